@@ -1,0 +1,203 @@
+"""Architectures: what code is built for, and what runs on what. The only place where ``sm_`` is spelled."""
+
+from __future__ import annotations
+
+import enum
+import functools
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from difflib import get_close_matches
+
+from cujit.errors import ArchError
+
+__all__ = ["KNOWN_ARCHES", "Arch", "ArchKind", "ArchRow"]
+
+
+class ArchKind(enum.Enum):
+    """What stands before the number: real (``sm_``), virtual (``compute_``) or link-time (``lto_``)."""
+
+    REAL = "sm"
+    VIRTUAL = "compute"
+    LTO = "lto"
+
+
+@dataclass(frozen=True)
+class ArchRow:
+    """One architecture that NVIDIA has shipped compilers for.
+
+    ``first`` and ``last`` are the first and the last CUDA toolkit whose compilers build it, as
+    ``(major, minor)``; ``last`` is None while it is alive. ``a_since`` and ``f_since`` are the first
+    toolkits with the architecture-specific and the family-specific variant, or None.
+    ``ptx`` is the first PTX ISA that has the target.
+    """
+
+    number: int
+    ptx: tuple[int, int]
+    first: tuple[int, int]
+    last: tuple[int, int] | None = None
+    a_since: tuple[int, int] | None = None
+    f_since: tuple[int, int] | None = None
+
+
+# Source: PTX ISA manual 9.1, "PTX Release History" (targets per ISA version) and the CUDA release notes
+# (architectures removed in 13.0: everything below 7.5, and 10.1 renamed to 11.0). 13.4's list was read
+# from nvrtcGetSupportedArchs of NVRTC 13.4.92.
+_ROWS = (
+    ArchRow(50, (4, 0), (6, 0), (12, 9)),
+    ArchRow(52, (4, 1), (6, 5), (12, 9)),
+    ArchRow(53, (4, 2), (7, 0), (12, 9)),
+    ArchRow(60, (5, 0), (8, 0), (12, 9)),
+    ArchRow(61, (5, 0), (8, 0), (12, 9)),
+    ArchRow(62, (5, 0), (8, 0), (12, 9)),
+    ArchRow(70, (6, 0), (9, 0), (12, 9)),
+    ArchRow(72, (6, 1), (9, 1), (12, 9)),
+    ArchRow(75, (6, 3), (10, 0)),
+    ArchRow(80, (7, 0), (11, 0)),
+    ArchRow(86, (7, 1), (11, 1)),
+    ArchRow(87, (7, 4), (11, 4)),
+    ArchRow(88, (9, 0), (13, 0)),
+    ArchRow(89, (7, 8), (11, 8)),
+    ArchRow(90, (7, 8), (11, 8), a_since=(12, 0)),
+    ArchRow(100, (8, 6), (12, 8), a_since=(12, 8), f_since=(12, 9)),
+    ArchRow(101, (8, 6), (12, 8), (12, 9), a_since=(12, 8), f_since=(12, 9)),
+    ArchRow(103, (8, 8), (12, 9), a_since=(12, 9), f_since=(12, 9)),
+    ArchRow(107, (9, 4), (13, 4), a_since=(13, 4), f_since=(13, 4)),
+    ArchRow(110, (9, 0), (13, 0), a_since=(13, 0), f_since=(13, 0)),
+    ArchRow(120, (8, 7), (12, 8), a_since=(12, 8), f_since=(12, 9)),
+    ArchRow(121, (8, 8), (12, 9), a_since=(12, 9), f_since=(12, 9)),
+)
+KNOWN_ARCHES: dict[int, ArchRow] = {row.number: row for row in _ROWS}
+
+_NAME = re.compile(r"(sm|compute|lto)_([1-9][0-9]{1,2})([af]?)")
+
+
+@functools.total_ordering
+@dataclass(frozen=True)
+class Arch:
+    """One architecture: ``sm_90a``, ``compute_75``, ``lto_120f``.
+
+    ``number`` is ten times the compute capability (90, 103, 120); ``suffix`` is ``""``, ``"a"``
+    (this architecture only) or ``"f"`` (this family only). Ordered by number, then suffix, then kind.
+    ``Arch.parse`` is the door for strings and refuses names that no toolkit knows.
+    """
+
+    kind: ArchKind
+    number: int
+    suffix: str = ""
+
+    def __post_init__(self) -> None:
+        if self.number < 10 or self.suffix not in ("", "a", "f"):
+            raise ArchError(f"no architecture {self.number}{self.suffix}", help=_HELP)
+
+    @classmethod
+    def parse(cls, name: str | Arch) -> Arch:
+        """Read ``sm_90a``, ``compute_75``, ``lto_100f``.
+
+        Raises:
+            ArchError: the name is malformed, or no toolkit has such an architecture; the nearest good
+                names are in the message.
+        """
+        if isinstance(name, Arch):
+            return name
+        if not isinstance(name, str):
+            raise ArchError(
+                f"an architecture is a name such as 'sm_90', not {type(name).__name__} {name!r}", help=_HELP
+            )
+        match = _NAME.fullmatch(name)
+        if match is None:
+            raise ArchError(f"malformed architecture {name!r}", help=_suggest(name))
+        arch = cls(ArchKind(match[1]), int(match[2]), match[3])
+        if str(arch) not in _known_names(arch.kind):
+            raise ArchError(f"unknown architecture {name!r}", help=_suggest(name))
+        return arch
+
+    @classmethod
+    def of_capability(cls, major: int, minor: int) -> Arch:
+        """Name the real architecture of a device of compute capability ``major.minor``."""
+        return cls(ArchKind.REAL, 10 * major + minor)
+
+    def __str__(self) -> str:
+        return f"{self.kind.value}_{self.number}{self.suffix}"
+
+    def __repr__(self) -> str:
+        return f"Arch({str(self)!r})"
+
+    def __lt__(self, other: object) -> bool:
+        if not isinstance(other, Arch):
+            return NotImplemented
+        return self._order < other._order
+
+    @property
+    def _order(self) -> tuple[int, str, str]:
+        return (self.number, self.suffix, self.kind.value)
+
+    @property
+    def capability(self) -> tuple[int, int]:
+        """The compute capability as ``(major, minor)``."""
+        return divmod(self.number, 10)
+
+    @property
+    def is_real(self) -> bool:
+        """Whether a build for it gives machine code (a cubin)."""
+        return self.kind is ArchKind.REAL
+
+    @property
+    def is_virtual(self) -> bool:
+        """Whether a build for it gives PTX."""
+        return self.kind is ArchKind.VIRTUAL
+
+    @property
+    def is_lto(self) -> bool:
+        """Whether a build for it gives LTO-IR."""
+        return self.kind is ArchKind.LTO
+
+    @property
+    def real(self) -> Arch:
+        """The same architecture as ``sm_…``."""
+        return Arch(ArchKind.REAL, self.number, self.suffix)
+
+    @property
+    def virtual(self) -> Arch:
+        """The same architecture as ``compute_…``."""
+        return Arch(ArchKind.VIRTUAL, self.number, self.suffix)
+
+    @property
+    def lto(self) -> Arch:
+        """The same architecture as ``lto_…``."""
+        return Arch(ArchKind.LTO, self.number, self.suffix)
+
+    def runs_on(self, device: Arch) -> bool:
+        """Tell whether code built for this architecture runs on ``device`` (a real one).
+
+        Machine code runs on the same major capability from its minor on; PTX (and LTO-IR, once linked)
+        on every later architecture; ``a`` only on exactly its own; ``f`` only on its own major
+        capability from its minor on.
+
+        Source: CUDA C++ Programming Guide, "Compute Capability and Streaming Multiprocessor Versions",
+        "Family-Specific" and "Architecture-Specific Features"; PTX ISA 9.1, ``.target``.
+        """
+        if self.suffix == "a":
+            return self.number == device.number
+        same_major = self.capability[0] == device.capability[0]
+        if self.is_real or self.suffix == "f":
+            return same_major and self.number <= device.number
+        return self.number <= device.number
+
+
+_HELP = "names look like sm_90, sm_90a, compute_75, lto_120f"
+
+
+@functools.cache
+def _known_names(kind: ArchKind) -> tuple[str, ...]:
+    names: list[str] = []
+    for row in _ROWS:
+        suffixes = [""] + ["a"] * (row.a_since is not None) + ["f"] * (row.f_since is not None)
+        names += [f"{kind.value}_{row.number}{suffix}" for suffix in suffixes]
+    return tuple(names)
+
+
+def _suggest(name: str) -> str:
+    every: Iterable[str] = (n for kind in ArchKind for n in _known_names(kind))
+    near = get_close_matches(name.lower(), list(every), n=3, cutoff=0.6)
+    return f"did you mean {', '.join(near)}?" if near else _HELP

@@ -1,0 +1,157 @@
+"""Artifact: what every stage takes and returns."""
+
+from __future__ import annotations
+
+import enum
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import MappingProxyType
+
+from cujit.arch import Arch
+from cujit.errors import FormatError
+from cujit.signature import Signature
+
+__all__ = ["Artifact", "Kind", "kind_of"]
+
+
+class Kind(enum.Enum):
+    """What the bytes of an Artifact are."""
+
+    PTX = "ptx"
+    CUBIN = "cubin"
+    LTOIR = "ltoir"
+    FATBIN = "fatbin"
+    OBJECT = "object"
+    """A host object, shared library or executable that holds fatbins."""
+    LIBRARY = "library"
+    """An archive (``.a``) of host objects."""
+    NVVMIR = "nvvmir"
+    """LLVM IR for NVVM, as text or bitcode."""
+
+
+# Sources: fatbin magic and LTO-IR magic, research on nvFatbin and NVRTC output 12.4 to 13.5; ELF64 header
+# (System V gABI), e_machine 190 = EM_CUDA; `!<arch>` ar(5); LLVM bitcode magic "BC" C0 DE, LLVM Bitcode File Format.
+_MAGIC: tuple[tuple[bytes, Kind], ...] = (
+    (b"\x50\xed\x55\xba", Kind.FATBIN),
+    (b"\xed\x43\x4e\x7f", Kind.LTOIR),
+    (b"!<arch>\n", Kind.LIBRARY),
+    (b"BC\xc0\xde", Kind.NVVMIR),
+    (b"\xde\xc0\x17\x0b", Kind.NVVMIR),
+)
+_EM_CUDA = 190
+
+
+def kind_of(data: bytes) -> Kind:
+    """Tell from the bytes alone what an image is; a file's ending is never asked.
+
+    Raises:
+        FormatError: the bytes are empty or of no kind that cujit knows.
+    """
+    if not data:
+        raise FormatError("the image is empty", offset=0)
+    for magic, kind in _MAGIC:
+        if data.startswith(magic):
+            return kind
+    if data.startswith(b"\x7fELF"):
+        if len(data) < 64:
+            raise FormatError("an ELF file cut off inside its header", offset=len(data))
+        return Kind.CUBIN if int.from_bytes(data[18:20], "little") == _EM_CUDA else Kind.OBJECT
+    return _kind_of_text(data)
+
+
+def _kind_of_text(data: bytes) -> Kind:
+    try:
+        text = data.rstrip(b"\0").decode("utf-8")
+    except UnicodeDecodeError as e:
+        raise FormatError(
+            f"neither PTX, cubin, LTO-IR, fatbin, object, library nor LLVM IR: {data[:8]!r}…", offset=0
+        ) from e
+    for line in text.splitlines():
+        word = line.strip()
+        if word.startswith(".version"):
+            return Kind.PTX
+        if word.startswith(
+            ("target triple", "target datalayout", "source_filename", "; ModuleID", "define ", "declare ")
+        ):
+            return Kind.NVVMIR
+    raise FormatError(
+        f"text that is neither PTX (no .version line) nor LLVM IR: it begins {text[:40]!r}",
+        offset=0,
+        help="CUDA C++ goes through cujit.compile, not cujit.load",
+    )
+
+
+@dataclass(frozen=True)
+class Artifact:
+    """An image and what is known of it; never changed, only replaced.
+
+    ``names`` maps each name expression that was asked for (``axpy<float>``) to its lowered name;
+    ``signatures`` maps lowered names to what the kernels take, where the build told. ``arch`` is None for a
+    fatbin, which holds several. ``log`` is what the tools wrote; ``name`` says where the image came from.
+    """
+
+    kind: Kind
+    data: bytes = field(repr=False)
+    arch: Arch | None = None
+    names: Mapping[str, str] = field(default_factory=dict)
+    signatures: Mapping[str, Signature] = field(default_factory=dict)
+    log: str = ""
+    name: str = ""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "names", MappingProxyType(dict(self.names)))
+        object.__setattr__(self, "signatures", MappingProxyType(dict(self.signatures)))
+
+    @classmethod
+    def of(cls, data: bytes | bytearray | memoryview | str, *, name: str = "") -> Artifact:
+        """Wrap an image; its kind is found from its content.
+
+        Raises:
+            FormatError: the bytes are of no kind that cujit knows.
+        """
+        image = data.encode() if isinstance(data, str) else bytes(data)
+        return cls(kind_of(image), image, name=name)
+
+    @classmethod
+    def open(cls, path: str | os.PathLike[str]) -> Artifact:
+        """Read an image from a file; its kind is found from its content, never from the file's ending.
+
+        Raises:
+            FormatError: the file is empty or of no kind that cujit knows.
+            OSError: the file cannot be read.
+        """
+        path = Path(path)
+        try:
+            return cls.of(path.read_bytes(), name=str(path))
+        except FormatError as e:
+            raise FormatError(f"{path}: {e.message}", help=e.help) from e
+
+    def save(self, path: str | os.PathLike[str]) -> Path:
+        """Write the bare image, as NVIDIA's tools read it, and return the path."""
+        path = Path(path)
+        path.write_bytes(self.data)
+        return path
+
+    @property
+    def text(self) -> str:
+        """The image as text, for PTX and LLVM IR.
+
+        Raises:
+            FormatError: the image is binary.
+        """
+        if self.kind not in (Kind.PTX, Kind.NVVMIR):
+            raise FormatError(f"a {self.kind.value} is not text")
+        try:
+            return self.data.rstrip(b"\0").decode()
+        except UnicodeDecodeError as e:
+            raise FormatError(f"this {self.kind.value} is not text", offset=e.start) from e
+
+    def __len__(self) -> int:
+        return len(self.data)
+
+    def __repr__(self) -> str:
+        arch = f" {self.arch}" if self.arch else ""
+        names = f" names={list(self.names)}" if self.names else ""
+        return f"<Artifact {self.kind.value}{arch} {len(self.data)} bytes{names}>"

@@ -1,0 +1,238 @@
+"""Every exception that cujit raises.
+
+::
+
+    CujitError
+    ├── ArchError               an architecture that is malformed, unknown, dropped or not servable here   (ValueError)
+    ├── OptionError             an option that is unknown, ill-typed, or rejected by the back end          (ValueError)
+    ├── FormatError             bytes or text that are not what they claim to be                           (ValueError)
+    │   └── PtxSyntaxError      PTX text that does not parse: line, column, caret
+    ├── ToolError               a call into one of NVIDIA's libraries failed: call, result, version, log
+    │   ├── CompileError        source that does not compile: request, diagnostics
+    │   │   └── HeaderNotFoundError   … because an ``#include`` was not found: what was searched
+    │   ├── LinkError           images that do not link
+    │   ├── BundleError         images that do not go into one fatbin
+    │   └── DriverError         the CUDA driver refused
+    ├── MissingError            the machine lacks something that was asked for
+    │   ├── ToolchainNotFoundError    a library of the CUDA toolkit: which wheel brings it
+    │   ├── DriverNotFoundError       the CUDA driver
+    │   └── DeviceNotFoundError       a GPU with that number
+    ├── LoadError               an image that this device cannot take
+    │   └── UnsupportedError    PTX that the CPU device does not execute (yet): every construct, by line
+    ├── NameNotFoundError       a kernel or variable that is not in the module: which are               (KeyError)
+    ├── LaunchError             a launch that breaks a limit: which limit, both numbers                  (ValueError)
+    │   └── ArgumentError       arguments that do not fit the kernel's parameters                       (TypeError)
+    └── ClosedError             a handle, module or array that was already released
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+__all__ = [
+    "ArchError",
+    "ArgumentError",
+    "BundleError",
+    "ClosedError",
+    "CompileError",
+    "CujitError",
+    "DeviceNotFoundError",
+    "Diagnostic",
+    "DriverError",
+    "DriverNotFoundError",
+    "FormatError",
+    "HeaderNotFoundError",
+    "LaunchError",
+    "LinkError",
+    "LoadError",
+    "MissingError",
+    "NameNotFoundError",
+    "OptionError",
+    "PtxSyntaxError",
+    "ToolError",
+    "ToolchainNotFoundError",
+    "UnsupportedError",
+]
+
+
+@dataclass(frozen=True)
+class Diagnostic:
+    """One message of a compiler about one place in the source.
+
+    ``line`` and ``column`` count from 1; 0 means that the compiler did not say.
+    ``severity`` is ``error``, ``warning``, ``note`` or ``remark``; ``code`` is the compiler's
+    own name of the message (``#20014-D``) or empty.
+    """
+
+    severity: str
+    message: str
+    file: str = ""
+    line: int = 0
+    column: int = 0
+    code: str = ""
+    source_line: str = ""
+
+    def __str__(self) -> str:
+        place = f"{self.file}:{self.line}:{self.column}: ".replace(":0:", ":").replace(":0:", ":") if self.file else ""
+        code = f" [{self.code}]" if self.code else ""
+        text = f"{place}{self.severity}: {self.message}{code}"
+        if self.source_line:
+            text += f"\n    {self.source_line}"
+            if self.column:
+                # Tabs stay tabs, so that the caret stands under its character.
+                lead = "".join("\t" if c == "\t" else " " for c in self.source_line[: self.column - 1])
+                text += f"\n    {lead}^"
+        return text
+
+
+class CujitError(Exception):
+    """The root of the tree: a message, and ``help`` that says what to try."""
+
+    def __init__(self, message: str, *, help: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.help = help
+
+    def __str__(self) -> str:
+        return f"{self.message}\n  try: {self.help}" if self.help else self.message
+
+
+class ArchError(CujitError, ValueError):
+    """An architecture that is malformed, unknown, dropped, or not servable here."""
+
+
+class OptionError(CujitError, ValueError):
+    """An option that is unknown, ill-typed, or rejected by the back end in use."""
+
+
+class FormatError(CujitError, ValueError):
+    """Bytes or text that are not what they claim to be; ``offset`` counts bytes from the start, or is None."""
+
+    def __init__(self, message: str, *, offset: int | None = None, help: str | None = None) -> None:
+        super().__init__(f"{message} (at byte {offset})" if offset is not None else message, help=help)
+        self.offset = offset
+
+
+class PtxSyntaxError(FormatError):
+    """PTX text that does not parse; ``line`` and ``column`` count from 1."""
+
+    def __init__(self, message: str, *, line: int, column: int, source_line: str, name: str = "<ptx>") -> None:
+        self.diagnostic = Diagnostic("error", message, name, line, column, source_line=source_line)
+        super().__init__(str(self.diagnostic))
+        self.line = line
+        self.column = column
+
+
+class ToolError(CujitError):
+    """A call into one of NVIDIA's libraries failed.
+
+    ``tool`` is the library with its version (``NVRTC 13.4``), ``call`` the C function, ``result``
+    the name of the code that it returned, ``log`` what the tool wrote.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        tool: str = "",
+        call: str = "",
+        result: str = "",
+        log: str = "",
+        help: str | None = None,
+    ) -> None:
+        super().__init__(message, help=help)
+        self.tool = tool
+        self.call = call
+        self.result = result
+        self.log = log
+
+    def __str__(self) -> str:
+        parts = [self.message]
+        if self.call:
+            parts.append(f"  call: {self.call} -> {self.result}" + (f" ({self.tool})" if self.tool else ""))
+        if self.log.strip() and self.log.strip() not in self.message:
+            parts.append("  log:\n" + "\n".join(f"    {line}" for line in self.log.strip().splitlines()))
+        if self.help:
+            parts.append(f"  try: {self.help}")
+        return "\n".join(parts)
+
+
+class CompileError(ToolError):
+    """Source that does not compile; ``request`` prints as the exact work asked for, ``diagnostics`` are values."""
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        request: object = None,
+        diagnostics: Sequence[Diagnostic] = (),
+        tool: str = "",
+        call: str = "",
+        result: str = "",
+        log: str = "",
+        help: str | None = None,
+    ) -> None:
+        super().__init__(message, tool=tool, call=call, result=result, log=log, help=help)
+        self.request = request
+        self.diagnostics = tuple(diagnostics)
+
+
+class HeaderNotFoundError(CompileError):
+    """An ``#include`` that was not found; the message lists what was searched."""
+
+
+class LinkError(ToolError):
+    """Images that do not link."""
+
+
+class BundleError(ToolError):
+    """Images that do not go into one fatbin."""
+
+
+class DriverError(ToolError):
+    """The CUDA driver refused a call."""
+
+
+class MissingError(CujitError):
+    """The machine lacks something that was asked for."""
+
+
+class ToolchainNotFoundError(MissingError):
+    """A library of the CUDA toolkit is not installed; ``help`` names the extra that brings it."""
+
+
+class DriverNotFoundError(MissingError):
+    """The CUDA driver is not installed, or does not answer."""
+
+
+class DeviceNotFoundError(MissingError):
+    """A GPU was asked for that is not there."""
+
+
+class LoadError(CujitError):
+    """An image that this device cannot take."""
+
+
+class UnsupportedError(LoadError):
+    """PTX that the CPU device does not execute; ``items`` holds every construct as ``(line, text, why)``."""
+
+    def __init__(self, message: str, *, items: Sequence[tuple[int, str, str]] = (), help: str | None = None) -> None:
+        super().__init__(message, help=help)
+        self.items = tuple(items)
+
+
+class NameNotFoundError(CujitError, KeyError):
+    """A kernel or variable that is not in the module."""
+
+
+class LaunchError(CujitError, ValueError):
+    """A launch that breaks a limit of the kernel or of the device."""
+
+
+class ArgumentError(LaunchError, TypeError):
+    """Arguments that do not fit the kernel's parameters."""
+
+
+class ClosedError(CujitError):
+    """A handle, a module or an array that was already released."""

@@ -1,0 +1,384 @@
+"""Modules and kernels as users hold them, the devices they are on, and the doors: ``load`` and ``jit``."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from cujit.artifact import Artifact, Kind
+from cujit.devices.arguments import Packer
+from cujit.devices.arrays import DeviceArray
+from cujit.devices.base import Allocation, Device, DeviceKernel, DeviceModule, Dim3, LaunchShape, Resources
+from cujit.devices.checks import check_launch, launch_shape
+from cujit.devices.cover import cover, problem_size, spread
+from cujit.devices.cuda.stream import stream_handle
+from cujit.devices.names import NameTable
+from cujit.devices.registry import process_devices
+from cujit.devices.signatures import merge_signatures
+from cujit.errors import ArgumentError, ClosedError, LaunchError, LoadError
+from cujit.signature import Signature
+
+if TYPE_CHECKING:
+    from cujit.devices.cuda.device import CudaDevice
+
+__all__ = ["Kernel", "Launch", "Module", "cpu", "default_device", "devices", "gpu", "load"]
+
+
+# -- devices ----------------------------------------------------------------------------------------------
+
+
+def devices() -> tuple[Device, ...]:
+    """Give every device of this machine: the GPUs that the driver shows, and the CPU device last."""
+    return (*process_devices().gpus(), process_devices().cpu())
+
+
+def default_device() -> Device:
+    """Give the first GPU, or else the CPU device."""
+    return process_devices().default()
+
+
+def gpu(ordinal: int = 0) -> CudaDevice:
+    """Give the GPU with that number among those that the driver shows.
+
+    Raises:
+        DriverNotFoundError: there is no driver, or it does not answer.
+        DeviceNotFoundError: there is no such GPU; the message says which there are.
+    """
+    return process_devices().gpu(ordinal)
+
+
+def cpu(threads: int | None = None) -> Device:
+    """Give the CPU device, which runs blocks on that many threads; None is one per processor."""
+    return process_devices().cpu(threads)
+
+
+def _device(device: Device | str | None) -> Device:
+    if device is None:
+        return default_device()
+    return process_devices().named(device) if isinstance(device, str) else device
+
+
+# -- launches ---------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Launch:
+    """A kernel with its grid, block, dynamic shared memory and stream: call it with the arguments.
+
+    ``shape`` is None where there is nothing to cover: the arguments are checked and nothing runs.
+    """
+
+    kernel: Kernel
+    shape: LaunchShape | None
+    stream: int = 0
+
+    def __call__(self, *arguments: object) -> None:
+        """Run the kernel: started when it returns on a GPU, done when it returns on the CPU device.
+
+        Raises:
+            ArgumentError: the arguments do not fit the kernel's parameters.
+            ClosedError: the module, or an array, was closed.
+            DriverError: the driver refused.
+        """
+        self.kernel._run(self.shape, self.stream, arguments)
+
+
+class _Image:
+    """What a module and its kernels share: where they are, and whether they still are.
+
+    Kernels refer to this and not to their module, so there is no circle and a module goes with its last user.
+    """
+
+    def __init__(self, device: Device, loaded: DeviceModule) -> None:
+        self.device = device
+        self.loaded: DeviceModule | None = loaded
+
+    def require(self) -> DeviceModule:
+        """Give the loaded module, unless it was closed."""
+        if self.loaded is None:
+            raise ClosedError(f"this module on {self.device.name} was closed; its kernels no longer run")
+        return self.loaded
+
+    def close(self) -> None:
+        """Unload it."""
+        if self.loaded is not None:
+            self.loaded.close()
+            self.loaded = None
+
+
+class Kernel:
+    """One kernel, loaded: ``kernel[grid, block](…)`` or ``kernel.over(n)(…)`` runs it.
+
+    ``name`` is how it was found in the source, ``lowered_name`` what the image calls it.
+    """
+
+    def __init__(self, image: _Image, loaded: DeviceKernel, name: str, signature: Signature) -> None:
+        self.name = name
+        self._image = image
+        self.lowered_name = loaded.name
+        self.signature = signature
+        self._loaded = loaded
+        self._packer: Packer | None = None
+        self._best_blocks: dict[int, int] = {}
+
+    @property
+    def device(self) -> Device:
+        """Where it runs."""
+        return self._image.device
+
+    @property
+    def resources(self) -> Resources:
+        """Registers, memory and barriers that it uses.
+
+        Raises:
+            ClosedError: the module was closed.
+        """
+        self._image.require()
+        return self._loaded.resources
+
+    @property
+    def max_block(self) -> int:
+        """The most threads that a block of it can have.
+
+        Raises:
+            ClosedError: the module was closed.
+        """
+        return min(self.resources.max_threads, self.device.limits.max_threads)
+
+    def occupancy(self, block: int | tuple[int, ...], shared_bytes: int = 0) -> float:
+        """Tell which part of a processor's thread slots blocks of that size fill, from 0 to 1.
+
+        ``shared_bytes`` is dynamic shared memory of a block, in bytes.
+
+        Raises:
+            LaunchError: such a block cannot run.
+            ClosedError: the module was closed.
+        """
+        shape = launch_shape(1, block, shared_bytes)
+        limits = self.device.limits
+        check_launch(self.name, shape, limits, self.resources)
+        warps = -(-shape.block.volume // limits.warp_size)
+        blocks = self._loaded.active_blocks(shape.block.volume, shape.shared_bytes)
+        return min(blocks * warps * limits.warp_size / limits.threads_per_processor, 1.0)
+
+    def __getitem__(self, shape: object) -> Launch:
+        """Fix ``kernel[grid, block]``, ``[grid, block, shared_bytes]`` or ``[grid, block, shared_bytes,
+        stream]``.
+
+        Grid and block are an int or a tuple of up to three, in blocks and threads.
+
+        Raises:
+            LaunchError: a size is malformed or breaks a limit of the device or of the kernel.
+            ClosedError: the module was closed.
+        """
+        if not isinstance(shape, tuple) or not 2 <= len(shape) <= 4:
+            raise LaunchError(
+                f"{self.name}[…] takes grid and block, and then shared_bytes and stream, not {shape!r}",
+                help="kernel[blocks, threads](…), or kernel.over(n)(…)",
+            )
+        grid, block, shared_bytes, stream = (*shape, 0, 0)[:4]
+        return self._launch(launch_shape(grid, block, shared_bytes), stream)
+
+    def over(
+        self,
+        size: int | tuple[int, ...],
+        *,
+        block: int | tuple[int, ...] | None = None,
+        shared_bytes: int = 0,
+        stream: object = 0,
+    ) -> Launch:
+        """Cover ``size`` elements, one thread each: an int, or up to three along x, y and z.
+
+        The block is that of highest occupancy unless ``block`` says it; the last blocks reach beyond
+        ``size``, so the kernel must check. A size of 0 launches nothing.
+
+        Raises:
+            LaunchError: a size is malformed or breaks a limit.
+            ClosedError: the module was closed.
+        """
+        sizes = problem_size(size)
+        shared = launch_shape(1, 1, shared_bytes).shared_bytes
+        threads = Dim3.of(block, "block") if block is not None else self._best_block(sizes, shared)
+        if 0 in sizes:
+            self._image.require()
+            return Launch(self, None, stream_handle(stream))
+        return self._launch(cover(sizes, threads, shared), stream)
+
+    def _best_block(self, sizes: tuple[int, ...], shared_bytes: int) -> Dim3:
+        limits, resources = self.device.limits, self.resources
+        check_launch(self.name, LaunchShape(Dim3(1), Dim3(1), shared_bytes), limits, resources)
+        if shared_bytes not in self._best_blocks:
+            self._best_blocks[shared_bytes] = self._loaded.best_block(shared_bytes)
+        return spread(self._best_blocks[shared_bytes], sizes, limits)
+
+    def _launch(self, shape: LaunchShape, stream: object) -> Launch:
+        check_launch(self.name, shape, self.device.limits, self.resources)
+        return Launch(self, shape, stream_handle(stream))
+
+    def _run(self, shape: LaunchShape | None, stream: int, arguments: Sequence[object]) -> None:
+        self._image.require()
+        if self._packer is None:
+            self._packer = Packer(self.signature, self.device, self.name)
+        parameters = self._packer.pack(arguments, stream)
+        if shape is not None:
+            self._loaded.launch(shape, parameters, stream)
+
+    def __call__(self, *_arguments: object) -> None:
+        """Refuse: a launch needs a grid.
+
+        Raises:
+            LaunchError: always, with what to write.
+        """
+        raise LaunchError(
+            f"{self.name} needs to know how many threads run it",
+            help="kernel[grid, block](…) or kernel.over(n)(…)",
+        )
+
+    def __repr__(self) -> str:
+        return f"<Kernel {self.name}{self.signature} on {self.device.name}>"
+
+
+# -- modules ----------------------------------------------------------------------------------------------
+
+
+class Module(Mapping[str, Kernel]):
+    """An Artifact loaded on a device: a mapping of its kernels.
+
+    ``module["axpy<float>"]`` finds a kernel by name expression, by its name in the source, or by its
+    lowered name. Kernels keep their module; it is unloaded when closed, or when nothing refers to it any
+    more.
+    """
+
+    def __init__(self, artifact: Artifact, device: Device, loaded: DeviceModule) -> None:
+        self.artifact = artifact
+        self._image = _Image(device, loaded)
+        self.log = loaded.log
+        self.route = loaded.route
+        self._names = NameTable(artifact.names, loaded.kernels)
+        self._kernels: dict[str, Kernel] = {}
+
+    def __getitem__(self, name: str) -> Kernel:
+        """Find a kernel.
+
+        Raises:
+            NameNotFoundError: there is none of that name, or several; the message lists them.
+            ClosedError: the module was closed.
+        """
+        loaded = self._image.require()
+        if not isinstance(name, str):
+            raise ArgumentError(f"a kernel is found by its name, not by {type(name).__name__} {name!r}")
+        lowered = self._names.find(name)
+        if lowered not in self._kernels:
+            kernel = loaded.kernels[lowered]
+            signature = merge_signatures(self.artifact.signatures.get(lowered), kernel.signature)
+            self._kernels[lowered] = Kernel(self._image, kernel, self._names.display[lowered], signature)
+        return self._kernels[lowered]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter([self._names.display[lowered] for lowered in self._names.lowered])
+
+    def __len__(self) -> int:
+        return len(self._names.lowered)
+
+    def __eq__(self, other: object) -> bool:
+        return self is other
+
+    __hash__ = object.__hash__
+
+    def variable(
+        self, name: str, dtype: npt.DTypeLike = "uint8", shape: int | tuple[int, ...] | None = None
+    ) -> DeviceArray:
+        """See a ``__device__`` or ``__constant__`` variable as an array, by its lowered name.
+
+        It has as many elements of ``dtype`` as fit, unless ``shape`` says how many.
+
+        Raises:
+            NameNotFoundError: there is none of that name.
+            ArgumentError: its bytes are not that many elements.
+            ClosedError: the module was closed.
+        """
+        loaded = self._image.require()
+        address, size = loaded.variable(name)
+        whole = DeviceArray(self.device, Allocation(address, size, loaded), (size,), np.dtype(np.uint8))
+        seen = whole.view(dtype)
+        return seen if shape is None else seen.reshape(shape)
+
+    @property
+    def device(self) -> Device:
+        """Where it is loaded."""
+        return self._image.device
+
+    @property
+    def closed(self) -> bool:
+        """Whether it was closed."""
+        return self._image.loaded is None
+
+    def close(self) -> None:
+        """Unload it; its kernels no longer run. Again is harmless."""
+        self._image.close()
+
+    def __enter__(self) -> Module:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        state = "closed" if self.closed else f"{len(self)} kernels, {self.route or self.artifact.kind.value}"
+        return f"<Module on {self.device.name}: {state}>"
+
+
+def load(
+    image: Artifact | bytes | bytearray | memoryview | str | os.PathLike[str],
+    device: Device | str | None = None,
+) -> Module:
+    """Load a cubin, PTX or fatbin on a device: an Artifact, the bytes of an image, or the path of a file.
+
+    ``device`` is a Device or its name; None is the first GPU, or else the CPU device. A str of more than
+    one line is PTX.
+
+    Raises:
+        FormatError: the bytes are of no kind that cujit knows, or damaged.
+        LoadError: the image does not run on the device; the message says what would.
+        DriverError: the driver refused it; ``log`` is what its compiler wrote.
+    """
+    artifact = _artifact(image)
+    _require_loadable(artifact)
+    place = _device(device)
+    return Module(artifact, place, place.load(artifact))
+
+
+def _artifact(image: Any) -> Artifact:
+    if isinstance(image, Artifact):
+        return image
+    if isinstance(image, (bytes, bytearray, memoryview)) or (isinstance(image, str) and "\n" in image):
+        return Artifact.of(image)
+    if not isinstance(image, (str, os.PathLike)):
+        raise ArgumentError(f"load takes an Artifact, bytes or a path, not {type(image).__name__}")
+    try:
+        return Artifact.open(image)
+    except (OSError, ValueError) as e:
+        if not isinstance(e, OSError):
+            raise
+        raise LoadError(f"{Path(image)} cannot be read: {e.strerror or e}") from e
+
+
+_NOT_LOADABLE = {
+    Kind.LTOIR: "LTO-IR is not machine code yet: link it with cujit.link([...], arch=...) and load the cubin",
+    Kind.OBJECT: "a host object is linked first: cujit.link([...], arch=...), then load the cubin",
+    Kind.LIBRARY: "a library is linked first: cujit.link([...], arch=...), then load the cubin",
+    Kind.NVVMIR: "LLVM IR is compiled first: cujit.compile(cujit.Source.nvvm(...))",
+}
+
+
+def _require_loadable(artifact: Artifact) -> None:
+    """Refuse the kinds that run nowhere as they are."""
+    if artifact.kind in _NOT_LOADABLE:
+        name = f" {artifact.name}" if artifact.name else ""
+        raise LoadError(f"the {artifact.kind.value}{name} cannot be loaded", help=_NOT_LOADABLE[artifact.kind])

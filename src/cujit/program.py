@@ -1,0 +1,182 @@
+"""The façade of compiling: ``compile``, ``link``, ``bundle`` and ``build``. None of them needs a driver or a GPU.
+
+Every function takes options as keywords, as ``options={…}``, or both; ``docs/options.md`` lists them.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Iterable, Mapping, Sequence
+
+from cujit.arch import Arch
+from cujit.artifact import Artifact, Kind
+from cujit.compile.build import Native, Progress, build_fatbin, parse_targets
+from cujit.compile.bundle import Entry, bundle_images
+from cujit.compile.images import as_artifact
+from cujit.compile.link import link_images
+from cujit.compile.options import Options
+from cujit.compile.request import Request
+from cujit.compile.route import compile_request, make_request
+from cujit.compile.source import Source
+from cujit.errors import DeviceNotFoundError, OptionError
+from cujit.toolchain.headers import Settings
+from cujit.toolchain.toolset import Toolchain
+
+__all__ = [
+    "Entry",
+    "Options",
+    "Request",
+    "Source",
+    "build",
+    "bundle",
+    "compile",
+    "link",
+    "request",
+    "toolchain",
+]
+
+
+def toolchain() -> Toolchain:
+    """Give the toolchain under the environment of this moment; the same value for the same settings."""
+    return _toolchain(Settings.from_environment(os.environ))
+
+
+@functools.lru_cache(maxsize=8)
+def _toolchain(settings: Settings) -> Toolchain:
+    return Toolchain(settings)
+
+
+def request(
+    source: Source | str,
+    *,
+    to: Kind | str | None = None,
+    arch: Arch | str | None = None,
+    names: Sequence[str] | str = (),
+    options: Mapping[str, object] | Options | None = None,
+    **more: object,
+) -> Request:
+    """Describe a compile without doing it: what ``compile`` would do, to print or to fingerprint.
+
+    Raises:
+        OptionError: an option, ``to`` or a name is wrong.
+        ArchError: the architecture is malformed or unknown.
+    """
+    return make_request(source, to, arch, names, Options.of(options, more), toolchain())
+
+
+def compile(
+    source: Source | str,
+    *,
+    to: Kind | str | None = None,
+    arch: Arch | str | None = None,
+    names: Sequence[str] | str = (),
+    options: Mapping[str, object] | Options | None = None,
+    **more: object,
+) -> Artifact:
+    """Compile one source for one architecture.
+
+    ``to`` is ``"ptx"``, ``"cubin"`` or ``"ltoir"``; if None, the architecture tells: ``sm_…`` makes a cubin,
+    ``lto_…`` LTO-IR, anything else PTX. Without ``arch``, it is the lowest that the compiler has: PTX of it
+    runs on every GPU that the toolkit knows. ``names`` are name expressions (``"axpy<float>"``) whose lowered
+    names the Artifact carries; without any, kernels that are no templates are named where the text shows them.
+
+    Raises:
+        CompileError: the source does not compile, or a name is not in it; ``diagnostics`` has every message.
+        HeaderNotFoundError: an ``#include`` was not found; the message lists what was searched.
+        ArchError: the architecture is unknown, or this compiler does not build for it.
+        OptionError: an option is unknown, ill-typed or not taken by NVRTC.
+        ToolchainNotFoundError: NVRTC is not installed.
+    """
+    tools = toolchain()
+    return compile_request(make_request(source, to, arch, names, Options.of(options, more), tools), tools)
+
+
+def link(
+    inputs: Iterable[object],
+    *,
+    to: Kind | str = Kind.CUBIN,
+    arch: Arch | str | None = None,
+    options: Mapping[str, object] | Options | None = None,
+    **more: object,
+) -> Artifact:
+    """Link images of device code: Artifacts, paths or bytes of PTX, cubins, LTO-IR, objects, archives, fatbins.
+
+    ``to`` is ``"cubin"``, or ``"ptx"`` when every input is LTO-IR. Without ``arch``, it is the highest of the
+    inputs. Names and signatures of the inputs are joined.
+
+    Raises:
+        LinkError: the images do not link; the message names input and symbol.
+        ArchError: the architecture is malformed, or unknown to the linker.
+        FormatError: an input is no image that cujit knows.
+        OptionError: an option is unknown, ill-typed or not taken by nvJitLink.
+        ToolchainNotFoundError: nvJitLink is not installed.
+    """
+    kind = to.value if isinstance(to, Kind) else to
+    if kind not in ("cubin", "ptx"):
+        raise OptionError(f"a link makes cubin or ptx, not {to!r}")
+    artifacts = [as_artifact(given) for given in _listed(inputs)]
+    said = Options.of(options, more)
+    target = None if arch is None else Arch.parse(arch)
+    return link_images(artifacts, Kind(kind), target, said, toolchain())
+
+
+def bundle(entries: Iterable[object], *, compress: str | bool | None = None) -> Artifact:
+    """Pack images for several architectures into one fatbin: Artifacts, Entries, paths or bytes.
+
+    ``compress`` is a bool, or ``"none"``, ``"size"``, ``"speed"``, ``"balance"``; None leaves it to nvFatbin.
+    ``Entry(image, options="-O1")`` gives options to the tool that compiles PTX or LTO-IR later.
+
+    Raises:
+        BundleError: an entry does not go into a fatbin, or two are of one kind for one architecture.
+        FormatError: an entry is no image that cujit knows.
+        OptionError: ``compress`` is none of these.
+        ToolchainNotFoundError: nvFatbin is not installed.
+    """
+    return bundle_images([Entry.of(given) for given in _listed(entries)], compress, toolchain())
+
+
+def build(
+    source: Source | str,
+    targets: str | Arch | Iterable[str | Arch] = "all",
+    *,
+    names: Sequence[str] | str = (),
+    options: Mapping[str, object] | Options | None = None,
+    compress: str | bool | None = None,
+    progress: Progress | None = None,
+    jobs: int | None = None,
+    native: Native | None = None,
+    **more: object,
+) -> Artifact:
+    """Compile one source for several targets and bundle the images into one fatbin.
+
+    A target is ``sm_…`` (machine code), ``compute_…`` (PTX), ``lto_…`` (LTO-IR), ``"all"`` (machine code for
+    every architecture of the toolkit, and the newest PTX), ``"portable"`` (the oldest PTX), or ``"native"``
+    (the GPUs that ``native`` tells of). ``progress`` is called with (done, total, target); ``jobs`` is the
+    number of threads, one per processor if None.
+
+    Raises:
+        CompileError: the source does not compile; with several targets, the message has all of them.
+        DeviceNotFoundError: ``"native"`` and there is no GPU.
+        CujitError: see ``compile`` and ``bundle``.
+    """
+    tools = toolchain()
+    arches = parse_targets(targets, native or _no_gpu, tools)
+    said = Options.of(options, more)
+    return build_fatbin(source, arches, names, said, tools, compress=compress, progress=progress, jobs=jobs)
+
+
+def _no_gpu() -> Sequence[Arch]:
+    raise DeviceNotFoundError(
+        "the target 'native' means the GPUs that are present, and none was told of",
+        help="name an architecture, or pass native=, a function that gives those of the GPUs",
+    )
+
+
+def _listed(given: Iterable[object]) -> list[object]:
+    if isinstance(given, Artifact | Entry | str | bytes | bytearray | memoryview | os.PathLike):
+        return [given]
+    try:
+        return list(given)
+    except TypeError:
+        raise OptionError(f"a list of images is wanted, not {type(given).__name__}") from None

@@ -1,0 +1,78 @@
+"""What a kernel takes: its parameters, as far as they are known."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+__all__ = ["Parameter", "ParameterClass", "Signature"]
+
+
+class ParameterClass(enum.Enum):
+    """How the bytes of a parameter are meant."""
+
+    POINTER = "pointer"
+    SIGNED = "signed integer"
+    UNSIGNED = "unsigned integer"
+    BOOL = "bool"
+    FLOAT = "floating point"
+    BITS = "integer or pointer"
+    """A word whose meaning the image does not tell (PTX ``.u64`` below compute_100)."""
+    AGGREGATE = "structure"
+    """Passed by value as bytes."""
+    UNKNOWN = "unknown"
+    """Only the size is known (a cubin)."""
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """One parameter of a kernel.
+
+    ``type`` is the C++ type where a build told it (``float const*``), else the PTX type (``.u64``) or "".
+    ``size`` and ``align`` are in bytes; 0 when not known. ``pointee`` is the C++ type pointed to.
+    """
+
+    kind: ParameterClass
+    size: int
+    align: int = 0
+    type: str = ""
+    pointee: str = ""
+
+    def __str__(self) -> str:
+        return self.type or f"{self.kind.value} of {self.size} bytes"
+
+
+@dataclass(frozen=True)
+class Signature:
+    """The parameters of a kernel, in order."""
+
+    parameters: tuple[Parameter, ...] = ()
+
+    def __iter__(self) -> Iterator[Parameter]:
+        return iter(self.parameters)
+
+    def __len__(self) -> int:
+        return len(self.parameters)
+
+    def __str__(self) -> str:
+        return f"({', '.join(map(str, self.parameters))})"
+
+    @property
+    def offsets(self) -> tuple[int, ...]:
+        """Byte offset of each parameter in the parameter buffer, each aligned to its own alignment.
+
+        Source: PTX ISA 9.1, "Kernel Function Parameters" and the natural alignment of ``.param``.
+        """
+        offsets, end = [], 0
+        for p in self.parameters:
+            align = p.align or min(p.size & -p.size or 1, 16)
+            end = (end + align - 1) // align * align
+            offsets.append(end)
+            end += p.size
+        return tuple(offsets)
+
+    @property
+    def size(self) -> int:
+        """Bytes of the whole parameter buffer."""
+        return self.offsets[-1] + self.parameters[-1].size if self.parameters else 0
