@@ -89,7 +89,9 @@ def require_arch(arch: Arch, supported: tuple[int, ...], tool: str, version: Ver
         below = max((n for n in supported if n < arch.number), default=None)
         portable = f"; PTX for compute_{below} runs on it through the driver's JIT" if below and not arch.suffix else ""
         raise ArchError(f"{name} does not build for {arch}: {first}", help=f"it builds for {have}{portable}")
-    since = {"": None, "a": row and row.a_since, "f": row and row.f_since}[arch.suffix]
+    since = None
+    if row is not None and arch.suffix:
+        since = row.a_since if arch.suffix == "a" else row.f_since
     if arch.suffix and (since is None or since > version):
         when = f"since CUDA {since[0]}.{since[1]}" if since else "in no toolkit"
         raise ArchError(

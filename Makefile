@@ -1,0 +1,60 @@
+# Every target makes what it needs. PYTHON picks the interpreter that the virtual environment is made with.
+PYTHON ?= python3
+VENV   ?= .venv
+BIN    := $(VENV)/bin
+READY  := $(VENV)/.ready
+
+.PHONY: demo test lint format gpu-test gpu-wheels bench fuzz clean
+
+$(READY): pyproject.toml
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[cu13,dev]'
+	touch $@
+
+demo: $(READY)  ## build a fatbin for many architectures, run it on what is here, check the numbers
+	$(BIN)/cujit demo
+
+test: $(READY)  ## everything that needs no GPU (and, where there is one, everything else too)
+	$(BIN)/python -m pytest -n auto --dist worksteal
+
+lint: $(READY)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: $(READY)
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+# On a machine with a GPU and no package index, `make gpu-wheels` (run elsewhere) leaves in .whl what it lacks;
+# then the machine's own python3 runs the tests over it.
+gpu-test:
+	if [ -d .whl ]; then \
+	  python3 -m pip install -q --no-index --no-deps --no-compile --no-cache-dir --upgrade --target .gpu-site .whl/*.whl && \
+	  PYTHONPATH=.gpu-site:src python3 -m pytest -m gpu -p no:cacheprovider $(ARGS); \
+	else \
+	  $(MAKE) $(READY) && $(BIN)/python -m pytest -m gpu $(ARGS); \
+	fi
+
+GPU_WHEELS ?= nvidia-nvfatbin==13.0.85 nvidia-cuda-crt==13.0.88 nvidia-cuda-cccl==13.0.85 zstandard lz4 pyelftools
+gpu-wheels: $(READY)
+	mkdir -p .whl
+	for wheel in $(GPU_WHEELS); do \
+	  $(BIN)/python -m pip download -q --no-deps --only-binary=:all: --python-version 3.12 --implementation cp \
+	    --platform manylinux_2_28_x86_64 --platform manylinux_2_27_x86_64 --platform manylinux_2_17_x86_64 \
+	    --platform manylinux2014_x86_64 --platform manylinux1_x86_64 -d .whl $$wheel; \
+	done
+
+bench: $(READY)  ## ratios against floors and peers, all taken in one run
+	$(BIN)/python benchmarks/run.py
+
+SECONDS_EACH ?= 60
+fuzz: $(READY)  ## every reader of foreign bytes, coverage-guided, SECONDS_EACH seconds each
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check 'atheris>=3.0'
+	for reader in ptx fatbin cubin ltoir mangling; do \
+	  $(BIN)/python fuzz/readers.py $$reader -max_total_time=$(SECONDS_EACH) .fuzz/$$reader || exit 1; \
+	done
+
+clean:
+	rm -rf $(VENV) .gpu-site .fuzz .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -1,0 +1,124 @@
+"""What the PTX ISA manual says of each instruction and special register, and how to look it up.
+
+The tables themselves are in ``isa_scalar``, ``isa_memory`` and ``isa_parallel``: a row per form, written
+nearly as the manual prints it::
+
+    "add {.RND} {.ftz} {.sat} .f32"
+
+A word in braces may be left out, ``|`` separates choices, a word in capitals stands for a set of ``SETS``, and
+``...`` for modifiers that the table does not list yet.
+"""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+
+from cujit.formats.ptx.isa_memory import MEMORY
+from cujit.formats.ptx.isa_parallel import PARALLEL
+from cujit.formats.ptx.isa_scalar import SCALAR
+from cujit.formats.ptx.isa_sets import SETS, TYPES, Forms
+from cujit.formats.ptx.special_registers import SPECIAL_REGISTERS, SpecialRegister
+from cujit.formats.ptx.syntax import Instruction
+
+__all__ = ["InstructionRow", "Modifier", "lookup", "rows", "special_register"]
+
+
+@dataclass(frozen=True)
+class Modifier:
+    """One place for a modifier in a form: what may stand there, and whether it may be left out."""
+
+    choices: frozenset[str]
+    optional: bool = False
+
+    @property
+    def is_type(self) -> bool:
+        """Whether only operand types stand here."""
+        return self.choices <= TYPES
+
+
+@dataclass(frozen=True)
+class InstructionRow:
+    """One form of an instruction.
+
+    ``form`` is the form as the table has it, ``modifiers`` its places after the opcode, types included;
+    ``section`` is the manual's; ``ptx`` and ``sm`` are the first ISA version and the first architecture with
+    the form (its opcode with the plainest modifiers; single modifiers may have come later).
+    ``is_open`` forms take any further modifiers: the table has their name but not yet their modifiers.
+
+    Source: PTX ISA manual 9.1, chapter 9.7.
+    """
+
+    form: str
+    opcode: str
+    modifiers: tuple[Modifier, ...]
+    section: str
+    ptx: tuple[int, int]
+    sm: int
+    is_open: bool = False
+
+    @property
+    def types(self) -> tuple[frozenset[str], ...]:
+        """The operand types that the form takes, place by place."""
+        return tuple(modifier.choices for modifier in self.modifiers if modifier.is_type)
+
+    def matches(self, modifiers: tuple[str, ...]) -> bool:
+        """Tell whether the form takes these modifiers; like ptxas, in any order, but types in theirs."""
+        free = list(self.modifiers)
+        for word in modifiers:
+            fitting = (place for place in free if word in place.choices or (word in TYPES and place.is_type))
+            place = next(fitting, None)
+            if place is not None and word in place.choices:
+                free.remove(place)
+            elif place is not None or not self.is_open:
+                return False
+        return all(place.optional for place in free)
+
+
+def lookup(instruction: Instruction) -> InstructionRow | None:
+    """Find the form that ``instruction`` is of, or None if the ISA has no such form."""
+    return _lookup(instruction.opcode, instruction.modifiers)
+
+
+@functools.lru_cache(maxsize=4096)
+def _lookup(opcode: str, modifiers: tuple[str, ...]) -> InstructionRow | None:
+    return next((row for row in _rows_by_opcode().get(opcode, ()) if row.matches(modifiers)), None)
+
+
+@functools.cache
+def rows() -> tuple[InstructionRow, ...]:
+    """Every form in the table, in the manual's order of chapters."""
+    return tuple(_row(forms, form) for forms in (*SCALAR, *MEMORY, *PARALLEL) for form in forms.forms)
+
+
+@functools.cache
+def _rows_by_opcode() -> dict[str, list[InstructionRow]]:
+    found: dict[str, list[InstructionRow]] = {}
+    for row in rows():
+        found.setdefault(row.opcode, []).append(row)
+    return found
+
+
+def _row(forms: Forms, form: str) -> InstructionRow:
+    opcode, *words = form.split()
+    is_open = bool(words) and words[-1] == "..."
+    modifiers = tuple(_modifier(word) for word in (words[:-1] if is_open else words))
+    major, minor = forms.ptx.split(".")
+    return InstructionRow(form, opcode, modifiers, forms.section, (int(major), int(minor)), forms.sm, is_open)
+
+
+def _modifier(word: str) -> Modifier:
+    optional = word.startswith("{")
+    choices: set[str] = set()
+    for choice in word.strip("{}").removeprefix(".").split("|"):
+        choices.update(SETS.get(choice, (choice,)))
+    return Modifier(frozenset(choices), optional)
+
+
+def special_register(name: str) -> SpecialRegister | None:
+    """Find a special register by its name in PTX, such as ``%tid``, ``%tid.x`` or ``%envreg2``, or None."""
+    base, _, component = name.partition(".")
+    found = SPECIAL_REGISTERS.get(base)
+    if found is None or (component and component not in found.components):
+        return None
+    return found

@@ -1,0 +1,62 @@
+"""The sets of modifiers that the forms of instructions share, and the shape of the tables."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+__all__ = ["SETS", "TYPES", "Forms"]
+
+
+class Forms(NamedTuple):
+    """Forms that the manual has in one section and that came at one time.
+
+    ``ptx`` is the first ISA version, ``sm`` the number of the first architecture (10 means every one).
+    """
+
+    section: str
+    ptx: str
+    sm: int
+    forms: tuple[str, ...]
+
+
+# Source: PTX ISA manual 9.1, the "Syntax" of the instructions in chapter 9.7 that use them.
+_WORDS: dict[str, str] = {
+    "INT": "u16 u32 u64 s16 s32 s64",
+    "INT32": "u32 s32",
+    "INT64": "u64 s64",
+    "BITS": "b16 b32 b64",
+    "BITSP": "pred b16 b32 b64",
+    "HALF": "f16 f16x2 bf16 bf16x2",
+    "PLAIN": "b16 b32 b64 u16 u32 u64 s16 s32 s64 f32 f64",
+    "MOVABLE": "b8 b16 b32 b64 b128 u8 u16 u32 u64 s8 s16 s32 s64 f32 f64 f16 f16x2 bf16 bf16x2",
+    "CONVERTIBLE": "u8 u16 u32 u64 s8 s16 s32 s64 f16 f32 f64",
+    "RND": "rn rz rm rp",
+    "IRND": "rni rzi rmi rpi",
+    "CMP": "eq ne lt le gt ge lo ls hi hs equ neu ltu leu gtu geu num nan",
+    "BOOL": "and or xor",
+    "SPACE": "const global local param param::entry param::func shared shared::cta shared::cluster",
+    "COP": "ca cg cs lu cv",
+    "STORECOP": "wb cg cs wt",
+    "EVICT1": "L1::evict_normal L1::evict_unchanged L1::evict_first L1::evict_last L1::no_allocate",
+    "EVICT2": "L2::evict_normal L2::evict_first L2::evict_last",
+    "HINT": "L2::cache_hint",
+    "PREFETCH": "L2::64B L2::128B L2::256B",
+    "CREATED": "L2::evict_last L2::evict_normal L2::evict_first L2::evict_unchanged",
+    "SCOPE": "cta cluster gpu sys",
+    "VEC": "v2 v4 v8",
+    "SHARED": "shared shared::cta shared::cluster",
+    "GEOMETRY": "1d 2d 3d a1d a2d cube acube 2dms a2dms",
+    "VIDEO": "u32 s32",
+}
+
+# Source: PTX ISA manual 9.1, 5.2 "Types", and the types of the matrix and conversion instructions.
+_WORDS["TYPE"] = (
+    "pred b1 b4 b8 b16 b32 b64 b128 u2 u4 u8 u16 u32 u64 s2 s4 s8 s16 s32 s64 "
+    "f16 f16x2 bf16 bf16x2 tf32 f32 f32x2 f64 u16x2 s16x2 e4m3 e5m2 e4m3x2 e5m2x2 e4m3x4 e5m2x4 "
+    "e2m3 e3m2 e2m1 e2m3x2 e3m2x2 e2m1x2 e2m3x4 e3m2x4 e2m1x4 ue8m0 ue8m0x2 texref samplerref surfref"
+)
+SETS: dict[str, tuple[str, ...]] = {name: tuple(words.split()) for name, words in _WORDS.items()}
+"""What the words in capitals stand for."""
+
+TYPES = frozenset(SETS["TYPE"])
+"""Every modifier that names an operand type."""

@@ -1,0 +1,98 @@
+"""Which names are registers: the declarations of the scopes around a place in the text."""
+
+from __future__ import annotations
+
+from cujit.formats.ptx.syntax import ComponentOperand, Operand, Register, SymbolRef
+
+__all__ = ["Names"]
+
+_SYMBOL, _REGISTER = 0, 1
+
+
+class _ScopeNames:
+    """The names that one ``{ }`` declares, and what the names used in it were found to mean."""
+
+    __slots__ = ("elements", "known", "names", "ranges")
+
+    def __init__(self) -> None:
+        self.names: dict[str, int] = {}
+        self.ranges: dict[str, int] = {}
+        self.elements: dict[str, int | None] = {}
+        self.known: dict[str, Operand] = {}
+
+
+class Names:
+    """The scopes that are open, innermost last. Every use of a name goes through ``find``."""
+
+    def __init__(self) -> None:
+        self._scopes = [_ScopeNames()]
+        self.known = self._scopes[-1].known
+
+    def open(self) -> None:
+        """Enter a ``{``."""
+        self._scopes.append(_ScopeNames())
+        self.known = self._scopes[-1].known
+
+    def close(self) -> None:
+        """Leave by ``}``."""
+        self._scopes.pop()
+        self.known = self._scopes[-1].known
+
+    def declare_register(self, name: str, count: int | None = None) -> None:
+        """Record ``.reg name`` or ``.reg name<count>``."""
+        scope = self._scopes[-1]
+        if count is None:
+            scope.names[name] = _REGISTER
+        else:
+            scope.ranges[name] = count
+        scope.known.clear()
+
+    def declare_symbol(self, name: str, element_bytes: int | None) -> None:
+        """Record a variable or parameter; an array of one dimension has ``element_bytes`` per element."""
+        scope = self._scopes[-1]
+        scope.names[name] = _SYMBOL
+        scope.elements[name] = element_bytes
+        scope.known.clear()
+
+    def element_bytes(self, name: str) -> int | None:
+        """The bytes of one element of the array ``name``, or None where that is no array of one dimension."""
+        for scope in reversed(self._scopes):
+            if name in scope.elements:
+                return scope.elements[name]
+        return None
+
+    def find(self, word: str) -> Operand:
+        """Tell what ``word`` means here: a register, a component of one, or a symbol."""
+        found = self.known.get(word)
+        if found is None:
+            found = self.known[word] = self._find(word)
+        return found
+
+    def _find(self, word: str) -> Operand:
+        base, dot, component = word.partition(".")
+        declared = self._declared(base)
+        if dot and declared == _REGISTER:
+            return ComponentOperand(Register(base), component)
+        if declared is None:  # Special registers are declared nowhere.
+            declared = _REGISTER if word[0] == "%" or word == "_" else _SYMBOL
+        return Register(word) if declared == _REGISTER else SymbolRef(word)
+
+    def _declared(self, name: str) -> int | None:
+        splits = _range_splits(name)
+        for scope in reversed(self._scopes):
+            if name in scope.names:
+                return scope.names[name]
+            if scope.ranges and any(number < scope.ranges.get(prefix, 0) for prefix, number in splits):
+                return _REGISTER
+        return None
+
+
+def _range_splits(name: str) -> list[tuple[str, int]]:
+    """``%r12`` is number 12 of a range ``%r`` and number 2 of a range ``%r1``."""
+    splits = []
+    for cut in range(len(name) - 1, max(len(name) - 10, 0), -1):
+        if not ("0" <= name[cut] <= "9"):
+            break
+        if name[cut] != "0" or cut == len(name) - 1:
+            splits.append((name[:cut], int(name[cut:])))
+    return splits

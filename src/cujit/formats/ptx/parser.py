@@ -1,0 +1,423 @@
+"""PTX text into a ``Module``: the statements of a function, functions, and the module around them.
+
+Accepts what NVRTC, nvcc, NVVM and Triton print, and what the PTX ISA manual shows. It reads syntax only:
+whether an instruction exists is a question for ``isa``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+from cujit.formats.ptx.constants import integer
+from cujit.formats.ptx.names import Names
+from cujit.formats.ptx.parse_declarations import (
+    LINKAGES,
+    SPACES,
+    attributes,
+    parameter_list,
+    register_declaration,
+    variables,
+)
+from cujit.formats.ptx.parse_operands import call_operands, label_operands, operands
+from cujit.formats.ptx.syntax import (
+    Address,
+    BranchTargets,
+    CallPrototype,
+    Directive,
+    Function,
+    Instruction,
+    Label,
+    Location,
+    Module,
+    ModuleItem,
+    Operand,
+    Predicate,
+    Scope,
+    Statement,
+    SymbolRef,
+)
+from cujit.formats.ptx.tokens import DIRECTIVE, DWARF, END, NAME, NUMBER, STRING, Cursor
+
+__all__ = ["parse"]
+
+_DEEPEST_SCOPE = 48
+_VERSION = re.compile(r"(\d{1,3})\.(\d{1,3})", re.ASCII)
+
+
+def parse(text: str, *, name: str = "<ptx>") -> Module:
+    """Read a whole PTX text. ``name`` stands for the file in errors.
+
+    ``address_size`` is 64 where the text does not say, as ptxas has it.
+
+    Raises:
+        PtxSyntaxError: the text is not PTX; line and column of the first place where it is not.
+    """
+    return _Parser(Cursor(text.rstrip("\0"), name)).module()
+
+
+class _Parser:
+    """One parse: the cursor, the open scopes, and the words already taken apart."""
+
+    def __init__(self, cursor: Cursor) -> None:
+        self._cursor = cursor
+        self._names = Names()
+        self._mnemonics: dict[str, tuple[str, tuple[str, ...]]] = {}
+        self._depth = 0
+
+    # -- module ---------------------------------------------------------------------------------------------
+
+    def module(self) -> Module:
+        """``.version 8.5 .target sm_90, debug .address_size 64`` and the items."""
+        cursor = self._cursor
+        leading: list[ModuleItem] = []
+        while cursor.at(DWARF):
+            leading.append(self._dwarf())
+        version = self._version()
+        if not cursor.skip_word(".target"):
+            cursor.fail_expected("'.target'")
+        target = self._targets()
+        address_size = 64
+        if cursor.skip_word(".address_size"):
+            address_size = integer(cursor, "32 or 64")
+            if address_size not in (32, 64):
+                cursor.fail(f"expected 32 or 64, found {address_size}", back=1)
+        items = leading
+        while not cursor.at(END):
+            self._item(items)
+        return Module(version, target, address_size, tuple(items))
+
+    def _version(self) -> tuple[int, int]:
+        cursor = self._cursor
+        if not cursor.skip_word(".version"):
+            cursor.fail_expected("'.version'")
+        word = cursor.expect(NUMBER, "a version such as 8.5")
+        match = _VERSION.fullmatch(word)
+        if match is None:
+            cursor.fail(f"expected a version such as 8.5, found {word[:60]!r}", back=1)
+        return int(match[1]), int(match[2])
+
+    def _targets(self) -> tuple[str, ...]:
+        cursor = self._cursor
+        found = [cursor.expect_name("a target such as sm_90")]
+        while cursor.skip(","):
+            found.append(cursor.expect_name("a target such as sm_90"))
+        return tuple(found)
+
+    def _item(self, items: list[ModuleItem]) -> None:
+        """A function, a variable or a directive of the module."""
+        cursor = self._cursor
+        if cursor.at(DWARF):
+            items.append(self._dwarf())
+            return
+        if cursor.skip(";"):
+            return
+        if not cursor.at(DIRECTIVE):
+            cursor.fail_expected("a function, a variable or a directive")
+        line = cursor.line()
+        word = cursor.words[cursor.index]
+        linkage = ""
+        if word in LINKAGES:
+            cursor.index += 1
+            linkage = word[1:]
+            word = cursor.words[cursor.index]
+        if word == ".func" or word == ".entry":
+            items.append(self._function(linkage, line))
+        elif word in SPACES:
+            items.extend(variables(cursor, self._names, linkage))
+        elif linkage:
+            cursor.fail_expected(f"a function or a variable after '.{linkage}'")
+        elif word == ".loc":
+            items.append(self._location())
+        elif word in _MODULE_DIRECTIVES:
+            items.append(_MODULE_DIRECTIVES[word](self))
+        else:
+            cursor.fail_expected("a function, a variable or a directive of a module")
+
+    # -- directives -----------------------------------------------------------------------------------------
+
+    def _dwarf(self) -> Directive:
+        """``@@DWARF …``, up to the end of the line: debug data of the oldest compilers, kept as it is."""
+        line = self._cursor.line()
+        return Directive("@@DWARF", (self._cursor.take()[len("@@DWARF") :].strip(),), line)
+
+    def _file(self) -> Directive:
+        """``.file 1 "name"`` or ``.file 1 "name", time, size``."""
+        cursor = self._cursor
+        line = cursor.line()
+        cursor.index += 1
+        arguments = [str(_integer_word(cursor, "the number of the file")), cursor.expect(STRING)]
+        while cursor.skip(","):
+            arguments.append(str(_integer_word(cursor, "a number")))
+        return Directive("file", tuple(arguments), line)
+
+    def _section(self) -> Directive:
+        """``.section .debug_info { … }``, the body verbatim."""
+        cursor = self._cursor
+        line = cursor.line()
+        cursor.index += 1
+        if not (cursor.at(DIRECTIVE) or cursor.at(NAME)):
+            cursor.fail_expected("the name of a section")
+        name = cursor.take()
+        cursor.expect("{")
+        start = cursor.starts[cursor.index - 1] + 1
+        while not cursor.at("}"):
+            if cursor.at(END) or cursor.at("{"):
+                cursor.fail_expected("'}' to end the section")
+            cursor.index += 1
+        cursor.index += 1
+        return Directive("section", (name, cursor.source[start : cursor.starts[cursor.index - 1]]), line)
+
+    def _pragma(self) -> Directive:
+        """``.pragma "nounroll", "…";``."""
+        cursor = self._cursor
+        line = cursor.line()
+        cursor.index += 1
+        arguments = [cursor.expect(STRING)]
+        while cursor.skip(","):
+            arguments.append(cursor.expect(STRING))
+        cursor.expect(";", "',' or ';'")
+        return Directive("pragma", tuple(arguments), line)
+
+    def _alias(self) -> Directive:
+        """``.alias new, old;``."""
+        cursor = self._cursor
+        line = cursor.line()
+        cursor.index += 1
+        new = cursor.expect_name("the name of the alias")
+        cursor.expect(",")
+        old = cursor.expect_name("the name of a function")
+        cursor.expect(";")
+        return Directive("alias", (new, old), line)
+
+    def _target(self) -> Directive:
+        """A second ``.target``: it changes what is allowed from there on."""
+        line = self._cursor.line()
+        self._cursor.index += 1
+        return Directive("target", self._targets(), line)
+
+    def _location(self) -> Location:
+        """``.loc 1 10 3`` with an optional ``, function_name label+4, inlined_at 1 20 5``."""
+        cursor = self._cursor
+        line = cursor.line()
+        cursor.index += 1
+        file = _integer_word(cursor, "the number of a file")
+        source_line = _integer_word(cursor, "a line")
+        column = _integer_word(cursor, "a column")
+        rest = ""
+        while cursor.skip(","):
+            rest += (", " if rest else "") + self._location_part()
+        return Location(file, source_line, column, rest, line)
+
+    def _location_part(self) -> str:
+        cursor = self._cursor
+        if cursor.skip_word("function_name"):
+            label = cursor.expect_name("the label of a name")
+            offset = f"+{_integer_word(cursor, 'an offset')}" if cursor.skip("+") else ""
+            return f"function_name {label}{offset}"
+        if not cursor.skip_word("inlined_at"):
+            cursor.fail_expected("'function_name' or 'inlined_at'")
+        place = [str(_integer_word(cursor, "a number")) for _ in range(3)]
+        return f"inlined_at {' '.join(place)}"
+
+    # -- functions ------------------------------------------------------------------------------------------
+
+    def _function(self, linkage: str, line: int) -> Function:
+        """``.func (results) name (parameters) .directives { … }``, the linkage being read."""
+        cursor, names = self._cursor, self._names
+        is_entry = cursor.take() == ".entry"
+        own: tuple[str, ...] = attributes(cursor) if cursor.at_word(".attribute") else ()
+        names.open()
+        results = parameter_list(cursor, names) if cursor.at("(") and not is_entry else ()
+        name = cursor.expect_name("the name of a function")
+        parameters = parameter_list(cursor, names) if cursor.at("(") else ()
+        directives = self._function_directives()
+        body: tuple[Statement, ...] | None = None
+        if cursor.at("{"):
+            body = self._block()
+        elif not cursor.skip(";"):
+            cursor.fail_expected("'{' or ';'")
+        names.close()
+        return Function(name, is_entry, parameters, results, body, linkage, directives, own, line)
+
+    def _function_directives(self) -> tuple[tuple[str, tuple[str, ...]], ...]:
+        """``.maxntid 256, 1, 1 .minnctapersm 2 .noreturn .pragma "…";`` in any order."""
+        cursor = self._cursor
+        found = []
+        while cursor.at(DIRECTIVE):
+            if cursor.at_word(".pragma"):
+                found.append(("pragma", self._pragma().arguments))
+                continue
+            found.append((cursor.take()[1:], self._directive_numbers()))
+        return tuple(found)
+
+    def _directive_numbers(self) -> tuple[str, ...]:
+        cursor = self._cursor
+        if not cursor.at(NUMBER):
+            return ()
+        found = [str(integer(cursor, "a number"))]
+        while cursor.skip(","):
+            found.append(str(integer(cursor, "a number")))
+        return tuple(found)
+
+    # -- statements -----------------------------------------------------------------------------------------
+
+    def _block(self) -> tuple[Statement, ...]:
+        """``{ statement … }``; the scope is opened by the caller."""
+        cursor = self._cursor
+        cursor.expect("{")
+        self._depth += 1
+        if self._depth > _DEEPEST_SCOPE:
+            cursor.fail(f"expected at most {_DEEPEST_SCOPE} scopes inside each other", back=1)
+        kinds, body = cursor.kinds, list[Statement]()
+        while True:
+            kind = kinds[cursor.index]
+            if kind == NAME:
+                if kinds[cursor.index + 1] == ":":
+                    body.append(self._labelled())
+                else:
+                    body.append(self._instruction(None, cursor.line()))
+            elif kind == "@":
+                body.append(self._predicated())
+            elif kind == DIRECTIVE:
+                self._declaration(body)
+            elif kind == "}":
+                cursor.index += 1
+                self._depth -= 1
+                return tuple(body)
+            else:
+                self._other_statement(body)
+
+    def _other_statement(self, body: list[Statement]) -> None:
+        """``{ … }`` or a stray ``;``."""
+        cursor = self._cursor
+        if cursor.skip(";"):
+            return
+        if not cursor.at("{"):
+            cursor.fail_expected("a statement or '}'")
+        line = cursor.line()
+        self._names.open()
+        body.append(Scope(self._block(), line))
+        self._names.close()
+
+    def _predicated(self) -> Instruction:
+        """``@%p instruction`` or ``@!%p instruction``."""
+        cursor = self._cursor
+        line = cursor.line()
+        cursor.index += 1
+        negated = cursor.skip("!")
+        register = cursor.expect_name("a predicate register")
+        if not cursor.at(NAME):
+            cursor.fail_expected("an instruction after the predicate")
+        return self._instruction(Predicate(register, negated), line)
+
+    def _instruction(self, predicate: Predicate | None, line: int) -> Instruction:
+        """``opcode.modifier operand, operand;``."""
+        cursor = self._cursor
+        word = cursor.words[cursor.index]
+        cursor.index += 1
+        if cursor.kinds[cursor.index] == DIRECTIVE:  # ``add .s32`` is the same as ``add.s32``.
+            while cursor.at(DIRECTIVE):
+                word += cursor.take()
+        known = self._mnemonics.get(word)
+        if known is None:
+            known = self._mnemonics[word] = self._mnemonic(word)
+        opcode, modifiers = known
+        if opcode == "bra":
+            found = label_operands(cursor, self._names, labels_from=0)
+        elif opcode == "call":
+            found = call_operands(cursor, self._names)
+        elif opcode == "brx":
+            found = label_operands(cursor, self._names, labels_from=1)
+        else:
+            found = operands(cursor, self._names)
+            if opcode in _ADDRESSING:
+                found = _with_elements(found)
+        if cursor.kinds[cursor.index] != ";":
+            cursor.fail_expected("',' or ';'")
+        cursor.index += 1
+        return Instruction(opcode, modifiers, found, predicate, line)
+
+    def _mnemonic(self, word: str) -> tuple[str, tuple[str, ...]]:
+        opcode, *modifiers = word.split(".")
+        if not (opcode.isascii() and opcode.isalnum()):
+            self._cursor.fail(f"expected an instruction, found {opcode[:60]!r}", back=1)
+        return opcode, tuple(modifiers)
+
+    def _labelled(self) -> Statement:
+        """``name:``, or ``name: .branchtargets a, b;``, or ``name: .callprototype …;``."""
+        cursor = self._cursor
+        line = cursor.line()
+        name = cursor.expect_name("a label")
+        cursor.index += 1
+        word = cursor.words[cursor.index]
+        if word == ".branchtargets" or word == ".calltargets":
+            cursor.index += 1
+            targets = [cursor.expect_name("a label")]
+            while cursor.skip(","):
+                targets.append(cursor.expect_name("a label"))
+            cursor.expect(";", "',' or ';'")
+            return BranchTargets(name, tuple(targets), word[1:], line)
+        if word == ".callprototype":
+            return self._prototype(name, line)
+        return Label(name, line)
+
+    def _prototype(self, name: str, line: int) -> CallPrototype:
+        """``.callprototype (results) _ (parameters) .noreturn;``, the label being read."""
+        cursor = self._cursor
+        cursor.index += 1
+        results = parameter_list(cursor, None) if cursor.at("(") else ()
+        cursor.expect(NAME, "'_'")
+        parameters = parameter_list(cursor, None) if cursor.at("(") else ()
+        flags = [" ".join((flag, ", ".join(numbers))).rstrip() for flag, numbers in self._function_directives()]
+        cursor.expect(";")
+        return CallPrototype(name, results, parameters, tuple(flags), line)
+
+    def _declaration(self, body: list[Statement]) -> None:
+        """``.reg``, a variable, ``.loc`` or ``.pragma`` inside a function."""
+        cursor = self._cursor
+        word = cursor.words[cursor.index]
+        if word == ".reg":
+            body.append(register_declaration(cursor, self._names))
+        elif word == ".loc":
+            body.append(self._location())
+        elif word in SPACES:
+            body.extend(variables(cursor, self._names))
+        elif word == ".pragma":
+            body.append(self._pragma())
+        elif word in LINKAGES and cursor.words[cursor.index + 1] in SPACES:
+            cursor.index += 1
+            body.extend(variables(cursor, self._names, word[1:]))
+        elif word in _BODY_DIRECTIVES:
+            body.append(_MODULE_DIRECTIVES[word](self))
+        else:
+            cursor.fail_expected("a statement")
+
+
+_ADDRESSING = frozenset(("ld", "ldu", "st"))
+
+
+def _with_elements(found: tuple[Operand, ...]) -> tuple[Operand, ...]:
+    """Make ``a[3]``, where an address has to be, the address that it is."""
+    if not any(type(operand) is SymbolRef for operand in found):
+        return found
+    return tuple(Address(SymbolRef(o.name), o.offset) if isinstance(o, SymbolRef) else o for o in found)
+
+
+def _integer_word(cursor: Cursor, expected: str) -> int:
+    """One integer that is not an expression: the next number belongs to something else."""
+    word = cursor.words[cursor.index]
+    if not cursor.at(NUMBER) or not word.isdecimal() or len(word) > 20:
+        cursor.fail_expected(expected)
+    cursor.index += 1
+    return int(word)
+
+
+_MODULE_DIRECTIVES: dict[str, Callable[[_Parser], Directive]] = {
+    ".file": _Parser._file,
+    ".section": _Parser._section,
+    ".pragma": _Parser._pragma,
+    ".alias": _Parser._alias,
+    ".target": _Parser._target,
+}
+_BODY_DIRECTIVES = frozenset((".file", ".section"))

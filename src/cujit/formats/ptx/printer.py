@@ -1,0 +1,257 @@
+"""A ``Module`` as PTX text, laid out as NVIDIA's compilers lay it out.
+
+Reading the text again gives an equal module; ptxas gives the same code for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from cujit.errors import FormatError
+from cujit.formats.ptx.syntax import (
+    Address,
+    BranchTargets,
+    CallPrototype,
+    ComponentOperand,
+    Directive,
+    FloatLiteral,
+    Function,
+    Generic,
+    Immediate,
+    Initializer,
+    Instruction,
+    Label,
+    LabelRef,
+    Location,
+    Module,
+    Negated,
+    Operand,
+    PairOperand,
+    Predicate,
+    Property,
+    Register,
+    RegisterDecl,
+    RegisterList,
+    Scope,
+    Statement,
+    SymbolRef,
+    Variable,
+    VectorOperand,
+)
+
+__all__ = ["print_instruction", "print_module", "print_operand"]
+
+
+def print_module(module: Module) -> str:
+    """Write ``module`` as PTX text that ``parser.parse`` reads back to an equal value.
+
+    Raises:
+        FormatError: a value in it has no spelling in PTX, such as an integer of more than 64 bits.
+    """
+    major, minor = module.version
+    lines = [f".version {major}.{minor}", f".target {', '.join(module.target)}"]
+    lines += [f".address_size {module.address_size}", ""]
+    for item in module.items:
+        if isinstance(item, Function):
+            lines += _function(item)
+        else:
+            lines.append(_statement(item))
+    return "\n".join(lines) + "\n"
+
+
+# -- functions --------------------------------------------------------------------------------------------
+
+
+def _function(function: Function) -> Iterable[str]:
+    linkage = f".{function.linkage} " if function.linkage else ""
+    words = [f"{linkage}.{'entry' if function.is_entry else 'func'}"]
+    words += [f".attribute({_attributes(function.attributes)})"] if function.attributes else []
+    words += [_parameters(function.results)] if function.results else []
+    yield " ".join((*words, f"{function.name}("))
+    if function.parameters:
+        yield ",\n".join(f"\t{_declaration(parameter)}" for parameter in function.parameters)
+    yield ")"
+    for name, arguments in function.directives:
+        yield f".{name} {', '.join(arguments)}".rstrip() + (";" if name == "pragma" else "")
+    if function.body is None:
+        yield ";"
+        return
+    yield "{"
+    yield from _block(function.body, "\t")
+    yield "}"
+
+
+def _block(body: Iterable[Statement], indent: str) -> Iterable[str]:
+    for statement in body:
+        if isinstance(statement, Scope):
+            yield indent + "{"
+            yield from _block(statement.body, indent + "\t")
+            yield indent + "}"
+        elif isinstance(statement, Label):
+            yield f"{statement.name}:"
+        else:
+            yield indent + _statement(statement)
+
+
+def _statement(statement: Statement) -> str:
+    return _STATEMENTS[type(statement)](statement)
+
+
+def print_instruction(instruction: Instruction) -> str:
+    """Write one instruction with its predicate and its ``;``."""
+    predicate = f"{_predicate(instruction.predicate)} " if instruction.predicate else ""
+    operands = f" {_listed(instruction.operands)}" if instruction.operands else ""
+    return f"{predicate}{instruction.name}{operands};"
+
+
+def _predicate(predicate: Predicate) -> str:
+    return f"@{'!' if predicate.negated else ''}{predicate.register}"
+
+
+def _register_declaration(declared: RegisterDecl) -> str:
+    vector = f".v{declared.vector} " if declared.vector > 1 else ""
+    names = (name if count is None else f"{name}<{count}>" for name, count in declared.names)
+    return f".reg {vector}.{declared.type} {', '.join(names)};"
+
+
+def _location(location: Location) -> str:
+    rest = f", {location.rest}" if location.rest else ""
+    return f".loc {location.file} {location.source_line} {location.column}{rest}"
+
+
+def _directive(directive: Directive) -> str:
+    name, arguments = directive.name, directive.arguments
+    if name == "section":
+        section, body = arguments
+        return f".section {section} {{{body}}}"
+    if name == "file":
+        number, *rest = arguments
+        return f".file {number} {', '.join(rest)}"
+    if name == "@@DWARF":
+        return f"@@DWARF {arguments[0]}".rstrip()
+    end = "" if name == "target" else ";"
+    return f".{name} {', '.join(arguments)}{end}"
+
+
+def _targets(targets: BranchTargets) -> str:
+    return f"{targets.name}: .{targets.kind} {', '.join(targets.targets)};"
+
+
+def _prototype(prototype: CallPrototype) -> str:
+    results = f"{_parameters(prototype.results)} " if prototype.results else ""
+    flags = "".join(f" .{flag}" for flag in prototype.flags)
+    return f"{prototype.name}: .callprototype {results}_ {_parameters(prototype.parameters)}{flags};"
+
+
+def _parameters(parameters: Iterable[Variable]) -> str:
+    return f"({', '.join(map(_declaration, parameters))})"
+
+
+# -- variables --------------------------------------------------------------------------------------------
+
+
+def _variable(variable: Variable) -> str:
+    initial = "" if variable.initializer is None else f" = {print_operand(variable.initializer)}"
+    return f"{_declaration(variable)}{initial};"
+
+
+def _declaration(variable: Variable) -> str:
+    words = [f".{variable.linkage}"] if variable.linkage else []
+    words.append(f".{variable.space}")
+    if variable.attributes:
+        words.append(f".attribute({_attributes(variable.attributes)})")
+    if variable.align is not None:
+        words.append(f".align {variable.align}")
+    if variable.vector > 1:
+        words.append(f".v{variable.vector}")
+    words.append(f".{variable.type}")
+    if variable.is_ptr:
+        words += [".ptr"] + [f".{variable.ptr_space}"] * bool(variable.ptr_space)
+        words += [f".align {variable.ptr_align}"] * (variable.ptr_align is not None)
+    words.append(variable.name + "".join(f"[{size or ''}]" for size in variable.shape))
+    return " ".join(words)
+
+
+def _attributes(attributes: Iterable[str]) -> str:
+    return ", ".join(f".{attribute}" for attribute in attributes)
+
+
+# -- operands and initial values --------------------------------------------------------------------------
+
+
+def print_operand(operand: Operand | Initializer | Generic | Property) -> str:
+    """Write one operand, or one initial value.
+
+    Raises:
+        FormatError: it has no spelling in PTX.
+    """
+    return _OPERANDS[type(operand)](operand)
+
+
+def _listed(items: Iterable[Operand | Initializer | Generic | Property]) -> str:
+    return ", ".join([_OPERANDS[type(item)](item) for item in items])
+
+
+def _immediate(immediate: Immediate) -> str:
+    value = immediate.value
+    if not -(1 << 63) <= value < 1 << 64 or (value < 0 and immediate.unsigned):
+        raise FormatError(f"no PTX constant has the value {value}", help="constants are 64 bits wide")
+    return f"{value}{'U' if immediate.unsigned else ''}"
+
+
+def _float(literal: FloatLiteral) -> str:
+    if literal.width not in (32, 64) or not 0 <= literal.bits < 1 << literal.width:
+        raise FormatError(f"no PTX constant is {literal!r}", help="the width is 32 or 64, and the bits fit it")
+    return f"0f{literal.bits:08X}" if literal.width == 32 else f"0d{literal.bits:016X}"
+
+
+def _symbol(symbol: SymbolRef) -> str:
+    return symbol.name + _offset(symbol.offset)
+
+
+def _offset(offset: int) -> str:
+    return f"+{offset}" if offset else ""  # ptxas reads name+-4, but not name-4.
+
+
+def _address(address: Address) -> str:
+    base = address.base
+    place = str(address.offset) if base is None else base.name + _offset(address.offset)
+    if isinstance(base, SymbolRef) and base.offset:
+        raise FormatError(f"no PTX address is {address!r}", help="put the offset into the address")
+    coordinates = "".join(f", {print_operand(item)}" for item in address.coords)
+    return f"[{place}{coordinates}]{'.unified' if address.unified else ''}"
+
+
+def _generic(item: Generic) -> str:
+    symbol = item.symbol
+    name = f"generic({symbol.name})" if item.generic else symbol.name
+    place = name + _offset(symbol.offset)
+    return place if item.mask is None else f"0x{item.mask:X}({place})"
+
+
+_OPERANDS: dict[type, Callable[[Any], str]] = {
+    Register: lambda item: item.name,
+    SymbolRef: _symbol,
+    LabelRef: lambda item: item.name,
+    Immediate: _immediate,
+    FloatLiteral: _float,
+    Address: _address,
+    VectorOperand: lambda item: f"{{{_listed(item.items)}}}",
+    RegisterList: lambda item: f"({_listed(item.items)})",
+    Negated: lambda item: f"!{print_operand(item.item)}",
+    PairOperand: lambda item: f"{print_operand(item.first)}|{print_operand(item.second)}",
+    ComponentOperand: lambda item: f"{item.base.name}.{item.component}",
+    Initializer: lambda item: f"{{{_listed(item.items)}}}",
+    Generic: _generic,
+    Property: lambda item: f"{item.name} = {item.value}",
+}
+_STATEMENTS: dict[type, Callable[[Any], str]] = {
+    Instruction: print_instruction,
+    RegisterDecl: _register_declaration,
+    Variable: _variable,
+    Location: _location,
+    Directive: _directive,
+    BranchTargets: _targets,
+    CallPrototype: _prototype,
+}

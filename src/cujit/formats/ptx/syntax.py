@@ -1,0 +1,367 @@
+"""The text of PTX as values. Built by ``parser``, written by ``printer``, read by the CPU device.
+
+Every node carries the line that it came from (from 1; 0 when made by hand), which takes no part in equality,
+so that a program printed and parsed again is equal to itself.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+__all__ = [
+    "Address",
+    "BranchTargets",
+    "CallPrototype",
+    "ComponentOperand",
+    "Directive",
+    "FloatLiteral",
+    "Function",
+    "Generic",
+    "Immediate",
+    "InitItem",
+    "InitValue",
+    "Initializer",
+    "Instruction",
+    "Label",
+    "LabelRef",
+    "Location",
+    "Module",
+    "ModuleItem",
+    "Negated",
+    "Operand",
+    "PairOperand",
+    "Predicate",
+    "Property",
+    "Register",
+    "RegisterDecl",
+    "RegisterList",
+    "Scope",
+    "Statement",
+    "SymbolRef",
+    "Variable",
+    "VectorOperand",
+]
+
+_line = field(default=0, compare=False, repr=False)
+
+
+# -- operands ---------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Register:
+    """A register or special register, or ``_`` (the sink): ``%r1``, ``%tid.x``, ``%p|%q`` is two of them.
+
+    Names that are declared in no ``.reg`` but by ``.param``/``.global`` … are ``SymbolRef``.
+    """
+
+    name: str
+
+
+@dataclass(frozen=True)
+class Immediate:
+    """An integer constant, its value as written (negative allowed; ``U`` suffix kept apart)."""
+
+    value: int
+    unsigned: bool = False
+
+
+@dataclass(frozen=True)
+class FloatLiteral:
+    """A floating-point constant by its bits: ``0f3F800000`` is (32, 0x3F800000), decimals are f64."""
+
+    bits: int
+    width: int  # 32 or 64
+
+
+@dataclass(frozen=True)
+class SymbolRef:
+    """The name of a variable, parameter or function used as a value, plus a byte offset."""
+
+    name: str
+    offset: int = 0
+
+
+@dataclass(frozen=True)
+class LabelRef:
+    """The name of a label (or of ``.branchtargets`` / ``.callprototype``) as an operand."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class Address:
+    """``[base+offset]``, ``[1234]`` (no base). ``coords`` holds a texture's ``[tex, {x,y}]`` operands.
+
+    ``unified`` tells of ``[a].unified``: a variable declared with ``.attribute(.unified)``.
+    """
+
+    base: Register | SymbolRef | None
+    offset: int = 0
+    coords: tuple[Operand, ...] = ()
+    unified: bool = False
+
+
+@dataclass(frozen=True)
+class VectorOperand:
+    """``{a, b, c, d}``."""
+
+    items: tuple[Operand, ...]
+
+
+@dataclass(frozen=True)
+class RegisterList:
+    """``(a, b)``: the result or argument list of a ``call``."""
+
+    items: tuple[Operand, ...]
+
+
+@dataclass(frozen=True)
+class Negated:
+    """``!%p`` as an operand."""
+
+    item: Operand
+
+
+@dataclass(frozen=True)
+class PairOperand:
+    """``%p|%q``: a predicate with its complement, or a register with a predicate."""
+
+    first: Operand
+    second: Operand
+
+
+@dataclass(frozen=True)
+class ComponentOperand:
+    """``%v.x``: one element of a vector register."""
+
+    base: Register
+    component: str
+
+
+Operand = (
+    Register
+    | Immediate
+    | FloatLiteral
+    | SymbolRef
+    | LabelRef
+    | Address
+    | VectorOperand
+    | RegisterList
+    | Negated
+    | PairOperand
+    | ComponentOperand
+)
+
+
+# -- statements -------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Predicate:
+    """``@%p`` or ``@!%p``."""
+
+    register: str
+    negated: bool = False
+
+
+@dataclass(frozen=True)
+class Instruction:
+    """``@p opcode.mod.mod a, b, c;`` : ``opcode`` is the first word, ``modifiers`` the rest, without dots.
+
+    A modifier that holds ``::`` (``shared::cta``) is one modifier.
+    """
+
+    opcode: str
+    modifiers: tuple[str, ...] = ()
+    operands: tuple[Operand, ...] = ()
+    predicate: Predicate | None = None
+    line: int = _line
+
+    @property
+    def name(self) -> str:
+        """The whole mnemonic: ``ld.global.f32``."""
+        return ".".join((self.opcode, *self.modifiers))
+
+
+@dataclass(frozen=True)
+class Label:
+    """``name:``."""
+
+    name: str
+    line: int = _line
+
+
+@dataclass(frozen=True)
+class RegisterDecl:
+    """``.reg .b32 %r<5>, %x;``: ``names`` are (name, count), count None for a plain name.
+
+    ``vector`` is 1, 2 or 4.
+    """
+
+    type: str
+    names: tuple[tuple[str, int | None], ...]
+    vector: int = 1
+    line: int = _line
+
+
+@dataclass(frozen=True)
+class Initializer:
+    """The initial value of a variable: nested lists of ``Immediate``, ``FloatLiteral`` and ``SymbolRef``.
+
+    ``generic(sym)`` is a ``SymbolRef`` in ``Generic``; ``mask`` applies ``0xFF00(sym)`` forms.
+    """
+
+    items: tuple[InitItem, ...]
+
+
+@dataclass(frozen=True)
+class Generic:
+    """``generic(symbol)`` or ``symbol`` under a byte mask (``0xFF(symbol)``) in an initializer."""
+
+    symbol: SymbolRef
+    generic: bool = True
+    mask: int | None = None
+
+
+@dataclass(frozen=True)
+class Property:
+    """``filter_mode = linear``: one setting in the initial value of a ``.samplerref`` or ``.texref``."""
+
+    name: str
+    value: str
+
+
+InitItem = Immediate | FloatLiteral | SymbolRef | Generic | Property | Initializer
+InitValue = InitItem
+
+
+@dataclass(frozen=True)
+class Variable:
+    """``.global .align 4 .b8 name[16] = {…};`` in any space, ``.param`` included.
+
+    ``space`` is ``global``, ``const``, ``shared``, ``local``, ``param`` or ``reg`` (a ``.func``'s register
+    parameter); ``shape`` are the array dimensions, (0,) for ``name[]``, () for a scalar; ``vector`` is 1, 2
+    or 4.
+    ``linkage`` is ``extern``, ``visible``, ``weak``, ``common`` or "". ``ptr_space``/``ptr_align`` come from
+    ``.ptr``; ``is_ptr`` tells that it was there. ``attributes`` are those of ``.attribute(…)``: ``managed``.
+    """
+
+    space: str
+    type: str
+    name: str
+    shape: tuple[int, ...] = ()
+    align: int | None = None
+    vector: int = 1
+    linkage: str = ""
+    initializer: InitValue | None = None
+    is_ptr: bool = False
+    ptr_space: str = ""
+    ptr_align: int | None = None
+    attributes: tuple[str, ...] = ()
+    line: int = _line
+
+
+@dataclass(frozen=True)
+class Location:
+    """``.loc file line column``, and ``rest``: empty, or ``function_name $L__x, inlined_at 1 10 3``."""
+
+    file: int
+    source_line: int
+    column: int
+    rest: str = ""
+    line: int = _line
+
+
+@dataclass(frozen=True)
+class Directive:
+    """Any other directive: its name without the dot (``pragma``, ``alias``, ``file`` …), arguments as text.
+
+    Strings keep their quotes. A ``.section`` has its name (with the dot) and its body, verbatim.
+    """
+
+    name: str
+    arguments: tuple[str, ...] = ()
+    line: int = _line
+
+
+@dataclass(frozen=True)
+class BranchTargets:
+    """``name: .branchtargets a, b, c;`` (the label is part of it)."""
+
+    name: str
+    targets: tuple[str, ...]
+    kind: str = "branchtargets"  # or "calltargets"
+    line: int = _line
+
+
+@dataclass(frozen=True)
+class CallPrototype:
+    """``name: .callprototype (ret) _ (params) …;``; ``flags`` follow: ``noreturn``, ``abi_preserve 8``."""
+
+    name: str
+    results: tuple[Variable, ...] = ()
+    parameters: tuple[Variable, ...] = ()
+    flags: tuple[str, ...] = ()
+    line: int = _line
+
+
+@dataclass(frozen=True)
+class Scope:
+    """``{ … }``: declarations and labels inside are its own."""
+
+    body: tuple[Statement, ...]
+    line: int = _line
+
+
+Statement = Instruction | Label | RegisterDecl | Variable | Location | Directive | BranchTargets | CallPrototype | Scope
+
+
+# -- functions and modules --------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Function:
+    """``.entry`` (``is_entry``) or ``.func``; ``body`` is None for a declaration.
+
+    ``directives`` are what follows the parameters, by name, with arguments as text:
+    ``("maxntid", ("256", "1", "1"))``, ``("noreturn", ())``.
+    """
+
+    name: str
+    is_entry: bool
+    parameters: tuple[Variable, ...] = ()
+    results: tuple[Variable, ...] = ()
+    body: tuple[Statement, ...] | None = None
+    linkage: str = ""
+    directives: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    attributes: tuple[str, ...] = ()
+    line: int = _line
+
+
+ModuleItem = Function | Variable | Directive | Location
+
+
+@dataclass(frozen=True)
+class Module:
+    """A whole PTX text. ``target`` is ``("sm_90a", …)`` as listed; ``address_size`` in bits."""
+
+    version: tuple[int, int]
+    target: tuple[str, ...]
+    address_size: int = 64
+    items: tuple[ModuleItem, ...] = ()
+
+    @property
+    def functions(self) -> tuple[Function, ...]:
+        """Entries and functions, declarations included, in order."""
+        return tuple(item for item in self.items if isinstance(item, Function))
+
+    @property
+    def entries(self) -> tuple[Function, ...]:
+        """The kernels that have a body, in order."""
+        return tuple(f for f in self.functions if f.is_entry and f.body is not None)
+
+    @property
+    def variables(self) -> tuple[Variable, ...]:
+        """Module-level variables, in order."""
+        return tuple(item for item in self.items if isinstance(item, Variable))

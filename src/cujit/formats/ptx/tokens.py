@@ -1,0 +1,172 @@
+"""PTX text cut into words, and the cursor that walks over them.
+
+A mnemonic with its modifiers (``ld.shared::cta.u32``) is one word, as is a dotted name (``%tid.x``): that
+makes a PTX line few words, which is what the speed of the parser comes from.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_right
+from typing import NoReturn
+
+from cujit.errors import PtxSyntaxError
+
+__all__ = ["DIRECTIVE", "DWARF", "END", "NAME", "NUMBER", "STRING", "Cursor"]
+
+# The kind of a word. Punctuation is its own kind.
+NAME = "a name"
+DIRECTIVE = "a directive"
+NUMBER = "a number"
+STRING = "a string"
+DWARF = "a @@DWARF line"
+END = "the end of the text"
+
+# Source: PTX ISA 9.1, 4.2 "Comments", 4.4 "Identifiers", 4.5 "Constants". The part before the word
+# always matches and the last alternative takes any character, so no text makes the match fail or go back.
+_WORD = re.compile(
+    r"""
+    (?: \s+ | //[^\n]* | /\*.*?\*/ )*
+    (?: ( (?:[A-Za-z_$]|%[\w$]) [\w$]* (?: \.\w+ (?: ::\w+ )* )* )
+      | ( [,;\[\]{}():|@<>=?~&^+%*-] | ! | /(?![/*]) )
+      | ( \d+\.\d*(?:[eE][+-]?\d+)? | \d+[eE][+-]?\d+ | \d\w* )
+      | ( \. [\w$]+ (?: ::\w+ )* )
+      | ( "(?:[^"\\\n]|\\.)*" )
+      | ( \Z )
+      | ( . )
+    )""",
+    re.VERBOSE | re.DOTALL | re.ASCII,
+)
+_KINDS = ("", NAME, "punctuation", NUMBER, DIRECTIVE, STRING, END, "")
+_PUNCTUATION, _END, _BAD = 2, 6, 7
+_DWARF_LINE = re.compile(r"@@DWARF[^\n]*")
+_SHOWN_CHARACTERS = 240
+
+
+class Cursor:
+    """The words of one text, and the place where the parser stands.
+
+    ``kinds``, ``words`` and ``starts`` (characters from 0) run in parallel and end with one ``END``;
+    ``index`` is the next word. The parser's inner loops read the lists directly.
+    """
+
+    __slots__ = ("_line_starts", "index", "kinds", "name", "source", "starts", "words")
+
+    def __init__(self, source: str, name: str) -> None:
+        self.source = source
+        self.name = name
+        self.index = 0
+        self.kinds: list[str] = []
+        self.words: list[str] = []
+        self.starts: list[int] = []
+        self._line_starts = [0, *(match.end() for match in re.finditer("\n", source))]
+        self._cut()
+
+    def _cut(self) -> None:
+        kinds, words, starts = self.kinds, self.words, self.starts
+        position = 0
+        while True:  # Again only after a @@DWARF line.
+            for match in _WORD.finditer(self.source, position):
+                group = match.lastindex or _END
+                word, start = match[group], match.start(group)
+                if group >= _END:
+                    break
+                kinds.append(word if group == _PUNCTUATION else _KINDS[group])
+                words.append(word)
+                starts.append(start)
+                if word == "@" and self.source.startswith("@@DWARF", start):
+                    group = 0
+                    break
+            if group == _BAD:
+                self._refuse_character(word, start)
+            if group == _END:
+                break
+            line = _DWARF_LINE.match(self.source, start)
+            assert line is not None
+            kinds[-1], words[-1], position = DWARF, line[0].rstrip(), line.end()
+        kinds.append(END)
+        words.append("")
+        starts.append(start)
+
+    def _refuse_character(self, character: str, start: int) -> NoReturn:
+        if self.source.startswith("/*", start):
+            self.fail_at(start, "expected '*/' to end this comment, found the end of the text")
+        if character == '"':
+            self.fail_at(start, "expected '\"' to end this string, found the end of the line")
+        self.fail_at(start, f"expected PTX, found the character {character!r}")
+
+    # -- where ----------------------------------------------------------------------------------------------
+
+    def line(self) -> int:
+        """The line of the next word, from 1."""
+        return bisect_right(self._line_starts, self.starts[self.index])
+
+    def fail_at(self, start: int, message: str) -> NoReturn:
+        """Raise a ``PtxSyntaxError`` that points at character ``start``."""
+        line = bisect_right(self._line_starts, start)
+        line_start = self._line_starts[line - 1]
+        line_end = self._line_starts[line] if line < len(self._line_starts) else len(self.source)
+        text = self.source[line_start:line_end].rstrip()
+        column = start - line_start + 1
+        shown = text[:_SHOWN_CHARACTERS] if column <= _SHOWN_CHARACTERS else ""
+        raise PtxSyntaxError(message, line=line, column=column, source_line=shown, name=self.name)
+
+    def fail(self, message: str, *, back: int = 0) -> NoReturn:
+        """Raise a ``PtxSyntaxError`` that points at the next word, or ``back`` words before it."""
+        self.fail_at(self.starts[max(self.index - back, 0)], message)
+
+    def fail_expected(self, expected: str) -> NoReturn:
+        """Raise a ``PtxSyntaxError``: ``expected`` stands not here, but the next word does."""
+        word = self.words[self.index]
+        if len(word) > 60:
+            word = word[:60] + "…"
+        self.fail(f"expected {expected}, found {repr(word) if word else END}")
+
+    # -- one word on ----------------------------------------------------------------------------------------
+
+    def at(self, kind: str) -> bool:
+        """Tell whether the next word is of ``kind``."""
+        return self.kinds[self.index] == kind
+
+    def at_word(self, word: str) -> bool:
+        """Tell whether the next word reads exactly ``word``."""
+        return self.words[self.index] == word
+
+    def take(self) -> str:
+        """Step over the next word and return it."""
+        word = self.words[self.index]
+        if self.kinds[self.index] != END:
+            self.index += 1
+        return word
+
+    def skip(self, kind: str) -> bool:
+        """Step over the next word if it is of ``kind``; tell whether it was."""
+        if self.kinds[self.index] == kind:
+            self.index += 1
+            return True
+        return False
+
+    def skip_word(self, word: str) -> bool:
+        """Step over the next word if it reads ``word``; tell whether it did."""
+        if self.words[self.index] == word:
+            self.index += 1
+            return True
+        return False
+
+    def expect(self, kind: str, expected: str | None = None) -> str:
+        """Step over the next word, which has to be of ``kind``, and return it.
+
+        Raises:
+            PtxSyntaxError: it is not; the message says ``expected``.
+        """
+        if self.kinds[self.index] != kind:
+            self.fail_expected(expected or (repr(kind) if len(kind) == 1 else kind))
+        self.index += 1
+        return self.words[self.index - 1]
+
+    def expect_name(self, expected: str) -> str:
+        """Step over a name without dots and return it."""
+        if self.kinds[self.index] != NAME or "." in self.words[self.index]:
+            self.fail_expected(expected)
+        self.index += 1
+        return self.words[self.index - 1]
