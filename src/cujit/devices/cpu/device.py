@@ -1,0 +1,96 @@
+"""The CPU device: PTX as native vector code on the cores of this machine."""
+
+from __future__ import annotations
+
+import ctypes
+import platform
+
+from cujit.arch import Arch
+from cujit.artifact import Artifact, Kind
+from cujit.devices.base import Allocation, Device, Dim3, Limits
+from cujit.devices.cpu.grid import Workers, available_threads
+from cujit.devices.cpu.memory import HostBlock
+from cujit.devices.cpu.module import MAX_THREADS, CpuModule
+from cujit.errors import LoadError
+from cujit.formats.fatbin import read_fatbin
+from cujit.formats.ptx.parser import parse
+
+__all__ = ["CpuDevice"]
+
+# What the device passes for: PTX up to this architecture's is what compilers are asked for.
+_ARCH = Arch.parse("sm_90")
+
+# Sizes as on an sm_90 GPU, so that a launch that is good here is good there. Source: CUDA C++ Programming Guide,
+# "Technical Specifications per Compute Capability".
+_MAX_BLOCK = Dim3(1024, 1024, 64)
+_MAX_GRID = Dim3(2**31 - 1, 65535, 65535)
+_SHARED_BYTES = 48 << 10
+_SHARED_BYTES_OPTIN = 227 << 10
+
+
+class CpuDevice(Device):
+    """This machine's processor; ``threads`` limits the cores that run blocks (all that the process may use)."""
+
+    name = "cpu"
+    arch = _ARCH
+    is_gpu = False
+
+    def __init__(self, threads: int | None = None) -> None:
+        count = threads if threads is not None else available_threads()
+        if count < 1:
+            raise LoadError(f"the CPU device needs at least one thread, not {count}")
+        self.product = platform.processor() or platform.machine()
+        self.limits = Limits(MAX_THREADS, _MAX_BLOCK, _MAX_GRID, _SHARED_BYTES, _SHARED_BYTES_OPTIN, count)
+        self._workers = Workers(count)
+
+    def load(self, artifact: Artifact) -> CpuModule:
+        """Load PTX, or the PTX of a fatbin."""
+        text, route = _ptx_of(artifact)
+        return CpuModule(parse(text, name=artifact.name or "<ptx>"), self._workers, route)
+
+    def allocate(self, size: int) -> Allocation:
+        """Get ``size`` bytes of host memory, aligned to 256."""
+        block = HostBlock(size)
+        return Allocation(block.address, size, block)
+
+    def upload(self, address: int, data: memoryview) -> None:
+        """Copy bytes to an address."""
+        flat = data.cast("B") if data.nbytes else data
+        ctypes.memmove(address, (ctypes.c_char * data.nbytes).from_buffer_copy(flat), data.nbytes)
+
+    def download(self, data: memoryview, address: int) -> None:
+        """Copy bytes from an address."""
+        ctypes.memmove((ctypes.c_char * data.nbytes).from_buffer(data), address, data.nbytes)
+
+    def fill(self, address: int, size: int, byte: int = 0) -> None:
+        """Set ``size`` bytes to one value."""
+        ctypes.memset(address, byte, size)
+
+    def synchronize(self) -> None:
+        """Return at once: launches are done when they return."""
+
+
+def _ptx_of(artifact: Artifact) -> tuple[str, str]:
+    if artifact.kind is Kind.PTX:
+        return artifact.text, "PTX compiled for this processor"
+    if artifact.kind is Kind.FATBIN:
+        return _ptx_of_fatbin(artifact.data)
+    raise LoadError(
+        f"the CPU device executes PTX, not a {artifact.kind.value}",
+        help="compile with to='ptx', or build a fatbin with a compute_… target",
+    )
+
+
+def _ptx_of_fatbin(data: bytes) -> tuple[str, str]:
+    """Choose the PTX of the newest architecture that an sm_90 GPU would take, or else the oldest beyond it."""
+    entries = [(e.arch, e) for e in read_fatbin(data).ptx_entries if e.arch is not None]
+    if not entries:
+        raise LoadError(
+            "the CPU device executes PTX, and this fatbin has none",
+            help="build it with a compute_… target among the targets",
+        )
+    fitting = [arch for arch, _ in entries if arch.runs_on(_ARCH)]
+    best = max(fitting) if fitting else min(arch for arch, _ in entries)
+    payload = next(e for arch, e in entries if arch == best).payload()
+    route = f"PTX {best} of the fatbin, compiled for this processor"
+    return Artifact(Kind.PTX, payload).text, route

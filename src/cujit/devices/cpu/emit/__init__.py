@@ -1,0 +1,1 @@
+"""From operations to LLVM IR, one file per family of instructions."""

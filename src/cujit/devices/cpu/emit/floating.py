@@ -1,0 +1,212 @@
+"""Floating-point arithmetic, comparison and selection of f32 and f64.
+
+PTX ISA 9.1: "Floating-Point Instructions", "Comparison and Selection Instructions". Results are exact in every
+rounding. ``.ftz`` is done per instruction. NaNs: the manual leaves those of f32 open and says that f64 keeps
+payloads. Sums, products and fused multiply-adds to nearest give the processor's; all other f32 results give the
+one that GPUs give, 0x7fffffff.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from cujit.devices.cpu.emit.builder import Builder, Value, float_type, int_type, type_width
+from cujit.devices.cpu.emit.integer import combine, put_predicates, put_set
+from cujit.devices.cpu.emit.registry import Rules, modifiers_of, types_of
+from cujit.devices.cpu.emit.rounding import (
+    ROUNDINGS,
+    arithmetic,
+    as_bits,
+    canonical,
+    flush,
+    is_nan,
+    magnitude,
+    number,
+    rounding_of,
+    saturate,
+    sign_of,
+    signed,
+)
+from cujit.devices.cpu.emit.warp import WarpEmitter
+from cujit.devices.cpu.program import Op
+
+__all__ = ["register"]
+
+_COMPARE = {
+    "eq": "oeq",
+    "ne": "one",
+    "lt": "olt",
+    "le": "ole",
+    "gt": "ogt",
+    "ge": "oge",
+    "equ": "ueq",
+    "neu": "une",
+    "ltu": "ult",
+    "leu": "ule",
+    "gtu": "ugt",
+    "geu": "uge",
+    "num": "ord",
+    "nan": "uno",
+}
+"""PTX comparisons and LLVM's. Source: PTX ISA 9.1, "Comparison and Selection Instructions: setp"."""
+_HOT = frozenset({"add", "sub", "mul", "fma"})
+_ALL = "s16 s32 s64 u16 u32 u64 b16 b32 b64"
+
+
+def register(rules: Rules) -> None:
+    """Add the rules of this family."""
+    rules.on("add sub mul mad", "f32", modifiers=f"{ROUNDINGS} ftz sat")(_arithmetic)
+    rules.on("add sub mul mad", "f64", modifiers=ROUNDINGS)(_arithmetic)
+    rules.on("fma", "f32", modifiers="ftz sat", choices=[ROUNDINGS])(_arithmetic)
+    rules.on("div rcp sqrt", "f32", modifiers="ftz", choices=[ROUNDINGS])(_arithmetic)
+    rules.on("fma div rcp sqrt", "f64", choices=[ROUNDINGS])(_arithmetic)
+    rules.on("add sub mul", modifiers=f"{ROUNDINGS} ftz", choices=["f32x2"])(_packed)
+    rules.on("fma", modifiers="ftz", choices=["f32x2", ROUNDINGS])(_packed)
+    rules.on("abs neg", "f32", modifiers="ftz")(_sign_change)
+    rules.on("abs neg", "f64")(_sign_change)
+    rules.on("min max", "f32", modifiers="ftz NaN xorsign abs")(_extreme)
+    rules.on("min max", "f64")(_extreme)
+    rules.on("copysign", "f32 f64")(_copy_sign)
+    rules.on("testp", "f32 f64", choices=["finite infinite number notanumber normal subnormal"])(_test)
+    for type_, flushing in (("f32", " ftz"), ("f64", "")):
+        joins = f"and or xor{flushing}"
+        rules.on("setp", type_, modifiers=joins, choices=[" ".join(_COMPARE)])(_set_predicate)
+        rules.on("set", "u32 s32 f32", type_, modifiers=joins, choices=[" ".join(_COMPARE)])(_set)
+    rules.on("selp", "f32 f64")(_select)
+    rules.on("slct", f"{_ALL} f32 f64", "f32", modifiers="ftz")(_select_by_sign)
+
+
+def _sources(e: WarpEmitter, op: Op) -> list[Value]:
+    """Read all sources as the operation's last type, flushed where it says so."""
+    type_ = float_type(int(types_of(op)[-1][1:]))
+    values = [e.source(op, k, type_) for k in range(len(op.sources))]
+    return [flush(e.builder, v) for v in values] if "ftz" in op.modifiers else values
+
+
+# -- arithmetic -------------------------------------------------------------------------------------------
+
+
+def _result(b: Builder, op: Op, values: Sequence[Value]) -> Value:
+    """Compute from flushed sources; flush and saturate as the operation says."""
+    opcode = "fma" if op.opcode == "mad" else op.opcode
+    mode = rounding_of(op)
+    result = arithmetic(b, opcode, values, mode)
+    if "ftz" in op.modifiers:
+        result = flush(b, result)
+    if "sat" in op.modifiers:
+        return saturate(b, result)
+    return result if mode == "rn" and opcode in _HOT else canonical(b, result)
+
+
+def _arithmetic(e: WarpEmitter, op: Op) -> None:
+    e.put(op, _result(e.builder, op, _sources(e, op)))
+
+
+def _packed(e: WarpEmitter, op: Op) -> None:
+    """Work on the two halves of 64-bit registers."""
+    b = e.builder
+    both = [e.source(op, k, "i64") for k in range(len(op.sources))]
+    halves = []
+    for shift in (0, 32):
+        parts = [b.resize(b.binary("lshr", v, b.integer(shift, 64)), 32, signed=False) for v in both]
+        values = [b.bits_as(p, "float") for p in parts]
+        if "ftz" in op.modifiers:
+            values = [flush(b, v) for v in values]
+        halves.append(b.resize(as_bits(b, _result(b, op, values)), 64, signed=False))
+    e.put(op, b.binary("or", halves[0], b.binary("shl", halves[1], b.integer(32, 64))))
+
+
+def _sign_change(e: WarpEmitter, op: Op) -> None:
+    b = e.builder
+    (x,) = _sources(e, op)
+    width = type_width(x.type)
+    sign = b.integer(1 << (width - 1), width)
+    if op.opcode == "abs":
+        e.put(op, magnitude(b, x))
+    else:
+        e.put(op, b.bits_as(b.binary("xor", as_bits(b, x), sign), x.type))
+
+
+def _copy_sign(e: WarpEmitter, op: Op) -> None:
+    sign, size = _sources(e, op)
+    e.put(op, signed(e.builder, size, sign))
+
+
+def _extreme(e: WarpEmitter, op: Op) -> None:
+    """Find the smaller or larger of two or three numbers, -0 below +0; a NaN loses, or with ``.NaN`` wins."""
+    b = e.builder
+    values = _sources(e, op)
+    signs = [sign_of(b, v) for v in values]
+    if "abs" in op.modifiers:
+        values = [magnitude(b, v) for v in values]
+    propagates = "NaN" in op.modifiers
+    name = f"{op.opcode}imum" if propagates else f"{op.opcode}imumnum"
+    result = values[0]
+    for value in values[1:]:
+        result = b.intrinsic(name, result, value)
+    if "xorsign" in op.modifiers:
+        # The magnitude of two numbers has a clear sign; a NaN takes no sign.
+        bits = b.binary("or", as_bits(b, result), b.binary("xor", signs[0], signs[1]))
+        result = b.select(is_nan(b, result), result, b.bits_as(bits, result.type))
+    e.put(op, canonical(b, result) if propagates else result)
+
+
+# -- tests, comparison and selection ----------------------------------------------------------------------
+
+
+def _test(e: WarpEmitter, op: Op) -> None:
+    """Tell what kind of number it is; zeros count as normal."""
+    b = e.builder
+    (x,) = _sources(e, op)
+    width = type_width(x.type)
+    size = as_bits(b, magnitude(b, x))
+    infinity = as_bits(b, number(b, float("inf"), x.type))
+    compare = {"finite": "ult", "infinite": "eq", "number": "ule", "notanumber": "ugt"}
+    kind = modifiers_of(op)[0]
+    if kind in compare:
+        e.put(op, b.compare(f"icmp {compare[kind]}", size, infinity))
+        return
+    smallest = 1 << (23 if width == 32 else 52)
+    # Subnormal magnitudes are 1 to smallest - 1; 0 wraps to the largest number.
+    before = b.binary("sub", size, b.integer(1, width))
+    subnormal = b.compare("icmp ult", before, b.integer(smallest - 1, width))
+    if kind == "subnormal":
+        e.put(op, subnormal)
+        return
+    regular = b.binary("xor", subnormal, b.integer(1, 1))
+    e.put(op, b.binary("and", regular, b.compare("icmp ult", size, infinity)))
+
+
+def _compared(e: WarpEmitter, op: Op) -> Value:
+    b = e.builder
+    type_ = float_type(int(types_of(op)[-1][1:]))
+    x, y = (e.source(op, k, type_) for k in range(2))
+    if "ftz" in op.modifiers:
+        x, y = flush(b, x), flush(b, y)
+    name = next(m for m in op.modifiers if m in _COMPARE)
+    return b.compare(f"fcmp {_COMPARE[name]}", x, y)
+
+
+def _set_predicate(e: WarpEmitter, op: Op) -> None:
+    put_predicates(e, op, _compared(e, op))
+
+
+def _set(e: WarpEmitter, op: Op) -> None:
+    put_set(e, op, combine(e, op, _compared(e, op)))
+
+
+def _select(e: WarpEmitter, op: Op) -> None:
+    type_ = float_type(int(types_of(op)[0][1:]))
+    e.put(op, e.builder.select(e.source(op, 2, "i1"), e.source(op, 0, type_), e.source(op, 1, type_)))
+
+
+def _select_by_sign(e: WarpEmitter, op: Op) -> None:
+    """Take the first where the third is not below 0 (NaN is); -0 is 0."""
+    b = e.builder
+    name = types_of(op)[0]
+    type_ = float_type(int(name[1:])) if name[0] == "f" else int_type(int(name[1:]))
+    by = e.source(op, 2, "float")
+    if "ftz" in op.modifiers:
+        by = flush(b, by)
+    chosen = b.compare("fcmp oge", by, number(b, 0.0, "float"))
+    e.put(op, b.select(chosen, e.source(op, 0, type_), e.source(op, 1, type_)))

@@ -1,0 +1,59 @@
+"""The whole table: every family's rules, and the check of a program against them."""
+
+from __future__ import annotations
+
+import functools
+
+import cujit.devices.cpu.emit.approximate as approximate
+import cujit.devices.cpu.emit.convert as convert
+import cujit.devices.cpu.emit.floating as floating
+from cujit.devices.cpu.emit import integer, memory
+from cujit.devices.cpu.emit.registry import Rules
+from cujit.devices.cpu.emit.special import SPECIAL_REGISTERS
+from cujit.devices.cpu.flatten import Refusals
+from cujit.devices.cpu.program import Group, KernelProgram, Memory, Negation, Op, Operand, Reg, Special
+
+__all__ = ["all_rules", "check"]
+
+_CONTROL = frozenset({"bra", "brx", "exit", "label"})
+
+
+@functools.cache
+def all_rules() -> Rules:
+    """Build the table of rules, once."""
+    rules = Rules()
+    for family in (memory, integer, floating, approximate, convert):
+        family.register(rules)
+    return rules
+
+
+def check(program: KernelProgram, refusals: Refusals) -> None:
+    """Note every operation that no rule takes, and every operand that a rule cannot read."""
+    rules = all_rules()
+    for op in program.ops:
+        if op.opcode in _CONTROL:
+            continue
+        if rules.find(op) is None:
+            refusals.add(op.line, op.text or op.name, "an instruction that the CPU device does not execute yet")
+        for source in op.sources:
+            _check_operand(op, source, refusals)
+        _check_widths(op, refusals)
+
+
+def _check_operand(op: Op, operand: Operand, refusals: Refusals) -> None:
+    if isinstance(operand, Special) and operand.name not in SPECIAL_REGISTERS:
+        refusals.add(op.line, f"%{operand.name}", "a special register that the CPU device does not have yet")
+    elif isinstance(operand, Group):
+        for item in operand.items:
+            _check_operand(op, item, refusals)
+    elif isinstance(operand, Negation):
+        _check_operand(op, operand.item, refusals)
+    elif isinstance(operand, Memory) and op.opcode not in ("ld", "ldu", "st", "prefetch", "prefetchu"):
+        refusals.add(op.line, op.text or op.name, "a memory operand")
+
+
+def _check_widths(op: Op, refusals: Refusals) -> None:
+    """Registers of 128 bits and vectors of an uneven size are not there."""
+    for reg in [*op.read_registers(), *(r for r in op.results if isinstance(r, Reg))]:
+        if reg.bits not in (1, 8, 16, 32, 64):
+            refusals.add(op.line, op.text or op.name, f"registers of {reg.bits} bits")

@@ -1,0 +1,131 @@
+"""Where the variables of a module lie in its memory, and what they hold at the start."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable
+from math import prod
+
+from cujit.devices.cpu.program import Slot
+from cujit.errors import LoadError
+from cujit.formats.ptx.syntax import (
+    FloatLiteral,
+    Generic,
+    Immediate,
+    Initializer,
+    Module,
+    SymbolRef,
+    Variable,
+)
+
+__all__ = ["ModuleLayout", "aligned", "type_bits", "variable_align", "variable_size"]
+
+
+def aligned(offset: int, align: int) -> int:
+    """Round up to a multiple of ``align``."""
+    return (offset + align - 1) // align * align
+
+
+def type_bits(name: str) -> int:
+    """Width in bits of a PTX fundamental type: ``f16x2`` is 32, ``pred`` 1.
+
+    Source: PTX ISA 9.1, "Fundamental Types" and "Packed Data Types".
+    """
+    if name == "pred":
+        return 1
+    digits = name.lstrip("bsuf")
+    if "x" in digits:
+        width, count = digits.split("x")
+        return int(width.removeprefix("bf")) * int(count)
+    return int(digits)
+
+
+def variable_size(variable: Variable) -> int:
+    """Bytes of a variable; an array without a size counts none."""
+    return type_bits(variable.type) // 8 * variable.vector * prod(variable.shape)
+
+
+def variable_align(variable: Variable) -> int:
+    """Bytes that the variable is aligned to: as said, or its natural alignment."""
+    return variable.align or type_bits(variable.type) // 8 * variable.vector
+
+
+class ModuleLayout:
+    """The ``.global`` and ``.const`` variables of a module in one block of memory.
+
+    ``image`` is what the block holds at the start; ``relocations`` are ``(offset, slot, addend, size)``: places
+    that take the address of a variable once the block has one.
+    """
+
+    def __init__(self, module: Module) -> None:
+        self.slots: dict[str, Slot] = {}
+        self.relocations: list[tuple[int, Slot, int, int]] = []
+        end = 0
+        variables = [v for v in module.variables if v.space in ("global", "const")]
+        for v in variables:
+            if v.linkage == "extern" and v.name in self.slots:
+                continue
+            end = aligned(end, max(variable_align(v), 1))
+            self.slots[v.name] = Slot(v.name, v.space, variable_size(v), variable_align(v), end)
+            # A variable of no bytes still has an address of its own.
+            end += max(variable_size(v), 1)
+        self.image = bytearray(aligned(end, 16))
+        for v in variables:
+            if v.initializer is not None:
+                offset = self.slots[v.name].offset
+                assert offset is not None
+                self._store(v, offset)
+
+    def _store(self, v: Variable, offset: int) -> None:
+        width = type_bits(v.type) // 8
+        end = offset + variable_size(v)
+        for item in _flat(v.initializer):
+            size = self._store_item(v, item, offset, width)
+            offset += size
+            if offset > end:
+                raise LoadError(f"the initialiser of {v.name} (line {v.line}) is longer than the variable")
+
+    def _store_item(self, v: Variable, item: object, offset: int, width: int) -> int:
+        if isinstance(item, Immediate):
+            self.image[offset : offset + width] = (item.value & ((1 << 8 * width) - 1)).to_bytes(width, "little")
+        elif isinstance(item, FloatLiteral):
+            self.image[offset : offset + width] = _float_bytes(item, width)
+        elif isinstance(item, SymbolRef):
+            self._relocate(v, item, offset, width)
+        elif isinstance(item, Generic) and item.mask is None:
+            self._relocate(v, item.symbol, offset, width)
+        else:
+            raise LoadError(
+                f"the initialiser of {v.name} (line {v.line}) takes bytes of an address, which is not supported"
+            )
+        return width
+
+    def _relocate(self, v: Variable, symbol: SymbolRef, offset: int, width: int) -> None:
+        slot = self.slots.get(symbol.name)
+        if slot is None or width != 8:
+            raise LoadError(
+                f"{v.name} (line {v.line}) holds the address of {symbol.name}, which is no variable of this module",
+                help="function pointers do not run on the CPU device yet",
+            )
+        self.relocations.append((offset, slot, symbol.offset, width))
+
+    def relocate(self, base: int) -> None:
+        """Write the addresses of variables into ``image``, for a block that lies at ``base``."""
+        for offset, slot, addend, width in self.relocations:
+            assert slot.offset is not None
+            self.image[offset : offset + width] = (base + slot.offset + addend).to_bytes(width, "little")
+
+
+def _flat(initializer: object) -> Iterable[object]:
+    if isinstance(initializer, Initializer):
+        for item in initializer.items:
+            yield from _flat(item)
+    elif initializer is not None:
+        yield initializer
+
+
+def _float_bytes(item: FloatLiteral, width: int) -> bytes:
+    if 8 * width == item.width:
+        return item.bits.to_bytes(width, "little")
+    value = struct.unpack("<d" if item.width == 64 else "<f", item.bits.to_bytes(item.width // 8, "little"))[0]
+    return struct.pack({4: "<f", 8: "<d", 2: "<e"}[width], value)

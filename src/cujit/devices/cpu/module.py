@@ -1,0 +1,172 @@
+"""PTX loaded on the CPU device: checked whole at load, compiled per kernel and block shape at the first launch."""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+from collections.abc import Mapping
+
+from cujit.devices.base import DeviceKernel, DeviceModule, Dim3, LaunchShape, Resources
+from cujit.devices.cpu.cfg import Graph, build_graph
+from cujit.devices.cpu.emit.frame import Launch, emit_function
+from cujit.devices.cpu.emit.rules import all_rules, check
+from cujit.devices.cpu.emit.warp import WarpEmitter
+from cujit.devices.cpu.flatten import Refusals, flatten
+from cujit.devices.cpu.grid import Workers
+from cujit.devices.cpu.jit import NativeFunction, compile_ir
+from cujit.devices.cpu.layout import ModuleLayout, type_bits, variable_align, variable_size
+from cujit.devices.cpu.memory import HostBlock
+from cujit.devices.cpu.program import KernelProgram
+from cujit.devices.cpu.shapes import WARP, analyse
+from cujit.errors import ClosedError, LaunchError, NameNotFoundError, UnsupportedError
+from cujit.formats.ptx.syntax import Function, Module, Variable
+from cujit.signature import Parameter, ParameterClass, Signature
+
+__all__ = ["CpuKernel", "CpuModule", "ir_of"]
+
+MAX_THREADS = 1024
+"""Threads of a block. Source: CUDA C++ Programming Guide, "Technical Specifications per Compute Capability"."""
+
+
+class CpuModule(DeviceModule):
+    """A PTX module in memory."""
+
+    def __init__(self, ptx: Module, workers: Workers, route: str) -> None:
+        self.route = route
+        self.log = ""
+        layout = ModuleLayout(ptx)
+        refusals = Refusals()
+        programs = []
+        for entry in ptx.entries:
+            program = flatten(ptx, entry, layout.slots, refusals)
+            check(program, refusals)
+            programs.append((entry, program, build_graph(program, refusals)))
+        if refusals.items:
+            raise _unsupported(refusals)
+        self._slots = layout.slots
+        self.memory = HostBlock(max(len(layout.image), 1))
+        layout.relocate(self.memory.address)
+        self.memory.write(layout.image)
+        self.closed = False
+        self.kernels: Mapping[str, DeviceKernel] = {
+            entry.name: CpuKernel(self, entry, program, graph, workers) for entry, program, graph in programs
+        }
+
+    def variable(self, name: str) -> tuple[int, int]:
+        """Find a ``__device__`` or ``__constant__`` variable: its address and its size in bytes."""
+        slot = self._slots.get(name)
+        if slot is None or slot.offset is None:
+            have = ", ".join(self._slots) or "none"
+            raise NameNotFoundError(f"no variable {name!r} in this module", help=f"it has {have}")
+        return self.memory.address + slot.offset, slot.size
+
+    def close(self) -> None:
+        """Release the module; again is harmless."""
+        self.closed = True
+
+
+class CpuKernel(DeviceKernel):
+    """One entry of a PTX module."""
+
+    def __init__(
+        self, module: CpuModule, entry: Function, program: KernelProgram, graph: Graph, workers: Workers
+    ) -> None:
+        self.name = entry.name
+        self.signature = Signature(tuple(_parameter(p) for p in entry.parameters))
+        self._module = module
+        self._entry = entry
+        self._program = program
+        self._graph = graph
+        self._workers = workers
+        self._compiled: dict[Dim3, NativeFunction] = {}
+        self._lock = threading.Lock()
+
+    @property
+    def resources(self) -> Resources:
+        """What the kernel uses; a CPU has no registers to count."""
+        return Resources(
+            registers=None,
+            shared_bytes=self._program.shared_size,
+            local_bytes=self._program.local_size,
+            constant_bytes=None,
+            max_threads=self._max_threads(),
+        )
+
+    def _max_threads(self) -> int:
+        limits = [MAX_THREADS]
+        for name, values in self._entry.directives:
+            if name in ("maxntid", "reqntid"):
+                limits.append(Dim3(*(int(v) for v in values)).volume)
+        return min(limits)
+
+    def launch(self, shape: LaunchShape, parameters: bytes | bytearray, stream: int = 0) -> None:
+        """Run the kernel over ``shape``; done when it returns. There are no streams here, ``stream`` is ignored."""
+        del stream
+        if self._module.closed:
+            raise ClosedError(f"the module of {self.name} is closed")
+        if len(parameters) < self._program.parameters_size:
+            raise LaunchError(
+                f"{self.name} takes {self._program.parameters_size} bytes of parameters, not {len(parameters)}"
+            )
+        function = self._function(shape.block)
+        buffer = ctypes.create_string_buffer(bytes(parameters), max(len(parameters), 1))
+        shared = self._program.shared_size + 16 + shape.shared_bytes
+        launch = Launch(
+            parameters=ctypes.addressof(buffer),
+            module=self._module.memory.address,
+            module_size=self._module.memory.size,
+            grid_x=shape.grid.x,
+            grid_y=shape.grid.y,
+            grid_z=shape.grid.z,
+            dynamic_bytes=shape.shared_bytes,
+            shared_bytes=shared,
+        )
+        self._workers.run(function.address, shape, launch, shared, self._program.local_size * WARP)
+
+    def _function(self, block: Dim3) -> NativeFunction:
+        found = self._compiled.get(block)
+        if found is not None:
+            return found
+        with self._lock:
+            if block not in self._compiled:
+                self._compiled[block] = compile_ir(ir_of(self._program, self._graph, block), "run")
+            return self._compiled[block]
+
+    def active_blocks(self, block_threads: int, shared_bytes: int = 0) -> int:
+        """Count the blocks that one processor holds at a time: one."""
+        del block_threads, shared_bytes
+        return 1
+
+    def best_block(self, shared_bytes: int = 0) -> int:
+        """Choose the threads per block: 256, or the most that the kernel takes."""
+        del shared_bytes
+        return min(256, self._max_threads())
+
+
+def ir_of(program: KernelProgram, graph: Graph, block: Dim3) -> str:
+    """Write the LLVM IR of a kernel for one block shape."""
+    divergence = analyse(program, graph, block)
+    return emit_function(WarpEmitter(program, graph, divergence, block, all_rules()), "run")
+
+
+def _unsupported(refusals: Refusals) -> UnsupportedError:
+    items = sorted(refusals.items)
+    lines = "\n".join(f"  line {line}: {text}: {why}" for line, text, why in items)
+    stand = f"{len(items)} constructs stand" if len(items) > 1 else "one construct stands"
+    return UnsupportedError(
+        f"the CPU device cannot execute this PTX yet; {stand} in the way:\n{lines}",
+        items=items,
+    )
+
+
+def _parameter(p: Variable) -> Parameter:
+    size, align = variable_size(p), variable_align(p)
+    if p.shape or p.vector > 1:
+        return Parameter(ParameterClass.AGGREGATE, size, align, f".b8[{size}]")
+    kinds = {"f": ParameterClass.FLOAT, "s": ParameterClass.SIGNED, "u": ParameterClass.UNSIGNED}
+    kind = kinds.get(p.type[0], ParameterClass.BITS)
+    if p.is_ptr:
+        kind = ParameterClass.POINTER
+    elif type_bits(p.type) == 64 and kind is ParameterClass.UNSIGNED:
+        kind = ParameterClass.BITS
+    return Parameter(kind, size, align, f".{p.type}")

@@ -1,0 +1,179 @@
+"""A kernel as the CPU device sees it: one flat list of operations over numbered registers.
+
+Made by ``flatten``; every later pass reads or rewrites it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+__all__ = [
+    "FloatConstant",
+    "Group",
+    "IntConstant",
+    "KernelProgram",
+    "Memory",
+    "Negation",
+    "Op",
+    "Operand",
+    "Reg",
+    "Slot",
+    "Special",
+    "SymbolAddress",
+]
+
+
+class Reg:
+    """A virtual register: its number, PTX name and width in bits (1 for a predicate)."""
+
+    __slots__ = ("bits", "index", "is_float", "name")
+
+    def __init__(self, index: int, name: str, bits: int, is_float: bool) -> None:
+        self.index = index
+        self.name = name
+        self.bits = bits
+        self.is_float = is_float
+
+    def __repr__(self) -> str:
+        return self.name
+
+
+@dataclass(eq=False)
+class Slot:
+    """Memory with a name: where it lies in its space.
+
+    ``space`` is ``global``, ``const``, ``shared``, ``local`` or ``param`` (of the kernel), or ``call`` for the
+    parameters of a call before they are given registers or a place in ``local``. ``offset`` counts bytes from the
+    start of the space; None until the layout is known.
+    """
+
+    name: str
+    space: str
+    size: int
+    align: int
+    offset: int | None = None
+    dynamic: bool = False
+    """An ``extern .shared`` array: it begins where static shared memory ends."""
+
+
+@dataclass(frozen=True)
+class IntConstant:
+    """An integer, as written."""
+
+    value: int
+
+
+@dataclass(frozen=True)
+class FloatConstant:
+    """A float by its bits."""
+
+    bits: int
+    width: int
+
+
+@dataclass(frozen=True)
+class SymbolAddress:
+    """The address of a slot in its own space, plus a byte offset."""
+
+    slot: Slot
+    offset: int = 0
+
+
+@dataclass(frozen=True)
+class Special:
+    """A special register, by name without the percent sign: ``tid.x``."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class Memory:
+    """``[base + offset]``."""
+
+    base: Reg | SymbolAddress | None
+    offset: int = 0
+
+
+@dataclass(frozen=True)
+class Group:
+    """``{a, b, …}``."""
+
+    items: tuple[Operand, ...]
+
+
+@dataclass(frozen=True)
+class Negation:
+    """``!p``."""
+
+    item: Operand
+
+
+Operand = Reg | IntConstant | FloatConstant | SymbolAddress | Special | Memory | Group | Negation
+
+
+@dataclass(eq=False)
+class Op:
+    """One operation. ``results`` and ``sources`` are apart; ``guard`` is its predicate, ``targets`` its labels.
+
+    Memory operands are sources, of loads and stores alike. A result that the text throws away (``_``) is None.
+    """
+
+    opcode: str
+    modifiers: tuple[str, ...] = ()
+    results: tuple[Reg | None, ...] = ()
+    sources: tuple[Operand, ...] = ()
+    guard: Reg | None = None
+    guard_negated: bool = False
+    targets: tuple[str, ...] = ()
+    line: int = 0
+    text: str = ""
+
+    @property
+    def name(self) -> str:
+        """The whole mnemonic."""
+        return ".".join((self.opcode, *self.modifiers))
+
+    def read_registers(self) -> list[Reg]:
+        """List the registers that it reads, its guard included; a guarded result is read too."""
+        found: list[Reg] = []
+        for source in self.sources:
+            _collect(source, found)
+        if self.guard is not None:
+            found.append(self.guard)
+            found += [r for r in self.results if r is not None]
+        return found
+
+
+def _collect(operand: Operand, found: list[Reg]) -> None:
+    if isinstance(operand, Reg):
+        found.append(operand)
+    elif isinstance(operand, Memory):
+        if isinstance(operand.base, Reg):
+            found.append(operand.base)
+    elif isinstance(operand, Group):
+        for item in operand.items:
+            _collect(item, found)
+    elif isinstance(operand, Negation):
+        _collect(operand.item, found)
+
+
+@dataclass
+class KernelProgram:
+    """A whole kernel, calls inlined.
+
+    ``ops`` holds labels as ``Op("label", targets=(name,))``. ``local_size`` is bytes a thread, ``shared_size``
+    bytes of static shared memory a block; ``parameters_size`` the bytes of the parameter buffer.
+    """
+
+    name: str
+    ops: list[Op] = field(default_factory=list)
+    registers: list[Reg] = field(default_factory=list)
+    local_size: int = 0
+    shared_size: int = 0
+    parameters_size: int = 0
+
+    def register(self, name: str, bits: int, is_float: bool = False) -> Reg:
+        """Make a new register."""
+        reg = Reg(len(self.registers), name, bits, is_float)
+        self.registers.append(reg)
+        return reg

@@ -1,0 +1,183 @@
+"""Indices, block shapes, calls and jumps."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from cujit.devices.base import Device
+from cujit.errors import UnsupportedError
+from cujit.kernel import jit, load
+
+HEAD = ".version 7.8\n.target sm_80\n.address_size 64\n"
+
+WHO = """extern "C" __global__ void who(uint4 *out) {
+    int threads = blockDim.x * blockDim.y * blockDim.z;
+    int thread = (threadIdx.z * blockDim.y + threadIdx.y) * blockDim.x + threadIdx.x;
+    int block = (blockIdx.z * gridDim.y + blockIdx.y) * gridDim.x + blockIdx.x;
+    unsigned lane; asm("mov.u32 %0, %%laneid;" : "=r"(lane));
+    out[block * threads + thread] = make_uint4(threadIdx.x | threadIdx.y << 10 | threadIdx.z << 20,
+        blockIdx.x | blockIdx.y << 10 | blockIdx.z << 20, lane, gridDim.x | gridDim.y << 10 | gridDim.z << 20);
+}"""
+
+
+@pytest.mark.parametrize(
+    "block",
+    [
+        (1, 1, 1),
+        (32, 1, 1),
+        (33, 1, 1),
+        (7, 5, 3),
+        (16, 16, 1),
+        (8, 8, 8),
+        (64, 2, 2),
+        (1, 64, 1),
+        (4, 1, 9),
+        (31, 33, 1),
+    ],
+)
+def test_every_thread_of_every_block_shape_knows_who_it_is(device: Device, block: tuple[int, int, int]) -> None:
+    grid = (3, 2, 2)
+    threads, blocks = int(np.prod(block)), int(np.prod(grid))
+    out = device.array(np.zeros((blocks * threads, 4), np.uint32))
+    jit(WHO, names=["who"], device=device)["who"][grid, block](out)
+    b, t = np.divmod(np.arange(blocks * threads), threads)
+
+    def packed(index: np.ndarray, sizes: tuple[int, int, int]) -> np.ndarray:
+        x, y, z = index % sizes[0], index // sizes[0] % sizes[1], index // sizes[0] // sizes[1]
+        return np.asarray(x | y << 10 | z << 20)
+
+    expected = np.stack([packed(t, block), packed(b, grid), t % 32, np.full_like(t, 3 | 2 << 10 | 2 << 20)], axis=1)
+    np.testing.assert_array_equal(out.numpy(), expected)
+
+
+def test_a_grid_of_many_blocks_runs_each_block_once(device: Device) -> None:
+    text = """extern "C" __global__ void k(unsigned char *out) { out[blockIdx.x * blockDim.x + threadIdx.x] += 1; }"""
+    out = device.array(np.zeros(5003 * 64, np.uint8))
+    jit(text, names=["k"], device=device)["k"][5003, 64](out)
+    assert (out.numpy() == 1).all()
+
+
+def test_calls_pass_structures_and_results(device: Device) -> None:
+    text = """struct Pair { int a; double b; };
+    __device__ __noinline__ Pair twist(Pair p, char by) { Pair q; q.a = p.a * by; q.b = p.b - p.a; return q; }
+    __device__ __noinline__ double reach(Pair p, int i) { const int *w = (const int *)&p; return w[i & 3] * 1.0; }
+    extern "C" __global__ void k(double *out) {
+        Pair p; p.a = threadIdx.x; p.b = threadIdx.x * 0.5;
+        for (int i = 0; i < (int)threadIdx.x % 3 + 1; i++) p = twist(p, (char)(-2 - i));
+        out[2 * threadIdx.x] = p.a; out[2 * threadIdx.x + 1] = p.b + reach(p, 0);
+    }"""
+    out = device.array(np.zeros(80, np.float64))
+    jit(text, names=["k"], device=device)["k"][1, 40](out)
+    expected = []
+    for t in range(40):
+        a, b = t, t * 0.5
+        for i in range(t % 3 + 1):
+            a, b = a * (-2 - i), b - a
+        expected += [a, b + a]
+    np.testing.assert_array_equal(out.numpy(), expected)
+
+
+def test_jump_tables_part_lanes_and_bring_them_together(device: Device) -> None:
+    ptx = (
+        HEAD
+        + """.visible .entry k(.param .u64 out) {
+        .reg .b64 %a<4>; .reg .b32 %r<8>;
+        ld.param.u64 %a1, [out]; mov.u32 %r1, %tid.x; rem.u32 %r2, %r1, 4; mov.u32 %r3, 7;
+        ts: .branchtargets A, B, C, A;
+        brx.idx %r2, ts;
+        A: add.s32 %r3, %r3, 100; bra J;
+        B: mul.lo.s32 %r3, %r3, %r1; bra C;
+        C: add.s32 %r3, %r3, 1;
+        J: mad.wide.u32 %a2, %r1, 4, %a1; st.global.u32 [%a2], %r3; ret; }"""
+    )
+    out = device.array(np.zeros(64, np.int32))
+    load(ptx.encode(), device)["k"][1, 64](out)
+    t = np.arange(64)
+    np.testing.assert_array_equal(out.numpy(), np.select([t % 4 == 1, t % 4 == 2], [7 * t + 1, 8], 107))
+
+
+def test_lanes_that_return_early_are_left_alone(device: Device) -> None:
+    text = """extern "C" __global__ void k(int *out, int n) {
+        int t = threadIdx.x;
+        if (t % 3 == 0) return;
+        for (int i = 0; i < n; i++) { if (i == t) { out[t] = i; return; } if ((i ^ t) % 7 == 6) break; }
+        out[t] = -t;
+    }"""
+    out = device.array(np.full(64, 99, np.int32))
+    jit(text, names=["k"], device=device)["k"][1, 64](out, 40)
+    expected = []
+    for t in range(64):
+        value = 99 if t % 3 == 0 else -t
+        for i in range(40) if t % 3 else ():
+            if i == t:
+                value = i
+                break
+            if (i ^ t) % 7 == 6:
+                break
+        expected.append(value)
+    np.testing.assert_array_equal(out.numpy(), expected)
+
+
+def test_carries_run_through_128_bit_arithmetic(device: Device) -> None:
+    text = """extern "C" __global__ void k(const unsigned long long *in, unsigned long long *out, int n) {
+        int t = threadIdx.x; if (t >= n) return;
+        unsigned __int128 a = ((unsigned __int128)in[4*t+1] << 64) | in[4*t], b = ((unsigned __int128)in[4*t+3] << 64) | in[4*t+2];
+        unsigned __int128 s = a + b, d = a - b, p = a * b;
+        out[6*t] = s; out[6*t+1] = s >> 64; out[6*t+2] = d; out[6*t+3] = d >> 64; out[6*t+4] = p; out[6*t+5] = p >> 64;
+    }"""
+    rng = np.random.default_rng(3)
+    words = rng.choice(np.array([0, 1, 2**64 - 1, 2**63, 12345678901234567890], np.uint64), 4 * 40)
+    source, out = device.array(words), device.array(np.zeros(6 * 40, np.uint64))
+    jit(text, names=["k"], device=device, int128=True)["k"][1, 64](source, out, 40)
+    expected = []
+    for t in range(40):
+        w = [int(v) for v in words[4 * t : 4 * t + 4]]
+        a, b = w[0] | w[1] << 64, w[2] | w[3] << 64
+        for v in (a + b, a - b, a * b):
+            expected += [v % 2**64, (v >> 64) % 2**64]
+    np.testing.assert_array_equal(out.numpy(), np.array(expected, np.uint64))
+
+
+def test_everything_that_is_not_executed_is_listed_at_load_with_its_lines(cpu: Device) -> None:
+    ptx = (
+        HEAD
+        + """.extern .func (.param .b32 r) vprintf(.param .b64 a, .param .b64 b);
+.visible .entry good() { ret; }
+.visible .entry k(.param .u64 out) {
+    .reg .b32 %r<4>; .reg .b64 %a<2>;
+    bar.sync 0;
+    mov.u32 %r1, %nosuch;
+    tex.1d.v4.s32.s32 {%r1, %r1, %r1, %r1}, [%a1, {%r2}];
+    { .param .b64 x; .param .b64 y; .param .b32 z; call (z), vprintf, (x, y); }
+    ret;
+}"""
+    )
+    with pytest.raises(UnsupportedError) as caught:
+        load(ptx.encode(), cpu)
+    lines = [line for line, _, _ in caught.value.items]
+    assert lines == sorted(lines)
+    assert {7 + 1, 8 + 1, 9 + 1, 10 + 1} <= set(lines)
+    for text in ("bar.sync", "%nosuch", "tex.1d", "vprintf"):
+        assert text in str(caught.value)
+
+
+def test_recursion_is_refused_by_name(cpu: Device) -> None:
+    ptx = (
+        HEAD
+        + """.func f(.param .b32 x) { .param .b32 y; call f, (y); ret; }
+.visible .entry k() { .param .b32 y; call f, (y); ret; }"""
+    )
+    with pytest.raises(UnsupportedError, match="recursion"):
+        load(ptx.encode(), cpu)
+
+
+def test_an_uninitialised_register_is_no_crash(cpu: Device) -> None:
+    ptx = (
+        HEAD
+        + """.visible .entry k(.param .u64 out) { .reg .b32 %r<4>; .reg .b64 %a<3>; .reg .pred %p;
+        ld.param.u64 %a1, [out]; @%p bra X; add.s32 %r1, %r2, %r3; X: st.global.u32 [%a1], %r1; ret; }"""
+    )
+    out = cpu.array(np.ones(1, np.uint32))
+    load(ptx.encode(), cpu)["k"][1, 32](out)
+    assert out.numpy().tolist() == [0]

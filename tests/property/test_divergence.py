@@ -1,0 +1,91 @@
+"""Random control flow, irreducible shapes included: every lane must end where it would have ended alone."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cujit.artifact import Artifact
+from cujit.devices.base import Dim3, LaunchShape
+from cujit.devices.cpu import CpuDevice
+
+REGISTERS = 4
+FUEL = 40
+MASK = (1 << 32) - 1
+
+Action = tuple[str, int, int, int]
+Node = tuple[list[Action], tuple[int, int, int], int, int]
+
+
+def random_graph(seed: int) -> list[Node]:
+    """Blocks of a few operations, each ending in a branch on bits of a register to any two blocks."""
+    rng = random.Random(seed)
+    count = rng.randint(2, 9)
+    nodes: list[Node] = []
+    for _ in range(count):
+        actions = [
+            (rng.choice(["add", "xor", "mul.lo", "sub", "addi"]), *(rng.randrange(REGISTERS) for _ in range(3)))
+            for _ in range(rng.randint(0, 3))
+        ]
+        test = (rng.randrange(REGISTERS + 1), rng.choice([1, 2, 3, 4, 8, 32]), rng.randrange(2))
+        nodes.append((actions, test, rng.randrange(count + 1), rng.randrange(count + 1)))
+    return nodes
+
+
+def as_ptx(nodes: list[Node]) -> str:
+    """The kernel: register 0 starts as the thread's number, register ``REGISTERS`` is the same in all threads."""
+    lines = [
+        ".version 7.8", ".target sm_80", ".address_size 64",
+        ".visible .entry walk(.param .u64 out, .param .u32 common)", "{",
+        ".reg .b32 %r<20>; .reg .b64 %a<4>; .reg .pred %p<4>;",
+        "ld.param.u64 %a1, [out]; ld.param.u32 %r4, [common];",
+        "mov.u32 %r10, %ctaid.x; mov.u32 %r11, %ntid.x; mov.u32 %r12, %tid.x; mad.lo.s32 %r0, %r10, %r11, %r12;",
+        f"mov.u32 %r1, 7; mov.u32 %r2, %r4; mov.u32 %r3, 1; mov.u32 %r5, {FUEL}; mov.u32 %r13, %r0;",
+    ]  # fmt: skip
+    for k, (actions, (register, mask, flip), yes, no) in enumerate(nodes):
+        lines.append(f"L{k}:")
+        lines.append("sub.s32 %r5, %r5, 1; setp.eq.s32 %p1, %r5, 0; @%p1 bra DONE;")
+        for name, d, a, b in actions:
+            if name == "addi":
+                lines.append(f"add.s32 %r{d}, %r{a}, {b + 1};")
+            else:
+                lines.append(f"{name}.{'b32' if name == 'xor' else 's32'} %r{d}, %r{a}, %r{b};")
+        lines.append(f"and.b32 %r6, %r{register}, {mask}; setp.eq.s32 %p2, %r6, 0;")
+        targets = [f"L{t}" if t < len(nodes) else "DONE" for t in (yes, no)]
+        lines.append(f"@{'!' if flip else ''}%p2 bra {targets[0]};")
+        lines.append(f"bra {targets[1]};")
+    lines += ["DONE:", "mul.wide.u32 %a2, %r13, 20; add.s64 %a3, %a1, %a2;"]
+    lines += [f"st.global.u32 [%a3+{4 * k}], %r{r};" for k, r in enumerate((0, 1, 2, 3, 5))]
+    return "\n".join([*lines, "ret;", "}"])
+
+
+def walk_alone(nodes: list[Node], thread: int, common: int) -> list[int]:
+    registers = [thread, 7, common, 1, common]
+    fuel, at = FUEL, 0
+    while at < len(nodes):
+        fuel -= 1
+        if fuel == 0:
+            break
+        actions, (register, mask, flip), yes, no = nodes[at]
+        for name, d, a, b in actions:
+            x, y = registers[a], registers[b]
+            registers[d] = {
+                "add": x + y, "xor": x ^ y, "mul.lo": x * y, "sub": x - y, "addi": x + b + 1
+            }[name] & MASK  # fmt: skip
+        at = yes if ((registers[register] & mask) == 0) != bool(flip) else no
+    return [*registers[:4], fuel]
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(0, 2**32 - 1), st.sampled_from([32, 40, 64]), st.integers(0, 7))
+def test_every_lane_ends_where_it_would_have_ended_alone(seed: int, block: int, common: int) -> None:
+    nodes = random_graph(seed)
+    out = np.full((2 * block, 5), 0xDEAD, np.uint32)
+    kernel = CpuDevice(1).load(Artifact.of(as_ptx(nodes))).kernels["walk"]
+    parameters = int(out.ctypes.data).to_bytes(8, "little") + common.to_bytes(4, "little")
+    kernel.launch(LaunchShape(Dim3(2), Dim3(block)), parameters)
+    expected = np.array([walk_alone(nodes, t, common) for t in range(2 * block)], np.uint32)
+    np.testing.assert_array_equal(out, expected)
