@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from cujit.arch import Arch, ArchKind
 from cujit.artifact import Artifact, Kind
 from cujit.devices.arguments import Packer
 from cujit.devices.arrays import DeviceArray
@@ -22,12 +23,13 @@ from cujit.devices.names import NameTable
 from cujit.devices.registry import process_devices
 from cujit.devices.signatures import merge_signatures
 from cujit.errors import ArgumentError, ClosedError, LaunchError, LoadError
+from cujit.program import Options, Source, compile, toolchain
 from cujit.signature import Signature
 
 if TYPE_CHECKING:
     from cujit.devices.cuda.device import CudaDevice
 
-__all__ = ["Kernel", "Launch", "Module", "cpu", "default_device", "devices", "gpu", "load"]
+__all__ = ["Kernel", "Launch", "Module", "cpu", "default_device", "devices", "gpu", "jit", "load"]
 
 
 # -- devices ----------------------------------------------------------------------------------------------
@@ -330,7 +332,8 @@ class Module(Mapping[str, Kernel]):
         self.close()
 
     def __repr__(self) -> str:
-        state = "closed" if self.closed else f"{len(self)} kernels, {self.route or self.artifact.kind.value}"
+        count = f"{len(self)} kernel{'s' * (len(self) != 1)}"
+        state = "closed" if self.closed else f"{count}, {self.route or self.artifact.kind.value}"
         return f"<Module on {self.device.name}: {state}>"
 
 
@@ -352,6 +355,45 @@ def load(
     _require_loadable(artifact)
     place = _device(device)
     return Module(artifact, place, place.load(artifact))
+
+
+def jit(
+    source: Source | str | os.PathLike[str],
+    *,
+    names: Sequence[str] | str = (),
+    device: Device | str | None = None,
+    arch: Arch | str | None = None,
+    options: Mapping[str, object] | Options | None = None,
+    name: str | None = None,
+    headers: Mapping[str, str] | None = None,
+    **more: object,
+) -> Module:
+    """Compile CUDA C++ for a device and load it there.
+
+    A GPU that NVRTC knows gets machine code, a newer one PTX of the newest architecture below it; the CPU device
+    gets PTX. ``arch`` says another (``sm_90a``). ``names`` are the instances of templates to build. ``name`` and
+    ``headers`` are the source's, if it is text; ``more`` are options of the compiler, as for ``compile``.
+
+    Raises:
+        CompileError: the source does not compile; ``diagnostics`` has every message.
+        CujitError: see ``compile`` and ``load``.
+    """
+    place = _device(device)
+    if not isinstance(source, Source):
+        source = Source.cuda(source, name=name, headers=headers)
+    elif name is not None or headers is not None:
+        raise ArgumentError("a Source has its own name and headers", help="give them to cujit.Source.cuda")
+    target = Arch.parse(arch) if arch is not None else _target(place, toolchain().nvrtc.arches)
+    artifact = compile(source, arch=target, names=names, options=Options.of(options, more))
+    return load(artifact, place)
+
+
+def _target(device: Device, known: Sequence[int]) -> Arch:
+    """Choose what a compiler of the architectures ``known`` builds for a device."""
+    if device.is_gpu and device.arch.number in known:
+        return device.arch
+    below = [n for n in known if n <= device.arch.number]
+    return Arch(ArchKind.VIRTUAL, max(below)) if below else device.arch
 
 
 def _artifact(image: Any) -> Artifact:

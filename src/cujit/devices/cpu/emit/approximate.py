@@ -1,22 +1,221 @@
-"""PLACEHOLDER until this family is written; overwrite freely."""
+"""The approximate instructions: within the bounds of the manual, and better where that costs nothing.
+
+PTX ISA 9.1, "Floating-Point Instructions": div, rcp, sqrt, rsqrt, sin, cos, lg2, ex2, tanh, each with its bound
+and its table of special values. f32 functions are computed in f64 by Taylor series of the functions themselves
+(their coefficients are reciprocals of factorials and of odd numbers) after a range reduction; their error in f64
+is below 2^-34, so that the rounding to f32 is all that is left of it. NaN results are 0x7fffffff.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+from cujit.devices.cpu.emit.builder import Builder, Value
 from cujit.devices.cpu.emit.registry import Rules
+from cujit.devices.cpu.emit.rounding import (
+    arithmetic,
+    as_bits,
+    canonical,
+    flush,
+    is_nan,
+    magnitude,
+    number,
+    signed,
+)
+from cujit.devices.cpu.emit.warp import WarpEmitter
+from cujit.devices.cpu.program import Op
+
+__all__ = ["register"]
+
+_APPROX = ["approx"]
+_PI_2 = float.fromhex("0x1.921FB54442D18p0")
+"""Half of pi, rounded to f64."""
+_PI_2_REST = float.fromhex("0x1.1A62633145C07p-54")
+"""Half of pi less ``_PI_2``, rounded to f64."""
+_ROUNDER = 1.5 * 2.0**52
+"""Added to a smaller number, it leaves the nearest integer in the last bits."""
+_NAN64 = 0x7FFFFFFF00000000
+"""NaN of rcp and rsqrt.approx.ftz.f64. Source: PTX ISA 9.1, "rcp.approx.ftz.f64"."""
 
 
 def register(rules: Rules) -> None:
-    """Nothing yet but integer conversions, to let other tests run."""
+    """Add the rules of this family."""
+    rules.on("div", "f32", modifiers="ftz", choices=["approx full"])(_divide)
+    rules.on("rcp sqrt", "f32", modifiers="ftz", choices=_APPROX)(_by_processor)
+    rules.on("rcp rsqrt", "f64", choices=["approx", "ftz"])(_upper_half)
+    rules.on("rsqrt", "f64", choices=_APPROX)(_reciprocal_root64)
+    functions: dict[str, Callable[[Builder, Value], Value]] = {
+        "rsqrt": _reciprocal_root,
+        "sin": _sine,
+        "cos": _cosine,
+        "lg2": _binary_logarithm,
+        "ex2": _power_of_two,
+        "tanh": _tangent,
+    }
+    for name, function in functions.items():
+        modifiers = "" if name == "tanh" else "ftz"
+        rules.on(name, "f32", modifiers=modifiers, choices=_APPROX)(_through_f64(function))
 
-    def _c(e, op):  # type: ignore[no-untyped-def]
-        to, fr = op.modifiers[-2], op.modifiers[-1]
-        if fr[0] == "f" or to[0] == "f":
-            if fr[0] == "f" and to[0] == "f":
-                e.put(op, e.builder.cast("fpext" if to == "f64" else "fptrunc", e.source(op, 0, {"f32": "float", "f64": "double"}[fr]), {"f32": "float", "f64": "double"}[to]))
-            elif to[0] == "f":
-                e.put(op, e.builder.cast("sitofp" if fr[0] == "s" else "uitofp", e.source(op, 0, "i" + fr[1:]), {"f32": "float", "f64": "double"}[to]))
-            else:
-                e.put(op, e.builder.intrinsic("fptosi.sat" if to[0] == "s" else "fptoui.sat", e.source(op, 0, {"f32": "float", "f64": "double"}[fr]), result="i" + to[1:]))
-            return
-        e.put(op, e.builder.resize(e.source(op, 0, "i" + fr[1:]), int(to[1:]), fr[0] == "s"))
 
-    if "convert" in __name__:
-        t = "s32 u32 s64 u64 s16 u16 s8 u8 f32 f64"
-        rules.on("cvt", t, t, modifiers="rn rzi")(_c)
+def _input(e: WarpEmitter, op: Op, index: int = 0) -> Value:
+    x = e.source(op, index, "float")
+    return flush(e.builder, x) if "ftz" in op.modifiers else x
+
+
+def _put(e: WarpEmitter, op: Op, result: Value) -> None:
+    b = e.builder
+    e.put(op, canonical(b, flush(b, result) if "ftz" in op.modifiers else result))
+
+
+# -- quotients and roots ----------------------------------------------------------------------------------
+
+
+def _divide(e: WarpEmitter, op: Op) -> None:
+    """Divide; ``approx`` takes a divisor above 2^126 for an infinite one, as its reciprocal is flushed."""
+    b = e.builder
+    x, y = _input(e, op), _input(e, op, 1)
+    quotient = b.binary("fdiv", x, y)
+    if "approx" in op.modifiers:
+        size = magnitude(b, y)
+        large = b.compare("fcmp ogt", size, number(b, 2.0**126, "float"))
+        finite = b.compare("fcmp olt", size, number(b, math.inf, "float"))
+        nothing = b.binary("fmul", x, signed(b, number(b, 0.0, "float"), y))
+        quotient = b.select(b.binary("and", large, finite), nothing, quotient)
+    _put(e, op, quotient)
+
+
+def _by_processor(e: WarpEmitter, op: Op) -> None:
+    _put(e, op, arithmetic(e.builder, op.opcode, [_input(e, op)], "rn"))
+
+
+def _upper_half(e: WarpEmitter, op: Op) -> None:
+    """Compute from the upper 32 bits to the upper 32 bits; what lies below is 0."""
+    b = e.builder
+    upper = b.integer(0xFFFFFFFF00000000, 64)
+    x = e.source(op, 0, "double")
+    short = flush(b, b.bits_as(b.binary("and", as_bits(b, x), upper), "double"))
+    root = b.intrinsic("sqrt", short) if op.opcode == "rsqrt" else short
+    result = flush(b, b.binary("fdiv", number(b, 1.0), root))
+    cut = b.bits_as(b.binary("and", as_bits(b, result), upper), "double")
+    # A NaN may have its payload in the lower half only.
+    nan = b.binary("or", is_nan(b, x), is_nan(b, result))
+    e.put(op, b.select(nan, b.real(_NAN64, 64), cut))
+
+
+def _reciprocal_root(b: Builder, x: Value) -> Value:
+    return b.binary("fdiv", number(b, 1.0), b.intrinsic("sqrt", x))
+
+
+def _reciprocal_root64(e: WarpEmitter, op: Op) -> None:
+    e.put(op, _reciprocal_root(e.builder, e.source(op, 0, "double")))
+
+
+# -- functions in f64 -------------------------------------------------------------------------------------
+
+
+def _through_f64(function: Callable[[Builder, Value], Value]) -> Callable[[WarpEmitter, Op], None]:
+    def handler(e: WarpEmitter, op: Op) -> None:
+        b = e.builder
+        wide = b.cast("fpext", _input(e, op), "double")
+        _put(e, op, b.cast("fptrunc", function(b, wide), "float"))
+
+    return handler
+
+
+def _polynomial(b: Builder, x: Value, coefficients: Sequence[float]) -> Value:
+    """Evaluate by Horner's rule, from the constant term up."""
+    result = number(b, coefficients[-1])
+    for c in reversed(coefficients[:-1]):
+        result = b.intrinsic("fma", result, x, number(b, c))
+    return result
+
+
+def _clamped(b: Builder, x: Value, bound: float) -> Value:
+    """Clamp to -bound…bound; NaN stays."""
+    low, high = number(b, -bound), number(b, bound)
+    x = b.select(b.compare("fcmp olt", x, low), low, x)
+    return b.select(b.compare("fcmp ogt", x, high), high, x)
+
+
+def _exp2(b: Builder, x: Value) -> Value:
+    """Raise 2 to a power between -900 and 900: exactly to the integer part, by e^(f ln 2) to the rest of ±1/2.
+
+    The first term left out of the series is (ln 2 / 2)^10 / 10!, below 2^-37.
+    """
+    shifted = b.binary("fadd", x, number(b, _ROUNDER))
+    fraction = b.binary("fsub", x, b.binary("fsub", shifted, number(b, _ROUNDER)))
+    series = [math.log(2) ** k / math.factorial(k) for k in range(10)]
+    part = _polynomial(b, fraction, series)
+    exponent = b.binary("shl", as_bits(b, shifted), b.integer(52, 64))
+    return b.bits_as(b.binary("add", as_bits(b, part), exponent), "double")
+
+
+def _power_of_two(b: Builder, x: Value) -> Value:
+    result = _exp2(b, _clamped(b, x, 200.0))
+    return b.select(is_nan(b, x), x, result)
+
+
+def _tangent(b: Builder, x: Value) -> Value:
+    """Compute (e^2x - 1) / (e^2x + 1); below 2^-12, where that cancels, tanh x is x to 2^-25."""
+    power = _exp2(b, b.binary("fmul", _clamped(b, x, 20.0), number(b, 2.0 / math.log(2))))
+    one = number(b, 1.0)
+    ratio = b.binary("fdiv", b.binary("fsub", power, one), b.binary("fadd", power, one))
+    large = b.compare("fcmp ogt", magnitude(b, x), number(b, 2.0**-12))
+    return b.select(large, ratio, x)
+
+
+def _binary_logarithm(b: Builder, x: Value) -> Value:
+    """Split into 2^e m with m between the roots of 1/2 and 2; log m is 2 artanh((m - 1) / (m + 1)).
+
+    The first term left out of the series is t^14 / 15 with t at most 0.1716, below 2^-39 of the result.
+    """
+    root = int.from_bytes(bytes.fromhex("3FE6A09E667F3BCD"), "big")  # of 1/2, as bits
+    bits = as_bits(b, x)
+    exponent = b.binary("ashr", b.binary("sub", bits, b.integer(root, 64)), b.integer(52, 64))
+    part = b.bits_as(b.binary("sub", bits, b.binary("shl", exponent, b.integer(52, 64))), "double")
+    one = number(b, 1.0)
+    t = b.binary("fdiv", b.binary("fsub", part, one), b.binary("fadd", part, one))
+    series = [2.0 / math.log(2) / (2 * k + 1) for k in range(7)]
+    logarithm = b.binary("fmul", t, _polynomial(b, b.binary("fmul", t, t), series))
+    whole = b.cast("sitofp", b.resize(exponent, 32, signed=True), "double")
+    result = b.binary("fadd", whole, logarithm)
+    zero, infinity = number(b, 0.0), number(b, math.inf)
+    # Infinity and NaN are their own logarithms; below 0 there is none.
+    result = b.select(b.compare("fcmp ult", x, infinity), result, x)
+    result = b.select(b.compare("fcmp ult", x, zero), number(b, math.nan), result)
+    return b.select(b.compare("fcmp oeq", x, zero), number(b, -math.inf), result)
+
+
+def _sine(b: Builder, x: Value) -> Value:
+    return _wave(b, x, 0)
+
+
+def _cosine(b: Builder, x: Value) -> Value:
+    return _wave(b, x, 1)
+
+
+def _wave(b: Builder, x: Value, quarters: int) -> Value:
+    """Compute sin(x + quarters pi/2): reduce to ±pi/4 and a number of quarter turns, then by the series of both.
+
+    Good to f32 up to 2^40 and beyond; the manual asks for nothing above 100 pi. The first terms left out are
+    (pi/4)^13 / 13! and (pi/4)^14 / 14!, both below 2^-36.
+    """
+    shifted = b.binary("fadd", b.binary("fmul", x, number(b, 1 / _PI_2)), number(b, _ROUNDER))
+    turns = b.binary("fsub", shifted, number(b, _ROUNDER))
+    rest = b.intrinsic("fma", turns, number(b, -_PI_2), x)
+    rest = b.intrinsic("fma", turns, number(b, -_PI_2_REST), rest)
+    rest = _clamped(b, rest, 1.0)
+    square = b.binary("fmul", rest, rest)
+    sines = [(-1) ** k / math.factorial(2 * k + 1) for k in range(6)]
+    cosines = [(-1) ** k / math.factorial(2 * k) for k in range(7)]
+    sine = b.binary("fmul", rest, _polynomial(b, square, sines))
+    cosine = _polynomial(b, square, cosines)
+    quadrant = b.binary("add", as_bits(b, shifted), b.integer(quarters, 64))
+    odd = b.compare("icmp ne", b.binary("and", quadrant, b.integer(1, 64)), b.integer(0, 64))
+    half_turn = b.binary("and", quadrant, b.integer(2, 64))
+    sign = b.binary("shl", half_turn, b.integer(62, 64))
+    value = b.select(odd, cosine, sine)
+    result = b.bits_as(b.binary("xor", as_bits(b, value), sign), "double")
+    none = b.compare("fcmp ueq", magnitude(b, x), number(b, math.inf))
+    return b.select(none, number(b, math.nan), result)

@@ -171,7 +171,7 @@ def _multiply24(e: WarpEmitter, op: Op) -> None:
 
 
 def _divide(e: WarpEmitter, op: Op) -> None:
-    """Divide without trapping: by zero the quotient is all ones, as GPUs give, and the remainder the dividend."""
+    """Divide without trapping; by zero both quotient and remainder are all ones, as GPUs give (read on an H200)."""
     b = e.builder
     t, bits, signed = _type(op)
     x, y = e.source(op, 0, t), e.source(op, 1, t)
@@ -181,7 +181,7 @@ def _divide(e: WarpEmitter, op: Op) -> None:
         e.put(op, b.select(zero, b.integer(-1, bits), quotient))
     else:
         rest = b.binary("sub", x, b.binary("mul", quotient, y))
-        e.put(op, b.select(zero, x, rest))
+        e.put(op, b.select(zero, b.integer(-1, bits), rest))
 
 
 def _quotient_by_double(e: WarpEmitter, x: Value, y: Value, signed: bool) -> Value:

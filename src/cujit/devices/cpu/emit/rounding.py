@@ -43,7 +43,8 @@ ROUNDINGS = "rn rz rm rp"
 _FRACTION_BITS = {"half": 10, "float": 23, "double": 52}
 _EXPONENT_BITS = {"half": 0x7C00, "float": 0x7F800000, "double": 0x7FF0000000000000}
 _NAN = {"half": 0x7FFF, "float": 0x7FFFFFFF}
-"""NaNs that GPUs return. Source: PTX ISA 9.1, "Half Precision …" and "Floating-Point Instructions"; f64 keeps payloads."""
+"""NaNs that GPUs return (f64 keeps payloads). Source: PTX ISA 9.1, "Half Precision Floating-Point Instructions"; for
+f32 the manual leaves them open, and this is what sm_90 was seen to give."""
 
 
 # -- values -----------------------------------------------------------------------------------------------
@@ -322,8 +323,8 @@ def _directed_fma(b: Builder, values: list[Value], nearest: Value, mode: str) ->
     product_exponent = b.binary("add", ex, ey)
     apart = b.binary("sub", ez, product_exponent)
     near = b.intrinsic("smax", b.intrinsic("smin", apart, b.integer(_FAR, 64)), b.integer(-_FAR, 64))
-    addend = _times_power(b, mz, near, 1)
-    scaled = _times_power(b, nearest, b.binary("sub", b.integer(0, 64), product_exponent), 3)
+    addend = _times_power(b, mz, near)
+    scaled = _times_power(b, nearest, b.binary("sub", b.integer(0, 64), product_exponent))
     rest = _fma_rest(b, mx, my, addend, scaled)
     product_sign = _with_sign_flipped_by(b, signed(b, number(b, 1.0), x), y)
     zero = number(b, 0.0)
@@ -351,12 +352,11 @@ def _parts(b: Builder, x: Value) -> tuple[Value, Value]:
     return b.select(zero, x, part), exponent
 
 
-def _times_power(b: Builder, x: Value, exponent: Value, steps: int) -> Value:
-    """Multiply by a power of two in so many equal steps; each is clamped to what a number can hold."""
-    for done in range(steps):
-        # Thirds that add up: the quotient of what is left by the steps that are left, rounded down.
-        part = b.binary("sdiv", exponent, b.integer(steps - done, 64))
-        exponent = b.binary("sub", exponent, part)
+def _times_power(b: Builder, x: Value, exponent: Value) -> Value:
+    """Multiply by a power of two of up to 4096 in four steps; each is held to what a number can be."""
+    quarter = b.binary("ashr", exponent, b.integer(2, 64))
+    last = b.binary("sub", exponent, b.binary("mul", quarter, b.integer(3, 64)))
+    for part in (quarter, quarter, quarter, last):
         held = b.intrinsic("smax", b.intrinsic("smin", part, b.integer(1023, 64)), b.integer(-1022, 64))
         biased = b.binary("add", held, b.integer(1023, 64))
         x = b.binary("fmul", x, b.bits_as(b.binary("shl", biased, b.integer(52, 64)), "double"))

@@ -1,0 +1,1 @@
+"""Where Artifacts run: the seam, GPUs through the CUDA driver, and the CPU."""

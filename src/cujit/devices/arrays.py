@@ -1,0 +1,304 @@
+"""DeviceArray: a C-contiguous block of elements in the memory of a device, and how it is made.
+
+It speaks the protocols by which array libraries share memory without copying: ``__array_interface__`` on
+the CPU device, ``__cuda_array_interface__`` on a GPU, DLPack on both.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+import numpy.typing as npt
+
+from cujit.devices import dlpack
+from cujit.errors import ArgumentError, ClosedError
+
+if TYPE_CHECKING:
+    from cujit.devices.base import Allocation, Device
+
+__all__ = ["DeviceArray", "array", "empty", "zeros"]
+
+
+def array(device: Device, data: npt.ArrayLike, dtype: npt.DTypeLike | None = None) -> DeviceArray:
+    """Copy a NumPy array, a list or a number to ``device``.
+
+    Raises:
+        ArgumentError: it is no array of numbers.
+    """
+    try:
+        host = np.asarray(data, dtype=None if dtype is None else _dtype(dtype))
+    except (TypeError, ValueError, OverflowError) as e:
+        raise ArgumentError(f"no array can be made of this {type(data).__name__}: {e}") from e
+    result = empty(device, host.shape, host.dtype)
+    result.copy_from(host)
+    return result
+
+
+def zeros(device: Device, shape: int | tuple[int, ...], dtype: npt.DTypeLike) -> DeviceArray:
+    """Allocate an array on ``device`` whose elements are 0."""
+    result = empty(device, shape, dtype)
+    if result.nbytes:
+        device.fill(result.address, result.nbytes, 0)
+    return result
+
+
+def empty(device: Device, shape: int | tuple[int, ...], dtype: npt.DTypeLike) -> DeviceArray:
+    """Allocate an array on ``device``; its elements are whatever the memory held.
+
+    Raises:
+        ArgumentError: the shape or the dtype is none.
+    """
+    sizes, element = _shape(shape), _dtype(dtype)
+    return DeviceArray(device, device.allocate(math.prod(sizes) * element.itemsize), sizes, element)
+
+
+def _shape(shape: object) -> tuple[int, ...]:
+    try:
+        sizes = tuple(operator.index(n) for n in (shape if isinstance(shape, (tuple, list)) else (shape,)))
+    except TypeError:
+        raise ArgumentError(f"a shape is an int or a tuple of ints, not {shape!r}") from None
+    if min(sizes, default=0) < 0:
+        raise ArgumentError(f"shape {sizes} has a negative size")
+    return sizes
+
+
+def _dtype(dtype: npt.DTypeLike) -> np.dtype[Any]:
+    try:
+        result = np.dtype(dtype)
+    except (TypeError, ValueError) as e:
+        raise ArgumentError(f"{dtype!r} is no NumPy dtype: {e}") from e
+    if result.hasobject or result.itemsize == 0:
+        raise ArgumentError(f"elements of dtype {result} cannot live on a device", help="use a numeric dtype")
+    return result if result.isnative else result.newbyteorder("=")
+
+
+class DeviceArray:
+    """Elements of one dtype in the memory of a device, C-contiguous.
+
+    ``strides`` and ``nbytes`` are in bytes. Views (``reshape``, ``view``, slices of the first axis) share
+    the memory, which is released when nothing refers to it any more.
+    """
+
+    __slots__ = ("__weakref__", "_address", "_allocation", "device", "dtype", "nbytes", "shape", "size")
+
+    def __init__(
+        self,
+        device: Device,
+        allocation: Allocation,
+        shape: tuple[int, ...],
+        dtype: np.dtype[Any],
+        address: int | None = None,
+    ) -> None:
+        self.device = device
+        self.shape = shape
+        self.dtype = dtype
+        self.size = math.prod(shape)
+        self.nbytes = self.size * dtype.itemsize
+        self._allocation: Allocation | None = allocation
+        self._address = allocation.address if address is None else address
+
+    @property
+    def address(self) -> int:
+        """Where the first element is, in the device's memory.
+
+        Raises:
+            ClosedError: the array was closed.
+        """
+        if self._allocation is None:
+            raise ClosedError("this array was closed; its memory is gone")
+        return self._address
+
+    @property
+    def ndim(self) -> int:
+        """The number of axes."""
+        return len(self.shape)
+
+    @property
+    def strides(self) -> tuple[int, ...]:
+        """Bytes from one element to the next along each axis."""
+        steps, step = [], self.dtype.itemsize
+        for n in reversed(self.shape):
+            steps.append(step)
+            step *= n
+        return tuple(reversed(steps))
+
+    def close(self) -> None:
+        """Give up the memory now; views of it keep it alive. Again is harmless."""
+        self._allocation = None
+
+    # -- copies ------------------------------------------------------------------------------------------
+
+    def numpy(self) -> npt.NDArray[Any]:
+        """Copy the elements to a new NumPy array, after all earlier work on the default stream.
+
+        Raises:
+            ClosedError: the array was closed.
+            DriverError: a kernel before it failed.
+        """
+        address = self.address
+        host = np.empty(self.shape, self.dtype)
+        if self.nbytes:
+            self.device.download(_bytes_of(host), address)
+        return host
+
+    def copy_from(self, data: npt.ArrayLike) -> None:
+        """Replace the elements by those of a NumPy array of the same shape and dtype.
+
+        Raises:
+            ArgumentError: shape or dtype differ.
+            ClosedError: the array was closed.
+        """
+        address = self.address
+        host = np.asarray(data)
+        if host.shape != self.shape:
+            raise ArgumentError(f"an array of shape {host.shape} does not go into one of shape {self.shape}")
+        if host.dtype.newbyteorder("=") != self.dtype:
+            raise ArgumentError(
+                f"elements of {host.dtype} do not go into an array of {self.dtype}",
+                help=f"pass x.astype({self.dtype.name!r})",
+            )
+        if self.nbytes:
+            self.device.upload(address, _bytes_of(np.ascontiguousarray(host, dtype=self.dtype)))
+
+    # -- views -------------------------------------------------------------------------------------------
+
+    def reshape(self, *shape: int | tuple[int, ...]) -> DeviceArray:
+        """See the same elements in another shape; one size may be -1.
+
+        Raises:
+            ArgumentError: the sizes do not multiply to the number of elements.
+        """
+        wanted = tuple(shape[0]) if len(shape) == 1 and isinstance(shape[0], (tuple, list)) else shape
+        try:
+            sizes = [operator.index(cast(int, n)) for n in wanted]
+        except TypeError:
+            raise ArgumentError(f"a shape is an int or a tuple of ints, not {wanted!r}") from None
+        if sizes.count(-1) == 1:
+            rest = -math.prod(sizes)
+            if rest > 0 and self.size % rest == 0:
+                sizes[sizes.index(-1)] = self.size // rest
+        if min(sizes, default=0) < 0 or math.prod(sizes) != self.size:
+            raise ArgumentError(f"{self.size} elements of shape {self.shape} do not reshape to {wanted}")
+        return self._view(tuple(sizes), self.dtype, 0)
+
+    def view(self, dtype: npt.DTypeLike) -> DeviceArray:
+        """See the same bytes as elements of another dtype; the last axis takes up a change of size.
+
+        Raises:
+            ArgumentError: the last axis does not divide.
+        """
+        element = _dtype(dtype)
+        if element.itemsize == self.dtype.itemsize:
+            return self._view(self.shape, element, 0)
+        if not self.shape or self.shape[-1] * self.dtype.itemsize % element.itemsize:
+            raise ArgumentError(f"an array of {self.dtype} of shape {self.shape} cannot be seen as {element}")
+        last = self.shape[-1] * self.dtype.itemsize // element.itemsize
+        return self._view((*self.shape[:-1], last), element, 0)
+
+    def __getitem__(self, index: int | slice) -> DeviceArray:
+        if not self.shape:
+            raise ArgumentError("an array of no axes has nothing to index")
+        step = self.strides[0]
+        if isinstance(index, slice):
+            start, stop, stride = index.indices(self.shape[0])
+            if stride != 1:
+                raise ArgumentError(
+                    f"a slice with step {stride} is not contiguous; only step 1 can share the memory",
+                    help="copy it: device.array(x.numpy()[::2])",
+                )
+            return self._view((max(stop - start, 0), *self.shape[1:]), self.dtype, start * step)
+        try:
+            i = operator.index(index)
+        except TypeError:
+            raise ArgumentError(
+                f"an array on a device is indexed by an int or a slice of its first axis, not {index!r}",
+                help="copy it to the host: x.numpy()[…]",
+            ) from None
+        if not -self.shape[0] <= i < self.shape[0]:
+            raise ArgumentError(f"index {i} is outside an axis of {self.shape[0]}")
+        return self._view(self.shape[1:], self.dtype, i % self.shape[0] * step)
+
+    def _view(self, shape: tuple[int, ...], dtype: np.dtype[Any], offset: int) -> DeviceArray:
+        address = self.address + offset
+        assert self._allocation is not None  # or .address had raised
+        return DeviceArray(self.device, self._allocation, shape, dtype, address)
+
+    def __len__(self) -> int:
+        if not self.shape:
+            raise ArgumentError("an array of no axes has no length")
+        return self.shape[0]
+
+    def __iter__(self) -> Iterator[DeviceArray]:
+        return (self[i] for i in range(len(self)))
+
+    def __bool__(self) -> bool:
+        raise ArgumentError("the truth of an array is not defined", help="copy it to the host: x.numpy()")
+
+    def __repr__(self) -> str:
+        closed = " closed" if self._allocation is None else ""
+        return f"<DeviceArray {self.dtype} {self.shape} on {self.device.name}{closed}>"
+
+    # -- protocols ---------------------------------------------------------------------------------------
+
+    @property
+    def __array_interface__(self) -> dict[str, Any]:
+        """How NumPy sees memory of the CPU device (version 3)."""
+        if self.device.is_gpu:
+            raise AttributeError("__array_interface__: the memory is a GPU's")
+        return self._interface()
+
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]:
+        """How GPU libraries see memory of a GPU (version 3)."""
+        if not self.device.is_gpu:
+            raise AttributeError("__cuda_array_interface__: the memory is the host's")
+        return {**self._interface(), "stream": None}
+
+    def _interface(self) -> dict[str, Any]:
+        """Describe the memory in the fields that both interfaces share.
+
+        Sources: NumPy manual, "The array interface protocol"; numba-cuda, "CUDA Array Interface (Version 3)".
+        """
+        return {
+            "shape": self.shape,
+            "typestr": self.dtype.str,
+            "descr": self.dtype.descr,
+            "data": (self.address if self.nbytes else 0, False),
+            "strides": None,
+            "version": 3,
+        }
+
+    def __array__(self, dtype: npt.DTypeLike | None = None, copy: bool | None = None) -> npt.NDArray[Any]:
+        if copy is False:
+            raise ArgumentError(f"an array on {self.device.name} becomes a NumPy array only by a copy")
+        host = self.numpy()
+        return host if dtype is None else host.astype(dtype, copy=False)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return (dlpack.CUDA, self.device.ordinal) if self.device.is_gpu else (dlpack.CPU, 0)
+
+    def __dlpack__(
+        self,
+        *,
+        stream: int | None = None,
+        max_version: tuple[int, int] | None = None,
+        dl_device: tuple[int, int] | None = None,
+        copy: bool | None = None,
+    ) -> Any:
+        here = self.__dlpack_device__()
+        if dl_device is not None and tuple(dl_device) != here:
+            raise BufferError(f"this array is on DLPack device {here}, not {tuple(dl_device)}")
+        if copy:
+            raise BufferError("DLPack shares this array; it does not copy")
+        if self.device.is_gpu and stream is not None and stream > 1:
+            self.device.order(0, stream)
+        return dlpack.export(self, self._interface(), here, max_version)
+
+
+def _bytes_of(host: npt.NDArray[Any]) -> memoryview:
+    """See the bytes of a C-contiguous array, whatever its dtype (``memoryview`` refuses some)."""
+    return host.reshape(-1).view(np.uint8).data

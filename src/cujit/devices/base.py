@@ -1,0 +1,256 @@
+"""The seam: what a place that runs Artifacts offers. ``cuda`` and ``cpu`` implement it; one test body runs
+on both.
+
+A kernel gets its arguments as one *parameter buffer*: the bytes of all parameters at their offsets
+(``Signature.offsets``), which both the driver and the CPU device take as it is.
+"""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy.typing as npt
+
+from cujit.arch import Arch
+from cujit.artifact import Artifact
+from cujit.devices import arrays
+from cujit.devices.arrays import DeviceArray
+from cujit.errors import LaunchError
+from cujit.signature import Signature
+
+__all__ = [
+    "Allocation",
+    "Device",
+    "DeviceKernel",
+    "DeviceModule",
+    "Dim3",
+    "LaunchShape",
+    "Limits",
+    "Resources",
+]
+
+
+class Dim3(NamedTuple):
+    """Sizes along x, y and z."""
+
+    x: int
+    y: int = 1
+    z: int = 1
+
+    @classmethod
+    def of(cls, value: object, what: str) -> Dim3:
+        """Read an int or a tuple of one to three ints, each at least 1.
+
+        Raises:
+            LaunchError: it is something else, or a size is below 1.
+        """
+        sizes = value if isinstance(value, (tuple, list)) else (value,)
+        if not 1 <= len(sizes) <= 3:
+            raise LaunchError(f"{what} has {len(sizes)} dimensions; it takes one to three")
+        ints = []
+        for axis, size in zip("xyz", sizes, strict=False):
+            try:
+                ints.append(size.__index__())
+            except (AttributeError, TypeError):
+                raise LaunchError(f"{what}.{axis} is {type(size).__name__} {size!r}; it takes an int") from None
+            if ints[-1] < 1:
+                raise LaunchError(f"{what}.{axis} is {ints[-1]}; the smallest is 1")
+        return cls(*ints)
+
+    @property
+    def volume(self) -> int:
+        """The product of the three sizes."""
+        return self.x * self.y * self.z
+
+
+@dataclass(frozen=True)
+class Resources:
+    """What a kernel uses: registers a thread, bytes, barriers, and the largest block that it can run in.
+
+    ``shared_bytes`` is static shared memory of a block, ``local_bytes`` local memory of a thread (spills and
+    stack), ``constant_bytes`` the user's constants, ``max_threads`` a block. A field is None where the device
+    cannot tell.
+    """
+
+    registers: int | None
+    shared_bytes: int
+    local_bytes: int | None
+    constant_bytes: int | None
+    max_threads: int
+    barriers: int | None = None
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What a device allows in one launch. Sizes in threads, blocks and bytes."""
+
+    max_threads: int
+    max_block: Dim3
+    max_grid: Dim3
+    shared_bytes: int
+    """Static and dynamic shared memory of a block without asking for more."""
+    shared_bytes_optin: int
+    """The same, when a kernel opts in."""
+    processors: int
+    """Multiprocessors of a GPU; threads that the CPU device runs blocks on."""
+    warp_size: int = 32
+    threads_per_processor: int = 2048
+    """Threads that one processor holds at a time, over all its blocks."""
+
+
+@dataclass(frozen=True)
+class LaunchShape:
+    """Grid and block sizes and dynamic shared memory in bytes of one launch."""
+
+    grid: Dim3
+    block: Dim3
+    shared_bytes: int = 0
+
+
+class DeviceKernel(abc.ABC):
+    """One kernel on one device."""
+
+    name: str
+    """The lowered name."""
+    signature: Signature
+    """As far as the image tells: PTX types, or sizes."""
+
+    @property
+    @abc.abstractmethod
+    def resources(self) -> Resources:
+        """What the kernel uses."""
+
+    @abc.abstractmethod
+    def launch(self, shape: LaunchShape, parameters: bytes | bytearray, stream: int = 0) -> None:
+        """Run the kernel over ``shape``; ``parameters`` is the parameter buffer, ``stream`` a ``CUstream``
+        or 0.
+
+        Asynchronous on a GPU; on the CPU device done when it returns.
+
+        Raises:
+            DriverError: the driver refused.
+        """
+
+    @abc.abstractmethod
+    def active_blocks(self, block_threads: int, shared_bytes: int = 0) -> int:
+        """Count the blocks that one processor holds at a time."""
+
+    @abc.abstractmethod
+    def best_block(self, shared_bytes: int = 0) -> int:
+        """Choose the threads per block of highest occupancy."""
+
+
+class DeviceModule(abc.ABC):
+    """One Artifact loaded on one device."""
+
+    kernels: Mapping[str, DeviceKernel]
+    """By lowered name, in the order of the image where it tells."""
+    log: str = ""
+    """What the loader wrote (the driver's JIT logs)."""
+    route: str = ""
+    """How the image came to run: ``cubin sm_90 of the fatbin``, ``PTX … through the driver's JIT``."""
+
+    @abc.abstractmethod
+    def variable(self, name: str) -> tuple[int, int]:
+        """Find a ``__device__`` or ``__constant__`` variable: its address and its size in bytes.
+
+        Raises:
+            NameNotFoundError: there is none of that name.
+        """
+
+    @abc.abstractmethod
+    def close(self) -> None:
+        """Release the module; again is harmless."""
+
+
+@dataclass(frozen=True)
+class Allocation:
+    """Memory of a device: address and size in bytes; ``owner`` keeps it alive."""
+
+    address: int
+    size: int
+    owner: object = field(repr=False, compare=False, default=None)
+
+
+class Device(abc.ABC):
+    """A place where Artifacts run."""
+
+    name: str
+    """``cuda:0``, ``cpu``."""
+    product: str
+    """What it is called by its maker."""
+    arch: Arch
+    """The real architecture whose code it runs (for the CPU device: as which it runs PTX)."""
+    limits: Limits
+    is_gpu: bool
+    ordinal: int = 0
+    """The number of a GPU among those that the driver shows; 0 for the CPU device."""
+
+    @abc.abstractmethod
+    def load(self, artifact: Artifact) -> DeviceModule:
+        """Load a cubin, PTX or fatbin.
+
+        Raises:
+            LoadError: the image does not run here; the message says what would.
+            DriverError: the driver refused it.
+        """
+
+    @abc.abstractmethod
+    def allocate(self, size: int) -> Allocation:
+        """Get ``size`` bytes, aligned to 256; released when nothing holds the Allocation."""
+
+    @abc.abstractmethod
+    def upload(self, address: int, data: memoryview) -> None:
+        """Copy host bytes to the device; done when it returns."""
+
+    @abc.abstractmethod
+    def download(self, data: memoryview, address: int) -> None:
+        """Copy device bytes to the host; done when it returns, after earlier work on the default stream."""
+
+    @abc.abstractmethod
+    def fill(self, address: int, size: int, byte: int = 0) -> None:
+        """Set ``size`` bytes to one value."""
+
+    @abc.abstractmethod
+    def synchronize(self) -> None:
+        """Wait until all work on the device is done.
+
+        Raises:
+            DriverError: a kernel failed.
+        """
+
+    def order(self, earlier: int, later: int) -> None:  # noqa: B027  (a device that runs in order has nothing to do)
+        """Make stream ``later`` wait for the work now on stream ``earlier``, without waiting here."""
+
+    def array(self, data: npt.ArrayLike, dtype: npt.DTypeLike | None = None) -> DeviceArray:
+        """Copy a NumPy array, a list or a number to the device.
+
+        Raises:
+            ArgumentError: it is no array of numbers.
+            DriverError: the device has no such memory left.
+        """
+        return arrays.array(self, data, dtype)
+
+    def empty(self, shape: int | tuple[int, ...], dtype: npt.DTypeLike) -> DeviceArray:
+        """Allocate an array without setting its elements.
+
+        Raises:
+            ArgumentError: the shape or the dtype is none.
+            DriverError: the device has no such memory left.
+        """
+        return arrays.empty(self, shape, dtype)
+
+    def zeros(self, shape: int | tuple[int, ...], dtype: npt.DTypeLike) -> DeviceArray:
+        """Allocate an array and set its elements to 0.
+
+        Raises:
+            ArgumentError: the shape or the dtype is none.
+            DriverError: the device has no such memory left.
+        """
+        return arrays.zeros(self, shape, dtype)
+
+    def __repr__(self) -> str:
+        return f"<Device {self.name}: {self.product} ({self.arch})>"

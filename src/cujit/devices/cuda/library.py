@@ -1,0 +1,100 @@
+"""An image in the hands of the driver (``CUlibrary``), with what the driver's compiler wrote."""
+
+from __future__ import annotations
+
+import weakref
+from typing import Any, TypeVar
+
+from cujit.devices.cuda.context import Context
+from cujit.errors import ClosedError
+
+__all__ = ["Library"]
+
+_LOG_BYTES = 64 << 10
+_T = TypeVar("_T")
+
+
+class Library:
+    """One loaded image in the primary context of one GPU.
+
+    The driver unloads it when it is closed, or when no module and no kernel refers to it any more.
+
+    Raises:
+        DriverError: the driver refused the image; ``log`` is what its compiler wrote.
+    """
+
+    def __init__(self, context: Context, image: bytes) -> None:
+        self.context = context
+        self._info, self._errors = bytearray(_LOG_BYTES), bytearray(_LOG_BYTES)
+        self._handle: Any = self._load(image)
+        self._finalizer = weakref.finalize(self, context.release, "cuLibraryUnload", self._handle)
+        self._finalizer.atexit = False
+        # The driver may load lazily; asking for the module makes it compile now, while its log is at hand.
+        status, _module = self._attempt("cuLibraryGetModule", self._handle)
+        if status != context.driver.bindings.CUresult.CUDA_SUCCESS:
+            self.close()
+            raise context.driver.error("cuLibraryGetModule", status, self.log)
+
+    @property
+    def handle(self) -> Any:
+        """The ``CUlibrary``.
+
+        Raises:
+            ClosedError: it was unloaded.
+        """
+        return self.handle_of(self._handle)
+
+    def handle_of(self, member: _T) -> _T:
+        """Give a handle of something in this library, once it is known that it is still loaded.
+
+        Raises:
+            ClosedError: it was unloaded.
+        """
+        if not self._finalizer.alive:
+            raise ClosedError("this module was closed, and its kernels and variables with it")
+        return member
+
+    @property
+    def log(self) -> str:
+        """What the driver's compiler and linker wrote, errors last."""
+        return "\n".join(text for text in (_text(self._info), _text(self._errors)) if text)
+
+    def kernels(self) -> dict[str, Any]:
+        """Find the ``CUkernel`` handles by lowered name, in the driver's order.
+
+        Raises:
+            DriverError: the driver refused.
+        """
+        with self.context as driver:
+            count = int(driver.call("cuLibraryGetKernelCount", self.handle))
+            handles = driver.call("cuLibraryEnumerateKernels", count, self.handle) if count else []
+            return {driver.call("cuKernelGetName", handle).decode(): handle for handle in handles}
+
+    def close(self) -> None:
+        """Have the driver unload the image; again is harmless."""
+        self._finalizer()
+
+    def _load(self, image: bytes) -> Any:
+        driver = self.context.driver
+        option = driver.bindings.CUjit_option
+        options: dict[Any, Any] = {
+            option.CU_JIT_INFO_LOG_BUFFER: self._info,
+            option.CU_JIT_INFO_LOG_BUFFER_SIZE_BYTES: len(self._info),
+            option.CU_JIT_ERROR_LOG_BUFFER: self._errors,
+            option.CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES: len(self._errors),
+            option.CU_JIT_LOG_VERBOSE: 1,
+        }
+        status, handle = self._attempt(
+            "cuLibraryLoadData", image, list(options), list(options.values()), len(options), [], [], 0
+        )
+        if status != driver.bindings.CUresult.CUDA_SUCCESS:
+            raise driver.error("cuLibraryLoadData", status, self.log)
+        return handle
+
+    def _attempt(self, function: str, *arguments: Any) -> tuple[Any, ...]:
+        with self.context as driver:
+            return driver.attempt(function, *arguments)
+
+
+def _text(log: bytearray) -> str:
+    return bytes(log).split(b"\0", 1)[0].decode(errors="replace").strip()

@@ -1,0 +1,53 @@
+"""An image on a GPU as a module: its kernels and its variables."""
+
+from __future__ import annotations
+
+from types import MappingProxyType
+
+from cujit.devices.base import DeviceModule, Limits
+from cujit.devices.cuda.context import Context
+from cujit.devices.cuda.kernel import CudaKernel
+from cujit.devices.cuda.library import Library
+from cujit.errors import NameNotFoundError
+
+__all__ = ["CudaModule"]
+
+
+class CudaModule(DeviceModule):
+    """One image in the primary context of one GPU; ``route`` says how it came to run.
+
+    Raises:
+        DriverError: the driver refused the image; ``log`` is what its compiler wrote.
+    """
+
+    def __init__(self, context: Context, limits: Limits, image: bytes, route: str) -> None:
+        self.route = route
+        self._library = Library(context, image)
+        self.log = self._library.log
+        self.kernels = MappingProxyType(
+            {name: CudaKernel(self._library, limits, handle, name) for name, handle in self._library.kernels().items()}
+        )
+
+    def variable(self, name: str) -> tuple[int, int]:
+        """Find a ``__device__`` or ``__constant__`` variable: its address and its size in bytes.
+
+        Raises:
+            ClosedError: the module was closed.
+            NameNotFoundError: there is none of that name.
+        """
+        library = self._library.handle
+        with self._library.context as driver:
+            result = driver.bindings.CUresult
+            status, *place = driver.attempt("cuLibraryGetGlobal", library, name.encode())
+            if status == result.CUDA_ERROR_NOT_FOUND:
+                raise NameNotFoundError(
+                    f"no variable {name!r} in this module",
+                    help="variables go by their lowered names; the compiler drops those that nothing uses",
+                )
+            if status != result.CUDA_SUCCESS:
+                raise driver.error("cuLibraryGetGlobal", status)
+        return int(place[0]), int(place[1])
+
+    def close(self) -> None:
+        """Have the driver unload the image; again is harmless."""
+        self._library.close()

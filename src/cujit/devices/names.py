@@ -1,0 +1,85 @@
+"""Finding a kernel by what people call it: a name expression, a name in the source, or the lowered name."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from difflib import get_close_matches
+
+from cujit.errors import NameNotFoundError
+from cujit.formats.mangling import demangle, entity_name, normalise_expression
+
+__all__ = ["NameTable"]
+
+
+class NameTable:
+    """The kernels of a module by name; ``asked`` maps the name expressions of its build to lowered names."""
+
+    def __init__(self, asked: Mapping[str, str], lowered: Iterable[str]) -> None:
+        self.lowered = tuple(lowered)
+        present = set(self.lowered)
+        self._asked = {normalise_expression(text): name for text, name in asked.items() if name in present}
+        self._entities: dict[str, list[str]] = {}
+        self._templates: dict[str, list[str]] = {}
+        for name in self.lowered:
+            entity = entity_name(name)
+            if entity is not None:
+                self._entities.setdefault(normalise_expression(entity), []).append(name)
+                self._templates.setdefault(_without_arguments(entity), []).append(name)
+        self.display = self._display()
+        self._shown = {text: name for name, text in self.display.items()}
+
+    def find(self, name: str) -> str:
+        """Give the lowered name of the kernel called ``name``.
+
+        Raises:
+            NameNotFoundError: there is none, or there are several; the message lists them.
+        """
+        if name in self.display:
+            return name
+        if name in self._shown:
+            return self._shown[name]
+        wanted = normalise_expression(name).removeprefix("::")
+        if wanted in self._asked:
+            return self._asked[wanted]
+        found = self._entities.get(wanted) or self._templates.get(wanted) or []
+        if len(found) == 1:
+            return found[0]
+        if found:
+            listing = "".join(f"\n  {self.display[n]}" for n in found)
+            raise NameNotFoundError(f"{name!r} is the name of {len(found)} kernels:{listing}", help="say which")
+        raise self._missing(name, wanted)
+
+    def _missing(self, name: str, wanted: str) -> NameNotFoundError:
+        if not self.lowered:
+            return NameNotFoundError(
+                f"no kernel {name!r}: the module has none",
+                help="a kernel is a __global__ function; a template is built by naming its instances: "
+                "names=['k<float>']",
+            )
+        shown = list(self.display.values())
+        near = get_close_matches(wanted, shown, n=len(shown), cutoff=0.0)
+        listed = near + [s for s in shown if s not in near]
+        rest = f" and {len(listed) - 12} more" if len(listed) > 12 else ""
+        template = "<" in name and _without_arguments(wanted) in self._templates
+        return NameNotFoundError(
+            f"no kernel {name!r} in this module; it has {', '.join(listed[:12])}{rest}",
+            help=f"build that instance: names=[{name!r}]" if template else None,
+        )
+
+    def _display(self) -> dict[str, str]:
+        """Choose what each kernel is shown as: as it was asked for, else by its source, else lowered."""
+        asked = {lowered: expression for expression, lowered in self._asked.items()}
+        shown = {}
+        for name in self.lowered:
+            entity = entity_name(name)
+            alone = entity is not None and len(self._entities[normalise_expression(entity)]) == 1
+            shown[name] = asked.get(name) or (entity if alone and entity else None) or demangle(name) or name
+        # Two of one spelling (kernels of C linkage beside C++ ones, say) go by their lowered names.
+        spellings = list(shown.values())
+        return {name: text if spellings.count(text) == 1 else name for name, text in shown.items()}
+
+
+def _without_arguments(entity: str) -> str:
+    """Drop the template arguments at the end of a name: ``ns::k<int>`` is ``ns::k``."""
+    return re.sub(r"<.*>$", "", entity)

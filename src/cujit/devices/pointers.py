@@ -1,0 +1,243 @@
+"""What may stand for a pointer: arrays of this and other libraries, None, and an address said to be one."""
+
+from __future__ import annotations
+
+import ctypes
+import operator
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import numpy as np
+
+from cujit.devices import dlpack
+from cujit.devices.arrays import DeviceArray
+from cujit.errors import ArgumentError
+
+if TYPE_CHECKING:
+    from cujit.devices.base import Device
+
+__all__ = ["Pointer", "Refuse", "describe", "pointer_reader"]
+
+Refuse = Callable[[object, str, str], NoReturn]
+"""Raises the ArgumentError of one parameter: what came, why it does not fit, what to pass instead."""
+
+
+@dataclass(frozen=True)
+class Pointer:
+    """An address that the caller vouches for: passed to a pointer parameter as it is.
+
+    Raises:
+        ArgumentError: it is no int, or not of 64 bits.
+    """
+
+    address: int
+
+    def __post_init__(self) -> None:
+        try:
+            address = operator.index(self.address)
+        except TypeError:
+            raise ArgumentError(f"an address is an int, not {describe(self.address)}") from None
+        if not 0 <= address < 1 << 64:
+            raise ArgumentError(f"address {address} does not fit 64 bits")
+        object.__setattr__(self, "address", address)
+
+    def __repr__(self) -> str:
+        return f"Pointer({self.address:#x})"
+
+
+# The arithmetic types of C++ whose arrays NumPy has, by how compilers spell them; a pointer to anything else
+# (char, unsigned char and void among it) takes every array.
+# Source: ISO C++, [basic.fundamental]; sizes of CUDA C++ on 64-bit Linux, CUDA C++ Programming Guide.
+_ELEMENTS = {
+    "bool": "b1",
+    "signed char": "i1",
+    "short": "i2",
+    "unsigned short": "u2",
+    "int": "i4",
+    "unsigned int": "u4",
+    "long": "i8",
+    "unsigned long": "u8",
+    "long long": "i8",
+    "unsigned long long": "u8",
+    "float": "f4",
+    "double": "f8",
+}
+
+
+def describe(value: object) -> str:
+    """Say in a few words what an object is, for a message."""
+    kind = type(value)
+    name = kind.__name__ if kind.__module__ in ("builtins", __name__) else f"{kind.__module__}.{kind.__name__}"
+    if isinstance(value, DeviceArray):
+        return f"a {value!r}"
+    if isinstance(value, np.ndarray):
+        return f"a numpy array of {value.dtype} {value.shape}"
+    if value is None or isinstance(value, (bool, int, float, complex, np.generic, Pointer)):
+        text = repr(value)
+        return f"{name} {text}" if len(text) < 60 else name
+    return f"a {name}"
+
+
+@dataclass(frozen=True)
+class _Memory:
+    """What an object says of its memory; ``dtype`` is None if NumPy has no such.
+
+    ``device`` is as DLPack counts them, None if the object does not say.
+    """
+
+    address: int
+    dtype: np.dtype[Any] | None
+    contiguous: bool
+    read_only: bool
+    device: tuple[int, int] | None
+    empty: bool = False
+
+
+def pointer_reader(device: Device, pointee: str, refuse: Refuse) -> Callable[[object, int], int]:
+    """Make the function that turns an argument into an address on ``device``.
+
+    ``pointee`` is the C++ type pointed to, or empty. The function takes the argument and the stream that the
+    kernel will run on, and refuses by ``refuse``.
+    """
+    bare, const = _without_const(pointee)
+    element = np.dtype(_ELEMENTS[bare]) if bare in _ELEMENTS else None
+    wanted = f"an array{f' of {element}' if element else ''} on {device.name}"
+
+    def check_element(value: object, dtype: np.dtype[Any] | None) -> None:
+        if element is None or dtype is None or (dtype.kind == element.kind and dtype.itemsize == element.itemsize):
+            return
+        refuse(value, f"its elements are {dtype}, not {element}", f"{wanted}, such as x.astype({element.name!r})")
+
+    def read(value: object, stream: int) -> int:
+        if type(value) is DeviceArray:
+            if value.device is not device and value.device.name != device.name:
+                refuse(value, f"it is not on {device.name}", wanted)
+            check_element(value, value.dtype)
+            return value.address if value.nbytes else 0
+        if value is None:
+            return 0
+        if isinstance(value, Pointer):
+            return value.address
+        if isinstance(value, ctypes.c_void_p):
+            return value.value or 0
+        if isinstance(value, (bool, int, float, complex, np.generic, str, bytes)):
+            hint = f", or cujit.Pointer({value!r}) if that is an address" if isinstance(value, int) else ""
+            refuse(value, "it is no pointer", f"{wanted}{hint}")
+        memory = _memory(value, device, stream, refuse, wanted)
+        check_element(value, memory.dtype)
+        if not memory.contiguous:
+            refuse(value, "it is not C-contiguous", "numpy.ascontiguousarray(x), x.contiguous() or a copy")
+        if memory.read_only and not const:
+            refuse(
+                value,
+                "it is read-only and the kernel may write through this pointer",
+                f"a copy, or declare the parameter `const {bare or 'T'}*`",
+            )
+        return 0 if memory.empty else memory.address
+
+    return read
+
+
+def _without_const(pointee: str) -> tuple[str, bool]:
+    """Strip ``const`` and ``volatile`` of a pointed-to type: ``float const`` gives ``("float", True)``."""
+    text = re.sub(r"\bvolatile\b", " ", pointee)
+    const = re.search(r"\bconst\s*$", text) is not None or (
+        "*" not in text and re.match(r"\s*const\b", text) is not None
+    )
+    return " ".join(re.sub(r"\bconst\b", " ", text).split()), const
+
+
+def _memory(value: object, device: Device, stream: int, refuse: Refuse, wanted: str) -> _Memory:
+    """Find the memory of another library's array and check that it is on ``device``."""
+    on_gpu = _attribute(value, "__cuda_array_interface__")
+    on_host: Any = value if isinstance(value, np.ndarray) else _attribute(value, "__array_interface__")
+    try:
+        if device.is_gpu and on_gpu is not None:
+            memory = _of_interface(on_gpu, _dlpack_device(value))
+            if isinstance(producer := on_gpu.get("stream"), int) and _stream(producer) != _stream(stream):
+                device.order(_stream(producer), stream)
+        elif not device.is_gpu and isinstance(value, np.ndarray):
+            memory = _of_numpy(value)
+        elif not device.is_gpu and on_host is not None:
+            memory = _of_interface(on_host, (dlpack.CPU, 0))
+        elif (where := _dlpack_device(value)) is not None and _is_reachable(where, device):
+            memory = _of_dlpack(value, stream or 1 if device.is_gpu else None)
+        elif device.is_gpu and on_host is not None:
+            refuse(value, "it is in the host's memory", f"{wanted}: device.array(x) copies it there")
+        elif on_gpu is not None or where is not None:
+            memory = _Memory(0, None, True, False, where or (dlpack.CUDA, 0))
+        else:
+            refuse(value, "it is no array", f"{wanted}: device.array(x) makes one")
+    except ArgumentError:
+        raise
+    except (LookupError, TypeError, ValueError, AttributeError) as e:
+        refuse(value, f"what it says of its memory cannot be read ({e})", wanted)
+    if memory.device is not None and not _is_reachable(memory.device, device):
+        where_text = f"GPU {memory.device[1]}" if memory.device[0] == dlpack.CUDA else "another device"
+        refuse(value, f"it is in the memory of {where_text}, not of {device.name}", wanted)
+    return memory
+
+
+def _attribute(value: object, name: str) -> Any:
+    """Look up an attribute that may raise anything (torch raises for a tensor that requires grad)."""
+    try:
+        return getattr(value, name, None)
+    except Exception:
+        return None
+
+
+def _dlpack_device(value: object) -> tuple[int, int] | None:
+    method = _attribute(value, "__dlpack_device__")
+    if method is None:
+        return None
+    kind, ordinal = method()
+    return int(kind), int(ordinal)
+
+
+def _is_reachable(where: tuple[int, int], device: Device) -> bool:
+    """Tell whether ``device`` can use memory that DLPack says is ``where``."""
+    if not device.is_gpu:
+        return where[0] in (dlpack.CPU, dlpack.CUDA_HOST, dlpack.CUDA_MANAGED)
+    return where == (dlpack.CUDA, device.ordinal) or where[0] in (dlpack.CUDA_HOST, dlpack.CUDA_MANAGED)
+
+
+def _stream(handle: int) -> int:
+    """Name the legacy default stream in one way: 0 and 1 are the same.
+
+    Source: CUDA Driver API manual, CU_STREAM_LEGACY; numba-cuda, "CUDA Array Interface (Version 3)", stream.
+    """
+    return 0 if handle == 1 else handle
+
+
+def _of_numpy(array: np.ndarray[Any, Any]) -> _Memory:
+    flags = array.flags
+    return _Memory(
+        array.ctypes.data,
+        array.dtype,
+        flags.c_contiguous,
+        not flags.writeable,
+        (dlpack.CPU, 0),
+        not array.size,
+    )
+
+
+def _of_interface(interface: dict[str, Any], device: tuple[int, int] | None) -> _Memory:
+    """Read ``__array_interface__`` or ``__cuda_array_interface__``, whose fields are the same."""
+    shape = tuple(interface["shape"])
+    dtype = np.dtype(interface["typestr"])
+    address, read_only = interface["data"]
+    empty = 0 in shape
+    contiguous = True
+    if (strides := interface.get("strides")) is not None and not empty:
+        step = dtype.itemsize
+        for n, stride in zip(reversed(shape), reversed(tuple(strides)), strict=True):
+            contiguous &= n == 1 or stride == step
+            step *= n
+    return _Memory(int(address or 0), dtype, contiguous, bool(read_only), device, empty)
+
+
+def _of_dlpack(value: object, stream: int | None) -> _Memory:
+    tensor = dlpack.read(value, stream)
+    return _Memory(tensor.address, tensor.dtype, tensor.contiguous, tensor.read_only, tensor.device)

@@ -1,0 +1,172 @@
+"""The CUDA driver: checked calls through ``cuda.bindings.driver``, opened on first use, never at import.
+
+``open_driver()`` says why when there is none: no driver is ``DriverNotFoundError``, a driver without a usable
+GPU is ``DeviceNotFoundError``. After that every refusal is a ``DriverError`` with the call, the result's
+name and the driver's own description.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+from types import ModuleType
+from typing import Any
+
+from cujit.errors import DeviceNotFoundError, DriverError, DriverNotFoundError
+from cujit.support import Version
+
+__all__ = ["OLDEST_DRIVER", "Driver", "open_driver"]
+
+OLDEST_DRIVER: Version = (12, 4)
+"""The oldest CUDA version of a driver that cujit works with.
+
+Source: CUDA Driver API manual, ``cuKernelGetParamInfo`` and ``cuLibraryEnumerateKernels`` (new in CUDA 12.4).
+"""
+
+_INSTALL = "install NVIDIA's display driver, or run on the CPU device: device=cujit.cpu()"
+_FORKED = (
+    "this process was forked from one that had used CUDA, which the driver does not support: start workers "
+    "with multiprocessing's 'spawn' or 'forkserver', or touch no GPU before the fork"
+)
+
+
+class Driver:
+    """The opened driver; ``version`` is the CUDA version that it speaks, ``(13, 0)``."""
+
+    def __init__(self, bindings: ModuleType, version: Version) -> None:
+        self.bindings: Any = bindings
+        self.version = version
+        self._pid = os.getpid()
+
+    @property
+    def name(self) -> str:
+        """How errors call it."""
+        return f"CUDA driver {self.version[0]}.{self.version[1]}"
+
+    def call(self, function: str, *arguments: Any, log: str = "") -> Any:
+        """Call one function of the driver API; give its result: None, a value, or a tuple of them.
+
+        Raises:
+            DriverError: the driver refused, or does not have the function.
+        """
+        status, *values = self.attempt(function, *arguments)
+        if status != self.bindings.CUresult.CUDA_SUCCESS:
+            raise self.error(function, status, log)
+        if not values:
+            return None
+        return values[0] if len(values) == 1 else tuple(values)
+
+    def attempt(self, function: str, *arguments: Any) -> tuple[Any, ...]:
+        """Call one function of the driver API; give ``(CUresult, *results)`` whatever it was.
+
+        Raises:
+            DriverError: the driver does not have the function.
+        """
+        try:
+            answer: tuple[Any, ...] = getattr(self.bindings, function)(*arguments)
+        except (AttributeError, RuntimeError) as e:
+            # cuda.bindings raises RuntimeError for a symbol that libcuda lacks.
+            raise DriverError(
+                f"{function} is not there: {e}",
+                tool=self.name,
+                call=function,
+                result="not found",
+                help="update the driver or cuda-bindings",
+            ) from e
+        return answer
+
+    def error(self, function: str, status: Any, log: str = "") -> DriverError:
+        """Make the error of a call that returned ``status``."""
+        name = getattr(status, "name", str(status))
+        forked = os.getpid() != self._pid
+        return DriverError(
+            self.describe(status),
+            tool=self.name,
+            call=function,
+            result=name,
+            log=log,
+            help=_FORKED if forked else _REMEDIES.get(name),
+        )
+
+    def describe(self, status: Any) -> str:
+        """Give the driver's own description of a result."""
+        try:
+            found, text = self.bindings.cuGetErrorString(status)
+        except RuntimeError:
+            return str(status)
+        if found != self.bindings.CUresult.CUDA_SUCCESS or not text:
+            return f"the driver answered {getattr(status, 'name', status)}"
+        return str(text.decode(errors="replace"))
+
+    def device_count(self) -> int:
+        """Count the GPUs that the driver shows to this process."""
+        return int(self.call("cuDeviceGetCount"))
+
+
+# Source: CUDA Driver API manual, "Data types used by CUDA driver", CUresult; the remedies are ours.
+_REMEDIES = {
+    "CUDA_ERROR_OUT_OF_MEMORY": "free arrays that are no longer needed, or work on smaller pieces",
+    "CUDA_ERROR_ILLEGAL_ADDRESS": "a kernel touched memory that is not its own; the context is lost and the "
+    "process must end. Run the same kernel on cujit.cpu(), or under compute-sanitizer, to find where",
+    "CUDA_ERROR_MISALIGNED_ADDRESS": "a kernel used an address that is no multiple of the value's size; the "
+    "context is lost and the process must end. Run the same kernel on cujit.cpu() to find where",
+    "CUDA_ERROR_ASSERT": "an assert in a kernel failed; its message is on standard error",
+    "CUDA_ERROR_LAUNCH_FAILED": "a kernel died; the context is lost and the process must end. Run it under "
+    "compute-sanitizer to find where",
+    "CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES": "use fewer threads per block: kernel.max_block is what its registers allow",
+    "CUDA_ERROR_UNSUPPORTED_PTX_VERSION": "build a cubin for this GPU (target sm_…), or update the driver",
+    "CUDA_ERROR_NO_BINARY_FOR_GPU": "build for this GPU, or add PTX (target compute_…) to the fatbin",
+    "CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED": "this cannot be done while a stream is captured into a graph",
+}
+
+
+@functools.cache
+def open_driver() -> Driver:
+    """Open the driver and initialise it; a success is remembered for the process.
+
+    Raises:
+        DriverNotFoundError: there is no driver, or it does not answer.
+        DeviceNotFoundError: the driver has no GPU, or is older than ``OLDEST_DRIVER``.
+    """
+    try:
+        from cuda.bindings import driver as bindings
+    except ImportError as e:
+        raise DriverNotFoundError(f"cuda.bindings does not import: {e}", help="pip install cuda-bindings") from e
+    driver = Driver(bindings, _version(bindings))
+    if driver.version < OLDEST_DRIVER:
+        raise DeviceNotFoundError(
+            f"the driver is of CUDA {driver.version[0]}.{driver.version[1]}; the oldest that works is "
+            f"{OLDEST_DRIVER[0]}.{OLDEST_DRIVER[1]} (r550)",
+            help="update the driver, or run on the CPU device: device=cujit.cpu()",
+        )
+    (status,) = driver.attempt("cuInit", 0)
+    if status == bindings.CUresult.CUDA_ERROR_NO_DEVICE:
+        visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+        raise DeviceNotFoundError(
+            f"{driver.name} is installed but shows no GPU"
+            + (f" (CUDA_VISIBLE_DEVICES={visible!r})" if visible is not None else ""),
+            help="give the process (or the container) a GPU, or run on the CPU device: device=cujit.cpu()",
+        )
+    if status != bindings.CUresult.CUDA_SUCCESS:
+        raise DriverNotFoundError(
+            f"{driver.name} does not answer: cuInit -> {status.name}: {driver.describe(status)}",
+            help="look at nvidia-smi: the driver's library and its kernel module must be of the same version",
+        )
+    return driver
+
+
+def _version(bindings: Any) -> Version:
+    """Ask libcuda for its CUDA version, which is the first call that opens the library.
+
+    Source: CUDA Driver API manual, ``cuDriverGetVersion``: 1000 × major + 10 × minor.
+    """
+    try:
+        status, number = bindings.cuDriverGetVersion()
+    except RuntimeError as e:  # cuda.pathfinder's DynamicLibNotFoundError is one
+        raise DriverNotFoundError(f"no CUDA driver on this machine: {e}", help=_INSTALL) from e
+    if status != bindings.CUresult.CUDA_SUCCESS:
+        # CUDA_ERROR_STUB_LIBRARY: the link-time stub of the toolkit was found in place of the driver.
+        raise DriverNotFoundError(
+            f"the CUDA driver does not answer: cuDriverGetVersion -> {status.name}", help=_INSTALL
+        )
+    return number // 1000, number % 1000 // 10

@@ -1,0 +1,249 @@
+"""What only a real GPU can show. The bodies that a CPU device shares are in ``tests/test_kernel.py``."""
+
+from __future__ import annotations
+
+import gc
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from cujit.artifact import Artifact
+from cujit.devices import base
+from cujit.devices.arguments import Packer
+from cujit.devices.base import Dim3, LaunchShape
+from cujit.devices.cuda import CudaDevice
+from cujit.devices.registry import process_devices
+from cujit.errors import (
+    ClosedError,
+    DeviceNotFoundError,
+    DriverError,
+    DriverNotFoundError,
+    LoadError,
+    NameNotFoundError,
+)
+from cujit.kernel import jit
+from cujit.program import build, compile
+
+pytestmark = pytest.mark.gpu
+
+_PATHS = [str(Path(base.__file__).parents[2]), os.environ.get("PYTHONPATH", "")]
+ENVIRONMENT = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, _PATHS))}
+CODE = """
+extern "C" __global__ void scale(float* x, float a, int n) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) x[i] *= a;
+}
+extern "C" __global__ void mixed(char a, double b, short c, float* p) { *p = a + b + c; }
+extern "C" __global__ void __launch_bounds__(128) fixed() {
+    __shared__ volatile int s[100];
+    s[threadIdx.x % 100] = 1;
+}
+extern "C" __global__ void trap() { __trap(); }
+extern "C" __global__ void slow(long long* out, long long cycles) {
+    long long start = clock64();
+    while (clock64() - start < cycles) {}
+    *out = 1;
+}
+__constant__ int table[4] = {1, 2, 3, 4};
+extern "C" __global__ void look(int* p) { p[threadIdx.x] = table[threadIdx.x]; }
+"""
+
+
+@pytest.fixture(scope="module")
+def gpu() -> CudaDevice:
+    try:
+        return process_devices().gpu()
+    except (DriverNotFoundError, DeviceNotFoundError) as e:
+        pytest.skip(e.message)
+
+
+@pytest.fixture
+def module(gpu: CudaDevice) -> Iterator[Any]:
+    loaded = gpu.load(compile(CODE, arch=gpu.arch))
+    yield loaded
+    loaded.close()
+
+
+def current_context(gpu: CudaDevice) -> int:
+    return int(gpu.driver.call("cuCtxGetCurrent"))
+
+
+def test_a_gpu_knows_its_name_and_limits(gpu: CudaDevice) -> None:
+    assert gpu.product
+    assert gpu.name == "cuda:0"
+    assert gpu.limits.max_threads == 1024
+    assert gpu.limits.warp_size == 32
+    assert gpu.limits.shared_bytes_optin >= gpu.limits.shared_bytes >= 48 << 10
+    assert gpu.limits.threads_per_processor >= 1024
+    assert gpu.limits.processors > 0
+    assert str(gpu.arch) in repr(gpu)
+
+
+def test_a_gpu_beyond_the_last_says_how_many_there_are(gpu: CudaDevice) -> None:
+    with pytest.raises(DeviceNotFoundError, match="the driver shows"):
+        CudaDevice(gpu.driver.device_count())
+
+
+def test_kernels_are_found_with_their_layout_and_resources(module: Any) -> None:
+    assert set(module.kernels) == {"scale", "mixed", "fixed", "trap", "slow", "look"}
+    assert module.kernels["mixed"].signature.offsets == (0, 8, 16, 24)
+    assert [p.size for p in module.kernels["mixed"].signature] == [1, 8, 2, 8]
+    assert len(module.kernels["fixed"].signature) == 0
+    fixed = module.kernels["fixed"].resources
+    assert fixed.max_threads == 128
+    assert fixed.shared_bytes == 400
+    assert module.kernels["scale"].resources.registers > 0
+
+
+def test_parameters_arrive_at_their_places(gpu: CudaDevice, module: Any) -> None:
+    kernel, p = module.kernels["mixed"], gpu.zeros(1, np.float32)
+    packer = Packer(kernel.signature, gpu)
+    kernel.launch(LaunchShape(Dim3(1), Dim3(1)), packer.pack([1, np.float64(0.5), 2, p]))
+    assert p.numpy().tolist() == [3.5]
+
+
+def test_constants_are_found_and_read(gpu: CudaDevice, module: Any) -> None:
+    address, size = module.variable("table")
+    assert size == 16
+    gpu.upload(address, np.array([9, 8, 7, 6], np.int32).data)
+    p = gpu.zeros(4, np.int32)
+    module.kernels["look"].launch(LaunchShape(Dim3(1), Dim3(4)), p.address.to_bytes(8, "little"))
+    assert p.numpy().tolist() == [9, 8, 7, 6]
+    with pytest.raises(NameNotFoundError):
+        module.variable("tables")
+
+
+def test_occupancy_is_the_drivers(module: Any, gpu: CudaDevice) -> None:
+    kernel = module.kernels["scale"]
+    assert kernel.active_blocks(256) == gpu.limits.threads_per_processor // 256
+    assert kernel.active_blocks(32, gpu.limits.shared_bytes_optin) == 1
+    assert kernel.best_block() % 32 == 0
+
+
+def test_the_thread_keeps_the_context_that_it_had(gpu: CudaDevice) -> None:
+    before = current_context(gpu)
+    loaded = gpu.load(compile(CODE, arch=gpu.arch))
+    array = gpu.zeros(10, np.float32)
+    array.numpy()
+    loaded.kernels["fixed"].launch(LaunchShape(Dim3(1), Dim3(1)), b"")
+    gpu.synchronize()
+    with pytest.raises(DriverError):
+        gpu.allocate(1 << 60)
+    assert current_context(gpu) == before
+
+
+def test_ptx_goes_through_the_drivers_compiler_and_its_log_is_kept(gpu: CudaDevice) -> None:
+    text = "\n".join([".version 7.0", ".target sm_75", ".address_size 64", ".visible .entry k() {", "ret;", "}"])
+    loaded = gpu.load(Artifact.of(text))
+    assert list(loaded.kernels) == ["k"]
+    assert loaded.route == "PTX compute_75 through the driver's JIT"
+    assert isinstance(loaded.log, str)
+
+
+def test_ptx_that_does_not_assemble_gives_the_compilers_log(gpu: CudaDevice) -> None:
+    text = ".version 7.0\n.target sm_75\n.address_size 64\n.visible .entry k() { nonsense.f32 %r1; }\n"
+    with pytest.raises(DriverError) as caught:
+        gpu.load(Artifact.of(text))
+    assert "line" in caught.value.log
+    assert caught.value.result == "CUDA_ERROR_INVALID_PTX"
+
+
+def test_the_driver_takes_a_fatbin_and_chooses_as_we_say(gpu: CudaDevice) -> None:
+    loaded = gpu.load(build(CODE, [gpu.arch, "compute_75"]))
+    assert loaded.route == f"cubin {gpu.arch} of the fatbin"
+    assert "scale" in loaded.kernels
+    with pytest.raises(LoadError):
+        gpu.load(build(CODE, ["sm_75"] if gpu.arch.number >= 80 else ["sm_120"]))
+
+
+def test_a_closed_module_refuses_and_closing_again_is_harmless(gpu: CudaDevice) -> None:
+    loaded = gpu.load(compile(CODE, arch=gpu.arch))
+    kernel = loaded.kernels["fixed"]
+    loaded.close()
+    loaded.close()
+    with pytest.raises(ClosedError):
+        kernel.launch(LaunchShape(Dim3(1), Dim3(1)), b"")
+    with pytest.raises(ClosedError):
+        loaded.variable("table")
+
+
+def test_more_memory_than_there_is_says_so(gpu: CudaDevice) -> None:
+    with pytest.raises(DriverError) as caught:
+        gpu.empty(1 << 50, np.float32)
+    assert caught.value.result == "CUDA_ERROR_OUT_OF_MEMORY"
+
+
+def test_memory_is_freed_with_its_array(gpu: CudaDevice) -> None:
+    def free() -> int:
+        with gpu.context as driver:
+            return int(driver.call("cuMemGetInfo")[0])
+
+    gpu.synchronize()
+    before = free()
+    arrays = [gpu.empty(64 << 20, np.uint8) for _ in range(4)]
+    assert arrays[0].address % 256 == 0
+    assert before - free() >= 200 << 20
+    del arrays
+    gc.collect()
+    assert before - free() < 64 << 20
+
+
+def test_work_on_a_stream_is_waited_for_by_the_stream(gpu: CudaDevice, module: Any) -> None:
+    stream, out = gpu.stream(), gpu.zeros(1, np.int64)
+    gpu.synchronize()
+    packer = Packer(module.kernels["slow"].signature, gpu)
+    module.kernels["slow"].launch(LaunchShape(Dim3(1), Dim3(1)), packer.pack([out, 50_000_000]), stream.handle)
+    stream.synchronize()
+    assert out.numpy().tolist() == [1]
+
+
+@pytest.mark.usefixtures("gpu")
+def test_a_kernel_that_dies_is_reported_and_the_process_ends_well() -> None:
+    code = (
+        "import cujit.kernel as c\n"
+        "from cujit.errors import DriverError\n"
+        "gpu = c.gpu(); x = gpu.zeros(4, 'f4')\n"
+        "c.jit('extern \"C\" __global__ void die() { __trap(); }', device=gpu)['die'][1, 1]()\n"
+        "try:\n    x.numpy()\n"
+        "except DriverError as e:\n    print(e.call, e.result, bool(e.help))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, env=ENVIRONMENT)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("cuMemcpyDtoH CUDA_ERROR_")
+    assert done.stdout.strip().endswith("True")
+    assert done.stderr == ""
+
+
+def test_torch_tensors_are_arguments_and_arrays_become_tensors(gpu: CudaDevice) -> None:
+    torch = pytest.importorskip("torch")
+    scale = jit(CODE, device=gpu)["scale"]
+    tensor = torch.ones(1000, device="cuda:0")
+    scale.over(1000, stream=torch.cuda.current_stream())(tensor, 3.0, 1000)
+    assert bool((tensor == 3).all())
+    array = gpu.array(np.arange(6, dtype=np.float32).reshape(2, 3))
+    shared = torch.from_dlpack(array)
+    assert shared.data_ptr() == array.address
+    assert shared.shape == (2, 3)
+    scale.over(6)(array, 2.0, 6)
+    torch.cuda.synchronize()
+    assert shared.cpu().tolist() == [[0, 2, 4], [6, 8, 10]]
+    del array
+    gc.collect()
+    assert float(shared.sum()) == 30
+
+
+def test_cupy_arrays_are_arguments_and_arrays_become_cupys(gpu: CudaDevice) -> None:
+    cupy = pytest.importorskip("cupy")
+    scale = jit(CODE, device=gpu)["scale"]
+    other = cupy.ones(1000, cupy.float32)
+    scale.over(1000)(other, 3.0, 1000)
+    assert bool((other == 3).all())
+    array = gpu.array(np.arange(6, dtype=np.float32))
+    assert cupy.asarray(array).data.ptr == array.address
+    assert cupy.from_dlpack(array).data.ptr == array.address

@@ -1,0 +1,103 @@
+from __future__ import annotations
+
+import pytest
+
+from cujit.arch import Arch
+from cujit.artifact import Artifact
+from cujit.devices.cuda.image import choose_image
+from cujit.errors import DriverError, FormatError, LoadError
+from cujit.program import build, bundle, compile
+
+SM_90 = Arch.parse("sm_90")
+CODE = 'extern "C" __global__ void k(int* p) { *p = 1; }'
+
+
+def ptx(version: str = "8.0", target: str = "sm_80") -> Artifact:
+    return Artifact.of(f"//\n.version {version}\n.target {target}, debug\n.address_size 64\n", name="k.ptx")
+
+
+def chosen(artifact: Artifact, arch: Arch = SM_90, driver: tuple[int, int] = (13, 0)) -> str:
+    image, route = choose_image(artifact, arch, "cuda:0", driver)
+    assert image.startswith(artifact.data)
+    return route
+
+
+def refused(artifact: Artifact, arch: Arch = SM_90) -> str:
+    with pytest.raises(LoadError) as caught:
+        choose_image(artifact, arch, "cuda:0", (13, 0))
+    return str(caught.value)
+
+
+def test_ptx_of_an_older_architecture_goes_to_the_drivers_compiler() -> None:
+    assert chosen(ptx()) == "PTX compute_80 through the driver's JIT"
+    assert choose_image(ptx(), SM_90, "cuda:0", (13, 0))[0].endswith(b"\n\0")
+
+
+@pytest.mark.parametrize(("target", "runs"), [("sm_90a", True), ("sm_100", False), ("sm_80", True), ("sm_100f", False)])
+def test_ptx_of_a_target_that_does_not_run_here_names_both(target: str, runs: bool) -> None:
+    if runs:
+        chosen(ptx(target=target))
+    else:
+        message = refused(ptx(target=target))
+        assert target.replace("sm", "compute") in message
+        assert "cuda:0 is sm_90" in message
+
+
+def test_ptx_newer_than_the_driver_names_both_and_the_remedy() -> None:
+    with pytest.raises(DriverError) as caught:
+        chosen(ptx("9.1"))
+    message = str(caught.value)
+    for part in ("PTX ISA 9.1", "CUDA 13.1", "CUDA 13.0", "up to 9.0", "target sm_90", "r590"):
+        assert part in message
+    assert caught.value.result == "CUDA_ERROR_UNSUPPORTED_PTX_VERSION"
+
+
+def test_ptx_as_new_as_the_driver_passes_and_a_driver_beyond_the_table_decides_itself() -> None:
+    chosen(ptx("9.0"))
+    chosen(ptx("11.3"), driver=(15, 2))
+
+
+def test_ptx_without_a_target_is_refused() -> None:
+    assert ".target" in refused(Artifact.of(".version 8.0\n.address_size 64\n"))
+
+
+def test_a_cubin_runs_on_its_own_capability_from_its_minor_on() -> None:
+    cubin = compile(CODE, arch="sm_80")
+    assert chosen(cubin, Arch.parse("sm_86")) == "cubin sm_80"
+    message = refused(cubin)
+    assert "is for sm_80; cuda:0 is sm_90" in message
+    assert "build for sm_90" in message
+
+
+def test_a_cubin_that_is_still_to_be_linked_is_refused() -> None:
+    assert "cujit.link" in refused(compile(CODE, arch="sm_90", options={"rdc": True}))
+
+
+def test_a_cubin_cut_off_is_refused_before_the_driver_sees_it() -> None:
+    cubin = compile(CODE, arch="sm_90")
+    with pytest.raises(FormatError):
+        chosen(Artifact.of(cubin.data[: len(cubin) // 2]))
+
+
+def test_a_fatbin_says_which_image_runs() -> None:
+    fatbin = build(CODE, ["sm_80", "sm_90", "compute_75"])
+    assert chosen(fatbin) == "cubin sm_90 of the fatbin"
+    assert chosen(fatbin, Arch.parse("sm_100"), (13, 5)) == "PTX compute_75 of the fatbin, through the driver's JIT"
+
+
+def test_a_fatbin_with_nothing_for_this_device_lists_what_it_has() -> None:
+    message = refused(build(CODE, ["sm_80", "sm_120"]))
+    assert "cubin sm_80, cubin sm_120" in message
+    assert "cuda:0 is sm_90" in message
+
+
+def test_a_fatbin_whose_ptx_is_too_new_for_the_driver_says_so() -> None:
+    fatbin = bundle([compile(CODE, arch="compute_80")])
+    with pytest.raises(DriverError, match="PTX ISA"):
+        chosen(fatbin, driver=(12, 4))
+
+
+def test_a_fatbin_cut_off_is_refused() -> None:
+    fatbin = build(CODE, ["sm_90"])
+    with pytest.raises(FormatError):
+        chosen(Artifact.of(fatbin.data[:-100]))

@@ -1,0 +1,373 @@
+from __future__ import annotations
+
+import ctypes
+import struct
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from cujit.devices.arguments import Packer, Pointer, pack
+from cujit.devices.base import Device
+from cujit.errors import ArgumentError, ClosedError
+from cujit.signature import Parameter, ParameterClass, Signature
+
+P = ParameterClass
+INT = Parameter(P.SIGNED, 4, 4, "int")
+UCHAR = Parameter(P.UNSIGNED, 1, 1, "unsigned char")
+SIZE = Parameter(P.UNSIGNED, 8, 8, "unsigned long")
+FLOAT = Parameter(P.FLOAT, 4, 4, "float")
+DOUBLE = Parameter(P.FLOAT, 8, 8, "double")
+HALF = Parameter(P.AGGREGATE, 2, 2, "__half")
+BFLOAT = Parameter(P.AGGREGATE, 2, 2, "__nv_bfloat16")
+BOOL = Parameter(P.BOOL, 1, 1, "bool")
+FLOATS = Parameter(P.POINTER, 8, 8, "float*", "float")
+CONST_FLOATS = Parameter(P.POINTER, 8, 8, "const float*", "const float")
+VOIDS = Parameter(P.POINTER, 8, 8, "void*", "void")
+WORD = Parameter(P.BITS, 8, 8, ".u64")
+UNKNOWN4 = Parameter(P.UNKNOWN, 4)
+UNKNOWN8 = Parameter(P.UNKNOWN, 8)
+STRUCT = Parameter(P.AGGREGATE, 12, 4, "Point")
+
+
+def packed(device: Device, parameter: Parameter, value: object) -> bytes:
+    return pack(Signature((parameter,)), [value], device, "k")
+
+
+def refusal(device: Device, parameter: Parameter, value: object) -> str:
+    with pytest.raises(ArgumentError) as caught:
+        packed(device, parameter, value)
+    return str(caught.value)
+
+
+def test_the_buffer_has_every_parameter_at_its_offset(host: Device) -> None:
+    x = host.zeros(4, np.float32)
+    signature = Signature((UCHAR, INT, CONST_FLOATS, UCHAR, DOUBLE))
+    buffer = pack(signature, [7, -2, x, 9, 0.5], host)
+    assert buffer == struct.pack("<B3xi Q B7x d", 7, -2, x.address, 9, 0.5)
+    assert len(buffer) == signature.size
+
+
+def test_a_kernel_without_parameters_gets_an_empty_buffer(host: Device) -> None:
+    assert pack(Signature(), [], host) == b""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "came"), [([], "0 came"), ([1], "1 came: int 1"), ([1, 2.0, 3], "3 came: int 1, float 2.0, int 3")]
+)
+def test_a_wrong_count_lists_all_parameters(host: Device, arguments: list[object], came: str) -> None:
+    with pytest.raises(ArgumentError, match=r"axpy<float> takes 2 arguments \(int, float\)") as caught:
+        pack(Signature((INT, FLOAT)), arguments, host, "axpy<float>")
+    assert came in str(caught.value)
+
+
+def test_arguments_for_a_kernel_that_takes_none_are_refused(host: Device) -> None:
+    with pytest.raises(ArgumentError, match="takes no arguments; 1 came"):
+        pack(Signature(), [1], host)
+
+
+# -- numbers ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("value", [3, True, np.int64(3), np.uint8(3), np.array(3), ctypes.c_int(3), np.bool_(True)])
+def test_an_int_takes_every_integer(host: Device, value: Any) -> None:
+    expected = 3 if value not in (True,) and not isinstance(value, np.bool_) else 1
+    assert packed(host, INT, value) == struct.pack("<i", expected)
+
+
+@pytest.mark.parametrize(("parameter", "value"), [(INT, 2**31), (INT, -(2**31) - 1), (UCHAR, 256), (SIZE, -1)])
+def test_an_integer_out_of_range_says_the_range(host: Device, parameter: Parameter, value: int) -> None:
+    message = refusal(host, parameter, value)
+    assert "out of range" in message
+    assert "from" in message
+
+
+def test_the_ends_of_a_range_are_inside(host: Device) -> None:
+    assert packed(host, INT, -(2**31)) == struct.pack("<i", -(2**31))
+    assert packed(host, SIZE, 2**64 - 1) == b"\xff" * 8
+
+
+@pytest.mark.parametrize("value", [2.0, np.float32(2), np.float64(2)])
+def test_a_float_for_an_int_is_refused_with_what_to_pass(host: Device, value: object) -> None:
+    message = refusal(host, INT, value)
+    assert "k: argument 1 (int) does not take" in message
+    assert "try: pass int(x)" in message
+
+
+@pytest.mark.parametrize("value", ["3", None, [3], 1j, np.array([1, 2]), object()])
+def test_what_is_no_number_is_refused_for_a_number(host: Device, value: object) -> None:
+    for parameter in (INT, FLOAT, BOOL):
+        assert "argument 1" in refusal(host, parameter, value)
+
+
+@pytest.mark.parametrize("value", [2.5, np.float32(2.5), np.float64(2.5), np.float16(2.5), ctypes.c_double(2.5)])
+def test_a_float_takes_every_real_number(host: Device, value: object) -> None:
+    assert packed(host, FLOAT, value) == struct.pack("<f", 2.5)
+    assert packed(host, DOUBLE, value) == struct.pack("<d", 2.5)
+
+
+def test_a_float_takes_an_int(host: Device) -> None:
+    assert packed(host, FLOAT, 2) == struct.pack("<f", 2.0)
+
+
+@pytest.mark.parametrize("value", [float("inf"), float("-inf"), float("nan"), 3.4028234663852886e38, 1e-50])
+def test_a_float_takes_infinity_nan_the_largest_and_the_smallest(host: Device, value: float) -> None:
+    assert packed(host, FLOAT, value) == struct.pack("<f", value)
+
+
+@pytest.mark.parametrize("value", [1e39, 3.4028235677973366e38, 10**400])
+def test_a_number_that_would_become_infinity_is_refused(host: Device, value: object) -> None:
+    assert "out of range" in refusal(host, FLOAT, value)
+
+
+def test_a_half_takes_numbers(host: Device) -> None:
+    assert packed(host, HALF, 1.5) == struct.pack("<e", 1.5)
+    assert "16 bits" in refusal(host, HALF, 1e6)
+
+
+@pytest.mark.parametrize(
+    ("value", "bits"), [(1.0, 0x3F80), (1.00390625, 0x3F80), (1.01171875, 0x3F82), (-2.0, 0xC000), (1e-45, 0x0000)]
+)
+def test_a_bfloat_is_rounded_to_nearest_even(host: Device, value: float, bits: int) -> None:
+    assert packed(host, BFLOAT, value) == struct.pack("<H", bits)
+
+
+def test_a_bfloat_keeps_nan_a_nan(host: Device) -> None:
+    (bits,) = struct.unpack("<H", packed(host, BFLOAT, float("nan")))
+    assert bits & 0x7F80 == 0x7F80
+    assert bits & 0x7F
+
+
+def test_a_bool_takes_what_is_true_or_false_only(host: Device) -> None:
+    assert packed(host, BOOL, True) == b"\1"
+    assert packed(host, BOOL, np.bool_(False)) == b"\0"
+    assert "True or False" in refusal(host, BOOL, 2)
+
+
+# -- structures and words ---------------------------------------------------------------------------------
+
+
+class Point(ctypes.Structure):
+    _fields_ = (("x", ctypes.c_float), ("y", ctypes.c_float), ("z", ctypes.c_float))
+
+
+_POINT = struct.pack("<fff", 1, 2, 3)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        _POINT,
+        bytearray(_POINT),
+        memoryview(_POINT),
+        Point(1, 2, 3),
+        np.array([(1, 2, 3)], "f4,f4,f4")[0],
+        np.array((1, 2, 3), "f4,f4,f4"),
+        np.array([1, 2, 3], np.float32),
+    ],
+)
+def test_a_structure_is_passed_by_its_bytes(host: Device, value: object) -> None:
+    assert packed(host, STRUCT, value) == _POINT
+
+
+def test_a_structure_of_another_size_says_both_sizes(host: Device) -> None:
+    assert "it has 4 bytes and the parameter 12" in refusal(host, STRUCT, b"1234")
+    assert "structured scalar" in refusal(host, STRUCT, 3)
+
+
+def test_a_word_of_unknown_meaning_takes_ints_and_arrays_and_no_float(host: Device) -> None:
+    x = host.zeros(1, np.int8)
+    assert packed(host, WORD, 5) == struct.pack("<Q", 5)
+    assert packed(host, WORD, -5) == struct.pack("<q", -5)
+    assert packed(host, WORD, np.int32(-5)) == struct.pack("<q", -5)
+    assert packed(host, WORD, x) == struct.pack("<Q", x.address)
+    assert packed(host, WORD, Pointer(64)) == struct.pack("<Q", 64)
+    assert packed(host, WORD, None) == bytes(8)
+    for value in (2.0, np.float64(2)):
+        assert "an int or an array" in refusal(host, WORD, value)
+
+
+def test_a_parameter_of_known_size_only_takes_what_has_that_size(host: Device) -> None:
+    x = host.zeros(1, np.int8)
+    assert packed(host, UNKNOWN4, np.float32(2)) == struct.pack("<f", 2)
+    assert packed(host, UNKNOWN4, ctypes.c_float(2)) == struct.pack("<f", 2)
+    assert packed(host, UNKNOWN4, b"abcd") == b"abcd"
+    assert packed(host, UNKNOWN4, -1) == b"\xff" * 4
+    assert packed(host, UNKNOWN4, 2**32 - 1) == b"\xff" * 4
+    assert packed(host, UNKNOWN8, x) == struct.pack("<Q", x.address)
+    assert packed(host, UNKNOWN8, np.float64(2)) == struct.pack("<d", 2)
+    assert "does not fit 4 bytes" in refusal(host, UNKNOWN4, 2**32)
+    assert "it has 8 bytes and the parameter 4" in refusal(host, UNKNOWN4, np.float64(2))
+    assert "argument 1" in refusal(host, UNKNOWN4, x)
+
+
+def test_a_python_float_for_an_unknown_type_asks_for_a_numpy_scalar(host: Device) -> None:
+    assert "pass numpy.float32(x)" in refusal(host, UNKNOWN4, 2.0)
+    assert "pass numpy.float64(x)" in refusal(host, UNKNOWN8, 2.0)
+
+
+def test_a_parameter_of_unknown_size_cannot_be_passed(host: Device) -> None:
+    with pytest.raises(ArgumentError, match="size of a parameter"):
+        Packer(Signature((Parameter(P.UNKNOWN, 0),)), host)
+
+
+# -- pointers ---------------------------------------------------------------------------------------------
+
+
+def test_a_pointer_takes_arrays_none_and_addresses(host: Device) -> None:
+    x = host.zeros(4, np.float32)
+    assert packed(host, FLOATS, x) == struct.pack("<Q", x.address)
+    assert packed(host, FLOATS, x[2:]) == struct.pack("<Q", x.address + 8)
+    assert packed(host, FLOATS, None) == bytes(8)
+    assert packed(host, FLOATS, Pointer(0x1000)) == struct.pack("<Q", 0x1000)
+    assert packed(host, FLOATS, ctypes.c_void_p(0x1000)) == struct.pack("<Q", 0x1000)
+
+
+@pytest.mark.parametrize("value", [1, 2.0, np.float32(2), np.int64(1), True, "x", b"xxxxxxxx"])
+def test_a_number_for_a_pointer_is_refused_with_what_to_pass(host: Device, value: object) -> None:
+    message = refusal(host, FLOATS, value)
+    assert "it is no pointer" in message
+    assert "an array of float32 on cpu" in message
+    assert ("cujit.Pointer" in message) == isinstance(value, int)
+
+
+def test_a_list_for_a_pointer_says_how_to_make_an_array(host: Device) -> None:
+    assert "device.array(x) makes one" in refusal(host, FLOATS, [1.0, 2.0])
+
+
+def test_numpy_arrays_go_to_the_cpu_device_as_they_are(host: Device) -> None:
+    x = np.zeros(4, np.float32)
+    assert packed(host, FLOATS, x) == struct.pack("<Q", x.ctypes.data)
+
+
+def test_numpy_arrays_do_not_go_to_a_gpu(gpu_memory: Device) -> None:
+    message = refusal(gpu_memory, FLOATS, np.zeros(4, np.float32))
+    assert "it is in the host's memory" in message
+    assert "device.array(x)" in message
+
+
+def test_an_array_of_another_device_is_refused(host: Device, gpu_memory: Device) -> None:
+    assert "it is not on cpu" in refusal(host, FLOATS, gpu_memory.zeros(1, np.float32))
+    assert "it is not on cuda:1" in refusal(gpu_memory, FLOATS, host.zeros(1, np.float32))
+
+
+def test_elements_must_be_of_the_pointers_type(host: Device) -> None:
+    message = refusal(host, FLOATS, host.zeros(4, np.float64))
+    assert "its elements are float64, not float32" in message
+    assert "astype('float32')" in message
+    assert "int32" in refusal(host, Parameter(P.POINTER, 8, 8, "unsigned int*", "unsigned int"), np.zeros(1, np.int32))
+
+
+@pytest.mark.parametrize("pointee", ["void", "char", "unsigned char", "const void", "Point", "float2", "float*", ""])
+def test_pointers_to_bytes_structures_and_pointers_take_every_array(host: Device, pointee: str) -> None:
+    x = host.zeros(4, np.float64)
+    parameter = Parameter(P.POINTER, 8, 8, f"{pointee}*", pointee)
+    assert packed(host, parameter, x) == struct.pack("<Q", x.address)
+
+
+@pytest.mark.parametrize("pointee", ["float const", "const float", "const volatile float"])
+def test_a_read_only_array_goes_where_nothing_writes(host: Device, pointee: str) -> None:
+    x = np.zeros(4, np.float32)
+    x.flags.writeable = False
+    parameter = Parameter(P.POINTER, 8, 8, f"{pointee}*", pointee)
+    assert packed(host, parameter, x) == struct.pack("<Q", x.ctypes.data)
+    assert "read-only" in refusal(host, FLOATS, x)
+    assert "read-only" in refusal(host, Parameter(P.POINTER, 8, 8, "", "const float*"), x)
+
+
+def test_an_array_that_is_not_contiguous_is_refused(host: Device) -> None:
+    assert "not C-contiguous" in refusal(host, FLOATS, np.zeros((4, 4), np.float32)[:, 0])
+
+
+def test_an_empty_array_is_a_null_pointer(host: Device) -> None:
+    assert packed(host, FLOATS, host.zeros(0, np.float32)) == bytes(8)
+    assert packed(host, FLOATS, np.zeros(0, np.float32)) == bytes(8)
+
+
+def test_a_closed_array_is_refused(host: Device) -> None:
+    x = host.zeros(4, np.float32)
+    x.close()
+    with pytest.raises(ClosedError):
+        packed(host, FLOATS, x)
+
+
+class Interface:
+    """Another library's array on a GPU, which is known by its interface only."""
+
+    def __init__(self, **changes: object) -> None:
+        self.__cuda_array_interface__ = {
+            "shape": (4,), "typestr": "<f4", "data": (0x2000, False), "strides": None, "version": 3, **changes
+        }  # fmt: skip
+
+
+def test_arrays_of_other_libraries_go_to_a_gpu(gpu_memory: Device) -> None:
+    assert packed(gpu_memory, FLOATS, Interface()) == struct.pack("<Q", 0x2000)
+    assert packed(gpu_memory, FLOATS, Interface(strides=(4,))) == struct.pack("<Q", 0x2000)
+    assert packed(gpu_memory, CONST_FLOATS, Interface(data=(0x2000, True))) == struct.pack("<Q", 0x2000)
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"typestr": "<f8"}, "float64, not float32"),
+        ({"strides": (8,)}, "not C-contiguous"),
+        ({"data": (0x2000, True)}, "read-only"),
+        ({"data": None}, "cannot be read"),
+        ({"typestr": "?!"}, "cannot be read"),
+    ],
+)
+def test_an_array_of_another_library_that_does_not_fit_is_refused(
+    gpu_memory: Device, changes: dict[str, object], why: str
+) -> None:
+    assert why in refusal(gpu_memory, FLOATS, Interface(**changes))
+
+
+def test_an_array_of_a_gpu_does_not_go_to_the_cpu_device(host: Device) -> None:
+    assert "not of cpu" in refusal(host, FLOATS, Interface())
+
+
+def test_the_launch_waits_for_the_stream_that_an_array_names(gpu_memory: Any) -> None:
+    signature = Signature((FLOATS,))
+    packer = Packer(signature, gpu_memory)
+    packer.pack([Interface(stream=1)], 0)
+    packer.pack([Interface(stream=9)], 9)
+    assert gpu_memory.ordered == []
+    packer.pack([Interface(stream=9)], 5)
+    assert gpu_memory.ordered == [(9, 5)]
+
+
+class OnlyDlpack:
+    """A library's array that speaks DLPack and nothing else."""
+
+    def __init__(self, array: Any) -> None:
+        self.array = array
+
+    def __dlpack__(self, **keywords: Any) -> object:
+        return self.array.__dlpack__(**keywords)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return self.array.__dlpack_device__()  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize("wrap", [OnlyDlpack])
+def test_dlpack_arrays_go_to_their_own_device_only(
+    host: Device, gpu_memory: Device, wrap: Callable[[object], object]
+) -> None:
+    here, there = host.zeros(4, np.float32), gpu_memory.zeros(4, np.float32)
+    assert packed(host, FLOATS, wrap(here)) == struct.pack("<Q", here.address)
+    assert packed(gpu_memory, FLOATS, wrap(there)) == struct.pack("<Q", there.address)
+    assert "GPU 1" in refusal(host, FLOATS, wrap(there))
+    assert "argument 1" in refusal(gpu_memory, FLOATS, wrap(here))
+    assert "float64, not float32" in refusal(host, FLOATS, wrap(np.zeros(4)))
+    assert "not C-contiguous" in refusal(host, FLOATS, wrap(np.zeros((4, 4), np.float32).T[1:]))
+
+
+@pytest.mark.parametrize("bad", ["x", 1.5, -1, 2**64])
+def test_an_address_is_an_int_of_64_bits(bad: Any) -> None:
+    with pytest.raises(ArgumentError):
+        Pointer(bad)
+
+
+def test_a_pointer_shows_its_address_in_hexadecimal() -> None:
+    assert repr(Pointer(4096)) == "Pointer(0x1000)"

@@ -1,0 +1,76 @@
+from __future__ import annotations
+
+import pytest
+
+from cujit.devices.names import NameTable
+from cujit.errors import NameNotFoundError
+
+AXPY_F = "_Z4axpyIfEvT_PKS0_PS0_m"
+AXPY_D = "_Z4axpyIdEvT_PKS0_PS0_m"
+SCALE_F = "_Z5scalePf"
+SCALE_D = "_Z5scalePd"
+INNER = "_ZN2ns5innerEPf"
+
+
+def test_a_kernel_is_found_by_expression_source_name_and_lowered_name() -> None:
+    table = NameTable({"axpy<float>": AXPY_F}, [AXPY_F, "plain", INNER])
+    assert table.find("axpy<float>") == AXPY_F
+    assert table.find("axpy< float >") == AXPY_F
+    assert table.find(AXPY_F) == AXPY_F
+    assert table.find("plain") == "plain"
+    assert table.find("ns::inner") == table.find("::ns::inner") == INNER
+
+
+def test_an_instance_is_found_without_the_map_of_its_build() -> None:
+    table = NameTable({}, [AXPY_F, AXPY_D])
+    assert table.find("axpy<float>") == AXPY_F
+    assert table.find("axpy<double>") == AXPY_D
+
+
+def test_the_plain_name_finds_a_single_instance() -> None:
+    assert NameTable({}, [AXPY_F]).find("axpy") == AXPY_F
+
+
+def test_the_plain_name_of_several_instances_lists_them() -> None:
+    with pytest.raises(NameNotFoundError, match="2 kernels") as caught:
+        NameTable({}, [AXPY_F, AXPY_D]).find("axpy")
+    assert "axpy<float>" in str(caught.value)
+    assert "axpy<double>" in str(caught.value)
+
+
+def test_overloads_are_listed_with_their_parameters() -> None:
+    table = NameTable({}, [SCALE_F, SCALE_D])
+    with pytest.raises(NameNotFoundError, match="2 kernels") as caught:
+        table.find("scale")
+    assert "float" in str(caught.value)
+    assert "double" in str(caught.value)
+    assert table.find(SCALE_D) == SCALE_D
+    assert [table.find(shown) for shown in table.display.values()] == [SCALE_F, SCALE_D]
+
+
+def test_a_missing_name_lists_what_is_there_nearest_first() -> None:
+    with pytest.raises(NameNotFoundError) as caught:
+        NameTable({}, ["zebra", "scale_rows", "scale_cols"]).find("scale_row")
+    message = str(caught.value)
+    assert message.index("scale_rows") < message.index("scale_cols") < message.index("zebra")
+    assert isinstance(caught.value, KeyError)
+
+
+def test_a_missing_instance_says_how_to_build_it() -> None:
+    with pytest.raises(NameNotFoundError, match="names="):
+        NameTable({}, [AXPY_F]).find("axpy<int>")
+
+
+def test_a_module_without_kernels_says_so() -> None:
+    with pytest.raises(NameNotFoundError, match="the module has none"):
+        NameTable({}, []).find("axpy")
+
+
+def test_a_name_asked_for_that_is_not_in_the_image_is_not_found() -> None:
+    with pytest.raises(NameNotFoundError):
+        NameTable({"gone<int>": "_Z4goneIiEvv"}, ["k"]).find("gone<int>")
+
+
+def test_kernels_are_shown_as_they_were_asked_for() -> None:
+    table = NameTable({"axpy<float>": AXPY_F}, [AXPY_F, INNER, "k"])
+    assert table.display == {AXPY_F: "axpy<float>", INNER: "ns::inner", "k": "k"}

@@ -1,0 +1,42 @@
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cujit.devices.signatures import merge_signatures, signature_of_layout
+from cujit.signature import Parameter, ParameterClass, Signature
+
+FLOAT = Parameter(ParameterClass.FLOAT, 4, 4, "float")
+UNSIZED = Parameter(ParameterClass.AGGREGATE, 0, 0, "Point")
+
+
+def test_the_layout_of_a_structure_of_weak_alignment_is_kept() -> None:
+    # int, float4 without its alignment, double
+    layout = [(0, 4), (4, 16), (24, 8)]
+    assert signature_of_layout(layout).offsets == (0, 4, 24)
+
+
+@given(st.lists(st.tuples(st.sampled_from([1, 2, 4, 8, 16, 32, 64]), st.integers(1, 80)), max_size=8))
+def test_every_layout_that_alignment_can_make_is_kept(fields: list[tuple[int, int]]) -> None:
+    layout, end = [], 0
+    for align, size in fields:
+        end = -(-end // align) * align
+        layout.append((end, size))
+        end += size
+    signature = signature_of_layout(layout)
+    assert list(zip(signature.offsets, [p.size for p in signature], strict=True)) == layout
+
+
+def test_types_of_the_build_meet_sizes_of_the_image() -> None:
+    loaded = signature_of_layout([(0, 4), (4, 12)])
+    merged = merge_signatures(Signature((FLOAT, UNSIZED)), loaded)
+    assert [str(p) for p in merged] == ["float", "Point"]
+    assert [p.size for p in merged] == [4, 12]
+    assert merged.offsets == (0, 4)
+
+
+def test_the_image_wins_where_the_build_contradicts_it() -> None:
+    loaded = signature_of_layout([(0, 8)])
+    assert merge_signatures(Signature((FLOAT,)), loaded) == loaded
+    assert merge_signatures(Signature((FLOAT, FLOAT)), loaded) == loaded
+    assert merge_signatures(None, loaded) == loaded

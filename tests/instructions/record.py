@@ -1,0 +1,30 @@
+"""Record what a GPU computes for every row: ``python tests/instructions/record.py OUT.npz`` on a machine that has one."""
+
+from __future__ import annotations
+
+import datetime
+import sys
+from pathlib import Path
+
+import numpy as np
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from cujit.kernel import gpu
+from cujit.toolchain import driver
+from instructions.runner import every_row, key_of, run_rows
+from instructions.table import ROWS
+
+
+def main() -> None:
+    """Write one array a row, and where they come from."""
+    device = gpu()
+    results = run_rows(device, every_row())
+    origin = f"{device.product}; driver of CUDA {'.'.join(map(str, driver.open_driver().version))}; {datetime.date.today().isoformat()}"
+    arrays = {key_of(ROWS[index]): result for index, result in results.items()}
+    np.savez_compressed(sys.argv[1], origin=np.array(origin), **arrays)
+    print(f"{len(arrays)} rows from {origin}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,272 @@
+"""Every instruction that the CPU device executes on plain values, as rows; what a GPU computed for them is golden data.
+
+A row is a mnemonic, the kind of its result and the kinds of its sources. Kinds: ``i16 i32 i64`` integers, ``f32 f64``
+floats (both in corner cases and random), ``n`` a small count, ``p`` a predicate, ``=5`` an immediate. ``within`` is
+the bound for instructions that the manual leaves approximate: relative, or absolute where it says so.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+__all__ = ["COUNT", "ROWS", "Row", "inputs_of", "kernel_of", "module_text", "result_dtype"]
+
+COUNT = 512
+"""Values a row is tried on."""
+
+Array = npt.NDArray[Any]
+
+
+@dataclass(frozen=True)
+class Row:
+    """One instruction form."""
+
+    name: str
+    result: str
+    sources: tuple[str, ...]
+    relative: float = 0.0
+    absolute: float = 0.0
+    limit: float = 0.0
+    """Where not 0, inputs beyond this magnitude have no bound in the manual."""
+
+    @property
+    def exact(self) -> bool:
+        """Whether the bits must be equal."""
+        return not (self.relative or self.absolute)
+
+
+def _rows(names: str, result: str, sources: str, **bound: float) -> list[Row]:
+    return [Row(name, result, tuple(sources.split()), **bound) for name in names.split()]
+
+
+def _each(template: str, types: str) -> str:
+    return " ".join(template.replace("*", t) for t in types.split())
+
+
+_S, _U = "s16 s32 s64", "u16 u32 u64"
+_ORDERED = "eq ne lt le gt ge"
+_FLOAT_COMPARE = "eq ne lt le gt ge equ neu ltu leu gtu geu num nan"
+
+
+def _integer_rows() -> list[Row]:
+    rows: list[Row] = []
+    for t in f"{_S} {_U}".split():
+        k, wide = f"i{t[1:]}", f"i{2 * int(t[1:])}"
+        rows += _rows(f"add.{t} sub.{t} mul.lo.{t} mul.hi.{t} min.{t} max.{t}", k, f"{k} {k}")
+        rows += _rows(f"div.{t} rem.{t}", k, f"{k} {k}")
+        rows += _rows(f"mad.lo.{t} mad.hi.{t} sad.{t}", k, f"{k} {k} {k}")
+        rows += _rows(f"shr.{t}", k, f"{k} n")
+        rows += [r for c in _ORDERED.split() for r in _rows(f"setp.{c}.{t}", "p", f"{k} {k}")]
+        if wide != "i128":
+            rows += _rows(f"mul.wide.{t}", wide, f"{k} {k}") + _rows(f"mad.wide.{t}", wide, f"{k} {k} {wide}")
+        if t[0] == "s":
+            rows += _rows(f"abs.{t} neg.{t}", k, k)
+        else:
+            rows += [r for c in ("lo", "ls", "hi", "hs") for r in _rows(f"setp.{c}.{t}", "p", f"{k} {k}")]
+    for t in ("s32", "u32", "s64", "u64"):
+        k = f"i{t[1:]}"
+        rows += _rows(f"bfe.{t}", k, f"{k} n n") + _rows(f"bfind.{t} bfind.shiftamt.{t}", "i32", k)
+    rows += _rows("add.sat.s32 sub.sat.s32 mul24.lo.s32 mul24.lo.u32 mul24.hi.s32 mul24.hi.u32", "i32", "i32 i32")
+    rows += _rows("mad24.lo.s32 mad24.hi.u32 dp4a.s32.s32 dp4a.u32.u32 dp4a.s32.u32", "i32", "i32 i32 i32")
+    rows += _rows("dp2a.lo.s32.s32 dp2a.hi.u32.u32", "i32", "i32 i32 i32")
+    return rows
+
+
+def _bit_rows() -> list[Row]:
+    rows: list[Row] = []
+    for bits in ("16", "32", "64"):
+        k = f"i{bits}"
+        rows += _rows(f"and.b{bits} or.b{bits} xor.b{bits}", k, f"{k} {k}") + _rows(f"not.b{bits} cnot.b{bits}", k, k)
+        rows += _rows(f"shl.b{bits} shr.b{bits}", k, f"{k} n") + _rows(f"selp.b{bits}", k, f"{k} {k} p")
+    for bits in ("32", "64"):
+        k = f"i{bits}"
+        rows += _rows(f"popc.b{bits} clz.b{bits}", "i32", k) + _rows(f"brev.b{bits}", k, k)
+        rows += _rows(f"bfi.b{bits}", k, f"{k} {k} n n")
+    rows += _rows("and.pred or.pred xor.pred", "p", "p p") + _rows("not.pred", "p", "p")
+    rows += _rows("shf.l.wrap.b32 shf.l.clamp.b32 shf.r.wrap.b32 shf.r.clamp.b32", "i32", "i32 i32 n")
+    rows += _rows("prmt.b32", "i32", "i32 i32 i32") + _rows("slct.s32.s32 slct.f32.s32", "i32", "i32 i32 i32")
+    for table in (0x00, 0x96, 0xE8, 0xCA, 0x1B, 0xFF):
+        rows += _rows("lop3.b32", "i32", f"i32 i32 i32 ={table}")
+    rows += _rows("bmsk.clamp.b32 bmsk.wrap.b32", "i32", "n n")
+    rows += _rows(_each("szext.clamp.* szext.wrap.*", "s32 u32"), "i32", "i32 n")
+    rows += _rows("set.lt.u32.s32 set.ge.s32.u32 set.eq.f32.s32", "i32", "i32 i32")
+    rows += _rows("setp.lt.and.s32 setp.ge.or.u32 setp.ne.xor.b32", "p", "i32 i32 p")
+    return rows
+
+
+def _float_rows() -> list[Row]:
+    rows: list[Row] = []
+    for t in ("f32", "f64"):
+        ftz = ["", ".ftz"] if t == "f32" else [""]
+        for z in ftz:
+            for mode in ("rn", "rz", "rm", "rp"):
+                rows += _rows(f"add.{mode}{z}.{t} sub.{mode}{z}.{t} mul.{mode}{z}.{t} div.{mode}{z}.{t}", t, f"{t} {t}")
+                rows += _rows(f"fma.{mode}{z}.{t}", t, f"{t} {t} {t}")
+                rows += _rows(f"rcp.{mode}{z}.{t} sqrt.{mode}{z}.{t}", t, t)
+            rows += _rows(f"min{z}.{t} max{z}.{t}", t, f"{t} {t}") + _rows(f"abs{z}.{t} neg{z}.{t}", t, t)
+            rows += [r for c in _FLOAT_COMPARE.split() for r in _rows(f"setp.{c}{z}.{t}", "p", f"{t} {t}")]
+        rows += _rows(f"copysign.{t}", t, f"{t} {t}") + _rows(f"selp.{t}", t, f"{t} {t} p")
+        kinds = "finite infinite number notanumber normal subnormal"
+        rows += [r for c in kinds.split() for r in _rows(f"testp.{c}.{t}", "p", t)]
+    rows += _rows("add.sat.f32 mul.sat.f32 add.ftz.sat.f32", "f32", "f32 f32") + _rows(
+        "fma.rn.sat.f32", "f32", "f32 f32 f32"
+    )
+    rows += _rows("min.NaN.f32 max.NaN.f32 min.ftz.NaN.f32", "f32", "f32 f32")
+    rows += _rows("set.lt.u32.f32 set.geu.ftz.s32.f32 set.ne.f32.f32", "i32", "f32 f32")
+    rows += _rows("set.gt.u32.f64", "i32", "f64 f64")
+    rows += _rows("slct.s32.f32 slct.ftz.s32.f32", "i32", "i32 i32 f32")
+    return rows
+
+
+def _approximate_rows() -> list[Row]:
+    """Bounds: PTX ISA 9.1, each instruction's notes. The GPU and the CPU device each may be off by the bound."""
+    ulp = 2.0**-23
+    rows: list[Row] = []
+    for z in ("", ".ftz"):
+        rows += _rows(f"rcp.approx{z}.f32", "f32", "f32", relative=2 * ulp)
+        rows += _rows(f"sqrt.approx{z}.f32 rsqrt.approx{z}.f32", "f32", "f32", relative=2 * 2.0**-22.9)
+        rows += _rows(f"div.full{z}.f32", "f32", "f32 f32", relative=4 * ulp)
+        rows += _rows(f"div.approx{z}.f32", "f32", "f32 f32", relative=4 * ulp)
+        rows += _rows(f"ex2.approx{z}.f32", "f32", "f32", relative=4 * ulp)
+        rows += _rows(f"lg2.approx{z}.f32", "f32", "f32", relative=2 * 2.0**-22, absolute=2 * 2.0**-22)
+        rows += _rows(f"sin.approx{z}.f32 cos.approx{z}.f32", "f32", "f32", absolute=2 * 2.0**-20.5, limit=6.28)
+    rows += _rows("tanh.approx.f32", "f32", "f32", relative=2 * 2.0**-11)
+    rows += _rows("rcp.approx.ftz.f64 rsqrt.approx.ftz.f64", "f64", "f64", relative=2 * 2.0**-20)
+    return rows
+
+
+def _conversion_rows() -> list[Row]:
+    rows: list[Row] = []
+    ints = ["s16", "s32", "s64", "u16", "u32", "u64"]
+    for to in ints:
+        for source in ints:
+            if to != source:
+                rows += _rows(f"cvt.{to}.{source}", f"i{to[1:]}", f"i{source[1:]}")
+            if to != source and not _holds_all(to, source):
+                rows += _rows(f"cvt.sat.{to}.{source}", f"i{to[1:]}", f"i{source[1:]}")
+        for t in ("f32", "f64"):
+            for mode in ("rni", "rzi", "rmi", "rpi"):
+                rows += _rows(f"cvt.{mode}.{to}.{t}", f"i{to[1:]}", t)
+            for mode in ("rn", "rz", "rm", "rp"):
+                rows += _rows(f"cvt.{mode}.{t}.{to}", t, f"i{to[1:]}")
+        rows += _rows(f"cvt.rni.ftz.{to}.f32", f"i{to[1:]}", "f32")
+    for small in ("s8", "u8"):
+        rows += _rows(
+            f"cvt.s32.{small} cvt.u32.{small} cvt.{small}.s32 cvt.sat.{small}.s32 cvt.sat.{small}.u32", "i32", "i32"
+        )
+        rows += _rows(f"cvt.rzi.{small}.f32", "i32", "f32") + _rows(f"cvt.rn.f32.{small}", "f32", "i32")
+    for mode in ("rn", "rz", "rm", "rp"):
+        rows += _rows(f"cvt.{mode}.f32.f64 cvt.{mode}.ftz.f32.f64 cvt.{mode}.sat.f32.f64", "f32", "f64")
+    rows += _rows("cvt.f64.f32 cvt.ftz.f64.f32", "f64", "f32") + _rows("cvt.sat.f32.f32 cvt.ftz.f32.f32", "f32", "f32")
+    for mode in ("rni", "rzi", "rmi", "rpi"):
+        rows += _rows(f"cvt.{mode}.f32.f32 cvt.{mode}.ftz.f32.f32", "f32", "f32") + _rows(
+            f"cvt.{mode}.f64.f64", "f64", "f64"
+        )
+    rows += _rows("cvt.rn.f16.f32 cvt.rz.f16.f32", "i16", "f32") + _rows("cvt.f32.f16", "f32", "i16")
+    rows += _rows("cvt.rn.f16.f64", "i16", "f64")
+    return rows
+
+
+def _holds_all(to: str, source: str) -> bool:
+    """Whether every value of one integer type is a value of the other; then there is nothing to saturate."""
+    if to[0] == source[0]:
+        return int(to[1:]) >= int(source[1:])
+    return to[0] == "s" and int(to[1:]) > int(source[1:])
+
+
+ROWS = [*_integer_rows(), *_bit_rows(), *_float_rows(), *_approximate_rows(), *_conversion_rows()]
+
+
+# -- inputs -----------------------------------------------------------------------------------------------
+
+_INTEGERS = [0, 1, 2, 3, 7, 8, 15, 16, 31, 32, 33, 63, 64, 127, 128, 255, 256, 0x7FFF, 0x8000, 0xFFFF, 1 << 23, 1 << 24]
+_FLOATS = [
+    0.0, 1.0, 0.5, 1.5, 2.0, 2.5, 3.5, 1 / 3, 0.1, 1e-3, 127.5, 128.0, 255.5, 32767.5, 65504.0, 65519.9, 65520.0, 2.0**23 - 0.5,
+    2.0**24 + 2, 2.0**31, 2.0**31 - 1, 2.0**32, 2.0**53 + 2, 2.0**63, 2.0**64, 1e10, 1e-10, 1e38, 1e-38, 1e-40, 1.4e-45,
+    3.4028234e38, 1.17549435e-38, 1.1754942e-38, 1e300, 1e-300, 5e-324, 1.7976931348623157e308, 2.2250738585072014e-308,
+    6e-8, 3e-8, 6.1e-5, float("inf"), float("nan"),
+]  # fmt: skip
+
+
+def _values(kind: str, rng: np.random.Generator) -> Array:
+    """COUNT values of one kind: corners, random bits and tame numbers, mixed."""
+    pick = rng.integers(0, 3, COUNT)
+    if kind in ("n", "p"):
+        return rng.integers(0, 72 if kind == "n" else 2, COUNT).astype(np.uint32)
+    bits = int(kind[1:])
+    word = np.dtype(f"u{bits // 8}")
+    wild = rng.integers(0, 2**bits, COUNT, np.uint64 if bits == 64 else word, endpoint=False).astype(word)
+    if kind[0] == "i":
+        corner = np.array([v & (2**bits - 1) for x in _INTEGERS for v in (x, -x, (1 << (bits - 1)) - 1 - x)], word)
+        tame = rng.integers(0, 100, COUNT).astype(word)
+        return np.choose(pick, [rng.choice(corner, COUNT), wild, tame]).astype(word)
+    real = np.dtype(f"f{bits // 8}")
+    with np.errstate(over="ignore"):
+        corner = np.array([s * x for x in _FLOATS for s in (1, -1)], real).view(word)
+        tame = (rng.standard_normal(COUNT) * 10.0 ** rng.integers(-3, 4, COUNT)).astype(real).view(word)
+    return np.choose(pick, [rng.choice(corner, COUNT), wild, tame]).astype(word)
+
+
+def inputs_of(row: Row) -> list[Array]:
+    """Inputs of a row, always the same; one array of unsigned words for each source that is no immediate."""
+    seed = np.frombuffer(row.name.encode().ljust(64, b"\0")[:64], np.uint32)
+    rng = np.random.default_rng(seed)
+    return [_values(kind, rng) for kind in row.sources if not kind.startswith("=")]
+
+
+# -- text -------------------------------------------------------------------------------------------------
+
+_REGISTER = {"i16": "b16", "i32": "b32", "i64": "b64", "f32": "f32", "f64": "f64", "n": "b32", "p": "pred"}
+_SIZE = {"i16": 2, "i32": 4, "i64": 8, "f32": 4, "f64": 8, "n": 4, "p": 4}
+
+
+def kernel_of(index: int) -> str:
+    """Name of the kernel of row ``index``."""
+    return f"row{index}"
+
+
+def module_text(rows: list[tuple[int, Row]]) -> str:
+    """PTX with a kernel for each numbered row: ``out[i] = op(a[i], b[i], …)``, parameters (out, a, b, …, n)."""
+    head = ".version 8.0\n.target sm_80\n.address_size 64\n"
+    return head + "\n".join(_kernel_text(index, row) for index, row in rows)
+
+
+def _kernel_text(index: int, row: Row) -> str:
+    sources = [k for k in row.sources if not k.startswith("=")]
+    parameters = ", ".join([".param .u64 out", *(f".param .u64 in{k}" for k in range(len(sources))), ".param .u32 n"])
+    lines = [
+        f".visible .entry {kernel_of(index)}({parameters})", "{",
+        ".reg .b32 %t<8>; .reg .b64 %a<8>; .reg .pred %q;",
+        f".reg .{_REGISTER[row.result]} %d;",
+        "mov.u32 %t1, %ctaid.x; mov.u32 %t2, %ntid.x; mov.u32 %t3, %tid.x; mad.lo.s32 %t4, %t1, %t2, %t3;",
+        "ld.param.u32 %t5, [n]; setp.ge.u32 %q, %t4, %t5; @%q bra END;",
+    ]  # fmt: skip
+    operands, at = [], 0
+    for k, kind in enumerate(row.sources):
+        if kind.startswith("="):
+            operands.append(kind[1:])
+            continue
+        lines.append(f".reg .{_REGISTER[kind]} %s{k};")
+        lines.append(f"ld.param.u64 %a1, [in{at}]; mad.wide.u32 %a2, %t4, {_SIZE[kind]}, %a1;")
+        if kind == "p":
+            lines.append(f"ld.global.u32 %t6, [%a2]; setp.ne.u32 %s{k}, %t6, 0;")
+        else:
+            lines.append(f"ld.global.{_REGISTER[kind]} %s{k}, [%a2];")
+        operands.append(f"%s{k}")
+        at += 1
+    lines.append(f"{row.name} %d, {', '.join(operands)};")
+    lines.append(f"ld.param.u64 %a3, [out]; mad.wide.u32 %a4, %t4, {_SIZE[row.result]}, %a3;")
+    if row.result == "p":
+        lines.append("selp.u32 %t7, 1, 0, %d; st.global.u32 [%a4], %t7;")
+    else:
+        lines.append(f"st.global.{_REGISTER[row.result]} [%a4], %d;")
+    return "\n".join([*lines, "END: ret;", "}"])
+
+
+def result_dtype(row: Row) -> np.dtype[Any]:
+    """Unsigned words that hold the result."""
+    return np.dtype(f"u{_SIZE[row.result]}")

@@ -1,0 +1,466 @@
+"""The façade on every device present, and on a device that records its launches."""
+
+from __future__ import annotations
+
+import gc
+import struct
+import threading
+import weakref
+from collections.abc import Iterator
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+import pytest
+
+from cujit.arch import Arch
+from cujit.artifact import Artifact, Kind
+from cujit.devices.base import (
+    Allocation,
+    Device,
+    DeviceKernel,
+    DeviceModule,
+    Dim3,
+    LaunchShape,
+    Limits,
+    Resources,
+)
+from cujit.errors import (
+    ArgumentError,
+    ClosedError,
+    CompileError,
+    DeviceNotFoundError,
+    DriverNotFoundError,
+    FormatError,
+    LaunchError,
+    LoadError,
+    NameNotFoundError,
+)
+from cujit.kernel import Module, cpu, default_device, devices, gpu, jit, load
+from cujit.program import Source, build, compile
+from cujit.signature import Parameter, ParameterClass, Signature
+
+AXPY = """
+template <typename T> __global__ void axpy(T a, const T* x, T* y, size_t n) {
+    size_t i = blockIdx.x * (size_t)blockDim.x + threadIdx.x;
+    if (i < n) y[i] = a * x[i] + y[i];
+}
+"""
+FILL = """
+namespace ns { __global__ void fill(int* p, int n, int value) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) p[i] = value;
+} }
+extern "C" __global__ void plane(int* p, int nx, int ny) {
+    int x = blockIdx.x * blockDim.x + threadIdx.x, y = blockIdx.y * blockDim.y + threadIdx.y;
+    if (x < nx && y < ny) p[y * nx + x] = 100 * y + x;
+}
+extern "C" __global__ void reverse(int* p) {
+    extern __shared__ int s[];
+    s[threadIdx.x] = p[threadIdx.x];
+    __syncthreads();
+    p[threadIdx.x] = s[blockDim.x - 1 - threadIdx.x];
+}
+__device__ int counter = 41;
+extern "C" __global__ void count() { counter += 1; }
+struct Point { float x, y, z; };
+extern "C" __global__ void add(Point p, char pad, double* sum) { *sum = p.x + p.y + p.z; }
+"""
+
+
+@pytest.fixture
+def module(device: Device) -> Iterator[Module]:
+    with jit(FILL, device=device) as loaded:
+        yield loaded
+
+
+# -- running ----------------------------------------------------------------------------------------------
+
+
+def test_the_story_compile_load_launch_and_read_back(device: Device) -> None:
+    n = 10_001
+    x, y = device.array(np.ones(n, np.float32)), device.array(np.arange(n, dtype=np.float32))
+    axpy = jit(AXPY, names=["axpy<float>"], device=device)["axpy<float>"]
+    axpy.over(n)(2.0, x, y, n)
+    np.testing.assert_array_equal(y.numpy(), np.arange(n, dtype=np.float32) + 2)
+
+
+def test_several_instances_of_a_template_are_kernels_of_one_module(device: Device) -> None:
+    module = jit(AXPY, names=["axpy<float>", "axpy<double>"], device=device)
+    assert sorted(module) == ["axpy<double>", "axpy<float>"]
+    x, y = device.array(np.ones(5)), device.zeros(5, np.float64)
+    module["axpy< double >"].over(5)(0.5, x, y, 5)
+    assert y.numpy().tolist() == [0.5] * 5
+    with pytest.raises(NameNotFoundError, match="2 kernels"):
+        module["axpy"]
+
+
+def test_a_fatbin_runs_on_every_device(device: Device) -> None:
+    fatbin = build(AXPY, ["sm_90", "compute_80"], names=["axpy<float>"])
+    module = load(fatbin, device)
+    x, y = device.array(np.ones(5, np.float32)), device.zeros(5, np.float32)
+    module["axpy<float>"][1, 32](1, x, y, 5)
+    assert y.numpy().tolist() == [1.0] * 5
+    assert "fatbin" in module.route
+
+
+def test_an_image_is_loaded_from_a_file_bytes_and_text(device: Device, tmp_path: Path) -> None:
+    ptx = compile(FILL, arch="compute_80")
+    path = ptx.save(tmp_path / "fill.bin")
+    for image in (ptx, path, str(path), ptx.data, bytearray(ptx.data), ptx.text):
+        with load(image, device) as module:
+            assert "ns::fill" in module
+
+
+def test_grid_and_block_cover_a_plane(module: Module) -> None:
+    p = module.device.zeros((33, 70), np.int32)
+    module["plane"].over((70, 33))(p, 70, 33)
+    assert (p.numpy() == 100 * np.arange(33)[:, None] + np.arange(70)).all()
+
+
+def test_dynamic_shared_memory_is_what_was_asked_for(module: Module) -> None:
+    p = module.device.array(np.arange(256, dtype=np.int32))
+    module["reverse"][1, 256, 1024](p)
+    assert p.numpy().tolist() == list(range(255, -1, -1))
+
+
+def test_shared_memory_above_48_kib_needs_nothing_more(module: Module) -> None:
+    p = module.device.array(np.arange(64, dtype=np.int32))
+    largest = module.device.limits.shared_bytes_optin - module["reverse"].resources.shared_bytes
+    module["reverse"][1, 64, 100 << 10](p)
+    module["reverse"][1, 64, largest](p)
+    assert p.numpy().tolist() == list(range(64))
+    with pytest.raises(LaunchError, match="shared memory"):
+        module["reverse"][1, 64, largest + 1]
+
+
+def test_a_structure_is_passed_by_value(module: Module) -> None:
+    total = module.device.zeros(1, np.float64)
+    module["add"][1, 1](np.array((1, 2, 3), "f4,f4,f4")[()], 7, total)
+    assert total.numpy().tolist() == [6.0]
+
+
+def test_a_variable_of_the_module_is_an_array(module: Module) -> None:
+    counter = module.variable("counter", np.int32)
+    assert counter.numpy().tolist() == [41]
+    module["count"][1, 1]()
+    assert counter.numpy().tolist() == [42]
+    assert module.variable("counter", np.int32, ()).numpy() == 42
+    with pytest.raises(NameNotFoundError):
+        module.variable("counted")
+
+
+def test_nothing_runs_over_nothing_but_arguments_are_checked(module: Module) -> None:
+    p = module.device.zeros(4, np.int32)
+    module["ns::fill"].over(0)(p, 0, 1)
+    module["plane"].over((5, 0))(p, 5, 0)
+    assert p.numpy().tolist() == [0] * 4
+    with pytest.raises(ArgumentError):
+        module["ns::fill"].over(0)(p)
+
+
+def test_threads_launch_one_kernel_at_once(module: Module) -> None:
+    arrays = [module.device.zeros(1000, np.int32) for _ in range(6)]
+    fill = module["ns::fill"]
+    threads = [threading.Thread(target=fill.over(1000), args=(array, 1000, i)) for i, array in enumerate(arrays)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    module.device.synchronize()
+    assert [array.numpy().tolist() for array in arrays] == [[i] * 1000 for i in range(6)]
+
+
+def test_a_kernel_says_what_it_uses(module: Module) -> None:
+    kernel = module["ns::fill"]
+    assert kernel.name == "ns::fill"
+    assert kernel.lowered_name.startswith("_ZN2ns4fill")
+    assert [p.size for p in kernel.signature] == [8, 4, 4]
+    assert 32 <= kernel.max_block <= 1024
+    assert kernel.resources.shared_bytes == 0
+    assert 0 < kernel.occupancy(32) <= kernel.occupancy(256) <= 1
+    assert repr(kernel).startswith("<Kernel ns::fill(")
+
+
+def test_a_module_is_a_mapping_of_its_kernels(module: Module) -> None:
+    assert set(module) == {"ns::fill", "plane", "reverse", "count", "add"}
+    assert len(module) == 5
+    assert "plane" in module
+    assert "plan" not in module
+    assert [kernel.name for kernel in module.values()] == list(module)
+    assert module["plane"] is module["plane"]
+    assert "5 kernels" in repr(module)
+
+
+# -- bad input --------------------------------------------------------------------------------------------
+
+
+def test_too_many_threads_name_the_limit(module: Module) -> None:
+    with pytest.raises(LaunchError, match=r"1025.*1024"):
+        module["plane"][1, 1025]
+
+
+@pytest.mark.parametrize("shape", [(0, 32), (1, 0), ((1, 0), 32), (-1, 32), (1.5, 32), (1, 32, -4), ("1", 32)])
+def test_a_malformed_launch_is_refused_before_it_is_made(module: Module, shape: Any) -> None:
+    with pytest.raises(LaunchError):
+        module["plane"][shape]
+
+
+@pytest.mark.parametrize("shape", [1, (1,), (1, 1, 0, 0, 0), None])
+def test_a_launch_takes_grid_and_block(module: Module, shape: Any) -> None:
+    with pytest.raises(LaunchError, match="takes grid and block"):
+        module["plane"][shape]
+
+
+def test_a_kernel_called_without_a_grid_says_what_to_write(module: Module) -> None:
+    with pytest.raises(LaunchError, match="over"):
+        module["plane"](1)
+
+
+def test_a_wrong_number_of_arguments_lists_the_parameters(module: Module) -> None:
+    with pytest.raises(ArgumentError, match=r"ns::fill takes 3 arguments \(int\*, int, int\); 1 came"):
+        module["ns::fill"][1, 1](3)
+
+
+def test_a_float_for_a_pointer_says_what_to_pass(module: Module) -> None:
+    with pytest.raises(ArgumentError, match=r"argument 1 \(int\*\) does not take float 1.0"):
+        module["ns::fill"][1, 1](1.0, 1, 1)
+
+
+def test_a_missing_kernel_lists_those_that_are_there(module: Module) -> None:
+    with pytest.raises(NameNotFoundError, match="plane"):
+        module["plain"]
+    with pytest.raises(ArgumentError):
+        module[3]  # type: ignore[index]
+
+
+def test_a_closed_module_runs_nothing(module: Module) -> None:
+    kernel = module["ns::fill"]
+    launch = kernel[1, 1]
+    module.close()
+    module.close()
+    assert module.closed
+    assert "closed" in repr(module)
+    uses = (lambda: module["plane"], lambda: kernel[1, 1], lambda: kernel.over(0), lambda: kernel.resources)
+    for use in (*uses, lambda: launch(None, 0, 0), lambda: module.variable("counter")):
+        with pytest.raises(ClosedError, match="closed"):
+            use()
+
+
+def test_a_kernel_keeps_its_module_loaded(device: Device) -> None:
+    p = device.zeros(3, np.int32)
+    fill = jit(FILL, device=device)["ns::fill"]
+    gc.collect()
+    fill.over(3)(p, 3, 9)
+    assert p.numpy().tolist() == [9, 9, 9]
+
+
+def test_a_damaged_image_is_refused(device: Device) -> None:
+    fatbin = build(AXPY, ["sm_90", "compute_80"], names=["axpy<float>"]).data
+    for damaged in (b"", b"\0" * 100, b"hello", fatbin[:-40], fatbin[:20], b"\x7fELF", b"int main() {}"):
+        with pytest.raises((FormatError, LoadError)):
+            load(damaged, device)
+
+
+def test_ptx_that_does_not_parse_is_refused(device: Device) -> None:
+    from cujit.errors import CujitError
+
+    with pytest.raises(CujitError):
+        load(".version 8.0\n.target sm_80\n.address_size 64\n.visible .entry k() { nonsense; }\n", device)
+
+
+def test_a_source_that_does_not_compile_says_where(device: Device) -> None:
+    with pytest.raises(CompileError, match="nosuch"):
+        jit("__global__ void k() { nosuch(); }", device=device)
+
+
+# -- without any device -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("kind", "data", "hint"),
+    [
+        (Kind.LTOIR, b"\xed\x43\x4e\x7f", "cujit.link"),
+        (Kind.OBJECT, b"\x7fELF", "cujit.link"),
+        (Kind.LIBRARY, b"!<arch>\n", "cujit.link"),
+        (Kind.NVVMIR, b"BC\xc0\xde", "compile"),
+    ],
+)
+def test_an_image_that_is_not_finished_says_what_is_missing(kind: Kind, data: bytes, hint: str) -> None:
+    with pytest.raises(LoadError, match="cannot be loaded") as caught:
+        load(Artifact(kind, data), Recorder())
+    assert hint in str(caught.value)
+
+
+def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(LoadError, match=r"nothing\.cubin cannot be read"):
+        load(tmp_path / "nothing.cubin", Recorder())
+    with pytest.raises(LoadError, match="cannot be read"):
+        load(tmp_path, Recorder())
+    with pytest.raises(ArgumentError, match="not int"):
+        load(3, Recorder())  # type: ignore[arg-type]
+
+
+def test_a_device_that_is_not_there_is_refused() -> None:
+    with pytest.raises((DeviceNotFoundError, DriverNotFoundError)):
+        gpu(99)
+    with pytest.raises(DeviceNotFoundError, match="tpu"):
+        load(b".version 8.0\n", "tpu")
+
+
+def test_the_cpu_device_is_always_there_and_last() -> None:
+    assert devices()[-1] is cpu()
+    assert default_device() is devices()[0]
+
+
+def test_a_source_is_given_its_name_and_headers() -> None:
+    jit('#include "h.h"\nextern "C" __global__ void k(H) {}', headers={"h.h": "typedef int H;"}, device=Recorder())
+    with pytest.raises(ArgumentError, match="own name"):
+        jit(Source.cuda("void f();"), name="x.cu", device=Recorder())
+    with pytest.raises(CompileError, match="given name"):
+        jit("syntax error", name="given name.cu", device=Recorder())
+
+
+# -- what a device is told --------------------------------------------------------------------------------
+
+
+class RecordingKernel(DeviceKernel):
+    def __init__(self, name: str, signature: Signature) -> None:
+        self.name = name
+        self.signature = signature
+        self.launches: list[tuple[LaunchShape, bytes, int]] = []
+
+    @property
+    def resources(self) -> Resources:
+        return Resources(40, 128, 0, 0, 768)
+
+    def launch(self, shape: LaunchShape, parameters: bytes | bytearray, stream: int = 0) -> None:
+        self.launches.append((shape, bytes(parameters), stream))
+
+    def active_blocks(self, block_threads: int, shared_bytes: int = 0) -> int:
+        return (1536 if shared_bytes == 0 else 768) // block_threads
+
+    def best_block(self, shared_bytes: int = 0) -> int:
+        return 256 if shared_bytes == 0 else 128
+
+
+class RecordingModule(DeviceModule):
+    log = "the log"
+    route = "recorded"
+
+    def __init__(self, kernels: list[RecordingKernel]) -> None:
+        self.kernels = MappingProxyType({k.name: k for k in kernels})
+        self.closed = 0
+
+    def variable(self, name: str) -> tuple[int, int]:
+        raise NameNotFoundError(f"no variable {name!r}")
+
+    def close(self) -> None:
+        self.closed += 1
+
+
+class Recorder(Device):
+    """Loads everything as kernels ``k`` of one unknown word, and writes down what it is told."""
+
+    name = "recorder"
+    product = "none"
+    arch = Arch.parse("sm_90")
+    limits = Limits(1024, Dim3(1024, 1024, 64), Dim3(2**31 - 1, 65535, 65535), 48 << 10, 227 << 10, 132)
+    is_gpu = False
+
+    def load(self, artifact: Artifact) -> RecordingModule:
+        unknown = Signature((Parameter(ParameterClass.UNKNOWN, 4),))
+        self.kernel = RecordingKernel("k", unknown)
+        self.loaded = artifact
+        return RecordingModule([self.kernel])
+
+    def allocate(self, size: int) -> Allocation:
+        raise NotImplementedError
+
+    def upload(self, address: int, data: memoryview) -> None:
+        raise NotImplementedError
+
+    def download(self, data: memoryview, address: int) -> None:
+        raise NotImplementedError
+
+    def fill(self, address: int, size: int, byte: int = 0) -> None:
+        raise NotImplementedError
+
+    def synchronize(self) -> None:
+        raise NotImplementedError
+
+
+PTX = ".version 8.0\n.target sm_80\n"
+
+
+def test_a_launch_tells_the_device_shape_bytes_and_stream() -> None:
+    device = Recorder()
+    kernel = load(PTX, device)["k"]
+    kernel[(2, 3), (4, 5, 6), 64, 99](7)
+    kernel.over(1000, stream=5)(8)
+    kernel.over(1000, block=100, shared_bytes=16)(8)
+    kernel.over(1000, shared_bytes=16)(8)
+    assert device.kernel.launches == [
+        (LaunchShape(Dim3(2, 3, 1), Dim3(4, 5, 6), 64), struct.pack("<i", 7), 99),
+        (LaunchShape(Dim3(4), Dim3(256), 0), struct.pack("<i", 8), 5),
+        (LaunchShape(Dim3(10), Dim3(100), 16), struct.pack("<i", 8), 0),
+        (LaunchShape(Dim3(8), Dim3(128), 16), struct.pack("<i", 8), 0),
+    ]
+
+
+def test_types_that_the_build_told_check_the_arguments_of_an_image_that_tells_none() -> None:
+    told = {"k": Signature((Parameter(ParameterClass.FLOAT, 4, 4, "float"),))}
+    device = Recorder()
+    kernel = load(Artifact(Kind.PTX, PTX.encode(), signatures=told), device)["k"]
+    kernel[1, 1](2.5)
+    assert device.kernel.launches[0][1] == struct.pack("<f", 2.5)
+    with pytest.raises(ArgumentError, match="float32"):
+        load(PTX, device)["k"][1, 1](2.5)
+
+
+def test_occupancy_is_the_part_of_thread_slots_that_is_used() -> None:
+    kernel = load(PTX, Recorder())["k"]
+    assert kernel.occupancy(512) == 0.75
+    assert kernel.occupancy((16, 16)) == 0.75
+    assert kernel.occupancy((16, 16), 1024) == 0.375
+    assert kernel.occupancy(1) == 1.0  # a warp is taken whole, and never more than all
+    with pytest.raises(LaunchError, match=r"800 threads; this kernel, which uses 40 registers a thread, takes 768"):
+        kernel.occupancy(800)
+    assert kernel.max_block == 768
+
+
+def test_log_and_route_are_the_loaders() -> None:
+    module = load(PTX, Recorder())
+    assert (module.log, module.route, module.device.name) == ("the log", "recorded", "recorder")
+
+
+def test_a_module_goes_with_its_last_kernel_without_the_garbage_collector() -> None:
+    module = load(PTX, Recorder())
+    loaded = weakref.ref(module._image.require())
+    kernel = module["k"]
+    gc.disable()
+    try:
+        del module
+        assert loaded() is not None
+        del kernel
+        assert loaded() is None
+    finally:
+        gc.enable()
+
+
+def test_a_gpu_that_the_compiler_knows_gets_machine_code_and_a_newer_one_ptx() -> None:
+    device = Recorder()
+    device.is_gpu = True
+    code = 'extern "C" __global__ void k(int) {}'
+    jit(code, device=device)
+    assert (device.loaded.kind, str(device.loaded.arch)) == (Kind.CUBIN, "sm_90")
+    jit(code, device=device, arch="sm_90a")
+    assert str(device.loaded.arch) == "sm_90a"
+    device.arch = Arch.of_capability(19, 9)
+    jit(code, device=device)
+    assert device.loaded.kind is Kind.PTX
+    device.is_gpu = False
+    device.arch = Arch.parse("sm_90")
+    jit(code, device=device)
+    assert (device.loaded.kind, str(device.loaded.arch)) == (Kind.PTX, "compute_90")

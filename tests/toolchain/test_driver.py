@@ -1,0 +1,121 @@
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from cujit.errors import DeviceNotFoundError, DriverError, DriverNotFoundError
+from cujit.toolchain import driver as driver_module
+from cujit.toolchain.driver import OLDEST_DRIVER, Driver, open_driver
+
+
+def bindings() -> Any:
+    from cuda.bindings import driver
+
+    return driver
+
+
+def driver_there() -> bool:
+    try:
+        open_driver()
+    except (DriverNotFoundError, DeviceNotFoundError):
+        return False
+    return True
+
+
+def made_of(**functions: object) -> Any:
+    """Bindings with some functions that answer as a driver would, and the real enumerations."""
+    module = ModuleType("bindings")
+    module.CUresult = bindings().CUresult  # type: ignore[attr-defined]
+    for name, function in functions.items():
+        setattr(module, name, function)
+    return module
+
+
+def test_importing_opens_no_library() -> None:
+    src = str(Path(driver_module.__file__).parents[2])
+    code = (
+        "import sys, cujit.toolchain.driver, cujit.devices.cuda, cujit.devices.registry\n"
+        "assert not any(m.startswith('cuda.') for m in sys.modules), sorted(sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, env={**os.environ, "PYTHONPATH": src}, timeout=60)
+
+
+def test_without_a_driver_the_error_says_so_and_names_the_cpu_device() -> None:
+    if driver_there():
+        pytest.skip("there is a driver")
+    with pytest.raises((DriverNotFoundError, DeviceNotFoundError), match="driver") as caught:
+        open_driver()
+    assert "cujit.cpu()" in str(caught.value)
+    with pytest.raises((DriverNotFoundError, DeviceNotFoundError)):  # and again, without hanging
+        open_driver()
+
+
+def test_a_refusal_carries_call_result_and_description() -> None:
+    result = bindings().CUresult
+    driver = Driver(
+        made_of(
+            cuMemAlloc=lambda _size: (result.CUDA_ERROR_OUT_OF_MEMORY, None),
+            cuGetErrorString=lambda _status: (result.CUDA_SUCCESS, b"out of memory"),
+        ),
+        (13, 0),
+    )
+    with pytest.raises(DriverError, match="out of memory") as caught:
+        driver.call("cuMemAlloc", 1 << 60, log="the log")
+    error = caught.value
+    assert (error.call, error.result, error.tool, error.log) == (
+        "cuMemAlloc",
+        "CUDA_ERROR_OUT_OF_MEMORY",
+        "CUDA driver 13.0",
+        "the log",
+    )
+    assert error.help
+
+
+def test_results_come_without_the_status() -> None:
+    ok = bindings().CUresult.CUDA_SUCCESS
+    driver = Driver(made_of(none=lambda: (ok,), one=lambda x: (ok, x), two=lambda: (ok, 1, 2)), (13, 0))
+    assert driver.call("none") is None
+    assert driver.call("one", 5) == 5
+    assert driver.call("two") == (1, 2)
+
+
+def test_a_function_that_the_driver_lacks_is_a_driver_error() -> None:
+    def missing() -> None:
+        raise RuntimeError('Function "cuNew" not found')
+
+    driver = Driver(made_of(cuNew=missing), (12, 4))
+    for name in ("cuNew", "cuNotEvenInTheBindings"):
+        with pytest.raises(DriverError, match="not there"):
+            driver.call(name)
+
+
+def test_after_a_fork_the_error_says_why_the_driver_refuses() -> None:
+    result = bindings().CUresult
+    module = made_of(
+        cuCtxSynchronize=lambda: (result.CUDA_ERROR_NOT_INITIALIZED,),
+        cuGetErrorString=lambda _status: (result.CUDA_SUCCESS, b"initialization error"),
+    )
+    driver = Driver(module, (13, 0))
+    driver._pid -= 1
+    with pytest.raises(DriverError, match="forked"):
+        driver.call("cuCtxSynchronize")
+
+
+@pytest.mark.gpu
+def test_the_driver_of_this_machine_opens_once() -> None:
+    if not driver_there():
+        pytest.skip("no driver")
+    driver = open_driver()
+    assert driver is open_driver()
+    assert driver.version >= OLDEST_DRIVER
+    assert driver.device_count() >= 1
+    with pytest.raises(DriverError) as caught:
+        driver.call("cuDeviceGet", 4096)
+    assert caught.value.result == "CUDA_ERROR_INVALID_DEVICE"
+    assert "device" in caught.value.message
