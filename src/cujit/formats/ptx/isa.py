@@ -7,6 +7,12 @@ nearly as the manual prints it::
 
 A word in braces may be left out, ``|`` separates choices, a word in capitals stands for a set of ``SETS``, and
 ``...`` for modifiers that the table does not list yet.
+
+How far it was checked: the rows follow the manual, but not every page of it was read beside them, so a section
+number may be off. That every instruction of NVRTC's output has a row is tested for six architectures. Of the
+versions, the tests hold 61 rows to nvJitLink (the instruction assembles at the row's version and architecture, and
+not one earlier), and some 120 were compared with ptxas 13.0, which differs on ``nanosleep`` (it takes 6.2) and on
+``fence.acquire`` and ``fence.release`` (6.0, sm_70).
 """
 
 from __future__ import annotations
@@ -46,7 +52,7 @@ class InstructionRow:
     the form (its opcode with the plainest modifiers; single modifiers may have come later).
     ``is_open`` forms take any further modifiers: the table has their name but not yet their modifiers.
 
-    Source: PTX ISA manual 9.1, chapter 9.7.
+    Source: PTX ISA manual 9.1, chapter 9.7, as far as the module says.
     """
 
     form: str

@@ -1,6 +1,7 @@
 """The instructions that move and convert data: loads, stores, moves, conversions, copies, textures.
 
-Source: PTX ISA manual 9.1, sections 9.7.9 to 9.7.11; versions from their "PTX ISA Notes".
+Source: PTX ISA manual 9.1, sections 9.7.9 to 9.7.11. ``isa.py`` says
+how far they were checked.
 """
 
 from __future__ import annotations

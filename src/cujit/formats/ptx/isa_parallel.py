@@ -1,6 +1,7 @@
 """The instructions of control flow, of synchronisation and communication, of matrices, and the rest.
 
-Source: PTX ISA manual 9.1, sections 9.7.12 to 9.7.17 and 9.7.20; versions from their "PTX ISA Notes".
+Source: PTX ISA manual 9.1, sections 9.7.12 to 9.7.17 and 9.7.20. ``isa.py`` says
+how far they were checked.
 """
 
 from __future__ import annotations

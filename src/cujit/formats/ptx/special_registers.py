@@ -1,6 +1,7 @@
 """The special registers: values that the hardware gives a thread.
 
-Source: PTX ISA manual 9.1, chapter 10; versions from the "PTX ISA Notes" of each.
+Source: PTX ISA manual 9.1, chapter 10. ``isa.py`` says
+how far they were checked.
 """
 
 from __future__ import annotations
