@@ -152,7 +152,7 @@ def build(
 
     A target is ``sm_…`` (machine code), ``compute_…`` (PTX), ``lto_…`` (LTO-IR), ``"all"`` (machine code for
     every architecture of the toolkit, and the newest PTX), ``"portable"`` (the oldest PTX), or ``"native"``
-    (the GPUs that ``native`` tells of). ``progress`` is called with (done, total, target); ``jobs`` is the
+    (the GPUs of this machine, or those that the function ``native`` gives). ``progress`` is called with (done, total, target); ``jobs`` is the
     number of threads, one per processor if None.
 
     Raises:
@@ -161,16 +161,22 @@ def build(
         CujitError: see ``compile`` and ``bundle``.
     """
     tools = toolchain()
-    arches = parse_targets(targets, native or _no_gpu, tools)
+    arches = parse_targets(targets, native or _present, tools)
     said = Options.of(options, more)
     return build_fatbin(source, arches, names, said, tools, compress=compress, progress=progress, jobs=jobs)
 
 
-def _no_gpu() -> Sequence[Arch]:
-    raise DeviceNotFoundError(
-        "the target 'native' means the GPUs that are present, and none was told of",
-        help="name an architecture, or pass native=, a function that gives those of the GPUs",
-    )
+def _present() -> Sequence[Arch]:
+    """The architectures of the GPUs of this machine, for the target ``"native"``; nothing else asks the driver."""
+    from cujit.devices.registry import process_devices
+
+    arches = sorted({device.arch for device in process_devices().gpus()})
+    if not arches:
+        raise DeviceNotFoundError(
+            "the target 'native' means the GPUs of this machine, and it has none",
+            help="name an architecture ('sm_90'), or 'all'",
+        )
+    return arches
 
 
 def _listed(given: Iterable[object]) -> list[object]:

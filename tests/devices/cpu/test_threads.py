@@ -139,6 +139,15 @@ def test_carries_run_through_128_bit_arithmetic(device: Device) -> None:
     np.testing.assert_array_equal(out.numpy(), np.array(expected, np.uint64))
 
 
+def test_counting_bits_may_be_read_as_floats(device: Device) -> None:
+    text = """extern "C" __global__ void k(float *out, int n) { out[threadIdx.x] = __int_as_float(n + threadIdx.x) * 2; }"""
+    out = device.array(np.zeros(32, np.float32))
+    start = 0x3F800000
+    jit(text, names=["k"], device=device)["k"][1, 32](out, start)
+    expected = np.arange(start, start + 32, dtype=np.int32).view(np.float32) * 2
+    np.testing.assert_array_equal(out.numpy(), expected)
+
+
 def test_everything_that_is_not_executed_is_listed_at_load_with_its_lines(cpu: Device) -> None:
     ptx = (
         HEAD

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import ctypes
 import platform
+from pathlib import Path
+
+import numpy as np
 
 from cujit.arch import Arch
 from cujit.artifact import Artifact, Kind
@@ -39,7 +42,7 @@ class CpuDevice(Device):
         count = threads if threads is not None else available_threads()
         if count < 1:
             raise LoadError(f"the CPU device needs at least one thread, not {count}")
-        self.product = platform.processor() or platform.machine()
+        self.product = _processor_name()
         self.limits = Limits(MAX_THREADS, _MAX_BLOCK, _MAX_GRID, _SHARED_BYTES, _SHARED_BYTES_OPTIN, count)
         self._workers = Workers(count)
 
@@ -55,8 +58,7 @@ class CpuDevice(Device):
 
     def upload(self, address: int, data: memoryview) -> None:
         """Copy bytes to an address."""
-        flat = data.cast("B") if data.nbytes else data
-        ctypes.memmove(address, (ctypes.c_char * data.nbytes).from_buffer_copy(flat), data.nbytes)
+        ctypes.memmove(address, np.frombuffer(data, np.uint8).ctypes.data, data.nbytes)
 
     def download(self, data: memoryview, address: int) -> None:
         """Copy bytes from an address."""
@@ -68,6 +70,16 @@ class CpuDevice(Device):
 
     def synchronize(self) -> None:
         """Return at once: launches are done when they return."""
+
+
+def _processor_name() -> str:
+    """What the processor calls itself, where the system tells."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        lines = []
+    names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return next(names, platform.machine())
 
 
 def _ptx_of(artifact: Artifact) -> tuple[str, str]:

@@ -260,7 +260,7 @@ def _affine_result(op: Op, shapes: list[Shape], constants: dict[int, int]) -> Sh
     mods = op.modifiers
     if any(s.stride is None for s in shapes) or len(op.results) != 1 or op.results[0] is None:
         return None
-    if op.results[0].bits not in (32, 64) or "sat" in mods or "cc" in mods:
+    if op.results[0].bits not in (32, 64) or op.results[0].is_float or "sat" in mods or "cc" in mods:
         return None
     if op.opcode in ("mov", "cvta") and not isinstance(op.sources[0], Group):
         return shapes[0]

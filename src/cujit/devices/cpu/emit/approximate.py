@@ -93,14 +93,12 @@ def _upper_half(e: WarpEmitter, op: Op) -> None:
     """Compute from the upper 32 bits to the upper 32 bits; what lies below is 0."""
     b = e.builder
     upper = b.integer(0xFFFFFFFF00000000, 64)
-    x = e.source(op, 0, "double")
-    short = flush(b, b.bits_as(b.binary("and", as_bits(b, x), upper), "double"))
+    bits = b.binary("and", e.source(op, 0, "i64"), upper)
+    short = flush(b, b.bits_as(bits, "double"))
     root = b.intrinsic("sqrt", short) if op.opcode == "rsqrt" else short
     result = flush(b, b.binary("fdiv", number(b, 1.0), root))
     cut = b.bits_as(b.binary("and", as_bits(b, result), upper), "double")
-    # A NaN may have its payload in the lower half only.
-    nan = b.binary("or", is_nan(b, x), is_nan(b, result))
-    e.put(op, b.select(nan, b.real(_NAN64, 64), cut))
+    e.put(op, b.select(is_nan(b, result), b.real(_NAN64, 64), cut))
 
 
 def _reciprocal_root(b: Builder, x: Value) -> Value:

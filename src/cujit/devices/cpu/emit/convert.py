@@ -39,8 +39,9 @@ def register(rules: Rules) -> None:
     """Add the rules of this family."""
     to_integer = [" ".join(_TO_INTEGER)]
     rules.on("cvt", _INTEGERS, _INTEGERS, modifiers="sat")(_integer_to_integer)
-    rules.on("cvt", f"{_HALVES} f32 f64", _INTEGERS, modifiers=f"{ROUNDINGS} ftz sat")(_integer_to_float)
-    rules.on("cvt", _INTEGERS, f"{_HALVES} f32 f64", modifiers="ftz sat", choices=to_integer)(_float_to_integer)
+    for floats, integers in (("f16 f32 f64", _INTEGERS), ("bf16", "s16 s32 s64 u16 u32 u64")):
+        rules.on("cvt", floats, integers, modifiers=f"{ROUNDINGS} ftz sat")(_integer_to_float)
+        rules.on("cvt", integers, floats, modifiers="ftz sat", choices=to_integer)(_float_to_integer)
     for type_ in (*_HALVES.split(), "f32", "f64"):
         rules.on("cvt", type_, type_, modifiers="ftz sat", choices=to_integer)(_float_to_float)
         rules.on("cvt", type_, type_, modifiers="ftz sat")(_float_to_float)
@@ -86,22 +87,28 @@ def _float_source(e: WarpEmitter, op: Op, name: str, index: int = 0) -> Value:
 
 
 def _rounded(b: Builder, x: Value, name: str, mode: str) -> Value:
-    """Round an f32 or f64 to a type; 16-bit types come as integers."""
+    """Round an f32 or f64 to a type; 16-bit types come as integers. NaNs of f64 keep their sign and payload."""
     if name in ("f32", "f64"):
         to = float_type(int(name[1:]))
         if x.type == to:
             return x
-        return b.cast("fpext", x, to) if to == "double" else canonical(b, narrow(b, x, None, mode))
-    if x.type == "double":
+        return b.cast("fpext", x, to) if to == "double" else narrow(b, x, None, mode)
+    keeps = x.type == "double"
+    if keeps:
         x = narrow(b, x, None, "odd")
     if name == "f16":
-        return as_bits(b, canonical(b, narrow(b, x, None, mode, "half")))
-    return b.resize(_without_low_bits(b, x, 16, mode, 0x7FFF0000, shift=True), 16, signed=False)
+        short = narrow(b, x, None, mode, "half")
+        return as_bits(b, short if keeps else canonical(b, short))
+    bits = _without_low_bits(b, x, 16, mode, None if keeps else 0x7FFF0000)
+    return b.resize(b.binary("lshr", bits, b.integer(16, 32)), 16, signed=False)
 
 
-def _without_low_bits(b: Builder, x: Value, count: int, mode: str, nan: int, *, shift: bool = False) -> Value:
-    """Round an f32 to fewer fraction bits, as an i32; a carry out of the fraction rightly raises the exponent."""
-    bits = as_bits(b, x)
+def _without_low_bits(b: Builder, x: Value, count: int, mode: str, nan: int | None) -> Value:
+    """Round an f32 to fewer fraction bits, as an i32; a carry out of the fraction rightly raises the exponent.
+
+    NaNs become ``nan``, or are cut.
+    """
+    exact = bits = as_bits(b, x)
     low, unit = (1 << count) - 1, b.integer(1, 32)
     if mode == "rn":
         last = b.binary("and", b.binary("lshr", bits, b.integer(count, 32)), unit)
@@ -111,8 +118,8 @@ def _without_low_bits(b: Builder, x: Value, count: int, mode: str, nan: int, *, 
     elif mode in ("rm", "rp"):
         outward = b.compare("icmp slt" if mode == "rm" else "icmp sge", bits, b.integer(0, 32))
         bits = b.binary("add", bits, b.select(outward, b.integer(low, 32), b.integer(0, 32)))
-    bits = b.select(is_nan(b, x), b.integer(nan, 32), b.binary("and", bits, b.integer(~low, 32)))
-    return b.binary("lshr", bits, b.integer(count, 32)) if shift else bits
+    bits = b.select(is_nan(b, x), exact if nan is None else b.integer(nan, 32), bits)
+    return b.binary("and", bits, b.integer(~low, 32))
 
 
 def _limited(b: Builder, op: Op, x: Value, name: str) -> Value:
@@ -121,7 +128,7 @@ def _limited(b: Builder, op: Op, x: Value, name: str) -> Value:
     if "sat" in op.modifiers:
         x = saturate(b, x)
     if "relu" in op.modifiers:
-        x = b.select(b.compare("fcmp olt", x, zero), zero, x)
+        x = b.select(b.compare("fcmp ole", x, zero), zero, x)
     if "satfinite" in op.modifiers:
         largest = number(b, _LARGEST[name.removesuffix("x2")], x.type)
         x = b.select(b.compare("fcmp ogt", magnitude(b, x), largest), signed(b, largest, x), x)
@@ -220,7 +227,7 @@ def _tensor_float(e: WarpEmitter, op: Op) -> None:
     b = e.builder
     x = _limited(b, op, _float_source(e, op, "f32"), "tf32")
     mode = "rna" if "rna" in op.modifiers else rounding_of(op)
-    e.put(op, _without_low_bits(b, x, 13, mode, 0x7FFFFFFF))
+    e.put(op, _without_low_bits(b, x, 13, mode, 0x7FFFE000))
 
 
 def _pack(e: WarpEmitter, op: Op) -> None:

@@ -99,7 +99,10 @@ def canonical(b: Builder, x: Value) -> Value:
     """Make every NaN of 16 or 32 bits the one that GPUs return; 64-bit NaNs keep their payload."""
     if x.type not in _NAN:
         return x
-    return b.select(is_nan(b, x), b.real(_NAN[x.type], type_width(x.type)), x)
+    # Chosen as integers: between floats, the optimiser may take one NaN for another.
+    width = type_width(x.type)
+    chosen = b.select(is_nan(b, x), b.integer(_NAN[x.type], width), as_bits(b, x))
+    return b.bits_as(chosen, x.type)
 
 
 def saturate(b: Builder, x: Value) -> Value:

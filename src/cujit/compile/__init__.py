@@ -1,0 +1,1 @@
+"""From a Request to an Artifact: compile, link, bundle, build."""

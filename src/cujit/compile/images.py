@@ -1,0 +1,205 @@
+"""What a linker or packer must know of an image before it is given one."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from cujit.arch import Arch
+from cujit.artifact import Artifact, Kind
+from cujit.errors import LinkError, OptionError
+from cujit.formats.cubin import Cubin, read_cubin
+from cujit.formats.elf import Symbol, read_elf
+from cujit.formats.fatbin import Entry, EntryKind, Fatbin, find_fatbins
+from cujit.formats.ltoir import read_ltoir
+from cujit.formats.mangling import demangle
+from cujit.signature import Signature
+
+__all__ = ["Image", "as_artifact", "check_one_definition", "merged"]
+
+_CONTAINERS = (Kind.FATBIN, Kind.OBJECT, Kind.LIBRARY)
+_TARGET = re.compile(rb"^\s*\.target\s+(sm_\w+)", re.MULTILINE)
+_PTX_DEFINED = re.compile(
+    rb"^\s*\.visible\s+\.(?:func|entry)\s+(?:\([^)]*\)\s*)?([\w$]+)[^;{]*\{"
+    rb"|^\s*\.visible\s+\.(?:global|const)\b[^;={]*?([\w$]+)(?:\[[^\]]*\])*\s*(?:=|;)",
+    re.MULTILINE,
+)
+
+
+def as_artifact(given: object) -> Artifact:
+    """Take an Artifact, the path of an image, or its bytes.
+
+    Raises:
+        FormatError: it is no image that cujit knows.
+        OptionError: it is none of the three.
+        OSError: the file cannot be read.
+    """
+    if isinstance(given, Artifact):
+        return given
+    if isinstance(given, bytes | bytearray | memoryview):
+        return Artifact.of(given)
+    if isinstance(given, os.PathLike) or (isinstance(given, str) and "\n" not in given):
+        return Artifact.open(given)
+    if isinstance(given, str):
+        return Artifact.of(given)
+    raise OptionError(f"an image is an Artifact, a path or bytes, not {type(given).__name__}")
+
+
+@dataclass(frozen=True)
+class Image:
+    """An Artifact among the inputs of one link; ``index`` counts from 0 and makes its name unique."""
+
+    artifact: Artifact
+    index: int
+
+    @classmethod
+    def of(cls, artifact: Artifact, index: int) -> Image:
+        """Take an input.
+
+        Raises:
+            LinkError: device code cannot be linked from its kind.
+        """
+        if artifact.kind is Kind.NVVMIR:
+            raise LinkError(
+                f"input {index + 1} is LLVM IR, which is compiled before it is linked",
+                help="compile it to ltoir",
+            )
+        return cls(artifact, index)
+
+    @property
+    def name(self) -> str:
+        """What logs call it: ``2:axpy.cu``."""
+        return f"{self.index + 1}:{os.path.basename(self.artifact.name) or self.artifact.kind.value}"
+
+    @cached_property
+    def cubin(self) -> Cubin:
+        """The image read as a cubin."""
+        return read_cubin(self.artifact.data)
+
+    @cached_property
+    def arch(self) -> Arch | None:
+        """For which architecture the image was made; None when it holds several or does not tell."""
+        artifact = self.artifact
+        if artifact.arch is not None:
+            return artifact.arch
+        if artifact.kind is Kind.CUBIN:
+            return self.cubin.arch
+        if artifact.kind is Kind.PTX:
+            match = _TARGET.search(artifact.data)
+            return Arch.parse(match[1].decode()).virtual if match else None
+        return read_ltoir(artifact.data).arch if artifact.kind is Kind.LTOIR else None
+
+    @cached_property
+    def fatbins(self) -> tuple[Fatbin, ...]:
+        """The fatbins in the image: itself, or those of a host object or archive."""
+        if self.artifact.kind in _CONTAINERS:
+            return find_fatbins(self.artifact.data)
+        return ()
+
+    @property
+    def has_ltoir(self) -> bool:
+        """Whether the linker needs ``-lto`` for it."""
+        entries = (e for fatbin in self.fatbins for e in fatbin.entries)
+        return self.artifact.kind is Kind.LTOIR or any(e.kind is EntryKind.LTOIR for e in entries)
+
+    def check(self, target: Arch) -> None:
+        """Refuse what nvJitLink would leave out, or refuse in words of its own.
+
+        Raises:
+            LinkError: the image has no code that can be linked for ``target``.
+        """
+        if self.artifact.kind in _CONTAINERS:
+            self._check_fatbins(target)
+            return
+        if self.arch is not None and not self.arch.runs_on(target):
+            raise LinkError(
+                f"{self.name} is for {self.arch}, which cannot be linked for {target}",
+                help=f"compile it for {target}, or link for {self.arch.real}",
+            )
+        if self.artifact.kind is Kind.CUBIN and not self.cubin.is_relocatable:
+            raise LinkError(
+                f"{self.name} is a finished cubin; the link would leave its code out",
+                help="compile it with rdc=True, or to='ltoir', or to='ptx'",
+            )
+
+    def _check_fatbins(self, target: Arch) -> None:
+        if any(_linkable(entry, target) for fatbin in self.fatbins for entry in fatbin.entries):
+            return
+        held = ", ".join(str(e) for fatbin in self.fatbins for e in fatbin.entries) or "nothing"
+        raise LinkError(
+            f"{self.name} has no relocatable code for {target}; it holds {held}",
+            help="what is to be linked holds PTX, LTO-IR, or cubins compiled with rdc=True",
+        )
+
+    def defined(self, target: Arch) -> frozenset[str]:
+        """The symbols that may be defined in one image only, as far as the formats tell."""
+        if self.artifact.kind is Kind.CUBIN:
+            return _symbols_of_cubin(self.artifact.data)
+        if self.artifact.kind is Kind.PTX:
+            return _symbols_of_ptx(self.artifact.data)
+        return frozenset[str]().union(*(_symbols_of_fatbin(fatbin, target) for fatbin in self.fatbins))
+
+
+def _linkable(entry: Entry, target: Arch) -> bool:
+    if entry.arch is None or not entry.arch.runs_on(target):
+        return False
+    if entry.kind is EntryKind.CUBIN:
+        return read_cubin(entry.payload()).is_relocatable
+    return entry.kind in (EntryKind.PTX, EntryKind.LTOIR)
+
+
+def _symbols_of_fatbin(fatbin: Fatbin, target: Arch) -> frozenset[str]:
+    """The symbols of the entry that the linker takes: machine code before PTX, and the highest architecture."""
+    entries = [e for e in fatbin.entries if e.kind is not EntryKind.LTOIR and _linkable(e, target)]
+    if not entries:
+        return frozenset()
+    best = max(entries, key=lambda e: (e.kind is EntryKind.CUBIN, e.arch))
+    return (_symbols_of_cubin if best.kind is EntryKind.CUBIN else _symbols_of_ptx)(best.payload())
+
+
+def _symbols_of_cubin(cubin: bytes) -> frozenset[str]:
+    """Functions and variables of global binding; templates and inline functions are weak and may repeat."""
+    return frozenset(
+        s.name
+        for s in read_elf(cubin).symbols()
+        if s.binding == Symbol.GLOBAL and s.section and s.type in (Symbol.OBJECT, Symbol.FUNCTION)
+    )
+
+
+def _symbols_of_ptx(text: bytes) -> frozenset[str]:
+    return frozenset((a or b).decode() for a, b in _PTX_DEFINED.findall(text))
+
+
+def check_one_definition(images: Sequence[Image], target: Arch) -> None:
+    """Refuse a symbol that two images define.
+
+    nvJitLink 13.5 takes cubins and PTX with such a symbol without a word, and the process may crash later
+    (measured); LTO-IR it refuses itself.
+
+    Raises:
+        LinkError: a symbol is defined twice; symbol and both images are named.
+    """
+    first: dict[str, Image] = {}
+    for image in images:
+        for symbol in sorted(image.defined(target)):
+            if symbol in first:
+                plain = demangle(symbol)
+                spelled = f"{plain} ({symbol})" if plain and plain != symbol else symbol
+                raise LinkError(
+                    f"{spelled} is defined in {first[symbol].name} and again in {image.name}",
+                    help="make one of them static or inline, or leave one image out",
+                )
+            first[symbol] = image
+
+
+def merged(artifacts: Sequence[Artifact]) -> tuple[Mapping[str, str], Mapping[str, Signature]]:
+    """Join what the images know of names and signatures; of two that say the same, the first counts."""
+    names: dict[str, str] = {}
+    signatures: dict[str, Signature] = {}
+    for artifact in reversed(artifacts):
+        names |= artifact.names
+        signatures |= artifact.signatures
+    return names, signatures

@@ -1,0 +1,95 @@
+"""From what a user said to a Request, and from a Request to the back end for its language."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
+
+from cujit.arch import Arch, ArchKind
+from cujit.artifact import Artifact, Kind
+from cujit.compile.nvrtc import compile_cuda
+from cujit.compile.options import Options
+from cujit.compile.request import Request
+from cujit.compile.source import Source
+from cujit.errors import OptionError
+from cujit.toolchain.toolset import Toolchain
+
+__all__ = ["compile_request", "make_request"]
+
+_BACK_ENDS: Mapping[str, Callable[[Request, Toolchain], Artifact]] = MappingProxyType({"cuda": compile_cuda})
+_ARCH_KIND = MappingProxyType({Kind.PTX: ArchKind.VIRTUAL, Kind.CUBIN: ArchKind.REAL, Kind.LTOIR: ArchKind.LTO})
+_KIND = MappingProxyType({arch_kind: kind for kind, arch_kind in _ARCH_KIND.items()})
+
+
+def compile_request(request: Request, toolchain: Toolchain) -> Artifact:
+    """Compile with the back end for the source's language.
+
+    Raises:
+        OptionError: there is no back end for the language.
+        CujitError: whatever the back end says; see ``compile_cuda``.
+    """
+    back_end = _BACK_ENDS.get(request.source.language)
+    if back_end is None:
+        raise OptionError(
+            f"no compiler for the language {request.source.language!r}",
+            help=f"there is one for {', '.join(_BACK_ENDS)}",
+        )
+    return back_end(request, toolchain)
+
+
+def make_request(
+    source: Source | str,
+    to: Kind | str | None,
+    arch: Arch | str | None,
+    names: Sequence[str] | str,
+    options: Options,
+    toolchain: Toolchain,
+) -> Request:
+    """Bring every argument of ``compile`` into its one form and fill in what was not said.
+
+    Without ``to``, the architecture tells: ``sm_…`` makes a cubin, ``lto_…`` LTO-IR, anything else PTX.
+    Without ``arch``, it is the lowest that the compiler has, which is the most portable for PTX.
+
+    Raises:
+        OptionError: ``to`` or a name is of the wrong kind.
+        ArchError: the architecture is malformed or unknown.
+    """
+    parsed = None if arch is None else Arch.parse(arch)
+    kind = _kind(to, parsed)
+    if parsed is None:
+        parsed = Arch(ArchKind.VIRTUAL, toolchain.nvrtc.arches[0])
+    parsed = Arch(_ARCH_KIND[kind], parsed.number, parsed.suffix)
+    if options.get("dlto") and kind is not Kind.LTOIR:
+        raise OptionError(f"dlto makes LTO-IR, not {kind.value}", help="to='ltoir'")
+    return Request(_source(source), kind, parsed, options, _names(names))
+
+
+def _kind(to: Kind | str | None, arch: Arch | None) -> Kind:
+    if to is None:
+        return _KIND[arch.kind] if arch else Kind.PTX
+    word = to.value if isinstance(to, Kind) else to
+    for kind in _ARCH_KIND:
+        if isinstance(word, str) and word.lower() == kind.value:
+            return kind
+    raise OptionError(
+        f"a compile makes ptx, cubin or ltoir, not {word!r}",
+        help="cujit.build makes fatbins" if word == Kind.FATBIN.value else None,
+    )
+
+
+def _source(source: object) -> Source:
+    if isinstance(source, Source):
+        return source
+    return Source.cuda(source)  # type: ignore[arg-type]
+
+
+def _names(names: object) -> tuple[str, ...]:
+    listed = (names,) if isinstance(names, str) else names
+    try:
+        texts = tuple(dict.fromkeys(listed))  # type: ignore[call-overload]
+    except TypeError:
+        raise OptionError(f"names is {names!r}; it takes a list of str") from None
+    for name in texts:
+        if not isinstance(name, str) or not name.strip() or any(c in name for c in "\0\n\r"):
+            raise OptionError(f"{name!r} is no name expression", help="names=['axpy<float>', 'ns::scale']")
+    return texts

@@ -1,0 +1,58 @@
+"""How an option's value becomes arguments of a tool. The vocabulary of the option table."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+__all__ = ["Rejects", "Spelling", "each", "flag", "joined", "pairs", "switch", "value"]
+
+
+@dataclass(frozen=True)
+class Spelling:
+    """What a tool calls an option: ``text`` for people, ``render`` for the tool."""
+
+    text: str
+    render: Callable[[Any], list[str]]
+
+
+@dataclass(frozen=True)
+class Rejects:
+    """A tool has no such option; ``why`` ends the sentence "nvJitLink does not take it: …"."""
+
+    why: str
+
+
+def flag(*spelled: str) -> Spelling:
+    """True writes the arguments, False writes nothing."""
+    return Spelling(" ".join(spelled), lambda on: list(spelled) if on else [])
+
+
+def switch(spelled: str, on: str = "true", off: str = "false") -> Spelling:
+    """True and False are both written: ``--fmad=true``, ``--fmad=false``."""
+    return Spelling(f"{spelled}={on}|{off}", lambda is_on: [f"{spelled}={on if is_on else off}"])
+
+
+def value(spelled: str) -> Spelling:
+    """One argument, ``{}`` standing for the value."""
+    return Spelling(spelled.format("…"), lambda v: [spelled.format(v)])
+
+
+def each(spelled: str) -> Spelling:
+    """One argument for every item of a list."""
+    return Spelling(f"{spelled.format('…')} for each", lambda items: [spelled.format(v) for v in items])
+
+
+def joined(spelled: str) -> Spelling:
+    """One argument for the whole list, its items parted by commas."""
+    return Spelling(spelled.format("…,…"), lambda items: [spelled.format(",".join(map(str, items)))] if items else [])
+
+
+def pairs(spelled: str) -> Spelling:
+    """One argument for every name with its value; a value of None leaves the name alone."""
+
+    def render(items: Mapping[str, object]) -> list[str]:
+        return [spelled.format(k if v is None else f"{k}={v}") for k, v in items.items()]
+
+    return Spelling(f"{spelled.format('NAME=…')} for each", render)

@@ -1,0 +1,1 @@
+"""NVIDIA's libraries through cuda.bindings: checked calls, no policy."""

@@ -1,0 +1,177 @@
+"""Where the toolkit's headers are: found without set-up, matched to the NVRTC in use, and told how.
+
+A search is a tuple of steps; each gives the directories that it would look in. A part (the CUDA runtime's
+headers, CCCL, crt) is taken from the first directory that has it. A hit says which step found it; a miss says
+all that was tried.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from cujit.toolchain.std_headers import DIRECTORY as STD_DIRECTORY
+
+__all__ = ["HeaderSearch", "IncludeDirectory", "Settings", "find_headers"]
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What cujit takes from the environment, read once at the façade and passed down."""
+
+    cuda_homes: tuple[tuple[str, str], ...] = ()
+    """(variable, directory) of a CUDA toolkit, in the order of the search."""
+
+    @classmethod
+    def from_environment(cls, environment: Mapping[str, str]) -> Settings:
+        """Read ``CUDA_HOME`` and ``CUDA_PATH``."""
+        return cls(tuple((v, environment[v]) for v in ("CUDA_HOME", "CUDA_PATH") if environment.get(v)))
+
+
+@dataclass(frozen=True)
+class IncludeDirectory:
+    """A directory of headers, the part of the toolkit that it holds, and the step that found it."""
+
+    path: str
+    part: str
+    found_via: str
+
+    def __str__(self) -> str:
+        return f"{self.path} ({self.part}, found via {self.found_via})"
+
+
+@dataclass(frozen=True)
+class HeaderSearch:
+    """The outcome: the directories in their order, the parts that were missed, and everything tried."""
+
+    directories: tuple[IncludeDirectory, ...]
+    missing: tuple[str, ...] = ()
+    tried: tuple[str, ...] = ()
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """The directories as the compiler takes them; the standard headers' is the last."""
+        return (*dict.fromkeys(d.path for d in self.directories), str(STD_DIRECTORY))
+
+    def report(self) -> str:
+        """Say in lines what was found and, when a part is missing, what was tried."""
+        lines = [str(d) for d in self.directories]
+        lines.append(f"{STD_DIRECTORY} (standard headers over libcu++, part of cujit)")
+        if self.missing:
+            lines.append(f"not found: {', '.join(self.missing)}; tried:")
+            lines += [f"  {line}" for line in self.tried]
+        return "\n".join(lines)
+
+
+@dataclass(frozen=True)
+class _Place:
+    """What a search starts from: settings, the major version of NVRTC and the file it was opened from."""
+
+    settings: Settings
+    major: int
+    library: Path | None
+
+
+# A header of each part, by which a directory is known to hold it.
+_PARTS: Mapping[str, str] = {
+    "CUDA runtime headers": "cuda_runtime_api.h",
+    "CCCL": "cuda/std/version",
+    "crt": "crt/mma.h",
+}
+
+
+def _beside_nvrtc(place: _Place) -> Iterator[Path]:
+    """The tree that NVRTC itself lies in: a wheel's, conda's or a toolkit's."""
+    if place.library is None:
+        return
+    home = place.library.parent.parent
+    # 13.x wheels and toolkits; conda; 12.x wheels, which have a directory per component.
+    yield home / "include"
+    yield home / "include" / "cccl"
+    yield from sorted(home.glob("targets/*/include"))
+    for component in ("cuda_runtime", "cuda_cccl", "cuda_nvcc"):
+        yield home.parent / component / "include"
+
+
+def _wheels(place: _Place) -> Iterator[Path]:
+    """The wheels of this Python, wherever NVRTC came from."""
+    spec = importlib.util.find_spec("nvidia")
+    for root in (spec.submodule_search_locations or ()) if spec else ():
+        yield Path(root) / f"cu{place.major}" / "include"
+        yield Path(root) / f"cu{place.major}" / "include" / "cccl"
+        for component in ("cuda_runtime", "cuda_cccl", "cuda_nvcc"):
+            yield Path(root) / component / "include"
+
+
+def _toolkit(home: Path) -> Iterator[Path]:
+    yield home / "include"
+    yield home / "include" / "cccl"
+    yield from sorted(home.glob("targets/*/include"))
+    yield from sorted(home.glob("targets/*/include/cccl"))
+
+
+def _environment(place: _Place) -> Iterator[Path]:
+    """The toolkits that the environment names."""
+    for _, home in place.settings.cuda_homes:
+        yield from _toolkit(Path(home))
+
+
+def _usual_place(_: _Place) -> Iterator[Path]:
+    """Where NVIDIA's installers put the toolkit."""
+    yield from _toolkit(Path("/usr/local/cuda"))
+
+
+_STEPS: tuple[tuple[str, Callable[[_Place], Iterator[Path]]], ...] = (
+    ("the directory of NVRTC", _beside_nvrtc),
+    ("the wheels of this Python", _wheels),
+    ("CUDA_HOME or CUDA_PATH", _environment),
+    ("/usr/local/cuda", _usual_place),
+)
+
+
+def find_headers(settings: Settings, major: int, library: str | None) -> HeaderSearch:
+    """Find the include directories for an NVRTC of version ``major``, opened from the file ``library``.
+
+    A missing part is no error here: most kernels include nothing. The compile that needs it tells.
+    """
+    place = _Place(settings, major, Path(library) if library else None)
+    candidates = [(step, d) for step, directories in _STEPS for d in directories(place)]
+    found: list[IncludeDirectory] = []
+    missing: list[str] = []
+    tried: list[str] = []
+    for part, marker in _PARTS.items():
+        for step, directory in candidates:
+            why_not = _why_not(directory, marker, major)
+            if why_not is None:
+                found.append(IncludeDirectory(str(directory), part, step))
+                break
+            tried.append(f"{directory}: {why_not} ({step})")
+        else:
+            missing.append(part)
+    return HeaderSearch(tuple(found), tuple(missing), tuple(dict.fromkeys(tried)))
+
+
+def _why_not(directory: Path, marker: str, major: int) -> str | None:
+    try:
+        if not (directory / marker).is_file():
+            return f"no {marker}"
+        version = _runtime_version(directory / marker) if marker == "cuda_runtime_api.h" else None
+    except OSError as e:
+        return str(e)
+    if version is not None and version != major:
+        return f"headers of CUDA {version}, but NVRTC is {major}"
+    return None
+
+
+_VERSION = re.compile(rb"#define\s+CUDART_VERSION\s+(\d+)")
+
+
+def _runtime_version(header: Path) -> int | None:
+    """The major version that a header states; ``CUDART_VERSION`` is 1000 x major + 10 x minor."""
+    with header.open("rb") as file:
+        # The definition is in the first kilobytes of half a megabyte, in 12.9 and 13.4.
+        match = _VERSION.search(file.read(65536))
+    return int(match[1]) // 1000 if match else None

@@ -1,0 +1,8 @@
+// <stddef.h> for NVRTC. Written by cujit.toolchain.std_headers.
+#pragma once
+#pragma nv_diagnostic push
+#pragma nv_diag_suppress 47, 1046, 1444
+#include <cuda/std/cstddef>
+#pragma nv_diagnostic pop
+using cuda::std::max_align_t;
+using cuda::std::nullptr_t;

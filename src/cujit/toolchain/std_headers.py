@@ -1,0 +1,125 @@
+"""The C++ standard headers that people write, forwarded to libcu++: ``<cstdint>``, ``<math.h>`` …
+
+NVRTC has no standard library. Each header here includes its ``cuda/std`` counterpart and makes the names
+visible in namespace ``std``; a C header (``stdint.h``) puts them where C has them, in the global namespace.
+
+They are files of a directory that is searched last, and not headers in memory, because NVRTC takes a header
+in memory before any directory and even before a file beside the including one: ``memory.h`` would then break
+every library that has a ``memory.h`` of its own. Searched last, whatever the user or the toolkit has under
+the same name wins.
+
+Limits: a program cannot specialise a template of ``std`` there (``std::hash<T>``), and after ``using namespace
+std`` a plain ``sqrt(x)`` is ambiguous between CUDA's and libcu++'s: write ``std::sqrt(x)``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from types import MappingProxyType
+
+__all__ = ["DIRECTORY", "STD_HEADERS", "render", "write_directory"]
+
+DIRECTORY = Path(__file__).with_name("std")
+"""Where the headers lie; the last include directory of a compile."""
+
+# fmt: off
+_FORWARDED = (
+    "algorithm", "array", "atomic", "barrier", "bit", "bitset", "cassert", "ccomplex", "cfloat",
+    "charconv", "chrono", "climits", "cmath", "complex", "concepts", "cstddef", "cstdint", "cstdlib",
+    "cstring", "ctime", "execution", "expected", "functional", "initializer_list", "inplace_vector",
+    "iterator", "latch", "limits", "linalg", "mdspan", "memory", "numbers", "numeric", "optional",
+    "random", "ranges", "ratio", "semaphore", "source_location", "span", "string_view", "tuple",
+    "type_traits", "utility", "variant"
+)
+# fmt: on
+
+# Warnings about the toolkit's own text: a floating-point constant that is not exact (1046), vector types that
+# CUDA 13 renamed (1444), INFINITY and NAN defined again after <math.h> (47).
+_QUIET = "#pragma nv_diagnostic push\n#pragma nv_diag_suppress 47, 1046, 1444\n{}#pragma nv_diagnostic pop\n"
+_INTO_STD = "namespace cuda { namespace std {} }\nnamespace std { using namespace cuda::std; }\n"
+
+
+def _forward(*headers: str) -> str:
+    return _QUIET.format("".join(f"#include <cuda/std/{header}>\n" for header in headers))
+
+
+def _if_there(header: str, then: str, otherwise: str = "") -> str:
+    """For headers that older releases of CCCL lack and that NVRTC can do without."""
+    text = f"#if __has_include(<cuda/std/{header}>)\n{then}"
+    return text + (f"#else\n{otherwise}" if otherwise else "") + "#endif\n"
+
+
+def _macros(pairs: Mapping[str, str]) -> str:
+    return "".join(f"#ifndef {name}\n#define {name} {value}\n#endif\n" for name, value in pairs.items())
+
+
+# Sources: POSIX.1-2024, <math.h>, symbolic constants; ISO C 7.12 for HUGE_VAL, INFINITY and NAN.
+_MATH = {
+    "HUGE_VAL": "__builtin_bit_cast(double, 0x7ff0000000000000ULL)",
+    "HUGE_VALF": "__builtin_bit_cast(float, 0x7f800000)",
+    "INFINITY": "__builtin_bit_cast(float, 0x7f800000)",
+    "NAN": "__builtin_bit_cast(float, 0x7fffffff)",
+    "M_E": "2.71828182845904523536",
+    "M_LOG2E": "1.44269504088896340736",
+    "M_LOG10E": "0.43429448190325182765",
+    "M_LN2": "0.69314718055994530942",
+    "M_LN10": "2.30258509299404568402",
+    "M_PI": "3.14159265358979323846",
+    "M_PI_2": "1.57079632679489661923",
+    "M_PI_4": "0.78539816339744830962",
+    "M_1_PI": "0.31830988618379067154",
+    "M_2_PI": "0.63661977236758134308",
+    "M_2_SQRTPI": "1.12837916709551257390",
+    "M_SQRT2": "1.41421356237309504880",
+    "M_SQRT1_2": "0.70710678118654752440",
+}
+
+# There is no <version>: libcu++ asks with __has_include whether a host library is there, and takes it for one.
+#
+# NVRTC declares these itself, in the global namespace: memcpy, memset, malloc, free, abs, labs, llabs, clock,
+# printf, assert and the functions of <math.h> (measured, 12.9 and 13.4). The others come from libcu++.
+_STRING = ("memchr", "memcmp", "memmove", "strchr", "strcmp", "strcpy", "strlen", "strncmp", "strncpy", "strrchr")
+
+
+_OLD_CSTRING = "namespace std { using ::memcpy; using ::memset; }\n"
+
+
+def _names(*names: str) -> str:
+    return "".join(f"using cuda::std::{name};\n" for name in names)
+
+
+_BODIES: dict[str, str] = {name: _forward(name) + _INTO_STD for name in _FORWARDED}
+_BODIES |= {
+    "cmath": _forward("cmath") + _INTO_STD + _macros(_MATH),
+    "cstdio": "namespace std { using ::printf; }\n",
+    "cstring": _if_there("cstring", _forward("cstring") + _INTO_STD, _OLD_CSTRING),
+    "new": _if_there("__new_", _forward("__new_") + _INTO_STD),
+    "assert.h": "",
+    "float.h": _forward("cfloat"),
+    "inttypes.h": _forward("cstdint"),
+    "limits.h": _forward("climits"),
+    "math.h": _macros(_MATH),
+    "stdbool.h": "",
+    "stddef.h": _forward("cstddef") + _names("max_align_t", "nullptr_t"),
+    "stdint.h": _forward("cstdint"),
+    "stdio.h": "",
+    "stdlib.h": _forward("cstddef"),
+    "string.h": _if_there("cstring", _forward("cstring") + _names(*_STRING)),
+    "time.h": _forward("ctime"),
+}
+
+STD_HEADERS: Mapping[str, str] = MappingProxyType(dict(sorted(_BODIES.items())))
+"""Header name -> what it does, without the frame that ``render`` adds."""
+
+
+def render(name: str) -> str:
+    """Give the text of the file that stands for the standard header ``name``."""
+    return f"// <{name}> for NVRTC. Written by cujit.toolchain.std_headers.\n#pragma once\n{STD_HEADERS[name]}"
+
+
+def write_directory(directory: Path = DIRECTORY) -> None:
+    """Write every header into ``directory``; for developers, after a change of the table."""
+    directory.mkdir(exist_ok=True)
+    for name in STD_HEADERS:
+        (directory / name).write_text(render(name))

@@ -1,0 +1,166 @@
+"""Linking: what links, and what is refused in words instead of coming out empty or wrong."""
+
+from __future__ import annotations
+
+import pytest
+
+from cujit import program
+from cujit.artifact import Artifact, Kind
+from cujit.errors import ArchError, FormatError, LinkError, OptionError
+from cujit.formats.cubin import read_cubin
+from cujit.program import Source
+from cujit.toolchain.toolset import Toolchain
+
+CALLS = "extern __device__ float f(float);\n__global__ void k(float* p) { *p = f(p[1]); }\n"
+HAS = "__device__ float f(float x) { return x / 3; }\n"
+AGAIN = "__device__ float f(float x) { return x / 4; }\n"
+FORMS = [("cubin", {"rdc": True}), ("ptx", {"rdc": True}), ("ltoir", {})]
+
+pytestmark = pytest.mark.usefixtures("toolchain", "no_handle_stays_open")
+
+
+@pytest.fixture
+def no_handle_stays_open() -> object:
+    yield
+    assert program.toolchain().live_handles == 0
+
+
+def make(text: str, name: str, to: str = "cubin", arch: str = "sm_90", **options: object) -> Artifact:
+    return program.compile(Source.cuda(text, name=name), to=to, arch=arch, options=options)
+
+
+@pytest.fixture(params=FORMS, ids=[form[0] for form in FORMS])
+def parts(request: pytest.FixtureRequest) -> tuple[Artifact, Artifact, Artifact]:
+    to, options = request.param
+    one, two, three = (
+        make(text, name, to, **options) for text, name in ((CALLS, "a.cu"), (HAS, "b.cu"), (AGAIN, "c.cu"))
+    )
+    return one, two, three
+
+
+def test_images_link_into_a_cubin_with_names_and_signatures(
+    parts: tuple[Artifact, Artifact, Artifact],
+) -> None:
+    linked = program.link(parts[:2])
+    assert (linked.kind, str(linked.arch)) == (Kind.CUBIN, "sm_90")
+    assert dict(linked.names) == {"k": "_Z1kPf"}
+    assert str(linked.signatures["_Z1kPf"]) == "(float*)"
+    cubin = read_cubin(linked.data)
+    assert not cubin.is_relocatable
+    assert [k.name for k in cubin.kernels] == ["_Z1kPf"]
+
+
+def test_an_unresolved_symbol_is_named(parts: tuple[Artifact, Artifact, Artifact]) -> None:
+    with pytest.raises(LinkError, match=r"unresolved in 1:a\.cu: f\(float\) \(_Z1ff\)") as caught:
+        program.link([parts[0]])
+    assert caught.value.log
+    assert caught.value.call == "nvJitLinkComplete"
+
+
+def test_a_symbol_defined_twice_is_named(parts: tuple[Artifact, Artifact, Artifact]) -> None:
+    with pytest.raises(LinkError, match=r"f\(float\) \(_Z1ff\)") as caught:
+        program.link(parts)
+    assert "3:c.cu" in str(caught.value)
+
+
+def test_an_image_for_a_newer_architecture_is_refused(parts: tuple[Artifact, Artifact, Artifact]) -> None:
+    with pytest.raises(LinkError, match=r"1:a\.cu is for (sm|compute|lto)_90, which cannot be .* sm_80"):
+        program.link(parts[:2], arch="sm_80")
+
+
+def test_templates_may_be_in_several_images() -> None:
+    shared = "template <class T> __global__ void t(T* p) { *p = 1; }\n"
+    one = program.compile(Source.cuda(shared + CALLS, name="a"), arch="sm_90", rdc=True, names=["t<int>"])
+    two = program.compile(Source.cuda(shared + HAS, name="b"), arch="sm_90", rdc=True, names=["t<int>"])
+    assert "t<int>" in program.link([one, two]).names
+
+
+def test_a_finished_cubin_is_refused_because_its_code_would_be_left_out() -> None:
+    with pytest.raises(LinkError, match=r"1:k\.cu is a finished cubin") as caught:
+        program.link([make("__global__ void k() {}", "k.cu")])
+    assert "rdc=True" in str(caught.value)
+
+
+def test_machine_code_of_another_generation_is_refused() -> None:
+    with pytest.raises(LinkError, match="cannot be linked for sm_100"):
+        program.link([make(HAS, "b.cu", rdc=True)], arch="sm_100")
+
+
+def test_a_fatbin_is_linked_or_refused_by_what_it_holds() -> None:
+    one = make(CALLS, "a.cu", rdc=True)
+    assert program.link([program.bundle([one]), make(HAS, "b.cu", rdc=True)]).names
+    finished = program.bundle([make("__global__ void k() {}", "k.cu")])
+    with pytest.raises(LinkError, match="no relocatable code for sm_90; it holds cubin sm_90"):
+        program.link([finished], arch="sm_90")
+    with pytest.raises(LinkError, match="no relocatable code for sm_80"):
+        program.link([program.bundle([one])], arch="sm_80")
+
+
+def test_a_symbol_defined_in_a_fatbin_too_is_found() -> None:
+    fatbin = program.bundle([make(HAS, "b.cu", rdc=True)])
+    with pytest.raises(LinkError, match=r"is defined in 1:b\.cu and again in 2:c\.cu"):
+        program.link([fatbin, make(AGAIN, "c.cu", rdc=True)], arch="sm_90")
+
+
+def test_ltoir_links_to_ptx_and_other_images_do_not() -> None:
+    linked = program.link([make(CALLS, "a", "ltoir"), make(HAS, "b", "ltoir")], to="ptx")
+    assert (linked.kind, str(linked.arch)) == (Kind.PTX, "compute_90")
+    assert ".entry _Z1kPf" in linked.text
+    with pytest.raises(LinkError, match="only when every input is LTO-IR"):
+        program.link([make(HAS, "b", "ptx")], to="ptx")
+
+
+def test_bytes_and_files_link_like_artifacts(tmp_path: object) -> None:
+    path = make(CALLS, "a.cu", rdc=True).save(f"{tmp_path}/a.cubin")
+    linked = program.link([path, make(HAS, "b.cu", "ptx", rdc=True).data])
+    assert [k.name for k in read_cubin(linked.data).kernels] == ["_Z1kPf"]
+
+
+def test_the_architecture_is_read_from_the_content() -> None:
+    for to in ("ptx", "ltoir"):
+        data = make("__global__ void k() {}", "k", to, "compute_80").data
+        assert str(program.link([data]).arch) == "sm_80"
+
+
+def test_options_reach_the_linker() -> None:
+    linked = program.link([make("__global__ void k() {}", "k", "ptx")], verbose=True, opt_level=1)
+    assert "Compiling entry function" in linked.log
+
+
+def test_an_option_of_the_compiler_is_rejected() -> None:
+    with pytest.raises(OptionError, match="nvJitLink does not take the option std"):
+        program.link([make("__global__ void k() {}", "k", "ptx")], std="c++17")
+    with pytest.raises(OptionError, match=r"nvJitLink .* does not take the arguments .* -bogus"):
+        program.link([make("__global__ void k() {}", "k", "ptx")], extra=["-bogus"])
+
+
+def test_bad_input_is_refused() -> None:
+    cut = make(HAS, "b", rdc=True).data[:500]
+    for wrong, error in (
+        ([], LinkError),
+        ([b"garbage"], FormatError),
+        ([b""], FormatError),
+        ([cut], FormatError),
+        ([b"\x7fELF" + bytes(100)], FormatError),
+        ([3], OptionError),
+        (3, OptionError),
+    ):
+        with pytest.raises(error):
+            program.link(wrong, arch="sm_90")  # type: ignore[arg-type]
+
+
+def test_a_syntax_error_in_ptx_tells_the_line() -> None:
+    text = make("__global__ void k() {}", "k", "ptx").text.replace("ret;", "jump;")
+    with pytest.raises(LinkError, match="'jump'"):
+        program.link([text.encode()])
+
+
+def test_an_unknown_target_is_refused(toolchain: Toolchain) -> None:
+    ptx = make("__global__ void k() {}", "k", "ptx", "compute_80")
+    with pytest.raises(ArchError):
+        program.link([ptx], arch="sm_81")
+    with pytest.raises(OptionError, match="a link makes cubin or ptx"):
+        program.link([ptx], to="ltoir")
+    if toolchain.nvrtc.version >= (13, 0):
+        with pytest.raises(ArchError, match="no longer builds for sm_70"):
+            program.link([ptx], arch="sm_70")

@@ -1,0 +1,267 @@
+"""The compile of CUDA C++: names, signatures, headers, and errors that say what is wrong."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from cujit.artifact import Artifact, Kind
+from cujit.compile.options import Options
+from cujit.compile.route import compile_request, make_request
+from cujit.compile.source import Source
+from cujit.errors import ArchError, CompileError, HeaderNotFoundError, OptionError
+from cujit.formats.cubin import read_cubin
+from cujit.signature import ParameterClass
+from cujit.toolchain.toolset import Toolchain
+
+AXPY = """\
+template <typename T> __global__ void axpy(T a, const T* x, T* y, size_t n) {
+    size_t i = blockIdx.x * (size_t)blockDim.x + threadIdx.x;
+    if (i < n) y[i] = a * x[i] + y[i];
+}
+__global__ void plain(int* p) { *p = 1; }
+"""
+
+
+class Compiler:
+    def __init__(self, toolchain: Toolchain) -> None:
+        self.toolchain = toolchain
+
+    def __call__(
+        self, source: Source | str, to: str | None = None, arch: str | None = None, **more: object
+    ) -> Artifact:
+        names = more.pop("names", ())
+        if isinstance(source, str):
+            source = Source.cuda(source, name="axpy.cu")
+        options = Options.of(None, more)
+        request = make_request(source, to, arch, names, options, self.toolchain)  # type: ignore[arg-type]
+        return compile_request(request, self.toolchain)
+
+
+@pytest.fixture
+def compiled(toolchain: Toolchain) -> Compiler:
+    return Compiler(toolchain)
+
+
+def test_without_arch_and_kind_it_is_ptx_of_the_lowest_architecture(compiled: Compiler) -> None:
+    artifact = compiled(AXPY)
+    assert artifact.kind is Kind.PTX
+    assert str(artifact.arch) == f"compute_{compiled.toolchain.nvrtc.arches[0]}"
+
+
+@pytest.mark.parametrize(
+    ("to", "arch", "kind", "made"),
+    [
+        (None, "sm_90a", Kind.CUBIN, "sm_90a"),
+        (None, "compute_80", Kind.PTX, "compute_80"),
+        (None, "lto_80", Kind.LTOIR, "lto_80"),
+        ("ptx", "sm_80", Kind.PTX, "compute_80"),
+        ("cubin", "compute_80", Kind.CUBIN, "sm_80"),
+        (Kind.LTOIR, "sm_80", Kind.LTOIR, "lto_80"),
+    ],
+)
+def test_kind_and_architecture_agree(compiled: Compiler, to: str, arch: str, kind: Kind, made: str) -> None:
+    artifact = compiled(AXPY, to, arch)
+    assert (artifact.kind, str(artifact.arch)) == (kind, made)
+    assert Artifact.of(artifact.data).kind is kind
+
+
+def test_names_and_signatures_come_with_the_artifact(compiled: Compiler) -> None:
+    artifact = compiled(AXPY, arch="sm_90", names=["axpy<float>", "plain"])
+    assert dict(artifact.names) == {
+        "axpy<float>": "_Z4axpyIfEvT_PKS0_PS0_m",
+        "plain": "_Z5plainPi",
+    }
+    signature = artifact.signatures["_Z4axpyIfEvT_PKS0_PS0_m"]
+    assert [p.kind for p in signature] == [
+        ParameterClass.FLOAT,
+        ParameterClass.POINTER,
+        ParameterClass.POINTER,
+        ParameterClass.UNSIGNED,
+    ]
+    assert {k.name for k in read_cubin(artifact.data).kernels} == set(artifact.names.values())
+
+
+def test_kernels_that_are_no_templates_are_named_unasked(compiled: Compiler) -> None:
+    artifact = compiled(AXPY)
+    assert dict(artifact.names) == {"plain": "_Z5plainPi"}
+    assert str(artifact.signatures["_Z5plainPi"]) == "(int*)"
+
+
+def test_a_guessed_name_never_makes_a_compile_fail(compiled: Compiler) -> None:
+    text = "#if 0\n__global__ void gone() {}\n#endif\n__global__ void here(int) {}"
+    assert dict(compiled(text).names) == {"here": "_Z4herei"}
+
+
+def test_beside_a_wrong_guess_only_the_users_own_errors_are_shown(compiled: Compiler) -> None:
+    with pytest.raises(CompileError) as caught:
+        compiled("#if 0\n__global__ void gone() {}\n#endif\n__global__ void here() { what; }", arch="sm_80")
+    assert [d.message for d in caught.value.diagnostics] == ['identifier "what" is undefined']
+    assert "gone" not in str(caught.value)
+
+
+def test_the_signature_probe_does_not_change_the_image(compiled: Compiler) -> None:
+    text = "__global__ void plain(int* p) { *p = 1; }"
+    with compiled.toolchain.nvrtc.program(text.encode(), b"/cujit-source/axpy.cu") as program:
+        program.compile([b"--gpu-architecture=sm_90"])
+        assert compiled(text, arch="sm_90").data == program.cubin()
+
+
+def test_a_signature_that_cannot_be_told_does_not_matter(compiled: Compiler) -> None:
+    artifact = compiled(AXPY.replace("typename", "class"), names=["axpy<float>"], std="c++03")
+    assert dict(artifact.names) == {"axpy<float>": "_Z4axpyIfEvT_PKS0_PS0_m"}
+    assert not artifact.signatures
+
+
+def test_variables_and_overloads_are_named(compiled: Compiler) -> None:
+    text = "__constant__ int v; __global__ void k(int) {} __global__ void k(float*) {}"
+    artifact = compiled(text, names=["&v", "(void (*)(float*))k"])
+    assert dict(artifact.names) == {"&v": "v", "(void (*)(float*))k": "_Z1kPf"}
+    assert {n: str(s) for n, s in artifact.signatures.items()} == {"_Z1kPf": "(float*)"}
+
+
+def test_a_name_that_is_not_there_is_named(compiled: Compiler) -> None:
+    with pytest.raises(CompileError) as caught:
+        compiled(AXPY, names=["axpy<float>", "plane"])
+    assert caught.value.message == "axpy.cu has no plane"
+    assert "did you mean plain?" in str(caught.value)
+    assert "cujit_sig" not in str(caught.value)
+
+
+def test_a_template_argument_that_is_not_there_names_the_expression(compiled: Compiler) -> None:
+    with pytest.raises(CompileError, match=r"axpy\.cu has no axpy<nope>"):
+        compiled(AXPY, names=["axpy<nope>"])
+
+
+def test_a_source_that_does_not_compile_tells_line_column_and_source_line(compiled: Compiler) -> None:
+    with pytest.raises(CompileError) as caught:
+        compiled("__global__ void k() {\n    int x = what + 1;\n}", arch="sm_90")
+    error = caught.value
+    (wrong,) = [d for d in error.diagnostics if d.severity == "error"]
+    assert (wrong.file, wrong.line, wrong.column) == ("axpy.cu", 2, 13)
+    assert wrong.source_line == "    int x = what + 1;"
+    assert str(wrong).splitlines()[-1].index("^") == str(wrong).splitlines()[-2].index("what")
+    assert error.result == "NVRTC_ERROR_COMPILATION"
+    assert error.tool == compiled.toolchain.nvrtc.tool
+    assert "axpy.cu -> cubin for sm_90" in str(error.request)
+    assert "cujit-source" not in str(error)
+    assert str(error).count("identifier") == 1
+
+
+def test_warnings_are_in_the_log_under_the_users_name(compiled: Compiler) -> None:
+    artifact = compiled("__global__ void k() { int unused; }", arch="sm_80")
+    assert artifact.log.startswith("axpy.cu(1): warning #177-D")
+    assert compiled("__global__ void k() { int unused; }", "ptx", "sm_80", diag_suppress=177).log.strip() == ""
+
+
+def test_a_missing_header_lists_what_was_searched(compiled: Compiler, tmp_path: Path) -> None:
+    source = Source.cuda("#include <nope.h>", name="n.cu", headers={"a.h": ""}, include=tmp_path)
+    with pytest.raises(HeaderNotFoundError) as caught:
+        compiled(source)
+    said = str(caught.value)
+    assert said.startswith("n.cu:1: header nope.h not found; searched:")
+    assert "headers in memory: a.h" in said
+    assert f"{tmp_path} (include=)" in said
+    assert "found via" in said
+    assert "try: give its directory" in said
+
+
+@pytest.mark.parametrize("text", ['#include "loc.h"', "#include <loc.h>", '#include "b.h"', '#include "./loc.h"'])
+def test_a_header_in_the_working_directory_is_not_picked_up(
+    compiled: Compiler, text: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "loc.h").write_text("#define LOC 1\n")
+    monkeypatch.chdir(tmp_path)
+    source = Source.cuda(text, name="s.cu", headers={"b.h": '#include "loc.h"\n'})
+    with pytest.raises(HeaderNotFoundError, match=r"header (\./)?loc\.h not found"):
+        compiled(source)
+
+
+@pytest.mark.parametrize("header", ["cooperative_groups.h", "mma.h"])
+def test_toolkit_headers_that_include_their_neighbours_compile(compiled: Compiler, header: str) -> None:
+    compiled(f"#include <{header}>\n__global__ void k() {{}}", arch="compute_80")
+
+
+def test_a_source_read_from_a_file_finds_headers_beside_it(
+    compiled: Compiler, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "sub" / "value.h").write_text("#define VALUE 42\n")
+    (tmp_path / "sub" / "k.cu").write_text('#include "value.h"\nstatic_assert(VALUE == 41, "no");')
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(CompileError) as caught:
+        compiled(Source.cuda("sub/k.cu"), arch="sm_80")
+    assert caught.value.diagnostics[0].file == "sub/k.cu"
+
+
+def test_headers_in_memory_go_before_directories_and_find_each_other(compiled: Compiler, tmp_path: Path) -> None:
+    (tmp_path / "value.h").write_text("#define VALUE 1\n")
+    headers = {"value.h": "#define VALUE 2\n", "a/b.h": '#include "c.h"\n', "a/c.h": "#define C 3\n"}
+    text = '#include "value.h"\n#include "a/b.h"\nstatic_assert(VALUE == 2 && C == 3);'
+    compiled(Source.cuda(text, headers=headers, include=tmp_path))
+
+
+@pytest.mark.parametrize("how", ["headers", "include", "beside"])
+def test_a_users_own_header_goes_before_the_standard_one(compiled: Compiler, how: str, tmp_path: Path) -> None:
+    own = "#define OWN 1\n"
+    text = '#include "memory.h"\n#include "cstdint"\nstatic_assert(OWN == 1);'
+    (tmp_path / "k.cu").write_text(text)
+    if how == "headers":
+        source = Source.cuda(text, headers={"cstdint": own, "memory.h": ""})
+    else:
+        (tmp_path / "cstdint").write_text(own)
+        (tmp_path / "memory.h").write_text("")
+        source = Source.cuda(tmp_path / "k.cu") if how == "beside" else Source.cuda(text, include=tmp_path)
+    compiled(source)
+
+
+def test_macros_of_the_source_and_of_the_options_are_defined(compiled: Compiler) -> None:
+    source = Source.cuda("static_assert(A == 1 && B == 2);\n#ifndef C\n#error C\n#endif", define={"A": 1})
+    compiled(source, define={"B": 2, "C": None})
+
+
+def test_an_architecture_that_was_dropped_says_which_toolkit_had_it(compiled: Compiler) -> None:
+    if compiled.toolchain.nvrtc.version < (13, 0):
+        pytest.skip("CUDA 12 still builds for it")
+    with pytest.raises(ArchError, match=r"no longer builds for sm_70: CUDA 12\.9 was the last"):
+        compiled(AXPY, arch="sm_70")
+
+
+def test_an_unknown_architecture_names_the_nearest(compiled: Compiler) -> None:
+    with pytest.raises(ArchError, match="did you mean sm_90"):
+        compiled(AXPY, arch="sm_9")
+
+
+def test_an_argument_that_nvrtc_does_not_know_is_an_option_error(compiled: Compiler) -> None:
+    with pytest.raises(OptionError, match="unrecognized option --bogus"):
+        compiled(AXPY, extra=["--bogus"])
+
+
+@pytest.mark.parametrize("to", ["fatbin", "object", "exe", 3])
+def test_a_kind_that_no_compile_makes_is_refused(compiled: Compiler, to: str) -> None:
+    with pytest.raises(OptionError, match="a compile makes ptx, cubin or ltoir"):
+        compiled(AXPY, to)
+
+
+@pytest.mark.parametrize("names", [3, [3], [""], ["a\nb"], ["a\0"], [["k"]]])
+def test_names_that_are_none_are_refused(compiled: Compiler, names: object) -> None:
+    with pytest.raises(OptionError):
+        compiled(AXPY, names=names)
+
+
+def test_dlto_asks_for_ltoir(compiled: Compiler) -> None:
+    with pytest.raises(OptionError, match="dlto makes LTO-IR"):
+        compiled(AXPY, "cubin", dlto=True)
+    assert compiled(AXPY, "ltoir", dlto=True).kind is Kind.LTOIR
+
+
+def test_debug_and_line_information_compile(compiled: Compiler) -> None:
+    assert b".debug_info" in compiled(AXPY, arch="sm_90", debug=True).data
+    assert b".loc" in compiled(AXPY, "ptx", lineinfo=True).data
+
+
+def test_an_unfinished_source_says_so(compiled: Compiler) -> None:
+    with pytest.raises(CompileError) as caught:
+        compiled("__global__ void k(int", arch="sm_80")
+    assert caught.value.diagnostics[0].message == 'expected a ")"'

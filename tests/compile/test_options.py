@@ -1,0 +1,167 @@
+"""The option table: checking, rendering, and the page that is written from it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from cujit.compile.option_docs import options_page
+from cujit.compile.option_table import Option, OptionType
+from cujit.compile.options import OPTIONS, Options, Tool
+from cujit.compile.spelling import Spelling
+from cujit.errors import OptionError, ToolError
+from cujit.toolchain.toolset import Toolchain
+
+PAGE = Path(__file__).parents[2] / "docs" / "options.md"
+
+
+def test_the_page_is_up_to_date() -> None:
+    assert PAGE.read_text() == options_page(), "write it again: cujit.compile.option_docs.options_page"
+
+
+@pytest.mark.parametrize("option", OPTIONS.values(), ids=lambda o: o.name)
+def test_every_option_is_explained_and_taken_by_some_tool(option: Option) -> None:
+    assert option.doc.endswith(".")
+    assert any(isinstance(option.spelling(tool), Spelling) for tool in Tool)
+
+
+def sample(option: Option) -> object:
+    if option.choices:
+        return option.choices[-1]
+    return {
+        OptionType.BOOL: True,
+        OptionType.INT: max(option.low or 0, 1),
+        OptionType.TEXT: "sample",
+        OptionType.INTS: [177],
+        OptionType.TEXTS: ["-v"] if option.name == "ptxas_options" else ["sample"],
+        OptionType.DEFINES: {"SAMPLE": 1},
+    }[option.type]
+
+
+def one(name: str) -> Options:
+    return Options.of({name: sample(OPTIONS[name])}, {})
+
+
+# These read or write files, or want an architecture of their own.
+_ELSEWHERE = {"pre_include", "use_pch", "create_pch", "time_trace", "float128", "pch", "pch_dir"}
+
+
+@pytest.mark.parametrize("name", [n for n, o in OPTIONS.items() if n not in _ELSEWHERE])
+def test_nvrtc_takes_every_spelling(toolchain: Toolchain, name: str) -> None:
+    if not isinstance(OPTIONS[name].nvrtc, Spelling):
+        pytest.skip("not an option of NVRTC")
+    if name == "enable_tile" and toolchain.nvrtc.version < (13, 1):
+        pytest.skip("CUDA Tile came with 13.1")
+    if name in ("std", "warn_reorder") and toolchain.nvrtc.version < (13, 0):
+        pytest.skip("C++23 and -Wreorder came with 13.0")
+    arguments = ["-arch=compute_90", *one(name).render(Tool.NVRTC)]
+    with toolchain.nvrtc.program(b"__global__ void k() {}", b"/cujit-test/k.cu") as program:
+        program.compile([a.encode() for a in arguments])
+
+
+@pytest.mark.parametrize("name", [n for n, o in OPTIONS.items() if isinstance(o.nvjitlink, Spelling)])
+def test_nvjitlink_takes_every_spelling(toolchain: Toolchain, name: str) -> None:
+    rendered = one(name).render(Tool.NVJITLINK)
+    try:
+        toolchain.nvjitlink.linker(["-arch=sm_90", "-lto", *rendered]).close()
+    except ToolError as e:
+        pytest.fail(str(e))
+
+
+def test_what_is_not_said_is_not_written() -> None:
+    assert Options().render(Tool.NVRTC) == []
+    assert Options(fmad=None, debug=None).render(Tool.NVRTC) == []
+
+
+def test_a_flag_that_is_off_is_the_same_as_not_said_but_a_switch_is_written() -> None:
+    assert Options(debug=False).render(Tool.NVRTC) == []
+    assert Options(fmad=False).render(Tool.NVRTC) == ["--fmad=false"]
+    assert Options(fmad=False).render(Tool.NVJITLINK) == ["-fma=0"]
+
+
+def test_the_order_of_rendering_is_that_of_the_table() -> None:
+    one, other = Options(lineinfo=True, std="c++20"), Options(std="c++20", lineinfo=True)
+    assert one.render(Tool.NVRTC) == other.render(Tool.NVRTC) == ["--std=c++20", "--generate-line-info"]
+
+
+def test_lists_and_macros_are_rendered() -> None:
+    options = Options(
+        define={"N": 4, "ON": None, "YES": True}, diag_suppress=[177, 550], ptxas_options="-v", extra="--x"
+    )
+    assert options.render(Tool.NVRTC) == [
+        "--define-macro=N=4",
+        "--define-macro=ON",
+        "--define-macro=YES=1",
+        "--ptxas-options=-v",
+        "--diag-suppress=177,550",
+        "--x",
+    ]
+
+
+def test_fast_math_is_spelled_out_for_the_linker_and_gives_way_to_what_is_said() -> None:
+    assert Options(use_fast_math=True, ftz=False).render(Tool.NVJITLINK) == [
+        "-ftz=0",
+        "-prec-div=0",
+        "-prec-sqrt=0",
+        "-fma=1",
+    ]
+
+
+def test_an_option_that_the_tool_lacks_is_rejected_with_a_reason() -> None:
+    with pytest.raises(OptionError, match="nvJitLink does not take the option std: it is for the C\\+\\+"):
+        Options(std="c++17").render(Tool.NVJITLINK)
+    with pytest.raises(OptionError, match="NVRTC does not take the option kernels_used"):
+        Options(kernels_used=["k"]).render(Tool.NVRTC)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "meant"),
+    [("linfo", "lineinfo"), ("device-debug", "debug"), ("-use_fast_math", "use_fast_math"), ("fma", "fmad")],
+)
+def test_an_unknown_option_names_the_nearest(wrong: str, meant: str) -> None:
+    with pytest.raises(OptionError) as caught:
+        Options.of({wrong: True}, {})
+    assert f"unknown option {wrong!r}" in str(caught.value)
+    assert meant in (caught.value.help or "")
+
+
+@pytest.mark.parametrize(
+    ("said", "complaint"),
+    [
+        ({"debug": 1}, "option debug is 1; it takes bool"),
+        ({"debug": "yes"}, "it takes bool"),
+        ({"maxrregcount": 9000}, "it takes an int from 16 to 255"),
+        ({"maxrregcount": True}, "it takes an int from 16 to 255"),
+        ({"maxrregcount": 32.0}, "it takes an int"),
+        ({"std": "c++18"}, "it takes one of c++03"),
+        ({"std": 17}, "it takes str"),
+        ({"split_compile": -1}, "it takes an int of at least 0"),
+        ({"define": ["A"]}, "it takes dict"),
+        ({"define": {"A=B": 1}}, "it takes dict"),
+        ({"define": {"A": 1.5}}, "it takes dict"),
+        ({"diag_suppress": ["177"]}, "it takes list of int"),
+        ({"undef": "A\0B"}, "it takes list of str"),
+        ({"extra": 3}, "extra is 3; it takes a list of str"),
+    ],
+)
+def test_a_wrong_value_says_what_is_wanted(said: dict[str, object], complaint: str) -> None:
+    with pytest.raises(OptionError) as caught:
+        Options.of(said, {})
+    assert complaint in str(caught.value)
+
+
+def test_keywords_win_over_the_options_argument() -> None:
+    joined = Options.of({"debug": True, "extra": ["--a"]}, {"debug": False, "lineinfo": True})
+    assert dict(joined) == {"debug": False, "lineinfo": True}
+    assert joined.extra == ("--a",)
+    assert Options.of(joined, {"ftz": True}) == Options(debug=False, lineinfo=True, ftz=True, extra=["--a"])
+
+
+def test_something_that_is_no_mapping_is_refused() -> None:
+    with pytest.raises(OptionError, match="options is list"):
+        Options.of(["-G"], {})  # type: ignore[arg-type]
+
+
+def test_equal_options_hash_alike() -> None:
+    assert hash(Options(define={"A": 1}, ftz=True)) == hash(Options(ftz=True, define={"A": 1}))

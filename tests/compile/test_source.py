@@ -1,0 +1,136 @@
+"""Source and Request: values, taken in through one door."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+
+from cujit.arch import Arch
+from cujit.artifact import Kind
+from cujit.compile.options import Options
+from cujit.compile.request import Request
+from cujit.compile.source import MEMORY, Source
+from cujit.errors import FormatError, OptionError
+
+TEXT = "__global__ void k() {}"
+
+
+def test_a_path_and_the_name_of_a_file_are_read(tmp_path: Path) -> None:
+    file = tmp_path / "k.cu"
+    file.write_text(TEXT)
+    for given in (file, str(file)):
+        source = Source.cuda(given)
+        assert (source.text, source.path, source.program_name) == (TEXT, str(file), str(file))
+
+
+def test_a_string_that_names_no_file_is_text() -> None:
+    assert Source.cuda("nowhere.cu").text == "nowhere.cu"
+    assert Source.cuda(TEXT).path == ""
+
+
+def test_a_byte_order_mark_is_left_out(tmp_path: Path) -> None:
+    file = tmp_path / "k.cu"
+    file.write_bytes(b"\xef\xbb\xbf" + TEXT.encode())
+    assert Source.cuda(file).text == TEXT
+
+
+def test_the_directory_of_a_text_does_not_exist() -> None:
+    assert not Path(MEMORY).exists()
+    assert Source.cuda(TEXT, name="a/k.cu").program_name == f"{MEMORY}/a/k.cu"
+    assert Source.cuda(TEXT, name="/etc/k.cu").program_name == f"{MEMORY}/etc/k.cu"
+
+
+def test_a_nul_byte_is_refused_because_the_compiler_would_stop_there() -> None:
+    with pytest.raises(FormatError, match=r"k\.cu:2: a NUL byte"):
+        Source.cuda("int a;\nint \0 b;", name="k.cu")
+    with pytest.raises(FormatError, match=r"h\.h:1: a NUL byte"):
+        Source.cuda(TEXT, headers={"h.h": "\0"})
+
+
+def test_a_file_that_is_not_utf8_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "k.cu"
+    file.write_bytes(b"// caf\xe9\n")
+    with pytest.raises(FormatError, match="is not UTF-8") as caught:
+        Source.cuda(file)
+    assert caught.value.offset == 6
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"text_or_path": 3},
+        {"text_or_path": TEXT, "name": "a\nb"},
+        {"text_or_path": TEXT, "headers": {"h": 3}},
+        {"text_or_path": TEXT, "define": {"A": 1.5}},
+        {"text_or_path": TEXT, "include": [3]},
+        {"text_or_path": TEXT, "include": 3},
+    ],
+)
+def test_arguments_of_the_wrong_type_are_refused(wrong: dict[str, object]) -> None:
+    with pytest.raises(OptionError):
+        Source.cuda(**wrong)  # type: ignore[arg-type]
+
+
+def test_a_missing_file_says_so() -> None:
+    with pytest.raises(OSError, match="nowhere"):
+        Source.cuda(Path("/nowhere/k.cu"))
+
+
+def test_include_directories_become_absolute(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert Source.cuda(TEXT, include="inc").include == (str(tmp_path / "inc"),)
+
+
+def test_quoted_includes_of_headers_in_memory_never_mean_the_working_directory() -> None:
+    headers = {"a/b.h": '#include "c.h"\n  # include "d.h" // x\n', "a/c.h": ""}
+    given = dict(Source.cuda(TEXT, headers=headers).compiler_headers())
+    assert given["a/b.h"] == "#include <a/c.h>\n  # include <d.h> // x\n"
+
+
+def test_a_source_never_changes_and_can_be_hashed() -> None:
+    source = Source.cuda(TEXT, define={"N": 4}, headers={"h": ""})
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        source.text = ""  # type: ignore[misc]
+    assert hash(source) == hash(Source.cuda(TEXT, define={"N": 4}, headers={"h": ""}))
+
+
+def request(**changes: object) -> Request:
+    fields: dict[str, object] = {
+        "source": Source.cuda(TEXT, name="k.cu"),
+        "kind": Kind.CUBIN,
+        "arch": Arch.parse("sm_90"),
+        "options": Options(lineinfo=True),
+        "names": ("k",),
+    }
+    return Request(**{**fields, **changes})  # type: ignore[arg-type]
+
+
+def test_a_request_prints_as_the_work_asked_for() -> None:
+    assert str(request()) == (
+        "k.cu -> cubin for sm_90\n  names: k\n  arguments: --gpu-architecture=sm_90 --generate-line-info"
+    )
+
+
+def test_the_fingerprint_is_the_same_for_the_same_request_only() -> None:
+    same = request().fingerprint()
+    assert same == request().fingerprint()
+    assert same == request(options=Options(lineinfo=True, debug=False)).fingerprint()
+    others = [
+        request(kind=Kind.PTX),
+        request(arch=Arch.parse("sm_90a")),
+        request(names=()),
+        request(names=("k", "")),
+        request(options=Options()),
+        request(options=Options(lineinfo=True, ftz=True)),
+        request(source=Source.cuda(TEXT + " ", name="k.cu")),
+        request(source=Source.cuda(TEXT, name="j.cu")),
+        request(source=Source.cuda(TEXT, name="k.cu", define={"A": None})),
+        request(source=Source.cuda(TEXT, name="k.cu", include="/x")),
+        request(source=Source.cuda(TEXT, name="k.cu", headers={"a": "b"})),
+        request(source=Source.cuda(TEXT, name="k.cu", headers={"ab": ""})),
+    ]
+    prints = [same, *(r.fingerprint() for r in others)]
+    assert len(set(prints)) == len(prints)
+    assert all(len(p) == 64 for p in prints)

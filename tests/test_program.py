@@ -1,0 +1,185 @@
+"""The façade: bundle, build and what all four share."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from cujit import program
+from cujit.arch import Arch
+from cujit.artifact import Artifact, Kind
+from cujit.errors import (
+    ArchError,
+    BundleError,
+    CompileError,
+    DeviceNotFoundError,
+    FormatError,
+    OptionError,
+)
+from cujit.formats.fatbin import read_fatbin
+from cujit.program import Entry, Source
+
+AXPY = Source.cuda(
+    """\
+template <typename T> __global__ void axpy(T a, const T* x, T* y, size_t n) {
+    size_t i = blockIdx.x * (size_t)blockDim.x + threadIdx.x;
+    if (i < n) y[i] = a * x[i] + y[i];
+}
+""",
+    name="axpy.cu",
+)
+LOWERED = "_Z4axpyIfEvT_PKS0_PS0_m"
+
+
+@pytest.fixture(autouse=True)
+def no_handle_stays_open() -> Iterator[None]:
+    yield
+    assert program.toolchain().live_handles == 0
+
+
+def held(artifact: Artifact) -> list[str]:
+    return [str(entry) for entry in read_fatbin(artifact.data).entries]
+
+
+def test_a_build_holds_every_target_in_order_with_names_and_signatures() -> None:
+    targets = ["sm_80", "sm_90a", "compute_80", "lto_80"]
+    fatbin = program.build(AXPY, targets, names=["axpy<float>"])
+    assert held(fatbin) == ["cubin sm_80", "cubin sm_90a", "ptx compute_80", "ltoir lto_80"]
+    assert (fatbin.kind, fatbin.arch) == (Kind.FATBIN, None)
+    assert dict(fatbin.names) == {"axpy<float>": LOWERED}
+    assert len(fatbin.signatures[LOWERED]) == 4
+
+
+def test_a_target_named_twice_is_built_once() -> None:
+    assert held(program.build(AXPY, ["sm_80", "sm_80"], names="axpy<float>")) == ["cubin sm_80"]
+
+
+def test_all_is_every_architecture_and_the_newest_ptx() -> None:
+    arches = program.toolchain().nvrtc.arches
+    expected = [f"cubin sm_{n}" for n in arches] + [f"ptx compute_{arches[-1]}"]
+    assert held(program.build(AXPY, "all")) == expected
+
+
+def test_portable_is_the_oldest_ptx() -> None:
+    lowest = program.toolchain().nvrtc.arches[0]
+    assert held(program.build(AXPY, "portable")) == [f"ptx compute_{lowest}"]
+
+
+def test_native_asks_the_function_that_is_given_and_nothing_else() -> None:
+    fatbin = program.build(AXPY, "native", native=lambda: [Arch.parse("sm_90"), Arch.parse("sm_90")])
+    assert held(fatbin) == ["cubin sm_90"]
+    with pytest.raises(DeviceNotFoundError, match="'native' means the GPUs that are present"):
+        program.build(AXPY, "native")
+
+
+def test_progress_is_told_after_every_target() -> None:
+    calls: list[tuple[int, int, str]] = []
+    program.build(AXPY, ["sm_80", "compute_90"], progress=lambda *told: calls.append(told))
+    assert [(done, total) for done, total, _ in calls] == [(1, 2), (2, 2)]
+    assert {target for _, _, target in calls} == {"sm_80", "compute_90"}
+
+
+def test_an_exception_of_progress_stops_the_build_and_leaves_nothing_open() -> None:
+    def stop(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        program.build(AXPY, ["sm_80", "sm_90"], progress=stop, jobs=1)
+    assert not [t for t in threading.enumerate() if t.name.startswith("cujit-build")]
+
+
+def test_one_job_and_many_make_the_same_fatbin() -> None:
+    targets = ["sm_80", "sm_90", "compute_90"]
+    assert program.build(AXPY, targets, jobs=1).data == program.build(AXPY, targets, jobs=8).data
+
+
+def test_errors_of_several_targets_are_all_told_and_equal_ones_once() -> None:
+    text = "#if __CUDA_ARCH__ < 900\n#error too old\n#endif\n__global__ void k() { what; }"
+    with pytest.raises(CompileError) as caught:
+        program.build(Source.cuda(text, name="k.cu"), ["sm_80", "sm_86", "sm_90"], jobs=1)
+    said = str(caught.value)
+    assert said.startswith("k.cu does not compile for 3 targets\nfor sm_80, sm_86:\n")
+    assert "for sm_90:" in said
+    assert said.count("too old") == 2  # the message, and the line that it points at
+    assert {d.line for d in caught.value.diagnostics} == {2, 4}
+
+
+@pytest.mark.parametrize("targets", [[], "sm_9", ["sm_90", "sm_1000"], "everything"])
+def test_wrong_targets_are_refused(targets: list[str]) -> None:
+    with pytest.raises((OptionError, ArchError)):
+        program.build(AXPY, targets)
+
+
+@pytest.mark.parametrize("jobs", [0, -1, "two"])
+def test_a_wrong_number_of_jobs_is_refused(jobs: int) -> None:
+    with pytest.raises(OptionError, match="jobs is"):
+        program.build(AXPY, "portable", jobs=jobs)
+
+
+@pytest.mark.parametrize("compress", [None, True, False, "none", "size", "speed", "balance", "default"])
+def test_a_bundle_can_be_compressed(compress: str | bool | None) -> None:
+    images = [program.compile(AXPY, arch=arch, names="axpy<float>") for arch in ("sm_90", "compute_90")]
+    fatbin = program.bundle(images, compress=compress)
+    first, second = read_fatbin(fatbin.data).entries
+    assert first.payload() == images[0].data
+    assert LOWERED.encode() in second.payload()
+    if compress in (False, "none"):
+        assert not first.is_compressed
+    if compress == "size":
+        assert first.is_compressed
+
+
+def test_an_entry_carries_options_and_a_name() -> None:
+    fatbin = program.bundle([Entry(program.compile(AXPY, arch="compute_90"), "-O1", "axpy.ptx")])
+    (entry,) = read_fatbin(fatbin.data).entries
+    assert (entry.options.strip(), entry.identifier) == ("-O1", "axpy.ptx")
+
+
+def test_two_images_for_the_same_architecture_are_refused() -> None:
+    cubin = program.compile(AXPY, arch="sm_90")
+    with pytest.raises(BundleError, match="both cubin for sm_90"):
+        program.bundle([cubin, cubin])
+
+
+def test_an_image_that_says_another_architecture_than_its_content_is_refused() -> None:
+    ptx = program.compile(AXPY, arch="compute_90")
+    with pytest.raises(BundleError, match=r"says that it is for compute_80, but .* compute_90"):
+        program.bundle([Artifact(Kind.PTX, ptx.data, Arch.parse("compute_80"))])
+
+
+def test_what_does_not_go_into_a_fatbin_is_refused() -> None:
+    fatbin = program.build(AXPY, "portable")
+    for wrong, error in (
+        ([], BundleError),
+        ([fatbin], BundleError),
+        ([b"garbage"], FormatError),
+        ([3], OptionError),
+    ):
+        with pytest.raises(error):
+            program.bundle(wrong)
+    with pytest.raises(OptionError, match="compress is 'zip'"):
+        program.bundle([program.compile(AXPY)], compress="zip")
+
+
+def test_options_come_as_keywords_or_as_a_mapping() -> None:
+    one = program.compile(AXPY, names="axpy<float>", options={"lineinfo": True})
+    other = program.compile(AXPY, names="axpy<float>", lineinfo=True)
+    assert one.data == other.data
+    assert b".loc" in one.data
+
+
+def test_a_request_is_described_without_compiling() -> None:
+    described = program.request(Source.cuda("no C++ at all", name="x.cu"), arch="sm_90", ftz=True)
+    assert str(described).endswith("arguments: --gpu-architecture=sm_90 --ftz=true")
+    assert described.fingerprint() == program.request(described.source, arch="sm_90", ftz=True).fingerprint()
+
+
+def test_the_toolchain_follows_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("CUDA_HOME", raising=False)
+    monkeypatch.delenv("CUDA_PATH", raising=False)
+    plain = program.toolchain()
+    assert program.toolchain() is plain
+    monkeypatch.setenv("CUDA_HOME", "/elsewhere")
+    assert program.toolchain().settings.cuda_homes == (("CUDA_HOME", "/elsewhere"),)

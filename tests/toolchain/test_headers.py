@@ -1,0 +1,186 @@
+"""The toolkit's headers: found with nothing set, and the standard headers over libcu++."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from cujit.errors import ToolError
+from cujit.toolchain.headers import Settings, find_headers
+from cujit.toolchain.std_headers import DIRECTORY, STD_HEADERS, render
+from cujit.toolchain.toolset import Toolchain
+
+TOOLKIT_HEADERS = [
+    "cuda_fp16.h",
+    "cuda_bf16.h",
+    "cuda/std/complex",
+    "cub/block/block_reduce.cuh",
+    "cooperative_groups.h",
+    "cooperative_groups/reduce.h",
+    "cuda/barrier",
+    "mma.h",
+]
+
+
+def compiles(toolchain: Toolchain, text: str, *options: str) -> None:
+    arguments = ["-arch=compute_90", *options]
+    arguments += [f"--include-path={path}" for path in toolchain.headers.paths]
+    with toolchain.nvrtc.program(text.encode(), b"/cujit-test/text.cu") as program:
+        try:
+            program.compile([a.encode() for a in arguments])
+        except ToolError as e:
+            pytest.fail(e.log)
+
+
+@pytest.mark.parametrize("header", TOOLKIT_HEADERS)
+def test_with_nothing_set_the_toolkit_header_compiles(toolchain: Toolchain, header: str) -> None:
+    compiles(toolchain, f"#include <{header}>\n__global__ void k() {{}}")
+
+
+def test_every_hit_says_how_it_was_found(toolchain: Toolchain) -> None:
+    assert not toolchain.headers.missing
+    parts = {d.part: d.found_via for d in toolchain.headers.directories}
+    assert parts == dict.fromkeys(("CUDA runtime headers", "CCCL", "crt"), "the directory of NVRTC")
+    assert "found via the directory of NVRTC" in toolchain.headers.report()
+
+
+def make_toolkit(home: Path, version: int) -> None:
+    for name in ("cuda_runtime_api.h", "cuda/std/version", "crt/mma.h"):
+        (home / "include" / name).parent.mkdir(parents=True, exist_ok=True)
+        (home / "include" / name).write_text(f"#define CUDART_VERSION  {version}\n")
+
+
+def test_cuda_home_serves_when_the_wheels_have_nothing(tmp_path: Path) -> None:
+    make_toolkit(tmp_path / "home", 99010)
+    settings = Settings.from_environment({"CUDA_HOME": str(tmp_path / "home"), "CUDA_PATH": ""})
+    search = find_headers(settings, 99, str(tmp_path / "lib" / "libnvrtc.so"))
+    runtime = search.directories[0]
+    assert runtime.path == str(tmp_path / "home" / "include")
+    assert runtime.found_via == "CUDA_HOME or CUDA_PATH"
+
+
+def test_headers_of_another_major_version_are_passed_over_and_the_report_says_so(tmp_path: Path) -> None:
+    make_toolkit(tmp_path / "home", 12090)
+    settings = Settings((("CUDA_HOME", str(tmp_path / "home")),))
+    search = find_headers(settings, 99, None)
+    assert "CUDA runtime headers" in search.missing
+    assert "headers of CUDA 12, but NVRTC is 99 (CUDA_HOME or CUDA_PATH)" in search.report()
+
+
+def test_a_miss_lists_everything_that_was_tried() -> None:
+    search = find_headers(Settings((("CUDA_PATH", "/nowhere/cuda"),)), 99, "/nowhere/lib/libnvrtc.so")
+    for place in ("/nowhere/include", "/nowhere/cuda/include", "/usr/local/cuda/include"):
+        assert place in search.report()
+
+
+def test_the_toolkit_beside_nvrtc_goes_before_cuda_home(toolchain: Toolchain, tmp_path: Path) -> None:
+    make_toolkit(tmp_path, 1000 * toolchain.nvrtc.version[0])
+    settings = Settings((("CUDA_HOME", str(tmp_path)),))
+    search = find_headers(settings, toolchain.nvrtc.version[0], toolchain.nvrtc.library_path)
+    assert str(tmp_path / "include") not in search.paths
+
+
+def test_the_files_of_the_standard_headers_are_those_of_the_table() -> None:
+    on_disk = {path.name: path.read_text() for path in DIRECTORY.iterdir()}
+    assert on_disk == {name: render(name) for name in STD_HEADERS}
+
+
+def available(toolchain: Toolchain, header: str) -> bool:
+    """Older CCCL has fewer headers in cuda/std."""
+    if "__has_include" in STD_HEADERS[header]:
+        return True
+    wanted = [line.split("<")[1].rstrip(">") for line in STD_HEADERS[header].splitlines() if "<cuda" in line]
+    return all(any((Path(d) / w).is_file() for d in toolchain.headers.paths) for w in wanted)
+
+
+@pytest.mark.parametrize("std", ["c++17", "c++20"])
+def test_all_standard_headers_compile_together(toolchain: Toolchain, std: str) -> None:
+    text = "".join(f"#include <{h}>\n" for h in STD_HEADERS if available(toolchain, h))
+    compiles(toolchain, text + "__global__ void k() {}", f"-std={std}")
+
+
+@pytest.mark.parametrize("std", ["c++17", "c++20"])
+@pytest.mark.parametrize("header", STD_HEADERS)
+def test_each_standard_header_compiles_alone(toolchain: Toolchain, header: str, std: str) -> None:
+    if not available(toolchain, header):
+        pytest.skip("this CCCL does not have it")
+    # The front end is all that is asked; an image of nothing would only cost time.
+    compiles(toolchain, f"#include <{header}>\n", f"-std={std}", "--fdevice-syntax-only")
+
+
+NAMES = """
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <complex>
+#include <cstdint>
+#include <cstdio>
+#include <functional>
+#include <initializer_list>
+#include <limits>
+#include <new>
+#include <numeric>
+#include <optional>
+#include <tuple>
+#include <type_traits>
+#include <utility>
+
+template <class T> __device__ T sum(std::initializer_list<T> items) {
+    T total = 0;
+    for (T item : items) total += item;
+    return total;
+}
+
+__global__ void k(int* p, float* q, std::complex<float> c) {
+    auto [a, b] = std::tuple<int, float>(1, 2.f);
+    auto [x, y] = std::pair<int, float>(a, b);
+    std::array<int, 3> three{1, 2, 3};
+    auto [u, v, w] = three;
+    static_assert(std::is_same_v<std::int32_t, int>);
+    static_assert(std::numeric_limits<float>::max() > 1);
+    p[0] = x + u + v + w + std::get<0>(three) + sum({1, 2, 3}) + std::max(p[1], p[2]);
+    p[1] = std::accumulate(three.begin(), three.end(), 0) + std::plus<int>()(1, 2);
+    q[0] = y + std::sqrt(q[1]) + std::abs(q[2]) + std::norm(c) + INFINITY + float(M_PI);
+    std::swap(p[2], p[3]);
+    int moved = std::move(p[4]);
+    p[5] = moved;
+    if (std::optional<int> maybe = p[6]) new (p) int(*maybe);
+    std::printf("%d", std::forward<int>(p[7]));
+}
+"""
+
+C_NAMES = """
+#include <assert.h>
+#include <float.h>
+#include <limits.h>
+#include <math.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+__global__ void k(int* p, char* q, double* d) {
+    uint32_t u = 1;
+    int64_t i = INT64_MAX;
+    ptrdiff_t n = p - p;
+    assert(u == 1);
+    memcpy(p, q, 3);
+    memmove(p, q, 3);
+    p[0] = memcmp(p, q, 3) + (int)strlen(q) + INT_MAX + (int)n + (int)i + abs(p[1]);
+    d[0] = M_PI + NAN + HUGE_VAL + fma(d[1], d[2], d[3]) + FLT_MAX + isnan(d[4]);
+    bool is_null = p == NULL;
+    if (is_null) printf("null");
+    free(malloc(4));
+}
+"""
+
+
+@pytest.mark.parametrize("std", ["c++17", "c++20"])
+@pytest.mark.parametrize("text", [NAMES, C_NAMES], ids=["namespace std", "C"])
+def test_the_names_are_where_the_standard_has_them(toolchain: Toolchain, text: str, std: str) -> None:
+    if not available(toolchain, "algorithm"):
+        pytest.skip("the CCCL of CUDA 12.9 has fewer of them")
+    compiles(toolchain, text, f"-std={std}")

@@ -1,0 +1,129 @@
+"""NVRTC: checked calls and owned handles."""
+
+from __future__ import annotations
+
+import gc
+import subprocess
+import sys
+
+import pytest
+
+from cujit.errors import ClosedError, ToolError
+from cujit.toolchain.toolset import Toolchain
+
+KERNEL = b"template <typename T> __global__ void fill(T* x, T v) { x[threadIdx.x] = v; }"
+
+
+def test_the_version_and_the_architectures_are_told(toolchain: Toolchain) -> None:
+    nvrtc = toolchain.nvrtc
+    assert nvrtc.version >= (12, 9)
+    assert nvrtc.tool == f"NVRTC {nvrtc.version[0]}.{nvrtc.version[1]}"
+    assert 90 in nvrtc.arches
+    assert list(nvrtc.arches) == sorted(nvrtc.arches)
+
+
+def test_a_program_gives_images_names_and_a_log(toolchain: Toolchain) -> None:
+    with toolchain.nvrtc.program(b"#warning look here\n" + KERNEL, b"fill.cu") as program:
+        program.add_name(b"fill<float>")
+        program.compile([b"-arch=sm_90"])
+        assert program.lowered_name(b"fill<float>") == "_Z4fillIfEvPT_S0_"
+        assert program.cubin().startswith(b"\x7fELF")
+        assert b".entry _Z4fillIfEvPT_S0_" in program.ptx()
+        assert not program.ptx().endswith(b"\0")
+        assert "look here" in program.log()
+
+
+def test_ltoir_comes_out_of_a_compile_for_the_link(toolchain: Toolchain) -> None:
+    with toolchain.nvrtc.program(b"__global__ void k() {}", b"k.cu") as program:
+        program.compile([b"-arch=compute_90", b"-dlto"])
+        assert program.ltoir()[:4] == b"\xed\x43\x4e\x7f"
+
+
+def test_headers_in_memory_are_found(toolchain: Toolchain) -> None:
+    headers = [(b"value.h", b"#define VALUE 42\n")]
+    with toolchain.nvrtc.program(b'#include "value.h"\nstatic_assert(VALUE == 42);', b"v.cu", headers) as p:
+        p.compile([b"-arch=compute_90"])
+
+
+def test_a_failed_compile_says_call_result_tool_and_log(toolchain: Toolchain) -> None:
+    with toolchain.nvrtc.program(b"__global__ void k() { what; }", b"k.cu") as program:
+        with pytest.raises(ToolError) as caught:
+            program.compile([b"-arch=compute_90"])
+        assert caught.value.call == "nvrtcCompileProgram"
+        assert caught.value.result == "NVRTC_ERROR_COMPILATION"
+        assert caught.value.tool == toolchain.nvrtc.tool
+        assert 'identifier "what" is undefined' in caught.value.log
+
+
+def test_a_closed_program_refuses_work_and_closes_again_in_peace(toolchain: Toolchain) -> None:
+    program = toolchain.nvrtc.program(b"", b"k.cu")
+    assert toolchain.live_handles == 1
+    program.close()
+    program.close()
+    assert program.closed
+    assert toolchain.live_handles == 0
+    with pytest.raises(ClosedError, match="this NVRTC program is closed"):
+        program.compile([])
+
+
+def test_a_forgotten_program_is_released_with_its_last_reference(toolchain: Toolchain) -> None:
+    program = toolchain.nvrtc.program(b"", b"k.cu")
+    assert toolchain.live_handles == 1
+    del program
+    gc.collect()
+    assert toolchain.live_handles == 0
+
+
+def test_an_error_inside_the_with_statement_releases_the_handle(toolchain: Toolchain) -> None:
+    with pytest.raises(ZeroDivisionError), toolchain.nvrtc.program(b"", b"k.cu"):
+        raise ZeroDivisionError
+    assert toolchain.live_handles == 0
+
+
+NO_BINDINGS = """
+import sys
+sys.modules["cuda.bindings.{module}"] = None
+from cujit.errors import ToolchainNotFoundError
+from cujit.toolchain.toolset import Toolchain
+try:
+    Toolchain().{module}
+except ToolchainNotFoundError as e:
+    print(e)
+"""
+
+NO_LIBRARY = """
+from cuda import pathfinder
+from cuda.pathfinder import DynamicLibNotFoundError
+import cuda.pathfinder._dynamic_libs.load_nvidia_dynamic_lib as loader
+def gone(name):
+    raise DynamicLibNotFoundError(f"Failure finding {{name}}")
+pathfinder.load_nvidia_dynamic_lib = loader.load_nvidia_dynamic_lib = gone
+from cujit.errors import ToolchainNotFoundError
+from cujit.toolchain.toolset import Toolchain
+try:
+    Toolchain().{module}
+except ToolchainNotFoundError as e:
+    print(e)
+"""
+
+
+@pytest.mark.parametrize("script", [NO_BINDINGS, NO_LIBRARY], ids=["no bindings", "no library"])
+@pytest.mark.parametrize(
+    ("module", "library"), [("nvrtc", "NVRTC"), ("nvjitlink", "nvJitLink"), ("nvfatbin", "nvFatbin")]
+)
+def test_a_missing_library_names_the_extra_to_install(script: str, module: str, library: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", script.format(module=module)], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.startswith(f"{library} is not installed, or does not open: ")
+    assert "pip install cujit[cu13]" in done.stdout
+
+
+def test_importing_the_toolchain_opens_no_library() -> None:
+    script = (
+        "import sys, cujit.program\n"
+        "assert not [m for m in sys.modules if m.startswith('cuda.bindings.')], 'cuda was imported'\n"
+        "maps = open('/proc/self/maps').read()\n"
+        "assert 'libnvrtc' not in maps and 'libcuda' not in maps and 'libnvJitLink' not in maps\n"
+    )
+    subprocess.run([sys.executable, "-c", script], check=True)
