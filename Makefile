@@ -32,7 +32,7 @@ format: $(READY)
 gpu-test:
 	if [ -d .whl ]; then \
 	  python3 -m pip install -q --no-index --no-deps --no-compile --no-cache-dir --upgrade --target .gpu-site .whl/*.whl && \
-	  PYTHONPATH=.gpu-site:src python3 -m pytest -m gpu -p no:cacheprovider $(ARGS); \
+	  PYTHONPATH=.gpu-site:src python3 -m pytest -m gpu -p no:cacheprovider -p no:benchmark $(ARGS); \
 	else \
 	  $(MAKE) $(READY) && $(BIN)/python -m pytest -m gpu $(ARGS); \
 	fi

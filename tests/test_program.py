@@ -10,6 +10,8 @@ import pytest
 from cujit import program
 from cujit.arch import Arch
 from cujit.artifact import Artifact, Kind
+from cujit.devices.base import Device
+from cujit.devices.registry import process_devices
 from cujit.errors import (
     ArchError,
     BundleError,
@@ -70,8 +72,19 @@ def test_portable_is_the_oldest_ptx() -> None:
 def test_native_asks_the_function_that_is_given_and_nothing_else() -> None:
     fatbin = program.build(AXPY, "native", native=lambda: [Arch.parse("sm_90"), Arch.parse("sm_90")])
     assert held(fatbin) == ["cubin sm_90"]
-    with pytest.raises(DeviceNotFoundError, match="'native' means the GPUs that are present"):
+
+
+def test_native_without_a_gpu_says_so() -> None:
+    if process_devices().gpus():
+        pytest.skip("there is a GPU")
+    with pytest.raises(DeviceNotFoundError, match="'native' means the GPUs of this machine"):
         program.build(AXPY, "native")
+
+
+@pytest.mark.gpu
+def test_native_builds_for_the_gpus_of_this_machine(gpu: Device) -> None:
+    fatbin = program.build(AXPY, "native")
+    assert str(gpu.arch) in {str(e.arch) for e in read_fatbin(fatbin.data)}
 
 
 def test_progress_is_told_after_every_target() -> None:

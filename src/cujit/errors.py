@@ -74,7 +74,8 @@ class Diagnostic:
     source_line: str = ""
 
     def __str__(self) -> str:
-        place = f"{self.file}:{self.line}:{self.column}: ".replace(":0:", ":").replace(":0:", ":") if self.file else ""
+        numbers = [str(n) for n in (self.line, self.column) if n]
+        place = ":".join([self.file, *numbers]) + ": " if self.file else ""
         code = f" [{self.code}]" if self.code else ""
         text = f"{place}{self.severity}: {self.message}{code}"
         if self.source_line:

@@ -152,8 +152,8 @@ def build(
 
     A target is ``sm_…`` (machine code), ``compute_…`` (PTX), ``lto_…`` (LTO-IR), ``"all"`` (machine code for
     every architecture of the toolkit, and the newest PTX), ``"portable"`` (the oldest PTX), or ``"native"``
-    (the GPUs of this machine, or those that the function ``native`` gives). ``progress`` is called with (done, total, target); ``jobs`` is the
-    number of threads, one per processor if None.
+    (the GPUs of this machine, or those that the function ``native`` gives). ``progress`` is called with
+    (done, total, target); ``jobs`` is the number of threads, one per processor if None.
 
     Raises:
         CompileError: the source does not compile; with several targets, the message has all of them.

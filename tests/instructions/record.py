@@ -1,4 +1,4 @@
-"""Record what a GPU computes for every row: ``python tests/instructions/record.py OUT.npz`` on a machine that has one."""
+"""Record what a GPU computes for every row: ``python tests/instructions/record.py OUT.npz``."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ def main() -> None:
     """Write one array a row, and where they come from."""
     device = gpu()
     results = run_rows(device, every_row())
-    origin = f"{device.product}; driver of CUDA {'.'.join(map(str, driver.open_driver().version))}; {datetime.date.today().isoformat()}"
+    cuda = ".".join(map(str, driver.open_driver().version))
+    origin = f"{device.product}; driver of CUDA {cuda}; {datetime.date.today().isoformat()}"
     arrays = {key_of(ROWS[index]): result for index, result in results.items()}
     np.savez_compressed(sys.argv[1], origin=np.array(origin), **arrays)
     print(f"{len(arrays)} rows from {origin}")

@@ -22,21 +22,9 @@ def merge_signatures(told: Signature | None, loaded: Signature) -> Signature:
 def _merge(told: Parameter, loaded: Parameter) -> Parameter:
     if told.kind is ParameterClass.UNKNOWN or (told.size and loaded.size and told.size != loaded.size):
         return loaded
-    return replace(told, size=loaded.size or told.size, align=loaded.align or told.align)
+    return replace(told, size=loaded.size or told.size, align=loaded.align or told.align, offset=loaded.offset)
 
 
 def signature_of_layout(layout: list[tuple[int, int]]) -> Signature:
-    """Make the signature of parameters of which only offset and size in bytes are known.
-
-    Each gets the alignment that puts it where it is: its natural one, or else the largest that does.
-    """
-    parameters: list[Parameter] = []
-    end = 0
-    for offset, size in layout:
-        natural = min(size & -size or 1, 16)
-        for align in (natural, 256, 128, 64, 32, 16, 8, 4, 2, 1):
-            if -(-end // align) * align == offset:
-                break
-        parameters.append(Parameter(ParameterClass.UNKNOWN, size, align))
-        end = offset + size
-    return Signature(tuple(parameters))
+    """Make the signature of parameters of which only offset and size in bytes are known."""
+    return Signature(tuple(Parameter(ParameterClass.UNKNOWN, size, offset=offset) for offset, size in layout))

@@ -1,9 +1,10 @@
-"""One instruction over whole arrays, on the CPU device."""
+"""One instruction over whole arrays, on every device present; and exact rounding to compare with."""
 
 from __future__ import annotations
 
 import struct
 from collections.abc import Callable
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -12,13 +13,11 @@ import pytest
 
 from cujit.artifact import Artifact
 from cujit.devices.base import Device, Dim3, LaunchShape
-from cujit.devices.cpu import CpuDevice
 
 Array = npt.NDArray[Any]
-Elementwise = Callable[..., Array]
 
-_LETTERS = "abc"
 _REGISTERS = {"f4": "f32", "f8": "f64", "f2": "b16"}
+_FORMATS = {16: (11, 15), 32: (24, 127), 64: (53, 1023)}
 
 
 def _register(dtype: np.dtype[Any]) -> str:
@@ -31,20 +30,21 @@ def _memory(dtype: np.dtype[Any]) -> str:
     return f"{'s' if dtype.kind == 'i' else 'u'}{8 * dtype.itemsize}"
 
 
-def elementwise_ptx(body: str, result: npt.DTypeLike, dtypes: list[np.dtype[Any]]) -> str:
+def elementwise_ptx(body: str, result: npt.DTypeLike, dtypes: list[np.dtype[Any]], target: str) -> str:
     """Write a kernel that does ``body`` for every element: ``d`` from ``a``, ``b``, ``c``.
 
-    ``body`` is one mnemonic, or statements that end with a semicolon and may use the predicates ``p`` and ``q``.
+    ``body`` is one mnemonic, or statements that end with a semicolon and may use the predicates ``p`` and ``q``
+    and the 32-bit registers ``t`` and ``u``.
     """
     out = np.dtype(result)
-    names = _LETTERS[: len(dtypes)]
-    if not body.rstrip().endswith((";", "}")):
+    names = "abc"[: len(dtypes)]
+    if not body.endswith(";"):
         body = f"{body} {', '.join(('d', *names))};"
     kinds = list(zip(names, dtypes, strict=True))
+    version = "8.8" if target == "sm_100" else "8.3"
     lines = [
-        ".version 8.8\n.target sm_100\n.address_size 64\n.visible .entry k(.param .u64 n, .param .u64 pd"
-        + "".join(f", .param .u64 p{name}" for name in names)
-        + ") {",
+        f".version {version}\n.target {target}\n.address_size 64",
+        ".visible .entry k(.param .u64 n, .param .u64 pd" + "".join(f", .param .u64 p{x}" for x in names) + ") {",
         ".reg .pred out, p, q;\n.reg .b32 t, u;\n.reg .b64 i, count, at, offset;",
         f".reg .{_register(out)} d;",
         *(f".reg .{_register(t)} {name};" for name, t in kinds),
@@ -60,24 +60,52 @@ def elementwise_ptx(body: str, result: npt.DTypeLike, dtypes: list[np.dtype[Any]
     return "\n".join(lines)
 
 
-@pytest.fixture(scope="session")
-def cpu() -> Device:
-    """The CPU device."""
-    return CpuDevice()
-
-
-@pytest.fixture(scope="session")
-def elementwise(cpu: Device) -> Elementwise:
+@pytest.fixture
+def elementwise(device: Device) -> Callable[..., Array]:
     """Do one instruction for every element: ``elementwise("add.rz.f32", np.float32, x, y)``."""
 
-    def run(body: str, result: npt.DTypeLike, *sources: Array) -> Array:
-        sources = tuple(np.ascontiguousarray(s) for s in sources)
-        module = cpu.load(Artifact.of(elementwise_ptx(body, result, [s.dtype for s in sources])))
-        count = len(sources[0])
-        out = np.zeros(count, result)
-        addresses = [out.ctypes.data, *(s.ctypes.data for s in sources)]
-        parameters = struct.pack(f"<{1 + len(addresses)}Q", count, *addresses)
-        module.kernels["k"].launch(LaunchShape(Dim3(-(-count // 128)), Dim3(128)), parameters)
-        return out
+    def run(body: str, result: npt.DTypeLike, *sources: Array, target: str = "sm_90") -> Array:
+        ptx = elementwise_ptx(body, result, [s.dtype for s in sources], target)
+        if int(target[3:]) > device.arch.number and device.is_gpu:
+            pytest.skip(f"{target} does not run on {device}")
+        module = device.load(Artifact.of(ptx))
+        inputs = [device.array(s) for s in sources]
+        out = device.zeros(len(sources[0]), result)
+        addresses = [x.address for x in (out, *inputs)]
+        parameters = struct.pack(f"<{1 + len(addresses)}Q", len(sources[0]), *addresses)
+        module.kernels["k"].launch(LaunchShape(Dim3(-(-len(sources[0]) // 128)), Dim3(128)), parameters)
+        return np.asarray(out.numpy())
 
     return run
+
+
+def round_exactly(x: Fraction, mode: str, width: int, negative_zero: bool = False) -> int:
+    """Round a number to the bits of a floating-point format, by integer arithmetic alone."""
+    precision, bias = _FORMATS[width]
+    sign = 1 << (width - 1) if x < 0 or (x == 0 and negative_zero) else 0
+    if x == 0:
+        return sign
+    size = abs(x)
+    exponent = size.numerator.bit_length() - size.denominator.bit_length()
+    if Fraction(2) ** exponent > size:
+        exponent -= 1
+    unit = max(exponent, 1 - bias) - precision + 1
+    up, down = max(-unit, 0), max(unit, 0)
+    whole, rest = divmod(size.numerator << up, size.denominator << down)
+    outward = mode == ("rm" if sign else "rp")
+    twice = 2 * rest - (size.denominator << down)
+    if rest and (outward or (mode == "rn" and (twice > 0 or (twice == 0 and whole & 1)))):
+        whole += 1
+    biased = unit + precision - 1 + bias
+    # A whole below 2^(precision - 1) is subnormal; one of 2^precision carries into the exponent by itself.
+    bits = whole if whole >> (precision - 1) == 0 else ((biased - 1) << (precision - 1)) + whole
+    infinity = (2 * bias + 1) << (precision - 1)
+    if bits >= infinity:
+        bits = infinity if outward or mode == "rn" else infinity - 1
+    return sign | bits
+
+
+@pytest.fixture(scope="session")
+def exactly() -> Callable[..., int]:
+    """The exact rounding of a Fraction: ``exactly(x, "rz", 32)`` gives the bits."""
+    return round_exactly

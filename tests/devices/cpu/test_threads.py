@@ -122,8 +122,8 @@ def test_lanes_that_return_early_are_left_alone(device: Device) -> None:
 def test_carries_run_through_128_bit_arithmetic(device: Device) -> None:
     text = """extern "C" __global__ void k(const unsigned long long *in, unsigned long long *out, int n) {
         int t = threadIdx.x; if (t >= n) return;
-        unsigned __int128 a = ((unsigned __int128)in[4*t+1] << 64) | in[4*t], b = ((unsigned __int128)in[4*t+3] << 64) | in[4*t+2];
-        unsigned __int128 s = a + b, d = a - b, p = a * b;
+        typedef unsigned __int128 wide;
+        wide a = ((wide)in[4*t+1] << 64) | in[4*t], b = ((wide)in[4*t+3] << 64) | in[4*t+2], s = a + b, d = a - b, p = a * b;
         out[6*t] = s; out[6*t+1] = s >> 64; out[6*t+2] = d; out[6*t+3] = d >> 64; out[6*t+4] = p; out[6*t+5] = p >> 64;
     }"""
     rng = np.random.default_rng(3)
@@ -140,7 +140,9 @@ def test_carries_run_through_128_bit_arithmetic(device: Device) -> None:
 
 
 def test_counting_bits_may_be_read_as_floats(device: Device) -> None:
-    text = """extern "C" __global__ void k(float *out, int n) { out[threadIdx.x] = __int_as_float(n + threadIdx.x) * 2; }"""
+    text = """extern "C" __global__ void k(float *out, int n) {
+        out[threadIdx.x] = __int_as_float(n + threadIdx.x) * 2;
+    }"""
     out = device.array(np.zeros(32, np.float32))
     start = 0x3F800000
     jit(text, names=["k"], device=device)["k"][1, 32](out, start)

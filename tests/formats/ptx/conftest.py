@@ -25,11 +25,11 @@ def _compile(source: str, arch: str, *options: str) -> str:
     (compiled,) = nvrtc.nvrtcCompileProgram(program, len(words), [word.encode() for word in words])
     if compiled != nvrtc.nvrtcResult.NVRTC_SUCCESS:
         _, size = nvrtc.nvrtcGetProgramLogSize(program)
-        log = b" " * size
+        log = bytes(size)
         nvrtc.nvrtcGetProgramLog(program, log)
         pytest.fail(log.decode())
     _, size = nvrtc.nvrtcGetPTXSize(program)
-    ptx: bytes = b" " * size
+    ptx: bytes = bytes(size)
     nvrtc.nvrtcGetPTX(program, ptx)
     nvrtc.nvrtcDestroyProgram(program)
     return ptx.decode()

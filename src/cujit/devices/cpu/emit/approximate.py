@@ -3,7 +3,7 @@
 PTX ISA 9.1, "Floating-Point Instructions": div, rcp, sqrt, rsqrt, sin, cos, lg2, ex2, tanh, each with its bound
 and its table of special values. f32 functions are computed in f64 by Taylor series of the functions themselves
 (their coefficients are reciprocals of factorials and of odd numbers) after a range reduction; their error in f64
-is below 2^-34, so that the rounding to f32 is all that is left of it. NaN results are 0x7fffffff.
+is below 2^-34, so that the rounding to f32 is all that is left of it. NaN results are 0x7fffffff, those of sqrt the processor's.
 """
 
 from __future__ import annotations
@@ -86,6 +86,7 @@ def _divide(e: WarpEmitter, op: Op) -> None:
 
 
 def _by_processor(e: WarpEmitter, op: Op) -> None:
+    """Divide or take the root to nearest, which is as fast."""
     _put(e, op, arithmetic(e.builder, op.opcode, [_input(e, op)], "rn"))
 
 

@@ -2,8 +2,8 @@
 
 PTX ISA 9.1: "Floating-Point Instructions", "Comparison and Selection Instructions". Results are exact in every
 rounding. ``.ftz`` is done per instruction. NaNs: the manual leaves those of f32 open and says that f64 keeps
-payloads. Sums, products and fused multiply-adds to nearest give the processor's; all other f32 results give the
-one that GPUs give, 0x7fffffff.
+payloads. Sums, products, fused multiply-adds and square roots to nearest give the processor's; all other f32
+results give the one that GPUs give, 0x7fffffff.
 """
 
 from __future__ import annotations
@@ -49,7 +49,8 @@ _COMPARE = {
     "nan": "uno",
 }
 """PTX comparisons and LLVM's. Source: PTX ISA 9.1, "Comparison and Selection Instructions: setp"."""
-_HOT = frozenset({"add", "sub", "mul", "fma"})
+_HOT = frozenset({"add", "sub", "mul", "fma", "sqrt"})
+"""To nearest, these are one instruction of the processor, and their NaNs are left as they come."""
 _ALL = "s16 s32 s64 u16 u32 u64 b16 b32 b64"
 
 

@@ -1,0 +1,353 @@
+"""Cubins: what kernels an image of machine code has, what they take and what they use.
+
+Source of every layout here: cubins of CUDA 12.0 to 13.5 for sm_75 to sm_121, compared with what NVIDIA's
+tools print for them. Two ABIs are in use: 7 (CUDA 12 up to sm_90) and 8 (sm_100 and up, and all of CUDA 13).
+"""
+
+from __future__ import annotations
+
+import enum
+import math
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from cujit.arch import Arch, ArchKind
+from cujit.errors import ArchError, FormatError, NameNotFoundError
+from cujit.formats.cubininfo import (
+    Attribute,
+    KernelParameter,
+    Record,
+    parameter_of,
+    read_records,
+    symbol_values,
+)
+from cujit.formats.elf import Elf, Note, Section, Symbol, read_elf
+from cujit.signature import Parameter, ParameterClass, Signature
+from cujit.support import Version
+
+__all__ = ["Cubin", "CubinKernel", "CubinVariable", "Space", "read_cubin"]
+
+_MACHINE = 190  # EM_CUDA
+_RELOCATABLE, _EXECUTABLE = 1, 2
+_ABI_8 = 8
+_KERNEL = 0x10  # of st_other
+_MANAGED = 0x4
+_SHARED = 0x40  # in what is to be linked
+_CUDA_OBJECT = 13  # the symbol type of variables in what is to be linked
+_RESERVED_SHARED_BYTES = 1024  # per block, from sm_90 on, inside of the section's size
+_RESERVED_SHARED_SINCE = 90
+_UNKNOWN_STACK = 0xFFFFFFFF
+_NO_REGISTER_LIMIT = 255
+_RELEASE = re.compile(rb"release ([0-9]{1,3})\.([0-9]{1,3})")
+
+Block = tuple[int, int, int]
+
+
+class Space(enum.Enum):
+    """Where a variable lives."""
+
+    GLOBAL = "global"
+    CONSTANT = "constant"
+    MANAGED = "managed"
+
+
+@dataclass(frozen=True)
+class CubinVariable:
+    """A ``__device__``, ``__constant__`` or ``__managed__`` variable; ``size`` in bytes."""
+
+    name: str
+    size: int
+    space: Space
+
+
+@dataclass(frozen=True)
+class CubinKernel:
+    """One kernel. A number that the image does not tell is None.
+
+    ``shared_bytes`` is the static shared memory of the source, ``reserved_shared_bytes`` what the system
+    takes beside it. ``stack_bytes`` is per thread, with all calls; in what is still to be linked it is the
+    kernel's own frame. ``constant_bytes`` maps each constant bank to its size, those of the module too.
+    ``max_block`` comes from ``__launch_bounds__``, ``required_block`` from ``reqntid``. The parameters are
+    POINTER where the image tells so, else UNKNOWN; their offsets are those at which the code reads them.
+    """
+
+    name: str
+    registers: int | None
+    stack_bytes: int | None
+    shared_bytes: int
+    reserved_shared_bytes: int
+    constant_bytes: Mapping[int, int] = field(hash=False)
+    barriers: int
+    signature: Signature
+    code_bytes: int
+    max_block: Block | None = None
+    required_block: Block | None = None
+    cluster: Block | None = None
+    max_registers: int | None = None
+
+    @property
+    def max_threads(self) -> int | None:
+        """The threads per block that the source allows or requires; None when it says nothing."""
+        block = self.required_block or self.max_block
+        return math.prod(block) if block else None
+
+
+@dataclass(frozen=True)
+class Cubin:
+    """One cubin.
+
+    ``functions`` are the device functions that have a symbol, ``undefined`` what linking must bring.
+    ``toolkit`` is the CUDA release that wrote it. ``commands`` are the command lines that ptxas noted.
+    """
+
+    arch: Arch
+    abi: int
+    is_relocatable: bool
+    toolkit: Version | None
+    kernels: tuple[CubinKernel, ...]
+    functions: tuple[str, ...] = ()
+    variables: tuple[CubinVariable, ...] = ()
+    undefined: tuple[str, ...] = ()
+    commands: tuple[str, ...] = field(default=(), repr=False)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is nothing in it to launch, call or read.
+
+        nvJitLink returns such an image, and success, for cubins that were not compiled to be linked.
+        """
+        return not (self.kernels or self.functions or self.variables)
+
+    def kernel(self, name: str) -> CubinKernel:
+        """Find a kernel by its lowered name.
+
+        Raises:
+            NameNotFoundError: there is none; the message lists those that there are.
+        """
+        for kernel in self.kernels:
+            if kernel.name == name:
+                return kernel
+        have = ", ".join(k.name for k in self.kernels) or "none"
+        raise NameNotFoundError(f"no kernel {name!r} in this cubin", help=f"it has: {have}")
+
+
+def read_cubin(data: bytes) -> Cubin:
+    """Read a cubin.
+
+    Raises:
+        FormatError: it is no cubin, is cut off, or contradicts itself.
+    """
+    elf = read_elf(data)
+    if elf.machine != _MACHINE:
+        raise FormatError(f"an ELF file for machine {elf.machine}, not a cubin ({_MACHINE})", offset=18)
+    if elf.type not in (_RELOCATABLE, _EXECUTABLE):
+        raise FormatError(f"a cubin of ELF type {elf.type}", offset=16)
+    return _Reader(elf).read()
+
+
+class _Reader:
+    """One reading of one cubin."""
+
+    def __init__(self, elf: Elf) -> None:
+        self._elf = elf
+        self._symbols = elf.symbols()
+        self._commands = _commands(elf)
+        self._number = (elf.flags >> 8 if elf.abi_version >= _ABI_8 else elf.flags) & 0xFF
+        self._module = self._records(elf.section(".nv.info"))
+        self._values = {a: symbol_values(self._module, a) for a in _SYMBOL_ATTRIBUTES}
+        self._info = {s.info: s for s in elf.sections if s.name.startswith(".nv.info.")}
+        self._banks = _constant_banks(elf.sections)
+        self._facts: dict[int, _Facts] = {}
+
+    def read(self) -> Cubin:
+        elf = self._elf
+        named = [s for s in self._symbols if s.name]
+        functions = [s for s in named if s.type == Symbol.FUNCTION and s.section]
+        return Cubin(
+            arch=self._arch(),
+            abi=elf.abi_version,
+            is_relocatable=elf.type == _RELOCATABLE,
+            toolkit=_toolkit(elf),
+            kernels=tuple(self._kernel(s) for s in functions if s.other & _KERNEL),
+            functions=tuple(s.name for s in functions if not s.other & _KERNEL),
+            variables=tuple(filter(None, map(self._variable, named))),
+            undefined=tuple(s.name for s in named if s.section == 0 and not _is_internal(s)),
+            commands=self._commands,
+        )
+
+    def _arch(self) -> Arch:
+        try:
+            return Arch(ArchKind.REAL, self._number, self._suffix())
+        except ArchError as e:
+            raise FormatError(f"a cubin for no architecture: flags {self._elf.flags:#x}", offset=48) from e
+
+    def _suffix(self) -> str:
+        """``a`` is in the flags up to CUDA 12.9, then in ``.nv.compat``; ``f`` only in a command line."""
+        elf = self._elf
+        bit = 0x8 if elf.abi_version >= _ABI_8 else 0x800
+        if elf.flags & bit or self._is_accelerated():
+            return "a"
+        words = {word for command in self._commands for word in command.split()}
+        for suffix in ("a", "f"):
+            if f"sm_{self._number}{suffix}" in words:
+                return suffix
+        return ""
+
+    def _is_accelerated(self) -> bool:
+        records = self._records(self._elf.section(".nv.compat"))
+        return any(r.attribute == _CUDA_ACCELERATOR_TARGET and r.value == 1 for r in records)
+
+    def _records(self, section: Section | None) -> list[Record]:
+        return list(read_records(self._elf.content(section), section.offset)) if section else []
+
+    def _code(self, symbol: Symbol) -> Section:
+        if symbol.section >= len(self._elf.sections):
+            raise FormatError(f"{symbol.name} is in section {symbol.section}, which does not exist")
+        return self._elf.sections[symbol.section]
+
+    def _kernel(self, symbol: Symbol) -> CubinKernel:
+        code = self._code(symbol)
+        facts = self._facts.get(code.index)
+        if facts is None:
+            facts = self._facts[code.index] = _facts_of(code, self._records(self._info.get(code.index)), self._elf)
+        shared, reserved = self._shared(symbol.name)
+        stack = self._value(Attribute.MIN_STACK_SIZE, symbol)
+        if stack is None:
+            stack = self._value(Attribute.FRAME_SIZE, symbol)
+        return CubinKernel(
+            name=symbol.name,
+            registers=self._value(Attribute.REGCOUNT, symbol),
+            stack_bytes=None if stack == _UNKNOWN_STACK else stack,
+            shared_bytes=shared,
+            reserved_shared_bytes=reserved,
+            constant_bytes=self._banks.get("", {}) | self._banks.get(symbol.name, {}),
+            code_bytes=code.size,
+            barriers=facts.barriers,
+            signature=facts.signature,
+            max_block=facts.max_block,
+            required_block=facts.required_block,
+            cluster=facts.cluster,
+            max_registers=facts.max_registers,
+        )
+
+    def _value(self, attribute: Attribute, symbol: Symbol) -> int | None:
+        return self._values[attribute].get(symbol.index)
+
+    def _shared(self, kernel: str) -> tuple[int, int]:
+        """Static shared bytes of the source, and those of the system that the section counts with them."""
+        section = self._elf.section(f".nv.shared.{kernel}")
+        size = section.size if section else 0
+        has_reserve = self._number >= _RESERVED_SHARED_SINCE and self._elf.type == _EXECUTABLE
+        reserved = _RESERVED_SHARED_BYTES if has_reserve and size >= _RESERVED_SHARED_BYTES else 0
+        return size - reserved, reserved
+
+    def _variable(self, symbol: Symbol) -> CubinVariable | None:
+        if symbol.type not in (Symbol.OBJECT, _CUDA_OBJECT) or not symbol.section or symbol.name[0] in "$.":
+            return None
+        section = self._code(symbol).name
+        if section == ".nv.constant3":
+            return CubinVariable(symbol.name, symbol.size, Space.CONSTANT)
+        if not section.startswith(".nv.global"):
+            return None
+        space = Space.MANAGED if symbol.other & _MANAGED else Space.GLOBAL
+        return CubinVariable(symbol.name, symbol.size, space)
+
+
+_SYMBOL_ATTRIBUTES = (Attribute.REGCOUNT, Attribute.MIN_STACK_SIZE, Attribute.FRAME_SIZE)
+_CUDA_ACCELERATOR_TARGET = 9  # of .nv.compat
+
+
+def _is_internal(symbol: Symbol) -> bool:
+    """Whether an undefined symbol is the linker's own business: its tables, and dynamic shared memory."""
+    return symbol.name.startswith((".nv.", "__nv_reservedSMEM", "__UFT", "__UDT")) or symbol.other == _SHARED
+
+
+def _toolkit(elf: Elf) -> Version | None:
+    """The release: of the note ``cuinfo`` (times ten), else of the text of ``tkinfo``, else of ABI 7's version."""
+    for note in _notes(elf, ".note.nv.cuinfo"):
+        if len(note.content) >= 6:
+            return divmod(int.from_bytes(note.content[4:6], "little"), 10)
+    for note in _notes(elf, ".note.nv.tkinfo"):
+        match = _RELEASE.search(note.content)
+        if match:
+            return int(match[1]), int(match[2])
+    return divmod(elf.version, 10) if elf.abi_version < _ABI_8 and elf.version >= 100 else None
+
+
+def _notes(elf: Elf, name: str) -> tuple[Note, ...]:
+    section = elf.section(name)
+    return elf.notes(section) if section else ()
+
+
+def _commands(elf: Elf) -> tuple[str, ...]:
+    """The last of the texts of each ``tkinfo`` note: tool, version, build, command line."""
+    texts = [n.content.rstrip(b"\0").rpartition(b"\0")[2] for n in _notes(elf, ".note.nv.tkinfo")]
+    return tuple(t.decode("utf-8", "backslashreplace").strip() for t in texts)
+
+
+def _constant_banks(sections: Iterable[Section]) -> dict[str, dict[int, int]]:
+    """Kernel name (or "" for the module) to bank to bytes."""
+    banks: dict[str, dict[int, int]] = {}
+    for section in sections:
+        head, _, kernel = section.name.removeprefix(".nv.constant").partition(".")
+        if section.name.startswith(".nv.constant") and head.isascii() and head.isdecimal() and len(head) <= 2:
+            banks.setdefault(kernel, {})[int(head)] = section.size
+    return banks
+
+
+@dataclass(frozen=True)
+class _Facts:
+    """What the records of one code section tell of its kernel."""
+
+    barriers: int
+    signature: Signature
+    max_block: Block | None
+    required_block: Block | None
+    cluster: Block | None
+    max_registers: int | None
+
+
+def _facts_of(code: Section, records: list[Record], elf: Elf) -> _Facts:
+    first = {r.attribute: r.value for r in reversed(records)}
+    barriers = first.get(Attribute.NUM_BARRIERS, 0) if elf.abi_version >= _ABI_8 else code.flags >> 20 & 0x7F
+    limit = first.get(Attribute.MAXREG_COUNT, _NO_REGISTER_LIMIT)
+    found = _parameters(code.name.removeprefix(".text."), records)
+    return _Facts(
+        barriers=barriers,
+        signature=_signature(found),
+        max_block=_block(records, Attribute.MAX_THREADS),
+        required_block=_block(records, Attribute.REQNTID),
+        cluster=_block(records, Attribute.CTA_PER_CLUSTER),
+        max_registers=None if limit == _NO_REGISTER_LIMIT else limit,
+    )
+
+
+def _block(records: list[Record], attribute: Attribute) -> Block | None:
+    for record in records:
+        if record.attribute == attribute:
+            x, y, z = record.words(3)
+            return x, y, z
+    return None
+
+
+def _parameters(kernel: str, records: list[Record]) -> list[KernelParameter]:
+    """Read the parameters in order; they must be all there, and none may overlap another."""
+    kinds = (Attribute.KPARAM_INFO, Attribute.KPARAM_INFO_V2)
+    found = sorted((parameter_of(r) for r in records if r.attribute in kinds), key=lambda p: p.ordinal)
+    end = 0
+    for expected, p in enumerate(found):
+        if p.ordinal != expected:
+            raise FormatError(f"parameter {expected} of {kernel} is missing, or there twice")
+        if p.offset < end:
+            raise FormatError(f"parameter {p.ordinal} of {kernel} is at {p.offset}, but {end} bytes precede it")
+        end = p.offset + p.size
+    return found
+
+
+def _signature(found: list[KernelParameter]) -> Signature:
+    parameters = []
+    for p in found:
+        kind = ParameterClass.POINTER if p.is_pointer else ParameterClass.UNKNOWN
+        parameters.append(Parameter(kind, p.size, offset=p.offset))
+    return Signature(tuple(parameters))

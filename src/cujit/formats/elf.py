@@ -1,0 +1,245 @@
+"""ELF files, 64-bit and little-endian: header, sections, symbols and notes, checked before they are used.
+
+Source: System V ABI (gABI), chapters 4 "Object Files" and 5 "Program Loading".
+"""
+
+from __future__ import annotations
+
+import functools
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from cujit.errors import FormatError
+
+__all__ = ["Elf", "Note", "Section", "Symbol", "read_elf"]
+
+_MAGIC = b"\x7fELF"
+_CLASS_64, _LITTLE_ENDIAN = 2, 1
+_HEADER = struct.Struct("<16sHHIQQQIHHHHHH")
+_SECTION = struct.Struct("<IIQQQQIIQQ")
+_SYMBOL = struct.Struct("<IBBHQQ")
+_NOTE = struct.Struct("<III")
+_PROGRAM_BYTES = 56
+_NOBITS = 8
+_XINDEX = 0xFFFF
+_MAX_STRING_BYTES = 1 << 16
+
+
+@dataclass(frozen=True)
+class Section:
+    """One section header; ``offset`` and ``size`` count bytes, ``link`` and ``info`` depend on the type."""
+
+    index: int
+    name: str
+    type: int
+    flags: int
+    offset: int
+    size: int
+    link: int
+    info: int
+    entry_bytes: int
+
+    @property
+    def is_in_file(self) -> bool:
+        """Whether the section has bytes in the file (not so for zero-initialised memory)."""
+        return self.type != _NOBITS
+
+
+@dataclass(frozen=True)
+class Symbol:
+    """One symbol; ``section`` is an index, 0 where the symbol is undefined. Source: gABI, "Symbol Table"."""
+
+    NOTYPE, OBJECT, FUNCTION, SECTION = 0, 1, 2, 3
+    LOCAL, GLOBAL, WEAK = 0, 1, 2
+
+    index: int
+    name: str
+    type: int
+    binding: int
+    other: int
+    section: int
+    value: int
+    size: int
+
+
+@dataclass(frozen=True)
+class Note:
+    """One note: who wrote it, its type, and its bytes."""
+
+    owner: str
+    type: int
+    content: bytes = field(repr=False)
+
+
+@dataclass(frozen=True)
+class Elf:
+    """One ELF file. ``length`` is where its tables and sections end, which may be before the data does."""
+
+    data: bytes = field(repr=False)
+    os_abi: int
+    abi_version: int
+    type: int
+    machine: int
+    version: int
+    flags: int
+    sections: tuple[Section, ...] = field(repr=False)
+    length: int
+
+    def section(self, name: str) -> Section | None:
+        """Find the first section of that name."""
+        return self._by_name.get(name)
+
+    @functools.cached_property
+    def _by_name(self) -> dict[str, Section]:
+        return {s.name: s for s in reversed(self.sections)}
+
+    def content(self, section: Section) -> bytes:
+        """Copy a section's bytes; none for zero-initialised memory."""
+        return self.data[section.offset : section.offset + section.size] if section.is_in_file else b""
+
+    def symbols(self, name: str = ".symtab") -> tuple[Symbol, ...]:
+        """Read a symbol table; nothing when the file has none.
+
+        Raises:
+            FormatError: the table is cut, or names of it lie outside of their string table.
+        """
+        table = self.section(name)
+        if table is None:
+            return ()
+        if table.size % _SYMBOL.size or table.entry_bytes not in (0, _SYMBOL.size):
+            raise FormatError(f"symbol table {name} of {table.size} bytes", offset=table.offset)
+        if table.link >= len(self.sections):
+            raise FormatError(f"symbol table {name} without a string table", offset=table.offset)
+        strings = _Strings(self.data, self.sections[table.link])
+        return tuple(self._symbols(self.content(table), strings))
+
+    @staticmethod
+    def _symbols(content: bytes, strings: _Strings) -> Iterator[Symbol]:
+        for index, entry in enumerate(_SYMBOL.iter_unpack(content)):
+            name, info, other, section, value, size = entry
+            yield Symbol(index, strings.at(name), info & 15, info >> 4, other, section, value, size)
+
+    def notes(self, section: Section) -> tuple[Note, ...]:
+        """Read the notes of a section.
+
+        Raises:
+            FormatError: a note goes beyond the end of the section.
+        """
+        content, notes, at = self.content(section), [], 0
+        while at < len(content):
+            if len(content) - at < _NOTE.size:
+                raise FormatError(f"a note cut off in {section.name}", offset=section.offset + at)
+            owner_bytes, note_bytes, kind = _NOTE.unpack_from(content, at)
+            start = at + _NOTE.size + _padded(owner_bytes, 4)
+            if start + note_bytes > len(content):
+                raise FormatError(f"a note is cut off in {section.name}", offset=section.offset + at)
+            owner = content[at + _NOTE.size : at + _NOTE.size + owner_bytes].rstrip(b"\0")
+            notes.append(Note(_text(owner), kind, content[start : start + note_bytes]))
+            at = start + _padded(note_bytes, 4)
+        return tuple(notes)
+
+
+class _Strings:
+    """A string table, read lazily. Every byte of it may be spent a few times, not once per symbol."""
+
+    def __init__(self, data: bytes, section: Section) -> None:
+        self._data = data
+        self._start = section.offset
+        self._end = section.offset + section.size if section.is_in_file else section.offset
+        self._budget = 32 * section.size + _MAX_STRING_BYTES
+        self._known: dict[int, str] = {}
+
+    def at(self, offset: int) -> str:
+        """The string that starts at ``offset`` of the table."""
+        known = self._known.get(offset)
+        if known is not None:
+            return known
+        start = self._start + offset
+        if start >= self._end:
+            if offset == 0:
+                return ""
+            raise FormatError(f"a name at {offset} lies outside of its string table", offset=self._start)
+        end = self._data.find(b"\0", start, min(self._end, start + _MAX_STRING_BYTES))
+        if end < 0:
+            raise FormatError("a name does not end", offset=start)
+        self._budget -= end - start
+        if self._budget < 0:
+            raise FormatError("names overlap beyond reason", offset=start)
+        text = self._known[offset] = _text(self._data[start:end])
+        return text
+
+
+def _text(raw: bytes) -> str:
+    return raw.decode("utf-8", "backslashreplace")
+
+
+def _padded(size: int, align: int) -> int:
+    return -(-size // align) * align
+
+
+def read_elf(data: bytes) -> Elf:
+    """Read the header and the section table of an ELF file; every section's place is checked.
+
+    Raises:
+        FormatError: it is no 64-bit little-endian ELF file, or a table or section goes beyond its end.
+    """
+    if len(data) < _HEADER.size or not data.startswith(_MAGIC):
+        raise FormatError(f"no ELF file: {data[:8]!r}, {len(data)} bytes", offset=0)
+    if data[4] != _CLASS_64 or data[5] != _LITTLE_ENDIAN:
+        raise FormatError("an ELF file that is not 64-bit little-endian", offset=4)
+    fields = _HEADER.unpack_from(data)
+    ident, kind, machine, version, _entry, program_at, table_at, flags, header_bytes = fields[:9]
+    program_bytes, program_count, section_bytes, count, names = fields[9:]
+    if program_count and program_bytes != _PROGRAM_BYTES:
+        raise FormatError(f"program headers of {program_bytes} bytes", offset=54)
+    length = max(header_bytes, _HEADER.size)
+    if program_count:
+        length = max(length, program_at + program_count * program_bytes)
+    raw = _section_headers(data, table_at, section_bytes, count)
+    if raw:
+        length = max(length, table_at + len(raw) * _SECTION.size)
+        names = raw[0][6] if names == _XINDEX else names
+    sections = _named(data, raw, names, table_at)
+    length = max([length, *(s.offset + s.size for s in sections if s.is_in_file)])
+    if length > len(data):
+        raise FormatError(f"an ELF file of {length} bytes, cut off after {len(data)}", offset=len(data))
+    return Elf(data, ident[7], ident[8], kind, machine, version, flags, sections, length)
+
+
+_Raw = tuple[int, int, int, int, int, int, int, int, int, int]
+
+
+def _section_headers(data: bytes, at: int, entry_bytes: int, count: int) -> list[_Raw]:
+    if at == 0:
+        return []
+    if entry_bytes != _SECTION.size:
+        raise FormatError(f"section headers of {entry_bytes} bytes", offset=58)
+    if at + _SECTION.size > len(data):
+        raise FormatError(f"the section table at {at} lies outside of {len(data)} bytes", offset=40)
+    if count == 0:  # more than fit into the header: the first section tells
+        count = _SECTION.unpack_from(data, at)[5]
+    end = at + count * _SECTION.size
+    if end > len(data):
+        raise FormatError(f"a table of {count} sections ends at {end}, beyond {len(data)} bytes", offset=40)
+    return list(_SECTION.iter_unpack(data[at:end]))
+
+
+def _named(data: bytes, raw: list[_Raw], names: int, table_at: int) -> tuple[Section, ...]:
+    sections = []
+    for i, (_name, kind, flags, _address, offset, size, link, info, _align, entry_bytes) in enumerate(raw):
+        if i and kind not in (0, _NOBITS) and offset + size > len(data):
+            where = table_at + i * _SECTION.size
+            raise FormatError(f"section {i} ends at {offset + size}, beyond {len(data)} bytes", offset=where)
+        # The first header is none; a large file keeps counts in it.
+        place = (offset, size) if i and kind else (0, 0)
+        sections.append(Section(i, "", kind, flags, *place, link, info, entry_bytes))
+    if not raw:
+        return ()
+    if names >= len(raw):
+        raise FormatError(f"the names of the sections are in section {names} of {len(raw)}", offset=62)
+    strings = _Strings(data, sections[names])
+    return tuple(
+        Section(s.index, strings.at(row[0]), s.type, s.flags, s.offset, s.size, s.link, s.info, s.entry_bytes)
+        for s, row in zip(sections, raw, strict=True)
+    )

@@ -1,0 +1,156 @@
+"""Fatbins: containers of images for several architectures, and what a GPU would take out of one.
+
+Source of the layout: containers that nvcc and nvFatbin of CUDA 12.4 to 13.5 write, field by field beside
+NVIDIA's own listing of them. A container is a header of 16 bytes and entries back to back; an entry is a header
+of at least 64 bytes and a payload.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from cujit.arch import Arch
+from cujit.errors import FormatError
+from cujit.formats.elf import read_elf
+from cujit.formats.fatbinentry import Entry, EntryKind, FatbinFlag, read_entries
+from cujit.formats.hostfile import sections_named
+from cujit.formats.unpack import Compression
+
+__all__ = [
+    "Compression",
+    "Entry",
+    "EntryKind",
+    "Fatbin",
+    "FatbinFlag",
+    "find_fatbins",
+    "read_fatbin",
+    "select",
+]
+
+_MAGIC = b"\x50\xed\x55\xba"
+_CONTAINER = struct.Struct("<IHHQ")
+_CONTAINER_VERSION = 1
+_ALIGNMENT = 8
+_MAX_ENTRIES = 1 << 16
+# Source: objects, libraries and executables of nvcc 13; the second is that of -rdc objects.
+_HOST_SECTIONS = (".nv_fatbin", "__nv_relfatbin")
+
+
+@dataclass(frozen=True)
+class Fatbin:
+    """One container; ``size`` is its length in bytes, header included."""
+
+    entries: tuple[Entry, ...]
+    size: int
+
+    def __iter__(self) -> Iterator[Entry]:
+        return iter(self.entries)
+
+    def __len__(self) -> int:
+        return len(self.entries)
+
+    @property
+    def ptx_entries(self) -> tuple[Entry, ...]:
+        """The entries that hold PTX."""
+        return self._of(EntryKind.PTX)
+
+    @property
+    def cubin_entries(self) -> tuple[Entry, ...]:
+        """The entries that hold machine code."""
+        return self._of(EntryKind.CUBIN)
+
+    @property
+    def ltoir_entries(self) -> tuple[Entry, ...]:
+        """The entries that hold LTO-IR."""
+        return self._of(EntryKind.LTOIR)
+
+    def _of(self, kind: EntryKind) -> tuple[Entry, ...]:
+        return tuple(e for e in self.entries if e.kind is kind)
+
+
+def read_fatbin(data: bytes) -> Fatbin:
+    """Read one container; only NULs may follow it.
+
+    Raises:
+        FormatError: it is no fatbin, is cut off, contradicts itself, or something else follows.
+    """
+    fatbin = _read_container(data, 0)
+    if data[fatbin.size :].strip(b"\0"):
+        raise FormatError("something follows the fatbin", offset=fatbin.size, help="find_fatbins reads several of them")
+    return fatbin
+
+
+def _read_container(data: bytes, start: int) -> Fatbin:
+    """Read the container at ``start``; what follows it is not looked at.
+
+    Raises:
+        FormatError: no container is there, or it is cut off or contradicts itself.
+    """
+    if len(data) - start < _CONTAINER.size or not data.startswith(_MAGIC, start):
+        raise FormatError(f"no fatbin: {data[start : start + 8]!r}", offset=start)
+    _, version, header_bytes, size = _CONTAINER.unpack_from(data, start)
+    if version != _CONTAINER_VERSION or header_bytes < _CONTAINER.size:
+        raise FormatError(f"a fatbin of version {version}, header of {header_bytes} bytes", offset=start + 4)
+    at, end = start + header_bytes, start + header_bytes + size
+    if end > len(data):
+        raise FormatError(f"a fatbin of {end - start} bytes, cut off after {len(data) - start}", offset=start)
+    entries: list[Entry] = []
+    while at < end:
+        more, at = read_entries(data, at, end)
+        entries += more
+        if len(entries) > _MAX_ENTRIES:
+            raise FormatError(f"a fatbin of more than {_MAX_ENTRIES} entries", offset=at)
+    return Fatbin(tuple(entries), end - start)
+
+
+def find_fatbins(data: bytes) -> tuple[Fatbin, ...]:
+    """Find every container in a fatbin, a host ELF file or an archive of such; none is an empty tuple.
+
+    The offsets in it count from the start of the section that holds the container.
+
+    Raises:
+        FormatError: the file is of another kind, or it or a container in it is damaged.
+    """
+    if data.startswith(_MAGIC):
+        return tuple(_back_to_back(data))
+    return tuple(f for content in sections_named(data, _HOST_SECTIONS) for f in _back_to_back(content))
+
+
+def _back_to_back(data: bytes) -> Iterator[Fatbin]:
+    at = 0
+    while at < len(data):
+        if not data[at : at + _ALIGNMENT].strip(b"\0"):
+            at += _ALIGNMENT
+            continue
+        fatbin = _read_container(data, at)
+        yield fatbin
+        at += fatbin.size
+
+
+def select(fatbin: Fatbin, device: Arch) -> Entry | None:
+    """Find what a GPU of architecture ``device`` would run: the best machine code, else the best PTX.
+
+    Machine code that runs there comes first, the nearest architecture, the most specific variant; then PTX
+    the same way. Machine code that still has to be linked is passed over, as is LTO-IR.
+
+    Raises:
+        FormatError: the machine code of a candidate cannot be read.
+
+    Source: CUDA C++ Programming Guide, "Binary Compatibility" and "PTX Compatibility".
+    """
+    for entry in _candidates(fatbin.cubin_entries, device):
+        if read_elf(entry.payload()).type == _EXECUTABLE:
+            return entry
+    return next(iter(_candidates(fatbin.ptx_entries, device)), None)
+
+
+_EXECUTABLE = 2  # of ELF's e_type
+
+
+def _candidates(entries: tuple[Entry, ...], device: Arch) -> list[Entry]:
+    """What runs on the device, best first."""
+    fitting = [(e.arch, e) for e in entries if e.arch is not None and e.arch.runs_on(device)]
+    fitting.sort(key=lambda pair: (pair[0].number, "fa".find(pair[0].suffix or "-")), reverse=True)
+    return [entry for _, entry in fitting]

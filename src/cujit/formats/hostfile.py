@@ -1,0 +1,64 @@
+"""Sections of host files: objects, libraries, executables, and archives of objects.
+
+Source: System V ABI (gABI); ar(5), the System V and GNU variants.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from cujit.errors import FormatError
+from cujit.formats.elf import read_elf
+
+__all__ = ["sections_named"]
+
+_ELF_MAGIC = b"\x7fELF"
+_AR_MAGIC, _THIN_AR_MAGIC = b"!<arch>\n", b"!<thin>\n"
+_AR_HEADER_BYTES = 60
+_AR_HEADER_END = b"`\n"
+
+
+def sections_named(data: bytes, names: tuple[str, ...]) -> Iterator[bytes]:
+    """Give the content of every section of these names in an ELF file, or in each ELF file of an archive.
+
+    Raises:
+        FormatError: the file is neither, or it or a member of it is damaged.
+    """
+    if data.startswith(_ELF_MAGIC):
+        yield from _in_elf(data, names)
+    elif data.startswith(_AR_MAGIC):
+        for start, end in _members(data):
+            if data.startswith(_ELF_MAGIC, start):
+                yield from _in_member(data[start:end], names, start)
+    elif data.startswith(_THIN_AR_MAGIC):
+        raise FormatError("a thin archive has its members outside of itself", offset=0, help="read its objects")
+    else:
+        raise FormatError(f"neither a fatbin, an ELF file nor an archive: {data[:8]!r}", offset=0)
+
+
+def _in_elf(data: bytes, names: tuple[str, ...]) -> Iterator[bytes]:
+    elf = read_elf(data)
+    return (elf.content(section) for section in elf.sections if section.name in names)
+
+
+def _in_member(data: bytes, names: tuple[str, ...], start: int) -> Iterator[bytes]:
+    try:
+        return _in_elf(data, names)
+    except FormatError as e:
+        raise FormatError(f"the archive's member at {start}: {e.message}", offset=start) from e
+
+
+def _members(data: bytes) -> Iterator[tuple[int, int]]:
+    """Where each member's content starts and ends."""
+    at = len(_AR_MAGIC)
+    while at < len(data):
+        header = data[at : at + _AR_HEADER_BYTES]
+        digits = header[48:58].strip()
+        if len(header) < _AR_HEADER_BYTES or not header.endswith(_AR_HEADER_END) or not digits.isdigit():
+            raise FormatError("an archive's member without a header", offset=at)
+        start = at + _AR_HEADER_BYTES
+        end = start + int(digits)
+        if end > len(data):
+            raise FormatError(f"an archive's member of {int(digits)} bytes is cut off", offset=at)
+        yield start, end
+        at = end + end % 2

@@ -1,0 +1,133 @@
+"""Lowered names: what a kernel is called in its source, and what it takes.
+
+NVRTC tells the lowered name of any name expression. A template that is declared and never defined, named
+with the kernel's own type as its argument, makes it spell the parameter types, their sizes and alignments
+in a name, and leaves nothing in the image.
+"""
+
+from __future__ import annotations
+
+import re
+
+from cujit.errors import FormatError
+from cujit.formats.cxxtypes import Pack, Shape, Type
+from cujit.formats.expressions import normalise_expression
+from cujit.formats.itanium import Demangler
+from cujit.signature import Parameter, ParameterClass, Signature
+
+__all__ = [
+    "SIGNATURE_PROBE",
+    "demangle",
+    "entity_name",
+    "normalise_expression",
+    "probe_expression",
+    "signature_of",
+]
+
+SIGNATURE_PROBE = """\
+template<class A,bool E=__is_enum(A)>struct cujit_parameter{using type=A;
+enum:int{kind=__is_class(A)||__is_union(A)?1:0};};
+template<class A>struct cujit_parameter<A,true>{using type=A;
+enum:int{kind=(__underlying_type(A))-1<(__underlying_type(A))0?2:3};};
+template<class A>struct cujit_parameter<A&,false>{using type=void*;enum:int{kind=0};};
+template<int...>struct cujit_ints;
+template<class F>struct cujit_function{
+using sizes=cujit_ints<>;using aligns=cujit_ints<>;using kinds=cujit_ints<>;};
+template<class R,class...A>struct cujit_function<R(A...)>{
+using sizes=cujit_ints<(int)sizeof(typename cujit_parameter<A>::type)...>;
+using aligns=cujit_ints<(int)alignof(typename cujit_parameter<A>::type)...>;
+using kinds=cujit_ints<(int)cujit_parameter<A>::kind...>;};
+template<class F>struct cujit_function<F*>:cujit_function<F>{};
+template<class F,class S=typename cujit_function<F>::sizes,class L=typename cujit_function<F>::aligns,
+class K=typename cujit_function<F>::kinds>__global__ void cujit_sig();
+"""
+"""C++11 to append to a source, or to include before it, for the expressions of ``probe_expression``.
+
+Everything in it is only declared, so the image stays byte-identical. An expression for something that is no
+function compiles too, and its lowered name has no signature.
+"""
+
+_PROBE = "cujit_sig"
+# The last template argument of the probe says what the first cannot: a class and an enumeration mangle alike.
+_CLASS, _SIGNED_ENUM, _UNSIGNED_ENUM = 1, 2, 3
+
+
+def probe_expression(kernel_expression: str) -> str:
+    """Make the name expression whose lowered name ``signature_of`` reads.
+
+    An overloaded kernel is named by a cast: ``(void (*)(int*))scale``.
+    """
+    return f"{_PROBE}<decltype({kernel_expression})>"
+
+
+def signature_of(lowered: str) -> Signature:
+    """Read what a kernel takes from the lowered name of its probe.
+
+    Raises:
+        FormatError: the name is not of the probe, or what was probed is no function.
+    """
+    reader = Demangler(lowered)
+    reader.expect("_Z")
+    name, arguments = reader.template_entity()
+    if name != _PROBE or not arguments:
+        raise FormatError(f"no lowered name of {_PROBE}: {lowered[:120]!r}")
+    function, *packs = arguments
+    if isinstance(function, Type) and function.shape is Shape.POINTER and function.inner is not None:
+        function = function.inner
+    if isinstance(function, Pack) or function.shape is not Shape.FUNCTION:
+        raise FormatError(f"what was probed is no function but {function}: {lowered[:120]!r}")
+    count = len(function.parameters)
+    sizes, aligns, kinds = (_integers(packs, i, count, lowered) for i in range(3))
+    parameters = map(_parameter, function.parameters, sizes, aligns, kinds)
+    return Signature(tuple(parameters))
+
+
+def _integers(packs: list[Type | Pack], index: int, count: int, lowered: str) -> list[int]:
+    """Read ``cujit_ints<…>`` number ``index``; zeros where an older probe said nothing."""
+    if index >= len(packs):
+        return [0] * count
+    values = [int(v) for v in re.findall(r"\d+", str(packs[index]).partition("<")[2])]
+    if len(values) != count:
+        raise FormatError(f"{count} parameters but {len(values)} values in {lowered[:120]!r}")
+    return values
+
+
+def _parameter(t: Type, size: int, align: int, kind: int) -> Parameter:
+    if t.shape is Shape.POINTER:
+        return Parameter(ParameterClass.POINTER, 8, 8, str(t), str(t.inner).rstrip())
+    if t.builtin is not None:
+        width = size or t.builtin.size
+        return Parameter(t.builtin.kind, width, align or width, str(t))
+    enums = {_SIGNED_ENUM: ParameterClass.SIGNED, _UNSIGNED_ENUM: ParameterClass.UNSIGNED}
+    return Parameter(enums.get(kind, ParameterClass.AGGREGATE), size, align, str(t))
+
+
+def entity_name(lowered: str) -> str | None:
+    """Spell what a lowered name names, as source code would: ``axpy<float>``, ``ns::k``, ``k<3, float>``.
+
+    Namespaces without a name are left out; a name of C linkage is its own. None when it cannot be told.
+    """
+    if not lowered.startswith("_Z"):
+        return lowered if re.fullmatch(r"[A-Za-z_$][A-Za-z0-9_$]*", lowered) else None
+    try:
+        reader = Demangler(lowered)
+        reader.expect("_Z")
+        return reader.name()[0] or None
+    except FormatError:
+        return None
+
+
+def demangle(name: str) -> str | None:
+    """Spell a lowered name whole: ``void axpy<float>(float, const float*, float*, unsigned long)``.
+
+    None when the name is malformed, or uses what kernels seldom do (operators, dependent expressions).
+    """
+    if not name.startswith("_Z"):
+        return entity_name(name)
+    try:
+        reader = Demangler(name, anonymous="(anonymous namespace)")
+        reader.expect("_Z")
+        text = reader.encoding()
+    except FormatError:
+        return None
+    return text if not reader.rest or reader.rest[0] in ".$" else None

@@ -1,0 +1,59 @@
+"""Unpacking of payloads, bounded by the size that was declared for them."""
+
+from __future__ import annotations
+
+import enum
+
+import lz4.block
+import zstandard
+
+from cujit.errors import FormatError
+
+__all__ = ["Compression", "unpack"]
+
+_MAX_BYTES = 1 << 31
+# What one packed byte can stand for at most. Sources: LZ4 block format, a length byte counts 255; RFC 8878, a
+# block is at most 128 KiB and takes at least 3 bytes of header and 1 of content.
+_LZ4_RATIO = 255
+_ZSTD_RATIO = (128 << 10) // 4
+
+
+class Compression(enum.Enum):
+    """How a payload is packed."""
+
+    NONE = "none"
+    LZ4 = "lz4"
+    """One raw LZ4 block."""
+    ZSTD = "zstd"
+    """One zstd frame that tells its content's size."""
+
+
+def unpack(packed: bytes, compression: Compression, size: int, offset: int) -> bytes:
+    """Unpack bytes that become ``size`` bytes; ``offset`` is where they were, for errors.
+
+    Raises:
+        FormatError: they do not unpack, or not to that size, or the size is beyond what they can stand for.
+    """
+    if compression is Compression.NONE:
+        return packed
+    ratio = _LZ4_RATIO if compression is Compression.LZ4 else _ZSTD_RATIO
+    if size > min(_MAX_BYTES, (len(packed) + 1) * ratio):
+        raise FormatError(f"{len(packed)} {compression.value} bytes cannot become {size}", offset=offset)
+    try:
+        data = _unpack_lz4(packed, size) if compression is Compression.LZ4 else _unpack_zstd(packed, size)
+    except (lz4.block.LZ4BlockError, zstandard.ZstdError, ValueError, OverflowError) as e:
+        raise FormatError(f"a damaged {compression.value} payload: {e}", offset=offset) from e
+    if len(data) != size:
+        raise FormatError(f"{len(data)} bytes were packed where {size} are declared", offset=offset)
+    return data
+
+
+def _unpack_lz4(packed: bytes, size: int) -> bytes:
+    return bytes(lz4.block.decompress(packed, uncompressed_size=size))
+
+
+def _unpack_zstd(packed: bytes, size: int) -> bytes:
+    declared = zstandard.frame_content_size(packed)
+    if declared != size:
+        raise ValueError(f"the frame declares {declared} bytes, the entry {size}")
+    return zstandard.ZstdDecompressor().decompress(packed)

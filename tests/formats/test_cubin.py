@@ -1,0 +1,256 @@
+"""Cubins: what ptxas itself says of the kernels, every architecture, and what damage does."""
+
+from __future__ import annotations
+
+import pickle
+import re
+
+import pytest
+
+from cujit.arch import Arch
+from cujit.errors import FormatError, NameNotFoundError
+from cujit.formats.cubin import Cubin, CubinVariable, Space, read_cubin
+from cujit.formats.cubininfo import Attribute, Record, parameter_of
+from cujit.formats.elf import read_elf
+from cujit.signature import ParameterClass
+from formats import abi7, damage, images
+
+_PROPERTIES = re.compile(
+    r"Compiling entry function '(?P<name>\w+)'.*?Used (?P<registers>\d+) registers, used (?P<barriers>\d+) barriers"
+    r"(?:, (?P<stack>\d+) bytes cumulative stack size)?(?:, (?P<shared>\d+) bytes smem)?"
+    r"(?:, (?P<parameters>\d+) bytes cmem\[0\])?",
+    re.DOTALL,
+)
+BLACKWELL = ("sm_100", "sm_120", "sm_121")
+
+
+def zoo(arch: str, *options: str) -> Cubin:
+    return read_cubin(images.cubin(images.ZOO, arch, *options))
+
+
+@pytest.mark.parametrize("arch", images.ARCHES)
+def test_resources_are_those_that_ptxas_prints(arch: str) -> None:
+    built = images.compiled(images.ZOO, arch, "--ptxas-options=-v")
+    cubin = read_cubin(built.image)
+    printed = {m["name"]: m for m in _PROPERTIES.finditer(built.log)}
+    assert set(printed) == {k.name for k in cubin.kernels} == {"nothing", "mixed", "tile", "bounded", "stack"}
+    for kernel in cubin.kernels:
+        said = printed[kernel.name]
+        assert kernel.registers == int(said["registers"])
+        assert kernel.barriers == int(said["barriers"])
+        assert kernel.stack_bytes == int(said["stack"] or 0)
+        assert kernel.shared_bytes == int(said["shared"] or 0)
+        if said["parameters"]:
+            assert kernel.constant_bytes[0] == int(said["parameters"])
+
+
+@pytest.mark.parametrize("arch", images.ARCHES)
+def test_the_architecture_is_told_with_its_suffix(arch: str) -> None:
+    assert zoo(arch).arch == Arch.parse(arch)
+    assert zoo(arch, "-rdc=true").arch == Arch.parse(arch)
+
+
+def test_the_toolkit_and_the_command_are_told() -> None:
+    cubin = zoo("sm_90")
+    assert cubin.toolkit is not None
+    assert cubin.toolkit >= (12, 0)
+    assert "-arch sm_90" in cubin.commands[0]
+
+
+def test_the_toolkit_is_told_without_its_own_note() -> None:
+    image = images.cubin(images.SAXPY)
+    assert read_cubin(image.replace(b".note.nv.cuinfo", b".note.nv.nowhere"[:15])).toolkit == read_cubin(image).toolkit
+
+
+def test_a_cubin_of_the_older_abi_tells_the_same() -> None:
+    cubin = read_cubin(abi7.cubin())
+    assert (cubin.abi, cubin.arch, cubin.toolkit) == (7, Arch.parse("sm_90a"), (12, 9))
+    kernel = cubin.kernel("tile")
+    assert (kernel.barriers, kernel.shared_bytes, kernel.reserved_shared_bytes) == (1, 1200, 1024)
+    assert [p.size for p in kernel.signature] == [16, 8, 8]
+    assert damage.refuses(read_cubin, abi7.cubin()[:-1])
+
+
+def test_reserved_shared_memory_is_told_apart_since_sm_90() -> None:
+    assert [(zoo(a).kernel("tile").shared_bytes, zoo(a).kernel("tile").reserved_shared_bytes) for a in
+            ("sm_75", "sm_89", "sm_90", "sm_120")] == [(1200, 0), (1200, 0), (1200, 1024), (1200, 1024)]  # fmt: skip
+
+
+def test_launch_bounds_required_blocks_and_clusters_are_told() -> None:
+    source = """
+    extern "C" __global__ void __launch_bounds__(96, 4) bounded(int* p) { *p = 1; }
+    extern "C" __global__ void __cluster_dims__(2, 1, 1) clustered(int* p) { *p = 1; }
+    extern "C" __global__ void __maxnreg__(40) lean(int* p) { *p = 1; }
+    """
+    cubin = read_cubin(images.cubin(source, "sm_90"))
+    bounded, clustered, lean = (cubin.kernel(n) for n in ("bounded", "clustered", "lean"))
+    assert (bounded.max_block, bounded.max_threads) == ((96, 1, 1), 96)
+    assert clustered.cluster == (2, 1, 1)
+    assert (clustered.max_block, clustered.max_threads, clustered.max_registers) == (None, None, None)
+    assert lean.max_registers == 40
+
+
+@pytest.mark.parametrize("arch", ["sm_75", "sm_90", "sm_100", "sm_120"])
+def test_parameters_have_their_sizes_and_offsets(arch: str) -> None:
+    kernel = zoo(arch).kernel("mixed")
+    assert [p.size for p in kernel.signature] == [1, 2, 8, 16, 16, 8, 32, 8]
+    assert kernel.signature.offsets[:6] == (0, 2, 8, 16, 32, 48)
+    assert zoo(arch).kernel("nothing").signature.parameters == ()
+
+
+def test_a_wide_parameter_is_aligned_in_the_constant_bank() -> None:
+    """The parameters begin at 0x210 on sm_90, which no alignment of 32 divides."""
+    assert zoo("sm_75").kernel("mixed").signature.offsets == (0, 2, 8, 16, 32, 48, 64, 96)
+    assert zoo("sm_90").kernel("mixed").signature.offsets == (0, 2, 8, 16, 32, 48, 80, 112)
+
+
+@pytest.mark.parametrize("arch", images.ARCHES)
+def test_pointers_are_told_where_the_image_does_and_else_nothing_is_claimed(arch: str) -> None:
+    kinds = [p.kind for p in zoo(arch).kernel("mixed").signature]
+    pointer, unknown = ParameterClass.POINTER, ParameterClass.UNKNOWN
+    if Arch.parse(arch).number >= 100:
+        assert kinds == [unknown, unknown, pointer, unknown, unknown, unknown, unknown, pointer]
+    else:
+        assert kinds == [unknown] * 8
+
+
+@pytest.mark.parametrize("arch", ["sm_75", "sm_90", "sm_120"])
+def test_large_parameters_are_read_from_records_of_the_second_version(arch: str) -> None:
+    source = """
+    struct Large { char b[28000]; };
+    extern "C" __global__ void k(int n, Large v, int* p) { *p = v.b[n]; }
+    """
+    image = images.cubin(source, arch)
+    kernel = read_cubin(image).kernel("k")
+    assert [p.size for p in kernel.signature] == [4, 28000, 8]
+    assert kernel.signature.offsets == (0, 4, 28008)
+    kinds = [p.kind is ParameterClass.POINTER for p in kernel.signature]
+    assert kinds == [False, False, arch == "sm_120"]
+
+
+def test_a_record_of_the_second_version_has_wide_sizes() -> None:
+    content = b"\0\0\0\0" + (3).to_bytes(2, "little") + (8).to_bytes(2, "little")
+    content += (28000).to_bytes(2, "little") + (0x500).to_bytes(2, "little")
+    parameter = parameter_of(Record(Attribute.KPARAM_INFO_V2, 0, content, 0))
+    assert (parameter.ordinal, parameter.offset, parameter.size, parameter.is_pointer) == (3, 8, 28000, True)
+
+
+@pytest.mark.parametrize("options", [(), ("-rdc=true",)])
+@pytest.mark.parametrize("arch", ["sm_75", "sm_90", "sm_120"])
+def test_variables_are_told_with_their_space(arch: str, options: tuple[str, ...]) -> None:
+    assert set(zoo(arch, *options).variables) == {
+        CubinVariable("table", 32, Space.CONSTANT),
+        CubinVariable("counter", 4, Space.GLOBAL),
+        CubinVariable("shared_with_host", 4, Space.MANAGED),
+    }
+
+
+@pytest.mark.parametrize("arch", ["sm_75", "sm_90", "sm_120"])
+def test_what_is_to_be_linked_says_what_it_has_and_what_it_lacks(arch: str) -> None:
+    caller, callee = (images.cubin(s, arch, "-rdc=true") for s in images.TWO_FILES)
+    first, second = read_cubin(caller), read_cubin(callee)
+    assert (first.is_relocatable, second.is_relocatable) == (True, True)
+    assert ([k.name for k in first.kernels], first.functions, first.undefined) == (["k"], (), ("_Z5twicef",))
+    assert (second.kernels, second.functions, second.undefined) == ((), ("_Z5twicef",), ())
+    whole = read_cubin(images.linked((caller, callee), arch))
+    assert (whole.is_relocatable, whole.undefined) == (False, ())
+    assert [k.name for k in whole.kernels] == ["k"]
+    assert whole.arch == Arch.parse(arch)
+
+
+def test_dynamic_shared_memory_is_nothing_that_linking_must_bring() -> None:
+    assert zoo("sm_75", "-rdc=true").undefined == ()
+
+
+def test_the_stack_of_what_is_to_be_linked_is_the_frame_of_the_kernel() -> None:
+    assert zoo("sm_75", "-rdc=true").kernel("stack").stack_bytes == 256
+
+
+@pytest.mark.parametrize("arch", ["sm_75", "sm_90", "sm_120"])
+def test_the_empty_cubin_that_nvjitlink_makes_of_executable_ones_is_empty(arch: str) -> None:
+    executable = images.cubin(images.SAXPY, arch)
+    assert not read_cubin(executable).is_empty
+    assert read_cubin(images.linked((executable,), arch)).is_empty
+
+
+def test_a_module_of_only_variables_is_not_empty() -> None:
+    assert not read_cubin(images.cubin("__device__ int counter;", "sm_80")).is_empty
+
+
+def test_an_unknown_kernel_is_refused_with_those_that_there_are() -> None:
+    with pytest.raises(NameNotFoundError, match="stack, bounded, tile, mixed, nothing"):
+        zoo("sm_90").kernel("nowhere")
+
+
+def test_values_go_through_pickle_and_into_sets() -> None:
+    cubin = zoo("sm_90")
+    assert pickle.loads(pickle.dumps(cubin)) == cubin
+    assert len({cubin, pickle.loads(pickle.dumps(cubin))}) == 1
+
+
+# -- bad input ----------------------------------------------------------------------------------------------
+
+
+def patched(image: bytes, at: int, value: bytes) -> bytes:
+    return image[:at] + value + image[at + len(value) :]
+
+
+def test_an_elf_file_for_another_machine_is_refused() -> None:
+    with pytest.raises(FormatError, match="machine 62"):
+        read_cubin(patched(images.cubin(images.SAXPY), 18, b"\x3e\0"))
+
+
+def test_a_cubin_of_another_elf_type_is_refused() -> None:
+    with pytest.raises(FormatError, match="type 3"):
+        read_cubin(patched(images.cubin(images.SAXPY), 16, b"\x03\0"))
+
+
+def test_a_cubin_for_no_architecture_is_refused() -> None:
+    with pytest.raises(FormatError, match="no architecture"):
+        read_cubin(patched(images.cubin(images.SAXPY), 48, bytes(4)))
+
+
+def info(image: bytes, attribute: int) -> int:
+    """The offset of the first record of an attribute in the records of saxpy."""
+    section = read_elf(image).section(".nv.info.saxpy")
+    assert section is not None
+    at = image.index(bytes((4, attribute)), section.offset)
+    assert at < section.offset + section.size
+    return at
+
+
+def test_a_record_of_an_unknown_format_is_refused_with_its_place() -> None:
+    image = images.cubin(images.SAXPY)
+    at = info(image, Attribute.KPARAM_INFO)
+    with pytest.raises(FormatError, match="format 9") as error:
+        read_cubin(patched(image, at, b"\x09"))
+    assert error.value.offset == at
+
+
+def test_parameters_that_overlap_are_refused() -> None:
+    image = images.cubin(images.SAXPY)
+    at = info(image, Attribute.KPARAM_INFO)  # of the last parameter: the records are in falling order
+    with pytest.raises(FormatError, match="precede"):
+        read_cubin(patched(image, at + 10, b"\x01\0"))
+
+
+def test_parameters_that_are_missing_are_refused() -> None:
+    image = images.cubin(images.SAXPY)
+    at = info(image, Attribute.KPARAM_INFO)
+    with pytest.raises(FormatError, match="missing"):
+        read_cubin(patched(image, at + 8, b"\x07\0"))
+
+
+@pytest.mark.parametrize("arch", ["sm_75", "sm_100f"])
+def test_every_cut_is_refused(arch: str) -> None:
+    image = images.cubin(images.ZOO, arch)
+    assert all(damage.refuses(read_cubin, cut) for cut in damage.cuts(image, 150))
+
+
+@pytest.mark.parametrize("arch", ["sm_75", "sm_100f"])
+def test_damage_gives_a_value_or_a_format_error(arch: str) -> None:
+    image = images.cubin(images.SAXPY, arch)
+    for damaged in damage.flips(image, 400):
+        damage.survives(read_cubin, damaged)
+    for damaged in damage.flips(image, 300, seed=1, only=64):
+        damage.survives(read_cubin, damaged)

@@ -1,0 +1,101 @@
+"""Architectures: names in and out, order, and what runs on what."""
+
+from __future__ import annotations
+
+import contextlib
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cujit.arch import KNOWN_ARCHES, Arch, ArchKind
+from cujit.errors import ArchError
+
+NAMES = ["sm_75", "sm_90a", "sm_100f", "compute_80", "compute_120f", "compute_90a", "lto_90", "lto_100a", "lto_121f"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_name_comes_out_as_it_went_in(name: str) -> None:
+    arch = Arch.parse(name)
+    assert str(arch) == name
+    assert Arch.parse(arch) is arch
+
+
+def test_every_known_architecture_has_a_name_that_parses() -> None:
+    for number, row in KNOWN_ARCHES.items():
+        for kind in ArchKind:
+            assert Arch.parse(f"{kind.value}_{number}").number == number
+        for suffix, since in (("a", row.a_since), ("f", row.f_since)):
+            if since is not None:
+                assert Arch.parse(f"sm_{number}{suffix}").suffix == suffix
+
+
+@pytest.mark.parametrize(
+    ("name", "near"),
+    [
+        ("sm90", "sm_90"),
+        ("SM_90", "sm_90"),
+        ("sm_9O", "sm_90"),
+        ("sm_91", "sm_90"),
+        ("sm_90f", "sm_90"),
+        ("sm_75a", "sm_75"),
+        ("compute_9", "compute_90"),
+        ("sm_1000", "sm_100"),
+    ],
+)
+def test_a_wrong_name_is_refused_with_near_ones(name: str, near: str) -> None:
+    with pytest.raises(ArchError) as caught:
+        Arch.parse(name)
+    assert repr(name) in caught.value.message
+    assert near in str(caught.value.help)
+
+
+@pytest.mark.parametrize("name", ["", "90", "sm_", "sm_090", "sm_90 ", "sm_90aa", "gfx90a", None, 90, 9.0, b"sm_90"])
+def test_what_is_no_name_at_all_is_refused(name: object) -> None:
+    with pytest.raises(ArchError):
+        Arch.parse(name)  # type: ignore[arg-type]
+
+
+@given(st.text(max_size=12))
+def test_no_text_gets_anything_but_an_architecture_or_an_arch_error(text: str) -> None:
+    with contextlib.suppress(ArchError):
+        assert str(Arch.parse(text)) == text
+
+
+@pytest.mark.parametrize(
+    ("code", "device", "runs"),
+    [
+        ("sm_80", "sm_80", True),
+        ("sm_80", "sm_86", True),
+        ("sm_86", "sm_80", False),
+        ("sm_80", "sm_90", False),
+        ("sm_90a", "sm_90", True),
+        ("sm_100a", "sm_103", False),
+        ("sm_100f", "sm_103", True),
+        ("sm_103f", "sm_100", False),
+        ("sm_100f", "sm_120", False),
+        ("compute_75", "sm_121", True),
+        ("compute_90", "sm_89", False),
+        ("compute_90a", "sm_100", False),
+        ("compute_90a", "sm_90", True),
+        ("compute_120f", "sm_121", True),
+        ("compute_100f", "sm_110", False),
+        ("lto_80", "sm_90", True),
+    ],
+)
+def test_what_runs_on_what(code: str, device: str, runs: bool) -> None:
+    assert Arch.parse(code).runs_on(Arch.parse(device)) is runs
+
+
+def test_architectures_are_ordered_by_number_then_suffix() -> None:
+    names = ["sm_120", "sm_90a", "sm_75", "sm_90", "compute_90"]
+    assert [str(a) for a in sorted(map(Arch.parse, names))] == ["sm_75", "compute_90", "sm_90", "sm_90a", "sm_120"]
+
+
+def test_one_architecture_is_real_virtual_and_for_linking() -> None:
+    arch = Arch.parse("compute_90a")
+    assert (str(arch.real), str(arch.virtual), str(arch.lto)) == ("sm_90a", "compute_90a", "lto_90a")
+    assert (arch.is_real, arch.is_virtual, arch.is_lto) == (False, True, False)
+    assert arch.capability == (9, 0)
+    assert Arch.of_capability(12, 1) == Arch.parse("sm_121")
+    assert len({Arch.parse("sm_90"), Arch.parse("sm_90"), Arch.parse("sm_90a")}) == 2

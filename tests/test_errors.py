@@ -1,0 +1,75 @@
+"""The exception tree is the one that its docstring draws, and errors print what they carry."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from cujit import errors
+from cujit.errors import CompileError, CujitError, Diagnostic, FormatError, PtxSyntaxError, ToolError
+
+
+def drawn() -> dict[str, str]:
+    """Read the tree of the docstring: class to base."""
+    parents: dict[str, str] = {}
+    path: list[str] = []
+    for line in (errors.__doc__ or "").splitlines():
+        match = re.match(r"    ([│ ├└─]*)(\w+Error)\b", line)
+        if match:
+            depth = len(match[1]) // 4
+            path[depth:] = [match[2]]
+            if depth:
+                parents[match[2]] = path[depth - 1]
+    return parents
+
+
+def test_the_docstring_draws_every_class_under_its_base() -> None:
+    classes = {n: c for n, c in vars(errors).items() if isinstance(c, type) and issubclass(c, CujitError)}
+    actual = {n: next(b.__name__ for b in c.__bases__) for n, c in classes.items() if c is not CujitError}
+    assert drawn() == actual
+
+
+def test_every_class_is_public() -> None:
+    classes = {n for n, c in vars(errors).items() if isinstance(c, type) and c.__module__ == errors.__name__}
+    assert set(errors.__all__) == classes
+
+
+def test_help_is_printed_after_the_message() -> None:
+    assert str(CujitError("it broke", help="mend it")) == "it broke\n  try: mend it"
+    assert str(CujitError("it broke")) == "it broke"
+
+
+def test_a_tool_error_prints_call_result_tool_and_log() -> None:
+    error = ToolError(
+        "the link failed", tool="nvJitLink 13.5", call="nvJitLinkComplete", result="ERROR_X", log="a\nb\n"
+    )
+    assert str(error) == "the link failed\n  call: nvJitLinkComplete -> ERROR_X (nvJitLink 13.5)\n  log:\n    a\n    b"
+
+
+def test_a_format_error_says_where() -> None:
+    error = FormatError("wrong magic", offset=12)
+    assert str(error) == "wrong magic (at byte 12)"
+    assert error.offset == 12
+
+
+def test_a_caret_stands_under_its_column_behind_tabs() -> None:
+    diagnostic = Diagnostic("error", "no such thing", "k.cu", 3, 4, "E20", "\tx = y;")
+    assert str(diagnostic) == "k.cu:3:4: error: no such thing [E20]\n    \tx = y;\n    \t  ^"
+    assert str(Diagnostic("warning", "odd", "k.cu", 3)) == "k.cu:3: warning: odd"
+    assert str(Diagnostic("error", "odd")) == "error: odd"
+
+
+def test_a_syntax_error_shows_the_line() -> None:
+    error = PtxSyntaxError("expected ';'", line=2, column=5, source_line="add r", name="x.ptx")
+    assert str(error) == "x.ptx:2:5: error: expected ';'\n    add r\n        ^"
+
+
+def test_errors_are_also_what_python_would_raise() -> None:
+    assert issubclass(errors.ArchError, ValueError)
+    assert issubclass(errors.NameNotFoundError, KeyError)
+    assert issubclass(errors.ArgumentError, TypeError)
+    with pytest.raises(ValueError, match="bad"):
+        raise errors.OptionError("bad")
+    assert str(errors.NameNotFoundError("no kernel 'x'")) == "no kernel 'x'"
+    assert CompileError("x").diagnostics == ()

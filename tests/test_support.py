@@ -1,0 +1,62 @@
+"""The tables of releases, and what follows from them."""
+
+from __future__ import annotations
+
+import itertools
+import re
+
+import pytest
+
+from cujit.arch import KNOWN_ARCHES, Arch
+from cujit.errors import ArchError
+from cujit.program import compile, toolchain
+from cujit.support import RELEASES, driver_release, release_of_ptx, require_arch
+
+
+def test_the_releases_are_in_order() -> None:
+    for earlier, later in itertools.pairwise(RELEASES):
+        assert earlier.toolkit < later.toolkit
+        assert earlier.ptx <= later.ptx
+        assert earlier.driver < later.driver
+
+
+def test_the_installed_compiler_writes_the_ptx_version_of_its_row() -> None:
+    version = toolchain().nvrtc.version
+    row = next(r for r in RELEASES if r.toolkit == version)
+    text = compile('extern "C" __global__ void k() {}', to="ptx").text
+    match = re.search(r"\.version (\d+)\.(\d+)", text)
+    assert match is not None
+    assert (int(match[1]), int(match[2])) == row.ptx
+
+
+def test_the_installed_compiler_builds_for_what_the_table_says() -> None:
+    version = toolchain().nvrtc.version
+    alive = {n for n, row in KNOWN_ARCHES.items() if row.first <= version and (row.last is None or row.last >= version)}
+    assert set(toolchain().nvrtc.arches) == alive
+
+
+def test_releases_are_found_by_ptx_and_by_driver() -> None:
+    found = release_of_ptx((8, 6))
+    assert found is not None
+    assert found.toolkit == (12, 8)
+    assert release_of_ptx((99, 0)) is None
+    assert driver_release((13, 0)).ptx == (9, 0)
+    assert driver_release((12, 7)).ptx == (8, 5)
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("sm_70", "no longer builds"),
+        ("sm_107", "CUDA 13.4 was the first"),
+        ("sm_103a", "has no sm_103a"),
+        ("sm_99", "no toolkit known"),
+    ],
+)
+def test_an_architecture_that_a_tool_lacks_is_refused_with_the_reason(name: str, says: str) -> None:
+    arch = Arch.parse(name) if name != "sm_99" else Arch.parse("sm_90").of_capability(9, 9)
+    have = (75, 80, 90, 103) if name == "sm_103a" else (75, 80, 90)
+    version = (12, 8) if name == "sm_103a" else (13, 0)
+    with pytest.raises(ArchError, match=says) as caught:
+        require_arch(arch, have, "NVRTC", version)
+    assert "sm_90" in str(caught.value) or "sm_103" in str(caught.value)
