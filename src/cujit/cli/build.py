@@ -1,0 +1,99 @@
+"""``cujit build``: one source for several architectures, in one fatbin."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+
+from cujit.arch import Arch
+from cujit.cli.compiler_options import compiler_options, read_options
+from cujit.cli.console import json_option, note, print_json, progress, shown_bytes
+from cujit.cli.images import image_records, print_images
+from cujit.compile.bundle import COMPRESSIONS
+from cujit.kernel import devices, gpu
+from cujit.program import Source, build
+
+__all__ = ["command"]
+
+
+@click.command("build")
+@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.option(
+    "-t",
+    "--target",
+    "targets",
+    multiple=True,
+    default=["all"],
+    show_default=True,
+    metavar="ARCH",
+    help="What to build for: sm_… gives machine code, compute_… PTX, lto_… LTO-IR; or all, portable, native.",
+)
+@click.option(
+    "-n",
+    "--name",
+    "names",
+    multiple=True,
+    metavar="EXPRESSION",
+    help="An instance of a template to build: 'axpy<float>'.",
+)
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="The fatbin to write; without it the name of the source with the ending .fatbin, in the working directory.",
+)
+@click.option("--compress", type=click.Choice(COMPRESSIONS), help="How to compress the images.")
+@click.option("-j", "--jobs", type=click.IntRange(min=1), metavar="N", help="Threads; without it one per processor.")
+@compiler_options
+@json_option
+def command(
+    file: Path,
+    targets: Sequence[str],
+    names: Sequence[str],
+    output: Path | None,
+    compress: str | None,
+    jobs: int | None,
+    said: Sequence[str],
+    include: Sequence[str],
+    define: Sequence[str],
+    as_json: bool,
+) -> None:
+    """Compile CUDA C++ in FILE for several architectures and bundle the images into one fatbin.
+
+    What the compiler warns of goes to standard error.
+    """
+    options = read_options(said, include, define)
+    with progress("building") as tick:
+        fatbin = build(
+            Source.cuda(file),
+            targets,
+            names=names,
+            options=options,
+            compress=compress,
+            progress=tick,
+            jobs=jobs,
+            native=_arches_here,
+        )
+    path = fatbin.save(output or Path(file.with_suffix(".fatbin").name))
+    if fatbin.log.strip():
+        note(fatbin.log.strip())
+    images = image_records(fatbin.data)
+    if as_json:
+        print_json({"output": str(path), "bytes": len(fatbin), "images": images, "names": dict(fatbin.names)})
+        return
+    print_images(images)
+    click.echo(f"{path}: {shown_bytes(len(fatbin))} bytes")
+
+
+def _arches_here() -> Sequence[Arch]:
+    """Tell the architectures of the GPUs that are present.
+
+    Raises:
+        DriverNotFoundError: there is no driver.
+        DeviceNotFoundError: there is no GPU.
+    """
+    gpu()
+    return tuple(dict.fromkeys(device.arch for device in devices() if device.is_gpu))

@@ -1,0 +1,40 @@
+"""Choosing the device, and saying why it was that one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import click
+
+from cujit.devices.base import Device
+from cujit.devices.registry import process_devices
+from cujit.errors import MissingError
+from cujit.kernel import cpu, gpu
+
+__all__ = ["choose_device", "device_option"]
+
+
+def device_option(function: Callable[..., None]) -> Callable[..., None]:
+    """Give a verb the option ``--device``, as ``device_name``."""
+    option = click.option(
+        "--device",
+        "device_name",
+        metavar="NAME",
+        help="Where to run: cpu, cuda:0, cuda:1 …; without it the first GPU, or else the CPU device.",
+    )
+    return option(function)
+
+
+def choose_device(name: str | None) -> tuple[Device, str]:
+    """Give the device called ``name``, or the first GPU, or else the CPU device; and why.
+
+    Raises:
+        DriverNotFoundError: a GPU was asked for and there is no driver.
+        DeviceNotFoundError: no device is called so.
+    """
+    if name is not None:
+        return process_devices().named(name), "asked for"
+    try:
+        return gpu(), "the first GPU"
+    except MissingError as e:
+        return cpu(), e.message.partition(": ")[0]

@@ -1,0 +1,78 @@
+"""Options of the compiler on the command line: ``-O``, ``-I`` and ``-D``, read by the option table."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import click
+
+from cujit.compile.option_table import OPTIONS, OptionType
+from cujit.program import Options
+
+__all__ = ["OPTION_NAMES", "compiler_options", "read_options"]
+
+OPTION_NAMES = ", ".join(OPTIONS)
+_TRUTH = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no": False, "off": False, "0": False}
+
+
+def compiler_options(function: Callable[..., None]) -> Callable[..., None]:
+    """Give a verb ``-O``, ``-I`` and ``-D``, as ``said``, ``include`` and ``define``."""
+    for option in (
+        click.option("-D", "define", multiple=True, metavar="NAME[=VALUE]", help="Define a macro."),
+        click.option("-I", "include", multiple=True, metavar="DIR", help="Search this directory for headers."),
+        click.option(
+            "-O",
+            "--option",
+            "said",
+            multiple=True,
+            metavar="KEY[=VALUE]",
+            help="Say an option of the compiler, by its name in docs/options.md: -O std=c++20 -O lineinfo.",
+        ),
+    ):
+        function = option(function)
+    return function
+
+
+def read_options(said: Sequence[str], include: Sequence[str] = (), define: Sequence[str] = ()) -> Options:
+    """Read ``KEY=VALUE`` by the option table; a bare ``KEY`` switches on. Lists grow with every mention.
+
+    Raises:
+        OptionError: an option is unknown, or its value is of the wrong type or out of bounds.
+    """
+    values: dict[str, object] = {}
+    for text in (*said, *(f"include={d}" for d in include), *(f"define={d}" for d in define)):
+        key, separator, value = text.partition("=")
+        name = key.strip().replace("-", "_")
+        _add(values, name, value if separator else None)
+    return Options.of(values, {})
+
+
+def _add(values: dict[str, object], name: str, text: str | None) -> None:
+    row = OPTIONS.get(name)
+    kind = OptionType.TEXTS if name == "extra" else row.type if row else OptionType.TEXT
+    if kind is OptionType.TEXTS:
+        values[name] = [*_list(values.get(name)), text or ""]
+    elif kind is OptionType.INTS:
+        values[name] = [*_list(values.get(name)), *(_int(part) for part in (text or "").split(","))]
+    elif kind is OptionType.DEFINES:
+        macro, separator, value = (text or "").partition("=")
+        known = values.get(name)
+        values[name] = {**(known if isinstance(known, dict) else {}), macro: value if separator else None}
+    elif kind is OptionType.INT:
+        values[name] = _int(text or "")
+    elif kind is OptionType.BOOL:
+        values[name] = True if text is None else _TRUTH.get(text.lower(), text)
+    else:
+        values[name] = text or ""
+
+
+def _list(value: object) -> list[object]:
+    return value if isinstance(value, list) else []
+
+
+def _int(text: str) -> object:
+    """Read an int; anything else is left for the table to refuse."""
+    try:
+        return int(text)
+    except ValueError:
+        return text

@@ -1,0 +1,111 @@
+"""What the verbs print with: tables, progress and complaints for people, JSON for machines."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+import click
+from rich import box
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+from rich.text import Text
+
+__all__ = ["complain", "json_option", "note", "print_json", "print_table", "progress", "shown_bytes", "shown_time"]
+
+_PLAIN_WIDTH = 160
+"""Columns where the output is no terminal, which has no width of its own."""
+
+
+def console(*, stderr: bool = False) -> Console:
+    """Make a console on the standard output, or error, of this moment."""
+    made = Console(stderr=stderr, highlight=False, markup=False, emoji=False)
+    if not made.is_terminal:
+        made = Console(stderr=stderr, highlight=False, markup=False, emoji=False, width=_PLAIN_WIDTH)
+    return made
+
+
+def complain(message: str) -> None:
+    """Print an error on standard error; the part that says what to try stands out."""
+    first, *rest = message.split("\n")
+    click.echo(click.style("error: ", fg="red", bold=True) + first, err=True)
+    for line in rest:
+        click.echo(click.style(line, fg="cyan") if line.startswith("  try: ") else line, err=True)
+
+
+def note(message: str) -> None:
+    """Print what is worth knowing, on standard error."""
+    click.echo(message, err=True)
+
+
+def print_json(data: object) -> None:
+    """Print data as one line of JSON; a float that JSON lacks becomes the text ``nan``, ``inf`` or ``-inf``."""
+    click.echo(json.dumps(_plain(data), allow_nan=False, default=str))
+
+
+def _plain(data: object) -> object:
+    if isinstance(data, dict):
+        return {str(key): _plain(value) for key, value in data.items()}
+    if isinstance(data, (list, tuple)):
+        return [_plain(value) for value in data]
+    return str(data) if isinstance(data, float) and not math.isfinite(data) else data
+
+
+def print_table(
+    columns: Sequence[str], rows: Sequence[Sequence[str]], *, right: Sequence[str] = (), styles: Sequence[str] = ()
+) -> None:
+    """Print a table; the columns named in ``right`` are aligned to the right. ``styles`` has one per row."""
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, header_style="bold")
+    for column in columns:
+        table.add_column(column, justify="right" if column in right else "left", overflow="fold")
+    for index, row in enumerate(rows):
+        table.add_row(*(Text(cell) for cell in row), style=styles[index] if styles else None)
+    screen = console()
+    with screen.capture() as lines:
+        screen.print(table)
+    # Cells are padded to their column; what that leaves at the end of a line is of no use in a file.
+    click.echo("\n".join(line.rstrip() for line in lines.get().splitlines()))
+
+
+@contextmanager
+def progress(task: str) -> Iterator[Callable[[int, int, str], None]]:
+    """Show progress on standard error while the block runs, if that is a terminal.
+
+    It gives a function to be called with (done, total, what was done last).
+    """
+    screen = console(stderr=True)
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TextColumn("{task.fields[last]}"),
+    )
+    with Progress(*columns, console=screen, transient=True, disable=not screen.is_terminal) as bar:
+        shown = bar.add_task(task, total=None, last="")
+
+        def tick(done: int, total: int, last: str) -> None:
+            bar.update(shown, completed=done, total=total, last=last)
+
+        yield tick
+
+
+def shown_bytes(size: int) -> str:
+    """Write a number of bytes with its thousands apart."""
+    return f"{size:,}"
+
+
+def shown_time(seconds: float) -> str:
+    """Write a time with three digits and the unit that suits it."""
+    for unit, scale in (("s", 1.0), ("ms", 1e3), ("µs", 1e6)):
+        if seconds * scale >= 1:
+            return f"{seconds * scale:.3g} {unit}" if seconds * scale < 1000 else f"{seconds * scale:.0f} {unit}"
+    return f"{seconds * 1e9:.3g} ns"
+
+
+def json_option(function: Callable[..., None]) -> Callable[..., None]:
+    """Give a verb the option ``--json``, as ``as_json``."""
+    return click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")(function)

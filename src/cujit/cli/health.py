@@ -1,0 +1,220 @@
+"""What cujit finds on this machine, part by part, as values: for ``cujit doctor``."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib.metadata
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from cujit.devices.base import Device
+from cujit.devices.registry import process_devices
+from cujit.errors import CujitError
+from cujit.program import toolchain
+from cujit.support import Version
+from cujit.toolchain.driver import open_driver
+from cujit.toolchain.headers import HeaderSearch, find_headers
+from cujit.toolchain.libraries import load_binding, open_library
+from cujit.toolchain.toolset import Toolchain
+
+__all__ = ["Part", "Report", "State", "examine", "library_problem"]
+
+State = str
+"""``ok``, ``missing``, ``mismatch``, or ``absent`` for what may be missing."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """One part and what was found of it.
+
+    ``found_via`` is the step of the search that found ``path``. ``problem`` says what is wrong, ``mend`` the
+    command or action that mends it. A part that is not ``needed`` may be missing.
+    """
+
+    name: str
+    purpose: str
+    needed: bool
+    version: str = ""
+    path: str = ""
+    found_via: str = ""
+    problem: str = ""
+    mend: str = ""
+    is_there: bool = True
+
+    @property
+    def state(self) -> State:
+        """How it stands."""
+        if not self.is_there:
+            return "missing" if self.needed else "absent"
+        return "mismatch" if self.problem else "ok"
+
+
+@dataclass(frozen=True)
+class Report:
+    """All parts, and the devices that run kernels."""
+
+    parts: tuple[Part, ...]
+    devices: tuple[Device, ...]
+
+    @property
+    def is_good(self) -> bool:
+        """Whether everything that is needed is there and matches."""
+        return all(p.state in ("ok", "absent") for p in self.parts if p.needed)
+
+    @property
+    def mends(self) -> tuple[str, ...]:
+        """What to do about the parts that are needed, each thing once."""
+        return tuple(dict.fromkeys(p.mend for p in self.parts if p.needed and p.state != "ok" and p.mend))
+
+
+def examine() -> Report:
+    """Look for every library, header and device. Opens the libraries; needs none of them."""
+    tools = toolchain()
+    bindings = _bindings()
+    major = bindings.version.partition(".")[0] or "13"
+    mend = f'pip install "cujit[cu{major if major in ("12", "13") else "13"}]"'
+    compiler = _compiler(tools, bindings.version, mend)
+    against = tools.nvrtc.version if compiler.is_there else None
+    libraries = (
+        _library("nvJitLink", "nvJitLink", "the linker", lambda: tools.nvjitlink.version, against, mend),
+        _library("nvFatbin", "nvfatbin", "the packer of fatbins", lambda: tools.nvfatbin.version, against, mend),
+    )
+    driver, gpus = _driver()
+    cpu_part, cpu = _cpu()
+    parts = (bindings, compiler, *libraries, _nvvm(mend), *_headers(tools, against, int(major), mend), driver, cpu_part)
+    return Report(parts, (*gpus, *cpu))
+
+
+def _bindings() -> Part:
+    part = Part("cuda-bindings", "the door to NVIDIA's libraries", needed=True)
+    try:
+        return _with(part, version=importlib.metadata.version("cuda-bindings"))
+    except importlib.metadata.PackageNotFoundError:
+        return _gone(part, "cuda-bindings is not installed", "pip install cuda-bindings")
+
+
+def _compiler(tools: Toolchain, bindings: str, mend: str) -> Part:
+    part = Part("NVRTC", "the compiler", needed=True)
+    try:
+        version = tools.nvrtc.version
+    except CujitError as e:
+        return _gone(part, e.message, mend)
+    problem = ""
+    if bindings and bindings.partition(".")[0] != str(version[0]):
+        problem = f"cuda-bindings {bindings} are for another major version"
+    return _located(_with(part, version=_text(version), problem=problem, mend=mend if problem else ""), "nvrtc")
+
+
+def _library(
+    name: str, file: str, purpose: str, version_of: Callable[[], Version], compiler: Version | None, mend: str
+) -> Part:
+    part = Part(name, purpose, needed=True)
+    try:
+        version = version_of()
+    except CujitError as e:
+        return _gone(part, e.message, mend)
+    problem = library_problem(version, compiler)
+    return _located(_with(part, version=_text(version), problem=problem, mend=mend if problem else ""), file)
+
+
+def library_problem(version: Version, compiler: Version | None) -> str:
+    """Say why a linker or packer does not go with the compiler; "" if it does.
+
+    Source: nvJitLink 13 user guide, "Compatibility": it takes images of its own major version, made by a
+    compiler that is no newer.
+    """
+    if compiler is None or (version[0] == compiler[0] and version >= compiler):
+        return ""
+    relation = "older than" if version < compiler else "of a later major version than"
+    return f"{_text(version)} is {relation} the compiler, {_text(compiler)}"
+
+
+def _nvvm(mend: str) -> Part:
+    part = Part("libNVVM", "the compiler of LLVM IR", needed=False)
+    try:
+        api = load_binding("nvvm", "libNVVM")
+        version: Version = open_library("libNVVM", api.version)
+    except CujitError as e:
+        return _gone(part, e.message, mend)
+    return _located(_with(part, version=f"API {_text(version)}"), "nvvm")
+
+
+_HEADERS = {
+    "CUDA runtime headers": ("cuda_fp16.h and its kind", True),
+    "CCCL": ("cuda/std, cub, thrust", True),
+    "crt": ("mma.h", False),
+}
+
+
+def _headers(tools: Toolchain, compiler: Version | None, major: int, mend: str) -> list[Part]:
+    search = tools.headers if compiler else find_headers(tools.settings, major, None)
+    return [_header(search, name, purpose, needed, compiler, mend) for name, (purpose, needed) in _HEADERS.items()]
+
+
+def _header(search: HeaderSearch, name: str, purpose: str, needed: bool, compiler: Version | None, mend: str) -> Part:
+    part = Part(name, purpose, needed)
+    found = next((d for d in search.directories if d.part == name), None)
+    if found is None:
+        return _gone(part, f"looked in {len(search.tried)} places", mend)
+    version = _header_version(Path(found.path))
+    part = _with(part, path=found.path, found_via=found.found_via, version=_text(version) if version else "")
+    if version and compiler and version != compiler:
+        return _with(part, problem=f"{_text(version)} is not the compiler's version, {_text(compiler)}", mend=mend)
+    return part
+
+
+_CUDART_VERSION = re.compile(rb"#define\s+CUDART_VERSION\s+(\d+)")
+
+
+def _header_version(directory: Path) -> Version | None:
+    """Read the version that the runtime's header states, 1000 × major + 10 × minor; None for other headers."""
+    try:
+        with (directory / "cuda_runtime_api.h").open("rb") as file:
+            match = _CUDART_VERSION.search(file.read(65536))
+    except OSError:
+        return None
+    return (int(match[1]) // 1000, int(match[1]) % 1000 // 10) if match else None
+
+
+def _driver() -> tuple[Part, tuple[Device, ...]]:
+    part = Part("CUDA driver", "GPUs", needed=False)
+    try:
+        driver = open_driver()
+        gpus = process_devices().gpus()
+    except CujitError as e:
+        return _gone(part, e.message, e.help or ""), ()
+    return _located(_with(part, version=_text(driver.version)), "cuda"), gpus
+
+
+def _cpu() -> tuple[Part, tuple[Device, ...]]:
+    part = Part("llvmlite", "the CPU device", needed=True)
+    try:
+        version = importlib.metadata.version("llvmlite")
+        return _with(part, version=version), (process_devices().cpu(),)
+    except (ImportError, OSError) as e:  # PackageNotFoundError is an ImportError
+        return _gone(part, str(e), "pip install llvmlite"), ()
+
+
+def _located(part: Part, library: str) -> Part:
+    """Say where an opened library lies, and which step of cuda.pathfinder's search found it."""
+    from cuda.pathfinder import load_nvidia_dynamic_lib
+
+    try:
+        found = load_nvidia_dynamic_lib(library)
+    except (RuntimeError, OSError):
+        return part
+    return _with(part, path=found.abs_path or "", found_via=(found.found_via or "").replace("-", " "))
+
+
+def _with(part: Part, **changes: object) -> Part:
+    return dataclasses.replace(part, **changes)  # type: ignore[arg-type]
+
+
+def _gone(part: Part, problem: str, mend: str) -> Part:
+    return dataclasses.replace(part, is_there=False, problem=problem, mend=mend)
+
+
+def _text(version: Version) -> str:
+    return f"{version[0]}.{version[1]}"

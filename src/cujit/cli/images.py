@@ -1,0 +1,57 @@
+"""What is in a fatbin, as rows of a table and as JSON."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from cujit.cli.console import print_table, shown_bytes
+from cujit.formats.cubin import read_cubin
+from cujit.formats.fatbin import Entry, EntryKind, read_fatbin
+
+__all__ = ["image_records", "print_images"]
+
+
+def image_records(fatbin: bytes) -> list[dict[str, Any]]:
+    """Describe every image of a fatbin; kernels with their registers where it is a cubin.
+
+    Raises:
+        FormatError: the fatbin, or a cubin in it, is damaged.
+    """
+    return [_record(entry) for entry in read_fatbin(fatbin)]
+
+
+def _record(entry: Entry) -> dict[str, Any]:
+    record: dict[str, Any] = {
+        "kind": entry.kind.name.lower(),
+        "arch": str(entry.arch) if entry.arch else None,
+        "bytes": entry.size,
+        "stored_bytes": entry.stored_bytes,
+        "compression": entry.compression.value,
+    }
+    if entry.kind is EntryKind.CUBIN:
+        record["kernels"] = [
+            {"name": k.name, "registers": k.registers, "shared_bytes": k.shared_bytes}
+            for k in read_cubin(entry.payload()).kernels
+        ]
+    return record
+
+
+def print_images(records: list[dict[str, Any]]) -> None:
+    """Print what ``image_records`` gave."""
+    rows = [
+        (
+            record["kind"],
+            record["arch"] or "",
+            shown_bytes(record["bytes"]),
+            _compressed(record),
+            ", ".join(str(k["registers"]) for k in record.get("kernels", ())),
+        )
+        for record in records
+    ]
+    print_table(("kind", "arch", "bytes", "compressed", "registers"), rows, right=("bytes",))
+
+
+def _compressed(record: dict[str, Any]) -> str:
+    if record["compression"] == "none":
+        return "no"
+    return f"{record['compression']}, to {shown_bytes(record['stored_bytes'])}"

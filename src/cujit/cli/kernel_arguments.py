@@ -1,0 +1,142 @@
+"""Arguments of a kernel on the command line: files of NumPy, arrays made here, and numbers."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Callable, Mapping
+from typing import Any, NoReturn, TypeAlias
+
+import click
+import numpy as np
+import numpy.typing as npt
+
+__all__ = ["DTYPES", "FORMS", "Value", "kernel_argument", "sizes"]
+
+Value: TypeAlias = npt.NDArray[Any] | np.generic | bool | int | float | None
+
+DTYPES: Mapping[str, str] = {
+    "bool": "bool",
+    **{f"{letter}{8 * size}": f"{letter}{size}" for letter in "iu" for size in (1, 2, 4, 8)},
+    **{f"f{8 * size}": f"f{size}" for size in (2, 4, 8)},
+}
+"""The element types by how the command line calls them."""
+
+FORMS = (
+    ("x.npy", "the array of a NumPy file"),
+    ("zeros:f32:1000", "1000 elements that are 0; 64x64 is a shape of two axes"),
+    ("ones:f32:1000", "elements that are 1"),
+    ("arange:i32:1000", "0, 1, 2, …"),
+    ("2.0, 7, 0x10, true", "a number for a parameter whose type is known"),
+    ("f32:2.0, u64:5", "a number of that type, for a cubin, which tells only sizes"),
+    ("null", "a null pointer"),
+)
+"""What an argument may be."""
+
+_WORDS: Mapping[str, Value] = {"null": None, "true": True, "false": False}
+
+
+def _arange(shape: tuple[int, ...], dtype: np.dtype[Any]) -> npt.NDArray[Any]:
+    return np.arange(math.prod(shape)).astype(dtype).reshape(shape)
+
+
+_MAKERS: Mapping[str, Callable[[tuple[int, ...], np.dtype[Any]], npt.NDArray[Any]]] = {
+    "zeros": np.zeros,
+    "ones": np.ones,
+    "arange": _arange,
+}
+
+
+def sizes(text: str) -> tuple[int, ...]:
+    """Read one to three sizes: ``4``, ``16,16`` or ``16x16``.
+
+    Raises:
+        click.BadParameter: it is something else.
+    """
+    found = _sizes(text)
+    if found is None or len(found) > 3:
+        raise click.BadParameter(f"{text!r} is not one to three sizes, such as 4 or 16x16")
+    return found
+
+
+def kernel_argument(text: str) -> Value:
+    """Read one argument of a kernel, as ``FORMS`` shows them; a file is read at once.
+
+    Raises:
+        click.BadParameter: it is none of these, or the file holds no array.
+    """
+
+    def refuse(why: str) -> NoReturn:
+        raise click.BadParameter(f"{text!r}: {why}")
+
+    if text in _WORDS:
+        return _WORDS[text]
+    if text.endswith(".npy"):
+        return _file(text, refuse)
+    kind, separator, rest = text.partition(":")
+    if separator and kind in _MAKERS:
+        return _made(kind, rest, refuse)
+    if separator and kind in DTYPES:
+        return _typed(kind, rest, refuse)
+    number = _number(text)
+    if number is None:
+        refuse(f"neither a number, null, a .npy file, {', '.join(_MAKERS)} nor a type before a colon ({_dtypes()})")
+    return number
+
+
+def _file(path: str, refuse: Callable[[str], NoReturn]) -> npt.NDArray[Any]:
+    try:
+        with open(path, "rb") as file, warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            found: npt.NDArray[Any] = np.lib.format.read_array(file, allow_pickle=False)
+    except OSError as e:
+        refuse(e.strerror or "it cannot be read")
+    except Exception as e:  # a damaged header makes NumPy raise ValueError, TokenError, MemoryError and more
+        refuse(f"no array can be read from it: {e}")
+    return found
+
+
+def _made(kind: str, rest: str, refuse: Callable[[str], NoReturn]) -> npt.NDArray[Any]:
+    name, _, shape = rest.partition(":")
+    sizes = _sizes(shape)
+    if name not in DTYPES or sizes is None:
+        refuse(f"it takes {kind}:TYPE:SIZE, such as {kind}:f32:1000; TYPE is {_dtypes()}")
+    try:
+        return _MAKERS[kind](sizes, np.dtype(DTYPES[name]))
+    except (MemoryError, ValueError) as e:
+        refuse(str(e))
+
+
+def _typed(name: str, text: str, refuse: Callable[[str], NoReturn]) -> np.generic:
+    dtype = np.dtype(DTYPES[name])
+    number = _WORDS.get(text) if dtype.kind == "b" else _number(text)
+    if number is None or not isinstance(number, (bool, int, float)):
+        refuse(f"{text!r} is no {dtype.name}")
+    if dtype.kind in "iu":
+        bounds = np.iinfo(dtype)
+        if not isinstance(number, int) or not bounds.min <= number <= bounds.max:
+            refuse(f"{dtype.name} holds whole numbers from {bounds.min} to {bounds.max}")
+    if dtype.kind == "f" and math.isfinite(number) and abs(number) > float(np.finfo(dtype).max):
+        refuse(f"{dtype.name} holds numbers up to {np.finfo(dtype).max}")
+    scalar: np.generic = dtype.type(number)
+    return scalar
+
+
+def _number(text: str) -> int | float | None:
+    try:
+        return int(text, 0)
+    except ValueError:
+        pass
+    try:
+        return float(text)
+    except ValueError:
+        return None
+
+
+def _sizes(text: str) -> tuple[int, ...] | None:
+    parts = text.replace("x", ",").split(",")
+    return tuple(map(int, parts)) if all(p.isascii() and p.isdigit() for p in parts) else None
+
+
+def _dtypes() -> str:
+    return ", ".join(DTYPES)

@@ -1,0 +1,211 @@
+"""``cujit run``: one kernel of a source or an image, on arrays from files or made here."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+import numpy.typing as npt
+
+from cujit.cli.choose_device import choose_device, device_option
+from cujit.cli.compiler_options import compiler_options, read_options
+from cujit.cli.console import json_option, note, print_json, shown_time
+from cujit.cli.kernel_arguments import FORMS, Value, kernel_argument, sizes
+from cujit.devices.arrays import DeviceArray
+from cujit.devices.base import Device, Dim3, LaunchShape
+from cujit.kernel import Kernel, Launch, Module, jit, load
+from cujit.program import Options, Source
+
+__all__ = ["command"]
+
+_SOURCES = (".cu", ".cuh", ".cpp", ".cc", ".cxx")
+"""Endings of files that are compiled; every other file is an image, whose kind its content tells."""
+
+
+def output_file(text: str) -> tuple[int, Path]:
+    """Read ``INDEX=FILE``: which argument goes to which file.
+
+    Raises:
+        click.BadParameter: it is something else.
+    """
+    index, separator, path = text.partition("=")
+    if not (separator and path and index.isascii() and index.isdigit()):
+        raise click.BadParameter(f"{text!r} is not INDEX=FILE, such as 1=y.npy")
+    return int(index), Path(path)
+
+
+def _forms() -> str:
+    width = max(len(form) for form, _ in FORMS)
+    return "\b\nVALUE of --arg is one of\n" + "\n".join(f"  {form:{width}}  {means}" for form, means in FORMS)
+
+
+@click.command("run", epilog=_forms())
+@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.option("-k", "--kernel", "kernel_name", required=True, metavar="NAME", help="The kernel: 'axpy<float>'.")
+@click.option("--grid", type=sizes, metavar="SIZES", help="Blocks along x, y and z: 4 or 16x16.")
+@click.option("--block", type=sizes, metavar="SIZES", help="Threads of a block along x, y and z.")
+@click.option("--over", type=sizes, metavar="SIZES", help="Elements to cover, one thread each, instead of a grid.")
+@click.option(
+    "--shared-bytes",
+    type=click.IntRange(min=0),
+    default=0,
+    metavar="BYTES",
+    help="Dynamic shared memory of a block, in bytes.",
+)
+@click.option(
+    "-a", "--arg", "arguments", type=kernel_argument, metavar="VALUE", multiple=True, help="An argument, in order."
+)
+@click.option(
+    "--out",
+    type=output_file,
+    metavar="INDEX=FILE",
+    multiple=True,
+    help="Save an array argument, counted from 0, when done.",
+)
+@click.option(
+    "--print", "shown", type=click.IntRange(min=0), multiple=True, metavar="INDEX", help="Print an array when done."
+)
+@click.option(
+    "--repeat", type=click.IntRange(min=1), default=1, metavar="N", help="Launch N times, one after the other."
+)
+@click.option("--time", "timed", is_flag=True, help="Tell how long loading and launching took.")
+@device_option
+@compiler_options
+@json_option
+def command(
+    file: Path,
+    kernel_name: str,
+    grid: tuple[int, ...] | None,
+    block: tuple[int, ...] | None,
+    over: tuple[int, ...] | None,
+    shared_bytes: int,
+    arguments: Sequence[Value],
+    out: Sequence[tuple[int, Path]],
+    shown: Sequence[int],
+    repeat: int,
+    timed: bool,
+    device_name: str | None,
+    said: Sequence[str],
+    include: Sequence[str],
+    define: Sequence[str],
+    as_json: bool,
+) -> None:
+    """Run one kernel of FILE: CUDA C++ (.cu), or PTX, a cubin or a fatbin, told by its content.
+
+    Say either --grid and --block, or --over. The first launch on the CPU device compiles for the block.
+    """
+    _check_shape(grid, block, over)
+    _check_indices([*shown, *(index for index, _ in out)], arguments)
+    compiled = file.suffix in _SOURCES
+    if not compiled and (said or include or define):
+        raise click.UsageError(f"-O, -I and -D are for the compiler, and {file.name} is no source (.cu)")
+    options = read_options(said, include, define)
+    device, _ = choose_device(device_name)
+
+    begin = time.perf_counter()
+    module = _compile(file, kernel_name, device, options) if compiled else load(file, device)
+    kernel = module[kernel_name]
+    loaded_s = time.perf_counter() - begin
+    covering = kernel.over(over, block=block, shared_bytes=shared_bytes) if over else None
+    launch = covering or kernel[grid, block, shared_bytes]
+    placed = [device.array(value) if isinstance(value, np.ndarray) else value for value in arguments]
+    seconds = [_timed(launch, placed, device) for _ in range(repeat)]
+
+    for index, path in out:
+        _save(path, _array(placed, index))
+    arrays = {index: _array(placed, index) for index in shown}
+    done = Done(kernel, module.route, launch.shape, arrays, loaded_s, tuple(seconds))
+    if as_json:
+        print_json(done.report())
+    else:
+        done.tell(timed)
+
+
+@dataclass(frozen=True)
+class Done:
+    """What there is to tell after the launches; ``shape`` is None where there was nothing to cover."""
+
+    kernel: Kernel
+    route: str
+    shape: LaunchShape | None
+    arrays: Mapping[int, npt.NDArray[Any]]
+    loaded_s: float
+    seconds: tuple[float, ...]
+
+    def report(self) -> dict[str, Any]:
+        """Give it for machines."""
+        shape = self.shape
+        return {
+            "kernel": self.kernel.name,
+            "lowered_name": self.kernel.lowered_name,
+            "device": self.kernel.device.name,
+            "route": self.route,
+            "grid": list(shape.grid) if shape else None,
+            "block": list(shape.block) if shape else None,
+            "shared_bytes": shape.shared_bytes if shape else 0,
+            "load_s": self.loaded_s,
+            "launch_s": list(self.seconds),
+            "arrays": {index: array.tolist() for index, array in self.arrays.items()},
+        }
+
+    def tell(self, timed: bool) -> None:
+        """Print it for people: the arrays on standard output, the rest on standard error."""
+        shape = self.shape
+        how = f"grid {_by(shape.grid)}, block {_by(shape.block)}" if shape else "nothing to cover, nothing launched"
+        note(f"{self.kernel.name} on {self.kernel.device.name}: {how} ({self.route})")
+        if timed:
+            best = f", the best of {len(self.seconds)} {shown_time(min(self.seconds))}" if self.seconds[1:] else ""
+            note(f"loading took {shown_time(self.loaded_s)}, the first launch {shown_time(self.seconds[0])}{best}")
+        for index, array in self.arrays.items():
+            prefix = f"{index}: " if self.arrays.keys() - {index} else ""
+            click.echo(prefix + np.array2string(array, separator=" ", prefix=prefix))
+
+
+def _by(sizes: Dim3) -> str:
+    return "x".join(map(str, sizes[: 3 if sizes.z > 1 else 2 if sizes.y > 1 else 1]))
+
+
+def _check_shape(grid: object, block: object, over: object) -> None:
+    if over is not None and grid is not None:
+        raise click.UsageError("--over chooses the grid: say --grid or --over, not both")
+    if over is None and (grid is None or block is None):
+        raise click.UsageError("say --grid and --block, or --over")
+
+
+def _check_indices(indices: Sequence[int], arguments: Sequence[Value]) -> None:
+    for index in indices:
+        if index >= len(arguments):
+            raise click.UsageError(
+                f"there is no argument {index}: --arg was said {len(arguments)} times; 0 is the first"
+            )
+        if not isinstance(arguments[index], np.ndarray):
+            raise click.UsageError(f"argument {index} is no array, so nothing comes back in it")
+
+
+def _compile(file: Path, kernel_name: str, device: Device, options: Options) -> Module:
+    """Compile for the device; the name of an instance of a template is what makes the compiler build it."""
+    return jit(Source.cuda(file), names=[kernel_name] if "<" in kernel_name else [], device=device, options=options)
+
+
+def _timed(launch: Launch, arguments: Sequence[object], device: Device) -> float:
+    """Launch, wait, and give the seconds that it took."""
+    begin = time.perf_counter()
+    launch(*arguments)
+    device.synchronize()
+    return time.perf_counter() - begin
+
+
+def _array(placed: Sequence[object], index: int) -> npt.NDArray[Any]:
+    array = placed[index]
+    assert isinstance(array, DeviceArray)
+    return array.numpy()
+
+
+def _save(path: Path, array: npt.NDArray[Any]) -> None:
+    with path.open("wb") as file:
+        np.save(file, array, allow_pickle=False)

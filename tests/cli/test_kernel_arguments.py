@@ -1,0 +1,171 @@
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from cujit.cli.kernel_arguments import DTYPES, FORMS, kernel_argument, sizes
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("7", 7),
+        ("-5", -5),
+        ("0x10", 16),
+        ("2.0", 2.0),
+        ("1e-3", 1e-3),
+        ("true", True),
+        ("false", False),
+        ("null", None),
+    ],
+)
+def test_number_is_what_it_looks_like(text: str, value: object) -> None:
+    got = kernel_argument(text)
+    assert got == value
+    assert type(got) is type(value)
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("f32:2.5", np.float32(2.5)),
+        ("f16:inf", np.float16("inf")),
+        ("u64:0xffffffffffffffff", np.uint64(2**64 - 1)),
+        ("i8:-128", np.int8(-128)),
+        ("bool:true", np.bool_(True)),
+    ],
+)
+def test_typed_number_has_that_type(text: str, value: np.generic) -> None:
+    got = kernel_argument(text)
+    assert isinstance(got, np.generic)
+    assert (got, got.dtype) == (value, value.dtype)
+
+
+@pytest.mark.parametrize(
+    ("text", "array"),
+    [
+        ("zeros:f32:3", np.zeros(3, np.float32)),
+        ("ones:u8:2x3", np.ones((2, 3), np.uint8)),
+        ("arange:i64:4", np.arange(4)),
+        ("arange:f32:2x2", np.arange(4, dtype=np.float32).reshape(2, 2)),
+        ("zeros:f64:0", np.zeros(0)),
+    ],
+)
+def test_array_is_made_here(text: str, array: np.ndarray[Any, Any]) -> None:
+    got = kernel_argument(text)
+    assert isinstance(got, np.ndarray)
+    assert (got.dtype, got.shape) == (array.dtype, array.shape)
+    assert (got == array).all()
+
+
+def test_array_is_read_from_a_file(tmp_path: Path) -> None:
+    np.save(tmp_path / "x.npy", np.arange(5, dtype=np.int16))
+    got = kernel_argument(str(tmp_path / "x.npy"))
+    assert isinstance(got, np.ndarray)
+    assert got.dtype == np.int16
+    assert got.tolist() == [0, 1, 2, 3, 4]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *(
+            "",
+            "x",
+            "f32",
+            "f32:",
+            "f32:x",
+            "f99:1",
+            "zeros",
+            "zeros:f32",
+            "zeros:f32:",
+            "zeros:f32:-1",
+            "zeros:f32:1.5",
+        ),
+        *(
+            "zeros:q8:4",
+            "zeros:f64:99999999999999x9",
+            "u8:256",
+            "u8:-1",
+            "i32:1.5",
+            "i8:null",
+            "f16:1e6",
+            "bool:2",
+            "1,2",
+        ),
+    ],
+)
+def test_malformed_argument_is_refused_and_quoted(text: str) -> None:
+    with pytest.raises(click.BadParameter) as caught:
+        kernel_argument(text)
+    assert repr(text) in caught.value.message
+
+
+@pytest.mark.parametrize("content", [b"", b"not numpy", b"\x93NUMPY\x01\x00\xff\xff", b"PK\x03\x04"])
+def test_damaged_file_is_refused(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "x.npy"
+    path.write_bytes(content)
+    with pytest.raises(click.BadParameter, match="no array can be read"):
+        kernel_argument(str(path))
+
+
+def test_file_of_pickles_is_never_unpickled(tmp_path: Path) -> None:
+    np.save(tmp_path / "x.npy", np.array([{}], dtype=object), allow_pickle=True)
+    with pytest.raises(click.BadParameter):
+        kernel_argument(str(tmp_path / "x.npy"))
+
+
+def test_file_of_several_arrays_is_refused(tmp_path: Path) -> None:
+    np.savez(tmp_path / "x", np.zeros(1), np.zeros(1))
+    (tmp_path / "x.npz").rename(tmp_path / "x.npy")
+    with pytest.raises(click.BadParameter, match="no array can be read"):
+        kernel_argument(str(tmp_path / "x.npy"))
+
+
+def test_every_form_of_the_help_is_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    np.save("x.npy", np.zeros(1))
+    for forms, _ in FORMS:
+        for form in forms.split(", "):
+            kernel_argument(form)
+
+
+@given(name=st.sampled_from(sorted(set(DTYPES) - {"bool"})), number=st.integers(0, 127))
+def test_every_type_takes_a_number(name: str, number: int) -> None:
+    assert kernel_argument(f"{name}:{number}") == number
+
+
+@pytest.mark.parametrize(("text", "value"), [("4", (4,)), ("16x8", (16, 8)), ("1,2,3", (1, 2, 3)), ("0", (0,))])
+def test_sizes_are_one_to_three(text: str, value: tuple[int, ...]) -> None:
+    assert sizes(text) == value
+
+
+@pytest.mark.parametrize("text", ["", "x", "1x", "1x2x3x4", "-1", "1.5", "٣"])
+def test_malformed_sizes_are_refused(text: str) -> None:
+    with pytest.raises(click.BadParameter, match="one to three sizes"):
+        sizes(text)
+
+
+_NPY = b"\x93NUMPY\x01\x00\x76\x00{'descr': '<i4', 'fortran_order': False, 'shape': (3,), }"
+_FILE = _NPY.ljust(127) + b"\n" + bytes(range(12))
+
+
+@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(edits=st.lists(st.tuples(st.integers(0, 140), st.binary(max_size=3)), max_size=3), end=st.integers(0, 140))
+def test_any_file_gives_an_array_or_is_refused(
+    edits: list[tuple[int, bytes]], end: int, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    data = bytearray(_FILE[:end])
+    for at, piece in edits:
+        data[at : at + len(piece)] = piece
+    path = tmp_path_factory.getbasetemp() / "edited.npy"
+    path.write_bytes(data)
+    with contextlib.suppress(click.BadParameter):
+        assert isinstance(kernel_argument(str(path)), np.ndarray)

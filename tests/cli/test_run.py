@@ -1,0 +1,160 @@
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeAlias
+
+import numpy as np
+import pytest
+from click.testing import Result
+
+from cujit.program import Source, build, compile
+
+Cujit: TypeAlias = Callable[..., Result]
+
+_AXPY = ("--kernel", "axpy<float>", "--device", "cpu")
+_ARGS = ("--arg", "2.0", "--arg", "arange:f32:8", "--arg", "ones:f32:8", "--arg", "8")
+_EXPECTED = [1.0, 3.0, 5.0, 7.0, 9.0, 11.0, 13.0, 15.0]
+
+
+def test_source_is_compiled_and_run(cujit: Cujit, axpy: Path) -> None:
+    result = cujit("run", str(axpy), *_AXPY, "--over", "8", *_ARGS, "--print", "2")
+    assert result.exit_code == 0, result.stderr
+    assert result.stdout == "[ 1.  3.  5.  7.  9. 11. 13. 15.]\n"
+    assert "axpy<float> on cpu: grid 1, block 32" in result.stderr
+
+
+@pytest.mark.parametrize("kind", ["ptx", "fatbin"])
+def test_image_is_told_by_its_content_and_run(cujit: Cujit, axpy: Path, kind: str) -> None:
+    source = Source.cuda(axpy)
+    artifact = (
+        compile(source, arch="compute_80", names="axpy<float>")
+        if kind == "ptx"
+        else build(source, ["sm_90", "compute_80"], names="axpy<float>")
+    )
+    artifact.save("image.bin")
+    result = cujit("run", "image.bin", *_AXPY, "--grid", "2", "--block", "4", *_ARGS, "--json", "--print", "2")
+    assert result.exit_code == 0, result.stderr
+    told = json.loads(result.stdout)
+    assert told["arrays"] == {"2": _EXPECTED}
+    assert (told["kernel"], told["device"], told["grid"], told["block"]) == ("axpy<float>", "cpu", [2, 1, 1], [4, 1, 1])
+    assert told["lowered_name"].startswith("_Z4axpyIf")
+    assert told["load_s"] > 0
+    assert len(told["launch_s"]) == 1
+
+
+def test_arrays_come_from_files_and_go_back_to_files(cujit: Cujit, axpy: Path) -> None:
+    np.save("x.npy", np.arange(8, dtype=np.float32))
+    np.save("y.npy", np.ones(8, np.float32))
+    arguments = ("--arg", "2.0", "--arg", "x.npy", "--arg", "y.npy", "--arg", "8")
+    result = cujit("run", str(axpy), *_AXPY, "--over", "8", *arguments, "--out", "2=done", "--out", "1=x2.npy")
+    assert result.exit_code == 0, result.stderr
+    assert result.stdout == ""
+    assert np.load("done").tolist() == _EXPECTED
+    assert np.load("x2.npy").tolist() == list(range(8))
+    assert np.load("y.npy").tolist() == [1.0] * 8
+
+
+def test_options_reach_the_compiler(cujit: Cujit, tmp_path: Path) -> None:
+    (tmp_path / "k.cu").write_text("__global__ void k(int* x) { *x = N; }")
+    result = cujit(
+        *("run", "k.cu", "-k", "k", "-D", "N=42", "--grid", "1", "--block", "1", "-a", "zeros:i32:1"),
+        *("--print", "0", "--device", "cpu"),
+    )
+    assert result.stdout == "[42]\n", result.stderr
+
+
+def test_shape_has_three_axes_and_shared_memory(cujit: Cujit, tmp_path: Path) -> None:
+    (tmp_path / "k.cu").write_text("""
+        __global__ void k(int* x) {
+            extern __shared__ int s[];
+            s[threadIdx.y] = threadIdx.y;
+            x[(blockIdx.z * gridDim.y + blockIdx.y) * blockDim.y + threadIdx.y] = s[threadIdx.y] + 10 * blockIdx.z;
+        }""")
+    result = cujit(
+        *("run", "k.cu", "-k", "k", "--grid", "1x1x2", "--block", "1,2", "--shared-bytes", "8"),
+        *("-a", "zeros:i32:4", "--print", "0", "--device", "cpu", "--json"),
+    )
+    assert result.exit_code == 0, result.stderr
+    told = json.loads(result.stdout)
+    assert told["arrays"] == {"0": [0, 1, 10, 11]}
+    assert (told["grid"], told["block"], told["shared_bytes"]) == ([1, 1, 2], [1, 2, 1], 8)
+
+
+def test_repeat_launches_that_often_and_time_tells(cujit: Cujit, tmp_path: Path) -> None:
+    (tmp_path / "k.cu").write_text("__global__ void k(int* x) { *x += 1; }")
+    result = cujit(
+        *("run", "k.cu", "-k", "k", "--grid", "1", "--block", "1", "-a", "zeros:i32:1", "--repeat", "3", "--time"),
+        *("--print", "0", "--device", "cpu"),
+    )
+    assert result.stdout == "[3]\n", result.stderr
+    assert "the best of 3" in result.stderr
+
+
+def test_nothing_to_cover_launches_nothing(cujit: Cujit, axpy: Path) -> None:
+    result = cujit("run", str(axpy), *_AXPY, "--over", "0", *_ARGS, "--print", "2", "--json")
+    told = json.loads(result.stdout)
+    assert told["arrays"]["2"] == [1.0] * 8
+    assert told["grid"] is None
+
+
+def test_several_arrays_are_told_apart(cujit: Cujit, axpy: Path) -> None:
+    result = cujit("run", str(axpy), *_AXPY, "--over", "8", *_ARGS, "--print", "1", "--print", "2")
+    assert [line[:3] for line in result.stdout.splitlines()] == ["1: ", "2: "]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((), "say --grid and --block, or --over"),
+        (("--grid", "1"), "say --grid and --block, or --over"),
+        (("--over", "8", "--grid", "1", "--block", "8"), "not both"),
+        (("--over", "1x2x3x4"), "one to three sizes"),
+        (("--over", "8", "--arg", "what"), "'what': neither a number"),
+        (("--over", "8", "--print", "4"), "there is no argument 4"),
+        (("--over", "8", "--out", "0=x.npy"), "argument 0 is no array"),
+        (("--over", "8", "--out", "x.npy"), "INDEX=FILE"),
+        (("--over", "8", "--repeat", "0"), "--repeat"),
+    ],
+)
+def test_malformed_command_line_is_usage(cujit: Cujit, axpy: Path, arguments: tuple[str, ...], message: str) -> None:
+    result = cujit("run", str(axpy), *_AXPY, *_ARGS, *arguments)
+    assert result.exit_code == 2
+    assert message in result.stderr
+
+
+def test_compiler_options_for_an_image_are_usage(cujit: Cujit, axpy: Path) -> None:
+    build(Source.cuda(axpy), ["compute_80"], names="axpy<float>").save("axpy.fatbin")
+    result = cujit("run", "axpy.fatbin", *_AXPY, "--over", "8", *_ARGS, "-D", "N")
+    assert result.exit_code == 2
+    assert "axpy.fatbin is no source" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--over", "8", "--arg", "1"), "axpy<float>"),
+        (("--over", "8", "--kernel", "axpy<double"), "axpy<double"),
+        (("--grid", "1", "--block", "2048"), "2048"),
+        (("--over", "8", "-O", "nonsense"), "unknown option 'nonsense'"),
+        (("--over", "8", "--out", "2=no/where.npy"), "no/where.npy: No such file or directory"),
+    ],
+)
+def test_wrong_input_ends_in_status_1(cujit: Cujit, axpy: Path, arguments: tuple[str, ...], message: str) -> None:
+    result = cujit("run", str(axpy), *_AXPY, *_ARGS, *arguments)
+    assert result.exit_code == 1
+    assert message in result.stderr
+
+
+@pytest.mark.parametrize("content", [b"", b"\x7fELF", b"hello", bytes(range(256))])
+def test_file_that_is_no_image_is_refused(cujit: Cujit, content: bytes) -> None:
+    Path("image").write_bytes(content)
+    result = cujit("run", "image", "--kernel", "k", "--over", "1", "--device", "cpu")
+    assert result.exit_code == 1
+    assert result.stderr.startswith("error: image: ")
+
+
+@pytest.mark.parametrize("name", ["cuda:99", "gpu", "tpu:0"])
+def test_device_that_is_not_there_ends_in_status_3(cujit: Cujit, axpy: Path, name: str) -> None:
+    assert cujit("run", str(axpy), "--kernel", "axpy<float>", "--over", "8", "--device", name).exit_code == 3

@@ -1,0 +1,71 @@
+"""Importing the package opens no library and reads nothing but itself."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+_PRELUDE = """
+import sys
+def mapped():
+    with open("/proc/self/maps") as maps:
+        return {line.split(maxsplit=5)[5].strip() for line in maps if ".so" in line}
+import __future__, collections, importlib, typing
+before, modules = mapped(), set(sys.modules)
+"""
+
+
+def _run(code: str, **environment: str) -> str:
+    done = subprocess.run(
+        [sys.executable, "-c", _PRELUDE + code],
+        capture_output=True,
+        text=True,
+        env={**os.environ, **environment},
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/self/maps"), reason="reads /proc/self/maps")
+def test_importing_the_package_opens_no_shared_library() -> None:
+    assert _run("import cujit; print(*(mapped() - before))").split() == []
+
+
+def test_importing_the_package_imports_nothing_but_its_version() -> None:
+    assert _run("import cujit; print(*sorted(set(sys.modules) - modules))").split() == ["cujit", "cujit.version"]
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/self/maps"), reason="reads /proc/self/maps")
+def test_importing_every_name_opens_no_library_of_nvidia_nor_llvm() -> None:
+    opened = _run("from cujit import *; print(*(mapped() - before))").split()
+    names = [os.path.basename(path) for path in opened]
+    foreign = ("libnvrtc", "libnvvm", "libnvJitLink", "libnvfatbin", "libcuda", "libcudart", "libllvmlite")
+    assert [name for name in names if name.startswith(foreign)] == []
+
+
+def test_importing_every_name_does_not_read_the_environment() -> None:
+    """Broken settings do no harm before something is compiled."""
+    _run("from cujit import *", CUDA_HOME="/no/where", CUDA_PATH="\n", CUDA_VISIBLE_DEVICES="nonsense")
+
+
+@pytest.mark.parametrize(
+    "first",
+    [
+        "import cujit",
+        "import cujit.program",
+        "import cujit.kernel",
+        "import cujit.compile.options as options; assert options.Options",
+        "import cujit.devices.base as base; assert base.Device",
+        "from cujit.compile import options; assert options.Options",
+        "from cujit import compile",
+        "from cujit import devices; import cujit.devices.cpu",
+        "import cujit; cujit.build, cujit.devices; import cujit.devices.base as base; assert base.Device",
+    ],
+)
+def test_functions_win_over_packages_of_their_name_whatever_was_imported_first(first: str) -> None:
+    check = "import cujit; assert cujit.compile is cujit.program.compile; assert cujit.devices is cujit.kernel.devices"
+    _run(f"{first}\n{check}")

@@ -1,0 +1,134 @@
+"""The public surface is said once, and the documentation says the same."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import click
+import pytest
+
+import cujit
+import cujit.errors as errors
+from cujit.cli import main
+from cujit.cli.app import VERBS
+from cujit.cli.reference import PAGES
+
+_ROOT = Path(__file__).parents[1]
+_PUBLIC = [name for name in cujit.__all__ if name != "__version__"]
+_PROSE = [
+    _ROOT / "README.md",
+    _ROOT / "CONTRIBUTING.md",
+    _ROOT / "CHANGELOG.md",
+    *sorted((_ROOT / "docs").glob("*.md")),
+]
+
+
+def test_all_is_sorted_and_dir_is_all() -> None:
+    assert cujit.__all__ == sorted(set(cujit.__all__))
+    assert dir(cujit) == cujit.__all__
+
+
+def test_type_checkers_see_the_names_that_python_gives() -> None:
+    tree = ast.parse(inspect.getsource(cujit))
+    typed = {
+        (alias.name, node.module)
+        for block in tree.body
+        if isinstance(block, ast.If)
+        for node in block.body
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+    }
+    homes = cujit._HOME
+    assert typed == {(name, homes.get(name, "cujit.errors")) for name in _PUBLIC}
+    assert set(homes) <= set(_PUBLIC)
+
+
+@pytest.mark.parametrize("name", _PUBLIC)
+def test_every_public_name_is_there_and_documented(name: str) -> None:
+    thing = getattr(cujit, name)
+    assert inspect.isclass(thing) or inspect.isfunction(thing)
+    assert (thing.__doc__ or "").strip()
+    if inspect.isclass(thing):
+        # A dataclass without a docstring gets one made of its fields.
+        assert not (thing.__doc__ or "").startswith(f"{name}(")
+
+
+def test_every_error_is_public() -> None:
+    assert set(errors.__all__) <= set(cujit.__all__)
+
+
+def test_unknown_name_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="module 'cujit' has no attribute 'nvcc'"):
+        _ = cujit.nvcc  # type: ignore[attr-defined]
+
+
+def test_version_is_that_of_the_distribution() -> None:
+    declared = re.search(r'^version = "(.*)"$', (_ROOT / "pyproject.toml").read_text(), re.MULTILINE)
+    assert declared
+    assert cujit.__version__ == declared[1]
+    assert f"## {cujit.__version__}" in (_ROOT / "CHANGELOG.md").read_text()
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_page_is_what_the_code_says(page: str) -> None:
+    written = (_ROOT / "docs" / f"{page}.md").read_text()
+    made = subprocess.run(
+        [sys.executable, "-m", "cujit.cli.reference", page], capture_output=True, text=True, check=True
+    ).stdout
+    assert written == made, f"python -m cujit.cli.reference {page} > docs/{page}.md"
+
+
+def test_pages_name_every_public_name() -> None:
+    pages = PAGES["api"]() + PAGES["errors"]()
+    named = set(re.findall(r"^\| `(?:cujit\.)?(\w+)` ", pages, re.MULTILINE))
+    assert named == set(_PUBLIC) - {"Diagnostic"}
+
+
+def test_page_of_the_command_line_names_every_verb_and_option() -> None:
+    context = click.Context(main)
+    page = PAGES["cli"]()
+    assert re.findall(r"^## cujit (\w+)$", page, re.MULTILINE) == list(VERBS)
+    for verb in VERBS:
+        command = main.get_command(context, verb)
+        assert command
+        section = page.partition(f"## cujit {verb}\n")[2].partition("\n## ")[0]
+        options = {name for p in command.params if isinstance(p, click.Option) for name in p.opts}
+        assert set(re.findall(r"`(-[-\w]+)", section)) == options
+        assert all(p.help for p in command.params if isinstance(p, click.Option))
+
+
+def test_every_verb_that_prints_data_has_json() -> None:
+    context = click.Context(main)
+    for verb in VERBS:
+        command = main.get_command(context, verb)
+        assert command
+        assert any("--json" in p.opts for p in command.params)
+
+
+def test_drawn_tree_of_errors_is_the_tree() -> None:
+    drawn: list[tuple[str, str]] = []
+    above: list[str] = []
+    for line in PAGES["errors"]().partition("```\n")[2].partition("```")[0].splitlines():
+        indent, name = re.match(r"^([│├└─ ]*)(\w+)", line).groups()  # type: ignore[union-attr]
+        above[len(indent) // 4 :] = [name]
+        drawn.append((name, above[-2] if len(above) > 1 else "Exception"))
+    real = [(name, getattr(errors, name).__bases__[0].__name__) for name in errors.__all__ if name != "Diagnostic"]
+    assert sorted(drawn) == sorted(real)
+
+
+@pytest.mark.parametrize("path", _PROSE, ids=lambda path: path.name)
+def test_prose_names_only_what_there_is(path: Path) -> None:
+    text = path.read_text()
+    for name in re.findall(r"\bcujit\.([A-Za-z]\w*)", text):
+        assert name in cujit.__all__ or (_ROOT / "src" / "cujit" / name).exists(), f"cujit.{name}"
+    for verb in re.findall(r"(?:^\$ |`)cujit (\w+)", text, re.MULTILINE):
+        assert verb in VERBS or verb == "VERB", f"cujit {verb}"
+    for link in re.findall(r"\]\(([\w./-]+)\)", text):
+        assert (path.parent / link).exists(), link
+    for target in re.findall(r"`make ([\w-]+)`", text):
+        assert f"\n{target}:" in (_ROOT / "Makefile").read_text(), f"make {target}"
