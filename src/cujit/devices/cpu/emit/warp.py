@@ -6,6 +6,10 @@ lanes, runs, and hands them on. Where the shapes show that no lane can wait in b
 
 from __future__ import annotations
 
+import struct
+
+import numpy as np
+
 from cujit.devices.base import Dim3
 from cujit.devices.cpu.cfg import Block, Graph, Loop
 from cujit.devices.cpu.dominance import control_twins
@@ -284,7 +288,8 @@ class WarpEmitter:
         if isinstance(operand, IntConstant):
             return self._integer_constant(operand.value, type_)
         if isinstance(operand, FloatConstant):
-            return self._as(b.real(operand.bits, operand.width), type_)
+            width = type_width(type_)
+            return self._as(b.real(rounded_bits(operand, width), width), type_)
         if isinstance(operand, Negation):
             return b.binary("xor", self.read(operand.item, "i1"), b.integer(1, 1))
         if isinstance(operand, Special):
@@ -379,6 +384,18 @@ class WarpEmitter:
             self.builder.entry.append(f"  {name} = load {type_}, ptr {name}.at, align 1")
             self._parameters[key] = Value(name, type_)
         return self._parameters[key]
+
+
+def rounded_bits(constant: FloatConstant, width: int) -> int:
+    """Bits of a constant as a float of ``width`` bits: decimal constants are f64 and rounded to where they stand.
+
+    Source: PTX ISA 9.1, "Floating-Point Constants".
+    """
+    if constant.width == width:
+        return constant.bits
+    value = struct.unpack("<d" if constant.width == 64 else "<f", constant.bits.to_bytes(constant.width // 8, "little"))
+    real = np.array(value[0]).astype(np.dtype(f"f{width // 8}"))
+    return int(real.view(np.dtype(f"u{width // 8}")))
 
 
 def storage_type(reg: Reg) -> str:
