@@ -23,4 +23,5 @@ def medians(contestants: Mapping[str, Callable[[], object]], rounds: int, warm_u
 
 def row(what: str, mine: float, floor: float, floor_name: str, unit: str, scale: float) -> str:
     """Write one line: both medians and their ratio."""
-    return f"{what:<34} {mine * scale:10.3f} {unit}   {floor_name:<28} {floor * scale:10.3f} {unit}   ratio {mine / floor:6.3f}"
+    theirs = f"{floor_name} {floor * scale:.3f} {unit}"
+    return f"{what}: {mine * scale:.3f} {unit}, {theirs}, ratio {mine / floor:.3f}"

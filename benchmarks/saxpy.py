@@ -6,6 +6,7 @@ import ctypes
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -30,7 +31,7 @@ void saxpy(float a, const float *restrict x, float *restrict y, long n)
 """
 
 
-def c_saxpy(folder: Path) -> ctypes._CFuncPtr | None:
+def c_saxpy(folder: Path) -> Callable[..., None] | None:
     """Compile the C contestant; None where there is no gcc."""
     gcc = shutil.which("gcc")
     if gcc is None:
@@ -41,7 +42,7 @@ def c_saxpy(folder: Path) -> ctypes._CFuncPtr | None:
     subprocess.run(command, check=True)
     function = ctypes.CDLL(str(library)).saxpy
     function.argtypes = [ctypes.c_float, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_long]
-    return function
+    return lambda a, x, y, n: function(a, x, y, n)
 
 
 def run() -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -22,8 +23,8 @@ def main() -> None:
     results = run_rows(device, every_row())
     cuda = ".".join(map(str, driver.open_driver().version))
     origin = f"{device.product}; driver of CUDA {cuda}; {datetime.date.today().isoformat()}"
-    arrays = {key_of(ROWS[index]): result for index, result in results.items()}
-    np.savez_compressed(sys.argv[1], origin=np.array(origin), **arrays)
+    arrays: dict[str, Any] = {key_of(ROWS[index]): result for index, result in results.items()}
+    np.savez_compressed(sys.argv[1], **{"origin": np.array(origin), **arrays})
     print(f"{len(arrays)} rows from {origin}")
 
 

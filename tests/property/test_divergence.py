@@ -26,13 +26,15 @@ def random_graph(seed: int) -> list[Node]:
     count = rng.randint(2, 9)
     nodes: list[Node] = []
     for _ in range(count):
-        actions = [
-            (rng.choice(["add", "xor", "mul.lo", "sub", "addi"]), *(rng.randrange(REGISTERS) for _ in range(3)))
-            for _ in range(rng.randint(0, 3))
-        ]
+        actions = [_random_action(rng) for _ in range(rng.randint(0, 3))]
         test = (rng.randrange(REGISTERS + 1), rng.choice([1, 2, 3, 4, 8, 32]), rng.randrange(2))
         nodes.append((actions, test, rng.randrange(count + 1), rng.randrange(count + 1)))
     return nodes
+
+
+def _random_action(rng: random.Random) -> Action:
+    d, a, b = (rng.randrange(REGISTERS) for _ in range(3))
+    return rng.choice(["add", "xor", "mul.lo", "sub", "addi"]), d, a, b
 
 
 def as_ptx(nodes: list[Node]) -> str:

@@ -384,7 +384,6 @@ def test_immediates_and_uniform_registers_mix_with_varying_ones(elementwise: Ele
     np.testing.assert_array_equal(elementwise(body, np.float32, x), x * np.float32(1.5) - np.float32(1))
 
 
-@pytest.mark.xfail(strict=False, reason="a decimal in an f32 operation is read as the low half of its f64 bits")
 @pytest.mark.gpu
 def test_decimal_immediates_are_rounded_to_the_type(elementwise: Elementwise) -> None:
     x = np.linspace(-2, 2, 300, dtype=np.float32)

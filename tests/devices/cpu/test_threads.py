@@ -123,7 +123,8 @@ def test_carries_run_through_128_bit_arithmetic(device: Device) -> None:
     text = """extern "C" __global__ void k(const unsigned long long *in, unsigned long long *out, int n) {
         int t = threadIdx.x; if (t >= n) return;
         typedef unsigned __int128 wide;
-        wide a = ((wide)in[4*t+1] << 64) | in[4*t], b = ((wide)in[4*t+3] << 64) | in[4*t+2], s = a + b, d = a - b, p = a * b;
+        wide a = ((wide)in[4*t+1] << 64) | in[4*t], b = ((wide)in[4*t+3] << 64) | in[4*t+2];
+        wide s = a + b, d = a - b, p = a * b;
         out[6*t] = s; out[6*t+1] = s >> 64; out[6*t+2] = d; out[6*t+3] = d >> 64; out[6*t+4] = p; out[6*t+5] = p >> 64;
     }"""
     rng = np.random.default_rng(3)
