@@ -1,0 +1,63 @@
+"""Arrays of other libraries go into kernels as they are, and ours go to them without a copy."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from cujit.devices.base import Device
+from cujit.kernel import jit
+
+pytestmark = pytest.mark.gpu
+
+SCALE = 'extern "C" __global__ void scale(float *x, float a, int n) { int i = threadIdx.x; if (i < n) x[i] *= a; }'
+
+
+def library(name: str) -> Any:
+    return pytest.importorskip(name)
+
+
+def test_torch_tensors_go_in_as_they_are(gpu: Device) -> None:
+    torch = library("torch")
+    x = torch.arange(20, dtype=torch.float32, device="cuda")
+    jit(SCALE, device=gpu)["scale"][1, 32](x, 3.0, 20)
+    assert x.cpu().tolist() == [3.0 * k for k in range(20)]
+
+
+def test_cupy_arrays_go_in_as_they_are(gpu: Device) -> None:
+    cupy = library("cupy")
+    x = cupy.arange(20, dtype=cupy.float32)
+    jit(SCALE, device=gpu)["scale"][1, 32](x, 3.0, 20)
+    assert x.get().tolist() == [3.0 * k for k in range(20)]
+
+
+def test_jax_arrays_go_in_where_they_are_only_read(gpu: Device) -> None:
+    jax = library("jax")
+    text = """extern "C" __global__ void copy(const float *x, float *y, int n) {
+        if (threadIdx.x < n) y[threadIdx.x] = x[threadIdx.x];
+    }"""
+    y = gpu.array(np.zeros(20, np.float32))
+    jit(text, device=gpu)["copy"][1, 32](jax.numpy.arange(20, dtype="float32"), y, 20)
+    assert y.numpy().tolist() == list(range(20))
+
+
+@pytest.mark.parametrize("name", ["torch", "cupy"])
+def test_our_arrays_are_seen_by_others_without_a_copy(gpu: Device, name: str) -> None:
+    x = gpu.array(np.arange(20, dtype=np.float32))
+    seen = library(name).from_dlpack(x)
+    jit(SCALE, device=gpu)["scale"][1, 32](x, 3.0, 20)
+    gpu.synchronize()
+    assert [float(v) for v in seen] == [3.0 * k for k in range(20)]
+
+
+def test_a_torch_tensor_of_the_wrong_type_is_refused(gpu: Device) -> None:
+    torch = library("torch")
+    with pytest.raises(TypeError, match="float"):
+        jit(SCALE, device=gpu)["scale"][1, 32](torch.zeros(20, dtype=torch.float64, device="cuda"), 3.0, 20)
+
+
+def test_a_host_array_for_a_kernel_on_a_gpu_is_refused(gpu: Device) -> None:
+    with pytest.raises(TypeError, match=r"host|memory of"):
+        jit(SCALE, device=gpu)["scale"][1, 32](np.zeros(20, np.float32), 3.0, 20)
