@@ -160,13 +160,20 @@ def test_results_are_rounded_exactly_in_every_mode(
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("opcode", ["add", "mul", "mad"])
-def test_without_a_modifier_rounding_is_to_nearest(opcode: str, elementwise: Elementwise) -> None:
+@pytest.mark.parametrize(("implied", "explicit"), [("add", "add.rn"), ("sub", "sub.rn"), ("mul", "mul.rn")])
+def test_without_a_modifier_rounding_is_to_nearest(implied: str, explicit: str, elementwise: Elementwise) -> None:
     x, y = numbers(64, 500, 7), numbers(64, 500, 8)
-    third = (x,) if opcode == "mad" else ()
-    explicit = "fma" if opcode == "mad" else opcode
-    got = elementwise(f"{opcode}.f64", np.float64, x, y, *third)
-    np.testing.assert_array_equal(got, elementwise(f"{explicit}.rn.f64", np.float64, x, y, *third))
+    got = elementwise(f"{implied}.f64", np.float64, x, y)
+    np.testing.assert_array_equal(got, elementwise(f"{explicit}.f64", np.float64, x, y))
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("type_", ["rn.ftz.f32", "rm.f64"])
+def test_mad_is_fma(type_: str, elementwise: Elementwise) -> None:
+    sources = triples(int(type_[-2:]))
+    kind = sources[0].dtype
+    want = elementwise(f"fma.{type_}", kind, *sources)
+    np.testing.assert_array_equal(elementwise(f"mad.{type_}", kind, *sources), want)
 
 
 def flushed(x: Array) -> Array:

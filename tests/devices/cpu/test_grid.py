@@ -10,8 +10,8 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 
-from cujit.errors import LoadError
-from cujit.kernel import cpu, jit
+from cujit.errors import CujitError, LoadError
+from cujit.kernel import cpu, jit, load
 
 SPIN = """extern "C" __global__ void spin(unsigned *out, int rounds) {
     unsigned h = blockIdx.x * blockDim.x + threadIdx.x;
@@ -53,6 +53,13 @@ def test_kernels_are_launched_from_many_python_threads_at_once() -> None:
 
     with ThreadPoolExecutor(8) as pool:
         assert all(pool.map(work, range(1, 25)))
+
+
+def test_local_memory_beyond_the_machines_is_an_error_and_not_a_silence() -> None:
+    ptx = """.version 8.0\n.target sm_80\n.address_size 64
+    .visible .entry huge() { .local .b8 mine[70368744177664]; .reg .b64 %a; mov.u64 %a, mine; st.local.u8 [%a], 1; ret; }"""
+    with pytest.raises(CujitError, match="no memory for a block"):
+        load(ptx.encode(), cpu())["huge"][1, 1]()
 
 
 def test_python_runs_on_while_a_kernel_runs() -> None:

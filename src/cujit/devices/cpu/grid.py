@@ -5,18 +5,21 @@ from __future__ import annotations
 import ctypes
 import os
 import threading
-from concurrent.futures import Future, ThreadPoolExecutor
 
 from cujit.devices.base import LaunchShape
 from cujit.devices.cpu.emit.frame import Launch
-from cujit.devices.cpu.memory import HostBlock
+from cujit.devices.cpu.pool import Pool
+from cujit.errors import CujitError
 
 __all__ = ["Workers", "available_threads"]
 
-_RUN = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
+_SMALL = 2048
+"""Threads of a grid below which waking another core costs more than it saves (measured: waking takes 10 us)."""
 
-_SMALL = 4096
-"""Threads of a grid below which handing work to another core costs more than it saves (measured: 20 us)."""
+_SHARES = 8
+"""How many times each thread comes for blocks: few enough that the counter is cheap, enough to even out the end."""
+
+_MOST_BLOCKS = 1024
 
 
 def available_threads() -> int:
@@ -25,47 +28,35 @@ def available_threads() -> int:
 
 
 class Workers:
-    """Threads that run the blocks of a launch; the calling thread is one of them.
+    """The threads that run the blocks of launches; the calling thread is one of them.
 
-    Each thread keeps memory for the shared and local memory of the block at hand. A fork leaves the threads behind:
-    the child makes its own.
+    A fork leaves threads behind: a child makes its own pool at its first launch.
     """
 
     def __init__(self, count: int) -> None:
         self.count = count
-        self._arena = threading.local()
-        self._pool: ThreadPoolExecutor | None = None
+        self._pool: Pool | None = None
         self._pid = 0
         self._lock = threading.Lock()
 
-    def _helpers(self) -> ThreadPoolExecutor:
-        with self._lock:
-            if self._pool is None or self._pid != os.getpid():
-                self._pool = ThreadPoolExecutor(max(self.count - 1, 1), thread_name_prefix="cujit-cpu")
-                self._pid = os.getpid()
-            return self._pool
+    def _ready(self) -> Pool:
+        if self._pool is None or self._pid != os.getpid():
+            with self._lock:
+                if self._pool is None or self._pid != os.getpid():
+                    self._pool = Pool(self.count - 1)
+                    self._pid = os.getpid()
+        return self._pool
 
     def run(self, address: int, shape: LaunchShape, launch: Launch, shared_bytes: int, local_bytes: int) -> None:
-        """Run all blocks of the grid and return when they are done."""
+        """Run all blocks of the grid and return when they are done.
+
+        Raises:
+            CujitError: there is no memory for the shared and local memory of one block.
+        """
         blocks = shape.grid.volume
         helpers = min(self.count, blocks) - 1 if blocks * shape.block.volume >= _SMALL else 0
         launch.blocks = blocks
-        launch.chunk = max(1, min(blocks // (8 * (helpers + 1)), 1024))
-        futures: list[Future[None]] = []
-        if helpers:
-            pool = self._helpers()
-            futures = [pool.submit(self._work, address, launch, shared_bytes, local_bytes) for _ in range(helpers)]
-        self._work(address, launch, shared_bytes, local_bytes)
-        for future in futures:
-            future.result()
-
-    def _work(self, address: int, launch: Launch, shared_bytes: int, local_bytes: int) -> None:
-        shared, local = self._memory("shared", shared_bytes), self._memory("local", local_bytes)
-        _RUN(address)(ctypes.addressof(launch), shared.address, local.address)
-
-    def _memory(self, name: str, size: int) -> HostBlock:
-        block: HostBlock | None = getattr(self._arena, name, None)
-        if block is None or block.size < size:
-            block = HostBlock(size)
-            setattr(self._arena, name, block)
-        return block
+        launch.chunk = max(1, min(blocks // (_SHARES * (helpers + 1)), _MOST_BLOCKS))
+        self._ready().run(address, ctypes.addressof(launch), helpers, shared_bytes, local_bytes)
+        if launch.next < blocks:
+            raise CujitError(f"no memory for a block: {shared_bytes} bytes shared and {local_bytes} bytes local")

@@ -21,6 +21,10 @@ class NativeFunction:
     address: int
     engine: Any
 
+    def other(self, symbol: str) -> int:
+        """Address of another function of the same module."""
+        return int(self.engine.get_function_address(symbol))
+
 
 @functools.cache
 def _llvm() -> Any:

@@ -3,7 +3,8 @@
 PTX ISA 9.1, "Floating-Point Instructions": div, rcp, sqrt, rsqrt, sin, cos, lg2, ex2, tanh, each with its bound
 and its table of special values. f32 functions are computed in f64 by Taylor series of the functions themselves
 (their coefficients are reciprocals of factorials and of odd numbers) after a range reduction; their error in f64
-is below 2^-34, so that the rounding to f32 is all that is left of it. NaN results are 0x7fffffff, those of sqrt the processor's.
+is below 2^-34, so that the rounding to f32 is all that is left of it. NaN results are 0x7fffffff, but those of sqrt
+are the processor's.
 """
 
 from __future__ import annotations

@@ -56,11 +56,11 @@ _ALL = "s16 s32 s64 u16 u32 u64 b16 b32 b64"
 
 def register(rules: Rules) -> None:
     """Add the rules of this family."""
-    rules.on("add sub mul mad", "f32", modifiers=f"{ROUNDINGS} ftz sat")(_arithmetic)
-    rules.on("add sub mul mad", "f64", modifiers=ROUNDINGS)(_arithmetic)
-    rules.on("fma", "f32", modifiers="ftz sat", choices=[ROUNDINGS])(_arithmetic)
+    rules.on("add sub mul", "f32", modifiers=f"{ROUNDINGS} ftz sat")(_arithmetic)
+    rules.on("add sub mul", "f64", modifiers=ROUNDINGS)(_arithmetic)
+    rules.on("fma mad", "f32", modifiers="ftz sat", choices=[ROUNDINGS])(_arithmetic)
     rules.on("div rcp sqrt", "f32", modifiers="ftz", choices=[ROUNDINGS])(_arithmetic)
-    rules.on("fma div rcp sqrt", "f64", choices=[ROUNDINGS])(_arithmetic)
+    rules.on("fma mad div rcp sqrt", "f64", choices=[ROUNDINGS])(_arithmetic)
     rules.on("add sub mul", modifiers=f"{ROUNDINGS} ftz", choices=["f32x2"])(_packed)
     rules.on("fma", modifiers="ftz", choices=["f32x2", ROUNDINGS])(_packed)
     rules.on("abs neg", "f32", modifiers="ftz")(_sign_change)

@@ -1,0 +1,226 @@
+"""Native threads that run the blocks of a launch, woken without the interpreter.
+
+The threads are Python's in name only: each enters ``worker`` below once and stays there, asleep on a condition
+variable, without the interpreter's lock. A launch is one native call: it posts the job, wakes the workers, runs
+blocks itself, and returns when the last worker is done. A launch that finds the pool busy runs alone.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import threading
+import weakref
+
+from cujit.devices.cpu.jit import NativeFunction, compile_ir
+
+__all__ = ["Pool"]
+
+
+class _Shared(ctypes.Structure):
+    """What launches and workers share. ``generation`` numbers the jobs, ``joined`` and ``active`` count workers."""
+
+    _fields_ = (
+        ("mutex", ctypes.c_char * 128),
+        ("work", ctypes.c_char * 128),
+        ("done", ctypes.c_char * 128),
+        ("generation", ctypes.c_uint64),
+        ("function", ctypes.c_uint64),
+        ("launch", ctypes.c_uint64),
+        ("shared_bytes", ctypes.c_uint64),
+        ("local_bytes", ctypes.c_uint64),
+        ("wanted", ctypes.c_uint32),
+        ("joined", ctypes.c_uint32),
+        ("active", ctypes.c_uint32),
+        ("busy", ctypes.c_uint32),
+        ("stop", ctypes.c_uint32),
+    )
+
+
+def _places() -> str:
+    """Name the address of every field, in the entry block of a function."""
+    names = [name for name, *_ in _Shared._fields_]
+    return "\n".join(f"  %{name} = getelementptr i8, ptr %pool, i64 {getattr(_Shared, name).offset}" for name in names)
+
+
+_IR = f"""
+declare i32 @pthread_mutex_init(ptr, ptr)
+declare i32 @pthread_mutex_lock(ptr)
+declare i32 @pthread_mutex_unlock(ptr)
+declare i32 @pthread_cond_init(ptr, ptr)
+declare i32 @pthread_cond_wait(ptr, ptr)
+declare i32 @pthread_cond_signal(ptr)
+declare i32 @pthread_cond_broadcast(ptr)
+declare ptr @aligned_alloc(i64, i64)
+declare void @free(ptr)
+
+define void @init(ptr %pool) {{
+{_places()}
+  call i32 @pthread_mutex_init(ptr %mutex, ptr null)
+  call i32 @pthread_cond_init(ptr %work, ptr null)
+  call i32 @pthread_cond_init(ptr %done, ptr null)
+  ret void
+}}
+
+define void @finish(ptr %pool) {{
+{_places()}
+  call i32 @pthread_mutex_lock(ptr %mutex)
+  store i32 1, ptr %stop
+  call i32 @pthread_cond_broadcast(ptr %work)
+  call i32 @pthread_mutex_unlock(ptr %mutex)
+  ret void
+}}
+
+; Run blocks with memory of this call's own: shared memory first, then local memory. Without memory, leave the blocks.
+define void @blocks(ptr %function, ptr %launch, i64 %shared.bytes, i64 %local.bytes) {{
+  %shared.more = add i64 %shared.bytes, 511
+  %shared.size = and i64 %shared.more, -256
+  %both = add i64 %shared.size, %local.bytes
+  %more = add i64 %both, 511
+  %size = and i64 %more, -256
+  %memory = call ptr @aligned_alloc(i64 256, i64 %size)
+  %none = icmp eq ptr %memory, null
+  br i1 %none, label %out, label %go
+go:
+  %local = getelementptr i8, ptr %memory, i64 %shared.size
+  call void %function(ptr %launch, ptr %memory, ptr %local)
+  call void @free(ptr %memory)
+  br label %out
+out:
+  ret void
+}}
+
+define void @worker(ptr %pool) {{
+entry:
+{_places()}
+  call i32 @pthread_mutex_lock(ptr %mutex)
+  %start = load i64, ptr %generation
+  br label %look
+look:
+  %seen = phi i64 [ 0, %entry ], [ %seen, %sleep ], [ %now, %leave ]
+  %stopped = load i32, ptr %stop
+  %stops = icmp ne i32 %stopped, 0
+  br i1 %stops, label %end, label %ask
+ask:
+  %now = load i64, ptr %generation
+  %new = icmp ne i64 %now, %seen
+  %in = load i32, ptr %joined
+  %most = load i32, ptr %wanted
+  %room = icmp ult i32 %in, %most
+  %join = and i1 %new, %room
+  br i1 %join, label %take, label %sleep
+sleep:
+  call i32 @pthread_cond_wait(ptr %work, ptr %mutex)
+  br label %look
+take:
+  %in.next = add i32 %in, 1
+  store i32 %in.next, ptr %joined
+  %running = load i32, ptr %active
+  %running.next = add i32 %running, 1
+  store i32 %running.next, ptr %active
+  %job = load ptr, ptr %function
+  %argument = load ptr, ptr %launch
+  %shared.bytes = load i64, ptr %shared_bytes
+  %local.bytes = load i64, ptr %local_bytes
+  call i32 @pthread_mutex_unlock(ptr %mutex)
+  call void @blocks(ptr %job, ptr %argument, i64 %shared.bytes, i64 %local.bytes)
+  call i32 @pthread_mutex_lock(ptr %mutex)
+  %still = load i32, ptr %active
+  %still.next = sub i32 %still, 1
+  store i32 %still.next, ptr %active
+  %last = icmp eq i32 %still.next, 0
+  br i1 %last, label %tell, label %leave
+tell:
+  call i32 @pthread_cond_signal(ptr %done)
+  br label %leave
+leave:
+  br label %look
+end:
+  call i32 @pthread_mutex_unlock(ptr %mutex)
+  ret void
+}}
+
+define void @run(ptr %pool, ptr %job, ptr %argument, i32 %helpers, i64 %shared.bytes, i64 %local.bytes) {{
+entry:
+{_places()}
+  %alone = icmp eq i32 %helpers, 0
+  br i1 %alone, label %single, label %ask
+ask:
+  call i32 @pthread_mutex_lock(ptr %mutex)
+  %taken = load i32, ptr %busy
+  %is.taken = icmp ne i32 %taken, 0
+  br i1 %is.taken, label %give.up, label %post
+give.up:
+  call i32 @pthread_mutex_unlock(ptr %mutex)
+  br label %single
+single:
+  call void @blocks(ptr %job, ptr %argument, i64 %shared.bytes, i64 %local.bytes)
+  ret void
+post:
+  store i32 1, ptr %busy
+  store ptr %job, ptr %function
+  store ptr %argument, ptr %launch
+  store i64 %shared.bytes, ptr %shared_bytes
+  store i64 %local.bytes, ptr %local_bytes
+  store i32 %helpers, ptr %wanted
+  store i32 0, ptr %joined
+  %before = load i64, ptr %generation
+  %now = add i64 %before, 1
+  store i64 %now, ptr %generation
+  call i32 @pthread_cond_broadcast(ptr %work)
+  call i32 @pthread_mutex_unlock(ptr %mutex)
+  call void @blocks(ptr %job, ptr %argument, i64 %shared.bytes, i64 %local.bytes)
+  call i32 @pthread_mutex_lock(ptr %mutex)
+  ; Whoever has not come by now has nothing left to do.
+  store i32 0, ptr %wanted
+  br label %wait
+wait:
+  %running = load i32, ptr %active
+  %some = icmp ne i32 %running, 0
+  br i1 %some, label %sleep, label %finished
+sleep:
+  call i32 @pthread_cond_wait(ptr %done, ptr %mutex)
+  br label %wait
+finished:
+  store i32 0, ptr %busy
+  call i32 @pthread_mutex_unlock(ptr %mutex)
+  ret void
+}}
+"""
+
+_ONE = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
+_RUN = ctypes.CFUNCTYPE(
+    None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint32, ctypes.c_uint64, ctypes.c_uint64
+)
+
+
+class Pool:
+    """``helpers`` threads beside the calling one; they end with the pool. Not usable in a forked child."""
+
+    def __init__(self, helpers: int) -> None:
+        self._code: NativeFunction = compile_ir(_IR, "run")
+        self._shared = _Shared()
+        self._address = ctypes.addressof(self._shared)
+        self._run = _RUN(self._code.address)
+        _ONE(self._code.other("init"))(self._address)
+        self._threads = [
+            threading.Thread(
+                target=_ONE(self._code.other("worker")), args=(self._address,), daemon=True, name="cujit-cpu"
+            )
+            for _ in range(helpers)
+        ]
+        for thread in self._threads:
+            thread.start()
+        weakref.finalize(self, _end, os.getpid(), self._code, self._shared, self._threads)
+
+    def run(self, function: int, launch: int, helpers: int, shared_bytes: int, local_bytes: int) -> None:
+        """Call ``function(launch, shared, local)`` here and in up to ``helpers`` threads; return when all are done."""
+        self._run(self._address, function, launch, helpers, shared_bytes, local_bytes)
+
+
+def _end(pid: int, code: NativeFunction, shared: _Shared, threads: list[threading.Thread]) -> None:
+    """Send the workers home; they exist only in the process that made them."""
+    if os.getpid() == pid:
+        _ONE(code.other("finish"))(ctypes.addressof(shared))
+        for thread in threads:
+            thread.join()
