@@ -89,7 +89,8 @@ class Artifact:
 
     ``names`` maps each name expression that was asked for (``axpy<float>``) to its lowered name;
     ``signatures`` maps lowered names to what the kernels take, where the build told. ``arch`` is None for a
-    fatbin, which holds several. ``log`` is what the tools wrote; ``name`` says where the image came from.
+    fatbin, which holds several. ``log`` is what the tools wrote; ``name`` says where the image came from;
+    ``tool`` is what made it, with its version.
     """
 
     kind: Kind
@@ -99,6 +100,7 @@ class Artifact:
     signatures: Mapping[str, Signature] = field(default_factory=dict)
     log: str = ""
     name: str = ""
+    tool: str = ""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "names", MappingProxyType(dict(self.names)))
@@ -133,6 +135,12 @@ class Artifact:
         path = Path(path)
         path.write_bytes(self.data)
         return path
+
+    def to_python(self) -> str:
+        """Write the source of a Python module that holds the image and loads itself (``load(device=None)``)."""
+        from cujit.embedding import python_module
+
+        return python_module(self)
 
     @property
     def text(self) -> str:

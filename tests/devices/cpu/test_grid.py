@@ -57,7 +57,7 @@ def test_kernels_are_launched_from_many_python_threads_at_once() -> None:
 
 def test_local_memory_beyond_the_machines_is_an_error_and_not_a_silence() -> None:
     ptx = """.version 8.0\n.target sm_80\n.address_size 64
-    .visible .entry huge() { .local .b8 mine[70368744177664]; .reg .b64 %a; mov.u64 %a, mine; st.local.u8 [%a], 1; ret; }"""
+    .visible .entry huge() { .local .b8 mine[70368744177664]; st.local.u8 [mine], 1; ret; }"""
     with pytest.raises(CujitError, match="no memory for a block"):
         load(ptx.encode(), cpu())["huge"][1, 1]()
 
