@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TypeVar
 
 from cujit.arch import Arch
 from cujit.artifact import Artifact, Kind
-from cujit.errors import LinkError, OptionError
+from cujit.errors import FormatError, LinkError, OptionError
 from cujit.formats.cubin import Cubin, read_cubin
 from cujit.formats.elf import Symbol, read_elf
 from cujit.formats.fatbin import Entry, EntryKind, Fatbin, find_fatbins
@@ -19,6 +20,8 @@ from cujit.formats.mangling import demangle
 from cujit.signature import Signature
 
 __all__ = ["Image", "as_artifact", "check_one_definition", "merged"]
+
+T = TypeVar("T")
 
 _CONTAINERS = (Kind.FATBIN, Kind.OBJECT, Kind.LIBRARY)
 _TARGET = re.compile(rb"^\s*\.target\s+(sm_\w+)", re.MULTILINE)
@@ -77,7 +80,7 @@ class Image:
     @cached_property
     def cubin(self) -> Cubin:
         """The image read as a cubin."""
-        return read_cubin(self.artifact.data)
+        return self._read(read_cubin)
 
     @cached_property
     def arch(self) -> Arch | None:
@@ -90,14 +93,25 @@ class Image:
         if artifact.kind is Kind.PTX:
             match = _TARGET.search(artifact.data)
             return Arch.parse(match[1].decode()).virtual if match else None
-        return read_ltoir(artifact.data).arch if artifact.kind is Kind.LTOIR else None
+        return self._read(read_ltoir).arch if artifact.kind is Kind.LTOIR else None
 
     @cached_property
     def fatbins(self) -> tuple[Fatbin, ...]:
         """The fatbins in the image: itself, or those of a host object or archive."""
         if self.artifact.kind in _CONTAINERS:
-            return find_fatbins(self.artifact.data)
+            return self._read(find_fatbins)
         return ()
+
+    def _read(self, reader: Callable[[bytes], T]) -> T:
+        """Read the image; what is wrong with it is said with its name.
+
+        Raises:
+            FormatError: the image is damaged.
+        """
+        try:
+            return reader(self.artifact.data)
+        except FormatError as e:
+            raise FormatError(f"{self.name}: {e.message}", help=e.help) from e
 
     @property
     def has_ltoir(self) -> bool:
@@ -137,7 +151,7 @@ class Image:
     def defined(self, target: Arch) -> frozenset[str]:
         """The symbols that may be defined in one image only, as far as the formats tell."""
         if self.artifact.kind is Kind.CUBIN:
-            return _symbols_of_cubin(self.artifact.data)
+            return self._read(_symbols_of_cubin)
         if self.artifact.kind is Kind.PTX:
             return _symbols_of_ptx(self.artifact.data)
         return frozenset[str]().union(*(_symbols_of_fatbin(fatbin, target) for fatbin in self.fatbins))

@@ -1,0 +1,105 @@
+"""Linking files of every kind, told apart by their content: objects and archives of nvcc, and images of ours."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from cujit.artifact import Artifact, Kind
+from cujit.devices.base import Device
+from cujit.errors import CujitError, FormatError, LinkError
+from cujit.formats.cubin import read_cubin
+from cujit.kernel import load
+from cujit.program import Source, build, bundle, compile, link
+
+FILES = Path(__file__).parent / "goldens" / "device"
+CALLER = Source.cuda(
+    'extern "C" __device__ int twice(int); extern "C" __global__ void k(int *p) { *p = twice(*p); }', name="caller.cu"
+)
+CALLEE = Source.cuda('extern "C" __device__ int twice(int x) { return 2 * x; }', name="callee.cu")
+TARGETS = {"ptx": "compute_80", "cubin": "sm_90", "ltoir": "lto_80"}
+
+
+def caller(to: str) -> Artifact:
+    return compile(CALLER, to=to, arch=TARGETS[to], rdc=True)
+
+
+def assert_links(*inputs: object) -> Artifact:
+    linked = link(inputs, arch="sm_90")
+    cubin = read_cubin(linked.data)
+    assert [k.name for k in cubin.kernels] == ["k"]
+    assert cubin.undefined == ()
+    if isinstance(inputs[0], Artifact):
+        assert linked.names["k"] == "k"
+    return linked
+
+
+@pytest.mark.parametrize("to", list(TARGETS))
+@pytest.mark.parametrize("file", ["device.o", "libdevice.a"])
+def test_objects_and_archives_of_nvcc_link_with_what_we_compile(to: str, file: str) -> None:
+    assert_links(caller(to), FILES / file)
+
+
+@pytest.mark.parametrize("to", list(TARGETS))
+def test_a_file_is_what_it_holds_whatever_it_is_called(to: str, tmp_path: Path) -> None:
+    mine = caller(to).save(tmp_path / "caller.jpg")
+    theirs = shutil.copy(FILES / "device.o", tmp_path / "device.cubin")
+    assert_links(mine, str(theirs))
+
+
+def test_a_fatbin_links_too(tmp_path: Path) -> None:
+    images = [compile(CALLEE, to="cubin", arch=arch, rdc=True) for arch in ("sm_80", "sm_90")]
+    path = bundle(images).save(tmp_path / "callee.fatbin")
+    assert_links(caller("cubin"), path)
+
+
+def test_bytes_link_without_a_file() -> None:
+    assert_links(caller("ltoir").data, (FILES / "device.o").read_bytes())
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("file", ["device.o", "libdevice.a"])
+def test_what_was_linked_runs(gpu: Device, file: str) -> None:
+    p = gpu.array(np.array([21], np.int32))
+    load(assert_links(caller("ptx"), FILES / file), gpu)["k"][1, 1](p)
+    assert p.numpy().tolist() == [42]
+
+
+def test_the_log_of_the_linker_is_in_the_result() -> None:
+    linked = link([caller("ltoir"), FILES / "device.o"], arch="sm_90", verbose=True)
+    assert linked.kind is Kind.CUBIN
+    assert "registers" in linked.log
+
+
+def test_files_that_cannot_be_linked_each_say_why(tmp_path: Path) -> None:
+    empty, text, cut = tmp_path / "empty.o", tmp_path / "text.cubin", tmp_path / "cut.cubin"
+    empty.touch()
+    text.write_text("int main() {}")
+    cut.write_bytes(caller("cubin").data[:200])
+    with pytest.raises(OSError, match=r"missing\.ptx"):
+        link([tmp_path / "missing.ptx"], arch="sm_90")
+    with pytest.raises(OSError, match=str(tmp_path)):
+        link([tmp_path], arch="sm_90")
+    with pytest.raises(FormatError, match=r"empty\.o: the image is empty"):
+        link([empty], arch="sm_90")
+    with pytest.raises(FormatError, match=r"text\.cubin: text that is neither PTX"):
+        link([text], arch="sm_90")
+    with pytest.raises((FormatError, LinkError), match=r"cut\.cubin"):
+        link([cut], arch="sm_90")
+
+
+def test_a_host_object_without_device_code_says_so(tmp_path: Path) -> None:
+    elf = (FILES / "device.o").read_bytes()
+    path = tmp_path / "host.o"
+    path.write_bytes(elf[:40].ljust(64, b"\0"))
+    with pytest.raises(CujitError, match=r"host\.o"):
+        link([caller("cubin"), path], arch="sm_90")
+
+
+def test_a_fatbin_without_the_architecture_is_refused() -> None:
+    fatbin = build(CALLEE, ["sm_80"], rdc=True)
+    with pytest.raises(LinkError, match="sm_80"):
+        link([caller("cubin"), fatbin], arch="sm_90")
