@@ -1,0 +1,59 @@
+"""Registers and spills of kernels, as values."""
+
+from __future__ import annotations
+
+import pytest
+
+from cujit.compile.usage import usage
+from cujit.errors import FormatError
+from cujit.program import compile, link
+
+SOURCE = """
+extern "C" __global__ void __launch_bounds__(1024, 2) spilling(double *p, int n) {
+    double a[48];
+    for (int i = 0; i < 48; i++) a[i] = p[i * n + threadIdx.x];
+    for (int r = 0; r < n; r++)
+        for (int i = 0; i < 48; i++) a[i] = a[(i + 1) % 48] * a[i] + r;
+    for (int i = 0; i < 48; i++) p[i] = a[i];
+}
+extern "C" __global__ void empty() {}
+"""
+
+
+@pytest.mark.parametrize("road", ["ptx", "ltoir", "cubin"])
+def test_registers_and_spills_are_read_back_from_every_road_to_a_cubin(road: str) -> None:
+    if road == "cubin":
+        cubin = compile(SOURCE, arch="sm_90", verbose=True)
+    else:
+        image = compile(SOURCE, to=road, arch="compute_90" if road == "ptx" else "lto_90")
+        cubin = link([image], arch="sm_90", verbose=True)
+    found = usage(cubin)
+    assert set(found) == {"spilling", "empty"}
+    assert found["spilling"].registers == 32
+    assert (found["spilling"].spill_store_bytes or 0) > 100
+    assert (found["spilling"].spill_load_bytes or 0) > 100
+    assert (found["spilling"].stack_bytes or 0) > 100
+    assert (found["empty"].spill_store_bytes, found["empty"].stack_bytes) == (0, 0)
+
+
+def test_a_register_limit_reaches_the_assembler() -> None:
+    ptx = compile("""extern "C" __global__ void k(float *p, int n) {
+        float s[24];
+        for (int i = 0; i < 24; i++) s[i] = p[i * n];
+        for (int r = 0; r < n; r++) for (int i = 0; i < 24; i++) s[i] = s[(i + 5) % 24] * s[i] + r;
+        for (int i = 0; i < 24; i++) p[i * n] = s[i];
+    }""", to="ptx", arch="compute_90")  # fmt: skip
+    free = usage(link([ptx], arch="sm_90"))["k"].registers
+    tight = usage(link([ptx], arch="sm_90", maxrregcount=24))["k"].registers
+    assert free is not None
+    assert tight is not None
+    assert tight <= 24 < free
+
+
+def test_spills_are_unknown_without_the_log() -> None:
+    assert usage(compile(SOURCE, arch="sm_90"))["spilling"].spill_store_bytes is None
+
+
+def test_what_is_no_machine_code_has_no_registers() -> None:
+    with pytest.raises(FormatError, match="this is ptx"):
+        usage(compile(SOURCE, to="ptx"))
