@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from cujit.devices.base import Device
-from cujit.errors import UnsupportedError
+from cujit.errors import LoadError, UnsupportedError
 from cujit.kernel import jit, load
+from cujit.program import compile
 
 HEAD = ".version 7.8\n.target sm_80\n.address_size 64\n"
 
@@ -172,6 +173,58 @@ def test_everything_that_is_not_executed_is_listed_at_load_with_its_lines(cpu: D
     assert {7 + 1, 8 + 1, 9 + 1, 10 + 1} <= set(lines)
     for text in ("bar.sync", "%nosuch", "tex.1d", "vprintf"):
         assert text in str(caught.value)
+
+
+def test_a_register_that_is_never_written_hides_nothing(device: Device) -> None:
+    # Compilers leave such registers in where a byte of the result does not matter.
+    ptx = (
+        HEAD
+        + """.visible .entry k(.param .u64 out) { .reg .b32 %r<6>; .reg .b64 %a<3>;
+        ld.param.u64 %a1, [out]; mov.u32 %r1, %tid.x; prmt.b32 %r2, %r1, %r3, 0x7650; and.b32 %r4, %r2, 255;
+        mad.wide.u32 %a2, %r1, 4, %a1; st.global.u32 [%a2], %r4; ret; }"""
+    )
+    out = device.array(np.zeros(64, np.uint32))
+    load(ptx.encode(), device)["k"][1, 64](out)
+    assert out.numpy().tolist() == list(range(64))
+
+
+@pytest.mark.parametrize("arch", ["compute_75", "compute_90", "compute_100", "compute_120"])
+def test_bit_fields_keep_to_themselves(cpu: Device, arch: str) -> None:
+    text = """struct C { unsigned a : 5, b : 9; unsigned long long e : 33; };
+    extern "C" __global__ void k(unsigned *out, int p) {
+        C s; s.a = threadIdx.x; s.e = threadIdx.x * 3ull; if (p) s.a += 9;
+        out[threadIdx.x] = s.a + (unsigned)s.e;
+    }"""
+    out = cpu.array(np.zeros(40, np.uint32))
+    load(compile(text, to="ptx", arch=arch), cpu)["k"][1, 40](out, 1)
+    t = np.arange(40)
+    np.testing.assert_array_equal(out.numpy(), ((t & 31) + 9 & 31) + 3 * t)
+
+
+def test_negative_numbers_are_taken_where_only_ptx_is_known(cpu: Device) -> None:
+    image = compile('extern "C" __global__ void k(int *x, int v, short s) { x[0] = v + s; }', to="ptx")
+    out = cpu.array(np.zeros(1, np.int32))
+    load(image.data, cpu)["k"][1, 1](out, -1, -2)
+    assert out.numpy().tolist() == [-3]
+
+
+def test_two_kernels_of_one_name_are_refused(cpu: Device) -> None:
+    with pytest.raises(UnsupportedError, match="a second kernel of that name"):
+        load((HEAD + ".visible .entry k() { ret; } .visible .entry k() { ret; }").encode(), cpu)
+
+
+def test_variables_larger_than_memory_are_refused(cpu: Device) -> None:
+    with pytest.raises(LoadError, match="more than there is"):
+        load((HEAD + ".global .b8 s[99999999999999]; .visible .entry k() { ret; }").encode(), cpu)
+
+
+def test_only_the_block_shapes_used_last_are_kept(cpu: Device) -> None:
+    kernel = jit(WHO, names=["who"], device=cpu)["who"]
+    for threads in range(1, 41):
+        out = cpu.array(np.zeros((threads, 4), np.uint32))
+        kernel[1, threads](out)
+        assert out.numpy()[-1, 0] == threads - 1
+    assert len(kernel._loaded._compiled) == 32  # type: ignore[attr-defined]
 
 
 def test_recursion_is_refused_by_name(cpu: Device) -> None:

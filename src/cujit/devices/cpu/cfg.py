@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from cujit.devices.cpu.flatten import Refusals
 from cujit.devices.cpu.program import KernelProgram, Op
+from cujit.devices.cpu.refusals import Refusals
 
 __all__ = ["Block", "Graph", "Loop", "build_graph"]
 

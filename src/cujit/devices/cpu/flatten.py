@@ -20,12 +20,10 @@ from cujit.devices.cpu.program import (
     Special,
     SymbolAddress,
 )
+from cujit.devices.cpu.refusals import Refusals
 from cujit.formats.ptx import syntax as ptx
 
-__all__ = ["Refusal", "Refusals", "flatten"]
-
-Refusal = tuple[int, str, str]
-"""Line, text and reason of something that the CPU device does not execute."""
+__all__ = ["flatten"]
 
 _STORES = frozenset({"st", "red", "prefetch", "prefetchu", "discard", "applypriority", "membar", "fence"})
 _NO_RESULT = _STORES | {
@@ -42,18 +40,6 @@ _NO_RESULT = _STORES | {
     "pmevent",
 }
 _MAX_INLINED_OPS = 1_000_000
-
-
-class Refusals:
-    """What could not be taken over, collected so that all of it is reported at once."""
-
-    def __init__(self) -> None:
-        self.items: list[Refusal] = []
-
-    def add(self, line: int, text: str, why: str) -> None:
-        """Note one construct."""
-        if (line, text, why) not in self.items:
-            self.items.append((line, text, why))
 
 
 @dataclass
@@ -325,7 +311,7 @@ class _Flattener:
         name = _name_of(i.operands[at]) if at is not None else ""
         callee = self.functions.get(name)
         if at is None or callee is None:
-            why = "a function that is defined nowhere" if name in self.declared else "indirect calls"
+            why = "a function that the CPU device does not have yet" if name in self.declared else "indirect calls"
             self.refusals.add(i.line, f"call {name}", why)
             return
         if name in self.stack:

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from math import prod
 
 from cujit.devices.cpu.program import Slot
+from cujit.devices.cpu.refusals import Refusals
 from cujit.errors import LoadError
 from cujit.formats.ptx.syntax import (
     FloatLiteral,
@@ -57,7 +58,8 @@ class ModuleLayout:
     that take the address of a variable once the block has one.
     """
 
-    def __init__(self, module: Module) -> None:
+    def __init__(self, module: Module, refusals: Refusals) -> None:
+        self._refusals = refusals
         self.slots: dict[str, Slot] = {}
         self.relocations: list[tuple[int, Slot, int, int]] = []
         end = 0
@@ -69,7 +71,10 @@ class ModuleLayout:
             self.slots[v.name] = Slot(v.name, v.space, variable_size(v), variable_align(v), end)
             # A variable of no bytes still has an address of its own.
             end += max(variable_size(v), 1)
-        self.image = bytearray(aligned(end, 16))
+        try:
+            self.image = bytearray(aligned(end, 16))
+        except (MemoryError, OverflowError) as e:
+            raise LoadError(f"the variables of this module take {end:,} bytes, more than there is") from e
         for v in variables:
             if v.initializer is not None:
                 offset = self.slots[v.name].offset
@@ -95,18 +100,15 @@ class ModuleLayout:
         elif isinstance(item, Generic) and item.mask is None:
             self._relocate(v, item.symbol, offset, width)
         else:
-            raise LoadError(
-                f"the initialiser of {v.name} (line {v.line}) takes bytes of an address, which is not supported"
-            )
+            self._refusals.add(v.line, f".{v.space} {v.name}", "an initialiser that takes bytes of an address")
         return width
 
     def _relocate(self, v: Variable, symbol: SymbolRef, offset: int, width: int) -> None:
         slot = self.slots.get(symbol.name)
         if slot is None or width != 8:
-            raise LoadError(
-                f"{v.name} (line {v.line}) holds the address of {symbol.name}, which is no variable of this module",
-                help="function pointers do not run on the CPU device yet",
-            )
+            why = f"the address of {symbol.name}, which is no variable of this module: function pointers do not run yet"
+            self._refusals.add(v.line, f".{v.space} {v.name}", why)
+            return
         self.relocations.append((offset, slot, symbol.offset, width))
 
     def relocate(self, base: int) -> None:

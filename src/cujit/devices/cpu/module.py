@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import threading
+from collections import OrderedDict
 from collections.abc import Mapping
 
 from cujit.devices.base import DeviceKernel, DeviceModule, Dim3, LaunchShape, Resources
@@ -11,12 +12,13 @@ from cujit.devices.cpu.cfg import Graph, build_graph
 from cujit.devices.cpu.emit.frame import Launch, emit_function
 from cujit.devices.cpu.emit.rules import all_rules, check
 from cujit.devices.cpu.emit.warp import WarpEmitter
-from cujit.devices.cpu.flatten import Refusals, flatten
+from cujit.devices.cpu.flatten import flatten
 from cujit.devices.cpu.grid import Workers
 from cujit.devices.cpu.jit import NativeFunction, compile_ir
-from cujit.devices.cpu.layout import ModuleLayout, type_bits, variable_align, variable_size
+from cujit.devices.cpu.layout import ModuleLayout, variable_align, variable_size
 from cujit.devices.cpu.memory import HostBlock
 from cujit.devices.cpu.program import KernelProgram
+from cujit.devices.cpu.refusals import Refusals
 from cujit.devices.cpu.shapes import WARP, analyse
 from cujit.errors import ClosedError, LaunchError, NameNotFoundError, UnsupportedError
 from cujit.formats.ptx.syntax import Function, Module, Variable
@@ -28,16 +30,24 @@ MAX_THREADS = 1024
 """Threads of a block. Source: CUDA C++ Programming Guide, "Technical Specifications per Compute Capability"."""
 
 
+_MOST_SHAPES = 32
+"""Block shapes whose machine code a kernel keeps, the ones used last; each takes about a megabyte."""
+
+
 class CpuModule(DeviceModule):
     """A PTX module in memory."""
 
     def __init__(self, ptx: Module, workers: Workers, route: str) -> None:
         self.route = route
         self.log = ""
-        layout = ModuleLayout(ptx)
         refusals = Refusals()
-        programs = []
+        if ptx.address_size != 64:
+            refusals.add(0, f".address_size {ptx.address_size}", "addresses of other than 64 bits")
+        layout = ModuleLayout(ptx, refusals)
+        programs: list[tuple[Function, KernelProgram, Graph]] = []
         for entry in ptx.entries:
+            if any(entry.name == other.name for other, _, _ in programs):
+                refusals.add(entry.line, f".entry {entry.name}", "a second kernel of that name")
             program = flatten(ptx, entry, layout.slots, refusals)
             check(program, refusals)
             programs.append((entry, program, build_graph(program, refusals)))
@@ -78,7 +88,7 @@ class CpuKernel(DeviceKernel):
         self._program = program
         self._graph = graph
         self._workers = workers
-        self._compiled: dict[Dim3, NativeFunction] = {}
+        self._compiled: OrderedDict[Dim3, NativeFunction] = OrderedDict()
         self._lock = threading.Lock()
 
     @property
@@ -124,12 +134,12 @@ class CpuKernel(DeviceKernel):
         self._workers.run(function.address, shape, launch, shared, self._program.local_size * WARP)
 
     def _function(self, block: Dim3) -> NativeFunction:
-        found = self._compiled.get(block)
-        if found is not None:
-            return found
         with self._lock:
             if block not in self._compiled:
                 self._compiled[block] = compile_ir(ir_of(self._program, self._graph, block), "run")
+                if len(self._compiled) > _MOST_SHAPES:
+                    self._compiled.popitem(last=False)
+            self._compiled.move_to_end(block)
             return self._compiled[block]
 
     def active_blocks(self, block_threads: int, shared_bytes: int = 0) -> int:
@@ -156,6 +166,7 @@ def _unsupported(refusals: Refusals) -> UnsupportedError:
     return UnsupportedError(
         f"the CPU device cannot execute this PTX yet; {stand} in the way:\n{lines}",
         items=items,
+        help="run it on a GPU; what the CPU device executes so far is kernels without synchronisation",
     )
 
 
@@ -163,10 +174,7 @@ def _parameter(p: Variable) -> Parameter:
     size, align = variable_size(p), variable_align(p)
     if p.shape or p.vector > 1:
         return Parameter(ParameterClass.AGGREGATE, size, align, f".b8[{size}]")
-    kinds = {"f": ParameterClass.FLOAT, "s": ParameterClass.SIGNED, "u": ParameterClass.UNSIGNED}
-    kind = kinds.get(p.type[0], ParameterClass.BITS)
-    if p.is_ptr:
-        kind = ParameterClass.POINTER
-    elif type_bits(p.type) == 64 and kind is ParameterClass.UNSIGNED:
-        kind = ParameterClass.BITS
+    # Compilers write .u32 for int and unsigned alike, and .u64 for those and pointers.
+    kinds = {"f": ParameterClass.FLOAT, "s": ParameterClass.SIGNED}
+    kind = ParameterClass.POINTER if p.is_ptr else kinds.get(p.type[0], ParameterClass.BITS)
     return Parameter(kind, size, align, f".{p.type}")

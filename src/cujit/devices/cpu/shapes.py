@@ -178,7 +178,11 @@ def _constants(program: KernelProgram, graph: Graph) -> dict[int, int]:
 def _shapes(
     program: KernelProgram, graph: Graph, block: Dim3, constants: dict[int, int], forced: set[int]
 ) -> list[Shape]:
-    known: list[Shape | None] = [VARYING if r.index in forced else None for r in program.registers]
+    written = {r.index for b in graph.blocks for op in b.ops for r in op.results if r is not None}
+    # A register that is never written is zero everywhere; compilers leave such in where a value does not matter.
+    known: list[Shape | None] = [None if r.index in written else UNIFORM for r in program.registers]
+    for index in forced:
+        known[index] = VARYING
     changed = True
     while changed:
         changed = False

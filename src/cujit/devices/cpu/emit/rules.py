@@ -10,8 +10,8 @@ import cujit.devices.cpu.emit.floating as floating
 from cujit.devices.cpu.emit import integer, memory
 from cujit.devices.cpu.emit.registry import Rules
 from cujit.devices.cpu.emit.special import SPECIAL_REGISTERS
-from cujit.devices.cpu.flatten import Refusals
 from cujit.devices.cpu.program import Group, KernelProgram, Memory, Negation, Op, Operand, Reg, Special
+from cujit.devices.cpu.refusals import Refusals
 
 __all__ = ["all_rules", "check"]
 
@@ -35,6 +35,7 @@ def check(program: KernelProgram, refusals: Refusals) -> None:
             continue
         if rules.find(op) is None:
             refusals.add(op.line, op.text or op.name, "an instruction that the CPU device does not execute yet")
+            continue
         for source in op.sources:
             _check_operand(op, source, refusals)
         _check_widths(op, refusals)

@@ -28,6 +28,7 @@ from cujit.devices.cpu.program import (
     SymbolAddress,
 )
 from cujit.devices.cpu.shapes import VARYING, WARP, Divergence, Shape, special_shape
+from cujit.errors import CujitError
 
 __all__ = ["WarpEmitter"]
 
@@ -355,7 +356,11 @@ class WarpEmitter:
         if op.guard is not None:
             value = b.select(self.guard(op), value, self._load(reg))
         if shape.is_uniform:
-            assert not value.is_vector, f"{op.name} (line {op.line}) gives a vector for a uniform register"
+            if value.is_vector:
+                raise CujitError(
+                    f"{op.name} (line {op.line}) gives a vector for a uniform register: a fault of cujit",
+                    help="report this, with the PTX",
+                )
             b.line(f"store {type_} {value.text}, ptr %r{reg.index}.b")
             return
         value = b.vector(value)
