@@ -11,13 +11,12 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from cujit.arch import Arch
 from cujit.artifact import Artifact, Kind
-from cujit.compile.build import Native, Progress, build_fatbin, parse_targets
+from cujit.compile.build import Native, Progress, build_fatbin, parse_targets, parts_of
 from cujit.compile.bundle import Entry, bundle_images
-from cujit.compile.images import as_artifact
-from cujit.compile.link import link_images
 from cujit.compile.options import Options
 from cujit.compile.request import Request
 from cujit.compile.route import compile_request, make_request
+from cujit.compile.several import link_inputs, part_of
 from cujit.compile.source import Source
 from cujit.errors import DeviceNotFoundError, OptionError
 from cujit.toolchain.headers import Settings
@@ -48,7 +47,7 @@ def _toolchain(settings: Settings) -> Toolchain:
 
 
 def request(
-    source: Source | str,
+    source: Source | Artifact | str | os.PathLike[str],
     *,
     to: Kind | str | None = None,
     arch: Arch | str | None = None,
@@ -66,7 +65,7 @@ def request(
 
 
 def compile(
-    source: Source | str,
+    source: Source | Artifact | str | os.PathLike[str],
     *,
     to: Kind | str | None = None,
     arch: Arch | str | None = None,
@@ -74,7 +73,7 @@ def compile(
     options: Mapping[str, object] | Options | None = None,
     **more: object,
 ) -> Artifact:
-    """Compile one source for one architecture.
+    """Compile one source for one architecture: CUDA C++ through NVRTC, LLVM IR (``Source.nvvm``) through libNVVM.
 
     ``to`` is ``"ptx"``, ``"cubin"`` or ``"ltoir"``; if None, the architecture tells: ``sm_…`` makes a cubin,
     ``lto_…`` LTO-IR, anything else PTX. Without ``arch``, it is the lowest that the compiler has: PTX of it
@@ -102,11 +101,13 @@ def link(
 ) -> Artifact:
     """Link images of device code: Artifacts, paths or bytes of PTX, cubins, LTO-IR, objects, archives, fatbins.
 
-    ``to`` is ``"cubin"``, or ``"ptx"`` when every input is LTO-IR. Without ``arch``, it is the highest of the
-    inputs. Names and signatures of the inputs are joined.
+    Sources and LLVM IR among the inputs are compiled to LTO-IR first, for the same architecture. ``to`` is
+    ``"cubin"``, or ``"ptx"`` when every input is LTO-IR or becomes it. Without ``arch``, it is the highest of the
+    images. Names and signatures of the inputs are joined.
 
     Raises:
         LinkError: the images do not link; the message names input and symbol.
+        CompileError: a source among the inputs does not compile.
         ArchError: the architecture is malformed, or unknown to the linker.
         FormatError: an input is no image that cujit knows.
         OptionError: an option is unknown, ill-typed or not taken by nvJitLink.
@@ -115,10 +116,10 @@ def link(
     kind = to.value if isinstance(to, Kind) else to
     if kind not in ("cubin", "ptx"):
         raise OptionError(f"a link makes cubin or ptx, not {to!r}")
-    artifacts = [as_artifact(given) for given in _listed(inputs)]
+    parts = [part_of(given) for given in _listed(inputs)]
     said = Options.of(options, more)
     target = None if arch is None else Arch.parse(arch)
-    return link_images(artifacts, Kind(kind), target, said, toolchain())
+    return link_inputs(parts, Kind(kind), target, said, toolchain())
 
 
 def bundle(entries: Iterable[object], *, compress: str | bool | None = None) -> Artifact:
@@ -137,7 +138,7 @@ def bundle(entries: Iterable[object], *, compress: str | bool | None = None) -> 
 
 
 def build(
-    source: Source | str,
+    source: Source | str | Sequence[object],
     targets: str | Arch | Iterable[str | Arch] = "all",
     *,
     names: Sequence[str] | str = (),
@@ -150,10 +151,11 @@ def build(
 ) -> Artifact:
     """Compile one source for several targets and bundle the images into one fatbin.
 
-    A target is ``sm_…`` (machine code), ``compute_…`` (PTX), ``lto_…`` (LTO-IR), ``"all"`` (machine code for
-    every architecture of the toolkit, and the newest PTX), ``"portable"`` (the oldest PTX), or ``"native"``
-    (the GPUs of this machine, or those that the function ``native`` gives). ``progress`` is called with
-    (done, total, target); ``jobs`` is the number of threads, one per processor if None.
+    A list of sources, of CUDA C++ and LLVM IR, and of images is compiled and linked for every target. A target
+    is ``sm_…`` (machine code), ``compute_…`` (PTX), ``lto_…`` (LTO-IR), ``"all"`` (machine code for every
+    architecture of the toolkit, and the newest PTX), ``"portable"`` (the oldest PTX), or ``"native"`` (the GPUs
+    of this machine, or those that the function ``native`` gives). ``progress`` is called with (done, total,
+    target); ``jobs`` is the number of threads, one per processor if None.
 
     Raises:
         CompileError: the source does not compile; with several targets, the message has all of them.
@@ -161,9 +163,10 @@ def build(
         CujitError: see ``compile`` and ``bundle``.
     """
     tools = toolchain()
-    arches = parse_targets(targets, native or _present, tools)
+    parts = parts_of(source)
+    arches = parse_targets(targets, native or _present, tools, parts)
     said = Options.of(options, more)
-    return build_fatbin(source, arches, names, said, tools, compress=compress, progress=progress, jobs=jobs)
+    return build_fatbin(parts, arches, names, said, tools, compress=compress, progress=progress, jobs=jobs)
 
 
 def _present() -> Sequence[Arch]:
@@ -180,7 +183,7 @@ def _present() -> Sequence[Arch]:
 
 
 def _listed(given: Iterable[object]) -> list[object]:
-    if isinstance(given, Artifact | Entry | str | bytes | bytearray | memoryview | os.PathLike):
+    if isinstance(given, Artifact | Entry | Source | str | bytes | bytearray | memoryview | os.PathLike):
         return [given]
     try:
         return list(given)

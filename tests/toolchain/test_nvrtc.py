@@ -109,7 +109,8 @@ except ToolchainNotFoundError as e:
 
 @pytest.mark.parametrize("script", [NO_BINDINGS, NO_LIBRARY], ids=["no bindings", "no library"])
 @pytest.mark.parametrize(
-    ("module", "library"), [("nvrtc", "NVRTC"), ("nvjitlink", "nvJitLink"), ("nvfatbin", "nvFatbin")]
+    ("module", "library"),
+    [("nvrtc", "NVRTC"), ("nvvm", "libNVVM"), ("nvjitlink", "nvJitLink"), ("nvfatbin", "nvFatbin")],
 )
 def test_a_missing_library_names_the_extra_to_install(script: str, module: str, library: str) -> None:
     done = subprocess.run(

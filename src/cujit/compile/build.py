@@ -1,24 +1,26 @@
-"""One source for many targets, in one fatbin."""
+"""One source, or several linked together, for many targets in one fatbin."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
+from dataclasses import dataclass
 from typing import TypeAlias
 
 from cujit.arch import Arch, ArchKind
-from cujit.artifact import Artifact
+from cujit.artifact import Artifact, Kind
 from cujit.compile.bundle import Entry, bundle_images
 from cujit.compile.options import Options
 from cujit.compile.request import Request
-from cujit.compile.route import compile_request, make_request
+from cujit.compile.route import as_source, compile_request, make_request
+from cujit.compile.several import link_inputs, part_of
 from cujit.compile.source import Source
 from cujit.errors import ArchError, CompileError, CujitError, OptionError
-from cujit.support import require_arch
+from cujit.support import Version, require_arch
 from cujit.toolchain.toolset import Toolchain
 
-__all__ = ["Native", "Progress", "build_fatbin", "parse_targets"]
+__all__ = ["Native", "Part", "Progress", "build_fatbin", "parse_targets", "parts_of"]
 
 Progress: TypeAlias = Callable[[int, int, str], object]
 """Called with (done, total, target) after every target."""
@@ -27,8 +29,30 @@ Native: TypeAlias = Callable[[], Sequence[Arch]]
 """Tells the real architectures of the GPUs that are present; raises DeviceNotFoundError when there are none."""
 
 
-def parse_targets(targets: str | Arch | Iterable[str | Arch], native: Native, toolchain: Toolchain) -> tuple[Arch, ...]:
+Part: TypeAlias = Source | Artifact
+"""What a build is made of: sources to compile, and images to link with them."""
+
+
+def parts_of(given: object) -> tuple[Part, ...]:
+    """Take what to build: a Source or what ``compile`` takes as one, or a list of those and of images.
+
+    Raises:
+        FormatError: a part is neither source nor image.
+        OptionError: there are none, or one is of the wrong type.
+    """
+    if not isinstance(given, list | tuple):
+        return (as_source(given),)
+    if not given:
+        raise OptionError("nothing to build", help="build(source), or build([source, source, image])")
+    return (as_source(given[0]),) if len(given) == 1 else tuple(part_of(part) for part in given)
+
+
+def parse_targets(
+    targets: str | Arch | Iterable[str | Arch], native: Native, toolchain: Toolchain, parts: Sequence[Part] = ()
+) -> tuple[Arch, ...]:
     """Read targets: architectures, ``all``, ``portable`` and ``native``; in order, each once.
+
+    The compilers are those of ``parts``, NVRTC without any.
 
     ``all`` is machine code for every architecture of the compiler and PTX of the highest, ``portable`` is PTX of
     the lowest, ``native`` is machine code for the GPUs that are present.
@@ -41,22 +65,33 @@ def parse_targets(targets: str | Arch | Iterable[str | Arch], native: Native, to
     listed = [targets] if isinstance(targets, str | Arch) else list(targets)
     if not listed:
         raise OptionError("no targets", help="targets=['sm_90', 'compute_90'], 'all', 'portable', 'native'")
+    compilers = _compilers(parts, toolchain)
+    common = sorted(set.intersection(*(set(numbers) for _, numbers, _ in compilers)))
     arches: list[Arch] = []
     for target in listed:
-        arches += _words(target, native, toolchain)
-    nvrtc = toolchain.nvrtc
+        arches += _words(target, native, common)
     for arch in arches:
-        require_arch(arch, nvrtc.arches, "NVRTC", nvrtc.version)
+        for tool, numbers, version in compilers:
+            require_arch(arch, numbers, tool, version)
     return tuple(dict.fromkeys(arches))
 
 
-def _words(target: str | Arch, native: Native, toolchain: Toolchain) -> Sequence[Arch]:
+def _compilers(parts: Sequence[Part], toolchain: Toolchain) -> list[tuple[str, tuple[int, ...], Version]]:
+    languages = {part.language for part in parts if isinstance(part, Source)}
+    compilers: list[tuple[str, tuple[int, ...], Version]] = []
+    if "cuda" in languages or not languages:
+        compilers.append(("NVRTC", toolchain.nvrtc.arches, toolchain.nvrtc.version))
+    if "nvvm" in languages:
+        compilers.append(("libNVVM", toolchain.nvvm.arches, toolchain.nvvm.release))
+    return compilers
+
+
+def _words(target: str | Arch, native: Native, numbers: Sequence[int]) -> Sequence[Arch]:
     if target == "native":
         return native()
     if target == "portable":
-        return [Arch(ArchKind.VIRTUAL, toolchain.nvrtc.arches[0])]
+        return [Arch(ArchKind.VIRTUAL, numbers[0])]
     if target == "all":
-        numbers = toolchain.nvrtc.arches
         return [*(Arch(ArchKind.REAL, n) for n in numbers), Arch(ArchKind.VIRTUAL, numbers[-1])]
     try:
         return [Arch.parse(target)]
@@ -64,8 +99,18 @@ def _words(target: str | Arch, native: Native, toolchain: Toolchain) -> Sequence
         raise ArchError(e.message, help=f"{e.help or ''}; or 'all', 'portable', 'native'") from None
 
 
+@dataclass(frozen=True)
+class _Job:
+    """One target's work; ``request`` is None where several parts are linked."""
+
+    arch: Arch
+    name: str
+    run: Callable[[], Artifact]
+    request: Request | None
+
+
 def build_fatbin(
-    source: Source | str,
+    parts: Sequence[Part],
     targets: Sequence[Arch],
     names: Sequence[str] | str,
     options: Options,
@@ -75,66 +120,81 @@ def build_fatbin(
     progress: Progress | None = None,
     jobs: int | None = None,
 ) -> Artifact:
-    """Compile for every target and bundle the images.
+    """Compile for every target, link where there are several parts, and bundle the images.
 
     ``jobs`` threads work at a time, as many as there are processors if None. NVRTC runs one C++ front end at a
     time in a process; optimisers and assemblers of several targets overlap.
 
     Raises:
         CompileError: a target does not compile; with several, the message has all of them.
-        OptionError: ``jobs`` is below 1, or NVRTC does not take an option.
-        CujitError: see ``compile_cuda`` and ``bundle_images``.
+        LinkError: the parts do not link for a target.
+        OptionError: ``jobs`` is below 1, or no tool takes an option.
+        CujitError: see ``compile_request``, ``link_inputs`` and ``bundle_images``.
     """
     if jobs is not None and (not isinstance(jobs, int) or jobs < 1):
         raise OptionError(f"jobs is {jobs!r}; it takes an int of at least 1")
-    requests = [make_request(source, None, arch, names, options, toolchain) for arch in targets]
-    workers = min(len(requests), jobs or os.cpu_count() or 1)
+    work = [_job(parts, arch, names, options, toolchain) for arch in targets]
+    workers = min(len(work), jobs or os.cpu_count() or 1)
     with ThreadPoolExecutor(workers, thread_name_prefix="cujit-build") as pool:
-        pending = {pool.submit(compile_request, r, toolchain): r for r in requests}
+        pending = {pool.submit(job.run): job for job in work}
         try:
             done = _collect(pending, progress)
         except BaseException:
             pool.shutdown(cancel_futures=True)
             raise
-    return bundle_images([Entry(done[request]) for request in requests], compress, toolchain)
+    return bundle_images([Entry(done[job.arch]) for job in work], compress, toolchain)
 
 
-def _collect(pending: dict[Future[Artifact], Request], progress: Progress | None) -> dict[Request, Artifact]:
-    artifacts: dict[Request, Artifact] = {}
-    failed: dict[Request, CujitError] = {}
+def _job(parts: Sequence[Part], arch: Arch, names: Sequence[str] | str, options: Options, toolchain: Toolchain) -> _Job:
+    if len(parts) == 1 and isinstance(parts[0], Source):
+        request = make_request(parts[0], None, arch, names, options, toolchain)
+        return _Job(arch, parts[0].name, lambda: compile_request(request, toolchain), request)
+    if arch.is_lto:
+        raise OptionError(
+            f"{len(parts)} parts make no LTO-IR for {arch}: they are linked, and what is linked is machine code or PTX",
+            help=f"targets=['{arch.real}'] or ['{arch.virtual}']",
+        )
+    wanted = [names] if isinstance(names, str) else names
+    kind = Kind.CUBIN if arch.is_real else Kind.PTX
+    shown = " + ".join(part.name for part in parts)
+    return _Job(arch, shown, lambda: link_inputs(parts, kind, arch, options, toolchain, wanted), None)
+
+
+def _collect(pending: dict[Future[Artifact], _Job], progress: Progress | None) -> dict[Arch, Artifact]:
+    artifacts: dict[Arch, Artifact] = {}
+    failed: dict[Arch, CujitError] = {}
     for count, future in enumerate(as_completed(pending), start=1):
-        request = pending[future]
+        job = pending[future]
         try:
-            artifacts[request] = future.result()
+            artifacts[job.arch] = future.result()
         except CujitError as e:
-            failed[request] = e
+            failed[job.arch] = e
         if progress:
-            progress(count, len(pending), str(request.arch))
+            progress(count, len(pending), str(job.arch))
     if failed:
-        raise _all_of([(r, failed[r]) for r in pending.values() if r in failed])
+        raise _all_of([(job, failed[job.arch]) for job in pending.values() if job.arch in failed])
     return artifacts
 
 
-def _all_of(failed: Sequence[tuple[Request, CujitError]]) -> CujitError:
+def _all_of(failed: Sequence[tuple[_Job, CujitError]]) -> CujitError:
     """Make one error of several; targets that failed alike are told once."""
     if len(failed) == 1:
         return failed[0][1]
-    alike: dict[str, list[tuple[Request, CujitError]]] = {}
-    for request, error in failed:
-        log = error.log if isinstance(error, CompileError) else str(error)
-        alike.setdefault(log, []).append((request, error))
+    alike: dict[str, list[tuple[_Job, CujitError]]] = {}
+    for job, error in failed:
+        alike.setdefault(_told(error), []).append((job, error))
     if len(alike) == 1 and not isinstance(failed[0][1], CompileError):
         return failed[0][1]
     parts = []
     for log, group in alike.items():
-        parts.append(f"for {', '.join(str(request.arch) for request, _ in group)}:\n{log.strip()}")
+        parts.append(f"for {', '.join(str(job.arch) for job, _ in group)}:\n{log.strip()}")
     told = "\n".join(parts)
     first = failed[0][1]
     diagnostics = [d for _, e in failed if isinstance(e, CompileError) for d in e.diagnostics]
     kind = type(first) if isinstance(first, CompileError) else CompileError
     return kind(
-        f"{failed[0][0].source.name} does not compile for {len(failed)} targets\n{told}",
-        request=failed[0][0],
+        f"{failed[0][0].name} does not compile for {len(failed)} targets\n{told}",
+        request=failed[0][0].request,
         diagnostics=tuple(dict.fromkeys(diagnostics)),
         tool=getattr(first, "tool", ""),
         call=getattr(first, "call", ""),
@@ -142,3 +202,11 @@ def _all_of(failed: Sequence[tuple[Request, CujitError]]) -> CujitError:
         log=told,
         help=first.help,
     )
+
+
+def _told(error: CujitError) -> str:
+    """What an error says, without the target that its first line names."""
+    if not isinstance(error, CompileError):
+        return str(error)
+    head, _, rest = error.message.partition("\n")
+    return rest if rest and " does not compile for " in head else error.message

@@ -62,7 +62,7 @@ def link_images(
             f"the link for {target} came out empty: {_all_names(images)} hold no code for it",
             tool=linker.tool,
             log=log,
-            help="compile the inputs with rdc=True, or as PTX or LTO-IR",
+            help="compile the inputs with rdc=True, or as PTX or LTO-IR; a kernel of LLVM IR is marked as one",
         )
     names, signatures = merged(artifacts)
     made = target if to is Kind.CUBIN else target.virtual
@@ -104,6 +104,8 @@ def _run(images: Sequence[Image], arguments: Sequence[str], to: Kind, toolchain:
 
 
 _UNRESOLVED = re.compile(r"(?:Undefined reference to|Unresolved extern (?:function|variable)) '([^']+)'")
+_UNRESOLVED_HELP = "add the image that defines it; code to be linked is compiled with rdc=True or to='ltoir'"
+_LIBDEVICE_HELP = "these are libdevice's: cujit.Source.nvvm(…, libdevice=True)"
 _DUPLICATE = re.compile(r"Multiple definition of '([^']+)'|globals named '([^']+)': symbol multiply defined")
 _TOO_NEW = re.compile(r"Unsupported \.version ([\d.]+); current version is '([\d.]+)'")
 
@@ -119,7 +121,7 @@ def _explain(error: ToolError, images: Sequence[Image], arguments: Sequence[str]
     if symbols := list(dict.fromkeys(_UNRESOLVED.findall(error.log))):
         return LinkError(
             f"unresolved in {inputs}: {_spelled(symbols)}",
-            help="add the image that defines it; code to be linked is compiled with rdc=True or to='ltoir'",
+            help=_LIBDEVICE_HELP if all(s.startswith("__nv_") for s in symbols) else _UNRESOLVED_HELP,
             **told,
         )
     if duplicates := ["".join(pair) for pair in _DUPLICATE.findall(error.log)]:

@@ -259,11 +259,11 @@ _ROWS: tuple[Option, ...] = (
     Option(
         "opt_level",
         _I,
-        "Optimisation level of the assembler (of the linker, when linking).",
+        "Optimisation level of the assembler (of the linker, when linking; of libNVVM, for LLVM IR).",
         value("--ptxas-options=-O{}"),
         # nvJitLink itself knows -O0 and -O3; its assembler knows all four.
         Spelling("-O…", lambda n: [f"-O{n}" if n in (0, 3) else f"-Xptxas=-O{n}"]),
-        Rejects("it takes only -opt=0 and -opt=3"),
+        value("-opt={}"),
         low=0,
         high=3,
     ),
@@ -292,7 +292,8 @@ _ROWS: tuple[Option, ...] = (
         "Relocatable device code: to be linked with more.",
         switch("--relocatable-device-code"),
         Rejects("the link is where relocatable code ends"),
-        _NO_PLACE,
+        # What libNVVM writes always is.
+        Spelling("always so", lambda _: []),
     ),
     Option(
         "dlto",
@@ -342,7 +343,7 @@ _ROWS: tuple[Option, ...] = (
         "Per cent of cases that a switch must fill to become a jump table.",
         value("--jump-table-density={}"),
         value("-jump-table-density={}"),
-        _NO_PLACE,
+        value("-jump-table-density={}"),
         low=0,
         high=101,
     ),

@@ -75,15 +75,24 @@ class Options(Mapping[str, Value]):
         said = [f"{name}={v!r}" for name, v in self._values.items()]
         return f"Options({', '.join(said + [f'extra={self.extra!r}'] * bool(self.extra))})"
 
-    def render(self, tool: Tool) -> list[str]:
+    def only(self, *tools: Tool, extra: bool = True) -> Options:
+        """Give those of the options that one of ``tools`` has, with the ``extra`` arguments or without."""
+        said = {name: v for name, v in self._values.items() if _taken(name, tools)}
+        return Options.of(said, {"extra": self.extra} if extra else {})
+
+    def render(self, tool: Tool, others: Sequence[Tool] = ()) -> list[str]:
         """Write the arguments for ``tool``, in the order of the table; this is also the canonical form.
 
+        What only one of ``others`` has, the tools that work after it, is left to them.
+
         Raises:
-            OptionError: the tool does not have an option that was said.
+            OptionError: the tool does not have an option that was said, and none of the others has.
         """
         arguments: list[str] = []
         for name, given in self._values.items():
             spelling = OPTIONS[name].spelling(tool)
+            if isinstance(spelling, Rejects) and _taken(name, others):
+                continue
             if isinstance(spelling, Rejects):
                 raise OptionError(f"{tool.value} does not take the option {name}: {spelling.why}")
             # What use_fast_math stands for gives way to the same thing said by itself.
@@ -93,11 +102,15 @@ class Options(Mapping[str, Value]):
         return arguments + list(self.extra)
 
 
+def _taken(name: str, tools: Sequence[Tool]) -> bool:
+    return any(isinstance(OPTIONS[name].spelling(tool), Spelling) for tool in tools)
+
+
 def _unknown(name: str) -> OptionError:
     plain = name.strip("-").replace("-", "_")
     near = get_close_matches(plain, list(OPTIONS), n=3, cutoff=0.5)
     for row in OPTIONS.values():
-        spelled = (s.text for s in (row.nvrtc, row.nvjitlink) if isinstance(s, Spelling))
+        spelled = (s.text for s in (row.nvrtc, row.nvjitlink, row.nvvm) if isinstance(s, Spelling))
         if any(plain in text.strip("-").replace("-", "_").split("=")[0].split() for text in spelled):
             near = [row.name, *(n for n in near if n != row.name)]
     also = "an argument that the table lacks goes through extra=('--flag',)"

@@ -28,8 +28,10 @@ class Request:
         """Write the compiler's arguments, without the toolkit's include directories.
 
         Raises:
-            OptionError: NVRTC does not have an option that was said.
+            OptionError: the compiler does not have an option that was said.
         """
+        if self.source.language == "nvvm":
+            return self._nvvm_arguments()
         arch = self.arch.real if self.kind is Kind.CUBIN else self.arch.virtual
         arguments = [f"--gpu-architecture={arch}"]
         if self.kind is Kind.LTOIR:
@@ -38,6 +40,24 @@ class Request:
             arguments.append(f"--define-macro={name}" if value is None else f"--define-macro={name}={value}")
         arguments += [f"--include-path={directory}" for directory in self.source.include]
         return arguments + self.options.render(Tool.NVRTC)
+
+    def _nvvm_arguments(self) -> list[str]:
+        arguments = [f"-arch={self.arch.virtual}"]
+        if self.kind is Kind.LTOIR and not self.options.get("dlto"):
+            arguments.append("-gen-lto")
+        others = (Tool.NVJITLINK,) if self.kind is Kind.CUBIN else ()
+        return arguments + self.options.render(Tool.NVVM, others)
+
+    def assembler_arguments(self) -> list[str]:
+        """Write the arguments of nvJitLink, which makes machine code of what libNVVM writes; of CUDA C++, none.
+
+        Raises:
+            OptionError: neither compiler nor assembler has an option that was said.
+        """
+        if self.source.language != "nvvm" or self.kind is not Kind.CUBIN:
+            return []
+        said = self.options.only(Tool.NVJITLINK, extra=False)
+        return [f"-arch={self.arch.real}", *said.render(Tool.NVJITLINK)]
 
     def fingerprint(self) -> str:
         """Hash everything that the user said: sha256 over fields with their labels and lengths, in hex.
@@ -59,8 +79,15 @@ class Request:
             yield "header", name
             yield "header text", text
         yield "kind", self.kind.value
+        for module in source.modules:
+            yield "module", module.name
+            yield "module data", hashlib.sha256(module.data).hexdigest()
+        if source.libdevice:
+            yield "libdevice", "added"
         for argument in self.arguments():
             yield "argument", argument
+        for argument in self.assembler_arguments():
+            yield "assembler argument", argument
         for name in self.names:
             yield "name", name
 
@@ -68,5 +95,7 @@ class Request:
         lines = [f"{self.source.name} -> {self.kind.value} for {self.arch}"]
         lines += [f"  names: {', '.join(self.names)}"] * bool(self.names)
         lines.append(f"  arguments: {' '.join(self.arguments())}")
+        lines += [f"  assembler: {' '.join(self.assembler_arguments())}"] * bool(self.assembler_arguments())
+        lines += ["  with libdevice"] * self.source.libdevice
         lines += [f"  headers: {', '.join(name for name, _ in self.source.headers)}"] * bool(self.source.headers)
         return "\n".join(lines)

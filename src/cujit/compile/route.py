@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 
 from cujit.arch import Arch, ArchKind
 from cujit.artifact import Artifact, Kind
+from cujit.compile.modules import ENDINGS
 from cujit.compile.nvrtc import compile_cuda
+from cujit.compile.nvvm import compile_nvvm
 from cujit.compile.options import Options
 from cujit.compile.request import Request
 from cujit.compile.source import Source
 from cujit.errors import OptionError
 from cujit.toolchain.toolset import Toolchain
 
-__all__ = ["compile_request", "make_request"]
+__all__ = ["as_source", "compile_request", "make_request"]
 
-_BACK_ENDS: Mapping[str, Callable[[Request, Toolchain], Artifact]] = MappingProxyType({"cuda": compile_cuda})
+_BACK_ENDS: Mapping[str, Callable[[Request, Toolchain], Artifact]] = MappingProxyType(
+    {"cuda": compile_cuda, "nvvm": compile_nvvm}
+)
 _ARCH_KIND = MappingProxyType({Kind.PTX: ArchKind.VIRTUAL, Kind.CUBIN: ArchKind.REAL, Kind.LTOIR: ArchKind.LTO})
 _KIND = MappingProxyType({arch_kind: kind for kind, arch_kind in _ARCH_KIND.items()})
 
@@ -26,7 +31,7 @@ def compile_request(request: Request, toolchain: Toolchain) -> Artifact:
 
     Raises:
         OptionError: there is no back end for the language.
-        CujitError: whatever the back end says; see ``compile_cuda``.
+        CujitError: whatever the back end says; see ``compile_cuda`` and ``compile_nvvm``.
     """
     back_end = _BACK_ENDS.get(request.source.language)
     if back_end is None:
@@ -38,7 +43,7 @@ def compile_request(request: Request, toolchain: Toolchain) -> Artifact:
 
 
 def make_request(
-    source: Source | str,
+    source: object,
     to: Kind | str | None,
     arch: Arch | str | None,
     names: Sequence[str] | str,
@@ -54,14 +59,16 @@ def make_request(
         OptionError: ``to`` or a name is of the wrong kind.
         ArchError: the architecture is malformed or unknown.
     """
+    unit = as_source(source)
     parsed = None if arch is None else Arch.parse(arch)
     kind = _kind(to, parsed)
     if parsed is None:
-        parsed = Arch(ArchKind.VIRTUAL, toolchain.nvrtc.arches[0])
+        compiler = toolchain.nvvm if unit.language == "nvvm" else toolchain.nvrtc
+        parsed = Arch(ArchKind.VIRTUAL, compiler.arches[0])
     parsed = Arch(_ARCH_KIND[kind], parsed.number, parsed.suffix)
     if options.get("dlto") and kind is not Kind.LTOIR:
         raise OptionError(f"dlto makes LTO-IR, not {kind.value}", help="to='ltoir'")
-    return Request(_source(source), kind, parsed, options, _names(names))
+    return Request(unit, kind, parsed, options, _names(names))
 
 
 def _kind(to: Kind | str | None, arch: Arch | None) -> Kind:
@@ -77,10 +84,23 @@ def _kind(to: Kind | str | None, arch: Arch | None) -> Kind:
     )
 
 
-def _source(source: object) -> Source:
-    if isinstance(source, Source):
-        return source
-    return Source.cuda(source)  # type: ignore[arg-type]
+def as_source(given: object) -> Source:
+    """Take a Source, CUDA C++ as text or file, or LLVM IR as a file or an Artifact.
+
+    Raises:
+        FormatError: it is neither CUDA C++ nor LLVM IR.
+        OptionError: it is none of these.
+        OSError: a file cannot be read.
+    """
+    if isinstance(given, Source):
+        return given
+    if isinstance(given, Artifact):
+        return Source.nvvm(given)
+    if isinstance(given, os.PathLike) or (isinstance(given, str) and "\n" not in given and os.path.isfile(given)):
+        path = os.fspath(given)
+        if isinstance(path, str) and path.lower().endswith(ENDINGS):
+            return Source.nvvm(given)
+    return Source.cuda(given)  # type: ignore[arg-type]
 
 
 def _names(names: object) -> tuple[str, ...]:

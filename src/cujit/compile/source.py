@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from cujit.compile.modules import Module, read_modules
 from cujit.compile.options import Options
 from cujit.errors import FormatError, OptionError
 
@@ -29,10 +30,12 @@ _QUOTED = re.compile(r'^([ \t]*#[ \t]*include[ \t]*)"([^"\n]+)"', re.MULTILINE)
 
 @dataclass(frozen=True)
 class Source:
-    """CUDA C++ to compile: text, name, in-memory headers, include directories and macros.
+    """What to compile: CUDA C++ (text, name, in-memory headers, include directories, macros), or LLVM IR.
 
-    ``Source.cuda`` is the door. ``path`` is the file that the text was read from, or "": quoted includes of
-    a file are looked for beside it, those of a string only among ``headers`` and in include directories.
+    ``Source.cuda`` and ``Source.nvvm`` are the doors. Of LLVM IR there are ``modules``, one or several, and
+    ``text`` is that of a single one that is text; ``libdevice`` adds NVIDIA's mathematical functions.
+    ``path`` is the file that the text was read from, or "": quoted includes of a file are looked for beside it,
+    those of a string only among ``headers`` and in include directories.
     """
 
     text: str
@@ -42,6 +45,8 @@ class Source:
     define: tuple[tuple[str, str | None], ...] = ()
     path: str = ""
     language: str = "cuda"
+    modules: tuple[Module, ...] = ()
+    libdevice: bool = False
 
     @classmethod
     def cuda(
@@ -88,6 +93,31 @@ class Source:
             path=os.path.abspath(path) if path else "",
         )
 
+    @classmethod
+    def nvvm(cls, *modules: object, name: str | None = None, libdevice: bool = False) -> Source:
+        """Take NVVM IR, LLVM's for NVIDIA GPUs: one module or several that make one program.
+
+        A module is text, bytes of text or bitcode, an Artifact, or a file: a ``pathlib.Path``, or a string of
+        one line that ends in ``.ll`` or ``.bc`` and names a file that exists. ``libdevice=True`` adds NVIDIA's
+        library of mathematical functions (``__nv_sinf``). Up to compute_90, libNVVM takes the IR of LLVM 7 with
+        typed pointers; from compute_100 on, opaque pointers too.
+
+        Raises:
+            FormatError: a module is no LLVM IR.
+            OptionError: there are no modules, or one is of the wrong type.
+            OSError: a file cannot be read.
+        """
+        if len(modules) == 1 and isinstance(modules[0], list | tuple):
+            modules = tuple(modules[0])
+        if name is not None:
+            _check_text(name, "")
+        if not isinstance(libdevice, bool):
+            raise OptionError(f"libdevice is {libdevice!r}; it takes bool")
+        read = read_modules(modules, name)
+        shown = name or " + ".join(module.name for module in read)
+        text = (read[0].text or "") if len(read) == 1 else ""
+        return cls(text, shown, language="nvvm", modules=read, libdevice=libdevice)
+
     @property
     def program_name(self) -> str:
         """What the compiler is told: the file's own path, or a name in a directory that does not exist."""
@@ -118,6 +148,8 @@ class Source:
         return self.name
 
     def __repr__(self) -> str:
+        if self.modules:
+            return f"<Source {self.name}: {sum(len(m.data) for m in self.modules)} bytes of LLVM IR>"
         return f"<Source {self.name}: {len(self.text)} characters of {self.language}>"
 
 

@@ -1,15 +1,216 @@
-"""nvFatbin, the run-time packer of fatbins: checked calls, no policy."""
+"""nvFatbin, the run-time packer of fatbins: NVIDIA's documented calls by their names, checked, and a Packer over them.
+
+The functions take and give what ``cuda.bindings.nvfatbin`` documents; wrong handles, sizes and buffers are
+refused before C sees them. Source: nvFatbin user guide; cuda.bindings.nvfatbin.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from typing import Any
+import functools
+from collections.abc import Sequence
 
-from cujit.errors import ToolError
-from cujit.toolchain.libraries import Handle, Ledger, load_binding, open_library
+from cujit.toolchain.calls import Buffer, CallError, Library, Readable
+from cujit.toolchain.handles import Handle, HandleNumber
+from cujit.toolchain.libraries import load_binding
+from cujit.toolchain.results import NvFatbinResult as Result
 
-__all__ = ["NvFatbin", "Packer"]
+__all__ = [
+    "NvFatbin",
+    "Packer",
+    "Result",
+    "add_cubin",
+    "add_index",
+    "add_ltoir",
+    "add_ptx",
+    "add_reloc",
+    "add_tile_ir",
+    "create",
+    "destroy",
+    "get",
+    "get_error_string",
+    "nvFatbinError",
+    "size",
+    "version",
+]
+
+
+class nvFatbinError(CallError):  # noqa: N801  # NVIDIA's name
+    """A refusal of nvFatbin; ``status`` is a Result."""
+
+    codes = Result
+
+
+class _UsageError(nvFatbinError, ValueError, TypeError):
+    """A call that was not made, because an argument is wrong."""
+
+
+@functools.cache
+def _library() -> Library:
+    library = Library(
+        "nvFatbin",
+        "nvfatbin",
+        nvFatbinError,
+        _UsageError,
+        bad_handle=Result.ERROR_NULL_POINTER,
+        bad_argument=Result.ERROR_NULL_POINTER,
+    )
+    major, minor = library.call("nvFatbinVersion", "version")
+    library.tool = f"nvFatbin {major}.{minor}"
+    return library
+
+
+def version() -> tuple[int, int]:
+    """Give the version of the library, (major, minor).
+
+    Raises:
+        ToolchainNotFoundError: nvFatbin or cuda-bindings is not installed; so for every call here.
+    """
+    major, minor = _library().call("nvFatbinVersion", "version")
+    return major, minor
+
+
+def get_error_string(result: int) -> str:
+    """Give the library's sentence about a Result."""
+    text: str = _library().call("nvFatbinGetErrorString", "get_error_string", int(result))
+    return text
+
+
+def create(options: Sequence[str], options_count: int) -> int:
+    """Start a fatbin and give its handle.
+
+    Raises:
+        nvFatbinError: an option is wrong, or ``options_count`` is not their number.
+    """
+    library, function = _library(), "nvFatbinCreate"
+    listed = library.texts(function, "options", options_count, options)
+    return library.made("nvFatbin handle", library.call(function, "create", listed, len(listed)))
+
+
+def destroy(handle: int) -> None:
+    """Release a handle and everything that it holds.
+
+    Raises:
+        nvFatbinError: it is no open handle of nvFatbin.
+    """
+    library, function = _library(), "nvFatbinDestroy"
+    with library.ending(function, handle) as raw:
+        library.call(function, "destroy", raw)
+
+
+def add_cubin(handle: int, code: Readable, size: int, arch: str, identifier: str) -> None:
+    """Add machine code; ``arch`` is the number with its suffix (``"90a"``).
+
+    Raises:
+        nvFatbinError: handle or size is wrong, or it is no cubin of that architecture.
+    """
+    _add(handle, "nvFatbinAddCubin", "add_cubin", code, size, arch=arch, identifier=identifier)
+
+
+def add_ptx(handle: int, code: Readable, size: int, arch: str, identifier: str, options_cmd_line: str) -> None:
+    """Add PTX; ``options_cmd_line`` is for the assembler of the driver. A NUL that it lacks at its end is put there.
+
+    Raises:
+        nvFatbinError: handle or size is wrong, or it is no PTX for that architecture.
+    """
+    library, function = _library(), "nvFatbinAddPTX"
+    content = library.data(function, "code", code, size)
+    ended = content if content.endswith(b"\0") else content + b"\0"
+    _add(
+        handle,
+        function,
+        "add_ptx",
+        ended,
+        len(ended),
+        arch=arch,
+        identifier=identifier,
+        options_cmd_line=options_cmd_line,
+    )
+
+
+def add_ltoir(handle: int, code: Readable, size: int, arch: str, identifier: str, options_cmd_line: str) -> None:
+    """Add LTO-IR; ``options_cmd_line`` is for its later link.
+
+    Raises:
+        nvFatbinError: handle or size is wrong, or it is no LTO-IR.
+    """
+    _add(
+        handle,
+        "nvFatbinAddLTOIR",
+        "add_ltoir",
+        code,
+        size,
+        arch=arch,
+        identifier=identifier,
+        options_cmd_line=options_cmd_line,
+    )
+
+
+def add_index(handle: int, code: Readable, size: int, identifier: str) -> None:
+    """Add an index file of a library of LTO-IR.
+
+    Raises:
+        nvFatbinError: handle or size is wrong, or it is no index.
+    """
+    _add(handle, "nvFatbinAddIndex", "add_index", code, size, identifier=identifier)
+
+
+def add_tile_ir(handle: int, code: Readable, size: int, identifier: str, options_cmd_line: str) -> None:
+    """Add CUDA Tile IR.
+
+    Raises:
+        nvFatbinError: handle or size is wrong, it is no Tile IR, or this nvFatbin takes none.
+    """
+    _add(
+        handle,
+        "nvFatbinAddTileIR",
+        "add_tile_ir",
+        code,
+        size,
+        identifier=identifier,
+        options_cmd_line=options_cmd_line,
+    )
+
+
+def add_reloc(handle: int, code: Readable, size: int) -> None:
+    """Add the relocatable entries of a host object.
+
+    Raises:
+        nvFatbinError: handle or size is wrong, or it holds none.
+    """
+    _add(handle, "nvFatbinAddReloc", "add_reloc", code, size)
+
+
+def size(handle: int) -> int:
+    """Give the size of the fatbin as it is now, in bytes.
+
+    Raises:
+        nvFatbinError: the handle is wrong, or packing failed.
+    """
+    library, function = _library(), "nvFatbinSize"
+    with library.using(function, handle) as raw:
+        bytes_needed: int = library.call(function, "size", raw)
+    return bytes_needed
+
+
+def get(handle: int, buffer: Buffer) -> None:
+    """Write the fatbin into a buffer.
+
+    Raises:
+        nvFatbinError: the handle is wrong, or the buffer is too small or immutable.
+    """
+    library, function = _library(), "nvFatbinGet"
+    with library.using(function, handle) as raw:
+        # The library wants to be asked for the size first.
+        needed = library.call("nvFatbinSize", "size", raw)
+        library.fill(function, buffer, needed, lambda content: library.call(function, "get", raw, content))
+
+
+def _add(handle: int, function: str, method: str, code: Readable, size: int, **texts: str) -> None:
+    library = _library()
+    content = library.data(function, "code", code, size)
+    said = [library.text(function, what, text, optional=what != "arch") for what, text in texts.items()]
+    with library.using(function, handle, content) as raw:
+        library.call(function, method, raw, content, len(content), *said)
 
 
 class NvFatbin:
@@ -20,37 +221,23 @@ class NvFatbin:
 
         Raises:
             ToolchainNotFoundError: nvFatbin or cuda-bindings is not installed.
-            ToolError: the library answers with an error.
+            nvFatbinError: the library answers with an error.
         """
-        self.api = load_binding("nvfatbin", "nvFatbin")
-        self.tool = "nvFatbin"
-        self.ledger = Ledger()
-        with self.checked("nvFatbinVersion"):
-            major, minor = open_library("nvFatbin", self.api.version)
-        self.version: tuple[int, int] = (major, minor)
-        self.tool = f"nvFatbin {major}.{minor}"
+        load_binding("nvfatbin", "nvFatbin")  # it may be gone since the last time
+        self.version = version()
+        self.tool = _library().tool
+        self.ledger = _library().ledger
 
     def __repr__(self) -> str:
         return f"<{self.tool}>"
-
-    @contextmanager
-    def checked(self, call: str) -> Iterator[None]:
-        """Turn the exception of cuda.bindings into a ToolError with call, result and tool."""
-        try:
-            yield
-        except self.api.nvFatbinError as e:
-            result = f"NVFATBIN_{self.api.Result(e.status).name}"
-            raise ToolError(f"{self.tool} refused {call}", tool=self.tool, call=call, result=result) from None
 
     def packer(self, options: Sequence[str] = ()) -> Packer:
         """Start a fatbin.
 
         Raises:
-            ToolError: an option is wrong.
+            nvFatbinError: an option is wrong.
         """
-        with self.checked("nvFatbinCreate"):
-            raw = self.api.create(list(options), len(options))
-        return Packer(self, raw)
+        return Packer(create(options, len(options)))
 
 
 class Packer(Handle):
@@ -60,9 +247,9 @@ class Packer(Handle):
     NVIDIA's tools show for the entry; ``options`` are for the tool that compiles the entry later.
     """
 
-    def __init__(self, nvfatbin: NvFatbin, raw: Any) -> None:
-        self._nvfatbin = nvfatbin
-        super().__init__("nvFatbin handle", raw, nvfatbin.api.destroy, nvfatbin.ledger)
+    def __init__(self, raw: int) -> None:
+        assert isinstance(raw, HandleNumber)
+        super().__init__(raw, destroy)
 
     def __enter__(self) -> Packer:
         return self
@@ -71,48 +258,41 @@ class Packer(Handle):
         """Add machine code.
 
         Raises:
-            ToolError: it is no cubin of that architecture.
+            nvFatbinError: it is no cubin of that architecture.
         """
-        with self._nvfatbin.checked("nvFatbinAddCubin"):
-            self._nvfatbin.api.add_cubin(self.raw, data, len(data), arch, identifier)
+        add_cubin(self.raw, data, len(data), arch, identifier)
 
     def add_ptx(self, data: bytes, arch: str, identifier: str = "", options: str = "") -> None:
         """Add PTX text; the NUL that the library wants at its end is put there.
 
         Raises:
-            ToolError: it is no PTX.
+            nvFatbinError: it is no PTX.
         """
-        text = data.rstrip(b"\0") + b"\0"
-        with self._nvfatbin.checked("nvFatbinAddPTX"):
-            self._nvfatbin.api.add_ptx(self.raw, text, len(text), arch, identifier, options)
+        text = data.rstrip(b"\0")
+        add_ptx(self.raw, text, len(text), arch, identifier, options)
 
     def add_ltoir(self, data: bytes, arch: str, identifier: str = "", options: str = "") -> None:
         """Add LTO-IR.
 
         Raises:
-            ToolError: it is no LTO-IR.
+            nvFatbinError: it is no LTO-IR.
         """
-        with self._nvfatbin.checked("nvFatbinAddLTOIR"):
-            self._nvfatbin.api.add_ltoir(self.raw, data, len(data), arch, identifier, options)
+        add_ltoir(self.raw, data, len(data), arch, identifier, options)
 
     def add_reloc(self, data: bytes) -> None:
         """Add the relocatable PTX of a host object.
 
         Raises:
-            ToolError: it holds none.
+            nvFatbinError: it holds none.
         """
-        with self._nvfatbin.checked("nvFatbinAddReloc"):
-            self._nvfatbin.api.add_reloc(self.raw, data, len(data))
+        add_reloc(self.raw, data, len(data))
 
     def fatbin(self) -> bytes:
         """The packed fatbin.
 
         Raises:
-            ToolError: packing failed.
+            nvFatbinError: packing failed.
         """
-        api = self._nvfatbin.api
-        with self._nvfatbin.checked("nvFatbinSize"):
-            buffer = bytearray(api.size(self.raw))
-        with self._nvfatbin.checked("nvFatbinGet"):
-            api.get(self.raw, buffer)
-        return bytes(buffer)
+        content = bytearray(size(self.raw))
+        get(self.raw, content)
+        return bytes(content)

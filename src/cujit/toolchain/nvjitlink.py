@@ -1,24 +1,333 @@
-"""nvJitLink, the run-time device linker: checked calls, no policy."""
+"""nvJitLink, the run-time device linker: NVIDIA's documented calls by their names, checked, and a Linker over them.
+
+The functions take and give what ``cuda.bindings.nvjitlink`` documents; wrong handles, sizes and buffers are
+refused before C sees them. Source: nvJitLink user guide; cuda.bindings.nvjitlink.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import ctypes
+import functools
+import os
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 from cujit.artifact import Kind
-from cujit.errors import ToolError
-from cujit.toolchain.libraries import Handle, Ledger, load_binding, open_library
+from cujit.toolchain.calls import Buffer, CallError, Library, Readable
+from cujit.toolchain.handles import Handle, HandleNumber
+from cujit.toolchain.libraries import load_binding
+from cujit.toolchain.results import InputType
+from cujit.toolchain.results import NvJitLinkResult as Result
 
-__all__ = ["Linker", "NvJitLink"]
+__all__ = [
+    "InputType",
+    "Linker",
+    "NvJitLink",
+    "Result",
+    "add_data",
+    "add_file",
+    "complete",
+    "create",
+    "destroy",
+    "get_error_log",
+    "get_error_log_size",
+    "get_info_log",
+    "get_info_log_size",
+    "get_linked_cubin",
+    "get_linked_cubin_size",
+    "get_linked_ltoir",
+    "get_linked_ltoir_size",
+    "get_linked_ptx",
+    "get_linked_ptx_size",
+    "nvJitLinkError",
+    "version",
+]
+
+
+class nvJitLinkError(CallError):  # noqa: N801  # NVIDIA's name
+    """A refusal of nvJitLink: ``status`` is a Result; ``error_log`` and ``info_log`` are those of the handle."""
+
+    codes = Result
+    info_log: str = ""
+
+    @property
+    def error_log(self) -> str:
+        """What went wrong, in the linker's words; the same as ``log``."""
+        return self.log
+
+
+class _UsageError(nvJitLinkError, ValueError, TypeError):
+    """A call that was not made, because an argument is wrong."""
+
+
+@functools.cache
+def _library() -> Library:
+    library = Library(
+        "nvJitLink",
+        "nvjitlink",
+        nvJitLinkError,
+        _UsageError,
+        bad_handle=Result.ERROR_NULL_INPUT,
+        bad_argument=Result.ERROR_INVALID_INPUT,
+    )
+    major, minor = library.call("nvJitLinkVersion", "version")
+    library.tool = f"nvJitLink {major}.{minor}"
+    return library
+
+
+def version() -> tuple[int, int]:
+    """Give the version of the library, (major, minor).
+
+    Raises:
+        ToolchainNotFoundError: nvJitLink or cuda-bindings is not installed; so for every call here.
+    """
+    major, minor = _library().call("nvJitLinkVersion", "version")
+    return major, minor
+
+
+def create(num_options: int, options: Sequence[str]) -> int:
+    """Start a link and give its handle; ``-arch=sm_…`` has to be among the options.
+
+    Raises:
+        nvJitLinkError: an option is wrong, or ``num_options`` is not their number.
+    """
+    library, function = _library(), "nvJitLinkCreate"
+    listed = library.texts(function, "options", num_options, options)
+    return library.made("nvJitLink handle", library.call(function, "create", len(listed), listed))
+
+
+def destroy(handle: int) -> None:
+    """Release a handle and everything that it holds.
+
+    Raises:
+        nvJitLinkError: it is no open handle of nvJitLink.
+    """
+    library, function = _library(), "nvJitLinkDestroy"
+    with library.ending(function, handle) as raw:
+        library.call(function, "destroy", raw)
+
+
+def add_data(handle: int, input_type: int, data: Readable, size: int, name: str) -> None:
+    """Add an image from memory; ``size`` is its size in bytes, ``name`` what the logs call it.
+
+    Raises:
+        nvJitLinkError: the handle, the type or the size is wrong, or the image is refused.
+    """
+    library, function = _library(), "nvJitLinkAddData"
+    kind = _input_type(function, input_type)
+    content = library.data(function, "data", data, size)
+    shown = library.text(function, "name", name, optional=True).encode()
+    with library.using(function, handle, content, shown) as raw:
+        _add(raw, function, kind, content, len(content), shown)
+
+
+def add_file(handle: int, input_type: int, file_name: str | os.PathLike[str]) -> None:
+    """Add an image from a file.
+
+    Raises:
+        nvJitLinkError: there is no such file, it is a directory or empty, or the image is refused.
+    """
+    library, function = _library(), "nvJitLinkAddFile"
+    kind = _input_type(function, input_type)
+    path = library.file(function, file_name).encode()
+    with library.using(function, handle, path) as raw:
+        _add(raw, function, kind, path)
+
+
+def complete(handle: int) -> None:
+    """Link what was added; other threads run meanwhile.
+
+    Raises:
+        nvJitLinkError: the images do not link; ``error_log`` says why.
+    """
+    _call(handle, "nvJitLinkComplete", "complete")
+
+
+def get_linked_cubin_size(handle: int) -> int:
+    """Give the size of the linked machine code, in bytes.
+
+    Raises:
+        nvJitLinkError: the link is not complete.
+    """
+    return _size(handle, "nvJitLinkGetLinkedCubinSize", "linked_cubin")
+
+
+def get_linked_cubin(handle: int, cubin: Buffer) -> None:
+    """Write the linked machine code into a buffer.
+
+    Raises:
+        nvJitLinkError: the link is not complete, or the buffer is too small or immutable.
+    """
+    _get(handle, "nvJitLinkGetLinkedCubin", "linked_cubin", cubin)
+
+
+def get_linked_ptx_size(handle: int) -> int:
+    """Give the size of the linked PTX, in bytes, with the NUL at its end; the link needs ``-lto`` and ``-ptx``.
+
+    Raises:
+        nvJitLinkError: the link is not complete, or makes no PTX.
+    """
+    return _size(handle, "nvJitLinkGetLinkedPtxSize", "linked_ptx")
+
+
+def get_linked_ptx(handle: int, ptx: Buffer) -> None:
+    """Write the linked PTX into a buffer.
+
+    Raises:
+        nvJitLinkError: there is none, or the buffer is too small or immutable.
+    """
+    _get(handle, "nvJitLinkGetLinkedPtx", "linked_ptx", ptx)
+
+
+def get_linked_ltoir_size(handle: int) -> int:
+    """Give the size of the linked LTO-IR, in bytes; the link needs ``-lto``.
+
+    Raises:
+        nvJitLinkError: there is none, or this nvJitLink does not give it.
+    """
+    return _size(handle, "nvJitLinkGetLinkedLTOIRSize", "linked_ltoir")
+
+
+def get_linked_ltoir(handle: int, ltoir: Buffer) -> None:
+    """Write the linked LTO-IR into a buffer.
+
+    Raises:
+        nvJitLinkError: there is none, or the buffer is too small or immutable.
+    """
+    _get(handle, "nvJitLinkGetLinkedLTOIR", "linked_ltoir", ltoir)
+
+
+def get_error_log_size(handle: int) -> int:
+    """Give the size of the error log, in bytes, with the NUL at its end.
+
+    Raises:
+        nvJitLinkError: the handle is not open.
+    """
+    return _size(handle, "nvJitLinkGetErrorLogSize", "error_log")
+
+
+def get_error_log(handle: int, log: Buffer) -> None:
+    """Write the error log into a buffer.
+
+    Raises:
+        nvJitLinkError: the buffer is too small or immutable.
+    """
+    _get(handle, "nvJitLinkGetErrorLog", "error_log", log)
+
+
+def get_info_log_size(handle: int) -> int:
+    """Give the size of the information log, in bytes, with the NUL at its end.
+
+    Raises:
+        nvJitLinkError: the handle is not open.
+    """
+    return _size(handle, "nvJitLinkGetInfoLogSize", "info_log")
+
+
+def get_info_log(handle: int, log: Buffer) -> None:
+    """Write the information log into a buffer.
+
+    Raises:
+        nvJitLinkError: the buffer is too small or immutable.
+    """
+    _get(handle, "nvJitLinkGetInfoLog", "info_log", log)
+
+
+def _input_type(function: str, given: object) -> int:
+    numbers = {int(member) for member in InputType}
+    if isinstance(given, bool) or not isinstance(given, int) or int(given) not in numbers:
+        names = ", ".join(InputType.__members__)
+        _library().misuse(function, f"{given!r} is no InputType", f"one of {names}")
+    return int(given)
+
+
+def _call(handle: int, function: str, method: str) -> None:
+    library = _library()
+    with library.using(function, handle) as raw, _with_info_log(raw):
+        library.call(function, method, raw, log=lambda: _log(raw, "error_log"))
+
+
+def _add(raw: int, function: str, *arguments: Any) -> None:
+    """Add an input by the C function itself, or by the bindings where it is not found under its name.
+
+    The library keeps the pointer to the name for its messages, and the bindings free the name after the call
+    (measured, nvJitLink 13.5 with cuda-bindings 13.5: messages with other memory's bytes in place of the name).
+    """
+    library, c_function = _library(), _c_function(function)
+    with _with_info_log(raw):
+        if c_function is None:
+            method = "add_data" if function == "nvJitLinkAddData" else "add_file"
+            said = [*arguments[:-1], arguments[-1].decode()]
+            library.call(function, method, raw, *said, log=lambda: _log(raw, "error_log"))
+        elif status := c_function(raw, *arguments):
+            raise library.error(status, function, _log(raw, "error_log"))
+
+
+_C_ARGUMENTS = {
+    "nvJitLinkAddData": (ctypes.c_void_p, ctypes.c_int, ctypes.c_char_p, ctypes.c_size_t, ctypes.c_char_p),
+    "nvJitLinkAddFile": (ctypes.c_void_p, ctypes.c_int, ctypes.c_char_p),
+}
+
+
+@functools.cache
+def _c_function(function: str) -> Any:
+    """Find a C function in the library in use, under the name that nvJitLink.h gives it; None when it is not there."""
+    from cuda.pathfinder import load_nvidia_dynamic_lib
+
+    major, minor = version()
+    try:
+        library = ctypes.CDLL(load_nvidia_dynamic_lib("nvJitLink").abs_path)
+        found = getattr(library, f"__{function}_{major}_{minor}")
+    except (RuntimeError, OSError, AttributeError):
+        return None
+    found.argtypes, found.restype = _C_ARGUMENTS[function], ctypes.c_int
+    return found
+
+
+@contextmanager
+def _with_info_log(raw: int) -> Iterator[None]:
+    """Add the information log to an error that passes."""
+    try:
+        yield
+    except nvJitLinkError as e:
+        e.info_log = _log(raw, "info_log")
+        raise
+
+
+def _size(handle: int, function: str, what: str) -> int:
+    library = _library()
+    with library.using(function, handle) as raw:
+        size: int = library.call(function, f"get_{what}_size", raw)
+    return size
+
+
+def _get(handle: int, function: str, what: str, buffer: Buffer) -> None:
+    library = _library()
+    with library.using(function, handle) as raw:
+        size = library.call(f"{function}Size", f"get_{what}_size", raw)
+        library.fill(function, buffer, size, lambda content: library.call(function, f"get_{what}", raw, content))
+
+
+def _log(raw: int, what: str) -> str:
+    """Read a log for an error that is on its way; a second failure must not hide the first."""
+    api = _library().api
+    try:
+        content = bytearray(getattr(api, f"get_{what}_size")(raw))
+        if content:
+            getattr(api, f"get_{what}")(raw, content)
+    except api.nvJitLinkError:
+        return ""
+    return content.rstrip(b"\0").decode("utf-8", "replace")
+
 
 _INPUT_TYPE = {
-    Kind.CUBIN: "CUBIN",
-    Kind.PTX: "PTX",
-    Kind.LTOIR: "LTOIR",
-    Kind.FATBIN: "FATBIN",
-    Kind.OBJECT: "OBJECT",
-    Kind.LIBRARY: "LIBRARY",
+    Kind.CUBIN: InputType.CUBIN,
+    Kind.PTX: InputType.PTX,
+    Kind.LTOIR: InputType.LTOIR,
+    Kind.FATBIN: InputType.FATBIN,
+    Kind.OBJECT: InputType.OBJECT,
+    Kind.LIBRARY: InputType.LIBRARY,
 }
 
 
@@ -30,47 +339,31 @@ class NvJitLink:
 
         Raises:
             ToolchainNotFoundError: nvJitLink or cuda-bindings is not installed.
-            ToolError: the library answers with an error.
+            nvJitLinkError: the library answers with an error.
         """
-        self.api = load_binding("nvjitlink", "nvJitLink")
-        self.tool = "nvJitLink"
-        self.ledger = Ledger()
-        with self.checked("nvJitLinkVersion"):
-            major, minor = open_library("nvJitLink", self.api.version)
-        self.version: tuple[int, int] = (major, minor)
-        self.tool = f"nvJitLink {major}.{minor}"
+        load_binding("nvjitlink", "nvJitLink")  # it may be gone since the last time
+        self.version = version()
+        self.tool = _library().tool
+        self.ledger = _library().ledger
 
     def __repr__(self) -> str:
         return f"<{self.tool}>"
-
-    @contextmanager
-    def checked(self, call: str, log: Callable[[], str] = str) -> Iterator[None]:
-        """Turn the exception of cuda.bindings into a ToolError with call, result, tool and log."""
-        try:
-            yield
-        except self.api.nvJitLinkError as e:
-            result = f"NVJITLINK_{self.api.Result(e.status).name}"
-            raise ToolError(
-                f"{self.tool} refused {call}", tool=self.tool, call=call, result=result, log=log()
-            ) from None
 
     def linker(self, options: Sequence[str]) -> Linker:
         """Start a link; ``-arch=sm_…`` has to be among the options.
 
         Raises:
-            ToolError: an option is wrong.
+            nvJitLinkError: an option is wrong.
         """
-        with self.checked("nvJitLinkCreate"):
-            raw = self.api.create(len(options), list(options))
-        return Linker(self, raw)
+        return Linker(create(len(options), options))
 
 
 class Linker(Handle):
     """One nvJitLinkHandle: add images, complete once, take the result. Use it in a ``with`` statement."""
 
-    def __init__(self, nvjitlink: NvJitLink, raw: Any) -> None:
-        self._nvjitlink = nvjitlink
-        super().__init__("nvJitLink handle", raw, nvjitlink.api.destroy, nvjitlink.ledger)
+    def __init__(self, raw: int) -> None:
+        assert isinstance(raw, HandleNumber)
+        super().__init__(raw, destroy)
 
     def __enter__(self) -> Linker:
         return self
@@ -79,21 +372,17 @@ class Linker(Handle):
         """Add one image; ``name`` is what the log calls it.
 
         Raises:
-            ToolError: the image is refused.
+            nvJitLinkError: the image is refused.
         """
-        api = self._nvjitlink.api
-        input_type = getattr(api.InputType, _INPUT_TYPE[kind])
-        with self._nvjitlink.checked("nvJitLinkAddData", self.error_log):
-            api.add_data(self.raw, input_type, data, len(data), name)
+        add_data(self.raw, _INPUT_TYPE[kind], data, len(data), name)
 
     def complete(self) -> None:
         """Link; other threads run meanwhile.
 
         Raises:
-            ToolError: the images do not link; ``log`` says why.
+            nvJitLinkError: the images do not link; ``log`` says why.
         """
-        with self._nvjitlink.checked("nvJitLinkComplete", self.error_log):
-            self._nvjitlink.api.complete(self.raw)
+        complete(self.raw)
 
     def cubin(self) -> bytes:
         """The linked machine code."""
@@ -111,10 +400,7 @@ class Linker(Handle):
         """What else the linker wrote."""
         return self._take("info_log", "nvJitLinkGetInfoLog").rstrip(b"\0").decode("utf-8", "replace")
 
-    def _take(self, what: str, call: str) -> bytes:
-        api = self._nvjitlink.api
-        with self._nvjitlink.checked(call):
-            buffer = bytearray(getattr(api, f"get_{what}_size")(self.raw))
-            if buffer:
-                getattr(api, f"get_{what}")(self.raw, buffer)
-        return bytes(buffer)
+    def _take(self, what: str, function: str) -> bytes:
+        content = bytearray(_size(self.raw, f"{function}Size", what))
+        _get(self.raw, function, what, content)
+        return bytes(content)

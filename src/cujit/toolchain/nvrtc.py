@@ -1,14 +1,280 @@
-"""NVRTC, the run-time C++ compiler: checked calls, no policy."""
+"""NVRTC, the run-time C++ compiler: NVIDIA's documented calls by their names, checked, and a Program over them.
+
+The functions take and give what ``cuda.bindings.nvrtc`` documents: what the library answers comes back as
+``(nvrtcResult, value…)``, and is not raised. A handle, a size or a buffer that C must not see is raised, as an
+``nvrtcError``. Source: NVRTC user guide; cuda.bindings.nvrtc.
+"""
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import Any
 
-from cujit.errors import ToolError
-from cujit.toolchain.libraries import Handle, Ledger, load_binding, open_library
+from cujit.toolchain.calls import Buffer, CallError, Library
+from cujit.toolchain.handles import Handle, HandleNumber
+from cujit.toolchain.libraries import load_binding
+from cujit.toolchain.results import NvrtcResult
 
-__all__ = ["Nvrtc", "Program"]
+__all__ = [
+    "Nvrtc",
+    "Program",
+    "nvrtcAddNameExpression",
+    "nvrtcCompileProgram",
+    "nvrtcCreateProgram",
+    "nvrtcDestroyProgram",
+    "nvrtcError",
+    "nvrtcGetCUBIN",
+    "nvrtcGetCUBINSize",
+    "nvrtcGetErrorString",
+    "nvrtcGetLTOIR",
+    "nvrtcGetLTOIRSize",
+    "nvrtcGetLoweredName",
+    "nvrtcGetNumSupportedArchs",
+    "nvrtcGetOptiXIR",
+    "nvrtcGetOptiXIRSize",
+    "nvrtcGetPCHCreateStatus",
+    "nvrtcGetPCHHeapSize",
+    "nvrtcGetPCHHeapSizeRequired",
+    "nvrtcGetPTX",
+    "nvrtcGetPTXSize",
+    "nvrtcGetProgramLog",
+    "nvrtcGetProgramLogSize",
+    "nvrtcGetSupportedArchs",
+    "nvrtcProgram",
+    "nvrtcResult",
+    "nvrtcSetPCHHeapSize",
+    "nvrtcVersion",
+]
+
+nvrtcResult = NvrtcResult  # noqa: N816  # NVIDIA's name
+nvrtcProgram = HandleNumber  # noqa: N816  # NVIDIA's name
+Text = bytes | str
+Answer = tuple[Any, ...]
+
+
+class nvrtcError(CallError):  # noqa: N801  # in the manner of NVIDIA's other libraries
+    """A refusal of NVRTC, or a call that was not made; ``status`` is an nvrtcResult."""
+
+    codes = NvrtcResult
+
+
+class _UsageError(nvrtcError, ValueError, TypeError):
+    """A call that was not made, because an argument is wrong."""
+
+
+@functools.cache
+def _library() -> Library:
+    library = Library(
+        "NVRTC",
+        "nvrtc",
+        nvrtcError,
+        _UsageError,
+        bad_handle=NvrtcResult.NVRTC_ERROR_INVALID_PROGRAM,
+        bad_argument=NvrtcResult.NVRTC_ERROR_INVALID_INPUT,
+    )
+    _, major, minor = library.answer("nvrtcVersion")
+    library.tool = f"NVRTC {major}.{minor}"
+    return library
+
+
+def nvrtcVersion() -> Answer:  # noqa: N802  # NVIDIA's names, from here on
+    """Give (result, major, minor).
+
+    Raises:
+        ToolchainNotFoundError: NVRTC or cuda-bindings is not installed; so for every call here.
+    """
+    return _answer("nvrtcVersion")
+
+
+def nvrtcGetErrorString(result: int) -> Answer:  # noqa: N802
+    """Give (result, name of the code as bytes)."""
+    api = _library().api
+    known = result in {int(code) for code in api.nvrtcResult}
+    text = _library().answer("nvrtcGetErrorString", api.nvrtcResult(result))[1] if known else b"NVRTC_ERROR unknown"
+    return NvrtcResult.NVRTC_SUCCESS, text
+
+
+def nvrtcGetNumSupportedArchs() -> Answer:  # noqa: N802
+    """Give (result, how many architectures NVRTC builds for)."""
+    return _answer("nvrtcGetNumSupportedArchs")
+
+
+def nvrtcGetSupportedArchs() -> Answer:  # noqa: N802
+    """Give (result, list of the numbers of the architectures)."""
+    return _answer("nvrtcGetSupportedArchs")
+
+
+def nvrtcCreateProgram(  # noqa: N802
+    src: Text,
+    name: Text | None,
+    numHeaders: int,  # noqa: N803
+    headers: Sequence[Text] | None,
+    includeNames: Sequence[Text] | None,  # noqa: N803
+) -> Answer:
+    """Make a program from C++ text and headers in memory; give (result, handle).
+
+    Raises:
+        nvrtcError: a text holds a NUL, or ``numHeaders`` is not the number of headers and of their names.
+    """
+    function = "nvrtcCreateProgram"
+    texts = _strings(function, "headers", numHeaders, headers)
+    names = _strings(function, "includeNames", numHeaders, includeNames)
+    source, called = _string(function, "src", src), _string(function, "name", b"" if name is None else name)
+    result, raw = _answer(function, source, called, len(texts), texts, names)
+    return result, None if result else _library().made("NVRTC program", raw)
+
+
+def nvrtcDestroyProgram(prog: int) -> Answer:  # noqa: N802
+    """Release a program; give (result,).
+
+    Raises:
+        nvrtcError: it is no open program of NVRTC.
+    """
+    with _library().ending("nvrtcDestroyProgram", prog) as raw:
+        return _answer("nvrtcDestroyProgram", raw)
+
+
+def nvrtcCompileProgram(prog: int, numOptions: int, options: Sequence[Text] | None) -> Answer:  # noqa: N802, N803
+    """Compile; give (result,). Other threads run meanwhile.
+
+    Raises:
+        nvrtcError: the handle is wrong, or ``numOptions`` is not the number of options.
+    """
+    function = "nvrtcCompileProgram"
+    listed = _strings(function, "options", numOptions, options)
+    return _call(prog, function, len(listed), listed)
+
+
+def nvrtcAddNameExpression(prog: int, name_expression: Text) -> Answer:  # noqa: N802
+    """Ask for a lowered name, before the compile; give (result,)."""
+    function = "nvrtcAddNameExpression"
+    return _call(prog, function, _string(function, "name_expression", name_expression))
+
+
+def nvrtcGetLoweredName(prog: int, name_expression: Text) -> Answer:  # noqa: N802
+    """Give (result, lowered name as bytes) of an expression that was added before the compile."""
+    function = "nvrtcGetLoweredName"
+    return _call(prog, function, _string(function, "name_expression", name_expression))
+
+
+def nvrtcGetPTXSize(prog: int) -> Answer:  # noqa: N802
+    """Give (result, size of the PTX in bytes with the NUL at its end)."""
+    return _call(prog, "nvrtcGetPTXSize")
+
+
+def nvrtcGetPTX(prog: int, ptx: Buffer) -> Answer:  # noqa: N802
+    """Write the PTX into a buffer; give (result,).
+
+    Raises:
+        nvrtcError: the buffer is too small or immutable; so for every call here that fills a buffer.
+    """
+    return _get(prog, "nvrtcGetPTX", ptx)
+
+
+def nvrtcGetCUBINSize(prog: int) -> Answer:  # noqa: N802
+    """Give (result, size of the machine code in bytes); 0 after a compile for a virtual architecture."""
+    return _call(prog, "nvrtcGetCUBINSize")
+
+
+def nvrtcGetCUBIN(prog: int, cubin: Buffer) -> Answer:  # noqa: N802
+    """Write the machine code into a buffer; give (result,)."""
+    return _get(prog, "nvrtcGetCUBIN", cubin)
+
+
+def nvrtcGetLTOIRSize(prog: int) -> Answer:  # noqa: N802
+    """Give (result, size of the LTO-IR in bytes); the compile needs ``-dlto``."""
+    return _call(prog, "nvrtcGetLTOIRSize")
+
+
+def nvrtcGetLTOIR(prog: int, LTOIR: Buffer) -> Answer:  # noqa: N802, N803
+    """Write the LTO-IR into a buffer; give (result,)."""
+    return _get(prog, "nvrtcGetLTOIR", LTOIR)
+
+
+def nvrtcGetOptiXIRSize(prog: int) -> Answer:  # noqa: N802
+    """Give (result, size of the OptiX IR in bytes); the compile needs ``--optix-ir``."""
+    return _call(prog, "nvrtcGetOptiXIRSize")
+
+
+def nvrtcGetOptiXIR(prog: int, optixir: Buffer) -> Answer:  # noqa: N802
+    """Write the OptiX IR into a buffer; give (result,)."""
+    return _get(prog, "nvrtcGetOptiXIR", optixir)
+
+
+def nvrtcGetProgramLogSize(prog: int) -> Answer:  # noqa: N802
+    """Give (result, size of the log in bytes with the NUL at its end)."""
+    return _call(prog, "nvrtcGetProgramLogSize")
+
+
+def nvrtcGetProgramLog(prog: int, log: Buffer) -> Answer:  # noqa: N802
+    """Write the log into a buffer; give (result,)."""
+    return _get(prog, "nvrtcGetProgramLog", log)
+
+
+def nvrtcGetPCHHeapSize() -> Answer:  # noqa: N802
+    """Give (result, size of the heap for precompiled headers in bytes)."""
+    return _answer("nvrtcGetPCHHeapSize")
+
+
+def nvrtcSetPCHHeapSize(size: int) -> Answer:  # noqa: N802
+    """Set the size of the heap for precompiled headers, in bytes; give (result,).
+
+    Raises:
+        nvrtcError: it is no int of at least 0.
+    """
+    if isinstance(size, bool) or not isinstance(size, int) or not 0 <= size < 1 << 63:
+        _library().misuse("nvrtcSetPCHHeapSize", f"size is {size!r}; it takes an int of at least 0")
+    return _answer("nvrtcSetPCHHeapSize", size)
+
+
+def nvrtcGetPCHCreateStatus(prog: int) -> Answer:  # noqa: N802
+    """Give (result,) of making a precompiled header."""
+    return _call(prog, "nvrtcGetPCHCreateStatus")
+
+
+def nvrtcGetPCHHeapSizeRequired(prog: int) -> Answer:  # noqa: N802
+    """Give (result, size in bytes that the heap would have needed)."""
+    return _call(prog, "nvrtcGetPCHHeapSizeRequired")
+
+
+def _answer(function: str, *arguments: Any) -> Answer:
+    result, *values = _library().answer(function, *arguments)
+    return (NvrtcResult(int(result)), *values)
+
+
+def _call(prog: int, function: str, *arguments: Any) -> Answer:
+    with _library().using(function, prog) as raw:
+        return _answer(function, raw, *arguments)
+
+
+def _get(prog: int, function: str, buffer: Buffer) -> Answer:
+    library = _library()
+    with library.using(function, prog) as raw:
+        result, size = _answer(f"{function}Size", raw)
+        if result:
+            return (result,)
+        answers: list[Answer] = [(result,)]
+        library.fill(function, buffer, size, lambda content: answers.append(_answer(function, raw, content)))
+        return answers[-1]
+
+
+def _string(function: str, what: str, given: object) -> bytes:
+    library = _library()
+    text = given if isinstance(given, bytes) else library.text(function, what, given).encode()
+    if b"\0" in text:
+        library.misuse(function, f"{what} holds a NUL, where C would stop reading")
+    return text
+
+
+def _strings(function: str, what: str, count: int, given: object) -> list[bytes]:
+    library = _library()
+    if given is None:
+        given = ()
+    if isinstance(given, str | bytes) or not isinstance(given, Sequence):
+        library.misuse(function, f"{what} is {type(given).__name__}; it takes a list of bytes")
+    library.count(function, what, count, len(given))
+    return [_string(function, f"{what}[{i}]", item) for i, item in enumerate(given)]
 
 
 class Nvrtc:
@@ -22,17 +288,15 @@ class Nvrtc:
 
         Raises:
             ToolchainNotFoundError: NVRTC or cuda-bindings is not installed.
-            ToolError: the library answers with an error.
+            nvrtcError: the library answers with an error.
         """
-        self.api = load_binding("nvrtc", "NVRTC")
-        self.tool = "NVRTC"
-        self.ledger = Ledger()
-        major, minor = self.check("nvrtcVersion", open_library("NVRTC", self.api.nvrtcVersion), several=True)
+        load_binding("nvrtc", "NVRTC")  # it may be gone since the last time
+        major, minor = _checked("nvrtcVersion", nvrtcVersion())
         self.version: tuple[int, int] = (major, minor)
-        self.tool = f"NVRTC {major}.{minor}"
-        self.arches: tuple[int, ...] = tuple(
-            sorted(self.check("nvrtcGetSupportedArchs", self.api.nvrtcGetSupportedArchs()))
-        )
+        self.tool = _library().tool
+        self.ledger = _library().ledger
+        (arches,) = _checked("nvrtcGetSupportedArchs", nvrtcGetSupportedArchs())
+        self.arches: tuple[int, ...] = tuple(sorted(arches))
 
     @property
     def library_path(self) -> str | None:
@@ -48,36 +312,22 @@ class Nvrtc:
     def __repr__(self) -> str:
         return f"<{self.tool} for {', '.join(f'sm_{n}' for n in self.arches)}>"
 
-    def check(self, call: str, answer: tuple[Any, ...], *, log: str = "", several: bool = False) -> Any:
-        """Give the value of an answer of cuda.bindings, ``(result, value…)``.
-
-        Raises:
-            ToolError: the result is not success; it carries call, result, tool and log.
-        """
-        result = answer[0]
-        if int(result):
-            raise ToolError(f"{self.tool} refused {call}", tool=self.tool, call=call, result=result.name, log=log)
-        if several:
-            return answer[1:]
-        return answer[1] if len(answer) > 1 else None
-
     def program(self, text: bytes, name: bytes, headers: Sequence[tuple[bytes, bytes]] = ()) -> Program:
         """Make a program from C++ text; ``headers`` are (name, text) pairs that ``#include`` finds first.
 
         Raises:
-            ToolError: NVRTC refused.
+            nvrtcError: NVRTC refused.
         """
         names, texts = [name for name, _ in headers], [text for _, text in headers]
-        raw = self.check("nvrtcCreateProgram", self.api.nvrtcCreateProgram(text, name, len(texts), texts, names))
-        return Program(self, raw)
+        (raw,) = _checked("nvrtcCreateProgram", nvrtcCreateProgram(text, name, len(texts), texts, names))
+        return Program(raw)
 
 
 class Program(Handle):
     """One nvrtcProgram: add names, compile once, take the images. Use it in a ``with`` statement."""
 
-    def __init__(self, nvrtc: Nvrtc, raw: Any) -> None:
-        self._nvrtc = nvrtc
-        super().__init__("NVRTC program", raw, nvrtc.api.nvrtcDestroyProgram, nvrtc.ledger)
+    def __init__(self, raw: HandleNumber) -> None:
+        super().__init__(raw, nvrtcDestroyProgram)
 
     def __enter__(self) -> Program:
         return self
@@ -86,58 +336,58 @@ class Program(Handle):
         """Ask for the lowered name of a kernel or variable, and so for its instance.
 
         Raises:
-            ToolError: NVRTC refused.
+            nvrtcError: NVRTC refused.
         """
-        answer = self._nvrtc.api.nvrtcAddNameExpression(self.raw, expression)
-        self._nvrtc.check("nvrtcAddNameExpression", answer)
+        _checked("nvrtcAddNameExpression", nvrtcAddNameExpression(self.raw, expression))
 
     def compile(self, options: Sequence[bytes]) -> None:
         """Compile; other threads run meanwhile.
 
         Raises:
-            ToolError: it does not compile, or an option is wrong; ``result`` tells which, ``log`` why.
+            nvrtcError: it does not compile, or an option is wrong; ``result`` tells which, ``log`` why.
         """
-        raw = self.raw
-        answer = self._nvrtc.api.nvrtcCompileProgram(raw, len(options), list(options))
-        if int(answer[0]):
-            self._nvrtc.check("nvrtcCompileProgram", answer, log=self.log())
+        answer = nvrtcCompileProgram(self.raw, len(options), options)
+        if answer[0]:
+            _checked("nvrtcCompileProgram", answer, log=self.log())
 
     def log(self) -> str:
         """What the compiler wrote."""
-        api, check = self._nvrtc.api, self._nvrtc.check
-        size = check("nvrtcGetProgramLogSize", api.nvrtcGetProgramLogSize(self.raw))
-        if size <= 1:
-            return ""
-        buffer = bytearray(size)
-        check("nvrtcGetProgramLog", api.nvrtcGetProgramLog(self.raw, buffer))
-        return buffer.rstrip(b"\0").decode("utf-8", "replace")
+        return self._take("ProgramLog").rstrip(b"\0").decode("utf-8", "replace")
 
     def lowered_name(self, expression: bytes) -> str:
         """Give the lowered name of an expression that was added before the compile.
 
         Raises:
-            ToolError: it was not added, or the program is not compiled.
+            nvrtcError: it was not added, or the program is not compiled.
         """
-        answer = self._nvrtc.api.nvrtcGetLoweredName(self.raw, expression)
-        lowered: bytes = self._nvrtc.check("nvrtcGetLoweredName", answer)
-        return lowered.decode()
+        (lowered,) = _checked("nvrtcGetLoweredName", nvrtcGetLoweredName(self.raw, expression))
+        return str(lowered, "utf-8")
 
     def ptx(self) -> bytes:
         """The PTX, without the NUL that ends it."""
-        return self._image("PTX").rstrip(b"\0")
+        return self._take("PTX").rstrip(b"\0")
 
     def cubin(self) -> bytes:
         """The machine code; empty when the compile was for a virtual architecture."""
-        return self._image("CUBIN")
+        return self._take("CUBIN")
 
     def ltoir(self) -> bytes:
         """The LTO-IR; the compile needs ``-dlto``."""
-        return self._image("LTOIR")
+        return self._take("LTOIR")
 
-    def _image(self, kind: str) -> bytes:
-        api, check = self._nvrtc.api, self._nvrtc.check
-        size = check(f"nvrtcGet{kind}Size", getattr(api, f"nvrtcGet{kind}Size")(self.raw))
-        buffer = bytearray(size)
-        if size:
-            check(f"nvrtcGet{kind}", getattr(api, f"nvrtcGet{kind}")(self.raw, buffer))
-        return bytes(buffer)
+    def _take(self, what: str) -> bytes:
+        (size,) = _checked(f"nvrtcGet{what}Size", _call(self.raw, f"nvrtcGet{what}Size"))
+        content = bytearray(size)
+        _checked(f"nvrtcGet{what}", _get(self.raw, f"nvrtcGet{what}", content))
+        return bytes(content)
+
+
+def _checked(function: str, answer: Answer, log: str = "") -> Sequence[Any]:
+    """Give the values of an answer.
+
+    Raises:
+        nvrtcError: the result is not success.
+    """
+    if answer[0]:
+        raise _library().error(int(answer[0]), function, log)
+    return answer[1:]

@@ -8,24 +8,34 @@ from cujit.toolchain.headers import HeaderSearch, Settings, find_headers
 from cujit.toolchain.nvfatbin import NvFatbin
 from cujit.toolchain.nvjitlink import NvJitLink
 from cujit.toolchain.nvrtc import Nvrtc
+from cujit.toolchain.nvvm import Nvvm
 
 __all__ = ["Toolchain"]
 
 
 class Toolchain:
-    """Compiler, linker and packer of one process under one set of Settings. Making it opens nothing."""
+    """Compilers, linker and packer of one process under one set of Settings. Making it opens nothing."""
 
     def __init__(self, settings: Settings | None = None) -> None:
         self.settings = settings or Settings()
 
     @cached_property
     def nvrtc(self) -> Nvrtc:
-        """The compiler.
+        """The compiler of CUDA C++.
 
         Raises:
             ToolchainNotFoundError: it is not installed.
         """
         return Nvrtc()
+
+    @cached_property
+    def nvvm(self) -> Nvvm:
+        """The compiler of LLVM IR.
+
+        Raises:
+            ToolchainNotFoundError: it is not installed.
+        """
+        return Nvvm()
 
     @cached_property
     def nvjitlink(self) -> NvJitLink:
@@ -57,5 +67,5 @@ class Toolchain:
     @property
     def live_handles(self) -> int:
         """How many handles of the libraries that were opened are open now; 0 between calls."""
-        opened = (self.__dict__.get(name) for name in ("nvrtc", "nvjitlink", "nvfatbin"))
+        opened = (self.__dict__.get(name) for name in ("nvrtc", "nvvm", "nvjitlink", "nvfatbin"))
         return sum(library.ledger.live for library in opened if library is not None)

@@ -1,0 +1,96 @@
+"""Several inputs to one image: sources of any language through LTO-IR, with images, into one link."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from cujit.arch import Arch
+from cujit.artifact import Artifact, Kind
+from cujit.compile.images import Image, as_artifact
+from cujit.compile.link import link_images
+from cujit.compile.option_table import OPTIONS
+from cujit.compile.options import Options, Tool
+from cujit.compile.route import compile_request, make_request
+from cujit.compile.source import Source
+from cujit.compile.spelling import Spelling
+from cujit.errors import LinkError, OptionError
+from cujit.toolchain.toolset import Toolchain
+
+__all__ = ["link_inputs", "part_of"]
+
+_TOOL = {"cuda": Tool.NVRTC, "nvvm": Tool.NVVM}
+
+
+def part_of(given: object) -> Source | Artifact:
+    """Take one input of a link: a Source or LLVM IR, which will be compiled, or an image.
+
+    Raises:
+        FormatError: it is no image that cujit knows.
+        OptionError: it is none of these.
+        OSError: a file cannot be read.
+    """
+    if isinstance(given, Source):
+        return given
+    artifact = as_artifact(given)
+    return Source.nvvm(artifact) if artifact.kind is Kind.NVVMIR else artifact
+
+
+def link_inputs(
+    parts: Sequence[Source | Artifact],
+    to: Kind,
+    arch: Arch | None,
+    options: Options,
+    toolchain: Toolchain,
+    names: Sequence[str] = (),
+) -> Artifact:
+    """Compile the sources among ``parts`` to LTO-IR, and link everything for one architecture.
+
+    An option goes to every tool that has it; one that no tool of this link has is rejected. ``extra`` is for
+    the linker. ``names`` are name expressions of the one source of CUDA C++ among the parts.
+
+    Raises:
+        LinkError: the images do not link, or nothing tells for which architecture.
+        CompileError: a source does not compile.
+        CujitError: see ``link_images`` and ``compile_request``.
+    """
+    sources = [part for part in parts if isinstance(part, Source)]
+    if not sources:
+        return link_images([p for p in parts if isinstance(p, Artifact)], to, arch, options, toolchain)
+    target = (arch or _highest(parts)).real
+    tools = dict.fromkeys(_TOOL[source.language] for source in sources)
+    _require_taken(options, [*tools, Tool.NVJITLINK])
+    _require_owner(names, sources)
+    images = [_image(part, target, options, toolchain, names) for part in parts]
+    return link_images(images, to, target, options.only(Tool.NVJITLINK), toolchain)
+
+
+def _image(
+    part: Source | Artifact, target: Arch, options: Options, toolchain: Toolchain, names: Sequence[str]
+) -> Artifact:
+    if isinstance(part, Artifact):
+        return part
+    said = options.only(_TOOL[part.language], extra=False)
+    wanted = names if part.language == "cuda" else ()
+    return compile_request(make_request(part, Kind.LTOIR, target.lto, wanted, said, toolchain), toolchain)
+
+
+def _highest(parts: Iterable[Source | Artifact]) -> Arch:
+    images = [Image.of(part, index) for index, part in enumerate(parts) if isinstance(part, Artifact)]
+    known = [image.arch for image in images if image.arch is not None]
+    if not known:
+        raise LinkError("none of the inputs tells for which architecture to link", help="arch='sm_…'")
+    return max(known)
+
+
+def _require_taken(options: Options, tools: Sequence[Tool]) -> None:
+    for name in options:
+        if not any(isinstance(OPTIONS[name].spelling(tool), Spelling) for tool in tools):
+            raise OptionError(f"none of {', '.join(tool.value for tool in tools)} takes the option {name}")
+
+
+def _require_owner(names: Sequence[str], sources: Sequence[Source]) -> None:
+    if names and sum(source.language == "cuda" for source in sources) != 1:
+        raise OptionError(
+            "names are name expressions of CUDA C++, and it is not clear of which of the sources",
+            help="compile each source with its names (to='ltoir') and give the Artifacts",
+        )

@@ -1,0 +1,311 @@
+"""What the documented calls of every library share: checked handles, buffers, sizes, names and options.
+
+A wrong argument never reaches the C library, which would read or write memory that is not there: it is refused
+with the library's own error class, as the usage error that is also a ValueError and a TypeError.
+"""
+
+from __future__ import annotations
+
+import operator
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, ClassVar, NoReturn, TypeAlias
+
+from cujit.errors import ToolError
+from cujit.toolchain.handles import HandleNumber, Ledger
+from cujit.toolchain.libraries import load_binding, open_library
+from cujit.toolchain.results import ResultCode
+
+__all__ = ["Buffer", "CallError", "Library", "Readable"]
+
+Readable: TypeAlias = Any
+"""bytes, bytearray, memoryview, a NumPy array: anything with the buffer protocol, but no str and no address."""
+
+Buffer: TypeAlias = Any
+"""A writable Readable: bytearray, a NumPy array, a writable memoryview, a ctypes array."""
+
+
+class CallError(ToolError):
+    """A documented call that was refused; ``status`` is the library's code, ``result`` the code's C name.
+
+    ``CallError(8)`` makes the error of a bare code, as the classes of cuda.bindings do.
+    """
+
+    codes: ClassVar[type[ResultCode]]
+
+    def __init__(
+        self,
+        status: int,
+        message: str = "",
+        *,
+        tool: str = "",
+        call: str = "",
+        log: str = "",
+        help: str | None = None,
+    ) -> None:
+        self.status: ResultCode = self.codes(int(status))
+        told = f"{self.status.name} ({int(status)})"
+        super().__init__(
+            message or told, tool=tool, call=call, result=self.status.c_name, log=log.rstrip("\0"), help=help
+        )
+
+
+class Library:
+    """One of NVIDIA's libraries behind its documented calls; its door is imported at the first of them.
+
+    ``name`` is how people call it, ``binding`` the module of cuda.bindings. ``refused`` is the class of its own
+    refusals, ``misused`` that of calls which are not made because an argument is wrong.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        binding: str,
+        refused: type[CallError],
+        misused: type[CallError],
+        *,
+        bad_handle: ResultCode,
+        bad_argument: ResultCode,
+    ) -> None:
+        """Import the bindings of the library.
+
+        Raises:
+            ToolchainNotFoundError: cuda-bindings is not installed, or has no such module.
+        """
+        self.name = name
+        self.api: Any = load_binding(binding, name)
+        self.ledger = Ledger()
+        self.tool = name
+        self._refused, self._misused = refused, misused
+        self._bad_handle, self._bad_argument = bad_handle, bad_argument
+
+    # Calls
+
+    def call(self, function: str, method: str, *arguments: Any, log: Callable[[], str] = str) -> Any:
+        """Call one function of the bindings; ``function`` is its C name.
+
+        Raises:
+            CallError: the library refused, or does not have the function; ``log`` gives what it wrote.
+            ToolchainNotFoundError: the library is not installed, or does not open.
+        """
+        try:
+            return self._has(function, lambda: getattr(self.api, method)(*arguments))
+        except Exception as e:
+            status = getattr(e, "status", None)
+            if status is None or isinstance(e, ToolError):
+                raise
+            raise self.error(int(status), function, log()) from None
+
+    def answer(self, function: str, *arguments: Any) -> tuple[Any, ...]:
+        """Call one function of bindings that give ``(code, value…)``, and give that.
+
+        Raises:
+            CallError: the library does not have the function.
+            ToolchainNotFoundError: the library is not installed, or does not open.
+        """
+        given: tuple[Any, ...] = self._has(function, lambda: getattr(self.api, function)(*arguments))
+        return given
+
+    def _has(self, function: str, call: Callable[[], Any]) -> Any:
+        try:
+            return open_library(self.name, call)
+        except AttributeError:
+            self.misuse(function, f"this cuda-bindings has no {function}", "pip install -U cuda-bindings")
+        except ToolError:
+            raise
+        except Exception as e:
+            if type(e.__cause__).__name__ == "FunctionNotFoundError":
+                self.misuse(function, f"this {self.tool} has no {function}", "a newer release of the toolkit has it")
+            raise
+
+    def error(self, status: int, function: str, log: str = "", help: str | None = None) -> CallError:
+        """Make the error of a call that the library refused."""
+        told = f"{self.tool} refused {function}: {self._refused.codes(status).name} ({status})"
+        return self._refused(status, told, tool=self.tool, call=function, log=log, help=help)
+
+    def misuse(self, function: str, message: str, help: str | None = None) -> NoReturn:
+        """Refuse an argument before the call is made.
+
+        Raises:
+            CallError: always.
+        """
+        raise self._misused(self._bad_argument, f"{function}: {message}", tool=self.tool, call=function, help=help)
+
+    # Handles
+
+    def made(self, what: str, raw: Any) -> HandleNumber:
+        """Enter a handle that the library has just made."""
+        handle = HandleNumber.of(what, raw)
+        self.ledger.opened(handle)
+        return handle
+
+    @contextmanager
+    def using(self, function: str, given: object, *keep: object) -> Iterator[Any]:
+        """Check a handle and give what the bindings take; no other thread uses or destroys it meanwhile.
+
+        What is to ``keep`` lives as long as the handle.
+
+        Raises:
+            CallError: it is no open handle of this library.
+        """
+        handle = self._handle(function, given)
+        with handle.lock:
+            self._handle(function, handle)
+            handle.kept += keep
+            yield handle.raw
+
+    @contextmanager
+    def ending(self, function: str, given: object) -> Iterator[Any]:
+        """Check a handle as ``using`` does, for the call that destroys it.
+
+        Raises:
+            CallError: it is no open handle of this library.
+        """
+        handle = self._handle(function, given)
+        with handle.lock:
+            self._handle(function, handle)
+            self.ledger.closed(handle)
+            yield handle.raw
+            handle.kept.clear()
+
+    def _handle(self, function: str, given: object) -> HandleNumber:
+        if isinstance(given, bool) or not hasattr(given, "__index__"):
+            raise self._no_handle(function, f"{given!r} is no handle")
+        number = given if isinstance(given, HandleNumber) else operator.index(given)
+        found = self.ledger.find(number)
+        if found is not None:
+            return found
+        if not isinstance(number, HandleNumber):
+            raise self._no_handle(
+                function, f"{number:#x} is no open handle of {self.name}: never made here, or destroyed"
+            )
+        if not number.what.startswith(self.name):
+            raise self._no_handle(function, f"this is a handle of another library: {number.what}")
+        raise self._no_handle(function, f"this {number.what} was destroyed")
+
+    def _no_handle(self, function: str, message: str) -> CallError:
+        return self._misused(
+            self._bad_handle,
+            f"{function}: {message}",
+            tool=self.tool,
+            call=function,
+            help="give what the creating call gave, before it is destroyed",
+        )
+
+    # Arguments
+
+    def text(self, function: str, what: str, given: object, *, optional: bool = False) -> str:
+        """Check a str that C will read up to its NUL; None is "" where it is optional.
+
+        Raises:
+            CallError: it is no str, or holds a NUL.
+        """
+        if given is None and optional:
+            return ""
+        if not isinstance(given, str):
+            self.misuse(function, f"{what} is {type(given).__name__}; it takes str")
+        if "\0" in given:
+            self.misuse(function, f"{what} holds a NUL, where C would stop reading: {given!r}")
+        try:
+            given.encode()
+        except UnicodeEncodeError as e:
+            self.misuse(function, f"{what} cannot be written as UTF-8: {e.reason}")
+        return given
+
+    def texts(self, function: str, what: str, count: object, given: object) -> list[str]:
+        """Check a list of options and that ``count`` tells its length.
+
+        Raises:
+            CallError: it is no list of str, or of another length.
+        """
+        if given is None:
+            given = ()
+        if isinstance(given, str | bytes | int) or not isinstance(given, Sequence):
+            self.misuse(
+                function, f"{what} is {type(given).__name__}; it takes a list of str", "options=['-arch=compute_90']"
+            )
+        plain = [item.decode("utf-8", "surrogateescape") if isinstance(item, bytes) else item for item in given]
+        listed = [self.text(function, f"{what}[{i}]", item) for i, item in enumerate(plain)]
+        self.count(function, what, count, len(listed))
+        return listed
+
+    def count(self, function: str, what: str, said: object, real: int) -> int:
+        """Check that a number or a size is the real one.
+
+        Raises:
+            CallError: it is no int, or another one.
+        """
+        if isinstance(said, bool) or not hasattr(said, "__index__"):
+            self.misuse(function, f"the size of {what} is {said!r}; it takes an int")
+        if operator.index(said) != real:
+            self.misuse(function, f"the size of {what} is said to be {said}, but it is {real}", f"say {real}")
+        return real
+
+    def data(self, function: str, what: str, given: Readable, size: object) -> bytes:
+        """Check bytes to read, and that ``size`` is theirs.
+
+        Raises:
+            CallError: they are no bytes, or of another size.
+        """
+        if isinstance(given, str):
+            self.misuse(function, f"{what} is str; it takes bytes", f"{what}.encode()")
+        try:
+            content = memoryview(given).tobytes()
+        except TypeError:
+            self.misuse(function, f"{what} is {type(given).__name__}; it takes bytes, bytearray or memoryview")
+        self.count(function, what, size, len(content))
+        return content
+
+    def into(self, function: str, given: Buffer, needed: int) -> memoryview:
+        """Check a buffer to write ``needed`` bytes into, and give that many of it.
+
+        Raises:
+            CallError: it is immutable, too small, or no buffer.
+        """
+        instead = f"pass bytearray({needed}), or a writable memoryview or NumPy array of at least that many bytes"
+        try:
+            view = memoryview(given)
+        except TypeError:
+            self.misuse(function, f"the buffer is {type(given).__name__}, which cannot be written", instead)
+        if view.readonly:
+            self.misuse(function, f"the buffer is {type(given).__name__}, which is immutable", instead)
+        if not view.c_contiguous:
+            self.misuse(function, "the buffer is not contiguous", instead)
+        if view.nbytes < needed:
+            self.misuse(function, f"the buffer is too small: {view.nbytes} bytes for {needed}", instead)
+        try:
+            return (view.cast("B") if view.nbytes else memoryview(bytearray()))[:needed]
+        except (TypeError, ValueError):
+            self.misuse(function, f"the items of the buffer are {view.format!r}; they must be plain numbers", instead)
+
+    def fill(self, function: str, given: Buffer, needed: int, read: Callable[[bytearray], object]) -> None:
+        """Let ``read`` fill a buffer of exactly ``needed`` bytes, and copy that into the user's.
+
+        Raises:
+            CallError: the user's is immutable, too small, or no buffer.
+        """
+        target = self.into(function, given, needed)
+        content = bytearray(needed)
+        if needed:
+            read(content)
+            target[:] = content
+
+    def file(self, function: str, given: object) -> str:
+        """Check the path of a file to read.
+
+        Raises:
+            CallError: there is no file, it is a directory, empty, or not readable.
+        """
+        if not isinstance(given, str | os.PathLike):
+            self.misuse(function, f"the file name is {type(given).__name__}; it takes str or a path")
+        path = self.text(function, "the file name", os.fspath(given))
+        if os.path.isdir(path):
+            self.misuse(function, f"{path} is a directory")
+        if not os.path.exists(path):
+            self.misuse(function, f"there is no file {path}")
+        if not os.path.getsize(path) and os.path.isfile(path):
+            self.misuse(function, f"{path} is empty")
+        if not os.access(path, os.R_OK):
+            self.misuse(function, f"{path} may not be read")
+        return path

@@ -1,0 +1,99 @@
+"""Handles of C libraries: every open one is in its library's ledger, and is released once."""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any
+
+from cujit.errors import ClosedError
+
+__all__ = ["Handle", "HandleNumber", "Ledger"]
+
+
+class HandleNumber(int):
+    """An open handle as the C library numbers it; ``what`` it is called and the ``raw`` value for the bindings.
+
+    It stays distinct from a later handle that the library puts at the same address. ``lock`` is held during a
+    call with it, so that nobody destroys a handle that works. ``kept`` is what the library may still point to.
+    """
+
+    what: str
+    raw: Any
+    lock: threading.RLock
+    kept: list[object]
+
+    @classmethod
+    def of(cls, what: str, raw: Any) -> HandleNumber:
+        """Wrap a handle that a library has just made."""
+        number = cls(int(raw))
+        number.what, number.raw, number.lock, number.kept = what, raw, threading.RLock(), []
+        return number
+
+
+class Ledger:
+    """The handles of one library that are open now, by number. Safe to share between threads."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._open: dict[int, HandleNumber] = {}
+
+    @property
+    def live(self) -> int:
+        """How many handles are open."""
+        return len(self._open)
+
+    def opened(self, handle: HandleNumber) -> None:
+        """Enter a handle."""
+        with self._lock:
+            self._open[int(handle)] = handle
+
+    def closed(self, handle: HandleNumber) -> None:
+        """Strike a handle out."""
+        with self._lock:
+            if self._open.get(int(handle)) is handle:
+                del self._open[int(handle)]
+
+    def find(self, number: int) -> HandleNumber | None:
+        """Give the open handle with that number; a HandleNumber finds only itself."""
+        found = self._open.get(int(number))
+        return None if isinstance(number, HandleNumber) and found is not number else found
+
+
+class Handle:
+    """One handle of a C library: released once, by ``close``, by ``with``, or when nothing refers to it."""
+
+    def __init__(self, raw: HandleNumber, destroy: Callable[[HandleNumber], object]) -> None:
+        self._raw = raw
+        self._release = weakref.finalize(self, destroy, raw)
+        self._release.atexit = False  # the process takes its memory back; libraries may be gone by then
+
+    @property
+    def raw(self) -> HandleNumber:
+        """The handle as the documented calls take it.
+
+        Raises:
+            ClosedError: it was released.
+        """
+        if not self._release.alive:
+            raise ClosedError(f"this {self._raw.what} is closed")
+        return self._raw
+
+    @property
+    def closed(self) -> bool:
+        """Whether it was released."""
+        return not self._release.alive
+
+    def close(self) -> None:
+        """Release the handle; again is harmless."""
+        self._release()
+
+    def __enter__(self) -> Handle:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()

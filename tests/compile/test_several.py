@@ -1,0 +1,153 @@
+"""Several sources and images to one: LLVM IR and CUDA C++ through LTO-IR, with PTX, by link and by build."""
+
+from __future__ import annotations
+
+import pytest
+
+from cujit import program
+from cujit.artifact import Artifact, Kind
+from cujit.errors import CompileError, CujitError, LinkError, OptionError
+from cujit.formats.cubin import read_cubin
+from cujit.formats.fatbin import read_fatbin
+from cujit.program import Source
+from llvm_ir import ADD_TWO, HEAD, SCALE, SINE, VERSION, kernel_that_calls, opaque
+
+pytestmark = pytest.mark.usefixtures("no_handle_stays_open")
+
+CALLS_F = Source.cuda(
+    'extern "C" __device__ float f(float); __global__ void k(float* p) { *p = f(*p); }', name="calls.cu"
+)
+HAS_F = 'extern "C" __device__ float f(float x) { return x * 3; }'
+IR_F = Source.nvvm(ADD_TWO, name="f.ll")
+IR_K = Source.nvvm(kernel_that_calls("f"), name="k.ll")
+
+
+@pytest.fixture
+def no_handle_stays_open() -> object:
+    yield
+    assert program.toolchain().live_handles == 0
+
+
+def kernels(artifact: Artifact) -> list[str]:
+    return [kernel.name for kernel in read_cubin(artifact.data).kernels]
+
+
+def instructions(text: str) -> str:
+    return "".join(line for line in text.splitlines() if not line.startswith("//"))
+
+
+@pytest.mark.parametrize("arch", ["sm_90", "sm_100"])
+def test_cuda_calls_llvm_ir_and_the_call_is_inlined(arch: str) -> None:
+    cubin = program.link([CALLS_F, IR_F], arch=arch)
+    assert (cubin.kind, str(cubin.arch), kernels(cubin)) == (Kind.CUBIN, arch, ["_Z1kPf"])
+    assert dict(cubin.names) == {"k": "_Z1kPf"}
+    ptx = program.link([CALLS_F, IR_F], arch=arch, to="ptx")
+    assert "call" not in instructions(ptx.text)
+    assert "0f40000000" in ptx.text  # the 2.0 that f adds
+    assert ".func" not in ptx.text
+
+
+def test_llvm_ir_calls_cuda_and_the_call_is_inlined() -> None:
+    ptx = program.link([IR_K, Source.cuda(HAS_F)], arch="sm_90", to="ptx")
+    assert "call" not in instructions(ptx.text)
+    assert "0f40400000" in ptx.text
+    assert dict(ptx.names) == {"k": "k"}
+
+
+def test_a_kernel_of_llvm_ir_stays_in_a_link_of_llvm_ir_alone() -> None:
+    for arch in ("sm_90", "sm_100"):
+        assert kernels(program.link([IR_K, IR_F], arch=arch)) == ["k"]
+        assert kernels(program.link([Source.nvvm(SCALE)], arch=arch)) == ["scale"]
+
+
+def test_variables_of_llvm_ir_stay_too() -> None:
+    declared = (
+        "@table = addrspace(1) global [4 x float] zeroinitializer\n"
+        "@factor = addrspace(4) constant i32 7\n"
+        "@half = addrspace(1) global i64 0, align 16\n"
+    )
+    source = Source.nvvm(SCALE.replace(HEAD, HEAD + declared))
+    for arch in ("sm_90", "sm_100"):
+        text = program.link([source], arch=arch, to="ptx").text
+        assert all(f" {name}" in text for name in ("table[16]", "factor", "half"))
+
+
+def test_llvm_ir_links_with_ptx_of_cuda() -> None:
+    ptx = program.compile(Source.cuda(HAS_F), arch="compute_75", rdc=True)
+    assert kernels(program.link([IR_K, ptx], arch="sm_90")) == ["k"]
+    assert str(program.link([IR_K, ptx]).arch) == "sm_75"  # that of the image
+
+
+def test_llvm_ir_as_artifact_or_file_is_compiled_on_the_way(tmp_path: object) -> None:
+    path = f"{tmp_path}/f.ll"
+    Artifact.of(ADD_TWO).save(path)
+    assert kernels(program.link([CALLS_F, path], arch="sm_90")) == ["_Z1kPf"]
+    assert kernels(program.link([CALLS_F, Artifact.of(ADD_TWO)], arch="sm_90")) == ["_Z1kPf"]
+
+
+def test_each_part_may_have_its_own_libdevice() -> None:
+    parts = [CALLS_F, *(Source.nvvm(SINE.replace("@f(", f"@{name}("), libdevice=True) for name in "fg")]
+    assert kernels(program.link(parts, arch="sm_90")) == ["_Z1kPf"]
+    with pytest.raises(LinkError, match=r"unresolved in .*: __nv_sinf") as caught:
+        program.link([CALLS_F, Source.nvvm(SINE)], arch="sm_90")
+    assert "libdevice=True" in str(caught.value)
+
+
+def test_build_links_for_every_target() -> None:
+    fatbin = program.build([CALLS_F, IR_F], ["sm_80", "sm_100", "compute_90"])
+    held = {str(entry.arch) for entry in read_fatbin(fatbin.data).entries}
+    assert held == {"sm_80", "sm_100", "compute_90"}
+    assert dict(fatbin.names) == {"k": "_Z1kPf"}
+
+
+def test_build_of_one_module_takes_all_targets() -> None:
+    tools = program.toolchain()
+    numbers = tools.nvvm.arches
+    if tools.nvvm.release[0] != tools.nvjitlink.version[0]:
+        with pytest.raises(CujitError, match="install libNVVM and nvJitLink of one release"):
+            program.build(Source.nvvm(SCALE), "all")
+        return
+    entries = read_fatbin(program.build(Source.nvvm(SCALE), "all").data).entries
+    assert [str(e.arch) for e in entries] == [*(f"sm_{n}" for n in numbers), f"compute_{numbers[-1]}"]
+
+
+def test_a_build_that_fails_for_some_targets_says_for_which() -> None:
+    with pytest.raises(CompileError, match=r"for sm_90, sm_80:\nop\.ll:4 has the opaque pointer type") as caught:
+        program.build(Source.nvvm(opaque(SCALE), name="op.ll"), ["sm_90", "sm_80", "sm_100"])
+    assert "sm_100" not in str(caught.value)
+
+
+def test_options_go_to_every_tool_that_has_them() -> None:
+    linked = program.link([CALLS_F, IR_F], arch="sm_90", std="c++20", ftz=True, verbose=True, to="ptx")
+    assert "add.ftz.f32" in linked.text
+    with pytest.raises(OptionError, match="none of libNVVM, nvJitLink takes the option std"):
+        program.link([IR_K, IR_F], arch="sm_90", std="c++20")
+
+
+def test_names_belong_to_the_one_source_of_cuda() -> None:
+    template = Source.cuda(
+        'extern "C" __device__ float f(float); template <class T> __global__ void k(T* p) { *p = f(*p); }'
+    )
+    fatbin = program.build([template, IR_F], "sm_90", names="k<double>")
+    assert list(fatbin.names) == ["k<double>"]
+    with pytest.raises(OptionError, match="of which of the sources"):
+        program.build([IR_K, IR_F], "sm_90", names=["k"])
+
+
+@pytest.mark.parametrize(
+    ("parts", "targets"), [([], "sm_90"), ([IR_K, 3], "sm_90"), ([IR_K, IR_F], "lto_90"), ([IR_K, b"junk"], "sm_90")]
+)
+def test_parts_that_make_no_build_are_refused(parts: list[object], targets: str) -> None:
+    with pytest.raises(CujitError):
+        program.build(parts, targets)
+
+
+def test_a_link_of_sources_alone_wants_an_architecture() -> None:
+    with pytest.raises(LinkError, match="none of the inputs tells") as caught:
+        program.link([IR_K, IR_F])
+    assert "arch=" in str(caught.value)
+
+
+def test_ir_without_version_is_named_among_the_parts() -> None:
+    with pytest.raises(CompileError, match=r"old\.ll"):
+        program.link([CALLS_F, Source.nvvm(ADD_TWO.replace(VERSION, ""), name="old.ll")], arch="sm_90")
