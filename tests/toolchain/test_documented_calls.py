@@ -317,7 +317,9 @@ MAKE: dict[str, Callable[[], Any]] = {
 
 
 @pytest.mark.parametrize("library", CALLS)
-@pytest.mark.parametrize("wrong", [None, 0, 1234, -1, 1 << 70, "handle", b"", 1.5, True, object()], ids=lambda v: type(v).__name__ if type(v) is object else repr(v))
+@pytest.mark.parametrize(
+    "wrong", [None, 0, 1234, -1, 1 << 70, "handle", b"", 1.5, True, pytest.param(object(), id="object")], ids=repr
+)
 def test_what_is_no_handle_is_refused_by_every_call(library: str, wrong: object) -> None:
     for call in CALLS[library]:
         with pytest.raises(ERRORS[library], match="handle"):
