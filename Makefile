@@ -4,7 +4,7 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
-.PHONY: demo test lint format gpu-test gpu-wheels bench fuzz clean
+.PHONY: demo test lint format gpu-test gpu-wheels toolkits bench fuzz clean
 
 $(READY): pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -45,6 +45,12 @@ gpu-wheels: $(READY)
 	    --platform manylinux_2_28_x86_64 --platform manylinux_2_27_x86_64 --platform manylinux_2_17_x86_64 \
 	    --platform manylinux2014_x86_64 --platform manylinux1_x86_64 -d .whl $$wheel; \
 	done
+
+# Assemblers of many releases, for the tests that compare the instruction table with them (a few minutes).
+TOOLKITS := .toolkits
+toolkits: $(READY)  ## test against the ptxas of CUDA 11.7 to the newest
+	$(BIN)/python tests/toolkits/fetch.py $(TOOLKITS)
+	CUJIT_TOOLKITS=$(TOOLKITS) $(BIN)/python -m pytest -n auto -m toolkits tests/toolkits
 
 bench: $(READY)  ## ratios against floors and peers, all taken in one run
 	$(BIN)/python benchmarks/run.py

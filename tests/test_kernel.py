@@ -27,6 +27,7 @@ from cujit.devices.base import (
     Resources,
 )
 from cujit.errors import (
+    ArchError,
     ArgumentError,
     ClosedError,
     CompileError,
@@ -37,8 +38,8 @@ from cujit.errors import (
     LoadError,
     NameNotFoundError,
 )
-from cujit.kernel import Module, cpu, default_device, devices, gpu, jit, load
-from cujit.program import Source, build, compile
+from cujit.kernel import Module, _target, cpu, default_device, devices, gpu, jit, load
+from cujit.program import Source, build, compile, toolchain
 from cujit.signature import Parameter, ParameterClass, Signature
 
 AXPY = """
@@ -464,3 +465,88 @@ def test_a_gpu_that_the_compiler_knows_gets_machine_code_and_a_newer_one_ptx() -
     device.arch = Arch.parse("sm_90")
     jit(code, device=device)
     assert (device.loaded.kind, str(device.loaded.arch)) == (Kind.PTX, "compute_90")
+
+
+@pytest.mark.parametrize(
+    ("capability", "known", "target"),
+    [
+        ((9, 0), (75, 80, 90, 100), "sm_90"),
+        ((19, 9), (75, 80, 90, 100), "compute_100"),
+        ((9, 9), (75, 80, 90, 100), "compute_90"),
+        ((8, 8), (75, 80, 90, 100), "compute_80"),
+        ((7, 0), (75, 80, 90, 100), "sm_70"),
+    ],
+)
+def test_a_gpu_gets_its_own_code_or_ptx_of_the_highest_architecture_below(
+    capability: tuple[int, int], known: tuple[int, ...], target: str
+) -> None:
+    device = Recorder()
+    device.is_gpu = True
+    device.arch = Arch.of_capability(*capability)
+    assert str(_target(device, known)) == target
+
+
+def test_a_gpu_that_the_compiler_dropped_names_the_last_toolkit_that_had_it() -> None:
+    device = Recorder()
+    device.is_gpu = True
+    device.arch = Arch.parse("sm_70")
+    if 70 in toolchain().nvrtc.arches:
+        pytest.skip("this NVRTC has sm_70")
+    with pytest.raises(ArchError, match=r"no longer builds for sm_70: CUDA 12\.9 was the last toolkit that did"):
+        jit('extern "C" __global__ void k(int) {}', device=device)
+
+
+@pytest.mark.parametrize("arch", ["sm_100a", "sm_100f", "compute_90a", "sm_110", "compute_120"])
+def test_code_for_another_architecture_or_family_is_refused_before_it_is_compiled(arch: str) -> None:
+    device = Recorder()
+    device.is_gpu = True
+    device.arch = Arch.parse("sm_103" if arch == "sm_100a" else "sm_90" if arch != "compute_90a" else "sm_100")
+    with pytest.raises(ArchError, match=f"code for {arch} does not run on recorder, which is {device.arch}"):
+        jit("this does not compile", device=device, arch=arch)
+
+
+def test_code_for_the_family_of_a_gpu_is_compiled_for_it() -> None:
+    device = Recorder()
+    device.is_gpu = True
+    device.arch = Arch.parse("sm_103")
+    if toolchain().nvrtc.version < (12, 9):
+        pytest.skip("this NVRTC knows no families")
+    jit('extern "C" __global__ void k(int) {}', device=device, arch="sm_100f")
+    assert str(device.loaded.arch) == "sm_100f"
+
+
+def test_loading_takes_time_that_is_told() -> None:
+    assert 0 < load(PTX, Recorder()).load_s < 60
+
+
+# -- blocks that run together -----------------------------------------------------------------------------
+
+
+def test_as_many_blocks_run_together_as_all_processors_hold() -> None:
+    kernel = load(PTX, Recorder())["k"]
+    assert kernel.cooperative_limit(512) == 3 * 132
+    assert kernel.cooperative_limit((16, 16)) == 6 * 132
+    assert kernel.cooperative_limit((16, 16), 1024) == 3 * 132
+    with pytest.raises(LaunchError, match="800 threads"):
+        kernel.cooperative_limit(800)
+    with pytest.raises(LaunchError, match="shared memory"):
+        kernel.cooperative_limit(32, 1 << 20)
+
+
+def test_the_best_block_for_it_has_most_threads_together_in_fewest_blocks() -> None:
+    kernel = load(PTX, Recorder())["k"]
+    assert kernel.cooperative_shape() == (768, 2 * 132)
+    assert kernel.cooperative_shape(1024) == (768, 132)
+    assert kernel.cooperative_shape().block == 768
+    with pytest.raises(LaunchError):
+        kernel.cooperative_shape(1 << 20)
+
+
+def test_a_device_holds_the_blocks_that_it_says_run_together(device: Device) -> None:
+    kernel = jit(FILL, device=device)["ns::fill"]
+    shape = kernel.cooperative_shape()
+    assert shape.blocks == kernel.cooperative_limit(shape.block)
+    assert shape.blocks >= device.limits.processors
+    assert 1 <= shape.block <= kernel.max_block
+    if device.is_gpu:
+        assert shape.block * shape.blocks <= device.limits.threads_per_processor * device.limits.processors

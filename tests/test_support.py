@@ -10,7 +10,7 @@ import pytest
 from cujit.arch import KNOWN_ARCHES, Arch
 from cujit.errors import ArchError
 from cujit.program import compile, toolchain
-from cujit.support import RELEASES, driver_release, release_of_ptx, require_arch
+from cujit.support import RELEASES, Version, driver_release, release_of_ptx, require_arch, toolkit_of_ptx
 
 
 def test_the_releases_are_in_order() -> None:
@@ -60,3 +60,10 @@ def test_an_architecture_that_a_tool_lacks_is_refused_with_the_reason(name: str,
     with pytest.raises(ArchError, match=says) as caught:
         require_arch(arch, have, "NVRTC", version)
     assert "sm_90" in str(caught.value) or "sm_103" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("ptx", "toolkit"), [((8, 4), (12, 4)), ((9, 0), (13, 0)), ((9, 4), (13, 4)), ((9, 5), (13, 5)), ((10, 0), None)]
+)
+def test_toolkit_of_a_ptx_version_is_known_before_its_driver_is(ptx: Version, toolkit: Version | None) -> None:
+    assert toolkit_of_ptx(ptx) == toolkit

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -18,18 +19,17 @@ from cujit.devices.arrays import DeviceArray
 from cujit.devices.base import Allocation, Device, DeviceKernel, DeviceModule, Dim3, LaunchShape, Resources
 from cujit.devices.checks import check_launch, launch_shape
 from cujit.devices.cover import cover, problem_size, spread
+from cujit.devices.cuda.device import CudaDevice
+from cujit.devices.cuda.jitoptions import JitOptions
 from cujit.devices.cuda.stream import stream_handle
 from cujit.devices.names import NameTable
 from cujit.devices.registry import process_devices
 from cujit.devices.signatures import merge_signatures
-from cujit.errors import ArgumentError, ClosedError, LaunchError, LoadError
+from cujit.errors import ArchError, ArgumentError, ClosedError, LaunchError, LoadError
 from cujit.program import Options, Source, compile, toolchain
 from cujit.signature import Signature
 
-if TYPE_CHECKING:
-    from cujit.devices.cuda.device import CudaDevice
-
-__all__ = ["Kernel", "Launch", "Module", "cpu", "default_device", "devices", "gpu", "jit", "load"]
+__all__ = ["CooperativeShape", "Kernel", "Launch", "Module", "cpu", "default_device", "devices", "gpu", "jit", "load"]
 
 
 # -- devices ----------------------------------------------------------------------------------------------
@@ -89,6 +89,13 @@ class Launch:
             DriverError: the driver refused.
         """
         self.kernel._run(self.shape, self.stream, arguments)
+
+
+class CooperativeShape(NamedTuple):
+    """A launch of which every block runs at a time: ``block`` threads each, ``blocks`` of them."""
+
+    block: int
+    blocks: int
 
 
 class _Image:
@@ -168,6 +175,42 @@ class Kernel:
         warps = -(-shape.block.volume // limits.warp_size)
         blocks = self._loaded.active_blocks(shape.block.volume, shape.shared_bytes)
         return min(blocks * warps * limits.warp_size / limits.threads_per_processor, 1.0)
+
+    def cooperative_limit(self, block: int | tuple[int, ...], shared_bytes: int = 0) -> int:
+        """Count the blocks of that size that can be on the device at a time, all of them running.
+
+        A kernel whose blocks wait for each other (``grid.sync()``, a counter in global memory) may have that many
+        blocks and no more: another one would be waited for and never start. On a GPU it is what one multiprocessor
+        holds times their number, as far as nothing else runs; on the CPU device a block for each of its threads.
+        ``shared_bytes`` is dynamic shared memory of a block, in bytes. 0 means that not even one block fits.
+
+        Source: CUDA C++ Programming Guide, "Grid Synchronization".
+
+        Raises:
+            LaunchError: such a block cannot run.
+            ClosedError: the module was closed.
+        """
+        shape = launch_shape(1, block, shared_bytes)
+        limits = self.device.limits
+        check_launch(self.name, shape, limits, self.resources)
+        return self._loaded.active_blocks(shape.block.volume, shape.shared_bytes) * limits.processors
+
+    def cooperative_shape(self, shared_bytes: int = 0) -> CooperativeShape:
+        """Choose the block of which most threads can run at a time, and count its blocks: a whole device's worth.
+
+        Of blocks that are equal in that, the largest is taken, so that the fewest have to wait for each other. The
+        kernel loops over its elements from there. ``shared_bytes`` is dynamic shared memory of a block, in bytes.
+
+        Raises:
+            LaunchError: a block with so much shared memory cannot run.
+            ClosedError: the module was closed.
+        """
+        shared = launch_shape(1, 1, shared_bytes).shared_bytes
+        warp = self.device.limits.warp_size
+        largest = self.max_block
+        sizes = range(warp, largest + 1, warp) if largest >= warp else (largest,)
+        shapes = [CooperativeShape(size, self.cooperative_limit(size, shared)) for size in sizes]
+        return max(shapes, key=lambda shape: (shape.block * shape.blocks, shape.block))
 
     def __getitem__(self, shape: object) -> Launch:
         """Fix ``kernel[grid, block]``, ``[grid, block, shared_bytes]`` or ``[grid, block, shared_bytes,
@@ -255,13 +298,17 @@ class Module(Mapping[str, Kernel]):
     ``module["axpy<float>"]`` finds a kernel by name expression, by its name in the source, or by its
     lowered name. Kernels keep their module; it is unloaded when closed, or when nothing refers to it any
     more.
+
+    ``route`` says how the image came to run, ``log`` is what the compilers on the way wrote, ``load_s`` is how long
+    loading took in seconds of wall time, a compilation of PTX among it.
     """
 
-    def __init__(self, artifact: Artifact, device: Device, loaded: DeviceModule) -> None:
+    def __init__(self, artifact: Artifact, device: Device, loaded: DeviceModule, *, load_s: float = 0.0) -> None:
         self.artifact = artifact
         self._image = _Image(device, loaded)
         self.log = loaded.log
         self.route = loaded.route
+        self.load_s = load_s
         self._names = NameTable(artifact.names, loaded.kernels)
         self._kernels: dict[str, Kernel] = {}
 
@@ -340,21 +387,33 @@ class Module(Mapping[str, Kernel]):
 def load(
     image: Artifact | bytes | bytearray | memoryview | str | os.PathLike[str],
     device: Device | str | None = None,
+    *,
+    jit: JitOptions | Mapping[str, object] | None = None,
 ) -> Module:
     """Load a cubin, PTX or fatbin on a device: an Artifact, the bytes of an image, or the path of a file.
 
     ``device`` is a Device or its name; None is the first GPU, or else the CPU device. A str of more than
     one line is PTX.
 
+    PTX that is newer than a GPU's driver is assembled by the installed nvJitLink, or else its ``.version`` is lowered
+    to the driver's where everything in it is that old; ``Module.route`` tells. ``jit`` has options for whoever makes
+    machine code of PTX for a GPU: ``max_registers`` (per thread), ``opt_level`` (0 to 4), ``line_info``, ``debug``,
+    ``cache_mode`` (``none``, ``ca``, ``cg``) and ``assembler`` (``auto``, ``driver``, ``nvjitlink``). Machine code and
+    the CPU device have no use for them.
+
     Raises:
         FormatError: the bytes are of no kind that cujit knows, or damaged.
         LoadError: the image does not run on the device; the message says what would.
         DriverError: the driver refused it; ``log`` is what its compiler wrote.
+        OptionError: an option is unknown or has a wrong value.
     """
+    options = JitOptions.of(jit)
     artifact = _artifact(image)
     _require_loadable(artifact)
     place = _device(device)
-    return Module(artifact, place, place.load(artifact))
+    start = time.perf_counter()
+    loaded = place.load(artifact, options) if isinstance(place, CudaDevice) else place.load(artifact)
+    return Module(artifact, place, loaded, load_s=time.perf_counter() - start)
 
 
 def jit(
@@ -376,6 +435,7 @@ def jit(
 
     Raises:
         CompileError: the source does not compile; ``diagnostics`` has every message.
+        ArchError: code for ``arch`` does not run on the GPU, or the compiler no longer builds for the GPU.
         CujitError: see ``compile`` and ``load``.
     """
     place = _device(device)
@@ -384,16 +444,30 @@ def jit(
     elif name is not None or headers is not None:
         raise ArgumentError("a Source has its own name and headers", help="give them to cujit.Source.cuda")
     target = Arch.parse(arch) if arch is not None else _target(place, toolchain().nvrtc.arches)
+    _require_runnable(target, place)
     artifact = compile(source, arch=target, names=names, options=Options.of(options, more))
     return load(artifact, place)
 
 
 def _target(device: Device, known: Sequence[int]) -> Arch:
-    """Choose what a compiler of the architectures ``known`` builds for a device."""
+    """Choose what a compiler of the architectures ``known`` builds for a device.
+
+    A GPU newer than the compiler gets PTX of the highest architecture below it. One that is older than all of them is
+    named as it is: the compiler then says which toolkit was the last to build for it.
+    """
     if device.is_gpu and device.arch.number in known:
         return device.arch
     below = [n for n in known if n <= device.arch.number]
     return Arch(ArchKind.VIRTUAL, max(below)) if below else device.arch
+
+
+def _require_runnable(target: Arch, device: Device) -> None:
+    """Refuse before anything is compiled what a GPU would not run, such as ``a`` and ``f`` code of another family."""
+    if device.is_gpu and not target.is_lto and not target.runs_on(device.arch):
+        raise ArchError(
+            f"code for {target} does not run on {device.name}, which is {device.arch}",
+            help=f"leave arch out, or take {device.arch} or {device.arch.virtual}",
+        )
 
 
 def _artifact(image: Any) -> Artifact:

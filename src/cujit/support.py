@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from cujit.arch import KNOWN_ARCHES, Arch
 from cujit.errors import ArchError
 
-__all__ = ["RELEASES", "Release", "Version", "driver_release", "release_of_ptx", "require_arch"]
+__all__ = ["RELEASES", "Release", "Version", "driver_release", "release_of_ptx", "require_arch", "toolkit_of_ptx"]
 
 Version = tuple[int, int]
 
@@ -59,6 +59,18 @@ RELEASES: tuple[Release, ...] = (
 def release_of_ptx(version: Version) -> Release | None:
     """Find the first CUDA release that writes and takes this PTX ISA; None when it is newer than the table."""
     return next((r for r in RELEASES if r.ptx >= version), None)
+
+
+def toolkit_of_ptx(version: Version) -> Version | None:
+    """Find the first toolkit that writes and takes this PTX ISA, also where no driver for it is in the table yet.
+
+    Source: the table above; NVRTC 13.0 to 13.5 write 9.0 to 9.5, so that the minor numbers have run together since 9.0.
+    """
+    release = release_of_ptx(version)
+    if release is not None:
+        return release.toolkit
+    newest = RELEASES[-1]
+    return (newest.toolkit[0], version[1]) if version[0] == newest.ptx[0] else None
 
 
 def driver_release(cuda: Version) -> Release:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import importlib
+import os
+import sys
 from typing import Any
 
 import click
@@ -14,7 +18,7 @@ from cujit.version import __version__
 
 __all__ = ["VERBS", "main"]
 
-VERBS = ("demo", "build", "run", "embed", "doctor")
+VERBS = ("demo", "build", "run", "embed", "compat", "doctor")
 """The verbs, in the order of the help; each is the ``command`` of the file of its name."""
 
 
@@ -35,17 +39,40 @@ class Verbs(click.Group):
         return command
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run a verb; an error of cujit, or a file that cannot be read or written, ends in its exit status."""
+        """Run a verb; an error of cujit ends in its exit status."""
         try:
             return super().invoke(ctx)
         except CujitError as e:
             complain(str(e))
             ctx.exit(exit_code_of(e))
+
+    def main(self, *args: Any, **extra: Any) -> Any:
+        """Run the command line; what cannot be read or written, up to the last flush, ends in exit status 1.
+
+        A closed pipe is not complained of: whoever reads has seen enough.
+        """
+        try:
+            try:
+                return super().main(*args, **extra)
+            finally:
+                if sys.stdout is not None and not sys.stdout.closed:
+                    sys.stdout.flush()
         except OSError as e:
-            if e.filename is None:  # a closed pipe, which click ends quietly
-                raise
-            complain(f"{e.filename}: {e.strerror}")
-            ctx.exit(ExitCode.WRONG_INPUT)
+            _forget_output()
+            if e.errno != errno.EPIPE:
+                place = f"{os.fsdecode(e.filename)}: " if isinstance(e.filename, (str, bytes)) else ""
+                with contextlib.suppress(OSError):
+                    complain(f"{place}{e.strerror or e}")
+            sys.exit(ExitCode.WRONG_INPUT)
+
+
+def _forget_output() -> None:
+    """Send what is still in the buffer of standard output nowhere, or the interpreter fails on it when it ends."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        with contextlib.suppress(OSError, ValueError), open(os.devnull, "wb") as nowhere:
+            os.dup2(nowhere.fileno(), sys.stdout.fileno())
 
 
 @click.group(

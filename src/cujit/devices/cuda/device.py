@@ -8,9 +8,13 @@ from cujit.arch import Arch
 from cujit.artifact import Artifact
 from cujit.devices.base import Allocation, Device, Dim3, Limits
 from cujit.devices.cuda import memory
+from cujit.devices.cuda.assembler import installed_assembler
 from cujit.devices.cuda.context import Context
 from cujit.devices.cuda.image import choose_image
+from cujit.devices.cuda.jitoptions import JitOptions
+from cujit.devices.cuda.linker import DriverLinker
 from cujit.devices.cuda.module import CudaModule
+from cujit.devices.cuda.routes import Place
 from cujit.devices.cuda.stream import Stream
 from cujit.errors import DeviceNotFoundError
 from cujit.toolchain.driver import Driver, open_driver
@@ -55,15 +59,27 @@ class CudaDevice(Device):
         """The driver that it runs under."""
         return self.context.driver
 
-    def load(self, artifact: Artifact) -> CudaModule:
-        """Load a cubin, PTX (which the driver compiles), or a fatbin.
+    def load(self, artifact: Artifact, options: JitOptions | None = None) -> CudaModule:
+        """Load a cubin, a fatbin, or PTX, which the driver compiles.
+
+        PTX that is newer than the driver is assembled by the installed nvJitLink, or else its ``.version`` lowered to
+        the driver's where everything in it is that old. ``options`` are those of the compiler of PTX.
 
         Raises:
             LoadError: the image does not run here; the message says what would.
             DriverError: the driver refused it; ``log`` is what its compiler wrote.
         """
-        image, route = choose_image(artifact, self.arch, self.name, self.driver.version)
-        return CudaModule(self.context, self.limits, image, route)
+        options = options or JitOptions()
+        place = Place(self.arch, self.name, self.driver.version, installed_assembler)
+        return CudaModule(self.context, self.limits, choose_image(artifact, place, options), options)
+
+    def linker(self, options: JitOptions | None = None) -> DriverLinker:
+        """Start a link by the driver, for where nvJitLink is not installed; it links for this GPU.
+
+        Raises:
+            DriverError: the driver refused.
+        """
+        return DriverLinker(self.context, options or JitOptions())
 
     def allocate(self, size: int) -> Allocation:
         """Get ``size`` bytes, aligned to 256; released when nothing holds the Allocation.

@@ -6,11 +6,12 @@ import weakref
 from typing import Any, TypeVar
 
 from cujit.devices.cuda.context import Context
+from cujit.devices.cuda.driveroptions import JitLogs, driver_options
+from cujit.devices.cuda.jitoptions import JitOptions
 from cujit.errors import ClosedError
 
 __all__ = ["Library"]
 
-_LOG_BYTES = 64 << 10
 _T = TypeVar("_T")
 
 
@@ -23,10 +24,10 @@ class Library:
         DriverError: the driver refused the image; ``log`` is what its compiler wrote.
     """
 
-    def __init__(self, context: Context, image: bytes) -> None:
+    def __init__(self, context: Context, image: bytes, options: JitOptions | None = None) -> None:
         self.context = context
-        self._info, self._errors = bytearray(_LOG_BYTES), bytearray(_LOG_BYTES)
-        self._handle: Any = self._load(image)
+        self._logs = JitLogs()
+        self._handle: Any = self._load(image, options or JitOptions())
         self._finalizer = weakref.finalize(self, context.release, "cuLibraryUnload", self._handle)
         self._finalizer.atexit = False
         # The driver may load lazily; asking for the module makes it compile now, while its log is at hand.
@@ -57,7 +58,7 @@ class Library:
     @property
     def log(self) -> str:
         """What the driver's compiler and linker wrote, errors last."""
-        return "\n".join(text for text in (_text(self._info), _text(self._errors)) if text)
+        return self._logs.text
 
     def kernels(self) -> dict[str, Any]:
         """Find the ``CUkernel`` handles by lowered name, in the driver's order.
@@ -74,16 +75,9 @@ class Library:
         """Have the driver unload the image; again is harmless."""
         self._finalizer()
 
-    def _load(self, image: bytes) -> Any:
+    def _load(self, image: bytes, said: JitOptions) -> Any:
         driver = self.context.driver
-        option = driver.bindings.CUjit_option
-        options: dict[Any, Any] = {
-            option.CU_JIT_INFO_LOG_BUFFER: self._info,
-            option.CU_JIT_INFO_LOG_BUFFER_SIZE_BYTES: len(self._info),
-            option.CU_JIT_ERROR_LOG_BUFFER: self._errors,
-            option.CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES: len(self._errors),
-            option.CU_JIT_LOG_VERBOSE: 1,
-        }
+        options = driver_options(driver, said, self._logs)
         status, handle = self._attempt(
             "cuLibraryLoadData", image, list(options), list(options.values()), len(options), [], [], 0
         )
@@ -94,7 +88,3 @@ class Library:
     def _attempt(self, function: str, *arguments: Any) -> tuple[Any, ...]:
         with self.context as driver:
             return driver.attempt(function, *arguments)
-
-
-def _text(log: bytearray) -> str:
-    return bytes(log).split(b"\0", 1)[0].decode(errors="replace").strip()

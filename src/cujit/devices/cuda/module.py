@@ -6,24 +6,26 @@ from types import MappingProxyType
 
 from cujit.devices.base import DeviceModule, Limits
 from cujit.devices.cuda.context import Context
+from cujit.devices.cuda.jitoptions import JitOptions
 from cujit.devices.cuda.kernel import CudaKernel
 from cujit.devices.cuda.library import Library
+from cujit.devices.cuda.routes import Chosen
 from cujit.errors import NameNotFoundError
 
 __all__ = ["CudaModule"]
 
 
 class CudaModule(DeviceModule):
-    """One image in the primary context of one GPU; ``route`` says how it came to run.
+    """One image in the primary context of one GPU; ``route`` says how it came to run, ``log`` who wrote what of it.
 
     Raises:
         DriverError: the driver refused the image; ``log`` is what its compiler wrote.
     """
 
-    def __init__(self, context: Context, limits: Limits, image: bytes, route: str) -> None:
-        self.route = route
-        self._library = Library(context, image)
-        self.log = self._library.log
+    def __init__(self, context: Context, limits: Limits, chosen: Chosen, options: JitOptions) -> None:
+        self.route = chosen.route
+        self._library = Library(context, chosen.image, options)
+        self.log = "\n".join(filter(None, (chosen.log.strip(), self._library.log)))
         self.kernels = MappingProxyType(
             {name: CudaKernel(self._library, limits, handle, name) for name, handle in self._library.kernels().items()}
         )

@@ -44,7 +44,12 @@ _SYNCHRONISE = (
     Forms("9.7.13.4", "6.0", 70, ("fence {.sc|acq_rel} .SCOPE",)),
     Forms("9.7.13.4", "8.6", 90, ("fence .acquire|release .SCOPE",)),
     Forms("9.7.13.4", "8.0", 90, ("fence .mbarrier_init .release .cluster",)),
-    Forms("9.7.13.4", "8.6", 90, ("fence .acquire|release .sync_restrict::SHARED_SYNC .cluster",)),
+    Forms(
+        "9.7.13.4",
+        "8.6",
+        90,
+        ("fence .acquire|release .sync_restrict::shared::cta|sync_restrict::shared::cluster .cluster",),
+    ),
     Forms("9.7.13.4", "7.5", 70, ("fence .proxy ...",)),
     Forms(
         "9.7.13.5",
@@ -158,7 +163,8 @@ _MATRIX = (
     Forms("9.7.14", "6.4", 70, ("mma .sync .aligned ...",)),
     Forms("9.7.14", "7.1", 80, ("mma .sp|sp::ordered_metadata .sync .aligned ...",)),
     Forms("9.7.14", "6.5", 75, ("ldmatrix .sync .aligned ...",)),
-    Forms("9.7.14", "7.8", 90, ("stmatrix .sync .aligned ...", "movmatrix .sync .aligned ...")),
+    Forms("9.7.14", "7.8", 90, ("stmatrix .sync .aligned ...",)),
+    Forms("9.7.14", "7.8", 75, ("movmatrix .sync .aligned ...",)),
     Forms("9.7.15", "8.0", 90, ("wgmma .mma_async|fence|commit_group|wait_group ...",)),
     Forms("9.7.16", "8.6", 100, ("tcgen05 ...",)),
 )
@@ -167,7 +173,7 @@ _REST = (
     Forms("9.7.17.2", "7.3", 52, ("stackrestore .u32|u64",)),
     Forms("9.7.17.3", "7.3", 52, ("alloca .u32|u64",)),
     Forms("9.7.20.1", "1.0", 11, ("brkpt",)),
-    Forms("9.7.20.2", "6.3", 70, ("nanosleep .u32",)),
+    Forms("9.7.20.2", "6.2", 70, ("nanosleep .u32",)),
     Forms("9.7.20.3", "1.4", 10, ("pmevent {.mask}",)),
     Forms("9.7.20.4", "1.0", 10, ("trap",)),
     Forms("9.7.20.5", "8.0", 90, ("setmaxnreg .inc|dec .sync .aligned .u32",)),

@@ -52,7 +52,7 @@ _WORDS: dict[str, str] = {
 # Source: PTX ISA manual 9.1, 5.2 "Types", and the types of the matrix and conversion instructions.
 _WORDS["TYPE"] = (
     "pred b1 b4 b8 b16 b32 b64 b128 u2 u4 u8 u16 u32 u64 s2 s4 s8 s16 s32 s64 "
-    "f16 f16x2 bf16 bf16x2 tf32 f32 f32x2 f64 u16x2 s16x2 e4m3 e5m2 e4m3x2 e5m2x2 e4m3x4 e5m2x4 "
+    "f16 f16x2 bf16 bf16x2 tf32 f32 f32x2 f64 u16x2 s16x2 u8x4 s8x4 e4m3 e5m2 e4m3x2 e5m2x2 e4m3x4 e5m2x4 "
     "e2m3 e3m2 e2m1 e2m3x2 e3m2x2 e2m1x2 e2m3x4 e3m2x4 e2m1x4 ue8m0 ue8m0x2 texref samplerref surfref"
 )
 SETS: dict[str, tuple[str, ...]] = {name: tuple(words.split()) for name, words in _WORDS.items()}

@@ -1,0 +1,62 @@
+"""``cujit compat``: which entries of an image would load where, before anything is run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from cujit.cli.console import json_option, print_json, print_table
+from cujit.cli.exit_codes import ExitCode
+from cujit.devices.cuda.compat import Verdict, compat, driver_version, release_name
+
+__all__ = ["command"]
+
+
+@click.command("compat")
+@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.option("--driver", metavar="BRANCH", help="The branch of a driver: 580.")
+@click.option("--cuda", metavar="VERSION", help="The CUDA version of a driver, instead of its branch: 13.0.")
+@click.option("--device", metavar="ARCH", help="The architecture of a GPU: sm_90.")
+@json_option
+@click.pass_context
+def command(
+    ctx: click.Context, file: Path, driver: str | None, cuda: str | None, device: str | None, as_json: bool
+) -> None:
+    """Tell which entries of FILE (cubin, PTX, fatbin …) would load, and why not.
+
+    Without --driver, --cuda and --device it tells what each entry needs. The status is 1 when nothing would load.
+    """
+    if driver is not None and cuda is not None:
+        raise click.UsageError("--driver and --cuda say the same thing; give one of them")
+    version = driver_version(driver or cuda)
+    verdicts = compat(file, driver=version, device=device)
+    if as_json:
+        print_json([_record(verdict) for verdict in verdicts])
+    else:
+        _tell(verdicts, " and ".join(filter(None, (version and f"a driver of {release_name(version)}", device))))
+    if not any(verdict.loads for verdict in verdicts):
+        ctx.exit(ExitCode.WRONG_INPUT)
+
+
+def _record(verdict: Verdict) -> dict[str, object]:
+    return {
+        "entry": verdict.entry,
+        "loads": verdict.loads,
+        "picked": verdict.picked,
+        "why": verdict.why,
+        "help": verdict.help,
+    }
+
+
+def _tell(verdicts: list[Verdict], where: str) -> None:
+    rows = [(v.entry, _state(v), v.why) for v in verdicts]
+    styles = ["bold green" if v.picked else "" if v.loads else "red" for v in verdicts]
+    print_table(("entry", "loads", "why" if not where else f"on {where}"), rows, styles=styles)
+    for verdict in verdicts:
+        if verdict.help:
+            click.echo(f"{verdict.entry}: try {verdict.help}")
+
+
+def _state(verdict: Verdict) -> str:
+    return "this one" if verdict.picked else "yes" if verdict.loads else "no"

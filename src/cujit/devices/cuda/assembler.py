@@ -1,0 +1,79 @@
+"""Machine code from PTX before the driver sees it: the installed nvJitLink."""
+
+from __future__ import annotations
+
+import functools
+from typing import Protocol
+
+from cujit.arch import Arch
+from cujit.artifact import Kind
+from cujit.devices.cuda.jitoptions import JitOptions
+from cujit.errors import ToolchainNotFoundError
+from cujit.support import Version
+from cujit.toolchain.nvjitlink import NvJitLink
+
+__all__ = ["Assembler", "NvJitLinkAssembler", "installed_assembler"]
+
+
+class Assembler(Protocol):
+    """What makes a cubin of PTX; ``version`` is the CUDA release that it is of."""
+
+    @property
+    def name(self) -> str:
+        """How messages call it: ``nvJitLink 13.4``."""
+
+    @property
+    def version(self) -> Version:
+        """Its CUDA release."""
+
+    def assemble(self, text: bytes, target: Arch, options: JitOptions, name: str) -> tuple[bytes, str]:
+        """Give the cubin and what was written about it.
+
+        Raises:
+            ToolError: the text does not assemble, or not for ``target``.
+        """
+
+
+class NvJitLinkAssembler:
+    """The nvJitLink that is installed.
+
+    Raises:
+        ToolchainNotFoundError: it is not.
+    """
+
+    def __init__(self) -> None:
+        self._library = NvJitLink()
+
+    @property
+    def name(self) -> str:
+        """How messages call it."""
+        return f"nvJitLink {self.version[0]}.{self.version[1]}"
+
+    @property
+    def version(self) -> Version:
+        """Its CUDA release."""
+        return self._library.version
+
+    def assemble(self, text: bytes, target: Arch, options: JitOptions, name: str) -> tuple[bytes, str]:
+        """Give the cubin and what was written about it.
+
+        Raises:
+            ToolError: the text does not assemble, or not for ``target``.
+        """
+        with self._library.linker((f"-arch={target.real}", *options.nvjitlink_arguments)) as linker:
+            linker.add(Kind.PTX, text.rstrip(b"\0"), name)
+            linker.complete()
+            return linker.cubin(), linker.info_log()
+
+
+def installed_assembler() -> Assembler | None:
+    """Give the nvJitLink that is installed, opened once; None without one."""
+    try:
+        return _opened()
+    except ToolchainNotFoundError:
+        return None
+
+
+@functools.cache
+def _opened() -> NvJitLinkAssembler:
+    return NvJitLinkAssembler()

@@ -1,0 +1,264 @@
+"""Which entries of an image would load where, and why not: answered from the image alone, before anything runs."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from cujit.arch import Arch
+from cujit.artifact import Artifact, Kind
+from cujit.devices.cuda.rules import (
+    PtxHeader,
+    cubin_refusal,
+    newest_ptx,
+    read_header,
+    same_major_refusal,
+    target_refusal,
+)
+from cujit.errors import ArgumentError, CujitError, LoadError, OptionError
+from cujit.formats.cubin import Cubin, read_cubin
+from cujit.formats.fatbin import Entry, EntryKind, Fatbin, find_fatbins, read_fatbin, select
+from cujit.formats.ltoir import read_ltoir
+from cujit.formats.ptx.parser import parse
+from cujit.formats.ptx.retarget import lowest_version, obstacles
+from cujit.formats.ptx.syntax import Module
+from cujit.support import RELEASES, Release, Version, driver_release, release_of_ptx, toolkit_of_ptx
+
+__all__ = ["Verdict", "compat", "driver_version", "release_name"]
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Whether one entry of an image would load.
+
+    ``entry`` names it (``cubin sm_90``, ``ptx compute_80``), ``why`` says how it would run, or what stands in the way;
+    ``help`` is what would help, or empty. ``picked`` marks the entry of a fatbin that would run: of several that load,
+    one does.
+    """
+
+    entry: str
+    loads: bool
+    why: str
+    help: str = ""
+    picked: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.entry}: {'loads' if self.loads else 'does not load'}: {self.why}"
+
+
+@dataclass(frozen=True)
+class _Target:
+    """Where an entry is to load; None is anywhere."""
+
+    driver: Version | None
+    device: Arch | None
+
+
+def compat(
+    image: Artifact | bytes | bytearray | memoryview | str | os.PathLike[str],
+    *,
+    driver: Version | int | str | None = None,
+    device: Arch | str | None = None,
+) -> list[Verdict]:
+    """Tell which entries of an image would load where, and why not; nothing is loaded and no driver is asked.
+
+    ``image`` is an Artifact, the bytes of an image, its PTX as a str of several lines, or the path of a file.
+    ``driver`` is the CUDA version of a driver, ``(13, 0)`` or ``"13.0"``, or its branch, ``580``; ``device`` is the
+    architecture of a GPU, ``"sm_90"``. What is None is not judged by. That ``load`` may assemble PTX by an installed
+    nvJitLink is said where it would help, but not counted on.
+
+    Raises:
+        FormatError: the image is damaged, or of no kind that cujit knows.
+        OptionError: the driver's version is malformed, or of a release before any known.
+        ArchError: the architecture is malformed, or unknown.
+        LoadError: the file cannot be read.
+    """
+    target = _Target(driver_version(driver), None if device is None else _real(Arch.parse(device)))
+    artifact = _artifact(image)
+    if artifact.kind is Kind.PTX:
+        return [_ptx(artifact.data, None, target)]
+    if artifact.kind is Kind.CUBIN:
+        return [_cubin(read_cubin(artifact.data), target)]
+    if artifact.kind is Kind.FATBIN:
+        return _fatbin(read_fatbin(artifact.data), target)
+    if artifact.kind is Kind.LTOIR:
+        return [_to_be_linked(f"ltoir {read_ltoir(artifact.data).arch}")]
+    if artifact.kind is Kind.NVVMIR:
+        return [Verdict("LLVM IR", False, "it is not compiled yet", "cujit.compile(cujit.Source.nvvm(...))")]
+    inside = [entry for fatbin in find_fatbins(artifact.data) for entry in fatbin]
+    return [_to_be_linked(f"{entry} of the {artifact.kind.value}") for entry in inside] or [
+        Verdict(artifact.kind.value, False, "there is no device code in it")
+    ]
+
+
+def driver_version(driver: Version | int | str | None) -> Version | None:
+    """Read a driver as users write it: ``(13, 0)``, ``"13.0"``, or the branch ``580`` (also ``"580"``, ``"r580"``).
+
+    Raises:
+        OptionError: it is none of these, or older than every release known.
+    """
+    if driver is None:
+        return None
+    given = driver
+    if isinstance(driver, str):
+        words = driver.lower().removeprefix("r").split(".")
+        if not all(word.isdecimal() and len(word) < 6 for word in words) or len(words) > 3:
+            raise OptionError(f"no driver {given!r}", help=_DRIVER_HELP)
+        numbers = [int(word) for word in words]
+        driver = numbers[0] if len(numbers) == 1 or numbers[0] >= RELEASES[0].driver else (numbers[0], numbers[1])
+    if type(driver) is int:
+        known = [release for release in RELEASES if release.driver <= driver]
+        if not known:
+            raise OptionError(f"no driver branch {given!r}", help=_DRIVER_HELP)
+        return known[-1].toolkit
+    if isinstance(driver, tuple) and len(driver) == 2 and all(type(n) is int for n in driver):
+        if driver < RELEASES[0].toolkit:
+            raise OptionError(f"no driver of CUDA {_dotted(driver)} is known to cujit", help=_DRIVER_HELP)
+        return driver
+    raise OptionError(f"no driver {given!r}", help=_DRIVER_HELP)
+
+
+_DRIVER_HELP = "a driver is the CUDA version that it speaks, (13, 0), or its branch, 580"
+
+
+def _artifact(image: object) -> Artifact:
+    if isinstance(image, Artifact):
+        return image
+    if isinstance(image, (bytes, bytearray, memoryview)) or (isinstance(image, str) and "\n" in image):
+        return Artifact.of(image)
+    if not isinstance(image, (str, os.PathLike)):
+        raise ArgumentError(f"compat takes an Artifact, bytes or a path, not {type(image).__name__}")
+    try:
+        return Artifact.open(image)
+    except OSError as e:
+        raise LoadError(f"{Path(image)} cannot be read: {e.strerror or e}") from e
+
+
+def _real(arch: Arch) -> Arch:
+    """The architecture of a GPU, which has no variants: sm_90 for sm_90a."""
+    return Arch(arch.real.kind, arch.number)
+
+
+def _to_be_linked(entry: str) -> Verdict:
+    return Verdict(entry, False, "it is linked first", "cujit.link([...], arch=...), and load the cubin")
+
+
+# -- machine code -----------------------------------------------------------------------------------------
+
+
+def _cubin(cubin: Cubin, target: _Target) -> Verdict:
+    entry = f"cubin {cubin.arch}"
+    device = target.device or _real(cubin.arch)
+    refusal = cubin_refusal(cubin, device, "the device")
+    if refusal is None and target.driver is not None:
+        refusal = same_major_refusal(cubin.arch, cubin.toolkit, target.driver)
+    if refusal is not None:
+        return Verdict(entry, False, refusal.why, refusal.help)
+    return Verdict(entry, True, f"machine code{'' if target.device else f', {_where(cubin.arch)}'}")
+
+
+def _where(arch: Arch) -> str:
+    """Say on which GPUs code for ``arch`` runs."""
+    if arch.suffix == "a":
+        return f"on sm_{arch.number} alone"
+    if arch.is_real or arch.suffix == "f":
+        return f"on sm_{arch.number} and later ones of capability {arch.capability[0]}.x"
+    return f"on sm_{arch.number} and later"
+
+
+# -- PTX --------------------------------------------------------------------------------------------------
+
+
+def _ptx(text: bytes, entry: str | None, target: _Target) -> Verdict:
+    header = read_header(text)
+    if isinstance(header, str):
+        return Verdict(entry or "ptx", False, f"it has no {header} line", "is the file whole?")
+    entry = entry or f"ptx {header.arch}"
+    refusal = target_refusal(header.arch, target.device, "the device") if target.device else None
+    if refusal is not None:
+        return Verdict(entry, False, refusal.why, refusal.help)
+    where = "" if target.device else f", {_where(header.arch)}"
+    if target.driver is None:
+        return Verdict(entry, True, f"PTX {_dotted(header.version)}, {_least_driver(text, header)}{where}")
+    newest = newest_ptx(target.driver)
+    if newest is None or header.version <= newest:
+        return Verdict(entry, True, f"PTX {_dotted(header.version)}, through the driver's JIT{where}")
+    return _newer_ptx(text, entry, header, newest, target.driver, where)
+
+
+def _newer_ptx(text: bytes, entry: str, header: PtxHeader, newest: Version, driver: Version, where: str) -> Verdict:
+    """Judge PTX that is newer than the driver: whether its version can be lowered."""
+    module = _parsed(text)
+    came = toolkit_of_ptx(header.version)
+    linker = f"an nvJitLink of CUDA {_dotted(came)} or later" if came and came[0] <= driver[0] else ""
+    if module is not None:
+        found = obstacles(module, newest)
+        if not found:
+            how = f"lowered from PTX {_dotted(header.version)} to {_dotted(newest)}, through the driver's JIT"
+            return Verdict(entry, True, f"{how}{f', or assembled by {linker}' if linker else ''}{where}")
+        reasons = "; ".join(map(str, found))
+    else:
+        reasons = "its text cannot be read"
+    smallest = release_of_ptx(lowest_version(module) if module else header.version)
+    ways = [
+        f"{linker}, which assembles it" if linker else "",
+        f"a driver of r{smallest.driver} or later" if smallest else "",
+        "machine code (target sm_…)",
+    ]
+    return Verdict(
+        entry,
+        False,
+        f"PTX {_dotted(header.version)} is newer than the driver, which takes {_dotted(newest)}, and cannot be "
+        f"lowered: {reasons}",
+        "; or ".join(filter(None, ways)),
+    )
+
+
+def _least_driver(text: bytes, header: PtxHeader) -> str:
+    module = _parsed(text)
+    release: Release | None = release_of_ptx(lowest_version(module) if module else header.version)
+    if release is None:
+        return "through the JIT of a driver newer than cujit knows"
+    return f"through the JIT of drivers of r{release.driver} (CUDA {_dotted(release.toolkit)}) and later"
+
+
+def _parsed(text: bytes) -> Module | None:
+    try:
+        return parse(text.rstrip(b"\0").decode())
+    except (CujitError, UnicodeDecodeError):
+        return None
+
+
+# -- fatbins ----------------------------------------------------------------------------------------------
+
+
+def _fatbin(fatbin: Fatbin, target: _Target) -> list[Verdict]:
+    picked = select(fatbin, target.device) if target.device else None
+    found = []
+    for entry, verdict in _judged(fatbin, target):
+        is_picked = entry is picked and verdict.loads
+        found.append(Verdict(verdict.entry, verdict.loads, verdict.why, verdict.help, is_picked))
+    return found
+
+
+def _judged(fatbin: Fatbin, target: _Target) -> Iterator[tuple[Entry, Verdict]]:
+    for entry in fatbin:
+        if entry.kind is EntryKind.CUBIN:
+            yield entry, _cubin(read_cubin(entry.payload()), target)
+        elif entry.kind is EntryKind.PTX:
+            yield entry, _ptx(entry.payload(), str(entry), target)
+        elif entry.kind is EntryKind.LTOIR:
+            yield entry, _to_be_linked(str(entry))
+        else:
+            yield entry, Verdict(str(entry), False, "cujit does not know this kind of code")
+
+
+def _dotted(version: Version) -> str:
+    return f"{version[0]}.{version[1]}"
+
+
+def release_name(driver: Version) -> str:
+    """Name a driver for a heading: ``CUDA 13.0 (r580)``."""
+    return f"CUDA {_dotted(driver)} (r{driver_release(driver).driver})"

@@ -1,0 +1,55 @@
+"""JIT options in the driver's own terms, and the buffers that it writes its logs into."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from cujit.devices.cuda.jitoptions import JitOptions
+from cujit.toolchain.driver import Driver
+
+__all__ = ["JitLogs", "driver_options"]
+
+_LOG_BYTES = 64 << 10
+
+
+class JitLogs:
+    """The two logs of one compilation by the driver; they stay where they are as long as it may write."""
+
+    def __init__(self) -> None:
+        self.info, self.errors = bytearray(_LOG_BYTES), bytearray(_LOG_BYTES)
+
+    @property
+    def text(self) -> str:
+        """What was written, errors last."""
+        return "\n".join(filter(None, (_text(self.info), _text(self.errors))))
+
+
+def driver_options(driver: Driver, said: JitOptions, logs: JitLogs) -> dict[Any, Any]:
+    """Spell options for the driver: ``CUjit_option`` to value, both logs among them.
+
+    Source: CUDA Driver API manual, ``CUjit_option`` and ``CUjit_cacheMode``.
+    """
+    option = driver.bindings.CUjit_option
+    options: dict[Any, Any] = {
+        option.CU_JIT_INFO_LOG_BUFFER: logs.info,
+        option.CU_JIT_INFO_LOG_BUFFER_SIZE_BYTES: len(logs.info),
+        option.CU_JIT_ERROR_LOG_BUFFER: logs.errors,
+        option.CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES: len(logs.errors),
+        option.CU_JIT_LOG_VERBOSE: 1,
+    }
+    if said.max_registers is not None:
+        options[option.CU_JIT_MAX_REGISTERS] = said.max_registers
+    if said.opt_level is not None:
+        options[option.CU_JIT_OPTIMIZATION_LEVEL] = said.opt_level
+    if said.line_info:
+        options[option.CU_JIT_GENERATE_LINE_INFO] = 1
+    if said.debug:
+        options[option.CU_JIT_GENERATE_DEBUG_INFO] = 1
+    if said.cache_mode is not None:
+        mode = f"CU_JIT_CACHE_OPTION_{said.cache_mode.upper()}"
+        options[option.CU_JIT_CACHE_MODE] = getattr(driver.bindings.CUjit_cacheMode, mode)
+    return options
+
+
+def _text(log: bytearray) -> str:
+    return bytes(log).split(b"\0", 1)[0].decode(errors="replace").strip()

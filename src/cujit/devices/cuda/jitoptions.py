@@ -1,0 +1,97 @@
+"""What a user asks of the compiler that turns PTX into machine code while an image is loaded."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from difflib import get_close_matches
+
+from cujit.errors import OptionError
+
+__all__ = ["ASSEMBLERS", "CACHE_MODES", "JitOptions"]
+
+ASSEMBLERS = ("auto", "driver", "nvjitlink")
+CACHE_MODES = ("none", "ca", "cg")
+_MOST_REGISTERS = 255
+_HIGHEST_LEVEL = 4
+
+
+@dataclass(frozen=True)
+class JitOptions:
+    """Options of the driver's JIT; None and False mean that the option is not said.
+
+    ``max_registers`` is per thread, ``opt_level`` from 0 to 4; ``line_info`` and ``debug`` keep lines of the source,
+    ``cache_mode`` is how global loads are cached: ``none``, ``ca`` (all levels) or ``cg`` (L2 alone).
+    ``assembler`` chooses who makes machine code of PTX: ``driver``, ``nvjitlink``, or ``auto``, which is the driver
+    as long as it can and the installed nvJitLink for PTX that is newer. None of them does anything to machine code.
+
+    Source: CUDA Driver API manual, ``CUjit_option``; nvJitLink manual, "Supported Link Options".
+
+    Raises:
+        OptionError: a value is of the wrong type, or outside of its range.
+    """
+
+    max_registers: int | None = None
+    opt_level: int | None = None
+    line_info: bool = False
+    debug: bool = False
+    cache_mode: str | None = None
+    assembler: str = "auto"
+
+    def __post_init__(self) -> None:
+        _check_number("max_registers", self.max_registers, 1, _MOST_REGISTERS)
+        _check_number("opt_level", self.opt_level, 0, _HIGHEST_LEVEL)
+        for name in ("line_info", "debug"):
+            if not isinstance(getattr(self, name), bool):
+                raise OptionError(f"{name} is True or False, not {getattr(self, name)!r}")
+        _check_word("cache_mode", self.cache_mode, CACHE_MODES)
+        _check_word("assembler", self.assembler, ASSEMBLERS)
+
+    @classmethod
+    def of(cls, given: JitOptions | Mapping[str, object] | None) -> JitOptions:
+        """Read options as users write them: a mapping, JitOptions, or None.
+
+        Raises:
+            OptionError: an option is unknown or has a wrong value.
+        """
+        if given is None:
+            return cls()
+        if isinstance(given, JitOptions):
+            return given
+        if not isinstance(given, Mapping):
+            raise OptionError(f"options of the JIT are a mapping, not {type(given).__name__}", help=_HELP)
+        known = [field.name for field in fields(cls)]
+        for name in given:
+            if name not in known:
+                near = get_close_matches(str(name), known, n=1)
+                raise OptionError(
+                    f"the JIT has no option {name!r}", help=f"did you mean {near[0]!r}?" if near else _HELP
+                )
+        return cls(**given)  # type: ignore[arg-type]  # checked when it is made
+
+    @property
+    def nvjitlink_arguments(self) -> tuple[str, ...]:
+        """The same for nvJitLink, as far as it has them (it has no cache mode of its own)."""
+        said = (
+            (f"-maxrregcount={self.max_registers}", self.max_registers is not None),
+            (f"-O{min(self.opt_level or 0, 3)}", self.opt_level is not None),
+            ("-lineinfo", self.line_info),
+            ("-g", self.debug),
+            (f"-Xptxas=-dlcm={self.cache_mode}", self.cache_mode in ("ca", "cg")),
+        )
+        return tuple(argument for argument, is_said in said if is_said)
+
+
+_HELP = "there are max_registers, opt_level, line_info, debug, cache_mode and assembler"
+
+
+def _check_number(name: str, value: object, least: int, most: int) -> None:
+    if value is None:
+        return
+    if type(value) is not int or not least <= value <= most:
+        raise OptionError(f"{name} is a number from {least} to {most}, not {value!r}")
+
+
+def _check_word(name: str, value: object, choices: tuple[str, ...]) -> None:
+    if value is not None and value not in choices:
+        raise OptionError(f"{name} is {value!r}; it takes {', '.join(choices)}")

@@ -1,0 +1,169 @@
+"""The driver's own linker (``cuLink*``), for where nvJitLink is not installed."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import weakref
+from collections.abc import Iterable
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from cujit.arch import Arch
+from cujit.artifact import Artifact, Kind
+from cujit.devices.cuda.context import Context
+from cujit.devices.cuda.driveroptions import JitLogs, driver_options
+from cujit.devices.cuda.jitoptions import JitOptions
+from cujit.errors import ClosedError, LinkError
+from cujit.formats.cubin import read_cubin
+
+__all__ = ["DriverLinker", "link_with_driver"]
+
+_INPUT_TYPE = {
+    Kind.PTX: "PTX",
+    Kind.CUBIN: "CUBIN",
+    Kind.FATBIN: "FATBINARY",
+    Kind.OBJECT: "OBJECT",
+    Kind.LIBRARY: "LIBRARY",
+}
+
+
+class DriverLinker:
+    """One link by the driver, for the GPU whose context it is given: add images, complete once. Use it in a ``with``.
+
+    The driver links PTX, relocatable cubins, and fatbins, objects and archives that hold such; it has no LTO, and takes
+    nothing that is newer than itself.
+
+    Source: CUDA Driver API manual, ``cuLinkCreate`` and ``cuLinkComplete``.
+
+    Raises:
+        DriverError: the driver refused.
+    """
+
+    def __init__(self, context: Context, options: JitOptions) -> None:
+        self._context = context
+        self._logs = JitLogs()
+        self._options = driver_options(context.driver, options, self._logs)
+        said, values = list(self._options), list(self._options.values())
+        self._state: Any = context.call("cuLinkCreate", len(said), said, values)
+        self._finalizer = weakref.finalize(self, _destroy, context, self._state, self._logs)
+        self._finalizer.atexit = False
+
+    @property
+    def log(self) -> str:
+        """What the driver's linker and compiler wrote so far, errors last."""
+        return self._logs.text
+
+    def add(self, kind: Kind, data: bytes, name: str) -> None:
+        """Add one image; ``name`` is what the log calls it.
+
+        Raises:
+            LinkError: the driver does not link its kind, or refused it; ``log`` has its words.
+            ClosedError: the link is closed.
+        """
+        ended = data.rstrip(b"\0") + b"\0" if kind is Kind.PTX else data
+        which = _input_type(self._context, kind, name)
+        self._call("cuLinkAddData", name, self._open, which, ended, len(ended), name.encode(), 0, [], [])
+
+    def add_file(self, kind: Kind, path: str | os.PathLike[str]) -> None:
+        """Add one file, which the driver reads itself.
+
+        Raises:
+            LinkError: the driver does not link its kind, or refused it; ``log`` has its words.
+            ClosedError: the link is closed.
+        """
+        name = os.fspath(path)
+        which = _input_type(self._context, kind, name)
+        self._call("cuLinkAddFile", name, self._open, which, name.encode(), 0, [], [])
+
+    def complete(self) -> bytes:
+        """Link, and give the cubin.
+
+        Raises:
+            LinkError: the images do not link; ``log`` says why.
+            ClosedError: the link is closed.
+        """
+        address, size = self._call("cuLinkComplete", "the images", self._open)
+        cubin = ctypes.string_at(int(address), int(size))
+        missing = read_cubin(cubin).undefined
+        if missing:  # seen with links that came out of the driver's own cache
+            raise LinkError(
+                f"the driver left symbols without a definition: {', '.join(missing)}",
+                call="cuLinkComplete",
+                log=self.log,
+                help="add the image that defines them",
+            )
+        return cubin
+
+    def close(self) -> None:
+        """End the link; again is harmless."""
+        self._finalizer()
+
+    def __enter__(self) -> DriverLinker:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    @property
+    def _open(self) -> Any:
+        if not self._finalizer.alive:
+            raise ClosedError("this link is closed")
+        return self._state
+
+    def _call(self, function: str, what: str, *arguments: Any) -> Any:
+        driver = self._context.driver
+        with self._context:
+            status, *values = driver.attempt(function, *arguments)
+        if status != driver.bindings.CUresult.CUDA_SUCCESS:
+            first = next((line for line in self.log.splitlines() if line.strip()), driver.describe(status))
+            raise LinkError(
+                f"the driver does not link {what}: {first}",
+                tool=driver.name,
+                call=function,
+                result=getattr(status, "name", str(status)),
+                log=self.log,
+                help="nvJitLink links more, LTO-IR and newer PTX among it: pip install cujit[cu13]",
+            )
+        return tuple(values)
+
+
+def link_with_driver(
+    context: Context, arch: Arch, artifacts: Iterable[Artifact], options: JitOptions | None = None
+) -> Artifact:
+    """Link images by the driver into a cubin for the GPU of ``context``, which is of architecture ``arch``.
+
+    Raises:
+        LinkError: the images do not link; ``log`` says why.
+        DriverError: the driver refused.
+    """
+    with DriverLinker(context, options or JitOptions()) as linker:
+        names = []
+        for number, artifact in enumerate(artifacts, 1):
+            names.append(f"{number}:{Path(artifact.name).name or artifact.kind.value}")
+            linker.add(artifact.kind, artifact.data, names[-1])
+        cubin = linker.complete()
+        made = Artifact(Kind.CUBIN, cubin, arch, log=linker.log, name=" + ".join(names))
+    if read_cubin(cubin).is_empty:
+        raise LinkError(
+            f"{made.name} gave an empty cubin", log=made.log, help="compile the inputs with rdc=True, or as PTX"
+        )
+    return made
+
+
+def _input_type(context: Context, kind: Kind, name: str) -> Any:
+    if kind not in _INPUT_TYPE:
+        raise LinkError(
+            f"the driver does not link {kind.value} ({name})",
+            help="nvJitLink links LTO-IR: pip install cujit[cu13]; LLVM IR is compiled first",
+        )
+    return getattr(context.driver.bindings.CUjitInputType, f"CU_JIT_INPUT_{_INPUT_TYPE[kind]}")
+
+
+def _destroy(context: Context, state: Any, logs: JitLogs) -> None:
+    """End the link while its logs are still where the driver was told that they are."""
+    context.release("cuLinkDestroy", state)
+    del logs

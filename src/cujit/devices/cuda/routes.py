@@ -1,0 +1,193 @@
+"""The ways of PTX to a GPU: through the driver's JIT, assembled before, or lowered to what the driver knows.
+
+Pure decisions: the driver's version, the GPU's architecture and the assembler come as values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from cujit.arch import Arch
+from cujit.devices.cuda.assembler import Assembler
+from cujit.devices.cuda.jitoptions import JitOptions
+from cujit.devices.cuda.rules import newest_ptx, read_header, target_on, target_refusal
+from cujit.errors import CujitError, DriverError, LoadError, PtxSyntaxError, ToolError, UnsupportedError
+from cujit.formats.ptx.parser import parse
+from cujit.formats.ptx.retarget import lowest_version, retarget_text
+from cujit.support import Version, driver_release, release_of_ptx, toolkit_of_ptx
+
+__all__ = ["Chosen", "Place", "route_ptx"]
+
+_SHOWN = 6
+
+
+class Chosen(NamedTuple):
+    """What the driver is given, the route in words, and what an assembler wrote on the way."""
+
+    image: bytes
+    route: str
+    log: str = ""
+
+
+@dataclass(frozen=True)
+class Place:
+    """A GPU as far as a decision needs it.
+
+    ``driver`` is the CUDA version of its driver; ``find_assembler`` gives what makes machine code of PTX, or None,
+    and is asked only where that is wanted.
+    """
+
+    arch: Arch
+    name: str
+    driver: Version
+    find_assembler: Callable[[], Assembler | None] = lambda: None
+
+
+def route_ptx(text: bytes, what: str, place: Place, options: JitOptions, *, origin: str = "") -> Chosen:
+    """Find the way of PTX to ``place``: the first of the driver's JIT, nvJitLink, and a lower ``.version``.
+
+    ``what`` names the image in messages, ``origin`` ends the name of the route (``of the fatbin``).
+
+    Raises:
+        LoadError: its target does not run there.
+        DriverError: it is newer than the driver, and neither of the other ways is open.
+        ToolError: nvJitLink was asked for by name and refused it.
+    """
+    header = read_header(text)
+    if isinstance(header, str):
+        raise LoadError(f"{what} has no {header} line", help="is the file whole?")
+    if refusal := target_refusal(header.arch, place.arch, place.name):
+        raise LoadError(f"{what} {refusal.why}", help=refusal.help)
+    newest = newest_ptx(place.driver)
+    fits = newest is None or header.version <= newest
+    shown = f"PTX {header.arch}{f' {origin}' if origin else ''}"
+    if options.assembler == "nvjitlink":
+        return _assemble(text, what, shown, place, options, header.version, header.arch)
+    if fits or newest is None:
+        return Chosen(_ended(text), f"{shown}{',' * bool(origin)} through the driver's JIT")
+    tried: list[str] = []
+    if options.assembler == "auto":
+        try:
+            return _assemble(text, what, shown, place, options, header.version, header.arch)
+        except CujitError as e:
+            tried.append(_first_line(e))
+    else:
+        tried.append("nvJitLink was not to be used (assembler='driver')")
+    try:
+        lowered = retarget_text(text.rstrip(b"\0").decode(), newest, None, name=what).encode()
+    except (UnsupportedError, PtxSyntaxError, UnicodeDecodeError) as e:
+        raise _refusal(text, what, place, header.version, newest, tried, e) from None
+    route = f"{shown} lowered from {_dotted(header.version)} to {_dotted(newest)}, through the driver's JIT"
+    return Chosen(_ended(lowered), route)
+
+
+def _assemble(
+    text: bytes, what: str, shown: str, place: Place, options: JitOptions, version: Version, arch: Arch
+) -> Chosen:
+    """Make a cubin of the text, lowered to what the assembler takes if it must be.
+
+    Raises:
+        LoadError: there is no assembler, or its code is too new for the driver.
+        UnsupportedError: the text is newer than the assembler, and cannot be lowered.
+        ToolError: the assembler refused the text.
+    """
+    assembler = place.find_assembler()
+    if assembler is None:
+        raise LoadError("nvJitLink is not installed", help=f"pip install '{_wheel('nvjitlink', place.driver)}'")
+    if assembler.version[0] > place.driver[0]:
+        raise LoadError(
+            f"{assembler.name} makes code of CUDA {assembler.version[0]}, which drivers of CUDA {place.driver[0]} "
+            "do not load"
+        )
+    newest = newest_ptx(assembler.version)
+    note = ""
+    if newest is not None and version > newest:
+        text = retarget_text(text.rstrip(b"\0").decode(errors="replace"), newest, None, name=what).encode()
+        note = f" lowered from {_dotted(version)} to {_dotted(newest)},"
+    target = target_on(arch, place.arch)
+    cubin, log = assembler.assemble(text, target, options, what)
+    return Chosen(cubin, f"{shown}{note} assembled by {assembler.name} to a cubin for {target}", log)
+
+
+def _refusal(
+    text: bytes,
+    what: str,
+    place: Place,
+    version: Version,
+    newest: Version,
+    tried: list[str],
+    lowering: UnsupportedError | PtxSyntaxError | UnicodeDecodeError,
+) -> DriverError:
+    """Say why none of the ways is open, and what would open one."""
+    came = toolkit_of_ptx(version)
+    of = f" (CUDA {_dotted(came)})" if came else ""
+    lines = [
+        f"{what} is of PTX ISA {_dotted(version)}{of}; the driver is of CUDA {_dotted(place.driver)} and compiles PTX "
+        f"up to {_dotted(newest)}",
+        *(f"  {reason}" for reason in tried),
+        f"  it cannot be lowered to {_dotted(newest)}:",
+        *_reasons(lowering),
+    ]
+    return DriverError(
+        "\n".join(lines),
+        tool=f"CUDA driver {_dotted(place.driver)}",
+        call="cuLibraryLoadData",
+        result="CUDA_ERROR_UNSUPPORTED_PTX_VERSION",
+        help=_advice(text, place, version),
+    )
+
+
+def _reasons(lowering: UnsupportedError | PtxSyntaxError | UnicodeDecodeError) -> list[str]:
+    if isinstance(lowering, UnsupportedError):
+        lines = [f"    line {line}: {construct} {why}" for line, construct, why in lowering.items[:_SHOWN]]
+        more = len(lowering.items) - _SHOWN
+        return [*lines, f"    … and {more} more"] if more > 0 else lines
+    return [f"    {_first_line(lowering)}"]
+
+
+def _advice(text: bytes, place: Place, version: Version) -> str:
+    """Name the target, the wheels and the driver that would avoid the refusal."""
+    ways = [f"build a cubin instead: target {place.arch}"]
+    came = toolkit_of_ptx(version)
+    if came is not None and came[0] <= place.driver[0]:
+        ways.append(f"assemble it here: pip install '{_wheel('nvjitlink', came)}'")
+    compiler = _wheel("nvrtc", driver_release(place.driver).toolkit, exact=True)
+    ways.append(f"compile it with the driver's own release: pip install '{compiler}'")
+    smallest = release_of_ptx(_lowest(text, version))
+    ways.append(f"update the driver to r{smallest.driver} or later" if smallest else "update the driver")
+    return "; or ".join(ways)
+
+
+def _lowest(text: bytes, version: Version) -> Version:
+    """The lowest version that the text could be given."""
+    try:
+        return lowest_version(parse(text.rstrip(b"\0").decode()))
+    except (CujitError, UnicodeDecodeError):
+        return version
+
+
+def _wheel(library: str, toolkit: Version, *, exact: bool = False) -> str:
+    """Name the wheel of a library of a CUDA release, as pip takes it."""
+    project = {"nvjitlink": "nvidia-nvjitlink", "nvrtc": "nvidia-cuda-nvrtc"}[library]
+    suffix = f"-cu{toolkit[0]}" if toolkit[0] < 13 else ""
+    return f"{project}{suffix}{f'=={_dotted(toolkit)}.*' if exact else f'>={_dotted(toolkit)},<{toolkit[0] + 1}'}"
+
+
+def _first_line(error: Exception) -> str:
+    if isinstance(error, UnsupportedError):
+        return error.message.replace("\n", " ")
+    if isinstance(error, ToolError):
+        wrote = next((line for line in error.log.splitlines() if line.strip()), "")
+        return f"{error.message}: {wrote}" if wrote else error.message
+    return str(error).splitlines()[0]
+
+
+def _ended(text: bytes) -> bytes:
+    """PTX as the driver reads it: up to a zero byte."""
+    return text.rstrip(b"\0") + b"\0"
+
+
+def _dotted(version: Version) -> str:
+    return f"{version[0]}.{version[1]}"

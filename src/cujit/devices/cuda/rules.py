@@ -1,0 +1,121 @@
+"""Which image runs where, as far as the image, the GPU's architecture and the driver's version tell.
+
+Functions here give what stands in the way in words, or None; ``image`` refuses with them and ``compat`` lists them.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from cujit.arch import KNOWN_ARCHES, Arch, ArchKind
+from cujit.formats.cubin import Cubin
+from cujit.support import RELEASES, Version, driver_release
+
+__all__ = [
+    "PtxHeader",
+    "Refusal",
+    "cubin_refusal",
+    "newest_ptx",
+    "read_header",
+    "same_major_refusal",
+    "target_on",
+    "target_refusal",
+]
+
+# Source: PTX ISA 9.1, "PTX Module Directives": .version major.minor, .target of sm_NN[af] first.
+_VERSION = re.compile(rb"^[ \t]*\.version\s+(\d+)\.(\d+)", re.MULTILINE)
+_TARGET = re.compile(rb"^[ \t]*\.target\s+sm_(\d+)([af]?)", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """Why an image does not run somewhere, and what would."""
+
+    why: str
+    help: str
+
+
+@dataclass(frozen=True)
+class PtxHeader:
+    """What the first lines of PTX say; ``arch`` is the virtual one of its target."""
+
+    version: Version
+    arch: Arch
+
+
+def read_header(text: bytes) -> PtxHeader | str:
+    """Read ``.version`` and ``.target`` of PTX; where one is missing, give its name."""
+    version, target = _VERSION.search(text), _TARGET.search(text)
+    if version is None:
+        return ".version"
+    if target is None or int(target[1]) < 10:
+        return ".target sm_…"
+    arch = Arch(ArchKind.VIRTUAL, int(target[1]), target[2].decode())
+    return PtxHeader((int(version[1]), int(version[2])), arch)
+
+
+def newest_ptx(driver: Version) -> Version | None:
+    """Give the newest PTX that a driver, or a tool, of that CUDA version takes; None if it is beyond the table."""
+    return None if driver > RELEASES[-1].toolkit else driver_release(driver).ptx
+
+
+def target_refusal(arch: Arch, device: Arch, name: str) -> Refusal | None:
+    """Tell why PTX for ``arch`` does not run on a GPU of architecture ``device`` called ``name``."""
+    if arch.runs_on(device):
+        return None
+    return Refusal(
+        f"is for {arch}; {name} is {device}, on which it does not run",
+        f"build for {device}, or PTX of {device.virtual} or an older one without a suffix",
+    )
+
+
+def target_on(arch: Arch, device: Arch) -> Arch:
+    """Give what PTX for ``arch`` is assembled for on ``device``: its own variant where it is for one."""
+    return Arch(ArchKind.REAL, device.number, arch.suffix)
+
+
+def cubin_refusal(cubin: Cubin, device: Arch, name: str) -> Refusal | None:
+    """Tell why a cubin does not run on a GPU of architecture ``device`` called ``name``."""
+    if cubin.is_relocatable:
+        return Refusal(
+            "is relocatable: it was compiled to be linked (rdc)",
+            "link it: cujit.link([...], arch=...), and load the cubin",
+        )
+    if not cubin.arch.runs_on(device):
+        return Refusal(
+            f"is for {cubin.arch}; {name} is {device}, on which it does not run",
+            f"build for {device}, or as PTX: target {device.virtual}",
+        )
+    return None
+
+
+def same_major_refusal(arch: Arch, toolkit: Version | None, driver: Version) -> Refusal | None:
+    """Tell why a driver of CUDA version ``driver`` does not load machine code that ``toolkit`` made.
+
+    Source: CUDA Compatibility, "Minor Version Compatibility": code of any release of a major version runs on every
+    driver of that major version and of later ones; an older major version promises nothing.
+    """
+    if toolkit is not None and toolkit[0] > driver[0]:
+        first = (
+            next(r for r in RELEASES if r.toolkit[0] == toolkit[0]) if toolkit[0] <= RELEASES[-1].toolkit[0] else None
+        )
+        return Refusal(
+            f"was made by CUDA {toolkit[0]}.{toolkit[1]}; drivers of CUDA {driver[0]}.{driver[1]} load code of CUDA "
+            f"{driver[0]} and older",
+            (f"update the driver to r{first.driver} or later, or " if first else "")
+            + f"build it with CUDA {driver[0]}",
+        )
+    return _unknown_arch(arch, driver)
+
+
+def _unknown_arch(arch: Arch, driver: Version) -> Refusal | None:
+    row = KNOWN_ARCHES.get(arch.number)
+    if row is None or row.first <= driver:
+        return None
+    release = driver_release(row.first)
+    return Refusal(
+        f"is for {arch}, which came with CUDA {row.first[0]}.{row.first[1]}; the driver is of CUDA "
+        f"{driver[0]}.{driver[1]}",
+        f"update the driver to r{release.driver} or later",
+    )

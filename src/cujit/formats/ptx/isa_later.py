@@ -1,0 +1,234 @@
+"""Modifiers that came later than the forms that they stand in, and the words of forms whose table is open.
+
+Source: PTX ISA manual 9.1, "PTX ISA Notes" and "Target ISA Notes" of the instructions of chapter 9.7, held to what
+ptxas 13.5 demands of a statement with each of them, and to what ptxas 11.7 to 13.4 take
+(``tests/toolkits`` runs the same statements again).
+"""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+from typing import NamedTuple
+
+__all__ = ["LATER", "REMOVED", "Later", "later_of", "open_words"]
+
+Version = tuple[int, int]
+
+
+@dataclass(frozen=True)
+class Later:
+    """Words of a mnemonic that need more than its form does.
+
+    ``opcodes`` is empty for every one. Each of ``words`` must be there, as one of its choices, and none of
+    ``absent``; with ``operands``, at least that many operands too. ``suffix`` is ``f`` where only
+    family-specific and architecture-specific targets have it, ``a`` where only the latter do.
+    """
+
+    opcodes: frozenset[str]
+    words: tuple[frozenset[str], ...]
+    absent: frozenset[str]
+    operands: int
+    ptx: Version
+    sm: int
+    suffix: str
+
+    def applies(self, opcode: str, modifiers: tuple[str, ...], operands: int) -> bool:
+        """Tell whether an instruction has the words."""
+        return (
+            (not self.opcodes or opcode in self.opcodes)
+            and operands >= self.operands
+            and all(not choices.isdisjoint(modifiers) for choices in self.words)
+            and self.absent.isdisjoint(modifiers)
+        )
+
+
+class _Row(NamedTuple):
+    """One line of the table as it is written: ``*`` is every opcode, ``!word`` a word that is not there."""
+
+    opcodes: str
+    words: str
+    ptx: str
+    sm: int = 10
+    suffix: str = ""
+    operands: int = 0
+
+
+_MEMORY = (
+    _Row("*", "shared::cta", "7.8"),
+    _Row("*", "shared::cluster", "7.8", 90),
+    _Row("*", "cluster", "7.8", 90),
+    _Row("*", "param::entry|param::func", "8.3"),
+    _Row("*", "L2::cache_hint", "7.4", 80),
+    _Row("ld ldu st", "b128", "8.3", 70),
+    _Row("ld st", "mmio b128", "8.4", 70),
+    _Row("ld st", "volatile local", "9.1"),
+    _Row("ld st", "v8", "8.8", 100),
+    _Row("ld st", "v4 b64|u64|s64|f64", "8.8", 100),
+    _Row("ld st", "L2::evict_first|L2::evict_last|L2::evict_normal", "8.8", 100),
+    _Row("ld", "L2::64B|L2::128B", "7.4", 75),
+    _Row("ld", "L2::256B", "7.4", 80),
+    _Row("cp", "L2::64B|L2::128B|L2::256B", "7.4", 80),
+    _Row("atom red", "relaxed|acquire|release|acq_rel", "6.0", 70),
+    _Row("atom red", "cta|gpu|sys", "5.0", 60),
+    _Row("atom", "sys b128", "8.4", 90),
+    _Row("red", "async global", "8.7", 100),
+    _Row("multimem", "acc::f32", "8.2", 90),
+    _Row("multimem", "acc::f16|e4m3|e5m2|e4m3x2|e5m2x2|e4m3x4|e5m2x4", "8.6", 100, "f"),
+    _Row("txq", "level", "4.3", 30),
+)
+_CONVERT = (
+    _Row("cvt", "satfinite f16|f16x2|bf16|bf16x2|tf32 f32 !rs", "8.1"),
+    _Row("cvt", "satfinite rn|rz tf32", "8.6", 100),
+    _Row("cvt", "e2m3x2|e3m2x2|e2m1x2|ue8m0x2", "8.6", 100, "f"),
+    _Row("cvt", "rs", "8.7", 100, "a"),
+    _Row("cvt", "pack u4|s4|u2|s2", "6.5", 75),
+    _Row("cvt", "e4m3x2|e5m2x2 bf16x2", "9.1", 100, "f"),
+    _Row("cvt", "e2m1x2 f16x2|bf16x2 satfinite", "9.1", 100, "f"),
+)
+_ARITHMETIC = (
+    _Row("min max", "f32", "8.8", 100, "", 4),
+    _Row("add sub min max neg", "u8x4|s8x4", "9.2", 120, "f"),
+    _Row("add sub", "sat u16x2|s16x2|u32|u8x4|s8x4", "9.2", 120, "f"),
+    _Row("redux", "f32", "8.6", 100, "f"),
+)
+_SYNCHRONISE = (
+    _Row("barrier", "cluster release|relaxed|acquire", "8.0", 90),
+    _Row("mbarrier", "release|acquire", "8.0", 80),
+    _Row("mbarrier", "shared::cluster", "8.0", 90),
+    _Row("mbarrier", "arrive|arrive_drop|test_wait|try_wait relaxed", "8.6", 90),
+    _Row("mbarrier", "test_wait parity", "7.1", 80),
+    _Row("mbarrier", "arrive|arrive_drop !noComplete !expect_tx", "7.8", 90, "", 3),
+    _Row("fence", "proxy async", "8.0", 90),
+    _Row("fence", "proxy tensormap::generic", "8.3", 90),
+    _Row("fence", "proxy async::generic", "8.6", 90),
+    _Row("clusterlaunchcontrol", "multicast::cluster::all", "8.6", 100, "f"),
+    _Row("setmaxnreg", "", "8.0", 90, "f"),
+)
+_COPY = (
+    _Row("cp", "async !bulk !L2::cache_hint", "7.5", 80, "", 4),
+    _Row("cp", "bulk shared::cta global mbarrier::complete_tx::bytes", "8.6", 90),
+    _Row("cp", "cp_mask", "8.6", 100),
+    _Row("cp", "tile::gather4", "8.6", 100),
+    _Row("cp", "tile::gather4 prefetch|shared::cluster", "8.6", 100, "f"),
+    _Row("cp", "tile::scatter4|im2col::w|im2col::w::128|cta_group::1|cta_group::2", "8.6", 100, "f"),
+    _Row("tensormap", "replace", "8.3", 90, "f"),
+    _Row("tensormap", "swizzle_atomicity", "8.6", 100, "f"),
+)
+_MATRIX = (
+    _Row("ldmatrix", "m16n16|m8n16", "8.6", 100, "f"),
+    _Row("stmatrix", "m16n8", "8.6", 100, "f"),
+    _Row("wmma", "aligned", "6.3", 70),
+    _Row("wmma", "m32n8k16|m8n32k16", "6.1", 70),
+    _Row("wmma", "u8|s8", "6.3", 72),
+    _Row("wmma", "m8n8k32|m8n8k128", "6.3", 75),
+    _Row("wmma", "bf16|tf32|f64", "7.0", 80),
+    _Row("wmma", "and", "7.1", 80),
+    _Row("mma", "m16n8k8|m8n8k16|m8n8k32", "6.5", 75),
+    _Row("mma", "m8n8k128", "7.0", 75),
+    _Row("mma", "m16n8k4|m16n8k16|m16n8k32|m16n8k64|m16n8k128|m16n8k256", "7.0", 80),
+    _Row("mma", "bf16|tf32|f64", "7.0", 80),
+    _Row("mma", "and", "7.1", 80),
+    _Row("mma", "f64 m16n8k4|m16n8k8|m16n8k16", "7.8", 90),
+    _Row("mma", "sp", "7.1", 80),
+    _Row("mma", "sp::ordered_metadata", "8.5", 80),
+    _Row("mma", "e4m3|e5m2", "8.4", 89),
+    _Row("mma", "e4m3|e5m2 f16|m16n8k16", "8.7", 89),
+    _Row("mma", "kind::f8f6f4|kind::mxf8f6f4|kind::mxf4|kind::mxf4nvf4|block_scale|e2m1|e2m3|e3m2", "8.7", 120, "f"),
+    _Row("wgmma", "", "8.0", 90, "a"),
+    _Row("wgmma", "sp", "8.2", 90, "a"),
+    _Row("tcgen05", "", "8.6", 100, "f"),
+    _Row("tcgen05", "shift|kind::i8", "8.6", 100, "a"),
+    _Row("tcgen05", "ld red", "8.8", 103, "a"),
+)
+
+
+def _later(row: _Row) -> Later:
+    words = row.words.split()
+    major, minor = row.ptx.split(".")
+    return Later(
+        frozenset() if row.opcodes == "*" else frozenset(row.opcodes.split()),
+        tuple(frozenset(word.split("|")) for word in words if not word.startswith("!")),
+        frozenset(word[1:] for word in words if word.startswith("!")),
+        row.operands,
+        (int(major), int(minor)),
+        row.sm,
+        row.suffix,
+    )
+
+
+LATER: tuple[Later, ...] = tuple(
+    _later(row) for row in (*_MEMORY, *_CONVERT, *_ARITHMETIC, *_SYNCHRONISE, *_COPY, *_MATRIX)
+)
+"""Every row of the tables above."""
+
+REMOVED: dict[str, tuple[str, Version, int]] = {"shfl": ("sync", (6, 4), 70), "vote": ("sync", (6, 4), 70)}
+"""Opcodes that, without that word, are gone from that ISA version on for that architecture and later ones.
+
+Source: PTX ISA manual 9.1, 9.7.9.5 "shfl (deprecated)" and 9.7.13.8 "vote (deprecated)".
+"""
+
+# The words of the open forms, as far as they were tried; another word is not known to be as old as its form.
+_INTEGERS = "u8 s8 u4 s4 b1 s32 u32 b32 u64 s64 b64 b16 u16 s16"
+_FLOATS = "f16 bf16 f32 f64 tf32 f16x2 bf16x2"
+_MMA = (
+    "sync aligned row col satfinite xor and popc sp sp::ordered_metadata e4m3 e5m2 e2m1 e2m3 e3m2 ue8m0 ue4m3 "
+    "kind::f8f6f4 kind::mxf8f6f4 kind::mxf4 kind::mxf4nvf4 block_scale scale_vec::1X scale_vec::2X scale_vec::4X "
+    "m8n8k4 m8n8k16 m8n8k32 m8n8k128 m16n8k4 m16n8k8 m16n8k16 m16n8k32 m16n8k64 m16n8k128 m16n8k256"
+)
+_SURFACE = "b p 1d 2d 3d a1d a2d ca cg cs cv wb wt v2 v4 b8 trap clamp zero add min max and or"
+_OPEN_WORDS = {
+    "mma": f"{_MMA} {_INTEGERS} {_FLOATS}",
+    "wmma": f"load store mma a b c d sync aligned row col satfinite global shared shared::cta xor and popc rn rz rm rp "
+    f"m16n16k16 m32n8k16 m8n32k16 m16n16k8 m8n8k4 m8n8k32 m8n8k128 {_INTEGERS} {_FLOATS}",
+    "ldmatrix": "sync aligned m8n8 m16n16 m8n16 x1 x2 x4 trans shared shared::cta b16 b8 b8x16 b6x16_p32 b4x16_p64",
+    "stmatrix": "sync aligned m8n8 m16n8 x1 x2 x4 trans shared shared::cta b16 b8",
+    "wgmma": "mma_async fence commit_group wait_group sync aligned sp f32 f16 bf16 tf32 e4m3 e5m2 s32 u8 s8 b1 and "
+    "popc satfinite",
+    "tcgen05": "alloc dealloc relinquish_alloc_permit ld st wait::ld wait::st cp shift commit mma red "
+    "fence::before_thread_sync fence::after_thread_sync cta_group::1 cta_group::2 sync aligned shared::cta "
+    "shared::cluster b32 b64 f32 16x64b 16x128b 16x256b 32x32b 16x32bx2 x1 x2 x4 x8 x16 x32 x64 x128 pack::16b "
+    "unpack::16b min max 128x256b 4x256b 128x128b down mbarrier::arrive::one kind::f16 kind::tf32 "
+    "kind::f8f6f4 kind::i8",
+    "multimem": "ld_reduce st red relaxed release weak cta gpu sys cluster global add min max and or xor acc::f32 "
+    f"acc::f16 v2 v4 v8 e4m3 e5m2 e4m3x2 e5m2x2 e4m3x4 e5m2x4 {_INTEGERS} {_FLOATS}",
+    "cp": "async reduce bulk tensor 1d 2d 3d 4d 5d tile im2col im2col_no_offs im2col::w im2col::w::128 tile::gather4 "
+    "tile::scatter4 shared::cluster shared::cta global bulk_group mbarrier::complete_tx::bytes multicast::cluster "
+    "L2::cache_hint prefetch L2 commit_group wait_group read add min max inc dec and or xor noftz cp_mask "
+    f"cta_group::1 cta_group::2 {_INTEGERS} {_FLOATS}",
+    "tensormap": "replace tile global_address rank box_dim global_dim global_stride element_stride elemtype "
+    "interleave_layout swizzle_mode fill_mode swizzle_atomicity global shared::cta b1024 b32 b64 cp_fenceproxy "
+    "tensormap::generic release gpu cta sys cluster sync aligned",
+    "red": "async relaxed release cluster gpu sys cta mmio shared::cluster global mbarrier::complete_tx::bytes "
+    "add min max inc dec and or xor u32 s32 u64 b32",
+    "fence": "proxy alias async global shared::cta shared::cluster tensormap::generic async::generic acquire release "
+    "cta cluster gpu sys sync_restrict::shared::cta sync_restrict::shared::cluster",
+    "clusterlaunchcontrol": "try_cancel query_cancel async shared::cta mbarrier::complete_tx::bytes "
+    "multicast::cluster::all is_canceled get_first_ctaid get_first_ctaid::x get_first_ctaid::y get_first_ctaid::z "
+    "pred b128 b32 v4",
+    "tex": "base level grad 1d 2d 3d a1d a2d cube acube 2dms a2dms v2 v4 u32 s32 f32 f16 f16x2",
+    "tld4": "r g b a 2d a2d cube acube v4 u32 s32 f32 f16x2",
+    "txq": "width height depth channel_data_type channel_order normalized_coords array_size num_mipmap_levels "
+    "num_samples filter_mode force_unnormalized_coords addr_mode_0 addr_mode_1 addr_mode_2 level b32",
+    "suld": f"{_SURFACE} {_INTEGERS} f32",
+    "sust": f"{_SURFACE} {_INTEGERS} f32",
+    "sured": f"{_SURFACE} {_INTEGERS}",
+    "suq": "width height depth channel_data_type channel_order array_size memory_layout b32",
+}
+
+
+@functools.cache
+def open_words(opcode: str) -> frozenset[str]:
+    """Give the words of an opcode's open forms that are known, with what each needs."""
+    words = set(_OPEN_WORDS.get(opcode, "").split())
+    if opcode == "wgmma":
+        words.update(f"m64n{n}k{k}" for n in range(8, 257, 8) for k in (8, 16, 32, 64, 256))
+    if opcode == "movmatrix":
+        words.update(("sync", "aligned", "m8n8", "trans", "b16"))
+    return frozenset(words)
+
+
+@functools.lru_cache(maxsize=4096)
+def later_of(opcode: str, modifiers: tuple[str, ...], operands: int) -> tuple[Later, ...]:
+    """Find the rows that apply to an instruction of that many operands."""
+    return tuple(row for row in LATER if row.applies(opcode, modifiers, operands))

@@ -1,0 +1,218 @@
+"""PTX for an older assembler: another ``.version`` or ``.target`` where everything that the text uses allows it.
+
+Only the number after ``.version`` and the name after ``.target`` are rewritten; every other byte stays as it is, so
+that comments, debug data and line numbers of messages stay true, and nothing hangs on how a printer lays PTX out.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import NamedTuple, TypeVar
+
+from cujit.arch import KNOWN_ARCHES, Arch
+from cujit.artifact import Artifact, Kind
+from cujit.errors import FormatError, OptionError, UnsupportedError
+from cujit.formats.ptx.needs import Need, construct_needs, removed_constructs
+from cujit.formats.ptx.parser import parse
+from cujit.formats.ptx.syntax import Directive, Module
+from cujit.formats.ptx.tokens import Cursor
+from cujit.support import RELEASES, Version, toolkit_of_ptx
+
+__all__ = ["Obstacle", "lowest_version", "obstacles", "retarget", "retarget_text", "target_version"]
+
+Ptx = TypeVar("Ptx", str, bytes, Artifact)
+
+_TARGET = re.compile(r"sm_([1-9][0-9]{1,2})([af]?)")
+_VERSION = re.compile(r"([0-9]{1,3})\.([0-9]{1,3})")
+_SHOWN = 12
+
+
+class Obstacle(NamedTuple):
+    """What stands in the way of another version or target: line, construct, and why it does."""
+
+    line: int
+    construct: str
+    why: str
+
+    def __str__(self) -> str:
+        return f"line {self.line}: {self.construct} {self.why}"
+
+
+def retarget(ptx: Ptx, *, version: Version | str | None = None, arch: Arch | str | None = None) -> Ptx:
+    """Give PTX another ``.version``, another ``.target``, or both, where everything that it uses allows that.
+
+    ``ptx`` is text, its bytes, or an Artifact, and so is the result. ``version`` is ``(8, 4)`` or ``"8.4"``; ``arch``
+    is ``"compute_80"`` or ``"sm_80"``, which mean the same here. What is not said stays. Nothing but the two words is
+    changed; the instruction table tells what every construct needs, and a construct that it does not know is taken
+    to need what the text declares.
+
+    Raises:
+        UnsupportedError: something in the text is newer than that; ``items`` has every such construct with its line
+            and the version or the architecture that introduced it.
+        PtxSyntaxError: the text is not PTX.
+        FormatError: the Artifact or the bytes are not PTX.
+        ArchError: the architecture is malformed, or unknown.
+        OptionError: the version is malformed, or there is no such version.
+    """
+    wanted_version = None if version is None else _read_version(version)
+    wanted_arch = None if arch is None else Arch.parse(arch)
+    if isinstance(ptx, Artifact):
+        if ptx.kind is not Kind.PTX:
+            raise FormatError(f"this is a {ptx.kind.value}; only PTX has a version to be changed")
+        text = retarget_text(ptx.text, wanted_version, wanted_arch, name=ptx.name or "<ptx>")
+        made = wanted_arch.virtual if wanted_arch and ptx.arch else ptx.arch
+        return replace(ptx, data=text.encode(), arch=made)
+    if isinstance(ptx, str):
+        return retarget_text(ptx, wanted_version, wanted_arch)
+    if not isinstance(ptx, (bytes, bytearray, memoryview)):
+        raise FormatError(f"PTX is a str, bytes or an Artifact, not {type(ptx).__name__}")
+    try:
+        return retarget_text(bytes(ptx).decode(), wanted_version, wanted_arch).encode()
+    except UnicodeDecodeError as e:
+        raise FormatError("this is no PTX: it is not text", offset=e.start) from None
+
+
+def retarget_text(text: str, version: Version | None, arch: Arch | None, *, name: str = "<ptx>") -> str:
+    """Do what ``retarget`` does to text.
+
+    Raises:
+        UnsupportedError: something in the text is newer than that.
+        PtxSyntaxError: the text is not PTX.
+    """
+    module = parse(text, name=name)
+    to_version = version or module.version
+    in_the_way = obstacles(module, to_version, arch, target_line=_line_of(text, ".target"))
+    if in_the_way:
+        raise UnsupportedError(_message(module, to_version, arch, in_the_way), items=in_the_way, help=_help(module))
+    return _rewritten(text, to_version if version else None, arch)
+
+
+def obstacles(module: Module, version: Version, arch: Arch | None = None, *, target_line: int = 0) -> list[Obstacle]:
+    """List what in ``module`` does not exist in PTX ISA ``version``, or not for ``arch``, by line.
+
+    ``target_line`` is where its ``.target`` stands, which a Module does not tell.
+    """
+    declared = _target(module)
+    target = arch or declared
+    found = [o for need in construct_needs(module) if (o := _obstacle(need, module, version, arch, declared))]
+    needed = target_version(target) if target else None
+    if target is not None and needed is not None and needed > version:
+        found.append(Obstacle(target_line, f".target {target.real}", f"came with PTX {_dotted(needed)}"))
+    number = target.number if target else 0
+    for line, construct, since in removed_constructs(module, version, number):
+        if module.version < since or (declared is not None and number != declared.number):
+            found.append(Obstacle(line, construct, f"is gone since PTX {_dotted(since)} for sm_70 and later"))
+    if arch is not None:
+        changed = (d for d in module.items if isinstance(d, Directive) and d.name == "target")
+        found += (Obstacle(d.line, ".target", "is changed again in the middle of the text") for d in changed)
+    return sorted(found)
+
+
+def lowest_version(module: Module) -> Version:
+    """Give the lowest version that ``module`` could have: that of the newest thing in it, its target included."""
+    target = _target(module)
+    needed = [need.ptx for need in construct_needs(module)]
+    needed += [v for v in (target_version(target) if target else None,) if v is not None]
+    return max(needed, default=module.version)
+
+
+def target_version(arch: Arch) -> Version | None:
+    """Give the first PTX ISA with a target; None when no toolkit known has it.
+
+    Source: PTX ISA manual, "PTX Release History", and ``support.RELEASES`` for the variants.
+    """
+    row = KNOWN_ARCHES.get(arch.number)
+    if row is None:
+        return None
+    since = {"": None, "a": row.a_since, "f": row.f_since}[arch.suffix]
+    if not arch.suffix:
+        return row.ptx
+    return next((r.ptx for r in RELEASES if since is not None and r.toolkit >= since), None)
+
+
+def _obstacle(
+    need: Need, module: Module, version: Version, arch: Arch | None, declared: Arch | None
+) -> Obstacle | None:
+    """Say why a construct does not go into that version or that architecture, if it does not."""
+    if need.ptx > version:
+        if not need.is_known:
+            return Obstacle(need.line, need.construct, f"is in no table of PTX up to {_dotted(module.version)}")
+        return Obstacle(need.line, need.construct, f"came with PTX {_dotted(need.ptx)}")
+    if arch is None or arch == declared:
+        return None
+    if need.sm > arch.number:
+        if not need.is_known:
+            return Obstacle(need.line, need.construct, f"is in no table of sm_{arch.number}")
+        return Obstacle(need.line, need.construct, f"came with sm_{need.sm}{need.suffix}")
+    if need.suffix and not _has_specific(need.suffix, arch, declared):
+        return Obstacle(need.line, need.construct, f"is for sm_{need.sm}{need.suffix} alone")
+    return None
+
+
+def _has_specific(suffix: str, arch: Arch, declared: Arch | None) -> bool:
+    """Tell whether a target has what only specific targets have: where the text's own target is no stronger."""
+    if declared is None or not arch.suffix or arch.capability[0] != declared.capability[0]:
+        return False
+    if suffix == "a":
+        return arch.suffix == "a" and arch.number == declared.number
+    return arch.number >= declared.number
+
+
+def _target(module: Module) -> Arch | None:
+    match = _TARGET.fullmatch(module.target[0]) if module.target else None
+    return Arch.parse(match[0]).virtual if match and int(match[1]) in KNOWN_ARCHES else None
+
+
+def _rewritten(text: str, version: Version | None, arch: Arch | None) -> str:
+    """Change the number after the first ``.version`` and the name after the first ``.target``."""
+    cursor = Cursor(text.rstrip("\0"), "<ptx>")
+    changes: list[tuple[int, str, str]] = []
+    if version is not None:
+        at = cursor.words.index(".version") + 1
+        changes.append((cursor.starts[at], cursor.words[at], _dotted(version)))
+    if arch is not None:
+        at = cursor.words.index(".target") + 1
+        changes.append((cursor.starts[at], cursor.words[at], str(arch.real)))
+    for start, old, new in sorted(changes, reverse=True):
+        text = text[:start] + new + text[start + len(old) :]
+    return text
+
+
+def _line_of(text: str, word: str) -> int:
+    cursor = Cursor(text.rstrip("\0"), "<ptx>")
+    cursor.index = cursor.words.index(word)
+    return cursor.line()
+
+
+def _read_version(version: object) -> Version:
+    if isinstance(version, str) and (match := _VERSION.fullmatch(version)):
+        major, minor = int(match[1]), int(match[2])
+    elif isinstance(version, tuple) and len(version) == 2 and all(type(n) is int for n in version):
+        major, minor = version
+    else:
+        raise OptionError(f"a PTX version is a text such as '8.4' or a pair such as (8, 4), not {version!r}")
+    newest = RELEASES[-1].ptx
+    if not (1, 0) <= (major, minor) <= (newest[0], newest[1] + 9):
+        raise OptionError(f"there is no PTX {major}.{minor}", help=f"the newest known is {_dotted(newest)}")
+    return major, minor
+
+
+def _message(module: Module, version: Version, arch: Arch | None, found: Sequence[Obstacle]) -> str:
+    to = f"PTX {_dotted(version)}" + (f" for {arch.real}" if arch else "")
+    lines = [f"  {obstacle}" for obstacle in found[:_SHOWN]]
+    if len(found) > _SHOWN:
+        lines.append(f"  … and {len(found) - _SHOWN} more")
+    return "\n".join((f"this PTX {_dotted(module.version)} cannot become {to}:", *lines))
+
+
+def _help(module: Module) -> str:
+    toolkit = toolkit_of_ptx(module.version)
+    if toolkit is None:
+        return "build a cubin instead: target sm_…"
+    return f"assemble it with the nvJitLink of CUDA {_dotted(toolkit)} or later: cujit.link([ptx], arch='sm_…')"
+
+
+def _dotted(version: Version) -> str:
+    return f"{version[0]}.{version[1]}"

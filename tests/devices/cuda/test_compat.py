@@ -1,0 +1,172 @@
+"""Which entries would load where, and why not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cujit.artifact import Artifact
+from cujit.devices.cuda.compat import Verdict, compat, driver_version
+from cujit.errors import ArchError, ArgumentError, FormatError, LoadError, OptionError
+from cujit.program import build, bundle, compile, toolchain
+from cujit.support import Version
+
+CODE = 'extern "C" __global__ void k(int* p) { *p = 1; }'
+NEW = "ld.volatile.local.u32 %r1, [%r2];"  # came with 9.1
+
+
+def ptx(version: str = "9.4", target: str = "sm_80", body: str = "") -> str:
+    return (
+        f".version {version}\n.target {target}\n.address_size 64\n"
+        f".visible .entry k()\n{{\n.reg .b32 %r<4>;\n{body}\nret;\n}}\n"
+    )
+
+
+def only(image: Any, **where: Any) -> Verdict:
+    (verdict,) = compat(image, **where)
+    return verdict
+
+
+def test_machine_code_loads_on_its_own_capability_from_its_minor_on() -> None:
+    cubin = compile(CODE, arch="sm_80")
+    assert only(cubin) == Verdict("cubin sm_80", True, "machine code, on sm_80 and later ones of capability 8.x")
+    assert only(cubin, device="sm_86") == Verdict("cubin sm_80", True, "machine code")
+    assert only(cubin, device="sm_90").why == "is for sm_80; the device is sm_90, on which it does not run"
+    assert "compute_90" in only(cubin, device="sm_90").help
+    assert only(compile(CODE, arch="sm_90a"), device="sm_90a").loads
+    assert not only(compile(CODE, arch="sm_90a"), device="sm_100").loads
+
+
+def test_machine_code_loads_with_every_driver_of_its_major_version() -> None:
+    major, minor = toolchain().nvrtc.version
+    cubin = compile(CODE, arch="sm_80")
+    assert only(cubin, driver=(major, 0)).loads
+    assert only(cubin, driver=(major + 1, 0)).loads
+    verdict = only(cubin, driver=(major - 1, 9))
+    assert not verdict.loads
+    assert f"was made by CUDA {major}.{minor}; drivers of CUDA {major - 1}.9" in verdict.why
+    assert "update the driver to r" in verdict.help
+
+
+def test_machine_code_for_a_gpu_that_the_driver_does_not_know_does_not_load() -> None:
+    if toolchain().nvrtc.version < (13, 4):
+        pytest.skip("sm_107 came with CUDA 13.4")
+    verdict = only(compile(CODE, arch="sm_107"), driver=(13, 0))
+    assert "is for sm_107, which came with CUDA 13.4; the driver is of CUDA 13.0" in verdict.why
+    assert "r615" in verdict.help
+
+
+def test_what_is_to_be_linked_does_not_load() -> None:
+    assert "relocatable" in only(compile(CODE, arch="sm_80", rdc=True)).why
+    ltoir = only(compile(CODE, to="ltoir", arch="sm_80"))
+    assert (ltoir.entry, ltoir.loads, ltoir.why) == ("ltoir lto_80", False, "it is linked first")
+    assert "cujit.link" in ltoir.help
+
+
+@pytest.mark.parametrize(
+    ("target", "device", "loads"),
+    [
+        ("sm_80", "sm_75", False),
+        ("sm_80", "sm_120", True),
+        ("sm_90a", "sm_100", False),
+        ("sm_100f", "sm_103", True),
+        ("sm_100f", "sm_120", False),
+    ],
+)
+def test_ptx_loads_on_its_architecture_and_later_but_variants_stay(target: str, device: str, loads: bool) -> None:
+    assert only(ptx("9.0", target), driver=(13, 0), device=device).loads is loads
+
+
+def test_ptx_as_old_as_the_driver_goes_through_its_jit() -> None:
+    assert only(ptx("9.0"), driver=580).why == "PTX 9.0, through the driver's JIT, on sm_80 and later"
+    assert only(ptx("9.4"), driver=(13, 9)).loads
+
+
+def test_newer_ptx_loads_where_it_can_be_lowered() -> None:
+    verdict = only(ptx(), driver=(13, 0), device="sm_90")
+    assert verdict.loads
+    assert verdict.why == (
+        "lowered from PTX 9.4 to 9.0, through the driver's JIT, or assembled by an nvJitLink of CUDA 13.4 or later"
+    )
+    older = only(ptx(), driver=(12, 9), device="sm_90")
+    assert older.why == "lowered from PTX 9.4 to 8.8, through the driver's JIT"
+
+
+def test_newer_ptx_that_cannot_be_lowered_names_the_construct_and_the_ways_out() -> None:
+    verdict = only(ptx(body=NEW), driver=(13, 0), device="sm_90")
+    assert not verdict.loads
+    assert "line 7: ld.volatile.local.u32 came with PTX 9.1" in verdict.why
+    assert verdict.help == (
+        "an nvJitLink of CUDA 13.4 or later, which assembles it; or a driver of r590 or later; or machine code "
+        "(target sm_…)"
+    )
+    assert "nvJitLink" not in only(ptx(body=NEW), driver=(12, 9)).help
+
+
+def test_without_a_driver_ptx_tells_the_smallest_that_takes_it() -> None:
+    assert only(ptx()).why == "PTX 9.4, through the JIT of drivers of r445 (CUDA 11.0) and later, on sm_80 and later"
+    assert "r590 (CUDA 13.1)" in only(ptx(body=NEW)).why
+
+
+def test_ptx_that_cannot_be_read_is_judged_by_its_first_lines() -> None:
+    assert "r615" in only(ptx(body="a newer + syntax")).why
+    assert "its text cannot be read" in only(ptx(body="a newer + syntax"), driver=(13, 0)).why
+    assert only(".version 9.0\n").why == "it has no .target sm_… line"
+
+
+def test_a_fatbin_tells_of_every_entry_and_which_would_be_picked() -> None:
+    fatbin = build(CODE, ["sm_80", "sm_90", "compute_75", "lto_80"])
+    verdicts = {v.entry: v for v in compat(fatbin, driver=(13, 9), device="sm_86")}
+    assert {entry: v.loads for entry, v in verdicts.items()} == {
+        "cubin sm_80": True,
+        "cubin sm_90": False,
+        "ptx compute_75": True,
+        "ltoir lto_80": False,
+    }
+    assert [entry for entry, v in verdicts.items() if v.picked] == ["cubin sm_80"]
+    assert [v.entry for v in compat(fatbin, device="sm_120") if v.picked] == ["ptx compute_75"]
+    assert not any(v.picked for v in compat(fatbin))
+
+
+def test_an_image_may_be_bytes_text_or_a_path(tmp_path: Path) -> None:
+    path = compile(CODE, arch="sm_80").save(tmp_path / "k.cubin")
+    assert only(path) == only(str(path)) == only(path.read_bytes()) == only(Artifact.open(path))
+    assert only(bundle([path])).entry == "cubin sm_80"
+    with pytest.raises(LoadError, match="cannot be read"):
+        compat(tmp_path / "none")
+    with pytest.raises(FormatError):
+        compat(path.read_bytes()[:500])
+    with pytest.raises(ArgumentError):
+        compat(3)  # type: ignore[arg-type]
+    with pytest.raises(ArchError):
+        compat(path, device="sm_81")
+
+
+def test_llvm_ir_is_compiled_first() -> None:
+    assert "not compiled" in only('target triple = "nvptx64-nvidia-cuda"\n').why
+
+
+@pytest.mark.parametrize(
+    ("given", "version"),
+    [
+        ((13, 0), (13, 0)),
+        ("13.0", (13, 0)),
+        (580, (13, 0)),
+        ("580", (13, 0)),
+        ("r580", (13, 0)),
+        ("580.65.06", (13, 0)),
+        (589, (13, 0)),
+        (590, (13, 1)),
+        (None, None),
+    ],
+)
+def test_a_driver_is_a_cuda_version_or_a_branch(given: Any, version: Version | None) -> None:
+    assert driver_version(given) == version
+
+
+@pytest.mark.parametrize("given", ["", "new", "13.0.x", (13,), 13.0, 12, "12", True, (8, 0), "r", "1.2.3.4"])
+def test_a_malformed_driver_is_refused(given: Any) -> None:
+    with pytest.raises(OptionError, match="driver"):
+        driver_version(given)
