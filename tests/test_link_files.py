@@ -8,10 +8,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from cujit import program
 from cujit.artifact import Artifact, Kind
 from cujit.devices.base import Device
-from cujit.errors import CujitError, FormatError, LinkError
+from cujit.devices.registry import process_devices
+from cujit.errors import CujitError, FormatError, LinkError, ToolchainNotFoundError
 from cujit.formats.cubin import read_cubin
+from cujit.formats.ptx.retarget import retarget
 from cujit.kernel import load
 from cujit.program import Source, build, bundle, compile, link
 
@@ -103,3 +106,30 @@ def test_a_fatbin_without_the_architecture_is_refused() -> None:
     fatbin = build(CALLEE, ["sm_80"], rdc=True)
     with pytest.raises(LinkError, match="sm_80"):
         link([caller("cubin"), fatbin], arch="sm_90")
+
+
+def _hide_the_linker(monkeypatch: pytest.MonkeyPatch) -> None:
+    def absent(*_: object) -> Artifact:
+        raise ToolchainNotFoundError("nvJitLink is not installed", help="pip install cujit[cu13]")
+
+    monkeypatch.setattr(program, "link_inputs", absent)
+
+
+@pytest.mark.gpu
+def test_the_driver_links_where_nvjitlink_is_missing(gpu: Device, monkeypatch: pytest.MonkeyPatch) -> None:
+    image = retarget(caller("ptx"), version="8.0")
+    _hide_the_linker(monkeypatch)
+    linked = link([image, FILES / "libdevice.a"])
+    assert linked.names["k"] == "k"
+    p = gpu.array(np.array([21], np.int32))
+    load(linked, gpu)["k"][1, 1](p)
+    assert p.numpy().tolist() == [42]
+
+
+def test_without_linker_and_gpu_the_missing_wheel_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    if process_devices().gpus():
+        pytest.skip("there is a GPU")
+    image = caller("ptx")
+    _hide_the_linker(monkeypatch)
+    with pytest.raises(ToolchainNotFoundError, match="nvJitLink is not installed"):
+        link([image, FILES / "libdevice.a"], arch="sm_90")

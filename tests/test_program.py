@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 
+import numpy as np
 import pytest
+from click.testing import CliRunner
 
 from cujit import program
 from cujit.arch import Arch
 from cujit.artifact import Artifact, Kind
+from cujit.cli.build import command
 from cujit.devices.base import Device
 from cujit.devices.registry import process_devices
 from cujit.errors import (
@@ -18,10 +24,12 @@ from cujit.errors import (
     CompileError,
     DeviceNotFoundError,
     FormatError,
+    HeaderNotFoundError,
     OptionError,
 )
 from cujit.formats.fatbin import read_fatbin
 from cujit.program import Entry, Source
+from llvm_ir import SCALE
 
 AXPY = Source.cuda(
     """\
@@ -119,13 +127,43 @@ def test_errors_of_several_targets_are_all_told_and_equal_ones_once() -> None:
     assert {d.line for d in caught.value.diagnostics} == {2, 4}
 
 
-@pytest.mark.parametrize("targets", [[], "sm_9", ["sm_90", "sm_1000"], "everything"])
+def test_a_wrong_name_is_told_for_several_targets_as_for_one() -> None:
+    text = "__global__ void plain(int* p) { *p = 1; }"
+    for targets in ("sm_90", ["sm_80", "sm_90"]):
+        with pytest.raises(CompileError, match=r"x\.cu has no plian") as caught:
+            program.build(Source.cuda(text, name="x.cu"), targets, names=["plian"])
+        assert caught.value.help == "did you mean plain?"
+        assert "__nv_name_map" not in str(caught.value)
+    with pytest.raises(HeaderNotFoundError, match=r"header nope\.h not found; searched:\n  headers in memory: none"):
+        program.build(Source.cuda("#include <nope.h>\n"), ["sm_80", "sm_90"])
+
+
+@pytest.mark.parametrize("targets", [[], "sm_9", ["sm_90", "sm_1000"], "everything", None, 1, b"sm_90", [None]])
 def test_wrong_targets_are_refused(targets: list[str]) -> None:
     with pytest.raises((OptionError, ArchError)):
         program.build(AXPY, targets)
 
 
-@pytest.mark.parametrize("jobs", [0, -1, "two"])
+def test_what_native_gives_may_be_names_and_is_checked() -> None:
+    assert held(program.build(AXPY, "native", native=lambda: ["sm_90"])) == ["cubin sm_90"]
+    with pytest.raises(DeviceNotFoundError):
+        program.build(AXPY, "native", native=list)
+    for native in (1, lambda: None, lambda: [None]):
+        with pytest.raises((OptionError, ArchError)):
+            program.build(AXPY, "native", native=native)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("wrong", [{"progress": 1}, {"compress": []}, {"compress": "zip"}])
+def test_a_wrong_argument_of_a_build_is_refused_before_anything_is_compiled(wrong: dict[str, object]) -> None:
+    with pytest.raises(OptionError, match=f"{next(iter(wrong))} is"):
+        program.build(Source.cuda("this does not compile"), "sm_90", **wrong)  # type: ignore[arg-type]
+
+
+def test_any_integer_is_a_number_of_jobs() -> None:
+    assert held(program.build(AXPY, "portable", jobs=np.int64(2)))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("jobs", [0, -1, "two", True, 1.0])
 def test_a_wrong_number_of_jobs_is_refused(jobs: int) -> None:
     with pytest.raises(OptionError, match="jobs is"):
         program.build(AXPY, "portable", jobs=jobs)
@@ -150,6 +188,23 @@ def test_an_entry_carries_options_and_a_name() -> None:
     assert (entry.options.strip(), entry.identifier) == ("-O1", "axpy.ptx")
 
 
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"image": b"x"},
+        {"image": None},
+        {"options": 1},
+        {"options": "\0"},
+        {"identifier": "\ud800"},
+        {"identifier": "a\0"},
+    ],
+)
+def test_an_entry_of_the_wrong_type_is_refused(wrong: dict[str, object]) -> None:
+    image = Artifact.of(".version 8.0\n.target sm_80\n")
+    with pytest.raises(OptionError, match="of an Entry is"):
+        Entry(**{"image": image, **wrong})  # type: ignore[arg-type]
+
+
 def test_two_images_for_the_same_architecture_are_refused() -> None:
     cubin = program.compile(AXPY, arch="sm_90")
     with pytest.raises(BundleError, match="both cubin for sm_90"):
@@ -172,8 +227,9 @@ def test_what_does_not_go_into_a_fatbin_is_refused() -> None:
     ):
         with pytest.raises(error):
             program.bundle(wrong)
-    with pytest.raises(OptionError, match="compress is 'zip'"):
-        program.bundle([program.compile(AXPY)], compress="zip")
+    for compress in ("zip", ["size"], 1):
+        with pytest.raises(OptionError, match="compress is"):
+            program.bundle([program.compile(AXPY)], compress=compress)  # type: ignore[arg-type]
 
 
 def test_options_come_as_keywords_or_as_a_mapping() -> None:
@@ -196,3 +252,37 @@ def test_the_toolchain_follows_the_environment(monkeypatch: pytest.MonkeyPatch) 
     assert program.toolchain() is plain
     monkeypatch.setenv("CUDA_HOME", "/elsewhere")
     assert program.toolchain().settings.cuda_homes == (("CUDA_HOME", "/elsewhere"),)
+
+
+_HIDDEN = """\
+import sys
+
+class Hide:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in {hidden!r}:
+            raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
+
+sys.meta_path.insert(0, Hide())
+from cujit import program
+from cujit.errors import ToolchainNotFoundError
+try:
+    print(program.compile("__global__ void k() {{}}").arch)
+except ToolchainNotFoundError as e:
+    print(e)
+"""
+
+
+def test_without_the_wheels_the_error_names_the_extra_that_brings_them() -> None:
+    for hidden, said in ((("cuda", "nvidia"), "pip install cujit[cu13]"), (("nvidia",), "compute_")):
+        script = _HIDDEN.format(hidden=hidden)
+        ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120)
+        assert said in ran.stdout, ran.stderr
+
+
+def test_the_command_builds_llvm_ir_too(tmp_path: Path) -> None:
+    file = tmp_path / "scale.ll"
+    file.write_text(SCALE)
+    made = tmp_path / "scale.fatbin"
+    result = CliRunner().invoke(command, [str(file), "--target", "sm_90", "-o", str(made)])
+    assert result.exit_code == 0, result.output
+    assert held(Artifact.open(made)) == ["cubin sm_90"]

@@ -16,8 +16,10 @@ from cujit.version import __version__
 if TYPE_CHECKING:
     from cujit.arch import Arch, ArchKind
     from cujit.artifact import Artifact, Kind
+    from cujit.compile.usage import Usage, usage
     from cujit.devices.arrays import DeviceArray
     from cujit.devices.base import Device, Dim3, Limits, Resources
+    from cujit.devices.cuda.compat import Verdict, compat
     from cujit.devices.pointers import Pointer
     from cujit.errors import (
         ArchError,
@@ -45,6 +47,7 @@ if TYPE_CHECKING:
     )
     from cujit.formats.cubin import read_cubin
     from cujit.formats.fatbin import read_fatbin
+    from cujit.formats.ptx.retarget import retarget
     from cujit.kernel import Kernel, Launch, Module, cpu, default_device, devices, gpu, jit, load
     from cujit.program import Entry, Options, Request, Source, build, bundle, compile, link, request
     from cujit.signature import Parameter, ParameterClass, Signature
@@ -92,9 +95,12 @@ __all__ = [
     "ToolError",
     "ToolchainNotFoundError",
     "UnsupportedError",
+    "Usage",
+    "Verdict",
     "__version__",
     "build",
     "bundle",
+    "compat",
     "compile",
     "cpu",
     "default_device",
@@ -106,6 +112,8 @@ __all__ = [
     "read_cubin",
     "read_fatbin",
     "request",
+    "retarget",
+    "usage",
 ]
 
 # Where the names live that are not errors; a test holds this, the imports above and __all__ together.
@@ -113,10 +121,13 @@ _HOMES = {
     "cujit.arch": "Arch ArchKind",
     "cujit.artifact": "Artifact Kind",
     "cujit.devices.arrays": "DeviceArray",
+    "cujit.compile.usage": "Usage usage",
     "cujit.devices.base": "Device Dim3 Limits Resources",
+    "cujit.devices.cuda.compat": "Verdict compat",
     "cujit.devices.pointers": "Pointer",
     "cujit.formats.cubin": "read_cubin",
     "cujit.formats.fatbin": "read_fatbin",
+    "cujit.formats.ptx.retarget": "retarget",
     "cujit.kernel": "Kernel Launch Module cpu default_device devices gpu jit load",
     "cujit.program": "Entry Options Request Source build bundle compile link request",
     "cujit.signature": "Parameter ParameterClass Signature",

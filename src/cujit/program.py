@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 import os
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 
 from cujit.arch import Arch
 from cujit.artifact import Artifact, Kind
@@ -18,7 +19,7 @@ from cujit.compile.request import Request
 from cujit.compile.route import compile_request, make_request
 from cujit.compile.several import link_inputs, part_of
 from cujit.compile.source import Source
-from cujit.errors import DeviceNotFoundError, OptionError
+from cujit.errors import DeviceNotFoundError, OptionError, ToolchainNotFoundError
 from cujit.toolchain.headers import Settings
 from cujit.toolchain.toolset import Toolchain
 
@@ -111,7 +112,7 @@ def link(
         ArchError: the architecture is malformed, or unknown to the linker.
         FormatError: an input is no image that cujit knows.
         OptionError: an option is unknown, ill-typed or not taken by nvJitLink.
-        ToolchainNotFoundError: nvJitLink is not installed.
+        ToolchainNotFoundError: nvJitLink is not installed, and there is no GPU whose driver could link instead.
     """
     kind = to.value if isinstance(to, Kind) else to
     if kind not in ("cubin", "ptx"):
@@ -119,7 +120,13 @@ def link(
     parts = [part_of(given) for given in _listed(inputs)]
     said = Options.of(options, more)
     target = None if arch is None else Arch.parse(arch)
-    return link_inputs(parts, Kind(kind), target, said, toolchain())
+    try:
+        return link_inputs(parts, Kind(kind), target, said, toolchain())
+    except ToolchainNotFoundError as absent:
+        images = [part for part in parts if isinstance(part, Artifact)]
+        if kind == "ptx" or len(images) < len(parts):
+            raise
+        return _link_by_the_driver(images, target, absent)
 
 
 def bundle(entries: Iterable[object], *, compress: str | bool | None = None) -> Artifact:
@@ -138,7 +145,7 @@ def bundle(entries: Iterable[object], *, compress: str | bool | None = None) -> 
 
 
 def build(
-    source: Source | str | Sequence[object],
+    source: Source | Artifact | str | os.PathLike[str] | Sequence[object],
     targets: str | Arch | Iterable[str | Arch] = "all",
     *,
     names: Sequence[str] | str = (),
@@ -164,9 +171,28 @@ def build(
     """
     tools = toolchain()
     parts = parts_of(source)
-    arches = parse_targets(targets, native or _present, tools, parts)
+    arches = parse_targets(targets, _present if native is None else native, tools, parts)
     said = Options.of(options, more)
     return build_fatbin(parts, arches, names, said, tools, compress=compress, progress=progress, jobs=jobs)
+
+
+def _link_by_the_driver(artifacts: Sequence[Artifact], target: Arch | None, absent: ToolchainNotFoundError) -> Artifact:
+    """Link with the driver of the first GPU, where nvJitLink is not installed.
+
+    Raises:
+        ToolchainNotFoundError: there is no GPU, or the link is for another.
+        LinkError: the driver does not link these.
+    """
+    from cujit.devices.cuda.linker import link_with_driver
+    from cujit.devices.registry import process_devices
+
+    gpus = process_devices().gpus()
+    if not gpus or (target is not None and target != gpus[0].arch):
+        raise absent
+    linked = link_with_driver(gpus[0].context, gpus[0].arch, artifacts)
+    names = {name: lowered for a in artifacts for name, lowered in a.names.items()}
+    signatures = {name: signature for a in artifacts for name, signature in a.signatures.items()}
+    return replace(linked, names=names, signatures=signatures)
 
 
 def _present() -> Sequence[Arch]:

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from cujit.artifact import Artifact, Kind
+from cujit.compile.diagnostics import parse_log
 from cujit.compile.options import Options
 from cujit.compile.route import compile_request, make_request
 from cujit.compile.source import Source
@@ -109,9 +110,68 @@ def test_the_signature_probe_does_not_change_the_image(compiled: Compiler) -> No
 
 
 def test_a_signature_that_cannot_be_told_does_not_matter(compiled: Compiler) -> None:
-    artifact = compiled(AXPY.replace("typename", "class"), names=["axpy<float>"], std="c++03")
+    text = AXPY.partition("__global__ void plain")[0].replace("typename", "class")
+    artifact = compiled(text, names=["axpy<float>"], std="c++03")
     assert dict(artifact.names) == {"axpy<float>": "_Z4axpyIfEvT_PKS0_PS0_m"}
     assert not artifact.signatures
+
+
+def test_names_that_are_asked_for_leave_the_other_kernels_their_types(compiled: Compiler) -> None:
+    text = """\
+template <class T> __global__ void t(T*) {}
+__global__ void s(short*, signed char, short) {}
+#if 0
+__global__ void gone() {}
+#endif
+__global__ void twice(int*) {}
+__global__ void twice(float*) {}
+"""
+    artifact = compiled(text, names=["t<int>"])
+    assert dict(artifact.names) == {"t<int>": "_Z1tIiEvPT_", "s": "_Z1sPsas"}
+    assert str(artifact.signatures["_Z1sPsas"]) == "(short*, signed char, short)"
+    with pytest.raises(CompileError) as caught:
+        compiled(text, names=["t<nope>"])
+    assert not any(guess in str(caught.value.diagnostics) + caught.value.log for guess in ("gone", "twice"))
+
+
+def test_a_name_of_several_functions_is_overloaded_and_how_to_say_which(compiled: Compiler) -> None:
+    text = "__global__ void f(int*) {} __global__ void f(float*) {}"
+    with pytest.raises(CompileError) as caught:
+        compiled(text, names=["f"])
+    assert caught.value.message == "axpy.cu has more than one f: it is overloaded"
+    assert "(void(*)(int*))f" in (caught.value.help or "")
+    assert "__nv_name_map" not in str(caught.value)
+    assert dict(compiled(text, names=["(void(*)(int*))f"]).names) == {"(void(*)(int*))f": "_Z1fPi"}
+    with pytest.raises(CompileError, match=r"axpy\.cu has no g and has more than one f: it is overloaded"):
+        compiled(text, names=["f", "g"])
+
+
+@pytest.mark.parametrize(
+    "header", ["cub/block/block_reduce.cuh", "cuda/std/complex", "cooperative_groups/reduce.h", "cuda_fp16.h"]
+)
+def test_warnings_of_the_toolkits_headers_are_not_in_the_log(compiled: Compiler, header: str) -> None:
+    artifact = compiled(f"#include <{header}>\n__global__ void k() {{ int unused; }}", arch="sm_90")
+    assert {d.file for d in parse_log(artifact.log)} == {"axpy.cu"}
+    assert compiled.toolchain.headers.paths[0] not in artifact.log
+
+
+def test_a_deprecated_type_is_warned_of_where_the_user_writes_it(compiled: Compiler) -> None:
+    if compiled.toolchain.nvrtc.version < (13, 0):
+        pytest.skip("CUDA 13 renamed the type")
+    log = compiled("#include <cuda/std/complex>\n__global__ void k(double4* p) { p[1] = p[0]; }").log
+    assert [(d.file, d.line) for d in parse_log(log)] == [("axpy.cu", 2)]
+    with pytest.raises(CompileError) as caught:
+        compiled("#include <cuda/std/complex>\n__global__ void k(double4*) { what; }")
+    assert {d.file for d in caught.value.diagnostics} == {"axpy.cu"}
+
+
+@pytest.mark.parametrize("how", ["source", "option"])
+def test_an_include_directory_that_is_none_is_refused(compiled: Compiler, how: str, tmp_path: Path) -> None:
+    (tmp_path / "a.h").write_text("")
+    for given, what in ((tmp_path / "gone", "not there"), (tmp_path / "a.h", "no directory")):
+        source = Source.cuda(AXPY, include=[given] if how == "source" else [])
+        with pytest.raises(OptionError, match=f"{given} is {what}"):
+            compiled(source, include=[given] if how == "option" else None)
 
 
 def test_variables_and_overloads_are_named(compiled: Compiler) -> None:
@@ -244,7 +304,7 @@ def test_a_kind_that_no_compile_makes_is_refused(compiled: Compiler, to: str) ->
         compiled(AXPY, to)
 
 
-@pytest.mark.parametrize("names", [3, [3], [""], ["a\nb"], ["a\0"], [["k"]]])
+@pytest.mark.parametrize("names", [3, [3], [""], ["a\nb"], ["a\0"], [["k"]], ["\ud800"]])
 def test_names_that_are_none_are_refused(compiled: Compiler, names: object) -> None:
     with pytest.raises(OptionError):
         compiled(AXPY, names=names)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from cujit.compile.option_docs import options_page
@@ -138,8 +139,17 @@ def test_an_unknown_option_names_the_nearest(wrong: str, meant: str) -> None:
         ({"std": 17}, "it takes str"),
         ({"split_compile": -1}, "it takes an int of at least 0"),
         ({"define": ["A"]}, "it takes dict"),
-        ({"define": {"A=B": 1}}, "it takes dict"),
-        ({"define": {"A": 1.5}}, "it takes dict"),
+        ({"define": {"A=B": 1}}, "'A=B' is no name of a macro"),
+        ({"define": {"A": 1.5}}, "the value of A is 1.5; it takes str of one line, int or None"),
+        ({"define": {"A": [1]}}, "the value of A is"),
+        ({"define": {"A": b"1"}}, "the value of A is"),
+        ({"define": {"A": "1\n2"}}, "the value of A is"),
+        ({"define": {"A B": 1}}, "'A B' is no name of a macro"),
+        ({"define": {"1A": 1}}, "'1A' is no name of a macro"),
+        ({"define": {1: 1}}, "1 is no name of a macro"),
+        ({"opt_level": np.array([1, 2])}, "it takes an int from 0 to 3"),
+        ({"random_seed": "\ud800"}, "it takes str"),
+        ({1: 2}, "1 is no name of an option"),
         ({"diag_suppress": ["177"]}, "it takes list of int"),
         ({"undef": "A\0B"}, "it takes list of str"),
         ({"extra": 3}, "extra is 3; it takes a list of str"),

@@ -7,10 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from cujit import program
 from cujit.arch import Arch
 from cujit.artifact import Kind
 from cujit.compile.options import Options
 from cujit.compile.request import Request
+from cujit.compile.route import as_source
 from cujit.compile.source import MEMORY, Source
 from cujit.errors import FormatError, OptionError
 
@@ -26,8 +28,17 @@ def test_a_path_and_the_name_of_a_file_are_read(tmp_path: Path) -> None:
 
 
 def test_a_string_that_names_no_file_is_text() -> None:
-    assert Source.cuda("nowhere.cu").text == "nowhere.cu"
-    assert Source.cuda(TEXT).path == ""
+    for text in (TEXT, "// see k.cu", "#define K k.cu", "int a; // \nk.cu"):
+        assert (Source.cuda(text).text, Source.cuda(text).path) == (text, "")
+
+
+@pytest.mark.parametrize("name", ["nope.cu", "/nope.CUH", "a b/nope.cpp", "nope.ll", "/nope.bc"])
+def test_the_name_of_a_file_that_is_not_there_is_not_compiled(name: str) -> None:
+    for door in (program.compile, program.build, as_source):
+        with pytest.raises(OptionError, match=f"no such file: '{name}'"):
+            door(name)
+    with pytest.raises(OptionError, match=f"no such file: '{name}'"):
+        (Source.nvvm if name.endswith(("ll", "bc")) else Source.cuda)(name)
 
 
 def test_a_byte_order_mark_is_left_out(tmp_path: Path) -> None:
@@ -63,6 +74,10 @@ def test_a_file_that_is_not_utf8_is_refused(tmp_path: Path) -> None:
         {"text_or_path": 3},
         {"text_or_path": TEXT, "name": "a\nb"},
         {"text_or_path": TEXT, "headers": {"h": 3}},
+        {"text_or_path": TEXT, "headers": 1},
+        {"text_or_path": TEXT, "headers": "x.h"},
+        {"text_or_path": TEXT, "headers": ["x.h"]},
+        {"text_or_path": TEXT, "define": {"A": [1]}},
         {"text_or_path": TEXT, "define": {"A": 1.5}},
         {"text_or_path": TEXT, "include": [3]},
         {"text_or_path": TEXT, "include": 3},

@@ -178,8 +178,30 @@ __global__ void k(int* p, char* q, double* d) {
 """
 
 
+FORMATS_AND_ARGUMENTS = """
+#include <cinttypes>
+#include <cstdarg>
+#include <inttypes.h>
+#include <stdarg.h>
+static_assert(sizeof(int_fast16_t) <= 4 && sizeof(int_fast32_t) == 4, "PRIdFAST32 is an int's");
+__device__ int sum(int n, ...) {
+    std::va_list a, b;
+    va_start(a, n);
+    va_copy(b, a);
+    int total = 0;
+    while (n--) total += va_arg(b, int);
+    va_end(b);
+    va_end(a);
+    return total;
+}
+__global__ void k(std::int64_t i, uint8_t u, intptr_t p, int_fast16_t f) {
+    printf("%d %" PRId64 " %" PRIu8 " %" PRIxPTR " %" PRIiFAST16 " %" PRIdMAX, sum(1, 2), i, u, p, f, (intmax_t)i);
+}
+"""
+
+
 @pytest.mark.parametrize("std", ["c++17", "c++20"])
-@pytest.mark.parametrize("text", [NAMES, C_NAMES], ids=["namespace std", "C"])
+@pytest.mark.parametrize("text", [NAMES, C_NAMES, FORMATS_AND_ARGUMENTS], ids=["namespace std", "C", "formats"])
 def test_the_names_are_where_the_standard_has_them(toolchain: Toolchain, text: str, std: str) -> None:
     if not available(toolchain, "algorithm"):
         pytest.skip("the CCCL of CUDA 12.9 has fewer of them")

@@ -13,7 +13,7 @@ from cujit.cli.console import json_option, note, print_json, progress, shown_byt
 from cujit.cli.images import image_records, print_images
 from cujit.compile.bundle import COMPRESSIONS
 from cujit.kernel import devices, gpu
-from cujit.program import Source, build
+from cujit.program import build
 
 __all__ = ["command"]
 
@@ -61,14 +61,14 @@ def command(
     define: Sequence[str],
     as_json: bool,
 ) -> None:
-    """Compile CUDA C++ in FILE for several architectures and bundle the images into one fatbin.
+    """Compile the CUDA C++ or LLVM IR in FILE for several architectures and bundle the images into one fatbin.
 
     What the compiler warns of goes to standard error.
     """
     options = read_options(said, include, define)
     with progress("building") as tick:
         fatbin = build(
-            Source.cuda(file),
+            file,
             targets,
             names=names,
             options=options,

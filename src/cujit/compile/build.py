@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import os
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
@@ -10,13 +11,13 @@ from typing import TypeAlias
 
 from cujit.arch import Arch, ArchKind
 from cujit.artifact import Artifact, Kind
-from cujit.compile.bundle import Entry, bundle_images
+from cujit.compile.bundle import Entry, bundle_images, check_compression
 from cujit.compile.options import Options
 from cujit.compile.request import Request
 from cujit.compile.route import as_source, compile_request, make_request
 from cujit.compile.several import link_inputs, part_of
 from cujit.compile.source import Source
-from cujit.errors import ArchError, CompileError, CujitError, OptionError
+from cujit.errors import ArchError, CompileError, CujitError, DeviceNotFoundError, OptionError
 from cujit.support import Version, require_arch
 from cujit.toolchain.toolset import Toolchain
 
@@ -25,7 +26,7 @@ __all__ = ["Native", "Part", "Progress", "build_fatbin", "parse_targets", "parts
 Progress: TypeAlias = Callable[[int, int, str], object]
 """Called with (done, total, target) after every target."""
 
-Native: TypeAlias = Callable[[], Sequence[Arch]]
+Native: TypeAlias = Callable[[], Iterable[str | Arch]]
 """Tells the real architectures of the GPUs that are present; raises DeviceNotFoundError when there are none."""
 
 
@@ -59,12 +60,14 @@ def parse_targets(
 
     Raises:
         ArchError: a target is malformed, unknown, or not built by this compiler.
-        OptionError: there are no targets.
+        OptionError: there are no targets, or they or ``native`` are of the wrong type.
         DeviceNotFoundError: ``native`` without a GPU.
     """
-    listed = [targets] if isinstance(targets, str | Arch) else list(targets)
+    listed = [targets] if isinstance(targets, str | Arch) else _iterated(targets, "targets")
     if not listed:
-        raise OptionError("no targets", help="targets=['sm_90', 'compute_90'], 'all', 'portable', 'native'")
+        raise OptionError("no targets", help=_TARGETS_HELP)
+    if not callable(native):
+        raise OptionError(f"native is {native!r}; it takes a function that gives architectures")
     compilers = _compilers(parts, toolchain)
     common = sorted(set.intersection(*(set(numbers) for _, numbers, _ in compilers)))
     arches: list[Arch] = []
@@ -74,6 +77,15 @@ def parse_targets(
         for tool, numbers, version in compilers:
             require_arch(arch, numbers, tool, version)
     return tuple(dict.fromkeys(arches))
+
+
+_TARGETS_HELP = "targets=['sm_90', 'compute_90'], 'all', 'portable', 'native'"
+
+
+def _iterated(given: object, what: str) -> list[str | Arch]:
+    if isinstance(given, Iterable) and not isinstance(given, bytes | bytearray | memoryview):
+        return list(given)
+    raise OptionError(f"{what} is {given!r}; it takes architectures and their names", help=_TARGETS_HELP)
 
 
 def _compilers(parts: Sequence[Part], toolchain: Toolchain) -> list[tuple[str, tuple[int, ...], Version]]:
@@ -88,7 +100,11 @@ def _compilers(parts: Sequence[Part], toolchain: Toolchain) -> list[tuple[str, t
 
 def _words(target: str | Arch, native: Native, numbers: Sequence[int]) -> Sequence[Arch]:
     if target == "native":
-        return native()
+        present = native()
+        here = [present] if isinstance(present, str | Arch) else _iterated(present, "what native gives")
+        if not here:
+            raise DeviceNotFoundError("the target 'native', but there is no GPU", help=_TARGETS_HELP)
+        return [Arch.parse(arch) for arch in here]
     if target == "portable":
         return [Arch(ArchKind.VIRTUAL, numbers[0])]
     if target == "all":
@@ -128,14 +144,16 @@ def build_fatbin(
     Raises:
         CompileError: a target does not compile; with several, the message has all of them.
         LinkError: the parts do not link for a target.
-        OptionError: ``jobs`` is below 1, or no tool takes an option.
+        OptionError: ``jobs`` is below 1, ``progress`` or ``compress`` are of the wrong type, or no tool takes an
+            option.
         CujitError: see ``compile_request``, ``link_inputs`` and ``bundle_images``.
     """
-    if jobs is not None and (not isinstance(jobs, int) or jobs < 1):
-        raise OptionError(f"jobs is {jobs!r}; it takes an int of at least 1")
+    threads = _threads(jobs)
+    check_compression(compress)
+    if progress is not None and not callable(progress):
+        raise OptionError(f"progress is {progress!r}; it takes a function of (done, total, target)")
     work = [_job(parts, arch, names, options, toolchain) for arch in targets]
-    workers = min(len(work), jobs or os.cpu_count() or 1)
-    with ThreadPoolExecutor(workers, thread_name_prefix="cujit-build") as pool:
+    with ThreadPoolExecutor(min(len(work), threads), thread_name_prefix="cujit-build") as pool:
         pending = {pool.submit(job.run): job for job in work}
         try:
             done = _collect(pending, progress)
@@ -143,6 +161,18 @@ def build_fatbin(
             pool.shutdown(cancel_futures=True)
             raise
     return bundle_images([Entry(done[job.arch]) for job in work], compress, toolchain)
+
+
+def _threads(jobs: object) -> int:
+    if jobs is None:
+        return os.cpu_count() or 1
+    try:
+        number = 0 if isinstance(jobs, bool) else operator.index(jobs)  # type: ignore[arg-type]
+    except TypeError:
+        number = 0
+    if number < 1:
+        raise OptionError(f"jobs is {jobs!r}; it takes an int of at least 1")
+    return number
 
 
 def _job(parts: Sequence[Part], arch: Arch, names: Sequence[str] | str, options: Options, toolchain: Toolchain) -> _Job:

@@ -8,11 +8,12 @@ from dataclasses import dataclass
 from cujit.arch import Arch
 from cujit.artifact import Artifact, Kind
 from cujit.compile.images import Image, as_artifact, merged
+from cujit.compile.option_table import is_utf8
 from cujit.errors import BundleError, OptionError, ToolError
 from cujit.toolchain.nvfatbin import Packer
 from cujit.toolchain.toolset import Toolchain
 
-__all__ = ["COMPRESSIONS", "Entry", "bundle_images"]
+__all__ = ["COMPRESSIONS", "Entry", "bundle_images", "check_compression"]
 
 COMPRESSIONS = ("default", "none", "size", "speed", "balance")
 """How a fatbin is compressed. Source: nvFatbin 13 user guide, ``-compress-mode``; 12.9 has only on and off."""
@@ -27,11 +28,25 @@ class Entry:
 
     ``options`` go to the tool that compiles PTX or LTO-IR later (``-O1``); ``identifier`` is the name that
     NVIDIA's tools show.
+
+    Raises:
+        OptionError: ``image`` is no Artifact, or one of the others is no text that a fatbin can hold.
     """
 
     image: Artifact
     options: str = ""
     identifier: str = ""
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.image, Artifact):
+            raise OptionError(
+                f"the image of an Entry is an Artifact, not {type(self.image).__name__}",
+                help="Entry(Artifact.open(path)), or Entry(Artifact.of(data))",
+            )
+        for name in ("options", "identifier"):
+            text = getattr(self, name)
+            if not isinstance(text, str) or "\0" in text or not is_utf8(text):
+                raise OptionError(f"{name} of an Entry is {text!r}; it takes str without a NUL")
 
     @classmethod
     def of(cls, given: object) -> Entry:
@@ -107,10 +122,22 @@ def _check_once(images: Sequence[Image]) -> None:
             )
 
 
-def _compression(compress: str | bool | None, version: tuple[int, int]) -> list[str]:
-    word = {None: "default", True: "size", False: "none"}.get(compress, compress)  # type: ignore[arg-type]
-    if word not in COMPRESSIONS:
+def check_compression(compress: str | bool | None) -> str:
+    """Bring what a user says of compression to one of COMPRESSIONS.
+
+    Raises:
+        OptionError: it is none of them, no bool and not None.
+    """
+    word = "default" if compress is None else compress
+    if isinstance(word, bool):
+        return "size" if word else "none"
+    if not isinstance(word, str) or word not in COMPRESSIONS:
         raise OptionError(f"compress is {compress!r}; it takes a bool or one of {', '.join(COMPRESSIONS)}")
+    return word
+
+
+def _compression(compress: str | bool | None, version: tuple[int, int]) -> list[str]:
+    word = check_compression(compress)
     if word == "default":
         return []
     if word == "none":

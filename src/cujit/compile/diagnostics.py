@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 from cujit.errors import Diagnostic
 
-__all__ = ["NAME_MAP", "missing_header", "parse_log"]
+__all__ = ["NAME_MAP", "missing_header", "parse_log", "without_warnings_in"]
 
 NAME_MAP = "__nv_name_map"
 """The file that NVRTC says when a name expression is wrong."""
@@ -90,6 +91,25 @@ def _single(line: str) -> Diagnostic | None:
     if match := _LINKER.fullmatch(line):
         return Diagnostic(match["severity"].lower(), match["message"], match["file"] or "")
     return None
+
+
+def without_warnings_in(places: Sequence[str], log: str) -> str:
+    """Leave out what NVRTC warns of in ``places``, files and directories; nothing else of the log changes.
+
+    NVRTC has no ``-isystem``, and a ``#pragma nv_diag_suppress`` before the source would silence the user's own
+    lines too.
+    """
+    under = tuple(place.rstrip("/\\") + end for place in places for end in "/\\")
+    kept: list[str] = []
+    is_left_out = False
+    for line in log.splitlines(keepends=True):
+        if match := _PLACED.fullmatch(line.rstrip("\r\n")):
+            is_left_out = match["severity"] in ("warning", "remark") and (match["file"] + "/").startswith(under)
+        elif line[0] not in " \t\r\n" and not line.startswith("Remark: The warnings can be suppressed"):
+            is_left_out = False
+        if not is_left_out:
+            kept.append(line)
+    return "".join(kept)
 
 
 _NOT_OPENED = re.compile(r'(?:could not|cannot) open source file "([^"]+)"')

@@ -12,7 +12,7 @@ from pathlib import Path
 from cujit.artifact import Artifact, Kind, kind_of
 from cujit.errors import FormatError, OptionError
 
-__all__ = ["ENDINGS", "Module", "read_modules"]
+__all__ = ["ENDINGS", "Module", "file_of", "read_modules"]
 
 ENDINGS = (".ll", ".bc")
 """How the name of a file of LLVM IR ends, where a string could be text as well."""
@@ -90,7 +90,7 @@ def read_modules(given: Sequence[object], name: str | None) -> tuple[Module, ...
 def _read(given: object, name: str, is_named: bool) -> Module:
     if isinstance(given, Artifact):
         return _module(given.data, name if is_named or not given.name else given.name)
-    path = _path_of(given)
+    path = file_of(given, ENDINGS)
     if path is not None:
         return _module(Path(path).read_bytes(), name if is_named else os.fspath(path))
     if isinstance(given, str):
@@ -100,12 +100,27 @@ def _read(given: object, name: str, is_named: bool) -> Module:
     raise OptionError(f"a module of LLVM IR is str, bytes or a path, not {type(given).__name__}")
 
 
-def _path_of(given: object) -> str | os.PathLike[str] | None:
+def file_of(given: object, endings: tuple[str, ...]) -> str | os.PathLike[str] | None:
+    """Tell whether ``given`` is a file: a path, or a string of one line that ends as names of such files do.
+
+    A line that begins as a comment or a directive is text, whatever its ending.
+
+    Raises:
+        OptionError: the string is the name of a file, and there is none.
+    """
     if isinstance(given, os.PathLike):
         return given
-    if not isinstance(given, str) or "\n" in given or "\0" in given:
+    if not isinstance(given, str) or any(c in given for c in "\n\r\0") or not given.lower().endswith(endings):
         return None
-    return given if given.lower().endswith(ENDINGS) and os.path.isfile(given) else None
+    if os.path.isfile(given):
+        return given
+    if given.lstrip().startswith(("//", "/*", "#", ";")):
+        return None
+    raise OptionError(
+        f"no such file: {given!r}",
+        help=f"a string of one line that ends in {os.path.splitext(given)[1] or given} is the name of a file; "
+        "a relative one is looked for in the working directory",
+    )
 
 
 def _module(data: bytes, name: str) -> Module:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import functools
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 
 from cujit.artifact import Artifact, Kind
-from cujit.compile.diagnostics import NAME_MAP, missing_header, parse_log
+from cujit.compile.diagnostics import NAME_MAP, missing_header, parse_log, without_warnings_in
 from cujit.compile.kernels import plain_kernels
 from cujit.compile.request import Request
+from cujit.compile.source import Source
 from cujit.errors import (
     CompileError,
     Diagnostic,
@@ -28,8 +30,11 @@ from cujit.toolchain.toolset import Toolchain
 __all__ = ["compile_cuda"]
 
 _PROBE_HEADER = "cujit_signature.h"
+_NOT_THEIRS = (_PROBE_HEADER, NAME_MAP, "__nv_nvrtc_builtin_header.h")
 _PRAGMA = "#pragma nv_mangled_name "
-_PROBE_MARK = probe_expression("").partition("decltype")[0]
+# How NVRTC begins the message that follows every other about a name, and what it says of several functions.
+_NO_REASON = "Error in parsing name expression"
+_OVERLOADED = "overloaded function"
 _HEADER_HELP = (
     "give its directory (include=[…]) or its text (headers={name: text}); a source read from a file also "
     "finds headers beside it; pip install cujit[cu13] brings the toolkit's headers"
@@ -58,32 +63,49 @@ class _Expressions:
 def compile_cuda(request: Request, toolchain: Toolchain) -> Artifact:
     """Compile CUDA C++ to PTX, a cubin or LTO-IR.
 
-    Kernels that are no templates are named even when nobody asks, where the text alone shows them; such a
-    guess never makes a compile fail, and neither does a signature that cannot be told.
+    Kernels that are no templates are named even when nobody asks, beside those that are asked for, where the
+    text alone shows them; such a guess never makes a compile fail, and neither does a signature that cannot be
+    told. What the compiler warns of in the toolkit's own headers is left out.
 
     Raises:
         CompileError: the source does not compile, or a name that was asked for is not in it.
         HeaderNotFoundError: an ``#include`` was not found.
         ArchError: this NVRTC does not build for the architecture.
-        OptionError: NVRTC does not take an option.
+        OptionError: NVRTC does not take an option, or an include directory is none.
         ToolchainNotFoundError: NVRTC is not installed.
     """
     nvrtc = toolchain.nvrtc
     require_arch(request.arch, nvrtc.arches, "NVRTC", nvrtc.version)
     arguments = request.arguments()
+    _check_directories(request)
     arguments += [f"--include-path={path}" for path in toolchain.headers.paths]
-    wanted = request.names or plain_kernels(request.source.text)
+    wanted = tuple(dict.fromkeys((*request.names, *plain_kernels(request.source.text))))
     asked = _Expressions(wanted, wanted)
     while True:
         try:
             return _once(request, toolchain, arguments, asked)
         except ToolError as e:
             error = e
-        log = error.log.replace(request.source.program_name, request.source.name)
+        log = _shown(error.log, request.source, toolchain)
         fewer = _without_failed(asked, parse_log(log), request.names)
         if fewer is None or fewer == asked:
             raise _explain(request, toolchain, error, log) from None
         asked = fewer
+
+
+def _check_directories(request: Request) -> None:
+    """Refuse what NVRTC would pass over in silence, and then not find a header in."""
+    said = request.options.get("include") or ()
+    assert isinstance(said, tuple)
+    for directory in (*request.source.include, *map(str, said)):
+        if not os.path.isdir(directory):
+            what = "no directory" if os.path.exists(directory) else "not there"
+            raise OptionError(f"include: {directory} is {what}", help="a header itself is given by pre_include=[…]")
+
+
+def _shown(log: str, source: Source, toolchain: Toolchain) -> str:
+    """Give NVRTC's log as users read it: under the source's name, without warnings of headers not theirs."""
+    return without_warnings_in((*_NOT_THEIRS, *toolchain.headers.paths), log).replace(source.program_name, source.name)
 
 
 def _once(request: Request, toolchain: Toolchain, arguments: Sequence[str], asked: _Expressions) -> Artifact:
@@ -108,7 +130,7 @@ def _once(request: Request, toolchain: Toolchain, arguments: Sequence[str], aske
             request.arch,
             names,
             _signatures(program, names, asked.probes),
-            program.log().replace(source.program_name, source.name),
+            _shown(program.log(), source, toolchain),
             source.name,
         )
 
@@ -173,17 +195,33 @@ def _explain(request: Request, toolchain: Toolchain, error: ToolError, log: str)
         )
     unnamed = [name for name in request.names if any(_names(d, name) for d in errors)]
     if unnamed:
-        # What NVRTC says of our own probes would only puzzle the reader.
-        shown = tuple(d for d in diagnostics if _PROBE_MARK not in d.source_line)
-        told |= {"diagnostics": shown, "log": "\n".join(map(str, shown))}
-        return CompileError(
-            f"{source.name} has no {' and no '.join(unnamed)}",
-            help=_suggest_names(request, unnamed),
-            **told,  # type: ignore[arg-type]
-        )
+        # What NVRTC says of our own probes and guesses would only puzzle the reader.
+        shown = tuple(d for d in diagnostics if d.file != NAME_MAP or _expression(d) in unnamed)
+        told |= {"diagnostics": shown, "log": "\n".join(str(d) for d in shown if d.file != NAME_MAP)}
+        return _explain_names(request, unnamed, shown, told)
     count = f"{len(errors)} error{'s' * (len(errors) != 1)}" if errors else error.result
     return CompileError(
         f"{source.name} does not compile for {request.arch}: {count}\n{log.strip()}",
+        **told,  # type: ignore[arg-type]
+    )
+
+
+def _explain_names(
+    request: Request, unnamed: Sequence[str], diagnostics: Sequence[Diagnostic], told: dict[str, object]
+) -> CompileError:
+    """Say which names are not in the source, which are there more than once, and which stand for something else."""
+    why = {name: [d.message for d in diagnostics if d.file == NAME_MAP and _expression(d) == name] for name in unnamed}
+    overloaded = [name for name, messages in why.items() if any(_OVERLOADED in m for m in messages)]
+    absent = [name for name in unnamed if name not in overloaded]
+    parts = [f"has no {' and no '.join(absent)}"] if absent else []
+    parts += [f"has more than one {name}: it is overloaded" for name in overloaded]
+    reasons = [m for name in absent for m in why[name] if not m.startswith(_NO_REASON)]
+    said = f"{request.source.name} {' and '.join(parts)}"
+    helps = [f"names=['(void(*)(int*)){name}'], with the types of its parameters" for name in overloaded]
+    helps += [_suggest_names(request, absent)] if absent else []
+    return CompileError(
+        "\n  ".join(dict.fromkeys([said, *reasons])),
+        help="; ".join(helps),
         **told,  # type: ignore[arg-type]
     )
 

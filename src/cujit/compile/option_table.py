@@ -6,6 +6,8 @@ Rendering, rejection, the key of the cache, the command line and ``docs/options.
 from __future__ import annotations
 
 import enum
+import operator
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -15,7 +17,7 @@ from typing import TypeAlias
 from cujit.compile.spelling import Rejects, Spelling, each, flag, joined, pairs, switch, value
 from cujit.errors import OptionError
 
-__all__ = ["OPTIONS", "Option", "OptionType", "Tool", "Value", "accept_texts"]
+__all__ = ["OPTIONS", "Option", "OptionType", "Tool", "Value", "accept_texts", "is_utf8"]
 
 Value: TypeAlias = bool | int | str | tuple[int, ...] | tuple[str, ...] | Mapping[str, str | None]
 
@@ -96,13 +98,19 @@ def _bool(given: object) -> bool | None:
 
 
 def _int(given: object) -> int | None:
-    if isinstance(given, bool) or not hasattr(given, "__index__"):
+    try:
+        return None if isinstance(given, bool) else operator.index(given)  # type: ignore[arg-type]
+    except TypeError:
         return None
-    return int(given.__index__())
 
 
 def _text(given: object) -> str | None:
-    return given if isinstance(given, str) and given and "\0" not in given else None
+    return given if isinstance(given, str) and given and "\0" not in given and is_utf8(given) else None
+
+
+def is_utf8(text: str) -> bool:
+    """Tell whether a text can be given to a compiler; half a surrogate pair cannot."""
+    return not any("\ud800" <= c <= "\udfff" for c in text)
 
 
 def _ints(given: object) -> tuple[int, ...] | None:
@@ -121,15 +129,33 @@ def accept_texts(given: object) -> tuple[str, ...] | None:
 def _defines(given: object) -> Mapping[str, str | None] | None:
     if not isinstance(given, Mapping):
         return None
-    defines: dict[str, str | None] = {}
-    for name, what in given.items():
-        if not isinstance(name, str) or not name or isinstance(what, float):
-            return None
-        text = None if what is None else str(int(what)) if isinstance(what, bool) else str(what)
-        if "\0" in name or "=" in name or "\0" in (text or ""):
-            return None
-        defines[name] = text
-    return MappingProxyType(defines)
+    return MappingProxyType({_macro(name): _macro_value(name, what) for name, what in given.items()})
+
+
+# An identifier, with parameters where the macro is like a function. Source: ISO C++ [cpp.replace]; `$` is EDG's.
+_MACRO = re.compile(r"[^\W\d][\w$]*(\([\w$, .]*\))?")
+
+
+def _macro(name: object) -> str:
+    if isinstance(name, str) and _MACRO.fullmatch(name):
+        return name
+    raise OptionError(
+        f"define: {name!r} is no name of a macro", help="define={'N': 4, 'FLAG': None, 'SQ(x)': '((x)*(x))'}"
+    )
+
+
+def _macro_value(name: object, given: object) -> str | None:
+    if given is None:
+        return None
+    if isinstance(given, str) and is_utf8(given) and not any(c in given for c in "\0\n\r"):
+        return given
+    number = int(given) if isinstance(given, bool) else _int(given)
+    if number is None:
+        raise OptionError(
+            f"define: the value of {name} is {given!r}; it takes str of one line, int or None",
+            help="a value that C++ spells differently, such as 1.5f, is given as str",
+        )
+    return str(number)
 
 
 _ACCEPT: Mapping[OptionType, Callable[[object], Value | None]] = {

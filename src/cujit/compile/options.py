@@ -54,6 +54,9 @@ class Options(Mapping[str, Value]):
                 "{'lineinfo': True} or cujit.Options",
                 help="options=dict(extra=['--flag']) gives arguments to the tool as they are",
             )
+        for name in options or ():
+            if not isinstance(name, str):
+                raise OptionError(f"{name!r} is no name of an option; names are str", help="options={'lineinfo': True}")
         return cls(**{**(options or {}), **more})  # type: ignore[arg-type]
 
     def __getitem__(self, name: str) -> Value:

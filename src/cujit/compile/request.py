@@ -64,7 +64,7 @@ class Request:
 
         The compiler's version and the content of included files are not in it: the cache adds them.
         """
-        digest = hashlib.sha256(b"cujit request 1\0")
+        digest = hashlib.sha256(b"cujit request 2\0")
         for label, value in self._fields():
             for part in (label.encode(), value.encode("utf-8", "surrogatepass")):
                 digest.update(len(part).to_bytes(8, "little") + part)

@@ -8,9 +8,10 @@ from types import MappingProxyType
 
 from cujit.arch import Arch, ArchKind
 from cujit.artifact import Artifact, Kind
-from cujit.compile.modules import ENDINGS
+from cujit.compile.modules import ENDINGS, file_of
 from cujit.compile.nvrtc import compile_cuda
 from cujit.compile.nvvm import compile_nvvm
+from cujit.compile.option_table import is_utf8
 from cujit.compile.options import Options
 from cujit.compile.request import Request
 from cujit.compile.source import Source
@@ -89,17 +90,16 @@ def as_source(given: object) -> Source:
 
     Raises:
         FormatError: it is neither CUDA C++ nor LLVM IR.
-        OptionError: it is none of these.
+        OptionError: it is none of these, or names a file that is not there.
         OSError: a file cannot be read.
     """
     if isinstance(given, Source):
         return given
     if isinstance(given, Artifact):
         return Source.nvvm(given)
-    if isinstance(given, os.PathLike) or (isinstance(given, str) and "\n" not in given and os.path.isfile(given)):
-        path = os.fspath(given)
-        if isinstance(path, str) and path.lower().endswith(ENDINGS):
-            return Source.nvvm(given)
+    path = file_of(given, ENDINGS)
+    if path is not None and str(os.fspath(path)).lower().endswith(ENDINGS):
+        return Source.nvvm(path)
     return Source.cuda(given)  # type: ignore[arg-type]
 
 
@@ -110,6 +110,6 @@ def _names(names: object) -> tuple[str, ...]:
     except TypeError:
         raise OptionError(f"names is {names!r}; it takes a list of str") from None
     for name in texts:
-        if not isinstance(name, str) or not name.strip() or any(c in name for c in "\0\n\r"):
+        if not isinstance(name, str) or not name.strip() or any(c in name for c in "\0\n\r") or not is_utf8(name):
             raise OptionError(f"{name!r} is no name expression", help="names=['axpy<float>', 'ns::scale']")
     return texts

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from cujit.compile.modules import Module, read_modules
+from cujit.compile.modules import Module, file_of, read_modules
 from cujit.compile.options import Options
 from cujit.errors import FormatError, OptionError
 
@@ -60,21 +60,27 @@ class Source:
     ) -> Source:
         """Take CUDA C++ from a string, or from a file.
 
-        A ``pathlib.Path`` is a file; so is a string of one line that ends in ``.cu``, ``.cuh``, ``.cpp`` …
-        and names a file that exists. ``headers`` maps names as ``#include`` says them to texts; they are
+        A ``pathlib.Path`` is a file; so is a string of one line that ends in ``.cu``, ``.cuh``, ``.cpp`` ….
+        ``headers`` maps names as ``#include`` says them to texts; they are
         found before any file. ``include`` is a directory or several; relative ones are relative to the working
         directory of this moment. ``define`` maps macros to values, None for a bare name.
 
         Raises:
             FormatError: the text or a header holds a NUL byte, or a file is not UTF-8.
-            OptionError: ``headers``, ``include`` or ``define`` are of the wrong type.
+            OptionError: ``headers``, ``include`` or ``define`` are of the wrong type, or the string names a
+                file that is not there.
             OSError: the file cannot be read.
         """
-        path = _path_of(text_or_path)
+        path = file_of(text_or_path, _ENDINGS)
         text = _read(path) if path else text_or_path
         if not isinstance(text, str):
             raise OptionError(f"a source is str or a path, not {type(text).__name__}")
         shown = name or (os.fspath(path) if path else "source.cu")
+        if headers is not None and not isinstance(headers, Mapping):
+            raise OptionError(
+                f"headers is {type(headers).__name__} {headers!r}; it takes a dict of names to texts",
+                help="headers={'scale.h': '…'}; directories go to include=[…]",
+            )
         for what, content in ((shown, text), *(headers or {}).items()):
             _check_text(what, content)
         said = Options(
@@ -98,13 +104,13 @@ class Source:
         """Take NVVM IR, LLVM's for NVIDIA GPUs: one module or several that make one program.
 
         A module is text, bytes of text or bitcode, an Artifact, or a file: a ``pathlib.Path``, or a string of
-        one line that ends in ``.ll`` or ``.bc`` and names a file that exists. ``libdevice=True`` adds NVIDIA's
+        one line that ends in ``.ll`` or ``.bc``. ``libdevice=True`` adds NVIDIA's
         library of mathematical functions (``__nv_sinf``). Up to compute_90, libNVVM takes the IR of LLVM 7 with
         typed pointers; from compute_100 on, opaque pointers too.
 
         Raises:
             FormatError: a module is no LLVM IR.
-            OptionError: there are no modules, or one is of the wrong type.
+            OptionError: there are no modules, or one is of the wrong type or names a file that is not there.
             OSError: a file cannot be read.
         """
         if len(modules) == 1 and isinstance(modules[0], list | tuple):
@@ -153,14 +159,6 @@ class Source:
         return f"<Source {self.name}: {len(self.text)} characters of {self.language}>"
 
 
-def _path_of(given: object) -> str | os.PathLike[str] | None:
-    if isinstance(given, os.PathLike):
-        return given
-    if not isinstance(given, str) or "\n" in given or "\0" in given:
-        return None
-    return given if given.lower().endswith(_ENDINGS) and os.path.isfile(given) else None
-
-
 def _read(path: str | os.PathLike[str]) -> str:
     data = Path(path).read_bytes()
     try:
@@ -180,4 +178,5 @@ def _check_text(name: str, text: object) -> None:
     try:
         (name + text).encode()
     except UnicodeEncodeError as e:
-        raise FormatError(f"{name}: the text is not encodable as UTF-8: {e.reason}") from None
+        shown = ascii(name)[1:-1]
+        raise FormatError(f"{shown}: name or text are not encodable as UTF-8: {e.reason}") from None

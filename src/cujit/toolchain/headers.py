@@ -98,7 +98,10 @@ def _beside_nvrtc(place: _Place) -> Iterator[Path]:
 
 def _wheels(place: _Place) -> Iterator[Path]:
     """The wheels of this Python, wherever NVRTC came from."""
-    spec = importlib.util.find_spec("nvidia")
+    try:
+        spec = importlib.util.find_spec("nvidia")
+    except (ImportError, ValueError):  # a finder that hides it, or a module of that name without a spec
+        return
     for root in (spec.submodule_search_locations or ()) if spec else ():
         yield Path(root) / f"cu{place.major}" / "include"
         yield Path(root) / f"cu{place.major}" / "include" / "cccl"

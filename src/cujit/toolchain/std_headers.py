@@ -81,6 +81,16 @@ _MATH = {
 # printf, assert and the functions of <math.h> (measured, 12.9 and 13.4). The others come from libcu++.
 _STRING = ("memchr", "memcmp", "memmove", "strchr", "strcmp", "strcpy", "strlen", "strncmp", "strncpy", "strrchr")
 
+# Conversions of <inttypes.h>, for the printf of device code, which knows h, l and ll; there is no scanf. Small
+# types arrive as int. `long` has 64 bits on Linux only, `long long` everywhere. Source: ISO C 7.8.1; CUDA C++
+# Programming Guide, "Format Specifiers"; the sizes are libcu++'s.
+_WIDTHS = {"8": "", "16": "", "32": "", "64": "ll"}
+_LENGTHS = {
+    **{f"{kind}{width}": length for kind in ("", "LEAST", "FAST") for width, length in _WIDTHS.items()},
+    "MAX": "ll",
+    "PTR": "ll",
+}
+_FORMATS = {f"PRI{c}{width}": f'"{length}{c}"' for c in "diouxX" for width, length in _LENGTHS.items()}
 
 _OLD_CSTRING = "namespace std { using ::memcpy; using ::memset; }\n"
 
@@ -91,15 +101,19 @@ def _names(*names: str) -> str:
 
 _BODIES: dict[str, str] = {name: _forward(name) + _INTO_STD for name in _FORWARDED}
 _BODIES |= {
+    "cinttypes": _forward("cstdint") + _INTO_STD + _macros(_FORMATS),
     "cmath": _forward("cmath") + _INTO_STD + _macros(_MATH),
+    # NVRTC declares va_list, va_start, va_arg, va_copy and va_end itself (measured, 13.4).
+    "cstdarg": "namespace std { using ::va_list; }\n",
     "cstdio": "namespace std { using ::printf; }\n",
     "cstring": _if_there("cstring", _forward("cstring") + _INTO_STD, _OLD_CSTRING),
     "new": _if_there("__new_", _forward("__new_") + _INTO_STD),
     "assert.h": "",
     "float.h": _forward("cfloat"),
-    "inttypes.h": _forward("cstdint"),
+    "inttypes.h": _forward("cstdint") + _macros(_FORMATS),
     "limits.h": _forward("climits"),
     "math.h": _macros(_MATH),
+    "stdarg.h": "",
     "stdbool.h": "",
     "stddef.h": _forward("cstddef") + _names("max_align_t", "nullptr_t"),
     "stdint.h": _forward("cstdint"),
