@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -69,6 +70,23 @@ def test_no_text_gets_anything_but_an_architecture_or_an_arch_error(text: str) -
         ("sm_80", "sm_86", True),
         ("sm_86", "sm_80", False),
         ("sm_80", "sm_90", False),
+        ("sm_86", "sm_87", False),
+        ("sm_80", "sm_87", False),
+        ("sm_87", "sm_89", False),
+        ("sm_87", "sm_88", False),
+        ("sm_86", "sm_88", False),
+        ("sm_52", "sm_53", False),
+        ("sm_61", "sm_62", False),
+        ("sm_70", "sm_72", False),
+        ("sm_72", "sm_75", False),
+        ("sm_100", "sm_101", False),
+        ("sm_101f", "sm_103", False),
+        ("sm_87", "sm_87", True),
+        ("sm_110a", "sm_110", True),
+        ("sm_110f", "sm_110", True),
+        ("compute_86", "sm_87", True),
+        ("compute_53", "sm_61", True),
+        ("lto_80", "sm_87", True),
         ("sm_90a", "sm_90", True),
         ("sm_100a", "sm_103", False),
         ("sm_100f", "sm_103", True),
@@ -99,3 +117,18 @@ def test_one_architecture_is_real_virtual_and_for_linking() -> None:
     assert arch.capability == (9, 0)
     assert Arch.of_capability(12, 1) == Arch.parse("sm_121")
     assert len({Arch.parse("sm_90"), Arch.parse("sm_90"), Arch.parse("sm_90a")}) == 2
+
+
+def test_code_runs_on_an_arch_and_on_nothing_else() -> None:
+    with pytest.raises(ArchError, match="runs_on takes an Arch, not str 'sm_90'"):
+        Arch.parse("sm_90").runs_on("sm_90")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [("sm", 90), (ArchKind.REAL, "90"), (ArchKind.REAL, 90.0), (ArchKind.REAL, True), (ArchKind.REAL, 90, None)],
+)
+def test_an_architecture_of_ill_typed_parts_is_refused_when_it_is_made(parts: tuple[Any, ...]) -> None:
+    with pytest.raises(ArchError) as caught:
+        Arch(*parts)
+    assert "Arch.parse" in (caught.value.help or "")

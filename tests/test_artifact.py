@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import dataclasses
+import pickle
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -12,8 +15,9 @@ from hypothesis import strategies as st
 
 from cujit.arch import Arch
 from cujit.artifact import Artifact, Kind, kind_of
-from cujit.errors import FormatError
+from cujit.errors import FormatError, OptionError
 from cujit.program import Source, bundle, compile
+from cujit.signature import Parameter, ParameterClass, Signature
 
 AXPY = Source.cuda("template <class T> __global__ void axpy(T a, const T *x, T *y) { *y = a * *x; }", name="axpy.cu")
 
@@ -85,3 +89,69 @@ def test_only_text_is_given_as_text() -> None:
     assert Artifact.of(".version 8.0\n").text == ".version 8.0\n"
     with pytest.raises(FormatError, match="not text"):
         _ = Artifact(Kind.CUBIN, b"\x7fELF").text
+
+
+@pytest.mark.parametrize("bad", [None, 10**9, 3, 1.5, object(), "\ud800", Path("x.cubin"), [1, 2], b"x".join])
+def test_what_is_neither_bytes_nor_text_is_refused(bad: Any) -> None:
+    with pytest.raises(FormatError):
+        Artifact.of(bad)
+
+
+def test_what_to_pass_instead_of_a_path_or_an_artifact_is_said() -> None:
+    ptx = Artifact(Kind.PTX, b".version 8.0")
+    with pytest.raises(FormatError, match=r"artifact\.data"):
+        Artifact.of(ptx)  # type: ignore[arg-type]
+    with pytest.raises(FormatError, match=r"Artifact\.open"):
+        Artifact.of(Path("x.ptx"))  # type: ignore[arg-type]
+
+
+def test_every_buffer_and_text_is_an_image() -> None:
+    data = b".version 8.0\n"
+    for same in (data, bytearray(data), memoryview(data), memoryview(data + data)[: len(data)], data.decode()):
+        assert Artifact.of(same).data == data
+
+
+@pytest.mark.parametrize("bad", [None, 1, b"x", "a\0b", "\ud800", [], object()])
+def test_what_is_no_path_is_refused(bad: Any) -> None:
+    with pytest.raises(OptionError, match="no path"):
+        Artifact.open(bad)
+    with pytest.raises(OptionError, match="no path"):
+        Artifact(Kind.PTX, b"").save(bad)
+
+
+@pytest.mark.parametrize(
+    ("fields", "why"),
+    [
+        (("ptx", b"x"), "is a Kind, not str 'ptx'"),
+        ((Kind.PTX, None), "are bytes, not NoneType"),
+        ((Kind.PTX, "text"), "are bytes, not str"),
+        ((Kind.PTX, b"x", "sm_90"), "is an Arch, not 'sm_90'"),
+        ((Kind.PTX, b"x", None, None), "names of an Artifact are a mapping"),
+        ((Kind.PTX, b"x", None, {}, [1]), "signatures of an Artifact are a mapping"),
+    ],
+)
+def test_an_artifact_of_ill_typed_parts_is_refused_when_it_is_made(fields: tuple[Any, ...], why: str) -> None:
+    with pytest.raises(OptionError, match=why) as caught:
+        Artifact(*fields)
+    assert caught.value.help
+
+
+def test_an_artifact_is_pickled_copied_and_a_key() -> None:
+    signature = Signature((Parameter(ParameterClass.FLOAT, 4, 4, "float"),))
+    artifact = Artifact(
+        Kind.PTX, b".version 8.0", Arch.parse("sm_90"), {"k": "_Z1kf"}, {"_Z1kf": signature}, "log", "name", "tool"
+    )
+    for same in (pickle.loads(pickle.dumps(artifact)), copy.deepcopy(artifact), copy.copy(artifact)):
+        assert same == artifact
+        assert hash(same) == hash(artifact)
+        assert [getattr(same, f.name) for f in dataclasses.fields(same)] == [
+            getattr(artifact, f.name) for f in dataclasses.fields(artifact)
+        ]
+    other = dataclasses.replace(artifact, data=b".version 8.1")
+    assert len({artifact, copy.copy(artifact), other}) == 2
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="the system has no device that is always full")
+def test_a_full_disk_says_which_file_does_not_fit() -> None:
+    with pytest.raises(OSError, match="/dev/full"):
+        Artifact(Kind.PTX, b".version 8.0").save("/dev/full")

@@ -31,6 +31,7 @@ from cujit.errors import (
     ArgumentError,
     ClosedError,
     CompileError,
+    CujitError,
     DeviceNotFoundError,
     DriverNotFoundError,
     FormatError,
@@ -550,3 +551,14 @@ def test_a_device_holds_the_blocks_that_it_says_run_together(device: Device) -> 
     assert 1 <= shape.block <= kernel.max_block
     if device.is_gpu:
         assert shape.block * shape.blocks <= device.limits.threads_per_processor * device.limits.processors
+
+
+@pytest.mark.parametrize("device", [1, b"cpu", object()])
+def test_what_is_no_device_is_refused(device: object) -> None:
+    with pytest.raises(CujitError, match="device"):
+        jit(FILL, device=device)  # type: ignore[arg-type]
+
+
+def test_nothing_to_cover_still_needs_a_block_that_could_run(module: Module) -> None:
+    with pytest.raises(LaunchError, match="2048"):
+        module["plane"].over(0, block=2048)

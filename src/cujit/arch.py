@@ -69,6 +69,11 @@ _ROWS = (
 )
 KNOWN_ARCHES: dict[int, ArchRow] = {row.number: row for row in _ROWS}
 
+# Systems on a chip, whose machine code and that of other GPUs do not run on each other: Jetson TX1, TX2, Xavier,
+# Orin, and Thor under both of its numbers. Source: NVIDIA's list "CUDA GPU Compute Capability". 88 is on no such list;
+# it is taken for one, so that its machine code is made for it alone.
+_TEGRA = frozenset({53, 62, 72, 87, 88, 101, 110})
+
 _NAME = re.compile(r"(sm|compute|lto)_([1-9][0-9]{1,2})([af]?)")
 
 
@@ -87,6 +92,13 @@ class Arch:
     suffix: str = ""
 
     def __post_init__(self) -> None:
+        if not isinstance(self.kind, ArchKind):
+            raise ArchError(f"no kind of architecture: {self.kind!r}", help="Arch.parse('sm_90') reads a name")
+        if not isinstance(self.number, int) or isinstance(self.number, bool) or not isinstance(self.suffix, str):
+            raise ArchError(
+                f"an architecture has an int and a suffix, not {self.number!r} and {self.suffix!r}",
+                help="Arch.parse('sm_90a') reads a name",
+            )
         if self.number < 10 or self.suffix not in ("", "a", "f"):
             raise ArchError(f"no architecture {self.number}{self.suffix}", help=_HELP)
 
@@ -170,13 +182,23 @@ class Arch:
     def runs_on(self, device: Arch) -> bool:
         """Tell whether code built for this architecture runs on ``device`` (a real one).
 
-        Machine code runs on the same major capability from its minor on; PTX (and LTO-IR, once linked)
-        on every later architecture; ``a`` only on exactly its own; ``f`` only on its own major
-        capability from its minor on.
+        Machine code runs on the same major capability from its minor on, but that of Tegra, and that of
+        others on Tegra, on exactly its own; PTX (and LTO-IR, once linked) on every later architecture; ``a``
+        only on exactly its own; ``f`` only on its own major capability from its minor on.
 
-        Source: CUDA C++ Programming Guide, "Compute Capability and Streaming Multiprocessor Versions",
-        "Family-Specific" and "Architecture-Specific Features"; PTX ISA 9.1, ``.target``.
+        Source: CUDA C++ Programming Guide, "Binary Compatibility" with its note on Tegra, "Compute Capability
+        and Streaming Multiprocessor Versions", "Family-Specific" and "Architecture-Specific Features"; PTX ISA
+        9.1, ``.target``.
+
+        Raises:
+            ArchError: ``device`` is no Arch.
         """
+        if not isinstance(device, Arch):
+            raise ArchError(
+                f"runs_on takes an Arch, not {type(device).__name__} {device!r}", help="Arch.parse('sm_90')"
+            )
+        if self.is_real and self.number != device.number and not _TEGRA.isdisjoint((self.number, device.number)):
+            return False
         if self.suffix == "a":
             return self.number == device.number
         same_major = self.capability[0] == device.capability[0]

@@ -10,10 +10,10 @@ from pathlib import Path
 from types import MappingProxyType
 
 from cujit.arch import Arch
-from cujit.errors import FormatError
+from cujit.errors import FormatError, OptionError
 from cujit.signature import Signature
 
-__all__ = ["Artifact", "Kind", "kind_of"]
+__all__ = ["Artifact", "Kind", "image_bytes", "kind_of"]
 
 
 class Kind(enum.Enum):
@@ -83,6 +83,49 @@ def _kind_of_text(data: bytes) -> Kind:
     )
 
 
+def image_bytes(data: object) -> bytes:
+    """Give the bytes of an image: of bytes, of a buffer, or of text (PTX, LLVM IR).
+
+    Raises:
+        FormatError: it is something else, or text that is no Unicode.
+    """
+    if isinstance(data, bytes):
+        return data
+    if isinstance(data, str):
+        try:
+            return data.encode()
+        except UnicodeEncodeError as e:
+            raise FormatError(f"text with half a character at {e.start}, which is no Unicode") from e
+    try:
+        return memoryview(data).tobytes()  # type: ignore[arg-type]
+    except (TypeError, ValueError, BufferError):
+        pass
+    hint = "pass the bytes of the image"
+    if isinstance(data, Artifact):
+        hint = "pass artifact.data"
+    elif isinstance(data, os.PathLike):
+        hint = "Artifact.open(path) reads a file"
+    raise FormatError(f"an image is bytes or text, not {type(data).__name__}", help=hint)
+
+
+def _path(path: object) -> Path:
+    """Read a path that people pass.
+
+    Raises:
+        OptionError: it is neither text nor a path, or no file can be called so.
+    """
+    try:
+        result = Path(path)  # type: ignore[arg-type]
+        name = os.fsencode(result)
+    except (TypeError, ValueError):
+        name = b"\0"
+    if b"\0" in name:
+        raise OptionError(
+            f"no path: {type(path).__name__} {path!r}"[:200], help="a str or a pathlib.Path; bytes go to Artifact.of"
+        )
+    return result
+
+
 @dataclass(frozen=True)
 class Artifact:
     """An image and what is known of it; never changed, only replaced.
@@ -103,6 +146,21 @@ class Artifact:
     tool: str = ""
 
     def __post_init__(self) -> None:
+        if not isinstance(self.kind, Kind):
+            raise OptionError(
+                f"the kind of an Artifact is a Kind, not {type(self.kind).__name__} {self.kind!r}",
+                help="Artifact.of(data) finds it from the content",
+            )
+        if not isinstance(self.data, bytes):
+            raise OptionError(
+                f"the data of an Artifact are bytes, not {type(self.data).__name__}",
+                help="Artifact.of(data) takes text and buffers too",
+            )
+        if self.arch is not None and not isinstance(self.arch, Arch):
+            raise OptionError(f"the arch of an Artifact is an Arch, not {self.arch!r}", help="Arch.parse('sm_90')")
+        for what, value in (("names", self.names), ("signatures", self.signatures)):
+            if not isinstance(value, Mapping):
+                raise OptionError(f"the {what} of an Artifact are a mapping, not {value!r}", help="leave them out")
         object.__setattr__(self, "names", MappingProxyType(dict(self.names)))
         object.__setattr__(self, "signatures", MappingProxyType(dict(self.signatures)))
 
@@ -111,9 +169,9 @@ class Artifact:
         """Wrap an image; its kind is found from its content.
 
         Raises:
-            FormatError: the bytes are of no kind that cujit knows.
+            FormatError: it is neither bytes nor text, or the bytes are of no kind that cujit knows.
         """
-        image = data.encode() if isinstance(data, str) else bytes(data)
+        image = image_bytes(data)
         return cls(kind_of(image), image, name=name)
 
     @classmethod
@@ -122,18 +180,30 @@ class Artifact:
 
         Raises:
             FormatError: the file is empty or of no kind that cujit knows.
+            OptionError: ``path`` is none.
             OSError: the file cannot be read.
         """
-        path = Path(path)
+        path = _path(path)
+        data = path.read_bytes()
         try:
-            return cls.of(path.read_bytes(), name=str(path))
+            return cls.of(data, name=str(path))
         except FormatError as e:
             raise FormatError(f"{path}: {e.message}", help=e.help) from e
 
     def save(self, path: str | os.PathLike[str]) -> Path:
-        """Write the bare image, as NVIDIA's tools read it, and return the path."""
-        path = Path(path)
-        path.write_bytes(self.data)
+        """Write the bare image, as NVIDIA's tools read it, and return the path.
+
+        Raises:
+            OptionError: ``path`` is none.
+            OSError: the file cannot be written; ``filename`` says which.
+        """
+        path = _path(path)
+        try:
+            path.write_bytes(self.data)
+        except OSError as e:
+            if e.filename is None:  # a disk that is full does not say which file
+                e.filename = str(path)
+            raise
         return path
 
     def to_python(self) -> str:
@@ -155,6 +225,14 @@ class Artifact:
             return self.data.rstrip(b"\0").decode()
         except UnicodeDecodeError as e:
             raise FormatError(f"this {self.kind.value} is not text", offset=e.start) from e
+
+    def __hash__(self) -> int:
+        return hash((self.kind, self.arch, self.data))
+
+    def __reduce__(self) -> tuple[object, ...]:
+        # A mapping proxy goes neither into a pickle nor into a deep copy.
+        known = (dict(self.names), dict(self.signatures), self.log, self.name, self.tool)
+        return type(self), (self.kind, self.data, self.arch, *known)
 
     def __len__(self) -> int:
         return len(self.data)

@@ -63,7 +63,7 @@ def cpu(threads: int | None = None) -> Device:
 def _device(device: Device | str | None) -> Device:
     if device is None:
         return default_device()
-    return process_devices().named(device) if isinstance(device, str) else device
+    return process_devices().named(device)
 
 
 # -- launches ---------------------------------------------------------------------------------------------
@@ -251,6 +251,7 @@ class Kernel:
         shared = launch_shape(1, 1, shared_bytes).shared_bytes
         threads = Dim3.of(block, "block") if block is not None else self._best_block(sizes, shared)
         if 0 in sizes:
+            check_launch(self.name, LaunchShape(Dim3(1), threads, shared), self.device.limits, self.resources)
             self._image.require()
             return Launch(self, None, stream_handle(stream))
         return self._launch(cover(sizes, threads, shared), stream)

@@ -3,6 +3,7 @@ from __future__ import annotations
 import importlib
 import subprocess
 import sys
+from pathlib import Path
 
 import click
 import pytest
@@ -85,8 +86,42 @@ def test_file_that_cannot_be_written_is_named() -> None:
     assert (result.stderr, result.exit_code) == ("error: /x/y: No such file or directory\n", 1)
 
 
-def test_error_of_no_file_is_not_hidden() -> None:
-    assert isinstance(_ending_in(OSError("a bug")).exception, OSError)
+@pytest.mark.parametrize("error", [OSError(28, "No space left on device"), OSError("No space left on device")])
+def test_error_that_names_no_file_is_a_message_too(error: OSError) -> None:
+    result = _ending_in(error)
+    assert (result.stderr, result.exit_code) == ("error: No space left on device\n", 1)
+
+
+_FULL = Path("/dev/full")
+
+
+@pytest.mark.skipif(not _FULL.exists(), reason="the system has no device that is always full")
+@pytest.mark.parametrize("command", ["--help", "--version", "demo --help", "doctor --json"])
+def test_full_disk_behind_standard_output_ends_without_traceback(command: str) -> None:
+    with _FULL.open("wb") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "cujit", *command.split()],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+    assert (done.stderr, done.returncode) == ("error: No space left on device\n", 1)
+
+
+@pytest.mark.skipif(not _FULL.exists(), reason="the system has no device that is always full")
+def test_full_disk_names_the_file_that_does_not_fit(tmp_path: Path) -> None:
+    source = tmp_path / "k.cu"
+    source.write_text("__global__ void k() {}")
+    done = subprocess.run(
+        [sys.executable, "-m", "cujit", "build", str(source), "-t", "sm_90", "-o", str(_FULL)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert done.stderr.endswith("error: /dev/full: No space left on device\n")
+    assert "Traceback" not in done.stderr
 
 
 def test_closed_pipe_ends_without_traceback() -> None:

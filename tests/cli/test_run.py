@@ -155,6 +155,15 @@ def test_file_that_is_no_image_is_refused(cujit: Cujit, content: bytes) -> None:
     assert result.stderr.startswith("error: image: ")
 
 
-@pytest.mark.parametrize("name", ["cuda:99", "gpu", "tpu:0"])
+@pytest.mark.parametrize("name", ["cuda:99", "cuda:123456789"])
 def test_device_that_is_not_there_ends_in_status_3(cujit: Cujit, axpy: Path, name: str) -> None:
     assert cujit("run", str(axpy), "--kernel", "axpy<float>", "--over", "8", "--device", name).exit_code == 3
+
+
+@pytest.mark.parametrize("verb", ["run", "demo"])
+@pytest.mark.parametrize("name", ["zzz", "gpu", "tpu:0", "cuda:x", ""])
+def test_what_no_device_can_be_called_is_usage(cujit: Cujit, axpy: Path, verb: str, name: str) -> None:
+    rest = (str(axpy), "--kernel", "axpy<float>", "--over", "8") if verb == "run" else ()
+    result = cujit(verb, *rest, "--device", name)
+    assert result.exit_code == 2
+    assert "cpu, cuda:0" in result.stderr

@@ -315,6 +315,16 @@ def test_arrays_of_other_libraries_go_to_a_gpu(gpu_memory: Device) -> None:
         ({"data": (0x2000, True)}, "read-only"),
         ({"data": None}, "cannot be read"),
         ({"typestr": "?!"}, "cannot be read"),
+        ({"typestr": ">f4"}, "byte order"),
+        ({"shape": (4.0,)}, "cannot be read"),
+        ({"shape": (-4,)}, "negative size"),
+        ({"shape": 4}, "cannot be read"),
+        ({"data": (0, False)}, "is null"),
+        ({"data": (None, False)}, "is null"),
+        ({"data": ("0x2000", False)}, "cannot be read"),
+        ({"data": (8192.5, False)}, "cannot be read"),
+        ({"data": (-8, False)}, "64 bits"),
+        ({"data": (1 << 64, False)}, "64 bits"),
     ],
 )
 def test_an_array_of_another_library_that_does_not_fit_is_refused(
@@ -371,3 +381,142 @@ def test_an_address_is_an_int_of_64_bits(bad: Any) -> None:
 
 def test_a_pointer_shows_its_address_in_hexadecimal() -> None:
     assert repr(Pointer(4096)) == "Pointer(0x1000)"
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        np.ones(4, ">f4"),
+        np.ones(4, [("x", ">f4"), ("y", "<i4")]),
+        np.ones(4, [("x", ">f4", (2,))]),
+    ],
+)
+@pytest.mark.parametrize("pointer", [CONST_FLOATS, VOIDS, Parameter(P.POINTER, 8, 8, "float4*", "float4"), WORD])
+def test_an_array_in_another_byte_order_is_refused(host: Device, pointer: Parameter, value: object) -> None:
+    assert "byte order" in refusal(host, pointer, value)
+
+
+def test_an_array_in_another_byte_order_says_what_to_pass(host: Device) -> None:
+    assert "x.astype('float32')" in refusal(host, CONST_FLOATS, np.ones(4, ">f4"))
+
+
+class HostInterface:
+    """Another library's array in the host's memory, which is known by its interface only."""
+
+    def __init__(self, array: np.ndarray[Any, Any], **changes: object) -> None:
+        self.owner = array
+        self.__array_interface__ = {**array.__array_interface__, **changes}
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"typestr": ">f4"}, "byte order"),
+        ({"shape": (4.0,)}, "cannot be read"),
+        ({"shape": (-4,)}, "negative size"),
+        ({"data": (0, False)}, "is null"),
+        ({"data": ("1", False)}, "cannot be read"),
+    ],
+)
+def test_an_interface_of_the_host_that_contradicts_itself_is_refused(
+    host: Device, changes: dict[str, object], why: str
+) -> None:
+    x = np.ones(4, np.float32)
+    assert packed(host, FLOATS, HostInterface(x)) == struct.pack("<Q", x.ctypes.data)
+    assert why in refusal(host, FLOATS, HostInterface(x, **changes))
+
+
+def test_an_array_of_python_objects_is_refused(host: Device) -> None:
+    assert "Python objects" in refusal(host, VOIDS, np.array([object()]))
+    assert "Python objects" in refusal(host, Parameter(P.AGGREGATE, 8, 8, "S"), np.array([object()]))
+
+
+class BigPoint(ctypes.BigEndianStructure):
+    _fields_ = (("x", ctypes.c_float), ("y", ctypes.c_float), ("z", ctypes.c_float))
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        np.array([(1, 2, 3)], ">f4,>f4,>f4")[0],
+        np.array((1, 2, 3), "<f4,>f4,<f4"),
+        np.array([1, 2, 3], ">f4"),
+        BigPoint(1, 2, 3),
+    ],
+)
+@pytest.mark.parametrize("parameter", [STRUCT, Parameter(P.AGGREGATE, 12, 4, "float3"), Parameter(P.UNKNOWN, 12)])
+def test_a_structure_in_another_byte_order_is_refused(host: Device, parameter: Parameter, value: object) -> None:
+    assert "byte order" in refusal(host, parameter, value)
+
+
+FLOAT4 = Parameter(P.AGGREGATE, 16, 16, "float4")
+INT2 = Parameter(P.AGGREGATE, 8, 8, "int2")
+DOUBLE2 = Parameter(P.AGGREGATE, 16, 16, "double2")
+UCHAR4 = Parameter(P.AGGREGATE, 4, 4, "uchar4")
+HALF2 = Parameter(P.AGGREGATE, 4, 4, "__half2")
+
+
+@pytest.mark.parametrize(
+    ("parameter", "values", "code"),
+    [
+        (FLOAT4, (1.5, 2, -3, 4), "<4f"),
+        (INT2, (-1, 7), "<2i"),
+        (DOUBLE2, (0.5, 1e300), "<2d"),
+        (UCHAR4, (0, 1, 2, 255), "<4B"),
+        (HALF2, (0.5, -2.0), "<2e"),
+        (Parameter(P.AGGREGATE, 12, 4, "dim3"), (1, 2, 3), "<3I"),
+        (Parameter(P.AGGREGATE, 32, 16, "double4_16a"), (1, 2, 3, 4), "<4d"),
+    ],
+)
+def test_a_vector_takes_numbers_an_array_of_its_elements_and_bytes(
+    host: Device, parameter: Parameter, values: tuple[Any, ...], code: str
+) -> None:
+    expected = struct.pack(code, *values)
+    element = np.dtype(f"<{code[-1]}")
+    fields = np.dtype([(f"f{i}", element) for i in range(len(values))])
+    same: tuple[object, ...] = (values, list(values), np.array(values, element), expected)
+    for value in (*same, np.array(values, fields), np.array([values], fields)[0]):
+        assert packed(host, parameter, value) == expected
+
+
+def test_a_vector_takes_complex_numbers_and_arrays_of_ctypes(host: Device) -> None:
+    assert packed(host, DOUBLE2, np.complex128(1 + 2j)) == struct.pack("<2d", 1, 2)
+    assert packed(host, INT2, (ctypes.c_int * 2)(3, 4)) == struct.pack("<2i", 3, 4)
+
+
+@pytest.mark.parametrize(
+    ("parameter", "value", "why"),
+    [
+        (FLOAT4, np.arange(4, dtype=np.int32), "int32, not float32"),
+        (FLOAT4, np.arange(2, dtype=np.float64), "float64, not float32"),
+        (FLOAT4, np.zeros((), "f4,f4,i4,f4"), "int32, not float32"),
+        (FLOAT4, (ctypes.c_int * 4)(), "int32, not float32"),
+        (FLOAT4, np.ones(4, ">f4"), "byte order"),
+        (FLOAT4, np.ones(3, np.float32), "it has 12 bytes"),
+        (FLOAT4, (1, 2, 3), "it has 3 elements and float4 4"),
+        (FLOAT4, (1, 2, 3, "4"), "no real number"),
+        (FLOAT4, (1, 2, 3, 1e300), "out of range"),
+        (FLOAT4, 1.0, "by value"),
+        (INT2, np.ones(2, np.uint32), "uint32, not int32"),
+        (INT2, (1, 2.5), "not cut off"),
+        (INT2, np.float64(1), "float64, not int32"),
+        (DOUBLE2, np.ones(4, np.float32), "float32, not float64"),
+        (UCHAR4, (0, 1, 2, 256), "out of range"),
+        (UCHAR4, np.ones(1, np.int32), "int32, not uint8"),
+    ],
+)
+def test_a_vector_refuses_other_elements_and_counts(
+    host: Device, parameter: Parameter, value: object, why: str
+) -> None:
+    assert why in refusal(host, parameter, value)
+
+
+def test_a_structure_that_only_is_called_like_a_vector_takes_its_bytes(host: Device) -> None:
+    assert packed(host, Parameter(P.AGGREGATE, 6, 2, "float4"), b"abcdef") == b"abcdef"
+
+
+@pytest.mark.parametrize(("arguments", "advice"), [([1], "pass float too"), ([1, 2.0, 3], "leave out the last 1")])
+def test_a_wrong_count_says_what_to_add_or_leave_out(host: Device, arguments: list[object], advice: str) -> None:
+    with pytest.raises(ArgumentError) as caught:
+        pack(Signature((INT, FLOAT)), arguments, host)
+    assert advice in (caught.value.help or "")

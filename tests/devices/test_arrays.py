@@ -226,3 +226,18 @@ def test_dlpack_refuses_another_device_and_a_copy(host: Device) -> None:
         array.__dlpack__(dl_device=(2, 0))
     with pytest.raises(BufferError, match="copy"):
         array.__dlpack__(copy=True)
+
+
+@pytest.mark.parametrize("bad", [slice("a", 1), slice(None, 1.5), slice(0, 2, 0)])
+def test_a_slice_of_what_is_no_int_is_refused(host: Device, bad: slice) -> None:
+    with pytest.raises(ArgumentError, match="no slice of an array") as caught:
+        host.zeros(4, np.float32)[bad]
+    assert caught.value.help
+
+
+def test_a_closed_array_says_what_to_do(host: Device) -> None:
+    x = host.zeros(4, np.float32)
+    x.close()
+    with pytest.raises(ClosedError) as caught:
+        x.numpy()
+    assert "device.array" in (caught.value.help or "")

@@ -32,6 +32,7 @@ def test_a_malformed_shape_says_which_part(grid: object, block: object, shared: 
     with pytest.raises(LaunchError) as caught:
         launch_shape(grid, block, shared)
     assert why in str(caught.value)
+    assert caught.value.help
 
 
 @pytest.mark.parametrize(
@@ -54,6 +55,7 @@ def test_a_broken_limit_is_named_with_both_numbers(
         check_launch("k", shape, LIMITS, resources)
     for number in numbers:
         assert number in str(caught.value)
+    assert caught.value.help
 
 
 def test_a_launch_at_every_limit_passes() -> None:

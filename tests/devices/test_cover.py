@@ -33,5 +33,6 @@ def test_a_plane_and_a_volume_have_a_warp_along_x() -> None:
 
 @pytest.mark.parametrize("bad", [-1, (1, -1), (), (1, 2, 3, 4), 1.5, "3", None, (1, "x")])
 def test_a_size_that_is_none_is_refused(bad: object) -> None:
-    with pytest.raises(LaunchError):
+    with pytest.raises(LaunchError) as caught:
         problem_size(bad)
+    assert "kernel.over(n)" in (caught.value.help or "")

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from cujit.devices.names import NameTable
@@ -74,3 +76,40 @@ def test_a_name_asked_for_that_is_not_in_the_image_is_not_found() -> None:
 def test_kernels_are_shown_as_they_were_asked_for() -> None:
     table = NameTable({"axpy<float>": AXPY_F}, [AXPY_F, INNER, "k"])
     assert table.display == {AXPY_F: "axpy<float>", INNER: "ns::inner", "k": "k"}
+
+
+@pytest.mark.parametrize(
+    ("asked", "lowered"),
+    [
+        ("ov(int*)", "_Z2ovPi"),
+        ("ov(int *)", "_Z2ovPi"),
+        ("void ov( int* )", "_Z2ovPi"),
+        ("ov(int*,int)", "_Z2ovPii"),
+        ("::ov(int *, signed)", "_Z2ovPii"),
+        ("ns::in::k(int*)", "_ZN2ns2in1kEPi"),
+        ("(anonymous namespace)::anon", "_ZN12_GLOBAL__N_14anonEv"),
+        ("(anonymous namespace)::anon()", "_ZN12_GLOBAL__N_14anonEv"),
+        ("anon", "_ZN12_GLOBAL__N_14anonEv"),
+        ("axpy<float>(float, float const *, float*, unsigned long)", AXPY_F),
+    ],
+)
+def test_a_kernel_is_found_with_its_parameter_types_and_its_unnamed_namespace(asked: str, lowered: str) -> None:
+    table = NameTable({}, ["_Z2ovPi", "_Z2ovPii", "_ZN2ns2in1kEPi", "_ZN12_GLOBAL__N_14anonEv", AXPY_F, AXPY_D])
+    assert table.find(asked) == lowered
+
+
+def test_parameter_types_that_no_kernel_has_are_not_found() -> None:
+    with pytest.raises(NameNotFoundError):
+        NameTable({}, ["_Z2ovPi", "_Z2ovPii"]).find("ov(float*)")
+
+
+def test_of_several_names_for_one_kernel_the_first_is_shown_and_all_are_found() -> None:
+    table = NameTable({"axpy<float>": AXPY_F, "axpy<real>": AXPY_F}, [AXPY_F])
+    assert table.display == {AXPY_F: "axpy<float>"}
+    assert table.find("axpy<real>") == AXPY_F
+
+
+@pytest.mark.parametrize("bad", [0, None, [], b"axpy"])
+def test_what_is_no_name_is_not_found(bad: Any) -> None:
+    with pytest.raises(NameNotFoundError, match="by its name"):
+        NameTable({}, [AXPY_F]).find(bad)

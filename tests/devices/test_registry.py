@@ -1,11 +1,15 @@
 from __future__ import annotations
 
+import math
+import subprocess
+import sys
 import threading
+from typing import Any
 
 import pytest
 
-from cujit.devices.registry import Devices, process_devices
-from cujit.errors import DeviceNotFoundError, DriverNotFoundError
+from cujit.devices.registry import MAX_CPU_THREADS, Devices, process_devices
+from cujit.errors import DeviceNotFoundError, DriverNotFoundError, LoadError, OptionError
 
 
 def test_every_device_is_made_once_whichever_thread_asks() -> None:
@@ -44,3 +48,55 @@ def test_the_default_is_the_first_gpu_or_else_the_cpu_device() -> None:
     registry = Devices()
     gpus = registry.gpus()
     assert registry.default() is (gpus[0] if gpus else registry.cpu())
+
+
+def test_a_device_stands_for_itself() -> None:
+    registry = Devices()
+    assert registry.named(registry.cpu()) is registry.cpu()
+
+
+@pytest.mark.parametrize("bad", [0, 1.5, b"cpu", None, object(), ["cpu"]])
+def test_what_is_neither_a_name_nor_a_device_is_refused(bad: Any) -> None:
+    with pytest.raises(OptionError, match="by its name or as a Device") as caught:
+        Devices().named(bad)
+    assert "'cuda:0'" in (caught.value.help or "")
+
+
+@pytest.mark.parametrize("bad", ["2", 1.5, math.nan, b"1", True, object()])
+def test_a_number_that_is_no_int_is_refused(bad: Any) -> None:
+    with pytest.raises(OptionError, match="number of threads is an int"):
+        Devices().cpu(bad)
+    with pytest.raises(OptionError, match="number is an int"):
+        Devices().gpu(bad)
+
+
+@pytest.mark.parametrize("threads", [0, -1, MAX_CPU_THREADS + 1, 10**30])
+def test_more_threads_than_a_machine_has_are_refused(threads: int) -> None:
+    with pytest.raises(LoadError, match="1 to 1024 threads"):
+        Devices().cpu(threads)
+
+
+@pytest.mark.parametrize("name", ["cuda:1234567890", "cuda:" + "9" * 5000, "cuda:\u0661", "cuda:"])
+def test_a_name_that_is_no_number_of_a_gpu_is_refused(name: str) -> None:
+    with pytest.raises(DeviceNotFoundError, match="no device is called"):
+        Devices().named(name)
+
+
+def test_without_llvmlite_the_cpu_device_says_what_to_install() -> None:
+    code = """
+import sys
+class Hide:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] == "llvmlite":
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+sys.meta_path.insert(0, Hide())
+from cujit.devices.registry import Devices
+from cujit.errors import MissingError
+for ask in (lambda d: d.cpu(), lambda d: d.named("cpu"), lambda d: d.cpu(2)):
+    try:
+        ask(Devices())
+    except MissingError as e:
+        print(e.help)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines() == ["pip install cujit"] * 3

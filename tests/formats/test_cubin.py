@@ -8,6 +8,7 @@ import re
 import pytest
 
 from cujit.arch import Arch
+from cujit.artifact import Artifact, Kind
 from cujit.errors import FormatError, NameNotFoundError
 from cujit.formats.cubin import Cubin, CubinVariable, Space, read_cubin
 from cujit.formats.cubininfo import Attribute, Record, parameter_of
@@ -254,3 +255,9 @@ def test_damage_gives_a_value_or_a_format_error(arch: str) -> None:
         damage.survives(read_cubin, damaged)
     for damaged in damage.flips(image, 300, seed=1, only=64):
         damage.survives(read_cubin, damaged)
+
+
+def test_what_is_no_bytes_is_refused_with_what_to_pass() -> None:
+    for bad, why in ((None, "bytes or text, not NoneType"), (Artifact(Kind.PTX, b"x"), r"pass artifact\.data")):
+        with pytest.raises(FormatError, match=why):
+            read_cubin(bad)  # type: ignore[arg-type]

@@ -10,6 +10,7 @@ import pytest
 import zstandard
 
 from cujit.arch import Arch
+from cujit.artifact import Artifact, Kind
 from cujit.errors import FormatError
 from cujit.formats.cubin import read_cubin
 from cujit.formats.fatbin import Compression, EntryKind, Fatbin, FatbinFlag, find_fatbins, read_fatbin, select
@@ -337,3 +338,11 @@ def test_a_payload_that_unpacks_to_more_than_was_declared_costs_no_memory(
     assert damage.refuses(reader, packed)
     _, peak = damage.cost(reader, packed)
     assert peak < 1 << 20
+
+
+def test_what_is_no_bytes_is_refused_with_what_to_pass() -> None:
+    for bad, why in ((None, "bytes or text, not NoneType"), (Artifact(Kind.PTX, b"x"), r"pass artifact\.data")):
+        with pytest.raises(FormatError, match=why):
+            read_fatbin(bad)  # type: ignore[arg-type]
+        with pytest.raises(FormatError, match=why):
+            find_fatbins(bad)  # type: ignore[arg-type]

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import click
 
 from cujit.devices.base import Device
-from cujit.devices.registry import process_devices
+from cujit.devices.registry import is_device_name, process_devices
 from cujit.errors import MissingError
 from cujit.kernel import cpu, gpu
 
@@ -20,9 +20,17 @@ def device_option(function: Callable[..., None]) -> Callable[..., None]:
         "--device",
         "device_name",
         metavar="NAME",
+        callback=_device_name,
         help="Where to run: cpu, cuda:0, cuda:1 …; without it the first GPU, or else the CPU device.",
     )
     return option(function)
+
+
+def _device_name(ctx: click.Context, parameter: click.Parameter, name: str | None) -> str | None:
+    """Refuse what no device can be called: that is a slip of the command line, not something that is missing."""
+    if name is not None and not is_device_name(name):
+        raise click.BadParameter(f"no device is called {name!r}; they are called cpu, cuda:0, cuda:1 …", ctx, parameter)
+    return name
 
 
 def choose_device(name: str | None) -> tuple[Device, str]:

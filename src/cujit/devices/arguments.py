@@ -9,13 +9,14 @@ from __future__ import annotations
 import ctypes
 import functools
 import math
+import re
 import struct
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
-from cujit.devices.pointers import Pointer, Refuse, describe, pointer_reader
+from cujit.devices.pointers import Pointer, Refuse, describe, leaves, pointer_reader
 from cujit.errors import ArgumentError
 from cujit.signature import Parameter, ParameterClass, Signature
 
@@ -40,6 +41,26 @@ _HALVES = ("__half", "half")
 _BFLOATS = ("__nv_bfloat16", "nv_bfloat16", "__bf16")
 
 _NUMBERS = (bool, int, np.integer, np.bool_)
+
+# The numbers that the built-in vector types are made of. ``long`` has 8 bytes on 64-bit Linux.
+# Sources: CUDA C++ Programming Guide, "Built-in Vector Types" (the types of CUDA 13 that end in their alignment
+# among them); CUDA Math API manual, "Half Precision Intrinsics" (``__half2``).
+_VECTOR_ELEMENTS = {
+    "char": "i1",
+    "uchar": "u1",
+    "short": "i2",
+    "ushort": "u2",
+    "int": "i4",
+    "uint": "u4",
+    "long": "i8",
+    "ulong": "u8",
+    "longlong": "i8",
+    "ulonglong": "u8",
+    "float": "f4",
+    "double": "f8",
+}
+_VECTOR = re.compile(r"([a-z]+)([1-4])(?:_(?:16|32)a)?")
+_OTHER_VECTORS = {"dim3": ("u4", 3), "__half2": ("f2", 2), "half2": ("f2", 2)}
 
 
 class Packer:
@@ -66,8 +87,10 @@ class Packer:
             n = len(self._readers)
             takes = f"{n} argument{'s' * (n != 1)} {self.signature}" if n else "no arguments"
             passed = ", ".join(map(describe, arguments[:12]))
+            missing = ", ".join(map(str, tuple(self.signature)[len(arguments) :]))
             raise ArgumentError(
-                f"{self.kernel} takes {takes}; {len(arguments)} came" + (f": {passed}" if passed else "")
+                f"{self.kernel} takes {takes}; {len(arguments)} came" + (f": {passed}" if passed else ""),
+                help=f"pass {missing} too" if missing else f"leave out the last {len(arguments) - n}",
             )
         values = [read(a, stream) for read, a in zip(self._readers, arguments, strict=True)]
         return self._struct.pack(*values)
@@ -117,6 +140,8 @@ def _field(parameter: Parameter, device: Device, refuse: Refuse) -> tuple[str, _
         return _FLOATS[size], functools.partial(_float, refuse, size)
     if kind in (ParameterClass.SIGNED, ParameterClass.UNSIGNED) and size in (1, 2, 4, 8, 16):
         return raw, functools.partial(_integer, refuse, size, *_range(kind, size))
+    if kind is ParameterClass.AGGREGATE and (vector := _vector_type(parameter)) is not None:
+        return raw, functools.partial(_vector, refuse, parameter.type, *vector)
     if kind is ParameterClass.AGGREGATE:
         return raw, functools.partial(_aggregate, refuse, size)
     pointer = pointer_reader(device, "", refuse) if size == _POINTER_BYTES else None
@@ -190,8 +215,49 @@ def _bool(refuse: Refuse, value: object, _stream: int) -> bool:
     return bool(plain)
 
 
+def _vector_type(parameter: Parameter) -> tuple[np.dtype[Any], int] | None:
+    """Tell elements and length of a built-in vector type, or None for another structure."""
+    match = _VECTOR.fullmatch(parameter.type)
+    code, count = _OTHER_VECTORS.get(parameter.type, ("", 0))
+    if match is not None and match[1] in _VECTOR_ELEMENTS:
+        code, count = _VECTOR_ELEMENTS[match[1]], int(match[2])
+    if not code or np.dtype(code).itemsize * count != parameter.size:
+        return None  # a structure of the user's under that name
+    return np.dtype(code), count
+
+
+def _vector(refuse: Refuse, name: str, element: np.dtype[Any], count: int, value: object, stream: int) -> bytes:
+    """Read a built-in vector type: numbers in a tuple or a list, an array of its elements, or its bytes."""
+    if isinstance(value, (tuple, list)):
+        if len(value) != count:
+            refuse(value, f"it has {len(value)} elements and {name} {count}", f"{count} numbers")
+        if element.kind == "f":
+            numbers = [_float(refuse, element.itemsize, x, stream) for x in value]
+            return struct.pack(f"<{count}{_FLOATS[element.itemsize]}", *numbers)
+        kind = ParameterClass.SIGNED if element.kind == "i" else ParameterClass.UNSIGNED
+        limits = _range(kind, element.itemsize)
+        return b"".join(_integer(refuse, element.itemsize, *limits, x, stream) for x in value)
+    dtype = _dtype_by_value(value)
+    other = next((d for d in leaves(dtype) if d != element), None) if dtype is not None else None
+    if other is not None and other.isnative:
+        refuse(value, f"its elements are {other}, not {element}", f"numpy.array(x, {element.name!r}) or a tuple")
+    return _aggregate(refuse, count * element.itemsize, value, stream)
+
+
+def _dtype_by_value(value: object) -> np.dtype[Any] | None:
+    """Tell what an array, a scalar of NumPy or a structure of ctypes is made of; None where NumPy cannot say."""
+    if isinstance(value, (np.generic, np.ndarray)):
+        return value.dtype
+    if isinstance(value, (ctypes.Structure, ctypes.Union, ctypes.Array, ctypes._SimpleCData)):
+        try:
+            return np.dtype(type(value))
+        except (TypeError, ValueError, NotImplementedError):  # bit fields, pointers
+            return None
+    return None
+
+
 def _aggregate(refuse: Refuse, size: int, value: object, _stream: int) -> bytes:
-    data = _bytes_by_value(value)
+    data = _bytes_by_value(refuse, value)
     if data is None:
         refuse(
             value,
@@ -218,7 +284,7 @@ def _word(refuse: Refuse, size: int, pointer: _Reader | None, bits: bool, value:
     if bits and isinstance(value, (np.floating, complex)):
         refuse(value, "the parameter is an integer or a pointer", "an int or an array")
     if not isinstance(value, np.ndarray) or pointer is None:
-        data = _bytes_by_value(value)
+        data = _bytes_by_value(refuse, value)
         if data is not None:
             if len(data) != size:
                 refuse(value, f"it has {len(data)} bytes and the parameter {size}", f"a value of {size} bytes")
@@ -228,8 +294,13 @@ def _word(refuse: Refuse, size: int, pointer: _Reader | None, bits: bool, value:
     return int(pointer(value, stream)).to_bytes(_POINTER_BYTES, "little")
 
 
-def _bytes_by_value(value: object) -> bytes | None:
-    """Give the bytes of what can be passed by value, or None."""
+def _bytes_by_value(refuse: Refuse, value: object) -> bytes | None:
+    """Give the bytes of what can be passed by value, or None; refuse those in another byte order."""
+    dtype = _dtype_by_value(value)
+    if dtype is not None and not all(leaf.isnative for leaf in leaves(dtype)):
+        refuse(value, "it is not in this machine's byte order", "x.astype(x.dtype.newbyteorder('='))")
+    if dtype is not None and dtype.hasobject:
+        refuse(value, "it holds Python objects", "numbers")
     if isinstance(value, (np.generic, np.ndarray)):
         return value.tobytes()
     if isinstance(value, (bytes, bytearray, memoryview)):

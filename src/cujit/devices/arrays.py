@@ -109,7 +109,9 @@ class DeviceArray:
             ClosedError: the array was closed.
         """
         if self._allocation is None:
-            raise ClosedError("this array was closed; its memory is gone")
+            raise ClosedError(
+                "this array was closed; its memory is gone", help="make another: device.array(x), or close it later"
+            )
         return self._address
 
     @property
@@ -204,7 +206,10 @@ class DeviceArray:
             raise ArgumentError("an array of no axes has nothing to index")
         step = self.strides[0]
         if isinstance(index, slice):
-            start, stop, stride = index.indices(self.shape[0])
+            try:
+                start, stop, stride = index.indices(self.shape[0])
+            except (TypeError, ValueError) as e:
+                raise ArgumentError(f"{index!r} is no slice of an array: {e}", help="x[first:last], of ints") from None
             if stride != 1:
                 raise ArgumentError(
                     f"a slice with step {stride} is not contiguous; only step 1 can share the memory",

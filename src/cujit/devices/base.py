@@ -33,6 +33,9 @@ __all__ = [
 ]
 
 
+_SIZES = "a grid or block is an int, or a tuple of up to three: 256, or (16, 16)"
+
+
 class Dim3(NamedTuple):
     """Sizes along x, y and z."""
 
@@ -49,15 +52,16 @@ class Dim3(NamedTuple):
         """
         sizes = value if isinstance(value, (tuple, list)) else (value,)
         if not 1 <= len(sizes) <= 3:
-            raise LaunchError(f"{what} has {len(sizes)} dimensions; it takes one to three")
+            raise LaunchError(f"{what} has {len(sizes)} dimensions; it takes one to three", help=_SIZES)
         ints = []
         for axis, size in zip("xyz", sizes, strict=False):
             try:
                 ints.append(size.__index__())
             except (AttributeError, TypeError):
-                raise LaunchError(f"{what}.{axis} is {type(size).__name__} {size!r}; it takes an int") from None
+                message = f"{what}.{axis} is {type(size).__name__} {size!r}; it takes an int"
+                raise LaunchError(message, help=_SIZES) from None
             if ints[-1] < 1:
-                raise LaunchError(f"{what}.{axis} is {ints[-1]}; the smallest is 1")
+                raise LaunchError(f"{what}.{axis} is {ints[-1]}; the smallest is 1", help=_SIZES)
         return cls(*ints)
 
     @property

@@ -19,10 +19,23 @@ def launch_shape(grid: object, block: object, shared_bytes: object = 0) -> Launc
     try:
         size = operator.index(shared_bytes)  # type: ignore[arg-type]
     except TypeError:
-        raise LaunchError(f"shared_bytes is {type(shared_bytes).__name__} {shared_bytes!r}; it takes an int") from None
+        raise LaunchError(
+            f"shared_bytes is {type(shared_bytes).__name__} {shared_bytes!r}; it takes an int",
+            help="pass the bytes of dynamic shared memory of a block, or leave it out",
+        ) from None
     if size < 0:
-        raise LaunchError(f"shared_bytes is {size}; the smallest is 0")
-    return LaunchShape(Dim3.of(grid, "grid"), Dim3.of(block, "block"), size)
+        raise LaunchError(f"shared_bytes is {size}; the smallest is 0", help="leave it out if none is needed")
+    return LaunchShape(_sizes(grid, "grid", "blocks"), _sizes(block, "block", "threads"), size)
+
+
+def _sizes(value: object, what: str, unit: str) -> Dim3:
+    try:
+        return Dim3.of(value, what)
+    except LaunchError as e:
+        raise LaunchError(
+            e.message,
+            help=f"one to three ints of 1 and more count the {unit}; kernel.over(n) chooses them, and takes an n of 0",
+        ) from None
 
 
 def check_launch(kernel: str, shape: LaunchShape, limits: Limits, resources: Resources) -> None:
@@ -53,7 +66,11 @@ def check_launch(kernel: str, shape: LaunchShape, limits: Limits, resources: Res
 def _check_axes(kernel: str, what: str, sizes: Dim3, largest: Dim3, unit: str) -> None:
     for axis, size, limit in zip("xyz", sizes, largest, strict=True):
         if size > limit:
-            raise LaunchError(f"{kernel}: {what}.{axis} is {size}; the device takes {limit} {unit} along {axis}")
+            raise LaunchError(
+                f"{kernel}: {what}.{axis} is {size}; the device takes {limit} {unit} along {axis}",
+                help=f"use at most {limit} {unit} along {axis} and more along another axis, or let each thread loop "
+                "over several elements",
+            )
 
 
 def _check_shared(kernel: str, dynamic: int, limits: Limits, resources: Resources) -> None:

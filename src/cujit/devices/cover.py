@@ -9,6 +9,8 @@ from cujit.errors import LaunchError
 
 __all__ = ["cover", "problem_size", "spread"]
 
+_HELP = "kernel.over(n), kernel.over((width, height)) or kernel.over((width, height, depth)): one thread an element"
+
 
 def problem_size(size: object) -> tuple[int, ...]:
     """Read how many threads are wanted along x, y and z: an int, or a tuple of one to three.
@@ -18,13 +20,13 @@ def problem_size(size: object) -> tuple[int, ...]:
     """
     sizes = size if isinstance(size, (tuple, list)) else (size,)
     if not 1 <= len(sizes) <= 3:
-        raise LaunchError(f"a problem of {len(sizes)} dimensions; over() takes one to three")
+        raise LaunchError(f"a problem of {len(sizes)} dimensions; over() takes one to three", help=_HELP)
     try:
         result = tuple(operator.index(n) for n in sizes)
     except TypeError:
-        raise LaunchError(f"over() takes an int or a tuple of ints, not {size!r}") from None
+        raise LaunchError(f"over() takes an int or a tuple of ints, not {size!r}", help=_HELP) from None
     if min(result) < 0:
-        raise LaunchError(f"over() takes sizes of 0 and more, not {size!r}")
+        raise LaunchError(f"over() takes sizes of 0 and more, not {size!r}", help=_HELP)
     return result
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
@@ -11,6 +12,9 @@ from cujit.formats.mangling import demangle, entity_name, normalise_expression
 
 __all__ = ["NameTable"]
 
+# How compilers and demanglers spell a namespace without a name.
+_UNNAMED = re.compile(r"(?:\(\s*anonymous\s+namespace\s*\)|<unnamed>|\{anonymous\})\s*::\s*")
+
 
 class NameTable:
     """The kernels of a module by name; ``asked`` maps the name expressions of its build to lowered names."""
@@ -18,7 +22,10 @@ class NameTable:
     def __init__(self, asked: Mapping[str, str], lowered: Iterable[str]) -> None:
         self.lowered = tuple(lowered)
         present = set(self.lowered)
-        self._asked = {normalise_expression(text): name for text, name in asked.items() if name in present}
+        self._asked: dict[str, str] = {}
+        for text, name in asked.items():
+            if name in present:
+                self._asked.setdefault(_key(text), name)
         self._entities: dict[str, list[str]] = {}
         self._templates: dict[str, list[str]] = {}
         for name in self.lowered:
@@ -35,20 +42,33 @@ class NameTable:
         Raises:
             NameNotFoundError: there is none, or there are several; the message lists them.
         """
+        if not isinstance(name, str):
+            raise NameNotFoundError(
+                f"a kernel is found by its name, not by {type(name).__name__} {name!r}", help="module['axpy<float>']"
+            )
         if name in self.display:
             return name
         if name in self._shown:
             return self._shown[name]
-        wanted = normalise_expression(name).removeprefix("::")
+        wanted = _key(name)
         if wanted in self._asked:
             return self._asked[wanted]
-        found = self._entities.get(wanted) or self._templates.get(wanted) or []
+        found = self._entities.get(wanted) or self._templates.get(wanted) or self._overloads.get(wanted) or []
         if len(found) == 1:
             return found[0]
         if found:
             listing = "".join(f"\n  {self.display[n]}" for n in found)
             raise NameNotFoundError(f"{name!r} is the name of {len(found)} kernels:{listing}", help="say which")
         raise self._missing(name, wanted)
+
+    @functools.cached_property
+    def _overloads(self) -> dict[str, list[str]]:
+        """The kernels by name and parameter types; most are never looked for so."""
+        result: dict[str, list[str]] = {}
+        for name in self.lowered:
+            if (whole := demangle(name)) is not None:
+                result.setdefault(_key(whole), []).append(name)
+        return result
 
     def _missing(self, name: str, wanted: str) -> NameNotFoundError:
         if not self.lowered:
@@ -69,7 +89,9 @@ class NameTable:
 
     def _display(self) -> dict[str, str]:
         """Choose what each kernel is shown as: as it was asked for, else by its source, else lowered."""
-        asked = {lowered: expression for expression, lowered in self._asked.items()}
+        asked: dict[str, str] = {}
+        for expression, lowered in self._asked.items():
+            asked.setdefault(lowered, expression)  # of several names the first that was asked for
         shown = {}
         for name in self.lowered:
             entity = entity_name(name)
@@ -78,6 +100,15 @@ class NameTable:
         # Two of one spelling (kernels of C linkage beside C++ ones, say) go by their lowered names.
         spellings = list(shown.values())
         return {name: text if spellings.count(text) == 1 else name for name, text in shown.items()}
+
+
+def _key(text: str) -> str:
+    """Bring a name, with its parameter types or without, to the spelling by which names are compared.
+
+    Scopes without a name are left out, as ``entity_name`` leaves them out, and so is ``void`` in front, which
+    every kernel gives back.
+    """
+    return normalise_expression(_UNNAMED.sub("", text).strip().removeprefix("void ")).removeprefix("::")
 
 
 def _without_arguments(entity: str) -> str:

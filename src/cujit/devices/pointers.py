@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import operator
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -18,7 +18,7 @@ from cujit.errors import ArgumentError
 if TYPE_CHECKING:
     from cujit.devices.base import Device
 
-__all__ = ["Pointer", "Refuse", "describe", "pointer_reader"]
+__all__ = ["Pointer", "Refuse", "describe", "leaves", "pointer_reader"]
 
 Refuse = Callable[[object, str, str], NoReturn]
 """Raises the ArgumentError of one parameter: what came, why it does not fit, what to pass instead."""
@@ -95,6 +95,19 @@ class _Memory:
     empty: bool = False
 
 
+def leaves(dtype: np.dtype[Any]) -> Iterator[np.dtype[Any]]:
+    """Give the numbers that a dtype is made of: of structures and arrays each field's, of complex ones the parts'."""
+    if dtype.subdtype is not None:
+        yield from leaves(dtype.subdtype[0])
+    elif dtype.fields is not None:
+        for field in dtype.fields.values():
+            yield from leaves(field[0])
+    elif dtype.kind == "c":
+        yield np.dtype(f"{dtype.byteorder}f{dtype.itemsize // 2}")
+    elif dtype.kind != "V":  # bytes that are of no type
+        yield dtype
+
+
 def pointer_reader(device: Device, pointee: str, refuse: Refuse) -> Callable[[object, int], int]:
     """Make the function that turns an argument into an address on ``device``.
 
@@ -106,7 +119,14 @@ def pointer_reader(device: Device, pointee: str, refuse: Refuse) -> Callable[[ob
     wanted = f"an array{f' of {element}' if element else ''} on {device.name}"
 
     def check_element(value: object, dtype: np.dtype[Any] | None) -> None:
-        if element is None or dtype is None or (dtype.kind == element.kind and dtype.itemsize == element.itemsize):
+        if dtype is None or dtype is element:
+            return
+        if dtype.hasobject:
+            refuse(value, "its elements are Python objects", wanted)
+        if not all(leaf.isnative for leaf in leaves(dtype)):
+            copy = f"x.astype({dtype.newbyteorder('=').name!r})" if dtype.names is None else "a copy"
+            refuse(value, "its elements are not in this machine's byte order", f"{copy} in native byte order")
+        if element is None or (dtype.kind == element.kind and dtype.itemsize == element.itemsize):
             return
         refuse(value, f"its elements are {dtype}, not {element}", f"{wanted}, such as x.astype({element.name!r})")
 
@@ -224,18 +244,29 @@ def _of_numpy(array: np.ndarray[Any, Any]) -> _Memory:
 
 
 def _of_interface(interface: dict[str, Any], device: tuple[int, int] | None) -> _Memory:
-    """Read ``__array_interface__`` or ``__cuda_array_interface__``, whose fields are the same."""
-    shape = tuple(interface["shape"])
+    """Read ``__array_interface__`` or ``__cuda_array_interface__``, whose fields are the same.
+
+    Raises:
+        LookupError, TypeError, ValueError: a field is missing, of another type, or contradicts another.
+    """
+    shape = tuple(operator.index(n) for n in interface["shape"])
+    if min(shape, default=0) < 0:
+        raise ValueError(f"shape {shape} has a negative size")
     dtype = np.dtype(interface["typestr"])
-    address, read_only = interface["data"]
+    data, read_only = interface["data"]
+    address = 0 if data is None else operator.index(data)
     empty = 0 in shape
+    if not 0 <= address < 1 << 64:
+        raise ValueError(f"address {address} does not fit 64 bits")
+    if not address and not empty:
+        raise ValueError(f"the address of an array of shape {shape} is null")
     contiguous = True
     if (strides := interface.get("strides")) is not None and not empty:
         step = dtype.itemsize
         for n, stride in zip(reversed(shape), reversed(tuple(strides)), strict=True):
             contiguous &= n == 1 or stride == step
             step *= n
-    return _Memory(int(address or 0), dtype, contiguous, bool(read_only), device, empty)
+    return _Memory(address, dtype, contiguous, bool(read_only), device, empty)
 
 
 def _of_dlpack(value: object, stream: int | None) -> _Memory:

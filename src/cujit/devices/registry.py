@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 import functools
+import importlib.util
+import operator
+import re
 import threading
 
 from cujit.devices.base import Device
 from cujit.devices.cuda.device import CudaDevice
-from cujit.errors import DeviceNotFoundError, DriverNotFoundError
+from cujit.errors import DeviceNotFoundError, DriverNotFoundError, LoadError, MissingError, OptionError
 from cujit.toolchain.driver import open_driver
 
-__all__ = ["Devices", "process_devices"]
+__all__ = ["MAX_CPU_THREADS", "Devices", "is_device_name", "process_devices"]
+
+MAX_CPU_THREADS = 1024
+"""The most threads that the CPU device starts; more is a mistake rather than a machine."""
+
+_NAME = re.compile(r"cpu|cuda(?::[0-9]{1,9})?")
+_NAMES = "devices are called 'cpu', 'cuda:0' …"
 
 
 class Devices:
@@ -31,19 +40,32 @@ class Devices:
         Raises:
             DriverNotFoundError: there is no driver.
             DeviceNotFoundError: there is no such GPU; the message says which there are.
+            OptionError: the number is none.
         """
+        ordinal = _int(ordinal, "a GPU's number", "cujit.gpu(0)")
         with self._lock:
             if ordinal not in self._gpus:
                 self._gpus[ordinal] = CudaDevice(ordinal)
             return self._gpus[ordinal]
 
     def cpu(self, threads: int | None = None) -> Device:
-        """Give the CPU device that runs blocks on that many threads; None is one per processor."""
-        from cujit.devices.cpu import CpuDevice  # LLVM is loaded for those who use it
+        """Give the CPU device that runs blocks on that many threads; None is one per processor.
 
+        Raises:
+            MissingError: llvmlite is not installed.
+            LoadError: it is no number of threads that a machine has.
+            OptionError: it is no int.
+        """
+        if threads is not None:
+            threads = _int(threads, "the number of threads", "cujit.cpu(4), or cujit.cpu() for one a processor")
+            if not 1 <= threads <= MAX_CPU_THREADS:
+                raise LoadError(
+                    f"the CPU device takes 1 to {MAX_CPU_THREADS} threads, not {threads}",
+                    help="cujit.cpu() takes one a processor",
+                )
         with self._lock:
             if threads not in self._cpus:
-                self._cpus[threads] = CpuDevice(threads)
+                self._cpus[threads] = _cpu_device(threads)
             return self._cpus[threads]
 
     def gpus(self) -> tuple[CudaDevice, ...]:
@@ -61,19 +83,53 @@ class Devices:
         except (DriverNotFoundError, DeviceNotFoundError):
             return self.cpu()
 
-    def named(self, name: str) -> Device:
-        """Give ``cpu`` or ``cuda:1`` by its name; ``cuda`` is the first GPU.
+    def named(self, name: str | Device) -> Device:
+        """Give ``cpu`` or ``cuda:1`` by its name; ``cuda`` is the first GPU, and a Device is itself.
 
         Raises:
             DriverNotFoundError: there is no driver.
             DeviceNotFoundError: no device is called so.
+            MissingError: llvmlite is not installed.
+            OptionError: it is neither a name nor a Device.
         """
-        kind, _, number = name.partition(":")
-        if name == "cpu":
-            return self.cpu()
-        if kind == "cuda" and (number.isdecimal() or name == "cuda"):
-            return self.gpu(int(number or 0))
-        raise DeviceNotFoundError(f"no device is called {name!r}", help="devices are called 'cpu', 'cuda:0' …")
+        if isinstance(name, Device):
+            return name
+        if not isinstance(name, str):
+            raise OptionError(
+                f"a device is given by its name or as a Device, not as {type(name).__name__} {name!r}",
+                help="'cpu', 'cuda:0', cujit.cpu() or cujit.gpu(0)",
+            )
+        if not is_device_name(name):
+            raise DeviceNotFoundError(f"no device is called {name!r}", help=_NAMES)
+        return self.cpu() if name == "cpu" else self.gpu(int(name.partition(":")[2] or 0))
+
+
+def is_device_name(name: str) -> bool:
+    """Tell whether a device could be called so: ``cpu``, ``cuda``, ``cuda:0`` …; whether there is one is not asked."""
+    return _NAME.fullmatch(name) is not None
+
+
+def _int(value: object, what: str, example: str) -> int:
+    if isinstance(value, bool) or not hasattr(value, "__index__"):
+        raise OptionError(f"{what} is an int, not {type(value).__name__} {value!r}", help=example)
+    return operator.index(value)
+
+
+def _cpu_device(threads: int | None) -> Device:
+    """Make the CPU device, if what it compiles with is there; that is looked for and not yet loaded.
+
+    Raises:
+        MissingError: llvmlite is not installed.
+    """
+    try:
+        found = importlib.util.find_spec("llvmlite") is not None
+    except ImportError:  # somebody's import hook
+        found = False
+    if not found:
+        raise MissingError("the CPU device compiles with llvmlite, which is not installed", help="pip install cujit")
+    from cujit.devices.cpu import CpuDevice  # for those who use it
+
+    return CpuDevice(threads)
 
 
 @functools.cache

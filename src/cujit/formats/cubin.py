@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from cujit.arch import Arch, ArchKind
+from cujit.artifact import image_bytes
 from cujit.errors import ArchError, FormatError, NameNotFoundError
 from cujit.formats.cubininfo import (
     Attribute,
@@ -136,9 +137,9 @@ def read_cubin(data: bytes) -> Cubin:
     """Read a cubin.
 
     Raises:
-        FormatError: it is no cubin, is cut off, or contradicts itself.
+        FormatError: it is no bytes, no cubin, is cut off, or contradicts itself.
     """
-    elf = read_elf(data)
+    elf = read_elf(image_bytes(data))
     if elf.machine != _MACHINE:
         raise FormatError(f"an ELF file for machine {elf.machine}, not a cubin ({_MACHINE})", offset=18)
     if elf.type not in (_RELOCATABLE, _EXECUTABLE):

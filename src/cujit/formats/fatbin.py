@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from cujit.arch import Arch
+from cujit.artifact import image_bytes
 from cujit.errors import FormatError
 from cujit.formats.elf import read_elf
 from cujit.formats.fatbinentry import Entry, EntryKind, FatbinFlag, read_entries
@@ -76,6 +77,7 @@ def read_fatbin(data: bytes) -> Fatbin:
     Raises:
         FormatError: it is no fatbin, is cut off, contradicts itself, or something else follows.
     """
+    data = image_bytes(data)
     fatbin = _read_container(data, 0)
     if data[fatbin.size :].strip(b"\0"):
         raise FormatError("something follows the fatbin", offset=fatbin.size, help="find_fatbins reads several of them")
@@ -113,6 +115,7 @@ def find_fatbins(data: bytes) -> tuple[Fatbin, ...]:
     Raises:
         FormatError: the file is of another kind, or it or a container in it is damaged.
     """
+    data = image_bytes(data)
     if data.startswith(_MAGIC):
         return tuple(_back_to_back(data))
     return tuple(f for content in sections_named(data, _HOST_SECTIONS) for f in _back_to_back(content))

@@ -6,7 +6,7 @@ import functools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from cujit.errors import CujitError
+from cujit.errors import CujitError, MissingError
 
 if TYPE_CHECKING:
     import llvmlite.binding
@@ -26,13 +26,23 @@ class NativeFunction:
         return int(self.engine.get_function_address(symbol))
 
 
+_MEND = "pip install --force-reinstall llvmlite"
+
+
 @functools.cache
 def _llvm() -> Any:
-    """Open llvmlite and prepare it for this processor."""
-    import llvmlite.binding as llvm
+    """Open llvmlite and prepare it for this processor.
 
-    llvm.initialize_native_target()
-    llvm.initialize_native_asmprinter()
+    Raises:
+        MissingError: it is not installed, or its library does not load.
+    """
+    try:
+        import llvmlite.binding as llvm
+
+        llvm.initialize_native_target()
+        llvm.initialize_native_asmprinter()
+    except (ImportError, OSError) as e:
+        raise MissingError(f"llvmlite, which the CPU device compiles with, does not load: {e}", help=_MEND) from e
     return llvm
 
 
