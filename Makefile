@@ -46,9 +46,16 @@ gpu-wheels: $(READY)
 	    --platform manylinux2014_x86_64 --platform manylinux1_x86_64 -d .whl $$wheel; \
 	done
 
-# Assemblers of many releases, for the tests that compare the instruction table with them (a few minutes).
+# Other releases of the toolkit, each in a virtual environment of its own; and the assemblers of many, for the tests
+# that compare the instruction table with them. Some ten minutes, and several GB.
 TOOLKITS := .toolkits
-toolkits: $(READY)  ## test against the ptxas of CUDA 11.7 to the newest
+WHEELS_13_0 := 'cuda-bindings>=13.2,<14' 'cuda-toolkit[nvrtc,nvjitlink,nvvm,nvfatbin,cudart,cccl,crt]==13.0.*' 'nvidia-nvjitlink==13.0.*'
+ROADS := tests/toolchain tests/compile tests/test_program.py tests/test_nvvm_roads.py tests/test_roads.py tests/test_link_files.py
+toolkits: $(READY)  ## test against CUDA 12.9 and 13.0, and the ptxas of 11.7 to 13.4
+	test -x .venv-12.9/bin/pytest || ($(PYTHON) -m venv .venv-12.9 && .venv-12.9/bin/pip install -q -e '.[cu12,dev]')
+	test -x .venv-13.0/bin/pytest || ($(PYTHON) -m venv .venv-13.0 && .venv-13.0/bin/pip install -q -e '.[dev]' $(WHEELS_13_0))
+	.venv-12.9/bin/python -m pytest -n auto $(ROADS)
+	.venv-13.0/bin/python -m pytest -n auto $(ROADS)
 	$(BIN)/python tests/toolkits/fetch.py $(TOOLKITS)
 	CUJIT_TOOLKITS=$(TOOLKITS) $(BIN)/python -m pytest -n auto -m toolkits tests/toolkits
 

@@ -119,7 +119,8 @@ _BODIES |= {
     "stdint.h": _forward("cstdint"),
     "stdio.h": "",
     "stdlib.h": _forward("cstddef"),
-    "string.h": _if_there("cstring", _forward("cstring") + _names(*_STRING)),
+    # The CCCL of CUDA 13.0 has <cuda/std/cstring> without the string functions in it (measured, 13.0.85).
+    "string.h": _if_there("__cstring/memcpy.h", _forward("cstring") + _names(*_STRING)),
     "time.h": _forward("ctime"),
 }
 
