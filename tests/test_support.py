@@ -22,11 +22,14 @@ def test_the_releases_are_in_order() -> None:
 
 def test_the_installed_compiler_writes_the_ptx_version_of_its_row() -> None:
     version = toolchain().nvrtc.version
-    row = next(r for r in RELEASES if r.toolkit == version)
     text = compile('extern "C" __global__ void k() {}', to="ptx").text
     match = re.search(r"\.version (\d+)\.(\d+)", text)
     assert match is not None
-    assert (int(match[1]), int(match[2])) == row.ptx
+    written = (int(match[1]), int(match[2]))
+    # The table ends with the newest release whose driver is known; toolkits may be one ahead.
+    known = {r.toolkit: r.ptx for r in RELEASES}
+    assert known.get(version, written) == written
+    assert toolkit_of_ptx(written) == version or version in known
 
 
 def test_the_installed_compiler_builds_for_what_the_table_says() -> None:
