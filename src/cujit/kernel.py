@@ -6,8 +6,7 @@ import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -22,6 +21,7 @@ from cujit.devices.cover import cover, problem_size, spread
 from cujit.devices.cuda.device import CudaDevice
 from cujit.devices.cuda.jitoptions import JitOptions
 from cujit.devices.cuda.stream import stream_handle
+from cujit.devices.images import open_image
 from cujit.devices.names import NameTable
 from cujit.devices.registry import process_devices
 from cujit.devices.signatures import merge_signatures
@@ -409,7 +409,7 @@ def load(
         OptionError: an option is unknown or has a wrong value.
     """
     options = JitOptions.of(jit)
-    artifact = _artifact(image)
+    artifact = open_image(image, "load")
     _require_loadable(artifact)
     place = _device(device)
     start = time.perf_counter()
@@ -469,21 +469,6 @@ def _require_runnable(target: Arch, device: Device) -> None:
             f"code for {target} does not run on {device.name}, which is {device.arch}",
             help=f"leave arch out, or take {device.arch} or {device.arch.virtual}",
         )
-
-
-def _artifact(image: Any) -> Artifact:
-    if isinstance(image, Artifact):
-        return image
-    if isinstance(image, (bytes, bytearray, memoryview)) or (isinstance(image, str) and "\n" in image):
-        return Artifact.of(image)
-    if not isinstance(image, (str, os.PathLike)):
-        raise ArgumentError(f"load takes an Artifact, bytes or a path, not {type(image).__name__}")
-    try:
-        return Artifact.open(image)
-    except (OSError, ValueError) as e:
-        if not isinstance(e, OSError):
-            raise
-        raise LoadError(f"{Path(image)} cannot be read: {e.strerror or e}") from e
 
 
 _NOT_LOADABLE = {

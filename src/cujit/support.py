@@ -7,7 +7,16 @@ from dataclasses import dataclass
 from cujit.arch import KNOWN_ARCHES, Arch
 from cujit.errors import ArchError
 
-__all__ = ["RELEASES", "Release", "Version", "driver_release", "release_of_ptx", "require_arch", "toolkit_of_ptx"]
+__all__ = [
+    "RELEASES",
+    "Release",
+    "Version",
+    "dotted",
+    "driver_release",
+    "release_of_ptx",
+    "require_arch",
+    "toolkit_of_ptx",
+]
 
 Version = tuple[int, int]
 
@@ -54,6 +63,11 @@ RELEASES: tuple[Release, ...] = (
     Release((13, 3), (9, 3), 610),
     Release((13, 4), (9, 4), 615),
 )
+
+
+def dotted(version: Version) -> str:
+    """Write a version as people do: ``13.4``."""
+    return f"{version[0]}.{version[1]}"
 
 
 def release_of_ptx(version: Version) -> Release | None:

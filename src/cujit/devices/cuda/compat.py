@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
 from cujit.arch import Arch
 from cujit.artifact import Artifact, Kind
@@ -17,14 +16,15 @@ from cujit.devices.cuda.rules import (
     same_major_refusal,
     target_refusal,
 )
-from cujit.errors import ArgumentError, CujitError, LoadError, OptionError
+from cujit.devices.images import open_image
+from cujit.errors import CujitError, OptionError
 from cujit.formats.cubin import Cubin, read_cubin
 from cujit.formats.fatbin import Entry, EntryKind, Fatbin, find_fatbins, read_fatbin, select
 from cujit.formats.ltoir import read_ltoir
 from cujit.formats.ptx.parser import parse
 from cujit.formats.ptx.retarget import lowest_version, obstacles
 from cujit.formats.ptx.syntax import Module
-from cujit.support import RELEASES, Release, Version, driver_release, release_of_ptx, toolkit_of_ptx
+from cujit.support import RELEASES, Release, Version, dotted, driver_release, release_of_ptx, toolkit_of_ptx
 
 __all__ = ["Verdict", "compat", "driver_version", "release_name"]
 
@@ -76,7 +76,7 @@ def compat(
         LoadError: the file cannot be read.
     """
     target = _Target(driver_version(driver), None if device is None else _real(Arch.parse(device)))
-    artifact = _artifact(image)
+    artifact = open_image(image, "compat")
     if artifact.kind is Kind.PTX:
         return [_ptx(artifact.data, None, target)]
     if artifact.kind is Kind.CUBIN:
@@ -115,25 +115,12 @@ def driver_version(driver: Version | int | str | None) -> Version | None:
         return known[-1].toolkit
     if isinstance(driver, tuple) and len(driver) == 2 and all(type(n) is int for n in driver):
         if driver < RELEASES[0].toolkit:
-            raise OptionError(f"no driver of CUDA {_dotted(driver)} is known to cujit", help=_DRIVER_HELP)
+            raise OptionError(f"no driver of CUDA {dotted(driver)} is known to cujit", help=_DRIVER_HELP)
         return driver
     raise OptionError(f"no driver {given!r}", help=_DRIVER_HELP)
 
 
 _DRIVER_HELP = "a driver is the CUDA version that it speaks, (13, 0), or its branch, 580"
-
-
-def _artifact(image: object) -> Artifact:
-    if isinstance(image, Artifact):
-        return image
-    if isinstance(image, (bytes, bytearray, memoryview)) or (isinstance(image, str) and "\n" in image):
-        return Artifact.of(image)
-    if not isinstance(image, (str, os.PathLike)):
-        raise ArgumentError(f"compat takes an Artifact, bytes or a path, not {type(image).__name__}")
-    try:
-        return Artifact.open(image)
-    except OSError as e:
-        raise LoadError(f"{Path(image)} cannot be read: {e.strerror or e}") from e
 
 
 def _real(arch: Arch) -> Arch:
@@ -181,10 +168,10 @@ def _ptx(text: bytes, entry: str | None, target: _Target) -> Verdict:
         return Verdict(entry, False, refusal.why, refusal.help)
     where = "" if target.device else f", {_where(header.arch)}"
     if target.driver is None:
-        return Verdict(entry, True, f"PTX {_dotted(header.version)}, {_least_driver(text, header)}{where}")
+        return Verdict(entry, True, f"PTX {dotted(header.version)}, {_least_driver(text, header)}{where}")
     newest = newest_ptx(target.driver)
     if newest is None or header.version <= newest:
-        return Verdict(entry, True, f"PTX {_dotted(header.version)}, through the driver's JIT{where}")
+        return Verdict(entry, True, f"PTX {dotted(header.version)}, through the driver's JIT{where}")
     return _newer_ptx(text, entry, header, newest, target.driver, where)
 
 
@@ -192,11 +179,11 @@ def _newer_ptx(text: bytes, entry: str, header: PtxHeader, newest: Version, driv
     """Judge PTX that is newer than the driver: whether its version can be lowered."""
     module = _parsed(text)
     came = toolkit_of_ptx(header.version)
-    linker = f"an nvJitLink of CUDA {_dotted(came)} or later" if came and came[0] <= driver[0] else ""
+    linker = f"an nvJitLink of CUDA {dotted(came)} or later" if came and came[0] <= driver[0] else ""
     if module is not None:
         found = obstacles(module, newest)
         if not found:
-            how = f"lowered from PTX {_dotted(header.version)} to {_dotted(newest)}, through the driver's JIT"
+            how = f"lowered from PTX {dotted(header.version)} to {dotted(newest)}, through the driver's JIT"
             return Verdict(entry, True, f"{how}{f', or assembled by {linker}' if linker else ''}{where}")
         reasons = "; ".join(map(str, found))
     else:
@@ -210,7 +197,7 @@ def _newer_ptx(text: bytes, entry: str, header: PtxHeader, newest: Version, driv
     return Verdict(
         entry,
         False,
-        f"PTX {_dotted(header.version)} is newer than the driver, which takes {_dotted(newest)}, and cannot be "
+        f"PTX {dotted(header.version)} is newer than the driver, which takes {dotted(newest)}, and cannot be "
         f"lowered: {reasons}",
         "; or ".join(filter(None, ways)),
     )
@@ -221,7 +208,7 @@ def _least_driver(text: bytes, header: PtxHeader) -> str:
     release: Release | None = release_of_ptx(lowest_version(module) if module else header.version)
     if release is None:
         return "through the JIT of a driver newer than cujit knows"
-    return f"through the JIT of drivers of r{release.driver} (CUDA {_dotted(release.toolkit)}) and later"
+    return f"through the JIT of drivers of r{release.driver} (CUDA {dotted(release.toolkit)}) and later"
 
 
 def _parsed(text: bytes) -> Module | None:
@@ -255,10 +242,6 @@ def _judged(fatbin: Fatbin, target: _Target) -> Iterator[tuple[Entry, Verdict]]:
             yield entry, Verdict(str(entry), False, "cujit does not know this kind of code")
 
 
-def _dotted(version: Version) -> str:
-    return f"{version[0]}.{version[1]}"
-
-
 def release_name(driver: Version) -> str:
     """Name a driver for a heading: ``CUDA 13.0 (r580)``."""
-    return f"CUDA {_dotted(driver)} (r{driver_release(driver).driver})"
+    return f"CUDA {dotted(driver)} (r{driver_release(driver).driver})"

@@ -16,7 +16,7 @@ from cujit.devices.cuda.rules import newest_ptx, read_header, target_on, target_
 from cujit.errors import CujitError, DriverError, LoadError, PtxSyntaxError, ToolError, UnsupportedError
 from cujit.formats.ptx.parser import parse
 from cujit.formats.ptx.retarget import lowest_version, retarget_text
-from cujit.support import Version, driver_release, release_of_ptx, toolkit_of_ptx
+from cujit.support import Version, dotted, driver_release, release_of_ptx, toolkit_of_ptx
 
 __all__ = ["Chosen", "Place", "route_ptx"]
 
@@ -79,7 +79,7 @@ def route_ptx(text: bytes, what: str, place: Place, options: JitOptions, *, orig
         lowered = retarget_text(text.rstrip(b"\0").decode(), newest, None, name=what).encode()
     except (UnsupportedError, PtxSyntaxError, UnicodeDecodeError) as e:
         raise _refusal(text, what, place, header.version, newest, tried, e) from None
-    route = f"{shown} lowered from {_dotted(header.version)} to {_dotted(newest)}, through the driver's JIT"
+    route = f"{shown} lowered from {dotted(header.version)} to {dotted(newest)}, through the driver's JIT"
     return Chosen(_ended(lowered), route)
 
 
@@ -105,7 +105,7 @@ def _assemble(
     note = ""
     if newest is not None and version > newest:
         text = retarget_text(text.rstrip(b"\0").decode(errors="replace"), newest, None, name=what).encode()
-        note = f" lowered from {_dotted(version)} to {_dotted(newest)},"
+        note = f" lowered from {dotted(version)} to {dotted(newest)},"
     target = target_on(arch, place.arch)
     cubin, log = assembler.assemble(text, target, options, what)
     return Chosen(cubin, f"{shown}{note} assembled by {assembler.name} to a cubin for {target}", log)
@@ -122,17 +122,17 @@ def _refusal(
 ) -> DriverError:
     """Say why none of the ways is open, and what would open one."""
     came = toolkit_of_ptx(version)
-    of = f" (CUDA {_dotted(came)})" if came else ""
+    of = f" (CUDA {dotted(came)})" if came else ""
     lines = [
-        f"{what} is of PTX ISA {_dotted(version)}{of}; the driver is of CUDA {_dotted(place.driver)} and compiles PTX "
-        f"up to {_dotted(newest)}",
+        f"{what} is of PTX ISA {dotted(version)}{of}; the driver is of CUDA {dotted(place.driver)} and compiles PTX "
+        f"up to {dotted(newest)}",
         *(f"  {reason}" for reason in tried),
-        f"  it cannot be lowered to {_dotted(newest)}:",
+        f"  it cannot be lowered to {dotted(newest)}:",
         *_reasons(lowering),
     ]
     return DriverError(
         "\n".join(lines),
-        tool=f"CUDA driver {_dotted(place.driver)}",
+        tool=f"CUDA driver {dotted(place.driver)}",
         call="cuLibraryLoadData",
         result="CUDA_ERROR_UNSUPPORTED_PTX_VERSION",
         help=_advice(text, place, version),
@@ -172,7 +172,7 @@ def _wheel(library: str, toolkit: Version, *, exact: bool = False) -> str:
     """Name the wheel of a library of a CUDA release, as pip takes it."""
     project = {"nvjitlink": "nvidia-nvjitlink", "nvrtc": "nvidia-cuda-nvrtc"}[library]
     suffix = f"-cu{toolkit[0]}" if toolkit[0] < 13 else ""
-    return f"{project}{suffix}{f'=={_dotted(toolkit)}.*' if exact else f'>={_dotted(toolkit)},<{toolkit[0] + 1}'}"
+    return f"{project}{suffix}{f'=={dotted(toolkit)}.*' if exact else f'>={dotted(toolkit)},<{toolkit[0] + 1}'}"
 
 
 def _first_line(error: Exception) -> str:
@@ -187,7 +187,3 @@ def _first_line(error: Exception) -> str:
 def _ended(text: bytes) -> bytes:
     """PTX as the driver reads it: up to a zero byte."""
     return text.rstrip(b"\0") + b"\0"
-
-
-def _dotted(version: Version) -> str:
-    return f"{version[0]}.{version[1]}"

@@ -18,7 +18,7 @@ from cujit.formats.ptx.needs import Need, construct_needs, removed_constructs
 from cujit.formats.ptx.parser import parse
 from cujit.formats.ptx.syntax import Directive, Module
 from cujit.formats.ptx.tokens import Cursor
-from cujit.support import RELEASES, Version, toolkit_of_ptx
+from cujit.support import RELEASES, Version, dotted, toolkit_of_ptx
 
 __all__ = ["Obstacle", "lowest_version", "obstacles", "retarget", "retarget_text", "target_version"]
 
@@ -99,11 +99,11 @@ def obstacles(module: Module, version: Version, arch: Arch | None = None, *, tar
     found = [o for need in construct_needs(module) if (o := _obstacle(need, module, version, arch, declared))]
     needed = target_version(target) if target else None
     if target is not None and needed is not None and needed > version:
-        found.append(Obstacle(target_line, f".target {target.real}", f"came with PTX {_dotted(needed)}"))
+        found.append(Obstacle(target_line, f".target {target.real}", f"came with PTX {dotted(needed)}"))
     number = target.number if target else 0
     for line, construct, since in removed_constructs(module, version, number):
         if module.version < since or (declared is not None and number != declared.number):
-            found.append(Obstacle(line, construct, f"is gone since PTX {_dotted(since)} for sm_70 and later"))
+            found.append(Obstacle(line, construct, f"is gone since PTX {dotted(since)} for sm_70 and later"))
     if arch is not None:
         changed = (d for d in module.items if isinstance(d, Directive) and d.name == "target")
         found += (Obstacle(d.line, ".target", "is changed again in the middle of the text") for d in changed)
@@ -138,8 +138,8 @@ def _obstacle(
     """Say why a construct does not go into that version or that architecture, if it does not."""
     if need.ptx > version:
         if not need.is_known:
-            return Obstacle(need.line, need.construct, f"is in no table of PTX up to {_dotted(module.version)}")
-        return Obstacle(need.line, need.construct, f"came with PTX {_dotted(need.ptx)}")
+            return Obstacle(need.line, need.construct, f"is in no table of PTX up to {dotted(module.version)}")
+        return Obstacle(need.line, need.construct, f"came with PTX {dotted(need.ptx)}")
     if arch is None or arch == declared:
         return None
     if need.sm > arch.number:
@@ -171,7 +171,7 @@ def _rewritten(text: str, version: Version | None, arch: Arch | None) -> str:
     changes: list[tuple[int, str, str]] = []
     if version is not None:
         at = cursor.words.index(".version") + 1
-        changes.append((cursor.starts[at], cursor.words[at], _dotted(version)))
+        changes.append((cursor.starts[at], cursor.words[at], dotted(version)))
     if arch is not None:
         at = cursor.words.index(".target") + 1
         changes.append((cursor.starts[at], cursor.words[at], str(arch.real)))
@@ -195,24 +195,20 @@ def _read_version(version: object) -> Version:
         raise OptionError(f"a PTX version is a text such as '8.4' or a pair such as (8, 4), not {version!r}")
     newest = RELEASES[-1].ptx
     if not (1, 0) <= (major, minor) <= (newest[0], newest[1] + 9):
-        raise OptionError(f"there is no PTX {major}.{minor}", help=f"the newest known is {_dotted(newest)}")
+        raise OptionError(f"there is no PTX {major}.{minor}", help=f"the newest known is {dotted(newest)}")
     return major, minor
 
 
 def _message(module: Module, version: Version, arch: Arch | None, found: Sequence[Obstacle]) -> str:
-    to = f"PTX {_dotted(version)}" + (f" for {arch.real}" if arch else "")
+    to = f"PTX {dotted(version)}" + (f" for {arch.real}" if arch else "")
     lines = [f"  {obstacle}" for obstacle in found[:_SHOWN]]
     if len(found) > _SHOWN:
         lines.append(f"  … and {len(found) - _SHOWN} more")
-    return "\n".join((f"this PTX {_dotted(module.version)} cannot become {to}:", *lines))
+    return "\n".join((f"this PTX {dotted(module.version)} cannot become {to}:", *lines))
 
 
 def _help(module: Module) -> str:
     toolkit = toolkit_of_ptx(module.version)
     if toolkit is None:
         return "build a cubin instead: target sm_…"
-    return f"assemble it with the nvJitLink of CUDA {_dotted(toolkit)} or later: cujit.link([ptx], arch='sm_…')"
-
-
-def _dotted(version: Version) -> str:
-    return f"{version[0]}.{version[1]}"
+    return f"assemble it with the nvJitLink of CUDA {dotted(toolkit)} or later: cujit.link([ptx], arch='sm_…')"
