@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 import threading
@@ -60,6 +61,14 @@ def test_a_build_holds_every_target_in_order_with_names_and_signatures() -> None
     assert (fatbin.kind, fatbin.arch) == (Kind.FATBIN, None)
     assert dict(fatbin.names) == {"axpy<float>": LOWERED}
     assert len(fatbin.signatures[LOWERED]) == 4
+
+
+def test_every_artifact_tells_the_tool_and_the_version_that_made_it() -> None:
+    cuda = program.Source.cuda('extern "C" __global__ void k(int* p) { *p = 1; }')
+    ltoir = program.compile(cuda, arch="lto_90")
+    assert re.fullmatch(r"NVRTC \d+\.\d+", ltoir.tool)
+    assert re.fullmatch(r"nvJitLink \d+\.\d+", program.link([ltoir], arch="sm_90").tool)
+    assert re.fullmatch(r"nvFatbin \d+\.\d+", program.build(cuda, targets=["sm_90"]).tool)
 
 
 def test_a_target_named_twice_is_built_once() -> None:

@@ -88,7 +88,7 @@ def bundle_images(entries: Sequence[Entry], compress: str | bool | None, toolcha
     artifacts = [entry.image for entry in entries]
     names, signatures = merged(artifacts)
     log = "".join(dict.fromkeys(artifact.log for artifact in artifacts))
-    return Artifact(Kind.FATBIN, data, None, names, signatures, log, artifacts[0].name)
+    return Artifact(Kind.FATBIN, data, None, names, signatures, log, artifacts[0].name, nvfatbin.tool)
 
 
 def _image(entry: Entry, index: int) -> Image:

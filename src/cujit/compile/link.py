@@ -66,7 +66,7 @@ def link_images(
         )
     names, signatures = merged(artifacts)
     made = target if to is Kind.CUBIN else target.virtual
-    return Artifact(to, data, made, names, signatures, log, _all_names(images))
+    return Artifact(to, data, made, names, signatures, log, _all_names(images), linker.tool)
 
 
 def _all_names(images: Sequence[Image]) -> str:

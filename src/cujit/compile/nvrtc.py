@@ -132,6 +132,7 @@ def _once(request: Request, toolchain: Toolchain, arguments: Sequence[str], aske
             _signatures(program, names, asked.probes),
             _shown(program.log(), source, toolchain),
             source.name,
+            toolchain.nvrtc.tool,
         )
 
 

@@ -104,7 +104,8 @@ def compile_nvvm(request: Request, toolchain: Toolchain) -> Artifact:
         log += more
     else:
         data = text
-    return Artifact(kind, data, request.arch, names, {}, log, request.source.name)
+    tool = f"{nvvm.tool}, {toolchain.nvjitlink.tool}" if kind is Kind.CUBIN else nvvm.tool
+    return Artifact(kind, data, request.arch, names, {}, log, request.source.name, tool)
 
 
 def _run(request: Request, toolchain: Toolchain, arguments: Sequence[str], *more: Module) -> tuple[bytes, str]:

@@ -146,7 +146,7 @@ def link_with_driver(
             names.append(f"{number}:{Path(artifact.name).name or artifact.kind.value}")
             linker.add(artifact.kind, artifact.data, names[-1])
         cubin = linker.complete()
-        made = Artifact(Kind.CUBIN, cubin, arch, log=linker.log, name=" + ".join(names))
+        made = Artifact(Kind.CUBIN, cubin, arch, log=linker.log, name=" + ".join(names), tool=context.driver.name)
     if read_cubin(cubin).is_empty:
         raise LinkError(
             f"{made.name} gave an empty cubin", log=made.log, help="compile the inputs with rdc=True, or as PTX"
