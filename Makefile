@@ -61,12 +61,15 @@ toolkits: $(READY)  ## test against CUDA 12.9 and 13.0, and the ptxas of 11.7 to
 
 bench: $(READY)  ## ratios against floors and peers, all taken in one run
 	$(BIN)/python benchmarks/run.py
+	$(BIN)/python benchmarks/reading.py
 
 SECONDS_EACH ?= 60
 fuzz: $(READY)  ## every reader of foreign bytes, coverage-guided, SECONDS_EACH seconds each
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check 'atheris>=3.0'
-	for reader in ptx fatbin cubin ltoir mangling; do \
-	  $(BIN)/python fuzz/readers.py $$reader -max_total_time=$(SECONDS_EACH) .fuzz/$$reader || exit 1; \
+	$(BIN)/python fuzz/seeds.py .fuzz
+	for reader in ptx fatbin find_fatbins cubin elf ltoir mangling; do \
+	  $(BIN)/python fuzz/readers.py $$reader -max_total_time=$(SECONDS_EACH) -timeout=30 \
+	    -artifact_prefix=.fuzz/found-$$reader- .fuzz/$$reader || exit 1; \
 	done
 
 clean:

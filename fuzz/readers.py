@@ -1,22 +1,28 @@
 """Coverage-guided fuzzing of every reader of foreign bytes: ``python fuzz/readers.py READER [libFuzzer options]``.
 
-A reader may answer with a value or with an error of cujit's own; anything else is a finding.
+A reader may answer with a value or with an error of cujit's own; anything else is a finding. ``fuzz/seeds.py`` makes
+real images to start from.
 """
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from collections.abc import Callable
 
 import atheris
 
 with atheris.instrument_imports(include=["cujit"]):
+    from cujit.arch import Arch
     from cujit.errors import CujitError
     from cujit.formats.cubin import read_cubin
-    from cujit.formats.fatbin import read_fatbin
+    from cujit.formats.elf import read_elf
+    from cujit.formats.fatbin import Fatbin, find_fatbins, read_fatbin, select
     from cujit.formats.ltoir import read_ltoir
     from cujit.formats.mangling import entity_name, normalise_expression
     from cujit.formats.ptx.parser import parse
+
+_DEVICE = Arch.parse("sm_90")
 
 
 def _text(data: bytes) -> str:
@@ -29,14 +35,36 @@ def _mangling(data: bytes) -> None:
 
 
 def _fatbin(data: bytes) -> None:
-    for entry in read_fatbin(data).entries:
-        entry.payload()
+    _payloads(read_fatbin(data))
+
+
+def _find_fatbins(data: bytes) -> None:
+    for fatbin in find_fatbins(data):
+        _payloads(fatbin)
+
+
+def _payloads(fatbin: Fatbin) -> None:
+    """Unpack every entry; one that is damaged hides none behind it."""
+    for entry in fatbin:
+        with contextlib.suppress(CujitError):
+            entry.payload()
+    select(fatbin, _DEVICE)
+
+
+def _elf(data: bytes) -> None:
+    elf = read_elf(data)
+    elf.symbols()
+    for section in elf.sections:
+        if section.name.startswith(".note"):
+            elf.notes(section)
 
 
 READERS: dict[str, Callable[[bytes], object]] = {
     "ptx": lambda data: parse(_text(data)),
     "fatbin": _fatbin,
+    "find_fatbins": _find_fatbins,
     "cubin": read_cubin,
+    "elf": _elf,
     "ltoir": read_ltoir,
     "mangling": _mangling,
 }

@@ -91,6 +91,66 @@ def test_launch_bounds_required_blocks_and_clusters_are_told() -> None:
     assert lean.max_registers == 40
 
 
+def test_the_most_blocks_of_a_cluster_are_told() -> None:
+    source = """
+    extern "C" __global__ void __launch_bounds__(96, 1, 4) bounded(int* p) { *p = 1; }
+    extern "C" __global__ void boundless(int* p) { *p = 1; }
+    """
+    cubin = read_cubin(images.cubin(source, "sm_90"))
+    assert [cubin.kernel(n).max_cluster_blocks for n in ("bounded", "boundless")] == [4, None]
+
+
+def test_a_stack_that_recursion_makes_unknown_is_told_from_a_known_one() -> None:
+    source = """
+    __device__ __noinline__ int deep(int* p, int n) { return n < 2 ? p[n] : deep(p, n - 1) + deep(p, n - 2); }
+    extern "C" __global__ void recursive(int* p, int n) { *p = deep(p, n); }
+    extern "C" __global__ void plain(int* p, int n) { *p = n; }
+    """
+    image = images.cubin(source, "sm_80")
+    cubin = read_cubin(image)
+    plain = cubin.kernel("plain")
+    assert (plain.stack_bytes, plain.has_unbounded_stack) == (0, False)
+    if cubin.toolkit and cubin.toolkit >= (13, 4):  # older ones say 0
+        recursive = cubin.kernel("recursive")
+        assert (recursive.stack_bytes, recursive.has_unbounded_stack) == (None, True)
+    silent = read_cubin(image.replace(bytes((4, Attribute.MIN_STACK_SIZE, 8, 0)), bytes((4, 0xFE, 8, 0)))
+                             .replace(bytes((4, Attribute.FRAME_SIZE, 8, 0)), bytes((4, 0xFE, 8, 0))))  # fmt: skip
+    assert (silent.kernel("plain").stack_bytes, silent.kernel("plain").has_unbounded_stack) == (None, False)
+
+
+def test_barrier_objects_in_shared_memory_are_counted() -> None:
+    source = """
+    extern "C" __global__ void waiting(unsigned long long* p) {
+        __shared__ unsigned long long m[2];
+        unsigned a = (unsigned)__cvta_generic_to_shared(m);
+        asm volatile("mbarrier.init.shared.b64 [%0], 1; mbarrier.init.shared.b64 [%0+8], 1;" :: "r"(a) : "memory");
+        *p = m[1];
+    }
+    """
+    (kernel,) = read_cubin(images.cubin(source, "sm_90")).kernels
+    assert (kernel.mbarriers, kernel.barriers) == (2, 0)
+
+
+def test_the_virtual_resources_of_tensor_memory_are_told() -> None:
+    source = """
+    extern "C" __global__ void tensor(unsigned* p) {
+        __shared__ unsigned at;
+        unsigned a = (unsigned)__cvta_generic_to_shared(&at);
+        asm volatile("tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [%0], 32;" :: "r"(a) : "memory");
+        *p = at;
+        asm volatile("tcgen05.dealloc.cta_group::1.sync.aligned.b32 %0, 32;" :: "r"(at));
+    }
+    """
+    (kernel,) = read_cubin(images.cubin(source, "sm_100a")).kernels
+    assert kernel.virtual_resources == 128
+    assert {k.virtual_resources for k in zoo("sm_100").kernels} == {0}
+
+
+def test_the_bytes_of_the_parameters_are_told() -> None:
+    kernels = zoo("sm_80").kernels
+    assert {k.name: k.parameter_bytes for k in kernels} == {k.name: k.signature.size for k in kernels}
+
+
 @pytest.mark.parametrize("arch", ["sm_75", "sm_90", "sm_100", "sm_120"])
 def test_parameters_have_their_sizes_and_offsets(arch: str) -> None:
     kernel = zoo(arch).kernel("mixed")

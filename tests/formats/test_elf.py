@@ -9,7 +9,7 @@ import pytest
 from elftools.elf.elffile import ELFFile
 
 from cujit.errors import FormatError
-from cujit.formats.elf import Elf, Symbol, read_elf
+from cujit.formats.elf import Elf, Symbol, elf_length, elf_type, read_elf
 from formats import damage, images
 
 
@@ -61,6 +61,19 @@ def test_a_missing_section_is_none_and_a_missing_symbol_table_is_empty() -> None
 def test_the_length_leaves_padding_out() -> None:
     image = images.cubin(images.SAXPY)
     assert read_elf(image + bytes(100)).length == len(image)
+
+
+def test_length_and_type_are_told_without_the_rest() -> None:
+    image = images.cubin(images.SAXPY)
+    assert (elf_length(image + bytes(100)), elf_type(image)) == (len(image), 2)
+    assert elf_type(images.cubin(images.TWO_FILES[0], "sm_80", "-rdc=true")) == 1
+
+
+def test_symbols_of_a_type_may_be_left_out() -> None:
+    elf = read_elf(images.cubin(images.ZOO))
+    every = elf.symbols()
+    assert elf.symbols(skip=Symbol.SECTION) == tuple(s for s in every if s.type != Symbol.SECTION)
+    assert len(elf.symbols(skip=Symbol.SECTION)) < len(every)
 
 
 @pytest.mark.parametrize(
@@ -116,3 +129,12 @@ def test_names_that_overlap_do_not_multiply_the_memory() -> None:
     seconds, peak = damage.cost(everything, image)
     assert seconds < 5
     assert peak < 100 * len(image)
+
+
+def test_an_empty_string_table_has_the_empty_name_and_no_other() -> None:
+    ident = b"\x7fELF\x02\x01\x01" + bytes(9)
+    header = struct.pack("<16sHHIQQQIHHHHHH", ident, 1, 62, 1, 0, 0, 64, 0, 64, 0, 0, 64, 2, 1)
+    table = struct.pack("<IIQQQQIIQQ", 0, 3, 0, 0, 64, 0, 0, 0, 1, 0)
+    assert [s.name for s in read_elf(header + bytes(64) + table).sections] == ["", ""]
+    with pytest.raises(FormatError, match="lies outside"):
+        read_elf(header + bytes(64) + b"\x05" + table[1:])

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import functools
-import struct
+import pickle
+from collections.abc import Callable
 
 import lz4.block
 import pytest
@@ -16,6 +17,7 @@ from cujit.formats.cubin import read_cubin
 from cujit.formats.fatbin import Compression, EntryKind, Fatbin, FatbinFlag, find_fatbins, read_fatbin, select
 from cujit.formats.unpack import unpack
 from formats import damage, images
+from formats.hosts import archive, host_object
 
 CUBINS = ("sm_75", "sm_90", "sm_90a", "sm_100f", "sm_120")
 MODES = (
@@ -172,28 +174,6 @@ def test_what_is_to_be_linked_is_passed_over() -> None:
 # -- host files ---------------------------------------------------------------------------------------------
 
 
-def host_object(*containers: bytes, section: bytes = b".nv_fatbin") -> bytes:
-    """An ELF object with one section that holds the containers."""
-    content = b"".join(containers)
-    names = b"\0" + section + b"\0.shstrtab\0"
-    rows = [(0, 0, 0, 0), (1, 1, 64, len(content)), (2 + len(section), 3, 64 + len(content), len(names))]
-    headers = b"".join(
-        struct.pack("<IIQQQQIIQQ", name, kind, 0, 0, offset, size, 0, 0, 8, 0) for name, kind, offset, size in rows
-    )
-    ident = b"\x7fELF\x02\x01\x01" + bytes(9)
-    table_at = 64 + len(content) + len(names)
-    header = struct.pack("<16sHHIQQQIHHHHHH", ident, 1, 62, 1, 0, 0, table_at, 0, 64, 0, 0, 64, len(rows), 2)
-    return header + content + names + headers
-
-
-def archive(*members: bytes) -> bytes:
-    parts = [b"!<arch>\n"]
-    for i, member in enumerate(members):
-        parts.append(b"%-16s%-12d%-6d%-6d%-8s%-10d`\n" % (b"m%d.o/" % i, 0, 0, 0, b"644", len(member)))
-        parts.append(member + b"\n" * (len(member) % 2))
-    return b"".join(parts)
-
-
 def arches(found: tuple[Fatbin, ...]) -> list[list[str]]:
     return [[str(e.arch) for e in fatbin] for fatbin in found]
 
@@ -222,6 +202,24 @@ def test_containers_are_found_in_archives_beside_other_members() -> None:
 
 def test_containers_are_found_back_to_back() -> None:
     assert arches(find_fatbins(one() + other())) == [["sm_75", "sm_90"], ["compute_75"]]
+
+
+@pytest.mark.parametrize(
+    "pack", [bytes, host_object, lambda c: archive(b"odd", host_object(c))], ids=["bare", "object", "archive"]
+)
+def test_offsets_count_from_the_start_of_the_file(pack: Callable[[bytes], bytes]) -> None:
+    data = pack(one() + other())
+    entries = [e for fatbin in find_fatbins(data) for e in fatbin]
+    assert [(data[e.offset], data[e.offset + 0x1C]) for e in entries] == [(2, 75), (2, 90), (1, 75)]
+
+
+def test_a_pickled_entry_keeps_its_image_and_not_the_whole_file() -> None:
+    data = images.bundled(inputs(), "-concat")
+    entries = [e for fatbin in find_fatbins(bytes(data) + bytes(1 << 20)) for e in fatbin]
+    pickled = pickle.dumps(entries[0])
+    assert pickle.loads(pickled) == entries[0]
+    assert pickle.loads(pickled).payload() == entries[0].payload()
+    assert len(pickled) < len(data)
 
 
 def test_a_host_file_without_device_code_has_none() -> None:

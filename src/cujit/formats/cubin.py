@@ -69,8 +69,14 @@ class CubinKernel:
     ``shared_bytes`` is the static shared memory of the source, ``reserved_shared_bytes`` what the system
     takes beside it. ``stack_bytes`` is per thread, with all calls; in what is still to be linked it is the
     kernel's own frame. ``constant_bytes`` maps each constant bank to its size, those of the module too.
-    ``max_block`` comes from ``__launch_bounds__``, ``required_block`` from ``reqntid``. The parameters are
+    ``max_block`` comes from ``__launch_bounds__``, ``required_block`` from ``reqntid``; the least number of
+    blocks per multiprocessor is not recorded, only ``max_registers``, which follows from it. The parameters are
     POINTER where the image tells so, else UNKNOWN; their offsets are those at which the code reads them.
+    ``parameter_bytes`` is what they take in constant bank 0. ``has_unbounded_stack`` tells an unknown stack
+    (recursion; toolkits before 13.4 say 0 there) from one that the image is silent about. ``mbarriers``
+    counts the barrier objects in shared memory that the code initialises, ``barriers`` the hardware's.
+    ``virtual_resources`` is the VRC_CTA_INIT_COUNT of sm_100 and up: 128 where tensor memory is allocated.
+    ``cluster`` and ``max_cluster_blocks`` are the size and the most blocks of a cluster that the source asks for.
     """
 
     name: str
@@ -86,6 +92,11 @@ class CubinKernel:
     required_block: Block | None = None
     cluster: Block | None = None
     max_registers: int | None = None
+    has_unbounded_stack: bool = False
+    max_cluster_blocks: int | None = None
+    mbarriers: int = 0
+    virtual_resources: int = 0
+    parameter_bytes: int = 0
 
     @property
     def max_threads(self) -> int | None:
@@ -152,11 +163,11 @@ class _Reader:
 
     def __init__(self, elf: Elf) -> None:
         self._elf = elf
-        self._symbols = elf.symbols()
+        self._symbols = elf.symbols(skip=Symbol.SECTION)
         self._commands = _commands(elf)
         self._number = (elf.flags >> 8 if elf.abi_version >= _ABI_8 else elf.flags) & 0xFF
         self._module = self._records(elf.section(".nv.info"))
-        self._values = {a: symbol_values(self._module, a) for a in _SYMBOL_ATTRIBUTES}
+        self._values = symbol_values(self._module, _SYMBOL_ATTRIBUTES)
         self._info = {s.info: s for s in elf.sections if s.name.startswith(".nv.info.")}
         self._banks = _constant_banks(elf.sections)
         self._facts: dict[int, _Facts] = {}
@@ -200,7 +211,7 @@ class _Reader:
         return any(r.attribute == _CUDA_ACCELERATOR_TARGET and r.value == 1 for r in records)
 
     def _records(self, section: Section | None) -> list[Record]:
-        return list(read_records(self._elf.content(section), section.offset)) if section else []
+        return read_records(self._elf.content(section), section.offset) if section else []
 
     def _code(self, symbol: Symbol) -> Section:
         if symbol.section >= len(self._elf.sections):
@@ -220,6 +231,7 @@ class _Reader:
             name=symbol.name,
             registers=self._value(Attribute.REGCOUNT, symbol),
             stack_bytes=None if stack == _UNKNOWN_STACK else stack,
+            has_unbounded_stack=stack == _UNKNOWN_STACK,
             shared_bytes=shared,
             reserved_shared_bytes=reserved,
             constant_bytes=self._banks.get("", {}) | self._banks.get(symbol.name, {}),
@@ -230,6 +242,10 @@ class _Reader:
             required_block=facts.required_block,
             cluster=facts.cluster,
             max_registers=facts.max_registers,
+            max_cluster_blocks=facts.max_cluster_blocks,
+            mbarriers=facts.mbarriers,
+            virtual_resources=facts.virtual_resources,
+            parameter_bytes=facts.parameter_bytes,
         )
 
     def _value(self, attribute: Attribute, symbol: Symbol) -> int | None:
@@ -256,7 +272,9 @@ class _Reader:
 
 
 _SYMBOL_ATTRIBUTES = (Attribute.REGCOUNT, Attribute.MIN_STACK_SIZE, Attribute.FRAME_SIZE)
+_PARAMETER_ATTRIBUTES = (Attribute.KPARAM_INFO, Attribute.KPARAM_INFO_V2)
 _CUDA_ACCELERATOR_TARGET = 9  # of .nv.compat
+_CONSTANT = ".nv.constant"
 
 
 def _is_internal(symbol: Symbol) -> bool:
@@ -291,8 +309,10 @@ def _constant_banks(sections: Iterable[Section]) -> dict[str, dict[int, int]]:
     """Kernel name (or "" for the module) to bank to bytes."""
     banks: dict[str, dict[int, int]] = {}
     for section in sections:
-        head, _, kernel = section.name.removeprefix(".nv.constant").partition(".")
-        if section.name.startswith(".nv.constant") and head.isascii() and head.isdecimal() and len(head) <= 2:
+        if not section.name.startswith(_CONSTANT):
+            continue
+        head, _, kernel = section.name.removeprefix(_CONSTANT).partition(".")
+        if head.isascii() and head.isdecimal() and len(head) <= 2:
             banks.setdefault(kernel, {})[int(head)] = section.size
     return banks
 
@@ -307,35 +327,47 @@ class _Facts:
     required_block: Block | None
     cluster: Block | None
     max_registers: int | None
+    max_cluster_blocks: int | None
+    mbarriers: int
+    virtual_resources: int
+    parameter_bytes: int
 
 
 def _facts_of(code: Section, records: list[Record], elf: Elf) -> _Facts:
-    first = {r.attribute: r.value for r in reversed(records)}
-    barriers = first.get(Attribute.NUM_BARRIERS, 0) if elf.abi_version >= _ABI_8 else code.flags >> 20 & 0x7F
-    limit = first.get(Attribute.MAXREG_COUNT, _NO_REGISTER_LIMIT)
-    found = _parameters(code.name.removeprefix(".text."), records)
+    first = {r.attribute: r for r in reversed(records)}
+    limit = _short(first, Attribute.MAXREG_COUNT, _NO_REGISTER_LIMIT)
+    rank = first.get(Attribute.MAX_CLUSTER_RANK)
     return _Facts(
-        barriers=barriers,
-        signature=_signature(found),
-        max_block=_block(records, Attribute.MAX_THREADS),
-        required_block=_block(records, Attribute.REQNTID),
-        cluster=_block(records, Attribute.CTA_PER_CLUSTER),
+        barriers=_short(first, Attribute.NUM_BARRIERS) if elf.abi_version >= _ABI_8 else code.flags >> 20 & 0x7F,
+        signature=_signature(_parameters(code.name.removeprefix(".text."), records)),
+        max_block=_block(first, Attribute.MAX_THREADS),
+        required_block=_block(first, Attribute.REQNTID),
+        cluster=_block(first, Attribute.CTA_PER_CLUSTER),
         max_registers=None if limit == _NO_REGISTER_LIMIT else limit,
+        max_cluster_blocks=rank.words(1)[0] if rank else None,
+        mbarriers=_short(first, Attribute.NUM_MBARRIERS),
+        virtual_resources=_short(first, Attribute.VRC_CTA_INIT_COUNT),
+        parameter_bytes=_short(first, Attribute.CBANK_PARAM_SIZE),
     )
 
 
-def _block(records: list[Record], attribute: Attribute) -> Block | None:
-    for record in records:
-        if record.attribute == attribute:
-            x, y, z = record.words(3)
-            return x, y, z
-    return None
+def _short(first: Mapping[int, Record], attribute: Attribute, default: int = 0) -> int:
+    """The value of a record of a short format."""
+    record = first.get(attribute)
+    return default if record is None else record.value
+
+
+def _block(first: Mapping[int, Record], attribute: Attribute) -> Block | None:
+    record = first.get(attribute)
+    if record is None:
+        return None
+    x, y, z = record.words(3)
+    return x, y, z
 
 
 def _parameters(kernel: str, records: list[Record]) -> list[KernelParameter]:
     """Read the parameters in order; they must be all there, and none may overlap another."""
-    kinds = (Attribute.KPARAM_INFO, Attribute.KPARAM_INFO_V2)
-    found = sorted((parameter_of(r) for r in records if r.attribute in kinds), key=lambda p: p.ordinal)
+    found = sorted(parameter_of(r) for r in records if r.attribute in _PARAMETER_ATTRIBUTES)
     end = 0
     for expected, p in enumerate(found):
         if p.ordinal != expected:

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import enum
 import struct
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable
+from typing import NamedTuple
 
 from cujit.errors import FormatError
 
@@ -24,22 +24,22 @@ class Attribute(enum.IntEnum):
     FRAME_SIZE = 0x11
     MIN_STACK_SIZE = 0x12
     KPARAM_INFO = 0x17
+    CBANK_PARAM_SIZE = 0x19
     MAXREG_COUNT = 0x1B
     REGCOUNT = 0x2F
+    NUM_MBARRIERS = 0x38
     CTA_PER_CLUSTER = 0x3D
+    MAX_CLUSTER_RANK = 0x3F
     KPARAM_INFO_V2 = 0x45
+    VRC_CTA_INIT_COUNT = 0x4A
     NUM_BARRIERS = 0x4C
 
 
-class _Format(enum.IntEnum):
-    NOTHING = 1
-    BYTE = 2
-    HALF = 3
-    SIZED = 4
+_NOTHING, _BYTE, _HALF, _SIZED = 1, 2, 3, 4  # formats of records
+_HEAD = struct.Struct("<BBH")
 
 
-@dataclass(frozen=True)
-class Record:
+class Record(NamedTuple):
     """One record: its attribute, its value (of the short formats) or its bytes, its place in the file."""
 
     attribute: int
@@ -53,46 +53,57 @@ class Record:
         Raises:
             FormatError: the record is shorter.
         """
-        if len(self.content) < 4 * count:
+        try:
+            return struct.unpack_from(f"<{count}I", self.content)
+        except struct.error:
+            size = len(self.content)
             raise FormatError(
-                f"record {self.attribute:#x} has {len(self.content)} of {4 * count} bytes", offset=self.offset
-            )
-        return struct.unpack_from(f"<{count}I", self.content)
+                f"record {self.attribute:#x} has {size} of {4 * count} bytes", offset=self.offset
+            ) from None
 
 
-def read_records(content: bytes, base: int) -> Iterator[Record]:
+def read_records(content: bytes, base: int) -> list[Record]:
     """Read the records of one section; ``base`` is its offset in the file.
 
     Raises:
         FormatError: a record is of no known format or goes beyond the end of the section.
     """
-    at = 0
-    while at < len(content):
-        if len(content) - at < 4:
+    records, at, end, head = [], 0, len(content), _HEAD.unpack_from
+    while at < end:
+        if end - at < _HEAD.size:
             raise FormatError("a record cut off", offset=base + at)
-        kind, attribute = content[at], content[at + 1]
-        half = int.from_bytes(content[at + 2 : at + 4], "little")
-        size = half if kind == _Format.SIZED else 0
-        if kind not in (_Format.NOTHING, _Format.BYTE, _Format.HALF, _Format.SIZED):
+        kind, attribute, half = head(content, at)
+        after = at + 4
+        if kind == _SIZED:
+            after += half
+            if after > end:
+                raise FormatError(f"a record of {half} bytes goes beyond its section", offset=base + at)
+            records.append(Record(attribute, 0, content[at + 4 : after], base + at))
+        elif _NOTHING <= kind <= _HALF:
+            value = half if kind == _HALF else half & 0xFF if kind == _BYTE else 0
+            records.append(Record(attribute, value, b"", base + at))
+        else:
             raise FormatError(f"a record of format {kind}", offset=base + at)
-        if at + 4 + size > len(content):
-            raise FormatError(f"a record of {size} bytes goes beyond its section", offset=base + at)
-        value = {_Format.BYTE: half & 0xFF, _Format.HALF: half}.get(_Format(kind), 0)
-        yield Record(attribute, value, content[at + 4 : at + 4 + size], base + at)
-        at += 4 + size
+        at = after
+    return records
 
 
-def symbol_values(records: list[Record], attribute: Attribute) -> dict[int, int]:
-    """Gather the records that give a number to a symbol: symbol index to number.
+def symbol_values(records: Iterable[Record], attributes: Iterable[Attribute]) -> dict[int, dict[int, int]]:
+    """Gather the records that give a number to a symbol: attribute to symbol index to number.
 
     Raises:
         FormatError: a record is shorter than that.
     """
-    return dict(r.words(2)[:2] for r in records if r.attribute == attribute)  # type: ignore[misc]
+    values: dict[int, dict[int, int]] = {int(attribute): {} for attribute in attributes}
+    for record in records:
+        of_symbol = values.get(record.attribute)
+        if of_symbol is not None:
+            symbol, value = record.words(2)
+            of_symbol[symbol] = value
+    return values
 
 
-@dataclass(frozen=True)
-class KernelParameter:
+class KernelParameter(NamedTuple):
     """One parameter as the cubin records it; ``is_pointer`` is False also where the cubin does not tell."""
 
     ordinal: int

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import functools
 import struct
-from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from cujit.errors import FormatError
 
-__all__ = ["Elf", "Note", "Section", "Symbol", "read_elf"]
+__all__ = ["Elf", "Note", "Section", "Symbol", "elf_length", "elf_type", "read_elf"]
 
 _MAGIC = b"\x7fELF"
 _CLASS_64, _LITTLE_ENDIAN = 2, 1
@@ -26,11 +26,10 @@ _XINDEX = 0xFFFF
 _MAX_STRING_BYTES = 1 << 16
 
 
-@dataclass(frozen=True)
-class Section:
+class Section(NamedTuple):
     """One section header; ``offset`` and ``size`` count bytes, ``link`` and ``info`` depend on the type."""
 
-    index: int
+    index: int  # type: ignore[assignment]  # hides tuple.index
     name: str
     type: int
     flags: int
@@ -46,14 +45,8 @@ class Section:
         return self.type != _NOBITS
 
 
-@dataclass(frozen=True)
-class Symbol:
-    """One symbol; ``section`` is an index, 0 where the symbol is undefined. Source: gABI, "Symbol Table"."""
-
-    NOTYPE, OBJECT, FUNCTION, SECTION = 0, 1, 2, 3
-    LOCAL, GLOBAL, WEAK = 0, 1, 2
-
-    index: int
+class _SymbolRow(NamedTuple):
+    index: int  # type: ignore[assignment]  # hides tuple.index
     name: str
     type: int
     binding: int
@@ -61,6 +54,15 @@ class Symbol:
     section: int
     value: int
     size: int
+
+
+class Symbol(_SymbolRow):
+    """One symbol; ``section`` is an index, 0 where the symbol is undefined. Source: gABI, "Symbol Table"."""
+
+    __slots__ = ()
+
+    NOTYPE, OBJECT, FUNCTION, SECTION = 0, 1, 2, 3
+    LOCAL, GLOBAL, WEAK = 0, 1, 2
 
 
 @dataclass(frozen=True)
@@ -98,8 +100,8 @@ class Elf:
         """Copy a section's bytes; none for zero-initialised memory."""
         return self.data[section.offset : section.offset + section.size] if section.is_in_file else b""
 
-    def symbols(self, name: str = ".symtab") -> tuple[Symbol, ...]:
-        """Read a symbol table; nothing when the file has none.
+    def symbols(self, name: str = ".symtab", *, skip: int | None = None) -> tuple[Symbol, ...]:
+        """Read a symbol table, but for symbols of the type ``skip``; nothing when the file has none.
 
         Raises:
             FormatError: the table is cut, or names of it lie outside of their string table.
@@ -111,14 +113,13 @@ class Elf:
             raise FormatError(f"symbol table {name} of {table.size} bytes", offset=table.offset)
         if table.link >= len(self.sections):
             raise FormatError(f"symbol table {name} without a string table", offset=table.offset)
-        strings = _Strings(self.data, self.sections[table.link])
-        return tuple(self._symbols(self.content(table), strings))
-
-    @staticmethod
-    def _symbols(content: bytes, strings: _Strings) -> Iterator[Symbol]:
-        for index, entry in enumerate(_SYMBOL.iter_unpack(content)):
-            name, info, other, section, value, size = entry
-            yield Symbol(index, strings.at(name), info & 15, info >> 4, other, section, value, size)
+        text = _Strings(self.data, self.sections[table.link]).at
+        rows = enumerate(_SYMBOL.iter_unpack(self.content(table)))
+        return tuple(
+            Symbol(index, text(name_at), info & 15, info >> 4, other, section, value, size)
+            for index, (name_at, info, other, section, value, size) in rows
+            if info & 15 != skip
+        )
 
     def notes(self, section: Section) -> tuple[Note, ...]:
         """Read the notes of a section.
@@ -156,18 +157,23 @@ class _Strings:
         if known is not None:
             return known
         start = self._start + offset
-        if start >= self._end:
-            if offset == 0:
-                return ""
-            raise FormatError(f"a name at {offset} lies outside of its string table", offset=self._start)
-        end = self._data.find(b"\0", start, min(self._end, start + _MAX_STRING_BYTES))
+        limit = start + _MAX_STRING_BYTES
+        end = self._data.find(b"\0", start, limit if limit < self._end else self._end)
         if end < 0:
-            raise FormatError("a name does not end", offset=start)
+            return self._refuse(offset)
         self._budget -= end - start
         if self._budget < 0:
             raise FormatError("names overlap beyond reason", offset=start)
         text = self._known[offset] = _text(self._data[start:end])
         return text
+
+    def _refuse(self, offset: int) -> str:
+        """Say why no string is there; an empty table still has the empty string at its start."""
+        if self._start + offset < self._end:
+            raise FormatError("a name does not end", offset=self._start + offset)
+        if offset:
+            raise FormatError(f"a name at {offset} lies outside of its string table", offset=self._start)
+        return ""
 
 
 def _text(raw: bytes) -> str:
@@ -178,39 +184,79 @@ def _padded(size: int, align: int) -> int:
     return -(-size // align) * align
 
 
+_Raw = tuple[int, int, int, int, int, int, int, int, int, int]
+
+
+class _Tables(NamedTuple):
+    """The header, the bare section table, and where all of the file ends."""
+
+    ident: bytes
+    type: int
+    machine: int
+    version: int
+    flags: int
+    names: int
+    rows: list[_Raw]
+    rows_at: int
+    length: int
+
+
 def read_elf(data: bytes) -> Elf:
     """Read the header and the section table of an ELF file; every section's place is checked.
 
     Raises:
         FormatError: it is no 64-bit little-endian ELF file, or a table or section goes beyond its end.
     """
+    found = _read_tables(data)
+    ident, kind, machine, version, flags = found[:5]
+    return Elf(data, ident[7], ident[8], kind, machine, version, flags, _sections(data, found), found.length)
+
+
+def elf_length(data: bytes) -> int:
+    """Tell where an ELF file ends, from its header and its section table alone.
+
+    Raises:
+        FormatError: as in ``read_elf``, names aside.
+    """
+    return _read_tables(data).length
+
+
+def elf_type(data: bytes) -> int:
+    """Tell the type in the header of an ELF file: 1 relocatable, 2 executable, 3 shared.
+
+    Raises:
+        FormatError: it is no 64-bit little-endian ELF file.
+    """
+    kind: int = _header(data)[1]
+    return kind
+
+
+def _header(data: bytes) -> tuple[bytes, int, int, int, int, int, int, int, int, int, int, int, int, int]:
     if len(data) < _HEADER.size or not data.startswith(_MAGIC):
         raise FormatError(f"no ELF file: {data[:8]!r}, {len(data)} bytes", offset=0)
     if data[4] != _CLASS_64 or data[5] != _LITTLE_ENDIAN:
         raise FormatError("an ELF file that is not 64-bit little-endian", offset=4)
-    fields = _HEADER.unpack_from(data)
-    ident, kind, machine, version, _entry, program_at, table_at, flags, header_bytes = fields[:9]
-    program_bytes, program_count, section_bytes, count, names = fields[9:]
+    return _HEADER.unpack_from(data)
+
+
+def _read_tables(data: bytes) -> _Tables:
+    ident, kind, machine, version, _entry, program_at, table_at, flags, header_bytes, *counts = _header(data)
+    program_bytes, program_count, section_bytes, count, names = counts
     if program_count and program_bytes != _PROGRAM_BYTES:
         raise FormatError(f"program headers of {program_bytes} bytes", offset=54)
     length = max(header_bytes, _HEADER.size)
     if program_count:
         length = max(length, program_at + program_count * program_bytes)
-    raw = _section_headers(data, table_at, section_bytes, count)
-    if raw:
-        length = max(length, table_at + len(raw) * _SECTION.size)
-        names = raw[0][6] if names == _XINDEX else names
-    sections = _named(data, raw, names, table_at)
-    length = max([length, *(s.offset + s.size for s in sections if s.is_in_file)])
+    rows = _section_rows(data, table_at, section_bytes, count)
+    if rows:
+        length = max(length, table_at + len(rows) * _SECTION.size, _end_of(rows, table_at, len(data)))
+        names = rows[0][6] if names == _XINDEX else names
     if length > len(data):
         raise FormatError(f"an ELF file of {length} bytes, cut off after {len(data)}", offset=len(data))
-    return Elf(data, ident[7], ident[8], kind, machine, version, flags, sections, length)
+    return _Tables(ident, kind, machine, version, flags, names, rows, table_at, length)
 
 
-_Raw = tuple[int, int, int, int, int, int, int, int, int, int]
-
-
-def _section_headers(data: bytes, at: int, entry_bytes: int, count: int) -> list[_Raw]:
+def _section_rows(data: bytes, at: int, entry_bytes: int, count: int) -> list[_Raw]:
     if at == 0:
         return []
     if entry_bytes != _SECTION.size:
@@ -225,21 +271,31 @@ def _section_headers(data: bytes, at: int, entry_bytes: int, count: int) -> list
     return list(_SECTION.iter_unpack(data[at:end]))
 
 
-def _named(data: bytes, raw: list[_Raw], names: int, table_at: int) -> tuple[Section, ...]:
-    sections = []
-    for i, (_name, kind, flags, _address, offset, size, link, info, _align, entry_bytes) in enumerate(raw):
-        if i and kind not in (0, _NOBITS) and offset + size > len(data):
-            where = table_at + i * _SECTION.size
-            raise FormatError(f"section {i} ends at {offset + size}, beyond {len(data)} bytes", offset=where)
-        # The first header is none; a large file keeps counts in it.
-        place = (offset, size) if i and kind else (0, 0)
-        sections.append(Section(i, "", kind, flags, *place, link, info, entry_bytes))
-    if not raw:
+def _end_of(rows: list[_Raw], table_at: int, available: int) -> int:
+    """Where the last section ends; the first header is none, a large file keeps counts in it."""
+    last = 0
+    for i, row in enumerate(rows):
+        end = row[4] + row[5]
+        if end > last and i and row[1] not in (0, _NOBITS):
+            last = end
+            if end > available:
+                where = table_at + i * _SECTION.size
+                raise FormatError(f"section {i} ends at {end}, beyond {available} bytes", offset=where)
+    return last
+
+
+def _sections(data: bytes, found: _Tables) -> tuple[Section, ...]:
+    rows = found.rows
+    if not rows:
         return ()
-    if names >= len(raw):
-        raise FormatError(f"the names of the sections are in section {names} of {len(raw)}", offset=62)
-    strings = _Strings(data, sections[names])
-    return tuple(
-        Section(s.index, strings.at(row[0]), s.type, s.flags, s.offset, s.size, s.link, s.info, s.entry_bytes)
-        for s, row in zip(sections, raw, strict=True)
-    )
+    if found.names >= len(rows):
+        raise FormatError(f"the names of the sections are in section {found.names} of {len(rows)}", offset=62)
+    text = _Strings(data, _section(found.names, "", rows[found.names])).at
+    return tuple([_section(i, text(row[0]), row) for i, row in enumerate(rows)])
+
+
+def _section(index: int, name: str, row: _Raw) -> Section:
+    _, kind, flags, _, offset, size, link, info, _, entry_bytes = row
+    if kind == 0 or index == 0:
+        offset = size = 0
+    return Section(index, name, kind, flags, offset, size, link, info, entry_bytes)

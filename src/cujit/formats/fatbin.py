@@ -7,6 +7,7 @@ of at least 64 bytes and a payload.
 
 from __future__ import annotations
 
+import re
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -14,9 +15,9 @@ from dataclasses import dataclass
 from cujit.arch import Arch
 from cujit.artifact import image_bytes
 from cujit.errors import FormatError
-from cujit.formats.elf import read_elf
-from cujit.formats.fatbinentry import Entry, EntryKind, FatbinFlag, read_entries
-from cujit.formats.hostfile import sections_named
+from cujit.formats.elf import elf_type
+from cujit.formats.fatbinentry import Entry, EntryKind, FatbinFlag, Recent, read_entries
+from cujit.formats.hostfile import places_of_sections
 from cujit.formats.unpack import Compression
 
 __all__ = [
@@ -34,7 +35,10 @@ _MAGIC = b"\x50\xed\x55\xba"
 _CONTAINER = struct.Struct("<IHHQ")
 _CONTAINER_VERSION = 1
 _ALIGNMENT = 8
-_MAX_ENTRIES = 1 << 16
+_NO_NUL = re.compile(rb"[^\0]")
+# What a file of small lies could make of memory; the largest libraries have some ten thousand entries.
+_MAX_CONTAINERS = 1 << 17
+_MAX_ENTRIES = 1 << 17
 # Source: objects, libraries and executables of nvcc 13; the second is that of -rdc objects.
 _HOST_SECTIONS = (".nv_fatbin", "__nv_relfatbin")
 
@@ -78,29 +82,29 @@ def read_fatbin(data: bytes) -> Fatbin:
         FormatError: it is no fatbin, is cut off, contradicts itself, or something else follows.
     """
     data = image_bytes(data)
-    fatbin = _read_container(data, 0)
-    if data[fatbin.size :].strip(b"\0"):
+    fatbin = _read_container(data, 0, len(data), Recent())
+    if _NO_NUL.search(data, fatbin.size):
         raise FormatError("something follows the fatbin", offset=fatbin.size, help="find_fatbins reads several of them")
     return fatbin
 
 
-def _read_container(data: bytes, start: int) -> Fatbin:
-    """Read the container at ``start``; what follows it is not looked at.
+def _read_container(data: bytes, start: int, limit: int, recent: Recent) -> Fatbin:
+    """Read the container at ``start``; ``limit`` is where the bytes end that it may have.
 
     Raises:
         FormatError: no container is there, or it is cut off or contradicts itself.
     """
-    if len(data) - start < _CONTAINER.size or not data.startswith(_MAGIC, start):
-        raise FormatError(f"no fatbin: {data[start : start + 8]!r}", offset=start)
+    if limit - start < _CONTAINER.size or not data.startswith(_MAGIC, start):
+        raise FormatError(f"no fatbin: {data[start : min(limit, start + 8)]!r}", offset=start)
     _, version, header_bytes, size = _CONTAINER.unpack_from(data, start)
     if version != _CONTAINER_VERSION or header_bytes < _CONTAINER.size:
         raise FormatError(f"a fatbin of version {version}, header of {header_bytes} bytes", offset=start + 4)
     at, end = start + header_bytes, start + header_bytes + size
-    if end > len(data):
-        raise FormatError(f"a fatbin of {end - start} bytes, cut off after {len(data) - start}", offset=start)
+    if end > limit:
+        raise FormatError(f"a fatbin of {end - start} bytes, cut off after {limit - start}", offset=start)
     entries: list[Entry] = []
     while at < end:
-        more, at = read_entries(data, at, end)
+        more, at = read_entries(data, at, end, recent)
         entries += more
         if len(entries) > _MAX_ENTRIES:
             raise FormatError(f"a fatbin of more than {_MAX_ENTRIES} entries", offset=at)
@@ -110,24 +114,32 @@ def _read_container(data: bytes, start: int) -> Fatbin:
 def find_fatbins(data: bytes) -> tuple[Fatbin, ...]:
     """Find every container in a fatbin, a host ELF file or an archive of such; none is an empty tuple.
 
-    The offsets in it count from the start of the section that holds the container.
+    The offsets in it count from the start of ``data``. The payloads are read from ``data`` when they are asked for,
+    so it stays in memory as long as an entry does.
 
     Raises:
         FormatError: the file is of another kind, or it or a container in it is damaged.
     """
     data = image_bytes(data)
-    if data.startswith(_MAGIC):
-        return tuple(_back_to_back(data))
-    return tuple(f for content in sections_named(data, _HOST_SECTIONS) for f in _back_to_back(content))
+    is_bare = data.startswith(_MAGIC)
+    places = [(0, len(data))] if is_bare else places_of_sections(data, _HOST_SECTIONS)
+    found: list[Fatbin] = []
+    entries, recent = 0, Recent()
+    for start, end in places:
+        for fatbin in _back_to_back(data, start, end, recent):
+            found.append(fatbin)
+            entries += len(fatbin)
+            if len(found) > _MAX_CONTAINERS or entries > _MAX_ENTRIES:
+                raise FormatError(f"more than {_MAX_CONTAINERS} fatbins or {_MAX_ENTRIES} entries", offset=end)
+    return tuple(found)
 
 
-def _back_to_back(data: bytes) -> Iterator[Fatbin]:
-    at = 0
-    while at < len(data):
-        if not data[at : at + _ALIGNMENT].strip(b"\0"):
-            at += _ALIGNMENT
-            continue
-        fatbin = _read_container(data, at)
+def _back_to_back(data: bytes, start: int, end: int, recent: Recent) -> Iterator[Fatbin]:
+    """Read containers with NULs between them, a multiple of 8."""
+    at = start
+    while (there := _NO_NUL.search(data, at, end)) is not None:
+        at += (there.start() - at) // _ALIGNMENT * _ALIGNMENT
+        fatbin = _read_container(data, at, end, recent)
         yield fatbin
         at += fatbin.size
 
@@ -144,7 +156,7 @@ def select(fatbin: Fatbin, device: Arch) -> Entry | None:
     Source: CUDA C++ Programming Guide, "Binary Compatibility" and "PTX Compatibility".
     """
     for entry in _candidates(fatbin.cubin_entries, device):
-        if read_elf(entry.payload()).type == _EXECUTABLE:
+        if elf_type(entry.payload()) == _EXECUTABLE:
             return entry
     return next(iter(_candidates(fatbin.ptx_entries, device)), None)
 

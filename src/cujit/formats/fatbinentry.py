@@ -12,11 +12,11 @@ from dataclasses import dataclass, field
 
 from cujit.arch import Arch, ArchKind
 from cujit.errors import ArchError, FormatError
-from cujit.formats.elf import read_elf
+from cujit.formats.elf import elf_length
 from cujit.formats.unpack import Compression, unpack
 from cujit.support import Version
 
-__all__ = ["Entry", "EntryKind", "FatbinFlag", "read_entries"]
+__all__ = ["Entry", "EntryKind", "FatbinFlag", "Recent", "read_entries"]
 
 _ENTRY = struct.Struct("<HHIQIIHHIIIQQQ")
 _PAIR = struct.Struct("<II")
@@ -59,7 +59,7 @@ class Entry:
     """One image in a fatbin.
 
     ``code`` is the number of its kind. ``version`` is the PTX ISA of PTX, the ABI's of a cubin, the container's
-    of LTO-IR. ``offset`` is where the entry's header is in the container. ``stored_bytes`` counts the payload
+    of LTO-IR. ``offset`` is where the entry's header is in the file. ``stored_bytes`` counts the payload
     as it lies there, ``size`` as it unpacks; both may count padding. ``flags`` keeps unknown bits.
     """
 
@@ -102,13 +102,28 @@ class Entry:
         data = self._stored.read()
         if self.kind is EntryKind.CUBIN:
             try:
-                return data[: read_elf(data).length]
+                return data[: elf_length(data)]
             except FormatError as e:
                 raise FormatError(f"entry {self}: {e.message}", offset=self.offset) from e
         return data.rstrip(b"\0") if self.kind is EntryKind.PTX else data
 
     def __str__(self) -> str:
         return f"{self.kind.name.lower()} {self.arch}" if self.arch else f"{self.kind.name.lower()}"
+
+
+class Recent:
+    """The shared payload of a file that was unpacked last; its entries, read in turn, unpack it once."""
+
+    def __init__(self) -> None:
+        self._last: tuple[int, bytes] = (-1, b"")
+
+    def unpacked(self, stored: _Stored) -> bytes:
+        """Unpack a payload, or give it again."""
+        start, data = self._last
+        if start != stored.start:
+            data = stored.unpack()
+            self._last = (stored.start, data)
+        return data
 
 
 @dataclass(frozen=True)
@@ -121,13 +136,22 @@ class _Stored:
     compression: Compression
     size: int
     slice: tuple[int, int] | None = None
+    recent: Recent | None = None
+
+    def unpack(self) -> bytes:
+        return unpack(self.data[self.start : self.end], self.compression, self.size, self.start)
 
     def read(self) -> bytes:
-        unpacked = unpack(self.data[self.start : self.end], self.compression, self.size, self.start)
+        unpacked = self.recent.unpacked(self) if self.recent else self.unpack()
         if self.slice is None:
             return unpacked
         at, size = self.slice
         return unpacked[at : at + size]
+
+    def __reduce__(self) -> tuple[object, ...]:
+        # Not the whole file for each of its entries.
+        bare = (self.data[self.start : self.end], 0, self.end - self.start, self.compression, self.size, self.slice)
+        return type(self), bare
 
 
 @dataclass(frozen=True)
@@ -211,15 +235,17 @@ class _Header:
         return raw.decode("utf-8", "backslashreplace")
 
 
-def read_entries(data: bytes, at: int, end: int) -> tuple[list[Entry], int]:
+def read_entries(data: bytes, at: int, end: int, recent: Recent | None = None) -> tuple[list[Entry], int]:
     """Read the entry at ``at``, several where they are concatenated, and tell where the next one begins.
+
+    ``recent`` is one for all entries of a file.
 
     Raises:
         FormatError: it goes beyond ``end`` or contradicts itself.
     """
     header = _Header.read(data, at, end)
     if header.kind == _CONCATENATED:
-        return list(_concatenated(data, header)), header.payload_end
+        return list(_concatenated(data, header, recent or Recent())), header.payload_end
     return [_entry(data, header)], header.payload_end
 
 
@@ -263,7 +289,7 @@ def _arch(kind: EntryKind, h: _Header) -> Arch | None:
         raise FormatError(f"an entry for no architecture: {h.number}", offset=h.at + 0x1C) from e
 
 
-def _concatenated(data: bytes, outer: _Header) -> Iterator[Entry]:
+def _concatenated(data: bytes, outer: _Header, recent: Recent) -> Iterator[Entry]:
     """Unfold entries that share one payload; their headers stand one after another in the outer header.
 
     In such a header the header's size gives way to the place in the unpacked payload.
@@ -273,15 +299,15 @@ def _concatenated(data: bytes, outer: _Header) -> Iterator[Entry]:
     end = outer.at + outer.options_at + table_bytes
     if end > outer.payload_at or count * _ENTRY.size > table_bytes:
         raise FormatError(f"a table of {count} entries in {table_bytes} bytes", offset=outer.at + 0x14)
-    stored = outer.stored(data)
+    stored, taken = outer.stored(data), 0
     for _ in range(count):
         h = _Header.unpack(data, at, end)
-        if h.header_bytes + h.payload_bytes > stored.size:
-            raise FormatError("a concatenated entry goes beyond the shared payload", offset=at)
+        taken += h.payload_bytes
+        if h.header_bytes + h.payload_bytes > stored.size or taken > stored.size:
+            raise FormatError("concatenated entries go beyond the shared payload", offset=at)
         place = (h.header_bytes, h.payload_bytes)
-        shared = _Stored(data, stored.start, stored.end, stored.compression, stored.size, place)
-        entry = _make(data, h, shared, end, h.payload_bytes, h.payload_bytes)
-        yield entry
+        shared = _Stored(data, stored.start, stored.end, stored.compression, stored.size, place, recent)
+        yield _make(data, h, shared, end, h.payload_bytes, h.payload_bytes)
         at += _ENTRY.size
         if h.identifier_at:
             at += _padded(h.identifier_bytes + 1)

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from cujit.errors import FormatError
 from cujit.formats.elf import read_elf
 
-__all__ = ["sections_named"]
+__all__ = ["places_of_sections"]
 
 _ELF_MAGIC = b"\x7fELF"
 _AR_MAGIC, _THIN_AR_MAGIC = b"!<arch>\n", b"!<thin>\n"
@@ -18,14 +18,14 @@ _AR_HEADER_BYTES = 60
 _AR_HEADER_END = b"`\n"
 
 
-def sections_named(data: bytes, names: tuple[str, ...]) -> Iterator[bytes]:
-    """Give the content of every section of these names in an ELF file, or in each ELF file of an archive.
+def places_of_sections(data: bytes, names: tuple[str, ...]) -> Iterator[tuple[int, int]]:
+    """Tell where each section of these names starts and ends, in an ELF file or in the ELF files of an archive.
 
     Raises:
         FormatError: the file is neither, or it or a member of it is damaged.
     """
     if data.startswith(_ELF_MAGIC):
-        yield from _in_elf(data, names)
+        yield from _in_elf(data, names, 0)
     elif data.startswith(_AR_MAGIC):
         for start, end in _members(data):
             if data.startswith(_ELF_MAGIC, start):
@@ -36,14 +36,16 @@ def sections_named(data: bytes, names: tuple[str, ...]) -> Iterator[bytes]:
         raise FormatError(f"neither a fatbin, an ELF file nor an archive: {data[:8]!r}", offset=0)
 
 
-def _in_elf(data: bytes, names: tuple[str, ...]) -> Iterator[bytes]:
-    elf = read_elf(data)
-    return (elf.content(section) for section in elf.sections if section.name in names)
+def _in_elf(data: bytes, names: tuple[str, ...], base: int) -> list[tuple[int, int]]:
+    """The places, counted from ``base`` bytes before ``data``."""
+    return [
+        (base + s.offset, base + s.offset + s.size) for s in read_elf(data).sections if s.name in names and s.is_in_file
+    ]
 
 
-def _in_member(data: bytes, names: tuple[str, ...], start: int) -> Iterator[bytes]:
+def _in_member(data: bytes, names: tuple[str, ...], start: int) -> list[tuple[int, int]]:
     try:
-        return _in_elf(data, names)
+        return _in_elf(data, names, start)
     except FormatError as e:
         raise FormatError(f"the archive's member at {start}: {e.message}", offset=start) from e
 
