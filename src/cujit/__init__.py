@@ -2,6 +2,8 @@
 
 Every public name is here. A name is looked up where it lives when it is first used, so importing the package
 opens no library and reads nothing but this file.
+
+PYTEST_DONT_REWRITE: it has no assertions of tests.
 """
 
 from __future__ import annotations
@@ -16,7 +18,9 @@ from cujit.version import __version__
 if TYPE_CHECKING:
     from cujit.arch import Arch, ArchKind
     from cujit.artifact import Artifact, Kind
-    from cujit.compile.usage import Usage, usage
+    from cujit.budget import Budget, check
+    from cujit.budgetfile import read_budgets
+    from cujit.budgetreport import BudgetReport, BudgetRow
     from cujit.devices.arrays import DeviceArray
     from cujit.devices.base import Device, Dim3, Limits, Resources
     from cujit.devices.cuda.compat import Verdict, compat
@@ -24,6 +28,7 @@ if TYPE_CHECKING:
     from cujit.errors import (
         ArchError,
         ArgumentError,
+        BudgetError,
         BundleError,
         ClosedError,
         CompileError,
@@ -48,9 +53,17 @@ if TYPE_CHECKING:
     from cujit.formats.cubin import read_cubin
     from cujit.formats.fatbin import read_fatbin
     from cujit.formats.ptx.retarget import retarget
+    from cujit.inspection.compare import Comparison, compare
+    from cujit.inspection.read import inspect
+    from cujit.inspection.usage import Usage, usage
+    from cujit.inspection.values import ImageInfo, Inspection, KernelInfo
     from cujit.kernel import Kernel, Launch, Module, cpu, default_device, devices, gpu, jit, load
+    from cujit.occupancy import occupancy, plot_occupancy
     from cujit.program import Entry, Options, Request, Source, build, bundle, compile, link, request
     from cujit.signature import Parameter, ParameterClass, Signature
+    from cujit.tuning.occupancy import Limiter
+    from cujit.tuning.products import Product
+    from cujit.tuning.result import Occupancy
 
 __all__ = [
     "Arch",
@@ -58,8 +71,13 @@ __all__ = [
     "ArchKind",
     "ArgumentError",
     "Artifact",
+    "Budget",
+    "BudgetError",
+    "BudgetReport",
+    "BudgetRow",
     "BundleError",
     "ClosedError",
+    "Comparison",
     "CompileError",
     "CujitError",
     "Device",
@@ -72,21 +90,27 @@ __all__ = [
     "Entry",
     "FormatError",
     "HeaderNotFoundError",
+    "ImageInfo",
+    "Inspection",
     "Kernel",
+    "KernelInfo",
     "Kind",
     "Launch",
     "LaunchError",
+    "Limiter",
     "Limits",
     "LinkError",
     "LoadError",
     "MissingError",
     "Module",
     "NameNotFoundError",
+    "Occupancy",
     "OptionError",
     "Options",
     "Parameter",
     "ParameterClass",
     "Pointer",
+    "Product",
     "PtxSyntaxError",
     "Request",
     "Resources",
@@ -100,15 +124,21 @@ __all__ = [
     "__version__",
     "build",
     "bundle",
+    "check",
+    "compare",
     "compat",
     "compile",
     "cpu",
     "default_device",
     "devices",
     "gpu",
+    "inspect",
     "jit",
     "link",
     "load",
+    "occupancy",
+    "plot_occupancy",
+    "read_budgets",
     "read_cubin",
     "read_fatbin",
     "request",
@@ -120,17 +150,27 @@ __all__ = [
 _HOMES = {
     "cujit.arch": "Arch ArchKind",
     "cujit.artifact": "Artifact Kind",
+    "cujit.budget": "Budget check",
+    "cujit.budgetfile": "read_budgets",
+    "cujit.budgetreport": "BudgetReport BudgetRow",
     "cujit.devices.arrays": "DeviceArray",
-    "cujit.compile.usage": "Usage usage",
     "cujit.devices.base": "Device Dim3 Limits Resources",
     "cujit.devices.cuda.compat": "Verdict compat",
     "cujit.devices.pointers": "Pointer",
     "cujit.formats.cubin": "read_cubin",
     "cujit.formats.fatbin": "read_fatbin",
     "cujit.formats.ptx.retarget": "retarget",
+    "cujit.inspection.compare": "Comparison compare",
+    "cujit.inspection.read": "inspect",
+    "cujit.inspection.usage": "Usage usage",
+    "cujit.inspection.values": "ImageInfo Inspection KernelInfo",
     "cujit.kernel": "Kernel Launch Module cpu default_device devices gpu jit load",
+    "cujit.occupancy": "occupancy plot_occupancy",
     "cujit.program": "Entry Options Request Source build bundle compile link request",
     "cujit.signature": "Parameter ParameterClass Signature",
+    "cujit.tuning.occupancy": "Limiter",
+    "cujit.tuning.products": "Product",
+    "cujit.tuning.result": "Occupancy",
 }
 _HOME = {name: module for module, names in _HOMES.items() for name in names.split()}
 
@@ -153,7 +193,7 @@ def __dir__() -> list[str]:
     return list(__all__)
 
 
-_NAMESAKES = frozenset({"compile", "devices"})
+_NAMESAKES = frozenset({"compile", "devices", "occupancy"})
 """Functions that are called like the package that they are made of; here the name means the function."""
 
 

@@ -22,6 +22,7 @@
     ├── NameNotFoundError       a kernel or variable that is not in the module: which are               (KeyError)
     ├── LaunchError             a launch that breaks a limit: which limit, both numbers                  (ValueError)
     │   └── ArgumentError       arguments that do not fit the kernel's parameters                       (TypeError)
+    ├── BudgetError             a kernel that uses more than it may, or of which that is not known      (AssertionError)
     └── ClosedError             a handle, module or array that was already released
 """
 
@@ -33,6 +34,7 @@ from dataclasses import dataclass
 __all__ = [
     "ArchError",
     "ArgumentError",
+    "BudgetError",
     "BundleError",
     "ClosedError",
     "CompileError",
@@ -233,6 +235,14 @@ class LaunchError(CujitError, ValueError):
 
 class ArgumentError(LaunchError, TypeError):
     """Arguments that do not fit the kernel's parameters."""
+
+
+class BudgetError(CujitError, AssertionError):
+    """A kernel that uses more than its budget allows, or of which that is not known; ``report`` has every row."""
+
+    def __init__(self, message: str, *, report: object = None, help: str | None = None) -> None:
+        super().__init__(message, help=help)
+        self.report = report
 
 
 class ClosedError(CujitError):

@@ -24,10 +24,9 @@ from cujit.devices.cuda.stream import stream_handle
 from cujit.devices.images import open_image
 from cujit.devices.names import NameTable
 from cujit.devices.registry import process_devices
-from cujit.devices.signatures import merge_signatures
 from cujit.errors import ArchError, ArgumentError, ClosedError, LaunchError, LoadError
 from cujit.program import Options, Source, compile, toolchain
-from cujit.signature import Signature
+from cujit.signature import Signature, merge_signatures
 
 __all__ = ["CooperativeShape", "Kernel", "Launch", "Module", "cpu", "default_device", "devices", "gpu", "jit", "load"]
 

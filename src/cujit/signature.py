@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-__all__ = ["Parameter", "ParameterClass", "Signature"]
+__all__ = ["Parameter", "ParameterClass", "Signature", "merge_signatures"]
 
 
 class ParameterClass(enum.Enum):
@@ -80,3 +80,27 @@ class Signature:
     def size(self) -> int:
         """Bytes of the whole parameter buffer."""
         return self.offsets[-1] + self.parameters[-1].size if self.parameters else 0
+
+
+def merge_signatures(told: Signature | None, loaded: Signature) -> Signature:
+    """Join the types that a build, or PTX, told with the sizes and places that an image has.
+
+    Where the two contradict each other, the image is right: it is what runs.
+    """
+    if told is None or len(told) != len(loaded):
+        return loaded
+    return Signature(tuple(map(_merge, told, loaded)))
+
+
+def _merge(told: Parameter, loaded: Parameter) -> Parameter:
+    if told.kind is ParameterClass.UNKNOWN or (told.size and loaded.size and told.size != loaded.size):
+        return loaded
+    # PTX below compute_100 does not tell pointers from integers; machine code of sm_100 and later may.
+    is_pointer = told.kind is ParameterClass.BITS and loaded.kind is ParameterClass.POINTER
+    return replace(
+        told,
+        kind=loaded.kind if is_pointer else told.kind,
+        size=loaded.size or told.size,
+        align=loaded.align or told.align,
+        offset=loaded.offset,
+    )

@@ -3,8 +3,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cujit.devices.signatures import merge_signatures, signature_of_layout
-from cujit.signature import Parameter, ParameterClass, Signature
+from cujit.devices.signatures import signature_of_layout
+from cujit.signature import Parameter, ParameterClass, Signature, merge_signatures
 
 FLOAT = Parameter(ParameterClass.FLOAT, 4, 4, "float")
 UNSIZED = Parameter(ParameterClass.AGGREGATE, 0, 0, "Point")
@@ -45,3 +45,6 @@ def test_the_image_wins_where_the_build_contradicts_it() -> None:
     assert merge_signatures(Signature((FLOAT,)), loaded) == loaded
     assert merge_signatures(Signature((FLOAT, FLOAT)), loaded) == loaded
     assert merge_signatures(None, loaded) == loaded
+    two = signature_of_layout([(0, 4), (4, 4)])
+    assert merge_signatures(Signature((FLOAT,)), two) == two
+    assert merge_signatures(Signature((FLOAT, FLOAT, FLOAT)), two) == two

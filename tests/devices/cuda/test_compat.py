@@ -12,6 +12,7 @@ from cujit.devices.cuda.compat import Verdict, compat, driver_version
 from cujit.errors import ArchError, ArgumentError, FormatError, LoadError, OptionError
 from cujit.program import build, bundle, compile, toolchain
 from cujit.support import Version
+from inspection.files import archive, host_elf
 
 CODE = 'extern "C" __global__ void k(int* p) { *p = 1; }'
 NEW = "ld.volatile.local.u32 %r1, [%r2];"  # came with 9.1
@@ -170,3 +171,30 @@ def test_a_driver_is_a_cuda_version_or_a_branch(given: Any, version: Version | N
 def test_a_malformed_driver_is_refused(given: Any) -> None:
     with pytest.raises(OptionError, match="driver"):
         driver_version(given)
+
+
+def test_each_fatbin_of_a_linked_host_file_is_judged_by_itself() -> None:
+    first, second = build(CODE, ["sm_80", "compute_75"]).data, build(CODE, ["sm_90"]).data
+    for kind in (2, 3):  # executable, shared library
+        verdicts = compat(host_elf(first + second, kind), driver=(13, 9), device="sm_86")
+        assert [(v.entry, v.loads, v.picked) for v in verdicts] == [
+            ("cubin sm_80 of fatbin 0", True, True),
+            ("ptx compute_75 of fatbin 0", True, False),
+            ("cubin sm_90 of fatbin 1", False, False),
+        ]
+        assert "build for sm_86" in verdicts[2].help
+
+
+def test_what_is_in_objects_and_archives_is_linked_first() -> None:
+    device_code = build(CODE, ["sm_80"]).data
+    for image in (host_elf(device_code, 1), archive([host_elf(device_code, 3)])):
+        assert only(image, device="sm_80").why == "it is linked first"
+    assert only(host_elf(b"", 3, b".data")).why == "there is no device code in it"
+
+
+def test_a_shared_library_of_nvcc_tells_what_the_runtime_would_take_of_it() -> None:
+    library = Path(__file__).parents[2] / "goldens/fatbins/nvcc-13.5-library.so"
+    verdicts = compat(library, driver=(13, 9), device="sm_121")
+    assert {v.entry.rpartition(" of ")[2] for v in verdicts} == {"fatbin 0"}
+    assert [v.entry for v in verdicts if v.picked] == ["cubin sm_120 of fatbin 0"]
+    assert [v.entry for v in verdicts if v.loads] == ["ptx compute_120 of fatbin 0", "cubin sm_120 of fatbin 0"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from cujit.arch import Arch
 from cujit.artifact import Artifact, Kind
@@ -19,6 +19,7 @@ from cujit.devices.cuda.rules import (
 from cujit.devices.images import open_image
 from cujit.errors import CujitError, OptionError
 from cujit.formats.cubin import Cubin, read_cubin
+from cujit.formats.elf import read_elf
 from cujit.formats.fatbin import Entry, EntryKind, Fatbin, find_fatbins, read_fatbin, select
 from cujit.formats.ltoir import read_ltoir
 from cujit.formats.ptx.parser import parse
@@ -87,10 +88,7 @@ def compat(
         return [_to_be_linked(f"ltoir {read_ltoir(artifact.data).arch}")]
     if artifact.kind is Kind.NVVMIR:
         return [Verdict("LLVM IR", False, "it is not compiled yet", "cujit.compile(cujit.Source.nvvm(...))")]
-    inside = [entry for fatbin in find_fatbins(artifact.data) for entry in fatbin]
-    return [_to_be_linked(f"{entry} of the {artifact.kind.value}") for entry in inside] or [
-        Verdict(artifact.kind.value, False, "there is no device code in it")
-    ]
+    return _host_file(artifact, target) or [Verdict(artifact.kind.value, False, "there is no device code in it")]
 
 
 def driver_version(driver: Version | int | str | None) -> Version | None:
@@ -240,6 +238,27 @@ def _judged(fatbin: Fatbin, target: _Target) -> Iterator[tuple[Entry, Verdict]]:
             yield entry, _to_be_linked(str(entry))
         else:
             yield entry, Verdict(str(entry), False, "cujit does not know this kind of code")
+
+
+# -- host files -------------------------------------------------------------------------------------------
+
+_LINKED = (2, 3)  # of ELF's e_type: executables and shared libraries. Source: System V ABI (gABI), "ELF Header".
+
+
+def _host_file(artifact: Artifact, target: _Target) -> list[Verdict]:
+    """Judge what a host file holds.
+
+    The CUDA runtime loads each fatbin of an executable or a shared library by itself and takes one entry of each; what
+    is in objects and archives is linked into such a file first.
+    """
+    fatbins = find_fatbins(artifact.data)
+    if artifact.kind is not Kind.OBJECT or read_elf(artifact.data).type not in _LINKED:
+        return [_to_be_linked(f"{entry} of the {artifact.kind.value}") for fatbin in fatbins for entry in fatbin]
+    return [
+        replace(verdict, entry=f"{verdict.entry} of fatbin {number}")
+        for number, fatbin in enumerate(fatbins)
+        for verdict in _fatbin(fatbin, target)
+    ]
 
 
 def release_name(driver: Version) -> str:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from cujit.compile.usage import usage
 from cujit.errors import FormatError
+from cujit.inspection.usage import usage
 from cujit.program import compile, link
 
 SOURCE = """

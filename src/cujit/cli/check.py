@@ -1,0 +1,161 @@
+"""``cujit check``: kernels held against budgets, for continuous integration."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import click
+
+from cujit.artifact import Artifact
+from cujit.budget import Budget, Budgets, examine
+from cujit.budgetfile import read_budgets
+from cujit.budgetreport import COLUMNS, BudgetReport, BudgetRow
+from cujit.cli.console import json_option, print_json, print_table
+from cujit.cli.exit_codes import ExitCode
+from cujit.errors import OptionError
+from cujit.tuning.limits import MAX_BLOCK_THREADS
+
+__all__ = ["command"]
+
+_COUNTS = {
+    "registers": "Registers of a thread, at most.",
+    "spills": "Bytes of spill stores and loads together, at most; see --log.",
+    "stack_bytes": "Bytes of stack of a thread, at most.",
+    "shared_bytes": "Bytes of static shared memory of a block, at most.",
+    "code_bytes": "Bytes of machine code, at most.",
+    "constant_bytes": "Bytes of all constant banks, at most.",
+    "barriers": "Named barriers of a block, at most.",
+}
+
+
+def _limits(function: Callable[..., None]) -> Callable[..., None]:
+    """Give the verb an option for each limit."""
+    options = [
+        click.option(f"--{name.replace('_', '-')}", name, type=click.IntRange(min=0), metavar="N", help=text)
+        for name, text in _COUNTS.items()
+    ]
+    options += [
+        click.option(
+            "--occupancy",
+            type=click.FloatRange(0, 1),
+            metavar="PART",
+            help="The least occupancy, from 0 to 1; see --block and --on.",
+        ),
+        click.option(
+            "--block",
+            type=click.IntRange(1, MAX_BLOCK_THREADS),
+            metavar="N",
+            help="Threads of a block, for --occupancy; without it what the kernel was built for, else the best.",
+        ),
+        click.option(
+            "--dynamic-shared-bytes",
+            type=click.IntRange(min=0),
+            metavar="N",
+            help="Bytes of dynamic shared memory of a block, for --occupancy.",
+        ),
+    ]
+    for option in reversed(options):
+        function = option(function)
+    return function
+
+
+@click.command("check")
+@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@_limits
+@click.option(
+    "--budget",
+    "budget_file",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="A TOML file of budgets by kernel, instead of the limits: [[budget]], kernel = 'axpy*', registers = 64.",
+)
+@click.option(
+    "--kernel",
+    "kernels",
+    multiple=True,
+    metavar="PATTERN",
+    help="Only kernels of that name: axpy, 'axpy<*>', '_Z4axpy*'.",
+)
+@click.option("--arch", "arches", multiple=True, metavar="ARCH", help="Only the code for that architecture: sm_90.")
+@click.option("--on", metavar="GPU", help="The code that this GPU would run, and occupancy on it: H200, 'RTX 4090'.")
+@click.option(
+    "--log",
+    "log_file",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="What the assembler wrote when the file was built (verbose, -Xptxas -v): it alone tells spills.",
+)
+@json_option
+@click.pass_context
+def command(
+    ctx: click.Context,
+    /,
+    file: Path,
+    budget_file: Path | None,
+    kernels: Sequence[str],
+    arches: Sequence[str],
+    on: str | None,
+    log_file: Path | None,
+    as_json: bool,
+    **limits: float | None,
+) -> None:
+    """Hold every kernel of the machine code in FILE (cubin, fatbin, object, library …) against a budget.
+
+    The status is 1 when a kernel is over its budget, and when that cannot be known.
+    """
+    budgets = _budgets(budget_file, {name: value for name, value in limits.items() if value is not None})
+    image = Artifact.open(file)
+    if log_file is not None:
+        image = replace(image, log=log_file.read_text(errors="replace"))
+    report = examine(image, budgets, kernel=kernels or None, arch=arches or None, on=on)
+    if as_json:
+        print_json({"file": str(file), "within": report.is_within, **_record(report)})
+    else:
+        _tell(report)
+    if not report.is_within:
+        ctx.exit(ExitCode.WRONG_INPUT)
+
+
+def _budgets(path: Path | None, limits: dict[str, float]) -> Budgets:
+    """Take the budget from a file or from the limits of the command line."""
+    if path is not None and limits:
+        raise click.UsageError("--budget and a limit beside it; put the limit into the file")
+    if path is not None:
+        return read_budgets(path)
+    try:
+        return Budget(**limits)  # type: ignore[arg-type]
+    except OptionError as e:
+        raise click.UsageError(str(e)) from e
+
+
+def _record(report: BudgetReport) -> dict[str, object]:
+    return {"rows": [_row(row) for row in report.rows], "unchecked": report.unchecked}
+
+
+def _row(row: BudgetRow) -> dict[str, object]:
+    return {
+        "kernel": row.kernel,
+        "lowered_name": row.lowered_name,
+        "arch": str(row.arch),
+        "what": row.what,
+        "allowed": row.allowed,
+        "is": row.measured,
+        "slack": row.slack,
+        "verdict": row.verdict,
+        "note": row.note or None,
+    }
+
+
+_STYLES = {"ok": "", "over": "red", "not known": "yellow"}
+
+
+def _tell(report: BudgetReport) -> None:
+    styles = [_STYLES[row.verdict] for row in report.rows]
+    print_table(COLUMNS, [row.cells for row in report.rows], right=("allowed", "is", "slack"), styles=styles)
+    for line in (*report.notes, *(f"try: {text}" for text in report.helps)):
+        click.echo(line)
+    for left in report.unchecked:
+        click.echo(f"not checked: {left}")
+    click.echo(report.summary)

@@ -1,0 +1,87 @@
+"""Writing the images of a file to files of their own, never outside of the directory that was named."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable
+from pathlib import Path
+
+import click
+
+from cujit.cli.console import note, print_json
+from cujit.errors import FormatError, LoadError
+from cujit.inspection.values import ImageInfo, ImageKind
+
+__all__ = ["extract"]
+
+_ENDINGS = {
+    ImageKind.PTX: "ptx",
+    ImageKind.CUBIN: "cubin",
+    ImageKind.LTOIR: "ltoir",
+    ImageKind.NVVMIR: "ll",
+    ImageKind.TILEIR: "tileir",
+    ImageKind.OTHER: "bin",
+}
+_UNSAFE = re.compile(r"[^A-Za-z0-9_+-]+")
+_LONGEST_STEM = 80
+
+
+def extract(images: Iterable[tuple[ImageInfo, str]], directory: Path, *, as_json: bool) -> None:
+    """Write each image, which came from the file beside it, to ``directory``, and print the paths.
+
+    An image that cannot be read is told of on standard error and left out. A file of the same name is replaced, and a
+    link of that name is replaced and not followed.
+
+    Raises:
+        LoadError: the directory or a file cannot be written.
+    """
+    taken: set[str] = set()
+    written = []
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        for image, source in images:
+            try:
+                data = image.payload()
+            except FormatError as e:
+                note(f"not written: image {image.index} of {source}, {image}: {image.error or e.message}")
+                continue
+            path = directory / _unique(_name(image, source), taken)
+            _write(path, data)
+            written.append(path)
+            if not as_json:
+                click.echo(str(path))
+    except OSError as e:
+        raise LoadError(f"{e.filename or directory} cannot be written: {e.strerror or e}") from e
+    if as_json:
+        print_json({"schema": 1, "written": [str(path) for path in written]})
+
+
+def _name(image: ImageInfo, source: str) -> str:
+    """``axpy.2.sm_90a.cubin``: the file that it came from, its number there, and what it is for."""
+    stem = _UNSAFE.sub("_", Path(source).stem).strip("_")[:_LONGEST_STEM] or "image"
+    arch = f".{image.arch}" if image.arch else ""
+    return f"{stem}.{image.index}{arch}.{_ENDINGS[image.kind]}"
+
+
+def _unique(name: str, taken: set[str]) -> str:
+    """The name, with a number behind its stem where another file of this run has it."""
+    stem, _, rest = name.partition(".")
+    candidate, number = name, 1
+    while candidate in taken:
+        number += 1
+        candidate = f"{stem}-{number}.{rest}"
+    taken.add(candidate)
+    return candidate
+
+
+def _write(path: Path, data: bytes) -> None:
+    """Write a file under another name and rename it: what is there is replaced, and no link is followed."""
+    unfinished = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        with unfinished.open("xb") as file:
+            file.write(data)
+        unfinished.replace(path)
+    except BaseException:
+        unfinished.unlink(missing_ok=True)
+        raise

@@ -1,0 +1,218 @@
+"""``cujit occupancy``: how many blocks of a kernel a GPU holds at a time, over block sizes; no GPU is needed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from cujit.cli.console import json_option, note, print_json, print_table
+from cujit.devices.base import Device
+from cujit.devices.registry import is_device_name, process_devices
+from cujit.errors import CujitError, LaunchError, MissingError
+from cujit.kernel import Kernel, load
+from cujit.occupancy import Subject, plot_occupancy, subject
+from cujit.tuning.result import Occupancy
+from cujit.tuning.shapes import SharedBytes, Step
+
+__all__ = ["command"]
+
+_USUAL = (32, 64, 96, 128, 160, 192, 224, 256, 320, 384, 448, 512, 640, 768, 896, 1024)
+
+
+@click.command("occupancy")
+@click.argument("file", required=False, type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.option("--kernel", metavar="NAME", help="The kernel; may be left out if there is only one.")
+@click.option("--on", metavar="GPU", help="H200, 'RTX 5090', …, sm_90, or cuda:0; without it that of the image.")
+@click.option("--processors", metavar="N", type=int, help="Multiprocessors, for a GPU that has no row in the table.")
+@click.option("--block", metavar="N", type=int, multiple=True, help="Threads of a block; without it the usual sizes.")
+@click.option("--shared-bytes", metavar="N", type=int, default=0, help="Dynamic shared memory of a block, in bytes.")
+@click.option("--shared-per-thread", metavar="N", type=int, default=0, help="Bytes of it more for each thread.")
+@click.option("--grid", metavar="N", type=int, help="Blocks of a launch: tells its waves.")
+@click.option("--cluster", metavar="N", type=int, help="Blocks of a cluster: tells how many can be resident.")
+@click.option("--registers", metavar="N", type=int, help="Registers of a thread, instead of the image's.")
+@click.option("--static-shared-bytes", metavar="N", type=int, help="Static shared memory, instead of the image's.")
+@click.option("--plot", metavar="PATH", type=click.Path(path_type=Path), help="Draw it, as .svg or .png.")
+@click.option("--dark", is_flag=True, help="Draw for a dark page.")
+@json_option
+def command(
+    file: Path | None,
+    kernel: str | None,
+    on: str | None,
+    processors: int | None,
+    block: tuple[int, ...],
+    shared_bytes: int,
+    shared_per_thread: int,
+    grid: int | None,
+    cluster: int | None,
+    registers: int | None,
+    static_shared_bytes: int | None,
+    plot: Path | None,
+    dark: bool,
+    as_json: bool,
+) -> None:
+    """Tell how many blocks of a kernel of FILE (cubin, fatbin, host file) a GPU holds at a time, and what limits it.
+
+    Without FILE, --registers and --on say what is needed. The best block is marked: the largest of those of highest
+    occupancy. Where a GPU of that architecture is present, its driver is asked, too.
+    """
+    if file is None and (registers is None or on is None):
+        raise click.UsageError("without FILE, give --registers and --on")
+    found = subject(
+        file,
+        kernel=kernel,
+        on=_place(on),
+        processors=processors,
+        registers=registers,
+        static_shared_bytes=static_shared_bytes,
+    )
+    shared = _shared(shared_bytes, shared_per_thread)
+    best = found.best(shared_bytes=shared, grid=grid, cluster=cluster)
+    rows = [found.at(n, shared_bytes=shared, grid=grid, cluster=cluster) for n in block or _sizes(found, best)]
+    is_own = registers is None and static_shared_bytes is None
+    asked = _ask_driver(file, found, rows) if file is not None and is_own else {}
+    if plot is not None:
+        shown = block[0] if block else best.block
+        plot_occupancy(plot, found, shown, shared_bytes=shared, dark=dark)
+    if as_json:
+        print_json(_record(found, best, rows, asked))
+    else:
+        _tell(found, best, rows, asked)
+
+
+def _place(on: str | None) -> str | Device | None:
+    return process_devices().named(on) if on is not None and is_device_name(on) else on
+
+
+def _shared(shared_bytes: int, per_thread: int) -> SharedBytes:
+    return (lambda threads: shared_bytes + per_thread * threads) if per_thread else shared_bytes
+
+
+def _sizes(found: Subject, best: Occupancy) -> list[int]:
+    possible = set(found.blocks)
+    return sorted({n for n in _USUAL if n in possible} | {best.block, max(possible)})
+
+
+# -- what the driver says -----------------------------------------------------------------------------------
+
+
+def _ask_driver(file: Path, found: Subject, rows: list[Occupancy]) -> dict[int, float]:
+    """Ask the driver of a GPU of that architecture, if there is one; answers are by block size."""
+    try:
+        gpus = process_devices().gpus()
+    except MissingError:
+        return {}
+    device = next((gpu for gpu in gpus if gpu.arch.number == found.product.arch.number), None)
+    if device is None:
+        return {}
+    try:
+        with load(file, device) as module:
+            kernel = module[found.lowered_name]
+            return {row.block: _driver_occupancy(kernel, row) for row in rows}
+    except CujitError as e:
+        note(f"the driver of {device.name} was not asked: {e.message}")
+        return {}
+
+
+def _driver_occupancy(kernel: Kernel, row: Occupancy) -> float:
+    try:
+        return kernel.occupancy(row.block, row.shared_bytes)
+    except LaunchError:  # such a block does not run
+        return 0.0
+
+
+# -- printing -----------------------------------------------------------------------------------------------
+
+
+def _record(found: Subject, best: Occupancy, rows: list[Occupancy], asked: dict[int, float]) -> dict[str, Any]:
+    demand = found.demand
+    return {
+        "kernel": found.kernel,
+        "gpu": found.product.name,
+        "arch": str(found.product.arch),
+        "processors": found.product.processors,
+        "registers": demand.registers,
+        "static_shared_bytes": demand.shared_bytes,
+        "barriers": demand.barriers,
+        "max_threads": demand.max_threads,
+        "best_block": best.block,
+        "rows": [_row_record(row) | _answer(row, asked) for row in rows],
+    }
+
+
+def _row_record(row: Occupancy) -> dict[str, Any]:
+    step, waves = row.next_step, row.waves
+    return {
+        "block": row.block,
+        "shared_bytes": row.shared_bytes,
+        "occupancy": row.fraction,
+        "active_blocks": row.active_blocks,
+        "active_warps": row.active_warps,
+        "max_warps": row.max_warps,
+        "limited_by": [limiter.value for limiter in row.limited_by],
+        "limits": {limiter.value: blocks for limiter, blocks in row.limits.items()},
+        "cooperative_blocks": row.cooperative_blocks,
+        "clusters_bound": row.clusters_bound,
+        "waves": waves and {"count": waves.count, "rounds": waves.rounds, "efficiency": waves.efficiency},
+        "next_step": step and {"blocks": step.blocks, "registers": step.registers, "shared_bytes": step.shared_bytes},
+    }
+
+
+def _answer(row: Occupancy, asked: dict[int, float]) -> dict[str, Any]:
+    return {"driver_occupancy": asked[row.block]} if row.block in asked else {}
+
+
+def _tell(found: Subject, best: Occupancy, rows: list[Occupancy], asked: dict[int, float]) -> None:
+    processors = f", {found.product.processors} multiprocessors" if found.product.processors else ""
+    click.echo(f"{found.kernel} on {found.product}{processors}")
+    click.echo(
+        f"{found.demand.registers} registers a thread, {found.demand.shared_bytes:,} bytes of static shared memory, "
+        f"blocks of {found.demand.largest_block} at most\n"
+    )
+    columns = _columns(best, rows, asked)
+    table = list(zip(*columns.values(), strict=True))
+    styles = ["dim" if not row.active_blocks else "bold green" if row.block == best.block else "" for row in rows]
+    right = [name for name in columns if name not in ("", "limited by", "one block more")]
+    print_table(tuple(columns), table, right=right, styles=styles)
+    _tell_best(best, rows)
+
+
+def _columns(best: Occupancy, rows: list[Occupancy], asked: dict[int, float]) -> dict[str, list[str]]:
+    """The columns that say something, by their heads."""
+    columns = {
+        "block": [str(row.block) for row in rows],
+        "shared": [f"{row.shared_bytes:,}" for row in rows],
+        "occupancy": [f"{row.fraction:.1%}" for row in rows],
+        "driver": [f"{asked[row.block]:.1%}" if row.block in asked else "" for row in rows],
+        "": ["best" if row.block == best.block and row.active_blocks else "" for row in rows],
+        "blocks": [str(row.active_blocks) for row in rows],
+        "warps": [f"{row.active_warps} of {row.max_warps}" for row in rows],
+        "limited by": [" and ".join(limiter.value for limiter in row.limited_by) for row in rows],
+        "resident grid": [_count(row.cooperative_blocks) for row in rows],
+        "clusters at most": [_count(row.clusters_bound) for row in rows],
+        "waves": [f"{row.waves.count:.2f}" if row.waves else "" for row in rows],
+        "slots used": [f"{row.waves.efficiency:.0%}" if row.waves else "" for row in rows],
+        "one block more": [_needs(row.next_step) for row in rows],
+    }
+    if not any(row.shared_bytes for row in rows):
+        del columns["shared"]
+    return {name: cells for name, cells in columns.items() if any(cells)}
+
+
+def _needs(step: Step | None) -> str:
+    if step is None:
+        return ""
+    limits = (("registers", step.registers), ("shared", step.shared_bytes), ("barriers", step.barriers))
+    return ", ".join(f"{what} ≤ {most:,}" for what, most in limits if most is not None)
+
+
+def _count(number: int | None) -> str:
+    return "" if number is None else f"{number:,}"
+
+
+def _tell_best(best: Occupancy, rows: list[Occupancy]) -> None:
+    if not best.active_blocks:
+        click.echo("\nno block of this kernel runs there")
+    elif best.block not in [row.block for row in rows] and best.fraction > max(map(float, rows)):
+        click.echo(f"\na block of {best.block} would give {best.fraction:.1%}")

@@ -1,0 +1,49 @@
+"""What a PTX entry takes and what a PTX variable is, in bytes."""
+
+from __future__ import annotations
+
+import math
+
+from cujit.formats.ptx.syntax import Function, Variable
+from cujit.signature import Parameter, ParameterClass, Signature
+
+__all__ = ["bytes_of", "signature_of_entry"]
+
+# Source: PTX ISA 9.1, "Fundamental Types", "Packed Data Types" and "Opaque Types"; an opaque one is a handle of 8
+# bytes where it is a parameter.
+_BYTES: dict[str, int] = {
+    **{f"{letter}{bits}": bits // 8 for letter in "bsuf" for bits in (8, 16, 32, 64)},
+    **dict.fromkeys(("texref", "samplerref", "surfref"), 8),
+    "b128": 16,
+    "bf16": 2,
+    "f16x2": 4,
+    "bf16x2": 4,
+    "tf32": 4,
+}
+_KINDS = {"f": ParameterClass.FLOAT, "s": ParameterClass.SIGNED}
+
+
+def _element(variable: Variable) -> int:
+    return _BYTES.get(variable.type, 0) * variable.vector
+
+
+def bytes_of(variable: Variable) -> int:
+    """Count the bytes of a variable; 0 for an array without a size."""
+    return _element(variable) * math.prod(variable.shape)
+
+
+def signature_of_entry(function: Function) -> Signature:
+    """Read what an entry takes: PTX types, sizes and alignments; the offsets follow from those.
+
+    Compilers write ``.u32`` for int and unsigned alike, and ``.u64`` for those and, below compute_100, for pointers:
+    such a parameter is BITS.
+    """
+    return Signature(tuple(map(_parameter, function.parameters)))
+
+
+def _parameter(p: Variable) -> Parameter:
+    size, align = bytes_of(p), p.align or _element(p)
+    if p.shape or p.vector > 1:
+        return Parameter(ParameterClass.AGGREGATE, size, align, f".b8[{size}]")
+    kind = ParameterClass.POINTER if p.is_ptr else _KINDS.get(p.type[0], ParameterClass.BITS)
+    return Parameter(kind, size, align, f".{p.type}")

@@ -1,0 +1,79 @@
+"""What can still be read of fatbins, and of files that hold them, where something in them is damaged."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import islice
+
+from cujit.errors import FormatError
+from cujit.formats.fatbinentry import Entry, read_entries
+
+__all__ = ["Damaged", "salvage"]
+
+# Source: the layout of containers and entries as in ``fatbin`` and ``fatbinentry``: magic, version 1, header of 16
+# bytes, bytes of entries; an entry tells its header's bytes at 4 and its payload's at 8. Both are aligned to 8.
+_CONTAINER = b"\x50\xed\x55\xba\x01\x00\x10\x00"
+_CONTAINER_BYTES = 16
+_ENTRY_SIZES = struct.Struct("<4xIQ")
+_ENTRY_BYTES = 64
+_ALIGNMENT = 8
+_MOST_PIECES = 1 << 15  # entries and containers; a file that lies can have the square of what it holds
+
+
+@dataclass(frozen=True)
+class Damaged:
+    """An entry that cannot be read: where in the file it begins, in bytes, its length as far as told, and why."""
+
+    offset: int
+    size: int
+    why: str
+
+
+def salvage(data: bytes) -> tuple[tuple[Entry | Damaged, ...], ...]:
+    """Find the containers of a damaged file by their first bytes, and read of each what can be read.
+
+    Only the entries that are damaged themselves, and those after a length that lies, are lost. Offsets count from the
+    start of ``data``.
+    """
+    found: list[tuple[Entry | Damaged, ...]] = []
+    pieces = 0
+    at = data.find(_CONTAINER)
+    while at >= 0 and pieces < _MOST_PIECES:
+        if len(data) - at < _CONTAINER_BYTES:
+            break
+        size = int.from_bytes(data[at + 8 : at + 16], "little")
+        end = at + _CONTAINER_BYTES + size
+        entries = tuple(islice(_entries(data, at + _CONTAINER_BYTES, min(end, len(data)), end), _MOST_PIECES - pieces))
+        found.append(entries)
+        pieces += 1 + len(entries)
+        at = data.find(_CONTAINER, end if end <= len(data) else at + _CONTAINER_BYTES)
+    return tuple(found)
+
+
+def _entries(data: bytes, at: int, end: int, declared_end: int) -> Iterator[Entry | Damaged]:
+    """The entries of one container, which ends at ``end`` although it declares ``declared_end``."""
+    while at < end:
+        try:
+            more, following = read_entries(data, at, end)
+        except FormatError as e:
+            following = _following(data, at, end)
+            yield Damaged(at, following - at, e.message)
+            at = following
+            continue
+        yield from more
+        at = following
+    if declared_end > end:
+        yield Damaged(end, 0, f"the fatbin is cut off: {declared_end - end} bytes of it are missing")
+
+
+def _following(data: bytes, at: int, end: int) -> int:
+    """Where the next entry begins, if this one's lengths can be believed; else the end."""
+    if at + _ENTRY_BYTES > end:
+        return end
+    header, payload = _ENTRY_SIZES.unpack_from(data, at)
+    following: int = at + header + payload
+    return (
+        following if header >= _ENTRY_BYTES and following <= end and following % _ALIGNMENT == at % _ALIGNMENT else end
+    )

@@ -1,0 +1,222 @@
+"""Choosing kernels of machine code: by name patterns, by architecture, or by the GPU that would run them."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from fnmatch import fnmatchcase
+
+from cujit.arch import Arch
+from cujit.errors import ArchError, FormatError, NameNotFoundError, OptionError
+from cujit.inspection.values import ImageInfo, ImageKind, Inspection, KernelInfo
+
+__all__ = ["Choice", "Names", "choose_kernels", "names_matching"]
+
+Names = str | Sequence[str] | None
+"""Name patterns: one, several, or None for every kernel."""
+
+_SHOWN_NAMES = 12
+_BUILD = "build it for an architecture: cujit.compile(source, arch='sm_90'), cujit.link([image], arch='sm_90')"
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Kernels, each with the index of the pattern that decides for it; ``left_out`` names what else there is."""
+
+    kernels: tuple[tuple[KernelInfo, int], ...]
+    left_out: tuple[str, ...] = ()
+
+
+def choose_kernels(
+    inspection: Inspection,
+    patterns: Sequence[str],
+    names: Names = None,
+    arch: str | Arch | Sequence[str | Arch] | None = None,
+    device: Arch | None = None,
+) -> Choice:
+    """Choose the kernels of machine code that one of ``patterns`` fits; the first that does decides.
+
+    ``names`` and ``arch`` leave out what they do not name; ``device`` is a GPU's architecture, and leaves of each
+    kernel the code that such a GPU would run.
+
+    Raises:
+        FormatError: there is no machine code, or not of all kernels; it is damaged, or still to be linked.
+        NameNotFoundError: there is no kernel, or none that a pattern fits.
+        ArchError: there is no machine code for ``arch`` or ``device``.
+        OptionError: a pattern is malformed, or never decides.
+    """
+    wanted = _texts(names)
+    images = _images(inspection, _arches(arch), device)
+    kernels = [kernel for image in images for kernel in image.kernels]
+    if not kernels:
+        raise NameNotFoundError(
+            f"no kernel in the machine code of {_called(inspection)}",
+            help="a template is built by naming its instances: names=['axpy<float>']",
+        )
+    bytecode_only = _only_as_ptx(inspection)
+    if wanted is not None:
+        kept = {name for text in wanted for name in _found(text, kernels, bytecode_only, inspection)}
+        kernels = [kernel for kernel in kernels if kernel.name in kept]
+        bytecode_only = []
+    decided = _decide(patterns, kernels, bytecode_only, inspection)
+    if device is not None:
+        kernels = _nearest(kernels)
+    chosen = tuple((kernel, decided[kernel.name]) for kernel in kernels if kernel.name in decided)
+    unnamed = dict.fromkeys(f"{kernel.display}: no pattern fits it" for kernel in kernels if kernel.name not in decided)
+    return Choice(chosen, (*_other_images(inspection), *unnamed))
+
+
+# -- names ------------------------------------------------------------------------------------------------
+
+
+def names_matching(pattern: str, kernels: Iterable[KernelInfo]) -> set[str]:
+    """Give the lowered names of the kernels that a pattern fits.
+
+    A pattern that is the name of a kernel means that one; else it is the name of a template, or a glob (``*``, ``?``,
+    ``[…]``) of names as displayed or lowered, in which spaces do not count.
+    """
+    listed = list(kernels)
+    if exact := {k.name for k in listed if k.is_called(pattern)}:
+        return exact
+    glob = _unspaced(pattern)
+    return {
+        k.name
+        for k in listed
+        if k.is_instance_of(pattern) or fnmatchcase(_unspaced(k.display), glob) or fnmatchcase(k.name, glob)
+    }
+
+
+def _unspaced(text: str) -> str:
+    return re.sub(r"\s+", "", text)
+
+
+def _texts(names: object) -> list[str] | None:
+    if names is None:
+        return None
+    listed = [names] if isinstance(names, str) else list(names) if isinstance(names, Sequence) else []
+    if not listed or not all(isinstance(name, str) for name in listed):
+        raise OptionError(f"kernels are chosen by a name, a pattern or several, not {names!r}", help="kernel='axpy<*>'")
+    return listed
+
+
+def _decide(
+    patterns: Sequence[str], kernels: Sequence[KernelInfo], ptx_only: Sequence[KernelInfo], inspection: Inspection
+) -> dict[str, int]:
+    """Map lowered names to the index of the first pattern that fits; every pattern must decide for a kernel."""
+    decided: dict[str, int] = {}
+    for index, pattern in enumerate(patterns):
+        found = _found(pattern, kernels, ptx_only, inspection)
+        new = found - set(decided)
+        if not new:
+            earlier = patterns[decided[min(found)]]
+            raise OptionError(
+                f"{pattern!r} decides for no kernel: {earlier!r}, before it, fits all that it fits",
+                help="put the narrower pattern first",
+            )
+        decided.update(dict.fromkeys(new, index))
+    return decided
+
+
+def _found(
+    pattern: object, kernels: Sequence[KernelInfo], ptx_only: Sequence[KernelInfo], inspection: Inspection
+) -> set[str]:
+    if not isinstance(pattern, str) or not pattern.strip():
+        raise OptionError(f"a kernel's name or a pattern is wanted, not {pattern!r}", help="'axpy<float>', 'axpy<*>'")
+    if missing := names_matching(pattern, ptx_only):
+        raise FormatError(f"{', '.join(sorted(missing))}: only PTX, and no machine code, to check", help=_BUILD)
+    found = names_matching(pattern, kernels)
+    if not found:
+        shown = list(dict.fromkeys(k.display for k in kernels))
+        near = get_close_matches(pattern, shown, n=_SHOWN_NAMES, cutoff=0.0) or shown[:_SHOWN_NAMES]
+        more = f" and {len(shown) - len(near)} more" if len(shown) > len(near) else ""
+        raise NameNotFoundError(
+            f"no kernel in the machine code of {_called(inspection)} is called {pattern!r}",
+            help=f"it has {', '.join(near)}{more}",
+        )
+    return found
+
+
+# -- images -----------------------------------------------------------------------------------------------
+
+
+def _called(inspection: Inspection) -> str:
+    return inspection.name or "this image"
+
+
+def _images(inspection: Inspection, arches: Sequence[Arch] | None, device: Arch | None) -> list[ImageInfo]:
+    """The machine code that is asked for, all of it readable and linked."""
+    broken = [image for image in inspection if _is_asked(image.arch, arches, device) and image.error]
+    if broken:
+        raise FormatError(f"{_called(inspection)}: {broken[0]} cannot be checked: {broken[0].error}")
+    code = [image for image in inspection if image.kind is ImageKind.CUBIN]
+    if not code:
+        kinds = ", ".join(dict.fromkeys(image.kind.value for image in inspection)) or "no image"
+        raise FormatError(
+            f"what a kernel uses is known of machine code, and {_called(inspection)} has {kinds}", help=_BUILD
+        )
+    have = ", ".join(dict.fromkeys(str(image.arch) for image in code))
+    for arch in arches or ():
+        if all(image.arch != arch for image in code):
+            raise ArchError(f"no machine code for {arch} in {_called(inspection)}", help=f"it has {have}")
+    asked = [image for image in code if _is_asked(image.arch, arches, device)]
+    if not asked:
+        raise ArchError(f"no machine code of {_called(inspection)} runs on {device}", help=f"it is for {have}")
+    for image in asked:
+        if image.is_relocatable:
+            raise FormatError(
+                f"{_called(inspection)}: {image} is still to be linked, which settles what its kernels use",
+                help=f"cujit.link([image], arch='{image.arch}')",
+            )
+    return asked
+
+
+def _is_asked(arch: Arch | None, arches: Sequence[Arch] | None, device: Arch | None) -> bool:
+    if arch is None:
+        return True
+    return (arches is None or arch in arches) and (device is None or arch.runs_on(device))
+
+
+def _arches(arch: str | Arch | Sequence[str | Arch] | None) -> tuple[Arch, ...] | None:
+    if arch is None:
+        return None
+    if not isinstance(arch, (str, Arch, Sequence)):
+        raise ArchError(f"an architecture is 'sm_90' or an Arch, not {arch!r}")
+    found = tuple(map(Arch.parse, [arch] if isinstance(arch, (str, Arch)) else arch))
+    if not found or not all(a.is_real for a in found):
+        said = next((str(a) for a in found if not a.is_real), "none")
+        raise ArchError(f"machine code is of a real architecture, not {said}", help="sm_90")
+    return found
+
+
+def _nearest(kernels: Sequence[KernelInfo]) -> list[KernelInfo]:
+    """Of each kernel the code that a GPU prefers: of the nearest architecture, the most specific variant."""
+    best: dict[str, tuple[int, int]] = {}
+    for k in kernels:
+        best[k.name] = max(best.get(k.name, (0, 0)), _rank(k))
+    return [k for k in kernels if _rank(k) == best[k.name]]
+
+
+def _rank(kernel: KernelInfo) -> tuple[int, int]:
+    arch = kernel.arch
+    return (arch.number, "fa".find(arch.suffix or "-")) if arch else (0, 0)
+
+
+def _only_as_ptx(inspection: Inspection) -> list[KernelInfo]:
+    """The kernels of PTX and LLVM IR of which there is no machine code at all.
+
+    PTX that lies in one fatbin with machine code is taken for that of the same source, and not read.
+    """
+    compiled = {image.container for image in inspection if image.kind is ImageKind.CUBIN}
+    rest = [image for image in inspection if image.kind is not ImageKind.CUBIN and image.container not in compiled]
+    if not rest:
+        return []
+    known = {kernel.name for image in inspection if image.kind is ImageKind.CUBIN for kernel in image.kernels}
+    return [kernel for image in rest for kernel in image.kernels if kernel.name not in known]
+
+
+def _other_images(inspection: Inspection) -> list[str]:
+    count = Counter(str(image) for image in inspection if image.kind is not ImageKind.CUBIN)
+    return [image if number == 1 else f"{number} images of {image}" for image, number in count.items()]

@@ -1,0 +1,150 @@
+"""Two inspections side by side: which kernels use more, and which less."""
+
+from __future__ import annotations
+
+import enum
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from cujit.arch import Arch
+from cujit.inspection.read import inspect
+from cujit.inspection.values import Inspection, KernelInfo
+
+__all__ = ["Comparison", "Difference", "Metric", "Pair", "compare"]
+
+
+class Metric(enum.Enum):
+    """What is compared of a kernel; the values are the attributes of a KernelInfo, registers or bytes."""
+
+    REGISTERS = "registers"
+    SPILL_STORES = "spill_store_bytes"
+    SPILL_LOADS = "spill_load_bytes"
+    SHARED = "shared_bytes"
+    STACK = "stack_bytes"
+    CODE = "code_bytes"
+
+    def of(self, kernel: KernelInfo) -> int | None:
+        """Its value for a kernel; None when it is not known."""
+        value: int | None = getattr(kernel, self.value)
+        return value
+
+
+@dataclass(frozen=True)
+class Difference:
+    """One metric of one kernel, before and after; None is not known."""
+
+    metric: Metric
+    before: int | None
+    after: int | None
+
+    @property
+    def change(self) -> int | None:
+        """How much it grew, negative where it shrank; None when one of the two is not known."""
+        return None if self.before is None or self.after is None else self.after - self.before
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A kernel that both have, for one architecture."""
+
+    before: KernelInfo
+    after: KernelInfo
+
+    @property
+    def name(self) -> str:
+        """The lowered name."""
+        return self.after.name
+
+    @property
+    def arch(self) -> Arch | None:
+        """The architecture, the same on both sides."""
+        return self.after.arch
+
+    @functools.cached_property
+    def differences(self) -> tuple[Difference, ...]:
+        """Every metric, also those that are equal."""
+        return tuple(Difference(m, m.of(self.before), m.of(self.after)) for m in Metric)
+
+    @property
+    def grew(self) -> tuple[Difference, ...]:
+        """The metrics that are larger after."""
+        return tuple(d for d in self.differences if (d.change or 0) > 0)
+
+    @property
+    def shrank(self) -> tuple[Difference, ...]:
+        """The metrics that are smaller after."""
+        return tuple(d for d in self.differences if (d.change or 0) < 0)
+
+    @property
+    def is_equal(self) -> bool:
+        """Whether no metric that both sides know has changed."""
+        return not (self.grew or self.shrank)
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Two images, kernel by kernel; ``a`` and ``b`` name them, ``only_a`` and ``only_b`` have no counterpart."""
+
+    a: str
+    b: str
+    pairs: tuple[Pair, ...]
+    only_a: tuple[KernelInfo, ...]
+    only_b: tuple[KernelInfo, ...]
+
+    @property
+    def grew(self) -> tuple[Pair, ...]:
+        """The kernels of which something is larger in b."""
+        return tuple(pair for pair in self.pairs if pair.grew)
+
+    @property
+    def shrank(self) -> tuple[Pair, ...]:
+        """The kernels of which something is smaller in b."""
+        return tuple(pair for pair in self.pairs if pair.shrank)
+
+    @property
+    def is_equal(self) -> bool:
+        """Whether both have the same kernels, and no metric has changed."""
+        return not (self.only_a or self.only_b) and all(pair.is_equal for pair in self.pairs)
+
+
+def compare(a: object, b: object, *, keep: Callable[[KernelInfo], bool] | None = None) -> Comparison:
+    """Compare what the kernels of two images use, ``a`` before and ``b`` after.
+
+    Each is an Inspection or anything that ``inspect`` takes. Kernels are matched by lowered name and architecture;
+    where an image has several of one name and architecture, by their order. ``keep`` chooses kernels.
+
+    Raises:
+        FormatError: one of them cannot be read.
+        LoadError: a file cannot be read.
+        ArgumentError: one is nothing that ``inspect`` takes.
+    """
+    before, after = _inspected(a), _inspected(b)
+    old, new = _keyed(before, keep), _keyed(after, keep)
+    return Comparison(
+        a=before.name,
+        b=after.name,
+        pairs=tuple(Pair(old[key], new[key]) for key in old if key in new),
+        only_a=tuple(kernel for key, kernel in old.items() if key not in new),
+        only_b=tuple(kernel for key, kernel in new.items() if key not in old),
+    )
+
+
+def _inspected(image: object) -> Inspection:
+    return image if isinstance(image, Inspection) else inspect(image)
+
+
+_Key = tuple[str, Arch | None, int]
+
+
+def _keyed(inspection: Inspection, keep: Callable[[KernelInfo], bool] | None) -> dict[_Key, KernelInfo]:
+    """The kernels by name, architecture and how many of those came before."""
+    found: dict[_Key, KernelInfo] = {}
+    seen: dict[tuple[str, Arch | None], int] = {}
+    for kernel in inspection.kernels:
+        if keep is not None and not keep(kernel):
+            continue
+        number = seen.get((kernel.name, kernel.arch), 0)
+        seen[kernel.name, kernel.arch] = number + 1
+        found[kernel.name, kernel.arch, number] = kernel
+    return found

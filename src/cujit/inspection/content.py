@@ -1,0 +1,244 @@
+"""Reading one image: a cubin, PTX, LTO-IR or LLVM IR becomes its ``Content``."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from cujit.arch import Arch, ArchKind
+from cujit.artifact import Artifact
+from cujit.errors import FormatError
+from cujit.formats.cubin import Cubin, CubinKernel, read_cubin
+from cujit.formats.ltoir import read_ltoir
+from cujit.formats.mangling import demangle, entity_name
+from cujit.formats.ptx.needs import construct_needs
+from cujit.formats.ptx.parameters import bytes_of, signature_of_entry
+from cujit.formats.ptx.parser import parse
+from cujit.formats.ptx.syntax import Function, Module, Variable
+from cujit.inspection.logs import Spills, spills_of_log
+from cujit.inspection.nvvmir import read_nvvmir
+from cujit.inspection.values import Block, Content, ImageKind, KernelInfo, VariableInfo
+from cujit.signature import Signature, merge_signatures
+from cujit.support import toolkit_of_ptx
+
+__all__ = ["Told", "read_content"]
+
+Signatures = Mapping[str, Signature]
+_UNKNOWN_STACK_SINCE = (13, 4)  # ptxas 13.0 wrote 0 where 13.4 says that the stack is unknown
+_BITCODE = (b"BC\xc0\xde", b"\xde\xc0\x17\x0b")
+
+
+@dataclass(frozen=True)
+class Told:
+    """What an Artifact knows beside its bytes: ``names`` by lowered name, signatures, and spills from its log."""
+
+    names: Mapping[str, str] = field(default_factory=dict)
+    signatures: Signatures = field(default_factory=dict)
+    spills: Spills = field(default_factory=dict)
+
+    @classmethod
+    def by(cls, artifact: Artifact) -> Told:
+        """Take it from an Artifact; of several expressions for one kernel the first that was asked for."""
+        names: dict[str, str] = {}
+        for expression, lowered in artifact.names.items():
+            names.setdefault(lowered, expression)
+        return cls(names, dict(artifact.signatures), spills_of_log(artifact.log))
+
+    def displays(self, lowered: Iterable[str]) -> dict[str, str]:
+        """Choose what each kernel is shown as, so that no two of them look alike."""
+        names = list(dict.fromkeys(lowered))
+        entities = {name: entity_name(name) for name in names}
+        count = Counter(entities.values())
+        shown = {}
+        for name in names:
+            entity = entities[name]
+            alone = entity if count[entity] == 1 else None
+            shown[name] = self.names.get(name) or alone or demangle(name) or name
+        spelled = Counter(shown.values())
+        return {name: text if spelled[text] == 1 else name for name, text in shown.items()}
+
+    def spills_of(self, name: str, arch: Arch, *, has_no_stack: bool) -> tuple[int | None, int | None]:
+        """Bytes of spill stores and loads of a kernel's own code, or None twice; without a stack there are none.
+
+        Source: ptxas 13.5 counts the frame of spills in the stack also where they go to shared memory
+        (``enable_smem_spilling``).
+        """
+        found = self.spills.get((name, str(arch))) or self.spills.get((name, ""))
+        if found is not None:
+            return found
+        return (0, 0) if has_no_stack else (None, None)
+
+
+def read_content(kind: ImageKind, data: bytes, told: Told, arch: Arch | None, of_ptx: Signatures) -> Content:
+    """Read an image. ``arch`` is what it is said to be for: it may know a variant that the image does not tell.
+
+    ``of_ptx`` are signatures that PTX of the same source tells, by lowered name.
+
+    Raises:
+        FormatError: the image is damaged.
+    """
+    if kind is ImageKind.CUBIN:
+        return _cubin(read_cubin(data), told, arch, of_ptx)
+    if kind is ImageKind.PTX:
+        return _ptx(data, told)
+    if kind is ImageKind.LTOIR:
+        ltoir = read_ltoir(data)
+        own = _variant(ltoir.arch, arch)
+        return Content(arch=own, toolkit=ltoir.toolkit, note="the body of LTO-IR can be read by nvJitLink alone")
+    if kind is ImageKind.NVVMIR:
+        return _nvvmir(data, told)
+    return Content(note="cujit does not read this kind of code")
+
+
+# -- machine code -----------------------------------------------------------------------------------------
+
+
+def _variant(own: Arch, said: Arch | None) -> Arch:
+    """The architecture of an image: as it says itself, but with the suffix that is known from outside."""
+    return said if said is not None and not own.suffix and (said.kind, said.number) == (own.kind, own.number) else own
+
+
+def _cubin(cubin: Cubin, told: Told, said: Arch | None, of_ptx: Signatures) -> Content:
+    arch = _variant(cubin.arch, said)
+    # Before that, 0 also stood for a stack of unknown size: that of recursion, which takes a function.
+    zero_is_none = not cubin.functions or (cubin.toolkit or (0, 0)) >= _UNKNOWN_STACK_SINCE
+    shown = told.displays(k.name for k in cubin.kernels)
+    return Content(
+        arch=arch,
+        toolkit=cubin.toolkit,
+        abi=cubin.abi,
+        is_relocatable=cubin.is_relocatable,
+        kernels=tuple(_kernel_of_cubin(k, arch, shown[k.name], told, of_ptx, zero_is_none) for k in cubin.kernels),
+        functions=cubin.functions,
+        variables=tuple(VariableInfo(v.name, v.size, v.space.value) for v in cubin.variables),
+        undefined=cubin.undefined,
+        commands=cubin.commands,
+    )
+
+
+def _kernel_of_cubin(
+    k: CubinKernel, arch: Arch, display: str, told: Told, of_ptx: Signatures, zero_is_none: bool
+) -> KernelInfo:
+    stores, loads = told.spills_of(k.name, arch, has_no_stack=k.stack_bytes == 0 and zero_is_none)
+    signature = merge_signatures(of_ptx.get(k.name), k.signature)
+    return KernelInfo(
+        name=k.name,
+        display=display,
+        arch=arch,
+        kind=ImageKind.CUBIN,
+        signature=merge_signatures(told.signatures.get(k.name), signature),
+        registers=k.registers,
+        stack_bytes=k.stack_bytes,
+        spill_store_bytes=stores,
+        spill_load_bytes=loads,
+        shared_bytes=k.shared_bytes,
+        reserved_shared_bytes=k.reserved_shared_bytes,
+        constant_bytes=k.constant_bytes,
+        barriers=k.barriers,
+        code_bytes=k.code_bytes,
+        max_block=k.max_block,
+        required_block=k.required_block,
+        cluster=k.cluster,
+        max_registers=k.max_registers,
+        has_unbounded_stack=k.has_unbounded_stack,
+        max_cluster_blocks=k.max_cluster_blocks,
+        mbarriers=k.mbarriers,
+        virtual_resources=k.virtual_resources,
+        parameter_bytes=k.parameter_bytes,
+    )
+
+
+# -- PTX --------------------------------------------------------------------------------------------------
+
+
+def _ptx(data: bytes, told: Told) -> Content:
+    try:
+        text = data.rstrip(b"\0").decode()
+    except UnicodeDecodeError as e:
+        raise FormatError("PTX that is not text", offset=e.start) from e
+    module = parse(text)
+    arch = _virtual(module.target)
+    shown = told.displays(f.name for f in module.entries)
+    defined = {f.name for f in module.functions if f.body is not None}
+    return Content(
+        arch=arch,
+        toolkit=toolkit_of_ptx(module.version),
+        ptx_version=module.version,
+        target=module.target,
+        needs=tuple(construct_needs(module)),
+        kernels=tuple(_kernel_of_ptx(f, arch, shown[f.name], told) for f in module.entries),
+        functions=tuple(f.name for f in module.functions if f.body is not None and not f.is_entry),
+        variables=tuple(_variables(module)),
+        undefined=tuple(dict.fromkeys(f.name for f in module.functions if f.name not in defined))
+        + tuple(v.name for v in module.variables if v.linkage == "extern" and v.space in _SPACES),
+    )
+
+
+_TARGET = re.compile(r"sm_([1-9][0-9]{1,3})([af]?)")
+_SPACES = {"global": "global", "const": "constant"}
+
+
+def _virtual(target: tuple[str, ...]) -> Arch | None:
+    found = next(filter(None, map(_TARGET.fullmatch, target)), None)
+    return Arch(ArchKind.VIRTUAL, int(found[1]), found[2]) if found else None
+
+
+def _kernel_of_ptx(f: Function, arch: Arch | None, display: str, told: Told) -> KernelInfo:
+    said = dict(f.directives)
+    registers, rank = (_numbers(said.get(word, ())) for word in ("maxnreg", "maxclusterrank"))
+    signature = signature_of_entry(f)
+    return KernelInfo(
+        name=f.name,
+        display=display,
+        arch=arch,
+        kind=ImageKind.PTX,
+        signature=merge_signatures(told.signatures.get(f.name), signature),
+        max_block=_block(said.get("maxntid", ())),
+        required_block=_block(said.get("reqntid", ())),
+        cluster=_block(said.get("reqnctapercluster", ())),
+        max_registers=registers[0] if registers else None,
+        max_cluster_blocks=rank[0] if rank else None,
+        parameter_bytes=signature.size,
+    )
+
+
+def _numbers(words: tuple[str, ...]) -> list[int]:
+    return [int(word) for word in words if word.isascii() and word.isdecimal()]
+
+
+def _block(words: tuple[str, ...]) -> Block | None:
+    numbers = _numbers(words)
+    if not 1 <= len(numbers) <= 3:
+        return None
+    x, y, z = (*numbers, 1, 1)[:3]
+    return x, y, z
+
+
+def _variables(module: Module) -> Iterable[VariableInfo]:
+    for v in module.variables:
+        if v.linkage != "extern" and v.space in _SPACES:
+            yield VariableInfo(v.name, bytes_of(v) or None, _space(v))
+
+
+def _space(v: Variable) -> str:
+    return "managed" if "managed" in v.attributes else _SPACES[v.space]
+
+
+# -- LLVM IR ----------------------------------------------------------------------------------------------
+
+
+def _nvvmir(data: bytes, told: Told) -> Content:
+    if data.startswith(_BITCODE):
+        return Content(note="LLVM bitcode: cujit does not read it")
+    try:
+        found = read_nvvmir(data.rstrip(b"\0").decode())
+    except UnicodeDecodeError as e:
+        raise FormatError("LLVM IR that is not text", offset=e.start) from e
+    shown = told.displays(found.kernels)
+    kernels = tuple(
+        KernelInfo(name, shown[name], kind=ImageKind.NVVMIR, signature=told.signatures.get(name))
+        for name in found.kernels
+    )
+    return Content(kernels=kernels, functions=found.functions, undefined=found.undefined)

@@ -1,0 +1,198 @@
+"""``inspect``: one value of whatever holds device code, read from its bytes alone."""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from cujit.arch import Arch
+from cujit.artifact import Artifact, Kind
+from cujit.errors import ArgumentError, FormatError, LoadError
+from cujit.formats.fatbin import Entry, EntryKind, FatbinFlag, find_fatbins
+from cujit.formats.salvage import Damaged, salvage
+from cujit.inspection.content import Told, read_content
+from cujit.inspection.values import Content, ImageInfo, ImageKind, Inspection
+from cujit.signature import Signature
+
+__all__ = ["inspect"]
+
+_KINDS = {
+    EntryKind.PTX: ImageKind.PTX,
+    EntryKind.CUBIN: ImageKind.CUBIN,
+    EntryKind.LTOIR: ImageKind.LTOIR,
+    EntryKind.TILEIR: ImageKind.TILEIR,
+    EntryKind.OTHER: ImageKind.OTHER,
+}
+_BARE = {
+    Kind.PTX: ImageKind.PTX,
+    Kind.CUBIN: ImageKind.CUBIN,
+    Kind.LTOIR: ImageKind.LTOIR,
+    Kind.NVVMIR: ImageKind.NVVMIR,
+}
+
+
+def inspect(anything: object) -> Inspection:
+    """Tell what an image holds; nothing is loaded, and no driver or GPU is needed.
+
+    ``anything`` is an Artifact, a loaded Module, the bytes of an image, its text (a str of several lines), or the path
+    of a file: PTX, LLVM IR, cubin, LTO-IR, fatbin, host object, library, executable or archive. What a build told is
+    used where there is an Artifact: name expressions, C++ types, spills.
+
+    The images of fatbins and host files read their content at first use; one that is damaged has ``error`` set and
+    does not hide the others.
+
+    Raises:
+        FormatError: nothing of it can be read, or it is of no kind that cujit knows.
+        LoadError: the file cannot be read.
+        OptionError: no file can be called so.
+        ArgumentError: it is none of these.
+    """
+    artifact = _opened(anything)
+    told = Told.by(artifact)
+    bare = _BARE.get(artifact.kind)
+    images = _alone(bare, artifact, told) if bare is not None else _contained(artifact.data, told)
+    return Inspection(artifact.kind, artifact.name, len(artifact.data), images)
+
+
+def _opened(anything: object) -> Artifact:
+    if not isinstance(anything, (Artifact, str, bytes, os.PathLike)):
+        anything = getattr(anything, "artifact", anything)
+    if isinstance(anything, Artifact):
+        return anything
+    if isinstance(anything, (bytes, bytearray, memoryview)) or (isinstance(anything, str) and "\n" in anything):
+        return Artifact.of(anything)
+    if not isinstance(anything, (str, os.PathLike)):
+        raise ArgumentError(
+            f"inspect takes an Artifact, a Module, bytes, text or a path, not {type(anything).__name__}",
+            help="cujit.inspect('axpy.fatbin')",
+        )
+    try:
+        return Artifact.open(anything)
+    except OSError as e:
+        raise LoadError(f"{Path(anything)} cannot be read: {e.strerror or e}") from e
+
+
+# -- an image by itself -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Bare:
+    """A file, or bytes, that is one image; damage is an error."""
+
+    kind: ImageKind
+    data: bytes = field(repr=False)
+    arch: Arch | None
+    told: Told = field(repr=False)
+
+    def payload(self) -> bytes:
+        return self.data
+
+    def content(self) -> Content:
+        return read_content(self.kind, self.data, self.told, self.arch, {})
+
+
+def _alone(kind: ImageKind, artifact: Artifact, told: Told) -> tuple[ImageInfo, ...]:
+    size = len(artifact.data)
+    image = ImageInfo(kind, 0, size, size, _source=_Bare(kind, artifact.data, artifact.arch, told))
+    _ = image.content  # damage shows here and not at first use
+    return (image,)
+
+
+# -- images in containers ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Packed:
+    """An entry of a fatbin; ``ptx`` are the PTX entries of the same fatbin."""
+
+    kind: ImageKind
+    entry: Entry
+    told: Told = field(repr=False)
+    ptx: tuple[_Packed, ...] = field(default=(), repr=False)
+
+    def payload(self) -> bytes:
+        return self.entry.payload()
+
+    def content(self) -> Content:
+        return self._content
+
+    @functools.cached_property
+    def _content(self) -> Content:
+        if self.entry.flags & FatbinFlag.SCRAMBLED:
+            return Content(note="compressed LTO-IR can be read by nvJitLink alone")
+        if self.kind is ImageKind.OTHER:
+            return Content(note=f"an entry of kind {self.entry.code:#x}, which cujit does not know")
+        try:
+            return read_content(self.kind, self.payload(), self.told, self.entry.arch, self._of_ptx())
+        except FormatError as e:
+            return Content(error=e.message)
+
+    def _of_ptx(self) -> dict[str, Signature]:
+        kernels = [kernel for packed in self.ptx for kernel in packed.content().kernels]
+        return {k.name: k.signature for k in reversed(kernels) if k.signature is not None}
+
+
+@dataclass(frozen=True)
+class _Lost:
+    """An entry that cannot be read at all."""
+
+    damage: Damaged
+
+    def payload(self) -> bytes:
+        raise FormatError(self.damage.why, offset=self.damage.offset)
+
+    def content(self) -> Content:
+        return Content(error=f"{self.damage.why}; the entry is at byte {self.damage.offset} of the file")
+
+
+def _contained(data: bytes, told: Told) -> tuple[ImageInfo, ...]:
+    images: list[ImageInfo] = []
+    for container, entries in enumerate(_containers(data)):
+        images += _images(entries, container, len(images), told)
+    return tuple(images)
+
+
+def _containers(data: bytes) -> Sequence[Sequence[Entry | Damaged]]:
+    """The entries of every fatbin; of a damaged file what can still be read.
+
+    Raises:
+        FormatError: nothing can.
+    """
+    try:
+        return [fatbin.entries for fatbin in find_fatbins(data)]
+    except FormatError:
+        found = salvage(data)
+        if not any(isinstance(piece, Entry) for pieces in found for piece in pieces):
+            raise
+        return found
+
+
+def _images(entries: Sequence[Entry | Damaged], container: int, first: int, told: Told) -> Iterator[ImageInfo]:
+    ptx = [
+        _Packed(ImageKind.PTX, entry, told) if isinstance(entry, Entry) and entry.kind is EntryKind.PTX else None
+        for entry in entries
+    ]
+    beside = tuple(filter(None, ptx))
+    for index, (entry, packed) in enumerate(zip(entries, ptx, strict=True), first):
+        if isinstance(entry, Damaged):
+            lost = ImageInfo(ImageKind.OTHER, index, entry.size, entry.size, container, _source=_Lost(entry))
+            _ = lost.content  # it is known to be damaged from the start
+            yield lost
+            continue
+        kind = _KINDS[entry.kind]
+        yield ImageInfo(
+            kind,
+            index,
+            entry.size,
+            entry.stored_bytes,
+            container,
+            entry.identifier,
+            entry.options,
+            entry.compression.value,
+            entry.flags,
+            entry.arch,
+            _source=packed or _Packed(kind, entry, told, beside),
+        )

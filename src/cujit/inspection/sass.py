@@ -1,0 +1,99 @@
+"""Machine code as text, by NVIDIA's disassembler ``nvdisasm``."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from cuda import pathfinder
+
+from cujit.errors import MissingError, NameNotFoundError, ToolError
+from cujit.formats.elf import Symbol, read_elf
+
+__all__ = ["disassemble", "find_nvdisasm"]
+
+_TIMEOUT_S = 120.0
+_HELP = (
+    "pip install cujit[sass] brings it (the wheel nvidia-cuda-nvdisasm); a toolkit in CUDA_HOME or on the PATH does too"
+)
+
+
+def find_nvdisasm() -> Path:
+    """Find the disassembler: of the wheel, else of conda or of CUDA_PATH or CUDA_HOME, else on the PATH.
+
+    Raises:
+        MissingError: there is none; the help names the extra that brings it.
+    """
+    found = next(_in_wheels(), None) or _by_pathfinder() or shutil.which("nvdisasm")
+    if found is None:
+        raise MissingError("nvdisasm is not installed: it is not in a wheel, in CUDA_HOME or on the PATH", help=_HELP)
+    return Path(found)
+
+
+def _in_wheels() -> Iterator[str]:
+    """The disassemblers of the wheels, the newest toolkit's first: pathfinder 1.3 does not know where 13.x has it."""
+    try:
+        spec = importlib.util.find_spec("nvidia")
+    except (ImportError, ValueError):  # a finder that hides it, or a module of that name without a spec
+        return
+    for root in (spec.submodule_search_locations or ()) if spec else ():
+        for path in sorted(Path(root).glob("cu[0-9]*/bin/nvdisasm"), reverse=True):
+            if os.access(path, os.X_OK):
+                yield str(path)
+
+
+def _by_pathfinder() -> str | None:
+    try:
+        found: str | None = pathfinder.find_nvidia_binary_utility("nvdisasm")
+    except (AttributeError, RuntimeError, OSError):  # before 1.3.4 it has no such function
+        return None
+    return found
+
+
+def disassemble(cubin: bytes, kernels: Sequence[str] = (), *, nvdisasm: Path | None = None) -> str:
+    """Write a cubin's machine code as text: the code of ``kernels`` (lowered names), or all of it.
+
+    Raises:
+        MissingError: nvdisasm is not installed.
+        FormatError: the cubin is damaged.
+        NameNotFoundError: it has no such kernel.
+        ToolError: nvdisasm refused the cubin, or did not end within 120 s.
+    """
+    tool = nvdisasm or find_nvdisasm()
+    options = ["-fun", ",".join(map(str, _symbols(cubin, kernels)))] if kernels else []
+    # nvdisasm reads files alone.
+    with tempfile.TemporaryDirectory(prefix="cujit-") as directory:
+        path = Path(directory) / "image.cubin"
+        path.write_bytes(cubin)
+        return _run([os.fspath(tool), "-c", *options, os.fspath(path)])
+
+
+def _symbols(cubin: bytes, kernels: Sequence[str]) -> list[int]:
+    """The numbers of the kernels' symbols, by which nvdisasm knows functions."""
+    known = {s.name: s.index for s in read_elf(cubin).symbols() if s.type == Symbol.FUNCTION}
+    missing = [name for name in kernels if name not in known]
+    if missing:
+        raise NameNotFoundError(
+            f"no function {missing[0]!r} in this cubin", help=f"it has {', '.join(sorted(known)) or 'none'}"
+        )
+    return [known[name] for name in kernels]
+
+
+def _run(command: list[str]) -> str:
+    try:
+        done = subprocess.run(command, capture_output=True, timeout=_TIMEOUT_S, check=False, stdin=subprocess.DEVNULL)
+    except subprocess.TimeoutExpired as e:
+        raise ToolError(
+            f"nvdisasm did not end within {_TIMEOUT_S:.0f} s", tool="nvdisasm", help="name the kernel: fewer are faster"
+        ) from e
+    except OSError as e:
+        raise MissingError(f"{command[0]} does not run: {e.strerror or e}", help=_HELP) from e
+    if done.returncode:
+        log = done.stderr.decode("utf-8", "backslashreplace")
+        raise ToolError(f"nvdisasm refuses this cubin: exit status {done.returncode}", tool="nvdisasm", log=log)
+    return done.stdout.decode("utf-8", "backslashreplace")

@@ -1,0 +1,351 @@
+"""What an image holds, as values: an ``Inspection`` of images, and of each image its kernels.
+
+Content is read when it is first asked for, so a library of thousands of images is listed from their headers alone.
+"""
+
+from __future__ import annotations
+
+import enum
+import functools
+import math
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from typing import Protocol
+
+from cujit.arch import Arch
+from cujit.artifact import Kind
+from cujit.errors import NameNotFoundError
+from cujit.formats.mangling import demangle, entity_name, normalise_expression
+from cujit.formats.ptx.needs import Need
+from cujit.signature import Signature
+from cujit.support import Version
+
+__all__ = ["Block", "Content", "ImageInfo", "ImageKind", "ImageSource", "Inspection", "KernelInfo", "VariableInfo"]
+
+Block = tuple[int, int, int]
+_SHOWN_NAMES = 12
+_ARGUMENTS = re.compile(r"<.*>$")
+
+
+def _key(name: str) -> str:
+    """Bring a name to the spelling by which names are compared; every kernel gives ``void`` back."""
+    return normalise_expression(name.strip().removeprefix("void ")).removeprefix("::")
+
+
+class ImageKind(enum.Enum):
+    """What one image is."""
+
+    PTX = "ptx"
+    CUBIN = "cubin"
+    LTOIR = "ltoir"
+    NVVMIR = "nvvmir"
+    TILEIR = "tileir"
+    OTHER = "other"
+    """An entry of a fatbin of a kind that cujit does not know, or one whose header is damaged."""
+
+
+@dataclass(frozen=True)
+class KernelInfo:
+    """One kernel of one image. What the image does not tell is None, never 0.
+
+    ``name`` is the lowered name, ``display`` the name expression that the build was asked for, else the name in the
+    source, else the lowered name. ``registers`` and ``stack_bytes`` are a thread's; ``shared_bytes`` is a block's
+    static shared memory and ``reserved_shared_bytes`` what the system takes beside it. ``spill_store_bytes`` and
+    ``spill_load_bytes`` are bytes that its own code moves, without that of functions that it calls: they come from the
+    assembler's log (``verbose=True``), and are 0 without it where there is no stack to spill to. ``constant_bytes``
+    maps each constant bank to its size. ``code_bytes`` is the size of the machine code, ``parameter_bytes`` what the
+    parameters take.
+
+    ``max_block`` comes from ``__launch_bounds__``, ``required_block`` from ``reqntid``, ``cluster`` and
+    ``max_cluster_blocks`` are in blocks, ``max_registers`` is a thread's. ``has_unbounded_stack`` says that
+    ``stack_bytes`` is None because of recursion. ``mbarriers`` counts barrier objects in shared memory;
+    ``virtual_resources`` is a block's share of those that sm_100 and later have 128 of (tensor memory).
+    """
+
+    name: str
+    display: str = ""
+    arch: Arch | None = None
+    kind: ImageKind = ImageKind.CUBIN
+    signature: Signature | None = None
+    registers: int | None = None
+    stack_bytes: int | None = None
+    spill_store_bytes: int | None = None
+    spill_load_bytes: int | None = None
+    shared_bytes: int | None = None
+    reserved_shared_bytes: int | None = None
+    constant_bytes: Mapping[int, int] | None = field(default=None, hash=False)
+    barriers: int | None = None
+    code_bytes: int | None = None
+    max_block: Block | None = None
+    required_block: Block | None = None
+    cluster: Block | None = None
+    max_registers: int | None = None
+    has_unbounded_stack: bool | None = None
+    max_cluster_blocks: int | None = None
+    mbarriers: int | None = None
+    virtual_resources: int | None = None
+    parameter_bytes: int | None = None
+
+    def __post_init__(self) -> None:
+        if not self.display:
+            object.__setattr__(self, "display", self.name)
+
+    @property
+    def max_threads(self) -> int | None:
+        """The threads per block that the source allows or requires; None when it says nothing."""
+        block = self.required_block or self.max_block
+        return math.prod(block) if block else None
+
+    @property
+    def spill_bytes(self) -> int | None:
+        """Spill stores and loads together; None when they are not known."""
+        if self.spill_store_bytes is None or self.spill_load_bytes is None:
+            return None
+        return self.spill_store_bytes + self.spill_load_bytes
+
+    def is_called(self, name: str) -> bool:
+        """Tell whether the kernel goes by ``name``: lowered, as displayed, or as the source has it.
+
+        The name in the source may have its parameter types: ``scale(int*)``.
+        """
+        if name in (self.name, self.display):
+            return True
+        wanted = _key(name)
+        spellings = (self.display, entity_name(self.name), demangle(self.name))
+        return any(spelling is not None and _key(spelling) == wanted for spelling in spellings)
+
+    def is_instance_of(self, template: str) -> bool:
+        """Tell whether the kernel is an instance of the template of that name: ``axpy<float>`` of ``axpy``."""
+        entity = entity_name(self.name) or ""
+        return "<" in entity and _key(_ARGUMENTS.sub("", entity)) == _key(template)
+
+    def __str__(self) -> str:
+        return f"{self.display} ({self.kind.value}{f' {self.arch}' if self.arch else ''})"
+
+
+@dataclass(frozen=True)
+class VariableInfo:
+    """A ``__device__``, ``__constant__`` or ``__managed__`` variable; ``size`` in bytes, None when not known."""
+
+    name: str
+    size: int | None
+    space: str
+
+
+@dataclass(frozen=True)
+class Content:
+    """What reading an image found. ``arch`` is what the image itself says; ``error`` is what kept it from being read.
+
+    ``note`` says why there is nothing where nothing is wrong (an encrypted body, say).
+    """
+
+    arch: Arch | None = None
+    toolkit: Version | None = None
+    abi: int | None = None
+    is_relocatable: bool | None = None
+    ptx_version: Version | None = None
+    target: tuple[str, ...] = ()
+    needs: tuple[Need, ...] = ()
+    kernels: tuple[KernelInfo, ...] = ()
+    functions: tuple[str, ...] = ()
+    variables: tuple[VariableInfo, ...] = ()
+    undefined: tuple[str, ...] = ()
+    commands: tuple[str, ...] = ()
+    note: str = ""
+    error: str = ""
+
+
+class ImageSource(Protocol):
+    """Where an image's bytes and content come from."""
+
+    def payload(self) -> bytes:
+        """Give the bytes of the image, unpacked."""
+        ...
+
+    def content(self) -> Content:
+        """Read the image; what is damaged becomes ``Content.error``."""
+        ...
+
+
+@dataclass(frozen=True, eq=False)
+class ImageInfo:
+    """One image: an entry of a fatbin, or a file that is an image itself.
+
+    ``index`` counts the images of the Inspection from 0, ``container`` the fatbins of a host file or archive; it is
+    None for an image that is in no fatbin. ``size`` is in bytes as unpacked, ``stored_bytes`` as it lies in the
+    file. ``compression`` is ``none``, ``lz4`` or ``zstd``; ``flags``, ``identifier`` and ``options`` are those of the
+    entry. The other properties read the content at first use.
+    """
+
+    kind: ImageKind
+    index: int
+    size: int
+    stored_bytes: int
+    container: int | None = None
+    identifier: str = ""
+    options: str = ""
+    compression: str = "none"
+    flags: int = 0
+    _arch: Arch | None = None
+    _source: ImageSource = field(repr=False, kw_only=True)
+
+    @functools.cached_property
+    def content(self) -> Content:
+        """What reading the image found; read once."""
+        return self._source.content()
+
+    @property
+    def is_read(self) -> bool:
+        """Whether the content was read already."""
+        return "content" in self.__dict__
+
+    def payload(self) -> bytes:
+        """Give the bytes of the image, unpacked.
+
+        Raises:
+            FormatError: it does not unpack, or only NVIDIA's linker can read it.
+        """
+        return self._source.payload()
+
+    @property
+    def arch(self) -> Arch | None:
+        """The architecture: as the entry says, else as the image says."""
+        return self._arch or self.content.arch
+
+    @property
+    def ptx_version(self) -> Version | None:
+        """The PTX ISA version of PTX."""
+        return self.content.ptx_version
+
+    @property
+    def target(self) -> tuple[str, ...]:
+        """The ``.target`` of PTX, word by word."""
+        return self.content.target
+
+    @property
+    def needs(self) -> tuple[Need, ...]:
+        """What the PTX uses, construct by construct, with the ISA version and architecture that each needs."""
+        return self.content.needs
+
+    @property
+    def toolkit(self) -> Version | None:
+        """The CUDA release that made it."""
+        return self.content.toolkit
+
+    @property
+    def abi(self) -> int | None:
+        """The ABI of a cubin: 7 or 8."""
+        return self.content.abi
+
+    @property
+    def is_relocatable(self) -> bool | None:
+        """Whether a cubin is still to be linked."""
+        return self.content.is_relocatable
+
+    @property
+    def kernels(self) -> tuple[KernelInfo, ...]:
+        """The kernels, in the order of the image."""
+        return self.content.kernels
+
+    @property
+    def functions(self) -> tuple[str, ...]:
+        """The device functions that have a symbol."""
+        return self.content.functions
+
+    @property
+    def variables(self) -> tuple[VariableInfo, ...]:
+        """The variables of the module."""
+        return self.content.variables
+
+    @property
+    def undefined(self) -> tuple[str, ...]:
+        """The names that linking must bring."""
+        return self.content.undefined
+
+    @property
+    def commands(self) -> tuple[str, ...]:
+        """The command lines that the assembler noted."""
+        return self.content.commands
+
+    @property
+    def note(self) -> str:
+        """Why there is nothing to tell where nothing is wrong; else empty."""
+        return self.content.note
+
+    @property
+    def error(self) -> str:
+        """What is damaged; empty when nothing is."""
+        return self.content.error
+
+    def __str__(self) -> str:
+        return f"{self.kind.value} {self._arch or ''}".rstrip()
+
+
+@dataclass(frozen=True)
+class Inspection:
+    """What an image, a file or a loaded module holds; ``size`` in bytes, ``name`` says where it came from."""
+
+    kind: Kind
+    name: str
+    size: int
+    images: tuple[ImageInfo, ...] = field(repr=False)
+
+    @functools.cached_property
+    def kernels(self) -> tuple[KernelInfo, ...]:
+        """The kernels of every image, flat, in order."""
+        return tuple(kernel for image in self.images for kernel in image.kernels)
+
+    @property
+    def arches(self) -> tuple[Arch, ...]:
+        """The architectures of the images, each once, in the order of the images."""
+        return tuple(dict.fromkeys(image.arch for image in self.images if image.arch is not None))
+
+    @property
+    def errors(self) -> tuple[tuple[ImageInfo, str], ...]:
+        """The images that are damaged, each with what is wrong."""
+        return tuple((image, image.error) for image in self.images if image.error)
+
+    def __iter__(self) -> Iterator[ImageInfo]:
+        return iter(self.images)
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    def kernel(self, name: str, arch: Arch | str | None = None) -> KernelInfo:
+        """Find a kernel by its lowered name, its name expression or its name in the source, as ``Module`` does.
+
+        Of several architectures machine code comes before PTX, and the first image before the others.
+
+        Raises:
+            NameNotFoundError: there is none, or several go by that name; the message lists them.
+            ArchError: ``arch`` is malformed.
+        """
+        if not isinstance(name, str):
+            raise NameNotFoundError(f"a kernel is found by its name, not by {type(name).__name__} {name!r}")
+        wanted = None if arch is None else Arch.parse(arch)
+        there = [k for k in self.kernels if wanted is None or k.arch == wanted]
+        found = (
+            [k for k in there if k.name == name]
+            or [k for k in there if k.is_called(name)]
+            or [k for k in there if k.is_instance_of(name)]
+        )
+        if len({k.name for k in found}) > 1:
+            listing = ", ".join(dict.fromkeys(k.display for k in found))
+            raise NameNotFoundError(f"{name!r} is the name of several kernels: {listing}", help="say which")
+        if found:
+            return min(found, key=lambda k: k.kind is not ImageKind.CUBIN)
+        raise self._missing(name, wanted, there)
+
+    def _missing(self, name: str, arch: Arch | None, there: list[KernelInfo]) -> NameNotFoundError:
+        if arch is not None and not there:
+            have = ", ".join(map(str, self.arches)) or "none"
+            return NameNotFoundError(f"no kernel for {arch} in {self.name or 'this image'}", help=f"it has {have}")
+        shown = list(dict.fromkeys(k.display for k in there))
+        near = get_close_matches(name, shown, n=_SHOWN_NAMES, cutoff=0.0) or shown
+        more = len(shown) - len(near)
+        listed = ", ".join(near) + (f" and {more} more" if more > 0 else "")
+        return NameNotFoundError(
+            f"no kernel {name!r} in {self.name or 'this image'}", help=f"it has {listed or 'none'}"
+        )

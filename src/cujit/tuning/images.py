@@ -1,0 +1,58 @@
+"""The machine code of an image that a GPU would run."""
+
+from __future__ import annotations
+
+from cujit.arch import Arch
+from cujit.artifact import Artifact, Kind
+from cujit.errors import ArchError, FormatError
+from cujit.formats.cubin import Cubin, read_cubin
+from cujit.formats.fatbin import Entry, EntryKind, Fatbin, find_fatbins, select
+
+__all__ = ["cubins_for"]
+
+_HOW_TO_LINK = {
+    Kind.PTX: "cujit.compile(source, arch='sm_90') compiles for an architecture, cujit.link([ptx], arch='sm_90') "
+    "assembles PTX",
+    Kind.LTOIR: "cujit.link([image], arch='sm_90') makes machine code of it",
+    Kind.NVVMIR: "cujit.compile(cujit.Source.nvvm(...), arch='sm_90') makes machine code of it",
+}
+
+
+def cubins_for(artifact: Artifact, device: Arch | None) -> list[Cubin]:
+    """The machine code of an image that a GPU would run, one cubin for each container in it."""
+    if artifact.kind in _HOW_TO_LINK:
+        raise FormatError(
+            f"registers are known of machine code, and this is {artifact.kind.value}", help=_HOW_TO_LINK[artifact.kind]
+        )
+    if artifact.kind is Kind.CUBIN:
+        cubin = read_cubin(artifact.data)
+        if device is not None and not cubin.arch.runs_on(device):
+            raise ArchError(
+                f"this cubin is for {cubin.arch} and does not run on {device}", help=f"build it for {device}"
+            )
+        return [cubin]
+    fatbins = find_fatbins(artifact.data)
+    arch = device or _only_arch(fatbins)
+    chosen = [entry for entry in (select(fatbin, arch) for fatbin in fatbins) if entry is not None]
+    found = [read_cubin(entry.payload()) for entry in chosen if entry.kind is EntryKind.CUBIN]
+    if not found:
+        raise ArchError(_no_machine_code(artifact, arch, chosen), help=f"build it with the target {arch}")
+    return found
+
+
+def _only_arch(fatbins: tuple[Fatbin, ...]) -> Arch:
+    arches = sorted({e.arch for fatbin in fatbins for e in fatbin.cubin_entries if e.arch is not None})
+    if len(arches) == 1:
+        return arches[0].real
+    if not arches:
+        raise FormatError("there is no machine code in this image", help=_HOW_TO_LINK[Kind.PTX])
+    raise ArchError(
+        f"this image has machine code for {', '.join(map(str, arches))}", help="on='H200', or on='sm_90', says where"
+    )
+
+
+def _no_machine_code(artifact: Artifact, arch: Arch, chosen: list[Entry]) -> str:
+    name = artifact.name or "this image"
+    if chosen:
+        return f"{arch} would run PTX of {name}, whose registers the driver decides when it compiles it"
+    return f"{name} has nothing that runs on {arch}"

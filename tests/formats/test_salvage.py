@@ -1,0 +1,81 @@
+"""What can be read of damaged fatbins."""
+
+from __future__ import annotations
+
+import struct
+import time
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cujit.errors import FormatError
+from cujit.formats.fatbin import Entry, find_fatbins, read_fatbin
+from cujit.formats.salvage import Damaged, salvage
+from formats.images import SAXPY, bundled, cubin, ptx
+
+DATA = bundled(
+    (("cubin", "80", cubin(SAXPY, "sm_80")), ("cubin", "90", cubin(SAXPY, "sm_90")), ("ptx", "75", ptx(SAXPY)))
+)
+
+
+def test_a_whole_fatbin_is_read_as_the_reader_reads_it() -> None:
+    (entries,) = salvage(DATA)
+    assert entries == read_fatbin(DATA).entries
+    assert [[str(e) for e in entries] for entries in salvage(b"front" + DATA + b"between" + DATA)] == [
+        [str(e) for e in fatbin] for fatbin in find_fatbins(DATA + DATA)
+    ]
+
+
+def test_there_is_nothing_in_other_bytes() -> None:
+    assert salvage(b"") == salvage(bytes(999)) == salvage(DATA[:8]) == ()
+
+
+@pytest.mark.parametrize("cut", [17, 100, 2000, 6000])
+def test_a_cut_fatbin_gives_what_is_left_and_says_how_much_is_missing(cut: int) -> None:
+    (entries,) = salvage(DATA[:cut])
+    assert isinstance(entries[-1], Damaged)
+    assert f"{len(DATA) - cut} bytes of it are missing" in entries[-1].why
+
+
+def test_an_entry_that_is_damaged_is_told_and_stepped_over() -> None:
+    at = read_fatbin(DATA).entries[1].offset
+    data = DATA[: at + 0x1C] + bytes(4) + DATA[at + 0x20 :]
+    with pytest.raises(FormatError):
+        read_fatbin(data)
+    (entries,) = salvage(data)
+    assert [type(e) for e in entries] == [Entry, Damaged, Entry]
+    assert isinstance(entries[1], Damaged)
+    assert (entries[1].offset, entries[1].size) == (at, read_fatbin(DATA).entries[2].offset - at)
+
+
+@given(st.data())
+@settings(max_examples=200, deadline=None)
+def test_no_damage_raises(data: st.DataObject) -> None:
+    raw = bytearray(DATA)
+    for _ in range(data.draw(st.integers(1, 4))):
+        at = data.draw(st.integers(0, len(raw) - 1))
+        raw[at] = data.draw(st.integers(0, 255))
+    salvage(bytes(raw[: data.draw(st.integers(0, len(raw)))]))
+
+
+def test_very_many_containers_that_lie_about_their_length_take_bounded_time() -> None:
+    start = time.perf_counter()
+    found = salvage((DATA[:8] + b"\xff\xff\xff\x7f\0\0\0\0") * 60_000)
+    assert sum(map(len, found)) <= 1 << 16
+    assert time.perf_counter() - start < 20
+
+
+def test_containers_inside_of_each_other_are_not_read_again_and_again() -> None:
+    # Each entry, for no architecture, has the header of the next container for its payload.
+    entry = struct.pack("<HHIQ", 2, 0x101, 64, 16).ljust(64, b"\0")
+    count = 300
+    found = salvage((DATA[:8] + b"\xff\xff\xff\x7f\0\0\0\0" + entry) * count)
+    assert len(found) > 100, "all of them would be count * (count + 1) / 2 entries"
+    assert count < sum(map(len, found)) <= 1 << 15
+
+
+def test_a_container_of_very_many_damaged_entries_is_read_up_to_a_bound() -> None:
+    entry = struct.pack("<HHIQ", 2, 0x101, 64, 0).ljust(64, b"\0")
+    (entries,) = salvage(DATA[:8] + (40_000 * 64).to_bytes(8, "little") + entry * 40_000)
+    assert len(entries) == 1 << 15

@@ -1,0 +1,101 @@
+"""The disassembler: found or missed, and what it writes."""
+
+from __future__ import annotations
+
+import importlib.util
+import subprocess
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from cuda import pathfinder
+
+from cujit.errors import FormatError, MissingError, NameNotFoundError, ToolError
+from cujit.inspection.sass import disassemble, find_nvdisasm
+from formats.images import cubin
+from inspection.files import SOURCE
+
+
+@pytest.fixture
+def no_wheel(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No nvdisasm but one on the PATH."""
+    monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
+    monkeypatch.setattr(pathfinder, "find_nvidia_binary_utility", lambda _: None, raising=False)
+
+
+@pytest.fixture
+def nvdisasm() -> Path:
+    try:
+        return find_nvdisasm()
+    except MissingError as e:
+        pytest.skip(e.message)
+
+
+def test_machine_code_is_written_as_text(nvdisasm: Path) -> None:
+    text = disassemble(cubin(SOURCE, "sm_80"), nvdisasm=nvdisasm)
+    assert text.count("EXIT") >= 3
+    assert ".text.count" in text
+    assert ".text._Z5scaleIfEvT_PKS0_PS0_i" in text
+
+
+def test_only_the_kernels_that_were_asked_for_are_written(nvdisasm: Path) -> None:
+    text = disassemble(cubin(SOURCE, "sm_90a"), ["count"], nvdisasm=nvdisasm)
+    assert ".text.count" in text
+    assert ".text._Z5scale" not in text
+    with pytest.raises(NameNotFoundError, match=r"it has .*count"):
+        disassemble(cubin(SOURCE, "sm_90a"), ["cuont"], nvdisasm=nvdisasm)
+
+
+@pytest.mark.usefixtures("no_wheel")
+def test_a_missing_disassembler_is_told_with_the_extra_that_brings_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(MissingError, match=r"cujit\[sass\]"):
+        disassemble(cubin(SOURCE, "sm_80"))
+
+
+@pytest.mark.usefixtures("no_wheel")
+def test_the_path_is_searched_last(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    tool = tmp_path / "nvdisasm"
+    tool.write_text("#!/bin/sh\n")
+    tool.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert find_nvdisasm() == tool
+    monkeypatch.setattr(pathfinder, "find_nvidia_binary_utility", lambda name: f"/toolkit/{name}", raising=False)
+    assert find_nvdisasm() == Path("/toolkit/nvdisasm")
+    wheel = tmp_path / "nvidia/cu13/bin/nvdisasm"
+    wheel.parent.mkdir(parents=True)
+    tool.rename(wheel)
+    spec = SimpleNamespace(submodule_search_locations=[str(tmp_path / "nvidia")])
+    monkeypatch.setattr(importlib.util, "find_spec", lambda _: spec)
+    assert find_nvdisasm() == wheel
+
+
+@pytest.mark.usefixtures("no_wheel")
+def test_an_older_pathfinder_is_no_failure(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.delattr(pathfinder, "find_nvidia_binary_utility", raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(MissingError):
+        find_nvdisasm()
+
+
+def test_what_the_disassembler_refuses_is_told_in_its_words(nvdisasm: Path) -> None:
+    data = cubin(SOURCE, "sm_80")
+    with pytest.raises(ToolError) as error:
+        disassemble(data[:18] + b"\x03\x00" + data[20:], nvdisasm=nvdisasm)  # another machine
+    assert error.value.log
+    with pytest.raises(FormatError):
+        disassemble(data[:100], ["count"], nvdisasm=nvdisasm)
+
+
+def test_a_disassembler_that_does_not_end_or_run_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def hang(*_: Any, **__: Any) -> None:
+        raise subprocess.TimeoutExpired("nvdisasm", 1)
+
+    with pytest.raises(MissingError, match="does not run"):
+        disassemble(b"", nvdisasm=tmp_path / "none")
+    monkeypatch.setattr(subprocess, "run", hang)
+    with pytest.raises(ToolError, match="did not end within 120 s"):
+        disassemble(b"", nvdisasm=tmp_path / "none")

@@ -1,0 +1,585 @@
+"""Budgets over real machine code: what is over, what is not known, and which kernels a budget is for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from cujit.arch import Arch
+from cujit.artifact import Artifact
+from cujit.budget import Budget, check, examine
+from cujit.budgetfile import read_budgets
+from cujit.budgetreport import BudgetReport, BudgetRow
+from cujit.errors import (
+    ArchError,
+    BudgetError,
+    CujitError,
+    FormatError,
+    LaunchError,
+    NameNotFoundError,
+    OptionError,
+)
+from cujit.inspection.choose import names_matching
+from cujit.inspection.read import inspect
+from cujit.occupancy import occupancy
+from cujit.program import Source, build, bundle, compile, link
+
+CODE = r"""
+template <typename T> __global__ void axpy(T a, const T* x, T* y) {
+    y[threadIdx.x] += a * x[threadIdx.x];
+}
+__constant__ int table[16];
+extern "C" __global__ void shared_sum(float* p) {
+    __shared__ float tile[256];
+    tile[threadIdx.x] = p[threadIdx.x];
+    __syncthreads();
+    p[threadIdx.x] = tile[255 - threadIdx.x] + table[threadIdx.x & 15];
+}
+extern "C" __global__ void __launch_bounds__(96) narrow(int* p) { p[threadIdx.x] = 1; }
+extern "C" __global__ void spilling(float* p) {
+    float a[48];
+    #pragma unroll
+    for (int i = 0; i < 48; i++) a[i] = p[i * 7];
+    __syncthreads();
+    #pragma unroll
+    for (int i = 0; i < 48; i++) p[i * 3 + threadIdx.x] = a[47 - i] * a[i];
+}
+"""
+NAMES = ("axpy<float>", "axpy<double>")
+# A function that is not inlined and spills, one kernel that calls it, and one that spills itself.
+CALLING = r"""
+__device__ __noinline__ float sums(float* p) {
+    float a[24];
+    #pragma unroll
+    for (int i = 0; i < 24; i++) a[i] = p[i * 7];
+    __syncthreads();
+    float s = 0;
+    #pragma unroll
+    for (int i = 0; i < 24; i++)
+        #pragma unroll 4
+        for (int j = 0; j < 24; j++) s += a[i] * a[23 - i] * p[s > 0];
+    return s;
+}
+extern "C" __global__ void calling(float* p) { p[threadIdx.x] = sums(p) + sums(p + 1); }
+extern "C" __global__ void plain(int* p) { *p = 1; }
+"""
+SPILLING = {"maxrregcount": 24}
+
+
+@pytest.fixture(scope="module")
+def fatbin() -> Artifact:
+    return build(CODE, ["sm_80", "sm_90", "compute_80"], names=NAMES)
+
+
+@pytest.fixture(scope="module")
+def cubin() -> Artifact:
+    return compile(CODE, arch="sm_90", names=NAMES)
+
+
+@pytest.fixture(scope="module")
+def told() -> Artifact:
+    """A cubin whose kernel spills, with the log that tells how much."""
+    return compile(CODE, arch="sm_90", verbose=True, options=SPILLING)
+
+
+@pytest.fixture(scope="module")
+def untold() -> Artifact:
+    return compile(CODE, arch="sm_90", options=SPILLING)
+
+
+@pytest.fixture(scope="module")
+def calling() -> Artifact:
+    """A cubin in which a function spills that is not inlined."""
+    return compile(CALLING, arch="sm_90", verbose=True, options=SPILLING)
+
+
+def row(report: BudgetReport, kernel: str, what: str) -> BudgetRow:
+    (found,) = [r for r in report.rows if (r.kernel, r.what) == (kernel, what)]
+    return found
+
+
+def report_of(error: pytest.ExceptionInfo[BudgetError]) -> BudgetReport:
+    assert isinstance(error.value.report, BudgetReport)
+    return error.value.report
+
+
+# -- what is measured -------------------------------------------------------------------------------------
+
+
+def test_every_kernel_of_every_machine_code_is_checked(fatbin: Artifact) -> None:
+    report = check(fatbin, Budget(registers=255))
+    assert {(r.kernel, str(r.arch)) for r in report.rows} == {
+        (name, arch) for name in (*NAMES, "shared_sum", "narrow", "spilling") for arch in ("sm_80", "sm_90")
+    }
+    assert report.unchecked == ("ptx compute_80",)
+
+
+def test_limits_are_held_against_what_the_image_tells(cubin: Artifact) -> None:
+    everything = Budget(
+        registers=255,
+        spills=0,
+        stack_bytes=0,
+        shared_bytes=1024,
+        code_bytes=1 << 20,
+        constant_bytes=4096,
+        barriers=1,
+        occupancy=0,
+    )
+    kernel = inspect(cubin).kernel("shared_sum")
+    assert kernel.constant_bytes
+    assert {r.what: r.measured for r in check(cubin, everything, kernel="shared_sum").rows} == {
+        "registers": kernel.registers,
+        "spills": 0,
+        "stack_bytes": 0,
+        "shared_bytes": 1024,
+        "code_bytes": kernel.code_bytes,
+        "constant_bytes": sum(kernel.constant_bytes.values()),
+        "barriers": 1,
+        "occupancy": 1,
+    }
+    assert len(kernel.constant_bytes) > 1
+
+
+def test_slack_is_what_is_left(cubin: Artifact) -> None:
+    report = check(cubin, Budget(shared_bytes=1100, occupancy=0.25, block=128), kernel="shared_sum")
+    assert row(report, "shared_sum", "shared_bytes").slack == 76
+    assert row(report, "shared_sum", "occupancy").slack == 0.75
+    assert report.is_within
+    assert "within budget, 2 limits of 1 kernel" in str(report)
+    assert "76 left" in str(report)
+
+
+# -- over budget ------------------------------------------------------------------------------------------
+
+
+def test_every_violation_is_in_the_message_with_both_numbers(cubin: Artifact) -> None:
+    with pytest.raises(BudgetError) as error:
+        check(cubin, Budget(shared_bytes=1000, barriers=0, registers=255))
+    message = str(error.value)
+    assert "3 over budget, of 15 limits of 5 kernels" in message
+    assert {tuple(line.split()) for line in message.splitlines()[1:]} == {
+        ("kernel", "arch", "what", "allowed", "is", "slack"),
+        ("shared_sum", "sm_90", "shared_bytes", "1,000", "1,024", "24", "over"),
+        ("shared_sum", "sm_90", "barriers", "0", "1", "1", "over"),
+        ("spilling", "sm_90", "barriers", "0", "1", "1", "over"),
+    }
+    assert len(report_of(error).rows) == 15
+
+
+def test_a_limit_is_allowed_and_one_more_is_not(cubin: Artifact) -> None:
+    assert check(cubin, Budget(shared_bytes=1024)).is_within
+    with pytest.raises(BudgetError, match="1 over"):
+        check(cubin, Budget(shared_bytes=1023))
+
+
+def test_budget_error_is_an_assertion_and_an_error_of_cujit(cubin: Artifact) -> None:
+    with pytest.raises(AssertionError):
+        check(cubin, Budget(registers=1))
+    with pytest.raises(CujitError):
+        check(cubin, Budget(registers=1))
+
+
+def test_examine_gives_the_report_that_check_would_raise(cubin: Artifact) -> None:
+    report = examine(cubin, Budget(registers=1))
+    assert not report.is_within
+    with pytest.raises(BudgetError):
+        report.require()
+
+
+# -- spills -----------------------------------------------------------------------------------------------
+
+
+def test_spills_are_what_the_log_tells(told: Artifact) -> None:
+    with pytest.raises(BudgetError) as error:
+        check(told, Budget(spills=0))
+    (over,) = report_of(error).violations
+    kernel = inspect(told).kernel("spilling")
+    assert kernel.spill_store_bytes
+    assert kernel.spill_load_bytes
+    assert (over.kernel, over.measured) == ("spilling", kernel.spill_store_bytes + kernel.spill_load_bytes)
+    assert check(told, Budget(spills=kernel.spill_bytes)).is_within
+
+
+def test_a_module_is_checked_with_what_its_build_told(told: Artifact) -> None:
+    module = SimpleNamespace(artifact=told)  # a device that takes this cubin need not be here
+    assert examine(module, Budget(spills=0)).rows == examine(told, Budget(spills=0)).rows
+
+
+def test_spills_without_a_log_fail_and_say_verbose(untold: Artifact) -> None:
+    with pytest.raises(BudgetError, match="1 not known") as error:
+        check(untold, Budget(spills=1 << 20))
+    assert "verbose=True" in str(error.value)
+    assert [(r.kernel, r.verdict) for r in report_of(error).violations] == [("spilling", "not known")]
+
+
+def test_without_a_stack_there_are_no_spills(untold: Artifact) -> None:
+    report = check(untold, Budget(spills=0), kernel=["shared_sum", "narrow"])
+    assert [r.measured for r in report.rows] == [0, 0]
+
+
+@pytest.mark.parametrize("held", [False, True], ids=["artifact", "module"])
+def test_spills_of_functions_that_are_not_inlined_do_not_pass_unseen(calling: Artifact, held: bool) -> None:
+    own = inspect(calling).kernel("calling").spill_bytes
+    assert own is not None
+    built = SimpleNamespace(artifact=calling) if held else calling
+    with pytest.raises(BudgetError, match="1 not known") as error:
+        check(built, Budget(spills=own))
+    assert "__forceinline__" in str(error.value)
+    assert "_Z4sumsPf" in str(error.value)
+    report = check(built, Budget(spills=1 << 20))
+    assert (row(report, "calling", "spills").measured or 0) > own
+    assert row(report, "plain", "spills").measured == 0
+
+
+# -- occupancy --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("block", [32, 64, 256, 1024])
+def test_occupancy_is_that_of_the_block(cubin: Artifact, block: int) -> None:
+    expected = occupancy(cubin, block, kernel="shared_sum").residency.occupancy
+    report = check(cubin, Budget(occupancy=0, block=block), kernel="shared_sum")
+    assert report.rows[0].measured == expected
+
+
+def test_a_block_may_be_a_shape(cubin: Artifact) -> None:
+    shaped = Budget(occupancy=0, block=(8, 4, 2))
+    assert shaped.threads == 64
+    assert check(cubin, shaped).rows == check(cubin, Budget(occupancy=0, block=64)).rows
+
+
+def test_occupancy_counts_dynamic_shared_memory(cubin: Artifact) -> None:
+    with pytest.raises(BudgetError) as error:
+        check(cubin, Budget(occupancy=0.5, block=128, dynamic_shared_bytes=100 << 10), kernel="shared_sum")
+    (over,) = report_of(error).violations
+    assert over.measured == 2 * 4 / 64
+    assert "blocks of 128 threads, limited by shared memory" in str(error.value)
+    assert "12.5%" in str(error.value)
+
+
+def test_a_kernel_with_launch_bounds_is_looked_at_with_its_own_block(cubin: Artifact) -> None:
+    report = check(cubin, Budget(occupancy=0))
+    assert row(report, "narrow", "occupancy").note.startswith("blocks of 96 threads")
+    assert occupancy(cubin, kernel="narrow").residency.threads == 64  # the best, which it is not built for
+
+
+def test_a_block_that_the_kernel_does_not_take_is_not_known(cubin: Artifact) -> None:
+    with pytest.raises(BudgetError, match="not known") as error:
+        check(cubin, Budget(occupancy=0, block=256), kernel="narrow")
+    assert "built for 96" in str(error.value)
+
+
+def test_a_kernel_that_requires_a_block_is_looked_at_with_that_one() -> None:
+    ptx = ".version 8.0\n.target sm_90\n.address_size 64\n.visible .entry k()\n.reqntid 96\n{\n    ret;\n}\n"
+    built = link([ptx.encode()], arch="sm_90")
+    assert check(built, Budget(occupancy=0)).rows[0].note.startswith("blocks of 96 threads")
+    with pytest.raises(BudgetError, match="requires blocks of 96 threads, not 64"):
+        check(built, Budget(occupancy=0, block=64))
+
+
+def test_tensor_memory_limits_occupancy() -> None:
+    source = r"""
+    extern "C" __global__ void takes_all(int* p) {
+        __shared__ unsigned where;
+        unsigned address = (unsigned)__cvta_generic_to_shared(&where);
+        asm volatile("tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [%0], 128;" ::"r"(address) : "memory");
+        asm volatile("tcgen05.dealloc.cta_group::1.sync.aligned.b32 %0, 128;" ::"r"(where));
+    }"""
+    report = examine(compile(source, arch="sm_100a"), Budget(occupancy=0, block=32))
+    assert report.rows[0].measured == 1 / 64
+
+
+def test_a_block_that_does_not_run_has_no_occupancy(cubin: Artifact) -> None:
+    report = examine(cubin, Budget(occupancy=0.1, block=64, dynamic_shared_bytes=300 << 10), kernel="shared_sum")
+    assert (report.rows[0].measured, report.rows[0].verdict) == (0, "over")
+
+
+def test_occupancy_on_a_gpu_is_that_of_its_architecture(fatbin: Artifact) -> None:
+    report = check(fatbin, Budget(occupancy=0, block=1024), kernel="shared_sum", on="RTX 3090")
+    assert [(str(r.arch), r.measured) for r in report.rows] == [("sm_80", 32 / 48)]
+    report = check(fatbin, Budget(occupancy=0, block=1024), kernel="shared_sum", on=Arch.parse("sm_90"))
+    assert [(str(r.arch), r.measured) for r in report.rows] == [("sm_90", 1)]
+
+
+def test_on_a_gpu_the_nearest_code_is_checked() -> None:
+    built = build(CODE, ["sm_80", "sm_86", "sm_90"])
+    assert {str(r.arch) for r in check(built, Budget(registers=255), on="RTX 3090").rows} == {"sm_86"}
+    assert {str(r.arch) for r in check(built, Budget(registers=255), on="A100").rows} == {"sm_80"}
+
+
+# -- what cannot be checked -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("arch", ["compute_90", "lto_90"])
+def test_an_image_without_machine_code_says_to_build_it(arch: str) -> None:
+    with pytest.raises(FormatError, match=r"known of machine code, and .* has (ptx|ltoir)") as error:
+        check(compile(CODE, arch=arch), Budget(registers=255))
+    assert "arch='sm_90'" in str(error.value)
+
+
+def test_a_kernel_that_is_only_ptx_is_not_passed_over(tmp_path: Path) -> None:
+    one = bundle([compile('extern "C" __global__ void one(int* p) { *p = 1; }', arch="sm_90")])
+    two = bundle([compile('extern "C" __global__ void two(int* p) { *p = 2; }', arch="compute_90")])
+    both = tmp_path / "both.fatbin"
+    both.write_bytes(one.data + two.data)
+    with pytest.raises(FormatError, match="two: only PTX"):
+        check(both, Budget(registers=255))
+    assert check(both, Budget(registers=255), kernel="one").is_within
+
+
+def test_an_image_without_kernels_is_an_error() -> None:
+    empty = compile("__device__ int x;", arch="sm_90")
+    with pytest.raises(NameNotFoundError, match="no kernel in the machine code") as error:
+        check(empty, Budget(registers=255))
+    assert "naming its instances" in str(error.value)
+
+
+def test_what_is_still_to_be_linked_is_an_error() -> None:
+    unlinked = compile(CODE, arch="sm_90", options={"rdc": True})
+    with pytest.raises(FormatError, match="still to be linked"):
+        check(unlinked, Budget(registers=255))
+
+
+def test_a_damaged_image_in_a_fatbin_is_an_error() -> None:
+    data = bytearray(build(CODE, ["sm_80", "sm_90"], compress=False).data)
+    where = data.rindex(b"\x7fELF")
+    data[where + 40 : where + 48] = b"\xff" * 8  # where its sections are
+    with pytest.raises(FormatError, match=r"cubin sm_[89]0 cannot be checked"):
+        check(bytes(data), Budget(registers=255))
+
+
+def test_what_inspect_does_not_take_is_refused() -> None:
+    with pytest.raises(CujitError, match="not int"):
+        check(7, Budget(registers=1))
+    with pytest.raises(FormatError):
+        check(b"\x00" * 64, Budget(registers=1))
+
+
+# -- which kernels ----------------------------------------------------------------------------------------
+
+
+def test_patterns_are_name_expressions_globs_and_lowered_names(cubin: Artifact) -> None:
+    lowered = inspect(cubin).kernel("axpy<float>").name
+    budgets = {
+        "axpy<float>": Budget(registers=101),
+        "axpy< * >": Budget(registers=102),
+        "*shared*": Budget(registers=103),
+        "narro?": Budget(registers=104),
+        "spilling": Budget(registers=105),
+    }
+    report = check(cubin, budgets)
+    assert {r.kernel: r.allowed for r in report.rows} == {
+        "axpy<float>": 101,
+        "axpy<double>": 102,
+        "shared_sum": 103,
+        "narrow": 104,
+        "spilling": 105,
+    }
+    assert report.unchecked == ()
+    assert {r.kernel for r in check(cubin, {lowered: Budget(registers=99)}).rows} == {"axpy<float>"}
+    assert {r.kernel for r in check(cubin, {"axpy": Budget(registers=99)}).rows} == {"axpy<float>", "axpy<double>"}
+
+
+def test_a_name_with_a_star_in_it_is_that_name() -> None:
+    source = "template <typename T> __global__ void put(T p) { if (!p) __trap(); }"
+    built = compile(source, arch="sm_90", names=["put<float*>", "put<float>"])
+    assert names_matching("put<float*>", inspect(built).kernels) == {inspect(built).kernel("put<float*>").name}
+
+
+def test_the_first_pattern_decides_and_the_rest_is_told(cubin: Artifact) -> None:
+    budgets = {"axpy<float>": Budget(registers=200), "axpy*": Budget(registers=100)}
+    report = check(cubin, budgets)
+    assert {r.kernel: r.allowed for r in report.rows} == {"axpy<float>": 200, "axpy<double>": 100}
+    assert set(report.unchecked) == {f"{name}: no pattern fits it" for name in ("shared_sum", "narrow", "spilling")}
+
+
+def test_a_pattern_that_fits_no_kernel_is_an_error(cubin: Artifact) -> None:
+    with pytest.raises(NameNotFoundError, match="'axpi\\*'") as error:
+        check(cubin, {"*": Budget(registers=255), "axpi*": Budget(registers=1)})
+    assert "axpy<float>" in str(error.value)
+    with pytest.raises(NameNotFoundError, match="'shared_summ'"):
+        check(cubin, Budget(registers=255), kernel=["narrow", "shared_summ"])
+
+
+def test_a_pattern_that_never_decides_is_an_error(cubin: Artifact) -> None:
+    with pytest.raises(OptionError, match=r"'narrow' decides for no kernel: '\*', before it"):
+        check(cubin, {"*": Budget(registers=255), "narrow": Budget(registers=1)})
+
+
+@pytest.mark.parametrize("arch", ["sm_80", Arch.parse("sm_80"), ["sm_80"]], ids=["text", "value", "list"])
+def test_arch_leaves_the_others_out(fatbin: Artifact, arch: str | Arch | Sequence[str]) -> None:
+    assert {str(r.arch) for r in check(fatbin, Budget(registers=255), arch=arch).rows} == {"sm_80"}
+
+
+@pytest.mark.parametrize(
+    ("arch", "on", "message"),
+    [
+        ("sm_86", None, "no machine code for sm_86"),
+        (["sm_80", "sm_75"], None, "no machine code for sm_75"),
+        ("compute_80", None, "real architecture, not compute_80"),
+        ([], None, "not none"),
+        (7, None, "not 7"),
+        ("sm_9", None, "malformed"),
+        (None, "RTX 5090", "runs on sm_120"),
+        (None, "RTX 9999 Ti", "no GPU"),
+    ],
+    ids=["absent", "one absent", "virtual", "none", "number", "malformed", "on other GPU", "on unknown GPU"],
+)
+def test_code_that_is_not_there_is_an_error(fatbin: Artifact, arch: object, on: str | None, message: str) -> None:
+    with pytest.raises(ArchError, match=message):
+        check(fatbin, Budget(registers=255), arch=arch, on=on)  # type: ignore[arg-type]
+
+
+# -- the budget itself ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("limits", "message"),
+    [
+        ({}, "limits nothing"),
+        ({"registers": -1}, "registers is -1; the smallest is 0"),
+        ({"registers": 1.5}, "registers is float 1.5"),
+        ({"spills": True}, "spills is bool True"),
+        ({"shared_bytes": "1k"}, "shared_bytes is str '1k'"),
+        ({"occupancy": 50}, "occupancy is 50; it goes from 0 to 1"),
+        ({"occupancy": float("nan")}, "occupancy is nan"),
+        ({"occupancy": "0.5"}, "occupancy is str '0.5'"),
+        ({"occupancy": True}, "occupancy is bool True"),
+        ({"registers": 1, "block": 128}, "a budget with block limits no occupancy"),
+        ({"registers": 1, "dynamic_shared_bytes": 1}, "a budget with dynamic_shared_bytes limits no occupancy"),
+        ({"occupancy": 1, "dynamic_shared_bytes": None}, "dynamic_shared_bytes is NoneType None"),
+        ({"occupancy": 1, "block": 2048}, "block is 2048 threads; the most is 1024"),
+        ({"occupancy": 1, "block": (64, 64)}, "block is 4096 threads"),
+    ],
+    ids=lambda value: "" if isinstance(value, str) else "+".join(value) or "nothing",
+)
+def test_a_malformed_budget_is_refused(limits: dict[str, object], message: str) -> None:
+    with pytest.raises(OptionError, match=message):
+        Budget(**limits)  # type: ignore[arg-type]
+
+
+def test_a_malformed_block_is_refused() -> None:
+    with pytest.raises(LaunchError, match=r"block\.x is 0"):
+        Budget(occupancy=1, block=0)
+
+
+@pytest.mark.parametrize(
+    ("budget", "message"),
+    [({}, "for no kernel"), (64, "not int"), ({"*": 64}, "not dict"), ({1: Budget(registers=9)}, "not 1")],
+    ids=["empty", "number", "mapping of numbers", "number as name"],
+)
+def test_what_is_no_budget_is_refused(cubin: Artifact, budget: object, message: str) -> None:
+    with pytest.raises(OptionError, match=message):
+        check(cubin, budget)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("kernel", [7, [], [7], ""], ids=["number", "none", "list of numbers", "empty"])
+def test_what_is_no_name_is_refused(cubin: Artifact, kernel: object) -> None:
+    with pytest.raises(OptionError, match="pattern"):
+        check(cubin, Budget(registers=255), kernel=kernel)  # type: ignore[arg-type]
+
+
+def test_a_place_is_a_name_or_an_architecture(cubin: Artifact) -> None:
+    with pytest.raises(OptionError, match="not int"):
+        check(cubin, Budget(registers=255), on=90)  # type: ignore[arg-type]
+
+
+def test_numbers_of_other_libraries_are_taken() -> None:
+    limits: dict[str, Any] = {"registers": np.int64(64), "occupancy": np.float32(0.5)}
+    assert dict(Budget(**limits).limits) == limits
+
+
+# -- files ------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def budget_file(tmp_path: Path) -> Callable[[str], Path]:
+    def write(text: str) -> Path:
+        path = tmp_path / "budget.toml"
+        path.write_text(text)
+        return path
+
+    return write
+
+
+def test_a_file_has_budgets_in_its_order(budget_file: Callable[[str], Path]) -> None:
+    path = budget_file(
+        '[[budget]]\nkernel = "axpy<*>"\nregisters = 64\noccupancy = 1\nblock = [16, 16]\n[[budget]]\nspills = 0\n'
+    )
+    found = read_budgets(path)
+    assert list(found) == ["axpy<*>", "*"]
+    assert dict(found["axpy<*>"].limits) == {"registers": 64, "occupancy": 1}
+    assert found["axpy<*>"].threads == 256
+    assert found["*"] == Budget(spills=0)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "no \\[\\[budget\\]\\]"),
+        ("budget = 7", "no \\[\\[budget\\]\\]"),
+        ("budget = [7]", "no \\[\\[budget\\]\\]"),
+        ("[[budgets]]\nregisters = 1", "no 'budgets'"),
+        ("[[budget]]\nregister = 1", "budget 1: no limit is called 'register'"),
+        ("[[budget]]\nkernel = 'a'", "budget 1: this budget limits nothing"),
+        ("[[budget]]\nkernel = 7\nregisters = 1", "budget 1: kernel is 7"),
+        ("[[budget]]\nregisters = 1\n[[budget]]\nregisters = 'x'", "budget 2: registers is str 'x'"),
+        ("[[budget]]\nregisters = 1\n[[budget]]\nregisters = 1", "two budgets for '\\*'"),
+        ("[[budget]]\noccupancy = 1\nblock = 0", "budget 1: block.x is 0"),
+        ("[[budget]\n", "no TOML"),
+        ("x = " + "[" * 5000, "no TOML"),
+    ],
+    ids=[
+        "empty",
+        "number",
+        "list of numbers",
+        "other table",
+        "other limit",
+        "no limit",
+        "number as name",
+        "text as limit",
+        "pattern twice",
+        "block",
+        "cut short",
+        "deep",
+    ],
+)
+def test_a_malformed_file_is_refused(budget_file: Callable[[str], Path], text: str, message: str) -> None:
+    with pytest.raises((OptionError, FormatError, LaunchError), match=message):
+        read_budgets(budget_file(text))
+
+
+def test_a_file_that_is_no_text_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "budget.toml"
+    path.write_bytes(b"\xff\xfe")
+    with pytest.raises(FormatError, match="no TOML"):
+        read_budgets(path)
+
+
+# -- images of other roads --------------------------------------------------------------------------------
+
+
+def test_a_saved_file_is_checked_too(fatbin: Artifact, tmp_path: Path) -> None:
+    path = fatbin.save(tmp_path / "k.fatbin")
+    report = check(path, Budget(shared_bytes=1024))
+    assert report.name == "k.fatbin"
+    assert len(report.rows) == 10
+
+
+def test_the_log_of_each_architecture_is_its_own() -> None:
+    built = build(CODE, ["sm_80", "sm_90"], verbose=True, options=SPILLING)
+    kernels = {k.arch: k.spill_bytes for k in inspect(built).kernels if k.display == "spilling"}
+    report = examine(built, Budget(spills=0), kernel="spilling")
+    assert {r.arch: r.measured for r in report.rows} == kernels
+    assert all(kernels.values())
+    assert examine(replace(built, log=""), Budget(spills=0), kernel="spilling").rows[0].measured is None
+
+
+def test_source_in_memory_has_a_name_in_the_report() -> None:
+    built = compile(Source.cuda(CODE, name="kernels.cu"), arch="sm_90")
+    assert check(built, Budget(registers=255)).name == "kernels.cu"

@@ -1,0 +1,318 @@
+"""The door: kernels of images, of devices, and of numbers, on GPUs that need not be there."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
+
+import pytest
+
+from cujit.arch import Arch
+from cujit.artifact import Artifact
+from cujit.devices.base import Device, Resources
+from cujit.errors import (
+    ArchError,
+    ArgumentError,
+    CujitError,
+    FormatError,
+    LaunchError,
+    NameNotFoundError,
+    OptionError,
+)
+from cujit.formats.cubin import read_cubin
+from cujit.kernel import load
+from cujit.occupancy import LoadedKernel, occupancy, plot_occupancy, subject
+from cujit.program import build, compile
+from cujit.tuning.occupancy import Limiter
+from cujit.tuning.products import PRODUCTS
+
+CODE = r"""
+template <typename T> __global__ void axpy(T a, const T* x, T* y, size_t n) {
+    size_t i = blockIdx.x * (size_t)blockDim.x + threadIdx.x;
+    if (i < n) y[i] = a * x[i] + y[i];
+}
+__global__ void __launch_bounds__(128) tile(float* x) {
+    __shared__ float s[5000];
+    s[threadIdx.x] = x[threadIdx.x];
+    __syncthreads();
+    x[threadIdx.x] = s[127 - threadIdx.x];
+}
+"""
+NAMES = ("axpy<float>", "axpy<double>", "tile")
+ONE = 'extern "C" __global__ void one(int* p) { *p = 1; }'
+
+
+@pytest.fixture(scope="module")
+def fatbin() -> Artifact:
+    return build(CODE, ["sm_80", "sm_90", "compute_80"], names=NAMES)
+
+
+@pytest.fixture(scope="module")
+def cubin() -> Artifact:
+    return compile(CODE, arch="sm_90", names=NAMES)
+
+
+# -- images -----------------------------------------------------------------------------------------------------
+
+
+def test_numbers_are_those_of_the_image(cubin: Artifact) -> None:
+    kernel = read_cubin(cubin.data).kernel(cubin.names["tile"])
+    found = occupancy(cubin, 128, kernel="tile", on="H200", grid=(100, 10))
+    assert found.kernel == "tile"
+    assert found.demand.registers == kernel.registers
+    assert found.demand.shared_bytes == kernel.shared_bytes == 20000
+    assert found.demand.barriers == kernel.barriers == 1
+    assert found.demand.max_threads == 128
+    assert (found.active_blocks, found.active_warps, found.max_warps) == (11, 44, 64)
+    assert float(found) == found.fraction == 44 / 64
+    assert found.limited_by == (Limiter.SHARED,)
+    assert found.limits[Limiter.WARPS] == 16
+    assert found.cooperative_blocks == 11 * 132
+    assert found.waves is not None
+    assert found.waves.count == 1000 / (11 * 132)
+    assert found.next_step is not None
+    assert found.next_step.shared_bytes == 18432  # 228 KiB over 12, less the reserve
+
+
+def test_a_fatbin_gives_what_the_gpu_would_run(fatbin: Artifact) -> None:
+    ampere, hopper = (occupancy(fatbin, 128, kernel="tile", on=on) for on in ("A100", "NVIDIA H100 PCIe"))
+    assert str(ampere.product) == "A100 (sm_80)"
+    assert (ampere.active_blocks, hopper.active_blocks) == (7, 11)
+    assert hopper.cooperative_blocks == 11 * 114
+    # sm_80's machine code runs on 8.6, with the limits of 8.6.
+    assert occupancy(fatbin, 128, kernel="tile", on="RTX 3090").active_blocks == 4
+
+
+def test_names_are_found_as_in_a_module(fatbin: Artifact) -> None:
+    lowered = fatbin.names["axpy<double>"]
+    assert occupancy(fatbin, kernel="axpy<double>", on="A100") == occupancy(fatbin, kernel=lowered, on="A100")
+    bare = Artifact.of(fatbin.data)
+    assert subject(bare, kernel="axpy<double>", on="A100").lowered_name == lowered
+
+
+def test_an_image_may_be_a_path_or_bytes(tmp_path: Path) -> None:
+    image = compile(ONE, arch="sm_90")
+    path = image.save(tmp_path / "one.cubin")
+    assert occupancy(path) == occupancy(str(path)) == occupancy(image.data) == occupancy(image)
+    assert str(occupancy(path).product) == "sm_90"
+    assert occupancy(path).cooperative_blocks is None
+    assert occupancy(path, processors=10).cooperative_blocks == 20
+
+
+def test_one_architecture_in_a_fatbin_needs_no_gpu_named(fatbin: Artifact) -> None:
+    assert occupancy(build(ONE, ["sm_86", "compute_86"])).product.arch == Arch.parse("sm_86")
+    with pytest.raises(ArchError, match=r"machine code for sm_80, sm_90\n  try: on='H200'"):
+        occupancy(fatbin, kernel="tile")
+
+
+def test_a_gpu_that_would_run_the_ptx_is_refused(fatbin: Artifact) -> None:
+    with pytest.raises(ArchError, match=r"sm_120 would run PTX of .* driver decides") as caught:
+        occupancy(fatbin, kernel="tile", on="RTX 5090")
+    assert caught.value.help == "build it with the target sm_120"
+    with pytest.raises(ArchError, match="nothing that runs on sm_70"):
+        occupancy(fatbin, kernel="tile", on="V100")
+
+
+def test_machine_code_of_another_architecture_is_refused(cubin: Artifact) -> None:
+    with pytest.raises(ArchError, match="this cubin is for sm_90 and does not run on sm_80"):
+        occupancy(cubin, kernel="tile", on="A100")
+
+
+@pytest.mark.parametrize("arch", ["compute_90", "lto_90"])
+def test_an_image_without_machine_code_is_told_how_to_get_there(arch: str) -> None:
+    with pytest.raises(FormatError, match=r"registers are known of machine code.*\n  try: cujit\.") as caught:
+        occupancy(compile(ONE, arch=arch), on="H200")
+    assert "arch='sm_90'" in (caught.value.help or "")
+
+
+def test_code_that_is_still_to_be_linked_is_refused() -> None:
+    with pytest.raises(FormatError, match="still to be linked"):
+        occupancy(compile(ONE, arch="sm_90", rdc=True))
+
+
+def test_which_kernel_must_be_said_where_there_are_several(cubin: Artifact) -> None:
+    with pytest.raises(NameNotFoundError, match=r"has 3 kernels\n  try: say which: axpy<double>, axpy<float>, tile"):
+        occupancy(cubin)
+    with pytest.raises(NameNotFoundError, match="tille"):
+        occupancy(cubin, kernel="tille")
+    with pytest.raises(NameNotFoundError, match="has 0 kernels"):
+        occupancy(compile("__device__ int x;", arch="sm_90"))
+
+
+def test_damaged_images_are_told_as_such(cubin: Artifact) -> None:
+    for data in (cubin.data[:100], b"\x7fELF", b"\x50\xed\x55\xba" + bytes(20), b"nothing"):
+        with pytest.raises(CujitError):
+            occupancy(data, kernel="tile", on="H200")
+
+
+# -- blocks -----------------------------------------------------------------------------------------------------
+
+
+def test_without_a_block_the_best_is_taken(cubin: Artifact) -> None:
+    assert occupancy(cubin, kernel="axpy<float>").block == 1024
+    assert occupancy(cubin, kernel="tile").block == 128
+    assert occupancy(registers=32, on="RTX 5090").block == 768
+
+
+def test_a_block_may_have_three_dimensions(cubin: Artifact) -> None:
+    assert occupancy(cubin, (16, 2, 3), kernel="tile") == occupancy(cubin, 96, kernel="tile")
+
+
+@pytest.mark.parametrize(
+    ("block", "message"),
+    [
+        (129, "a block of 129 threads; tile was built for 128"),
+        (1025, "a block of 1025 threads; a GPU takes 1024"),
+        (0, "block.x is 0"),
+        ("32", "block.x is str"),
+    ],
+)
+def test_blocks_that_cannot_be_are_refused(cubin: Artifact, block: int, message: str) -> None:
+    with pytest.raises(LaunchError, match=message):
+        occupancy(cubin, block, kernel="tile")
+
+
+def test_shared_memory_may_depend_on_the_block() -> None:
+    found = occupancy(registers=32, on="H200", shared_bytes=lambda threads: 256 * threads)
+    assert found.shared_bytes == 256 * found.block
+    with pytest.raises(LaunchError, match="shared_bytes is -1"):
+        occupancy(registers=32, on="H200", shared_bytes=-1)
+
+
+def test_a_kernel_that_does_not_opt_in_has_48_kib() -> None:
+    assert occupancy(registers=32, on="H200", block=128, shared_bytes=60_000).active_blocks == 3
+    assert occupancy(registers=32, on="H200", block=128, shared_bytes=60_000, opt_in=False).active_blocks == 0
+    assert occupancy(registers=32, on="H200", block=128, shared_bytes=48 << 10, opt_in=False).active_blocks == 4
+
+
+def test_a_required_block_is_the_only_one() -> None:
+    ptx = compile(ONE, arch="compute_90").text.replace(")\n{", ")\n.reqntid 96, 1, 1\n{", 1)
+    assert ".reqntid" in ptx
+    from cujit.program import link
+
+    image = link([Artifact.of(ptx)], arch="sm_90")
+    assert occupancy(image).block == 96
+    assert subject(image).blocks == (96,)
+    with pytest.raises(LaunchError, match="one requires blocks of 96 threads, not 128"):
+        occupancy(image, 128)
+
+
+def test_clusters_come_from_the_kernel_or_are_said() -> None:
+    image = compile('extern "C" __global__ void __cluster_dims__(4, 1, 1) four(int* p) { *p = 1; }', arch="sm_90")
+    found = occupancy(image, 1024, on="H200")
+    assert (found.cluster, found.clusters_bound) == (4, 66)
+    assert occupancy(image, 1024, on="H200", cluster=8).clusters_bound == 33
+    assert "at most 66 clusters of 4 at a time" in str(found)
+    with pytest.raises(LaunchError, match="sm_80 has no clusters"):
+        occupancy(registers=32, on="A100", cluster=2)
+
+
+# -- numbers ----------------------------------------------------------------------------------------------------
+
+
+def test_numbers_may_take_the_place_of_an_image() -> None:
+    found = occupancy(
+        registers=72, static_shared_bytes=16384, barriers=2, max_threads=512, on="sm_90", processors=10, block=256
+    )
+    assert (found.active_blocks, found.cooperative_blocks) == (3, 30)
+    assert str(found).splitlines() == [
+        "a kernel of 72 registers on sm_90, 10 multiprocessors, blocks of 256",
+        "  37.5% occupancy: 3 blocks at a time, 24 of 64 warps; limited by registers",
+        "  uses 72 registers a thread, 16,384 bytes of static and 0 of dynamic shared memory a block",
+        "  for one block more: 64 registers or less: 4 blocks, 50.0%",
+    ]
+
+
+def test_numbers_may_change_those_of_an_image(cubin: Artifact) -> None:
+    assert occupancy(cubin, 128, kernel="tile", static_shared_bytes=0).active_blocks == 16
+    assert occupancy(cubin, 128, kernel="tile", registers=128).active_blocks == 4
+
+
+@pytest.mark.parametrize(("given", "missing"), [({"registers": 32}, "on"), ({"on": "H200"}, "registers"), ({}, "on")])
+def test_numbers_that_are_missing_are_named(given: dict[str, int], missing: str) -> None:
+    with pytest.raises(ArgumentError, match=f"needs to know {missing}"):
+        occupancy(**given)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"registers": 1.5}, {"registers": -1}, {"barriers": "2"}, {"max_threads": 0}, {"carveout_percent": 200}]
+)
+def test_numbers_out_of_range_are_refused(wrong: dict[str, int]) -> None:
+    name = next(iter(wrong))
+    with pytest.raises(LaunchError, match=f"{name} is"):
+        occupancy(**({"registers": 32, "on": "H200"} | wrong))  # type: ignore[arg-type]
+
+
+def test_a_gpu_of_unknown_size_has_no_waves_and_no_largest_grid() -> None:
+    found = occupancy(registers=32, on="sm_90", grid=10, cluster=2)
+    assert (found.waves, found.cooperative_blocks, found.clusters_bound) == (None, None, None)
+    assert (found.grid, found.cluster) == (10, 2)
+    assert "waves" not in str(found)
+
+
+def test_processors_below_one_are_refused() -> None:
+    with pytest.raises(ArchError, match="processors is 0"):
+        occupancy(registers=32, on="H200", processors=0)
+
+
+def test_every_product_answers() -> None:
+    for product in PRODUCTS:
+        found = occupancy(registers=32, on=product.name)
+        assert found.fraction == 1.0, product
+        assert found.cooperative_blocks == found.active_blocks * (product.processors or 0)
+
+
+# -- loaded kernels ---------------------------------------------------------------------------------------------
+
+
+GPU = SimpleNamespace(
+    name="cuda:0", product="NVIDIA H200", arch=Arch.parse("sm_90"), is_gpu=True, limits=SimpleNamespace(processors=132)
+)
+
+
+class Loaded:
+    """A kernel as a GPU would hold it; there is none here."""
+
+    name = "tile"
+    device = GPU
+    resources = Resources(32, 20000, 0, 0, 128)
+
+
+def test_a_loaded_kernel_is_looked_at_where_it_is() -> None:
+    loaded = cast(LoadedKernel, Loaded())
+    found = occupancy(loaded, 128)
+    assert (found.kernel, found.active_blocks, found.cooperative_blocks) == ("tile", 11, 11 * 132)
+    assert occupancy(loaded, 128, kernel="tile", on="H100 PCIe").cooperative_blocks == 11 * 114
+    with pytest.raises(LaunchError, match="tile was built for 128"):
+        occupancy(loaded, 256)
+    with pytest.raises(ArchError, match=r"loaded as code for sm_90, and A100 \(sm_80\) is another architecture"):
+        occupancy(loaded, on="A100")
+    with pytest.raises(ArgumentError, match="the loaded kernel is tile, not 'axpy'"):
+        occupancy(loaded, kernel="axpy")
+
+
+def test_a_kernel_on_the_cpu_device_has_no_registers() -> None:
+    kernel = load(compile(ONE, arch="compute_90"), "cpu")["one"]
+    assert isinstance(kernel, LoadedKernel)
+    with pytest.raises(ArgumentError, match="registers of one are not known: on cpu it runs as PTX"):
+        occupancy(kernel, on="H200")
+    with pytest.raises(ArgumentError, match="on which GPU is not said"):
+        occupancy(kernel, registers=32)
+    assert occupancy(kernel, registers=32, on="H200").active_blocks == 2
+
+
+def test_the_cpu_device_is_no_gpu(cpu: Device) -> None:
+    with pytest.raises(ArgumentError, match="occupancy is of GPUs, and cpu is the CPU device"):
+        occupancy(registers=32, on=cpu)
+
+
+# -- drawing ----------------------------------------------------------------------------------------------------
+
+
+def test_a_plot_goes_to_svg_or_png(cubin: Artifact, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    path = plot_occupancy(tmp_path / "tile.svg", cubin, kernel="tile", on="H200")
+    assert path.read_text().startswith("<?xml")
+    with pytest.raises(OptionError, match=r"not 'tile\.pdf'"):
+        plot_occupancy(tmp_path / "tile.pdf", cubin, kernel="tile")
