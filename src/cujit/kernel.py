@@ -5,28 +5,30 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from cujit.arch import Arch, ArchKind
 from cujit.artifact import Artifact, Kind
-from cujit.devices.arguments import Packer
 from cujit.devices.arrays import DeviceArray
-from cujit.devices.base import Allocation, Device, DeviceKernel, DeviceModule, Dim3, LaunchShape, Resources
+from cujit.devices.base import Allocation, Device, DeviceModule, Dim3, LaunchShape, Resources
 from cujit.devices.checks import check_launch, launch_shape
 from cujit.devices.cover import cover, problem_size, spread
 from cujit.devices.cuda.device import CudaDevice
 from cujit.devices.cuda.jitoptions import JitOptions
 from cujit.devices.cuda.stream import stream_handle
 from cujit.devices.images import open_image
+from cujit.devices.launcher.entry import Entry, Image
+from cujit.devices.launcher.launch import LaunchCache, PreparedLaunch, make_launch
+from cujit.devices.launcher.options import PLAIN, LaunchOptions
+from cujit.devices.launcher.seam import PreparedKernel
 from cujit.devices.names import NameTable
 from cujit.devices.registry import process_devices
-from cujit.errors import ArchError, ArgumentError, ClosedError, LaunchError, LoadError
+from cujit.errors import ArchError, ArgumentError, LaunchError, LoadError
 from cujit.program import Options, Source, compile, toolchain
-from cujit.signature import Signature, merge_signatures
+from cujit.signature import merge_signatures
 
 __all__ = ["CooperativeShape", "Kernel", "Launch", "Module", "cpu", "default_device", "devices", "gpu", "jit", "load"]
 
@@ -68,26 +70,19 @@ def _device(device: Device | str | None) -> Device:
 # -- launches ---------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Launch:
-    """A kernel with its grid, block, dynamic shared memory and stream: call it with the arguments.
+class Launch(PreparedLaunch):
+    """A kernel with its grid, block, dynamic shared memory, stream and options: call it with the arguments.
 
-    ``shape`` is None where there is nothing to cover: the arguments are checked and nothing runs.
+    Where LLVM is there, a call goes straight into machine code that was made for the kernel's parameters.
     """
 
-    kernel: Kernel
-    shape: LaunchShape | None
-    stream: int = 0
+    __slots__ = ()
 
-    def __call__(self, *arguments: object) -> None:
-        """Run the kernel: started when it returns on a GPU, done when it returns on the CPU device.
-
-        Raises:
-            ArgumentError: the arguments do not fit the kernel's parameters.
-            ClosedError: the module, or an array, was closed.
-            DriverError: the driver refused.
-        """
-        self.kernel._run(self.shape, self.stream, arguments)
+    @property
+    def kernel(self) -> Kernel:
+        """The kernel that it runs."""
+        kernel = self._kernel()
+        return kernel if isinstance(kernel, Kernel) else Kernel(self._entry)
 
 
 class CooperativeShape(NamedTuple):
@@ -97,43 +92,22 @@ class CooperativeShape(NamedTuple):
     blocks: int
 
 
-class _Image:
-    """What a module and its kernels share: where they are, and whether they still are.
-
-    Kernels refer to this and not to their module, so there is no circle and a module goes with its last user.
-    """
-
-    def __init__(self, device: Device, loaded: DeviceModule) -> None:
-        self.device = device
-        self.loaded: DeviceModule | None = loaded
-
-    def require(self) -> DeviceModule:
-        """Give the loaded module, unless it was closed."""
-        if self.loaded is None:
-            raise ClosedError(f"this module on {self.device.name} was closed; its kernels no longer run")
-        return self.loaded
-
-    def close(self) -> None:
-        """Unload it."""
-        if self.loaded is not None:
-            self.loaded.close()
-            self.loaded = None
-
-
 class Kernel:
     """One kernel, loaded: ``kernel[grid, block](…)`` or ``kernel.over(n)(…)`` runs it.
 
     ``name`` is how it was found in the source, ``lowered_name`` what the image calls it.
     """
 
-    def __init__(self, image: _Image, loaded: DeviceKernel, name: str, signature: Signature) -> None:
-        self.name = name
-        self._image = image
-        self.lowered_name = loaded.name
-        self.signature = signature
-        self._loaded = loaded
-        self._packer: Packer | None = None
+    def __init__(self, entry: Entry) -> None:
+        self.name = entry.name
+        self.lowered_name = entry.loaded.name
+        self.signature = entry.signature
+        self._entry = entry
+        self._image = entry.image
+        self._loaded = entry.loaded
         self._best_blocks: dict[int, int] = {}
+        self._cache: LaunchCache[Launch] = LaunchCache(self._image)
+        self._launches = self._cache.launches
 
     @property
     def device(self) -> Device:
@@ -211,7 +185,7 @@ class Kernel:
         shapes = [CooperativeShape(size, self.cooperative_limit(size, shared)) for size in sizes]
         return max(shapes, key=lambda shape: (shape.block * shape.blocks, shape.block))
 
-    def __getitem__(self, shape: object) -> Launch:
+    def __getitem__(self, shape: Any) -> Launch:
         """Fix ``kernel[grid, block]``, ``[grid, block, shared_bytes]`` or ``[grid, block, shared_bytes,
         stream]``.
 
@@ -221,13 +195,55 @@ class Kernel:
             LaunchError: a size is malformed or breaks a limit of the device or of the kernel.
             ClosedError: the module was closed.
         """
+        try:
+            grid, block = shape
+            # Of equal keys only exact ints are the same: 1, True and 1.0 are equal.
+            if type(grid) is int and type(block) is int:
+                return self._launches[shape]
+        except Exception:  # not kept yet, or no shape at all
+            pass
+        return self._fix(shape)
+
+    def _fix(self, shape: object) -> Launch:
         if not isinstance(shape, tuple) or not 2 <= len(shape) <= 4:
             raise LaunchError(
                 f"{self.name}[…] takes grid and block, and then shared_bytes and stream, not {shape!r}",
                 help="kernel[blocks, threads](…), or kernel.over(n)(…)",
             )
+        exact = all(type(n) is int or (type(n) is tuple and all(type(m) is int for m in n)) for n in shape)
+        if exact and shape in self._launches:
+            return self._launches[shape]
         grid, block, shared_bytes, stream = (*shape, 0, 0)[:4]
-        return self._launch(launch_shape(grid, block, shared_bytes), stream)
+        launch = self._launch(launch_shape(grid, block, shared_bytes), stream)
+        if exact:
+            self._cache.keep(shape, launch)
+        return launch
+
+    def prepare(
+        self,
+        grid: int | tuple[int, ...],
+        block: int | tuple[int, ...],
+        *,
+        shared_bytes: int = 0,
+        stream: object = 0,
+        cluster: int | tuple[int, ...] | None = None,
+        cooperative: bool = False,
+        overlap: bool = False,
+        priority: int | None = None,
+    ) -> Launch:
+        """Fix all that a launch can ask for; ``kernel[grid, block]`` is the short way.
+
+        ``grid``, ``block`` and ``cluster`` are an int or a tuple of up to three: blocks, threads of a block, blocks of
+        a cluster. ``cooperative`` has all blocks run at a time, so that they can wait for each other. ``overlap`` lets
+        the kernel start before the one before it in the stream has ended (programmatic dependent launch); it waits
+        for that one by ``cudaGridDependencySynchronize()``. ``priority`` is as for streams: lower is sooner.
+
+        Raises:
+            LaunchError: a size is malformed or breaks a limit of the device or of the kernel.
+            ClosedError: the module or the stream was closed.
+        """
+        options = LaunchOptions.of(cluster, cooperative, overlap, priority)
+        return self._launch(launch_shape(grid, block, shared_bytes), stream, options)
 
     def over(
         self,
@@ -252,7 +268,7 @@ class Kernel:
         if 0 in sizes:
             check_launch(self.name, LaunchShape(Dim3(1), threads, shared), self.device.limits, self.resources)
             self._image.require()
-            return Launch(self, None, stream_handle(stream))
+            return make_launch(Launch, self._entry, self, None, stream, PLAIN)
         return self._launch(cover(sizes, threads, shared), stream)
 
     def _best_block(self, sizes: tuple[int, ...], shared_bytes: int) -> Dim3:
@@ -262,17 +278,20 @@ class Kernel:
             self._best_blocks[shared_bytes] = self._loaded.best_block(shared_bytes)
         return spread(self._best_blocks[shared_bytes], sizes, limits)
 
-    def _launch(self, shape: LaunchShape, stream: object) -> Launch:
+    def _launch(self, shape: LaunchShape, stream: object, options: LaunchOptions = PLAIN) -> Launch:
+        """Check a launch, or find the same among those that are kept."""
+        key = (shape, stream_handle(stream), options)
+        kept = self._launches.get(key)
+        if kept is not None and kept.stream_owner is (None if type(stream) is int else stream):
+            return kept
         check_launch(self.name, shape, self.device.limits, self.resources)
-        return Launch(self, shape, stream_handle(stream))
-
-    def _run(self, shape: LaunchShape | None, stream: int, arguments: Sequence[object]) -> None:
-        self._image.require()
-        if self._packer is None:
-            self._packer = Packer(self.signature, self.device, self.name)
-        parameters = self._packer.pack(arguments, stream)
-        if shape is not None:
-            self._loaded.launch(shape, parameters, stream)
+        if isinstance(self._loaded, PreparedKernel):
+            self._loaded.check_options(shape, options)
+        elif options != PLAIN:
+            raise LaunchError(f"{self.name}: {self.device.name} takes no options of a launch")
+        launch = make_launch(Launch, self._entry, self, shape, stream, options)
+        self._cache.keep(key, launch)
+        return launch
 
     def __call__(self, *_arguments: object) -> None:
         """Refuse: a launch needs a grid.
@@ -305,7 +324,7 @@ class Module(Mapping[str, Kernel]):
 
     def __init__(self, artifact: Artifact, device: Device, loaded: DeviceModule, *, load_s: float = 0.0) -> None:
         self.artifact = artifact
-        self._image = _Image(device, loaded)
+        self._image = Image(device, loaded)
         self.log = loaded.log
         self.route = loaded.route
         self.load_s = load_s
@@ -326,7 +345,7 @@ class Module(Mapping[str, Kernel]):
         if lowered not in self._kernels:
             kernel = loaded.kernels[lowered]
             signature = merge_signatures(self.artifact.signatures.get(lowered), kernel.signature)
-            self._kernels[lowered] = Kernel(self._image, kernel, self._names.display[lowered], signature)
+            self._kernels[lowered] = Kernel(Entry(self._image, kernel, self._names.display[lowered], signature))
         return self._kernels[lowered]
 
     def __iter__(self) -> Iterator[str]:

@@ -23,7 +23,7 @@ from cujit.signature import Parameter, ParameterClass, Signature
 if TYPE_CHECKING:
     from cujit.devices.base import Device
 
-__all__ = ["Packer", "Pointer", "pack"]
+__all__ = ["OVERFLOW", "Packer", "Pointer", "pack"]
 
 _Reader = Callable[[Any, int], Any]
 
@@ -31,9 +31,11 @@ _POINTER_BYTES = 8
 _INTEGERS = {1: "b", 2: "h", 4: "i", 8: "q"}
 _FLOATS = {2: "e", 4: "f", 8: "d"}
 
-# From here on a finite number rounds to infinity.
-# Source: IEEE 754-2019, 4.3.1 (round to nearest): the largest finite value and half of its last place.
-_OVERFLOW = {2: 65520.0, 4: 2.0**128 - 2.0**103, 8: math.inf}
+OVERFLOW = {2: 65520.0, 4: 2.0**128 - 2.0**103, 8: math.inf}
+"""By size in bytes: from here on a finite number rounds to infinity.
+
+Source: IEEE 754-2019, 4.3.1 (round to nearest): the largest finite value and half of its last place.
+"""
 
 # Types of <cuda_fp16.h> and <cuda_bf16.h>, which are structures to the compiler and numbers to everybody
 # else.
@@ -74,8 +76,9 @@ class Packer:
         self.signature = signature
         self.kernel = kernel
         fields = [_field(p, device, _refuser(kernel, i, p)) for i, p in enumerate(signature)]
+        self._codes = tuple(code for code, _ in fields)
         self._readers = tuple(reader for _, reader in fields)
-        self._struct = struct.Struct(_layout(signature, [code for code, _ in fields]))
+        self._struct = struct.Struct(_layout(signature, self._codes))
 
     def pack(self, arguments: Sequence[object], stream: int = 0) -> bytes:
         """Make the parameter buffer; ``stream`` is where the kernel will run.
@@ -95,6 +98,14 @@ class Packer:
         values = [read(a, stream) for read, a in zip(self._readers, arguments, strict=True)]
         return self._struct.pack(*values)
 
+    def reader(self, index: int) -> Callable[[object, int], bytes]:
+        """Give the function that makes the bytes of one parameter from its argument and the stream.
+
+        It raises what ``pack`` does.
+        """
+        read, code = self._readers[index], struct.Struct(f"<{self._codes[index]}")
+        return lambda value, stream: code.pack(read(value, stream))
+
 
 def pack(signature: Signature, arguments: Sequence[object], device: Device, kernel: str = "the kernel") -> bytes:
     """Make the parameter buffer of one launch; ``Packer`` is for many.
@@ -105,7 +116,7 @@ def pack(signature: Signature, arguments: Sequence[object], device: Device, kern
     return Packer(signature, device, kernel).pack(arguments)
 
 
-def _layout(signature: Signature, codes: list[str]) -> str:
+def _layout(signature: Signature, codes: Sequence[str]) -> str:
     """Write the struct format: each parameter at its offset, the gaps as padding."""
     text, end = "<", 0
     for parameter, offset, code in zip(signature, signature.offsets, codes, strict=True):
@@ -188,7 +199,7 @@ def _float(refuse: Refuse, size: int, value: object, _stream: int) -> float:
         number = float(plain)
     except OverflowError:
         refuse(value, "it is out of range", "a smaller number")
-    if abs(number) >= _OVERFLOW[size] and not math.isinf(number):
+    if abs(number) >= OVERFLOW[size] and not math.isinf(number):
         refuse(value, f"it is out of range of {8 * size} bits", "a smaller number, or math.inf")
     return number
 

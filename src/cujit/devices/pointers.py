@@ -7,12 +7,13 @@ import operator
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 import numpy as np
 
 from cujit.devices import dlpack
 from cujit.devices.arrays import DeviceArray
+from cujit.devices.launcher.tensors import is_tensor, read_tensor, unresolved
 from cujit.errors import ArgumentError
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ Refuse = Callable[[object, str, str], NoReturn]
 """Raises the ArgumentError of one parameter: what came, why it does not fit, what to pass instead."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Pointer:
     """An address that the caller vouches for: passed to a pointer parameter as it is.
 
@@ -80,8 +81,7 @@ def describe(value: object) -> str:
     return f"a {name}"
 
 
-@dataclass(frozen=True)
-class _Memory:
+class _Memory(NamedTuple):
     """What an object says of its memory; ``dtype`` is None if NumPy has no such.
 
     ``device`` is as DLPack counts them, None if the object does not say.
@@ -171,10 +171,18 @@ def _without_const(pointee: str) -> tuple[str, bool]:
 
 def _memory(value: object, device: Device, stream: int, refuse: Refuse, wanted: str) -> _Memory:
     """Find the memory of another library's array and check that it is on ``device``."""
-    on_gpu = _attribute(value, "__cuda_array_interface__")
+    tensor = None
+    if is_tensor(value):
+        if (method := unresolved(value)) is not None:
+            refuse(value, "torch has not computed its elements yet", f"x.{method}()")
+        tensor = read_tensor(value)
+    on_gpu = _attribute(value, "__cuda_array_interface__") if tensor is None else None
     on_host: Any = value if isinstance(value, np.ndarray) else _attribute(value, "__array_interface__")
     try:
-        if device.is_gpu and on_gpu is not None:
+        if tensor is not None:
+            address, dtype, contiguous, empty = tensor
+            memory = _Memory(address, dtype, contiguous, False, _dlpack_device(value), empty)
+        elif device.is_gpu and on_gpu is not None:
             memory = _of_interface(on_gpu, _dlpack_device(value))
             if isinstance(producer := on_gpu.get("stream"), int) and _stream(producer) != _stream(stream):
                 device.order(_stream(producer), stream)
@@ -234,7 +242,7 @@ def _stream(handle: int) -> int:
 def _of_numpy(array: np.ndarray[Any, Any]) -> _Memory:
     flags = array.flags
     return _Memory(
-        array.ctypes.data,
+        array.__array_interface__["data"][0],
         array.dtype,
         flags.c_contiguous,
         not flags.writeable,

@@ -5,13 +5,14 @@ from __future__ import annotations
 import ctypes
 import os
 import threading
+from typing import NamedTuple
 
 from cujit.devices.base import LaunchShape
 from cujit.devices.cpu.emit.frame import Launch
 from cujit.devices.cpu.pool import Pool
 from cujit.errors import CujitError
 
-__all__ = ["Workers", "available_threads"]
+__all__ = ["Entry", "Share", "Workers", "available_threads", "no_memory"]
 
 _SMALL = 2048
 """Threads of a grid below which waking another core costs more than it saves (measured: waking takes 10 us)."""
@@ -25,6 +26,22 @@ _MOST_BLOCKS = 1024
 def available_threads() -> int:
     """Count the cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+class Share(NamedTuple):
+    """How a grid is spread: its blocks, the threads beside the calling one, and the blocks taken at a time."""
+
+    blocks: int
+    helpers: int
+    chunk: int
+
+
+class Entry(NamedTuple):
+    """A pool for machine code: ``run(pool, job, launch, helpers, shared_bytes, local_bytes)``, by address."""
+
+    owner: Pool
+    pool: int
+    run: int
 
 
 class Workers:
@@ -47,16 +64,30 @@ class Workers:
                     self._pid = os.getpid()
         return self._pool
 
+    def share(self, shape: LaunchShape) -> Share:
+        """Choose how many threads beside the calling one run the blocks of a grid, and how many blocks one takes."""
+        blocks = shape.grid.volume
+        helpers = min(self.count, blocks) - 1 if blocks * shape.block.volume >= _SMALL else 0
+        return Share(blocks, helpers, max(1, min(blocks // (_SHARES * (helpers + 1)), _MOST_BLOCKS)))
+
+    def entry(self) -> Entry:
+        """Say how machine code has the pool of this process run a job; whoever does keeps the ``Entry``."""
+        pool = self._ready()
+        return Entry(pool, pool._address, pool._code.address)
+
     def run(self, address: int, shape: LaunchShape, launch: Launch, shared_bytes: int, local_bytes: int) -> None:
         """Run all blocks of the grid and return when they are done.
 
         Raises:
             CujitError: there is no memory for the shared and local memory of one block.
         """
-        blocks = shape.grid.volume
-        helpers = min(self.count, blocks) - 1 if blocks * shape.block.volume >= _SMALL else 0
-        launch.blocks = blocks
-        launch.chunk = max(1, min(blocks // (_SHARES * (helpers + 1)), _MOST_BLOCKS))
-        self._ready().run(address, ctypes.addressof(launch), helpers, shared_bytes, local_bytes)
-        if launch.next < blocks:
-            raise CujitError(f"no memory for a block: {shared_bytes} bytes shared and {local_bytes} bytes local")
+        share = self.share(shape)
+        launch.blocks, launch.chunk = share.blocks, share.chunk
+        self._ready().run(address, ctypes.addressof(launch), share.helpers, shared_bytes, local_bytes)
+        if launch.next < share.blocks:
+            raise no_memory(shared_bytes, local_bytes)
+
+
+def no_memory(shared_bytes: int, local_bytes: int) -> CujitError:
+    """Make the error of a block whose memory there is not, sizes in bytes."""
+    return CujitError(f"no memory for a block: {shared_bytes} bytes shared and {local_bytes} bytes local")

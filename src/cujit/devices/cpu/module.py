@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 import threading
 from collections import OrderedDict
 from collections.abc import Mapping
@@ -13,13 +14,16 @@ from cujit.devices.cpu.emit.frame import Launch, emit_function
 from cujit.devices.cpu.emit.rules import all_rules, check
 from cujit.devices.cpu.emit.warp import WarpEmitter
 from cujit.devices.cpu.flatten import flatten
-from cujit.devices.cpu.grid import Workers
+from cujit.devices.cpu.grid import Workers, no_memory
 from cujit.devices.cpu.jit import NativeFunction, compile_ir
 from cujit.devices.cpu.layout import ModuleLayout, variable_align, variable_size
 from cujit.devices.cpu.memory import HostBlock
 from cujit.devices.cpu.program import KernelProgram
 from cujit.devices.cpu.refusals import Refusals
 from cujit.devices.cpu.shapes import WARP, analyse
+from cujit.devices.launcher.finish import Finish
+from cujit.devices.launcher.options import PLAIN, LaunchOptions, check_cluster, check_cooperative
+from cujit.devices.launcher.seam import PreparedKernel, Target
 from cujit.errors import ClosedError, LaunchError, NameNotFoundError, UnsupportedError
 from cujit.formats.ptx.syntax import Function, Module, Variable
 from cujit.signature import Parameter, ParameterClass, Signature
@@ -75,8 +79,10 @@ class CpuModule(DeviceModule):
         self.closed = True
 
 
-class CpuKernel(DeviceKernel):
+class CpuKernel(PreparedKernel):
     """One entry of a PTX module."""
+
+    finish = Finish.CPU
 
     def __init__(
         self, module: CpuModule, entry: Function, program: KernelProgram, graph: Graph, workers: Workers
@@ -109,29 +115,69 @@ class CpuKernel(DeviceKernel):
                 limits.append(Dim3(*(int(v) for v in values)).volume)
         return min(limits)
 
-    def launch(self, shape: LaunchShape, parameters: bytes | bytearray, stream: int = 0) -> None:
-        """Run the kernel over ``shape``; done when it returns. There are no streams here, ``stream`` is ignored."""
-        del stream
-        if self._module.closed:
-            raise ClosedError(f"the module of {self.name} is closed")
-        if len(parameters) < self._program.parameters_size:
-            raise LaunchError(
-                f"{self.name} takes {self._program.parameters_size} bytes of parameters, not {len(parameters)}"
-            )
+    def launch(
+        self, shape: LaunchShape, parameters: bytes | bytearray, stream: int = 0, options: LaunchOptions = PLAIN
+    ) -> None:
+        """Run the kernel over ``shape``; done when it returns.
+
+        There are no streams here: ``stream`` is ignored, and what ``options`` say of the order of launches too.
+        """
+        del stream, options
+        self._require(len(parameters))
         function = self._function(shape.block)
         buffer = ctypes.create_string_buffer(bytes(parameters), max(len(parameters), 1))
-        shared = self._program.shared_size + 16 + shape.shared_bytes
-        launch = Launch(
-            parameters=ctypes.addressof(buffer),
+        launch = self._job(shape)
+        launch.parameters = ctypes.addressof(buffer)
+        self._workers.run(function.address, shape, launch, launch.shared_bytes, self._local_bytes)
+
+    def check_options(self, shape: LaunchShape, options: LaunchOptions) -> None:
+        """Refuse blocks that have to run at a time: they run one after the other here."""
+        if options.cluster is not None:
+            check_cluster(self.name, shape, options.cluster, 1)
+        if options.cooperative:
+            check_cooperative(self.name, shape, 1)
+
+    def target(self, shape: LaunchShape, stream: int, options: LaunchOptions, size: int) -> Target | None:
+        """Say what the pool needs; machine code puts the parameters in."""
+        del stream, options
+        self._require(size)
+        job, share, function = self._job(shape), self._workers.share(shape), self._function(shape.block)
+        job.blocks, job.chunk = share.blocks, share.chunk
+        entry = self._workers.entry()
+        fields = {
+            "template": ctypes.addressof(job),
+            "job": function.address,
+            "helpers": share.helpers,
+            "shared_bytes": job.shared_bytes,
+            "local_bytes": self._local_bytes,
+            "pool": entry.pool,
+            "run": entry.run,
+        }
+        failed = functools.partial(_no_memory, job.shared_bytes, self._local_bytes)
+        return Target(self.finish, fields, failed, (job, function, entry, self._module))
+
+    def _require(self, size: int) -> None:
+        """Refuse a closed module, and a parameter buffer of too few bytes."""
+        if self._module.closed:
+            raise ClosedError(f"the module of {self.name} is closed")
+        if size < self._program.parameters_size:
+            raise LaunchError(f"{self.name} takes {self._program.parameters_size} bytes of parameters, not {size}")
+
+    @property
+    def _local_bytes(self) -> int:
+        return self._program.local_size * WARP
+
+    def _job(self, shape: LaunchShape) -> Launch:
+        """Describe a launch but for its parameters."""
+        return Launch(
             module=self._module.memory.address,
             module_size=self._module.memory.size,
             grid_x=shape.grid.x,
             grid_y=shape.grid.y,
             grid_z=shape.grid.z,
             dynamic_bytes=shape.shared_bytes,
-            shared_bytes=shared,
+            shared_bytes=self._program.shared_size + 16 + shape.shared_bytes,
         )
-        self._workers.run(function.address, shape, launch, shared, self._program.local_size * WARP)
 
     def _function(self, block: Dim3) -> NativeFunction:
         with self._lock:
@@ -151,6 +197,11 @@ class CpuKernel(DeviceKernel):
         """Choose the threads per block: 256, or the most that the kernel takes."""
         del shared_bytes
         return min(256, self._max_threads())
+
+
+def _no_memory(shared_bytes: int, local_bytes: int, _status: int) -> None:
+    """Say why not all blocks ran."""
+    raise no_memory(shared_bytes, local_bytes)
 
 
 def ir_of(program: KernelProgram, graph: Graph, block: Dim3) -> str:

@@ -7,9 +7,15 @@ import functools
 import threading
 from typing import Any
 
-from cujit.devices.base import DeviceKernel, LaunchShape, Limits, Resources
+from cujit.devices.base import Dim3, LaunchShape, Limits, Resources
+from cujit.devices.checks import check_launch
 from cujit.devices.cuda.library import Library
+from cujit.devices.launcher.driver import LaunchConfig, driver_entries, launch_config
+from cujit.devices.launcher.finish import Finish
+from cujit.devices.launcher.options import PLAIN, LaunchOptions, check_cluster, check_cooperative
+from cujit.devices.launcher.seam import PreparedKernel, Target
 from cujit.devices.signatures import signature_of_layout
+from cujit.errors import DriverError, LaunchError
 from cujit.signature import Signature
 
 __all__ = ["CudaKernel"]
@@ -19,13 +25,28 @@ _BUFFER_POINTER = 1
 _BUFFER_SIZE = 2
 _END = 0
 
+_PORTABLE_CLUSTER = 8
+"""Blocks of a cluster that every GPU with clusters takes.
 
-class CudaKernel(DeviceKernel):
+Source: CUDA C++ Programming Guide, "Thread Block Clusters".
+"""
+
+_BROKEN_LIMITS = (
+    "CUDA_ERROR_INVALID_VALUE",
+    "CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES",
+    "CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE",
+    "CUDA_ERROR_INVALID_CLUSTER_SIZE",
+)
+
+
+class CudaKernel(PreparedKernel):
     """One kernel of a library that the driver loaded, in the primary context of one GPU.
 
     It keeps the library loaded. The driver is asked about it only when somebody asks for its signature, its
     resources or a launch, so a library of a thousand kernels loads as fast as one of one.
     """
+
+    finish = Finish.GPU
 
     def __init__(self, library: Library, limits: Limits, handle: Any, name: str) -> None:
         self.name = name
@@ -62,7 +83,9 @@ class CudaKernel(DeviceKernel):
             max_threads=get("MAX_THREADS_PER_BLOCK"),
         )
 
-    def launch(self, shape: LaunchShape, parameters: bytes | bytearray, stream: int = 0) -> None:
+    def launch(
+        self, shape: LaunchShape, parameters: bytes | bytearray, stream: int = 0, options: LaunchOptions = PLAIN
+    ) -> None:
         """Start the kernel; it runs after the work that is already in ``stream``.
 
         Raises:
@@ -70,24 +93,74 @@ class CudaKernel(DeviceKernel):
             DriverError: the driver refused.
         """
         function = self._library.handle_of(self._function)
-        self._allow_shared(shape.shared_bytes)
-        grid, block = shape.grid, shape.block
+        self._allow(shape, options)
         size = ctypes.c_size_t(len(parameters))
         buffer = (ctypes.c_char * len(parameters)).from_buffer_copy(parameters)
         extra = (ctypes.c_void_p * 5)(
             _BUFFER_POINTER, ctypes.addressof(buffer), _BUFFER_SIZE, ctypes.addressof(size), _END
         )
         # The driver copies the buffer before it returns.
-        self._context.call(
-            "cuLaunchKernel",
-            function,
-            *grid,
-            *block,
-            shape.shared_bytes,
-            stream,
-            0,
-            ctypes.addressof(extra) if len(parameters) else 0,
-        )
+        told = ctypes.addressof(extra) if len(parameters) else 0
+        with self._context as driver:
+            if options == PLAIN:
+                sizes = (*shape.grid, *shape.block, shape.shared_bytes)
+                (result,) = driver.attempt("cuLaunchKernel", function, *sizes, stream, 0, told)
+                status = int(result)
+            else:
+                config = launch_config(shape, stream, options)
+                status = driver_entries(driver).launch_ex(config, int(function), told)
+        if status:
+            self._failed(shape, options, status)
+
+    def check_options(self, shape: LaunchShape, options: LaunchOptions) -> None:
+        """Check clusters, blocks that run together and the priority against what the driver says.
+
+        Raises:
+            ClosedError: the module was closed.
+            LaunchError: a limit is broken; the message names it with both numbers.
+            DriverError: the driver refused.
+        """
+        if options.priority is not None:
+            self._check_priority(options.priority)
+        if options.cluster is not None:
+            self._require_clusters()
+            self._allow(shape, options)
+            # For the largest cluster, the one of the configuration is not looked at.
+            alone = launch_config(shape, 0, PLAIN)
+            largest = self._count("cuOccupancyMaxPotentialClusterSize", "max_cluster_size", alone)
+            check_cluster(self.name, shape, options.cluster, largest)
+        if options.cooperative:
+            check_cooperative(self.name, shape, self._together(shape, options.cluster))
+
+    def target(self, shape: LaunchShape, stream: int, options: LaunchOptions, size: int) -> Target | None:
+        """Say what the driver is called with.
+
+        Raises:
+            ClosedError: the module was closed.
+            DriverError: the driver refused.
+        """
+        del size
+        function = int(self._library.handle_of(self._function))
+        self._allow(shape, options)
+        entries = driver_entries(self._context.driver)
+        config = None if options == PLAIN else launch_config(shape, stream, options)
+        fields = {
+            "function": function,
+            "context": int(self._context.handle),
+            "stream": stream,
+            "config": ctypes.addressof(config) if config is not None else 0,
+            "launch_kernel": entries.launch_kernel,
+            "launch_kernel_ex": entries.launch_kernel_ex,
+            "get_context": entries.get_context,
+            "set_context": entries.set_context,
+            "push_context": entries.push_context,
+            "pop_context": entries.pop_context,
+            "dynamic_bytes": shape.shared_bytes,
+            **{f"grid_{axis}": n for axis, n in zip("xyz", shape.grid, strict=True)},
+            **{f"block_{axis}": n for axis, n in zip("xyz", shape.block, strict=True)},
+        }
+        failed = functools.partial(self._failed, shape, options)
+        return Target(self.finish, fields, failed, (config, self._library))
 
     def active_blocks(self, block_threads: int, shared_bytes: int = 0) -> int:
         """Count the blocks that one multiprocessor holds at a time.
@@ -131,6 +204,74 @@ class CudaKernel(DeviceKernel):
                 dynamic,
             )
             self._shared_bytes_allowed = dynamic
+
+    def _allow(self, shape: LaunchShape, options: LaunchOptions) -> None:
+        """Opt in to what a launch needs and a kernel does not have unasked: shared memory, large clusters.
+
+        Source: CUDA C++ Programming Guide, "Thread Block Clusters": above 8 blocks only with the attribute.
+        """
+        self._allow_shared(shape.shared_bytes)
+        if options.cluster is not None and options.cluster.volume > _PORTABLE_CLUSTER:
+            which = self._context.driver.bindings.CUfunction_attribute
+            large = which.CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED
+            self._context.call("cuFuncSetAttribute", self._function, large, 1)
+
+    def _check_priority(self, priority: int) -> None:
+        least, greatest = self._context.call("cuCtxGetStreamPriorityRange")
+        if not greatest <= priority <= least:
+            raise LaunchError(
+                f"{self.name}: priority {priority}; the device takes {greatest} to {least}",
+                help=f"{greatest} is the most urgent, {least} the default; None takes the stream's",
+            )
+
+    def _require_clusters(self) -> None:
+        attribute = self._context.driver.bindings.CUdevice_attribute.CU_DEVICE_ATTRIBUTE_CLUSTER_LAUNCH
+        if not self._context.call("cuDeviceGetAttribute", attribute, self._context.device):
+            raise LaunchError(
+                f"{self.name}: this GPU has no clusters of blocks",
+                help="they came with sm_90; leave the cluster out on older GPUs",
+            )
+
+    def _together(self, shape: LaunchShape, cluster: Dim3 | None) -> int:
+        """Count the blocks that run at a time, where a cluster runs whole or not at all."""
+        if cluster is None:
+            blocks = self.active_blocks(shape.block.volume, shape.shared_bytes)
+            return blocks * self._limits.processors
+        config = launch_config(shape, 0, LaunchOptions(cluster=cluster))
+        return self._count("cuOccupancyMaxActiveClusters", "max_active_clusters", config) * cluster.volume
+
+    def _count(self, function: str, entry: str, config: LaunchConfig) -> int:
+        handle = int(self._library.handle_of(self._function))
+        with self._context as driver:
+            entries = driver_entries(driver)
+            status, number = entries.count(getattr(entries, entry), handle, config)
+        if status:
+            raise self._error(function, status)
+        return number
+
+    def _failed(self, shape: LaunchShape, options: LaunchOptions, status: int) -> None:
+        """Say why the driver refused a launch: a limit that it breaks after all, or else what the driver says.
+
+        Raises:
+            LaunchError: a limit.
+            DriverError: anything else.
+        """
+        error = self._error("cuLaunchKernel" if options == PLAIN else "cuLaunchKernelEx", status)
+        if error.result in _BROKEN_LIMITS:
+            try:
+                check_launch(self.name, shape, self._limits, self.resources)
+                self.check_options(shape, options)
+            except DriverError:
+                raise error from None
+        raise error
+
+    def _error(self, function: str, status: int) -> DriverError:
+        driver = self._context.driver
+        try:
+            result = driver.bindings.CUresult(status)
+        except ValueError:  # newer than the bindings
+            result = status
+        return driver.error(function, result)
 
     def _layout(self) -> list[tuple[int, int]]:
         """Ask the driver for offset and size in bytes of each parameter."""

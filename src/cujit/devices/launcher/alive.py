@@ -1,0 +1,56 @@
+"""One word that machine code reads before a launch: whether the module is still loaded, and in this process."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import os
+import weakref
+
+__all__ = ["ALIVE", "Alive"]
+
+ALIVE = 1
+"""The word of a module that machine code may run. Any other value sends the call to the road written in Python,
+which finds out what is the matter."""
+
+_CLOSED = 0
+_FORKED = 2
+
+
+class Alive:
+    """Whether a loaded module may be run; ``address`` is where machine code reads it, an ``int32``.
+
+    In a forked process it says no: a GPU's context does not survive a fork, and the CPU device has no threads there.
+    """
+
+    def __init__(self) -> None:
+        self._word = ctypes.c_int32(ALIVE)
+        _living().add(self)
+
+    @property
+    def address(self) -> int:
+        """Where the word is."""
+        return ctypes.addressof(self._word)
+
+    def close(self) -> None:
+        """The module is unloaded."""
+        self._word.value = _CLOSED
+
+    def forked(self) -> None:
+        """This process is a copy of the one that loaded the module."""
+        if self._word.value == ALIVE:
+            self._word.value = _FORKED
+
+
+@functools.cache
+def _living() -> weakref.WeakSet[Alive]:
+    """Give the words of this process, which a fork changes; the hook is set with the first of them."""
+    living: weakref.WeakSet[Alive] = weakref.WeakSet()
+
+    def forked() -> None:
+        for word in list(living):
+            word.forked()
+
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(after_in_child=forked)
+    return living

@@ -1,0 +1,194 @@
+"""Prepared launches of one kernel: machine code, its state, and the readers written in Python that it falls back on."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from cujit.devices.arguments import Packer
+from cujit.devices.arrays import DeviceArray
+from cujit.devices.base import Device, LaunchShape
+from cujit.devices.launcher.alive import Alive
+from cujit.devices.launcher.code import LaunchCode, launch_code
+from cujit.devices.launcher.cpython import Callables, is_supported, native_type
+from cujit.devices.launcher.layout import Layout, layout_of
+from cujit.devices.launcher.options import LaunchOptions
+from cujit.devices.launcher.runtime import tensor_reader
+from cujit.devices.launcher.seam import PreparedKernel
+from cujit.devices.launcher.state import State
+from cujit.devices.launcher.tensors import is_tensor, tensor_interface
+from cujit.errors import ArgumentError, CujitError, MissingError
+
+__all__ = ["Binder", "Prepared", "refuse_keywords"]
+
+_ASLEEP = ctypes.c_int32(0)
+"""The word of a launch that is not bound yet; nobody writes it."""
+
+_UNKNOWN = 1
+"""The address of no object."""
+
+_NO_DTYPE = -1000
+"""The code of no dtype of torch."""
+
+_ByHand = Callable[[Sequence[object]], None]
+
+
+def refuse_keywords(kernel: str) -> None:
+    """Refuse arguments by keyword: what a kernel calls its parameters is not known.
+
+    Raises:
+        ArgumentError: always.
+    """
+    raise ArgumentError(f"{kernel} takes its arguments in order, and none by keyword", help="pass the values alone")
+
+
+@dataclass
+class Prepared:
+    """The machine code of one prepared launch, and all that it refers to."""
+
+    code: LaunchCode
+    state: State
+    keep: list[object] = field(default_factory=list)
+
+    def attach(self, callables: Callables, launch: object) -> None:
+        """Have a call of ``launch``, which keeps this, run the machine code."""
+        callables.attach(launch, self.code.address, ctypes.addressof(self.state))
+
+
+class Binder:
+    """Makes the prepared launches of one kernel on one device.
+
+    A launch is bound to the device at its first call, which goes the road written in Python; from the second on the
+    machine code starts the kernel.
+    """
+
+    def __init__(self, kernel: PreparedKernel, device: Device, packer: Packer, alive: Alive, layout: Layout) -> None:
+        self._kernel = kernel
+        self._device = device
+        self._packer = packer
+        self._alive = alive
+        self._layout = layout
+        count = max(len(layout.fields), 1)
+        self._known = (ctypes.c_uint64 * count)(*[_UNKNOWN] * count)
+        self._dtypes: list[object] = [None] * count
+        self._known_tensors = (ctypes.c_int32 * count)(*[_NO_DTYPE] * count)
+        self._reads = [packer.reader(i) for i in range(len(layout.fields))]
+        self._table = ctypes.c_uint64 * count
+        self._named = functools.partial(refuse_keywords, packer.kernel)
+        self._code: LaunchCode | None = None
+        self.lock = threading.Lock()
+
+    @classmethod
+    def of(cls, kernel: object, device: Device, packer: Packer, alive: Alive) -> Binder | None:
+        """Make one where machine code can be had; None leaves every launch to Python."""
+        if not isinstance(kernel, PreparedKernel) or not is_supported():
+            return None
+        layout = layout_of(packer.signature)
+        return None if layout is None else cls(kernel, device, packer, alive, layout)
+
+    def prepare(
+        self, base: type, by_hand: _ByHand, shape: LaunchShape, stream: int, options: LaunchOptions
+    ) -> Prepared | None:
+        """Prepare one launch of a type below ``base``; ``by_hand`` is the same launch written in Python.
+
+        None if there is no LLVM.
+        """
+        if self._code is None:
+            try:
+                self._code = launch_code(self._layout, self._kernel.finish, native_type(base).state_offset)
+            except MissingError:
+                return None
+        state = State(alive=ctypes.addressof(_ASLEEP), device=id(self._device), known=ctypes.addressof(self._known))
+        state.known_tensors = ctypes.addressof(self._known_tensors)
+        state.tensor_device_type, state.tensor_device_index = (
+            (1, self._device.ordinal) if self._device.is_gpu else (0, -1)
+        )
+        first = _First(self, state, by_hand, shape, stream, options)
+        readers = [self._reader(i, stream, state) for i in range(len(self._layout.fields))]
+        table = self._table(*map(id, readers))
+        state.by_hand, state.named, state.readers = id(first), id(self._named), ctypes.addressof(table)
+        return Prepared(self._code, state, [self, first, readers, table])
+
+    def bind(self, state: State, shape: LaunchShape, stream: int, options: LaunchOptions) -> object:
+        """Fill in what the device says, and give what has to live as long as the state.
+
+        Where the device says nothing, every launch goes the road written in Python, which tells why if it fails.
+        """
+        try:
+            target = self._kernel.target(shape, stream, options, self._layout.size)
+        except CujitError:
+            target = None
+        if target is None:
+            return "by hand"
+        for name, value in target.fields.items():
+            setattr(state, name, value)
+        state.failed = id(target.failed)
+        state.alive = self._alive.address
+        return target
+
+    def _reader(self, index: int, stream: int, state: State) -> Callable[[Any], bytes]:
+        """Make the reader of one parameter that machine code calls; it remembers the dtype of an array that fits."""
+        read = self._reads[index]
+        if not self._layout.fields[index].is_pointer:
+            return lambda value: read(value, stream)
+
+        def read_and_learn(value: Any) -> bytes:
+            data = read(value, stream)
+            if type(value) is DeviceArray:
+                self._learn_dtype(index, value.dtype)
+            elif is_tensor(value):
+                self._learn_tensor(index, value, state)
+            return data
+
+        return read_and_learn
+
+    def _learn_dtype(self, index: int, dtype: object) -> None:
+        """Remember the dtype of an array that fits, and keep it, so that no other comes to its address."""
+        with self.lock:
+            self._known[index] = _UNKNOWN
+            self._dtypes[index] = dtype
+            self._known[index] = id(dtype)
+
+    def _learn_tensor(self, index: int, tensor: Any, state: State) -> None:
+        """Remember the dtype of a tensor that fits; complex ones may be conjugates that are yet to be computed."""
+        interface = tensor_interface()
+        if interface is None or tensor.is_complex():
+            return
+        code = interface.ask("get_dtype", tensor, ctypes.c_int32)
+        self._known_tensors[index] = _NO_DTYPE if code is None else code
+        interface.read = tensor_reader().address
+        state.tensors = ctypes.addressof(interface)
+
+
+class _First:
+    """A call by hand, which also binds the launch the first time that one succeeds."""
+
+    __slots__ = ("_binder", "_by_hand", "_kept", "_options", "_shape", "_state", "_stream")
+
+    def __init__(
+        self,
+        binder: Binder,
+        state: State,
+        by_hand: _ByHand,
+        shape: LaunchShape,
+        stream: int,
+        options: LaunchOptions,
+    ) -> None:
+        self._binder = binder
+        self._state = state
+        self._by_hand = by_hand
+        self._shape = shape
+        self._stream = stream
+        self._options = options
+        self._kept: object = None
+
+    def __call__(self, *arguments: object) -> None:
+        self._by_hand(arguments)
+        if self._kept is None:
+            with self._binder.lock:
+                if self._kept is None:
+                    self._kept = self._binder.bind(self._state, self._shape, self._stream, self._options)

@@ -1,0 +1,47 @@
+"""Machine code for launches, one piece for each layout of parameters, shared by all kernels of the process."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from cujit.devices.launcher.emit import SYMBOL, emit
+from cujit.devices.launcher.finish import Finish, Parameters
+from cujit.devices.launcher.layout import Layout
+from cujit.devices.launcher.runtime import Runtime, compile_text, runtime
+
+if TYPE_CHECKING:
+    from cujit.devices.cpu.jit import NativeFunction
+
+__all__ = ["LaunchCode", "launch_code"]
+
+_LEVEL = 0
+"""LLVM's optimisation level: the code is a row of calls, which no optimisation makes shorter."""
+
+
+@dataclass(frozen=True)
+class LaunchCode:
+    """The launch of one layout and what it calls; whoever runs it keeps this."""
+
+    function: NativeFunction
+    runtime: Runtime
+
+    @property
+    def address(self) -> int:
+        """Where the code is: a function of the signature of vectorcall."""
+        return self.function.address
+
+
+@functools.lru_cache(maxsize=1024)
+def launch_code(
+    layout: Layout, finish: Finish, state_offset: int, parameters: Parameters = Parameters.BUFFER
+) -> LaunchCode:
+    """Compile the launch of a layout, once.
+
+    Raises:
+        MissingError: llvmlite is not installed.
+    """
+    needed = runtime(finish)
+    text = emit(layout, needed.functions, state_offset, parameters)
+    return LaunchCode(compile_text(text, SYMBOL, _LEVEL), needed)

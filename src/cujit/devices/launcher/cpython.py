@@ -1,0 +1,141 @@
+"""What the machine code has to know of CPython: addresses of its functions, places in its objects, a callable type.
+
+No fact here is of one version of CPython. The functions, the structures of the type's specification and the numbers
+in it are those of the stable ABI; places in objects are looked up in an object, once.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import sys
+import sysconfig
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+__all__ = ["Callables", "address_of", "is_supported", "native_type", "object_type_offset", "slot_offset"]
+
+_T = TypeVar("_T")
+
+_WORD = 8
+
+
+def is_supported() -> bool:
+    """Tell whether this interpreter takes machine code: CPython of 64 bits with its one lock.
+
+    Without the lock, reading an attribute of an array while another thread closes it is not safe.
+    """
+    return (
+        sys.implementation.name == "cpython"
+        and sys.version_info >= (3, 10)
+        and ctypes.sizeof(ctypes.c_void_p) == _WORD
+        and sys.byteorder == "little"
+        and not sysconfig.get_config_var("Py_GIL_DISABLED")
+        and not hasattr(sys, "gettotalrefcount")  # a debug build may check more than it says
+    )
+
+
+@functools.cache
+def address_of(function: str) -> int:
+    """Give the address of a function of CPython's C API."""
+    return int(ctypes.cast(getattr(ctypes.pythonapi, function), ctypes.c_void_p).value or 0)
+
+
+def _words(value: object, size: int) -> list[int]:
+    """Read an object's memory of ``size`` bytes as words."""
+    return list((ctypes.c_uint64 * (size // _WORD)).from_address(id(value)))
+
+
+@functools.cache
+def object_type_offset() -> int:
+    """Find where an object has its type, in bytes from its address."""
+    return _words(object(), object.__basicsize__).index(id(object)) * _WORD
+
+
+@functools.cache
+def slot_offset(cls: type, name: str) -> int:
+    """Find where an instance of a class has the attribute that its ``__slots__`` name, in bytes from its address."""
+    instance: object = object.__new__(cls)
+    mark = object()
+    cls.__dict__[name].__set__(instance, mark)
+    (index,) = (i for i, word in enumerate(_words(instance, cls.__basicsize__)) if word == id(mark))
+    return index * _WORD
+
+
+# -- a type whose instances carry the machine code that a call runs -----------------------------------------
+
+# Source: CPython 3.10 to 3.14, Include/typeslots.h, Include/object.h and Include/structmember.h (stable ABI).
+_TP_CALL = 50
+_TP_MEMBERS = 72
+_TPFLAGS_DEFAULT = 1 << 18
+_TPFLAGS_HAVE_VECTORCALL = 1 << 11
+_T_PYSSIZET = 19
+_READONLY = 1
+
+
+class _Member(ctypes.Structure):
+    _fields_ = (
+        ("name", ctypes.c_char_p),
+        ("type", ctypes.c_int),
+        ("offset", ctypes.c_ssize_t),
+        ("flags", ctypes.c_int),
+        ("doc", ctypes.c_char_p),
+    )
+
+
+class _Slot(ctypes.Structure):
+    _fields_ = (("slot", ctypes.c_int), ("value", ctypes.c_void_p))
+
+
+class _Spec(ctypes.Structure):
+    _fields_ = (
+        ("name", ctypes.c_char_p),
+        ("basicsize", ctypes.c_int),
+        ("itemsize", ctypes.c_int),
+        ("flags", ctypes.c_uint),
+        ("slots", ctypes.POINTER(_Slot)),
+    )
+
+
+@dataclass(frozen=True)
+class Callables:
+    """A type whose instances are called by machine code of their own; ``offset`` is where they have its address.
+
+    The word after it is theirs: the machine code finds its state there.
+    """
+
+    type: Any
+    offset: int
+    specification: object
+
+    @property
+    def state_offset(self) -> int:
+        """Where an instance has the address of its state, in bytes."""
+        return self.offset + _WORD
+
+    def attach(self, instance: object, code: int, state: int) -> None:
+        """Give an instance its machine code and its state, both by address; the instance must keep both alive."""
+        if type(instance) is not self.type:
+            raise TypeError(f"{instance!r} has no place for machine code")
+        ctypes.c_uint64.from_address(id(instance) + self.state_offset).value = state
+        ctypes.c_uint64.from_address(id(instance) + self.offset).value = code
+
+
+@functools.cache
+def native_type(base: type[Any]) -> Callables:
+    """Make the final subclass of ``base`` that a call enters by vectorcall (PEP 590), with no Python in between.
+
+    An instance that nothing was attached to refuses to be called. ``base`` has ``__slots__`` and no ``__dict__``.
+    """
+    offset = base.__basicsize__
+    members = (_Member * 2)(_Member(b"__vectorcalloffset__", _T_PYSSIZET, offset, _READONLY, None))
+    slots = (_Slot * 4)(_Slot(_TP_MEMBERS, ctypes.addressof(members)), _Slot(_TP_CALL, address_of("PyVectorcall_Call")))
+    name = f"{base.__module__}.{base.__qualname__}".encode()
+    flags = _TPFLAGS_DEFAULT | _TPFLAGS_HAVE_VECTORCALL
+    spec = _Spec(name, offset + 2 * _WORD, 0, flags, ctypes.cast(slots, ctypes.POINTER(_Slot)))
+    make = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.POINTER(_Spec), ctypes.py_object)(
+        ("PyType_FromSpecWithBases", ctypes.pythonapi)
+    )
+    made = make(ctypes.byref(spec), (base,))
+    made.__doc__ = base.__doc__
+    return Callables(made, offset, (spec, slots, members, name))

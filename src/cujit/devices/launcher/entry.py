@@ -1,0 +1,90 @@
+"""What a loaded kernel's launches share: its image, what reads its arguments, and the launch written in Python."""
+
+from __future__ import annotations
+
+import functools
+import weakref
+from collections.abc import Sequence
+from typing import Protocol
+
+from cujit.devices.arguments import Packer
+from cujit.devices.base import Device, DeviceKernel, DeviceModule, LaunchShape
+from cujit.devices.launcher.alive import Alive
+from cujit.devices.launcher.binder import Binder
+from cujit.devices.launcher.options import LaunchOptions
+from cujit.devices.launcher.seam import PreparedKernel
+from cujit.errors import ClosedError
+from cujit.signature import Signature
+
+__all__ = ["Entry", "Image"]
+
+
+class _Cache(Protocol):
+    def clear(self) -> None: ...
+
+
+class Image:
+    """What a module and its kernels share: where they are, and whether they still are.
+
+    Kernels refer to this and not to their module, so there is no circle and a module goes with its last user.
+    """
+
+    def __init__(self, device: Device, loaded: DeviceModule) -> None:
+        self.device = device
+        self.loaded: DeviceModule | None = loaded
+        self.alive = Alive()
+        self.caches: weakref.WeakSet[_Cache] = weakref.WeakSet()
+
+    def require(self) -> DeviceModule:
+        """Give the loaded module, unless it was closed."""
+        if self.loaded is None:
+            raise ClosedError(f"this module on {self.device.name} was closed; its kernels no longer run")
+        return self.loaded
+
+    def close(self) -> None:
+        """Unload it."""
+        self.alive.close()
+        for cache in list(self.caches):
+            cache.clear()
+        if self.loaded is not None:
+            self.loaded.close()
+            self.loaded = None
+
+
+class Entry:
+    """What a kernel and its launches share. Launches refer to this and not to their kernel, which keeps them."""
+
+    def __init__(self, image: Image, loaded: DeviceKernel, name: str, signature: Signature) -> None:
+        self.image = image
+        self.loaded = loaded
+        self.name = name
+        self.signature = signature
+
+    @property
+    def device(self) -> Device:
+        """Where it runs."""
+        return self.image.device
+
+    @functools.cached_property
+    def packer(self) -> Packer:
+        """What reads its arguments."""
+        return Packer(self.signature, self.device, self.name)
+
+    @functools.cached_property
+    def binder(self) -> Binder | None:
+        """What prepares its launches for machine code; None where there is none, or the signature does not tell."""
+        if any(parameter.size <= 0 for parameter in self.signature):
+            return None
+        return Binder.of(self.loaded, self.device, self.packer, self.image.alive)
+
+    def run(self, shape: LaunchShape | None, stream: int, options: LaunchOptions, arguments: Sequence[object]) -> None:
+        """Launch by hand: what machine code does, written in Python."""
+        self.image.require()
+        parameters = self.packer.pack(arguments, stream)
+        if shape is None:
+            return
+        self.image.require()  # a reader may have run anybody's code
+        if isinstance(self.loaded, PreparedKernel):
+            self.loaded.launch(shape, parameters, stream, options)
+        else:
+            self.loaded.launch(shape, parameters, stream)

@@ -1,0 +1,134 @@
+"""Prepared launches as they are called, and those that a kernel keeps."""
+
+from __future__ import annotations
+
+import functools
+import threading
+import weakref
+from typing import Any, Generic, TypeVar
+
+from cujit.devices.base import LaunchShape
+from cujit.devices.cuda.stream import stream_handle
+from cujit.devices.launcher.binder import Prepared, refuse_keywords
+from cujit.devices.launcher.cpython import native_type
+from cujit.devices.launcher.entry import Entry, Image
+from cujit.devices.launcher.options import LaunchOptions
+from cujit.errors import ClosedError
+
+__all__ = ["LaunchCache", "PreparedLaunch", "make_launch"]
+
+_L = TypeVar("_L", bound="PreparedLaunch")
+
+_MOST_LAUNCHES = 256
+"""Launches that a kernel keeps, in case that they are written again."""
+
+
+class LaunchCache(Generic[_L]):
+    """The launches of one kernel that are kept, the newest ``_MOST_LAUNCHES``; a module that closes drops them."""
+
+    def __init__(self, image: Image) -> None:
+        self.launches: dict[object, _L] = {}
+        self._lock = threading.Lock()
+        image.caches.add(self)
+
+    def keep(self, key: object, launch: _L) -> None:
+        """Keep a launch; the oldest goes when there are many."""
+        with self._lock:
+            while len(self.launches) >= _MOST_LAUNCHES:
+                del self.launches[next(iter(self.launches))]
+            self.launches[key] = launch
+
+    def clear(self) -> None:
+        """Drop all of them."""
+        with self._lock:
+            self.launches.clear()
+
+
+class PreparedLaunch:
+    """A launch that only needs the arguments: written in Python, or with machine code attached (``make_launch``).
+
+    It refers to its kernel weakly, because the kernel keeps its launches.
+    """
+
+    __slots__ = ("__weakref__", "_entry", "_kernel", "_options", "_prepared", "_shape", "_stream", "stream_owner")
+
+    def __init__(
+        self, entry: Entry, kernel: object, shape: LaunchShape | None, stream: object, options: LaunchOptions
+    ) -> None:
+        self._entry = entry
+        self._kernel = weakref.ref(kernel)
+        self._shape = shape
+        self._stream = stream_handle(stream)
+        self.stream_owner = None if type(stream) is int else stream
+        self._options = options
+        self._prepared: Prepared | None = None
+
+    @property
+    def shape(self) -> LaunchShape | None:
+        """Grid, block and dynamic shared memory; None where there is nothing to cover, and nothing runs."""
+        return self._shape
+
+    @property
+    def stream(self) -> int:
+        """The ``CUstream`` that it runs in; 0 is the default stream."""
+        return self._stream
+
+    @property
+    def options(self) -> LaunchOptions:
+        """The cluster, whether blocks run together or overlap with the kernel before, and the priority."""
+        return self._options
+
+    def __call__(self, *arguments: object, **named: object) -> None:
+        """Run the kernel: started when it returns on a GPU, done when it returns on the CPU device.
+
+        Raises:
+            ArgumentError: the arguments do not fit the kernel's parameters.
+            ClosedError: the module, or an array, was closed.
+            DriverError: the driver refused.
+        """
+        if named:
+            refuse_keywords(self._entry.name)
+        self._entry.run(self._shape, self._stream, self._options, arguments)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, PreparedLaunch) and self._values() == other._values()
+
+    def __hash__(self) -> int:
+        return hash(self._values())
+
+    def _values(self) -> tuple[object, ...]:
+        return (id(self._entry), self._shape, self._stream, self._options)
+
+    def __reduce__(self) -> str:
+        raise ClosedError("a launch belongs to its process", help="send the Artifact, and load it there")
+
+    def __repr__(self) -> str:
+        return f"<Launch of {self._entry.name} on {self._entry.device.name}: {_sizes(self._shape, self._options)}>"
+
+
+def _sizes(shape: LaunchShape | None, options: LaunchOptions) -> str:
+    """Say what a launch runs, and what it asks for."""
+    if shape is None:
+        return "nothing"
+    text = f"grid {tuple(shape.grid)}, block {tuple(shape.block)}"
+    text += f", {shape.shared_bytes} bytes of shared memory" if shape.shared_bytes else ""
+    text += f", cluster {tuple(options.cluster)}" if options.cluster else ""
+    return text + (", cooperative" if options.cooperative else "") + (", overlap" if options.overlap else "")
+
+
+def make_launch(
+    cls: type[_L], entry: Entry, kernel: object, shape: LaunchShape | None, stream: object, options: LaunchOptions
+) -> _L:
+    """Make a launch of ``cls``, with machine code where there is some."""
+    if shape is None or entry.binder is None:
+        return cls(entry, kernel, shape, stream, options)
+    base: Any = cls  # mypy holds that a type variable may not be hashable
+    native = native_type(base)
+    launch: _L = native.type(entry, kernel, shape, stream, options)
+    by_hand = functools.partial(entry.run, shape, launch.stream, options)
+    prepared = entry.binder.prepare(cls, by_hand, shape, launch.stream, options)
+    if prepared is None:
+        return cls(entry, kernel, shape, stream, options)
+    launch._prepared = prepared
+    prepared.attach(native, launch)
+    return launch

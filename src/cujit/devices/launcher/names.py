@@ -1,0 +1,69 @@
+"""The names that the launcher's IR uses for what is in this process, and the numbers that are put in their place.
+
+``@PyLong_AsDouble`` is a function of CPython, ``@run.integer`` one of ``runtime.py``, ``$None`` an object,
+``#state.alive`` the offset in bytes of a field or of an attribute.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Mapping
+
+from cujit.devices.arrays import DeviceArray
+from cujit.devices.launcher.cpython import address_of, object_type_offset, slot_offset
+from cujit.devices.launcher.state import State, place
+from cujit.devices.launcher.tensors import TensorInterface
+from cujit.devices.pointers import Pointer
+
+__all__ = ["link_names"]
+
+_FUNCTION = re.compile(r"@(Py\w+)")
+_OURS = re.compile(r"@run\.(\w+)")
+_OBJECT = re.compile(r"\$(\w+)")
+_PLACE = re.compile(r"#([a-z_]+(?:\.[a-z_]+)?)")
+
+_OBJECTS: Mapping[str, object] = {
+    "None": None,
+    "True": True,
+    "False": False,
+    "zero": 0,
+    "int": int,
+    "float": float,
+    "DeviceArray": DeviceArray,
+    "Pointer": Pointer,
+}
+"""All live as long as the process. CPython has one object for each int from -5 to 256.
+
+Source: CPython manual, "Integer Objects", ``PyLong_FromLong``.
+"""
+
+
+def link_names(text: str, state_offset: int = 0, functions: Mapping[str, int] | None = None) -> str:
+    """Replace the names in IR.
+
+    ``state_offset`` is where a callable has the address of its state, in bytes, ``functions`` are addresses for
+    ``@run.<name>``.
+    """
+    places = {**_places(), "state": state_offset}
+    if functions is not None:
+        text = _OURS.sub(lambda m: _pointer(functions[m[1]]), text)
+    text = _FUNCTION.sub(lambda m: _pointer(address_of(m[1])), text)
+    text = _OBJECT.sub(lambda m: _pointer(id(_OBJECTS[m[1]])), text)
+    return _PLACE.sub(lambda m: str(places[m[1]]), text)
+
+
+def _pointer(address: int) -> str:
+    return f"inttoptr (i64 {address} to ptr)"
+
+
+@functools.cache
+def _places() -> Mapping[str, int]:
+    return {
+        "type": object_type_offset(),
+        "pointer.address": slot_offset(Pointer, "address"),
+        **{f"array.{name}": slot_offset(DeviceArray, f"_{name}") for name in ("address", "allocation")},
+        **{f"array.{name}": slot_offset(DeviceArray, name) for name in ("device", "dtype", "nbytes")},
+        **{f"tensors.{name}": int(getattr(TensorInterface, name).offset) for name, *_ in TensorInterface._fields_},
+        **{f"state.{name}": place(name) for name, *_ in State._fields_},
+    }

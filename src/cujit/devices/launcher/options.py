@@ -1,0 +1,93 @@
+"""What a launch can ask for besides its sizes: clusters, blocks that run together, overlap, priority."""
+
+from __future__ import annotations
+
+import operator
+from dataclasses import dataclass
+
+from cujit.devices.base import Dim3, LaunchShape
+from cujit.errors import LaunchError
+
+__all__ = ["PLAIN", "LaunchOptions", "check_cluster", "check_cooperative"]
+
+
+@dataclass(frozen=True)
+class LaunchOptions:
+    """Options of one launch.
+
+    ``cluster`` is in blocks; None leaves it to the kernel. ``cooperative`` has all blocks run at a time. ``overlap``
+    lets the kernel start before the one before it in its stream has ended (programmatic dependent launch): it must
+    wait by ``cudaGridDependencySynchronize()``. ``priority`` is as for streams, lower is sooner; None is the stream's.
+    """
+
+    cluster: Dim3 | None = None
+    cooperative: bool = False
+    overlap: bool = False
+    priority: int | None = None
+
+    @classmethod
+    def of(cls, cluster: object, cooperative: object, overlap: object, priority: object) -> LaunchOptions:
+        """Read options as users write them.
+
+        Raises:
+            LaunchError: one of them is malformed.
+        """
+        return cls(
+            None if cluster is None else Dim3.of(cluster, "cluster"),
+            _flag(cooperative, "cooperative"),
+            _flag(overlap, "overlap"),
+            None if priority is None else _int(priority, "priority"),
+        )
+
+
+PLAIN = LaunchOptions()
+"""A launch that asks for nothing."""
+
+
+def _flag(value: object, what: str) -> bool:
+    if not isinstance(value, bool):
+        raise LaunchError(f"{what} is {type(value).__name__} {value!r}; it takes True or False")
+    return value
+
+
+def _int(value: object, what: str) -> int:
+    try:
+        return operator.index(value)  # type: ignore[arg-type]
+    except TypeError:
+        raise LaunchError(f"{what} is {type(value).__name__} {value!r}; it takes an int") from None
+
+
+def check_cluster(kernel: str, shape: LaunchShape, cluster: Dim3, most: int) -> None:
+    """Check that clusters of blocks fill the grid, and that a cluster has no more than ``most`` blocks.
+
+    Source: CUDA C++ Programming Guide, "Thread Block Clusters".
+
+    Raises:
+        LaunchError: they do not; the message has both numbers.
+    """
+    if cluster.volume > most:
+        raise LaunchError(
+            f"{kernel}: a cluster of {cluster.volume} blocks; of this kernel with {shape.block.volume} threads and "
+            f"{shape.shared_bytes} bytes of dynamic shared memory a block, the device takes {most} at a time",
+            help=f"use a cluster of at most {most} blocks, or smaller blocks" if most else "use smaller blocks",
+        )
+    for axis, blocks, size in zip("xyz", shape.grid, cluster, strict=True):
+        if blocks % size:
+            raise LaunchError(
+                f"{kernel}: grid.{axis} is {blocks}, which is no multiple of cluster.{axis}, {size}",
+                help=f"use {-(-blocks // size) * size} blocks along {axis}, or another cluster",
+            )
+
+
+def check_cooperative(kernel: str, shape: LaunchShape, most: int) -> None:
+    """Check that all blocks of a grid can run at a time, which ``most`` of them can.
+
+    Raises:
+        LaunchError: they cannot; the message has both numbers.
+    """
+    if shape.grid.volume > most:
+        raise LaunchError(
+            f"{kernel}: a cooperative grid of {shape.grid.volume} blocks of {shape.block.volume} threads; the device "
+            f"runs {most} of them at a time",
+            help="kernel.cooperative_shape() gives block and blocks that fill the device; loop over the elements",
+        )

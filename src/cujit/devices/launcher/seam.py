@@ -1,0 +1,58 @@
+"""What a device's kernel offers to the launcher: options, and where its machine code finds what it needs."""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from cujit.devices.base import DeviceKernel, LaunchShape
+from cujit.devices.launcher.finish import Finish
+from cujit.devices.launcher.options import PLAIN, LaunchOptions
+
+__all__ = ["PreparedKernel", "Target"]
+
+
+@dataclass(frozen=True)
+class Target:
+    """Where machine code launches a kernel: ``fields`` of its ``State``, and what has to live as long, ``keep``.
+
+    ``failed`` gets what the driver answered, or what the CPU device did: it raises the error of that.
+    """
+
+    finish: Finish
+    fields: Mapping[str, int]
+    failed: Callable[[int], None]
+    keep: object = field(repr=False, default=None)
+
+
+class PreparedKernel(DeviceKernel):
+    """A kernel that takes options and machine code."""
+
+    finish: Finish
+    """The kind of its targets."""
+
+    @abc.abstractmethod
+    def check_options(self, shape: LaunchShape, options: LaunchOptions) -> None:
+        """Check options against what the device can do.
+
+        Raises:
+            LaunchError: a limit is broken; the message names it with both numbers.
+        """
+
+    @abc.abstractmethod
+    def launch(
+        self, shape: LaunchShape, parameters: bytes | bytearray, stream: int = 0, options: LaunchOptions = PLAIN
+    ) -> None:
+        """Run the kernel, as ``DeviceKernel.launch`` does, with options."""
+
+    @abc.abstractmethod
+    def target(self, shape: LaunchShape, stream: int, options: LaunchOptions, size: int) -> Target | None:
+        """Say where machine code launches the kernel with a parameter buffer of ``size`` bytes.
+
+        None leaves every launch to ``launch``.
+
+        Raises:
+            ClosedError: the module was closed.
+            DriverError: the driver refused.
+        """

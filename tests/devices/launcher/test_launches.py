@@ -1,0 +1,474 @@
+"""Prepared launches as users hold them, on every device present."""
+
+from __future__ import annotations
+
+import copy
+import gc
+import os
+import pickle
+import subprocess
+import sys
+import threading
+import weakref
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from cujit.devices.base import Device
+from cujit.devices.cuda.stream import Stream
+from cujit.devices.launcher import binder
+from cujit.devices.launcher import launch as launches
+from cujit.devices.launcher.cpython import is_supported, native_type
+from cujit.errors import ArgumentError, ClosedError, LaunchError, MissingError
+from cujit.kernel import Kernel, Launch, Module, jit
+
+CODE = """
+extern "C" __global__ void fill(int* p, int n, int value) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) p[i] = value;
+}
+extern "C" __global__ void mixed(char a, double b, short c, float f, bool t, unsigned long long u, double* out) {
+    *out = a + b + c + f + t + u;
+}
+struct Point { float x, y, z; };
+extern "C" __global__ void add(Point p, double* sum) { *sum = p.x + p.y + p.z; }
+extern "C" __global__ void count(unsigned* n) { if (threadIdx.x == 0) n[blockIdx.x] += 1; }
+extern "C" __global__ void empty() {}
+"""
+
+
+@pytest.fixture
+def module(device: Device) -> Iterator[Module]:
+    with jit(CODE, device=device) as loaded:
+        yield loaded
+
+
+def is_native(launch: Launch) -> bool:
+    return type(launch) is not Launch
+
+
+def test_a_launch_runs_the_first_time_and_every_time_after(module: Module) -> None:
+    p = module.device.zeros(64, np.int32)
+    launch = module["fill"][2, 32]
+    for value in range(5):
+        assert launch(p, 64, value) is None  # type: ignore[func-returns-value]
+        assert p.numpy().tolist() == [value] * 64
+
+
+def test_all_kinds_of_arguments_reach_the_kernel(module: Module) -> None:
+    out, launch = module.device.zeros(1, np.float64), module["mixed"][1, 1]
+    for _ in range(3):
+        launch(-7, 0.5, np.int16(-300), 2, True, 2**40, out)
+        assert out.numpy()[0] == -7 + 0.5 - 300 + 2 + 1 + 2**40
+    sum_, add = module.device.zeros(1, np.float64), module["add"][1, 1]
+    for _ in range(3):
+        add(np.array((1, 2, 3), "f4,f4,f4")[()], sum_)
+        assert sum_.numpy()[0] == 6
+
+
+def test_a_launch_enters_machine_code(module: Module) -> None:
+    if not is_supported():
+        pytest.skip("this interpreter takes no machine code")
+    launch = module["fill"][1, 32]
+    assert is_native(launch)
+    assert isinstance(launch, Launch)
+    assert type(launch).__name__ == "Launch"
+    assert type(launch).__doc__ == Launch.__doc__
+
+
+@pytest.mark.parametrize("lack", ["interpreter", "llvm"])
+def test_without_machine_code_a_launch_is_written_in_python(
+    cpu: Device, monkeypatch: pytest.MonkeyPatch, lack: str
+) -> None:
+    def missing(*_arguments: object) -> None:
+        raise MissingError("no llvmlite")
+
+    if lack == "llvm":
+        monkeypatch.setattr(binder, "launch_code", missing)
+    else:
+        monkeypatch.setattr(binder, "is_supported", lambda: False)
+    launch, p = jit(CODE, device=cpu)["fill"][1, 32], cpu.zeros(32, np.int32)
+    assert not is_native(launch)
+    for value in range(3):
+        launch(p, 32, value)
+    assert p.numpy().tolist() == [2] * 32
+    with pytest.raises(ArgumentError, match="none by keyword"):
+        launch(p, 32, value=1)
+
+
+def test_the_same_launch_is_kept(module: Module) -> None:
+    kernel = module["fill"]
+    assert kernel[1, 32] is kernel[1, 32]
+    assert kernel[(1,), (32,)] is kernel[1, 32]
+    assert kernel[(1, 1), (32, 1, 1), 0] is kernel[1, 32]
+    assert kernel.prepare(1, 32) is kernel[1, 32]
+    assert kernel.over(32, block=32) is kernel[1, 32]
+    assert kernel[(1, 2), (4, 8)] is kernel[(1, 2), (4, 8)]
+    assert kernel[1, 64] is not kernel[1, 32]
+    assert kernel[1, 32, 16] is not kernel[1, 32]
+    assert kernel[1, 32, 0, 7] is not kernel[1, 32]
+
+
+@pytest.mark.parametrize("shape", [(1.0, 32), (1, 32.0), ((1.0,), 32), (1, 32, 0.0), (1, (32.0, 1))])
+def test_a_float_is_refused_where_an_equal_int_was_kept(module: Module, shape: Any) -> None:
+    kernel = module["fill"]
+    assert kernel[1, 32] is kernel[1, 32]
+    with pytest.raises(LaunchError, match="takes an int"):
+        kernel[shape]
+
+
+@pytest.mark.parametrize("shape", [[1, 32], "12", {1: 2, 3: 4}, 5, None, (1,)])
+def test_what_is_no_shape_is_refused_after_a_shape_was_kept(module: Module, shape: Any) -> None:
+    kernel = module["fill"]
+    kernel[1, 32]
+    with pytest.raises(LaunchError, match="takes grid and block"):
+        kernel[shape]
+
+
+def test_only_so_many_launches_are_kept(module: Module, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(launches, "_MOST_LAUNCHES", 4)
+    kernel, p = module["fill"], module.device.zeros(64, np.int32)
+    for i in range(1, 20):
+        kernel[i, 32](p, 64, i)
+        assert len(kernel._launches) <= 4
+    assert set(p.numpy().tolist()) == {19}
+
+
+def test_a_launch_knows_its_kernel_shape_stream_and_options(module: Module) -> None:
+    kernel = module["fill"]
+    launch = kernel.prepare((2, 3), 32, shared_bytes=16, stream=0, overlap=True)
+    assert launch.kernel is kernel
+    assert launch.shape is not None
+    assert tuple(launch.shape.grid) == (2, 3, 1)
+    assert (launch.shape.shared_bytes, launch.stream) == (16, 0)
+    assert launch.options.overlap
+    text = f"<Launch of fill on {module.device.name}: grid (2, 3, 1), block (32, 1, 1), 16 bytes of shared memory, "
+    assert repr(launch) == text + "overlap>"
+    assert repr(kernel.over(0)).endswith("nothing>")
+    with pytest.raises(AttributeError):
+        launch.shape = None  # type: ignore[misc]
+
+
+def test_a_launch_outlives_its_kernel_and_finds_one(device: Device) -> None:
+    launch = jit(CODE, device=device)["fill"][1, 32]
+    gc.collect()
+    p = device.zeros(32, np.int32)
+    launch(p, 32, 4)
+    launch(p, 32, 5)
+    assert p.numpy().tolist() == [5] * 32
+    assert isinstance(launch.kernel, Kernel)
+    assert launch.kernel.name == "fill"
+
+
+def test_an_image_goes_with_its_last_launch_without_the_garbage_collector(device: Device) -> None:
+    module = jit(CODE, device=device)
+    image, kernel = weakref.ref(module._image), module["fill"]
+    launch, p = kernel[1, 32], device.zeros(32, np.int32)
+    launch(p, 32, 1)
+    gc.disable()
+    try:
+        del module, kernel
+        launch(p, 32, 1)
+        assert image() is not None
+        del launch
+        assert image() is None
+    finally:
+        gc.enable()
+
+
+def test_equal_launches_are_equal(module: Module) -> None:
+    kernel = module["fill"]
+    one, other = kernel[1, 32], kernel[1, 64]
+    assert one == kernel.prepare(1, 32)
+    assert one != other
+    assert len({one, other, kernel[1, 32]}) == 2
+
+
+def test_a_launch_is_of_its_process(module: Module) -> None:
+    launch = module["fill"][1, 32]
+    for use in (lambda: pickle.dumps(launch), lambda: copy.copy(launch)):
+        with pytest.raises(ClosedError, match="process"):
+            use()
+
+
+def test_an_object_of_the_type_that_nobody_prepared_refuses_to_be_called() -> None:
+    if not is_supported():
+        pytest.skip("this interpreter takes no machine code")
+    with pytest.raises(TypeError):
+        object.__new__(native_type(Launch).type)()
+    with pytest.raises(TypeError, match="acceptable base"):
+        type("Mine", (native_type(Launch).type,), {})
+
+
+def test_a_closed_module_runs_nothing_and_keeps_no_launch(module: Module) -> None:
+    kernel, p = module["fill"], module.device.zeros(32, np.int32)
+    launch = kernel[1, 32]
+    launch(p, 32, 1)
+    module.close()
+    for use in (lambda: launch(p, 32, 2), lambda: kernel[1, 32], lambda: kernel.prepare(1, 32), lambda: launch("x")):
+        with pytest.raises(ClosedError, match="module on"):
+            use()
+    assert p.numpy().tolist() == [1] * 32
+
+
+def test_many_threads_launch_through_one_launch(module: Module) -> None:
+    launch = module["fill"][4, 32]
+    arrays = [module.device.zeros(128, np.int32) for _ in range(8)]
+
+    def work(index: int) -> None:
+        for value in range(50):
+            launch(arrays[index], 128, 100 * index + value)
+
+    threads = [threading.Thread(target=work, args=(i,)) for i in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    module.device.synchronize()
+    assert [a.numpy().tolist() for a in arrays] == [[100 * i + 49] * 128 for i in range(8)]
+
+
+def test_every_block_of_a_large_grid_runs_once(module: Module) -> None:
+    counts = module.device.zeros(5000, np.uint32)
+    for _ in range(4):
+        module["count"][5000, 64](counts)
+    assert set(counts.numpy().tolist()) == {4}
+
+
+def test_a_launch_that_was_refused_runs_with_the_right_arguments(module: Module) -> None:
+    launch, p = module["fill"][1, 32], module.device.zeros(32, np.int32)
+    for _ in range(3):
+        with pytest.raises(ArgumentError, match=r"fill: argument 2 \(int\) does not take float 1.5"):
+            launch(p, 1.5, 1)
+        launch(p, 32, 3)
+    assert p.numpy().tolist() == [3] * 32
+
+
+# -- options ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        ({"cluster": 0}, "smallest is 1"),
+        ({"cluster": "2"}, "takes an int"),
+        ({"cluster": (1, 1, 1, 1)}, "4 dimensions"),
+        ({"cooperative": 1}, "True or False"),
+        ({"overlap": "yes"}, "True or False"),
+        ({"priority": 1.5}, "takes an int"),
+        ({"shared_bytes": "1"}, "takes an int"),
+        ({"stream": "s"}, "no stream"),
+    ],
+)
+def test_a_malformed_option_is_refused(module: Module, options: Any, why: str) -> None:
+    with pytest.raises(LaunchError, match=why):
+        module["empty"].prepare(4, 32, **options)
+
+
+def test_blocks_that_have_to_run_together_are_refused_on_the_cpu_device(cpu: Device) -> None:
+    kernel = jit(CODE, device=cpu)["empty"]
+    with pytest.raises(LaunchError, match="cooperative grid of 2 blocks of 32 threads; the device runs 1"):
+        kernel.prepare(2, 32, cooperative=True)
+    with pytest.raises(LaunchError, match="a cluster of 2 blocks"):
+        kernel.prepare(2, 32, cluster=2)
+    kernel.prepare(1, 32, cooperative=True, cluster=1, overlap=True, priority=-1)()
+
+
+@pytest.mark.gpu
+def test_a_cluster_has_to_fit_the_grid_and_the_device(gpu: Device) -> None:
+    kernel = jit(CODE, device=gpu)["empty"]
+    if gpu.arch.number < 90:
+        with pytest.raises(LaunchError, match="no clusters"):
+            kernel.prepare(4, 32, cluster=2)
+        return
+    for cluster in (1, 2, 4, 8, 16):
+        launch = kernel.prepare(16, 32, cluster=cluster)
+        launch()
+        launch()
+    with pytest.raises(LaunchError, match=r"grid\.x is 5, which is no multiple of cluster\.x, 2"):
+        kernel.prepare(5, 32, cluster=2)
+    with pytest.raises(LaunchError, match="a cluster of 32 blocks"):
+        kernel.prepare(32, 32, cluster=32)
+    gpu.synchronize()
+
+
+@pytest.mark.gpu
+def test_a_cooperative_grid_has_to_fit_the_device(gpu: Device) -> None:
+    kernel = jit(CODE, device=gpu)["empty"]
+    most = kernel.cooperative_limit(256)
+    for _ in range(3):
+        kernel.prepare(most, 256, cooperative=True)()
+    with pytest.raises(LaunchError, match=f"cooperative grid of {most + 1} blocks"):
+        kernel.prepare(most + 1, 256, cooperative=True)
+    gpu.synchronize()
+
+
+@pytest.mark.gpu
+def test_overlap_and_priority_are_taken(gpu: Device) -> None:
+    p, kernel = gpu.zeros(32, np.int32), jit(CODE, device=gpu)["fill"]
+    for _ in range(3):
+        kernel.prepare(1, 32, overlap=True, priority=0)(p, 32, 8)
+    assert p.numpy().tolist() == [8] * 32
+    with pytest.raises(LaunchError, match="priority 1000"):
+        kernel.prepare(1, 32, priority=1000)
+
+
+@pytest.mark.gpu
+def test_launches_in_a_stream_of_ours_keep_it(gpu: Any) -> None:
+    p, kernel = gpu.zeros(32, np.int32), jit(CODE, device=gpu)["fill"]
+    stream = gpu.stream()
+    watched, launch = weakref.ref(stream), kernel[1, 32, 0, stream]
+    assert kernel[1, 32, 0, stream] is launch
+    del stream
+    gc.collect()
+    for _ in range(3):
+        launch(p, 32, 6)
+    assert isinstance(watched(), Stream)
+    watched().synchronize()  # type: ignore[union-attr]
+    assert p.numpy().tolist() == [6] * 32
+
+
+@pytest.mark.gpu
+def test_a_thread_that_never_saw_the_gpu_launches(gpu: Device) -> None:
+    launch, p = jit(CODE, device=gpu)["fill"][1, 32], gpu.zeros(32, np.int32)
+    launch(p, 32, 1)
+
+    def work() -> None:
+        for i in range(5):
+            launch(p, 32, i)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    assert p.numpy().tolist() == [4] * 32
+
+
+# -- processes --------------------------------------------------------------------------------------------
+
+_ROOT = Path(__file__).parents[3]
+_PRELUDE = f"import os, sys, ctypes, numpy as np, cujit\nCODE = r'''{CODE}'''\n"
+
+
+def run(code: str) -> subprocess.CompletedProcess[str]:
+    paths = [str(_ROOT / "src"), *filter(None, [os.environ.get("PYTHONPATH")])]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
+    return subprocess.run(
+        [sys.executable, "-X", "faulthandler", "-c", _PRELUDE + code],
+        capture_output=True,
+        text=True,
+        env=environment,
+        check=False,
+        timeout=120,
+    )
+
+
+def test_a_forked_process_launches_on_the_cpu_device() -> None:
+    done = run("""
+device = cujit.cpu(2)
+launch, p = cujit.jit(CODE, device=device)["fill"][100, 64], device.zeros(6400, np.int32)
+for value in (1, 2, 3): launch(p, 6400, value)
+child = os.fork()
+if child == 0:
+    for value in (4, 5, 6): launch(p, 6400, value)
+    os._exit(0 if set(p.numpy().tolist()) == {6} else 1)
+assert os.waitpid(child, 0)[1] == 0
+launch(p, 6400, 9)
+assert set(p.numpy().tolist()) == {9}
+""")
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.gpu
+@pytest.mark.usefixtures("gpu")
+def test_a_forked_process_is_told_that_a_gpu_does_not_survive_it() -> None:
+    done = run("""
+device = cujit.gpu()
+launch, p = cujit.jit(CODE, device=device)["fill"][1, 32], device.zeros(32, np.int32)
+for value in (1, 2, 3): launch(p, 32, value)
+device.synchronize()
+child = os.fork()
+if child == 0:
+    try:
+        launch(p, 32, 4)
+    except cujit.DriverError as e:
+        os._exit(0 if "forked" in str(e) else 2)
+    os._exit(1)
+assert os.waitpid(child, 0)[1] == 0
+launch(p, 32, 9)
+assert set(p.numpy().tolist()) == {9}
+""")
+    assert done.returncode == 0, done.stderr
+
+
+def test_arguments_of_every_odd_kind_give_an_exception_and_never_a_signal() -> None:
+    done = run("""
+import itertools, random, types
+from fractions import Fraction
+device = cujit.cpu(1)
+ODD = '''
+struct Point { float x, y, z; };
+extern "C" __global__ void ints(signed char, unsigned short, int, unsigned long long) {}
+extern "C" __global__ void reals(float, double, bool) {}
+extern "C" __global__ void pointers(const int*, void*, float*, char*) {}
+extern "C" __global__ void structures(Point, int2) {}
+extern "C" __global__ void empty() {}
+'''
+module = cujit.jit(ODD, device=device)
+x = device.zeros(64, np.int32)
+
+class Raising:
+    def __getattr__(self, name): raise RuntimeError(name)
+    def __index__(self): raise ValueError("index")
+    def __float__(self): raise ValueError("float")
+    def __bool__(self): raise ValueError("bool")
+    def __eq__(self, other): raise ValueError("eq")
+    __hash__ = None
+class Int(int):
+    def __index__(self): raise ValueError("index")
+    def __int__(self): raise ValueError("int")
+class Lying(int):
+    def __int__(self): return "x"
+class Float(float):
+    def __float__(self): raise ValueError("float")
+class Closing:
+    @property
+    def __array_interface__(self):
+        x.close()
+        return {"shape": (64,), "typestr": "<i4", "data": (0, False), "version": 3}
+class Again:
+    @property
+    def __array_interface__(self):
+        launch(self, 1, 1)
+class Array(cujit.DeviceArray): pass
+def hurt(*names, **values):
+    y = device.zeros(64, np.int32)
+    for name in names: delattr(y, name)
+    for name, value in values.items(): setattr(y, name, value)
+    return y
+bare = cujit.DeviceArray.__new__(cujit.DeviceArray)
+pointer = object.__new__(cujit.Pointer)
+wrong = cujit.Pointer(0); object.__setattr__(wrong, "address", "x")
+negative = cujit.Pointer(0); object.__setattr__(negative, "address", -1)
+odd = [Raising(), Int(3), Lying(3), Float(1.5), Closing(), Again(), bare, pointer, wrong, negative,
+    hurt("_address"), hurt("dtype"), hurt("device"), hurt("nbytes"), hurt("_allocation"), hurt(_address="x"),
+    hurt(_address=10**40), hurt(_address=-1), hurt(dtype=None), hurt(device=None), hurt(nbytes="x"), hurt(dtype=3),
+    object(), type, None, ..., NotImplemented, 10**5000, -10**5000, 1e400, "", b"", [], {}, set(), range(3), lambda: 1,
+    Fraction(1, 3), 1j, np.zeros(3), np.zeros((2, 2), "f4").T, np.float16(1), np.datetime64("now"), np.void(b"123"),
+    types, device, module, ctypes.c_char_p(b"x"), ctypes.py_object(3), memoryview(b"12"), float("nan"), Array]
+random.seed(1)
+seen = 0
+for name, kernel in module.items():
+    count = len(kernel.signature)
+    launch = module[name][1, 32]
+    cases = [(value,) * count for value in odd] + [tuple(random.choices(odd, k=count)) for _ in range(1500)]
+    cases += [tuple(random.choices(odd, k=random.randrange(20))) for _ in range(100)]
+    for case in cases:
+        try: launch(*case)
+        except Exception: seen += 1
+print(seen)
+""")
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert int(done.stdout) > 4000

@@ -1,0 +1,335 @@
+"""Machine code reads arguments as Python does: the same bytes, or the same words."""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import math
+import struct
+import sys
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from cujit.devices.arguments import Pointer, pack
+from cujit.devices.base import Device
+from cujit.devices.launcher.layout import MOST_FIELDS, layout_of
+from cujit.errors import ArgumentError, ClosedError, CujitError
+from cujit.signature import Parameter, ParameterClass, Signature
+
+P = ParameterClass
+INTS = [Parameter(k, n, n, f"{k.name.lower()}{8 * n}") for k in (P.SIGNED, P.UNSIGNED) for n in (1, 2, 4, 8, 16)]
+WORDS = [Parameter(k, n, n) for k in (P.BITS, P.UNKNOWN) for n in (1, 2, 4, 8)]
+FLOAT = Parameter(P.FLOAT, 4, 4, "float")
+DOUBLE = Parameter(P.FLOAT, 8, 8, "double")
+HALF = Parameter(P.AGGREGATE, 2, 2, "__half")
+BFLOAT = Parameter(P.AGGREGATE, 2, 2, "__nv_bfloat16")
+BOOL = Parameter(P.BOOL, 1, 1, "bool")
+FLOATS = Parameter(P.POINTER, 8, 8, "float*", "float")
+VOIDS = Parameter(P.POINTER, 8, 8, "void*", "void")
+STRUCT = Parameter(P.AGGREGATE, 12, 4, "Point")
+INT2 = Parameter(P.AGGREGATE, 8, 8, "int2")
+EVERY = [*INTS, *WORDS, FLOAT, DOUBLE, HALF, BFLOAT, BOOL, FLOATS, VOIDS, STRUCT, INT2]
+
+
+class Int(int):
+    """A subclass, which may do anything."""
+
+
+NUMBERS: list[object] = [
+    *(s * 2**n + d for n in (0, 7, 8, 15, 16, 31, 32, 53, 63, 64, 127, 128) for s in (1, -1) for d in (-1, 0, 1)),
+    *(True, False, None, 0.0, -0.0, 1.5, -2.0, 1e39, 3.4028235677973366e38, 3.4028234663852886e38, 1e-50, 1e300),
+    *(math.inf, -math.inf, math.nan, 10**400, Int(3), np.int64(3), np.float32(2.5), np.bool_(True), np.array(3)),
+    *(ctypes.c_int(3), ctypes.c_double(0.5), "3", b"xy", b"12345678", (1, 2), [1], 1j, {}, int, Pointer(2**64 - 1)),
+    *(Pointer(0), Pointer(4096), ctypes.c_void_p(64), np.array((1, 2, 3), "f4,f4,f4")[()], np.zeros(2, np.int32)),
+]
+
+
+def reference(device: Device, signature: Signature, arguments: list[Any]) -> bytes | str:
+    try:
+        return pack(signature, arguments, device, "k")
+    except CujitError as e:
+        return f"{type(e).__name__}: {e}"
+
+
+def outcome(road: Any, arguments: list[Any]) -> bytes | str:
+    try:
+        return bytes(road.send(*arguments))
+    except CujitError as e:
+        return f"{type(e).__name__}: {e}"
+
+
+@pytest.mark.parametrize("parameter", EVERY, ids=str)
+def test_every_value_gives_the_bytes_or_the_words_that_python_gives(
+    host: Device, road: Any, parameter: Parameter
+) -> None:
+    launch = road(host, parameter)
+    for value in NUMBERS:
+        expected = reference(host, Signature((parameter,)), [value])
+        assert outcome(launch, [value]) == expected, repr(value)
+
+
+def test_machine_code_and_not_python_reads_what_it_knows(host: Device, machine: Any) -> None:
+    """Without a reader to fall back on, these still arrive."""
+    x = host.zeros(4, np.float32)
+    launch = machine(host, INTS[2], INTS[8], FLOAT, DOUBLE, BOOL, FLOATS, VOIDS, WORDS[3], FLOAT, FLOATS, VOIDS)
+    arguments = (-7, 2**64 - 1, 1.5, 2, True, x, x, 2**63, 3, None, Pointer(64))
+    expected = launch.send(*arguments)
+    ctypes.memset(launch.launch._prepared.state.readers, 0, 8 * 11)  # a reader that is called now is a crash
+    assert launch.send(*arguments) == expected == pack(launch.kernel.signature, arguments, host)
+    assert launch.kernel.by_hand == 0
+
+
+def test_gaps_of_the_buffer_are_zero(host: Device, road: Any) -> None:
+    launch = road(host, Parameter(P.SIGNED, 1, 1), Parameter(P.FLOAT, 8, 8), Parameter(P.SIGNED, 2, 2))
+    assert launch.send(7, 0.5, -2) == struct.pack("<b7xdh", 7, 0.5, -2)
+
+
+def test_a_kernel_without_parameters_takes_none(host: Device, road: Any) -> None:
+    launch = road(host)
+    assert launch.send() == b""
+    with pytest.raises(ArgumentError, match="takes no arguments; 1 came: int 3"):
+        launch.send(3)
+
+
+@pytest.mark.parametrize("count", [0, 1, 3, 20])
+def test_a_wrong_count_lists_all_parameters(host: Device, road: Any, count: int) -> None:
+    with pytest.raises(ArgumentError, match=rf"k takes 2 arguments \(float, float\*\); {count} came"):
+        road(host, FLOAT, FLOATS).send(*[1.0] * count)
+
+
+def test_arguments_by_keyword_are_refused(host: Device, road: Any) -> None:
+    launch = road(host, FLOAT)
+    with pytest.raises(ArgumentError, match="k takes its arguments in order"):
+        launch.launch(x=1.0)
+    launch.launch(1.5)
+    assert launch.kernel.bytes == struct.pack("<f", 1.5)
+
+
+@pytest.mark.parametrize("count", [63, 64, 65, 100])
+def test_a_layout_has_as_many_parameters_as_are_marked_in_a_word(count: int) -> None:
+    signature = Signature((Parameter(P.SIGNED, 4, 4, "int"),) * count)
+    assert (layout_of(signature) is not None) == (count <= MOST_FIELDS)
+
+
+def test_sixty_four_parameters_arrive_from_both_readers(host: Device, machine: Any) -> None:
+    launch = machine(host, *[Parameter(P.SIGNED, 4, 4, "int")] * 64)
+    values: list[Any] = [np.int32(i) if i % 3 else i for i in range(64)]
+    assert launch.send(*values) == struct.pack("<64i", *range(64))
+
+
+# -- arrays -----------------------------------------------------------------------------------------------
+
+
+def test_arrays_views_and_empty_arrays_arrive(host: Device, road: Any) -> None:
+    x, none = host.zeros((4, 4), np.float32), host.zeros(0, np.float32)
+    launch = road(host, FLOATS, FLOATS, VOIDS, FLOATS)
+    for _ in range(3):
+        assert launch.send(x, x[1:], none, x[4:]) == struct.pack("<4Q", x.address, x.address + 16, 0, 0)
+
+
+def test_a_dtype_that_was_right_does_not_make_another_right(host: Device, road: Any) -> None:
+    right, wrong = host.zeros(4, np.float32), host.zeros(4, np.float64)
+    launch = road(host, FLOATS, VOIDS)
+    for _ in range(3):
+        launch.send(right, wrong)
+        launch.send(right, right)
+        with pytest.raises(ArgumentError, match="its elements are float64, not float32"):
+            launch.send(wrong, right)
+
+
+def test_a_dtype_that_is_equal_and_another_object_is_right(host: Device, road: Any) -> None:
+    x, y = host.zeros(4, np.longlong), host.zeros(4, np.int64)
+    launch = road(host, Parameter(P.POINTER, 8, 8, "long*", "long"))
+    for _ in range(3):
+        assert launch.send(x) == struct.pack("<Q", x.address)
+        assert launch.send(y) == struct.pack("<Q", y.address)
+
+
+def test_an_array_of_another_device_is_refused(host: Device, gpu_memory: Device, road: Any) -> None:
+    launch, x = road(host, FLOATS), host.zeros(1, np.float32)
+    launch.send(x)
+    with pytest.raises(ArgumentError, match="it is not on cpu"):
+        launch.send(gpu_memory.zeros(1, np.float32))
+
+
+def test_a_closed_array_is_refused(host: Device, road: Any) -> None:
+    launch, x = road(host, FLOATS), host.zeros(1, np.float32)
+    launch.send(x)
+    launch.send(x)
+    x.close()
+    with pytest.raises(ClosedError, match="array was closed"):
+        launch.send(x)
+
+
+def test_the_memory_of_a_dtype_that_went_is_not_taken_for_it(host: Device, machine: Any) -> None:
+    launch = machine(host, VOIDS)
+    for i in range(50):
+        launch.send(host.zeros(1, np.dtype([(f"field{i}", "f4")])))
+        gc.collect(0)
+    with pytest.raises(ArgumentError):
+        launch.send("x")
+
+
+class Closing:
+    """An array of another library that closes one of ours while it is read."""
+
+    def __init__(self, victim: Any, array: np.ndarray[Any, Any]) -> None:
+        self.victim = victim
+        self.array = array
+
+    @property
+    def __array_interface__(self) -> dict[str, Any]:
+        self.victim.close()
+        return self.array.__array_interface__
+
+
+def test_an_array_that_is_closed_while_a_later_argument_is_read_does_not_reach_the_kernel(
+    host: Device, machine: Any
+) -> None:
+    launch, x = machine(host, FLOATS, FLOATS), host.zeros(4, np.float32)
+    launch.send(x, x)
+    launch.send(x, x)
+    with pytest.raises(ClosedError, match="array was closed"):
+        launch.send(x, Closing(x, np.zeros(4, np.float32)))
+
+
+def test_a_module_that_is_closed_while_an_argument_is_read_does_not_run(host: Device, road: Any) -> None:
+    launch = road(host, FLOATS)
+    launch.send(None)
+    with pytest.raises(ClosedError, match="module on cpu was closed"):
+        launch.send(Closing(launch.image, np.zeros(4, np.float32)))
+    assert launch.kernel.bytes == b"\xee" * 8
+
+
+def test_a_closed_module_runs_nothing_whatever_the_arguments(host: Device, road: Any) -> None:
+    launch = road(host, FLOAT)
+    launch.send(1.0)
+    launch.image.close()
+    for arguments in ((1.0,), ("x",), ()):
+        with pytest.raises(ClosedError, match="module on cpu was closed"):
+            launch.send(*arguments)
+
+
+def test_the_stream_of_the_launch_is_what_an_array_waits_for(gpu_memory: Any, road: Any) -> None:
+    class Interface:
+        def __init__(self) -> None:
+            where = {"data": (8192, False), "stream": 9}
+            self.__cuda_array_interface__ = {"shape": (4,), "typestr": "<f4", "strides": None, "version": 3, **where}
+
+        def __dlpack_device__(self) -> tuple[int, int]:
+            return (2, 1)
+
+    assert road(gpu_memory, FLOATS, stream=5).send(Interface()) == struct.pack("<Q", 8192)
+    assert set(gpu_memory.ordered) == {(9, 5)}
+
+
+# -- anything at all --------------------------------------------------------------------------------------
+
+SCALARS = [p for p in EVERY if p not in (FLOATS, VOIDS)]
+VALUES = st.one_of(
+    st.integers(-(2**70), 2**70),
+    st.integers(-300, 300),
+    st.floats(allow_subnormal=True).filter(lambda x: not math.isnan(x)),
+    st.booleans(),
+    st.none(),
+    st.integers(0, 2**64 - 1).map(Pointer),
+    st.binary(max_size=16),
+    st.floats(width=32, allow_nan=False).map(np.float32),
+    st.integers(-128, 127).map(np.int8),
+)
+
+
+@settings(deadline=None, max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_random_signatures_and_values_arrive_bit_for_bit(host: Device, machine: Any, data: st.DataObject) -> None:
+    parameters = data.draw(st.lists(st.sampled_from(EVERY), max_size=9))
+    launch, signature = machine(host, *parameters), Signature(tuple(parameters))
+    for _ in range(4):
+        arguments = [data.draw(VALUES) for _ in parameters]
+        expected = reference(host, signature, arguments)
+        assert outcome(launch, arguments) == expected
+
+
+@settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    values=st.tuples(
+        st.integers(-128, 127),
+        st.integers(0, 2**64 - 1),
+        st.floats(width=32, allow_nan=False),
+        st.integers(-(2**31), 2**31 - 1),
+        st.floats(allow_nan=False),
+        st.booleans(),
+        st.integers(0, 2**16 - 1),
+    )
+)
+def test_values_that_fit_arrive_as_ctypes_packs_them(host: Device, machine: Any, values: tuple[Any, ...]) -> None:
+    class Packed(ctypes.Structure):
+        _fields_ = (
+            ("a", ctypes.c_int8),
+            ("b", ctypes.c_uint64),
+            ("c", ctypes.c_float),
+            ("d", ctypes.c_int32),
+            ("e", ctypes.c_double),
+            ("f", ctypes.c_bool),
+            ("g", ctypes.c_uint16),
+        )
+
+    kinds = (INTS[0], INTS[8], FLOAT, INTS[2], DOUBLE, BOOL, INTS[6])
+    assert machine(host, *kinds).send(*values) == bytes(Packed(*values))[: Signature(kinds).size]
+
+
+# -- references -------------------------------------------------------------------------------------------
+
+
+def test_many_launches_leave_no_reference(host: Device, machine: Any) -> None:
+    x, struct_, number = host.zeros(4, np.float32), b"123456789012", 2.0**70
+    large, scalar = 2**63 + 5, np.float32(1)
+    launch = machine(host, FLOATS, DOUBLE, INTS[8], FLOAT, STRUCT)
+    arguments = (x, number, large, scalar, struct_)
+    watched = (*arguments, x.dtype, None, launch.launch, x._allocation)
+    for _ in range(10):
+        launch.send(*arguments)
+    gc.collect()
+    before = [sys.getrefcount(value) for value in watched]
+    for i in range(20_000):
+        launch.launch(x, number, large, scalar, struct_)
+        if i % 16 == 0:
+            for wrong in ((x, "x", large, scalar, struct_), (x, number, -1, scalar, struct_), (x,)):
+                with pytest.raises(ArgumentError):
+                    launch.launch(*wrong)
+    gc.collect()
+    after = [sys.getrefcount(value) for value in watched]
+    # None is everybody's: what tests and collector do with it is far below one reference a launch.
+    assert all(abs(b - a) < 2000 for a, b in zip(before, after, strict=True)), (before, after)
+
+
+def test_many_launches_leave_no_memory(host: Device, machine: Any) -> None:
+    scalar, structure = np.float32(1), (7, -8)
+    launch = machine(host, FLOAT, INT2, DOUBLE).launch
+    for _ in range(10):
+        launch(scalar, structure, 2.5)
+    gc.collect()
+    before = sys.getallocatedblocks()
+    for _ in range(20_000):
+        launch(scalar, structure, 2.5)
+    gc.collect()
+    assert sys.getallocatedblocks() - before < 2000
+
+
+def test_a_launch_goes_with_its_last_user_without_the_garbage_collector(host: Device, machine: Any) -> None:
+    import weakref
+
+    gc.collect()
+    gc.disable()
+    try:
+        road = machine(host, FLOATS)
+        road.send(None)
+        watched = weakref.ref(road.launch), weakref.ref(road.entry), weakref.ref(road.kernel)
+        del road
+        assert [ref() for ref in watched] == [None] * 3
+    finally:
+        gc.enable()

@@ -1,0 +1,101 @@
+"""torch's tensors go into kernels on both roads, where torch is installed; on the CPU device no GPU is needed."""
+
+from __future__ import annotations
+
+import ctypes
+import struct
+from typing import Any
+
+import pytest
+
+from cujit.devices.base import Device
+from cujit.devices.launcher.tensors import is_tensor, tensor_interface
+from cujit.errors import ArgumentError
+from cujit.signature import Parameter, ParameterClass
+
+torch: Any = pytest.importorskip("torch")
+
+FLOATS = Parameter(ParameterClass.POINTER, 8, 8, "float*", "float")
+VOIDS = Parameter(ParameterClass.POINTER, 8, 8, "void*", "void")
+WORD = Parameter(ParameterClass.BITS, 8, 8, ".u64")
+
+
+def test_a_plain_tensor_is_told_from_everything_else() -> None:
+    class Mine(torch.Tensor):  # type: ignore[misc]
+        pass
+
+    assert is_tensor(torch.zeros(1))
+    assert is_tensor(torch.nn.Parameter(torch.zeros(1)))
+    assert not is_tensor(Mine())
+    assert not is_tensor(1)
+
+
+def test_torch_has_the_interface_that_machine_code_takes() -> None:
+    assert tensor_interface() is not None
+
+
+def test_tensors_arrive(host: Device, road: Any) -> None:
+    x, y = torch.zeros(8), torch.zeros((4, 4), dtype=torch.int64)
+    parameter = torch.nn.Parameter(torch.ones(5))
+    launch = road(host, FLOATS, VOIDS, WORD, FLOATS)
+    for _ in range(4):
+        assert launch.send(x, y, x, parameter) == struct.pack(
+            "<4Q", x.data_ptr(), y.data_ptr(), x.data_ptr(), parameter.data_ptr()
+        )
+        assert launch.send(x[2:], y[1:], y, x)[:8] == struct.pack("<Q", x.data_ptr() + 8)
+
+
+def test_machine_code_reads_tensors_without_python(host: Device, machine: Any) -> None:
+    x, parameter = torch.zeros(8), torch.nn.Parameter(torch.ones(5))
+    launch = machine(host, FLOATS, FLOATS)
+    launch.send(x, parameter)
+    ctypes.memset(launch.launch._prepared.state.readers, 0, 16)  # a reader that is called now is a crash
+    assert launch.send(x, parameter) == struct.pack("<2Q", x.data_ptr(), parameter.data_ptr())
+
+
+@pytest.mark.parametrize(
+    ("make", "why"),
+    [
+        (lambda: torch.zeros(8, dtype=torch.float64), "float64, not float32"),
+        (lambda: torch.zeros(8, dtype=torch.int32), "int32, not float32"),
+        (lambda: torch.zeros(8, dtype=torch.bfloat16), "not float32"),
+        (lambda: torch.zeros((4, 4)).t(), "not C-contiguous"),
+        (lambda: torch.zeros(8)[::2], "not C-contiguous"),
+        (lambda: torch.zeros(8).to_sparse(), "layout"),
+        (lambda: torch.zeros(8, device="meta"), "argument 1"),
+        (lambda: torch.tensor([1 + 2j]).conj().imag, "resolve_neg"),
+    ],
+    ids=["double", "int", "bfloat", "transposed", "strided", "sparse", "meta", "negative"],
+)
+def test_a_tensor_that_does_not_fit_is_refused(host: Device, road: Any, make: Any, why: str) -> None:
+    launch = road(host, FLOATS)
+    for _ in range(3):
+        launch.send(torch.zeros(8))
+        with pytest.raises(ArgumentError, match=why):
+            launch.send(make())
+
+
+def test_an_empty_tensor_is_null(host: Device, road: Any) -> None:
+    launch = road(host, FLOATS)
+    for _ in range(3):
+        assert launch.send(torch.zeros(0)) == bytes(8)
+
+
+def test_a_conjugate_that_is_not_computed_is_not_read(host: Device, road: Any) -> None:
+    launch, z = road(host, VOIDS), torch.zeros(4, dtype=torch.complex64)
+    for _ in range(3):
+        launch.send(z)
+        with pytest.raises(ArgumentError, match=r"x\.resolve_conj\(\)"):
+            launch.send(z.conj())
+
+
+def test_a_tensor_of_the_host_does_not_go_to_a_gpu(gpu_memory: Device, road: Any) -> None:
+    with pytest.raises(ArgumentError, match="argument 1"):
+        road(gpu_memory, FLOATS).send(torch.zeros(8))
+
+
+def test_a_tensor_that_is_resized_is_read_anew(host: Device, machine: Any) -> None:
+    launch, x = machine(host, FLOATS), torch.zeros(8)
+    launch.send(x)
+    x.resize_(1 << 20)
+    assert launch.send(x) == struct.pack("<Q", x.data_ptr())
