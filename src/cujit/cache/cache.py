@@ -1,0 +1,403 @@
+"""The cache: from a key to an Artifact, made at most once if the machine lets us, and made in any case."""
+
+from __future__ import annotations
+
+import functools
+import os
+import sys
+import threading
+import time
+import warnings
+import weakref
+from collections import Counter
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import NamedTuple, TypeAlias
+
+from cujit.artifact import Artifact
+from cujit.cache.evict import Budget
+from cujit.cache.flight import Flights, fresh
+from cujit.cache.hints import Hints
+from cujit.cache.key import Key
+from cujit.cache.lock import Hold, KeyLocks, lock_file
+from cujit.cache.memory import Memory
+from cujit.cache.provenance import Counters, Outcome, Provenance
+from cujit.cache.record import Record, encode
+from cujit.cache.settings import DEFAULT_CAP_BYTES, CacheSettings
+from cujit.cache.store import Explanation, Published, Store
+from cujit.cache.trust import CacheRefusedError, CacheWarning, Trust
+from cujit.errors import CompileError, FormatError, OptionError
+
+__all__ = ["Cache"]
+
+_TROUBLE = (OSError, CacheRefusedError)
+"""What never keeps an Artifact from being made."""
+
+_Recipe: TypeAlias = Callable[[], bytes]
+
+_INSIDE = (__name__.partition(".")[0] + ".", "contextlib")
+_NO_ROOT = "there is no root to write to"
+_MEMORY_BYTES = 64 << 20
+_FAILURES_KEPT = 64
+_LEAST_WAIT_S = 30.0
+_WAIT_FACTOR = 3.0
+_COUNTED = {Outcome.MEMORY: "memory_hits", Outcome.DISK: "disk_hits", Outcome.WAITED: "waits"}
+
+
+class _Known(NamedTuple):
+    """An Artifact, how long it took to make, and the root where it is kept."""
+
+    artifact: Artifact
+    make_ms: float
+    root: Path | None
+
+
+def _sure() -> str:
+    return ""
+
+
+def _no_recipe() -> bytes:
+    return b""
+
+
+class _Work(NamedTuple):
+    """What to do for a key: see ``Cache.get_or_make``."""
+
+    make: Callable[[], Artifact]
+    why_not_keep: Callable[[], str] = _sure
+    recipe: _Recipe = _no_recipe
+
+
+class _Got(NamedTuple):
+    """What a flight brings: an Artifact and how it was got."""
+
+    known: _Known
+    outcome: Outcome
+    reason: str = ""
+
+
+class Cache:
+    """Artifacts by key: in memory, in read-only roots, and in one root that is written.
+
+    Any number of threads and processes share the roots. Whatever the file system does, ``get_or_make`` gives the
+    Artifact: what went wrong is counted, and told once by a ``CacheWarning``.
+    """
+
+    def __init__(
+        self,
+        root: Path | None,
+        *,
+        read_only: Sequence[Path] = (),
+        cap_bytes: int = DEFAULT_CAP_BYTES,
+        memory_bytes: int = _MEMORY_BYTES,
+        trusted_gid: int | None = None,
+        runtime_dir: Path | None = None,
+        keep_failure: Callable[[Exception], bool] = lambda e: isinstance(e, CompileError),
+    ) -> None:
+        """Search the roots ``read_only`` in their order, then ``root``, which is written; None writes nowhere.
+
+        ``cap_bytes`` bounds ``root``, ``memory_bytes`` what this process remembers. ``trusted_gid`` shares ``root``
+        with a group. ``runtime_dir`` is a directory of this machine and user, for the locks of a remote ``root``.
+        ``keep_failure`` says which exceptions come again for the same key, as those of source that does not compile.
+
+        Raises:
+            OptionError: a root that no directory can be called, a negative size, or an argument of the wrong type.
+        """
+        _require_size("cap_bytes", cap_bytes)
+        _require_size("memory_bytes", memory_bytes)
+        if not isinstance(read_only, Sequence):
+            raise OptionError(f"read_only is {read_only!r}; it takes a list", help="read_only=[pathlib.Path('…')]")
+        if trusted_gid is not None and (type(trusted_gid) is not int or trusted_gid < 0):
+            raise OptionError(
+                f"trusted_gid is {trusted_gid!r}; it takes the number of a group", help="grp.getgrnam('…').gr_gid"
+            )
+        if not callable(keep_failure):
+            raise OptionError(f"keep_failure is {keep_failure!r}; it takes a function of an exception")
+        runtime_dir = None if runtime_dir is None else _directory(runtime_dir)
+        trust = Trust.of_process(trusted_gid)
+        self.store = store = None if root is None else Store(_directory(root), trust, writable=True)
+        self.stores = (*(Store(_directory(r), trust, writable=False) for r in read_only), *((store,) if store else ()))
+        self.budget = None if store is None else Budget(store, cap_bytes)
+        self._locks = None if store is None else KeyLocks(functools.partial(lock_file, store, runtime_dir), trust)
+        self.hints = None if store is None else Hints(store, runtime_dir)
+        self._flights: Flights[_Got] = Flights()
+        self._guard = threading.Lock()
+        self._memory: Memory[_Known] = Memory(memory_bytes)
+        self._failed: Memory[Exception] = Memory(_FAILURES_KEPT)
+        self._keep_failure = keep_failure
+        self._tally: Counter[str] = Counter()
+        self._longest_ms: dict[str, float] = {}
+        self._warned = False
+        self._new = True
+        _at_fork(self)
+
+    @classmethod
+    def of(cls, settings: CacheSettings) -> Cache:
+        """Make the cache that the environment asks for; where it is off, one that keeps nothing."""
+        if not settings.is_on:
+            return cls(None, memory_bytes=0)
+        return cls(
+            settings.root,
+            read_only=settings.read_only,
+            cap_bytes=settings.cap_bytes,
+            runtime_dir=settings.runtime_dir,
+        )
+
+    @property
+    def counters(self) -> Counters:
+        """What was counted up to now."""
+        with self._guard:
+            return Counters(**self._tally)
+
+    def get_or_make(
+        self,
+        key: Key,
+        make: Callable[[], Artifact],
+        *,
+        why_not_keep: Callable[[], str] = _sure,
+        recipe: _Recipe = _no_recipe,
+    ) -> tuple[Artifact, Provenance]:
+        """Get the Artifact of a key, and tell how; ``make()`` is called where nobody has it.
+
+        Whatever ``make`` raises is raised. ``make`` may use the cache for other keys. ``why_not_keep()`` is asked when
+        ``make`` is done, or has failed: a text, why nothing of it may be kept, or nothing. ``recipe()`` gives what is
+        written beside a new Artifact: how to make it again.
+        """
+        work = _Work(make, why_not_keep, recipe)
+        known = self._remembered(key)
+        got = _Got(known, Outcome.MEMORY) if known else self._on_disk(key, Outcome.DISK)
+        if got is None:
+            got, joined = self._flights.run(key.digest, lambda: self._work(key, work), self._patience_s(key))
+            if joined:
+                got = got._replace(outcome=Outcome.WAITED)
+        return self._told(key, got)
+
+    def find(self, key: Key) -> tuple[Artifact, Provenance] | None:
+        """Get the Artifact of a key if it is known here, and make nothing; None if it is not."""
+        known = self._remembered(key)
+        got = _Got(known, Outcome.MEMORY) if known else self._on_disk(key, Outcome.DISK)
+        return None if got is None else self._told(key, got)
+
+    def keep(self, key: Key, artifact: Artifact, *, make_ms: float = 0.0) -> Provenance:
+        """Keep an Artifact that was made elsewhere, and took ``make_ms``; one that is kept already stays."""
+        return self._told(key, self._kept(key, artifact, make_ms, self.store, _NO_ROOT, _no_recipe))[1]
+
+    def discard(self, key: Key) -> bool:
+        """Forget the Artifact of one key, here and in the root that is written; False where neither had it.
+
+        Read-only roots keep theirs.
+        """
+        with self._guard:
+            was_known = self._memory.get(key.digest) is not None
+            self._memory.forget(key.digest)
+            self._failed.forget(key.digest)
+        try:
+            was_there = self.store is not None and self.store.is_there() and self.store.delete(key.digest)
+        except _TROUBLE as e:
+            self._failure(e)
+            was_there = False
+        return was_known or was_there
+
+    def why(self, key: Key) -> Explanation | None:
+        """Find the nearest other entry of all roots, and which inputs differ; None where there is none."""
+        found = []
+        for store in self.stores:
+            try:
+                found.append(store.why(key))
+            except _TROUBLE as e:  # noqa: PERF203
+                self._failure(e)
+        return min(filter(None, found), key=lambda explanation: len(explanation.differences), default=None)
+
+    def forget(self) -> None:
+        """Forget what this process remembers; the roots stay as they are."""
+        with self._guard:
+            self._memory.clear()
+            self._failed.clear()
+
+    # Looking
+
+    def _remembered(self, key: Key) -> _Known | None:
+        with self._guard:
+            known, failure = self._memory.get(key.digest), self._failed.get(key.digest)
+        if failure is not None:
+            raise fresh(failure)
+        return known
+
+    def _on_disk(self, key: Key, outcome: Outcome) -> _Got | None:
+        for store in self.stores:
+            record = self._read(store, key)
+            if record is not None:
+                known = _Known(record.artifact, record.make_ms, store.root)
+                self._remember(key, known)
+                return _Got(known, outcome)
+        return None
+
+    def _read(self, store: Store, key: Key) -> Record | None:
+        try:
+            found = store.get(key.digest)
+        except _TROUBLE as e:
+            self._failure(e)
+            return None
+        self._count(read_bytes=found.size_bytes, damaged=1 if found.damage else 0)
+        return found.record
+
+    # Making
+
+    def _work(self, key: Key, work: _Work) -> _Got:
+        """Make an Artifact, alone among the threads, and, where there is a root, among the processes."""
+        known = self._remembered(key)  # by a thread that was done between our look and our flight
+        if known is not None:
+            return _Got(known, Outcome.MEMORY)
+        store, locks = self.store, self._locks
+        if store is None or locks is None:
+            return self._made(key, work, None, _NO_ROOT)
+        try:
+            reason = "" if store.prepare() else _other_version(store)
+        except _TROUBLE as e:
+            self._failure(e)
+            reason = str(e)
+        if reason:
+            return self._made(key, work, None, reason)
+        ready = functools.partial(store.has, key.digest)
+        with locks.hold(key.digest, self._patience_s(key), ready, self._failure) as hold:
+            found = self._on_disk(key, Outcome.WAITED if hold is Hold.WAITED else Outcome.DISK)
+            return found or self._made(key, work, store, "")
+
+    def _made(self, key: Key, work: _Work, store: Store | None, reason: str) -> _Got:
+        self._count(misses=1)
+        begin = time.perf_counter()
+        try:
+            artifact = work.make()
+        except Exception as e:
+            if self._keep_failure(e) and not work.why_not_keep():
+                with self._guard:
+                    self._failed.put(key.digest, fresh(e), 1)  # without the traceback, which holds frames
+            raise
+        make_ms = (time.perf_counter() - begin) * 1e3
+        self._count(makes=1, made_ms=make_ms)
+        if why_not := work.why_not_keep():
+            self._count(not_kept=1)
+            return _Got(_Known(artifact, make_ms, None), Outcome.UNCACHED, why_not)
+        return self._kept(key, artifact, make_ms, store, reason, work.recipe)
+
+    def _kept(
+        self, key: Key, artifact: Artifact, make_ms: float, store: Store | None, reason: str, recipe: _Recipe
+    ) -> _Got:
+        """Write an Artifact to the root, or say why not: there is none because of ``reason``, or it is no use now."""
+        if store is not None:
+            reason = self._write(store, key, artifact, make_ms, recipe)
+        known = _Known(artifact, make_ms, None if reason or store is None else store.root)
+        self._remember(key, known)
+        self._count(not_kept=1 if reason else 0)
+        return _Got(known, Outcome.UNCACHED if reason else Outcome.MADE, reason)
+
+    def _write(self, store: Store, key: Key, artifact: Artifact, make_ms: float, recipe: _Recipe) -> str:
+        """Write an Artifact to the root, and return why not, or nothing."""
+        try:
+            record = encode(key, artifact, make_ms=make_ms, made_s=int(time.time()), recipe=recipe())
+        except FormatError as e:
+            return e.message
+        except OSError as e:  # a working directory that was removed meanwhile
+            return str(e)
+        try:
+            return self._publish(store, key, record)
+        except _TROUBLE as e:
+            self._failure(e)
+            return str(e)
+
+    def _publish(self, store: Store, key: Key, record: bytes) -> str:
+        if self._new:
+            self._new = False
+            store.remove_stale()
+        assert self.budget is not None
+        if not self.budget.has_room(len(record)):
+            return f"{len(record)} bytes more are too many for a cap of {self.budget.cap_bytes} bytes"
+        published = store.put(key.digest, record)
+        if published is Published.REFUSED_FORMAT:
+            return _other_version(store)
+        if published is Published.NEW:
+            self._count(written_bytes=len(record))
+            try:
+                self.budget.added(len(record))
+            except _TROUBLE as e:  # the record is published all the same
+                self._failure(e)
+        return ""
+
+    def _remember(self, key: Key, known: _Known) -> None:
+        with self._guard:
+            self._memory.put(key.digest, known, len(known.artifact.data) + len(known.artifact.log) + 1024)
+            self._longest_ms[key.kind] = max(known.make_ms, self._longest_ms.get(key.kind, 0.0))
+
+    def _patience_s(self, key: Key) -> float:
+        """How long to wait for somebody else: longer than such work has ever taken."""
+        return max(_LEAST_WAIT_S, _WAIT_FACTOR * self._longest_ms.get(key.kind, 0.0) / 1e3)
+
+    # Counting and warning
+
+    def _count(self, **more: float) -> None:
+        with self._guard:
+            for name, n in more.items():
+                self._tally[name] += n  # type: ignore[assignment]
+
+    def _told(self, key: Key, got: _Got) -> tuple[Artifact, Provenance]:
+        """Count how an Artifact was got, and tell."""
+        known, field = got.known, _COUNTED.get(got.outcome)
+        if field:
+            self._count(**{field: 1, "saved_ms": known.make_ms})
+        explain = None if field else self.why
+        return known.artifact, Provenance(got.outcome, key, known.root, known.make_ms, got.reason, explain)
+
+    def _failure(self, error: Exception) -> None:
+        self._count(failures=1)
+        with self._guard:
+            was_warned, self._warned = self._warned, True
+        if not was_warned:
+            warnings.warn(
+                f"cujit's cache goes on without its files: {error}", CacheWarning, stacklevel=_callers_level()
+            )
+
+    def after_fork(self) -> None:
+        """Begin anew, in a forked child, with what other threads of the parent may have been changing."""
+        self._flights.after_fork()
+        if self._locks is not None:
+            self._locks.after_fork()
+        if self._guard.locked():
+            self._memory.clear()
+            self._failed.clear()
+        self._guard = threading.Lock()
+
+
+def _callers_level() -> int:
+    """The ``stacklevel`` of a warning that names the line outside of this package which wanted something."""
+    level, frame = 2, sys._getframe(2)
+    while frame.f_globals.get("__name__", "").startswith(_INSIDE) and frame.f_back is not None:
+        level, frame = level + 1, frame.f_back
+    return level
+
+
+def _require_size(name: str, size: object) -> None:
+    if type(size) is not int:
+        raise OptionError(f"{name} is {size!r}; it takes a number of bytes", help=f"{name}=2 << 30")
+    if size < 0:
+        raise OptionError(f"a cache has room for 0 bytes or more, not for {size}")
+
+
+def _directory(path: Path) -> Path:
+    if not isinstance(path, Path) or "\0" in str(path):
+        raise OptionError(f"no directory: {path!r}", help="pathlib.Path('…')")
+    return Path(os.path.abspath(path))
+
+
+def _other_version(store: Store) -> str:
+    return f"{store.root} is of another version of cujit"
+
+
+def _at_fork(cache: Cache) -> None:
+    forked = weakref.WeakMethod(cache.after_fork)
+
+    def in_child() -> None:
+        method = forked()
+        if method is not None:
+            method()
+
+    os.register_at_fork(after_in_child=in_child)

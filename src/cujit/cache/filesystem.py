@@ -1,0 +1,196 @@
+"""The system underneath: files that others may have touched, locks of bytes, what is remote, whose process lives."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import functools
+import os
+import re
+import stat
+import struct
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from cujit.cache.trust import Trust
+
+__all__ = [
+    "UntrustedFileError",
+    "byte_lock",
+    "is_remote",
+    "is_stale",
+    "is_temporary",
+    "open_permanent",
+    "read_trusted",
+    "temporary_name",
+]
+
+_LOCK = struct.Struct("hhqqi4x")  # struct flock with 64-bit offsets, fcntl(2)
+
+# Types as /proc/self/mountinfo names them, of file systems that other machines share.
+_REMOTE = frozenset(
+    {
+        *("9p", "afs", "beegfs", "ceph", "cifs", "cvmfs2", "glusterfs", "gpfs", "lustre", "nfs", "nfs4", "orangefs"),
+        *("panfs", "pvfs2", "smb3", "smbfs", "vboxsf", "virtiofs", "wekafs"),
+        *("fuse.ceph", "fuse.cvmfs2", "fuse.glusterfs", "fuse.s3fs", "fuse.sshfs"),
+    }
+)
+_DAY_S = 86400.0
+_TEMPORARY = re.compile(r"([0-9a-f]{8}|unknown)-([0-9]+)-([0-9]+)-[0-9a-f]{16}")
+
+
+class UntrustedFileError(Exception):
+    """A file that is not a regular file, too large, or that others could have written."""
+
+
+def read_trusted(path: str | Path, trust: Trust, max_bytes: int, head: bool = False) -> tuple[bytes, os.stat_result]:
+    """Read a whole file of at most ``max_bytes``, or with ``head`` at most that much of it, without following a link.
+
+    Raises:
+        UntrustedFileError: it is a link, no regular file, too large, or others could have written it.
+        OSError: it cannot be read.
+    """
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError as e:
+        if e.errno in (errno.ELOOP, errno.ENXIO):  # a symbolic link; a socket
+            raise UntrustedFileError("is a link or a socket") from e
+        raise
+    try:
+        status = os.fstat(fd)
+        objection = "is no regular file" if not stat.S_ISREG(status.st_mode) else trust.objection(status)
+        if not objection and status.st_size > max_bytes and not head:
+            objection = f"has {status.st_size} bytes; the most is {max_bytes}"
+        if objection:
+            raise UntrustedFileError(objection)
+        return _read(fd, min(status.st_size, max_bytes)), status
+    finally:
+        os.close(fd)
+
+
+def _read(fd: int, size: int) -> bytes:
+    data = os.read(fd, size)
+    if len(data) == size:
+        return data
+    pieces = [data]
+    while data and (rest := size - sum(map(len, pieces))):
+        data = os.read(fd, rest)
+        pieces.append(data)
+    return b"".join(pieces)
+
+
+def open_permanent(path: Path, trust: Trust) -> int:
+    """Open a small file that is never deleted, such as a lock, for reading and writing; make it if need be.
+
+    Raises:
+        OSError: it cannot be opened.
+    """
+    flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    fd = os.open(path, flags, trust.file_mode)
+    if trust.gid is not None:
+        with contextlib.suppress(OSError):  # another member made it, with the right mode
+            os.fchmod(fd, trust.file_mode)  # whatever the umask is
+    return fd
+
+
+def try_lock(fd: int, offset: int) -> bool:
+    """Take one byte of a file for this open file description; False where another has it.
+
+    The kernel frees it when the description is closed, also by death. Source: fcntl(2), "Open file description locks".
+
+    Raises:
+        OSError: this file system has no locks.
+    """
+    try:
+        fcntl.fcntl(fd, fcntl.F_OFD_SETLK, _LOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, offset, 1, 0))
+    except OSError as e:
+        if e.errno in (errno.EAGAIN, errno.EACCES):
+            return False
+        raise
+    return True
+
+
+def unlock(fd: int, offset: int) -> None:
+    """Give the byte back, also where a forked child still has the description open.
+
+    Raises:
+        OSError: this file system has no locks.
+    """
+    fcntl.fcntl(fd, fcntl.F_OFD_SETLK, _LOCK.pack(fcntl.F_UNLCK, os.SEEK_SET, offset, 1, 0))
+
+
+@contextlib.contextmanager
+def byte_lock(path: Path, trust: Trust, offset: int, wait_s: float) -> Iterator[int | None]:
+    """Hold one byte of a permanent file, waiting at most ``wait_s``; gives its descriptor, or None where it was taken.
+
+    Raises:
+        OSError: the file cannot be opened, or its file system has no locks.
+    """
+    fd = open_permanent(path, trust)
+    try:
+        end = time.monotonic() + wait_s
+        while not (taken := try_lock(fd, offset)) and time.monotonic() < end:
+            time.sleep(0.0005)
+        yield fd if taken else None
+    finally:
+        os.close(fd)
+
+
+def is_remote(path: Path) -> bool:
+    """Tell whether other machines share the file system that ``path`` is on; False where that cannot be told.
+
+    Raises:
+        OSError: ``path`` or the list of mounts cannot be read.
+    """
+    device = os.stat(path).st_dev
+    wanted = f"{os.major(device)}:{os.minor(device)}"
+    for line in Path("/proc/self/mountinfo").read_text(errors="replace").splitlines():
+        fields = line.split(" ")  # Source: proc_pid_mountinfo(5): the third is the device, the type is after " - "
+        if len(fields) > 2 and fields[2] == wanted:
+            return fields[fields.index("-") + 1] in _REMOTE if "-" in fields else False
+    return False
+
+
+def temporary_name() -> str:
+    """Make a new name for a temporary file, which says which process on which machine makes it."""
+    return f"{_boot()}-{_namespace()}-{os.getpid()}-{os.urandom(8).hex()}"
+
+
+def is_temporary(name: str) -> bool:
+    """Tell whether ``temporary_name`` made this name, here or elsewhere."""
+    return _TEMPORARY.fullmatch(name) is not None
+
+
+def is_stale(name: str, age_s: float) -> bool:
+    """Tell whether a temporary file is left over: its process is dead, or cannot be asked and it is a day old."""
+    match = _TEMPORARY.fullmatch(name)
+    if match is None:
+        return False
+    boot, namespace, pid = match.groups()
+    if boot == "unknown" or boot != _boot() or namespace != _namespace():
+        return age_s > _DAY_S
+    try:
+        os.kill(int(pid), 0)
+    except ProcessLookupError:
+        return True
+    except (OSError, OverflowError):
+        pass
+    return age_s > _DAY_S
+
+
+@functools.cache
+def _boot() -> str:
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text()[:8]
+    except OSError:
+        return "unknown"
+
+
+@functools.cache
+def _namespace() -> str:
+    try:
+        return str(os.stat("/proc/self/ns/pid").st_ino)
+    except OSError:
+        return "0"

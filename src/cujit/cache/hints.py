@@ -1,0 +1,117 @@
+"""Hints: what a process has found out about the files of this machine, kept for the next one; never needed."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import re
+import stat
+from pathlib import Path
+
+from cujit.cache.filesystem import UntrustedFileError, is_stale, is_temporary, read_trusted, temporary_name
+from cujit.cache.store import Store
+from cujit.cache.trust import CacheRefusedError
+
+__all__ = ["Hints"]
+
+_NAME = re.compile(r"[A-Za-z][A-Za-z0-9-]{0,120}")
+_LARGEST_BYTES = 4 << 20
+_MOST = 256
+_ALL_BYTES = 32 << 20
+_NO_USE = (OSError, CacheRefusedError, UntrustedFileError, ValueError)
+
+
+class Hints:
+    """Bytes by name, in ``hints/`` of a writable root; for a root on another machine, in the user's runtime directory.
+
+    No method raises: a hint that cannot be read or written is none. At most 256 of them are kept, of 32 MiB together;
+    the least recently written go first.
+    """
+
+    def __init__(self, store: Store, runtime_dir: Path | None) -> None:
+        self._store = store
+        self._runtime_dir = runtime_dir
+
+    def get(self, name: str) -> bytes | None:
+        """Give the bytes that were put under a name of letters, digits and hyphens; None where there are none."""
+        if not _NAME.fullmatch(name):
+            return None
+        try:
+            if not self._store.is_there():
+                return None
+            directory = self._directory()
+            if directory is None or self._store.trust.objection(os.lstat(directory)):
+                return None
+            return read_trusted(directory / name, self._store.trust, _LARGEST_BYTES)[0]
+        except _NO_USE:
+            return None
+
+    def put(self, name: str, data: bytes) -> None:
+        """Keep bytes under a name, whole or not at all."""
+        if not _NAME.fullmatch(name) or len(data) > _LARGEST_BYTES:
+            return
+        with contextlib.suppress(*_NO_USE):
+            if not self._store.prepare():
+                return
+            directory = self._directory()
+            if directory is None:
+                return
+            with contextlib.suppress(FileExistsError):
+                os.mkdir(directory, self._store.trust.directory_mode)
+            if self._store.trust.objection(os.lstat(directory)):
+                return
+            self._write(directory, name, data)
+            _tidy(directory, _MOST, _ALL_BYTES)
+
+    def clear(self) -> None:
+        """Delete every hint."""
+        with contextlib.suppress(*_NO_USE):
+            directory = self._directory() if self._store.is_there() else None
+            if directory is not None:
+                _tidy(directory, 0, 0)
+
+    def _directory(self) -> Path | None:
+        """Choose the directory, which need not exist; None where there is no place that is this machine's.
+
+        Raises:
+            OSError: there is no root.
+        """
+        store = self._store
+        if not store.is_remote:
+            return store.root / "hints"
+        if self._runtime_dir is None:
+            return None
+        store.trust.check_root(self._runtime_dir)
+        name = hashlib.sha256(os.fsencode(os.path.realpath(store.root))).hexdigest()[:16]
+        return self._runtime_dir / f"cujit-hints-{name}"
+
+    def _write(self, directory: Path, name: str, data: bytes) -> None:
+        temporary = directory / temporary_name()
+        fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        try:
+            with open(fd, "wb") as file:
+                file.write(data)
+            os.chmod(temporary, self._store.trust.file_mode)
+            os.replace(temporary, directory / name)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                os.unlink(temporary)
+            raise
+
+
+def _tidy(directory: Path, most: int, all_bytes: int) -> None:
+    """Delete what is too much, the oldest first, and what dead processes have left; what is no hint stays."""
+    found = []
+    with os.scandir(directory) as files:
+        for file in files:
+            with contextlib.suppress(FileNotFoundError):
+                status = file.stat(follow_symlinks=False)
+                if stat.S_ISREG(status.st_mode) and (_NAME.fullmatch(file.name) or is_temporary(file.name)):
+                    found.append((status.st_mtime, status.st_size, file.name))
+    newest, used = max((mtime for mtime, _, _ in found), default=0.0), 0
+    for count, (mtime, size, name) in enumerate(sorted(found, reverse=True)):
+        used += size
+        if count >= most or used > all_bytes or is_stale(name, newest - mtime):
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(directory / name)

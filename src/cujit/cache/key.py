@@ -1,0 +1,155 @@
+"""Keys: what went into a piece of work, part by part, and one digest over it."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from itertools import zip_longest
+from typing import NamedTuple
+
+from cujit.errors import OptionError
+
+__all__ = ["SCHEMA", "Difference", "Key", "Part", "differences", "make_key"]
+
+SCHEMA = 1
+"""The number of the rule below; another rule, another number, and no old entry is found again."""
+
+_HEX = frozenset("0123456789abcdef")
+_DIGEST_CHARS = 64
+
+
+@dataclass(frozen=True)
+class Part:
+    """One input of a piece of work, under a label such as ``arch``, ``option`` or ``include cuda_fp16.h``.
+
+    ``value`` is the input itself, or, where it is long, the SHA-256 of its bytes in hex; then ``size`` is the number
+    of those bytes. ``size`` is None where the value is there in full. Labels may repeat; order counts.
+    """
+
+    label: str
+    value: str
+    size: int | None = None
+
+    @classmethod
+    def text(cls, label: str, value: str) -> Part:
+        """Keep a short input in full, so that people can read it: a name, an arch, an option."""
+        return cls(label, value)
+
+    @classmethod
+    def content(cls, label: str, value: bytes | str) -> Part:
+        """Keep a long input (a source, a header, an image) as its digest and its size."""
+        data = _encoded(value) if isinstance(value, str) else value
+        return cls(label, hashlib.sha256(data).hexdigest(), len(data))
+
+    @classmethod
+    def digest(cls, label: str, sha256: str, size: int) -> Part:
+        """Keep a long input whose SHA-256 (64 digits of lower-case hex) is known already; ``size`` is in bytes.
+
+        Raises:
+            OptionError: that is no such digest, or no size.
+        """
+        if len(sha256) != _DIGEST_CHARS or not _HEX.issuperset(sha256) or size < 0:
+            raise OptionError(f"the part {label!r} has the digest {sha256!r} of {size} bytes", help="Part.content")
+        return cls(label, sha256, size)
+
+    def __str__(self) -> str:
+        shown = self.value if self.size is None else f"{self.value[:12]}… ({self.size} bytes)"
+        return f"{self.label}: {shown}"
+
+
+@dataclass(frozen=True)
+class Key:
+    """The name of a piece of work: a SHA-256 in hex over its kind and its parts. Equal if the digest is.
+
+    ``kind`` is the kind of work (``nvrtc``, ``nvvm``, ``link``, ``bundle``). ``make_key`` is the only way to one.
+    """
+
+    digest: str
+    kind: str = field(compare=False)
+    parts: tuple[Part, ...] = field(compare=False, repr=False)
+
+    def values(self, label: str) -> tuple[str, ...]:
+        """List the values of the parts with this label, in order; empty if there is none."""
+        return tuple(part.value for part in self.parts if part.label == label)
+
+    @property
+    def name(self) -> str:
+        """What people call the work: the value of its part ``name``, or nothing."""
+        return next(iter(self.values("name")), "")
+
+    def __str__(self) -> str:
+        return self.digest
+
+
+def make_key(kind: str, parts: Iterable[Part]) -> Key:
+    """Make the key of work of this kind from everything that goes into it.
+
+    The digest is SHA-256 over one text: the schema number, the kind, and per part its size, its label and its value,
+    each with its length in characters before it, so that no two different lists of parts give the same text. A part
+    named ``name`` says what people call the work (``Key.name``): after a miss, the nearest entry is sought by it.
+    """
+    ordered = tuple(parts)
+    text = [f"cujit {SCHEMA} {len(ordered)} {len(kind)}:{kind}"]
+    text += [f"{len(p.label)} {len(p.value)} {p.size}:{p.label}{p.value}" for p in ordered]
+    return Key(hashlib.sha256(_encoded("".join(text))).hexdigest(), kind, ordered)
+
+
+def _encoded(text: str) -> bytes:
+    # surrogatepass: a path that is no UTF-8 comes as lone surrogates, and two such paths have two keys.
+    return text.encode("utf-8", "surrogatepass")
+
+
+class Difference(NamedTuple):
+    """One input that is not the same in two keys; ``before`` or ``after`` is None where only one has it."""
+
+    label: str
+    before: Part | None
+    after: Part | None
+
+    def __str__(self) -> str:
+        if self.before is None:
+            return f"new {self.after}"
+        if self.after is None:
+            return f"gone {self.before}"
+        before, after = (str(part).removeprefix(f"{self.label}: ") for part in (self.before, self.after))
+        return f"{self.label}: {before} -> {after}"
+
+
+def differences(before: Sequence[Part], after: Sequence[Part]) -> tuple[Difference, ...]:
+    """Say which parts differ, in the order of ``after`` and then of ``before``; empty if the parts are the same.
+
+    Parts that only changed their order within a label are told as changed, one by one.
+    """
+    labels = dict.fromkeys(part.label for part in (*after, *before))
+    old, new = _by_label(before), _by_label(after)
+    return tuple(
+        Difference(label, *pair) for label in labels for pair in _changed(old.get(label, []), new.get(label, []))
+    )
+
+
+def _by_label(parts: Sequence[Part]) -> dict[str, list[Part]]:
+    found: dict[str, list[Part]] = {}
+    for part in parts:
+        found.setdefault(part.label, []).append(part)
+    return found
+
+
+def _changed(before: list[Part], after: list[Part]) -> list[tuple[Part | None, Part | None]]:
+    """Pair what is left of two lists under one label when what they share is taken away."""
+    old, new = _without(before, after), _without(after, before)
+    if not old and not new and before != after:
+        return [(a, b) for a, b in zip(before, after, strict=True) if a != b]
+    return list(zip_longest(old, new))
+
+
+def _without(these: list[Part], those: list[Part]) -> list[Part]:
+    rest = Counter(those)
+    left = []
+    for part in these:
+        if rest[part]:
+            rest[part] -= 1
+        else:
+            left.append(part)
+    return left

@@ -1,0 +1,47 @@
+"""What a process remembers: the last used values, bounded by their bytes."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import Generic, TypeVar
+
+__all__ = ["Memory"]
+
+T = TypeVar("T")
+
+
+class Memory(Generic[T]):
+    """Values by key, of at most ``cap_bytes`` together; the least recently used goes first. Its user holds the lock."""
+
+    def __init__(self, cap_bytes: int) -> None:
+        self._cap_bytes = cap_bytes
+        self._used_bytes = 0
+        self._values: OrderedDict[str, tuple[T, int]] = OrderedDict()
+
+    def get(self, key: str) -> T | None:
+        """Find a value and mark it as used; None where there is none."""
+        found = self._values.get(key)
+        if found is None:
+            return None
+        self._values.move_to_end(key)
+        return found[0]
+
+    def put(self, key: str, value: T, size_bytes: int) -> None:
+        """Remember a value; one that is larger than all the room is not."""
+        if size_bytes > self._cap_bytes:
+            return
+        self.forget(key)
+        self._values[key] = value, size_bytes
+        self._used_bytes += size_bytes
+        while self._used_bytes > self._cap_bytes:
+            self._used_bytes -= self._values.popitem(last=False)[1][1]
+
+    def forget(self, key: str) -> None:
+        """Forget a value, if it is there."""
+        if key in self._values:
+            self._used_bytes -= self._values.pop(key)[1]
+
+    def clear(self) -> None:
+        """Forget everything."""
+        self._values.clear()
+        self._used_bytes = 0

@@ -1,0 +1,88 @@
+"""Where an Artifact came from, and what a cache has counted, as values."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from cujit.cache.key import Key
+from cujit.cache.store import Explanation
+
+__all__ = ["Counters", "Outcome", "Provenance"]
+
+
+class Outcome(enum.Enum):
+    """How an Artifact was got."""
+
+    MEMORY = "memory"
+    """This process had it."""
+    DISK = "disk"
+    """It was read from a root."""
+    WAITED = "waited"
+    """Another thread or process was making it."""
+    MADE = "made"
+    """It was made now."""
+    UNCACHED = "uncached"
+    """It was made now, and is not kept: ``Provenance.reason`` says why."""
+
+
+@dataclass(frozen=True)
+class Provenance:
+    """How an Artifact was got.
+
+    ``key`` is None where there is no key, because not every input is known. ``root`` is the directory that it was
+    read from or written to, or None. ``make_ms`` is how long it took to make, now or whenever that was. ``reason``
+    says why it is not kept.
+    """
+
+    outcome: Outcome
+    key: Key | None = None
+    root: Path | None = None
+    make_ms: float = 0.0
+    reason: str = ""
+    _explain: Callable[[Key], Explanation | None] | None = field(default=None, repr=False, compare=False)
+
+    @property
+    def is_hit(self) -> bool:
+        """Whether it did not have to be made by this process."""
+        return self.outcome in (Outcome.MEMORY, Outcome.DISK, Outcome.WAITED)
+
+    def why(self) -> Explanation | None:
+        """Say what differs from the nearest entry of the cache, for a miss; None for a hit, or where there is none."""
+        if self.is_hit or self.key is None or self._explain is None:
+            return None
+        return self._explain(self.key)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        # A cache, which could explain, goes neither into a pickle nor into a deep copy.
+        return type(self), (self.outcome, self.key, self.root, self.make_ms, self.reason)
+
+
+@dataclass(frozen=True)
+class Counters:
+    """What a cache has done in this process.
+
+    ``waits`` are Artifacts that another thread or process made meanwhile. ``failures`` are errors of the system that
+    were worked around, ``damaged`` the entries that were set aside, ``not_kept`` the Artifacts that were made and not
+    written. ``saved_ms`` is the time that making took for all that were not made again.
+    """
+
+    memory_hits: int = 0
+    disk_hits: int = 0
+    misses: int = 0
+    makes: int = 0
+    waits: int = 0
+    failures: int = 0
+    damaged: int = 0
+    not_kept: int = 0
+    read_bytes: int = 0
+    written_bytes: int = 0
+    made_ms: float = 0.0
+    saved_ms: float = 0.0
+
+    @property
+    def hits(self) -> int:
+        """Artifacts that did not have to be made by this process."""
+        return self.memory_hits + self.disk_hits + self.waits

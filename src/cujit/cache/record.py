@@ -1,0 +1,269 @@
+"""Records: one file that holds a whole Artifact, says which key it answers, and proves that it is undamaged.
+
+::
+
+    prefix (96 bytes)   magic, version, four lengths, the key's digest, SHA-256 over all but itself
+    header              JSON: what is known of the Artifact but its bytes, and how it was made
+    parts               JSON: the parts of the key, read only to explain a miss
+    recipe              how to make the Artifact again, in the words of who made it; may be empty
+    payload             the image
+
+Numbers are little-endian. A record of another version is no record; nothing in it is ever executed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import struct
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from cujit.arch import Arch, ArchKind
+from cujit.artifact import Artifact, Kind, kind_of
+from cujit.cache.key import Key, Part, make_key
+from cujit.errors import CujitError, FormatError
+from cujit.signature import Parameter, ParameterClass, Signature
+
+__all__ = ["MAX_RECORD_BYTES", "PREFIX_BYTES", "VERSION", "Record", "Summary", "decode", "encode", "head_bytes", "peek"]
+
+VERSION = 1
+MAX_RECORD_BYTES = 1 << 30
+"""A larger file is no record: it is refused before memory is taken for it."""
+
+_MAGIC = b"\x93cujit\r\n"  # not ASCII, and broken by a transfer that changes line ends
+_FIELDS = struct.Struct("<8sIIIIQ32s")
+_HASH_BYTES = 32
+PREFIX_BYTES = _FIELDS.size + _HASH_BYTES
+_NO_HEADER = (LookupError, TypeError, ValueError, OverflowError, AttributeError, RecursionError, CujitError)
+"""What comes of JSON that is no header; OverflowError of an infinite number where an integer should be."""
+_HEAD_BYTES = 4096  # where the first telling line of a text image is sought before the whole is
+
+
+class _Prefix(NamedTuple):
+    header_bytes: int
+    parts_bytes: int
+    recipe_bytes: int
+    payload_bytes: int
+    digest: str
+    sha256: bytes
+
+    @property
+    def total_bytes(self) -> int:
+        return PREFIX_BYTES + self.header_bytes + self.parts_bytes + self.recipe_bytes + self.payload_bytes
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What a record says of itself before its image: unproved until the whole is read.
+
+    ``work`` is the kind of work (``Key.kind``), ``made_s`` the Unix time when it was made, ``make_ms`` how long that
+    took; ``names`` are the name expressions. ``recipe_bytes`` is 0 where the record does not say how to make it again.
+    """
+
+    digest: str
+    work: str
+    kind: Kind
+    arch: Arch | None
+    name: str
+    tool: str
+    names: tuple[str, ...]
+    payload_bytes: int
+    make_ms: float
+    made_s: int
+    recipe_bytes: int = 0
+
+
+@dataclass(frozen=True)
+class Record:
+    """A record that was proved: the Artifact, and how it was made.
+
+    ``work`` is the kind of work, ``made_s`` the Unix time when it was made, ``make_ms`` how long that took. ``recipe``
+    says how to make it again, to whoever wrote it; empty where nobody did.
+    """
+
+    digest: str
+    work: str
+    artifact: Artifact
+    make_ms: float
+    made_s: int
+    _parts: bytes = field(repr=False)
+    recipe: bytes = field(default=b"", repr=False)
+
+    def key(self) -> Key:
+        """Read the key with its parts.
+
+        Raises:
+            FormatError: the parts are not those of the record's key.
+        """
+        key = make_key(self.work, _read_parts(self._parts))
+        if key.digest != self.digest:
+            raise FormatError(f"the parts in the record give the key {key.digest}, and it says {self.digest}")
+        return key
+
+
+def encode(key: Key, artifact: Artifact, *, make_ms: float, made_s: int, recipe: bytes = b"") -> bytes:
+    """Write a record.
+
+    Raises:
+        FormatError: the Artifact is not what its kind says, holds values that are no text, or is too large.
+    """
+    _check_payload(artifact.kind, artifact.data)
+    try:
+        header = _json(_header(key, artifact, round(make_ms, 3), made_s))
+    except (TypeError, ValueError, AttributeError, RecursionError) as e:
+        raise FormatError(f"an Artifact that no record can hold: {e}") from e
+    parts = _json([[part.label, part.value, part.size] for part in key.parts])
+    lengths = (len(header), len(parts), len(recipe), len(artifact.data))
+    if PREFIX_BYTES + sum(lengths) > MAX_RECORD_BYTES:
+        raise FormatError(f"a record of {PREFIX_BYTES + sum(lengths)} bytes; the most is {MAX_RECORD_BYTES}")
+    fields = _FIELDS.pack(_MAGIC, VERSION, *lengths, bytes.fromhex(key.digest))
+    body = (header, parts, recipe, artifact.data)
+    return b"".join((fields, _hash(fields, *body), *body))
+
+
+def decode(data: bytes, digest: str) -> Record:
+    """Read a record that should answer the key ``digest``; every byte of it is checked.
+
+    Raises:
+        FormatError: it is damaged, cut off, of another version, or answers another key.
+    """
+    prefix = _prefix(data)
+    if prefix.digest != digest:
+        raise FormatError(f"a record of the key {prefix.digest} where {digest} should be")
+    if prefix.total_bytes != len(data):
+        raise FormatError(f"a record of {len(data)} bytes that says it has {prefix.total_bytes}")
+    view = memoryview(data)
+    if _hash(view[: _FIELDS.size], view[PREFIX_BYTES:]) != prefix.sha256:
+        raise FormatError("a damaged record: its SHA-256 is another")
+    recipe_at = PREFIX_BYTES + prefix.header_bytes + prefix.parts_bytes
+    payload_at = recipe_at + prefix.recipe_bytes
+    parts, recipe = data[PREFIX_BYTES + prefix.header_bytes : recipe_at], data[recipe_at:payload_at]
+    try:
+        header = json.loads(data[PREFIX_BYTES : PREFIX_BYTES + prefix.header_bytes])
+        artifact = _artifact(header, data[payload_at:])
+        made = float(header["make_ms"]), int(header["made_s"])
+        record = Record(digest, _text(header["work"]), artifact, *made, parts, recipe)
+    except _NO_HEADER as e:
+        raise FormatError(f"a record whose header is none: {e}") from e
+    _check_payload(artifact.kind, artifact.data)
+    return record
+
+
+def head_bytes(prefix: bytes) -> int:
+    """Tell from the first ``PREFIX_BYTES`` of a record how many bytes of it ``peek`` needs.
+
+    Raises:
+        FormatError: that is no beginning of a record.
+    """
+    fields = _prefix(prefix)
+    return PREFIX_BYTES + fields.header_bytes + fields.parts_bytes
+
+
+def peek(head: bytes) -> tuple[Summary, tuple[Part, ...]]:
+    """Read what stands before the image, and prove nothing: for lists and explanations.
+
+    Raises:
+        FormatError: it is no beginning of a record.
+    """
+    prefix = _prefix(head)
+    parts_at = PREFIX_BYTES + prefix.header_bytes
+    try:
+        header = json.loads(head[PREFIX_BYTES:parts_at])
+        known = _artifact(header, b"")
+        parts = tuple(_read_parts(head[parts_at : parts_at + prefix.parts_bytes]))
+        summary = Summary(
+            prefix.digest, _text(header["work"]), known.kind, known.arch, known.name, known.tool, tuple(known.names),
+            prefix.payload_bytes, float(header["make_ms"]), int(header["made_s"]), prefix.recipe_bytes,
+        )  # fmt: skip
+    except _NO_HEADER as e:
+        raise FormatError(f"a record whose header is none: {e}") from e
+    return summary, parts
+
+
+def _prefix(data: bytes) -> _Prefix:
+    if len(data) < PREFIX_BYTES:
+        raise FormatError(f"a record cut off: {len(data)} bytes, and its prefix alone has {PREFIX_BYTES}")
+    magic, version, header, parts, recipe, payload, digest = _FIELDS.unpack_from(data)
+    if magic != _MAGIC:
+        raise FormatError(f"no record of the cache: it begins {data[:8]!r}", offset=0)
+    if version != VERSION:
+        raise FormatError(f"a record of version {version}; this cujit reads version {VERSION}", offset=8)
+    prefix = _Prefix(header, parts, recipe, payload, digest.hex(), data[_FIELDS.size : PREFIX_BYTES])
+    if prefix.total_bytes > MAX_RECORD_BYTES:
+        raise FormatError(f"a record that says it has {prefix.total_bytes} bytes; the most is {MAX_RECORD_BYTES}")
+    return prefix
+
+
+def _hash(*pieces: bytes | memoryview) -> bytes:
+    digest = hashlib.sha256()
+    for piece in pieces:
+        digest.update(piece)
+    return digest.digest()
+
+
+def _json(value: object) -> bytes:
+    # ASCII alone, so that a lone surrogate of a path that is no UTF-8 comes back as it was.
+    return json.dumps(value, separators=(",", ":"), allow_nan=False).encode("ascii")
+
+
+def _check_payload(kind: Kind, data: bytes) -> None:
+    """Check that an image is what its record says, by its first bytes or its first telling line."""
+    try:
+        found = kind_of(data[: data.rfind(b"\n", 0, _HEAD_BYTES) + 1])
+    except FormatError:
+        found = kind_of(data)
+    if found is not kind:
+        raise FormatError(f"a record of kind {kind.value} that holds {found.value}")
+
+
+def _header(key: Key, artifact: Artifact, make_ms: float, made_s: int) -> dict[str, object]:
+    arch = artifact.arch
+    return {
+        "work": key.kind,
+        "kind": artifact.kind.value,
+        "arch": arch and [arch.kind.value, arch.number, arch.suffix],
+        "names": [[_text(a), _text(b)] for a, b in artifact.names.items()],
+        "signatures": [[_text(n), [_parameter(p) for p in s.parameters]] for n, s in artifact.signatures.items()],
+        "log": _text(artifact.log),
+        "name": _text(artifact.name),
+        "tool": _text(artifact.tool),
+        "make_ms": make_ms,
+        "made_s": made_s,
+    }
+
+
+def _artifact(header: dict[str, Any], data: bytes) -> Artifact:
+    arch = header["arch"]
+    return Artifact(
+        Kind(header["kind"]),
+        data,
+        arch and Arch(ArchKind(arch[0]), arch[1], arch[2]),
+        {_text(a): _text(b) for a, b in header["names"]},
+        {_text(name): Signature(tuple(_read_parameter(*p) for p in rows)) for name, rows in header["signatures"]},
+        _text(header["log"]),
+        _text(header["name"]),
+        _text(header["tool"]),
+    )
+
+
+def _parameter(p: Parameter) -> list[object]:
+    return [p.kind.value, p.size, p.align, p.type, p.pointee, p.offset]
+
+
+def _read_parameter(kind: str, size: int, align: int, type: str, pointee: str, offset: int | None) -> Parameter:
+    return Parameter(ParameterClass(kind), int(size), int(align), _text(type), _text(pointee), offset and int(offset))
+
+
+def _read_parts(data: bytes) -> list[Part]:
+    try:
+        rows = json.loads(data)
+        return [Part(_text(label), _text(value), None if size is None else int(size)) for label, value, size in rows]
+    except (TypeError, ValueError, OverflowError, RecursionError) as e:
+        raise FormatError(f"a record whose parts are none: {e}") from e
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"{value!r} is no text")
+    return value

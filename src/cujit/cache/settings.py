@@ -1,0 +1,113 @@
+"""What the cache takes from the environment, as a value."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from cujit.errors import OptionError
+
+__all__ = ["DEFAULT_CAP_BYTES", "VARIABLES", "CacheSettings", "parse_bytes"]
+
+DEFAULT_CAP_BYTES = 2 << 30
+VARIABLES = (
+    "CUJIT_CACHE",
+    "CUJIT_CACHE_BYTES",
+    "CUJIT_CACHE_DIR",
+    "CUJIT_CACHE_ROOTS",
+    "HOME",
+    "XDG_CACHE_HOME",
+    "XDG_RUNTIME_DIR",
+)
+"""Every variable of the environment that the settings are made of."""
+
+_SIZE = re.compile(r"\s*(\d{1,18}(?:\.\d{1,9})?)\s*(?:([KMGT])(i?)B?|B)?\s*", re.IGNORECASE | re.ASCII)
+_POWER = {"K": 1, "M": 2, "G": 3, "T": 4}
+_OFF = ("0", "off", "no", "false")
+_ON = ("", "1", "on", "yes", "true")
+
+
+def parse_bytes(text: str) -> int:
+    """Read a size in bytes: ``4GiB`` and ``1.5MiB`` count in 1024, ``4GB`` in 1000; a bare number counts bytes.
+
+    Raises:
+        OptionError: it is no size.
+    """
+    match = _SIZE.fullmatch(text)
+    if match is None:
+        raise OptionError(f"{text!r} is no size in bytes", help="2GiB, 500MB, 1048576")
+    number, unit, binary = match.groups()
+    scale = (1024 if binary else 1000) ** _POWER[unit.upper()] if unit else 1
+    return round(float(number) * scale) if "." in number else int(number) * scale
+
+
+@dataclass(frozen=True)
+class CacheSettings:
+    """Where the cache is, and how large it may be.
+
+    ``root`` is written, and None where the user has no home; ``read_only`` are searched before it, in order.
+    ``runtime_dir`` is $XDG_RUNTIME_DIR or None. ``cap_bytes`` bounds ``root``. Nothing is cached unless ``is_on``.
+    """
+
+    root: Path | None = None
+    runtime_dir: Path | None = None
+    read_only: tuple[Path, ...] = ()
+    cap_bytes: int = DEFAULT_CAP_BYTES
+    is_on: bool = True
+
+    @classmethod
+    def from_environment(cls, environment: Mapping[str, str]) -> CacheSettings:
+        """Read ``CUJIT_CACHE`` (0 is off), ``CUJIT_CACHE_DIR``, ``CUJIT_CACHE_ROOTS``, ``CUJIT_CACHE_BYTES`` and XDG's.
+
+        Without ``CUJIT_CACHE_DIR`` the root is ``$XDG_CACHE_HOME/cujit``. ``CUJIT_CACHE_ROOTS`` are directories with
+        ``os.pathsep`` between them; ``CUJIT_CACHE_BYTES`` is a size such as ``4GiB``.
+
+        Source: XDG Base Directory Specification 0.8: a relative path in its variables is ignored, the default of
+        ``XDG_CACHE_HOME`` is ``~/.cache``.
+
+        Raises:
+            OptionError: a variable has a value that it cannot have.
+        """
+        listed = environment.get("CUJIT_CACHE_ROOTS", "").split(os.pathsep)
+        return cls(
+            _root(environment),
+            _absolute(environment.get("XDG_RUNTIME_DIR")),
+            tuple(_expanded(path) for path in listed if path),
+            _cap_bytes(environment.get("CUJIT_CACHE_BYTES")),
+            _is_on(environment.get("CUJIT_CACHE", "")),
+        )
+
+
+def _root(environment: Mapping[str, str]) -> Path | None:
+    if environment.get("CUJIT_CACHE_DIR"):
+        return _expanded(environment["CUJIT_CACHE_DIR"])
+    home = _absolute(environment.get("HOME")) or _absolute(os.path.expanduser("~"))
+    caches = _absolute(environment.get("XDG_CACHE_HOME")) or (home and home / ".cache")
+    return caches and caches / "cujit"
+
+
+def _is_on(said: str) -> bool:
+    word = said.strip().lower()
+    if word not in _OFF + _ON:
+        raise OptionError(f"CUJIT_CACHE is {said!r}; it takes 0 or 1", help="CUJIT_CACHE_DIR names the directory")
+    return word not in _OFF
+
+
+def _cap_bytes(said: str | None) -> int:
+    if not said:
+        return DEFAULT_CAP_BYTES
+    try:
+        return parse_bytes(said)
+    except OptionError as e:
+        raise OptionError(f"CUJIT_CACHE_BYTES: {e.message}", help=e.help) from None
+
+
+def _expanded(path: str) -> Path:
+    return Path(os.path.abspath(os.path.expanduser(path)))
+
+
+def _absolute(path: str | None) -> Path | None:
+    return Path(path) if path and os.path.isabs(path) else None

@@ -1,0 +1,394 @@
+"""The store: one directory with one file per entry, which any number of processes read, write and delete at once.
+
+::
+
+    CACHEDIR.TAG   tells back-up programs to leave the directory out
+    FORMAT         the version of this layout; in another one nothing is read or written
+    e/ab/<62 hex>  an entry: a record, published whole by link(2), never changed after
+    tmp/           records being written
+    bad/           damaged entries set aside, one per first digit of the key
+    lock  usage    permanent; see lock.py and evict.py
+"""
+
+from __future__ import annotations
+
+import contextlib
+import enum
+import errno
+import os
+import re
+import stat
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from cujit.cache.filesystem import UntrustedFileError, is_remote, is_stale, read_trusted, temporary_name
+from cujit.cache.key import Difference, Key, Part, differences
+from cujit.cache.record import MAX_RECORD_BYTES, PREFIX_BYTES, Record, Summary, decode, head_bytes, peek
+from cujit.cache.trust import CacheRefusedError, Trust
+from cujit.errors import FormatError
+
+__all__ = ["Entry", "Explanation", "Lookup", "Published", "Store"]
+
+_FORMAT = b"cujit cache 1\n"
+# Source: Cache Directory Tagging Specification 0.6: the file begins with this line.
+_TAG = b"Signature: 8a477f597d28d172789f06886806bc55\n# A cache of cujit. Everything in it can be made again.\n"
+_ENTRY_DIRECTORY = re.compile(r"[0-9a-f]{2}")
+_ENTRY_NAME = re.compile(r"[0-9a-f]{62}")
+_TRIES = 3
+_BUMP_AFTER_S = 3600.0
+_KEPT_BAD_BYTES = 4 << 20
+_NO_LINKS = frozenset((errno.EPERM, errno.ENOTSUP, errno.EMLINK, errno.ENOSYS))
+
+
+class Entry(NamedTuple):
+    """A file of the store: its key's digest, its size, and when it was last used (Unix time, to the hour)."""
+
+    digest: str
+    size_bytes: int
+    used_s: float
+
+
+class Lookup(NamedTuple):
+    """What a read found: a record of ``size_bytes``, or None; ``damage`` says why a file that is there is not used."""
+
+    record: Record | None = None
+    size_bytes: int = 0
+    damage: str = ""
+
+
+class Explanation(NamedTuple):
+    """The entry nearest to a key that missed, and which inputs differ from it."""
+
+    nearest: Summary
+    differences: tuple[Difference, ...]
+
+    def __str__(self) -> str:
+        lines = [f"the nearest entry is {self.nearest.name or self.nearest.work} ({self.nearest.digest[:12]})"]
+        return "\n  ".join([*lines, *map(str, self.differences)])
+
+
+class Published(enum.Enum):
+    """What became of a record that was put."""
+
+    NEW = "new"
+    KEPT_THEIRS = "kept theirs"
+    """Another process had published the same key before."""
+    REFUSED_FORMAT = "another format"
+    """The directory is of another version of cujit."""
+
+
+class Store:
+    """One root directory. Nothing is opened before it is used; every method may raise ``OSError``."""
+
+    def __init__(self, root: Path, trust: Trust, *, writable: bool) -> None:
+        """Name the directory; it is made at the first ``put`` if it is not there."""
+        self.root = root
+        self._entries = f"{root}/e/"
+        self.trust = trust
+        self.writable = writable
+        self._is_ours = False
+        self._remote: bool | None = None
+
+    @property
+    def is_remote(self) -> bool:
+        """Whether other machines share the file system of the root.
+
+        Raises:
+            OSError: there is no root.
+        """
+        if self._remote is None:
+            self._remote = is_remote(self.root)
+        return self._remote
+
+    def is_there(self) -> bool:
+        """Tell whether there is a root of this format; whether others could have written to it is checked once.
+
+        Raises:
+            CacheRefusedError: others could have written to the root.
+            OSError: it cannot be looked at.
+        """
+        if not self._is_ours:
+            if not os.path.lexists(self.root):
+                return False
+            self.trust.check_root(self.root)
+            self._is_ours = self._read_format() == _FORMAT
+        return self._is_ours
+
+    def has(self, digest: str) -> bool:
+        """Tell whether there is a file for this key, without reading it."""
+        return os.path.lexists(self._path(digest))
+
+    def get(self, digest: str) -> Lookup:
+        """Read and prove the entry of a key. One that is damaged or not trusted is set aside where we may write.
+
+        Raises:
+            CacheRefusedError: others could have written to the root.
+            OSError: the entry is there and cannot be read.
+        """
+        if not self.is_there():
+            return Lookup()
+        path = self._path(digest)
+        try:
+            data, status = self._read(path)
+            record = decode(data, digest)
+        except FileNotFoundError:
+            return Lookup()
+        except (UntrustedFileError, FormatError, PermissionError) as e:
+            self._set_aside(path, digest)
+            return Lookup(damage=f"{path}: {e}")
+        if self.writable and abs(time.time() - status.st_mtime) > _BUMP_AFTER_S and not self.is_remote:
+            with contextlib.suppress(OSError):
+                os.utime(path, follow_symlinks=False)
+        return Lookup(record, len(data))
+
+    def _read(self, path: str, tries: int = _TRIES) -> tuple[bytes, os.stat_result]:
+        try:
+            return read_trusted(path, self.trust, MAX_RECORD_BYTES)
+        except OSError as e:
+            if e.errno != errno.ESTALE or tries == 1:  # replaced on another machine: open the new one
+                raise
+            return self._read(path, tries - 1)
+
+    def put(self, digest: str, record: bytes) -> Published:
+        """Publish a record whole. The first writer wins: what is there already was good when it was written.
+
+        Raises:
+            CacheRefusedError: others could have written to the root, or this user should not.
+            OSError: it could not be written; nothing is left but perhaps a temporary file.
+        """
+        if not self.prepare():
+            return Published.REFUSED_FORMAT
+        try:
+            return self._put(digest, record)
+        except FileNotFoundError:  # somebody deleted the cache under us, or a part of it
+            self._create()
+            return self._put(digest, record)
+
+    def prepare(self) -> bool:
+        """Make the directory if it is not there; False where it is of another format.
+
+        Raises:
+            CacheRefusedError: others could have written to the root, or this user should not.
+            OSError: it could not be made.
+        """
+        if not self.is_there() or not os.path.lexists(self.root):
+            return self._create()
+        self._check_writer()
+        return True
+
+    def _put(self, digest: str, record: bytes) -> Published:
+        path = self._path(digest)
+        temporary = self._write(temporary_name(), record)
+        try:
+            return self._publish(temporary, path)
+        finally:
+            with contextlib.suppress(OSError):
+                os.unlink(temporary)
+
+    def _write(self, name: str, content: bytes) -> Path:
+        temporary = self.root / "tmp" / name
+        fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        try:
+            try:
+                rest = memoryview(content)
+                while rest:
+                    rest = rest[os.write(fd, rest) :]
+                if self.trust.gid is not None:
+                    os.fchmod(fd, self.trust.file_mode)  # whatever the umask is
+            finally:
+                os.close(fd)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                os.unlink(temporary)
+            raise
+        return temporary
+
+    def _publish(self, temporary: Path, path: str) -> Published:
+        directory = os.path.dirname(path)
+        if not os.path.lexists(directory):
+            with contextlib.suppress(FileExistsError):
+                self._make_directory(directory)
+        try:
+            os.link(temporary, path)
+        except FileExistsError:
+            return Published.KEPT_THEIRS
+        except OSError as e:
+            if e.errno not in _NO_LINKS:
+                raise
+            os.replace(temporary, path)
+        return Published.NEW
+
+    def delete(self, digest: str) -> bool:
+        """Delete the entry of a key; False where there is none.
+
+        Raises:
+            OSError: it is there and cannot be deleted.
+        """
+        try:
+            os.unlink(self._path(digest))
+        except FileNotFoundError:
+            return False
+        return True
+
+    def entries(self) -> Iterator[Entry]:
+        """List the entries, in no order; what other processes add or delete meanwhile may or may not be among them.
+
+        Raises:
+            CacheRefusedError: others could have written to the root.
+            OSError: the directory cannot be read.
+        """
+        if not self.is_there():
+            return
+        for directory in _scan(self.root / "e"):
+            if not _ENTRY_DIRECTORY.fullmatch(directory.name):
+                continue
+            for file in _scan(Path(directory.path)):
+                if _ENTRY_NAME.fullmatch(file.name):
+                    with contextlib.suppress(FileNotFoundError):
+                        status = file.stat(follow_symlinks=False)
+                        yield Entry(directory.name + file.name, status.st_size, status.st_mtime)
+
+    def peek(self, digest: str) -> tuple[Summary, tuple[Part, ...]] | None:
+        """Read what an entry says of itself, without its image and without proof; None where it is gone or damaged.
+
+        Raises:
+            OSError: it is there and cannot be read.
+        """
+        path = self._path(digest)
+        try:
+            head, _ = read_trusted(path, self.trust, 4 * PREFIX_BYTES, head=True)
+            if head_bytes(head) > len(head):
+                head, _ = read_trusted(path, self.trust, head_bytes(head), head=True)
+            summary, parts = peek(head)
+        except (UntrustedFileError, FormatError, FileNotFoundError):
+            return None
+        return (summary, parts) if summary.digest == digest else None
+
+    def why(self, key: Key) -> Explanation | None:
+        """Find the entry of the same kind of work whose inputs differ least, those of the same name before others.
+
+        Raises:
+            CacheRefusedError: others could have written to the root.
+            OSError: an entry cannot be read.
+        """
+        best: Explanation | None = None
+        best_rank = (True, 0, 0.0)
+        for entry in self.entries():
+            found = self.peek(entry.digest) if entry.digest != key.digest else None
+            if found is None or found[0].work != key.kind:
+                continue
+            summary, parts = found
+            different = differences(parts, key.parts)
+            rank = (not _same_name(parts, key), len(different), -entry.used_s)
+            if best is None or rank < best_rank:
+                best, best_rank = Explanation(summary, different), rank
+        return best
+
+    def remove_stale(self) -> int:
+        """Delete the temporary files of processes that died, and return how many those were.
+
+        Raises:
+            OSError: the directory cannot be read.
+        """
+        removed = 0
+        for file in _scan(self.root / "tmp"):
+            with contextlib.suppress(OSError):
+                age = time.time() - file.stat(follow_symlinks=False).st_mtime
+                if is_stale(file.name, age):
+                    os.unlink(file.path)
+                    removed += 1
+        return removed
+
+    def clear_bad(self) -> None:
+        """Delete the entries that were set aside.
+
+        Raises:
+            CacheRefusedError: others could have written to the root.
+            OSError: the directory cannot be read, or one of them not be deleted.
+        """
+        if not self.is_there():  # what lies in a directory that is no cache is somebody's
+            return
+        for file in _scan(self.root / "bad"):
+            if re.fullmatch("[0-9a-f]", file.name):
+                os.unlink(file.path)
+
+    def _path(self, digest: str) -> str:
+        return f"{self._entries}{digest[:2]}/{digest[2:]}"  # text, for pathlib would take a fifth of the time of a hit
+
+    def _create(self) -> bool:
+        """Make what is missing of the layout; False where it is of another format."""
+        self.trust.check_root(self.root)
+        missing = [path for path in (self.root, *self.root.parents) if not os.path.lexists(path)]
+        for path in reversed(missing):
+            with contextlib.suppress(FileExistsError):
+                os.mkdir(path, 0o700)
+        if missing and self.trust.gid is not None:
+            os.chown(self.root, -1, self.trust.gid)
+            os.chmod(self.root, self.trust.directory_mode)
+        self.trust.check_root(self.root)
+        self._check_writer()
+        if self._read_format() not in (b"", _FORMAT):
+            return False
+        for name in ("e", "tmp", "bad"):
+            with contextlib.suppress(FileExistsError):
+                self._make_directory(self.root / name)
+        self._write_small("CACHEDIR.TAG", _TAG)
+        self._write_small("FORMAT", _FORMAT)  # the last, so that whoever sees it sees the whole
+        self._is_ours = True
+        return True
+
+    def _check_writer(self) -> None:
+        if not self.trust.may_write(self.root):
+            raise CacheRefusedError(
+                f"root does not write into {self.root}, which is another user's", help="CUJIT_CACHE_DIR=<root's own>"
+            )
+
+    def _make_directory(self, path: str | Path) -> None:
+        os.mkdir(path, 0o700)
+        if self.trust.gid is not None:
+            os.chmod(path, self.trust.directory_mode)  # whatever the umask is; the group comes from the directory above
+
+    def _read_format(self) -> bytes:
+        """Read ``FORMAT``: empty where there is none, or where a power cut has emptied it."""
+        try:
+            return read_trusted(self.root / "FORMAT", self.trust, 64)[0]
+        except FileNotFoundError:
+            return b""
+        except UntrustedFileError as e:
+            raise CacheRefusedError(
+                f"the cache is not used: {self.root / 'FORMAT'} {e}", help="delete that file"
+            ) from e
+
+    def _write_small(self, name: str, content: bytes) -> None:
+        if not os.path.lexists(self.root / name) or os.stat(self.root / name).st_size == 0:
+            os.replace(self._write(temporary_name(), content), self.root / name)
+
+    def _set_aside(self, path: str, digest: str) -> None:
+        """Move a file that is no good entry out of the way, so that a good one can be published."""
+        if not self.writable:
+            return
+        with contextlib.suppress(OSError):
+            status = os.lstat(path)
+            if stat.S_ISDIR(status.st_mode):
+                os.rmdir(path)
+            elif status.st_size > _KEPT_BAD_BYTES:
+                os.unlink(path)
+            else:
+                os.replace(path, self.root / "bad" / digest[0])
+            return
+        with contextlib.suppress(OSError):  # no room to keep it in: then without
+            os.unlink(path)
+
+
+def _scan(directory: Path) -> list[os.DirEntry[str]]:
+    try:
+        with os.scandir(directory) as found:
+            return list(found)
+    except FileNotFoundError:
+        return []
+
+
+def _same_name(parts: tuple[Part, ...], key: Key) -> bool:
+    return key.name == next((part.value for part in parts if part.label == "name"), "")

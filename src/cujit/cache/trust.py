@@ -1,0 +1,120 @@
+"""Whom a cache believes: who owns each directory on the way to it and each entry in it, and who may write there.
+
+Whoever writes an entry decides what runs on the GPU. So a cache is read only where nobody but its user, root and,
+if asked for, one group can have written.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shlex
+import stat
+from dataclasses import dataclass
+from pathlib import Path
+
+from cujit.errors import CujitError
+
+__all__ = ["CacheRefusedError", "CacheWarning", "Trust"]
+
+_GROUP_WRITES, _ALL_WRITE = stat.S_IWGRP, stat.S_IWOTH
+
+
+class CacheWarning(UserWarning):
+    """The cache cannot do its work here; compilation goes on without it."""
+
+
+class CacheRefusedError(CujitError):
+    """A cache directory that others could have written to; ``help`` is the command that mends it."""
+
+
+@dataclass(frozen=True)
+class Trust:
+    """Who may have written what is read: ``owners`` are user ids; ``gid`` is a group that shares the cache, or None.
+
+    The owner of ``/`` is among them: it is root, or stands for root where a container has mapped root away.
+    """
+
+    uid: int
+    owners: frozenset[int]
+    gid: int | None = None
+
+    @classmethod
+    def of_process(cls, trusted_gid: int | None = None) -> Trust:
+        """Believe the user that this process runs as, root, and the group ``trusted_gid`` if one is given."""
+        uid = os.geteuid()
+        owners = {0, uid}
+        with contextlib.suppress(OSError):
+            owners.add(os.stat("/").st_uid)
+        return cls(uid, frozenset(owners), trusted_gid)
+
+    @property
+    def directory_mode(self) -> int:
+        """The mode of the directories that are made: for the user alone, or for the group too."""
+        return 0o700 if self.gid is None else 0o2770
+
+    @property
+    def file_mode(self) -> int:
+        """The mode of the files that are made."""
+        return 0o600 if self.gid is None else 0o660
+
+    def objection(self, status: os.stat_result) -> str:
+        """Say why a file or directory is not believed, as the end of a sentence; empty if it is."""
+        group = status.st_gid == self.gid  # None equals no group
+        if status.st_uid not in self.owners and not group:
+            return f"belongs to user {status.st_uid}, not to user {self.uid}"
+        if status.st_mode & _ALL_WRITE:
+            return "is writable by everyone"
+        if status.st_mode & _GROUP_WRITES and not group:
+            return f"is writable by group {status.st_gid}"
+        return ""
+
+    def check_root(self, root: Path) -> None:
+        """Check every directory on the way to ``root``, and ``root``, as written and as symbolic links lead.
+
+        What does not exist is not checked. A directory above that everyone may write to must be sticky, as /tmp is.
+        A link on the way must belong to an owner that is believed.
+
+        Raises:
+            CacheRefusedError: one of them can be changed by others; the message names it and ``help`` mends it.
+            OSError: one of them cannot be looked at.
+        """
+        written, resolved = Path(os.path.abspath(root)), Path(os.path.realpath(root))
+        for path in dict.fromkeys((written, resolved)):
+            for directory in (*reversed(path.parents), path):
+                try:
+                    status = os.lstat(directory)
+                except FileNotFoundError:
+                    break
+                self._check_step(directory, status, last=directory == resolved)
+
+    def _check_step(self, directory: Path, status: os.stat_result, *, last: bool) -> None:
+        link = stat.S_ISLNK(status.st_mode)
+        if not link and not stat.S_ISDIR(status.st_mode):
+            raise CacheRefusedError(f"the cache is not used: {directory} is no directory", help=_ELSEWHERE)
+        objection = self.objection(status)
+        harmless = link or (not last and status.st_mode & stat.S_ISVTX)  # the mode of a link says nothing
+        if not objection or (harmless and status.st_uid in self.owners):
+            return
+        raise CacheRefusedError(f"the cache is not used: {directory} {objection}", help=_remedy(directory, status))
+
+    def may_write(self, root: Path) -> bool:
+        """Tell whether this user should write there: root never writes into a cache that is not root's.
+
+        Raises:
+            OSError: ``root`` cannot be looked at.
+        """
+        return self.uid != 0 or os.stat(root).st_uid in self.owners
+
+
+_ELSEWHERE = "CUJIT_CACHE_DIR=<a directory of yours>"
+
+
+def _remedy(directory: Path, status: os.stat_result) -> str:
+    writers = "".join(
+        letter for bit, letter in ((_GROUP_WRITES, "g"), (_ALL_WRITE, "o")) if stat.S_IMODE(status.st_mode) & bit
+    )
+    is_shared = status.st_mode & stat.S_ISVTX  # as /tmp is, on purpose
+    if status.st_uid == os.geteuid() and writers and not is_shared:
+        return f"chmod {writers}-w {shlex.quote(str(directory))}"
+    return _ELSEWHERE

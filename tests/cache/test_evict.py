@@ -1,0 +1,185 @@
+"""The size of a cache: counted over all processes, and what was used longest ago goes first."""
+
+from __future__ import annotations
+
+import os
+import struct
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from cache.samples import artifact_of, key_of
+from cujit.cache.evict import Budget
+from cujit.cache.filesystem import byte_lock
+from cujit.cache.record import encode
+from cujit.cache.store import Entry, Store
+from cujit.cache.trust import Trust
+
+SIZE = len(encode(key_of(10), artifact_of(10), make_ms=5, made_s=1_700_000_000))
+CAP = 10 * SIZE
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return Store(tmp_path / "cache", Trust.of_process(), writable=True)
+
+
+@pytest.fixture
+def budget(store: Store) -> Budget:
+    return Budget(store, CAP)
+
+
+def add(store: Store, n: int, used_s: float = 0) -> None:
+    store.put(key_of(n).digest, encode(key_of(n), artifact_of(n), make_ms=5, made_s=1_700_000_000))
+    if used_s:
+        digest = key_of(n).digest
+        os.utime(store.root / "e" / digest[:2] / digest[2:], (used_s, used_s))
+
+
+def held(store: Store) -> int:
+    return sum(entry.size_bytes for entry in store.entries())
+
+
+def test_what_is_added_is_counted_and_nothing_goes_below_the_cap(store: Store, budget: Budget) -> None:
+    assert budget.used_bytes() == 0
+    for n in range(9):
+        add(store, n)
+        budget.added(SIZE)
+    assert len(list(store.entries())) == 9
+    assert (
+        held(store) <= budget.used_bytes() <= 9 * SIZE
+    )  # the first addition counted what was there, each later one adds
+
+
+def test_above_the_cap_what_was_used_longest_ago_goes_down_to_80_percent(store: Store, budget: Budget) -> None:
+    now = time.time()
+    for n in range(11):
+        add(store, n, now - 1000 + (n if n != 0 else 500))  # the first entry was used last
+        budget.added(SIZE)
+    kept = {entry.digest for entry in store.entries()}
+    assert kept == {key_of(n).digest for n in (0, 4, 5, 6, 7, 8, 9, 10)}
+    assert budget.used_bytes() == held(store) <= 0.8 * CAP + 20
+
+
+def test_another_process_that_evicts_is_left_to_it_and_looks_again(store: Store, budget: Budget) -> None:
+    add(store, 0)
+    budget.added(SIZE)
+    with byte_lock(store.root / "usage", store.trust, 64, 0):
+        for n in range(1, 14):
+            add(store, n)
+            budget.added(SIZE)
+        assert len(list(store.entries())) == 14
+    add(store, 14)
+    budget.added(SIZE)
+    assert held(store) <= CAP
+
+
+def test_a_wrong_counter_is_put_right_by_the_next_count(store: Store, budget: Budget) -> None:
+    for wrong in (b"", b"garbage", struct.pack("<qq", 2**62, 0), struct.pack("<qq", -5, -5), b"\xff" * 16):
+        (store.root).mkdir(exist_ok=True, mode=0o700)
+        (store.root / "usage").write_bytes(wrong)
+        (store.root / "usage").chmod(0o600)
+        add(store, 0)
+        assert budget.has_room(SIZE)
+        budget.added(SIZE)
+        assert budget.used_bytes() <= 2 * SIZE
+        store.delete(key_of(0).digest)
+
+
+def test_it_is_counted_once_a_day(store: Store, budget: Budget) -> None:
+    add(store, 0)
+    (store.root / "usage").write_bytes(struct.pack("<qq", 5 * SIZE, int(time.time()) - 80_000))
+    budget.added(0)
+    assert budget.used_bytes() == 5 * SIZE
+    (store.root / "usage").write_bytes(struct.pack("<qq", 5 * SIZE, int(time.time()) - 90_000))
+    budget.added(0)
+    assert budget.used_bytes() == held(store)
+
+
+def test_there_is_no_room_at_twice_the_cap_while_another_evicts_nor_for_what_would_go_at_once(
+    store: Store, budget: Budget
+) -> None:
+    add(store, 0)
+    assert not budget.has_room(int(0.8 * CAP) + 1)
+    assert budget.has_room(int(0.8 * CAP))
+    (store.root / "usage").write_bytes(struct.pack("<qq", 2 * CAP, int(time.time())))
+    with byte_lock(store.root / "usage", store.trust, 64, 0):
+        assert not budget.has_room(SIZE)
+    assert budget.has_room(SIZE)  # nobody evicts: we do, and so the true size is known
+
+
+def test_trim_goes_down_to_what_is_asked_and_tells_what_went(store: Store, budget: Budget) -> None:
+    assert budget.trim(0) == 0
+    assert not store.root.exists()
+    for n in range(6):
+        add(store, n)
+        budget.added(SIZE)
+    before = held(store)
+    assert budget.trim(before) == 0
+    freed = budget.trim(3 * SIZE)
+    assert freed == before - held(store) > 0
+    assert held(store) <= 3 * SIZE
+    assert budget.trim(0) == before - freed
+    assert budget.used_bytes() == held(store) == 0
+
+
+def test_nothing_is_scanned_to_open_a_cache(store: Store, budget: Budget, monkeypatch: pytest.MonkeyPatch) -> None:
+    add(store, 0)
+    budget.added(SIZE)
+
+    def scan(*_: object) -> None:
+        raise AssertionError("the directory was scanned")
+
+    monkeypatch.setattr(os, "scandir", scan)
+    monkeypatch.setattr(os, "listdir", scan)
+    again = Store(store.root, store.trust, writable=True)
+    assert again.get(key_of(0).digest).record is not None
+    add(again, 1)
+    Budget(again, CAP).added(SIZE)
+
+
+class _Busy(Store):
+    """A store to which another process adds entries while this one counts."""
+
+    more = 0
+
+    def entries(self) -> Iterator[Entry]:
+        found = list(super().entries())
+        other = Store(self.root, self.trust, writable=True)
+        for n in range(50, 50 + self.more):
+            add(other, n)
+            Budget(other, CAP).added(SIZE)
+        self.more = 0
+        return iter(found)
+
+
+@pytest.mark.parametrize("more", [1, 12])
+def test_what_is_added_during_a_count_is_counted_and_evicted_if_it_is_too_much(tmp_path: Path, more: int) -> None:
+    store = _Busy(tmp_path / "cache", Trust.of_process(), writable=True)
+    budget = Budget(store, CAP)
+    for n in range(10, 20):
+        add(store, n)
+        budget.added(SIZE)
+    store.more = more
+    add(store, 20)
+    budget.added(SIZE)
+    assert len(list(store.entries())) <= 10
+    assert held(store) <= budget.used_bytes() <= CAP
+
+
+class _Remote(Store):
+    is_remote = True
+
+
+def test_what_other_machines_share_is_only_trimmed_when_asked(tmp_path: Path) -> None:
+    store = _Remote(tmp_path / "cache", Trust.of_process(), writable=True)
+    budget = Budget(store, CAP)
+    for n in range(15):
+        add(store, n)
+        budget.added(SIZE)
+    assert len(list(store.entries())) == 15
+    assert budget.has_room(SIZE)
+    budget.trim(2 * SIZE)
+    assert held(store) <= 2 * SIZE

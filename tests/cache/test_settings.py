@@ -1,0 +1,52 @@
+"""The environment says where the cache is, how large it may be, and whether there is one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from cujit.cache.cache import Cache
+from cujit.cache.settings import DEFAULT_CAP_BYTES, VARIABLES, CacheSettings, parse_bytes
+from cujit.errors import OptionError
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [("0", 0), ("17", 17), ("17 B", 17), ("4GiB", 4 << 30), ("1.5 mib", 3 << 19), ("2GB", 2 * 10**9), ("3k", 3000)],
+)
+def test_sizes(text: str, size: int) -> None:
+    assert parse_bytes(text) == size
+
+
+@pytest.mark.parametrize("text", ["", "GiB", "-1", "1e9", "4 PiB", "inf", "1,5GB", "٣GB", "9" * 40])
+def test_what_is_no_size_is_refused(text: str) -> None:
+    with pytest.raises(OptionError, match="is no size in bytes"):
+        parse_bytes(text)
+
+
+@pytest.mark.parametrize("said", ["0", "off", " No ", "FALSE"])
+def test_the_cache_can_be_off(said: str) -> None:
+    settings = CacheSettings.from_environment({"HOME": "/h", "CUJIT_CACHE": said})
+    assert not settings.is_on
+    assert Cache.of(settings).stores == ()
+    assert CacheSettings.from_environment({"HOME": "/h", "CUJIT_CACHE": "1"}).is_on
+
+
+def test_roots_and_cap_come_from_the_environment(tmp_path: Path) -> None:
+    environment = {"HOME": "/h", "CUJIT_CACHE_ROOTS": f"{tmp_path}::~/shipped", "CUJIT_CACHE_BYTES": "4GiB"}
+    settings = CacheSettings.from_environment(environment)
+    assert settings.read_only == (tmp_path, Path("~/shipped").expanduser())
+    assert settings.cap_bytes == 4 << 30
+    assert [store.root for store in Cache.of(settings).stores] == [*settings.read_only, Path("/h/.cache/cujit")]
+    assert CacheSettings.from_environment({"HOME": "/h"}) == CacheSettings(Path("/h/.cache/cujit"))
+    assert CacheSettings().cap_bytes == DEFAULT_CAP_BYTES
+
+
+def test_no_other_variable_is_read() -> None:
+    class Asked(dict[str, str]):
+        def get(self, name: str, default: object = None) -> object:  # type: ignore[override]
+            assert name in VARIABLES
+            return super().get(name, default)
+
+    CacheSettings.from_environment(Asked())

@@ -1,0 +1,330 @@
+"""The store: published whole, proved at each read, set aside when damaged."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from cache.samples import artifact_of, key_of
+from cujit.cache.filesystem import temporary_name
+from cujit.cache.key import Key, Part, make_key
+from cujit.cache.record import encode
+from cujit.cache.store import Published, Store
+from cujit.cache.trust import CacheRefusedError, Trust
+
+
+def record(n: int, size: int = 1000) -> bytes:
+    return encode(key_of(n), artifact_of(n, size), make_ms=5, made_s=1_700_000_000)
+
+
+def path_of(store: Store, n: int) -> Path:
+    digest = key_of(n).digest
+    return store.root / "e" / digest[:2] / digest[2:]
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    """A store with the entries 0 and 1."""
+    store = Store(tmp_path / "cache", Trust.of_process(), writable=True)
+    for n in (0, 1):
+        assert store.put(key_of(n).digest, record(n)) is Published.NEW
+    return store
+
+
+def test_what_was_put_is_got_and_nothing_else_is_left(store: Store) -> None:
+    found = store.get(key_of(0).digest)
+    assert found.record is not None
+    assert found.record.artifact == artifact_of(0)
+    assert found.size_bytes == len(record(0))
+    assert store.get(key_of(7).digest).record is None
+    assert sorted(os.listdir(store.root)) == ["CACHEDIR.TAG", "FORMAT", "bad", "e", "tmp"]
+    assert os.listdir(store.root / "tmp") == []
+    assert (store.root / "CACHEDIR.TAG").read_text().startswith("Signature: 8a477f597d28d172789f06886806bc55\n")
+
+
+def test_directories_and_files_are_the_users_alone_whatever_the_umask(tmp_path: Path) -> None:
+    before = os.umask(0)
+    try:
+        store = Store(tmp_path / "new" / "cache", Trust.of_process(), writable=True)
+        store.put(key_of(0).digest, record(0))
+    finally:
+        os.umask(before)
+    modes = {path: path.stat().st_mode & 0o777 for path in [tmp_path / "new", *(tmp_path / "new").rglob("*")]}
+    assert {mode for path, mode in modes.items() if path.is_dir()} == {0o700}
+    assert {mode for path, mode in modes.items() if path.is_file()} == {0o600}
+
+
+def test_the_first_writer_wins_and_its_file_is_never_touched_again(store: Store) -> None:
+    before = path_of(store, 0).stat()
+    assert store.put(key_of(0).digest, record(0, 2000)) is Published.KEPT_THEIRS
+    after = path_of(store, 0).stat()
+    assert (after.st_ino, after.st_mtime_ns, after.st_size) == (before.st_ino, before.st_mtime_ns, before.st_size)
+    assert os.listdir(store.root / "tmp") == []
+
+
+def test_a_file_system_without_hard_links_takes_entries_too(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise PermissionError(errno.EPERM, "no links here")
+
+    monkeypatch.setattr(os, "link", refuse)
+    assert store.put(key_of(2).digest, record(2)) is Published.NEW
+    assert store.get(key_of(2).digest).record is not None
+    assert os.listdir(store.root / "tmp") == []
+
+
+def damaged_by(store: Store, harm: Callable[[Path], object]) -> str:
+    """Harm entry 0, check that it is a miss once and that a new one is kept then, and return what was said of it."""
+    path = path_of(store, 0)
+    harm(path)
+    lookup = store.get(key_of(0).digest)
+    assert lookup.record is None
+    assert not os.path.lexists(path)
+    assert store.get(key_of(0).digest).damage == ""
+    assert store.put(key_of(0).digest, record(0)) is Published.NEW
+    assert store.get(key_of(0).digest).record is not None
+    return lookup.damage
+
+
+def test_one_flipped_bit_at_any_byte_and_a_cut_at_any_length_are_misses_and_set_aside(store: Store) -> None:
+    data, digest, path = record(0, 40), key_of(0).digest, path_of(store, 0)
+    aside = store.root / "bad" / digest[0]
+    harmed = [data[:at] + bytes([data[at] ^ 1 << at % 8]) + data[at + 1 :] for at in range(len(data))]
+    for harm in (*harmed, *(data[:length] for length in range(len(data)))):
+        path.write_bytes(harm)
+        path.chmod(0o600)
+        assert store.get(digest).damage
+        assert not path.exists()
+        assert aside.read_bytes() == harm
+    assert len(os.listdir(store.root / "bad")) == 1
+    assert damaged_by(store, lambda path: path.write_bytes(b""))
+
+
+def test_two_entries_swapped_are_both_misses(store: Store) -> None:
+    a, b = path_of(store, 0), path_of(store, 1)
+    first, second = a.read_bytes(), b.read_bytes()
+    a.write_bytes(second)
+    b.write_bytes(first)
+    for n in (0, 1):
+        assert f"where {key_of(n).digest} should be" in store.get(key_of(n).digest).damage
+        assert not path_of(store, n).exists()
+
+
+def test_a_symbolic_link_is_not_followed(store: Store, tmp_path: Path) -> None:
+    def harm(path: Path) -> None:
+        path.rename(tmp_path / "elsewhere")
+        path.symlink_to(tmp_path / "elsewhere")
+
+    assert "is a link" in damaged_by(store, harm)
+    assert (tmp_path / "elsewhere").read_bytes() == record(0)
+
+
+def test_a_hard_link_to_another_file_is_a_miss_and_that_file_stays(store: Store, tmp_path: Path) -> None:
+    secret = tmp_path / "secret"
+    secret.write_bytes(b"not an entry")
+
+    def harm(path: Path) -> None:
+        path.unlink()
+        os.link(secret, path)
+
+    assert "a record cut off" in damaged_by(store, harm)
+    assert secret.read_bytes() == b"not an entry"
+
+
+def test_a_fifo_does_not_hang_a_reader(store: Store) -> None:
+    def harm(path: Path) -> None:
+        path.unlink()
+        os.mkfifo(path, 0o600)
+
+    assert "is no regular file" in damaged_by(store, harm)
+
+
+def test_a_directory_and_a_socket_in_the_place_of_an_entry_are_misses(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def directory(path: Path) -> None:
+        path.unlink()
+        path.mkdir()
+
+    assert "is no regular file" in damaged_by(store, directory)
+
+    def bound(path: Path) -> None:
+        path.unlink()
+        monkeypatch.chdir(path.parent)  # the path of a socket is short
+        with socket.socket(socket.AF_UNIX) as s:
+            s.bind(path.name)
+
+    assert "socket" in damaged_by(store, bound)
+
+
+@pytest.mark.parametrize(("mode", "said"), [(0o666, "is writable by everyone"), (0o660, "is writable by group")])
+def test_an_entry_that_others_may_write_is_a_miss(store: Store, mode: int, said: str) -> None:
+    assert said in damaged_by(store, lambda path: path.chmod(mode))
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")
+def test_an_entry_of_another_user_is_a_miss(store: Store) -> None:
+    def harm(path: Path) -> None:
+        path.chmod(0o644)
+        os.chown(path, 12345, -1)
+
+    assert "belongs to user 12345" in damaged_by(store, harm)
+
+
+def test_an_entry_that_cannot_be_read_is_a_miss(store: Store) -> None:
+    path_of(store, 0).chmod(0)
+    if os.access(path_of(store, 0), os.R_OK):
+        pytest.skip("this user may read everything")
+    assert "Permission denied" in damaged_by(store, lambda path: path.chmod(0))
+
+
+def test_a_file_that_says_it_is_huge_takes_no_memory(store: Store) -> None:
+    assert "the most is" in damaged_by(store, lambda path: os.truncate(path, 2**40))
+    assert os.listdir(store.root / "bad") == []  # too large to keep
+
+
+def test_where_nothing_can_be_set_aside_a_damaged_entry_is_deleted(store: Store) -> None:
+    (store.root / "bad").rmdir()
+    assert damaged_by(store, lambda path: path.write_bytes(b"x"))
+
+
+def test_a_read_only_root_is_never_changed(store: Store) -> None:
+    other = Store(store.root, store.trust, writable=False)
+    path = path_of(store, 0)
+    os.utime(path, (1, 1))
+    assert other.get(key_of(0).digest).record is not None
+    assert path.stat().st_mtime == 1
+    path.write_bytes(b"damaged")
+    assert other.get(key_of(0).digest).damage
+    assert path.read_bytes() == b"damaged"
+    assert not (store.root / "usage").exists()
+
+
+def test_a_hit_marks_the_entry_as_used_once_an_hour(store: Store) -> None:
+    path = path_of(store, 0)
+    recent = time.time() - 1800
+    for then, now in ((recent, recent), (1, time.time()), (time.time() + 10**6, time.time())):
+        os.utime(path, (then, then))
+        store.get(key_of(0).digest)
+        assert abs(path.stat().st_mtime - now) < 60
+
+
+def test_a_root_of_another_format_is_neither_read_nor_written(store: Store) -> None:
+    (store.root / "FORMAT").write_text("cujit cache 2\n")
+    other = Store(store.root, store.trust, writable=True)
+    before = sorted(map(str, store.root.rglob("*")))
+    assert other.get(key_of(0).digest).record is None
+    assert other.put(key_of(5).digest, record(5)) is Published.REFUSED_FORMAT
+    assert list(other.entries()) == []
+    assert sorted(map(str, store.root.rglob("*"))) == before
+
+
+def test_a_format_file_emptied_by_a_power_cut_is_written_again(store: Store) -> None:
+    (store.root / "FORMAT").write_bytes(b"")
+    other = Store(store.root, store.trust, writable=True)
+    assert other.get(key_of(0).digest).record is None
+    other.put(key_of(5).digest, record(5))
+    assert other.get(key_of(0).digest).record is not None
+
+
+@pytest.mark.parametrize("part", [".", "e", "tmp"])
+def test_a_cache_deleted_under_us_is_made_again(store: Store, part: str) -> None:
+    shutil.rmtree(store.root / part)
+    assert store.get(key_of(9).digest).record is None
+    assert store.put(key_of(9).digest, record(9)) is Published.NEW
+    assert store.get(key_of(9).digest).record is not None
+
+
+def test_a_file_lost_on_another_machine_is_opened_again(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    tries = []
+
+    def stale(fd: int, size: int) -> bytes:
+        tries.append(fd)
+        if len(tries) < failing:
+            raise OSError(errno.ESTALE, "Stale file handle")
+        return read(fd, size)
+
+    read, failing = os.read, 3
+    store.get(key_of(1).digest)
+    monkeypatch.setattr(os, "read", stale)
+    assert store.get(key_of(0).digest).record is not None
+    assert len(tries) == 3
+    failing = 99
+    with pytest.raises(OSError, match="Stale"):
+        store.get(key_of(0).digest)
+    assert len(tries) == 6
+
+
+def test_temporary_files_of_the_dead_are_deleted_and_those_of_the_living_kept(store: Store) -> None:
+    child = subprocess.run(
+        [sys.executable, "-c", "from cujit.cache.filesystem import temporary_name; print(temporary_name())"],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        capture_output=True,
+        text=True,
+    )
+    tmp = store.root / "tmp"
+    dead, ours, other_boot, strange = child.stdout.strip(), temporary_name(), "00000000-1-1-" + "0" * 16, "README"
+    for name in (dead, ours, other_boot, strange):
+        (tmp / name).write_bytes(b"x")
+    assert store.remove_stale() == 1
+    assert sorted(os.listdir(tmp)) == sorted([ours, other_boot, strange])
+    for name in (ours, other_boot, strange):
+        os.utime(tmp / name, (1, 1))
+    assert store.remove_stale() == 2
+    assert os.listdir(tmp) == [strange]
+
+
+def test_entries_are_listed_and_what_is_no_entry_is_not(store: Store) -> None:
+    (store.root / "e" / "README").write_text("x")
+    (store.root / "e" / "zz").mkdir()
+    path_of(store, 0).with_name("x").write_text("x")
+    entries = {entry.digest: entry.size_bytes for entry in store.entries()}
+    assert entries == {key_of(n).digest: len(record(n)) for n in (0, 1)}
+    assert store.delete(key_of(0).digest)
+    assert not store.delete(key_of(0).digest)
+    assert [entry.digest for entry in store.entries()] == [key_of(1).digest]
+
+
+def test_a_miss_is_explained_by_the_nearest_entry_of_the_same_name(store: Store) -> None:
+    def key(name: str, arch: str, source: str, *more: Part, work: str = "nvrtc") -> Key:
+        return make_key(work, [Part.text("name", name), Part.text("arch", arch), Part.content("source", source), *more])
+
+    for known in (key("a", "sm_80", "1"), key("a", "sm_80", "2"), key("b", "sm_90", "3"), key("a", "x", "3", work="l")):
+        store.put(known.digest, encode(known, artifact_of(0), make_ms=1, made_s=1))
+    wanted = key("a", "sm_90", "2")
+    explanation = store.why(wanted)
+    assert explanation is not None
+    assert [str(d) for d in explanation.differences] == ["arch: sm_80 -> sm_90"]
+    assert explanation.nearest.digest == key("a", "sm_80", "2").digest
+    near = store.why(key("b", "sm_90", "4"))
+    assert near is not None
+    assert near.nearest.digest == key("b", "sm_90", "3").digest
+    assert [d.label for d in near.differences] == ["source"]
+    assert store.why(key("a", "sm_80", "1", work="nobody")) is None
+
+
+def test_a_head_larger_than_the_first_read_is_read_whole(store: Store) -> None:
+    key = make_key("nvrtc", [Part.content(f"include {n}.h", f"{n}") for n in range(440)])
+    store.put(key.digest, encode(key, artifact_of(0), make_ms=1, made_s=1))
+    found = store.peek(key.digest)
+    assert found is not None
+    assert found[1] == key.parts
+
+
+def test_a_root_that_others_may_write_is_refused_with_the_command_that_mends_it(store: Store) -> None:
+    store.root.chmod(0o777)
+    other = Store(store.root, store.trust, writable=True)
+    for use in (lambda: other.get(key_of(0).digest), lambda: other.put(key_of(0).digest, record(0))):
+        with pytest.raises(CacheRefusedError, match="is writable by everyone") as error:
+            use()
+        assert error.value.help == f"chmod go-w {store.root}"
+    subprocess.run(str(error.value.help), shell=True, check=True)
+    assert other.get(key_of(0).digest).record is not None

@@ -1,0 +1,122 @@
+"""Whom a cache believes, and where it is."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from cujit.cache.settings import CacheSettings
+from cujit.cache.trust import CacheRefusedError, Trust
+
+TRUST = Trust.of_process()
+ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")
+
+
+def test_a_private_directory_and_one_that_is_not_there_are_believed(tmp_path: Path) -> None:
+    TRUST.check_root(tmp_path)
+    TRUST.check_root(tmp_path / "not" / "yet")
+    TRUST.check_root(Path("/"))
+
+
+@pytest.mark.parametrize(("mode", "help"), [(0o777, "chmod go-w"), (0o775, "chmod g-w")])
+def test_a_directory_that_others_may_write_is_refused_and_the_help_mends_it(
+    tmp_path: Path, mode: int, help: str
+) -> None:
+    root = tmp_path / "a b"
+    root.mkdir()
+    root.chmod(mode)
+    with pytest.raises(CacheRefusedError, match="is writable by") as error:
+        TRUST.check_root(root)
+    assert error.value.help == f"{help} '{root}'"
+    subprocess.run(error.value.help, shell=True, check=True)
+    TRUST.check_root(root)
+
+
+def test_a_directory_that_is_shared_on_purpose_is_refused_and_the_help_leaves_it_alone(tmp_path: Path) -> None:
+    tmp_path.chmod(0o1777)  # as /tmp: what the user of a machine may not close to the others
+    with pytest.raises(CacheRefusedError, match="is writable by everyone") as error:
+        TRUST.check_root(tmp_path)
+    assert error.value.help == "CUJIT_CACHE_DIR=<a directory of yours>"
+
+
+def test_a_directory_above_is_checked_too_and_may_be_open_only_if_it_is_sticky(tmp_path: Path) -> None:
+    root = tmp_path / "open" / "cache"
+    root.mkdir(parents=True)
+    root.parent.chmod(0o777)
+    with pytest.raises(CacheRefusedError, match=f"{root.parent} is writable by everyone"):
+        TRUST.check_root(root)
+    root.parent.chmod(0o1777)
+    TRUST.check_root(root)
+
+
+def test_a_link_of_ours_leads_on_and_where_it_leads_is_checked(tmp_path: Path) -> None:
+    (tmp_path / "far").mkdir()
+    (tmp_path / "link").symlink_to("far")
+    TRUST.check_root(tmp_path / "link")
+    (tmp_path / "far").chmod(0o777)
+    with pytest.raises(CacheRefusedError, match="far is writable by everyone"):
+        TRUST.check_root(tmp_path / "link")
+
+
+@ROOT
+def test_a_link_of_another_user_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "far").mkdir()
+    (tmp_path / "link").symlink_to("far")
+    os.chown(tmp_path / "link", 12345, -1, follow_symlinks=False)
+    with pytest.raises(CacheRefusedError, match="link belongs to user 12345"):
+        TRUST.check_root(tmp_path / "link")
+
+
+@ROOT
+def test_a_directory_of_another_user_is_refused_and_root_never_writes_there(tmp_path: Path) -> None:
+    os.chown(tmp_path, 12345, -1)
+    with pytest.raises(CacheRefusedError, match="belongs to user 12345, not to user 0") as error:
+        TRUST.check_root(tmp_path)
+    assert error.value.help == "CUJIT_CACHE_DIR=<a directory of yours>"
+    shared = replace(TRUST, gid=tmp_path.stat().st_gid)
+    shared.check_root(tmp_path)
+    assert not shared.may_write(tmp_path)
+
+
+def test_a_file_in_the_place_of_the_root_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(CacheRefusedError, match="is no directory"):
+        TRUST.check_root(tmp_path / "file")
+
+
+def test_a_group_is_believed_only_if_it_is_named(tmp_path: Path) -> None:
+    root = tmp_path / "team"
+    root.mkdir()
+    root.chmod(0o2770)
+    with pytest.raises(CacheRefusedError, match=f"is writable by group {root.stat().st_gid}"):
+        TRUST.check_root(root)
+    replace(TRUST, gid=root.stat().st_gid).check_root(root)
+    root.chmod(0o2777)
+    with pytest.raises(CacheRefusedError, match="is writable by everyone"):
+        replace(TRUST, gid=root.stat().st_gid).check_root(root)
+
+
+@pytest.mark.parametrize(
+    ("environment", "root"),
+    [
+        ({"CUJIT_CACHE_DIR": "/c", "XDG_CACHE_HOME": "/x", "HOME": "/h"}, "/c"),
+        ({"CUJIT_CACHE_DIR": "", "XDG_CACHE_HOME": "/x", "HOME": "/h"}, "/x/cujit"),
+        ({"XDG_CACHE_HOME": "relative", "HOME": "/h"}, "/h/.cache/cujit"),
+        ({"HOME": "/h"}, "/h/.cache/cujit"),
+    ],
+    ids=["ours", "xdg", "relative", "home"],
+)
+def test_the_root_comes_from_the_environment(environment: dict[str, str], root: str) -> None:
+    assert CacheSettings.from_environment(environment) == CacheSettings(Path(root))
+
+
+def test_a_relative_root_is_taken_from_the_working_directory_and_the_runtime_directory_is_read(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    settings = CacheSettings.from_environment({"CUJIT_CACHE_DIR": "c", "XDG_RUNTIME_DIR": "/run/user/1"})
+    assert settings == CacheSettings(tmp_path / "c", Path("/run/user/1"))
