@@ -8,12 +8,15 @@ in a name, and leaves nothing in the image.
 from __future__ import annotations
 
 import re
+from typing import TYPE_CHECKING
 
 from cujit.errors import FormatError
-from cujit.formats.cxxtypes import Pack, Shape, Type
 from cujit.formats.expressions import normalise_expression
-from cujit.formats.itanium import Demangler
 from cujit.signature import Parameter, ParameterClass, Signature
+
+if TYPE_CHECKING:
+    from cujit.formats.cxxtypes import Pack, Type
+    from cujit.formats.itanium import Demangler
 
 __all__ = [
     "SIGNATURE_PROBE",
@@ -66,8 +69,9 @@ def signature_of(lowered: str) -> Signature:
     Raises:
         FormatError: the name is not of the probe, or what was probed is no function.
     """
-    reader = Demangler(lowered)
-    reader.expect("_Z")
+    from cujit.formats.cxxtypes import Pack, Shape, Type
+
+    reader = _demangler(lowered)
     name, arguments = reader.template_entity()
     if name != _PROBE or not arguments:
         raise FormatError(f"no lowered name of {_PROBE}: {lowered[:120]!r}")
@@ -82,6 +86,15 @@ def signature_of(lowered: str) -> Signature:
     return Signature(tuple(parameters))
 
 
+def _demangler(lowered: str, *, anonymous: str = "") -> Demangler:
+    """Begin to read a lowered name of C++; most processes with a warm cache never come here."""
+    from cujit.formats.itanium import Demangler
+
+    reader = Demangler(lowered, anonymous=anonymous)
+    reader.expect("_Z")
+    return reader
+
+
 def _integers(packs: list[Type | Pack], index: int, count: int, lowered: str) -> list[int]:
     """Read ``cujit_ints<…>`` number ``index``; zeros where an older probe said nothing."""
     if index >= len(packs):
@@ -93,6 +106,8 @@ def _integers(packs: list[Type | Pack], index: int, count: int, lowered: str) ->
 
 
 def _parameter(t: Type, size: int, align: int, kind: int) -> Parameter:
+    from cujit.formats.cxxtypes import Shape
+
     if t.shape is Shape.POINTER:
         return Parameter(ParameterClass.POINTER, 8, 8, str(t), str(t.inner).rstrip())
     if t.builtin is not None:
@@ -110,9 +125,7 @@ def entity_name(lowered: str) -> str | None:
     if not lowered.startswith("_Z"):
         return lowered if re.fullmatch(r"[A-Za-z_$][A-Za-z0-9_$]*", lowered) else None
     try:
-        reader = Demangler(lowered)
-        reader.expect("_Z")
-        return reader.name()[0] or None
+        return _demangler(lowered).name()[0] or None
     except FormatError:
         return None
 
@@ -125,8 +138,7 @@ def demangle(name: str) -> str | None:
     if not name.startswith("_Z"):
         return entity_name(name)
     try:
-        reader = Demangler(name, anonymous="(anonymous namespace)")
-        reader.expect("_Z")
+        reader = _demangler(name, anonymous="(anonymous namespace)")
         text = reader.encoding()
     except FormatError:
         return None

@@ -1,0 +1,1 @@
+"""What a compile of CUDA C++ reads besides its source: every header that NVRTC could open, and every name it misses."""

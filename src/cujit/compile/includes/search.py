@@ -1,0 +1,91 @@
+"""Where NVRTC looks for a header: the candidates in their order, by place and by path.
+
+Source: measured with NVRTC 13.5, by its system calls. A header in memory whose name is exactly the one in the
+directive comes first, everywhere. Then, for ``"…"``, the directory of the including file as it was spelled; for a
+source in memory the directory of the program's name; for a header in memory, and for ``--pre-include``, the working
+directory. Then the include directories in their order. The directories of files further up are not searched.
+In each directory, where the last part of the name has no dot, ``name.stdh`` is taken if ``name`` is not there; not so
+for absolute names and headers in memory (measured with 12.9, 13.0 and 13.5).
+"""
+
+from __future__ import annotations
+
+import os
+import posixpath
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+__all__ = ["ABSOLUTE", "MEMORY", "Place", "Search", "settled"]
+
+MEMORY = "memory"
+ABSOLUTE = "absolute"
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A file, or the name of none: ``root`` is the label of a directory of the search, ``name`` relative to it.
+
+    ``path`` is where it is on this machine, "" in memory. Two machines that see the same text under the same root
+    and name compile the same; the path is not part of that.
+    """
+
+    root: str
+    name: str
+    path: str = field(compare=False, default="")
+
+    def __str__(self) -> str:
+        return f"{self.root}:{self.name}"
+
+
+@dataclass(frozen=True)
+class Search:
+    """The directories of one compile.
+
+    ``memory`` maps names of headers in memory to their bytes. ``directories`` are (label, path) of the include
+    directories. ``beside`` is False under ``--no-source-include``. ``working`` is the working directory.
+    """
+
+    memory: Mapping[str, bytes]
+    directories: tuple[tuple[str, str], ...]
+    working: str
+    beside: bool = True
+
+    def candidates(self, form: str, name: str, includer: Place) -> Iterator[Place]:
+        """Give every place where the header may be, in order; the first that is there is taken.
+
+        Of ``#include_next`` any of them may be.
+        """
+        if name in self.memory:
+            yield Place(MEMORY, name)
+        if name.startswith("/"):
+            yield Place(ABSOLUTE, name, name)
+            return
+        spellings = (name,) if "." in posixpath.basename(name) else (name, f"{name}.stdh")
+        if form == '"' and (self.beside or includer.root == "pre-include"):
+            yield from (self._neighbour(includer, spelled) for spelled in spellings)
+        for root, directory in self.directories:
+            yield from (Place(root, spelled, f"{directory}/{spelled}") for spelled in spellings)
+
+    def _neighbour(self, includer: Place, name: str) -> Place:
+        if includer.root in (MEMORY, "pre-include"):
+            directory = posixpath.dirname(includer.name)
+            joined = posixpath.join(directory, name)
+            return Place("working directory", joined, f"{self.working}/{joined}")
+        return Place(
+            includer.root,
+            posixpath.join(posixpath.dirname(includer.name), name),
+            posixpath.join(posixpath.dirname(includer.path), name),
+        )
+
+
+def settled(place: Place) -> Place:
+    """Take ``a/../`` out of a place, where that names the same directory."""
+    if ".." not in place.name and "/./" not in place.name:
+        return place
+    plain = posixpath.normpath(place.path)
+    name = posixpath.normpath(place.name)
+    try:
+        same = os.path.samefile(posixpath.dirname(plain), posixpath.dirname(place.path))
+    except OSError:
+        same = False
+    return Place(place.root, name, plain) if same else place

@@ -1,0 +1,322 @@
+"""The search for headers, held against what NVRTC opens; and what a closure refuses."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from compile.includes.traced import can_trace, read_by_nvrtc
+from cujit.compile.includes.closure import Closure, scan
+from cujit.compile.includes.files import Files, NotModelledError
+from cujit.compile.includes.search import Place, Search
+from cujit.toolchain.toolset import Toolchain
+
+TREE = {
+    "a/one.h": '#include "two.h"\n',
+    "a/two.h": "",
+    "b/two.h": "",
+    "b/only_b.h": "",
+    "two.h": "",
+    "prog/two.h": "",
+    "prog/near.h": "",
+    "prog/up.h": '#include "../a/one.h"\n',
+    "a/deep/down.h": '#include "../one.h"\n#include "../../b/only_b.h"\n',
+    "a/next.h": "#include_next <next.h>\n",
+    "b/next.h": "",
+    "a/loop.h": '#pragma once\n#include "../a/loop.h"\n#include "deep/../loop.h"\n',
+    "a/dir.h/inside": "",
+    "b/dir.h": "",
+    "a/sys_cuda.h": "",
+    "a/far/name.h": "",
+    "a/h1.h": "",
+    "a/asks.h": "#if __has_include(<h1.h>)\n#endif\n",
+    "a/reads.h": "#include <h1.h>\n",
+    "a/a b.h": "",
+    "a/é.h": "",
+    "a/plain.stdh": "",
+    "b/plain": "",
+    "a/both": "",
+    "a/both.stdh": "",
+    "a/only_b.h.stdh": "",
+}
+
+
+@dataclass(frozen=True)
+class Unit:
+    """One translation unit over TREE; ``opens`` are the files that NVRTC opens."""
+
+    text: str
+    opens: Sequence[str]
+    include: Sequence[str] = ("a", "b")
+    name: str = "/cujit-source/s.cu"
+    headers: Sequence[tuple[str, str]] = ()
+    pre_include: Sequence[str] = ()
+    define: Sequence[str] = ()
+    more: Sequence[str] = field(default=())
+
+
+UNITS = {
+    "angled-in-order": Unit("#include <two.h>", ["a/two.h"]),
+    "neighbour-first": Unit("#include <one.h>", ["a/one.h", "a/two.h"], ("b", "a")),
+    "quoted-beside-the-program": Unit('#include "near.h"', ["prog/near.h"], (), "{}/prog/s.cu"),
+    "quoted-falls-through": Unit('#include "only_b.h"', ["b/only_b.h"]),
+    "angled-not-beside-the-program": Unit("#include <two.h>", ["b/two.h"], ("b",), "{}/prog/s.cu"),
+    "up-and-down": Unit('#include "up.h"', ["prog/up.h", "a/one.h", "a/two.h"], (), "{}/prog/s.cu"),
+    "relative-parts": Unit("#include <deep/down.h>", ["a/deep/down.h", "a/one.h", "a/two.h", "b/only_b.h"]),
+    "next": Unit("#include <next.h>", ["a/next.h", "b/next.h"]),
+    "loop": Unit("#include <loop.h>", ["a/loop.h"]),
+    "directories-are-passed-over": Unit("#include <dir.h>", ["b/dir.h"]),
+    "absolute": Unit('#include "{}/a/one.h"', ["a/one.h", "a/two.h"], ()),
+    "memory-before-neighbours": Unit("#include <one.h>", ["a/one.h"], headers=[("two.h", "")]),
+    "memory-by-its-exact-name": Unit('#include "./two.h"', ["a/two.h"], headers=[("two.h", "")]),
+    "memory-opens-files": Unit("#include <m.h>", ["a/one.h", "a/two.h"], headers=[("m.h", "#include <one.h>")]),
+    "memory-looks-in-the-working-directory": Unit(
+        "#include <a/m.h>", ["a/h1.h"], ("b",), headers=[("a/m.h", '#include/**/"h1.h"')]
+    ),
+    "pre-include-in-the-working-directory": Unit("", ["two.h"], pre_include=["two.h"]),
+    "pre-include-in-directories": Unit("", ["a/h1.h"], pre_include=["h1.h"], name="{}/prog/s.cu"),
+    "macro": Unit("#define H <h1.h>\n#include H", ["a/h1.h"]),
+    "macro-of-a-macro": Unit("#define S sys\n#define C S\n#define H <h1.h>\n#define G H\n#include G", ["a/h1.h"]),
+    "macro-like-a-function": Unit("#define H(x) <far/x>\n#include H(name.h)", ["a/far/name.h"]),
+    "macro-made-a-string": Unit("#define S(x) #x\n#include S(h1.h)", ["a/h1.h"]),
+    "macro-pasted": Unit("#define P(a, b) <a##b.h>\n#include P(h, 1)", ["a/h1.h"]),
+    "macro-in-a-name": Unit("#define D far\n#define H <D/name.h>\n#include H", ["a/far/name.h"]),
+    "macro-of-another-branch": Unit(
+        "#ifdef NO\n#define far near\n#endif\n#define H <far/name.h>\n#include H", ["a/far/name.h"]
+    ),
+    "macro-of-the-command-line": Unit("#include H", ["a/h1.h"], define=["H <h1.h>"], more=["-DH=<h1.h>"]),
+    "blank-in-a-name": Unit("#include <a b.h>", ["a/a b.h"]),
+    "name-not-ascii": Unit("#include <é.h>", ["a/é.h"]),
+    "asked-then-included": Unit("#if __has_include(<h1.h>)\n#include <h1.h>\n#endif", ["a/h1.h"]),
+    "asked-here-included-there": Unit("#include <reads.h>\n#include <asks.h>", ["a/reads.h", "a/asks.h", "a/h1.h"]),
+    "ending-of-its-own": Unit("#include <plain>", ["a/plain.stdh"]),
+    "ending-of-its-own-in-quotes": Unit('#include "./plain"', ["a/plain.stdh"]),
+    "ending-of-its-own-only-where-needed": Unit("#include <both>", ["a/both"]),
+    "ending-of-its-own-in-order": Unit("#include <plain>", ["b/plain"], ("b", "a")),
+    "ending-of-its-own-without-a-dot": Unit("#include <only_b.h>", ["b/only_b.h"]),
+    "no-source-include": Unit('#include "two.h"', ["b/two.h"], ("b",), "{}/prog/s.cu", more=["--no-source-include"]),
+}
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    for name, text in TREE.items():
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return tmp_path
+
+
+def closure_of(unit: Unit, tree: Path, files: Files | None = None) -> Closure:
+    search = Search(
+        {name: text.encode() for name, text in unit.headers},
+        tuple((f"include[{i}]", f"{tree}/{name}") for i, name in enumerate(unit.include)),
+        str(tree),
+        "--no-source-include" not in unit.more,
+    )
+    program = unit.name.replace("{}", str(tree))
+    return scan(
+        search,
+        Place("source", os.path.basename(program), program),
+        unit.text.replace("{}", str(tree)).encode(),
+        pre_include=unit.pre_include,
+        define=unit.define,
+        files=files or Files(),
+    )
+
+
+def opened(closure: Closure, tree: Path) -> set[str]:
+    return {os.path.relpath(os.path.realpath(f.place.path), tree.resolve()) for f in closure.found if f.is_read}
+
+
+def test_the_search_is_that_of_nvrtc(tree: Path, shared_toolchain: Toolchain) -> None:
+    said = [
+        (
+            unit.text.replace("{}", str(tree)) + "\n",
+            unit.name.replace("{}", str(tree)),
+            list(unit.headers),
+            [
+                *(f"--include-path={tree}/{name}" for name in unit.include),
+                *(f"--pre-include={name}" for name in unit.pre_include),
+                *unit.more,
+            ],
+        )
+        for unit in UNITS.values()
+    ]
+    version = shared_toolchain.nvrtc.version
+    if not can_trace(version):
+        pytest.skip("the time trace lists headers since NVRTC 13.0, and strace is not installed")
+    root = str(tree.resolve())
+    for (name, unit), files in zip(UNITS.items(), read_by_nvrtc(said, version, str(tree)), strict=True):
+        assert files is not None, name
+        real = [os.path.realpath(tree / f) for f in files if "__nv" not in f]
+        on_disk = {os.path.relpath(path, root) for path in real if path.startswith(root) and os.path.isfile(path)}
+        in_memory = {header for header, _ in unit.headers}
+        assert on_disk - in_memory == set(unit.opens), name
+
+
+@pytest.mark.parametrize("name", UNITS)
+def test_the_closure_has_what_nvrtc_opens(name: str, tree: Path) -> None:
+    assert opened(closure_of(UNITS[name], tree), tree) == set(UNITS[name].opens)
+
+
+def test_names_that_were_missed_before_the_hit_are_told(tree: Path) -> None:
+    closure = closure_of(Unit('#include "only_b.h"', []), tree)
+    assert list(map(str, closure.absent)) == ["include[0]:only_b.h", "source:only_b.h"]
+
+
+def test_a_header_that_is_only_asked_for_counts_by_being_there(tree: Path) -> None:
+    unit = Unit("#if __has_include(<h1.h>) && __has_include(<no.h>)\n#endif", [])
+    before = list(closure_of(unit, tree).entries())
+    (tree / "a/h1.h").write_text("changed")
+    closure = closure_of(unit, tree)
+    assert [(str(place), value) for place, value in closure.entries()] == [("include[0]:h1.h", "there")]
+    assert list(closure.entries()) == before
+    assert list(map(str, closure.absent)) == ["include[0]:no.h", "include[1]:no.h"]
+
+
+def test_one_file_under_two_names_is_not_the_same_as_two_files(tree: Path) -> None:
+    unit = Unit("#include <h1.h>\n#include <h2.h>", [])
+    (tree / "a/h2.h").symlink_to("h1.h")
+    linked = [value for _, value in closure_of(unit, tree).entries()]
+    (tree / "a/h2.h").unlink()
+    shutil.copy(tree / "a/h1.h", tree / "a/h2.h")
+    copied = [value for _, value in closure_of(unit, tree).entries()]
+    assert linked != copied
+
+
+# Each was given to NVRTC 13.5, in which h1.h or far/name.h was there for it.
+ASKING = {
+    "parameter": ("#define P(x) __has_include(x)\n#if P(<h1.h>)\n#endif", "h1.h"),
+    "quoted": ('#define P(x) __has_include(x)\n#if 0\n#elif !P( "h1.h" )\n#endif', "h1.h"),
+    "angles-in-the-macro": ("#define P(x) __has_include(<x>)\n#if P(h1.h)\n#endif", "h1.h"),
+    "made-a-string": ("#define P(x) __has_include(#x)\n#if P(h1.h)\n#endif", "h1.h"),
+    "pasted": ("#define P(x) __has_include(<h##x>)\n#if P(1.h)\n#endif", "h1.h"),
+    "any-number": ("#define P(...) __has_include(__VA_ARGS__)\n#if P(<h1.h>)\n#endif", "h1.h"),
+    "argument-expanded": ("#define d far\n#define P(x) __has_include(x)\n#if P(<d/name.h>)\n#endif", "far/name.h"),
+    "name-expanded": ("#define d far\n#define P __has_include(<d/name.h>)\n#if P\n#endif", "far/name.h"),
+    "argument-of-a-macro": (
+        "#define d far\n#define N(x) !x\n#if N((__has_include(<d/name.h>)))\n#endif", "far/name.h"
+    ),
+    "through-another": ("#define P(x) __has_include(x)\n#define Q(x) 1 && P(<x>)\n#if Q(h1.h)\n#endif", "h1.h"),
+    "through-an-object": ("#define P(x) __has_include(x)\n#define Q P(<h1.h>)\n#if A || Q\n#endif", "h1.h"),
+    "named-by-a-macro": ("#define H <h1.h>\n#define P(x) __has_include(x)\n#if P(H)\n#endif", "h1.h"),
+    "joined-lines": ("#define P(x) __has_\\\ninclude(x)\n#if A || \\\n P(<h1.h>)\n#endif", "h1.h"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ASKING)
+def test_what_a_macro_asks_for_is_found(name: str, tree: Path) -> None:
+    text, header = ASKING[name]
+    closure = closure_of(Unit(text, []), tree)
+    assert f"include[0]:{header}" in [str(found.place) for found in closure.found]
+
+
+def test_a_macro_asks_in_whatever_text_it_is_called(tree: Path) -> None:
+    (tree / "a/macro.h").write_text("#ifdef __has_include\n#define P(x) __has_include(x)\n#endif\n")
+    (tree / "a/call.h").write_text('#if defined(P) && P(<h1.h>)\n#endif\n// P\nconst char* s = "P";\n#undef P\n')
+    for unit in (
+        Unit("#include <macro.h>\n#include <call.h>", []),
+        Unit("#include <call.h>", [], define=["P(x) __has_include(x)"]),
+        Unit("#include <m.h>\n#include <macro.h>", [], headers=[("m.h", "#if P(<h1.h>)\n#endif")]),
+    ):
+        assert "include[0]:h1.h" in [str(found.place) for found in closure_of(unit, tree).found]
+
+
+@pytest.mark.parametrize(
+    ("text", "part"),
+    [
+        ("#define P(x) __has_include(x)\n#if APPLY(P, <h1.h>)\n#endif", "another name"),
+        ("#define P(x) __has_include(x)\n#define Q P\n#if Q(<h1.h>)\n#endif", "another name"),
+        ("#define P(x) __has_include(x)\nint n[P(<h1.h>)];", "outside of a condition"),
+        ("#define P(x) __has_include(x)\n#pragma unroll P(<h1.h>)", "outside of a condition"),
+        ("#define P(x) __has_include(x)\n#if P(UNKNOWN)\n#endif", "no header's name"),
+        ("#define P(x) __has_include x\n#if P((<h1.h>))\n#endif", "another name"),
+        ("#define P(x) __has_include(x)\n#if P(<h1.h>\n#endif", "another name"),
+        ('#define P(x) __has_include(x)\nconst char* s = R"(\\\n)";\n#if P(<h1.h>)\n#endif', "raw string"),
+    ],
+    ids=["argument", "renamed", "code", "pragma", "unknown", "without-parentheses", "open", "raw-string"],
+)
+def test_a_macro_that_asks_and_is_not_plainly_called_is_refused(text: str, part: str, tree: Path) -> None:
+    with pytest.raises(NotModelledError, match=part):
+        closure_of(Unit(text, []), tree)
+
+
+def test_a_macro_of_the_command_line_may_not_tell_the_time(tree: Path) -> None:
+    with pytest.raises(NotModelledError, match="the command line has __DATE__"):
+        closure_of(Unit("const char* s = X;", [], define=["X __DATE__"]), tree)
+
+
+@pytest.mark.parametrize(
+    ("text", "part"),
+    [
+        ("#include UNKNOWN", "no header's name"),
+        ("#include __FILE__", "no header's name"),
+        ("#define H <__CUDA_ARCH__/x.h>\n#include H", "the compiler's own"),
+        ("#if __has_include(UNKNOWN)\n#endif", "no header's name"),
+        (
+            "".join(f"#define A a{i}\n#define B b{i}\n" for i in range(40)) + "#define H <A/B>\n#include H",
+            "possibilities",
+        ),
+        ("const char* s = __DATE__;", "__DATE__"),
+        ("#include <pipe.h>", "no regular file"),
+        ("#include <date.h>", "__DATE__"),
+    ],
+    ids=["undefined", "file", "predefined", "asked", "too-many", "date", "pipe", "date-in-a-header"],
+)
+def test_what_cannot_be_followed_is_refused(text: str, part: str, tree: Path) -> None:
+    os.mkfifo(tree / "a/pipe.h")
+    (tree / "a/date.h").write_text("const char* s = __DATE__;")
+    with pytest.raises(NotModelledError, match=part):
+        closure_of(Unit(text, []), tree)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "#define A A\n#include A",
+        "#define A B\n#define B A\n#include A",
+        "#define F(x) F(F(x))\n#include F(F(1))",
+        "#define F(x, y) x ## y\n#include F(<a, F(b, >))",
+        "#define F(x) #x\n#include F(",
+        "#define E\n#include E E E <h1.h>",
+        "#include " + "(" * 3000,
+    ],
+    ids=["itself", "each-other", "nested", "pasted", "open", "empty", "deep"],
+)
+def test_macros_end(text: str, tree: Path) -> None:
+    with contextlib.suppress(NotModelledError):
+        closure_of(Unit(text, []), tree)
+
+
+def test_endless_relative_names_end(tree: Path) -> None:
+    (tree / "a/again.h").write_text('#include "x/../again.h"\n#include "../a/../a/again.h"\n#include "./again.h"\n')
+    assert opened(closure_of(Unit("#include <again.h>", []), tree), tree) == {"a/again.h"}
+
+
+def test_a_way_up_through_a_link_is_not_taken_out_of_a_name(tree: Path) -> None:
+    (tree / "elsewhere/deep").mkdir(parents=True)
+    (tree / "elsewhere/two.h").write_text("other")
+    (tree / "a/link").symlink_to(tree / "elsewhere/deep")
+    closure = closure_of(Unit("#include <link/../two.h>", []), tree)
+    assert [str(f.place) for f in closure.found] == ["include[0]:link/../two.h"]
+    assert opened(closure, tree) == {"elsewhere/two.h"}
+
+
+@pytest.fixture
+def unreadable(tree: Path) -> Callable[[], None]:
+    if os.geteuid() == 0:
+        pytest.skip("root reads everything")
+    return lambda: (tree / "a/h1.h").chmod(0)
+
+
+def test_a_header_that_cannot_be_read_is_refused(unreadable: Callable[[], None], tree: Path) -> None:
+    unreadable()
+    with pytest.raises(NotModelledError, match="Permission"):
+        closure_of(Unit("#include <h1.h>", []), tree)

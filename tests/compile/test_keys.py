@@ -1,0 +1,498 @@
+"""A key names every input by content; nothing else is in it."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from cujit.arch import Arch
+from cujit.artifact import Artifact, Kind
+from cujit.compile import builds
+from cujit.compile.builds import build_of, read_build_id
+from cujit.compile.entry import Entry
+from cujit.compile.includes import files
+from cujit.compile.keys import Keyed, KeyMaker, Uncacheable
+from cujit.compile.options import Options
+from cujit.compile.request import Request
+from cujit.compile.route import compile_request, make_request
+from cujit.compile.source import Source
+from cujit.toolchain.toolset import Toolchain
+from llvm_ir import SCALE
+
+KERNEL = 'extern "C" __global__ void k(float* x) { x[0] = VALUE; }\n'
+
+
+class Store:
+    """Hints in a dictionary."""
+
+    def __init__(self) -> None:
+        self.hints: dict[str, bytes] = {}
+
+    def get(self, name: str) -> bytes | None:
+        return self.hints.get(name)
+
+    def put(self, name: str, data: bytes) -> None:
+        self.hints[name] = data
+
+
+@pytest.fixture(scope="module")
+def maker() -> KeyMaker:
+    return KeyMaker(Toolchain())
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    root = tmp_path / "tree"
+    for name, text in {
+        "src/s.cu": '#include "value.h"\n#include <far.h>\n' + KERNEL,
+        "src/value.h": "#define VALUE 1\n",
+        "first/none.h": "",
+        "second/far.h": "#pragma once\n",
+    }.items():
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return root
+
+
+def of_tree(root: Path, **options: Any) -> Request:
+    said = {"include": (str(root / "first"), str(root / "second"))} | options
+    return Request(Source.cuda(root / "src/s.cu"), Kind.PTX, Arch.parse("compute_80"), Options(**said))
+
+
+def of_text(text: str = KERNEL, **options: Any) -> Request:
+    return Request(Source.cuda(text, name="k.cu"), Kind.PTX, Arch.parse("compute_80"), Options(**options))
+
+
+def digest(maker: KeyMaker, request: Request) -> str:
+    keyed = maker.of_request(request)
+    assert isinstance(keyed, Keyed), keyed
+    return keyed.key.digest
+
+
+def reason(maker: KeyMaker, request: Request) -> str:
+    keyed = maker.of_request(request)
+    assert isinstance(keyed, Uncacheable), keyed
+    return keyed.reason
+
+
+def _edit(root: Path) -> None:
+    (root / "src/value.h").write_text("#define VALUE 2\n")
+
+
+def _edit_far(root: Path) -> None:
+    (root / "second/far.h").write_text("#pragma once\n#define FAR\n")
+
+
+def _shadow(root: Path) -> None:
+    (root / "first/far.h").write_text((root / "second/far.h").read_text())
+
+
+def _shadow_beside(root: Path) -> None:
+    (root / "src/s.cu").write_text((root / "src/s.cu").read_text().replace("<far.h>", '"far.h"'))
+
+
+def _edit_source(root: Path) -> None:
+    (root / "src/s.cu").write_text((root / "src/s.cu").read_text() + "\n")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [_edit, _edit_far, _shadow, _shadow_beside, _edit_source],
+    ids=["header", "header-far-away", "new-header-shadows", "directive", "source"],
+)
+def test_a_change_of_the_tree_changes_the_key(change: Callable[[Path], None], tree: Path, maker: KeyMaker) -> None:
+    before = digest(maker, of_tree(tree))
+    assert digest(maker, of_tree(tree)) == before
+    change(tree)
+    assert digest(maker, of_tree(tree)) != before
+    assert digest(KeyMaker(maker.toolchain), of_tree(tree)) == digest(maker, of_tree(tree))
+
+
+def test_a_directory_that_only_a_name_goes_through_is_in_the_key(tree: Path, maker: KeyMaker) -> None:
+    """Without it, ``through/../value.h`` is not there, though ``value.h`` is."""
+    text = '#include "value.h"\n#if __has_include("through/../value.h")\n#define MORE\n#endif\n'
+    (tree / "src/s.cu").write_text(text + KERNEL)
+    before = digest(maker, of_tree(tree))
+    (tree / "src/through").mkdir()
+    assert digest(maker, of_tree(tree)) != before
+
+
+def test_moving_the_tree_does_not_change_the_key(tree: Path, maker: KeyMaker, tmp_path: Path) -> None:
+    moved = shutil.copytree(tree, tmp_path / "elsewhere" / "deep")
+    assert digest(maker, of_tree(tree)) == digest(maker, of_tree(moved))
+    before, after = (compile_request(of_tree(root), maker.toolchain).data for root in (tree, moved))
+    assert before == after
+
+
+def test_another_working_directory_does_not_change_the_key(
+    tree: Path, maker: KeyMaker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = [digest(maker, request) for request in (of_tree(tree), of_text())]
+    monkeypatch.chdir(tree)
+    assert [digest(maker, request) for request in (of_tree(tree), of_text())] == before
+
+
+def test_a_relative_include_directory_is_that_of_the_working_directory(
+    tree: Path, maker: KeyMaker, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Asked for without a change of directory, from one with another header of that name, it is another key."""
+    other = shutil.copytree(tree, tmp_path / "other")
+    _edit_far(other)
+    source = Source.cuda("#include <far.h>\n" + KERNEL, name="k.cu", define={"VALUE": 1})
+    request = Request(source, Kind.PTX, Arch.parse("compute_80"), Options(include=("first", "second")))
+    absolute = replace(request, options=Options(include=(str(tree / "first"), str(tree / "second"))))
+    monkeypatch.chdir(tree)
+    before = digest(maker, request)
+    assert before == digest(maker, absolute)
+    keyed = maker.of_request(request)
+    assert isinstance(keyed, Keyed)
+    monkeypatch.chdir(other)
+    assert digest(maker, request) != before
+    assert maker.is_still(keyed)
+
+
+def test_another_process_gives_the_same_key(tree: Path, maker: KeyMaker) -> None:
+    """With another home, another user name, another hash seed, and no environment besides."""
+    code = (
+        "import sys; from pathlib import Path; from compile.test_keys import *;"
+        "m = KeyMaker(Toolchain()); print(digest(m, of_tree(Path(sys.argv[1]))), digest(m, of_text()))"
+    )
+    tests = Path(__file__).resolve().parents[1]
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(tree)],
+        env={
+            "PYTHONPATH": f"{tests}:{tests.parent / 'src'}",
+            "HOME": str(tree),
+            "USER": "other",
+            "PYTHONHASHSEED": "7",
+        },
+        cwd=tree,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.split() == [digest(maker, of_tree(tree)), digest(maker, of_text())]
+
+
+BASE = of_text()
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        of_text(define={"VALUE": 2}),
+        of_text(fmad=False),
+        of_text(extra=("--restrict",)),
+        of_text(KERNEL + "\n"),
+        replace(BASE, kind=Kind.CUBIN, arch=Arch.parse("sm_80")),
+        replace(BASE, kind=Kind.LTOIR, arch=Arch.parse("lto_80")),
+        replace(BASE, arch=Arch.parse("compute_90")),
+        replace(BASE, names=("k",)),
+        replace(BASE, source=Source.cuda(KERNEL, name="other.cu")),
+        replace(BASE, source=Source.cuda(KERNEL, name="k.cu", headers={"a.h": ""})),
+        replace(BASE, source=Source.cuda(KERNEL, name="k.cu", define={"VALUE": 3})),
+    ],
+    ids=["macro", "option", "extra", "text", "cubin", "ltoir", "arch", "names", "name", "header", "source-macro"],
+)
+def test_each_input_is_in_the_key(other: Request, maker: KeyMaker) -> None:
+    assert digest(maker, BASE) != digest(maker, other)
+    assert digest(maker, other) == digest(KeyMaker(maker.toolchain), other)
+
+
+def test_the_environment_that_a_compiler_reads_is_in_the_key(maker: KeyMaker) -> None:
+    other = KeyMaker(maker.toolchain, environment={"LLVM_OVERRIDE_PRODUCER": "x", "HOME": "/"})
+    assert digest(maker, BASE) != digest(other, BASE)
+    assert digest(KeyMaker(maker.toolchain, environment={"HOME": "/nowhere"}), BASE) == digest(maker, BASE)
+
+
+@pytest.mark.parametrize("options", [{"lineinfo": True}, {"debug": True}], ids=["lineinfo", "debug"])
+def test_paths_are_in_the_key_where_the_result_holds_them(
+    options: dict[str, bool], tree: Path, maker: KeyMaker, tmp_path: Path
+) -> None:
+    moved = shutil.copytree(tree, tmp_path / "elsewhere")
+    assert digest(maker, of_tree(tree, **options)) != digest(maker, of_tree(moved, **options))
+
+
+@pytest.mark.parametrize("where", ["src/s.cu", "src/value.h", "second/far.h"])
+def test_paths_are_in_the_key_where_a_text_asks_for_its_own(
+    where: str, tree: Path, maker: KeyMaker, tmp_path: Path
+) -> None:
+    with (tree / where).open("a") as file:
+        file.write("\n__device__ const char* from() { return __FILE__; }\n")
+    moved = shutil.copytree(tree, tmp_path / "elsewhere")
+    assert digest(maker, of_tree(tree)) != digest(maker, of_tree(moved))
+
+
+@pytest.mark.parametrize(
+    ("request_", "part"),
+    [
+        (of_text(time_trace="/nowhere"), "writes a file"),
+        (of_text(pch=True), "precompiled"),
+        (of_text(use_pch="x.pch"), "precompiled"),
+        (of_text(time=True), "measures"),
+        (of_text(extra=("-I/usr/include",)), "include=[…]"),
+        (of_text(extra=("-I", "dir")), "include=[…]"),
+        (of_text(extra=("--pre-include=x.h",)), "pre_include=[…]"),
+        (of_text(extra=("--pch-dir=x",)), "precompiled"),
+        (of_text(extra=("--unknown=x",)), "may name a file"),
+        (of_text(extra=("-U__CUDACC_RTC__",)), "always defines"),
+        (of_text(extra=("@file",)), "--name=value"),
+        (of_text(ptxas_options=["--options-file=x"]), "may name a file"),
+        (of_text(ptxas_options=["-o=x"]), "may name a file"),
+        (of_text("const char* s = __DATE__;"), "__DATE__"),
+        (of_text("#define P(a, b) a ## b\nconst char* s = P(__DA, TE__);"), "__DA"),
+        (of_text("const char* s = X;", extra=("-DX=__TIME__",)), "__TIME__"),
+        (of_text("#include HEADER"), "HEADER"),
+        (of_text("??=include <x.h>", std="c++14"), "trigraphs"),
+    ],
+    ids=["trace", "pch", "use-pch", "time", "I", "I-apart", "pre-include", "pch-dir", "unknown", "undefined", "file",
+         "ptxas-file", "ptxas-output", "date", "date-pasted", "time-defined", "computed", "trigraphs"],
+)  # fmt: skip
+def test_what_cannot_be_keyed_says_why(request_: Request, part: str, maker: KeyMaker) -> None:
+    assert part in reason(maker, request_)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"ptxas_options": ["-v", "-O2", "--warn-on-spills"]},
+        {"extra": ("-DX=a/b.h", "-std=c++17", "--gpu-architecture=compute_80", "-G")},
+        {"opt_level": 1, "verbose": True, "split_compile": 2},
+        {"std": "c++20", "diag_suppress": [1, 2], "random_seed": "7"},
+    ],
+    ids=["ptxas", "extra", "levels", "dialect"],
+)
+def test_options_that_name_no_file_are_keyed(options: dict[str, Any], maker: KeyMaker) -> None:
+    assert digest(maker, of_text(**options)) != digest(maker, BASE)
+
+
+@pytest.mark.parametrize("extra", [(), ("-no-source-include",)], ids=["option", "extra"])
+def test_without_source_include_a_header_beside_the_source_is_not_read(
+    extra: tuple[str, ...], tree: Path, maker: KeyMaker
+) -> None:
+    (tree / "second/value.h").write_text("#define VALUE 3\n")
+    said = {"extra": extra} if extra else {"no_source_include": True}
+    before = digest(maker, of_tree(tree, **said))
+    _edit(tree)
+    assert digest(maker, of_tree(tree, **said)) == before
+    (tree / "second/value.h").write_text("#define VALUE 4\n")
+    assert digest(maker, of_tree(tree, **said)) != before
+
+
+def test_a_working_directory_that_is_gone_leaves_no_key(
+    tmp_path: Path, maker: KeyMaker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    assert reason(maker, BASE)
+
+
+def test_a_change_during_the_work_is_noticed(tree: Path, maker: KeyMaker) -> None:
+    keyed = maker.of_request(of_tree(tree))
+    assert isinstance(keyed, Keyed)
+    assert maker.is_still(keyed)
+    _shadow(tree)
+    assert not maker.is_still(keyed)
+
+
+def test_the_toolkits_headers_give_short_keys(maker: KeyMaker) -> None:
+    keyed = maker.of_request(of_text("#include <cuda/std/array>\n" + KERNEL))
+    assert isinstance(keyed, Keyed)
+    assert len(keyed.key.parts) < 15
+    assert len(keyed.manifest.files) > 50
+    assert not [part for part in keyed.key.parts if "/cu13/" in part.value]
+
+
+def test_the_toolkits_headers_say_where_they_are_only_where_asked(maker: KeyMaker, tmp_path: Path) -> None:
+    """What is compiled with the headers in another place is the same, so the place is not in the key."""
+    paths = maker.toolchain.headers.paths
+    moved = []
+    for number, path in enumerate(paths):
+        os.symlink(path, tmp_path / str(number))
+        moved.append(str(tmp_path / str(number)))
+    text = "#include <cuda/std/span>\n__global__ void k(int* x) { cuda::std::span<int> s(x, 4); x[0] = s[x[1]]; }"
+    images = []
+    for directories in (paths, moved):
+        with maker.toolchain.nvrtc.program(text.encode(), b"/cujit-source/k.cu") as program:
+            program.compile([b"-arch=compute_90", *(f"-I{d}".encode() for d in directories)])
+            images.append(program.ptx())
+    assert images[0] == images[1]
+
+
+# The build of a tool
+
+
+def test_a_patch_release_changes_the_key(maker: KeyMaker, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = digest(maker, BASE)
+    real = builds.read_build_id
+    monkeypatch.setattr(builds, "read_build_id", lambda path: f"{real(path)}1" if "builtins" in path else real(path))
+    assert digest(KeyMaker(Toolchain()), BASE) != before
+
+
+def test_a_build_is_read_from_its_file(maker: KeyMaker, tmp_path: Path) -> None:
+    path = maker.toolchain.nvrtc.library_path
+    assert path
+    assert len(read_build_id(path)) == 40
+    head = Path(path).read_bytes()[:1_000_000]
+    (tmp_path / "cut.so").write_bytes(head)
+    (tmp_path / "none.so").write_bytes(b"\x7fELF\2\1" + bytes(20))
+    assert read_build_id(str(tmp_path / "none.so")).startswith("sha256:")
+    (tmp_path / "empty.so").write_bytes(b"")
+    assert read_build_id(str(tmp_path / "empty.so")).startswith("sha256:")
+
+
+@given(st.binary(min_size=0, max_size=200), st.integers(0, 400))
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+def test_any_file_has_a_build(tmp_path: Path, maker: KeyMaker, noise: bytes, at: int) -> None:
+    path = maker.toolchain.nvrtc.library_path
+    assert path
+    with open(path, "rb") as file:
+        data = bytearray(file.read(2048))
+    data[at : at + len(noise)] = noise
+    (tmp_path / "x.so").write_bytes(data)
+    assert read_build_id(str(tmp_path / "x.so"))
+
+
+def test_a_second_process_needs_no_library_for_a_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files, "TOO_NEW_NS", -(10**12))
+    store = Store()
+    requests = [BASE, of_text("#include <cuda_fp16.h>\n" + KERNEL)]
+    before = [digest(KeyMaker(Toolchain(), store), request) for request in requests]
+    later = KeyMaker(Toolchain(), store)
+    assert [digest(later, request) for request in requests] == before
+    assert "nvrtc" not in later.toolchain.__dict__
+    keyed = later.of_request(BASE)
+    assert isinstance(keyed, Keyed)
+    assert later.is_still(keyed)
+    assert "nvrtc" in later.toolchain.__dict__
+
+
+def test_a_damaged_hint_of_a_library_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files, "TOO_NEW_NS", -(10**12))
+    store = Store()
+    build = build_of("nvrtc", Toolchain(), store, {})
+    (name, hint), *_ = store.hints.items()
+    for damaged in (b"", b"{}", b"[1,2,3,4]", hint[:-5], hint.replace(b"lib", b"nib"), b"\xff", b"[" * 5000):
+        store.hints[name] = damaged
+        assert build_of("nvrtc", Toolchain(), store, {}) == build
+    assert store.hints[name] == hint
+    assert not build_of("nvrtc", Toolchain(), store, {}).is_opened
+    said = json.loads(hint)
+    said[-1][0][1][1] -= 1
+    store.hints[name] = json.dumps(said).encode()
+    assert build_of("nvrtc", Toolchain(), store, {}).is_opened
+    assert build_of("nvrtc", Toolchain(), store, {"CUDA_HOME": "/x"}).is_opened
+
+
+# LLVM IR, links, bundles
+
+
+def test_nvvm_is_keyed_by_modules_and_libraries(maker: KeyMaker) -> None:
+    def key(source: Source, arch: str = "compute_80", **options: Any) -> Keyed:
+        keyed = maker.of_request(make_request(source, None, arch, (), Options(**options), maker.toolchain))
+        assert isinstance(keyed, Keyed)
+        return keyed
+
+    source = Source.nvvm(SCALE, name="s.ll")
+    keys = [
+        key(source),
+        key(Source.nvvm(SCALE + "; other\n", name="s.ll")),
+        key(Source.nvvm(SCALE, name="s.ll", libdevice=True)),
+        key(source, "sm_80"),
+        key(source, ftz=True),
+    ]
+    assert len({k.key.digest for k in keys}) == len(keys)
+    assert [[build.library for build in k.builds] for k in keys][3] == ["nvvm", "nvJitLink"]
+    assert key(source) == keys[0]
+    assert keys[0].key.kind == "nvvm"
+
+
+@pytest.fixture(scope="module")
+def images(maker: KeyMaker) -> tuple[Artifact, Artifact]:
+    return (
+        compile_request(of_text(define={"VALUE": 1}), maker.toolchain),
+        compile_request(of_text(define={"VALUE": 2}), maker.toolchain),
+    )
+
+
+def test_links_and_bundles_are_keyed_by_every_input(maker: KeyMaker, images: tuple[Artifact, Artifact]) -> None:
+    one, two = images
+    arch = Arch.parse("sm_80")
+    keys = [
+        maker.of_link([one, two], Kind.CUBIN, arch, Options()),
+        maker.of_link([two, one], Kind.CUBIN, arch, Options()),
+        maker.of_link([one], Kind.CUBIN, arch, Options()),
+        maker.of_link([one, two], Kind.PTX, arch, Options()),
+        maker.of_link([one, two], Kind.CUBIN, None, Options()),
+        maker.of_link([one, two], Kind.CUBIN, arch, Options(maxrregcount=32)),
+        maker.of_link([replace(one, names={"k": "other"}), two], Kind.CUBIN, arch, Options()),
+        maker.of_bundle([Entry(one)], None),
+        maker.of_bundle([Entry(one)], "size"),
+        maker.of_bundle([Entry(two)], None),
+        maker.of_bundle([Entry(one, options="-O1")], None),
+        maker.of_bundle([Entry(one, identifier="x")], None),
+    ]
+    digests = {k.key.digest for k in keys if isinstance(k, Keyed)}
+    assert len(digests) == len(keys)
+    assert maker.of_link([one, two], Kind.CUBIN, arch, Options()) == keys[0]
+    refused = maker.of_link([one], Kind.CUBIN, arch, Options(extra=("-Xptxas=--options-file=x",)))
+    assert isinstance(refused, Uncacheable)
+
+
+# The inverse rule: what reaches the compiler and is not in the key is a mistake.
+
+_PIECES: dict[str, list[str | None]] = {
+    "src/value.h": ["#define VALUE 1\n", "#define VALUE 2\n", "#include <far.h>\n#define VALUE 1\n"],
+    "second/far.h": ["#pragma once\n", "#undef VALUE\n#define VALUE 5\n", '#include "near.h"\n', "// comment\n"],
+    "second/near.h": [None, "#undef VALUE\n#define VALUE 6\n"],
+    "first/far.h": [None, "#undef VALUE\n#define VALUE 7\n"],
+    "first/near.h": [None, "#undef VALUE\n#define VALUE 8\n"],
+    "src/far.h": [None, "#undef VALUE\n#define VALUE 9\n"],
+}  # fmt: skip
+_STATES = st.fixed_dictionaries({name: st.sampled_from(texts) for name, texts in _PIECES.items()})
+
+
+@given(
+    _STATES,
+    _STATES,
+    st.sampled_from([dict[str, Any](), {"define": {"N": 1}}, {"no_source_include": True}, {"fmad": False}]),
+)
+@settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck))
+def test_two_states_with_one_key_compile_to_the_same(
+    tmp_path_factory: pytest.TempPathFactory,
+    maker: KeyMaker,
+    one: dict[str, str | None],
+    two: dict[str, str | None],
+    options: dict[str, Any],
+) -> None:
+    keys, results = [], []
+    for state, said in ((one, {}), (two, options)):
+        root = tmp_path_factory.mktemp("state")
+        for name, text in {
+            "src/s.cu": '#include "value.h"\n#include <far.h>\n' + KERNEL,
+            "first/_": "",
+            **state,
+        }.items():
+            (root / name).parent.mkdir(parents=True, exist_ok=True)
+            if text is not None:
+                (root / name).write_text(text)
+        request = of_tree(root, **said)
+        keys.append(digest(maker, request))
+        try:
+            results.append(compile_request(request, maker.toolchain).data)
+        except Exception as e:
+            results.append(type(e).__name__.encode())
+    assert keys[0] != keys[1] or results[0] == results[1]
