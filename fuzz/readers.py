@@ -7,6 +7,7 @@ real images to start from.
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import sys
 from collections.abc import Callable
 
@@ -14,15 +15,20 @@ import atheris
 
 with atheris.instrument_imports(include=["cujit"]):
     from cujit.arch import Arch
+    from cujit.cache import record
     from cujit.errors import CujitError
     from cujit.formats.cubin import read_cubin
     from cujit.formats.elf import read_elf
-    from cujit.formats.fatbin import Fatbin, find_fatbins, read_fatbin, select
+    from cujit.formats.fatbin import Entry, Fatbin, find_fatbins, read_fatbin, select
     from cujit.formats.ltoir import read_ltoir
     from cujit.formats.mangling import entity_name, normalise_expression
     from cujit.formats.ptx.parser import parse
+    from cujit.formats.salvage import salvage
+    from cujit.formats.ptx.heads import entry_signatures
+    from cujit.inspection.read import inspect
 
 _DEVICE = Arch.parse("sm_90")
+_HASH_BYTES = 32
 
 
 def _text(data: bytes) -> str:
@@ -59,6 +65,29 @@ def _elf(data: bytes) -> None:
             elf.notes(section)
 
 
+def _salvage(data: bytes) -> None:
+    for entries in salvage(data):
+        for entry in entries:
+            if isinstance(entry, Entry):
+                with contextlib.suppress(CujitError):
+                    entry.payload()
+
+
+def _inspect(data: bytes) -> None:
+    """Read the content of every image, and the types that the PTX beside machine code tells."""
+    for image in inspect(data):
+        _ = image.content
+
+
+def _record(data: bytes) -> None:
+    """Read an entry of the cache by its head, then whole, with the hash that it should have: none is guessed."""
+    with contextlib.suppress(CujitError):
+        record.peek(data)
+    fields, body = data[: record.PREFIX_BYTES - _HASH_BYTES], data[record.PREFIX_BYTES :]
+    hashed = fields + hashlib.sha256(fields + body).digest() + body
+    record.decode(hashed, fields[-_HASH_BYTES:].hex())
+
+
 READERS: dict[str, Callable[[bytes], object]] = {
     "ptx": lambda data: parse(_text(data)),
     "fatbin": _fatbin,
@@ -67,6 +96,10 @@ READERS: dict[str, Callable[[bytes], object]] = {
     "elf": _elf,
     "ltoir": read_ltoir,
     "mangling": _mangling,
+    "salvage": _salvage,
+    "inspect": _inspect,
+    "heads": entry_signatures,
+    "record": _record,
 }
 
 

@@ -30,6 +30,7 @@ extern "C" __global__ void __launch_bounds__(128) nothing() {}
     name="axpy.cu",
 )
 NAMES = ("axpy<float>", "axpy<double>")
+_OF_HOST_FILES = ("find_fatbins", "salvage", "inspect")
 
 
 def compiled() -> Iterator[tuple[str, str, bytes]]:
@@ -43,25 +44,31 @@ def compiled() -> Iterator[tuple[str, str, bytes]]:
         images.append(cujit.compile(SOURCE, to="cubin", arch=arch, names=NAMES))
     images.append(cujit.compile(SOURCE, to="ptx", arch="compute_80", names=NAMES))
     yield "ptx", "compute_80", images[-1].data
+    yield "heads", "compute_80", images[-1].data
+    yield "inspect", "compute_80", images[-1].data
     for arch in ("lto_75", "lto_90a", "lto_121"):
         ltoir = cujit.compile(SOURCE, to="ltoir", arch=arch, names=NAMES)
         yield "ltoir", arch, ltoir.data
     for mode in MODES:
         fatbin = cujit.bundle(images[1::2], compress=mode)
         yield "fatbin", mode, fatbin.data
-        yield "find_fatbins", mode, fatbin.data
+        for reader in _OF_HOST_FILES:
+            yield reader, mode, fatbin.data
     for text in (*NAMES, *images[0].names.values(), "ns::k<3u, 0x10, 'a', void (*)(int)>"):
         yield "mangling", text.replace("/", "_"), text.encode()
 
 
 def kept() -> Iterator[tuple[str, str, bytes]]:
-    """The small ones among the goldens: fatbins, objects, archives and libraries of nvcc."""
+    """The small ones among the goldens: fatbins, objects, archives and libraries of nvcc; records of the cache."""
+    for path in sorted((GOLDENS / "cache").iterdir()):
+        yield "record", path.name, path.read_bytes()
     for folder in ("fatbins", "device"):
         for path in sorted((GOLDENS / folder).iterdir()):
             data = path.read_bytes()
             if len(data) > SMALL or path.suffix not in (".fatbin", ".o", ".a", ".so"):
                 continue
-            yield "find_fatbins", path.name, data
+            for reader in _OF_HOST_FILES:
+                yield reader, path.name, data
             if path.suffix == ".fatbin":
                 yield "fatbin", path.name, data
 

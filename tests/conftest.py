@@ -1,8 +1,9 @@
-"""The devices that tests run on, and the toolchain."""
+"""The devices that tests run on, the toolchain, and a cache that is not the user's."""
 
 from __future__ import annotations
 
 import os
+import tempfile
 from collections.abc import Iterator
 
 import pytest
@@ -12,6 +13,16 @@ from cujit.devices.registry import process_devices
 from cujit.errors import DeviceNotFoundError, DriverNotFoundError
 from cujit.toolchain.headers import Settings
 from cujit.toolchain.toolset import Toolchain
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Give this process and its children a cache of their own, empty at first."""
+    private = tempfile.TemporaryDirectory(prefix="cujit-tests-", ignore_cleanup_errors=True)
+    config.add_cleanup(private.cleanup)
+    os.environ["CUJIT_CACHE_DIR"] = private.name
+    os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # JAX would take three quarters of the GPU
+    for name in ("CUJIT_CACHE", "CUJIT_CACHE_ROOTS", "CUJIT_CACHE_BYTES"):
+        os.environ.pop(name, None)
 
 
 @pytest.fixture(params=["cpu", pytest.param("cuda:0", marks=pytest.mark.gpu)])

@@ -16,8 +16,10 @@ from cujit.artifact import Artifact
 from cujit.budget import Budget, check, examine
 from cujit.budgetfile import read_budgets
 from cujit.budgetreport import BudgetReport, BudgetRow
+from cujit.devices.base import Device
 from cujit.errors import (
     ArchError,
+    ArgumentError,
     BudgetError,
     CujitError,
     FormatError,
@@ -349,7 +351,7 @@ def test_a_damaged_image_in_a_fatbin_is_an_error() -> None:
     data = bytearray(build(CODE, ["sm_80", "sm_90"], compress=False).data)
     where = data.rindex(b"\x7fELF")
     data[where + 40 : where + 48] = b"\xff" * 8  # where its sections are
-    with pytest.raises(FormatError, match=r"cubin sm_[89]0 cannot be checked"):
+    with pytest.raises(FormatError, match=r"image 1 \(cubin sm_[89]0\) cannot be checked"):
         check(bytes(data), Budget(registers=255))
 
 
@@ -583,3 +585,14 @@ def test_the_log_of_each_architecture_is_its_own() -> None:
 def test_source_in_memory_has_a_name_in_the_report() -> None:
     built = compile(Source.cuda(CODE, name="kernels.cu"), arch="sm_90")
     assert check(built, Budget(registers=255)).name == "kernels.cu"
+
+
+def test_occupancy_can_be_that_on_a_device_which_must_be_a_gpu(cpu: Device) -> None:
+    built = build(CODE, ["sm_80", "sm_86"])
+    limits = SimpleNamespace(processors=82)
+    told = {"name": "cuda:0", "arch": Arch.parse("sm_86"), "is_gpu": True, "product": "RTX 3090", "limits": limits}
+    stand_in = type("StandIn", (Device,), dict.fromkeys(Device.__abstractmethods__) | told)
+    report = check(built, Budget(registers=255), on=object.__new__(stand_in))
+    assert {str(row.arch) for row in report.rows} == {"sm_86"}
+    with pytest.raises(ArgumentError, match="cpu is the CPU device"):
+        check(built, Budget(registers=255), on=cpu)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 from types import SimpleNamespace
-from typing import cast
+from typing import Any, cast
 
 import pytest
 
@@ -23,9 +23,10 @@ from cujit.errors import (
 from cujit.formats.cubin import read_cubin
 from cujit.kernel import load
 from cujit.occupancy import LoadedKernel, occupancy, plot_occupancy, subject
-from cujit.program import build, compile
+from cujit.program import build, bundle, compile
 from cujit.tuning.occupancy import Limiter
 from cujit.tuning.products import PRODUCTS
+from inspection.files import host_elf
 
 CODE = r"""
 template <typename T> __global__ void axpy(T a, const T* x, T* y, size_t n) {
@@ -129,6 +130,13 @@ def test_an_image_without_machine_code_is_told_how_to_get_there(arch: str) -> No
 def test_code_that_is_still_to_be_linked_is_refused() -> None:
     with pytest.raises(FormatError, match="still to be linked"):
         occupancy(compile(ONE, arch="sm_90", rdc=True))
+
+
+def test_code_in_a_fatbin_that_is_still_to_be_linked_is_told_as_such() -> None:
+    image = bundle([compile(ONE, arch="sm_90", rdc=True), compile(ONE, arch="compute_90")])
+    with pytest.raises(FormatError, match="for sm_90 is still to be linked") as caught:
+        occupancy(image, on="H200")
+    assert caught.value.help == "cujit.link([image], arch='sm_90')"
 
 
 def test_which_kernel_must_be_said_where_there_are_several(cubin: Artifact) -> None:
@@ -244,6 +252,47 @@ def test_numbers_out_of_range_are_refused(wrong: dict[str, int]) -> None:
         occupancy(**({"registers": 32, "on": "H200"} | wrong))  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("cluster", ["8", 2.5, True], ids=["text", "float", "bool"])
+def test_a_cluster_is_an_int(cluster: Any) -> None:
+    with pytest.raises(LaunchError, match=f"cluster is {type(cluster).__name__}"):
+        occupancy(registers=32, on="H200", cluster=cluster)
+
+
+def test_a_bool_is_no_number() -> None:
+    with pytest.raises(LaunchError, match="registers is bool True"):
+        occupancy(registers=True, on="H200")
+
+
+def test_tensor_memory_limits_as_the_image_tells() -> None:
+    source = """
+    extern "C" __global__ void tensor(unsigned* p) {
+        __shared__ unsigned at;
+        unsigned a = (unsigned)__cvta_generic_to_shared(&at);
+        asm volatile("tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [%0], 32;" :: "r"(a) : "memory");
+        *p = at;
+        asm volatile("tcgen05.dealloc.cta_group::1.sync.aligned.b32 %0, 32;" :: "r"(at));
+    }
+    """
+    image = compile(source, arch="sm_100a")
+    found = occupancy(image, 128, on="B200")
+    assert found.demand.virtual_resources == read_cubin(image.data).kernels[0].virtual_resources == 128
+    assert (found.active_blocks, found.limited_by) == (1, (Limiter.VIRTUAL,))
+
+
+def test_a_file_without_device_code_is_told_as_such(tmp_path: Path) -> None:
+    path = tmp_path / "host.o"
+    path.write_bytes(host_elf(b"", 1, b".text"))
+    with pytest.raises(FormatError, match=r"there is no device code in .*host\.o"):
+        occupancy(path, on="H200")
+
+
+def test_a_damaged_file_is_named(cubin: Artifact, tmp_path: Path) -> None:
+    path = tmp_path / "cut.cubin"
+    path.write_bytes(cubin.data[:3000])
+    with pytest.raises(FormatError, match=r"cut\.cubin: .* 3000 bytes"):
+        occupancy(path, kernel="tile")
+
+
 def test_a_gpu_of_unknown_size_has_no_waves_and_no_largest_grid() -> None:
     found = occupancy(registers=32, on="sm_90", grid=10, cluster=2)
     assert (found.waves, found.cooperative_blocks, found.clusters_bound) == (None, None, None)
@@ -316,3 +365,8 @@ def test_a_plot_goes_to_svg_or_png(cubin: Artifact, tmp_path: Path) -> None:
     assert path.read_text().startswith("<?xml")
     with pytest.raises(OptionError, match=r"not 'tile\.pdf'"):
         plot_occupancy(tmp_path / "tile.pdf", cubin, kernel="tile")
+
+
+def test_a_plot_without_a_path_is_refused(cubin: Artifact) -> None:
+    with pytest.raises(OptionError, match="a plot is written to a path, not int 3"):
+        plot_occupancy(3, cubin, kernel="tile")  # type: ignore[arg-type]

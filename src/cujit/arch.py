@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from difflib import get_close_matches
+from typing import NamedTuple
 
 from cujit.errors import ArchError
 
@@ -22,8 +23,7 @@ class ArchKind(enum.Enum):
     LTO = "lto"
 
 
-@dataclass(frozen=True)
-class ArchRow:
+class ArchRow(NamedTuple):
     """One architecture that NVIDIA has shipped compilers for.
 
     ``first`` and ``last`` are the first and the last CUDA toolkit whose compilers build it, as

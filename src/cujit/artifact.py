@@ -8,12 +8,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
+from typing import Protocol
 
 from cujit.arch import Arch
 from cujit.errors import FormatError, OptionError
 from cujit.signature import Signature
 
-__all__ = ["Artifact", "Kind", "image_bytes", "kind_of"]
+__all__ = ["Artifact", "Kind", "Origin", "image_bytes", "kind_of"]
 
 
 class Kind(enum.Enum):
@@ -126,6 +127,29 @@ def _path(path: object) -> Path:
     return result
 
 
+class Origin(Protocol):
+    """How an Artifact was got; ``cujit.Provenance`` is one."""
+
+    @property
+    def outcome(self) -> enum.Enum:
+        """From the memory of the process, from a file, or made now."""
+
+    @property
+    def is_hit(self) -> bool:
+        """Whether it did not have to be made by this process."""
+
+    @property
+    def reason(self) -> str:
+        """Why it is not kept in a cache; empty if it is."""
+
+    @property
+    def make_ms(self) -> float:
+        """How long it took to make, now or whenever that was."""
+
+    def why(self) -> object | None:
+        """Say, after a miss, which inputs differ from those of the nearest entry of the cache; None without one."""
+
+
 @dataclass(frozen=True)
 class Artifact:
     """An image and what is known of it; never changed, only replaced.
@@ -133,7 +157,8 @@ class Artifact:
     ``names`` maps each name expression that was asked for (``axpy<float>``) to its lowered name;
     ``signatures`` maps lowered names to what the kernels take, where the build told. ``arch`` is None for a
     fatbin, which holds several. ``log`` is what the tools wrote; ``name`` says where the image came from;
-    ``tool`` is what made it, with its version.
+    ``tool`` is what made it, with its version. ``provenance`` tells whether it came out of the cache, and why not;
+    None for an image that was not compiled, linked or bundled here. It is no part of what makes two Artifacts equal.
     """
 
     kind: Kind
@@ -144,6 +169,7 @@ class Artifact:
     log: str = ""
     name: str = ""
     tool: str = ""
+    provenance: Origin | None = field(default=None, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         if not isinstance(self.kind, Kind):
@@ -231,7 +257,7 @@ class Artifact:
 
     def __reduce__(self) -> tuple[object, ...]:
         # A mapping proxy goes neither into a pickle nor into a deep copy.
-        known = (dict(self.names), dict(self.signatures), self.log, self.name, self.tool)
+        known = (dict(self.names), dict(self.signatures), self.log, self.name, self.tool, self.provenance)
         return type(self), (self.kind, self.data, self.arch, *known)
 
     def __len__(self) -> int:

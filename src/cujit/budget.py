@@ -10,16 +10,16 @@ from typing import NamedTuple
 from cujit.arch import Arch
 from cujit.artifact import Artifact
 from cujit.budgetreport import BudgetReport, BudgetRow
-from cujit.devices.base import Dim3
+from cujit.devices.base import Device, Dim3
 from cujit.errors import CujitError, OptionError
 from cujit.inspection.choose import Names, choose_kernels
 from cujit.inspection.logs import Spills, spills_of_log
 from cujit.inspection.read import inspect
 from cujit.inspection.values import ImageKind, Inspection, KernelInfo
-from cujit.occupancy import Subject
+from cujit.occupancy import Subject, product_of
 from cujit.tuning.limits import MAX_BLOCK_THREADS, limits_of
 from cujit.tuning.occupancy import Demand
-from cujit.tuning.products import Product, find_product, product_of_arch
+from cujit.tuning.products import Product, product_of_arch
 
 __all__ = ["Budget", "Budgets", "check", "examine"]
 
@@ -94,15 +94,15 @@ def check(
     *,
     kernel: Names = None,
     arch: str | Arch | Sequence[str | Arch] | None = None,
-    on: str | Arch | None = None,
+    on: str | Arch | Device | None = None,
 ) -> BudgetReport:
     """Hold every kernel of every machine code in an image against its budget; no GPU is needed.
 
     ``what`` is whatever ``cujit.inspect`` takes. ``budget`` is one Budget, or Budgets by name pattern: a name
     expression, a name in the source, a lowered name, or a glob of these (``"axpy<*>"``). The first pattern that fits a
     kernel decides, so the narrow ones come first; one that decides for no kernel is an error. ``kernel`` (patterns)
-    and ``arch`` leave out what is not named. ``on`` is a GPU (``"RTX 4090"``) or an architecture: of each kernel the
-    code that it would run is checked, and occupancy is that on it.
+    and ``arch`` leave out what is not named. ``on`` is a GPU (``"RTX 4090"``), an architecture or a Device: of each
+    kernel the code that it would run is checked, and occupancy is that on it.
 
     Raises:
         BudgetError: a kernel is over its budget, or uses what is not known; the message lists all of these. It is an
@@ -110,6 +110,7 @@ def check(
         FormatError: there is no machine code, it is damaged, or still to be linked.
         NameNotFoundError: there is no kernel, or none that a pattern fits.
         ArchError: there is no code for ``arch`` or ``on``.
+        ArgumentError: the device ``on`` is no GPU.
         OptionError: ``budget`` or a pattern is malformed.
     """
     __tracebackhide__ = True
@@ -122,7 +123,7 @@ def examine(
     *,
     kernel: Names = None,
     arch: str | Arch | Sequence[str | Arch] | None = None,
-    on: str | Arch | None = None,
+    on: str | Arch | Device | None = None,
 ) -> BudgetReport:
     """Do what ``check`` does, and give the report also when a kernel is over its budget.
 
@@ -161,11 +162,9 @@ _USE = "cujit.Budget(registers=64), or {'axpy<*>': cujit.Budget(registers=64)}"
 def _product(on: object) -> Product | None:
     if on is None:
         return None
-    if isinstance(on, Arch):
-        return product_of_arch(on)
-    if not isinstance(on, str):
-        raise OptionError(f"on is a GPU's name or an architecture, not {type(on).__name__}", help="on='H200'")
-    return find_product(on)
+    if not isinstance(on, (str, Arch, Device)):
+        raise OptionError(f"on is a GPU's name, an architecture or a Device, not {type(on).__name__}", help="on='H200'")
+    return product_of(on)
 
 
 def _functions_of_log(what: object, inspection: Inspection) -> Spills:

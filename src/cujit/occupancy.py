@@ -11,10 +11,10 @@ from typing import Any, Protocol, runtime_checkable
 from cujit.arch import Arch
 from cujit.artifact import Artifact
 from cujit.devices.base import Device, Dim3, Resources
-from cujit.devices.images import open_image
 from cujit.devices.names import NameTable
 from cujit.errors import ArchError, ArgumentError, FormatError, LaunchError, NameNotFoundError, OptionError
 from cujit.formats.cubin import Cubin, CubinKernel
+from cujit.opening import naming, open_image
 from cujit.tuning.images import cubins_for
 from cujit.tuning.limits import MAX_BLOCK_THREADS, SHARED_DEFAULT_BYTES, limits_of
 from cujit.tuning.occupancy import Demand, Residency, residency
@@ -22,7 +22,7 @@ from cujit.tuning.products import Mark, Product, find_product, product_of_arch
 from cujit.tuning.result import Occupancy
 from cujit.tuning.shapes import SharedBytes, best_block, block_sizes, clusters_bound, shared_bytes_of
 
-__all__ = ["Image", "LoadedKernel", "Occupancy", "Subject", "occupancy", "plot_occupancy", "subject"]
+__all__ = ["Image", "LoadedKernel", "Occupancy", "Subject", "occupancy", "plot_occupancy", "product_of", "subject"]
 
 
 @runtime_checkable
@@ -95,10 +95,10 @@ class Subject:
 
     def _result(self, found: Residency, grid: int | tuple[int, ...] | None, cluster: int | None) -> Occupancy:
         blocks = Dim3.of(grid, "grid").volume if grid is not None else None
-        result = Occupancy(self.kernel, self.product, self.demand, found, blocks, cluster or self.cluster)
         if cluster is not None:
+            cluster = _number(cluster, "cluster")
             clusters_bound(found.limits, found.blocks, 1, cluster)
-        return result
+        return Occupancy(self.kernel, self.product, self.demand, found, blocks, cluster or self.cluster)
 
     def _check(self, threads: int) -> None:
         if self.required_block is not None and threads != self.required_block:
@@ -217,7 +217,7 @@ def plot_occupancy(
 ) -> Path:
     """Draw occupancy over the block size, registers and shared memory, with the kernel's own point, as SVG or PNG.
 
-    ``path`` ends in ``.svg`` or ``.png``. ``more`` is as for ``occupancy``.
+    ``path`` ends in ``.svg`` or ``.png``. ``more`` is as for ``occupancy``, without ``grid`` and ``cluster``.
 
     Raises:
         MissingError: matplotlib is not installed.
@@ -227,6 +227,8 @@ def plot_occupancy(
     """
     from cujit.tuning.plots import draw
 
+    if not isinstance(path, (str, os.PathLike)):
+        raise OptionError(f"a plot is written to a path, not {type(path).__name__} {path!r}", help="occupancy.svg")
     target = Path(path)
     if target.suffix.lower() not in (".svg", ".png"):
         raise OptionError(f"a plot is written as .svg or .png, not {target.name!r}", help="occupancy.svg")
@@ -241,9 +243,23 @@ def plot_occupancy(
 
 def _number(value: object, name: str) -> int:
     try:
-        return int(value.__index__())  # type: ignore[attr-defined]
+        if not isinstance(value, bool):
+            return int(value.__index__())  # type: ignore[attr-defined]
     except (AttributeError, TypeError):
-        raise LaunchError(f"{name} is {type(value).__name__} {value!r}; it takes an int") from None
+        pass
+    raise LaunchError(f"{name} is {type(value).__name__} {value!r}; it takes an int")
+
+
+def product_of(on: str | Arch | Device) -> Product:
+    """Find the GPU that is said by its name, its architecture, or as a Device.
+
+    Raises:
+        ArchError: no such GPU is known.
+        ArgumentError: the device is no GPU.
+    """
+    if isinstance(on, Device):
+        return _of_device(on)
+    return product_of_arch(on) if isinstance(on, Arch) else find_product(on)
 
 
 def _place(on: str | Arch | Device | None, processors: int | None) -> Product | None:
@@ -251,10 +267,7 @@ def _place(on: str | Arch | Device | None, processors: int | None) -> Product | 
         processors = _number(processors, "processors")
     if on is None:
         return None
-    if isinstance(on, Device):
-        found = _of_device(on)
-    else:
-        found = product_of_arch(on.real) if isinstance(on, Arch) else find_product(on)
+    found = product_of(on)
     if processors is None:
         return found
     product_of_arch(found.arch, processors)
@@ -316,7 +329,8 @@ def _of_loaded(loaded: LoadedKernel, place: Product | None, kernel: str | None, 
 def _of_image(
     artifact: Artifact, place: Product | None, processors: int | None, kernel: str | None, changes: dict[str, int]
 ) -> Subject:
-    cubins = cubins_for(artifact, place.arch if place else None)
+    with naming(artifact):
+        cubins = cubins_for(artifact, place.arch if place else None)
     cubin, found, shown = _kernel(artifact, cubins, kernel)
     place = place or product_of_arch(cubin.arch, processors)
     if cubin.is_relocatable:
@@ -329,6 +343,7 @@ def _of_image(
         "shared_bytes": found.shared_bytes,
         "barriers": found.barriers,
         "max_threads": found.max_threads or MAX_BLOCK_THREADS,
+        "virtual_resources": found.virtual_resources,
     }
     known.update(changes)
     if known["registers"] is None:

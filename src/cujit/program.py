@@ -1,6 +1,7 @@
 """The façade of compiling: ``compile``, ``link``, ``bundle`` and ``build``. None of them needs a driver or a GPU.
 
-Every function takes options as keywords, as ``options={…}``, or both; ``docs/options.md`` lists them.
+Every function takes options as keywords, as ``options={…}``, or both; ``docs/options.md`` lists them. ``cache`` is the
+Cache to use; None is the process's (``cache()``), False none.
 """
 
 from __future__ import annotations
@@ -9,19 +10,25 @@ import functools
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from cujit.arch import Arch
 from cujit.artifact import Artifact, Kind
-from cujit.compile.build import Native, Progress, build_fatbin, parse_targets, parts_of
-from cujit.compile.bundle import Entry, bundle_images
+from cujit.cache.cache import Cache
+from cujit.cache.provenance import Outcome, Provenance
+from cujit.cache.settings import VARIABLES, CacheSettings
+from cujit.compile.entry import Entry
 from cujit.compile.options import Options
 from cujit.compile.request import Request
-from cujit.compile.route import compile_request, make_request
-from cujit.compile.several import link_inputs, part_of
+from cujit.compile.route import make_request
 from cujit.compile.source import Source
+from cujit.compile.workshop import Workshop
 from cujit.errors import DeviceNotFoundError, OptionError, ToolchainNotFoundError
 from cujit.toolchain.headers import Settings
 from cujit.toolchain.toolset import Toolchain
+
+if TYPE_CHECKING:
+    from cujit.compile.build import Native, Progress
 
 __all__ = [
     "Entry",
@@ -30,10 +37,12 @@ __all__ = [
     "Source",
     "build",
     "bundle",
+    "cache",
     "compile",
     "link",
     "request",
     "toolchain",
+    "workshop",
 ]
 
 
@@ -45,6 +54,53 @@ def toolchain() -> Toolchain:
 @functools.lru_cache(maxsize=8)
 def _toolchain(settings: Settings) -> Toolchain:
     return Toolchain(settings)
+
+
+def cache() -> Cache:
+    """Give the process's cache under the environment of this moment; the same one for the same settings.
+
+    ``CUJIT_CACHE_DIR`` names its directory (else ``cujit`` in the user's cache directory), ``CUJIT_CACHE_ROOTS``
+    directories that are searched before it and only read, ``CUJIT_CACHE_BYTES`` how large it may become (``4GiB``).
+    With ``CUJIT_CACHE=0`` nothing is cached.
+
+    Raises:
+        OptionError: one of these variables has a value that it cannot have.
+    """
+    return _cache(_cache_settings(tuple(map(os.environ.get, VARIABLES))))
+
+
+@functools.lru_cache(maxsize=8)
+def _cache_settings(values: tuple[str | None, ...]) -> CacheSettings:
+    """Read the values of VARIABLES; a relative path means the working directory of the first time."""
+    return CacheSettings.from_environment({n: v for n, v in zip(VARIABLES, values, strict=True) if v is not None})
+
+
+@functools.lru_cache(maxsize=8)
+def _cache(settings: CacheSettings) -> Cache:
+    return Cache.of(settings)
+
+
+def workshop(cache: Cache | bool | None = None) -> Workshop:
+    """Give the toolchain of this moment together with a cache: None or True is the process's, False is none.
+
+    Raises:
+        OptionError: ``cache`` is none of these, or a variable of the environment has a value that it cannot have.
+    """
+    if isinstance(cache, Cache):
+        return _workshop(toolchain(), cache, "")
+    if cache is False:
+        return _workshop(toolchain(), None, "cache=False")
+    if cache is not None and cache is not True:
+        raise OptionError(f"cache is {cache!r}; it takes a cujit.Cache, None or False", help="cujit.Cache(Path('…'))")
+    settings = _cache_settings(tuple(map(os.environ.get, VARIABLES)))
+    if not settings.is_on:
+        return _workshop(toolchain(), None, "CUJIT_CACHE is off")
+    return _workshop(toolchain(), _cache(settings), "")
+
+
+@functools.lru_cache(maxsize=8)
+def _workshop(toolchain: Toolchain, cache: Cache | None, off: str) -> Workshop:
+    return Workshop(toolchain, cache, off=off)
 
 
 def request(
@@ -62,7 +118,7 @@ def request(
         OptionError: an option, ``to`` or a name is wrong.
         ArchError: the architecture is malformed or unknown.
     """
-    return make_request(source, to, arch, names, Options.of(options, more), toolchain())
+    return make_request(source, to, arch, names, Options.of(options, more), workshop())
 
 
 def compile(
@@ -72,6 +128,7 @@ def compile(
     arch: Arch | str | None = None,
     names: Sequence[str] | str = (),
     options: Mapping[str, object] | Options | None = None,
+    cache: Cache | bool | None = None,
     **more: object,
 ) -> Artifact:
     """Compile one source for one architecture: CUDA C++ through NVRTC, LLVM IR (``Source.nvvm``) through libNVVM.
@@ -80,6 +137,7 @@ def compile(
     ``lto_…`` LTO-IR, anything else PTX. Without ``arch``, it is the lowest that the compiler has: PTX of it
     runs on every GPU that the toolkit knows. ``names`` are name expressions (``"axpy<float>"``) whose lowered
     names the Artifact carries; without any, kernels that are no templates are named where the text shows them.
+    What the same inputs have made before comes out of the cache; ``provenance`` of the Artifact tells.
 
     Raises:
         CompileError: the source does not compile, or a name is not in it; ``diagnostics`` has every message.
@@ -88,8 +146,8 @@ def compile(
         OptionError: an option is unknown, ill-typed or not taken by NVRTC.
         ToolchainNotFoundError: NVRTC is not installed.
     """
-    tools = toolchain()
-    return compile_request(make_request(source, to, arch, names, Options.of(options, more), tools), tools)
+    shop = workshop(cache)
+    return shop.compile(make_request(source, to, arch, names, Options.of(options, more), shop))
 
 
 def link(
@@ -98,6 +156,7 @@ def link(
     to: Kind | str = Kind.CUBIN,
     arch: Arch | str | None = None,
     options: Mapping[str, object] | Options | None = None,
+    cache: Cache | bool | None = None,
     **more: object,
 ) -> Artifact:
     """Link images of device code: Artifacts, paths or bytes of PTX, cubins, LTO-IR, objects, archives, fatbins.
@@ -114,6 +173,8 @@ def link(
         OptionError: an option is unknown, ill-typed or not taken by nvJitLink.
         ToolchainNotFoundError: nvJitLink is not installed, and there is no GPU whose driver could link instead.
     """
+    from cujit.compile.several import link_inputs, part_of
+
     kind = to.value if isinstance(to, Kind) else to
     if kind not in ("cubin", "ptx"):
         raise OptionError(f"a link makes cubin or ptx, not {to!r}")
@@ -121,7 +182,7 @@ def link(
     said = Options.of(options, more)
     target = None if arch is None else Arch.parse(arch)
     try:
-        return link_inputs(parts, Kind(kind), target, said, toolchain())
+        return link_inputs(parts, Kind(kind), target, said, workshop(cache))
     except ToolchainNotFoundError as absent:
         images = [part for part in parts if isinstance(part, Artifact)]
         if kind == "ptx" or len(images) < len(parts):
@@ -129,7 +190,9 @@ def link(
         return _link_by_the_driver(images, target, absent)
 
 
-def bundle(entries: Iterable[object], *, compress: str | bool | None = None) -> Artifact:
+def bundle(
+    entries: Iterable[object], *, compress: str | bool | None = None, cache: Cache | bool | None = None
+) -> Artifact:
     """Pack images for several architectures into one fatbin: Artifacts, Entries, paths or bytes.
 
     ``compress`` is a bool, or ``"none"``, ``"size"``, ``"speed"``, ``"balance"``; None leaves it to nvFatbin.
@@ -141,7 +204,7 @@ def bundle(entries: Iterable[object], *, compress: str | bool | None = None) -> 
         OptionError: ``compress`` is none of these.
         ToolchainNotFoundError: nvFatbin is not installed.
     """
-    return bundle_images([Entry.of(given) for given in _listed(entries)], compress, toolchain())
+    return workshop(cache).bundle([Entry.of(given) for given in _listed(entries)], compress)
 
 
 def build(
@@ -154,6 +217,7 @@ def build(
     progress: Progress | None = None,
     jobs: int | None = None,
     native: Native | None = None,
+    cache: Cache | bool | None = None,
     **more: object,
 ) -> Artifact:
     """Compile one source for several targets and bundle the images into one fatbin.
@@ -162,18 +226,21 @@ def build(
     is ``sm_…`` (machine code), ``compute_…`` (PTX), ``lto_…`` (LTO-IR), ``"all"`` (machine code for every
     architecture of the toolkit, and the newest PTX), ``"portable"`` (the oldest PTX), or ``"native"`` (the GPUs
     of this machine, or those that the function ``native`` gives). ``progress`` is called with (done, total,
-    target); ``jobs`` is the number of threads, one per processor if None.
+    target); ``jobs`` is the number of threads, one per processor if None. Each target and the fatbin are cached by
+    themselves.
 
     Raises:
         CompileError: the source does not compile; with several targets, the message has all of them.
         DeviceNotFoundError: ``"native"`` and there is no GPU.
         CujitError: see ``compile`` and ``bundle``.
     """
-    tools = toolchain()
+    from cujit.compile.build import build_fatbin, parse_targets, parts_of
+
+    shop = workshop(cache)
     parts = parts_of(source)
-    arches = parse_targets(targets, _present if native is None else native, tools, parts)
+    arches = parse_targets(targets, _present if native is None else native, shop, parts)
     said = Options.of(options, more)
-    return build_fatbin(parts, arches, names, said, tools, compress=compress, progress=progress, jobs=jobs)
+    return build_fatbin(parts, arches, names, said, shop, compress=compress, progress=progress, jobs=jobs)
 
 
 def _link_by_the_driver(artifacts: Sequence[Artifact], target: Arch | None, absent: ToolchainNotFoundError) -> Artifact:
@@ -192,7 +259,8 @@ def _link_by_the_driver(artifacts: Sequence[Artifact], target: Arch | None, abse
     linked = link_with_driver(gpus[0].context, gpus[0].arch, artifacts)
     names = {name: lowered for a in artifacts for name, lowered in a.names.items()}
     signatures = {name: signature for a in artifacts for name, signature in a.signatures.items()}
-    return replace(linked, names=names, signatures=signatures)
+    provenance = Provenance(Outcome.UNCACHED, reason="the GPU's driver linked it, and no build of that is known")
+    return replace(linked, names=names, signatures=signatures, provenance=provenance)
 
 
 def _present() -> Sequence[Arch]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from cujit.arch import KNOWN_ARCHES, Arch
 from cujit.errors import ArchError
@@ -21,8 +21,7 @@ __all__ = [
 Version = tuple[int, int]
 
 
-@dataclass(frozen=True)
-class Release:
+class Release(NamedTuple):
     """One CUDA release: toolkit version, the PTX ISA that it writes, its first driver branch (Linux)."""
 
     toolkit: Version

@@ -79,3 +79,20 @@ def test_a_container_of_very_many_damaged_entries_is_read_up_to_a_bound() -> Non
     entry = struct.pack("<HHIQ", 2, 0x101, 64, 0).ljust(64, b"\0")
     (entries,) = salvage(DATA[:8] + (40_000 * 64).to_bytes(8, "little") + entry * 40_000)
     assert len(entries) == 1 << 15
+
+
+def test_entries_of_a_damaged_file_share_what_was_unpacked_last() -> None:
+    data = bundled((("ptx", "75", ptx(SAXPY)), ("ptx", "80", ptx(SAXPY))), "-concat")
+    stored = [e._stored for entries in salvage(data + data + data[:-8]) for e in entries if isinstance(e, Entry)]
+    assert len(stored) >= 4
+    assert all(s.recent is not None and s.recent is stored[0].recent for s in stored)
+
+
+def test_a_damage_is_placed_once() -> None:
+    at = read_fatbin(DATA).entries[1].offset
+    (entries,) = salvage(DATA[: at + 0x1C] + bytes(4) + DATA[at + 0x20 :])
+    assert isinstance(entries[1], Damaged)
+    assert entries[1].why == f"an entry for no architecture: 0 (at byte {at + 0x1C}), in the entry at byte {at}"
+    (entries,) = salvage(DATA[: at + 20])
+    assert isinstance(entries[1], Damaged)
+    assert entries[1].why == f"an entry cut off inside its header (at byte {at})"

@@ -482,3 +482,15 @@ def test_a_loaded_module_is_inspected_by_what_it_was_loaded_from() -> None:
     (image,) = inspect(module)
     assert image.kind is ImageKind.PTX
     assert {k.display for k in image.kernels} == {"scale(int*)", "scale(float*)", "alone"}
+
+
+@pytest.mark.parametrize("size", [30, 3000], ids=["header", "sections"])
+def test_the_file_that_is_damaged_is_named(size: int, tmp_path: Path) -> None:
+    path = tmp_path / "cut.cubin"
+    path.write_bytes(cubin(SOURCE)[:size])
+    with pytest.raises(FormatError, match=r"cut\.cubin: [^/]*$"):
+        inspect(path)
+    text = tmp_path / "cut.ptx"
+    text.write_bytes(ptx(SOURCE)[:-30])
+    with pytest.raises(FormatError, match=r"cut\.ptx: <ptx>:\d+"):
+        inspect(text)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from cujit.errors import FormatError
+from cujit.errors import ArgumentError, FormatError
 from cujit.inspection.usage import usage
 from cujit.program import compile, link
 
@@ -57,3 +59,11 @@ def test_spills_are_unknown_without_the_log() -> None:
 def test_what_is_no_machine_code_has_no_registers() -> None:
     with pytest.raises(FormatError, match="this is ptx"):
         usage(compile(SOURCE, to="ptx"))
+
+
+def test_a_cubin_may_be_bytes_or_a_path(tmp_path: Path) -> None:
+    cubin = compile(SOURCE, arch="sm_90")
+    path = cubin.save(tmp_path / "k.cubin")
+    assert usage(path) == usage(str(path)) == usage(cubin.data) == usage(cubin)
+    with pytest.raises(ArgumentError, match="usage takes an Artifact, a Module, bytes, text or a path, not int"):
+        usage(7)  # type: ignore[arg-type]

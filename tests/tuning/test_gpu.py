@@ -6,7 +6,7 @@ import pytest
 
 from cujit.artifact import Artifact
 from cujit.devices.base import Resources
-from cujit.devices.cuda import CudaDevice
+from cujit.devices.cuda.device import CudaDevice
 from cujit.devices.registry import process_devices
 from cujit.errors import DeviceNotFoundError, DriverNotFoundError
 from cujit.formats.cubin import read_cubin

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -67,3 +68,20 @@ def test_without_matplotlib_the_extra_is_named(tmp_path: Path, monkeypatch: pyte
     with pytest.raises(MissingError, match=r"pip install 'cujit\[plot\]'"):
         draw(tmp_path / "k.svg", DEMAND, NOW, title="k", place="H200")
     assert not (tmp_path / "k.svg").exists()
+
+
+def test_a_kernel_beyond_what_a_thread_may_have_has_no_point_there(tmp_path: Path) -> None:
+    axes = pytest.importorskip("matplotlib.axes")
+    drawn: list[float] = []
+    plot = axes.Axes.plot
+
+    def record(self: Any, x: list[float], *rest: Any, **more: Any) -> Any:
+        drawn.extend(value / self.get_xlim()[1] for value in x)
+        return plot(self, x, *rest, **more)
+
+    demand = Demand(LIMITS[90], registers=300)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(axes.Axes, "plot", record)
+        draw(tmp_path / "beyond.svg", demand, residency(demand, 256), title="k", place="sm_90")
+    assert max(drawn) == 1
+    assert len(drawn) == 3 * 2 + 2

@@ -175,6 +175,13 @@ def test_no_step_where_slots_are_full_or_nothing_can_shrink() -> None:
     assert next_step(tied, residency(tied, 96)) is None
 
 
+def test_a_step_never_asks_for_more_registers_than_code_can_have() -> None:
+    demand = Demand(H200, registers=300)
+    step = next_step(demand, residency(demand, 32))
+    assert step is not None
+    assert step.registers == 255
+
+
 def test_a_step_prints_what_it_takes() -> None:
     demand = Demand(H200, registers=40, shared_bytes=40000)
     assert str(next_step(demand, residency(demand, 256))) == ("37,888 bytes of shared memory or less: 6 blocks, 75.0%")

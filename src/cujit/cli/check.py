@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import click
 
-from cujit.artifact import Artifact
 from cujit.budget import Budget, Budgets, examine
 from cujit.budgetfile import read_budgets
 from cujit.budgetreport import COLUMNS, BudgetReport, BudgetRow
+from cujit.cli.built_log import LOG, open_built
 from cujit.cli.console import json_option, print_json, print_table
 from cujit.cli.exit_codes import ExitCode
+from cujit.cli.occupancy import gpu
 from cujit.errors import OptionError
 from cujit.tuning.limits import MAX_BLOCK_THREADS
 
@@ -79,11 +79,15 @@ def _limits(function: Callable[..., None]) -> Callable[..., None]:
     help="Only kernels of that name: axpy, 'axpy<*>', '_Z4axpy*'.",
 )
 @click.option("--arch", "arches", multiple=True, metavar="ARCH", help="Only the code for that architecture: sm_90.")
-@click.option("--on", metavar="GPU", help="The code that this GPU would run, and occupancy on it: H200, 'RTX 4090'.")
+@click.option(
+    "--on",
+    metavar="GPU",
+    help="The code that this GPU would run, and occupancy on it: H200, 'RTX 4090', sm_90, cuda:0.",
+)
 @click.option(
     "--log",
     "log_file",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    type=LOG,
     metavar="FILE",
     help="What the assembler wrote when the file was built (verbose, -Xptxas -v): it alone tells spills.",
 )
@@ -106,12 +110,10 @@ def command(
     The status is 1 when a kernel is over its budget, and when that cannot be known.
     """
     budgets = _budgets(budget_file, {name: value for name, value in limits.items() if value is not None})
-    image = Artifact.open(file)
-    if log_file is not None:
-        image = replace(image, log=log_file.read_text(errors="replace"))
-    report = examine(image, budgets, kernel=kernels or None, arch=arches or None, on=on)
+    image = open_built(file, log_file)
+    report = examine(image, budgets, kernel=kernels or None, arch=arches or None, on=gpu(on))
     if as_json:
-        print_json({"file": str(file), "within": report.is_within, **_record(report)})
+        print_json({"schema": 1, "file": str(file), "within": report.is_within, **_record(report)})
     else:
         _tell(report)
     if not report.is_within:
@@ -145,6 +147,7 @@ def _row(row: BudgetRow) -> dict[str, object]:
         "slack": row.slack,
         "verdict": row.verdict,
         "note": row.note or None,
+        "help": row.help or None,
     }
 
 

@@ -14,7 +14,17 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 from rich.text import Text
 
-__all__ = ["complain", "json_option", "note", "print_json", "print_table", "progress", "shown_bytes", "shown_time"]
+__all__ = [
+    "complain",
+    "json_option",
+    "note",
+    "print_json",
+    "print_table",
+    "printable",
+    "progress",
+    "shown_bytes",
+    "shown_time",
+]
 
 _PLAIN_WIDTH = 160
 """Columns where the output is no terminal, which has no width of its own."""
@@ -68,6 +78,11 @@ def print_table(
         screen.print(table)
     # Cells are padded to their column; what that leaves at the end of a line is of no use in a file.
     click.echo("\n".join(line.rstrip() for line in lines.get().splitlines()))
+
+
+def printable(text: str) -> str:
+    """Escape what a terminal would obey: the names in a file are anyone's."""
+    return text if text.isprintable() else "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
 
 
 @contextmanager

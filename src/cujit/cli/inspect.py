@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import zip_longest
 from pathlib import Path
 
 import click
 
 from cujit.arch import Arch
+from cujit.cli.built_log import LOG, open_built
 from cujit.cli.console import json_option, print_json
 from cujit.cli.exit_codes import ExitCode
 from cujit.cli.inspect_extract import extract
@@ -37,6 +39,14 @@ _DIRECTORY = click.Path(file_okay=False, path_type=Path)
 @click.option("--sass", is_flag=True, help="Print the machine code as text, by nvdisasm (extra cujit[sass]).")
 @click.option("--extract", "directory", metavar="DIR", type=_DIRECTORY, help="Write every image to a file in DIR.")
 @click.option("--against", metavar="B", type=_FILE, help="Compare with B: what grew from FILE to B, and what shrank.")
+@click.option(
+    "--log",
+    "logs",
+    multiple=True,
+    metavar="FILE",
+    type=LOG,
+    help="What the assembler wrote when FILE, and B, was built (verbose, -Xptxas -v), for each: it alone tells spills.",
+)
 @json_option
 @click.pass_context
 def command(
@@ -49,6 +59,7 @@ def command(
     sass: bool,
     directory: Path | None,
     against: Path | None,
+    logs: tuple[Path, ...],
     as_json: bool,
 ) -> None:
     """Tell what is in each FILE: PTX, cubin, LTO-IR, fatbin, object, library, executable or archive.
@@ -62,7 +73,9 @@ def command(
     if against is not None and len(files) > 1:
         raise click.UsageError(f"--against compares one FILE with B, not {len(files)}")
     paths = files if against is None else (*files, against)
-    found = _inspected(paths, arch)
+    if logs and len(logs) != len(paths):
+        raise click.UsageError(f"--log is given {len(logs)} times, for {len(paths)} files; give one for each")
+    found = _inspected(paths, logs, arch)
     keep = KernelFilter() if pattern is None else _kernels_called(pattern, found)
     if against is not None:
         comparison = compare(*found, keep=keep)
@@ -82,10 +95,10 @@ def command(
         ctx.exit(ExitCode.WRONG_INPUT)
 
 
-def _inspected(paths: Sequence[Path], arch: str | None) -> list[Inspection]:
-    """Inspect files, and keep the images for one architecture."""
+def _inspected(paths: Sequence[Path], logs: Sequence[Path], arch: str | None) -> list[Inspection]:
+    """Inspect files with their logs, and keep the images for one architecture."""
     wanted = None if arch is None else Arch.parse(arch)
-    found = [inspect(path) for path in paths]
+    found = [inspect(open_built(path, log)) for path, log in zip_longest(paths, logs)]
     if wanted is None:
         return found
     kept = [replace(i, images=tuple(image for image in i if image.arch == wanted)) for i in found]

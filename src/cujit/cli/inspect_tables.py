@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import click
 
-from cujit.cli.console import print_table, shown_bytes
+from cujit.cli.console import print_table, printable, shown_bytes
 from cujit.inspection.compare import Comparison, Difference, Metric, Pair
 from cujit.inspection.values import ImageInfo, ImageKind, Inspection, KernelInfo
 from cujit.support import dotted
@@ -41,18 +41,13 @@ def _print_rows(
     columns: Sequence[str], rows: Sequence[Sequence[str]], *, right: Sequence[str], styles: Sequence[str] = ()
 ) -> None:
     """Print a table; one of very many rows without ever folding a cell, which takes most of the time."""
-    rows = [[_printable(cell) for cell in row] for row in rows]
+    rows = [[printable(cell) for cell in row] for row in rows]
     if len(rows) <= _MOST_FOLDED_ROWS:
         print_table(columns, rows, right=right, styles=styles)
         return
     widths = [max(map(len, cells)) for cells in zip(columns, *rows, strict=True)]
     lines = (columns, ["─" * width for width in widths], *rows)
     click.echo("\n".join(_aligned(columns, cells, widths, right) for cells in lines))
-
-
-def _printable(text: str) -> str:
-    """Escape what a terminal would obey: the names in a file are anyone's."""
-    return text if text.isprintable() else "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
 
 
 def _aligned(columns: Sequence[str], cells: Sequence[str], widths: Sequence[int], right: Sequence[str]) -> str:
@@ -97,7 +92,7 @@ def _print_totals(inspection: Inspection) -> None:
     print_table(("kind", "arch", "images", "bytes", "stored"), rows, right=("images", "bytes", "stored"))
     for image in inspection:
         if image.is_read and image.error:
-            click.echo(_printable(f"image {image.index} is damaged: {image.error}"))
+            click.echo(printable(f"image {image.index} is damaged: {image.error}"))
     click.echo("\n--all shows every image and kernel, --arch and --kernel some of them\n")
 
 
@@ -162,6 +157,8 @@ def _print_kernels(kernels: list[KernelInfo]) -> None:
     """Print what kernels use, a row each, then what they take, once for all architectures where it is the same."""
     columns = ("kernel", "arch", *_NUMBERS, "threads")
     _print_rows(columns, [_kernel_row(kernel) for kernel in kernels], right=(*_NUMBERS, "threads"))
+    if any(kernel.kind is ImageKind.CUBIN and kernel.spill_bytes is None for kernel in kernels):
+        click.echo("\nspills that are not shown are told by the assembler's log alone: --log FILE")
     click.echo()
     takes = dict.fromkeys((k.display, str(k.signature)) for k in kernels if k.signature is not None)
     if takes:
@@ -233,7 +230,7 @@ def print_comparison(comparison: Comparison, everything: bool) -> None:
         click.echo()
     for where, kernels in ((comparison.a, comparison.only_a), (comparison.b, comparison.only_b)):
         for kernel in kernels:
-            click.echo(_printable(f"only in {where}: {kernel.display} ({kernel.arch or _UNKNOWN})"))
+            click.echo(printable(f"only in {where}: {kernel.display} ({kernel.arch or _UNKNOWN})"))
     click.echo(
         f"{len(comparison.pairs)} kernels in both: {len(comparison.grew)} grew, {len(comparison.shrank)} shrank, "
         f"{len(comparison.pairs) - len(changed)} equal; {len(comparison.only_a)} only in {comparison.a}, "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from cujit.occupancy import Subject, plot_occupancy, subject
 from cujit.tuning.result import Occupancy
 from cujit.tuning.shapes import SharedBytes, Step
 
-__all__ = ["command"]
+__all__ = ["command", "gpu"]
 
 _USUAL = (32, 64, 96, 128, 160, 192, 224, 256, 320, 384, 448, 512, 640, 768, 896, 1024)
 
@@ -62,7 +63,7 @@ def command(
     found = subject(
         file,
         kernel=kernel,
-        on=_place(on),
+        on=gpu(on),
         processors=processors,
         registers=registers,
         static_shared_bytes=static_shared_bytes,
@@ -81,7 +82,8 @@ def command(
         _tell(found, best, rows, asked)
 
 
-def _place(on: str | None) -> str | Device | None:
+def gpu(on: str | None) -> str | Device | None:
+    """Read ``--on``: a device of this machine by its name, or what the table of GPUs knows."""
     return process_devices().named(on) if on is not None and is_device_name(on) else on
 
 
@@ -128,6 +130,7 @@ def _driver_occupancy(kernel: Kernel, row: Occupancy) -> float:
 def _record(found: Subject, best: Occupancy, rows: list[Occupancy], asked: dict[int, float]) -> dict[str, Any]:
     demand = found.demand
     return {
+        "schema": 1,
         "kernel": found.kernel,
         "gpu": found.product.name,
         "arch": str(found.product.arch),
@@ -136,6 +139,7 @@ def _record(found: Subject, best: Occupancy, rows: list[Occupancy], asked: dict[
         "static_shared_bytes": demand.shared_bytes,
         "barriers": demand.barriers,
         "max_threads": demand.max_threads,
+        "virtual_resources": demand.virtual_resources,
         "best_block": best.block,
         "rows": [_row_record(row) | _answer(row, asked) for row in rows],
     }
@@ -155,7 +159,7 @@ def _row_record(row: Occupancy) -> dict[str, Any]:
         "cooperative_blocks": row.cooperative_blocks,
         "clusters_bound": row.clusters_bound,
         "waves": waves and {"count": waves.count, "rounds": waves.rounds, "efficiency": waves.efficiency},
-        "next_step": step and {"blocks": step.blocks, "registers": step.registers, "shared_bytes": step.shared_bytes},
+        "next_step": step and asdict(step),
     }
 
 

@@ -5,21 +5,25 @@ from __future__ import annotations
 import operator
 import os
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from cujit.arch import Arch, ArchKind
 from cujit.artifact import Artifact, Kind
-from cujit.compile.bundle import Entry, bundle_images, check_compression
+from cujit.compile.bundle import check_compression
+from cujit.compile.entry import Entry
 from cujit.compile.options import Options
 from cujit.compile.request import Request
-from cujit.compile.route import as_source, compile_request, make_request
+from cujit.compile.route import as_source, make_request
 from cujit.compile.several import link_inputs, part_of
 from cujit.compile.source import Source
+from cujit.compile.workshop import Workshop
 from cujit.errors import ArchError, CompileError, CujitError, DeviceNotFoundError, OptionError
-from cujit.support import Version, require_arch
-from cujit.toolchain.toolset import Toolchain
+from cujit.support import require_arch
+from cujit.toolchain.toolset import Compiler, Compilers
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
 
 __all__ = ["Native", "Part", "Progress", "build_fatbin", "parse_targets", "parts_of"]
 
@@ -49,7 +53,7 @@ def parts_of(given: object) -> tuple[Part, ...]:
 
 
 def parse_targets(
-    targets: str | Arch | Iterable[str | Arch], native: Native, toolchain: Toolchain, parts: Sequence[Part] = ()
+    targets: str | Arch | Iterable[str | Arch], native: Native, tools: Compilers, parts: Sequence[Part] = ()
 ) -> tuple[Arch, ...]:
     """Read targets: architectures, ``all``, ``portable`` and ``native``; in order, each once.
 
@@ -68,14 +72,14 @@ def parse_targets(
         raise OptionError("no targets", help=_TARGETS_HELP)
     if not callable(native):
         raise OptionError(f"native is {native!r}; it takes a function that gives architectures")
-    compilers = _compilers(parts, toolchain)
-    common = sorted(set.intersection(*(set(numbers) for _, numbers, _ in compilers)))
+    compilers = _compilers(parts, tools)
+    common = sorted(set.intersection(*(set(compiler.arches) for compiler in compilers)))
     arches: list[Arch] = []
     for target in listed:
         arches += _words(target, native, common)
     for arch in arches:
-        for tool, numbers, version in compilers:
-            require_arch(arch, numbers, tool, version)
+        for compiler in compilers:
+            require_arch(arch, compiler.arches, compiler.tool, compiler.version)
     return tuple(dict.fromkeys(arches))
 
 
@@ -88,14 +92,9 @@ def _iterated(given: object, what: str) -> list[str | Arch]:
     raise OptionError(f"{what} is {given!r}; it takes architectures and their names", help=_TARGETS_HELP)
 
 
-def _compilers(parts: Sequence[Part], toolchain: Toolchain) -> list[tuple[str, tuple[int, ...], Version]]:
-    languages = {part.language for part in parts if isinstance(part, Source)}
-    compilers: list[tuple[str, tuple[int, ...], Version]] = []
-    if "cuda" in languages or not languages:
-        compilers.append(("NVRTC", toolchain.nvrtc.arches, toolchain.nvrtc.version))
-    if "nvvm" in languages:
-        compilers.append(("libNVVM", toolchain.nvvm.arches, toolchain.nvvm.release))
-    return compilers
+def _compilers(parts: Sequence[Part], tools: Compilers) -> list[Compiler]:
+    languages = {part.language for part in parts if isinstance(part, Source)} or {"cuda"}
+    return [tools.compiler(language) for language in sorted(languages)]
 
 
 def _words(target: str | Arch, native: Native, numbers: Sequence[int]) -> Sequence[Arch]:
@@ -130,7 +129,7 @@ def build_fatbin(
     targets: Sequence[Arch],
     names: Sequence[str] | str,
     options: Options,
-    toolchain: Toolchain,
+    workshop: Workshop,
     *,
     compress: str | bool | None = None,
     progress: Progress | None = None,
@@ -146,13 +145,15 @@ def build_fatbin(
         LinkError: the parts do not link for a target.
         OptionError: ``jobs`` is below 1, ``progress`` or ``compress`` are of the wrong type, or no tool takes an
             option.
-        CujitError: see ``compile_request``, ``link_inputs`` and ``bundle_images``.
+        CujitError: see ``Workshop.compile``, ``link_inputs`` and ``Workshop.bundle``.
     """
+    from concurrent.futures import ThreadPoolExecutor  # as long as all else of a compile that is cached
+
     threads = _threads(jobs)
     check_compression(compress)
     if progress is not None and not callable(progress):
         raise OptionError(f"progress is {progress!r}; it takes a function of (done, total, target)")
-    work = [_job(parts, arch, names, options, toolchain) for arch in targets]
+    work = [_job(parts, arch, names, options, workshop) for arch in targets]
     with ThreadPoolExecutor(min(len(work), threads), thread_name_prefix="cujit-build") as pool:
         pending = {pool.submit(job.run): job for job in work}
         try:
@@ -160,7 +161,7 @@ def build_fatbin(
         except BaseException:
             pool.shutdown(cancel_futures=True)
             raise
-    return bundle_images([Entry(done[job.arch]) for job in work], compress, toolchain)
+    return workshop.bundle([Entry(done[job.arch]) for job in work], compress)
 
 
 def _threads(jobs: object) -> int:
@@ -175,10 +176,10 @@ def _threads(jobs: object) -> int:
     return number
 
 
-def _job(parts: Sequence[Part], arch: Arch, names: Sequence[str] | str, options: Options, toolchain: Toolchain) -> _Job:
+def _job(parts: Sequence[Part], arch: Arch, names: Sequence[str] | str, options: Options, workshop: Workshop) -> _Job:
     if len(parts) == 1 and isinstance(parts[0], Source):
-        request = make_request(parts[0], None, arch, names, options, toolchain)
-        return _Job(arch, parts[0].name, lambda: compile_request(request, toolchain), request)
+        request = make_request(parts[0], None, arch, names, options, workshop)
+        return _Job(arch, parts[0].name, lambda: workshop.compile(request), request)
     if arch.is_lto:
         raise OptionError(
             f"{len(parts)} parts make no LTO-IR for {arch}: they are linked, and what is linked is machine code or PTX",
@@ -187,10 +188,12 @@ def _job(parts: Sequence[Part], arch: Arch, names: Sequence[str] | str, options:
     wanted = [names] if isinstance(names, str) else names
     kind = Kind.CUBIN if arch.is_real else Kind.PTX
     shown = " + ".join(part.name for part in parts)
-    return _Job(arch, shown, lambda: link_inputs(parts, kind, arch, options, toolchain, wanted), None)
+    return _Job(arch, shown, lambda: link_inputs(parts, kind, arch, options, workshop, wanted), None)
 
 
 def _collect(pending: dict[Future[Artifact], _Job], progress: Progress | None) -> dict[Arch, Artifact]:
+    from concurrent.futures import as_completed
+
     artifacts: dict[Arch, Artifact] = {}
     failed: dict[Arch, CujitError] = {}
     for count, future in enumerate(as_completed(pending), start=1):

@@ -3,60 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from cujit.arch import Arch
 from cujit.artifact import Artifact, Kind
-from cujit.compile.images import Image, as_artifact, merged
-from cujit.compile.option_table import is_utf8
+from cujit.compile.entry import Entry
+from cujit.compile.images import Image, merged
 from cujit.errors import BundleError, OptionError, ToolError
 from cujit.toolchain.nvfatbin import Packer
 from cujit.toolchain.toolset import Toolchain
 
-__all__ = ["COMPRESSIONS", "Entry", "bundle_images", "check_compression"]
+__all__ = ["COMPRESSIONS", "bundle_images", "check_compression"]
 
 COMPRESSIONS = ("default", "none", "size", "speed", "balance")
 """How a fatbin is compressed. Source: nvFatbin 13 user guide, ``-compress-mode``; 12.9 has only on and off."""
 
 _COMPRESS_ALL_MODES = (13, 0)
 _BUNDLED = (Kind.CUBIN, Kind.PTX, Kind.LTOIR, Kind.OBJECT)
-
-
-@dataclass(frozen=True)
-class Entry:
-    """An image to bundle, with what the packer notes beside it.
-
-    ``options`` go to the tool that compiles PTX or LTO-IR later (``-O1``); ``identifier`` is the name that
-    NVIDIA's tools show.
-
-    Raises:
-        OptionError: ``image`` is no Artifact, or one of the others is no text that a fatbin can hold.
-    """
-
-    image: Artifact
-    options: str = ""
-    identifier: str = ""
-
-    def __post_init__(self) -> None:
-        if not isinstance(self.image, Artifact):
-            raise OptionError(
-                f"the image of an Entry is an Artifact, not {type(self.image).__name__}",
-                help="Entry(Artifact.open(path)), or Entry(Artifact.of(data))",
-            )
-        for name in ("options", "identifier"):
-            text = getattr(self, name)
-            if not isinstance(text, str) or "\0" in text or not is_utf8(text):
-                raise OptionError(f"{name} of an Entry is {text!r}; it takes str without a NUL")
-
-    @classmethod
-    def of(cls, given: object) -> Entry:
-        """Take an Entry, an Artifact, the path of an image, or its bytes.
-
-        Raises:
-            FormatError: it is no image that cujit knows.
-            OptionError: it is none of these.
-        """
-        return given if isinstance(given, Entry) else cls(as_artifact(given))
 
 
 def bundle_images(entries: Sequence[Entry], compress: str | bool | None, toolchain: Toolchain) -> Artifact:
@@ -67,6 +29,7 @@ def bundle_images(entries: Sequence[Entry], compress: str | bool | None, toolcha
         OptionError: ``compress`` is none of these.
         ToolchainNotFoundError: nvFatbin is not installed.
     """
+    check_compression(compress)
     if not entries:
         raise BundleError("nothing to bundle")
     nvfatbin = toolchain.nvfatbin

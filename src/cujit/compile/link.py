@@ -38,6 +38,7 @@ def link_images(
         OptionError: the linker does not take an option.
         ToolchainNotFoundError: nvJitLink is not installed.
     """
+    said = options.render(Tool.NVJITLINK)
     if not artifacts:
         raise LinkError("nothing to link")
     linker = toolchain.nvjitlink
@@ -55,7 +56,7 @@ def link_images(
         )
     arguments = [f"-arch={target}"]
     arguments += ["-lto"] * (is_lto and not options.get("dlto")) + ["-ptx"] * (to is Kind.PTX)
-    arguments += options.render(Tool.NVJITLINK)
+    arguments += said
     data, log = _run(images, arguments, to, toolchain)
     if to is Kind.CUBIN and read_cubin(data).is_empty:
         raise LinkError(

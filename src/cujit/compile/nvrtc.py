@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
@@ -71,13 +70,12 @@ def compile_cuda(request: Request, toolchain: Toolchain) -> Artifact:
         CompileError: the source does not compile, or a name that was asked for is not in it.
         HeaderNotFoundError: an ``#include`` was not found.
         ArchError: this NVRTC does not build for the architecture.
-        OptionError: NVRTC does not take an option, or an include directory is none.
+        OptionError: NVRTC does not take an option.
         ToolchainNotFoundError: NVRTC is not installed.
     """
     nvrtc = toolchain.nvrtc
     require_arch(request.arch, nvrtc.arches, "NVRTC", nvrtc.version)
     arguments = request.arguments()
-    _check_directories(request)
     arguments += [f"--include-path={path}" for path in toolchain.headers.paths]
     wanted = tuple(dict.fromkeys((*request.names, *plain_kernels(request.source.text))))
     asked = _Expressions(wanted, wanted)
@@ -91,16 +89,6 @@ def compile_cuda(request: Request, toolchain: Toolchain) -> Artifact:
         if fewer is None or fewer == asked:
             raise _explain(request, toolchain, error, log) from None
         asked = fewer
-
-
-def _check_directories(request: Request) -> None:
-    """Refuse what NVRTC would pass over in silence, and then not find a header in."""
-    said = request.options.get("include") or ()
-    assert isinstance(said, tuple)
-    for directory in (*request.source.include, *map(str, said)):
-        if not os.path.isdir(directory):
-            what = "no directory" if os.path.exists(directory) else "not there"
-            raise OptionError(f"include: {directory} is {what}", help="a header itself is given by pre_include=[…]")
 
 
 def _shown(log: str, source: Source, toolchain: Toolchain) -> str:

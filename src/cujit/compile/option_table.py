@@ -9,10 +9,9 @@ import enum
 import operator
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from difflib import get_close_matches
 from types import MappingProxyType
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from cujit.compile.spelling import Rejects, Spelling, each, flag, joined, pairs, switch, value
 from cujit.errors import OptionError
@@ -43,8 +42,7 @@ class Tool(enum.Enum):
     NVVM = "libNVVM"
 
 
-@dataclass(frozen=True)
-class Option:
+class Option(NamedTuple):
     """One row: ``choices`` are the values of a TEXT, ``low`` and ``high`` the inclusive bounds of an INT."""
 
     name: str

@@ -3,44 +3,72 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from types import MappingProxyType
 
 from cujit.arch import Arch, ArchKind
 from cujit.artifact import Artifact, Kind
 from cujit.compile.modules import ENDINGS, file_of
-from cujit.compile.nvrtc import compile_cuda
-from cujit.compile.nvvm import compile_nvvm
 from cujit.compile.option_table import is_utf8
 from cujit.compile.options import Options
 from cujit.compile.request import Request
 from cujit.compile.source import Source
 from cujit.errors import OptionError
-from cujit.toolchain.toolset import Toolchain
+from cujit.toolchain.toolset import Compilers, Toolchain
 
-__all__ = ["as_source", "compile_request", "make_request"]
+__all__ = ["as_source", "check_request", "compile_request", "make_request"]
 
-_BACK_ENDS: Mapping[str, Callable[[Request, Toolchain], Artifact]] = MappingProxyType(
-    {"cuda": compile_cuda, "nvvm": compile_nvvm}
-)
+_LANGUAGES = ("cuda", "nvvm")
 _ARCH_KIND = MappingProxyType({Kind.PTX: ArchKind.VIRTUAL, Kind.CUBIN: ArchKind.REAL, Kind.LTOIR: ArchKind.LTO})
 _KIND = MappingProxyType({arch_kind: kind for kind, arch_kind in _ARCH_KIND.items()})
+
+
+def check_request(request: Request) -> None:
+    """Refuse, before any library is opened, what no compiler could take.
+
+    Raises:
+        OptionError: there is no back end for the language, it does not take an option, or an include directory is none.
+    """
+    if request.source.language not in _LANGUAGES:
+        raise OptionError(
+            f"no compiler for the language {request.source.language!r}",
+            help=f"there is one for {', '.join(_LANGUAGES)}",
+        )
+    request.arguments()
+    request.assembler_arguments()
+    if request.source.language == "cuda":
+        _check_directories(request)
+
+
+def _check_directories(request: Request) -> None:
+    """Refuse what NVRTC would pass over in silence, and then not find a header in.
+
+    Raises:
+        OptionError: an include directory is none.
+    """
+    said = request.options.get("include") or ()
+    assert isinstance(said, tuple)
+    for directory in (*request.source.include, *map(str, said)):
+        if not os.path.isdir(directory):
+            what = "no directory" if os.path.exists(directory) else "not there"
+            raise OptionError(f"include: {directory} is {what}", help="a header itself is given by pre_include=[…]")
 
 
 def compile_request(request: Request, toolchain: Toolchain) -> Artifact:
     """Compile with the back end for the source's language.
 
     Raises:
-        OptionError: there is no back end for the language.
+        OptionError: as of ``check_request``.
         CujitError: whatever the back end says; see ``compile_cuda`` and ``compile_nvvm``.
     """
-    back_end = _BACK_ENDS.get(request.source.language)
-    if back_end is None:
-        raise OptionError(
-            f"no compiler for the language {request.source.language!r}",
-            help=f"there is one for {', '.join(_BACK_ENDS)}",
-        )
-    return back_end(request, toolchain)
+    check_request(request)
+    if request.source.language == "nvvm":
+        from cujit.compile.nvvm import compile_nvvm
+
+        return compile_nvvm(request, toolchain)
+    from cujit.compile.nvrtc import compile_cuda
+
+    return compile_cuda(request, toolchain)
 
 
 def make_request(
@@ -49,7 +77,7 @@ def make_request(
     arch: Arch | str | None,
     names: Sequence[str] | str,
     options: Options,
-    toolchain: Toolchain,
+    compilers: Compilers,
 ) -> Request:
     """Bring every argument of ``compile`` into its one form and fill in what was not said.
 
@@ -64,8 +92,7 @@ def make_request(
     parsed = None if arch is None else Arch.parse(arch)
     kind = _kind(to, parsed)
     if parsed is None:
-        compiler = toolchain.nvvm if unit.language == "nvvm" else toolchain.nvrtc
-        parsed = Arch(ArchKind.VIRTUAL, compiler.arches[0])
+        parsed = Arch(ArchKind.VIRTUAL, compilers.compiler(unit.language).arches[0])
     parsed = Arch(_ARCH_KIND[kind], parsed.number, parsed.suffix)
     if options.get("dlto") and kind is not Kind.LTOIR:
         raise OptionError(f"dlto makes LTO-IR, not {kind.value}", help="to='ltoir'")

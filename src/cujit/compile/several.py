@@ -7,14 +7,13 @@ from collections.abc import Iterable, Sequence
 from cujit.arch import Arch
 from cujit.artifact import Artifact, Kind
 from cujit.compile.images import Image, as_artifact
-from cujit.compile.link import link_images
 from cujit.compile.option_table import OPTIONS
 from cujit.compile.options import Options, Tool
-from cujit.compile.route import compile_request, make_request
+from cujit.compile.route import make_request
 from cujit.compile.source import Source
 from cujit.compile.spelling import Spelling
+from cujit.compile.workshop import Workshop
 from cujit.errors import LinkError, OptionError
-from cujit.toolchain.toolset import Toolchain
 
 __all__ = ["link_inputs", "part_of"]
 
@@ -40,7 +39,7 @@ def link_inputs(
     to: Kind,
     arch: Arch | None,
     options: Options,
-    toolchain: Toolchain,
+    workshop: Workshop,
     names: Sequence[str] = (),
 ) -> Artifact:
     """Compile the sources among ``parts`` to LTO-IR, and link everything for one architecture.
@@ -51,27 +50,27 @@ def link_inputs(
     Raises:
         LinkError: the images do not link, or nothing tells for which architecture.
         CompileError: a source does not compile.
-        CujitError: see ``link_images`` and ``compile_request``.
+        CujitError: see ``Workshop.link`` and ``Workshop.compile``.
     """
     sources = [part for part in parts if isinstance(part, Source)]
     if not sources:
-        return link_images([p for p in parts if isinstance(p, Artifact)], to, arch, options, toolchain)
+        return workshop.link([p for p in parts if isinstance(p, Artifact)], to, arch, options)
     target = (arch or _highest(parts)).real
     tools = dict.fromkeys(_TOOL[source.language] for source in sources)
     _require_taken(options, [*tools, Tool.NVJITLINK])
     _require_owner(names, sources)
-    images = [_image(part, target, options, toolchain, names) for part in parts]
-    return link_images(images, to, target, options.only(Tool.NVJITLINK), toolchain)
+    images = [_image(part, target, options, workshop, names) for part in parts]
+    return workshop.link(images, to, target, options.only(Tool.NVJITLINK))
 
 
 def _image(
-    part: Source | Artifact, target: Arch, options: Options, toolchain: Toolchain, names: Sequence[str]
+    part: Source | Artifact, target: Arch, options: Options, workshop: Workshop, names: Sequence[str]
 ) -> Artifact:
     if isinstance(part, Artifact):
         return part
     said = options.only(_TOOL[part.language], extra=False)
     wanted = names if part.language == "cuda" else ()
-    return compile_request(make_request(part, Kind.LTOIR, target.lto, wanted, said, toolchain), toolchain)
+    return workshop.compile(make_request(part, Kind.LTOIR, target.lto, wanted, said, workshop))
 
 
 def _highest(parts: Iterable[Source | Artifact]) -> Arch:

@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 __all__ = ["Rejects", "Spelling", "each", "flag", "joined", "pairs", "switch", "value"]
 
 
-@dataclass(frozen=True)
-class Spelling:
+class Spelling(NamedTuple):
     """What a tool calls an option: ``text`` for people, ``render`` for the tool."""
 
     text: str
     render: Callable[[Any], list[str]]
 
 
-@dataclass(frozen=True)
-class Rejects:
+class Rejects(NamedTuple):
     """A tool has no such option; ``why`` ends the sentence "nvJitLink does not take it: …"."""
 
     why: str

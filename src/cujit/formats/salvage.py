@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import islice
 
 from cujit.errors import FormatError
-from cujit.formats.fatbinentry import Entry, read_entries
+from cujit.formats.fatbinentry import Entry, Recent, read_entries
 
 __all__ = ["Damaged", "salvage"]
 
@@ -38,28 +38,30 @@ def salvage(data: bytes) -> tuple[tuple[Entry | Damaged, ...], ...]:
     start of ``data``.
     """
     found: list[tuple[Entry | Damaged, ...]] = []
-    pieces = 0
+    pieces, recent = 0, Recent()
     at = data.find(_CONTAINER)
     while at >= 0 and pieces < _MOST_PIECES:
         if len(data) - at < _CONTAINER_BYTES:
             break
         size = int.from_bytes(data[at + 8 : at + 16], "little")
         end = at + _CONTAINER_BYTES + size
-        entries = tuple(islice(_entries(data, at + _CONTAINER_BYTES, min(end, len(data)), end), _MOST_PIECES - pieces))
+        inside = _entries(data, at + _CONTAINER_BYTES, min(end, len(data)), end, recent)
+        entries = tuple(islice(inside, _MOST_PIECES - pieces))
         found.append(entries)
         pieces += 1 + len(entries)
         at = data.find(_CONTAINER, end if end <= len(data) else at + _CONTAINER_BYTES)
     return tuple(found)
 
 
-def _entries(data: bytes, at: int, end: int, declared_end: int) -> Iterator[Entry | Damaged]:
+def _entries(data: bytes, at: int, end: int, declared_end: int, recent: Recent) -> Iterator[Entry | Damaged]:
     """The entries of one container, which ends at ``end`` although it declares ``declared_end``."""
     while at < end:
         try:
-            more, following = read_entries(data, at, end)
+            more, following = read_entries(data, at, end, recent)
         except FormatError as e:
             following = _following(data, at, end)
-            yield Damaged(at, following - at, e.message)
+            place = "" if e.offset is None or e.offset == at else f", in the entry at byte {at}"
+            yield Damaged(at, following - at, f"{e.message}{place}")
             at = following
             continue
         yield from more

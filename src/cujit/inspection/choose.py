@@ -150,7 +150,8 @@ def _images(inspection: Inspection, arches: Sequence[Arch] | None, device: Arch 
     """The machine code that is asked for, all of it readable and linked."""
     broken = [image for image in inspection if _is_asked(image.arch, arches, device) and image.error]
     if broken:
-        raise FormatError(f"{_called(inspection)}: {broken[0]} cannot be checked: {broken[0].error}")
+        image = broken[0]
+        raise FormatError(f"{_called(inspection)}: image {image.index} ({image}) cannot be checked: {image.error}")
     code = [image for image in inspection if image.kind is ImageKind.CUBIN]
     if not code:
         kinds = ", ".join(dict.fromkeys(image.kind.value for image in inspection)) or "no image"
@@ -166,8 +167,9 @@ def _images(inspection: Inspection, arches: Sequence[Arch] | None, device: Arch 
         raise ArchError(f"no machine code of {_called(inspection)} runs on {device}", help=f"it is for {have}")
     for image in asked:
         if image.is_relocatable:
+            place = f"{_called(inspection)}: image {image.index} ({image})"
             raise FormatError(
-                f"{_called(inspection)}: {image} is still to be linked, which settles what its kernels use",
+                f"{place} is still to be linked, which settles what its kernels use",
                 help=f"cujit.link([image], arch='{image.arch}')",
             )
     return asked

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import functools
-import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from cujit.arch import Arch
 from cujit.artifact import Artifact, Kind
-from cujit.errors import ArgumentError, FormatError, LoadError
+from cujit.errors import FormatError
 from cujit.formats.fatbin import Entry, EntryKind, FatbinFlag, find_fatbins
+from cujit.formats.ptx.heads import entry_signatures
 from cujit.formats.salvage import Damaged, salvage
 from cujit.inspection.content import Told, read_content
 from cujit.inspection.values import Content, ImageInfo, ImageKind, Inspection
+from cujit.opening import naming, open_image
 from cujit.signature import Signature
 
 __all__ = ["inspect"]
@@ -50,29 +50,12 @@ def inspect(anything: object) -> Inspection:
         OptionError: no file can be called so.
         ArgumentError: it is none of these.
     """
-    artifact = _opened(anything)
+    artifact = open_image(anything, "inspect")
     told = Told.by(artifact)
     bare = _BARE.get(artifact.kind)
-    images = _alone(bare, artifact, told) if bare is not None else _contained(artifact.data, told)
+    with naming(artifact):
+        images = _alone(bare, artifact, told) if bare is not None else _contained(artifact.data, told)
     return Inspection(artifact.kind, artifact.name, len(artifact.data), images)
-
-
-def _opened(anything: object) -> Artifact:
-    if not isinstance(anything, (Artifact, str, bytes, os.PathLike)):
-        anything = getattr(anything, "artifact", anything)
-    if isinstance(anything, Artifact):
-        return anything
-    if isinstance(anything, (bytes, bytearray, memoryview)) or (isinstance(anything, str) and "\n" in anything):
-        return Artifact.of(anything)
-    if not isinstance(anything, (str, os.PathLike)):
-        raise ArgumentError(
-            f"inspect takes an Artifact, a Module, bytes, text or a path, not {type(anything).__name__}",
-            help="cujit.inspect('axpy.fatbin')",
-        )
-    try:
-        return Artifact.open(anything)
-    except OSError as e:
-        raise LoadError(f"{Path(anything)} cannot be read: {e.strerror or e}") from e
 
 
 # -- an image by itself -----------------------------------------------------------------------------------
@@ -131,8 +114,18 @@ class _Packed:
             return Content(error=e.message)
 
     def _of_ptx(self) -> dict[str, Signature]:
-        kernels = [kernel for packed in self.ptx for kernel in packed.content().kernels]
-        return {k.name: k.signature for k in reversed(kernels) if k.signature is not None}
+        found: dict[str, Signature] = {}
+        for packed in reversed(self.ptx):
+            found.update(packed.signatures)
+        return found
+
+    @functools.cached_property
+    def signatures(self) -> dict[str, Signature]:
+        """Those of PTX; what the build told of them comes to machine code by itself."""
+        try:
+            return entry_signatures(self.payload())
+        except FormatError:
+            return {}
 
 
 @dataclass(frozen=True)
@@ -145,7 +138,7 @@ class _Lost:
         raise FormatError(self.damage.why, offset=self.damage.offset)
 
     def content(self) -> Content:
-        return Content(error=f"{self.damage.why}; the entry is at byte {self.damage.offset} of the file")
+        return Content(error=self.damage.why)
 
 
 def _contained(data: bytes, told: Told) -> tuple[ImageInfo, ...]:

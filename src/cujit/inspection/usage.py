@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 
 from cujit.artifact import Artifact, Kind
 from cujit.errors import FormatError
 from cujit.inspection.read import inspect
+from cujit.opening import open_image
 
 __all__ = ["Usage", "usage"]
 
@@ -27,12 +29,15 @@ class Usage:
     spill_load_bytes: int | None = None
 
 
-def usage(artifact: Artifact) -> dict[str, Usage]:
+def usage(cubin: Artifact | bytes | bytearray | memoryview | str | os.PathLike[str]) -> dict[str, Usage]:
     """Read what each kernel of a cubin uses, by lowered name.
 
     Raises:
         FormatError: it is no cubin, or a damaged one.
+        LoadError: the file cannot be read.
+        ArgumentError: it is no image.
     """
+    artifact = open_image(cubin, "usage")
     if artifact.kind is not Kind.CUBIN:
         raise FormatError(
             f"registers are known of machine code, and this is {artifact.kind.value}",

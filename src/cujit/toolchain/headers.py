@@ -12,6 +12,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from cujit.toolchain.std_headers import DIRECTORY as STD_DIRECTORY
 
@@ -31,8 +32,7 @@ class Settings:
         return cls(tuple((v, environment[v]) for v in ("CUDA_HOME", "CUDA_PATH") if environment.get(v)))
 
 
-@dataclass(frozen=True)
-class IncludeDirectory:
+class IncludeDirectory(NamedTuple):
     """A directory of headers, the part of the toolkit that it holds, and the step that found it."""
 
     path: str
@@ -43,8 +43,7 @@ class IncludeDirectory:
         return f"{self.path} ({self.part}, found via {self.found_via})"
 
 
-@dataclass(frozen=True)
-class HeaderSearch:
+class HeaderSearch(NamedTuple):
     """The outcome: the directories in their order, the parts that were missed, and everything tried."""
 
     directories: tuple[IncludeDirectory, ...]
@@ -66,8 +65,7 @@ class HeaderSearch:
         return "\n".join(lines)
 
 
-@dataclass(frozen=True)
-class _Place:
+class _Place(NamedTuple):
     """What a search starts from: settings, the major version of NVRTC and the file it was opened from."""
 
     settings: Settings
@@ -141,12 +139,11 @@ def find_headers(settings: Settings, major: int, library: str | None) -> HeaderS
     A missing part is no error here: most kernels include nothing. The compile that needs it tells.
     """
     place = _Place(settings, major, Path(library) if library else None)
-    candidates = [(step, d) for step, directories in _STEPS for d in directories(place)]
     found: list[IncludeDirectory] = []
     missing: list[str] = []
     tried: list[str] = []
     for part, marker in _PARTS.items():
-        for step, directory in candidates:
+        for step, directory in _candidates(place):
             why_not = _why_not(directory, marker, major)
             if why_not is None:
                 found.append(IncludeDirectory(str(directory), part, step))
@@ -155,6 +152,13 @@ def find_headers(settings: Settings, major: int, library: str | None) -> HeaderS
         else:
             missing.append(part)
     return HeaderSearch(tuple(found), tuple(missing), tuple(dict.fromkeys(tried)))
+
+
+def _candidates(place: _Place) -> Iterator[tuple[str, Path]]:
+    """Give every directory to look in, one at a time: mostly the first has it, and the rest is never listed."""
+    for step, directories in _STEPS:
+        for directory in directories(place):
+            yield step, directory
 
 
 def _why_not(directory: Path, marker: str, major: int) -> str | None:

@@ -29,6 +29,7 @@ __all__ = [
     "compile_program",
     "create_program",
     "destroy_program",
+    "find_libdevice",
     "get_compiled_result",
     "get_compiled_result_size",
     "get_error_string",
@@ -272,6 +273,22 @@ _EMPTY = (
 _RELEASE = re.compile(rb"release (\d+)\.(\d+)")
 
 
+def find_libdevice(library: Path) -> Path:
+    """Find the libdevice that belongs to a libNVVM by the place of its file, and open neither.
+
+    Raises:
+        ToolchainNotFoundError: it is not there; the message says where it was looked for.
+    """
+    places = [parent / part for parent in library.parents[:3] for part in ("nvvm/libdevice", "libdevice")]
+    for place in places:
+        for file in sorted(place.glob("libdevice.*.bc")):
+            return file
+    raise ToolchainNotFoundError(
+        "libdevice is not installed; looked for libdevice.*.bc in " + ", ".join(map(str, places)),
+        help="pip install cujit[cu13] brings it with libNVVM (cujit[cu12] for CUDA 12.9)",
+    )
+
+
 class Nvvm:
     """The libNVVM that is installed.
 
@@ -316,15 +333,7 @@ class Nvvm:
         Raises:
             ToolchainNotFoundError: it is not there; the message says where it was looked for.
         """
-        library = Path(self.library_path or "/")
-        places = [parent / part for parent in library.parents[:3] for part in ("nvvm/libdevice", "libdevice")]
-        for place in places:
-            for file in sorted(place.glob("libdevice.*.bc")):
-                return file
-        raise ToolchainNotFoundError(
-            "libdevice is not installed; looked for libdevice.*.bc in " + ", ".join(map(str, places)),
-            help="pip install cujit[cu13] brings it with libNVVM (cujit[cu12] for CUDA 12.9)",
-        )
+        return find_libdevice(Path(self.library_path or "/"))
 
     def __repr__(self) -> str:
         return f"<{self.tool} for {', '.join(f'compute_{n}' for n in self.arches)}>"

@@ -3,18 +3,43 @@
 from __future__ import annotations
 
 from functools import cached_property
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from cujit.toolchain.headers import HeaderSearch, Settings, find_headers
-from cujit.toolchain.nvfatbin import NvFatbin
-from cujit.toolchain.nvjitlink import NvJitLink
-from cujit.toolchain.nvrtc import Nvrtc
-from cujit.toolchain.nvvm import Nvvm
 
-__all__ = ["Toolchain"]
+if TYPE_CHECKING:
+    from cujit.toolchain.nvfatbin import NvFatbin
+    from cujit.toolchain.nvjitlink import NvJitLink
+    from cujit.toolchain.nvrtc import Nvrtc
+    from cujit.toolchain.nvvm import Nvvm
+
+__all__ = ["Compiler", "Compilers", "Toolchain"]
+
+
+class Compiler(NamedTuple):
+    """What a compiler can do: the numbers of the architectures it builds for, rising, and its CUDA release."""
+
+    tool: str
+    arches: tuple[int, ...]
+    version: tuple[int, int]
+
+
+class Compilers(Protocol):
+    """Whoever can tell what the compilers can do."""
+
+    def compiler(self, language: str) -> Compiler:
+        """Tell of the compiler of ``cuda`` or ``nvvm``.
+
+        Raises:
+            ToolchainNotFoundError: it is not installed.
+        """
 
 
 class Toolchain:
-    """Compilers, linker and packer of one process under one set of Settings. Making it opens nothing."""
+    """Compilers, linker and packer of one process under one set of Settings. Making it opens nothing.
+
+    Each library's module is imported with the library: what comes out of a cache needs none.
+    """
 
     def __init__(self, settings: Settings | None = None) -> None:
         self.settings = settings or Settings()
@@ -26,6 +51,8 @@ class Toolchain:
         Raises:
             ToolchainNotFoundError: it is not installed.
         """
+        from cujit.toolchain.nvrtc import Nvrtc
+
         return Nvrtc()
 
     @cached_property
@@ -35,6 +62,8 @@ class Toolchain:
         Raises:
             ToolchainNotFoundError: it is not installed.
         """
+        from cujit.toolchain.nvvm import Nvvm
+
         return Nvvm()
 
     @cached_property
@@ -44,6 +73,8 @@ class Toolchain:
         Raises:
             ToolchainNotFoundError: it is not installed.
         """
+        from cujit.toolchain.nvjitlink import NvJitLink
+
         return NvJitLink()
 
     @cached_property
@@ -53,7 +84,19 @@ class Toolchain:
         Raises:
             ToolchainNotFoundError: it is not installed.
         """
+        from cujit.toolchain.nvfatbin import NvFatbin
+
         return NvFatbin()
+
+    def compiler(self, language: str) -> Compiler:
+        """Tell of the compiler of ``cuda`` or ``nvvm``, which is opened for it.
+
+        Raises:
+            ToolchainNotFoundError: it is not installed.
+        """
+        if language == "nvvm":
+            return Compiler("libNVVM", self.nvvm.arches, self.nvvm.release)
+        return Compiler("NVRTC", self.nvrtc.arches, self.nvrtc.version)
 
     @cached_property
     def headers(self) -> HeaderSearch:

@@ -32,10 +32,18 @@ def cubins_for(artifact: Artifact, device: Arch | None) -> list[Cubin]:
             )
         return [cubin]
     fatbins = find_fatbins(artifact.data)
+    if not any(fatbins):
+        raise FormatError(f"there is no device code in {artifact.name or 'this image'}")
     arch = device or _only_arch(fatbins)
     chosen = [entry for entry in (select(fatbin, arch) for fatbin in fatbins) if entry is not None]
     found = [read_cubin(entry.payload()) for entry in chosen if entry.kind is EntryKind.CUBIN]
     if not found:
+        if any(e.arch is not None and e.arch.runs_on(arch) for fatbin in fatbins for e in fatbin.cubin_entries):
+            name = artifact.name or "this image"
+            raise FormatError(
+                f"the machine code of {name} for {arch} is still to be linked, which can change the registers",
+                help=f"cujit.link([image], arch='{arch}')",
+            )
         raise ArchError(_no_machine_code(artifact, arch, chosen), help=f"build it with the target {arch}")
     return found
 

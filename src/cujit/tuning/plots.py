@@ -226,22 +226,23 @@ def _shown_limiter(at: Residency) -> Limiter:
 
 def _own_point(ax: Axes, curve: Curve, now: Residency, theme: _Theme) -> None:
     """Mark where the kernel is, with its value above the panel, where no curve is in the way."""
-    height = now.occupancy
-    ax.plot([curve.own, curve.own], [0, 1.06], color=theme.text, linewidth=0.9, linestyle=(0, (1.5, 2)), zorder=4)
-    ax.plot(
-        [curve.own],
-        [height],
-        marker="o",
-        markersize=7.5,
-        color=theme.text,
-        markeredgecolor=theme.page,
-        markeredgewidth=1.6,
-        zorder=5,
-        clip_on=False,
-    )
-    place = curve.own / curve.end
+    at = min(curve.own, curve.end)  # what is beyond every kernel has its value at the end of the axis, and no point
+    ax.plot([at, at], [0, 1.06], color=theme.text, linewidth=0.9, linestyle=(0, (1.5, 2)), zorder=4)
+    if curve.own <= curve.end:
+        ax.plot(
+            [at],
+            [now.occupancy],
+            marker="o",
+            markersize=7.5,
+            color=theme.text,
+            markeredgecolor=theme.page,
+            markeredgewidth=1.6,
+            zorder=5,
+            clip_on=False,
+        )
+    place = at / curve.end
     ax.text(
-        curve.own,
+        at,
         1.09,
         curve.own_label,
         ha="left" if place < 0.1 else "right" if place > 0.9 else "center",

@@ -121,7 +121,7 @@ def next_step(demand: Demand, now: Residency) -> Step | None:
 
 
 def _registers_for(demand: Demand, now: Residency, blocks: int) -> int | None:
-    fewer = range(demand.registers - 1, 0, -1)
+    fewer = range(min(demand.registers - 1, demand.limits.thread_registers), 0, -1)
     return next((n for n in fewer if by_registers(replace(demand, registers=n), now.threads) >= blocks), None)
 
 

@@ -9,6 +9,7 @@ import pytest
 
 from cujit.arch import Arch
 from cujit.artifact import Artifact, Kind
+from cujit.cache.provenance import Outcome, Provenance
 from cujit.errors import ArchError, FormatError, OptionError, PtxSyntaxError, UnsupportedError
 from cujit.formats.ptx.parser import parse
 from cujit.formats.ptx.retarget import lowest_version, obstacles, retarget, target_version
@@ -46,6 +47,11 @@ def test_only_the_two_words_change() -> None:
         "sm_80", "sm_100"
     )
     assert retarget(TEXT) == TEXT
+
+
+def test_an_artifact_that_was_changed_is_not_what_a_cache_has() -> None:
+    artifact = Artifact(Kind.PTX, TEXT.encode(), provenance=Provenance(Outcome.MADE))
+    assert retarget(artifact, version="7.0").provenance is None
 
 
 def test_text_bytes_and_artifacts_come_back_as_they_were_given() -> None:

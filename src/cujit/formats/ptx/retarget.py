@@ -63,7 +63,7 @@ def retarget(ptx: Ptx, *, version: Version | str | None = None, arch: Arch | str
             raise FormatError(f"this is a {ptx.kind.value}; only PTX has a version to be changed")
         text = retarget_text(ptx.text, wanted_version, wanted_arch, name=ptx.name or "<ptx>")
         made = wanted_arch.virtual if wanted_arch and ptx.arch else ptx.arch
-        return replace(ptx, data=text.encode(), arch=made)
+        return replace(ptx, data=text.encode(), arch=made, provenance=None)  # no cache has this
     if isinstance(ptx, str):
         return retarget_text(ptx, wanted_version, wanted_arch)
     if not isinstance(ptx, (bytes, bytearray, memoryview)):

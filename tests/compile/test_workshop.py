@@ -1,0 +1,275 @@
+"""The workshop keeps what its key says and nothing else; recipes tell how to make it again."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+import zlib
+from pathlib import Path
+
+import pytest
+
+from cujit.arch import Arch
+from cujit.artifact import Artifact, Kind
+from cujit.cache import admin
+from cujit.cache.admin import Shown
+from cujit.cache.cache import Cache
+from cujit.cache.provenance import Outcome, Provenance
+from cujit.compile import workshop as module
+from cujit.compile.options import Options
+from cujit.compile.recipe import read_recipe, write_recipe
+from cujit.compile.remake import recompile, remake
+from cujit.compile.request import Request
+from cujit.compile.route import compile_request, make_request
+from cujit.compile.source import Source
+from cujit.compile.workshop import Workshop
+from cujit.errors import CompileError, FormatError, OptionError
+from cujit.toolchain.headers import Settings
+from cujit.toolchain.toolset import Toolchain
+from llvm_ir import SCALE
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+
+TEXT = 'extern "C" __global__ void k(int* x) { *x = VALUE; }\n'
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    return tmp_path / "cache"
+
+
+@pytest.fixture
+def header(tmp_path: Path) -> Path:
+    path = tmp_path / "include" / "value.h"
+    path.parent.mkdir()
+    path.write_text("#define VALUE 1\n")
+    return path
+
+
+def of_text(text: str = TEXT, *, arch: str = "compute_80", **options: object) -> Request:
+    parsed = Arch.parse(arch)
+    kind = Kind.CUBIN if parsed.is_real else Kind.PTX
+    return Request(Source.cuda(text, name="k.cu"), kind, parsed, Options(**options))  # type: ignore[arg-type]
+
+
+def of_header(header: Path) -> Request:
+    return of_text("#include <value.h>\n" + TEXT, include=str(header.parent))
+
+
+def outcome(artifact: Artifact) -> Outcome:
+    assert isinstance(artifact.provenance, Provenance)
+    return artifact.provenance.outcome
+
+
+def edited_meanwhile(monkeypatch: pytest.MonkeyPatch, header: Path, text: str) -> None:
+    """Let the header change while the next compile is under way."""
+
+    def compile_and_edit(request: Request, toolchain: Toolchain) -> Artifact:
+        try:
+            return compile_request(request, toolchain)
+        finally:
+            header.write_text(text)
+
+    monkeypatch.setattr(module, "compile_request", compile_and_edit)
+
+
+def test_what_was_made_while_a_header_changed_is_given_and_not_kept(
+    toolchain: Toolchain, root: Path, header: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shop = Workshop(toolchain, Cache(root))
+    with monkeypatch.context() as during:
+        edited_meanwhile(during, header, "#define VALUE 2\n")
+        artifact = shop.compile(of_header(header))
+    assert artifact.provenance is not None
+    assert (outcome(artifact), artifact.provenance.reason) == (
+        Outcome.UNCACHED,
+        "its inputs or its tool were changed while it was made",
+    )
+    assert shop.cache is not None
+    assert (shop.cache.counters.not_kept, list(admin.ls(shop.cache))) == (1, [])
+    header.write_text("#define VALUE 1\n")
+    assert outcome(shop.compile(of_header(header))) is Outcome.MADE
+
+
+def test_an_error_that_came_while_a_header_changed_is_not_remembered(
+    toolchain: Toolchain, root: Path, header: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shop = Workshop(toolchain, Cache(root))
+    header.write_text("#define VALUE none\n")
+    with monkeypatch.context() as during:
+        edited_meanwhile(during, header, "#define VALUE 2\n")
+        with pytest.raises(CompileError):
+            shop.compile(of_header(header))
+    header.write_text("#define VALUE none\n")
+    assert shop.cache is not None
+    for misses in (2, 2):
+        with pytest.raises(CompileError):
+            shop.compile(of_header(header))
+        assert shop.cache.counters.misses == misses
+
+
+def test_without_a_cache_the_reason_is_told(toolchain: Toolchain) -> None:
+    artifact = Workshop(toolchain, off="it is Sunday").compile(of_text(define={"VALUE": 1}))
+    assert isinstance(artifact.provenance, Provenance)
+    assert (artifact.provenance.outcome, artifact.provenance.reason) == (Outcome.UNCACHED, "it is Sunday")
+    assert artifact.provenance.make_ms > 0
+
+
+@pytest.mark.parametrize("cached", [True, False])
+def test_wrong_options_are_refused_before_a_library_is_opened(root: Path, cached: bool) -> None:
+    tools = Toolchain()
+    shop = Workshop(tools, Cache(root) if cached else None)
+    with pytest.raises(OptionError, match="libNVVM does not take"):
+        shop.compile(Request(Source.nvvm(SCALE), Kind.PTX, Arch.parse("compute_80"), Options(std="c++17")))
+    with pytest.raises(OptionError, match="is not there"):
+        shop.compile(of_text(include="/no/where"))
+    with pytest.raises(OptionError, match="nvJitLink does not take"):
+        shop.link([], Kind.CUBIN, None, Options(define={"X": 1}))
+    with pytest.raises(OptionError, match="compress is 'much'"):
+        shop.bundle([], "much")
+    assert set(tools.__dict__) == {"settings"}
+
+
+def test_a_second_process_knows_the_compilers_without_opening_them(root: Path) -> None:
+    languages = ("cuda", "nvvm")
+    first = Workshop(Toolchain(Settings()), Cache(root))
+    known = [first.compiler(language) for language in languages]
+    assert known == [Toolchain().compiler(language) for language in languages]
+    tools = Toolchain(Settings())
+    second = Workshop(tools, Cache(root))
+    assert [second.compiler(language) for language in languages] == known
+    assert set(tools.__dict__) == {"settings"}
+    assert make_request(TEXT, None, None, (), Options(), second).arch.number == known[0].arches[0]
+
+
+def test_a_forked_child_is_not_stopped_by_a_lock_of_another_thread(toolchain: Toolchain, root: Path) -> None:
+    shop = Workshop(toolchain, Cache(root))
+    request = of_text("#include <cuda_fp16.h>\n" + TEXT, define={"VALUE": 1})
+    shop.compile(request)
+    assert shop.keys is not None
+    held, done = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        assert shop.keys is not None
+        with shop.keys.memo._lock, shop.keys.memo.files._lock:
+            held.set()
+            done.wait()
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+    held.wait()
+    child = os.fork()
+    if child == 0:
+        os._exit(0 if outcome(shop.compile(request)).value in ("memory", "disk") else 1)
+    done.set()
+    thread.join()
+    for _ in range(600):
+        pid, status = os.waitpid(child, os.WNOHANG)
+        if pid:
+            break
+        threading.Event().wait(0.05)
+    else:
+        os.kill(child, 9)
+        os.waitpid(child, 0)
+        pytest.fail("the child waits for a lock")
+    assert status == 0
+
+
+# -- recipes ----------------------------------------------------------------------------------------------
+
+REQUESTS = {
+    "text": of_text(define={"VALUE": 1, "NAKED": None}, maxrregcount=32, extra=["-DX=1"]),
+    "headers": Request(
+        Source.cuda(TEXT, headers={"a.h": "ä"}, include=["/usr"], define={"VALUE": "2", "N": None}),
+        Kind.LTOIR,
+        Arch.parse("lto_90a"),
+        names=("k", "f<int>"),
+    ),
+    "modules": Request(Source.nvvm(SCALE, b"BC\xc0\xde\xff", libdevice=True), Kind.CUBIN, Arch.parse("sm_90")),
+    "module": Request(Source.nvvm(SCALE), Kind.PTX, Arch.parse("compute_80")),
+}
+
+
+@pytest.mark.parametrize("name", REQUESTS)
+def test_a_recipe_is_the_request(name: str) -> None:
+    again = read_recipe(write_recipe(REQUESTS[name]))
+    assert again == REQUESTS[name]
+    assert again.fingerprint() == REQUESTS[name].fingerprint()
+
+
+def test_a_recipe_names_a_file_and_whole_directories(
+    tmp_path: Path, header: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "s.cu").write_text(TEXT)
+    monkeypatch.chdir(tmp_path)
+    options = Options(include=["include"], define={"VALUE": 1})
+    recipe = write_recipe(Request(Source.cuda("s.cu"), Kind.PTX, Arch.parse("compute_80"), options))
+    monkeypatch.chdir("/")
+    again = read_recipe(recipe)
+    assert again.source.path == str(tmp_path / "s.cu")
+    assert again.options["include"] == (str(header.parent),)
+
+
+def test_a_recipe_of_more_than_a_mebibyte_is_left_out() -> None:
+    assert write_recipe(of_text("/" * (1 << 20))) == b""
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"{}",
+        zlib.compress(b"{}"),
+        zlib.compress(b"[]"),
+        zlib.compress(b"\xff"),
+        zlib.compress(b"[" * 100_000),
+        zlib.compress(json.dumps({"schema": 2}).encode()),
+        write_recipe(of_text())[:-1],
+    ],
+    ids=["nothing", "no zlib", "no fields", "a list", "no text", "deep", "another schema", "cut off"],
+)
+def test_bytes_that_are_no_recipe_are_refused(data: bytes) -> None:
+    with pytest.raises(FormatError, match="recipe"):
+        read_recipe(data)
+
+
+def test_a_recipe_that_grows_beyond_its_bound_is_not_unpacked() -> None:
+    with pytest.raises(FormatError, match="a recipe of more than 1048576 bytes"):
+        read_recipe(zlib.compress(b" " * (1 << 24)))
+
+
+def shown(cache: Cache) -> Shown:
+    (listed,) = admin.ls(cache)
+    assert listed.summary is not None
+    assert listed.summary.recipe_bytes > 0
+    return admin.show(cache, listed.digest)
+
+
+def test_an_entry_shows_its_source_and_is_made_again_byte_for_byte(toolchain: Toolchain, root: Path) -> None:
+    shop = Workshop(toolchain, Cache(root))
+    made = shop.compile(of_text(arch="sm_80", define={"VALUE": 1}))
+    assert shop.cache is not None
+    entry = shown(shop.cache)
+    assert read_recipe(entry.record.recipe).source.text == TEXT
+    assert recompile(entry.record.recipe, shop) == made
+    assert remake(entry, shop) == made
+    (verdict,) = admin.verify(shop.cache, 1, lambda entry: remake(entry, shop))
+    assert (verdict.remade, verdict.fault) == (True, "")
+
+
+def test_an_entry_whose_headers_have_changed_is_not_made_again(toolchain: Toolchain, root: Path, header: Path) -> None:
+    shop = Workshop(toolchain, Cache(root))
+    shop.compile(of_header(header))
+    header.write_text("#define VALUE 2\n")
+    assert shop.cache is not None
+    assert remake(shown(shop.cache), shop) is None
+
+
+def test_a_link_has_no_recipe(toolchain: Toolchain, root: Path) -> None:
+    image = Workshop(toolchain).compile(of_text(arch="compute_80", define={"VALUE": 1}))
+    shop = Workshop(toolchain, Cache(root))
+    shop.link([image], Kind.CUBIN, Arch.parse("sm_80"), Options())
+    assert shop.cache is not None
+    (verdict,) = admin.verify(shop.cache, 1, lambda entry: remake(entry, shop))
+    assert (verdict.remade, verdict.fault) == (False, "")

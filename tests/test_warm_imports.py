@@ -1,0 +1,109 @@
+"""A process with a warm cache imports what it runs, and nothing that only a compile, a link or another device needs."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SOURCE = 'extern "C" __global__ void ramp(float a, float* y, int n) { int i = threadIdx.x; if (i < n) y[i] = a * i; }'
+WITH_A_HEADER = f'#include "own.h"\n{SOURCE}'
+
+COMPILERS = (
+    "cujit.compile.build",
+    "cujit.compile.bundle",
+    "cujit.compile.link",
+    "cujit.compile.nvrtc",
+    "cujit.compile.nvvm",
+    "cujit.compile.recipe",
+    "cujit.compile.several",
+    "cujit.toolchain.calls",
+    "cujit.toolchain.nvfatbin",
+    "cujit.toolchain.nvjitlink",
+    "cujit.toolchain.nvrtc",
+    "cujit.toolchain.nvvm",
+    "cuda.bindings.nvjitlink",
+    "cuda.bindings.nvrtc",
+    "cuda.bindings.nvvm",
+    "cuda.pathfinder",
+)
+"""What makes images; a hit of the cache needs none of it."""
+
+SCANNERS = tuple(f"cujit.compile.includes.{name}" for name in ("closure", "directives", "macros", "probing", "search"))
+"""What follows includes; where none changed, stats tell."""
+
+READERS = (
+    "cujit.formats.cubin",
+    "cujit.formats.cxxtypes",
+    "cujit.formats.fatbin",
+    "cujit.formats.itanium",
+    "cujit.formats.ptx.parser",
+    "lz4",
+    "zstandard",
+)
+"""What reads images and lowered names."""
+
+DEVICES = ("cujit.devices", "cujit.kernel", "ctypes", "numpy", "llvmlite")
+
+
+def _imported(root: Path, code: str) -> set[str]:
+    """Run code twice over one cache, and give the modules that the second process has at its end."""
+    paths = [os.path.abspath(path) for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]
+    environment = {**os.environ, "CUJIT_CACHE_DIR": str(root / "cache"), "PYTHONPATH": os.pathsep.join(paths)}
+    program = f"{code}\nimport sys; print(*sys.modules)"
+    for _ in range(2):
+        done = subprocess.run(
+            [sys.executable, "-c", program], capture_output=True, text=True, env=environment, cwd=root, check=False
+        )
+        assert done.returncode == 0, done.stderr
+    return set(done.stdout.splitlines()[-1].split())
+
+
+def _hit(source: str, include: str = "()") -> str:
+    return f"""
+import cujit
+made = cujit.compile(cujit.Source.cuda({source!r}, name="ramp.cu", include={include}), arch="sm_90")
+print(made.provenance.outcome)
+"""
+
+
+def test_a_hit_imports_no_compiler_no_reader_and_no_device(tmp_path: Path) -> None:
+    found = _imported(tmp_path, _hit(SOURCE))
+    assert found & {*COMPILERS, *SCANNERS, *READERS, *DEVICES} == set()
+    assert "cujit.cache.cache" in found
+
+
+def test_a_hit_of_a_source_with_headers_that_are_as_they_were_scans_nothing(tmp_path: Path) -> None:
+    (tmp_path / "own.h").write_text("#pragma once\n")
+    os.utime(tmp_path / "own.h", (1, 1))
+    found = _imported(tmp_path, _hit(WITH_A_HEADER, "('.',)"))
+    assert found & {*COMPILERS, *READERS, *DEVICES} == set()
+
+
+def _launch(device: str, calls: int) -> str:
+    return f"""
+import cujit
+device = cujit.{device}()
+y = device.zeros(32, "float32")
+for _ in range({calls}):
+    cujit.jit({SOURCE!r}, device=device)["ramp"][1, 32](2.0, y, 32)
+assert y.numpy()[-1] == 62.0
+"""
+
+
+def test_a_launch_on_the_cpu_device_imports_nothing_of_gpus_nor_of_compilers(tmp_path: Path) -> None:
+    found = _imported(tmp_path, _launch("cpu", 1))
+    heavy = {"cujit.devices.cuda.device", "cujit.devices.cuda.stream", "cujit.devices.launcher.runtime"}
+    assert found & {*COMPILERS, *SCANNERS, *heavy, "cuda.bindings.driver", "cujit.formats.cubin"} == set()
+
+
+@pytest.mark.gpu
+@pytest.mark.usefixtures("gpu")
+def test_a_first_launch_on_a_gpu_imports_no_llvm_and_no_compiler(tmp_path: Path) -> None:
+    found = _imported(tmp_path, _launch("gpu", 1))
+    heavy = {"cujit.devices.cpu", "cujit.devices.cuda.linker", "cujit.devices.launcher.runtime", "llvmlite"}
+    compilers = {name for name in COMPILERS if name.startswith("cujit")}  # cuda.bindings brings some of its own
+    assert found & {*compilers, *SCANNERS, *heavy, "cujit.formats.ptx.parser", "lz4", "zstandard"} == set()
