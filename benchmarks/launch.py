@@ -18,12 +18,13 @@ import numpy as np
 from measure import medians
 
 import cujit
-from cujit.devices.cpu.jit import NativeFunction, compile_ir
 from cujit.devices.cuda.device import CudaDevice
+from cujit.devices.jit import NativeFunction, compile_ir
 from cujit.devices.launcher.code import launch_code
 from cujit.devices.launcher.cpython import native_type
 from cujit.devices.launcher.driver import driver_entries
 from cujit.devices.launcher.finish import Finish, Parameters
+from cujit.devices.launcher.launch import attach
 from cujit.devices.launcher.names import link_names
 
 CODE = """
@@ -101,7 +102,9 @@ def ours_each(launch: cujit.Launch) -> None:
 
 
 def warm(launch: Callable[..., object], *arguments: object) -> None:
-    """Bind a launch, and let it learn what its arguments are."""
+    """Bind a launch, and let it learn what its arguments are; one of ours has its machine code then."""
+    if isinstance(launch, cujit.Launch):
+        attach(launch, wait=True)
     for _ in range(3):
         launch(*arguments)
 
@@ -187,6 +190,8 @@ def cuda_core(module: cujit.Module) -> Contestants:
 def numba_cuda(module: cujit.Module) -> Contestants:
     """numba-cuda, with its own arrays."""
     del module
+    if not hasattr(np, "row_stack"):  # numba-cuda 0.30 asks for it at import; NumPy 2.4 no longer has it
+        np.row_stack = np.vstack
     cuda: Any = importlib.import_module("numba.cuda")
 
     @cuda.jit  # type: ignore[untyped-decorator]

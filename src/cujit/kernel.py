@@ -2,33 +2,40 @@
 
 from __future__ import annotations
 
+import functools
+import math
 import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from cujit.arch import Arch, ArchKind
 from cujit.artifact import Artifact, Kind
+from cujit.cache.cache import Cache
 from cujit.devices.arrays import DeviceArray
 from cujit.devices.base import Allocation, Device, DeviceModule, Dim3, LaunchShape, Resources
 from cujit.devices.checks import check_launch, launch_shape
 from cujit.devices.cover import cover, problem_size, spread
-from cujit.devices.cuda.device import CudaDevice
 from cujit.devices.cuda.jitoptions import JitOptions
-from cujit.devices.cuda.stream import stream_handle
-from cujit.devices.images import open_image
+from cujit.devices.globals import Globals
 from cujit.devices.launcher.entry import Entry, Image
 from cujit.devices.launcher.launch import LaunchCache, PreparedLaunch, make_launch
 from cujit.devices.launcher.options import PLAIN, LaunchOptions
+from cujit.devices.launcher.replay import replay
 from cujit.devices.launcher.seam import PreparedKernel
 from cujit.devices.names import NameTable
 from cujit.devices.registry import process_devices
+from cujit.devices.signatures import signature_of
+from cujit.devices.streams import stream_handle
 from cujit.errors import ArchError, ArgumentError, LaunchError, LoadError
-from cujit.program import Options, Source, compile, toolchain
-from cujit.signature import merge_signatures
+from cujit.opening import open_image
+from cujit.program import Options, Source, compile, workshop
+
+if TYPE_CHECKING:
+    from cujit.devices.cuda.device import CudaDevice
 
 __all__ = ["CooperativeShape", "Kernel", "Launch", "Module", "cpu", "default_device", "devices", "gpu", "jit", "load"]
 
@@ -73,7 +80,14 @@ def _device(device: Device | str | None) -> Device:
 class Launch(PreparedLaunch):
     """A kernel with its grid, block, dynamic shared memory, stream and options: call it with the arguments.
 
-    Where LLVM is there, a call goes straight into machine code that was made for the kernel's parameters.
+    Where LLVM is there, calls go straight into machine code that was made for the kernel's parameters, checks and
+    all. It is compiled beside later calls, from the fourth on. It reads exact ints, floats and bools, None,
+    ``Pointer``, our arrays, torch's tensors, and CuPy's arrays where CuPy works in the stream of the launch. Anything
+    else is read by Python: NumPy's scalars, structures, numba's and JAX's arrays, subclasses (one to a few
+    microseconds for each).
+
+    A kernel runs after what CuPy, or another library that says so in ``__cuda_array_interface__``, has begun in its
+    own stream. What such a library does later waits for the kernel only in the same stream: pass that as ``stream``.
     """
 
     __slots__ = ()
@@ -83,6 +97,22 @@ class Launch(PreparedLaunch):
         """The kernel that it runs."""
         kernel = self._kernel()
         return kernel if isinstance(kernel, Kernel) else Kernel(self._entry)
+
+    def replay_on_cpu(self, *arguments: object, device: Device | str | None = None) -> tuple[object, ...]:
+        """Run the same launch with the same arguments on the CPU device, and give what it makes of them.
+
+        For each argument that is an array it gives a NumPy array as the kernel left it, for any other the argument
+        itself. The arrays are copied first and stay as they are; arguments that share memory share it there too.
+        Variables of the module begin as the image has them. The image has to hold PTX. ``device`` is a CPU device
+        other than ``cujit.cpu()``.
+
+        Raises:
+            LoadError: the image has no PTX, or PTX that the CPU device does not execute.
+            ArgumentError: the arguments do not fit, one is a bare address (of unknown size), or ``device`` is a GPU.
+            LaunchError: the CPU device does not take such a launch.
+            ClosedError: the module, or an array, was closed.
+        """
+        return replay(self._entry, self._shape, arguments, cpu() if device is None else _device(device))
 
 
 class CooperativeShape(NamedTuple):
@@ -115,6 +145,12 @@ class Kernel:
         return self._image.device
 
     @property
+    def artifact(self) -> Artifact:
+        """The image that it was loaded from."""
+        assert self._image.artifact is not None  # as Module makes it
+        return self._image.artifact
+
+    @property
     def resources(self) -> Resources:
         """Registers, memory and barriers that it uses.
 
@@ -142,7 +178,7 @@ class Kernel:
             LaunchError: such a block cannot run.
             ClosedError: the module was closed.
         """
-        shape = launch_shape(1, block, shared_bytes)
+        shape = launch_shape(1, block, shared_bytes, self.name)
         limits = self.device.limits
         check_launch(self.name, shape, limits, self.resources)
         warps = -(-shape.block.volume // limits.warp_size)
@@ -154,7 +190,7 @@ class Kernel:
 
         A kernel whose blocks wait for each other (``grid.sync()``, a counter in global memory) may have that many
         blocks and no more: another one would be waited for and never start. On a GPU it is what one multiprocessor
-        holds times their number, as far as nothing else runs; on the CPU device a block for each of its threads.
+        holds times their number, as far as nothing else runs; on the CPU device it is one.
         ``shared_bytes`` is dynamic shared memory of a block, in bytes. 0 means that not even one block fits.
 
         Source: CUDA C++ Programming Guide, "Grid Synchronization".
@@ -163,10 +199,9 @@ class Kernel:
             LaunchError: such a block cannot run.
             ClosedError: the module was closed.
         """
-        shape = launch_shape(1, block, shared_bytes)
-        limits = self.device.limits
-        check_launch(self.name, shape, limits, self.resources)
-        return self._loaded.active_blocks(shape.block.volume, shape.shared_bytes) * limits.processors
+        shape = launch_shape(1, block, shared_bytes, self.name)
+        check_launch(self.name, shape, self.device.limits, self.resources)
+        return self._together(shape)
 
     def cooperative_shape(self, shared_bytes: int = 0) -> CooperativeShape:
         """Choose the block of which most threads can run at a time, and count its blocks: a whole device's worth.
@@ -178,7 +213,7 @@ class Kernel:
             LaunchError: a block with so much shared memory cannot run.
             ClosedError: the module was closed.
         """
-        shared = launch_shape(1, 1, shared_bytes).shared_bytes
+        shared = launch_shape(1, 1, shared_bytes, self.name).shared_bytes
         warp = self.device.limits.warp_size
         largest = self.max_block
         sizes = range(warp, largest + 1, warp) if largest >= warp else (largest,)
@@ -214,7 +249,7 @@ class Kernel:
         if exact and shape in self._launches:
             return self._launches[shape]
         grid, block, shared_bytes, stream = (*shape, 0, 0)[:4]
-        launch = self._launch(launch_shape(grid, block, shared_bytes), stream)
+        launch = self._launch(launch_shape(grid, block, shared_bytes, self.name), stream)
         if exact:
             self._cache.keep(shape, launch)
         return launch
@@ -242,8 +277,49 @@ class Kernel:
             LaunchError: a size is malformed or breaks a limit of the device or of the kernel.
             ClosedError: the module or the stream was closed.
         """
-        options = LaunchOptions.of(cluster, cooperative, overlap, priority)
-        return self._launch(launch_shape(grid, block, shared_bytes), stream, options)
+        options = LaunchOptions.of(cluster, cooperative, overlap, priority, self.name)
+        return self._launch(launch_shape(grid, block, shared_bytes, self.name), stream, options)
+
+    def cooperative(
+        self,
+        size: int | tuple[int, ...] | None = None,
+        *,
+        block: int | tuple[int, ...] | None = None,
+        shared_bytes: int = 0,
+        stream: object = 0,
+        cluster: int | tuple[int, ...] | None = None,
+    ) -> Launch:
+        """Have blocks that all run at a time, so that they can wait for each other (``grid.sync()``): a device's worth.
+
+        ``size`` is how many elements there are, an int or a tuple; fewer blocks run if so many are not needed, and
+        where there are more elements the kernel loops. The block is that of ``cooperative_shape`` unless ``block``
+        says it. With a ``cluster`` the blocks are counted in whole clusters.
+
+        Raises:
+            LaunchError: not even one block, or one cluster, fits; a size is malformed; or the size is 0.
+            ClosedError: the module was closed.
+        """
+        wide = self.cooperative_shape(shared_bytes).block if block is None else block
+        one = launch_shape(1, wide, shared_bytes, self.name)
+        threads = one.block
+        check_launch(self.name, one, self.device.limits, self.resources)
+        own = self._loaded.own_cluster if isinstance(self._loaded, PreparedKernel) else None
+        group = own if cluster is None else Dim3.of(cluster, "cluster")
+        most = self._together(one, group)
+        elements = most * threads.volume if size is None else math.prod(problem_size(size, self.name))
+        if not elements:
+            raise LaunchError(f"{self.name}: a cooperative launch over no elements", help="leave such a launch out")
+        step = 1 if group is None else group.volume
+        wanted = -(-elements // (threads.volume * step)) * step
+        blocks = max(min(most, wanted), step)
+        grid = blocks if group is None else (blocks // (group.y * group.z), group.y, group.z)
+        return self.prepare(grid, threads, shared_bytes=shared_bytes, stream=stream, cluster=cluster, cooperative=True)
+
+    def _together(self, shape: LaunchShape, cluster: Dim3 | None = None) -> int:
+        """Count the blocks that run at a time."""
+        if isinstance(self._loaded, PreparedKernel):
+            return self._loaded.together(shape, cluster)
+        return self._loaded.active_blocks(shape.block.volume, shape.shared_bytes) * self.device.limits.processors
 
     def over(
         self,
@@ -262,9 +338,10 @@ class Kernel:
             LaunchError: a size is malformed or breaks a limit.
             ClosedError: the module was closed.
         """
-        sizes = problem_size(size)
-        shared = launch_shape(1, 1, shared_bytes).shared_bytes
-        threads = Dim3.of(block, "block") if block is not None else self._best_block(sizes, shared)
+        sizes = problem_size(size, self.name)
+        one = launch_shape(1, 1 if block is None else block, shared_bytes, self.name)
+        shared = one.shared_bytes
+        threads = one.block if block is not None else self._best_block(sizes, shared)
         if 0 in sizes:
             check_launch(self.name, LaunchShape(Dim3(1), threads, shared), self.device.limits, self.resources)
             self._image.require()
@@ -280,7 +357,7 @@ class Kernel:
 
     def _launch(self, shape: LaunchShape, stream: object, options: LaunchOptions = PLAIN) -> Launch:
         """Check a launch, or find the same among those that are kept."""
-        key = (shape, stream_handle(stream), options)
+        key = (shape, stream_handle(stream, self.device), options)
         kept = self._launches.get(key)
         if kept is not None and kept.stream_owner is (None if type(stream) is int else stream):
             return kept
@@ -304,6 +381,10 @@ class Kernel:
             help="kernel[grid, block](…) or kernel.over(n)(…)",
         )
 
+    def __str__(self) -> str:
+        """Spell it as C++ declares it: ``void axpy<float>(float, const float*, float*, unsigned long)``."""
+        return f"void {self.name}" + ("" if self.name.endswith(")") else str(self.signature))
+
     def __repr__(self) -> str:
         return f"<Kernel {self.name}{self.signature} on {self.device.name}>"
 
@@ -324,7 +405,7 @@ class Module(Mapping[str, Kernel]):
 
     def __init__(self, artifact: Artifact, device: Device, loaded: DeviceModule, *, load_s: float = 0.0) -> None:
         self.artifact = artifact
-        self._image = Image(device, loaded)
+        self._image = Image(device, loaded, artifact)
         self.log = loaded.log
         self.route = loaded.route
         self.load_s = load_s
@@ -344,7 +425,7 @@ class Module(Mapping[str, Kernel]):
         lowered = self._names.find(name)
         if lowered not in self._kernels:
             kernel = loaded.kernels[lowered]
-            signature = merge_signatures(self.artifact.signatures.get(lowered), kernel.signature)
+            signature = signature_of(self.artifact, lowered, kernel.signature)
             self._kernels[lowered] = Kernel(Entry(self._image, kernel, self._names.display[lowered], signature))
         return self._kernels[lowered]
 
@@ -376,6 +457,11 @@ class Module(Mapping[str, Kernel]):
         whole = DeviceArray(self.device, Allocation(address, size, loaded), (size,), np.dtype(np.uint8))
         seen = whole.view(dtype)
         return seen if shape is None else seen.reshape(shape)
+
+    @functools.cached_property
+    def globals(self) -> Globals:
+        """The ``__device__`` and ``__constant__`` variables by name, to read and to write."""
+        return Globals(self.device, self._image.require, self.artifact)
 
     @property
     def device(self) -> Device:
@@ -431,7 +517,9 @@ def load(
     _require_loadable(artifact)
     place = _device(device)
     start = time.perf_counter()
-    loaded = place.load(artifact, options) if isinstance(place, CudaDevice) else place.load(artifact)
+    if place.is_gpu:
+        from cujit.devices.cuda.device import CudaDevice  # the CPU device needs nothing of it
+    loaded = place.load(artifact, options) if place.is_gpu and isinstance(place, CudaDevice) else place.load(artifact)
     return Module(artifact, place, loaded, load_s=time.perf_counter() - start)
 
 
@@ -444,13 +532,15 @@ def jit(
     options: Mapping[str, object] | Options | None = None,
     name: str | None = None,
     headers: Mapping[str, str] | None = None,
+    cache: Cache | bool | None = None,
     **more: object,
 ) -> Module:
     """Compile CUDA C++ for a device and load it there.
 
     A GPU that NVRTC knows gets machine code, a newer one PTX of the newest architecture below it; the CPU device
     gets PTX. ``arch`` says another (``sm_90a``). ``names`` are the instances of templates to build. ``name`` and
-    ``headers`` are the source's, if it is text; ``more`` are options of the compiler, as for ``compile``.
+    ``headers`` are the source's, if it is text; ``cache`` and ``more``, the options of the compiler, are as for
+    ``compile``.
 
     Raises:
         CompileError: the source does not compile; ``diagnostics`` has every message.
@@ -462,10 +552,12 @@ def jit(
         source = Source.cuda(source, name=name, headers=headers)
     elif name is not None or headers is not None:
         raise ArgumentError("a Source has its own name and headers", help="give them to cujit.Source.cuda")
-    target = Arch.parse(arch) if arch is not None else _target(place, toolchain().nvrtc.arches)
+    target = Arch.parse(arch) if arch is not None else _target(place, workshop(cache).compiler("cuda").arches)
     _require_runnable(target, place)
-    artifact = compile(source, arch=target, names=names, options=Options.of(options, more))
-    return load(artifact, place)
+    build = functools.partial(compile, source, names=names, options=Options.of(options, more), cache=cache)
+    module = load(build(arch=target), place)
+    module._image.portable = functools.partial(build, arch=target.virtual)
+    return module
 
 
 def _target(device: Device, known: Sequence[int]) -> Arch:

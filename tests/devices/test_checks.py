@@ -35,6 +35,19 @@ def test_a_malformed_shape_says_which_part(grid: object, block: object, shared: 
     assert caught.value.help
 
 
+def test_a_size_that_python_does_not_write_is_told_by_its_bits() -> None:
+    huge = 10**5000
+    for grid, block, shared, why in (
+        (1, 1, huge, "k: shared_bytes is an int of 16610 bits; no device"),
+        (1, 1, -huge, "k: shared_bytes is an int of 16610 bits; the smallest is 0"),
+        (huge, 1, 0, "k: grid.x is an int of 16610 bits; no device"),
+        (1, (1, -huge), 0, "k: block.y is an int of 16610 bits; the smallest is 1"),
+    ):
+        with pytest.raises(LaunchError) as caught:
+            launch_shape(grid, block, shared, "k")
+        assert caught.value.message.startswith(why)
+
+
 @pytest.mark.parametrize(
     ("shape", "resources", "numbers"),
     [

@@ -31,7 +31,12 @@ def test_a_plane_and_a_volume_have_a_warp_along_x() -> None:
     assert spread(256, (100, 100, 100), LIMITS) == (32, 4, 2)
 
 
-@pytest.mark.parametrize("bad", [-1, (1, -1), (), (1, 2, 3, 4), 1.5, "3", None, (1, "x")])
+def test_a_size_that_python_does_not_write_is_refused_by_its_bits() -> None:
+    with pytest.raises(LaunchError, match=r"k: over.*not an int of 16610 bits, 5"):
+        problem_size((10**5000, 5), "k")
+
+
+@pytest.mark.parametrize("bad", [-1, (1, -1), (), (1, 2, 3, 4), 1.5, "3", None, (1, "x"), 1 << 63])
 def test_a_size_that_is_none_is_refused(bad: object) -> None:
     with pytest.raises(LaunchError) as caught:
         problem_size(bad)

@@ -100,3 +100,16 @@ for ask in (lambda d: d.cpu(), lambda d: d.named("cpu"), lambda d: d.cpu(2)):
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines() == ["pip install cujit"] * 3
+
+
+def test_the_default_device_is_looked_for_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+
+    def none() -> None:
+        asked.append(1)
+        raise DriverNotFoundError("no driver")
+
+    monkeypatch.setattr(sys.modules[Devices.__module__], "open_driver", none)
+    devices = Devices()
+    assert devices.default() is devices.default() is devices.cpu()
+    assert len(asked) == 1

@@ -1,9 +1,12 @@
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cujit.devices.signatures import signature_of_layout
+from cujit.artifact import Artifact
+from cujit.devices.signatures import signature_of, signature_of_layout
+from cujit.program import build, compile
 from cujit.signature import Parameter, ParameterClass, Signature, merge_signatures
 
 FLOAT = Parameter(ParameterClass.FLOAT, 4, 4, "float")
@@ -48,3 +51,15 @@ def test_the_image_wins_where_the_build_contradicts_it() -> None:
     two = signature_of_layout([(0, 4), (4, 4)])
     assert merge_signatures(Signature((FLOAT,)), two) == two
     assert merge_signatures(Signature((FLOAT, FLOAT, FLOAT)), two) == two
+
+
+@pytest.mark.parametrize("kind", ["ptx", "fatbin"])
+def test_of_an_image_with_ptx_and_names_of_c_the_ptx_tells_the_types(kind: str) -> None:
+    code = 'extern "C" __global__ void k(float a, int n, double* p) { *p = a * n; }'
+    made = compile(code, arch="compute_80") if kind == "ptx" else build(code, ["sm_80", "compute_80"])
+    bare = Artifact.of(made.data)
+    sizes = signature_of_layout([(0, 4), (4, 4), (8, 8)])  # as the driver tells
+    kinds = [parameter.kind for parameter in signature_of(bare, "k", sizes)]
+    assert kinds == [ParameterClass.FLOAT, ParameterClass.BITS, ParameterClass.BITS]
+    assert signature_of(bare, "other", sizes) == sizes
+    assert str(signature_of(made, "k", sizes)) == "(float, int, double*)"

@@ -9,14 +9,16 @@ from __future__ import annotations
 import ctypes
 import functools
 import math
-import re
 import struct
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
-from cujit.devices.pointers import Pointer, Refuse, describe, leaves, pointer_reader
+from cujit.devices.pointers import Pointer, Refuse, describe, pointer_reader
+from cujit.devices.smallfloats import FORMATS, Format, encode
+from cujit.devices.structures import TENSOR_MAP_BYTES, LayoutError, bytes_by_value, check_layout, dtype_by_value, leaves
+from cujit.devices.vectors import is_complex, vector_of
 from cujit.errors import ArgumentError
 from cujit.signature import Parameter, ParameterClass, Signature
 
@@ -37,32 +39,10 @@ OVERFLOW = {2: 65520.0, 4: 2.0**128 - 2.0**103, 8: math.inf}
 Source: IEEE 754-2019, 4.3.1 (round to nearest): the largest finite value and half of its last place.
 """
 
-# Types of <cuda_fp16.h> and <cuda_bf16.h>, which are structures to the compiler and numbers to everybody
-# else.
-_HALVES = ("__half", "half")
-_BFLOATS = ("__nv_bfloat16", "nv_bfloat16", "__bf16")
-
+_STRUCTURES_OR_FLOATS = (ParameterClass.AGGREGATE, ParameterClass.FLOAT)
 _NUMBERS = (bool, int, np.integer, np.bool_)
 
-# The numbers that the built-in vector types are made of. ``long`` has 8 bytes on 64-bit Linux.
-# Sources: CUDA C++ Programming Guide, "Built-in Vector Types" (the types of CUDA 13 that end in their alignment
-# among them); CUDA Math API manual, "Half Precision Intrinsics" (``__half2``).
-_VECTOR_ELEMENTS = {
-    "char": "i1",
-    "uchar": "u1",
-    "short": "i2",
-    "ushort": "u2",
-    "int": "i4",
-    "uint": "u4",
-    "long": "i8",
-    "ulong": "u8",
-    "longlong": "i8",
-    "ulonglong": "u8",
-    "float": "f4",
-    "double": "f8",
-}
-_VECTOR = re.compile(r"([a-z]+)([1-4])(?:_(?:16|32)a)?")
-_OTHER_VECTORS = {"dim3": ("u4", 3), "__half2": ("f2", 2), "half2": ("f2", 2)}
+_TENSOR_MAPS = ("CUtensorMap", "CUtensorMap_st")
 
 
 class Packer:
@@ -145,16 +125,16 @@ def _field(parameter: Parameter, device: Device, refuse: Refuse) -> tuple[str, _
         return "Q", pointer_reader(device, parameter.pointee, refuse)
     if kind is ParameterClass.BOOL:
         return f"{size - 1}x?" if size > 1 else "?", functools.partial(_bool, refuse)
-    if parameter.type in _BFLOATS and size == 2:
-        return raw, functools.partial(_bfloat, refuse)
-    if (kind is ParameterClass.FLOAT or parameter.type in _HALVES) and size in _FLOATS:
+    if kind in _STRUCTURES_OR_FLOATS and (form := FORMATS.get(parameter.type)) is not None and form.size == size:
+        return raw, functools.partial(_small_float, refuse, form)
+    if kind is ParameterClass.FLOAT and size in _FLOATS:
         return _FLOATS[size], functools.partial(_float, refuse, size)
     if kind in (ParameterClass.SIGNED, ParameterClass.UNSIGNED) and size in (1, 2, 4, 8, 16):
         return raw, functools.partial(_integer, refuse, size, *_range(kind, size))
-    if kind is ParameterClass.AGGREGATE and (vector := _vector_type(parameter)) is not None:
-        return raw, functools.partial(_vector, refuse, parameter.type, *vector)
+    if kind is ParameterClass.AGGREGATE and (vector := vector_of(parameter.type, size)) is not None:
+        return raw, functools.partial(_vector, refuse, parameter, *vector)
     if kind is ParameterClass.AGGREGATE:
-        return raw, functools.partial(_aggregate, refuse, size)
+        return raw, functools.partial(_aggregate, refuse, parameter)
     pointer = pointer_reader(device, "", refuse) if size == _POINTER_BYTES else None
     return raw, functools.partial(_word, refuse, size, pointer, kind is ParameterClass.BITS)
 
@@ -193,10 +173,10 @@ def _integer(refuse: Refuse, size: int, signed: bool, low: int, high: int, value
 
 def _float(refuse: Refuse, size: int, value: object, _stream: int) -> float:
     plain = value if type(value) is float else _plain(value)
-    if not isinstance(plain, (float, np.floating, *_NUMBERS)):
+    if not isinstance(plain, (float, np.floating, *_NUMBERS)) and not _is_small_float(plain):
         refuse(value, "it is no real number", "a float")
     try:
-        number = float(plain)
+        number = float(plain)  # type: ignore[arg-type]
     except OverflowError:
         refuse(value, "it is out of range", "a smaller number")
     if abs(number) >= OVERFLOW[size] and not math.isinf(number):
@@ -204,19 +184,20 @@ def _float(refuse: Refuse, size: int, value: object, _stream: int) -> float:
     return number
 
 
-def _bfloat(refuse: Refuse, value: object, stream: int) -> bytes:
-    """Round to bfloat16: the upper half of a float, to nearest even.
+def _is_small_float(value: object) -> bool:
+    """Tell a scalar of ml_dtypes, which NumPy does not count among its floats."""
+    return isinstance(value, np.generic) and value.dtype.name.startswith(("bfloat16", "float8_", "float6_", "float4_"))
 
-    Source: CUDA Math API manual, ``__float2bfloat16_rn``.
-    """
-    if isinstance(value, np.generic) and value.dtype.name == "bfloat16":
+
+def _small_float(refuse: Refuse, form: Format, value: object, stream: int) -> bytes:
+    """Read a number of a format that Python does not have; a scalar of that very format goes as it is."""
+    if isinstance(value, np.generic) and value.dtype.name == form.arrays[0] and value.dtype.isnative:
         return value.tobytes()
-    number = _float(refuse, 4, value, stream)
-    if math.isnan(number):
-        return b"\xff\x7f"
-    bits = int.from_bytes(struct.pack("<f", number), "little")
-    rounded = bits + 0x7FFF + (bits >> 16 & 1) >> 16
-    return rounded.to_bytes(2, "little")
+    number = _float(refuse, 8, value, stream)
+    if abs(number) >= form.overflow and (form.infinity is None or not math.isinf(number)):
+        smaller = "a smaller number" if form.infinity is None else "a smaller number, or math.inf"
+        refuse(value, f"it is out of range of {8 * form.size} bits ({form.name})", smaller)
+    return encode(number, form)
 
 
 def _bool(refuse: Refuse, value: object, _stream: int) -> bool:
@@ -226,57 +207,58 @@ def _bool(refuse: Refuse, value: object, _stream: int) -> bool:
     return bool(plain)
 
 
-def _vector_type(parameter: Parameter) -> tuple[np.dtype[Any], int] | None:
-    """Tell elements and length of a built-in vector type, or None for another structure."""
-    match = _VECTOR.fullmatch(parameter.type)
-    code, count = _OTHER_VECTORS.get(parameter.type, ("", 0))
-    if match is not None and match[1] in _VECTOR_ELEMENTS:
-        code, count = _VECTOR_ELEMENTS[match[1]], int(match[2])
-    if not code or np.dtype(code).itemsize * count != parameter.size:
-        return None  # a structure of the user's under that name
-    return np.dtype(code), count
+def _vector(
+    refuse: Refuse, parameter: Parameter, element: np.dtype[Any], count: int, value: object, stream: int
+) -> bytes:
+    """Read a vector: numbers in a tuple or a list, an array of its elements, or its bytes.
+
+    A complex number goes where there are two floats, a real number where they are a complex one.
+    """
+    numbers = _parts(parameter, element, count, value)
+    if numbers is None:
+        dtype = dtype_by_value(value)
+        other = next((d for d in leaves(dtype) if d != element), None) if dtype is not None else None
+        if other is not None and other.isnative:
+            refuse(value, f"its elements are {other}, not {element}", f"numpy.array(x, {element.name!r}) or a tuple")
+        return _aggregate(refuse, parameter, value, stream)
+    if len(numbers) != count:
+        refuse(value, f"it has {len(numbers)} elements and {parameter.type} {count}", f"{count} numbers")
+    if element.kind == "f":
+        floats = [_float(refuse, element.itemsize, x, stream) for x in numbers]
+        return struct.pack(f"<{count}{_FLOATS[element.itemsize]}", *floats)
+    kind = ParameterClass.SIGNED if element.kind == "i" else ParameterClass.UNSIGNED
+    limits = _range(kind, element.itemsize)
+    return b"".join(_integer(refuse, element.itemsize, *limits, x, stream) for x in numbers)
 
 
-def _vector(refuse: Refuse, name: str, element: np.dtype[Any], count: int, value: object, stream: int) -> bytes:
-    """Read a built-in vector type: numbers in a tuple or a list, an array of its elements, or its bytes."""
+def _parts(parameter: Parameter, element: np.dtype[Any], count: int, value: object) -> Sequence[object] | None:
+    """Give the numbers of a value that is told by numbers; None of one that is told by its bytes."""
     if isinstance(value, (tuple, list)):
-        if len(value) != count:
-            refuse(value, f"it has {len(value)} elements and {name} {count}", f"{count} numbers")
-        if element.kind == "f":
-            numbers = [_float(refuse, element.itemsize, x, stream) for x in value]
-            return struct.pack(f"<{count}{_FLOATS[element.itemsize]}", *numbers)
-        kind = ParameterClass.SIGNED if element.kind == "i" else ParameterClass.UNSIGNED
-        limits = _range(kind, element.itemsize)
-        return b"".join(_integer(refuse, element.itemsize, *limits, x, stream) for x in value)
-    dtype = _dtype_by_value(value)
-    other = next((d for d in leaves(dtype) if d != element), None) if dtype is not None else None
-    if other is not None and other.isnative:
-        refuse(value, f"its elements are {other}, not {element}", f"numpy.array(x, {element.name!r}) or a tuple")
-    return _aggregate(refuse, count * element.itemsize, value, stream)
+        return value
+    plain = _plain(value)
+    if count == 2 and element.kind == "f" and isinstance(plain, (complex, np.complexfloating)):
+        return (plain.real, plain.imag)
+    is_real = isinstance(plain, (int, float, np.integer, np.floating, np.bool_))
+    return (plain, 0.0) if is_real and is_complex(parameter.type) else None
 
 
-def _dtype_by_value(value: object) -> np.dtype[Any] | None:
-    """Tell what an array, a scalar of NumPy or a structure of ctypes is made of; None where NumPy cannot say."""
-    if isinstance(value, (np.generic, np.ndarray)):
-        return value.dtype
-    if isinstance(value, (ctypes.Structure, ctypes.Union, ctypes.Array, ctypes._SimpleCData)):
-        try:
-            return np.dtype(type(value))
-        except (TypeError, ValueError, NotImplementedError):  # bit fields, pointers
-            return None
-    return None
-
-
-def _aggregate(refuse: Refuse, size: int, value: object, _stream: int) -> bytes:
-    data = _bytes_by_value(refuse, value)
-    if data is None:
-        refuse(
-            value,
-            "a structure is passed by value, as bytes",
-            f"a numpy structured scalar, a ctypes.Structure or bytes, of {size} bytes",
-        )
-    if len(data) != size:
-        refuse(value, f"it has {len(data)} bytes and the parameter {size}", f"a structure of {size} bytes")
+def _aggregate(refuse: Refuse, parameter: Parameter, value: object, _stream: int) -> bytes:
+    size = parameter.size
+    is_map = parameter.type in _TENSOR_MAPS and size == TENSOR_MAP_BYTES
+    wanted = (
+        "a CUtensorMap of cuda.bindings.driver, or its 128 bytes"
+        if is_map
+        else f"a numpy structured scalar, a ctypes.Structure or bytes, of {size} bytes"
+    )
+    try:
+        data = bytes_by_value(value)
+        if data is None:
+            refuse(value, "a structure is passed by value, as bytes", wanted)
+        if len(data) != size:
+            refuse(value, f"it has {len(data)} bytes and the parameter {size}", f"a structure of {size} bytes")
+        check_layout(value, parameter.align)
+    except LayoutError as e:
+        refuse(value, e.why, e.remedy)
     return data
 
 
@@ -295,7 +277,7 @@ def _word(refuse: Refuse, size: int, pointer: _Reader | None, bits: bool, value:
     if bits and isinstance(value, (np.floating, complex)):
         refuse(value, "the parameter is an integer or a pointer", "an int or an array")
     if not isinstance(value, np.ndarray) or pointer is None:
-        data = _bytes_by_value(refuse, value)
+        data = _bytes_of_word(refuse, value)
         if data is not None:
             if len(data) != size:
                 refuse(value, f"it has {len(data)} bytes and the parameter {size}", f"a value of {size} bytes")
@@ -305,17 +287,8 @@ def _word(refuse: Refuse, size: int, pointer: _Reader | None, bits: bool, value:
     return int(pointer(value, stream)).to_bytes(_POINTER_BYTES, "little")
 
 
-def _bytes_by_value(refuse: Refuse, value: object) -> bytes | None:
-    """Give the bytes of what can be passed by value, or None; refuse those in another byte order."""
-    dtype = _dtype_by_value(value)
-    if dtype is not None and not all(leaf.isnative for leaf in leaves(dtype)):
-        refuse(value, "it is not in this machine's byte order", "x.astype(x.dtype.newbyteorder('='))")
-    if dtype is not None and dtype.hasobject:
-        refuse(value, "it holds Python objects", "numbers")
-    if isinstance(value, (np.generic, np.ndarray)):
-        return value.tobytes()
-    if isinstance(value, (bytes, bytearray, memoryview)):
-        return bytes(value)
-    if isinstance(value, (ctypes.Structure, ctypes.Union, ctypes.Array, ctypes._SimpleCData)):
-        return bytes(value)
-    return None
+def _bytes_of_word(refuse: Refuse, value: object) -> bytes | None:
+    try:
+        return bytes_by_value(value)
+    except LayoutError as e:
+        refuse(value, e.why, e.remedy)

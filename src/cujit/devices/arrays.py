@@ -19,11 +19,18 @@ from cujit.errors import ArgumentError, ClosedError
 
 if TYPE_CHECKING:
     from cujit.devices.base import Allocation, Device
+    from cujit.devices.streams import Stream
 
-__all__ = ["DeviceArray", "array", "empty", "zeros"]
+__all__ = ["DeviceArray", "array", "empty", "layout", "zeros"]
+
+# What consumers pass for a stream. Source: Python Array API standard, ``array.__dlpack__``.
+_NO_ORDER = -1
+_LEGACY = 1
 
 
-def array(device: Device, data: npt.ArrayLike, dtype: npt.DTypeLike | None = None) -> DeviceArray:
+def array(
+    device: Device, data: npt.ArrayLike, dtype: npt.DTypeLike | None = None, stream: object = None
+) -> DeviceArray:
     """Copy a NumPy array, a list or a number to ``device``.
 
     Raises:
@@ -33,27 +40,42 @@ def array(device: Device, data: npt.ArrayLike, dtype: npt.DTypeLike | None = Non
         host = np.asarray(data, dtype=None if dtype is None else _dtype(dtype))
     except (TypeError, ValueError, OverflowError) as e:
         raise ArgumentError(f"no array can be made of this {type(data).__name__}: {e}") from e
-    result = empty(device, host.shape, host.dtype)
+    result = empty(device, host.shape, host.dtype, stream)
     result.copy_from(host)
     return result
 
 
-def zeros(device: Device, shape: int | tuple[int, ...], dtype: npt.DTypeLike) -> DeviceArray:
+def zeros(device: Device, shape: int | tuple[int, ...], dtype: npt.DTypeLike, stream: object = None) -> DeviceArray:
     """Allocate an array on ``device`` whose elements are 0."""
-    result = empty(device, shape, dtype)
-    if result.nbytes:
+    result = empty(device, shape, dtype, stream)
+    if not result.nbytes:
+        return result
+    if result.stream is None:
         device.fill(result.address, result.nbytes, 0)
+    else:
+        result.stream.fill(result.address, b"\0", result.nbytes)
     return result
 
 
-def empty(device: Device, shape: int | tuple[int, ...], dtype: npt.DTypeLike) -> DeviceArray:
+def empty(device: Device, shape: int | tuple[int, ...], dtype: npt.DTypeLike, stream: object = None) -> DeviceArray:
     """Allocate an array on ``device``; its elements are whatever the memory held.
 
     Raises:
         ArgumentError: the shape or the dtype is none.
     """
+    sizes, element, size = layout(shape, dtype)
+    allocation = device.allocate(size) if stream is None else device.queue(stream).allocate(size)
+    return DeviceArray(device, allocation, sizes, element)
+
+
+def layout(shape: object, dtype: npt.DTypeLike) -> tuple[tuple[int, ...], np.dtype[Any], int]:
+    """Read a shape and a dtype as users write them; the third is their size in bytes.
+
+    Raises:
+        ArgumentError: the shape or the dtype is none.
+    """
     sizes, element = _shape(shape), _dtype(dtype)
-    return DeviceArray(device, device.allocate(math.prod(sizes) * element.itemsize), sizes, element)
+    return sizes, element, math.prod(sizes) * element.itemsize
 
 
 def _shape(shape: object) -> tuple[int, ...]:
@@ -134,37 +156,126 @@ class DeviceArray:
 
     # -- copies ------------------------------------------------------------------------------------------
 
-    def numpy(self) -> npt.NDArray[Any]:
-        """Copy the elements to a new NumPy array, after all earlier work on the default stream.
+    @property
+    def stream(self) -> Stream | None:
+        """The stream that the memory was allocated in, where copies are made unasked; None is the default stream."""
+        return None if self._allocation is None else self._allocation.stream
+
+    def numpy(self, *, stream: object = None) -> npt.NDArray[Any]:
+        """Copy the elements to a new NumPy array, after all earlier work in the stream; done when it returns.
+
+        ``stream`` is any stream; None is the array's own, or else the default stream.
 
         Raises:
+            LaunchError: ``stream`` is none, or is captured into a graph.
+            ClosedError: the array was closed.
+            DriverError: a kernel before it failed.
+        """
+        return self.copy_to(stream=stream)
+
+    def copy_to(self, out: npt.NDArray[Any] | None = None, *, stream: object = None) -> npt.NDArray[Any]:
+        """Copy the elements to ``out``, or to a new NumPy array, after all earlier work in the stream.
+
+        It is done when it returns, but where ``out`` is of ``device.pinned`` and there is a stream: then it is done
+        when the stream is.
+
+        Raises:
+            ArgumentError: ``out`` is no array of this shape and dtype that can be written in one piece.
+            LaunchError: ``stream`` is none, or is captured into a graph.
             ClosedError: the array was closed.
             DriverError: a kernel before it failed.
         """
         address = self.address
-        host = np.empty(self.shape, self.dtype)
-        if self.nbytes:
+        host = np.empty(self.shape, self.dtype) if out is None else self._fitting(out)
+        queue = self._queue(stream)
+        if not self.nbytes:
+            return host
+        if queue is None:
             self.device.download(_bytes_of(host), address)
+        else:
+            queue.download(_bytes_of(host), address)
         return host
 
-    def copy_from(self, data: npt.ArrayLike) -> None:
-        """Replace the elements by those of a NumPy array of the same shape and dtype.
+    def copy_from(self, data: npt.ArrayLike | DeviceArray, *, stream: object = None) -> None:
+        """Replace the elements by those of an array of the same shape and dtype, of the host or of a device.
+
+        What is of the host is read when it returns, unless it is of ``device.pinned`` and there is a stream: then it
+        must stay as it is until the stream has done it. A copy between arrays of devices is only begun.
 
         Raises:
             ArgumentError: shape or dtype differ.
-            ClosedError: the array was closed.
+            LaunchError: ``stream`` is none, or is captured into a graph.
+            ClosedError: an array was closed.
         """
         address = self.address
+        if isinstance(data, DeviceArray):
+            if data.device is self.device or (data.device.is_gpu and self.device.is_gpu):
+                self._copy_from_device(data, stream)
+                return
+            data = data.numpy()
         host = np.asarray(data)
-        if host.shape != self.shape:
-            raise ArgumentError(f"an array of shape {host.shape} does not go into one of shape {self.shape}")
-        if host.dtype.newbyteorder("=") != self.dtype:
+        self._check_fits(host.shape, host.dtype)
+        queue = self._queue(stream)
+        if not self.nbytes:
+            return
+        held = _bytes_of(np.ascontiguousarray(host, dtype=self.dtype))
+        if queue is None:
+            self.device.upload(address, held)
+        else:
+            queue.upload(address, held)
+
+    def fill(self, value: object, *, stream: object = None) -> None:
+        """Set every element to one value.
+
+        Raises:
+            ArgumentError: the value is none of the dtype.
+            LaunchError: ``stream`` is none.
+            ClosedError: the array was closed.
+        """
+        try:
+            element = np.array(value, dtype=self.dtype)
+        except (TypeError, ValueError, OverflowError) as e:
+            raise ArgumentError(f"{value!r} does not go into an element of {self.dtype}: {e}") from e
+        if element.shape:
             raise ArgumentError(
-                f"elements of {host.dtype} do not go into an array of {self.dtype}",
+                f"an array is filled with one value, not with {element.shape} of them", help="x.copy_from(array)"
+            )
+        address, queue = self.address, self.device.queue(self.stream if stream is None else stream)
+        if self.nbytes:
+            queue.fill(address, element.tobytes(), self.size)
+
+    def _copy_from_device(self, other: DeviceArray, stream: object) -> None:
+        self._check_fits(other.shape, other.dtype)
+        queue = self.device.queue(self.stream if stream is None else stream)
+        if self.nbytes:
+            queue.copy(self.address, other.address, self.nbytes, other.device)
+
+    def _queue(self, stream: object) -> Stream | None:
+        """Choose the stream of a copy; None is the default stream, which the device copies in without one."""
+        return self.stream if stream is None else self.device.queue(stream)
+
+    def _check_fits(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
+        if shape != self.shape:
+            raise ArgumentError(f"an array of shape {shape} does not go into one of shape {self.shape}")
+        if dtype.newbyteorder("=") != self.dtype:
+            raise ArgumentError(
+                f"elements of {dtype} do not go into an array of {self.dtype}",
                 help=f"pass x.astype({self.dtype.name!r})",
             )
-        if self.nbytes:
-            self.device.upload(address, _bytes_of(np.ascontiguousarray(host, dtype=self.dtype)))
+
+    def _fitting(self, out: object) -> npt.NDArray[Any]:
+        """Check an array to copy to."""
+        if not isinstance(out, np.ndarray):
+            raise ArgumentError(f"out is a NumPy array, not {type(out).__name__}", help="y.copy_from(x) for devices")
+        if out.shape != self.shape or out.dtype != self.dtype:
+            raise ArgumentError(
+                f"an array of {self.dtype} and shape {self.shape} does not go into one of {out.dtype} and {out.shape}"
+            )
+        if not (out.flags.c_contiguous and out.flags.writeable):
+            raise ArgumentError(
+                "out is not C-contiguous, or is read-only", help=f"np.empty({self.shape}, {self.dtype.name!r})"
+            )
+        return out
 
     # -- views -------------------------------------------------------------------------------------------
 
@@ -261,7 +372,8 @@ class DeviceArray:
         """How GPU libraries see memory of a GPU (version 3)."""
         if not self.device.is_gpu:
             raise AttributeError("__cuda_array_interface__: the memory is the host's")
-        return {**self._interface(), "stream": None}
+        # A consumer in another stream then waits for this one. Source: numba-cuda, "CUDA Array Interface (Version 3)".
+        return {**self._interface(), "stream": None if self.stream is None else self.stream.handle or 1}
 
     def _interface(self) -> dict[str, Any]:
         """Describe the memory in the fields that both interfaces share.
@@ -299,8 +411,11 @@ class DeviceArray:
             raise BufferError(f"this array is on DLPack device {here}, not {tuple(dl_device)}")
         if copy:
             raise BufferError("DLPack shares this array; it does not copy")
-        if self.device.is_gpu and stream is not None and stream > 1:
-            self.device.order(0, stream)
+        if self.device.is_gpu and stream != _NO_ORDER:
+            mine = 0 if self.stream is None else self.stream.handle
+            theirs = 0 if stream in (None, _LEGACY) else stream
+            if mine != theirs:
+                self.device.order(mine, theirs or 0)
         return dlpack.export(self, self._interface(), here, max_version)
 
 

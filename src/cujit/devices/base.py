@@ -8,9 +8,10 @@ A kernel gets its arguments as one *parameter buffer*: the bytes of all paramete
 from __future__ import annotations
 
 import abc
+import functools
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple, SupportsIndex
 
 import numpy.typing as npt
 
@@ -18,7 +19,11 @@ from cujit.arch import Arch
 from cujit.artifact import Artifact
 from cujit.devices import arrays
 from cujit.devices.arrays import DeviceArray
-from cujit.errors import LaunchError
+from cujit.devices.inorder import Captures, InOrderGraph, InOrderStream
+from cujit.devices.pinned import PinnedMemory, pinned_array
+from cujit.devices.streams import Graph, Stream, check_mode, check_priority, in_words, stream_handle
+from cujit.errors import ArgumentError, LaunchError
+from cujit.formats.mangling import entity_name
 from cujit.signature import Signature
 
 __all__ = [
@@ -61,7 +66,9 @@ class Dim3(NamedTuple):
                 message = f"{what}.{axis} is {type(size).__name__} {size!r}; it takes an int"
                 raise LaunchError(message, help=_SIZES) from None
             if ints[-1] < 1:
-                raise LaunchError(f"{what}.{axis} is {ints[-1]}; the smallest is 1", help=_SIZES)
+                raise LaunchError(f"{what}.{axis} is {in_words(ints[-1])}; the smallest is 1", help=_SIZES)
+            if ints[-1] >= 1 << 63:
+                raise LaunchError(f"{what}.{axis} is {in_words(ints[-1])}; no device takes so many", help=_SIZES)
         return cls(*ints)
 
     @property
@@ -123,6 +130,11 @@ class DeviceKernel(abc.ABC):
     """As far as the image tells: PTX types, or sizes."""
 
     @property
+    def title(self) -> str:
+        """Its name in messages: as the source spells it, where the lowered name tells that."""
+        return entity_name(self.name) or self.name
+
+    @property
     @abc.abstractmethod
     def resources(self) -> Resources:
         """What the kernel uses."""
@@ -172,11 +184,15 @@ class DeviceModule(abc.ABC):
 
 @dataclass(frozen=True)
 class Allocation:
-    """Memory of a device: address and size in bytes; ``owner`` keeps it alive."""
+    """Memory of a device: address and size in bytes; ``owner`` keeps it alive.
+
+    ``stream`` is where it was allocated and will be freed; None is the default stream.
+    """
 
     address: int
     size: int
     owner: object = field(repr=False, compare=False, default=None)
+    stream: Stream | None = field(repr=False, compare=False, default=None)
 
 
 class Device(abc.ABC):
@@ -229,32 +245,141 @@ class Device(abc.ABC):
     def order(self, earlier: int, later: int) -> None:  # noqa: B027  (a device that runs in order has nothing to do)
         """Make stream ``later`` wait for the work now on stream ``earlier``, without waiting here."""
 
-    def array(self, data: npt.ArrayLike, dtype: npt.DTypeLike | None = None) -> DeviceArray:
-        """Copy a NumPy array, a list or a number to the device.
+    def ordinal_of(self, address: int) -> int | None:
+        """Tell on which GPU memory is, where there are several; None if that does not matter, or nobody knows."""
+        del address
+        return None
+
+    # -- streams and graphs: here as for a device whose work is done when the call returns ----------------
+
+    @functools.cached_property
+    def captures(self) -> Captures:
+        """Which of its streams are captured into graphs."""
+        return Captures()
+
+    def stream(self, of: object = None, *, priority: int | None = None) -> Stream:
+        """Make a stream, or see another library's stream (or a handle; 0 is the default stream) as one.
+
+        ``priority`` is of a new stream: lower is sooner, 0 the default. On the CPU device it has no effect, and
+        another library's stream is as good as the default one, since nothing waits in any.
+
+        Raises:
+            LaunchError: ``of`` is no stream, or the priority is none that the device has.
+            DriverError: the driver refused.
+            ClosedError: ``of`` was closed.
+        """
+        if priority is not None:
+            check_priority(priority, of)
+        if isinstance(of, Stream) and of.device is self:
+            return of
+        if of is None:
+            return InOrderStream(self, self.captures, self.captures.number())
+        stream_handle(of, self)
+        return InOrderStream(self, self.captures, 0)
+
+    def queue(self, stream: object) -> Stream:
+        """See what users pass as a stream (None is the default stream) as a Stream of this device.
+
+        Raises:
+            LaunchError: it is no stream, or a stream of another device.
+            ClosedError: it was closed.
+        """
+        if isinstance(stream, Stream):
+            stream_handle(stream, self)
+            return stream
+        return self.stream(0 if stream is None else stream)
+
+    def capture(self, stream: object = None, *, mode: str = "relaxed") -> Graph:
+        """Capture work into a graph: ``with device.capture(stream) as graph: …``, and then ``graph.launch()``.
+
+        ``stream`` is where the launches inside the block are made, ours or another library's; None makes one,
+        ``graph.stream``. ``mode`` says what else threads may do meanwhile, as the driver's modes do: ``relaxed``
+        anything, ``thread_local`` nothing in this thread that could wait for the GPU, ``global`` in no thread. The
+        CPU device has no use for it.
+
+        Raises:
+            LaunchError: it is no stream, or the mode is none; at the start of the block also that the stream is the
+                default stream, or captured already; at its end that the work in it could not be captured.
+        """
+        check_mode(mode)
+        queue = self.stream() if stream is None else self.queue(stream)
+        assert isinstance(queue, InOrderStream)  # streams of such a device are
+        return InOrderGraph(self, queue, self.captures)
+
+    def pinned(self, shape: int | tuple[int, ...], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
+        """Allocate a NumPy array in page-locked memory of the host, unset; plain memory for the CPU device.
+
+        Copies between it and the device in a stream go on while Python goes on; it is freed after the last of them.
+
+        Raises:
+            ArgumentError: the shape or the dtype is none.
+            DriverError: the host has no such memory left.
+        """
+        sizes, element, size = arrays.layout(shape, dtype)
+        return pinned_array(self._pin(max(size, 1)), sizes, element)
+
+    def _pin(self, size: int) -> PinnedMemory:
+        block = self.allocate(size)
+        return PinnedMemory(block.address, size, block)
+
+    def trim(self, keep_bytes: SupportsIndex = 0) -> None:
+        """Give memory back to the system that arrays in streams have left, but for ``keep_bytes``.
+
+        A GPU keeps up to an eighth of its memory for the next ones, which other processes then have not; the CPU
+        device keeps none.
+
+        Raises:
+            ArgumentError: ``keep_bytes`` is no number of bytes.
+            DriverError: the driver refused.
+        """
+        number = getattr(keep_bytes, "__index__", lambda: -1)()
+        if not 0 <= number < 1 << 64:
+            raise ArgumentError(f"keep_bytes is {keep_bytes!r}; it takes a number of bytes, 0 at least")
+        self._trim(number)
+
+    def _trim(self, keep_bytes: int) -> None:  # noqa: B027  (a device that keeps none has nothing to do)
+        """Give back what is not used, but for so many bytes."""
+
+    @property
+    def cache_bytes(self) -> int:
+        """Bytes of the largest cache that all processors share; 0 where that is not known."""
+        return 0
+
+    # -- arrays -------------------------------------------------------------------------------------------
+
+    def array(self, data: npt.ArrayLike, dtype: npt.DTypeLike | None = None, *, stream: object = None) -> DeviceArray:
+        """Copy a NumPy array, a list or a number to the device; in ``stream``, as ``empty`` says.
 
         Raises:
             ArgumentError: it is no array of numbers.
+            LaunchError: ``stream`` is none.
             DriverError: the device has no such memory left.
         """
-        return arrays.array(self, data, dtype)
+        return arrays.array(self, data, dtype, stream)
 
-    def empty(self, shape: int | tuple[int, ...], dtype: npt.DTypeLike) -> DeviceArray:
+    def empty(self, shape: int | tuple[int, ...], dtype: npt.DTypeLike, *, stream: object = None) -> DeviceArray:
         """Allocate an array without setting its elements.
 
-        Raises:
-            ArgumentError: the shape or the dtype is none.
-            DriverError: the device has no such memory left.
-        """
-        return arrays.empty(self, shape, dtype)
-
-    def zeros(self, shape: int | tuple[int, ...], dtype: npt.DTypeLike) -> DeviceArray:
-        """Allocate an array and set its elements to 0.
+        With a ``stream``, the memory is had and given back in the order of the work in it, which waits for nothing:
+        use the array in that stream, or in others that wait for it and that it waits for before the array goes. A
+        stream that is given as a bare handle has to live as long as the array.
 
         Raises:
             ArgumentError: the shape or the dtype is none.
+            LaunchError: ``stream`` is none, or is captured into a graph.
             DriverError: the device has no such memory left.
         """
-        return arrays.zeros(self, shape, dtype)
+        return arrays.empty(self, shape, dtype, stream)
+
+    def zeros(self, shape: int | tuple[int, ...], dtype: npt.DTypeLike, *, stream: object = None) -> DeviceArray:
+        """Allocate an array and set its elements to 0; in ``stream``, as ``empty`` says.
+
+        Raises:
+            ArgumentError: the shape or the dtype is none.
+            LaunchError: ``stream`` is none, or is captured into a graph.
+            DriverError: the device has no such memory left.
+        """
+        return arrays.zeros(self, shape, dtype, stream)
 
     def __repr__(self) -> str:
         return f"<Device {self.name}: {self.product} ({self.arch})>"

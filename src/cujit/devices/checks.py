@@ -5,35 +5,41 @@ from __future__ import annotations
 import operator
 
 from cujit.devices.base import Dim3, LaunchShape, Limits, Resources
+from cujit.devices.streams import in_words
 from cujit.errors import LaunchError
 
 __all__ = ["check_launch", "launch_shape"]
 
 
-def launch_shape(grid: object, block: object, shared_bytes: object = 0) -> LaunchShape:
-    """Read grid, block and dynamic shared memory as users write them.
+def launch_shape(grid: object, block: object, shared_bytes: object = 0, kernel: str = "") -> LaunchShape:
+    """Read grid, block and dynamic shared memory as users write them; ``kernel`` is the name in messages, if any.
 
     Raises:
         LaunchError: one of them is malformed, or below its smallest.
     """
+    prefix = f"{kernel}: " if kernel else ""
     try:
         size = operator.index(shared_bytes)  # type: ignore[arg-type]
     except TypeError:
         raise LaunchError(
-            f"shared_bytes is {type(shared_bytes).__name__} {shared_bytes!r}; it takes an int",
+            f"{prefix}shared_bytes is {type(shared_bytes).__name__} {shared_bytes!r}; it takes an int",
             help="pass the bytes of dynamic shared memory of a block, or leave it out",
         ) from None
     if size < 0:
-        raise LaunchError(f"shared_bytes is {size}; the smallest is 0", help="leave it out if none is needed")
-    return LaunchShape(_sizes(grid, "grid", "blocks"), _sizes(block, "block", "threads"), size)
+        raise LaunchError(
+            f"{prefix}shared_bytes is {in_words(size)}; the smallest is 0", help="leave it out if none is needed"
+        )
+    if size >= 1 << 63:
+        raise LaunchError(f"{prefix}shared_bytes is {in_words(size)}; no device has so many", help="leave it out")
+    return LaunchShape(_sizes(grid, "grid", "blocks", prefix), _sizes(block, "block", "threads", prefix), size)
 
 
-def _sizes(value: object, what: str, unit: str) -> Dim3:
+def _sizes(value: object, what: str, unit: str, prefix: str) -> Dim3:
     try:
         return Dim3.of(value, what)
     except LaunchError as e:
         raise LaunchError(
-            e.message,
+            prefix + e.message,
             help=f"one to three ints of 1 and more count the {unit}; kernel.over(n) chooses them, and takes an n of 0",
         ) from None
 

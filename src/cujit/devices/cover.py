@@ -5,6 +5,7 @@ from __future__ import annotations
 import operator
 
 from cujit.devices.base import Dim3, LaunchShape, Limits
+from cujit.devices.streams import in_words
 from cujit.errors import LaunchError
 
 __all__ = ["cover", "problem_size", "spread"]
@@ -12,21 +13,25 @@ __all__ = ["cover", "problem_size", "spread"]
 _HELP = "kernel.over(n), kernel.over((width, height)) or kernel.over((width, height, depth)): one thread an element"
 
 
-def problem_size(size: object) -> tuple[int, ...]:
+def problem_size(size: object, kernel: str = "") -> tuple[int, ...]:
     """Read how many threads are wanted along x, y and z: an int, or a tuple of one to three.
+
+    ``kernel`` is the name in messages, if any.
 
     Raises:
         LaunchError: it is something else, or negative.
     """
+    prefix = f"{kernel}: " if kernel else ""
     sizes = size if isinstance(size, (tuple, list)) else (size,)
     if not 1 <= len(sizes) <= 3:
-        raise LaunchError(f"a problem of {len(sizes)} dimensions; over() takes one to three", help=_HELP)
+        raise LaunchError(f"{prefix}a problem of {len(sizes)} dimensions; over() takes one to three", help=_HELP)
     try:
         result = tuple(operator.index(n) for n in sizes)
     except TypeError:
-        raise LaunchError(f"over() takes an int or a tuple of ints, not {size!r}", help=_HELP) from None
-    if min(result) < 0:
-        raise LaunchError(f"over() takes sizes of 0 and more, not {size!r}", help=_HELP)
+        raise LaunchError(f"{prefix}over() takes an int or a tuple of ints, not {size!r}", help=_HELP) from None
+    if min(result) < 0 or max(result) >= 1 << 63:
+        told = ", ".join(map(in_words, result))
+        raise LaunchError(f"{prefix}over() takes sizes of 0 and more that fit 63 bits, not {told}", help=_HELP)
     return result
 
 

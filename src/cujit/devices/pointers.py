@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 import operator
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
@@ -13,13 +14,18 @@ import numpy as np
 
 from cujit.devices import dlpack
 from cujit.devices.arrays import DeviceArray
+from cujit.devices.launcher.cupyarrays import is_cupy_array, read_cupy_array
 from cujit.devices.launcher.tensors import is_tensor, read_tensor, unresolved
-from cujit.errors import ArgumentError
+from cujit.devices.smallfloats import FORMATS
+from cujit.devices.streams import in_words
+from cujit.devices.structures import leaves
+from cujit.devices.vectors import vector_of
+from cujit.errors import ArgumentError, CujitError
 
 if TYPE_CHECKING:
     from cujit.devices.base import Device
 
-__all__ = ["Pointer", "Refuse", "describe", "leaves", "pointer_reader"]
+__all__ = ["Pointer", "Refuse", "describe", "pointer_reader"]
 
 Refuse = Callable[[object, str, str], NoReturn]
 """Raises the ArgumentError of one parameter: what came, why it does not fit, what to pass instead."""
@@ -41,7 +47,7 @@ class Pointer:
         except TypeError:
             raise ArgumentError(f"an address is an int, not {describe(self.address)}") from None
         if not 0 <= address < 1 << 64:
-            raise ArgumentError(f"address {address} does not fit 64 bits")
+            raise ArgumentError(f"address {in_words(address)} does not fit 64 bits")
         object.__setattr__(self, "address", address)
 
     def __repr__(self) -> str:
@@ -75,6 +81,8 @@ def describe(value: object) -> str:
         return f"a {value!r}"
     if isinstance(value, np.ndarray):
         return f"a numpy array of {value.dtype} {value.shape}"
+    if type(value) is int:
+        return f"int {in_words(value)}" if value.bit_length() <= 128 else in_words(value)
     if value is None or isinstance(value, (bool, int, float, complex, np.generic, Pointer)):
         text = repr(value)
         return f"{name} {text}" if len(text) < 60 else name
@@ -95,19 +103,6 @@ class _Memory(NamedTuple):
     empty: bool = False
 
 
-def leaves(dtype: np.dtype[Any]) -> Iterator[np.dtype[Any]]:
-    """Give the numbers that a dtype is made of: of structures and arrays each field's, of complex ones the parts'."""
-    if dtype.subdtype is not None:
-        yield from leaves(dtype.subdtype[0])
-    elif dtype.fields is not None:
-        for field in dtype.fields.values():
-            yield from leaves(field[0])
-    elif dtype.kind == "c":
-        yield np.dtype(f"{dtype.byteorder}f{dtype.itemsize // 2}")
-    elif dtype.kind != "V":  # bytes that are of no type
-        yield dtype
-
-
 def pointer_reader(device: Device, pointee: str, refuse: Refuse) -> Callable[[object, int], int]:
     """Make the function that turns an argument into an address on ``device``.
 
@@ -116,7 +111,8 @@ def pointer_reader(device: Device, pointee: str, refuse: Refuse) -> Callable[[ob
     """
     bare, const = _without_const(pointee)
     element = np.dtype(_ELEMENTS[bare]) if bare in _ELEMENTS else None
-    wanted = f"an array{f' of {element}' if element else ''} on {device.name}"
+    others = None if element else _others(bare)
+    wanted = f"an array{f' of {element or others}' if element or others else ''} on {device.name}"
 
     def check_element(value: object, dtype: np.dtype[Any] | None) -> None:
         if dtype is None or dtype is element:
@@ -126,6 +122,8 @@ def pointer_reader(device: Device, pointee: str, refuse: Refuse) -> Callable[[ob
         if not all(leaf.isnative for leaf in leaves(dtype)):
             copy = f"x.astype({dtype.newbyteorder('=').name!r})" if dtype.names is None else "a copy"
             refuse(value, "its elements are not in this machine's byte order", f"{copy} in native byte order")
+        if others is not None and not others.take(dtype):
+            refuse(value, f"its elements are {dtype}, not {others}", wanted)
         if element is None or (dtype.kind == element.kind and dtype.itemsize == element.itemsize):
             return
         refuse(value, f"its elements are {dtype}, not {element}", f"{wanted}, such as x.astype({element.name!r})")
@@ -143,7 +141,8 @@ def pointer_reader(device: Device, pointee: str, refuse: Refuse) -> Callable[[ob
         if isinstance(value, ctypes.c_void_p):
             return value.value or 0
         if isinstance(value, (bool, int, float, complex, np.generic, str, bytes)):
-            hint = f", or cujit.Pointer({value!r}) if that is an address" if isinstance(value, int) else ""
+            could_be = type(value) is int and 0 <= value < 1 << 64
+            hint = f", or cujit.Pointer({value!r}) if that is an address" if could_be else ""
             refuse(value, "it is no pointer", f"{wanted}{hint}")
         memory = _memory(value, device, stream, refuse, wanted)
         check_element(value, memory.dtype)
@@ -160,6 +159,36 @@ def pointer_reader(device: Device, pointee: str, refuse: Refuse) -> Callable[[ob
     return read
 
 
+@dataclass(frozen=True)
+class _Others:
+    """What arrays go where NumPy has no such element: of numbers that it is made of, or of the same name."""
+
+    text: str
+    parts: np.dtype[Any] | None = None
+    names: tuple[str, ...] = ()
+
+    def take(self, dtype: np.dtype[Any]) -> bool:
+        """Tell whether an array may have that dtype; bytes that are of no type may be anything."""
+        if self.parts is not None:
+            return all(leaf == self.parts for leaf in leaves(dtype))
+        return dtype.name in self.names or not list(leaves(dtype))
+
+    def __str__(self) -> str:
+        return self.text
+
+
+def _others(bare: str) -> _Others | None:
+    """Tell what arrays go for a pointer to a vector, a complex number, a small float or a pointer; None takes any."""
+    if bare.endswith("*"):
+        return _Others("uint64 (addresses)", names=("uint64", "int64"))
+    if (form := FORMATS.get(bare)) is not None:
+        return _Others(" or ".join(form.arrays), names=form.arrays)
+    if (vector := vector_of(bare)) is None:
+        return None
+    element, count = vector
+    return _Others(f"{element} in groups of {count}" if count > 1 else str(element), element)
+
+
 def _without_const(pointee: str) -> tuple[str, bool]:
     """Strip ``const`` and ``volatile`` of a pointed-to type: ``float const`` gives ``("float", True)``."""
     text = re.sub(r"\bvolatile\b", " ", pointee)
@@ -171,13 +200,17 @@ def _without_const(pointee: str) -> tuple[str, bool]:
 
 def _memory(value: object, device: Device, stream: int, refuse: Refuse, wanted: str) -> _Memory:
     """Find the memory of another library's array and check that it is on ``device``."""
+    if device.is_gpu and is_cupy_array(value):
+        return _of_cupy(value, device, stream, refuse, wanted)
     tensor = None
     if is_tensor(value):
         if (method := unresolved(value)) is not None:
             refuse(value, "torch has not computed its elements yet", f"x.{method}()")
         tensor = read_tensor(value)
     on_gpu = _attribute(value, "__cuda_array_interface__") if tensor is None else None
-    on_host: Any = value if isinstance(value, np.ndarray) else _attribute(value, "__array_interface__")
+    on_host: Any = value if isinstance(value, np.ndarray) else None
+    if on_host is None and (on_gpu is None or not device.is_gpu):
+        on_host = _attribute(value, "__array_interface__")
     try:
         if tensor is not None:
             address, dtype, contiguous, empty = tensor
@@ -198,14 +231,34 @@ def _memory(value: object, device: Device, stream: int, refuse: Refuse, wanted: 
             memory = _Memory(0, None, True, False, where or (dlpack.CUDA, 0))
         else:
             refuse(value, "it is no array", f"{wanted}: device.array(x) makes one")
-    except ArgumentError:
+    except CujitError:
         raise
-    except (LookupError, TypeError, ValueError, AttributeError) as e:
+    except Exception as e:  # what it says is malformed, or it raised an error of its own
         refuse(value, f"what it says of its memory cannot be read ({e})", wanted)
+    if memory.device is None and (ordinal := device.ordinal_of(memory.address)) is not None:
+        memory = memory._replace(device=(dlpack.CUDA, ordinal))
     if memory.device is not None and not _is_reachable(memory.device, device):
-        where_text = f"GPU {memory.device[1]}" if memory.device[0] == dlpack.CUDA else "another device"
-        refuse(value, f"it is in the memory of {where_text}, not of {device.name}", wanted)
+        _refuse_place(value, memory.device, device, refuse, wanted)
     return memory
+
+
+def _refuse_place(value: object, where: tuple[int, int], device: Device, refuse: Refuse, wanted: str) -> NoReturn:
+    text = f"GPU {where[1]}" if where[0] == dlpack.CUDA else "another device"
+    refuse(value, f"it is in the memory of {text}, not of {device.name}", wanted)
+
+
+def _of_cupy(value: object, device: Device, stream: int, refuse: Refuse, wanted: str) -> _Memory:
+    """Read an array of CuPy, and have the kernel wait for what CuPy has begun in another stream."""
+    try:
+        memory = read_cupy_array(value)
+    except Exception as e:  # CuPy asks the driver, and has errors of its own
+        refuse(value, f"what it says of its memory cannot be read ({e})", wanted)
+    if memory.ordinal != device.ordinal:
+        _refuse_place(value, (dlpack.CUDA, memory.ordinal), device, refuse, wanted)
+    if _stream(memory.stream) != _stream(stream):
+        device.order(_stream(memory.stream), stream)
+    here = (dlpack.CUDA, memory.ordinal)
+    return _Memory(memory.address, memory.dtype, memory.contiguous, False, here, memory.empty)
 
 
 def _attribute(value: object, name: str) -> Any:
@@ -257,15 +310,15 @@ def _of_interface(interface: dict[str, Any], device: tuple[int, int] | None) -> 
     Raises:
         LookupError, TypeError, ValueError: a field is missing, of another type, or contradicts another.
     """
-    shape = tuple(operator.index(n) for n in interface["shape"])
+    shape = tuple(map(operator.index, interface["shape"]))
     if min(shape, default=0) < 0:
         raise ValueError(f"shape {shape} has a negative size")
-    dtype = np.dtype(interface["typestr"])
+    dtype = _dtype_of(interface["typestr"])
     data, read_only = interface["data"]
     address = 0 if data is None else operator.index(data)
     empty = 0 in shape
     if not 0 <= address < 1 << 64:
-        raise ValueError(f"address {address} does not fit 64 bits")
+        raise ValueError(f"address {in_words(address)} does not fit 64 bits")
     if not address and not empty:
         raise ValueError(f"the address of an array of shape {shape} is null")
     contiguous = True
@@ -275,6 +328,11 @@ def _of_interface(interface: dict[str, Any], device: tuple[int, int] | None) -> 
             contiguous &= n == 1 or stride == step
             step *= n
     return _Memory(address, dtype, contiguous, bool(read_only), device, empty)
+
+
+@functools.lru_cache(maxsize=256)
+def _dtype_of(typestr: str) -> np.dtype[Any]:
+    return np.dtype(typestr)
 
 
 def _of_dlpack(value: object, stream: int | None) -> _Memory:

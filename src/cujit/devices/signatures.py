@@ -2,11 +2,90 @@
 
 from __future__ import annotations
 
-from cujit.signature import Parameter, ParameterClass, Signature
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
-__all__ = ["signature_of_layout"]
+from cujit.artifact import Artifact, Kind
+from cujit.devices.smallfloats import FORMATS
+from cujit.devices.vectors import vector_of
+from cujit.errors import FormatError
+from cujit.signature import Parameter, ParameterClass, Signature, merge_signatures
+
+if TYPE_CHECKING:
+    from cujit.formats.cxxtypes import Type
+
+__all__ = ["signature_of", "signature_of_layout", "signature_of_name"]
 
 
 def signature_of_layout(layout: list[tuple[int, int]]) -> Signature:
     """Make the signature of parameters of which only offset and size in bytes are known."""
     return Signature(tuple(Parameter(ParameterClass.UNKNOWN, size, offset=offset) for offset, size in layout))
+
+
+def signature_of(artifact: Artifact, lowered: str, loaded: Signature) -> Signature:
+    """Tell what a kernel takes: as its build told, else as its lowered name or PTX beside it says, else as ``loaded``.
+
+    ``loaded`` is what the device tells of the image.
+    """
+    told = artifact.signatures.get(lowered) or signature_of_name(lowered, loaded)
+    if told is None and any(parameter.kind is ParameterClass.UNKNOWN for parameter in loaded):
+        told = _signature_of_ptx(artifact, lowered)
+    return merge_signatures(told, loaded)
+
+
+def _signature_of_ptx(artifact: Artifact, lowered: str) -> Signature | None:
+    """Read the types in the PTX that was loaded, or that lies in the same fatbin; None where there is none."""
+    from cujit.formats.fatbin import EntryKind, read_fatbin
+    from cujit.formats.ptx.heads import entry_signatures
+
+    texts: Iterable[bytes] = ()
+    if artifact.kind is Kind.PTX:
+        texts = (artifact.data,)
+    elif artifact.kind is Kind.FATBIN:
+        texts = (e.payload() for e in read_fatbin(artifact.data).entries if e.kind is EntryKind.PTX)
+    return next(filter(None, (entry_signatures(text).get(lowered) for text in texts)), None)
+
+
+def signature_of_name(lowered: str, loaded: Signature) -> Signature | None:
+    """Read the types of the parameters from a lowered name of C++, where no build told them.
+
+    A name does not tell a structure from an enumeration: for those, ``loaded``, what the image tells, says how their
+    bytes are meant. None if the name is not of C++, or does not fit the image.
+    """
+    if not lowered.startswith("_Z"):
+        return None
+    from cujit.formats.itanium import Demangler
+
+    reader = Demangler(lowered)
+    try:
+        reader.expect("_Z")
+        _name, is_template = reader.name()
+        if is_template:
+            reader.type()  # what it returns
+        types = []
+        while reader.rest and reader.rest[0] not in ".$":
+            types.append(reader.type())
+    except FormatError:
+        return None
+    if [str(t) for t in types] == ["void"]:
+        types = []
+    if len(types) != len(loaded):
+        return None
+    return Signature(tuple(map(_parameter, types, loaded)))
+
+
+def _parameter(t: Type, loaded: Parameter) -> Parameter:
+    """Give a parameter its type, unless the image says that it has another size."""
+    from cujit.formats.cxxtypes import Shape
+
+    name = str(t)
+    if t.shape is Shape.POINTER:
+        told = Parameter(ParameterClass.POINTER, 8, 8, name, str(t.inner).rstrip())
+    elif t.builtin is not None:
+        told = Parameter(t.builtin.kind, t.builtin.size, t.builtin.size, name)
+    elif name in FORMATS or vector_of(name, loaded.size) is not None:
+        told = replace(loaded, kind=ParameterClass.AGGREGATE, type=name)
+    else:
+        told = replace(loaded, type=name)
+    return replace(told, offset=loaded.offset) if told.size == loaded.size else loaded

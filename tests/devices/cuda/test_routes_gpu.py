@@ -11,8 +11,8 @@ import pytest
 
 from cujit.arch import Arch, ArchKind
 from cujit.artifact import Artifact
-from cujit.devices.cuda import CudaDevice
 from cujit.devices.cuda.assembler import installed_assembler
+from cujit.devices.cuda.device import CudaDevice
 from cujit.devices.cuda.linker import DriverLinker, link_with_driver
 from cujit.devices.cuda.rules import newest_ptx
 from cujit.devices.registry import process_devices

@@ -1,12 +1,14 @@
 from __future__ import annotations
 
+import re
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from cujit.devices.base import Device
-from cujit.devices.cuda import CudaDevice
+from cujit.devices.cuda.device import CudaDevice
+from cujit.devices.cuda.graph import versioned
 from cujit.devices.cuda.stream import stream_handle
 from cujit.errors import ClosedError, LaunchError
 
@@ -37,6 +39,20 @@ def test_streams_of_every_library_give_their_handle(stream: object, handle: int)
 def test_what_is_no_stream_is_refused(bad: object) -> None:
     with pytest.raises(LaunchError, match="stream"):
         stream_handle(bad)
+
+
+def test_a_capture_is_asked_for_and_changed_with_the_edges_of_its_graph() -> None:
+    bindings = pytest.importorskip("cuda.bindings.driver")
+    told = getattr(bindings, versioned(bindings, "cuStreamGetCaptureInfo", 3)).__doc__
+    results = ["captureStatus_out", "id_out", "graph_out", "dependencies_out", "edgeData_out", "numDependencies_out"]
+    assert re.findall(r"^(\w+_out) : ", told, re.MULTILINE) == results
+    changed = getattr(bindings, versioned(bindings, "cuStreamUpdateCaptureDependencies", 2)).__doc__
+    assert re.search(r"hStream, dependencies.*, dependencyData.*, size_t numDependencies, unsigned int flags", changed)
+
+
+def test_a_function_of_one_version_goes_by_its_version_where_there_is_one() -> None:
+    old, new = SimpleNamespace(f=1, f_v3=1), SimpleNamespace(f=1)
+    assert (versioned(old, "f", 3), versioned(new, "f", 3)) == ("f_v3", "f")
 
 
 @pytest.mark.gpu

@@ -12,7 +12,7 @@ from cujit.devices.base import Device, DeviceModule, Dim3, LaunchShape, Resource
 from cujit.devices.launcher.cpython import is_supported
 from cujit.devices.launcher.entry import Entry, Image
 from cujit.devices.launcher.finish import Finish
-from cujit.devices.launcher.launch import PreparedLaunch, make_launch
+from cujit.devices.launcher.launch import PreparedLaunch, attach, make_launch
 from cujit.devices.launcher.options import PLAIN, LaunchOptions
 from cujit.devices.launcher.seam import PreparedKernel, Target
 from cujit.errors import NameNotFoundError
@@ -44,6 +44,10 @@ class Sink(PreparedKernel):
         del shared_bytes
         return 1
 
+    def together(self, shape: LaunchShape, cluster: Dim3 | None = None) -> int:
+        del shape, cluster
+        return 1
+
     def check_options(self, shape: LaunchShape, options: LaunchOptions) -> None:
         pass
 
@@ -55,8 +59,8 @@ class Sink(PreparedKernel):
         ctypes.memmove(self.memory, bytes(parameters), len(parameters))
 
     def target(self, shape: LaunchShape, stream: int, options: LaunchOptions, size: int) -> Target:
-        del shape, stream, options, size
-        return Target(self.finish, {"sink": ctypes.addressof(self.memory)}, print)
+        del shape, options, size
+        return Target(self.finish, {"sink": ctypes.addressof(self.memory), "stream": stream}, print)
 
     @property
     def bytes(self) -> bytes:
@@ -87,6 +91,7 @@ class Road:
             self.launch = PreparedLaunch(self.entry, self, SHAPE, stream, PLAIN)
             return
         self.launch = make_launch(PreparedLaunch, self.entry, self, SHAPE, stream, PLAIN)
+        attach(self.launch, wait=True)
         prepared, binder = self.launch._prepared, self.entry.binder
         assert prepared is not None
         assert binder is not None

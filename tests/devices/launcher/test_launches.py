@@ -19,7 +19,7 @@ import pytest
 
 from cujit.devices.base import Device
 from cujit.devices.cuda.stream import Stream
-from cujit.devices.launcher import binder
+from cujit.devices.launcher import background, binder
 from cujit.devices.launcher import launch as launches
 from cujit.devices.launcher.cpython import is_supported, native_type
 from cujit.errors import ArgumentError, ClosedError, LaunchError, MissingError
@@ -47,7 +47,7 @@ def module(device: Device) -> Iterator[Module]:
 
 
 def is_native(launch: Launch) -> bool:
-    return type(launch) is not Launch
+    return launch._prepared is not None
 
 
 def test_a_launch_runs_the_first_time_and_every_time_after(module: Module) -> None:
@@ -73,6 +73,8 @@ def test_a_launch_enters_machine_code(module: Module) -> None:
     if not is_supported():
         pytest.skip("this interpreter takes no machine code")
     launch = module["fill"][1, 32]
+    assert not is_native(launch)
+    assert launches.attach(launch, wait=True)
     assert is_native(launch)
     assert isinstance(launch, Launch)
     assert type(launch).__name__ == "Launch"
@@ -87,13 +89,18 @@ def test_without_machine_code_a_launch_is_written_in_python(
         raise MissingError("no llvmlite")
 
     if lack == "llvm":
-        monkeypatch.setattr(binder, "launch_code", missing)
+        monkeypatch.setattr(background, "launch_code", missing)
+        compiler = background._Compiler()
+        monkeypatch.setattr(background, "_compiler", lambda: compiler)
     else:
         monkeypatch.setattr(binder, "is_supported", lambda: False)
     launch, p = jit(CODE, device=cpu)["fill"][1, 32], cpu.zeros(32, np.int32)
     assert not is_native(launch)
     for value in range(3):
         launch(p, 32, value)
+    assert not launches.attach(launch, wait=True)
+    launch(p, 32, 2)
+    assert not is_native(launch)
     assert p.numpy().tolist() == [2] * 32
     with pytest.raises(ArgumentError, match="none by keyword"):
         launch(p, 32, value=1)
@@ -197,7 +204,7 @@ def test_a_launch_is_of_its_process(module: Module) -> None:
 def test_an_object_of_the_type_that_nobody_prepared_refuses_to_be_called() -> None:
     if not is_supported():
         pytest.skip("this interpreter takes no machine code")
-    with pytest.raises(TypeError):
+    with pytest.raises(AttributeError):
         object.__new__(native_type(Launch).type)()
     with pytest.raises(TypeError, match="acceptable base"):
         type("Mine", (native_type(Launch).type,), {})
@@ -231,6 +238,30 @@ def test_many_threads_launch_through_one_launch(module: Module) -> None:
     assert [a.numpy().tolist() for a in arrays] == [[100 * i + 49] * 128 for i in range(8)]
 
 
+def test_a_million_launches_leave_no_memory(module: Module) -> None:
+    launch, p = module["fill"][1, 32], module.device.zeros(32, np.int32)
+    if is_supported():
+        assert launches.attach(launch, wait=True)
+
+    def run(count: int) -> None:
+        for i in range(count):
+            launch(p, 32, i)
+            if not i & 255:
+                module.device.synchronize()
+
+    def memory_bytes() -> int:
+        gc.collect()
+        return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGESIZE")
+
+    run(20_000)
+    before, references, blocks = memory_bytes(), sys.getrefcount(p), sys.getallocatedblocks()
+    run(1_000_000)
+    # Eight bytes a launch would be 8 MB.
+    assert memory_bytes() - before < 2 << 20
+    assert sys.getrefcount(p) == references
+    assert sys.getallocatedblocks() - blocks < 2000
+
+
 def test_every_block_of_a_large_grid_runs_once(module: Module) -> None:
     counts = module.device.zeros(5000, np.uint32)
     for _ in range(4):
@@ -259,13 +290,55 @@ def test_a_launch_that_was_refused_runs_with_the_right_arguments(module: Module)
         ({"cooperative": 1}, "True or False"),
         ({"overlap": "yes"}, "True or False"),
         ({"priority": 1.5}, "takes an int"),
+        ({"priority": 1 << 31}, "takes an int of 32 bits"),
+        ({"priority": 10**5000}, "priority is an int of 16610 bits"),
+        ({"stream": 10**5000}, "stream an int of 16610 bits is no handle"),
+        ({"priority": True}, "priority is bool True; it takes an int"),
         ({"shared_bytes": "1"}, "takes an int"),
         ({"stream": "s"}, "no stream"),
+    ],
+    ids=[
+        *("cluster", "cluster_str", "cluster_4d", "cooperative", "overlap", "priority", "priority_32_bits"),
+        *("priority_huge", "stream_huge", "priority_bool", "shared", "stream"),
     ],
 )
 def test_a_malformed_option_is_refused(module: Module, options: Any, why: str) -> None:
     with pytest.raises(LaunchError, match=why):
         module["empty"].prepare(4, 32, **options)
+
+
+CLUSTERED = "template <typename T> __global__ void k(T* p) { if (p) *p = 1; }"
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda k: k[0, 1],
+        lambda k: k[1, "x"],
+        lambda k: k[1, 1, -1],
+        lambda k: k.prepare(1, 1, cluster=0),
+        lambda k: k.prepare(1, 1, overlap=1),
+        lambda k: k.prepare(1, 1, shared_bytes="1"),
+        lambda k: k.prepare(4, 32, cluster=2 if k.device.name == "cpu" else 3),
+        lambda k: k.prepare(1 << 20, 32, cooperative=True),
+        lambda k: k.over(-1),
+        lambda k: k.over(1, block=0),
+        lambda k: k.over(1, shared_bytes=-1),
+        lambda k: k.cooperative("5"),
+        lambda k: k.cooperative(5, block=-1),
+        lambda k: k.cooperative_limit(0),
+        lambda k: k.cooperative_shape(-1),
+        lambda k: k.occupancy(1.5),
+    ],
+    ids=[
+        *("grid", "block", "shared", "cluster", "overlap", "shared_str", "cluster_of_grid", "cooperative", "over"),
+        *("over_block", "over_shared", "size", "cooperative_block", "limit", "cooperative_shared", "occupancy"),
+    ],
+)
+def test_what_a_launch_is_refused_for_begins_with_the_kernels_name_in_the_source(device: Device, ask: Any) -> None:
+    kernel = jit(CLUSTERED, names=["k<int>"], device=device)["k<int>"]
+    with pytest.raises(LaunchError, match=r"^k<int>: "):
+        ask(kernel)
 
 
 def test_blocks_that_have_to_run_together_are_refused_on_the_cpu_device(cpu: Device) -> None:
@@ -274,6 +347,9 @@ def test_blocks_that_have_to_run_together_are_refused_on_the_cpu_device(cpu: Dev
         kernel.prepare(2, 32, cooperative=True)
     with pytest.raises(LaunchError, match="a cluster of 2 blocks"):
         kernel.prepare(2, 32, cluster=2)
+    block, blocks = kernel.cooperative_shape()
+    assert blocks == kernel.cooperative_limit(32) == 1
+    kernel.prepare(blocks, block, cooperative=True)()
     kernel.prepare(1, 32, cooperative=True, cluster=1, overlap=True, priority=-1)()
 
 
@@ -310,7 +386,7 @@ def test_a_cooperative_grid_has_to_fit_the_device(gpu: Device) -> None:
 def test_overlap_and_priority_are_taken(gpu: Device) -> None:
     p, kernel = gpu.zeros(32, np.int32), jit(CODE, device=gpu)["fill"]
     for _ in range(3):
-        kernel.prepare(1, 32, overlap=True, priority=0)(p, 32, 8)
+        kernel.prepare(1, 32, overlap=gpu.arch.number >= 90, priority=0)(p, 32, 8)
     assert p.numpy().tolist() == [8] * 32
     with pytest.raises(LaunchError, match="priority 1000"):
         kernel.prepare(1, 32, priority=1000)
@@ -403,8 +479,17 @@ assert set(p.numpy().tolist()) == {9}
     assert done.returncode == 0, done.stderr
 
 
-def test_arguments_of_every_odd_kind_give_an_exception_and_never_a_signal() -> None:
-    done = run("""
+@pytest.mark.parametrize("road", ["machine code", "python"])
+def test_arguments_of_every_odd_kind_give_an_exception_and_never_a_signal(road: str) -> None:
+    if road == "machine code" and not is_supported():
+        pytest.skip("this interpreter takes no machine code")
+    done = run(
+        f"by_machine = {road == 'machine code'}"
+        + """
+from cujit.devices.launcher import binder
+from cujit.devices.launcher.launch import attach
+if not by_machine: binder.is_supported = lambda: False
+GOOD = {"ints": (-1, 2, -3, 4), "reals": (1.5, 2, True), "pointers": (None,) * 4, "structures": (bytes(12), bytes(8))}
 import itertools, random, types
 from fractions import Fraction
 device = cujit.cpu(1)
@@ -463,12 +548,15 @@ seen = 0
 for name, kernel in module.items():
     count = len(kernel.signature)
     launch = module[name][1, 32]
+    assert attach(launch, wait=True) == by_machine
+    for _ in range(2): launch(*GOOD.get(name, ()))  # bound to the device, and read by machine code from here on
     cases = [(value,) * count for value in odd] + [tuple(random.choices(odd, k=count)) for _ in range(1500)]
     cases += [tuple(random.choices(odd, k=random.randrange(20))) for _ in range(100)]
     for case in cases:
         try: launch(*case)
         except Exception: seen += 1
 print(seen)
-""")
+"""
+    )
     assert done.returncode == 0, done.stderr[-3000:]
     assert int(done.stdout) > 4000

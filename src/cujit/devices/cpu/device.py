@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
+import functools
 import platform
 from pathlib import Path
 
@@ -49,7 +51,7 @@ class CpuDevice(Device):
     def load(self, artifact: Artifact) -> CpuModule:
         """Load PTX, or the PTX of a fatbin."""
         text, route = _ptx_of(artifact)
-        return CpuModule(parse(text, name=artifact.name or "<ptx>"), self._workers, route)
+        return CpuModule(parse(text, name=artifact.name or "<ptx>"), self._workers, route, self.captures)
 
     def allocate(self, size: int) -> Allocation:
         """Get ``size`` bytes of host memory, aligned to 256."""
@@ -70,6 +72,18 @@ class CpuDevice(Device):
 
     def synchronize(self) -> None:
         """Return at once: launches are done when they return."""
+
+    @functools.cached_property
+    def cache_bytes(self) -> int:
+        """Bytes of the processor's last cache; 0 where the system does not tell.
+
+        Source: Linux kernel documentation, ABI/testing/sysfs-devices-system-cpu, ``cache/index*/size`` ("32768K").
+        """
+        sizes = [0]
+        for path in Path("/sys/devices/system/cpu/cpu0/cache").glob("index*/size"):
+            with contextlib.suppress(OSError, ValueError):  # a container may hide it
+                sizes.append(int(path.read_text().strip().removesuffix("K")) << 10)
+        return max(sizes)
 
 
 def _processor_name() -> str:

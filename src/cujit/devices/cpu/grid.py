@@ -73,7 +73,7 @@ class Workers:
     def entry(self) -> Entry:
         """Say how machine code has the pool of this process run a job; whoever does keeps the ``Entry``."""
         pool = self._ready()
-        return Entry(pool, pool._address, pool._code.address)
+        return Entry(pool, pool.address, pool.code.address)
 
     def run(self, address: int, shape: LaunchShape, launch: Launch, shared_bytes: int, local_bytes: int) -> None:
         """Run all blocks of the grid and return when they are done.

@@ -15,12 +15,13 @@ from cujit.devices.cpu.emit.rules import all_rules, check
 from cujit.devices.cpu.emit.warp import WarpEmitter
 from cujit.devices.cpu.flatten import flatten
 from cujit.devices.cpu.grid import Workers, no_memory
-from cujit.devices.cpu.jit import NativeFunction, compile_ir
 from cujit.devices.cpu.layout import ModuleLayout, variable_align, variable_size
 from cujit.devices.cpu.memory import HostBlock
 from cujit.devices.cpu.program import KernelProgram
 from cujit.devices.cpu.refusals import Refusals
 from cujit.devices.cpu.shapes import WARP, analyse
+from cujit.devices.inorder import Captures
+from cujit.devices.jit import NativeFunction, compile_ir
 from cujit.devices.launcher.finish import Finish
 from cujit.devices.launcher.options import PLAIN, LaunchOptions, check_cluster, check_cooperative
 from cujit.devices.launcher.seam import PreparedKernel, Target
@@ -41,8 +42,9 @@ _MOST_SHAPES = 32
 class CpuModule(DeviceModule):
     """A PTX module in memory."""
 
-    def __init__(self, ptx: Module, workers: Workers, route: str) -> None:
+    def __init__(self, ptx: Module, workers: Workers, route: str, captures: Captures | None = None) -> None:
         self.route = route
+        self.captures = captures or Captures()
         self.log = ""
         refusals = Refusals()
         if ptx.address_size != 64:
@@ -118,14 +120,18 @@ class CpuKernel(PreparedKernel):
     def launch(
         self, shape: LaunchShape, parameters: bytes | bytearray, stream: int = 0, options: LaunchOptions = PLAIN
     ) -> None:
-        """Run the kernel over ``shape``; done when it returns.
+        """Run the kernel over ``shape``; done when it returns, unless ``stream`` is captured into a graph.
 
-        There are no streams here: ``stream`` is ignored, and what ``options`` say of the order of launches too.
+        Nothing waits in streams here, and what ``options`` say of the order of launches is ignored.
         """
-        del stream, options
+        del options
         self._require(len(parameters))
         function = self._function(shape.block)
-        buffer = ctypes.create_string_buffer(bytes(parameters), max(len(parameters), 1))
+        self._module.captures.do(stream, functools.partial(self._run, shape, bytes(parameters), function))
+
+    def _run(self, shape: LaunchShape, parameters: bytes, function: NativeFunction) -> None:
+        self._require(len(parameters))
+        buffer = ctypes.create_string_buffer(parameters, max(len(parameters), 1))
         launch = self._job(shape)
         launch.parameters = ctypes.addressof(buffer)
         self._workers.run(function.address, shape, launch, launch.shared_bytes, self._local_bytes)
@@ -133,13 +139,23 @@ class CpuKernel(PreparedKernel):
     def check_options(self, shape: LaunchShape, options: LaunchOptions) -> None:
         """Refuse blocks that have to run at a time: they run one after the other here."""
         if options.cluster is not None:
-            check_cluster(self.name, shape, options.cluster, 1)
+            check_cluster(self.title, shape, options.cluster, 1)
         if options.cooperative:
-            check_cooperative(self.name, shape, 1)
+            check_cooperative(self.title, shape, 1)
+
+    def together(self, shape: LaunchShape, cluster: Dim3 | None = None) -> int:
+        """Count the blocks that run at a time and can wait for each other: one."""
+        del shape, cluster
+        return 1
 
     def target(self, shape: LaunchShape, stream: int, options: LaunchOptions, size: int) -> Target | None:
-        """Say what the pool needs; machine code puts the parameters in."""
-        del stream, options
+        """Say what the pool needs; machine code puts the parameters in.
+
+        A stream may be captured into a graph, which only Python looks for; the default stream may not.
+        """
+        del options
+        if stream:
+            return None
         self._require(size)
         job, share, function = self._job(shape), self._workers.share(shape), self._function(shape.block)
         job.blocks, job.chunk = share.blocks, share.chunk
@@ -159,9 +175,9 @@ class CpuKernel(PreparedKernel):
     def _require(self, size: int) -> None:
         """Refuse a closed module, and a parameter buffer of too few bytes."""
         if self._module.closed:
-            raise ClosedError(f"the module of {self.name} is closed")
+            raise ClosedError(f"the module of {self.title} is closed")
         if size < self._program.parameters_size:
-            raise LaunchError(f"{self.name} takes {self._program.parameters_size} bytes of parameters, not {size}")
+            raise LaunchError(f"{self.title} takes {self._program.parameters_size} bytes of parameters, not {size}")
 
     @property
     def _local_bytes(self) -> int:

@@ -12,7 +12,7 @@ import os
 import threading
 import weakref
 
-from cujit.devices.cpu.jit import NativeFunction, compile_ir
+from cujit.devices.jit import NativeFunction, compile_ir
 
 __all__ = ["Pool"]
 
@@ -195,27 +195,31 @@ _RUN = ctypes.CFUNCTYPE(
 
 
 class Pool:
-    """``helpers`` threads beside the calling one; they end with the pool. Not usable in a forked child."""
+    """``helpers`` threads beside the calling one; they end with the pool. Not usable in a forked child.
+
+    ``address`` is where machine code finds it, ``code.address`` the function ``run(pool, job, launch, helpers,
+    shared_bytes, local_bytes)`` that does what ``run`` here does.
+    """
 
     def __init__(self, helpers: int) -> None:
-        self._code: NativeFunction = compile_ir(_IR, "run")
+        self.code: NativeFunction = compile_ir(_IR, "run")
         self._shared = _Shared()
-        self._address = ctypes.addressof(self._shared)
-        self._run = _RUN(self._code.address)
-        _ONE(self._code.other("init"))(self._address)
+        self.address = ctypes.addressof(self._shared)
+        self._run = _RUN(self.code.address)
+        _ONE(self.code.other("init"))(self.address)
         self._threads = [
             threading.Thread(
-                target=_ONE(self._code.other("worker")), args=(self._address,), daemon=True, name="cujit-cpu"
+                target=_ONE(self.code.other("worker")), args=(self.address,), daemon=True, name="cujit-cpu"
             )
             for _ in range(helpers)
         ]
         for thread in self._threads:
             thread.start()
-        weakref.finalize(self, _end, os.getpid(), self._code, self._shared, self._threads)
+        weakref.finalize(self, _end, os.getpid(), self.code, self._shared, self._threads)
 
     def run(self, function: int, launch: int, helpers: int, shared_bytes: int, local_bytes: int) -> None:
         """Call ``function(launch, shared, local)`` here and in up to ``helpers`` threads; return when all are done."""
-        self._run(self._address, function, launch, helpers, shared_bytes, local_bytes)
+        self._run(self.address, function, launch, helpers, shared_bytes, local_bytes)
 
 
 def _end(pid: int, code: NativeFunction, shared: _Shared, threads: list[threading.Thread]) -> None:

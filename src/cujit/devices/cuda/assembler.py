@@ -10,7 +10,6 @@ from cujit.artifact import Kind
 from cujit.devices.cuda.jitoptions import JitOptions
 from cujit.errors import ToolchainNotFoundError
 from cujit.support import Version
-from cujit.toolchain.nvjitlink import NvJitLink
 
 __all__ = ["Assembler", "NvJitLinkAssembler", "installed_assembler"]
 
@@ -42,6 +41,8 @@ class NvJitLinkAssembler:
     """
 
     def __init__(self) -> None:
+        from cujit.toolchain.nvjitlink import NvJitLink
+
         self._library = NvJitLink()
 
     @property

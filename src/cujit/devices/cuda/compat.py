@@ -16,7 +16,6 @@ from cujit.devices.cuda.rules import (
     same_major_refusal,
     target_refusal,
 )
-from cujit.devices.images import open_image
 from cujit.errors import CujitError, OptionError
 from cujit.formats.cubin import Cubin, read_cubin
 from cujit.formats.elf import read_elf
@@ -25,6 +24,7 @@ from cujit.formats.ltoir import read_ltoir
 from cujit.formats.ptx.parser import parse
 from cujit.formats.ptx.retarget import lowest_version, obstacles
 from cujit.formats.ptx.syntax import Module
+from cujit.opening import naming, open_image
 from cujit.support import RELEASES, Release, Version, dotted, driver_release, release_of_ptx, toolkit_of_ptx
 
 __all__ = ["Verdict", "compat", "driver_version", "release_name"]
@@ -78,6 +78,11 @@ def compat(
     """
     target = _Target(driver_version(driver), None if device is None else _real(Arch.parse(device)))
     artifact = open_image(image, "compat")
+    with naming(artifact):
+        return _verdicts(artifact, target)
+
+
+def _verdicts(artifact: Artifact, target: _Target) -> list[Verdict]:
     if artifact.kind is Kind.PTX:
         return [_ptx(artifact.data, None, target)]
     if artifact.kind is Kind.CUBIN:

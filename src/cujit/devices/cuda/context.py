@@ -13,7 +13,7 @@ class Context:
     """The primary context of one GPU, retained from the first use to the end of the process.
 
     As a context manager it is made current for the thread and the one before it restored, so nothing that
-    another     library made current is disturbed. Every thread may use it at the same time.
+    another library made current is disturbed. Every thread may use it at the same time.
     """
 
     def __init__(self, driver: Driver, ordinal: int) -> None:

@@ -7,8 +7,6 @@ from cujit.devices.cuda.jitoptions import JitOptions
 from cujit.devices.cuda.routes import Chosen, Place, route_ptx
 from cujit.devices.cuda.rules import cubin_refusal
 from cujit.errors import LoadError
-from cujit.formats.cubin import read_cubin
-from cujit.formats.fatbin import EntryKind, read_fatbin, select
 
 __all__ = ["choose_image"]
 
@@ -37,6 +35,8 @@ def _what(artifact: Artifact) -> str:
 
 def _cubin(artifact: Artifact, place: Place) -> Chosen:
     """Take machine code, if it is linked and runs here."""
+    from cujit.formats.cubin import read_cubin
+
     cubin = read_cubin(artifact.data)
     if refusal := cubin_refusal(cubin, place.arch, place.name):
         raise LoadError(f"{_what(artifact)} {refusal.why}", help=refusal.help)
@@ -45,6 +45,8 @@ def _cubin(artifact: Artifact, place: Place) -> Chosen:
 
 def _fatbin(artifact: Artifact, place: Place, options: JitOptions) -> Chosen:
     """Take a fatbin if one of its images runs here (the driver chooses by the same rules), or PTX out of it."""
+    from cujit.formats.fatbin import EntryKind, read_fatbin, select
+
     fatbin = read_fatbin(artifact.data)
     entry = select(fatbin, place.arch)
     if entry is None:

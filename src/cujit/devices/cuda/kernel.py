@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import threading
+from dataclasses import replace
 from typing import Any
 
 from cujit.devices.base import Dim3, LaunchShape, Limits, Resources
@@ -12,7 +13,7 @@ from cujit.devices.checks import check_launch
 from cujit.devices.cuda.library import Library
 from cujit.devices.launcher.driver import LaunchConfig, driver_entries, launch_config
 from cujit.devices.launcher.finish import Finish
-from cujit.devices.launcher.options import PLAIN, LaunchOptions, check_cluster, check_cooperative
+from cujit.devices.launcher.options import PLAIN, LaunchOptions, check_cluster, check_cooperative, check_own_cluster
 from cujit.devices.launcher.seam import PreparedKernel, Target
 from cujit.devices.signatures import signature_of_layout
 from cujit.errors import DriverError, LaunchError
@@ -29,6 +30,12 @@ _PORTABLE_CLUSTER = 8
 """Blocks of a cluster that every GPU with clusters takes.
 
 Source: CUDA C++ Programming Guide, "Thread Block Clusters".
+"""
+
+_OVERLAP_SINCE = 9
+"""Major compute capability from which a kernel can start before the one before it has ended.
+
+Source: CUDA C++ Programming Guide, "Programmatic Dependent Launch and Synchronization".
 """
 
 _BROKEN_LIMITS = (
@@ -111,9 +118,16 @@ class CudaKernel(PreparedKernel):
                 status = driver_entries(driver).launch_ex(config, int(function), told)
         if status:
             self._failed(shape, options, status)
+        self._context.ring.note(self._label(shape, stream))
+
+    def _label(self, shape: LaunchShape, stream: int) -> int:
+        """Give the label by which a launch is written down."""
+        where = f"stream {stream:#x}" if stream else "the default stream"
+        sizes = f"grid {tuple(shape.grid)}, block {tuple(shape.block)}"
+        return self._context.ring.label(f"{self.title}: {sizes}, {where}")
 
     def check_options(self, shape: LaunchShape, options: LaunchOptions) -> None:
-        """Check clusters, blocks that run together and the priority against what the driver says.
+        """Check clusters, blocks that run together, overlap and priority against what the driver says.
 
         Raises:
             ClosedError: the module was closed.
@@ -122,15 +136,17 @@ class CudaKernel(PreparedKernel):
         """
         if options.priority is not None:
             self._check_priority(options.priority)
-        if options.cluster is not None:
+        if options.overlap:
+            self._require_overlap()
+        own = self.own_cluster
+        check_own_cluster(self.title, options.cluster, own, must_be_set=self._needs_cluster)
+        cluster = options.cluster or own
+        if cluster is not None:
             self._require_clusters()
             self._allow(shape, options)
-            # For the largest cluster, the one of the configuration is not looked at.
-            alone = launch_config(shape, 0, PLAIN)
-            largest = self._count("cuOccupancyMaxPotentialClusterSize", "max_cluster_size", alone)
-            check_cluster(self.name, shape, options.cluster, largest)
+            check_cluster(self.title, shape, cluster, self._largest_cluster(shape))
         if options.cooperative:
-            check_cooperative(self.name, shape, self._together(shape, options.cluster))
+            check_cooperative(self.title, shape, self.together(shape, cluster))
 
     def target(self, shape: LaunchShape, stream: int, options: LaunchOptions, size: int) -> Target | None:
         """Say what the driver is called with.
@@ -156,6 +172,8 @@ class CudaKernel(PreparedKernel):
             "push_context": entries.push_context,
             "pop_context": entries.pop_context,
             "dynamic_bytes": shape.shared_bytes,
+            "ring": self._context.ring.address,
+            "label": self._label(shape, stream),
             **{f"grid_{axis}": n for axis, n in zip("xyz", shape.grid, strict=True)},
             **{f"block_{axis}": n for axis, n in zip("xyz", shape.block, strict=True)},
         }
@@ -196,10 +214,13 @@ class CudaKernel(PreparedKernel):
         if self.resources.shared_bytes + dynamic <= self._limits.shared_bytes:
             return
         which = self._context.driver.bindings.CUfunction_attribute
+        function = self._function
         with self._lock:
+            if dynamic <= self._shared_bytes_allowed:  # another thread asked for more: less must not come after it
+                return
             self._context.call(
                 "cuFuncSetAttribute",
-                self._function,
+                function,
                 which.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
                 dynamic,
             )
@@ -220,7 +241,7 @@ class CudaKernel(PreparedKernel):
         least, greatest = self._context.call("cuCtxGetStreamPriorityRange")
         if not greatest <= priority <= least:
             raise LaunchError(
-                f"{self.name}: priority {priority}; the device takes {greatest} to {least}",
+                f"{self.title}: priority {priority}; the device takes {greatest} to {least}",
                 help=f"{greatest} is the most urgent, {least} the default; None takes the stream's",
             )
 
@@ -228,17 +249,63 @@ class CudaKernel(PreparedKernel):
         attribute = self._context.driver.bindings.CUdevice_attribute.CU_DEVICE_ATTRIBUTE_CLUSTER_LAUNCH
         if not self._context.call("cuDeviceGetAttribute", attribute, self._context.device):
             raise LaunchError(
-                f"{self.name}: this GPU has no clusters of blocks",
+                f"{self.title}: this GPU has no clusters of blocks",
                 help="they came with sm_90; leave the cluster out on older GPUs",
             )
 
-    def _together(self, shape: LaunchShape, cluster: Dim3 | None) -> int:
-        """Count the blocks that run at a time, where a cluster runs whole or not at all."""
+    def _require_overlap(self) -> None:
+        attribute = self._context.driver.bindings.CUdevice_attribute.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR
+        major = int(self._context.call("cuDeviceGetAttribute", attribute, self._context.device))
+        if major < _OVERLAP_SINCE:
+            raise LaunchError(
+                f"{self.title}: overlap needs a GPU of compute capability {_OVERLAP_SINCE}.0, and this one has {major}",
+                help="leave overlap out on GPUs older than sm_90: the kernel then waits for the one before it",
+            )
+
+    def together(self, shape: LaunchShape, cluster: Dim3 | None = None) -> int:
+        """Count the blocks that run at a time, where a cluster runs whole or not at all.
+
+        Raises:
+            ClosedError: the module was closed.
+            LaunchError: the GPU has no such clusters.
+            DriverError: the driver refused.
+        """
+        cluster = cluster or self.own_cluster
         if cluster is None:
             blocks = self.active_blocks(shape.block.volume, shape.shared_bytes)
             return blocks * self._limits.processors
-        config = launch_config(shape, 0, LaunchOptions(cluster=cluster))
+        one, options = replace(shape, grid=cluster), LaunchOptions(cluster=cluster)
+        self._require_clusters()
+        self._allow(one, options)
+        check_cluster(self.title, one, cluster, self._largest_cluster(one))
+        config = launch_config(one, 0, options)
         return self._count("cuOccupancyMaxActiveClusters", "max_active_clusters", config) * cluster.volume
+
+    def _largest_cluster(self, shape: LaunchShape) -> int:
+        """Count the blocks of the largest cluster that the kernel can run in; with one of its own it is that."""
+        if self.own_cluster is not None:
+            return self.own_cluster.volume
+        # The cluster of the configuration is not looked at.
+        return self._count("cuOccupancyMaxPotentialClusterSize", "max_cluster_size", launch_config(shape, 0, PLAIN))
+
+    @functools.cached_property
+    def own_cluster(self) -> Dim3 | None:
+        """The cluster that the kernel was compiled for (``__cluster_dims__``)."""
+        sizes = [self._cluster_attribute(f"REQUIRED_CLUSTER_{axis}") for axis in ("WIDTH", "HEIGHT", "DEPTH")]
+        return Dim3(*(max(n, 1) for n in sizes)) if any(sizes) else None
+
+    @functools.cached_property
+    def _needs_cluster(self) -> bool:
+        """Whether the kernel was compiled for clusters of a size that the launch must say."""
+        return self.own_cluster is None and bool(self._cluster_attribute("CLUSTER_SIZE_MUST_BE_SET"))
+
+    def _cluster_attribute(self, name: str) -> int:
+        """Ask for an attribute that came with sm_90; 0 where the driver has none."""
+        which = getattr(self._context.driver.bindings.CUfunction_attribute, f"CU_FUNC_ATTRIBUTE_{name}")
+        function = self._library.handle_of(self._function)
+        with self._context as driver:
+            status, *value = driver.attempt("cuFuncGetAttribute", which, function)
+        return int(value[0]) if status == self._context.driver.bindings.CUresult.CUDA_SUCCESS else 0
 
     def _count(self, function: str, entry: str, config: LaunchConfig) -> int:
         handle = int(self._library.handle_of(self._function))
@@ -259,11 +326,27 @@ class CudaKernel(PreparedKernel):
         error = self._error("cuLaunchKernel" if options == PLAIN else "cuLaunchKernelEx", status)
         if error.result in _BROKEN_LIMITS:
             try:
-                check_launch(self.name, shape, self._limits, self.resources)
+                check_launch(self.title, shape, self._limits, self.resources)
                 self.check_options(shape, options)
             except DriverError:
                 raise error from None
+            raise self._with_numbers(error, shape) from None
         raise error
+
+    def _with_numbers(self, error: DriverError, shape: LaunchShape) -> DriverError:
+        """Add what the launch asked for to an error of a limit that no check here knows."""
+        uses = self.resources
+        return DriverError(
+            f"{error.message}\n  {self.title}: grid {tuple(shape.grid)}, block {tuple(shape.block)} = "
+            f"{shape.block.volume} threads, {shape.shared_bytes} bytes of dynamic shared memory; it uses "
+            f"{uses.registers} registers and {uses.local_bytes} bytes of local memory a thread, {uses.shared_bytes} "
+            f"bytes of shared memory a block, and takes {uses.max_threads} threads",
+            tool=error.tool,
+            call=error.call,
+            result=error.result,
+            log=error.log,
+            help=error.help or "use smaller blocks, or less shared memory",
+        )
 
     def _error(self, function: str, status: int) -> DriverError:
         driver = self._context.driver
@@ -271,7 +354,7 @@ class CudaKernel(PreparedKernel):
             result = driver.bindings.CUresult(status)
         except ValueError:  # newer than the bindings
             result = status
-        return driver.error(function, result)
+        return self._context.explained(driver.error(function, result))
 
     def _layout(self) -> list[tuple[int, int]]:
         """Ask the driver for offset and size in bytes of each parameter."""
@@ -285,5 +368,5 @@ class CudaKernel(PreparedKernel):
                     # Source: CUDA Driver API manual: an index past the last is CUDA_ERROR_INVALID_VALUE.
                     if status == driver.bindings.CUresult.CUDA_ERROR_INVALID_VALUE:
                         return layout
-                    raise driver.error("cuKernelGetParamInfo", status)
+                    raise self._context.explained(driver.error("cuKernelGetParamInfo", status))
                 layout.append((int(place[0]), int(place[1])))

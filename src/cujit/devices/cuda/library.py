@@ -5,10 +5,10 @@ from __future__ import annotations
 import weakref
 from typing import Any, TypeVar
 
-from cujit.devices.cuda.context import Context
 from cujit.devices.cuda.driveroptions import JitLogs, driver_options
+from cujit.devices.cuda.faults import WatchedContext
 from cujit.devices.cuda.jitoptions import JitOptions
-from cujit.errors import ClosedError
+from cujit.errors import ClosedError, DriverError
 
 __all__ = ["Library"]
 
@@ -24,7 +24,7 @@ class Library:
         DriverError: the driver refused the image; ``log`` is what its compiler wrote.
     """
 
-    def __init__(self, context: Context, image: bytes, options: JitOptions | None = None) -> None:
+    def __init__(self, context: WatchedContext, image: bytes, options: JitOptions | None = None) -> None:
         self.context = context
         self._logs = JitLogs()
         self._handle: Any = self._load(image, options or JitOptions())
@@ -34,7 +34,7 @@ class Library:
         status, _module = self._attempt("cuLibraryGetModule", self._handle)
         if status != context.driver.bindings.CUresult.CUDA_SUCCESS:
             self.close()
-            raise context.driver.error("cuLibraryGetModule", status, self.log)
+            raise context.explained(context.driver.error("cuLibraryGetModule", status, self.log))
 
     @property
     def handle(self) -> Any:
@@ -66,10 +66,13 @@ class Library:
         Raises:
             DriverError: the driver refused.
         """
-        with self.context as driver:
-            count = int(driver.call("cuLibraryGetKernelCount", self.handle))
-            handles = driver.call("cuLibraryEnumerateKernels", count, self.handle) if count else []
-            return {driver.call("cuKernelGetName", handle).decode(): handle for handle in handles}
+        try:
+            with self.context as driver:
+                count = int(driver.call("cuLibraryGetKernelCount", self.handle))
+                handles = driver.call("cuLibraryEnumerateKernels", count, self.handle) if count else []
+                return {driver.call("cuKernelGetName", handle).decode(): handle for handle in handles}
+        except DriverError as e:
+            raise self.context.explained(e) from None
 
     def close(self) -> None:
         """Have the driver unload the image; again is harmless."""
@@ -82,7 +85,7 @@ class Library:
             "cuLibraryLoadData", image, list(options), list(options.values()), len(options), [], [], 0
         )
         if status != driver.bindings.CUresult.CUDA_SUCCESS:
-            raise driver.error("cuLibraryLoadData", status, self.log)
+            raise self.context.explained(driver.error("cuLibraryLoadData", status, self.log))
         return handle
 
     def _attempt(self, function: str, *arguments: Any) -> tuple[Any, ...]:

@@ -1,21 +1,65 @@
-"""Memory of a GPU: allocation, copies and fills."""
+"""Memory of a GPU: allocation, copies and fills, and page-locked memory of the host.
+
+Arrays go when Python drops them, at any moment. So that this spoils no capture of a stream into a graph, memory is
+allocated and freed in the relaxed mode of captures.
+"""
 
 from __future__ import annotations
 
 import weakref
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from typing import Any
 
 import numpy as np
 
 from cujit.devices.base import Allocation
 from cujit.devices.cuda.context import Context
+from cujit.devices.pinned import PinnedMemory
+from cujit.toolchain.driver import Driver
 
-__all__ = ["allocate", "download", "fill", "upload"]
+__all__ = [
+    "Pool",
+    "address_of",
+    "allocate",
+    "download",
+    "fill",
+    "free_late",
+    "is_capturing",
+    "pin",
+    "repeat",
+    "upload",
+]
 
 
 class _Block:
     """What an Allocation owns; the memory is freed when it goes."""
 
     __slots__ = ("__weakref__",)
+
+
+@contextmanager
+def _relaxed(context: Context) -> Iterator[Driver]:
+    """Call the driver with calls allowed that a capture, of this thread or another one, would otherwise forbid.
+
+    Source: CUDA Driver API manual, ``cuThreadExchangeStreamCaptureMode``.
+    """
+    with context as driver:
+        mode = driver.bindings.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED
+        before = driver.call("cuThreadExchangeStreamCaptureMode", mode)
+        try:
+            yield driver
+        finally:
+            driver.attempt("cuThreadExchangeStreamCaptureMode", before)
+
+
+def _release(context: Context, function: str, *arguments: Any) -> None:
+    """Free; a failure is nobody's business any more (a dead context, the process ends)."""
+    try:
+        with _relaxed(context) as driver:
+            driver.attempt(function, *arguments)
+    except Exception:
+        return
 
 
 def allocate(context: Context, size: int) -> Allocation:
@@ -31,28 +75,159 @@ def allocate(context: Context, size: int) -> Allocation:
     """
     if size == 0:
         return Allocation(0, 0)
-    address = int(context.call("cuMemAlloc", size))
+    with _relaxed(context):
+        address = int(context.call("cuMemAlloc", size))
     block = _Block()
     # Not at exit: the process gives its memory back as a whole, and the driver may be gone by then.
-    weakref.finalize(block, context.release, "cuMemFree", address).atexit = False
+    weakref.finalize(block, _release, context, "cuMemFree", address).atexit = False
     return Allocation(address, size, block)
+
+
+# -- in the order of a stream -----------------------------------------------------------------------------
+
+
+class Pool:
+    """Memory of a GPU that is had and given back in the order of streams.
+
+    It is one of our own, since the default one belongs to every library in the process. It keeps ``keep_bytes`` of
+    what is given back; without that, the driver gives all of it to the system whenever somebody waits for the GPU,
+    and the next allocation is slow. What it keeps is still there for plain allocations of this process, whichever
+    library makes them, but not for other processes.
+
+    Sources: CUDA Driver API manual, ``CU_MEMPOOL_ATTR_RELEASE_THRESHOLD`` and ``cuMemPoolDestroy`` (memory that is
+    in use outlives its pool); NVIDIA developer blog, "Using the NVIDIA CUDA Stream-Ordered Memory Allocator", part 1.
+
+    Raises:
+        DriverError: the driver refused.
+    """
+
+    def __init__(self, context: Context, keep_bytes: int) -> None:
+        self.context = context
+        bindings = context.driver.bindings
+        properties = bindings.CUmemPoolProps()
+        properties.allocType = bindings.CUmemAllocationType.CU_MEM_ALLOCATION_TYPE_PINNED
+        properties.handleTypes = bindings.CUmemAllocationHandleType.CU_MEM_HANDLE_TYPE_NONE
+        properties.location.type = bindings.CUmemLocationType.CU_MEM_LOCATION_TYPE_DEVICE
+        properties.location.id = int(context.device)
+        threshold = bindings.CUmemPool_attribute.CU_MEMPOOL_ATTR_RELEASE_THRESHOLD
+        with _relaxed(context) as driver:
+            self.handle: Any = driver.call("cuMemPoolCreate", properties)
+            weakref.finalize(self, _release, context, "cuMemPoolDestroy", self.handle).atexit = False
+            driver.call("cuMemPoolSetAttribute", self.handle, threshold, bindings.cuuint64_t(keep_bytes))
+
+    def allocate(self, size: int, stream: int, late: list[int], queue: object) -> tuple[int, object]:
+        """Get ``size`` bytes in a stream: their address, and what frees them there when it goes; it holds ``queue``.
+
+        What cannot be freed because the stream is being captured is put into ``late``.
+
+        Source: CUDA Driver API manual, ``cuMemAllocFromPoolAsync`` and ``cuMemFreeAsync`` (256 bytes, as
+        ``cuMemAlloc``).
+
+        Raises:
+            DriverError: the GPU has no such memory left.
+        """
+        address = int(self.context.call("cuMemAllocFromPoolAsync", size, self.handle, stream))
+        block = _Block()
+        weakref.finalize(block, _free_in, self.context, address, stream, late, queue).atexit = False
+        return address, block
+
+    def trim(self, keep_bytes: int) -> None:
+        """Give memory that nobody uses back to the system, but for ``keep_bytes``.
+
+        Raises:
+            DriverError: the driver refused.
+        """
+        with _relaxed(self.context) as driver:
+            driver.call("cuMemPoolTrimTo", self.handle, keep_bytes)
+
+
+def _free_in(context: Context, address: int, stream: int, late: list[int], _queue: object) -> None:
+    late.append(address)
+    free_late(context, stream, late)
+
+
+def free_late(context: Context, stream: int, late: list[int]) -> None:
+    """Free the addresses in ``late`` in a stream, unless it is being captured."""
+    with suppress(Exception):  # a dead context, or another thread that was faster
+        while late and not is_capturing(context, stream):
+            _release(context, "cuMemFreeAsync", late.pop(), stream)
+
+
+def is_capturing(context: Context, stream: int) -> bool:
+    """Tell whether work in a stream goes into a graph; one whose capture failed counts too until it ends.
+
+    Raises:
+        DriverError: the driver refused.
+    """
+    none = context.driver.bindings.CUstreamCaptureStatus.CU_STREAM_CAPTURE_STATUS_NONE
+    return bool(context.call("cuStreamIsCapturing", stream) != none)
+
+
+# -- of the host ------------------------------------------------------------------------------------------
+
+
+def pin(context: Context, size: int) -> PinnedMemory:
+    """Get ``size`` bytes of page-locked host memory, which every GPU of the process can copy from and to.
+
+    Raises:
+        DriverError: the host has no such memory left.
+    """
+    flags = context.driver.bindings.CU_MEMHOSTALLOC_PORTABLE
+    with _relaxed(context):
+        address = int(context.call("cuMemHostAlloc", size, flags))
+    memory = PinnedMemory(address, size, None)
+    weakref.finalize(memory, _unpin, context, address, memory.users).atexit = False
+    return memory
+
+
+def _unpin(context: Context, address: int, users: Mapping[int, Any]) -> None:
+    """Free page-locked memory after the last copies from and to it."""
+    for event in list(users.values()):
+        with suppress(Exception):  # a dead context, where nothing is copied any more
+            event.synchronize()
+    _release(context, "cuMemFreeHost", address)
+
+
+def address_of(data: memoryview) -> int:
+    """Tell where bytes are."""
+    return int(np.frombuffer(data, np.uint8).ctypes.data)
+
+
+# -- copies and fills -------------------------------------------------------------------------------------
 
 
 def upload(context: Context, address: int, data: memoryview) -> None:
     """Copy host bytes to the GPU."""
     if data.nbytes:
-        source = np.frombuffer(data, np.uint8)
-        context.call("cuMemcpyHtoD", address, source.ctypes.data, source.nbytes)
+        context.call("cuMemcpyHtoD", address, address_of(data), data.nbytes)
 
 
 def download(context: Context, data: memoryview, address: int) -> None:
     """Copy bytes of the GPU to the host."""
     if data.nbytes:
-        target = np.frombuffer(data, np.uint8)
-        context.call("cuMemcpyDtoH", target.ctypes.data, address, target.nbytes)
+        context.call("cuMemcpyDtoH", address_of(data), address, data.nbytes)
 
 
 def fill(context: Context, address: int, size: int, byte: int) -> None:
     """Set bytes of the GPU to one value."""
     if size:
         context.call("cuMemsetD8", address, byte, size)
+
+
+def repeat(context: Context, address: int, pattern: bytes, count: int, stream: int) -> None:
+    """Write ``pattern`` ``count`` times, in a stream.
+
+    The driver fills with words of 1, 2 and 4 bytes; a longer pattern is as many fills, each of one word at a stride.
+
+    Source: CUDA Driver API manual, ``cuMemsetD8Async`` to ``cuMemsetD2D32Async``.
+    """
+    size = len(pattern)
+    for width in (1, 2, 4):
+        if address % width == 0 and size % width == 0 and pattern == pattern[:width] * (size // width):
+            word = int.from_bytes(pattern[:width], "little")
+            context.call(f"cuMemsetD{8 * width}Async", address, word, size // width * count, stream)
+            return
+    width = next(width for width in (4, 2, 1) if size % width == 0 and address % width == 0)
+    for start in range(0, size, width):
+        word = int.from_bytes(pattern[start : start + width], "little")
+        context.call(f"cuMemsetD2D{8 * width}Async", address + start, size, word, 1, count, stream)

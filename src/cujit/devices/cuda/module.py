@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import MappingProxyType
 
 from cujit.devices.base import DeviceModule, Limits
-from cujit.devices.cuda.context import Context
+from cujit.devices.cuda.faults import WatchedContext
 from cujit.devices.cuda.jitoptions import JitOptions
 from cujit.devices.cuda.kernel import CudaKernel
 from cujit.devices.cuda.library import Library
@@ -22,7 +22,7 @@ class CudaModule(DeviceModule):
         DriverError: the driver refused the image; ``log`` is what its compiler wrote.
     """
 
-    def __init__(self, context: Context, limits: Limits, chosen: Chosen, options: JitOptions) -> None:
+    def __init__(self, context: WatchedContext, limits: Limits, chosen: Chosen, options: JitOptions) -> None:
         self.route = chosen.route
         self._library = Library(context, chosen.image, options)
         self.log = "\n".join(filter(None, (chosen.log.strip(), self._library.log)))
@@ -47,7 +47,7 @@ class CudaModule(DeviceModule):
                     help="variables go by their lowered names; the compiler drops those that nothing uses",
                 )
             if status != result.CUDA_SUCCESS:
-                raise driver.error("cuLibraryGetGlobal", status)
+                raise self._library.context.explained(driver.error("cuLibraryGetGlobal", status))
         return int(place[0]), int(place[1])
 
     def close(self) -> None:

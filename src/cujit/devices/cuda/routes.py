@@ -6,7 +6,6 @@ Pure decisions: the driver's version, the GPU's architecture and the assembler c
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from cujit.arch import Arch
@@ -14,8 +13,6 @@ from cujit.devices.cuda.assembler import Assembler
 from cujit.devices.cuda.jitoptions import JitOptions
 from cujit.devices.cuda.rules import newest_ptx, read_header, target_on, target_refusal
 from cujit.errors import CujitError, DriverError, LoadError, PtxSyntaxError, ToolError, UnsupportedError
-from cujit.formats.ptx.parser import parse
-from cujit.formats.ptx.retarget import lowest_version, retarget_text
 from cujit.support import Version, dotted, driver_release, release_of_ptx, toolkit_of_ptx
 
 __all__ = ["Chosen", "Place", "route_ptx"]
@@ -31,8 +28,7 @@ class Chosen(NamedTuple):
     log: str = ""
 
 
-@dataclass(frozen=True)
-class Place:
+class Place(NamedTuple):
     """A GPU as far as a decision needs it.
 
     ``driver`` is the CUDA version of its driver; ``find_assembler`` gives what makes machine code of PTX, or None,
@@ -76,7 +72,7 @@ def route_ptx(text: bytes, what: str, place: Place, options: JitOptions, *, orig
     else:
         tried.append("nvJitLink was not to be used (assembler='driver')")
     try:
-        lowered = retarget_text(text.rstrip(b"\0").decode(), newest, None, name=what).encode()
+        lowered = _lowered(text.rstrip(b"\0").decode(), newest, what)
     except (UnsupportedError, PtxSyntaxError, UnicodeDecodeError) as e:
         raise _refusal(text, what, place, header.version, newest, tried, e) from None
     route = f"{shown} lowered from {dotted(header.version)} to {dotted(newest)}, through the driver's JIT"
@@ -104,11 +100,23 @@ def _assemble(
     newest = newest_ptx(assembler.version)
     note = ""
     if newest is not None and version > newest:
-        text = retarget_text(text.rstrip(b"\0").decode(errors="replace"), newest, None, name=what).encode()
+        text = _lowered(text.rstrip(b"\0").decode(errors="replace"), newest, what)
         note = f" lowered from {dotted(version)} to {dotted(newest)},"
     target = target_on(arch, place.arch)
     cubin, log = assembler.assemble(text, target, options, what)
     return Chosen(cubin, f"{shown}{note} assembled by {assembler.name} to a cubin for {target}", log)
+
+
+def _lowered(text: str, newest: Version, what: str) -> bytes:
+    """Write PTX as of an older ISA.
+
+    Raises:
+        UnsupportedError: something in it is newer.
+        PtxSyntaxError: it is none.
+    """
+    from cujit.formats.ptx.retarget import retarget_text  # for PTX that is newer than its reader alone
+
+    return retarget_text(text, newest, None, name=what).encode()
 
 
 def _refusal(
@@ -162,6 +170,9 @@ def _advice(text: bytes, place: Place, version: Version) -> str:
 
 def _lowest(text: bytes, version: Version) -> Version:
     """The lowest version that the text could be given."""
+    from cujit.formats.ptx.parser import parse
+    from cujit.formats.ptx.retarget import lowest_version
+
     try:
         return lowest_version(parse(text.rstrip(b"\0").decode()))
     except (CujitError, UnicodeDecodeError):

@@ -6,11 +6,13 @@ Functions here give what stands in the way in words, or None; ``image`` refuses 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
 
 from cujit.arch import KNOWN_ARCHES, Arch, ArchKind
-from cujit.formats.cubin import Cubin
 from cujit.support import RELEASES, Version, driver_release
+
+if TYPE_CHECKING:
+    from cujit.formats.cubin import Cubin
 
 __all__ = [
     "PtxHeader",
@@ -28,16 +30,14 @@ _VERSION = re.compile(rb"^[ \t]*\.version\s+(\d+)\.(\d+)", re.MULTILINE)
 _TARGET = re.compile(rb"^[ \t]*\.target\s+sm_(\d+)([af]?)", re.MULTILINE)
 
 
-@dataclass(frozen=True)
-class Refusal:
+class Refusal(NamedTuple):
     """Why an image does not run somewhere, and what would."""
 
     why: str
     help: str
 
 
-@dataclass(frozen=True)
-class PtxHeader:
+class PtxHeader(NamedTuple):
     """What the first lines of PTX say; ``arch`` is the virtual one of its target."""
 
     version: Version

@@ -1,12 +1,18 @@
-"""Streams: ours, and the handles of other libraries' streams."""
+"""Streams of a GPU: ours, and those of other libraries seen as ours."""
 
 from __future__ import annotations
 
-import operator
 import weakref
 from typing import TYPE_CHECKING
 
-from cujit.errors import ClosedError, LaunchError
+from cujit.devices import streams
+from cujit.devices.base import Allocation, Device
+from cujit.devices.cuda import memory
+from cujit.devices.cuda.event import Event
+from cujit.devices.cuda.faults import WatchedContext
+from cujit.devices.pinned import PinnedMemory, pinned_block
+from cujit.devices.streams import stream_handle
+from cujit.errors import ArgumentError, ClosedError, LaunchError
 
 if TYPE_CHECKING:
     from cujit.devices.cuda.device import CudaDevice
@@ -14,19 +20,65 @@ if TYPE_CHECKING:
 __all__ = ["Stream", "stream_handle"]
 
 
-class Stream:
-    """A queue of a GPU's work beside the default stream, and without waiting for it.
+class _Queue:
+    """A ``CUstream``: destroyed when no Stream and no array allocated in it refers to it, if it is ours.
 
-    Other libraries take it by ``__cuda_stream__``. It is destroyed when nothing refers to it any more; the
-    work in it is still done.
+    ``owner`` keeps that of another library alive.
     """
 
-    def __init__(self, device: CudaDevice) -> None:
-        self.device = device
-        flags = device.context.driver.bindings.CUstream_flags.CU_STREAM_NON_BLOCKING.value
-        self._handle: int | None = int(device.context.call("cuStreamCreate", flags))
-        self._finalizer = weakref.finalize(self, device.context.release, "cuStreamDestroy", self._handle)
-        self._finalizer.atexit = False
+    def __init__(self, context: WatchedContext, handle: int, *, owner: object = None, is_ours: bool = False) -> None:
+        self.handle = handle
+        self.owner = owner
+        self.late: list[int] = []
+        """Addresses that could not be freed because the stream was being captured."""
+        weakref.finalize(self, _release, context, handle, self.late, owner, is_ours).atexit = False
+
+
+def _release(context: WatchedContext, handle: int, late: list[int], _owner: object, is_ours: bool) -> None:
+    memory.free_late(context, handle, late)
+    if is_ours:
+        context.release("cuStreamDestroy", handle)
+
+
+class Stream(streams.Stream):
+    """A queue of a GPU's work beside the default stream, and without waiting for it.
+
+    Other libraries take it by ``__cuda_stream__``. It is destroyed when nothing refers to it any more, arrays that
+    were allocated in it included; the work in it is still done. ``priority``: lower is sooner; None is 0.
+
+    Raises:
+        LaunchError: the device has no such priority.
+        DriverError: the driver refused.
+    """
+
+    def __init__(self, device: CudaDevice, *, priority: int | None = None) -> None:
+        self.device: CudaDevice = device
+        context = device.context
+        flags = context.driver.bindings.CUstream_flags.CU_STREAM_NON_BLOCKING.value
+        handle = int(context.call("cuStreamCreateWithPriority", flags, _checked(device, priority)))
+        self._queue: _Queue | None = _Queue(context, handle, is_ours=True)
+
+    @classmethod
+    def of(cls, device: CudaDevice, stream: object) -> Stream:
+        """See another library's stream, or a handle, as a stream of ``device``; it stays that library's.
+
+        Raises:
+            LaunchError: it is no stream, or of another device.
+            ClosedError: it was closed.
+        """
+        return cls._on(device, _Queue(device.context, stream_handle(stream, device), owner=stream))
+
+    @classmethod
+    def _on(cls, device: CudaDevice, queue: _Queue) -> Stream:
+        result = cls.__new__(cls)
+        result.device = device
+        result._queue = queue
+        return result
+
+    def _open(self) -> _Queue:
+        if self._queue is None:
+            raise ClosedError(f"this stream of {self.device.name} was closed")
+        return self._queue
 
     @property
     def handle(self) -> int:
@@ -35,9 +87,7 @@ class Stream:
         Raises:
             ClosedError: the stream was closed.
         """
-        if self._handle is None:
-            raise ClosedError(f"this stream of {self.device.name} was closed")
-        return self._handle
+        return self._open().handle
 
     def __cuda_stream__(self) -> tuple[int, int]:
         """Give the protocol's version and the handle.
@@ -46,48 +96,190 @@ class Stream:
         """
         return (0, self.handle)
 
+    @property
+    def priority(self) -> int:
+        """Lower is sooner; 0 is the default.
+
+        Raises:
+            DriverError: the driver refused.
+            ClosedError: it was closed.
+        """
+        return int(self.device.context.call("cuStreamGetPriority", self.handle))
+
+    @property
+    def is_capturing(self) -> bool:
+        """Whether its work goes into a graph at this time.
+
+        Raises:
+            DriverError: the driver refused.
+            ClosedError: it was closed.
+        """
+        return memory.is_capturing(self.device.context, self.handle)
+
+    @property
+    def done(self) -> bool:
+        """Whether all work in it is done.
+
+        Raises:
+            LaunchError: it is captured into a graph.
+            DriverError: a kernel failed.
+            ClosedError: it was closed.
+        """
+        self._require_free("nothing of it is done before the graph is launched")
+        return self.device.context.is_done("cuStreamQuery", self.handle)
+
     def synchronize(self) -> None:
         """Wait until the work in the stream is done.
 
         Raises:
+            LaunchError: it is captured into a graph.
             DriverError: a kernel failed.
+            ClosedError: it was closed.
         """
+        self._require_free("it cannot be waited for")
         self.device.context.call("cuStreamSynchronize", self.handle)
 
+    def record(self, event: streams.Event | None = None, *, timing: bool = True) -> Event:
+        """Mark this moment by an event: a new one, or ``event`` again.
+
+        Raises:
+            ArgumentError: ``event`` is no event of this GPU.
+            DriverError: the driver refused.
+            ClosedError: the stream or the event was closed.
+        """
+        handle = self.handle
+        if event is None:
+            event = Event(self.device, timing=timing)
+        elif not isinstance(event, Event) or event.device is not self.device:
+            raise ArgumentError(f"a stream of {self.device.name} records its own events, not {event!r}")
+        self.device.context.call("cuEventRecord", event.handle, handle)
+        return event
+
+    def wait(self, other: object) -> None:
+        """Have the work that comes wait for an event, or for all work now in another stream; waits not here.
+
+        Raises:
+            LaunchError: it is neither.
+            DriverError: the driver refused.
+            ClosedError: it was closed.
+        """
+        handle = self.handle
+        if isinstance(other, streams.Stream):
+            other = other.record(timing=False)
+        if isinstance(other, Event):
+            self.device.context.call("cuStreamWaitEvent", handle, other.handle, 0)
+        elif isinstance(other, streams.Event):
+            other.synchronize()
+        else:
+            self.device.order(stream_handle(other), handle)
+
     def close(self) -> None:
-        """Destroy the stream; the work in it is still done. Again is harmless."""
-        self._handle = None
-        self._finalizer()
+        """Give it up; the work in it is still done. Again is harmless."""
+        self._queue = None
+
+    # -- work on bytes ------------------------------------------------------------------------------------
+
+    def allocate(self, size: int) -> Allocation:
+        """Get ``size`` bytes that the work in this stream may use from here on; freed after the work then in it.
+
+        Where the GPU has no memory pools, it is memory as of ``device.allocate``.
+
+        Raises:
+            LaunchError: it is captured into a graph.
+            DriverError: the GPU has no such memory left.
+            ClosedError: it was closed.
+        """
+        queue = self._open()
+        self._require_free("no memory can be had in it")
+        stream = Stream._on(self.device, queue)
+        context = self.device.context
+        if size == 0:
+            return Allocation(0, 0, stream=stream)
+        if not self.device.has_pools:
+            plain = memory.allocate(context, size)
+            return Allocation(plain.address, size, plain.owner, stream)
+        memory.free_late(context, queue.handle, queue.late)
+        address, owner = self.device.pool.allocate(size, queue.handle, queue.late, queue)
+        return Allocation(address, size, owner, stream)
+
+    def upload(self, address: int, data: memoryview) -> None:
+        """Copy host bytes to the GPU: when it returns they are read, unless they are in ``device.pinned``.
+
+        Raises:
+            LaunchError: the stream is captured, and the bytes are not in ``device.pinned``.
+            DriverError: the driver refused.
+        """
+        if data.nbytes:
+            block = self._copying(data)
+            self.device.context.call("cuMemcpyHtoDAsync", address, memory.address_of(data), data.nbytes, self.handle)
+            self._copied(block)
+
+    def download(self, data: memoryview, address: int) -> None:
+        """Copy bytes to the host: when it returns they are there, unless ``data`` is in ``device.pinned``.
+
+        Raises:
+            LaunchError: the stream is captured, and ``data`` is not in ``device.pinned``.
+            DriverError: a kernel failed.
+        """
+        if data.nbytes:
+            block = self._copying(data)
+            self.device.context.call("cuMemcpyDtoHAsync", memory.address_of(data), address, data.nbytes, self.handle)
+            self._copied(block)
+
+    def _copying(self, data: memoryview) -> PinnedMemory | None:
+        block = pinned_block(data)
+        if block is None:
+            self._require_free(
+                "a copy from or to ordinary host memory cannot be captured: a graph would use the memory later. "
+                "Memory of device.pinned(shape, dtype) can be copied"
+            )
+        return block
+
+    def _copied(self, block: PinnedMemory | None) -> None:
+        """Wait, or have pinned memory outlive the copy."""
+        if block is None:
+            self.device.context.call("cuStreamSynchronize", self.handle)
+        elif self.is_capturing:
+            self.device.keep_in_graph(self.handle, block)
+        else:
+            block.users[self.handle] = self.record(timing=False)
+
+    def copy(self, to: int, source: int, size: int, origin: Device) -> None:
+        """Copy ``size`` bytes of ``origin``, this GPU or another one.
+
+        Raises:
+            LaunchError: ``origin`` is no GPU.
+            DriverError: the driver refused.
+        """
+        context = self.device.context
+        if origin is self.device:
+            context.call("cuMemcpyDtoDAsync", to, source, size, self.handle)
+            return
+        theirs = getattr(origin, "context", None)
+        if not isinstance(theirs, WatchedContext):
+            raise LaunchError(f"{origin.name} is no GPU that {self.device.name} can copy from")
+        context.call("cuMemcpyPeerAsync", to, context.handle, source, theirs.handle, size, self.handle)
+
+    def fill(self, address: int, pattern: bytes, count: int) -> None:
+        """Write ``pattern`` ``count`` times.
+
+        Raises:
+            DriverError: the driver refused.
+        """
+        memory.repeat(self.device.context, address, pattern, count, self.handle)
 
     def __repr__(self) -> str:
-        return f"<Stream of {self.device.name}{'' if self._handle is not None else ' closed'}>"
+        return f"<Stream of {self.device.name}{'' if self._queue is not None else ' closed'}>"
 
 
-def stream_handle(stream: object) -> int:
-    """Read a stream: None or an int handle, or an object of any library with ``__cuda_stream__``.
-
-    Also taken are torch's ``cuda_stream`` and CuPy's ``ptr``, for versions of them without the protocol.
-
-    Raises:
-        LaunchError: it is no stream.
-        ClosedError: it was closed.
-    """
-    if stream is None:
+def _checked(device: CudaDevice, priority: int | None) -> int:
+    """Check a priority against what the GPU has, where the driver would take the next one without a word."""
+    if priority is None:
         return 0
-    protocol = getattr(stream, "__cuda_stream__", None)
-    try:
-        if callable(protocol):
-            _version, handle = protocol()
-        elif protocol is not None:
-            _version, handle = protocol
-        else:
-            handle = getattr(stream, "cuda_stream", getattr(stream, "ptr", stream))
-        value = operator.index(handle)
-    except (TypeError, ValueError):
+    least, greatest = device.context.call("cuCtxGetStreamPriorityRange")
+    if not greatest <= priority <= least:
         raise LaunchError(
-            f"stream is {type(stream).__name__} {stream!r}, which is no stream",
-            help="pass a CUstream handle as an int, or an object with __cuda_stream__",
-        ) from None
-    if not 0 <= value < 1 << 64:
-        raise LaunchError(f"stream {value} is no handle")
-    return value
+            f"priority {priority}; {device.name} takes {greatest} to {least}",
+            help=f"{greatest} is the most urgent, {least} the default",
+        )
+    return int(priority)

@@ -13,15 +13,16 @@ from cujit.devices.arguments import Packer
 from cujit.devices.arrays import DeviceArray
 from cujit.devices.base import Device, LaunchShape
 from cujit.devices.launcher.alive import Alive
-from cujit.devices.launcher.code import LaunchCode, launch_code
+from cujit.devices.launcher.background import Wanted, code_now, code_soon
+from cujit.devices.launcher.code import LaunchCode
 from cujit.devices.launcher.cpython import Callables, is_supported, native_type
+from cujit.devices.launcher.cupyarrays import cupy_interface, is_cupy_array
 from cujit.devices.launcher.layout import Layout, layout_of
 from cujit.devices.launcher.options import LaunchOptions
-from cujit.devices.launcher.runtime import tensor_reader
 from cujit.devices.launcher.seam import PreparedKernel
 from cujit.devices.launcher.state import State
 from cujit.devices.launcher.tensors import is_tensor, tensor_interface
-from cujit.errors import ArgumentError, CujitError, MissingError
+from cujit.errors import ArgumentError, CujitError
 
 __all__ = ["Binder", "Prepared", "refuse_keywords"]
 
@@ -79,7 +80,6 @@ class Binder:
         self._reads = [packer.reader(i) for i in range(len(layout.fields))]
         self._table = ctypes.c_uint64 * count
         self._named = functools.partial(refuse_keywords, packer.kernel)
-        self._code: LaunchCode | None = None
         self.lock = threading.Lock()
 
     @classmethod
@@ -91,17 +91,24 @@ class Binder:
         return None if layout is None else cls(kernel, device, packer, alive, layout)
 
     def prepare(
-        self, base: type, by_hand: _ByHand, shape: LaunchShape, stream: int, options: LaunchOptions
+        self,
+        base: type,
+        by_hand: _ByHand,
+        shape: LaunchShape,
+        stream: int,
+        options: LaunchOptions,
+        *,
+        wait: bool = False,
     ) -> Prepared | None:
         """Prepare one launch of a type below ``base``; ``by_hand`` is the same launch written in Python.
 
-        None if there is no LLVM.
+        None if there is no LLVM, or the code is not compiled yet: then it is being compiled, unless ``wait`` has it
+        done at once.
         """
-        if self._code is None:
-            try:
-                self._code = launch_code(self._layout, self._kernel.finish, native_type(base).state_offset)
-            except MissingError:
-                return None
+        wanted = Wanted(self._layout, self._kernel.finish, native_type(base).state_offset)
+        code = code_now(wanted) if wait else code_soon(wanted)
+        if code is None:
+            return None
         state = State(alive=ctypes.addressof(_ASLEEP), device=id(self._device), known=ctypes.addressof(self._known))
         state.known_tensors = ctypes.addressof(self._known_tensors)
         state.tensor_device_type, state.tensor_device_index = (
@@ -111,7 +118,7 @@ class Binder:
         readers = [self._reader(i, stream, state) for i in range(len(self._layout.fields))]
         table = self._table(*map(id, readers))
         state.by_hand, state.named, state.readers = id(first), id(self._named), ctypes.addressof(table)
-        return Prepared(self._code, state, [self, first, readers, table])
+        return Prepared(code, state, [self, first, readers, table])
 
     def bind(self, state: State, shape: LaunchShape, stream: int, options: LaunchOptions) -> object:
         """Fill in what the device says, and give what has to live as long as the state.
@@ -142,6 +149,8 @@ class Binder:
                 self._learn_dtype(index, value.dtype)
             elif is_tensor(value):
                 self._learn_tensor(index, value, state)
+            elif is_cupy_array(value):
+                self._learn_cupy_array(index, value, state)
             return data
 
         return read_and_learn
@@ -158,10 +167,23 @@ class Binder:
         interface = tensor_interface()
         if interface is None or tensor.is_complex():
             return
+        from cujit.devices.launcher.runtime import tensor_reader
+
         code = interface.ask("get_dtype", tensor, ctypes.c_int32)
         self._known_tensors[index] = _NO_DTYPE if code is None else code
         interface.read = tensor_reader().address
         state.tensors = ctypes.addressof(interface)
+
+    def _learn_cupy_array(self, index: int, array: Any, state: State) -> None:
+        """Remember the dtype of an array of CuPy that fits."""
+        interface = cupy_interface(self._device.ordinal) if self._device.is_gpu else None
+        if interface is None:
+            return
+        from cujit.devices.launcher.runtime import cupy_reader
+
+        self._learn_dtype(index, array.dtype)
+        interface.read = cupy_reader().address
+        state.cupy = ctypes.addressof(interface)
 
 
 class _First:

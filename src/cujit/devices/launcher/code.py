@@ -6,13 +6,12 @@ import functools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from cujit.devices.launcher.emit import SYMBOL, emit
 from cujit.devices.launcher.finish import Finish, Parameters
 from cujit.devices.launcher.layout import Layout
-from cujit.devices.launcher.runtime import Runtime, compile_text, runtime
 
-if TYPE_CHECKING:
-    from cujit.devices.cpu.jit import NativeFunction
+if TYPE_CHECKING:  # what writes and compiles IR is imported for the first launch that is compiled
+    from cujit.devices.jit import NativeFunction
+    from cujit.devices.launcher.runtime import Runtime
 
 __all__ = ["LaunchCode", "launch_code"]
 
@@ -42,6 +41,9 @@ def launch_code(
     Raises:
         MissingError: llvmlite is not installed.
     """
+    from cujit.devices.launcher.emit import SYMBOL, emit
+    from cujit.devices.launcher.runtime import compile_text, runtime
+
     needed = runtime(finish)
     text = emit(layout, needed.functions, state_offset, parameters)
     return LaunchCode(compile_text(text, SYMBOL, _LEVEL), needed)

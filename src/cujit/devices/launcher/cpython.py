@@ -65,7 +65,6 @@ def slot_offset(cls: type, name: str) -> int:
 # -- a type whose instances carry the machine code that a call runs -----------------------------------------
 
 # Source: CPython 3.10 to 3.14, Include/typeslots.h, Include/object.h and Include/structmember.h (stable ABI).
-_TP_CALL = 50
 _TP_MEMBERS = 72
 _TPFLAGS_DEFAULT = 1 << 18
 _TPFLAGS_HAVE_VECTORCALL = 1 << 11
@@ -125,11 +124,12 @@ class Callables:
 def native_type(base: type[Any]) -> Callables:
     """Make the final subclass of ``base`` that a call enters by vectorcall (PEP 590), with no Python in between.
 
-    An instance that nothing was attached to refuses to be called. ``base`` has ``__slots__`` and no ``__dict__``.
+    A call of an instance that nothing was attached to goes to ``base.__call__``. ``base`` has ``__slots__`` and no
+    ``__dict__``. Source: PEP 590: where the pointer is null, ``tp_call`` is called, which is inherited here.
     """
     offset = base.__basicsize__
     members = (_Member * 2)(_Member(b"__vectorcalloffset__", _T_PYSSIZET, offset, _READONLY, None))
-    slots = (_Slot * 4)(_Slot(_TP_MEMBERS, ctypes.addressof(members)), _Slot(_TP_CALL, address_of("PyVectorcall_Call")))
+    slots = (_Slot * 4)(_Slot(_TP_MEMBERS, ctypes.addressof(members)))
     name = f"{base.__module__}.{base.__qualname__}".encode()
     flags = _TPFLAGS_DEFAULT | _TPFLAGS_HAVE_VECTORCALL
     spec = _Spec(name, offset + 2 * _WORD, 0, flags, ctypes.cast(slots, ctypes.POINTER(_Slot)))

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import functools
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
+from cujit.artifact import Artifact
 from cujit.devices.arguments import Packer
 from cujit.devices.base import Device, DeviceKernel, DeviceModule, LaunchShape
 from cujit.devices.launcher.alive import Alive
@@ -29,8 +30,11 @@ class Image:
     Kernels refer to this and not to their module, so there is no circle and a module goes with its last user.
     """
 
-    def __init__(self, device: Device, loaded: DeviceModule) -> None:
+    def __init__(self, device: Device, loaded: DeviceModule, artifact: Artifact | None = None) -> None:
         self.device = device
+        self.artifact = artifact
+        self.portable: Callable[[], Artifact] | None = None
+        """Makes PTX of what the image was made of, where that is known."""
         self.loaded: DeviceModule | None = loaded
         self.alive = Alive()
         self.caches: weakref.WeakSet[_Cache] = weakref.WeakSet()

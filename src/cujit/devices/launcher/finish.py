@@ -5,6 +5,8 @@ from __future__ import annotations
 import ctypes
 import enum
 
+from cujit.devices.ring import RING_SIZE
+
 __all__ = ["Finish", "Parameters", "finish_text", "load"]
 
 
@@ -92,6 +94,7 @@ def _gpu() -> list[str]:
         "  br label %go",
         *_CONTEXT.strip().splitlines(),
         *_extra(),
+        *_note(),
         *load("function"),
         *load("config"),
         "  %plain = icmp eq ptr %config, null",
@@ -119,6 +122,26 @@ def _gpu() -> list[str]:
         "refused:",
         "  %status = phi i32 [ %launch.status, %tell ], [ %set.status, %first ], [ %push.status, %push ]",
         *_report("%status"),
+    ]
+
+
+def _note() -> list[str]:
+    """Write the launch down in the ring of its context, as ``ring.py`` describes it."""
+    return [
+        *load("ring"),
+        *load("label", "i64"),
+        "  %ring.none = icmp eq ptr %ring, null",
+        "  br i1 %ring.none, label %noted, label %note",
+        "note:",
+        "  %ring.count = load i64, ptr %ring",
+        f"  %ring.index = and i64 %ring.count, {RING_SIZE - 1}",
+        "  %ring.word = add i64 %ring.index, 1",
+        "  %ring.slot = getelementptr i64, ptr %ring, i64 %ring.word",
+        "  store i64 %label, ptr %ring.slot",
+        "  %ring.next = add i64 %ring.count, 1",
+        "  store i64 %ring.next, ptr %ring",
+        "  br label %noted",
+        "noted:",
     ]
 
 

@@ -8,14 +8,14 @@ import weakref
 from typing import Any, Generic, TypeVar
 
 from cujit.devices.base import LaunchShape
-from cujit.devices.cuda.stream import stream_handle
 from cujit.devices.launcher.binder import Prepared, refuse_keywords
 from cujit.devices.launcher.cpython import native_type
 from cujit.devices.launcher.entry import Entry, Image
 from cujit.devices.launcher.options import LaunchOptions
+from cujit.devices.streams import stream_handle
 from cujit.errors import ClosedError
 
-__all__ = ["LaunchCache", "PreparedLaunch", "make_launch"]
+__all__ = ["LaunchCache", "PreparedLaunch", "attach", "make_launch"]
 
 _L = TypeVar("_L", bound="PreparedLaunch")
 
@@ -50,7 +50,17 @@ class PreparedLaunch:
     It refers to its kernel weakly, because the kernel keeps its launches.
     """
 
-    __slots__ = ("__weakref__", "_entry", "_kernel", "_options", "_prepared", "_shape", "_stream", "stream_owner")
+    __slots__ = (
+        "__weakref__",
+        "_entry",
+        "_kernel",
+        "_options",
+        "_prepared",
+        "_shape",
+        "_stream",
+        "_waits",
+        "stream_owner",
+    )
 
     def __init__(
         self, entry: Entry, kernel: object, shape: LaunchShape | None, stream: object, options: LaunchOptions
@@ -58,10 +68,11 @@ class PreparedLaunch:
         self._entry = entry
         self._kernel = weakref.ref(kernel)
         self._shape = shape
-        self._stream = stream_handle(stream)
+        self._stream = stream_handle(stream, entry.device)
         self.stream_owner = None if type(stream) is int else stream
         self._options = options
         self._prepared: Prepared | None = None
+        self._waits = False
 
     @property
     def shape(self) -> LaunchShape | None:
@@ -89,6 +100,8 @@ class PreparedLaunch:
         if named:
             refuse_keywords(self._entry.name)
         self._entry.run(self._shape, self._stream, self._options, arguments)
+        if self._waits:
+            attach(self)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, PreparedLaunch) and self._values() == other._values()
@@ -119,16 +132,32 @@ def _sizes(shape: LaunchShape | None, options: LaunchOptions) -> str:
 def make_launch(
     cls: type[_L], entry: Entry, kernel: object, shape: LaunchShape | None, stream: object, options: LaunchOptions
 ) -> _L:
-    """Make a launch of ``cls``, with machine code where there is some."""
+    """Make a launch of ``cls``, of a type that takes machine code where this interpreter does."""
     if shape is None or entry.binder is None:
         return cls(entry, kernel, shape, stream, options)
     base: Any = cls  # mypy holds that a type variable may not be hashable
-    native = native_type(base)
-    launch: _L = native.type(entry, kernel, shape, stream, options)
-    by_hand = functools.partial(entry.run, shape, launch.stream, options)
-    prepared = entry.binder.prepare(cls, by_hand, shape, launch.stream, options)
-    if prepared is None:
-        return cls(entry, kernel, shape, stream, options)
-    launch._prepared = prepared
-    prepared.attach(native, launch)
+    launch: _L = native_type(base).type(entry, kernel, shape, stream, options)
+    launch._waits = True
     return launch
+
+
+def attach(launch: PreparedLaunch, *, wait: bool = False) -> bool:
+    """Have a launch run machine code from here on, if that is compiled; ``wait`` has it compiled at once.
+
+    The first call of a launch asks for the code, and goes by hand; so do those that come until it is there.
+    """
+    entry, shape = launch._entry, launch._shape
+    if not launch._waits or shape is None or entry.binder is None:
+        return launch._prepared is not None
+    base = type(launch).__base__
+    assert base is not None
+    by_hand = functools.partial(entry.run, shape, launch.stream, launch.options)
+    prepared = entry.binder.prepare(base, by_hand, shape, launch.stream, launch.options, wait=wait)
+    if prepared is None:
+        return False
+    with entry.binder.lock:  # another thread may have done it, and its code may be running
+        if launch._waits:
+            launch._prepared = prepared
+            prepared.attach(native_type(base), launch)
+            launch._waits = False
+    return True

@@ -6,7 +6,7 @@ Two kernels with the same layout share their machine code; their types, devices 
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from cujit.signature import Parameter, ParameterClass, Signature
 
@@ -38,8 +38,7 @@ class FieldKind(enum.Enum):
     """Always left to Python."""
 
 
-@dataclass(frozen=True)
-class Field:
+class Field(NamedTuple):
     """One parameter; ``offset`` and ``size`` are in bytes."""
 
     kind: FieldKind
@@ -52,8 +51,7 @@ class Field:
         return self.kind is FieldKind.POINTER or (self.kind is FieldKind.WORD and self.size == _POINTER_BYTES)
 
 
-@dataclass(frozen=True)
-class Layout:
+class Layout(NamedTuple):
     """The parameters of a kernel in order; ``size`` is that of the parameter buffer in bytes."""
 
     fields: tuple[Field, ...]

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 
 from cujit.devices.arrays import DeviceArray
 from cujit.devices.launcher.cpython import address_of, object_type_offset, slot_offset
+from cujit.devices.launcher.cupyarrays import CupyInterface
 from cujit.devices.launcher.state import State, place
 from cujit.devices.launcher.tensors import TensorInterface
 from cujit.devices.pointers import Pointer
@@ -65,5 +66,6 @@ def _places() -> Mapping[str, int]:
         **{f"array.{name}": slot_offset(DeviceArray, f"_{name}") for name in ("address", "allocation")},
         **{f"array.{name}": slot_offset(DeviceArray, name) for name in ("device", "dtype", "nbytes")},
         **{f"tensors.{name}": int(getattr(TensorInterface, name).offset) for name, *_ in TensorInterface._fields_},
+        **{f"cupy.{name}": int(getattr(CupyInterface, name).offset) for name, *_ in CupyInterface._fields_},
         **{f"state.{name}": place(name) for name, *_ in State._fields_},
     }

@@ -6,9 +6,10 @@ import operator
 from dataclasses import dataclass
 
 from cujit.devices.base import Dim3, LaunchShape
+from cujit.devices.streams import in_words
 from cujit.errors import LaunchError
 
-__all__ = ["PLAIN", "LaunchOptions", "check_cluster", "check_cooperative"]
+__all__ = ["PLAIN", "LaunchOptions", "check_cluster", "check_cooperative", "check_own_cluster"]
 
 
 @dataclass(frozen=True)
@@ -26,18 +27,23 @@ class LaunchOptions:
     priority: int | None = None
 
     @classmethod
-    def of(cls, cluster: object, cooperative: object, overlap: object, priority: object) -> LaunchOptions:
-        """Read options as users write them.
+    def of(
+        cls, cluster: object, cooperative: object, overlap: object, priority: object, kernel: str = ""
+    ) -> LaunchOptions:
+        """Read options as users write them; ``kernel`` is the name in messages, if any.
 
         Raises:
             LaunchError: one of them is malformed.
         """
-        return cls(
-            None if cluster is None else Dim3.of(cluster, "cluster"),
-            _flag(cooperative, "cooperative"),
-            _flag(overlap, "overlap"),
-            None if priority is None else _int(priority, "priority"),
-        )
+        try:
+            return cls(
+                None if cluster is None else Dim3.of(cluster, "cluster"),
+                _flag(cooperative, "cooperative"),
+                _flag(overlap, "overlap"),
+                None if priority is None else _int(priority, "priority"),
+            )
+        except LaunchError as e:
+            raise LaunchError(f"{kernel}: {e.message}" if kernel else e.message, help=e.help) from None
 
 
 PLAIN = LaunchOptions()
@@ -52,9 +58,14 @@ def _flag(value: object, what: str) -> bool:
 
 def _int(value: object, what: str) -> int:
     try:
-        return operator.index(value)  # type: ignore[arg-type]
+        if isinstance(value, bool):
+            raise TypeError
+        number = operator.index(value)  # type: ignore[arg-type]
     except TypeError:
         raise LaunchError(f"{what} is {type(value).__name__} {value!r}; it takes an int") from None
+    if not -(1 << 31) <= number < 1 << 31:
+        raise LaunchError(f"{what} is {in_words(number)}; it takes an int of 32 bits")
+    return number
 
 
 def check_cluster(kernel: str, shape: LaunchShape, cluster: Dim3, most: int) -> None:
@@ -77,6 +88,27 @@ def check_cluster(kernel: str, shape: LaunchShape, cluster: Dim3, most: int) -> 
                 f"{kernel}: grid.{axis} is {blocks}, which is no multiple of cluster.{axis}, {size}",
                 help=f"use {-(-blocks // size) * size} blocks along {axis}, or another cluster",
             )
+
+
+def check_own_cluster(kernel: str, cluster: Dim3 | None, own: Dim3 | None, *, must_be_set: bool) -> None:
+    """Check the cluster of a launch against the one that the kernel was compiled for.
+
+    Source: CUDA C++ Programming Guide, "Thread Block Clusters", ``__cluster_dims__``.
+
+    Raises:
+        LaunchError: it is another one, or none where the kernel needs one.
+    """
+    if own is not None and cluster is not None and cluster != own:
+        raise LaunchError(
+            f"{kernel}: a cluster of {tuple(cluster)} blocks; it was compiled for clusters of {tuple(own)} "
+            "(__cluster_dims__)",
+            help="leave the cluster out, or compile the kernel without __cluster_dims__",
+        )
+    if must_be_set and cluster is None:
+        raise LaunchError(
+            f"{kernel} was compiled for clusters whose size the launch says, and none came",
+            help="kernel.prepare(grid, block, cluster=2)",
+        )
 
 
 def check_cooperative(kernel: str, shape: LaunchShape, most: int) -> None:

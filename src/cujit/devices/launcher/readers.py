@@ -10,7 +10,7 @@ import struct
 
 from cujit.devices.arguments import OVERFLOW
 
-__all__ = ["TENSOR_TEXT", "readers_text"]
+__all__ = ["readers_text"]
 
 _TEXT = """
 ; An exact int that fits 64 bits without a sign.
@@ -126,13 +126,25 @@ said:
 no:
   %interface.at = getelementptr i8, ptr %state, i64 #state.tensors
   %interface = load ptr, ptr %interface.at
-  %unseen = icmp eq ptr %interface, null
-  br i1 %unseen, label %none, label %torch
+  %no.torch = icmp eq ptr %interface, null
+  br i1 %no.torch, label %next, label %torch
 torch:
   %read.at = getelementptr i8, ptr %interface, i64 #tensors.read
   %read = load ptr, ptr %read.at
   %tensor = call i1 %read(ptr %value, ptr %type, ptr %state, i64 %index, ptr %out)
-  ret i1 %tensor
+  br i1 %tensor, label %yes, label %next
+next:
+  %arrays.at = getelementptr i8, ptr %state, i64 #state.cupy
+  %arrays = load ptr, ptr %arrays.at
+  %no.cupy = icmp eq ptr %arrays, null
+  br i1 %no.cupy, label %none, label %cupy
+cupy:
+  %look.at = getelementptr i8, ptr %arrays, i64 #cupy.read
+  %look = load ptr, ptr %look.at
+  %array = call i1 %look(ptr %value, ptr %type, ptr %state, i64 %index, ptr %out)
+  ret i1 %array
+yes:
+  ret i1 true
 none:
   ret i1 false
 }
@@ -298,84 +310,6 @@ yes:
   ret i1 true
 }
 """
-
-
-TENSOR_TEXT = """
-; Ask torch one thing of a tensor: the answer goes to %out, of which the low 32 bits are given.
-define internal i32 @torch(ptr %interface, i64 %question, ptr %handle, ptr %out) {
-  store i64 -1, ptr %out
-  %call.at = getelementptr i8, ptr %interface, i64 %question
-  %call = load ptr, ptr %call.at
-  %status = call i32 %call(ptr %handle, ptr %out)
-  %answer = load i32, ptr %out
-  %good = icmp eq i32 %status, 0
-  %told = select i1 %good, i32 %answer, i32 -2
-  ret i32 %told
-}
-
-; A strided tensor of torch on this device, of the dtype that was found right, contiguous, of two elements and more.
-define i1 @tensor(ptr %value, ptr %type, ptr %state, i64 %index, ptr %out) {
-  %answer = alloca i64
-  %interface.at = getelementptr i8, ptr %state, i64 #state.tensors
-  %interface = load ptr, ptr %interface.at
-  %tensor.at = getelementptr i8, ptr %interface, i64 #tensors.tensor_type
-  %tensor = load ptr, ptr %tensor.at
-  %is.tensor = icmp eq ptr %type, %tensor
-  %parameter.at = getelementptr i8, ptr %interface, i64 #tensors.parameter_type
-  %parameter = load ptr, ptr %parameter.at
-  %is.parameter = icmp eq ptr %type, %parameter
-  %either = or i1 %is.tensor, %is.parameter
-  br i1 %either, label %layout, label %no
-layout:
-  %handle.at = getelementptr i8, ptr %interface, i64 #tensors.handle
-  %place = load i64, ptr %handle.at
-  %handle = getelementptr i8, ptr %value, i64 %place
-  %layout.code = call i32 @torch(ptr %interface, i64 #tensors.get_layout, ptr %handle, ptr %answer)
-  %strided = icmp eq i32 %layout.code, 0
-  br i1 %strided, label %elements, label %no
-elements:
-  %known.at = getelementptr i8, ptr %state, i64 #state.known_tensors
-  %known = load ptr, ptr %known.at
-  %right.at = getelementptr i32, ptr %known, i64 %index
-  %right = load i32, ptr %right.at
-  %dtype = call i32 @torch(ptr %interface, i64 #tensors.get_dtype, ptr %handle, ptr %answer)
-  %fits = icmp eq i32 %dtype, %right
-  br i1 %fits, label %kind, label %no
-kind:
-  %mine.at = getelementptr i8, ptr %state, i64 #state.tensor_device_type
-  %mine = load i32, ptr %mine.at
-  %device = call i32 @torch(ptr %interface, i64 #tensors.get_device_type, ptr %handle, ptr %answer)
-  %here = icmp eq i32 %device, %mine
-  br i1 %here, label %ordinal, label %no
-ordinal:
-  %number.at = getelementptr i8, ptr %state, i64 #state.tensor_device_index
-  %number = load i32, ptr %number.at
-  %index.code = call i32 @torch(ptr %interface, i64 #tensors.get_device_index, ptr %handle, ptr %answer)
-  %this.one = icmp eq i32 %index.code, %number
-  br i1 %this.one, label %count, label %no
-count:
-  call i32 @torch(ptr %interface, i64 #tensors.get_numel, ptr %handle, ptr %answer)
-  %elements.count = load i64, ptr %answer
-  %several = icmp sgt i64 %elements.count, 1
-  br i1 %several, label %order, label %no
-order:
-  %contiguous = call i32 @torch(ptr %interface, i64 #tensors.is_contiguous, ptr %handle, ptr %answer)
-  %flag = and i32 %contiguous, 255
-  %in.order = icmp eq i32 %flag, 1
-  br i1 %in.order, label %address, label %no
-address:
-  %refused = call i32 @torch(ptr %interface, i64 #tensors.get_data_ptr, ptr %handle, ptr %answer)
-  %failed = icmp eq i32 %refused, -2
-  br i1 %failed, label %no, label %yes
-yes:
-  %data = load i64, ptr %answer
-  store i64 %data, ptr %out
-  ret i1 true
-no:
-  ret i1 false
-}
-"""
-"""Compiled when the first tensor comes. It is called with the interface in the state, ``devices.launcher.tensors``."""
 
 
 def readers_text() -> str:

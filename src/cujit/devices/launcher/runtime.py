@@ -5,16 +5,14 @@ from __future__ import annotations
 import functools
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from cujit.devices.jit import NativeFunction, compile_ir
 from cujit.devices.launcher.finish import Finish, finish_text
+from cujit.devices.launcher.foreign import CUPY_TEXT, TENSOR_TEXT
 from cujit.devices.launcher.names import link_names
-from cujit.devices.launcher.readers import TENSOR_TEXT, readers_text
+from cujit.devices.launcher.readers import readers_text
 
-if TYPE_CHECKING:
-    from cujit.devices.cpu.jit import NativeFunction
-
-__all__ = ["Runtime", "compile_text", "runtime", "tensor_reader"]
+__all__ = ["Runtime", "compile_text", "cupy_reader", "runtime", "tensor_reader"]
 
 _READERS = ("ask", "bool", "double", "integer", "large", "pointer", "single", "word")
 _DECLARATIONS = """
@@ -54,15 +52,19 @@ def tensor_reader() -> NativeFunction:
     return _compile(TENSOR_TEXT, "tensor")
 
 
+@functools.cache
+def cupy_reader() -> NativeFunction:
+    """Compile what reads CuPy's arrays."""
+    return _compile(CUPY_TEXT, "array")
+
+
 def compile_text(text: str, symbol: str, level: int) -> NativeFunction:
-    """Compile IR in which every name is a number by now.
+    """Compile IR in which every name is a number by now; level 0 leaves it as it is written.
 
     Raises:
         MissingError: llvmlite is not installed.
     """
-    from cujit.devices.cpu.jit import compile_ir  # with all of the CPU device, at the first launch
-
-    return compile_ir(text, symbol, level)
+    return compile_ir(text, symbol, level, passes=level > 0)
 
 
 def _compile(text: str, symbol: str) -> NativeFunction:

@@ -6,7 +6,7 @@ import abc
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from cujit.devices.base import DeviceKernel, LaunchShape
+from cujit.devices.base import DeviceKernel, Dim3, LaunchShape
 from cujit.devices.launcher.finish import Finish
 from cujit.devices.launcher.options import PLAIN, LaunchOptions
 
@@ -32,12 +32,26 @@ class PreparedKernel(DeviceKernel):
     finish: Finish
     """The kind of its targets."""
 
+    @property
+    def own_cluster(self) -> Dim3 | None:
+        """The cluster that the kernel was compiled for, in blocks; None leaves it to the launch."""
+        return None
+
     @abc.abstractmethod
     def check_options(self, shape: LaunchShape, options: LaunchOptions) -> None:
         """Check options against what the device can do.
 
         Raises:
             LaunchError: a limit is broken; the message names it with both numbers.
+        """
+
+    @abc.abstractmethod
+    def together(self, shape: LaunchShape, cluster: Dim3 | None = None) -> int:
+        """Count the blocks of that size that run at a time on the whole device; of clusters, in whole clusters.
+
+        Raises:
+            ClosedError: the module was closed.
+            DriverError: the driver refused.
         """
 
     @abc.abstractmethod

@@ -31,6 +31,8 @@ class State(ctypes.Structure):
         ("known_tensors", _ADDRESS),
         ("tensor_device_type", ctypes.c_int32),
         ("tensor_device_index", ctypes.c_int32),
+        # CuPy's arrays: the interface
+        ("cupy", _ADDRESS),
         # a GPU
         ("function", _ADDRESS),
         ("context", _ADDRESS),
@@ -42,6 +44,9 @@ class State(ctypes.Structure):
         ("set_context", _ADDRESS),
         ("push_context", _ADDRESS),
         ("pop_context", _ADDRESS),
+        # where launches are written down (ring.py), and the label of this one
+        ("ring", _ADDRESS),
+        ("label", ctypes.c_uint64),
         ("grid_x", ctypes.c_uint32),
         ("grid_y", ctypes.c_uint32),
         ("grid_z", ctypes.c_uint32),

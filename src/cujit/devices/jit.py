@@ -42,7 +42,9 @@ def _llvm() -> Any:
         llvm.initialize_native_target()
         llvm.initialize_native_asmprinter()
     except (ImportError, OSError) as e:
-        raise MissingError(f"llvmlite, which the CPU device compiles with, does not load: {e}", help=_MEND) from e
+        raise MissingError(
+            f"llvmlite, which the CPU device and the launcher compile with, does not load: {e}", help=_MEND
+        ) from e
     return llvm
 
 
@@ -56,8 +58,8 @@ def _target_machine(level: int) -> llvmlite.binding.TargetMachine:
     )
 
 
-def optimise(text: str, level: int = 2) -> Any:
-    """Parse and optimise a module.
+def optimise(text: str, level: int = 2, *, passes: bool = True) -> Any:
+    """Parse a module and, with ``passes``, optimise it.
 
     Raises:
         CujitError: LLVM refuses the text, which is a fault of cujit.
@@ -68,22 +70,26 @@ def optimise(text: str, level: int = 2) -> Any:
         module.verify()
     except RuntimeError as e:
         raise CujitError(f"LLVM refuses the code that cujit made: {e}", help="report this, with the PTX") from e
+    if not passes:
+        return module
     options = llvm.create_pipeline_tuning_options(speed_level=level)
     options.loop_vectorization = False  # the code is vectors already
     options.slp_vectorization = False
-    passes = llvm.create_pass_builder(_target_machine(level), options)
-    passes.getModulePassManager().run(module, passes)
+    builder = llvm.create_pass_builder(_target_machine(level), options)
+    builder.getModulePassManager().run(module, builder)
     return module
 
 
-def compile_ir(text: str, symbol: str, level: int = 2) -> NativeFunction:
+def compile_ir(text: str, symbol: str, level: int = 2, *, passes: bool = True) -> NativeFunction:
     """Compile a module and find one of its functions.
+
+    ``passes`` is for code that gains by LLVM's optimiser; without, only the code generator looks at ``level``.
 
     Raises:
         CujitError: LLVM refuses the text, which is a fault of cujit.
     """
     llvm = _llvm()
-    module = optimise(text, level)
+    module = optimise(text, level, passes=passes)
     engine = llvm.create_mcjit_compiler(module, _target_machine(level))
     engine.finalize_object()
     return NativeFunction(int(engine.get_function_address(symbol)), engine)

@@ -1,0 +1,112 @@
+"""What was in flight when a GPU failed: the last launches of its context (``ring.py``).
+
+A kernel that fails is told of by a later call, whichever that is, and not by name.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from cujit.devices.cuda.context import Context
+from cujit.devices.ring import LaunchRing
+from cujit.errors import DriverError
+from cujit.toolchain.driver import Driver
+
+__all__ = ["WatchedContext"]
+
+_MOST_SHOWN = 8
+
+# Source: CUDA Driver API manual, CUresult: those after which "the process must be terminated and relaunched".
+_FAULTS = frozenset(
+    f"CUDA_ERROR_{name}"
+    for name in (
+        "ILLEGAL_ADDRESS",
+        "LAUNCH_TIMEOUT",
+        "ASSERT",
+        "HARDWARE_STACK_ERROR",
+        "ILLEGAL_INSTRUCTION",
+        "MISALIGNED_ADDRESS",
+        "INVALID_ADDRESS_SPACE",
+        "INVALID_PC",
+        "LAUNCH_FAILED",
+        "TENSOR_MEMORY_LEAK",
+        "CONTAINED",
+    )
+)
+
+
+class WatchedContext(Context):
+    """A context whose errors of kernels say which launches were in flight; ``ring`` has them."""
+
+    def __init__(self, driver: Driver, ordinal: int) -> None:
+        super().__init__(driver, ordinal)
+        self.ring = LaunchRing()
+
+    def call(self, function: str, *arguments: Any, log: str = "") -> Any:
+        """Call one function of the driver with this context current.
+
+        Raises:
+            DriverError: the driver refused.
+        """
+        try:
+            return super().call(function, *arguments, log=log)
+        except DriverError as e:
+            raise self.explained(e) from None
+
+    def synchronize(self) -> None:
+        """Wait for all work; the launches before it are done.
+
+        Raises:
+            DriverError: a kernel failed.
+        """
+        count = self.ring.count
+        self.call("cuCtxSynchronize")
+        self.ring.finish(count)
+
+    def is_done(self, query: str, handle: int) -> bool:
+        """Ask whether a stream or an event is done.
+
+        Raises:
+            DriverError: a kernel failed.
+        """
+        with self as driver:
+            (status,) = driver.attempt(query, handle)
+        result = driver.bindings.CUresult
+        if status == result.CUDA_SUCCESS:
+            return True
+        if status == result.CUDA_ERROR_NOT_READY:
+            return False
+        raise self.explained(driver.error(query, status))
+
+    def explained(self, error: DriverError) -> DriverError:
+        """Add to the error of a failed kernel what was in flight; any other error is as it was."""
+        if error.result not in _FAULTS:
+            return error
+        launches = self.ring.in_flight()
+        if not launches:
+            return error
+        lines = _folded(launches)
+        more = f"\n    and {len(lines) - _MOST_SHOWN} more" if len(lines) > _MOST_SHOWN else ""
+        listing = "".join(f"\n    {line}" for line in lines[:_MOST_SHOWN])
+        one = "one of these was" if len(lines) > 1 else "this was"
+        return DriverError(
+            f"{error.message}\n  {one} running, the newest first:{listing}{more}",
+            tool=error.tool,
+            call=error.call,
+            result=error.result,
+            log=error.log,
+            help=f"{error.help or 'the context is lost and the process must end'}. Which launch it is: synchronize the "
+            "device after each, or run them one by one on the CPU device with the same arguments "
+            "(launch.replay_on_cpu(…) in a new process), or the process under compute-sanitizer",
+        )
+
+
+def _folded(launches: list[str]) -> list[str]:
+    """Tell equal launches in a row once, with how many there were."""
+    folded: list[tuple[str, int]] = []
+    for launch in launches:
+        if folded and folded[-1][0] == launch:
+            folded[-1] = (launch, folded[-1][1] + 1)
+        else:
+            folded.append((launch, 1))
+    return [f"{launch}, {times} times" if times > 1 else launch for launch, times in folded]

@@ -1,0 +1,284 @@
+"""The ``__device__`` and ``__constant__`` variables of a loaded module, by name, typed as far as its image tells."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from cujit.artifact import Artifact, Kind
+from cujit.devices.arrays import DeviceArray
+from cujit.devices.base import Allocation, Device, DeviceModule
+from cujit.errors import ArgumentError, CujitError, NameNotFoundError
+from cujit.formats.mangling import entity_name
+
+if TYPE_CHECKING:
+    from cujit.formats.ptx.syntax import Variable
+
+__all__ = ["Global", "Globals"]
+
+Typed = tuple[np.dtype[Any], tuple[int, ...]]
+Loaded = Callable[[], DeviceModule]
+"""Gives the loaded module, or raises ``ClosedError``."""
+
+_SPACES = ("global", "const")
+
+# PTX types with a NumPy dtype. Compilers write int and unsigned alike as .u32, and pointers as .u64.
+# Source: PTX ISA 9.1, "Fundamental Types"; measured with NVRTC 13.5.
+_DTYPES = {f"{kind}{bits}": f"{kind}{bits // 8}" for kind in "su" for bits in (8, 16, 32, 64)}
+_DTYPES = {name: dtype.replace("s", "i") for name, dtype in _DTYPES.items()} | {"f16": "f2", "f32": "f4", "f64": "f8"}
+
+
+class Global:
+    """One variable: ``read()``, ``write(value)``, or ``array``, which shares its memory.
+
+    ``name`` is its lowered name, ``nbytes`` its size in bytes. ``dtype`` and ``shape`` are as the image tells: scalars
+    of PTX have a type, whose integers are unsigned there whatever they are in C++; arrays, structures and all of
+    machine code are bytes (``uint8``), and need a dtype.
+    """
+
+    def __init__(self, device: Device, loaded: Loaded, name: str, typed: Typed | None) -> None:
+        self.device = device
+        self.name = name
+        self._loaded = loaded
+        _address, self.nbytes = loaded().variable(name)
+        if typed is not None and typed[0].itemsize * int(np.prod(typed[1], dtype=np.int64)) != self.nbytes:
+            typed = None
+        self.is_typed = typed is not None
+        self.dtype, self.shape = typed or (np.dtype(np.uint8), (self.nbytes,))
+
+    @property
+    def array(self) -> DeviceArray:
+        """The variable as an array of ``dtype`` and ``shape`` that shares its memory; ``array.view(dtype)`` changes it.
+
+        It must not be used after the module is closed.
+
+        Raises:
+            ClosedError: the module was closed.
+        """
+        return DeviceArray(self.device, self._memory(), self.shape, self.dtype)
+
+    def _memory(self) -> Allocation:
+        loaded = self._loaded()
+        address, size = loaded.variable(self.name)
+        return Allocation(address, size, loaded)
+
+    def read(
+        self,
+        dtype: npt.DTypeLike | None = None,
+        shape: int | tuple[int, ...] | None = None,
+        *,
+        stream: object = None,
+    ) -> npt.NDArray[Any]:
+        """Copy it to a NumPy array, which has no axes for a scalar, after all earlier work in the stream.
+
+        With a ``dtype`` it has that and, without a ``shape``, no axes for one element and one axis for several.
+
+        Raises:
+            ArgumentError: its bytes are not such elements; or it is an integer of unknown sign whose value depends
+                on the sign, and no dtype is given.
+            ClosedError: the module was closed.
+            DriverError: a kernel before it failed.
+        """
+        seen = self._seen(dtype, shape)
+        values = seen.numpy(stream=stream)
+        if dtype is None and self.is_typed and values.dtype.kind == "u":
+            return self._signless(values)
+        return values
+
+    def write(self, value: npt.ArrayLike, dtype: npt.DTypeLike | None = None, *, stream: object = None) -> None:
+        """Set it to a value of its type and shape, or of ``dtype``; one number for an array sets every element.
+
+        Where the type is not known, the value says it: a NumPy array or scalar of as many bytes, or bytes.
+
+        Raises:
+            ArgumentError: the value does not fit.
+            ClosedError: the module was closed.
+            DriverError: the driver refused.
+        """
+        data = self._bytes(value, dtype)
+        target = DeviceArray(self.device, self._memory(), (self.nbytes,), np.dtype(np.uint8))
+        target.copy_from(np.frombuffer(data, np.uint8), stream=stream)
+
+    def _seen(self, dtype: npt.DTypeLike | None, shape: int | tuple[int, ...] | None) -> DeviceArray:
+        seen = self.array
+        if dtype is not None:
+            seen = self.array.reshape(-1).view(np.uint8).view(dtype)
+            if shape is None and seen.size == 1:
+                shape = ()
+        return seen if shape is None else seen.reshape(shape)
+
+    def _signless(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """Give integers of unknown sign, where it does not matter."""
+        signed = values.view(values.dtype.str.replace("u", "i"))
+        if (signed < 0).any():
+            raise ArgumentError(
+                f"{self.name} is {values.tolist()!r} if it is unsigned and {signed.tolist()!r} if it is signed; the "
+                f"image does not tell"[:300],
+                help=f"read({signed.dtype.name!r}) or read({values.dtype.name!r})",
+            )
+        return signed
+
+    def _bytes(self, value: npt.ArrayLike, dtype: npt.DTypeLike | None) -> bytes:
+        if isinstance(value, (bytes, bytearray, memoryview)):
+            return self._of_size(bytes(value), "bytes")
+        if dtype is None and not self.is_typed:
+            if not isinstance(value, (np.ndarray, np.generic)):
+                raise ArgumentError(
+                    f"the type of {self.name} is not known; it has {self.nbytes} bytes",
+                    help="write(value, dtype), or a NumPy array or scalar of so many bytes",
+                )
+            return self._of_size(np.ascontiguousarray(value).tobytes(), f"an array of {np.asarray(value).dtype}")
+        element = self.dtype if dtype is None else np.dtype(dtype)
+        if element.itemsize == 0 or self.nbytes % element.itemsize:
+            raise ArgumentError(f"{self.name} has {self.nbytes} bytes, which are no elements of {element}")
+        whole = _cast(self.name, value, element, signless=dtype is None)
+        count = self.nbytes // element.itemsize
+        if whole.ndim == 0:
+            whole = np.broadcast_to(whole, (count,))
+        return self._of_size(np.ascontiguousarray(whole).tobytes(), f"{whole.size} elements of {element}")
+
+    def _of_size(self, data: bytes, what: str) -> bytes:
+        if len(data) != self.nbytes:
+            raise ArgumentError(f"{what}, {len(data)} bytes, do not go into {self.name}, which has {self.nbytes}")
+        return data
+
+    def __repr__(self) -> str:
+        kind = f"{self.dtype} {self.shape}" if self.is_typed else f"{self.nbytes} bytes"
+        return f"<Global {self.name}: {kind} on {self.device.name}>"
+
+
+def _cast(name: str, value: npt.ArrayLike, dtype: np.dtype[Any], *, signless: bool) -> npt.NDArray[Any]:
+    """Make elements of a value, if none changes but by rounding."""
+    try:
+        given = np.asarray(value)
+        if signless and dtype.kind == "u" and given.dtype.kind == "i" and (given < 0).any():
+            dtype = np.dtype(dtype.str.replace("u", "i"))
+        if given.dtype.kind in "iub" and dtype.kind in "iu":
+            _check_range(name, given, dtype)
+        elif given.dtype.kind not in "iub" and not np.can_cast(given.dtype, dtype, "same_kind"):
+            raise TypeError(f"{given.dtype} is no {dtype}")
+        return given.astype(dtype)
+    except (TypeError, ValueError, OverflowError) as e:
+        raise ArgumentError(f"{value!r} does not go into {name}, which is of {dtype}: {e}"[:300]) from e
+
+
+def _check_range(name: str, given: npt.NDArray[Any], dtype: np.dtype[Any]) -> None:
+    limits = np.iinfo(dtype)
+    if given.size and (int(given.min()) < limits.min or int(given.max()) > limits.max):
+        raise ArgumentError(
+            f"{int(given.min())} to {int(given.max())} does not go into {name}, which is of {dtype}: "
+            f"{limits.min} to {limits.max}"
+        )
+
+
+class Globals(Mapping[str, Global]):
+    """The variables of a loaded module by name: as it is in the source where that is one alone, or lowered.
+
+    Those that the compiler dropped are not there.
+    """
+
+    def __init__(self, device: Device, loaded: Loaded, artifact: Artifact) -> None:
+        self._device = device
+        self._loaded = loaded
+        self._artifact = artifact
+
+    @functools.cached_property
+    def _types(self) -> dict[str, Typed | None]:
+        """What the image tells: the type of each variable, or None, by lowered name."""
+        found: dict[str, Typed | None] = {}
+        for name, typed in _variables(self._artifact):
+            found[name] = found.get(name) or typed
+        loaded = self._loaded()
+        return {name: typed for name, typed in found.items() if _has(loaded, name)}
+
+    @functools.cached_property
+    def _shown(self) -> dict[str, str]:
+        """Lowered names by what they are called."""
+        entities: dict[str, list[str]] = {}
+        for name in self._types:
+            entities.setdefault(entity_name(name) or name, []).append(name)
+        return {entity if len(names) == 1 else name: name for entity, names in entities.items() for name in names}
+
+    def __getitem__(self, name: str) -> Global:
+        """Find a variable.
+
+        Raises:
+            NameNotFoundError: there is none of that name; the message lists them.
+            ClosedError: the module was closed.
+        """
+        if not isinstance(name, str):
+            raise ArgumentError(f"a variable is found by its name, not by {type(name).__name__} {name!r}"[:200])
+        loaded = self._loaded()
+        asked = self._artifact.names
+        wanted = name.removeprefix("&").removeprefix("::")
+        for lowered in (name, self._shown.get(wanted), asked.get(name), asked.get(f"&{wanted}")):
+            if lowered is not None and _has(loaded, lowered):
+                return Global(self._device, self._loaded, lowered, self._types.get(lowered))
+        have = ", ".join(self._shown) or "none"
+        raise NameNotFoundError(
+            f"no variable {name!r} in this module; it has {have}",
+            help="compilers drop variables that nothing uses",
+        )
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._shown)
+
+    def __len__(self) -> int:
+        return len(self._shown)
+
+    def __repr__(self) -> str:
+        return f"<Globals on {self._device.name}: {', '.join(self._shown) or 'none'}>"
+
+
+def _has(loaded: DeviceModule, name: str) -> bool:
+    try:
+        loaded.variable(name)
+    except NameNotFoundError:
+        return False
+    return True
+
+
+def _variables(artifact: Artifact) -> Iterator[tuple[str, Typed | None]]:
+    """Read the variables out of an image; of a fatbin, out of all of its entries."""
+    if artifact.kind is Kind.PTX:
+        yield from _of_ptx(artifact.data)
+    elif artifact.kind is Kind.CUBIN:
+        yield from _of_cubin(artifact.data)
+    elif artifact.kind is Kind.FATBIN:
+        from cujit.formats.fatbin import EntryKind, read_fatbin
+
+        for entry in read_fatbin(artifact.data):
+            if entry.kind is EntryKind.PTX:
+                yield from _of_ptx(entry.payload())
+            elif entry.kind is EntryKind.CUBIN:
+                yield from _of_cubin(entry.payload())
+
+
+def _of_cubin(data: bytes) -> Iterator[tuple[str, Typed | None]]:
+    from cujit.formats.cubin import read_cubin
+
+    yield from ((variable.name, None) for variable in read_cubin(data).variables)
+
+
+def _of_ptx(text: bytes) -> Iterator[tuple[str, Typed | None]]:
+    from cujit.formats.ptx.parser import parse
+
+    try:
+        variables = parse(text.rstrip(b"\0").decode()).variables
+    except (CujitError, UnicodeDecodeError):  # newer than the parser: they are found by their lowered names
+        return
+    for variable in variables:
+        if variable.space in _SPACES:
+            yield variable.name, _typed(variable)
+
+
+def _typed(variable: Variable) -> Typed | None:
+    """Read the type of a variable; ``.b8`` arrays are whatever C++ had, and stay bytes."""
+    if variable.type not in _DTYPES or -1 in variable.shape or 0 in variable.shape:
+        return None
+    shape = variable.shape if variable.vector == 1 else (*variable.shape, variable.vector)
+    return np.dtype(_DTYPES[variable.type]), shape

@@ -1,0 +1,262 @@
+"""Streams, events and graphs of a device whose work is done when the call returns, which is the CPU device."""
+
+from __future__ import annotations
+
+import ctypes
+import itertools
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from cujit.devices.pinned import is_pinned
+from cujit.devices.streams import Event, Graph, Stream, stream_handle
+from cujit.errors import ArgumentError, ClosedError, LaunchError
+
+if TYPE_CHECKING:
+    from cujit.devices.base import Allocation, Device
+
+__all__ = ["Captures", "InOrderEvent", "InOrderGraph", "InOrderStream"]
+
+_NOT_PINNED = "a copy from or to ordinary host memory cannot be captured: a graph would use the memory later"
+
+
+class Captures:
+    """Which streams of a device are captured into which graphs, by the number of the stream; and those numbers."""
+
+    def __init__(self) -> None:
+        # Not 0 to 2, which are the default streams. Source: CUDA Driver API manual, CU_STREAM_LEGACY and _PER_THREAD.
+        self._numbers = itertools.count(16)
+        self._graphs: dict[int, InOrderGraph] = {}
+
+    def number(self) -> int:
+        """Give the number of a new stream."""
+        return next(self._numbers)
+
+    def begin(self, stream: int, graph: InOrderGraph) -> None:
+        """Have work in ``stream`` go into ``graph``."""
+        self._graphs[stream] = graph
+
+    def end(self, graph: InOrderGraph) -> None:
+        """Have the work of all streams that were captured into ``graph`` run again."""
+        for stream in [number for number, other in self._graphs.items() if other is graph]:
+            del self._graphs[stream]
+
+    def of(self, stream: int) -> InOrderGraph | None:
+        """Give the graph that work in ``stream`` goes into, if there is one."""
+        return self._graphs.get(stream) if self._graphs else None
+
+    def do(self, stream: int, work: Callable[[], None]) -> None:
+        """Do work in ``stream``: now, or when its graph is launched."""
+        graph = self.of(stream)
+        if graph is None:
+            work()
+        else:
+            graph.add(work)
+
+
+class InOrderEvent(Event):
+    """A moment; everything before it is done, unless it is in a graph that is being captured."""
+
+    def __init__(self, device: Device, *, timing: bool) -> None:
+        self.device = device
+        self.timed = timing
+        self.graph: InOrderGraph | None = None
+        self._at_ns: int | None = time.perf_counter_ns()
+
+    def mark(self, graph: InOrderGraph | None) -> None:
+        """Record it, in a stream that is captured into ``graph`` or else now."""
+        self._time()
+        self.graph = graph
+        self._at_ns = time.perf_counter_ns()
+
+    def _time(self) -> int:
+        if self._at_ns is None:
+            raise ClosedError(f"this event of {self.device.name} was closed")
+        return self._at_ns
+
+    @property
+    def done(self) -> bool:
+        """True: work is done when the call returns."""
+        self._time()
+        return True
+
+    def synchronize(self) -> None:
+        """Return at once."""
+        self._time()
+        if self.graph is not None:
+            raise LaunchError("this event was recorded into a graph and is never reached outside it")
+
+    def _elapsed_ms(self, since: Event) -> float:
+        assert isinstance(since, InOrderEvent)  # events of one device are of one class
+        return (self._time() - since._time()) / 1e6
+
+    def close(self) -> None:
+        """Give it up; again is harmless."""
+        self._at_ns = None
+
+    def __repr__(self) -> str:
+        return f"<Event of {self.device.name}{' closed' if self._at_ns is None else ''}>"
+
+
+class InOrderStream(Stream):
+    """A stream in which nothing waits: each piece of work is done when the call returns."""
+
+    def __init__(self, device: Device, captures: Captures, number: int) -> None:
+        self.device = device
+        self._captures = captures
+        self._number: int | None = number
+
+    @property
+    def handle(self) -> int:
+        """Its number, which no driver knows.
+
+        Raises:
+            ClosedError: it was closed.
+        """
+        if self._number is None:
+            raise ClosedError(f"this stream of {self.device.name} was closed")
+        return self._number
+
+    @property
+    def is_capturing(self) -> bool:
+        """Whether its work goes into a graph at this time."""
+        return self._captures.of(self.handle) is not None
+
+    @property
+    def done(self) -> bool:
+        """True: work is done when the call returns."""
+        self._require_free("nothing of it is done before the graph is launched")
+        return True
+
+    def synchronize(self) -> None:
+        """Return at once."""
+        self._require_free("it cannot be waited for")
+
+    def record(self, event: Event | None = None, *, timing: bool = True) -> InOrderEvent:
+        """Mark this moment by an event: a new one, or ``event`` again."""
+        graph = self._captures.of(self.handle)
+        if event is None:
+            event = InOrderEvent(self.device, timing=timing)
+        elif not isinstance(event, InOrderEvent) or event.device is not self.device:
+            raise ArgumentError(f"a stream of {self.device.name} records its own events, not {event!r}")
+        event.mark(graph)
+        return event
+
+    def wait(self, other: object) -> None:
+        """Wait for an event of a GPU; everything of this device is done already."""
+        handle = self.handle
+        if isinstance(other, InOrderEvent):
+            other._time()
+            self._join(handle, other.graph)
+        elif isinstance(other, Event):
+            other.synchronize()
+        elif isinstance(other, InOrderStream) and other.device is self.device:
+            self._join(handle, self._captures.of(other.handle))
+        elif isinstance(other, Stream):
+            other.synchronize()
+        else:
+            stream_handle(other)
+
+    def _join(self, handle: int, graph: InOrderGraph | None) -> None:
+        """Capture into a graph that is being captured in the stream that was waited for."""
+        if graph is not None and graph.is_capturing and self._captures.of(handle) is None:
+            self._captures.begin(handle, graph)
+
+    def close(self) -> None:
+        """Give it up; again is harmless."""
+        self._number = None
+
+    def allocate(self, size: int) -> Allocation:
+        """Get ``size`` bytes."""
+        self._require_free("no memory can be had in it")
+        return replace(self.device.allocate(size), stream=InOrderStream(self.device, self._captures, self.handle))
+
+    def upload(self, address: int, data: memoryview) -> None:
+        """Copy host bytes to the device."""
+        self._copied(data)
+        self._captures.do(self.handle, lambda: self.device.upload(address, data))
+
+    def download(self, data: memoryview, address: int) -> None:
+        """Copy bytes to the host."""
+        self._copied(data)
+        self._captures.do(self.handle, lambda: self.device.download(data, address))
+
+    def _copied(self, data: memoryview) -> None:
+        if not is_pinned(data):
+            self._require_free(_NOT_PINNED)
+
+    def copy(self, to: int, source: int, size: int, origin: Device) -> None:
+        """Copy ``size`` bytes within the memory of the host."""
+        del origin
+        self._captures.do(self.handle, lambda: _move(to, source, size))
+
+    def fill(self, address: int, pattern: bytes, count: int) -> None:
+        """Write ``pattern`` ``count`` times."""
+        self._captures.do(self.handle, lambda: _repeat(self.device, address, pattern, count))
+
+    def __repr__(self) -> str:
+        return f"<Stream of {self.device.name}{' closed' if self._number is None else ''}>"
+
+
+def _move(to: int, source: int, size: int) -> None:
+    ctypes.memmove(to, source, size)
+
+
+def _repeat(device: Device, address: int, pattern: bytes, count: int) -> None:
+    if pattern == pattern[:1] * len(pattern):
+        device.fill(address, len(pattern) * count, pattern[0])
+    else:
+        device.upload(address, memoryview(pattern * count))
+
+
+class InOrderGraph(Graph):
+    """A list of calls; ``add`` appends one."""
+
+    def __init__(self, device: Device, stream: InOrderStream, captures: Captures) -> None:
+        super().__init__(device, stream)
+        self._captures = captures
+        self._works: list[Callable[[], None]] = []
+        self.is_capturing = False
+
+    @property
+    def nodes(self) -> int:
+        """How many launches, copies and fills it has."""
+        return len(self._works)
+
+    def add(self, work: Callable[[], None]) -> None:
+        """Write down a piece of work."""
+        self._works.append(work)
+
+    def _begin(self) -> None:
+        if self.stream.handle == 0:
+            raise LaunchError(
+                "the default stream cannot be captured", help="capture in a stream of your own: device.stream()"
+            )
+        self._captures.begin(self.stream.handle, self)
+        self.is_capturing = True
+
+    def _end(self, *, keep: bool) -> None:
+        self.is_capturing = False
+        self._captures.end(self)
+        if not keep:
+            self._works.clear()
+
+    def _launch(self, stream: Stream) -> None:
+        outer = self._captures.of(stream.handle)
+        if outer is not None:
+            outer.keep(*self._kept)
+        for work in list(self._works):
+            self._captures.do(stream.handle, work)
+
+    def _update(self, other: Graph) -> None:
+        if other.nodes != self.nodes:
+            raise LaunchError(
+                f"a graph of {self.nodes} pieces of work is not updated by one of {other.nodes}",
+                help="capture a new graph and launch that",
+            )
+        assert isinstance(other, InOrderGraph)  # graphs of one device are of one class
+        self._works = list(other._works)
+
+    def _release(self) -> None:
+        self._works.clear()

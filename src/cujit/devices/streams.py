@@ -1,0 +1,404 @@
+"""Streams, events and graphs as every device has them, and the handles of other libraries' streams.
+
+On a GPU they are the driver's. The CPU device does its work at once, so there a stream has never anything to wait
+for, an event is a moment, and a graph is the list of what was asked for (``inorder.py``).
+"""
+
+from __future__ import annotations
+
+import abc
+import enum
+import operator
+from types import TracebackType
+from typing import TYPE_CHECKING, TypeVar
+
+from cujit.errors import ArgumentError, ClosedError, LaunchError
+
+if TYPE_CHECKING:
+    from cujit.devices.base import Allocation, Device
+
+__all__ = ["CAPTURE_MODES", "Event", "Graph", "Stream", "check_mode", "check_priority", "in_words", "stream_handle"]
+
+CAPTURE_MODES = ("relaxed", "thread_local", "global")
+"""What other work is allowed during a capture. Source: CUDA Driver API manual, ``CUstreamCaptureMode``."""
+
+_S = TypeVar("_S", bound="Stream")
+_E = TypeVar("_E", bound="Event")
+_G = TypeVar("_G", bound="Graph")
+
+
+class Event(abc.ABC):
+    """A moment in a stream: done when all work that was in the stream before it is done. ``stream.record()``."""
+
+    device: Device
+    timed: bool
+    """Whether it can be measured with."""
+
+    @property
+    @abc.abstractmethod
+    def done(self) -> bool:
+        """Whether the work before it is done; False too where it is not reached yet.
+
+        Raises:
+            DriverError: a kernel failed.
+            ClosedError: it was closed.
+        """
+
+    @abc.abstractmethod
+    def synchronize(self) -> None:
+        """Wait until the work before it is done.
+
+        Raises:
+            DriverError: a kernel failed.
+            ClosedError: it was closed.
+        """
+
+    def elapsed_ms(self, since: Event) -> float:
+        """Measure the time from ``since`` to this event, in milliseconds; waits for both.
+
+        A GPU's events resolve about half a microsecond. Source: CUDA Driver API manual, ``cuEventElapsedTime``.
+
+        Raises:
+            ArgumentError: one of them is no event of this device, or was recorded with ``timing=False``.
+            DriverError: a kernel failed.
+            ClosedError: one of them was closed.
+        """
+        if not isinstance(since, Event):
+            raise ArgumentError(f"time is measured from an event, not from {type(since).__name__} {since!r}"[:200])
+        if since.device is not self.device:
+            raise ArgumentError(
+                f"an event of {since.device.name} and one of {self.device.name} have no common clock",
+                help="record both on one device",
+            )
+        if not (self.timed and since.timed):
+            raise ArgumentError(
+                "an event that was recorded with timing=False cannot be measured with",
+                help="leave timing out: stream.record()",
+            )
+        since.synchronize()
+        self.synchronize()
+        return self._elapsed_ms(since)
+
+    @abc.abstractmethod
+    def _elapsed_ms(self, since: Event) -> float: ...
+
+    @abc.abstractmethod
+    def close(self) -> None:
+        """Give it up; again is harmless."""
+
+    def __enter__(self: _E) -> _E:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self.close()
+
+
+class Stream(abc.ABC):
+    """A queue of a device's work: what is in it runs in order, beside what is in other streams.
+
+    As a context manager it is closed at the end of the block.
+    """
+
+    device: Device
+
+    @property
+    @abc.abstractmethod
+    def handle(self) -> int:
+        """Its number: on a GPU the ``CUstream``, 0 for the default stream.
+
+        Raises:
+            ClosedError: it was closed.
+        """
+
+    @property
+    @abc.abstractmethod
+    def is_capturing(self) -> bool:
+        """Whether its work goes into a graph at this time."""
+
+    @property
+    @abc.abstractmethod
+    def done(self) -> bool:
+        """Whether all work in it is done.
+
+        Raises:
+            LaunchError: it is captured into a graph.
+            DriverError: a kernel failed.
+            ClosedError: it was closed.
+        """
+
+    @abc.abstractmethod
+    def synchronize(self) -> None:
+        """Wait until all work in it is done.
+
+        Raises:
+            LaunchError: it is captured into a graph.
+            DriverError: a kernel failed.
+            ClosedError: it was closed.
+        """
+
+    @abc.abstractmethod
+    def record(self, event: Event | None = None, *, timing: bool = True) -> Event:
+        """Mark this moment in it by an event: a new one, or ``event`` again.
+
+        ``timing=False`` makes a new event cheaper, and one that cannot be measured with.
+
+        Raises:
+            ArgumentError: ``event`` is no event of this device.
+            DriverError: the driver refused.
+            ClosedError: the stream or the event was closed.
+        """
+
+    @abc.abstractmethod
+    def wait(self, other: object) -> None:
+        """Have the work that comes wait for an event, or for all work now in another stream; waits not here.
+
+        ``other`` is an Event, a Stream, or another library's stream.
+
+        Raises:
+            LaunchError: it is none of these.
+            DriverError: the driver refused.
+            ClosedError: it was closed.
+        """
+
+    @abc.abstractmethod
+    def close(self) -> None:
+        """Give it up; the work in it is still done. Again is harmless."""
+
+    # -- work on bytes, for arrays ------------------------------------------------------------------------
+
+    @abc.abstractmethod
+    def allocate(self, size: int) -> Allocation:
+        """Get ``size`` bytes that the work in this stream may use from here on; freed after the work then in it."""
+
+    @abc.abstractmethod
+    def upload(self, address: int, data: memoryview) -> None:
+        """Copy host bytes to the device: when it returns they are read, unless they are in ``device.pinned``."""
+
+    @abc.abstractmethod
+    def download(self, data: memoryview, address: int) -> None:
+        """Copy bytes to the host: when it returns they are there, unless ``data`` is in ``device.pinned``."""
+
+    @abc.abstractmethod
+    def copy(self, to: int, source: int, size: int, origin: Device) -> None:
+        """Copy ``size`` bytes of ``origin``, which is this device or another one of its kind."""
+
+    @abc.abstractmethod
+    def fill(self, address: int, pattern: bytes, count: int) -> None:
+        """Write ``pattern`` ``count`` times."""
+
+    # -- shared -------------------------------------------------------------------------------------------
+
+    def _require_free(self, what: str) -> None:
+        """Refuse what cannot be done while the stream is captured, before it spoils the capture."""
+        if self.is_capturing:
+            raise LaunchError(
+                f"this stream of {self.device.name} is captured into a graph: {what}",
+                help="do it before the capture or after it",
+            )
+
+    def __enter__(self: _S) -> _S:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self.close()
+
+
+class _State(enum.Enum):
+    NEW = "is not captured yet"
+    CAPTURING = "is being captured"
+    READY = "is captured"
+    CLOSED = "was closed"
+
+
+class Graph(abc.ABC):
+    """Work that is captured once and launched many times: ``with device.capture(stream) as graph: …``.
+
+    Inside the block nothing runs: the launches and copies in ``stream`` are written down with their arguments, and
+    so are those in other streams that wait for it. ``graph.launch()`` runs them all. The arrays and modules that
+    they use have to live as long as the graph is launched; ``keep`` holds them.
+    """
+
+    def __init__(self, device: Device, stream: Stream) -> None:
+        self.device = device
+        self.stream = stream
+        self._state = _State.NEW
+        self._kept: list[object] = []
+
+    @property
+    @abc.abstractmethod
+    def nodes(self) -> int:
+        """How many launches, copies and fills it has; on a GPU also what orders them, and a graph in it is one."""
+
+    def keep(self, *objects: object) -> None:
+        """Hold references to objects that the work uses, until the graph is closed."""
+        self._kept.extend(objects)
+
+    def launch(self, stream: object = None) -> None:
+        """Run all of it, in the stream that it was captured in or in another one.
+
+        In a stream that is captured, a copy of it as it is now becomes a part of the other graph.
+
+        Raises:
+            LaunchError: it is not captured yet, or ``stream`` is none.
+            DriverError: the driver refused.
+            ClosedError: the graph, the stream or (on the CPU device) a module in it was closed.
+        """
+        self._require()
+        self._launch(self.stream if stream is None else self.device.queue(stream))
+
+    def update(self, other: Graph) -> None:
+        """Take the arguments and sizes of ``other``, a graph of the same work in the same order, from here on.
+
+        Raises:
+            LaunchError: the two are not of the same work.
+            ArgumentError: ``other`` is no graph of this device.
+            ClosedError: one of them was closed.
+        """
+        if not isinstance(other, Graph) or other.device is not self.device:
+            raise ArgumentError(f"a graph of {self.device.name} is updated by another one of it, not by {other!r}")
+        self._require()
+        other._require()
+        self._update(other)
+        self._kept.extend(other._kept)
+
+    def close(self) -> None:
+        """Give it up; a launch of it that is on its way still ends. Again is harmless.
+
+        Raises:
+            LaunchError: it is being captured.
+        """
+        if self._state is _State.CAPTURING:
+            raise LaunchError("this graph is being captured", help="close it after the with block")
+        self._state = _State.CLOSED
+        self._release()
+        self._kept.clear()
+
+    def __enter__(self: _G) -> _G:
+        if self._state is not _State.NEW:
+            raise LaunchError(
+                f"this graph {self._state.value}; a capture makes one graph",
+                help="make another: with device.capture(stream) as graph",
+            )
+        self.stream._require_free("a second capture cannot begin in it")
+        self._begin()
+        self._state = _State.CAPTURING
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._state = _State.CLOSED
+        try:
+            self._end(keep=error is None)
+            if error is None:
+                self._state = _State.READY
+        finally:
+            if self._state is _State.CLOSED:
+                self._kept.clear()
+
+    def _require(self) -> None:
+        if self._state is _State.CLOSED:
+            raise ClosedError(f"this graph on {self.device.name} was closed, or its capture failed")
+        if self._state is not _State.READY:
+            raise LaunchError(
+                f"this graph {self._state.value}", help="with device.capture(stream) as graph: …; then graph.launch()"
+            )
+
+    @abc.abstractmethod
+    def _begin(self) -> None:
+        """Begin to capture."""
+
+    @abc.abstractmethod
+    def _end(self, *, keep: bool) -> None:
+        """End the capture, and make it ready or, where the block failed, drop it without an error."""
+
+    @abc.abstractmethod
+    def _launch(self, stream: Stream) -> None: ...
+
+    @abc.abstractmethod
+    def _update(self, other: Graph) -> None: ...
+
+    @abc.abstractmethod
+    def _release(self) -> None: ...
+
+    def __repr__(self) -> str:
+        return f"<Graph on {self.device.name} that {self._state.value}>"
+
+
+def in_words(number: int) -> str:
+    """Write an int for a message; one that Python does not write because it is too long, by its bits.
+
+    Source: Python's documentation, "Integer string conversion length limitation".
+    """
+    return str(number) if number.bit_length() <= 128 else f"an int of {number.bit_length()} bits"
+
+
+def stream_handle(stream: object, device: Device | None = None) -> int:
+    """Read a stream: None or an int handle, one of ours, or an object of any library with ``__cuda_stream__``.
+
+    Also taken are torch's ``cuda_stream`` and CuPy's ``ptr``, for versions of them without the protocol. A stream of
+    ours must be of ``device``, if that is given. Without it, a stream of a device that is no GPU counts as the default
+    stream, for its number is no handle.
+
+    Raises:
+        LaunchError: it is no stream, or of another device.
+        ClosedError: it was closed.
+    """
+    if stream is None:
+        return 0
+    if isinstance(stream, Stream):
+        return _handle_of_ours(stream, device)
+    protocol = getattr(stream, "__cuda_stream__", None)
+    try:
+        if callable(protocol):
+            _version, handle = protocol()
+        elif protocol is not None:
+            _version, handle = protocol
+        else:
+            handle = getattr(stream, "cuda_stream", getattr(stream, "ptr", stream))
+        value = operator.index(handle)
+    except (TypeError, ValueError):
+        raise LaunchError(
+            f"stream is {type(stream).__name__} {stream!r}, which is no stream",
+            help="pass a CUstream handle as an int, or an object with __cuda_stream__",
+        ) from None
+    if not 0 <= value < 1 << 64:
+        raise LaunchError(f"stream {in_words(value)} is no handle")
+    return value
+
+
+def _handle_of_ours(stream: Stream, device: Device | None) -> int:
+    handle = stream.handle
+    if device is None:
+        return handle if stream.device.is_gpu else 0
+    if stream.device is not device:
+        raise LaunchError(
+            f"a stream of {stream.device.name} has no work of {device.name} in it",
+            help="make one on the other device: device.stream()",
+        )
+    return handle
+
+
+def check_mode(mode: object) -> None:
+    """Check the mode of a capture.
+
+    Raises:
+        LaunchError: it is none.
+    """
+    if not isinstance(mode, str) or mode not in CAPTURE_MODES:
+        raise LaunchError(f"no mode of a capture is called {mode!r}", help=f"one of {', '.join(CAPTURE_MODES)}")
+
+
+def check_priority(priority: object, of: object = None) -> None:
+    """Check the priority of a new stream; ``of`` is the stream that it is to be seen as, if any.
+
+    Raises:
+        LaunchError: it is no int, or the stream is there already.
+    """
+    if isinstance(priority, bool) or not hasattr(priority, "__index__"):
+        raise LaunchError(f"priority is {type(priority).__name__} {priority!r}; it takes an int")
+    number = operator.index(priority)
+    if not -(1 << 31) <= number < 1 << 31:
+        raise LaunchError(f"priority is {in_words(number)}; it takes an int of 32 bits")
+    if of is not None:
+        raise LaunchError(f"priority {priority} is for a new stream; this one has its own", help="leave priority out")

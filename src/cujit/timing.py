@@ -1,0 +1,240 @@
+"""How long launches take: on a GPU by its events, on the CPU device by the clock."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from time import perf_counter_ns
+
+import numpy as np
+
+from cujit.devices.arrays import DeviceArray
+from cujit.devices.base import Device
+from cujit.devices.registry import process_devices
+from cujit.devices.streams import Event, Graph, Stream
+from cujit.errors import ArgumentError
+from cujit.kernel import Launch
+
+__all__ = ["Timing", "time"]
+
+_SAMPLE_MS = 0.2
+"""How long a sample of short calls is made. Events resolve half a microsecond, and the clock 0.1 on a busy machine; 0.2
+milliseconds makes that less than half a percent."""
+
+_LONG_MS = 1000.0
+"""A call that is as long as this is not made again to see whether it was slow by chance."""
+
+_MOST_CALLS = 10_000
+_CACHE_BYTES = 64 << 20
+"""Bytes that empty a cache whose size is not known; more than the last cache of most processors."""
+
+
+@dataclass(frozen=True)
+class Timing:
+    """How long one call took, in milliseconds, sample by sample in the order taken; each is a mean over ``calls``."""
+
+    samples_ms: tuple[float, ...]
+    calls: int
+    device: str
+
+    @property
+    def median_ms(self) -> float:
+        """The middle one."""
+        return self.percentile_ms(50)
+
+    @property
+    def p10_ms(self) -> float:
+        """One in ten is shorter."""
+        return self.percentile_ms(10)
+
+    @property
+    def p90_ms(self) -> float:
+        """One in ten is longer."""
+        return self.percentile_ms(90)
+
+    @property
+    def min_ms(self) -> float:
+        """The shortest."""
+        return min(self.samples_ms)
+
+    @property
+    def max_ms(self) -> float:
+        """The longest."""
+        return max(self.samples_ms)
+
+    @property
+    def spread(self) -> float:
+        """How far apart the samples are: from one in ten to nine in ten, as a part of the median."""
+        return (self.p90_ms - self.p10_ms) / self.median_ms if self.median_ms else 0.0
+
+    def percentile_ms(self, percent: float) -> float:
+        """Give what so many percent of the samples are shorter than, interpolated between two of them."""
+        return float(np.percentile(self.samples_ms, percent))
+
+    def __str__(self) -> str:
+        scale, unit = _unit(self.median_ms)
+        low, middle, high = (f"{value * scale:.4g}" for value in (self.p10_ms, self.median_ms, self.p90_ms))
+        each = f" of {self.calls} calls" if self.calls > 1 else ""
+        count = len(self.samples_ms)
+        return f"{middle} {unit} ({low} to {high} in 80 % of {count} samples{each} on {self.device})"
+
+
+def _unit(ms: float) -> tuple[float, str]:
+    """Choose the unit that a time is written in, and how many of it a millisecond is."""
+    if ms >= 1000:
+        return 1e-3, "s"
+    return (1.0, "ms") if ms >= 1 else (1e3, "µs")
+
+
+def time(
+    call: Callable[..., object],
+    *arguments: object,
+    repeat: int = 50,
+    warmup: int = 3,
+    calls: int | None = None,
+    flush_cache: bool = False,
+    limit_s: float = 5.0,
+    device: Device | str | None = None,
+    stream: object = None,
+) -> Timing:
+    """Measure how long ``call(*arguments)`` takes: a launch, a graph's ``launch``, or any function that makes some.
+
+    After ``warmup`` calls, ``repeat`` samples are taken, fewer if that takes more than ``limit_s`` seconds but three at
+    least. A sample is the mean over ``calls`` calls in a row; None chooses so many that a sample takes 0.2 ms or more,
+    so that neither the resolution of the events nor the way to the GPU is measured. ``flush_cache`` has each call find
+    the GPU's L2 cache (of the CPU device, the processor's last one) full of other memory, and ``calls`` is then 1.
+
+    On a GPU the time is that between two events in ``stream``: None is the stream of a launch or of a graph, or else
+    the default stream; work that a function puts into other streams is not measured. On the CPU device it is that of
+    the clock. ``device`` is that of a launch or a graph, or else the first GPU or the CPU device.
+
+    Raises:
+        ArgumentError: ``call`` cannot be called, or a number is out of range.
+        DriverError: a kernel failed.
+    """
+    plan = _plan(call, repeat, warmup, calls, limit_s, flush_cache)
+    place, queue = _place(call, device, stream)
+
+    def run(count: int) -> None:
+        for _ in range(count):
+            call(*arguments)
+
+    run(plan.warmup)
+    queue.synchronize()
+    measure = _by_events(queue, run) if place.is_gpu else _by_clock(run)
+    cold = _cold(place) if flush_cache else None
+    count = plan.calls or (1 if flush_cache else _calls(measure))
+    samples: list[float] = []
+    start = perf_counter_ns()
+    while len(samples) < plan.repeat and (len(samples) < 3 or perf_counter_ns() - start < plan.limit_s * 1e9):
+        if cold is not None:
+            cold.fill(len(samples) & 0xFF, stream=queue)
+        samples.append(measure(count) / count)
+    return Timing(tuple(samples), count, place.name)
+
+
+@dataclass(frozen=True)
+class _Plan:
+    repeat: int
+    warmup: int
+    calls: int | None
+    limit_s: float
+
+
+def _plan(call: object, repeat: object, warmup: object, calls: object, limit_s: object, flush_cache: object) -> _Plan:
+    if not callable(call):
+        raise ArgumentError(
+            f"{type(call).__name__} {call!r} cannot be called"[:200],
+            help="cujit.time(kernel[grid, block], x, y, n), or a function that launches",
+        )
+    if calls is not None and flush_cache and calls != 1:
+        raise ArgumentError(f"with flush_cache a sample is one call, not {calls!r}", help="leave calls out")
+    try:
+        seconds = float(limit_s)  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        raise ArgumentError(f"limit_s is a number of seconds, not {limit_s!r}") from None
+    if not seconds > 0:
+        raise ArgumentError(f"limit_s is {limit_s!r}; it takes more than 0 seconds")
+    return _Plan(
+        _count("repeat", repeat, 1),
+        _count("warmup", warmup, 0),
+        None if calls is None else _count("calls", calls, 1),
+        seconds,
+    )
+
+
+def _count(name: str, value: object, least: int) -> int:
+    try:
+        number = operator.index(value)  # type: ignore[arg-type]
+    except TypeError:
+        raise ArgumentError(f"{name} is {type(value).__name__} {value!r}; it takes an int") from None
+    if number < least:
+        raise ArgumentError(f"{name} is {number}; the smallest is {least}")
+    return number
+
+
+def _place(call: object, device: Device | str | None, stream: object) -> tuple[Device, Stream]:
+    """Choose the device and the stream to measure on: those of a launch, unless they are said."""
+    if isinstance(call, Launch):
+        place = call.kernel.device
+        if device is not None and process_devices().named(device) is not place:
+            raise ArgumentError(f"the launch is of {place.name}, not of {device!r}", help="leave device out")
+        own = call.stream if call.stream_owner is None else call.stream_owner
+        return place, place.queue(own if stream is None else stream)
+    graph = getattr(call, "__self__", None)
+    if isinstance(graph, Graph):
+        return graph.device, graph.stream if stream is None else graph.device.queue(stream)
+    if device is None:
+        place = stream.device if isinstance(stream, Stream) else process_devices().default()
+    else:
+        place = process_devices().named(device)
+    return place, place.queue(stream)
+
+
+def _by_events(queue: Stream, run: Callable[[int], None]) -> Callable[[int], float]:
+    """Measure so many calls between two events, in milliseconds."""
+    events: list[Event] = [queue.record(), queue.record()]
+
+    def measure(count: int) -> float:
+        queue.record(events[0])
+        run(count)
+        queue.record(events[1])
+        return events[1].elapsed_ms(events[0])
+
+    return measure
+
+
+def _by_clock(run: Callable[[int], None]) -> Callable[[int], float]:
+    """Measure so many calls by the clock, in milliseconds."""
+
+    def measure(count: int) -> float:
+        start = perf_counter_ns()
+        run(count)
+        return (perf_counter_ns() - start) / 1e6
+
+    return measure
+
+
+def _calls(measure: Callable[[int], float]) -> int:
+    """Choose the calls of a sample: so many that it takes ``_SAMPLE_MS``. One slow call says nothing of the others."""
+    count = 1
+    for count in _powers():
+        took = measure(count)
+        if _SAMPLE_MS / 2 <= took < _LONG_MS:
+            took = min(took, measure(count), measure(count))
+        if took >= _SAMPLE_MS / 2:
+            return max(1, min(_MOST_CALLS, round(count * _SAMPLE_MS / took)))
+    return count
+
+
+def _powers() -> Iterator[int]:
+    count = 1
+    while count < _MOST_CALLS:
+        yield count
+        count *= 4
+
+
+def _cold(place: Device) -> DeviceArray:
+    """Memory that fills the cache when it is written: twice its size."""
+    return place.empty(2 * (place.cache_bytes or _CACHE_BYTES), np.uint8)

@@ -1,0 +1,92 @@
+"""What a kernel asks a GPU for before a launch; what GPUs before sm_90 do not have is refused in words."""
+
+from __future__ import annotations
+
+import threading
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from cujit.devices.base import Device, Dim3, LaunchShape, Resources
+from cujit.devices.cuda.faults import WatchedContext
+from cujit.devices.cuda.kernel import CudaKernel
+from cujit.devices.launcher.options import LaunchOptions
+from cujit.errors import DriverError, LaunchError
+
+_SHARED = "MAX_DYNAMIC_SHARED_SIZE_BYTES"
+_NAMES = ("COMPUTE_CAPABILITY_MAJOR", "CLUSTER_LAUNCH")
+_WHAT = [f"REQUIRED_CLUSTER_{axis}" for axis in ("WIDTH", "HEIGHT", "DEPTH")] + ["CLUSTER_SIZE_MUST_BE_SET"]
+
+
+class OldDriver:
+    """The driver of a GPU of one compute capability, which knows of no clusters below 9.0."""
+
+    name = "a driver"
+    bindings = SimpleNamespace(
+        CUresult=SimpleNamespace(CUDA_SUCCESS=0),
+        CUdevice_attribute=SimpleNamespace(**{f"CU_DEVICE_ATTRIBUTE_{n}": n for n in _NAMES}),
+        CUfunction_attribute=SimpleNamespace(**{f"CU_FUNC_ATTRIBUTE_{n}": n for n in (*_WHAT, _SHARED)}),
+    )
+
+    def __init__(self, major: int) -> None:
+        self.major = major
+        self.asked: list[object] = []
+
+    def call(self, function: str, *arguments: Any, log: str = "") -> object:
+        del log
+        if function == "cuDeviceGetAttribute":
+            return self.major if arguments[0] == "COMPUTE_CAPABILITY_MAJOR" else int(self.major >= 9)
+        if function == "cuGetProcAddress":
+            raise DriverError("asked for a launch", tool=self.name, call=function, result="asked")
+        if function == "cuFuncSetAttribute":
+            self.asked.append(arguments[-1])
+        return 0
+
+    def attempt(self, _function: str, *_arguments: object) -> tuple[object, ...]:
+        return (1,)
+
+
+def kernel_on(major: int, device: Device) -> CudaKernel:
+    context = WatchedContext(cast(Any, OldDriver(major)), 0)
+    library = SimpleNamespace(context=context, handle_of=lambda member: member)
+    return CudaKernel(cast(Any, library), device.limits, 3, "_Z1kIiEvPT_")
+
+
+SHAPE = LaunchShape(Dim3(4), Dim3(32))
+
+
+def test_overlap_is_refused(gpu_memory: Device) -> None:
+    kernel_on(9, gpu_memory).check_options(SHAPE, LaunchOptions(overlap=True))
+    with pytest.raises(LaunchError, match=r"^k<int>: overlap needs .* capability 9\.0, and this one has 8") as caught:
+        kernel_on(8, gpu_memory).check_options(SHAPE, LaunchOptions(overlap=True))
+    assert "leave overlap out" in str(caught.value)
+
+
+def test_clusters_are_refused(gpu_memory: Device) -> None:
+    kernel = kernel_on(8, gpu_memory)
+    for ask in (lambda: kernel.check_options(SHAPE, LaunchOptions(cluster=Dim3(2))),
+                lambda: kernel.together(SHAPE, Dim3(2))):  # fmt: skip
+        with pytest.raises(LaunchError, match=r"^k<int>: this GPU has no clusters of blocks") as caught:
+            ask()
+        assert "sm_90" in str(caught.value)
+
+
+def test_a_thread_that_asks_for_less_shared_memory_does_not_take_back_what_another_got(gpu_memory: Device) -> None:
+    kernel = kernel_on(9, gpu_memory)
+    kernel.__dict__["resources"] = Resources(1, 0, 0, 0, 1024)
+    driver = cast(Any, kernel._context.driver)
+
+    class Slow:
+        """A lock for which this thread waits, while another one gets 200 KiB."""
+
+        def __enter__(self) -> None:
+            kernel._lock = threading.Lock()
+            kernel._allow_shared(200 << 10)
+
+        def __exit__(self, *_error: object) -> None:
+            pass
+
+    kernel._lock = cast(Any, Slow())
+    kernel._allow_shared(100 << 10)
+    assert driver.asked == [200 << 10]

@@ -1,0 +1,323 @@
+"""What is told of the launches in flight after a kernel failed."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from cujit.devices.base import Device, Dim3, LaunchShape
+from cujit.devices.cuda import faults, library
+from cujit.devices.cuda.device import CudaDevice
+from cujit.devices.cuda.faults import WatchedContext
+from cujit.devices.cuda.jitoptions import JitOptions
+from cujit.devices.cuda.kernel import CudaKernel
+from cujit.devices.cuda.library import Library
+from cujit.devices.cuda.module import CudaModule
+from cujit.devices.launcher.cpython import is_supported
+from cujit.devices.launcher.entry import Entry, Image
+from cujit.devices.launcher.launch import PreparedLaunch, attach, make_launch
+from cujit.devices.launcher.options import PLAIN, LaunchOptions
+from cujit.devices.ring import RING_SIZE, LaunchRing
+from cujit.errors import ArgumentError, DriverError
+from cujit.signature import Parameter, ParameterClass, Signature
+
+RESULTS = SimpleNamespace(CUDA_SUCCESS=0, CUDA_ERROR_NOT_READY=600)
+
+
+class FailingDriver:
+    """A driver whose every call gives one result."""
+
+    bindings = SimpleNamespace(CUresult=RESULTS)
+
+    def __init__(self, result: str) -> None:
+        self.result = result
+
+    def call(self, function: str, *_arguments: object, log: str = "") -> object:
+        if function in ("cuDeviceGet", "cuDevicePrimaryCtxRetain", "cuCtxPushCurrent") or not self.result:
+            return 0
+        raise self.error(function, 700, log)
+
+    def attempt(self, function: str, *_arguments: object) -> tuple[object, ...]:
+        return (RESULTS.CUDA_SUCCESS if function == "cuCtxPopCurrent" or not self.result else 700,)
+
+    def error(self, function: str, _status: object, log: str = "") -> DriverError:
+        return DriverError("a bad thing", tool="driver", call=function, result=self.result, help="do better", log=log)
+
+
+def context_of(result: str) -> WatchedContext:
+    return WatchedContext(cast(Any, FailingDriver(result)), 0)
+
+
+def test_the_launches_in_flight_are_told_newest_first() -> None:
+    ring = LaunchRing()
+    for name in ("a", "b", "a"):
+        ring.note(ring.label(name))
+    assert ring.in_flight() == ["a", "b", "a"]
+    assert ring.count == 3
+
+
+def test_launches_that_are_done_are_not_told() -> None:
+    context = context_of("")
+    first, second = context.ring.label("first"), context.ring.label("second")
+    context.ring.note(first)
+    context.synchronize()
+    context.ring.note(second)
+    assert context.ring.in_flight() == ["second"]
+
+
+def test_the_ring_keeps_the_last_launches() -> None:
+    ring = LaunchRing()
+    for i in range(RING_SIZE + 5):
+        ring.note(ring.label(f"k{i}"))
+    assert ring.in_flight() == [f"k{i}" for i in reversed(range(5, RING_SIZE + 5))]
+
+
+class IdleDriver:
+    """A driver that takes every launch and runs none; ``launches`` counts those of machine code."""
+
+    bindings = SimpleNamespace(CUresult=RESULTS)
+    name = "idle"
+
+    def __init__(self) -> None:
+        self.launches = 0
+        kind = ctypes.PYFUNCTYPE(ctypes.c_int)
+        self._launch, self._other = kind(self._count), kind(lambda: 0)
+
+    def _count(self) -> int:
+        self.launches += 1
+        return 0
+
+    def call(self, function: str, *arguments: Any, log: str = "") -> object:
+        assert not log
+        if function != "cuGetProcAddress":
+            return 7
+        code = self._launch if arguments[0].startswith(b"cuLaunchKernel") else self._other
+        return ctypes.cast(code, ctypes.c_void_p).value, 0
+
+    def attempt(self, *_arguments: object) -> tuple[object, ...]:
+        return (RESULTS.CUDA_SUCCESS,)
+
+
+def launch_of(
+    context: WatchedContext, device: Device, name: str, stream: int = 0, options: LaunchOptions = PLAIN
+) -> PreparedLaunch:
+    """A launch of a kernel of the driver's, which takes an int; machine code makes it from the second call on."""
+    library = SimpleNamespace(context=context, handle_of=lambda member: member)
+    kernel = CudaKernel(cast(Any, library), device.limits, 3, name)
+    signature = Signature((Parameter(ParameterClass.SIGNED, 4, 4),))
+    image = Image(device, SimpleNamespace(close=lambda: None))  # type: ignore[arg-type]
+    entry = Entry(image, kernel, name, signature)
+    shape = LaunchShape(Dim3(2, 3), Dim3(32))
+    launch = make_launch(PreparedLaunch, entry, Owner(entry), shape, stream, options)
+    assert attach(launch, wait=True)
+    return launch
+
+
+class Owner:
+    def __init__(self, entry: Entry) -> None:
+        self.entry = entry
+
+
+@pytest.mark.skipif(not is_supported(), reason="this interpreter takes no machine code")
+@pytest.mark.parametrize("options", [PLAIN, LaunchOptions(overlap=True)], ids=["plain", "extended"])
+def test_machine_code_writes_its_launches_down(gpu_memory: Device, options: LaunchOptions) -> None:
+    driver = IdleDriver()
+    context = WatchedContext(cast(Any, driver), 0)
+    launches = [
+        launch_of(context, gpu_memory, "a", options=options),
+        launch_of(context, gpu_memory, "b", 0x55, options),
+    ]
+    for launch in launches:
+        launch(1)
+    context.synchronize()
+    assert (context.ring.in_flight(), driver.launches) == ([], 0 if options == PLAIN else 2)
+    driver.launches = 0
+    for launch in (*launches, launches[0]):
+        launch(1)
+    a, b = (f"{name}: grid (2, 3, 1), block (32, 1, 1), {where}" for name, where in NAMED)
+    assert context.ring.in_flight() == [a, b, a]
+    assert driver.launches == 3
+    with pytest.raises(ArgumentError):
+        launches[1](1, 2)
+    assert context.ring.count == 5
+    for _ in range(RING_SIZE):
+        launches[1](2)
+    assert context.ring.in_flight() == [b] * RING_SIZE
+
+
+NAMED = (("a", "the default stream"), ("b", "stream 0x55"))
+
+
+def test_labels_are_made_once_and_the_oldest_forgotten() -> None:
+    ring = LaunchRing(most_labels=2)
+    a = ring.label("a")
+    assert ring.label("a") == a
+    ring.note(a)
+    ring.label("b")
+    ring.label("c")
+    assert ring.in_flight() == ["a launch whose name is forgotten"]
+    assert ring.label("a") != a
+
+
+def test_labels_of_many_threads_are_all_different() -> None:
+    ring = LaunchRing()
+    labels: list[int] = []
+
+    def make(thread: int) -> None:
+        labels.extend(ring.label(f"{thread}.{i}") for i in range(100))
+
+    threads = [threading.Thread(target=make, args=(n,)) for n in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(set(labels)) == 400
+
+
+def test_the_error_of_a_failed_kernel_names_the_launches() -> None:
+    context = context_of("CUDA_ERROR_ILLEGAL_ADDRESS")
+    for name in ("fill: grid (1, 1, 1)", *["scale: grid (2, 1, 1)"] * 3):
+        context.ring.note(context.ring.label(name))
+    for ask in (lambda: context.call("cuStreamSynchronize", 0), lambda: context.is_done("cuEventQuery", 0)):
+        with pytest.raises(DriverError) as caught:
+            ask()
+        text = str(caught.value)
+        assert "one of these was running, the newest first:" in text
+        assert text.index("scale: grid (2, 1, 1), 3 times") < text.index("fill: grid (1, 1, 1)")
+        assert "do better" in text
+        assert "compute-sanitizer" in text
+        assert caught.value.result == "CUDA_ERROR_ILLEGAL_ADDRESS"
+
+
+class StatusDriver(FailingDriver):
+    """A driver that a fault makes fail whoever looks something up in it."""
+
+    bindings = SimpleNamespace(
+        CUresult=SimpleNamespace(**vars(RESULTS), CUDA_ERROR_NOT_FOUND=500, CUDA_ERROR_INVALID_VALUE=1),
+        CUevent_flags=SimpleNamespace(CU_EVENT_DISABLE_TIMING=SimpleNamespace(value=2)),
+    )
+
+    def call(self, function: str, *_arguments: object, log: str = "") -> object:
+        if function.startswith("cuLibrary") or function == "cuEventRecord":
+            raise self.error(function, 700, log)
+        return 0
+
+    def attempt(self, function: str, *_arguments: object) -> tuple[object, ...]:
+        return (0 if function in ("cuCtxPopCurrent", "cuLibraryUnload") else 700, 0)
+
+
+def told_by(ask: Callable[[WatchedContext], object]) -> str:
+    context = WatchedContext(cast(Any, StatusDriver("CUDA_ERROR_ILLEGAL_ADDRESS")), 0)
+    context.ring.note(context.ring.label("stray: grid (1, 1, 1)"))
+    with pytest.raises(DriverError) as caught:
+        ask(context)
+    return str(caught.value)
+
+
+def bare(kind: Any, **members: object) -> Any:
+    """An object that nobody initialised, with these members."""
+    made = kind.__new__(kind)
+    for name, value in members.items():
+        setattr(made, name, value)
+    return made
+
+
+OPEN = SimpleNamespace(alive=True)
+LATE: dict[str, Callable[[Any, Device], object]] = {
+    "load": lambda c, _: Library(c, b"", JitOptions()),
+    "kernels": lambda c, _: bare(Library, context=c, _handle=1, _finalizer=OPEN).kernels(),
+    "variable": lambda c, _: bare(CudaModule, _library=SimpleNamespace(context=c, handle=1)).variable("x"),
+    "signature": lambda c, d: (
+        CudaKernel(cast(Any, SimpleNamespace(context=c, handle_of=int)), d.limits, 3, "k").signature
+    ),
+    "order": lambda c, _: bare(CudaDevice, context=c).order(0, 1),
+}
+
+
+@pytest.mark.parametrize("late", list(LATE))
+def test_a_fault_that_is_told_by_a_look_up_names_the_launches(
+    late: str, gpu_memory: Device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(library, "driver_options", lambda *_: {})
+    text = told_by(lambda context: LATE[late](context, gpu_memory))
+    assert "this was running, the newest first:\n    stray: grid (1, 1, 1)" in text
+
+
+def test_no_more_launches_are_told_than_one_can_read() -> None:
+    context = context_of("CUDA_ERROR_LAUNCH_FAILED")
+    for i in range(20):
+        context.ring.note(context.ring.label(f"k{i}"))
+    with pytest.raises(DriverError, match="and 12 more"):
+        context.synchronize()
+
+
+@pytest.mark.parametrize("result", ["CUDA_ERROR_OUT_OF_MEMORY", "CUDA_ERROR_INVALID_VALUE"])
+def test_the_error_of_a_call_says_nothing_of_launches(result: str) -> None:
+    context = context_of(result)
+    context.ring.note(context.ring.label("k"))
+    with pytest.raises(DriverError) as caught:
+        context.call("cuMemAlloc", 1)
+    assert "running" not in str(caught.value)
+
+
+def test_without_launches_the_error_is_as_it_was() -> None:
+    with pytest.raises(DriverError) as caught:
+        context_of("CUDA_ERROR_ILLEGAL_ADDRESS").call("cuCtxSynchronize")
+    assert "running" not in str(caught.value)
+
+
+def test_done_and_not_done_are_told_apart() -> None:
+    context = context_of("")
+    assert context.is_done("cuEventQuery", 0)
+    cast(Any, context.driver).attempt = lambda *_: (RESULTS.CUDA_ERROR_NOT_READY,)
+    assert not context.is_done("cuEventQuery", 0)
+
+
+FAULT = """
+import numpy as np
+from cujit import gpu, jit
+from cujit.devices.launcher.launch import attach
+device = gpu()
+module = jit('''extern "C" __global__ void good(int *p) { *p = 1; }
+extern "C" __global__ void stray(int *p, long long i) { p[i] = 1; }''', device=device)
+p, stream = device.zeros(1, np.int32), device.stream()
+good, stray = module["good"][2, 1], module["stray"][3, 64, 0, stream]
+for _ in range(3):
+    good(p)
+stray(p, 0)
+assert attach(good, wait=True) and attach(stray, wait=True)
+good(p)
+stray(p, 0)
+device.synchronize()
+for _ in range(3):  # by machine code from here on
+    good(p)
+stray(p, 1 << 44)
+try:
+    stream.synchronize()
+except Exception as e:
+    print(type(e).__name__, str(e))
+"""
+
+
+@pytest.mark.gpu
+@pytest.mark.usefixtures("gpu")
+def test_a_stray_write_is_told_with_the_launches_in_flight() -> None:
+    paths = [str(Path(faults.__file__).parents[3]), os.environ.get("PYTHONPATH", "")]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
+    run = subprocess.run([sys.executable, "-c", FAULT], capture_output=True, text=True, env=environment, timeout=120)
+    assert run.stdout.startswith("DriverError"), run.stderr
+    told = run.stdout.partition("one of these was running, the newest first:\n")[2]
+    lines = [line.strip() for line in told.splitlines()]
+    assert lines[0].startswith("stray: grid (3, 1, 1), block (64, 1, 1), stream 0x"), run.stdout
+    assert lines[1] == "good: grid (2, 1, 1), block (1, 1, 1), the default stream, 3 times", run.stdout
+    assert "stray" not in "".join(lines[2:]), run.stdout
+    assert "compute-sanitizer" in run.stdout

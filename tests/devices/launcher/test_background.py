@@ -1,0 +1,135 @@
+"""Machine code is made beside the launches, which nobody notices."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+import time
+from typing import Any
+
+import numpy as np
+import pytest
+
+from cujit.devices.base import Device
+from cujit.devices.launcher import background
+from cujit.devices.launcher.code import launch_code
+from cujit.devices.launcher.cpython import is_supported, native_type
+from cujit.devices.launcher.finish import Finish
+from cujit.devices.launcher.launch import attach
+from cujit.devices.launcher.layout import Field, FieldKind, Layout
+from cujit.kernel import Launch, jit
+
+pytestmark = pytest.mark.skipif(not is_supported(), reason="this interpreter takes no machine code")
+
+FILL = """extern "C" __global__ void fill(int* p, int n, int value) {
+    if (threadIdx.x < n) p[threadIdx.x] = value;
+}"""
+
+
+def wanted(size: int = 4) -> background.Wanted:
+    fields = (Field(FieldKind.SIGNED, 0, size),)
+    return background.Wanted(Layout(fields, size), Finish.COPY, native_type(Launch).state_offset)
+
+
+def until(done: Any) -> None:
+    end = time.monotonic() + 30
+    while not done():
+        assert time.monotonic() < end
+        time.sleep(0.002)
+
+
+def test_a_launch_changes_to_machine_code_between_two_calls(cpu: Device) -> None:
+    launch, p = jit(FILL, device=cpu)["fill"][1, 32], cpu.zeros(32, np.int32)
+    value = 0
+
+    def is_attached() -> bool:
+        nonlocal value
+        value += 1
+        launch(p, 32, value)
+        assert p.numpy().tolist() == [value] * 32
+        return launch._prepared is not None
+
+    until(is_attached)
+    for _ in range(4):
+        is_attached()
+
+
+def test_threads_that_call_at_once_attach_one_code(cpu: Device) -> None:
+    launch, p = jit(FILL, device=cpu)["fill"][1, 32], cpu.zeros(32, np.int32)
+
+    def call() -> None:
+        for _ in range(300):
+            launch(p, 32, 1)
+
+    threads = [threading.Thread(target=call) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    attach(launch, wait=True)
+    kept = launch._prepared
+    for thread in threads:
+        thread.join()
+    assert launch._prepared is kept
+
+
+def test_code_is_made_once_in_a_thread_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    threads = []
+
+    def compile_(*what: Any) -> Any:
+        threads.append(threading.current_thread())
+        return launch_code(*what)
+
+    monkeypatch.setattr(background, "launch_code", compile_)
+    compiler = background._Compiler()
+    assert compiler.soon(wanted()) is None
+    until(lambda: compiler.soon(wanted()) is not None)
+    assert compiler.soon(wanted()) is compiler.now(wanted())
+    assert [thread.name for thread in threads] == ["cujit-launcher"]
+
+
+def test_a_process_that_launches_three_times_compiles_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    begun: list[threading.Thread] = []
+    monkeypatch.setattr(threading.Thread, "start", lambda thread: begun.append(thread))
+    compiler = background._Compiler()
+    for _ in range(3):
+        assert compiler.soon(wanted()) is None
+    assert begun == []
+    assert compiler.soon(wanted()) is None
+    assert len(begun) == 1
+
+
+def test_without_a_thread_nothing_breaks(monkeypatch: pytest.MonkeyPatch) -> None:
+    def none(_thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", none)
+    compiler = background._Compiler()
+    for _ in range(5):
+        assert compiler.soon(wanted()) is None
+    assert compiler.now(wanted()) is not None
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
+def test_a_child_that_was_forked_during_a_compilation_compiles_too() -> None:
+    code = f"""
+import os, warnings
+warnings.simplefilter("ignore")
+import numpy as np
+import cujit
+cpu = cujit.cpu(1)
+launch, p = cujit.jit({FILL!r}, device=cpu)["fill"][1, 32], cpu.zeros(32, np.int32)
+launch(p, 32, 1)
+child = os.fork()
+if not child:
+    from cujit.devices.launcher.launch import attach
+    again, q = cujit.jit({FILL!r}, device=cpu)["fill"][1, 32], cpu.zeros(32, np.int32)
+    again(q, 32, 2)
+    assert attach(again, wait=True)
+    for _ in range(3):
+        again(q, 32, 3)
+    os._exit(0 if q.numpy().tolist() == [3] * 32 else 1)
+assert os.waitpid(child, 0)[1] == 0
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr

@@ -1,0 +1,263 @@
+"""Work that is captured into graphs and launched again: one body on every device."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from typing import Any
+
+import numpy as np
+import pytest
+
+from cujit.devices.base import Device
+from cujit.errors import ArgumentError, ClosedError, DriverError, LaunchError
+from cujit.kernel import jit
+
+ADD = """extern "C" __global__ void add(float *x, float a, int n) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) x[i] += a;
+}"""
+
+
+def test_copies_and_fills_are_captured_and_run_when_the_graph_is_launched(device: Device) -> None:
+    stream = device.stream()
+    host = device.pinned(4, np.float32)
+    x, y = device.zeros(4, np.float32, stream=stream), device.zeros(4, np.float32, stream=stream)
+    stream.synchronize()
+    with device.capture(stream) as graph:
+        during = stream.is_capturing
+        x.copy_from(host, stream=stream)
+        x[1:3].fill(7, stream=stream)
+        y.copy_from(x, stream=stream)
+    assert (during, stream.is_capturing) == (True, False)
+    assert not y.numpy().any()
+    assert graph.nodes == 3
+    for value in (1.0, 2.0):
+        host[:] = value
+        graph.launch()
+        assert y.numpy().tolist() == [value, 7, 7, value]
+
+
+def test_launches_are_captured_and_run_when_the_graph_is_launched(device: Device) -> None:
+    add = jit(ADD, device=device)["add"]
+    x = device.zeros(100, np.float32)
+    device.synchronize()
+    with device.capture() as graph:
+        add[1, 128, 0, graph.stream](x, 1.0, 100)
+        add.over(50, stream=graph.stream)(x, 10.0, 50)
+    assert graph.nodes == 2
+    assert not x.numpy().any()
+    graph.launch()
+    graph.launch()
+    graph.stream.synchronize()
+    assert x.numpy().tolist() == [22.0] * 50 + [2.0] * 50
+
+
+def test_a_graph_is_launched_in_other_streams_and_in_other_graphs(device: Device) -> None:
+    x = device.zeros(3, np.int32)
+    device.synchronize()
+    with device.capture() as inner:
+        x.fill(5, stream=inner.stream)
+    inner.launch(device.stream())
+    inner.launch(0)
+    device.synchronize()
+    assert x.numpy().tolist() == [5, 5, 5]
+    with device.capture() as outer:
+        x.fill(9, stream=outer.stream)
+        inner.launch(outer.stream)
+        x[:1].fill(6, stream=outer.stream)
+    assert x.numpy().tolist() == [5, 5, 5]
+    inner.close()
+    outer.launch()
+    device.synchronize()
+    assert x.numpy().tolist() == [6, 5, 5]
+
+
+def test_a_graph_in_another_one_is_waited_for_by_other_streams(device: Device) -> None:
+    x, y = device.zeros(1 << 20, np.int32), device.zeros(1 << 20, np.int32)
+    device.synchronize()
+    with device.capture() as inner:
+        x.fill(5, stream=inner.stream)
+    stream, other = device.stream(), device.stream()
+    with device.capture(stream) as outer:
+        inner.launch(stream)
+        other.wait(stream)
+        y.copy_from(x, stream=other)
+        stream.wait(other)
+        inner.launch(stream)
+    outer.launch()
+    assert (y.numpy(stream=stream) == 5).all()
+
+
+def test_a_graph_goes_into_another_one_as_it_was_updated(device: Device) -> None:
+    x = device.zeros(3, np.int32)
+    device.synchronize()
+    graphs = []
+    for value in (3, 4, 5):
+        with device.capture() as graph:
+            x.fill(value, stream=graph.stream)
+        graphs.append(graph)
+    graphs[0].update(graphs[1])
+    with device.capture() as outer:
+        graphs[0].launch(outer.stream)
+    graphs[0].update(graphs[2])
+    for graph in graphs:
+        graph.close()
+    outer.launch()
+    assert x.numpy(stream=outer.stream).tolist() == [4, 4, 4]
+
+
+def test_a_graph_keeps_what_the_graphs_in_it_keep(device: Device) -> None:
+    class Held:
+        pass
+
+    held = Held()
+    alive = weakref.ref(held)
+    with device.capture() as inner:
+        inner.keep(held)
+    with device.capture() as outer:
+        inner.launch(outer.stream)
+    inner.close()
+    del held
+    gc.collect()
+    assert alive() is not None
+    outer.close()
+    gc.collect()
+    assert alive() is None
+
+
+def test_streams_that_wait_for_a_captured_one_are_captured_too(device: Device) -> None:
+    x = device.zeros(2, np.int32)
+    device.synchronize()
+    stream, other = device.stream(), device.stream()
+    with device.capture(stream) as graph:
+        x[:1].fill(1, stream=stream)
+        other.wait(stream.record())
+        during = other.is_capturing
+        x[1:].fill(2, stream=other)
+        stream.wait(other)
+    assert (during, other.is_capturing) == (True, False)
+    assert x.numpy().tolist() == [0, 0]
+    graph.launch()
+    stream.synchronize()
+    assert x.numpy().tolist() == [1, 2]
+
+
+def test_a_graph_takes_the_values_of_another_one(device: Device) -> None:
+    x = device.zeros(3, np.int32)
+    device.synchronize()
+    graphs = []
+    for value in (3, 4):
+        with device.capture() as graph:
+            x.fill(value, stream=graph.stream)
+        graphs.append(graph)
+    graphs[0].update(graphs[1])
+    graphs[1].close()
+    graphs[0].launch()
+    graphs[0].stream.synchronize()
+    assert x.numpy().tolist() == [4, 4, 4]
+    with device.capture() as longer:
+        x.fill(1, stream=longer.stream)
+        x.fill(2, stream=longer.stream)
+    with pytest.raises(LaunchError, match=r"a graph of 1 .* not updated by one of 2"):
+        graphs[0].update(longer)
+    with pytest.raises(ClosedError):
+        graphs[0].update(graphs[1])
+    with pytest.raises(ArgumentError, match="updated by another one of it"):
+        graphs[0].update(None)  # type: ignore[arg-type]
+
+
+def test_what_would_wait_for_a_captured_stream_is_refused_and_spoils_nothing(device: Device) -> None:
+    stream = device.stream()
+    x = device.zeros(3, np.float32)
+    device.synchronize()
+    with device.capture(stream) as graph:
+        uses: list[Any] = [
+            stream.synchronize,
+            lambda: stream.done,
+            lambda: x.numpy(stream=stream),
+            lambda: x.copy_from(np.zeros(3, np.float32), stream=stream),
+            lambda: device.zeros(3, np.float32, stream=stream),
+            lambda: device.capture(stream).__enter__(),
+        ]
+        for use in uses:
+            with pytest.raises(LaunchError, match="is captured into a graph"):
+                use()
+        with pytest.raises(LaunchError, match="is being captured"):
+            graph.launch()
+        with pytest.raises(LaunchError, match="is being captured"):
+            graph.close()
+        x.fill(3, stream=stream)
+    graph.launch()
+    assert x.numpy(stream=stream).tolist() == [3, 3, 3]
+
+
+def test_arrays_that_go_during_a_capture_do_not_spoil_it(device: Device) -> None:
+    stream = device.stream()
+    x, gone, queued = (
+        device.zeros(3, np.int32),
+        device.zeros(3, np.int32),
+        device.zeros(3, np.int32, stream=stream),
+    )
+    device.synchronize()
+    with device.capture(stream, mode="thread_local") as graph:
+        x.fill(3, stream=stream)
+        del gone, queued
+        device.empty(5, np.int8)
+        device.pinned(5, np.int8)
+    graph.launch()
+    assert x.numpy(stream=stream).tolist() == [3, 3, 3]
+    assert device.zeros(3, np.int32, stream=stream).numpy().tolist() == [0, 0, 0]
+
+
+def test_an_error_in_the_block_drops_the_graph_and_frees_the_stream(device: Device) -> None:
+    stream = device.stream()
+    x = device.zeros(3, np.int32)
+    graph = device.capture(stream)
+
+    def fail() -> None:
+        with graph:
+            x.fill(1, stream=stream)
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fail()
+    assert not stream.is_capturing
+    assert graph.nodes == 0
+    stream.synchronize()
+    assert not x.numpy().any()
+    with pytest.raises(ClosedError, match="its capture failed"):
+        graph.launch()
+    with pytest.raises(LaunchError, match="a capture makes one graph"), graph:
+        pass
+
+
+def test_the_default_stream_cannot_be_captured(device: Device) -> None:
+    with pytest.raises(LaunchError, match="default stream cannot be captured"), device.capture(0):
+        pass
+    with pytest.raises(LaunchError, match="no mode of a capture is called 'fast'"):
+        device.capture(mode="fast")
+
+
+def test_a_graph_is_launched_after_its_capture_and_before_it_is_closed(device: Device) -> None:
+    graph = device.capture()
+    with pytest.raises(LaunchError, match="not captured yet"):
+        graph.launch()
+    with graph:
+        pass
+    assert graph.nodes == 0
+    graph.launch()
+    with pytest.raises(LaunchError, match="is captured; a capture makes one graph"), graph:
+        pass
+    graph.close()
+    graph.close()
+    assert "was closed" in repr(graph)
+    with pytest.raises(ClosedError):
+        graph.launch()
+
+
+def test_an_event_of_a_graph_is_not_waited_for_outside_it(device: Device) -> None:
+    with device.capture() as graph:
+        event = graph.stream.record()
+    with pytest.raises((LaunchError, DriverError)):
+        event.synchronize()

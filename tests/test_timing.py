@@ -1,0 +1,153 @@
+"""What measuring a launch gives: one body on every device."""
+
+from __future__ import annotations
+
+import time as clock
+from typing import Any
+
+import numpy as np
+import pytest
+
+from cujit.devices.base import Device
+from cujit.errors import ArgumentError, LaunchError
+from cujit.kernel import jit
+from cujit.timing import Timing, time
+
+FILL = """extern "C" __global__ void fill(float *x, int n) {
+    for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < n; i += gridDim.x * blockDim.x) x[i] = i;
+}"""
+
+
+def test_a_launch_is_measured_on_its_device(device: Device) -> None:
+    fill, x = jit(FILL, device=device)["fill"], device.zeros(1 << 16, np.float32)
+    timing = time(fill[16, 256], x, x.size, repeat=12, warmup=2)
+    assert timing.device == device.name
+    assert len(timing.samples_ms) == 12
+    assert 0 < timing.min_ms <= timing.p10_ms <= timing.median_ms <= timing.p90_ms <= timing.max_ms < 1000
+    assert x.numpy()[:3].tolist() == [0, 1, 2]
+
+
+def test_more_work_takes_longer(device: Device) -> None:
+    fill, x = jit(FILL, device=device)["fill"], device.zeros(1 << 22, np.float32)
+    small, large = (time(fill[1, 32], x, n, repeat=5, warmup=1) for n in (1 << 12, 1 << 22))
+    assert large.median_ms > 20 * small.median_ms
+    assert small.calls > 1
+
+
+def test_a_launch_is_measured_in_its_stream(device: Device) -> None:
+    fill, x, stream = jit(FILL, device=device)["fill"], device.zeros(1 << 22, np.float32), device.stream()
+    own = time(fill[1, 32, 0, stream], x, x.size, repeat=3)
+    assert own.median_ms > 0.05
+    assert time(fill[1, 32, 0, stream], x, x.size, repeat=3, stream=stream).median_ms > 0.05
+
+
+def test_a_graph_is_measured_in_its_stream(device: Device) -> None:
+    x = device.zeros(1 << 24, np.float32)
+    device.synchronize()
+    with device.capture() as graph:
+        x.fill(1.5, stream=graph.stream)
+    timing = time(graph.launch, repeat=3)
+    assert timing.device == device.name
+    assert timing.median_ms > 0.005
+
+
+def test_a_function_is_called_so_many_times(cpu: Device) -> None:
+    seen: list[object] = []
+    timing = time(seen.append, "x", repeat=4, warmup=3, calls=2, device=cpu)
+    assert seen == ["x"] * (3 + 4 * 2)
+    assert (timing.calls, len(timing.samples_ms), timing.device) == (2, 4, "cpu")
+
+
+def test_a_sample_is_the_mean_over_its_calls(cpu: Device) -> None:
+    timing = time(clock.sleep, 0.002, repeat=3, warmup=0, calls=5, device=cpu)
+    assert 2 <= timing.min_ms < 8
+
+
+def test_one_slow_call_does_not_say_how_many_a_sample_has(cpu: Device) -> None:
+    count = 0
+
+    def hiccup() -> None:
+        nonlocal count
+        count += 1
+        if count == 4:  # the first after the warm-up
+            clock.sleep(0.003)
+
+    assert time(hiccup, repeat=3, warmup=3, device=cpu).calls > 20
+
+
+def test_samples_end_with_the_time_and_are_three_at_least(cpu: Device) -> None:
+    assert len(time(clock.sleep, 0.003, limit_s=1e-6, device=cpu).samples_ms) == 3
+    assert 3 < len(time(clock.sleep, 0.003, limit_s=0.05, repeat=1000, device=cpu).samples_ms) < 100
+
+
+def test_the_cache_is_filled_with_other_memory_before_each_call(device: Device) -> None:
+    x = device.zeros(1 << 10, np.float32)
+    timing = time(jit(FILL, device=device)["fill"][1, 32], x, 32, repeat=3, flush_cache=True)
+    assert timing.calls == 1
+    assert timing.min_ms > 0
+
+
+def test_filling_the_cache_writes_twice_its_size_before_each_sample(
+    cpu: Device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    filled: list[int] = []
+    monkeypatch.setattr(cpu, "fill", lambda _address, size, _byte=0: filled.append(size))
+    monkeypatch.setattr(cpu, "cache_bytes", 3 << 20)
+    time(lambda: None, repeat=4, flush_cache=True, device=cpu)
+    assert filled == [6 << 20] * 4
+
+
+def test_the_cache_of_a_device_has_a_size_or_it_is_not_known(device: Device) -> None:
+    assert device.cache_bytes >= (1 << 20 if device.is_gpu else 0)
+
+
+@pytest.mark.parametrize(
+    ("keywords", "why"),
+    [
+        ({"repeat": 0}, "repeat is 0; the smallest is 1"),
+        ({"repeat": 1.5}, "repeat is float 1.5"),
+        ({"warmup": -1}, "warmup is -1"),
+        ({"calls": 0}, "calls is 0"),
+        ({"calls": 3, "flush_cache": True}, "a sample is one call, not 3"),
+        ({"limit_s": 0}, "limit_s is 0"),
+        ({"limit_s": float("nan")}, "limit_s is nan"),
+        ({"limit_s": "long"}, "number of seconds"),
+    ],
+    ids=str,
+)
+def test_a_number_out_of_range_is_refused(cpu: Device, keywords: dict[str, Any], why: str) -> None:
+    with pytest.raises(ArgumentError, match=why):
+        time(lambda: None, device=cpu, **keywords)
+
+
+def test_what_cannot_be_called_is_refused(cpu: Device) -> None:
+    with pytest.raises(ArgumentError, match="int 3 cannot be called"):
+        time(3, device=cpu)  # type: ignore[arg-type]
+    with pytest.raises(LaunchError, match="needs to know how many threads"):
+        time(jit(FILL, device=cpu)["fill"])
+
+
+def test_a_launch_of_another_device_is_refused(cpu: Device) -> None:
+    from cujit.devices.cpu import CpuDevice
+
+    launch = jit(FILL, device=CpuDevice(1))["fill"][1, 32]
+    with pytest.raises(ArgumentError, match="the launch is of cpu"):
+        time(launch, device=cpu)
+
+
+@pytest.mark.parametrize(
+    ("ms", "text"),
+    [
+        (0.0125, "12.5 µs (12.5 to 12.5 in 80 % of 3 samples on cpu)"),
+        (2.0, "2 ms (2 to 2 in 80 % of 3 samples on cpu)"),
+        (3456.0, "3.456 s (3.456 to 3.456 in 80 % of 3 samples on cpu)"),
+    ],
+)
+def test_a_timing_prints_with_its_unit(ms: float, text: str) -> None:
+    assert str(Timing((ms, ms, ms), 1, "cpu")) == text
+
+
+def test_a_timing_tells_its_spread() -> None:
+    timing = Timing(tuple(float(n) for n in range(1, 12)), 4, "cuda:0")
+    assert (timing.p10_ms, timing.median_ms, timing.p90_ms, timing.spread) == (2.0, 6.0, 10.0, 8 / 6)
+    assert str(timing) == "6 ms (2 to 10 in 80 % of 11 samples of 4 calls on cuda:0)"
