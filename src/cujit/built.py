@@ -1,0 +1,252 @@
+"""What a builder gives to the registry, and what can be told of a builder without calling it."""
+
+from __future__ import annotations
+
+import enum
+import functools
+import hashlib
+import os
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import fields, replace
+from types import CellType, CodeType, FunctionType, MethodType
+
+from cujit.artifact import Artifact
+from cujit.errors import OptionError
+from cujit.program import Options, Source
+
+__all__ = ["Builder", "Built", "Told", "built_of", "code_text", "described"]
+
+_PTX_TEXT = re.compile(r"^\s*\.version\s+\d", re.MULTILINE)
+_EXAMPLE = "cujit.Built(text, names=['axpy<float>']), cujit.Built(artifact), or (text, names)"
+
+
+class Built:
+    """What to load: a source with the instances of templates to build, or an image with the names of its kernels.
+
+    ``source`` is CUDA C++ (a Source, text, or the path of a ``.cu`` file), LLVM IR (``Source.nvvm``), or an image: an
+    Artifact or the bytes of one. ``names`` are the instances to build; of an image they are the kernels that must be in
+    it, or a dict of what they shall be called to their lowered names. ``headers``, ``options`` and ``name`` are as for
+    ``jit``. Never changed, and equal if everything in it is.
+
+    Raises:
+        OptionError: a part is of the wrong type, or an image is given what only a source has.
+        FormatError: text or bytes are not what they should be.
+        OSError: a file cannot be read.
+    """
+
+    source: Source | Artifact
+    names: tuple[str, ...]
+    options: Options
+
+    def __init__(
+        self,
+        source: Source | Artifact | str | bytes | bytearray | memoryview | os.PathLike[str],
+        names: Sequence[str] | Mapping[str, str] | str = (),
+        headers: Mapping[str, str] | None = None,
+        options: Mapping[str, object] | Options | None = None,
+        *,
+        name: str | None = None,
+    ) -> None:
+        taken = _source(source, headers, name)
+        said = Options.of(options, {})
+        if isinstance(taken, Artifact):
+            if said or said.extra:
+                raise OptionError("an image is compiled already: it takes no options", help=_EXAMPLE)
+            if isinstance(names, Mapping):
+                taken = replace(taken, names={**taken.names, **_texts(names)})
+        elif isinstance(names, Mapping):
+            raise OptionError("the names of a source are a list: its compiler finds the lowered names", help=_EXAMPLE)
+        for field, value in (("source", taken), ("names", _names(names)), ("options", said)):
+            object.__setattr__(self, field, value)
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise AttributeError(f"a Built is never changed; make another one to have another {name}")
+
+    @functools.cached_property
+    def digest(self) -> str:
+        """SHA-256 in hex over everything in it."""
+        return hashlib.sha256(repr(self._parts()).encode("utf-8", "surrogatepass")).hexdigest()
+
+    def with_options(self, options: Options) -> Built:
+        """Give the same with more options; those that it has win. An image takes none and stays as it is."""
+        if isinstance(self.source, Artifact) or not (options or options.extra):
+            return self
+        joined = Options.of(options, {**self.options, "extra": (*options.extra, *self.options.extra)})
+        return Built(self.source, self.names, options=joined)
+
+    def difference(self, other: Built) -> str:
+        """Say in one line what differs first; "" if nothing does."""
+        if self.digest == other.digest:
+            return ""
+        mine, theirs = self._parts(), other._parts()
+        label = next((a for (a, x), (b, y) in zip(mine, theirs, strict=False) if (a, x) != (b, y)), "kind")
+        ours, its = dict(mine).get(label), dict(theirs).get(label)
+        if label == "text":
+            return _first_line(str(ours), str(its))
+        if label in ("names", "options", "name", "language", "arch"):
+            return f"its {label}: {_short(ours)} and {_short(its)}"
+        return f"its {label}"
+
+    def _parts(self) -> list[tuple[str, object]]:
+        source = self.source
+        said = [("names", self.names), ("options", (sorted(self.options.items()), self.options.extra))]
+        if isinstance(source, Artifact):
+            image = hashlib.sha256(source.data).hexdigest()
+            known = [("names of the image", sorted(source.names.items())), ("image", image)]
+            return [("kind", source.kind.value), ("arch", str(source.arch)), *said, *known]
+        return [("kind", "source"), *((field.name, getattr(source, field.name)) for field in fields(source)), *said]
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Built) and self.digest == other.digest
+
+    def __hash__(self) -> int:
+        return hash(self.digest)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        # A mapping proxy goes neither into a pickle nor into a deep copy.
+        said = {name: dict(v) if isinstance(v, Mapping) else v for name, v in self.options.items()}
+        return Built, (self.source, self.names, None, {**said, "extra": self.options.extra})
+
+    def __repr__(self) -> str:
+        names = f" names={list(self.names)}" if self.names else ""
+        return f"<Built {self.source!r}{names}>"
+
+
+Builder = Callable[[], object]
+
+
+def built_of(given: object) -> Built:
+    """Take what a builder returned: a Built, the arguments of one as a tuple, or a source or an image alone.
+
+    Raises:
+        OptionError: it is none of these.
+        FormatError: text or bytes are not what they should be.
+        OSError: a file cannot be read.
+    """
+    if isinstance(given, Built):
+        return given
+    arguments = given if isinstance(given, tuple) else (given,)
+    if not 1 <= len(arguments) <= 4:
+        raise OptionError(f"a builder returned a tuple of {len(arguments)}", help=_EXAMPLE)
+    return Built(*arguments)
+
+
+def _source(given: object, headers: Mapping[str, str] | None, name: str | None) -> Source | Artifact:
+    if isinstance(given, Source | Artifact | bytes | bytearray | memoryview):
+        if headers is not None or (name is not None and isinstance(given, Source | Artifact)):
+            raise OptionError(
+                f"headers and name go with text, and this is {type(given).__name__}",
+                help="give them to cujit.Source.cuda",
+            )
+        return given if isinstance(given, Source | Artifact) else Artifact.of(given, name=name or "")
+    if isinstance(given, str) and _PTX_TEXT.search(given) and "__global__" not in given:
+        raise OptionError("text that is PTX; a builder's text is CUDA C++", help="cujit.Artifact.of(text)")
+    if not isinstance(given, str | os.PathLike):
+        raise OptionError(f"neither a source nor an image, but {type(given).__name__} {given!r}"[:200], help=_EXAMPLE)
+    return Source.cuda(given, name=name, headers=headers)
+
+
+def _names(given: Iterable[str] | str) -> tuple[str, ...]:
+    names = (given,) if isinstance(given, str) else tuple(given) if isinstance(given, Iterable) else ("",)
+    if not all(isinstance(name, str) and name.strip() for name in names):
+        raise OptionError(f"the names of kernels are a list of str, not {given!r}"[:200], help=_EXAMPLE)
+    return names
+
+
+def _texts(names: Mapping[str, str]) -> Mapping[str, str]:
+    if not all(isinstance(lowered, str) for lowered in names.values()):
+        raise OptionError(f"the names of an image are lowered names by name, not {names!r}"[:200], help=_EXAMPLE)
+    return names
+
+
+def _first_line(ours: str, its: str) -> str:
+    mine, theirs = ours.splitlines(), its.splitlines()
+    for number, (a, b) in enumerate(zip(mine, theirs, strict=False), start=1):
+        if a != b:
+            same = next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
+            at = max(same - 20, 0)
+            return f"line {number} of its text: {_short(a[at:])} and {_short(b[at:])}"
+    return f"its length: {len(mine)} lines and {len(theirs)}, {len(ours)} characters and {len(its)}"
+
+
+def _short(value: object) -> str:
+    shown = repr(value)
+    return shown if len(shown) <= 60 else f"{shown[:57]}…"
+
+
+# -- builders -----------------------------------------------------------------------------------------------
+
+Told = tuple[object, ...]
+"""What is told of a callable: equal for two of which no difference can be seen."""
+
+_PLAIN = (bool, int, str, bytes, type(None))
+_DEEPEST = 3
+_MOST_ITEMS = 16
+
+
+def described(builder: Callable[..., object]) -> Told:
+    """Describe a callable without calling it: its code, and the plain values that it brings along.
+
+    Those are the values that its closure captured, its defaults, and the arguments of a ``functools.partial``, as far
+    as they are numbers, text, bytes, enum members, types, functions, and short tuples of these. Nothing is told of
+    other objects but their type, and so of nothing that may change: equal descriptions may still do different things.
+    """
+    return _callable(builder, _DEEPEST)
+
+
+def _callable(value: object, depth: int) -> Told:
+    if isinstance(value, functools.partial):
+        return "partial", _plain(value.func, depth), _plain(value.args, depth), _keywords(value.keywords, depth)
+    if isinstance(value, MethodType):
+        return "method", _callable(value.__func__, depth), _plain(value.__self__, depth)
+    if not isinstance(value, FunctionType):
+        wrapped = getattr(value, "__wrapped__", None)
+        if isinstance(wrapped, FunctionType):
+            return "wrapped", _callable(wrapped, depth)
+        kind = value if isinstance(value, type) else type(value)
+        return "object", kind.__module__, kind.__qualname__, getattr(value, "__qualname__", "")
+    captured = tuple(_captured(cell, depth) for cell in value.__closure__ or ())
+    brought = _plain(value.__defaults__, depth), _keywords(value.__kwdefaults__, depth)
+    return "function", value.__module__, value.__qualname__, value.__code__, captured, *brought
+
+
+def _captured(cell: CellType, depth: int) -> Told:
+    try:
+        return _plain(cell.cell_contents, depth)
+    except ValueError:  # not bound yet
+        return ("unbound",)
+
+
+def _keywords(given: Mapping[str, object] | None, depth: int) -> Told:
+    return tuple((name, _plain(value, depth)) for name, value in (given or {}).items())
+
+
+def _plain(value: object, depth: int) -> Told:
+    kind = type(value)
+    if kind in _PLAIN:
+        return kind.__name__, value
+    if kind is float or kind is complex:
+        return kind.__name__, repr(value)  # NaN is equal to itself, and -0.0 is not 0.0
+    if isinstance(value, enum.Enum):
+        return "enum", kind.__module__, kind.__qualname__, value.name
+    if isinstance(value, type):
+        return "type", value.__module__, value.__qualname__
+    if depth and kind is tuple:
+        assert isinstance(value, tuple)
+        return "tuple", len(value), *(_plain(item, depth - 1) for item in value[:_MOST_ITEMS])
+    if depth and isinstance(value, FunctionType | functools.partial | MethodType):
+        return _callable(value, depth - 1)
+    return "other", kind.__module__, kind.__qualname__
+
+
+def code_text(told: object) -> str:
+    """Write a description down, the same in every process of one release of Python."""
+    if isinstance(told, tuple):
+        return f"({', '.join(map(code_text, told))})"
+    if isinstance(told, CodeType):
+        own = (told.co_name, told.co_code.hex(), told.co_names, told.co_varnames, told.co_freevars)
+        return f"code({own!r}, {', '.join(map(code_text, told.co_consts))})"
+    if isinstance(told, frozenset):
+        return f"set({', '.join(sorted(map(code_text, told)))})"
+    return f"{type(told).__name__} {told!r}" if isinstance(told, (*_PLAIN, float, complex)) else type(told).__name__

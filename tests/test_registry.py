@@ -1,0 +1,608 @@
+"""The registry: one builder call, one compile and one ``configure`` per name and device; never another's kernels."""
+
+from __future__ import annotations
+
+import functools
+import gc
+import subprocess
+import sys
+import threading
+import weakref
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from cujit.artifact import Kind
+from cujit.built import Built
+from cujit.cache.cache import Cache
+from cujit.devices.base import Device
+from cujit.devices.cpu.module import CpuKernel
+from cujit.devices.registry import process_devices
+from cujit.errors import (
+    ClosedError,
+    CompileError,
+    CujitError,
+    DeviceNotFoundError,
+    FormatError,
+    NameNotFoundError,
+    OptionError,
+)
+from cujit.kernel import Kernel
+from cujit.program import Source, compile
+from cujit.registry import RegisteredModule, Registry, module, registry
+from llvm_ir import module as llvm_module
+from registering import TIMES, Builder, in_threads, value, writes
+
+TWO = 'extern "C" __global__ void a(int* p) { *p = 1; }  extern "C" __global__ void b(int* p) { *p = 2; }'
+
+
+@pytest.fixture(autouse=True)
+def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A cache of the test's own."""
+    monkeypatch.setenv("CUJIT_CACHE_DIR", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+@pytest.fixture
+def modules() -> Registry:
+    return Registry()
+
+
+# -- building and finding ---------------------------------------------------------------------------------
+
+
+def test_a_template_is_built_once_and_runs(modules: Registry, device: Device) -> None:
+    builder = Builder(TIMES, ["times<float, 3>"])
+    first = modules.module("times", builder, device=device)
+    assert modules.module("times", builder, device=device) is first
+    assert modules.module("times", builder, device=device.name) is first
+    assert builder.calls == 1
+    assert first.hits == 2
+    assert first.names == ("times<float, 3>",)
+    assert first.device is device
+    x = device.array(np.arange(5, dtype=np.float32))
+    first.get_kernel("times<float, 3>").over(5)(x, 5)
+    assert x.numpy().tolist() == [0, 3, 6, 9, 12]
+
+
+def test_a_gpu_gets_machine_code_and_the_cpu_device_ptx(modules: Registry, device: Device) -> None:
+    artifact = modules.module("k", Builder(writes(1)), device=device).module.artifact
+    assert artifact.kind is (Kind.CUBIN if device.is_gpu else Kind.PTX)
+    assert not device.is_gpu or artifact.arch == device.arch
+
+
+@pytest.mark.parametrize("given", ["text", "source", "artifact", "bytes", "tuple", "built", "path"])
+def test_a_builder_gives_sources_and_images_of_every_kind(
+    given: str, modules: Registry, cpu: Device, tmp_path: Path
+) -> None:
+    text = writes(7)
+    image = compile(text, to="ptx")
+    file = tmp_path / "k.cu"
+    file.write_text(text)
+    gives: dict[str, object] = {
+        "text": text,
+        "source": Source.cuda(text),
+        "artifact": image,
+        "bytes": image.data,
+        "tuple": (text, ["k"]),
+        "built": Built(image.data, {"seven": "k"}),
+        "path": file,
+    }
+    got = modules.module(given, lambda: gives[given], device=cpu)
+    assert value(got["seven" if given == "built" else "k"]) == 7
+    assert (got.source is None) == (given in ("artifact", "bytes", "built"))
+
+
+def test_headers_in_memory_reach_the_compiler(modules: Registry, cpu: Device) -> None:
+    text = '#include "n.h"\nextern "C" __global__ void k(int* p) { *p = N; }'
+    built = Built(text, headers={"n.h": "#define N 12\n"})
+    assert value(modules.module("k", lambda: built, device=cpu)["k"]) == 12
+
+
+def test_options_of_the_call_and_of_the_builder_are_joined(modules: Registry, cpu: Device) -> None:
+    text = 'extern "C" __global__ void k(int* p) { *p = A + B; }'
+    built = Built(text, options={"extra": ["-DA=1"]})
+    assert value(modules.module("k", lambda: built, device=cpu, options={"extra": ["-DB=2"]})["k"]) == 3
+
+
+def test_llvm_ir_is_built(modules: Registry, cpu: Device) -> None:
+    ir = llvm_module("define float @thrice(float %x) {\n  %y = fmul float %x, 3.0\n  ret float %y\n}\n")
+    got = modules.module("ir", lambda: Source.nvvm(ir), device=cpu, options={"rdc": True}, version="1")
+    assert got.module.artifact.kind is Kind.PTX
+
+
+def test_names_of_any_length_are_told_apart(modules: Registry, cpu: Device) -> None:
+    long = "x" * 100_000
+    for n in (1, 2):
+        assert value(modules.module(f"{long}{n}", Builder(writes(n)), device=cpu, version="1")["k"]) == n
+    again = Registry()
+    assert value(again.module(f"{long}2", Builder(writes(2)), device=cpu, version="1")["k"]) == 2
+
+
+def test_each_device_has_its_own(modules: Registry) -> None:
+    one, two = (process_devices().cpu(threads) for threads in (1, 2))
+    builder = Builder(writes(1))
+    assert modules.module("k", builder, device=one) is not modules.module("k", builder, device=two)
+    assert builder.calls == 2
+    assert len(modules) == 2
+
+
+def test_the_process_has_one_registry(cpu: Device) -> None:
+    try:
+        got = module("test_registry k", lambda: writes(1), device=cpu)
+        assert got in list(registry())
+    finally:
+        registry().forget("test_registry k")
+
+
+def test_what_is_registered_is_listed_and_forgotten(modules: Registry, cpu: Device) -> None:
+    builder = Builder(writes(1))
+    for name in ("b", "a"):
+        modules.module(name, builder, device=cpu)
+    modules.module("b", builder, device=cpu)
+    assert [(m.name, m.device.name, m.hits) for m in modules] == [("a", "cpu", 0), ("b", "cpu", 1)]
+    kernel = modules.module("b", builder, device=cpu)["k"]
+    assert modules.forget("b", process_devices().cpu(3)) == 0
+    assert modules.forget("b") == 1
+    assert modules.forget("b") == 0
+    assert value(kernel) == 1
+    modules.module("b", builder, device=cpu)
+    assert builder.calls == 3
+
+
+def test_a_closed_module_is_built_again(modules: Registry, cpu: Device) -> None:
+    builder = Builder(writes(1))
+    first = modules.module("k", builder, device=cpu)
+    first.module.close()
+    with pytest.raises(ClosedError):
+        first["k"]
+    assert value(modules.module("k", builder, device=cpu)["k"]) == 1
+
+
+# -- another source under the same name --------------------------------------------------------------------
+
+
+def test_another_source_under_the_same_name_is_an_error(modules: Registry, cpu: Device) -> None:
+    modules.module("k", lambda: writes(1), device=cpu)
+    with pytest.raises(OptionError, match=r"'k' on cpu is another one already; they differ in line 1 .*= 1; .*= 2; "):
+        modules.module("k", lambda: writes(2), device=cpu)
+    with pytest.raises(OptionError, match="differ in its names"):
+        modules.module("k", Built(writes(1), ["k"]), device=cpu)
+    with pytest.raises(OptionError, match="differ in its options"):
+        modules.module("k", lambda: writes(1), device=cpu, options={"lineinfo": True})
+    assert value(modules.module("k", Built(writes(1)), device=cpu)["k"]) == 1
+
+
+def test_a_parameter_that_is_missing_in_the_name_is_found(modules: Registry, cpu: Device) -> None:
+    def kernel(n: int) -> RegisteredModule:
+        return modules.module("k", lambda: writes(n), device=cpu)
+
+    assert kernel(1) is kernel(1)
+    with pytest.raises(OptionError, match="another one already"):
+        kernel(2)
+
+
+def test_a_builder_that_looks_different_but_builds_the_same_is_called_once(modules: Registry, cpu: Device) -> None:
+    calls = []
+
+    def builder(unused: int) -> str:
+        calls.append(unused)
+        return writes(1)
+
+    for unused in (1, 2, 1, 2):
+        modules.module("k", functools.partial(builder, unused), device=cpu)
+    assert calls == [1, 2]
+
+
+def test_what_cannot_be_told_of_a_builder_is_found_by_check(modules: Registry, cpu: Device) -> None:
+    modules.module("k", Builder(writes(1)), device=cpu)
+    other = Builder(writes(2))
+    modules.module("k", other, device=cpu)
+    assert other.calls == 0
+    with pytest.raises(OptionError, match="another one already"):
+        modules.module("k", other, device=cpu, check=True)
+    same = Builder(writes(1))
+    for _ in range(2):
+        modules.module("k", same, device=cpu, check=True)
+    assert same.calls == 2
+
+
+def test_a_builder_is_not_kept_alive(modules: Registry, cpu: Device) -> None:
+    builder = Builder(writes(1))
+    gone = weakref.ref(builder)
+    modules.module("k", builder, device=cpu)
+    del builder
+    gc.collect()
+    assert gone() is None
+
+
+def test_the_wishes_that_are_remembered_are_bounded(modules: Registry, cpu: Device) -> None:
+    def builder(_unused: int) -> str:
+        return writes(1)
+
+    for n in range(70):
+        modules.module("k", functools.partial(builder, n), device=cpu)
+    (entry,) = modules._entries.values()
+    assert len(entry.wishes) == 64
+
+
+# -- builders that fail, and that need others --------------------------------------------------------------
+
+
+def test_what_a_builder_raises_is_raised_and_not_remembered(modules: Registry, cpu: Device) -> None:
+    fails = [KeyError("no such operation"), CompileError("of the builder itself")]
+
+    def builder() -> str:
+        if fails:
+            raise fails.pop(0)
+        return writes(4)
+
+    for error in (KeyError, CompileError):
+        with pytest.raises(error):
+            modules.module("k", builder, device=cpu, version="1")
+    assert value(modules.module("k", builder, device=cpu, version="1")["k"]) == 4
+
+
+def test_a_source_that_does_not_compile_is_not_registered(modules: Registry, cpu: Device) -> None:
+    with pytest.raises(CompileError) as caught:
+        modules.module("k", lambda: "__global__ void k() { nonsense }", device=cpu, version="1")
+    assert caught.value.diagnostics
+    assert value(modules.module("k", lambda: writes(1), device=cpu, version="1")["k"]) == 1
+
+
+def test_a_builder_may_ask_for_another_module(modules: Registry, cpu: Device) -> None:
+    def outer() -> str:
+        return writes(value(modules.module("inner", lambda: writes(20), device=cpu)["k"]) + 1)
+
+    assert value(modules.module("outer", outer, device=cpu)["k"]) == 21
+
+
+def test_a_builder_that_asks_for_itself_is_an_error(modules: Registry, cpu: Device) -> None:
+    def itself() -> object:
+        return modules.module("itself", itself, device=cpu)
+
+    with pytest.raises(OptionError, match="the module 'itself' needs the module 'itself': it would wait for itself"):
+        modules.module("itself", itself, device=cpu)
+
+    def first() -> object:
+        return modules.module("second", lambda: modules.module("first", first, device=cpu), device=cpu)
+
+    with pytest.raises(OptionError, match="module 'first' needs the module 'second' needs the module 'first'"):
+        modules.module("first", first, device=cpu)
+
+
+def test_builders_that_need_each_other_over_threads_do_not_hang(modules: Registry, cpu: Device) -> None:
+    inside = threading.Barrier(2)
+
+    def builder(other: str) -> str:
+        inside.wait(30)
+        modules.module(other, Built(writes(1)), device=cpu)
+        return writes(1)
+
+    errors: list[Exception] = []
+
+    def ask(name: str, other: str) -> None:
+        try:
+            modules.module(name, functools.partial(builder, other), device=cpu)
+        except Exception as e:
+            errors.append(e)
+
+    threads = [threading.Thread(target=ask, args=names) for names in (("a", "b"), ("b", "a"))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert not any(thread.is_alive() for thread in threads)
+    assert len(errors) == 1
+    assert "it would wait for itself" in str(errors[0])
+
+
+@pytest.mark.parametrize(
+    ("given", "error", "match"),
+    [
+        (None, OptionError, "neither a source nor an image, but NoneType"),
+        (3, OptionError, "neither a source nor an image, but int 3"),
+        ((), OptionError, "a tuple of 0"),
+        ((writes(1), ["k"], None, None, None), OptionError, "a tuple of 5"),
+        ((writes(1), 3), OptionError, "the names of kernels are a list of str, not 3"),
+        ((writes(1), ["k", ""]), OptionError, "the names of kernels"),
+        ((writes(1), {"k": "k"}), OptionError, "the names of a source are a list"),
+        ((writes(1), ["k"], "n.h"), OptionError, "headers is str"),
+        ((writes(1), ["k"], None, {"nonsense": 1}), OptionError, "unknown option 'nonsense'"),
+        ((Source.cuda(writes(1)), ["k"], {"n.h": ""}), OptionError, "headers and name go with text"),
+        (b"not an image", FormatError, "neither PTX"),
+        (".version 8.0\n.target sm_80\n", OptionError, "text that is PTX"),
+        ("missing.cu", OptionError, "missing.cu"),
+    ],
+    ids=[
+        "none",
+        "int",
+        "empty",
+        "long",
+        "names",
+        "name",
+        "dict",
+        "headers",
+        "options",
+        "twice",
+        "bytes",
+        "ptx",
+        "path",
+    ],
+)
+def test_a_builder_that_gives_nonsense_is_told(
+    given: object, error: type[CujitError], match: str, modules: Registry, cpu: Device
+) -> None:
+    with pytest.raises(error, match=match):
+        modules.module("k", lambda: given, device=cpu)
+    assert len(modules) == 0
+
+
+def test_an_image_must_have_the_kernels_that_were_named(modules: Registry, cpu: Device) -> None:
+    image = compile(writes(1), to="ptx")
+    with pytest.raises(NameNotFoundError, match="no kernel 'j'"):
+        modules.module("k", lambda: (image, ["k", "j"]), device=cpu)
+    with pytest.raises(OptionError, match="an image is compiled already"):
+        modules.module("k", lambda: (image, ["k"], None, {"extra": ["-DA"]}), device=cpu)
+    with pytest.raises(OptionError, match="lowered names by name"):
+        modules.module("k", lambda: (image, {"k": 3}), device=cpu)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "match"),
+    [
+        ({"name": ""}, "a module is called by text, not ''"),
+        ({"name": 3}, "a module is called by text, not 3"),
+        ({"builder": None}, "neither a source nor an image, but NoneType"),
+        ({"version": 3}, "version is 3"),
+        ({"version": ""}, "version is ''"),
+        ({"options": 3}, "options is int 3"),
+        ({"options": {"nonsense": 1}}, "unknown option"),
+        ({"device": 3}, "a device is given by its name"),
+        ({"cache": 3}, "cache is 3"),
+    ],
+    ids=["empty", "int", "builder", "version", "no-version", "options", "option", "device", "cache"],
+)
+def test_wrong_arguments_are_told(arguments: dict[str, object], match: str, modules: Registry) -> None:
+    given: dict[str, object] = {"name": "k", "builder": lambda: writes(1), "device": "cpu", **arguments}
+    with pytest.raises(OptionError, match=match):
+        modules.module(**given)  # type: ignore[arg-type]
+    with pytest.raises(DeviceNotFoundError, match="no device is called 'gpu'"):
+        modules.forget("k", "gpu")
+
+
+# -- kernels ----------------------------------------------------------------------------------------------
+
+
+def test_configure_runs_once_before_anybody_gets_the_kernel(modules: Registry, device: Device) -> None:
+    got = modules.module("k", lambda: TWO, device=device)
+    seen: list[Kernel] = []
+
+    def configure(kernel: Kernel) -> None:
+        assert kernel.occupancy(128, 40_000) > 0
+        seen.append(kernel)
+
+    kernels = [got.get_kernel(name, configure) for name in ("a", "a", "b")]
+    assert kernels[0] is kernels[1] is got["a"]
+    assert seen == [kernels[0], kernels[2]]
+
+
+def test_configure_runs_once_over_threads(modules: Registry, cpu: Device) -> None:
+    got = modules.module("k", lambda: writes(1), device=cpu)
+    calls: list[Kernel] = []
+    ready = threading.Event()
+
+    def configure(kernel: Kernel) -> None:
+        calls.append(kernel)
+        ready.wait(0.2)
+        ready.set()
+
+    def ask() -> Kernel:
+        kernel = got.get_kernel("k", configure)
+        assert ready.is_set()
+        return kernel
+
+    kernels = in_threads(8, ask)
+    assert len(calls) == 1
+    assert set(kernels) == {calls[0]}
+
+
+def test_configure_that_fails_keeps_the_kernel_back_and_runs_again(modules: Registry, cpu: Device) -> None:
+    got = modules.module("k", lambda: writes(1), device=cpu)
+    fails = [ValueError("once")]
+
+    def configure(_kernel: Kernel) -> None:
+        if fails:
+            raise fails.pop()
+
+    with pytest.raises(ValueError, match="once"):
+        got.get_kernel("k", configure)
+    assert value(got.get_kernel("k", configure)) == 1
+
+
+def test_configure_that_comes_too_late_is_an_error(modules: Registry, cpu: Device) -> None:
+    got = modules.module("k", lambda: TWO, device=cpu)
+    got.get_kernel("a")
+    with pytest.raises(OptionError, match="kernel a of the module 'k' was handed out without one"):
+        got.get_kernel("a", lambda _: None)
+    got.get_kernel("b", lambda _: None)
+    with pytest.raises(OptionError, match="was configured by another one"):
+        got.get_kernel("b", lambda kernel: kernel.resources)
+    assert value(got.get_kernel("b")) == 2
+
+
+def test_configure_that_asks_for_its_own_kernel_is_an_error(modules: Registry, cpu: Device) -> None:
+    got = modules.module("k", lambda: TWO, device=cpu)
+    with pytest.raises(OptionError, match=r"kernel a of the module 'k'.*it would wait for itself"):
+        got.get_kernel("a", lambda _: got["a"])
+    assert got.get_kernel("a", lambda _: got["b"]) is got["a"]
+
+
+def test_configure_and_a_builder_that_need_each_other_over_threads_do_not_hang(modules: Registry, cpu: Device) -> None:
+    got = modules.module("k", lambda: TWO, device=cpu)
+    inside = threading.Barrier(2)
+
+    def configure(_kernel: Kernel) -> None:
+        inside.wait(30)
+        modules.module("other", Built(writes(1)), device=cpu)
+
+    def builder() -> str:
+        inside.wait(30)
+        return writes(value(got["a"]))
+
+    asks: list[Callable[[], object]] = [
+        lambda: got.get_kernel("a", configure),
+        lambda: modules.module("other", builder, device=cpu),
+    ]
+    steps = iter(asks)
+    results = in_threads(2, lambda: next(steps)())
+    assert sum("it would wait for itself" in str(result) for result in results) == 1
+
+
+def test_wrong_kernels_and_configures_are_told(modules: Registry, cpu: Device) -> None:
+    got = modules.module("k", lambda: writes(1), device=cpu)
+    with pytest.raises(NameNotFoundError, match="no kernel 'j'"):
+        got.get_kernel("j")
+    with pytest.raises(CujitError, match="found by its name, not by list"):
+        got.get_kernel([])  # type: ignore[arg-type]
+    with pytest.raises(OptionError, match="configure is int 3"):
+        got.get_kernel("k", 3)  # type: ignore[arg-type]
+
+
+def test_the_best_block_is_looked_for_once(modules: Registry, cpu: Device, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+    real = CpuKernel.best_block
+
+    def best_block(kernel: CpuKernel, shared_bytes: int = 0) -> int:
+        asked.append(shared_bytes)
+        return real(kernel, shared_bytes)
+
+    monkeypatch.setattr(CpuKernel, "best_block", best_block)
+    for _ in range(3):
+        kernel = modules.module("times", lambda: (TIMES, ["times<int, 2>"]), device=cpu)["times<int, 2>"]
+        x = cpu.array(np.arange(5, dtype=np.int32))
+        kernel.over(5)(x, 5)
+        assert x.numpy().tolist() == [0, 2, 4, 6, 8]
+    assert asked == [0]
+
+
+# -- threads and forks -------------------------------------------------------------------------------------
+
+
+def test_threads_call_the_builder_and_compile_once(modules: Registry, cpu: Device, tmp_path: Path) -> None:
+    builder = Builder(writes(5))
+    cache = Cache(tmp_path / "own")
+    found = in_threads(16, lambda: modules.module("k", builder, device=cpu, cache=cache))
+    assert builder.calls == 1
+    assert len(set(found)) == 1
+    assert cache.counters.makes == 1
+
+
+def test_what_a_builder_raises_goes_to_every_thread(modules: Registry, cpu: Device) -> None:
+    calls = []
+    waiting = threading.Event()
+
+    def builder() -> str:
+        calls.append(1)
+        waiting.wait(0.5)
+        raise ValueError("once for all")
+
+    errors = in_threads(8, lambda: modules.module("k", builder, device=cpu))
+    assert [str(e) for e in errors] == ["once for all"] * 8
+    assert all(isinstance(e, ValueError) for e in errors)
+    assert len(calls) == 1
+    assert value(modules.module("k", lambda: writes(1), device=cpu)["k"]) == 1
+
+
+def test_threads_with_different_sources_get_one_winner_and_errors(modules: Registry, cpu: Device) -> None:
+    numbers = iter(range(6))
+    guard = threading.Lock()
+
+    def ask() -> int:
+        with guard:
+            n = next(numbers)
+        assert value(modules.module("k", Built(writes(n)), device=cpu)["k"]) == n
+        return n
+
+    results = in_threads(6, ask)
+    assert sum(isinstance(r, int) for r in results) == 1
+    assert sum(isinstance(r, OptionError) for r in results) == 5
+
+
+def test_the_error_of_one_wish_is_not_that_of_another(modules: Registry, cpu: Device) -> None:
+    inside, go = threading.Event(), threading.Event()
+
+    def fails() -> str:
+        inside.set()
+        go.wait(30)
+        raise ValueError("mine alone")
+
+    def ask() -> None:
+        with pytest.raises(ValueError, match="mine alone"):
+            modules.module("k", fails, device=cpu)
+
+    thread = threading.Thread(target=ask)
+    thread.start()
+    inside.wait(30)
+    threading.Timer(0.1, go.set).start()
+    assert value(modules.module("k", Built(writes(3)), device=cpu)["k"]) == 3
+    thread.join(30)
+
+
+def test_a_thread_that_is_interrupted_leaves_the_work_to_another(modules: Registry, cpu: Device) -> None:
+    inside, go = threading.Event(), threading.Event()
+
+    def interrupted() -> str:
+        if not inside.is_set():
+            inside.set()
+            go.wait(30)
+            raise SystemExit
+        return writes(3)
+
+    def ask() -> None:
+        with pytest.raises(SystemExit):
+            modules.module("k", interrupted, device=cpu)
+
+    thread = threading.Thread(target=ask)
+    thread.start()
+    inside.wait(30)
+    threading.Timer(0.1, go.set).start()
+    assert value(modules.module("k", interrupted, device=cpu)["k"]) == 3
+    thread.join(30)
+
+
+FORK = """
+import os, threading, time
+import cujit
+inside, go = threading.Event(), threading.Event()
+def slow():
+    inside.set(); go.wait(60)
+    return TEXT
+modules = cujit.Registry()
+cpu = cujit.cpu(1)
+done = modules.module("done", lambda: TEXT, device=cpu)
+thread = threading.Thread(target=lambda: modules.module("slow", slow, device=cpu))
+thread.start()
+inside.wait(60)
+child = os.fork()
+if child == 0:
+    try:
+        assert modules.module("done", lambda: 1 / 0, device=cpu, check=False) is done
+    except ZeroDivisionError:
+        pass
+    assert [m.name for m in modules] == ["done"]
+    modules.module("slow", lambda: TEXT, device=cpu)["k"]
+    os._exit(7)
+assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+go.set()
+thread.join()
+assert [m.name for m in modules] == ["done", "slow"]
+"""
+
+
+def test_a_child_that_is_forked_in_the_middle_does_not_hang() -> None:
+    code = FORK.replace("TEXT", repr(writes(1)))
+    warnings = ("-W", "ignore::DeprecationWarning")  # of fork in a process with threads, from 3.12 on
+    subprocess.run([sys.executable, *warnings, "-c", code], check=True, timeout=120)

@@ -1,0 +1,212 @@
+"""The registry and the cache: what is kept by content, what by name and version, and for whom."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from cujit.built import Built
+from cujit.cache.cache import Cache
+from cujit.cache.trust import CacheWarning
+from cujit.compile.recipe import read_recipe
+from cujit.devices.base import Device
+from cujit.errors import OptionError
+from cujit.program import Source, compile
+from cujit.registry import Registry
+from llvm_ir import module as llvm_module
+from registering import TIMES, Builder, value, writes
+
+
+@pytest.fixture(autouse=True)
+def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A cache of the test's own."""
+    monkeypatch.setenv("CUJIT_CACHE_DIR", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+def test_with_a_version_another_process_calls_no_builder(cpu: Device) -> None:
+    calls = []
+
+    def builder() -> tuple[str, list[str]]:
+        calls.append(1)
+        return TIMES, ["times<int, 5>"]
+
+    first = Registry().module("times", builder, device=cpu, version="1.0")
+    second = Registry().module("times", builder, device=cpu, version="1.0")
+    assert calls == [1]
+    assert first.key == second.key
+    assert second.built is None
+    assert second.source is None
+    x = cpu.array(np.ones(3, np.int32))
+    second["times<int, 5>"].over(3)(x, 3)
+    assert x.numpy().tolist() == [5, 5, 5]
+
+
+def test_without_a_version_another_process_calls_the_builder_and_compiles_nothing(cpu: Device, root: Path) -> None:
+    cache = Cache(root)
+    builder = Builder(writes(1))
+    for _ in range(2):
+        Registry().module("k", builder, device=cpu, cache=cache)
+    assert builder.calls == 2
+    assert cache.counters.makes == 1
+
+
+PROCESS = """
+import sys
+import cujit
+def builder():
+    print("called")
+    return TEXT
+got = cujit.module("k", builder, device="cpu", version=sys.argv[1])
+print(got.key, *got.names)
+"""
+
+
+def test_a_second_process_finds_the_module_by_its_name() -> None:
+    code = PROCESS.replace("TEXT", repr(writes(1)))
+
+    def run(version: str) -> list[str]:
+        done = subprocess.run([sys.executable, "-c", code, version], capture_output=True, text=True, timeout=120)
+        assert done.returncode == 0, done.stderr
+        return done.stdout.splitlines()
+
+    called, found = run("1")
+    assert called == "called"
+    assert run("1") == [found]
+
+
+@pytest.mark.parametrize("what", ["version", "options", "name", "captured", "cache"])
+def test_an_entry_by_name_is_that_of_one_version_and_one_way_to_build(what: str, cpu: Device, tmp_path: Path) -> None:
+    calls: list[int] = []
+
+    def ask(name: str = "k", version: str = "1", n: int = 1, fast: bool = False, where: str = "one") -> int:
+        def builder() -> str:
+            calls.append(n)
+            return writes(n)
+
+        options = {"use_fast_math": fast}
+        cache = Cache(tmp_path / where)
+        return value(Registry().module(name, builder, device=cpu, version=version, options=options, cache=cache)["k"])
+
+    assert ask() == ask() == 1
+    assert calls == [1]
+    other = {"version": "2", "options": True, "name": "j", "captured": 2, "cache": "two"}
+    key = {"options": "fast", "captured": "n", "cache": "where"}.get(what, what)
+    assert ask(**{key: other[what]}) == (2 if what == "captured" else 1)  # type: ignore[arg-type]
+    assert len(calls) == 2
+
+
+def test_an_entry_by_name_is_that_of_one_include_directory(cpu: Device, tmp_path: Path) -> None:
+    builder = Builder('#include "n.h"\nextern "C" __global__ void k(int* p) { *p = N; }')
+    for n in (1, 2):
+        (tmp_path / f"{n}").mkdir()
+        (tmp_path / f"{n}" / "n.h").write_text(f"#define N {n}\n")
+        options = {"include": [str(tmp_path / f"{n}")]}
+        assert value(Registry().module("k", builder, device=cpu, version="1", options=options)["k"]) == n
+
+
+def test_an_entry_by_name_is_that_of_one_compiler(cpu: Device, monkeypatch: pytest.MonkeyPatch, root: Path) -> None:
+    builder = Builder(writes(1))
+    Registry().module("k", builder, device=cpu, version="1", cache=Cache(root))
+    monkeypatch.setenv("NV_NVVM_VERSION", "1")  # a part of every compile's key
+    Registry().module("k", builder, device=cpu, version="1", cache=Cache(root))
+    assert builder.calls == 2
+
+
+def test_an_entry_by_name_is_that_of_one_cujit(cpu: Device, monkeypatch: pytest.MonkeyPatch) -> None:
+    builder = Builder(writes(1))
+    Registry().module("k", builder, device=cpu, version="1")
+    monkeypatch.setattr(sys.modules[Registry.__module__], "__version__", "next")
+    Registry().module("k", builder, device=cpu, version="1")
+    assert builder.calls == 2
+
+
+def test_an_image_that_was_shipped_is_found_by_name(cpu: Device) -> None:
+    image = compile(writes(9), to="ptx").data
+    builder = Builder(image, {"nine": "k"})
+    for _ in range(2):
+        got = Registry().module("k", builder, device=cpu, version="1")
+        assert value(got["nine"]) == 9
+    assert builder.calls == 1
+
+
+def test_check_finds_what_changed_without_a_new_version(cpu: Device) -> None:
+    Registry().module("k", Builder(writes(1)), device=cpu, version="1")
+    changed = Builder(writes(2))
+    assert value(Registry().module("k", changed, device=cpu, version="1")["k"]) == 1  # as the version says
+    with pytest.raises(OptionError, match="they differ in what the cache has of version 1"):
+        Registry().module("k", changed, device=cpu, version="1", check=True)
+    same = Builder(writes(1))
+    Registry().module("k", same, device=cpu, version="1", check=True)
+    assert same.calls == 1
+
+
+def test_check_finds_other_names_of_the_same_image(cpu: Device) -> None:
+    image = compile(writes(9), to="ptx").data
+    Registry().module("k", Builder(image, {"nine": "k"}), device=cpu, version="1")
+    with pytest.raises(OptionError, match="they differ in what the cache has of version 1"):
+        Registry().module("k", Builder(image, {"neuf": "k"}), device=cpu, version="1", check=True)
+
+
+def test_a_source_is_compared_with_what_the_cache_knew(cpu: Device) -> None:
+    builder = Builder(writes(1))
+    Registry().module("k", builder, device=cpu, version="1")
+    modules = Registry()
+    found = modules.module("k", builder, device=cpu, version="1")
+    with pytest.raises(OptionError, match="they differ in what the cache has of version 1"):
+        modules.module("k", Built(writes(2)), device=cpu)
+    assert modules.module("k", Built(writes(1)), device=cpu) is found
+    assert builder.calls == 1
+    assert found.source is not None
+
+
+def test_what_may_not_be_cached_is_not_kept_by_name(cpu: Device) -> None:
+    text = 'extern "C" __global__ void k(const char** p) { *p = __TIME__; }'
+    builder = Builder(text)
+    for _ in range(2):
+        got = Registry().module("k", builder, device=cpu, version="1")
+        assert got.key is None
+    assert builder.calls == 2
+
+
+def test_llvm_ir_is_kept_by_content_alone(cpu: Device, root: Path) -> None:
+    ir = llvm_module("define float @thrice(float %x) {\n  %y = fmul float %x, 3.0\n  ret float %y\n}\n")
+    cache = Cache(root)
+    builder = Builder(Source.nvvm(ir))
+    for _ in range(2):
+        got = Registry().module("ir", builder, device=cpu, version="1", options={"rdc": True}, cache=cache)
+        assert got.key is not None
+    assert builder.calls == 2
+    assert cache.counters.makes == 1
+
+
+def test_without_a_cache_nothing_is_kept(cpu: Device, root: Path) -> None:
+    builder = Builder(writes(1))
+    for _ in range(2):
+        assert Registry().module("k", builder, device=cpu, version="1", cache=False).key is None
+    assert builder.calls == 2
+    assert not root.exists()
+
+
+@pytest.mark.skipif(os.getuid() == 0, reason="root writes everywhere")
+def test_a_cache_that_cannot_be_written_is_no_failure(cpu: Device, tmp_path: Path) -> None:
+    tmp_path.chmod(0o500)
+    with pytest.warns(CacheWarning, match="goes on without its files"):
+        assert value(Registry().module("k", lambda: writes(1), device=cpu, version="1")["k"]) == 1
+
+
+@pytest.mark.parametrize("version", ["1", None], ids=["by-name", "by-content"])
+def test_the_generated_source_can_be_looked_at_later(version: str | None, cpu: Device, root: Path) -> None:
+    got = Registry().module("k", lambda: writes(11), device=cpu, version=version)
+    assert got.key is not None
+    store = Cache(root).store
+    assert store is not None
+    record = store.get(got.key).record
+    assert record is not None
+    assert read_recipe(record.recipe).source.text == writes(11)
+    assert got.source == Source.cuda(writes(11))
