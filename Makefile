@@ -4,7 +4,7 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
-.PHONY: demo test lint format gpu-test gpu-wheels toolkits bench fuzz clean
+.PHONY: demo test lint format gpu-test gpu-wheels toolkits cache-faults bench fuzz images clean
 
 $(READY): pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -59,6 +59,9 @@ toolkits: $(READY)  ## test against CUDA 12.9 and 13.0, and the ptxas of 11.7 to
 	$(BIN)/python tests/toolkits/fetch.py $(TOOLKITS)
 	CUJIT_TOOLKITS=$(TOOLKITS) $(BIN)/python -m pytest -n auto -m toolkits tests/toolkits
 
+cache-faults: $(READY)  ## every errno at every system call of the cache; needs strace
+	CUJIT_FAULTS=all $(BIN)/python -m pytest tests/cache/test_faults.py
+
 bench: $(READY)  ## ratios against floors and peers, all taken in one run
 	$(BIN)/python benchmarks/run.py
 	$(BIN)/python benchmarks/reading.py
@@ -67,10 +70,13 @@ SECONDS_EACH ?= 60
 fuzz: $(READY)  ## every reader of foreign bytes, coverage-guided, SECONDS_EACH seconds each
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check 'atheris>=3.0'
 	$(BIN)/python fuzz/seeds.py .fuzz
-	for reader in ptx fatbin find_fatbins cubin elf ltoir mangling; do \
+	for reader in ptx fatbin find_fatbins salvage inspect heads cubin elf ltoir mangling record; do \
 	  $(BIN)/python fuzz/readers.py $$reader -max_total_time=$(SECONDS_EACH) -timeout=30 \
 	    -artifact_prefix=.fuzz/found-$$reader- .fuzz/$$reader || exit 1; \
 	done
+
+images: $(READY)  ## draw the pictures of the README anew
+	$(BIN)/python docs/images/occupancy.py
 
 clean:
 	rm -rf $(VENV) .gpu-site .fuzz .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cujit import program
 from cujit.artifact import Artifact, Kind
+from cujit.compile import several
 from cujit.devices.base import Device
 from cujit.devices.registry import process_devices
 from cujit.errors import CujitError, FormatError, LinkError, ToolchainNotFoundError
@@ -112,7 +112,7 @@ def _hide_the_linker(monkeypatch: pytest.MonkeyPatch) -> None:
     def absent(*_: object) -> Artifact:
         raise ToolchainNotFoundError("nvJitLink is not installed", help="pip install cujit[cu13]")
 
-    monkeypatch.setattr(program, "link_inputs", absent)
+    monkeypatch.setattr(several, "link_inputs", absent)
 
 
 @pytest.mark.gpu

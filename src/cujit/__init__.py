@@ -21,10 +21,16 @@ if TYPE_CHECKING:
     from cujit.budget import Budget, check
     from cujit.budgetfile import read_budgets
     from cujit.budgetreport import BudgetReport, BudgetRow
+    from cujit.built import Built
+    from cujit.cache.cache import Cache
+    from cujit.cache.provenance import Provenance
+    from cujit.cache.trust import CacheRefusedError, CacheWarning
     from cujit.devices.arrays import DeviceArray
     from cujit.devices.base import Device, Dim3, Limits, Resources
     from cujit.devices.cuda.compat import Verdict, compat
+    from cujit.devices.globals import Global, Globals
     from cujit.devices.pointers import Pointer
+    from cujit.devices.streams import Event, Graph, Stream
     from cujit.errors import (
         ArchError,
         ArgumentError,
@@ -59,8 +65,10 @@ if TYPE_CHECKING:
     from cujit.inspection.values import ImageInfo, Inspection, KernelInfo
     from cujit.kernel import Kernel, Launch, Module, cpu, default_device, devices, gpu, jit, load
     from cujit.occupancy import occupancy, plot_occupancy
-    from cujit.program import Entry, Options, Request, Source, build, bundle, compile, link, request
+    from cujit.program import Entry, Options, Request, Source, build, bundle, cache, compile, link, request
+    from cujit.registry import RegisteredModule, Registry, module, registry
     from cujit.signature import Parameter, ParameterClass, Signature
+    from cujit.timing import Timing, time
     from cujit.tuning.occupancy import Limiter
     from cujit.tuning.products import Product
     from cujit.tuning.result import Occupancy
@@ -75,7 +83,11 @@ __all__ = [
     "BudgetError",
     "BudgetReport",
     "BudgetRow",
+    "Built",
     "BundleError",
+    "Cache",
+    "CacheRefusedError",
+    "CacheWarning",
     "ClosedError",
     "Comparison",
     "CompileError",
@@ -88,7 +100,11 @@ __all__ = [
     "DriverError",
     "DriverNotFoundError",
     "Entry",
+    "Event",
     "FormatError",
+    "Global",
+    "Globals",
+    "Graph",
     "HeaderNotFoundError",
     "ImageInfo",
     "Inspection",
@@ -111,11 +127,16 @@ __all__ = [
     "ParameterClass",
     "Pointer",
     "Product",
+    "Provenance",
     "PtxSyntaxError",
+    "RegisteredModule",
+    "Registry",
     "Request",
     "Resources",
     "Signature",
     "Source",
+    "Stream",
+    "Timing",
     "ToolError",
     "ToolchainNotFoundError",
     "UnsupportedError",
@@ -124,6 +145,7 @@ __all__ = [
     "__version__",
     "build",
     "bundle",
+    "cache",
     "check",
     "compare",
     "compat",
@@ -136,13 +158,16 @@ __all__ = [
     "jit",
     "link",
     "load",
+    "module",
     "occupancy",
     "plot_occupancy",
     "read_budgets",
     "read_cubin",
     "read_fatbin",
+    "registry",
     "request",
     "retarget",
+    "time",
     "usage",
 ]
 
@@ -153,10 +178,16 @@ _HOMES = {
     "cujit.budget": "Budget check",
     "cujit.budgetfile": "read_budgets",
     "cujit.budgetreport": "BudgetReport BudgetRow",
+    "cujit.built": "Built",
+    "cujit.cache.cache": "Cache",
+    "cujit.cache.provenance": "Provenance",
+    "cujit.cache.trust": "CacheRefusedError CacheWarning",
     "cujit.devices.arrays": "DeviceArray",
     "cujit.devices.base": "Device Dim3 Limits Resources",
     "cujit.devices.cuda.compat": "Verdict compat",
+    "cujit.devices.globals": "Global Globals",
     "cujit.devices.pointers": "Pointer",
+    "cujit.devices.streams": "Event Graph Stream",
     "cujit.formats.cubin": "read_cubin",
     "cujit.formats.fatbin": "read_fatbin",
     "cujit.formats.ptx.retarget": "retarget",
@@ -166,8 +197,10 @@ _HOMES = {
     "cujit.inspection.values": "ImageInfo Inspection KernelInfo",
     "cujit.kernel": "Kernel Launch Module cpu default_device devices gpu jit load",
     "cujit.occupancy": "occupancy plot_occupancy",
-    "cujit.program": "Entry Options Request Source build bundle compile link request",
+    "cujit.program": "Entry Options Request Source build bundle cache compile link request",
+    "cujit.registry": "RegisteredModule Registry module registry",
     "cujit.signature": "Parameter ParameterClass Signature",
+    "cujit.timing": "Timing time",
     "cujit.tuning.occupancy": "Limiter",
     "cujit.tuning.products": "Product",
     "cujit.tuning.result": "Occupancy",
@@ -193,7 +226,7 @@ def __dir__() -> list[str]:
     return list(__all__)
 
 
-_NAMESAKES = frozenset({"compile", "devices", "occupancy"})
+_NAMESAKES = frozenset({"cache", "compile", "devices", "occupancy", "registry"})
 """Functions that are called like the package that they are made of; here the name means the function."""
 
 

@@ -93,6 +93,7 @@ def test_json_has_every_row(check: Check, fatbin: Path) -> None:
     result = check(fatbin, "--shared-bytes", 1000, "--kernel", "sum", "--arch", "sm_80", "--json")
     assert result.exit_code == 1
     assert json.loads(result.stdout) == {
+        "schema": 1,
         "file": str(fatbin),
         "within": False,
         "rows": [
@@ -106,6 +107,7 @@ def test_json_has_every_row(check: Check, fatbin: Path) -> None:
                 "slack": -24,
                 "verdict": "over",
                 "note": None,
+                "help": None,
             }
         ],
         "unchecked": ["ptx compute_80"],
@@ -189,3 +191,18 @@ def test_an_image_of_ptx_alone_is_status_1_with_what_to_do(cujit: Callable[..., 
     result = cujit("check", str(path), "--registers", "64")
     assert result.exit_code == 1
     assert "arch='sm_90'" in result.stderr
+
+
+def test_json_says_why_a_limit_is_not_known_and_what_to_try(check: Check, spilling: Path) -> None:
+    result = check(spilling, "--spills", 0, "--json")
+    (row,) = [row for row in json.loads(result.stdout)["rows"] if row["verdict"] == "not known"]
+    assert "only the assembler's log" in row["note"]
+    assert "--log" in row["help"]
+
+
+def test_a_device_of_this_machine_can_be_named_and_the_cpu_device_is_no_gpu(
+    cujit: Callable[..., Result], fatbin: Path
+) -> None:
+    result = cujit("check", str(fatbin), "--registers", "255", "--on", "cpu")
+    assert result.exit_code == 1
+    assert "cpu is the CPU device" in result.stderr

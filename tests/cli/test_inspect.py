@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -12,7 +13,7 @@ from cujit.cli import inspect_tables
 from cujit.cli.app import main
 from cujit.inspection import sass
 from cujit.inspection.read import inspect as inspect_image
-from cujit.program import build
+from cujit.program import build, compile
 from formats.images import bundled, cubin, ptx
 from inspection.files import SOURCE, SPILLING, host_elf, many, several
 
@@ -384,3 +385,37 @@ def test_names_in_a_file_cannot_speak_to_the_terminal(run: Run, tmp_path: Path) 
     result = run(path)
     assert "\x1b" not in result.stdout
     assert "c\\x1b[2m" in result.stdout
+
+
+def built(folder: Path, name: str, code: str) -> tuple[Path, Path]:
+    """A cubin, and the log of its build."""
+    image = compile(code, arch="sm_90", verbose=True)
+    log = folder / f"{name}.log"
+    log.write_text(image.log)
+    return image.save(folder / f"{name}.cubin"), log
+
+
+def test_the_log_of_the_build_tells_spills(run: Run, tmp_path: Path) -> None:
+    path, log = built(tmp_path, "spills", SPILLING)
+    assert "--log" in run(path).stdout
+    result = run(path, "--log", log)
+    assert "--log" not in result.stdout
+    assert re.fullmatch(r"[\d,]+\+[\d,]+", row(result.stdout, "spilling", "sm_90")[4])
+    assert (
+        max(k["spill_store_bytes"] for k in records(run(path, "--log", log, "--json"))[0]["images"][0]["kernels"]) > 0
+    )
+
+
+def test_logs_of_both_sides_tell_which_spills_grew(run: Run, tmp_path: Path) -> None:
+    more, more_log = built(tmp_path, "more", SPILLING)
+    less, less_log = built(tmp_path, "less", SPILLING.replace("1024, 2", "256, 1"))
+    result = run(less, "--against", more, "--log", less_log, "--log", more_log)
+    assert re.search(r"spilling .*0 → [\d,]+ \(\+[\d,]+\)", result.stdout)
+    assert "spill stores" in result.stdout
+
+
+def test_logs_are_for_each_file_or_for_none(run: Run, tmp_path: Path) -> None:
+    path, log = built(tmp_path, "spills", SPILLING)
+    result = run(path, "--against", path, "--log", log)
+    assert result.exit_code == 2
+    assert "--log is given 1 times, for 2 files" in result.stderr

@@ -65,6 +65,7 @@ def test_a_table_over_block_sizes_is_printed_with_the_best_marked(occupancy: Occ
 def test_json_has_every_number(occupancy: Occupancy, fatbin: Path) -> None:
     result = occupancy(fatbin, "--on", "A100", "--block", 96, "--block", 1024, "--grid", 1000, "--json")
     data = json.loads(result.stdout)
+    assert data["schema"] == 1
     head = {name: data[name] for name in ("kernel", "gpu", "arch", "processors", "best_block", "max_threads")}
     assert head == {
         "kernel": "axpy",
@@ -86,7 +87,13 @@ def test_numbers_need_no_file(occupancy: Occupancy) -> None:
     found = rows(occupancy(*arguments, "--json"))
     assert found[160]["shared_bytes"] == 2560
     assert found[160]["limited_by"] == ["registers", "shared memory"]
-    assert found[160]["next_step"] == {"blocks": 6, "registers": 64, "shared_bytes": 16000}
+    assert found[160]["next_step"] == {
+        "blocks": 6,
+        "occupancy": 0.625,
+        "registers": 64,
+        "shared_bytes": 16000,
+        "barriers": None,
+    }
     text = occupancy(*arguments).stdout
     assert "registers ≤ 64, shared ≤ 16,000" in text
 

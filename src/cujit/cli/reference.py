@@ -37,12 +37,21 @@ def cli_page() -> str:
     return _HEAD + statuses + "".join(_verb(verb) for verb in verbs if verb) + _arguments()
 
 
-def _verb(verb: click.Command) -> str:
-    places = [(p.name or "").upper() for p in verb.params if isinstance(p, click.Argument)]
+def _verb(verb: click.Command, path: str = "cujit") -> str:
+    """Describe a verb; one that is a group of verbs, by each of them, a level below."""
+    path = f"{path} {verb.name}"
+    title, text = f"\n##{'#' * (path.count(' ') - 1)} {path}\n\n", inspect.cleandoc(verb.help or "")
+    if isinstance(verb, click.Group):
+        return f"{title}{text}\n" + "".join(_verb(one, path) for one in verb.commands.values())
+    places = [_place(p) for p in verb.params if isinstance(p, click.Argument)]
     rows = [_option(p) for p in verb.params if isinstance(p, click.Option)]
-    usage = " ".join(["cujit", verb.name or "", *places, "[OPTIONS]"])
-    text = inspect.cleandoc(verb.help or "")
-    return f"\n## cujit {verb.name}\n\n```\n{usage}\n```\n\n{text}\n\n| option | meaning |\n|---|---|\n{''.join(rows)}"
+    usage = " ".join([path, *places, "[OPTIONS]"])
+    return f"{title}```\n{usage}\n```\n\n{text}\n\n| option | meaning |\n|---|---|\n{''.join(rows)}"
+
+
+def _place(argument: click.Argument) -> str:
+    name = (argument.name or "").upper()
+    return name if argument.required else f"[{name}]"
 
 
 def _option(option: click.Option) -> str:
