@@ -22,9 +22,9 @@ with atheris.instrument_imports(include=["cujit"]):
     from cujit.formats.fatbin import Entry, Fatbin, find_fatbins, read_fatbin, select
     from cujit.formats.ltoir import read_ltoir
     from cujit.formats.mangling import entity_name, normalise_expression
+    from cujit.formats.ptx.heads import entry_signatures
     from cujit.formats.ptx.parser import parse
     from cujit.formats.salvage import salvage
-    from cujit.formats.ptx.heads import entry_signatures
     from cujit.inspection.read import inspect
 
 _DEVICE = Arch.parse("sm_90")
