@@ -196,10 +196,17 @@ def address_of(data: memoryview) -> int:
 # -- copies and fills -------------------------------------------------------------------------------------
 
 
+# What is asked for in no stream is done when these return, so that every stream sees it: streams that do not block
+# are not ordered after the default one. Source: CUDA Driver API manual, "API synchronization behavior": a memset, and
+# the last piece of a copy from pageable memory, may be under way still when the call returns.
+_DEFAULT_STREAM = 0
+
+
 def upload(context: Context, address: int, data: memoryview) -> None:
     """Copy host bytes to the GPU."""
     if data.nbytes:
         context.call("cuMemcpyHtoD", address, address_of(data), data.nbytes)
+        context.call("cuStreamSynchronize", _DEFAULT_STREAM)
 
 
 def download(context: Context, data: memoryview, address: int) -> None:
@@ -212,6 +219,7 @@ def fill(context: Context, address: int, size: int, byte: int) -> None:
     """Set bytes of the GPU to one value."""
     if size:
         context.call("cuMemsetD8", address, byte, size)
+        context.call("cuStreamSynchronize", _DEFAULT_STREAM)
 
 
 def repeat(context: Context, address: int, pattern: bytes, count: int, stream: int) -> None:
