@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -13,6 +14,9 @@ from cujit.devices.registry import process_devices
 from cujit.errors import DeviceNotFoundError, DriverNotFoundError
 from cujit.toolchain.headers import Settings
 from cujit.toolchain.toolset import Toolchain
+
+if TYPE_CHECKING:
+    from cujit.devices.cuda.device import CudaDevice
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -34,8 +38,8 @@ def device(request: pytest.FixtureRequest) -> Device:
         pytest.skip(e.message)
 
 
-@pytest.fixture
-def gpu() -> Device:
+@pytest.fixture(scope="session")
+def gpu() -> CudaDevice:
     """The first GPU, for bodies that only a GPU can run; mark them ``gpu``."""
     try:
         return process_devices().gpu()

@@ -12,6 +12,7 @@ from cujit.devices.arguments import Packer, Pointer, pack
 from cujit.devices.base import Device
 from cujit.errors import ArgumentError, ClosedError
 from cujit.signature import Parameter, ParameterClass, Signature
+from devices.packing import packed, refusal
 
 P = ParameterClass
 INT = Parameter(P.SIGNED, 4, 4, "int")
@@ -29,16 +30,6 @@ WORD = Parameter(P.BITS, 8, 8, ".u64")
 UNKNOWN4 = Parameter(P.UNKNOWN, 4)
 UNKNOWN8 = Parameter(P.UNKNOWN, 8)
 STRUCT = Parameter(P.AGGREGATE, 12, 4, "Point")
-
-
-def packed(device: Device, parameter: Parameter, value: object) -> bytes:
-    return pack(Signature((parameter,)), [value], device, "k")
-
-
-def refusal(device: Device, parameter: Parameter, value: object) -> str:
-    with pytest.raises(ArgumentError) as caught:
-        packed(device, parameter, value)
-    return str(caught.value)
 
 
 def test_the_buffer_has_every_parameter_at_its_offset(host: Device) -> None:

@@ -12,11 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cujit.devices.arguments import pack
 from cujit.devices.base import Device
 from cujit.devices.smallfloats import FORMATS, encode
-from cujit.errors import ArgumentError
-from cujit.signature import Parameter, ParameterClass, Signature
+from cujit.signature import Parameter, ParameterClass
+from devices.packing import packed, refusal
 
 P = ParameterClass
 HALF = Parameter(P.AGGREGATE, 2, 2, "__half")
@@ -29,16 +28,6 @@ STD64 = Parameter(P.AGGREGATE, 8, 8, "cuda::std::__4::complex<float>")
 STD128 = Parameter(P.AGGREGATE, 16, 16, "cuda::std::__4::complex<double>")
 THRUST = Parameter(P.AGGREGATE, 8, 8, "thrust::THRUST_200302_900_NS::complex<float>")
 MAP = Parameter(P.AGGREGATE, 128, 64, "CUtensorMap")
-
-
-def packed(device: Device, parameter: Parameter, value: object) -> bytes:
-    return pack(Signature((parameter,)), [value], device, "k")
-
-
-def refusal(device: Device, parameter: Parameter, value: object) -> str:
-    with pytest.raises(ArgumentError) as caught:
-        packed(device, parameter, value)
-    return str(caught.value)
 
 
 @given(st.floats(-65519, 65519))

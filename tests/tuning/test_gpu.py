@@ -7,8 +7,6 @@ import pytest
 from cujit.artifact import Artifact
 from cujit.devices.base import Resources
 from cujit.devices.cuda.device import CudaDevice
-from cujit.devices.registry import process_devices
-from cujit.errors import DeviceNotFoundError, DriverNotFoundError
 from cujit.formats.cubin import read_cubin
 from cujit.kernel import Module, load
 from cujit.occupancy import occupancy, subject
@@ -20,14 +18,6 @@ from tuning.kernels import CODE, DYNAMIC, NAMES
 pytestmark = pytest.mark.gpu
 
 BLOCKS = (32, 64, 96, 160, 256, 384, 640, 1024)
-
-
-@pytest.fixture(scope="module")
-def gpu() -> CudaDevice:
-    try:
-        return process_devices().gpu()
-    except (DriverNotFoundError, DeviceNotFoundError) as e:
-        pytest.skip(e.message)
 
 
 @pytest.fixture(scope="module")

@@ -18,12 +18,10 @@ from cujit.devices import base
 from cujit.devices.arguments import Packer
 from cujit.devices.base import Dim3, LaunchShape
 from cujit.devices.cuda.device import CudaDevice
-from cujit.devices.registry import process_devices
 from cujit.errors import (
     ClosedError,
     DeviceNotFoundError,
     DriverError,
-    DriverNotFoundError,
     LoadError,
     NameNotFoundError,
 )
@@ -53,14 +51,6 @@ extern "C" __global__ void slow(long long* out, long long cycles) {
 __constant__ int table[4] = {1, 2, 3, 4};
 extern "C" __global__ void look(int* p) { p[threadIdx.x] = table[threadIdx.x]; }
 """
-
-
-@pytest.fixture(scope="module")
-def gpu() -> CudaDevice:
-    try:
-        return process_devices().gpu()
-    except (DriverNotFoundError, DeviceNotFoundError) as e:
-        pytest.skip(e.message)
 
 
 @pytest.fixture

@@ -15,8 +15,7 @@ from cujit.devices.cuda.assembler import installed_assembler
 from cujit.devices.cuda.device import CudaDevice
 from cujit.devices.cuda.linker import DriverLinker, link_with_driver
 from cujit.devices.cuda.rules import newest_ptx
-from cujit.devices.registry import process_devices
-from cujit.errors import ClosedError, DeviceNotFoundError, DriverError, DriverNotFoundError, LinkError
+from cujit.errors import ClosedError, DriverError, LinkError
 from cujit.formats.ptx.parser import parse
 from cujit.formats.ptx.retarget import retarget
 from cujit.kernel import Module, jit, load
@@ -30,14 +29,6 @@ CODE = 'extern "C" __global__ void axpy(float a, const float* x, float* y, int n
 )
 # A header newer than any driver below CUDA 13.4 takes; everything in the text is old.
 NEWEST = RELEASES[-1].ptx
-
-
-@pytest.fixture(scope="module")
-def gpu() -> CudaDevice:
-    try:
-        return process_devices().gpu()
-    except (DriverNotFoundError, DeviceNotFoundError) as e:
-        pytest.skip(e.message)
 
 
 @pytest.fixture(scope="module")

@@ -13,7 +13,7 @@ from cujit.devices.cuda.device import CudaDevice
 from cujit.devices.launcher.launch import attach
 from cujit.devices.registry import process_devices
 from cujit.devices.streams import stream_handle
-from cujit.errors import DeviceNotFoundError, DriverError, DriverNotFoundError, LaunchError
+from cujit.errors import DriverError, LaunchError
 from cujit.kernel import Launch, Module, jit
 from cujit.timing import time
 
@@ -31,14 +31,6 @@ extern "C" __global__ void sum(float *x, const float *y, int n) {
 extern "C" __global__ void spin(long long cycles) { long long s = clock64(); while (clock64() - s < cycles) {} }
 """
 LONG = 200_000_000  # cycles: about 0.1 s
-
-
-@pytest.fixture(scope="module")
-def gpu() -> CudaDevice:
-    try:
-        return process_devices().gpu()
-    except (DriverNotFoundError, DeviceNotFoundError) as e:
-        pytest.skip(e.message)
 
 
 @pytest.fixture(scope="module")
@@ -451,3 +443,14 @@ def test_arrays_are_copied_between_gpus(gpu: CudaDevice) -> None:
     mine.wait(stream.record())
     with pytest.raises(LaunchError, match="a stream of cuda:1 has no work of cuda:0"):
         x.numpy(stream=stream)
+
+
+def test_what_is_made_in_no_stream_is_done_before_another_stream_writes_it(gpu: CudaDevice) -> None:
+    stream = gpu.stream()
+    for _ in range(20):
+        x = gpu.zeros(64 << 20, np.uint8)  # long enough to be under way still if nobody waited
+        x.fill(7, stream=stream)
+        stream.synchronize()
+        gpu.synchronize()
+        assert x[:4].numpy().tolist() == [7] * 4
+        assert x[-4:].numpy().tolist() == [7] * 4

@@ -15,7 +15,7 @@ from cujit.devices.cpu.emit.rules import all_rules, check
 from cujit.devices.cpu.emit.warp import WarpEmitter
 from cujit.devices.cpu.flatten import flatten
 from cujit.devices.cpu.grid import Workers, no_memory
-from cujit.devices.cpu.layout import ModuleLayout, variable_align, variable_size
+from cujit.devices.cpu.layout import ModuleLayout
 from cujit.devices.cpu.memory import HostBlock
 from cujit.devices.cpu.program import KernelProgram
 from cujit.devices.cpu.refusals import Refusals
@@ -26,8 +26,8 @@ from cujit.devices.launcher.finish import Finish
 from cujit.devices.launcher.options import PLAIN, LaunchOptions, check_cluster, check_cooperative
 from cujit.devices.launcher.seam import PreparedKernel, Target
 from cujit.errors import ClosedError, LaunchError, NameNotFoundError, UnsupportedError
-from cujit.formats.ptx.syntax import Function, Module, Variable
-from cujit.signature import Parameter, ParameterClass, Signature
+from cujit.formats.ptx.parameters import signature_of_entry
+from cujit.formats.ptx.syntax import Function, Module
 
 __all__ = ["CpuKernel", "CpuModule", "ir_of"]
 
@@ -90,7 +90,7 @@ class CpuKernel(PreparedKernel):
         self, module: CpuModule, entry: Function, program: KernelProgram, graph: Graph, workers: Workers
     ) -> None:
         self.name = entry.name
-        self.signature = Signature(tuple(_parameter(p) for p in entry.parameters))
+        self.signature = signature_of_entry(entry)
         self._module = module
         self._entry = entry
         self._program = program
@@ -235,13 +235,3 @@ def _unsupported(refusals: Refusals) -> UnsupportedError:
         items=items,
         help="run it on a GPU; what the CPU device executes so far is kernels without synchronisation",
     )
-
-
-def _parameter(p: Variable) -> Parameter:
-    size, align = variable_size(p), variable_align(p)
-    if p.shape or p.vector > 1:
-        return Parameter(ParameterClass.AGGREGATE, size, align, f".b8[{size}]")
-    # Compilers write .u32 for int and unsigned alike, and .u64 for those and pointers.
-    kinds = {"f": ParameterClass.FLOAT, "s": ParameterClass.SIGNED}
-    kind = ParameterClass.POINTER if p.is_ptr else kinds.get(p.type[0], ParameterClass.BITS)
-    return Parameter(kind, size, align, f".{p.type}")
