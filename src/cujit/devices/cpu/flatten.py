@@ -21,24 +21,11 @@ from cujit.devices.cpu.program import (
     SymbolAddress,
 )
 from cujit.devices.cpu.refusals import Refusals
+from cujit.devices.cpu.results import has_result, reads_its_result
 from cujit.formats.ptx import syntax as ptx
 
 __all__ = ["flatten"]
 
-_STORES = frozenset({"st", "red", "prefetch", "prefetchu", "discard", "applypriority", "membar", "fence"})
-_NO_RESULT = _STORES | {
-    "ret",
-    "exit",
-    "bra",
-    "brx",
-    "call",
-    "bar",
-    "barrier",
-    "trap",
-    "brkpt",
-    "nanosleep",
-    "pmevent",
-}
 _MAX_INLINED_OPS = 1_000_000
 
 
@@ -229,10 +216,11 @@ class _Flattener:
 
     def _plain(self, i: ptx.Instruction, op: Op, frame: _Frame) -> None:
         operands = [self._operand(o, i, frame) for o in i.operands]
-        if i.opcode in _NO_RESULT:
+        if not has_result(op):
             op.sources = tuple(operands)
         elif operands:
-            op.results, op.sources = self._results(operands[0], i), tuple(operands[1:])
+            sources = operands if reads_its_result(op) else operands[1:]
+            op.results, op.sources = self._results(operands[0], i), tuple(sources)
             self._carry(op)
         self.program.ops.append(op)
 
@@ -252,6 +240,8 @@ class _Flattener:
         for item in items:
             if isinstance(item, Reg):
                 results.append(item)
+            elif isinstance(item, Group):
+                results += self._results(item, i)
             elif isinstance(item, Special) and item.name == "_":
                 results.append(None)
             else:
@@ -267,10 +257,10 @@ class _Flattener:
             return self._register(o.name, i, frame)
         if isinstance(o, ptx.SymbolRef):
             return self._symbol(o, i, frame)
-        if isinstance(o, ptx.Address) and not o.coords:
+        if isinstance(o, ptx.Address):
             base = None if o.base is None else self._operand(o.base, i, frame)
             if base is None or isinstance(base, (Reg, SymbolAddress)):
-                return Memory(base, o.offset)
+                return Memory(base, o.offset, tuple(self._operand(c, i, frame) for c in o.coords))
         if isinstance(o, (ptx.VectorOperand, ptx.PairOperand)):
             items = o.items if isinstance(o, ptx.VectorOperand) else (o.first, o.second)
             return Group(tuple(self._operand(item, i, frame) for item in items))

@@ -88,10 +88,11 @@ class Special:
 
 @dataclass(frozen=True)
 class Memory:
-    """``[base + offset]``."""
+    """``[base + offset]``; ``coords`` are the coordinates of ``[texture, {x, y}]``, ``[map, {x, y}]``."""
 
     base: Reg | SymbolAddress | None
     offset: int = 0
+    coords: tuple[Operand, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -150,6 +151,8 @@ def _collect(operand: Operand, found: list[Reg]) -> None:
     elif isinstance(operand, Memory):
         if isinstance(operand.base, Reg):
             found.append(operand.base)
+        for item in operand.coords:
+            _collect(item, found)
     elif isinstance(operand, Group):
         for item in operand.items:
             _collect(item, found)

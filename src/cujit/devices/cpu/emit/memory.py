@@ -28,13 +28,14 @@ _WORDS = "b8 b16 b32 b64 u8 u16 u32 u64 s8 s16 s32 s64 f32 f64"
 def register(rules: Rules) -> None:
     """Add the rules of this family."""
     spaces = " ".join(_SPACES)
-    rules.on("ld ldu", _WORDS, modifiers=f"{spaces} {_HINTS}")(_load)
-    rules.on("st", _WORDS, modifiers=f"{spaces} {_HINTS}")(_store)
+    rules.on("ld ldu", _WORDS, modifiers=f"{spaces} {_HINTS}", memory=True)(_load)
+    rules.on("st", _WORDS, modifiers=f"{spaces} {_HINTS}", memory=True)(_store)
     rules.on("mov", "b16 b32 b64 u16 u32 u64 s16 s32 s64 f32 f64 pred", modifiers="")(_move)
     rules.on("cvta", "u32 u64", modifiers=f"to {spaces}")(_convert_address)
     rules.on("param.put", _WORDS)(_put_parameter)
     rules.on("param.get", _WORDS)(_get_parameter)
-    rules.on("prefetch prefetchu", modifiers=f"{spaces} L1 L2 L1 L2::evict_last L2::evict_normal tensormap")(_nothing)
+    hints = f"{spaces} L1 L2 L2::evict_last L2::evict_normal tensormap"
+    rules.on("prefetch prefetchu", modifiers=hints, memory=True)(_nothing)
     rules.on("isspacep", modifiers=spaces)(_is_space)
 
 

@@ -18,7 +18,12 @@ UNSIGNED = ("u8", "u16", "u32", "u64")
 BITS = ("b8", "b16", "b32", "b64", "pred")
 INTEGERS = (*SIGNED, *UNSIGNED)
 FLOATS = ("f32", "f64")
-_TYPES = frozenset((*INTEGERS, *BITS, *FLOATS, "f16", "bf16", "b128", "f16x2", "bf16x2", "u16x2", "s16x2", "tf32"))
+HALVES = ("f16", "bf16", "f16x2", "bf16x2")
+SMALL = (
+    "tf32", "e4m3", "e5m2", "e3m2", "e2m3", "e2m1", "e4m3x2", "e5m2x2", "e3m2x2", "e2m3x2", "e2m1x2", "ue8m0x2",
+    "e4m3x4", "e5m2x4", "e3m2x4", "e2m3x4", "e2m1x4", "f32x2", "u16x2", "s16x2", "b128", "b1", "u4", "s4", "u2", "s2",
+)  # fmt: skip
+_TYPES = frozenset((*INTEGERS, *BITS, *FLOATS, *HALVES, *SMALL))
 
 Handler = Callable[["WarpEmitter", Op], None]
 
@@ -39,13 +44,14 @@ class Rule:
 
     ``types`` has one set for each type modifier; a rule with one set also takes an operation without types when
     the set is empty. ``modifiers`` are all that may stand beside them; ``choices`` are groups of which exactly
-    one must stand.
+    one must stand. ``takes_memory`` allows operands in brackets.
     """
 
     handler: Handler
     types: tuple[frozenset[str], ...]
     modifiers: frozenset[str]
     choices: tuple[frozenset[str], ...] = ()
+    takes_memory: bool = False
 
     def takes(self, op: Op) -> bool:
         """Whether the handler can emit this operation."""
@@ -70,8 +76,12 @@ class Rules:
         *types: Iterable[str],
         modifiers: str = "",
         choices: Iterable[str] = (),
+        memory: bool = False,
     ) -> Callable[[Handler], Handler]:
-        """Register a handler for opcodes (a text of words), with its types and modifiers (texts of words)."""
+        """Register a handler for opcodes (a text of words), with its types and modifiers (texts of words).
+
+        ``memory`` allows operands in brackets.
+        """
 
         def register(handler: Handler) -> Handler:
             rule = Rule(
@@ -79,6 +89,7 @@ class Rules:
                 tuple(frozenset(t.split() if isinstance(t, str) else t) for t in types),
                 frozenset(modifiers.split()),
                 tuple(frozenset(c.split()) for c in choices),
+                memory,
             )
             for opcode in opcodes.split():
                 self._rules.setdefault(opcode, []).append(rule)

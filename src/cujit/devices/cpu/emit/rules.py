@@ -4,11 +4,25 @@ from __future__ import annotations
 
 import functools
 
-import cujit.devices.cpu.emit.approximate as approximate
-import cujit.devices.cpu.emit.convert as convert
-import cujit.devices.cpu.emit.floating as floating
-from cujit.devices.cpu.emit import integer, memory
-from cujit.devices.cpu.emit.registry import Rules
+from cujit.devices.cpu.emit import (
+    approximate,
+    asynchronous,
+    atomics,
+    barriers,
+    calls,
+    convert,
+    floating,
+    halves,
+    hints,
+    integer,
+    matrix,
+    memory,
+    packed,
+    textures,
+    video,
+    warpwide,
+)
+from cujit.devices.cpu.emit.registry import Rule, Rules
 from cujit.devices.cpu.emit.special import SPECIAL_REGISTERS
 from cujit.devices.cpu.program import Group, KernelProgram, Memory, Negation, Op, Operand, Reg, Special
 from cujit.devices.cpu.refusals import Refusals
@@ -16,13 +30,17 @@ from cujit.devices.cpu.refusals import Refusals
 __all__ = ["all_rules", "check"]
 
 _CONTROL = frozenset({"bra", "brx", "exit", "label"})
+_FAMILIES = (
+    memory, integer, floating, approximate, convert, halves, packed, video, hints, atomics, warpwide, barriers,
+    asynchronous, matrix, textures, calls,
+)  # fmt: skip
 
 
 @functools.cache
 def all_rules() -> Rules:
     """Build the table of rules, once."""
     rules = Rules()
-    for family in (memory, integer, floating, approximate, convert):
+    for family in _FAMILIES:
         family.register(rules)
     return rules
 
@@ -33,28 +51,29 @@ def check(program: KernelProgram, refusals: Refusals) -> None:
     for op in program.ops:
         if op.opcode in _CONTROL:
             continue
-        if rules.find(op) is None:
+        rule = rules.find(op)
+        if rule is None:
             refusals.add(op.line, op.text or op.name, "an instruction that the CPU device does not execute yet")
             continue
         for source in op.sources:
-            _check_operand(op, source, refusals)
+            _check_operand(op, source, rule, refusals)
         _check_widths(op, refusals)
 
 
-def _check_operand(op: Op, operand: Operand, refusals: Refusals) -> None:
+def _check_operand(op: Op, operand: Operand, rule: Rule, refusals: Refusals) -> None:
     if isinstance(operand, Special) and operand.name not in SPECIAL_REGISTERS:
         refusals.add(op.line, f"%{operand.name}", "a special register that the CPU device does not have yet")
     elif isinstance(operand, Group):
         for item in operand.items:
-            _check_operand(op, item, refusals)
+            _check_operand(op, item, rule, refusals)
     elif isinstance(operand, Negation):
-        _check_operand(op, operand.item, refusals)
-    elif isinstance(operand, Memory) and op.opcode not in ("ld", "ldu", "st", "prefetch", "prefetchu"):
+        _check_operand(op, operand.item, rule, refusals)
+    elif isinstance(operand, Memory) and not rule.takes_memory:
         refusals.add(op.line, op.text or op.name, "a memory operand")
 
 
 def _check_widths(op: Op, refusals: Refusals) -> None:
-    """Registers of 128 bits and vectors of an uneven size are not there."""
+    """Registers of other sizes than the ISA's are not there."""
     for reg in [*op.read_registers(), *(r for r in op.results if isinstance(r, Reg))]:
-        if reg.bits not in (1, 8, 16, 32, 64):
+        if reg.bits not in (1, 8, 16, 32, 64, 128):
             refusals.add(op.line, op.text or op.name, f"registers of {reg.bits} bits")

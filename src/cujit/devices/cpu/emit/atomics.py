@@ -1,0 +1,11 @@
+"""``atom`` and ``red`` of every operation, type, width and scope; fences."""
+
+from __future__ import annotations
+
+from cujit.devices.cpu.emit.registry import Rules
+
+__all__ = ["register"]
+
+
+def register(rules: Rules) -> None:
+    """Add the rules of this family."""

@@ -1,0 +1,11 @@
+"""Calls that are not inlined, and the functions that every kernel may call."""
+
+from __future__ import annotations
+
+from cujit.devices.cpu.emit.registry import Rules
+
+__all__ = ["register"]
+
+
+def register(rules: Rules) -> None:
+    """Add the rules of this family."""

@@ -1,0 +1,11 @@
+"""Arithmetic of f16, bf16 and their pairs."""
+
+from __future__ import annotations
+
+from cujit.devices.cpu.emit.registry import Rules
+
+__all__ = ["register"]
+
+
+def register(rules: Rules) -> None:
+    """Add the rules of this family."""

@@ -1,0 +1,11 @@
+"""What the lanes of a warp do together: shuffles, votes, matches, reductions."""
+
+from __future__ import annotations
+
+from cujit.devices.cpu.emit.registry import Rules
+
+__all__ = ["register"]
+
+
+def register(rules: Rules) -> None:
+    """Add the rules of this family."""
