@@ -8,7 +8,7 @@ import threading
 from typing import NamedTuple
 
 from cujit.devices.base import LaunchShape
-from cujit.devices.cpu.emit.frame import Launch
+from cujit.devices.cpu.launch import Launch
 from cujit.devices.cpu.pool import Pool
 from cujit.errors import CujitError
 

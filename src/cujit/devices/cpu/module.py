@@ -10,11 +10,12 @@ from collections.abc import Mapping
 
 from cujit.devices.base import DeviceKernel, DeviceModule, Dim3, LaunchShape, Resources
 from cujit.devices.cpu.cfg import Graph, build_graph
-from cujit.devices.cpu.emit.frame import Launch, emit_function
+from cujit.devices.cpu.emit.frame import emit_function
 from cujit.devices.cpu.emit.rules import all_rules, check
 from cujit.devices.cpu.emit.warp import WarpEmitter
 from cujit.devices.cpu.flatten import flatten
 from cujit.devices.cpu.grid import Workers, no_memory
+from cujit.devices.cpu.launch import Launch
 from cujit.devices.cpu.layout import ModuleLayout
 from cujit.devices.cpu.memory import HostBlock
 from cujit.devices.cpu.program import KernelProgram

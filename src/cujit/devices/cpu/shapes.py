@@ -50,6 +50,14 @@ class Shape:
         return bool(self.stride)
 
 
+# Opcodes whose results may differ from lane to lane though their sources do not.
+_PER_LANE = frozenset(
+    {
+        "atom", "shfl", "vote", "match", "redux", "activemask", "elect", "mma", "wmma", "wgmma", "ldmatrix",
+        "movmatrix", "mbarrier", "alloca", "tex", "tld4", "suld", "barrier", "bar", "call",
+    }
+)  # fmt: skip
+
 UNIFORM = Shape(0)
 VARYING = Shape(None)
 
@@ -249,7 +257,7 @@ def _result_shape(
         return UNIFORM if guard.is_uniform and all(s.is_uniform for s in shapes) else VARYING
     if op.opcode in ("ld", "ldu"):
         return UNIFORM if shapes[0].is_uniform and "local" not in op.modifiers else VARYING
-    if op.opcode in ("atom", "shfl", "vote", "match"):
+    if op.opcode in _PER_LANE:
         return VARYING
     if op.opcode == "cvta" and "local" in op.modifiers:
         sign = -1 if "to" in op.modifiers else 1

@@ -184,7 +184,7 @@ def _report(status: str) -> list[str]:
 
 def _cpu() -> list[str]:
     """Run the blocks on the pool's threads and on this one; the template of the state has the sizes of the launch."""
-    from cujit.devices.cpu.emit.frame import Launch as Job  # with all of the CPU device, for those who have it
+    from cujit.devices.cpu.launch import Launch as Job  # with all of the CPU device, for those who have it
 
     def field(name: str) -> int:
         return int(getattr(Job, name).offset)

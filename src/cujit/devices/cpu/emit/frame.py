@@ -1,39 +1,16 @@
 """The function around the warp: it takes blocks from the counter, and runs the warps of each in order.
 
-``Launch`` is what the host hands over; its layout is shared by ``grid.py`` (which fills it) and the code here.
+What the host hands over is a ``Launch``.
 """
 
 from __future__ import annotations
 
-import ctypes
-
 from cujit.devices.cpu.emit.builder import Builder, Value
 from cujit.devices.cpu.emit.warp import WarpEmitter
+from cujit.devices.cpu.launch import field_offset
 from cujit.devices.cpu.shapes import WARP
 
-__all__ = ["Launch", "emit_function"]
-
-
-class Launch(ctypes.Structure):
-    """One launch. ``next`` counts the blocks handed out; ``chunk`` how many a thread takes at a time."""
-
-    _fields_ = (
-        ("parameters", ctypes.c_uint64),
-        ("module", ctypes.c_uint64),
-        ("module_size", ctypes.c_uint64),
-        ("blocks", ctypes.c_uint64),
-        ("next", ctypes.c_uint64),
-        ("chunk", ctypes.c_uint64),
-        ("grid_x", ctypes.c_uint32),
-        ("grid_y", ctypes.c_uint32),
-        ("grid_z", ctypes.c_uint32),
-        ("dynamic_bytes", ctypes.c_uint32),
-        ("shared_bytes", ctypes.c_uint64),
-    )
-
-
-def _field(name: str) -> int:
-    return int(getattr(Launch, name).offset)
+__all__ = ["emit_function"]
 
 
 def emit_function(e: WarpEmitter, symbol: str) -> str:
@@ -80,7 +57,7 @@ def _loads() -> list[str]:
         ("nctaid.y", "i32", "grid_y"), ("nctaid.z", "i32", "grid_z"), ("dynamic.size", "i32", "dynamic_bytes"),
         ("shared.size", "i64", "shared_bytes"),
     ):  # fmt: skip
-        lines.append(f"  %{name}.at = getelementptr i8, ptr %launch, i64 {_field(field)}")
+        lines.append(f"  %{name}.at = getelementptr i8, ptr %launch, i64 {field_offset(field)}")
         lines.append(f"  %{name} = load {type_}, ptr %{name}.at")
     lines += [
         "  %params = inttoptr i64 %params.int to ptr",
@@ -88,7 +65,7 @@ def _loads() -> list[str]:
         "  %local.int = ptrtoint ptr %local to i64",
         "  %row = zext i32 %nctaid.x to i64",
         "  %column = zext i32 %nctaid.y to i64",
-        f"  %next.at = getelementptr i8, ptr %launch, i64 {_field('next')}",
+        f"  %next.at = getelementptr i8, ptr %launch, i64 {field_offset('next')}",
     ]
     return lines
 

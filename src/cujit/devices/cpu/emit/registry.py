@@ -21,7 +21,7 @@ FLOATS = ("f32", "f64")
 HALVES = ("f16", "bf16", "f16x2", "bf16x2")
 SMALL = (
     "tf32", "e4m3", "e5m2", "e3m2", "e2m3", "e2m1", "e4m3x2", "e5m2x2", "e3m2x2", "e2m3x2", "e2m1x2", "ue8m0x2",
-    "e4m3x4", "e5m2x4", "e3m2x4", "e2m3x4", "e2m1x4", "f32x2", "u16x2", "s16x2", "b128", "b1", "u4", "s4", "u2", "s2",
+    "e4m3x4", "e5m2x4", "e3m2x4", "e2m3x4", "e2m1x4", "u16x2", "s16x2", "b128", "b1", "u4", "s4", "u2", "s2",
 )  # fmt: skip
 _TYPES = frozenset((*INTEGERS, *BITS, *FLOATS, *HALVES, *SMALL))
 

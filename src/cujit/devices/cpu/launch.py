@@ -1,0 +1,50 @@
+"""What the host hands to machine code for one launch, and what comes back in it."""
+
+from __future__ import annotations
+
+import ctypes
+
+__all__ = ["Launch", "field_offset"]
+
+
+class Launch(ctypes.Structure):
+    """One launch. ``next`` counts the blocks handed out; ``chunk`` how many a thread takes at a time.
+
+    ``together`` is how many blocks have to make progress side by side (a cluster, a cooperative grid; else 1), and
+    ``cluster_*`` the shape of a cluster in blocks. The ``fault_*`` fields are written by the first thread that cannot
+    go on; ``fault_kind`` is 0 in a launch that went well. ``output`` is what kernels printed, ``checks``, ``trace``
+    and ``coverage`` the tables of those who watch (0: nobody does).
+    """
+
+    _fields_ = (
+        ("parameters", ctypes.c_uint64),
+        ("module", ctypes.c_uint64),
+        ("module_size", ctypes.c_uint64),
+        ("blocks", ctypes.c_uint64),
+        ("next", ctypes.c_uint64),
+        ("chunk", ctypes.c_uint64),
+        ("grid_x", ctypes.c_uint32),
+        ("grid_y", ctypes.c_uint32),
+        ("grid_z", ctypes.c_uint32),
+        ("dynamic_bytes", ctypes.c_uint32),
+        ("shared_bytes", ctypes.c_uint64),
+        ("together", ctypes.c_uint64),
+        ("cluster_x", ctypes.c_uint32),
+        ("cluster_y", ctypes.c_uint32),
+        ("cluster_z", ctypes.c_uint32),
+        ("fault_kind", ctypes.c_uint32),
+        ("fault_block", ctypes.c_uint64),
+        ("fault_thread", ctypes.c_uint32),
+        ("fault_line", ctypes.c_uint32),
+        ("fault_address", ctypes.c_uint64),
+        ("fault_more", ctypes.c_uint64 * 6),
+        ("output", ctypes.c_uint64),
+        ("checks", ctypes.c_uint64),
+        ("trace", ctypes.c_uint64),
+        ("coverage", ctypes.c_uint64),
+    )
+
+
+def field_offset(name: str) -> int:
+    """Where a field of ``Launch`` lies, in bytes."""
+    return int(getattr(Launch, name).offset)
