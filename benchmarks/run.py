@@ -5,18 +5,18 @@ from __future__ import annotations
 import cache_store
 import closure
 import compile_time
+import cpu
 import launch
-import saxpy
 import warm_process
 
 import cache
-import kernels
 
 
 def main() -> None:
-    """Print each table."""
-    for benchmark in (saxpy, kernels, compile_time, launch, cache_store, closure, cache, warm_process):
-        print("\n".join(benchmark.run()), flush=True)
+    """Print each table as it grows."""
+    for benchmark in (cpu, compile_time, launch, cache_store, closure, cache, warm_process):
+        for line in benchmark.run():
+            print(line, flush=True)
 
 
 if __name__ == "__main__":
