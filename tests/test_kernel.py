@@ -39,7 +39,8 @@ from cujit.errors import (
     LoadError,
     NameNotFoundError,
 )
-from cujit.kernel import Module, _target, cpu, default_device, devices, gpu, jit, load
+from cujit.kernel import Module, _target, jit, load
+from cujit.machine import cpu, default_device, devices, gpu
 from cujit.program import Source, build, compile, toolchain
 from cujit.signature import Parameter, ParameterClass, Signature
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
+import pkgutil
+import re
 import subprocess
 import sys
 import xml.etree.ElementTree as ElementTree
@@ -11,7 +14,11 @@ from typing import TypeAlias
 
 import pytest
 
+import cujit
 from cujit.budget import Budget, examine
+from cujit.devices.registry import Devices, process_devices
+from cujit.devices.watch import watchers_of
+from cujit.errors import DeviceNotFoundError
 from cujit.program import compile
 
 pytest_plugins = ["pytester"]
@@ -77,6 +84,25 @@ def tests(pytester: pytest.Pytester, image: Path) -> Tests:
         return pytester.runpytest(*PLUGIN, *arguments)
 
     return run
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _all_modules() -> None:
+    """Import all of cujit: a run of pytest within this process drops what it was the first to import."""
+    for module in pkgutil.walk_packages(cujit.__path__, "cujit."):
+        if not module.name.endswith("__main__"):
+            importlib.import_module(module.name)
+
+
+@pytest.fixture
+def no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine without GPUs."""
+
+    def gpu(_devices: Devices, _ordinal: int = 0) -> None:
+        raise DeviceNotFoundError("no GPU")
+
+    monkeypatch.setattr(Devices, "gpus", lambda _devices: ())
+    monkeypatch.setattr(Devices, "gpu", gpu)
 
 
 def test_a_test_within_its_budget_passes_and_prints_nothing(tests: Tests) -> None:
@@ -172,3 +198,189 @@ def test_a_run_that_does_not_use_it_imports_nothing_either(pytester: pytest.Pyte
         "{'cujit', 'cujit.version', 'cujit.pytest_plugin'}"
     )
     pytester.runpytest_subprocess(*PLUGIN).assert_outcomes(passed=1)
+
+
+# -- the fixture `device` ---------------------------------------------------------------------------------
+
+DOUBLE = """
+import cujit, numpy as np, pytest
+
+CODE = '''
+extern "C" __global__ void twice(float* x, int n) {
+    int i = threadIdx.x;
+    if (i >= n)
+        return;
+    x[i] *= 2;
+}
+extern "C" __global__ void never(float* x) {
+    *x = 1;
+}
+'''
+
+def run(device, n=4):
+    x = device.array(np.ones(8, np.float32))
+    cujit.jit(CODE, device=device, name="twice.cu")["twice"][1, 8](x, n)
+    return x.numpy().sum()
+"""
+ON_DEVICE = "def test_twice(device):\n    assert run(device) == 12\n"
+
+
+def test_device_is_the_cpu_device_and_the_gpu_where_there_is_one(tests: Tests) -> None:
+    result = tests(DOUBLE + ON_DEVICE, "-v")
+    gpus = len(process_devices().gpus()) > 0
+    result.assert_outcomes(passed=1 + gpus)
+    result.stdout.fnmatch_lines(["*::test_twice?cpu? PASSED*"])
+
+
+def test_all_devices_skip_the_gpu_that_is_not_there(tests: Tests, no_gpu: None) -> None:
+    del no_gpu
+    result = tests(DOUBLE + ON_DEVICE, "-rs", "--cujit-device=all")
+    result.assert_outcomes(passed=1, skipped=1)
+    result.stdout.fnmatch_lines(["SKIPPED*: there is no GPU"])
+
+
+def test_a_gpu_that_was_asked_for_and_is_not_there_is_an_error(tests: Tests, no_gpu: None) -> None:
+    del no_gpu
+    result = tests(DOUBLE + ON_DEVICE, "--cujit-device=gpu")
+    result.assert_outcomes(errors=1)
+    result.stdout.fnmatch_lines(["E*NotFoundError*"])
+
+
+@pytest.mark.parametrize(
+    ("marker", "arguments", "passed", "skipped"),
+    [
+        ("devices='cpu'", (), 1, 0),
+        ("devices='gpu'", (), 0, 1),
+        ("devices=['cpu', 'gpu']", (), 1, 0),
+        ("devices='cpu'", ("--cujit-device=gpu",), 0, 1),
+        ("devices='all'", ("--cujit-device=cpu",), 1, 0),
+        ("threads=1", (), 1, 0),
+    ],
+)
+def test_the_marker_says_where(
+    tests: Tests, no_gpu: None, marker: str, arguments: tuple[str, ...], passed: int, skipped: int
+) -> None:
+    del no_gpu
+    result = tests(f"{DOUBLE}\n@pytest.mark.cujit({marker})\n{ON_DEVICE}", "--strict-markers", *arguments)
+    result.assert_outcomes(passed=passed, skipped=skipped)
+
+
+def test_threads_of_the_marker_reach_the_device(tests: Tests) -> None:
+    code = "\n@pytest.mark.cujit(devices='cpu', threads=1)\ndef test_it(device): assert device.limits.processors == 1"
+    tests(DOUBLE + code).assert_outcomes(passed=1)
+
+
+def test_the_nearest_marker_counts_and_the_others_add(tests: Tests) -> None:
+    code = """
+pytestmark = pytest.mark.cujit(devices="gpu", threads=1)
+
+@pytest.mark.cujit(devices="cpu")
+def test_it(device):
+    assert (device.is_gpu, device.limits.processors) == (False, 1)
+"""
+    tests(DOUBLE + code).assert_outcomes(passed=1)
+
+
+@pytest.mark.parametrize(
+    ("marker", "words"),
+    [("device='cpu'", "takes devices, check and threads by name"), ("devices='tpu'", "is cpu, gpu or all, not 'tpu'")],
+)
+def test_a_slip_in_the_marker_is_told(tests: Tests, marker: str, words: str) -> None:
+    result = tests(f"{DOUBLE}\n@pytest.mark.cujit({marker})\n{ON_DEVICE}")
+    result.assert_outcomes(errors=1)
+    assert words in result.stdout.str()
+
+
+def test_a_slip_on_the_command_line_is_told(tests: Tests) -> None:
+    result = tests(DOUBLE + ON_DEVICE, "--cujit-device=cuda")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    assert "--cujit-device is cpu, gpu or all, not 'cuda'" in result.stderr.str()
+
+
+def test_settings_are_read_where_the_command_line_is_silent(
+    tests: Tests, pytester: pytest.Pytester, no_gpu: None
+) -> None:
+    del no_gpu
+    pytester.makeini("[pytest]\ncujit_device = all\n")
+    tests(DOUBLE + ON_DEVICE).assert_outcomes(passed=1, skipped=1)
+    tests(DOUBLE + ON_DEVICE, "--cujit-device=cpu").assert_outcomes(passed=1)
+
+
+@pytest.mark.parametrize(
+    "own",
+    [
+        "\n@pytest.fixture\ndef device(): return 'mine'\ndef test_it(device): assert device == 'mine'",
+        "\n@pytest.mark.parametrize('device', ['mine'])\ndef test_it(device): assert device == 'mine'",
+    ],
+    ids=["fixture", "parameter"],
+)
+def test_a_project_may_call_something_of_its_own_device(tests: Tests, own: str) -> None:
+    tests("import pytest\n" + own).assert_outcomes(passed=1)
+
+
+WRONG = """
+def run_wrong(device):
+    x = device.array(np.ones(4, np.float32))
+    cujit.jit(CODE, device=device, name="twice.cu")["twice"][1, 8](x, 5)
+"""
+
+
+@pytest.mark.parametrize(
+    ("marker", "arguments", "found"),
+    [
+        ("", (), True),
+        ("", ("--cujit-check=none",), False),
+        ("", ("--cujit-check=sync",), False),
+        ("@pytest.mark.cujit(check='memory')", ("--cujit-check=none",), True),
+        ("@pytest.mark.cujit(check='none')", (), False),
+    ],
+    ids=["all", "none", "sync", "marker", "marker none"],
+)
+def test_the_cpu_device_has_its_checks(tests: Tests, marker: str, arguments: tuple[str, ...], found: bool) -> None:
+    code = f"{WRONG}\n{marker}\ndef test_it(device): run_wrong(device)"
+    result = tests(DOUBLE + code, "--cujit-device=cpu", *arguments)
+    result.assert_outcomes(passed=not found, failed=found)
+    assert ("KernelFaultError: kernel twice, block (0, 0, 0), thread (4, 0, 0)" in result.stdout.str()) == found
+
+
+def test_a_fixture_that_is_asked_for_late_is_the_cpu_device(tests: Tests) -> None:
+    code = "\ndef test_it(request): assert request.getfixturevalue('device').name == 'cpu'"
+    tests(DOUBLE + code).assert_outcomes(passed=1)
+
+
+# -- coverage ---------------------------------------------------------------------------------------------
+
+TWO_TESTS = ON_DEVICE + "\ndef test_with_the_default():\n    assert run(cujit.cpu(), 8) == 16\n"
+COUNTS = {2: 16, 3: 16, 4: 16, 6: 12, 7: 16, 8: 0, 9: 0, 10: 0}
+"""Threads of both tests by line of the source."""
+
+
+@pytest.mark.parametrize("asked", ["switch", "setting", "xdist"])
+def test_coverage_of_a_run_is_written_for_lcov(tests: Tests, pytester: pytest.Pytester, asked: str) -> None:
+    arguments = {
+        "switch": ["--cujit-coverage=out/c.info"],
+        "setting": [],
+        "xdist": ["--cujit-coverage=out/c.info", "-n2"],
+    }
+    if asked == "setting":
+        pytester.makeini("[pytest]\ncujit_coverage = out/c.info\n")
+    (pytester.path / "out").mkdir()
+    result = tests(DOUBLE + TWO_TESTS, "--cujit-device=cpu", *arguments[asked])
+    result.assert_outcomes(passed=2)
+    written = (pytester.path / "out/c.info").read_text()
+    counts = {int(line): int(n) for line, n in re.findall(r"^DA:(\d+),(\d+)$", written, re.MULTILINE)}
+    assert counts == COUNTS
+    (file,) = re.findall("^SF:(.*)$", written, re.MULTILINE)
+    assert "__global__ void twice" in Path(file).read_text()
+    result.stdout.fnmatch_lines(["cujit coverage: 5 of 8 lines of CUDA ran; written to *c.info"])
+
+
+def test_exact_coverage_tells_which_side_of_a_condition_ran(tests: Tests, pytester: pytest.Pytester) -> None:
+    arguments = ("--cujit-device=cpu", "--cujit-coverage=c.info", "--cujit-coverage-exact")
+    tests(DOUBLE + ON_DEVICE, *arguments).assert_outcomes(passed=1)
+    assert "\nDA:5,4\n" in (pytester.path / "c.info").read_text()  # the early return, in 4 of 8 threads
+
+
+def test_nothing_is_counted_after_the_run(tests: Tests) -> None:
+    tests(DOUBLE + ON_DEVICE, "--cujit-device=cpu", "--cujit-coverage=c.info").assert_outcomes(passed=1)
+    assert not watchers_of(process_devices().cpu())

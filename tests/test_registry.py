@@ -18,7 +18,7 @@ from cujit.artifact import Kind
 from cujit.built import Built
 from cujit.cache.cache import Cache
 from cujit.devices.base import Device
-from cujit.devices.cpu.module import CpuKernel
+from cujit.devices.cpu.kernel import CpuKernel
 from cujit.devices.registry import process_devices
 from cujit.errors import (
     ClosedError,

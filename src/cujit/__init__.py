@@ -27,10 +27,14 @@ if TYPE_CHECKING:
     from cujit.cache.trust import CacheRefusedError, CacheWarning
     from cujit.devices.arrays import DeviceArray
     from cujit.devices.base import Device, Dim3, Limits, Resources
+    from cujit.devices.cpu.coverage import Coverage
+    from cujit.devices.cpu.trace import Trace
     from cujit.devices.cuda.compat import Verdict, compat
     from cujit.devices.globals import Global, Globals
     from cujit.devices.pointers import Pointer
     from cujit.devices.streams import Event, Graph, Stream
+    from cujit.devices.tensormaps import TensorMap
+    from cujit.devices.textures import Surface, Texels, Texture
     from cujit.errors import (
         ArchError,
         ArgumentError,
@@ -45,6 +49,7 @@ if TYPE_CHECKING:
         DriverNotFoundError,
         FormatError,
         HeaderNotFoundError,
+        KernelFaultError,
         LaunchError,
         LinkError,
         LoadError,
@@ -63,7 +68,8 @@ if TYPE_CHECKING:
     from cujit.inspection.read import inspect
     from cujit.inspection.usage import Usage, usage
     from cujit.inspection.values import ImageInfo, Inspection, KernelInfo
-    from cujit.kernel import Kernel, Launch, Module, cpu, default_device, devices, gpu, jit, load
+    from cujit.kernel import Kernel, Launch, Module, jit, load
+    from cujit.machine import cpu, default_device, devices, gpu
     from cujit.occupancy import occupancy, plot_occupancy
     from cujit.program import Entry, Options, Request, Source, build, bundle, cache, compile, link, request
     from cujit.registry import RegisteredModule, Registry, module, registry
@@ -91,6 +97,7 @@ __all__ = [
     "ClosedError",
     "Comparison",
     "CompileError",
+    "Coverage",
     "CujitError",
     "Device",
     "DeviceArray",
@@ -109,6 +116,7 @@ __all__ = [
     "ImageInfo",
     "Inspection",
     "Kernel",
+    "KernelFaultError",
     "KernelInfo",
     "Kind",
     "Launch",
@@ -136,9 +144,14 @@ __all__ = [
     "Signature",
     "Source",
     "Stream",
+    "Surface",
+    "TensorMap",
+    "Texels",
+    "Texture",
     "Timing",
     "ToolError",
     "ToolchainNotFoundError",
+    "Trace",
     "UnsupportedError",
     "Usage",
     "Verdict",
@@ -188,6 +201,8 @@ _HOMES = {
     "cujit.devices.globals": "Global Globals",
     "cujit.devices.pointers": "Pointer",
     "cujit.devices.streams": "Event Graph Stream",
+    "cujit.devices.tensormaps": "TensorMap",
+    "cujit.devices.textures": "Surface Texels Texture",
     "cujit.formats.cubin": "read_cubin",
     "cujit.formats.fatbin": "read_fatbin",
     "cujit.formats.ptx.retarget": "retarget",
@@ -195,7 +210,10 @@ _HOMES = {
     "cujit.inspection.read": "inspect",
     "cujit.inspection.usage": "Usage usage",
     "cujit.inspection.values": "ImageInfo Inspection KernelInfo",
-    "cujit.kernel": "Kernel Launch Module cpu default_device devices gpu jit load",
+    "cujit.kernel": "Kernel Launch Module jit load",
+    "cujit.machine": "cpu default_device devices gpu",
+    "cujit.devices.cpu.coverage": "Coverage",
+    "cujit.devices.cpu.trace": "Trace",
     "cujit.occupancy": "occupancy plot_occupancy",
     "cujit.program": "Entry Options Request Source build bundle cache compile link request",
     "cujit.registry": "RegisteredModule Registry module registry",

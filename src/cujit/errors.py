@@ -22,6 +22,7 @@
     ├── NameNotFoundError       a kernel or variable that is not in the module: which are               (KeyError)
     ├── LaunchError             a launch that breaks a limit: which limit, both numbers                  (ValueError)
     │   └── ArgumentError       arguments that do not fit the kernel's parameters                       (TypeError)
+    ├── KernelFaultError        a kernel that could not go on: why, block, thread, line, address
     ├── BudgetError             a kernel that uses more than it may, or of which that is not known      (AssertionError)
     └── ClosedError             a handle, module or array that was already released
 """
@@ -45,6 +46,7 @@ __all__ = [
     "DriverNotFoundError",
     "FormatError",
     "HeaderNotFoundError",
+    "KernelFaultError",
     "LaunchError",
     "LinkError",
     "LoadError",
@@ -235,6 +237,34 @@ class LaunchError(CujitError, ValueError):
 
 class ArgumentError(LaunchError, TypeError):
     """Arguments that do not fit the kernel's parameters."""
+
+
+class KernelFaultError(CujitError):
+    """A kernel that could not go on; the launch ended early and what it wrote may be incomplete.
+
+    ``kind`` says why, ``kernel`` which, ``block`` and ``thread`` are indices ``(x, y, z)`` or None where not known,
+    ``line`` is the line of the PTX (0: not known), ``address`` that of the access or None.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        kind: str = "",
+        kernel: str = "",
+        block: tuple[int, int, int] | None = None,
+        thread: tuple[int, int, int] | None = None,
+        line: int = 0,
+        address: int | None = None,
+        help: str | None = None,
+    ) -> None:
+        super().__init__(message, help=help)
+        self.kind = kind
+        self.kernel = kernel
+        self.block = block
+        self.thread = thread
+        self.line = line
+        self.address = address
 
 
 class BudgetError(CujitError, AssertionError):

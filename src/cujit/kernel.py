@@ -7,7 +7,7 @@ import math
 import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -27,51 +27,15 @@ from cujit.devices.launcher.options import PLAIN, LaunchOptions
 from cujit.devices.launcher.replay import replay
 from cujit.devices.launcher.seam import PreparedKernel
 from cujit.devices.names import NameTable
-from cujit.devices.registry import process_devices
 from cujit.devices.signatures import signature_of
 from cujit.devices.streams import stream_handle
+from cujit.devices.watch import Text, known_to, wanted_options, watchers_of
 from cujit.errors import ArchError, ArgumentError, LaunchError, LoadError
+from cujit.machine import chosen, cpu
 from cujit.opening import open_image
 from cujit.program import Options, Source, compile, workshop
 
-if TYPE_CHECKING:
-    from cujit.devices.cuda.device import CudaDevice
-
-__all__ = ["CooperativeShape", "Kernel", "Launch", "Module", "cpu", "default_device", "devices", "gpu", "jit", "load"]
-
-
-# -- devices ----------------------------------------------------------------------------------------------
-
-
-def devices() -> tuple[Device, ...]:
-    """Give every device of this machine: the GPUs that the driver shows, and the CPU device last."""
-    return (*process_devices().gpus(), process_devices().cpu())
-
-
-def default_device() -> Device:
-    """Give the first GPU, or else the CPU device."""
-    return process_devices().default()
-
-
-def gpu(ordinal: int = 0) -> CudaDevice:
-    """Give the GPU with that number among those that the driver shows.
-
-    Raises:
-        DriverNotFoundError: there is no driver, or it does not answer.
-        DeviceNotFoundError: there is no such GPU; the message says which there are.
-    """
-    return process_devices().gpu(ordinal)
-
-
-def cpu(threads: int | None = None) -> Device:
-    """Give the CPU device, which runs blocks on that many threads; None is one per processor."""
-    return process_devices().cpu(threads)
-
-
-def _device(device: Device | str | None) -> Device:
-    if device is None:
-        return default_device()
-    return process_devices().named(device)
+__all__ = ["CooperativeShape", "Kernel", "Launch", "Module", "jit", "load"]
 
 
 # -- launches ---------------------------------------------------------------------------------------------
@@ -98,21 +62,29 @@ class Launch(PreparedLaunch):
         kernel = self._kernel()
         return kernel if isinstance(kernel, Kernel) else Kernel(self._entry)
 
-    def replay_on_cpu(self, *arguments: object, device: Device | str | None = None) -> tuple[object, ...]:
+    def replay_on_cpu(
+        self, *arguments: object, device: Device | str | None = None, check: str | None = None
+    ) -> tuple[object, ...]:
         """Run the same launch with the same arguments on the CPU device, and give what it makes of them.
 
         For each argument that is an array it gives a NumPy array as the kernel left it, for any other the argument
         itself. The arrays are copied first and stay as they are; arguments that share memory share it there too.
         Variables of the module begin as the image has them. The image has to hold PTX. ``device`` is a CPU device
-        other than ``cujit.cpu()``.
+        other than ``cujit.cpu()``; ``check`` names the checks that the kernel runs under, as in ``cujit.cpu(check=…)``.
 
         Raises:
+            KernelFaultError: a check found something, or the kernel could not go on.
             LoadError: the image has no PTX, or PTX that the CPU device does not execute.
             ArgumentError: the arguments do not fit, one is a bare address (of unknown size), or ``device`` is a GPU.
             LaunchError: the CPU device does not take such a launch.
             ClosedError: the module, or an array, was closed.
         """
-        return replay(self._entry, self._shape, arguments, cpu() if device is None else _device(device))
+        if device is not None and check is not None:
+            raise ArgumentError(
+                "a device has its own checks", help=f"device=cujit.cpu(check={check!r}), or leave device out"
+            )
+        place = cpu(check=check) if device is None else chosen(device)
+        return replay(self._entry, self._shape, arguments, place)
 
 
 class CooperativeShape(NamedTuple):
@@ -515,7 +487,7 @@ def load(
     options = JitOptions.of(jit)
     artifact = open_image(image, "load")
     _require_loadable(artifact)
-    place = _device(device)
+    place = chosen(device)
     start = time.perf_counter()
     if place.is_gpu:
         from cujit.devices.cuda.device import CudaDevice  # the CPU device needs nothing of it
@@ -547,17 +519,28 @@ def jit(
         ArchError: code for ``arch`` does not run on the GPU, or the compiler no longer builds for the GPU.
         CujitError: see ``compile`` and ``load``.
     """
-    place = _device(device)
+    place = chosen(device)
     if not isinstance(source, Source):
         source = Source.cuda(source, name=name, headers=headers)
     elif name is not None or headers is not None:
         raise ArgumentError("a Source has its own name and headers", help="give them to cujit.Source.cuda")
     target = Arch.parse(arch) if arch is not None else _target(place, workshop(cache).compiler("cuda").arches)
     _require_runnable(target, place)
-    build = functools.partial(compile, source, names=names, options=Options.of(options, more), cache=cache)
-    module = load(build(arch=target), place)
+    watchers = watchers_of(place)
+    said = Options.of(options, more)
+    if watchers:
+        said = Options.of(wanted_options(watchers), dict(said))
+    build = functools.partial(compile, source, names=names, options=said, cache=cache)
+    with known_to(watchers, _texts_of(source)):
+        module = load(build(arch=target), place)
     module._image.portable = functools.partial(build, arch=target.virtual)
     return module
+
+
+def _texts_of(source: Source) -> dict[str, Text]:
+    """Give the sources that are no files, by the names that the compiler knows them by."""
+    own = {} if source.path else {source.program_name: Text(source.name, source.text)}
+    return own | {name: Text(name, text) for name, text in source.headers}
 
 
 def _target(device: Device, known: Sequence[int]) -> Arch:

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 from cujit.arch import Arch
 from cujit.artifact import Artifact, Kind
 from cujit.cache.cache import Cache
+from cujit.cache.process import process_cache, process_settings
 from cujit.cache.provenance import Outcome, Provenance
-from cujit.cache.settings import VARIABLES, CacheSettings
 from cujit.compile.entry import Entry
 from cujit.compile.options import Options
 from cujit.compile.request import Request
@@ -66,18 +66,7 @@ def cache() -> Cache:
     Raises:
         OptionError: one of these variables has a value that it cannot have.
     """
-    return _cache(_cache_settings(tuple(map(os.environ.get, VARIABLES))))
-
-
-@functools.lru_cache(maxsize=8)
-def _cache_settings(values: tuple[str | None, ...]) -> CacheSettings:
-    """Read the values of VARIABLES; a relative path means the working directory of the first time."""
-    return CacheSettings.from_environment({n: v for n, v in zip(VARIABLES, values, strict=True) if v is not None})
-
-
-@functools.lru_cache(maxsize=8)
-def _cache(settings: CacheSettings) -> Cache:
-    return Cache.of(settings)
+    return process_cache()
 
 
 def workshop(cache: Cache | bool | None = None) -> Workshop:
@@ -92,10 +81,9 @@ def workshop(cache: Cache | bool | None = None) -> Workshop:
         return _workshop(toolchain(), None, "cache=False")
     if cache is not None and cache is not True:
         raise OptionError(f"cache is {cache!r}; it takes a cujit.Cache, None or False", help="cujit.Cache(Path('…'))")
-    settings = _cache_settings(tuple(map(os.environ.get, VARIABLES)))
-    if not settings.is_on:
+    if not process_settings().is_on:
         return _workshop(toolchain(), None, "CUJIT_CACHE is off")
-    return _workshop(toolchain(), _cache(settings), "")
+    return _workshop(toolchain(), process_cache(), "")
 
 
 @functools.lru_cache(maxsize=8)

@@ -22,7 +22,8 @@ from cujit.compile.workshop import Workshop
 from cujit.devices.base import Device
 from cujit.devices.registry import process_devices
 from cujit.errors import OptionError, ToolchainNotFoundError
-from cujit.kernel import Module, default_device, jit, load
+from cujit.kernel import Module, jit, load
+from cujit.machine import default_device
 from cujit.program import Options, Source, workshop
 from cujit.registered import RegisteredModule, Tasks
 from cujit.version import __version__

@@ -167,3 +167,99 @@ def test_what_no_device_can_be_called_is_usage(cujit: Cujit, axpy: Path, verb: s
     result = cujit(verb, *rest, "--device", name)
     assert result.exit_code == 2
     assert "cpu, cuda:0" in result.stderr
+
+
+# -- watching ---------------------------------------------------------------------------------------------
+
+_SHAPE = ("--grid", "2", "--block", "4")
+
+
+def test_trace_prints_what_a_thread_executes_before_the_arrays(cujit: Cujit, axpy: Path) -> None:
+    result = cujit("run", str(axpy), *_AXPY, *_SHAPE, *_ARGS, "--trace", "1,3", "--print", "2")
+    assert result.exit_code == 0, result.stderr
+    lines = result.stdout.splitlines()
+    assert lines[0].endswith("block 1:0:0, thread 3:0:0")
+    assert f"{axpy}:3: if (i < n) y[i] = a * x[i] + y[i];" in lines
+    assert sum("st.global.f32" in line and "= 15.0 (0x41700000)" in line for line in lines) == 1
+    assert lines[-1].startswith("[ 1.  3.")
+
+
+def test_trace_takes_indices_and_a_limit(cujit: Cujit, axpy: Path) -> None:
+    arguments = ("--trace", "1:0:0,2:0", "--trace-limit", "3")
+    result = cujit("run", str(axpy), *_AXPY, *_SHAPE, *_ARGS, *arguments)
+    assert result.exit_code == 0, result.stderr
+    assert "block 1:0:0, thread 2:0:0" in result.stdout
+    assert "beyond the trace's limit" in result.stdout
+
+
+def test_trace_in_json_has_every_step(cujit: Cujit, axpy: Path) -> None:
+    result = cujit("run", str(axpy), *_AXPY, *_SHAPE, *_ARGS, "--trace", "0,0", "--json")
+    assert result.exit_code == 0, result.stderr
+    (launch,) = json.loads(result.stdout)["trace"]
+    assert (launch["block"], launch["thread"], launch["dropped"]) == ([0, 0, 0], [0, 0, 0], 0)
+    store = launch["steps"][-2]
+    assert store["source"] == f"{axpy}:3"
+    assert store["reads"][-1]["value"] == 1.0
+    assert store["reads"][-1]["bits"] == "0x3f800000"
+
+
+def test_trace_of_a_launch_that_fails_is_printed_up_to_the_fault(cujit: Cujit, tmp_path: Path) -> None:
+    (tmp_path / "k.cu").write_text("__global__ void k(int* x) {\n    *x = 1;\n    __trap();\n}\n")
+    launch = ("run", "k.cu", "-k", "k", "--grid", "1", "--block", "1", "--arg", "zeros:i32:1", "--trace", "0,0")
+    result = cujit(*launch, "--coverage", "c.info", "--device", "cpu")
+    assert result.exit_code == 1
+    assert "k.cu:3: __trap();" in result.stdout
+    assert "executed trap" in result.stderr
+    assert "\nDA:3,1\n" in (tmp_path / "c.info").read_text()
+    failed = cujit(*launch, "--json")
+    assert "k.cu:3: __trap();" in failed.stderr
+
+
+def test_check_names_the_thread_of_a_wrong_access(cujit: Cujit, tmp_path: Path) -> None:
+    (tmp_path / "k.cu").write_text("__global__ void k(int* x) { x[threadIdx.x] = 1; }")
+    launch = ("run", "k.cu", "-k", "k", "--grid", "1", "--block", "8", "--arg", "zeros:i32:4")
+    result = cujit(*launch, "--check", "memory", "--trace", "0,4")
+    assert result.exit_code == 1
+    assert "thread (4, 0, 0)" in result.stderr
+    assert "st.global" in result.stdout.splitlines()[-2] + result.stdout
+
+
+def test_coverage_is_written_for_lcov(cujit: Cujit, axpy: Path, tmp_path: Path) -> None:
+    result = cujit("run", str(axpy), *_AXPY, *_SHAPE, *_ARGS, "--coverage", "c.info")
+    assert result.exit_code == 0, result.stderr
+    written = (tmp_path / "c.info").read_text()
+    assert f"SF:{axpy}\n" in written
+    assert "\nDA:3,8\n" in written
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("--trace", "0,5"), "there is no thread 5: there are 4"),
+        (("--trace", "2,0"), "there is no block 2: there are 2"),
+        (("--trace", "5"), "'5' is not BLOCK,THREAD"),
+        (("--trace", "0,a"), "'0,a' is not BLOCK,THREAD"),
+        (("--trace", "0,1:2:3:4"), "is not BLOCK,THREAD"),
+        (("--trace", "0,0", "--device", "cuda:0"), "--trace is for the CPU device"),
+        (("--coverage", "c.info", "--device", "cuda:0"), "--coverage is for the CPU device"),
+        (("--coverage", "."), "is a directory"),
+        (("--check", "memory", "--device", "cuda:0"), "--check is for the CPU device"),
+        (("--check", "memroy"), "no check is called 'memroy'"),
+    ],
+    ids=[
+        "thread",
+        "block",
+        "one",
+        "letter",
+        "four",
+        "trace on a GPU",
+        "coverage on a GPU",
+        "directory",
+        "check on a GPU",
+        "check",
+    ],
+)
+def test_slips_in_watching_are_usage_errors(cujit: Cujit, axpy: Path, arguments: tuple[str, ...], words: str) -> None:
+    result = cujit("run", str(axpy), "--kernel", "axpy<float>", *_SHAPE, *_ARGS, *arguments)
+    assert result.exit_code == 2
+    assert words in result.stderr

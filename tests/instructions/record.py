@@ -11,10 +11,10 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from cujit.kernel import gpu
+from cujit.machine import gpu
 from cujit.toolchain import driver
-from instructions.runner import every_row, key_of, run_rows
-from instructions.table import ROWS
+from instructions.runner import every_row, run_rows
+from instructions.table import all_rows, key_of
 
 
 def main() -> None:
@@ -23,7 +23,7 @@ def main() -> None:
     results = run_rows(device, every_row())
     cuda = ".".join(map(str, driver.open_driver().version))
     origin = f"{device.product}; driver of CUDA {cuda}; {datetime.date.today().isoformat()}"
-    arrays: dict[str, Any] = {key_of(ROWS[index]): result for index, result in results.items()}
+    arrays: dict[str, Any] = {key_of(all_rows()[index]): result for index, result in results.items()}
     np.savez_compressed(sys.argv[1], **{"origin": np.array(origin), **arrays})
     print(f"{len(arrays)} rows from {origin}")
 

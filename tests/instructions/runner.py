@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -10,17 +11,16 @@ import numpy.typing as npt
 from cujit.artifact import Artifact
 from cujit.devices.base import Device
 from cujit.kernel import load
-from instructions.table import COUNT, ROWS, Row, inputs_of, kernel_of, module_text, result_dtype
+from instructions.table import COUNT, Row, all_rows, inputs_of, kernel_of, module_text, result_dtype
 
 Array = npt.NDArray[Any]
 _BATCH = 32
 
 
 def run_rows(device: Device, rows: list[tuple[int, Row]]) -> dict[int, Array]:
-    """Run rows (numbered as in ``ROWS``), some to a module; return what each computed."""
+    """Run rows (numbered as in ``all_rows``), some to a module; return what each computed."""
     results: dict[int, Array] = {}
-    for start in range(0, len(rows), _BATCH):
-        batch = rows[start : start + _BATCH]
+    for batch in _batches(rows):
         module = load(Artifact.of(module_text(batch)), device)
         for index, row in batch:
             out = device.array(np.zeros(COUNT, result_dtype(row)))
@@ -30,11 +30,14 @@ def run_rows(device: Device, rows: list[tuple[int, Row]]) -> dict[int, Array]:
     return results
 
 
+def _batches(rows: list[tuple[int, Row]]) -> Iterator[list[tuple[int, Row]]]:
+    """Cut rows into those of one target, and not too many."""
+    for target in dict.fromkeys(row.target for _, row in rows):
+        same = [(index, row) for index, row in rows if row.target == target]
+        for start in range(0, len(same), _BATCH):
+            yield same[start : start + _BATCH]
+
+
 def every_row() -> list[tuple[int, Row]]:
     """Number all rows."""
-    return list(enumerate(ROWS))
-
-
-def key_of(row: Row) -> str:
-    """Name of a row in the golden file: the mnemonic and its immediates."""
-    return "_".join([row.name, *(k[1:] for k in row.sources if k.startswith("="))])
+    return list(enumerate(all_rows()))

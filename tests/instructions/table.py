@@ -1,19 +1,25 @@
 """Every instruction that the CPU device executes on plain values, as rows; what a GPU computed for them is golden data.
 
 A row is a mnemonic, the kind of its result and the kinds of its sources. Kinds: ``i16 i32 i64`` integers, ``f32 f64``
-floats (both in corner cases and random), ``n`` a small count, ``p`` a predicate, ``=5`` an immediate. ``within`` is
-the bound for instructions that the manual leaves approximate: relative, or absolute where it says so.
+and ``f16 bf16 f16x2 bf16x2`` floats (all in corner cases and random), ``n`` a small count, ``p`` a predicate, ``=5``
+an immediate; of results alone, ``pp`` two predicates. ``within`` is the bound for instructions that the manual leaves
+approximate: relative, or absolute where it says so.
+
+More rows are in the files ``rows_<family>.py`` beside this one, each with a tuple ``ROWS``.
 """
 
 from __future__ import annotations
 
+import functools
+import importlib
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["COUNT", "ROWS", "Row", "inputs_of", "kernel_of", "module_text", "result_dtype"]
+__all__ = ["COUNT", "ROWS", "Row", "all_rows", "inputs_of", "kernel_of", "key_of", "module_text", "result_dtype"]
 
 COUNT = 512
 """Values a row is tried on."""
@@ -32,6 +38,8 @@ class Row:
     absolute: float = 0.0
     limit: float = 0.0
     """Where not 0, inputs beyond this magnitude have no bound in the manual."""
+    target: str = "sm_80"
+    """The first architecture that has the form."""
 
     @property
     def exact(self) -> bool:
@@ -39,8 +47,15 @@ class Row:
         return not (self.relative or self.absolute)
 
 
-def _rows(names: str, result: str, sources: str, **bound: float) -> list[Row]:
-    return [Row(name, result, tuple(sources.split()), **bound) for name in names.split()]
+def key_of(row: Row) -> str:
+    """Name of a row in the golden file: the mnemonic and its immediates."""
+    return "_".join([row.name, *(k[1:] for k in row.sources if k.startswith("="))])
+
+
+def _rows(
+    names: str, result: str, sources: str, *, relative: float = 0.0, absolute: float = 0.0, limit: float = 0.0
+) -> list[Row]:
+    return [Row(name, result, tuple(sources.split()), relative, absolute, limit) for name in names.split()]
 
 
 def _each(template: str, types: str) -> str:
@@ -181,6 +196,20 @@ def _holds_all(to: str, source: str) -> bool:
 ROWS = [*_integer_rows(), *_bit_rows(), *_float_rows(), *_approximate_rows(), *_conversion_rows()]
 
 
+@functools.cache
+def all_rows() -> tuple[Row, ...]:
+    """Collect the rows of this file and of all families; no two may have one name."""
+    rows = list(ROWS)
+    for file in sorted(Path(__file__).parent.glob("rows_*.py")):
+        rows += importlib.import_module(f"instructions.{file.stem}").ROWS
+    names: set[str] = set()
+    for row in rows:
+        if key_of(row) in names:
+            raise ValueError(f"two rows are called {key_of(row)}")
+        names.add(key_of(row))
+    return tuple(rows)
+
+
 # -- inputs -----------------------------------------------------------------------------------------------
 
 _INTEGERS = [0, 1, 2, 3, 7, 8, 15, 16, 31, 32, 33, 63, 64, 127, 128, 255, 256, 0x7FFF, 0x8000, 0xFFFF, 1 << 23, 1 << 24]
@@ -192,9 +221,38 @@ _FLOATS = [
     6e-8, 3e-8, 6.1e-5, float("inf"), float("nan"),
 ]  # fmt: skip
 
+# Bits of zero, the smallest and largest subnormal and normal numbers, 1/2, 1, 1.5 and 2 with their neighbours, numbers
+# that overflow when doubled or added to, infinity, NaNs quiet and signalling, the NaN of copies beyond a tensor.
+_HALVES = {
+    "f16": [
+        0x0000, 0x0001, 0x0002, 0x0003, 0x0200, 0x03FE, 0x03FF, 0x0400, 0x0401, 0x0402, 0x07FF, 0x0800, 0x3800, 0x3BFF,
+        0x3C00, 0x3C01, 0x3E00, 0x4000, 0x4001, 0x1000, 0x1400, 0x1401, 0x6400, 0x6401, 0x7800, 0x77FF, 0x7BFE, 0x7BFF,
+        0x7C00, 0x7C01, 0x7DFF, 0x7E00, 0x7E01, 0x7FF7, 0x7FFF, 0x5640, 0x57F8, 0x5800, 0x5BFC, 0x5C00,
+    ],
+    "bf16": [
+        0x0000, 0x0001, 0x0002, 0x0003, 0x0040, 0x0060, 0x007E, 0x007F, 0x0080, 0x0081, 0x0100, 0x3F00, 0x3F7F, 0x3F80,
+        0x3F81, 0x3FC0, 0x4000, 0x4001, 0x3300, 0x3B80, 0x3B81, 0x4300, 0x4301, 0x7E80, 0x7EFF, 0x7F00, 0x7F7E, 0x7F7F,
+        0x7F80, 0x7F81, 0x7FBF, 0x7FC0, 0x7FC1, 0x7FF7, 0x7FFF, 0x42C8, 0x42FF, 0x4300, 0x437F, 0x2000,
+    ],
+}  # fmt: skip
+
+
+def _halves(kind: str, rng: np.random.Generator) -> Array:
+    """COUNT numbers of 16 bits: corners of both signs, random bits, and some around 1."""
+    corner = np.array([sign | bits for bits in _HALVES[kind] for sign in (0, 0x8000)], np.uint16)
+    wild = rng.integers(0, 1 << 16, COUNT, np.uint16)
+    tame = (rng.standard_normal(COUNT) * 2.0 ** rng.integers(-6, 7, COUNT)).astype(np.float32)
+    as_half = tame.astype(np.float16).view(np.uint16) if kind == "f16" else (tame.view(np.uint32) >> 16)
+    return np.choose(rng.integers(0, 3, COUNT), [rng.choice(corner, COUNT), wild, as_half]).astype(np.uint16)
+
 
 def _values(kind: str, rng: np.random.Generator) -> Array:
     """COUNT values of one kind: corners, random bits and tame numbers, mixed."""
+    if kind in _HALVES:
+        return _halves(kind, rng)
+    if kind.endswith("x2"):
+        low, high = (_halves(kind[:-2], rng).astype(np.uint32) for _ in range(2))
+        return low | high << 16
     pick = rng.integers(0, 3, COUNT)
     if kind in ("n", "p"):
         return rng.integers(0, 72 if kind == "n" else 2, COUNT).astype(np.uint32)
@@ -221,8 +279,17 @@ def inputs_of(row: Row) -> list[Array]:
 
 # -- text -------------------------------------------------------------------------------------------------
 
-_REGISTER = {"i16": "b16", "i32": "b32", "i64": "b64", "f32": "f32", "f64": "f64", "n": "b32", "p": "pred"}
-_SIZE = {"i16": 2, "i32": 4, "i64": 8, "f32": 4, "f64": 8, "n": 4, "p": 4}
+_REGISTER = {
+    "i16": "b16", "i32": "b32", "i64": "b64", "f32": "f32", "f64": "f64", "n": "b32", "p": "pred", "pp": "pred",
+    "f16": "b16", "bf16": "b16", "f16x2": "b32", "bf16x2": "b32",
+}  # fmt: skip
+_SIZE = {"pred": 4, "b16": 2, "b32": 4, "f32": 4, "b64": 8, "f64": 8}
+_VERSION = {"sm_80": "8.0", "sm_86": "8.0", "sm_90": "8.6"}
+"""The PTX version that rows of an architecture are written in."""
+
+
+def _size(kind: str) -> int:
+    return _SIZE[_REGISTER[kind]]
 
 
 def kernel_of(index: int) -> str:
@@ -231,8 +298,12 @@ def kernel_of(index: int) -> str:
 
 
 def module_text(rows: list[tuple[int, Row]]) -> str:
-    """PTX with a kernel for each numbered row: ``out[i] = op(a[i], b[i], …)``, parameters (out, a, b, …, n)."""
-    head = ".version 8.0\n.target sm_80\n.address_size 64\n"
+    """PTX with a kernel for each numbered row: ``out[i] = op(a[i], b[i], …)``, parameters (out, a, b, …, n).
+
+    All rows must be of one target.
+    """
+    (target,) = {row.target for _, row in rows}
+    head = f".version {_VERSION[target]}\n.target {target}\n.address_size 64\n"
     return head + "\n".join(_kernel_text(index, row) for index, row in rows)
 
 
@@ -242,7 +313,7 @@ def _kernel_text(index: int, row: Row) -> str:
     lines = [
         f".visible .entry {kernel_of(index)}({parameters})", "{",
         ".reg .b32 %t<8>; .reg .b64 %a<8>; .reg .pred %q;",
-        f".reg .{_REGISTER[row.result]} %d;",
+        f".reg .{_REGISTER[row.result]} %d, %e;",
         "mov.u32 %t1, %ctaid.x; mov.u32 %t2, %ntid.x; mov.u32 %t3, %tid.x; mad.lo.s32 %t4, %t1, %t2, %t3;",
         "ld.param.u32 %t5, [n]; setp.ge.u32 %q, %t4, %t5; @%q bra END;",
     ]  # fmt: skip
@@ -252,17 +323,20 @@ def _kernel_text(index: int, row: Row) -> str:
             operands.append(kind[1:])
             continue
         lines.append(f".reg .{_REGISTER[kind]} %s{k};")
-        lines.append(f"ld.param.u64 %a1, [in{at}]; mad.wide.u32 %a2, %t4, {_SIZE[kind]}, %a1;")
+        lines.append(f"ld.param.u64 %a1, [in{at}]; mad.wide.u32 %a2, %t4, {_size(kind)}, %a1;")
         if kind == "p":
             lines.append(f"ld.global.u32 %t6, [%a2]; setp.ne.u32 %s{k}, %t6, 0;")
         else:
             lines.append(f"ld.global.{_REGISTER[kind]} %s{k}, [%a2];")
         operands.append(f"%s{k}")
         at += 1
-    lines.append(f"{row.name} %d, {', '.join(operands)};")
-    lines.append(f"ld.param.u64 %a3, [out]; mad.wide.u32 %a4, %t4, {_SIZE[row.result]}, %a3;")
+    result = "%d|%e" if row.result == "pp" else "%d"
+    lines.append(f"{row.name} {result}, {', '.join(operands)};")
+    lines.append(f"ld.param.u64 %a3, [out]; mad.wide.u32 %a4, %t4, {_size(row.result)}, %a3;")
     if row.result == "p":
         lines.append("selp.u32 %t7, 1, 0, %d; st.global.u32 [%a4], %t7;")
+    elif row.result == "pp":
+        lines.append("selp.u32 %t6, 1, 0, %d; selp.u32 %t7, 2, 0, %e; or.b32 %t7, %t6, %t7; st.global.u32 [%a4], %t7;")
     else:
         lines.append(f"st.global.{_REGISTER[row.result]} [%a4], %d;")
     return "\n".join([*lines, "END: ret;", "}"])
@@ -270,4 +344,4 @@ def _kernel_text(index: int, row: Row) -> str:
 
 def result_dtype(row: Row) -> np.dtype[Any]:
     """Unsigned words that hold the result."""
-    return np.dtype(f"u{_SIZE[row.result]}")
+    return np.dtype(f"u{_size(row.result)}")

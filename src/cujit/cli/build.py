@@ -12,7 +12,7 @@ from cujit.cli.compiler_options import compiler_options, read_options
 from cujit.cli.console import json_option, note, print_json, progress, shown_bytes
 from cujit.cli.images import image_records, print_images
 from cujit.compile.bundle import COMPRESSIONS
-from cujit.kernel import devices, gpu
+from cujit.machine import devices, gpu
 from cujit.program import build
 
 __all__ = ["command"]

@@ -9,7 +9,7 @@ import click
 from cujit.devices.base import Device
 from cujit.devices.registry import is_device_name, process_devices
 from cujit.errors import MissingError
-from cujit.kernel import cpu, gpu
+from cujit.machine import cpu, gpu
 
 __all__ = ["choose_device", "device_option"]
 

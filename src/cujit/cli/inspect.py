@@ -38,6 +38,7 @@ _DIRECTORY = click.Path(file_okay=False, path_type=Path)
 @click.option("--ptx", is_flag=True, help="Print the PTX.")
 @click.option("--sass", is_flag=True, help="Print the machine code as text, by nvdisasm (extra cujit[sass]).")
 @click.option("--extract", "directory", metavar="DIR", type=_DIRECTORY, help="Write every image to a file in DIR.")
+@click.option("--needs", is_flag=True, help="Tell what the PTX uses, and what of it the CPU device refuses.")
 @click.option("--against", metavar="B", type=_FILE, help="Compare with B: what grew from FILE to B, and what shrank.")
 @click.option(
     "--log",
@@ -58,6 +59,7 @@ def command(
     ptx: bool,
     sass: bool,
     directory: Path | None,
+    needs: bool,
     against: Path | None,
     logs: tuple[Path, ...],
     as_json: bool,
@@ -66,8 +68,10 @@ def command(
 
     Neither a GPU nor a driver is needed. The status is 1 when something in a FILE is damaged.
     """
-    if sum((ptx, sass, directory is not None, against is not None)) > 1:
-        raise click.UsageError("--ptx, --sass, --extract and --against exclude each other")
+    if sum((ptx, sass, directory is not None, needs, against is not None)) > 1:
+        raise click.UsageError("--ptx, --sass, --extract, --needs and --against exclude each other")
+    if needs and pattern is not None:
+        raise click.UsageError("--needs looks at whole images and not at --kernel")
     if as_json and (ptx or sass):
         raise click.UsageError("--ptx and --sass print text and not JSON")
     if against is not None and len(files) > 1:
@@ -80,6 +84,11 @@ def command(
     if against is not None:
         comparison = compare(*found, keep=keep)
         print_json(comparison_record(comparison)) if as_json else print_comparison(comparison, everything)
+    elif needs:
+        from cujit.cli.inspect_needs import show_needs  # brings the CPU device, which nothing else here needs
+
+        if not show_needs(found, everything=everything, as_json=as_json):
+            ctx.exit(ExitCode.WRONG_INPUT)
     elif ptx:
         _print_ptx(found, keep)
     elif sass:

@@ -14,8 +14,12 @@ import cujit.errors as errors
 from cujit.cli.app import main
 from cujit.cli.exit_codes import ExitCode
 from cujit.cli.kernel_arguments import FORMS
+from cujit.devices.cpu.emit.special import SPECIAL_REGISTERS as READABLE
+from cujit.devices.cpu.implemented import Implemented, implemented, total
+from cujit.formats.ptx.special_registers import SPECIAL_REGISTERS, SpecialRegister
+from cujit.support import dotted
 
-__all__ = ["PAGES", "api_page", "cli_page", "errors_page"]
+__all__ = ["PAGES", "api_page", "cli_page", "errors_page", "instructions_page"]
 
 _HEAD = """\
 # The command line
@@ -136,7 +140,58 @@ def _first_sentence(thing: object) -> str:
     return " ".join(paragraph.split()).replace("``", "`").replace("|", "\\|")
 
 
-PAGES = {"api": api_page, "cli": cli_page, "errors": errors_page}
+_INSTRUCTIONS_HEAD = """\
+# Instructions
+
+Every form of an instruction that the PTX ISA has, as cujit's table has it, and whether the CPU device executes it. A
+word in braces may be left out, `\\|` separates choices, a word in capitals stands for a set of modifiers
+(`src/cujit/formats/ptx/isa_sets.py`), and `...` for modifiers that the table does not list yet. *since* is the first
+ISA version and architecture with the form; a single modifier may have come later. The section is that of the manual of
+PTX ISA 9.1. `cujit inspect --needs FILE` says the same of one file. This page is written from the code; do not edit it
+by hand.
+
+"""
+
+
+def instructions_page() -> str:
+    """Write the page ``docs/instructions.md``."""
+    whole = total()
+    said = (
+        f"Of {whole.rows - whole.unknown} rows whose forms are listed the CPU device executes {whole.whole} whole and "
+        f"{whole.partly} in part: {whole.share:.1%} of the forms, every row counting the same. "
+        f"{whole.unknown} rows have no list of forms yet.\n\n"
+    )
+    table = "| form | section | since | CPU device |\n|---|---|---|---|\n" + "".join(map(_form, implemented()))
+    registers = "| register | section | since | CPU device |\n|---|---|---|---|\n"
+    registers += "".join(map(_register, SPECIAL_REGISTERS.values()))
+    return f"{_INSTRUCTIONS_HEAD}{said}{table}\n{_refused()}\n## Special registers\n\n{registers}"
+
+
+def _refused() -> str:
+    """List what the CPU device refuses, with the reasons."""
+    reasons: dict[tuple[str, str], None] = {}
+    for one in implemented():
+        for reason in one.reasons:
+            reasons[one.row.opcode, reason] = None
+    rows = "".join(f"| `{opcode}` | {reason} |\n" for opcode, reason in reasons)
+    head = "## Refused\n\nWhat of the above the CPU device refuses when PTX is loaded, by name and line, and why.\n\n"
+    return f"{head}| of | refused |\n|---|---|\n{rows}"
+
+
+def _form(one: Implemented) -> str:
+    row = one.row
+    some = f" ({one.taken} of {one.forms})" if one.taken and one.taken < one.forms else ""
+    form = row.form.replace("|", "\\|")
+    return f"| `{form}` | {row.section} | {dotted(row.ptx)}, sm_{row.sm} | {one.answer.value}{some} |\n"
+
+
+def _register(row: SpecialRegister) -> str:
+    names = [f"{row.name[1:]}.{c}" if c else row.name[1:] for c in row.components or ("",)]
+    answer = "yes" if READABLE.issuperset(names) else "no"
+    return f"| `{row.name}` | {row.section} | {dotted(row.ptx)}, sm_{row.sm} | {answer} |\n"
+
+
+PAGES = {"api": api_page, "cli": cli_page, "errors": errors_page, "instructions": instructions_page}
 """The pages by the names of their files in ``docs``."""
 
 if __name__ == "__main__":

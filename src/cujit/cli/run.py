@@ -16,6 +16,7 @@ from cujit.cli.choose_device import choose_device, device_option
 from cujit.cli.compiler_options import compiler_options, read_options
 from cujit.cli.console import json_option, note, print_json, shown_time
 from cujit.cli.kernel_arguments import FORMS, Value, kernel_argument, sizes
+from cujit.cli.watching import Place, Watching, watch_options
 from cujit.devices.arrays import DeviceArray
 from cujit.devices.base import Device, Dim3, LaunchShape
 from cujit.kernel import Kernel, Launch, Module, jit, load
@@ -74,6 +75,7 @@ def _forms() -> str:
     "--repeat", type=click.IntRange(min=1), default=1, metavar="N", help="Launch N times, one after the other."
 )
 @click.option("--time", "timed", is_flag=True, help="Tell how long loading and launching took.")
+@watch_options
 @device_option
 @compiler_options
 @json_option
@@ -89,6 +91,10 @@ def command(
     shown: Sequence[int],
     repeat: int,
     timed: bool,
+    check: str | None,
+    traced: Place | None,
+    trace_limit: int,
+    coverage: Path | None,
     device_name: str | None,
     said: Sequence[str],
     include: Sequence[str],
@@ -105,7 +111,8 @@ def command(
     if not compiled and (said or include or define):
         raise click.UsageError(f"-O, -I and -D are for the compiler, and {file.name} is no source (.cu)")
     options = read_options(said, include, define)
-    device, _ = choose_device(device_name)
+    watching = Watching(check, traced, trace_limit, coverage)
+    device = watching.device(device_name) or choose_device(device_name)[0]
 
     begin = time.perf_counter()
     module = _compile(file, kernel_name, device, options) if compiled else load(file, device)
@@ -113,15 +120,17 @@ def command(
     loaded_s = time.perf_counter() - begin
     covering = kernel.over(over, block=block, shared_bytes=shared_bytes) if over else None
     launch = covering or kernel[grid, block, shared_bytes]
+    watching.require_thread(launch.shape)
     placed = [device.array(value) if isinstance(value, np.ndarray) else value for value in arguments]
-    seconds = [_timed(launch, placed, device) for _ in range(repeat)]
+    with watching.telling(as_json=as_json):
+        seconds = [_timed(launch, placed, device) for _ in range(repeat)]
 
     for index, path in out:
         _save(path, _array(placed, index))
     arrays = {index: _array(placed, index) for index in shown}
     done = Done(kernel, module.route, launch.shape, arrays, loaded_s, tuple(seconds))
     if as_json:
-        print_json(done.report())
+        print_json({**done.report(), **watching.report()})
     else:
         done.tell(timed)
 

@@ -17,7 +17,17 @@ import numpy as np
 
 from cujit.devices.pointers import Pointer, Refuse, describe, pointer_reader
 from cujit.devices.smallfloats import FORMATS, Format, encode
-from cujit.devices.structures import TENSOR_MAP_BYTES, LayoutError, bytes_by_value, check_layout, dtype_by_value, leaves
+from cujit.devices.structures import (
+    TENSOR_MAP_ALIGN,
+    TENSOR_MAP_BYTES,
+    LayoutError,
+    bytes_by_value,
+    check_layout,
+    dtype_by_value,
+    leaves,
+)
+from cujit.devices.tensormaps import TensorMap
+from cujit.devices.textures import Surface, Texture
 from cujit.devices.vectors import is_complex, vector_of
 from cujit.errors import ArgumentError
 from cujit.signature import Parameter, ParameterClass, Signature
@@ -134,9 +144,11 @@ def _field(parameter: Parameter, device: Device, refuse: Refuse) -> tuple[str, _
     if kind is ParameterClass.AGGREGATE and (vector := vector_of(parameter.type, size)) is not None:
         return raw, functools.partial(_vector, refuse, parameter, *vector)
     if kind is ParameterClass.AGGREGATE:
-        return raw, functools.partial(_aggregate, refuse, parameter)
-    pointer = pointer_reader(device, "", refuse) if size == _POINTER_BYTES else None
-    return raw, functools.partial(_word, refuse, size, pointer, kind is ParameterClass.BITS)
+        read = functools.partial(_aggregate, refuse, parameter)
+    else:
+        pointer = pointer_reader(device, "", refuse) if size == _POINTER_BYTES else None
+        read = functools.partial(_word, refuse, size, pointer, kind is ParameterClass.BITS)
+    return raw, functools.partial(_tensor_map, refuse, parameter, device, read) if size == TENSOR_MAP_BYTES else read
 
 
 def _range(kind: ParameterClass, size: int) -> tuple[bool, int, int]:
@@ -151,7 +163,9 @@ def _range(kind: ParameterClass, size: int) -> tuple[bool, int, int]:
 
 
 def _plain(value: object) -> object:
-    """Unwrap the scalars of NumPy's arrays without axes and of ctypes."""
+    """Unwrap the scalars of NumPy's arrays without axes and of ctypes, and the handles of textures and surfaces."""
+    if isinstance(value, (Texture, Surface)):
+        return value.handle
     if isinstance(value, np.ndarray) and value.ndim == 0:
         return value[()]
     if isinstance(value, ctypes._SimpleCData):
@@ -246,7 +260,7 @@ def _aggregate(refuse: Refuse, parameter: Parameter, value: object, _stream: int
     size = parameter.size
     is_map = parameter.type in _TENSOR_MAPS and size == TENSOR_MAP_BYTES
     wanted = (
-        "a CUtensorMap of cuda.bindings.driver, or its 128 bytes"
+        "device.tensor_map(…), a CUtensorMap of cuda.bindings.driver, or its 128 bytes"
         if is_map
         else f"a numpy structured scalar, a ctypes.Structure or bytes, of {size} bytes"
     )
@@ -260,6 +274,21 @@ def _aggregate(refuse: Refuse, parameter: Parameter, value: object, _stream: int
     except LayoutError as e:
         refuse(value, e.why, e.remedy)
     return data
+
+
+def _tensor_map(
+    refuse: Refuse, parameter: Parameter, device: Device, read: _Reader, value: object, stream: int
+) -> bytes:
+    """Read one of our tensor maps, or else whatever has as many bytes."""
+    if not isinstance(value, TensorMap):
+        data: bytes = read(value, stream)
+        return data
+    if value.device is not device and value.device.name != device.name:
+        refuse(value, f"it is a tensor map of {value.device.name}, not of {device.name}", "device.tensor_map(…)")
+    if 0 < parameter.align < TENSOR_MAP_ALIGN:
+        why = f"the parameter is aligned to {parameter.align} bytes, and a tensor map to {TENSOR_MAP_ALIGN}"
+        refuse(value, why, "it to a const __grid_constant__ CUtensorMap")
+    return bytes(value)
 
 
 def _word(refuse: Refuse, size: int, pointer: _Reader | None, bits: bool, value: object, stream: int) -> bytes:

@@ -17,12 +17,14 @@ import numpy.typing as npt
 
 from cujit.arch import Arch
 from cujit.artifact import Artifact
-from cujit.devices import arrays
+from cujit.devices import arrays, im2col, tensormaps, texturemaking
 from cujit.devices.arrays import DeviceArray
 from cujit.devices.inorder import Captures, InOrderGraph, InOrderStream
 from cujit.devices.pinned import PinnedMemory, pinned_array
 from cujit.devices.streams import Graph, Stream, check_mode, check_priority, in_words, stream_handle
-from cujit.errors import ArgumentError, LaunchError
+from cujit.devices.tensormaps import TensorMap, Tiling
+from cujit.devices.textures import Surface, Texels, Texture, TextureUnit
+from cujit.errors import ArgumentError, LaunchError, UnsupportedError
 from cujit.formats.mangling import entity_name
 from cujit.signature import Signature
 
@@ -380,6 +382,145 @@ class Device(abc.ABC):
             DriverError: the device has no such memory left.
         """
         return arrays.zeros(self, shape, dtype, stream)
+
+    # -- textures -----------------------------------------------------------------------------------------
+
+    @functools.cached_property
+    def textures(self) -> TextureUnit:
+        """What the device does for textures.
+
+        Raises:
+            UnsupportedError: it has none.
+        """
+        raise UnsupportedError(f"{self.name} has no textures")
+
+    def texels(self, data: npt.ArrayLike, *, channels: int = 1, layered: bool = False, cube: bool = False) -> Texels:
+        """Copy host data into elements for textures and surfaces (a CUDA array on a GPU).
+
+        The shape is ``(width,)``, ``(height, width)`` or ``(depth, height, width)``; ``layered`` and ``cube`` take
+        layers or faces first. With 2 or 4 ``channels`` they are one more axis, the last.
+
+        Raises:
+            ArgumentError: no texture can be made of it.
+            DriverError: the device has no such memory left.
+        """
+        return texturemaking.make_texels(self, data, channels, layered, cube)
+
+    def texture(
+        self,
+        data: Texels | DeviceArray | npt.ArrayLike,
+        *,
+        channels: int = 1,
+        layered: bool = False,
+        cube: bool = False,
+        address: str | tuple[str, ...] = "clamp",
+        filter: str = "point",
+        normalized: bool = False,
+        read: str = "element",
+        border: float | tuple[float, ...] = 0.0,
+        srgb: bool = False,
+    ) -> Texture:
+        """Make a texture; kernels take its ``handle`` as a ``cudaTextureObject_t``.
+
+        ``data`` is texels; or an array of this device, which is read in place: one axis for ``tex1Dfetch``, two for
+        ``tex2D``; or host data, of which texels are made. ``address`` (``clamp``, ``border``, and with ``normalized``
+        coordinates ``wrap`` and ``mirror``) is one word or one for each axis, x first; ``filter`` is ``point`` or
+        ``linear``; ``read`` is ``element``, or ``normalized_float`` for integers of 8 and 16 bits; ``border`` is the
+        color outside, ``srgb`` says that the first three channels of 8 bits are coded so.
+
+        Raises:
+            ArgumentError: no texture can be made of it, or it cannot be read so.
+            DriverError: the device has no such memory left.
+        """
+        sampling = texturemaking.sampling_of(
+            address=address, filter=filter, normalized=normalized, read=read, border=border, srgb=srgb
+        )
+        return texturemaking.make_texture(self, data, sampling, channels=channels, layered=layered, cube=cube)
+
+    def surface(self, texels: Texels) -> Surface:
+        """Make a surface of texels; kernels take its ``handle`` as a ``cudaSurfaceObject_t``.
+
+        Raises:
+            ArgumentError: it is something else, or of another device.
+            DriverError: the driver refused.
+        """
+        return texturemaking.make_surface(self, texels)
+
+    # -- tensor maps --------------------------------------------------------------------------------------
+
+    def tensor_map(
+        self,
+        array: object,
+        box: int | tuple[int, ...],
+        *,
+        shape: int | tuple[int, ...] | None = None,
+        strides: tuple[int, ...] | None = None,
+        element_strides: int | tuple[int, ...] | None = None,
+        swizzle: str | int = "none",
+        interleave: str | int = "none",
+        fill: str = "zero",
+        l2: str | int = "none",
+        data_type: str | None = None,
+    ) -> TensorMap:
+        """Describe an array for the tensor memory accelerator; kernels take it as a ``__grid_constant__ CUtensorMap``.
+
+        ``box`` are the elements that one copy takes, axes outermost first as in ``array.shape``; the coordinates in
+        a kernel come innermost first. ``shape`` and ``strides`` (bytes) describe a part of the array, such as rows
+        that are padded; ``element_strides`` take every so manieth element. ``swizzle`` is ``none``, ``32``, ``64``
+        or ``128``, ``interleave`` ``none``, ``16`` or ``32``, ``l2`` ``none``, ``64``, ``128`` or ``256`` (bytes that
+        the L2 cache fetches); ``fill`` is what lies outside, ``zero`` or ``nan``. ``data_type`` is another type of
+        the same size: ``tfloat32``, ``bfloat16``.
+
+        Raises:
+            ArgumentError: no tensor map can be made of it.
+            UnsupportedError: the device has no tensor maps, or none like this.
+            DriverError: the driver refused.
+        """
+        return tensormaps.make_tensor_map(
+            self, array, box, shape=shape, strides=strides, element_strides=element_strides, swizzle=swizzle,
+            interleave=interleave, fill=fill, l2=l2, data_type=data_type,
+        )  # fmt: skip
+
+    def im2col_map(
+        self,
+        array: object,
+        lower: int | tuple[int, ...],
+        upper: int | tuple[int, ...],
+        pixels: int,
+        channels: int,
+        *,
+        element_strides: tuple[int, ...] | None = None,
+        swizzle: str | int = "none",
+        fill: str = "zero",
+        l2: str | int = "none",
+        data_type: str | None = None,
+    ) -> TensorMap:
+        """Describe images for copies in im2col mode, which take pixels as a convolution goes over them.
+
+        ``array`` is ``(N, W, C)``, ``(N, H, W, C)`` or ``(N, D, H, W, C)``. ``lower`` and ``upper`` bound where the
+        filter's corner can be along D, H and W, seen from the first and from the last pixel: ``-padding``, and
+        ``padding - (filter - 1) * dilation``. A copy takes ``channels`` of so many ``pixels``; ``element_strides``
+        are the convolution's strides, one for each axis of the array. The rest is as in ``tensor_map``.
+
+        Raises:
+            ArgumentError: no such map can be made of it.
+            UnsupportedError: the device has no tensor maps.
+            DriverError: the driver refused.
+        """
+        return im2col.make_im2col_map(
+            self, array, lower, upper, pixels, channels, element_strides=element_strides, swizzle=swizzle, fill=fill,
+            l2=l2, data_type=data_type,
+        )  # fmt: skip
+
+    def encode_tensor_map(self, tiling: Tiling) -> bytes:
+        """Write the 128 bytes of a tensor map that was checked.
+
+        Raises:
+            UnsupportedError: the device has no tensor maps, or none like this.
+            DriverError: the driver refused.
+        """
+        del tiling
+        raise UnsupportedError(f"{self.name} has no tensor maps")
 
     def __repr__(self) -> str:
         return f"<Device {self.name}: {self.product} ({self.arch})>"

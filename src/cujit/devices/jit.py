@@ -2,16 +2,29 @@
 
 from __future__ import annotations
 
+import ctypes
 import functools
+import sys
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from cujit.errors import CujitError, MissingError
 
 if TYPE_CHECKING:
     import llvmlite.binding
 
-__all__ = ["NativeFunction", "compile_ir"]
+__all__ = [
+    "NativeFunction",
+    "Processor",
+    "compile_ir",
+    "emit_object",
+    "load_object",
+    "name_address",
+    "processor",
+    "publish",
+    "resolves",
+]
 
 
 @dataclass(frozen=True)
@@ -41,6 +54,7 @@ def _llvm() -> Any:
 
         llvm.initialize_native_target()
         llvm.initialize_native_asmprinter()
+        llvm.initialize_native_asmparser()  # module-level assembly of the CPU device
     except (ImportError, OSError) as e:
         raise MissingError(
             f"llvmlite, which the CPU device and the launcher compile with, does not load: {e}", help=_MEND
@@ -49,13 +63,13 @@ def _llvm() -> Any:
 
 
 def _target_machine(level: int) -> llvmlite.binding.TargetMachine:
-    llvm = _llvm()
-    return llvm.Target.from_default_triple().create_target_machine(
-        cpu=llvm.get_host_cpu_name(),
-        features=llvm.get_host_cpu_features().flatten(),
-        opt=level,
-        jit=True,
-    )
+    host = processor()
+    target = _llvm().Target.from_triple(host.triple)
+    return target.create_target_machine(cpu=host.name, features=host.features, opt=level, jit=True)
+
+
+_UNROLLED = 200_000
+"""Characters of IR whose loops may be unrolled: where it is longer, machine code for many turns takes too long."""
 
 
 def optimise(text: str, level: int = 2, *, passes: bool = True) -> Any:
@@ -75,6 +89,7 @@ def optimise(text: str, level: int = 2, *, passes: bool = True) -> Any:
     options = llvm.create_pipeline_tuning_options(speed_level=level)
     options.loop_vectorization = False  # the code is vectors already
     options.slp_vectorization = False
+    options.loop_unrolling = len(text) <= _UNROLLED
     builder = llvm.create_pass_builder(_target_machine(level), options)
     builder.getModulePassManager().run(module, builder)
     return module
@@ -88,8 +103,79 @@ def compile_ir(text: str, symbol: str, level: int = 2, *, passes: bool = True) -
     Raises:
         CujitError: LLVM refuses the text, which is a fault of cujit.
     """
+    return load_object(emit_object(text, level, passes=passes), symbol)
+
+
+def emit_object(text: str, level: int = 2, *, passes: bool = True) -> bytes:
+    """Compile a module into an object file for ``processor()``; ``level`` and ``passes`` as of ``compile_ir``.
+
+    Raises:
+        CujitError: LLVM refuses the text, which is a fault of cujit.
+    """
+    return bytes(_target_machine(level).emit_object(optimise(text, level, passes=passes)))
+
+
+def load_object(data: bytes, symbol: str) -> NativeFunction:
+    """Load an object file of ``emit_object`` and find one of its functions.
+
+    LLVM ends the process where the object is damaged, or calls what does not ``resolves``: make sure of both before.
+    """
     llvm = _llvm()
-    module = optimise(text, level, passes=passes)
-    engine = llvm.create_mcjit_compiler(module, _target_machine(level))
+    engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), _target_machine(0))
+    engine.add_object_file(llvm.ObjectFileRef.from_data(data))
     engine.finalize_object()
     return NativeFunction(int(engine.get_function_address(symbol)), engine)
+
+
+def name_address(symbol: str, address: int) -> None:
+    """Let machine code that is loaded later find something of this process by a name."""
+    _llvm().add_symbol(symbol, address)
+
+
+def resolves(symbol: str) -> bool:
+    """Tell whether machine code may call a function of that name: it was published, or this process has it."""
+    return _llvm().address_of_symbol(symbol) is not None or hasattr(_process(), symbol)
+
+
+@functools.cache
+def _process() -> ctypes.CDLL:
+    """Open what LLVM looks for functions in: the libraries of this process."""
+    return ctypes.CDLL(None)
+
+
+class Processor(NamedTuple):
+    """What machine code is made for, and by which LLVM."""
+
+    triple: str
+    name: str
+    features: str
+    llvm: str
+
+
+@functools.cache
+def processor() -> Processor:
+    """Tell what machine code of this process is made for.
+
+    Raises:
+        MissingError: llvmlite is not installed.
+    """
+    llvm = _llvm()
+    version = ".".join(map(str, llvm.llvm_version_info))
+    return Processor(
+        llvm.get_default_triple(),
+        llvm.get_host_cpu_name(),
+        llvm.get_host_cpu_features().flatten(),
+        f"llvmlite {sys.modules['llvmlite'].__version__}, LLVM {version}",
+    )
+
+
+def publish(code: NativeFunction, symbols: Iterable[str]) -> dict[str, int]:
+    """Let all code that is compiled later call functions of this module by name; give their addresses.
+
+    The machine code is never released: signal handlers and ends of threads may call it while the process ends.
+    """
+    addresses = {symbol: code.other(symbol) for symbol in symbols}
+    for symbol, address in addresses.items():
+        name_address(symbol, address)
+    code.engine.detach()
+    return addresses

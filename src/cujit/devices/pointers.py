@@ -191,6 +191,8 @@ def _others(bare: str) -> _Others | None:
 
 def _without_const(pointee: str) -> tuple[str, bool]:
     """Strip ``const`` and ``volatile`` of a pointed-to type: ``float const`` gives ``("float", True)``."""
+    if not pointee:
+        return "", False
     text = re.sub(r"\bvolatile\b", " ", pointee)
     const = re.search(r"\bconst\s*$", text) is not None or (
         "*" not in text and re.match(r"\s*const\b", text) is not None

@@ -7,6 +7,7 @@ import importlib.util
 import operator
 import re
 import threading
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from cujit.devices.base import Device
@@ -14,7 +15,9 @@ from cujit.errors import DeviceNotFoundError, DriverNotFoundError, LoadError, Mi
 from cujit.toolchain.driver import open_driver
 
 if TYPE_CHECKING:
+    from cujit.devices.cpu import CpuDevice
     from cujit.devices.cuda.device import CudaDevice
+    from cujit.devices.watch import Watcher
 
 __all__ = ["MAX_CPU_THREADS", "Devices", "is_device_name", "process_devices"]
 
@@ -35,8 +38,9 @@ class Devices:
     def __init__(self) -> None:
         self._lock = threading.RLock()
         self._gpus: dict[int, CudaDevice] = {}
-        self._cpus: dict[int | None, Device] = {}
+        self._cpus: dict[tuple[int | None, str | None], CpuDevice] = {}
         self._default: Device | None = None
+        self._watchers: tuple[Watcher, ...] = ()
 
     def gpu(self, ordinal: int = 0) -> CudaDevice:
         """Give the GPU with that number.
@@ -55,13 +59,22 @@ class Devices:
                 self._gpus[ordinal] = CudaDevice(ordinal, driver)
             return self._gpus[ordinal]
 
-    def cpu(self, threads: int | None = None) -> Device:
+    def watch(self, watcher: Watcher | None) -> None:
+        """Have somebody watch what is loaded on CPU devices from now on; None: nobody any more."""
+        with self._lock:
+            self._watchers = () if watcher is None else (watcher,)
+            for device in self._cpus.values():
+                device.watchers = self._watchers  # checks stay
+
+    def cpu(self, threads: int | None = None, watchers: Sequence[Watcher] = (), *, check: str | None = None) -> Device:
         """Give the CPU device that runs blocks on that many threads; None is one per processor.
+
+        With ``watchers`` it is one of its own; ``check`` names the checks that it makes.
 
         Raises:
             MissingError: llvmlite is not installed.
             LoadError: it is no number of threads that a machine has.
-            OptionError: it is no int.
+            OptionError: it is no int, or no check is called so.
         """
         if threads is not None:
             threads = _int(threads, "the number of threads", "cujit.cpu(4), or cujit.cpu() for one a processor")
@@ -71,9 +84,11 @@ class Devices:
                     help="cujit.cpu() takes one a processor",
                 )
         with self._lock:
-            if threads not in self._cpus:
-                self._cpus[threads] = _cpu_device(threads)
-            return self._cpus[threads]
+            if watchers:
+                return _cpu_device(threads, (*self._watchers, *watchers), check)
+            if (threads, check) not in self._cpus:
+                self._cpus[threads, check] = _cpu_device(threads, self._watchers, check)
+            return self._cpus[threads, check]
 
     def gpus(self) -> tuple[CudaDevice, ...]:
         """Give every GPU; none if there is no driver."""
@@ -124,11 +139,12 @@ def _int(value: object, what: str, example: str) -> int:
     return operator.index(value)
 
 
-def _cpu_device(threads: int | None) -> Device:
+def _cpu_device(threads: int | None, watchers: Sequence[Watcher], check: str | None) -> CpuDevice:
     """Make the CPU device, if what it compiles with is there; that is looked for and not yet loaded.
 
     Raises:
         MissingError: llvmlite is not installed.
+        OptionError: no check is called so.
     """
     try:
         found = importlib.util.find_spec("llvmlite") is not None
@@ -138,7 +154,7 @@ def _cpu_device(threads: int | None) -> Device:
         raise MissingError("the CPU device compiles with llvmlite, which is not installed", help="pip install cujit")
     from cujit.devices.cpu import CpuDevice  # for those who use it
 
-    return CpuDevice(threads)
+    return CpuDevice(threads, watchers, check=check)
 
 
 @functools.cache

@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 from cujit.errors import CujitError, LoadError
-from cujit.kernel import cpu, jit, load
+from cujit.kernel import jit, load
+from cujit.machine import cpu
 
 SPIN = """extern "C" __global__ void spin(unsigned *out, int rounds) {
     unsigned h = blockIdx.x * blockDim.x + threadIdx.x;

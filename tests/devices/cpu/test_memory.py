@@ -5,8 +5,15 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from cujit.devices.base import Device
+from cujit.devices.base import Device, Dim3
+from cujit.devices.cpu.body import prepare
+from cujit.devices.cpu.kernel import ir_of
+from cujit.devices.cpu.refusals import Refusals
+from cujit.devices.jit import optimise
+from cujit.formats.ptx.parser import parse
 from cujit.kernel import jit, load
+from instructions.scene import Scene, difference, entry, run_scene
+from instructions.scenes_memory import SCENES as LOADS_AND_STORES
 
 HEAD = ".version 7.8\n.target sm_80\n.address_size 64\n"
 
@@ -182,3 +189,87 @@ def test_the_last_lane_that_stores_to_one_address_wins(cpu: Device) -> None:
     target = cpu.array(np.zeros(1, np.int32))
     jit(text, names=["k"], device=cpu)["k"][1, 32](target, 21)
     assert target.numpy().tolist() == [20]
+
+
+@pytest.mark.parametrize("scene", LOADS_AND_STORES, ids=lambda s: s.name)
+def test_every_order_and_hint_moves_the_bytes(cpu: Device, scene: Scene) -> None:
+    data, _, others, one = scene.arrays
+    size = one.size
+    rows = data.reshape(-1, size)
+    thread = np.arange(len(rows))
+    expected = [data, data, others.copy(), one]
+    if ".shared." not in scene.name:
+        swapped = others.copy().reshape(-1, size)
+        odd = thread[thread % 2 == 1] ^ 21
+        swapped[odd] = rows[odd]
+        expected[2:] = [swapped.reshape(-1), rows[1]]
+    assert not difference(scene, run_scene(cpu, scene), expected)
+
+
+def kernel_ir(ptx: str) -> str:
+    """The LLVM IR of the entry ``k`` after optimisation, for blocks of 32."""
+    module = parse(ptx)
+    refusals = Refusals()
+    body = prepare(module, module.entries[0], {}, refusals)
+    assert not refusals.items
+    return str(optimise(ir_of(body, Dim3(32))))
+
+
+@pytest.mark.parametrize("words", ["volatile", "relaxed.gpu", "mmio.relaxed.sys"])
+def test_a_strong_load_or_store_is_made_each_time(words: str) -> None:
+    body = f"""ld.{words}.global.u32 r, [p0]; ld.{words}.global.u32 r, [p0]; ld.{words}.global.u32 r, [p0];
+        st.{words}.global.u32 [p1], 1; st.{words}.global.u32 [p1], 2; st.global.u32 [p1+4], r;"""
+    strong = kernel_ir(entry(f".reg .b32 r;{body}", 2))
+    weak = kernel_ir(entry(f".reg .b32 r;{body.replace(f'.{words}', '')}", 2))
+    assert strong.count("store i32") == 3
+    assert weak.count("store i32") == 2
+
+
+def test_wide_words_are_whole_for_other_threads(cpu: Device) -> None:
+    # Blocks write words of 16 equal bytes while others read: a word of unequal bytes would be half of two writes.
+    body = """.reg .b64 a, b; .reg .b32 n, bad, t; .reg .b128 w; .reg .pred p, q; mov.u32 n, 0; mov.u32 bad, 0;
+        mov.u32 t, %ctaid.x; cvt.u64.u32 a, t; mul.lo.u64 a, a, 0x0101010101010101; mov.b128 w, {a, a};
+        LOOP: st.relaxed.gpu.global.b128 [p0], w; ld.relaxed.gpu.global.b128 w, [p0]; mov.b128 {a, b}, w;
+        setp.ne.u64 p, a, b; @p add.u32 bad, bad, 1; add.u32 n, n, 1; setp.lt.u32 q, n, 3000; @q bra LOOP;
+        atom.global.add.u32 t, [p1], bad;"""
+    scene = Scene("whole", entry(body, 2), (np.zeros(2, np.uint64), np.zeros(1, np.uint32)), 8, 1)
+    assert run_scene(cpu, scene)[1].tolist() == [0]
+
+
+def test_a_flag_hands_data_over_between_blocks(cpu: Device) -> None:
+    # Every block waits for the one before, reads what it left, and adds to it.
+    body = """.reg .b32 i, n, seen, v; .reg .b64 at, off; .reg .pred p, first;
+        mov.u32 i, %tid.x; mov.u32 n, %ctaid.x; mul.wide.u32 off, i, 4; add.u64 at, p1, off;
+        WAIT: ld.acquire.gpu.global.u32 seen, [p0]; setp.ne.u32 p, seen, n; @p bra WAIT;
+        ld.global.u32 v, [at]; add.u32 v, v, i; add.u32 v, v, n; st.global.u32 [at], v; bar.sync 0;
+        setp.eq.u32 first, i, 0; add.u32 n, n, 1; @first st.release.gpu.global.u32 [p0], n;"""
+    got = run_scene(cpu, Scene("hand over", entry(body, 2), (np.zeros(1, np.uint32), np.zeros(64, np.uint32)), 20, 64))
+    assert got[0].tolist() == [20]
+    np.testing.assert_array_equal(got[1], 20 * np.arange(64) + sum(range(20)))
+
+
+@pytest.mark.parametrize(("vector", "type_"), [("v8", "b32"), ("v4", "b64"), ("v8", "f32")])
+def test_vectors_of_32_bytes_are_read_and_written(cpu: Device, vector: str, type_: str) -> None:
+    names = ", ".join(f"x{k}" for k in range(int(vector[1:])))
+    body = f""".reg .b64 at, to, off; .reg .b32 i; .reg .{type_} {names}; mov.u32 i, %tid.x;
+        mul.wide.u32 off, i, 32; add.u64 at, p0, off; xor.b32 i, i, 9; mul.wide.u32 off, i, 32; add.u64 to, p1, off;
+        ld.global.{vector}.{type_} {{{names}}}, [at]; st.global.{vector}.{type_} [to], {{{names}}};"""
+    data = np.arange(32 * 32, dtype=np.uint16).view(np.uint8)[: 32 * 32]
+    got = run_scene(cpu, Scene("v8", entry(body, 2, target="sm_100", version="8.8"), (data, data * 0), 1, 32))
+    np.testing.assert_array_equal(got[1].reshape(32, 32), data.reshape(32, 32)[np.arange(32) ^ 9])
+
+
+def test_a_block_alone_is_a_cluster_of_one(cpu: Device) -> None:
+    body = """.reg .b32 s, v, d; .reg .b64 g; .reg .pred p; .shared .b32 mem; mov.b32 s, mem; st.shared.u32 [s], 42;
+        mapa.shared::cluster.u32 d, s, 0; ld.shared::cluster.u32 v, [d]; st.global.u32 [p0], v;
+        cvta.shared.u64 g, s; mapa.u64 g, g, 0; ld.u32 v, [g]; st.global.u32 [p0+4], v;
+        getctarank.shared::cluster.u32 v, d; st.global.u32 [p0+8], v;
+        isspacep.shared::cluster p, g; selp.u32 v, 1, 0, p; st.global.u32 [p0+12], v;
+        ld.shared::cluster.u32 v, [s]; st.global.u32 [p0+16], v;"""
+    assert run_scene(cpu, Scene("alone", entry(body, 1), (np.zeros(5, np.uint32),), 1, 1))[0].tolist() == [
+        42,
+        42,
+        0,
+        1,
+        42,
+    ]

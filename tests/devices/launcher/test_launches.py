@@ -319,7 +319,7 @@ CLUSTERED = "template <typename T> __global__ void k(T* p) { if (p) *p = 1; }"
         lambda k: k.prepare(1, 1, cluster=0),
         lambda k: k.prepare(1, 1, overlap=1),
         lambda k: k.prepare(1, 1, shared_bytes="1"),
-        lambda k: k.prepare(4, 32, cluster=2 if k.device.name == "cpu" else 3),
+        lambda k: k.prepare(4, 32, cluster=3),
         lambda k: k.prepare(1 << 20, 32, cooperative=True),
         lambda k: k.over(-1),
         lambda k: k.over(1, block=0),
@@ -341,16 +341,21 @@ def test_what_a_launch_is_refused_for_begins_with_the_kernels_name_in_the_source
         ask(kernel)
 
 
-def test_blocks_that_have_to_run_together_are_refused_on_the_cpu_device(cpu: Device) -> None:
+def test_blocks_run_together_on_the_cpu_device_as_far_as_it_holds_them(cpu: Device) -> None:
     kernel = jit(CODE, device=cpu)["empty"]
-    with pytest.raises(LaunchError, match="cooperative grid of 2 blocks of 32 threads; the device runs 1"):
-        kernel.prepare(2, 32, cooperative=True)
-    with pytest.raises(LaunchError, match="a cluster of 2 blocks"):
-        kernel.prepare(2, 32, cluster=2)
+    most = kernel.cooperative_limit(32)
+    assert most > 1
+    why = f"cooperative grid of {most + 1} blocks of 32 threads; the device runs {most}"
+    with pytest.raises(LaunchError, match=why):
+        kernel.prepare(most + 1, 32, cooperative=True)
+    with pytest.raises(LaunchError, match="a cluster of 32 blocks"):
+        kernel.prepare(32, 32, cluster=32)
+    with pytest.raises(LaunchError, match=r"grid\.x is 5, which is no multiple of cluster\.x, 2"):
+        kernel.prepare(5, 32, cluster=2)
     block, blocks = kernel.cooperative_shape()
-    assert blocks == kernel.cooperative_limit(32) == 1
+    assert blocks == kernel.cooperative_limit(block)
     kernel.prepare(blocks, block, cooperative=True)()
-    kernel.prepare(1, 32, cooperative=True, cluster=1, overlap=True, priority=-1)()
+    kernel.prepare(2, 32, cooperative=True, cluster=2, overlap=True, priority=-1)()
 
 
 @pytest.mark.gpu

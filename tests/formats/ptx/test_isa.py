@@ -51,7 +51,7 @@ def of(name: str) -> Instruction:
         ("bar.warp.sync", "9.7.13.2", (6, 0), 30),
         ("shfl.sync.bfly.b32", "9.7.9.6", (6, 0), 30),
         ("vote.sync.ballot.b32", "9.7.13.9", (6, 0), 30),
-        ("vadd4.s32.u32.s32.sat.add", "9.7.19.3", (3, 0), 30),
+        ("vadd4.s32.u32.s32.sat", "9.7.19.3", (3, 0), 30),
         ("vabsdiff.u32.u32.u32.add", "9.7.18.1", (2, 0), 20),
         ("cp.async.cg.shared.global.L2::128B", "9.7.9.25.3.1", (7, 0), 80),
         ("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32", "9.7.14", (6, 4), 70),

@@ -7,13 +7,14 @@ common post-dominator at the latest, for every shape of control flow, irreducibl
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass, field
 
 from cujit.devices.cpu.program import KernelProgram, Op
 from cujit.devices.cpu.refusals import Refusals
+from cujit.devices.cpu.sites import ends_block, is_site
 
-__all__ = ["Block", "Graph", "Loop", "build_graph"]
+__all__ = ["Block", "Graph", "Loop", "build_graph", "part_of"]
 
 _ENDS = frozenset({"bra", "brx", "exit"})
 
@@ -21,6 +22,8 @@ _ENDS = frozenset({"bra", "brx", "exit"})
 @dataclass(eq=False)
 class Block:
     """Operations without a jump inside. ``ops[-1]`` may be a branch; else it falls through.
+
+    An operation at which lanes wait for others is the first of its block; a barrier is also the last.
 
     ``successors`` are positions, the block after the last being the exit. For a guarded branch the target comes
     first and the fall-through second; for ``brx`` the targets in the order of the table.
@@ -31,6 +34,11 @@ class Block:
     successors: tuple[int, ...] = ()
     predecessors: list[int] = field(default_factory=list)
     loop: Loop | None = None
+
+    @property
+    def site(self) -> Op | None:
+        """The operation that lanes may have to wait at, if the block begins with one."""
+        return self.ops[0] if self.ops and is_site(self.ops[0]) else None
 
     @property
     def branch(self) -> Op | None:
@@ -74,6 +82,30 @@ def build_graph(program: KernelProgram, refusals: Refusals) -> Graph:
     end = len(pieces)
     for k, ops in enumerate(pieces):
         edges.append(_successors(ops, k, labels, end, refusals))
+    return _assemble(pieces, edges)[0]
+
+
+def part_of(graph: Graph, start: int, stops: Container[int]) -> tuple[Graph, list[int]]:
+    """Cut out the blocks that lanes pass from ``start`` on, each of ``stops`` the last on its way.
+
+    The part shares its operations with the whole; the second list tells which position of the whole each block has.
+    """
+    numbers = {start: 0}
+    found = [start]
+    for p in found:
+        for s in () if p in stops else graph.blocks[p].successors:
+            if s != graph.exit and s not in numbers:
+                numbers[s] = len(found)
+                found.append(s)
+    numbers[graph.exit] = len(found)
+    edges = [[len(found)] if p in stops else [numbers[s] for s in graph.blocks[p].successors] for p in found]
+    part, order = _assemble([graph.blocks[p].ops for p in found], edges)
+    return part, [found[old] for old in order]
+
+
+def _assemble(pieces: Sequence[list[Op]], edges: list[list[int]]) -> tuple[Graph, list[int]]:
+    """Order the blocks that the first one reaches; the second list tells which piece each of them is."""
+    end = len(pieces)
     order, spans = _order(edges, end)
     position = {old: new for new, old in enumerate(order)}
     position[end] = len(order)
@@ -82,7 +114,7 @@ def build_graph(program: KernelProgram, refusals: Refusals) -> Graph:
         for s in dict.fromkeys(block.successors):
             if s < len(blocks):
                 blocks[s].predecessors.append(block.position)
-    return Graph(blocks, _nest(blocks, spans))
+    return Graph(blocks, _nest(blocks, spans)), order
 
 
 def _cut(ops: Sequence[Op]) -> tuple[list[list[Op]], dict[str, int]]:
@@ -94,8 +126,10 @@ def _cut(ops: Sequence[Op]) -> tuple[list[list[Op]], dict[str, int]]:
                 pieces.append([])
             labels[op.targets[0]] = len(pieces) - 1
             continue
+        if is_site(op) and pieces[-1]:
+            pieces.append([])
         pieces[-1].append(op)
-        if op.opcode in _ENDS:
+        if op.opcode in _ENDS or ends_block(op):
             pieces.append([])
     return pieces, labels
 

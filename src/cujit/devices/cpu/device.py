@@ -6,6 +6,7 @@ import contextlib
 import ctypes
 import functools
 import platform
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -13,12 +14,17 @@ import numpy as np
 from cujit.arch import Arch
 from cujit.artifact import Artifact, Kind
 from cujit.devices.base import Allocation, Device, Dim3, Limits
+from cujit.devices.cpu.checks import CheckingWatcher, Checks
 from cujit.devices.cpu.grid import Workers, available_threads
+from cujit.devices.cpu.kernel import MAX_THREADS
 from cujit.devices.cpu.memory import HostBlock
-from cujit.devices.cpu.module import MAX_THREADS, CpuModule
+from cujit.devices.cpu.module import CpuModule
+from cujit.devices.cpu.tensormap import encode
+from cujit.devices.cpu.textures import CpuTextures
+from cujit.devices.tensormaps import Tiling
+from cujit.devices.watch import Watcher
 from cujit.errors import LoadError
 from cujit.formats.fatbin import read_fatbin
-from cujit.formats.ptx.parser import parse
 
 __all__ = ["CpuDevice"]
 
@@ -34,33 +40,62 @@ _SHARED_BYTES_OPTIN = 227 << 10
 
 
 class CpuDevice(Device):
-    """This machine's processor; ``threads`` limits the cores that run blocks (all that the process may use)."""
+    """This machine's processor; ``threads`` limits the cores that run blocks (all that the process may use).
+
+    ``watchers`` see every kernel that is loaded. ``check`` names checks that its kernels run under, one or several
+    with commas between: ``memory``, ``race``, ``sync``, ``init``; or ``all``.
+
+    Raises:
+        LoadError: it would have no thread.
+        OptionError: no check is called so.
+    """
 
     name = "cpu"
     arch = _ARCH
     is_gpu = False
 
-    def __init__(self, threads: int | None = None) -> None:
+    def __init__(
+        self, threads: int | None = None, watchers: Sequence[Watcher] = (), *, check: str | None = None
+    ) -> None:
         count = threads if threads is not None else available_threads()
         if count < 1:
             raise LoadError(f"the CPU device needs at least one thread, not {count}")
         self.product = _processor_name()
         self.limits = Limits(MAX_THREADS, _MAX_BLOCK, _MAX_GRID, _SHARED_BYTES, _SHARED_BYTES_OPTIN, count)
         self._workers = Workers(count)
+        self.checks = Checks.of(check)
+        self._checking = CheckingWatcher(self.checks) if self.checks else None
+        self._watchers = tuple(watchers)
+
+    @property
+    def watchers(self) -> tuple[Watcher, ...]:
+        """Who watches what is loaded from now on; the checks do so always."""
+        return self._watchers if self._checking is None else (*self._watchers, self._checking)
+
+    @watchers.setter
+    def watchers(self, watchers: Sequence[Watcher]) -> None:
+        self._watchers = tuple(watchers)
 
     def load(self, artifact: Artifact) -> CpuModule:
         """Load PTX, or the PTX of a fatbin."""
         text, route = _ptx_of(artifact)
-        return CpuModule(parse(text, name=artifact.name or "<ptx>"), self._workers, route, self.captures)
+        module = CpuModule(text, self._workers, route, self.captures, artifact.name or "<ptx>", self.watchers)
+        if self._checking is not None:
+            self._checking.ledger.module(module.memory, module.variables)
+        return module
 
     def allocate(self, size: int) -> Allocation:
         """Get ``size`` bytes of host memory, aligned to 256."""
         block = HostBlock(size)
+        if self._checking is not None:
+            self._checking.ledger.add(block)
         return Allocation(block.address, size, block)
 
     def upload(self, address: int, data: memoryview) -> None:
         """Copy bytes to an address."""
         ctypes.memmove(address, np.frombuffer(data, np.uint8).ctypes.data, data.nbytes)
+        if self._checking is not None:
+            self._checking.ledger.written(address, data.nbytes)
 
     def download(self, data: memoryview, address: int) -> None:
         """Copy bytes from an address."""
@@ -69,9 +104,20 @@ class CpuDevice(Device):
     def fill(self, address: int, size: int, byte: int = 0) -> None:
         """Set ``size`` bytes to one value."""
         ctypes.memset(address, byte, size)
+        if self._checking is not None:
+            self._checking.ledger.written(address, size)
 
     def synchronize(self) -> None:
         """Return at once: launches are done when they return."""
+
+    @functools.cached_property
+    def textures(self) -> CpuTextures:
+        """Textures in plain memory."""
+        return CpuTextures()
+
+    def encode_tensor_map(self, tiling: Tiling) -> bytes:
+        """Write the 128 bytes of a tensor map as this device reads them."""
+        return encode(tiling)
 
     @functools.cached_property
     def cache_bytes(self) -> int:

@@ -5,8 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from cujit.devices.cpu.layout import aligned, type_bits, variable_align, variable_size
+from cujit.devices.cpu.callgraph import CallGraph, target_name
+from cujit.devices.cpu.inlining import Calls
+from cujit.devices.cpu.layout import type_bits, variable_align, variable_size
+from cujit.devices.cpu.memory import aligned
 from cujit.devices.cpu.program import (
+    CLEAR,
     FloatConstant,
     Group,
     IntConstant,
@@ -24,24 +28,53 @@ from cujit.devices.cpu.refusals import Refusals
 from cujit.devices.cpu.results import has_result, reads_its_result
 from cujit.formats.ptx import syntax as ptx
 
-__all__ = ["flatten"]
+__all__ = ["Flattener", "Frame", "flatten"]
+
+_RESERVED = "%reserved_smem_offset_"
+RESERVED = "%reserved"
+"""Name of the shared variable that stands for the memory kept for libraries; no variable of a text has such a name."""
+
+RESERVED_BYTES = 1024
+"""Bytes of it. Source: CUDA C++ Programming Guide, "Shared Memory" of compute capability 8.x: 1 KB a block."""
 
 _MAX_INLINED_OPS = 1_000_000
+_BRANCH_OPERANDS = {"bra": 1, "brx": 2}
 
 
 @dataclass
-class _Frame:
-    """Names of one scope of one instance of a function."""
+class Frame:
+    """Names of one scope of one instance of a function; ``ret`` is the label behind an inlined one."""
 
-    parent: _Frame | None = None
+    parent: Frame | None = None
     names: dict[str, Reg | Slot] = field(default_factory=dict)
     ranges: dict[str, tuple[int, int, bool]] = field(default_factory=dict)
     labels: dict[str, str] = field(default_factory=dict)
     tables: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    prototypes: dict[str, ptx.CallPrototype] = field(default_factory=dict)
+    vectors: dict[str, tuple[Reg, ...]] = field(default_factory=dict)
     ret: str | None = None
 
+    def vector(self, name: str) -> tuple[Reg, ...] | None:
+        """Find a vector register."""
+        frame: Frame | None = self
+        while frame is not None:
+            if name in frame.vectors:
+                return frame.vectors[name]
+            frame = frame.parent
+        return None
+
+    def prototype(self, name: str) -> ptx.CallPrototype | None:
+        """Find what ``.callprototype`` says under a name."""
+        frame: Frame | None = self
+        while frame is not None:
+            if name in frame.prototypes:
+                return frame.prototypes[name]
+            frame = frame.parent
+        return None
+
     def find(self, name: str) -> Reg | Slot | None:
-        frame: _Frame | None = self
+        """Find a register or variable."""
+        frame: Frame | None = self
         while frame is not None:
             if name in frame.names:
                 return frame.names[name]
@@ -49,7 +82,8 @@ class _Frame:
         return None
 
     def label(self, name: str) -> str:
-        frame: _Frame | None = self
+        """Find the whole name of a label."""
+        frame: Frame | None = self
         while frame is not None:
             if name in frame.labels:
                 return frame.labels[name]
@@ -57,7 +91,8 @@ class _Frame:
         return name
 
     def table(self, name: str) -> tuple[str, ...] | None:
-        frame: _Frame | None = self
+        """Find a jump table."""
+        frame: Frame | None = self
         while frame is not None:
             if name in frame.tables:
                 return tuple(self.label(t) for t in frame.tables[name])
@@ -66,54 +101,129 @@ class _Frame:
 
 
 def flatten(module: ptx.Module, entry: ptx.Function, globals_: dict[str, Slot], refusals: Refusals) -> KernelProgram:
-    """Make the flat program of one kernel; what cannot be taken over goes to ``refusals``."""
-    flattener = _Flattener(module, entry, globals_, refusals)
-    flattener.run()
-    return flattener.program
+    """Make the flat program of one kernel; what cannot be taken over goes to ``refusals``.
+
+    Calls are inlined; functions that cannot be (because they call themselves, or are called by address) are
+    ``functions`` of the program, each flattened in the same way.
+    """
+    graph = CallGraph(module)
+    shared = SharedMemory(module)
+    program = Flattener(shared, graph, entry, globals_, refusals).run()
+    todo = list(program.called)
+    while todo:
+        name = todo.pop()
+        if name not in program.functions:
+            function = Flattener(shared, graph, graph.functions[name], globals_, refusals).run()
+            program.functions[name] = function
+            todo += function.called
+    for each in (program, *program.functions.values()):
+        each.shared_size = shared.size
+    if RESERVED in shared.slots:
+        program.ops.insert(0, Op(CLEAR, sources=(SymbolAddress(shared.slots[RESERVED]),)))
+    shared.finish()
+    return program
 
 
-class _Flattener:
-    def __init__(self, module: ptx.Module, entry: ptx.Function, globals_: dict[str, Slot], refusals: Refusals) -> None:
+class SharedMemory:
+    """The shared variables of a kernel and of the functions that it calls."""
+
+    def __init__(self, module: ptx.Module) -> None:
+        self.of_module = {v.name: v for v in module.variables if v.space == "shared"}
+        self.slots: dict[str, Slot] = {}
+        self.size = 0
+        self._placed: dict[int, Slot] = {}
+        self._dynamic: list[Slot] = []
+
+    def place(self, v: ptx.Variable) -> Slot:
+        """Give a variable its one place, however often its function is called; ``extern`` ones follow the others."""
+        if id(v) in self._placed:
+            return self._placed[id(v)]
+        slot = self._placed[id(v)] = Slot(v.name, v.space, variable_size(v), variable_align(v))
+        if v.shape == (0,) or v.linkage == "extern":
+            slot.dynamic = True
+            self._dynamic.append(slot)
+        else:
+            slot.offset = aligned(self.size, slot.align)
+            self.size = slot.offset + slot.size
+        return slot
+
+    def reserved(self, register: str) -> Operand:
+        """Give what a register tells of the shared memory that is kept for libraries: it is a variable of its own here.
+
+        Source: PTX ISA 9.1, "%reserved_smem_offset_begin", …; ``cooperative_groups/details/memory.h``.
+        """
+        if RESERVED not in self.slots:
+            self.slots[RESERVED] = Slot(RESERVED, "shared", RESERVED_BYTES, 16, aligned(self.size, 16))
+            self.size = aligned(self.size, 16) + RESERVED_BYTES
+        if register.endswith("_cap"):
+            return IntConstant(RESERVED_BYTES)
+        return SymbolAddress(self.slots[RESERVED], RESERVED_BYTES if register.endswith("_end") else 0)
+
+    def finish(self) -> None:
+        """Place dynamic shared memory behind the rest."""
+        for slot in self._dynamic:
+            slot.offset = aligned(self.size, slot.align)
+
+
+class Flattener:
+    """Flattens one kernel, or one function that is called and not inlined."""
+
+    def __init__(
+        self,
+        shared: SharedMemory,
+        graph: CallGraph,
+        entry: ptx.Function,
+        globals_: dict[str, Slot],
+        refusals: Refusals,
+    ) -> None:
         self.entry = entry
+        self.graph = graph
         self.refusals = refusals
         self.globals = globals_
         self.program = KernelProgram(entry.name)
-        self.functions = {f.name: f for f in module.functions if f.body is not None}
-        self.declared = {f.name for f in module.functions}
-        self.module_shared = {v.name: v for v in module.variables if v.space == "shared"}
-        self.shared: dict[str, Slot] = {}
-        self.dynamic: list[Slot] = []
-        self.call_slots: list[Slot] = []
+        self.calls = Calls(self)
+        self.shared = shared
         self.stack: list[str] = [entry.name]
         self.instances = 0
         self.carry: Reg | None = None
 
-    def run(self) -> None:
-        frame = _Frame()
+    def run(self) -> KernelProgram:
+        """Flatten it."""
+        frame = Frame()
+        if self.entry.is_entry:
+            self._place_parameters(frame)
+        else:
+            self.calls.take_arguments(self.entry, frame)
+        self.body(self.entry.body or (), frame, "")
+        if not self.entry.is_entry:
+            self.calls.give_results(self.entry, frame)
+        self.program.ops.append(Op("exit"))
+        self.calls.place_slots()
+        return self.program
+
+    def _place_parameters(self, frame: Frame) -> None:
         offset = 0
         for p in self.entry.parameters:
             offset = aligned(offset, variable_align(p))
             frame.names[p.name] = Slot(p.name, "param", variable_size(p), variable_align(p), offset)
             offset += variable_size(p)
         self.program.parameters_size = offset
-        self._body(self.entry.body or (), frame, "")
-        self.program.ops.append(Op("exit"))
-        self._place_call_slots()
-        for slot in self.dynamic:
-            slot.offset = aligned(self.program.shared_size, slot.align)
 
     # -- scopes ------------------------------------------------------------------------------------------
 
-    def _body(self, body: Sequence[ptx.Statement], frame: _Frame, prefix: str) -> None:
+    def body(self, body: Sequence[ptx.Statement], frame: Frame, prefix: str) -> None:
+        """Flatten the statements of a scope; ``prefix`` keeps its labels apart from others."""
         for statement in body:
             if isinstance(statement, ptx.Label):
                 frame.labels[statement.name] = f"{prefix}{statement.name}"
             elif isinstance(statement, ptx.BranchTargets):
                 frame.tables[statement.name] = statement.targets
+            elif isinstance(statement, ptx.CallPrototype):
+                frame.prototypes[statement.name] = statement
         for statement in body:
             self._statement(statement, frame, prefix)
 
-    def _statement(self, statement: ptx.Statement, frame: _Frame, prefix: str) -> None:
+    def _statement(self, statement: ptx.Statement, frame: Frame, prefix: str) -> None:
         if isinstance(statement, ptx.Instruction):
             self._instruction(statement, frame)
         elif isinstance(statement, ptx.Label):
@@ -124,24 +234,33 @@ class _Flattener:
             frame.names[statement.name] = self._variable(statement)
         elif isinstance(statement, ptx.Scope):
             self.instances += 1
-            self._body(statement.body, _Frame(frame, ret=frame.ret), f"{prefix}{self.instances}:")
+            self.body(statement.body, Frame(frame, ret=frame.ret), f"{prefix}{self.instances}:")
 
-    def _declare(self, decl: ptx.RegisterDecl, frame: _Frame) -> None:
+    def _declare(self, decl: ptx.RegisterDecl, frame: Frame) -> None:
         bits, is_float = type_bits(decl.type), decl.type in ("f32", "f64")
-        if decl.vector != 1:
-            self.refusals.add(decl.line, f".reg .v{decl.vector} .{decl.type}", "vector registers")
         for name, count in decl.names:
+            if decl.vector != 1:
+                self._declare_vectors(name, count, decl.vector, bits, is_float, frame)
+                continue
             if count is None:
                 frame.names[name] = self.program.register(name, bits, is_float)
             else:
                 frame.ranges[name] = (count, bits, is_float)
 
-    def _find(self, name: str, frame: _Frame) -> Reg | Slot | None:
+    def _declare_vectors(
+        self, name: str, count: int | None, width: int, bits: int, is_float: bool, frame: Frame
+    ) -> None:
+        """Make the elements of vector registers, each a register of its own."""
+        for each in [name] if count is None else [f"{name}{k}" for k in range(count)]:
+            elements = [self.program.register(f"{each}.{c}", bits, is_float) for c in "xyzw"[:width]]
+            frame.vectors[each] = tuple(elements)
+
+    def _find(self, name: str, frame: Frame) -> Reg | Slot | None:
         found = frame.find(name)
         if found is not None:
             return found
         stem = name.rstrip("0123456789")
-        scope: _Frame | None = frame
+        scope: Frame | None = frame
         while scope is not None:
             # %r12 may belong to a range named %r or, in hand-written text, %r1.
             for cut in range(len(stem), len(name)):
@@ -154,34 +273,26 @@ class _Flattener:
         return None
 
     def _variable(self, v: ptx.Variable) -> Slot:
-        slot = Slot(v.name, v.space, variable_size(v), variable_align(v))
         if v.space == "shared":
-            self._place_shared(slot, v)
-        elif v.space == "local":
-            self._place_local(slot)
+            return self.shared.place(v)
+        slot = Slot(v.name, v.space, variable_size(v), variable_align(v))
+        if v.space == "local":
+            self.place_local(slot)
         elif v.space == "param":
-            slot.space = "call"
-            self.call_slots.append(slot)
+            self.calls.add(slot)
         else:
             self.refusals.add(v.line, f".{v.space} {v.name}", "a variable of this space inside a function")
         return slot
 
-    def _place_shared(self, slot: Slot, v: ptx.Variable) -> None:
-        if v.shape == (0,) or v.linkage == "extern":
-            slot.dynamic = True
-            self.dynamic.append(slot)
-        else:
-            slot.offset = aligned(self.program.shared_size, slot.align)
-            self.program.shared_size = slot.offset + slot.size
-
-    def _place_local(self, slot: Slot) -> None:
+    def place_local(self, slot: Slot) -> None:
+        """Give a variable its place in the memory of a thread."""
         slot.space = "local"
         slot.offset = aligned(self.program.local_size, max(slot.align, 1))
         self.program.local_size = slot.offset + slot.size
 
     # -- instructions ------------------------------------------------------------------------------------
 
-    def _instruction(self, i: ptx.Instruction, frame: _Frame) -> None:
+    def _instruction(self, i: ptx.Instruction, frame: Frame) -> None:
         if len(self.program.ops) > _MAX_INLINED_OPS:
             self.refusals.add(i.line, i.name, "the kernel is too large once its calls are inlined")
             return
@@ -192,30 +303,42 @@ class _Flattener:
             return
         op = Op(i.opcode, i.modifiers, line=i.line, text=i.name, guard=guard, guard_negated=negated)  # type: ignore[arg-type]
         if i.opcode == "call":
-            self._call(i, op, frame)
+            self.calls.call(i, op, frame)
         elif i.opcode in ("bra", "brx", "ret", "exit"):
             self._branch(i, op, frame)
         else:
             self._plain(i, op, frame)
 
-    def _branch(self, i: ptx.Instruction, op: Op, frame: _Frame) -> None:
+    def _branch(self, i: ptx.Instruction, op: Op, frame: Frame) -> None:
         op.modifiers = ()
+        if len(i.operands) != _BRANCH_OPERANDS.get(i.opcode, 0):
+            self.refusals.add(i.line, i.name, f"{len(i.operands)} operands")
+            return
         if i.opcode == "ret" and frame.ret is not None:
             op.opcode, op.targets = "bra", (frame.ret,)
+        elif i.opcode == "exit" and not self.entry.is_entry:
+            # A thread that ends inside a function: it is taken out of the warp, and the function goes on without it.
+            self.program.ops.append(Op("call.exit", guard=op.guard, guard_negated=op.guard_negated, line=op.line))
+            op.opcode = "exit"
         elif i.opcode in ("ret", "exit"):
             op.opcode = "exit"
         elif i.opcode == "bra":
-            op.targets = (frame.label(_name_of(i.operands[0])),)
+            op.targets = (frame.label(target_name(i.operands[0])),)
         else:
-            table = frame.table(_name_of(i.operands[1]))
+            table = frame.table(target_name(i.operands[1]))
             if table is None:
                 self.refusals.add(i.line, i.name, "a jump table that is not declared by .branchtargets")
                 return
-            op.sources, op.targets = (self._operand(i.operands[0], i, frame),), table
+            op.sources, op.targets = (self.operand(i.operands[0], i, frame),), table
         self.program.ops.append(op)
 
-    def _plain(self, i: ptx.Instruction, op: Op, frame: _Frame) -> None:
-        operands = [self._operand(o, i, frame) for o in i.operands]
+    def _plain(self, i: ptx.Instruction, op: Op, frame: Frame) -> None:
+        operands = [self.operand(o, i, frame) for o in i.operands]
+        parts = tuple(_part(o, frame) for o in i.operands)
+        op.parts = parts if any(parts) else ()
+        if i.opcode == "mov" and len(operands) == 2 and i.modifiers[:1] in (("v2",), ("v4",)):
+            self._move_vector(op, operands[0], operands[1])
+            return
         if not has_result(op):
             op.sources = tuple(operands)
         elif operands:
@@ -223,6 +346,22 @@ class _Flattener:
             op.results, op.sources = self._results(operands[0], i), tuple(sources)
             self._carry(op)
         self.program.ops.append(op)
+
+    def _move_vector(self, op: Op, target: Operand, source: Operand) -> None:
+        """Move element by element; a special register such as ``%tid`` has its components."""
+        targets = target.items if isinstance(target, Group) else (target,)
+        if isinstance(source, Special):
+            sources: tuple[Operand, ...] = tuple(Special(f"{source.name}.{c}") for c in "xyz"[: len(targets)])
+            # Source: PTX ISA 9.1, "Special Registers": the fourth element of %tid and its like is 0.
+            sources += (IntConstant(0),) * (len(targets) - len(sources))
+        else:
+            sources = source.items if isinstance(source, Group) else (source,)
+        if len(targets) != len(sources):
+            self.refusals.add(op.line, op.text, f"a vector of {len(sources)} for one of {len(targets)}")
+        for to, from_ in zip(targets, sources, strict=False):
+            if isinstance(to, Reg):
+                guard = {"guard": op.guard, "guard_negated": op.guard_negated}
+                self.program.ops.append(Op("mov", op.modifiers[1:], (to,), (from_,), line=op.line, **guard))  # type: ignore[arg-type]
 
     def _carry(self, op: Op) -> None:
         """Make the carry of extended-precision arithmetic a register like any other."""
@@ -248,7 +387,8 @@ class _Flattener:
                 self.refusals.add(i.line, i.name, "a result that is not a register")
         return tuple(results)
 
-    def _operand(self, o: ptx.Operand, i: ptx.Instruction, frame: _Frame) -> Operand:
+    def operand(self, o: ptx.Operand, i: ptx.Instruction, frame: Frame) -> Operand:
+        """Take over an operand; one of a form that is not known is refused."""
         if isinstance(o, ptx.Immediate):
             return IntConstant(o.value)
         if isinstance(o, ptx.FloatLiteral):
@@ -258,175 +398,71 @@ class _Flattener:
         if isinstance(o, ptx.SymbolRef):
             return self._symbol(o, i, frame)
         if isinstance(o, ptx.Address):
-            base = None if o.base is None else self._operand(o.base, i, frame)
+            base = None if o.base is None else self.operand(o.base, i, frame)
             if base is None or isinstance(base, (Reg, SymbolAddress)):
-                return Memory(base, o.offset, tuple(self._operand(c, i, frame) for c in o.coords))
+                return Memory(base, o.offset, tuple(self.operand(c, i, frame) for c in o.coords))
         if isinstance(o, (ptx.VectorOperand, ptx.PairOperand)):
             items = o.items if isinstance(o, ptx.VectorOperand) else (o.first, o.second)
-            return Group(tuple(self._operand(item, i, frame) for item in items))
+            return Group(tuple(self.operand(item, i, frame) for item in items))
+        if isinstance(o, ptx.ComponentOperand):
+            return self._component(o, i, frame)
+        if isinstance(o, ptx.Minus):
+            return self.operand(o.item, i, frame)
         if isinstance(o, ptx.Negated):
-            return Negation(self._operand(o.item, i, frame))
+            return Negation(self.operand(o.item, i, frame))
         self.refusals.add(i.line, i.name, f"an operand of this form ({type(o).__name__})")
         return IntConstant(0)
 
-    def _register(self, name: str, i: ptx.Instruction, frame: _Frame) -> Operand:
+    def _component(self, o: ptx.ComponentOperand, i: ptx.Instruction, frame: Frame) -> Operand:
+        elements = frame.vector(o.base.name)
+        index = "xyzw".find(o.component) if o.component in "xyzw" else "rgba".find(o.component)
+        if elements is None:
+            found = self._find(o.base.name, frame)
+            return found if isinstance(found, Reg) else Special(f"{o.base.name[1:]}.{o.component}")
+        if not 0 <= index < len(elements):
+            self.refusals.add(i.line, i.name, f"{o.base.name} has no element {o.component}")
+            return IntConstant(0)
+        return elements[index]
+
+    def _register(self, name: str, i: ptx.Instruction, frame: Frame) -> Operand:
+        elements = frame.vector(name)
+        if elements is not None:
+            return Group(elements)
         found = self._find(name, frame)
         if isinstance(found, Reg):
             return found
         if isinstance(found, Slot):
             return SymbolAddress(found)
+        if name.startswith(_RESERVED):
+            return self.shared.reserved(name)
         if name.startswith("%"):
             return Special(name[1:])
         if name == "_":
             return Special("_")
         return self._symbol(ptx.SymbolRef(name), i, frame)
 
-    def _symbol(self, o: ptx.SymbolRef, i: ptx.Instruction, frame: _Frame) -> Operand:
+    def _symbol(self, o: ptx.SymbolRef, i: ptx.Instruction, frame: Frame) -> Operand:
         found = self._find(o.name, frame)
         if isinstance(found, Reg):
             return found
-        slot = found or self.globals.get(o.name) or self.shared.get(o.name)
-        if slot is None and o.name in self.module_shared:
-            slot = self.shared[o.name] = self._variable(self.module_shared[o.name])
+        slot = found or self.globals.get(o.name) or self.shared.slots.get(o.name)
+        if slot is None and o.name in self.shared.of_module:
+            slot = self.shared.slots[o.name] = self._variable(self.shared.of_module[o.name])
         if slot is None:
-            why = "function pointers" if o.name in self.declared else f"{o.name} is declared nowhere"
+            without = o.name in self.graph.declared
+            why = f"{o.name} has no body" if without else f"{o.name} is declared nowhere"
             self.refusals.add(i.line, i.name, why)
             return IntConstant(0)
         return SymbolAddress(slot, o.offset)
 
-    # -- calls -------------------------------------------------------------------------------------------
 
-    def _call(self, i: ptx.Instruction, op: Op, frame: _Frame) -> None:
-        at = next((k for k, o in enumerate(i.operands) if not isinstance(o, ptx.RegisterList)), None)
-        name = _name_of(i.operands[at]) if at is not None else ""
-        callee = self.functions.get(name)
-        if at is None or callee is None:
-            why = "a function that the CPU device does not have yet" if name in self.declared else "indirect calls"
-            self.refusals.add(i.line, f"call {name}", why)
-            return
-        if name in self.stack:
-            self.refusals.add(i.line, f"call {name}", "recursion")
-            return
-        results = [x for o in i.operands[:at] if isinstance(o, ptx.RegisterList) for x in o.items]
-        arguments = [x for o in i.operands[at + 1 :] if isinstance(o, ptx.RegisterList) for x in o.items]
-        if len(results) != len(callee.results) or len(arguments) != len(callee.parameters):
-            self.refusals.add(i.line, f"call {name}", "a number of arguments that is not the function's")
-            return
-        self.instances += 1
-        prefix = f"{name}#{self.instances}:"
-        inner = _Frame(ret=f"{prefix}return")
-        for formal, actual in zip((*callee.results, *callee.parameters), (*results, *arguments), strict=True):
-            self._bind(formal, self._operand(actual, i, frame), inner, is_result=formal in callee.results)
-        skip = f"{prefix}skip"
-        if op.guard is not None:
-            guard = Op("bra", targets=(skip,), guard=op.guard, guard_negated=not op.guard_negated, line=i.line)
-            self.program.ops.append(guard)
-        self.stack.append(name)
-        self._body(callee.body or (), inner, prefix)
-        self.stack.pop()
-        self.program.ops.append(Op("label", targets=(f"{prefix}return",)))
-        for formal, actual in zip(callee.results, results, strict=True):
-            self._return(inner.names[formal.name], self._operand(actual, i, frame), formal)
-        self.program.ops.append(Op("label", targets=(skip,)))
+def _part(operand: ptx.Operand, frame: Frame) -> str:
+    """Tell which part of a register an operand names (``h1`` of ``%r1.h1``), ``-`` before it if its sign is changed.
 
-    def _bind(self, formal: ptx.Variable, actual: Operand, inner: _Frame, *, is_result: bool) -> None:
-        """Give a formal parameter its place: the caller's own slot, or a register that takes the value."""
-        if isinstance(actual, SymbolAddress) and formal.space == "param":
-            inner.names[formal.name] = actual.slot
-            return
-        bits = type_bits(formal.type)
-        reg = self.program.register(formal.name, bits, formal.type in ("f32", "f64"))
-        if formal.space == "param":
-            slot = Slot(formal.name, "call", variable_size(formal), variable_align(formal))
-            self.call_slots.append(slot)
-            inner.names[formal.name] = slot
-            if not is_result:
-                place = Memory(SymbolAddress(slot))
-                self.program.ops.append(Op("st", ("param", f"b{bits}"), sources=(place, actual)))
-            return
-        inner.names[formal.name] = reg
-        if not is_result:
-            self.program.ops.append(Op("mov", (_bits_type(bits),), (reg,), (actual,)))
-
-    def _return(self, place: Reg | Slot, actual: Operand, formal: ptx.Variable) -> None:
-        if isinstance(actual, Reg):
-            bits = type_bits(formal.type)
-            if isinstance(place, Slot):
-                source = Memory(SymbolAddress(place))
-                self.program.ops.append(Op("ld", ("param", f"b{bits}"), (actual,), (source,)))
-            else:
-                self.program.ops.append(Op("mov", (_bits_type(bits),), (actual,), (place,)))
-
-    def _place_call_slots(self) -> None:
-        """Give the parameters of calls registers where every access agrees, else a place in local memory."""
-        uses: dict[int, list[tuple[Op, int, int]]] = {id(s): [] for s in self.call_slots}
-        taken: set[int] = set()
-        for op in self.program.ops:
-            for source in op.sources:
-                _note_use(op, source, uses, taken)
-        for slot in self.call_slots:
-            accesses = uses[id(slot)]
-            if id(slot) in taken or not _disjoint({(o, n) for _, o, n in accesses}):
-                self._place_local(slot)
-                for op, _, _ in accesses:
-                    op.modifiers = tuple("local" if m.startswith("param") else m for m in op.modifiers)
-            else:
-                self._promote(slot, accesses)
-
-    def _promote(self, slot: Slot, accesses: list[tuple[Op, int, int]]) -> None:
-        cells: dict[int, Reg] = {}
-        for op, offset, size in accesses:
-            count = _vector_of(op)
-            width = size // count
-            regs = []
-            for k in range(count):
-                at = offset + k * width
-                if at not in cells:
-                    cells[at] = self.program.register(f"{slot.name}+{at}", 8 * width, False)
-                regs.append(cells[at])
-            kind = next(m for m in reversed(op.modifiers) if m[0] in "bsuf" and m[-1].isdigit())
-            if op.opcode == "ld":
-                op.opcode, op.modifiers, op.sources = "param.get", (kind,), (Group(tuple(regs)),)
-            else:
-                op.opcode, op.modifiers, op.results, op.sources = (
-                    "param.put",
-                    (kind,),
-                    tuple(regs),
-                    op.sources[1:],
-                )
-
-
-def _bits_type(bits: int) -> str:
-    return "pred" if bits == 1 else f"b{bits}"
-
-
-def _name_of(operand: ptx.Operand) -> str:
-    return getattr(operand, "name", "")
-
-
-def _vector_of(op: Op) -> int:
-    return next((int(m[1:]) for m in op.modifiers if m in ("v2", "v4", "v8")), 1)
-
-
-def _note_use(op: Op, source: Operand, uses: dict[int, list[tuple[Op, int, int]]], taken: set[int]) -> None:
-    """Note an access to a call slot, or that its address is taken."""
-    if isinstance(source, Memory) and isinstance(source.base, SymbolAddress) and op.opcode in ("ld", "st"):
-        slot = source.base.slot
-        if id(slot) in uses:
-            size = type_bits(op.modifiers[-1]) // 8 * _vector_of(op)
-            uses[id(slot)].append((op, source.base.offset + source.offset, size))
-    elif isinstance(source, SymbolAddress) and id(source.slot) in uses:
-        taken.add(id(source.slot))
-    elif isinstance(source, Group):
-        for item in source.items:
-            _note_use(op, item, uses, taken)
-
-
-def _disjoint(ranges: set[tuple[int, int]]) -> bool:
-    """Whether accesses (offset, size) are equal or apart, vectors included."""
-    end = 0
-    for offset, size in sorted(ranges):
-        if offset < end:
-            return False
-        end = offset + size
-    return True
+    Elements of vectors are no parts.
+    """
+    if isinstance(operand, ptx.Minus):
+        return "-" + _part(operand.item, frame)
+    if isinstance(operand, ptx.ComponentOperand) and frame.vector(operand.base.name) is None:
+        return operand.component
+    return ""

@@ -8,6 +8,7 @@ import threading
 from typing import NamedTuple
 
 from cujit.devices.base import LaunchShape
+from cujit.devices.cpu.faults import Site
 from cujit.devices.cpu.launch import Launch
 from cujit.devices.cpu.pool import Pool
 from cujit.errors import CujitError
@@ -62,6 +63,8 @@ class Workers:
                 if self._pool is None or self._pid != os.getpid():
                     self._pool = Pool(self.count - 1)
                     self._pid = os.getpid()
+        else:
+            self._pool.watch()
         return self._pool
 
     def share(self, shape: LaunchShape) -> Share:
@@ -75,15 +78,17 @@ class Workers:
         pool = self._ready()
         return Entry(pool, pool.address, pool.code.address)
 
-    def run(self, address: int, shape: LaunchShape, launch: Launch, shared_bytes: int, local_bytes: int) -> None:
-        """Run all blocks of the grid and return when they are done.
+    def run(
+        self, address: int, launch: Launch, share: Share, shared_bytes: int, local_bytes: int, site: Site | None = None
+    ) -> None:
+        """Run all blocks of the grid and return when they are done; ``site`` is for the words of an error.
 
         Raises:
+            KernelFaultError: the kernel could not go on.
             CujitError: there is no memory for the shared and local memory of one block.
         """
-        share = self.share(shape)
         launch.blocks, launch.chunk = share.blocks, share.chunk
-        self._ready().run(address, ctypes.addressof(launch), share.helpers, shared_bytes, local_bytes)
+        self._ready().run(address, ctypes.addressof(launch), share.helpers, shared_bytes, local_bytes, site)
         if launch.next < share.blocks:
             raise no_memory(shared_bytes, local_bytes)
 

@@ -4,16 +4,29 @@ from __future__ import annotations
 
 import ctypes
 
-__all__ = ["Launch", "field_offset"]
+__all__ = ["PLACE", "SHARED_ALIGN", "WORKSPACE_BYTES", "Launch", "field_offset"]
+
+SHARED_ALIGN = 1024
+"""Bytes that shared memory is aligned to: the largest pattern of swizzled copies. Source: PTX ISA 9.1, "Tensors"."""
+
+PLACE = SHARED_ALIGN
+"""Bytes before shared memory. The first eight are the number of the block that runs: kernels store it there, so that
+a fault that comes as a signal can name it."""
+
+
+WORKSPACE_BYTES = 256
+"""Zeroed memory of a cooperative grid. Source: ``cooperative_groups/details/driver_abi.h``: its barrier takes eight."""
 
 
 class Launch(ctypes.Structure):
     """One launch. ``next`` counts the blocks handed out; ``chunk`` how many a thread takes at a time.
 
     ``together`` is how many blocks have to make progress side by side (a cluster, a cooperative grid; else 1), and
-    ``cluster_*`` the shape of a cluster in blocks. The ``fault_*`` fields are written by the first thread that cannot
-    go on; ``fault_kind`` is 0 in a launch that went well. ``output`` is what kernels printed, ``checks``, ``trace``
-    and ``coverage`` the tables of those who watch (0: nobody does).
+    ``cluster_*`` the shape of a cluster in blocks (0 without clusters); the shared memory of such blocks lies
+    ``shared_stride`` bytes apart. ``workspace`` is the address of the memory in which a cooperative grid counts its
+    arrivals. The ``fault_*`` fields
+    are written by the first thread that cannot go on; ``fault_kind`` is 0 in a launch that went well. ``output`` is
+    what kernels printed, ``checks``, ``trace`` and ``coverage`` the tables of those who watch (0: nobody does).
     """
 
     _fields_ = (
@@ -28,7 +41,9 @@ class Launch(ctypes.Structure):
         ("grid_z", ctypes.c_uint32),
         ("dynamic_bytes", ctypes.c_uint32),
         ("shared_bytes", ctypes.c_uint64),
+        ("shared_stride", ctypes.c_uint64),
         ("together", ctypes.c_uint64),
+        ("workspace", ctypes.c_uint64),
         ("cluster_x", ctypes.c_uint32),
         ("cluster_y", ctypes.c_uint32),
         ("cluster_z", ctypes.c_uint32),

@@ -6,6 +6,8 @@ import struct
 from collections.abc import Iterable
 from math import prod
 
+from cujit.devices.cpu.callgraph import CallGraph
+from cujit.devices.cpu.memory import aligned
 from cujit.devices.cpu.program import Slot
 from cujit.devices.cpu.refusals import Refusals
 from cujit.errors import LoadError
@@ -19,12 +21,7 @@ from cujit.formats.ptx.syntax import (
     Variable,
 )
 
-__all__ = ["ModuleLayout", "aligned", "type_bits", "variable_align", "variable_size"]
-
-
-def aligned(offset: int, align: int) -> int:
-    """Round up to a multiple of ``align``."""
-    return (offset + align - 1) // align * align
+__all__ = ["ModuleLayout", "type_bits", "variable_align", "variable_size"]
 
 
 def type_bits(name: str) -> int:
@@ -71,6 +68,11 @@ class ModuleLayout:
             self.slots[v.name] = Slot(v.name, v.space, variable_size(v), variable_align(v), end)
             # A variable of no bytes still has an address of its own.
             end += max(variable_size(v), 1)
+        for name in CallGraph(module).by_address:
+            # The address of a function is that of eight bytes of its own.
+            end = aligned(end, 8)
+            self.slots[name] = Slot(name, "global", 8, 8, end)
+            end += 8
         try:
             self.image = bytearray(aligned(end, 16))
         except (MemoryError, OverflowError) as e:
@@ -106,7 +108,7 @@ class ModuleLayout:
     def _relocate(self, v: Variable, symbol: SymbolRef, offset: int, width: int) -> None:
         slot = self.slots.get(symbol.name)
         if slot is None or width != 8:
-            why = f"the address of {symbol.name}, which is no variable of this module: function pointers do not run yet"
+            why = f"the address of {symbol.name}, which is no variable or function of this module"
             self._refusals.add(v.line, f".{v.space} {v.name}", why)
             return
         self.relocations.append((offset, slot, symbol.offset, width))

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import ctypes
+import weakref
 
 import numpy as np
 
 from cujit.errors import CujitError
 
-__all__ = ["HostBlock"]
+__all__ = ["HostBlock", "aligned", "live_blocks"]
 
 ALIGNMENT = 256
 """Bytes. Source: CUDA C++ Programming Guide, "Device Memory Accesses": allocations align to at least 256 bytes."""
+
+
+def aligned(offset: int, align: int) -> int:
+    """Round up to a multiple of ``align``."""
+    return (offset + align - 1) // align * align
 
 
 class HostBlock:
@@ -23,9 +29,24 @@ class HostBlock:
         except (MemoryError, ValueError) as e:
             raise CujitError(f"the CPU device has no {size} bytes of memory left") from e
         start = int(self._bytes.__array_interface__["data"][0])
-        self.address = (start + ALIGNMENT - 1) // ALIGNMENT * ALIGNMENT
+        self.address = aligned(start, ALIGNMENT)
         self.size = size
+        _LIVE[id(self)] = self
+
+    @property
+    def memory(self) -> object:
+        """What the bytes belong to: they stay while somebody holds it."""
+        return self._bytes
 
     def write(self, data: bytes | bytearray | memoryview, offset: int = 0) -> None:
         """Copy bytes in."""
         ctypes.memmove(self.address + offset, bytes(data), len(data))
+
+
+_LIVE: weakref.WeakValueDictionary[int, HostBlock] = weakref.WeakValueDictionary()
+
+
+def live_blocks() -> list[tuple[int, int]]:
+    """List the blocks that are in use: address and size in bytes of each."""
+    blocks = (reference() for reference in _LIVE.valuerefs())
+    return [(block.address, block.size) for block in blocks if block is not None]

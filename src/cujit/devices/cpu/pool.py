@@ -12,7 +12,11 @@ import os
 import threading
 import weakref
 
-from cujit.devices.jit import NativeFunction, compile_ir
+from cujit.devices.cpu.faults import Site, settle
+from cujit.devices.cpu.launch import PLACE, SHARED_ALIGN, Launch
+from cujit.devices.cpu.native.faults import Guard
+from cujit.devices.cpu.native.library import compile_kernel, install_handlers
+from cujit.devices.jit import NativeFunction
 
 __all__ = ["Pool"]
 
@@ -53,6 +57,9 @@ declare i32 @pthread_cond_signal(ptr)
 declare i32 @pthread_cond_broadcast(ptr)
 declare ptr @aligned_alloc(i64, i64)
 declare void @free(ptr)
+declare i32 @_setjmp(ptr) returns_twice
+declare i1 @cujit_enter(ptr, ptr, ptr)
+declare void @cujit_leave(ptr)
 
 define void @init(ptr %pool) {{
 {_places()}
@@ -71,19 +78,37 @@ define void @finish(ptr %pool) {{
   ret void
 }}
 
-; Run blocks with memory of this call's own: shared memory first, then local memory. Without memory, leave the blocks.
+; Run blocks with memory of this call's own: {PLACE} bytes whose first word is the number of the block that runs (-1:
+; not known), then shared memory, then local memory. Without memory, leave the blocks. A fault of the kernel comes back
+; out of _setjmp a second time.
 define void @blocks(ptr %function, ptr %launch, i64 %shared.bytes, i64 %local.bytes) {{
+  %guard = alloca [{ctypes.sizeof(Guard)} x i8], align 16
   %shared.more = add i64 %shared.bytes, 511
   %shared.size = and i64 %shared.more, -256
   %both = add i64 %shared.size, %local.bytes
-  %more = add i64 %both, 511
-  %size = and i64 %more, -256
-  %memory = call ptr @aligned_alloc(i64 256, i64 %size)
+  %more = add i64 %both, {PLACE + 2 * SHARED_ALIGN - 1}
+  %size = and i64 %more, -{SHARED_ALIGN}
+  %memory = call ptr @aligned_alloc(i64 {SHARED_ALIGN}, i64 %size)
   %none = icmp eq ptr %memory, null
-  br i1 %none, label %out, label %go
+  br i1 %none, label %out, label %mark
+mark:
+  %shared = getelementptr i8, ptr %memory, i64 {PLACE}
+  %local = getelementptr i8, ptr %shared, i64 %shared.size
+  store i64 -1, ptr %memory
+  %jump = getelementptr i8, ptr %guard, i64 {Guard.jump.offset}
+  %again = call i32 @_setjmp(ptr %jump) returns_twice
+  %fault = icmp ne i32 %again, 0
+  br i1 %fault, label %leave, label %enter
+enter:
+  %entered = call i1 @cujit_enter(ptr %guard, ptr %launch, ptr %memory)
+  br i1 %entered, label %go, label %free
 go:
-  %local = getelementptr i8, ptr %memory, i64 %shared.size
-  call void %function(ptr %launch, ptr %memory, ptr %local)
+  call void %function(ptr %launch, ptr %shared, ptr %local)
+  br label %leave
+leave:
+  call void @cujit_leave(ptr %guard)
+  br label %free
+free:
   call void @free(ptr %memory)
   br label %out
 out:
@@ -202,7 +227,8 @@ class Pool:
     """
 
     def __init__(self, helpers: int) -> None:
-        self.code: NativeFunction = compile_ir(_IR, "run")
+        self.code: NativeFunction = compile_kernel(_IR, "run")
+        self.watch()
         self._shared = _Shared()
         self.address = ctypes.addressof(self._shared)
         self._run = _RUN(self.code.address)
@@ -217,9 +243,29 @@ class Pool:
             thread.start()
         weakref.finalize(self, _end, os.getpid(), self.code, self._shared, self._threads)
 
-    def run(self, function: int, launch: int, helpers: int, shared_bytes: int, local_bytes: int) -> None:
-        """Call ``function(launch, shared, local)`` here and in up to ``helpers`` threads; return when all are done."""
+    def watch(self) -> None:
+        """Have faults of kernels come here before any handler of signals that was put in place meanwhile."""
+        install_handlers()
+
+    def run(
+        self,
+        function: int,
+        launch: int,
+        helpers: int,
+        shared_bytes: int,
+        local_bytes: int,
+        site: Site | None = None,
+    ) -> None:
+        """Call ``function(launch, shared, local)`` here and in up to ``helpers`` threads; return when all are done.
+
+        What the kernel printed is written to ``sys.stdout``. ``site`` is for the error's words.
+
+        Raises:
+            KernelFaultError: the kernel could not go on.
+        """
+        self.watch()
         self._run(self.address, function, launch, helpers, shared_bytes, local_bytes)
+        settle(Launch.from_address(launch), site)
 
 
 def _end(pid: int, code: NativeFunction, shared: _Shared, threads: list[threading.Thread]) -> None:

@@ -8,6 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 __all__ = [
+    "CLEAR",
+    "WARP",
     "FloatConstant",
     "Group",
     "IntConstant",
@@ -21,6 +23,13 @@ __all__ = [
     "Special",
     "SymbolAddress",
 ]
+
+WARP = 32
+"""Lanes of a warp. Source: PTX ISA 9.1, ``WARP_SZ``."""
+
+
+CLEAR = "shared.clear"
+"""Opcode of what sets a shared variable to zeros before any warp of the block goes on."""
 
 
 class Reg:
@@ -128,6 +137,8 @@ class Op:
     targets: tuple[str, ...] = ()
     line: int = 0
     text: str = ""
+    parts: tuple[str, ...] = ()
+    """The parts of registers that the operands name, as written: ``h1`` of ``%r1.h1``, "" where one names none."""
 
     @property
     def name(self) -> str:
@@ -162,7 +173,9 @@ def _collect(operand: Operand, found: list[Reg]) -> None:
 
 @dataclass
 class KernelProgram:
-    """A whole kernel, calls inlined.
+    """A whole kernel, calls inlined; or a function that is called and not inlined.
+
+    ``called`` names the functions that it calls, ``functions`` has all that a kernel may reach, by name.
 
     ``ops`` holds labels as ``Op("label", targets=(name,))``. ``local_size`` is bytes a thread, ``shared_size``
     bytes of static shared memory a block; ``parameters_size`` the bytes of the parameter buffer.
@@ -174,6 +187,8 @@ class KernelProgram:
     local_size: int = 0
     shared_size: int = 0
     parameters_size: int = 0
+    called: list[str] = field(default_factory=list)
+    functions: dict[str, KernelProgram] = field(default_factory=dict)
 
     def register(self, name: str, bits: int, is_float: bool = False) -> Reg:
         """Make a new register."""

@@ -7,13 +7,14 @@ register is *guarded*: it keeps the vector too, and one bit that tells at run ti
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from cujit.devices.base import Dim3
-from cujit.devices.cpu.cfg import Graph
+from cujit.devices.cpu.cfg import Block, Graph, Loop
 from cujit.devices.cpu.dominance import immediate_postdominators
 from cujit.devices.cpu.liveness import live_in
 from cujit.devices.cpu.program import (
+    WARP,
     FloatConstant,
     Group,
     IntConstant,
@@ -25,38 +26,79 @@ from cujit.devices.cpu.program import (
     Reg,
     Special,
 )
+from cujit.devices.cpu.progress import bits_of, loosen, polling_loops
+from cujit.devices.cpu.sites import is_barrier
 
-__all__ = ["UNIFORM", "VARYING", "WARP", "Divergence", "Shape", "analyse"]
-
-WARP = 32
-"""Lanes of a warp. Source: PTX ISA 9.1, ``WARP_SZ``."""
+__all__ = [
+    "UNIFORM",
+    "VARYING",
+    "WARP",
+    "Divergence",
+    "Shape",
+    "analyse",
+    "gives_each_lane_its_own",
+    "low_bits",
+    "parts_lanes",
+    "reach",
+    "waits_in",
+]
 
 
 @dataclass(frozen=True)
 class Shape:
-    """``stride`` between neighbouring lanes (0: uniform; None: varying); ``guarded``: true only if checked."""
+    """``stride`` between neighbouring lanes (0: uniform; None: varying); ``guarded``: true only if checked.
+
+    ``align`` is a power of two that divides the value of the first lane. Lanes may lie in rows of ``row`` lanes (as
+    ``tid.x`` does in a block 16 threads wide): then ``stride`` is that within a row, and every row has a base of its
+    own.
+    """
 
     stride: int | None
     guarded: bool = False
+    align: int = 1
+    row: int = WARP
 
     @property
     def is_uniform(self) -> bool:
         """Whether one scalar holds it."""
+        return self.stride == 0 and self.row == WARP
+
+    @property
+    def is_flat(self) -> bool:
+        """Whether it is the same in all lanes of a row."""
         return self.stride == 0
+
+    @property
+    def first_lanes(self) -> range:
+        """The first lane of each row."""
+        return range(0, WARP, self.row)
 
     @property
     def is_affine(self) -> bool:
         """Whether a scalar base and a stride hold it."""
         return bool(self.stride)
 
+    def spans(self, size: int) -> bool:
+        """Whether all lanes lie between two neighbouring multiples of ``size``, a power of two."""
+        if self.stride is None or self.guarded or self.row != WARP:
+            return False
+        return 0 < self.stride * (WARP - 1) < self.align <= size
+
 
 # Opcodes whose results may differ from lane to lane though their sources do not.
 _PER_LANE = frozenset(
     {
         "atom", "shfl", "vote", "match", "redux", "activemask", "elect", "mma", "wmma", "wgmma", "ldmatrix",
-        "movmatrix", "mbarrier", "alloca", "tex", "tld4", "suld", "barrier", "bar", "call",
+        "movmatrix", "mbarrier", "alloca", "tex", "tld4", "txq", "suld", "suq", "barrier",
+        "bar", "call.extern", "call.arguments",
     }
 )  # fmt: skip
+
+
+def gives_each_lane_its_own(op: Op) -> bool:
+    """Tell whether the results of an operation may differ from lane to lane though its sources do not."""
+    return op.opcode in _PER_LANE
+
 
 UNIFORM = Shape(0)
 VARYING = Shape(None)
@@ -68,13 +110,17 @@ class Divergence:
 
     ``shapes`` by register number; ``constants`` are registers with one known value; ``blend`` by position: the
     registers that lanes waiting elsewhere still need, so that a write there must leave those lanes alone;
-    ``waiting`` by position: where lanes may wait while the block runs, as bits of positions.
+    ``waiting`` by position: where lanes may wait while the block runs, as bits of positions; ``loose`` are the
+    positions that the lanes of a warp may pass at different times, whatever the shapes (see ``progress``);
+    ``seldom`` are guarded registers, by number, whose vectors nobody reads while their short forms hold.
     """
 
     shapes: list[Shape]
     constants: dict[int, int]
     blend: list[int] = field(default_factory=list)
     waiting: list[int] = field(default_factory=list)
+    loose: int = 0
+    seldom: frozenset[int] = frozenset()
 
     def of(self, operand: Operand) -> Shape:
         """Tell the shape of an operand (of a memory operand: of its address)."""
@@ -85,11 +131,14 @@ def analyse(program: KernelProgram, graph: Graph, block: Dim3) -> Divergence:
     """Find shapes and divergence of a kernel for blocks of the size ``block``."""
     live = live_in(graph)
     ipdom = immediate_postdominators(graph)
+    polls = polling_loops(graph)
     constants = _constants(program, graph)
     forced: set[int] = set()
     while True:
         shapes = _shapes(program, graph, block, constants, forced)
         waiting = _waiting(graph, shapes, ipdom)
+        apart = [loop for loop in polls if _lanes_part(graph, loop, shapes, waiting)]
+        loose = loosen(graph, waiting, apart, [b.position for b in graph.blocks if _waits_in_part(b, shapes)])
         blend = [_live_at(mask, live) for mask in waiting]
         more = {
             r.index
@@ -99,24 +148,40 @@ def analyse(program: KernelProgram, graph: Graph, block: Dim3) -> Divergence:
             if r is not None and blend[b.position] >> r.index & 1
         }
         if more <= forced:
-            return Divergence(shapes, constants, blend, waiting)
+            return Divergence(shapes, constants, blend, waiting, loose, _seldom(graph, shapes))
         forced |= more
+
+
+def _seldom(graph: Graph, shapes: list[Shape]) -> frozenset[int]:
+    """Find the guarded registers that are only addresses of loads and stores, or lead to such."""
+    seldom = {k for k, shape in enumerate(shapes) if shape.guarded}
+    before = None
+    while before != len(seldom):
+        before = len(seldom)
+        for b in graph.blocks:
+            for op in b.ops:
+                result = op.results[0] if len(op.results) == 1 else None
+                leads = result is not None and result.index in seldom
+                address = op.sources[0] if op.opcode in ("ld", "ldu", "st") else None
+                for r in op.read_registers():
+                    if not leads and not (isinstance(address, Memory) and address.base is r):
+                        seldom.discard(r.index)
+                if isinstance(address, Memory) and op.opcode == "st":
+                    for source in op.sources[1:]:
+                        seldom -= {r.index for r in Op("", sources=(source,)).read_registers()}
+    return frozenset(seldom)
+
+
+def waits_in(graph: Graph, shapes: list[Shape]) -> list[int]:
+    """Find where lanes may wait while each block of a graph runs, as bits of positions."""
+    return _waiting(graph, shapes, immediate_postdominators(graph))
 
 
 def _live_at(positions: int, live: list[int]) -> int:
     registers = 0
-    for p in _bits(positions):
+    for p in bits_of(positions):
         registers |= live[p]
     return registers
-
-
-def _bits(mask: int) -> list[int]:
-    found = []
-    while mask:
-        low = mask & -mask
-        found.append(low.bit_length() - 1)
-        mask ^= low
-    return found
 
 
 # -- where lanes part -------------------------------------------------------------------------------------
@@ -127,33 +192,52 @@ def _waiting(graph: Graph, shapes: list[Shape], ipdom: list[int]) -> list[int]:
     waiting = [0] * len(graph.blocks)
     successors = graph.successors()
     for b in graph.blocks:
-        sides = sorted(set(b.successors))
-        if len(sides) < 2 or not _parts_lanes(b.branch, shapes):
+        if not parts_lanes(b, shapes):
             continue
+        sides = sorted(set(b.successors))
         meet = ipdom[b.position]
-        reach = {s: _reach(s, meet, successors) for s in sides}
+        passed = {s: reach(s, meet, successors) for s in sides}
         at_meet = 0 if meet == graph.exit else 1 << meet
         for s in sides:
             elsewhere = at_meet
             for other in sides:
                 if other != s:
-                    elsewhere |= reach[other]
+                    elsewhere |= passed[other]
             elsewhere &= ~(1 << graph.exit)
-            for p in _bits(reach[s] & ~(1 << graph.exit)):
+            for p in bits_of(passed[s] & ~(1 << graph.exit)):
                 waiting[p] |= elsewhere
     return waiting
 
 
-def _parts_lanes(branch: Op | None, shapes: list[Shape]) -> bool:
-    if branch is None:
+def parts_lanes(block: Block, shapes: list[Shape]) -> bool:
+    """Tell whether lanes may go different ways behind a block."""
+    branch = block.branch
+    if branch is None or len(set(block.successors)) < 2:
         return False
     deciding = [branch.guard] if branch.guard is not None else []
     deciding += [s for s in branch.sources if isinstance(s, Reg)]
     return any(not shapes[r.index].is_uniform for r in deciding)
 
 
-def _reach(start: int, stop: int, successors: list[list[int]]) -> int:
-    """Collect the positions that lanes pass from ``start`` on before ``stop``."""
+def _lanes_part(graph: Graph, loop: Loop, shapes: list[Shape], waiting: list[int]) -> bool:
+    """Tell whether lanes of a warp may leave a loop at different times, or be elsewhere while others are in it."""
+    if any(waiting[loop.head : loop.last + 1]):
+        return True
+    inside = graph.blocks[loop.head : loop.last + 1]
+    leaving = (b for b in inside if any(s not in loop for s in b.successors))
+    return any(parts_lanes(b, shapes) for b in leaving)
+
+
+def _waits_in_part(block: Block, shapes: list[Shape]) -> bool:
+    """Tell whether a block begins with a barrier at which some lanes of a warp wait and others do not."""
+    site = block.site
+    if site is None or site.guard is None or not is_barrier(site):
+        return False
+    return not shapes[site.guard.index].is_uniform
+
+
+def reach(start: int, stop: int, successors: list[list[int]]) -> int:
+    """Collect the positions that lanes pass from ``start`` on before ``stop``, as bits."""
     if start == stop:
         return 0
     seen = 1 << start
@@ -210,9 +294,9 @@ def _shapes(
 def _join(a: Shape | None, b: Shape | None) -> Shape | None:
     if a is None or b is None:
         return a if b is None else b
-    if a.stride != b.stride:
+    if a.stride != b.stride or a.stride is None:
         return VARYING
-    return Shape(a.stride, a.guarded or b.guarded)
+    return Shape(a.stride, a.guarded or b.guarded, min(a.align, b.align), min(a.row, b.row))
 
 
 def _shape(operand: Operand, known: list[Shape] | list[Shape | None], block: Dim3) -> Shape:
@@ -232,17 +316,39 @@ def _shape(operand: Operand, known: list[Shape] | list[Shape | None], block: Dim
     return UNIFORM
 
 
+_MOST_ALIGN = 1 << 30
+
+
+def _align_of(number: int) -> int:
+    """Largest power of two that divides a number; a large one for 0."""
+    return min(number & -number, _MOST_ALIGN) if number else _MOST_ALIGN
+
+
+_SHORTEST_ROW = 8
+"""Lanes of a row that is worth a base of its own: below, a vector is no larger than the bases."""
+
+
 def special_shape(name: str, block: Dim3) -> Shape:
     """Shape of a special register in blocks of this size."""
     if name == "tid.x":
-        return Shape(1) if block.x % WARP == 0 or block.y * block.z == 1 else VARYING
+        if block.x % WARP == 0 or block.y * block.z == 1:
+            return Shape(1, align=WARP)
+        return Shape(1, align=_MOST_ALIGN, row=block.x) if _is_row(block.x) else VARYING
     if name in ("tid.y", "tid.z"):
         size = block.x if name == "tid.y" else block.x * block.y
         alone = block.y == 1 if name == "tid.y" else block.z == 1
-        return UNIFORM if size % WARP == 0 or alone else VARYING
+        if size % WARP == 0 or alone:
+            return UNIFORM
+        return Shape(0, row=size) if _is_row(size) else VARYING
     if name == "laneid":
-        return Shape(1)
+        return Shape(1, align=_MOST_ALIGN)
+    if name.startswith("ntid."):
+        return Shape(0, align=_align_of(getattr(block, name[-1], 1)))
     return VARYING if name.startswith("lanemask") else UNIFORM
+
+
+def _is_row(lanes: int) -> bool:
+    return lanes >= _SHORTEST_ROW and WARP % lanes == 0
 
 
 def _result_shape(
@@ -251,20 +357,100 @@ def _result_shape(
     for reg in op.read_registers():
         if known[reg.index] is None and reg not in op.results and reg.index not in constants:
             return None
-    shapes = [_shape(s, known, block) for s in op.sources]
+    shapes = [_source_shape(s, known, block, constants) for s in op.sources]
     if op.guard is not None:
         guard = known[op.guard.index] or UNIFORM
         return UNIFORM if guard.is_uniform and all(s.is_uniform for s in shapes) else VARYING
     if op.opcode in ("ld", "ldu"):
         return UNIFORM if shapes[0].is_uniform and "local" not in op.modifiers else VARYING
     if op.opcode in _PER_LANE:
-        return VARYING
+        return UNIFORM if _is_same_for_all(op, constants) else VARYING
     if op.opcode == "cvta" and "local" in op.modifiers:
         sign = -1 if "to" in op.modifiers else 1
         return _linear([(shapes[0], 1), (Shape(sign * local_size), 1)])
-    if all(s.is_uniform for s in shapes):
-        return UNIFORM
-    return _affine_result(op, shapes, constants) or VARYING
+    found = _affine_result(op, shapes, constants)
+    if all(s.is_flat for s in shapes):
+        row = min((s.row for s in shapes), default=WARP)
+        if row != WARP and len(op.results) > 1:
+            return VARYING
+        return Shape(0, align=found.align if found is not None else 1, row=row)
+    return found or _aligned_result(op, shapes, constants) or VARYING
+
+
+def _source_shape(
+    operand: Operand, known: list[Shape] | list[Shape | None], block: Dim3, constants: dict[int, int]
+) -> Shape:
+    value = _constant(operand, constants)
+    return _shape(operand, known, block) if value is None else Shape(0, align=_align_of(value))
+
+
+def _is_same_for_all(op: Op, constants: dict[int, int]) -> bool:
+    """Whether an operation of all lanes together gives each the same: votes, reductions, and the value of one lane."""
+    if op.guard is not None or "sync" not in op.modifiers:
+        return False
+    members = _constant(op.sources[-1], constants)
+    if members is None or members & 0xFFFFFFFF != 0xFFFFFFFF:
+        return False
+    if op.opcode == "shfl" and "idx" in op.modifiers:
+        by, clamp = _constant(op.sources[1], constants), _constant(op.sources[2], constants)
+        return by is not None and clamp is not None and clamp & 0x1F1F == 0x1F
+    return op.opcode in ("vote", "redux")
+
+
+_LOW = {"lt", "ge", "lo", "hs"}
+_HIGH = {"le", "gt", "ls", "hi"}
+
+
+def _aligned_result(op: Op, shapes: list[Shape], constants: dict[int, int]) -> Shape | None:
+    """Shape of what depends on the upper or on the lower bits of a value that counts up between two multiples."""
+    if op.opcode == "and" and len(op.sources) == 2 and op.modifiers[-1] == "b32":
+        masked = _masked_shape(op, shapes, constants)
+        if masked is not None:
+            return masked
+    other = _constant(op.sources[1], constants) if len(op.sources) == 2 and len(op.results) == 1 else None
+    if other is None or op.modifiers[-1] not in ("u32", "s32", "b32"):
+        return None
+    first = shapes[0]
+    if op.opcode == "shr":
+        if not 0 <= other < 32:
+            return None
+        return UNIFORM if first.spans(1 << other) else _row_shape(first, 1 << other, 0)
+    if op.opcode == "and":
+        mask = other & 0xFFFFFFFF
+        size = _align_of(mask) if mask & (mask + 1) else mask + 1
+        if mask + 1 == size:
+            keeps = first.stride is not None and not first.guarded and first.row == WARP
+            if keeps and 0 < (first.stride or 0) * (WARP - 1) < size <= first.align:
+                return Shape(first.stride, align=_MOST_ALIGN)
+            return _row_shape(first, size, first.stride)
+        return UNIFORM if first.spans(size) and mask == 0x100000000 - size else None
+    if op.opcode == "setp" and len(op.modifiers) == 2:
+        bound = other + 1 if op.modifiers[0] in _HIGH else other if op.modifiers[0] in _LOW else 1
+        return UNIFORM if first.spans(_align_of(bound)) else None
+    return None
+
+
+def _masked_shape(op: Op, shapes: list[Shape], constants: dict[int, int]) -> Shape | None:
+    """Shape of a value that counts up, under a mask known at run time: its low bits may all stay (see ``low_bits``)."""
+    if any(_constant(s, constants) is not None for s in op.sources):
+        return None
+    first, mask = sorted(shapes, key=lambda s: s.is_uniform)
+    if not mask.is_uniform or first.guarded or first.row != WARP or not first.stride or first.stride < 0:
+        return None
+    return Shape(first.stride, guarded=True) if first.align > low_bits(first) else None
+
+
+def low_bits(shape: Shape) -> int:
+    """The bits, all ones from the lowest on, in which the lanes of a value that counts up differ."""
+    return (1 << ((shape.stride or 0) * (WARP - 1)).bit_length()) - 1
+
+
+def _row_shape(first: Shape, size: int, stride: int | None) -> Shape | None:
+    """Shape of the quotient (``stride`` 0) or the rest by ``size`` of a value that counts up through its multiples."""
+    if not first.stride or first.guarded or first.row != WARP or first.align % size or size % first.stride:
+        return None
+    row = size // first.stride
+    return Shape(stride, align=_MOST_ALIGN if stride else 1, row=row) if row > 0 and _is_row(row) else None
 
 
 def _affine_result(op: Op, shapes: list[Shape], constants: dict[int, int]) -> Shape | None:
@@ -296,14 +482,15 @@ def _product_shape(op: Op, shapes: list[Shape], constants: dict[int, int]) -> Sh
         product = _linear([(shapes[0], b)])
     elif a is not None:
         product = _linear([(shapes[1], a)])
-    elif shapes[0].is_uniform and shapes[1].is_uniform:
-        product = UNIFORM
+    elif shapes[0].is_flat and shapes[1].is_flat:
+        align = min(shapes[0].align * shapes[1].align, _MOST_ALIGN)
+        product = Shape(0, align=align, row=min(shapes[0].row, shapes[1].row))
     else:
         return None
-    if op.modifiers[0] == "wide" and product is not None and not product.is_uniform:
+    if op.modifiers[0] == "wide" and product is not None and not product.is_flat:
         if op.results[0] is None or op.results[0].bits != 64 or product.stride is None:
             return None
-        product = Shape(product.stride, True)
+        product = replace(product, guarded=True)
     if op.opcode == "mad" and product is not None:
         return _linear([(product, 1), (shapes[2], 1)])
     return product
@@ -315,10 +502,9 @@ def _converted(op: Op, source: Shape) -> Shape | None:
         return None
     wide, narrow = int(to[1:]), int(from_[1:])
     if wide == 64 and narrow == 32:
-        return Shape(source.stride, True)
+        return replace(source, guarded=source.guarded or not source.is_flat)
     if wide == 32 and narrow == 64:
-        # Whatever wraps in 64 bits is congruent in 32.
-        return Shape(source.stride)
+        return source
     return source if wide == narrow and wide in (32, 64) else None
 
 
@@ -338,4 +524,5 @@ def _linear(terms: list[tuple[Shape, int]]) -> Shape:
     guarded = any(s.guarded for s, _ in terms)
     if abs(stride) >= 1 << 31 or (guarded and stride == 0):
         return VARYING
-    return Shape(stride, guarded)
+    align = min(min(s.align * _align_of(factor), _MOST_ALIGN) for s, factor in terms)
+    return Shape(stride, guarded, align, min(s.row for s, _ in terms))

@@ -17,9 +17,12 @@ from cujit.devices.cuda.jitoptions import JitOptions
 from cujit.devices.cuda.module import CudaModule
 from cujit.devices.cuda.routes import Place
 from cujit.devices.cuda.stream import Stream
+from cujit.devices.cuda.tensormap import encode
+from cujit.devices.cuda.texture import CudaTextures
 from cujit.devices.pinned import PinnedMemory
 from cujit.devices.streams import check_mode, check_priority
-from cujit.errors import DeviceNotFoundError, DriverError
+from cujit.devices.tensormaps import Tiling
+from cujit.errors import DeviceNotFoundError, DriverError, UnsupportedError
 from cujit.toolchain.driver import Driver, open_driver
 
 if TYPE_CHECKING:
@@ -30,6 +33,9 @@ __all__ = ["CudaDevice"]
 _KEPT_PART = 8
 """The part of a GPU's memory that its pool keeps for arrays in streams: one in 8, so that several processes have room
 on one GPU."""
+
+_FIRST_WITH_TENSOR_MAPS = 90
+"""Source: CUDA Driver API manual, ``cuTensorMapEncodeTiled``: compute capability 9.0 or higher."""
 
 
 class CudaDevice(Device):
@@ -164,6 +170,25 @@ class CudaDevice(Device):
 
     def _pin(self, size: int) -> PinnedMemory:
         return memory.pin(self.context, size)
+
+    @functools.cached_property
+    def textures(self) -> CudaTextures:
+        """CUDA arrays, and the driver's texture and surface objects."""
+        return CudaTextures(self.context, self._attribute("TEXTURE_ALIGNMENT"), self.capturing)
+
+    def encode_tensor_map(self, tiling: Tiling) -> bytes:
+        """Have the driver write the 128 bytes of a tensor map.
+
+        Raises:
+            UnsupportedError: the GPU has no tensor memory accelerator.
+            DriverError: the driver refused.
+        """
+        if self.arch.number < _FIRST_WITH_TENSOR_MAPS:
+            raise UnsupportedError(
+                f"{self.product} ({self.arch}) has no tensor maps; GPUs from sm_{_FIRST_WITH_TENSOR_MAPS} on have",
+                help="copy by cp.async there, or run on the CPU device: device=cujit.cpu()",
+            )
+        return encode(self.context, tiling)
 
     @functools.cached_property
     def has_pools(self) -> bool:

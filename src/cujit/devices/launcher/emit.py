@@ -22,10 +22,10 @@ _COUNT_MASK = (1 << 63) - 1
 """Some callers set the highest bit of the count. Source: CPython manual, PY_VECTORCALL_ARGUMENTS_OFFSET."""
 
 
-def emit(layout: Layout, functions: Mapping[str, int], state_offset: int, parameters: Parameters) -> str:
+def emit(layout: Layout, functions: Mapping[str, str], state_offset: int, parameters: Parameters) -> str:
     """Write the module for one layout.
 
-    ``functions`` are those of the ``Runtime``, by address; ``state_offset`` is in bytes from the callable.
+    ``functions`` are those of the ``Runtime``, their symbols; ``state_offset`` is in bytes from the callable.
     """
     lines = [
         "declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)",

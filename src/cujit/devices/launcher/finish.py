@@ -121,7 +121,8 @@ def _gpu() -> list[str]:
         "  br i1 %started, label %good, label %refused",
         "refused:",
         "  %status = phi i32 [ %launch.status, %tell ], [ %set.status, %first ], [ %push.status, %push ]",
-        *_report("%status"),
+        "  %status.wide = sext i32 %status to i64",
+        *_report("%status.wide"),
     ]
 
 
@@ -163,11 +164,10 @@ def _extra() -> list[str]:
     ]
 
 
-def _report(status: str) -> list[str]:
-    """Have Python say what a status means: it raises, or gives what the call returns."""
+def _report(number: str) -> list[str]:
+    """Have Python say what a number means, a status or an address: it raises, or gives what the call returns."""
     return [
-        f"  %status.wide = sext i32 {status} to i64",
-        "  %status.object = call ptr @PyLong_FromLong(i64 %status.wide)",
+        f"  %status.object = call ptr @PyLong_FromLong(i64 {number})",
         "  %status.missing = icmp eq ptr %status.object, null",
         "  br i1 %status.missing, label %fail, label %report",
         "report:",
@@ -183,7 +183,11 @@ def _report(status: str) -> list[str]:
 
 
 def _cpu() -> list[str]:
-    """Run the blocks on the pool's threads and on this one; the template of the state has the sizes of the launch."""
+    """Run the blocks on the pool's threads and on this one; the template of the state has the sizes of the launch.
+
+    Python is called, with the address of the ``Launch``, where something is left to do: not all blocks ran, a kernel
+    could not go on, or it printed.
+    """
     from cujit.devices.cpu.launch import Launch as Job  # with all of the CPU device, for those who have it
 
     def field(name: str) -> int:
@@ -210,9 +214,18 @@ def _cpu() -> list[str]:
         f"  %blocks.at = getelementptr i8, ptr %work, i64 {field('blocks')}",
         "  %blocks = load i64, ptr %blocks.at",
         "  %all = icmp uge i64 %taken, %blocks",
-        "  br i1 %all, label %good, label %unfinished",
+        f"  %kind.at = getelementptr i8, ptr %work, i64 {field('fault_kind')}",
+        "  %kind = load i32, ptr %kind.at",
+        "  %sound = icmp eq i32 %kind, 0",
+        f"  %output.at = getelementptr i8, ptr %work, i64 {field('output')}",
+        "  %output = load i64, ptr %output.at",
+        "  %silent = icmp eq i64 %output, 0",
+        "  %all.sound = and i1 %all, %sound",
+        "  %done = and i1 %all.sound, %silent",
+        "  br i1 %done, label %good, label %unfinished",
         "unfinished:",
-        *_report("1"),
+        "  %work.int = ptrtoint ptr %work to i64",
+        *_report("%work.int"),
     ]
 
 

@@ -1,7 +1,8 @@
-"""The names that the launcher's IR uses for what is in this process, and the numbers that are put in their place.
+"""The names that the launcher's IR uses for what is in this process, and what is put in their place.
 
-``@PyLong_AsDouble`` is a function of CPython, ``@run.integer`` one of ``runtime.py``, ``$None`` an object,
-``#state.alive`` the offset in bytes of a field or of an attribute.
+``@PyLong_AsDouble`` is a function of CPython, ``@run.integer`` one of ``runtime.py``, ``$None`` an object: all three
+become symbols, so that the code is the same in every process. ``#state.alive`` is the offset in bytes of a field or of
+an attribute, and becomes a number.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from cujit.devices.launcher.state import State, place
 from cujit.devices.launcher.tensors import TensorInterface
 from cujit.devices.pointers import Pointer
 
-__all__ = ["link_names"]
+__all__ = ["address_of_symbol", "link_names"]
 
 _FUNCTION = re.compile(r"@(Py\w+)")
 _OURS = re.compile(r"@run\.(\w+)")
@@ -40,22 +41,35 @@ Source: CPython manual, "Integer Objects", ``PyLong_FromLong``.
 """
 
 
-def link_names(text: str, state_offset: int = 0, functions: Mapping[str, int] | None = None) -> str:
-    """Replace the names in IR.
+_SYMBOL = "cujit_object_"
 
-    ``state_offset`` is where a callable has the address of its state, in bytes, ``functions`` are addresses for
+
+def link_names(text: str, state_offset: int = 0, functions: Mapping[str, str] | None = None) -> str:
+    """Replace the names in IR, and declare the symbols.
+
+    ``state_offset`` is where a callable has the address of its state, in bytes, ``functions`` are the symbols for
     ``@run.<name>``.
     """
     places = {**_places(), "state": state_offset}
+    symbols: dict[str, None] = {}
+
+    def symbol(name: str) -> str:
+        symbols[name] = None
+        return f"@{name}"
+
     if functions is not None:
-        text = _OURS.sub(lambda m: _pointer(functions[m[1]]), text)
-    text = _FUNCTION.sub(lambda m: _pointer(address_of(m[1])), text)
-    text = _OBJECT.sub(lambda m: _pointer(id(_OBJECTS[m[1]])), text)
-    return _PLACE.sub(lambda m: str(places[m[1]]), text)
+        text = _OURS.sub(lambda m: symbol(functions[m[1]]), text)
+    text = _FUNCTION.sub(lambda m: symbol(m[1]), text)
+    text = _OBJECT.sub(lambda m: symbol(_SYMBOL + m[1]), text)
+    text = _PLACE.sub(lambda m: str(places[m[1]]), text)
+    return "\n".join([*(f"@{name} = external global i8" for name in symbols), text])
 
 
-def _pointer(address: int) -> str:
-    return f"inttoptr (i64 {address} to ptr)"
+def address_of_symbol(name: str) -> int | None:
+    """Give what a symbol of ``link_names`` stands for in this process; None for functions of ours and of the system."""
+    if name.startswith(_SYMBOL):
+        return id(_OBJECTS[name.removeprefix(_SYMBOL)])
+    return address_of(name) if _FUNCTION.fullmatch(f"@{name}") else None
 
 
 @functools.cache

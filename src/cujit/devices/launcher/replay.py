@@ -12,7 +12,7 @@ import numpy as np
 from cujit.artifact import Kind
 from cujit.devices.arguments import Packer
 from cujit.devices.arrays import DeviceArray
-from cujit.devices.base import Device, DeviceModule, LaunchShape
+from cujit.devices.base import Allocation, Device, DeviceModule, LaunchShape
 from cujit.devices.checks import check_launch
 from cujit.devices.launcher.entry import Entry
 from cujit.devices.launcher.tensors import is_tensor, read_tensor
@@ -56,7 +56,7 @@ def replay(entry: Entry, shape: LaunchShape | None, arguments: Sequence[object],
     signature = merge_signatures(told, kernel.signature)
     buffer = bytearray(Packer(signature, entry.device, entry.name).pack(arguments))
     spans = _spans(entry, signature, buffer, arguments)
-    copies = _copies(entry.device, spans)
+    copies = _copies(entry.device, spans, cpu)
     for span in spans:
         offset = signature.offsets[span.index]
         at = _host_address(copies, span.address)
@@ -106,8 +106,17 @@ def _spans(entry: Entry, signature: Signature, buffer: bytearray, arguments: Seq
     return spans
 
 
-def _copies(device: Device, spans: Sequence[_Span]) -> list[tuple[int, np.ndarray[Any, Any]]]:
-    """Copy the memory to the host, once where arguments share some: (address on the device, bytes)."""
+@dataclass(frozen=True)
+class _Copy:
+    """Memory of the device from ``begin`` on, as bytes of the CPU device's ``memory``."""
+
+    begin: int
+    data: np.ndarray[Any, Any]
+    memory: Allocation
+
+
+def _copies(device: Device, spans: Sequence[_Span], cpu: Device) -> list[_Copy]:
+    """Copy the memory to the CPU device, once where arguments share some."""
     ranges: list[list[int]] = []
     for span in sorted(spans, key=lambda s: s.address):
         if ranges and span.address < ranges[-1][1]:
@@ -117,26 +126,28 @@ def _copies(device: Device, spans: Sequence[_Span]) -> list[tuple[int, np.ndarra
     copies = []
     for begin, end in ranges:
         # As far beyond a multiple of 256 as it is on the device, so that alignments are the same.
-        room = np.empty(end - begin + 512, np.uint8)
-        skip = -room.ctypes.data % 256 + begin % 256
-        copy = room[skip : skip + end - begin]
-        device.download(copy.data, begin)
-        copies.append((begin, copy))
+        skip = begin % 256
+        bytes_ = np.empty(end - begin, np.uint8)
+        device.download(bytes_.data, begin)
+        memory = cpu.allocate(skip + bytes_.nbytes)
+        cpu.upload(memory.address + skip, bytes_.data)
+        raw = (ctypes.c_uint8 * bytes_.nbytes).from_address(memory.address + skip)
+        copies.append(_Copy(begin, np.ctypeslib.as_array(raw), memory))
     return copies
 
 
-def _find(copies: Sequence[tuple[int, np.ndarray[Any, Any]]], address: int) -> tuple[np.ndarray[Any, Any], int]:
+def _find(copies: Sequence[_Copy], address: int) -> tuple[np.ndarray[Any, Any], int]:
     """Find the copy that has an address of the device, and the place in it in bytes."""
-    begin, copy = next((b, c) for b, c in reversed(copies) if b <= address)
-    return copy, address - begin
+    found = next(copy for copy in reversed(copies) if copy.begin <= address)
+    return found.data, address - found.begin
 
 
-def _host_address(copies: Sequence[tuple[int, np.ndarray[Any, Any]]], address: int) -> int:
+def _host_address(copies: Sequence[_Copy], address: int) -> int:
     copy, offset = _find(copies, address)
     return int(copy.ctypes.data) + offset
 
 
-def _result(value: Any, copies: Sequence[tuple[int, np.ndarray[Any, Any]]], span: _Span) -> np.ndarray[Any, Any]:
+def _result(value: Any, copies: Sequence[_Copy], span: _Span) -> np.ndarray[Any, Any]:
     """Give what is left of an argument, in its shape and dtype; in bytes where NumPy has no such dtype."""
     copy, offset = _find(copies, span.address)
     data = copy[offset : offset + span.size]

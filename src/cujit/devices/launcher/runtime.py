@@ -6,11 +6,13 @@ import functools
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from cujit.devices.jit import NativeFunction, compile_ir
+from cujit.cache.key import Part
+from cujit.devices.jit import NativeFunction, name_address
 from cujit.devices.launcher.finish import Finish, finish_text
 from cujit.devices.launcher.foreign import CUPY_TEXT, TENSOR_TEXT
-from cujit.devices.launcher.names import link_names
+from cujit.devices.launcher.names import address_of_symbol, link_names
 from cujit.devices.launcher.readers import readers_text
+from cujit.devices.objects import Work, machine_code
 
 __all__ = ["Runtime", "compile_text", "cupy_reader", "runtime", "tensor_reader"]
 
@@ -23,9 +25,9 @@ declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)
 
 @dataclass(frozen=True)
 class Runtime:
-    """Compiled functions by name, as addresses; ``owners`` keep the code."""
+    """Compiled functions: their symbols by name; ``owners`` keep the code."""
 
-    functions: Mapping[str, int]
+    functions: Mapping[str, str]
     owners: tuple[NativeFunction, ...]
 
 
@@ -37,8 +39,12 @@ def runtime(finish: Finish) -> Runtime:
         MissingError: llvmlite is not installed.
     """
     readers, end = _readers(), _compile(finish_text(finish), "finish")
-    functions = {name: readers.other(name) for name in _READERS}
-    return Runtime({**functions, "finish": end.address}, (readers, end))
+    addresses = {**{name: readers.other(name) for name in _READERS}, "finish": end.address}
+    symbols = {name: f"cujit_launch_{name}" for name in _READERS}
+    symbols["finish"] = f"cujit_launch_finish_{finish.name.lower()}"
+    for name, symbol in symbols.items():
+        name_address(symbol, addresses[name])
+    return Runtime(symbols, (readers, end))
 
 
 @functools.cache
@@ -59,12 +65,20 @@ def cupy_reader() -> NativeFunction:
 
 
 def compile_text(text: str, symbol: str, level: int) -> NativeFunction:
-    """Compile IR in which every name is a number by now; level 0 leaves it as it is written.
+    """Compile IR of ``link_names``, or take it out of the cache; level 0 leaves it as it is written.
 
     Raises:
         MissingError: llvmlite is not installed.
     """
-    return compile_ir(text, symbol, level, passes=level > 0)
+    parts = (Part.content("IR", text), Part.text("level", str(level)))
+    return machine_code(Work("launcher", symbol, parts, lambda: text, level, passes=level > 0), symbol, _name)
+
+
+def _name(symbol: str) -> None:
+    """Make a symbol known that stands for something of this process."""
+    address = address_of_symbol(symbol)
+    if address is not None:
+        name_address(symbol, address)
 
 
 def _compile(text: str, symbol: str) -> NativeFunction:

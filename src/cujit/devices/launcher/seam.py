@@ -17,7 +17,7 @@ __all__ = ["PreparedKernel", "Target"]
 class Target:
     """Where machine code launches a kernel: ``fields`` of its ``State``, and what has to live as long, ``keep``.
 
-    ``failed`` gets what the driver answered, or what the CPU device did: it raises the error of that.
+    ``failed`` gets what the driver answered, or the address of the CPU device's ``Launch``, and raises the error.
     """
 
     finish: Finish

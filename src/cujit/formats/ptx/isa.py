@@ -1,18 +1,22 @@
 """What the PTX ISA manual says of each instruction and special register, and how to look it up.
 
-The tables themselves are in ``isa_scalar``, ``isa_memory`` and ``isa_parallel``: a row per form, written
-nearly as the manual prints it::
+The tables themselves are in ``isa_scalar``, ``isa_memory`` (with ``isa_copies``) and ``isa_parallel`` (with
+``isa_matrix``): a row per form, written nearly as the manual prints it::
 
     "add {.RND} {.ftz} {.sat} .f32"
 
 A word in braces may be left out, ``|`` separates choices, a word in capitals stands for a set of ``SETS``, and
 ``...`` for modifiers that the table does not list yet.
 
-How far it was checked: the rows follow the manual, but not every page of it was read beside them, so a section
-number may be off. That every instruction of NVRTC's output has a row is tested for six architectures. Versions and
-architectures are those that ptxas 13.5 demands, tried with each modifier of each closed form alone and with some 380
-statements of the rest; ptxas 11.7 to 13.4 agreed (it takes ``fma.oob`` and ``shared::cta`` a version earlier than it
-later says). What a single modifier needs beyond its form is in ``isa_later``.
+How far it was checked: each form of the closed rows was given to ptxas 13.5, in statements with plain operands. It
+takes all of them but those of PTX 1.0 to 1.3 without a rounding (tried with ``.version 1.3``), ``cvta`` to 32 bits
+(the same), ``wmma`` without ``.aligned`` beside words that came after it; and, of loads, stores and atomics, whose rows
+have one place for vectors and one for types, vectors that are too long and hints for spaces that have none. A section
+number may be off: not every page of the manual was read beside the rows. That every instruction of NVRTC's output has
+a row is tested for six architectures. Versions and architectures are those that ptxas demands, tried with each
+modifier of each closed form alone and with some 380 statements of the rest; ptxas 11.7 to 13.4 agreed before the
+matrices, copies and textures were listed, and 13.0 with all of it (it takes ``fma.oob`` and ``shared::cta`` a version
+earlier than it later says). What a single modifier needs beyond its form is in ``isa_later``.
 """
 
 from __future__ import annotations

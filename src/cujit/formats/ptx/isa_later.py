@@ -82,6 +82,7 @@ _CONVERT = (
     _Row("cvt", "satfinite rn|rz tf32", "8.6", 100),
     _Row("cvt", "e2m3x2|e3m2x2|e2m1x2|ue8m0x2", "8.6", 100, "f"),
     _Row("cvt", "rs", "8.7", 100, "a"),
+    _Row("cvt", "s2f6x2", "9.1", 100, "a"),
     _Row("cvt", "pack u4|s4|u2|s2", "6.5", 75),
     _Row("cvt", "e4m3x2|e5m2x2 bf16x2", "9.1", 100, "f"),
     _Row("cvt", "e2m1x2 f16x2|bf16x2 satfinite", "9.1", 100, "f"),
@@ -171,20 +172,7 @@ Source: PTX ISA manual 9.1, 9.7.9.5 "shfl (deprecated)" and 9.7.13.8 "vote (depr
 # The words of the open forms, as far as they were tried; another word is not known to be as old as its form.
 _INTEGERS = "u8 s8 u4 s4 b1 s32 u32 b32 u64 s64 b64 b16 u16 s16"
 _FLOATS = "f16 bf16 f32 f64 tf32 f16x2 bf16x2"
-_MMA = (
-    "sync aligned row col satfinite xor and popc sp sp::ordered_metadata e4m3 e5m2 e2m1 e2m3 e3m2 ue8m0 ue4m3 "
-    "kind::f8f6f4 kind::mxf8f6f4 kind::mxf4 kind::mxf4nvf4 block_scale scale_vec::1X scale_vec::2X scale_vec::4X "
-    "m8n8k4 m8n8k16 m8n8k32 m8n8k128 m16n8k4 m16n8k8 m16n8k16 m16n8k32 m16n8k64 m16n8k128 m16n8k256"
-)
-_SURFACE = "b p 1d 2d 3d a1d a2d ca cg cs cv wb wt v2 v4 b8 trap clamp zero add min max and or"
 _OPEN_WORDS = {
-    "mma": f"{_MMA} {_INTEGERS} {_FLOATS}",
-    "wmma": f"load store mma a b c d sync aligned row col satfinite global shared shared::cta xor and popc rn rz rm rp "
-    f"m16n16k16 m32n8k16 m8n32k16 m16n16k8 m8n8k4 m8n8k32 m8n8k128 {_INTEGERS} {_FLOATS}",
-    "ldmatrix": "sync aligned m8n8 m16n16 m8n16 x1 x2 x4 trans shared shared::cta b16 b8 b8x16 b6x16_p32 b4x16_p64",
-    "stmatrix": "sync aligned m8n8 m16n8 x1 x2 x4 trans shared shared::cta b16 b8",
-    "wgmma": "mma_async fence commit_group wait_group sync aligned sp f32 f16 bf16 tf32 e4m3 e5m2 s32 u8 s8 b1 and "
-    "popc satfinite",
     "tcgen05": "alloc dealloc relinquish_alloc_permit ld st wait::ld wait::st cp shift commit mma red "
     "fence::before_thread_sync fence::after_thread_sync cta_group::1 cta_group::2 sync aligned shared::cta "
     "shared::cluster b32 b64 f32 16x64b 16x128b 16x256b 32x32b 16x32bx2 x1 x2 x4 x8 x16 x32 x64 x128 pack::16b "
@@ -192,40 +180,13 @@ _OPEN_WORDS = {
     "kind::f8f6f4 kind::i8",
     "multimem": "ld_reduce st red relaxed release weak cta gpu sys cluster global add min max and or xor acc::f32 "
     f"acc::f16 v2 v4 v8 e4m3 e5m2 e4m3x2 e5m2x2 e4m3x4 e5m2x4 {_INTEGERS} {_FLOATS}",
-    "cp": "async reduce bulk tensor 1d 2d 3d 4d 5d tile im2col im2col_no_offs im2col::w im2col::w::128 tile::gather4 "
-    "tile::scatter4 shared::cluster shared::cta global bulk_group mbarrier::complete_tx::bytes multicast::cluster "
-    "L2::cache_hint prefetch L2 commit_group wait_group read add min max inc dec and or xor noftz cp_mask "
-    f"cta_group::1 cta_group::2 {_INTEGERS} {_FLOATS}",
-    "tensormap": "replace tile global_address rank box_dim global_dim global_stride element_stride elemtype "
-    "interleave_layout swizzle_mode fill_mode swizzle_atomicity global shared::cta b1024 b32 b64 cp_fenceproxy "
-    "tensormap::generic release gpu cta sys cluster sync aligned",
-    "red": "async relaxed release cluster gpu sys cta mmio shared::cluster global mbarrier::complete_tx::bytes "
-    "add min max inc dec and or xor u32 s32 u64 b32",
-    "fence": "proxy alias async global shared::cta shared::cluster tensormap::generic async::generic acquire release "
-    "cta cluster gpu sys sync_restrict::shared::cta sync_restrict::shared::cluster",
-    "clusterlaunchcontrol": "try_cancel query_cancel async shared::cta mbarrier::complete_tx::bytes "
-    "multicast::cluster::all is_canceled get_first_ctaid get_first_ctaid::x get_first_ctaid::y get_first_ctaid::z "
-    "pred b128 b32 v4",
-    "tex": "base level grad 1d 2d 3d a1d a2d cube acube 2dms a2dms v2 v4 u32 s32 f32 f16 f16x2",
-    "tld4": "r g b a 2d a2d cube acube v4 u32 s32 f32 f16x2",
-    "txq": "width height depth channel_data_type channel_order normalized_coords array_size num_mipmap_levels "
-    "num_samples filter_mode force_unnormalized_coords addr_mode_0 addr_mode_1 addr_mode_2 level b32",
-    "suld": f"{_SURFACE} {_INTEGERS} f32",
-    "sust": f"{_SURFACE} {_INTEGERS} f32",
-    "sured": f"{_SURFACE} {_INTEGERS}",
-    "suq": "width height depth channel_data_type channel_order array_size memory_layout b32",
 }
 
 
 @functools.cache
 def open_words(opcode: str) -> frozenset[str]:
     """Give the words of an opcode's open forms that are known, with what each needs."""
-    words = set(_OPEN_WORDS.get(opcode, "").split())
-    if opcode == "wgmma":
-        words.update(f"m64n{n}k{k}" for n in range(8, 257, 8) for k in (8, 16, 32, 64, 256))
-    if opcode == "movmatrix":
-        words.update(("sync", "aligned", "m8n8", "trans", "b16"))
-    return frozenset(words)
+    return frozenset(_OPEN_WORDS.get(opcode, "").split())
 
 
 @functools.lru_cache(maxsize=4096)

@@ -1,11 +1,12 @@
 """The instructions of control flow, of synchronisation and communication, of matrices, and the rest.
 
-Source: PTX ISA manual 9.1, sections 9.7.12 to 9.7.17 and 9.7.20. ``isa.py`` says
+Source: PTX ISA manual 9.1, sections 9.7.12, 9.7.13, 9.7.17 and 9.7.20. ``isa.py`` says
 how far they were checked.
 """
 
 from __future__ import annotations
 
+from cujit.formats.ptx.isa_matrix import MATRIX
 from cujit.formats.ptx.isa_sets import Forms
 
 __all__ = ["PARALLEL"]
@@ -17,8 +18,17 @@ _CONTROL = (
     Forms("9.7.12.6", "1.0", 10, ("ret {.uni}",)),
     Forms("9.7.12.7", "1.0", 10, ("exit",)),
 )
-_ATOM = "atom {.relaxed|acquire|release|acq_rel} {.SCOPE} {.SPACE} {.HINT}"
-_RED = "red {.relaxed|release} {.SCOPE} {.SPACE} {.HINT}"
+_ATOM = "atom {.relaxed|acquire|release|acq_rel} {.SCOPE} {.ORDEREDSPACE} {.HINT}"
+_RED = "red {.relaxed|release} {.SCOPE} {.ORDEREDSPACE} {.HINT}"
+_RED_ASYNC = "red .async .relaxed .cluster {.shared::cluster} .mbarrier::complete_tx::bytes"
+_LOCAL = "{.shared|shared::cta}"
+
+
+def _ordered(form: str, order: str, space: str = "{.SHARED}") -> tuple[str, ...]:
+    """The forms of a barrier's operation: without an order, and with one and its scope."""
+    return f"{form} {space} .b64", f"{form} .{order} .cta|cluster {space} .b64"
+
+
 _SYNCHRONISE = (
     Forms("9.7.13.1", "1.0", 10, ("bar .sync",)),
     Forms("9.7.13.1", "2.0", 20, ("bar .arrive", "bar .red .popc .u32", "bar .red .and|or .pred")),
@@ -48,9 +58,23 @@ _SYNCHRONISE = (
         "9.7.13.4",
         "8.6",
         90,
-        ("fence .acquire|release .sync_restrict::shared::cta|sync_restrict::shared::cluster .cluster",),
+        (
+            "fence .acquire .sync_restrict::shared::cluster .cluster",
+            "fence .release .sync_restrict::shared::cta .cluster",
+        ),
     ),
-    Forms("9.7.13.4", "7.5", 70, ("fence .proxy ...",)),
+    Forms(
+        "9.7.13.4",
+        "7.5",
+        70,
+        (
+            "fence .proxy .alias|async",
+            "fence .proxy .async .global|shared::cta|shared::cluster",
+            "fence .proxy .tensormap::generic .acquire|release .SCOPE",
+            "fence .proxy .async::generic .acquire .sync_restrict::shared::cluster .cluster",
+            "fence .proxy .async::generic .release .sync_restrict::shared::cta .cluster",
+        ),
+    ),
     Forms(
         "9.7.13.5",
         "1.1",
@@ -130,7 +154,19 @@ _SYNCHRONISE = (
             f"{_RED} .add|min|max .noftz .v2|v4|v8 .HALF",
         ),
     ),
-    Forms("9.7.13.7", "8.1", 90, ("red .async ...",)),
+    Forms(
+        "9.7.13.7",
+        "8.1",
+        90,
+        (
+            f"{_RED_ASYNC} .add|min|max .u32|s32",
+            f"{_RED_ASYNC} .inc|dec .u32",
+            f"{_RED_ASYNC} .and|or|xor .b32",
+            f"{_RED_ASYNC} .add .u64",
+            "red .async .release .gpu|sys {.global} .add .u32|s32|u64",
+            "red .async .mmio .release .sys {.global} .add .u32|s32|u64",
+        ),
+    ),
     Forms("9.7.13.8", "1.2", 12, ("vote .all|any|uni .pred",)),
     Forms("9.7.13.8", "2.0", 20, ("vote .ballot .b32",)),
     Forms("9.7.13.9", "6.0", 30, ("vote .sync .all|any|uni .pred", "vote .sync .ballot .b32")),
@@ -140,33 +176,34 @@ _SYNCHRONISE = (
     Forms("9.7.13.12", "8.6", 100, ("redux .sync .min|max {.abs} {.NaN} .f32",)),
     Forms("9.7.13.13", "7.8", 90, ("griddepcontrol .launch_dependents|wait",)),
     Forms("9.7.13.14", "8.0", 90, ("elect .sync",)),
-    Forms("9.7.13.15", "7.0", 80, ("mbarrier .init|inval {.SHARED} .b64",)),
-    Forms(
-        "9.7.13.15", "8.0", 90, ("mbarrier .arrive|arrive_drop .expect_tx {.release|relaxed} {.SCOPE} {.SHARED} .b64",)
-    ),
-    Forms("9.7.13.15", "8.0", 90, ("mbarrier .expect_tx|complete_tx {.relaxed} {.SCOPE} {.SHARED} .b64",)),
+    Forms("9.7.13.15", "7.0", 80, (f"mbarrier .init|inval {_LOCAL} .b64",)),
+    Forms("9.7.13.15", "8.0", 90, _ordered("mbarrier .arrive|arrive_drop .expect_tx", "release|relaxed")),
+    Forms("9.7.13.15", "8.0", 90, _ordered("mbarrier .expect_tx|complete_tx", "relaxed")),
     Forms(
         "9.7.13.15",
         "7.0",
         80,
         (
-            "mbarrier .arrive|arrive_drop {.noComplete} {.release|relaxed} {.SCOPE} {.SHARED} .b64",
+            *_ordered("mbarrier .arrive|arrive_drop", "release|relaxed"),
+            f"mbarrier .arrive|arrive_drop .noComplete {_LOCAL} .b64",
+            f"mbarrier .arrive|arrive_drop .noComplete .release .cta {_LOCAL} .b64",
             "mbarrier .pending_count .b64",
-            "mbarrier .test_wait {.parity} {.acquire|relaxed} {.SCOPE} {.SHARED} .b64",
+            *_ordered("mbarrier .test_wait {.parity}", "acquire|relaxed", _LOCAL),
         ),
     ),
-    Forms("9.7.13.15", "7.8", 90, ("mbarrier .try_wait {.parity} {.acquire|relaxed} {.SCOPE} {.SHARED} .b64",)),
-    Forms("9.7.13", "8.6", 100, ("clusterlaunchcontrol .try_cancel|query_cancel ...",)),
-)
-_MATRIX = (
-    Forms("9.7.14", "6.0", 70, ("wmma .load|store|mma ...",)),
-    Forms("9.7.14", "6.4", 70, ("mma .sync .aligned ...",)),
-    Forms("9.7.14", "7.1", 80, ("mma .sp|sp::ordered_metadata .sync .aligned ...",)),
-    Forms("9.7.14", "6.5", 75, ("ldmatrix .sync .aligned ...",)),
-    Forms("9.7.14", "7.8", 90, ("stmatrix .sync .aligned ...",)),
-    Forms("9.7.14", "7.8", 75, ("movmatrix .sync .aligned ...",)),
-    Forms("9.7.15", "8.0", 90, ("wgmma .mma_async|fence|commit_group|wait_group ...",)),
-    Forms("9.7.16", "8.6", 100, ("tcgen05 ...",)),
+    Forms("9.7.13.15", "7.8", 90, _ordered("mbarrier .try_wait {.parity}", "acquire|relaxed", _LOCAL)),
+    Forms(
+        "9.7.13",
+        "8.6",
+        100,
+        (
+            "clusterlaunchcontrol .try_cancel .async {.shared::cta} .mbarrier::complete_tx::bytes "
+            "{.multicast::cluster::all} .b128",
+            "clusterlaunchcontrol .query_cancel .is_canceled .pred .b128",
+            "clusterlaunchcontrol .query_cancel .get_first_ctaid .v4 .b32 .b128",
+            "clusterlaunchcontrol .query_cancel .get_first_ctaid::x|get_first_ctaid::y|get_first_ctaid::z .b32 .b128",
+        ),
+    ),
 )
 _REST = (
     Forms("9.7.17.1", "7.3", 52, ("stacksave .u32|u64",)),
@@ -179,5 +216,5 @@ _REST = (
     Forms("9.7.20.5", "8.0", 90, ("setmaxnreg .inc|dec .sync .aligned .u32",)),
 )
 
-PARALLEL: tuple[Forms, ...] = (*_CONTROL, *_SYNCHRONISE, *_MATRIX, *_REST)
+PARALLEL: tuple[Forms, ...] = (*_CONTROL, *_SYNCHRONISE, *MATRIX, *_REST)
 """Every form of the sections above."""

@@ -72,9 +72,11 @@ _FLOAT = (
     Forms("9.7.3.6", "1.4", 13, ("fma .RND .f64",)),
     Forms("9.7.3.6", "2.0", 20, ("fma .RND {.ftz} {.sat} .f32",)),
     Forms("9.7.3.6", "8.6", 100, ("fma .RND {.ftz} .f32x2",)),
-    Forms("9.7.3.7", "1.0", 10, ("mad {.RND} {.ftz} {.sat} .f32",)),
-    Forms("9.7.3.7", "1.0", 13, ("mad {.RND} .f64",)),
-    Forms("9.7.3.8", "1.0", 10, ("div {.ftz} {.sat} .f32",)),
+    Forms("9.7.3.7", "1.0", 10, ("mad {.ftz} {.sat} .f32",)),
+    Forms("9.7.3.7", "2.0", 20, ("mad .RND {.ftz} {.sat} .f32",)),
+    Forms("9.7.3.7", "1.0", 13, ("mad .f64",)),
+    Forms("9.7.3.7", "1.4", 13, ("mad .RND .f64",)),
+    Forms("9.7.3.8", "1.0", 10, ("div .f32",)),
     Forms("9.7.3.8", "1.0", 13, ("div .f64",)),
     Forms("9.7.3.8", "1.4", 10, ("div .approx|full {.ftz} .f32",)),
     Forms("9.7.3.8", "1.4", 13, ("div .RND .f64",)),
@@ -94,19 +96,22 @@ _FLOAT = (
     Forms("9.7.3.12", "8.8", 100, ("max {.ftz} {.NaN} .abs .f32",)),
     Forms("9.7.3.12", "1.0", 13, ("max .f64",)),
     Forms("9.7.3.13", "1.0", 10, ("rcp .f32", "rcp .approx {.ftz} .f32")),
-    Forms("9.7.3.13", "1.4", 13, ("rcp .RND .f64", "rcp .f64")),
+    Forms("9.7.3.13", "1.0", 13, ("rcp .f64",)),
+    Forms("9.7.3.13", "1.4", 13, ("rcp .RND .f64",)),
     Forms("9.7.3.13", "2.0", 20, ("rcp .RND {.ftz} .f32",)),
     Forms("9.7.3.14", "2.1", 20, ("rcp .approx .ftz .f64",)),
     Forms("9.7.3.15", "1.0", 10, ("sqrt .f32", "sqrt .approx {.ftz} .f32")),
-    Forms("9.7.3.15", "1.4", 13, ("sqrt .RND .f64", "sqrt .f64")),
+    Forms("9.7.3.15", "1.0", 13, ("sqrt .f64",)),
+    Forms("9.7.3.15", "1.4", 13, ("sqrt .RND .f64",)),
     Forms("9.7.3.15", "2.0", 20, ("sqrt .RND {.ftz} .f32",)),
     Forms("9.7.3.16", "1.0", 10, ("rsqrt .f32", "rsqrt .approx {.ftz} .f32")),
-    Forms("9.7.3.16", "1.4", 13, ("rsqrt {.approx} .f64",)),
+    Forms("9.7.3.16", "1.0", 13, ("rsqrt .f64",)),
+    Forms("9.7.3.16", "1.4", 13, ("rsqrt .approx .f64",)),
     Forms("9.7.3.17", "4.0", 20, ("rsqrt .approx .ftz .f64",)),
-    Forms("9.7.3.18", "1.0", 10, ("sin {.approx} {.ftz} .f32",)),
-    Forms("9.7.3.19", "1.0", 10, ("cos {.approx} {.ftz} .f32",)),
-    Forms("9.7.3.20", "1.0", 10, ("lg2 {.approx} {.ftz} .f32",)),
-    Forms("9.7.3.21", "1.0", 10, ("ex2 {.approx} {.ftz} .f32",)),
+    Forms("9.7.3.18", "1.0", 10, ("sin .f32", "sin .approx {.ftz} .f32")),
+    Forms("9.7.3.19", "1.0", 10, ("cos .f32", "cos .approx {.ftz} .f32")),
+    Forms("9.7.3.20", "1.0", 10, ("lg2 .f32", "lg2 .approx {.ftz} .f32")),
+    Forms("9.7.3.21", "1.0", 10, ("ex2 .f32", "ex2 .approx {.ftz} .f32")),
     Forms("9.7.3.22", "7.0", 75, ("tanh .approx .f32",)),
 )
 _HALF = (
@@ -139,17 +144,34 @@ _HALF = (
     Forms("9.7.5.2", "8.6", 100, ("sub {.RND} {.sat} .f32 .f16|bf16",)),
     Forms("9.7.5.3", "8.6", 100, ("fma .RND {.sat} .f32 .f16|bf16",)),
 )
+_SET = "u32|s32|f32"
+
+
+def _compared(form: str) -> tuple[str, ...]:
+    """The forms of a comparison of bits and of integers; ``form`` has ``CMP`` and ``TYPE`` in their places."""
+    kinds = (("eq|ne", "BITS"), ("SIGNEDCMP", "SIGNED"), ("UNSIGNEDCMP", "UNSIGNED"))
+    return tuple(form.replace("CMP", compare, 1).replace("TYPE", type_) for compare, type_ in kinds)
+
+
 _COMPARISON = (
-    Forms("9.7.6.1", "1.0", 10, ("set .CMP {.BOOL} {.ftz} .u32|s32|f32 .PLAIN",)),
-    Forms("9.7.6.2", "1.0", 10, ("setp .CMP {.BOOL} {.ftz} .PLAIN",)),
+    Forms("9.7.6.1", "1.0", 10, _compared(f"set .CMP {{.BOOL}} .{_SET} .TYPE")),
+    Forms("9.7.6.1", "1.0", 10, (f"set .FLOATCMP {{.BOOL}} {{.ftz}} .{_SET} .f32",)),
+    Forms("9.7.6.1", "1.0", 10, (f"set .FLOATCMP {{.BOOL}} .{_SET} .f64",)),
+    Forms("9.7.6.2", "1.0", 10, _compared("setp .CMP {.BOOL} .TYPE")),
+    Forms("9.7.6.2", "1.0", 10, ("setp .FLOATCMP {.BOOL} {.ftz} .f32", "setp .FLOATCMP {.BOOL} .f64")),
     Forms("9.7.6.3", "1.0", 10, ("selp .PLAIN",)),
-    Forms("9.7.6.4", "1.0", 10, ("slct {.ftz} .PLAIN .s32|f32",)),
-    Forms("9.7.7.1", "4.2", 53, ("set .CMP {.BOOL} {.ftz} .f16|f16x2 .f16|f16x2|PLAIN",)),
-    Forms("9.7.7.1", "6.5", 53, ("set .CMP {.BOOL} {.ftz} .u16|s16|u32|s32 .f16|f16x2",)),
-    Forms("9.7.7.1", "7.8", 90, ("set .CMP {.BOOL} .bf16|bf16x2 .bf16|bf16x2|PLAIN",)),
-    Forms("9.7.7.1", "7.8", 90, ("set .CMP {.BOOL} .u16|s16|u32|s32 .bf16|bf16x2",)),
-    Forms("9.7.7.2", "4.2", 53, ("setp .CMP {.BOOL} {.ftz} .f16|f16x2",)),
-    Forms("9.7.7.2", "7.8", 90, ("setp .CMP {.BOOL} .bf16|bf16x2",)),
+    Forms("9.7.6.4", "1.0", 10, ("slct .PLAIN .s32", "slct {.ftz} .PLAIN .f32")),
+    Forms("9.7.7.1", "4.2", 53, _compared("set .CMP {.BOOL} .f16 .TYPE")),
+    Forms("9.7.7.1", "4.2", 53, ("set .FLOATCMP {.BOOL} {.ftz} .f16 .f16|f32", "set .FLOATCMP {.BOOL} .f16 .f64")),
+    Forms("9.7.7.1", "4.2", 53, ("set .FLOATCMP {.BOOL} {.ftz} .f16x2 .f16x2",)),
+    Forms("9.7.7.1", "6.5", 53, ("set .FLOATCMP {.BOOL} {.ftz} .u16|s16|u32|s32 .f16",)),
+    Forms("9.7.7.1", "6.5", 53, ("set .FLOATCMP {.BOOL} {.ftz} .u32|s32 .f16x2",)),
+    Forms("9.7.7.1", "7.8", 90, _compared("set .CMP {.BOOL} .bf16 .TYPE")),
+    Forms("9.7.7.1", "7.8", 90, ("set .FLOATCMP {.BOOL} .bf16 .bf16|f32|f64", "set .FLOATCMP {.BOOL} .bf16x2 .bf16x2")),
+    Forms("9.7.7.1", "7.8", 90, ("set .FLOATCMP {.BOOL} .u16|s16|u32|s32 .bf16",)),
+    Forms("9.7.7.1", "7.8", 90, ("set .FLOATCMP {.BOOL} .u32|s32 .bf16x2",)),
+    Forms("9.7.7.2", "4.2", 53, ("setp .FLOATCMP {.BOOL} {.ftz} .f16|f16x2",)),
+    Forms("9.7.7.2", "7.8", 90, ("setp .FLOATCMP {.BOOL} .bf16|bf16x2",)),
 )
 _LOGIC = (
     Forms("9.7.8.1", "1.0", 10, ("and .BITSP",)),
@@ -158,7 +180,7 @@ _LOGIC = (
     Forms("9.7.8.4", "1.0", 10, ("not .BITSP",)),
     Forms("9.7.8.5", "1.0", 10, ("cnot .BITS",)),
     Forms("9.7.8.6", "4.3", 50, ("lop3 .b32",)),
-    Forms("9.7.8.6", "8.2", 70, ("lop3 .BOOL .b32",)),
+    Forms("9.7.8.6", "8.2", 70, ("lop3 .or|and .b32",)),
     Forms("9.7.8.7", "3.1", 32, ("shf .l|r .clamp|wrap .b32",)),
     Forms("9.7.8.8", "1.0", 10, ("shl .BITS",)),
     Forms("9.7.8.9", "1.0", 10, ("shr .BITS|INT",)),
@@ -174,17 +196,17 @@ _VIDEO = (
         for name in ("vshl", "vshr")
     ),
     Forms("9.7.18.3", "2.0", 20, ("vmad .VIDEO .VIDEO .VIDEO {.sat} {.shr7|shr15} {.po}",)),
-    Forms("9.7.18.4", "2.0", 20, (f"vset .VIDEO .VIDEO .CMP {{.{_SECOND}}}",)),
+    Forms("9.7.18.4", "2.0", 20, (f"vset .VIDEO .VIDEO .SIGNEDCMP {{.{_SECOND}}}",)),
     *(
-        Forms("9.7.19.1", "3.0", 30, (f"{name}2 .VIDEO .VIDEO .VIDEO {{.sat}} {{.add}}",))
+        Forms("9.7.19.1", "3.0", 30, (f"{name}2 .VIDEO .VIDEO .VIDEO {{.sat|add}}",))
         for name in ("vadd", "vsub", "vavrg", "vabsdiff", "vmin", "vmax")
     ),
-    Forms("9.7.19.2", "3.0", 30, ("vset2 .VIDEO .VIDEO .CMP {.add}",)),
+    Forms("9.7.19.2", "3.0", 30, ("vset2 .VIDEO .VIDEO .SIGNEDCMP {.add}",)),
     *(
-        Forms("9.7.19.3", "3.0", 30, (f"{name}4 .VIDEO .VIDEO .VIDEO {{.sat}} {{.add}}",))
+        Forms("9.7.19.3", "3.0", 30, (f"{name}4 .VIDEO .VIDEO .VIDEO {{.sat|add}}",))
         for name in ("vadd", "vsub", "vavrg", "vabsdiff", "vmin", "vmax")
     ),
-    Forms("9.7.19.4", "3.0", 30, ("vset4 .VIDEO .VIDEO .CMP {.add}",)),
+    Forms("9.7.19.4", "3.0", 30, ("vset4 .VIDEO .VIDEO .SIGNEDCMP {.add}",)),
 )
 
 SCALAR: tuple[Forms, ...] = (

@@ -22,19 +22,26 @@ class Forms(NamedTuple):
 # Source: PTX ISA manual 9.1, the "Syntax" of the instructions in chapter 9.7 that use them.
 _WORDS: dict[str, str] = {
     "INT": "u16 u32 u64 s16 s32 s64",
+    "WHOLE": "u8 u16 u32 u64 s8 s16 s32 s64",
+    "UNSIGNED": "u16 u32 u64",
+    "SIGNED": "s16 s32 s64",
     "INT32": "u32 s32",
     "INT64": "u64 s64",
     "BITS": "b16 b32 b64",
     "BITSP": "pred b16 b32 b64",
     "HALF": "f16 f16x2 bf16 bf16x2",
     "PLAIN": "b16 b32 b64 u16 u32 u64 s16 s32 s64 f32 f64",
-    "MOVABLE": "b8 b16 b32 b64 b128 u8 u16 u32 u64 s8 s16 s32 s64 f32 f64 f16 f16x2 bf16 bf16x2",
-    "CONVERTIBLE": "u8 u16 u32 u64 s8 s16 s32 s64 f16 f32 f64",
+    "MOVABLE": "b8 b16 b32 b64 b128 u8 u16 u32 u64 s8 s16 s32 s64 f32 f64",
     "RND": "rn rz rm rp",
     "IRND": "rni rzi rmi rpi",
-    "CMP": "eq ne lt le gt ge lo ls hi hs equ neu ltu leu gtu geu num nan",
+    "FLOATCMP": "eq ne lt le gt ge equ neu ltu leu gtu geu num nan",
+    "UNSIGNEDCMP": "eq ne lt le gt ge lo ls hi hs",
+    "SIGNEDCMP": "eq ne lt le gt ge",
     "BOOL": "and or xor",
     "SPACE": "const global local param param::entry param::func shared shared::cta shared::cluster",
+    "STORESPACE": "global local param param::func shared shared::cta shared::cluster",
+    "VOLATILESPACE": "global local shared shared::cta shared::cluster",
+    "ORDEREDSPACE": "global shared shared::cta shared::cluster",
     "COP": "ca cg cs lu cv",
     "STORECOP": "wb cg cs wt",
     "EVICT1": "L1::evict_normal L1::evict_unchanged L1::evict_first L1::evict_last L1::no_allocate",
@@ -53,7 +60,7 @@ _WORDS: dict[str, str] = {
 _WORDS["TYPE"] = (
     "pred b1 b4 b8 b16 b32 b64 b128 u2 u4 u8 u16 u32 u64 s2 s4 s8 s16 s32 s64 "
     "f16 f16x2 bf16 bf16x2 tf32 f32 f32x2 f64 u16x2 s16x2 u8x4 s8x4 e4m3 e5m2 e4m3x2 e5m2x2 e4m3x4 e5m2x4 "
-    "e2m3 e3m2 e2m1 e2m3x2 e3m2x2 e2m1x2 e2m3x4 e3m2x4 e2m1x4 ue8m0 ue8m0x2 texref samplerref surfref"
+    "e2m3 e3m2 e2m1 e2m3x2 e3m2x2 e2m1x2 e2m3x4 e3m2x4 e2m1x4 ue8m0 ue8m0x2 s2f6x2 texref samplerref surfref"
 )
 SETS: dict[str, tuple[str, ...]] = {name: tuple(words.split()) for name, words in _WORDS.items()}
 """What the words in capitals stand for."""

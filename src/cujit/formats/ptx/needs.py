@@ -19,6 +19,7 @@ from cujit.formats.ptx.syntax import (
     InitValue,
     Instruction,
     Location,
+    Minus,
     Module,
     Negated,
     Operand,
@@ -248,7 +249,7 @@ class _Reader:
         elif isinstance(operand, (VectorOperand, RegisterList)):
             for part in operand.items:
                 yield from self._operand(part, line)
-        elif isinstance(operand, Negated):
+        elif isinstance(operand, (Minus, Negated)):
             yield from self._operand(operand.item, line)
         elif isinstance(operand, PairOperand):
             yield from self._operand(operand.first, line)

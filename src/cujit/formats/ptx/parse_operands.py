@@ -8,6 +8,7 @@ from cujit.formats.ptx.syntax import (
     Address,
     ComponentOperand,
     LabelRef,
+    Minus,
     Negated,
     Operand,
     PairOperand,
@@ -50,7 +51,7 @@ def _name(word: str, names: Names) -> Operand:
 
 
 def _operand(cursor: Cursor, names: Names) -> Operand:
-    """``[address]``, ``{vector}``, ``!name``, ``name+4``, ``name[3]``, ``constant``, ``first|second``."""
+    """``[address]``, ``{vector}``, ``!name``, ``-name``, ``name+4``, ``name[3]``, ``constant``, ``first|second``."""
     kind = cursor.kinds[cursor.index]
     first: Operand
     if kind == "[":
@@ -60,6 +61,9 @@ def _operand(cursor: Cursor, names: Names) -> Operand:
     elif kind == "!" and cursor.kinds[cursor.index + 1] == NAME:
         cursor.index += 1
         first = Negated(names.find(cursor.take()))
+    elif kind == "-" and cursor.kinds[cursor.index + 1] == NAME and cursor.words[cursor.index + 1] != "WARP_SZ":
+        cursor.index += 1
+        first = Minus(names.find(cursor.take()))
     elif kind == NAME and not cursor.at_word("WARP_SZ"):
         first = _named(cursor, names)
     else:

@@ -25,6 +25,7 @@ __all__ = [
     "Label",
     "LabelRef",
     "Location",
+    "Minus",
     "Module",
     "ModuleItem",
     "Negated",
@@ -124,6 +125,13 @@ class Negated:
 
 
 @dataclass(frozen=True)
+class Minus:
+    """``-%r`` as an operand: ``vmad`` takes a source with its sign changed."""
+
+    item: Operand
+
+
+@dataclass(frozen=True)
 class PairOperand:
     """``%p|%q``: a predicate with its complement, or a register with a predicate."""
 
@@ -148,6 +156,7 @@ Operand = (
     | Address
     | VectorOperand
     | RegisterList
+    | Minus
     | Negated
     | PairOperand
     | ComponentOperand

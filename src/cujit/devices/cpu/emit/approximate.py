@@ -11,9 +11,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from cujit.devices.cpu.emit.builder import Builder, Value
-from cujit.devices.cpu.emit.registry import Rules
+from cujit.devices.cpu.emit.registry import Handler, Rules
 from cujit.devices.cpu.emit.rounding import (
     arithmetic,
     as_bits,
@@ -43,11 +44,15 @@ _NAN64 = 0x7FFFFFFF00000000
 def register(rules: Rules) -> None:
     """Add the rules of this family."""
     rules.on("div", "f32", modifiers="ftz", choices=["approx full"])(_divide)
+    rules.on("div", "f32")(_as_of_old(_divide))
+    rules.on("rcp sqrt", "f32")(_as_of_old(_by_processor))
+    rules.on("rsqrt", "f32")(_as_of_old(_reciprocal_root32))
+    rules.on("rsqrt", "f64")(_reciprocal_root64)
     rules.on("rcp sqrt", "f32", modifiers="ftz", choices=_APPROX)(_by_processor)
     rules.on("rcp rsqrt", "f64", choices=["approx", "ftz"])(_upper_half)
     rules.on("rsqrt", "f64", choices=_APPROX)(_reciprocal_root64)
+    rules.on("rsqrt", "f32", modifiers="ftz", choices=_APPROX)(_reciprocal_root32)
     functions: dict[str, Callable[[Builder, Value], Value]] = {
-        "rsqrt": _reciprocal_root,
         "sin": _sine,
         "cos": _cosine,
         "lg2": _binary_logarithm,
@@ -57,6 +62,21 @@ def register(rules: Rules) -> None:
     for name, function in functions.items():
         modifiers = "" if name == "tanh" else "ftz"
         rules.on(name, "f32", modifiers=modifiers, choices=_APPROX)(_through_f64(function))
+        if name != "tanh":
+            rules.on(name, "f32")(_as_of_old(_through_f64(function)))
+
+
+def _as_of_old(handler: Handler) -> Handler:
+    """Do an f32 instruction without modifiers, as PTX 1.0 to 1.3 had it.
+
+    Source: PTX ISA 9.1, the notes of ``div``, ``rcp``, ``sqrt``, …: it defaults to ``.approx.ftz.f32``; ptxas 13.5
+    makes the same of ``.version 1.3``.
+    """
+
+    def old(e: WarpEmitter, op: Op) -> None:
+        handler(e, replace(op, modifiers=("approx", "ftz", *op.modifiers)))
+
+    return old
 
 
 def _input(e: WarpEmitter, op: Op, index: int = 0) -> Value:
@@ -104,7 +124,12 @@ def _upper_half(e: WarpEmitter, op: Op) -> None:
 
 
 def _reciprocal_root(b: Builder, x: Value) -> Value:
-    return b.binary("fdiv", number(b, 1.0), b.intrinsic("sqrt", x))
+    return b.binary("fdiv", number(b, 1.0, x.type), b.intrinsic("sqrt", x))
+
+
+def _reciprocal_root32(e: WarpEmitter, op: Op) -> None:
+    """Two roundings in f32 are within the bound of 2^-22.9. Source: PTX ISA 9.1, "rsqrt"."""
+    _put(e, op, _reciprocal_root(e.builder, _input(e, op)))
 
 
 def _reciprocal_root64(e: WarpEmitter, op: Op) -> None:

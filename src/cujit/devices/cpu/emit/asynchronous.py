@@ -1,11 +1,89 @@
-"""Asynchronous copies, done at once, and ``mbarrier``."""
+"""``cp.async``: copies to shared memory, done at once; and where the other asynchronous families are registered.
+
+What is done at issue may be done at any time before it is waited for, so that groups and waits need no work.
+PTX ISA 9.1, "Data Movement and Conversion Instructions: Non-bulk copy".
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from cujit.devices.cpu.emit import bulk, mbarrier, tensorcopy
+from cujit.devices.cpu.emit.builder import Builder, Value
+from cujit.devices.cpu.emit.lanewise import each_lane
+from cujit.devices.cpu.emit.memory import address_in
 from cujit.devices.cpu.emit.registry import Rules
+from cujit.devices.cpu.emit.warp import WarpEmitter
+from cujit.devices.cpu.program import IntConstant, Memory, Negation, Op, Operand, Reg
 
 __all__ = ["register"]
+
+_HINTS = "global L2::cache_hint L2::64B L2::128B L2::256B"
 
 
 def register(rules: Rules) -> None:
     """Add the rules of this family."""
+    rules.on("cp", modifiers=_HINTS, choices=["async", "ca cg", "shared shared::cta"], memory=True)(_copy)
+    for waits in ("commit_group", "wait_group", "wait_all"):
+        rules.on("cp", choices=["async", waits])(_nothing)
+    arrive = ["async", "mbarrier", "arrive"]
+    rules.on("cp", "b64", modifiers="shared shared::cta", choices=arrive, memory=True)(_nothing)
+    rules.on("cp", "b64", modifiers="shared shared::cta", choices=[*arrive, "noinc"], memory=True)(_arrive_after)
+    mbarrier.register(rules)
+    bulk.register(rules)
+    tensorcopy.register(rules)
+
+
+def _nothing(e: WarpEmitter, op: Op) -> None:
+    """Wait for copies that are done; or arrive for them without effect on the count.
+
+    ``cp.async.mbarrier.arrive`` adds an arrival to the count before the copies that takes it away again.
+    """
+
+
+def _arrive_after(e: WarpEmitter, op: Op) -> None:
+    """``cp.async.mbarrier.arrive.noinc``: the copies of this thread are done, so that it arrives now."""
+    words = tuple(m for m in op.modifiers if m not in ("async", "mbarrier", "noinc"))
+    arrival = Op("mbarrier", words, (None,), op.sources, op.guard, op.guard_negated, line=op.line, text=op.text)
+    rule = e.rules.find(arrival)
+    assert rule is not None
+    rule.handler(e, arrival)
+
+
+def _copy(e: WarpEmitter, op: Op) -> None:
+    """``cp.async dst, src, size {, source size | ignore} {, policy}``: what the source lacks is filled with zeros."""
+    target, source, size = op.sources[:3]
+    assert isinstance(target, Memory)
+    assert isinstance(source, Memory)
+    assert isinstance(size, IntConstant)
+    more = op.sources[3 : len(op.sources) - ("L2::cache_hint" in op.modifiers)]
+    b = e.builder
+    addresses = [address_in(e, target, "shared"), address_in(e, source, "global")]
+    kind = f"<{size.value // 4} x i32>"
+
+    def whole(f: Builder, v: Sequence[Value]) -> None:
+        to, from_ = (f.cast("inttoptr", x, "ptr") for x in v[:2])
+        value = f.assign(f"load {kind}, ptr {from_.text}, align {size.value}")
+        f.line(f"store {kind} {value}, ptr {to.text}, align {size.value}")
+
+    def part(f: Builder, v: Sequence[Value]) -> None:
+        to, from_ = (f.cast("inttoptr", x, "ptr") for x in v[:2])
+        f.line(f"store {kind} zeroinitializer, ptr {to.text}, align {size.value}")
+        arguments = [f"ptr {to.text}", f"ptr {from_.text}", f"i32 {v[2].text}", "i1 false"]
+        f.call("llvm.memcpy.p0.p0.i32", "void", arguments, ["ptr", "ptr", "i32", "i1"])
+
+    if not more:
+        each_lane(e, op, f"copy{size.value}", addresses, whole)
+        return
+    count = _source_size(e, more[0], size.value)
+    each_lane(
+        e, op, f"copy{size.value}.part", [*addresses, b.intrinsic("umin", count, b.integer(size.value, 32))], part
+    )
+
+
+def _source_size(e: WarpEmitter, operand: Operand, size: int) -> Value:
+    """Bytes to copy: as said, or none where a predicate says to ignore the source."""
+    item = operand.item if isinstance(operand, Negation) else operand
+    if isinstance(item, Reg) and item.bits == 1:
+        return e.builder.select(e.read(operand, "i1"), e.builder.integer(0, 32), e.builder.integer(size, 32))
+    return e.read(operand, "i32")

@@ -1,11 +1,280 @@
-"""``atom`` and ``red`` of every operation, type, width and scope; fences."""
+"""``atom`` and ``red`` of every operation, type, width, space and scope; fences.
+
+The lanes of a warp come one after the other, in order of their numbers. Global memory is shared with other threads
+of this process, so that each operation there is atomic by the processor's means; the shared memory of a block or
+cluster belongs to one thread, and needs none. An address that is the same in all lanes takes one access for all.
+
+PTX ISA 9.1, "Parallel Synchronization and Communication Instructions: atom", "red". What an operation computes is in
+``atomic_steps``.
+"""
 
 from __future__ import annotations
 
-from cujit.devices.cpu.emit.registry import Rules
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
-__all__ = ["register"]
+from cujit.devices.cpu.emit import order
+from cujit.devices.cpu.emit.atomic_steps import NATIVE, REDUCE, emit_step, identity
+from cujit.devices.cpu.emit.builder import Builder, Value
+from cujit.devices.cpu.emit.lanewise import add_function, bits_of_lanes, each_lane, for_each_bit, lane_item
+from cujit.devices.cpu.emit.memory import SPACES, address_in
+from cujit.devices.cpu.emit.registry import Rules, types_of
+from cujit.devices.cpu.emit.warp import MASK, WarpEmitter
+from cujit.devices.cpu.program import Group, Memory, Op, Operand, Reg
+from cujit.devices.cpu.shapes import WARP
+
+__all__ = ["Atomic", "register"]
+
+_SPACES = "global shared shared::cta shared::cluster"
+_WORDS = f"{_SPACES} relaxed acquire release acq_rel cta cluster gpu sys L2::cache_hint"
+# Operations and the types that each takes. Source: PTX ISA 9.1, 9.7.13.5 "atom", 9.7.13.6 "red".
+_FORMS = (
+    ("and or xor", "b32 b64"),
+    ("add", "u32 s32 u64 s64 f32 f64"),
+    ("inc dec", "u32"),
+    ("min max", "u32 s32 u64 s64"),
+)
+_EXCHANGES = (("exch", "b32 b64 b128"), ("cas", "b16 b32 b64 b128"))
 
 
 def register(rules: Rules) -> None:
     """Add the rules of this family."""
+    for operations, types in _FORMS:
+        rules.on("atom red", types, modifiers=_WORDS, choices=[operations], memory=True)(_atomic)
+    for operations, types in _EXCHANGES:
+        rules.on("atom", types, modifiers=_WORDS, choices=[operations], memory=True)(_atomic)
+    halves = f"{_WORDS} v2 v4 v8"
+    rules.on("atom red", "f16 bf16 f16x2 bf16x2", modifiers=halves, choices=["add min max", "noftz"], memory=True)(
+        _atomic
+    )
+    rules.on("atom red", "f32", modifiers=_WORDS, choices=["add", "v2 v4"], memory=True)(_atomic)
+    order.register(rules)
+
+
+@dataclass(frozen=True)
+class Atomic:
+    """One form: ``operation`` and ``type`` as PTX has them; ``locked`` where other threads may do the same.
+
+    ``ftz`` has ``add.f32`` flush subnormal numbers: as a constant, or where it depends on the address as None.
+    """
+
+    operation: str
+    type: str
+    locked: bool
+    ftz: bool = False
+
+    @property
+    def bits(self) -> int:
+        """Width in memory: a pair of halves is one word of 32 bits."""
+        return 32 if self.type.endswith("x2") else int(self.type.lstrip("bsuf"))
+
+    @property
+    def word(self) -> str:
+        """LLVM type that it is kept in."""
+        return f"i{self.bits}"
+
+    @property
+    def name(self) -> str:
+        """What a function that does it is called by."""
+        flags = [f for f, on in (("locked", self.locked), ("ftz", self.ftz)) if on]
+        return ".".join([self.operation, self.type, *flags])
+
+    @property
+    def rmw(self) -> str | None:
+        """The operation of LLVM's ``atomicrmw`` that is the same, if there is one."""
+        return None if self.bits == 128 else NATIVE.get((self.operation, self.type[0]))
+
+    def step(self, f: Builder, old: Value, operands: Sequence[Value]) -> Value:
+        """Emit the new value."""
+        return emit_step(f, self.operation, self.type, old, operands, self.ftz)
+
+    def apply(self, f: Builder, pointer: Value, operands: Sequence[Value]) -> Value:
+        """Emit the operation on a place in memory, for one lane; give the old value."""
+        if not self.locked:
+            old = self.load(f, pointer)
+            f.line(f"store {self.word} {self.step(f, old, operands).text}, ptr {pointer.text}, align {self.bits // 8}")
+            return old
+        if self.rmw is not None:
+            return self.at_once(f, pointer, operands[0])
+        return self.until_stored(f, pointer, lambda old: self.step(f, old, operands))
+
+    def load(self, f: Builder, pointer: Value) -> Value:
+        """Load the old value where nobody else writes."""
+        return Value(f.assign(f"load {self.word}, ptr {pointer.text}, align {self.bits // 8}"), self.word)
+
+    def at_once(self, f: Builder, pointer: Value, operand: Value) -> Value:
+        """Emit an operation that the processor has."""
+        text = f"atomicrmw {self.rmw} ptr {pointer.text}, {self.word} {operand.text} acq_rel, align {self.bits // 8}"
+        return Value(f.assign(text), self.word)
+
+    def until_stored(self, f: Builder, pointer: Value, new: Callable[[Value], Value]) -> Value:
+        """Emit a loop that computes the new value until nobody came between; give the old one."""
+        start, again, done = f.label("start"), f.label("again"), f.label("swapped")
+        size, seen = self.bits // 8, f.name()
+        # What the first try expects need not be read whole: a wrong guess fails.
+        first = self._guess(f, pointer)
+        f.line(f"br label %{start}")
+        f.start(start)
+        f.line(f"br label %{again}")
+        f.start(again)
+        tail = f.label("tried")
+        old = Value(f.assign(f"phi {self.word} [ {first.text}, %{start} ], [ {seen}, %{tail} ]"), self.word)
+        value = new(old)
+        f.line(f"br label %{tail}")
+        f.start(tail)
+        t = self.word
+        pair = f.assign(f"cmpxchg ptr {pointer.text}, {t} {old.text}, {t} {value.text} acq_rel acquire, align {size}")
+        f.line(f"{seen} = extractvalue {{ {t}, i1 }} {pair}, 0")
+        success = f.assign(f"extractvalue {{ {t}, i1 }} {pair}, 1")
+        f.line(f"br i1 {success}, label %{done}, label %{again}")
+        f.start(done)
+        return old
+
+    def _guess(self, f: Builder, pointer: Value) -> Value:
+        if self.bits == 128:
+            return f.integer(0, 128)
+        return Value(
+            f.assign(f"load atomic {self.word}, ptr {pointer.text} monotonic, align {self.bits // 8}"), self.word
+        )
+
+
+# -- one operation ----------------------------------------------------------------------------------------
+
+
+def _atomic(e: WarpEmitter, op: Op) -> None:
+    memory = op.sources[0]
+    assert isinstance(memory, Memory)
+    space = next((m for m in op.modifiers if m in SPACES), "generic")
+    operation = next(m for m in op.modifiers if m in _OPERATIONS)
+    form = Atomic(operation, types_of(op)[0], locked=space in ("global", "generic"), ftz=_flushes(op, space))
+    address = address_in(e, memory, space)
+    count = next((int(m[1:]) for m in op.modifiers if m in ("v2", "v4", "v8")), 1)
+    for k in range(count):
+        at = e.builder.binary("add", address, e.builder.integer(k * form.bits // 8, 64)) if k else address
+        operands = [_item(e, s, k, form) for s in op.sources[1 : 3 if operation == "cas" else 2]]
+        _one(e, op, k, form, at, operands)
+
+
+_OPERATIONS = frozenset(word for words, _ in (*_FORMS, *_EXCHANGES) for word in words.split())
+
+
+def _flushes(op: Op, space: str) -> bool:
+    """Whether subnormal numbers count as zero: ``add.f32`` does so in global memory, and not in shared memory.
+
+    Of a generic address it is taken that it leads to global memory.
+    """
+    return types_of(op)[0] == "f32" and space in ("global", "generic")
+
+
+def _item(e: WarpEmitter, source: Operand, k: int, form: Atomic) -> Value:
+    item = source.items[k] if isinstance(source, Group) else source
+    b = e.builder
+    if form.type[0] == "f" and form.bits >= 32 and not form.type.endswith("x2"):
+        return b.bits_as(e.read(item, {32: "float", 64: "double"}[form.bits]), form.word)
+    return e.read(item, form.word)
+
+
+def _one(e: WarpEmitter, op: Op, k: int, form: Atomic, at: Value, operands: list[Value]) -> None:
+    """Do one element of the operation in all lanes that run it."""
+    result = op.results[k] if op.results else None
+    wanted = result is not None and _is_read(e, result)
+    old: Value | None
+    if not at.is_vector:
+        if not wanted and form.rmw in REDUCE:
+            _all_at_once(e, op, form, at, operands[0])
+            return
+        old = _in_turn(e, op, form, at, operands)
+    else:
+        name = f"atomic.{form.name}" if wanted else f"atomic.{form.name}.red"
+
+        def lane(f: Builder, v: Sequence[Value]) -> Value:
+            return form.apply(f, f.cast("inttoptr", v[0], "ptr"), v[1:])
+
+        old = each_lane(e, op, name, [at, *operands], lane, form.word if wanted else None)
+    if wanted and old is not None:
+        e.put(op, old, k)
+
+
+def _is_read(e: WarpEmitter, reg: Reg) -> bool:
+    """Whether any operation reads a register; one that only keeps its old value in some lanes does not."""
+    for op in e.program.ops:
+        reads = op.read_registers()
+        if op.guard is not None:
+            reads = reads[: len(reads) - sum(r is not None for r in op.results)]
+        if any(r is reg for r in reads):
+            return True
+    return False
+
+
+def _all_at_once(e: WarpEmitter, op: Op, form: Atomic, at: Value, operand: Value) -> None:
+    """One place, and nobody asks what was there: gather the lanes' operands, then do one operation."""
+    b, rmw = e.builder, form.rmw
+    assert rmw is not None
+    name = f"cujit.atomic.{form.name}.gathered"
+    vector = f"<{WARP} x {form.word}>"
+    if name not in b.functions:
+        f = Builder()
+        f.line("%none = icmp eq i32 %lanes, 0")
+        f.line("br i1 %none, label %done, label %go")
+        f.start("go")
+        f.line(f"%mask = bitcast i32 %lanes to {MASK}")
+        idle = f.vector(f.integer(identity(rmw, form.bits), form.bits))
+        active = f.assign(f"select {MASK} %mask, {vector} %operand, {vector} {idle.text}")
+        reduce = f"llvm.vector.reduce.{REDUCE[rmw]}.v{WARP}{form.word}"
+        total = Value(f.call(reduce, form.word, [f"{vector} {active}"], [vector]), form.word)
+        form.apply(f, f.cast("inttoptr", Value("%at", "i64"), "ptr"), [total])
+        f.line("br label %done")
+        f.start("done")
+        f.line("ret void")
+        _add(b, f, name, f"define internal void @{name}(i32 %lanes, i64 %at, {vector} %operand) noinline {{")
+    b.line(f"call void @{name}(i32 {bits_of_lanes(e, op).text}, i64 {at.text}, {vector} {b.vector(operand).text})")
+
+
+def _in_turn(e: WarpEmitter, op: Op, form: Atomic, at: Value, operands: list[Value]) -> Value:
+    """One place: let the lanes do their operations on a copy in turn, and store what comes of it, at once."""
+    b, t = e.builder, form.word
+    name = f"cujit.atomic.{form.name}.turn{len(operands)}"
+    vector = f"<{WARP} x {t}>"
+    if name not in b.functions:
+        f = Builder()
+        for k in range(len(operands)):
+            f.line(f"%p{k} = alloca {vector}")
+            f.line(f"store {vector} %b{k}, ptr %p{k}")
+        f.line(f"%out = alloca {vector}")
+        f.line(f"store {vector} zeroinitializer, ptr %out")
+        f.line(f"%now = alloca {t}")
+        f.line("%none = icmp eq i32 %lanes, 0")
+        f.line("br i1 %none, label %done, label %go")
+        f.start("go")
+        pointer = f.cast("inttoptr", Value("%at", "i64"), "ptr")
+
+        def turns(old: Value) -> Value:
+            f.line(f"store {t} {old.text}, ptr %now")
+            for_each_bit(f, Value("%lanes", "i32"), turn)
+            return Value(f.assign(f"load {t}, ptr %now"), t)
+
+        def turn(lane: Value) -> None:
+            now = Value(f.assign(f"load {t}, ptr %now"), t)
+            there = f.assign(f"getelementptr {t}, ptr %out, i32 {lane.text}")
+            f.line(f"store {t} {now.text}, ptr {there}")
+            new = form.step(f, now, [lane_item(f, f"%p{k}", t, lane) for k in range(len(operands))])
+            f.line(f"store {t} {new.text}, ptr %now")
+
+        if form.locked:
+            form.until_stored(f, pointer, turns)
+        else:
+            f.line(f"store {t} {turns(form.load(f, pointer)).text}, ptr {pointer.text}, align {form.bits // 8}")
+        f.line("br label %done")
+        f.start("done")
+        f.line(f"ret {vector} {f.assign(f'load {vector}, ptr %out')}")
+        parameters = "".join(f", {vector} %b{k}" for k in range(len(operands)))
+        _add(b, f, name, f"define internal {vector} @{name}(i32 %lanes, i64 %at{parameters}) noinline {{")
+    arguments = "".join(f", {vector} {b.vector(v).text}" for v in operands)
+    text = f"call {vector} @{name}(i32 {bits_of_lanes(e, op).text}, i64 {at.text}{arguments})"
+    return Value(b.assign(text), t, True)
+
+
+def _add(b: Builder, f: Builder, name: str, head: str) -> None:
+    for declared, text in f.declared.items():
+        b.declared.setdefault(declared, text)
+    add_function(b, name, "\n".join([head, "entry:", *f.body, "}"]))

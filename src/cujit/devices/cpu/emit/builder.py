@@ -40,6 +40,9 @@ def type_width(name: str) -> int:
 class Builder:
     """Appends instructions to the body of one function.
 
+    ``entry`` are the instructions of its first block, ``declared`` the functions that it calls by name, and
+    ``functions`` the text of those that the module defines for itself.
+
     Scalars and vectors mix: where one operand is a vector the others are broadcast.
     """
 
@@ -47,6 +50,7 @@ class Builder:
         self.entry: list[str] = []
         self.body: list[str] = []
         self.declared: dict[str, str] = {}
+        self.functions: dict[str, str] = {}
         self._count = 0
 
     # -- text --------------------------------------------------------------------------------------------
@@ -97,6 +101,18 @@ class Builder:
         one = self.assign(f"insertelement {full} poison, {value.type} {value.text}, i64 0")
         every = self.assign(f"shufflevector {full} {one}, {full} poison, <{WARP} x i32> zeroinitializer")
         return Value(every, value.type, True)
+
+    def rows(self, values: list[Value]) -> Value:
+        """Spread scalars over the lanes, each over a row of its own."""
+        if len(values) == 1:
+            return self.vector(values[0])
+        type_ = values[0].type
+        full = f"<{WARP} x {type_}>"
+        some = "poison"
+        for k, value in enumerate(values):
+            some = self.assign(f"insertelement {full} {some}, {type_} {value.text}, i64 {k}")
+        picks = ", ".join(f"i32 {lane * len(values) // WARP}" for lane in range(WARP))
+        return Value(self.assign(f"shufflevector {full} {some}, {full} poison, <{WARP} x i32> <{picks}>"), type_, True)
 
     def lanes(self, numbers: list[int], bits: int) -> Value:
         """Make a vector constant with one number a lane."""
@@ -187,6 +203,36 @@ class Builder:
         """Whether any lane of a vector of i1 is set, as one i1."""
         word = self.assign(f"bitcast <{WARP} x i1> {mask.text} to i{WARP}")
         return Value(self.assign(f"icmp ne i{WARP} {word}, 0"), "i1")
+
+    def word(self, mask: Value) -> Value:
+        """Pack a mask into the bits of an i32, lane 0 lowest."""
+        return Value(self.assign(f"bitcast <{WARP} x i1> {self.vector(mask).text} to i{WARP}"), f"i{WARP}")
+
+    def mask_of(self, word: Value) -> Value:
+        """Unpack the bits of an i32 into a mask."""
+        return Value(self.assign(f"bitcast i{WARP} {word.text} to <{WARP} x i1>"), "i1", True)
+
+    def invert(self, mask: Value) -> Value:
+        """Negate an i1, or each of a vector."""
+        return self.binary("xor", mask, self.integer(1, 1))
+
+    def first_lane(self, mask: Value) -> Value:
+        """Number the first lane that is set, as an i32 below 32 (any where none is)."""
+        word = self.word(mask)
+        count = self.call("llvm.cttz.i32", "i32", [f"i32 {word.text}", "i1 false"], ["i32", "i1"])
+        return self.binary("and", Value(count, "i32"), self.integer(WARP - 1, 32))
+
+    def reduce(self, name: str, a: Value) -> Value:
+        """Combine all lanes of a vector into one: ``add``, ``umin``, ``fmaximum`` …"""
+        short = {"float": "f32", "double": "f64"}.get(a.type, a.type)
+        t = self.type_of(a)
+        return Value(self.call(f"llvm.vector.reduce.{name}.v{WARP}{short}", a.type, [f"{t} {a.text}"], [t]), a.type)
+
+    def reserve(self, name: str, type_: str, align: int) -> None:
+        """Have memory of that name and type in the function, once."""
+        line = f"  {name} = alloca {type_}, align {align}"
+        if line not in self.entry:
+            self.entry.append(line)
 
     def extract(self, a: Value, lane: Value) -> Value:
         """Take one lane out of a vector; ``lane`` is an i32."""

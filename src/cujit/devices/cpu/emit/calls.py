@@ -1,11 +1,157 @@
-"""Calls that are not inlined, and the functions that every kernel may call."""
+"""Calls of the functions that every kernel may call without bringing them, and traps.
+
+A call arrives as ``Op("call.extern", (name,), results, sources)``, with one source for each parameter.
+"""
 
 from __future__ import annotations
 
-from cujit.devices.cpu.emit.registry import Rules
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
-__all__ = ["register"]
+from cujit.devices.cpu.emit.builder import Value
+from cujit.devices.cpu.emit.registry import Handler, Rules
+from cujit.devices.cpu.native.faultkinds import FaultKind
+from cujit.devices.cpu.native.library import require
+from cujit.devices.cpu.program import Op
+from cujit.devices.cpu.shapes import WARP
+
+if TYPE_CHECKING:
+    from cujit.devices.cpu.emit.warp import WarpEmitter
+
+__all__ = ["EXTERNS", "refusal_of", "register"]
+
+_LAUNCHES = "kernels that launch kernels"
+_GRAPHS = "conditional nodes of graphs"
+
+# Functions of NVIDIA's that PTX may declare and that do not run here. Source: cuda_device_runtime_api.h, CUDA 13.0.
+_REFUSED = {
+    **dict.fromkeys(("cudaGetParameterBuffer", "cudaGetParameterBufferV2"), _LAUNCHES),
+    **dict.fromkeys(("cudaLaunchDevice", "cudaLaunchDeviceV2", "cudaDeviceSynchronize"), _LAUNCHES),
+    **dict.fromkeys(("cudaGraphSetConditional", "__cudaGraphSetConditional"), _GRAPHS),
+}
+
+
+def refusal_of(name: str) -> str:
+    """Say why a call of a function without a body is refused."""
+    return _REFUSED.get(name, "a function without a body that the CPU device does not have")
 
 
 def register(rules: Rules) -> None:
     """Add the rules of this family."""
+    rules.on("trap")(_trap(FaultKind.TRAP))
+    rules.on("brkpt")(_trap(FaultKind.BREAKPOINT))
+    for name, handler in EXTERNS.items():
+        rules.on("call.extern", choices=[name])(handler)
+
+
+# -- traps ------------------------------------------------------------------------------------------------
+
+
+def _trap(kind: FaultKind) -> Handler:
+    """Make the handler of an instruction that ends the launch if a lane comes to it.
+
+    Source: PTX ISA 9.1, "trap", "brkpt": without a debugger a breakpoint ends a kernel on a GPU, too.
+    """
+
+    def emit(e: WarpEmitter, op: Op) -> None:
+        def end(thread: str) -> None:
+            arguments = ["ptr %launch", f"i32 {int(kind)}", "i64 %block", f"i32 {thread}", f"i32 {op.line}", "i64 0"]
+            _call(e, "cujit_fault", arguments)
+
+        _for_first_lane(e, op, end)
+
+    return emit
+
+
+def _assert(e: WarpEmitter, op: Op) -> None:
+    """``__assertfail(message, file, line, function, charSize)`` and ``__assert_fail``, which has no size.
+
+    Source: CUDA C++ Programming Guide, "Assertion"; the parameters are those of the PTX that NVRTC writes.
+    """
+    b = e.builder
+    message, file, function = (b.vector(e.source(op, k, "i64")) for k in (0, 1, 3))
+    line = b.vector(e.source(op, 2, "i32"))
+
+    def end(thread: str) -> None:
+        lane = b.binary("sub", Value(thread, "i32"), Value("%first.thread", "i32"))
+        texts = [b.cast("inttoptr", b.extract(v, lane), "ptr").text for v in (message, file, function)]
+        own = b.extract(line, lane).text
+        where = ["ptr %launch", "i64 %block", f"i32 {thread}", f"i32 {op.line}"]
+        _call(e, "cujit_assert", [*where, f"ptr {texts[0]}", f"ptr {texts[1]}", f"i32 {own}", f"ptr {texts[2]}"])
+
+    _for_first_lane(e, op, end)
+
+
+def _for_first_lane(e: WarpEmitter, op: Op, end: Callable[[str], None]) -> None:
+    """If a lane runs the operation, do ``end`` with the first one's thread; it does not come back."""
+    b = e.builder
+    word = _word(e, op)
+    some = b.assign(f"icmp ne i32 {word}, 0")
+    go, skip = b.label("trap"), b.label("no.trap")
+    b.line(f"br i1 {some}, label %{go}, label %{skip}")
+    b.start(go)
+    lane = Value(b.call("llvm.cttz.i32", "i32", [f"i32 {word}", "i1 true"], ["i32", "i1"]), "i32")
+    end(b.binary("add", Value("%first.thread", "i32"), lane).text)
+    b.line("unreachable")
+    b.start(skip)
+
+
+# -- functions --------------------------------------------------------------------------------------------
+
+
+def _print(e: WarpEmitter, op: Op) -> None:
+    """``vprintf(format, arguments)``. Source: CUDA C++ Programming Guide, "Formatted Output"."""
+    formats, arguments = (_spilled(e, e.source(op, k, "i64"), k) for k in (0, 1))
+    results = _spilled(e, e.builder.vector(e.builder.integer(0, 32)), 2)
+    where = ["ptr %launch", f"i32 {_word(e, op)}"]
+    _call(e, "cujit_vprintf", [*where, formats, arguments, results, "i64 %block", "i32 %first.thread"])
+    _put(e, op, "i32")
+
+
+def _malloc(e: WarpEmitter, op: Op) -> None:
+    """``malloc(bytes)``. Source: CUDA C++ Programming Guide, "Dynamic Global Memory Allocation"."""
+    sizes = _spilled(e, e.source(op, 0, "i64"), 0)
+    results = _spilled(e, e.builder.vector(e.builder.integer(0, 64)), 2)
+    _call(e, "cujit_malloc", [f"i32 {_word(e, op)}", sizes, results])
+    _put(e, op, "i64")
+
+
+def _free(e: WarpEmitter, op: Op) -> None:
+    blocks = _spilled(e, e.source(op, 0, "i64"), 0)
+    where = ["i64 %block", "i32 %first.thread", f"i32 {op.line}"]
+    _call(e, "cujit_free", ["ptr %launch", f"i32 {_word(e, op)}", blocks, *where])
+
+
+EXTERNS: dict[str, Handler] = {
+    "vprintf": _print,
+    "malloc": _malloc,
+    "free": _free,
+    "__assertfail": _assert,
+    "__assert_fail": _assert,
+}
+"""What emits a call of each function that is there."""
+
+
+def _word(e: WarpEmitter, op: Op) -> str:
+    """The lanes that run the operation, as bits."""
+    return e.builder.word(e.lanes(op)).text
+
+
+def _spilled(e: WarpEmitter, value: Value, number: int) -> str:
+    """Put a vector into the frame's array of that number, for native code to read or write; give its address."""
+    b, value = e.builder, e.builder.vector(value)
+    b.reserve(f"%extern.{number}", f"[{WARP} x i64]", 256)
+    b.line(f"store {b.type_of(value)} {value.text}, ptr %extern.{number}")
+    return f"ptr %extern.{number}"
+
+
+def _put(e: WarpEmitter, op: Op, type_: str) -> None:
+    """Write what native code left in the array of results."""
+    if op.results:
+        e.put(op, Value(e.builder.assign(f"load <{WARP} x {type_}>, ptr %extern.2"), type_, True))
+
+
+def _call(e: WarpEmitter, name: str, arguments: list[str]) -> None:
+    """Call native code of ours, which has to be there when this code is compiled."""
+    require(name)
+    e.builder.call(name, "void", arguments, [a.split()[0] for a in arguments])

@@ -1,7 +1,7 @@
-"""``cvt`` between integers, f16, bf16, f32 and f64.
+"""``cvt`` between integers, f16, bf16, tf32, f32 and f64; pairs and smaller formats are in ``packed``.
 
-PTX ISA 9.1: "Data Movement and Conversion Instructions: cvt", "cvt.pack". Rounding is exact in every mode, from
-64-bit integers and to f16, too. f16 and bf16 are held as 16-bit integers and computed in f32.
+PTX ISA 9.1: "Data Movement and Conversion Instructions: cvt". Rounding is exact in every mode, from 64-bit integers
+and to f16, too. f16 and bf16 are held as 16-bit integers and computed in f32.
 """
 
 from __future__ import annotations
@@ -22,16 +22,17 @@ from cujit.devices.cpu.emit.rounding import (
     saturate,
     signed,
 )
+from cujit.devices.cpu.emit.small_formats import FORMATS, HALF_NAN, half_bits, value_of, without_low_bits
 from cujit.devices.cpu.emit.warp import WarpEmitter
 from cujit.devices.cpu.program import Op
 
-__all__ = ["register"]
+__all__ = ["clamped", "float_source", "limited", "register", "rounded"]
 
 _INTEGERS = " ".join(INTEGERS)
 _HALVES = "f16 bf16"
 _TO_INTEGER = {"rni": "roundeven", "rzi": "trunc", "rmi": "floor", "rpi": "ceil"}
 """Roundings to an integral value, and the LLVM intrinsics that do them."""
-_LARGEST = {"f16": 65504.0, "bf16": float.fromhex("0x1.FEp127"), "tf32": float.fromhex("0x1.FFCp127")}
+_LARGEST = {"tf32": float.fromhex("0x1.FFCp127"), **{name: f.largest for name, f in FORMATS.items()}}
 """The largest finite numbers, for ``.satfinite``."""
 
 
@@ -51,10 +52,11 @@ def register(rules: Rules) -> None:
     narrower = "ftz sat relu satfinite"
     rules.on("cvt", "f16", "bf16 f32 f64", modifiers=narrower, choices=[ROUNDINGS])(_float_to_float)
     rules.on("cvt", "bf16", "f16 f32 f64", modifiers=narrower, choices=[ROUNDINGS])(_float_to_float)
-    rules.on("cvt", "f16x2 bf16x2", "f32", modifiers="relu satfinite", choices=["rn rz"])(_pair)
-    rules.on("cvt", "tf32", "f32", modifiers="relu satfinite", choices=["rna rn rz"])(_tensor_float)
-    rules.on("cvt", "u16 s16", "s32", choices=["pack", "sat"])(_pack)
-    rules.on("cvt", "u8 s8", "s32", "b32", choices=["pack", "sat"])(_pack)
+    # Without a rounding, to nearest: so ptxas 13.5 has it; the manual says nothing of it.
+    rules.on("cvt", "f16", "bf16")(_float_to_float)
+    rules.on("cvt", "bf16", "f16")(_float_to_float)
+    rules.on("cvt", "tf32", "f32", modifiers="satfinite", choices=["rna"])(_tensor_float)
+    rules.on("cvt", "tf32", "f32", modifiers="relu satfinite", choices=["rn rz"])(_tensor_float)
 
 
 # -- sources and results ----------------------------------------------------------------------------------
@@ -71,58 +73,39 @@ def _put_integer(e: WarpEmitter, op: Op, value: Value, is_signed: bool) -> None:
         e.put(op, e.builder.resize(value, max(reg.bits, type_width(value.type)), is_signed))
 
 
-def _float_source(e: WarpEmitter, op: Op, name: str, index: int = 0) -> Value:
+def float_source(e: WarpEmitter, op: Op, name: str, index: int = 0) -> Value:
     """Read a source as ``double`` if it is f64, else as ``float``; ``.ftz`` flushes an f32."""
     b = e.builder
     if name == "f64":
         return e.source(op, index, "double")
     if name == "f32":
         x = e.source(op, index, "float")
-        return flush(b, x) if "ftz" in op.modifiers else x
+        # sm_90 does not flush what becomes an f16, although the manual says so.
+        return flush(b, x) if "ftz" in op.modifiers and types_of(op)[0] != "f16" else x
     bits = e.source(op, index, "i16")
-    if name == "f16":
-        return b.cast("fpext", b.bits_as(bits, "half"), "float")
-    wide = b.resize(bits, 32, signed=False)
-    return b.bits_as(b.binary("shl", wide, b.integer(16, 32)), "float")
+    return value_of(b, bits, name)
 
 
-def _rounded(b: Builder, x: Value, name: str, mode: str) -> Value:
+def rounded(b: Builder, x: Value, name: str, mode: str) -> Value:
     """Round an f32 or f64 to a type; 16-bit types come as integers. NaNs of f64 keep their sign and payload."""
     if name in ("f32", "f64"):
         to = float_type(int(name[1:]))
         if x.type == to:
             return x
         return b.cast("fpext", x, to) if to == "double" else narrow(b, x, None, mode)
+    if mode == "rn" and x.type == "float":
+        return half_bits(b, x, name)
     keeps = x.type == "double"
     if keeps:
         x = narrow(b, x, None, "odd")
     if name == "f16":
         short = narrow(b, x, None, mode, "half")
         return as_bits(b, short if keeps else canonical(b, short))
-    bits = _without_low_bits(b, x, 16, mode, None if keeps else 0x7FFF0000)
+    bits = without_low_bits(b, x, 16, mode, None if keeps else HALF_NAN << 16)
     return b.resize(b.binary("lshr", bits, b.integer(16, 32)), 16, signed=False)
 
 
-def _without_low_bits(b: Builder, x: Value, count: int, mode: str, nan: int | None) -> Value:
-    """Round an f32 to fewer fraction bits, as an i32; a carry out of the fraction rightly raises the exponent.
-
-    NaNs become ``nan``, or are cut.
-    """
-    exact = bits = as_bits(b, x)
-    low, unit = (1 << count) - 1, b.integer(1, 32)
-    if mode == "rn":
-        last = b.binary("and", b.binary("lshr", bits, b.integer(count, 32)), unit)
-        bits = b.binary("add", bits, b.binary("add", last, b.integer(low >> 1, 32)))
-    elif mode == "rna":
-        bits = b.binary("add", bits, b.integer(1 << (count - 1), 32))
-    elif mode in ("rm", "rp"):
-        outward = b.compare("icmp slt" if mode == "rm" else "icmp sge", bits, b.integer(0, 32))
-        bits = b.binary("add", bits, b.select(outward, b.integer(low, 32), b.integer(0, 32)))
-    bits = b.select(is_nan(b, x), exact if nan is None else b.integer(nan, 32), bits)
-    return b.binary("and", bits, b.integer(~low, 32))
-
-
-def _limited(b: Builder, op: Op, x: Value, name: str) -> Value:
+def limited(b: Builder, op: Op, x: Value, name: str) -> Value:
     """Apply ``.sat``, ``.relu`` and ``.satfinite``: all can be done before rounding, their bounds being exact."""
     zero = number(b, 0.0, x.type)
     if "sat" in op.modifiers:
@@ -138,7 +121,7 @@ def _limited(b: Builder, op: Op, x: Value, name: str) -> Value:
 def _put_float(e: WarpEmitter, op: Op, x: Value, name: str) -> None:
     """Round, flush an f32 that asks for it, and write."""
     b = e.builder
-    result = _rounded(b, x, name, rounding_of(op))
+    result = rounded(b, x, name, rounding_of(op))
     e.put(op, flush(b, result) if name == "f32" and "ftz" in op.modifiers else result)
 
 
@@ -150,7 +133,7 @@ def _bounds(name: str) -> tuple[int, int]:
     return (-(1 << (bits - 1)), (1 << (bits - 1)) - 1) if name[0] == "s" else (0, (1 << bits) - 1)
 
 
-def _clamped(b: Builder, x: Value, name: str, to: str) -> Value:
+def clamped(b: Builder, x: Value, name: str, to: str) -> Value:
     """Clamp a value of the integer type ``name`` to what ``to`` can hold."""
     bits, sign = int(name[1:]), name[0]
     (low, high), (lowest, highest) = _bounds(name), _bounds(to)
@@ -166,7 +149,7 @@ def _integer_to_integer(e: WarpEmitter, op: Op) -> None:
     to, name = types_of(op)
     x = _integer_source(e, op, name)
     if "sat" in op.modifiers:
-        x = _clamped(b, x, name, to)
+        x = clamped(b, x, name, to)
     _put_integer(e, op, b.resize(x, int(to[1:]), name[0] == "s"), to[0] == "s")
 
 
@@ -178,7 +161,7 @@ def _integer_to_float(e: WarpEmitter, op: Op) -> None:
         value = integer_as_float(b, x, is_signed, rounding_of(op), float_type(int(to[1:])))
     else:
         value = integer_as_float(b, x, is_signed, "odd", "float")
-    _put_float(e, op, _limited(b, op, value, to), to)
+    _put_float(e, op, limited(b, op, value, to), to)
 
 
 def _float_to_integer(e: WarpEmitter, op: Op) -> None:
@@ -186,13 +169,13 @@ def _float_to_integer(e: WarpEmitter, op: Op) -> None:
     b = e.builder
     to, name = types_of(op)
     is_signed, bits = to[0] == "s", int(to[1:])
-    x = _float_source(e, op, name)
+    x = float_source(e, op, name)
     mode = next(m for m in op.modifiers if m in _TO_INTEGER)
     whole = x if mode == "rzi" else b.intrinsic(_TO_INTEGER[mode], x)
     wide = max(bits, 32)
     convert = "fptosi.sat" if is_signed else "fptoui.sat"
     value = b.intrinsic(convert, whole, result=int_type(wide))
-    value = b.resize(_clamped(b, value, f"{to[0]}{wide}", to), bits, is_signed)
+    value = b.resize(clamped(b, value, f"{to[0]}{wide}", to), bits, is_signed)
     if name == "f64" or bits == 64:
         value = b.select(is_nan(b, x), b.integer(1 << (bits - 1), bits), value)
     _put_integer(e, op, value, is_signed)
@@ -204,42 +187,28 @@ def _float_to_integer(e: WarpEmitter, op: Op) -> None:
 def _float_to_float(e: WarpEmitter, op: Op) -> None:
     b = e.builder
     to, name = types_of(op)
-    x = _float_source(e, op, name)
+    x = float_source(e, op, name)
     mode = next((m for m in op.modifiers if m in _TO_INTEGER), None)
     if mode is not None:
         x = b.intrinsic(_TO_INTEGER[mode], x)
-    _put_float(e, op, _limited(b, op, x, to), to)
-
-
-def _pair(e: WarpEmitter, op: Op) -> None:
-    """Round two numbers into the halves of a register, the first into the upper one."""
-    b = e.builder
-    to = types_of(op)[0]
-    halves = []
-    for index in range(2):
-        x = _limited(b, op, _float_source(e, op, "f32", index), to)
-        halves.append(b.resize(_rounded(b, x, to.removesuffix("x2"), rounding_of(op)), 32, signed=False))
-    e.put(op, b.binary("or", b.binary("shl", halves[0], b.integer(16, 32)), halves[1]))
+    _put_float(e, op, limited(b, op, x, to), to)
 
 
 def _tensor_float(e: WarpEmitter, op: Op) -> None:
-    """Round to tf32: an f32 with a fraction of 10 bits."""
-    b = e.builder
-    x = _limited(b, op, _float_source(e, op, "f32"), "tf32")
-    mode = "rna" if "rna" in op.modifiers else rounding_of(op)
-    e.put(op, _without_low_bits(b, x, 13, mode, 0x7FFFE000))
+    """Round to tf32: an f32 with a fraction of 10 bits; ``rna`` cuts NaNs, and its ``.satfinite`` lowers them, too.
 
-
-def _pack(e: WarpEmitter, op: Op) -> None:
-    """Clamp two integers and set them side by side, the second lowest; bytes move the third source up by two."""
+    Source: the manual leaves these NaNs open; they are what sm_90 makes of them, in code that ptxas writes for it.
+    """
     b = e.builder
-    to = types_of(op)[0]
-    bits = int(to[1:])
-    parts = []
-    for index in range(2):
-        x = _clamped(b, e.source(op, index, "i32"), "s32", to)
-        parts.append(b.binary("and", x, b.integer((1 << bits) - 1, 32)))
-    result = b.binary("or", b.binary("shl", parts[0], b.integer(bits, 32)), parts[1])
-    if bits == 8:
-        result = b.binary("or", result, b.binary("shl", e.source(op, 2, "i32"), b.integer(16, 32)))
+    x = float_source(e, op, "f32")
+    if "rna" not in op.modifiers:
+        e.put(op, without_low_bits(b, limited(b, op, x, "tf32"), 13, rounding_of(op), 0x7FFFE000))
+        return
+    infinite = b.compare("fcmp ueq", magnitude(b, x), number(b, float("inf"), "float"))
+    whole = b.binary("add", as_bits(b, x), b.select(infinite, b.integer(0, 32), b.integer(1 << 12, 32)))
+    result = b.binary("and", whole, b.integer(~0x1FFF, 32))
+    if "satfinite" in op.modifiers:
+        size = b.binary("and", result, b.integer(0x7FFFFFFF, 32))
+        beyond = b.compare("icmp uge", size, b.integer(0x7F800000, 32))
+        result = b.select(beyond, b.binary("sub", result, b.integer(1 << 13, 32)), result)
     e.put(op, result)

@@ -9,6 +9,7 @@ results give the one that GPUs give, 0x7fffffff.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from cujit.devices.cpu.emit.builder import Builder, Value, float_type, int_type, type_width
 from cujit.devices.cpu.emit.integer import combine, put_predicates, put_set
@@ -61,6 +62,9 @@ def register(rules: Rules) -> None:
     rules.on("fma mad", "f32", modifiers="ftz sat", choices=[ROUNDINGS])(_arithmetic)
     rules.on("div rcp sqrt", "f32", modifiers="ftz", choices=[ROUNDINGS])(_arithmetic)
     rules.on("fma mad div rcp sqrt", "f64", choices=[ROUNDINGS])(_arithmetic)
+    # Of PTX 1.0 to 1.3: to nearest, f32 flushed. Source: PTX ISA 9.1, their notes; ptxas 13.5 for ``.version 1.3``.
+    rules.on("mad div rcp sqrt", "f64")(_arithmetic)
+    rules.on("mad", "f32", modifiers="ftz sat")(_flushed)
     rules.on("add sub mul", modifiers=f"{ROUNDINGS} ftz", choices=["f32x2"])(_packed)
     rules.on("fma", modifiers="ftz", choices=["f32x2", ROUNDINGS])(_packed)
     rules.on("abs neg", "f32", modifiers="ftz")(_sign_change)
@@ -97,6 +101,10 @@ def _result(b: Builder, op: Op, values: Sequence[Value]) -> Value:
     if "sat" in op.modifiers:
         return saturate(b, result)
     return result if mode == "rn" and opcode in _HOT else canonical(b, result)
+
+
+def _flushed(e: WarpEmitter, op: Op) -> None:
+    _arithmetic(e, replace(op, modifiers=("ftz", *op.modifiers)))
 
 
 def _arithmetic(e: WarpEmitter, op: Op) -> None:

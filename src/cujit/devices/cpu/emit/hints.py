@@ -1,11 +1,42 @@
-"""Instructions that only advise: cache policies, priorities, dependent launches, register counts."""
+"""Instructions that only advise: cache policies, priorities, dependent launches, register counts.
+
+PTX ISA 9.1: "Data Movement and Conversion Instructions: createpolicy, applypriority, discard", "griddepcontrol",
+"Miscellaneous Instructions". A processor has no use for them, so they do nothing.
+"""
 
 from __future__ import annotations
 
 from cujit.devices.cpu.emit.registry import Rules
+from cujit.devices.cpu.emit.warp import WarpEmitter
+from cujit.devices.cpu.program import Op
 
 __all__ = ["register"]
+
+_PRIORITIES = "L2::evict_last L2::evict_normal L2::evict_first L2::evict_unchanged"
 
 
 def register(rules: Rules) -> None:
     """Add the rules of this family."""
+    rules.on("createpolicy", "b64", modifiers=_PRIORITIES, choices=["fractional"])(_policy)
+    rules.on("createpolicy", "b64", modifiers=f"{_PRIORITIES} global", choices=["range"], memory=True)(_policy)
+    rules.on("createpolicy", "b64", choices=["cvt", "L2"])(_policy_of_property)
+    rules.on("applypriority", modifiers="global", choices=["L2::evict_normal"], memory=True)(_nothing)
+    rules.on("discard", modifiers="global", choices=["L2"], memory=True)(_nothing)
+    rules.on("griddepcontrol", choices=["launch_dependents wait"])(_nothing)
+    rules.on("setmaxnreg", "u32", choices=["inc dec", "sync", "aligned"])(_nothing)
+    rules.on("pmevent", modifiers="mask")(_nothing)
+    rules.on("nanosleep", "u32")(_nothing)
+
+
+def _nothing(e: WarpEmitter, op: Op) -> None:
+    """Do nothing. Launches follow each other, and ``discard`` leaves open what is in memory then."""
+
+
+def _policy(e: WarpEmitter, op: Op) -> None:
+    """Give the one policy that there is; it is opaque, and whoever takes it ignores it."""
+    e.put(op, e.builder.integer(0, 64))
+
+
+def _policy_of_property(e: WarpEmitter, op: Op) -> None:
+    """Give the property itself, opaque as well."""
+    e.put(op, e.source(op, 0, "i64"))

@@ -5,38 +5,50 @@ PTX ISA 9.1: "Data Movement and Conversion Instructions".
 
 from __future__ import annotations
 
+import ctypes
+from collections.abc import Callable
 from dataclasses import dataclass
 
+from cujit.devices.cpu.emit import clusters
 from cujit.devices.cpu.emit.builder import Value, float_type, int_type, type_width
+from cujit.devices.cpu.emit.order import in_order
 from cujit.devices.cpu.emit.registry import Rules, types_of
+from cujit.devices.cpu.emit.scattered import gather, load_apart, scatter
 from cujit.devices.cpu.emit.warp import MASK, WarpEmitter, storage_type
-from cujit.devices.cpu.program import Group, Memory, Op, Reg, SymbolAddress
+from cujit.devices.cpu.emit.wide import load_wide, store_wide
+from cujit.devices.cpu.native.state import STACK_BYTES, Block, Warp
+from cujit.devices.cpu.program import Group, Memory, Op, Operand, Reg, SymbolAddress
 from cujit.devices.cpu.shapes import WARP
 
-__all__ = ["register"]
+__all__ = ["SPACES", "address_in", "element_type", "register", "space_of"]
 
-_SPACES = ("global", "shared", "shared::cta", "local", "const", "param", "param::entry")
+SPACES = (
+    "global", "shared", "shared::cta", "shared::cluster", "local", "const", "param", "param::entry", "param::func",
+)  # fmt: skip
 # How data is cached is a hint that the CPU's own caches need not be told. Source: PTX ISA 9.1, "Cache Operators",
 # "Cache Eviction Priority Hints".
 _HINTS = (
-    "ca cg cs lu cv wb wt nc volatile weak v2 v4 v8 L1::evict_normal L1::evict_unchanged L1::evict_first "
-    "L1::evict_last L1::no_allocate L2::evict_normal L2::evict_first L2::evict_last L2::64B L2::128B L2::256B unified"
+    "ca cg cs lu cv wb wt nc weak v2 v4 v8 L1::evict_normal L1::evict_unchanged L1::evict_first L1::evict_last "
+    "L1::no_allocate L2::evict_normal L2::evict_first L2::evict_last L2::64B L2::128B L2::256B L2::cache_hint unified"
 )
+_ORDERS = "volatile relaxed acquire release mmio cta cluster gpu sys"
 _WORDS = "b8 b16 b32 b64 u8 u16 u32 u64 s8 s16 s32 s64 f32 f64"
 
 
 def register(rules: Rules) -> None:
     """Add the rules of this family."""
-    spaces = " ".join(_SPACES)
-    rules.on("ld ldu", _WORDS, modifiers=f"{spaces} {_HINTS}", memory=True)(_load)
-    rules.on("st", _WORDS, modifiers=f"{spaces} {_HINTS}", memory=True)(_store)
-    rules.on("mov", "b16 b32 b64 u16 u32 u64 s16 s32 s64 f32 f64 pred", modifiers="")(_move)
+    spaces = " ".join(SPACES)
+    rules.on("ld ldu", f"{_WORDS} b128", modifiers=f"{spaces} {_HINTS} {_ORDERS}", memory=True)(_load)
+    rules.on("st", f"{_WORDS} b128", modifiers=f"{spaces} {_HINTS} {_ORDERS}", memory=True)(_store)
+    rules.on("mov", "b16 b32 b64 b128 u16 u32 u64 s16 s32 s64 f32 f64 pred", modifiers="")(_move)
     rules.on("cvta", "u32 u64", modifiers=f"to {spaces}")(_convert_address)
     rules.on("param.put", _WORDS)(_put_parameter)
     rules.on("param.get", _WORDS)(_get_parameter)
     hints = f"{spaces} L1 L2 L2::evict_last L2::evict_normal tensormap"
     rules.on("prefetch prefetchu", modifiers=hints, memory=True)(_nothing)
-    rules.on("isspacep", modifiers=spaces)(_is_space)
+    rules.on("isspacep", modifiers=" ".join(s for s in SPACES if s != "shared::cluster"))(_is_space)
+    rules.on("isspacep", choices=["shared::cluster"])(_is_cluster)
+    clusters.register(rules)
 
 
 def _nothing(e: WarpEmitter, op: Op) -> None:
@@ -50,9 +62,13 @@ def element_type(type_: str) -> str:
 
 
 def space_of(op: Op) -> str:
-    """State space of a memory operation; generic when none is named."""
-    named = [m.partition("::")[0] for m in op.modifiers if m in _SPACES]
-    return named[0] if named else "generic"
+    """State space of a memory operation, in one word: ``cluster`` is ``shared::cluster``; generic if none is named."""
+    named = [m for m in op.modifiers if m in SPACES]
+    return _plain(named[0]) if named else "generic"
+
+
+def _plain(space: str) -> str:
+    return "cluster" if space == "shared::cluster" else space.partition("::")[0]
 
 
 # -- addresses --------------------------------------------------------------------------------------------
@@ -62,6 +78,7 @@ def space_of(op: Op) -> str:
 class _Address:
     """Where the lanes access memory: ``base`` (scalar i64) plus ``stride`` a lane, or one i64 a lane.
 
+    ``rows`` are the bases of rows of lanes, where these have some; ``stride`` is that within a row then.
     ``holds``, where there is one, tells at run time whether the short form is right; ``lanes`` is right always.
     """
 
@@ -69,26 +86,32 @@ class _Address:
     stride: int
     lanes: Value | None
     holds: Value | None = None
+    rows: tuple[Value, ...] = ()
 
 
 def _address(e: WarpEmitter, op: Op, memory: Memory) -> _Address:
     b, space = e.builder, space_of(op)
     shape = e.operand_shape(memory.base)
-    stride = shape.stride
+    # Neighbouring addresses of a cluster need not lie in one block.
+    stride = None if space == "cluster" and not shape.is_uniform else shape.stride
+    if space == "local" and shape.row != WARP:
+        stride = None
     holds = None
     base = lanes = None
+    rows: tuple[Value, ...] = ()
     if stride is not None:
-        e.base_form = True
-        base = _in_space(e, space, _register_address(e, space, memory), first_lane=True)
-        e.base_form = False
+        rows = tuple(
+            _in_space(e, space, _register_address(e, space, memory), first_lane=True) for _ in e.each_row(shape)
+        )
+        base = rows[0] if len(rows) == 1 else None
         if shape.guarded:
             assert isinstance(memory.base, Reg)
             holds = Value(b.assign(f"load i1, ptr %r{memory.base.index}.g"), "i1")
         if space == "local":
             stride += e.program.local_size
-    if stride is None or shape.guarded:
+    if base is None or shape.guarded:
         lanes = b.vector(_in_space(e, space, _register_address(e, space, memory), first_lane=False))
-    return _Address(base, stride or 0, lanes, holds)
+    return _Address(base, stride or 0, lanes, holds, rows if len(rows) > 1 else ())
 
 
 def _register_address(e: WarpEmitter, space: str, memory: Memory) -> Value:
@@ -100,7 +123,7 @@ def _register_address(e: WarpEmitter, space: str, memory: Memory) -> Value:
         return e.symbol(SymbolAddress(memory.base.slot, memory.base.offset + memory.offset))
     raw = e.read(memory.base, storage_type(memory.base))
     # A shared address of 32 bits may be counted from before the window's start: it is signed.
-    value = b.resize(b.bits_as(raw, int_type(memory.base.bits)), 64, signed=space == "shared")
+    value = b.resize(b.bits_as(raw, int_type(memory.base.bits)), 64, signed=space in ("shared", "cluster"))
     return b.binary("add", value, b.integer(memory.offset, 64)) if memory.offset else value
 
 
@@ -109,16 +132,28 @@ def _in_space(e: WarpEmitter, space: str, address: Value, *, first_lane: bool) -
     b = e.builder
     if space == "shared":
         return b.binary("add", address, Value("%shared.int", "i64"))
+    if space == "cluster":
+        return clusters.to_process(e, address)
     if space == "local":
         return b.binary("add", address, local_base(e, first_lane=first_lane))
     return address
+
+
+def address_in(e: WarpEmitter, memory: Memory, space: str) -> Value:
+    """Give the address of an operand in brackets as an address of this process: i64, a scalar where it is uniform.
+
+    ``space`` is the state space as a modifier has it, or ``generic``.
+    """
+    space = _plain(space)
+    return _in_space(e, space, _register_address(e, space, memory), first_lane=False)
 
 
 def local_base(e: WarpEmitter, *, first_lane: bool) -> Value:
     """Where local memory begins: the first lane's, or each lane's."""
     base = Value("%local.int", "i64")
     if first_lane:
-        return base
+        far = e.lane * e.program.local_size
+        return e.builder.binary("add", base, e.builder.integer(far, 64)) if far else base
     return e.builder.binary("add", base, e.builder.lanes([k * e.program.local_size for k in range(WARP)], 64))
 
 
@@ -131,8 +166,11 @@ def _load(e: WarpEmitter, op: Op) -> None:
     assert isinstance(memory, Memory)
     if isinstance(memory.base, SymbolAddress) and memory.base.slot.space == "param":
         values = _load_parameters(e, op, memory, element_type(type_))
+    elif type_ == "b128":
+        values = [load_wide(e, op, address_in(e, memory, space_of(op)))]
     else:
-        values = _load_values(e, op, _address(e, op, memory), element_type(type_), len(op.results))
+        with in_order(e, op):
+            values = _load_values(e, op, _address(e, op, memory), element_type(type_), len(op.results))
     for k, value in enumerate(values):
         e.put(op, _extended(e, value, type_, op.results[k]), k)
 
@@ -153,19 +191,19 @@ def _extended(e: WarpEmitter, value: Value, type_: str, reg: Reg | None) -> Valu
 
 
 def _load_values(e: WarpEmitter, op: Op, at: _Address, element: str, count: int) -> list[Value]:
-    size = type_width(element) // 8
     if at.base is not None and at.stride == 0:
         return _load_uniform(e, op, at.base, element, count)
     mask = e.lanes(op)
-    if at.base is None or at.stride != size * count:
+    quick = _quick_load(e, at, element, count, mask)
+    if quick is None:
         return _gather_values(e, _lane_addresses(e, at), element, count, mask)
     if at.holds is None:
-        return _load_contiguous(e, at.base, element, count, mask)
+        return quick()
     b = e.builder
     fast, slow, done = b.label("contiguous"), b.label("scattered"), b.label("loaded")
     b.line(f"br i1 {at.holds.text}, label %{fast}, label %{slow}")
     b.start(fast)
-    quick = _load_contiguous(e, at.base, element, count, mask)
+    found = quick()
     b.line(f"br label %{done}")
     b.start(slow)
     careful = _gather_values(e, _lane_addresses(e, at), element, count, mask)
@@ -175,9 +213,31 @@ def _load_values(e: WarpEmitter, op: Op, at: _Address, element: str, count: int)
     b.line(f"br label %{done}")
     b.start(done)
     merged = []
-    for q, c in zip(quick, careful, strict=True):
+    for q, c in zip(found, careful, strict=True):
         merged.append(Value(b.assign(f"phi {b.type_of(q)} [ {q.text}, %{fast} ], [ {c.text}, %{end} ]"), element, True))
     return merged
+
+
+def _quick_load(
+    e: WarpEmitter, at: _Address, element: str, count: int, mask: Value
+) -> Callable[[], list[Value]] | None:
+    """Choose how to load without gathering; None where that cannot be."""
+    if at.stride == type_width(element) // 8 * count and (at.base is not None or at.rows):
+        return lambda: _load_contiguous(e, at.rows or (at.base or mask,), element, count, mask)
+    if at.rows and at.stride == 0 and mask.constant:
+        return lambda: _load_for_rows(e, at.rows, element, count)
+    if at.base is not None and at.stride and mask.constant and count == 1:
+        base = at.base
+        return lambda: [load_apart(e, base, at.stride, element)]
+    return None
+
+
+def _load_for_rows(e: WarpEmitter, rows: tuple[Value, ...], element: str, count: int) -> list[Value]:
+    """Load what each row has in common; all lanes are there."""
+    b = e.builder
+    pointers = [b.cast("inttoptr", base, "ptr") for base in rows]
+    size = type_width(element) // 8
+    return [b.rows([_load_scalar(e, pointer, element, k * size) for pointer in pointers]) for k in range(count)]
 
 
 def _load_uniform(e: WarpEmitter, op: Op, base: Value, element: str, count: int) -> list[Value]:
@@ -207,73 +267,53 @@ def _load_scalar(e: WarpEmitter, pointer: Value, element: str, offset: int) -> V
     return Value(b.assign(f"load {element}, ptr {at}, align {type_width(element) // 8}"), element)
 
 
-def _load_contiguous(e: WarpEmitter, base: Value, element: str, count: int, mask: Value) -> list[Value]:
-    """Load ``count`` neighbouring elements a lane as one vector, and deal them out."""
+def _load_contiguous(e: WarpEmitter, rows: tuple[Value, ...], element: str, count: int, mask: Value) -> list[Value]:
+    """Load ``count`` neighbouring elements a lane as one vector a row, and deal them out."""
     b = e.builder
-    n = WARP * count
-    wide, wide_mask = f"<{n} x {element}>", _repeated(e, mask, count)
-    name = f"llvm.masked.load.v{n}{_short(element)}.p0"
-    pointer = b.cast("inttoptr", base, "ptr")
-    arguments = [
-        f"ptr {pointer.text}",
-        f"i32 {type_width(element) // 8}",
-        f"<{n} x i1> {wide_mask}",
-        f"{wide} zeroinitializer",
-    ]
-    whole = b.call(name, wide, arguments, ["ptr", "i32", f"<{n} x i1>", wide])
+    n = WARP // len(rows) * count
+    wide = f"<{n} x {element}>"
+    parts = []
+    for k, base in enumerate(rows):
+        arguments = [
+            f"ptr {b.cast('inttoptr', base, 'ptr').text}",
+            f"i32 {type_width(element) // 8}",
+            f"<{n} x i1> {_repeated(e, mask, count, k, len(rows))}",
+            f"{wide} zeroinitializer",
+        ]
+        name = f"llvm.masked.load.v{n}{_short(element)}.p0"
+        parts.append(b.call(name, wide, arguments, ["ptr", "i32", f"<{n} x i1>", wide]))
+    whole = _joined(e, parts, n, element)
     if count == 1:
         return [Value(whole, element, True)]
-    parts = []
+    wide = f"<{WARP * count} x {element}>"
+    found = []
     for k in range(count):
         picks = ", ".join(f"i32 {lane * count + k}" for lane in range(WARP))
-        parts.append(
-            Value(
-                b.assign(f"shufflevector {wide} {whole}, {wide} poison, <{WARP} x i32> <{picks}>"),
-                element,
-                True,
-            )
-        )
-    return parts
+        text = b.assign(f"shufflevector {wide} {whole}, {wide} poison, <{WARP} x i32> <{picks}>")
+        found.append(Value(text, element, True))
+    return found
+
+
+def _joined(e: WarpEmitter, texts: list[str], width: int, element: str) -> str:
+    """One vector of several, each of ``width`` elements, one behind the other."""
+    b = e.builder
+    while len(texts) > 1:
+        picks = ", ".join(f"i32 {k}" for k in range(2 * width))
+        t = f"<{width} x {element}>"
+        texts = [
+            b.assign(f"shufflevector {t} {first}, {t} {second}, <{2 * width} x i32> <{picks}>")
+            for first, second in zip(texts[::2], texts[1::2], strict=True)
+        ]
+        width *= 2
+    return texts[0]
 
 
 def _gather_values(e: WarpEmitter, lanes: Value, element: str, count: int, mask: Value) -> list[Value]:
     b = e.builder
     size = type_width(element) // 8
     return [
-        _gather(e, b.binary("add", lanes, b.integer(k * size, 64)) if k else lanes, element, mask) for k in range(count)
+        gather(e, b.binary("add", lanes, b.integer(k * size, 64)) if k else lanes, element, mask) for k in range(count)
     ]
-
-
-def _gather(e: WarpEmitter, lanes: Value, element: str, mask: Value) -> Value:
-    b = e.builder
-    if size_is_native(element):
-        pointers = b.cast("inttoptr", lanes, "ptr")
-        name = f"llvm.masked.gather.v{WARP}{_short(element)}.v{WARP}p0"
-        full = f"<{WARP} x {element}>"
-        types = [f"<{WARP} x ptr>", "i32", MASK, full]
-        values = [pointers.text, str(type_width(element) // 8), mask.text, "zeroinitializer"]
-        arguments = [f"{t} {v}" for t, v in zip(types, values, strict=True)]
-        return Value(b.call(name, full, arguments, types), element, True)
-    pointers = _safe_pointers(e, lanes, mask)
-    gathered = Value("zeroinitializer", element, True)
-    for lane in range(WARP):
-        at = b.extract(pointers, b.integer(lane, 32))
-        one = b.assign(f"load {element}, ptr {at.text}, align {type_width(element) // 8}")
-        text = f"insertelement {b.type_of(gathered)} {gathered.text}, {element} {one}, i32 {lane}"
-        gathered = Value(b.assign(text), element, True)
-    return gathered
-
-
-def size_is_native(element: str) -> bool:
-    """Whether processors gather elements of this size (32 and 64 bits)."""
-    return type_width(element) >= 32
-
-
-def _safe_pointers(e: WarpEmitter, lanes: Value, mask: Value) -> Value:
-    """Pointers of the lanes that run; the others point to memory that nobody minds."""
-    b = e.builder
-    idle = b.vector(Value("%idle.int", "i64"))
-    return b.cast("inttoptr", b.select(mask, lanes, idle), "ptr")
 
 
 def _lane_addresses(e: WarpEmitter, at: _Address) -> Value:
@@ -284,12 +324,13 @@ def _lane_addresses(e: WarpEmitter, at: _Address) -> Value:
     return b.binary("add", at.base, b.lanes([k * at.stride for k in range(WARP)], 64))
 
 
-def _repeated(e: WarpEmitter, mask: Value, count: int) -> str:
-    """A mask with every lane's bit ``count`` times in a row."""
-    if count == 1:
+def _repeated(e: WarpEmitter, mask: Value, count: int, row: int = 0, rows: int = 1) -> str:
+    """The part of a mask that is for one of ``rows`` rows, with every lane's bit ``count`` times in a row."""
+    if mask.constant or (count == 1 and rows == 1):
         return mask.text
-    picks = ", ".join(f"i32 {k // count}" for k in range(WARP * count))
-    return e.builder.assign(f"shufflevector {MASK} {mask.text}, {MASK} poison, <{WARP * count} x i32> <{picks}>")
+    width = WARP // rows
+    picks = ", ".join(f"i32 {row * width + k // count}" for k in range(width * count))
+    return e.builder.assign(f"shufflevector {MASK} {mask.text}, {MASK} poison, <{width * count} x i32> <{picks}>")
 
 
 def _short(element: str) -> str:
@@ -300,25 +341,32 @@ def _short(element: str) -> str:
 
 
 def _store(e: WarpEmitter, op: Op) -> None:
-    memory, data = op.sources
-    element = element_type(types_of(op)[0])
+    memory, data = op.sources[:2]  # a third is a cache policy
     assert isinstance(memory, Memory)
-    items = data.items if isinstance(data, Group) else (data,)
+    if types_of(op)[0] == "b128":
+        store_wide(e, op, address_in(e, memory, space_of(op)), e.read(data, "i128"))
+        return
+    with in_order(e, op):
+        _store_values(e, op, memory, data.items if isinstance(data, Group) else (data,))
+
+
+def _store_values(e: WarpEmitter, op: Op, memory: Memory, items: tuple[Operand, ...]) -> None:
+    element = element_type(types_of(op)[0])
     values = [e.read(item, element) for item in items]
     at = _address(e, op, memory)
     mask = e.lanes(op)
     if at.base is not None and at.stride == 0:
         _store_uniform(e, at.base, element, values, mask, op)
-    elif at.base is None or at.stride != type_width(element) // 8 * len(values):
+    elif at.stride != type_width(element) // 8 * len(values) or not (at.base is not None or at.rows):
         _scatter_values(e, _lane_addresses(e, at), element, values, mask)
     elif at.holds is None:
-        _store_contiguous(e, at.base, element, values, mask)
+        _store_contiguous(e, op, at.rows or (at.base or mask,), element, values, mask)
     else:
         b = e.builder
         fast, slow, done = b.label("contiguous"), b.label("scattered"), b.label("stored")
         b.line(f"br i1 {at.holds.text}, label %{fast}, label %{slow}")
         b.start(fast)
-        _store_contiguous(e, at.base, element, values, mask)
+        _store_contiguous(e, op, at.rows or (at.base or mask,), element, values, mask)
         b.line(f"br label %{done}")
         b.start(slow)
         _scatter_values(e, _lane_addresses(e, at), element, values, mask)
@@ -348,39 +396,54 @@ def _store_uniform(e: WarpEmitter, base: Value, element: str, values: list[Value
         b.start(done)
 
 
-def _store_contiguous(e: WarpEmitter, base: Value, element: str, values: list[Value], mask: Value) -> None:
+_MOST_BLENDED = 8
+"""Bytes a lane that may be read and written back where the lane does not run: they lie within what surrounds the
+shared memory of a block, at most 31 times as far away as this from where a lane that runs may store."""
+
+
+def _store_contiguous(
+    e: WarpEmitter, op: Op, rows: tuple[Value, ...], element: str, values: list[Value], mask: Value
+) -> None:
+    """Store neighbouring elements as one vector a row.
+
+    Nobody but this thread writes to the shared memory of its block: what lanes that do not run would store to is
+    read and written back, which most processors do faster than a store with a mask.
+    """
     b = e.builder
     count = len(values)
+    size = type_width(element) // 8 * count
+    blends = space_of(op) == "shared" and not mask.constant and size <= _MOST_BLENDED and not e.watched
     whole = _dealt(e, [b.vector(v) for v in values], element)
-    n = WARP * count
-    wide = f"<{n} x {element}>"
-    pointer = b.cast("inttoptr", base, "ptr")
-    arguments = [
-        f"{wide} {whole}",
-        f"ptr {pointer.text}",
-        f"i32 {type_width(element) // 8}",
-        f"<{n} x i1> {_repeated(e, mask, count)}",
-    ]
-    b.call(f"llvm.masked.store.v{n}{_short(element)}.p0", "void", arguments, [wide, "ptr", "i32", f"<{n} x i1>"])
+    n = WARP // len(rows) * count
+    full, wide = f"<{WARP * count} x {element}>", f"<{n} x {element}>"
+    for k, base in enumerate(rows):
+        part = whole
+        if len(rows) > 1:
+            picks = ", ".join(f"i32 {k * n + lane}" for lane in range(n))
+            part = b.assign(f"shufflevector {full} {whole}, {full} poison, <{n} x i32> <{picks}>")
+        pointer, align = b.cast("inttoptr", base, "ptr").text, type_width(element) // 8
+        lanes = f"<{n} x i1> {_repeated(e, mask, count, k, len(rows))}"
+        if blends:
+            old = b.assign(f"load {wide}, ptr {pointer}, align {align}")
+            new = b.assign(f"select {lanes}, {wide} {part}, {wide} {old}")
+            b.line(f"store {wide} {new}, ptr {pointer}, align {align}")
+            continue
+        arguments = [f"{wide} {part}", f"ptr {pointer}", f"i32 {align}", lanes]
+        types = [wide, "ptr", "i32", f"<{n} x i1>"]
+        b.call(f"llvm.masked.store.v{n}{_short(element)}.p0", "void", arguments, types)
 
 
 def _dealt(e: WarpEmitter, values: list[Value], element: str) -> str:
     """One vector with the lanes' elements in memory order."""
     b = e.builder
-    texts, width = [v.text for v in values], WARP
-    while len(texts) > 1:
-        picks = ", ".join(f"i32 {k}" for k in range(2 * width))
-        joined = []
-        for first, second in zip(texts[::2], texts[1::2], strict=True):
-            t = f"<{width} x {element}>"
-            joined.append(b.assign(f"shufflevector {t} {first}, {t} {second}, <{2 * width} x i32> <{picks}>"))
-        texts, width = joined, 2 * width
+    whole = _joined(e, [v.text for v in values], WARP, element)
     if len(values) == 1:
-        return texts[0]
+        return whole
+    width = WARP * len(values)
     count = len(values)
     order = ", ".join(f"i32 {(k % count) * WARP + k // count}" for k in range(width))
     t = f"<{width} x {element}>"
-    return b.assign(f"shufflevector {t} {texts[0]}, {t} poison, <{width} x i32> <{order}>")
+    return b.assign(f"shufflevector {t} {whole}, {t} poison, <{width} x i32> <{order}>")
 
 
 def _scatter_values(e: WarpEmitter, lanes: Value, element: str, values: list[Value], mask: Value) -> None:
@@ -388,23 +451,7 @@ def _scatter_values(e: WarpEmitter, lanes: Value, element: str, values: list[Val
     size = type_width(element) // 8
     for k, value in enumerate(values):
         at = b.binary("add", lanes, b.integer(k * size, 64)) if k else lanes
-        _scatter(e, at, element, b.vector(value), mask)
-
-
-def _scatter(e: WarpEmitter, lanes: Value, element: str, value: Value, mask: Value) -> None:
-    b = e.builder
-    if size_is_native(element):
-        pointers = b.cast("inttoptr", lanes, "ptr")
-        types = [f"<{WARP} x {element}>", f"<{WARP} x ptr>", "i32", MASK]
-        texts = [value.text, pointers.text, str(type_width(element) // 8), mask.text]
-        name = f"llvm.masked.scatter.v{WARP}{_short(element)}.v{WARP}p0"
-        b.call(name, "void", [f"{t} {v}" for t, v in zip(types, texts, strict=True)], types)
-        return
-    pointers = _safe_pointers(e, lanes, mask)
-    for lane in range(WARP):
-        number = b.integer(lane, 32)
-        at, one = b.extract(pointers, number), b.extract(value, number)
-        b.line(f"store {element} {one.text}, ptr {at.text}, align {type_width(element) // 8}")
+        scatter(e, at, element, b.vector(value), mask)
 
 
 # -- moves ------------------------------------------------------------------------------------------------
@@ -474,6 +521,8 @@ def _convert_address(e: WarpEmitter, op: Op) -> None:
     if space in ("shared", "local"):
         base = Value("%shared.int", "i64") if space == "shared" else local_base(e, first_lane=e.base_form)
         value = b.binary("sub" if "to" in op.modifiers else "add", value, base)
+    elif space == "cluster":
+        value = clusters.from_process(e, value) if "to" in op.modifiers else clusters.to_process(e, value)
     e.put(op, b.resize(value, bits, signed=False))
 
 
@@ -487,6 +536,9 @@ def _is_space(e: WarpEmitter, op: Op) -> None:
 
     shared = inside(Value("%shared.int", "i64"), Value("%shared.size", "i64"))
     local = inside(Value("%local.int", "i64"), b.integer(max(e.program.local_size, 1) * WARP, 64))
+    if e.flow.suspends:
+        # Memory of alloca, and the variables of functions that are called, lie on the warp's stack.
+        local = b.binary("or", local, inside(stack_start(e), b.integer(STACK_BYTES, 64)))
     params = inside(Value("%params.int", "i64"), b.integer(e.program.parameters_size, 64))
     consts = inside(Value("%module.int", "i64"), Value("%module.size", "i64"))
     if space == "global":
@@ -495,3 +547,21 @@ def _is_space(e: WarpEmitter, op: Op) -> None:
         e.put(op, b.binary("xor", outside, b.integer(1, 1)))
     else:
         e.put(op, {"shared": shared, "local": local, "param": params, "const": consts}[space])
+
+
+def stack_start(e: WarpEmitter) -> Value:
+    """Find the lowest address (i64) of the warp's stack."""
+    b = e.builder
+    index = b.cast("zext", Value("%warp", "i32"), "i64")
+    offset = b.binary("mul", index, b.integer(ctypes.sizeof(Warp), 64))
+    at = b.binary("add", offset, b.integer(Block.warp.offset + Warp.stack_end.offset, 64))
+    place = b.assign(f"getelementptr i8, ptr %state, i64 {at.text}")
+    return b.binary("sub", Value(b.assign(f"load i64, ptr {place}"), "i64"), b.integer(STACK_BYTES, 64))
+
+
+def _is_cluster(e: WarpEmitter, op: Op) -> None:
+    """``isspacep.shared::cluster``: whether a generic address lies in the shared memory of a block of the cluster."""
+    b = e.builder
+    e.put(
+        op, b.compare("icmp ult", b.binary("sub", e.source(op, 0, "i64"), clusters.CLUSTER), clusters.cluster_bytes(e))
+    )

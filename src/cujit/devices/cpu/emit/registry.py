@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -11,7 +12,7 @@ from cujit.devices.cpu.program import Op
 if TYPE_CHECKING:
     from cujit.devices.cpu.emit.warp import WarpEmitter
 
-__all__ = ["FLOATS", "INTEGERS", "Rule", "Rules", "modifiers_of", "types_of"]
+__all__ = ["FLOATS", "INTEGERS", "Handler", "Rule", "Rules", "modifiers_of", "types_of"]
 
 SIGNED = ("s8", "s16", "s32", "s64")
 UNSIGNED = ("u8", "u16", "u32", "u64")
@@ -21,6 +22,7 @@ FLOATS = ("f32", "f64")
 HALVES = ("f16", "bf16", "f16x2", "bf16x2")
 SMALL = (
     "tf32", "e4m3", "e5m2", "e3m2", "e2m3", "e2m1", "e4m3x2", "e5m2x2", "e3m2x2", "e2m3x2", "e2m1x2", "ue8m0x2",
+    "s2f6x2", "u8x4", "s8x4",
     "e4m3x4", "e5m2x4", "e3m2x4", "e2m3x4", "e2m1x4", "u16x2", "s16x2", "b128", "b1", "u4", "s4", "u2", "s2",
 )  # fmt: skip
 _TYPES = frozenset((*INTEGERS, *BITS, *FLOATS, *HALVES, *SMALL))
@@ -44,7 +46,8 @@ class Rule:
 
     ``types`` has one set for each type modifier; a rule with one set also takes an operation without types when
     the set is empty. ``modifiers`` are all that may stand beside them; ``choices`` are groups of which exactly
-    one must stand. ``takes_memory`` allows operands in brackets.
+    one must stand. ``takes_memory`` allows operands in brackets. ``parts`` are regular expressions for the parts of
+    registers (``h1`` of ``%r1.h1``) that the operands, the result first, may name; there are none unless it says so.
     """
 
     handler: Handler
@@ -52,6 +55,12 @@ class Rule:
     modifiers: frozenset[str]
     choices: tuple[frozenset[str], ...] = ()
     takes_memory: bool = False
+    parts: tuple[str, ...] = ()
+
+    def takes_parts(self, parts: tuple[str, ...]) -> bool:
+        """Whether the operands, the result first, may name these parts of their registers; "" names none."""
+        allowed = (*self.parts, *[""] * len(parts))
+        return all(not part or re.fullmatch(allowed[k], part) for k, part in enumerate(parts))
 
     def takes(self, op: Op) -> bool:
         """Whether the handler can emit this operation."""
@@ -77,10 +86,11 @@ class Rules:
         modifiers: str = "",
         choices: Iterable[str] = (),
         memory: bool = False,
+        parts: tuple[str, ...] = (),
     ) -> Callable[[Handler], Handler]:
         """Register a handler for opcodes (a text of words), with its types and modifiers (texts of words).
 
-        ``memory`` allows operands in brackets.
+        ``memory`` allows operands in brackets; ``parts`` says which parts of registers the operands may name.
         """
 
         def register(handler: Handler) -> Handler:
@@ -90,6 +100,7 @@ class Rules:
                 frozenset(modifiers.split()),
                 tuple(frozenset(c.split()) for c in choices),
                 memory,
+                parts,
             )
             for opcode in opcodes.split():
                 self._rules.setdefault(opcode, []).append(rule)

@@ -29,12 +29,14 @@ __all__ = [
     "is_nan",
     "magnitude",
     "narrow",
+    "negative",
     "number",
     "rounding_of",
     "saturate",
     "sign_of",
     "signed",
     "step",
+    "two_sum",
 ]
 
 ROUNDINGS = "rn rz rm rp"
@@ -164,7 +166,7 @@ def narrow(b: Builder, wide: Value, residual: Value | None, mode: str, to: str =
     return b.select(inexact, odd, near)
 
 
-def _two_sum(b: Builder, x: Value, y: Value) -> tuple[Value, Value]:
+def two_sum(b: Builder, x: Value, y: Value) -> tuple[Value, Value]:
     """Add; give the nearest sum and its error (Knuth's sum of six operations)."""
     total = b.binary("fadd", x, y)
     of_y = b.binary("fsub", total, x)
@@ -185,7 +187,7 @@ def integer_as_float(b: Builder, x: Value, is_signed: bool, mode: str, to: str) 
     upper = b.binary("ashr" if is_signed else "lshr", x, half)
     high = b.binary("fmul", b.cast(convert, upper, "double"), number(b, 2.0**32))
     low = b.cast("uitofp", b.resize(x, 32, signed=False), "double")
-    total, error = _two_sum(b, high, low)
+    total, error = two_sum(b, high, low)
     return step(b, total, error, mode) if to == "double" else narrow(b, total, error, mode, to)
 
 
@@ -217,7 +219,8 @@ def _sign_mask(b: Builder, type_: str) -> Value:
     return b.integer(1 << (width - 1), width)
 
 
-def _negative(b: Builder, x: Value) -> Value:
+def negative(b: Builder, x: Value) -> Value:
+    """Change the sign."""
     return b.bits_as(b.binary("xor", as_bits(b, x), _sign_mask(b, x.type)), x.type)
 
 
@@ -241,15 +244,15 @@ def _directed_single(b: Builder, opcode: str, wide: list[Value], mode: str) -> V
         return narrow(b, b.binary("fmul", *wide), None, mode)
     if opcode in ("add", "fma"):
         x, y = (b.binary("fmul", wide[0], wide[1]), wide[2]) if opcode == "fma" else wide
-        total, error = _two_sum(b, x, y)
+        total, error = two_sum(b, x, y)
         is_zero = b.compare("fcmp oeq", total, number(b, 0.0))
         return _zero_sum(b, narrow(b, total, error, mode), is_zero, x, y, mode)
     if opcode == "div":
         quotient = b.binary("fdiv", *wide)
-        rest = b.intrinsic("fma", _negative(b, quotient), wide[1], wide[0])
+        rest = b.intrinsic("fma", negative(b, quotient), wide[1], wide[0])
         return narrow(b, quotient, _with_sign_flipped_by(b, rest, wide[1]), mode)
     root = b.intrinsic("sqrt", wide[0])
-    return narrow(b, root, b.intrinsic("fma", _negative(b, root), root, wide[0]), mode)
+    return narrow(b, root, b.intrinsic("fma", negative(b, root), root, wide[0]), mode)
 
 
 def _directed_double(b: Builder, opcode: str, values: list[Value], mode: str) -> Value:
@@ -266,9 +269,9 @@ def _directed_double(b: Builder, opcode: str, values: list[Value], mode: str) ->
 
 
 def _directed_sum(b: Builder, x: Value, y: Value, mode: str) -> Value:
-    total, error = _two_sum(b, x, y)
+    total, error = two_sum(b, x, y)
     beyond = b.binary("and", b.binary("and", is_finite(b, x), is_finite(b, y)), _not_finite(b, total))
-    result = step(b, total, b.select(beyond, _negative(b, total), error), mode)
+    result = step(b, total, b.select(beyond, negative(b, total), error), mode)
     return _zero_sum(b, result, b.compare("fcmp oeq", total, number(b, 0.0)), x, y, mode)
 
 
@@ -291,7 +294,7 @@ def _product_residual(b: Builder, x: Value, y: Value, product: Value) -> Value:
     y_smaller = b.binary("xor", x_smaller, b.integer(1, 1))
     scaled_x = _scaled_if(b, b.binary("and", small, x_smaller), x, 2.0**700)
     scaled_y = _scaled_if(b, b.binary("and", small, y_smaller), y, 2.0**700)
-    rest = b.intrinsic("fma", scaled_x, scaled_y, _negative(b, _scaled_if(b, small, product, 2.0**700)))
+    rest = b.intrinsic("fma", scaled_x, scaled_y, negative(b, _scaled_if(b, small, product, 2.0**700)))
     # A product that vanished leaves all of itself; a factor of 0 gives 0, or NaN with an infinite one: neither moves.
     all_of_it = b.binary("fmul", b.binary("fmul", x, number(b, 2.0**600)), b.binary("fmul", y, number(b, 2.0**600)))
     return b.select(b.compare("fcmp oeq", product, number(b, 0.0)), all_of_it, rest)
@@ -303,14 +306,14 @@ def _quotient_residual(b: Builder, x: Value, y: Value, quotient: Value) -> Value
     low = b.binary("and", small, b.compare("fcmp ole", magnitude(b, y), number(b, 1.0)))
     high = b.binary("and", small, b.binary("xor", low, b.integer(1, 1)))
     divisor, q = _scaled_if(b, low, y, 2.0**900), _scaled_if(b, high, quotient, 2.0**900)
-    rest = b.intrinsic("fma", _negative(b, q), divisor, _scaled_if(b, small, x, 2.0**900))
+    rest = b.intrinsic("fma", negative(b, q), divisor, _scaled_if(b, small, x, 2.0**900))
     return _with_sign_flipped_by(b, rest, y)
 
 
 def _root_residual(b: Builder, x: Value, root: Value) -> Value:
     small = _below(b, x, 2.0**-900)
     q = _scaled_if(b, small, root, 2.0**450)
-    return b.intrinsic("fma", _negative(b, q), q, _scaled_if(b, small, x, 2.0**900))
+    return b.intrinsic("fma", negative(b, q), q, _scaled_if(b, small, x, 2.0**900))
 
 
 # -- fused multiply-add of f64 ----------------------------------------------------------------------------
@@ -374,9 +377,9 @@ def _fma_rest(b: Builder, x: Value, y: Value, z: Value, result: Value) -> Value:
     """
     nearest = b.intrinsic("fma", x, y, z)
     product = b.binary("fmul", x, y)
-    product_error = b.intrinsic("fma", x, y, _negative(b, product))
-    alpha, alpha_error = _two_sum(b, z, product_error)
-    beta, beta_error = _two_sum(b, product, alpha)
+    product_error = b.intrinsic("fma", x, y, negative(b, product))
+    alpha, alpha_error = two_sum(b, z, product_error)
+    beta, beta_error = two_sum(b, product, alpha)
     gamma = b.binary("fadd", b.binary("fsub", beta, nearest), beta_error)
     error = b.binary("fadd", gamma, alpha_error)
     differs = b.compare("fcmp une", nearest, result)

@@ -12,6 +12,7 @@ from cujit.devices.cpu.emit import (
     calls,
     convert,
     floating,
+    functions,
     halves,
     hints,
     integer,
@@ -22,8 +23,10 @@ from cujit.devices.cpu.emit import (
     video,
     warpwide,
 )
+from cujit.devices.cpu.emit.refused import reason
 from cujit.devices.cpu.emit.registry import Rule, Rules
 from cujit.devices.cpu.emit.special import SPECIAL_REGISTERS
+from cujit.devices.cpu.operands import fits
 from cujit.devices.cpu.program import Group, KernelProgram, Memory, Negation, Op, Operand, Reg, Special
 from cujit.devices.cpu.refusals import Refusals
 
@@ -32,7 +35,7 @@ __all__ = ["all_rules", "check"]
 _CONTROL = frozenset({"bra", "brx", "exit", "label"})
 _FAMILIES = (
     memory, integer, floating, approximate, convert, halves, packed, video, hints, atomics, warpwide, barriers,
-    asynchronous, matrix, textures, calls,
+    asynchronous, matrix, textures, calls, functions,
 )  # fmt: skip
 
 
@@ -53,8 +56,15 @@ def check(program: KernelProgram, refusals: Refusals) -> None:
             continue
         rule = rules.find(op)
         if rule is None:
-            refusals.add(op.line, op.text or op.name, "an instruction that the CPU device does not execute yet")
+            why = reason(op.opcode, op.modifiers)
+            if op.opcode == "call.extern":
+                why = calls.refusal_of(op.modifiers[0])
+            refusals.add(op.line, op.text or op.name, why)
             continue
+        if not fits(op):
+            refusals.add(op.line, op.text or op.name, "other operands, or another number of them, than it takes")
+        if not rule.takes_parts(op.parts):
+            refusals.add(op.line, op.text or op.name, "a part of a register, or one with its sign changed")
         for source in op.sources:
             _check_operand(op, source, rule, refusals)
         _check_widths(op, refusals)

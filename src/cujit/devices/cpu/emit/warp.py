@@ -1,25 +1,23 @@
-"""The body of a kernel for one warp: registers, masks and the order of blocks.
-
-Every block has a mask of the lanes that wait at it. Blocks are visited in scan order; a visited block takes its
-lanes, runs, and hands them on. Where the shapes show that no lane can wait in between, a jump is a plain jump.
-"""
+"""The body of a kernel for one warp: its registers and the values that operations read and write."""
 
 from __future__ import annotations
 
+import contextlib
 import struct
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from cujit.devices.base import Dim3
-from cujit.devices.cpu.cfg import Block, Graph, Loop
-from cujit.devices.cpu.dominance import control_twins
 from cujit.devices.cpu.emit.builder import Builder, Value, float_type, int_type, type_width
+from cujit.devices.cpu.emit.flow import MASK, Flow
+from cujit.devices.cpu.emit.observer import Observer
 from cujit.devices.cpu.emit.registry import Rules
 from cujit.devices.cpu.emit.special import special_value
 from cujit.devices.cpu.program import (
     FloatConstant,
     IntConstant,
-    KernelProgram,
     Negation,
     Op,
     Operand,
@@ -27,20 +25,38 @@ from cujit.devices.cpu.program import (
     Special,
     SymbolAddress,
 )
-from cujit.devices.cpu.shapes import VARYING, WARP, Divergence, Shape, special_shape
+from cujit.devices.cpu.shapes import VARYING, WARP, Divergence, Shape, gives_each_lane_its_own, low_bits, special_shape
 from cujit.errors import CujitError
 
-__all__ = ["WarpEmitter"]
+if TYPE_CHECKING:
+    from cujit.devices.cpu.body import Body
+    from cujit.devices.cpu.cfg import Graph
+    from cujit.devices.cpu.emit.regions import Passage
 
-MASK = f"<{WARP} x i1>"
+__all__ = ["MASK", "WarpEmitter", "forms_of", "storage_type"]
 
 
 class WarpEmitter:
     """Emits one kernel for one block shape into a ``Builder``."""
 
-    def __init__(self, program: KernelProgram, graph: Graph, divergence: Divergence, block: Dim3, rules: Rules) -> None:
-        self.program = program
-        self.graph = graph
+    def __init__(
+        self,
+        body: Body,
+        divergence: Divergence,
+        block: Dim3,
+        rules: Rules,
+        *,
+        is_function: bool = False,
+        observers: Sequence[Observer] = (),
+        graph: Graph | None = None,
+        passage: Passage | None = None,
+    ) -> None:
+        self.body = body
+        self.observers = observers
+        self.program = body.program
+        self.graph = body.graph if graph is None else graph
+        self.passage = passage
+        self.is_function = is_function
         self.divergence = divergence
         self.block = block
         self.rules = rules
@@ -48,175 +64,66 @@ class WarpEmitter:
         self.mask = Value("splat (i1 true)", "i1", True, True)
         """Lanes that run the current block."""
         self.base_form = False
-        """Whether affine registers are read and written as their scalar base."""
-        self._twins = control_twins(graph)
-        self._twin_sources = {t for t in self._twins if t is not None}
-        self._parameters: dict[tuple[int, str], Value] = {}
-        self._position = 0
+        """Whether registers are read and written as one scalar, their value in ``lane``."""
+        self.lane = 0
+        self.parameters: dict[tuple[int, str], Value] = {}
+        """Parameters of the kernel that are read, by offset and type; ``frame`` loads them before all else."""
+        self.flow = Flow(self)
 
     # -- the whole ---------------------------------------------------------------------------------------
 
     def emit(self, first_mask: Value) -> None:
         """Emit the body; it begins in the current basic block and ends by a jump to ``warp.end``."""
-        b = self.builder
         self._allocate()
-        for position in range(len(self.graph.blocks)):
-            b.line(f"store {MASK} zeroinitializer, ptr %mask.{position}")
-        b.line(f"store {MASK} {first_mask.text}, ptr %mask.0")
-        b.line("br label %body.0")
-        for block in self.graph.blocks:
-            self._emit_block(block)
-        b.start(f"check.{self.graph.exit}")
-        b.line("br label %warp.end")
+        self.flow.emit(first_mask if self.passage is None else self.passage.enter(self, first_mask))
 
     def _allocate(self) -> None:
         b = self.builder
-        for position in range(len(self.graph.blocks)):
-            b.entry.append(f"  %mask.{position} = alloca {MASK}")
-            if position in self._twin_sources:
-                b.entry.append(f"  %active.{position} = alloca {MASK}")
-                b.line(f"store {MASK} zeroinitializer, ptr %active.{position}")
         for reg in self.program.registers:
-            shape = self.shape(reg)
-            type_ = storage_type(reg)
-            forms = []
-            if shape.stride is not None:
-                forms.append(("b", type_))
-            if shape.stride is None or shape.guarded:
-                forms.append(("v", f"<{WARP} x {type_}>"))
-            if shape.guarded:
-                forms.append(("g", "i1"))
-            for form, full in forms:
+            if self.passage is not None and not self.passage.uses(reg):
+                continue
+            for form, full in forms_of(self, reg):
                 b.entry.append(f"  %r{reg.index}.{form} = alloca {full}")
-                b.line(f"store {full} zeroinitializer, ptr %r{reg.index}.{form}")
+                if form == "g":
+                    b.line(f"store i1 true, ptr %r{reg.index}.g")
+                elif form != "v" or reg.index not in self.divergence.seldom:
+                    b.line(f"store {full} zeroinitializer, ptr %r{reg.index}.{form}")
 
-    def _emit_block(self, block: Block) -> None:
-        b, p = self.builder, block.position
-        self._position = p
-        twin = self._twins[p]
-        b.start(f"check.{p}")
-        waiting = b.assign(f"load {MASK}, ptr %mask.{p}")
-        if twin != 0:
-            some = b.any_lane(Value(waiting, "i1", True))
-            b.line(f"br i1 {some.text}, label %body.{p}, label %{self._after(p)}")
-        else:
-            b.line(f"br label %body.{p}")
-        b.start(f"body.{p}")
-        place = f"%mask.{p}" if twin is None else f"%active.{twin}"
-        self.mask = Value(b.assign(f"load {MASK}, ptr {place}"), "i1", True)
-        b.line(f"store {MASK} zeroinitializer, ptr %mask.{p}")
-        if p in self._twin_sources:
-            b.line(f"store {MASK} {self.mask.text}, ptr %active.{p}")
-        for op in block.ops:
-            if op is not block.branch:
-                self._emit_op(op)
-        self._leave(block)
-        loop = block.loop
-        while loop is not None and loop.last == p:
-            self._emit_loop_end(loop)
-            loop = loop.parent
+    def fault(self, kind: int, line: Value, address: Value, lane: Value | None = None) -> None:
+        """End the launch with a fault; the code that follows is not reached.
 
-    def _after(self, position: int) -> str:
-        """Label of what is visited after ``position``: the ends of the loops that end there, or the next block."""
-        loop = self.graph.blocks[position].loop
-        return f"again.{loop.head}" if loop is not None and loop.last == position else f"check.{position + 1}"
-
-    def _emit_loop_end(self, loop: Loop) -> None:
+        ``lane`` is that of the thread which cannot go on (an i32; the warp's first without).
+        """
         b = self.builder
-        b.start(f"again.{loop.head}")
-        waiting = b.assign(f"load {MASK}, ptr %mask.{loop.head}")
-        some = b.any_lane(Value(waiting, "i1", True))
-        parent = loop.parent
-        outside = (
-            f"again.{parent.head}" if parent is not None and parent.last == loop.last else f"check.{loop.last + 1}"
-        )
-        b.line(f"br i1 {some.text}, label %body.{loop.head}, label %{outside}")
-
-    # -- leaving a block ---------------------------------------------------------------------------------
-
-    def _leave(self, block: Block) -> None:
-        branch = block.branch
-        if branch is None or (branch.guard is None and branch.opcode != "brx"):
-            self._go(block, block.successors[0])
-        elif branch.opcode == "brx":
-            self._leave_by_table(block, branch)
-        else:
-            self._leave_by_guard(block, branch)
-
-    def _leave_by_guard(self, block: Block, branch: Op) -> None:
-        b = self.builder
-        assert branch.guard is not None
-        condition = self.guard(branch)
-        taken, falls = block.successors[0], block.successors[-1]
-        if not condition.is_vector:
-            there, here = b.label("taken"), b.label("falls")
-            b.line(f"br i1 {condition.text}, label %{there}, label %{here}")
-            for label, target in ((there, taken), (here, falls)):
-                b.start(label)
-                self._go(block, target)
-            return
-        goes = b.binary("and", self.mask, condition)
-        stays = b.binary("and", self.mask, b.binary("xor", condition, b.vector(b.integer(1, 1))))
-        self._hand_on(taken, goes)
-        self._hand_on(falls, stays)
-        b.line(f"br label %{self._after(block.position)}")
-
-    def _leave_by_table(self, block: Block, branch: Op) -> None:
-        b = self.builder
-        index = self.read(branch.sources[0], "i32")
-        left = self.mask
-        if branch.guard is not None:
-            guard = b.vector(self.guard(branch))
-            self._hand_on(
-                block.successors[-1], b.binary("and", left, b.binary("xor", guard, b.vector(b.integer(1, 1))))
-            )
-            left = b.binary("and", left, guard)
-        for k, target in enumerate(block.successors[: len(branch.targets)]):
-            here = b.compare("icmp eq", b.vector(index), b.integer(k, 32))
-            self._hand_on(target, b.binary("and", left, here))
-        b.line(f"br label %{self._after(block.position)}")
-
-    def _hand_on(self, target: int, lanes: Value) -> None:
-        """Let lanes wait at a block."""
-        if target == self.graph.exit:
-            return
-        b = self.builder
-        waiting = Value(b.assign(f"load {MASK}, ptr %mask.{target}"), "i1", True)
-        joined = b.binary("or", waiting, lanes)
-        b.line(f"store {MASK} {joined.text}, ptr %mask.{target}")
-
-    def _go(self, block: Block, target: int) -> None:
-        """Send all lanes of the block to one place, straight there if no lane can wait on the way."""
-        b = self.builder
-        self._hand_on(target, self.mask)
-        if self._way_is_free(block, target):
-            label = f"check.{target}" if target == self.graph.exit else f"body.{target}"
-        else:
-            label = self._after(block.position)
-        b.line(f"br label %{label}")
-
-    def _way_is_free(self, block: Block, target: int) -> bool:
-        p = block.position
-        waiting = self.divergence.waiting[p]
-        if target > p:
-            between = range(p + 1, target)
-        else:
-            loop = block.loop
-            while loop is not None and loop.head != target:
-                loop = loop.parent
-            if loop is None:
-                return False
-            between = range(p + 1, loop.last + 1)
-        if any(waiting >> k & 1 for k in between):
-            return False
-        left = block.loop
-        while left is not None and target not in left:
-            if waiting >> left.head & 1:
-                return False
-            left = left.parent
-        return target > p or not waiting >> target & 1
+        first = Value("%first.thread", "i32")
+        thread = first if lane is None else b.binary("add", first, lane)
+        values = ["ptr %launch", f"i32 {int(kind)}", "i64 %block"]
+        values += [f"i32 {thread.text}", f"i32 {line.text}", f"i64 {address.text}"]
+        b.call("cujit_fault", "void", values, ["ptr", "i32", "i64", "i32", "i32", "i64"])
+        b.line("unreachable")
 
     # -- operations --------------------------------------------------------------------------------------
+
+    @property
+    def watched(self) -> bool:
+        """Whether somebody watches: then every operation is emitted for itself, in the simplest way."""
+        return bool(self.observers)
+
+    def before(self, op: Op) -> None:
+        """Tell those who watch that an operation comes, in the lanes of ``mask``."""
+        for observer in self.observers:
+            observer.before(self, op)
+
+    def after(self, op: Op) -> None:
+        """Tell those who watch that an operation was done."""
+        for observer in self.observers:
+            observer.after(self, op)
+
+    def emit_op(self, op: Op) -> None:
+        """Emit one operation in the lanes of the current block, and what those who watch want around it."""
+        self.before(op)
+        self._emit_op(op)
+        self.after(op)
 
     def _emit_op(self, op: Op) -> None:
         rule = self.rules.find(op)
@@ -225,16 +132,41 @@ class WarpEmitter:
         shape = self.shape(result) if result is not None else VARYING
         # The difference of two affine values is uniform: it, too, is computed from their bases.
         counts = any(self.operand_shape(s).is_affine for s in op.sources if isinstance(s, Reg | Special))
-        if shape.stride is None or (shape.is_uniform and not counts):
+        # What lanes do together needs the values of all of them.
+        together = gives_each_lane_its_own(op)
+        if shape.stride is None or together or (shape.is_uniform and not counts):
             rule.handler(self, op)
             return
-        self.base_form = True
-        rule.handler(self, op)
-        self.base_form = False
-        if shape.guarded:
+        for _ in self.each_row(shape):
             rule.handler(self, op)
+        if shape.guarded:
             assert result is not None
-            self.builder.line(f"store i1 {self._holds(op).text}, ptr %r{result.index}.g")
+            holds = self._holds(op)
+            self.builder.line(f"store i1 {holds.text}, ptr %r{result.index}.g")
+            if result.index in self.divergence.seldom:
+                with self.unless(holds):
+                    rule.handler(self, op)
+            else:
+                rule.handler(self, op)
+
+    @contextlib.contextmanager
+    def unless(self, condition: Value) -> Iterator[None]:
+        """Have what is emitted inside run only where a condition does not hold, which is seldom."""
+        b = self.builder
+        go, done = b.label("seldom"), b.label("often")
+        b.line(f"br i1 {condition.text}, label %{done}, label %{go}")
+        b.start(go)
+        yield
+        b.line(f"br label %{done}")
+        b.start(done)
+
+    def each_row(self, shape: Shape) -> Iterator[int]:
+        """Have registers read and written as the scalar that they are in the first lane of each row, row by row."""
+        self.base_form = True
+        for k, self.lane in enumerate(shape.first_lanes):
+            yield k
+        self.base_form = False
+        self.lane = 0
 
     def _holds(self, op: Op) -> Value:
         """Whether the short form of a guarded result is right: those of its sources are, and nothing wraps here."""
@@ -244,28 +176,39 @@ class WarpEmitter:
             if isinstance(source, Reg) and self.shape(source).guarded:
                 own = Value(b.assign(f"load i1, ptr %r{source.index}.g"), "i1")
                 holds = b.binary("and", holds, own)
+        if op.opcode == "and":
+            holds = b.binary("and", holds, self._keeps_low_bits(op))
         widened = op.opcode == "cvt" or "wide" in op.modifiers
         for source in op.sources[: 2 if "wide" in op.modifiers else 1] if widened else ():
             shape = self.operand_shape(source)
             if shape.stride and not (shape.guarded and type_width(self._type_of(source)) == 64):
-                holds = b.binary("and", holds, self._does_not_wrap(source, shape.stride, op.modifiers[-1]))
+                holds = b.binary("and", holds, self._does_not_wrap(source, shape, op.modifiers[-1]))
         return holds
+
+    def _keeps_low_bits(self, op: Op) -> Value:
+        """Whether a mask leaves the bits alone in which the lanes of a value that counts up differ."""
+        b = self.builder
+        mask, counting = sorted(op.sources, key=lambda s: not self.operand_shape(s).is_uniform)
+        low = b.integer(low_bits(self.operand_shape(counting)), 32)
+        return b.compare("icmp eq", b.binary("and", self.read(mask, "i32"), low), low)
 
     def _type_of(self, operand: Operand) -> str:
         return storage_type(operand) if isinstance(operand, Reg) else "i32"
 
-    def _does_not_wrap(self, source: Operand, stride: int, type_: str) -> Value:
-        """Whether a 32-bit affine value stays within its type from the first lane to the last."""
-        self.base_form = True
-        base = self.read(source, "i32")
-        self.base_form = False
-        reach = stride * (WARP - 1)
-        low, high = (-(1 << 31), (1 << 31) - 1) if type_[0] == "s" else (0, (1 << 32) - 1)
-        b = self.builder
-        sign = type_[0]
-        if reach > 0:
-            return b.compare(f"icmp {sign}le", base, b.integer(high - reach, 32))
-        return b.compare(f"icmp {sign}ge", base, b.integer(low - reach, 32))
+    def _does_not_wrap(self, source: Operand, shape: Shape, type_: str) -> Value:
+        """Whether a 32-bit affine value stays within its type from the first lane of each row to the last."""
+        b, sign = self.builder, type_[0]
+        reach = (shape.stride or 0) * (shape.row - 1)
+        low, high = (-(1 << 31), (1 << 31) - 1) if sign == "s" else (0, (1 << 32) - 1)
+        holds = b.integer(1, 1)
+        for _ in self.each_row(shape):
+            base = self.read(source, "i32")
+            if reach > 0:
+                one = b.compare(f"icmp {sign}le", base, b.integer(high - reach, 32))
+            else:
+                one = b.compare(f"icmp {sign}ge", base, b.integer(low - reach, 32))
+            holds = b.binary("and", holds, one)
+        return holds
 
     # -- registers ---------------------------------------------------------------------------------------
 
@@ -285,7 +228,8 @@ class WarpEmitter:
         """Read an operand as a value of that type: a scalar where it is uniform, else a vector."""
         b = self.builder
         if isinstance(operand, Reg):
-            return self._as(self._load(operand), type_)
+            known = self.divergence.constants.get(operand.index)
+            return self._as(self._load(operand) if known is None else b.integer(known, operand.bits), type_)
         if isinstance(operand, IntConstant):
             return self._integer_constant(operand.value, type_)
         if isinstance(operand, FloatConstant):
@@ -306,12 +250,34 @@ class WarpEmitter:
 
     def _load(self, reg: Reg) -> Value:
         b, shape, type_ = self.builder, self.shape(reg), storage_type(reg)
-        if shape.stride is None or (shape.guarded and not self.base_form):
+        if self.base_form or shape.is_uniform:
+            return self._load_base(reg)
+        if shape.stride is not None and not shape.guarded:
+            return self._spread(reg)
+        every = Value(b.assign(f"load <{WARP} x {type_}>, ptr %r{reg.index}.v"), type_, True)
+        if reg.index not in self.divergence.seldom:
+            return every
+        holds = Value(b.assign(f"load i1, ptr %r{reg.index}.g"), "i1")
+        return b.select(holds, self._spread(reg), every)
+
+    def _load_base(self, reg: Reg) -> Value:
+        """Read the scalar that a register is in ``lane``; a varying one is a vector all the same."""
+        b, shape, type_ = self.builder, self.shape(reg), storage_type(reg)
+        if shape.stride is None:
             return Value(b.assign(f"load <{WARP} x {type_}>, ptr %r{reg.index}.v"), type_, True)
-        base = Value(b.assign(f"load {type_}, ptr %r{reg.index}.b"), type_)
-        if shape.is_uniform or self.base_form:
-            return base
-        return b.binary("add", base, b.lanes([k * (shape.stride or 0) for k in range(WARP)], reg.bits))
+        row, column = divmod(self.lane, shape.row)
+        base = Value(b.assign(f"load {type_}, ptr %r{reg.index}.{base_form(row)}"), type_)
+        far = column * shape.stride
+        return b.binary("add", base, b.integer(far, reg.bits)) if far else base
+
+    def _spread(self, reg: Reg) -> Value:
+        """Make the vector that a base for each row and a stride stand for."""
+        b, shape, type_ = self.builder, self.shape(reg), storage_type(reg)
+        bases = [b.assign(f"load {type_}, ptr %r{reg.index}.{base_form(k)}") for k in range(len(shape.first_lanes))]
+        every = b.rows([Value(text, type_) for text in bases])
+        if not shape.stride:
+            return every
+        return b.binary("add", every, b.lanes([k % shape.row * shape.stride for k in range(WARP)], reg.bits))
 
     def _as(self, value: Value, type_: str) -> Value:
         """Give a value's low bits another type; wider integers are filled with zeros."""
@@ -351,7 +317,7 @@ class WarpEmitter:
         b, shape, type_ = self.builder, self.shape(reg), storage_type(reg)
         value = self._as(value, type_)
         if self.base_form:
-            b.line(f"store {type_} {value.text}, ptr %r{reg.index}.b")
+            b.line(f"store {type_} {value.text}, ptr %r{reg.index}.{base_form(self.lane // shape.row)}")
             return
         if op.guard is not None:
             value = b.select(self.guard(op), value, self._load(reg))
@@ -364,7 +330,7 @@ class WarpEmitter:
             b.line(f"store {type_} {value.text}, ptr %r{reg.index}.b")
             return
         value = b.vector(value)
-        if self.divergence.blend[self._position] >> reg.index & 1:
+        if not self.mask.constant and self.divergence.blend[self.flow.position] >> reg.index & 1:
             value = b.select(self.mask, value, self._load(reg))
         b.line(f"store <{WARP} x {type_}> {value.text}, ptr %r{reg.index}.v")
 
@@ -382,13 +348,15 @@ class WarpEmitter:
 
     def parameter(self, offset: int, type_: str) -> Value:
         """Load a kernel parameter, once, before everything else."""
-        key = (offset, type_)
-        if key not in self._parameters:
-            name = f"%param.{offset}.{type_}"
-            self.builder.entry.append(f"  {name}.at = getelementptr i8, ptr %params, i64 {offset}")
-            self.builder.entry.append(f"  {name} = load {type_}, ptr {name}.at, align 1")
-            self._parameters[key] = Value(name, type_)
-        return self._parameters[key]
+        return self.parameters.setdefault((offset, type_), Value(f"%param.{offset}.{type_}", type_))
+
+    def parameter_loads(self) -> list[str]:
+        """Write the loads of the parameters that the code emitted so far reads."""
+        lines = []
+        for (offset, type_), value in self.parameters.items():
+            lines.append(f"  {value.text}.at = getelementptr i8, ptr %params, i64 {offset}")
+            lines.append(f"  {value.text} = load {type_}, ptr {value.text}.at, align 1")
+        return lines
 
 
 def rounded_bits(constant: FloatConstant, width: int) -> int:
@@ -406,3 +374,24 @@ def rounded_bits(constant: FloatConstant, width: int) -> int:
 def storage_type(reg: Reg) -> str:
     """LLVM type that a register is kept in."""
     return float_type(reg.bits) if reg.is_float else int_type(reg.bits)
+
+
+def base_form(row: int) -> str:
+    """Name the form that keeps the base of a row."""
+    return f"b{row or ''}"
+
+
+def forms_of(e: WarpEmitter, reg: Reg) -> list[tuple[str, str]]:
+    """List what a register is kept in.
+
+    ``b``, ``b1`` … are a scalar or a base of each row, ``v`` is a vector, ``g`` tells whether the bases are right.
+    """
+    shape, type_ = e.shape(reg), storage_type(reg)
+    forms = []
+    if shape.stride is not None:
+        forms += [(base_form(k), type_) for k in range(len(shape.first_lanes))]
+    if shape.stride is None or shape.guarded:
+        forms.append(("v", f"<{WARP} x {type_}>"))
+    if shape.guarded:
+        forms.append(("g", "i1"))
+    return forms

@@ -1,11 +1,323 @@
-"""What the lanes of a warp do together: shuffles, votes, matches, reductions."""
+"""What the lanes of a warp do together: shuffles, votes, matches, reductions, elections.
+
+PTX ISA 9.1: "shfl.sync", "vote.sync", "match.sync", "redux.sync", "activemask", "elect.sync", "bar.warp.sync". The
+lanes that a member mask names are all here when a handler runs: ``flow`` has seen to it.
+"""
 
 from __future__ import annotations
 
-from cujit.devices.cpu.emit.registry import Rules
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
-__all__ = ["register"]
+from cujit.devices.cpu.emit.builder import Value
+from cujit.devices.cpu.emit.registry import Rules, types_of
+from cujit.devices.cpu.program import IntConstant, Op, Operand, Reg
+from cujit.devices.cpu.shapes import WARP
+from cujit.devices.cpu.sites import whole_warp
+
+if TYPE_CHECKING:
+    from cujit.devices.cpu.emit.warp import WarpEmitter
+
+__all__ = ["is_meeting", "lacks_partners", "origins", "register"]
+
+_LANE = list(range(WARP))
+_MODES = "up down bfly idx"
 
 
 def register(rules: Rules) -> None:
     """Add the rules of this family."""
+    rules.on("shfl", "b32", modifiers="sync", choices=[_MODES])(_shuffle)
+    rules.on("vote", "pred", modifiers="sync", choices=["all any uni"])(_vote)
+    rules.on("vote", "b32", modifiers="sync ballot")(_ballot)
+    rules.on("match", "b32 b64", modifiers="sync", choices=["any all"])(_match)
+    rules.on("redux", "u32 s32", modifiers="sync", choices=["add min max"])(_reduce)
+    rules.on("redux", "b32", modifiers="sync", choices=["and or xor"])(_reduce)
+    rules.on("redux", "f32", modifiers="sync abs NaN", choices=["min max"])(_reduce_floats)
+    rules.on("activemask", "b32")(_active_mask)
+    rules.on("elect", modifiers="sync")(_elect)
+    rules.on("bar", modifiers="sync", choices=["warp"])(_nothing)
+
+
+def _nothing(e: WarpEmitter, op: Op) -> None:
+    """``bar.warp.sync``: lanes have waited already, and memory is in order within a warp."""
+
+
+def is_meeting(op: Op) -> bool:
+    """Tell whether lanes may meet at it from different places without handing values over."""
+    return op.opcode == "bar" and "warp" in op.modifiers
+
+
+def _members(e: WarpEmitter, op: Op) -> Value:
+    """The member mask of a ``.sync`` operation; legacy forms are for all lanes that are there."""
+    if whole_warp(op) or "sync" not in op.modifiers:
+        return e.builder.integer(-1, 32)
+    known = _known(e, op.sources[-1])
+    return e.read(op.sources[-1], "i32") if known is None else e.builder.integer(known, 32)
+
+
+def lacks_partners(e: WarpEmitter, op: Op) -> Value:
+    """Find the lanes of which a partner has not come here yet, as a vector; exited lanes are not waited for."""
+    b = e.builder
+    away = b.word(b.binary("and", e.flow.live(), b.invert(e.flow.lanes_of(op))))
+    if is_meeting(op):
+        elsewhere = b.binary("xor", e.flow.load("together", "i32"), b.integer(-1, 32))
+        met = e.flow.load("met", f"<{WARP} x i1>")
+        away = b.select(met, b.vector(away), b.vector(b.binary("and", away, elsewhere)))
+    missing = b.binary("and", _members(e, op), away)
+    return b.vector(b.compare("icmp ne", missing, b.integer(0, 32)))
+
+
+# -- shuffles ---------------------------------------------------------------------------------------------
+
+
+def _known(e: WarpEmitter, operand: Operand) -> int | None:
+    if isinstance(operand, IntConstant):
+        return operand.value
+    return e.divergence.constants.get(operand.index) if isinstance(operand, Reg) else None
+
+
+def _shuffle(e: WarpEmitter, op: Op) -> None:
+    mode = next(m for m in op.modifiers if m in _MODES.split())
+    by, clamp = _known(e, op.sources[1]), _known(e, op.sources[2])
+    if by is None or clamp is None:
+        _shuffle_by_index(e, op, mode)
+        return
+    b = e.builder
+    if any(r is not None and e.shape(r).is_uniform for r in op.results):
+        _broadcast(e, op, by)
+        return
+    value = b.vector(e.source(op, 0, "i32"))
+    origins = [_origin(mode, lane, by, clamp) for lane in _LANE]
+    picks = ", ".join(f"i32 {j if good else lane}" for lane, (j, good) in enumerate(origins))
+    t = f"<{WARP} x i32>"
+    text = b.assign(f"shufflevector {t} {value.text}, {t} poison, {t} <{picks}>")
+    e.put(op, Value(text, "i32", True))
+    if len(op.results) > 1:
+        e.put(op, b.lanes([int(good) for _, good in origins], 1), 1)
+
+
+def _broadcast(e: WarpEmitter, op: Op, lane: int) -> None:
+    """Take the value of one lane for all."""
+    b = e.builder
+    value = e.source(op, 0, "i32")
+    e.put(op, b.extract(value, b.integer(lane & 31, 32)) if value.is_vector else value)
+    if len(op.results) > 1:
+        e.put(op, b.integer(1, 1), 1)
+
+
+def _origin(mode: str, lane: int, by: int, clamp: int) -> tuple[int, bool]:
+    """Lane that a lane reads from, and whether it is within bounds. Source: PTX ISA 9.1, "shfl.sync", its code."""
+    by, segment, bound = by & 31, clamp >> 8 & 31, clamp & 31
+    last = lane & segment | bound & ~segment & 31
+    if mode == "up":
+        return lane - by, lane - by >= last
+    if mode == "down":
+        return lane + by, lane + by <= last
+    origin = lane ^ by if mode == "bfly" else lane & segment | by & ~segment & 31
+    return origin, origin <= last
+
+
+def _shuffle_by_index(e: WarpEmitter, op: Op, mode: str) -> None:
+    """The same with a distance or bounds that are known only at run time."""
+    b = e.builder
+    origin, good = _origins(e, op, mode)
+    origin = b.select(good, origin, b.lanes(_LANE, 32))
+    e.put(op, _permuted(e, b.vector(e.source(op, 0, "i32")), b.vector(origin)))
+    if len(op.results) > 1:
+        e.put(op, good, 1)
+
+
+def _origins(e: WarpEmitter, op: Op, mode: str) -> tuple[Value, Value]:
+    """Lane that each lane reads from, and whether it is within bounds."""
+    b = e.builder
+    lane, low = b.lanes(_LANE, 32), b.integer(31, 32)
+    by = b.binary("and", e.source(op, 1, "i32"), low)
+    clamp = e.source(op, 2, "i32")
+    bound = b.binary("and", clamp, low)
+    segment = b.binary("and", b.binary("lshr", clamp, b.integer(8, 32)), low)
+    outside = b.binary("xor", segment, low)
+    first = b.binary("and", lane, segment)
+    last = b.binary("or", first, b.binary("and", bound, outside))
+    if mode in ("up", "down"):
+        origin = b.binary("sub" if mode == "up" else "add", lane, by)
+    elif mode == "bfly":
+        origin = b.binary("xor", lane, by)
+    else:
+        origin = b.binary("or", first, b.binary("and", by, outside))
+    return origin, b.compare("icmp sge" if mode == "up" else "icmp sle", origin, last)
+
+
+def origins(e: WarpEmitter, op: Op) -> Value:
+    """Lane whose value each lane takes in a shuffle (i32); -1 where that is its own."""
+    b = e.builder
+    origin, good = _origins(e, op, next(m for m in op.modifiers if m in _MODES.split()))
+    return b.select(good, origin, b.integer(-1, 32))
+
+
+def _permuted(e: WarpEmitter, value: Value, origin: Value) -> Value:
+    """Take lane ``origin`` of a vector for each lane, by way of memory."""
+    b = e.builder
+    b.reserve("%exchange", f"[{WARP} x i32]", 128)
+    t = f"<{WARP} x i32>"
+    b.line(f"store {t} {value.text}, ptr %exchange")
+    pointers = b.assign(f"getelementptr i32, ptr %exchange, {t} {origin.text}")
+    types = [f"<{WARP} x ptr>", "i32", f"<{WARP} x i1>", t]
+    values = [pointers, "4", "splat (i1 true)", "poison"]
+    arguments = [f"{a} {v}" for a, v in zip(types, values, strict=True)]
+    return Value(b.call(f"llvm.masked.gather.v{WARP}i32.v{WARP}p0", t, arguments, types), "i32", True)
+
+
+# -- votes ------------------------------------------------------------------------------------------------
+
+
+def _holding(e: WarpEmitter, op: Op) -> tuple[Value, Value]:
+    """The lanes that vote, and those of them whose predicate holds, as words of each lane's members."""
+    b = e.builder
+    lanes = e.flow.lanes_of(op)
+    members = _members(e, op)
+    voting = b.binary("and", b.word(lanes), members)
+    holding = b.binary("and", b.word(b.binary("and", lanes, b.vector(e.source(op, 0, "i1")))), members)
+    return voting, holding
+
+
+def _ballot(e: WarpEmitter, op: Op) -> None:
+    e.put(op, _holding(e, op)[1])
+
+
+def _vote(e: WarpEmitter, op: Op) -> None:
+    b = e.builder
+    voting, holding = _holding(e, op)
+    every, none = b.compare("icmp eq", holding, voting), b.compare("icmp eq", holding, b.integer(0, 32))
+    if "all" in op.modifiers:
+        result = every
+    elif "any" in op.modifiers:
+        result = b.invert(none)
+    else:
+        result = b.binary("or", every, none)
+    e.put(op, result)
+
+
+def _active_mask(e: WarpEmitter, op: Op) -> None:
+    e.put(op, e.builder.vector(e.builder.word(e.flow.lanes_of(op))))
+
+
+def _elect(e: WarpEmitter, op: Op) -> None:
+    """The lowest of the members leads."""
+    b = e.builder
+    voting = b.binary("and", b.word(e.flow.lanes_of(op)), _members(e, op))
+    leader = b.intrinsic("cttz", voting, flag="i1 false")
+    if op.results[0] is not None:
+        e.put(op, b.vector(leader))
+    e.put(op, b.compare("icmp eq", b.lanes(_LANE, 32), leader), 1)
+
+
+# -- match and redux --------------------------------------------------------------------------------------
+
+_MATCH = """
+define internal <32 x i32> @match.{type}(<32 x {type}> %values, i32 %lanes) noinline {{
+entry:
+  br label %next
+next:
+  %k = phi i32 [ 0, %entry ], [ %k.next, %next ]
+  %found = phi <32 x i32> [ zeroinitializer, %entry ], [ %found.next, %next ]
+  %one = extractelement <32 x {type}> %values, i32 %k
+  %first = insertelement <32 x {type}> poison, {type} %one, i64 0
+  %every = shufflevector <32 x {type}> %first, <32 x {type}> poison, <32 x i32> zeroinitializer
+  %same = icmp eq <32 x {type}> %values, %every
+  %bit.any = shl i32 1, %k
+  %bit = and i32 %bit.any, %lanes
+  %bit.first = insertelement <32 x i32> poison, i32 %bit, i64 0
+  %bits = shufflevector <32 x i32> %bit.first, <32 x i32> poison, <32 x i32> zeroinitializer
+  %mine = select <32 x i1> %same, <32 x i32> %bits, <32 x i32> zeroinitializer
+  %found.next = or <32 x i32> %found, %mine
+  %k.next = add i32 %k, 1
+  %more = icmp ult i32 %k.next, 32
+  br i1 %more, label %next, label %done
+done:
+  ret <32 x i32> %found.next
+}}
+"""
+
+
+def _match(e: WarpEmitter, op: Op) -> None:
+    """For each lane the members that have the same value; ``all``: every member, or nothing."""
+    b = e.builder
+    type_ = f"i{types_of(op)[0][1:]}"
+    values = b.vector(e.source(op, 0, type_))
+    name = f"match.{type_}"
+    b.functions.setdefault(name, _MATCH.format(type=type_))
+    lanes = b.word(e.flow.lanes_of(op))
+    call = b.assign(f"call <{WARP} x i32> @{name}(<{WARP} x {type_}> {values.text}, i32 {lanes.text})")
+    members = _members(e, op)
+    found = b.binary("and", Value(call, "i32", True), members)
+    if "any" in op.modifiers:
+        e.put(op, found)
+        return
+    every = b.compare("icmp eq", found, b.binary("and", lanes, members))
+    e.put(op, b.select(every, found, b.integer(0, 32)))
+    if len(op.results) > 1:
+        e.put(op, every, 1)
+
+
+_NEUTRAL = {"add": 0, "or": 0, "xor": 0, "and": -1, "umin": -1, "umax": 0, "smin": 2**31 - 1, "smax": -(2**31)}
+
+
+def _reduce(e: WarpEmitter, op: Op) -> None:
+    kind = next(m for m in op.modifiers if m in ("add", "min", "max", "and", "or", "xor"))
+    name = f"{types_of(op)[0][0]}{kind}" if kind in ("min", "max") else kind
+    neutral = e.builder.integer(_NEUTRAL[name], 32)
+    e.put(op, _reduced(e, op, "i32", neutral, lambda v: e.builder.reduce(name, v)))
+
+
+def _reduce_floats(e: WarpEmitter, op: Op) -> None:
+    """Smallest or largest float; without ``.NaN`` a NaN counts only where there is nothing else."""
+    b = e.builder
+    kind = "min" if "min" in op.modifiers else "max"
+    name = f"f{kind}imum" if "NaN" in op.modifiers else f"f{kind}"
+    infinity = b.real(0x7F800000 if kind == "min" else 0xFF800000, 32)
+    nothing = infinity if "NaN" in op.modifiers else b.real(0x7FFFFFFF, 32)
+    result = _reduced(e, op, "float", nothing, lambda v: b.reduce(name, v), absolute="abs" in op.modifiers)
+    canonical = b.real(0x7FFFFFFF, 32)
+    e.put(op, b.select(b.compare("fcmp uno", result, result), canonical, result))
+
+
+def _reduced(
+    e: WarpEmitter, op: Op, type_: str, neutral: Value, reduce: Callable[[Value], Value], *, absolute: bool = False
+) -> Value:
+    """Reduce over the members of each lane: at once where all name the same, else group by group."""
+    b = e.builder
+    values = b.vector(e.source(op, 0, type_))
+    if absolute:
+        values = b.intrinsic("fabs", values)
+    lanes, members = e.flow.lanes_of(op), _members(e, op)
+    if members.is_vector:
+        return _reduced_by_group(e, lanes, members, lambda group: reduce(b.select(group, values, neutral)), type_)
+    return reduce(b.select(lanes, values, neutral))
+
+
+def _reduced_by_group(
+    e: WarpEmitter, lanes: Value, members: Value, reduce: Callable[[Value], Value], type_: str
+) -> Value:
+    """Take the first lane that is left, reduce over its members, and go on with the lanes that are no members."""
+    b = e.builder
+    t = f"<{WARP} x {type_}>"
+    before, head, after = b.label("groups"), b.label("group"), b.label("grouped")
+    left, result, left_next, result_next = b.name(), b.name(), b.name(), b.name()
+    word = b.word(lanes)
+    b.line(f"br label %{before}")
+    b.start(before)
+    b.line(f"br label %{head}")
+    b.start(head)
+    b.line(f"{left} = phi i32 [ {word.text}, %{before} ], [ {left_next}, %{head} ]")
+    b.line(f"{result} = phi {t} [ zeroinitializer, %{before} ], [ {result_next}, %{head} ]")
+    first = b.intrinsic("cttz", Value(left, "i32"), flag="i1 false")
+    named = b.extract(members, b.binary("and", first, b.integer(31, 32)))
+    group = b.mask_of(b.binary("and", named, word))
+    every = b.vector(reduce(group))
+    b.line(f"{result_next} = select <{WARP} x i1> {group.text}, {t} {every.text}, {t} {result}")
+    done = b.binary("or", named, b.binary("shl", b.integer(1, 32), b.binary("and", first, b.integer(31, 32))))
+    b.line(f"{left_next} = and i32 {left}, {b.binary('xor', done, b.integer(-1, 32)).text}")
+    more = b.compare("icmp ne", Value(left_next, "i32"), b.integer(0, 32))
+    b.line(f"br i1 {more.text}, label %{head}, label %{after}")
+    b.start(after)
+    return Value(result_next, type_, True)

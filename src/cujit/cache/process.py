@@ -1,0 +1,47 @@
+"""The cache of the process, as its environment asks for it."""
+
+from __future__ import annotations
+
+import functools
+import os
+import threading
+
+from cujit.cache.cache import Cache
+from cujit.cache.settings import VARIABLES, CacheSettings
+
+__all__ = ["process_cache", "process_settings"]
+
+
+def process_cache() -> Cache:
+    """Give the cache under the environment of this moment; the same one for the same settings.
+
+    Raises:
+        OptionError: one of the variables has a value that it cannot have.
+    """
+    settings = process_settings()
+    with _LOCK:  # else two threads that come first would have one each
+        return _cache(settings)
+
+
+def process_settings() -> CacheSettings:
+    """Give the settings of this moment.
+
+    Raises:
+        OptionError: one of the variables has a value that it cannot have.
+    """
+    return _settings(tuple(map(os.environ.get, VARIABLES)))
+
+
+@functools.lru_cache(maxsize=8)
+def _settings(values: tuple[str | None, ...]) -> CacheSettings:
+    """Read the values of VARIABLES; a relative path means the working directory of the first time."""
+    return CacheSettings.from_environment({n: v for n, v in zip(VARIABLES, values, strict=True) if v is not None})
+
+
+_LOCK = threading.Lock()
+os.register_at_fork(before=_LOCK.acquire, after_in_parent=_LOCK.release, after_in_child=_LOCK.release)
+
+
+@functools.lru_cache(maxsize=8)
+def _cache(settings: CacheSettings) -> Cache:
+    return Cache.of(settings)

@@ -1,0 +1,175 @@
+"""``--check``, ``--trace`` and ``--coverage`` of ``cujit run``."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import click
+
+from cujit.devices.base import Device, LaunchShape
+from cujit.errors import OptionError
+from cujit.machine import cpu
+
+if TYPE_CHECKING:
+    from cujit.devices.cpu.coverage import Coverage
+    from cujit.devices.cpu.decoding import TracedValue
+    from cujit.devices.cpu.trace import Trace, TracedLaunch
+
+__all__ = ["Place", "Watching", "place", "watch_options"]
+
+_TRACE_LIMIT = 100_000
+
+
+class Place(NamedTuple):
+    """A thread: indices of its block and of itself."""
+
+    block: tuple[int, ...]
+    thread: tuple[int, ...]
+
+
+def place(text: str) -> Place:
+    """Read ``BLOCK,THREAD``, each a linear number or ``x:y:z``.
+
+    Raises:
+        click.BadParameter: it is something else.
+    """
+    numbers = [part.split(":") for part in text.split(",")]
+    right = len(numbers) == 2 and all(
+        1 <= len(part) <= 3 and all(n.isascii() and n.isdigit() for n in part) for part in numbers
+    )
+    if not right:
+        raise click.BadParameter(f"{text!r} is not BLOCK,THREAD, such as 0,5 or 1:2,3:4:0")
+    block, thread = (tuple(map(int, part)) for part in numbers)
+    return Place(block, thread)
+
+
+def watch_options(function: Callable[..., None]) -> Callable[..., None]:
+    """Give a verb ``--check``, ``--trace``, ``--trace-limit`` and ``--coverage``."""
+    for option in (
+        click.option(
+            "--coverage",
+            type=click.Path(dir_okay=False, writable=True, path_type=Path),
+            metavar="FILE",
+            help="Write which lines of source ran, for lcov. Runs on the CPU device.",
+        ),
+        click.option(
+            "--trace-limit",
+            type=click.IntRange(min=1),
+            default=_TRACE_LIMIT,
+            show_default=True,
+            metavar="N",
+            help="Instructions that a trace keeps.",
+        ),
+        click.option(
+            "--trace",
+            "traced",
+            type=place,
+            metavar="BLOCK,THREAD",
+            help="Print each instruction that this thread executes, with its values. Block and thread are linear "
+            "numbers or x:y:z. Runs on the CPU device.",
+        ),
+        click.option(
+            "--check",
+            metavar="WHAT",
+            help="Look for mistakes: memory, race, sync, init, several with commas between, or all. "
+            "Runs on the CPU device.",
+        ),
+    ):
+        function = option(function)
+    return function
+
+
+class Watching:
+    """What was asked for; ``trace`` is None, and ``coverage`` too, where nobody asked."""
+
+    def __init__(self, check: str | None, traced: Place | None, limit: int, file: Path | None) -> None:
+        self._check = check
+        self.trace: Trace | None = None
+        self.coverage: Coverage | None = None
+        self._file = file
+        if traced is not None:
+            from cujit.devices.cpu.trace import Trace
+
+            self.trace = Trace(traced.block, traced.thread, limit=limit)
+        if file is not None:
+            from cujit.devices.cpu.coverage import Coverage
+
+            self.coverage = Coverage()
+
+    def device(self, name: str | None) -> Device | None:
+        """Make a CPU device that watches; None if nothing is to be watched.
+
+        Raises:
+            click.UsageError: a GPU was asked for, or a check that there is none of.
+        """
+        wanted = {"--check": self._check, "--trace": self.trace, "--coverage": self.coverage}
+        asked = [option for option, value in wanted.items() if value is not None]
+        if not asked:
+            return None
+        if name not in (None, "cpu"):
+            raise click.UsageError(f"{asked[0]} is for the CPU device: leave --device {name} out")
+        try:
+            return cpu(check=self._check, trace=self.trace, coverage=self.coverage)
+        except OptionError as e:
+            raise click.UsageError(f"--check: {e}") from None
+
+    def require_thread(self, shape: LaunchShape | None) -> None:
+        """Refuse to trace a thread that the launch does not have.
+
+        Raises:
+            click.UsageError: there is no such block, or no such thread in it.
+        """
+        missing = "" if self.trace is None or shape is None else self.trace.missing(shape)
+        if missing:
+            raise click.UsageError(f"--trace: {missing}")
+
+    @contextlib.contextmanager
+    def telling(self, *, as_json: bool) -> Iterator[None]:
+        """Print the trace and write the coverage of what runs meanwhile, also when it fails.
+
+        In JSON it is ``report`` that has the trace; of a launch that failed it goes to standard error.
+        """
+        failed = True
+        try:
+            yield
+            failed = False
+        finally:
+            if self.trace is not None and (failed or not as_json):
+                click.echo(str(self.trace), err=as_json)
+            if self.coverage is not None and self._file is not None:
+                self.coverage.save(self._file)
+
+    def report(self) -> dict[str, Any]:
+        """Give the trace for machines: nothing if there is none."""
+        return {} if self.trace is None else {"trace": [_launch(launch) for launch in self.trace.launches]}
+
+
+def _launch(launch: TracedLaunch) -> dict[str, Any]:
+    steps = [
+        {
+            "ptx_line": step.ptx_line,
+            "text": step.text,
+            "source": None if step.source is None else str(step.source),
+            "ran": step.ran,
+            "reads": list(map(_value, step.reads)),
+            "writes": list(map(_value, step.writes)),
+        }
+        for step in launch.steps
+    ]
+    return {"block": launch.block, "thread": launch.thread, "dropped": launch.dropped, "steps": steps}
+
+
+def _value(value: TracedValue) -> dict[str, Any]:
+    """Give a value; numbers that JSON has no word for are strings."""
+    meant = value.value
+    known = not isinstance(meant, float) or math.isfinite(meant)
+    return {
+        "name": value.name,
+        "type": value.type,
+        "bits": hex(value.bits),
+        "value": meant if known and not isinstance(meant, tuple) else str(meant),
+    }

@@ -1,0 +1,54 @@
+"""A kernel made ready for machine code: flat, checked, and cut into blocks, with the functions that it calls."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from cujit.devices.cpu.cfg import Graph, build_graph
+from cujit.devices.cpu.emit.rules import check
+from cujit.devices.cpu.flatten import flatten
+from cujit.devices.cpu.program import CLEAR, KernelProgram, Slot
+from cujit.devices.cpu.progress import needs_stack
+from cujit.devices.cpu.refusals import Refusals
+from cujit.devices.cpu.sites import names_cluster
+from cujit.formats.ptx.syntax import Function, Module
+
+__all__ = ["Body", "prepare"]
+
+
+@dataclass(frozen=True)
+class Body:
+    """A kernel or a function: its program and graph; ``functions`` are, by name, those called and not inlined."""
+
+    program: KernelProgram
+    graph: Graph
+    functions: Mapping[str, Body] = field(default_factory=dict)
+
+    @property
+    def suspends(self) -> bool:
+        """Whether every warp needs a stack of its own: it may wait, or call what may."""
+        return bool(self.functions) or needs_stack(self.graph) or self.uses_cluster or self.clears
+
+    @property
+    def clears(self) -> bool:
+        """Whether the first warp sets shared memory to zeros before the others begin."""
+        return any(op.opcode == CLEAR for op in self.program.ops)
+
+    @property
+    def uses_cluster(self) -> bool:
+        """Whether it may reach into other blocks of its cluster, which then have to be there beside it."""
+        return any(names_cluster(op) for op in self.program.ops)
+
+
+def prepare(module: Module, entry: Function, globals_: dict[str, Slot], refusals: Refusals) -> Body:
+    """Make a kernel ready; what cannot be taken over goes to ``refusals``."""
+    program = flatten(module, entry, globals_, refusals)
+    functions = {name: _checked(each, refusals) for name, each in program.functions.items()}
+    body = _checked(program, refusals)
+    return Body(body.program, body.graph, functions)
+
+
+def _checked(program: KernelProgram, refusals: Refusals) -> Body:
+    check(program, refusals)
+    return Body(program, build_graph(program, refusals))

@@ -1,0 +1,103 @@
+"""Which functions of a module call which, and which of them cannot be inlined."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+
+from cujit.formats.ptx import syntax as ptx
+
+__all__ = ["CallGraph", "target_name"]
+
+_LARGE = 300
+"""Statements of a function that is not inlined where many places call it."""
+
+_MANY = 8
+"""Calls of a large function from which on it is not inlined."""
+
+
+class CallGraph:
+    """Which functions call which, in one module."""
+
+    def __init__(self, module: ptx.Module) -> None:
+        self.functions = {f.name: f for f in module.functions if f.body is not None}
+        self.declared = {f.name for f in module.functions}
+        self.variables = module.variables
+        aliases = [d.arguments for d in module.items if isinstance(d, ptx.Directive) and d.name == "alias"]
+        self._aliases = {new: old for new, old, *_ in aliases}
+
+    def find(self, name: str) -> ptx.Function | None:
+        """Find a function that has a body, by its name or an alias."""
+        return self.functions.get(self._aliases.get(name, name))
+
+    @functools.cached_property
+    def out_of_line(self) -> frozenset[str]:
+        """Functions that are not inlined: those that call themselves, by whatever way, and large ones called often."""
+        callees = {name: [i.operands for i in _calls(f.body or ())] for name, f in self.functions.items()}
+        direct = {n: {o for ops in calls for o in map(target_name, ops) if o} for n, calls in callees.items()}
+        counts: dict[str, int] = {}
+        for calls in callees.values():
+            for operands in calls:
+                for target in filter(None, map(target_name, operands)):
+                    counts[target] = counts.get(target, 0) + 1
+        large = {n for n, k in counts.items() if k > _MANY and n in self.functions and self._size(n) > _LARGE}
+        return frozenset(large | {name for name in self.functions if _reaches(name, name, direct)})
+
+    def _size(self, name: str) -> int:
+        return sum(1 for _ in _statements(self.functions[name].body or ()))
+
+    @functools.cached_property
+    def by_address(self) -> tuple[str, ...]:
+        """Functions whose address is taken, by code or by the initial value of a variable."""
+        names = {name for f in self.functions.values() for i in _instructions(f.body or ()) for name in _mentioned(i)}
+        names |= {name for v in self.variables for name in _symbols(v.initializer)}
+        return tuple(n for n, f in self.functions.items() if n in names and not f.is_entry)
+
+
+def _statements(body: Sequence[ptx.Statement]) -> list[ptx.Statement]:
+    found: list[ptx.Statement] = []
+    for statement in body:
+        found += _statements(statement.body) if isinstance(statement, ptx.Scope) else [statement]
+    return found
+
+
+def _instructions(body: Sequence[ptx.Statement]) -> list[ptx.Instruction]:
+    return [s for s in _statements(body) if isinstance(s, ptx.Instruction)]
+
+
+def _calls(body: Sequence[ptx.Statement]) -> list[ptx.Instruction]:
+    return [i for i in _instructions(body) if i.opcode == "call"]
+
+
+def target_name(operand: ptx.Operand) -> str:
+    """Name that an operand is; "" where it is something else."""
+    return "" if isinstance(operand, ptx.RegisterList) else str(getattr(operand, "name", ""))
+
+
+def _reaches(start: str, goal: str, direct: dict[str, set[str]]) -> bool:
+    seen: set[str] = set()
+    todo = list(direct.get(start, ()))
+    while todo:
+        name = todo.pop()
+        if name == goal:
+            return True
+        if name not in seen:
+            seen.add(name)
+            todo += direct.get(name, ())
+    return False
+
+
+def _mentioned(i: ptx.Instruction) -> list[str]:
+    """Names that an instruction uses as values; what a call calls is not one."""
+    if i.opcode in ("call", "bra", "brx"):
+        lists = [o for o in i.operands if isinstance(o, ptx.RegisterList)]
+        return [target_name(o) for given in lists for o in given.items]
+    return [target_name(o) for o in i.operands]
+
+
+def _symbols(initializer: object) -> list[str]:
+    if isinstance(initializer, ptx.Initializer):
+        return [name for item in initializer.items for name in _symbols(item)]
+    if isinstance(initializer, ptx.Generic):
+        return [initializer.symbol.name]
+    return [initializer.name] if isinstance(initializer, ptx.SymbolRef) else []

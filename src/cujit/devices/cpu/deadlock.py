@@ -1,0 +1,61 @@
+"""A launch in which nobody can go on: who waits where."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+
+from cujit.devices.cpu.launch import Launch
+from cujit.devices.cpu.native.faultkinds import FaultKind
+from cujit.devices.cpu.native.state import Block, State
+
+__all__ = ["explain", "ranges"]
+
+_MOST = 8
+"""Groups of waiting threads that a message lists."""
+
+
+def explain(launch: Launch, words_of: Callable[[int], str]) -> str | None:
+    """Say which threads wait at which barrier and line; None for other faults.
+
+    ``words_of`` describes a line of the PTX.
+    """
+    if launch.fault_kind != FaultKind.DEADLOCK or not launch.fault_more[0]:
+        return None
+    blocks = (Block * launch.fault_more[1]).from_address(launch.fault_more[0])
+    found = [line for block in blocks for line in _waiting(block, words_of)]
+    ctypes.CDLL(None).free(ctypes.c_void_p(launch.fault_more[0]))
+    launch.fault_more[0] = 0
+    more = [f"    and {len(found) - _MOST} more"] if len(found) > _MOST else []
+    return "\n".join(["every thread that is left waits, and none can go on:", *found[:_MOST], *more])
+
+
+def _waiting(block: Block, words_of: Callable[[int], str]) -> list[str]:
+    """Describe the warps of a block, those that wait at the same place together."""
+    places: dict[tuple[int, int], list[int]] = {}
+    for warp in range(block.warps):
+        state = block.warp[warp]
+        if state.state == State.WAITING:
+            threads = places.setdefault((state.barrier, state.line), [])
+            threads += [32 * warp + lane for lane in range(32) if state.lanes >> lane & 1]
+    exited = f"; {block.exited} have exited" if block.exited else ""
+    lines = []
+    for (number, line), threads in places.items():
+        at = f"barrier {number}" if number >= 0 else "barriers"
+        if number >= 0:
+            barrier = block.barriers[number]
+            wanted = barrier.expected or block.threads - block.exited
+            at += f", where {barrier.arrived} of {wanted} threads have arrived"
+        lines.append(f"    threads {ranges(threads)} at {at}{exited}: {words_of(line)}")
+    return lines
+
+
+def ranges(numbers: list[int]) -> str:
+    """Write numbers as ranges: 0-31, 40."""
+    spans: list[list[int]] = []
+    for n in sorted(numbers):
+        if spans and n == spans[-1][1] + 1:
+            spans[-1][1] = n
+        else:
+            spans.append([n, n])
+    return ", ".join(f"{a}" if a == b else f"{a}-{b}" for a, b in spans)

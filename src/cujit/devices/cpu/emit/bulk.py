@@ -1,0 +1,301 @@
+"""Bulk copies and reductions, and stores that signal an ``mbarrier``: all done at once, at issue.
+
+PTX ISA 9.1, "Data Movement and Conversion Instructions: Bulk copy", "st.async", "st.bulk"; "red.async".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from cujit.devices.cpu.emit import clusters
+from cujit.devices.cpu.emit.atomics import Atomic
+from cujit.devices.cpu.emit.builder import Builder, Value
+from cujit.devices.cpu.emit.lanewise import each_lane, for_each_bit
+from cujit.devices.cpu.emit.mbarrier import complete_bytes
+from cujit.devices.cpu.emit.memory import SPACES, address_in
+from cujit.devices.cpu.emit.registry import Rules, types_of
+from cujit.devices.cpu.emit.warp import WarpEmitter
+from cujit.devices.cpu.program import Group, Memory, Op
+
+__all__ = ["count_loop", "register"]
+
+_TRANSACTION = "mbarrier::complete_tx::bytes"
+_OWN = "shared::cta"
+# Operations and element types of reductions. Source: PTX ISA 9.1, 9.7.9.25.4.2 "cp.reduce.async.bulk", 9.7.13.7
+# "red.async".
+_TO_SHARED = (("add", "u32 s32 u64"), ("min max", "u32 s32"), ("inc dec", "u32"), ("and or xor", "b32"))
+_TO_GLOBAL = (
+    ("add", "u32 s32 u64 f32 f64"), ("min max", "u32 s32 u64 s64 f16 bf16"), ("inc dec", "u32"),
+    ("and or xor", "b32 b64"),
+)  # fmt: skip
+
+
+def register(rules: Rules) -> None:
+    """Add the rules of this family."""
+    bulk, hint = ["async", "bulk"], "L2::cache_hint"
+    for groups in ("commit_group", "wait_group"):
+        rules.on("cp", modifiers="read", choices=[*bulk, groups])(_nothing)
+    rules.on("cp", modifiers=hint, choices=[*bulk, "prefetch", "L2", "global"], memory=True)(_nothing)
+    inward = [*bulk, "shared::cluster", "global", _TRANSACTION]
+    rules.on("cp", modifiers=hint, choices=inward, memory=True)(_copy_in)
+    rules.on("cp", modifiers=hint, choices=[*inward, "multicast::cluster"], memory=True)(_copy_to_several)
+    rules.on("cp", modifiers=hint, choices=[*bulk, _OWN, "global", _TRANSACTION], memory=True)(_copy_in)
+    rules.on("cp", choices=[*bulk, "shared::cluster", _OWN, _TRANSACTION], memory=True)(_copy_in)
+    outward = [*bulk, "global", _OWN, "bulk_group"]
+    rules.on("cp", modifiers=hint, choices=outward, memory=True)(_copy_out)
+    rules.on("cp", modifiers=hint, choices=[*outward, "cp_mask"], memory=True)(_copy_bytes_out)
+    reduce = ["reduce", *bulk]
+    for operations, types in _TO_SHARED:
+        to = [*reduce, "shared::cluster", _OWN, _TRANSACTION, operations]
+        rules.on("cp", types, choices=to, memory=True)(_reduce)
+        to = ["async", operations]
+        to.append(_TRANSACTION)
+        words = "relaxed cluster shared::cluster"
+        rules.on("red", types, modifiers=words, choices=to, memory=True)(_reduce_one)
+    released = ["async", "release", "gpu sys"]
+    rules.on("red", "u32 s32 u64", modifiers="mmio global", choices=[*released, "add"], memory=True)(_reduce_released)
+    for operations, types in _TO_GLOBAL:
+        to = [*reduce, "global", _OWN, "bulk_group", operations]
+        rules.on("cp", types, modifiers=hint, choices=to, memory=True)(_reduce)
+    to = [*reduce, "global", _OWN, "bulk_group", "add", "noftz"]
+    rules.on("cp", "f16 bf16", modifiers=hint, choices=to, memory=True)(_reduce)
+    words = "weak shared::cluster v2 v4"
+    signalled = ["async", _TRANSACTION]
+    rules.on("st", "b32 b64 u32 u64 s32 s64 f32 f64", modifiers=words, choices=signalled, memory=True)(_store)
+    plain = "b16 b32 b64 u16 u32 u64 s16 s32 s64 f32 f64"
+    rules.on("st", plain, modifiers="mmio global", choices=released, memory=True)(_store_released)
+    rules.on("st", modifiers="weak shared::cta", choices=["bulk"], memory=True)(_clear)
+    refused = ["try_cancel", "async", _TRANSACTION]
+    rules.on("clusterlaunchcontrol", "b128", modifiers=_OWN, choices=refused, memory=True)(_decline)
+    rules.on("clusterlaunchcontrol", "pred", "b128", choices=["query_cancel", "is_canceled"])(_nothing_canceled)
+    first = "get_first_ctaid get_first_ctaid::x get_first_ctaid::y get_first_ctaid::z"
+    rules.on("clusterlaunchcontrol", "b32", "b128", modifiers="v4", choices=["query_cancel", first])(_nothing_canceled)
+
+
+def _decline(e: WarpEmitter, op: Op) -> None:
+    """``clusterlaunchcontrol.try_cancel [a], [mbar]``: answer that no block is left to take over.
+
+    That answer may always come: blocks are handed out as soon as a core is free, and each does its own work.
+    """
+    space = _spaces(op)[0]
+    target, barrier = _addresses(e, op, (space, space))
+
+    def decline(f: Builder, v: Sequence[Value]) -> None:
+        f.line(f"store i128 0, ptr {f.cast('inttoptr', v[0], 'ptr').text}, align 16")
+        complete_bytes(f, v[1], f.integer(16, 64))
+
+    each_lane(e, op, "try.cancel", [target, barrier], decline)
+
+
+def _nothing_canceled(e: WarpEmitter, op: Op) -> None:
+    """``clusterlaunchcontrol.query_cancel``: no; and the block that was not taken over has no number."""
+    for k, reg in enumerate(op.results):
+        e.put(op, e.builder.integer(0, reg.bits if reg is not None else 32), k)
+
+
+def _nothing(e: WarpEmitter, op: Op) -> None:
+    """Groups and waits for what is done; hints."""
+
+
+def _spaces(op: Op) -> list[str]:
+    """State spaces that an operation names, target first; generic where it names none."""
+    named = [m for m in op.modifiers if m in SPACES]
+    return named or ["generic"]
+
+
+def _addresses(e: WarpEmitter, op: Op, spaces: Sequence[str]) -> list[Value]:
+    """Addresses of the operands in brackets, in order, as addresses of this process."""
+    operands = [s for s in op.sources if isinstance(s, Memory)]
+    return [address_in(e, m, space) for m, space in zip(operands, spaces, strict=False)]
+
+
+def _move(f: Builder, to: Value, from_: Value, size: Value) -> None:
+    pointers = [f"ptr {f.cast('inttoptr', v, 'ptr').text}" for v in (to, from_)]
+    f.call("llvm.memmove.p0.p0.i64", "void", [*pointers, f"i64 {size.text}", "i1 false"], ["ptr", "ptr", "i64", "i1"])
+
+
+def _size(f: Builder, value: Value) -> Value:
+    return f.cast("zext", value, "i64")
+
+
+# -- copies -----------------------------------------------------------------------------------------------
+
+
+def _copy_in(e: WarpEmitter, op: Op) -> None:
+    """``cp.async.bulk [dst], [src], size, [mbar]``: the barrier is where the target is."""
+    to, from_ = _spaces(op)[:2]
+    target, source, barrier = _addresses(e, op, (to, from_, to))
+
+    def copy(f: Builder, v: Sequence[Value]) -> None:
+        _move(f, v[0], v[1], _size(f, v[2]))
+        complete_bytes(f, v[3], _size(f, v[2]))
+
+    each_lane(e, op, "bulk.in", [target, source, e.source(op, 2, "i32"), barrier], copy)
+
+
+def _copy_to_several(e: WarpEmitter, op: Op) -> None:
+    """``….multicast::cluster [dst], [src], size, [mbar], mask``: to the same place of every block that the mask has."""
+    target, source, barrier = _addresses(e, op, ("shared::cluster", "global", "shared::cluster"))
+    offsets = [clusters.offset_of(e, v) for v in (target, barrier)]
+
+    def copy(f: Builder, v: Sequence[Value]) -> None:
+        def to_one(rank: Value) -> None:
+            start = f.binary("add", v[5], f.binary("mul", f.cast("zext", rank, "i64"), v[6]))
+            _move(f, f.binary("add", start, v[0]), v[1], _size(f, v[2]))
+            complete_bytes(f, f.binary("add", start, v[3]), _size(f, v[2]))
+
+        for_each_bit(f, f.cast("zext", v[4], "i32"), to_one)
+
+    values = [offsets[0], source, e.source(op, 2, "i32"), offsets[1], e.source(op, 4, "i16")]
+    each_lane(e, op, "bulk.multicast", [*values, clusters.CLUSTER, clusters.STRIDE], copy)
+
+
+def _copy_out(e: WarpEmitter, op: Op) -> None:
+    """``cp.async.bulk.global.shared::cta.bulk_group [dst], [src], size``."""
+
+    def copy(f: Builder, v: Sequence[Value]) -> None:
+        _move(f, v[0], v[1], _size(f, v[2]))
+
+    each_lane(e, op, "bulk.out", [*_addresses(e, op, _spaces(op)), e.source(op, 2, "i32")], copy)
+
+
+def _copy_bytes_out(e: WarpEmitter, op: Op) -> None:
+    """With ``.cp_mask``: of every 16 bytes, those whose bit is set."""
+
+    def copy(f: Builder, v: Sequence[Value]) -> None:
+        def byte(k: Value) -> None:
+            bit = f.binary("lshr", f.cast("zext", v[3], "i64"), f.binary("and", k, f.integer(15, 64)))
+            here, after = f.label("copy"), f.label("next")
+            f.line(f"br i1 {f.cast('trunc', bit, 'i1').text}, label %{here}, label %{after}")
+            f.start(here)
+            _move(f, f.binary("add", v[0], k), f.binary("add", v[1], k), f.integer(1, 64))
+            f.line(f"br label %{after}")
+            f.start(after)
+
+        count_loop(f, _size(f, v[2]), byte)
+
+    mask = e.read(op.sources[-1], "i16")
+    each_lane(e, op, "bulk.bytes", [*_addresses(e, op, _spaces(op)), e.source(op, 2, "i32"), mask], copy)
+
+
+def count_loop(f: Builder, count: Value, step: Callable[[Value], None]) -> None:
+    """Emit ``for k in range(count)`` over an i64."""
+    start, head, work, turn, done = (f.label(x) for x in ("start", "count", "work", "turn", "done"))
+    number, more = f.name(), f.name()
+    f.line(f"br label %{start}")
+    f.start(start)
+    f.line(f"br label %{head}")
+    f.start(head)
+    f.line(f"{number} = phi i64 [ 0, %{start} ], [ {more}, %{turn} ]")
+    left = f.compare("icmp ult", Value(number, "i64"), count)
+    f.line(f"br i1 {left.text}, label %{work}, label %{done}")
+    f.start(work)
+    step(Value(number, "i64"))
+    f.line(f"br label %{turn}")
+    f.start(turn)
+    f.line(f"{more} = add i64 {number}, 1")
+    f.line(f"br label %{head}")
+    f.start(done)
+
+
+# -- reductions -------------------------------------------------------------------------------------------
+
+
+def _operation(op: Op) -> str:
+    words = {w for forms in (_TO_SHARED, _TO_GLOBAL) for names, _ in forms for w in names.split()}
+    return next(m for m in op.modifiers if m in words)
+
+
+def _reduce(e: WarpEmitter, op: Op) -> None:
+    """``cp.reduce.async.bulk [dst], [src], size {, [mbar]}``: element by element."""
+    to = _spaces(op)[0]
+    type_ = types_of(op)[0]
+    form = Atomic(_operation(op), type_, locked=to == "global", ftz=type_ == "f32")
+    addresses = _addresses(e, op, (to, _OWN, to))
+
+    def reduce(f: Builder, v: Sequence[Value]) -> None:
+        size = f.integer(form.bits // 8, 64)
+
+        def element(k: Value) -> None:
+            at = f.binary("mul", k, size)
+            there, here = (f.cast("inttoptr", f.binary("add", x, at), "ptr") for x in v[:2])
+            form.apply(f, there, [form.load(f, here)])
+
+        bytes_ = _size(f, v[2])
+        count_loop(f, f.binary("udiv", bytes_, size), element)
+        if len(v) > 3:
+            complete_bytes(f, v[3], bytes_)
+
+    name = f"bulk.reduce.{form.name}{'.signal' if len(addresses) > 2 else ''}"
+    each_lane(e, op, name, [*addresses[:2], e.source(op, 2, "i32"), *addresses[2:]], reduce)
+
+
+def _reduce_one(e: WarpEmitter, op: Op) -> None:
+    """``red.async [a], b, [mbar]``."""
+    form = Atomic(_operation(op), types_of(op)[0], locked=False)
+    space = _spaces(op)[0]
+    target, barrier = _addresses(e, op, (space, space))
+
+    def reduce(f: Builder, v: Sequence[Value]) -> None:
+        form.apply(f, f.cast("inttoptr", v[0], "ptr"), [v[1]])
+        complete_bytes(f, v[2], f.integer(form.bits // 8, 64))
+
+    each_lane(e, op, f"red.async.{form.name}", [target, e.source(op, 1, form.word), barrier], reduce)
+
+
+def _reduce_released(e: WarpEmitter, op: Op) -> None:
+    """``red.async.release [a], b``: done at once, and what came before it was."""
+    form = Atomic("add", types_of(op)[0], locked=True)
+    (target,) = _addresses(e, op, _spaces(op))
+
+    def reduce(f: Builder, v: Sequence[Value]) -> None:
+        form.apply(f, f.cast("inttoptr", v[0], "ptr"), [v[1]])
+
+    each_lane(e, op, f"red.released.{form.name}", [target, e.source(op, 1, form.word)], reduce)
+
+
+# -- stores -----------------------------------------------------------------------------------------------
+
+
+def _store(e: WarpEmitter, op: Op) -> None:
+    """``st.async [a], b, [mbar]``: store, then tell the barrier the bytes."""
+    space = _spaces(op)[0]
+    target, barrier = _addresses(e, op, (space, space))
+    data = op.sources[1]
+    items = data.items if isinstance(data, Group) else (data,)
+    bits = int(types_of(op)[0][1:])
+    values = []
+    for item in items:
+        kind = {"f32": "float", "f64": "double"}.get(types_of(op)[0], f"i{bits}")
+        values.append(e.builder.bits_as(e.read(item, kind), f"i{bits}"))
+
+    def store(f: Builder, v: Sequence[Value]) -> None:
+        for k, value in enumerate(v[2:]):
+            at = f.cast("inttoptr", f.binary("add", v[0], f.integer(k * bits // 8, 64)), "ptr")
+            f.line(f"store {value.type} {value.text}, ptr {at.text}, align {bits // 8}")
+        complete_bytes(f, v[1], f.integer(len(v[2:]) * bits // 8, 64))
+
+    each_lane(e, op, f"st.async.{len(values)}x{bits}", [target, barrier, *values], store)
+
+
+def _store_released(e: WarpEmitter, op: Op) -> None:
+    """``st.async.release [a], b``: done at once, and what came before it was."""
+    (target,) = _addresses(e, op, _spaces(op))
+    bits = int(types_of(op)[0][1:])
+
+    def store(f: Builder, v: Sequence[Value]) -> None:
+        at = f.cast("inttoptr", v[0], "ptr")
+        f.line(f"store atomic i{bits} {v[1].text}, ptr {at.text} release, align {bits // 8}")
+
+    each_lane(e, op, f"st.released.{bits}", [target, e.source(op, 1, f"i{bits}")], store)
+
+
+def _clear(e: WarpEmitter, op: Op) -> None:
+    """``st.bulk [a], size, 0``: fill with zeros."""
+
+    def clear(f: Builder, v: Sequence[Value]) -> None:
+        pointer = f.cast("inttoptr", v[0], "ptr")
+        arguments = [f"ptr {pointer.text}", "i8 0", f"i64 {v[1].text}", "i1 false"]
+        f.call("llvm.memset.p0.i64", "void", arguments, ["ptr", "i8", "i64", "i1"])
+
+    each_lane(e, op, "st.bulk", [*_addresses(e, op, _spaces(op)), e.source(op, 1, "i64")], clear)

@@ -1,0 +1,217 @@
+"""What ``check=`` adds to a kernel: before operations, calls of native code that looks at them.
+
+A function has a ``Place`` in its frame that says where the warp runs; addresses and values of the lanes are put into
+it, so that a check costs a few instructions here and one call.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from cujit.devices.cpu.emit import barriers, warpwide
+from cujit.devices.cpu.emit.accesses import Touch, fills_shared, orders_by_itself, touches_of
+from cujit.devices.cpu.emit.builder import Value, type_width
+from cujit.devices.cpu.native.checkstate import CLUSTER_BARRIER, Place, Space
+from cujit.devices.cpu.program import Op
+from cujit.devices.cpu.shapes import WARP
+from cujit.devices.cpu.sites import is_barrier, is_site, whole_warp
+
+if TYPE_CHECKING:
+    from cujit.devices.cpu.checks import Checks
+    from cujit.devices.cpu.emit.warp import WarpEmitter
+
+__all__ = ["Checker"]
+
+_PLACE = "%check.place"
+_LANE = list(range(WARP))
+_NOBODY = (1 << 64) - 1
+
+
+class Checker:
+    """Instruments one kernel and the functions that it calls; for one compilation.
+
+    ``fenced`` tells that there are fences in it, so that relaxed operations may order others.
+    """
+
+    def __init__(self, checks: Checks, *, fenced: bool = False) -> None:
+        self._checks = checks
+        self._fenced = fenced
+        self._begun: set[WarpEmitter] = set()
+
+    def before(self, e: WarpEmitter, op: Op) -> None:
+        """Look at what an operation is about to do."""
+        checks = self._checks
+        if checks.accesses:
+            self._accesses(e, op)
+        if is_site(op) and not whole_warp(op):
+            if is_barrier(op) or "arrive" in op.modifiers:
+                self._arrive(e, op)
+            elif checks.sync and "sync" in op.modifiers:
+                self._members(e, op)
+        if op.opcode == "call.extern" and "free" in op.modifiers and checks.memory:
+            self._hand_over(e, "addresses", e.source(op, 0, "i64"))
+            self._call(e, "cujit_check_free", [_lanes(e, op)])
+
+    def after(self, e: WarpEmitter, op: Op) -> None:
+        """Note what an operation has done."""
+        checks = self._checks
+        if op.opcode == "call.extern" and "malloc" in op.modifiers and checks.memory and op.results:
+            assert op.results[0] is not None
+            self._hand_over(e, "addresses", e.read(op.results[0], "i64"))
+            self._hand_over(e, "values", Value(e.builder.assign(f"load <{WARP} x i64>, ptr %extern.0"), "i64", True))
+            self._call(e, "cujit_check_malloc", [_lanes(e, op)])
+        if not is_site(op):
+            return
+        if is_barrier(op):
+            self._pass(e, op)
+        elif checks.race and "arrive" not in op.modifiers:
+            self._call(e, "cujit_check_synced", [])
+
+    # -- accesses ----------------------------------------------------------------------------------------
+
+    def _accesses(self, e: WarpEmitter, op: Op) -> None:
+        orders = self._fenced or orders_by_itself(op)
+        for touch in touches_of(e, op):
+            self._touch(e, op, touch if orders else touch.loosely())
+        if self._checks.init and fills_shared(op):
+            self._call(e, "cujit_check_filled", [])
+
+    def _touch(self, e: WarpEmitter, op: Op, touch: Touch) -> None:
+        b = e.builder
+        lanes = b.word(e.lanes(op))
+        if touch.lanes != -1:
+            # Lanes of a matrix: the operation is all the warp's, or nobody's.
+            some = b.compare("icmp ne", lanes, b.integer(0, 32))
+            lanes = b.select(some, b.integer(touch.lanes, 32), b.integer(0, 32))
+        self._hand_over(e, "addresses", touch.address)
+        size = touch.size
+        if isinstance(size, Value):
+            self._hand_over(e, "values", size)
+            size = 0
+        told = bool(self._checks.race and touch.values) and touch.space in (Space.SHARED, Space.GENERIC)
+        if told:
+            self._store_data(e, touch.values)
+        where = [f"i32 {touch.flags}", f"i32 {op.line}"]
+        self._call(e, "cujit_check_access", [f"i32 {lanes.text}", f"i64 {size}", *where])
+        if told:
+            self._call(e, "cujit_check_same", [f"i32 {lanes.text}", f"i64 {len(touch.values)}", *where])
+
+    def _store_data(self, e: WarpEmitter, values: tuple[Value, ...]) -> None:
+        """Put what a store writes where native code finds it, part by part."""
+        b = e.builder
+        width = type_width(values[0].type) // 8
+        self._begin(e)
+        data = f"%check.data.{width}.{len(values)}"
+        b.reserve(data, f"[{WARP * width * len(values)} x i8]", 64)
+        for k, value in enumerate(values):
+            at = b.assign(f"getelementptr i8, ptr {data}, i64 {k * width * WARP}") if k else data
+            vector = b.vector(value)
+            b.line(f"store {b.type_of(vector)} {vector.text}, ptr {at}, align 8")
+        b.line(f"store ptr {data}, ptr %check.data")
+        b.line(f"store i64 {width}, ptr %check.part_bytes")
+
+    # -- synchronisation ---------------------------------------------------------------------------------
+
+    def _members(self, e: WarpEmitter, op: Op) -> None:
+        """``.sync`` operations: who is named, and whose values are taken."""
+        lanes, live = _lanes(e, op), f"i32 {e.builder.word(e.flow.live()).text}"
+        members = e.read(op.sources[-1], "i32")
+        self._hand_over(e, "values", e.builder.resize(members, 64, signed=False))
+        self._call(e, "cujit_check_members", [lanes, live, f"i32 {op.line}"])
+        if op.opcode == "shfl":
+            self._hand_over(e, "addresses", e.builder.resize(warpwide.origins(e, op), 64, signed=True))
+            self._call(e, "cujit_check_origins", [lanes, live, f"i32 {op.line}"])
+
+    def _arrive(self, e: WarpEmitter, op: Op) -> None:
+        b, checks = e.builder, self._checks
+        number, threads = self._barrier(e, op)
+        # Lanes that are loose may come in parts: what counts is whether all of them go on from here (``_pass``).
+        together = _is_aligned(op) and not e.flow.is_loose(e.flow.position)
+        if checks.sync and "cluster" not in op.modifiers:
+            self._check_barrier(e, op, number, threads, aligned=together)
+        if checks.race and not ("cluster" in op.modifiers and is_barrier(op)):
+            self._when_some(e, op, "cujit_check_arrive", b.integer(CLUSTER_BARRIER, 32) if number is None else number)
+
+    def _pass(self, e: WarpEmitter, op: Op) -> None:
+        b, checks = e.builder, self._checks
+        number, _ = self._barrier(e, op)
+        loose = e.flow.is_loose(e.flow.position)
+        if checks.sync and loose and _is_aligned(op) and "cluster" not in op.modifiers:
+            self._check_barrier(e, op, number, None, aligned=True)
+        if checks.race:
+            self._when_some(e, op, "cujit_check_pass", b.integer(CLUSTER_BARRIER, 32) if number is None else number)
+
+    def _barrier(self, e: WarpEmitter, op: Op) -> tuple[Value | None, Value | None]:
+        """Number and count of threads; the cluster's barrier has neither."""
+        return (None, None) if "cluster" in op.modifiers else barriers.named(e, op, e.flow.lanes_of(op))
+
+    def _check_barrier(
+        self, e: WarpEmitter, op: Op, number: Value | None, threads: Value | None, *, aligned: bool
+    ) -> None:
+        b = e.builder
+        values = [_lanes(e, op), f"i32 {b.word(e.flow.live()).text}"]
+        values += [f"i32 {v.text if v is not None else 0}" for v in (number, threads)]
+        self._call(e, "cujit_check_barrier", [*values, f"i1 {str(aligned).lower()}", f"i32 {op.line}"])
+
+    def _when_some(self, e: WarpEmitter, op: Op, name: str, number: Value) -> None:
+        """Call for a barrier if a lane comes to it."""
+        b = e.builder
+        go, done = b.label("clocked"), b.label("unclocked")
+        b.line(f"br i1 {b.any_lane(e.flow.lanes_of(op)).text}, label %{go}, label %{done}")
+        b.start(go)
+        self._call(e, name, [f"i32 {number.text}"])
+        b.line(f"br label %{done}")
+        b.start(done)
+
+    # -- the place ---------------------------------------------------------------------------------------
+
+    def _hand_over(self, e: WarpEmitter, field: str, value: Value) -> None:
+        """Put a value (i64) of each lane where native code finds it."""
+        self._begin(e)
+        vector = e.builder.vector(value)
+        e.builder.line(f"store {e.builder.type_of(vector)} {vector.text}, ptr %check.{field}, align 8")
+
+    def _call(self, e: WarpEmitter, name: str, arguments: list[str]) -> None:
+        """Call native code, which learns which warp of which block it is."""
+        self._begin(e)
+        b = e.builder
+        b.line("store i64 %block, ptr %check.block")
+        b.line("store i32 %warp, ptr %check.warp")
+        full = [f"ptr {_PLACE}", *arguments]
+        b.call(name, "void", full, [a.split()[0] for a in full])
+
+    def _begin(self, e: WarpEmitter) -> None:
+        """Fill in, once in a function, what stays."""
+        if e in self._begun:
+            return
+        self._begun.add(e)
+        b = e.builder
+        b.reserve(_PLACE, f"[{Place.values.offset + Place.values.size} x i8]", 256)
+        for field in ("addresses", "values", "block", "warp", "data", "part_bytes"):
+            b.entry.append(f"  %check.{field} = getelementptr i8, ptr {_PLACE}, i64 {getattr(Place, field).offset}")
+        values = {
+            "launch": "ptr %launch",
+            "state": "ptr %state" if e.flow.suspends else "ptr null",
+            "shared": "i64 %shared.int",
+            "cluster": "i64 %cluster.int",
+            "local": "i64 %local.int",
+            "local_bytes": f"i64 {e.program.local_size}",
+            "rank": "i32 %cluster.rank",
+            "called": f"i32 {int(e.is_function)}",
+            "data": "ptr null",
+            "seen_block": f"i64 {_NOBODY}",
+            "seen_warp": "i32 -1",
+        }
+        for name, value in values.items():
+            at = f"%check.own.{name}"
+            b.entry.append(f"  {at} = getelementptr i8, ptr {_PLACE}, i64 {getattr(Place, name).offset}")
+            b.entry.append(f"  store {value}, ptr {at}")
+
+
+def _lanes(e: WarpEmitter, op: Op) -> str:
+    return f"i32 {e.builder.word(e.lanes(op)).text}"
+
+
+def _is_aligned(op: Op) -> bool:
+    """Whether all lanes of a warp have to come together. Source: PTX ISA 9.1, "bar": the same as with ``.aligned``."""
+    return is_barrier(op) and (op.opcode == "bar" or "aligned" in op.modifiers)

@@ -1,0 +1,51 @@
+"""The observer behind coverage: counts the threads that come to the operations that stand for lines of source."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from cujit.devices.cpu.launch import field_offset
+
+if TYPE_CHECKING:
+    from cujit.devices.cpu.emit.warp import WarpEmitter
+    from cujit.devices.cpu.program import Op
+
+__all__ = ["LineCounter"]
+
+_JUMPS = frozenset({"bra", "brx", "exit"})
+"""These are done by whoever comes to them: a predicate only chooses where to."""
+
+
+class LineCounter:
+    """Adds to counter ``counters[op]`` of ``Launch.coverage`` (64 bits each) the threads that do ``op``."""
+
+    def __init__(self, counters: Mapping[Op, int]) -> None:
+        self._counters = counters
+        self._begun: set[WarpEmitter] = set()
+
+    def before(self, e: WarpEmitter, op: Op) -> None:
+        """Count the lanes that an operation is done in."""
+        number = self._counters.get(op)
+        if number is None:
+            return
+        b = e.builder
+        self._begin(e)
+        word = b.word(e.mask if op.opcode in _JUMPS else e.lanes(op))
+        threads = b.call("llvm.ctpop.i32", "i32", [f"i32 {word.text}"], ["i32"])
+        wide = b.assign(f"zext i32 {threads} to i64")
+        at = b.assign(f"getelementptr i64, ptr %coverage, i64 {number}")
+        b.assign(f"atomicrmw add ptr {at}, i64 {wide} monotonic")
+
+    def after(self, e: WarpEmitter, op: Op) -> None:
+        """Nothing is left to count."""
+
+    def _begin(self, e: WarpEmitter) -> None:
+        """Read once in a function where the counters are."""
+        if e in self._begun:
+            return
+        self._begun.add(e)
+        e.builder.entry += [
+            f"  %coverage.at = getelementptr i8, ptr %launch, i64 {field_offset('coverage')}",
+            "  %coverage = load ptr, ptr %coverage.at",
+        ]

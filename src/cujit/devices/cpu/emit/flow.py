@@ -1,0 +1,480 @@
+"""The order of blocks: masks, jumps, and lanes that wait.
+
+Every block has a mask of the lanes that wait at it. Blocks are visited in scan order; a visited block takes its
+lanes, runs, and hands them on. Where the shapes show that no lane can wait in between, a jump is a plain jump.
+
+Lanes that have to wait for others (at a barrier, at a ``.sync`` operation, in a loop that polls) are left behind and
+the scan goes on; at the end it begins anew while that helps. When it does not, the warp itself waits.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from cujit.devices.cpu.cfg import Block, Loop
+from cujit.devices.cpu.dominance import control_twins
+from cujit.devices.cpu.emit import barriers, warpwide, whole
+from cujit.devices.cpu.emit.builder import Value
+from cujit.devices.cpu.native.faultkinds import FaultKind
+from cujit.devices.cpu.program import Op
+from cujit.devices.cpu.progress import bits_of, polling_loops
+from cujit.devices.cpu.shapes import WARP, parts_lanes
+from cujit.devices.cpu.sites import is_barrier, needs_others
+
+if TYPE_CHECKING:
+    from cujit.devices.cpu.emit.warp import WarpEmitter
+
+__all__ = ["MASK", "Flow"]
+
+MASK = f"<{WARP} x i1>"
+
+_LONGEST_TWICE = 1500
+"""Operations of a kernel whose blocks are emitted twice: with masks, and for warps whose lanes are all there."""
+
+_TURNS = 16
+"""Turns of a polling loop before others may run."""
+
+
+class Flow:
+    """Emits the blocks of one kernel in their order.
+
+    ``suspends`` tells that every warp has a stack of its own, and ``%state`` is its block.
+    """
+
+    def __init__(self, e: WarpEmitter) -> None:
+        self.e = e
+        self.graph = e.graph
+        self.divergence = e.divergence
+        self.suspends = (e.body.suspends or e.is_function) and e.passage is None
+        self.position = 0
+        """Where the block that is being emitted stands."""
+        self._polls = {loop.head for loop in polling_loops(e.graph)}
+        loose = self.divergence.loose
+        self._first_loose = (loose & -loose).bit_length() - 1 if loose else None
+        twins = control_twins(e.graph)
+        if self._first_loose is not None:
+            # Behind the first loose position no two blocks need to have the same lanes.
+            twins = [t if p < self._first_loose else None for p, t in enumerate(twins)]
+        if e.program.called:
+            twins = [None] * len(twins)  # lanes may exit in a function
+        self._twins = twins
+        self.twin_sources = {t for t in twins if t is not None}
+        loose_sites = [b for b in e.graph.blocks if b.site and self.is_loose(b.position)]
+        self._has_whole = self._wants_whole()
+        self._parking = [b for b in loose_sites if b.site and is_barrier(b.site)]
+        self._meeting = [b for b in loose_sites if b.site and warpwide.is_meeting(b.site)]
+
+    def is_loose(self, position: int) -> bool:
+        """Tell whether lanes pass a position at different times, whatever the shapes."""
+        return bool(self.divergence.loose >> position & 1)
+
+    @property
+    def counts_lanes(self) -> bool:
+        """Whether ``%live`` is kept: the lanes that have not exited."""
+        return self.suspends or bool(self.divergence.loose)
+
+    # -- the whole ---------------------------------------------------------------------------------------
+
+    def emit(self, first_mask: Value) -> None:
+        """Emit the blocks; the code begins in the current basic block and ends by a jump to ``warp.end``."""
+        b = self.e.builder
+        if first_mask.constant and self._stays_whole():
+            b.line("br label %whole.0")
+            whole.emit_blocks(self, alone=True)
+            b.start(f"check.{self.graph.exit}")
+            b.line("br label %warp.end")
+            return
+        self._allocate(first_mask)
+        for position in range(len(self.graph.blocks)):
+            b.line(f"store {MASK} zeroinitializer, ptr %mask.{position}")
+        b.line(f"store {MASK} {first_mask.text}, ptr %mask.0")
+        b.line("br label %body.0")
+        for block in self.graph.blocks:
+            self._emit_block(block)
+        if self._has_whole:
+            whole.emit_blocks(self)
+        b.start(f"check.{self.graph.exit}")
+        if self._first_loose is None:
+            b.line("br label %warp.end")
+        else:
+            self._emit_end_of_scan(self._first_loose)
+
+    def _allocate(self, first_mask: Value) -> None:
+        b = self.e.builder
+        for position in range(len(self.graph.blocks)):
+            b.entry.append(f"  %mask.{position} = alloca {MASK}")
+            if position in self.twin_sources:
+                b.entry.append(f"  %active.{position} = alloca {MASK}")
+                b.line(f"store {MASK} zeroinitializer, ptr %active.{position}")
+        if self.counts_lanes:
+            b.entry.append(f"  %live = alloca {MASK}")
+            b.line(f"store {MASK} {first_mask.text}, ptr %live")
+        if self._polls:
+            self._variable("turns", "i32")
+        if self.divergence.loose:
+            self._variable("progress", "i1")
+            self._variable("together", "i32")
+            self._variable("met", MASK)
+        for block in self._parking:
+            for name, type_ in (("parked", MASK), ("generation", "i32"), ("barrier", "i32")):
+                self._variable(f"{name}.{block.position}", type_)
+
+    def _variable(self, name: str, type_: str) -> None:
+        b = self.e.builder
+        b.entry.append(f"  %{name} = alloca {type_}")
+        b.line(f"store {type_} zeroinitializer, ptr %{name}")
+
+    def load(self, name: str, type_: str) -> Value:
+        """Read one of the variables of the scan."""
+        element = "i1" if type_ == MASK else type_
+        return Value(self.e.builder.assign(f"load {type_}, ptr %{name}"), element, type_ == MASK)
+
+    def live(self) -> Value:
+        """Read the lanes that have not exited; without early exits those that began."""
+        return self.load("live", MASK) if self.counts_lanes else self.e.mask
+
+    def note_progress(self) -> None:
+        """Have the blocks scanned once more: lanes have left, whom others need not wait for any longer."""
+        if self.divergence.loose:
+            self.e.builder.line("store i1 true, ptr %progress")
+
+    def _emit_block(self, block: Block) -> None:
+        e, b, p = self.e, self.e.builder, block.position
+        self.position = p
+        twin = self._twins[p]
+        b.start(f"check.{p}")
+        waiting = self.load(f"mask.{p}", MASK)
+        if twin != 0:
+            b.line(f"br i1 {b.any_lane(waiting).text}, label %body.{p}, label %{self.after(p)}")
+        else:
+            b.line(f"br label %body.{p}")
+        b.start(f"body.{p}")
+        e.mask = self.load(f"mask.{p}" if twin is None else f"active.{twin}", MASK)
+        if self._has_whole and self._may_be_whole(block):
+            part = b.label("part")
+            every = b.compare("icmp eq", b.word(e.mask), b.integer(-1, 32))
+            b.line(f"br i1 {every.text}, label %whole.in.{p}, label %{part}")
+            b.start(part)
+        b.line(f"store {MASK} zeroinitializer, ptr %mask.{p}")
+        if p in self.twin_sources:
+            b.line(f"store {MASK} {e.mask.text}, ptr %active.{p}")
+        if block in self._parking:
+            assert block.site is not None
+            self._park(block, block.site)
+        else:
+            if block.site is not None and self.is_loose(p) and needs_others(block.site):
+                self._gather(block.site)
+            self.emit_ops(block)
+            self._leave(block)
+        loop = block.loop
+        while loop is not None and loop.last == p:
+            self._emit_loop_end(loop)
+            loop = loop.parent
+
+    def emit_ops(self, block: Block) -> None:
+        """Emit what a block does but for the branch at its end."""
+        if self.e.passage is not None and block.site is not None and is_barrier(block.site):
+            self.e.passage.arrive(self.e, block)
+            return
+        for op in block.ops:
+            if op is not block.branch:
+                self.e.emit_op(op)
+
+    def _stays_whole(self) -> bool:
+        """Whether lanes that begin together never part, so that no masks are needed."""
+        return not (self.counts_lanes or self.suspends or self.e.watched or self._parts())
+
+    def _parts(self) -> bool:
+        return any(parts_lanes(block, self.divergence.shapes) for block in self.graph.blocks)
+
+    def _wants_whole(self) -> bool:
+        """Whether to emit every block a second time, for all lanes together: where lanes part, and it is not long."""
+        if self.counts_lanes or self.suspends or self.e.watched or not self._parts():
+            return False
+        return sum(len(block.ops) for block in self.graph.blocks) <= _LONGEST_TWICE
+
+    def _may_be_whole(self, block: Block) -> bool:
+        """Whether all lanes may be together again at a block, or begin at it together."""
+        return not self.divergence.waiting[block.position] and len(block.predecessors) != 1
+
+    def after(self, position: int) -> str:
+        """Label of what is visited after ``position``: the ends of the loops that end there, or the next block."""
+        loop = self.graph.blocks[position].loop
+        return f"again.{loop.head}" if loop is not None and loop.last == position else f"check.{position + 1}"
+
+    def _emit_loop_end(self, loop: Loop) -> None:
+        b = self.e.builder
+        b.start(f"again.{loop.head}")
+        waiting = self.load(f"mask.{loop.head}", MASK)
+        some = b.any_lane(waiting)
+        parent = loop.parent
+        outside = (
+            f"again.{parent.head}" if parent is not None and parent.last == loop.last else f"check.{loop.last + 1}"
+        )
+        if loop.head not in self._polls:
+            b.line(f"br i1 {some.text}, label %body.{loop.head}, label %{outside}")
+            return
+        poll = b.label("poll")
+        b.line(f"br i1 {some.text}, label %{poll}, label %{outside}")
+        b.start(poll)
+        self._let_others_run(loop, waiting, outside)
+
+    def _let_others_run(self, loop: Loop, waiting: Value, outside: str) -> None:
+        """Every few turns of a polling loop, let other warps run, and lanes of this one that have left the loop."""
+        b = self.e.builder
+        again, pause = f"body.{loop.head}", b.label("pause")
+        turns = b.binary("add", self.load("turns", "i32"), b.integer(1, 32))
+        b.line(f"store i32 {turns.text}, ptr %turns")
+        some_turns = b.binary("and", turns, b.integer(_TURNS - 1, 32))
+        b.line(f"br i1 {b.compare('icmp eq', some_turns, b.integer(0, 32)).text}, label %{pause}, label %{again}")
+        b.start(pause)
+        b.call("cujit_spin", "void", ["ptr %state", "i32 %warp"], ["ptr", "i32"])
+        if not self.is_loose(loop.head):
+            b.line(f"br label %{again}")
+            return
+        skip = b.label("skip")
+        elsewhere = b.any_lane(b.binary("and", self.live(), b.invert(waiting)))
+        b.line(f"br i1 {elsewhere.text}, label %{skip}, label %{again}")
+        b.start(skip)
+        b.line("store i1 true, ptr %progress")
+        b.line(f"br label %{outside}")
+
+    # -- lanes that wait ---------------------------------------------------------------------------------
+
+    def _gather(self, op: Op) -> None:
+        """Leave behind the lanes whose partners have not come yet, and go on with the others."""
+        e, b, p = self.e, self.e.builder, self.position
+        stay = b.binary("and", self.lanes_of(op), warpwide.lacks_partners(e, op))
+        b.line(f"store {MASK} {stay.text}, ptr %mask.{p}")
+        e.mask = b.binary("and", e.mask, b.invert(stay))
+        go = b.label("together")
+        b.line(f"br i1 {b.any_lane(e.mask).text}, label %{go}, label %{self.after(p)}")
+        b.start(go)
+        b.line("store i1 true, ptr %progress")
+        if warpwide.is_meeting(op):
+            met = b.binary("or", self.load("met", MASK), self.lanes_of(op))
+            b.line(f"store {MASK} {met.text}, ptr %met")
+
+    def lanes_of(self, op: Op) -> Value:
+        """Find the lanes that do an operation, as a vector."""
+        return self.e.builder.vector(self.e.lanes(op))
+
+    def _park(self, block: Block, op: Op) -> None:
+        """Have lanes arrive at a barrier; they wait there unless all the warp came, or the barrier opened."""
+        e, b, p = self.e, self.e.builder, block.position
+        target = block.successors[0]
+        e.before(op)
+        lanes = self.lanes_of(op)
+        if op.guard is not None:
+            self.hand_on(target, b.binary("and", e.mask, b.invert(lanes)))
+        alone, whole, done = b.label("part"), b.label("whole"), self.after(p)
+        missing = b.any_lane(b.binary("and", self.live(), b.invert(lanes)))
+        b.line(f"br i1 {missing.text}, label %{alone}, label %{whole}")
+        b.start(whole)
+        e.mask = lanes
+        barriers.synchronise(e, op, lanes)
+        e.after(op)
+        self.hand_on(target, lanes)
+        b.line(f"br label %{done}")
+        b.start(alone)
+        self._release(block)
+        some = b.label("arrive")
+        b.line(f"br i1 {b.any_lane(lanes).text}, label %{some}, label %{done}")
+        b.start(some)
+        parked = b.binary("or", self.load(f"parked.{p}", MASK), lanes)
+        number, generation = barriers.arrive(e, op, lanes, parked)
+        b.line(f"store {MASK} {parked.text}, ptr %parked.{p}")
+        b.line(f"store i32 {generation.text}, ptr %generation.{p}")
+        b.line(f"store i32 {number.text}, ptr %barrier.{p}")
+        self._release(block)
+        b.line(f"br label %{done}")
+
+    def _release(self, block: Block) -> None:
+        """Let the lanes that are parked at a barrier go on if it has opened since."""
+        e, b, p = self.e, self.e.builder, block.position
+        op = block.site
+        assert op is not None
+        test, free, done = b.label("parked"), b.label("free"), b.label("released")
+        parked = self.load(f"parked.{p}", MASK)
+        b.line(f"br i1 {b.any_lane(parked).text}, label %{test}, label %{done}")
+        b.start(test)
+        number, generation = self.load(f"barrier.{p}", "i32"), self.load(f"generation.{p}", "i32")
+        opened = barriers.has_opened(e, op, number, generation)
+        b.line(f"br i1 {opened.text}, label %{free}, label %{done}")
+        b.start(free)
+        was, e.mask = e.mask, parked
+        self.position, here = p, self.position
+        barriers.put_result(e, op, number)
+        e.after(op)
+        self.position = here
+        e.mask = was
+        self.hand_on(block.successors[0], parked)
+        b.line(f"store {MASK} zeroinitializer, ptr %parked.{p}")
+        b.line("store i1 true, ptr %progress")
+        b.line(f"br label %{done}")
+        b.start(done)
+
+    def _emit_end_of_scan(self, first: int) -> None:
+        """Scan again while lanes go on; else let the warp wait, or say that its lanes never meet."""
+        b = self.e.builder
+        alive, again, stuck, wait = (b.label(x) for x in ("alive", "again", "stuck", "wait"))
+        b.line(f"br i1 {b.any_lane(self.live()).text}, label %{alive}, label %warp.end")
+        b.start(alive)
+        for block in self._parking:
+            self._release(block)
+        moved = self.load("progress", "i1")
+        b.line("store i1 false, ptr %progress")
+        b.line(f"br i1 {moved.text}, label %{again}, label %{stuck}")
+        b.start(again)
+        b.line("store i32 0, ptr %together")
+        b.line(f"br label %check.{first}")
+        b.start(stuck)
+        self._meet(first)
+        parked = self._any_of([f"parked.{block.position}" for block in self._parking])
+        apart = b.label("apart")
+        b.line(f"br i1 {b.any_lane(parked).text}, label %{wait}, label %{apart}")
+        b.start(wait)
+        if self.suspends:
+            line = next((block.site.line for block in self._parking if block.site), 0)
+            b.call(
+                "cujit_wait",
+                "void",
+                ["ptr %state", "i32 %warp", f"i32 {line}", f"i32 {b.word(parked).text}"],
+                ["ptr", "i32", "i32", "i32"],
+            )
+        b.line(f"br label %{alive}")
+        b.start(apart)
+        self._say_apart()
+
+    def _meet(self, first: int) -> None:
+        """Lanes may meet at different ``bar.warp.sync``: try once more with all of them taken as one place.
+
+        They are for one operation of each lane, not for the next: ``%met`` are the lanes that have done theirs.
+        """
+        if not self._meeting:
+            return
+        b = self.e.builder
+        waiting = b.word(self._any_of([f"mask.{block.position}" for block in self._meeting]))
+        tried = self.load("together", "i32")
+        retry, done = b.label("meet"), b.label("met")
+        b.line(f"br i1 {b.compare('icmp eq', waiting, tried).text}, label %{done}, label %{retry}")
+        b.start(retry)
+        b.line(f"store i32 {waiting.text}, ptr %together")
+        b.line(f"store {MASK} zeroinitializer, ptr %met")
+        b.line(f"br label %check.{first}")
+        b.start(done)
+
+    def _any_of(self, names: list[str]) -> Value:
+        b = self.e.builder
+        found = Value("zeroinitializer", "i1", True)
+        for name in names:
+            found = b.binary("or", found, self.load(name, MASK))
+        return found
+
+    def _say_apart(self) -> None:
+        """No lane can go on: say at which lines they wait for each other."""
+        b = self.e.builder
+        places = [self.graph.blocks[p] for p in bits_of(self.divergence.loose)]
+        sites = [block for block in places if block.site and not is_barrier(block.site)]
+        first = self._any_of([f"mask.{block.position}" for block in sites[:1]])
+        line = sites[0].site.line if sites and sites[0].site else 0
+        self.e.fault(FaultKind.LANES_APART, b.integer(line, 32), b.resize(b.word(first), 64, signed=False))
+
+    # -- leaving a block ---------------------------------------------------------------------------------
+
+    def _leave(self, block: Block) -> None:
+        branch = block.branch
+        if branch is not None:
+            self.e.before(branch)
+        if branch is None or (branch.guard is None and branch.opcode != "brx"):
+            self._go(block, block.successors[0])
+        elif branch.opcode == "brx":
+            self.leave_by_table(block, branch)
+        else:
+            self._leave_by_guard(block, branch)
+
+    def _leave_by_guard(self, block: Block, branch: Op) -> None:
+        e, b = self.e, self.e.builder
+        assert branch.guard is not None
+        condition = e.guard(branch)
+        taken, falls = block.successors[0], block.successors[-1]
+        if not condition.is_vector:
+            there, here = b.label("taken"), b.label("falls")
+            b.line(f"br i1 {condition.text}, label %{there}, label %{here}")
+            for label, target in ((there, taken), (here, falls)):
+                b.start(label)
+                self._go(block, target)
+            return
+        goes = b.binary("and", e.mask, condition)
+        stays = b.binary("and", e.mask, b.invert(condition))
+        self.hand_on(taken, goes)
+        self.hand_on(falls, stays)
+        b.line(f"br label %{self.after(block.position)}")
+
+    def leave_by_table(self, block: Block, branch: Op) -> None:
+        """Hand the lanes of the current block on to the targets of a ``brx``."""
+        e, b = self.e, self.e.builder
+        index = e.read(branch.sources[0], "i32")
+        left = e.mask
+        if branch.guard is not None:
+            guard = b.vector(e.guard(branch))
+            self.hand_on(block.successors[-1], b.binary("and", left, b.invert(guard)))
+            left = b.binary("and", left, guard)
+        for k, target in enumerate(block.successors[: len(branch.targets)]):
+            here = b.compare("icmp eq", b.vector(index), b.integer(k, 32))
+            self.hand_on(target, b.binary("and", left, here))
+        b.line(f"br label %{self.after(block.position)}")
+
+    def hand_on(self, target: int, lanes: Value) -> None:
+        """Let lanes wait at a block, or exit."""
+        b = self.e.builder
+        if target == self.graph.exit:
+            self._exit(lanes)
+            return
+        waiting = self.load(f"mask.{target}", MASK)
+        joined = b.binary("or", waiting, lanes)
+        b.line(f"store {MASK} {joined.text}, ptr %mask.{target}")
+
+    def _exit(self, lanes: Value) -> None:
+        if not self.counts_lanes:
+            return
+        b = self.e.builder
+        left = b.binary("and", self.live(), b.invert(lanes))
+        b.line(f"store {MASK} {left.text}, ptr %live")
+        self.note_progress()
+        if self.suspends and not self.e.is_function:
+            arguments = ["ptr %state", "i32 %warp", f"i32 {b.word(lanes).text}"]
+            b.call("cujit_exit", "void", arguments, ["ptr", "i32", "i32"])
+
+    def _go(self, block: Block, target: int) -> None:
+        """Send all lanes of the block to one place, straight there if no lane can wait on the way."""
+        b = self.e.builder
+        self.hand_on(target, self.e.mask)
+        if self._way_is_free(block, target):
+            label = f"check.{target}" if target == self.graph.exit else f"body.{target}"
+        else:
+            label = self.after(block.position)
+        b.line(f"br label %{label}")
+
+    def _way_is_free(self, block: Block, target: int) -> bool:
+        p = block.position
+        waiting = self.divergence.waiting[p]
+        if target > p:
+            between = range(p + 1, target)
+        elif target in self._polls:
+            return False
+        else:
+            loop = block.loop
+            while loop is not None and loop.head != target:
+                loop = loop.parent
+            if loop is None:
+                return False
+            between = range(p + 1, loop.last + 1)
+        if any(waiting >> k & 1 for k in between):
+            return False
+        left = block.loop
+        while left is not None and target not in left:
+            if waiting >> left.head & 1:
+                return False
+            left = left.parent
+        return target > p or not waiting >> target & 1

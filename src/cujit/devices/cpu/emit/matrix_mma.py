@@ -1,0 +1,128 @@
+"""``mma``: every shape and type, sparse A, block scaling. PTX ISA 9.1, "mma", "mma.sp", "Block Scaling"."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from cujit.devices.cpu.emit.matrix_scale import scale_tiles
+from cujit.devices.cpu.emit.matrix_sparse import expand
+from cujit.devices.cpu.emit.matrix_tiles import (
+    Kinds,
+    c_type,
+    columns,
+    d_words,
+    put_all,
+    rows,
+    tile,
+    tile_by_pairs,
+    words_of,
+)
+from cujit.devices.cpu.emit.matrix_types import strips_in, word_type
+from cujit.devices.cpu.emit.matrix_volta import register as register_volta
+from cujit.devices.cpu.emit.registry import Rules, types_of
+from cujit.devices.cpu.emit.warp import WarpEmitter
+from cujit.devices.cpu.program import Op
+
+__all__ = ["kinds_of", "register"]
+
+_PLAIN = "sync aligned row col"
+_SPARSE = "sp sp::ordered_metadata"
+_SMALL = "e4m3 e5m2 e3m2 e2m3 e2m1"
+
+# D, A, B, C; shapes; other modifiers. Source: PTX ISA 9.1, "mma", the syntax.
+_DENSE = (
+    ("f16 f32", "f16", "f16", "f16 f32", "m16n8k8 m16n8k16", ""),
+    ("f32", "bf16", "bf16", "f32", "m16n8k8 m16n8k16", ""),
+    ("f32", "tf32", "tf32", "f32", "m16n8k4 m16n8k8", ""),
+    ("f64", "f64", "f64", "f64", "m8n8k4 m16n8k4 m16n8k8 m16n8k16", "rn"),
+    ("s32", "s8 u8", "s8 u8", "s32", "m8n8k16 m16n8k16 m16n8k32", "satfinite"),
+    ("s32", "s4 u4", "s4 u4", "s32", "m8n8k32 m16n8k32 m16n8k64", "satfinite"),
+    ("f16 f32", "e4m3 e5m2", "e4m3 e5m2", "f16 f32", "m16n8k16 m16n8k32", ""),
+)
+# The same with A sparse. Source: PTX ISA 9.1, "mma.sp", the syntax.
+_HALF_EMPTY = (
+    ("f16 f32", "f16", "f16", "f16 f32", "m16n8k16 m16n8k32", ""),
+    ("f32", "bf16", "bf16", "f32", "m16n8k16 m16n8k32", ""),
+    ("f32", "tf32", "tf32", "f32", "m16n8k8 m16n8k16", ""),
+    ("s32", "s8 u8", "s8 u8", "s32", "m16n8k32 m16n8k64", "satfinite"),
+    ("s32", "s4 u4", "s4 u4", "s32", "m16n8k64 m16n8k128", "satfinite"),
+    ("f16 f32", "e4m3 e5m2", "e4m3 e5m2", "f16 f32", "m16n8k64", ""),
+)
+
+
+def register(rules: Rules) -> None:
+    """Add the rules of ``mma``."""
+    for d, a, b, c, shapes, more in _DENSE:
+        rules.on("mma", d, a, b, c, modifiers=f"{_PLAIN} {more}", choices=[shapes])(_mma)
+    for d, a, b, c, shapes, more in _HALF_EMPTY:
+        rules.on("mma", d, a, b, c, modifiers=f"{_PLAIN} {more}", choices=[shapes, _SPARSE])(_mma)
+    bits = ["m8n8k128 m16n8k128 m16n8k256", "xor and", "popc"]
+    rules.on("mma", "s32", "b1", "b1", "s32", modifiers=_PLAIN, choices=bits)(_mma)
+    small = ("f16 f32", _SMALL, _SMALL, "f16 f32")
+    rules.on("mma", *small, modifiers=_PLAIN, choices=["m16n8k32", "kind::f8f6f4"])(_mma)
+    rules.on("mma", *small, modifiers=_PLAIN, choices=["m16n8k64", "kind::f8f6f4", _SPARSE])(_mma)
+    _register_scaled(rules)
+    register_volta(rules)
+
+
+def _register_scaled(rules: Rules) -> None:
+    """Block scaling. Source: PTX ISA 9.1, "Block Scaling for mma.sync", the table of valid combinations."""
+    small, four = ("f32", _SMALL, _SMALL, "f32"), ("f32", "e2m1", "e2m1", "f32")
+    for dense, empty, types, kind, vector, scale in (
+        ("m16n8k32", "m16n8k64", small, "kind::mxf8f6f4", "", "ue8m0"),
+        ("m16n8k64", "m16n8k128", four, "kind::mxf4", "", "ue8m0"),
+        ("m16n8k64", "m16n8k128", four, "kind::mxf4nvf4", "scale_vec::2X", "ue8m0"),
+        ("m16n8k64", "m16n8k128", four, "kind::mxf4nvf4", "scale_vec::4X", "ue8m0 ue4m3"),
+    ):
+        usual = {"kind::mxf8f6f4": "scale_vec::1X", "kind::mxf4": "scale_vec::2X"}.get(kind, "")
+        chosen = [kind, "block_scale", scale, *([vector] if vector else [])]
+        modifiers = f"{_PLAIN} {usual}"
+        rules.on("mma", *types, modifiers=modifiers, choices=[dense, *chosen])(_mma)
+        rules.on("mma", *types, modifiers=modifiers, choices=[empty, _SPARSE, *chosen])(_mma)
+
+
+@dataclass(frozen=True)
+class _Shape:
+    m: int
+    n: int
+    k: int
+
+
+def _shape_of(op: Op) -> _Shape:
+    found = next(m for m in (re.fullmatch(r"m(\d+)n(\d+)k(\d+)", word) for word in op.modifiers) if m)
+    return _Shape(*(int(x) for x in found.groups()))
+
+
+def kinds_of(op: Op, a: str, b: str) -> Kinds:
+    """Read the types of D and C, and what is done with sums, off the modifiers."""
+    d, c = types_of(op)[0], types_of(op)[-1]
+    combine = next((m for m in ("xor", "and") if m in op.modifiers), "")
+    return Kinds(a, b, c, d, saturate="satfinite" in op.modifiers, combine=combine)
+
+
+def _element_types(op: Op) -> tuple[str, str]:
+    _, a, b, _ = types_of(op)
+    if "kind::mxf4" in op.modifiers or "kind::mxf4nvf4" in op.modifiers:
+        return "fp4", "fp4"
+    return a, b
+
+
+def _mma(e: WarpEmitter, op: Op) -> None:
+    shape, (a, b) = _shape_of(op), _element_types(op)
+    halves = shape.m // 8
+    kinds = kinds_of(op, a, b)
+    sparse = any(m in op.modifiers for m in _SPARSE.split())
+    steps = shape.k // 32 if a == "b1" else shape.k
+    b_count = steps // (4 * strips_in(a))
+    a_count = halves * b_count // (2 if sparse else 1)
+    left = rows(e, a, words_of(e, op, 0, a_count, word_type(a)), halves, "stored" if sparse else "a")
+    right = columns(e, b, words_of(e, op, 1, b_count, word_type(b)))
+    c = words_of(e, op, 2, d_words(kinds.c, halves), c_type(kinds.c))
+    strips = steps // 4
+    if sparse:
+        left = expand(e, op, a, left, strips)
+    if "block_scale" in op.modifiers:
+        scale_tiles(e, op, left, right, strips, first=5 if sparse else 3)
+    by_pairs = a in ("e4m3", "e5m2") and not sparse and not any(m.startswith("kind::") for m in op.modifiers)
+    put_all(e, op, (tile_by_pairs if by_pairs else tile)(e, kinds, left, right, strips, c))

@@ -1,0 +1,195 @@
+"""``wgmma``: done at issue, by each of the four warps for its own 16 rows.
+
+PTX ISA 9.1, "Asynchronous Warpgroup Level Matrix Multiply-Accumulate Instructions". The registers of A, C and D are
+those of ``mma``, eight columns after eight columns; what lies in shared memory is told by a descriptor.
+"""
+
+from __future__ import annotations
+
+import re
+
+from cujit.devices.cpu.emit.builder import Builder, Value
+from cujit.devices.cpu.emit.matrix_move import finish, joined, load_row, one_of, turned_word, when_any_lane
+from cujit.devices.cpu.emit.matrix_product import definer
+from cujit.devices.cpu.emit.matrix_sparse import expand
+from cujit.devices.cpu.emit.matrix_tiles import Kinds, c_type, columns, d_words, items_of, rows, tile, words_of
+from cujit.devices.cpu.emit.matrix_types import strips_in
+from cujit.devices.cpu.emit.registry import Rules, types_of
+from cujit.devices.cpu.emit.warp import WarpEmitter
+from cujit.devices.cpu.program import Group, IntConstant, Op
+from cujit.devices.cpu.shapes import WARP
+from cujit.errors import FormatError
+
+__all__ = ["register"]
+
+# D, A, B; steps of k; other modifiers. Source: PTX ISA 9.1, "wgmma.mma_async", "wgmma.mma_async.sp", the syntax.
+_FORMS = (
+    ("f16 f32", "f16", "f16", 16, ""),
+    ("f32", "bf16", "bf16", 16, ""),
+    ("f32", "tf32", "tf32", 8, ""),
+    ("f16 f32", "e4m3 e5m2", "e4m3 e5m2", 32, ""),
+    ("s32", "s8 u8", "s8 u8", 32, "satfinite"),
+    ("s32", "b1", "b1", 256, ""),
+)
+# What an operand xored with this is negated.
+_SIGNS = {"f16": 0x80008000, "bf16": 0x80008000, "tf32": 0x80000000, "e4m3": 0x80808080, "e5m2": 0x80808080}
+
+
+def register(rules: Rules) -> None:
+    """Add the rules of ``wgmma``."""
+    plain = "mma_async sync aligned"
+    for d, a, b, k, more in _FORMS:
+        shapes = " ".join(f"m64n{n}k{k}" for n in range(8, 257, 8))
+        choices = [shapes, "and", "popc"] if a == "b1" else [shapes]
+        rules.on("wgmma", d, a, b, modifiers=f"{plain} {more}", choices=["mma_async", *choices])(_multiply)
+        if a != "b1":
+            empty = " ".join(f"m64n{n}k{2 * k}" for n in range(8, 257, 8))
+            choices = ["mma_async", "sp sp::ordered_metadata", empty]
+            rules.on("wgmma", d, a, b, modifiers=f"{plain} {more}", choices=choices)(_multiply)
+    for name in ("fence", "commit_group", "wait_group"):
+        rules.on("wgmma", modifiers="sync aligned", choices=[name])(_nothing)
+
+
+def _nothing(e: WarpEmitter, op: Op) -> None:
+    """What was issued is done."""
+
+
+def _multiply(e: WarpEmitter, op: Op) -> None:
+    d, a_type, b_type = types_of(op)
+    kinds = Kinds(a_type, b_type, d, d, "satfinite" in op.modifiers, "and" if "and" in op.modifiers else "")
+    sparse = any(m.startswith("sp") for m in op.modifiers)
+    scale_d, negative, trans_a, trans_b = _immediates(op, 5 if sparse else 3, isinstance(op.sources[1], Group))
+    done = when_any_lane(e, op)
+    words = _left_words(e, op, trans_a)
+    if negative:
+        words = [e.builder.binary("xor", w, e.builder.integer(_SIGNS[a_type], 32)) for w in words]
+    left = rows(e, a_type, words, 2, "stored" if sparse else "a")
+    chunks = 4 if sparse else 2
+    strips = chunks * strips_in(a_type)
+    if sparse:
+        left = expand(e, op, a_type, left, strips)
+    keeps = e.read(op.sources[scale_d], "i1")
+    count = d_words(d, 2)
+    items = items_of(op.sources[0])
+    tiles = _columns_of(op) // 8
+    if len(items) != count * tiles:
+        raise FormatError(f"line {op.line}: D of {op.name} has {len(items)} registers, and not {count * tiles}")
+    descriptor = one_of(e, op, e.source(op, 2, "i64"))
+    for n in range(tiles):
+        right = [_shared_words(e, descriptor, e.builder.integer(n, 64), c, trans_b) for c in range(chunks)]
+        own = [e.builder.vector(e.read(item, c_type(d))) for item in items[count * n : count * (n + 1)]]
+        zero = Value("zeroinitializer", c_type(d), True)
+        own = [e.builder.select(keeps, value, zero) for value in own]
+        for k, value in enumerate(tile(e, kinds, left, columns(e, b_type, right), strips, own)):
+            e.put(op, _kept(e.builder, kinds, value), count * n + k)
+    finish(e, done)
+
+
+def _kept(b: Builder, kinds: Kinds, value: Value) -> Value:
+    """Cut an f32 sum of 8-bit floats to 14 bits. Source: measured on an H200, where f16 sums are rounded once."""
+    if kinds.d != "f32" or kinds.a not in ("e4m3", "e5m2"):
+        return value
+    return b.bits_as(b.binary("and", b.bits_as(value, "i32"), b.integer(~0x3FF, 32)), "float")
+
+
+def _columns_of(op: Op) -> int:
+    found = next(m for m in (re.fullmatch(r"m64n(\d+)k\d+", word) for word in op.modifiers) if m)
+    return int(found[1])
+
+
+def _immediates(op: Op, first: int, a_in_registers: bool) -> tuple[int, bool, bool, bool]:
+    """Where scale-d stands; whether the product is negated; whether A and B lie transposed in shared memory."""
+    values = []
+    for operand in op.sources[first + 1 :]:
+        if not isinstance(operand, IntConstant):
+            raise FormatError(f"line {op.line}: a scale or transposition of {op.name} is no constant")
+        values.append(operand.value)
+    scales, turns = values[:2], values[2:]
+    negative = len(scales) == 2 and scales[0] * scales[1] < 0
+    trans_a = not a_in_registers and bool(turns) and bool(turns[0])
+    return first, negative, trans_a, bool(turns) and bool(turns[-1])
+
+
+def _left_words(e: WarpEmitter, op: Op, trans: bool) -> list[Value]:
+    """The four registers of A: given, or of rows 16w on, where w is the number of the warp in its group."""
+    if isinstance(op.sources[1], Group):
+        return words_of(e, op, 1, 4)
+    b = e.builder
+    descriptor = one_of(e, op, e.source(op, 1, "i64"))
+    warp = b.resize(b.binary("and", Value("%warp", "i32"), b.integer(3, 32)), 64, signed=False)
+    groups = [b.binary("add", b.binary("shl", warp, b.integer(1, 64)), b.integer(half, 64)) for half in range(2)]
+    return [_shared_words(e, descriptor, groups[k % 2], k // 2, trans) for k in range(4)]
+
+
+# -- shared memory ----------------------------------------------------------------------------------------
+
+
+def _shared_words(e: WarpEmitter, descriptor: Value, group: Value, chunk: int, trans: bool) -> Value:
+    """One register of a matrix in shared memory: eight rows (of B columns), and 16 bytes of k."""
+    words = f"<{WARP} x i32>"
+    name = f"matrix.shared.{'across' if trans else 'straight'}"
+    parameters = "i64 %descriptor, i64 %shared, i64 %group, i64 %chunk"
+    definer(e.builder)(name, parameters, _across if trans else _straight, words)
+    arguments = f"i64 {descriptor.text}, i64 %shared.int, i64 {group.text}, i64 {chunk}"
+    return Value(e.builder.assign(f"call {words} @{name}({arguments})"), "i32", True)
+
+
+def _field(b: Builder, low: int, mask: int, shift: int = 0) -> Value:
+    """Bits of the descriptor, shifted left."""
+    own = b.binary("and", b.binary("lshr", Value("%descriptor", "i64"), b.integer(low, 64)), b.integer(mask, 64))
+    return b.binary("shl", own, b.integer(shift, 64)) if shift else own
+
+
+def _layout(b: Builder) -> tuple[Value, Value, Value, Value]:
+    """Bytes of a line of the swizzled pattern (16 without one), whether there is none, and the two strides.
+
+    Source: PTX ISA 9.1, "Matrix Descriptor Format": addresses and strides are in units of 16 bytes; modes 1, 2 and 3
+    are patterns of 128, 64 and 32 bytes.
+    """
+    mode = _field(b, 62, 3)
+    plain = b.compare("icmp eq", mode, b.integer(0, 64))
+    line = b.select(plain, b.integer(16, 64), b.binary("lshr", b.integer(256, 64), mode))
+    return line, plain, _field(b, 16, 0x3FFF, 4), _field(b, 32, 0x3FFF, 4)
+
+
+def _straight(b: Builder) -> str:
+    """K-major: ``((8,m),(T,2k)):((1T,SBO),(1,LBO))``, or with a pattern ``((8,m),(T,2k)):((nT,SBO),(1,T))``.
+
+    Source: PTX ISA 9.1, "Strides", the table of canonical layouts.
+    """
+    line, plain, leading, stride = _layout(b)
+    step = b.select(plain, leading, b.integer(16, 64))
+    begin = b.binary("add", _times(b, "%group", stride), _times(b, "%chunk", step))
+    return _gathered(b, begin, line)
+
+
+def _across(b: Builder) -> str:
+    """MN-major: ``((T,1,m),(8,k)):((1,T,SBO),(1T,LBO))``, or ``((T,n,m),(8,k)):((1,T,LBO),(nT,SBO))``."""
+    line, plain, leading, stride = _layout(b)
+    width = b.binary("lshr", line, b.integer(4, 64))
+    in_line = _times(b, b.binary("urem", Value("%group", "i64"), width).text, b.integer(16, 64))
+    far = _times(b, b.binary("udiv", Value("%group", "i64"), width).text, b.select(plain, stride, leading))
+    begin = b.binary("add", b.binary("add", in_line, far), _times(b, "%chunk", b.select(plain, leading, stride)))
+    return turned_word(b, _gathered(b, begin, line))
+
+
+def _times(b: Builder, count: str, size: Value) -> Value:
+    return b.binary("mul", Value(count, "i64"), size)
+
+
+def _gathered(b: Builder, begin: Value, line: Value) -> str:
+    """Eight lines of 16 bytes: ``line`` bytes from one to the next, in the places where the pattern puts them.
+
+    Source: PTX ISA 9.1, "Strides": Swizzle<n, 4, 3>, that is bits 7 on of an address are xored into bits 4 on; of
+    patterns that do not begin at a multiple of their size, the base offset tells bits 7 to 9 of where they do.
+    """
+    start, offset = _field(b, 0, 0x3FFF, 4), _field(b, 49, 7)
+    phases = b.binary("sub", b.binary("lshr", line, b.integer(4, 64)), b.integer(1, 64))
+    at = b.binary("add", start, begin)
+    parts = []
+    for _ in range(8):
+        phase = b.binary("sub", b.binary("lshr", at, b.integer(7, 64)), offset)
+        moved = b.binary("xor", at, b.binary("shl", b.binary("and", phase, phases), b.integer(4, 64)))
+        parts.append(load_row(b, b.binary("add", moved, Value("%shared", "i64")).text))
+        at = b.binary("add", at, line)
+    return b.assign(f"bitcast <128 x i8> {joined(b, parts, 16, 'i8')} to <{WARP} x i32>")

@@ -1,0 +1,341 @@
+"""``wmma``: fragments by whole matrices. PTX ISA 9.1, "Matrix multiply-accumulate operation using wmma".
+
+Which element is in which lane the manual leaves open. Here a fragment is the tiles of ``mma`` one after the other: A
+by 16 rows (8 if there are no more) in the order of its registers, B by eight columns, C and D by both. Fragments of
+f16 have more registers than elements: what is over repeats them.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from cujit.devices.cpu.emit.builder import Builder, Value, type_width
+from cujit.devices.cpu.emit.matrix_mma import kinds_of
+from cujit.devices.cpu.emit.matrix_move import finish, joined, one_of, rows_of, transposed_halves, when_any_lane
+from cujit.devices.cpu.emit.matrix_product import definer
+from cujit.devices.cpu.emit.matrix_tiles import (
+    at,
+    c_type,
+    columns,
+    d_words,
+    put_all,
+    rows,
+    scratch,
+    tile,
+    words_of,
+)
+from cujit.devices.cpu.emit.matrix_types import element_bits, strips_in, word_type
+from cujit.devices.cpu.emit.memory import SPACES, address_in, space_of
+from cujit.devices.cpu.emit.registry import Rules, types_of
+from cujit.devices.cpu.emit.warp import WarpEmitter
+from cujit.devices.cpu.program import Memory, Op
+from cujit.devices.cpu.shapes import WARP
+
+__all__ = ["MemoryLines", "memory_lines", "register"]
+
+_BIG = "m16n16k16 m32n8k16 m8n32k16"
+# Types of A and B; of C and D; shapes; layouts of A and of B; other modifiers of wmma.mma. Source: PTX ISA 9.1,
+# "wmma.load", "wmma.mma".
+_FORMS = (
+    ("f16", "f16 f32", _BIG, "row col", ""),
+    ("bf16", "f32", _BIG, "row col", ""),
+    ("s8 u8", "s32", _BIG, "row col", "satfinite"),
+    ("tf32", "f32", "m16n16k8", "row col", ""),
+    ("f64", "f64", "m8n8k4", "row col", "rn"),
+    ("s4 u4", "s32", "m8n8k32", "", "satfinite"),
+    ("b1", "s32", "m8n8k128", "", "popc"),
+)
+
+
+def register(rules: Rules) -> None:
+    """Add the rules of ``wmma``."""
+    plain, spaces = "sync aligned", " ".join(SPACES)
+    for types, sums, shapes, layouts, more in _FORMS:
+        for matrix, fixed in (("a", "row"), ("b", "col")):
+            choices = ["load", matrix, shapes, layouts or fixed]
+            rules.on("wmma", types, modifiers=f"{plain} {spaces}", choices=choices, memory=True)(_load)
+        chosen = [shapes, "row col"]
+        rules.on("wmma", sums, modifiers=f"{plain} {spaces}", choices=["load", "c", *chosen], memory=True)(_load)
+        rules.on("wmma", sums, modifiers=f"{plain} {spaces}", choices=["store", "d", *chosen], memory=True)(_store)
+        modifiers = f"{plain} row col {more}"
+        combine = ["xor and"] if types == "b1" else []
+        # Products of f16 name the types of D and C alone, all others those of A and B too.
+        full = (sums, sums) if types == "f16" else (sums, types, types, sums)
+        rules.on("wmma", *full, modifiers=modifiers, choices=["mma", shapes, *combine])(_mma)
+
+
+@dataclass(frozen=True)
+class _Fragment:
+    """One matrix of a wmma: ``lines`` rows of A, C and D, or columns of B; ``width`` steps of k, or columns.
+
+    ``halves`` is how many groups of eight lines a tile has. Single bits count as words of 32.
+    """
+
+    type_: str
+    lines: int
+    width: int
+    halves: int
+    is_sum: bool = False
+
+    @property
+    def block_width(self) -> int:
+        """Elements of a line that one block has: a register of A or B, eight columns of C or D."""
+        return 8 if self.is_sum else 4 * strips_in(self.type_)
+
+    def blocks(self) -> list[tuple[int, int]]:
+        """List line and element where each block begins, in the order of registers."""
+        step = 8 * self.halves
+        return [
+            (line + 8 * half, start)
+            for line in range(0, self.lines, step)
+            for start in range(0, self.width, self.block_width)
+            for half in range(self.halves)
+        ]
+
+    @property
+    def words(self) -> int:
+        """Registers of a block."""
+        return d_words(self.type_, 1) if self.is_sum else 1
+
+    @property
+    def registers(self) -> int:
+        """Registers of the whole fragment."""
+        own = len(self.blocks()) * self.words
+        # Source: PTX ISA 9.1, "Matrix Fragments for WMMA": eight registers of f16 pairs for every A and B.
+        return 8 if self.type_ == "f16" and not self.is_sum else own
+
+
+def _fragment(op: Op, matrix: str, type_: str) -> _Fragment:
+    m, n, k = _shape_of(op)
+    halves = min(2, m // 8)
+    if matrix in ("c", "d"):
+        return _Fragment(type_, m, n, halves, True)
+    steps = k // 32 if type_ == "b1" else k
+    return _Fragment(type_, m, steps, halves) if matrix == "a" else _Fragment(type_, n, steps, 1)
+
+
+def _shape_of(op: Op) -> tuple[int, int, int]:
+    found = next(m for m in (re.fullmatch(r"m(\d+)n(\d+)k(\d+)", word) for word in op.modifiers) if m)
+    return int(found[1]), int(found[2]), int(found[3])
+
+
+# -- memory -----------------------------------------------------------------------------------------------
+
+
+def _is_straight(op: Op, matrix: str) -> bool:
+    """Whether a line of the fragment is contiguous in memory."""
+    return ("col" if matrix == "b" else "row") in op.modifiers
+
+
+def _element(type_: str) -> str:
+    """LLVM type of the elements as memory moves them; those below a byte go by words."""
+    return {"f64": "double", "f32": "float", "f16": "i16"}.get(type_) or f"i{max(8, element_bits(type_))}"
+
+
+@dataclass(frozen=True)
+class _Place:
+    """Where a matrix is: an address (i64), and the bytes from line to line of memory."""
+
+    base: Value
+    stride: Value
+
+    def of(self, e: WarpEmitter, line: int, offset: int) -> Value:
+        """Address of the byte ``offset`` in a line of memory."""
+        b = e.builder
+        far = b.binary("add", self.base, b.integer(offset, 64))
+        return b.binary("add", far, b.binary("mul", self.stride, b.integer(line, 64))) if line else far
+
+
+def _place(e: WarpEmitter, op: Op, fragment: _Fragment, straight: bool, stride_at: int) -> _Place:
+    b = e.builder
+    memory = op.sources[0]
+    assert isinstance(memory, Memory)
+    bits = _bits(fragment.type_)
+    if len(op.sources) > stride_at:
+        elements = b.resize(e.source(op, stride_at, "i32"), 64, signed=True)
+    else:
+        elements = b.integer((fragment.width if straight else fragment.lines) * (32 if bits == 1 else 1), 64)
+    stride = b.binary("lshr", b.binary("mul", elements, b.integer(bits, 64)), b.integer(3, 64))
+    return _Place(one_of(e, op, address_in(e, memory, space_of(op))), one_of(e, op, stride))
+
+
+def _bits(type_: str) -> int:
+    return {"b1": 1, "f32": 32, "s32": 32}.get(type_, element_bits(type_))
+
+
+def _offset_in(fragment: _Fragment, straight: bool, line: int, start: int) -> tuple[int, int]:
+    """Line of memory and byte in it, where a block begins."""
+    across, along = (line, start) if straight else (start, line)
+    bits = 32 if fragment.type_ == "b1" else _bits(fragment.type_)
+    return across, along * bits // 8
+
+
+@dataclass(frozen=True)
+class MemoryLines:
+    """The lines of a matrix in memory: where the first begins, and from there to the next (i64, in bytes)."""
+
+    base: Value
+    stride: Value
+    lines: int
+    line_bytes: int
+    element_bytes: int
+
+
+def memory_lines(e: WarpEmitter, op: Op) -> MemoryLines:
+    """Tell which memory ``wmma.load`` or ``wmma.store`` accesses."""
+    matrix = next(m for m in op.modifiers if m in ("a", "b", "c", "d"))
+    fragment, straight = _fragment(op, matrix, types_of(op)[0]), _is_straight(op, matrix)
+    place = _place(e, op, fragment, straight, 1 if "load" in op.modifiers else 2)
+    lines, width = (fragment.lines, fragment.width) if straight else (fragment.width, fragment.lines)
+    bits = 32 if fragment.type_ == "b1" else _bits(fragment.type_)
+    return MemoryLines(place.base, place.stride, lines, width * bits // 8, max(bits // 8, 1))
+
+
+def _load(e: WarpEmitter, op: Op) -> None:
+    matrix = next(m for m in op.modifiers if m in ("a", "b", "c"))
+    fragment, straight = _fragment(op, matrix, types_of(op)[0]), _is_straight(op, matrix)
+    name = _load_function(e, fragment, straight)
+    b = e.builder
+    word = c_type(fragment.type_) if fragment.is_sum else word_type(fragment.type_)
+    size = WARP * type_width(word) // 8 * fragment.words
+    done = when_any_lane(e, op)
+    place = _place(e, op, fragment, straight, 1)
+    to = scratch(e, "moved", size * len(fragment.blocks()))
+    for k, (line, start) in enumerate(fragment.blocks()):
+        address = place.of(e, *_offset_in(fragment, straight, line, start))
+        b.line(f"call void @{name}(ptr {at(e, to, k * size)}, i64 {address.text}, i64 {place.stride.text})")
+    count = fragment.words * len(fragment.blocks())
+    each = size // fragment.words
+    found = [Value(b.assign(f"load <{WARP} x {word}>, ptr {at(e, to, k * each)}"), word, True) for k in range(count)]
+    put_all(e, op, [found[k % count] for k in range(fragment.registers)])
+    finish(e, done)
+
+
+def _store(e: WarpEmitter, op: Op) -> None:
+    fragment, straight = _fragment(op, "d", types_of(op)[0]), _is_straight(op, "d")
+    name = _store_function(e, fragment, straight)
+    b = e.builder
+    word = c_type(fragment.type_)
+    done = when_any_lane(e, op)
+    words = words_of(e, op, 1, fragment.registers, word)
+    place = _place(e, op, fragment, straight, 2)
+    for k, (line, start) in enumerate(fragment.blocks()):
+        address = place.of(e, *_offset_in(fragment, straight, line, start))
+        own = words[k * fragment.words : (k + 1) * fragment.words]
+        data = ", ".join(f"<{WARP} x {word}> {value.text}" for value in own)
+        b.line(f"call void @{name}(i64 {address.text}, i64 {place.stride.text}, {data})")
+    finish(e, done)
+
+
+# -- blocks -----------------------------------------------------------------------------------------------
+
+
+def _lines(b: Builder, count: int) -> list[str]:
+    """Pointers to neighbouring lines, from ``%address`` on."""
+    pointers = [b.assign("inttoptr i64 %address to ptr")]
+    for _ in range(count - 1):
+        pointers.append(b.assign(f"getelementptr i8, ptr {pointers[-1]}, i64 %stride"))
+    return pointers
+
+
+def _load_function(e: WarpEmitter, fragment: _Fragment, straight: bool) -> str:
+    """Define ``(ptr to, i64 address, i64 stride)``: loads the registers of one block."""
+    element, width = _block(fragment)
+
+    def body(b: Builder) -> None:
+        count, length = (8, width) if straight else (width, 8)
+        vector = f"<{length} x {element}>"
+        lines = [b.assign(f"load {vector}, ptr {p}, align {_align(element)}") for p in _lines(b, count)]
+        if not straight and element == "i16":
+            lines, straight_now = transposed_halves(b, lines), True
+        else:
+            straight_now = straight
+        whole = joined(b, lines, length, element)
+        order = [(g * width + k) if straight_now else (k * 8 + g) for g in range(8) for k in range(width)]
+        for k, part in enumerate(_registers(b, fragment, whole, order, element)):
+            text = f"getelementptr i8, ptr %to, i64 {k * WARP * type_width(part.type) // 8}"
+            b.line(f"store <{WARP} x {part.type}> {part.text}, ptr {b.assign(text)}")
+
+    how = "straight" if straight else "across"
+    name = f"matrix.block.load.{element}.{'sum' if fragment.words == 2 else 'words'}.{how}"
+    return definer(e.builder)(name, "ptr %to, i64 %address, i64 %stride", body)
+
+
+def _block(fragment: _Fragment) -> tuple[str, int]:
+    """Type and number of the elements of a line of a block, as memory moves them."""
+    element = "i32" if fragment.type_ == "s32" else _element(fragment.type_)
+    if fragment.type_ in ("s4", "u4"):
+        return element, fragment.block_width // 2
+    return element, fragment.block_width
+
+
+def _align(element: str) -> int:
+    return type_width(element) // 8
+
+
+def _registers(b: Builder, fragment: _Fragment, whole: str, order: list[int], element: str) -> list[Value]:
+    """Deal out a block, whose elements by lines are at ``order``, to its registers."""
+    total = len(order)
+    full = f"<{total} x {element}>"
+
+    def picked(wanted: list[int]) -> str:
+        if wanted == list(range(total)):
+            return whole
+        picks = ", ".join(f"i32 {k}" for k in wanted)
+        return b.assign(f"shufflevector {full} {whole}, {full} poison, <{len(wanted)} x i32> <{picks}>")
+
+    if fragment.words == 2:
+        return [Value(picked(order[parity::2]), element, True) for parity in (0, 1)]
+    text = picked(order)
+    word = word_type(fragment.type_)
+    return [Value(b.assign(f"bitcast {full} {text} to <{WARP} x {word}>"), word, True)]
+
+
+def _store_function(e: WarpEmitter, fragment: _Fragment, straight: bool) -> str:
+    """Define ``(i64 address, i64 stride, registers…)``: stores one block of C or D."""
+    element, _ = _block(fragment)
+    word = c_type(fragment.type_)
+
+    def body(b: Builder) -> None:
+        if fragment.words == 1:
+            whole = b.assign(f"bitcast <{WARP} x i32> %words0 to <64 x i16>")
+            lines = rows_of(b, whole, 8, 8, element)
+            lines = lines if straight else transposed_halves(b, lines)
+        else:
+            full = f"<{WARP} x {word}>"
+            # Element (g, 2t + p) is lane 4g + t of register p.
+            cells = [(g, n) if straight else (n, g) for g in range(8) for n in range(8)]
+            picks = ", ".join(f"i32 {WARP * (n % 2) + 4 * g + n // 2}" for g, n in cells)
+            whole = b.assign(f"shufflevector {full} %words0, {full} %words1, <64 x i32> <{picks}>")
+            lines = rows_of(b, whole, 8, 8, element)
+        for line, pointer in zip(lines, _lines(b, 8), strict=True):
+            b.line(f"store <8 x {element}> {line}, ptr {pointer}, align {_align(element)}")
+
+    data = ", ".join(f"<{WARP} x {word}> %words{k}" for k in range(fragment.words))
+    name = f"matrix.block.store.{element}.{'straight' if straight else 'across'}"
+    return definer(e.builder)(name, f"i64 %address, i64 %stride, {data}", body)
+
+
+# -- products ---------------------------------------------------------------------------------------------
+
+
+def _mma(e: WarpEmitter, op: Op) -> None:
+    types = types_of(op)
+    a_type, b_type = ("f16", "f16") if len(types) == 2 else types[1:3]
+    kinds = kinds_of(op, a_type, b_type)
+    a, b, c = _fragment(op, "a", a_type), _fragment(op, "b", b_type), _fragment(op, "c", kinds.c)
+    left = words_of(e, op, 0, a.registers, word_type(a_type))
+    right = words_of(e, op, 1, b.registers, word_type(b_type))
+    sums = words_of(e, op, 2, c.registers, c_type(kinds.c))
+    steps, halves = a.width // a.block_width, a.halves
+    strips = steps * strips_in(a_type)
+    size = d_words(kinds.c, halves)
+    columns_at = [columns(e, b_type, right[n * steps : (n + 1) * steps], f"b{n}") for n in range(b.lines // 8)]
+    found: list[Value] = []
+    for block in range(a.lines // (8 * halves)):
+        rows_at = rows(e, a_type, left[block * steps * halves : (block + 1) * steps * halves], halves)
+        for column in columns_at:
+            own, sums = sums[:size], sums[size:]
+            found += tile(e, kinds, rows_at, column, strips, own)
+    put_all(e, op, found)

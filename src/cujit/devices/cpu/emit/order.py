@@ -1,0 +1,60 @@
+"""The order of memory accesses: fences, and what keeps strong loads and stores in their places.
+
+A volatile, relaxed, acquire or release access is the plain vector access of its kind between two fences that keep the
+compiler from leaving it out, joining it with another or moving it. That is enough, because processors read and
+write aligned words of up to 8 bytes whole, those of a vector too; 16 bytes have accesses of their own (``wide``).
+PTX ISA 9.1, chapter 8 "Memory Consistency Model"; 9.7.13.4 "membar", "fence".
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+
+from cujit.devices.cpu.emit.registry import Rules
+from cujit.devices.cpu.emit.warp import WarpEmitter
+from cujit.devices.cpu.program import Op
+
+__all__ = ["in_order", "is_ordered", "register"]
+
+_COMPILER = 'fence syncscope("singlethread") seq_cst'
+_STRONG = frozenset({"volatile", "relaxed", "acquire", "release", "mmio"})
+_SCOPES = "cta cluster gpu sys"
+
+
+def register(rules: Rules) -> None:
+    """Add the rules of fences."""
+    rules.on("membar", choices=["cta gl sys"])(_fence)
+    rules.on("fence", modifiers="sc acq_rel acquire release", choices=[_SCOPES])(_fence)
+    rules.on("fence", choices=["mbarrier_init", "release", "cluster"])(_fence)
+    restricted = "sync_restrict::shared::cta sync_restrict::shared::cluster"
+    rules.on("fence", choices=["acquire release", restricted, "cluster"])(_fence)
+    # Memory has one proxy here: what any of them wrote, the others see.
+    proxies = "alias async global shared::cta shared::cluster async::generic"
+    rules.on("membar fence", modifiers=proxies, choices=["proxy"])(_fence)
+    rules.on("fence", modifiers=f"async::generic {restricted}", choices=["proxy", "acquire release", "cluster"])(_fence)
+    generic = ["proxy", "tensormap::generic", "acquire release", _SCOPES]
+    rules.on("fence", modifiers="sync_restrict::shared::cta", choices=generic, memory=True)(_fence)
+
+
+def _fence(e: WarpEmitter, op: Op) -> None:
+    """Order all accesses before and after, as strongly as the processor can where the form does not ask for less."""
+    words = frozenset(op.modifiers)
+    weak = bool(words & {"acq_rel", "acquire", "release", "proxy", "mbarrier_init"}) or "cta" in words
+    e.builder.line("fence acq_rel" if weak else "fence seq_cst")
+
+
+def is_ordered(op: Op) -> bool:
+    """Whether a load or store is more than weak."""
+    return not _STRONG.isdisjoint(op.modifiers)
+
+
+@contextlib.contextmanager
+def in_order(e: WarpEmitter, op: Op) -> Iterator[None]:
+    """Emit what is inside as an access of the strength that the operation asks for."""
+    if not is_ordered(op):
+        yield
+        return
+    e.builder.line("fence release" if "release" in op.modifiers else _COMPILER)
+    yield
+    e.builder.line("fence acquire" if "acquire" in op.modifiers else _COMPILER)

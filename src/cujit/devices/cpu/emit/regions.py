@@ -1,0 +1,269 @@
+"""The function around a kernel that is cut at its barriers: for each region a function that runs it in all warps.
+
+Registers that a region begins with are kept in memory from the barrier before: one place for all warps where the whole
+block has the same value, else one a warp. Where warps may come to different barriers, the regions take turns: in a
+turn each warp runs the region behind the barrier at which it waits.
+"""
+
+from __future__ import annotations
+
+from cujit.devices.cpu.cfg import Block
+from cujit.devices.cpu.emit.builder import Value
+from cujit.devices.cpu.emit.flow import MASK
+from cujit.devices.cpu.emit.warp import WarpEmitter, forms_of
+from cujit.devices.cpu.program import Reg
+from cujit.devices.cpu.regions import Cut, Region
+
+__all__ = ["Passage", "context_lines", "dispatch_lines", "kept_arguments", "region_text"]
+
+_GONE = -1
+"""Number of the region that a warp is to run which has none left."""
+
+_INLINED = 3000
+"""Lines of IR of a kernel whose regions become one function: its warps' values may then stay in registers."""
+
+
+class Passage:
+    """How the warps of one region begin, and how they come to the barriers behind it."""
+
+    def __init__(self, cut: Cut, region: Region) -> None:
+        self.cut = cut
+        self.region = region
+        self._live = {r.number: r.live for r in cut.regions}
+
+    @property
+    def _registers(self) -> dict[int, Reg]:
+        return {reg.index: reg for reg in self.cut.kept}
+
+    @property
+    def keeps_masks(self) -> bool:
+        """Whether the lanes that go on are kept: some may have exited."""
+        return _keeps_masks(self.cut)
+
+    def uses(self, reg: Reg) -> bool:
+        """Whether the code of this region reads or writes a register, or hands on its first value."""
+        return bool(self.region.touched >> reg.index & 1) or (self.region.number == 0 and reg in self.cut.kept)
+
+    def enter(self, e: WarpEmitter, first_mask: Value) -> Value:
+        """Read what was kept for this warp; give the lanes that run."""
+        mask = first_mask
+        if not self.cut.blockwide.together:
+            self._skip_others(e)
+        if self.keeps_masks:
+            mask = self._take_mask(e, first_mask)
+        for index in self.region.live:
+            if not self.region.touched >> index & 1:
+                continue
+            self._move(e, index, "in")
+        for op in self.region.remade:
+            e.emit_op(op)
+        return mask
+
+    def _take_mask(self, e: WarpEmitter, first_mask: Value) -> Value:
+        """Find the lanes that go on, and skip a warp that has none; they exit unless they arrive somewhere."""
+        b = e.builder
+        place = self._place(e, "masks", "i32")
+        if not self.region.number:
+            b.line(f"store i32 0, ptr {place}")
+            return first_mask
+        word = Value(b.assign(f"load i32, ptr {place}"), "i32")
+        b.line(f"store i32 0, ptr {place}")
+        go = b.label("alive")
+        some = b.compare("icmp ne", word, b.integer(0, 32))
+        b.line(f"br i1 {some.text}, label %{go}, label %warp.end")
+        b.start(go)
+        return b.mask_of(word)
+
+    def _skip_others(self, e: WarpEmitter) -> None:
+        """Warps that came to another barrier do not run this region."""
+        b = e.builder
+        mine = b.assign(f"load i32, ptr {self._place(e, 'now', 'i32')}")
+        same = b.compare("icmp eq", Value(mine, "i32"), b.integer(self.region.number, 32))
+        go = b.label("mine")
+        b.line(f"br i1 {same.text}, label %{go}, label %warp.end")
+        b.start(go)
+
+    def arrive(self, e: WarpEmitter, block: Block) -> None:
+        """Keep what the region behind a barrier begins with; the lanes of the current mask are all that go on."""
+        b = e.builder
+        number = self.region.following[block.position]
+        if number == _GONE:
+            return
+        if self.cut.blockwide.together:
+            b.line(f"store i32 {number}, ptr %next")
+        else:
+            b.line(f"store i32 {number}, ptr {self._place(e, 'then', 'i32')}")
+            pending = b.assign("load i64, ptr %pending")
+            b.line(f"store i64 {b.assign(f'or i64 {pending}, {1 << number}')}, ptr %pending")
+        if self.keeps_masks:
+            b.line(f"store i32 {b.word(e.mask).text}, ptr {self._place(e, 'masks', 'i32')}")
+        for index in self._live[number]:
+            if not _changes(self.region, index):
+                continue
+            self._move(e, index, "out")
+
+    def _move(self, e: WarpEmitter, index: int, way: str) -> None:
+        """Copy a register from where it is kept (``in``), or there (``out``); a vector that nobody needs is not."""
+        reg = self._registers[index]
+        forms = forms_of(e, reg)
+        for form, type_ in sorted(forms, key=lambda f: f[0] == "v"):
+            if form == "v" and index in e.divergence.seldom:
+                holds = Value(e.builder.assign(f"load i1, ptr %r{index}.g"), "i1")
+                with e.unless(holds):
+                    self._copy(e, index, form, type_, way)
+            else:
+                self._copy(e, index, form, type_, way)
+
+    def _copy(self, e: WarpEmitter, index: int, form: str, type_: str, way: str) -> None:
+        b = e.builder
+        kept, own = self._kept(e, index, form, type_, way), f"%r{index}.{form}"
+        from_, to = (kept, own) if way == "in" else (own, kept)
+        b.line(f"store {type_} {b.assign(f'load {type_}, ptr {from_}')}, ptr {to}")
+
+    def _kept(self, e: WarpEmitter, index: int, form: str, type_: str, way: str) -> str:
+        if _is_common(e, self.cut, self._registers[index]):
+            return f"%k{index}.{way}"
+        return self._place(e, f"k{index}.{form}", type_)
+
+    def _place(self, e: WarpEmitter, name: str, type_: str) -> str:
+        return e.builder.assign(f"getelementptr {type_}, ptr %{name}, i32 %warp")
+
+
+def _changes(region: Region, index: int) -> bool:
+    """Whether a region writes a register; the first one begins with all of them, as zero."""
+    return region.number == 0 or bool(region.written >> index & 1)
+
+
+def _keeps_masks(cut: Cut) -> bool:
+    return cut.blockwide.leaves or not cut.blockwide.together
+
+
+def _is_common(e: WarpEmitter, cut: Cut, reg: Reg) -> bool:
+    return cut.blockwide.together and e.shape(reg).is_uniform and cut.blockwide.is_common(reg)
+
+
+def _places(e: WarpEmitter, cut: Cut, warps: int) -> list[tuple[str, str]]:
+    """List the memory that regions hand on to each other, by name and type."""
+    found = []
+    if _keeps_masks(cut):
+        found.append(("masks", f"[{warps} x i32]"))
+    for reg in cut.kept:
+        forms = forms_of(e, reg)
+        if _is_common(e, cut, reg):
+            found += [(f"k{reg.index}.{way}", forms[0][1]) for way in ("in", "out")]
+        else:
+            found += [(f"k{reg.index}.{form}", f"[{warps} x {type_}]") for form, type_ in forms]
+    if not cut.blockwide.together:
+        found += [("sites.0", f"[{warps} x i32]"), ("sites.1", f"[{warps} x i32]"), ("pending", "i64")]
+    return found
+
+
+def context_lines(e: WarpEmitter, cut: Cut, warps: int) -> list[str]:
+    """Take memory for what regions hand on to each other, in the entry of the function around them."""
+    return [f"  %{name} = alloca {type_}, align 64" for name, type_ in _places(e, cut, warps)]
+
+
+def kept_arguments(e: WarpEmitter, cut: Cut, warps: int) -> list[str]:
+    """Write the same memory as arguments of a region's function."""
+    names = [name for name, _ in _places(e, cut, warps) if not name.startswith("sites.")]
+    if not cut.blockwide.together:
+        names += ["now", "then"]
+    return [f"ptr %{name}" for name in names]
+
+
+def region_text(e: WarpEmitter, region: Region, warps: int, arguments: str, size: int) -> list[str]:
+    """Write the function of one region: it runs in all warps and gives the region that follows.
+
+    ``size`` is the lines of IR of all regions together.
+    """
+    inline = "alwaysinline" if size < _INLINED else "noinline"
+    local_bytes = e.program.local_size * 32
+    return [
+        f"define internal i32 @region.{region.number}({arguments}) {inline} {{",
+        "entry:",
+        "  %idle = alloca [32 x i8], align 16",
+        "  %idle.int = ptrtoint ptr %idle to i64",
+        "  %next = alloca i32",
+        f"  store i32 {_GONE}, ptr %next",
+        *e.builder.entry,
+        "  br label %warp.start",
+        "warp.start:",
+        "  %warp = phi i32 [ 0, %entry ], [ %warp.next, %warp.end ]",
+        "  %first.thread = mul i32 %warp, 32",
+        "  %warp.wide = zext i32 %warp to i64",
+        f"  %local.offset = mul i64 %warp.wide, {local_bytes}",
+        "  %local.int = add i64 %local.first, %local.offset",
+        *e.builder.body,
+        "warp.end:",
+        "  %warp.next = add i32 %warp, 1",
+        f"  %warps.left = icmp ult i32 %warp.next, {warps}",
+        "  br i1 %warps.left, label %warp.start, label %region.end",
+        "region.end:",
+        "  %following = load i32, ptr %next",
+        "  ret i32 %following",
+        "}",
+    ]
+
+
+def dispatch_lines(e: WarpEmitter, cut: Cut, warps: int, arguments: str) -> list[str]:
+    """Write how the regions of a block follow each other, from ``block.run`` to a jump to ``block.end``."""
+    if cut.blockwide.together:
+        return _one_after_another(e, cut, arguments)
+    return _in_turns(cut, warps, arguments)
+
+
+def _one_after_another(e: WarpEmitter, cut: Cut, arguments: str) -> list[str]:
+    lines = ["block.run:", "  br label %region.0"]
+    common = [reg for reg in cut.kept if _is_common(e, cut, reg)]
+    for region in cut.regions:
+        k = region.number
+        lines += [f"region.{k}:", f"  %following.{k} = call i32 @region.{k}({arguments})"]
+        after = sorted({n for n in region.following.values() if n != _GONE})
+        live = {index for n in after for index in cut.regions[n].live}
+        for reg in common:
+            if reg.index in live and _changes(region, reg.index):
+                type_ = forms_of(e, reg)[0][1]
+                lines += [
+                    f"  %k{reg.index}.at.{k} = load {type_}, ptr %k{reg.index}.out",
+                    f"  store {type_} %k{reg.index}.at.{k}, ptr %k{reg.index}.in",
+                ]
+        cases = " ".join(f"i32 {n}, label %region.{n}" for n in after)
+        lines.append(f"  switch i32 %following.{k}, label %block.end [ {cases} ]")
+    return lines
+
+
+def _in_turns(cut: Cut, warps: int, arguments: str) -> list[str]:
+    lines = [
+        "block.run:",
+        f"  call void @llvm.memset.p0.i64(ptr %sites.0, i8 0, i64 {4 * warps}, i1 false)",
+        "  br label %turn",
+        "turn:",
+        "  %now = phi ptr [ %sites.0, %block.run ], [ %then, %turn.end ]",
+        "  %then = phi ptr [ %sites.1, %block.run ], [ %now, %turn.end ]",
+        "  %due = phi i64 [ 1, %block.run ], [ %due.next, %turn.end ]",
+        "  store i64 0, ptr %pending",
+        f"  call void @llvm.memset.p0.i64(ptr %then, i8 -1, i64 {4 * warps}, i1 false)",
+        "  br label %try.0",
+    ]
+    for region in cut.regions:
+        k = region.number
+        after = f"try.{k + 1}" if k + 1 < len(cut.regions) else "turn.end"
+        lines += [
+            f"try.{k}:",
+            f"  %due.{k} = and i64 %due, {1 << k}",
+            f"  %some.{k} = icmp ne i64 %due.{k}, 0",
+            f"  br i1 %some.{k}, label %region.{k}, label %{after}",
+            f"region.{k}:",
+            f"  call i32 @region.{k}({arguments})",
+            f"  br label %{after}",
+        ]
+    return [
+        *lines,
+        "turn.end:",
+        "  %due.next = load i64, ptr %pending",
+        "  %more.turns = icmp ne i64 %due.next, 0",
+        "  br i1 %more.turns, label %turn, label %block.end",
+    ]
+
+
+assert MASK == "<32 x i1>"

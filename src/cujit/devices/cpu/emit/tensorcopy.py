@@ -1,0 +1,346 @@
+"""Copies between tensors in global memory and boxes in shared memory (TMA), by a tensor map; done at once, at issue.
+
+The map's layout is ``cujit.devices.cpu.tensormap``'s. PTX ISA 9.1, 5.5 "Tensors"; 9.7.9.25.5 "Tensor copy";
+9.7.9.28 "tensormap.replace"; 9.7.13.16 "tensormap.cp_fenceproxy".
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+from cujit.devices.cpu.emit import clusters
+from cujit.devices.cpu.emit.atomics import Atomic
+from cujit.devices.cpu.emit.builder import Builder, Value
+from cujit.devices.cpu.emit.lanewise import add_function, each_lane, for_each_bit
+from cujit.devices.cpu.emit.mbarrier import complete_bytes
+from cujit.devices.cpu.emit.memory import SPACES, address_in
+from cujit.devices.cpu.emit.registry import Rules, types_of
+from cujit.devices.cpu.emit.tensorbox import Box, Im2col, is_one_of, load_field
+from cujit.devices.cpu.emit.warp import WarpEmitter
+from cujit.devices.cpu.native.faultkinds import FaultKind
+from cujit.devices.cpu.program import Group, IntConstant, Memory, Op, Operand
+from cujit.devices.cpu.tensormap import ELEMENT_BYTES, IM2COL_MARK, MARK, TensorMap, field_offset
+
+__all__ = ["register"]
+
+_TRANSACTION = "mbarrier::complete_tx::bytes"
+_IM2COL, _NO_OFFSETS = "im2col", "im2col_no_offs"
+_RANKS = "1d 2d 3d 4d 5d"
+_PAIR = "cta_group::1 cta_group::2"
+"""Whose barrier may be told: that of the block, or of its pair, too; which one it is, its address says."""
+# Types of elements that each reduction takes, with PTX's numbers of types. Source: PTX ISA 9.1, 9.7.9.25.5.3
+# "cp.reduce.async.bulk.tensor", which refers to the types of ``cp.reduce.async.bulk``.
+_REDUCTIONS = {
+    "add": {2: "u32", 3: "s32", 4: "u64", 5: "s64", 6: "f16", 7: "f32", 9: "f64", 10: "bf16"},
+    "min": {2: "u32", 3: "s32", 4: "u64", 5: "s64", 6: "f16", 10: "bf16"},
+    "max": {2: "u32", 3: "s32", 4: "u64", 5: "s64", 6: "f16", 10: "bf16"},
+    "inc": {2: "u32"},
+    "dec": {2: "u32"},
+    "and": {2: "b32", 3: "b32", 4: "b64", 5: "b64"},
+    "or": {2: "b32", 3: "b32", 4: "b64", 5: "b64"},
+    "xor": {2: "b32", 3: "b32", 4: "b64", 5: "b64"},
+}
+_SHARED_ALIGN = 128
+
+
+def register(rules: Rules) -> None:
+    """Add the rules of this family."""
+    tensor, hint = ["async", "bulk", "tensor", _RANKS], "L2::cache_hint tile"
+    for to in ("shared::cluster", "shared::cta"):
+        rules.on("cp", modifiers=f"{hint} {_PAIR}", choices=[*tensor, to, "global", _TRANSACTION], memory=True)(_load)
+    several = [*tensor, "shared::cluster", "global", _TRANSACTION, "multicast::cluster"]
+    rules.on("cp", modifiers=f"{hint} {_PAIR}", choices=several, memory=True)(_load_to_several)
+    rules.on("cp", modifiers=hint, choices=[*tensor, "global", "shared::cta", "bulk_group"], memory=True)(_store)
+    reduce = ["reduce", *tensor, "global", "shared::cta", "bulk_group", " ".join(_REDUCTIONS)]
+    rules.on("cp", modifiers=hint, choices=reduce, memory=True)(_reduce)
+    rules.on("cp", modifiers=hint, choices=[*tensor, "prefetch", "L2", "global"], memory=True)(_prefetch)
+    _register_im2col(rules)
+    for field, type_ in _FIELDS.items():
+        words = "global shared::cta b1024"
+        rules.on("tensormap", type_, modifiers=words, choices=["replace", "tile", field], memory=True)(_replace)
+    fence = [
+        "cp_fenceproxy",
+        "global",
+        "shared::cta",
+        "tensormap::generic",
+        "release",
+        "cta cluster gpu sys",
+        "sync",
+        "aligned",
+    ]
+    rules.on("tensormap", choices=fence, memory=True)(_copy_map)
+
+
+def _register_im2col(rules: Rules) -> None:
+    """Add the same instructions in im2col mode."""
+    tensor, hint = ["async", "bulk", "tensor", "3d 4d 5d"], "L2::cache_hint"
+    for to in ("shared::cluster", "shared::cta"):
+        inward = [*tensor, to, "global", _TRANSACTION, _IM2COL]
+        rules.on("cp", modifiers=f"{hint} {_PAIR}", choices=inward, memory=True)(_load)
+    several = [*tensor, "shared::cluster", "global", _TRANSACTION, "multicast::cluster", _IM2COL]
+    rules.on("cp", modifiers=f"{hint} {_PAIR}", choices=several, memory=True)(_load_to_several)
+    outward = [*tensor, "global", "shared::cta", "bulk_group", _NO_OFFSETS]
+    rules.on("cp", modifiers=hint, choices=outward, memory=True)(_store)
+    reduce = ["reduce", *outward, " ".join(_REDUCTIONS)]
+    rules.on("cp", modifiers=hint, choices=reduce, memory=True)(_reduce)
+    rules.on("cp", modifiers=hint, choices=[*tensor, "prefetch", "L2", "global", _IM2COL], memory=True)(_prefetch)
+
+
+# -- instructions -----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Copy:
+    """Operands of one copy, on the way into the lane function."""
+
+    rank: int
+    map: Value
+    coords: list[Value]
+    """With the offsets of im2col mode behind them."""
+    shared: Value
+    im2col: bool
+
+    @property
+    def form(self) -> str:
+        """The number of axes and the mode, in names of functions."""
+        return f"{self.rank}{'i' * self.im2col}"
+
+    def box(self, f: Builder) -> Box:
+        """Make what walks through it."""
+        return Im2col(f, self.rank) if self.im2col else Box(f, self.rank)
+
+    def operands(self) -> list[Value]:
+        """What the lane function takes: map, shared address, where the cluster's shared memory begins, coordinates."""
+        return [self.map, self.shared, clusters.CLUSTER, *self.coords]
+
+
+def _copy_of(e: WarpEmitter, op: Op, tensor: Memory, shared: Memory, space: str, types: Collection[int] = ()) -> _Copy:
+    """Read the operands, and end the launch where they cannot be; ``types`` are PTX's numbers of those it takes."""
+    items = _items(tensor.coords[0])
+    rank, coords = len(items), [e.read(item, "i32") for item in items]
+    im2col = _IM2COL in op.modifiers or _NO_OFFSETS in op.modifiers
+    if _IM2COL in op.modifiers:
+        coords += [e.builder.cast("zext", e.read(item, "i16"), "i32") for item in _items(op.sources[3])]
+    elif im2col:
+        coords += [e.builder.integer(0, 32)] * (rank - 2)
+    map_ = address_in(e, Memory(tensor.base, tensor.offset), "generic")
+    copy = _Copy(rank, map_, coords, address_in(e, shared, space), im2col)
+    _check_map(e, op, copy, types)
+    _check_shared(e, op, copy)
+    return copy
+
+
+def _items(operand: Operand) -> tuple[Operand, ...]:
+    return operand.items if isinstance(operand, Group) else (operand,)
+
+
+def _check_map(e: WarpEmitter, op: Op, copy: _Copy, types: Collection[int]) -> None:
+    """End the launch where the map is none of ours, or not for the instruction."""
+
+    def is_wrong(f: Builder, v: Sequence[Value]) -> Value:
+        mark = f.integer(IM2COL_MARK if copy.im2col else MARK, 64)
+        wrong = f.compare("icmp ne", load_field(f, v[0], "mark", "i64"), mark)
+        rank = load_field(f, v[0], "last_dimension", "i32")
+        wrong = f.binary("or", wrong, f.compare("icmp ne", rank, f.integer(copy.rank - 1, 32)))
+        if types:
+            type_ = load_field(f, v[0], "element", "i8")
+            wrong = f.binary("or", wrong, f.invert(is_one_of(f, type_, types)))
+        return f.cast("zext", wrong, "i8")
+
+    name = ".".join(["tensor.check", copy.form, *map(str, sorted(types))])
+    wrong = each_lane(e, op, name, [copy.map], is_wrong, "i8")
+    assert wrong is not None
+    _fault_where(e, op, FaultKind.TENSOR_MAP, wrong, copy.map)
+
+
+def _check_shared(e: WarpEmitter, op: Op, copy: _Copy) -> None:
+    """End the launch where the box in shared memory does not begin at a multiple of 128 bytes.
+
+    Source: CUDA C++ Programming Guide, "Using TMA", table of alignment requirements.
+    """
+    b = e.builder
+    low = b.binary("and", b.binary("sub", copy.shared, clusters.CLUSTER), b.integer(_SHARED_ALIGN - 1, 64))
+    low = b.select(e.lanes(op), low, b.integer(0, 64))
+    _fault_where(e, op, FaultKind.MISALIGNED, low, copy.shared)
+
+
+def _fault_where(e: WarpEmitter, op: Op, kind: FaultKind, wrong: Value, address: Value) -> None:
+    """End the launch if a lane's number in ``wrong`` is not 0."""
+    b = e.builder
+    bits = int(wrong.type[1:])
+    lanes = b.vector(b.compare("icmp ne", wrong, b.integer(0, bits)))
+    bad, good = b.label("wrong"), b.label("right")
+    b.line(f"br i1 {b.any_lane(lanes).text}, label %{bad}, label %{good}")
+    b.start(bad)
+    lane = b.first_lane(lanes)
+    e.fault(kind, b.integer(op.line, 32), b.extract(b.vector(address), lane), lane)
+    b.start(good)
+
+
+def _memories(op: Op) -> list[Memory]:
+    return [s for s in op.sources if isinstance(s, Memory)]
+
+
+def _load(e: WarpEmitter, op: Op) -> None:
+    """``cp.async.bulk.tensor [dst], [map, {…}], [mbar]``: the barrier is told the bytes of the whole box."""
+    shared, tensor, barrier = _memories(op)
+    space = next(m for m in op.modifiers if m.startswith("shared"))
+    copy = _copy_of(e, op, tensor, shared, space)
+    function = _copy_function(e, copy, inward=True)
+
+    def load(f: Builder, v: Sequence[Value]) -> None:
+        complete_bytes(f, v[0], _call(f, function, v[1:]))
+
+    each_lane(e, op, f"tensor.load{copy.form}", [address_in(e, barrier, space), *copy.operands()], load)
+
+
+def _load_to_several(e: WarpEmitter, op: Op) -> None:
+    """``….multicast::cluster [dst], [map, {…}], [mbar], mask``: to the same place of every block that the mask has."""
+    shared, tensor, barrier = _memories(op)
+    copy = _copy_of(e, op, tensor, shared, "shared::cluster")
+    function = _copy_function(e, copy, inward=True)
+    offset = clusters.offset_of(e, address_in(e, barrier, "shared::cluster"))
+    mask = e.read(op.sources[4 if copy.im2col else 3], "i16")
+
+    def load(f: Builder, v: Sequence[Value]) -> None:
+        mask, stride, barrier, map_, shared, origin, *coords = v
+
+        def to_one(rank: Value) -> None:
+            start = f.binary("add", origin, f.binary("mul", f.cast("zext", rank, "i64"), stride))
+            bytes_ = _call(f, function, [map_, f.binary("add", start, shared), origin, *coords])
+            complete_bytes(f, f.binary("add", start, barrier), bytes_)
+
+        for_each_bit(f, f.cast("zext", mask, "i32"), to_one)
+
+    map_, shared_at, *rest = copy.operands()
+    operands = [mask, clusters.STRIDE, offset, map_, clusters.offset_of(e, shared_at), *rest]
+    each_lane(e, op, f"tensor.multicast{copy.form}", operands, load)
+
+
+def _store(e: WarpEmitter, op: Op) -> None:
+    """``cp.async.bulk.tensor [map, {…}], [src]``: what lies outside of the tensor is left out."""
+    tensor, shared = _memories(op)
+    copy = _copy_of(e, op, tensor, shared, "shared::cta")
+    function = _copy_function(e, copy, inward=False)
+
+    def store(f: Builder, v: Sequence[Value]) -> None:
+        _call(f, function, v)
+
+    each_lane(e, op, f"tensor.store{copy.form}", copy.operands(), store)
+
+
+def _reduce(e: WarpEmitter, op: Op) -> None:
+    """``cp.reduce.async.bulk.tensor [map, {…}], [src]``: the type of the elements is the map's."""
+    tensor, shared = _memories(op)
+    operation = next(m for m in op.modifiers if m in _REDUCTIONS)
+    copy = _copy_of(e, op, tensor, shared, "shared::cta", _REDUCTIONS[operation])
+    functions = {number: _reduce_function(e, copy, Atomic(operation, type_, locked=True, ftz=type_ == "f32"))
+                 for number, type_ in _REDUCTIONS[operation].items()}  # fmt: skip
+
+    def reduce(f: Builder, v: Sequence[Value]) -> None:
+        type_ = load_field(f, v[0], "element", "i8")
+        done = f.label("reduced")
+        cases = {number: f.label("type") for number in functions}
+        f.line(f"switch i8 {type_.text}, label %{done} [ {' '.join(f'i8 {n}, label %{x}' for n, x in cases.items())} ]")
+        for number, label in cases.items():
+            f.start(label)
+            _call(f, functions[number], v)
+            f.line(f"br label %{done}")
+        f.start(done)
+
+    each_lane(e, op, f"tensor.reduce.{operation}{copy.form}", copy.operands(), reduce)
+
+
+def _prefetch(e: WarpEmitter, op: Op) -> None:
+    """A hint that asks for no effect."""
+
+
+# -- the copy ---------------------------------------------------------------------------------------------
+
+
+def _call(f: Builder, function: str, values: Sequence[Value]) -> Value:
+    arguments = ", ".join(f"{v.type} {v.text}" for v in values)
+    return Value(f.assign(f"call i64 @{function}({arguments})"), "i64")
+
+
+def _copy_function(e: WarpEmitter, copy: _Copy, *, inward: bool) -> str:
+    """Make the function that copies a box; it gives the bytes of the box."""
+    name = f"cujit.tensor.{'in' if inward else 'out'}{copy.form}"
+    if name not in e.builder.functions:
+        f = Builder()
+        box = copy.box(f)
+        box.each_row(lambda *row: box.copy_row(inward, *row))
+        _finish(e, f, name, len(copy.coords), box.bytes)
+    return name
+
+
+def _reduce_function(e: WarpEmitter, copy: _Copy, form: Atomic) -> str:
+    """Make the function that reduces a box of one type of elements into a tensor."""
+    name = f"cujit.tensor.{form.name}{copy.form}"
+    if name not in e.builder.functions:
+        f = Builder()
+        box = copy.box(f)
+        box.each_row(lambda *row: box.reduce_row(form, *row))
+        _finish(e, f, name, len(copy.coords), box.bytes)
+    return name
+
+
+def _finish(e: WarpEmitter, f: Builder, name: str, count: int, bytes_: Value) -> None:
+    b = e.builder
+    f.line(f"ret i64 {bytes_.text}")
+    for declared, text in f.declared.items():
+        b.declared.setdefault(declared, text)
+    coords = "".join(f", i32 %c{k}" for k in range(count))
+    head = f"define internal i64 @{name}(i64 %map, i64 %shared, i64 %origin{coords}) noinline {{"
+    add_function(b, name, "\n".join([head, "entry:", *f.body, "}"]))
+
+
+# -- maps -------------------------------------------------------------------------------------------------
+
+# Fields that can be replaced, and the types of their values.
+_FIELDS = {
+    "global_address": "b64", "rank": "b32", "box_dim": "b32", "global_dim": "b32", "global_stride": "b64",
+    "element_stride": "b32", "elemtype": "b32", "swizzle_mode": "b32", "fill_mode": "b32",
+}  # fmt: skip
+_PLACES = {
+    "rank": "last_dimension", "box_dim": "box", "global_dim": "sizes", "global_stride": "strides",
+    "element_stride": "element_strides", "elemtype": "element", "swizzle_mode": "swizzle", "fill_mode": "fill",
+}  # fmt: skip
+_SMALL = ("elemtype", "swizzle_mode", "fill_mode")
+
+
+def _replace(e: WarpEmitter, op: Op) -> None:
+    """``tensormap.replace.tile.field [map], {ordinal,} value``."""
+    field = next(m for m in op.modifiers if m in _FIELDS)
+    space = next((m for m in op.modifiers if m in SPACES), "generic")
+    memory, *ordinal, value = op.sources
+    assert isinstance(memory, Memory)
+    bits = 8 if field in _SMALL else int(types_of(op)[0][1:])
+    index = ordinal[0].value if ordinal and isinstance(ordinal[0], IntConstant) else 0
+    writes = [(field_offset(_PLACES.get(field, field)) + index * bits // 8, e.read(value, f"i{bits}"))]
+    if field == "elemtype" and isinstance(value, IntConstant):
+        size = ELEMENT_BYTES.get(value.value, 1)
+        writes.append((field_offset("element_bytes"), e.builder.integer(size, 8)))
+
+    def write(f: Builder, v: Sequence[Value]) -> None:
+        for (offset, _), new in zip(writes, v[1:], strict=True):
+            at = f.cast("inttoptr", f.binary("add", v[0], f.integer(offset, 64)), "ptr")
+            f.line(f"store {new.type} {new.text}, ptr {at.text}, align 1")
+
+    name = f"tensormap.{field}.{index}"
+    each_lane(e, op, name, [address_in(e, memory, space), *(v for _, v in writes)], write)
+
+
+def _copy_map(e: WarpEmitter, op: Op) -> None:
+    """``tensormap.cp_fenceproxy [dst], [src], 128``: copy a map from shared to global memory."""
+    target, source = _memories(op)
+
+    def copy(f: Builder, v: Sequence[Value]) -> None:
+        to, from_ = (f.cast("inttoptr", x, "ptr") for x in v)
+        size = f"i64 {ctypes.sizeof(TensorMap)}"
+        f.call("llvm.memmove.p0.p0.i64", "void", [f"ptr {to.text}", f"ptr {from_.text}", size, "i1 false"],
+               ["ptr", "ptr", "i64", "i1"])  # fmt: skip
+
+    each_lane(e, op, "tensormap.copy", [address_in(e, target, "global"), address_in(e, source, "shared::cta")], copy)

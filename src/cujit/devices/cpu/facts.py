@@ -1,0 +1,100 @@
+"""What launches need to know of a module and its kernels beside their machine code, as values that can be kept."""
+
+from __future__ import annotations
+
+import base64
+import json
+import struct
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from cujit.artifact import Artifact, Kind
+from cujit.signature import Signature
+
+__all__ = ["MOST_IMAGE_BYTES", "KernelFacts", "ModuleFacts", "Relocation"]
+
+MOST_IMAGE_BYTES = 64 << 20
+"""Variables of a module that take more than that are not kept."""
+
+_HEADER = struct.Struct("<4s5B7xHHIQQQI6H")
+_HEADER_BYTES = 64
+_ET_REL, _LITTLE, _CLASS_64, _CURRENT = 1, 1, 2, 1
+
+
+@dataclass(frozen=True)
+class KernelFacts:
+    """One kernel. ``directives`` are those of the entry that have numbers, such as ``maxntid``.
+
+    ``parameters_size`` counts bytes of the parameter buffer, ``shared_size`` those of static shared memory of a block,
+    ``local_size`` those of local memory of a thread. ``suspends``: every warp needs a stack of its own, ``prints``: the
+    kernel calls ``vprintf``.
+    """
+
+    name: str
+    signature: Signature
+    directives: Mapping[str, tuple[int, ...]]
+    parameters_size: int
+    shared_size: int
+    local_size: int
+    suspends: bool
+    prints: bool
+
+
+@dataclass(frozen=True)
+class Relocation:
+    """A place in the memory of a module that holds an address in it: both as offsets in bytes."""
+
+    offset: int
+    target: int
+
+
+@dataclass(frozen=True)
+class ModuleFacts:
+    """A module: its kernels, its variables by name (offset and size in bytes), and what its memory holds at first."""
+
+    kernels: tuple[KernelFacts, ...]
+    variables: Mapping[str, tuple[int, int]]
+    image: bytes
+    relocations: tuple[Relocation, ...]
+
+    def image_at(self, base: int) -> bytes:
+        """Give what the memory holds at first where it begins at the address ``base``."""
+        image = bytearray(self.image)
+        for place in self.relocations:
+            image[place.offset : place.offset + 8] = (base + place.target).to_bytes(8, "little")
+        return bytes(image)
+
+    def to_artifact(self) -> Artifact:
+        """Write them as an object without sections, behind whose header they stand."""
+        told = {
+            "kernels": [{k: v for k, v in vars(kernel).items() if k != "signature"} for kernel in self.kernels],
+            "variables": self.variables,
+            "image": base64.b64encode(zlib.compress(self.image, 1)).decode("ascii"),
+            "relocations": [(place.offset, place.target) for place in self.relocations],
+        }
+        data = _elf_header() + json.dumps(told, separators=(",", ":")).encode("ascii")
+        return Artifact(Kind.OBJECT, data, signatures={kernel.name: kernel.signature for kernel in self.kernels})
+
+    @classmethod
+    def of_artifact(cls, artifact: Artifact) -> ModuleFacts:
+        """Read what ``to_artifact`` wrote."""
+        told = json.loads(artifact.data[_HEADER_BYTES:])
+        return cls(
+            tuple(_kernel(kernel, artifact.signatures[kernel["name"]]) for kernel in told["kernels"]),
+            {name: (offset, size) for name, (offset, size) in told["variables"].items()},
+            zlib.decompress(base64.b64decode(told["image"])),
+            tuple(Relocation(*place) for place in told["relocations"]),
+        )
+
+
+def _kernel(told: dict[str, object], signature: Signature) -> KernelFacts:
+    directives = told.pop("directives")
+    assert isinstance(directives, dict)
+    return KernelFacts(**told, signature=signature, directives={k: tuple(v) for k, v in directives.items()})  # type: ignore[arg-type]
+
+
+def _elf_header() -> bytes:
+    """Write the header of an ELF file that has nothing else. Source: System V gABI, "ELF Header"."""
+    mark = (b"\x7fELF", _CLASS_64, _LITTLE, _CURRENT, 0, 0)
+    return _HEADER.pack(*mark, _ET_REL, 0, _CURRENT, 0, 0, 0, 0, _HEADER_BYTES, 0, 0, 0, 0, 0)

@@ -1,0 +1,103 @@
+"""How much of the instruction table the CPU device executes, asked of the rules that it emits code by."""
+
+from __future__ import annotations
+
+import enum
+import functools
+from dataclasses import dataclass
+
+from cujit.devices.cpu.emit.refused import reason
+from cujit.devices.cpu.emit.rules import all_rules
+from cujit.devices.cpu.program import Op
+from cujit.formats.ptx.concrete import concrete_forms
+from cujit.formats.ptx.isa import InstructionRow, rows
+
+__all__ = ["Answer", "Implemented", "Total", "implemented", "total"]
+
+# Taken by passes before rules are asked: ``flatten`` and ``cfg``.
+_CONTROL = frozenset({"bra", "brx", "call", "ret", "exit"})
+_VECTORS = frozenset({"v2", "v4"})
+
+
+class Answer(enum.Enum):
+    """Whether the CPU device executes a row of the table."""
+
+    YES = "yes"
+    PARTLY = "partly"
+    NO = "no"
+
+
+@dataclass(frozen=True)
+class Implemented:
+    """A row of the table: of how many of its forms there are, and how many of them are executed.
+
+    Of an open row, whose forms the table does not know, ``forms`` is 0, and the answer is at best ``PARTLY``.
+    ``reasons`` say why the others are refused.
+    """
+
+    row: InstructionRow
+    forms: int
+    taken: int
+    has_rules: bool = False
+    reasons: tuple[str, ...] = ()
+
+    @property
+    def answer(self) -> Answer:
+        """Whether all, some or none of the forms are executed."""
+        if self.forms and self.taken == self.forms:
+            return Answer.YES
+        return Answer.PARTLY if self.taken or (not self.forms and self.has_rules) else Answer.NO
+
+
+@dataclass(frozen=True)
+class Total:
+    """The whole table: rows of which all, some and no forms are executed, and rows whose forms are not known.
+
+    ``share`` is from 0 to 1: the mean of the rows' shares, so that a row of thousands of combinations counts as
+    much as one of a single form; open rows are left out.
+    """
+
+    whole: int
+    partly: int
+    none: int
+    unknown: int
+    share: float
+
+    @property
+    def rows(self) -> int:
+        """Every row of the table."""
+        return self.whole + self.partly + self.none + self.unknown
+
+
+@functools.cache
+def implemented() -> tuple[Implemented, ...]:
+    """Ask for every row of the table, in its order."""
+    return tuple(_asked(row) for row in rows())
+
+
+def _asked(row: InstructionRow) -> Implemented:
+    rules = all_rules()
+    forms = list(concrete_forms(row))
+    refused = [m for m in forms if row.opcode not in _CONTROL and rules.find(_asked_for(row.opcode, m)) is None]
+    reasons = dict.fromkeys(reason(row.opcode, m) for m in ([()] if row.is_open else refused))
+    return Implemented(row, len(forms), len(forms) - len(refused), row.opcode in rules.opcodes(), tuple(reasons))
+
+
+def _asked_for(opcode: str, modifiers: tuple[str, ...]) -> Op:
+    """Make what rules see of a form: ``flatten`` takes moves of vectors apart."""
+    left = tuple(m for m in modifiers if m not in _VECTORS) if opcode == "mov" else modifiers
+    return Op(opcode, left)
+
+
+@functools.cache
+def total() -> Total:
+    """Sum the table up."""
+    known = [one for one in implemented() if one.forms]
+    counts = {answer: sum(one.answer is answer for one in known) for answer in Answer}
+    return Total(
+        counts[Answer.YES],
+        counts[Answer.PARTLY],
+        counts[Answer.NO],
+        len(implemented()) - len(known),
+        sum(one.taken / one.forms for one in known) / len(known),
+    )

@@ -1,0 +1,110 @@
+"""What the lines of a PTX text say, and which lines of source they come from."""
+
+from __future__ import annotations
+
+import bisect
+import functools
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from cujit.formats.ptx.syntax import Function, Location, Module, Statement
+
+__all__ = ["Lines", "SourceFunction", "SourceLine"]
+
+
+@dataclass(frozen=True, order=True)
+class SourceLine:
+    """A line of a source file, counted from 1."""
+
+    file: str
+    line: int
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}"
+
+
+@dataclass(frozen=True)
+class SourceFunction:
+    """A kernel or function with a body: its lowered name, and the line of source where it begins, if known."""
+
+    name: str
+    begins: SourceLine | None
+
+
+class Lines:
+    """The lines of one PTX text, by number from 1.
+
+    Source lines are known where the PTX has ``.loc``: compile with ``lineinfo=True``.
+    """
+
+    def __init__(self, module: Callable[[], Module], text: str) -> None:
+        """Take the text, and what parses it when that is needed."""
+        self._parse = module
+        self._text = text
+
+    @functools.cached_property
+    def _module(self) -> Module:
+        return self._parse()
+
+    def text_of(self, line: int) -> str:
+        """Give a line as it stands; "" where there is none."""
+        lines = self._lines
+        return lines[line - 1].strip() if 1 <= line <= len(lines) else ""
+
+    def source_of(self, line: int) -> SourceLine | None:
+        """Find the line of source that a line of PTX comes from: the last ``.loc`` before it in its function says."""
+        starts, sources = self._table
+        at = bisect.bisect_right(starts, line) - 1
+        return sources[at] if at >= 0 else None
+
+    def function_of(self, line: int) -> SourceFunction | None:
+        """Find the function of the PTX that a line of it is in."""
+        starts, functions = self._functions
+        at = bisect.bisect_right(starts, line) - 1
+        return functions[at] if at >= 0 else None
+
+    @functools.cached_property
+    def _functions(self) -> tuple[list[int], list[SourceFunction]]:
+        bodies = sorted((f for f in self._module.functions if f.body is not None), key=lambda f: f.line)
+        firsts = [next((line for line, at in _marks(f) if at is not None and at.source_line), 0) for f in bodies]
+        begins = [self.source_of(first) if first else None for first in firsts]
+        found = [SourceFunction(f.name, begin) for f, begin in zip(bodies, begins, strict=True)]
+        return [f.line for f in bodies], found
+
+    @functools.cached_property
+    def _lines(self) -> list[str]:
+        return self._text.splitlines()
+
+    @functools.cached_property
+    def _table(self) -> tuple[list[int], list[SourceLine | None]]:
+        from cujit.formats.ptx.syntax import Directive  # not for launches that go well
+
+        directives = [item for item in self._module.items if isinstance(item, Directive) and item.name == "file"]
+        files = {d.arguments[0]: d.arguments[1].strip('"') for d in directives if len(d.arguments) > 1}
+        starts: list[int] = []
+        sources: list[SourceLine | None] = []
+        for function in self._module.functions:
+            for line, location in _marks(function):
+                starts.append(line)
+                known = location is not None and files.get(str(location.file))
+                sources.append(SourceLine(known, location.source_line) if location is not None and known else None)
+        order = sorted(range(len(starts)), key=lambda k: starts[k])
+        return [starts[k] for k in order], [sources[k] for k in order]
+
+
+def _marks(function: Function) -> Iterator[tuple[int, Location | None]]:
+    """The beginning of a function, where nothing is known, and its locations."""
+    yield function.line, None
+    yield from _locations(function.body or ())
+
+
+def _locations(body: Sequence[Statement]) -> Iterator[tuple[int, Location]]:
+    from cujit.formats.ptx.syntax import Location, Scope
+
+    for statement in body:
+        if isinstance(statement, Location):
+            yield statement.line, statement
+        elif isinstance(statement, Scope):
+            yield from _locations(statement.body)

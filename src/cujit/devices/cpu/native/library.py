@@ -1,0 +1,153 @@
+"""All native code of the CPU device's own: loaded once a process, and known by name to whatever is loaded later.
+
+It comes in parts, each compiled, or loaded out of the cache, when something first calls it: a process whose kernels
+neither wait nor print needs the first alone.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import re
+import threading
+from collections.abc import Callable
+from typing import NamedTuple
+
+from cujit.cache.key import Part as KeyPart
+from cujit.devices.cpu.native import blocks, checks, faults, heap, output, textures, trace
+from cujit.devices.jit import NativeFunction, publish
+from cujit.devices.objects import Work, machine_code
+from cujit.errors import CujitError
+
+__all__ = ["PARTS", "Part", "address_of", "compile_kernel", "install_handlers", "native_code", "require"]
+
+
+class Part(NamedTuple):
+    """One part: what writes its IR, the functions that it offers, and the level of LLVM's code generator.
+
+    ``passes`` has LLVM optimise it: worth the time where the code is called often.
+    """
+
+    text: Callable[[], str]
+    symbols: tuple[str, ...]
+    level: int
+    passes: bool = False
+
+
+PARTS = (
+    Part(faults.faults_text, faults.SYMBOLS, 0),
+    Part(output.output_text, output.SYMBOLS, 0),
+    Part(heap.heap_text, heap.SYMBOLS, 0),
+    Part(blocks.blocks_text, blocks.SYMBOLS, 2, passes=True),
+    Part(textures.textures_text, textures.SYMBOLS, 2, passes=True),
+    Part(trace.trace_text, trace.SYMBOLS, 2),
+    Part(checks.checks_text, checks.SYMBOLS, 2, passes=True),
+)
+"""Every part. A part may call functions of those before it without declaring them."""
+
+_LOCK = threading.RLock()
+_NO_ARGUMENTS = ctypes.CFUNCTYPE(None)
+
+
+def compile_kernel(text: str, symbol: str, *, keep: bool = True) -> NativeFunction:
+    """Compile IR that may call native code of ours, and find one of its functions; without ``keep``, past the cache.
+
+    Raises:
+        CujitError: LLVM refuses the text, or it calls what no part has: a fault of cujit.
+        UnsupportedError: it needs a part that is not written for this processor.
+    """
+    parts = (KeyPart.content("IR", text),) if keep else ()
+    return native_code(Work("cpu native", symbol, parts, lambda: text, keep=keep), symbol)
+
+
+def native_code(work: Work, symbol: str) -> NativeFunction:
+    """Load machine code that may call native code of ours, out of the cache or made now; see ``machine_code``.
+
+    Raises:
+        CujitError: LLVM refuses the text, or it calls what no part has: a fault of cujit.
+        UnsupportedError: it needs a part that is not written for this processor.
+        Whatever ``work.write`` raises.
+    """
+    return machine_code(work, symbol, _require_ours)
+
+
+def _require_ours(name: str) -> None:
+    if name.startswith("cujit_"):
+        require(name)
+
+
+def require(name: str) -> None:
+    """Make sure that a function of ours is there for code that is compiled from now on.
+
+    Raises:
+        CujitError: no part has it, which is a fault of cujit.
+        UnsupportedError: its part is not written for this processor.
+    """
+    address_of(name)
+
+
+def address_of(name: str) -> int:
+    """Find a function of ours; its part is compiled if it is not yet. Raises as ``require`` does."""
+    index = _owners().get(name)
+    if index is None:
+        raise CujitError(f"no native code is called {name}", help="report this, with the PTX")
+    with _LOCK:
+        return _compiled(index)[name]
+
+
+def install_handlers() -> None:
+    """Have faults of kernels come to us before they go to any handler of signals that is there now.
+
+    Harmless when done again: then it mends what others put in front meanwhile.
+    """
+    with _LOCK:
+        _NO_ARGUMENTS(address_of("cujit_install"))()
+
+
+@functools.cache
+def _owners() -> dict[str, int]:
+    return {name: k for k, part in enumerate(PARTS) for name in part.symbols}
+
+
+@functools.cache
+def _compiled(index: int) -> dict[str, int]:
+    """Compile a part, those that it calls first; called with the lock held."""
+    part = PARTS[index]
+    name = part.symbols[0]
+    work = Work("cpu native", name, (), functools.partial(_text_of, part), part.level, part.passes)
+    return publish(native_code(work, name), part.symbols)
+
+
+def _text_of(part: Part) -> str:
+    """Write a part, with a ``declare`` for each function of others that it calls."""
+    text = part.text()
+    known = {*_DEFINED.findall(text), *_DECLARED.findall(text)}
+    called = [name for name in dict.fromkeys(_CALLED.findall(text)) if name not in known]
+    return "\n".join([once(text), *map(_declaration, called)])
+
+
+_DECLARED = re.compile(r"^declare [^@\n]*@(cujit_\w+)\(", re.MULTILINE)
+_DEFINED = re.compile(r"^define [^@\n]*@(cujit_\w+)\(", re.MULTILINE)
+_CALLED = re.compile(r"@(cujit_\w+)\(")
+_DECLARES = re.compile(r"^declare [^@\n]*@([\w.$]+)\(.*$", re.MULTILINE)
+
+
+def once(text: str) -> str:
+    """Drop the second and later ``declare`` of a function: IR allows one."""
+    seen: set[str] = set()
+
+    def first(match: re.Match[str]) -> str:
+        if match[1] in seen:
+            return ""
+        seen.add(match[1])
+        return match[0]
+
+    return _DECLARES.sub(first, text)
+
+
+def _declaration(name: str) -> str:
+    """Write the ``declare`` of a function of another part."""
+    text = PARTS[_owners()[name]].text()
+    match = re.search(rf"^define ([^@\n]*@{name}\([^)]*\)[^{{]*)\{{", text, re.MULTILINE)
+    assert match is not None, name
+    return "declare " + " ".join(re.sub(r"%[\w.]+", "", match[1]).split())

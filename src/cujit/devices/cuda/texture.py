@@ -1,0 +1,225 @@
+"""Textures of a GPU: CUDA arrays, texture objects and surface objects of the driver."""
+
+from __future__ import annotations
+
+import functools
+import weakref
+from collections.abc import Mapping
+from typing import Any
+
+from cujit.devices.arrays import DeviceArray
+from cujit.devices.cuda.context import Context
+from cujit.devices.cuda.memory import address_of
+from cujit.devices.textures import Extent, Format, Handle, Sampling, Texels, TextureUnit
+from cujit.toolchain.driver import Driver
+
+__all__ = ["CudaTextures"]
+
+_FORMATS = {
+    "uint8": "UNSIGNED_INT8", "uint16": "UNSIGNED_INT16", "uint32": "UNSIGNED_INT32",
+    "int8": "SIGNED_INT8", "int16": "SIGNED_INT16", "int32": "SIGNED_INT32", "float16": "HALF", "float32": "FLOAT",
+}  # fmt: skip
+
+_GATHER_LIMIT = 32768
+"""Width and height of the arrays that ``tex2Dgather`` takes. Source: CUDA C++ Programming Guide, "Technical
+Specifications per Compute Capability"."""
+
+_DEFAULT_STREAM = 0
+
+
+class _Place:
+    """The context, and whether a stream of ours is being captured into a graph."""
+
+    def __init__(self, context: Context, captures: Mapping[int, object]) -> None:
+        self.context = context
+        self._captures = captures
+
+    def release(self, function: str, handle: Any) -> None:
+        """Give an array or an object back once no kernel can use it any more.
+
+        The manual promises for none of these calls that they wait, as it does for ``cuMemFree``. During a capture,
+        where waiting would spoil the graph, they do not: then kernels that were launched before have to be done.
+        Source: CUDA C++ Programming Guide, "CUDA Graphs", prohibited operations.
+        """
+        try:
+            with self.context as driver:
+                if not self._captures and self._is_free(driver):
+                    driver.attempt("cuCtxSynchronize")
+        except Exception:  # a dead context, where nothing runs
+            return
+        self.context.release(function, handle)
+
+    def _is_free(self, driver: Driver) -> bool:
+        """Tell whether no other library captures a stream either, as far as the default stream shows that."""
+        status, *_ = driver.attempt("cuStreamIsCapturing", _DEFAULT_STREAM)
+        return bool(status == driver.bindings.CUresult.CUDA_SUCCESS)
+
+
+class _Array:
+    """A CUDA array; freed when it goes."""
+
+    def __init__(self, place: _Place, handle: Any) -> None:
+        self.handle = handle
+        weakref.finalize(self, place.release, "cuArrayDestroy", handle).atexit = False
+
+
+class CudaTextures(TextureUnit):
+    """Textures in a GPU's primary context.
+
+    ``alignment`` is of arrays that are read in place, in bytes; ``captures`` has an item for each of our graphs that is
+    being captured.
+    """
+
+    def __init__(self, context: Context, alignment: int, captures: Mapping[int, object]) -> None:
+        self._context = context
+        self._alignment = alignment
+        self._place = _Place(context, captures)
+
+    @property
+    def alignment(self) -> int:
+        """Bytes that an array which is read in place begins at a multiple of."""
+        return self._alignment
+
+    def allocate(self, extent: Extent, format: Format) -> _Array:
+        """Make a CUDA array, for textures and surfaces.
+
+        Source: CUDA Driver API manual, ``cuArray3DCreate``.
+
+        Raises:
+            DriverError: the GPU has no such memory left, or no array of this size.
+        """
+        bindings = self._context.driver.bindings
+        description = bindings.CUDA_ARRAY3D_DESCRIPTOR()
+        description.Width, description.Height = extent.width, extent.height
+        description.Depth = max(extent.depth, extent.layers)
+        description.Format, description.NumChannels = self._format(format), format.channels
+        description.Flags = self._flags(extent)
+        return _Array(self._place, self._context.call("cuArray3DCreate", description))
+
+    def _flags(self, extent: Extent) -> int:
+        bindings = self._context.driver.bindings
+        flags = int(bindings.CUDA_ARRAY3D_SURFACE_LDST)
+        if extent.cube:
+            flags |= bindings.CUDA_ARRAY3D_CUBEMAP
+        if extent.layers and (not extent.cube or extent.layers > 6):
+            flags |= bindings.CUDA_ARRAY3D_LAYERED
+        is_plane = extent.dimensions == 2 and not extent.layers
+        if is_plane and max(extent.width, extent.height) <= _GATHER_LIMIT:
+            flags |= bindings.CUDA_ARRAY3D_TEXTURE_GATHER
+        return flags
+
+    def upload(self, texels: Texels, data: memoryview) -> None:
+        """Copy host bytes into texels; done when it returns."""
+        bindings = self._context.driver.bindings
+        copy = self._copy(texels)
+        copy.srcMemoryType = bindings.CUmemorytype.CU_MEMORYTYPE_HOST
+        copy.srcHost, copy.srcPitch, copy.srcHeight = address_of(data), copy.WidthInBytes, copy.Height
+        copy.dstMemoryType = bindings.CUmemorytype.CU_MEMORYTYPE_ARRAY
+        copy.dstArray = _array(texels)
+        self._context.call("cuMemcpy3D", copy)
+        # The last piece of a copy from pageable memory may be under way still: see ``memory.upload``.
+        self._context.call("cuStreamSynchronize", _DEFAULT_STREAM)
+
+    def download(self, data: memoryview, texels: Texels) -> None:
+        """Copy texels to the host, after all earlier work on the default stream."""
+        bindings = self._context.driver.bindings
+        copy = self._copy(texels)
+        copy.srcMemoryType = bindings.CUmemorytype.CU_MEMORYTYPE_ARRAY
+        copy.srcArray = _array(texels)
+        copy.dstMemoryType = bindings.CUmemorytype.CU_MEMORYTYPE_HOST
+        copy.dstHost, copy.dstPitch, copy.dstHeight = address_of(data), copy.WidthInBytes, copy.Height
+        self._context.call("cuMemcpy3D", copy)
+
+    def _copy(self, texels: Texels) -> Any:
+        copy = self._context.driver.bindings.CUDA_MEMCPY3D()
+        copy.WidthInBytes = texels.extent.width * texels.format.texel_bytes
+        copy.Height, copy.Depth = texels.extent.rows, texels.extent.slices
+        return copy
+
+    def texture(self, source: Texels | DeviceArray, extent: Extent, format: Format, sampling: Sampling) -> Handle:
+        """Make a texture object.
+
+        Source: CUDA Driver API manual, ``cuTexObjectCreate``.
+
+        Raises:
+            DriverError: the driver refused.
+        """
+        if isinstance(source, Texels):
+            resource = self._of_array(source)
+        elif extent.height:
+            resource = self._of_plane(source, extent, format)
+        else:
+            resource = self._of_line(source, format)
+        object_ = self._context.call("cuTexObjectCreate", resource, self._description(sampling, format), None)
+        return self._handle("cuTexObjectDestroy", object_, source)
+
+    def surface(self, texels: Texels) -> Handle:
+        """Make a surface object.
+
+        Source: CUDA Driver API manual, ``cuSurfObjectCreate``.
+
+        Raises:
+            DriverError: the driver refused.
+        """
+        object_ = self._context.call("cuSurfObjectCreate", self._of_array(texels))
+        return self._handle("cuSurfObjectDestroy", object_, texels)
+
+    def _handle(self, destroy: str, object_: Any, source: Texels | DeviceArray) -> Handle:
+        def release(_source: Texels | DeviceArray = source) -> None:
+            self._place.release(destroy, object_)
+
+        return Handle(int(object_), release)
+
+    def _of_array(self, texels: Texels) -> Any:
+        resource = self._resource("ARRAY")
+        resource.res.array.hArray = _array(texels)
+        return resource
+
+    def _of_line(self, source: DeviceArray, format: Format) -> Any:
+        resource = self._resource("LINEAR")
+        line = resource.res.linear
+        line.devPtr, line.sizeInBytes = source.address, source.nbytes
+        line.format, line.numChannels = self._format(format), format.channels
+        return resource
+
+    def _of_plane(self, source: DeviceArray, extent: Extent, format: Format) -> Any:
+        resource = self._resource("PITCH2D")
+        plane = resource.res.pitch2D
+        plane.devPtr, plane.format, plane.numChannels = source.address, self._format(format), format.channels
+        plane.width, plane.height = extent.width, extent.height
+        plane.pitchInBytes = _pitch(extent, format)
+        return resource
+
+    def _resource(self, kind: str) -> Any:
+        bindings = self._context.driver.bindings
+        resource = bindings.CUDA_RESOURCE_DESC()
+        resource.resType = getattr(bindings.CUresourcetype, f"CU_RESOURCE_TYPE_{kind}")
+        return resource
+
+    def _format(self, format: Format) -> Any:
+        return getattr(self._context.driver.bindings.CUarray_format, f"CU_AD_FORMAT_{_FORMATS[format.dtype.name]}")
+
+    def _description(self, sampling: Sampling, format: Format) -> Any:
+        bindings = self._context.driver.bindings
+        made = bindings.CUDA_TEXTURE_DESC()
+        made.addressMode = [bindings.CUaddress_mode(mode.value) for mode in sampling.address]
+        made.filterMode = bindings.CUfilter_mode(sampling.filter.value)
+        made.borderColor = list(sampling.border)
+        flags = [
+            (not sampling.as_float and not format.is_float, bindings.CU_TRSF_READ_AS_INTEGER),
+            (sampling.normalized, bindings.CU_TRSF_NORMALIZED_COORDINATES),
+            (sampling.srgb, bindings.CU_TRSF_SRGB),
+        ]
+        made.flags = functools.reduce(lambda all_, flag: all_ | flag[1] if flag[0] else all_, flags, 0)
+        return made
+
+
+def _array(texels: Texels) -> Any:
+    assert isinstance(texels.memory, _Array)
+    return texels.memory.handle
+
+
+def _pitch(extent: Extent, format: Format) -> int:
+    """Bytes from a row to the next; of a single row, any multiple of 32 that holds it will do."""
+    row = extent.width * format.texel_bytes
+    return row if extent.height > 1 else -(-row // 32) * 32

@@ -1,0 +1,100 @@
+"""Tensor maps of images, of which a copy takes pixels in the order in which a convolution goes over them.
+
+The array is ``(N, W, C)``, ``(N, H, W, C)`` or ``(N, D, H, W, C)``.
+
+Source: PTX ISA 9.1, 5.5.4 "im2col mode"; CUDA Driver API manual, ``cuTensorMapEncodeIm2col``.
+"""
+
+from __future__ import annotations
+
+import operator
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING
+
+from cujit.devices.tensormaps import TensorMap, Tiling, check_end, check_range, ints_of, memory_of, tiling_of
+from cujit.errors import ArgumentError
+
+if TYPE_CHECKING:
+    from cujit.devices.base import Device
+
+__all__ = ["Im2col", "make_im2col_map"]
+
+_CORNERS = {3: 1 << 15, 4: 1 << 7, 5: 1 << 4}
+"""By the number of axes: corners are from minus this to below it."""
+_MAX_PIXELS = 1024
+
+
+@dataclass(frozen=True, kw_only=True)
+class Im2col(Tiling):
+    """Images and a box around the places where the corner of a filter can be; a copy takes so many ``pixels`` of it.
+
+    ``lower`` and ``upper`` are the box's corners along D, H and W, seen from the first and from the last pixel of an
+    image. ``box`` is a pixel of so many channels.
+    """
+
+    lower: tuple[int, ...]
+    upper: tuple[int, ...]
+    pixels: int
+
+    @property
+    def box_bytes(self) -> int:
+        """Bytes that one copy moves."""
+        return self.pixels * self.box[-1] * self.data_type.bytes
+
+    def check(self) -> None:
+        """Check it against what such a map can be.
+
+        Raises:
+            ArgumentError: a rule is broken; the message names the number.
+        """
+        if self.rank not in _CORNERS:
+            raise ArgumentError(f"images of {self.rank} axes", help="they have 3 to 5: N, D, H, W and C")
+        super().check()
+        check_range("pixels", [self.pixels], 1, _MAX_PIXELS)
+        most = _CORNERS[self.rank]
+        for name, corner in (("lower", self.lower), ("upper", self.upper)):
+            if len(corner) != self.rank - 2:
+                raise ArgumentError(f"{name} has {len(corner)} values; of {self.rank} axes, {self.rank - 2} are space")
+            check_range(name, corner, -most, most - 1)
+        for k, (size, low, high) in enumerate(zip(self.shape[1:-1], self.lower, self.upper, strict=True)):
+            if size + high <= low:
+                raise ArgumentError(
+                    f"along axis {k + 1} of {size} pixels the box goes from {low} to {size - 1 + high}",
+                    help="upper counts from the last pixel: 0 is the last, -1 the one before it",
+                )
+
+
+def make_im2col_map(
+    device: Device,
+    array: object,
+    lower: object,
+    upper: object,
+    pixels: object,
+    channels: object,
+    *,
+    element_strides: object,
+    swizzle: object,
+    fill: object,
+    l2: object,
+    data_type: object,
+) -> TensorMap:
+    """Make the map of images as users ask for it; see ``Device.im2col_map``.
+
+    Raises:
+        ArgumentError: no such map can be made of it.
+    """
+    memory = memory_of(device, array)
+    try:
+        taken, wide = operator.index(pixels), operator.index(channels)  # type: ignore[arg-type]
+    except TypeError:
+        raise ArgumentError(f"pixels and channels are ints, not {pixels!r} and {channels!r}") from None
+    box = (*[1] * (len(memory.shape) - 1), wide)
+    tiling = tiling_of(
+        memory, box, shape=None, strides=None, element_strides=element_strides, swizzle=swizzle, interleave="none",
+        fill=fill, l2=l2, data_type=data_type,
+    )  # fmt: skip
+    given = {f.name: getattr(tiling, f.name) for f in fields(tiling)}
+    images = Im2col(**given, lower=ints_of("lower", lower), upper=ints_of("upper", upper), pixels=taken)
+    images.check()
+    check_end(images, memory)
+    return TensorMap(device, array, images, device.encode_tensor_map(images))

@@ -1,0 +1,114 @@
+"""Machine code as object files: made once for a kind of processor, kept in the process's cache, loaded by any process.
+
+The key of an object has all that decides what it holds: what the caller says it is made of, the processor, LLVM, and
+the code of cujit that writes and compiles it. Addresses of this process are in no object: it calls by name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+
+from cujit.artifact import Artifact, Kind
+from cujit.cache.key import Part, make_key
+from cujit.cache.process import process_cache
+from cujit.devices.jit import NativeFunction, emit_object, load_object, processor, resolves
+from cujit.devices.sources import code_identity, is_as_imported
+from cujit.errors import CujitError, FormatError
+from cujit.formats.elf import read_elf
+
+__all__ = ["Work", "keep", "machine_code"]
+
+_SCHEMA = "1"
+"""Another number where objects are used in another way, but made as before."""
+
+_REPORT = "report this, with the PTX"
+_CHANGED = "cujit's own code was changed after it was imported"
+
+
+class Work(NamedTuple):
+    """One object to make: ``kind`` is the kind of work (``Key.kind``), ``name`` what people call it.
+
+    ``parts`` are the rest of what it is made of. ``write`` gives its LLVM IR; ``level`` and ``passes`` are as of
+    ``jit.optimise``.
+    """
+
+    kind: str
+    name: str
+    parts: tuple[Part, ...]
+    write: Callable[[], str]
+    level: int = 2
+    passes: bool = True
+    keep: bool = True
+    """Whether the cache is to have it."""
+
+
+def machine_code(work: Work, symbol: str, require: Callable[[str], object] | None = None) -> NativeFunction:
+    """Load the object that ``work`` makes, out of the cache or made now, and find one of its functions.
+
+    ``require`` is called with each symbol that the object needs, to make sure that it is there if it is one of ours.
+
+    Raises:
+        CujitError: LLVM refuses the text, or the object calls what there is not: faults of cujit.
+        Whatever ``write`` and ``require`` raise.
+    """
+
+    def make() -> Artifact:
+        data = emit_object(work.write(), work.level, passes=work.passes)
+        return Artifact(Kind.OBJECT, data, name=work.name, tool=processor().llvm)
+
+    host = processor()
+    parts = (
+        Part.text("LLVM", host.llvm),
+        Part.text("processor", f"{host.triple} {host.name}"),
+        Part.content("features", host.features),
+        Part.text("name", work.name),
+        *work.parts,
+    )
+    object_ = (keep(work.kind, parts, make) if work.keep else make()).data
+    missing = _missing(object_, symbol, require)
+    if missing:
+        # Kept by a machine of another C library, if it was kept at all.
+        object_ = make().data
+        missing = _missing(object_, symbol, require)
+    if missing:
+        raise CujitError(f"native code calls {', '.join(missing)}: there is no such function", help=_REPORT)
+    return load_object(object_, symbol)
+
+
+def keep(kind: str, parts: Iterable[Part], make: Callable[[], Artifact]) -> Artifact:
+    """Give what ``make()`` makes, out of the process's cache if it has it.
+
+    ``parts`` are what it is made of; the code of cujit's devices is added to them.
+
+    Raises:
+        OptionError: a variable of the environment gives the cache a value that it cannot have.
+        Whatever ``make`` raises.
+    """
+    identity = code_identity()
+    if not identity:
+        return make()
+    key = make_key(kind, [Part.text("schema", _SCHEMA), Part.text("cujit", identity), *parts])
+    return process_cache().get_or_make(key, make, why_not_keep=_why_not_keep)[0]
+
+
+def _why_not_keep() -> str:
+    return "" if is_as_imported() else _CHANGED
+
+
+def _missing(object_: bytes, symbol: str, require: Callable[[str], object] | None) -> list[str]:
+    """List the functions that an object calls and this process does not have, and ``symbol`` if it has not that."""
+    needed, defined = _symbols(object_)
+    if require is not None:
+        for name in needed:
+            require(name)
+    return [name for name in needed if not resolves(name)] + ([] if symbol in defined else [symbol])
+
+
+def _symbols(object_: bytes) -> tuple[list[str], set[str]]:
+    """List what an object calls, and what it defines."""
+    try:
+        symbols = [symbol for symbol in read_elf(object_).symbols() if symbol.name]
+    except FormatError as e:
+        raise CujitError(f"LLVM gave an object that is no ELF file: {e.message}", help=_REPORT) from e
+    return [s.name for s in symbols if not s.section], {s.name for s in symbols if s.section}

@@ -1,0 +1,79 @@
+"""Which code this is: an identity of all that writes machine code, for the keys of what it wrote."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from cujit.cache.process import process_cache
+from cujit.version import __version__
+
+__all__ = ["code_identity", "is_as_imported"]
+
+_PACKAGE = Path(__file__).parent.parent
+_FOLDERS = ("devices", "devices/cpu", "devices/cpu/emit", "devices/cpu/native", "devices/launcher", "formats/ptx")
+"""All that machine code depends on; a test holds that it is."""
+
+_IMPORTED_S = time.time()
+_HINT = "devices-code-"
+
+
+@functools.cache
+def code_identity() -> str:
+    """Give the version of cujit and a SHA-256 over the text of its modules that make machine code.
+
+    It is "" where that text is not the one that runs: it was changed since it was imported, or is not there at all.
+    The files are read once a machine; after that a hint has what they gave, as long as their stats are the same.
+    """
+    stats = _stats()
+    if not _is_settled(stats):
+        return ""
+    name = _HINT + hashlib.sha256(repr(stats).encode()).hexdigest()
+    hints = process_cache().hints
+    known = hints.get(name) if hints is not None else None
+    digest = known.decode("ascii", "replace") if known is not None else _digest([path for path, *_ in stats])
+    if known is None and hints is not None:
+        hints.put(name, digest.encode())
+    return f"{__version__} {digest}"
+
+
+def is_as_imported() -> bool:
+    """Tell whether the modules on disk are still those that this process has, or will yet import."""
+    return _is_settled(_stats())
+
+
+def _is_settled(stats: list[tuple[str, int, int, int, int]]) -> bool:
+    return bool(stats) and max(changed for *_, changed in stats) < _IMPORTED_S * 1e9
+
+
+def _stats() -> list[tuple[str, int, int, int, int]]:
+    """List every module: its path in the package, size in bytes, inode, and when its text and its inode changed, in ns.
+
+    Nothing where the package is no directory.
+    """
+    try:
+        return sorted(
+            (f"{folder}/{file.name}", status.st_size, status.st_ino, status.st_mtime_ns, status.st_ctime_ns)
+            for folder, file in _files()
+            for status in (file.stat(),)
+        )
+    except OSError:
+        return []
+
+
+def _files() -> Iterator[tuple[str, os.DirEntry[str]]]:
+    for folder in _FOLDERS:
+        with os.scandir(_PACKAGE / folder) as files:
+            yield from ((folder, file) for file in files if file.name.endswith(".py"))
+
+
+def _digest(paths: list[str]) -> str:
+    total = hashlib.sha256()
+    for path in paths:
+        data = (_PACKAGE / path).read_bytes()
+        total.update(f"{path} {len(data)}\n".encode() + data)
+    return total.hexdigest()

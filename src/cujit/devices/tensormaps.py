@@ -1,0 +1,427 @@
+"""Tensor maps: what a tensor in memory is like, and the box that one copy of the tensor memory accelerator takes of it.
+
+Users write axes in NumPy's order, outermost first; a kernel's coordinates come innermost first. What
+``cuTensorMapEncodeTiled`` refuses is refused here, on every device, with its number.
+
+Source of all rules: CUDA Driver API manual, "Tensor Map Object Management", ``cuTensorMapEncodeTiled``.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+import numpy as np
+
+from cujit.devices.arrays import DeviceArray
+from cujit.errors import ArgumentError, ClosedError
+
+if TYPE_CHECKING:
+    from cujit.devices.base import Device
+
+__all__ = [
+    "DataType", "Interleave", "Memory", "OutOfBoundsFill", "Promotion", "Swizzle", "TensorMap", "Tiling", "check_end",
+    "check_range", "ints_of", "make_tensor_map", "memory_of", "tiling_of",
+]  # fmt: skip
+
+MAX_RANK = 5
+
+_MAX_SIZE = 1 << 32
+_MAX_STRIDE = 1 << 40
+_MAX_BOX = 256
+_MAX_STEP = 8
+_PIECE = 16
+"""Bytes that addresses, strides and rows of boxes are multiples of."""
+_WIDE_PIECE = 32
+"""The same for addresses and strides of the interleaved layout of 32 bytes."""
+_MIN_INTERLEAVED_RANK = 3
+
+
+class DataType(IntEnum):
+    """Types of elements, numbered as ``CUtensorMapDataType``; ``FTZ`` reads subnormal numbers as zeros."""
+
+    UINT8 = 0
+    UINT16 = 1
+    UINT32 = 2
+    INT32 = 3
+    UINT64 = 4
+    INT64 = 5
+    FLOAT16 = 6
+    FLOAT32 = 7
+    FLOAT64 = 8
+    BFLOAT16 = 9
+    FLOAT32_FTZ = 10
+    TFLOAT32 = 11
+    TFLOAT32_FTZ = 12
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of an element."""
+        return _BYTES[self]
+
+    @property
+    def is_float(self) -> bool:
+        """Whether there are NaNs."""
+        return self >= DataType.FLOAT16
+
+
+_BYTES = (1, 2, 4, 4, 8, 8, 2, 4, 8, 2, 4, 4, 4)
+
+# Signed and unsigned integers are copied alike; where the driver has no name for one, the other's is taken.
+_OF_DTYPE = {
+    "bool": DataType.UINT8, "int8": DataType.UINT8, "uint8": DataType.UINT8, "float8_e4m3fn": DataType.UINT8,
+    "float8_e5m2": DataType.UINT8, "int16": DataType.UINT16, "uint16": DataType.UINT16, "uint32": DataType.UINT32,
+    "int32": DataType.INT32, "uint64": DataType.UINT64, "int64": DataType.INT64, "float16": DataType.FLOAT16,
+    "bfloat16": DataType.BFLOAT16, "float32": DataType.FLOAT32, "float64": DataType.FLOAT64,
+}  # fmt: skip
+
+
+class Interleave(IntEnum):
+    """Whether channels lie in slices of 16 or 32 bytes, numbered as ``CUtensorMapInterleave``."""
+
+    NONE = 0
+    BYTES_16 = 1
+    BYTES_32 = 2
+
+
+class Swizzle(IntEnum):
+    """How 16-byte pieces are exchanged in shared memory, numbered as ``CUtensorMapSwizzle``; by span in bytes."""
+
+    NONE = 0
+    BYTES_32 = 1
+    BYTES_64 = 2
+    BYTES_128 = 3
+
+    @property
+    def span(self) -> int:
+        """Bytes of a row within which pieces are exchanged; 0 for none."""
+        return 16 << self if self else 0
+
+
+class Promotion(IntEnum):
+    """Bytes that the L2 cache fetches at a time, numbered as ``CUtensorMapL2promotion``."""
+
+    NONE = 0
+    BYTES_64 = 1
+    BYTES_128 = 2
+    BYTES_256 = 3
+
+
+class OutOfBoundsFill(IntEnum):
+    """What elements outside of the tensor read as, numbered as ``CUtensorMapFloatOOBfill``."""
+
+    ZERO = 0
+    NAN = 1
+
+
+@dataclass(frozen=True)
+class Tiling:
+    """A tensor and a box, axes outermost first: ``strides`` are bytes, ``shape`` and ``box`` count elements.
+
+    ``steps`` are the element strides: every so manieth element of the box is taken.
+    """
+
+    data_type: DataType
+    address: int
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    box: tuple[int, ...]
+    steps: tuple[int, ...]
+    swizzle: Swizzle = Swizzle.NONE
+    interleave: Interleave = Interleave.NONE
+    fill: OutOfBoundsFill = OutOfBoundsFill.ZERO
+    promotion: Promotion = Promotion.NONE
+
+    @property
+    def rank(self) -> int:
+        """The number of axes."""
+        return len(self.shape)
+
+    @property
+    def box_bytes(self) -> int:
+        """Bytes that one copy moves; along the innermost axis every element is taken."""
+        taken = [-(-n // step) for n, step in zip(self.box[:-1], self.steps[:-1], strict=True)]
+        return math.prod(taken) * self.box[-1] * self.data_type.bytes
+
+    @property
+    def end(self) -> int:
+        """Bytes from the address to behind the last element."""
+        last = sum((n - 1) * stride for n, stride in zip(self.shape, self.strides, strict=True))
+        return last + self.data_type.bytes
+
+    def check(self) -> None:
+        """Check it against what a tensor map can be.
+
+        Raises:
+            ArgumentError: a rule is broken; the message names the number.
+        """
+        if not 1 <= self.rank <= MAX_RANK:
+            raise ArgumentError(f"a tensor of {self.rank} axes", help=f"a tensor map has 1 to {MAX_RANK}; reshape it")
+        for name, values in (("strides", self.strides), ("box", self.box), ("element_strides", self.steps)):
+            if len(values) != self.rank:
+                raise ArgumentError(f"{name} has {len(values)} values, and the tensor {self.rank} axes")
+        check_range("shape", self.shape, 1, _MAX_SIZE)
+        check_range("box", self.box, 1, _MAX_BOX)
+        check_range("element_strides", self.steps, 1, _MAX_STEP)
+        self._check_places()
+        self._check_row()
+        if self.fill is OutOfBoundsFill.NAN and not self.data_type.is_float:
+            raise ArgumentError(f"{self.data_type.name.lower()} has no NaN to fill with", help="fill='zero'")
+
+    def _check_places(self) -> None:
+        """Check where the elements are."""
+        size = self.data_type.bytes
+        if self.strides[-1] != size:
+            raise ArgumentError(
+                f"the elements of the innermost axis lie {self.strides[-1]} bytes apart, and they are {size} bytes",
+                help="a tensor map takes arrays whose last axis is contiguous",
+            )
+        piece = _WIDE_PIECE if self.interleave is Interleave.BYTES_32 else _PIECE
+        if self.address % piece:
+            raise ArgumentError(f"the tensor begins at {self.address:#x}; a tensor map wants a multiple of {piece}")
+        check_range("strides", self.strides[:-1], 0, _MAX_STRIDE - 1)
+        for k, stride in enumerate(self.strides[:-1]):
+            if stride % piece:
+                raise ArgumentError(
+                    f"strides[{k}] is {stride} bytes; a tensor map wants a multiple of {piece}",
+                    help=f"pad the rows: allocate the last axis of {-(-stride // piece) * piece // size} elements and "
+                    f"pass shape={self.shape}",
+                )
+
+    def _check_row(self) -> None:
+        """Check the innermost axis of the box against the layout and the swizzle."""
+        row, span = self.box[-1] * self.data_type.bytes, self.swizzle.span
+        if self.interleave is not Interleave.NONE:
+            if self.rank < _MIN_INTERLEAVED_RANK:
+                raise ArgumentError(f"an interleaved tensor of {self.rank} axes", help="it has 3 to 5")
+            if self.interleave is Interleave.BYTES_32 and self.swizzle is not Swizzle.BYTES_32:
+                raise ArgumentError("a tensor that is interleaved by 32 bytes has swizzle='32'")
+            return
+        if row % _PIECE:
+            raise ArgumentError(f"a row of the box is {row} bytes; it must be a multiple of {_PIECE}")
+        if span and row > span:
+            fits = span // self.data_type.bytes
+            raise ArgumentError(
+                f"a row of the box is {row} bytes, and the swizzle spans {span}",
+                help=f"take at most {fits} elements along the last axis, and several copies",
+            )
+
+
+def check_range(name: str, values: Sequence[int], low: int, high: int) -> None:
+    """Check numbers against the least and the largest that they can be.
+
+    Raises:
+        ArgumentError: one is none of them.
+    """
+    for k, value in enumerate(values):
+        if not low <= value <= high:
+            raise ArgumentError(f"{name}[{k}] is {value}", help=f"it is {low} to {high}")
+
+
+class TensorMap:
+    """128 bytes for a kernel's parameter ``const __grid_constant__ CUtensorMap``; it keeps the array that it is of.
+
+    ``tiling`` is what it says, axes outermost first. ``bytes(map)`` are the 128 bytes.
+    """
+
+    __slots__ = ("__weakref__", "_data", "device", "source", "tiling")
+
+    def __init__(self, device: Device, source: object, tiling: Tiling, data: bytes) -> None:
+        self.device = device
+        self.source = source
+        self.tiling = tiling
+        self._data = data
+
+    @property
+    def box_bytes(self) -> int:
+        """Bytes that one copy tells its ``mbarrier``, also where a part of the box lies outside of the tensor."""
+        return self.tiling.box_bytes
+
+    def __bytes__(self) -> bytes:
+        if isinstance(self.source, DeviceArray):
+            try:
+                _ = self.source.address
+            except ClosedError:
+                raise ClosedError("the array of this tensor map was closed; its memory is gone") from None
+        return self._data
+
+    def __repr__(self) -> str:
+        t = self.tiling
+        swizzle = f", swizzle {t.swizzle.span}" if t.swizzle else ""
+        return f"<TensorMap {t.data_type.name.lower()} {t.shape}, box {t.box}{swizzle}, on {self.device.name}>"
+
+
+# -- how users make one ------------------------------------------------------------------------------------
+
+_Words = TypeVar("_Words", bound=IntEnum)
+
+
+def make_tensor_map(
+    device: Device,
+    array: object,
+    box: object,
+    *,
+    shape: object,
+    strides: object,
+    element_strides: object,
+    swizzle: object,
+    interleave: object,
+    fill: object,
+    l2: object,
+    data_type: object,
+) -> TensorMap:
+    """Make a tensor map as users ask for it; see ``Device.tensor_map``.
+
+    Raises:
+        ArgumentError: no tensor map can be made of it.
+    """
+    memory = memory_of(device, array)
+    tiling = tiling_of(
+        memory, box, shape=shape, strides=strides, element_strides=element_strides, swizzle=swizzle,
+        interleave=interleave, fill=fill, l2=l2, data_type=data_type,
+    )  # fmt: skip
+    tiling.check()
+    check_end(tiling, memory)
+    return TensorMap(device, array, tiling, device.encode_tensor_map(tiling))
+
+
+def tiling_of(
+    memory: Memory,
+    box: object,
+    *,
+    shape: object,
+    strides: object,
+    element_strides: object,
+    swizzle: object,
+    interleave: object,
+    fill: object,
+    l2: object,
+    data_type: object,
+) -> Tiling:
+    """Read what users say of a tensor and a box; it is not checked yet.
+
+    Raises:
+        ArgumentError: a word is none that there is, or a number none.
+    """
+    kind = _data_type(data_type, memory.dtype)
+    sizes = memory.shape if shape is None else ints_of("shape", shape)
+    steps = memory.strides if strides is None else ints_of("strides", strides)
+    if shape is not None and strides is None and len(sizes) != len(memory.shape):
+        raise ArgumentError(
+            f"shape {sizes} has {len(sizes)} axes and the array {len(memory.shape)}",
+            help="pass strides too, or an array of as many axes",
+        )
+    if len(steps) == len(sizes) - 1:
+        steps = (*steps, kind.bytes)
+    return Tiling(
+        kind, memory.address, sizes, steps, ints_of("box", box),
+        (1,) * len(sizes) if element_strides is None else ints_of("element_strides", element_strides),
+        _word("swizzle", swizzle, Swizzle), _word("interleave", interleave, Interleave),
+        _word("fill", fill, OutOfBoundsFill), _word("l2", l2, Promotion),
+    )  # fmt: skip
+
+
+def check_end(tiling: Tiling, memory: Memory) -> None:
+    """Check that a tensor is within its array.
+
+    Raises:
+        ArgumentError: it is not.
+    """
+    if tiling.end > memory.end:
+        raise ArgumentError(
+            f"a tensor of shape {tiling.shape} and strides {tiling.strides} takes {tiling.end} bytes, and the array "
+            f"has {memory.end}",
+            help="a smaller shape, or smaller strides",
+        )
+
+
+class Memory(NamedTuple):
+    """Where an array is and what it is like; ``end`` and ``strides`` in bytes."""
+
+    address: int
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    dtype: np.dtype[Any]
+    end: int
+
+
+def memory_of(device: Device, array: object) -> Memory:
+    """Find the memory of an array of ours, or of one that tells by the array interface.
+
+    Raises:
+        ArgumentError: it is no array, or not on the device.
+    """
+    if isinstance(array, DeviceArray):
+        if array.device is not device and array.device.name != device.name:
+            raise ArgumentError(f"{array!r} is of another device than {device.name}")
+        return Memory(array.address, array.shape, array.strides, array.dtype, array.nbytes)
+    name = "__cuda_array_interface__" if device.is_gpu else "__array_interface__"
+    try:
+        said: dict[str, Any] | None = getattr(array, name, None)
+    except Exception as e:  # torch raises for a tensor that requires grad
+        raise ArgumentError(f"what this {type(array).__name__} says of its memory cannot be read: {e}") from e
+    if said is None:
+        raise ArgumentError(
+            f"a tensor map on {device.name} is made of an array there, not of a {type(array).__name__}",
+            help="device.array(x)",
+        )
+    try:
+        return _of_interface(device, said)
+    except (LookupError, TypeError, ValueError) as e:
+        raise ArgumentError(f"what this {type(array).__name__} says of its memory cannot be read: {e}") from e
+
+
+def _of_interface(device: Device, said: dict[str, Any]) -> Memory:
+    """Read ``__array_interface__`` or ``__cuda_array_interface__``, whose fields are the same."""
+    shape, dtype = tuple(map(operator.index, said["shape"])), np.dtype(said["typestr"])
+    address = operator.index(said["data"][0] or 0)
+    strides = said.get("strides")
+    if strides is None:
+        strides = [dtype.itemsize * math.prod(shape[k + 1 :]) for k in range(len(shape))]
+    steps = tuple(map(operator.index, strides))
+    ordinal = device.ordinal_of(address) if device.is_gpu else None
+    if ordinal is not None and ordinal != device.ordinal:
+        raise ArgumentError(f"the array is in the memory of GPU {ordinal}, not of {device.name}")
+    end = sum((n - 1) * s for n, s in zip(shape, steps, strict=True)) + dtype.itemsize
+    return Memory(address, shape, steps, dtype, 0 if 0 in shape else end)
+
+
+def _data_type(said: object, dtype: np.dtype[Any]) -> DataType:
+    """Read the type of the elements, or take that of the array."""
+    names = [t.name.lower() for t in DataType]
+    if said is None:
+        if dtype.name not in _OF_DTYPE or not dtype.isnative:
+            raise ArgumentError(f"a tensor map has no elements of {dtype}", help=f"data_type=, of {', '.join(names)}")
+        return _OF_DTYPE[dtype.name]
+    if not isinstance(said, str) or said not in names:
+        raise ArgumentError(f"data_type is one of {', '.join(names)}, not {said!r}")
+    kind = DataType[said.upper()]
+    if kind.bytes != dtype.itemsize:
+        raise ArgumentError(f"{said} has {kind.bytes} bytes, and the elements of the array ({dtype}) {dtype.itemsize}")
+    return kind
+
+
+def ints_of(name: str, values: object) -> tuple[int, ...]:
+    """Read a number, or a number for each axis.
+
+    Raises:
+        ArgumentError: it is something else.
+    """
+    try:
+        items = values if isinstance(values, (tuple, list)) else (values,)
+        return tuple(operator.index(n) for n in items)
+    except TypeError:
+        raise ArgumentError(f"{name} is an int for each axis, not {values!r}") from None
+
+
+def _word(name: str, said: object, kind: type[_Words]) -> _Words:
+    """Read ``"none"``, ``"128"`` or 128 as a member of ``kind``."""
+    words = {m.name.lower().removeprefix("bytes_"): m for m in kind}
+    text = str(said) if isinstance(said, (str, int)) and not isinstance(said, bool) else ""
+    if text not in words:
+        raise ArgumentError(f"{name} is one of {', '.join(map(repr, words))}, not {said!r}")
+    return words[text]

@@ -1,0 +1,237 @@
+"""How users make textures and surfaces: their words are read, and what no texture can be made of is refused."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from cujit.devices.arrays import DeviceArray
+from cujit.devices.textures import AddressMode, Extent, Filter, Format, Sampling, Surface, Texels, Texture
+from cujit.errors import ArgumentError
+
+if TYPE_CHECKING:
+    from cujit.devices.base import Device
+
+__all__ = ["make_surface", "make_texels", "make_texture", "sampling_of"]
+
+_DTYPES = ("uint8", "int8", "uint16", "int16", "uint32", "int32", "float16", "float32")
+
+# Largest sizes of CUDA arrays that are textures: width, height, depth or layers.
+# Source: CUDA C++ Programming Guide, "Technical Specifications per Compute Capability", 9.0.
+_LIMITS = {
+    (1, False): (131072, 0, 0),
+    (2, False): (131072, 65536, 0),
+    (3, False): (16384, 16384, 16384),
+    (1, True): (32768, 0, 2048),
+    (2, True): (32768, 32768, 2048),
+}
+_LINEAR_ELEMENTS = 1 << 28
+_PITCHED = (131072, 65000)
+_LARGEST = float(np.finfo(np.float32).max)
+_PITCH_BYTES = 32
+"""Rows of an array that is read in place begin at multiples of this. Source: CUDA Driver API manual,
+``CU_DEVICE_ATTRIBUTE_TEXTURE_PITCH_ALIGNMENT``, 32 on every GPU so far."""
+
+
+def make_texels(device: Device, data: npt.ArrayLike, channels: int, layered: bool, cube: bool) -> Texels:
+    """Copy host data into texels; see ``Device.texels``.
+
+    Raises:
+        ArgumentError: no texture can be made of it.
+    """
+    host = _host(data)
+    format = _format(host.dtype, channels)
+    extent = _extent(_sizes(host.shape, format.channels), layered, cube)
+    _check_limits(extent)
+    texels = Texels(device, extent, format)
+    texels.copy_from(host)
+    return texels
+
+
+def make_texture(
+    device: Device,
+    data: Texels | DeviceArray | npt.ArrayLike,
+    sampling: Sampling,
+    *,
+    channels: int,
+    layered: bool,
+    cube: bool,
+) -> Texture:
+    """Make a texture; see ``Device.texture``.
+
+    Raises:
+        ArgumentError: no texture can be made of it, or it cannot be read so.
+    """
+    if not isinstance(data, (Texels, DeviceArray)):
+        data = make_texels(device, data, channels, layered, cube)
+    elif data.device is not device:
+        raise ArgumentError(f"{data!r} is of another device than {device.name}")
+    if isinstance(data, Texels):
+        extent, format = data.extent, data.format
+    else:
+        format = _format(data.dtype, channels)
+        extent = _in_place(device, data, format, layered or cube)
+    is_linear = not isinstance(data, Texels) and extent.height == 0
+    _check_sampling(sampling, extent, format, is_linear)
+    return Texture(device, device.textures.texture(data, extent, format, sampling), data, sampling)
+
+
+def make_surface(device: Device, texels: Texels) -> Surface:
+    """Make a surface of texels.
+
+    Raises:
+        ArgumentError: it is something else, or of another device.
+    """
+    if not isinstance(texels, Texels):
+        raise ArgumentError(
+            f"a surface is made of texels, not of a {type(texels).__name__}", help="device.surface(device.texels(x))"
+        )
+    if texels.device is not device:
+        raise ArgumentError(f"{texels!r} is of another device than {device.name}")
+    return Surface(device, device.textures.surface(texels), texels)
+
+
+def _host(data: npt.ArrayLike) -> npt.NDArray[Any]:
+    try:
+        return np.ascontiguousarray(data)
+    except (TypeError, ValueError, OverflowError) as e:
+        raise ArgumentError(f"no texels can be made of this {type(data).__name__}: {e}") from e
+
+
+def _format(dtype: np.dtype[Any], channels: int) -> Format:
+    if dtype.name not in _DTYPES or not dtype.isnative:
+        raise ArgumentError(
+            f"no texture holds {dtype}; its channels are one of {', '.join(_DTYPES)}",
+            help="x.astype('float32'), or x.view('uint32') with channels=2 for elements of 64 bits",
+        )
+    if not isinstance(channels, (int, np.integer)) or channels not in (1, 2, 4):
+        raise ArgumentError(f"a texture has 1, 2 or 4 channels, not {channels!r}")
+    return Format(dtype, int(channels))
+
+
+def _sizes(shape: tuple[int, ...], channels: int) -> tuple[int, ...]:
+    """Take the channels off a shape."""
+    if channels == 1:
+        return shape
+    if not shape or shape[-1] != channels:
+        raise ArgumentError(
+            f"the last axis of {shape} holds the channels, and there are {channels} of them",
+            help="an image of 4 channels is (height, width, 4)",
+        )
+    return shape[:-1]
+
+
+def _extent(sizes: tuple[int, ...], layered: bool, cube: bool) -> Extent:
+    least, most = (3, 3) if cube else (2, 3) if layered else (1, 3)
+    if not least <= len(sizes) <= most or 0 in sizes:
+        kind = "a cube" if cube else "a layered texture" if layered else "a texture"
+        wanted = {(1, 3): "1 to 3", (2, 3): "2 or 3 (layers first)", (3, 3): "3 (faces first)"}[least, most]
+        raise ArgumentError(f"{kind} has {wanted} axes without the channels, none of them 0; not {sizes}")
+    *outer, width = sizes
+    if not (layered or cube):
+        height, depth = [0, 0, *outer][::-1][:2]
+        return Extent(width, height, depth)
+    layers, *rows = outer
+    if cube and (rows[0] != width or layers % 6 or (layers != 6 and not layered)):
+        several = "layered=True takes several cubes, six layers each"
+        raise ArgumentError(f"a cube has six faces that are squares, not {sizes}", help=several)
+    return Extent(width, rows[0] if rows else 0, 0, layers, cube)
+
+
+def _check_limits(extent: Extent) -> None:
+    most = _LIMITS[extent.dimensions, bool(extent.layers)]
+    have = (extent.width, extent.height, max(extent.depth, extent.layers))
+    for axis, size, limit in zip(("width", "height", "depth"), have, most, strict=True):
+        if size > limit:
+            name = "layers" if axis == "depth" and extent.layers else axis
+            raise ArgumentError(f"the {name} of a {extent} texture is {size}; the largest is {limit}")
+
+
+def _in_place(device: Device, data: DeviceArray, format: Format, is_layered: bool) -> Extent:
+    """Check that an array can be read where it is."""
+    copy = "make texels of it: device.texture(device.texels(x.numpy()))"
+    sizes = _sizes(data.shape, format.channels)
+    if is_layered or not 1 <= len(sizes) <= 2 or 0 in sizes:
+        raise ArgumentError(f"an array of {sizes} elements cannot be read in place; one or two axes can", help=copy)
+    if data.address % device.textures.alignment:
+        bytes_ = device.textures.alignment
+        raise ArgumentError(f"the array begins at {data.address:#x}; a texture begins at a multiple of {bytes_} bytes")
+    if len(sizes) == 1:
+        if sizes[0] > _LINEAR_ELEMENTS:
+            raise ArgumentError(f"{sizes[0]} elements are more than a texture reads in place: {_LINEAR_ELEMENTS}")
+        return Extent(sizes[0])
+    height, width = sizes
+    if width > _PITCHED[0] or height > _PITCHED[1]:
+        message = f"{width} x {height} elements are more than a texture reads in place: {_PITCHED[0]} x {_PITCHED[1]}"
+        raise ArgumentError(message, help=copy)
+    if height > 1 and width * format.texel_bytes % _PITCH_BYTES:
+        row = width * format.texel_bytes
+        message = f"a row of the array has {row} bytes; read in place, it has a multiple of {_PITCH_BYTES}"
+        raise ArgumentError(message, help=copy)
+    return Extent(width, height)
+
+
+def sampling_of(
+    *, address: object, filter: object, normalized: bool, read: object, border: object, srgb: bool
+) -> Sampling:
+    """Read how a texture is sampled, as users write it.
+
+    Raises:
+        ArgumentError: a word is none that there is.
+    """
+    names = (address,) * 3 if isinstance(address, str) else tuple(address) if isinstance(address, (tuple, list)) else ()
+    modes = {m.name.lower(): m for m in AddressMode}
+    if not 1 <= len(names) <= 3 or not all(isinstance(n, str) and n in modes for n in names):
+        raise ArgumentError(f"address is one of {', '.join(modes)}, or one for each axis, not {address!r}")
+    filters = {f.name.lower(): f for f in Filter}
+    if not isinstance(filter, str) or filter not in filters:
+        raise ArgumentError(f"filter is one of {', '.join(filters)}, not {filter!r}")
+    if not isinstance(read, str) or read not in ("element", "normalized_float"):
+        raise ArgumentError(f"read is 'element' or 'normalized_float', not {read!r}")
+    x, y, z = (*(modes[n] for n in names), AddressMode.CLAMP, AddressMode.CLAMP)[:3]
+    as_float = read == "normalized_float"
+    return Sampling((x, y, z), filters[filter], bool(normalized), as_float, _border(border), bool(srgb))
+
+
+def _border(border: object) -> tuple[float, float, float, float]:
+    items = border if isinstance(border, (tuple, list)) else (border,) * 4
+    try:
+        numbers = [float(n) for n in items]
+    except (TypeError, ValueError, OverflowError):
+        numbers = []
+    if not 1 <= len(numbers) <= 4 or not all(abs(n) <= _LARGEST for n in numbers):
+        raise ArgumentError(f"border is a finite number of 32 bits, or up to four of them, not {border!r}")
+    r, g, b, a = (numbers + [0.0] * 3)[:4]
+    return r, g, b, a
+
+
+def _check_sampling(sampling: Sampling, extent: Extent, format: Format, is_linear: bool) -> None:
+    """Refuse what the hardware would do something else for.
+
+    Source: CUDA Driver API manual, ``cuTexObjectCreate``; CUDA C++ Programming Guide, "Texture Memory".
+    """
+    is_small = not format.is_float and format.dtype.itemsize <= 2
+    if sampling.as_float and not is_small:
+        message = f"only integers of 8 and 16 bits are read as normalised floats, not {format.dtype.name}"
+        raise ArgumentError(message, help="leave read='element'")
+    if sampling.filter is Filter.LINEAR and not (format.is_float or sampling.as_float):
+        raise ArgumentError(
+            f"the mean of {format.dtype.name} elements is no integer; only floats are filtered",
+            help="read='normalized_float' for 8 and 16 bits, or make the texture of floats",
+        )
+    if is_linear and (sampling.filter is Filter.LINEAR or sampling.normalized):
+        raise ArgumentError(
+            "a one-dimensional array that is read in place takes element numbers (tex1Dfetch), and filters nothing",
+            help="device.texture(device.texels(x.numpy()), …)",
+        )
+    if not sampling.normalized and {AddressMode.WRAP, AddressMode.MIRROR}.intersection(sampling.address):
+        raise ArgumentError("address 'wrap' and 'mirror' need coordinates from 0 to 1", help="normalized=True")
+    if extent.cube and not sampling.normalized:
+        raise ArgumentError("a cube is read by directions, with normalised coordinates", help="normalized=True")
+    if sampling.srgb and not (sampling.as_float and format.dtype == np.uint8):
+        raise ArgumentError(
+            f"sRGB is a code of 8 bits read as floats, not {format.dtype.name}",
+            help="uint8 texels with read='normalized_float'",
+        )

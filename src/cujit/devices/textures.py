@@ -1,0 +1,260 @@
+"""Textures and surfaces in object mode: what they are made of, and what a device does for them.
+
+``Texels`` are the elements of a texture in memory that the device lays out as it likes (a CUDA array on a GPU). A
+``Texture`` reads them, or an array in place; a ``Surface`` reads and writes them. The handle of either is the 64-bit
+number that a kernel takes as ``cudaTextureObject_t`` or ``cudaSurfaceObject_t``.
+"""
+
+from __future__ import annotations
+
+import abc
+import enum
+import math
+import weakref
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from cujit.errors import ArgumentError, ClosedError
+
+if TYPE_CHECKING:
+    from cujit.devices.arrays import DeviceArray
+    from cujit.devices.base import Device
+
+__all__ = [
+    "AddressMode",
+    "Extent",
+    "Filter",
+    "Format",
+    "Handle",
+    "Sampling",
+    "Surface",
+    "Texels",
+    "Texture",
+    "TextureUnit",
+]
+
+
+class AddressMode(enum.Enum):
+    """What a coordinate outside of the texture reads; the numbers are ``CUaddress_mode``."""
+
+    WRAP = 0
+    CLAMP = 1
+    MIRROR = 2
+    BORDER = 3
+
+
+class Filter(enum.Enum):
+    """The nearest element, or the mean of the neighbours; the numbers are ``CUfilter_mode``."""
+
+    POINT = 0
+    LINEAR = 1
+
+
+@dataclass(frozen=True)
+class Format:
+    """Elements of 1, 2 or 4 channels of one dtype."""
+
+    dtype: np.dtype[Any]
+    channels: int
+
+    @property
+    def texel_bytes(self) -> int:
+        """Bytes of an element, all its channels."""
+        return self.dtype.itemsize * self.channels
+
+    @property
+    def is_float(self) -> bool:
+        """Whether the channels are floats."""
+        return self.dtype.kind == "f"
+
+    def __str__(self) -> str:
+        return f"{self.dtype.name} x {self.channels}"
+
+
+@dataclass(frozen=True)
+class Extent:
+    """Sizes in elements; 0 for an axis that there is not. ``layers`` counts the faces of cubes too."""
+
+    width: int
+    height: int = 0
+    depth: int = 0
+    layers: int = 0
+    cube: bool = False
+
+    @property
+    def rows(self) -> int:
+        """Rows of a layer or of a slice, at least 1."""
+        return max(self.height, 1)
+
+    @property
+    def slices(self) -> int:
+        """Slices or layers, at least 1."""
+        return max(self.depth, self.layers, 1)
+
+    @property
+    def dimensions(self) -> int:
+        """How many coordinates an element has within its layer."""
+        return 1 + bool(self.height) + bool(self.depth)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """As NumPy writes it: layers or depth first, width last."""
+        return tuple(n for n in (self.layers, self.depth, self.height, self.width) if n)
+
+    def __str__(self) -> str:
+        kind = f"{self.dimensions}D" if not self.cube else "cube"
+        return f"{kind} {'layered ' if self.layers and not self.cube else ''}{' x '.join(map(str, self.shape))}"
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """How a texture is read: ``address`` along x, y and z; ``border`` is the color outside."""
+
+    address: tuple[AddressMode, AddressMode, AddressMode]
+    filter: Filter
+    normalized: bool
+    """Coordinates from 0 to 1."""
+    as_float: bool
+    """Integers of 8 and 16 bits are read as floats: 0 to 1, or -1 to 1."""
+    border: tuple[float, float, float, float]
+    srgb: bool
+
+
+@dataclass(frozen=True)
+class Handle:
+    """A texture or surface object of a device; ``release`` gives it back, and what it keeps is kept until then."""
+
+    number: int
+    release: Callable[[], None]
+
+
+class TextureUnit(abc.ABC):
+    """What a device does for textures."""
+
+    @abc.abstractmethod
+    def allocate(self, extent: Extent, format: Format) -> object:
+        """Get memory for texels; it goes when nobody holds it.
+
+        Raises:
+            DriverError: there is no such memory left.
+        """
+
+    @abc.abstractmethod
+    def upload(self, texels: Texels, data: memoryview) -> None:
+        """Copy host bytes, tightly packed, into texels; done when it returns."""
+
+    @abc.abstractmethod
+    def download(self, data: memoryview, texels: Texels) -> None:
+        """Copy texels to the host, tightly packed, after earlier work on the default stream."""
+
+    @abc.abstractmethod
+    def texture(self, source: Texels | DeviceArray, extent: Extent, format: Format, sampling: Sampling) -> Handle:
+        """Make a texture object."""
+
+    @abc.abstractmethod
+    def surface(self, texels: Texels) -> Handle:
+        """Make a surface object."""
+
+    @property
+    @abc.abstractmethod
+    def alignment(self) -> int:
+        """Bytes that an array which is read in place begins at a multiple of."""
+
+
+class Texels:
+    """Elements for textures and surfaces, in memory of the device's own layout."""
+
+    def __init__(self, device: Device, extent: Extent, format: Format) -> None:
+        self.device = device
+        self.extent = extent
+        self.format = format
+        self.memory = device.textures.allocate(extent, format)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """As NumPy writes it, the channels last where there are several."""
+        channels = (self.format.channels,) if self.format.channels > 1 else ()
+        return (*self.extent.shape, *channels)
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Of one channel."""
+        return self.format.dtype
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all elements."""
+        return math.prod(self.extent.shape) * self.format.texel_bytes
+
+    def copy_from(self, data: npt.ArrayLike) -> None:
+        """Copy host data of the same shape and dtype into the texels.
+
+        Raises:
+            ArgumentError: it has another shape or dtype.
+        """
+        host = np.ascontiguousarray(data)
+        if host.shape != self.shape or host.dtype != self.dtype:
+            raise ArgumentError(
+                f"these texels are {self.dtype} {self.shape}, and the data {host.dtype} {host.shape}",
+                help="data.astype(…), or make other texels",
+            )
+        self.device.textures.upload(self, _bytes(host))
+
+    def numpy(self) -> npt.NDArray[Any]:
+        """Copy to a NumPy array, after all earlier work on the default stream."""
+        host = np.empty(self.shape, self.dtype)
+        self.device.textures.download(_bytes(host), self)
+        return host
+
+    def __repr__(self) -> str:
+        return f"<Texels {self.extent} of {self.format} on {self.device.name}>"
+
+
+class _Object:
+    """What textures and surfaces share: a handle that is given back when the object goes."""
+
+    def __init__(self, device: Device, handle: Handle, source: Texels | DeviceArray) -> None:
+        self.device = device
+        self.source = source
+        self._handle = handle
+        self._finish = weakref.finalize(self, handle.release)
+        # Not at exit: the process gives everything back, and the driver may be gone by then.
+        self._finish.atexit = False
+
+    @property
+    def handle(self) -> int:
+        """The number that kernels take.
+
+        Raises:
+            ClosedError: the object was closed.
+        """
+        if not self._finish.alive:
+            raise ClosedError(f"this {type(self).__name__.lower()} was closed")
+        return self._handle.number
+
+    def close(self) -> None:
+        """Give the object back before it goes; again is harmless."""
+        self._finish()
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} of {self.source!r}>"
+
+
+class Texture(_Object):
+    """A texture object; keep it as long as kernels use its ``handle``."""
+
+    def __init__(self, device: Device, handle: Handle, source: Texels | DeviceArray, sampling: Sampling) -> None:
+        super().__init__(device, handle, source)
+        self.sampling = sampling
+
+
+class Surface(_Object):
+    """A surface object; keep it as long as kernels use its ``handle``."""
+
+
+def _bytes(host: npt.NDArray[Any]) -> memoryview:
+    return host.reshape(-1).view(np.uint8).data

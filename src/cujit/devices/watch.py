@@ -1,0 +1,114 @@
+"""Who watches the launches of a CPU device: traces and coverage.
+
+They say which observers instrument a kernel, and read what these leave; they are told of the sources of a module.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+if TYPE_CHECKING:
+    from cujit.devices.base import Device, LaunchShape
+    from cujit.devices.cpu.body import Body
+    from cujit.devices.cpu.emit.observer import Observer
+    from cujit.devices.cpu.launch import Launch
+    from cujit.devices.cpu.lines import Lines
+
+__all__ = ["Sources", "Text", "Watch", "Watcher", "known_to", "wanted_options", "watchers_of"]
+
+
+class Text(NamedTuple):
+    """A source that is no file: what to call it, and what it says."""
+
+    shown: str
+    text: str
+
+
+class Sources:
+    """The sources that are no files, of what is loaded just now, by the names that ``.file`` says."""
+
+    def __init__(self) -> None:
+        self._texts: dict[str, Text] = {}
+
+    def know(self, name: str, text: Text) -> None:
+        """Add one."""
+        self._texts[name] = text
+
+    def forget(self) -> None:
+        """Drop them all: another module may mean other texts by the same names."""
+        self._texts = {}
+
+    def copy(self) -> Sources:
+        """Keep those that are known now."""
+        other = Sources()
+        other._texts = dict(self._texts)
+        return other
+
+    def find(self, file: str) -> Text | None:
+        """Give the text behind a name; None if it is a file, or not known.
+
+        NVRTC takes the names of headers in memory for paths from the working directory on (measured, 13.5).
+        """
+        if file in self._texts:
+            return self._texts[file]
+        found = (text for name, text in self._texts.items() if file.endswith(f"/{name.removeprefix('./')}"))
+        return None if Path(file).is_file() else next(found, None)
+
+
+class Watch(Protocol):
+    """One kernel that is watched."""
+
+    def observer(self) -> Observer:
+        """Give what instruments the kernel, for one compilation."""
+
+    def running(self, launch: Launch, shape: LaunchShape) -> AbstractContextManager[None]:
+        """Prepare a launch, and read what it left, also when it failed."""
+
+
+class Watcher(Protocol):
+    """Somebody who watches every kernel that is loaded on a device.
+
+    ``options`` are those that the compiler should be told: ``lineinfo``.
+    """
+
+    @property
+    def options(self) -> tuple[str, ...]:
+        """Names of options to switch on, unless they are said otherwise."""
+
+    def watch(self, name: str, body: Body, lines: Lines) -> Watch:
+        """Begin with a kernel, by its lowered name."""
+
+    @property
+    def sources(self) -> Sources:
+        """Where to say which sources are no files while a module is loaded."""
+
+
+def watchers_of(device: Device) -> Sequence[Watcher]:
+    """Give those who watch a device: nobody watches a GPU."""
+    if device.is_gpu:
+        return ()
+    from cujit.devices.cpu.device import CpuDevice  # for those who use it
+
+    return device.watchers if isinstance(device, CpuDevice) else ()
+
+
+def wanted_options(watchers: Sequence[Watcher]) -> dict[str, bool]:
+    """List the options of the compiler that they want."""
+    return {name: True for watcher in watchers for name in watcher.options}
+
+
+@contextlib.contextmanager
+def known_to(watchers: Sequence[Watcher], texts: Mapping[str, Text]) -> Iterator[None]:
+    """Tell them which sources are no files, while a module is loaded."""
+    for watcher in watchers:
+        for name, text in texts.items():
+            watcher.sources.know(name, text)
+    try:
+        yield
+    finally:
+        for watcher in watchers:
+            watcher.sources.forget()

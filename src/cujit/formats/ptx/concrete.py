@@ -1,0 +1,48 @@
+"""The forms of the instruction table written out: every combination of modifiers that a row takes."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator
+
+from cujit.formats.ptx.isa import InstructionRow
+
+__all__ = ["MOST_WRITTEN_OUT", "concrete_forms"]
+
+MOST_WRITTEN_OUT = 1024
+"""Combinations of a row of which all are written out."""
+
+
+def concrete_forms(row: InstructionRow) -> Iterator[tuple[str, ...]]:
+    """Give the modifiers of each form that a row stands for, in the order of the row.
+
+    Of a row of very many combinations (cache hints beside scopes, vectors and types) those are given in which at most
+    two places differ from the plainest form. An open row gives none: the table does not know its modifiers.
+    """
+    if row.is_open:
+        return
+    places = [_choices(row, k) for k in range(len(row.modifiers))]
+    if math.prod(map(len, places)) <= MOST_WRITTEN_OUT:
+        combinations: Iterator[tuple[str, ...]] = itertools.product(*places)
+    else:
+        combinations = _near(places)
+    for words in combinations:
+        yield tuple(word for word in words if word)
+
+
+def _choices(row: InstructionRow, place: int) -> list[str]:
+    """What may stand in a place, the plainest first: nothing, where it may be left out."""
+    modifier = row.modifiers[place]
+    return [*([""] if modifier.optional else []), *sorted(modifier.choices)]
+
+
+def _near(places: list[list[str]]) -> Iterator[tuple[str, ...]]:
+    plain = [choices[0] for choices in places]
+    found: dict[tuple[str, ...], None] = {tuple(plain): None}
+    for (i, first), (j, second) in itertools.combinations(enumerate(places), 2):
+        for word, other in itertools.product(first, second):
+            near = plain.copy()
+            near[i], near[j] = word, other
+            found[tuple(near)] = None
+    yield from found

@@ -1,0 +1,59 @@
+"""The devices of this machine, one object each in a process."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from cujit.devices.base import Device
+from cujit.devices.registry import process_devices
+
+if TYPE_CHECKING:
+    from cujit.devices.cpu.coverage import Coverage
+    from cujit.devices.cpu.trace import Trace
+    from cujit.devices.cuda.device import CudaDevice
+
+__all__ = ["chosen", "cpu", "default_device", "devices", "gpu"]
+
+
+def devices() -> tuple[Device, ...]:
+    """Give every device of this machine: the GPUs that the driver shows, and the CPU device last."""
+    return (*process_devices().gpus(), process_devices().cpu())
+
+
+def default_device() -> Device:
+    """Give the first GPU, or else the CPU device."""
+    return process_devices().default()
+
+
+def gpu(ordinal: int = 0) -> CudaDevice:
+    """Give the GPU with that number among those that the driver shows.
+
+    Raises:
+        DriverNotFoundError: there is no driver, or it does not answer.
+        DeviceNotFoundError: there is no such GPU; the message says which there are.
+    """
+    return process_devices().gpu(ordinal)
+
+
+def cpu(
+    threads: int | None = None,
+    *,
+    check: str | None = None,
+    trace: Trace | None = None,
+    coverage: Coverage | None = None,
+) -> Device:
+    """Give the CPU device, which runs blocks on that many threads; None is one per processor.
+
+    ``check`` has kernels run under checks that end a launch at the first mistake: ``memory``, ``race``, ``sync``,
+    ``init``, several with commas between, or ``all`` (docs/checks.md). ``trace`` keeps every instruction that one
+    thread executes, ``coverage`` counts the lines of source that are executed (docs/testing.md).
+    """
+    watchers = [watcher for watcher in (trace, coverage) if watcher is not None]
+    return process_devices().cpu(threads, watchers, check=check)
+
+
+def chosen(device: Device | str | None) -> Device:
+    """Give a device, by its name or as it is; without one the default."""
+    if device is None:
+        return default_device()
+    return process_devices().named(device)

@@ -1,0 +1,340 @@
+"""The checks of the CPU device: each finds its bug, says where and what, and leaves correct kernels alone."""
+
+from __future__ import annotations
+
+import functools
+import re
+from typing import Any
+
+import numpy as np
+import pytest
+
+import cujit
+from cujit.devices.base import Device, Dim3
+from cujit.devices.cpu.checks import Checks
+from cujit.devices.cpu.emit.checks import Checker
+from cujit.devices.cpu.kernel import ir_of
+from cujit.devices.cpu.preparation import Preparation
+from cujit.devices.registry import process_devices
+from cujit.errors import ArgumentError, KernelFaultError, OptionError
+
+BUGS = r"""
+extern "C" __global__ void beyond(float *x, int n) { x[threadIdx.x + n] = 1.0f; }
+extern "C" __global__ void before(float *x) { x[(int)threadIdx.x - 1] += 1.0f; }
+extern "C" __global__ void nothing(int *x, int *y) { x[threadIdx.x] = y[threadIdx.x]; }
+extern "C" __global__ void skewed(char *x) { *(float2 *)(x + 4 + 8 * threadIdx.x) = make_float2(1, 2); }
+extern "C" __global__ void counts(int *x, int at) { atomicAdd(x + at, 1); }
+extern "C" __global__ void shared_end(int *x, int at) {
+    extern __shared__ int s[];
+    s[threadIdx.x + at] = 1;
+    __syncthreads();
+    x[threadIdx.x] = s[threadIdx.x];
+}
+extern "C" __global__ void local_end(int *x, int at) {
+    volatile int t[4];
+    for (int k = 0; k < 4; k++) t[k] = k;
+    x[threadIdx.x] = t[at];
+}
+__device__ int first[4], second[4];
+extern "C" __global__ void variable(int at) { first[at] = second[1]; }
+extern "C" __global__ void freed(int *x) {
+    int *p = (int *)malloc(64);
+    p[threadIdx.x] = 1;
+    free(p);
+    x[0] = p[2];
+}
+extern "C" __global__ void heap_end(int *x, int at) {
+    int *p = (int *)malloc(64);
+    p[at] = 1;
+    x[0] = p[at];
+    free(p);
+}
+extern "C" __global__ void race(float *x) {
+    __shared__ float s[64];
+    int t = threadIdx.x;
+    s[t] = x[t];
+    x[t] = s[63 - t];
+}
+extern "C" __global__ void late(float *x) {
+    __shared__ float s[64];
+    int t = threadIdx.x;
+    for (int k = 0; k < 4; k++) {
+        s[t] = x[t] + k;
+        __syncthreads();
+        x[t] = s[63 - t];
+    }
+}
+extern "C" __global__ void in_warp(int *x) {
+    __shared__ int s[32];
+    int t = threadIdx.x;
+    s[t] = t;
+    x[t] = s[t ^ 1];
+}
+extern "C" __global__ void same(int *x) {
+    __shared__ int s[1];
+    s[0] = threadIdx.x;
+    __syncthreads();
+    x[threadIdx.x] = s[0];
+}
+extern "C" __global__ void half_atomic(int *x) {
+    __shared__ int s;
+    if (threadIdx.x == 0) s = 0;
+    atomicAdd(&s, 1);
+    __syncthreads();
+    x[threadIdx.x] = s;
+}
+extern "C" __global__ void not_named(int *x) { x[threadIdx.x] = __shfl_sync(0xfffffffe, threadIdx.x, 1); }
+extern "C" __global__ void exited(int *x) {
+    if (threadIdx.x >= 16) return;
+    x[threadIdx.x] = __ballot_sync(0x1ffff, 1);
+}
+extern "C" __global__ void no_origin(int *x) {
+    if (threadIdx.x >= 16) return;
+    x[threadIdx.x] = __shfl_down_sync(0xffffffff, threadIdx.x, 16);
+}
+extern "C" __global__ void parted(int *x) {
+    if (threadIdx.x < 16) { __syncthreads(); x[0] = 1; }
+    else { x[1] = 2; __syncthreads(); x[2] = 3; }
+}
+extern "C" __global__ void odd_count(int *x) { asm volatile("bar.sync 1, 48;" ::: "memory"); x[threadIdx.x] = 1; }
+extern "C" __global__ void raw_shared(int *x) {
+    __shared__ int s[64];
+    int t = threadIdx.x;
+    if (t != 5) s[t] = t;
+    __syncthreads();
+    x[t] = s[63 - t];
+}
+extern "C" __global__ void raw_local(int *x, int at) {
+    volatile int t[8];
+    t[at & 3] = 1;
+    x[threadIdx.x] = t[at];
+}
+extern "C" __global__ void copy(int *x, const int *y) { x[threadIdx.x] = y[threadIdx.x]; }
+"""
+
+
+@functools.cache
+def device_with(check: str) -> Device:
+    return process_devices().cpu(1, check=check)
+
+
+@functools.cache
+def kernels(check: str) -> cujit.Module:
+    return cujit.jit(BUGS, device=device_with(check), options={"fmad": True})
+
+
+def fault(check: str, kernel: str, *arguments: object, threads: int = 64, shared_bytes: int = 0) -> KernelFaultError:
+    """Run a kernel that a check stops, and give what it says."""
+    with pytest.raises(KernelFaultError) as caught:
+        kernels(check)[kernel].prepare(2, threads, shared_bytes=shared_bytes)(*arguments)
+    return caught.value
+
+
+def ints(check: str, n: int = 64) -> Any:
+    return device_with(check).array(np.arange(n, dtype=np.int32))
+
+
+# -- memory -----------------------------------------------------------------------------------------------
+
+
+def test_a_write_beyond_an_array_names_thread_access_array_and_lines() -> None:
+    x = device_with("memory").zeros(64, "float32")
+    error = fault("memory", "beyond", x, 4)
+    assert error.kind == "memory"
+    assert error.kernel == "beyond"
+    assert error.block == (0, 0, 0)
+    assert error.thread == (60, 0, 0)
+    assert error.address == x.address + 256
+    assert "a write of 4 bytes" in error.message
+    assert f"right behind the end of the 256-byte array allocated at {__file__}:" in error.message
+    assert "st.global" in error.message
+    assert re.search(r"from .*:2\b", error.message)
+
+
+def test_how_far_an_access_is_beyond_or_before_its_array_is_told() -> None:
+    x = device_with("memory").zeros(64, "float32")
+    assert "16 bytes beyond the end of the 256-byte array" in fault("memory", "beyond", x, 68).message
+    assert "4 bytes before the 256-byte array" in fault("memory", "before", x).message
+    assert "an atomic operation on 4 bytes" in fault("memory", "counts", ints("memory", 8), 8).message
+
+
+def test_a_null_pointer_is_one() -> None:
+    assert "a null pointer" in fault("memory", "nothing", ints("memory"), None).message
+
+
+def test_a_vector_has_to_lie_at_a_multiple_of_its_size() -> None:
+    message = fault("memory", "skewed", device_with("memory").zeros(1024, "int8")).message
+    assert "a write of 8 bytes" in message
+    assert "no multiple of 8: 4 bytes beyond one" in message
+
+
+def test_shared_memory_ends_where_the_launch_says() -> None:
+    kernels("memory")["shared_end"].prepare(1, 64, shared_bytes=256)(ints("memory"), 0)
+    error = fault("memory", "shared_end", ints("memory"), 1, shared_bytes=256)
+    assert error.thread == (63, 0, 0)
+    assert "byte 256 of shared memory, of which the block has 256 bytes" in error.message
+
+
+def test_local_memory_ends() -> None:
+    kernels("memory")["local_end"][1, 64](ints("memory"), 3)
+    assert "local memory, of which a thread has 16 bytes" in fault("memory", "local_end", ints("memory"), 4).message
+
+
+def test_variables_of_a_module_end() -> None:
+    kernels("memory")["variable"][1, 64](3)
+    assert re.search(
+        r"bytes beyond the end of the variable (first|second) \(16 bytes\)", fault("memory", "variable", 9).message
+    )
+
+
+def test_an_array_that_was_freed_is_known_by_its_name() -> None:
+    device = device_with("memory")
+    x = device.zeros(64, "int32")
+    address = x.address
+    x.close()
+    del x
+    message = fault("memory", "copy", ints("memory"), cujit.Pointer(address)).message
+    assert "which was freed" in message
+    assert "the freed 256-byte array allocated at" in message
+
+
+def test_memory_of_the_kernels_malloc_is_known() -> None:
+    kernels("memory")["heap_end"][1, 1](ints("memory"), 15)
+    assert "where it has no business" in fault("memory", "heap_end", ints("memory"), 16, threads=1).message
+    assert "which was freed" in fault("memory", "freed", ints("memory"), threads=1).message
+
+
+def test_memory_of_others_that_a_parameter_points_to_is_theirs() -> None:
+    host = np.arange(64, dtype=np.int32)
+    out = np.zeros(64, np.int32)
+    kernels("memory")["copy"][1, 64](cujit.Pointer(out.ctypes.data), cujit.Pointer(host.ctypes.data))
+    assert out.tolist() == host.tolist()
+
+
+# -- races ------------------------------------------------------------------------------------------------
+
+
+def test_a_race_between_warps_names_both_threads_and_lines() -> None:
+    error = fault("race", "race", device_with("race").zeros(64, "float32"))
+    assert error.kind == "race"
+    assert "with no barrier in between" in error.message
+    assert "ld.shared" in error.message
+    assert "st.shared" in error.message
+    assert len(re.findall(r"from ", error.message)) == 2
+
+
+def test_a_barrier_that_a_loop_lacks_at_its_end_is_missed() -> None:
+    message = fault("race", "late", device_with("race").zeros(64, "float32")).message
+    assert "with no barrier in between" in message
+
+
+def test_a_race_within_a_warp_is_one() -> None:
+    message = fault("race", "in_warp", ints("race"), threads=32).message
+    assert "with no __syncwarp() or barrier in between" in message
+
+
+def test_different_values_written_to_one_place_are_a_race() -> None:
+    assert "write different values to 4 bytes at byte 0" in fault("race", "same", ints("race"), threads=32).message
+
+
+def test_an_atomic_operation_races_with_a_plain_write() -> None:
+    assert "atomic operation on" in fault("race", "half_atomic", ints("race")).message
+
+
+# -- synchronisation --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("kernel", "words"),
+    [
+        ("not_named", "the member mask 0xfffffffe does not name the lane that has it, 0"),
+        ("exited", "the member mask 0x0001ffff names lane 16: exited"),
+        ("no_origin", "a shuffle takes the value of lane 16: exited"),
+        ("parted", "only lanes 0-15 of the warp come to a barrier"),
+        ("odd_count", "a barrier for 48 threads, which is no multiple of 32"),
+    ],
+)
+def test_wrong_synchronisation_is_found(kernel: str, words: str) -> None:
+    error = fault("sync", kernel, ints("sync"), threads=32)
+    assert error.kind == "sync"
+    assert words in error.message
+
+
+# -- memory that was never written ------------------------------------------------------------------------
+
+
+def test_shared_memory_that_nobody_wrote_is_not_read() -> None:
+    error = fault("init", "raw_shared", ints("init"))
+    assert error.kind == "init"
+    assert error.thread == (58, 0, 0)
+    assert "byte 20 of shared memory" in error.message
+
+
+def test_local_memory_that_nobody_wrote_is_not_read() -> None:
+    kernels("init")["raw_local"][1, 64](ints("init"), 2)
+    assert "local memory" in fault("init", "raw_local", ints("init"), 6).message
+
+
+def test_an_empty_array_is_not_read_before_it_is_written() -> None:
+    device = device_with("init")
+    empty = device.empty(64, "int32")
+    assert "of the 256-byte array" in fault("init", "copy", ints("init"), empty).message
+    kernels("init")["copy"][1, 32](empty, ints("init"))
+    assert "byte 128 of the 256-byte array" in fault("init", "copy", ints("init"), empty).message
+
+
+def test_whoever_writes_an_array_is_seen() -> None:
+    device = device_with("init")
+    out = device.zeros(64, "int32")
+    for write in (
+        lambda a: a.fill(7),
+        lambda a: a.copy_from(np.arange(64, dtype=np.int32)),
+        lambda a: np.asarray(a).__setitem__(slice(None), 5),
+        lambda a: kernels("init")["copy"][1, 64](a, ints("init")),
+    ):
+        array = device.empty(64, "int32")
+        write(array)
+        kernels("init")["copy"][1, 64](out, array)
+
+
+# -- what users write -------------------------------------------------------------------------------------
+
+
+def test_checks_are_read_from_a_text() -> None:
+    assert Checks.of("memory, race") == Checks(memory=True, race=True)
+    assert str(Checks.of("all")) == "memory,race,sync,init"
+    assert not Checks.of(None)
+
+
+@pytest.mark.parametrize("value", ["", "mem", "memory,", "all,race", 3, True, ("memory",)])
+def test_what_names_no_check_is_refused(value: Any) -> None:
+    with pytest.raises(OptionError, match="check"):
+        cujit.cpu(check=value)
+
+
+def test_devices_with_the_same_checks_are_the_same() -> None:
+    assert cujit.cpu(check="race") is cujit.cpu(check="race")
+    assert cujit.cpu(check="race") is not cujit.cpu()
+
+
+def test_without_checks_the_code_is_what_it_was() -> None:
+    ptx = cujit.compile(cujit.Source.cuda(BUGS), arch="compute_80").text
+    body = Preparation(ptx, "x.ptx")
+    body.known_facts()
+    plain = ir_of(body.body("race"), Dim3(64), stacks=True)
+    assert "cujit_check" not in plain
+    watched = ir_of(body.body("race"), Dim3(64), [Checker(Checks.of("all"))])
+    assert "cujit_check_access" in watched
+    assert "cujit_check" not in ir_of(body.body("race"), Dim3(64), [Checker(Checks())])
+
+
+def test_a_replay_runs_under_checks() -> None:
+    module = cujit.jit(BUGS, device=process_devices().cpu())
+    x = process_devices().cpu().zeros(64, "float32")
+    (result, _) = module["beyond"][1, 32].replay_on_cpu(x, 32, check="all")
+    assert isinstance(result, np.ndarray)
+    assert result.tolist() == [0.0] * 32 + [1.0] * 32
+    with pytest.raises(KernelFaultError, match="right behind the end of the 256-byte array"):
+        module["beyond"][1, 32].replay_on_cpu(x, 40, check="memory")
+    with pytest.raises(ArgumentError, match="its own checks"):
+        module["beyond"][1, 32].replay_on_cpu(x, 0, check="memory", device=cujit.cpu())

@@ -1,0 +1,102 @@
+"""Kernels in which nobody can go on: each must be an error that says who waits where, and never a hang."""
+
+from __future__ import annotations
+
+import pytest
+
+from cujit.formats.ptx.parser import parse
+from devices.cpu.launching import alone, ptx_of
+
+RUN = """
+import sys
+from cujit.artifact import Artifact
+from cujit.devices.base import Dim3, LaunchShape
+from cujit.devices.cpu import CpuDevice
+from cujit.devices.launcher.options import LaunchOptions
+from cujit.errors import KernelFaultError
+device = CpuDevice({threads})
+kernel = device.load(Artifact.of({ptx!r})).kernels["k"]
+out = device.zeros(4096, "u4")
+try:
+    shape, options = LaunchShape(Dim3({grid}), Dim3({block})), LaunchOptions(cooperative={together})
+    kernel.launch(shape, out.address.to_bytes(8, "little"), 0, options)
+except KernelFaultError as e:
+    print(e.kind, "|", e)
+else:
+    print("it ended")
+again = device.load(Artifact.of({good!r})).kernels["k"]
+again.launch(LaunchShape(Dim3(2), Dim3(64)), out.address.to_bytes(8, "little"))
+print("alive", out.numpy()[127])
+"""
+
+GOOD = ptx_of("bar.sync 0; st.global.u32 [at], 77;", 1)
+
+
+def outcome(body: str, *, grid: int = 1, block: int = 64, threads: int = 1, together: bool = False, **more: str) -> str:
+    ptx = ptx_of(body, 1, outside=".shared .align 16 .b32 cells[256];", **more)
+    parse(ptx)
+    code = RUN.format(ptx=ptx, grid=grid, block=block, threads=threads, together=together, good=GOOD)
+    printed = alone(code)
+    assert "alive 77" in printed
+    return printed
+
+
+DEADLOCKS = {
+    "a_warp_does_not_come": ("setp.eq.u32 q1, w, 1; @q1 bar.sync 1, 64;", "threads 32-63 at barrier 1, where 32 of 64"),
+    "different_barriers": ("bar.sync w;", "threads 0-31 at barrier 0, where 32 of 64"),
+    "too_large_a_count": ("bar.sync 2, 96;", "threads 0-63 at barrier 2, where 64 of 96"),
+    "one_time_more": (
+        "mov.u32 r1, w; AGAIN: bar.sync 0, 64; sub.u32 r1, r1, 1; setp.eq.u32 q1, r1, 0; @q1 bra AGAIN;",
+        "threads 32-63 at barrier 0",
+    ),
+    "lanes_at_two_barriers": (
+        "setp.lt.u32 q1, lane, 5; @q1 bra A; barrier.sync 1; bra B; A: barrier.sync 2; B: st.global.u32 [at], 1;",
+        "every thread that is left waits",
+    ),
+    "some_lanes_at_a_shuffle": (
+        """setp.lt.u32 q1, lane, 9; @q1 bra A; barrier.sync 1; bra B;
+        A: shfl.sync.idx.b32 r1, t, 3, 0x1f, -1; B: st.global.u32 [at], r1;""",
+        "every thread that is left waits",
+    ),
+    "nobody_consumes": (
+        "setp.eq.u32 q1, w, 0; @q1 bar.arrive 1, 64; @!q1 bar.sync 2, 64;",
+        "threads 32-63 at barrier 2",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", DEADLOCKS)
+def test_threads_that_wait_for_nobody_are_named(case: str) -> None:
+    body, words = DEADLOCKS[case]
+    threads = 3 if case == "different_barriers" else 1
+    printed = outcome(body, grid=1 if threads == 1 else 9, threads=threads)
+    assert printed.startswith("deadlock | kernel k, block")
+    assert words in printed
+    assert "PTX line" in printed
+
+
+def test_a_grid_whose_blocks_wait_at_a_barrier_and_for_each_other_is_told() -> None:
+    # Block 0 waits for a thread of its own that waits for the whole cluster, of which block 1 has no such barrier.
+    body = """setp.eq.u32 q1, b, 0; @q1 bra FIRST; bar.sync 0; bar.sync 1, 96; bra END;
+    FIRST: barrier.cluster.arrive; barrier.cluster.wait; END: st.global.u32 [at], 1;"""
+    printed = outcome(body, grid=2, directives=".reqnctapercluster 2, 1, 1")
+    assert printed.startswith("deadlock |")
+    assert "at barrier 1, where 64 of 96" in printed
+
+
+APART = {
+    "two_shuffles": "shfl.sync.bfly.b32 r1, t, 1, 0x1f, -1;|shfl.sync.idx.b32 r1, t, 0, 0x1f, -1;",
+    "two_votes": "vote.sync.any.pred q2, q1, -1;|vote.sync.all.pred q2, q1, -1;",
+    "a_shuffle_and_a_meeting": "shfl.sync.bfly.b32 r1, t, 1, 0x1f, -1;|bar.warp.sync -1;",
+    "nothing": "match.any.sync.b32 r1, t, -1;|AGAIN: ld.volatile.global.u32 r2, [p0]; setp.eq.u32 q3, r2, 1;"
+    " @q3 bra AGAIN; redux.sync.add.u32 r1, t, 0xffff0000;",
+}
+
+
+@pytest.mark.parametrize("case", APART)
+def test_lanes_that_wait_for_each_other_at_different_operations_are_told(case: str) -> None:
+    one, other = APART[case].split("|")
+    body = f"mov.u32 r1, 0; setp.lt.u32 q1, lane, 11; @q1 bra A; {one} bra B; A: {other} B: st.global.u32 [at], r1;"
+    printed = outcome(body, block=40)
+    assert printed.startswith("lanes_apart | kernel k, block (0, 0, 0)")
+    assert "PTX line" in printed

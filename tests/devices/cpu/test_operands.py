@@ -1,0 +1,121 @@
+"""Operands of every instruction: those that it takes load, and all others are refused in words."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import re
+from collections.abc import Iterator
+
+import pytest
+
+from cujit.devices.base import Dim3
+from cujit.devices.cpu.body import Body, prepare
+from cujit.devices.cpu.kernel import ir_of
+from cujit.devices.cpu.layout import ModuleLayout
+from cujit.devices.cpu.refusals import Refusals
+from cujit.errors import FormatError, PtxSyntaxError, UnsupportedError
+from cujit.formats.ptx.concrete import concrete_forms
+from cujit.formats.ptx.isa import rows
+from cujit.formats.ptx.parser import parse
+from toolkits.minimal import minimal, module_of
+
+OTHERS = ("%r1", "%p1", "[%rd1]", "{%r1, %r2}", "7", "0f3F800000", "_")
+MOST_SHAPES = 6
+
+
+def prepared(statements: list[str]) -> tuple[Body, Refusals]:
+    module = parse(module_of(statements, "9.5", "sm_100a"), name="x")
+    refusals = Refusals()
+    layout = ModuleLayout(module, refusals)
+    return prepare(module, module.entries[0], layout.slots, refusals), refusals
+
+
+def refused(statements: list[str]) -> dict[str, str]:
+    """The reasons against each statement that is refused."""
+    first = module_of(["MARK"], "9.5", "sm_100a").splitlines().index("MARK") + 1
+    _, refusals = prepared(statements)
+    return {statements[line - first]: why for line, _, why in refusals.items if 0 <= line - first < len(statements)}
+
+
+@functools.cache
+def statements() -> dict[str, list[str]]:
+    """A statement for each opcode and shape of operands, by opcode."""
+    found: dict[str, dict[str, str]] = {}
+    for row in rows():
+        for modifiers in list(concrete_forms(row))[:: max(1, len(list(concrete_forms(row))) - 1)][:2]:
+            text = minimal(row.opcode, modifiers)
+            if text is not None:
+                shape = re.sub(r"\d+", "", text.partition(" ")[2])
+                found.setdefault(row.opcode, {}).setdefault(shape, text)
+    return {opcode: list(by_shape.values())[:MOST_SHAPES] for opcode, by_shape in found.items()}
+
+
+def split(text: str) -> list[str]:
+    """Operands, those in brackets and braces whole."""
+    return [part.strip() for part in re.findall(r"(?:\[[^]]*\]|\{[^}]*\}|[^,\[{])+", text)]
+
+
+def spoiled(statement: str) -> Iterator[str]:
+    """The statement with an operand left out, doubled, taken for another, or two of them swapped."""
+    name, _, text = statement.rstrip(";").partition(" ")
+    operands = split(text)
+    changed = []
+    for k, operand in enumerate(operands):
+        before, after = operands[:k], operands[k + 1 :]
+        changed += [[*before, *after], [*before, operand, operand, *after]]
+        changed += [[*before, other, *after] for other in OTHERS]
+        if after:
+            changed.append([*before, after[0], operand, *after[1:]])
+    yield from (f"{name} {', '.join(each)};" for each in changed)
+
+
+def is_ptx(statement: str) -> bool:
+    try:
+        parse(module_of([statement], "9.5", "sm_100a"), name="x")
+    except PtxSyntaxError:
+        return False
+    return True
+
+
+@pytest.mark.parametrize("opcode", sorted(statements()))
+def test_whatever_the_operands_it_is_refused_in_words_or_made_code_of(opcode: str) -> None:
+    bad = [each for statement in statements()[opcode] for each in dict.fromkeys(spoiled(statement)) if is_ptx(each)]
+    reasons = refused(bad)
+    for statement in bad:
+        if statement in reasons:
+            assert reasons[statement]
+            continue
+        body, _ = prepared([statement])
+        # The registers of matrices, and coordinates, are counted when code is made.
+        with contextlib.suppress(UnsupportedError, FormatError):
+            ir_of(body, Dim3(32, 1, 1))
+
+
+def test_every_form_of_the_table_has_the_operands_that_loading_asks_for() -> None:
+    every = [text for texts in statements().values() for text in texts]
+    assert {text: why for text, why in refused(every).items() if "operands" in why} == {}
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "vadd2.u32.u32.u32 %r1, %r2, %r3;",
+        "add.s32 %r1, %r2;",
+        "add.s32 %r1, %r2, %r3, %r4;",
+        "min.s32 %r1, %r2, %r3, %r4;",
+        "setp.lt.s32 %p1, %r1;",
+        "setp.lt.and.s32 %p1, %r1, %r2;",
+        "ld.global.u32 %r1, %rd1;",
+        "ld.global.v4.u32 {%r1, %r2}, [%rd1];",
+        "st.global.v2.u32 [%rd1], %r1;",
+        "lop3.b32 %r1, %r2, %r3, %r4, %r5;",
+        "tensormap.replace.tile.box_dim.global.b1024.b32 [a], %r1;",
+        "tex.2d.v4.f32.f32 {%f1, %f2}, [%rd1, {%f1, %f2}];",
+        "mbarrier.try_wait.shared.b64 %p1, [mb];",
+        "st.b128 [%rd1], 0f3F800000;",
+        "bra;",
+    ],
+)
+def test_a_wrong_number_or_kind_of_operands_is_refused_at_load(statement: str) -> None:
+    assert list(refused([statement])) == [statement]

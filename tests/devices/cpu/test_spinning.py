@@ -1,0 +1,240 @@
+"""Loops that wait for what another lane, warp or block writes; grids that run side by side."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from cujit.devices.base import Device
+from cujit.devices.cpu import CpuDevice
+from cujit.kernel import jit
+from devices.cpu.launching import blank, run_ptx
+
+SHARED = ".shared .align 16 .b32 cells[1024];"
+
+LOCKS = {
+    "the_way_out_is_inside": """bool done = false;
+        while (!done) { if (atomicCAS(lock, 0, 1) == 0) { BODY atomicExch(lock, 0); done = true; } }""",
+    "the_way_out_is_first": "while (atomicCAS(lock, 0, 1) != 0) { } BODY atomicExch(lock, 0);",
+    "exchange": "while (atomicExch(lock, 1) != 0) __nanosleep(20); BODY atomicExch(lock, 0);",
+    "look_before": """while (true) {
+        while (*(volatile int *)lock != 0) { }
+        if (atomicCAS(lock, 0, 1) == 0) break;
+    } BODY *(volatile int *)lock = 0;""",
+    "ticket": """int mine = atomicAdd(lock, 1);
+        while (*(volatile int *)(lock + 1) != mine) { } BODY *(volatile int *)(lock + 1) = mine + 1;""",
+    "ticket_by_hand": """int mine = atomicAdd(lock, 1); int seen;
+        do {
+            asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(seen) : "l"(lock + 1) : "memory");
+        } while (seen != mine);
+        BODY asm volatile("st.release.gpu.global.u32 [%0], %1;" :: "l"(lock + 1), "r"(mine + 1) : "memory");""",
+}
+
+
+@pytest.mark.parametrize("form", LOCKS)
+def test_every_lane_takes_a_lock_in_its_turn(device: Device, form: str) -> None:
+    body = LOCKS[form].replace("BODY", "__threadfence(); *count = *count + 1 + threadIdx.x; __threadfence();")
+    text = f"""extern "C" __global__ void k(int *lock, volatile int *count) {{ {body} }}"""
+    lock, count = device.zeros(2, np.int32), device.zeros(1, np.int32)
+    jit(text, names=["k"], device=device)["k"][5, 70](lock, count)
+    assert count.numpy().tolist() == [5 * (70 + 69 * 35)]
+
+
+def test_a_constant_in_the_loop_does_not_make_a_lock_a_retry(device: Device) -> None:
+    body = """AGAIN: mov.u32 r1, 0; atom.global.cas.b32 r2, [p1], r1, 1; setp.ne.u32 q1, r2, 0; @q1 bra AGAIN;
+    ld.volatile.global.u32 r3, [p1+4]; add.u32 r3, r3, 1; st.volatile.global.u32 [p1+4], r3; membar.gl;
+    atom.global.exch.b32 r2, [p1], 0; st.global.u32 [at], 1;"""
+    done, lock = run_ptx(device, body, blank(66), np.zeros(2, np.uint32), grid=2, block=33)
+    assert done.tolist() == [1] * 66
+    assert lock.tolist() == [0, 66]
+
+
+def test_an_update_that_tries_again_loses_nothing(device: Device) -> None:
+    text = """extern "C" __global__ void k(float *sum, unsigned *tries) {
+        unsigned *word = (unsigned *)sum, old = *word, assumed;
+        do { assumed = old; old = atomicCAS(word, assumed, __float_as_uint(__uint_as_float(assumed) + 1.0f)); }
+        while (assumed != old);
+        atomicAdd(tries, 1);
+    }"""
+    total, tries = device.zeros(1, np.float32), device.zeros(1, np.uint32)
+    jit(text, names=["k"], device=device)["k"][7, 100](total, tries)
+    assert (total.numpy()[0], tries.numpy()[0]) == (700, 700)
+
+
+# -- flags ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("waits", ["t < 16", "t >= 16", "t % 2 == 0", "t != 5"])
+def test_lanes_wait_for_a_flag_that_others_of_their_warp_set(device: Device, waits: str) -> None:
+    text = f"""extern "C" __global__ void k(int *out) {{
+        __shared__ volatile int flag, value; unsigned t = threadIdx.x;
+        if (t == 0) flag = value = 0;
+        __syncthreads();
+        if ({waits}) {{ while (flag == 0) {{ }} }} else {{ value = 42; __threadfence_block(); flag = 1; }}
+        out[t] = value + t;
+    }}"""
+    out = device.zeros(32, np.int32)
+    jit(text, names=["k"], device=device)["k"][1, 32](out)
+    np.testing.assert_array_equal(out.numpy(), np.arange(32) + 42)
+
+
+def test_warps_hand_a_value_round_by_flags(device: Device) -> None:
+    text = """extern "C" __global__ void k(int *out) {
+        __shared__ volatile int turn, value; int w = threadIdx.x / 32, warps = blockDim.x / 32;
+        if (threadIdx.x == 0) { turn = 0; value = 1; }
+        __syncthreads();
+        for (int r = 0; r < 5; r++) {
+            while (turn != r * warps + w) { }
+            if (threadIdx.x % 32 == 0) { value = value * 3 + w; __threadfence_block(); turn = turn + 1; }
+            __syncwarp();
+        }
+        __syncthreads();
+        out[threadIdx.x] = value;
+    }"""
+    out = device.zeros(256, np.int32)
+    jit(text, names=["k"], device=device)["k"][1, 256](out)
+    value = 1
+    for _ in range(5):
+        for w in range(8):
+            value = value * 3 + w & 0xFFFFFFFF
+    assert out.numpy().view(np.uint32).tolist() == [value] * 256
+
+
+def test_lanes_pass_a_baton_there_and_back(device: Device) -> None:
+    text = """extern "C" __global__ void k(int *out) {
+        __shared__ volatile int turn; int t = threadIdx.x;
+        if (t == 0) turn = 0;
+        __syncthreads();
+        while (turn != t) { }
+        turn = t + 1;
+        if (t == 31) turn = 131;
+        while (turn != 100 + t) { }
+        turn = 99 + t;
+        out[t] = t;
+    }"""
+    out = device.zeros(32, np.int32)
+    jit(text, names=["k"], device=device)["k"][1, 32](out)
+    assert out.numpy().tolist() == list(range(32))
+
+
+def test_polling_loops_inside_one_another(device: Device) -> None:
+    # Stage s of lane t waits for stage s of lane t - 1, and every lane in an outer loop for the end of the one before.
+    text = """extern "C" __global__ void k(int *out) {
+        __shared__ volatile int stage[64], ready; int t = threadIdx.x, n = 0;
+        stage[t] = 0;
+        if (t == 0) ready = 0;
+        __syncthreads();
+        while (ready <= 3 * t) {
+            while (t > 0 && stage[t - 1] <= n) { if (ready > 1000) break; }
+            n++; stage[t] = n;
+            if (t == 0 && n >= 3) { ready = 1; break; }
+            if (t > 0 && n >= 3) break;
+        }
+        while (t > 0 && ready != t) { }
+        ready = t + 1;
+        out[t] = n;
+    }"""
+    out = device.zeros(64, np.int32)
+    jit(text, names=["k"], device=device)["k"][1, 64](out)
+    assert out.numpy().tolist() == [3] * 64
+
+
+def test_a_barrier_is_met_while_lanes_of_the_same_warps_poll(cpu: Device) -> None:
+    # An H200 hangs here: its barriers wait for the lanes that poll.
+    text = """extern "C" __global__ void k(int *out) {
+        __shared__ volatile int flag; int t = threadIdx.x, seen = 0;
+        if (t == 0) flag = 0;
+        __syncthreads();
+        if (t % 2) { while (flag == 0) { } seen = flag; }
+        else { asm volatile("barrier.sync 1, 32;" ::: "memory"); if (t == 62) flag = 9; seen = 5; }
+        asm volatile("barrier.sync 0;" ::: "memory");
+        out[t] = seen;
+    }"""
+    out = cpu.zeros(64, np.int32)
+    jit(text, names=["k"], cpu=cpu)["k"][1, 64](out)
+    assert out.numpy().tolist() == [5, 9] * 32
+
+
+def test_a_thread_waits_for_a_function_that_polls(device: Device) -> None:
+    # Nothing in the loop itself reads memory that others write: the function does, and is called by its address.
+    text = """__device__ __noinline__ bool take(int *lock) { return atomicCAS(lock, 0, 1) == 0; }
+    __device__ __noinline__ bool never(int *lock) { return lock == nullptr; }
+    __device__ bool (*table[2])(int *) = {take, never};
+    extern "C" __global__ void k(int *lock, volatile int *count, int which) {
+        while (!table[which](lock)) { }
+        *count = *count + 1; __threadfence(); atomicExch(lock, 0);
+    }"""
+    lock, count = device.zeros(1, np.int32), device.zeros(1, np.int32)
+    jit(text, names=["k"], device=device)["k"][3, 40](lock, count, 0)
+    assert count.numpy().tolist() == [120]
+
+
+# -- blocks -----------------------------------------------------------------------------------------------
+
+LOOK_BACK = """extern "C" __global__ void k(volatile int *state, volatile int *sums, int *counter) {
+    __shared__ int mine, before;
+    if (threadIdx.x == 0) {
+        mine = atomicAdd(counter, 1); before = 0;
+        if (mine > 0) { while (state[mine - 1] == 0) { } __threadfence(); before = sums[mine - 1]; }
+        sums[mine] = before + mine + 1; __threadfence(); state[mine] = 1;
+    }
+    __syncthreads();
+    if (threadIdx.x == 33) sums[gridDim.x + mine] = before;
+}"""
+
+
+@pytest.mark.parametrize("threads", [1, 2, 5])
+def test_blocks_look_back_at_those_before_them(threads: int) -> None:
+    device, blocks = CpuDevice(threads), 700
+    state, sums, counter = (device.zeros(n, np.int32) for n in (blocks, 2 * blocks, 1))
+    jit(LOOK_BACK, names=["k"], device=device)["k"][blocks, 64](state, sums, counter)
+    after = np.cumsum(np.arange(1, blocks + 1))
+    np.testing.assert_array_equal(sums.numpy()[:blocks], after)
+    np.testing.assert_array_equal(sums.numpy()[blocks:], after - np.arange(1, blocks + 1))
+
+
+BY_HAND = """extern "C" __global__ void k(int *data, int *arrived, int rounds) {
+    int at = blockIdx.x * blockDim.x + threadIdx.x, n = gridDim.x * blockDim.x;
+    for (int r = 0; r < rounds; r++) {
+        int got = data[(r & 1) * n + (at + blockDim.x + 1) % n];
+        data[(~r & 1) * n + at] = got * 3 + at;
+        __syncthreads();
+        if (threadIdx.x == 0) {
+            __threadfence();
+            atomicAdd(arrived, 1);
+            while (*(volatile int *)arrived < (r + 1) * (int)gridDim.x) __nanosleep(100);
+            __threadfence();
+        }
+        __syncthreads();
+    }
+}"""
+BY_GROUP = """#include <cooperative_groups.h>
+extern "C" __global__ void k(int *data, int *arrived, int rounds) {
+    int at = blockIdx.x * blockDim.x + threadIdx.x, n = gridDim.x * blockDim.x;
+    for (int r = 0; r < rounds; r++) {
+        int got = data[(r & 1) * n + (at + blockDim.x + 1) % n];
+        data[(~r & 1) * n + at] = got * 3 + at;
+        cooperative_groups::this_grid().sync();
+    }
+    if (at == 0) *arrived = (int)cooperative_groups::this_grid().is_valid();
+}"""
+
+
+@pytest.mark.parametrize("text", [BY_HAND, BY_GROUP], ids=["by_hand", "by_group"])
+def test_a_cooperative_grid_waits_for_all_its_blocks(device: Device, text: str) -> None:
+    grid, block, rounds = 12, 96, 7
+    n = grid * block
+    first = np.arange(2 * n, dtype=np.int32)
+    data, arrived = device.array(first), device.zeros(1, np.int32)
+    jit(text, names=["k"], device=device)["k"].prepare(grid, block, cooperative=True)(data, arrived, rounds)
+    at, now = np.arange(n), first[:n].astype(np.uint32)
+    for _ in range(rounds):
+        now = now[(at + block + 1) % n] * np.uint32(3) + at.astype(np.uint32)
+    np.testing.assert_array_equal(data.numpy().view(np.uint32)[n:], now)
+    assert arrived.numpy()[0] == (1 if text is BY_GROUP else grid * rounds)
+
+
+def test_a_thread_sleeps_and_goes_on(device: Device) -> None:
+    body = "and.b32 r1, t, 7; mul.lo.u32 r1, r1, 50; nanosleep.u32 r1; nanosleep.u32 20; st.global.u32 [at], r1;"
+    (got,) = run_ptx(device, body, blank(64), block=64)
+    np.testing.assert_array_equal(got, np.arange(64) % 8 * 50)

@@ -1,0 +1,334 @@
+"""Tensor maps at the public door, on every device present; and copies against what a GPU recorded."""
+
+from __future__ import annotations
+
+import functools
+import gc
+import re
+import weakref
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from cujit.artifact import Artifact
+from cujit.devices.base import Device
+from cujit.devices.tensormaps import TensorMap
+from cujit.errors import ArgumentError, ClosedError, KernelFaultError, UnsupportedError
+from cujit.kernel import Kernel, load
+from cujit.program import compile as compile_cuda
+from devices.conftest import HostMemory
+from devices.tensor_table import CASES, GOLDENS, Case, run
+
+Array = npt.NDArray[Any]
+
+PAGE = (Path(__file__).parents[2] / "docs" / "tensor-maps.md").read_text()
+SETUP = PAGE.partition("```python\n")[2].partition("```")[0]
+SNIPPETS = {
+    title: code
+    for title, text in re.findall(r"^## (.+?)\n(.*?)(?=^## |\Z)", PAGE, re.DOTALL | re.MULTILINE)
+    for code in re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+}
+
+LOAD = """
+struct alignas(64) CUtensorMap_st { unsigned long long opaque[16]; };
+extern "C" __global__ void box(const __grid_constant__ CUtensorMap_st map, int x, int y, unsigned bytes, int *out) {
+    __shared__ alignas(1024) int tile[1024];
+    __shared__ unsigned long long there;
+    unsigned to = (unsigned)__cvta_generic_to_shared(tile), bar = (unsigned)__cvta_generic_to_shared(&there);
+    if (threadIdx.x == 0) {
+        asm volatile("mbarrier.init.shared.b64 [%0], 1;\\nfence.mbarrier_init.release.cluster;" :: "r"(bar) : "memory");
+        asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" :: "r"(bar), "r"(bytes) : "memory");
+        asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], "
+                     "[%1, {%2, %3}], [%4];" :: "r"(to), "l"(&map), "r"(x), "r"(y), "r"(bar) : "memory");
+    }
+    __syncthreads();
+    asm volatile("{.reg .pred done; AGAIN: mbarrier.try_wait.parity.shared.b64 done, [%0], 0;\\n"
+                 "@!done bra AGAIN; }" :: "r"(bar) : "memory");
+    for (unsigned i = threadIdx.x; i < bytes / 4; i += blockDim.x) out[i] = tile[i];
+}
+struct Other { int words[32]; };
+extern "C" __global__ void other(const __grid_constant__ Other o, int *out) { *out = o.words[1]; }
+"""
+
+
+@functools.cache
+def image() -> Artifact:
+    """The kernels, compiled once."""
+    return compile_cuda(LOAD, arch="compute_90")
+
+
+@functools.cache
+def box_kernel(device: Device) -> Kernel:
+    if device.is_gpu and device.arch.number < 90:
+        pytest.skip(f"{device} has no tensor maps")
+    return load(image(), device)["box"]
+
+
+def loaded(device: Device, map_: TensorMap, start: tuple[int, int]) -> Array:
+    """What a box holds, as words."""
+    out = device.zeros(map_.box_bytes // 4, np.int32)
+    box_kernel(device)[1, 32](map_, start[1], start[0], map_.box_bytes, out)
+    return out.numpy()
+
+
+DATA = np.arange(20 * 32, dtype=np.int32).reshape(20, 32)
+
+
+def test_a_box_is_told_in_the_order_of_the_axes_of_the_array(device: Device) -> None:
+    map_ = device.tensor_map(device.array(DATA), (4, 8))
+    assert map_.box_bytes == 128
+    assert (loaded(device, map_, (3, 16)).reshape(4, 8) == DATA[3:7, 16:24]).all()
+
+
+def test_every_launch_reads_the_map_that_it_is_given(device: Device) -> None:
+    first, second = (device.tensor_map(device.array(x), (4, 8)) for x in (DATA, -DATA))
+    for map_, sign in ((first, 1), (second, -1), (first, 1)):
+        assert (loaded(device, map_, (0, 0)).reshape(4, 8) == sign * DATA[:4, :8]).all()
+
+
+def test_a_part_of_an_array_is_told_by_shape_and_strides(device: Device) -> None:
+    map_ = device.tensor_map(device.array(DATA), (4, 8), shape=(10, 30), strides=(2 * 128, 4))
+    expected = np.zeros((4, 8), np.int32)
+    expected[:3, :6] = DATA[14::2, 24:30]
+    assert (loaded(device, map_, (7, 24)).reshape(4, 8) == expected).all()
+
+
+def test_strides_may_leave_the_last_axis_out(device: Device) -> None:
+    x = device.array(DATA)
+    assert bytes(device.tensor_map(x, (4, 8), strides=(128,))) == bytes(device.tensor_map(x, (4, 8)))
+
+
+def test_element_strides_take_every_so_manieth_row(device: Device) -> None:
+    map_ = device.tensor_map(device.array(DATA), (7, 8), element_strides=(3, 1))
+    assert map_.box_bytes == 3 * 32
+    assert (loaded(device, map_, (2, 8)).reshape(3, 8) == DATA[2:9:3, 8:16]).all()
+
+
+def test_another_type_of_the_same_size_may_be_said(device: Device) -> None:
+    x = device.array(np.full((4, 4), 1.0 + 2.0**-11 + 2.0**-20, np.float32))
+    map_ = device.tensor_map(x, (4, 4), data_type="tfloat32")
+    assert (loaded(device, map_, (0, 0)).view(np.float32) == 1.0 + 2.0**-10).all()
+
+
+def test_an_array_of_another_library_is_taken_by_its_interface(cpu: Device) -> None:
+    map_ = cpu.tensor_map(DATA[::2, :30], (4, 8))
+    expected = np.zeros((4, 8), np.int32)
+    expected[:, :6] = DATA[::2][2:6, 24:30]
+    assert (loaded(cpu, map_, (2, 24)).reshape(4, 8) == expected).all()
+
+
+def test_a_map_keeps_its_array(device: Device) -> None:
+    x = device.array(DATA)
+    gone = weakref.ref(x)
+    map_ = device.tensor_map(x, (4, 8))
+    del x
+    gc.collect()
+    assert gone() is not None
+    assert (loaded(device, map_, (0, 0)).reshape(4, 8) == DATA[:4, :8]).all()
+
+
+def test_the_map_of_a_closed_array_is_refused(device: Device) -> None:
+    x = device.array(DATA)
+    map_ = device.tensor_map(x, (4, 8))
+    loaded(device, map_, (0, 0))
+    x.close()
+    with pytest.raises(ClosedError, match="array of this tensor map was closed"):
+        loaded(device, map_, (0, 0))
+
+
+# -- im2col -----------------------------------------------------------------------------------------------
+
+
+def column(images: Array, place: tuple[int, ...], sizes: tuple[int, ...], stride: int, padding: int) -> Array:
+    """The pixels that a convolution multiplies with one place of its filter: ``(pixels, C)``.
+
+    ``sizes`` counts the places that the filter's corner can be at along each axis of space.
+    """
+    wide = np.pad(images, [(0, 0), *[(padding, padding)] * len(place), (0, 0)])
+    taken = (np.arange(0, n, stride) + at for n, at in zip(sizes, place, strict=True))
+    return np.asarray(wide[np.ix_(np.arange(len(images)), *taken)].reshape(-1, images.shape[-1]))
+
+
+# Images, filter, stride, padding, dilation.
+CONVOLUTIONS = {
+    "3 x 3": ((3, 7, 9, 16), (3, 3), 1, 1, 1), "no padding": ((3, 7, 9, 16), (2, 3), 1, 0, 1),
+    "dilated": ((3, 7, 9, 16), (3, 3), 1, 2, 2), "strided": ((3, 7, 9, 16), (3, 3), 2, 1, 1),
+    "1 x 1": ((3, 7, 9, 16), (1, 1), 1, 0, 1), "lines": ((4, 13, 16), (5,), 1, 2, 1),
+    "volumes": ((2, 3, 4, 5, 16), (2, 3, 3), 1, 1, 1), "strided volumes": ((3, 3, 5, 5, 16), (1, 3, 3), 2, 1, 1),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CONVOLUTIONS)
+def test_im2col_takes_the_pixels_of_a_convolution(name: str, device: Device) -> None:
+    if device.is_gpu and device.arch.number < 90:
+        pytest.skip(f"{device} has no tensor maps")
+    shape, filter_, stride, padding, dilation = CONVOLUTIONS[name]
+    images = np.random.default_rng(5).integers(1, 2**31, shape).astype(np.uint32)
+    upper = tuple(padding - (f - 1) * dilation for f in filter_)
+    sizes = tuple(n + padding + u for n, u in zip(shape[1:-1], upper, strict=True))
+    places = [range(0, n, stride) for n in sizes]
+    pixels, first = 24, 5
+    image, *at = np.unravel_index(first, (shape[0], *map(len, places)))
+    start = (int(image), *(int(k) * stride - padding for k in at), 8)
+    steps = {"element_strides": (1, *[stride] * len(filter_), 1)}
+    for place in np.ndindex(*filter_):
+        offsets = tuple(k * dilation for k in place)
+        case = Case(name, shape, start, (*[1] * (len(shape) - 1), 8), options=steps, offsets=offsets,
+                    corners=((-padding,) * len(filter_), upper), pixels=pixels, data=images)  # fmt: skip
+        got = run(device, case)[: pixels * 32].view(np.uint32).reshape(pixels, 8)
+        expected = column(images, offsets, sizes, stride, padding)[first : first + pixels, 8:]
+        np.testing.assert_array_equal(got, expected)
+
+
+IM2COL_REFUSED: dict[str, tuple[tuple[int, ...], tuple[Any, ...], str]] = {
+    "two axes": ((4, 16), (0, 0, 4, 4), "images of 2 axes"),
+    "a corner": ((4, 9, 9, 16), (0, (0, 0), 4, 4), "lower has 1 values; of 4 axes, 2 are space"),
+    "a far corner": ((4, 9, 9, 16), ((-129, 0), (0, 0), 4, 4), r"lower\[0\] is -129"),
+    "no box": ((4, 9, 9, 16), ((0, 5), (0, -4), 4, 4), "along axis 2 of 9 pixels the box goes from 5 to 4"),
+    "pixels": ((4, 9, 9, 16), ((0, 0), (0, 0), 1025, 4), r"pixels\[0\] is 1025"),
+    "channels": ((4, 9, 9, 16), ((0, 0), (0, 0), 4, 3), "row of the box is 12 bytes"),
+    "words": ((4, 9, 9, 16), ((0, 0), (0, 0), "4", 4), "pixels and channels are ints, not '4'"),
+}
+
+
+@pytest.mark.parametrize("name", IM2COL_REFUSED)
+def test_what_no_map_of_images_can_be_made_of_is_refused(name: str, device: Device) -> None:
+    shape, values, why = IM2COL_REFUSED[name]
+    with pytest.raises(ArgumentError, match=why):
+        device.im2col_map(device.zeros(shape, np.float32), *values)
+
+
+def test_a_map_of_images_is_none_for_tiles(cpu: Device) -> None:
+    map_ = cpu.im2col_map(cpu.zeros((4, 9, 9, 16), np.float32), (0, 0), (0, 0), 4, 4)
+    assert map_.box_bytes == 64
+    with pytest.raises(KernelFaultError, match="a tensor map that"):
+        loaded(cpu, map_, (0, 0))
+
+
+# -- what cannot be ---------------------------------------------------------------------------------------
+
+F4 = np.float32
+REFUSED: dict[str, tuple[Any, Any, dict[str, Any], str]] = {
+    "no axes": (np.zeros(()), (), {}, "tensor of 0 axes"),
+    "six axes": (np.zeros((1, 1, 1, 1, 1, 2)), (1, 1, 1, 1, 1, 2), {}, "tensor of 6 axes"),
+    "no elements": (np.zeros((0, 16), F4), (4, 16), {}, r"shape\[0\] is 0"),
+    "axes of the box": (np.zeros((4, 16), F4), 16, {}, "box has 1 values, and the tensor 2 axes"),
+    "a box of words": (np.zeros((4, 16), F4), "4x16", {}, "box is an int for each axis"),
+    "a wide box": (np.zeros((4, 512), F4), (4, 512), {}, r"box\[1\] is 512"),
+    "an empty box": (np.zeros((4, 16), F4), (0, 16), {}, r"box\[0\] is 0"),
+    "an odd row": (np.zeros((4, 16), F4), (4, 3), {}, "row of the box is 12 bytes"),
+    "an odd stride": (np.zeros((4, 15), F4), (4, 4), {}, r"strides\[0\] is 60 bytes; .* multiple of 16"),
+    "a step": (np.zeros((4, 16), F4), (4, 16), {"element_strides": (9, 1)}, r"element_strides\[0\] is 9"),
+    "steps": (np.zeros((4, 16), F4), (4, 16), {"element_strides": 1}, "element_strides has 1 values"),
+    "strides": (np.zeros((4, 16), F4), (4, 16), {"strides": (1, 2, 3)}, "strides has 3 values"),
+    "columns": (np.zeros((4, 16), F4), (4, 16), {"strides": (16, 64)}, "innermost axis lie 64 bytes apart"),
+    "beyond the array": (np.zeros((4, 16), F4), (4, 16), {"shape": (5, 16)}, "takes 320 bytes, and the array has 256"),
+    "strides beyond": (np.zeros((4, 16), F4), (4, 16), {"strides": (128, 4)}, "takes 448 bytes"),
+    "axes of the shape": (np.zeros((4, 16), F4), (4, 16), {"shape": 64}, "has 1 axes and the array 2"),
+    "the swizzle": (np.zeros((4, 64), F4), (4, 64), {"swizzle": 128}, "256 bytes, and the swizzle spans 128"),
+    "a swizzle": (np.zeros((4, 16), F4), (4, 16), {"swizzle": "256"}, "'none', '32', '64', '128', not '256'"),
+    "a fill": (np.zeros((4, 16), F4), (4, 16), {"fill": "one"}, "'zero', 'nan', not 'one'"),
+    "a cache line": (np.zeros((4, 16), F4), (4, 16), {"l2": 32}, "l2 is one of 'none', '64', '128', '256', not 32"),
+    "no NaN": (np.zeros((4, 16), np.int32), (4, 16), {"fill": "nan"}, "int32 has no NaN"),
+    "complex": (np.zeros((4, 16), "c8"), (4, 16), {}, "no elements of complex64"),
+    "a type": (np.zeros((4, 16), F4), (4, 16), {"data_type": "tf32"}, "tfloat32, .*not 'tf32'"),
+    "another size": (np.zeros((4, 16), F4), (4, 16), {"data_type": "float16"}, "float16 has 2 bytes"),
+    "interleaved": (np.zeros((4, 16), F4), (4, 16), {"interleave": 16}, "interleaved tensor of 2 axes"),
+    "wide slices": (np.zeros((2, 4, 16), F4), (1, 4, 8), {"interleave": 32}, "has swizzle='32'"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_no_tensor_map_can_be_made_of_is_refused(name: str, device: Device) -> None:
+    data, box, options, why = REFUSED[name]
+    with pytest.raises(ArgumentError, match=why):
+        device.tensor_map(device.array(data), box, **options)
+
+
+def test_a_tensor_that_begins_in_between_is_refused(device: Device) -> None:
+    with pytest.raises(ArgumentError, match="a tensor map wants a multiple of 16"):
+        device.tensor_map(device.zeros(64, np.uint8)[8:40], 16)
+
+
+def test_what_is_no_array_is_refused(device: Device) -> None:
+    with pytest.raises(ArgumentError, match="made of an array there, not of a list"):
+        device.tensor_map([1, 2, 3], 16)
+
+
+def test_an_array_of_another_device_is_refused(cpu: Device, gpu_memory: HostMemory) -> None:
+    with pytest.raises(ArgumentError, match="of another device than cpu"):
+        cpu.tensor_map(gpu_memory.array(DATA), (4, 8))
+
+
+def test_a_map_of_another_device_is_refused(cpu: Device, gpu_memory: HostMemory) -> None:
+    map_ = cpu.tensor_map(cpu.array(DATA), (4, 8))
+    foreign = TensorMap(gpu_memory, map_.source, map_.tiling, bytes(map_))
+    with pytest.raises(ArgumentError, match="it is a tensor map of cuda:1, not of cpu"):
+        loaded(cpu, foreign, (0, 0))
+
+
+def test_a_map_goes_to_a_parameter_that_is_aligned_as_one(cpu: Device) -> None:
+    map_ = cpu.tensor_map(cpu.array(DATA), (4, 8))
+    with pytest.raises(ArgumentError, match="aligned to 4 bytes, and a tensor map to 64"):
+        load(image(), cpu)["other"][1, 1](map_, cpu.zeros(1, np.int32))
+
+
+def test_the_bytes_of_a_gpu_end_the_launch_on_the_cpu_device(cpu: Device) -> None:
+    out = cpu.zeros(32, np.int32)
+    with pytest.raises(KernelFaultError, match="a tensor map that the CPU device did not make"):
+        box_kernel(cpu)[1, 32](bytes(range(128)), 0, 0, 128, out)
+
+
+def test_the_cpu_device_refuses_interleaved_layouts_by_name(cpu: Device) -> None:
+    with pytest.raises(UnsupportedError, match=r"no interleaved tensors \(interleave='16'\)"):
+        cpu.tensor_map(cpu.zeros((2, 4, 8), np.float16), (1, 4, 8), interleave=16)
+
+
+def test_a_device_without_tensor_maps_says_so(host: HostMemory) -> None:
+    with pytest.raises(UnsupportedError, match="cpu has no tensor maps"):
+        host.tensor_map(host.array(DATA), (4, 8))
+
+
+def test_what_a_map_is_is_shown(cpu: Device) -> None:
+    map_ = cpu.tensor_map(cpu.array(DATA), (4, 8), swizzle="32")
+    assert repr(map_) == "<TensorMap int32 (20, 32), box (4, 8), swizzle 32, on cpu>"
+    assert len(bytes(map_)) == 128
+
+
+# -- against a GPU ----------------------------------------------------------------------------------------
+
+
+@functools.cache
+def goldens() -> dict[str, Array]:
+    return dict(np.load(GOLDENS)) if GOLDENS.exists() else {}
+
+
+@pytest.mark.parametrize("case", CASES, ids=[c.name for c in CASES])
+def test_a_copy_gives_what_the_gpu_gave(case: Case, device: Device) -> None:
+    if not device.is_gpu and not case.on_cpu:
+        pytest.skip("the CPU device does not have it")
+    golden = goldens().get(case.name)
+    if golden is None:
+        pytest.skip("not recorded yet")
+    got = run(device, case)
+    wrong = np.flatnonzero(got != golden)
+    assert not len(wrong), f"{len(wrong)} of {got.size} bytes differ, the first at {wrong[0]}"
+
+
+# -- the page ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("title", list(SNIPPETS))
+def test_a_snippet_of_the_page_runs(title: str, device: Device) -> None:
+    if device.is_gpu and device.arch.number < 90:
+        pytest.skip(f"{device} has no tensor maps")
+    space: dict[str, object] = {"device": device, "__name__": "snippet"}
+    for part in (SETUP, SNIPPETS[title]):
+        exec(compile(part, "docs/tensor-maps.md", "exec"), space)
+
+
+def test_the_page_has_its_snippets() -> None:
+    assert len(SNIPPETS) == 4

@@ -1,0 +1,523 @@
+"""Textures and surfaces, on every device present; lookups also against NumPy and against what a GPU recorded."""
+
+from __future__ import annotations
+
+import gc
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from cujit.devices.base import Device
+from cujit.devices.cpu import CpuDevice
+from cujit.devices.cpu.refusals import Refusals
+from cujit.devices.cpu.textures import note_references
+from cujit.errors import ArgumentError, ClosedError, KernelFaultError, UnsupportedError
+from cujit.formats.ptx.parser import parse
+from devices.conftest import HostMemory
+from devices.textures_reference import reference
+from devices.textures_table import CASES, Case, golden_of, make, ptx_of, run, run_body, surface_of
+
+Array = npt.NDArray[Any]
+GOLDENS = Path(__file__).parents[1] / "goldens" / "textures.npz"
+PAGE = (Path(__file__).parents[2] / "docs" / "textures.md").read_text()
+SETUP = PAGE.partition("```python\n")[2].partition("```")[0]
+SNIPPETS = {
+    title: code
+    for title, text in re.findall(r"^## (.+?)\n(.*?)(?=^## |\Z)", PAGE, re.DOTALL | re.MULTILINE)
+    for code in re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+}
+
+
+def as_numbers(case: Case, words: Array) -> Array:
+    """Words of a case as its numbers."""
+    kind = {"f32": np.float32, "s32": np.int32, "u32": np.uint32}[case.to]
+    return np.asarray(words.view(kind).astype(np.float64))[:, : case.shown]
+
+
+def difference(case: Case, got: Array, expected: Array, tolerance: float) -> str:
+    """Tell where numbers differ by more than the tolerance."""
+    wrong = np.abs(got - expected) > tolerance
+    if not wrong.any():
+        return ""
+    row = int(np.argwhere(wrong)[0][0])
+    count = int(wrong.any(axis=1).sum())
+    return f"{case.name} at {case.words[row]} gives {got[row]} and not {expected[row]}; {count} of {len(got)} differ"
+
+
+def spread(case: Case) -> float:
+    """The largest difference of two elements, as they are read."""
+    if case.options.get("read") == "normalized_float":
+        return 2.0
+    return float(np.ptp(case.data.astype(np.float64))) + abs(float(np.max(case.options.get("border", 0.0))))
+
+
+def tolerance(case: Case, sums: float, code: float) -> float:
+    """How far a result may be off: ``sums`` for the order in which floats are added, of their spread; ``code`` of sRGB.
+
+    An H200 decodes sRGB to 8 bits and filters it so, too; it filters f16 in f16, and integers in steps of 1/32767.
+    """
+    is_linear = case.options.get("filter") == "linear"
+    if case.name.startswith("weights 3d"):
+        return 2.0**-8  # of 256 products of three weights up to 3 are rounded the other way by an H200
+    if case.options.get("srgb"):
+        return 2.0**-7 if is_linear else code
+    if case.is_exact:
+        return 0.0
+    if case.data.dtype.kind in "iu":
+        return 2.0**-14 if is_linear else 2.0**-21
+    return (2.0**-10 if case.data.dtype == np.float16 else sums) * spread(case)
+
+
+@pytest.mark.parametrize("case", CASES, ids=[c.name for c in CASES])
+def test_a_lookup_gives_what_the_guide_says(case: Case, cpu: Device) -> None:
+    got = as_numbers(case, run(cpu, case))
+    expected = reference(case)[:, : case.shown]
+    assert not difference(case, got, expected, tolerance(case, 2.0**-22, 2.0**-8))
+
+
+@pytest.mark.parametrize("case", CASES, ids=[c.name for c in CASES])
+def test_a_lookup_gives_what_the_gpu_gave(case: Case, device: Device) -> None:
+    goldens = dict(np.load(GOLDENS)) if GOLDENS.exists() else {}
+    golden = golden_of(case, goldens)
+    if golden is None:
+        pytest.skip("not recorded yet")
+    got = run(device, case)
+    assert not difference(case, as_numbers(case, got), as_numbers(case, golden), tolerance(case, 2.0**-20, 2.0**-21))
+    assert (got[:, case.shown :] == golden[:, case.shown :]).all()
+
+
+# -- what the words of a lookup mean ----------------------------------------------------------------------
+
+
+def test_odd_coordinates_read_something_and_harm_nothing(device: Device) -> None:
+    odd = np.array([np.nan, np.inf, -np.inf, 3e38, -3e38, 1e10, -1e10, 0.0], np.float32)
+    words = np.zeros((8, 3), np.float32)
+    words[:, 1], words[:, 2] = odd, odd[::-1]
+    for address in ("clamp", "border", "wrap", "mirror"):
+        for filter in ("point", "linear"):
+            texture = device.texture(np.ones((5, 7), np.float32), address=address, filter=filter, normalized=True)
+            body = "tex.2d.v4.f32.f32 {w0, w1, w2, w3}, [t, {c1, c2}];"
+            got = run_body(device, body, texture.handle, words, 8).view(np.float32)[:, 0]
+            assert ((got >= 0) & (got <= 1)).all()
+
+
+@pytest.mark.parametrize("geometry", ["1d", "2d", "3d", "a1d", "a2d", "cube", "acube"])
+def test_a_lookup_of_another_geometry_stays_within_the_texture(geometry: str, cpu: Device) -> None:
+    place = {"1d": "{c1}", "2d": "{c1, c2}", "a1d": "{c0, c1}"}.get(geometry, "{c0, c1, c2, c3}")
+    words = np.array([[k, 0.5, 0.25, 3.0] for k in range(4)], np.float32)
+    words[:, 0] = np.array([0, 1, 6, 1 << 30], np.uint32).view(np.float32)
+    for data in (np.full(4, 7.0), np.full((3, 4), 7.0), np.full((2, 3, 4), 7.0)):
+        texture = cpu.texture(data.astype(np.float32), normalized=True)
+        body = f"tex.{geometry}.v4.f32.f32 {{w0, w1, w2, w3}}, [t, {place}];"
+        assert run_body(cpu, body, texture.handle, words).view(np.float32)[:, 0].tolist() == [7.0] * 4
+
+
+def test_lanes_may_read_different_textures_and_some_none(cpu: Device) -> None:
+    # On a GPU the handle has to be the same in all lanes of a warp (an H200 reads zeros else); here it need not be.
+    textures = [cpu.texture(cpu.array(np.full(4, k, np.float32))) for k in range(4)]
+    words = np.zeros((32, 8), np.uint32)
+    for k in range(32):
+        words[k, :2] = np.array([textures[k % 4].handle], np.uint64).view(np.uint32)
+    body = """
+mov.b64 l0, {c0, c1};
+setp.lt.u32 p, i, 24;
+mov.f32 w0, 0fBF800000;
+mov.b32 c3, 0;
+@p tex.1d.v4.f32.s32 {w0, w1, _, w3}, [l0, {c3}];
+"""
+    got = run_body(cpu, body, 0, words).view(np.float32)[:, 0]
+    assert got.tolist() == [float(k % 4) if k < 24 else -1.0 for k in range(32)]
+
+
+def test_what_is_read_is_resident(device: Device) -> None:
+    texture = device.texture(device.array(np.arange(4, dtype=np.float32)))
+    body = "tex.1d.v4.f32.s32 {w0, w1, w2, w3}|p, [t, {c1}];\nselp.b32 w1, 1, 0, p;"
+    words = np.array([[0, k, 0, 0] for k in range(4)], np.int32)
+    assert run_body(device, body, texture.handle, words)[:, 1].tolist() == [1] * 4
+
+
+def test_an_array_that_is_read_in_place_shows_what_is_written_to_it(device: Device) -> None:
+    x = device.array(np.zeros(8, np.float32))
+    texture = device.texture(x)
+    x.copy_from(np.arange(8, dtype=np.float32))
+    words = np.array([[0, k, 0, 0] for k in range(8)], np.int32)
+    got = run_body(device, "tex.1d.v4.f32.s32 {w0, w1, w2, w3}, [t, {c1}];", texture.handle, words)
+    assert got[:, 0].view(np.float32).tolist() == list(range(8))
+
+
+def test_a_texture_tells_its_sizes(device: Device) -> None:
+    texture = device.texture(np.zeros((3, 5, 7), np.float32))
+    queries = ["width", "height", "depth"]
+    body = "\n".join(f"txq.{q}.b32 w{k}, [t];" for k, q in enumerate(queries)) + "\ntxq.level.width.b32 w3, [t], c0;"
+    assert run_body(device, body, texture.handle, np.zeros((1, 8), np.uint32)).tolist() == [[7, 5, 3, 7]]
+
+
+def test_a_texture_tells_how_it_is_read(cpu: Device) -> None:
+    texture = cpu.texture(
+        np.zeros((3, 5, 7), np.float32), address=("wrap", "mirror", "border"), filter="linear", normalized=True
+    )
+    queries = ["addr_mode_0", "addr_mode_1", "addr_mode_2", "filter_mode"]
+    body = "\n".join(f"txq.{q}.b32 w{k}, [t];" for k, q in enumerate(queries))
+    assert run_body(cpu, body, texture.handle, np.zeros((1, 8), np.uint32)).tolist() == [[0, 1, 4, 1]]
+    layered = cpu.texture(np.zeros((3, 5, 7), np.float32), layered=True)
+    queries = ["array_size", "num_mipmap_levels", "num_samples", "addr_mode_0"]
+    body = "\n".join(f"txq.{q}.b32 w{k}, [t];" for k, q in enumerate(queries))
+    assert run_body(cpu, body, layered.handle, np.zeros((1, 8), np.uint32)).tolist() == [[3, 0, 0, 3]]
+
+
+# -- surfaces ---------------------------------------------------------------------------------------------
+
+
+def places(*rows: tuple[int, ...]) -> Array:
+    return np.array([(*r, *[0] * (8 - len(r))) for r in rows], np.int32)
+
+
+@pytest.mark.parametrize("bits", [8, 16, 32, 64])
+@pytest.mark.parametrize("count", [1, 2, 4])
+def test_a_surface_moves_elements_of_every_size(bits: int, count: int, device: Device) -> None:
+    if bits * count > 128:
+        pytest.skip("no vector is wider than 128 bits")
+    data = np.random.default_rng(3).integers(0, 256, (4, 64), np.uint8).view(np.uint32)
+    texels, surface = surface_of(device, data)
+    size = bits * count // 8
+    names = {8: "h", 16: "h", 32: "w", 64: "l"}[bits]
+    vector = "{" + ", ".join(f"{names}{k}" for k in range(count)) + "}"
+    form = f"b{bits}" if count == 1 else f"v{count}.b{bits}"
+    body = f"suld.b.2d.{form}.trap {vector}, [t, {{c1, c2}}];\nsust.b.2d.{form}.trap [t, {{c3, c4}}], {vector};"
+    run_body(device, body, surface.handle, places((0, size, 1, 2 * size, 3)))
+    expected = data.view(np.uint8).copy()
+    expected[3, 2 * size : 3 * size] = expected[1, size : 2 * size]
+    assert (texels.numpy().view(np.uint8) == expected).all()
+
+
+@pytest.mark.parametrize(("bounds", "expected"), [("clamp", [10, 13, 10, 31]), ("zero", [0, 0, 0, 0])])
+def test_a_surface_read_out_of_bounds_clamps_or_gives_zero(bounds: str, expected: list[int], device: Device) -> None:
+    data = np.arange(10, 34, dtype=np.uint32).reshape(6, 4)
+    _, surface = surface_of(device, data)
+    rows = places((0, -4, 0), (0, 16, 0), (0, 0, -1), (0, 12, 6))
+    rows[3, 1] = 4
+    expected = expected[:3] + ([31] if bounds == "clamp" else [0])
+    got = run_body(device, f"suld.b.2d.b32.{bounds} w0, [t, {{c1, c2}}];", surface.handle, rows)
+    assert got[:, 0].tolist() == expected
+
+
+def test_a_surface_write_out_of_bounds_clamps_or_is_dropped(device: Device) -> None:
+    texels, surface = surface_of(device, np.zeros((2, 4), np.uint32))
+    run_body(device, "sust.b.2d.b32.zero [t, {c1, c2}], c3;", surface.handle, places((0, -4, 0, 7), (0, 0, 2, 7)))
+    assert not texels.numpy().any()
+    run_body(device, "sust.b.2d.b32.clamp [t, {c1, c2}], c3;", surface.handle, places((0, 100, 1, 7), (0, 0, -5, 8)))
+    assert texels.numpy().tolist() == [[8, 0, 0, 0], [0, 0, 0, 7]]
+
+
+@pytest.mark.parametrize(
+    ("geometry", "shape", "place"),
+    [("1d", (16,), "{c1}"), ("3d", (2, 3, 8), "{c1, c2, c3, c3}"), ("a1d", (3, 8), "{c0, c1}"),
+     ("a2d", (3, 2, 8), "{c0, c1, c2, c2}")],
+)  # fmt: skip
+def test_a_surface_of_every_geometry_takes_a_store(
+    geometry: str, shape: tuple[int, ...], place: str, device: Device
+) -> None:
+    texels, surface = surface_of(device, np.zeros(shape, np.uint16), layered=geometry[0] == "a")
+    body = f"cvt.u16.u32 h0, c4;\nsust.b.{geometry}.b16.trap [t, {place}], h0;"
+    run_body(device, body, surface.handle, places((1, 6, 1, 1, 777)))
+    where = {"1d": (3,), "3d": (1, 1, 3), "a1d": (1, 3), "a2d": (1, 1, 3)}[geometry]
+    found = texels.numpy()
+    assert found[where] == 777
+    assert np.count_nonzero(found) == 1
+
+
+def test_a_cube_is_written_as_layers(device: Device) -> None:
+    texels, surface = surface_of(device, np.zeros((6, 4, 4), np.float32), cube=True)
+    run_body(device, "sust.b.a2d.b32.trap [t, {c0, c1, c2, c2}], c3;", surface.handle, places((5, 8, 1, 1)))
+    assert np.argwhere(texels.numpy()).tolist() == [[5, 1, 2]]
+
+
+@pytest.mark.parametrize(
+    ("dtype", "given", "stored"),
+    [
+        ("uint32", [7, 1 << 31], [7, 1 << 31]),
+        ("int32", [-7, 9], [-7, 9]),
+        ("float32", [np.float32(1.5).view(np.int32), 0], [1.5, 0]),
+        ("float16", [np.float32(1.5).view(np.int32), np.float32(-2).view(np.int32)], [1.5, -2]),
+        ("uint16", [5, 65535], [5, 65535]),
+        ("int8", [-5, 127], [-5, 127]),
+    ],
+)
+def test_a_formatted_store_converts_to_the_elements(
+    dtype: str, given: list[int], stored: list[float], device: Device
+) -> None:
+    texels, surface = surface_of(device, np.zeros((2, 4, 2), dtype), 2)
+    rows = places((0, 2, 1, 0, 0))
+    rows[0, 3:5] = np.array(given, np.int64).astype(np.uint32).view(np.int32)
+    run_body(device, "sust.p.2d.v2.b32.trap [t, {c1, c2}], {c3, c4};", surface.handle, rows)
+    assert texels.numpy()[1, 2].tolist() == stored
+
+
+@pytest.mark.parametrize(
+    ("step", "type_", "start", "values", "result"),
+    [
+        ("add", "u32", 5, [1, 2, 3], 11),
+        ("add", "s32", 5, [-1, -2, 3], 5),
+        ("min", "s32", 5, [-1, 7, 3], -1),
+        ("min", "u32", 5, [-1, 7, 3], 3),
+        ("max", "s32", -5, [-1, -7, -3], -1),
+        ("max", "u32", 5, [-1, 7, 3], -1),
+        ("and", "b32", 7, [3, 6, 7], 2),
+        ("or", "b32", 0, [1, 8, 2], 11),
+    ],
+)
+def test_reductions_on_a_surface_are_atomic_sums_and_such(
+    step: str, type_: str, start: int, values: list[int], result: int, device: Device
+) -> None:
+    texels, surface = surface_of(device, np.full(4, start, np.int32))
+    rows = places(*((0, 8, v) for v in values))
+    run_body(device, f"sured.b.{step}.1d.{type_}.trap [t, {{c1}}], c2;", surface.handle, rows)
+    assert texels.numpy().tolist() == [start, start, result, start]
+
+
+def test_a_formatted_store_rounds_to_nearest_and_clamps(cpu: Device) -> None:
+    texels, surface = surface_of(cpu, np.zeros(2, np.float16))
+    rows = places((0, 0), (0, 1))
+    rows[:, 2] = np.array([1.0006, 1e6], np.float32).view(np.int32)
+    run_body(cpu, "sust.p.1d.b32.trap [t, {c1}], c2;", surface.handle, rows)
+    assert texels.numpy().tolist() == [np.float16(1.0006), np.inf]
+    for dtype, given, stored in (("uint8", [300, 7], [255, 7]), ("int16", [-(1 << 20), 1 << 20], [-32768, 32767])):
+        texels, surface = surface_of(cpu, np.zeros(2, dtype))
+        rows[:, 2] = given
+        run_body(cpu, "sust.p.1d.b32.trap [t, {c1}], c2;", surface.handle, rows)
+        assert texels.numpy().tolist() == stored
+
+
+def test_reductions_of_elements_are_signed_as_the_surface_is(device: Device) -> None:
+    for dtype, result in ((np.int32, -1), (np.uint32, 3)):
+        texels, surface = surface_of(device, np.full(4, 5, dtype))
+        rows = places((0, 2, -1), (0, 2, 3))
+        run_body(device, "sured.p.min.1d.b32.trap [t, {c1}], c2;", surface.handle, rows)
+        assert texels.numpy().tolist() == [5, 5, result, 5]
+
+
+def test_reductions_of_64_bits(device: Device) -> None:
+    texels, surface = surface_of(device, np.zeros((2, 2), np.uint32), 2)
+    body = "mov.b64 l0, {c2, c3};\nsured.b.max.1d.u64.trap [t, {c1}], l0;"
+    run_body(device, body, surface.handle, places((0, 8, 1, 2), (0, 8, 5, 1)))
+    assert texels.numpy().tolist() == [[0, 0], [1, 2]]
+
+
+def test_a_surface_tells_its_sizes(cpu: Device) -> None:
+    _, surface = surface_of(cpu, np.zeros((3, 5, 7), np.float32))
+    body = "suq.width.b32 w0, [t];\nsuq.height.b32 w1, [t];\nsuq.depth.b32 w2, [t];\nsuq.memory_layout.b32 w3, [t];"
+    assert run_body(cpu, body, surface.handle, np.zeros((1, 8), np.uint32)).tolist() == [[7, 5, 3, 0]]
+
+
+def test_what_a_surface_writes_a_texture_of_the_same_texels_reads(device: Device) -> None:
+    texels, surface = surface_of(device, np.zeros((2, 4), np.float32))
+    run_body(device, "sust.b.2d.b32.trap [t, {c1, c2}], 0f40A00000;", surface.handle, places((0, 8, 1)))
+    texture = device.texture(texels)
+    got = run_body(device, "tex.2d.v4.f32.s32 {w0, w1, w2, w3}, [t, {c1, c2}];", texture.handle, places((0, 2, 1)))
+    assert got.view(np.float32)[0, 0] == 5.0
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "suld.b.2d.b32.trap w0, [t, {c1, c2}];",
+        "sust.b.2d.b32.trap [t, {c1, c2}], c3;",
+        "sured.b.add.2d.u32.trap [t, {c1, c2}], c3;",
+    ],
+)
+def test_an_access_out_of_bounds_that_traps_ends_the_launch(body: str, cpu: Device) -> None:
+    _, surface = surface_of(cpu, np.zeros((2, 4), np.float32))
+    with pytest.raises(KernelFaultError, match=r"thread \(1, 0, 0\)(.|\n)*\.2d\.") as caught:
+        run_body(cpu, body, surface.handle, places((0, 0), (0, 16, 1, 0)))
+    assert caught.value.kind == "trap"
+
+
+@pytest.mark.parametrize("bounds", ["trap", "clamp", "zero"])
+def test_a_misaligned_surface_access_ends_the_launch(bounds: str, cpu: Device) -> None:
+    _, surface = surface_of(cpu, np.zeros((2, 4), np.float32))
+    with pytest.raises(KernelFaultError, match="not a multiple of its size"):
+        run_body(cpu, f"suld.b.2d.b32.{bounds} w0, [t, {{c1, c2}}];", surface.handle, places((0, 2, 1, 0)))
+
+
+@pytest.mark.parametrize("handle", [0, 12, 4097, 1 << 46], ids=str)
+def test_a_number_that_is_no_handle_ends_the_launch(handle: int, cpu: Device) -> None:
+    with pytest.raises(KernelFaultError, match=f"address {handle:#x}"):
+        run_body(cpu, "tex.1d.v4.f32.s32 {w0, w1, w2, w3}, [t, {c1}];", handle, places((0, 0)))
+
+
+def test_a_surface_is_no_texture_and_the_other_way_round(cpu: Device) -> None:
+    texels, surface = surface_of(cpu, np.zeros((2, 4), np.float32))
+    texture = cpu.texture(texels)
+    with pytest.raises(KernelFaultError):
+        run_body(cpu, "tex.2d.v4.f32.s32 {w0, w1, w2, w3}, [t, {c1, c2}];", surface.handle, places((0, 0)))
+    with pytest.raises(KernelFaultError):
+        run_body(cpu, "suld.b.2d.b32.trap w0, [t, {c1, c2}];", texture.handle, places((0, 0)))
+
+
+# -- at the door ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("case", CASES[::17], ids=[c.name for c in CASES[::17]])
+def test_texels_come_back_as_they_went(case: Case, device: Device) -> None:
+    kind = {"layered": case.geometry[0] == "a", "cube": case.geometry.endswith("cube")}
+    texels = device.texels(case.data, channels=case.channels, **kind)
+    assert (texels.numpy() == case.data).all()
+    assert (texels.shape, texels.dtype, texels.nbytes) == (case.data.shape, case.data.dtype, case.data.nbytes)
+
+
+def test_texels_take_new_values_of_their_shape_and_dtype(device: Device) -> None:
+    texels = device.texels(np.zeros((2, 3), np.int16))
+    texels.copy_from(np.arange(6, dtype=np.int16).reshape(2, 3))
+    assert texels.numpy().tolist() == [[0, 1, 2], [3, 4, 5]]
+    with pytest.raises(ArgumentError, match=r"int16 \(2, 3\), and the data int64 \(6,\)"):
+        texels.copy_from(np.arange(6))
+
+
+def test_data_that_is_not_contiguous_is_taken(device: Device) -> None:
+    data = np.arange(24, dtype=np.float32).reshape(4, 6)[::2, ::3]
+    assert (device.texels(data).numpy() == data).all()
+
+
+REFUSED: list[tuple[str, object, dict[str, object], str]] = [
+    ("float64", np.zeros(4), {}, "no texture holds float64"),
+    ("three channels", np.zeros((4, 3), np.float32), {"channels": 3}, "1, 2 or 4 channels, not 3"),
+    ("channels elsewhere", np.zeros((4, 8), np.float32), {"channels": 4}, "last axis of"),
+    ("channels of a list", np.zeros((4, 2), np.float32), {"channels": [2]}, "1, 2 or 4 channels"),
+    ("four axes", np.zeros((2, 2, 2, 2), np.float32), {}, "1 to 3 axes"),
+    ("no elements", np.zeros((0, 2), np.float32), {}, "none of them 0"),
+    ("layers of nothing", np.zeros(4, np.float32), {"layered": True}, "2 or 3 .layers first."),
+    ("five faces", np.zeros((5, 4, 4), np.float32), {"cube": True, "normalized": True}, "six faces"),
+    ("an oblong cube", np.zeros((6, 4, 5), np.float32), {"cube": True, "normalized": True}, "six faces"),
+    ("a cube in texels", np.zeros((6, 4, 4), np.float32), {"cube": True}, "read by directions"),
+    ("an unknown address", np.zeros(4, np.float32), {"address": "repeat"}, "wrap, clamp, mirror, border"),
+    ("an unknown filter", np.zeros(4, np.float32), {"filter": "cubic"}, "point, linear"),
+    ("an unknown read", np.zeros(4, np.float32), {"read": "float"}, "'element' or 'normalized_float'"),
+    ("wrapped texels", np.zeros(4, np.float32), {"address": "wrap"}, "coordinates from 0 to 1"),
+    ("filtered integers", np.zeros(4, np.int32), {"filter": "linear"}, "only floats are filtered"),
+    ("normalised words", np.zeros(4, np.int32), {"read": "normalized_float"}, "8 and 16 bits"),
+    ("sRGB of floats", np.zeros(4, np.float32), {"srgb": True}, "code of 8 bits"),
+    ("a border of words", np.zeros(4, np.float32), {"border": "red"}, "border is a finite number"),
+    ("a border beyond floats", np.zeros(4, np.int32), {"border": 10**400}, "border is a finite number"),
+    ("a border that is none", np.zeros(4, np.int32), {"border": (0.0, float("nan"))}, "border is a finite number"),
+    ("five colors", np.zeros(4, np.int32), {"border": (0, 0, 0, 0, 0)}, "border is a finite number"),
+    ("addresses in a list", np.zeros(4, np.float32), {"address": (["clamp"],)}, "one for each axis"),
+    ("a read of numbers", np.zeros(4, np.float32), {"read": np.zeros(2)}, "'element' or"),
+    ("too wide", np.zeros(1 << 18, np.uint8), {}, "width of a 1D 262144 texture is 262144; the largest is 131072"),
+    ("too many layers", np.zeros((2049, 1), np.uint8), {"layered": True}, "layers of a .* is 2049"),
+    ("words", ["a", "b"], {}, "no texture holds"),
+]
+
+
+@pytest.mark.parametrize(("data", "options", "why"), [r[1:] for r in REFUSED], ids=[r[0] for r in REFUSED])
+def test_what_no_texture_can_be_made_of_is_refused(
+    data: npt.ArrayLike, options: dict[str, Any], why: str, device: Device
+) -> None:
+    with pytest.raises(ArgumentError, match=why):
+        device.texture(data, **options)
+
+
+@pytest.mark.parametrize(
+    ("shape", "options", "why"),
+    [
+        ((2, 3), {}, "a row of the array has 12 bytes"),
+        ((2, 3, 4), {}, "one or two axes"),
+        ((8,), {"filter": "linear"}, "tex1Dfetch"),
+        ((8,), {"normalized": True}, "tex1Dfetch"),
+        ((8,), {"layered": True}, "one or two axes"),
+    ],
+)
+def test_what_cannot_be_read_in_place_is_refused(
+    shape: tuple[int, ...], options: dict[str, Any], why: str, device: Device
+) -> None:
+    with pytest.raises(ArgumentError, match=why):
+        device.texture(device.zeros(shape, np.float32), **options)
+
+
+def test_an_array_that_begins_in_between_is_not_read_in_place(device: Device) -> None:
+    with pytest.raises(ArgumentError, match="begins at a multiple of"):
+        device.texture(device.zeros(64, np.float32)[1:])
+
+
+def test_a_surface_is_made_of_texels_alone(device: Device) -> None:
+    with pytest.raises(ArgumentError, match="made of texels, not of a DeviceArray"):
+        device.surface(device.zeros(4, np.float32))  # type: ignore[arg-type]
+
+
+def test_texels_of_another_device_are_refused(cpu: Device) -> None:
+    other = CpuDevice(1)
+    for make_of in (cpu.texture, cpu.surface):
+        with pytest.raises(ArgumentError, match="of another device"):
+            make_of(other.texels(np.zeros(4, np.float32)))
+
+
+def test_a_device_without_textures_says_so(host: HostMemory) -> None:
+    with pytest.raises(UnsupportedError, match="cpu has no textures"):
+        host.texture(np.zeros(4, np.float32))
+
+
+def test_a_closed_texture_has_no_handle(device: Device) -> None:
+    texture = device.texture(np.zeros(4, np.float32))
+    texture.close()
+    texture.close()
+    with pytest.raises(ClosedError, match="texture was closed"):
+        _ = texture.handle
+
+
+def test_a_texture_keeps_its_elements(device: Device) -> None:
+    texture = make(device, next(c for c in CASES if c.name == "linear memory"))
+    gc.collect()
+    got = run_body(device, "tex.1d.v4.f32.s32 {w0, w1, w2, w3}, [t, {c1}];", texture.handle, places((0, 1)))
+    assert (got.view(np.float32)[0] == texture.source.numpy()[1]).all()
+
+
+def test_what_textures_are_is_shown(cpu: Device) -> None:
+    texels = cpu.texels(np.zeros((3, 5, 7, 4), np.uint8), channels=4, layered=True)
+    assert repr(texels) == "<Texels 2D layered 3 x 5 x 7 of uint8 x 4 on cpu>"
+    assert repr(cpu.surface(texels)) == f"<Surface of {texels!r}>"
+
+
+@pytest.mark.parametrize(
+    ("body", "why"),
+    [
+        ("tex.2d.v4.f32.f32 {w0, w1, w2, w3}, [t, {c1, c2}], c3;", "comparison of depths"),
+        ("tex.2dms.v4.s32.s32 {w0, w1, w2, w3}, [t, {c1, c2, c3, c3}];", "tex.2dms"),
+        ("txq.channel_order.b32 w0, [t];", "txq.channel_order"),
+    ],
+)
+def test_what_the_cpu_device_does_not_do_is_refused_by_name(body: str, why: str, cpu: Device) -> None:
+    texture = cpu.texture(np.zeros((2, 4), np.float32))
+    with pytest.raises(UnsupportedError, match=why):
+        run_body(cpu, body, texture.handle, places((0, 0)))
+
+
+def test_texture_references_are_noted_by_name() -> None:
+    text = """.version 8.3
+.target sm_90
+.address_size 64
+.global .texref picture;
+.global .samplerref nearest;
+.visible .entry k(.param .surfref target) { ret; }
+"""
+    refusals = Refusals()
+    assert note_references(parse(text, name="k.ptx"), refusals)
+    assert [(line, name) for line, name, _ in refusals.items] == [
+        (4, ".texref picture"),
+        (5, ".samplerref nearest"),
+        (6, ".surfref target"),
+    ]
+    assert not note_references(parse(ptx_of(""), name="k.ptx"), Refusals())
+
+
+@pytest.mark.parametrize("title", list(SNIPPETS))
+def test_a_snippet_of_the_page_runs(title: str, device: Device) -> None:
+    space: dict[str, object] = {"device": device, "__name__": "snippet"}
+    for part in (SETUP, SNIPPETS[title]):
+        exec(compile(part, "docs/textures.md", "exec"), space)
+
+
+def test_the_page_has_its_snippets() -> None:
+    assert len(SNIPPETS) == 4

@@ -1,0 +1,106 @@
+"""Kernels as Triton compiled them (``tests/goldens/triton``, by ``tests/golden-makers/triton_kernels.py``)."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from cujit.artifact import Artifact
+from cujit.devices.arrays import DeviceArray
+from cujit.devices.base import Device
+from cujit.kernel import load
+from real.running import Array, rng
+
+GOLDENS = Path(__file__).parents[1] / "goldens" / "triton"
+LAUNCHES: dict[str, dict[str, Any]] = {
+    launch["file"]: launch for launch in json.loads((GOLDENS / "launches.json").read_text())["launches"]
+}
+TARGETS = ["sm_80", "sm_90"]
+
+
+def run(device: Device, kernel: str, target: str, grid: tuple[int, ...], **given: object) -> dict[str, Array]:
+    """Launch a kernel with arguments by name; give the arrays as it left them."""
+    launch = LAUNCHES[f"{kernel}-{target}.ptx"]
+    assert set(given) == set(launch["arguments"])
+    held = {name: device.array(x) if isinstance(x, np.ndarray) else x for name, x in given.items()}
+    artifact = Artifact.of((GOLDENS / launch["file"]).read_text())
+    scratch = [None] * launch["scratch_pointers"]  # of global memory and of the profiler: these kernels use neither
+    bound = load(artifact, device)[launch["kernel"]].prepare(
+        grid, launch["threads"], shared_bytes=launch["shared_bytes"]
+    )
+    bound(*(held[name] for name in launch["arguments"]), *scratch)
+    return {name: x.numpy() for name, x in held.items() if isinstance(x, DeviceArray)}
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_softmax(target: str, device: Device) -> None:
+    rows, columns = 5, 400
+    x = (rng().standard_normal((rows, columns)) * 4).astype(np.float32)
+    got = run(device, "softmax", target, (rows,), out=np.zeros_like(x), given=x, row_stride=columns, columns=columns)
+    e = np.exp(x.astype(np.float64) - x.max(axis=1, keepdims=True))
+    np.testing.assert_allclose(got["out"], e / e.sum(axis=1, keepdims=True), rtol=2e-6, atol=1e-9)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_layer_norm(target: str, device: Device) -> None:
+    rows, columns = 4, 608
+    x = rng().standard_normal((rows, columns), np.float32)
+    weight, bias = rng(2).standard_normal((2, columns), np.float32)
+    blank = np.zeros(rows, np.float32)
+    got = run(
+        device, "layer_norm", target, (rows,), given=x, out=np.zeros_like(x), weight=weight, bias=bias,
+        mean=blank, rstd=blank, stride=columns, columns=columns, eps=1e-5,
+    )  # fmt: skip
+    wide = x.astype(np.float64)
+    mean, rstd = wide.mean(axis=1), 1 / np.sqrt(wide.var(axis=1) + 1e-5)
+    np.testing.assert_allclose(got["mean"], mean, atol=1e-6)
+    np.testing.assert_allclose(got["rstd"], rstd, rtol=1e-6)
+    expected = (wide - mean[:, None]) * rstd[:, None] * weight + bias
+    np.testing.assert_allclose(got["out"], expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_matmul(target: str, device: Device) -> None:
+    m, n, k = 96, 112, 80  # edges in every direction; rows are multiples of 16 long
+    a, b = (rng(s).integers(-3, 4, shape).astype(np.float16) for s, shape in enumerate([(m, k), (k, n)]))
+    got = run(
+        device, "matmul", target, (2, 2), a=a, b=b, c=np.zeros((m, n), np.float16), m=m, n=n, k=k,
+        stride_a=k, stride_b=n, stride_c=n,
+    )  # fmt: skip
+    np.testing.assert_array_equal(got["c"], a.astype(np.float32) @ b.astype(np.float32))
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_flash_attention(target: str, device: Device) -> None:
+    heads, tokens, width = 2, 112, 64
+    q, k, v = (rng(s).standard_normal((heads, tokens, width)).astype(np.float16) for s in range(3))
+    scale = width**-0.5
+    got = run(
+        device, "attention", target, (2, heads), q=q, k=k, v=v, out=np.zeros_like(q), stride_head=tokens * width,
+        tokens=tokens, scale=scale,
+    )  # fmt: skip
+    score = q.astype(np.float64) @ k.astype(np.float64).transpose(0, 2, 1) * scale
+    score = np.where(np.tri(tokens, dtype=bool), score, -np.inf)
+    p = np.exp(score - score.max(axis=2, keepdims=True))
+    expected = p / p.sum(axis=2, keepdims=True) @ v.astype(np.float64)
+    np.testing.assert_allclose(got["out"], expected, atol=4e-3)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_sums_by_atomics(target: str, device: Device) -> None:
+    n, keys = 1000, rng(2).integers(0, 64, 1000, np.int32)
+    x = rng().integers(-50, 50, n).astype(np.float32)  # whole numbers: every order gives the same sum
+    got = run(
+        device, "group_sums", target, (4,), given=x, keys=keys, sums=np.zeros(64, np.float32),
+        counts=np.zeros(64 + 4, np.int32), most=np.full(64, -99, np.int32), n=n,
+    )  # fmt: skip
+    np.testing.assert_array_equal(got["sums"], np.bincount(keys, x, 64))
+    np.testing.assert_array_equal(got["counts"][:64], np.bincount(keys, minlength=64))
+    np.testing.assert_array_equal(got["counts"][64:], [256, 256, 256, n - 768])
+    expected = np.full(64, -99)
+    np.maximum.at(expected, keys, x.astype(np.int32))
+    np.testing.assert_array_equal(got["most"], expected)

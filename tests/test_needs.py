@@ -1,0 +1,125 @@
+"""What PTX uses, and what of it the CPU device refuses; and how much of the ISA's table it executes."""
+
+from __future__ import annotations
+
+import pytest
+
+from cujit.artifact import Artifact
+from cujit.devices.base import Device
+from cujit.devices.cpu.emit.rules import all_rules
+from cujit.devices.cpu.implemented import Answer, implemented, total
+from cujit.devices.cpu.program import Op
+from cujit.errors import PtxSyntaxError, UnsupportedError
+from cujit.formats.ptx.concrete import MOST_WRITTEN_OUT, concrete_forms
+from cujit.formats.ptx.isa import InstructionRow, rows
+from cujit.needs import Use, ptx_needs
+
+HEAD = ".version 8.6\n.target sm_100a\n.address_size 64\n"
+GOOD = """\
+.global .f32 total; .const .b32 table[4]; .extern .shared .align 16 .b8 dynamic[]; .shared .b32 fixed[8];
+.visible .entry k(.param .u64 p) {
+.reg .b32 a<4>; .reg .f64 d; .reg .b64 q; .reg .pred ok;
+ld.param.u64 q, [p];
+mov.u32 a1, %tid.x;
+{ mov.u32 a2, %tid.x; add.s32 a1, a1, a2; }
+mov.u32 a3, %laneid;
+setp.eq.s32 ok, a1, a3;
+@ok add.s32 a1, a1, 1;
+cvt.rn.f64.s32 d, a1;
+st.global.f64 [q], d;
+ret; }
+"""
+BAD = """\
+.visible .entry k(.param .u64 p) {
+.reg .b32 a; .reg .b64 q;
+tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [q], 32;
+tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [q], 64;
+mov.u32 a, %tid.x;
+ret; }
+"""
+ALLOC = "tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32"
+
+
+def test_uses_are_counted_those_in_scopes_too() -> None:
+    needs = ptx_needs(HEAD + GOOD)
+    assert needs.instructions[:2] == (Use("mov.u32", 3), Use("add.s32", 2))
+    assert set(needs.special_registers) == {Use("%tid.x", 2), Use("%laneid", 1)}
+    assert needs.version == (8, 6)
+    assert needs.target == ("sm_100a",)
+    assert (needs.oldest, needs.arch) == ((1, 3), "compute_10")
+
+
+def test_features_are_those_of_instructions_and_variables() -> None:
+    assert {use.name: use.count for use in ptx_needs(HEAD + GOOD).features} == {
+        "f64": 2,
+        "dynamic shared memory": 1,
+        "static shared memory": 1,
+        "global variables": 1,
+        "constant variables": 1,
+    }
+
+
+def test_what_the_cpu_device_refuses_is_what_its_loader_says(cpu: Device) -> None:
+    needs = ptx_needs(HEAD + BAD)
+    with pytest.raises(UnsupportedError) as caught:
+        cpu.load(Artifact.of(HEAD + BAD))
+    assert [(r.line, r.construct, r.why) for r in needs.refusals] == sorted(caught.value.items)
+    refused = {use.name: use.why for use in needs.instructions if use.why}
+    assert refused == {ALLOC: needs.refusals[0].why}
+    assert not any(use.why for use in needs.special_registers)
+
+
+def test_what_it_takes_is_loaded() -> None:
+    assert ptx_needs(HEAD + GOOD).refusals == ()
+
+
+def test_text_that_is_no_ptx_is_refused() -> None:
+    with pytest.raises(PtxSyntaxError):
+        ptx_needs("not PTX at all")
+
+
+# -- the table --------------------------------------------------------------------------------------------
+
+
+def row_of(form: str) -> InstructionRow:
+    (row,) = (row for row in rows() if row.form == form)
+    return row
+
+
+def test_a_row_is_written_out_with_all_its_combinations() -> None:
+    row = row_of("shf .l|r .clamp|wrap .b32")
+    assert set(concrete_forms(row)) == {
+        ("l", "clamp", "b32"), ("l", "wrap", "b32"), ("r", "clamp", "b32"), ("r", "wrap", "b32"),
+    }  # fmt: skip
+    assert set(concrete_forms(row_of("copysign .f32|f64"))) == {("f32",), ("f64",)}
+
+
+def test_of_a_very_long_row_each_two_choices_stand_together_once() -> None:
+    row = max(rows(), key=lambda row: len(row.modifiers) if row.opcode == "ld" else 0)
+    forms = list(concrete_forms(row))
+    assert len(forms) == len(set(forms)) < MOST_WRITTEN_OUT
+    assert all(row.matches(form) for form in forms)
+    pairs = [("L1::evict_last", "f64"), ("L2::cache_hint", "v4")]
+    assert all(any(set(pair) <= set(form) for form in forms) for pair in pairs)
+
+
+def test_every_form_written_out_is_one_of_its_row() -> None:
+    assert all(row.matches(form) for row in rows() for form in list(concrete_forms(row))[:500])
+
+
+def test_the_answer_for_a_row_is_that_of_the_rules() -> None:
+    answers = {one.row: one for one in implemented()}
+    assert answers[row_of("shf .l|r .clamp|wrap .b32")].answer is Answer.YES
+    assert all(one.answer is Answer.YES for one in implemented() if one.row.opcode in ("bra", "exit", "vset4", "fns"))
+    refused = next(one for one in implemented() if one.row.opcode == "tcgen05")
+    assert refused.answer is Answer.NO
+    for one in implemented():
+        taken = sum(all_rules().find(Op(one.row.opcode, form)) is not None for form in concrete_forms(one.row))
+        assert one.row.opcode in ("bra", "brx", "call", "ret", "exit", "mov") or one.taken == taken
+
+
+def test_the_total_adds_up() -> None:
+    whole = total()
+    assert whole.rows == len(rows())
+    assert whole.unknown == sum(row.is_open for row in rows())
+    assert 0.4 < whole.share <= 1
