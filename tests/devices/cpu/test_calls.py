@@ -207,7 +207,7 @@ def test_memory_of_the_stack_is_each_threads_own(device: Device) -> None:
     cvta.local.u64 d5, d2; ld.u32 r2, [d5+4]; isspacep.local q1, d5; isspacep.global q2, d5; selp.u32 r5, 1, 0, q1;
     @q2 add.u32 r5, r5, 10; ld.local.u32 r3, [d2]; mad.lo.u32 r4, r3, 100, r2; mad.lo.u32 r4, r5, 10000, r4;
     stackrestore.u64 d4; st.global.u32 [at], r4;"""
-    (got,) = run_ptx(device, body, blank(64), block=64, version="7.3")
+    (got,) = run_ptx(device, body, blank(64), block=64, version="8.0")
     t = np.arange(64)
     np.testing.assert_array_equal(got, t * 100 + (t & 7) * 4 + 8 + 10000)
 
@@ -216,7 +216,7 @@ def test_loops_of_the_stack_give_back_what_they_take(device: Device) -> None:
     body = """mov.u32 r1, 0; mov.u32 r4, 0; AGAIN: stacksave.u64 d4; alloca.u64 d2, 512; st.local.u32 [d2], r1;
     ld.local.u32 r3, [d2]; add.u32 r4, r4, r3; stackrestore.u64 d4; add.u32 r1, r1, 1; setp.lt.u32 q1, r1, 1000;
     @q1 bra AGAIN; st.global.u32 [at], r4;"""
-    (got,) = run_ptx(device, body, blank(64), block=64, version="7.3")
+    (got,) = run_ptx(device, body, blank(64), block=64, version="8.0")
     assert got.tolist() == [499500] * 64
 
 

@@ -151,7 +151,7 @@ def test_a_barrier_is_met_while_lanes_of_the_same_warps_poll(cpu: Device) -> Non
         out[t] = seen;
     }"""
     out = cpu.zeros(64, np.int32)
-    jit(text, names=["k"], cpu=cpu)["k"][1, 64](out)
+    jit(text, names=["k"], device=cpu)["k"][1, 64](out)
     assert out.numpy().tolist() == [5, 9] * 32
 
 

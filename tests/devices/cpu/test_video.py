@@ -116,7 +116,7 @@ def finish(name: str, value: int, type_: str, sat: bool, second: str, part: str,
         other = typed(c, type_)
         key = (lambda v: v % (1 << 64)) if type_ == "u32" else int
         return {"add": value + other, "min": min(value, other, key=key), "max": max(value, other, key=key)}[second]
-    return merge(value, part, c) if part else value
+    return merge(value >> 16 if part == ".h1" else value, part, c) if part else value
 
 
 def basic(name: str, x: int, y: int) -> int:

@@ -102,7 +102,10 @@ def _scalar(e: WarpEmitter, op: Op) -> None:
     if second:
         e.put(op, _second(b, second[0], result, e.source(op, 2, "i32"), signed))
     elif _part(op, 0):
-        e.put(op, _merged(b, _part(op, 0), b.resize(result, 32, signed), e.source(op, 2, "i32")))
+        part, value = _part(op, 0), b.resize(result, 32, signed)
+        if part == "h1":  # an H200 takes the result's own upper half here; the manual has the lower one shifted up
+            value = b.binary("lshr", value, b.integer(16, 32))
+        e.put(op, _merged(b, part, value, e.source(op, 2, "i32")))
     else:
         e.put(op, b.resize(result, 32, signed))
 
