@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from cujit.devices.cpu.program import KernelProgram, Op
 from cujit.devices.cpu.refusals import Refusals
-from cujit.devices.cpu.sites import ends_block, is_site
+from cujit.devices.cpu.sites import is_barrier, is_site
 
 __all__ = ["Block", "Graph", "Loop", "build_graph", "part_of"]
 
@@ -129,7 +129,7 @@ def _cut(ops: Sequence[Op]) -> tuple[list[list[Op]], dict[str, int]]:
         if is_site(op) and pieces[-1]:
             pieces.append([])
         pieces[-1].append(op)
-        if op.opcode in _ENDS or ends_block(op):
+        if op.opcode in _ENDS or is_barrier(op):
             pieces.append([])
     return pieces, labels
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from cujit.devices.cpu.launch import WORKSPACE_BYTES
 from cujit.devices.cpu.ledger import Known, Ledger, Table
 from cujit.devices.cpu.native.checkstate import Entry, Tracker, Watch, checks_bits
+from cujit.devices.cpu.native.state import STACK_BYTES
 from cujit.devices.cpu.program import Memory, Op, Operand, SymbolAddress
 from cujit.devices.watch import Sources
 from cujit.errors import OptionError
@@ -24,9 +25,6 @@ if TYPE_CHECKING:
     from cujit.devices.cpu.lines import Lines
 
 __all__ = ["CheckedKernel", "CheckedRun", "CheckingWatcher", "Checks", "room_for"]
-
-_STACK_BYTES = 256 << 10
-"""How far above a check's own frame the stack of a warp may reach: all of it (``emit/frame.py``)."""
 
 
 @dataclass(frozen=True)
@@ -158,7 +156,7 @@ class CheckedKernel:
             piece_bytes=piece if checks.race or checks.init else 0,
             entries=entries,
             local_bytes=self._program.local_size,
-            stack_bytes=_STACK_BYTES if self._uses_stack else 0,
+            stack_bytes=STACK_BYTES if self._uses_stack else 0,
             parameter_bytes=self._program.parameters_size,
             serial=secrets.randbits(63),
         )

@@ -63,8 +63,6 @@ class Workers:
                 if self._pool is None or self._pid != os.getpid():
                     self._pool = Pool(self.count - 1)
                     self._pid = os.getpid()
-        else:
-            self._pool.watch()
         return self._pool
 
     def share(self, shape: LaunchShape) -> Share:
@@ -76,6 +74,7 @@ class Workers:
     def entry(self) -> Entry:
         """Say how machine code has the pool of this process run a job; whoever does keeps the ``Entry``."""
         pool = self._ready()
+        pool.watch()  # machine code does not look who is in front at each launch, as ``run`` does
         return Entry(pool, pool.address, pool.code.address)
 
     def run(

@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from cujit.devices.cpu.emit.builder import Builder, Value, float_type
+from cujit.devices.cpu.emit.rounding import as_bits, canonical, flush
+from cujit.devices.cpu.emit.small_formats import half_bits, value_of
 
 __all__ = ["NATIVE", "REDUCE", "emit_step", "identity"]
 
@@ -23,7 +25,6 @@ REDUCE = {
 """The intrinsic ``llvm.vector.reduce.*`` of an ``atomicrmw`` whose order does not matter."""
 
 _COMPARE = {"min": "slt", "max": "sgt", "umin": "ult", "umax": "ugt"}
-_CANONICAL = {"f16": 0x7FFF, "bf16": 0x7FFF}
 
 
 def identity(rmw: str, bits: int) -> int:
@@ -60,21 +61,9 @@ def emit_step(f: Builder, operation: str, type_: str, old: Value, operands: Sequ
 def _float_add(f: Builder, bits: int, old: Value, b: Value, ftz: bool) -> Value:
     """Add floats; NaNs come out as the GPU's canonical one."""
     kind = float_type(bits)
-    x, y = (f.bits_as(_flushed(f, v) if ftz else v, kind) for v in (old, b))
-    total = f.binary("fadd", x, y)
-    word = f.bits_as(total, f"i{bits}")
-    word = _flushed(f, word) if ftz else word
-    if bits == 64:
-        return word
-    nan = f.compare("fcmp uno", total, total)
-    return f.select(nan, f.integer(0x7FFFFFFF, bits), word)
-
-
-def _flushed(f: Builder, word: Value) -> Value:
-    """Make a subnormal number zero of the same sign; ``word`` holds an f32."""
-    exponent = f.binary("and", word, f.integer(0x7F800000, 32))
-    small = f.compare("icmp eq", exponent, f.integer(0, 32))
-    return f.select(small, f.binary("and", word, f.integer(1 << 31, 32)), word)
+    x, y = (f.bits_as(v, kind) for v in (old, b))
+    total = flush(f, f.binary("fadd", flush(f, x), flush(f, y))) if ftz else f.binary("fadd", x, y)
+    return as_bits(f, canonical(f, total))
 
 
 def _pair(f: Builder, operation: str, type_: str, old: Value, b: Value) -> Value:
@@ -92,26 +81,9 @@ def _half(f: Builder, operation: str, type_: str, old: Value, b: Value) -> Value
 
     Source for the rounding: S. Figueroa, "When is double rounding innocuous?", SIGNUM 30 (1995): 24 >= 2 * 11 + 2.
     """
-    x, y = (_widened(f, type_, v) for v in (old, b))
+    x, y = (value_of(f, v, type_) for v in (old, b))
     if operation == "add":
         result = f.binary("fadd", x, y)
     else:
         result = f.intrinsic({"min": "minimumnum", "max": "maximumnum"}[operation], x, y)
-    nan = f.compare("fcmp uno", result, result)
-    return f.select(nan, f.integer(_CANONICAL[type_], 16), _narrowed(f, type_, result))
-
-
-def _widened(f: Builder, type_: str, word: Value) -> Value:
-    if type_ == "f16":
-        return f.cast("fpext", f.bits_as(word, "half"), "float")
-    return f.bits_as(f.binary("shl", f.cast("zext", word, "i32"), f.integer(16, 32)), "float")
-
-
-def _narrowed(f: Builder, type_: str, value: Value) -> Value:
-    """Round an f32, not a NaN, to the nearest number, ties to even."""
-    if type_ == "f16":
-        return f.bits_as(f.cast("fptrunc", value, "half"), "i16")
-    word = f.bits_as(value, "i32")
-    last = f.binary("and", f.binary("lshr", word, f.integer(16, 32)), f.integer(1, 32))
-    rounded = f.binary("add", word, f.binary("add", last, f.integer(0x7FFF, 32)))
-    return f.cast("trunc", f.binary("lshr", rounded, f.integer(16, 32)), "i16")
+    return half_bits(f, result, type_)

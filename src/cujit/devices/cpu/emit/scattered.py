@@ -6,6 +6,8 @@ none or only some lanes run. So lanes that do not run have the address of memory
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from cujit.devices.cpu.emit.builder import Value, type_width
 from cujit.devices.cpu.emit.warp import WarpEmitter
 from cujit.devices.cpu.shapes import WARP
@@ -26,21 +28,32 @@ define internal void @scatter.{type}(<32 x i64> %addresses, <32 x {type}> %value
 """
 
 
+def _pointer(k: int) -> list[str]:
+    """Make ``%at.k`` of what is in lane ``k`` of ``%addresses``."""
+    return [
+        f"  %address.{k} = extractelement <32 x i64> %addresses, i32 {k}",
+        f"  %at.{k} = inttoptr i64 %address.{k} to ptr",
+    ]
+
+
+def _loads(element: str, place: Callable[[int], list[str]]) -> str:
+    """Load an element for each lane from ``%at.k``, which ``place`` makes, into ``%found.32``."""
+    text = [f"  %found.0 = insertelement <32 x {element}> poison, {element} zeroinitializer, i32 0"]
+    for k in range(WARP):
+        text += [
+            *place(k),
+            f"  %one.{k} = load {element}, ptr %at.{k}, align {type_width(element) // 8}",
+            f"  %found.{k + 1} = insertelement <32 x {element}> %found.{k}, {element} %one.{k}, i32 {k}",
+        ]
+    return "\n".join(text)
+
+
 def gather(e: WarpEmitter, lanes: Value, element: str, mask: Value) -> Value:
     """Load from an address of its own for each lane, one by one: instructions for that are no faster."""
     b = e.builder
     name = f"gather.{element}"
     if name not in b.functions:
-        align = type_width(element) // 8
-        text = [f"  %found.0 = insertelement <32 x {element}> poison, {element} zeroinitializer, i32 0"]
-        for k in range(WARP):
-            text += [
-                f"  %address.{k} = extractelement <32 x i64> %addresses, i32 {k}",
-                f"  %at.{k} = inttoptr i64 %address.{k} to ptr",
-                f"  %one.{k} = load {element}, ptr %at.{k}, align {align}",
-                f"  %found.{k + 1} = insertelement <32 x {element}> %found.{k}, {element} %one.{k}, i32 {k}",
-            ]
-        b.functions[name] = _GATHER.format(type=element, loads="\n".join(text))
+        b.functions[name] = _GATHER.format(type=element, loads=_loads(element, _pointer))
     found = b.assign(f"call <{WARP} x {element}> @{name}(<{WARP} x i64> {_safe(e, lanes, mask).text})")
     return Value(found, element, True)
 
@@ -62,8 +75,7 @@ def scatter(e: WarpEmitter, lanes: Value, element: str, value: Value, mask: Valu
         text = []
         for k in range(WARP):
             text += [
-                f"  %address.{k} = extractelement <32 x i64> %addresses, i32 {k}",
-                f"  %at.{k} = inttoptr i64 %address.{k} to ptr",
+                *_pointer(k),
                 f"  %one.{k} = extractelement <32 x {element}> %values, i32 {k}",
                 f"  store {element} %one.{k}, ptr %at.{k}, align {align}",
             ]
@@ -85,15 +97,11 @@ def load_apart(e: WarpEmitter, base: Value, stride: int, element: str) -> Value:
     b = e.builder
     name = f"load.{element}.apart.{stride}"
     if name not in b.functions:
-        align = type_width(element) // 8
-        text = [f"  %found.0 = insertelement <32 x {element}> poison, {element} zeroinitializer, i32 0"]
-        for k in range(WARP):
-            text += [
-                f"  %at.{k} = getelementptr i8, ptr %base, i64 {k * stride}",
-                f"  %one.{k} = load {element}, ptr %at.{k}, align {align}",
-                f"  %found.{k + 1} = insertelement <32 x {element}> %found.{k}, {element} %one.{k}, i32 {k}",
-            ]
-        b.functions[name] = _APART.format(type=element, stride=stride, loads="\n".join(text))
+
+        def place(k: int) -> list[str]:
+            return [f"  %at.{k} = getelementptr i8, ptr %base, i64 {k * stride}"]
+
+        b.functions[name] = _APART.format(type=element, stride=stride, loads=_loads(element, place))
     pointer = b.cast("inttoptr", base, "ptr")
     found = b.assign(f"call <{WARP} x {element}> @{name}(ptr {pointer.text})")
     return Value(found, element, True)

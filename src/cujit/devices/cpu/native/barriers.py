@@ -5,9 +5,31 @@ IR with ``@NAMES@`` that ``blocks.py`` fills in.
 
 from __future__ import annotations
 
-__all__ = ["BARRIERS", "CLUSTERS"]
+__all__ = ["BARRIERS", "CLUSTERS", "READS"]
+
+_READ = """
+define i32 @cujit_barrier_{name}(ptr %block, i32 %id) {{
+  %barrier = call ptr @barrier_of(ptr %block, i32 %id)
+  %at = getelementptr i8, ptr %barrier, i64 #Barrier.{field}
+  %value = load i32, ptr %at
+  ret i32 %value
+}}
+"""
+
+# What a barrier says, for lanes that look later: by the name of the function the field that it reads.
+_FIELDS = {"generation": "generation", "count": "last_count", "any": "last_any", "missing": "last_missing"}
+READS = "".join(_READ.format(name=name, field=field) for name, field in _FIELDS.items())
 
 BARRIERS = """
+; Something has happened that may let a waiting warp go on.
+define internal void @changed(ptr %block) {
+  %changes.at = getelementptr i8, ptr %block, i64 #Block.changes
+  %changes = load i32, ptr %changes.at
+  %changes.next = add i32 %changes, 1
+  store i32 %changes.next, ptr %changes.at
+  ret void
+}
+
 define internal ptr @barrier_of(ptr %block, i32 %id) {
   %low = and i32 %id, @LAST_BARRIER@
   %index = zext i32 %low to i64
@@ -55,10 +77,7 @@ open:
   %generation = load i32, ptr %generation.at
   %generation.next = add i32 %generation, 1
   store i32 %generation.next, ptr %generation.at
-  %changes.at = getelementptr i8, ptr %block, i64 #Block.changes
-  %changes = load i32, ptr %changes.at
-  %changes.next = add i32 %changes, 1
-  store i32 %changes.next, ptr %changes.at
+  call void @changed(ptr %block)
   br label %out
 out:
   ret void
@@ -98,10 +117,7 @@ define i32 @cujit_barrier_arrive(ptr %block, i32 %id, i32 %threads, i32 %lanes, 
 declare i32 @llvm.ctpop.i32(i32)
 
 define internal void @note(ptr %block, i32 %warp, i32 %id, i32 %line, i32 %lanes) {
-  %index = zext i32 %warp to i64
-  %offset = mul i64 %index, #Warp
-  %first = getelementptr i8, ptr %block, i64 #Block.warp
-  %w = getelementptr i8, ptr %first, i64 %offset
+  %w = call ptr @warp_of(ptr %block, i32 %warp)
   %line.at = getelementptr i8, ptr %w, i64 #Warp.line
   store i32 %line, ptr %line.at
   %lanes.at = getelementptr i8, ptr %w, i64 #Warp.lanes
@@ -128,35 +144,6 @@ wait:
   br i1 %still, label %wait, label %out
 out:
   ret void
-}
-
-; What a barrier says, for lanes that look later.
-define i32 @cujit_barrier_generation(ptr %block, i32 %id) {
-  %barrier = call ptr @barrier_of(ptr %block, i32 %id)
-  %at = getelementptr i8, ptr %barrier, i64 #Barrier.generation
-  %value = load i32, ptr %at
-  ret i32 %value
-}
-
-define i32 @cujit_barrier_count(ptr %block, i32 %id) {
-  %barrier = call ptr @barrier_of(ptr %block, i32 %id)
-  %at = getelementptr i8, ptr %barrier, i64 #Barrier.last_count
-  %value = load i32, ptr %at
-  ret i32 %value
-}
-
-define i32 @cujit_barrier_any(ptr %block, i32 %id) {
-  %barrier = call ptr @barrier_of(ptr %block, i32 %id)
-  %at = getelementptr i8, ptr %barrier, i64 #Barrier.last_any
-  %value = load i32, ptr %at
-  ret i32 %value
-}
-
-define i32 @cujit_barrier_missing(ptr %block, i32 %id) {
-  %barrier = call ptr @barrier_of(ptr %block, i32 %id)
-  %at = getelementptr i8, ptr %barrier, i64 #Barrier.last_missing
-  %value = load i32, ptr %at
-  ret i32 %value
 }
 
 ; Wait until something of the block changes.
@@ -247,10 +234,7 @@ each:
   %k = phi i64 [ 0, %open ], [ %k.next, %each ]
   %offset = mul i64 %k, #Block
   %b = getelementptr i8, ptr %blocks, i64 %offset
-  %changes.at = getelementptr i8, ptr %b, i64 #Block.changes
-  %changes = load i32, ptr %changes.at
-  %changes.next = add i32 %changes, 1
-  store i32 %changes.next, ptr %changes.at
+  call void @changed(ptr %b)
   %k.next = add i64 %k, 1
   %more = icmp ult i64 %k.next, %count
   br i1 %more, label %each, label %out
@@ -307,10 +291,7 @@ define i32 @cujit_cluster_arrive(ptr %block, i32 %warp, i32 %lanes) {
 }
 
 define internal ptr @arrival_of(ptr %block, i32 %warp) {
-  %index = zext i32 %warp to i64
-  %offset = mul i64 %index, #Warp
-  %first = getelementptr i8, ptr %block, i64 #Block.warp
-  %w = getelementptr i8, ptr %first, i64 %offset
+  %w = call ptr @warp_of(ptr %block, i32 %warp)
   %at = getelementptr i8, ptr %w, i64 #Warp.cluster_generation
   ret ptr %at
 }

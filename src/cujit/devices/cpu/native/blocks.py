@@ -55,7 +55,7 @@ _NUMBERS = {
 
 def blocks_text() -> str:
     """Write the scheduler's IR; ``cujit_fault`` is another part's."""
-    text = "\n".join((switch_text(), ARENA, RUN, TURNS, barriers.BARRIERS, barriers.CLUSTERS))
+    text = "\n".join((switch_text(), ARENA, RUN, TURNS, barriers.BARRIERS, barriers.READS, barriers.CLUSTERS))
     for name, number in _NUMBERS.items():
         text = text.replace(f"@{name}@", str(number))
     return with_offsets(text)

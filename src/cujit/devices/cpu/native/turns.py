@@ -148,18 +148,31 @@ turns:
   ret void
 }
 
-define internal i64 @cluster_size(ptr %launch) {
-  %x.at = getelementptr i8, ptr %launch, i64 #Launch.cluster_x
-  %x = load i32, ptr %x.at
-  %y.at = getelementptr i8, ptr %launch, i64 #Launch.cluster_y
-  %y = load i32, ptr %y.at
-  %z.at = getelementptr i8, ptr %launch, i64 #Launch.cluster_z
-  %z = load i32, ptr %z.at
-  %xy = mul i32 %x, %y
-  %xyz = mul i32 %xy, %z
-  %wide = zext i32 %xyz to i64
+; A size of the launch along one axis, by the offset of its field; what is not said is 1.
+define internal i64 @extent(ptr %launch, i64 %field) {
+  %at = getelementptr i8, ptr %launch, i64 %field
+  %word = load i32, ptr %at
+  %wide = zext i32 %word to i64
   %size = call i64 @llvm.umax.i64(i64 %wide, i64 1)
   ret i64 %size
+}
+
+define internal i64 @cluster_size(ptr %launch) {
+  %x = call i64 @extent(ptr %launch, i64 #Launch.cluster_x)
+  %y = call i64 @extent(ptr %launch, i64 #Launch.cluster_y)
+  %z = call i64 @extent(ptr %launch, i64 #Launch.cluster_z)
+  %xy = mul i64 %x, %y
+  %size = mul i64 %xy, %z
+  ret i64 %size
+}
+
+; What a block notes of one of its warps.
+define internal ptr @warp_of(ptr %block, i32 %warp) {
+  %index = zext i32 %warp to i64
+  %offset = mul i64 %index, #Warp
+  %first = getelementptr i8, ptr %block, i64 #Block.warp
+  %w = getelementptr i8, ptr %first, i64 %offset
+  ret ptr %w
 }
 
 ; Block `k` of `count` joins its cluster of `size` blocks, whose first one keeps what they share.
@@ -189,28 +202,12 @@ out:
 
 ; Where a block lies in the grid: blocks are numbered cluster by cluster, inside a cluster by rank.
 define internal void @place(ptr %launch, ptr %b, i64 %number) {
-  %gx.at = getelementptr i8, ptr %launch, i64 #Launch.grid_x
-  %gx.word = load i32, ptr %gx.at
-  %gx.wide = zext i32 %gx.word to i64
-  %gx = call i64 @llvm.umax.i64(i64 %gx.wide, i64 1)
-  %gy.at = getelementptr i8, ptr %launch, i64 #Launch.grid_y
-  %gy.word = load i32, ptr %gy.at
-  %gy.wide = zext i32 %gy.word to i64
-  %gy = call i64 @llvm.umax.i64(i64 %gy.wide, i64 1)
-  %cx.at = getelementptr i8, ptr %launch, i64 #Launch.cluster_x
-  %cx.word = load i32, ptr %cx.at
-  %cx.wide = zext i32 %cx.word to i64
-  %cx = call i64 @llvm.umax.i64(i64 %cx.wide, i64 1)
-  %cy.at = getelementptr i8, ptr %launch, i64 #Launch.cluster_y
-  %cy.word = load i32, ptr %cy.at
-  %cy.wide = zext i32 %cy.word to i64
-  %cy = call i64 @llvm.umax.i64(i64 %cy.wide, i64 1)
-  %cz.at = getelementptr i8, ptr %launch, i64 #Launch.cluster_z
-  %cz.word = load i32, ptr %cz.at
-  %cz.wide = zext i32 %cz.word to i64
-  %cz = call i64 @llvm.umax.i64(i64 %cz.wide, i64 1)
-  %cxy = mul i64 %cx, %cy
-  %size = mul i64 %cxy, %cz
+  %gx = call i64 @extent(ptr %launch, i64 #Launch.grid_x)
+  %gy = call i64 @extent(ptr %launch, i64 #Launch.grid_y)
+  %cx = call i64 @extent(ptr %launch, i64 #Launch.cluster_x)
+  %cy = call i64 @extent(ptr %launch, i64 #Launch.cluster_y)
+  %cz = call i64 @extent(ptr %launch, i64 #Launch.cluster_z)
+  %size = call i64 @cluster_size(ptr %launch)
   %cluster = udiv i64 %number, %size
   %rank = urem i64 %number, %size
   %row = udiv i64 %gx, %cx
@@ -264,10 +261,7 @@ define internal void @warp_main(ptr %block, i32 %warp) {
 ; only spins (it may wait for another block).
 define internal void @leave(ptr %block, i32 %warp, i32 %state) {
 entry:
-  %first = getelementptr i8, ptr %block, i64 #Block.warp
-  %index = zext i32 %warp to i64
-  %offset = mul i64 %index, #Warp
-  %w = getelementptr i8, ptr %first, i64 %offset
+  %w = call ptr @warp_of(ptr %block, i32 %warp)
   %state.at = getelementptr i8, ptr %w, i64 #Warp.state
   store i32 %state, ptr %state.at
   %changes.at = getelementptr i8, ptr %block, i64 #Block.changes
@@ -286,9 +280,7 @@ next:
   %round = icmp eq i32 %i, %warp
   br i1 %round, label %give.up, label %look
 look:
-  %i.wide = zext i32 %i to i64
-  %i.offset = mul i64 %i.wide, #Warp
-  %other = getelementptr i8, ptr %first, i64 %i.offset
+  %other = call ptr @warp_of(ptr %block, i32 %i)
   %other.state.at = getelementptr i8, ptr %other, i64 #Warp.state
   %other.state = load i32, ptr %other.state.at
   %other.seen.at = getelementptr i8, ptr %other, i64 #Warp.seen
@@ -338,15 +330,12 @@ block:
   %over = icmp eq i32 %done, %warps
   br i1 %over, label %block.end, label %warps.begin
 warps.begin:
-  %w.first = getelementptr i8, ptr %b, i64 #Block.warp
   br label %warp
 warp:
   %i = phi i32 [ 0, %warps.begin ], [ %i.next, %warp.end ]
   %moved.in = phi i1 [ %moved, %warps.begin ], [ %moved.now, %warp.end ]
   %spun.in = phi i1 [ %spun, %warps.begin ], [ %spun.now, %warp.end ]
-  %i.wide = zext i32 %i to i64
-  %w.offset = mul i64 %i.wide, #Warp
-  %w = getelementptr i8, ptr %w.first, i64 %w.offset
+  %w = call ptr @warp_of(ptr %b, i32 %i)
   %state.at = getelementptr i8, ptr %w, i64 #Warp.state
   %state = load i32, ptr %state.at
   switch i32 %state, label %warp.end [
