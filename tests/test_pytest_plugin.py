@@ -384,3 +384,13 @@ def test_exact_coverage_tells_which_side_of_a_condition_ran(tests: Tests, pytest
 def test_nothing_is_counted_after_the_run(tests: Tests) -> None:
     tests(DOUBLE + ON_DEVICE, "--cujit-device=cpu", "--cujit-coverage=c.info").assert_outcomes(passed=1)
     assert not watchers_of(process_devices().cpu())
+
+
+def test_modules_of_cujit_are_imported_as_without_pytest(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile("""
+        import cujit.formats.elf
+
+        def test_loaders():
+            assert type(cujit.formats.elf.__loader__).__module__ != "_pytest.assertion.rewrite"
+    """)
+    pytester.runpytest_subprocess("-p", "no:cacheprovider").assert_outcomes(passed=1)

@@ -53,8 +53,22 @@ _MARKER = (
 )
 
 
-def pytest_addoption(parser: pytest.Parser) -> None:
+def _import_as_ever(pluginmanager: pytest.PytestPluginManager) -> None:
+    """Have cujit's modules imported as without pytest, which else rewrites the ``assert`` of all that bring a plugin.
+
+    cujit imports on several threads, and ``ast.parse``, by which pytest rewrites, fails on two threads at once in
+    Python 3.11 ("AST constructor recursion depth mismatch"). pytest 9 has no public way to say so.
+    """
+    hook = getattr(pluginmanager, "rewrite_hook", None)
+    marked = getattr(hook, "_must_rewrite", None)
+    if isinstance(marked, set):
+        marked.discard("cujit")
+        getattr(hook, "_marked_for_rewrite_cache", {}).clear()
+
+
+def pytest_addoption(parser: pytest.Parser, pluginmanager: pytest.PytestPluginManager) -> None:
     """Add the options, ``--cujit-device`` and so on, and the settings of the same names."""
+    _import_as_ever(pluginmanager)
     group = parser.getgroup("cujit")
     for name, text in _SETTINGS:
         group.addoption("--" + name.replace("_", "-"), dest=name, default=None, metavar="WHAT", help=text)

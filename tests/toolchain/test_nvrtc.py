@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -53,6 +55,23 @@ def test_a_failed_compile_says_call_result_tool_and_log(toolchain: Toolchain) ->
         assert caught.value.result == "NVRTC_ERROR_COMPILATION"
         assert caught.value.tool == toolchain.nvrtc.tool
         assert 'identifier "what" is undefined' in caught.value.log
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no limits of stack")
+def test_compiles_leave_the_limit_of_stack_as_it_was(toolchain: Toolchain) -> None:
+    import resource
+
+    before = resource.getrlimit(resource.RLIMIT_STACK)
+    assert before[0] != before[1], "the soft limit is the hard one already: nothing to see"
+
+    def compile_text(number: int) -> None:
+        text = b"__global__ void k() { what; }" if number % 2 else b"__global__ void k() {}"
+        with toolchain.nvrtc.program(text, b"k.cu") as program, contextlib.suppress(ToolError):
+            program.compile([b"-arch=compute_90"])
+
+    with ThreadPoolExecutor(4) as threads:
+        list(threads.map(compile_text, range(16)))
+    assert resource.getrlimit(resource.RLIMIT_STACK) == before
 
 
 def test_a_closed_program_refuses_work_and_closes_again_in_peace(toolchain: Toolchain) -> None:

@@ -15,6 +15,7 @@ from cujit.toolchain.calls import Buffer, CallError, Library
 from cujit.toolchain.handles import Handle, HandleNumber
 from cujit.toolchain.libraries import load_binding
 from cujit.toolchain.results import NvrtcResult
+from cujit.toolchain.stack_limit import StackLimitKeeper
 
 __all__ = [
     "Nvrtc",
@@ -78,6 +79,11 @@ def _library() -> Library:
     return library
 
 
+@functools.cache
+def _stack_limit() -> StackLimitKeeper:
+    return StackLimitKeeper()
+
+
 def nvrtcVersion() -> Answer:  # noqa: N802  # NVIDIA's names, from here on
     """Give (result, major, minor).
 
@@ -136,14 +142,15 @@ def nvrtcDestroyProgram(prog: int) -> Answer:  # noqa: N802
 
 
 def nvrtcCompileProgram(prog: int, numOptions: int, options: Sequence[Text] | None) -> Answer:  # noqa: N802, N803
-    """Compile; give (result,). Other threads run meanwhile.
+    """Compile; give (result,). Other threads run meanwhile. The process's limit of stack is afterwards as it was.
 
     Raises:
         nvrtcError: the handle is wrong, or ``numOptions`` is not the number of options.
     """
     function = "nvrtcCompileProgram"
     listed = _strings(function, "options", numOptions, options)
-    return _call(prog, function, len(listed), listed)
+    with _stack_limit():
+        return _call(prog, function, len(listed), listed)
 
 
 def nvrtcAddNameExpression(prog: int, name_expression: Text) -> Answer:  # noqa: N802

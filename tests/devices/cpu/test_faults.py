@@ -253,13 +253,14 @@ def fail(address=64):
 """
 
 
-def process(script: str, faulthandler_first: bool = False) -> subprocess.CompletedProcess[str]:
-    """Run Python in a process of its own, in which a kernel may be run to its fault."""
+def process(script: str, faulthandler_first: bool = False, stack_limit: str = "") -> subprocess.CompletedProcess[str]:
+    """Run Python in a process of its own, in which a kernel may be run to its fault; the limit is ``ulimit``'s."""
     options = ["-X", "faulthandler"] if faulthandler_first else []
     text = _SETUP + textwrap.dedent(script)
-    return subprocess.run(
-        [sys.executable, *options, "-c", text], capture_output=True, text=True, timeout=120, check=False
-    )
+    command = [sys.executable, *options, "-c", text]
+    if stack_limit:
+        command = ["sh", "-c", f'ulimit -S -s {stack_limit} && exec "$@"', "sh", *command]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
 
 
 @pytest.mark.parametrize(
@@ -279,15 +280,17 @@ def test_a_crash_elsewhere_is_a_crash_as_before(script: str, dumps: int) -> None
     assert done.stderr.count("Fatal Python error: Segmentation fault") == dumps, done.stderr
 
 
-def test_a_stack_that_is_used_up_is_told_as_that() -> None:
-    # In a process of its own: the main stack of a process in which much has happened has been seen to end it.
-    done = process(f"""
+@pytest.mark.parametrize("limit", ["8192", "unlimited"])
+def test_a_stack_that_is_used_up_is_told_as_that(limit: str) -> None:
+    # A limit holds for the main stack of whoever is started under it.
+    script = f"""
         text = {(_KERNEL.replace("%BODY", "  %sum = call i64 @deep(i64 0)") + _DEEP)!r}
         code = compile_kernel(text, "kernel")
         for _ in range(3):
             error = fail()
             assert error.kind == "stack_overflow" and "the stack is used up" in str(error), error
-    """)
+    """
+    done = process(script, stack_limit=limit)
     assert (done.returncode, done.stderr) == (0, "")
 
 

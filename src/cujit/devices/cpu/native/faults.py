@@ -4,6 +4,10 @@ Every thread that runs blocks has a record under a key of its own, which names t
 runs now. A kernel that cannot go on writes why into the ``Launch`` and leaves by ``longjmp`` to where its guard was
 set (``pool.py``). A signal does the same where this thread runs a kernel; else it goes to the handler that was there
 before. Signals are handled on a stack of their own, for the kernel's may be what is used up.
+
+The stack of the main thread may grow without a limit (``ulimit -s unlimited``; NVRTC leaves a process so when a
+compile fails), and an endless recursion would use up the machine's memory first. So a page that nobody may touch is
+put far below it when it first runs a kernel.
 """
 
 from __future__ import annotations
@@ -54,6 +58,9 @@ class _Thread(ctypes.Structure):
 _SIGNAL_STACK = 1 << 16
 """Bytes. Also enough for the traceback of ``faulthandler``, which may be the next in the chain."""
 
+_MAIN_STACK = 1 << 30
+"""Bytes that the main thread's stack may grow by when nothing else limits it, from where it first runs a kernel."""
+
 _NOWHERE = 1 << 62
 """What ``Launch.next`` is set to when a launch ends early: beyond all blocks, far from wrapping."""
 
@@ -63,6 +70,10 @@ _REACH_BELOW, _REACH_ABOVE = 1 << 16, 1 << 20
 # Where the registers lie in ``ucontext_t``, in bytes: program counter, stack pointer.
 # Source: glibc, sysdeps/unix/sysv/linux/{x86_64,aarch64}/sys/ucontext.h.
 _REGISTERS = {"x86_64": (168, 160), "aarch64": (440, 432)}
+
+# Numbers of the system call gettid. Source: Linux, arch/x86/entry/syscalls/syscall_64.tbl and
+# include/uapi/asm-generic/unistd.h.
+_GETTID = {"x86_64": 186, "aarch64": 178}
 
 # Signals that a wrong access or a wrong instruction raises. Source: Linux, signal(7), "Standard signals".
 _SIGNALS = {"SEGV": 11, "BUS": 7, "FPE": 8, "ILL": 4}
@@ -110,6 +121,7 @@ keep:
   br i1 %kept, label %made, label %drop
 made:
   call void @signal_stack_begin(ptr %new)
+  call void @main_stack_begin()
   ret ptr %new
 drop:
   call void @free(ptr %new)
@@ -209,6 +221,28 @@ _STACKS = """
 declare i32 @sigaltstack(ptr, ptr)
 declare ptr @mmap(ptr, i64, i32, i32, i32, i64)
 declare i32 @munmap(ptr, i64)
+declare i32 @getpid()
+declare i64 @syscall(i64, ...)
+declare ptr @llvm.frameaddress.p0(i32)
+
+define internal void @main_stack_begin() {
+entry:
+  %process = call i32 @getpid()
+  %self = call i64 (i64, ...) @syscall(i64 @GETTID@)
+  %self.short = trunc i64 %self to i32
+  %main = icmp eq i32 %process, %self.short
+  br i1 %main, label %make, label %return
+make:
+  %here = call ptr @llvm.frameaddress.p0(i32 0)
+  %far = getelementptr i8, ptr %here, i64 -@MAIN@
+  %place = call ptr @llvm.ptrmask.p0.i64(ptr %far, i64 -65536)
+  ; PROT_NONE; MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE: what is there already stops the stack as well.
+  call ptr @mmap(ptr %place, i64 65536, i32 0, i32 1048610, i32 -1, i64 0)
+  br label %return
+return:
+  ret void
+}
+declare ptr @llvm.ptrmask.p0.i64(ptr, i64)
 
 define internal void @signal_stack_begin(ptr %thread) {
 entry:
@@ -265,6 +299,7 @@ return:
 _NO_STACKS = """
 define internal void @signal_stack_begin(ptr %thread) { ret void }
 define internal void @signal_stack_end(ptr %thread) { ret void }
+define internal void @main_stack_begin() { ret void }
 """
 
 # struct sigaction is { handler, mask of 128 bytes, flags, restorer } at 0, 8, 136, 144; siginfo_t has si_code at 8 and
@@ -464,6 +499,8 @@ def faults_text() -> str:
     numbers = {
         "NOWHERE": _NOWHERE,
         "STACK": _SIGNAL_STACK,
+        "MAIN": _MAIN_STACK,
+        "GETTID": _GETTID.get(platform.machine(), 0),
         "PC": pc,
         "SP": sp,
         "BELOW": _REACH_BELOW,
