@@ -234,6 +234,22 @@ def test_a_cooperative_grid_waits_for_all_its_blocks(device: Device, text: str) 
     assert arrived.numpy()[0] == (1 if text is BY_GROUP else grid * rounds)
 
 
+def test_a_grid_is_valid_in_cooperative_launches_alone(device: Device) -> None:
+    text = """#include <cooperative_groups.h>
+    extern "C" __global__ void k(int *valid) { *valid = (int)cooperative_groups::this_grid().is_valid(); }"""
+    kernel = jit(text, names=["k"], device=device)["k"]
+    valid = device.array(np.full(1, 9, np.int32))
+    stream = device.stream()
+    for prepared, expected in (
+        (kernel.prepare(2, 32), 0),
+        (kernel.prepare(2, 32, stream=stream), 0),
+        (kernel.prepare(2, 32, cooperative=True), 1),
+    ):
+        prepared(valid)
+        stream.synchronize()
+        assert valid.numpy()[0] == expected
+
+
 def test_a_thread_sleeps_and_goes_on(device: Device) -> None:
     body = "and.b32 r1, t, 7; mul.lo.u32 r1, r1, 50; nanosleep.u32 r1; nanosleep.u32 20; st.global.u32 [at], r1;"
     (got,) = run_ptx(device, body, blank(64), block=64)

@@ -111,9 +111,10 @@ class CpuKernel(PreparedKernel):
     def _run(self, shape: LaunchShape, parameters: bytes, function: NativeFunction, options: LaunchOptions) -> None:
         self._require(len(parameters))
         buffer = ctypes.create_string_buffer(parameters, max(len(parameters), 1))
-        workspace = ctypes.create_string_buffer(WORKSPACE_BYTES)
+        workspace = ctypes.create_string_buffer(WORKSPACE_BYTES) if options.cooperative else None
         launch = self._job(shape, options)
-        launch.parameters, launch.workspace = ctypes.addressof(buffer), ctypes.addressof(workspace)
+        launch.parameters = ctypes.addressof(buffer)
+        launch.workspace = ctypes.addressof(workspace) if workspace else 0
         with contextlib.ExitStack() as stack:
             for watch in self._watches:
                 stack.enter_context(watch.running(launch, shape))
