@@ -4,7 +4,7 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
-.PHONY: demo test lint format gpu-test gpu-wheels toolkits cache-faults bench fuzz images clean
+.PHONY: demo test lint format gpu-test gpu-wheels toolkits cache-faults bench fuzz fuzz-kernels images clean
 
 $(READY): pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -74,6 +74,10 @@ fuzz: $(READY)  ## every reader of foreign bytes, coverage-guided, SECONDS_EACH 
 	  $(BIN)/python fuzz/readers.py $$reader -max_total_time=$(SECONDS_EACH) -timeout=30 \
 	    -artifact_prefix=.fuzz/found-$$reader- .fuzz/$$reader || exit 1; \
 	done
+
+EFFORT ?= 50
+fuzz-kernels: $(READY)  ## random kernels on the CPU device against Python, EFFORT times as many as `make test` does
+	CUJIT_EFFORT=$(EFFORT) $(BIN)/python -m pytest -n auto tests/property -m "not gpu"
 
 images: $(READY)  ## draw the pictures of the README anew
 	$(BIN)/python docs/images/occupancy.py

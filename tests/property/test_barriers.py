@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from cujit.artifact import Artifact
 from cujit.devices.base import Dim3, LaunchShape
 from cujit.devices.cpu import CpuDevice
+from property.effort import times
 
 MASK = (1 << 32) - 1
 Statement = tuple[object, ...]
@@ -140,7 +141,7 @@ def interpret(body: list[Statement], block: int) -> list[int]:
     return [thread.x for thread in threads]
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=times(25), deadline=None)
 @given(st.integers(0, 2**32 - 1), st.sampled_from([32, 40, 64, 96]))
 def test_barriers_in_divergent_code_bring_all_threads_together(seed: int, block: int) -> None:
     body = random_body(random.Random(seed), 3)

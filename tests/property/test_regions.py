@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import os
 import random
 
 import numpy as np
@@ -22,12 +21,12 @@ from cujit.devices.cpu.refusals import Refusals
 from cujit.devices.cpu.regions import Cut, cut
 from cujit.devices.cpu.shapes import analyse
 from cujit.formats.ptx.parser import parse
+from property.effort import times
 
 VALUES = 4
 """Registers that random operations work on; threads hand them to each other through shared memory."""
 BLOCKS = 2
 SHARED_BYTES = 4096
-EXAMPLES = int(os.environ.get("CUJIT_REGION_EXAMPLES", "12"))
 SHAPES = [Dim3(32), Dim3(64), Dim3(96), Dim3(40), Dim3(16, 16), Dim3(8, 10), Dim3(32, 3), Dim3(5, 7, 2)]
 
 HEAD = """
@@ -186,7 +185,7 @@ def compare(seed: int, block: Dim3, common: int) -> Cut | None:
     return parts
 
 
-@settings(max_examples=EXAMPLES, deadline=None)
+@settings(max_examples=times(12), deadline=None)
 @given(st.integers(0, 2**32 - 1), st.sampled_from(SHAPES), st.integers(0, 3))
 def test_a_kernel_cut_at_its_barriers_computes_the_same(seed: int, block: Dim3, common: int) -> None:
     compare(seed, block, common)
