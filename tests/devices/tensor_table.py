@@ -1,12 +1,14 @@
 """Tensor copies to run on every device: what a GPU made of them is in ``tests/goldens/tensor.npz``.
 
 Every case makes its map at the public door and does one copy. The result is shared memory after a load, and the whole
-array, padding and all, after a store or a reduction.
+array, padding and all, after a store or a reduction. Every box begins at a multiple of 16 bytes along the innermost
+axis: a GPU ends anything else with an illegal instruction.
 """
 
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,7 +23,7 @@ from cujit.devices.base import Device
 from cujit.devices.tensormaps import TensorMap
 from cujit.kernel import Kernel, load
 
-__all__ = ["CASES", "GOLDENS", "Case", "run"]
+__all__ = ["CASES", "FAMILIES", "GOLDENS", "Case", "run"]
 
 Array = npt.NDArray[Any]
 
@@ -35,7 +37,8 @@ SHARED_BYTES = 8192
 class Case:
     """One copy; axes are outermost first. ``dtype`` is that of the array, ``options`` go to ``tensor_map``.
 
-    ``at`` is where the box begins in shared memory, in bytes. ``on_cpu`` says whether the CPU device has it. With
+    ``operation`` is a load, one after a prefetch, a store or a reduction. ``at`` is where the box begins in shared
+    memory, in bytes. ``on_cpu`` says whether the CPU device has it. With
     ``offsets`` the copy is in im2col mode: ``box`` is a pixel then; ``corners`` and ``pixels`` are ``im2col_map``'s.
     """
 
@@ -64,11 +67,16 @@ class Case:
         """The shape of the array, with its padding."""
         return (*self.shape[:-1], self.shape[-1] + self.pad)
 
+    @property
+    def is_load(self) -> bool:
+        """Whether the result is in shared memory."""
+        return self.operation in ("load", "prefetch")
+
     def mode(self) -> str:
         """The mode as the instruction names it."""
         if not self.offsets:
             return "tile"
-        return "im2col" if self.operation == "load" else "im2col_no_offs"
+        return "im2col" if self.is_load else "im2col_no_offs"
 
     def array(self) -> Array:
         """What is in global memory: ``data``, ``words`` over and over, or any bits."""
@@ -122,9 +130,10 @@ _LOAD = """@!first bra WAIT;
 mbarrier.arrive.expect_tx.shared.b64 _, [bar], r;
 cp.async.bulk.tensor.RANKd.shared::cluster.global.MODE.mbarrier::complete_tx::bytes [s], [m, {COORDS}], [bar]SHIFTS;
 WAIT: mbarrier.try_wait.parity.shared.b64 done, [bar], 0; @done bra READY;
-add.u32 tries, tries, 1; setp.lt.u32 p, tries, 100000; @p bra WAIT; trap;
+add.u32 tries, tries, 1; setp.lt.u32 p, tries, 20000; @p bra WAIT; trap;
 READY:
 """
+_PREFETCH = "@first cp.async.bulk.prefetch.tensor.RANKd.L2.global.MODE [m, {COORDS}]SHIFTS;\n"
 _STORE = """@!first bra READY;
 NAME.RANKd.global.shared::cta.MODE.bulk_group [m, {COORDS}], [s];
 cp.async.bulk.commit_group; cp.async.bulk.wait_group 0;
@@ -134,8 +143,9 @@ READY: bar.sync 0;
 
 def _ptx(operation: str, rank: int, mode: str) -> str:
     name = "cp.async.bulk.tensor" if operation == "store" else "cp.reduce.async.bulk.tensor"
-    body = _LOAD if operation == "load" else _STORE.replace("NAME", name)
-    if operation not in ("load", "store"):
+    loads = {"load": _LOAD, "prefetch": _PREFETCH + _LOAD}
+    body = loads.get(operation) or _STORE.replace("NAME", name)
+    if operation not in (*loads, "store"):
         body = body.replace("MODE", f"{operation}.MODE")
     text = _HEAD + body + _TAIL
     coords = ", ".join(f"x{k}" for k in range(rank))
@@ -163,8 +173,7 @@ def run(device: Device, case: Case) -> Array:
     """Do a case on a device; give the bytes that are its result."""
     array = device.array(case.array())
     map_ = _map(device, case, array)
-    is_load = case.operation == "load"
-    given = device.array(np.full(SHARED_BYTES, 0xEE, np.uint8) if is_load else case.shared().view(np.uint8))
+    given = device.array(np.full(SHARED_BYTES, 0xEE, np.uint8) if case.is_load else case.shared().view(np.uint8))
     taken = device.zeros(SHARED_BYTES, np.uint8)
     rank = len(case.start)
     start = [*reversed(case.start), 0, 0, 0, 0][:5]
@@ -173,19 +182,21 @@ def run(device: Device, case: Case) -> Array:
     kernel = _kernel(device, case.operation, rank, case.mode())
     kernel[1, 32](map_, given, taken, case.at, map_.box_bytes, *start, *shifts)
     device.synchronize()
-    result = taken if is_load else array
+    result = taken if case.is_load else array
     return np.ascontiguousarray(result.numpy()).view(np.uint8).reshape(-1)
 
 
 # -- cases ------------------------------------------------------------------------------------------------
 
-# Of each rank: shape, box (outermost first, u4 elements), and boxes that are inside, before the start, over the end.
+# Of each rank: shape, box (outermost first, u4 elements), and boxes that are inside, before the start, over the end,
+# behind it. Rows end within 16 bytes.
 _RANKS: dict[int, tuple[tuple[int, ...], tuple[int, ...], dict[str, tuple[int, ...]]]] = {
-    1: ((50,), (16,), {"inside": (8,), "before": (-5,), "over": (43,), "outside": (64,)}),
-    2: ((20, 48), (8, 16), {"inside": (3, 8), "before": (-2, -5), "over": (15, 41), "outside": (20, 0)}),
-    3: ((5, 6, 32), (3, 4, 8), {"inside": (1, 1, 3), "before": (-1, 2, -3), "over": (3, 4, 29)}),
-    4: ((3, 4, 5, 16), (2, 3, 4, 8), {"inside": (1, 0, 1, 4), "before": (1, -1, -2, -1), "over": (2, 3, 3, 11)}),
-    5: ((2, 3, 3, 4, 16), (2, 2, 2, 3, 8), {"inside": (0, 1, 0, 1, 2), "before": (-1, 0, -1, 2, -4),
+    1: ((50,), (16,), {"inside": (8,), "before": (-4,), "over": (40,), "outside": (64,)}),
+    2: ((20, 45), (8, 16), {"inside": (3, 8), "before": (-2, -4), "over": (15, 40), "outside": (20, 0),
+                            "beside": (3, 48)}),
+    3: ((5, 6, 30), (3, 4, 8), {"inside": (1, 1, 4), "before": (-1, 2, -4), "over": (3, 4, 28)}),
+    4: ((3, 4, 5, 15), (2, 3, 4, 8), {"inside": (1, 0, 1, 4), "before": (1, -1, -2, -4), "over": (2, 3, 3, 12)}),
+    5: ((2, 3, 3, 4, 14), (2, 2, 2, 3, 8), {"inside": (0, 1, 0, 1, 4), "before": (-1, 0, -1, 2, -4),
                                             "over": (1, 2, 2, 3, 12)}),
 }  # fmt: skip
 _SPANS = {"32": 8, "64": 16, "128": 32}
@@ -200,13 +211,12 @@ _SPECIALS = (
 # Sums, minima and maxima of these are exact, or tell how subnormal numbers and NaNs are taken.
 _HALVES = (0x3C00, 0xC000, 0x4400, 0x0001, 0x8001, 0x03FF, 0x7C00, 0x7E01, 0x0000, 0x8000, 0x7BFF)
 _FLOATS = (0x3F800000, 0xC0000000, 0x41000000, 0x00000001, 0x80000003, 0x007FFFFF, 0x7F800000, 0x7FC12345, 0x80000000)
-_DOUBLES = (0x3FF0000000000000, 0xC000000000000000, 0x1, 0x8000000000000000, 0x7FF0000000000000, 0x7FF8000000012345)
 _REDUCTIONS = {
-    "add": "uint32 int32 uint64 float16 float32 float64 bfloat16", "min": "uint32 int32 uint64 int64 float16 bfloat16",
+    "add": "uint32 int32 uint64 float16 float32 bfloat16", "min": "uint32 int32 uint64 int64 float16 bfloat16",
     "max": "uint32 int32 uint64 int64 float16 bfloat16", "inc": "uint32", "dec": "uint32", "and": "uint32 uint64",
     "or": "uint32 int64", "xor": "int32 uint64",
 }  # fmt: skip
-_WORDS = {"float16": _HALVES, "bfloat16": _HALVES, "float32": _FLOATS, "float64": _DOUBLES}
+_WORDS = {"float16": _HALVES, "bfloat16": _HALVES, "float32": _FLOATS}
 
 
 def _places() -> Iterator[Case]:
@@ -216,16 +226,21 @@ def _places() -> Iterator[Case]:
             yield Case(f"{rank}d store {where}", shape, start, box, operation="store", pad=-shape[-1] % 4)
 
 
+def _prefetches() -> Iterator[Case]:
+    for rank, (shape, box, starts) in _RANKS.items():
+        yield Case(f"{rank}d prefetch over", shape, starts["over"], box, operation="prefetch", pad=-shape[-1] % 4)
+
+
 def _swizzles() -> Iterator[Case]:
     for swizzle, wide in _SPANS.items():
         options = {"swizzle": swizzle}
         for rank, (shape, box, starts) in _RANKS.items():
             outer = (*shape[:-1], shape[-1] + 48)
-            for where in ("inside", "over"):
-                start = starts[where] if where == "inside" else (*starts[where][:-1], outer[-1] - wide + 3)
+            over = (*starts["over"][:-1], (outer[-1] - wide) // 4 * 4 + 4)
+            for where, start in (("inside", starts["inside"]), ("over", over)):
                 yield Case(f"{rank}d swizzle {swizzle} {where}", outer, start, (*box[:-1], wide), options=options,
                            pad=-outer[-1] % 4)  # fmt: skip
-        shape, start = (40, 64), (3, 5)
+        shape, start = (40, 64), (3, 4)
         for at in (128, 256, 512, 1024, 1152):
             yield Case(f"swizzle {swizzle} at {at}", shape, start, (24, wide), options=options, at=at)
         for narrow in (4, 8, 12, 16, 24):
@@ -248,30 +263,37 @@ def _steps() -> Iterator[Case]:
     yield Case("2d strides of 0", (8, 16), (0, 0), (8, 16), options={"shape": (8, 16), "strides": (0, 4)})
 
 
+def _over(type_: str) -> dict[str, Any]:
+    """Give a tensor and a box over its end, of rows of 64 bytes: it begins 32 bytes before the last element ends."""
+    row = 64 // np.dtype(_TYPES[type_]).itemsize
+    return {"shape": (9, 2 * row - 1), "pad": 1, "box": (4, row), "start": (6, 2 * row - row // 2),
+            "dtype": _TYPES[type_]}  # fmt: skip
+
+
 def _types() -> Iterator[Case]:
     for type_, dtype in _TYPES.items():
-        row = 64 // np.dtype(dtype).itemsize
-        words = _WORDS.get(type_, _SPECIALS if dtype == "f4" else ())
-        start = (6, 2 * row - 5)
+        over: dict[str, Any] = {**_over(type_), "words": _WORDS.get(type_, _SPECIALS if dtype == "f4" else ())}
         options: dict[str, Any] = {"data_type": type_}
-        yield Case(f"{type_} over", (9, 2 * row), start, (4, row), dtype, options=options, words=words)
-        yield Case(f"{type_} store", (9, 2 * row), start, (4, row), dtype, "store", options, words=words)
+        yield Case(f"{type_} over", options=options, **over)
+        yield Case(f"{type_} store", operation="store", options=options, **over)
         if "float" in type_:
             nan = {**options, "fill": "nan"}
-            yield Case(f"{type_} nan", (9, 2 * row), start, (4, row), dtype, options=nan, words=words)
-            yield Case(f"{type_} nan before", (9, 2 * row), (-2, -3), (4, row), dtype, options=nan, words=words)
-            yield Case(f"{type_} nan store", (9, 2 * row), start, (4, row), dtype, "store", nan, words=words)
+            before = {**over, "start": (-2, -over["box"][-1] // 4)}
+            yield Case(f"{type_} nan", options=nan, **over)
+            yield Case(f"{type_} nan before", options=nan, **before)
+            yield Case(f"{type_} nan store", operation="store", options=nan, **over)
     yield Case("float16 nan swizzled", (9, 80), (6, 40), (8, 64), "f2", options={"fill": "nan", "swizzle": "128"})
 
 
 def _reductions() -> Iterator[Case]:
     for operation, types in _REDUCTIONS.items():
         for type_ in types.split():
-            dtype = _TYPES[type_]
-            row = 64 // np.dtype(dtype).itemsize
-            yield Case(f"{operation} {type_}", (9, 2 * row), (6, 2 * row - 5), (4, row), dtype, operation,
-                       {"data_type": type_}, words=_WORDS.get(type_, ()))  # fmt: skip
-    yield Case("add swizzled", (20, 64), (3, 5), (8, 32), "u4", "add", {"swizzle": "128"})
+            yield Case(f"{operation} {type_}", operation=operation, options={"data_type": type_},
+                       words=_WORDS.get(type_, ()), **_over(type_))  # fmt: skip
+    yield Case("add swizzled", (20, 64), (3, 4), (8, 32), "u4", "add", {"swizzle": "128"})
+    shape, box, starts = _RANKS[2]
+    for where, start in starts.items():
+        yield Case(f"add float32 {where}", shape, start, box, "f4", "add", pad=-shape[-1] % 4, words=_FLOATS)
 
 
 _Corners = tuple[tuple[int, ...], tuple[int, ...]]
@@ -294,6 +316,7 @@ def _im2col() -> Iterator[Case]:
         yield Case(f"im2col {name} steps", shape, start, box, options=steps, **more)
         swizzled = {"swizzle": "32", "fill": "nan", "data_type": "float32"}
         yield Case(f"im2col {name} swizzled nan", shape, start, box, "f4", options=swizzled, **more)
+        yield Case(f"im2col {name} prefetch", shape, start, box, operation="prefetch", **more)
     inside: dict[str, Any] = {"offsets": (0, 0), "corners": ((0, 1), (-1, 0)), "pixels": 60}
     for operation in ("store", "add"):
         yield Case(f"im2col {operation}", (3, 7, 9, 16), (0, 2, 3, 4), (1, 1, 1, 8), "u4", operation, **inside)
@@ -307,4 +330,11 @@ def _interleaved() -> Iterator[Case]:
                    "f2", options=options, on_cpu=False)  # fmt: skip
 
 
-CASES = (*_places(), *_swizzles(), *_steps(), *_types(), *_reductions(), *_im2col(), *_interleaved())
+FAMILIES: dict[str, tuple[Case, ...]] = {
+    "places": tuple(_places()), "prefetches": tuple(_prefetches()), "types": tuple(_types()),
+    "swizzles": tuple(_swizzles()), "steps": tuple(_steps()), "reductions": tuple(_reductions()),
+    "im2col": tuple(_im2col()), "interleaved": tuple(_interleaved()),
+}  # fmt: skip
+"""Cases that are alike: one that ends a GPU's context takes no other family with it."""
+
+CASES = tuple(itertools.chain.from_iterable(FAMILIES.values()))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import gc
 import re
@@ -208,6 +209,16 @@ def test_a_map_of_images_is_none_for_tiles(cpu: Device) -> None:
         loaded(cpu, map_, (0, 0))
 
 
+def test_a_pixel_that_begins_between_multiples_of_16_bytes_ends_the_launch(cpu: Device) -> None:
+    steps: dict[str, Any] = {"offsets": (0, 0), "corners": ((0, 0), (0, 0)), "pixels": 8}
+    case = Case("channels", (3, 7, 9, 16), (0, 2, 3, 4), (1, 1, 1, 8), **steps)
+    run(cpu, case)
+    for operation in ("load", "store"):
+        wrong = dataclasses.replace(case, start=(0, 2, 3, 2), operation=operation)
+        with pytest.raises(KernelFaultError, match=r"not a multiple(.|\n)*bulk.tensor.4d"):
+            run(cpu, wrong)
+
+
 # -- what cannot be ---------------------------------------------------------------------------------------
 
 F4 = np.float32
@@ -304,6 +315,11 @@ def test_what_a_map_is_is_shown(cpu: Device) -> None:
 @functools.cache
 def goldens() -> dict[str, Array]:
     return dict(np.load(GOLDENS)) if GOLDENS.exists() else {}
+
+
+def test_every_recorded_copy_begins_where_a_gpu_can_begin() -> None:
+    assert not [c.name for c in CASES if c.start[-1] * np.dtype(c.dtype).itemsize % 16]
+    assert len({c.name for c in CASES}) == len(CASES)
 
 
 @pytest.mark.parametrize("case", CASES, ids=[c.name for c in CASES])

@@ -255,20 +255,3 @@ extern "C" __global__ void __cluster_dims__(4, 1, 1) shared_out(const __grid_con
     for (int i = threadIdx.x; i < 512; i += blockDim.x) out[blockIdx.x * 512 + i] = tile[15 - i / 32][i % 32] + rank;
     asm volatile("barrier.cluster.arrive.aligned;\nbarrier.cluster.wait.aligned;" ::: "memory");
 }
-
-// Every block adds its rows to the same sums in global memory, in bulk; and its tile to a tensor, by its map.
-extern "C" __global__ void added(const float *in, float *sums, const __grid_constant__ CUtensorMap map, int y)
-{
-    __shared__ alignas(128) float row[128];
-    for (int i = threadIdx.x; i < 128; i += blockDim.x) row[i] = in[blockIdx.x * 128 + i];
-    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
-    __syncthreads();
-    if (threadIdx.x == 0) {
-        asm volatile("cp.reduce.async.bulk.global.shared::cta.bulk_group.add.f32 [%0], [%1], 512;\n"
-                     "cp.reduce.async.bulk.tensor.2d.global.shared::cta.add.tile.bulk_group [%2, {%3, %4}], [%1];\n"
-                     "cp.async.bulk.commit_group;\n"
-                     "cp.async.bulk.wait_group 0;" ::"l"(sums), "r"(shared_address(row)), "l"(&map),
-                     "r"((int)blockIdx.x * 8), "r"(y)
-                     : "memory");
-    }
-}

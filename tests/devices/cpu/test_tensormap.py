@@ -99,9 +99,10 @@ def loaded(device: Device, map_: Array, start: list[int], bytes_: int) -> Array:
 
 
 BOXES = {
-    "1d inside": ([64], [8], [16], None), "1d over the end": ([60], [50], [32], None),
+    "1d inside": ([64], [8], [16], None), "1d over the end": ([62], [48], [32], None),
     "2d inside": ([20, 32], [3, 8], [4, 16], None), "2d before the start": ([20, 32], [-2, -8], [4, 16], None),
     "2d over both ends": ([20, 30], [18, 24], [4, 16], None), "2d outside": ([20, 32], [40, 0], [4, 16], None),
+    "2d beside": ([20, 30], [3, 32], [4, 16], None),
     "3d": ([5, 6, 16], [3, 4, 8], [3, 3, 8], None), "4d": ([3, 4, 5, 16], [1, -1, 3, 0], [2, 3, 4, 16], None),
     "5d": ([2, 3, 3, 4, 8], [0, 1, 2, -1, 4], [2, 2, 2, 3, 8], None),
     "2d with steps": ([20, 32], [1, 8], [7, 16], [3, 1]),
@@ -128,8 +129,8 @@ TYPES = {
 @pytest.mark.parametrize("type_", TYPES, ids=lambda t: t.name)
 def test_elements_of_every_size_are_cut_at_the_end(cpu: Device, type_: DataType) -> None:
     dtype = np.dtype(TYPES[type_])
-    shape, start, box = [9, 48], [6, 37], [4, 32]
-    tensor = Tensor(cpu, np.random.default_rng(7).integers(1, 99, shape).astype(dtype))
+    shape, start, box = [9, 47], [6, 32], [4, 32]
+    tensor = Tensor(cpu, np.random.default_rng(7).integers(1, 99, shape).astype(dtype), pad=1)
     expected = box_of(tensor.values, start, box, [1, 1], 0)
     got = loaded(cpu, tensor.map(type_, box), start, expected.nbytes)
     np.testing.assert_array_equal(got[: expected.nbytes].view(dtype), expected.reshape(-1))
@@ -146,10 +147,10 @@ def test_a_swizzle_exchanges_pieces_within_its_span(cpu: Device, span: int) -> N
 
 
 def test_what_lies_outside_can_be_a_nan(cpu: Device) -> None:
-    tensor = Tensor(cpu, np.ones((4, 8), np.float32))
+    tensor = Tensor(cpu, np.ones((4, 7), np.float32), pad=1)
     map_ = tensor.map(DataType.FLOAT32, [4, 8], fill=OutOfBoundsFill.NAN)
-    got = loaded(cpu, map_, [2, 5], 128)[:128].view(np.float32).reshape(4, 8)
-    expected = box_of(tensor.values, [2, 5], [4, 8], [1, 1], np.nan)
+    got = loaded(cpu, map_, [2, 4], 128)[:128].view(np.float32).reshape(4, 8)
+    expected = box_of(tensor.values, [2, 4], [4, 8], [1, 1], np.nan)
     np.testing.assert_array_equal(got, expected)
 
 
@@ -200,9 +201,9 @@ def test_a_reduction_takes_the_type_of_the_map(cpu: Device, operation: str) -> N
     low = -50 if dtype.kind in "if" else 0
     tensor = Tensor(cpu, rng.integers(low, 50, (10, 16)).astype(dtype))
     box = rng.integers(low, 50, (4, 8)).astype(dtype)
-    put(cpu, tensor.map(type_, [4, 8]), [8, 4], box, operation)
+    put(cpu, tensor.map(type_, [4, 8]), [8, 8], box, operation)
     expected = tensor.values.copy()
-    expected[8:, 4:12] = function(expected[8:, 4:12], box[:2])
+    expected[8:, 8:] = function(expected[8:, 8:], box[:2])
     np.testing.assert_array_equal(tensor.now(), expected)
 
 
@@ -280,10 +281,40 @@ def test_a_map_that_is_none_for_the_load_ends_the_launch(cpu: Device, name: str)
     assert e.value.kind == "tensor_map"
 
 
-def test_a_reduction_that_the_type_does_not_have_ends_the_launch(cpu: Device) -> None:
-    tensor = Tensor(cpu, np.zeros((4, 16), np.uint8))
+@pytest.mark.parametrize("name", ["UINT8", "INT64", "FLOAT64"])
+def test_a_reduction_that_the_type_does_not_have_ends_the_launch(cpu: Device, name: str) -> None:
+    tensor = Tensor(cpu, np.zeros((4, 16), {"UINT8": "u1", "INT64": "i8", "FLOAT64": "f8"}[name]))
     with pytest.raises(KernelFaultError, match="type of elements"):
-        put(cpu, tensor.map(DataType.UINT8, [4, 16]), [0, 0], np.ones((4, 16), np.uint8), "add")
+        put(cpu, tensor.map(DataType[name], [4, 16]), [0, 0], tensor.values, "add")
+
+
+COPIES = {
+    "load": "shared::cluster.global.tile.mbarrier::complete_tx::bytes [mem], [p0, {{{}, 0}}], [bar]",
+    "store": "global.shared::cta.tile.bulk_group [p0, {{{}, 0}}], [mem]",
+    "reduction": "global.shared::cta.add.tile.bulk_group [p0, {{{}, 0}}], [mem]",
+    "prefetch": "L2.global.tile [p0, {{{}, 0}}]",
+}
+NAMES = {"prefetch": "cp.async.bulk.prefetch.tensor", "reduction": "cp.reduce.async.bulk.tensor"}
+STARTS = {"u1": (-8, 16), "f2": (4, -8), "u4": (-5, 8), "u8": (1, -2)}
+"""Starts along the innermost axis that are no multiples of 16 bytes, and some that are."""
+
+
+@pytest.mark.parametrize(("copy", "dtype"), [x for x in itertools.product(COPIES, STARTS) if x != ("reduction", "u1")])
+def test_a_box_that_begins_between_multiples_of_16_bytes_ends_the_launch(cpu: Device, copy: str, dtype: str) -> None:
+    kind = {"u1": DataType.UINT8, "f2": DataType.FLOAT16, "u4": DataType.UINT32, "u8": DataType.UINT64}[dtype]
+    tensor = Tensor(cpu, np.zeros((4, 32), dtype))
+    map_, wrong, right = tensor.map(kind, [4, 16]), *STARTS[dtype]
+    begin = tensor.memory.address + wrong * np.dtype(dtype).itemsize
+
+    def run(start: int) -> None:
+        line = f"{NAMES.get(copy, 'cp.async.bulk.tensor')}.2d.{COPIES[copy].format(start)};"
+        body = f"{START} @first mbarrier.init.shared.b64 [bar], 1; bar.sync 0; @!first bra END;\n{line}\nEND:"
+        run_scene(cpu, Scene("start", entry(body, 2), (map_, np.zeros(BYTES, np.uint8)), 1, 32))
+
+    run(right)
+    with pytest.raises(KernelFaultError, match=r"thread \(0, 0, 0\)(.|\n)*not a multiple(.|\n)*bulk.*tensor.2d") as e:
+        run(wrong)
+    assert (e.value.kind, e.value.address) == ("bulk_align", begin)
 
 
 def test_a_box_that_begins_between_multiples_of_128_bytes_ends_the_launch(cpu: Device) -> None:
@@ -292,3 +323,11 @@ def test_a_box_that_begins_between_multiples_of_128_bytes_ends_the_launch(cpu: D
     arrays = (tensor.map(DataType.FLOAT32, [4, 8]), np.zeros(BYTES, np.uint8))
     with pytest.raises(KernelFaultError, match="not a multiple"):
         run_scene(cpu, Scene("askew", ptx, arrays, 1, 32))
+
+
+def test_a_tensor_that_begins_between_multiples_of_16_bytes_ends_the_launch(cpu: Device) -> None:
+    tensor = Tensor(cpu, np.ones((5, 8), np.float32))
+    data = TensorMap.from_buffer_copy(bytes(tensor.map(DataType.FLOAT32, [4, 8])))
+    data.global_address += 4  # as tensormap.replace could write it
+    with pytest.raises(KernelFaultError, match="not a multiple"):
+        loaded(cpu, np.frombuffer(bytes(data), np.uint8), [0, 0], 128)

@@ -88,6 +88,11 @@ _WORDS: dict[FaultKind, tuple[str, str | None]] = {
         "does not take",
         "make it by tensor_map(…) of the device that the kernel runs on, with as many axes as the instruction has",
     ),
+    FaultKind.BULK_ALIGN: (
+        "a bulk copy whose addresses or size, or whose start along a tensor's innermost axis, is not a multiple of "
+        "16 bytes, or a box of a tensor whose place in shared memory is not a multiple of 128",
+        "give it such multiples; a GPU ends other copies with an illegal instruction, or copies something else",
+    ),
     FaultKind.DEADLOCK: (
         "every thread waits, and none can go on: a barrier that not all threads reach",
         "see that no barrier stands where only some threads come by",

@@ -15,12 +15,15 @@ from cujit.devices.cpu.emit.mbarrier import complete_bytes
 from cujit.devices.cpu.emit.memory import SPACES, address_in
 from cujit.devices.cpu.emit.registry import Rules, types_of
 from cujit.devices.cpu.emit.warp import WarpEmitter
+from cujit.devices.cpu.native.faultkinds import FaultKind
 from cujit.devices.cpu.program import Group, Memory, Op
 
-__all__ = ["count_loop", "register"]
+__all__ = ["count_loop", "fault_where", "register"]
 
 _TRANSACTION = "mbarrier::complete_tx::bytes"
 _OWN = "shared::cta"
+_PIECE = 16
+"""Bytes that addresses and sizes of bulk copies are multiples of. Source: PTX ISA 9.1, 9.7.9.25.4 "Bulk copy"."""
 # Operations and element types of reductions. Source: PTX ISA 9.1, 9.7.9.25.4.2 "cp.reduce.async.bulk", 9.7.13.7
 # "red.async".
 _TO_SHARED = (("add", "u32 s32 u64"), ("min max", "u32 s32"), ("inc dec", "u32"), ("and or xor", "b32"))
@@ -118,6 +121,27 @@ def _size(f: Builder, value: Value) -> Value:
     return f.cast("zext", value, "i64")
 
 
+def _check(e: WarpEmitter, op: Op, to: Value, from_: Value, size: Value) -> None:
+    """End the launch where an address or the size is no multiple of 16 bytes, which is undefined on a GPU."""
+    b = e.builder
+    together = b.binary("or", b.binary("or", to, from_), _size(b, size))
+    low = b.binary("and", together, b.integer(_PIECE - 1, 64))
+    fault_where(e, op, FaultKind.BULK_ALIGN, b.select(e.lanes(op), low, b.integer(0, 64)), to)
+
+
+def fault_where(e: WarpEmitter, op: Op, kind: FaultKind, wrong: Value, address: Value) -> None:
+    """End the launch if a lane's number in ``wrong`` is not 0."""
+    b = e.builder
+    bits = int(wrong.type[1:])
+    lanes = b.vector(b.compare("icmp ne", wrong, b.integer(0, bits)))
+    bad, good = b.label("wrong"), b.label("right")
+    b.line(f"br i1 {b.any_lane(lanes).text}, label %{bad}, label %{good}")
+    b.start(bad)
+    lane = b.first_lane(lanes)
+    e.fault(kind, b.integer(op.line, 32), b.extract(b.vector(address), lane), lane)
+    b.start(good)
+
+
 # -- copies -----------------------------------------------------------------------------------------------
 
 
@@ -125,17 +149,21 @@ def _copy_in(e: WarpEmitter, op: Op) -> None:
     """``cp.async.bulk [dst], [src], size, [mbar]``: the barrier is where the target is."""
     to, from_ = _spaces(op)[:2]
     target, source, barrier = _addresses(e, op, (to, from_, to))
+    size = e.source(op, 2, "i32")
+    _check(e, op, target, source, size)
 
     def copy(f: Builder, v: Sequence[Value]) -> None:
         _move(f, v[0], v[1], _size(f, v[2]))
         complete_bytes(f, v[3], _size(f, v[2]))
 
-    each_lane(e, op, "bulk.in", [target, source, e.source(op, 2, "i32"), barrier], copy)
+    each_lane(e, op, "bulk.in", [target, source, size, barrier], copy)
 
 
 def _copy_to_several(e: WarpEmitter, op: Op) -> None:
     """``….multicast::cluster [dst], [src], size, [mbar], mask``: to the same place of every block that the mask has."""
     target, source, barrier = _addresses(e, op, ("shared::cluster", "global", "shared::cluster"))
+    size = e.source(op, 2, "i32")
+    _check(e, op, target, source, size)
     offsets = [clusters.offset_of(e, v) for v in (target, barrier)]
 
     def copy(f: Builder, v: Sequence[Value]) -> None:
@@ -146,21 +174,31 @@ def _copy_to_several(e: WarpEmitter, op: Op) -> None:
 
         for_each_bit(f, f.cast("zext", v[4], "i32"), to_one)
 
-    values = [offsets[0], source, e.source(op, 2, "i32"), offsets[1], e.source(op, 4, "i16")]
+    values = [offsets[0], source, size, offsets[1], e.source(op, 4, "i16")]
     each_lane(e, op, "bulk.multicast", [*values, clusters.CLUSTER, clusters.STRIDE], copy)
+
+
+def _outward(e: WarpEmitter, op: Op) -> list[Value]:
+    """Addresses and size of a copy to global memory."""
+    target, source = _addresses(e, op, _spaces(op))
+    size = e.source(op, 2, "i32")
+    _check(e, op, target, source, size)
+    return [target, source, size]
 
 
 def _copy_out(e: WarpEmitter, op: Op) -> None:
     """``cp.async.bulk.global.shared::cta.bulk_group [dst], [src], size``."""
+    operands = _outward(e, op)
 
     def copy(f: Builder, v: Sequence[Value]) -> None:
         _move(f, v[0], v[1], _size(f, v[2]))
 
-    each_lane(e, op, "bulk.out", [*_addresses(e, op, _spaces(op)), e.source(op, 2, "i32")], copy)
+    each_lane(e, op, "bulk.out", operands, copy)
 
 
 def _copy_bytes_out(e: WarpEmitter, op: Op) -> None:
     """With ``.cp_mask``: of every 16 bytes, those whose bit is set."""
+    operands = _outward(e, op)
 
     def copy(f: Builder, v: Sequence[Value]) -> None:
         def byte(k: Value) -> None:
@@ -175,7 +213,7 @@ def _copy_bytes_out(e: WarpEmitter, op: Op) -> None:
         count_loop(f, _size(f, v[2]), byte)
 
     mask = e.read(op.sources[-1], "i16")
-    each_lane(e, op, "bulk.bytes", [*_addresses(e, op, _spaces(op)), e.source(op, 2, "i32"), mask], copy)
+    each_lane(e, op, "bulk.bytes", [*operands, mask], copy)
 
 
 def count_loop(f: Builder, count: Value, step: Callable[[Value], None]) -> None:
@@ -212,22 +250,24 @@ def _reduce(e: WarpEmitter, op: Op) -> None:
     type_ = types_of(op)[0]
     form = Atomic(_operation(op), type_, locked=to == "global", ftz=type_ == "f32")
     addresses = _addresses(e, op, (to, _OWN, to))
+    size = e.source(op, 2, "i32")
+    _check(e, op, addresses[0], addresses[1], size)
 
     def reduce(f: Builder, v: Sequence[Value]) -> None:
-        size = f.integer(form.bits // 8, 64)
+        step = f.integer(form.bits // 8, 64)
 
         def element(k: Value) -> None:
-            at = f.binary("mul", k, size)
+            at = f.binary("mul", k, step)
             there, here = (f.cast("inttoptr", f.binary("add", x, at), "ptr") for x in v[:2])
             form.apply(f, there, [form.load(f, here)])
 
         bytes_ = _size(f, v[2])
-        count_loop(f, f.binary("udiv", bytes_, size), element)
+        count_loop(f, f.binary("udiv", bytes_, step), element)
         if len(v) > 3:
             complete_bytes(f, v[3], bytes_)
 
     name = f"bulk.reduce.{form.name}{'.signal' if len(addresses) > 2 else ''}"
-    each_lane(e, op, name, [*addresses[:2], e.source(op, 2, "i32"), *addresses[2:]], reduce)
+    each_lane(e, op, name, [*addresses[:2], size, *addresses[2:]], reduce)
 
 
 def _reduce_one(e: WarpEmitter, op: Op) -> None:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from cujit.devices.cpu.emit import clusters
 from cujit.devices.cpu.emit.atomics import Atomic
 from cujit.devices.cpu.emit.builder import Builder, Value
+from cujit.devices.cpu.emit.bulk import fault_where
 from cujit.devices.cpu.emit.lanewise import add_function, each_lane, for_each_bit
 from cujit.devices.cpu.emit.mbarrier import complete_bytes
 from cujit.devices.cpu.emit.memory import SPACES, address_in
@@ -30,10 +31,10 @@ _IM2COL, _NO_OFFSETS = "im2col", "im2col_no_offs"
 _RANKS = "1d 2d 3d 4d 5d"
 _PAIR = "cta_group::1 cta_group::2"
 """Whose barrier may be told: that of the block, or of its pair, too; which one it is, its address says."""
-# Types of elements that each reduction takes, with PTX's numbers of types. Source: PTX ISA 9.1, 9.7.9.25.5.3
-# "cp.reduce.async.bulk.tensor", which refers to the types of ``cp.reduce.async.bulk``.
+# Types of elements that each reduction takes, with PTX's numbers of types; a GPU ends others with an illegal
+# instruction. Source: PTX ISA 9.1, 9.7.9.25.5.3 "cp.reduce.async.bulk.tensor", table of valid combinations.
 _REDUCTIONS = {
-    "add": {2: "u32", 3: "s32", 4: "u64", 5: "s64", 6: "f16", 7: "f32", 9: "f64", 10: "bf16"},
+    "add": {2: "u32", 3: "s32", 4: "u64", 6: "f16", 7: "f32", 10: "bf16"},
     "min": {2: "u32", 3: "s32", 4: "u64", 5: "s64", 6: "f16", 10: "bf16"},
     "max": {2: "u32", 3: "s32", 4: "u64", 5: "s64", 6: "f16", 10: "bf16"},
     "inc": {2: "u32"},
@@ -43,6 +44,8 @@ _REDUCTIONS = {
     "xor": {2: "b32", 3: "b32", 4: "b64", 5: "b64"},
 }
 _SHARED_ALIGN = 128
+_START_ALIGN = 16
+"""Bytes that the place where a box begins is a multiple of, along the innermost axis; in both modes."""
 
 
 def register(rules: Rules) -> None:
@@ -92,14 +95,13 @@ def _register_im2col(rules: Rules) -> None:
 
 
 @dataclass(frozen=True)
-class _Copy:
-    """Operands of one copy, on the way into the lane function."""
+class _Place:
+    """Where a copy begins in a tensor."""
 
     rank: int
     map: Value
     coords: list[Value]
     """With the offsets of im2col mode behind them."""
-    shared: Value
     im2col: bool
 
     @property
@@ -111,23 +113,39 @@ class _Copy:
         """Make what walks through it."""
         return Im2col(f, self.rank) if self.im2col else Box(f, self.rank)
 
+
+@dataclass(frozen=True)
+class _Copy(_Place):
+    """Operands of one copy, on the way into the lane function."""
+
+    shared: Value
+
     def operands(self) -> list[Value]:
         """What the lane function takes: map, shared address, where the cluster's shared memory begins, coordinates."""
         return [self.map, self.shared, clusters.CLUSTER, *self.coords]
 
 
-def _copy_of(e: WarpEmitter, op: Op, tensor: Memory, shared: Memory, space: str, types: Collection[int] = ()) -> _Copy:
+def _place_of(e: WarpEmitter, op: Op, tensor: Memory, types: Collection[int] = ()) -> _Place:
     """Read the operands, and end the launch where they cannot be; ``types`` are PTX's numbers of those it takes."""
     items = _items(tensor.coords[0])
     rank, coords = len(items), [e.read(item, "i32") for item in items]
     im2col = _IM2COL in op.modifiers or _NO_OFFSETS in op.modifiers
     if _IM2COL in op.modifiers:
-        coords += [e.builder.cast("zext", e.read(item, "i16"), "i32") for item in _items(op.sources[3])]
+        offsets = _items(op.sources[len(_memories(op))])
+        coords += [e.builder.cast("zext", e.read(item, "i16"), "i32") for item in offsets]
     elif im2col:
         coords += [e.builder.integer(0, 32)] * (rank - 2)
     map_ = address_in(e, Memory(tensor.base, tensor.offset), "generic")
-    copy = _Copy(rank, map_, coords, address_in(e, shared, space), im2col)
-    _check_map(e, op, copy, types)
+    place = _Place(rank, map_, coords, im2col)
+    _check_map(e, op, place, types)
+    _check_start(e, op, place)
+    return place
+
+
+def _copy_of(e: WarpEmitter, op: Op, tensor: Memory, shared: Memory, space: str, types: Collection[int] = ()) -> _Copy:
+    """The same for a copy from or to shared memory."""
+    place = _place_of(e, op, tensor, types)
+    copy = _Copy(place.rank, place.map, place.coords, place.im2col, address_in(e, shared, space))
     _check_shared(e, op, copy)
     return copy
 
@@ -136,7 +154,7 @@ def _items(operand: Operand) -> tuple[Operand, ...]:
     return operand.items if isinstance(operand, Group) else (operand,)
 
 
-def _check_map(e: WarpEmitter, op: Op, copy: _Copy, types: Collection[int]) -> None:
+def _check_map(e: WarpEmitter, op: Op, copy: _Place, types: Collection[int]) -> None:
     """End the launch where the map is none of ours, or not for the instruction."""
 
     def is_wrong(f: Builder, v: Sequence[Value]) -> Value:
@@ -152,7 +170,26 @@ def _check_map(e: WarpEmitter, op: Op, copy: _Copy, types: Collection[int]) -> N
     name = ".".join(["tensor.check", copy.form, *map(str, sorted(types))])
     wrong = each_lane(e, op, name, [copy.map], is_wrong, "i8")
     assert wrong is not None
-    _fault_where(e, op, FaultKind.TENSOR_MAP, wrong, copy.map)
+    fault_where(e, op, FaultKind.TENSOR_MAP, wrong, copy.map)
+
+
+def _check_start(e: WarpEmitter, op: Op, place: _Place) -> None:
+    """End the launch where the box does not begin at a multiple of 16 bytes along the innermost axis.
+
+    Source: PTX ISA 9.1, 5.5.3.1 "Bounding Box"; measured on an H200, which ends it with an illegal instruction.
+    """
+
+    def misplaced(f: Builder, v: Sequence[Value]) -> Value:
+        size = f.cast("zext", load_field(f, v[0], "element_bytes", "i8"), "i64")
+        begin = f.binary("mul", f.cast("sext", v[1], "i64"), size)
+        base = load_field(f, v[0], "global_address", "i64")
+        low = f.binary("and", f.binary("or", begin, base), f.integer(_START_ALIGN - 1, 64))
+        right = f.compare("icmp eq", low, f.integer(0, 64))
+        return f.select(right, f.integer(0, 64), f.binary("add", base, begin))
+
+    address = each_lane(e, op, "tensor.start", [place.map, place.coords[0]], misplaced, "i64")
+    assert address is not None
+    fault_where(e, op, FaultKind.BULK_ALIGN, address, address)
 
 
 def _check_shared(e: WarpEmitter, op: Op, copy: _Copy) -> None:
@@ -163,20 +200,7 @@ def _check_shared(e: WarpEmitter, op: Op, copy: _Copy) -> None:
     b = e.builder
     low = b.binary("and", b.binary("sub", copy.shared, clusters.CLUSTER), b.integer(_SHARED_ALIGN - 1, 64))
     low = b.select(e.lanes(op), low, b.integer(0, 64))
-    _fault_where(e, op, FaultKind.MISALIGNED, low, copy.shared)
-
-
-def _fault_where(e: WarpEmitter, op: Op, kind: FaultKind, wrong: Value, address: Value) -> None:
-    """End the launch if a lane's number in ``wrong`` is not 0."""
-    b = e.builder
-    bits = int(wrong.type[1:])
-    lanes = b.vector(b.compare("icmp ne", wrong, b.integer(0, bits)))
-    bad, good = b.label("wrong"), b.label("right")
-    b.line(f"br i1 {b.any_lane(lanes).text}, label %{bad}, label %{good}")
-    b.start(bad)
-    lane = b.first_lane(lanes)
-    e.fault(kind, b.integer(op.line, 32), b.extract(b.vector(address), lane), lane)
-    b.start(good)
+    fault_where(e, op, FaultKind.BULK_ALIGN, low, copy.shared)
 
 
 def _memories(op: Op) -> list[Memory]:
@@ -254,7 +278,9 @@ def _reduce(e: WarpEmitter, op: Op) -> None:
 
 
 def _prefetch(e: WarpEmitter, op: Op) -> None:
-    """A hint that asks for no effect."""
+    """``cp.async.bulk.prefetch.tensor [map, {…}]``: a hint that asks for no effect; what cannot be ends the launch."""
+    (tensor,) = _memories(op)
+    _place_of(e, op, tensor)
 
 
 # -- the copy ---------------------------------------------------------------------------------------------
@@ -265,7 +291,7 @@ def _call(f: Builder, function: str, values: Sequence[Value]) -> Value:
     return Value(f.assign(f"call i64 @{function}({arguments})"), "i64")
 
 
-def _copy_function(e: WarpEmitter, copy: _Copy, *, inward: bool) -> str:
+def _copy_function(e: WarpEmitter, copy: _Place, *, inward: bool) -> str:
     """Make the function that copies a box; it gives the bytes of the box."""
     name = f"cujit.tensor.{'in' if inward else 'out'}{copy.form}"
     if name not in e.builder.functions:
@@ -276,7 +302,7 @@ def _copy_function(e: WarpEmitter, copy: _Copy, *, inward: bool) -> str:
     return name
 
 
-def _reduce_function(e: WarpEmitter, copy: _Copy, form: Atomic) -> str:
+def _reduce_function(e: WarpEmitter, copy: _Place, form: Atomic) -> str:
     """Make the function that reduces a box of one type of elements into a tensor."""
     name = f"cujit.tensor.{form.name}{copy.form}"
     if name not in e.builder.functions:

@@ -28,6 +28,8 @@ class FaultKind(enum.IntEnum):
     """A call by an address that no function of the kernel's module has."""
     TENSOR_MAP = 13
     """A tensor map that is none of the CPU device's, or not for the instruction that takes it."""
+    BULK_ALIGN = 14
+    """A bulk or tensor copy from, to or of what is not cut at the bytes that such copies move together."""
     CHECK = 16
     """From here on: what a check found, by its name."""
     MEMORY = 17
