@@ -68,12 +68,18 @@ def _target_machine(level: int) -> llvmlite.binding.TargetMachine:
     return target.create_target_machine(cpu=host.name, features=host.features, opt=level, jit=True)
 
 
+@functools.cache
+def _compiler(level: int) -> llvmlite.binding.TargetMachine:
+    """Give the machine that optimises and compiles at a level; llvmlite lets one thread at a time into LLVM."""
+    return _target_machine(level)
+
+
 _UNROLLED = 200_000
 """Characters of IR whose loops may be unrolled: where it is longer, machine code for many turns takes too long."""
 
 
-def optimise(text: str, level: int = 2, *, passes: bool = True) -> Any:
-    """Parse a module and, with ``passes``, optimise it.
+def optimise(text: str, level: int = 2, *, passes: bool = True, kernel: bool = False) -> Any:
+    """Parse a module and, with ``passes``, optimise it as ``clang`` would at ``level``; less of that for a ``kernel``.
 
     Raises:
         CujitError: LLVM refuses the text, which is a fault of cujit.
@@ -86,13 +92,42 @@ def optimise(text: str, level: int = 2, *, passes: bool = True) -> Any:
         raise CujitError(f"LLVM refuses the code that cujit made: {e}", help="report this, with the PTX") from e
     if not passes:
         return module
+    if kernel and "alwaysinline" not in text:
+        _optimise_kernel(module, level)
+    else:
+        builder = _pass_builder(level, unrolls=len(text) <= _UNROLLED)
+        builder.getModulePassManager().run(module, builder)
+    return module
+
+
+def _pass_builder(level: int, *, unrolls: bool) -> Any:
+    llvm = _llvm()
     options = llvm.create_pipeline_tuning_options(speed_level=level)
     options.loop_vectorization = False  # the code is vectors already
     options.slp_vectorization = False
-    options.loop_unrolling = len(text) <= _UNROLLED
-    builder = llvm.create_pass_builder(_target_machine(level), options)
-    builder.getModulePassManager().run(module, builder)
-    return module
+    options.loop_unrolling = unrolls
+    return llvm.create_pass_builder(_compiler(level), options)
+
+
+_AROUND = ("ipsccp", "dead_arg_elimination", "global_dead_code_eliminate")
+"""What is done for a kernel besides what ``-O2`` does in each function, by llvmlite's names of LLVM's passes.
+
+Measured on the kernels of ``benchmarks/cpu.py``: the rest of ``-O2`` takes as long again. Only those with loops over
+warps that become one function, and are then unrolled, gain by it.
+"""
+
+
+def _optimise_kernel(module: Any, level: int) -> None:
+    """Optimise what is one function, or many that are called from one place each and stay apart."""
+    builder = _pass_builder(level, unrolls=False)
+    simplify = builder.getFunctionPassManager()
+    for function in module.functions:
+        if not function.is_declaration:
+            simplify.run(function, builder)
+    around = _llvm().create_new_module_pass_manager()
+    for name in _AROUND:
+        getattr(around, f"add_{name}_pass")()
+    around.run(module, builder)
 
 
 def compile_ir(text: str, symbol: str, level: int = 2, *, passes: bool = True) -> NativeFunction:
@@ -106,13 +141,13 @@ def compile_ir(text: str, symbol: str, level: int = 2, *, passes: bool = True) -
     return load_object(emit_object(text, level, passes=passes), symbol)
 
 
-def emit_object(text: str, level: int = 2, *, passes: bool = True) -> bytes:
-    """Compile a module into an object file for ``processor()``; ``level`` and ``passes`` as of ``compile_ir``.
+def emit_object(text: str, level: int = 2, *, passes: bool = True, kernel: bool = False) -> bytes:
+    """Compile a module into an object file for ``processor()``; the rest is as of ``optimise``.
 
     Raises:
         CujitError: LLVM refuses the text, which is a fault of cujit.
     """
-    return bytes(_target_machine(level).emit_object(optimise(text, level, passes=passes)))
+    return bytes(_compiler(level).emit_object(optimise(text, level, passes=passes, kernel=kernel)))
 
 
 def load_object(data: bytes, symbol: str) -> NativeFunction:

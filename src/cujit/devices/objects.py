@@ -29,8 +29,8 @@ _CHANGED = "cujit's own code was changed after it was imported"
 class Work(NamedTuple):
     """One object to make: ``kind`` is the kind of work (``Key.kind``), ``name`` what people call it.
 
-    ``parts`` are the rest of what it is made of. ``write`` gives its LLVM IR; ``level`` and ``passes`` are as of
-    ``jit.optimise``.
+    ``parts`` are the rest of what it is made of. ``write`` gives its LLVM IR; ``level``, ``passes`` and ``kernel`` are
+    as of ``jit.optimise``.
     """
 
     kind: str
@@ -39,6 +39,7 @@ class Work(NamedTuple):
     write: Callable[[], str]
     level: int = 2
     passes: bool = True
+    kernel: bool = False
     keep: bool = True
     """Whether the cache is to have it."""
 
@@ -54,7 +55,7 @@ def machine_code(work: Work, symbol: str, require: Callable[[str], object] | Non
     """
 
     def make() -> Artifact:
-        data = emit_object(work.write(), work.level, passes=work.passes)
+        data = emit_object(work.write(), work.level, passes=work.passes, kernel=work.kernel)
         return Artifact(Kind.OBJECT, data, name=work.name, tool=processor().llvm)
 
     host = processor()

@@ -57,7 +57,7 @@ def compile_kernel(text: str, symbol: str, *, keep: bool = True) -> NativeFuncti
         UnsupportedError: it needs a part that is not written for this processor.
     """
     parts = (KeyPart.content("IR", text),) if keep else ()
-    return native_code(Work("cpu native", symbol, parts, lambda: text, keep=keep), symbol)
+    return native_code(Work("cpu native", symbol, parts, lambda: text, kernel=True, keep=keep), symbol)
 
 
 def native_code(work: Work, symbol: str) -> NativeFunction:

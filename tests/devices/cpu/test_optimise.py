@@ -1,0 +1,82 @@
+"""What LLVM does with the code of kernels, and that all of them get it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import cujit
+import cujit.devices.jit as jit
+from cujit.devices.jit import optimise
+
+IR = """
+define internal i32 @twice(i32 %x, i32 %unread) noinline { %y = shl i32 %x, 1 ret i32 %y }
+define internal i32 @unused(i32 %x) noinline { ret i32 %x }
+define void @run(ptr %at) {
+  %place = alloca i32
+  store i32 0, ptr %place
+  %zero = load i32, ptr %place
+  %some = icmp ne i32 %zero, 0
+  br i1 %some, label %never, label %end
+never:
+  %same = call i32 @unused(i32 1)
+  store i32 %same, ptr %at
+  br label %end
+end:
+  %x = load i32, ptr %at
+  %y = call i32 @twice(i32 %x, i32 3)
+  store i32 %y, ptr %at
+  ret void
+}
+"""
+
+
+def test_a_kernel_keeps_no_code_that_is_never_reached() -> None:
+    text = str(optimise(IR, kernel=True))
+    assert "define void @run" in text
+    assert "alloca" not in text
+    assert "@unused" not in text
+
+
+def test_functions_of_a_kernel_take_no_arguments_that_they_do_not_read() -> None:
+    assert "@twice(i32 %x)" in str(optimise(IR, kernel=True))
+
+
+PTX = """.version 8.0
+.target sm_90
+.address_size 64
+.visible .entry add(.param .u64 p0, .param .u32 p1)
+{
+    .reg .b64 a, o;
+    .reg .b32 r, t, n;
+    ld.param.u64 a, [p0];
+    ld.param.u32 n, [p1];
+    mov.u32 t, %tid.x;
+    mul.wide.u32 o, t, 4;
+    add.s64 a, a, o;
+    add.u32 r, t, n;
+    st.global.u32 [a], r;
+    ret;
+}
+"""
+
+
+@pytest.mark.parametrize("check", [None, "memory"])
+def test_every_kernel_is_optimised_as_one(check: str | None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    seen: list[bool] = []
+
+    def watched(text: str, level: int = 2, *, passes: bool = True, kernel: bool = False) -> object:
+        if "define void @run" in text:
+            seen.append(kernel)
+        return optimise(text, level, passes=passes, kernel=kernel)
+
+    monkeypatch.setenv("CUJIT_CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr(jit, "optimise", watched)
+    device = cujit.cpu(1, check=check)
+    out = device.array(np.zeros(64, np.uint32))
+    cujit.load(PTX, device)["add"][1, 64](out, np.uint32(5))
+    assert np.array_equal(out.numpy(), np.arange(64) + 5)
+    assert seen
+    assert all(seen)
