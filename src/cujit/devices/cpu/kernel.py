@@ -111,10 +111,9 @@ class CpuKernel(PreparedKernel):
     def _run(self, shape: LaunchShape, parameters: bytes, function: NativeFunction, options: LaunchOptions) -> None:
         self._require(len(parameters))
         buffer = ctypes.create_string_buffer(parameters, max(len(parameters), 1))
-        workspace = ctypes.create_string_buffer(WORKSPACE_BYTES) if options.cooperative else None
+        workspace = ctypes.create_string_buffer(WORKSPACE_BYTES)
         launch = self._job(shape, options)
-        launch.parameters = ctypes.addressof(buffer)
-        launch.workspace = ctypes.addressof(workspace) if workspace else 0
+        launch.parameters, launch.workspace = ctypes.addressof(buffer), ctypes.addressof(workspace)
         with contextlib.ExitStack() as stack:
             for watch in self._watches:
                 stack.enter_context(watch.running(launch, shape))
@@ -144,10 +143,10 @@ class CpuKernel(PreparedKernel):
     def target(self, shape: LaunchShape, stream: int, options: LaunchOptions, size: int) -> Target | None:
         """Say what the pool needs; machine code puts the parameters in.
 
-        A stream may be captured into a graph, which only Python looks for; the default stream may not. A cooperative
-        grid needs memory of its own for each launch.
+        A stream may be captured into a graph, which only Python looks for; the default stream may not. A grid whose
+        blocks meet needs memory of its own for each launch, also one that is not cooperative: GPUs give it that, too.
         """
-        if stream or options.cooperative or self._facts.prints or self._watches:
+        if stream or options.cooperative or self._facts.meets or self._facts.prints or self._watches:
             return None
         self._require(size)
         job, share, function = self._job(shape, options), self._share(shape, options), self._function(shape.block)
@@ -235,7 +234,7 @@ class CpuKernel(PreparedKernel):
             observers = [watch.observer() for watch in self._watches]
             return compile_kernel(ir_of(preparation.body(self.name), block, observers), "run", keep=False)
         parts = (Part.text("block", f"{block.x} x {block.y} x {block.z}"), *preparation.parts)
-        work = Work("cpu kernel", self.name, parts, lambda: ir_of(preparation.body(self.name), block))
+        work = Work("cpu kernel", self.name, parts, lambda: ir_of(preparation.body(self.name), block), kernel=True)
         return native_code(work, "run")
 
     def active_blocks(self, block_threads: int, shared_bytes: int = 0) -> int:

@@ -23,8 +23,8 @@ class Launch(ctypes.Structure):
 
     ``together`` is how many blocks have to make progress side by side (a cluster, a cooperative grid; else 1), and
     ``cluster_*`` the shape of a cluster in blocks (0 without clusters); the shared memory of such blocks lies
-    ``shared_stride`` bytes apart. ``workspace`` is the address of the memory in which a cooperative grid counts its
-    arrivals; without it the grid is none. The ``fault_*`` fields are written by the first thread that cannot go on;
+    ``shared_stride`` bytes apart. ``workspace`` is the address of the memory in which a grid counts its arrivals,
+    where its kernel asks for that. The ``fault_*`` fields are written by the first thread that cannot go on;
     ``fault_kind`` is 0 in a launch that went well. ``output`` is what kernels printed, ``checks``, ``trace`` and
     ``coverage`` the tables of those who watch (0: nobody does).
     """

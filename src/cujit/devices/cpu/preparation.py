@@ -125,9 +125,11 @@ class Preparation:
 
 
 def _facts_of(entry: Function, body: Body) -> KernelFacts:
+    from cujit.devices.cpu.program import Special
     from cujit.formats.ptx.parameters import signature_of_entry
 
     program = body.program
+    ops = [op for each in (program, *program.functions.values()) for op in each.ops]
     return KernelFacts(
         name=entry.name,
         signature=signature_of_entry(entry),
@@ -136,11 +138,8 @@ def _facts_of(entry: Function, body: Body) -> KernelFacts:
         shared_size=program.shared_size,
         local_size=program.local_size,
         suspends=body.suspends,
-        prints=any(
-            op.opcode == "call.extern" and "vprintf" in op.modifiers
-            for each in (program, *program.functions.values())
-            for op in each.ops
-        ),
+        prints=any(op.opcode == "call.extern" and "vprintf" in op.modifiers for op in ops),
+        meets=any(source == Special("envreg2") for op in ops for source in op.sources),
     )
 
 
