@@ -12,6 +12,7 @@ from cujit.devices.cpu.refusals import Refusals
 from cujit.devices.jit import optimise
 from cujit.formats.ptx.parser import parse
 from cujit.kernel import jit, load
+from devices.cpu.launching import blank, run_ptx
 from instructions.scene import Scene, difference, entry, run_scene
 from instructions.scenes_memory import SCENES as LOADS_AND_STORES
 
@@ -273,3 +274,16 @@ def test_a_block_alone_is_a_cluster_of_one(cpu: Device) -> None:
         1,
         42,
     ]
+
+
+@pytest.mark.parametrize(("type_", "value"), [("u8", "r5"), ("u16", "h1"), ("u32", "r5"), ("u64", "d1")])
+def test_a_guarded_store_that_no_lane_does_may_have_any_address(device: Device, type_: str, value: str) -> None:
+    size = int(type_[1:]) // 8
+    body = f""".reg .b16 h1; ld.global.u32 r1, [p1]; mul.lo.u32 r2, r1, 4194304; mad.lo.u32 r3, lane, {size}, box0;
+    st.shared.u8 [box], r1; add.u32 r3, r3, r2; setp.gt.u32 q1, lane, r1;
+    mov.u32 r5, lane; cvt.u64.u32 d1, lane; cvt.u16.u32 h1, lane;
+    @q1 st.shared.{type_} [r3], {value};
+    ld.shared.u8 r6, [box]; st.global.u32 [at], r6;"""
+    body = ".reg .u32 box0; mov.u32 box0, box;\n" + body
+    got, _ = run_ptx(device, body, blank(32), np.full(1, 100, np.uint32), outside=".shared .align 8 .b8 box[256];")
+    assert (got == 100).all()

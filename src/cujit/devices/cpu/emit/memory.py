@@ -407,12 +407,18 @@ def _store_contiguous(
     """Store neighbouring elements as one vector a row.
 
     Nobody but this thread writes to the shared memory of its block: what lanes that do not run would store to is
-    read and written back, which most processors do faster than a store with a mask.
+    read and written back, which most processors do faster than a store with a mask. Where no lane runs, the address
+    may be any.
     """
     b = e.builder
     count = len(values)
     size = type_width(element) // 8 * count
     blends = space_of(op) == "shared" and not mask.constant and size <= _MOST_BLENDED and not e.watched
+    some = blends and op.guard is not None
+    if some:
+        go, done = b.label("store"), b.label("stored")
+        b.line(f"br i1 {b.any_lane(mask).text}, label %{go}, label %{done}")
+        b.start(go)
     whole = _dealt(e, [b.vector(v) for v in values], element)
     n = WARP // len(rows) * count
     full, wide = f"<{WARP * count} x {element}>", f"<{n} x {element}>"
@@ -431,6 +437,9 @@ def _store_contiguous(
         arguments = [f"{wide} {part}", f"ptr {pointer}", f"i32 {align}", lanes]
         types = [wide, "ptr", "i32", f"<{n} x i1>"]
         b.call(f"llvm.masked.store.v{n}{_short(element)}.p0", "void", arguments, types)
+    if some:
+        b.line(f"br label %{done}")
+        b.start(done)
 
 
 def _dealt(e: WarpEmitter, values: list[Value], element: str) -> str:
