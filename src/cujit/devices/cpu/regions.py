@@ -8,20 +8,22 @@ that this is right for every kernel whose barriers are all like that and whose w
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 
 from cujit.devices.base import Dim3
 from cujit.devices.cpu.blockwide import Blockwide, find_common
 from cujit.devices.cpu.body import Body
-from cujit.devices.cpu.cfg import Graph, part_of
+from cujit.devices.cpu.cfg import Block, Graph, part_of
 from cujit.devices.cpu.liveness import live_in
+from cujit.devices.cpu.patterns import Pattern, blended_in, find_patterns, pattern_of, patterns_from
 from cujit.devices.cpu.program import FloatConstant, IntConstant, Memory, Op, Operand, Reg, Special, SymbolAddress
 from cujit.devices.cpu.progress import bits_of, polling_loops
-from cujit.devices.cpu.shapes import VARYING, WARP, Divergence, waits_in
+from cujit.devices.cpu.shapes import VARYING, WARP, Divergence, parts_lanes, waits_in
 from cujit.devices.cpu.sites import is_barrier
+from cujit.devices.cpu.windows import window_of
 
-__all__ = ["Cut", "Region", "cut"]
+__all__ = ["EVERY", "Cut", "Region", "cut"]
 
 _MOST_REGIONS = 60
 _MOST_COPIES = 3
@@ -40,6 +42,9 @@ class Region:
     ``written`` and ``touched`` are the registers that it writes, and writes or reads, as bits of their numbers.
     ``remade`` are operations that make again, from what never changes, what it reads of the registers not kept.
     ``following`` tells by the position of a barrier which region begins behind it.
+    ``patterns`` are those of the registers that addresses of shared memory begin with.
+    ``unparted`` are stores that stood behind a branch which parted lanes, and now have a guard.
+    ``choice`` is a register, common to the block, for whose values at its beginning there are ``versions`` of it.
     """
 
     number: int
@@ -50,6 +55,10 @@ class Region:
     touched: int
     remade: tuple[Op, ...]
     following: dict[int, int]
+    patterns: Mapping[int, Pattern]
+    unparted: frozenset[Op] = frozenset()
+    choice: int | None = None
+    versions: Mapping[int, Region] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -83,9 +92,15 @@ def cut(body: Body, divergence: Divergence, block: Dim3) -> Cut | None:
         return None
     kept = [body.program.registers[r] for r in sorted({r for region in regions for r in region.live})]
     warps = (block.volume + WARP - 1) // WARP
-    if warps * WARP * sum(max(reg.bits // 8, 1) for reg in kept) > _MOST_KEPT_BYTES:
+    if warps * WARP * sum(reg.bits // 8 or 4 for reg in kept) > _MOST_KEPT_BYTES:
         return None
-    return Cut(tuple(regions), find_common(graph, block), tuple(kept))
+    common = find_common(graph, block)
+    search = _Search.of(graph, divergence, block, regions)
+    regions = [replace(region, patterns=search.patterns) for region in regions]
+    if common.together:
+        regions = [_with_versions(region, common, search) for region in regions]
+    regions = [_unparted(region) for region in regions]
+    return Cut(tuple(regions), common, tuple(kept))
 
 
 def _may_cut(body: Body, divergence: Divergence) -> bool:
@@ -156,7 +171,149 @@ def _region(
     for op in remade:
         touched |= sum(1 << r.index for r in op.results if r is not None)
     kept = tuple(r for r in first if r not in remakes)
-    return Region(k, part, own, kept, written, touched | written, tuple(remade), following)
+    return Region(k, part, own, kept, written, touched | written, tuple(remade), following, {})
+
+
+# -- versions ---------------------------------------------------------------------------------------------
+
+EVERY = 32
+"""The version for multiples of this, which comes with those for some values."""
+
+_CHOICES = (1, 2, 4, 8, 16, EVERY)
+"""Values of a register for which regions get versions: how far apart in a warp lanes exchange what they have."""
+
+_MOST_IN_VERSIONS = 100
+"""Operations of a region that gets some."""
+
+
+@dataclass(frozen=True)
+class _Search:
+    """What it takes to find patterns in a kernel; ``patterns`` are those that hold always.
+
+    ``blended``, ``once`` and ``words`` are registers, as bits: those in which lanes keep what they had, those that are
+    written at one place, and integers of 32 bits.
+    """
+
+    graph: Graph
+    divergence: Divergence
+    block: Dim3
+    blended: int
+    once: int
+    words: int
+    patterns: Mapping[int, Pattern]
+
+    @classmethod
+    def of(cls, graph: Graph, divergence: Divergence, block: Dim3, regions: Iterable[Region]) -> _Search:
+        """Search a kernel that is cut into these regions."""
+        blended = blended_in(graph, divergence)
+        for region in regions:
+            blended |= blended_in(region.graph, region.divergence)
+        once = more = words = 0
+        for op in (op for b in graph.blocks for op in b.ops):
+            for r in op.results:
+                if r is not None:
+                    more |= once & 1 << r.index
+                    once |= 1 << r.index
+                    words |= int(r.bits == 32 and not r.is_float) << r.index
+        patterns = find_patterns(graph, divergence, block, blended, {})
+        return cls(graph, divergence, block, blended, once & ~more, words, patterns)
+
+    def beginning_with(self, region: Region, start: Mapping[int, Pattern]) -> Mapping[int, Pattern]:
+        """Find the patterns in a region whose registers begin with some."""
+        made = patterns_from(region.graph.blocks[0].ops, start, self.divergence, self.block)
+        known = {r: p for r, p in made.items() if self.once >> r & 1}
+        fixed = self.blended
+        for r in region.live:
+            known.pop(r, None)
+            fixed |= 1 << r
+            if r in self.patterns:
+                known[r] = self.patterns[r]
+        return find_patterns(self.graph, self.divergence, self.block, fixed, known)
+
+
+def _with_versions(region: Region, common: Blockwide, search: _Search) -> Region:
+    """Give a region versions for values of a register if these tell at which patterns lanes access shared memory."""
+    ops = [op for b in region.graph.blocks for op in b.ops]
+    if region.graph.blocks[0].predecessors or len(ops) > _MOST_IN_VERSIONS:
+        return region
+
+    def windows(r: Region) -> int:
+        return sum(window_of(op, r.patterns) is not None for op in ops)
+
+    for index in region.live:
+        same = region.divergence.shapes[index].is_uniform and not common.differing >> index & 1
+        if same and search.words >> index & 1:
+            versions = {
+                value: replace(region, patterns=search.beginning_with(region, {index: _begins_with(value)}))
+                for value in _CHOICES
+            }
+            if min(map(windows, versions.values())) > windows(region):
+                return replace(region, choice=index, versions=versions)
+    return region
+
+
+def _begins_with(value: int) -> Pattern:
+    return pattern_of(EVERY, [0] * WARP) if value == EVERY else pattern_of(1 << 32, [value] * WARP)
+
+
+# -- stores behind a branch -------------------------------------------------------------------------------
+
+
+def _unparted(region: Region) -> Region:
+    """Give stores guards instead of branches that part lanes, in the versions too.
+
+    That is for blocks of nothing but stores to windows that are loaded before the branch: these are written back where
+    no lane runs.
+    """
+    region = replace(region, versions={value: _unparted(version) for value, version in region.versions.items()})
+    blocks = [replace(b, ops=list(b.ops)) for b in region.graph.blocks]
+    stores: list[Op] = []
+    for b in blocks:
+        side = _side_of(b, blocks, region.patterns) if parts_lanes(b, region.divergence.shapes) else None
+        if side is not None:
+            branch = b.ops.pop()
+            negated = branch.guard_negated != (side.position == b.successors[1])
+            own = [replace(op, guard=branch.guard, guard_negated=negated) for op in side.ops if op.opcode == "st"]
+            b.ops += own
+            b.successors = side.successors
+            stores += own
+    if not stores:
+        return region
+    graph, whole = part_of(Graph(blocks, []), 0, ())
+    blend = [region.divergence.blend[p] for p in whole]
+    divergence = replace(region.divergence, blend=blend, waiting=waits_in(graph, region.divergence.shapes))
+    following = {p: region.following[old] for p, old in enumerate(whole) if old in region.following}
+    return replace(region, graph=graph, divergence=divergence, following=following, unparted=frozenset(stores))
+
+
+def _side_of(block: Block, blocks: list[Block], patterns: Mapping[int, Pattern]) -> Block | None:
+    """Find the stores that lanes pass on one side of a branch, if there is nothing else on either."""
+    if block.ops[-1].opcode != "bra" or len(block.successors) != 2:
+        return None
+    for position, other in (block.successors, block.successors[::-1]):
+        if position == len(blocks):
+            continue
+        side = blocks[position]
+        if side.successors == (other,) and side.predecessors == [block.position]:
+            ops = [op for op in side.ops if op.opcode != "bra"]
+            if ops and all(op.opcode == "st" and _is_loaded(op, block, patterns) for op in ops):
+                return side
+    return None
+
+
+def _is_loaded(store: Op, block: Block, patterns: Mapping[int, Pattern]) -> bool:
+    """Whether a block loads the window of a store, so that it is where something may be written back."""
+    window = window_of(store, patterns)
+    place = store.sources[0]
+    if window is None or not isinstance(place, Memory):
+        return False
+    loaded = False
+    for op in block.ops:
+        if place.base in op.results:
+            loaded = False
+        if op.opcode == "ld" and op.guard is None and op.sources[0] == place and window_of(op, patterns) == window:
+            loaded = True
+    return loaded
 
 
 # Operations that depend on nothing but their sources.

@@ -9,8 +9,9 @@ from collections.abc import Callable, Mapping
 
 from cujit.devices.cpu.emit.builder import Builder, Value
 from cujit.devices.cpu.emit.functions import MASK, symbol_of
-from cujit.devices.cpu.emit.regions import Passage, context_lines, dispatch_lines, kept_arguments, region_text
+from cujit.devices.cpu.emit.regions import Passage, context_lines, dispatch_lines, kept_arguments, passages, region_text
 from cujit.devices.cpu.emit.warp import WarpEmitter
+from cujit.devices.cpu.emit.windows import WindowRules
 from cujit.devices.cpu.launch import PLACE, field_offset
 from cujit.devices.cpu.native.state import STACK_BYTES, with_offsets
 from cujit.devices.cpu.regions import Cut, Region
@@ -118,25 +119,25 @@ def _fetch() -> list[str]:
 
 def emit_regions(cut: Cut, make: Callable[[Region, Passage], WarpEmitter], symbol: str) -> str:
     """Emit the module of a kernel that is cut at its barriers; ``make`` makes the emitter of a region."""
-    emitters = []
+    emitters = {}
     warps = 0
     parameters: dict[tuple[int, str], Value] = {}
-    for region in cut.regions:
-        passage = Passage(cut, region)
-        e = make(region, passage)
+    for name, passage in passages(cut).items():
+        e = make(passage.region, passage)
+        e.rules = WindowRules(e.rules, passage.region)
         warps = _warps(e)
         e.parameters = parameters
         e.emit(_first_mask(e))
-        emitters.append(e)
-    first = emitters[0]
+        emitters[name] = e
+    first = next(iter(emitters.values()))
     arguments = ", ".join([*_COMMON_ARGUMENTS, *(f"{v.type} {v.text}" for v in parameters.values()),
                            *kept_arguments(first, cut, warps)])  # fmt: skip
-    size = sum(len(e.builder.body) for e in emitters)
+    size = sum(len(e.builder.body) for e in emitters.values())
     entry = ["  %local.first = ptrtoint ptr %local to i64", *first.parameter_loads()]
     entry += context_lines(first, cut, warps)
     lines = _over_blocks(symbol, entry, dispatch_lines(first, cut, warps, arguments))
-    for region, e in zip(cut.regions, emitters, strict=True):
-        lines += region_text(e, region, warps, arguments, size)
+    for name, e in emitters.items():
+        lines += region_text(e, name, warps, arguments, size)
         first.builder.functions.update(e.builder.functions)
         first.builder.declared.update(e.builder.declared)
     if not cut.blockwide.together:

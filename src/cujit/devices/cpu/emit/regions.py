@@ -7,17 +7,23 @@ turn each warp runs the region behind the barrier at which it waits.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from cujit.devices.cpu.cfg import Block
 from cujit.devices.cpu.emit.builder import Value
 from cujit.devices.cpu.emit.flow import MASK
-from cujit.devices.cpu.emit.warp import WarpEmitter, forms_of
+from cujit.devices.cpu.emit.warp import WarpEmitter, forms_of, storage_type
 from cujit.devices.cpu.program import Reg
-from cujit.devices.cpu.regions import Cut, Region
+from cujit.devices.cpu.regions import EVERY, Cut, Region
+from cujit.devices.cpu.shapes import WARP
 
-__all__ = ["Passage", "context_lines", "dispatch_lines", "kept_arguments", "region_text"]
+__all__ = ["Passage", "context_lines", "dispatch_lines", "kept_arguments", "passages", "region_text"]
 
 _GONE = -1
 """Number of the region that a warp is to run which has none left."""
+
+_MASK_KEPT = f"<{WARP} x i32>"
+"""What a mask is kept as: processors are slow to make masks of single bits."""
 
 _INLINED = 3000
 """Lines of IR of a kernel whose regions become one function: its warps' values may then stay in registers."""
@@ -26,8 +32,9 @@ _INLINED = 3000
 class Passage:
     """How the warps of one region begin, and how they come to the barriers behind it."""
 
-    def __init__(self, cut: Cut, region: Region) -> None:
+    def __init__(self, cut: Cut, region: Region, version: int | None = None) -> None:
         self.cut = cut
+        self._version = version
         self.region = region
         self._live = {r.number: r.live for r in cut.regions}
 
@@ -51,13 +58,26 @@ class Passage:
             self._skip_others(e)
         if self.keeps_masks:
             mask = self._take_mask(e, first_mask)
+        self._lend_vectors(e)
         for index in self.region.live:
             if not self.region.touched >> index & 1:
                 continue
             self._move(e, index, "in")
+        if self._version is not None and self._version != EVERY and self.region.choice is not None:
+            type_ = storage_type(self._registers[self.region.choice])
+            e.builder.line(f"store {type_} {self._version}, ptr %r{self.region.choice}.b")
         for op in self.region.remade:
             e.emit_op(op)
         return mask
+
+    def _lend_vectors(self, e: WarpEmitter) -> None:
+        """Have kept vectors that are seldom needed stay where they are kept: to copy them costs those who do not."""
+        for reg in self.cut.kept:
+            lent = f"  %r{reg.index}.v = alloca <{WARP} x {storage_type(reg)}>"
+            if reg.index in e.divergence.seldom and lent in e.builder.entry:
+                e.builder.entry.remove(lent)
+                place = self._place(e, f"k{reg.index}.v", f"<{WARP} x {storage_type(reg)}>")
+                e.builder.line(f"%r{reg.index}.v = getelementptr i8, ptr {place}, i64 0")
 
     def _take_mask(self, e: WarpEmitter, first_mask: Value) -> Value:
         """Find the lanes that go on, and skip a warp that has none; they exit unless they arrive somewhere."""
@@ -103,22 +123,23 @@ class Passage:
             self._move(e, index, "out")
 
     def _move(self, e: WarpEmitter, index: int, way: str) -> None:
-        """Copy a register from where it is kept (``in``), or there (``out``); a vector that nobody needs is not."""
-        reg = self._registers[index]
-        forms = forms_of(e, reg)
-        for form, type_ in sorted(forms, key=lambda f: f[0] == "v"):
-            if form == "v" and index in e.divergence.seldom:
-                holds = Value(e.builder.assign(f"load i1, ptr %r{index}.g"), "i1")
-                with e.unless(holds):
-                    self._copy(e, index, form, type_, way)
-            else:
+        """Copy a register from where it is kept (``in``), or there (``out``); a vector that is lent is there."""
+        for form, type_ in forms_of(e, self._registers[index]):
+            if form != "v" or index not in e.divergence.seldom:
                 self._copy(e, index, form, type_, way)
 
     def _copy(self, e: WarpEmitter, index: int, form: str, type_: str, way: str) -> None:
         b = e.builder
-        kept, own = self._kept(e, index, form, type_, way), f"%r{index}.{form}"
+        kept, own = self._kept(e, index, form, _type_kept(type_), way), f"%r{index}.{form}"
         from_, to = (kept, own) if way == "in" else (own, kept)
-        b.line(f"store {type_} {b.assign(f'load {type_}, ptr {from_}')}, ptr {to}")
+        if type_ != MASK:
+            b.line(f"store {type_} {b.assign(f'load {type_}, ptr {from_}')}, ptr {to}")
+        elif way == "in":
+            word = b.assign(f"load {_MASK_KEPT}, ptr {from_}")
+            b.line(f"store {MASK} {b.assign(f'icmp slt {_MASK_KEPT} {word}, zeroinitializer')}, ptr {to}")
+        else:
+            mask = b.assign(f"load {MASK}, ptr {from_}")
+            b.line(f"store {_MASK_KEPT} {b.assign(f'sext {MASK} {mask} to {_MASK_KEPT}')}, ptr {to}")
 
     def _kept(self, e: WarpEmitter, index: int, form: str, type_: str, way: str) -> str:
         if _is_common(e, self.cut, self._registers[index]):
@@ -132,6 +153,10 @@ class Passage:
 def _changes(region: Region, index: int) -> bool:
     """Whether a region writes a register; the first one begins with all of them, as zero."""
     return region.number == 0 or bool(region.written >> index & 1)
+
+
+def _type_kept(type_: str) -> str:
+    return _MASK_KEPT if type_ == MASK else type_
 
 
 def _keeps_masks(cut: Cut) -> bool:
@@ -152,7 +177,7 @@ def _places(e: WarpEmitter, cut: Cut, warps: int) -> list[tuple[str, str]]:
         if _is_common(e, cut, reg):
             found += [(f"k{reg.index}.{way}", forms[0][1]) for way in ("in", "out")]
         else:
-            found += [(f"k{reg.index}.{form}", f"[{warps} x {type_}]") for form, type_ in forms]
+            found += [(f"k{reg.index}.{form}", f"[{warps} x {_type_kept(type_)}]") for form, type_ in forms]
     if not cut.blockwide.together:
         found += [("sites.0", f"[{warps} x i32]"), ("sites.1", f"[{warps} x i32]"), ("pending", "i64")]
     return found
@@ -171,7 +196,18 @@ def kept_arguments(e: WarpEmitter, cut: Cut, warps: int) -> list[str]:
     return [f"ptr %{name}" for name in names]
 
 
-def region_text(e: WarpEmitter, region: Region, warps: int, arguments: str, size: int) -> list[str]:
+def passages(cut: Cut) -> dict[str, Passage]:
+    """List all regions and their versions, by the names of their functions."""
+    found = {}
+    for region in cut.regions:
+        name = f"region.{region.number}"
+        found[name] = Passage(cut, region)
+        for value, version in region.versions.items():
+            found[f"{name}.{value}"] = Passage(cut, replace(version, choice=region.choice), value)
+    return found
+
+
+def region_text(e: WarpEmitter, name: str, warps: int, arguments: str, size: int) -> list[str]:
     """Write the function of one region: it runs in all warps and gives the region that follows.
 
     ``size`` is the lines of IR of all regions together.
@@ -179,7 +215,7 @@ def region_text(e: WarpEmitter, region: Region, warps: int, arguments: str, size
     inline = "alwaysinline" if size < _INLINED else "noinline"
     local_bytes = e.program.local_size * 32
     return [
-        f"define internal i32 @region.{region.number}({arguments}) {inline} {{",
+        f"define internal i32 @{name}({arguments}) {inline} {{",
         "entry:",
         "  %idle = alloca [32 x i8], align 16",
         "  %idle.int = ptrtoint ptr %idle to i64",
@@ -217,7 +253,7 @@ def _one_after_another(e: WarpEmitter, cut: Cut, arguments: str) -> list[str]:
     common = [reg for reg in cut.kept if _is_common(e, cut, reg)]
     for region in cut.regions:
         k = region.number
-        lines += [f"region.{k}:", f"  %following.{k} = call i32 @region.{k}({arguments})"]
+        lines += [f"region.{k}:", *_call_lines(e, cut, region, arguments)]
         after = sorted({n for n in region.following.values() if n != _GONE})
         live = {index for n in after for index in cut.regions[n].live}
         for reg in common:
@@ -230,6 +266,31 @@ def _one_after_another(e: WarpEmitter, cut: Cut, arguments: str) -> list[str]:
         cases = " ".join(f"i32 {n}, label %region.{n}" for n in after)
         lines.append(f"  switch i32 %following.{k}, label %block.end [ {cases} ]")
     return lines
+
+
+def _call_lines(e: WarpEmitter, cut: Cut, region: Region, arguments: str) -> list[str]:
+    """Run a region, or the version of it that is for what a register has now."""
+    k = region.number
+    if region.choice is None:
+        return [f"  %following.{k} = call i32 @region.{k}({arguments})"]
+    type_ = forms_of(e, next(reg for reg in cut.kept if reg.index == region.choice))[0][1]
+    cases = " ".join(f"{type_} {value}, label %version.{k}.{value}" for value in region.versions)
+    lines = [
+        f"  %value.{k} = load {type_}, ptr %k{region.choice}.in",
+        f"  %low.{k} = and {type_} %value.{k}, {EVERY - 1}",
+        f"  %none.{k} = icmp eq {type_} %low.{k}, 0",
+        f"  %choice.{k} = select i1 %none.{k}, {type_} {EVERY}, {type_} %value.{k}",
+        f"  switch {type_} %choice.{k}, label %version.{k} [ {cases} ]",
+    ]
+    ends = []
+    for suffix in ("", *(f".{value}" for value in region.versions)):
+        lines += [
+            f"version.{k}{suffix}:",
+            f"  %found.{k}{suffix} = call i32 @region.{k}{suffix}({arguments})",
+            f"  br label %versions.end.{k}",
+        ]
+        ends.append(f"[ %found.{k}{suffix}, %version.{k}{suffix} ]")
+    return [*lines, f"versions.end.{k}:", f"  %following.{k} = phi i32 {', '.join(ends)}"]
 
 
 def _in_turns(cut: Cut, warps: int, arguments: str) -> list[str]:
@@ -264,6 +325,3 @@ def _in_turns(cut: Cut, warps: int, arguments: str) -> list[str]:
         "  %more.turns = icmp ne i64 %due.next, 0",
         "  br i1 %more.turns, label %turn, label %block.end",
     ]
-
-
-assert MASK == "<32 x i1>"
