@@ -87,6 +87,10 @@ def test_a_grid_whose_blocks_wait_at_a_barrier_and_for_each_other_is_told() -> N
 APART = {
     "two_shuffles": "shfl.sync.bfly.b32 r1, t, 1, 0x1f, -1;|shfl.sync.idx.b32 r1, t, 0, 0x1f, -1;",
     "two_votes": "vote.sync.any.pred q2, q1, -1;|vote.sync.all.pred q2, q1, -1;",
+    "a_shuffle_and_a_vote": "shfl.sync.bfly.b32 r1, t, 1, 0x1f, -1;|vote.sync.any.pred q2, q1, -1;",
+    "one_reduction_of_two_masks": "redux.sync.add.u32 r1, t, -1;|redux.sync.add.u32 r1, t, 0x7fffffff;",
+    "two_masks_of_registers": "not.b32 r2, w; redux.sync.add.u32 r1, t, r2;"
+    "|add.u32 r2, w, 0x7fffffff; redux.sync.add.u32 r1, t, r2;",
     "a_shuffle_and_a_meeting": "shfl.sync.bfly.b32 r1, t, 1, 0x1f, -1;|bar.warp.sync -1;",
     "nothing": "match.any.sync.b32 r1, t, -1;|AGAIN: ld.volatile.global.u32 r2, [p0]; setp.eq.u32 q3, r2, 1;"
     " @q3 bra AGAIN; redux.sync.add.u32 r1, t, 0xffff0000;",
@@ -96,7 +100,10 @@ APART = {
 @pytest.mark.parametrize("case", APART)
 def test_lanes_that_wait_for_each_other_at_different_operations_are_told(case: str) -> None:
     one, other = APART[case].split("|")
-    body = f"mov.u32 r1, 0; setp.lt.u32 q1, lane, 11; @q1 bra A; {one} bra B; A: {other} B: st.global.u32 [at], r1;"
+    body = f"""mov.u32 r1, 0; setp.lt.u32 q1, lane, 11; @q1 bra A; {one} bra B;
+    A: {other} B: st.global.u32 [at], r1;"""
     printed = outcome(body, block=40)
     assert printed.startswith("lanes_apart | kernel k, block (0, 0, 0)")
     assert "PTX line" in printed
+    assert "threads 11-31, with the lanes of mask 0xffffffff" in printed
+    assert case == "nothing" or "threads 0-10, with the lanes of mask" in printed

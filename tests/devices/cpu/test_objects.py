@@ -336,6 +336,7 @@ def test_facts_come_back_as_they_were() -> None:
         local_size=2,
         suspends=True,
         prints=False,
+        meets=True,
     )
     facts = ModuleFacts((kernel,), {"x": (0, 16)}, bytes(range(16)), (Relocation(8, 4),))
     assert ModuleFacts.of_artifact(facts.to_artifact()) == facts

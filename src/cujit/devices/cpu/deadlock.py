@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from cujit.devices.cpu.launch import Launch
 from cujit.devices.cpu.native.faultkinds import FaultKind
-from cujit.devices.cpu.native.state import Block, State
+from cujit.devices.cpu.native.state import Block, Place, State
 
 __all__ = ["explain", "ranges"]
 
@@ -16,10 +16,14 @@ _MOST = 8
 
 
 def explain(launch: Launch, words_of: Callable[[int], str]) -> str | None:
-    """Say which threads wait at which barrier and line; None for other faults.
+    """Say which threads wait at which line, for what barrier or lanes; None for other faults.
 
     ``words_of`` describes a line of the PTX.
     """
+    if launch.fault_kind == FaultKind.LANES_APART:
+        places = (Place * (Launch.fault_more.size // ctypes.sizeof(Place))).from_buffer_copy(launch.fault_more)
+        found = _apart([(launch.fault_thread // 32, place) for place in places], words_of)
+        return "\n".join(["lanes of one warp wait for each other at different .sync operations:", *found])
     if launch.fault_kind != FaultKind.DEADLOCK or not launch.fault_more[0]:
         return None
     blocks = (Block * launch.fault_more[1]).from_address(launch.fault_more[0])
@@ -47,7 +51,21 @@ def _waiting(block: Block, words_of: Callable[[int], str]) -> list[str]:
             wanted = barrier.expected or block.threads - block.exited
             at += f", where {barrier.arrived} of {wanted} threads have arrived"
         lines.append(f"    threads {ranges(threads)} at {at}{exited}: {words_of(line)}")
-    return lines
+    waiting = [w for w in range(block.warps) if block.warp[w].state == State.WAITING]
+    return lines + _apart([(w, place) for w in waiting for place in block.warp[w].apart], words_of)
+
+
+def _apart(places: Iterable[tuple[int, Place]], words_of: Callable[[int], str]) -> list[str]:
+    """Describe the places where lanes of a warp wait for others of it; the warp's number comes with each."""
+    threads: dict[tuple[int, int], list[int]] = {}
+    for warp, place in places:
+        if place.lanes:
+            here = threads.setdefault((place.line, place.members), [])
+            here += [32 * warp + lane for lane in range(32) if place.lanes >> lane & 1]
+    return [
+        f"    threads {ranges(numbers)}, with the lanes of mask {members:#010x}: {words_of(line)}"
+        for (line, members), numbers in threads.items()
+    ]
 
 
 def ranges(numbers: list[int]) -> str:

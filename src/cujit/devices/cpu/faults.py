@@ -93,6 +93,10 @@ _WORDS: dict[FaultKind, tuple[str, str | None]] = {
         "16 bytes, or a box of a tensor whose place in shared memory is not a multiple of 128",
         "give it such multiples; a GPU ends other copies with an illegal instruction, or copies something else",
     ),
+    FaultKind.TENSOR_START: (
+        "a store or reduction into a tensor that begins before it along the innermost axis",
+        "begin at 0 or behind it; a GPU ends others with an illegal instruction, loads excepted",
+    ),
     FaultKind.DEADLOCK: (
         "every thread waits, and none can go on: a barrier that not all threads reach",
         "see that no barrier stands where only some threads come by",
@@ -121,8 +125,8 @@ _WORDS: dict[FaultKind, tuple[str, str | None]] = {
 
 
 def _help(kind: FaultKind) -> str | None:
-    """What to try after what a check found; other findings say it themselves."""
-    return _WORDS[kind][1] if kind > FaultKind.CHECK else None
+    """What to try after what a check found, or where lanes never meet; other findings say it themselves."""
+    return _WORDS[kind][1] if kind > FaultKind.CHECK or kind is FaultKind.LANES_APART else None
 
 
 def _error(launch: Launch, site: Site) -> KernelFaultError:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from cujit.devices.cpu.program import Op
 
-__all__ = ["is_barrier", "is_poll", "is_site", "names_cluster", "needs_others", "whole_warp"]
+__all__ = ["is_barrier", "is_poll", "is_site", "names_cluster", "names_members", "needs_others", "whole_warp"]
 
 # Operations that name the lanes that take part. Source: PTX ISA 9.1, "Parallel Synchronization …".
 _BY_MASK = frozenset({"shfl", "vote", "match", "redux", "elect"})
@@ -35,6 +35,11 @@ def is_site(op: Op) -> bool:
     if op.opcode in ("bar", "barrier") or whole_warp(op):
         return True
     return op.opcode in _BY_MASK and "sync" in op.modifiers
+
+
+def names_members(op: Op) -> bool:
+    """Tell whether lanes do the operation with those that its member mask names."""
+    return is_site(op) and (op.opcode in _BY_MASK or (op.opcode == "bar" and "warp" in op.modifiers))
 
 
 def needs_others(op: Op) -> bool:

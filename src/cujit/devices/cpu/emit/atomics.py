@@ -80,6 +80,11 @@ class Atomic:
         return ".".join([self.operation, self.type, *flags])
 
     @property
+    def is_short(self) -> bool:
+        """Whether it takes few instructions, none of which waits for other threads."""
+        return not self.locked and (self.rmw is not None or (self.type[0] == "f" and self.bits >= 32))
+
+    @property
     def rmw(self) -> str | None:
         """The operation of LLVM's ``atomicrmw`` that is the same, if there is one."""
         return None if self.bits == 128 else NATIVE.get((self.operation, self.type[0]))
@@ -180,11 +185,17 @@ def _one(e: WarpEmitter, op: Op, k: int, form: Atomic, at: Value, operands: list
     wanted = result is not None and _is_read(e, result)
     old: Value | None
     if not at.is_vector:
+        e.emit_late()
         if not wanted and form.rmw in REDUCE:
             _all_at_once(e, op, form, at, operands[0])
             return
         old = _in_turn(e, op, form, at, operands)
     else:
+        offsets = None if wanted or not form.is_short else _offsets(e, op)
+        if offsets is not None:
+            _all_in_order(e, op, form, offsets, operands)
+            return
+        e.emit_late()
         name = f"atomic.{form.name}" if wanted else f"atomic.{form.name}.red"
 
         def lane(f: Builder, v: Sequence[Value]) -> Value:
@@ -228,6 +239,61 @@ def _all_at_once(e: WarpEmitter, op: Op, form: Atomic, at: Value, operand: Value
         f.line("ret void")
         _add(b, f, name, f"define internal void @{name}(i32 %lanes, i64 %at, {vector} %operand) noinline {{")
     b.line(f"call void @{name}(i32 {bits_of_lanes(e, op).text}, i64 {at.text}, {vector} {b.vector(operand).text})")
+
+
+def _offsets(e: WarpEmitter, op: Op) -> Value | None:
+    """Where in the shared memory of the block the lanes' places are, as i32; None unless all lanes are there."""
+    memory = op.sources[0]
+    assert isinstance(memory, Memory)
+    short = isinstance(memory.base, Reg) and memory.base.bits == 32 and "shared::cluster" not in op.modifiers
+    if not short or memory.offset or op.guard is not None or not e.mask.constant or len(op.results) > 1:
+        return None
+    assert memory.base is not None
+    return e.read(memory.base, "i32")
+
+
+def _all_in_order(e: WarpEmitter, op: Op, form: Atomic, offsets: Value, operands: list[Value]) -> None:
+    """All lanes are there, each with a place of its own, and nobody asks what was there: one after the other.
+
+    What differs from lane to lane is handed over in memory. Two lanes at a time are read from there: a processor does
+    that faster than to take items out of vectors, and faster still some time after they were written.
+    """
+    b = e.builder
+    values = [offsets, *operands]
+    name = f"cujit.atomic.{form.name}.all.{''.join('v' if v.is_vector else 's' for v in values)}"
+    types = ["ptr" if v.is_vector else v.type for v in values]
+    if name not in b.functions:
+        f = Builder()
+        for lane in range(0, WARP, 2):
+            pairs = [_pair(f, k, v, lane) for k, v in enumerate(values)]
+            for offset, *items in zip(*pairs, strict=True):
+                at = f.binary("add", Value("%shared", "i64"), f.resize(offset, 64, signed=True))
+                form.apply(f, f.cast("inttoptr", at, "ptr"), items)
+        f.line("ret void")
+        parameters = ", ".join(["i64 %shared", *(f"{type_} %p{k}" for k, type_ in enumerate(types))])
+        _add(b, f, name, f"define internal void @{name}({parameters}) noinline {{")
+    given = [_in_memory(b, f"%atomic.{len(e.late)}.{k}.{v.type}", v) for k, v in enumerate(values)]
+    arguments = ", ".join(f"{type_} {text}" for type_, text in zip(types, given, strict=True))
+    e.late.append((op.name, f"call void @{name}(i64 %shared.int, {arguments})"))
+
+
+def _in_memory(b: Builder, place: str, value: Value) -> str:
+    """Store a vector at ``place``, and give the pointer; a scalar stays as it is."""
+    if not value.is_vector:
+        return value.text
+    b.reserve(place, b.type_of(value), 64)
+    b.line(f"store {b.type_of(value)} {value.text}, ptr {place}")
+    return place
+
+
+def _pair(f: Builder, k: int, value: Value, lane: int) -> list[Value]:
+    """Read what two neighbouring lanes have in ``%p<k>``."""
+    if not value.is_vector:
+        return [Value(f"%p{k}", value.type)] * 2
+    if value.type != "i32":
+        return [lane_item(f, f"%p{k}", value.type, f.integer(lane + each, 32)) for each in (0, 1)]
+    both = lane_item(f, f"%p{k}", "i64", f.integer(lane // 2, 32))
+    return [f.resize(part, 32, signed=False) for part in (both, f.binary("ashr", both, f.integer(32, 64)))]
 
 
 def _in_turn(e: WarpEmitter, op: Op, form: Atomic, at: Value, operands: list[Value]) -> Value:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from cujit.devices.cpu.program import Reg
 from cujit.devices.cpu.shapes import WARP
 
-__all__ = ["Builder", "Value", "float_type", "int_type", "type_width"]
+__all__ = ["Builder", "Value", "float_type", "int_type", "storage_type", "type_width"]
 
 
 @dataclass(frozen=True)
@@ -32,6 +33,11 @@ def float_type(bits: int) -> str:
     return {16: "half", 32: "float", 64: "double"}[bits]
 
 
+def storage_type(reg: Reg) -> str:
+    """LLVM type that a register is kept in."""
+    return float_type(reg.bits) if reg.is_float else int_type(reg.bits)
+
+
 def type_width(name: str) -> int:
     """Bits of an element type."""
     return {"half": 16, "float": 32, "double": 64, "ptr": 64}.get(name) or int(name[1:])
@@ -43,10 +49,12 @@ class Builder:
     ``entry`` are the instructions of its first block, ``declared`` the functions that it calls by name, and
     ``functions`` the text of those that the module defines for itself.
 
-    Scalars and vectors mix: where one operand is a vector the others are broadcast.
+    Scalars and vectors mix: where one operand is a vector the others are broadcast. A vector has ``width`` lanes: those
+    of the warp, but where a part of them runs alone.
     """
 
     def __init__(self) -> None:
+        self.width = WARP
         self.entry: list[str] = []
         self.body: list[str] = []
         self.declared: dict[str, str] = {}
@@ -75,7 +83,7 @@ class Builder:
 
     def type_of(self, value: Value) -> str:
         """Write the LLVM type of a value."""
-        return f"<{WARP} x {value.type}>" if value.is_vector else value.type
+        return f"<{self.width} x {value.type}>" if value.is_vector else value.type
 
     # -- values ------------------------------------------------------------------------------------------
 
@@ -97,9 +105,9 @@ class Builder:
             return value
         if value.constant:
             return Value(f"splat ({value.type} {value.text})", value.type, True, True)
-        full = f"<{WARP} x {value.type}>"
+        full = f"<{self.width} x {value.type}>"
         one = self.assign(f"insertelement {full} poison, {value.type} {value.text}, i64 0")
-        every = self.assign(f"shufflevector {full} {one}, {full} poison, <{WARP} x i32> zeroinitializer")
+        every = self.assign(f"shufflevector {full} {one}, {full} poison, <{self.width} x i32> zeroinitializer")
         return Value(every, value.type, True)
 
     def rows(self, values: list[Value]) -> Value:
@@ -154,7 +162,7 @@ class Builder:
         """Convert with ``zext``, ``trunc``, ``sitofp`` …; nothing is done when the type is already right."""
         if a.type == to:
             return a
-        target = f"<{WARP} x {to}>" if a.is_vector else to
+        target = f"<{self.width} x {to}>" if a.is_vector else to
         a = self.vector(a) if a.is_vector else a
         return Value(self.assign(f"{op} {self.type_of(a)} {a.text} to {target}"), to, a.is_vector)
 
@@ -177,7 +185,7 @@ class Builder:
         """
         values = self.same_form(*values)
         first = values[0]
-        suffix = f"v{WARP}" if first.is_vector else ""
+        suffix = f"v{self.width}" if first.is_vector else ""
         short = {"float": "f32", "double": "f64", "half": "f16"}
         full = f"llvm.{name}"
         out = first.type
@@ -185,7 +193,7 @@ class Builder:
             out = result
             full += f".{suffix}{short.get(result, result)}"
         full += f".{suffix}{short.get(first.type, first.type)}"
-        returned = f"<{WARP} x {out}>" if first.is_vector else out
+        returned = f"<{self.width} x {out}>" if first.is_vector else out
         arguments = [f"{self.type_of(v)} {v.text}" for v in values] + ([flag] if flag else [])
         types = [self.type_of(v) for v in values] + ([flag.split()[0]] if flag else [])
         return Value(self.call(full, returned, arguments, types), out, first.is_vector)
@@ -226,7 +234,8 @@ class Builder:
         """Combine all lanes of a vector into one: ``add``, ``umin``, ``fmaximum`` …"""
         short = {"float": "f32", "double": "f64"}.get(a.type, a.type)
         t = self.type_of(a)
-        return Value(self.call(f"llvm.vector.reduce.{name}.v{WARP}{short}", a.type, [f"{t} {a.text}"], [t]), a.type)
+        full = f"llvm.vector.reduce.{name}.v{self.width}{short}"
+        return Value(self.call(full, a.type, [f"{t} {a.text}"], [t]), a.type)
 
     def reserve(self, name: str, type_: str, align: int) -> None:
         """Have memory of that name and type in the function, once."""

@@ -13,11 +13,10 @@ from typing import TYPE_CHECKING
 
 from cujit.devices.cpu.cfg import Block, Loop
 from cujit.devices.cpu.dominance import control_twins
-from cujit.devices.cpu.emit import barriers, warpwide, whole
+from cujit.devices.cpu.emit import apart, barriers, meetings, parts, warpwide, whole
 from cujit.devices.cpu.emit.builder import Value
-from cujit.devices.cpu.native.faultkinds import FaultKind
 from cujit.devices.cpu.program import Op
-from cujit.devices.cpu.progress import bits_of, polling_loops
+from cujit.devices.cpu.progress import polling_loops, same_operations
 from cujit.devices.cpu.shapes import WARP, parts_lanes
 from cujit.devices.cpu.sites import is_barrier, needs_others
 
@@ -62,7 +61,8 @@ class Flow:
         loose_sites = [b for b in e.graph.blocks if b.site and self.is_loose(b.position)]
         self._has_whole = self._wants_whole()
         self._parking = [b for b in loose_sites if b.site and is_barrier(b.site)]
-        self._meeting = [b for b in loose_sites if b.site and warpwide.is_meeting(b.site)]
+        self._gathering = [b for b in loose_sites if b.site and not is_barrier(b.site) and needs_others(b.site)]
+        self._meetings = meetings.meetings(e, same_operations(e.graph, loose_sites))
 
     def is_loose(self, position: int) -> bool:
         """Tell whether lanes pass a position at different times, whatever the shapes."""
@@ -113,8 +113,9 @@ class Flow:
             self._variable("turns", "i32")
         if self.divergence.loose:
             self._variable("progress", "i1")
-            self._variable("together", "i32")
-            self._variable("met", MASK)
+        if self._meetings:
+            for name, type_ in meetings.VARIABLES:
+                self._variable(name, type_)
         for block in self._parking:
             for name, type_ in (("parked", MASK), ("generation", "i32"), ("barrier", "i32")):
                 self._variable(f"{name}.{block.position}", type_)
@@ -151,16 +152,23 @@ class Flow:
         b.start(f"body.{p}")
         e.mask = self.load(f"mask.{p}" if twin is None else f"active.{twin}", MASK)
         if self._has_whole and self._may_be_whole(block):
-            part = b.label("part")
+            some = b.label("part")
             every = b.compare("icmp eq", b.word(e.mask), b.integer(-1, 32))
-            b.line(f"br i1 {every.text}, label %whole.in.{p}, label %{part}")
-            b.start(part)
+            b.line(f"br i1 {every.text}, label %whole.in.{p}, label %{some}")
+            b.start(some)
         b.line(f"store {MASK} zeroinitializer, ptr %mask.{p}")
         if p in self.twin_sources:
             b.line(f"store {MASK} {e.mask.text}, ptr %active.{p}")
         if block in self._parking:
             assert block.site is not None
             self._park(block, block.site)
+        elif any(block in places for places in self._meetings):
+            self._meet_or_gather(block)
+            self.emit_ops(block, 1)
+            self._leave(block)
+        elif part := self.part_of(block):
+            parts.emit_loop(self, block, part)
+            self._go(block, parts.behind(block))
         else:
             if block.site is not None and self.is_loose(p) and needs_others(block.site):
                 self._gather(block.site)
@@ -171,14 +179,20 @@ class Flow:
             self._emit_loop_end(loop)
             loop = loop.parent
 
-    def emit_ops(self, block: Block) -> None:
-        """Emit what a block does but for the branch at its end."""
+    def part_of(self, block: Block) -> parts.Part | None:
+        """Find out whether a block is a loop that is run for some of the lanes after the other, and how."""
+        polls = block.position in self._polls or self.is_loose(block.position)
+        return None if polls else parts.find_part(self, block)
+
+    def emit_ops(self, block: Block, first: int = 0) -> None:
+        """Emit what a block does, from an operation on, but for the branch at its end."""
         if self.e.passage is not None and block.site is not None and is_barrier(block.site):
             self.e.passage.arrive(self.e, block)
             return
-        for op in block.ops:
+        for op in block.ops[first:]:
             if op is not block.branch:
                 self.e.emit_op(op)
+        self.e.emit_late()
 
     def _stays_whole(self) -> bool:
         """Whether lanes that begin together never part, so that no masks are needed."""
@@ -251,9 +265,36 @@ class Flow:
         b.line(f"br i1 {b.any_lane(e.mask).text}, label %{go}, label %{self.after(p)}")
         b.start(go)
         b.line("store i1 true, ptr %progress")
-        if warpwide.is_meeting(op):
-            met = b.binary("or", self.load("met", MASK), self.lanes_of(op))
-            b.line(f"store {MASK} {met.text}, ptr %met")
+
+    def _meet_or_gather(self, block: Block) -> None:
+        """Do the operation that a block begins with, unless some lanes have done it with others that wait elsewhere.
+
+        Those then go on, and any that came here since wait for the next scan.
+        """
+        e, b, p, op = self.e, self.e.builder, block.position, block.ops[0]
+        waiting = e.mask
+        met = self.load("met", MASK)
+        done = b.binary("and", waiting, met)
+        take, do, on = b.label("take"), b.label("do"), b.label("on")
+        b.line(f"br i1 {b.any_lane(done).text}, label %{take}, label %{do}")
+        b.start(take)
+        b.line(f"store {MASK} {b.binary('and', waiting, b.invert(done)).text}, ptr %mask.{p}")
+        b.line(f"store {MASK} {b.binary('and', met, b.invert(done)).text}, ptr %met")
+        b.line("store i1 true, ptr %progress")
+        b.line(f"store {MASK} {done.text}, ptr %doing")
+        e.mask = done
+        e.before(op)
+        meetings.take_results(e, op)
+        e.after(op)
+        b.line(f"br label %{on}")
+        b.start(do)
+        e.mask = waiting
+        self._gather(op)
+        b.line(f"store {MASK} {e.mask.text}, ptr %doing")
+        e.emit_op(op)
+        b.line(f"br label %{on}")
+        b.start(on)
+        e.mask = self.load("doing", MASK)
 
     def lanes_of(self, op: Op) -> Value:
         """Find the lanes that do an operation, as a vector."""
@@ -322,47 +363,51 @@ class Flow:
         b.start(alive)
         for block in self._parking:
             self._release(block)
+        for places in self._meetings:
+            meetings.meet(self.e, places)
         moved = self.load("progress", "i1")
         b.line("store i1 false, ptr %progress")
         b.line(f"br i1 {moved.text}, label %{again}, label %{stuck}")
         b.start(again)
-        b.line("store i32 0, ptr %together")
         b.line(f"br label %check.{first}")
         b.start(stuck)
-        self._meet(first)
         parked = self._any_of([f"parked.{block.position}" for block in self._parking])
         apart = b.label("apart")
         b.line(f"br i1 {b.any_lane(parked).text}, label %{wait}, label %{apart}")
         b.start(wait)
-        if self.suspends:
-            line = next((block.site.line for block in self._parking if block.site), 0)
-            b.call(
-                "cujit_wait",
-                "void",
-                ["ptr %state", "i32 %warp", f"i32 {line}", f"i32 {b.word(parked).text}"],
-                ["ptr", "i32", "i32", "i32"],
-            )
+        if self.suspends and self._parking:
+            self._wait(b.word(parked))
         b.line(f"br label %{alive}")
         b.start(apart)
         self._say_apart()
 
-    def _meet(self, first: int) -> None:
-        """Lanes may meet at different ``bar.warp.sync``: try once more with all of them taken as one place.
-
-        They are for one operation of each lane, not for the next: ``%met`` are the lanes that have done theirs.
-        """
-        if not self._meeting:
-            return
+    def _wait(self, parked: Value) -> None:
+        """Let the warp wait: for its barrier where all that are parked are at one, else for any change."""
         b = self.e.builder
-        waiting = b.word(self._any_of([f"mask.{block.position}" for block in self._meeting]))
-        tried = self.load("together", "i32")
-        retry, done = b.label("meet"), b.label("met")
-        b.line(f"br i1 {b.compare('icmp eq', waiting, tried).text}, label %{done}, label %{retry}")
-        b.start(retry)
-        b.line(f"store i32 {waiting.text}, ptr %together")
-        b.line(f"store {MASK} zeroinitializer, ptr %met")
-        b.line(f"br label %check.{first}")
+        number, generation, line = b.integer(-1, 32), b.integer(0, 32), b.integer(self._parking[0].ops[0].line, 32)
+        for block in self._parking:
+            site, p = block.ops[0], block.position
+            here = b.compare("icmp eq", b.word(self.load(f"parked.{p}", MASK)), parked)
+            line = b.select(here, b.integer(site.line, 32), line)
+            if "cluster" not in site.modifiers:
+                number = b.select(here, self.load(f"barrier.{p}", "i32"), number)
+                generation = b.select(here, self.load(f"generation.{p}", "i32"), generation)
+        if self._gathering:
+            apart.tell(self, self._gathering)
+        one, several, done = b.label("one"), b.label("several"), b.label("waited")
+        where = ["ptr %state", "i32 %warp"]
+        who = [f"i32 {line.text}", f"i32 {parked.text}"]
+        b.line(f"br i1 {b.compare('icmp sge', number, b.integer(0, 32)).text}, label %{one}, label %{several}")
+        b.start(one)
+        barrier = [f"i32 {number.text}", f"i32 {generation.text}"]
+        b.call("cujit_barrier_wait", "void", [*where, *barrier, *who], ["ptr", *["i32"] * 5])
+        b.line(f"br label %{done}")
+        b.start(several)
+        b.call("cujit_wait", "void", [*where, *who], ["ptr", *["i32"] * 3])
+        b.line(f"br label %{done}")
         b.start(done)
+        if self._gathering:
+            apart.forget(self)
 
     def _any_of(self, names: list[str]) -> Value:
         b = self.e.builder
@@ -372,13 +417,14 @@ class Flow:
         return found
 
     def _say_apart(self) -> None:
-        """No lane can go on: say at which lines they wait for each other."""
+        """No lane can go on: name the first of those that wait at the first place."""
         b = self.e.builder
-        places = [self.graph.blocks[p] for p in bits_of(self.divergence.loose)]
-        sites = [block for block in places if block.site and not is_barrier(block.site)]
-        first = self._any_of([f"mask.{block.position}" for block in sites[:1]])
-        line = sites[0].site.line if sites and sites[0].site else 0
-        self.e.fault(FaultKind.LANES_APART, b.integer(line, 32), b.resize(b.word(first), 64, signed=False))
+        who, line = b.integer(0, 32), b.integer(0, 32)
+        for block in reversed(self._gathering):
+            here = b.word(self.load(f"mask.{block.position}", MASK))
+            some = b.compare("icmp ne", here, b.integer(0, 32))
+            who, line = b.select(some, here, who), b.select(some, b.integer(block.ops[0].line, 32), line)
+        apart.end_launch(self, self._gathering, line, b.first_lane(b.mask_of(who)))
 
     # -- leaving a block ---------------------------------------------------------------------------------
 

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from cujit.devices.base import Dim3
-from cujit.devices.cpu.emit.builder import Builder, Value, float_type, int_type, type_width
+from cujit.devices.cpu.emit.builder import Builder, Value, int_type, storage_type, type_width
 from cujit.devices.cpu.emit.flow import MASK, Flow
 from cujit.devices.cpu.emit.observer import Observer
+from cujit.devices.cpu.emit.parts import ALONE
 from cujit.devices.cpu.emit.registry import Rules
 from cujit.devices.cpu.emit.special import special_value
 from cujit.devices.cpu.program import (
@@ -66,6 +67,11 @@ class WarpEmitter:
         self.base_form = False
         """Whether registers are read and written as one scalar, their value in ``lane``."""
         self.lane = 0
+        self.moved: dict[int, str] = {}
+        """Where registers are, by number, while they are elsewhere than in their own places."""
+        self.late: list[tuple[str, str]] = []
+        """Calls that were put off, each with the name of its operation, which looks after them itself; any other that
+        does more than to compute comes after them."""
         self.parameters: dict[tuple[int, str], Value] = {}
         """Parameters of the kernel that are read, by offset and type; ``frame`` loads them before all else."""
         self.flow = Flow(self)
@@ -125,7 +131,15 @@ class WarpEmitter:
         self._emit_op(op)
         self.after(op)
 
+    def emit_late(self) -> None:
+        """Emit the calls that were put off."""
+        for _, line in self.late:
+            self.builder.line(line)
+        self.late.clear()
+
     def _emit_op(self, op: Op) -> None:
+        if op.opcode not in ALONE and any(name != op.name for name, _ in self.late):
+            self.emit_late()
         rule = self.rules.find(op)
         assert rule is not None, op.name
         result = op.results[0] if op.results else None
@@ -248,13 +262,17 @@ class WarpEmitter:
             return b.real(value, type_width(type_))
         return b.integer(value, type_width(type_))
 
+    def place(self, reg: Reg, form: str) -> str:
+        """Name where a register is kept in one of its forms (see ``forms_of``)."""
+        return f"{self.moved.get(reg.index, '%r')}{reg.index}.{form}"
+
     def _load(self, reg: Reg) -> Value:
-        b, shape, type_ = self.builder, self.shape(reg), storage_type(reg)
+        b, shape = self.builder, self.shape(reg)
         if self.base_form or shape.is_uniform:
             return self._load_base(reg)
         if shape.stride is not None and not shape.guarded:
             return self._spread(reg)
-        every = Value(b.assign(f"load <{WARP} x {type_}>, ptr %r{reg.index}.v"), type_, True)
+        every = self._load_vector(reg)
         if reg.index not in self.divergence.seldom:
             return every
         holds = Value(b.assign(f"load i1, ptr %r{reg.index}.g"), "i1")
@@ -264,11 +282,15 @@ class WarpEmitter:
         """Read the scalar that a register is in ``lane``; a varying one is a vector all the same."""
         b, shape, type_ = self.builder, self.shape(reg), storage_type(reg)
         if shape.stride is None:
-            return Value(b.assign(f"load <{WARP} x {type_}>, ptr %r{reg.index}.v"), type_, True)
+            return self._load_vector(reg)
         row, column = divmod(self.lane, shape.row)
-        base = Value(b.assign(f"load {type_}, ptr %r{reg.index}.{base_form(row)}"), type_)
+        base = Value(b.assign(f"load {type_}, ptr {self.place(reg, base_form(row))}"), type_)
         far = column * shape.stride
         return b.binary("add", base, b.integer(far, reg.bits)) if far else base
+
+    def _load_vector(self, reg: Reg) -> Value:
+        b, type_ = self.builder, storage_type(reg)
+        return Value(b.assign(f"load <{b.width} x {type_}>, ptr {self.place(reg, 'v')}"), type_, True)
 
     def _spread(self, reg: Reg) -> Value:
         """Make the vector that a base for each row and a stride stand for."""
@@ -327,12 +349,12 @@ class WarpEmitter:
                     f"{op.name} (line {op.line}) gives a vector for a uniform register: a fault of cujit",
                     help="report this, with the PTX",
                 )
-            b.line(f"store {type_} {value.text}, ptr %r{reg.index}.b")
+            b.line(f"store {type_} {value.text}, ptr {self.place(reg, 'b')}")
             return
         value = b.vector(value)
         if not self.mask.constant and self.divergence.blend[self.flow.position] >> reg.index & 1:
             value = b.select(self.mask, value, self._load(reg))
-        b.line(f"store <{WARP} x {type_}> {value.text}, ptr %r{reg.index}.v")
+        b.line(f"store {b.type_of(value)} {value.text}, ptr {self.place(reg, 'v')}")
 
     # -- addresses ---------------------------------------------------------------------------------------
 
@@ -369,11 +391,6 @@ def rounded_bits(constant: FloatConstant, width: int) -> int:
     value = struct.unpack("<d" if constant.width == 64 else "<f", constant.bits.to_bytes(constant.width // 8, "little"))
     real = np.array(value[0]).astype(np.dtype(f"f{width // 8}"))
     return int(real.view(np.dtype(f"u{width // 8}")))
-
-
-def storage_type(reg: Reg) -> str:
-    """LLVM type that a register is kept in."""
-    return float_type(reg.bits) if reg.is_float else int_type(reg.bits)
 
 
 def base_form(row: int) -> str:

@@ -1,13 +1,14 @@
 """What the lanes of a warp do together: shuffles, votes, matches, reductions, elections.
 
 PTX ISA 9.1: "shfl.sync", "vote.sync", "match.sync", "redux.sync", "activemask", "elect.sync", "bar.warp.sync". The
-lanes that a member mask names are all here when a handler runs: ``flow`` has seen to it.
+lanes that a member mask names are all here when a handler runs: ``flow`` has seen to it. What an operation gives does
+not depend on where its lanes stand: a ``Party`` says who they are and what they bring (see ``meetings``).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from cujit.devices.cpu.emit.builder import Value
 from cujit.devices.cpu.emit.registry import Rules, types_of
@@ -18,91 +19,125 @@ from cujit.devices.cpu.sites import whole_warp
 if TYPE_CHECKING:
     from cujit.devices.cpu.emit.warp import WarpEmitter
 
-__all__ = ["is_meeting", "lacks_partners", "origins", "register"]
+__all__ = ["Party", "Results", "Rule", "known", "lacks_partners", "members_of", "origins", "register", "rule_of"]
 
 _LANE = list(range(WARP))
 _MODES = "up down bfly idx"
 
 
+class Party:
+    """Lanes that do an operation together at one place."""
+
+    def __init__(self, e: WarpEmitter, op: Op) -> None:
+        self.e, self.op = e, op
+
+    def lanes(self) -> Value:
+        """Who takes part, as a vector."""
+        return self.e.flow.lanes_of(self.op)
+
+    def members(self) -> Value:
+        """The member mask; legacy forms are for all lanes that are there."""
+        return members_of(self.e, self.op)
+
+    def known(self, index: int) -> int | None:
+        """Source ``index``, if it is the same constant for all."""
+        return known(self.e, self.op.sources[index])
+
+    def operand(self, index: int, type_: str) -> Value:
+        """Read source ``index``."""
+        return self.e.source(self.op, index, type_)
+
+
+Results: TypeAlias = tuple[Value, ...]
+Rule: TypeAlias = Callable[[Party], Results]
+"""Does an operation, and gives its results for all lanes."""
+
+
 def register(rules: Rules) -> None:
     """Add the rules of this family."""
-    rules.on("shfl", "b32", modifiers="sync", choices=[_MODES])(_shuffle)
-    rules.on("vote", "pred", modifiers="sync", choices=["all any uni"])(_vote)
-    rules.on("vote", "b32", modifiers="sync ballot")(_ballot)
-    rules.on("match", "b32 b64", modifiers="sync", choices=["any all"])(_match)
-    rules.on("redux", "u32 s32", modifiers="sync", choices=["add min max"])(_reduce)
-    rules.on("redux", "b32", modifiers="sync", choices=["and or xor"])(_reduce)
-    rules.on("redux", "f32", modifiers="sync abs NaN", choices=["min max"])(_reduce_floats)
+    rules.on("shfl", "b32", modifiers="sync", choices=[_MODES])(_do)
+    rules.on("vote", "pred", modifiers="sync", choices=["all any uni"])(_do)
+    rules.on("vote", "b32", modifiers="sync ballot")(_do)
+    rules.on("match", "b32 b64", modifiers="sync", choices=["any all"])(_do)
+    rules.on("redux", "u32 s32", modifiers="sync", choices=["add min max"])(_do)
+    rules.on("redux", "b32", modifiers="sync", choices=["and or xor"])(_do)
+    rules.on("redux", "f32", modifiers="sync abs NaN", choices=["min max"])(_do)
     rules.on("activemask", "b32")(_active_mask)
-    rules.on("elect", modifiers="sync")(_elect)
-    rules.on("bar", modifiers="sync", choices=["warp"])(_nothing)
+    rules.on("elect", modifiers="sync")(_do)
+    rules.on("bar", modifiers="sync", choices=["warp"])(_do)
 
 
-def _nothing(e: WarpEmitter, op: Op) -> None:
+def _do(e: WarpEmitter, op: Op) -> None:
+    """Do an operation with the lanes that are here."""
+    for index, value in enumerate(rule_of(op)(Party(e, op))):
+        if index < len(op.results):
+            e.put(op, value, index)
+
+
+def rule_of(op: Op) -> Rule:
+    """Find what an operation that names its members does."""
+    if op.opcode == "vote":
+        return _ballot if "ballot" in op.modifiers else _vote
+    if op.opcode == "redux" and "f32" in op.modifiers:
+        return _reduce_floats
+    return {"shfl": _shuffle, "match": _match, "redux": _reduce, "elect": _elect, "bar": _nothing}[op.opcode]
+
+
+def _nothing(_party: Party) -> Results:
     """``bar.warp.sync``: lanes have waited already, and memory is in order within a warp."""
+    return ()
 
 
-def is_meeting(op: Op) -> bool:
-    """Tell whether lanes may meet at it from different places without handing values over."""
-    return op.opcode == "bar" and "warp" in op.modifiers
-
-
-def _members(e: WarpEmitter, op: Op) -> Value:
-    """The member mask of a ``.sync`` operation; legacy forms are for all lanes that are there."""
+def members_of(e: WarpEmitter, op: Op) -> Value:
+    """Read the member mask of a ``.sync`` operation; legacy forms are for all lanes that are there."""
     if whole_warp(op) or "sync" not in op.modifiers:
         return e.builder.integer(-1, 32)
-    known = _known(e, op.sources[-1])
-    return e.read(op.sources[-1], "i32") if known is None else e.builder.integer(known, 32)
+    mask = known(e, op.sources[-1])
+    return e.read(op.sources[-1], "i32") if mask is None else e.builder.integer(mask, 32)
 
 
 def lacks_partners(e: WarpEmitter, op: Op) -> Value:
     """Find the lanes of which a partner has not come here yet, as a vector; exited lanes are not waited for."""
     b = e.builder
     away = b.word(b.binary("and", e.flow.live(), b.invert(e.flow.lanes_of(op))))
-    if is_meeting(op):
-        elsewhere = b.binary("xor", e.flow.load("together", "i32"), b.integer(-1, 32))
-        met = e.flow.load("met", f"<{WARP} x i1>")
-        away = b.select(met, b.vector(away), b.vector(b.binary("and", away, elsewhere)))
-    missing = b.binary("and", _members(e, op), away)
+    missing = b.binary("and", members_of(e, op), away)
     return b.vector(b.compare("icmp ne", missing, b.integer(0, 32)))
 
 
 # -- shuffles ---------------------------------------------------------------------------------------------
 
 
-def _known(e: WarpEmitter, operand: Operand) -> int | None:
-    if isinstance(operand, IntConstant):
-        return operand.value
-    return e.divergence.constants.get(operand.index) if isinstance(operand, Reg) else None
+def known(e: WarpEmitter, operand: Operand) -> int | None:
+    """Read an operand of 32 bits, if it is a constant."""
+    value = operand.value if isinstance(operand, IntConstant) else None
+    if isinstance(operand, Reg):
+        value = e.divergence.constants.get(operand.index)
+    return None if value is None else value & 0xFFFFFFFF
 
 
-def _shuffle(e: WarpEmitter, op: Op) -> None:
-    mode = next(m for m in op.modifiers if m in _MODES.split())
-    by, clamp = _known(e, op.sources[1]), _known(e, op.sources[2])
+def _mode(op: Op) -> str:
+    return next(m for m in op.modifiers if m in _MODES.split())
+
+
+def _shuffle(party: Party) -> Results:
+    e, b, mode = party.e, party.e.builder, _mode(party.op)
+    by, clamp = party.known(1), party.known(2)
     if by is None or clamp is None:
-        _shuffle_by_index(e, op, mode)
-        return
-    b = e.builder
-    if any(r is not None and e.shape(r).is_uniform for r in op.results):
-        _broadcast(e, op, by)
-        return
-    value = b.vector(e.source(op, 0, "i32"))
+        return _shuffle_by_index(party, mode)
+    if any(r is not None and e.shape(r).is_uniform for r in party.op.results):
+        return _broadcast(party, by)
+    value = b.vector(party.operand(0, "i32"))
     origins = [_origin(mode, lane, by, clamp) for lane in _LANE]
     picks = ", ".join(f"i32 {j if good else lane}" for lane, (j, good) in enumerate(origins))
     t = f"<{WARP} x i32>"
     text = b.assign(f"shufflevector {t} {value.text}, {t} poison, {t} <{picks}>")
-    e.put(op, Value(text, "i32", True))
-    if len(op.results) > 1:
-        e.put(op, b.lanes([int(good) for _, good in origins], 1), 1)
+    return Value(text, "i32", True), b.lanes([int(good) for _, good in origins], 1)
 
 
-def _broadcast(e: WarpEmitter, op: Op, lane: int) -> None:
+def _broadcast(party: Party, lane: int) -> Results:
     """Take the value of one lane for all."""
-    b = e.builder
-    value = e.source(op, 0, "i32")
-    e.put(op, b.extract(value, b.integer(lane & 31, 32)) if value.is_vector else value)
-    if len(op.results) > 1:
-        e.put(op, b.integer(1, 1), 1)
+    b, value = party.e.builder, party.operand(0, "i32")
+    return b.extract(value, b.integer(lane & 31, 32)) if value.is_vector else value, b.integer(1, 1)
 
 
 def _origin(mode: str, lane: int, by: int, clamp: int) -> tuple[int, bool]:
@@ -117,22 +152,20 @@ def _origin(mode: str, lane: int, by: int, clamp: int) -> tuple[int, bool]:
     return origin, origin <= last
 
 
-def _shuffle_by_index(e: WarpEmitter, op: Op, mode: str) -> None:
+def _shuffle_by_index(party: Party, mode: str) -> Results:
     """The same with a distance or bounds that are known only at run time."""
-    b = e.builder
-    origin, good = _origins(e, op, mode)
+    b = party.e.builder
+    origin, good = _origins(party, mode)
     origin = b.select(good, origin, b.lanes(_LANE, 32))
-    e.put(op, _permuted(e, b.vector(e.source(op, 0, "i32")), b.vector(origin)))
-    if len(op.results) > 1:
-        e.put(op, good, 1)
+    return _permuted(party.e, b.vector(party.operand(0, "i32")), b.vector(origin)), good
 
 
-def _origins(e: WarpEmitter, op: Op, mode: str) -> tuple[Value, Value]:
+def _origins(party: Party, mode: str) -> tuple[Value, Value]:
     """Lane that each lane reads from, and whether it is within bounds."""
-    b = e.builder
+    b = party.e.builder
     lane, low = b.lanes(_LANE, 32), b.integer(31, 32)
-    by = b.binary("and", e.source(op, 1, "i32"), low)
-    clamp = e.source(op, 2, "i32")
+    by = b.binary("and", party.operand(1, "i32"), low)
+    clamp = party.operand(2, "i32")
     bound = b.binary("and", clamp, low)
     segment = b.binary("and", b.binary("lshr", clamp, b.integer(8, 32)), low)
     outside = b.binary("xor", segment, low)
@@ -150,7 +183,7 @@ def _origins(e: WarpEmitter, op: Op, mode: str) -> tuple[Value, Value]:
 def origins(e: WarpEmitter, op: Op) -> Value:
     """Lane whose value each lane takes in a shuffle (i32); -1 where that is its own."""
     b = e.builder
-    origin, good = _origins(e, op, next(m for m in op.modifiers if m in _MODES.split()))
+    origin, good = _origins(Party(e, op), _mode(op))
     return b.select(good, origin, b.integer(-1, 32))
 
 
@@ -170,45 +203,40 @@ def _permuted(e: WarpEmitter, value: Value, origin: Value) -> Value:
 # -- votes ------------------------------------------------------------------------------------------------
 
 
-def _holding(e: WarpEmitter, op: Op) -> tuple[Value, Value]:
+def _holding(party: Party) -> tuple[Value, Value]:
     """The lanes that vote, and those of them whose predicate holds, as words of each lane's members."""
-    b = e.builder
-    lanes = e.flow.lanes_of(op)
-    members = _members(e, op)
+    b = party.e.builder
+    lanes, members = party.lanes(), party.members()
     voting = b.binary("and", b.word(lanes), members)
-    holding = b.binary("and", b.word(b.binary("and", lanes, b.vector(e.source(op, 0, "i1")))), members)
+    holding = b.binary("and", b.word(b.binary("and", lanes, b.vector(party.operand(0, "i1")))), members)
     return voting, holding
 
 
-def _ballot(e: WarpEmitter, op: Op) -> None:
-    e.put(op, _holding(e, op)[1])
+def _ballot(party: Party) -> Results:
+    return (_holding(party)[1],)
 
 
-def _vote(e: WarpEmitter, op: Op) -> None:
-    b = e.builder
-    voting, holding = _holding(e, op)
+def _vote(party: Party) -> Results:
+    b, op = party.e.builder, party.op
+    voting, holding = _holding(party)
     every, none = b.compare("icmp eq", holding, voting), b.compare("icmp eq", holding, b.integer(0, 32))
     if "all" in op.modifiers:
-        result = every
-    elif "any" in op.modifiers:
-        result = b.invert(none)
-    else:
-        result = b.binary("or", every, none)
-    e.put(op, result)
+        return (every,)
+    if "any" in op.modifiers:
+        return (b.invert(none),)
+    return (b.binary("or", every, none),)
 
 
 def _active_mask(e: WarpEmitter, op: Op) -> None:
     e.put(op, e.builder.vector(e.builder.word(e.flow.lanes_of(op))))
 
 
-def _elect(e: WarpEmitter, op: Op) -> None:
+def _elect(party: Party) -> Results:
     """The lowest of the members leads."""
-    b = e.builder
-    voting = b.binary("and", b.word(e.flow.lanes_of(op)), _members(e, op))
+    b = party.e.builder
+    voting = b.binary("and", b.word(party.lanes()), party.members())
     leader = b.intrinsic("cttz", voting, flag="i1 false")
-    if op.results[0] is not None:
-        e.put(op, b.vector(leader))
-    e.put(op, b.compare("icmp eq", b.lanes(_LANE, 32), leader), 1)
+    return leader, b.compare("icmp eq", b.lanes(_LANE, 32), leader)
 
 
 # -- match and redux --------------------------------------------------------------------------------------
@@ -239,57 +267,55 @@ done:
 """
 
 
-def _match(e: WarpEmitter, op: Op) -> None:
+def _match(party: Party) -> Results:
     """For each lane the members that have the same value; ``all``: every member, or nothing."""
-    b = e.builder
+    b, op = party.e.builder, party.op
     type_ = f"i{types_of(op)[0][1:]}"
-    values = b.vector(e.source(op, 0, type_))
+    values = b.vector(party.operand(0, type_))
     name = f"match.{type_}"
     b.functions.setdefault(name, _MATCH.format(type=type_))
-    lanes = b.word(e.flow.lanes_of(op))
+    lanes = b.word(party.lanes())
     call = b.assign(f"call <{WARP} x i32> @{name}(<{WARP} x {type_}> {values.text}, i32 {lanes.text})")
-    members = _members(e, op)
+    members = party.members()
     found = b.binary("and", Value(call, "i32", True), members)
     if "any" in op.modifiers:
-        e.put(op, found)
-        return
+        return (found,)
     every = b.compare("icmp eq", found, b.binary("and", lanes, members))
-    e.put(op, b.select(every, found, b.integer(0, 32)))
-    if len(op.results) > 1:
-        e.put(op, every, 1)
+    return b.select(every, found, b.integer(0, 32)), every
 
 
 _NEUTRAL = {"add": 0, "or": 0, "xor": 0, "and": -1, "umin": -1, "umax": 0, "smin": 2**31 - 1, "smax": -(2**31)}
 
 
-def _reduce(e: WarpEmitter, op: Op) -> None:
-    kind = next(m for m in op.modifiers if m in ("add", "min", "max", "and", "or", "xor"))
-    name = f"{types_of(op)[0][0]}{kind}" if kind in ("min", "max") else kind
-    neutral = e.builder.integer(_NEUTRAL[name], 32)
-    e.put(op, _reduced(e, op, "i32", neutral, lambda v: e.builder.reduce(name, v)))
+def _reduce(party: Party) -> Results:
+    b = party.e.builder
+    kind = next(m for m in party.op.modifiers if m in ("add", "min", "max", "and", "or", "xor"))
+    name = f"{types_of(party.op)[0][0]}{kind}" if kind in ("min", "max") else kind
+    neutral = b.integer(_NEUTRAL[name], 32)
+    return (_reduced(party, "i32", neutral, lambda v: b.reduce(name, v)),)
 
 
-def _reduce_floats(e: WarpEmitter, op: Op) -> None:
+def _reduce_floats(party: Party) -> Results:
     """Smallest or largest float; without ``.NaN`` a NaN counts only where there is nothing else."""
-    b = e.builder
+    b, op = party.e.builder, party.op
     kind = "min" if "min" in op.modifiers else "max"
     name = f"f{kind}imum" if "NaN" in op.modifiers else f"f{kind}"
     infinity = b.real(0x7F800000 if kind == "min" else 0xFF800000, 32)
     nothing = infinity if "NaN" in op.modifiers else b.real(0x7FFFFFFF, 32)
-    result = _reduced(e, op, "float", nothing, lambda v: b.reduce(name, v), absolute="abs" in op.modifiers)
+    result = _reduced(party, "float", nothing, lambda v: b.reduce(name, v), absolute="abs" in op.modifiers)
     canonical = b.real(0x7FFFFFFF, 32)
-    e.put(op, b.select(b.compare("fcmp uno", result, result), canonical, result))
+    return (b.select(b.compare("fcmp uno", result, result), canonical, result),)
 
 
 def _reduced(
-    e: WarpEmitter, op: Op, type_: str, neutral: Value, reduce: Callable[[Value], Value], *, absolute: bool = False
+    party: Party, type_: str, neutral: Value, reduce: Callable[[Value], Value], *, absolute: bool = False
 ) -> Value:
     """Reduce over the members of each lane: at once where all name the same, else group by group."""
-    b = e.builder
-    values = b.vector(e.source(op, 0, type_))
+    e, b = party.e, party.e.builder
+    values = b.vector(party.operand(0, type_))
     if absolute:
         values = b.intrinsic("fabs", values)
-    lanes, members = e.flow.lanes_of(op), _members(e, op)
+    lanes, members = party.lanes(), party.members()
     if members.is_vector:
         return _reduced_by_group(e, lanes, members, lambda group: reduce(b.select(group, values, neutral)), type_)
     return reduce(b.select(lanes, values, neutral))

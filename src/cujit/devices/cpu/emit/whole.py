@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from cujit.devices.cpu.cfg import Block
+from cujit.devices.cpu.emit import parts
 from cujit.devices.cpu.emit.builder import Value
 from cujit.devices.cpu.program import Op
 from cujit.devices.cpu.shapes import WARP, Shape
@@ -44,6 +45,10 @@ def emit_blocks(flow: Flow, *, alone: bool = False) -> None:
         if not alone and p in flow.twin_sources:
             b.line(f"store {_MASK} {_ALL.text}, ptr %active.{p}")
         flow.e.mask = _ALL
+        if part := flow.part_of(block):
+            parts.emit_loop(flow, block, part)
+            b.line(f"br label %{_place(flow, parts.behind(block))}")
+            continue
         flow.emit_ops(block)
         _leave(flow, block)
 

@@ -30,6 +30,8 @@ class FaultKind(enum.IntEnum):
     """A tensor map that is none of the CPU device's, or not for the instruction that takes it."""
     BULK_ALIGN = 14
     """A bulk or tensor copy from, to or of what is not cut at the bytes that such copies move together."""
+    TENSOR_START = 15
+    """A store or reduction that begins before its tensor along the innermost axis."""
     CHECK = 16
     """From here on: what a check found, by its name."""
     MEMORY = 17

@@ -7,7 +7,19 @@ import re
 
 from cujit.devices.cpu.launch import Launch
 
-__all__ = ["BARRIERS", "STACK_BYTES", "WARPS", "Barrier", "Block", "Group", "Plan", "State", "Warp", "with_offsets"]
+__all__ = [
+    "BARRIERS",
+    "STACK_BYTES",
+    "WARPS",
+    "Barrier",
+    "Block",
+    "Group",
+    "Place",
+    "Plan",
+    "State",
+    "Warp",
+    "with_offsets",
+]
 
 BARRIERS = 16
 """Barriers of a block. Source: PTX ISA 9.1, "Parallel Synchronization and Communication Instructions: bar"."""
@@ -52,12 +64,19 @@ class Barrier(ctypes.Structure):
     )
 
 
+class Place(ctypes.Structure):
+    """Where lanes wait for others of their warp: the PTX line, who (0: nobody), and the mask that the first names."""
+
+    _fields_ = (("line", ctypes.c_uint32), ("lanes", ctypes.c_uint32), ("members", ctypes.c_uint32))
+
+
 class Warp(ctypes.Structure):
     """One warp: the pointer of its stack while it does not run, its ``State``, and what it waits for.
 
     ``seen`` is the block's ``changes`` when it began to wait; ``line`` and ``lanes`` tell where in the PTX and who,
     and ``barrier`` at which barrier (-1: in several places, or at one of the cluster). ``cluster_lanes`` arrived
-    last at the cluster's barrier, in ``cluster_generation``. ``stack_end`` is the address behind its stack.
+    last at the cluster's barrier, in ``cluster_generation``. ``stack_end`` is the address behind its stack. ``apart``
+    are the first places where lanes wait for others of the warp while these wait at barriers.
     """
 
     _fields_ = (
@@ -71,6 +90,7 @@ class Warp(ctypes.Structure):
         ("cluster_lanes", ctypes.c_uint32),
         ("unused", ctypes.c_uint32),
         ("stack_end", ctypes.c_uint64),
+        ("apart", Place * 2),
     )
 
 

@@ -1,0 +1,96 @@
+"""Tells where the lanes of a warp wait for each other, for the error that says that they never meet."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from cujit.devices.cpu.emit import warpwide
+from cujit.devices.cpu.emit.builder import Builder, Value
+from cujit.devices.cpu.launch import Launch, field_offset
+from cujit.devices.cpu.native.faultkinds import FaultKind
+from cujit.devices.cpu.native.state import Block as BlockState
+from cujit.devices.cpu.native.state import Place, Warp
+from cujit.devices.cpu.shapes import WARP
+
+if TYPE_CHECKING:
+    from cujit.devices.cpu.cfg import Block
+    from cujit.devices.cpu.emit.flow import Flow
+
+__all__ = ["end_launch", "forget", "tell"]
+
+_NOTE = f"""
+define internal i32 @cujit.note(ptr %places, i32 %count, i32 %room, i32 %line, i32 %lanes, i32 %members) noinline {{
+entry:
+  %some = icmp ne i32 %lanes, 0
+  %free = icmp ult i32 %count, %room
+  %good = and i1 %some, %free
+  br i1 %good, label %tell, label %out
+tell:
+  %offset = mul i32 %count, {ctypes.sizeof(Place)}
+  %at = getelementptr i8, ptr %places, i32 %offset
+  %line.at = getelementptr i8, ptr %at, i32 {Place.line.offset}
+  store i32 %line, ptr %line.at
+  %lanes.at = getelementptr i8, ptr %at, i32 {Place.lanes.offset}
+  store i32 %lanes, ptr %lanes.at
+  %members.at = getelementptr i8, ptr %at, i32 {Place.members.offset}
+  store i32 %members, ptr %members.at
+  %next = add i32 %count, 1
+  ret i32 %next
+out:
+  ret i32 %count
+}}
+"""
+
+
+def tell(flow: Flow, sites: Sequence[Block]) -> None:
+    """Note in the state of the warp where lanes wait for others that are parked."""
+    _note(flow, sites, _place_of(flow.e.builder), Warp.apart.size // ctypes.sizeof(Place))
+
+
+def forget(flow: Flow) -> None:
+    """Take back what ``tell`` noted."""
+    b, at = flow.e.builder, _place_of(flow.e.builder)
+    size = Warp.apart.size
+    b.call("llvm.memset.p0.i64", "void", [f"ptr {at}", "i8 0", f"i64 {size}", "i1 false"], ["ptr", "i8", "i64", "i1"])
+
+
+def _place_of(b: Builder) -> str:
+    index = b.resize(Value("%warp", "i32"), 64, signed=False)
+    offset = b.binary("mul", index, b.integer(ctypes.sizeof(Warp), 64))
+    at = b.binary("add", offset, b.integer(BlockState.warp.offset + Warp.apart.offset, 64))
+    return b.assign(f"getelementptr i8, ptr %state, i64 {at.text}")
+
+
+def _note(flow: Flow, sites: Sequence[Block], at: str, room: int) -> None:
+    """Write a ``Place`` for each of the first ``room`` places where lanes wait."""
+    e, b = flow.e, flow.e.builder
+    b.functions.setdefault("cujit.note", _NOTE)
+    count = b.integer(0, 32)
+    for block in sites:
+        waiting = flow.load(f"mask.{block.position}", f"<{WARP} x i1>")
+        members = warpwide.members_of(e, block.ops[0])
+        if members.is_vector:
+            members = b.extract(members, b.first_lane(waiting))
+        values = [count, b.integer(room, 32), b.integer(block.ops[0].line, 32), b.word(waiting), members]
+        count = Value(b.assign(f"call i32 @cujit.note(ptr {at}, {', '.join(f'i32 {v.text}' for v in values)})"), "i32")
+
+
+def end_launch(flow: Flow, sites: Sequence[Block], line: Value, lane: Value) -> None:
+    """End the launch as one whose lanes never meet; ``line`` and ``lane`` are those of the first that waits."""
+    b = flow.e.builder
+    kind = f"i32 {int(FaultKind.LANES_APART)}"
+    mine = b.call("cujit_claim", "i1", ["ptr %launch", kind], ["ptr", "i32"])
+    first, stop = b.label("first"), b.label("stop")
+    b.line(f"br i1 {mine}, label %{first}, label %{stop}")
+    b.start(first)
+    at = b.assign(f"getelementptr i8, ptr %launch, i64 {field_offset('fault_more')}")
+    _note(flow, sites, at, Launch.fault_more.size // ctypes.sizeof(Place))
+    thread = b.binary("add", Value("%first.thread", "i32"), lane)
+    values = ["ptr %launch", "i64 %block", f"i32 {thread.text}", f"i32 {line.text}", "i64 0"]
+    b.call("cujit_fault_here", "void", values, ["ptr", "i64", "i32", "i32", "i64"])
+    b.line(f"br label %{stop}")
+    b.start(stop)
+    b.call("cujit_stop", "void", [], [])
+    b.line("unreachable")

@@ -1,0 +1,170 @@
+"""One operation in several places: lanes that wait for each other, each at its own.
+
+Where the same ``.sync`` operation stands in both arms of a branch, say, lanes do it together though they wait apart.
+Then it is done once for all of them (``meet``), and each place takes the results of its lanes (``take_results``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from cujit.devices.cpu.emit.builder import Value
+from cujit.devices.cpu.emit.warpwide import Party, known, rule_of
+from cujit.devices.cpu.program import Op
+from cujit.devices.cpu.shapes import WARP
+
+if TYPE_CHECKING:
+    from cujit.devices.cpu.cfg import Block
+    from cujit.devices.cpu.emit.warp import WarpEmitter
+
+__all__ = ["VARIABLES", "meet", "meetings", "take_results"]
+
+_MASK = f"<{WARP} x i1>"
+
+_READY = """
+define internal i32 @cujit.ready(<32 x i32> %members, i32 %waiting, i32 %live) noinline {
+entry:
+  br label %next
+next:
+  %left = phi i32 [ %waiting, %entry ], [ %left.next, %next ]
+  %ready = phi i32 [ 0, %entry ], [ %ready.next, %next ]
+  %first = call i32 @llvm.cttz.i32(i32 %left, i1 true)
+  %named = extractelement <32 x i32> %members, i32 %first
+  %one = insertelement <32 x i32> poison, i32 %named, i64 0
+  %every = shufflevector <32 x i32> %one, <32 x i32> poison, <32 x i32> zeroinitializer
+  %same = icmp eq <32 x i32> %members, %every
+  %same.word = bitcast <32 x i1> %same to i32
+  %group = and i32 %same.word, %waiting
+  %rest = xor i32 %group, -1
+  %wanted = and i32 %named, %live
+  %away = and i32 %wanted, %rest
+  %complete = icmp eq i32 %away, 0
+  %new = select i1 %complete, i32 %group, i32 0
+  %ready.next = or i32 %ready, %new
+  %left.next = and i32 %left, %rest
+  %more = icmp ne i32 %left.next, 0
+  br i1 %more, label %next, label %done
+done:
+  ret i32 %ready.next
+}
+"""
+"""Which of the lanes that wait have, for the mask that they name, every lane of it that has not exited beside them."""
+
+_RESULTS = (("met.word", f"<{WARP} x i32>"), ("met.flag", _MASK))
+"""Where ``meet`` leaves each lane's results until the lane takes them: a lane waits at one place at a time."""
+
+VARIABLES = (("met", _MASK), ("doing", _MASK), *_RESULTS)
+"""What a kernel with meetings keeps: the lanes that have results to take, and those that a place goes on with."""
+
+
+class _Scattered(Party):
+    """Lanes that do an operation together, each at its own of several places.
+
+    ``masks`` are the lanes that wait at each place, ``ready`` those that take part.
+    """
+
+    def __init__(self, e: WarpEmitter, ops: Sequence[Op], masks: Sequence[Value], ready: Value) -> None:
+        super().__init__(e, ops[0])
+        self._places = list(zip(ops, masks, strict=True))
+        self._ready = ready
+
+    def lanes(self) -> Value:
+        return self._ready
+
+    def members(self) -> Value:
+        return _gathered(self.e, len(self.op.sources) - 1, "i32", self._places)
+
+    def known(self, index: int) -> int | None:
+        numbers = {known(self.e, op.sources[index]) for op, _ in self._places}
+        return numbers.pop() if len(numbers) == 1 else None
+
+    def operand(self, index: int, type_: str) -> Value:
+        return _gathered(self.e, index, type_, self._places)
+
+
+def meetings(e: WarpEmitter, places: Sequence[Sequence[Block]]) -> list[list[Block]]:
+    """Divide places of one operation into those that may take part in one exchange: their masks may be equal."""
+    found: list[list[Block]] = []
+    for blocks in places:
+        by_mask: dict[int | None, list[Block]] = {}
+        for block in blocks:
+            assert block.site is not None
+            by_mask.setdefault(known(e, block.site.sources[-1]), []).append(block)
+        found += [list(blocks)] if None in by_mask else [some for some in by_mask.values() if len(some) > 1]
+    return found
+
+
+def meet(e: WarpEmitter, blocks: Sequence[Block]) -> None:
+    """Do one operation for the lanes that wait for each other at these places, if all of a mask have come.
+
+    Its results are left for ``take_results``; ``%met`` are the lanes that have some.
+    """
+    b, flow = e.builder, e.flow
+    ops = [block.ops[0] for block in blocks]
+    masks = [flow.load(f"mask.{block.position}", _MASK) for block in blocks]
+    waiting = masks[0]
+    for mask in masks[1:]:
+        waiting = b.binary("or", waiting, mask)
+    look, go, done = b.label("meeting"), b.label("meet"), b.label("met")
+    b.line(f"br i1 {b.any_lane(waiting).text}, label %{look}, label %{done}")
+    b.start(look)
+    ready = _ready(e, ops, masks, waiting)
+    b.line(f"br i1 {b.any_lane(ready).text}, label %{go}, label %{done}")
+    b.start(go)
+    for value in rule_of(ops[0])(_Scattered(e, ops, masks, ready)):
+        _leave_result(e, ready, value)
+    met = b.binary("or", flow.load("met", _MASK), ready)
+    b.line(f"store {_MASK} {met.text}, ptr %met")
+    flow.note_progress()
+    b.line(f"br label %{done}")
+    b.start(done)
+
+
+def _ready(e: WarpEmitter, ops: Sequence[Op], masks: Sequence[Value], waiting: Value) -> Value:
+    """Find the lanes that wait with all that they name."""
+    b = e.builder
+    live, word = b.word(e.flow.live()), b.word(waiting)
+    members = _Scattered(e, ops, masks, waiting).members()
+    if not members.is_vector:
+        away = b.binary("and", b.binary("and", members, live), b.binary("xor", word, b.integer(-1, 32)))
+        complete = b.compare("icmp eq", away, b.integer(0, 32))
+        return b.mask_of(b.select(complete, word, b.integer(0, 32)))
+    b.functions.setdefault("cujit.ready", _READY)
+    b.declared.setdefault("llvm.cttz.i32", "declare i32 @llvm.cttz.i32(i32, i1)")
+    arguments = f"<{WARP} x i32> {members.text}, i32 {word.text}, i32 {live.text}"
+    return b.mask_of(Value(b.assign(f"call i32 @cujit.ready({arguments})"), "i32"))
+
+
+def _gathered(e: WarpEmitter, index: int, type_: str, places: Sequence[tuple[Op, Value]]) -> Value:
+    """Read a source of an operation at the place where each lane waits; a scalar if it is one constant everywhere."""
+    b = e.builder
+    numbers = {known(e, op.sources[index]) for op, _ in places}
+    if len(numbers) == 1 and type_ == "i32":
+        number = numbers.pop()
+        if number is not None:
+            return b.integer(number, 32)
+    found = b.vector(e.source(places[0][0], index, type_))
+    for op, mask in places[1:]:
+        found = b.select(mask, b.vector(e.source(op, index, type_)), found)
+    return found
+
+
+def _leave_result(e: WarpEmitter, ready: Value, value: Value) -> None:
+    b = e.builder
+    name, full = _RESULTS[value.type == "i1"]
+    type_ = "i1" if value.type == "i1" else "i32"
+    before = Value(b.assign(f"load {full}, ptr %{name}"), type_, True)
+    after = b.select(ready, b.vector(b.bits_as(value, type_)), before)
+    b.line(f"store {full} {after.text}, ptr %{name}")
+
+
+def take_results(e: WarpEmitter, op: Op) -> None:
+    """Give the lanes that are here what ``meet`` found for them."""
+    b = e.builder
+    for index, reg in enumerate(op.results):
+        if reg is None:
+            continue
+        name, full = _RESULTS[reg.bits == 1]
+        value = Value(b.assign(f"load {full}, ptr %{name}"), "i1" if reg.bits == 1 else "i32", True)
+        e.put(op, b.extract(value, b.first_lane(e.mask)) if e.shape(reg).is_uniform else value, index)
