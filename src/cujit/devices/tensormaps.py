@@ -42,7 +42,11 @@ _MIN_INTERLEAVED_RANK = 3
 
 
 class DataType(IntEnum):
-    """Types of elements, numbered as ``CUtensorMapDataType``; ``FTZ`` reads subnormal numbers as zeros."""
+    """Types of elements, numbered as ``CUtensorMapDataType``.
+
+    A copy moves all as they are, but rounds the ``TFLOAT32`` ones on the way in. ``FTZ`` changes nothing in a copy.
+    Source: measured on an H200.
+    """
 
     UINT8 = 0
     UINT16 = 1
@@ -122,7 +126,8 @@ class OutOfBoundsFill(IntEnum):
 class Tiling:
     """A tensor and a box, axes outermost first: ``strides`` are bytes, ``shape`` and ``box`` count elements.
 
-    ``steps`` are the element strides: every so manieth element of the box is taken.
+    ``steps`` are the element strides: every so manieth element of the box is taken. ``room_bytes`` are those from the
+    address to the end of the array, where that is known.
     """
 
     data_type: DataType
@@ -135,6 +140,7 @@ class Tiling:
     interleave: Interleave = Interleave.NONE
     fill: OutOfBoundsFill = OutOfBoundsFill.ZERO
     promotion: Promotion = Promotion.NONE
+    room_bytes: int = 0
 
     @property
     def rank(self) -> int:
@@ -152,6 +158,11 @@ class Tiling:
         """Bytes from the address to behind the last element."""
         last = sum((n - 1) * stride for n, stride in zip(self.shape, self.strides, strict=True))
         return last + self.data_type.bytes
+
+    @property
+    def has_room(self) -> bool:
+        """Whether all that a store can write is the array's: it writes 16 bytes at a time, also behind the end."""
+        return -(-self.end // _PIECE) * _PIECE <= self.room_bytes
 
     def check(self) -> None:
         """Check it against what a tensor map can be.
@@ -321,7 +332,7 @@ def tiling_of(
         kind, memory.address, sizes, steps, ints_of("box", box),
         (1,) * len(sizes) if element_strides is None else ints_of("element_strides", element_strides),
         _word("swizzle", swizzle, Swizzle), _word("interleave", interleave, Interleave),
-        _word("fill", fill, OutOfBoundsFill), _word("l2", l2, Promotion),
+        _word("fill", fill, OutOfBoundsFill), _word("l2", l2, Promotion), memory.end,
     )  # fmt: skip
 
 

@@ -152,6 +152,7 @@ def test_what_lies_outside_can_be_a_nan(cpu: Device) -> None:
     got = loaded(cpu, map_, [2, 4], 128)[:128].view(np.float32).reshape(4, 8)
     expected = box_of(tensor.values, [2, 4], [4, 8], [1, 1], np.nan)
     np.testing.assert_array_equal(got, expected)
+    assert set(got.view(np.uint32)[np.isnan(expected)]) == {0x7FF77FF7}
 
 
 def out_ptx(rank: int, start: list[int], operation: str) -> str:
@@ -173,7 +174,7 @@ def put(device: Device, map_: Array, start: list[int], data: Array, operation: s
 
 
 @pytest.mark.parametrize("swizzle", [Swizzle.NONE, Swizzle.BYTES_64], ids=lambda s: s.name)
-@pytest.mark.parametrize("start", [[0, 0], [17, 24], [-3, -8]], ids=str)
+@pytest.mark.parametrize("start", [[0, 0], [17, 24], [-3, 8]], ids=str)
 def test_a_store_leaves_out_what_lies_outside(cpu: Device, start: list[int], swizzle: Swizzle) -> None:
     tensor = Tensor(cpu, np.zeros((20, 32), np.uint32), pad=4)
     box = np.arange(1, 129, dtype=np.uint32).reshape(8, 16)
@@ -184,6 +185,51 @@ def test_a_store_leaves_out_what_lies_outside(cpu: Device, start: list[int], swi
         if 0 <= start[0] + r < 20 and 0 <= start[1] + c < 32:
             expected[start[0] + r, start[1] + c] = box[r, c]
     np.testing.assert_array_equal(tensor.now(), expected)
+
+
+@pytest.mark.parametrize("operation", ["store", "add"])
+@pytest.mark.parametrize("shape", [[5, 14], [14]], ids=str)
+@pytest.mark.parametrize("room", [1, 0], ids=["padded", "to the end"])
+def test_a_store_is_cut_at_16_bytes_and_at_the_end_of_the_array(
+    cpu: Device, operation: str, shape: list[int], room: int
+) -> None:
+    tensor = Tensor(cpu, np.zeros(shape, np.uint32), pad=2)
+    whole, start, box = (*shape[:-1], 16), [0] * len(shape), [8] * (len(shape) - 1) + [16]
+    # All of the padding is the array's, or that of the last row is not.
+    room_bytes = 4 * (int(np.prod(whole)) - (0 if room else 2))
+    given = np.arange(1, np.prod(box) + 1, dtype=np.uint32).reshape(box)
+    put(cpu, tensor.map(DataType.UINT32, box, room_bytes=room_bytes), start, given, operation)
+    expected = given[: shape[0]].copy() if len(shape) > 1 else given
+    if not room:
+        expected.reshape(-1)[-2:] = 0
+    np.testing.assert_array_equal(tensor.memory.numpy(), expected)
+
+
+def test_a_store_keeps_to_the_part_that_its_map_was_made_of(cpu: Device) -> None:
+    x = cpu.zeros(64, np.uint32)
+    for part, shape, written in ((x[:14], 14, 14), (x[16:32], 13, 16)):
+        map_ = cpu.tensor_map(part, 16, shape=shape)
+        put(cpu, np.frombuffer(bytes(map_), np.uint8), [0], np.ones(16, np.uint32))
+        assert part.numpy().sum() == written
+    assert x.numpy().sum() == 30
+
+
+@pytest.mark.parametrize("span", [32, 64, 128])
+def test_rows_that_are_narrower_than_the_swizzle_take_its_span(cpu: Device, span: int) -> None:
+    mode = {32: Swizzle.BYTES_32, 64: Swizzle.BYTES_64, 128: Swizzle.BYTES_128}[span]
+    rows = np.arange(1, 16 * 4 + 1, dtype=np.uint32).reshape(16, 4)
+    padded = np.pad(rows, ((0, 0), (0, span // 4 - 4)))
+    tensor = Tensor(cpu, rows)
+    map_ = tensor.map(DataType.UINT32, [16, 4], swizzle=mode)
+    data = swizzled(padded.view(np.uint8).reshape(-1), span)
+    got = loaded(cpu, map_, [0, 0], 256)
+    np.testing.assert_array_equal(got[: 16 * span][data != 0], data[data != 0])
+    assert (got[16 * span :] == 255).all()
+    assert (got == 255).sum() == BYTES - 256
+    put(cpu, map_, [0, 0], data, "add")
+    np.testing.assert_array_equal(tensor.now(), 2 * rows)
+    put(cpu, map_, [0, 0], data)
+    np.testing.assert_array_equal(tensor.now(), rows)
 
 
 REDUCTIONS = {
@@ -246,19 +292,16 @@ SPECIALS = [
 
 
 @pytest.mark.parametrize("kind", ["TFLOAT32", "TFLOAT32_FTZ", "FLOAT32_FTZ", "FLOAT32"])
-def test_a_load_rounds_and_flushes_as_the_type_says(cpu: Device, kind: str) -> None:
+def test_a_load_rounds_as_the_type_says_and_flushes_nothing(cpu: Device, kind: str) -> None:
     words = np.array(SPECIALS, np.uint32)
     tensor = Tensor(cpu, words.view(np.float32).reshape(1, 16))
     got = loaded(cpu, tensor.map(DataType[kind], [1, 16]), [0, 0], 64)[:64].view(np.uint32)
     expected = words.copy()
-    finite = words & 0x7F800000 != 0x7F800000
+    nan = words & 0x7FFFFFFF > 0x7F800000
     if kind.startswith("TFLOAT32"):
         wide = words.astype(np.uint64)
         rounded = (wide + 0xFFF + (wide >> 13 & 1)) & 0xFFFFE000
-        expected[finite] = rounded.astype(np.uint32)[finite]
-    if kind.endswith("FTZ"):
-        small = words & 0x7F800000 == 0
-        expected[small] = words[small] & 0x80000000
+        expected = np.where(nan, np.uint32(0x7FFFE000), rounded.astype(np.uint32))
     np.testing.assert_array_equal(got, expected)
 
 
@@ -281,11 +324,36 @@ def test_a_map_that_is_none_for_the_load_ends_the_launch(cpu: Device, name: str)
     assert e.value.kind == "tensor_map"
 
 
-@pytest.mark.parametrize("name", ["UINT8", "INT64", "FLOAT64"])
-def test_a_reduction_that_the_type_does_not_have_ends_the_launch(cpu: Device, name: str) -> None:
+@pytest.mark.parametrize(
+    ("operation", "name"),
+    [("add", "UINT8"), ("add", "INT64"), ("add", "FLOAT64"), ("and", "INT64"), ("or", "INT64"), ("xor", "INT64")],
+)
+def test_a_reduction_that_the_type_does_not_have_ends_the_launch(cpu: Device, operation: str, name: str) -> None:
     tensor = Tensor(cpu, np.zeros((4, 16), {"UINT8": "u1", "INT64": "i8", "FLOAT64": "f8"}[name]))
     with pytest.raises(KernelFaultError, match="type of elements"):
-        put(cpu, tensor.map(DataType[name], [4, 16]), [0, 0], tensor.values, "add")
+        put(cpu, tensor.map(DataType[name], [4, 16]), [0, 0], tensor.values, operation)
+
+
+@pytest.mark.parametrize("operation", ["store", "add"])
+@pytest.mark.parametrize("rank", range(1, 6))
+def test_a_store_that_begins_before_the_tensor_ends_the_launch(cpu: Device, operation: str, rank: int) -> None:
+    shape = [4, 3, 2, 2, 16][-rank:]
+    tensor = Tensor(cpu, np.zeros(shape, np.float32))
+    box = [1] * (rank - 1) + [16]
+    map_ = tensor.map(DataType.FLOAT32, box)
+    said = rf"thread \(0, 0, 0\): a store or reduction into a tensor that begins before it(.|\n)*tensor.{rank}d"
+    with pytest.raises(KernelFaultError, match=said) as e:
+        put(cpu, map_, [0] * (rank - 1) + [-4], np.ones(16, np.float32), operation)
+    assert e.value.kind == "tensor_start"
+    assert not tensor.now().any()
+
+
+@pytest.mark.parametrize("value", [1, 0x807FFFFF], ids=hex)
+def test_a_reduction_adds_subnormal_numbers(cpu: Device, value: int) -> None:
+    words = np.full((4, 8), value, np.uint32)
+    tensor = Tensor(cpu, words.view(np.float32))
+    put(cpu, tensor.map(DataType.FLOAT32, [4, 8]), [0, 0], words.view(np.float32), "add")
+    np.testing.assert_array_equal(tensor.now().view(np.uint32), words + (value & 0x7FFFFFFF))
 
 
 COPIES = {
@@ -311,7 +379,7 @@ def test_a_box_that_begins_between_multiples_of_16_bytes_ends_the_launch(cpu: De
         body = f"{START} @first mbarrier.init.shared.b64 [bar], 1; bar.sync 0; @!first bra END;\n{line}\nEND:"
         run_scene(cpu, Scene("start", entry(body, 2), (map_, np.zeros(BYTES, np.uint8)), 1, 32))
 
-    run(right)
+    run(right if copy in ("load", "prefetch") else abs(right))
     with pytest.raises(KernelFaultError, match=r"thread \(0, 0, 0\)(.|\n)*not a multiple(.|\n)*bulk.*tensor.2d") as e:
         run(wrong)
     assert (e.value.kind, e.value.address) == ("bulk_align", begin)

@@ -12,12 +12,14 @@ from cujit.devices.tensormaps import MAX_RANK, DataType, Interleave, Tiling
 from cujit.errors import UnsupportedError
 
 __all__ = [
-    "ELEMENT_BYTES", "FLUSHED", "IM2COL_MARK", "MARK", "ROUNDED", "TensorMap", "encode", "field_offset",
+    "CLOSED", "ELEMENT_BYTES", "IM2COL_MARK", "MARK", "ROUNDED", "TensorMap", "encode", "field_offset",
 ]  # fmt: skip
 
 MARK = 0x50414D52534E4554
 IM2COL_MARK = 0x4C4F4332534E4554
 """What our maps end with, so that a map that somebody else made, or for another mode, is noticed."""
+CLOSED = 1 << 63
+"""Set in the mark where nothing behind the last element is the array's, so that no copy may write there."""
 
 # Numbers of the types in PTX. Source: PTX ISA 9.1, 9.7.9.28 "tensormap.replace", table "new_val validity".
 _PTX_NUMBERS = {
@@ -31,8 +33,6 @@ ELEMENT_BYTES = {number: type_.bytes for type_, number in _PTX_NUMBERS.items()}
 
 ROUNDED = tuple(_PTX_NUMBERS[t] for t in (DataType.TFLOAT32, DataType.TFLOAT32_FTZ))
 """PTX's numbers of the types that a load rounds to 10 bits of fraction."""
-FLUSHED = tuple(_PTX_NUMBERS[t] for t in (DataType.FLOAT32_FTZ, DataType.TFLOAT32_FTZ))
-"""PTX's numbers of the types whose subnormal numbers a load makes zeros."""
 
 
 class TensorMap(ctypes.Structure):
@@ -91,4 +91,6 @@ def encode(tiling: Tiling) -> bytes:
         given.box[0], given.box[1] = tiling.box[-1], tiling.pixels
         given.lower[: rank - 2] = tiling.lower[::-1]
         given.upper[: rank - 2] = tiling.upper[::-1]
+    if not tiling.has_room:
+        given.mark |= CLOSED
     return bytes(given)

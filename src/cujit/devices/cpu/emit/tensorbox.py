@@ -11,14 +11,18 @@ from collections.abc import Callable, Collection
 from cujit.devices.cpu.emit.atomics import Atomic
 from cujit.devices.cpu.emit.builder import Builder, Value
 from cujit.devices.cpu.emit.bulk import count_loop
-from cujit.devices.cpu.tensormap import FLUSHED, ROUNDED, field_offset
+from cujit.devices.cpu.tensormap import CLOSED, ROUNDED, field_offset
 
 __all__ = ["Box", "Im2col", "is_one_of", "load_field"]
 
 _PIECE = 16
-"""Bytes that are copied at a time; a swizzle exchanges pieces of this size."""
+"""Bytes that are copied at a time; a swizzle exchanges pieces of this size, and what goes out is cut at them."""
 _TF32_DROPS = 13
 """Bits of a float's fraction that TF32 does not have."""
+_TF32_NAN = 0x7FFFE000
+"""What a load of TF32 makes of every NaN. Source: measured on an H200."""
+_FILL = (0xF7, 0x7F)
+"""Bytes, in turn, of the NaNs that lie outside of a tensor, whatever their type. Source: measured on an H200."""
 
 
 def is_one_of(f: Builder, number: Value, numbers: Collection[int]) -> Value:
@@ -53,9 +57,7 @@ class Box:
         self.fill = field("fill", "i8")
         self.base = field("global_address", "i64")
         self.mask = self._swizzle_mask(field("swizzle", "i8"))
-        type_ = load_field(f, self.map, "element", "i8")
-        self.rounds, self.flushes = (is_one_of(f, type_, numbers) for numbers in (ROUNDED, FLUSHED))
-        self.converts = f.binary("or", self.rounds, self.flushes)
+        self.rounds = is_one_of(f, load_field(f, self.map, "element", "i8"), ROUNDED)
         self.first = [f.cast("sext", Value(f"%c{k}", "i32"), "i64") for k in range(rank)]
         # A size of 0 stands for 2**32.
         self.sizes = [self._or(field("sizes", "i32", k), 1 << 32) for k in range(rank)]
@@ -63,10 +65,14 @@ class Box:
         self.strides = [field("strides", "i64", k) for k in range(rank - 1)]
         self.counts = self.counted()
         self.row_bytes = f.binary("mul", self.counts[0], self.element)
+        # In shared memory a row takes the whole span of a swizzle. Source: measured on an H200.
+        span = f.binary("add", self.mask, f.integer(_PIECE, 64))
+        self.pitch = f.intrinsic("umax", span, self.row_bytes)
         self.rows = f.integer(1, 64)
         for count in self.counts[1:]:
             self.rows = f.binary("mul", self.rows, count)
         self.bytes = f.binary("mul", self.rows, self.row_bytes)
+        self.limit = self._limit()
 
     def field(self, name: str, type_: str = "i32", index: int = 0, *, signed: bool = False) -> Value:
         """Load a field of the map, as an i64."""
@@ -96,6 +102,24 @@ class Box:
         f = self.f
         masks = f.binary("lshr", f.integer(0x70301000, 64), f.binary("shl", mode, f.integer(3, 64)))
         return f.binary("and", masks, f.integer(0x70, 64))
+
+    def _limit(self) -> Value:
+        """Where what may be written ends: behind the last element where nothing behind it is the array's."""
+        f = self.f
+        end = f.binary("add", self.base, f.binary("mul", self.sizes[0], self.element))
+        for size, stride in zip(self.sizes[1:], self.strides, strict=True):
+            end = f.binary("add", end, f.binary("mul", f.binary("sub", size, f.integer(1, 64)), stride))
+        closed = f.binary("and", self.field("mark", "i64"), f.integer(CLOSED, 64))
+        return f.select(f.compare("icmp ne", closed, f.integer(0, 64)), end, f.integer(-1, 64))
+
+    def _end_of_pieces(self, size: Value) -> Value:
+        """Bytes of the tensor's row up to the end of its last piece.
+
+        What goes out to a piece that begins in the row goes to all of it. Source: measured on an H200.
+        """
+        f = self.f
+        end = f.binary("add", f.binary("mul", size, self.element), f.integer(_PIECE - 1, 64))
+        return f.binary("and", end, f.integer(-_PIECE, 64))
 
     def place(self, offset: Value) -> Value:
         """Give the address in shared memory of a byte of the box."""
@@ -136,8 +160,8 @@ class Box:
     def copy_row(self, inward: bool, row: Value, address: Value, inside: Value, first: Value, size: Value) -> None:
         """Copy a row in pieces: whole where the piece is in the tensor, else byte by byte."""
         f = self.f
-        start = f.binary("mul", row, self.row_bytes)
-        end = f.binary("mul", size, self.element)
+        start = f.binary("mul", row, self.pitch)
+        end = f.binary("mul", size, self.element) if inward else self._end_of_pieces(size)
         begin = f.binary("mul", first, self.element)
 
         def piece(number: Value) -> None:
@@ -149,6 +173,9 @@ class Box:
             whole = f.binary("and", whole, f.compare("icmp sle", last, end))
             whole = f.binary("and", whole, f.compare("icmp uge", left, f.integer(_PIECE, 64)))
             there = f.binary("add", address, at)
+            if not inward:
+                there_ends = f.binary("add", there, f.integer(_PIECE, 64))
+                whole = f.binary("and", whole, f.compare("icmp ule", there_ends, self.limit))
             here = self.place(f.binary("add", start, offset))
 
             def all_of_it() -> None:
@@ -161,36 +188,37 @@ class Box:
 
             self._if(f.binary("and", whole, inside), all_of_it, by_bytes)
             if inward:
-                self._if(self.converts, lambda: self._convert(here), lambda: None)
+                self._if(f.binary("and", self.rounds, inside), lambda: self._round(here, at, end), lambda: None)
 
         pieces = f.binary("udiv", f.binary("add", self.row_bytes, f.integer(_PIECE - 1, 64)), f.integer(_PIECE, 64))
         count_loop(f, pieces, piece)
 
-    def _convert(self, here: Value) -> None:
-        """Round the four numbers of a piece to TF32, or make subnormal ones zeros; infinities and NaNs stay.
+    def _round(self, here: Value, at: Value, end: Value) -> None:
+        """Round the numbers of a piece that are in the tensor to TF32.
 
         Source: PTX ISA 9.1, 5.5.1 "Tensor Dimension, size and format": rounded to nearest even.
         """
         f = self.f
         pointer = f.cast("inttoptr", here, "ptr")
         for k in range(_PIECE // 4):
-            at = f.assign(f"getelementptr i32, ptr {pointer.text}, i64 {k}")
-            x = Value(f.assign(f"load i32, ptr {at}, align 4"), "i32")
-            exponent = f.binary("and", x, f.integer(0x7F800000, 32))
+            place = f.assign(f"getelementptr i32, ptr {pointer.text}, i64 {k}")
+            x = Value(f.assign(f"load i32, ptr {place}, align 4"), "i32")
             odd = f.binary("and", f.binary("lshr", x, f.integer(_TF32_DROPS, 32)), f.integer(1, 32))
             half = f.binary("add", odd, f.integer((1 << _TF32_DROPS - 1) - 1, 32))
             rounded = f.binary("and", f.binary("add", x, half), f.integer(-1 << _TF32_DROPS, 32))
-            finite = f.compare("icmp ne", exponent, f.integer(0x7F800000, 32))
-            y = f.select(f.binary("and", finite, self.rounds), rounded, x)
-            small = f.binary("and", f.compare("icmp eq", exponent, f.integer(0, 32)), self.flushes)
-            zero = f.binary("and", x, f.integer(1 << 31, 32))
-            f.line(f"store i32 {f.select(small, zero, y).text}, ptr {at}, align 4")
+            size = f.binary("and", x, f.integer(0x7FFFFFFF, 32))
+            is_nan = f.compare("icmp ugt", size, f.integer(0x7F800000, 32))
+            y = f.select(is_nan, f.integer(_TF32_NAN, 32), rounded)
+            is_in = f.compare("icmp ult", f.binary("add", at, f.integer(4 * k, 64)), end)
+            f.line(f"store i32 {f.select(is_in, y, x).text}, ptr {place}, align 4")
 
     def _byte(self, inward: bool, k: Value, there: Value, here: Value, at: Value, end: Value, inside: Value) -> None:
         f = self.f
         index = f.binary("add", at, k)
         is_in = f.binary("and", inside, f.compare("icmp ult", index, end))
         there, here = f.binary("add", there, k), f.binary("add", here, k)
+        if not inward:
+            is_in = f.binary("and", is_in, f.compare("icmp ult", there, self.limit))
 
         def copy() -> None:
             self._copy(*((there, here) if inward else (here, there)), "i8")
@@ -202,11 +230,10 @@ class Box:
         self._if(is_in, copy, fill)
 
     def _filling(self, k: Value) -> Value:
-        """A byte of what lies outside of the tensor: zero, or of a NaN, all bits of which are set but the sign's."""
+        """A byte of what lies outside of the tensor: zero, or of a NaN."""
         f = self.f
-        top = f.binary("sub", self.element, f.integer(1, 64))
-        is_top = f.compare("icmp eq", f.binary("and", k, top), top)
-        nan = f.select(is_top, f.integer(0x7F, 8), f.integer(0xFF, 8))
+        is_low = f.compare("icmp eq", f.binary("and", k, f.integer(1, 64)), f.integer(0, 64))
+        nan = f.select(is_low, *(f.integer(byte, 8) for byte in _FILL))
         return f.select(f.compare("icmp eq", self.fill, f.integer(0, 64)), f.integer(0, 8), nan)
 
     def _copy(self, from_: Value, to: Value, type_: str) -> None:
@@ -216,21 +243,22 @@ class Box:
         f.line(f"store {type_} {value}, ptr {target.text}, align 1")
 
     def reduce_row(self, form: Atomic, row: Value, address: Value, inside: Value, first: Value, size: Value) -> None:
-        """Reduce the elements of a row that are in the tensor."""
+        """Reduce the elements of a row that are in the tensor's pieces."""
         f = self.f
         bytes_ = form.bits // 8
-        start = f.binary("mul", row, self.row_bytes)
+        start, end = f.binary("mul", row, self.pitch), self._end_of_pieces(size)
 
         def element(k: Value) -> None:
-            index = f.binary("add", first, k)
+            at = f.binary("mul", f.binary("add", first, k), f.integer(bytes_, 64))
+            there = f.binary("add", address, at)
 
             def apply() -> None:
-                there = f.binary("add", address, f.binary("mul", index, f.integer(bytes_, 64)))
                 here = self.place(f.binary("add", start, f.binary("mul", k, f.integer(bytes_, 64))))
                 operand = form.load(f, f.cast("inttoptr", here, "ptr"))
                 form.apply(f, f.cast("inttoptr", there, "ptr"), [operand])
 
-            is_in = f.binary("and", inside, f.compare("icmp ult", index, size))
+            is_in = f.binary("and", inside, f.compare("icmp ult", at, end))
+            is_in = f.binary("and", is_in, f.compare("icmp ult", there, self.limit))
             self._if(is_in, apply, lambda: None)
 
         count_loop(f, self.counts[0], element)

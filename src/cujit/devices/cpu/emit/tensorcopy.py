@@ -22,7 +22,7 @@ from cujit.devices.cpu.emit.tensorbox import Box, Im2col, is_one_of, load_field
 from cujit.devices.cpu.emit.warp import WarpEmitter
 from cujit.devices.cpu.native.faultkinds import FaultKind
 from cujit.devices.cpu.program import Group, IntConstant, Memory, Op, Operand
-from cujit.devices.cpu.tensormap import ELEMENT_BYTES, IM2COL_MARK, MARK, TensorMap, field_offset
+from cujit.devices.cpu.tensormap import CLOSED, ELEMENT_BYTES, IM2COL_MARK, MARK, TensorMap, field_offset
 
 __all__ = ["register"]
 
@@ -32,16 +32,17 @@ _RANKS = "1d 2d 3d 4d 5d"
 _PAIR = "cta_group::1 cta_group::2"
 """Whose barrier may be told: that of the block, or of its pair, too; which one it is, its address says."""
 # Types of elements that each reduction takes, with PTX's numbers of types; a GPU ends others with an illegal
-# instruction. Source: PTX ISA 9.1, 9.7.9.25.5.3 "cp.reduce.async.bulk.tensor", table of valid combinations.
+# instruction. Source: PTX ISA 9.1, 9.7.9.25.5.3 "cp.reduce.async.bulk.tensor", table of valid combinations; that s64
+# has no or: measured on an H200.
 _REDUCTIONS = {
     "add": {2: "u32", 3: "s32", 4: "u64", 6: "f16", 7: "f32", 10: "bf16"},
     "min": {2: "u32", 3: "s32", 4: "u64", 5: "s64", 6: "f16", 10: "bf16"},
     "max": {2: "u32", 3: "s32", 4: "u64", 5: "s64", 6: "f16", 10: "bf16"},
     "inc": {2: "u32"},
     "dec": {2: "u32"},
-    "and": {2: "b32", 3: "b32", 4: "b64", 5: "b64"},
-    "or": {2: "b32", 3: "b32", 4: "b64", 5: "b64"},
-    "xor": {2: "b32", 3: "b32", 4: "b64", 5: "b64"},
+    "and": {2: "b32", 3: "b32", 4: "b64"},
+    "or": {2: "b32", 3: "b32", 4: "b64"},
+    "xor": {2: "b32", 3: "b32", 4: "b64"},
 }
 _SHARED_ALIGN = 128
 _START_ALIGN = 16
@@ -159,7 +160,8 @@ def _check_map(e: WarpEmitter, op: Op, copy: _Place, types: Collection[int]) -> 
 
     def is_wrong(f: Builder, v: Sequence[Value]) -> Value:
         mark = f.integer(IM2COL_MARK if copy.im2col else MARK, 64)
-        wrong = f.compare("icmp ne", load_field(f, v[0], "mark", "i64"), mark)
+        given = f.binary("and", load_field(f, v[0], "mark", "i64"), f.integer(CLOSED - 1, 64))
+        wrong = f.compare("icmp ne", given, mark)
         rank = load_field(f, v[0], "last_dimension", "i32")
         wrong = f.binary("or", wrong, f.compare("icmp ne", rank, f.integer(copy.rank - 1, 32)))
         if types:
@@ -190,6 +192,18 @@ def _check_start(e: WarpEmitter, op: Op, place: _Place) -> None:
     address = each_lane(e, op, "tensor.start", [place.map, place.coords[0]], misplaced, "i64")
     assert address is not None
     fault_where(e, op, FaultKind.BULK_ALIGN, address, address)
+
+
+def _check_outward(e: WarpEmitter, op: Op, place: _Place) -> None:
+    """End the launch where a store or reduction of a tile begins before the tensor along the innermost axis.
+
+    Source: measured on an H200, which ends it with an illegal instruction; a load may begin there.
+    """
+    if place.im2col:
+        return
+    b, start = e.builder, place.coords[0]
+    before = b.binary("and", start, b.integer(1 << 31, 32))
+    fault_where(e, op, FaultKind.TENSOR_START, b.select(e.lanes(op), before, b.integer(0, 32)), place.map)
 
 
 def _check_shared(e: WarpEmitter, op: Op, copy: _Copy) -> None:
@@ -247,6 +261,7 @@ def _store(e: WarpEmitter, op: Op) -> None:
     """``cp.async.bulk.tensor [map, {…}], [src]``: what lies outside of the tensor is left out."""
     tensor, shared = _memories(op)
     copy = _copy_of(e, op, tensor, shared, "shared::cta")
+    _check_outward(e, op, copy)
     function = _copy_function(e, copy, inward=False)
 
     def store(f: Builder, v: Sequence[Value]) -> None:
@@ -260,7 +275,9 @@ def _reduce(e: WarpEmitter, op: Op) -> None:
     tensor, shared = _memories(op)
     operation = next(m for m in op.modifiers if m in _REDUCTIONS)
     copy = _copy_of(e, op, tensor, shared, "shared::cta", _REDUCTIONS[operation])
-    functions = {number: _reduce_function(e, copy, Atomic(operation, type_, locked=True, ftz=type_ == "f32"))
+    _check_outward(e, op, copy)
+    # Of f32, subnormal numbers are added as they are. Source: measured on an H200.
+    functions = {number: _reduce_function(e, copy, Atomic(operation, type_, locked=True))
                  for number, type_ in _REDUCTIONS[operation].items()}  # fmt: skip
 
     def reduce(f: Builder, v: Sequence[Value]) -> None:
