@@ -6,6 +6,7 @@ context, so each of them has a process of its own there.
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -48,7 +49,8 @@ def check(device: Device, function: Callable[..., None], *arguments: str) -> Non
     name = function.__name__
     script = f"from cujit.machine import gpu\nfrom real.test_bulk_sums import {name}\n{name}(gpu(), *{arguments!r})"
     command = [sys.executable, "-c", script]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, cwd=HERE.parent)
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(os.path.abspath, sys.path))}
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, cwd=HERE.parent, env=environment)
     assert not done.returncode, done.stderr
 
 
