@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -12,6 +13,7 @@ from cujit.devices.cpu.program import CLEAR, KernelProgram, Slot
 from cujit.devices.cpu.progress import needs_stack
 from cujit.devices.cpu.refusals import Refusals
 from cujit.devices.cpu.sites import names_cluster
+from cujit.devices.cpu.uncached import Uncached, find_uncached
 from cujit.formats.ptx.syntax import Function, Module
 
 __all__ = ["Body", "prepare"]
@@ -39,6 +41,11 @@ class Body:
     def uses_cluster(self) -> bool:
         """Whether it may reach into other blocks of its cluster, which then have to be there beside it."""
         return any(names_cluster(op) for op in self.program.ops)
+
+    @functools.cached_property
+    def uncached(self) -> Uncached:
+        """The stores that may go past the cache."""
+        return find_uncached(self.program.ops)
 
 
 def prepare(module: Module, entry: Function, globals_: dict[str, Slot], refusals: Refusals) -> Body:

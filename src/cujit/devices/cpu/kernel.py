@@ -17,7 +17,7 @@ from cujit.devices.cpu.checks import CheckedKernel, room_for
 from cujit.devices.cpu.facts import KernelFacts
 from cujit.devices.cpu.faults import Site, settle
 from cujit.devices.cpu.grid import Share, Workers, no_memory
-from cujit.devices.cpu.launch import SHARED_ALIGN, WORKSPACE_BYTES, Launch
+from cujit.devices.cpu.launch import SHARED_ALIGN, WORKSPACE_BYTES, Launch, cache_bytes
 from cujit.devices.cpu.memory import aligned
 from cujit.devices.cpu.native.library import compile_kernel, native_code
 from cujit.devices.cpu.program import WARP
@@ -191,6 +191,7 @@ class CpuKernel(PreparedKernel):
             dynamic_bytes=shape.shared_bytes,
             shared_bytes=shared_bytes,
             shared_stride=aligned(shared_bytes, SHARED_ALIGN),
+            cache_bytes=cache_bytes(),
             together=shape.grid.volume if options.cooperative else max(cluster.volume, 1),
             cluster_x=cluster.x,
             cluster_y=cluster.y,

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 
 from cujit.devices.cpu.emit.builder import Builder, Value
 from cujit.devices.cpu.emit.functions import MASK, symbol_of
+from cujit.devices.cpu.emit.past import last_lines
 from cujit.devices.cpu.emit.regions import Passage, context_lines, dispatch_lines, kept_arguments, passages, region_text
 from cujit.devices.cpu.emit.warp import WarpEmitter
 from cujit.devices.cpu.emit.windows import WindowRules
@@ -57,11 +58,14 @@ def _in_turn(e: WarpEmitter, symbol: str) -> str:
         f"  %warps.left = icmp ult i32 %warp.next, {_warps(e)}",
         "  br i1 %warps.left, label %warp.start, label %block.end",
     ]
-    return "\n".join([*_over_blocks(symbol, entry, body), *_end(e)])
+    return "\n".join([*_over_blocks(symbol, entry, body, last_lines(b)), *_end(e)])
 
 
-def _over_blocks(symbol: str, entry: list[str], body: list[str]) -> list[str]:
-    """Take blocks from the counter; ``body`` runs one, from ``block.run`` to a jump to ``block.end``."""
+def _over_blocks(symbol: str, entry: list[str], body: list[str], last: list[str]) -> list[str]:
+    """Take blocks from the counter; ``body`` runs one, from ``block.run`` to a jump to ``block.end``.
+
+    ``last`` is done when there are no more.
+    """
     return [
         f"define void @{symbol}(ptr %launch, ptr %shared, ptr %local) {{",
         "entry:",
@@ -92,6 +96,7 @@ def _over_blocks(symbol: str, entry: list[str], body: list[str]) -> list[str]:
         "  %blocks.left = icmp ult i64 %block.next, %limit",
         "  br i1 %blocks.left, label %block.start, label %fetch",
         "return:",
+        *last,
         "  ret void",
         "}",
     ]
@@ -135,7 +140,8 @@ def emit_regions(cut: Cut, make: Callable[[Region, Passage], WarpEmitter], symbo
     size = sum(len(e.builder.body) for e in emitters.values())
     entry = ["  %local.first = ptrtoint ptr %local to i64", *first.parameter_loads()]
     entry += context_lines(first, cut, warps)
-    lines = _over_blocks(symbol, entry, dispatch_lines(first, cut, warps, arguments))
+    last = last_lines(*(e.builder for e in emitters.values()))
+    lines = _over_blocks(symbol, entry, dispatch_lines(first, cut, warps, arguments), last)
     for name, e in emitters.items():
         lines += region_text(e, name, warps, arguments, size)
         first.builder.functions.update(e.builder.functions)

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from cujit.devices.cpu.emit import clusters
 from cujit.devices.cpu.emit.builder import Value, float_type, int_type, type_width
 from cujit.devices.cpu.emit.order import in_order
+from cujit.devices.cpu.emit.past import past_cache
 from cujit.devices.cpu.emit.registry import Rules, types_of
 from cujit.devices.cpu.emit.scattered import gather, load_apart, scatter
 from cujit.devices.cpu.emit.warp import MASK, WarpEmitter, storage_type
@@ -436,7 +437,8 @@ def _store_contiguous(
             continue
         arguments = [f"{wide} {part}", f"ptr {pointer}", f"i32 {align}", lanes]
         types = [wide, "ptr", "i32", f"<{n} x i1>"]
-        b.call(f"llvm.masked.store.v{n}{_short(element)}.p0", "void", arguments, types)
+        with past_cache(e, op, mask, base, size * n // count, f"store {wide} {part}, ptr {pointer}"):
+            b.call(f"llvm.masked.store.v{n}{_short(element)}.p0", "void", arguments, types)
     if some:
         b.line(f"br label %{done}")
         b.start(done)
