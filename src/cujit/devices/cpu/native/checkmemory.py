@@ -245,11 +245,7 @@ entry:
   call void @enter(ptr %place)
   %some = icmp ne i32 %lanes, 0
   br i1 %some, label %each, label %out
-each:
-  %left = phi i32 [ %lanes, %entry ], [ %left.next, %next ]
-  %lane = call i32 @llvm.cttz.i32(i32 %left, i1 true)
-  %less = sub i32 %left, 1
-  %left.next = and i32 %left, %less
+each lane, from entry, again from next:
   %addresses = getelementptr i8, ptr %place, i64 #Place.addresses
   %address.at = getelementptr i64, ptr %addresses, i32 %lane
   %address = load i64, ptr %address.at
@@ -337,11 +333,7 @@ entry:
   call void @enter(ptr %place)
   %some = icmp ne i32 %lanes, 0
   br i1 %some, label %each, label %out
-each:
-  %left = phi i32 [ %lanes, %entry ], [ %left.next, %next ]
-  %lane = call i32 @llvm.cttz.i32(i32 %left, i1 true)
-  %less = sub i32 %left, 1
-  %left.next = and i32 %left, %less
+each lane, from entry, again from next:
   %addresses = getelementptr i8, ptr %place, i64 #Place.addresses
   %address.at = getelementptr i64, ptr %addresses, i32 %lane
   %address = load i64, ptr %address.at

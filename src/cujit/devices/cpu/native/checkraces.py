@@ -250,11 +250,7 @@ entry:
   %addresses = getelementptr i8, ptr %place, i64 #Place.addresses
   %some = icmp ne i32 %lanes, 0
   br i1 %some, label %each, label %out
-each:
-  %left = phi i32 [ %lanes, %entry ], [ %left.next, %each.next ]
-  %lane = call i32 @llvm.cttz.i32(i32 %left, i1 true)
-  %less = sub i32 %left, 1
-  %left.next = and i32 %left, %less
+each lane, from entry, again from each.next:
   %at = getelementptr i64, ptr %addresses, i32 %lane
   %address = load i64, ptr %at
   %inside = call i1 @in_shared(ptr %place, i64 %address, i64 %size)

@@ -32,6 +32,7 @@ from cujit.devices.cpu.native.checkstate import (
 )
 from cujit.devices.cpu.native.checksync import SYNC
 from cujit.devices.cpu.native.faultkinds import FaultKind
+from cujit.devices.cpu.native.lanes import with_lanes
 from cujit.devices.cpu.native.state import WARPS, with_offsets
 
 __all__ = ["SYMBOLS", "checks_text"]
@@ -274,11 +275,7 @@ begin:
   %serial = phi i32 [ 0, %entry ], [ %serial.new, %count ]
   %some = icmp ne i32 %lanes, 0
   br i1 %some, label %each, label %out
-each:
-  %left = phi i32 [ %lanes, %begin ], [ %left.next, %next ]
-  %lane = call i32 @llvm.cttz.i32(i32 %left, i1 true)
-  %less = sub i32 %left, 1
-  %left.next = and i32 %left, %less
+each lane, from begin, again from next:
   %at = getelementptr i64, ptr %addresses, i32 %lane
   %address = load i64, ptr %at
   %own.at = getelementptr i64, ptr %values, i32 %lane
@@ -342,7 +339,7 @@ def _numbers() -> dict[str, object]:
 
 def checks_text() -> str:
     """Write the IR; ``cujit_claim``, ``cujit_fault_here`` and ``cujit_stop`` are another part's."""
-    text = "\n".join((_FAIL, MEMORY, INIT, RACES, CLOCKS, SYNC, _ACCESS))
+    text = with_lanes("\n".join((_FAIL, MEMORY, INIT, RACES, CLOCKS, SYNC, _ACCESS)))
     for name, number in _numbers().items():
         text = text.replace(f"@{name}@", str(number))
     text = _FIELD.sub(lambda m: str(getattr(_STRUCTURES[m[1]], m[2]).offset), text)

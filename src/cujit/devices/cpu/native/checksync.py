@@ -12,11 +12,7 @@ entry:
   %masks = getelementptr i8, ptr %place, i64 #Place.values
   %some = icmp ne i32 %lanes, 0
   br i1 %some, label %each, label %out
-each:
-  %left = phi i32 [ %lanes, %entry ], [ %left.next, %next ]
-  %lane = call i32 @llvm.cttz.i32(i32 %left, i1 true)
-  %less = sub i32 %left, 1
-  %left.next = and i32 %left, %less
+each lane, from entry, again from next:
   %at = getelementptr i64, ptr %masks, i32 %lane
   %mask.wide = load i64, ptr %at
   %mask = trunc i64 %mask.wide to i32
@@ -54,11 +50,7 @@ entry:
   %masks = getelementptr i8, ptr %place, i64 #Place.values
   %some = icmp ne i32 %lanes, 0
   br i1 %some, label %each, label %out
-each:
-  %left = phi i32 [ %lanes, %entry ], [ %left.next, %next ]
-  %lane = call i32 @llvm.cttz.i32(i32 %left, i1 true)
-  %less = sub i32 %left, 1
-  %left.next = and i32 %left, %less
+each lane, from entry, again from next:
   %at = getelementptr i64, ptr %origins, i32 %lane
   %origin.wide = load i64, ptr %at
   %origin = trunc i64 %origin.wide to i32

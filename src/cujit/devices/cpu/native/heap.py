@@ -7,6 +7,7 @@ of the kernel and not the end of the process.
 from __future__ import annotations
 
 from cujit.devices.cpu.native.faultkinds import FaultKind
+from cujit.devices.cpu.native.lanes import with_lanes
 
 __all__ = ["SYMBOLS", "heap_text"]
 
@@ -30,11 +31,7 @@ define void @cujit_malloc(i32 %lanes, ptr %sizes, ptr %results) {
 entry:
   %some = icmp ne i32 %lanes, 0
   br i1 %some, label %each, label %return
-each:
-  %left = phi i32 [ %lanes, %entry ], [ %left.next, %each ]
-  %lane = call i32 @llvm.cttz.i32(i32 %left, i1 true)
-  %less = sub i32 %left, 1
-  %left.next = and i32 %left, %less
+each lane, from entry, again from each:
   %size.at = getelementptr i64, ptr %sizes, i32 %lane
   %size = load i64, ptr %size.at
   %block = call i64 @heap_take(i64 %size)
@@ -75,11 +72,7 @@ define void @cujit_free(ptr %launch, i32 %lanes, ptr %blocks, i64 %number, i32 %
 entry:
   %some = icmp ne i32 %lanes, 0
   br i1 %some, label %each, label %return
-each:
-  %left = phi i32 [ %lanes, %entry ], [ %left.next, %next ]
-  %lane = call i32 @llvm.cttz.i32(i32 %left, i1 true)
-  %less = sub i32 %left, 1
-  %left.next = and i32 %left, %less
+each lane, from entry, again from next:
   %block.at = getelementptr i64, ptr %blocks, i32 %lane
   %block = load i64, ptr %block.at
   %null = icmp eq i64 %block, 0
@@ -116,5 +109,5 @@ return:
 
 def heap_text() -> str:
     """Write the IR; ``cujit_fault`` is another part's."""
-    text = _TEXT.replace("@MOST@", str(_MOST)).replace("@MARK@", str(_MARK))
+    text = with_lanes(_TEXT).replace("@MOST@", str(_MOST)).replace("@MARK@", str(_MARK))
     return text.replace("@BAD_FREE@", str(int(FaultKind.BAD_FREE)))

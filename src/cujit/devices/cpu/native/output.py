@@ -12,6 +12,7 @@ import re
 
 from cujit.devices.cpu.launch import Launch
 from cujit.devices.cpu.native.faultkinds import FaultKind
+from cujit.devices.cpu.native.lanes import with_lanes
 
 __all__ = ["NULL_TEXT", "SYMBOLS", "Assertion", "Record", "output_text"]
 
@@ -283,11 +284,7 @@ define void @cujit_vprintf(ptr %launch, i32 %lanes, ptr %formats, ptr %arguments
 entry:
   %some = icmp ne i32 %lanes, 0
   br i1 %some, label %each, label %return
-each:
-  %left = phi i32 [ %lanes, %entry ], [ %left.next, %each ]
-  %lane = call i32 @llvm.cttz.i32(i32 %left, i1 true)
-  %less = sub i32 %left, 1
-  %left.next = and i32 %left, %less
+each lane, from entry, again from each:
   %thread = add i32 %first, %lane
   %format.at = getelementptr i64, ptr %formats, i32 %lane
   %format = load i64, ptr %format.at
@@ -377,7 +374,7 @@ def output_text() -> str:
         "WHOLE": _cases("diouxX", "whole"),
         "EIGHT": _cases("fFeEgGaAp", "eight"),
     }
-    text = re.sub(r"@([A-Z]+)@", lambda m: numbers[m[1]], _WALK + _PRINT + _ASSERT)
+    text = re.sub(r"@([A-Z]+)@", lambda m: numbers[m[1]], with_lanes(_WALK + _PRINT + _ASSERT))
     structures = {"Record": Record, "Assertion": Assertion, "Launch": Launch}
     text = re.sub(r"#(\w+)\.(\w+)", lambda m: str(getattr(structures[m[1]], m[2]).offset), text)
     return re.sub(r"#(\w+)", lambda m: str(ctypes.sizeof(structures[m[1]])), text)
