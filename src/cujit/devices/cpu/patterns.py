@@ -14,7 +14,7 @@ from cujit.devices.cpu.cfg import Graph
 from cujit.devices.cpu.program import IntConstant, Op, Operand, Reg, Special, SymbolAddress
 from cujit.devices.cpu.shapes import WARP, Divergence, special_shape
 
-__all__ = ["Pattern", "blended_in", "find_patterns", "pattern_of", "patterns_from"]
+__all__ = ["Pattern", "blended_in", "find_patterns", "number_in_all", "pattern_of", "patterns_from"]
 
 _WORD = 1 << 32
 
@@ -40,6 +40,11 @@ def pattern_of(align: int, offsets: Sequence[int]) -> Pattern:
     align = min(align, _WORD)
     whole = min(offsets) // align * align
     return Pattern(align, tuple(x - whole for x in offsets))
+
+
+def number_in_all(number: int) -> Pattern:
+    """Make the pattern of one number that all lanes have; see ``Pattern.number``."""
+    return pattern_of(_WORD, [number] * WARP)
 
 
 def find_patterns(
@@ -170,7 +175,7 @@ def _source(operand: Operand, found: Mapping[int, Pattern], divergence: Divergen
     elif isinstance(operand, SymbolAddress) and operand.slot.space == "shared":
         number = (operand.slot.offset or 0) + operand.offset
     if number is not None:
-        return pattern_of(_WORD, [number] * WARP)
+        return number_in_all(number)
     if isinstance(operand, Reg):
         if operand.index in found:
             return found[operand.index]

@@ -16,7 +16,7 @@ from cujit.devices.cpu.blockwide import Blockwide, find_common
 from cujit.devices.cpu.body import Body
 from cujit.devices.cpu.cfg import Block, Graph, part_of
 from cujit.devices.cpu.liveness import live_in
-from cujit.devices.cpu.patterns import Pattern, blended_in, find_patterns, pattern_of, patterns_from
+from cujit.devices.cpu.patterns import Pattern, blended_in, find_patterns, number_in_all, pattern_of, patterns_from
 from cujit.devices.cpu.program import FloatConstant, IntConstant, Memory, Op, Operand, Reg, Special, SymbolAddress
 from cujit.devices.cpu.progress import bits_of, polling_loops
 from cujit.devices.cpu.shapes import VARYING, WARP, Divergence, parts_lanes, waits_in
@@ -253,7 +253,7 @@ def _with_versions(region: Region, common: Blockwide, search: _Search) -> Region
 
 
 def _begins_with(value: int) -> Pattern:
-    return pattern_of(EVERY, [0] * WARP) if value == EVERY else pattern_of(1 << 32, [value] * WARP)
+    return pattern_of(EVERY, [0] * WARP) if value == EVERY else number_in_all(value)
 
 
 # -- stores behind a branch -------------------------------------------------------------------------------
