@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from cujit.devices.cpu.cfg import Block, Graph, Loop
-from cujit.devices.cpu.dominance import control_twins
 from cujit.devices.cpu.program import Op, Reg
 from cujit.devices.cpu.sites import is_barrier, is_poll, names_members
 
@@ -66,20 +65,17 @@ def _reachable(graph: Graph, starts: int) -> int:
     return seen
 
 
-def same_operations(graph: Graph, sites: Sequence[Block]) -> list[list[Block]]:
+def same_operations(sites: Sequence[Block], twins: Sequence[int | None]) -> list[list[Block]]:
     """Find places of the same operation at which lanes may wait for each other, each at its own.
 
     Source: CUDA C++ Programming Guide, "Warp Shuffle Functions" and its neighbours: the lanes that a mask names have
     to execute the same operation with the same mask; the manual does not ask that it stands in one place. Where all
-    lanes pass all places in turn, they wait at each for the last of them.
+    lanes pass all places in turn, they wait at each for the last of them: ``twins`` are those of ``control_twins``.
     """
     found: dict[tuple[str, ...], list[Block]] = {}
     for block in sites:
         if block.site is not None and names_members(block.site):
             found.setdefault((block.site.opcode, *block.site.modifiers), []).append(block)
-    if all(len(places) == 1 for places in found.values()):
-        return []
-    twins = control_twins(graph)
     passed = [p if twin is None else twin for p, twin in enumerate(twins)]
     return [places for places in found.values() if len({passed[block.position] for block in places}) > 1]
 

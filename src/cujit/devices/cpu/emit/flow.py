@@ -50,7 +50,7 @@ class Flow:
         self._polls = {loop.head for loop in polling_loops(e.graph)}
         loose = self.divergence.loose
         self._first_loose = (loose & -loose).bit_length() - 1 if loose else None
-        twins = control_twins(e.graph)
+        twins = in_graph = control_twins(e.graph)
         if self._first_loose is not None:
             # Behind the first loose position no two blocks need to have the same lanes.
             twins = [t if p < self._first_loose else None for p, t in enumerate(twins)]
@@ -62,7 +62,7 @@ class Flow:
         self._has_whole = self._wants_whole()
         self._parking = [b for b in loose_sites if b.site and is_barrier(b.site)]
         self._gathering = [b for b in loose_sites if b.site and not is_barrier(b.site) and needs_others(b.site)]
-        self._meetings = meetings.meetings(e, same_operations(e.graph, loose_sites))
+        self._meetings = meetings.meetings(e, same_operations(loose_sites, in_graph))
 
     def is_loose(self, position: int) -> bool:
         """Tell whether lanes pass a position at different times, whatever the shapes."""
