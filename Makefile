@@ -4,7 +4,7 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
-.PHONY: demo test lint format gpu-test gpu-wheels toolkits cache-faults bench fuzz fuzz-kernels images clean
+.PHONY: demo test lint format gpu-test gpu-wheels toolkits cache-faults bench leak fuzz fuzz-kernels fuzz-ptx checked unoptimised promises images clean
 
 $(READY): pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -27,17 +27,18 @@ format: $(READY)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
+# ARGS="--shuffle 7" runs in the order of a seed, ARGS="-n 4" in four processes.
 # On a machine with a GPU and no package index, `make gpu-wheels` (run elsewhere) leaves in .whl what it lacks;
 # then the machine's own python3 runs the tests over it.
 gpu-test:
 	if [ -d .whl ]; then \
 	  python3 -m pip install -q --no-index --no-deps --no-compile --no-cache-dir --upgrade --target .gpu-site .whl/*.whl && \
-	  PYTHONPATH=.gpu-site:src python3 -m pytest -m gpu -p no:cacheprovider -p no:benchmark $(ARGS); \
+	  PYTHONPATH=$(CURDIR)/.gpu-site:$(CURDIR)/src python3 -m pytest -m gpu -p no:cacheprovider -p no:benchmark $(ARGS); \
 	else \
 	  $(MAKE) $(READY) && $(BIN)/python -m pytest -m gpu $(ARGS); \
 	fi
 
-GPU_WHEELS ?= nvidia-nvfatbin==13.0.85 nvidia-cuda-crt==13.0.88 nvidia-cuda-cccl==13.0.85 zstandard lz4 pyelftools
+GPU_WHEELS ?= nvidia-nvfatbin==13.0.85 nvidia-cuda-crt==13.0.88 nvidia-cuda-cccl==13.0.85 zstandard lz4 pyelftools pytest-xdist execnet
 gpu-wheels: $(READY)
 	mkdir -p .whl
 	for wheel in $(GPU_WHEELS); do \
@@ -50,13 +51,15 @@ gpu-wheels: $(READY)
 # that compare the instruction table with them. Some ten minutes, and several GB.
 TOOLKITS := .toolkits
 WHEELS_13_0 := 'cuda-bindings>=13.2,<14' 'cuda-toolkit[nvrtc,nvjitlink,nvvm,nvfatbin,cudart,cccl,crt]==13.0.*' 'nvidia-nvjitlink==13.0.*'
-ROADS := tests/toolchain tests/compile tests/test_program.py tests/test_nvvm_roads.py tests/test_roads.py tests/test_link_files.py
+ROADS := tests/toolchain tests/compile tests/test_program.py tests/test_limits.py tests/test_nvvm_roads.py tests/test_roads.py tests/test_link_files.py \
+         tests/linking tests/test_cuda12_images.py
+EACH_HEADER := tests/toolkits/test_standard_headers.py
 toolkits: $(READY)  ## test against CUDA 12.9 and 13.0, and the ptxas of 11.7 to 13.4
 	test -x .venv-12.9/bin/pytest || ($(PYTHON) -m venv .venv-12.9 && .venv-12.9/bin/pip install -q -e '.[cu12,dev]')
 	test -x .venv-13.0/bin/pytest || ($(PYTHON) -m venv .venv-13.0 && .venv-13.0/bin/pip install -q -e '.[dev]' $(WHEELS_13_0))
-	.venv-12.9/bin/python -m pytest -n auto $(ROADS)
-	.venv-13.0/bin/python -m pytest -n auto $(ROADS)
 	$(BIN)/python tests/toolkits/fetch.py $(TOOLKITS)
+	CUJIT_TOOLKITS=$(TOOLKITS) .venv-12.9/bin/python -m pytest -n auto $(ROADS) $(EACH_HEADER)
+	CUJIT_TOOLKITS=$(TOOLKITS) .venv-13.0/bin/python -m pytest -n auto $(ROADS) $(EACH_HEADER)
 	CUJIT_TOOLKITS=$(TOOLKITS) $(BIN)/python -m pytest -n auto -m toolkits tests/toolkits
 
 cache-faults: $(READY)  ## every errno at every system call of the cache; needs strace
@@ -66,18 +69,38 @@ bench: $(READY)  ## ratios against floors and peers, all taken in one run
 	$(BIN)/python benchmarks/run.py
 	$(BIN)/python benchmarks/reading.py
 
+leak: $(READY)  ## what 10,000 kernels, compiled on the CPU device and dropped, leave in memory; some ten minutes
+	$(BIN)/python benchmarks/leak.py
+
 SECONDS_EACH ?= 60
 fuzz: $(READY)  ## every reader of foreign bytes, coverage-guided, SECONDS_EACH seconds each
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check 'atheris>=3.0'
 	$(BIN)/python fuzz/seeds.py .fuzz
-	for reader in ptx fatbin find_fatbins salvage inspect heads cubin elf ltoir mangling record; do \
+	for reader in ptx linking fatbin find_fatbins salvage inspect heads cubin elf ltoir mangling record; do \
 	  $(BIN)/python fuzz/readers.py $$reader -max_total_time=$(SECONDS_EACH) -timeout=30 \
 	    -artifact_prefix=.fuzz/found-$$reader- .fuzz/$$reader || exit 1; \
 	done
 
 EFFORT ?= 50
-fuzz-kernels: $(READY)  ## random kernels on the CPU device against Python, EFFORT times as many as `make test` does
-	CUJIT_EFFORT=$(EFFORT) $(BIN)/python -m pytest -n auto tests/property -m "not gpu"
+fuzz-kernels: $(READY)  ## random kernels and programs on the CPU device, EFFORT times as many as `make test` does
+	CUJIT_EFFORT=$(EFFORT) $(BIN)/python -m pytest -n auto tests/property tests/linking -m "not gpu"
+
+checked: $(READY)  ## what is known to be right is silent under every check of the CPU device
+	CUJIT_CHECK=all $(BIN)/python -m pytest -n auto tests/real tests/kernels -m "not gpu"
+	CUJIT_EFFORT=$(EFFORT) $(BIN)/python -m pytest -n auto tests/property/test_checks_silent.py
+
+promises: $(READY)  ## hold all code that the tests of the CPU device compile to what tests/promises.py lists
+	CUJIT_PROMISES=all $(BIN)/python -m pytest -n auto -m "not gpu" tests/property tests/real tests/instructions \
+	  tests/kernels tests/devices
+
+# The tests compare with what a GPU computed, with Python, and (test_unoptimised) with optimised code bit by bit.
+unoptimised: $(READY)  ## goldens, real programs and random kernels on the CPU device without LLVM's optimiser; an hour of CPU
+	CUJIT_EFFORT=100 $(BIN)/python -m pytest -n auto -m "not gpu" tests/property/test_unoptimised.py
+	CUJIT_CPU_OPTIMIZE=0 CUJIT_EFFORT=$(EFFORT) $(BIN)/python -m pytest -n auto -m "not gpu" tests/property tests/real \
+	  tests/instructions tests/kernels tests/devices/cpu
+
+fuzz-ptx: $(READY)  ## PTX mutated by tokens on the CPU device, SECONDS_EACH seconds: errors of ours, and no others
+	CUJIT_CACHE=0 CUJIT_CPU_OPTIMIZE=0 PYTHONPATH=tests $(BIN)/python tests/property/mutants.py $(SECONDS_EACH)
 
 images: $(READY)  ## draw the pictures of the README anew
 	$(BIN)/python docs/images/occupancy.py

@@ -23,7 +23,9 @@ with atheris.instrument_imports(include=["cujit"]):
     from cujit.formats.ltoir import read_ltoir
     from cujit.formats.mangling import entity_name, normalise_expression
     from cujit.formats.ptx.heads import entry_signatures
+    from cujit.formats.ptx.linking import Input, link_modules
     from cujit.formats.ptx.parser import parse
+    from cujit.formats.ptx.printer import print_module
     from cujit.formats.salvage import salvage
     from cujit.inspection.read import inspect
 
@@ -79,6 +81,17 @@ def _inspect(data: bytes) -> None:
         _ = image.content
 
 
+def _linking(data: bytes) -> None:
+    """Link the modules between form feeds; what comes out is PTX again."""
+    texts = _text(data).split("\f")
+    linked = link_modules([Input(str(number), parse(text)) for number, text in enumerate(texts)])
+    text = print_module(linked.module)
+    try:
+        parse(text)
+    except CujitError as e:
+        raise AssertionError("the linked text does not parse") from e
+
+
 def _record(data: bytes) -> None:
     """Read an entry of the cache by its head, then whole, with the hash that it should have: none is guessed."""
     with contextlib.suppress(CujitError):
@@ -89,6 +102,7 @@ def _record(data: bytes) -> None:
 
 
 READERS: dict[str, Callable[[bytes], object]] = {
+    "linking": _linking,
     "ptx": lambda data: parse(_text(data)),
     "fatbin": _fatbin,
     "find_fatbins": _find_fatbins,

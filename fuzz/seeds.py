@@ -58,6 +58,19 @@ def compiled() -> Iterator[tuple[str, str, bytes]]:
         yield "mangling", text.replace("/", "_"), text.encode()
 
 
+CALLS = "extern __device__ int base; __device__ int f(int); static __device__ int n; __device__ int *p = &base;"
+CALLS += "__global__ void k(int *out) { extern __shared__ int s[]; s[0] = n++; *out = f(s[0]) + base + *p; }"
+HAS = "__device__ int base = 3; static __device__ int n = 5; template <class T> __device__ T g(T x) { return x + n; }"
+HAS += "__device__ int f(int x) { return g(x); }"
+
+
+def linkable() -> Iterator[tuple[str, str, bytes]]:
+    """Two modules that link, with and without debug data."""
+    for name, options in (("plain", {}), ("lines", {"lineinfo": True}), ("debug", {"debug": True})):
+        parts = [cujit.compile(text, to="ptx", rdc=True, options=options).data for text in (CALLS, HAS)]
+        yield "linking", name, b"\f".join(parts)
+
+
 def kept() -> Iterator[tuple[str, str, bytes]]:
     """The small ones among the goldens: fatbins, objects, archives and libraries of nvcc; records of the cache."""
     for path in sorted((GOLDENS / "cache").iterdir()):
@@ -77,7 +90,7 @@ def main() -> None:
     """Write every image into the directory of its reader."""
     if len(sys.argv) != 2:
         raise SystemExit("usage: seeds.py DIRECTORY")
-    for reader, name, data in (*compiled(), *kept()):
+    for reader, name, data in (*compiled(), *linkable(), *kept()):
         folder = Path(sys.argv[1]) / reader
         folder.mkdir(parents=True, exist_ok=True)
         (folder / f"seed-{name}").write_bytes(data)

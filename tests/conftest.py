@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import os
+import signal
 import tempfile
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import pytest
 
+import promises
 from cujit.devices.base import Device
+from cujit.devices.jit import show_modules
 from cujit.devices.registry import process_devices
 from cujit.errors import DeviceNotFoundError, DriverNotFoundError
 from cujit.toolchain.headers import Settings
@@ -18,20 +21,34 @@ from cujit.toolchain.toolset import Toolchain
 if TYPE_CHECKING:
     from cujit.devices.cuda.device import CudaDevice
 
+CHECKS = ("memory", "race", "sync", "init")
+
+pytest_plugins = ("contexts",)
+
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Give this process and its children a cache of their own, empty at first."""
+    """Give this process and its children a cache of their own, empty at first, and let Ctrl-C reach them."""
     private = tempfile.TemporaryDirectory(prefix="cujit-tests-", ignore_cleanup_errors=True)
     config.add_cleanup(private.cleanup)
     os.environ["CUJIT_CACHE_DIR"] = private.name
     os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # JAX would take three quarters of the GPU
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as a job in the background of a script
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     for name in ("CUJIT_CACHE", "CUJIT_CACHE_ROOTS", "CUJIT_CACHE_BYTES"):
         os.environ.pop(name, None)
 
 
+def pytest_sessionstart() -> None:
+    """Hold every module that the tests compile to what is promised to LLVM."""
+    show_modules(promises.look)
+
+
 @pytest.fixture(params=["cpu", pytest.param("cuda:0", marks=pytest.mark.gpu)])
 def device(request: pytest.FixtureRequest) -> Device:
-    """Every device present; one body runs on both."""
+    """Every device present; one body runs on both. Under ``CUJIT_CHECK`` the CPU device makes every check."""
+    if request.param == "cpu" and os.environ.get("CUJIT_CHECK"):
+        found = {name for mark in request.node.iter_markers("finds") for name in mark.args}
+        return process_devices().cpu(check=",".join(name for name in CHECKS if name not in found))
     try:
         return process_devices().named(request.param)
     except (DriverNotFoundError, DeviceNotFoundError) as e:
@@ -45,6 +62,23 @@ def gpu() -> CudaDevice:
         return process_devices().gpu()
     except (DriverNotFoundError, DeviceNotFoundError) as e:
         pytest.skip(e.message)
+
+
+@pytest.fixture
+def quiet_gpu(gpu: CudaDevice) -> CudaDevice:
+    """The first GPU where no other process of the tests uses it at the same time: for what measures times."""
+    if os.environ.get("PYTEST_XDIST_WORKER"):
+        pytest.skip("other processes of the tests use the GPU")
+    return gpu
+
+
+@pytest.fixture(scope="session")
+def two_gpus() -> tuple[CudaDevice, CudaDevice]:
+    """The first two GPUs; mark the bodies ``gpu``."""
+    gpus = process_devices().gpus()
+    if len(gpus) < 2:
+        pytest.skip("there are not two GPUs")
+    return gpus[0], gpus[1]
 
 
 @pytest.fixture

@@ -1,8 +1,9 @@
-"""Images as Python modules: everything comes back, and the module loads itself."""
+"""Images as Python modules and as C headers: everything comes back, and the module loads itself."""
 
 from __future__ import annotations
 
 import importlib.util
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -13,6 +14,7 @@ import pytest
 
 from cujit.artifact import Artifact, Kind
 from cujit.devices.base import Device
+from cujit.errors import OptionError
 from cujit.program import Source, build, compile
 
 AXPY = Source.cuda(
@@ -78,3 +80,86 @@ def test_the_command_writes_the_module(tmp_path: Path) -> None:
     out = tmp_path / "k.py"
     subprocess.run([sys.executable, "-m", "cujit", "embed", str(source), "-o", str(out)], check=True)
     assert imported(out.read_text(), tmp_path).artifact().data == source.read_bytes()
+
+
+# -- C ----------------------------------------------------------------------------------------------------
+
+PROGRAM = r"""
+#include "axpy.h"
+#include "axpy.h"
+#include <stdio.h>
+#include <string.h>
+int main(void) {
+    size_t i;
+    static const char kept[AXPY_SIZE] = {0};
+    if ((size_t)axpy_image % 16) return 1;
+    if (sizeof kept != AXPY_SIZE || sizeof axpy_image <= AXPY_SIZE) return 2;
+    if (((const char *)axpy_image)[AXPY_SIZE]) return 3;
+    for (i = 0; i < AXPY_KERNEL_COUNT; i++) printf("%s=%s\n", axpy_kernels[i].expression, axpy_kernels[i].lowered);
+    printf("%s\n", axpy_kernel_axpy_double);
+    fwrite(axpy_image, 1, AXPY_SIZE, stdout);
+    return 0;
+}
+"""
+STRICT = ["-Wall", "-Wextra", "-Werror", "-pedantic"]
+COMPILERS = [["cc", "-std=c99"], ["cc", "-std=c11"], ["c++", "-std=c++98", "-Wno-long-long"], ["c++", "-std=c++17"]]
+
+
+def built(compiler: list[str], folder: Path, program: str) -> Path:
+    """Compile a program with a compiler of the host, every warning an error."""
+    if shutil.which(compiler[0]) is None:
+        pytest.skip(f"there is no {compiler[0]}")
+    source = folder / ("main.cpp" if compiler[0] == "c++" else "main.c")
+    source.write_text(program)
+    subprocess.run([*compiler, *STRICT, source.name, "-o", "main"], cwd=folder, check=True)
+    return folder / "main"
+
+
+@pytest.mark.parametrize("compiler", COMPILERS, ids=" ".join)
+@pytest.mark.parametrize("to", ["ptx", "fatbin"])
+def test_a_header_holds_the_image_and_the_names_for_c_and_cplusplus(
+    to: str, compiler: list[str], tmp_path: Path
+) -> None:
+    image = build(AXPY, ["sm_80", "compute_75"], names=NAMES) if to == "fatbin" else compile(AXPY, to=to, names=NAMES)
+    (tmp_path / "axpy.h").write_text(image.to_c("axpy"))
+    said = subprocess.run([built(compiler, tmp_path, PROGRAM)], capture_output=True, check=True).stdout
+    expected = "".join(f"{name}={lowered}\n" for name, lowered in image.names.items()) + image.names["axpy<double>"]
+    assert said == f"{expected}\n".encode() + image.data
+
+
+def test_equal_images_give_equal_headers() -> None:
+    one, two = (compile(AXPY, to="ptx", names=NAMES, cache=False).to_c("k") for _ in range(2))
+    assert one == two
+
+
+def test_names_that_c_cannot_spell_are_numbered_and_quoted(tmp_path: Path) -> None:
+    odd = {"k<1>": "_Z1", "k[1]": 'a"\\??/\n*/', "int": "int", "9": "nine", "µ": "µ"}
+    (tmp_path / "odd.h").write_text(Artifact(Kind.PTX, b".version 8.0\n", names=odd).to_c("odd"))
+    program = r"""
+#include "odd.h"
+#include <stdio.h>
+int main(void) {
+    size_t i;
+    for (i = 0; i < ODD_KERNEL_COUNT; i++) printf("%s%c%s%c", odd_kernels[i].expression, 0, odd_kernels[i].lowered, 0);
+    return puts(odd_kernel_k_1) < 0 || puts(odd_kernel_k_1_2) < 0 || puts(odd_kernel_image_9) < 0;
+}
+"""
+    said = subprocess.run([built(["cc", "-std=c99"], tmp_path, program)], capture_output=True, check=True).stdout
+    words = said.decode().split("\0")
+    assert dict(zip(words[:-1:2], words[1:-1:2], strict=True)) == odd
+
+
+@pytest.mark.parametrize("name", ["", "9", "a b", "a__b", "_x", "ä"])
+def test_a_name_that_is_none_of_c_is_refused(name: str) -> None:
+    with pytest.raises(OptionError, match="no name of C"):
+        Artifact(Kind.PTX, b".version 8.0\n").to_c(name)
+
+
+def test_the_command_writes_a_header_called_as_its_file(tmp_path: Path) -> None:
+    source = build(AXPY, ["sm_80", "compute_75"], names=NAMES).save(tmp_path / "k.fatbin")
+    out = tmp_path / "my-kernels.h"
+    command = [sys.executable, "-m", "cujit", "embed", str(source), "-o", str(out), "--language", "c"]
+    subprocess.run(command, check=True)
+    text = out.read_text()
+    assert "static const uint64_t my_kernels_image[]" in text
+    assert '    {"axpy<double>", my_kernels_kernel_axpy_double},' in text

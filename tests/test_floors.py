@@ -19,13 +19,13 @@ def _id(path: Path) -> str:
     return str(path.relative_to(_ROOT / "src"))
 
 
-def _imports(path: Path) -> Iterator[tuple[int, str]]:
-    """Give the line and the module of every import, those inside functions too."""
+def _imports(path: Path) -> Iterator[tuple[int, str, list[str]]]:
+    """Give line, module and names of every import, those inside functions too."""
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
-            yield from ((node.lineno, alias.name) for alias in node.names)
+            yield from ((node.lineno, alias.name, []) for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
-            yield node.lineno, "." * node.level + (node.module or "")
+            yield node.lineno, "." * node.level + (node.module or ""), [alias.name for alias in node.names]
 
 
 def test_imports_go_downwards_only() -> None:
@@ -38,23 +38,14 @@ def test_imports_go_downwards_only() -> None:
     assert "1 kept, 0 broken" in done.stdout
 
 
-@pytest.mark.parametrize("path", _SOURCES, ids=_id)
-def test_nobody_inside_imports_the_package_root(path: Path) -> None:
-    roots = [line for line, module in _imports(path) if module == "cujit" or module.startswith(".")]
-    assert roots == [], f"{path}: import from the module where the name lives"
+def test_every_import_names_the_module_where_the_name_lives() -> None:
+    imports = [(path, *found) for path in _SOURCES for found in _imports(path)]
+    roots = [f"{_id(path)}:{line}" for path, line, module, _ in imports if module == "cujit" or module.startswith(".")]
+    starred = [f"{_id(path)}:{line}" for path, line, _, names in imports if "*" in names]
+    assert (roots, starred) == ([], []), "of the package's root; by a star"
 
 
-@pytest.mark.parametrize("path", _SOURCES, ids=_id)
-def test_files_are_small(path: Path) -> None:
-    lines = len(path.read_text().splitlines())
-    assert lines <= _MAX_LINES, f"{path} has {lines} lines; split it by stage or by family"
-
-
-def test_no_name_is_imported_by_a_star() -> None:
-    starred = [
-        f"{path}:{node.lineno}"
-        for path in _SOURCES
-        for node in ast.walk(ast.parse(path.read_text()))
-        if isinstance(node, ast.ImportFrom) and any(alias.name == "*" for alias in node.names)
-    ]
-    assert starred == []
+def test_files_are_small() -> None:
+    lines = {_id(path): len(path.read_text().splitlines()) for path in _SOURCES}
+    large = {name: count for name, count in lines.items() if count > _MAX_LINES}
+    assert large == {}, f"split them by stage or by family; {_MAX_LINES} lines are the most"

@@ -34,6 +34,7 @@ from cujit.errors import (
     CujitError,
     DeviceNotFoundError,
     DriverNotFoundError,
+    FileError,
     FormatError,
     LaunchError,
     LoadError,
@@ -297,9 +298,9 @@ def test_an_image_that_is_not_finished_says_what_is_missing(kind: Kind, data: by
 
 
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
-    with pytest.raises(LoadError, match=r"nothing\.cubin cannot be read"):
+    with pytest.raises(FileError, match=r"nothing\.cubin cannot be read"):
         load(tmp_path / "nothing.cubin", Recorder())
-    with pytest.raises(LoadError, match="cannot be read"):
+    with pytest.raises(FileError, match="cannot be read"):
         load(tmp_path, Recorder())
     with pytest.raises(ArgumentError, match="not int"):
         load(3, Recorder())  # type: ignore[arg-type]
@@ -465,8 +466,9 @@ def test_a_gpu_that_the_compiler_knows_gets_machine_code_and_a_newer_one_ptx() -
     assert device.loaded.kind is Kind.PTX
     device.is_gpu = False
     device.arch = Arch.parse("sm_90")
-    jit(code, device=device)
-    assert (device.loaded.kind, str(device.loaded.arch)) == (Kind.PTX, "compute_90")
+    for arch, target in ((None, "compute_90"), ("sm_90", "compute_90"), ("sm_100a", "compute_100a")):
+        jit(code, device=device, arch=arch)
+        assert (device.loaded.kind, str(device.loaded.arch)) == (Kind.PTX, target)
 
 
 @pytest.mark.parametrize(

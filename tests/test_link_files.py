@@ -110,7 +110,7 @@ def test_a_fatbin_without_the_architecture_is_refused() -> None:
 
 def _hide_the_linker(monkeypatch: pytest.MonkeyPatch) -> None:
     def absent(*_: object) -> Artifact:
-        raise ToolchainNotFoundError("nvJitLink is not installed", help="pip install cujit[cu13]")
+        raise ToolchainNotFoundError("nvJitLink is not installed", help="pip install 'cujit[cu13]'")
 
     monkeypatch.setattr(several, "link_inputs", absent)
 

@@ -227,10 +227,8 @@ def test_an_image_that_says_another_architecture_than_its_content_is_refused() -
 
 
 def test_what_does_not_go_into_a_fatbin_is_refused() -> None:
-    fatbin = program.build(AXPY, "portable")
     for wrong, error in (
         ([], BundleError),
-        ([fatbin], BundleError),
         ([b"garbage"], FormatError),
         ([3], OptionError),
     ):
@@ -282,7 +280,7 @@ except ToolchainNotFoundError as e:
 
 
 def test_without_the_wheels_the_error_names_the_extra_that_brings_them() -> None:
-    for hidden, said in ((("cuda", "nvidia"), "pip install cujit[cu13]"), (("nvidia",), "compute_")):
+    for hidden, said in ((("cuda", "nvidia"), "pip install 'cujit[cu13]'"), (("nvidia",), "compute_")):
         script = _HIDDEN.format(hidden=hidden)
         ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120)
         assert said in ran.stdout, ran.stderr

@@ -270,6 +270,23 @@ def test_threads_of_the_marker_reach_the_device(tests: Tests) -> None:
     tests(DOUBLE + code).assert_outcomes(passed=1)
 
 
+def test_a_test_whose_kernel_does_not_end_fails_and_the_next_one_runs(tests: Tests) -> None:
+    code = """
+SPIN = 'extern "C" __global__ void spin(volatile int *x) { while (*x == 0) {} }'
+
+@pytest.mark.cujit(devices='cpu', timeout_s=0.1)
+def test_spin(device):
+    cujit.jit(SPIN, device=device)['spin'][1, 32](device.zeros(1, 'i4'))
+
+@pytest.mark.cujit(devices='cpu', timeout_s=20)
+def test_ends(device):
+    cujit.jit(SPIN, device=device)['spin'][1, 32](device.array(np.ones(1, np.int32)))
+"""
+    result = tests(DOUBLE + code)
+    result.assert_outcomes(passed=1, failed=1)
+    result.stdout.fnmatch_lines(["*KernelFaultError: kernel spin: it ran longer than timeout_s=0.1"])
+
+
 def test_the_nearest_marker_counts_and_the_others_add(tests: Tests) -> None:
     code = """
 pytestmark = pytest.mark.cujit(devices="gpu", threads=1)
@@ -283,7 +300,10 @@ def test_it(device):
 
 @pytest.mark.parametrize(
     ("marker", "words"),
-    [("device='cpu'", "takes devices, check and threads by name"), ("devices='tpu'", "is cpu, gpu or all, not 'tpu'")],
+    [
+        ("device='cpu'", "takes devices, check, threads, timeout_s by name"),
+        ("devices='tpu'", "is cpu, gpu or all, not 'tpu'"),
+    ],
 )
 def test_a_slip_in_the_marker_is_told(tests: Tests, marker: str, words: str) -> None:
     result = tests(f"{DOUBLE}\n@pytest.mark.cujit({marker})\n{ON_DEVICE}")

@@ -25,6 +25,7 @@ from cujit.errors import (
     CompileError,
     CujitError,
     DeviceNotFoundError,
+    FileError,
     FormatError,
     NameNotFoundError,
     OptionError,
@@ -314,7 +315,7 @@ def test_builders_that_need_each_other_over_threads_do_not_hang(modules: Registr
         ((Source.cuda(writes(1)), ["k"], {"n.h": ""}), OptionError, "headers and name go with text"),
         (b"not an image", FormatError, "neither PTX"),
         (".version 8.0\n.target sm_80\n", OptionError, "text that is PTX"),
-        ("missing.cu", OptionError, "missing.cu"),
+        ("missing.cu", FileError, "missing.cu"),
     ],
     ids=[
         "none",

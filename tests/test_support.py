@@ -4,13 +4,24 @@ from __future__ import annotations
 
 import itertools
 import re
+from collections.abc import Callable
 
 import pytest
 
 from cujit.arch import KNOWN_ARCHES, Arch
-from cujit.errors import ArchError
-from cujit.program import compile, toolchain
-from cujit.support import RELEASES, Version, driver_release, release_of_ptx, require_arch, toolkit_of_ptx
+from cujit.devices.cuda.compat import compat
+from cujit.errors import ArchError, CujitError
+from cujit.formats.ptx.retarget import retarget
+from cujit.program import Source, build, compile, link, toolchain
+from cujit.support import (
+    RELEASES,
+    Version,
+    driver_release,
+    extra_for,
+    release_of_ptx,
+    require_arch,
+    toolkit_of_ptx,
+)
 
 
 def test_the_releases_are_in_order() -> None:
@@ -70,3 +81,43 @@ def test_an_architecture_that_a_tool_lacks_is_refused_with_the_reason(name: str,
 )
 def test_toolkit_of_a_ptx_version_is_known_before_its_driver_is(ptx: Version, toolkit: Version | None) -> None:
     assert toolkit_of_ptx(ptx) == toolkit
+
+
+# -- architectures that CUDA 13 dropped: whoever refuses one names the extra that builds it -------------
+
+OLD = "pip install 'cujit[cu12]'"
+KERNEL = "__global__ void k(int *p) { *p = 1; }"
+PTX = ".version 8.8\n.target sm_{}\n.address_size 64\n.visible .entry k() {{ ret; }}\n"
+REFUSED: dict[str, Callable[[], object]] = {
+    "compile to machine code": lambda: compile(KERNEL, arch="sm_70"),
+    "compile to PTX": lambda: compile(KERNEL, arch="compute_50"),
+    "compile to LTO-IR": lambda: compile(KERNEL, to="ltoir", arch="lto_61"),
+    "compile LLVM IR": lambda: compile(Source.nvvm("target triple = 'nvptx64-nvidia-cuda'"), arch="compute_60"),
+    "build": lambda: build(KERNEL, ["sm_50", "sm_90"]),
+    "link": lambda: link([PTX.format(50)]),
+    "link for one": lambda: link([PTX.format(50)], arch="sm_70"),
+    "lower PTX": lambda: retarget(PTX.format(60).replace("ret;", "bar.warp.sync 1; ret;"), version="5.0"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("road", list(REFUSED))
+def test_a_dropped_architecture_is_refused_with_the_extra_that_builds_it(road: str) -> None:
+    if toolchain().nvrtc.version < (13, 0):
+        pytest.skip("this toolkit builds them")
+    with pytest.raises(CujitError) as caught:
+        REFUSED[road]()
+    assert OLD in (caught.value.help or "")
+
+
+def test_an_image_for_newer_gpus_names_the_extra_for_a_dropped_one() -> None:
+    for image in (compile(KERNEL, arch="compute_75"), compile(KERNEL, arch="sm_90")):
+        (verdict,) = compat(image, device="sm_61")
+        assert OLD in verdict.help
+        (verdict,) = compat(image, device="sm_72" if image.kind.value == "cubin" else "sm_70")
+        assert OLD in verdict.help
+
+
+@pytest.mark.parametrize("arch", [f"sm_{row}" for row in (50, 52, 53, 60, 61, 62, 70, 72, 101)])
+def test_the_extra_of_every_dropped_architecture_is_that_of_cuda_12(arch: str) -> None:
+    assert extra_for(Arch.parse(arch)) == "cu12"
+    assert extra_for(Arch.parse("sm_75")) == "cu13"

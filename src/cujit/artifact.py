@@ -11,7 +11,8 @@ from types import MappingProxyType
 from typing import Protocol
 
 from cujit.arch import Arch
-from cujit.errors import FormatError, OptionError
+from cujit.errors import FileError, FormatError, OptionError
+from cujit.reading import BOM, path_of, read_file, shown_path
 from cujit.signature import Signature
 
 __all__ = ["Artifact", "Kind", "Origin", "image_bytes", "kind_of"]
@@ -42,6 +43,10 @@ _MAGIC: tuple[tuple[bytes, Kind], ...] = (
     (b"\xde\xc0\x17\x0b", Kind.NVVMIR),
 )
 _EM_CUDA = 190
+# None (what the CPU device keeps of a module has no code), Intel 80386, PowerPC 64, ARM, x86-64, AArch64, RISC-V.
+# Source: gABI, "ELF Header", e_machine.
+_HOSTS = (0, 3, 21, 40, 62, 183, 243)
+_TEXT = (Kind.PTX, Kind.NVVMIR)
 
 
 def kind_of(data: bytes) -> Kind:
@@ -58,30 +63,42 @@ def kind_of(data: bytes) -> Kind:
     if data.startswith(b"\x7fELF"):
         if len(data) < 64:
             raise FormatError("an ELF file cut off inside its header", offset=len(data))
-        return Kind.CUBIN if int.from_bytes(data[18:20], "little") == _EM_CUDA else Kind.OBJECT
+        machine = int.from_bytes(data[18:20], "big" if data[5] == 2 else "little")
+        if machine not in (_EM_CUDA, *_HOSTS):
+            raise FormatError(f"an ELF file for machine {machine}, which is neither a GPU nor a host of one", offset=18)
+        return Kind.CUBIN if machine == _EM_CUDA else Kind.OBJECT
     return _kind_of_text(data)
 
 
 def _kind_of_text(data: bytes) -> Kind:
     try:
-        text = data.rstrip(b"\0").decode("utf-8")
+        text = data.rstrip(b"\0").decode("utf-8-sig")
     except UnicodeDecodeError as e:
+        is_utf16 = data.startswith((b"\xff\xfe", b"\xfe\xff"))
+        hint = " (it looks like UTF-16: save it as UTF-8)" if is_utf16 else ""
         raise FormatError(
-            f"neither PTX, cubin, LTO-IR, fatbin, object, library nor LLVM IR: {data[:8]!r}…", offset=0
+            f"neither PTX, cubin, LTO-IR, fatbin, object, library nor LLVM IR{hint}: {data[:8]!r}…", offset=0
         ) from e
     for line in text.splitlines():
         word = line.strip()
         if word.startswith(".version"):
-            return Kind.PTX
+            return _whole(text, Kind.PTX)
         if word.startswith(
             ("target triple", "target datalayout", "source_filename", "; ModuleID", "define ", "declare ")
         ):
-            return Kind.NVVMIR
+            return _whole(text, Kind.NVVMIR)
     raise FormatError(
         f"text that is neither PTX (no .version line) nor LLVM IR: it begins {text[:40]!r}",
         offset=0,
         help="CUDA C++ goes through cujit.compile, not cujit.load",
     )
+
+
+def _whole(text: str, kind: Kind) -> Kind:
+    if "\0" in text:
+        line = text.count("\n", 0, text.index("\0")) + 1
+        raise FormatError(f"line {line}: a NUL byte in the text; whoever reads it would stop there")
+    return kind
 
 
 def image_bytes(data: object) -> bytes:
@@ -107,24 +124,6 @@ def image_bytes(data: object) -> bytes:
     elif isinstance(data, os.PathLike):
         hint = "Artifact.open(path) reads a file"
     raise FormatError(f"an image is bytes or text, not {type(data).__name__}", help=hint)
-
-
-def _path(path: object) -> Path:
-    """Read a path that people pass.
-
-    Raises:
-        OptionError: it is neither text nor a path, or no file can be called so.
-    """
-    try:
-        result = Path(path)  # type: ignore[arg-type]
-        name = os.fsencode(result)
-    except (TypeError, ValueError):
-        name = b"\0"
-    if b"\0" in name:
-        raise OptionError(
-            f"no path: {type(path).__name__} {path!r}"[:200], help="a str or a pathlib.Path; bytes go to Artifact.of"
-        )
-    return result
 
 
 class Origin(Protocol):
@@ -198,7 +197,8 @@ class Artifact:
             FormatError: it is neither bytes nor text, or the bytes are of no kind that cujit knows.
         """
         image = image_bytes(data)
-        return cls(kind_of(image), image, name=name)
+        kind = kind_of(image)
+        return cls(kind, image.removeprefix(BOM) if kind in _TEXT else image, name=name)
 
     @classmethod
     def open(cls, path: str | os.PathLike[str]) -> Artifact:
@@ -207,36 +207,48 @@ class Artifact:
         Raises:
             FormatError: the file is empty or of no kind that cujit knows.
             OptionError: ``path`` is none.
-            OSError: the file cannot be read.
+            FileError: the file cannot be read.
         """
-        path = _path(path)
-        data = path.read_bytes()
+        data = read_file(path)
+        name = shown_path(path_of(path))
         try:
-            return cls.of(data, name=str(path))
+            return cls.of(data, name=name)
         except FormatError as e:
-            raise FormatError(f"{path}: {e.message}", help=e.help) from e
+            raise FormatError(f"{name}: {e.message}", help=e.help) from e
 
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write the bare image, as NVIDIA's tools read it, and return the path.
 
         Raises:
             OptionError: ``path`` is none.
-            OSError: the file cannot be written; ``filename`` says which.
+            FileError: the file cannot be written; ``filename`` says which.
         """
-        path = _path(path)
+        text = path_of(path)
         try:
-            path.write_bytes(self.data)
+            Path(text).write_bytes(self.data)
         except OSError as e:
-            if e.filename is None:  # a disk that is full does not say which file
-                e.filename = str(path)
-            raise
-        return path
+            raise FileError(
+                f"{shown_path(text)} cannot be written: {e.strerror or e}", filename=text, errno=e.errno
+            ) from None
+        return Path(text)
 
     def to_python(self) -> str:
         """Write the source of a Python module that holds the image and loads itself (``load(device=None)``)."""
         from cujit.embedding import python_module
 
         return python_module(self)
+
+    def to_c(self, name: str = "image") -> str:
+        """Write a header of C99 and C++ that holds the image, its size and the lowered names of its kernels.
+
+        What it declares is called ``name_image``, ``NAME_SIZE``, ``name_kernel_…`` and ``name_kernels``.
+
+        Raises:
+            OptionError: ``name`` is no identifier of C.
+        """
+        from cujit.embedding import c_header
+
+        return c_header(self, name)
 
     @property
     def text(self) -> str:
@@ -245,7 +257,7 @@ class Artifact:
         Raises:
             FormatError: the image is binary.
         """
-        if self.kind not in (Kind.PTX, Kind.NVVMIR):
+        if self.kind not in _TEXT:
             raise FormatError(f"a {self.kind.value} is not text")
         try:
             return self.data.rstrip(b"\0").decode()

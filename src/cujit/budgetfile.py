@@ -7,10 +7,10 @@ import sys
 from collections.abc import Mapping
 from dataclasses import fields
 from difflib import get_close_matches
-from pathlib import Path
 
 from cujit.budget import Budget
 from cujit.errors import FormatError, LaunchError, OptionError
+from cujit.reading import path_of, read_file
 
 __all__ = ["read_budgets"]
 
@@ -24,9 +24,10 @@ def read_budgets(path: str | os.PathLike[str]) -> dict[str, Budget]:
         FormatError: it is no TOML.
         OptionError: a budget is malformed, or a pattern is there twice.
         LaunchError: a ``block`` is malformed.
-        OSError: the file cannot be read.
+        FileError: the file cannot be read.
     """
-    found = _toml(Path(path))
+    path = path_of(path)
+    found = _toml(path)
     if unknown := set(found) - {"budget"}:
         raise OptionError(f"{path}: no {sorted(unknown)[0]!r} in a file of budgets", help=_TOML)
     entries = found.get("budget")
@@ -44,14 +45,14 @@ def read_budgets(path: str | os.PathLike[str]) -> dict[str, Budget]:
 _TOML = '[[budget]], and under it kernel = "axpy*", registers = 64'
 
 
-def _toml(path: Path) -> dict[str, object]:
+def _toml(path: str) -> dict[str, object]:
     if sys.version_info >= (3, 11):
         import tomllib
     else:
         import tomli as tomllib
-    data = path.read_bytes()
+    data = read_file(path)
     try:
-        return tomllib.loads(data.decode())
+        return tomllib.loads(data.decode("utf-8-sig"))
     except (ValueError, RecursionError) as e:
         raise FormatError(f"{path} is no TOML: {e}", help=_TOML) from e
 

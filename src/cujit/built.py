@@ -32,7 +32,7 @@ class Built:
     Raises:
         OptionError: a part is of the wrong type, or an image is given what only a source has.
         FormatError: text or bytes are not what they should be.
-        OSError: a file cannot be read.
+        FileError: a file cannot be read.
     """
 
     source: Source | Artifact
@@ -122,7 +122,7 @@ def built_of(given: object) -> Built:
     Raises:
         OptionError: it is none of these.
         FormatError: text or bytes are not what they should be.
-        OSError: a file cannot be read.
+        FileError: a file cannot be read.
     """
     if isinstance(given, Built):
         return given

@@ -1,20 +1,22 @@
-"""An Artifact as the text of a Python module that loads itself: for those who do not want to ship files."""
+"""An Artifact as a Python module that loads itself, or as a C header: for those who do not want to ship files."""
 
 from __future__ import annotations
 
 import base64
+import re
 import textwrap
 import zlib
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from cujit.errors import OptionError
 from cujit.signature import Parameter, Signature
 from cujit.version import __version__
 
 if TYPE_CHECKING:
     from cujit.artifact import Artifact
 
-__all__ = ["python_module"]
+__all__ = ["c_header", "python_module"]
 
 _TEMPLATE = '''\
 """{summary}.
@@ -109,8 +111,118 @@ def _parameter(p: Parameter) -> str:
 
 def _image(artifact: Artifact) -> str:
     if artifact.kind.value == "ptx":
-        text = artifact.text
-        if '"""' not in text and not text.endswith(("\\", '"')) and "\r" not in text:
+        text = artifact.data.decode("utf-8", "replace")
+        is_plain = text.encode() == artifact.data and "\0" not in text
+        if is_plain and '"""' not in text and not text.endswith(("\\", '"')) and "\r" not in text:
             return _TEXT.format(text=text)
     packed = base64.b85encode(zlib.compress(artifact.data, 9)).decode()
     return _BINARY.format(text="\n".join(textwrap.wrap(packed, 112)))
+
+
+# -- C ----------------------------------------------------------------------------------------------------
+
+_HEADER = """\
+/* {summary}.
+ * Written by cujit {version} (cujit embed --language c). Do not edit: embed the image again.
+ *
+ * C99 and C++. The image is a static array: include this in one file of a program. The driver takes it as it is:
+ *     cuModuleLoadData(&module, {prefix}_image);
+ */
+#ifndef {guard}
+#define {guard}
+
+#include <stddef.h>
+#include <stdint.h>
+
+#define {macro}_SIZE ((size_t){size})
+#define {macro}_KERNEL_COUNT ((size_t){count})
+
+{kernels}
+#if defined(__cplusplus) && __cplusplus >= 201103L
+#define {macro}_ALIGNED alignas(16)
+#elif defined(__STDC_VERSION__) && __STDC_VERSION__ >= 201112L
+#define {macro}_ALIGNED _Alignas(16)
+#elif defined(_MSC_VER)
+#define {macro}_ALIGNED __declspec(align(16))
+#elif defined(__GNUC__)
+#define {macro}_ALIGNED __attribute__((aligned(16)))
+#else
+#define {macro}_ALIGNED
+#endif
+
+/* {macro}_SIZE bytes, little-endian, and at least one zero byte after them. */
+{macro}_ALIGNED static const uint64_t {prefix}_image[] = {{
+{words}
+}};
+
+#undef {macro}_ALIGNED
+
+#endif
+"""
+
+
+def c_header(artifact: Artifact, prefix: str) -> str:
+    """Write a header of C99 and C++ with the image, its size, and the lowered name of every kernel that is known.
+
+    Everything in it is called ``prefix_…`` (``PREFIX_…`` for macros); equal Artifacts give equal text.
+
+    The image is an array of 64-bit words. A string would compile faster (8 MB with gcc 12: 0.8 s, words 3.4 s, bytes
+    11 s and three times the memory), but compilers need not take one of more than 4,095 characters, and Microsoft's
+    takes 65,535.
+
+    Source: C99, 5.2.4.1 "Translation limits"; Microsoft C++, "Compiler Error C2026"; measured.
+
+    Raises:
+        OptionError: ``prefix`` is no identifier of C and C++.
+    """
+    if not re.fullmatch(r"[A-Za-z][A-Za-z0-9_]*", prefix) or "__" in prefix:
+        raise OptionError(f"{prefix!r} is no name of C and C++", help=f"one such as {c_identifier(prefix)!r}")
+    return _HEADER.format(
+        summary=_summary(artifact),
+        version=__version__,
+        prefix=prefix,
+        macro=prefix.upper(),
+        guard=f"CUJIT_{prefix.upper()}_H",
+        size=len(artifact.data),
+        count=len(artifact.names),
+        kernels=_c_kernels(artifact, prefix),
+        words=_c_words(artifact.data),
+    )
+
+
+def c_identifier(text: str) -> str:
+    """Make a name of C of any text: ``axpy<float>`` is ``axpy_float``."""
+    name = re.sub(r"[^A-Za-z0-9]+", "_", text).strip("_") or "image"
+    return f"image_{name}" if name[0].isdigit() else name
+
+
+def _c_kernels(artifact: Artifact, prefix: str) -> str:
+    """A constant per kernel, and the table of all; two names that C would spell alike are numbered."""
+    taken: set[str] = set()
+    lines, rows = [], []
+    for expression, lowered in artifact.names.items():
+        plain = name = c_identifier(expression)
+        number = 2
+        while name in taken:
+            name, number = f"{plain}_{number}", number + 1
+        taken.add(name)
+        lines.append(f"static const char {prefix}_kernel_{name}[] = {_c_string(lowered)};")
+        rows.append(f"    {{{_c_string(expression)}, {prefix}_kernel_{name}}},")
+    if not rows:
+        return ""
+    head = f"/* What kernels are called in the source, and in the image. */\n{chr(10).join(lines)}\n\n"
+    table = f"static const struct {{\n    const char *expression;\n    const char *lowered;\n}} {prefix}_kernels[] = {{"
+    return f"{head}{table}\n{chr(10).join(rows)}\n}};\n"
+
+
+def _c_string(text: str) -> str:
+    """A literal; what is not plain is spelled in octal, a question mark too (C99 has trigraphs)."""
+    plain = (chr(b) if 32 <= b < 127 and chr(b) not in '"\\\\?' else f"\\{b:03o}" for b in text.encode())
+    return f'"{"".join(plain)}"'
+
+
+def _c_words(data: bytes) -> str:
+    """The words of an image, padded with zeros to a whole one beyond its end."""
+    padded = data + bytes(8 - len(data) % 8)
+    words = [f"0x{int.from_bytes(padded[i : i + 8], 'little'):x}" for i in range(0, len(padded), 8)]
+    return ",\n".join(f"    {', '.join(words[i : i + 6])}" for i in range(0, len(words), 6))

@@ -5,13 +5,16 @@
     CujitError
     ├── ArchError               an architecture that is malformed, unknown, dropped or not servable here   (ValueError)
     ├── OptionError             an option that is unknown, ill-typed, or rejected by the back end          (ValueError)
+    ├── FileError               a file that is not there, or cannot be read or written                    (OSError)
     ├── FormatError             bytes or text that are not what they claim to be                           (ValueError)
-    │   └── PtxSyntaxError      PTX text that does not parse: line, column, caret
+    │   └── PtxSyntaxError      PTX text that no assembler takes: line, column, caret
     ├── ToolError               a call into one of NVIDIA's libraries failed: call, result, version, log
     │   ├── CompileError        source that does not compile: request, diagnostics
     │   │   └── HeaderNotFoundError   … because an ``#include`` was not found: what was searched
     │   ├── LinkError           images that do not link
     │   ├── BundleError         images that do not go into one fatbin
+    │   ├── ToolTimeoutError    work that took longer than it was given
+    │   ├── ToolCrashError      a process apart (``isolate=True``) that died at its work, or of its limit of memory
     │   └── DriverError         the CUDA driver refused
     ├── MissingError            the machine lacks something that was asked for
     │   ├── ToolchainNotFoundError    a library of the CUDA toolkit: which wheel brings it
@@ -44,6 +47,7 @@ __all__ = [
     "Diagnostic",
     "DriverError",
     "DriverNotFoundError",
+    "FileError",
     "FormatError",
     "HeaderNotFoundError",
     "KernelFaultError",
@@ -54,7 +58,9 @@ __all__ = [
     "NameNotFoundError",
     "OptionError",
     "PtxSyntaxError",
+    "ToolCrashError",
     "ToolError",
+    "ToolTimeoutError",
     "ToolchainNotFoundError",
     "UnsupportedError",
 ]
@@ -111,6 +117,15 @@ class OptionError(CujitError, ValueError):
     """An option that is unknown, ill-typed, or rejected by the back end in use."""
 
 
+class FileError(CujitError, OSError):
+    """A file that is not there, is no regular file, or cannot be read or written; ``filename`` is its path."""
+
+    def __init__(self, message: str, *, filename: str = "", errno: int | None = None, help: str | None = None) -> None:
+        super().__init__(message, help=help)
+        self.filename = filename
+        self.errno = errno
+
+
 class FormatError(CujitError, ValueError):
     """Bytes or text that are not what they claim to be; ``offset`` counts bytes from the start, or is None."""
 
@@ -120,11 +135,13 @@ class FormatError(CujitError, ValueError):
 
 
 class PtxSyntaxError(FormatError):
-    """PTX text that does not parse; ``line`` and ``column`` count from 1."""
+    """PTX text that does not parse, or says what no assembler takes; ``line`` and ``column`` count from 1."""
 
-    def __init__(self, message: str, *, line: int, column: int, source_line: str, name: str = "<ptx>") -> None:
+    def __init__(
+        self, message: str, *, line: int, column: int, source_line: str, name: str = "<ptx>", help: str | None = None
+    ) -> None:
         self.diagnostic = Diagnostic("error", message, name, line, column, source_line=source_line)
-        super().__init__(str(self.diagnostic))
+        super().__init__(str(self.diagnostic), help=help)
         self.line = line
         self.column = column
 
@@ -193,6 +210,14 @@ class LinkError(ToolError):
 
 class BundleError(ToolError):
     """Images that do not go into one fatbin."""
+
+
+class ToolTimeoutError(ToolError):
+    """Work that took longer than ``timeout_s``; the message says which step, of which input, and how long."""
+
+
+class ToolCrashError(ToolError):
+    """A process apart that died at its work; ``result`` is the name of the signal, ``log`` its last words."""
 
 
 class DriverError(ToolError):

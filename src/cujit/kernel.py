@@ -30,9 +30,9 @@ from cujit.devices.names import NameTable
 from cujit.devices.signatures import signature_of
 from cujit.devices.streams import stream_handle
 from cujit.devices.watch import Text, known_to, wanted_options, watchers_of
-from cujit.errors import ArchError, ArgumentError, LaunchError, LoadError
+from cujit.errors import ArchError, ArgumentError, LaunchError, LoadError, UnsupportedError
 from cujit.machine import chosen, cpu
-from cujit.opening import open_image
+from cujit.opening import open_image, require_content
 from cujit.program import Options, Source, compile, workshop
 
 __all__ = ["CooperativeShape", "Kernel", "Launch", "Module", "jit", "load"]
@@ -119,7 +119,6 @@ class Kernel:
     @property
     def artifact(self) -> Artifact:
         """The image that it was loaded from."""
-        assert self._image.artifact is not None  # as Module makes it
         return self._image.artifact
 
     @property
@@ -237,6 +236,7 @@ class Kernel:
         cooperative: bool = False,
         overlap: bool = False,
         priority: int | None = None,
+        timeout_s: float | None = None,
     ) -> Launch:
         """Fix all that a launch can ask for; ``kernel[grid, block]`` is the short way.
 
@@ -244,12 +244,14 @@ class Kernel:
         a cluster. ``cooperative`` has all blocks run at a time, so that they can wait for each other. ``overlap`` lets
         the kernel start before the one before it in the stream has ended (programmatic dependent launch); it waits
         for that one by ``cudaGridDependencySynchronize()``. ``priority`` is as for streams: lower is sooner.
+        ``timeout_s`` is how long the launch may run, in seconds, on the CPU device alone: a ``KernelFaultError`` then
+        ends it and says where its blocks stood.
 
         Raises:
             LaunchError: a size is malformed or breaks a limit of the device or of the kernel.
             ClosedError: the module or the stream was closed.
         """
-        options = LaunchOptions.of(cluster, cooperative, overlap, priority, self.name)
+        options = LaunchOptions.of(cluster, cooperative, overlap, priority, timeout_s, self.name)
         return self._launch(launch_shape(grid, block, shared_bytes, self.name), stream, options)
 
     def cooperative(
@@ -286,6 +288,18 @@ class Kernel:
         blocks = max(min(most, wanted), step)
         grid = blocks if group is None else (blocks // (group.y * group.z), group.y, group.z)
         return self.prepare(grid, threads, shared_bytes=shared_bytes, stream=stream, cluster=cluster, cooperative=True)
+
+    def cancel(self) -> None:
+        """End the launches of this kernel that run now, from another thread: each raises a ``KernelFaultError`` there.
+
+        Raises:
+            UnsupportedError: the device is a GPU, whose launches nobody can end.
+            ClosedError: the module was closed.
+        """
+        self._image.require()
+        if not isinstance(self._loaded, PreparedKernel):
+            raise UnsupportedError(f"{self.name}: {self.device.name} cannot end a launch")
+        self._loaded.cancel()
 
     def _together(self, shape: LaunchShape, cluster: Dim3 | None = None) -> int:
         """Count the blocks that run at a time."""
@@ -505,14 +519,17 @@ def jit(
     name: str | None = None,
     headers: Mapping[str, str] | None = None,
     cache: Cache | bool | None = None,
+    timeout_s: float | None = None,
+    isolate: bool = False,
+    memory_mib: int | None = None,
     **more: object,
 ) -> Module:
     """Compile CUDA C++ for a device and load it there.
 
     A GPU that NVRTC knows gets machine code, a newer one PTX of the newest architecture below it; the CPU device
     gets PTX. ``arch`` says another (``sm_90a``). ``names`` are the instances of templates to build. ``name`` and
-    ``headers`` are the source's, if it is text; ``cache`` and ``more``, the options of the compiler, are as for
-    ``compile``.
+    ``headers`` are the source's, if it is text; ``cache``, ``timeout_s``, ``isolate``, ``memory_mib`` and ``more``, the
+    options of the compiler, are as for ``compile``.
 
     Raises:
         CompileError: the source does not compile; ``diagnostics`` has every message.
@@ -525,14 +542,16 @@ def jit(
     elif name is not None or headers is not None:
         raise ArgumentError("a Source has its own name and headers", help="give them to cujit.Source.cuda")
     target = Arch.parse(arch) if arch is not None else _target(place, workshop(cache).compiler("cuda").arches)
-    _require_runnable(target, place)
+    target = _runnable(target, place)
     watchers = watchers_of(place)
     said = Options.of(options, more)
     if watchers:
         said = Options.of(wanted_options(watchers), dict(said))
     build = functools.partial(compile, source, names=names, options=said, cache=cache)
+    build = functools.partial(build, timeout_s=timeout_s, isolate=isolate, memory_mib=memory_mib)
     with known_to(watchers, _texts_of(source)):
         module = load(build(arch=target), place)
+        require_content(source.name, module, module.globals, is_part=bool(said.get("rdc")))
     module._image.portable = functools.partial(build, arch=target.virtual)
     return module
 
@@ -555,13 +574,14 @@ def _target(device: Device, known: Sequence[int]) -> Arch:
     return Arch(ArchKind.VIRTUAL, max(below)) if below else device.arch
 
 
-def _require_runnable(target: Arch, device: Device) -> None:
-    """Refuse before anything is compiled what a GPU would not run, such as ``a`` and ``f`` code of another family."""
+def _runnable(target: Arch, device: Device) -> Arch:
+    """Refuse before compiling what a GPU would not run, as ``a`` and ``f`` code of another family; give a CPU PTX."""
     if device.is_gpu and not target.is_lto and not target.runs_on(device.arch):
         raise ArchError(
             f"code for {target} does not run on {device.name}, which is {device.arch}",
             help=f"leave arch out, or take {device.arch} or {device.arch.virtual}",
         )
+    return target.virtual if target.is_real and not device.is_gpu else target
 
 
 _NOT_LOADABLE = {

@@ -41,15 +41,23 @@ def cpu(
     check: str | None = None,
     trace: Trace | None = None,
     coverage: Coverage | None = None,
+    timeout_s: float | None = None,
 ) -> Device:
     """Give the CPU device, which runs blocks on that many threads; None is one per processor.
 
     ``check`` has kernels run under checks that end a launch at the first mistake: ``memory``, ``race``, ``sync``,
     ``init``, several with commas between, or ``all`` (docs/checks.md). ``trace`` keeps every instruction that one
-    thread executes, ``coverage`` counts the lines of source that are executed (docs/testing.md).
+    thread executes, ``coverage`` counts the lines of source that are executed (docs/testing.md). A launch that runs
+    longer than ``timeout_s`` seconds ends with a ``KernelFaultError`` that says where its blocks stood (docs/cpu.md).
+
+    Raises:
+        MissingError: llvmlite is not installed.
+        LoadError: it is no number of threads that a machine has.
+        OptionError: ``threads`` is no int, or no check is called so.
+        LaunchError: ``timeout_s`` is no time.
     """
     watchers = [watcher for watcher in (trace, coverage) if watcher is not None]
-    return process_devices().cpu(threads, watchers, check=check)
+    return process_devices().cpu(threads, watchers, check=check, timeout_s=timeout_s)
 
 
 def chosen(device: Device | str | None) -> Device:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -9,7 +10,7 @@ from dataclasses import dataclass
 from cujit.artifact import Artifact, Kind
 from cujit.devices.cpu.device import CpuDevice
 from cujit.devices.cpu.implemented import Total, total
-from cujit.errors import CujitError, UnsupportedError
+from cujit.errors import CujitError, PtxSyntaxError, UnsupportedError
 from cujit.formats.ptx.isa import special_register
 from cujit.formats.ptx.needs import construct_needs
 from cujit.formats.ptx.parser import parse
@@ -25,6 +26,7 @@ from cujit.formats.ptx.syntax import (
     PairOperand,
     Register,
     RegisterList,
+    RegisterSum,
     Scope,
     Statement,
     SymbolRef,
@@ -62,8 +64,8 @@ class PtxNeeds:
     """What one PTX text needs.
 
     ``version`` and ``target`` are what it declares; ``oldest`` and ``arch`` the first ISA version and architecture
-    that have all its constructs (``compute_90a``). ``refusals`` is what keeps the CPU device from loading it: empty
-    where it loads. ``table`` says how much of the whole ISA the CPU device executes.
+    that have all its constructs (``compute_90a``). ``refusals`` is what the CPU device does not execute, by line: empty
+    where it executes all. ``table`` says how much of the whole ISA the CPU device executes.
     """
 
     version: Version
@@ -119,12 +121,15 @@ def _oldest(module: Module) -> tuple[Version, str]:
 def _refusals(text: str, name: str) -> tuple[Refusal, ...]:
     """Load the text as the CPU device does; nothing is compiled until a kernel is launched."""
     try:
-        CpuDevice(1).load(Artifact(Kind.PTX, text.encode(), name=name)).close()
+        module = CpuDevice(1).load(Artifact(Kind.PTX, text.encode(), name=name))
     except UnsupportedError as e:
         return tuple(Refusal(*item) for item in sorted(e.items))
+    except PtxSyntaxError as e:
+        return (Refusal(e.line, "the module", e.diagnostic.message),)
     except CujitError as e:
         return (Refusal(0, "the module", e.message),)
-    return ()
+    with contextlib.closing(module):
+        return tuple(Refusal(*item) for item in sorted({i for kernel in module.refused.values() for i in kernel.items}))
 
 
 # -- the text ---------------------------------------------------------------------------------------------
@@ -157,7 +162,7 @@ def _special_registers(operands: Iterable[Operand | None]) -> Iterator[str]:
             yield from _special_registers((operand.first, operand.second))
         elif isinstance(operand, (Minus, Negated)):
             yield from _special_registers((operand.item,))
-        elif isinstance(operand, ComponentOperand):
+        elif isinstance(operand, (ComponentOperand, RegisterSum)):
             yield from _special_registers((operand.base,))
 
 

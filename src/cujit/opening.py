@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 from cujit.artifact import Artifact
-from cujit.errors import ArgumentError, FormatError, LoadError
+from cujit.errors import ArgumentError, CompileError, FormatError
 
-__all__ = ["naming", "open_image"]
+__all__ = ["naming", "open_image", "require_content"]
 
 
 def open_image(image: object, verb: str) -> Artifact:
@@ -22,17 +21,14 @@ def open_image(image: object, verb: str) -> Artifact:
         FormatError: the bytes are of no kind that cujit knows.
         OptionError: no file can be called so.
         ArgumentError: it is none of these.
-        LoadError: the file cannot be read.
+        FileError: the file cannot be read.
     """
     if isinstance(image, Artifact):
         return image
-    if isinstance(image, (bytes, bytearray, memoryview)) or (isinstance(image, str) and "\n" in image):
+    if isinstance(image, (bytes, bytearray, memoryview)) or (isinstance(image, str) and ("\n" in image or not image)):
         return Artifact.of(image)
     if isinstance(image, (str, os.PathLike)):
-        try:
-            return Artifact.open(image)
-        except OSError as e:
-            raise LoadError(f"{Path(image)} cannot be read: {e.strerror or e}") from e
+        return Artifact.open(image)
     held = getattr(image, "artifact", None)
     if isinstance(held, Artifact):
         return held
@@ -40,6 +36,19 @@ def open_image(image: object, verb: str) -> Artifact:
         f"{verb} takes an Artifact, a Module, bytes, text or a path, not {type(image).__name__}",
         help=f"cujit.{verb}('axpy.fatbin')",
     )
+
+
+def require_content(name: str, kernels: Iterable[str], variables: Iterable[str], *, is_part: bool) -> None:
+    """Refuse what nobody could use: a source of neither kernels nor variables; ``is_part``: it is still to be linked.
+
+    Raises:
+        CompileError: there are neither.
+    """
+    if not is_part and not any(True for names in (kernels, variables) for _ in names):
+        raise CompileError(
+            f"{name} has no kernel and no variable to load",
+            help="a kernel is a __global__ function; of a template, names=['axpy<float>'] says which instances to make",
+        )
 
 
 @contextmanager

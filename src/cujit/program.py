@@ -1,7 +1,9 @@
 """The façade of compiling: ``compile``, ``link``, ``bundle`` and ``build``. None of them needs a driver or a GPU.
 
 Every function takes options as keywords, as ``options={…}``, or both; ``docs/options.md`` lists them. ``cache`` is the
-Cache to use; None is the process's (``cache()``), False none.
+Cache to use; None is the process's (``cache()``), False none. ``timeout_s`` are the seconds that the whole call may
+take; past them it is a ToolTimeoutError. With ``isolate=True`` a process apart does the work, and its death is a
+ToolCrashError; ``memory_mib`` limits its address space. ``docs/limits.md`` says more.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ from cujit.cache.cache import Cache
 from cujit.cache.process import process_cache, process_settings
 from cujit.cache.provenance import Outcome, Provenance
 from cujit.compile.entry import Entry
+from cujit.compile.limits import Limits
 from cujit.compile.options import Options
 from cujit.compile.request import Request
 from cujit.compile.route import make_request
@@ -29,6 +32,7 @@ from cujit.toolchain.toolset import Toolchain
 
 if TYPE_CHECKING:
     from cujit.compile.build import Native, Progress
+    from cujit.devices.base import Device
 
 __all__ = [
     "Entry",
@@ -117,6 +121,9 @@ def compile(
     names: Sequence[str] | str = (),
     options: Mapping[str, object] | Options | None = None,
     cache: Cache | bool | None = None,
+    timeout_s: float | None = None,
+    isolate: bool = False,
+    memory_mib: int | None = None,
     **more: object,
 ) -> Artifact:
     """Compile one source for one architecture: CUDA C++ through NVRTC, LLVM IR (``Source.nvvm``) through libNVVM.
@@ -134,65 +141,98 @@ def compile(
         OptionError: an option is unknown, ill-typed or not taken by NVRTC.
         ToolchainNotFoundError: NVRTC is not installed.
     """
-    shop = workshop(cache)
+    shop = workshop(cache).within(Limits.of(timeout_s, isolate, memory_mib))
     return shop.compile(make_request(source, to, arch, names, Options.of(options, more), shop))
 
 
 def link(
     inputs: Iterable[object],
     *,
-    to: Kind | str = Kind.CUBIN,
+    to: Kind | str | None = None,
     arch: Arch | str | None = None,
+    device: Device | str | None = None,
     options: Mapping[str, object] | Options | None = None,
     cache: Cache | bool | None = None,
+    timeout_s: float | None = None,
+    isolate: bool = False,
+    memory_mib: int | None = None,
     **more: object,
 ) -> Artifact:
     """Link images of device code: Artifacts, paths or bytes of PTX, cubins, LTO-IR, objects, archives, fatbins.
 
-    Sources and LLVM IR among the inputs are compiled to LTO-IR first, for the same architecture. ``to`` is
-    ``"cubin"``, or ``"ptx"`` when every input is LTO-IR or becomes it. Without ``arch``, it is the highest of the
-    images. Names and signatures of the inputs are joined.
+    ``to`` is ``"cubin"`` or ``"ptx"``. A cubin is nvJitLink's work. PTX of PTX is our own linker's, which needs no
+    toolkit; LTO-IR among the inputs goes through nvJitLink first. ``device`` links for a device: a cubin for a GPU,
+    PTX for the CPU device; without it, and without ``to``, a cubin comes out. Sources and LLVM IR among the inputs are
+    compiled first, for the same architecture. Without ``arch``, it is the device's, or else the highest of the images.
+    Names and signatures of the inputs are joined. ``docs/linking.md`` has the rules.
 
     Raises:
-        LinkError: the images do not link; the message names input and symbol.
+        LinkError: the images do not link; the message names input and symbol, and of PTX every reason with its line.
         CompileError: a source among the inputs does not compile.
         ArchError: the architecture is malformed, or unknown to the linker.
         FormatError: an input is no image that cujit knows.
-        OptionError: an option is unknown, ill-typed or not taken by nvJitLink.
-        ToolchainNotFoundError: nvJitLink is not installed, and there is no GPU whose driver could link instead.
+        OptionError: an option is unknown, ill-typed or not taken by nvJitLink, or ``to`` is neither.
+        ToolchainNotFoundError: nvJitLink is needed and not installed, and there is no GPU whose driver could link.
     """
     from cujit.compile.several import link_inputs, part_of
 
-    kind = to.value if isinstance(to, Kind) else to
-    if kind not in ("cubin", "ptx"):
-        raise OptionError(f"a link makes cubin or ptx, not {to!r}")
+    place = None if device is None else _named(device)
+    kind = _kind_of_link(to, place)
     parts = [part_of(given) for given in _listed(inputs)]
     said = Options.of(options, more)
     target = None if arch is None else Arch.parse(arch)
+    if target is None and place is not None and place.is_gpu:
+        target = place.arch
+    shop = workshop(cache).within(Limits.of(timeout_s, isolate, memory_mib))
     try:
-        return link_inputs(parts, Kind(kind), target, said, workshop(cache))
+        return link_inputs(parts, kind, target, said, shop)
     except ToolchainNotFoundError as absent:
         images = [part for part in parts if isinstance(part, Artifact)]
-        if kind == "ptx" or len(images) < len(parts):
+        if kind is Kind.PTX or len(images) < len(parts):
             raise
         return _link_by_the_driver(images, target, absent)
 
 
+def _kind_of_link(to: Kind | str | None, device: Device | None) -> Kind:
+    if to is None:
+        return Kind.PTX if device is not None and not device.is_gpu else Kind.CUBIN
+    kind = to.value if isinstance(to, Kind) else to
+    if kind not in ("cubin", "ptx"):
+        raise OptionError(f"a link makes cubin or ptx, not {to!r}")
+    if kind == "cubin" and device is not None and not device.is_gpu:
+        raise OptionError("the CPU device runs no cubin", help="leave to out, or to='ptx'")
+    return Kind(kind)
+
+
 def bundle(
-    entries: Iterable[object], *, compress: str | bool | None = None, cache: Cache | bool | None = None
+    entries: Iterable[object],
+    *,
+    compress: str | bool | None = None,
+    cache: Cache | bool | None = None,
+    timeout_s: float | None = None,
+    isolate: bool = False,
+    memory_mib: int | None = None,
 ) -> Artifact:
     """Pack images for several architectures into one fatbin: Artifacts, Entries, paths or bytes.
 
-    ``compress`` is a bool, or ``"none"``, ``"size"``, ``"speed"``, ``"balance"``; None leaves it to nvFatbin.
+    A fatbin among the entries stands for the images in it, so one more architecture is
+    ``bundle([fatbin, image])``. ``compress`` is a bool, or ``"none"``, ``"size"``, ``"speed"``, ``"balance"``; None
+    leaves it to nvFatbin, and compresses nothing where there is LTO-IR, which could not be taken out again.
     ``Entry(image, options="-O1")`` gives options to the tool that compiles PTX or LTO-IR later.
 
     Raises:
-        BundleError: an entry does not go into a fatbin, or two are of one kind for one architecture.
+        BundleError: an entry does not go into a fatbin, two are of one kind for one architecture, or one that a GPU
+            would take lacks a kernel that another has.
         FormatError: an entry is no image that cujit knows.
         OptionError: ``compress`` is none of these.
         ToolchainNotFoundError: nvFatbin is not installed.
     """
-    return workshop(cache).bundle([Entry.of(given) for given in _listed(entries)], compress)
+    shop = workshop(cache).within(Limits.of(timeout_s, isolate, memory_mib))
+    from cujit.compile.bundle import check_shadows
+
+    images = [entry for given in _listed(entries) for entry in Entry.all_of(given)]
+    check_shadows(images)
+    return shop.bundle(images, compress)
 
 
 def build(
@@ -206,6 +246,9 @@ def build(
     jobs: int | None = None,
     native: Native | None = None,
     cache: Cache | bool | None = None,
+    timeout_s: float | None = None,
+    isolate: bool = False,
+    memory_mib: int | None = None,
     **more: object,
 ) -> Artifact:
     """Compile one source for several targets and bundle the images into one fatbin.
@@ -224,7 +267,7 @@ def build(
     """
     from cujit.compile.build import build_fatbin, parse_targets, parts_of
 
-    shop = workshop(cache)
+    shop = workshop(cache).within(Limits.of(timeout_s, isolate, memory_mib))
     parts = parts_of(source)
     arches = parse_targets(targets, _present if native is None else native, shop, parts)
     said = Options.of(options, more)
@@ -249,6 +292,12 @@ def _link_by_the_driver(artifacts: Sequence[Artifact], target: Arch | None, abse
     signatures = {name: signature for a in artifacts for name, signature in a.signatures.items()}
     provenance = Provenance(Outcome.UNCACHED, reason="the GPU's driver linked it, and no build of that is known")
     return replace(linked, names=names, signatures=signatures, provenance=provenance)
+
+
+def _named(device: Device | str) -> Device:
+    from cujit.devices.registry import process_devices
+
+    return process_devices().named(device)
 
 
 def _present() -> Sequence[Arch]:

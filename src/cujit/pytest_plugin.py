@@ -48,8 +48,8 @@ _SWITCHES = (
     ("cujit_coverage_exact", "for the coverage, compile without optimisation"),
 )
 _MARKER = (
-    "cujit(devices, check, threads): where a test with the fixture `device` may run (cpu, gpu, all), "
-    "and the CPU device's checks and threads"
+    "cujit(devices, check, threads, timeout_s): where a test with the fixture `device` may run (cpu, gpu, all), "
+    "and the CPU device's checks, threads and longest launch in seconds"
 )
 
 
@@ -105,6 +105,7 @@ def _switched(config: pytest.Config, name: str) -> bool:
 # -- devices ----------------------------------------------------------------------------------------------
 
 _KINDS = ("cpu", "gpu")
+_KEYS = ("devices", "check", "threads", "timeout_s")
 _CHECK = "all"
 
 
@@ -114,6 +115,7 @@ class _Wish(NamedTuple):
     kind: str
     check: str = _CHECK
     threads: int | None = None
+    timeout_s: float | None = None
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -129,7 +131,9 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     check = said.get("check") or _setting(metafunc.config, "cujit_check") or _CHECK
     cases = [
         pytest.param(
-            _Wish(kind, check, said.get("threads")), id=kind, marks=[pytest.mark.skip(reason=reason)] if reason else []
+            _Wish(kind, check, said.get("threads"), said.get("timeout_s")),
+            id=kind,
+            marks=[pytest.mark.skip(reason=reason)] if reason else [],
         )
         for kind, reason in _cases(allowed or _KINDS, asked)
     ]
@@ -140,9 +144,9 @@ def _marked(item: pytest.Function) -> tuple[tuple[str, ...] | None, dict[str, An
     """Read the markers of a test, the nearest first: where it may run, and what else they say."""
     said: dict[str, Any] = {}
     for marker in item.iter_markers("cujit"):
-        if marker.args or marker.kwargs.keys() - {"devices", "check", "threads"}:
+        if marker.args or marker.kwargs.keys() - set(_KEYS):
             raise pytest.Collector.CollectError(
-                f"{item.nodeid}: pytest.mark.cujit takes devices, check and threads by name, not {marker!r}"
+                f"{item.nodeid}: pytest.mark.cujit takes {', '.join(_KEYS)} by name, not {marker!r}"
             )
         said = {**marker.kwargs, **said}
     devices = said.pop("devices", None)
@@ -193,7 +197,7 @@ def cujit_device(request: pytest.FixtureRequest) -> Device:
     devices = process_devices()
     wish: _Wish = getattr(request, "param", None) or _Wish("cpu", _setting(request.config, "cujit_check") or _CHECK)
     check = None if wish.check == "none" else wish.check
-    return devices.gpu() if wish.kind == "gpu" else devices.cpu(wish.threads, check=check)
+    return devices.gpu() if wish.kind == "gpu" else devices.cpu(wish.threads, check=check, timeout_s=wish.timeout_s)
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -222,4 +222,13 @@ class RegisteredModule:
 
     def __repr__(self) -> str:
         version = f" {self.version}" if self.version else ""
-        return f"<RegisteredModule {self.name!r}{version} on {self.device.name}: {', '.join(self.names)}>"
+        return f"<RegisteredModule {self.name!r}{version} on {self.device.name}: {_few(self.names)}>"
+
+
+def _few(names: Iterable[str]) -> str:
+    listed = list(names)
+    shown = ", ".join(name if len(name) <= _LONGEST else f"{name[: _LONGEST - 1]}…" for name in listed[:_SHOWN])
+    return shown + (f" and {len(listed) - _SHOWN:,} more" if len(listed) > _SHOWN else "")
+
+
+_SHOWN, _LONGEST = 4, 60

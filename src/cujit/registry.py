@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import functools
-import os
 import threading
-import weakref
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -22,6 +20,7 @@ from cujit.compile.workshop import Workshop
 from cujit.devices.base import Device
 from cujit.devices.registry import process_devices
 from cujit.errors import OptionError, ToolchainNotFoundError
+from cujit.forks import begins_anew
 from cujit.kernel import Module, jit, load
 from cujit.machine import default_device
 from cujit.program import Options, Source, workshop
@@ -118,7 +117,7 @@ class Registry:
         self._guard = threading.Lock()
         self._entries: dict[tuple[str, Device], _Entry] = {}
         self._tasks = Tasks()
-        _at_fork(self)
+        begins_anew(self)
 
     def module(
         self,
@@ -375,14 +374,3 @@ def _named(name: object) -> str:
 
 def _place(device: Device | str | None) -> Device:
     return default_device() if device is None else process_devices().named(device)
-
-
-def _at_fork(registry: Registry) -> None:
-    forked = weakref.WeakMethod(registry.after_fork)
-
-    def in_child() -> None:
-        method = forked()
-        if method is not None:
-            method()
-
-    os.register_at_fork(after_in_child=in_child)

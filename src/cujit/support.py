@@ -8,11 +8,15 @@ from cujit.arch import KNOWN_ARCHES, Arch
 from cujit.errors import ArchError
 
 __all__ = [
+    "NEWEST",
     "RELEASES",
     "Release",
     "Version",
     "dotted",
     "driver_release",
+    "extra_for",
+    "install",
+    "knows",
     "release_of_ptx",
     "require_arch",
     "toolkit_of_ptx",
@@ -64,9 +68,28 @@ RELEASES: tuple[Release, ...] = (
 )
 
 
+NEWEST: Version = RELEASES[-1].toolkit
+
+
 def dotted(version: Version) -> str:
     """Write a version as people do: ``13.4``."""
     return f"{version[0]}.{version[1]}"
+
+
+def install(extra: str) -> str:
+    """Spell the command that installs an extra of cujit, as every shell takes it: ``pip install 'cujit[cu12]'``."""
+    return f"pip install 'cujit[{extra}]'"
+
+
+def extra_for(arch: Arch) -> str:
+    """Name the extra whose toolkit builds for an architecture: ``cu12`` for what CUDA 13 dropped."""
+    return "cu13" if knows(NEWEST, arch) else "cu12"
+
+
+def knows(toolkit: Version, arch: Arch) -> bool:
+    """Tell whether a toolkit still builds for an architecture; of what no table has it is taken to."""
+    row = KNOWN_ARCHES.get(arch.number)
+    return row is None or row.last is None or row.last >= toolkit
 
 
 def release_of_ptx(version: Version) -> Release | None:
@@ -103,10 +126,10 @@ def require_arch(arch: Arch, supported: tuple[int, ...], tool: str, version: Ver
     have = ", ".join(f"{arch.kind.value}_{n}" for n in supported)
     name = f"{tool} {version[0]}.{version[1]}"
     if arch.number not in supported:
-        if row is not None and row.last is not None and row.last < version:
+        if row is not None and row.last is not None and not knows(version, arch):
             raise ArchError(
                 f"{name} no longer builds for {arch}: CUDA {row.last[0]}.{row.last[1]} was the last toolkit that did",
-                help=f"it builds for {have}; for {arch} install cujit[cu12]",
+                help=f"it builds for {have}; {install(extra_for(arch))} brings the toolkit that builds for {arch}",
             )
         first = (
             f"CUDA {row.first[0]}.{row.first[1]} was the first that does" if row else "no toolkit known to cujit does"

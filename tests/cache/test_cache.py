@@ -517,3 +517,10 @@ def test_a_group_shares_a_cache_when_asked(root: Path) -> None:
     with pytest.warns(CacheWarning, match="is writable by group"):
         Cache(root).get_or_make(make_key("k", []), make(0))
     assert Cache(root, trusted_gid=os.getegid()).get_or_make(make_key("k", []), nobody)[1].outcome is Outcome.DISK
+
+
+def test_a_fresh_cache_has_counted_nothing(tmp_path: Path) -> None:
+    for cache in (Cache(tmp_path), Cache(None)):
+        counted = cache.counters
+        assert set(vars(counted).values()) == {0}
+        assert (counted.hits, counted.misses, counted.saved_ms) == (0, 0, 0.0)

@@ -120,7 +120,7 @@ def test_full_disk_names_the_file_that_does_not_fit(tmp_path: Path) -> None:
         check=False,
     )
     assert done.returncode == 1
-    assert done.stderr.endswith("error: /dev/full: No space left on device\n")
+    assert done.stderr.endswith("error: /dev/full cannot be written: No space left on device\n")
     assert "Traceback" not in done.stderr
 
 

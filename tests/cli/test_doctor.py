@@ -70,7 +70,7 @@ def test_missing_library_ends_in_status_3_with_the_command_that_mends(
     assert _parts(result)["nvFatbin"]["state"] == "missing"
     assert _parts(result)["NVRTC"]["state"] == "ok"
     (mend,) = json.loads(result.stdout)["mends"]
-    assert mend in ('pip install "cujit[cu13]"', 'pip install "cujit[cu12]"')
+    assert mend in ("pip install 'cujit[cu13]'", "pip install 'cujit[cu12]'")
     assert f"mend with: {mend}" in cujit("doctor").stdout
 
 

@@ -1,6 +1,10 @@
 from __future__ import annotations
 
 import json
+import signal
+import subprocess
+import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import TypeAlias
@@ -263,3 +267,36 @@ def test_slips_in_watching_are_usage_errors(cujit: Cujit, axpy: Path, arguments:
     result = cujit("run", str(axpy), "--kernel", "axpy<float>", *_SHAPE, *_ARGS, *arguments)
     assert result.exit_code == 2
     assert words in result.stderr
+
+
+SPIN = 'extern "C" __global__ void spin(volatile int *x) { while (*x == 0) {} }\n'
+_SPIN = ("--kernel", "spin", "--grid", "2", "--block", "32", "--arg", "zeros:i32:1")
+
+
+def test_a_launch_that_takes_too_long_ends_and_says_where_it_stood(cujit: Cujit, tmp_path: Path) -> None:
+    file = tmp_path / "spin.cu"
+    file.write_text(SPIN)
+    result = cujit("run", str(file), *_SPIN, "--timeout", "0.1", "--check", "memory")
+    assert result.exit_code == 1
+    assert "it ran longer than timeout_s=0.1" in result.stderr
+    assert "at PTX line" in result.stderr
+    for wrong in ("0", "-1", "nan", "soon"):
+        assert cujit("run", str(file), *_SPIN, "--timeout", wrong).exit_code == 2
+    result = cujit("run", str(file), *_SPIN, "--timeout", "1", "--device", "cuda:0")
+    assert result.exit_code == 2
+    assert "--timeout is for the CPU device" in result.stderr
+
+
+def test_ctrl_c_ends_a_run(tmp_path: Path) -> None:
+    file = tmp_path / "spin.cu"
+    file.write_text(SPIN)
+    command = [sys.executable, "-m", "cujit", "run", str(file), *_SPIN, "--device", "cpu"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        time.sleep(3)  # it compiles, and spins
+        begin = time.perf_counter()
+        while process.poll() is None and time.perf_counter() - begin < 30:
+            process.send_signal(signal.SIGINT)
+            time.sleep(0.5)
+        assert process.returncode == 1
+        assert process.stderr is not None
+        assert "Aborted!" in process.stderr.read()

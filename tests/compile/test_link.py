@@ -102,12 +102,12 @@ def test_a_symbol_defined_in_a_fatbin_too_is_found() -> None:
         program.link([fatbin, make(AGAIN, "c.cu", rdc=True)], arch="sm_90")
 
 
-def test_ltoir_links_to_ptx_and_other_images_do_not() -> None:
+def test_ltoir_links_to_ptx_and_machine_code_does_not() -> None:
     linked = program.link([make(CALLS, "a", "ltoir"), make(HAS, "b", "ltoir")], to="ptx")
     assert (linked.kind, str(linked.arch)) == (Kind.PTX, "compute_90")
     assert ".entry _Z1kPf" in linked.text
-    with pytest.raises(LinkError, match="only when every input is LTO-IR"):
-        program.link([make(HAS, "b", "ptx")], to="ptx")
+    with pytest.raises(LinkError, match="neither PTX nor LTO-IR"):
+        program.link([make(HAS, "b", "cubin", rdc=True)], to="ptx")
 
 
 def test_bytes_and_files_link_like_artifacts(tmp_path: object) -> None:

@@ -325,3 +325,11 @@ def test_an_unfinished_source_says_so(compiled: Compiler) -> None:
     with pytest.raises(CompileError) as caught:
         compiled("__global__ void k(int", arch="sm_80")
     assert caught.value.diagnostics[0].message == 'expected a ")"'
+
+
+@pytest.mark.parametrize("header", ["cub/cub.cuh", "cub/device/device_reduce.cuh"])
+def test_a_header_of_host_code_says_what_to_include_instead(compiled: Compiler, header: str) -> None:
+    with pytest.raises(CompileError) as caught:
+        compiled(f"#include <{header}>\n{AXPY}")
+    assert "<cub/block/block_reduce.cuh>" in (caught.value.help or "")
+    compiled(f"#include <cub/block/block_reduce.cuh>\n{AXPY}", "ptx")

@@ -16,7 +16,7 @@ from cujit.cache import admin
 from cujit.cache.admin import Shown
 from cujit.cache.cache import Cache
 from cujit.cache.provenance import Outcome, Provenance
-from cujit.compile import workshop as module
+from cujit.compile import jobs as module
 from cujit.compile.options import Options
 from cujit.compile.recipe import read_recipe, write_recipe
 from cujit.compile.remake import recompile, remake

@@ -38,8 +38,8 @@ class Case:
     """One copy; axes are outermost first. ``dtype`` is that of the array, ``options`` go to ``tensor_map``.
 
     ``operation`` is a load, one after a prefetch, a store or a reduction. ``at`` is where the box begins in shared
-    memory, in bytes. ``on_cpu`` says whether the CPU device has it. With
-    ``offsets`` the copy is in im2col mode: ``box`` is a pixel then; ``corners`` and ``pixels`` are ``im2col_map``'s.
+    memory, in bytes. With ``offsets`` the copy is in im2col mode: ``box`` is a pixel then; ``corners`` and ``pixels``
+    are ``im2col_map``'s.
     """
 
     name: str
@@ -52,7 +52,6 @@ class Case:
     at: int = 0
     pad: int = 0
     words: tuple[int, ...] = ()
-    on_cpu: bool = True
     offsets: tuple[int, ...] = ()
     corners: tuple[tuple[int, ...], tuple[int, ...]] = ((), ())
     pixels: int = 0
@@ -324,18 +323,10 @@ def _im2col() -> Iterator[Case]:
         yield Case(f"im2col {operation}", (3, 7, 9, 16), (0, 2, 3, 4), (1, 1, 1, 8), "u4", operation, **inside)
 
 
-def _interleaved() -> Iterator[Case]:
-    """Layouts that the CPU device refuses; what a GPU does is kept for whoever adds them."""
-    for interleave, channels, swizzle in (("16", 8, "none"), ("16", 8, "32"), ("32", 16, "32")):
-        options = {"interleave": interleave, "swizzle": swizzle, "data_type": "float16"}
-        yield Case(f"interleave {interleave} swizzle {swizzle}", (3, 6, 8, channels), (0, 1, 2, 0), (2, 4, 4, channels),
-                   "f2", options=options, on_cpu=False)  # fmt: skip
-
-
 FAMILIES: dict[str, tuple[Case, ...]] = {
     "places": tuple(_places()), "prefetches": tuple(_prefetches()), "types": tuple(_types()),
     "swizzles": tuple(_swizzles()), "steps": tuple(_steps()), "reductions": tuple(_reductions()),
-    "im2col": tuple(_im2col()), "interleaved": tuple(_interleaved()),
+    "im2col": tuple(_im2col()),
 }  # fmt: skip
 """Cases that are alike: one that ends a GPU's context takes no other family with it."""
 

@@ -92,6 +92,13 @@ def test_what_is_no_number_is_refused_for_a_number(host: Device, value: object) 
         assert "argument 1" in refusal(host, parameter, value)
 
 
+@pytest.mark.parametrize("kind", [HALF, BFLOAT])
+def test_the_bytes_of_a_half_go_as_they_are(host: Device, kind: Parameter) -> None:
+    assert packed(host, kind, b"\x01\x3c") == b"\x01\x3c"
+    assert packed(host, kind, bytearray(b"\xff\x7f")) == b"\xff\x7f"
+    assert "does not take a bytes: it is no real number" in refusal(host, kind, b"\x01")
+
+
 @pytest.mark.parametrize("value", [2.5, np.float32(2.5), np.float64(2.5), np.float16(2.5), ctypes.c_double(2.5)])
 def test_a_float_takes_every_real_number(host: Device, value: object) -> None:
     assert packed(host, FLOAT, value) == struct.pack("<f", 2.5)

@@ -53,6 +53,18 @@ def test_launches_are_captured_and_run_when_the_graph_is_launched(device: Device
     assert x.numpy().tolist() == [22.0] * 50 + [2.0] * 50
 
 
+def test_a_graph_with_a_kernel_of_a_closed_module_launches_nothing(cpu: Device) -> None:
+    module = jit(ADD, device=cpu)
+    x = cpu.zeros(4, np.float32)
+    with cpu.capture() as graph:
+        module["add"][1, 32, 0, graph.stream](x, 1.0, 4)
+    graph.launch()
+    module.close()
+    with pytest.raises(ClosedError, match=r"the module of .*add.* is closed"):
+        graph.launch()
+    assert x.numpy().tolist() == [1.0] * 4
+
+
 def test_a_graph_is_launched_in_other_streams_and_in_other_graphs(device: Device) -> None:
     x = device.zeros(3, np.int32)
     device.synchronize()

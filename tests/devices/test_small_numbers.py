@@ -102,7 +102,7 @@ def test_infinity_and_nan_are_kept(host: Device, parameter: Parameter, infinity:
 
 @pytest.mark.parametrize("parameter", [HALF, BFLOAT, E4M3, E5M2], ids=str)
 def test_a_small_float_refuses_what_is_no_number(host: Device, parameter: Parameter) -> None:
-    for value in ("1", 1j, None, [1.0], b"12"):
+    for value in ("1", 1j, None, [1.0], b"123"):
         assert "no real number" in refusal(host, parameter, value)
 
 

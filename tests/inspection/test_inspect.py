@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from cujit.arch import Arch
 from cujit.artifact import Artifact, Kind
-from cujit.errors import ArchError, ArgumentError, FormatError, LoadError, NameNotFoundError, OptionError
+from cujit.errors import ArchError, ArgumentError, FileError, FormatError, NameNotFoundError, OptionError
 from cujit.formats.cubin import read_cubin
 from cujit.inspection import content
 from cujit.inspection.read import inspect
@@ -233,12 +233,14 @@ def test_ptx_tells_of_clusters_required_blocks_functions_and_what_is_missing() -
 .global .attribute(.managed) .align 8 .b8 table[16];
 .func helper () { ret; }
 .entry k (.param .align 8 .b8 s[24], .param .u64 .ptr .global p)
-.reqntid 32, 2 .reqnctapercluster 2 .maxclusterrank 8 .maxnreg 40 { ret; }
+.reqntid 32, 2 .reqnctapercluster 2 .maxnreg 40 { ret; }
+.entry m () .maxclusterrank 8 { ret; }
 """)
     (image,) = found
     kernel = found.kernel("k")
     assert (kernel.required_block, kernel.cluster, kernel.max_registers) == ((32, 2, 1), (2, 1, 1), 40)
-    assert (kernel.max_threads, kernel.max_cluster_blocks, kernel.parameter_bytes) == (64, 8, 32)
+    assert (kernel.max_threads, kernel.parameter_bytes) == (64, 32)
+    assert found.kernel("m").max_cluster_blocks == 8
     assert [(p.kind, p.size, p.align) for p in kernel.signature or ()] == [
         (ParameterClass.AGGREGATE, 24, 8),
         (ParameterClass.POINTER, 8, 8),
@@ -382,9 +384,9 @@ def test_what_is_no_image_is_refused(tmp_path: Path) -> None:
     for wrong in (3, None, SimpleNamespace(artifact=3)):
         with pytest.raises(ArgumentError, match="inspect takes"):
             inspect(wrong)
-    with pytest.raises(LoadError, match="cannot be read"):
+    with pytest.raises(FileError, match="cannot be read"):
         inspect(tmp_path / "none.cubin")
-    with pytest.raises(LoadError, match="cannot be read"):
+    with pytest.raises(FileError, match="cannot be read"):
         inspect(tmp_path)
     with pytest.raises(OptionError):
         inspect("a\0b")

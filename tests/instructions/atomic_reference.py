@@ -67,14 +67,18 @@ def flushed(word: int) -> int:
 
 
 def float_add(type_: str, a: int, b: int, flush: bool) -> int:
-    """Add floats, rounding to nearest."""
+    """Add floats, rounding to nearest; NaNs as an H200 was seen to give them (``scenes_nans``)."""
     if flush and type_ == "f32":
         a, b = flushed(a), flushed(b)
     code, word = ("<f", "<I") if type_ == "f32" else ("<d", "<Q")
     x, y = (np.frombuffer(struct.pack(word, w), code[1:].replace("f", "f4").replace("d", "f8"))[0] for w in (a, b))
     with np.errstate(all="ignore"):
-        total = int.from_bytes((x + y).tobytes(), "little")
-    return flushed(total) if flush and type_ == "f32" else total
+        found = x + y
+    total = int.from_bytes(found.tobytes(), "little")
+    if type_ == "f32":
+        return 0x7FFFFFFF if np.isnan(found) else flushed(total) if flush else total
+    nans = [w for w, v in ((a, x), (b, y)) if np.isnan(v)]
+    return total if not nans else nans[-1] if flush else nans[0] | 1 << 51
 
 
 def step(operation: str, type_: str, a: int, b: int, c: int = 0, flush: bool = False) -> int:

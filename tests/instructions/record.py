@@ -1,4 +1,7 @@
-"""Record what a GPU computes for every row: ``python tests/instructions/record.py OUT.npz``."""
+"""Record what a GPU computes for every row: ``python tests/instructions/record.py OUT.npz [GOLDENS.npz]``.
+
+With GOLDENS, only the rows that this file lacks are run, and OUT is both together.
+"""
 
 from __future__ import annotations
 
@@ -20,11 +23,12 @@ from instructions.table import all_rows, key_of
 def main() -> None:
     """Write one array a row, and where they come from."""
     device = gpu()
-    results = run_rows(device, every_row())
+    known = dict(np.load(sys.argv[2])) if len(sys.argv) > 2 else {}
+    results = run_rows(device, [(k, row) for k, row in every_row() if key_of(row) not in known])
     cuda = ".".join(map(str, driver.open_driver().version))
     origin = f"{device.product}; driver of CUDA {cuda}; {datetime.date.today().isoformat()}"
     arrays: dict[str, Any] = {key_of(all_rows()[index]): result for index, result in results.items()}
-    np.savez_compressed(sys.argv[1], **{"origin": np.array(origin), **arrays})
+    np.savez_compressed(sys.argv[1], **{**known, "origin": np.array(origin), **arrays})
     print(f"{len(arrays)} rows from {origin}")
 
 

@@ -1,4 +1,7 @@
-"""Record what a GPU makes of every scene: ``python tests/instructions/record_scenes.py OUT.npz``."""
+"""Record what a GPU makes of every scene: ``python tests/instructions/record_scenes.py OUT.npz [GOLDENS.npz]``.
+
+With GOLDENS, only the scenes that this file lacks are run, and OUT is both together.
+"""
 
 from __future__ import annotations
 
@@ -15,15 +18,18 @@ from cujit.arch import Arch
 from cujit.errors import CujitError
 from cujit.machine import gpu
 from cujit.toolchain import driver
-from instructions.scene import every_scene, run_scene
+from instructions.scene import every_scene, golden_of, run_scene
 
 
 def main() -> int:
     """Write all arrays of every scene that this GPU runs, and where they come from; 1 where a scene failed."""
     device = gpu()
+    known = dict(np.load(sys.argv[2])) if len(sys.argv) > 2 else {}
     arrays: dict[str, Any] = {}
     failed = 0
     for scene in every_scene().values():
+        if golden_of(scene, known) is not None:
+            continue
         if Arch.parse(scene.target).number > device.arch.number:
             print(f"left out {scene.name}: {scene.target} does not run on {device}")
             continue
@@ -36,7 +42,7 @@ def main() -> int:
         arrays.update({f"{scene.name}:{k}": result for k, result in enumerate(results)})
     cuda = ".".join(map(str, driver.open_driver().version))
     origin = f"{device.product}; driver of CUDA {cuda}; {datetime.date.today().isoformat()}"
-    np.savez_compressed(sys.argv[1], **{"origin": np.array(origin), **arrays})
+    np.savez_compressed(sys.argv[1], **{**known, "origin": np.array(origin), **arrays})
     print(f"{len(arrays)} arrays of {len(every_scene())} scenes from {origin}; {failed} failed")
     return 1 if failed else 0
 

@@ -34,7 +34,7 @@ class Scene:
 
     The result is all arrays after the launch. ``grid`` and ``block`` are an int or up to three; ``shared_bytes`` is
     dynamic shared memory. ``within`` is how far floats may be off, relative to the larger of 1 and the value; 0
-    demands equal bits (but any NaN for a NaN). ``target`` is the architecture that the text is for: a GPU that
+    demands equal bits, those of NaNs as well. ``target`` is the architecture that the text is for: a GPU that
     cannot run it leaves the scene out.
     """
 
@@ -115,10 +115,10 @@ def difference(scene: Scene, got: list[Array], expected: list[Array]) -> str:
 def _wrong(got: Array, expected: Array, within: float) -> Array:
     if got.dtype.kind != "f":
         return np.asarray(got != expected)
-    both_nan = np.isnan(got) & np.isnan(expected)
     if not within:
         words = np.dtype(f"u{got.dtype.itemsize}")
-        return np.asarray((got.view(words) != expected.view(words)) & ~both_nan)
+        return np.asarray(got.view(words) != expected.view(words))
+    both_nan = np.isnan(got) & np.isnan(expected)
     with np.errstate(all="ignore"):
         far = np.abs(got.astype(np.float64) - expected) > within * np.maximum(1, np.abs(expected.astype(np.float64)))
     return np.asarray((far | (np.isnan(got) != np.isnan(expected))) & (got != expected) & ~both_nan)

@@ -19,7 +19,20 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["COUNT", "ROWS", "Row", "all_rows", "inputs_of", "kernel_of", "key_of", "module_text", "result_dtype"]
+from instructions.corners import CORNERS
+
+__all__ = [
+    "COUNT",
+    "REGISTERS",
+    "ROWS",
+    "Row",
+    "all_rows",
+    "inputs_of",
+    "kernel_of",
+    "key_of",
+    "module_text",
+    "result_dtype",
+]
 
 COUNT = 512
 """Values a row is tried on."""
@@ -40,6 +53,8 @@ class Row:
     """Where not 0, inputs beyond this magnitude have no bound in the manual."""
     target: str = "sm_80"
     """The first architecture that has the form."""
+    about: str = ""
+    """What its inputs are about, a key of ``corners.CORNERS``; "" for all kinds of values mixed."""
 
     @property
     def exact(self) -> bool:
@@ -48,8 +63,9 @@ class Row:
 
 
 def key_of(row: Row) -> str:
-    """Name of a row in the golden file: the mnemonic and its immediates."""
-    return "_".join([row.name, *(k[1:] for k in row.sources if k.startswith("="))])
+    """Name of a row in the golden file: the mnemonic, its immediates, and what its inputs are about."""
+    parts = [row.name, *(k[1:] for k in row.sources if k.startswith("=")), row.about]
+    return "_".join(part for part in parts if part)
 
 
 def _rows(
@@ -274,12 +290,13 @@ def inputs_of(row: Row) -> list[Array]:
     """Inputs of a row, always the same; one array of unsigned words for each source that is no immediate."""
     seed = np.frombuffer(row.name.encode().ljust(64, b"\0")[:64], np.uint32)
     rng = np.random.default_rng(seed)
-    return [_values(kind, rng) for kind in row.sources if not kind.startswith("=")]
+    kinds = [kind for kind in row.sources if not kind.startswith("=")]
+    return CORNERS[row.about](row.name, kinds, COUNT, rng) if row.about else [_values(kind, rng) for kind in kinds]
 
 
 # -- text -------------------------------------------------------------------------------------------------
 
-_REGISTER = {
+REGISTERS = {
     "i16": "b16", "i32": "b32", "i64": "b64", "f32": "f32", "f64": "f64", "n": "b32", "p": "pred", "pp": "pred",
     "f16": "b16", "bf16": "b16", "f16x2": "b32", "bf16x2": "b32",
 }  # fmt: skip
@@ -289,7 +306,7 @@ _VERSION = {"sm_80": "8.0", "sm_86": "8.0", "sm_90": "8.6"}
 
 
 def _size(kind: str) -> int:
-    return _SIZE[_REGISTER[kind]]
+    return _SIZE[REGISTERS[kind]]
 
 
 def kernel_of(index: int) -> str:
@@ -313,7 +330,7 @@ def _kernel_text(index: int, row: Row) -> str:
     lines = [
         f".visible .entry {kernel_of(index)}({parameters})", "{",
         ".reg .b32 %t<8>; .reg .b64 %a<8>; .reg .pred %q;",
-        f".reg .{_REGISTER[row.result]} %d, %e;",
+        f".reg .{REGISTERS[row.result]} %d, %e;",
         "mov.u32 %t1, %ctaid.x; mov.u32 %t2, %ntid.x; mov.u32 %t3, %tid.x; mad.lo.s32 %t4, %t1, %t2, %t3;",
         "ld.param.u32 %t5, [n]; setp.ge.u32 %q, %t4, %t5; @%q bra END;",
     ]  # fmt: skip
@@ -322,12 +339,12 @@ def _kernel_text(index: int, row: Row) -> str:
         if kind.startswith("="):
             operands.append(kind[1:])
             continue
-        lines.append(f".reg .{_REGISTER[kind]} %s{k};")
+        lines.append(f".reg .{REGISTERS[kind]} %s{k};")
         lines.append(f"ld.param.u64 %a1, [in{at}]; mad.wide.u32 %a2, %t4, {_size(kind)}, %a1;")
         if kind == "p":
             lines.append(f"ld.global.u32 %t6, [%a2]; setp.ne.u32 %s{k}, %t6, 0;")
         else:
-            lines.append(f"ld.global.{_REGISTER[kind]} %s{k}, [%a2];")
+            lines.append(f"ld.global.{REGISTERS[kind]} %s{k}, [%a2];")
         operands.append(f"%s{k}")
         at += 1
     result = "%d|%e" if row.result == "pp" else "%d"
@@ -338,7 +355,7 @@ def _kernel_text(index: int, row: Row) -> str:
     elif row.result == "pp":
         lines.append("selp.u32 %t6, 1, 0, %d; selp.u32 %t7, 2, 0, %e; or.b32 %t7, %t6, %t7; st.global.u32 [%a4], %t7;")
     else:
-        lines.append(f"st.global.{_REGISTER[row.result]} [%a4], %d;")
+        lines.append(f"st.global.{REGISTERS[row.result]} [%a4], %d;")
     return "\n".join([*lines, "END: ret;", "}"])
 
 

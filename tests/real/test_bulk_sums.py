@@ -1,34 +1,38 @@
 """Reductions in bulk: blocks add rows to the same sums, and boxes to the same tensor.
 
 The numbers are small and whole, so that every order of addition gives the same. A copy that a GPU refuses ends its
-context, so each of them has a process of its own there.
+context.
 """
 
 from __future__ import annotations
-
-import os
-import subprocess
-import sys
-from collections.abc import Callable
 
 import numpy as np
 import pytest
 
 from cujit.devices.base import Device
-from real.running import HERE, rng, run
+from real.running import rng, run
+
+pytestmark = pytest.mark.ends_context
 
 SHAPE, BOX = (20, 44), (8, 16)
 BOXES = {"inside": (4, 8), "over the end": (6, 15), "beside": (7, 8)}
 """Blocks, and the first row of their boxes; each begins 8 columns behind the one before it."""
 
 
-def add_rows(device: Device) -> None:
+@pytest.fixture(autouse=True)
+def _hopper(device: Device) -> None:
+    if device.is_gpu and device.arch.number < 90:
+        pytest.skip(f"{device} is no Hopper")
+
+
+def test_blocks_add_rows_to_the_same_sums(device: Device) -> None:
     data = rng(4).integers(-4, 5, (7, 128)).astype(np.float32)
     _, sums = run(device, "bulk_sums.cu", "add_rows", 7, 64, data, np.zeros(128, np.float32))
     np.testing.assert_array_equal(sums, data.sum(0))
 
 
-def add_boxes(device: Device, where: str) -> None:
+@pytest.mark.parametrize("where", BOXES)
+def test_blocks_add_boxes_to_the_same_tensor(device: Device, where: str) -> None:
     blocks, y = BOXES[where]
     data = rng(4).integers(-4, 5, (blocks, *BOX)).astype(np.float32)
     plane = device.array(np.ones(SHAPE, np.float32))
@@ -37,27 +41,3 @@ def add_boxes(device: Device, where: str) -> None:
     for block in range(blocks):
         expected[y : y + BOX[0], block * 8 : block * 8 + BOX[1]] += data[block]
     np.testing.assert_array_equal(plane.numpy(), expected[: SHAPE[0], : SHAPE[1]])
-
-
-def check(device: Device, function: Callable[..., None], *arguments: str) -> None:
-    """Call a function of this file, on a GPU in a process of its own."""
-    if not device.is_gpu:
-        function(device, *arguments)
-        return
-    if device.arch.number < 90:
-        pytest.skip(f"{device} is no Hopper")
-    name = function.__name__
-    script = f"from cujit.machine import gpu\nfrom real.test_bulk_sums import {name}\n{name}(gpu(), *{arguments!r})"
-    command = [sys.executable, "-c", script]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(os.path.abspath, sys.path))}
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, cwd=HERE.parent, env=environment)
-    assert not done.returncode, done.stderr
-
-
-def test_blocks_add_rows_to_the_same_sums(device: Device) -> None:
-    check(device, add_rows)
-
-
-@pytest.mark.parametrize("where", BOXES)
-def test_blocks_add_boxes_to_the_same_tensor(device: Device, where: str) -> None:
-    check(device, add_boxes, where)

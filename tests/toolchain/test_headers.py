@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from cujit.errors import ToolError
 from cujit.toolchain.headers import Settings, find_headers
 from cujit.toolchain.std_headers import DIRECTORY, STD_HEADERS, render
 from cujit.toolchain.toolset import Toolchain
+from toolchain.including import available, compiles
 
 TOOLKIT_HEADERS = [
     "cuda_fp16.h",
@@ -21,16 +21,6 @@ TOOLKIT_HEADERS = [
     "cuda/barrier",
     "mma.h",
 ]
-
-
-def compiles(toolchain: Toolchain, text: str, *options: str) -> None:
-    arguments = ["-arch=compute_90", *options]
-    arguments += [f"--include-path={path}" for path in toolchain.headers.paths]
-    with toolchain.nvrtc.program(text.encode(), b"/cujit-test/text.cu") as program:
-        try:
-            program.compile([a.encode() for a in arguments])
-        except ToolError as e:
-            pytest.fail(e.log)
 
 
 @pytest.mark.parametrize("header", TOOLKIT_HEADERS)
@@ -86,27 +76,10 @@ def test_the_files_of_the_standard_headers_are_those_of_the_table() -> None:
     assert on_disk == {name: render(name) for name in STD_HEADERS}
 
 
-def available(toolchain: Toolchain, header: str) -> bool:
-    """Older CCCL has fewer headers in cuda/std."""
-    if "__has_include" in STD_HEADERS[header]:
-        return True
-    wanted = [line.split("<")[1].rstrip(">") for line in STD_HEADERS[header].splitlines() if "<cuda" in line]
-    return all(any((Path(d) / w).is_file() for d in toolchain.headers.paths) for w in wanted)
-
-
 @pytest.mark.parametrize("std", ["c++17", "c++20"])
 def test_all_standard_headers_compile_together(toolchain: Toolchain, std: str) -> None:
     text = "".join(f"#include <{h}>\n" for h in STD_HEADERS if available(toolchain, h))
     compiles(toolchain, text + "__global__ void k() {}", f"-std={std}")
-
-
-@pytest.mark.parametrize("std", ["c++17", "c++20"])
-@pytest.mark.parametrize("header", STD_HEADERS)
-def test_each_standard_header_compiles_alone(toolchain: Toolchain, header: str, std: str) -> None:
-    if not available(toolchain, header):
-        pytest.skip("this CCCL does not have it")
-    # The front end is all that is asked; an image of nothing would only cost time.
-    compiles(toolchain, f"#include <{header}>\n", f"-std={std}", "--fdevice-syntax-only")
 
 
 NAMES = """

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import os
+import signal
 import subprocess
 import sys
+import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from cujit.errors import ClosedError, ToolError
+from cujit.toolchain import nvrtc
 from cujit.toolchain.toolset import Toolchain
 
 KERNEL = b"template <typename T> __global__ void fill(T* x, T v) { x[threadIdx.x] = v; }"
@@ -74,6 +79,21 @@ def test_compiles_leave_the_limit_of_stack_as_it_was(toolchain: Toolchain) -> No
     assert resource.getrlimit(resource.RLIMIT_STACK) == before
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="signals of POSIX")
+def test_a_wait_for_a_lock_hears_a_signal_after_a_compile(toolchain: Toolchain) -> None:
+    # NVRTC 13.0 gave the handler back with SA_RESTART.
+    with toolchain.nvrtc.program(b"__global__ void k() {}", b"k.cu") as program:
+        program.compile([b"-arch=compute_90"])
+    lock, timer = threading.Lock(), threading.Timer(0.1, lambda: os.kill(os.getpid(), signal.SIGINT))
+    lock.acquire()
+    timer.start()
+    begin = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        lock.acquire(timeout=20)
+    assert time.monotonic() - begin < 10
+    timer.join()
+
+
 def test_a_closed_program_refuses_work_and_closes_again_in_peace(toolchain: Toolchain) -> None:
     program = toolchain.nvrtc.program(b"", b"k.cu")
     assert toolchain.live_handles == 1
@@ -101,6 +121,8 @@ def test_an_error_inside_the_with_statement_releases_the_handle(toolchain: Toolc
 
 NO_BINDINGS = """
 import sys
+import threading
+import time
 sys.modules["cuda.bindings.{module}"] = None
 from cujit.errors import ToolchainNotFoundError
 from cujit.toolchain.toolset import Toolchain
@@ -136,7 +158,7 @@ def test_a_missing_library_names_the_extra_to_install(script: str, module: str, 
         [sys.executable, "-c", script.format(module=module)], capture_output=True, text=True, check=True
     )
     assert done.stdout.startswith(f"{library} is not installed, or does not open: ")
-    assert "pip install cujit[cu13]" in done.stdout
+    assert "pip install 'cujit[cu13]'" in done.stdout
 
 
 def test_importing_the_toolchain_opens_no_library() -> None:
@@ -147,3 +169,25 @@ def test_importing_the_toolchain_opens_no_library() -> None:
         "assert 'libnvrtc' not in maps and 'libcuda' not in maps and 'libnvJitLink' not in maps\n"
     )
     subprocess.run([sys.executable, "-c", script], check=True)
+
+
+def test_the_heap_of_precompiled_headers_is_set_and_asked_for() -> None:
+    ok = nvrtc.nvrtcResult.NVRTC_SUCCESS
+    found, before = nvrtc.nvrtcGetPCHHeapSize()
+    if found:
+        pytest.skip("this NVRTC makes no precompiled headers")
+    try:
+        for size in (0, 1 << 20, 64 << 20):
+            assert nvrtc.nvrtcSetPCHHeapSize(size) == (ok,)
+            assert nvrtc.nvrtcGetPCHHeapSize() == (ok, size)
+        for wrong in (-1, True, "1", 1.0, 1 << 63):
+            with pytest.raises(nvrtc.nvrtcError, match="int of at least 0"):
+                nvrtc.nvrtcSetPCHHeapSize(wrong)  # type: ignore[arg-type]
+        result, program = nvrtc.nvrtcCreateProgram("__global__ void k() {}", "k.cu", 0, [], [])
+        assert result == ok
+        nvrtc.nvrtcCompileProgram(program, 1, ["-arch=compute_90"])
+        assert nvrtc.nvrtcGetPCHCreateStatus(program)[0].name == "NVRTC_ERROR_NO_PCH_CREATE_ATTEMPTED"
+        assert nvrtc.nvrtcGetPCHHeapSizeRequired(program) == (ok, 0)
+        nvrtc.nvrtcDestroyProgram(program)
+    finally:
+        nvrtc.nvrtcSetPCHHeapSize(before)

@@ -186,7 +186,7 @@ def _red(words: tuple[str, ...], types: list[str]) -> str:
 
 
 def _convert(words: tuple[str, ...], types: list[str]) -> str:
-    target, source = (_REGISTER[t] for t in (types[0], types[1]))
+    target, source = ("%c" if t in ("u8", "s8") and "bf16" in types else _REGISTER[t] for t in (types[0], types[1]))
     if "pack" in words:
         return "%r1, %r2, %r3" + (", %r4" if len(types) == 3 else "")
     if types[0].endswith("x4"):

@@ -13,11 +13,14 @@ import pytest
 
 from cujit.arch import KNOWN_ARCHES, Arch
 from cujit.errors import UnsupportedError
+from cujit.formats.ptx.isa import lookup
 from cujit.formats.ptx.needs import Need, construct_needs
 from cujit.formats.ptx.parser import parse
 from cujit.formats.ptx.retarget import retarget, target_version
+from cujit.formats.ptx.syntax import Instruction
 from cujit.program import compile
 from cujit.support import Version
+from toolkits.agreement import ONLY_THE_ASSEMBLER, candidates, is_known, refused
 from toolkits.conftest import CRASHED, INSTALLED, PTX_OF
 from toolkits.statements import DECLARATIONS, STATEMENTS, module_text, statements_of_the_table
 
@@ -108,6 +111,22 @@ def test_what_the_table_forbids_does_not_assemble(release: Version, ptxas: Ptxas
             wrong.append(f"{line}: {found[0]}")
     # The table is stricter in one: the size of a source and a predicate look the same to it.
     assert [line for line in wrong if not line.startswith("cp.async.ca.shared.global [s], [%rd1], 4, %r1;")] == []
+
+
+@pytest.mark.parametrize("target", ["sm_75", "sm_90a", "sm_100a", "sm_120a"])
+def test_what_it_takes_is_in_the_table(release: Version, ptxas: Ptxas, target: str) -> None:
+    """Otherwise PTX is called wrong that a driver takes; what of the table it refuses, the tests above ask."""
+    if not knows(release, target) or release < (12, 3):  # older ones die of what is no instruction
+        pytest.skip(f"ptxas {release} does not assemble for {target}")
+    sampled = candidates(seed=7, per_row=6, near_per_row=12)
+
+    def complain(text: str) -> str | None:
+        complaint = ptxas(release, text, target)
+        return None if complaint == CRASHED else complaint
+
+    complaints = refused(list(sampled), ".".join(map(str, PTX_OF[release])), target, complain)
+    taken = {s: form for s, form in sampled.items() if s not in complaints and not is_known(s, ONLY_THE_ASSEMBLER)}
+    assert [s for s, (opcode, words) in taken.items() if lookup(Instruction(opcode, words)) is None] == []
 
 
 @pytest.mark.parametrize(

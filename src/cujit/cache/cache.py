@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import functools
+import math
 import os
 import sys
 import threading
 import time
 import warnings
-import weakref
 from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -27,6 +27,7 @@ from cujit.cache.settings import DEFAULT_CAP_BYTES, CacheSettings
 from cujit.cache.store import Explanation, Published, Store
 from cujit.cache.trust import CacheRefusedError, CacheWarning, Trust
 from cujit.errors import CompileError, FormatError, OptionError
+from cujit.forks import begins_anew
 
 __all__ = ["Cache"]
 
@@ -66,6 +67,7 @@ class _Work(NamedTuple):
     make: Callable[[], Artifact]
     why_not_keep: Callable[[], str] = _sure
     recipe: _Recipe = _no_recipe
+    most_wait_s: float = math.inf
 
 
 class _Got(NamedTuple):
@@ -129,7 +131,7 @@ class Cache:
         self._longest_ms: dict[str, float] = {}
         self._warned = False
         self._new = True
-        _at_fork(self)
+        begins_anew(self)
 
     @classmethod
     def of(cls, settings: CacheSettings) -> Cache:
@@ -156,18 +158,20 @@ class Cache:
         *,
         why_not_keep: Callable[[], str] = _sure,
         recipe: _Recipe = _no_recipe,
+        most_wait_s: float | None = None,
     ) -> tuple[Artifact, Provenance]:
         """Get the Artifact of a key, and tell how; ``make()`` is called where nobody has it.
 
         Whatever ``make`` raises is raised. ``make`` may use the cache for other keys. ``why_not_keep()`` is asked when
         ``make`` is done, or has failed: a text, why nothing of it may be kept, or nothing. ``recipe()`` gives what is
-        written beside a new Artifact: how to make it again.
+        written beside a new Artifact: how to make it again. Others that make it are waited for ``most_wait_s`` at most;
+        after that, and after their ToolTimeoutError or ToolCrashError, ``make()`` is called here.
         """
-        work = _Work(make, why_not_keep, recipe)
+        work = _Work(make, why_not_keep, recipe, math.inf if most_wait_s is None else most_wait_s)
         known = self._remembered(key)
         got = _Got(known, Outcome.MEMORY) if known else self._on_disk(key, Outcome.DISK)
         if got is None:
-            got, joined = self._flights.run(key.digest, lambda: self._work(key, work), self._patience_s(key))
+            got, joined = self._flights.run(key.digest, lambda: self._work(key, work), self._patience_s(key, work))
             if joined:
                 got = got._replace(outcome=Outcome.WAITED)
         return self._told(key, got)
@@ -259,7 +263,7 @@ class Cache:
         if reason:
             return self._made(key, work, None, reason)
         ready = functools.partial(store.has, key.digest)
-        with locks.hold(key.digest, self._patience_s(key), ready, self._failure) as hold:
+        with locks.hold(key.digest, self._patience_s(key, work), ready, self._failure) as hold:
             found = self._on_disk(key, Outcome.WAITED if hold is Hold.WAITED else Outcome.DISK)
             return found or self._made(key, work, store, "")
 
@@ -328,9 +332,9 @@ class Cache:
             self._memory.put(key.digest, known, len(known.artifact.data) + len(known.artifact.log) + 1024)
             self._longest_ms[key.kind] = max(known.make_ms, self._longest_ms.get(key.kind, 0.0))
 
-    def _patience_s(self, key: Key) -> float:
-        """How long to wait for somebody else: longer than such work has ever taken."""
-        return max(_LEAST_WAIT_S, _WAIT_FACTOR * self._longest_ms.get(key.kind, 0.0) / 1e3)
+    def _patience_s(self, key: Key, work: _Work) -> float:
+        """How long to wait for somebody else: longer than such work has ever taken, if there is the time."""
+        return min(work.most_wait_s, max(_LEAST_WAIT_S, _WAIT_FACTOR * self._longest_ms.get(key.kind, 0.0) / 1e3))
 
     # Counting and warning
 
@@ -390,14 +394,3 @@ def _directory(path: Path) -> Path:
 
 def _other_version(store: Store) -> str:
     return f"{store.root} is of another version of cujit"
-
-
-def _at_fork(cache: Cache) -> None:
-    forked = weakref.WeakMethod(cache.after_fork)
-
-    def in_child() -> None:
-        method = forked()
-        if method is not None:
-            method()
-
-    os.register_at_fork(after_in_child=in_child)

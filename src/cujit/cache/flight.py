@@ -8,6 +8,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
+from cujit.errors import ToolCrashError, ToolTimeoutError
+
 __all__ = ["Flights", "fresh"]
 
 T = TypeVar("T")
@@ -34,7 +36,8 @@ class Flights(Generic[T]):
         """Do the work, or wait for the thread that does it; also tells whether it was waited for.
 
         An exception of the work is raised in every thread that waited. One that only ends a thread
-        (``KeyboardInterrupt``) stays there, and another thread does the work. After ``timeout_s``, and where the work
+        (``KeyboardInterrupt``) stays there, and so does the end of its time or of its own process apart; another thread
+        does the work then. After ``timeout_s``, and where the work
         of a key asks for the same key, it is done a second time.
         """
         while True:
@@ -56,6 +59,8 @@ class Flights(Generic[T]):
             result = work()
             flight.results.append(result)
             return result
+        except (ToolTimeoutError, ToolCrashError):
+            raise
         except Exception as e:
             flight.error = e
             raise

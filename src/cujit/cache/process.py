@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import functools
 import os
-import threading
 
 from cujit.cache.cache import Cache
 from cujit.cache.settings import VARIABLES, CacheSettings
+from cujit.forks import Lock
 
 __all__ = ["process_cache", "process_settings"]
 
@@ -38,8 +38,7 @@ def _settings(values: tuple[str | None, ...]) -> CacheSettings:
     return CacheSettings.from_environment({n: v for n, v in zip(VARIABLES, values, strict=True) if v is not None})
 
 
-_LOCK = threading.Lock()
-os.register_at_fork(before=_LOCK.acquire, after_in_parent=_LOCK.release, after_in_child=_LOCK.release)
+_LOCK = Lock()
 
 
 @functools.lru_cache(maxsize=8)

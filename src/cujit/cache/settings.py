@@ -84,9 +84,19 @@ class CacheSettings:
 def _root(environment: Mapping[str, str]) -> Path | None:
     if environment.get("CUJIT_CACHE_DIR"):
         return _expanded(environment["CUJIT_CACHE_DIR"])
-    home = _absolute(environment.get("HOME")) or _absolute(os.path.expanduser("~"))
+    home = _absolute(environment.get("HOME")) or _absolute(os.path.expanduser("~")) or _home()
     caches = _absolute(environment.get("XDG_CACHE_HOME")) or (home and home / ".cache")
     return caches and caches / "cujit"
+
+
+def _home() -> Path | None:
+    """The home that the system knows, where HOME is relative, or there is none."""
+    try:
+        import pwd
+
+        return _absolute(pwd.getpwuid(os.getuid()).pw_dir)
+    except (ImportError, KeyError, AttributeError):
+        return None
 
 
 def _is_on(said: str) -> bool:

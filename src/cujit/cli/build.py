@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from cujit.arch import Arch
-from cujit.cli.compiler_options import compiler_options, read_options
+from cujit.cli.compiler_options import compiler_options, limit_options, read_options
 from cujit.cli.console import json_option, note, print_json, progress, shown_bytes
 from cujit.cli.images import image_records, print_images
 from cujit.compile.bundle import COMPRESSIONS
@@ -48,6 +48,7 @@ __all__ = ["command"]
 @click.option("--compress", type=click.Choice(COMPRESSIONS), help="How to compress the images.")
 @click.option("-j", "--jobs", type=click.IntRange(min=1), metavar="N", help="Threads; without it one per processor.")
 @compiler_options
+@limit_options
 @json_option
 def command(
     file: Path,
@@ -59,6 +60,9 @@ def command(
     said: Sequence[str],
     include: Sequence[str],
     define: Sequence[str],
+    timeout_s: float | None,
+    isolate: bool,
+    memory_mib: int | None,
     as_json: bool,
 ) -> None:
     """Compile the CUDA C++ or LLVM IR in FILE for several architectures and bundle the images into one fatbin.
@@ -76,6 +80,9 @@ def command(
             progress=tick,
             jobs=jobs,
             native=_arches_here,
+            timeout_s=timeout_s,
+            isolate=isolate,
+            memory_mib=memory_mib,
         )
     path = fatbin.save(output or Path(file.with_suffix(".fatbin").name))
     if fatbin.log.strip():

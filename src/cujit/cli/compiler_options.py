@@ -9,7 +9,7 @@ import click
 from cujit.compile.option_table import OPTIONS, OptionType
 from cujit.program import Options
 
-__all__ = ["OPTION_NAMES", "compiler_options", "read_options"]
+__all__ = ["OPTION_NAMES", "compiler_options", "limit_options", "read_options"]
 
 OPTION_NAMES = ", ".join(OPTIONS)
 _TRUTH = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no": False, "off": False, "0": False}
@@ -27,6 +27,29 @@ def compiler_options(function: Callable[..., None]) -> Callable[..., None]:
             multiple=True,
             metavar="KEY[=VALUE]",
             help="Say an option of the compiler, by its name in docs/options.md: -O std=c++20 -O lineinfo.",
+        ),
+    ):
+        function = option(function)
+    return function
+
+
+def limit_options(function: Callable[..., None]) -> Callable[..., None]:
+    """Give a verb ``--timeout``, ``--isolate`` and ``--memory``, as ``timeout_s``, ``isolate`` and ``memory_mib``."""
+    for option in (
+        click.option(
+            "--memory",
+            "memory_mib",
+            type=click.IntRange(min=1),
+            metavar="MIB",
+            help="With --isolate: the address space of the process apart, in MiB.",
+        ),
+        click.option("--isolate", is_flag=True, help="Compile in a process apart, whose death is an error."),
+        click.option(
+            "--timeout",
+            "timeout_s",
+            type=click.FloatRange(min=0, min_open=True),
+            metavar="SECONDS",
+            help="Give up what is not done by then.",
         ),
     ):
         function = option(function)

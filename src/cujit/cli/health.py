@@ -13,7 +13,7 @@ from cujit.devices.base import Device
 from cujit.devices.registry import process_devices
 from cujit.errors import CujitError
 from cujit.program import toolchain
-from cujit.support import Version
+from cujit.support import Version, install
 from cujit.toolchain.driver import open_driver
 from cujit.toolchain.headers import HeaderSearch, find_headers
 from cujit.toolchain.libraries import load_binding, open_library
@@ -74,7 +74,7 @@ def examine() -> Report:
     tools = toolchain()
     bindings = _bindings()
     major = bindings.version.partition(".")[0] or "13"
-    mend = f'pip install "cujit[cu{major if major in ("12", "13") else "13"}]"'
+    mend = install(f"cu{major if major in ('12', '13') else '13'}")
     compiler = _compiler(tools, bindings.version, mend)
     against = tools.nvrtc.version if compiler.is_there else None
     libraries = (

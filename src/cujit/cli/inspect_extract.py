@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 
 from cujit.cli.console import note, print_json
-from cujit.errors import FormatError, LoadError
+from cujit.errors import FileError, FormatError
 from cujit.inspection.values import ImageInfo, ImageKind
 
 __all__ = ["extract"]
@@ -34,7 +34,7 @@ def extract(images: Iterable[tuple[ImageInfo, str]], directory: Path, *, as_json
     link of that name is replaced and not followed.
 
     Raises:
-        LoadError: the directory or a file cannot be written.
+        FileError: the directory or a file cannot be written.
     """
     taken: set[str] = set()
     written = []
@@ -52,7 +52,7 @@ def extract(images: Iterable[tuple[ImageInfo, str]], directory: Path, *, as_json
             if not as_json:
                 click.echo(str(path))
     except OSError as e:
-        raise LoadError(f"{e.filename or directory} cannot be written: {e.strerror or e}") from e
+        raise FileError(f"{e.filename or directory} cannot be written: {e.strerror or e}") from e
     if as_json:
         print_json({"schema": 1, "written": [str(path) for path in written]})
 

@@ -139,10 +139,10 @@ def _asks(column: str) -> bool:
 
 def _print_refusals(needs: PtxNeeds, everything: bool) -> None:
     if not needs.refusals:
-        click.echo("the CPU device loads it")
+        click.echo("the CPU device executes all of it")
         return
     count = len(needs.refusals)
-    click.echo(f"the CPU device refuses it, for {count} construct{'' if count == 1 else 's'}:")
+    click.echo(f"the CPU device refuses kernels of it, for {count} construct{'' if count == 1 else 's'}:")
     shown = needs.refusals if everything else needs.refusals[:_MOST_REFUSALS]
     for refusal in shown:
         click.echo(printable(f"  line {refusal.line}: {refusal.construct}: {refusal.why}"))

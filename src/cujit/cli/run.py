@@ -95,6 +95,7 @@ def command(
     traced: Place | None,
     trace_limit: int,
     coverage: Path | None,
+    timeout_s: float | None,
     device_name: str | None,
     said: Sequence[str],
     include: Sequence[str],
@@ -111,7 +112,7 @@ def command(
     if not compiled and (said or include or define):
         raise click.UsageError(f"-O, -I and -D are for the compiler, and {file.name} is no source (.cu)")
     options = read_options(said, include, define)
-    watching = Watching(check, traced, trace_limit, coverage)
+    watching = Watching(check, traced, trace_limit, coverage, timeout_s)
     device = watching.device(device_name) or choose_device(device_name)[0]
 
     begin = time.perf_counter()

@@ -1,4 +1,4 @@
-"""``--check``, ``--trace`` and ``--coverage`` of ``cujit run``."""
+"""``--check``, ``--trace``, ``--coverage`` and ``--timeout`` of ``cujit run``."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 from cujit.devices.base import Device, LaunchShape
-from cujit.errors import OptionError
+from cujit.devices.launcher.options import MAX_TIMEOUT_S
+from cujit.errors import LaunchError, OptionError
 from cujit.machine import cpu
 
 if TYPE_CHECKING:
@@ -48,8 +49,15 @@ def place(text: str) -> Place:
 
 
 def watch_options(function: Callable[..., None]) -> Callable[..., None]:
-    """Give a verb ``--check``, ``--trace``, ``--trace-limit`` and ``--coverage``."""
+    """Give a verb ``--check``, ``--trace``, ``--trace-limit``, ``--coverage`` and ``--timeout``."""
     for option in (
+        click.option(
+            "--timeout",
+            "timeout_s",
+            type=click.FloatRange(0, MAX_TIMEOUT_S, min_open=True),
+            metavar="SECONDS",
+            help="End a launch that takes longer, and say where its blocks stood. Runs on the CPU device.",
+        ),
         click.option(
             "--coverage",
             type=click.Path(dir_okay=False, writable=True, path_type=Path),
@@ -86,8 +94,11 @@ def watch_options(function: Callable[..., None]) -> Callable[..., None]:
 class Watching:
     """What was asked for; ``trace`` is None, and ``coverage`` too, where nobody asked."""
 
-    def __init__(self, check: str | None, traced: Place | None, limit: int, file: Path | None) -> None:
+    def __init__(
+        self, check: str | None, traced: Place | None, limit: int, file: Path | None, timeout_s: float | None = None
+    ) -> None:
         self._check = check
+        self._timeout_s = timeout_s
         self.trace: Trace | None = None
         self.coverage: Coverage | None = None
         self._file = file
@@ -101,21 +112,25 @@ class Watching:
             self.coverage = Coverage()
 
     def device(self, name: str | None) -> Device | None:
-        """Make a CPU device that watches; None if nothing is to be watched.
+        """Make a CPU device that watches, also how long launches take; None if nothing is to be watched.
 
         Raises:
             click.UsageError: a GPU was asked for, or a check that there is none of.
         """
-        wanted = {"--check": self._check, "--trace": self.trace, "--coverage": self.coverage}
+        wanted = {
+            "--check": self._check, "--trace": self.trace, "--coverage": self.coverage, "--timeout": self._timeout_s
+        }  # fmt: skip
         asked = [option for option, value in wanted.items() if value is not None]
         if not asked:
             return None
         if name not in (None, "cpu"):
             raise click.UsageError(f"{asked[0]} is for the CPU device: leave --device {name} out")
         try:
-            return cpu(check=self._check, trace=self.trace, coverage=self.coverage)
+            return cpu(check=self._check, trace=self.trace, coverage=self.coverage, timeout_s=self._timeout_s)
         except OptionError as e:
             raise click.UsageError(f"--check: {e}") from None
+        except LaunchError as e:
+            raise click.UsageError(f"--timeout: {e.message}") from None
 
     def require_thread(self, shape: LaunchShape | None) -> None:
         """Refuse to trace a thread that the launch does not have.

@@ -18,7 +18,7 @@ from cujit.compile.route import as_source, make_request
 from cujit.compile.several import link_inputs, part_of
 from cujit.compile.source import Source
 from cujit.compile.workshop import Workshop
-from cujit.errors import ArchError, CompileError, CujitError, DeviceNotFoundError, OptionError
+from cujit.errors import ArchError, CompileError, CujitError, DeviceNotFoundError, OptionError, ToolTimeoutError
 from cujit.support import require_arch
 from cujit.toolchain.toolset import Compiler, Compilers
 
@@ -159,6 +159,8 @@ def build_fatbin(
         try:
             done = _collect(pending, progress)
         except BaseException:
+            if workshop.stop:
+                workshop.stop.ask()
             pool.shutdown(cancel_futures=True)
             raise
     return workshop.bundle([Entry(done[job.arch]) for job in work], compress)
@@ -200,6 +202,8 @@ def _collect(pending: dict[Future[Artifact], _Job], progress: Progress | None) -
         job = pending[future]
         try:
             artifacts[job.arch] = future.result()
+        except ToolTimeoutError:
+            raise  # the others have no more time either
         except CujitError as e:
             failed[job.arch] = e
         if progress:

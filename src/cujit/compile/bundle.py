@@ -12,7 +12,7 @@ from cujit.errors import BundleError, OptionError, ToolError
 from cujit.toolchain.nvfatbin import Packer
 from cujit.toolchain.toolset import Toolchain
 
-__all__ = ["COMPRESSIONS", "bundle_images", "check_compression"]
+__all__ = ["COMPRESSIONS", "bundle_images", "check_compression", "check_shadows"]
 
 COMPRESSIONS = ("default", "none", "size", "speed", "balance")
 """How a fatbin is compressed. Source: nvFatbin 13 user guide, ``-compress-mode``; 12.9 has only on and off."""
@@ -83,6 +83,29 @@ def _check_once(images: Sequence[Image]) -> None:
                 "a loader would take only the first",
                 help="link them into one image first: cujit.link",
             )
+
+
+def check_shadows(entries: Sequence[Entry]) -> None:
+    """Refuse images of which a loader would take one that lacks a kernel, where another has it.
+
+    A loader takes machine code before PTX, and of each the highest architecture that the GPU runs.
+
+    Raises:
+        BundleError: there are two such images; both are named, and the kernels.
+        FormatError: an image is damaged.
+    """
+    images = [Image(entry.image, index) for index, entry in enumerate(entries)]
+    held = [(i, i.arch, i.kernels) for i in images if i.kernels is not None and i.arch is not None]
+    for first, arch, kernels in held:
+        for other, others_arch, wanted in held:
+            lost = sorted(wanted - kernels)
+            is_behind = (first.artifact.kind is Kind.CUBIN, arch) > (other.artifact.kind is Kind.CUBIN, others_arch)
+            if lost and is_behind and others_arch.runs_on(arch):
+                raise BundleError(
+                    f"{first.name} for {arch} has no {', '.join(lost)}, which {other.name} has: a GPU that takes the "
+                    "first would not find it",
+                    help="bundle images of one source; kernels of different sources go into fatbins of their own",
+                )
 
 
 def check_compression(compress: str | bool | None) -> str:

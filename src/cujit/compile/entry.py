@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from cujit.artifact import Artifact
+from cujit.artifact import Artifact, Kind
 from cujit.compile.option_table import is_utf8
-from cujit.errors import OptionError
+from cujit.errors import FormatError, OptionError
+
+if TYPE_CHECKING:
+    from cujit.formats.fatbin import Entry as Held
 
 __all__ = ["Entry"]
 
@@ -36,15 +40,40 @@ class Entry:
             text = getattr(self, name)
             if not isinstance(text, str) or "\0" in text or not is_utf8(text):
                 raise OptionError(f"{name} of an Entry is {text!r}; it takes str without a NUL")
+        if not self.options:
+            return
+        if self.image.kind not in (Kind.PTX, Kind.LTOIR):
+            raise OptionError(
+                f"options of an Entry are for PTX and LTO-IR, compiled later, and not for a {self.image.kind.value}",
+                help="say them where it is compiled: cujit.compile(…, extra=[…])",
+            )
+        if not self.options.lstrip().startswith("-"):
+            raise OptionError(f"options of an Entry are {self.options!r}, which is no option", help="options='-O1'")
 
     @classmethod
-    def of(cls, given: object) -> Entry:
-        """Take an Entry, an Artifact, the path of an image, or its bytes.
+    def all_of(cls, given: object) -> list[Entry]:
+        """Take an Entry, an Artifact, the path of an image, or its bytes; of a fatbin, all that is in it.
 
         Raises:
-            FormatError: it is no image that cujit knows.
+            FormatError: it is no image that cujit knows, or a fatbin that cannot be taken apart.
             OptionError: it is none of these.
         """
         from cujit.compile.images import as_artifact
 
-        return given if isinstance(given, Entry) else cls(as_artifact(given))
+        entry = given if isinstance(given, Entry) else cls(as_artifact(given))
+        if entry.image.kind is not Kind.FATBIN:
+            return [entry]
+        from cujit.formats.fatbin import read_fatbin
+
+        return [cls._in(entry.image, held) for held in read_fatbin(entry.image.data)]
+
+    @classmethod
+    def _in(cls, fatbin: Artifact, held: Held) -> Entry:
+        name = f"{held} in {fatbin.name or 'a fatbin'}"
+        try:
+            kind = Kind(held.kind.name.lower())
+        except ValueError:
+            raise FormatError(f"{name} is of a kind that cujit cannot bundle") from None
+        data = held.payload()
+        image = Artifact(kind, data, held.arch, fatbin.names, fatbin.signatures, fatbin.log, name, fatbin.tool)
+        return cls(image, held.options, held.identifier)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TypeVar
@@ -16,10 +16,11 @@ from cujit.formats.cubin import Cubin, read_cubin
 from cujit.formats.elf import Symbol, read_elf
 from cujit.formats.fatbin import Entry, EntryKind, Fatbin, find_fatbins
 from cujit.formats.ltoir import read_ltoir
-from cujit.formats.mangling import demangle
+from cujit.formats.mangling import spelled
+from cujit.formats.ptx.heads import entry_signatures
 from cujit.signature import Signature
 
-__all__ = ["Image", "as_artifact", "check_one_definition", "merged"]
+__all__ = ["Image", "as_artifact", "check_one_definition", "merged", "named"]
 
 T = TypeVar("T")
 
@@ -38,13 +39,13 @@ def as_artifact(given: object) -> Artifact:
     Raises:
         FormatError: it is no image that cujit knows.
         OptionError: it is none of the three.
-        OSError: the file cannot be read.
+        FileError: the file cannot be read.
     """
     if isinstance(given, Artifact):
         return given
     if isinstance(given, bytes | bytearray | memoryview):
         return Artifact.of(given)
-    if isinstance(given, os.PathLike) or (isinstance(given, str) and "\n" not in given):
+    if isinstance(given, os.PathLike) or (isinstance(given, str) and given and "\n" not in given):
         return Artifact.open(given)
     if isinstance(given, str):
         return Artifact.of(given)
@@ -94,6 +95,15 @@ class Image:
             match = _TARGET.search(artifact.data)
             return Arch.parse(match[1].decode()).virtual if match else None
         return self._read(read_ltoir).arch if artifact.kind is Kind.LTOIR else None
+
+    @cached_property
+    def kernels(self) -> frozenset[str] | None:
+        """The lowered names of the kernels of a finished cubin or of PTX; None of what is still linked."""
+        if self.artifact.kind is Kind.PTX:
+            return frozenset(self._read(entry_signatures))
+        if self.artifact.kind is not Kind.CUBIN or self.cubin.is_relocatable:
+            return None
+        return frozenset(kernel.name for kernel in self.cubin.kernels)
 
     @cached_property
     def fatbins(self) -> tuple[Fatbin, ...]:
@@ -200,13 +210,17 @@ def check_one_definition(images: Sequence[Image], target: Arch) -> None:
     for image in images:
         for symbol in sorted(image.defined(target)):
             if symbol in first:
-                plain = demangle(symbol)
-                spelled = f"{plain} ({symbol})" if plain and plain != symbol else symbol
                 raise LinkError(
-                    f"{spelled} is defined in {first[symbol].name} and again in {image.name}",
+                    f"{spelled(symbol)} is defined in {first[symbol].name} and again in {image.name}",
                     help="make one of them static or inline, or leave one image out",
                 )
             first[symbol] = image
+
+
+def named(names: Mapping[str, str], kernels: Iterable[str]) -> dict[str, str]:
+    """Add to names the kernels that nobody named, under their lowered names."""
+    known = set(names.values())
+    return {**names, **{kernel: kernel for kernel in kernels if kernel not in known}}
 
 
 def merged(artifacts: Sequence[Artifact]) -> tuple[Mapping[str, str], Mapping[str, Signature]]:

@@ -8,12 +8,14 @@ from collections.abc import Sequence
 from cujit.arch import Arch
 from cujit.artifact import Artifact, Kind
 from cujit.compile.diagnostics import parse_log
-from cujit.compile.images import Image, check_one_definition, merged
+from cujit.compile.images import Image, check_one_definition, merged, named
 from cujit.compile.options import Options, Tool
+from cujit.compile.ptxlink import check_ptx
 from cujit.errors import LinkError, OptionError, ToolError
 from cujit.formats.cubin import read_cubin
-from cujit.formats.mangling import demangle
-from cujit.support import require_arch
+from cujit.formats.mangling import spelled
+from cujit.formats.ptx.heads import entry_signatures
+from cujit.support import install, require_arch
 from cujit.toolchain.toolset import Toolchain
 
 __all__ = ["link_images"]
@@ -48,17 +50,14 @@ def link_images(
     for image in images:
         image.check(target)
     check_one_definition(images, target)
+    check_ptx(images)
     is_lto = bool(options.get("dlto")) or any(image.has_ltoir for image in images)
-    if to is Kind.PTX and not all(image.artifact.kind is Kind.LTOIR for image in images):
-        raise LinkError(
-            "PTX comes out of a link only when every input is LTO-IR",
-            help="to='cubin', or compile the inputs with to='ltoir'",
-        )
     arguments = [f"-arch={target}"]
     arguments += ["-lto"] * (is_lto and not options.get("dlto")) + ["-ptx"] * (to is Kind.PTX)
     arguments += said
     data, log = _run(images, arguments, to, toolchain)
-    if to is Kind.CUBIN and read_cubin(data).is_empty:
+    cubin = read_cubin(data) if to is Kind.CUBIN else None
+    if cubin is not None and cubin.is_empty:
         raise LinkError(
             f"the link for {target} came out empty: {_all_names(images)} hold no code for it",
             tool=linker.tool,
@@ -66,6 +65,7 @@ def link_images(
             help="compile the inputs with rdc=True, or as PTX or LTO-IR; a kernel of LLVM IR is marked as one",
         )
     names, signatures = merged(artifacts)
+    names = named(names, (kernel.name for kernel in cubin.kernels) if cubin else entry_signatures(data))
     made = target if to is Kind.CUBIN else target.virtual
     return Artifact(to, data, made, names, signatures, log, _all_names(images), linker.tool)
 
@@ -121,25 +121,17 @@ def _explain(error: ToolError, images: Sequence[Image], arguments: Sequence[str]
         )
     if symbols := list(dict.fromkeys(_UNRESOLVED.findall(error.log))):
         return LinkError(
-            f"unresolved in {inputs}: {_spelled(symbols)}",
+            f"unresolved in {inputs}: {', '.join(map(spelled, symbols))}",
             help=_LIBDEVICE_HELP if all(s.startswith("__nv_") for s in symbols) else _UNRESOLVED_HELP,
             **told,
         )
     if duplicates := ["".join(pair) for pair in _DUPLICATE.findall(error.log)]:
-        return LinkError(f"defined more than once in {inputs}: {_spelled(duplicates)}", **told)
+        return LinkError(f"defined more than once in {inputs}: {', '.join(map(spelled, duplicates))}", **told)
     if match := _TOO_NEW.search(error.log):
         return LinkError(
             f"PTX {match[1]} among {inputs} is newer than {error.tool}, which reads up to {match[2]}",
-            help="update nvJitLink: pip install -U cujit[cu13]",
+            help=f"update nvJitLink: {install('cu13')}",
             **told,
         )
     first = next((str(d) for d in parse_log(error.log) if d.severity == "error"), error.result)
     return LinkError(f"{inputs} do not link: {first}", **told)
-
-
-def _spelled(symbols: Sequence[str]) -> str:
-    shown = []
-    for symbol in symbols:
-        plain = demangle(symbol)
-        shown.append(f"{plain} ({symbol})" if plain and plain != symbol else symbol)
-    return ", ".join(shown)

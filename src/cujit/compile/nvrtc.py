@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
@@ -22,8 +23,9 @@ from cujit.errors import (
 )
 from cujit.formats.mangling import SIGNATURE_PROBE, probe_expression, signature_of
 from cujit.signature import Signature
-from cujit.support import require_arch
+from cujit.support import install, require_arch
 from cujit.toolchain.nvrtc import Program
+from cujit.toolchain.std_headers import STD_HEADERS
 from cujit.toolchain.toolset import Toolchain
 
 __all__ = ["compile_cuda"]
@@ -34,9 +36,27 @@ _PRAGMA = "#pragma nv_mangled_name "
 # How NVRTC begins the message that follows every other about a name, and what it says of several functions.
 _NO_REASON = "Error in parsing name expression"
 _OVERLOADED = "overloaded function"
+_HOST_HEADER = (
+    "NVRTC compiles code for the GPU alone, and <{0}> is for the host: leave it out; <cuda/std/…> is for kernels"
+)
+# Headers of the standard library, and of systems, with nothing in them that a kernel could use.
+_HOST_HEADERS = frozenset(
+    """
+    any codecvt condition_variable deque execution filesystem forward_list fstream future iomanip ios iosfwd iostream
+    istream list locale map memory_resource mutex ostream queue random regex set shared_mutex sstream stack stdexcept
+    stop_token streambuf string strstream syncstream system_error thread unordered_map unordered_set valarray vector
+    errno.h fcntl.h pthread.h signal.h sys/time.h sys/types.h unistd.h windows.h
+    """.split()  # noqa: SIM905
+) - frozenset(STD_HEADERS)
 _HEADER_HELP = (
     "give its directory (include=[…]) or its text (headers={name: text}); a source read from a file also "
-    "finds headers beside it; pip install cujit[cu13] brings the toolkit's headers"
+    f"finds headers beside it; {install('cu13')} brings the toolkit's headers"
+)
+
+_FOR_HOSTS = "is not supported when compiling with NVRTC"
+_DEVICE_HEADERS = (
+    "include what kernels use by itself: <cub/block/block_reduce.cuh>, <cub/warp/warp_scan.cuh> …; algorithms of a "
+    "whole device (cub::DeviceReduce, Thrust) are host code, which NVRTC does not compile"
 )
 
 
@@ -105,12 +125,12 @@ def _once(request: Request, toolchain: Toolchain, arguments: Sequence[str], aske
         options.append(f"--pre-include={_PROBE_HEADER}")
     with toolchain.nvrtc.program(
         source.text.encode(),
-        source.program_name.encode(),
+        os.fsencode(source.program_name),
         [(name.encode(), text.encode()) for name, text in headers],
     ) as program:
         for expression in (*asked.names, *map(probe_expression, asked.probes)):
             program.add_name(expression.encode())
-        program.compile([option.encode() for option in options])
+        program.compile([os.fsencode(option) for option in options])
         names = {name: program.lowered_name(name.encode()) for name in asked.names}
         return Artifact(
             request.kind,
@@ -179,7 +199,7 @@ def _explain(request: Request, toolchain: Toolchain, error: ToolError, log: str)
     if header := missing_header(diagnostics):
         return HeaderNotFoundError(
             _no_header(request, toolchain, header, errors[0]),
-            help=_HEADER_HELP,
+            help=_HOST_HEADER.format(header) if header in _HOST_HEADERS else _HEADER_HELP,
             **told,  # type: ignore[arg-type]
         )
     unnamed = [name for name in request.names if any(_names(d, name) for d in errors)]
@@ -191,8 +211,23 @@ def _explain(request: Request, toolchain: Toolchain, error: ToolError, log: str)
     count = f"{len(errors)} error{'s' * (len(errors) != 1)}" if errors else error.result
     return CompileError(
         f"{source.name} does not compile for {request.arch}: {count}\n{log.strip()}",
+        help=_host_help(errors),
         **told,  # type: ignore[arg-type]
     )
+
+
+def _host_help(errors: Sequence[Diagnostic]) -> str | None:
+    """Say what to do about code for the host, in words of cujit's options."""
+    if any(_FOR_HOSTS in d.message for d in errors):
+        return _DEVICE_HEADERS
+    if any("/thrust/" in d.file for d in errors):
+        return "Thrust's containers and algorithms are host code, which NVRTC does not compile; <cub/…> is for kernels"
+    if any("-default-device" in d.message for d in errors):
+        return (
+            "mark the function __device__, or say default_device=True (-O default_device) for all without a mark; "
+            "leave out main and what launches kernels: NVRTC compiles code for the GPU alone"
+        )
+    return None
 
 
 def _explain_names(

@@ -12,7 +12,7 @@ from cujit.compile.diagnostics import parse_log
 from cujit.compile.modules import Module
 from cujit.compile.request import Request
 from cujit.errors import ArchError, CompileError, Diagnostic, OptionError, ToolError
-from cujit.support import require_arch
+from cujit.support import extra_for, install, require_arch
 from cujit.toolchain.nvvm import FIRST_OPAQUE, MODULE_HEAD
 from cujit.toolchain.toolset import Toolchain
 
@@ -110,10 +110,10 @@ def compile_nvvm(request: Request, toolchain: Toolchain) -> Artifact:
 
 def _run(request: Request, toolchain: Toolchain, arguments: Sequence[str], *more: Module) -> tuple[bytes, str]:
     nvvm, source = toolchain.nvvm, request.source
-    fatal = (
-        None if request.arch.number >= FIRST_OPAQUE else next(filter(None, (m.fatal() for m in source.modules)), None)
-    )
-    if fatal:
+    wrong = next(filter(None, (module.bad_annotation() for module in source.modules)), None)
+    if wrong:
+        raise CompileError(wrong, request=request, tool=nvvm.tool, help=_MARK_HELP.format("k", "void (…)*"))
+    if request.arch.number < FIRST_OPAQUE and (fatal := next(filter(None, (m.fatal() for m in source.modules)), None)):
         raise CompileError(fatal, request=request, tool=nvvm.tool)
     try:
         with nvvm.program() as program:
@@ -139,7 +139,7 @@ def _assemble(request: Request, toolchain: Toolchain, ptx: bytes) -> tuple[bytes
         if e.result.endswith("_ARCH"):
             raise ArchError(
                 f"{toolchain.nvvm.tool} builds for {request.arch}, but {e.tool} makes no machine code for it",
-                help="install libNVVM and nvJitLink of one release: pip install cujit[cu13], or cujit[cu12]",
+                help=f"install libNVVM and nvJitLink of one release: {install(extra_for(request.arch))}",
             ) from None
         if e.call == "nvJitLinkCreate":
             raise OptionError(
@@ -221,6 +221,7 @@ def _names(request: Request, symbols: _Symbols) -> dict[str, str]:
 # `k.ll (3, 15): parse expected type`: the column counts from 0. `k.ll: link error: error: …`, `error: Error: …`.
 _PLACED = re.compile(r"(?P<file>.+) \((?P<line>\d+), (?P<column>\d+)\): (?:parse )?(?P<message>.+)")
 _UNPLACED = re.compile(r"(?:(?P<file>[^:\n]+): )?(?:link error: )?[Ee]rror: (?:Error: )?(?P<message>.+)")
+_LAYOUT_ERROR = re.compile(r"(?:DataLayoutError: |(?=Empty target data layout))(.+)")
 _PRODUCER = re.compile(r"\(Producer: '(?P<producer>[^']*)' Reader: '(?P<reader>[^']*)'\)")
 
 
@@ -249,7 +250,11 @@ def _explain(request: Request, error: ToolError, tool: str, arguments: Sequence[
     diagnostics = _diagnostics(error.log, source.modules)
     help = _VERSION_HELP if error.result == "NVVM_ERROR_IR_VERSION_MISMATCH" else None
     message = _dialect(request, error.log, tool)
-    if message:
+    if match := _LAYOUT_ERROR.search(error.log):
+        message = f"{source.name} does not compile for {request.arch}: {tool} takes no such data layout: {match[1]}"
+        help = MODULE_HEAD.splitlines()[1]
+        diagnostics = (Diagnostic("error", match[0], source.name),)
+    elif message:
         help = _DIALECT_HELP
     else:
         told = "\n".join(map(str, diagnostics)) or error.log.strip() or error.result

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import enum
 import operator
+import os
 import re
 from collections.abc import Callable, Mapping
 from difflib import get_close_matches
@@ -106,6 +107,14 @@ def _text(given: object) -> str | None:
     return given if isinstance(given, str) and given and "\0" not in given and is_utf8(given) else None
 
 
+def _path_text(given: object) -> str | None:
+    """Take a text that may be a path: bytes of it that are no UTF-8 go to the tool as they are."""
+    try:
+        return given if isinstance(given, str) and given and "\0" not in given and os.fsencode(given) else None
+    except UnicodeEncodeError:
+        return None
+
+
 def is_utf8(text: str) -> bool:
     """Tell whether a text can be given to a compiler; half a surrogate pair cannot."""
     return not any("\ud800" <= c <= "\udfff" for c in text)
@@ -120,7 +129,7 @@ def _ints(given: object) -> tuple[int, ...] | None:
 def accept_texts(given: object) -> tuple[str, ...] | None:
     """Take one text or path, or a list of them, without a NUL; None when it is something else."""
     items = given if isinstance(given, list | tuple) else (given,)
-    texts = [_text(item if not hasattr(item, "__fspath__") else str(item)) for item in items]
+    texts = [_path_text(str(item) if hasattr(item, "__fspath__") else item) for item in items]
     return None if None in texts else tuple(t for t in texts if t is not None)
 
 

@@ -14,6 +14,7 @@ from cujit.compile.options import Options
 from cujit.compile.request import Request
 from cujit.compile.source import Source
 from cujit.errors import OptionError
+from cujit.reading import path_of
 from cujit.toolchain.toolset import Compilers, Toolchain
 
 __all__ = ["as_source", "check_request", "compile_request", "make_request"]
@@ -118,14 +119,14 @@ def as_source(given: object) -> Source:
     Raises:
         FormatError: it is neither CUDA C++ nor LLVM IR.
         OptionError: it is none of these, or names a file that is not there.
-        OSError: a file cannot be read.
+        FileError: a file cannot be read.
     """
     if isinstance(given, Source):
         return given
     if isinstance(given, Artifact):
         return Source.nvvm(given)
     path = file_of(given, ENDINGS)
-    if path is not None and str(os.fspath(path)).lower().endswith(ENDINGS):
+    if path is not None and path_of(path).lower().endswith(ENDINGS):
         return Source.nvvm(path)
     return Source.cuda(given)  # type: ignore[arg-type]
 

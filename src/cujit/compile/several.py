@@ -9,6 +9,7 @@ from cujit.artifact import Artifact, Kind
 from cujit.compile.images import Image, as_artifact
 from cujit.compile.option_table import OPTIONS
 from cujit.compile.options import Options, Tool
+from cujit.compile.ptxlink import needs_our_linker
 from cujit.compile.route import make_request
 from cujit.compile.source import Source
 from cujit.compile.spelling import Spelling
@@ -26,7 +27,7 @@ def part_of(given: object) -> Source | Artifact:
     Raises:
         FormatError: it is no image that cujit knows.
         OptionError: it is none of these.
-        OSError: a file cannot be read.
+        FileError: a file cannot be read.
     """
     if isinstance(given, Source):
         return given
@@ -42,10 +43,11 @@ def link_inputs(
     workshop: Workshop,
     names: Sequence[str] = (),
 ) -> Artifact:
-    """Compile the sources among ``parts`` to LTO-IR, and link everything for one architecture.
+    """Compile the sources among ``parts``, and link everything for one architecture.
 
-    An option goes to every tool that has it; one that no tool of this link has is rejected. ``extra`` is for
-    the linker. ``names`` are name expressions of the one source of CUDA C++ among the parts.
+    Sources become LTO-IR; where PTX is wanted and PTX is among the images, relocatable PTX. An option goes to every
+    tool that has it; one that no tool of this link has is rejected. ``extra`` is for the linker. ``names`` are name
+    expressions of the one source of CUDA C++ among the parts.
 
     Raises:
         LinkError: the images do not link, or nothing tells for which architecture.
@@ -59,18 +61,23 @@ def link_inputs(
     tools = dict.fromkeys(_TOOL[source.language] for source in sources)
     _require_taken(options, [*tools, Tool.NVJITLINK])
     _require_owner(names, sources)
-    images = [_image(part, target, options, workshop, names) for part in parts]
-    return workshop.link(images, to, target, options.only(Tool.NVJITLINK))
+    given = [part for part in parts if isinstance(part, Artifact)]
+    road = target.virtual if to is Kind.PTX and needs_our_linker(given) else target.lto
+    images = [_image(part, road, options, workshop, names) for part in parts]
+    has_ltoir = any(image.kind is Kind.LTOIR for image in images)
+    return workshop.link(images, to, target, options.only(Tool.NVJITLINK) if has_ltoir else Options())
 
 
-def _image(
-    part: Source | Artifact, target: Arch, options: Options, workshop: Workshop, names: Sequence[str]
-) -> Artifact:
+def _image(part: Source | Artifact, road: Arch, options: Options, workshop: Workshop, names: Sequence[str]) -> Artifact:
+    """An image as it is, or a source compiled to LTO-IR or to relocatable PTX, as ``road`` says."""
     if isinstance(part, Artifact):
         return part
     said = options.only(_TOOL[part.language], extra=False)
+    if not road.is_lto:
+        said = Options.of(said, {"rdc": True})
     wanted = names if part.language == "cuda" else ()
-    return workshop.compile(make_request(part, Kind.LTOIR, target.lto, wanted, said, workshop))
+    kind = Kind.LTOIR if road.is_lto else Kind.PTX
+    return workshop.compile(make_request(part, kind, road, wanted, said, workshop))
 
 
 def _highest(parts: Iterable[Source | Artifact]) -> Arch:

@@ -8,11 +8,11 @@ import posixpath
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
 from cujit.compile.modules import Module, file_of, read_modules
 from cujit.compile.options import Options
 from cujit.errors import FormatError, OptionError
+from cujit.reading import path_of, read_file, shown_path, without_bom
 
 __all__ = ["MEMORY", "Source"]
 
@@ -67,15 +67,14 @@ class Source:
 
         Raises:
             FormatError: the text or a header holds a NUL byte, or a file is not UTF-8.
-            OptionError: ``headers``, ``include`` or ``define`` are of the wrong type, or the string names a
-                file that is not there.
-            OSError: the file cannot be read.
+            OptionError: ``headers``, ``include`` or ``define`` are of the wrong type.
+            FileError: the file cannot be read.
         """
         path = file_of(text_or_path, _ENDINGS)
         text = _read(path) if path else text_or_path
         if not isinstance(text, str):
             raise OptionError(f"a source is str or a path, not {type(text).__name__}")
-        shown = name or (os.fspath(path) if path else "source.cu")
+        shown = name or (shown_path(path_of(path)) if path else "source.cu")
         if headers is not None and not isinstance(headers, Mapping):
             raise OptionError(
                 f"headers is {type(headers).__name__} {headers!r}; it takes a dict of names to texts",
@@ -83,6 +82,7 @@ class Source:
             )
         for what, content in ((shown, text), *(headers or {}).items()):
             _check_text(what, content)
+        text = without_bom(text)
         said = Options(
             include=list(include) if isinstance(include, Iterable) and not isinstance(include, str) else include,
             define=define,
@@ -93,10 +93,10 @@ class Source:
         return cls(
             text=text,
             name=shown,
-            headers=tuple((headers or {}).items()),
+            headers=tuple((header, without_bom(content)) for header, content in (headers or {}).items()),
             include=tuple(os.path.abspath(str(d)) for d in directories),
             define=tuple(macros.items()),
-            path=os.path.abspath(path) if path else "",
+            path=os.path.abspath(path_of(path)) if path else "",
         )
 
     @classmethod
@@ -110,8 +110,8 @@ class Source:
 
         Raises:
             FormatError: a module is no LLVM IR.
-            OptionError: there are no modules, or one is of the wrong type or names a file that is not there.
-            OSError: a file cannot be read.
+            OptionError: there are no modules, or one is of the wrong type.
+            FileError: a file cannot be read.
         """
         if len(modules) == 1 and isinstance(modules[0], list | tuple):
             modules = tuple(modules[0])
@@ -160,11 +160,13 @@ class Source:
 
 
 def _read(path: str | os.PathLike[str]) -> str:
-    data = Path(path).read_bytes()
+    data = read_file(path)
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as e:
-        raise FormatError(f"{os.fspath(path)} is not UTF-8", offset=e.start, help="save the file as UTF-8") from None
+        raise FormatError(
+            f"{shown_path(path_of(path))} is not UTF-8", offset=e.start, help="save the file as UTF-8"
+        ) from None
 
 
 def _check_text(name: str, text: object) -> None:

@@ -5,11 +5,10 @@ With and without a cache the same Artifact comes out, and the same errors.
 
 from __future__ import annotations
 
-import os
 import re
 import time
-import weakref
 from collections.abc import Callable, Sequence
+from copy import copy
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -17,11 +16,15 @@ from cujit.arch import Arch
 from cujit.artifact import Artifact, Kind
 from cujit.cache.cache import Cache
 from cujit.cache.provenance import Outcome, Provenance
+from cujit.compile.jobs import BundleJob, CompileJob, Job, LinkJob
 from cujit.compile.keys import Keyed, KeyMaker, Uncacheable
+from cujit.compile.limits import Limits
 from cujit.compile.options import Options, Tool
 from cujit.compile.request import Request
-from cujit.compile.route import check_request, compile_request
-from cujit.errors import CompileError
+from cujit.compile.route import check_request
+from cujit.errors import CompileError, ToolTimeoutError
+from cujit.forks import begins_anew
+from cujit.toolchain.stopping import Ended, Stop, finish
 from cujit.toolchain.toolset import Compiler, Toolchain
 
 if TYPE_CHECKING:
@@ -29,6 +32,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Workshop"]
 
+_NO_LIMITS = Limits()
 _CHANGED = "its inputs or its tool were changed while it was made"
 
 
@@ -42,9 +46,17 @@ class Workshop:
         self.toolchain = toolchain
         self.cache = cache
         self.keys = None if cache is None else KeyMaker(toolchain, cache.hints)
+        self.stop: Stop | None = None
+        self._limits = _NO_LIMITS
         self._off = off
         if self.keys is not None:
-            _at_fork(self.keys)
+            begins_anew(self.keys)
+
+    def within(self, limits: Limits) -> Workshop:
+        """Give the same workshop for the work of one call: under limits, and with a ``stop`` that ends all of it."""
+        shop = copy(self)
+        shop._limits, shop.stop = limits, Stop()
+        return shop
 
     def compiler(self, language: str) -> Compiler:
         """Tell what the compiler of ``cuda`` or ``nvvm`` can do.
@@ -61,33 +73,33 @@ class Workshop:
             CujitError: as of ``compile_request``.
         """
         check_request(request)
+        job = CompileJob(request)
         try:
-            artifact = self._get(
-                lambda keys: keys.of_request(request),
-                lambda: compile_request(request, self.toolchain),
-                lambda: _recipe(request),
-            )
+            artifact = self._get(job, lambda keys: keys.of_request(request), lambda: _recipe(request))
         except CompileError as e:
             if e.request == request:
                 raise
         else:
             return _renamed(artifact, request.source.name)
         # It is the error of an equal source elsewhere, with the paths of that.
-        return self._bare(lambda: compile_request(request, self.toolchain), "it does not compile")
+        return self._bare(lambda: self._made(job), "it does not compile")
 
     def link(self, artifacts: Sequence[Artifact], to: Kind, arch: Arch | None, options: Options) -> Artifact:
-        """Link, or take what such a link has made before.
+        """Link, or take what such a link has made before; of PTX to PTX without nvJitLink and cache.
 
         Raises:
-            CujitError: as of ``link_images``.
+            CujitError: as of ``link_images`` and ``link_to_ptx``.
         """
-        from cujit.compile.link import link_images
+        from cujit.compile.ptxlink import link_to_ptx, needs_our_linker
 
         options.render(Tool.NVJITLINK)
-        return self._get(
-            lambda keys: keys.of_link(artifacts, to, arch, options),
-            lambda: link_images(artifacts, to, arch, options, self.toolchain),
-        )
+        if to is Kind.PTX and needs_our_linker(artifacts):
+            return self._bare(
+                lambda: link_to_ptx(artifacts, arch, options, lambda lto, top: self.link(lto, Kind.PTX, top, options)),
+                "PTX is linked as fast as it is read",
+            )
+        job = LinkJob(tuple(artifacts), to, arch, options)
+        return self._get(job, lambda keys: keys.of_link(artifacts, to, arch, options))
 
     def bundle(self, entries: Sequence[Entry], compress: str | bool | None) -> Artifact:
         """Bundle, or take what such a bundling has made before.
@@ -95,32 +107,34 @@ class Workshop:
         Raises:
             CujitError: as of ``bundle_images``.
         """
-        from cujit.compile.bundle import bundle_images, check_compression
+        from cujit.compile.bundle import check_compression
 
         check_compression(compress)
-        artifact = self._get(
-            lambda keys: keys.of_bundle(entries, compress),
-            lambda: bundle_images(entries, compress, self.toolchain),
-        )
+        if compress is None and any(entry.image.kind is Kind.LTOIR for entry in entries):
+            compress = "none"  # nvFatbin packs LTO-IR in a way that NVIDIA's libraries alone can read
+        artifact = self._get(BundleJob(tuple(entries), compress), lambda keys: keys.of_bundle(entries, compress))
         return _renamed(artifact, entries[0].image.name)
 
     def _get(
-        self,
-        key: Callable[[KeyMaker], Keyed | Uncacheable],
-        make: Callable[[], Artifact],
-        recipe: Callable[[], bytes] = bytes,
+        self, job: Job, key: Callable[[KeyMaker], Keyed | Uncacheable], recipe: Callable[[], bytes] = bytes
     ) -> Artifact:
         keys, cache = self.keys, self.cache
         if keys is None or cache is None:
-            return self._bare(make, self._off)
+            return self._bare(lambda: self._made(job), self._off)
         keyed = key(keys)
         if isinstance(keyed, Uncacheable):
-            return self._bare(make, keyed.reason)
+            return self._bare(lambda: self._made(job), keyed.reason)
 
         def why_not_keep() -> str:
             return "" if keys.is_still(keyed) else _CHANGED
 
-        artifact, provenance = cache.get_or_make(keyed.key, make, why_not_keep=why_not_keep, recipe=recipe)
+        artifact, provenance = cache.get_or_make(
+            keyed.key,
+            lambda: self._made(job),
+            why_not_keep=why_not_keep,
+            recipe=recipe,
+            most_wait_s=self._limits.left_s,
+        )
         return replace(artifact, provenance=provenance)
 
     @staticmethod
@@ -129,6 +143,33 @@ class Workshop:
         artifact = make()
         make_ms = (time.perf_counter() - begin) * 1e3
         return replace(artifact, provenance=Provenance(Outcome.UNCACHED, make_ms=make_ms, reason=reason))
+
+    def _made(self, job: Job) -> Artifact:
+        limits = self._limits
+
+        def work() -> Artifact:
+            if not limits.isolate:
+                return job.run(self.toolchain)
+            from cujit.compile.apart import run_apart
+
+            return run_apart(job, self.toolchain.settings, limits.memory_mib)
+
+        try:
+            if limits.left_s == 0:
+                raise Ended
+            return finish(work, self.stop or Stop(), limits.until)
+        except Ended:
+            raise _too_long(job, limits) from None
+
+
+def _too_long(job: Job, limits: Limits) -> ToolTimeoutError:
+    given = "" if limits.timeout_s is None else f" in the {limits.timeout_s:g} s that it had"
+    more = "" if limits.isolate else "; in a process apart (isolate=True, --isolate) what is given up ends at once"
+    return ToolTimeoutError(
+        f"{job.tool} did not {job.step} {job.subject}{given}",
+        tool=job.tool,
+        help=f"more time (timeout_s=, --timeout), fewer kernels or instances of templates at a time{more}",
+    )
 
 
 def _recipe(request: Request) -> bytes:
@@ -147,14 +188,3 @@ def _renamed(artifact: Artifact, name: str) -> Artifact:
     beginning = re.compile(rf"^{re.escape(artifact.name)}(?=[(: ])", re.MULTILINE)
     log = beginning.sub(lambda _: name, artifact.log) if artifact.name else artifact.log
     return replace(artifact, name=name, log=log)
-
-
-def _at_fork(keys: KeyMaker) -> None:
-    forked = weakref.WeakMethod(keys.after_fork)
-
-    def in_child() -> None:
-        method = forked()
-        if method is not None:
-            method()
-
-    os.register_at_fork(after_in_child=in_child)

@@ -204,7 +204,9 @@ def _is_small_float(value: object) -> bool:
 
 
 def _small_float(refuse: Refuse, form: Format, value: object, stream: int) -> bytes:
-    """Read a number of a format that Python does not have; a scalar of that very format goes as it is."""
+    """Read a number of a format that Python does not have; its bytes and scalars of that very format go as they are."""
+    if isinstance(value, (bytes, bytearray)) and len(value) == form.size:
+        return bytes(value)
     if isinstance(value, np.generic) and value.dtype.name == form.arrays[0] and value.dtype.isnative:
         return value.tobytes()
     number = _float(refuse, 8, value, stream)

@@ -467,9 +467,9 @@ class Device(abc.ABC):
         ``box`` are the elements that one copy takes, axes outermost first as in ``array.shape``; the coordinates in
         a kernel come innermost first. ``shape`` and ``strides`` (bytes) describe a part of the array, such as rows
         that are padded; ``element_strides`` take every so manieth element. ``swizzle`` is ``none``, ``32``, ``64``
-        or ``128``, ``interleave`` ``none``, ``16`` or ``32``, ``l2`` ``none``, ``64``, ``128`` or ``256`` (bytes that
-        the L2 cache fetches); ``fill`` is what lies outside, ``zero`` or ``nan``. ``data_type`` is another type of
-        the same size: ``tfloat32``, ``bfloat16``.
+        or ``128``, ``l2`` ``none``, ``64``, ``128`` or ``256`` (bytes that the L2 cache fetches); ``fill`` is what
+        lies outside, ``zero`` or ``nan``. ``data_type`` is another type of the same size: ``tfloat32``, ``bfloat16``.
+        ``interleave`` is ``none``: interleaved layouts are not supported.
 
         Raises:
             ArgumentError: no tensor map can be made of it.

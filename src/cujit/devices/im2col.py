@@ -90,7 +90,7 @@ def make_im2col_map(
         raise ArgumentError(f"pixels and channels are ints, not {pixels!r} and {channels!r}") from None
     box = (*[1] * (len(memory.shape) - 1), wide)
     tiling = tiling_of(
-        memory, box, shape=None, strides=None, element_strides=element_strides, swizzle=swizzle, interleave="none",
+        memory, box, shape=None, strides=None, element_strides=element_strides, swizzle=swizzle,
         fill=fill, l2=l2, data_type=data_type,
     )  # fmt: skip
     given = {f.name: getattr(tiling, f.name) for f in fields(tiling)}

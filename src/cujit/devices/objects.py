@@ -7,6 +7,7 @@ the code of cujit that writes and compiles it. Addresses of this process are in 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import NamedTuple
 
 from cujit.artifact import Artifact, Kind
@@ -74,7 +75,16 @@ def machine_code(work: Work, symbol: str, require: Callable[[str], object] | Non
         missing = _missing(object_, symbol, require)
     if missing:
         raise CujitError(f"native code calls {', '.join(missing)}: there is no such function", help=_REPORT)
-    return load_object(object_, symbol)
+    code = load_object(object_, symbol)
+    before, size = _text_around(object_, symbol)
+    return replace(code, code=(code.address - before, size))
+
+
+def _text_around(object_: bytes, symbol: str) -> tuple[int, int]:
+    """Tell how far behind the begin of its section a function lies, and how large that is, in bytes."""
+    elf = read_elf(object_)
+    found = next(s for s in elf.symbols() if s.name == symbol)
+    return found.value, elf.sections[found.section].size
 
 
 def keep(kind: str, parts: Iterable[Part], make: Callable[[], Artifact]) -> Artifact:

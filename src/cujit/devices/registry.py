@@ -6,12 +6,13 @@ import functools
 import importlib.util
 import operator
 import re
-import threading
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from cujit.devices.base import Device
+from cujit.devices.launcher.options import check_timeout
 from cujit.errors import DeviceNotFoundError, DriverNotFoundError, LoadError, MissingError, OptionError
+from cujit.forks import Lock
 from cujit.toolchain.driver import open_driver
 
 if TYPE_CHECKING:
@@ -36,9 +37,9 @@ class Devices:
     """
 
     def __init__(self) -> None:
-        self._lock = threading.RLock()
+        self._lock = Lock()
         self._gpus: dict[int, CudaDevice] = {}
-        self._cpus: dict[tuple[int | None, str | None], CpuDevice] = {}
+        self._cpus: dict[tuple[int | None, str | None, float | None], CpuDevice] = {}
         self._default: Device | None = None
         self._watchers: tuple[Watcher, ...] = ()
 
@@ -66,15 +67,24 @@ class Devices:
             for device in self._cpus.values():
                 device.watchers = self._watchers  # checks stay
 
-    def cpu(self, threads: int | None = None, watchers: Sequence[Watcher] = (), *, check: str | None = None) -> Device:
+    def cpu(
+        self,
+        threads: int | None = None,
+        watchers: Sequence[Watcher] = (),
+        *,
+        check: str | None = None,
+        timeout_s: float | None = None,
+    ) -> Device:
         """Give the CPU device that runs blocks on that many threads; None is one per processor.
 
-        With ``watchers`` it is one of its own; ``check`` names the checks that it makes.
+        With ``watchers`` it is one of its own; ``check`` names the checks that it makes, ``timeout_s`` is how long its
+        launches may run, in seconds.
 
         Raises:
             MissingError: llvmlite is not installed.
             LoadError: it is no number of threads that a machine has.
             OptionError: it is no int, or no check is called so.
+            LaunchError: ``timeout_s`` is no time.
         """
         if threads is not None:
             threads = _int(threads, "the number of threads", "cujit.cpu(4), or cujit.cpu() for one a processor")
@@ -85,10 +95,11 @@ class Devices:
                 )
         with self._lock:
             if watchers:
-                return _cpu_device(threads, (*self._watchers, *watchers), check)
-            if (threads, check) not in self._cpus:
-                self._cpus[threads, check] = _cpu_device(threads, self._watchers, check)
-            return self._cpus[threads, check]
+                return _cpu_device(threads, (*self._watchers, *watchers), check, timeout_s)
+            key = (threads, check, None if timeout_s is None else check_timeout(timeout_s))
+            if key not in self._cpus:
+                self._cpus[key] = _cpu_device(threads, self._watchers, check, timeout_s)
+            return self._cpus[key]
 
     def gpus(self) -> tuple[CudaDevice, ...]:
         """Give every GPU; none if there is no driver."""
@@ -139,12 +150,15 @@ def _int(value: object, what: str, example: str) -> int:
     return operator.index(value)
 
 
-def _cpu_device(threads: int | None, watchers: Sequence[Watcher], check: str | None) -> CpuDevice:
+def _cpu_device(
+    threads: int | None, watchers: Sequence[Watcher], check: str | None, timeout_s: float | None
+) -> CpuDevice:
     """Make the CPU device, if what it compiles with is there; that is looked for and not yet loaded.
 
     Raises:
         MissingError: llvmlite is not installed.
         OptionError: no check is called so.
+        LaunchError: ``timeout_s`` is no time.
     """
     try:
         found = importlib.util.find_spec("llvmlite") is not None
@@ -154,7 +168,7 @@ def _cpu_device(threads: int | None, watchers: Sequence[Watcher], check: str | N
         raise MissingError("the CPU device compiles with llvmlite, which is not installed", help="pip install cujit")
     from cujit.devices.cpu import CpuDevice  # for those who use it
 
-    return CpuDevice(threads, watchers, check=check)
+    return CpuDevice(threads, watchers, check=check, timeout_s=timeout_s)
 
 
 @functools.cache

@@ -18,13 +18,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 import numpy as np
 
 from cujit.devices.arrays import DeviceArray
-from cujit.errors import ArgumentError, ClosedError
+from cujit.errors import ArgumentError, ClosedError, UnsupportedError
 
 if TYPE_CHECKING:
     from cujit.devices.base import Device
 
 __all__ = [
-    "DataType", "Interleave", "Memory", "OutOfBoundsFill", "Promotion", "Swizzle", "TensorMap", "Tiling", "check_end",
+    "DataType", "Memory", "OutOfBoundsFill", "Promotion", "Swizzle", "TensorMap", "Tiling", "check_end",
     "check_range", "ints_of", "make_tensor_map", "memory_of", "tiling_of",
 ]  # fmt: skip
 
@@ -36,9 +36,6 @@ _MAX_BOX = 256
 _MAX_STEP = 8
 _PIECE = 16
 """Bytes that addresses, strides and rows of boxes are multiples of."""
-_WIDE_PIECE = 32
-"""The same for addresses and strides of the interleaved layout of 32 bytes."""
-_MIN_INTERLEAVED_RANK = 3
 
 
 class DataType(IntEnum):
@@ -82,14 +79,6 @@ _OF_DTYPE = {
     "int32": DataType.INT32, "uint64": DataType.UINT64, "int64": DataType.INT64, "float16": DataType.FLOAT16,
     "bfloat16": DataType.BFLOAT16, "float32": DataType.FLOAT32, "float64": DataType.FLOAT64,
 }  # fmt: skip
-
-
-class Interleave(IntEnum):
-    """Whether channels lie in slices of 16 or 32 bytes, numbered as ``CUtensorMapInterleave``."""
-
-    NONE = 0
-    BYTES_16 = 1
-    BYTES_32 = 2
 
 
 class Swizzle(IntEnum):
@@ -137,7 +126,6 @@ class Tiling:
     box: tuple[int, ...]
     steps: tuple[int, ...]
     swizzle: Swizzle = Swizzle.NONE
-    interleave: Interleave = Interleave.NONE
     fill: OutOfBoundsFill = OutOfBoundsFill.ZERO
     promotion: Promotion = Promotion.NONE
     room_bytes: int = 0
@@ -191,27 +179,20 @@ class Tiling:
                 f"the elements of the innermost axis lie {self.strides[-1]} bytes apart, and they are {size} bytes",
                 help="a tensor map takes arrays whose last axis is contiguous",
             )
-        piece = _WIDE_PIECE if self.interleave is Interleave.BYTES_32 else _PIECE
-        if self.address % piece:
-            raise ArgumentError(f"the tensor begins at {self.address:#x}; a tensor map wants a multiple of {piece}")
+        if self.address % _PIECE:
+            raise ArgumentError(f"the tensor begins at {self.address:#x}; a tensor map wants a multiple of {_PIECE}")
         check_range("strides", self.strides[:-1], 0, _MAX_STRIDE - 1)
         for k, stride in enumerate(self.strides[:-1]):
-            if stride % piece:
+            if stride % _PIECE:
                 raise ArgumentError(
-                    f"strides[{k}] is {stride} bytes; a tensor map wants a multiple of {piece}",
-                    help=f"pad the rows: allocate the last axis of {-(-stride // piece) * piece // size} elements and "
-                    f"pass shape={self.shape}",
+                    f"strides[{k}] is {stride} bytes; a tensor map wants a multiple of {_PIECE}",
+                    help=f"pad the rows: allocate the last axis of {-(-stride // _PIECE) * _PIECE // size} elements "
+                    f"and pass shape={self.shape}",
                 )
 
     def _check_row(self) -> None:
-        """Check the innermost axis of the box against the layout and the swizzle."""
+        """Check the innermost axis of the box against the swizzle."""
         row, span = self.box[-1] * self.data_type.bytes, self.swizzle.span
-        if self.interleave is not Interleave.NONE:
-            if self.rank < _MIN_INTERLEAVED_RANK:
-                raise ArgumentError(f"an interleaved tensor of {self.rank} axes", help="it has 3 to 5")
-            if self.interleave is Interleave.BYTES_32 and self.swizzle is not Swizzle.BYTES_32:
-                raise ArgumentError("a tensor that is interleaved by 32 bytes has swizzle='32'")
-            return
         if row % _PIECE:
             raise ArgumentError(f"a row of the box is {row} bytes; it must be a multiple of {_PIECE}")
         if span and row > span:
@@ -289,11 +270,17 @@ def make_tensor_map(
 
     Raises:
         ArgumentError: no tensor map can be made of it.
+        UnsupportedError: the tensor is interleaved.
     """
+    if str(interleave) != "none":
+        raise UnsupportedError(
+            f"tensor maps are of tensors that are not interleaved, not of interleave={interleave!r}",
+            help="interleave='none', with the channels as the last axis",
+        )
     memory = memory_of(device, array)
     tiling = tiling_of(
         memory, box, shape=shape, strides=strides, element_strides=element_strides, swizzle=swizzle,
-        interleave=interleave, fill=fill, l2=l2, data_type=data_type,
+        fill=fill, l2=l2, data_type=data_type,
     )  # fmt: skip
     tiling.check()
     check_end(tiling, memory)
@@ -308,7 +295,6 @@ def tiling_of(
     strides: object,
     element_strides: object,
     swizzle: object,
-    interleave: object,
     fill: object,
     l2: object,
     data_type: object,
@@ -331,8 +317,8 @@ def tiling_of(
     return Tiling(
         kind, memory.address, sizes, steps, ints_of("box", box),
         (1,) * len(sizes) if element_strides is None else ints_of("element_strides", element_strides),
-        _word("swizzle", swizzle, Swizzle), _word("interleave", interleave, Interleave),
-        _word("fill", fill, OutOfBoundsFill), _word("l2", l2, Promotion), memory.end,
+        _word("swizzle", swizzle, Swizzle), _word("fill", fill, OutOfBoundsFill), _word("l2", l2, Promotion),
+        memory.end,
     )  # fmt: skip
 
 

@@ -25,6 +25,7 @@ __all__ = [
     "normalise_expression",
     "probe_expression",
     "signature_of",
+    "spelled",
 ]
 
 SIGNATURE_PROBE = """\
@@ -143,3 +144,9 @@ def demangle(name: str) -> str | None:
     except FormatError:
         return None
     return text if not reader.rest or reader.rest[0] in ".$" else None
+
+
+def spelled(name: str) -> str:
+    """Give a lowered name with what people call it before it: ``twice(int) (_Z5twicei)``."""
+    plain = demangle(name)
+    return f"{plain} ({name})" if plain and plain != name else name

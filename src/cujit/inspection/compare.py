@@ -116,7 +116,7 @@ def compare(a: object, b: object, *, keep: Callable[[KernelInfo], bool] | None =
 
     Raises:
         FormatError: one of them cannot be read.
-        LoadError: a file cannot be read.
+        FileError: a file cannot be read.
         ArgumentError: one is nothing that ``inspect`` takes.
     """
     before, after = _inspected(a), _inspected(b)

@@ -46,7 +46,7 @@ def inspect(anything: object) -> Inspection:
 
     Raises:
         FormatError: nothing of it can be read, or it is of no kind that cujit knows.
-        LoadError: the file cannot be read.
+        FileError: the file cannot be read.
         OptionError: no file can be called so.
         ArgumentError: it is none of these.
     """

@@ -14,13 +14,12 @@ from cuda import pathfinder
 
 from cujit.errors import MissingError, NameNotFoundError, ToolError
 from cujit.formats.elf import Symbol, read_elf
+from cujit.support import install
 
 __all__ = ["disassemble", "find_nvdisasm"]
 
 _TIMEOUT_S = 120.0
-_HELP = (
-    "pip install cujit[sass] brings it (the wheel nvidia-cuda-nvdisasm); a toolkit in CUDA_HOME or on the PATH does too"
-)
+_HELP = f"{install('sass')} brings it (the wheel nvidia-cuda-nvdisasm); a toolkit in CUDA_HOME or on the PATH does too"
 
 
 def find_nvdisasm() -> Path:

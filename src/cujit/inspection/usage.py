@@ -34,7 +34,7 @@ def usage(cubin: Artifact | bytes | bytearray | memoryview | str | os.PathLike[s
 
     Raises:
         FormatError: it is no cubin, or a damaged one.
-        LoadError: the file cannot be read.
+        FileError: the file cannot be read.
         ArgumentError: it is no image.
     """
     artifact = open_image(cubin, "usage")

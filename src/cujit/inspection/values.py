@@ -310,6 +310,16 @@ class Inspection:
     def __iter__(self) -> Iterator[ImageInfo]:
         return iter(self.images)
 
+    def __str__(self) -> str:
+        lines = [f"{self.name or self.kind.value}: {self.kind.value}, {self.size:,} bytes"]
+        for image in self.images[:_SHOWN_NAMES]:
+            names = [kernel.display for kernel in image.kernels]
+            more = f" and {len(names) - _SHOWN_NAMES:,} more" if len(names) > _SHOWN_NAMES else ""
+            told = ", ".join(names[:_SHOWN_NAMES]) + more or image.error or image.note or "no kernel"
+            lines.append(f"  {image}: {told}")
+        rest = len(self.images) - _SHOWN_NAMES
+        return "\n".join(lines + [f"  and {rest:,} more images"] * (rest > 0))
+
     def __len__(self) -> int:
         return len(self.images)
 

@@ -82,8 +82,10 @@ class Library:
 
     # Calls
 
-    def call(self, function: str, method: str, *arguments: Any, log: Callable[[], str] = str) -> Any:
-        """Call one function of the bindings; ``function`` is its C name.
+    def call(
+        self, function: str, method: str, *arguments: Any, log: Callable[[], str] = str, about: Callable[[], str] = str
+    ) -> Any:
+        """Call one function of the bindings; ``function`` is its C name, ``about()`` tells what was refused.
 
         Raises:
             CallError: the library refused, or does not have the function; ``log`` gives what it wrote.
@@ -95,7 +97,7 @@ class Library:
             status = getattr(e, "status", None)
             if status is None or isinstance(e, ToolError):
                 raise
-            raise self.error(int(status), function, log()) from None
+            raise self.error(int(status), function, log(), about=about()) from None
 
     def answer(self, function: str, *arguments: Any) -> tuple[Any, ...]:
         """Call one function of bindings that give ``(code, value…)``, and give that.
@@ -119,9 +121,12 @@ class Library:
                 self.misuse(function, f"this {self.tool} has no {function}", "a newer release of the toolkit has it")
             raise
 
-    def error(self, status: int, function: str, log: str = "", help: str | None = None) -> CallError:
-        """Make the error of a call that the library refused."""
+    def error(
+        self, status: int, function: str, log: str = "", help: str | None = None, *, about: str = ""
+    ) -> CallError:
+        """Make the error of a call that the library refused; ``about`` is the option or the input that it refused."""
         told = f"{self.tool} refused {function}: {self._refused.codes(status).name} ({status})"
+        told += f": {about}" if about else ""
         return self._refused(status, told, tool=self.tool, call=function, log=log, help=help)
 
     def misuse(self, function: str, message: str, help: str | None = None) -> NoReturn:
@@ -131,6 +136,12 @@ class Library:
             CallError: always.
         """
         raise self._misused(self._bad_argument, f"{function}: {message}", tool=self.tool, call=function, help=help)
+
+    def refused_options(self, options: Sequence[str], is_taken: Callable[[list[str]], bool], base: str = "") -> str:
+        """Find which of the options the library refuses, by trying each with those that begin with ``base``."""
+        needed = [option for option in options if base and option.startswith(base)]
+        wrong = [option for option in options if option not in needed and not is_taken([*needed, option])]
+        return " ".join(wrong or options)
 
     # Handles
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from cujit.errors import ToolchainNotFoundError
+from cujit.support import install
 
 __all__ = ["load_binding", "missing_library", "open_library"]
 
@@ -28,7 +29,7 @@ def missing_library(library: str, reason: BaseException) -> ToolchainNotFoundErr
     first_line = str(reason).strip().split("\n", 1)[0]
     return ToolchainNotFoundError(
         f"{library} is not installed, or does not open: {first_line}",
-        help="pip install cujit[cu13] brings compiler, linker and headers (cujit[cu12] for CUDA 12.9)",
+        help=f"{install('cu13')} brings compiler, linker and headers ({install('cu12')} those of CUDA 12.9)",
     )
 
 

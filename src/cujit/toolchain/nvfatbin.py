@@ -83,7 +83,18 @@ def create(options: Sequence[str], options_count: int) -> int:
     """
     library, function = _library(), "nvFatbinCreate"
     listed = library.texts(function, "options", options_count, options)
-    return library.made("nvFatbin handle", library.call(function, "create", listed, len(listed)))
+
+    def is_taken(some: list[str]) -> bool:
+        try:
+            library.api.destroy(library.api.create(some, len(some)))
+        except library.api.nvFatbinError as e:
+            return int(e.status) != Result.ERROR_UNRECOGNIZED_OPTION
+        return True
+
+    def about() -> str:
+        return library.refused_options(listed, is_taken)
+
+    return library.made("nvFatbin handle", library.call(function, "create", listed, len(listed), about=about))
 
 
 def destroy(handle: int) -> None:
@@ -209,8 +220,9 @@ def _add(handle: int, function: str, method: str, code: Readable, size: int, **t
     library = _library()
     content = library.data(function, "code", code, size)
     said = [library.text(function, what, text, optional=what != "arch") for what, text in texts.items()]
+    told = ", ".join([f"{what} {text!r}" for what, text in texts.items() if text] + [f"{len(content)} bytes"])
     with library.using(function, handle, content) as raw:
-        library.call(function, method, raw, content, len(content), *said)
+        library.call(function, method, raw, content, len(content), *said, about=lambda: told)
 
 
 class NvFatbin:

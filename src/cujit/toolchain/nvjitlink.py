@@ -57,6 +57,19 @@ class nvJitLinkError(CallError):  # noqa: N801  # NVIDIA's name
         return self.log
 
 
+def __getattr__(name: str) -> InputType:
+    """Find an input type under its C name, and say of LLVM IR, which is none, how it is linked."""
+    if name.startswith("NVJITLINK_INPUT_"):
+        if name in InputType.__members__:
+            return InputType[name]
+        listed = ", ".join(member for member in InputType.__members__ if member.startswith("NVJITLINK_INPUT_"))
+        raise AttributeError(
+            f"there is no {name}; there is {listed}. LLVM IR is compiled to LTO-IR first, by libNVVM with -gen-lto or "
+            "by cujit.compile(cujit.Source.nvvm(…), to='ltoir')"
+        )
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
 class _UsageError(nvJitLinkError, ValueError, TypeError):
     """A call that was not made, because an argument is wrong."""
 
@@ -94,7 +107,20 @@ def create(num_options: int, options: Sequence[str]) -> int:
     """
     library, function = _library(), "nvJitLinkCreate"
     listed = library.texts(function, "options", num_options, options)
-    return library.made("nvJitLink handle", library.call(function, "create", len(listed), listed))
+
+    def is_taken(some: list[str]) -> bool:
+        try:
+            library.api.destroy(library.api.create(len(some), some))
+        except library.api.nvJitLinkError as e:
+            return int(e.status) != Result.ERROR_UNRECOGNIZED_OPTION
+        return True
+
+    def about() -> str:
+        if not any(option.startswith("-arch=") for option in listed):
+            return f"no -arch=sm_… among {' '.join(listed) or 'no options'}"
+        return library.refused_options(listed, is_taken, "-arch")
+
+    return library.made("nvJitLink handle", library.call(function, "create", len(listed), listed, about=about))
 
 
 def destroy(handle: int) -> None:
@@ -259,9 +285,10 @@ def _add(raw: int, function: str, *arguments: Any) -> None:
         if c_function is None:
             method = "add_data" if function == "nvJitLinkAddData" else "add_file"
             said = [*arguments[:-1], arguments[-1].decode()]
-            library.call(function, method, raw, *said, log=lambda: _log(raw, "error_log"))
+            name = said[-1]
+            library.call(function, method, raw, *said, log=lambda: _log(raw, "error_log"), about=lambda: name)
         elif status := c_function(raw, *arguments):
-            raise library.error(status, function, _log(raw, "error_log"))
+            raise library.error(status, function, _log(raw, "error_log"), about=arguments[-1].decode())
 
 
 _C_ARGUMENTS = {

@@ -14,8 +14,9 @@ from typing import Any
 from cujit.toolchain.calls import Buffer, CallError, Library
 from cujit.toolchain.handles import Handle, HandleNumber
 from cujit.toolchain.libraries import load_binding
+from cujit.toolchain.process_state import process_state
 from cujit.toolchain.results import NvrtcResult
-from cujit.toolchain.stack_limit import StackLimitKeeper
+from cujit.toolchain.stopping import Stop, current_stop
 
 __all__ = [
     "Nvrtc",
@@ -44,6 +45,7 @@ __all__ = [
     "nvrtcGetSupportedArchs",
     "nvrtcProgram",
     "nvrtcResult",
+    "nvrtcSetFlowCallback",
     "nvrtcSetPCHHeapSize",
     "nvrtcVersion",
 ]
@@ -77,11 +79,6 @@ def _library() -> Library:
     _, major, minor = library.answer("nvrtcVersion")
     library.tool = f"NVRTC {major}.{minor}"
     return library
-
-
-@functools.cache
-def _stack_limit() -> StackLimitKeeper:
-    return StackLimitKeeper()
 
 
 def nvrtcVersion() -> Answer:  # noqa: N802  # NVIDIA's names, from here on
@@ -142,15 +139,30 @@ def nvrtcDestroyProgram(prog: int) -> Answer:  # noqa: N802
 
 
 def nvrtcCompileProgram(prog: int, numOptions: int, options: Sequence[Text] | None) -> Answer:  # noqa: N802, N803
-    """Compile; give (result,). Other threads run meanwhile. The process's limit of stack is afterwards as it was.
+    """Compile; give (result,). Other threads run meanwhile. The process is afterwards as it was (stack limit, signals).
 
     Raises:
         nvrtcError: the handle is wrong, or ``numOptions`` is not the number of options.
     """
     function = "nvrtcCompileProgram"
     listed = _strings(function, "options", numOptions, options)
-    with _stack_limit():
+    with process_state():
         return _call(prog, function, len(listed), listed)
+
+
+def nvrtcSetFlowCallback(prog: int, callback: int, payload: int) -> Answer:  # noqa: N802
+    """Have NVRTC call ``int callback(payload, NULL)`` while it compiles, and stop when that gives 1; give (result,).
+
+    Both are addresses; they have to be valid until the compile is done.
+
+    Raises:
+        nvrtcError: the handle is wrong, an address is no int, or this NVRTC does not have the call.
+    """
+    function = "nvrtcSetFlowCallback"
+    for what, address in (("callback", callback), ("payload", payload)):
+        if isinstance(address, bool) or not isinstance(address, int) or not 0 <= address < 1 << 64:
+            _library().misuse(function, f"{what} is {address!r}; it takes an address, an int")
+    return _call(prog, function, callback, payload)
 
 
 def nvrtcAddNameExpression(prog: int, name_expression: Text) -> Answer:  # noqa: N802
@@ -348,14 +360,23 @@ class Program(Handle):
         _checked("nvrtcAddNameExpression", nvrtcAddNameExpression(self.raw, expression))
 
     def compile(self, options: Sequence[bytes]) -> None:
-        """Compile; other threads run meanwhile.
+        """Compile; other threads run meanwhile. It ends early when the ``Stop`` of this thread is asked.
 
         Raises:
             nvrtcError: it does not compile, or an option is wrong; ``result`` tells which, ``log`` why.
         """
+        if stop := current_stop():
+            self._heed(stop)
         answer = nvrtcCompileProgram(self.raw, len(options), options)
         if answer[0]:
             _checked("nvrtcCompileProgram", answer, log=self.log())
+
+    def _heed(self, stop: Stop) -> None:
+        try:
+            nvrtcSetFlowCallback(self.raw, *stop.flow_callback())
+        except _UsageError:
+            return  # a release without the call compiles to its end
+        self.raw.kept.append(stop)
 
     def log(self) -> str:
         """What the compiler wrote."""

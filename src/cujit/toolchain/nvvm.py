@@ -14,6 +14,7 @@ from pathlib import Path
 
 from cujit.arch import KNOWN_ARCHES
 from cujit.errors import ToolchainNotFoundError
+from cujit.support import install
 from cujit.toolchain.calls import Buffer, CallError, Library, Readable
 from cujit.toolchain.handles import Handle, HandleNumber
 from cujit.toolchain.libraries import load_binding
@@ -285,7 +286,7 @@ def find_libdevice(library: Path) -> Path:
             return file
     raise ToolchainNotFoundError(
         "libdevice is not installed; looked for libdevice.*.bc in " + ", ".join(map(str, places)),
-        help="pip install cujit[cu13] brings it with libNVVM (cujit[cu12] for CUDA 12.9)",
+        help=f"{install('cu13')} brings it with libNVVM ({install('cu12')} that of CUDA 12.9)",
     )
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cujit.errors import MissingError
+from cujit.support import install
 from cujit.tuning.limits import MAX_BLOCK_THREADS, WARP_SIZE
 from cujit.tuning.occupancy import Demand, Limiter, Residency, residency
 from cujit.tuning.shapes import counted
@@ -131,7 +132,7 @@ def draw(path: Path, demand: Demand, now: Residency, *, title: str, place: str, 
         import matplotlib as mpl
         from matplotlib.figure import Figure
     except ImportError as e:
-        raise MissingError("matplotlib, which draws, is not installed", help="pip install 'cujit[plot]'") from e
+        raise MissingError("matplotlib, which draws, is not installed", help=install("plot")) from e
     theme = _DARK if dark else _LIGHT
     with mpl.rc_context({"svg.hashsalt": "cujit", "svg.fonttype": "path", "font.family": "DejaVu Sans"}):
         figure = Figure(figsize=_SIZE_INCHES, dpi=100)

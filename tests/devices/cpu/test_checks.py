@@ -96,7 +96,10 @@ extern "C" __global__ void parted(int *x) {
     if (threadIdx.x < 16) { __syncthreads(); x[0] = 1; }
     else { x[1] = 2; __syncthreads(); x[2] = 3; }
 }
-extern "C" __global__ void odd_count(int *x) { asm volatile("bar.sync 1, 48;" ::: "memory"); x[threadIdx.x] = 1; }
+extern "C" __global__ void odd_count(int *x) {
+    asm volatile("bar.sync 1, %0;" :: "r"(blockDim.x + 16) : "memory");  // the assembler refuses 48 as it stands
+    x[threadIdx.x] = 1;
+}
 extern "C" __global__ void raw_shared(int *x) {
     __shared__ int s[64];
     int t = threadIdx.x;

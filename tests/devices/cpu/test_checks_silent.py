@@ -175,8 +175,7 @@ def test_kernels_of_every_kind_are_silent_and_right(case: Case) -> None:
     assert_equals_reference(case, run(case, checked(), "compute_80"))
 
 
-# Tests of real libraries whose kernels are silent. (The merge sort of cub is not: it reads, behind the end of a run,
-# what it then does not use.)
+# Tests of real libraries whose kernels are silent: a slice of what `make checked` runs.
 REAL = {
     "test_cub": (
         "test_warps_scan_sums_and_maxima",

@@ -25,7 +25,7 @@ from cujit.devices import jit, objects, sources
 from cujit.devices.base import Device, Dim3
 from cujit.devices.cpu import preparation
 from cujit.devices.cpu.device import CpuDevice
-from cujit.devices.cpu.facts import KernelFacts, ModuleFacts, Relocation
+from cujit.devices.cpu.facts import KernelFacts, ModuleFacts, RefusedFacts, Relocation
 from cujit.devices.objects import Work, machine_code
 from cujit.errors import CujitError, UnsupportedError
 from cujit.signature import Parameter, ParameterClass, Signature
@@ -207,9 +207,9 @@ def test_a_kernel_is_made_once(cache: Cache) -> None:
 
 
 def test_what_is_refused_is_refused_at_every_load(cache: Cache) -> None:
-    ptx = HEAD + ".visible .entry k() { .reg .b32 %r<2>; mov.u32 %r1, %nosuch; ret; }"
+    ptx = HEAD + ".visible .entry k() { .reg .b32 %r<2>; multimem.red.global.add.u32 [0], %r1; ret; }"
     for _ in range(2):
-        with pytest.raises(UnsupportedError, match="nosuch"):
+        with pytest.raises(UnsupportedError, match="multimem"):
             load(ptx.encode(), CpuDevice(1))
     assert not _kept(cache, "cpu module")
 
@@ -338,7 +338,8 @@ def test_facts_come_back_as_they_were() -> None:
         prints=False,
         meets=True,
     )
-    facts = ModuleFacts((kernel,), {"x": (0, 16)}, bytes(range(16)), (Relocation(8, 4),))
+    left = RefusedFacts("other", kernel.signature, ((7, "multimem.red", "one device"),))
+    facts = ModuleFacts((kernel,), (left,), {"x": (0, 16)}, bytes(range(16)), (Relocation(8, 4),))
     assert ModuleFacts.of_artifact(facts.to_artifact()) == facts
     image = facts.image_at(1 << 40)
     assert image[:8] == bytes(range(8))

@@ -7,7 +7,10 @@ import pytest
 
 from cujit.devices.base import Device
 from cujit.devices.cpu import CpuDevice
+from cujit.devices.streams import Graph
+from cujit.errors import KernelFaultError
 from cujit.kernel import jit
+from cujit.machine import cpu
 from devices.cpu.launching import blank, run_ptx
 
 SHARED = ".shared .align 16 .b32 cells[1024];"
@@ -234,24 +237,63 @@ def test_a_cooperative_grid_waits_for_all_its_blocks(device: Device, text: str) 
     assert arrived.numpy()[0] == (1 if text is BY_GROUP else grid * rounds)
 
 
-def test_a_grid_is_valid_in_every_launch(device: Device) -> None:
-    # Seen on an H200 with the driver of CUDA 13.0: not in cooperative launches alone.
+@pytest.mark.parametrize("watched", [None, "all"])
+def test_grids_meet_where_an_h200_lets_them(watched: str | None) -> None:
+    # On an H200, driver of CUDA 13.0: a stream has the memory for it from its first cooperative launch on, and a kernel
+    # that finds none traps, be it one block or many.
+    place = cpu(check=watched)
+    kernel = jit(BY_GROUP, names=["k"], device=place)["k"]
+
+    def meet(grid: int, **more: object) -> str:
+        data, arrived = place.zeros(2 * 96 * grid, np.int32), place.zeros(1, np.int32)
+        launch = kernel.prepare(grid, 96, timeout_s=20, **more)  # type: ignore[arg-type]
+        try:
+            launch(data, arrived, 3)
+        except KernelFaultError as e:
+            return e.kind if "kernel.prepare(grid, block, cooperative=True)" in e.message else e.message
+        return "met" if arrived.numpy()[0] else ""
+
+    own, other = place.stream(), place.stream()
+    assert [meet(n, stream=own) for n in (1, 4)] == ["trap", "trap"]
+    assert meet(4, stream=own, cooperative=True) == "met"
+    assert [meet(n, stream=own) for n in (1, 4)] == ["met", "met"]
+    assert meet(4, stream=other) == "trap"
+    assert meet(100_000, stream=own) == "trap"  # more than run at a time: a GPU hangs
+
+
+def test_a_grid_of_a_graph_meets_if_it_is_cooperative() -> None:
+    # On an H200, driver of CUDA 13.0, whatever ran in the stream before.
+    place = cpu()
+    kernel = jit(BY_GROUP, names=["k"], device=place)["k"]
+    stream, data, arrived = place.stream(), place.zeros(2 * 96 * 4, np.int32), place.zeros(1, np.int32)
+
+    def graph(*, cooperative: bool) -> Graph:
+        with place.capture(stream) as captured:
+            kernel.prepare(4, 96, stream=stream, cooperative=cooperative)(data, arrived, 3)
+        return captured
+
+    graph(cooperative=True).launch(stream)
+    assert arrived.numpy()[0]
+    with pytest.raises(KernelFaultError):  # the graph gave the stream nothing
+        kernel.prepare(4, 96, stream=stream)(data, arrived, 3)
+    kernel.prepare(4, 96, stream=stream, cooperative=True)(data, arrived, 3)
+    kernel.prepare(4, 96, stream=stream)(data, arrived, 3)
+    with pytest.raises(KernelFaultError):
+        graph(cooperative=False).launch(stream)
+
+
+def test_a_grid_is_valid_behind_a_cooperative_launch(device: Device) -> None:
     text = """#include <cooperative_groups.h>
     extern "C" __global__ void k(int *valid) { *valid = (int)cooperative_groups::this_grid().is_valid(); }"""
     kernel = jit(text, names=["k"], device=device)["k"]
     valid, stream = device.zeros(1, np.int32), device.stream()
-    launches = (
-        kernel.prepare(2, 32),
-        kernel.prepare(2, 32, stream=stream),
-        kernel.prepare(2, 32, cooperative=True),
-    )
-    for launch in launches:
-        for _ in range(4):  # the first ones are Python's, the others machine code's
-            launch(valid)
-            stream.synchronize()
-            device.synchronize()
-            assert valid.numpy()[0] == 1
-            valid = device.zeros(1, np.int32)
+    first, plain = kernel.prepare(2, 32, cooperative=True, stream=stream), kernel.prepare(2, 32, stream=stream)
+    for launch in (first, *[plain] * 6):  # the first ones are Python's, the others machine code's
+        launch(valid)
+        stream.synchronize()
+        assert valid.numpy()[0] == 1
+        valid = device.zeros(1, np.int32)
+        device.synchronize()
 
 
 def test_a_thread_sleeps_and_goes_on(device: Device) -> None:

@@ -14,6 +14,7 @@ SHARED = ".shared .align 16 .b32 cells[1024];"
 # Every thread leaves its square for its neighbour 33 further on.
 NEIGHBOUR = """
 mul.lo.u32 r1, t, t; mov.u32 r2, cells; mad.lo.u32 r3, t, 4, r2; mov.u32 r9, 5; mov.u32 r10, {count};
+setp.ne.u32 q0, t, t;
 st.shared.u32 [r3], r1;
 {barrier};
 add.u32 r4, t, 33; rem.u32 r4, r4, n; mad.lo.u32 r4, r4, 4, r2; ld.shared.u32 r5, [r4];

@@ -9,7 +9,7 @@ import pytest
 
 from cujit.artifact import Artifact
 from cujit.devices.cuda.compat import Verdict, compat, driver_version
-from cujit.errors import ArchError, ArgumentError, FormatError, LoadError, OptionError
+from cujit.errors import ArchError, ArgumentError, FileError, FormatError, OptionError
 from cujit.program import build, bundle, compile, toolchain
 from cujit.support import Version
 from inspection.files import archive, host_elf
@@ -135,7 +135,7 @@ def test_an_image_may_be_bytes_text_or_a_path(tmp_path: Path) -> None:
     path = compile(CODE, arch="sm_80").save(tmp_path / "k.cubin")
     assert only(path) == only(str(path)) == only(path.read_bytes()) == only(Artifact.open(path))
     assert only(bundle([path])).entry == "cubin sm_80"
-    with pytest.raises(LoadError, match="cannot be read"):
+    with pytest.raises(FileError, match="cannot be read"):
         compat(tmp_path / "none")
     with pytest.raises(FormatError):
         compat(path.read_bytes()[:500])

@@ -398,11 +398,11 @@ def test_a_stream_that_is_not_waited_for_at_the_end_is_told(gpu: CudaDevice) -> 
     assert "stream.wait(other)" in (caught.value.help or "")
 
 
-def test_a_graph_of_many_launches_is_faster_than_the_launches(gpu: CudaDevice, module: Module) -> None:
-    stream, x = gpu.stream(), gpu.zeros(32, np.float32)
+def test_a_graph_of_many_launches_is_faster_than_the_launches(quiet_gpu: CudaDevice, module: Module) -> None:
+    stream, x = quiet_gpu.stream(), quiet_gpu.zeros(32, np.float32)
     add = module["add"][1, 32, 0, stream]
-    gpu.synchronize()
-    with gpu.capture(stream) as graph:
+    quiet_gpu.synchronize()
+    with quiet_gpu.capture(stream) as graph:
         for _ in range(100):
             add(x, 1.0, 32)
     assert graph.nodes == 100
@@ -413,8 +413,8 @@ def test_a_graph_of_many_launches_is_faster_than_the_launches(gpu: CudaDevice, m
     assert float(x.numpy(stream=stream)[0]) == before + 100
 
 
-def test_a_short_kernel_is_measured_without_the_way_to_it(gpu: CudaDevice, module: Module) -> None:
-    x = gpu.zeros(32, np.float32)
+def test_a_short_kernel_is_measured_without_the_way_to_it(quiet_gpu: CudaDevice, module: Module) -> None:
+    x = quiet_gpu.zeros(32, np.float32)
     timing = time(module["add"][1, 32], x, 1.0, 32)
     assert timing.calls > 10
     assert timing.median_ms < 0.02

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from cujit.artifact import Artifact, Kind
 from cujit.devices.base import Device, DeviceModule, Dim3, LaunchShape, Resources
 from cujit.devices.launcher.cpython import is_supported
 from cujit.devices.launcher.entry import Entry, Image
@@ -85,7 +86,7 @@ class Road:
 
     def __init__(self, signature: Signature, device: Device, *, native: bool, stream: int = 0) -> None:
         self.kernel = Sink(signature)
-        self.image = Image(device, NoModule())
+        self.image = Image(device, NoModule(), Artifact(Kind.PTX, b""))
         self.entry = Entry(self.image, self.kernel, "k", signature)
         if not native:
             self.launch = PreparedLaunch(self.entry, self, SHAPE, stream, PLAIN)

@@ -12,10 +12,11 @@ import pytest
 from cujit.devices.base import Device, Dim3, LaunchShape
 from cujit.devices.launcher.code import launch_code
 from cujit.devices.launcher.cpython import is_supported, native_type
-from cujit.devices.launcher.driver import LaunchConfig, launch_config
+from cujit.devices.launcher.driver import LaunchConfig, driver_entries, launch_config
 from cujit.devices.launcher.finish import Finish, Parameters
 from cujit.devices.launcher.layout import layout_of
 from cujit.devices.launcher.options import PLAIN, LaunchOptions
+from cujit.errors import DriverError
 from cujit.signature import Parameter, ParameterClass, Signature
 
 pytestmark = pytest.mark.skipif(not is_supported(), reason="this interpreter takes no machine code")
@@ -30,6 +31,22 @@ SIGNATURE = Signature(
 OURS, OTHERS = 0x1000, 0x2000
 SHAPE = LaunchShape(Dim3(2, 3, 4), Dim3(5, 6, 7), 1024)
 Word = ctypes.c_void_p
+
+
+class OldDriver:
+    """A driver that lacks a function, as one of before CUDA 12 lacks clusters."""
+
+    name = "libcuda.so.1 of before"
+
+    def call(self, function: str, name: bytes, *_rest: object) -> tuple[int, int]:
+        assert function == "cuGetProcAddress"
+        return (0 if name == b"cuLaunchKernelEx" else 0x1000), 0
+
+
+def test_a_driver_that_lacks_a_function_is_told_to_be_old() -> None:
+    with pytest.raises(DriverError, match="cuLaunchKernelEx is not there") as error:
+        driver_entries(OldDriver())
+    assert "update the driver" in str(error.value)
 
 
 class Driver:

@@ -6,8 +6,11 @@ import copy
 import gc
 import os
 import pickle
+import platform
+import struct
 import subprocess
 import sys
+import sysconfig
 import threading
 import weakref
 from collections.abc import Iterator
@@ -81,6 +84,21 @@ def test_a_launch_enters_machine_code(module: Module) -> None:
     assert type(launch).__doc__ == Launch.__doc__
 
 
+@pytest.mark.skipif(
+    platform.python_implementation() != "CPython" or bool(sysconfig.get_config_var("Py_GIL_DISABLED")),
+    reason="machine code is for CPython with its one lock",
+)
+@pytest.mark.skipif(
+    struct.calcsize("P") != 8 or hasattr(sys, "gettotalrefcount"), reason="not a usual build of 64 bits"
+)
+def test_a_launch_enters_machine_code_in_every_usual_python(cpu: Device) -> None:
+    launch, p = jit(CODE, device=cpu)["fill"][1, 32], cpu.zeros(32, np.int32)
+    assert launches.attach(launch, wait=True)
+    launch(p, 32, 3)
+    assert is_native(launch)
+    assert p.numpy().tolist() == [3] * 32
+
+
 @pytest.mark.parametrize("lack", ["interpreter", "llvm"])
 def test_without_machine_code_a_launch_is_written_in_python(
     cpu: Device, monkeypatch: pytest.MonkeyPatch, lack: str
@@ -104,6 +122,26 @@ def test_without_machine_code_a_launch_is_written_in_python(
     assert p.numpy().tolist() == [2] * 32
     with pytest.raises(ArgumentError, match="none by keyword"):
         launch(p, 32, value=1)
+
+
+def test_a_launch_is_compiled_ahead_without_being_run(device: Device) -> None:
+    code = 'extern "C" __global__ void late(int *p) { if (p) *p = 7; else asm volatile("trap;"); }'
+    launch = jit(code, device=device)["late"].prepare(1, 96)
+    entries = set(Path(os.environ["CUJIT_CACHE_DIR"]).rglob("*"))
+    launch.compile()
+    device.synchronize()
+    assert bool(set(Path(os.environ["CUJIT_CACHE_DIR"]).rglob("*")) - entries) == (not device.is_gpu)
+    p = device.zeros(1, np.int32)
+    launch(p)
+    assert p.numpy().tolist() == [7]
+
+
+def test_a_launch_of_a_closed_module_is_not_compiled(device: Device) -> None:
+    module = jit('extern "C" __global__ void late(int *p) { *p = 8; }', device=device)
+    launch = module["late"].prepare(1, 96)
+    module.close()
+    with pytest.raises(ClosedError):
+        launch.compile()
 
 
 def test_the_same_launch_is_kept(module: Module) -> None:

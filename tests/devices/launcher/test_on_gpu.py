@@ -115,7 +115,7 @@ def test_the_blocks_of_a_cluster_read_each_others_shared_memory(gpu: Device, siz
         assert out.numpy().tolist() == expected
 
 
-def test_clusters_are_checked_before_the_driver_is_asked(gpu: Device) -> None:
+def test_what_is_wrong_with_clusters_is_named(gpu: Device) -> None:
     require_clusters(gpu)
     module = jit(CLUSTERS, device=gpu)
     with pytest.raises(LaunchError, match=r"a cluster of 32 blocks.* takes 16 at a time"):
@@ -123,7 +123,7 @@ def test_clusters_are_checked_before_the_driver_is_asked(gpu: Device) -> None:
     with pytest.raises(LaunchError, match=r"grid.x is 9, which is no multiple of cluster.x, 2"):
         module["neighbours"].prepare(9, 32, cluster=2)
     with pytest.raises(LaunchError, match=r"grid.x is 9, which is no multiple of cluster.x, 2"):
-        module["pairs"][9, 32]
+        module["pairs"][9, 32](gpu.zeros(9, np.int32))
     with pytest.raises(LaunchError, match="compiled for clusters of"):
         module["pairs"].prepare(8, 32, cluster=4)
 

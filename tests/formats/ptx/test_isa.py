@@ -67,7 +67,7 @@ def test_forms_are_found_with_section_and_versions(name: str, section: str, ptx:
 
 
 NO_FORMS = (
-    "adds.s32 add add.s8 add.sat.u32 add.s32.s32 mul.s32 div.rn.ftz.f64 and.s32 cvt.s32 shl.s32 popc.u32 ld.u128 "
+    "adds.s32 add add.s8 sub.sat.u32 add.s32.s32 mul.s32 div.rn.ftz.f64 and.s32 cvt.s32 shl.s32 popc.u32 ld.u128 "
     "ld.acquire.global.b32 bra.sync lop3.b64 ret.s32"
 )
 
@@ -84,7 +84,8 @@ def test_types_of_a_form_come_in_order() -> None:
 
 
 def test_types_out_of_order_are_another_form() -> None:
-    assert lookup(of("dp2a.s32.lo.u32")) is not None
+    assert lookup(of("dp2a.lo.s32.u32")) is not None
+    assert lookup(of("dp2a.s32.lo.u32")) is None  # ".lo" is part of the name
     assert lookup(of("cvt.rn.e4m3x2.satfinite.f32")) is not None
     assert lookup(of("cvt.rn.f32.satfinite.e4m3x2")) is None
 

@@ -195,23 +195,23 @@ def test_declarations_have_no_body() -> None:
 
 
 def test_directives_of_a_function_keep_their_numbers() -> None:
-    (function,) = parse(
+    function, other = parse(
         HEAD
-        + """.entry k() .maxntid 256, 1, 1 .reqntid 32 .minnctapersm 2 .maxnreg 64 .explicitcluster
-             .reqnctapercluster 2, 1, 1 .maxclusterrank 8 .blocksareclusters .pragma "x"; .noreturn { ret; }"""
+        + """.entry k() .maxntid 256, 1, 1 .minnctapersm 2 .maxnreg 64 .explicitcluster
+             .reqnctapercluster 2, 1, 1 .blocksareclusters .pragma "x"; .noreturn { ret; }
+             .entry m() .reqntid 32 .maxclusterrank 8 { ret; }"""
     ).functions
     assert function.directives == (
         ("maxntid", ("256", "1", "1")),
-        ("reqntid", ("32",)),
         ("minnctapersm", ("2",)),
         ("maxnreg", ("64",)),
         ("explicitcluster", ()),
         ("reqnctapercluster", ("2", "1", "1")),
-        ("maxclusterrank", ("8",)),
         ("blocksareclusters", ()),
         ("pragma", ('"x"',)),
         ("noreturn", ()),
     )
+    assert other.directives == (("reqntid", ("32",)), ("maxclusterrank", ("8",)))
 
 
 def test_a_function_may_have_attributes() -> None:

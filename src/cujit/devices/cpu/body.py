@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from cujit.devices.cpu.cfg import Graph, build_graph
 from cujit.devices.cpu.emit.rules import check
 from cujit.devices.cpu.flatten import flatten
+from cujit.devices.cpu.nans import registers_of_any_nan
 from cujit.devices.cpu.program import CLEAR, KernelProgram, Slot
 from cujit.devices.cpu.progress import needs_stack
 from cujit.devices.cpu.refusals import Refusals
@@ -30,7 +31,12 @@ class Body:
     @property
     def suspends(self) -> bool:
         """Whether every warp needs a stack of its own: it may wait, or call what may."""
-        return bool(self.functions) or needs_stack(self.graph) or self.uses_cluster or self.clears
+        return self.calls or needs_stack(self.graph) or self.uses_cluster or self.clears
+
+    @property
+    def calls(self) -> bool:
+        """Whether it calls functions that are not inlined; by an address, perhaps none of them."""
+        return bool(self.functions) or any(op.opcode == "call.function" for op in self.program.ops)
 
     @property
     def clears(self) -> bool:
@@ -46,6 +52,11 @@ class Body:
     def uncached(self) -> Uncached:
         """The stores that may go past the cache."""
         return find_uncached(self.program.ops)
+
+    @functools.cached_property
+    def any_nan(self) -> frozenset[int]:
+        """The registers, by number, that may hold any NaN for the one that GPUs give."""
+        return registers_of_any_nan(self.program)
 
 
 def prepare(module: Module, entry: Function, globals_: dict[str, Slot], refusals: Refusals) -> Body:

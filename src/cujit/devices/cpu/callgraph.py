@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from cujit.formats.ptx import syntax as ptx
 
@@ -21,24 +21,31 @@ class CallGraph:
 
     def __init__(self, module: ptx.Module) -> None:
         self.functions = {f.name: f for f in module.functions if f.body is not None}
-        self.declared = {f.name for f in module.functions}
+        self.declared = {f.name for f in module.functions} | {v.name for v in module.variables if v.linkage == "extern"}
         self.variables = module.variables
         aliases = [d.arguments for d in module.items if isinstance(d, ptx.Directive) and d.name == "alias"]
-        self._aliases = {new: old for new, old, *_ in aliases}
+        self.aliases: Mapping[str, str] = {new: old for new, old, *_ in aliases}
 
     def find(self, name: str) -> ptx.Function | None:
         """Find a function that has a body, by its name or an alias."""
-        return self.functions.get(self._aliases.get(name, name))
+        return self.functions.get(self._own(name))
+
+    def _own(self, name: str) -> str:
+        """The name that a function has where it is defined."""
+        return self.aliases.get(name, name)
 
     @functools.cached_property
     def out_of_line(self) -> frozenset[str]:
         """Functions that are not inlined: those that call themselves, by whatever way, and large ones called often."""
         callees = {name: [i.operands for i in _calls(f.body or ())] for name, f in self.functions.items()}
-        direct = {n: {o for ops in calls for o in map(target_name, ops) if o} for n, calls in callees.items()}
+        direct = {
+            name: {self._own(target) for operands in calls for target in map(target_name, operands) if target}
+            for name, calls in callees.items()
+        }
         counts: dict[str, int] = {}
         for calls in callees.values():
             for operands in calls:
-                for target in filter(None, map(target_name, operands)):
+                for target in map(self._own, filter(None, map(target_name, operands))):
                     counts[target] = counts.get(target, 0) + 1
         large = {n for n, k in counts.items() if k > _MANY and n in self.functions and self._size(n) > _LARGE}
         return frozenset(large | {name for name in self.functions if _reaches(name, name, direct)})
@@ -51,7 +58,8 @@ class CallGraph:
         """Functions whose address is taken, by code or by the initial value of a variable."""
         names = {name for f in self.functions.values() for i in _instructions(f.body or ()) for name in _mentioned(i)}
         names |= {name for v in self.variables for name in _symbols(v.initializer)}
-        return tuple(n for n, f in self.functions.items() if n in names and not f.is_entry)
+        owned = set(map(self._own, names))
+        return tuple(n for n, f in self.functions.items() if n in owned and not f.is_entry)
 
 
 def _statements(body: Sequence[ptx.Statement]) -> list[ptx.Statement]:

@@ -141,7 +141,7 @@ def _successors(ops: list[Op], k: int, labels: dict[str, int], end: int, refusal
         return [following]
     for name in last.targets:
         if name not in labels:
-            refusals.add(last.line, f"bra {name}", "a label that is defined nowhere")
+            refusals.mistake(last.line, last.text or "bra", f"{name} is a label that is defined nowhere")
             labels[name] = end
     targets = [end] if last.opcode == "exit" else [labels[t] for t in last.targets]
     return [*targets, following] if last.guard is not None else targets

@@ -152,7 +152,7 @@ class CheckedKernel:
             checks=checks.bits,
             shared_limit=self._dynamic_at + shape.shared_bytes,
             shared_stride=stride,
-            cluster_blocks=launch.together if cluster > 1 else 1,
+            cluster_blocks=cluster,
             piece_bytes=piece if checks.race or checks.init else 0,
             entries=entries,
             local_bytes=self._program.local_size,

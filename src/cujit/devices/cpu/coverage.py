@@ -7,7 +7,6 @@ import functools
 import hashlib
 import os
 import posixpath
-import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -23,6 +22,7 @@ from cujit.devices.cpu.launch import Launch
 from cujit.devices.cpu.lines import Lines, SourceFunction, SourceLine
 from cujit.devices.cpu.program import Op
 from cujit.devices.watch import Sources, Text
+from cujit.forks import Lock
 from cujit.formats.mangling import demangle
 
 __all__ = ["Coverage"]
@@ -52,7 +52,7 @@ class Coverage:
     def __init__(self, *, library: bool = False, exact: bool = False) -> None:
         self.library = library
         self.exact = exact
-        self._lock = threading.Lock()
+        self._lock = Lock()
         self._kernels: dict[tuple[str, tuple[_Site, ...]], npt.NDArray[np.uint64]] = {}
         self._lines: Counter[SourceLine] = Counter()
         self._functions: Counter[SourceFunction] = Counter()
@@ -243,7 +243,7 @@ def _site(op: Op, lines: Lines, place: Callable[[SourceLine], SourceLine]) -> _S
 class _CountedKernel:
     """One kernel whose lines are counted; ``total`` is shared by all that are the same."""
 
-    def __init__(self, total: npt.NDArray[np.uint64], counters: Mapping[Op, int], lock: threading.Lock) -> None:
+    def __init__(self, total: npt.NDArray[np.uint64], counters: Mapping[Op, int], lock: Lock) -> None:
         self._total = total
         self._counters = counters
         self._lock = lock

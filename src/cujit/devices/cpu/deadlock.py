@@ -1,4 +1,4 @@
-"""A launch in which nobody can go on: who waits where."""
+"""Launches in which nobody goes on: who waits where."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from cujit.devices.cpu.launch import Launch
 from cujit.devices.cpu.native.faultkinds import FaultKind
 from cujit.devices.cpu.native.state import Block, Place, State
 
-__all__ = ["explain", "ranges"]
+__all__ = ["explain", "ranges", "waiting"]
 
 _MOST = 8
 """Groups of waiting threads that a message lists."""
@@ -22,26 +22,27 @@ def explain(launch: Launch, words_of: Callable[[int], str]) -> str | None:
     """
     if launch.fault_kind == FaultKind.LANES_APART:
         places = (Place * (Launch.fault_more.size // ctypes.sizeof(Place))).from_buffer_copy(launch.fault_more)
-        found = _apart([(launch.fault_thread // 32, place) for place in places], words_of)
+        apart = _apart([(launch.fault_thread // 32, place) for place in places], words_of)
+        found = [f"    {text}" for text, _ in apart]
         return "\n".join(["lanes of one warp wait for each other at different .sync operations:", *found])
     if launch.fault_kind != FaultKind.DEADLOCK or not launch.fault_more[0]:
         return None
     blocks = (Block * launch.fault_more[1]).from_address(launch.fault_more[0])
-    found = [line for block in blocks for line in _waiting(block, words_of)]
+    found = [f"    {text}" for block in blocks for text, _ in waiting(block, words_of)]
     ctypes.CDLL(None).free(ctypes.c_void_p(launch.fault_more[0]))
     launch.fault_more[0] = 0
     more = [f"    and {len(found) - _MOST} more"] if len(found) > _MOST else []
     return "\n".join(["every thread that is left waits, and none can go on:", *found[:_MOST], *more])
 
 
-def _waiting(block: Block, words_of: Callable[[int], str]) -> list[str]:
-    """Describe the warps of a block, those that wait at the same place together."""
+def waiting(block: Block, words_of: Callable[[int], str], but: int | None = None) -> list[tuple[str, int]]:
+    """Describe the warps of a block that wait, ``but`` one: those at the same place together, each with its line."""
+    warps = [w for w in range(block.warps) if block.warp[w].state == State.WAITING and w != but]
     places: dict[tuple[int, int], list[int]] = {}
-    for warp in range(block.warps):
+    for warp in warps:
         state = block.warp[warp]
-        if state.state == State.WAITING:
-            threads = places.setdefault((state.barrier, state.line), [])
-            threads += [32 * warp + lane for lane in range(32) if state.lanes >> lane & 1]
+        threads = places.setdefault((state.barrier, state.line), [])
+        threads += [32 * warp + lane for lane in range(32) if state.lanes >> lane & 1]
     exited = f"; {block.exited} have exited" if block.exited else ""
     lines = []
     for (number, line), threads in places.items():
@@ -50,12 +51,11 @@ def _waiting(block: Block, words_of: Callable[[int], str]) -> list[str]:
             barrier = block.barriers[number]
             wanted = barrier.expected or block.threads - block.exited
             at += f", where {barrier.arrived} of {wanted} threads have arrived"
-        lines.append(f"    threads {ranges(threads)} at {at}{exited}: {words_of(line)}")
-    waiting = [w for w in range(block.warps) if block.warp[w].state == State.WAITING]
-    return lines + _apart([(w, place) for w in waiting for place in block.warp[w].apart], words_of)
+        lines.append((f"threads {ranges(threads)} at {at}{exited}: {words_of(line)}", line))
+    return lines + _apart([(w, place) for w in warps for place in block.warp[w].apart], words_of)
 
 
-def _apart(places: Iterable[tuple[int, Place]], words_of: Callable[[int], str]) -> list[str]:
+def _apart(places: Iterable[tuple[int, Place]], words_of: Callable[[int], str]) -> list[tuple[str, int]]:
     """Describe the places where lanes of a warp wait for others of it; the warp's number comes with each."""
     threads: dict[tuple[int, int], list[int]] = {}
     for warp, place in places:
@@ -63,7 +63,7 @@ def _apart(places: Iterable[tuple[int, Place]], words_of: Callable[[int], str]) 
             here = threads.setdefault((place.line, place.members), [])
             here += [32 * warp + lane for lane in range(32) if place.lanes >> lane & 1]
     return [
-        f"    threads {ranges(numbers)}, with the lanes of mask {members:#010x}: {words_of(line)}"
+        (f"threads {ranges(numbers)}, with the lanes of mask {members:#010x}: {words_of(line)}", line)
         for (line, members), numbers in threads.items()
     ]
 

@@ -14,13 +14,14 @@ import numpy as np
 from cujit.arch import Arch
 from cujit.artifact import Artifact, Kind
 from cujit.devices.base import Allocation, Device, Dim3, Limits
+from cujit.devices.cpu.bounds import MAX_THREADS
 from cujit.devices.cpu.checks import CheckingWatcher, Checks
 from cujit.devices.cpu.grid import Workers, available_threads
-from cujit.devices.cpu.kernel import MAX_THREADS
 from cujit.devices.cpu.memory import HostBlock
 from cujit.devices.cpu.module import CpuModule
 from cujit.devices.cpu.tensormap import encode
 from cujit.devices.cpu.textures import CpuTextures
+from cujit.devices.launcher.options import check_timeout
 from cujit.devices.tensormaps import Tiling
 from cujit.devices.watch import Watcher
 from cujit.errors import LoadError
@@ -43,10 +44,12 @@ class CpuDevice(Device):
     """This machine's processor; ``threads`` limits the cores that run blocks (all that the process may use).
 
     ``watchers`` see every kernel that is loaded. ``check`` names checks that its kernels run under, one or several
-    with commas between: ``memory``, ``race``, ``sync``, ``init``; or ``all``.
+    with commas between: ``memory``, ``race``, ``sync``, ``init``; or ``all``. A launch that runs longer than
+    ``timeout_s`` seconds is ended by a ``KernelFaultError``.
 
     Raises:
         LoadError: it would have no thread.
+        LaunchError: ``timeout_s`` is no time.
         OptionError: no check is called so.
     """
 
@@ -55,14 +58,19 @@ class CpuDevice(Device):
     is_gpu = False
 
     def __init__(
-        self, threads: int | None = None, watchers: Sequence[Watcher] = (), *, check: str | None = None
+        self,
+        threads: int | None = None,
+        watchers: Sequence[Watcher] = (),
+        *,
+        check: str | None = None,
+        timeout_s: float | None = None,
     ) -> None:
         count = threads if threads is not None else available_threads()
         if count < 1:
             raise LoadError(f"the CPU device needs at least one thread, not {count}")
         self.product = _processor_name()
         self.limits = Limits(MAX_THREADS, _MAX_BLOCK, _MAX_GRID, _SHARED_BYTES, _SHARED_BYTES_OPTIN, count)
-        self._workers = Workers(count)
+        self._workers = Workers(count, None if timeout_s is None else check_timeout(timeout_s))
         self.checks = Checks.of(check)
         self._checking = CheckingWatcher(self.checks) if self.checks else None
         self._watchers = tuple(watchers)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from cujit.artifact import Artifact, Kind
 from cujit.signature import Signature
 
-__all__ = ["MOST_IMAGE_BYTES", "KernelFacts", "ModuleFacts", "Relocation"]
+__all__ = ["MOST_IMAGE_BYTES", "KernelFacts", "ModuleFacts", "RefusedFacts", "Relocation"]
 
 MOST_IMAGE_BYTES = 64 << 20
 """Variables of a module that take more than that are not kept."""
@@ -43,6 +43,15 @@ class KernelFacts:
 
 
 @dataclass(frozen=True)
+class RefusedFacts:
+    """A kernel that is not executed; ``items`` say why, each as line, construct and reason."""
+
+    name: str
+    signature: Signature
+    items: tuple[tuple[int, str, str], ...]
+
+
+@dataclass(frozen=True)
 class Relocation:
     """A place in the memory of a module that holds an address in it: both as offsets in bytes."""
 
@@ -52,9 +61,13 @@ class Relocation:
 
 @dataclass(frozen=True)
 class ModuleFacts:
-    """A module: its kernels, its variables by name (offset and size in bytes), and what its memory holds at first."""
+    """A module: its kernels and those ``refused``, its variables, and what its memory holds at first.
+
+    ``variables`` are by name, each with its offset and its size in bytes.
+    """
 
     kernels: tuple[KernelFacts, ...]
+    refused: tuple[RefusedFacts, ...]
     variables: Mapping[str, tuple[int, int]]
     image: bytes
     relocations: tuple[Relocation, ...]
@@ -70,12 +83,15 @@ class ModuleFacts:
         """Write them as an object without sections, behind whose header they stand."""
         told = {
             "kernels": [{k: v for k, v in vars(kernel).items() if k != "signature"} for kernel in self.kernels],
+            "refused": [(kernel.name, kernel.items) for kernel in self.refused],
             "variables": self.variables,
             "image": base64.b64encode(zlib.compress(self.image, 1)).decode("ascii"),
             "relocations": [(place.offset, place.target) for place in self.relocations],
         }
         data = _elf_header() + json.dumps(told, separators=(",", ":")).encode("ascii")
-        return Artifact(Kind.OBJECT, data, signatures={kernel.name: kernel.signature for kernel in self.kernels})
+        signatures = {kernel.name: kernel.signature for kernel in self.kernels}
+        signatures.update({kernel.name: kernel.signature for kernel in self.refused})
+        return Artifact(Kind.OBJECT, data, signatures=signatures)
 
     @classmethod
     def of_artifact(cls, artifact: Artifact) -> ModuleFacts:
@@ -83,6 +99,10 @@ class ModuleFacts:
         told = json.loads(artifact.data[_HEADER_BYTES:])
         return cls(
             tuple(_kernel(kernel, artifact.signatures[kernel["name"]]) for kernel in told["kernels"]),
+            tuple(
+                RefusedFacts(name, artifact.signatures[name], tuple(map(tuple, items)))
+                for name, items in told["refused"]
+            ),
             {name: (offset, size) for name, (offset, size) in told["variables"].items()},
             zlib.decompress(base64.b64decode(told["image"])),
             tuple(Relocation(*place) for place in told["relocations"]),

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import ctypes
+import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from cujit.devices.base import Dim3
@@ -14,6 +15,7 @@ from cujit.devices.cpu.native.faultkinds import FaultKind
 from cujit.devices.cpu.native.library import install_handlers
 from cujit.devices.cpu.native.output import Assertion
 from cujit.devices.cpu.printing import write_printed
+from cujit.devices.cpu.stands import ENDED, release, report
 from cujit.errors import KernelFaultError
 
 __all__ = ["Site", "settle"]
@@ -37,12 +39,17 @@ def _nothing(_line: int) -> str:
     return ""
 
 
+def _no_line(_address: int) -> int:
+    return 0
+
+
 @dataclass(frozen=True)
 class Site:
     """What is known of a launch beforehand: the kernel, its block's shape, and what its lines say.
 
     ``text_of`` gives the text of a line of the PTX, ``source_of`` the line of CUDA source that it comes from; both
-    give "" where they do not know. ``explain`` may say more of a fault than is said here.
+    give "" where they do not know. ``explain`` may say more of a fault than is said here. ``line_of`` finds the line
+    of an address in the kernel's machine code, 0 where it is not known.
     """
 
     kernel: str
@@ -50,20 +57,50 @@ class Site:
     text_of: Callable[[int], str] = _nothing
     source_of: Callable[[int], str] = _nothing
     explain: Callable[[Launch], str | None] | None = None
+    line_of: Callable[[int], int] = _no_line
+
+    def words_of(self, line: int) -> str:
+        """Describe a line of the PTX: its number, its text, and the line of source that it comes from."""
+        source = self.source_of(line)
+        return f"PTX line {line}: {self.text_of(line).strip()}" + (f" ({source})" if source else "")
 
 
 def settle(launch: Launch, site: Site | None = None) -> None:
     """Print what the kernel printed; then raise what ended the launch, if something did.
 
     Raises:
-        KernelFaultError: the kernel could not go on.
+        KernelFaultError: the kernel could not go on, or the host ended the launch.
+        Whatever a handler of signals of Python raised.
     """
     try:
         if launch.output:
             write_printed(launch)
     finally:
-        if launch.fault_kind:
-            raise _error(launch, site or Site("", Dim3(1)))
+        try:
+            if any(launch.raised):
+                _raise_again(launch, site or Site("", Dim3(1)))
+            if launch.fault_kind:
+                raise _error(launch, site or Site("", Dim3(1)))
+        finally:
+            release(launch)
+
+
+def _raise_again(launch: Launch, site: Site) -> None:
+    """Raise what a handler of signals raised while the launch ran, with a note where that stood.
+
+    Nothing is compiled or parsed for the note: whoever interrupts does not want to wait.
+    """
+    restore = ctypes.pythonapi.PyErr_Restore
+    restore.argtypes, restore.restype = [ctypes.c_void_p] * 3, None
+    raised = tuple(launch.raised)
+    launch.raised[:] = (0, 0, 0)
+    try:
+        restore(*raised)  # ctypes looks whether what it called raised
+    except BaseException as e:
+        found = report(launch, replace(site, source_of=_nothing).words_of, _no_line)
+        if sys.version_info >= (3, 11):
+            e.add_note(f"kernel {site.kernel}: {found.text}\n  try: {found.help}")
+        raise
 
 
 _ONCE_MORE = 'run it with cujit.cpu(check="memory"): that names the thread, the access and the allocation'
@@ -132,6 +169,8 @@ def _help(kind: FaultKind) -> str | None:
 def _error(launch: Launch, site: Site) -> KernelFaultError:
     install_handlers()  # whoever told of it first is behind us from now on
     kind = _kind(launch.fault_kind)
+    if kind in ENDED:
+        return _ended(kind, launch, site)
     block, thread = _block_of(launch), _thread_of(launch, site.block)
     said = site.explain(launch) if site.explain is not None else None
     what, help_ = (said, _help(kind)) if said is not None else _what(kind, launch)
@@ -147,6 +186,19 @@ def _error(launch: Launch, site: Site) -> KernelFaultError:
         line=launch.fault_line,
         address=launch.fault_address or None,
         help=help_,
+    )
+
+
+def _ended(kind: FaultKind, launch: Launch, site: Site) -> KernelFaultError:
+    """Say where a launch stood that the host ended."""
+    found = report(launch, site.words_of, site.line_of)
+    return KernelFaultError(
+        f"kernel {site.kernel}: {found.text}",
+        kind=kind.name.lower(),
+        kernel=site.kernel,
+        block=None if found.block is None else _index(found.block, launch.grid_x, launch.grid_y),
+        line=found.line,
+        help=found.help,
     )
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import os
-import threading
 from typing import NamedTuple
 
 from cujit.devices.base import LaunchShape
@@ -12,6 +11,7 @@ from cujit.devices.cpu.faults import Site
 from cujit.devices.cpu.launch import Launch
 from cujit.devices.cpu.pool import Pool
 from cujit.errors import CujitError
+from cujit.forks import Lock
 
 __all__ = ["Entry", "Share", "Workers", "available_threads", "no_memory"]
 
@@ -48,14 +48,19 @@ class Entry(NamedTuple):
 class Workers:
     """The threads that run the blocks of launches; the calling thread is one of them.
 
+    ``timeout_s`` is how long a launch may run that does not say it itself.
+
     A fork leaves threads behind: a child makes its own pool at its first launch.
     """
 
-    def __init__(self, count: int) -> None:
+    def __init__(self, count: int, timeout_s: float | None = None) -> None:
         self.count = count
+        self.timeout_s = timeout_s
+        self.met: set[int] = set()
+        """Streams in which a cooperative launch has run."""
         self._pool: Pool | None = None
         self._pid = 0
-        self._lock = threading.Lock()
+        self._lock = Lock()
 
     def _ready(self) -> Pool:
         if self._pool is None or self._pid != os.getpid():

@@ -7,6 +7,8 @@ its parameters there: all of one call lie side by side, results first, and the f
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from cujit.devices.cpu.callgraph import target_name
@@ -46,17 +48,19 @@ class Calls:
         self.arguments = arguments
         self._ops.append(Op("call.arguments", results=(arguments,)))
         offset = 0
-        for formal in (*function.results, *function.parameters):
+        results = _scalars(function.results)
+        for formal in (*results, *_scalars(function.parameters)):
             offset = aligned(offset, variable_align(formal))
             slot = Slot(formal.name, "argument", variable_size(formal), variable_align(formal), offset)
             if formal.space == "reg":
                 reg = self._register(formal)
                 frame.names[formal.name] = reg
-                if formal in function.parameters:
+                if formal not in results:
                     self._ops.append(Op("ld", (f"b{reg.bits}",), (reg,), (Memory(arguments, offset),)))
             else:
                 frame.names[formal.name] = slot
             offset += variable_size(formal)
+        _gather(frame, (*function.results, *function.parameters))
         # Results in registers are stored where the function ends, wherever it returns from.
         if any(formal.space == "reg" for formal in function.results):
             frame.ret = "return:"
@@ -67,7 +71,7 @@ class Calls:
             return
         self._ops.append(Op("label", targets=(frame.ret,)))
         offset = 0
-        for formal in function.results:
+        for formal in _scalars(function.results):
             offset = aligned(offset, variable_align(formal))
             reg = frame.names[formal.name]
             if isinstance(reg, Reg):
@@ -80,12 +84,12 @@ class Calls:
         """Take over a call."""
         at = next((k for k, o in enumerate(i.operands) if not isinstance(o, ptx.RegisterList)), None)
         if at is None:
-            self.flattener.refusals.add(i.line, i.name, "a call of nothing")
+            self.flattener.refusals.mistake(i.line, i.name, "a call of nothing")
             return
         results = [x for o in i.operands[:at] if isinstance(o, ptx.RegisterList) for x in o.items]
         arguments = [x for o in i.operands[at + 1 :] if isinstance(o, ptx.RegisterList) for x in o.items]
-        given = [self.flattener.operand(x, i, frame) for x in results]
-        taken = [self.flattener.operand(x, i, frame) for x in arguments]
+        given = _spread(self.flattener.operand(x, i, frame) for x in results)
+        taken = _spread(self.flattener.operand(x, i, frame) for x in arguments)
         name = target_name(i.operands[at])
         callee = self.flattener.graph.find(name)
         skip = self._skip(op)
@@ -110,11 +114,12 @@ class Calls:
     def _call_function(
         self, callee: ptx.Function, given: list[Operand], taken: list[Operand], i: ptx.Instruction
     ) -> None:
-        if len(given) != len(callee.results) or len(taken) != len(callee.parameters):
+        results, parameters = _scalars(callee.results), _scalars(callee.parameters)
+        if len(given) != len(results) or len(taken) != len(parameters):
             why = "a number of arguments that is not the function's"
-            self.flattener.refusals.add(i.line, f"call {callee.name}", why)
+            self.flattener.refusals.mistake(i.line, i.name, f"{callee.name}: {why}")
         elif callee.name in self.flattener.graph.out_of_line:
-            self._call_out_of_line((callee.name,), None, (*callee.results, *callee.parameters), given, taken, i)
+            self._call_out_of_line((callee.name,), None, (*results, *parameters), given, taken, i)
         else:
             self._inline(callee, given, taken)
 
@@ -124,13 +129,15 @@ class Calls:
         flattener = self.flattener
         prefix = f"{callee.name}#{flattener.instances}:"
         inner = Frame(ret=f"{prefix}return")
-        for formal, actual in zip((*callee.results, *callee.parameters), (*given, *taken), strict=True):
-            self._bind(formal, actual, inner, is_result=formal in callee.results)
+        results = _scalars(callee.results)
+        for formal, actual in zip((*results, *_scalars(callee.parameters)), (*given, *taken), strict=True):
+            self._bind(formal, actual, inner, is_result=formal in results)
+        _gather(inner, (*callee.results, *callee.parameters))
         flattener.stack.append(callee.name)
         flattener.body(callee.body or (), inner, prefix)
         flattener.stack.pop()
         self._ops.append(Op("label", targets=(f"{prefix}return",)))
-        for formal, actual in zip(callee.results, given, strict=True):
+        for formal, actual in zip(results, given, strict=True):
             self._return(inner.names[formal.name], actual, formal)
 
     def _bind(self, formal: ptx.Variable, actual: Operand, inner: Frame, *, is_result: bool) -> None:
@@ -169,6 +176,11 @@ class Calls:
 
     def _call_extern(self, name: str, given: list[Operand], taken: list[Operand], i: ptx.Instruction) -> None:
         """Call a function that comes with the device: parameters and result as registers."""
+        sizes = [actual.slot.size for actual in (*given, *taken) if isinstance(actual, SymbolAddress)]
+        odd = next((size for size in sizes if size not in (1, 2, 4, 8)), None)
+        if odd is not None:
+            self.flattener.refusals.mistake(i.line, i.name, f"{name} takes and gives no {odd} bytes at a time")
+            return
         sources = tuple(self._as_register(a) for a in taken)
         results = tuple(self._result_register(g) for g in given)
         self._ops.append(Op("call.extern", (name,), results, sources, line=i.line, text=f"call {name}"))
@@ -199,16 +211,19 @@ class Calls:
         i: ptx.Instruction,
     ) -> None:
         if prototype is None or not isinstance(target, Reg):
-            self.flattener.refusals.add(i.line, i.name, "a call by address without .callprototype")
+            self.flattener.refusals.mistake(i.line, i.name, "a call by address without .callprototype")
             return
-        formals = (*prototype.results, *prototype.parameters)
+        formals = _scalars((*prototype.results, *prototype.parameters))
+        if len(given) != len(_scalars(prototype.results)) or len(given) + len(taken) != len(formals):
+            self.flattener.refusals.mistake(i.line, i.name, "a number of arguments that is not the prototype's")
+            return
         fitting = [n for n in self.flattener.graph.by_address if self._fits(n, formals)]
         self._call_out_of_line(tuple(fitting), target, formals, given, taken, i)
 
     def _fits(self, name: str, formals: tuple[ptx.Variable, ...]) -> bool:
         """Tell whether a function takes and gives what a prototype says."""
         f = self.flattener.graph.functions[name]
-        own = (*f.results, *f.parameters)
+        own = _scalars((*f.results, *f.parameters))
         return [variable_size(v) for v in own] == [variable_size(v) for v in formals]
 
     def _call_out_of_line(
@@ -325,6 +340,30 @@ class Calls:
                     tuple(regs),
                     op.sources[1:],
                 )
+
+
+def _scalars(formals: Sequence[ptx.Variable]) -> tuple[ptx.Variable, ...]:
+    """Take formal parameters that are vectors in registers for as many of one element."""
+    found: list[ptx.Variable] = []
+    for formal in formals:
+        if formal.space == "reg" and formal.vector > 1:
+            found += [replace(formal, name=f"{formal.name}.{c}", vector=1) for c in "xyzw"[: formal.vector]]
+        else:
+            found.append(formal)
+    return tuple(found)
+
+
+def _gather(frame: Frame, formals: Sequence[ptx.Variable]) -> None:
+    """Let the elements of formal parameters that are vectors be found by the vector's name."""
+    for formal in formals:
+        if formal.space == "reg" and formal.vector > 1:
+            elements = (frame.names[each.name] for each in _scalars((formal,)))
+            frame.vectors[formal.name] = tuple(each for each in elements if isinstance(each, Reg))
+
+
+def _spread(actuals: Iterable[Operand]) -> list[Operand]:
+    """Take vectors among the arguments of a call apart."""
+    return [each for actual in actuals for each in (actual.items if isinstance(actual, Group) else (actual,))]
 
 
 def _is_argument(address: SymbolAddress) -> bool:

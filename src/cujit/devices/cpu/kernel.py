@@ -5,53 +5,51 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import functools
-import threading
+import os
 from collections import OrderedDict
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
+from weakref import WeakKeyDictionary
 
 from cujit.cache.key import Part
 from cujit.devices.base import Dim3, LaunchShape, Resources
 from cujit.devices.cpu import deadlock
+from cujit.devices.cpu.bounds import Bounds
 from cujit.devices.cpu.checks import CheckedKernel, room_for
 from cujit.devices.cpu.facts import KernelFacts
 from cujit.devices.cpu.faults import Site, settle
 from cujit.devices.cpu.grid import Share, Workers, no_memory
-from cujit.devices.cpu.launch import SHARED_ALIGN, WORKSPACE_BYTES, Launch, cache_bytes
+from cujit.devices.cpu.launch import SHARED_ALIGN, WORKSPACE_BYTES, Control, Launch, cache_bytes
 from cujit.devices.cpu.memory import aligned
-from cujit.devices.cpu.native.library import compile_kernel, native_code
+from cujit.devices.cpu.native.faultkinds import FaultKind
+from cujit.devices.cpu.native.library import native_code
 from cujit.devices.cpu.program import WARP
 from cujit.devices.jit import NativeFunction
 from cujit.devices.launcher.finish import Finish
-from cujit.devices.launcher.options import (
-    PLAIN,
-    LaunchOptions,
-    check_cluster,
-    check_cooperative,
-    check_own_cluster,
-)
+from cujit.devices.launcher.options import PLAIN, LaunchOptions, check_cooperative
 from cujit.devices.launcher.seam import PreparedKernel, Target
 from cujit.devices.objects import Work
-from cujit.errors import ClosedError, LaunchError
+from cujit.errors import ClosedError, LaunchError, OptionError
+from cujit.forks import Lock
 
 if TYPE_CHECKING:
     from cujit.devices.cpu.body import Body
+    from cujit.devices.cpu.debuglines import MachineLines
     from cujit.devices.cpu.emit.observer import Observer
     from cujit.devices.cpu.module import CpuModule
 
-__all__ = ["MAX_THREADS", "CpuKernel", "ir_of"]
-
-MAX_THREADS = 1024
-"""Threads of a block. Source: CUDA C++ Programming Guide, "Technical Specifications per Compute Capability"."""
+__all__ = ["CpuKernel", "ir_of"]
 
 _RESIDENT_THREADS = 2048
 """Threads that count as running side by side on one core, as on one processor of a GPU (same source)."""
 
-_LARGEST_CLUSTER = 16
-"""Blocks of a cluster. Source: CUDA C++ Programming Guide, "Thread Block Clusters": 8, or 16 on request."""
-
 _MOST_SHAPES = 32
 """Block shapes whose machine code a kernel keeps, the ones used last; each takes about a megabyte."""
+
+
+_OPTIMIZE = "CUJIT_CPU_OPTIMIZE"
+"""Variable of the environment: 0 has kernels compiled without LLVM's optimiser, for who suspects it."""
 
 
 class CpuKernel(PreparedKernel):
@@ -64,12 +62,15 @@ class CpuKernel(PreparedKernel):
         self.signature = facts.signature
         self._module = module
         self._facts = facts
+        self._bounds = Bounds.of(facts.directives)
         self._workers = workers
         self._watches = tuple(
             watcher.watch(facts.name, module.preparation.body(facts.name), module.lines) for watcher in module.watchers
         )
+        self._control = Control()
+        self._machine_lines: WeakKeyDictionary[NativeFunction, MachineLines] = WeakKeyDictionary()
         self._compiled: OrderedDict[Dim3, NativeFunction] = OrderedDict()
-        self._lock = threading.Lock()
+        self._lock = Lock()
 
     @property
     def resources(self) -> Resources:
@@ -79,22 +80,18 @@ class CpuKernel(PreparedKernel):
             shared_bytes=self._facts.shared_size,
             local_bytes=self._facts.local_size,
             constant_bytes=None,
-            max_threads=self._max_threads(),
+            max_threads=self._bounds.max_threads,
         )
-
-    def _max_threads(self) -> int:
-        said = (self._directive("maxntid"), self._directive("reqntid"))
-        return min([MAX_THREADS, *(size.volume for size in said if size is not None)])
 
     @property
     def own_cluster(self) -> Dim3 | None:
         """The cluster that the kernel was compiled for, in blocks."""
-        return self._directive("reqnctapercluster")
+        return self._bounds.cluster
 
-    def _directive(self, name: str) -> Dim3 | None:
-        """Read a directive of the entry that gives sizes."""
-        values = self._facts.directives.get(name)
-        return Dim3(*values) if values else None
+    def compile(self, shape: LaunchShape, options: LaunchOptions) -> None:
+        """Make the machine code for the block of a launch, if it is not there."""
+        self._require(self._facts.parameters_size)
+        self._function(self._bounds.shape(shape, options.cluster).block)
 
     def launch(
         self, shape: LaunchShape, parameters: bytes | bytearray, stream: int = 0, options: LaunchOptions = PLAIN
@@ -104,22 +101,58 @@ class CpuKernel(PreparedKernel):
         Nothing waits in streams here: what ``options`` say of the order of launches is ignored.
         """
         self._require(len(parameters))
+        shape = self._bounds.shape(shape, options.cluster)
         function = self._function(shape.block)
-        job = functools.partial(self._run, shape, bytes(parameters), function, options)
-        self._module.captures.do(stream, job)
+        captures = self._module.captures
+        meets_in = stream if captures.of(stream) is None else None
+        captures.do(stream, functools.partial(self._run, shape, bytes(parameters), function, options, meets_in))
 
-    def _run(self, shape: LaunchShape, parameters: bytes, function: NativeFunction, options: LaunchOptions) -> None:
+    def _run(
+        self,
+        shape: LaunchShape,
+        parameters: bytes,
+        function: NativeFunction,
+        options: LaunchOptions,
+        meets_in: int | None,
+    ) -> None:
         self._require(len(parameters))
         buffer = ctypes.create_string_buffer(parameters, max(len(parameters), 1))
-        workspace = ctypes.create_string_buffer(WORKSPACE_BYTES)
-        launch = self._job(shape, options)
-        launch.parameters, launch.workspace = ctypes.addressof(buffer), ctypes.addressof(workspace)
+        options = self._meeting(shape, options, meets_in)
+        launch = self._job(shape, options, function)
+        launch.parameters = ctypes.addressof(buffer)
+        if options.cooperative:
+            workspace = ctypes.create_string_buffer(WORKSPACE_BYTES)
+            launch.workspace = ctypes.addressof(workspace)
         with contextlib.ExitStack() as stack:
             for watch in self._watches:
                 stack.enter_context(watch.running(launch, shape))
             self._workers.run(
-                function.address, launch, self._share(shape, options), *self._memory(shape, launch), self._site(shape)
+                function.address,
+                launch,
+                self._share(shape, options),
+                *self._memory(shape, launch),
+                self._site(shape, function),
             )
+
+    def _meeting(self, shape: LaunchShape, options: LaunchOptions, stream: int | None) -> LaunchOptions:
+        """Have the blocks of a plain launch run side by side where ``grid.sync()`` works on a GPU.
+
+        The driver gives the memory in which a grid counts its arrivals to a stream with the first cooperative launch in
+        it, and takes it away no more; a kernel that finds none traps. A launch in a graph (None for ``stream``) has it
+        if it is cooperative, and gives it to no other. Source: an H200, driver of CUDA 13.0. More blocks than run at a
+        time never meet there; here they find no memory.
+        """
+        if stream is None:
+            return options
+        if options.cooperative:
+            self._workers.met.add(stream)
+        elif self._facts.meets and stream in self._workers.met and shape.grid.volume <= self.together(shape):
+            return replace(options, cooperative=True)
+        return options
+
+    def cancel(self) -> None:
+        """End the launches of this kernel that run now, from another thread or a handler of signals."""
+        self._control.cancels += 1
 
     def check_options(self, shape: LaunchShape, options: LaunchOptions) -> None:
         """Check clusters and cooperative grids, which run side by side in one thread.
@@ -127,29 +160,29 @@ class CpuKernel(PreparedKernel):
         Raises:
             LaunchError: a limit is broken; the message names it with both numbers.
         """
-        must_be_set = "explicitcluster" in self._facts.directives and not self.own_cluster
-        check_own_cluster(self.title, options.cluster, self.own_cluster, must_be_set=must_be_set)
-        cluster = options.cluster or self.own_cluster
-        if cluster is not None:
-            check_cluster(self.title, shape, cluster, _LARGEST_CLUSTER)
+        shape = self._bounds.shape(shape, options.cluster)
+        self._bounds.check(self.title, shape, options)
         if options.cooperative:
-            check_cooperative(self.title, shape, self.together(shape, cluster))
+            check_cooperative(self.title, shape, self.together(shape, options.cluster or self.own_cluster))
 
     def together(self, shape: LaunchShape, cluster: Dim3 | None = None) -> int:
         """Count the blocks that run at a time and can wait for each other, in whole clusters."""
         size = cluster.volume if cluster is not None else 1
-        return self._workers.count * self.active_blocks(shape.block.volume) // size * size
+        block = self._bounds.shape(shape).block
+        return self._workers.count * self.active_blocks(block.volume) // size * size
 
     def target(self, shape: LaunchShape, stream: int, options: LaunchOptions, size: int) -> Target | None:
         """Say what the pool needs; machine code puts the parameters in.
 
         A stream may be captured into a graph, which only Python looks for; the default stream may not. A grid whose
-        blocks meet needs memory of its own for each launch, also one that is not cooperative: GPUs give it that, too.
+        blocks meet needs memory of its own for each launch.
         """
         if stream or options.cooperative or self._facts.meets or self._facts.prints or self._watches:
             return None
         self._require(size)
-        job, share, function = self._job(shape, options), self._share(shape, options), self._function(shape.block)
+        shape = self._bounds.shape(shape, options.cluster)
+        function, share = self._function(shape.block), self._share(shape, options)
+        job = self._job(shape, options, function)
         job.blocks, job.chunk = share.blocks, share.chunk
         entry, memory = self._workers.entry(), self._memory(shape, job)
         fields = {
@@ -161,8 +194,8 @@ class CpuKernel(PreparedKernel):
             "pool": entry.pool,
             "run": entry.run,
         }
-        failed = functools.partial(_failed, memory, self._site(shape))
-        return Target(self.finish, fields, failed, (job, function, entry, self._module))
+        failed = functools.partial(_failed, memory, self._site(shape, function))
+        return Target(self.finish, fields, failed, (job, function, entry, self._module, self._control))
 
     def _require(self, size: int) -> None:
         """Refuse a closed module, and a parameter buffer of too few bytes."""
@@ -178,8 +211,10 @@ class CpuKernel(PreparedKernel):
         memory = _Memory(launch.shared_stride * launch.together, local_bytes)
         return _Memory(*room_for(launch, *memory)) if launch.checks else memory
 
-    def _job(self, shape: LaunchShape, options: LaunchOptions) -> Launch:
+    def _job(self, shape: LaunchShape, options: LaunchOptions, function: NativeFunction) -> Launch:
         """Describe a launch but for its parameters."""
+        timeout_s = self._workers.timeout_s if options.timeout_s is None else options.timeout_s
+        code, code_bytes = function.code
         shared_bytes = self._facts.shared_size + 16 + shape.shared_bytes
         cluster = options.cluster or self.own_cluster or Dim3(0, 0, 0)
         return Launch(
@@ -196,6 +231,10 @@ class CpuKernel(PreparedKernel):
             cluster_x=cluster.x,
             cluster_y=cluster.y,
             cluster_z=cluster.z,
+            code=code,
+            code_bytes=code_bytes,
+            timeout_ns=0 if timeout_s is None else max(int(timeout_s * 1e9), 1),
+            control=ctypes.addressof(self._control),
         )
 
     def _share(self, shape: LaunchShape, options: LaunchOptions) -> Share:
@@ -206,18 +245,34 @@ class CpuKernel(PreparedKernel):
         share = self._workers.share(shape)
         return share if cluster is None else share._replace(chunk=aligned(share.chunk, cluster.volume))
 
-    def _site(self, shape: LaunchShape) -> Site:
+    def _site(self, shape: LaunchShape, function: NativeFunction) -> Site:
         lines = self._module.lines
 
-        def words_of(line: int) -> str:
-            source = lines.source_of(line)
-            return f"PTX line {line}: {lines.text_of(line)}" + (f" ({source})" if source else "")
-
         def explain(launch: Launch) -> str | None:
+            if launch.fault_kind == FaultKind.TRAP and self._facts.meets and not launch.workspace:
+                return _NOT_COOPERATIVE
             checked = (watch.explain(launch) for watch in self._watches if isinstance(watch, CheckedKernel))
-            return next(filter(None, checked), None) or deadlock.explain(launch, words_of)
+            return next(filter(None, checked), None) or deadlock.explain(launch, site.words_of)
 
-        return Site(self.name, shape.block, lines.text_of, lambda line: str(lines.source_of(line) or ""), explain)
+        site = Site(
+            self.name,
+            shape.block,
+            lines.text_of,
+            lambda line: str(lines.source_of(line) or ""),
+            explain,
+            functools.partial(self._line_of, shape.block, function),
+        )
+        return site
+
+    def _line_of(self, block: Dim3, function: NativeFunction, address: int) -> int:
+        """Find the line of the PTX that an instruction of the machine code comes from; 0 where that is not known."""
+        from cujit.devices.cpu.debuglines import MachineLines  # for launches that ended
+
+        if function not in self._machine_lines:
+            observers = [watch.observer() for watch in self._watches]
+            write = functools.partial(ir_of, self._module.preparation.body(self.name), block, observers, lined=True)
+            self._machine_lines[function] = MachineLines(write, function.code)
+        return self._machine_lines[function].line_of(address)
 
     def _function(self, block: Dim3) -> NativeFunction:
         with self._lock:
@@ -230,12 +285,21 @@ class CpuKernel(PreparedKernel):
 
     def _compile(self, block: Dim3) -> NativeFunction:
         """Get the machine code for one block shape; that which is watched is in no cache."""
-        preparation = self._module.preparation
-        if self._watches:
-            observers = [watch.observer() for watch in self._watches]
-            return compile_kernel(ir_of(preparation.body(self.name), block, observers), "run", keep=False)
-        parts = (Part.text("block", f"{block.x} x {block.y} x {block.z}"), *preparation.parts)
-        work = Work("cpu kernel", self.name, parts, lambda: ir_of(preparation.body(self.name), block), kernel=True)
+        preparation, optimizes = self._module.preparation, _optimizes()
+        observers = [watch.observer() for watch in self._watches]
+        parts = [Part.text("block", f"{block.x} x {block.y} x {block.z}"), *preparation.parts]
+        if not optimizes:
+            parts.append(Part.text("optimized", "no"))
+        work = Work(
+            "cpu kernel",
+            self.name,
+            tuple(parts),
+            lambda: ir_of(preparation.body(self.name), block, observers),
+            level=2 if optimizes else 0,
+            passes=optimizes,
+            kernel=True,
+            keep=not self._watches,
+        )
         return native_code(work, "run")
 
     def active_blocks(self, block_threads: int, shared_bytes: int = 0) -> int:
@@ -244,9 +308,27 @@ class CpuKernel(PreparedKernel):
         return max(1, _RESIDENT_THREADS // max(block_threads, 1))
 
     def best_block(self, shared_bytes: int = 0) -> int:
-        """Choose the threads per block: 256, or the most that the kernel takes."""
+        """Choose the threads per block: 256, or the most that the kernel takes, or those that it has to have."""
         del shared_bytes
-        return min(256, self._max_threads())
+        return min(256, self._bounds.max_threads) if self._bounds.block is None else self._bounds.block.volume
+
+
+_NOT_COOPERATIVE = (
+    "the kernel executed trap, as grid.sync() does in a launch that is not cooperative: "
+    "kernel.prepare(grid, block, cooperative=True)"
+)
+
+
+def _optimizes() -> bool:
+    """Tell whether LLVM optimises kernels, which the environment decides when one is compiled.
+
+    Raises:
+        OptionError: the variable is neither 0 nor 1.
+    """
+    said = os.environ.get(_OPTIMIZE) or "1"
+    if said not in ("0", "1"):
+        raise OptionError(f"{_OPTIMIZE} is 0 or 1, not {said!r}", help=f"unset {_OPTIMIZE}")
+    return said == "1"
 
 
 class _Memory(NamedTuple):
@@ -262,11 +344,13 @@ def _failed(memory: _Memory, site: Site, launch: int) -> None:
     raise no_memory(*memory)
 
 
-def ir_of(body: Body, block: Dim3, observers: Sequence[Observer] = (), *, stacks: bool = False) -> str:
+def ir_of(
+    body: Body, block: Dim3, observers: Sequence[Observer] = (), *, stacks: bool = False, lined: bool = False
+) -> str:
     """Write the LLVM IR of a kernel, and of the functions that it calls, for one block shape.
 
     ``observers`` add code of their own to it. Warps that wait at barriers get ``stacks`` of their own where they are
-    wanted, where somebody watches, and where the kernel cannot be cut at its barriers.
+    wanted, where somebody watches, and where the kernel cannot be cut at its barriers. ``lined`` is as for ``Builder``.
     """
     from cujit.devices.cpu.emit.frame import emit_function, emit_regions  # for what is in no cache
     from cujit.devices.cpu.emit.rules import all_rules
@@ -281,7 +365,7 @@ def ir_of(body: Body, block: Dim3, observers: Sequence[Observer] = (), *, stacks
         return emit_regions(
             parts,
             lambda region, passage: WarpEmitter(
-                body, region.divergence, block, rules, graph=region.graph, passage=passage
+                body, region.divergence, block, rules, graph=region.graph, passage=passage, lined=lined
             ),
             "run",
         )
@@ -293,7 +377,9 @@ def ir_of(body: Body, block: Dim3, observers: Sequence[Observer] = (), *, stacks
             rules,
             is_function=True,
             observers=observers,
+            lined=lined,
         )
         for name, each in body.functions.items()
     }
-    return emit_function(WarpEmitter(body, divergence, block, rules, observers=observers), "run", functions)
+    e = WarpEmitter(body, divergence, block, rules, observers=observers, lined=lined)
+    return emit_function(e, "run", functions)

@@ -7,14 +7,15 @@ import ctypes
 import functools
 from pathlib import Path
 
-__all__ = ["PLACE", "SHARED_ALIGN", "WORKSPACE_BYTES", "Launch", "cache_bytes", "field_offset"]
+__all__ = ["PLACE", "SHARED_ALIGN", "WORKSPACE_BYTES", "Control", "Launch", "cache_bytes", "field_offset"]
 
 SHARED_ALIGN = 1024
 """Bytes that shared memory is aligned to: the largest pattern of swizzled copies. Source: PTX ISA 9.1, "Tensors"."""
 
 PLACE = SHARED_ALIGN
-"""Bytes before shared memory. The first eight are the number of the block that runs: kernels store it there, so that
-a fault that comes as a signal can name it."""
+"""Bytes before shared memory. The first words say what runs: the number of the block, the ``Group`` of blocks whose
+warps take turns (0: they do not), and the warp (-1: not known). Kernels and the scheduler store them there, so that
+what comes as a signal can name them."""
 
 
 WORKSPACE_BYTES = 256
@@ -22,6 +23,12 @@ WORKSPACE_BYTES = 256
 
 _UNKNOWN_CACHE_BYTES = 32 << 20
 """Taken for the size of a cache that is not known: as much as server processors give a few cores together."""
+
+
+class Control(ctypes.Structure):
+    """What launches of one kernel have in common: ``cancels`` counts how often those that ran were ended."""
+
+    _fields_ = (("cancels", ctypes.c_uint64),)
 
 
 class Launch(ctypes.Structure):
@@ -34,6 +41,12 @@ class Launch(ctypes.Structure):
     ``fault_*`` fields are written by the first thread that cannot go on; ``fault_kind`` is 0 in a launch that went
     well. ``output`` is what kernels printed, ``checks``, ``trace`` and ``coverage`` the tables of those who watch (0:
     nobody does).
+
+    ``code`` and ``code_bytes`` are the kernel's machine code: a thread may be stopped while it is there; ``poked`` is
+    not 0 when one was poked elsewhere. A launch ends ``timeout_ns`` after its begin (0: never), which is at
+    ``deadline_ns``, and when the ``Control`` at ``control`` counts more than ``cancels``, what it counted at the begin.
+    ``stands`` is where its threads were when the host ended it (see ``native/ending.py``), ``begun`` how many blocks
+    were handed out then, ``raised`` the exception that Python's handler of a signal raised: type, value and traceback.
     """
 
     _fields_ = (
@@ -65,6 +78,16 @@ class Launch(ctypes.Structure):
         ("checks", ctypes.c_uint64),
         ("trace", ctypes.c_uint64),
         ("coverage", ctypes.c_uint64),
+        ("code", ctypes.c_uint64),
+        ("code_bytes", ctypes.c_uint64),
+        ("timeout_ns", ctypes.c_uint64),
+        ("deadline_ns", ctypes.c_uint64),
+        ("control", ctypes.c_uint64),
+        ("cancels", ctypes.c_uint64),
+        ("stands", ctypes.c_uint64),
+        ("poked", ctypes.c_uint64),
+        ("begun", ctypes.c_uint64),
+        ("raised", ctypes.c_uint64 * 3),
     )
 
 

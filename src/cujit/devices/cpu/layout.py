@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from math import prod
 
 from cujit.devices.cpu.callgraph import CallGraph
 from cujit.devices.cpu.memory import aligned
 from cujit.devices.cpu.program import Slot
-from cujit.devices.cpu.refusals import Refusals
+from cujit.devices.cpu.refusals import UNLINKED, Refusals
 from cujit.errors import LoadError
 from cujit.formats.ptx.syntax import (
     FloatLiteral,
@@ -17,11 +17,13 @@ from cujit.formats.ptx.syntax import (
     Immediate,
     Initializer,
     Module,
+    Scope,
+    Statement,
     SymbolRef,
     Variable,
 )
 
-__all__ = ["ModuleLayout", "type_bits", "variable_align", "variable_size"]
+__all__ = ["ModuleLayout", "inner_name", "type_bits", "variable_align", "variable_size"]
 
 
 def type_bits(name: str) -> int:
@@ -61,25 +63,29 @@ class ModuleLayout:
         self.relocations: list[tuple[int, Slot, int, int]] = []
         end = 0
         variables = [v for v in module.variables if v.space in ("global", "const")]
-        for v in variables:
-            if v.linkage == "extern" and v.name in self.slots:
+        named = [(v.name, v) for v in variables]
+        named += [(inner_name(v), v) for f in module.functions for v in _inner(f.body or ())]
+        for name, v in named:
+            if v.linkage == "extern":  # another definition of the module has the name, or another module
                 continue
             end = aligned(end, max(variable_align(v), 1))
-            self.slots[v.name] = Slot(v.name, v.space, variable_size(v), variable_align(v), end)
+            self.slots[name] = Slot(v.name, v.space, variable_size(v), variable_align(v), end)
             # A variable of no bytes still has an address of its own.
             end += max(variable_size(v), 1)
-        for name in CallGraph(module).by_address:
+        graph = CallGraph(module)
+        for name in graph.by_address:
             # The address of a function is that of eight bytes of its own.
             end = aligned(end, 8)
             self.slots[name] = Slot(name, "global", 8, 8, end)
             end += 8
+        self.slots |= {new: self.slots[old] for new, old in graph.aliases.items() if old in self.slots}
         try:
             self.image = bytearray(aligned(end, 16))
         except (MemoryError, OverflowError) as e:
             raise LoadError(f"the variables of this module take {end:,} bytes, more than there is") from e
-        for v in variables:
+        for name, v in named:
             if v.initializer is not None:
-                offset = self.slots[v.name].offset
+                offset = self.slots[name].offset
                 assert offset is not None
                 self._store(v, offset)
 
@@ -108,7 +114,7 @@ class ModuleLayout:
     def _relocate(self, v: Variable, symbol: SymbolRef, offset: int, width: int) -> None:
         slot = self.slots.get(symbol.name)
         if slot is None or width != 8:
-            why = f"the address of {symbol.name}, which is no variable or function of this module"
+            why = f"the address of {symbol.name}, {UNLINKED}"
             self._refusals.add(v.line, f".{v.space} {v.name}", why)
             return
         self.relocations.append((offset, slot, symbol.offset, width))
@@ -118,6 +124,20 @@ class ModuleLayout:
         for offset, slot, addend, width in self.relocations:
             assert slot.offset is not None
             self.image[offset : offset + width] = (base + slot.offset + addend).to_bytes(width, "little")
+
+
+def inner_name(variable: Variable) -> str:
+    """Name a variable of a function among those of the module; names of a text have no such character."""
+    return f"{variable.name}@{id(variable)}"
+
+
+def _inner(body: Sequence[Statement]) -> Iterator[Variable]:
+    """Find the variables of global and constant memory that a function declares."""
+    for statement in body:
+        if isinstance(statement, Scope):
+            yield from _inner(statement.body)
+        elif isinstance(statement, Variable) and statement.space in ("global", "const"):
+            yield statement
 
 
 def _flat(initializer: object) -> Iterable[object]:

@@ -20,6 +20,7 @@ from cujit.devices.cpu.native.checkstate import PATTERN, Span
 __all__ = ["Known", "Ledger", "Table"]
 
 _PACKAGE = str(Path(__file__).parents[2])
+_COMMAND_LINE = str(Path(_PACKAGE, "cli"))
 
 _QUARANTINE_BYTES = 256 << 20
 _QUARANTINE_BLOCKS = 4096
@@ -153,6 +154,8 @@ def _caller() -> str:
     """Say from where outside of cujit this was called."""
     frame = sys._getframe(1)
     while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGE):
+        if frame.f_code.co_filename.startswith(_COMMAND_LINE):
+            return "by the command line"
         frame = frame.f_back
     return f"at {frame.f_code.co_filename}:{frame.f_lineno}"
 

@@ -13,6 +13,7 @@ from cujit.devices.cpu.kernel import CpuKernel
 from cujit.devices.cpu.lines import Lines
 from cujit.devices.cpu.memory import HostBlock
 from cujit.devices.cpu.preparation import Preparation
+from cujit.devices.cpu.refusals import RefusedKernel
 from cujit.devices.inorder import Captures
 from cujit.devices.watch import Watcher
 from cujit.errors import NameNotFoundError
@@ -43,8 +44,12 @@ class CpuModule(DeviceModule):
         self.memory = HostBlock(max(len(facts.image), 1))
         self.memory.write(facts.image_at(self.memory.address))
         self.closed = False
+        refused = (RefusedKernel(kernel.name, kernel.signature, kernel.items) for kernel in facts.refused)
+        self.refused = {kernel.name: kernel for kernel in refused}
+        """The kernels that are not executed; they are among ``kernels``, too."""
         self.kernels: Mapping[str, DeviceKernel] = {
-            kernel.name: CpuKernel(self, kernel, workers) for kernel in facts.kernels
+            **{kernel.name: CpuKernel(self, kernel, workers) for kernel in facts.kernels},
+            **self.refused,
         }
 
     @property

@@ -14,7 +14,7 @@ import re
 from cujit.devices.cpu.emit.registry import types_of
 from cujit.devices.cpu.program import FloatConstant, Group, IntConstant, Memory, Negation, Op, Operand, Reg, Special
 
-__all__ = ["fits"]
+__all__ = ["fits", "number_out_of_range"]
 
 _PAIRS = "f16x2|bf16x2|e4m3x2|e5m2x2|e2m3x2|e3m2x2|e2m1x2|ue8m0x2|s2f6x2"
 # Opcodes; the modifiers that an instruction of the row has (``|`` separates choices); what it writes | reads. The first
@@ -128,6 +128,27 @@ _WORDS = {"S": "[rscf]", "P": "[pc]", "N": r"(?:g\d+)", "F": r"(?:g\d+|[rscf])",
 """A scalar; a predicate; a group; a group or the one register that would be in it; one register, in braces or not."""
 
 
+# Opcodes; the modifiers that an instruction has (``!``: has not); which of the operands that it reads; the numbers that
+# may stand there. Source: what ptxas 13.0 takes of 31 numbers from -1 to 2^32.
+_NUMBERS: tuple[tuple[str, str, int, range | tuple[int, ...]], ...] = (
+    ("cp", "ca", 2, (4, 8, 16)),
+    ("cp", "cg", 2, (16,)),
+    ("cp", "ca|cg", 3, range(17)),
+    ("setmaxnreg", "", 0, range(24, 257, 8)),
+    ("pmevent", "", 0, range(1 << 16)),
+    ("bar barrier", "sync|arrive|red !warp", 0, range(16)),
+    ("bar barrier", "sync|arrive|red !warp", 1, range(0, 1 << 32, 32)),
+    ("discard applypriority fence", "", 1, (128,)),
+    ("tensormap", "cp_fenceproxy", 2, (128,)),
+    ("mma", "sp|sp::ordered_metadata", 4, range(4)),
+    ("wgmma", "mma_async f16|bf16|tf32|e4m3|e5m2", 4, (-1, 1)),
+    ("wgmma", "mma_async f16|bf16|tf32|e4m3|e5m2", 5, (-1, 1)),
+    ("wgmma", "mma_async f16|bf16", 6, (0, 1)),
+    ("wgmma", "mma_async f16|bf16", 7, (0, 1)),
+    ("bfe bfi", "", -1, range(256)),
+    ("bfe bfi", "", -2, range(256)),
+)
+
 _WITH_FLOATS = re.compile(r"(b?f|[bsu])(16|32|64)(x2)?|tf32")
 """Types whose constants may be floats."""
 
@@ -142,6 +163,27 @@ def fits(op: Op) -> bool:
         return False
     written = "".join("_" if reg is None else "p" if reg.bits == 1 else "r" for reg in op.results)
     return bool(results.fullmatch(written) and sources.fullmatch("".join(map(_letter, op.sources))))
+
+
+def number_out_of_range(op: Op) -> int | None:
+    """Give a number among the operands that is none of those that may stand there; None if there is none."""
+    more = 2 if op.opcode == "wgmma" and "sp" in op.modifiers else 0  # metadata and its selector come before
+    for opcodes, words, at, allowed in _NUMBERS:
+        place = at + more
+        if op.opcode not in opcodes.split() or not -len(op.sources) <= place < len(op.sources):
+            continue
+        number = op.sources[place]
+        has = all(_has_word(op.modifiers, word) for word in words.split())
+        if has and isinstance(number, IntConstant) and number.value not in allowed:
+            return number.value
+    return None
+
+
+def _has_word(modifiers: tuple[str, ...], words: str) -> bool:
+    """Tell whether one of ``words`` is there (``|`` separates them); with ``!``, whether the word is not."""
+    if words.startswith("!"):
+        return words[1:] not in modifiers
+    return not set(words.split("|")).isdisjoint(modifiers)
 
 
 def _has_float(operands: tuple[Operand, ...]) -> bool:

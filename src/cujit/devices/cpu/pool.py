@@ -15,7 +15,7 @@ import weakref
 from cujit.devices.cpu.faults import Site, settle
 from cujit.devices.cpu.launch import PLACE, SHARED_ALIGN, Launch
 from cujit.devices.cpu.native.faults import Guard
-from cujit.devices.cpu.native.library import compile_kernel, install_handlers
+from cujit.devices.cpu.native.library import ask_python, compile_kernel, install_handlers
 from cujit.devices.jit import NativeFunction
 
 __all__ = ["Pool"]
@@ -47,6 +47,12 @@ def _places() -> str:
     return "\n".join(f"  %{name} = getelementptr i8, ptr %pool, i64 {getattr(_Shared, name).offset}" for name in names)
 
 
+_LOOK_NS = 20_000_000
+"""How often a thread that waits for workers looks whether the launch is to go on."""
+
+_HURRY_NS = 1_000_000
+"""How often it pokes workers that are to leave a launch that has ended."""
+
 _IR = f"""
 declare i32 @pthread_mutex_init(ptr, ptr)
 declare i32 @pthread_mutex_lock(ptr)
@@ -58,14 +64,24 @@ declare i32 @pthread_cond_broadcast(ptr)
 declare ptr @aligned_alloc(i64, i64)
 declare void @free(ptr)
 declare i32 @_setjmp(ptr) returns_twice
+declare i32 @pthread_condattr_init(ptr)
+declare i32 @pthread_condattr_setclock(ptr, i32)
+declare i32 @pthread_cond_timedwait(ptr, ptr, ptr)
+declare i32 @clock_gettime(i32, ptr)
 declare i1 @cujit_enter(ptr, ptr, ptr)
 declare void @cujit_leave(ptr)
+declare void @cujit_begin_launch(ptr)
+declare i1 @cujit_look(ptr)
 
 define void @init(ptr %pool) {{
 {_places()}
+  %attributes = alloca [64 x i8], align 8
   call i32 @pthread_mutex_init(ptr %mutex, ptr null)
   call i32 @pthread_cond_init(ptr %work, ptr null)
-  call i32 @pthread_cond_init(ptr %done, ptr null)
+  ; CLOCK_MONOTONIC
+  call i32 @pthread_condattr_init(ptr %attributes)
+  call i32 @pthread_condattr_setclock(ptr %attributes, i32 1)
+  call i32 @pthread_cond_init(ptr %done, ptr %attributes)
   ret void
 }}
 
@@ -78,10 +94,10 @@ define void @finish(ptr %pool) {{
   ret void
 }}
 
-; Run blocks with memory of this call's own: {PLACE} bytes whose first word is the number of the block that runs (-1:
-; not known), then shared memory, then local memory. Without memory, leave the blocks. A fault of the kernel comes back
-; out of _setjmp a second time.
-define void @blocks(ptr %function, ptr %launch, i64 %shared.bytes, i64 %local.bytes) {{
+; Run blocks with memory of this call's own: {PLACE} bytes whose first words say what runs (block and warp -1: not
+; known), then shared memory, then local memory. Without memory, leave the blocks. A fault of the kernel comes back
+; out of _setjmp a second time. `decides` is 1 in the thread that launched.
+define void @blocks(ptr %function, ptr %launch, i64 %shared.bytes, i64 %local.bytes, i64 %decides) {{
   %guard = alloca [{ctypes.sizeof(Guard)} x i8], align 16
   %shared.more = add i64 %shared.bytes, 511
   %shared.size = and i64 %shared.more, -256
@@ -95,6 +111,12 @@ mark:
   %shared = getelementptr i8, ptr %memory, i64 {PLACE}
   %local = getelementptr i8, ptr %shared, i64 %shared.size
   store i64 -1, ptr %memory
+  %group.at = getelementptr i64, ptr %memory, i64 1
+  store ptr null, ptr %group.at
+  %warp.at = getelementptr i64, ptr %memory, i64 2
+  store i32 -1, ptr %warp.at
+  %decides.at = getelementptr i8, ptr %guard, i64 {Guard.decides.offset}
+  store i64 %decides, ptr %decides.at
   %jump = getelementptr i8, ptr %guard, i64 {Guard.jump.offset}
   %again = call i32 @_setjmp(ptr %jump) returns_twice
   %fault = icmp ne i32 %again, 0
@@ -148,7 +170,7 @@ take:
   %shared.bytes = load i64, ptr %shared_bytes
   %local.bytes = load i64, ptr %local_bytes
   call i32 @pthread_mutex_unlock(ptr %mutex)
-  call void @blocks(ptr %job, ptr %argument, i64 %shared.bytes, i64 %local.bytes)
+  call void @blocks(ptr %job, ptr %argument, i64 %shared.bytes, i64 %local.bytes, i64 0)
   call i32 @pthread_mutex_lock(ptr %mutex)
   %still = load i32, ptr %active
   %still.next = sub i32 %still, 1
@@ -165,9 +187,26 @@ end:
   ret void
 }}
 
+; The time in `ns` nanoseconds, as a timespec.
+define internal void @soon(ptr %time, i64 %ns) {{
+  call i32 @clock_gettime(i32 1, ptr %time)
+  %rest.at = getelementptr i64, ptr %time, i64 1
+  %seconds = load i64, ptr %time
+  %rest = load i64, ptr %rest.at
+  %sum = add i64 %rest, %ns
+  %carry = udiv i64 %sum, 1000000000
+  %left = urem i64 %sum, 1000000000
+  %whole = add i64 %seconds, %carry
+  store i64 %whole, ptr %time
+  store i64 %left, ptr %rest.at
+  ret void
+}}
+
 define void @run(ptr %pool, ptr %job, ptr %argument, i32 %helpers, i64 %shared.bytes, i64 %local.bytes) {{
 entry:
 {_places()}
+  %time = alloca [2 x i64], align 8
+  call void @cujit_begin_launch(ptr %argument)
   %alone = icmp eq i32 %helpers, 0
   br i1 %alone, label %single, label %ask
 ask:
@@ -179,7 +218,7 @@ give.up:
   call i32 @pthread_mutex_unlock(ptr %mutex)
   br label %single
 single:
-  call void @blocks(ptr %job, ptr %argument, i64 %shared.bytes, i64 %local.bytes)
+  call void @blocks(ptr %job, ptr %argument, i64 %shared.bytes, i64 %local.bytes, i64 1)
   ret void
 post:
   store i32 1, ptr %busy
@@ -194,17 +233,32 @@ post:
   store i64 %now, ptr %generation
   call i32 @pthread_cond_broadcast(ptr %work)
   call i32 @pthread_mutex_unlock(ptr %mutex)
-  call void @blocks(ptr %job, ptr %argument, i64 %shared.bytes, i64 %local.bytes)
+  call void @blocks(ptr %job, ptr %argument, i64 %shared.bytes, i64 %local.bytes, i64 1)
+  br label %own
+own:
   call i32 @pthread_mutex_lock(ptr %mutex)
   ; Whoever has not come by now has nothing left to do.
   store i32 0, ptr %wanted
+  ; What this thread saw ended ends in the others, too.
+  %kind.at = getelementptr i8, ptr %argument, i64 {Launch.fault_kind.offset}
+  %kind = load volatile i32, ptr %kind.at
+  %failed = icmp ne i32 %kind, 0
   br label %wait
 wait:
+  %ended = phi i1 [ %failed, %own ], [ %ended, %sleep ], [ %ended.now, %late ]
   %running = load i32, ptr %active
   %some = icmp ne i32 %running, 0
   br i1 %some, label %sleep, label %finished
 sleep:
-  call i32 @pthread_cond_wait(ptr %done, ptr %mutex)
+  %ns = select i1 %ended, i64 {_HURRY_NS}, i64 {_LOOK_NS}
+  call void @soon(ptr %time, i64 %ns)
+  %status = call i32 @pthread_cond_timedwait(ptr %done, ptr %mutex, ptr %time)
+  %is.late = icmp ne i32 %status, 0
+  br i1 %is.late, label %late, label %wait
+late:
+  call i32 @pthread_mutex_unlock(ptr %mutex)
+  %ended.now = call i1 @cujit_look(ptr %argument)
+  call i32 @pthread_mutex_lock(ptr %mutex)
   br label %wait
 finished:
   store i32 0, ptr %busy
@@ -229,6 +283,7 @@ class Pool:
     def __init__(self, helpers: int) -> None:
         self.code: NativeFunction = compile_kernel(_IR, "run")
         self.watch()
+        ask_python()
         self._shared = _Shared()
         self.address = ctypes.addressof(self._shared)
         self._run = _RUN(self.code.address)

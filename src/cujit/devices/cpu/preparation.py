@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import functools
-import threading
 from typing import TYPE_CHECKING
 
 from cujit.artifact import Artifact
 from cujit.cache.key import Part
-from cujit.devices.cpu.facts import MOST_IMAGE_BYTES, KernelFacts, ModuleFacts, Relocation
-from cujit.devices.cpu.refusals import Refusals
+from cujit.devices.cpu.facts import MOST_IMAGE_BYTES, KernelFacts, ModuleFacts, RefusedFacts, Relocation
+from cujit.devices.cpu.refusals import Refusal, Refusals, unsupported
 from cujit.devices.objects import keep
-from cujit.errors import UnsupportedError
+from cujit.forks import Lock
 
 if TYPE_CHECKING:  # what makes kernels ready is imported where that has to be done
     from cujit.devices.cpu.body import Body
@@ -31,8 +29,10 @@ class Preparation:
     def __init__(self, text: str, name: str) -> None:
         self.text = text
         self._name = name
-        self._lock = threading.RLock()
+        self._lock = Lock()
         self._bodies: dict[str, Body] = {}
+        self._parsed: Module | None = None
+        self._laid_out: ModuleLayout | None = None
         self.parts = (Part.content("PTX", text),)
         """What stands for the text in the key of a piece of work."""
 
@@ -73,37 +73,59 @@ class Preparation:
         return made[0] if made else ModuleFacts.of_artifact(artifact)
 
     def facts(self) -> ModuleFacts:
-        """Make every kernel ready, and tell what launches need to know.
+        """Make every kernel ready, and tell what launches need to know; kernels that are not executed are ``refused``.
 
         Raises:
-            UnsupportedError: something in it is not executed here; all that is not is named.
-            FormatError: the text is no PTX.
+            UnsupportedError: no kernel of it is executed here; all that is not is named.
+            PtxSyntaxError: the text is no PTX: no assembler takes it.
             LoadError: the initialisers of its variables do not fit, or there is no memory for them.
         """
+        from cujit.formats.ptx.validity import check_module
+
         with self._lock:
             ptx, refusals = self._ptx, Refusals()
+            check_module(ptx, self.text, self._name)
             self._check_module(refusals)
             layout = self._layout_for(refusals)
+            self._end_mistakes(refusals)
             bodies: dict[str, Body] = {}
+            refused: dict[str, list[Refusal]] = {}
             for entry in ptx.entries:
-                if entry.name in bodies:
-                    refusals.add(entry.line, f".entry {entry.name}", "a second kernel of that name")
-                bodies[entry.name] = self._prepare(entry, layout, refusals)
-            if refusals.items:
-                raise _unsupported(refusals)
+                own = Refusals()
+                body = self._prepare(entry, layout, own)
+                self._end_mistakes(own)
+                if own.items:
+                    refused[entry.name] = own.items
+                else:
+                    bodies[entry.name] = body
+            if refusals.items or (refused and not bodies):
+                raise unsupported(sorted({*refusals.items, *(item for items in refused.values() for item in items)}))
             self._bodies = bodies
-            kernels = tuple(_facts_of(entry, self._bodies[entry.name]) for entry in ptx.entries)
-            return _module_facts(kernels, layout)
+            kernels = tuple(_facts_of(entry, bodies[entry.name]) for entry in ptx.entries if entry.name in bodies)
+            left = tuple(_refused_facts(entry, refused[entry.name]) for entry in ptx.entries if entry.name in refused)
+            return _module_facts(kernels, left, layout)
 
-    @functools.cached_property
+    def _end_mistakes(self, refusals: Refusals) -> None:
+        """Raise a ``PtxSyntaxError`` for the first mistake, if there is one."""
+        from cujit.formats.ptx.validity import fail_at_construct
+
+        if refusals.mistakes:
+            line, construct, why = min(refusals.mistakes)
+            fail_at_construct(self.text, self._name, line, construct, why)
+
+    @property
     def _ptx(self) -> Module:
-        from cujit.formats.ptx.parser import parse
+        if self._parsed is None:
+            from cujit.formats.ptx.parser import parse
 
-        return parse(self.text, name=self._name)
+            self._parsed = parse(self.text, name=self._name)
+        return self._parsed
 
-    @functools.cached_property
+    @property
     def _layout(self) -> ModuleLayout:
-        return self._layout_for(Refusals())
+        if self._laid_out is None:
+            self._laid_out = self._layout_for(Refusals())
+        return self._laid_out
 
     def _layout_for(self, refusals: Refusals) -> ModuleLayout:
         from cujit.devices.cpu.layout import ModuleLayout
@@ -116,7 +138,7 @@ class Preparation:
         if self._ptx.address_size != 64:
             refusals.add(0, f".address_size {self._ptx.address_size}", "addresses of other than 64 bits")
         if note_references(self._ptx, refusals):
-            raise _unsupported(refusals)
+            raise unsupported(refusals.items)
 
     def _prepare(self, entry: Function, layout: ModuleLayout, refusals: Refusals) -> Body:
         from cujit.devices.cpu.body import prepare
@@ -147,21 +169,22 @@ def _are_sizes(values: tuple[str, ...]) -> bool:
     return all(value.isdecimal() for value in values)
 
 
-def _module_facts(kernels: tuple[KernelFacts, ...], layout: ModuleLayout) -> ModuleFacts:
-    variables = {name: (slot.offset, slot.size) for name, slot in layout.slots.items() if slot.offset is not None}
+def _refused_facts(entry: Function, items: list[Refusal]) -> RefusedFacts:
+    from cujit.formats.ptx.parameters import signature_of_entry
+
+    return RefusedFacts(entry.name, signature_of_entry(entry), tuple(items))
+
+
+def _module_facts(
+    kernels: tuple[KernelFacts, ...], refused: tuple[RefusedFacts, ...], layout: ModuleLayout
+) -> ModuleFacts:
+    variables = {
+        name: (slot.offset, slot.size)
+        for name, slot in layout.slots.items()
+        if slot.offset is not None and "@" not in name
+    }
     places = []
     for offset, slot, addend, _ in layout.relocations:
         assert slot.offset is not None
         places.append(Relocation(offset, slot.offset + addend))
-    return ModuleFacts(kernels, variables, bytes(layout.image), tuple(places))
-
-
-def _unsupported(refusals: Refusals) -> UnsupportedError:
-    items = sorted(refusals.items)
-    lines = "\n".join(f"  line {line}: {text}: {why}" for line, text, why in items)
-    stand = f"{len(items)} constructs stand" if len(items) > 1 else "one construct stands"
-    return UnsupportedError(
-        f"the CPU device cannot execute this PTX yet; {stand} in the way:\n{lines}",
-        items=items,
-        help="run it on a GPU; `cujit inspect --needs` lists what a PTX file needs, and what of it runs here",
-    )
+    return ModuleFacts(kernels, refused, variables, bytes(layout.image), tuple(places))

@@ -2,19 +2,82 @@
 
 from __future__ import annotations
 
-__all__ = ["Refusal", "Refusals"]
+from collections.abc import Sequence
+from typing import NoReturn
+
+from cujit.devices.base import DeviceKernel, LaunchShape, Resources
+from cujit.errors import UnsupportedError
+from cujit.signature import Signature
+
+__all__ = ["UNLINKED", "Refusal", "Refusals", "RefusedKernel", "unsupported"]
 
 Refusal = tuple[int, str, str]
-"""Line, text and reason of something that the CPU device does not execute."""
+"""Line, text and reason of something that the CPU device does not take."""
+
+UNLINKED = "which this module declares and does not define"
+"""Why a name of another module is refused, behind the name."""
 
 
 class Refusals:
-    """What could not be taken over, collected so that all of it is reported at once."""
+    """What could not be taken over: ``items`` are not executed here, ``mistakes`` are taken by no assembler."""
 
     def __init__(self) -> None:
         self.items: list[Refusal] = []
+        self.mistakes: list[Refusal] = []
 
     def add(self, line: int, text: str, why: str) -> None:
-        """Note one construct."""
+        """Note one construct that is right and not executed."""
         if (line, text, why) not in self.items:
             self.items.append((line, text, why))
+
+    def mistake(self, line: int, text: str, why: str) -> None:
+        """Note one construct that is wrong."""
+        if (line, text, why) not in self.mistakes:
+            self.mistakes.append((line, text, why))
+
+
+class RefusedKernel(DeviceKernel):
+    """A kernel that has what is not executed: it is there to be found, and says so where it is used."""
+
+    def __init__(self, name: str, signature: Signature, items: Sequence[Refusal]) -> None:
+        self.name = name
+        self.signature = signature
+        self.items = tuple(items)
+
+    @property
+    def resources(self) -> Resources:
+        """Raise ``UnsupportedError``."""
+        self._refuse()
+
+    def launch(self, shape: LaunchShape, parameters: bytes | bytearray, stream: int = 0) -> None:
+        """Raise ``UnsupportedError``."""
+        del shape, parameters, stream
+        self._refuse()
+
+    def active_blocks(self, block_threads: int, shared_bytes: int = 0) -> int:
+        """Raise ``UnsupportedError``."""
+        del block_threads, shared_bytes
+        self._refuse()
+
+    def best_block(self, shared_bytes: int = 0) -> int:
+        """Raise ``UnsupportedError``."""
+        del shared_bytes
+        self._refuse()
+
+    def _refuse(self) -> NoReturn:
+        raise unsupported(self.items, f"kernel {self.title}")
+
+
+def unsupported(items: Sequence[Refusal], what: str = "this PTX") -> UnsupportedError:
+    """Make the error that names every one of ``items``."""
+    items = sorted(items)
+    lines = "\n".join(f"  line {line}: {text}: {why}" for line, text, why in items)
+    stand = f"{len(items)} constructs stand" if len(items) > 1 else "one construct stands"
+    help_ = "run it on a GPU; `cujit inspect --needs` lists what a PTX file needs, and what of it runs here"
+    if all(UNLINKED in why for _, _, why in items):
+        help_ = "link it with the module that does: cujit.link([…], to='ptx')"
+    return UnsupportedError(
+        f"the CPU device cannot execute {what} yet; {stand} in the way:\n{lines}",
+        items=items,
+        help=help_,
+    )

@@ -8,8 +8,7 @@ from __future__ import annotations
 import ctypes
 
 from cujit.devices.im2col import Im2col
-from cujit.devices.tensormaps import MAX_RANK, DataType, Interleave, Tiling
-from cujit.errors import UnsupportedError
+from cujit.devices.tensormaps import MAX_RANK, DataType, Tiling
 
 __all__ = [
     "CLOSED", "ELEMENT_BYTES", "IM2COL_MARK", "MARK", "ROUNDED", "TensorMap", "encode", "field_offset",
@@ -65,16 +64,7 @@ def field_offset(name: str) -> int:
 
 
 def encode(tiling: Tiling) -> bytes:
-    """Write the map of a tensor and a box that were checked; how the L2 cache fetches has no effect here.
-
-    Raises:
-        UnsupportedError: the layout is interleaved.
-    """
-    if tiling.interleave is not Interleave.NONE:
-        raise UnsupportedError(
-            f"the CPU device has no interleaved tensors (interleave='{tiling.interleave.name[6:]}')",
-            help="interleave='none', with the channels as the last axis",
-        )
+    """Write the map of a tensor and a box that were checked; how the L2 cache fetches has no effect here."""
     rank, element = tiling.rank, tiling.data_type
     given = TensorMap(
         global_address=tiling.address, last_dimension=rank - 1, element=_PTX_NUMBERS[element],

@@ -7,7 +7,6 @@ import ctypes
 import functools
 import linecache
 import operator
-import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
@@ -26,6 +25,7 @@ from cujit.devices.cpu.program import Memory, Op, Reg, Special
 from cujit.devices.cpu.shapes import WARP
 from cujit.devices.watch import Sources
 from cujit.errors import KernelFaultError, OptionError
+from cujit.forks import Lock
 from cujit.formats.mangling import demangle
 
 __all__ = ["Step", "Trace", "TracedLaunch"]
@@ -120,7 +120,7 @@ class Trace:
         self.limit = _number(limit, "limit")
         self.launches: list[TracedLaunch] = []
         self._left = self.limit
-        self._lock = threading.Lock()
+        self._lock = Lock()
         self.sources = Sources()
 
     @property

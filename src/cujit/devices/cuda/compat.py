@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from cujit.arch import Arch
+from cujit.arch import KNOWN_ARCHES, Arch
 from cujit.artifact import Artifact, Kind
 from cujit.devices.cuda.rules import (
     PtxHeader,
@@ -74,7 +74,7 @@ def compat(
         FormatError: the image is damaged, or of no kind that cujit knows.
         OptionError: the driver's version is malformed, or of a release before any known.
         ArchError: the architecture is malformed, or unknown.
-        LoadError: the file cannot be read.
+        FileError: the file cannot be read.
     """
     target = _Target(driver_version(driver), None if device is None else _real(Arch.parse(device)))
     artifact = open_image(image, "compat")
@@ -175,14 +175,17 @@ def _ptx(text: bytes, entry: str | None, target: _Target) -> Verdict:
     newest = newest_ptx(target.driver)
     if newest is None or header.version <= newest:
         return Verdict(entry, True, f"PTX {dotted(header.version)}, through the driver's JIT{where}")
-    return _newer_ptx(text, entry, header, newest, target.driver, where)
+    return _newer_ptx(text, entry, header, newest, target, where)
 
 
-def _newer_ptx(text: bytes, entry: str, header: PtxHeader, newest: Version, driver: Version, where: str) -> Verdict:
+def _newer_ptx(text: bytes, entry: str, header: PtxHeader, newest: Version, target: _Target, where: str) -> Verdict:
     """Judge PTX that is newer than the driver: whether its version can be lowered."""
+    driver = target.driver or newest
     module = _parsed(text)
     came = toolkit_of_ptx(header.version)
-    linker = f"an nvJitLink of CUDA {dotted(came)} or later" if came and came[0] <= driver[0] else ""
+    row = KNOWN_ARCHES.get((target.device or header.arch).number)
+    is_built = row is not None and came is not None and (row.last is None or row.last >= came)
+    linker = f"an nvJitLink of CUDA {dotted(came)} or later" if came and is_built and came[0] <= driver[0] else ""
     if module is not None:
         found = obstacles(module, newest)
         if not found:

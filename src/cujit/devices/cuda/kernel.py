@@ -134,6 +134,11 @@ class CudaKernel(PreparedKernel):
             LaunchError: a limit is broken; the message names it with both numbers.
             DriverError: the driver refused.
         """
+        if options.timeout_s is not None:
+            raise LaunchError(
+                f"{self.title}: timeout_s is for the CPU device; a GPU runs a launch until it is done",
+                help="leave timeout_s out, or launch on cujit.cpu()",
+            )
         if options.priority is not None:
             self._check_priority(options.priority)
         if options.overlap:
@@ -143,8 +148,10 @@ class CudaKernel(PreparedKernel):
         cluster = options.cluster or own
         if cluster is not None:
             self._require_clusters()
-            self._allow(shape, options)
-            check_cluster(self.title, shape, cluster, self._largest_cluster(shape))
+            self._allow(shape, replace(options, cluster=cluster))
+            # Whether the grid of a kernel with clusters of its own counts blocks or clusters only the driver knows.
+            whole = shape if own is None else replace(shape, grid=cluster)
+            check_cluster(self.title, whole, cluster, self._largest_cluster(shape))
         if options.cooperative:
             check_cooperative(self.title, shape, self.together(shape, cluster))
 
@@ -285,8 +292,9 @@ class CudaKernel(PreparedKernel):
         """Count the blocks of the largest cluster that the kernel can run in; with one of its own it is that."""
         if self.own_cluster is not None:
             return self.own_cluster.volume
-        # The cluster of the configuration is not looked at.
-        return self._count("cuOccupancyMaxPotentialClusterSize", "max_cluster_size", launch_config(shape, 0, PLAIN))
+        # The cluster of the configuration is not looked at; a kernel whose launch has to say one wants any.
+        options = LaunchOptions(cluster=Dim3(1)) if self._needs_cluster else PLAIN
+        return self._count("cuOccupancyMaxPotentialClusterSize", "max_cluster_size", launch_config(shape, 0, options))
 
     @functools.cached_property
     def own_cluster(self) -> Dim3 | None:
@@ -328,6 +336,8 @@ class CudaKernel(PreparedKernel):
             try:
                 check_launch(self.title, shape, self._limits, self.resources)
                 self.check_options(shape, options)
+                if error.result == "CUDA_ERROR_INVALID_CLUSTER_SIZE" and self.own_cluster is not None:
+                    check_cluster(self.title, shape, self.own_cluster, self.own_cluster.volume)
             except DriverError:
                 raise error from None
             raise self._with_numbers(error, shape) from None
@@ -345,7 +355,8 @@ class CudaKernel(PreparedKernel):
             call=error.call,
             result=error.result,
             log=error.log,
-            help=error.help or "use smaller blocks, or less shared memory",
+            help=error.help
+            or "use smaller blocks, less shared memory, or the block that it was compiled for (.reqntid)",
         )
 
     def _error(self, function: str, status: int) -> DriverError:

@@ -17,6 +17,7 @@ from cujit.devices.cuda.driveroptions import JitLogs, driver_options
 from cujit.devices.cuda.jitoptions import JitOptions
 from cujit.errors import ClosedError, LinkError
 from cujit.formats.cubin import read_cubin
+from cujit.support import install
 
 __all__ = ["DriverLinker", "link_with_driver"]
 
@@ -126,7 +127,7 @@ class DriverLinker:
                 call=function,
                 result=getattr(status, "name", str(status)),
                 log=self.log,
-                help="nvJitLink links more, LTO-IR and newer PTX among it: pip install cujit[cu13]",
+                help=f"nvJitLink links more, LTO-IR and newer PTX among it: {install('cu13')}",
             )
         return tuple(values)
 
@@ -158,7 +159,7 @@ def _input_type(context: Context, kind: Kind, name: str) -> Any:
     if kind not in _INPUT_TYPE:
         raise LinkError(
             f"the driver does not link {kind.value} ({name})",
-            help="nvJitLink links LTO-IR: pip install cujit[cu13]; LLVM IR is compiled first",
+            help=f"nvJitLink links LTO-IR: {install('cu13')}; LLVM IR is compiled first",
         )
     return getattr(context.driver.bindings.CUjitInputType, f"CU_JIT_INPUT_{_INPUT_TYPE[kind]}")
 

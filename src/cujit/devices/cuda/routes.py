@@ -13,7 +13,7 @@ from cujit.devices.cuda.assembler import Assembler
 from cujit.devices.cuda.jitoptions import JitOptions
 from cujit.devices.cuda.rules import newest_ptx, read_header, target_on, target_refusal
 from cujit.errors import CujitError, DriverError, LoadError, PtxSyntaxError, ToolError, UnsupportedError
-from cujit.support import Version, dotted, driver_release, release_of_ptx, toolkit_of_ptx
+from cujit.support import Version, dotted, driver_release, extra_for, install, knows, release_of_ptx, toolkit_of_ptx
 
 __all__ = ["Chosen", "Place", "route_ptx"]
 
@@ -91,7 +91,7 @@ def _assemble(
     """
     assembler = place.find_assembler()
     if assembler is None:
-        raise LoadError("nvJitLink is not installed", help=f"pip install '{_wheel('nvjitlink', place.driver)}'")
+        raise LoadError("nvJitLink is not installed", help=_bring_assembler(place.arch, place.driver))
     if assembler.version[0] > place.driver[0]:
         raise LoadError(
             f"{assembler.name} makes code of CUDA {assembler.version[0]}, which drivers of CUDA {place.driver[0]} "
@@ -159,8 +159,8 @@ def _advice(text: bytes, place: Place, version: Version) -> str:
     """Name the target, the wheels and the driver that would avoid the refusal."""
     ways = [f"build a cubin instead: target {place.arch}"]
     came = toolkit_of_ptx(version)
-    if came is not None and came[0] <= place.driver[0]:
-        ways.append(f"assemble it here: pip install '{_wheel('nvjitlink', came)}'")
+    if came is not None and came[0] <= place.driver[0] and knows(came, place.arch):
+        ways.append(f"assemble it here: {_bring_assembler(place.arch, came)}")
     compiler = _wheel("nvrtc", driver_release(place.driver).toolkit, exact=True)
     ways.append(f"compile it with the driver's own release: pip install '{compiler}'")
     smallest = release_of_ptx(_lowest(text, version))
@@ -177,6 +177,13 @@ def _lowest(text: bytes, version: Version) -> Version:
         return lowest_version(parse(text.rstrip(b"\0").decode()))
     except (CujitError, UnicodeDecodeError):
         return version
+
+
+def _bring_assembler(arch: Arch, toolkit: Version) -> str:
+    """Name what brings an nvJitLink that makes code for a GPU; the newest makes none for what CUDA 13 dropped."""
+    if not knows(toolkit, arch):
+        return install(extra_for(arch))
+    return f"pip install '{_wheel('nvjitlink', toolkit)}'"
 
 
 def _wheel(library: str, toolkit: Version, *, exact: bool = False) -> str:

@@ -9,7 +9,7 @@ import re
 from typing import TYPE_CHECKING, NamedTuple
 
 from cujit.arch import KNOWN_ARCHES, Arch, ArchKind
-from cujit.support import RELEASES, Version, driver_release
+from cujit.support import NEWEST, RELEASES, Version, driver_release, extra_for, install, knows
 
 if TYPE_CHECKING:
     from cujit.formats.cubin import Cubin
@@ -66,8 +66,13 @@ def target_refusal(arch: Arch, device: Arch, name: str) -> Refusal | None:
         return None
     return Refusal(
         f"is for {arch}; {name} is {device}, on which it does not run",
-        f"build for {device}, or PTX of {device.virtual} or an older one without a suffix",
+        f"build for {device}, or PTX of {device.virtual} or an older one without a suffix{_by(device)}",
     )
+
+
+def _by(device: Arch) -> str:
+    """Name the extra that builds for a GPU which the newest toolkit has dropped."""
+    return "" if knows(NEWEST, device) else f"; {install(extra_for(device))} brings the last toolkit that does"
 
 
 def target_on(arch: Arch, device: Arch) -> Arch:
@@ -85,7 +90,7 @@ def cubin_refusal(cubin: Cubin, device: Arch, name: str) -> Refusal | None:
     if not cubin.arch.runs_on(device):
         return Refusal(
             f"is for {cubin.arch}; {name} is {device}, on which it does not run",
-            f"build for {device}, or as PTX: target {device.virtual}",
+            f"build for {device}, or as PTX: target {device.virtual}{_by(device)}",
         )
     return None
 

@@ -22,7 +22,7 @@ def encode(context: Context, tiling: Tiling) -> bytes:
     """
     b = context.driver.bindings
     words = (
-        b.CUtensorMapInterleave(int(tiling.interleave)),
+        b.CUtensorMapInterleave(0),  # none
         b.CUtensorMapSwizzle(int(tiling.swizzle)),
         b.CUtensorMapL2promotion(int(tiling.promotion)),
         b.CUtensorMapFloatOOBfill(int(tiling.fill)),

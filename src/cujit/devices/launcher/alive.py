@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import ctypes
-import functools
-import os
-import weakref
+
+from cujit.forks import begins_anew
 
 __all__ = ["ALIVE", "Alive"]
 
@@ -25,7 +24,7 @@ class Alive:
 
     def __init__(self) -> None:
         self._word = ctypes.c_int32(ALIVE)
-        _living().add(self)
+        begins_anew(self)
 
     @property
     def address(self) -> int:
@@ -36,21 +35,7 @@ class Alive:
         """The module is unloaded."""
         self._word.value = _CLOSED
 
-    def forked(self) -> None:
+    def after_fork(self) -> None:
         """This process is a copy of the one that loaded the module."""
         if self._word.value == ALIVE:
             self._word.value = _FORKED
-
-
-@functools.cache
-def _living() -> weakref.WeakSet[Alive]:
-    """Give the words of this process, which a fork changes; the hook is set with the first of them."""
-    living: weakref.WeakSet[Alive] = weakref.WeakSet()
-
-    def forked() -> None:
-        for word in list(living):
-            word.forked()
-
-    if hasattr(os, "register_at_fork"):
-        os.register_at_fork(after_in_child=forked)
-    return living

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import os
 import threading
 from collections import Counter
 from typing import NamedTuple
@@ -12,6 +11,7 @@ from cujit.devices.launcher.code import LaunchCode, launch_code
 from cujit.devices.launcher.finish import Finish
 from cujit.devices.launcher.layout import Layout
 from cujit.errors import MissingError
+from cujit.forks import Lock, begins_anew
 
 __all__ = ["Wanted", "code_now", "code_soon"]
 
@@ -30,22 +30,18 @@ class Wanted(NamedTuple):
 
 
 class _Compiler:
-    """Compiles one piece at a time, in threads that end with it; a fork waits for the piece that is in hand."""
+    """Compiles one piece at a time, in threads that end with it."""
 
     def __init__(self) -> None:
         self._made: dict[Wanted, LaunchCode | None] = {}
         self._begun: set[Wanted] = set()
         self._asked: Counter[Wanted] = Counter()
-        self._busy = threading.Lock()
-        if hasattr(os, "register_at_fork"):
-            os.register_at_fork(
-                before=self._busy.acquire, after_in_parent=self._busy.release, after_in_child=self._forked
-            )
+        self._busy = Lock()
+        begins_anew(self)
 
-    def _forked(self) -> None:
+    def after_fork(self) -> None:
         """Begin anew in a child: the threads stayed behind."""
         self._begun.clear()
-        self._busy.release()
 
     def now(self, wanted: Wanted) -> LaunchCode | None:
         with self._busy:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import functools
-import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -23,6 +22,7 @@ from cujit.devices.launcher.seam import PreparedKernel
 from cujit.devices.launcher.state import State
 from cujit.devices.launcher.tensors import is_tensor, tensor_interface
 from cujit.errors import ArgumentError, CujitError
+from cujit.forks import Lock
 
 __all__ = ["Binder", "Prepared", "refuse_keywords"]
 
@@ -80,7 +80,7 @@ class Binder:
         self._reads = [packer.reader(i) for i in range(len(layout.fields))]
         self._table = ctypes.c_uint64 * count
         self._named = functools.partial(refuse_keywords, packer.kernel)
-        self.lock = threading.Lock()
+        self.lock = Lock()
 
     @classmethod
     def of(cls, kernel: object, device: Device, packer: Packer, alive: Alive) -> Binder | None:

@@ -30,7 +30,7 @@ class Image:
     Kernels refer to this and not to their module, so there is no circle and a module goes with its last user.
     """
 
-    def __init__(self, device: Device, loaded: DeviceModule, artifact: Artifact | None = None) -> None:
+    def __init__(self, device: Device, loaded: DeviceModule, artifact: Artifact) -> None:
         self.device = device
         self.artifact = artifact
         self.portable: Callable[[], Artifact] | None = None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import threading
 import weakref
 from typing import Any, Generic, TypeVar
 
@@ -12,8 +11,10 @@ from cujit.devices.launcher.binder import Prepared, refuse_keywords
 from cujit.devices.launcher.cpython import native_type
 from cujit.devices.launcher.entry import Entry, Image
 from cujit.devices.launcher.options import LaunchOptions
+from cujit.devices.launcher.seam import PreparedKernel
 from cujit.devices.streams import stream_handle
 from cujit.errors import ClosedError
+from cujit.forks import Lock
 
 __all__ = ["LaunchCache", "PreparedLaunch", "attach", "make_launch"]
 
@@ -28,7 +29,7 @@ class LaunchCache(Generic[_L]):
 
     def __init__(self, image: Image) -> None:
         self.launches: dict[object, _L] = {}
-        self._lock = threading.Lock()
+        self._lock = Lock()
         image.caches.add(self)
 
     def keep(self, key: object, launch: _L) -> None:
@@ -102,6 +103,24 @@ class PreparedLaunch:
         self._entry.run(self._shape, self._stream, self._options, arguments)
         if self._waits:
             attach(self)
+
+    def compile(self) -> None:
+        """Have the CPU device make the machine code for this block now, without running anything.
+
+        The first call of a launch in a block shape does it else. On a GPU nothing is left to do.
+
+        Raises:
+            ClosedError: the module was closed.
+
+        Example::
+
+            launch = kernel.prepare(4, 256)
+            launch.compile()
+        """
+        if self._shape is not None:
+            self._entry.image.require()
+            if isinstance(self._entry.loaded, PreparedKernel):
+                self._entry.loaded.compile(self._shape, self._options)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, PreparedLaunch) and self._values() == other._values()

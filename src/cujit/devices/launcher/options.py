@@ -9,7 +9,15 @@ from cujit.devices.base import Dim3, LaunchShape
 from cujit.devices.streams import in_words
 from cujit.errors import LaunchError
 
-__all__ = ["PLAIN", "LaunchOptions", "check_cluster", "check_cooperative", "check_own_cluster"]
+__all__ = [
+    "MAX_TIMEOUT_S",
+    "PLAIN",
+    "LaunchOptions",
+    "check_cluster",
+    "check_cooperative",
+    "check_own_cluster",
+    "check_timeout",
+]
 
 
 @dataclass(frozen=True)
@@ -19,16 +27,24 @@ class LaunchOptions:
     ``cluster`` is in blocks; None leaves it to the kernel. ``cooperative`` has all blocks run at a time. ``overlap``
     lets the kernel start before the one before it in its stream has ended (programmatic dependent launch): it must
     wait by ``cudaGridDependencySynchronize()``. ``priority`` is as for streams, lower is sooner; None is the stream's.
+    ``timeout_s`` is how long it may run on the CPU device, in seconds; None leaves it to the device.
     """
 
     cluster: Dim3 | None = None
     cooperative: bool = False
     overlap: bool = False
     priority: int | None = None
+    timeout_s: float | None = None
 
     @classmethod
     def of(
-        cls, cluster: object, cooperative: object, overlap: object, priority: object, kernel: str = ""
+        cls,
+        cluster: object,
+        cooperative: object,
+        overlap: object,
+        priority: object,
+        timeout_s: object = None,
+        kernel: str = "",
     ) -> LaunchOptions:
         """Read options as users write them; ``kernel`` is the name in messages, if any.
 
@@ -41,6 +57,7 @@ class LaunchOptions:
                 _flag(cooperative, "cooperative"),
                 _flag(overlap, "overlap"),
                 None if priority is None else _int(priority, "priority"),
+                None if timeout_s is None else check_timeout(timeout_s),
             )
         except LaunchError as e:
             raise LaunchError(f"{kernel}: {e.message}" if kernel else e.message, help=e.help) from None
@@ -48,6 +65,27 @@ class LaunchOptions:
 
 PLAIN = LaunchOptions()
 """A launch that asks for nothing."""
+
+
+MAX_TIMEOUT_S = 1e9
+"""The longest time that a launch may be given, some 30 years."""
+
+
+def check_timeout(value: object) -> float:
+    """Read a time limit in seconds.
+
+    Raises:
+        LaunchError: it is no number above 0, or too large.
+    """
+    try:
+        if isinstance(value, bool | str | bytes | bytearray):
+            raise TypeError
+        seconds = float(value)  # type: ignore[arg-type]
+    except (TypeError, ValueError, OverflowError):
+        raise LaunchError(f"timeout_s is {type(value).__name__} {value!r}; it takes seconds, such as 0.5") from None
+    if not 0 < seconds <= MAX_TIMEOUT_S:
+        raise LaunchError(f"timeout_s is {value!r}; it takes seconds above 0 and up to {MAX_TIMEOUT_S:g}")
+    return seconds
 
 
 def _flag(value: object, what: str) -> bool:

@@ -74,8 +74,6 @@ def replay(entry: Entry, shape: LaunchShape | None, arguments: Sequence[object],
 def _load(entry: Entry, cpu: Device) -> DeviceModule:
     entry.image.require()
     artifact, portable = entry.image.artifact, entry.image.portable
-    if artifact is None:
-        raise LoadError(f"the image of {entry.name} is not at hand")
     if artifact.kind is Kind.CUBIN and portable is not None:
         artifact = portable()
     try:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from cujit.devices.base import DeviceKernel, Dim3, LaunchShape
 from cujit.devices.launcher.finish import Finish
 from cujit.devices.launcher.options import PLAIN, LaunchOptions
+from cujit.errors import UnsupportedError
 
 __all__ = ["PreparedKernel", "Target"]
 
@@ -44,6 +45,19 @@ class PreparedKernel(DeviceKernel):
         Raises:
             LaunchError: a limit is broken; the message names it with both numbers.
         """
+
+    def compile(self, shape: LaunchShape, options: LaunchOptions) -> None:
+        """Make what a launch runs, ahead of it."""
+
+    def cancel(self) -> None:
+        """End the launches that run now.
+
+        Raises:
+            UnsupportedError: nobody can.
+        """
+        raise UnsupportedError(
+            f"{self.title}: a launch on a GPU runs until it is done", help="try it on the CPU device: cujit.cpu()"
+        )
 
     @abc.abstractmethod
     def together(self, shape: LaunchShape, cluster: Dim3 | None = None) -> int:

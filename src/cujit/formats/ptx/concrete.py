@@ -7,6 +7,7 @@ import math
 from collections.abc import Iterator
 
 from cujit.formats.ptx.isa import InstructionRow
+from cujit.formats.ptx.isa_never import never
 
 __all__ = ["MOST_WRITTEN_OUT", "concrete_forms"]
 
@@ -28,13 +29,15 @@ def concrete_forms(row: InstructionRow) -> Iterator[tuple[str, ...]]:
     else:
         combinations = _near(places)
     for words in combinations:
-        yield tuple(word for word in words if word)
+        form = tuple(word for word in words if word)
+        if not never(row.opcode, form):
+            yield form
 
 
 def _choices(row: InstructionRow, place: int) -> list[str]:
     """What may stand in a place, the plainest first: nothing, where it may be left out."""
     modifier = row.modifiers[place]
-    return [*([""] if modifier.optional else []), *sorted(modifier.choices)]
+    return [*([""] if modifier.optional else []), *sorted(modifier.choices, key=lambda word: (word != "b32", word))]
 
 
 def _near(places: list[list[str]]) -> Iterator[tuple[str, ...]]:

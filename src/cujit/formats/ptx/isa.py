@@ -10,8 +10,8 @@ A word in braces may be left out, ``|`` separates choices, a word in capitals st
 
 How far it was checked: each form of the closed rows was given to ptxas 13.5, in statements with plain operands. It
 takes all of them but those of PTX 1.0 to 1.3 without a rounding (tried with ``.version 1.3``), ``cvta`` to 32 bits
-(the same), ``wmma`` without ``.aligned`` beside words that came after it; and, of loads, stores and atomics, whose rows
-have one place for vectors and one for types, vectors that are too long and hints for spaces that have none. A section
+(the same), and ``wmma`` without ``.aligned`` beside words that came after it. What of a row's product is no instruction
+``isa_never`` lists. A section
 number may be off: not every page of the manual was read beside the rows. That every instruction of NVRTC's output has
 a row is tested for six architectures. Versions and architectures are those that ptxas demands, tried with each
 modifier of each closed form alone and with some 380 statements of the rest; ptxas 11.7 to 13.4 agreed before the
@@ -25,13 +25,17 @@ import functools
 from dataclasses import dataclass
 
 from cujit.formats.ptx.isa_memory import MEMORY
+from cujit.formats.ptx.isa_never import never
 from cujit.formats.ptx.isa_parallel import PARALLEL
 from cujit.formats.ptx.isa_scalar import SCALAR
-from cujit.formats.ptx.isa_sets import SETS, TYPES, Forms
+from cujit.formats.ptx.isa_sets import LEADING, SETS, TYPES, Forms
 from cujit.formats.ptx.special_registers import SPECIAL_REGISTERS, SpecialRegister
 from cujit.formats.ptx.syntax import Instruction
 
-__all__ = ["InstructionRow", "Modifier", "earliest", "lookup", "rows", "special_register"]
+__all__ = ["NEWEST_PTX", "InstructionRow", "Modifier", "earliest", "lookup", "rows", "special_register"]
+
+NEWEST_PTX = (9, 5)
+"""The newest PTX ISA whose assembler the table was held to: that of nvJitLink 13.5."""
 
 
 @dataclass(frozen=True)
@@ -73,9 +77,20 @@ class InstructionRow:
         return tuple(modifier.choices for modifier in self.modifiers if modifier.is_type)
 
     def matches(self, modifiers: tuple[str, ...]) -> bool:
-        """Tell whether the form takes these modifiers; like ptxas, in any order, but types in theirs."""
-        free = list(self.modifiers)
-        for word in modifiers:
+        """Tell whether the form takes these modifiers; like ptxas, in any order, but types in theirs.
+
+        Words that are part of the instruction's name come first.
+        """
+        free, leading = list(self.modifiers), LEADING.get(self.opcode, frozenset())
+        count = sum(word in leading for word in modifiers)
+        for k, word in enumerate(modifiers):
+            if k < count:
+                while free and free[0].optional and word not in free[0].choices:
+                    free = free[1:]
+                if word not in leading or not free or word not in free[0].choices:
+                    return False
+                free = free[1:]
+                continue
             fitting = (place for place in free if word in place.choices or (word in TYPES and place.is_type))
             place = next(fitting, None)
             if place is not None and word in place.choices:
@@ -92,6 +107,8 @@ def lookup(instruction: Instruction) -> InstructionRow | None:
 
 @functools.lru_cache(maxsize=4096)
 def _lookup(opcode: str, modifiers: tuple[str, ...]) -> InstructionRow | None:
+    if never(opcode, modifiers):
+        return None
     return next((row for row in _rows_by_opcode().get(opcode, ()) if row.matches(modifiers)), None)
 
 

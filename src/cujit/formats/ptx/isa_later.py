@@ -11,7 +11,7 @@ import functools
 from dataclasses import dataclass
 from typing import NamedTuple
 
-__all__ = ["LATER", "REMOVED", "Later", "later_of", "open_words"]
+__all__ = ["LATER", "Later", "Removed", "later_of", "open_words", "removed_of"]
 
 Version = tuple[int, int]
 
@@ -163,11 +163,46 @@ LATER: tuple[Later, ...] = tuple(
 )
 """Every row of the tables above."""
 
-REMOVED: dict[str, tuple[str, Version, int]] = {"shfl": ("sync", (6, 4), 70), "vote": ("sync", (6, 4), 70)}
-"""Opcodes that, without that word, are gone from that ISA version on for that architecture and later ones.
 
-Source: PTX ISA manual 9.1, 9.7.9.5 "shfl (deprecated)" and 9.7.13.8 "vote (deprecated)".
+class Removed(NamedTuple):
+    """What is gone from an ISA version on, for an architecture and later ones.
+
+    Those are instructions of ``opcodes`` with each of ``words`` (``|`` separates choices) and none of ``without``.
+    """
+
+    opcodes: str
+    words: str
+    without: str
+    ptx: Version
+    sm: int
+
+    def applies(self, opcode: str, modifiers: tuple[str, ...]) -> bool:
+        """Tell whether an instruction is gone."""
+        return (
+            opcode in self.opcodes.split()
+            and all(not set(word.split("|")).isdisjoint(modifiers) for word in self.words.split())
+            and set(self.without.split()).isdisjoint(modifiers)
+        )
+
+
+_ROUNDED = "rn rz rm rp approx full"
+_REMOVED = (
+    Removed("shfl vote", "", "sync", (6, 4), 70),
+    Removed("div rcp sqrt mad", "f32|f64", _ROUNDED, (1, 4), 10),
+    Removed("rsqrt sin cos lg2 ex2", "f32|f64", "approx", (1, 4), 10),
+    Removed("wmma", "", "aligned", (6, 3), 70),
+    Removed("wmma", "mma f16|f32 satfinite", "", (6, 5), 70),
+)
+"""Source: PTX ISA manual 9.1, 9.7.9.5 "shfl (deprecated)", 9.7.13.8 "vote (deprecated)", the notes of the others; and
+what nvJitLink 13.5 takes with ``.version`` 1.3, 6.2 and 9.5.
 """
+
+
+@functools.lru_cache(maxsize=4096)
+def removed_of(opcode: str, modifiers: tuple[str, ...]) -> Removed | None:
+    """Find the row that says since when an instruction is gone."""
+    return next((row for row in _REMOVED if row.applies(opcode, modifiers)), None)
+
 
 # The words of the open forms, as far as they were tried; another word is not known to be as old as its form.
 _INTEGERS = "u8 s8 u4 s4 b1 s32 u32 b32 u64 s64 b64 b16 u16 s16"

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from cujit.arch import KNOWN_ARCHES
 from cujit.formats.ptx.isa import earliest, special_register
-from cujit.formats.ptx.isa_later import REMOVED, later_of, open_words
+from cujit.formats.ptx.isa_later import later_of, open_words, removed_of
 from cujit.formats.ptx.syntax import (
     Address,
     CallPrototype,
@@ -27,6 +27,7 @@ from cujit.formats.ptx.syntax import (
     Register,
     RegisterDecl,
     RegisterList,
+    RegisterSum,
     Scope,
     Statement,
     Variable,
@@ -71,11 +72,11 @@ def removed_constructs(module: Module, version: Version, number: int) -> list[tu
     found: dict[str, tuple[int, str, Version]] = {}
     for function in module.functions:
         for statement in _flat(function.body or ()):
-            if not isinstance(statement, Instruction) or statement.opcode not in REMOVED:
+            if not isinstance(statement, Instruction) or statement.name in found:
                 continue
-            word, since, sm = REMOVED[statement.opcode]
-            if word not in statement.modifiers and version >= since and number >= sm:
-                found.setdefault(statement.name, (statement.line, statement.name, since))
+            row = removed_of(statement.opcode, statement.modifiers)
+            if row is not None and version >= row.ptx and number >= row.sm:
+                found[statement.name] = (statement.line, statement.name, row.ptx)
     return sorted(found.values())
 
 
@@ -238,7 +239,7 @@ class _Reader:
     def _operand(self, operand: Operand, line: int) -> Iterator[Need]:
         if isinstance(operand, Register):
             yield from self._register(operand.name, line)
-        elif isinstance(operand, ComponentOperand):
+        elif isinstance(operand, (ComponentOperand, RegisterSum)):
             yield from self._register(operand.base.name, line)
         elif isinstance(operand, Address):
             if operand.unified:

@@ -23,7 +23,7 @@ from cujit.formats.ptx.syntax import (
 )
 from cujit.formats.ptx.tokens import DIRECTIVE, NAME, STRING, Cursor
 
-__all__ = ["LINKAGES", "SPACES", "attributes", "parameter_list", "register_declaration", "variables"]
+__all__ = ["LINKAGES", "SPACES", "attributes", "element_bytes", "parameter_list", "register_declaration", "variables"]
 
 LINKAGES = frozenset((".extern", ".visible", ".weak", ".common"))
 SPACES = frozenset((".global", ".const", ".shared", ".local", ".param", ".tex"))
@@ -45,6 +45,13 @@ _TYPES: dict[str, int] = {  # Bytes of one element.
     ".samplerref": 8,
     ".surfref": 8,
 }
+
+
+def element_bytes(type_: str) -> int:
+    """Bytes of one element of a type that the parser reads: 4 for ``f32``."""
+    return _TYPES[f".{type_}"]
+
+
 _VECTORS = {".v2": 2, ".v4": 4, ".v8": 8}
 _POINTER_SPACES = frozenset((".const", ".global", ".local", ".shared"))
 

@@ -14,6 +14,7 @@ from cujit.formats.ptx.syntax import (
     PairOperand,
     Register,
     RegisterList,
+    RegisterSum,
     SymbolRef,
     VectorOperand,
 )
@@ -76,10 +77,12 @@ def _operand(cursor: Cursor, names: Names) -> Operand:
 
 
 def _named(cursor: Cursor, names: Names) -> Operand:
-    """``name``, ``symbol+4``, ``symbol-4``, ``symbol[3]``."""
+    """``name``, ``symbol+4``, ``symbol-4``, ``symbol[3]``, ``register+4``."""
     found = names.find(cursor.take())
     if isinstance(found, SymbolRef):
         return symbol_offset(cursor, names, found)
+    if isinstance(found, Register) and cursor.at("+"):
+        return RegisterSum(found, _offset(cursor))
     return found
 
 
@@ -178,7 +181,8 @@ def call_operands(cursor: Cursor, names: Names) -> tuple[Operand, ...]:
             found.append(LabelRef(cursor.expect_name("a list of arguments or the name of a prototype")))
         else:
             target = names.find(cursor.expect_name("a function"))
-            assert not isinstance(target, ComponentOperand)
+            if isinstance(target, ComponentOperand):
+                cursor.fail("expected a function, or a register with the address of one", back=1)
             found.append(target)
             named = True
         if not cursor.skip(","):

@@ -41,7 +41,18 @@ from cujit.formats.ptx.tokens import DIRECTIVE, DWARF, END, NAME, NUMBER, STRING
 
 __all__ = ["parse"]
 
+_THREADS = ("maxntid", "reqntid")
+_RIVALS = {
+    **dict(zip(_THREADS, reversed(_THREADS), strict=True)),
+    "reqnctapercluster": "maxclusterrank", "maxclusterrank": "reqnctapercluster",
+}  # fmt: skip
+"""Directives of which an entry has one. Source: PTX ISA 9.1, 11.4 and 11.7; ptxas 13.5 refuses both."""
+
 _DEEPEST_SCOPE = 48
+_ITEMS = frozenset(
+    {*LINKAGES, *SPACES, ".func", ".entry", ".file", ".section", ".alias", ".version", ".target", ".loc"}
+)
+"""Words that begin the next item of a module where the declaration of a function ends without a ``;``."""
 _VERSION = re.compile(r"(\d{1,3})\.(\d{1,3})", re.ASCII)
 
 
@@ -235,7 +246,7 @@ class _Parser:
         body: tuple[Statement, ...] | None = None
         if cursor.at("{"):
             body = self._block()
-        elif not cursor.skip(";"):
+        elif not cursor.skip(";") and is_entry:  # ptxas takes the declaration of a .func without it
             cursor.fail_expected("'{' or ';'")
         names.close()
         return Function(name, is_entry, parameters, results, body, linkage, directives, own, line)
@@ -244,11 +255,18 @@ class _Parser:
         """``.maxntid 256, 1, 1 .minnctapersm 2 .noreturn .pragma "…";`` in any order."""
         cursor = self._cursor
         found = []
-        while cursor.at(DIRECTIVE):
+        while cursor.at(DIRECTIVE) and cursor.words[cursor.index] not in _ITEMS:
             if cursor.at_word(".pragma"):
                 found.append(("pragma", self._pragma().arguments))
                 continue
-            found.append((cursor.take()[1:], self._directive_numbers()))
+            word = cursor.take()[1:]
+            rival = _RIVALS.get(word)
+            if rival in dict(found):
+                cursor.fail(f".{word} and .{rival} exclude each other", back=1)
+            values = self._directive_numbers()
+            if word in _THREADS and "0" in values:
+                cursor.fail(f"expected .{word} of at least 1", back=1)
+            found.append((word, values))
         return tuple(found)
 
     def _directive_numbers(self) -> tuple[str, ...]:

@@ -14,13 +14,14 @@ from typing import NamedTuple, TypeVar
 from cujit.arch import KNOWN_ARCHES, Arch
 from cujit.artifact import Artifact, Kind
 from cujit.errors import FormatError, OptionError, UnsupportedError
+from cujit.formats.ptx.isa import NEWEST_PTX
 from cujit.formats.ptx.needs import Need, construct_needs, removed_constructs
 from cujit.formats.ptx.parser import parse
 from cujit.formats.ptx.syntax import Directive, Module
 from cujit.formats.ptx.tokens import Cursor
-from cujit.support import RELEASES, Version, dotted, toolkit_of_ptx
+from cujit.support import NEWEST, RELEASES, Version, dotted, extra_for, install, knows, toolkit_of_ptx
 
-__all__ = ["Obstacle", "lowest_version", "obstacles", "retarget", "retarget_text", "target_version"]
+__all__ = ["Obstacle", "declared_target", "lowest_version", "obstacles", "retarget", "retarget_text", "target_version"]
 
 Ptx = TypeVar("Ptx", str, bytes, Artifact)
 
@@ -85,7 +86,9 @@ def retarget_text(text: str, version: Version | None, arch: Arch | None, *, name
     to_version = version or module.version
     in_the_way = obstacles(module, to_version, arch, target_line=_line_of(text, ".target"))
     if in_the_way:
-        raise UnsupportedError(_message(module, to_version, arch, in_the_way), items=in_the_way, help=_help(module))
+        raise UnsupportedError(
+            _message(module, to_version, arch, in_the_way), items=in_the_way, help=_help(module, arch)
+        )
     return _rewritten(text, to_version if version else None, arch)
 
 
@@ -94,7 +97,7 @@ def obstacles(module: Module, version: Version, arch: Arch | None = None, *, tar
 
     ``target_line`` is where its ``.target`` stands, which a Module does not tell.
     """
-    declared = _target(module)
+    declared = declared_target(module)
     target = arch or declared
     found = [o for need in construct_needs(module) if (o := _obstacle(need, module, version, arch, declared))]
     needed = target_version(target) if target else None
@@ -103,7 +106,7 @@ def obstacles(module: Module, version: Version, arch: Arch | None = None, *, tar
     number = target.number if target else 0
     for line, construct, since in removed_constructs(module, version, number):
         if module.version < since or (declared is not None and number != declared.number):
-            found.append(Obstacle(line, construct, f"is gone since PTX {dotted(since)} for sm_70 and later"))
+            found.append(Obstacle(line, construct, f"is gone since PTX {dotted(since)}"))
     if arch is not None:
         changed = (d for d in module.items if isinstance(d, Directive) and d.name == "target")
         found += (Obstacle(d.line, ".target", "is changed again in the middle of the text") for d in changed)
@@ -112,7 +115,7 @@ def obstacles(module: Module, version: Version, arch: Arch | None = None, *, tar
 
 def lowest_version(module: Module) -> Version:
     """Give the lowest version that ``module`` could have: that of the newest thing in it, its target included."""
-    target = _target(module)
+    target = declared_target(module)
     needed = [need.ptx for need in construct_needs(module)]
     needed += [v for v in (target_version(target) if target else None,) if v is not None]
     return max(needed, default=module.version)
@@ -160,7 +163,8 @@ def _has_specific(suffix: str, arch: Arch, declared: Arch | None) -> bool:
     return arch.number >= declared.number
 
 
-def _target(module: Module) -> Arch | None:
+def declared_target(module: Module) -> Arch | None:
+    """Give the architecture that the text names as its target; None where no toolkit known has it."""
     match = _TARGET.fullmatch(module.target[0]) if module.target else None
     return Arch.parse(match[0]).virtual if match and int(match[1]) in KNOWN_ARCHES else None
 
@@ -193,9 +197,8 @@ def _read_version(version: object) -> Version:
         major, minor = version
     else:
         raise OptionError(f"a PTX version is a text such as '8.4' or a pair such as (8, 4), not {version!r}")
-    newest = RELEASES[-1].ptx
-    if not (1, 0) <= (major, minor) <= (newest[0], newest[1] + 9):
-        raise OptionError(f"there is no PTX {major}.{minor}", help=f"the newest known is {dotted(newest)}")
+    if not (1, 0) <= (major, minor) <= (NEWEST_PTX[0], NEWEST_PTX[1] + 9):
+        raise OptionError(f"there is no PTX {major}.{minor}", help=f"the newest known is {dotted(NEWEST_PTX)}")
     return major, minor
 
 
@@ -207,8 +210,11 @@ def _message(module: Module, version: Version, arch: Arch | None, found: Sequenc
     return "\n".join((f"this PTX {dotted(module.version)} cannot become {to}:", *lines))
 
 
-def _help(module: Module) -> str:
+def _help(module: Module, arch: Arch | None) -> str:
     toolkit = toolkit_of_ptx(module.version)
+    target = arch or declared_target(module)
+    if target is not None and not knows(NEWEST, target):
+        return f"compile it with the last toolkit that builds for {target.real}: {install(extra_for(target))}"
     if toolkit is None:
         return "build a cubin instead: target sm_…"
     return f"assemble it with the nvJitLink of CUDA {dotted(toolkit)} or later: cujit.link([ptx], arch='sm_…')"

@@ -36,6 +36,7 @@ __all__ = [
     "Register",
     "RegisterDecl",
     "RegisterList",
+    "RegisterSum",
     "Scope",
     "Statement",
     "SymbolRef",
@@ -147,6 +148,14 @@ class ComponentOperand:
     component: str
 
 
+@dataclass(frozen=True)
+class RegisterSum:
+    """``temp + 1``: a register and a number, as the value of an operand."""
+
+    base: Register
+    offset: int
+
+
 Operand = (
     Register
     | Immediate
@@ -160,6 +169,7 @@ Operand = (
     | Negated
     | PairOperand
     | ComponentOperand
+    | RegisterSum
 )
 
 

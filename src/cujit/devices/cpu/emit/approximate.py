@@ -18,23 +18,21 @@ from cujit.devices.cpu.emit.registry import Handler, Rules
 from cujit.devices.cpu.emit.rounding import (
     arithmetic,
     as_bits,
-    canonical,
     flush,
     is_nan,
     magnitude,
     number,
+    sign_of,
     signed,
 )
 from cujit.devices.cpu.emit.warp import WarpEmitter
 from cujit.devices.cpu.program import Op
 
-__all__ = ["register"]
+__all__ = ["power_of_two64", "register"]
 
 _APPROX = ["approx"]
-_PI_2 = float.fromhex("0x1.921FB54442D18p0")
-"""Half of pi, rounded to f64."""
-_PI_2_REST = float.fromhex("0x1.1A62633145C07p-54")
-"""Half of pi less ``_PI_2``, rounded to f64."""
+_TURN = float.fromhex("0x1.45F306p-3")
+"""1 / (2 pi) in f32."""
 _ROUNDER = 1.5 * 2.0**52
 """Added to a smaller number, it leaves the nearest integer in the last bits."""
 _NAN64 = 0x7FFFFFFF00000000
@@ -56,7 +54,7 @@ def register(rules: Rules) -> None:
         "sin": _sine,
         "cos": _cosine,
         "lg2": _binary_logarithm,
-        "ex2": _power_of_two,
+        "ex2": power_of_two64,
         "tanh": _tangent,
     }
     for name, function in functions.items():
@@ -86,7 +84,7 @@ def _input(e: WarpEmitter, op: Op, index: int = 0) -> Value:
 
 def _put(e: WarpEmitter, op: Op, result: Value) -> None:
     b = e.builder
-    e.put(op, canonical(b, flush(b, result) if "ftz" in op.modifiers else result))
+    e.put(op, flush(b, result) if "ftz" in op.modifiers else result)
 
 
 # -- quotients and roots ----------------------------------------------------------------------------------
@@ -176,7 +174,8 @@ def _exp2(b: Builder, x: Value) -> Value:
     return b.bits_as(b.binary("add", as_bits(b, part), exponent), "double")
 
 
-def _power_of_two(b: Builder, x: Value) -> Value:
+def power_of_two64(b: Builder, x: Value) -> Value:
+    """Raise 2 to an f64, to 2^-36; what is beyond f32 only so far that it is beyond it still."""
     result = _exp2(b, _clamped(b, x, 200.0))
     return b.select(is_nan(b, x), x, result)
 
@@ -213,7 +212,8 @@ def _binary_logarithm(b: Builder, x: Value) -> Value:
 
 
 def _sine(b: Builder, x: Value) -> Value:
-    return _wave(b, x, 0)
+    wave = as_bits(b, _wave(b, x, 0))
+    return b.bits_as(b.binary("xor", wave, sign_of(b, x)), "double")
 
 
 def _cosine(b: Builder, x: Value) -> Value:
@@ -221,16 +221,20 @@ def _cosine(b: Builder, x: Value) -> Value:
 
 
 def _wave(b: Builder, x: Value, quarters: int) -> Value:
-    """Compute sin(x + quarters pi/2): reduce to ±pi/4 and a number of quarter turns, then by the series of both.
+    """Compute sin(|x| + quarters pi/2): make turns of x as GPUs do, and of these a quarter and ±pi/4, by both series.
 
-    Good to f32 up to 2^40 and beyond; the manual asks for nothing above 100 pi. The first terms left out are
+    Turns are x / (2 pi) cut to f32 and then to 2^-25; from 2^24 on they are whole. So sine and cosine of a large number
+    are those of a GPU, far from the true ones, and the sine of a small one is 0. The first terms left out are
     (pi/4)^13 / 13! and (pi/4)^14 / 14!, both below 2^-36.
+    Source: ptxas 13.0 multiplies by 0x3e22f983 with ``mul.rz``; the rest is measured on an H200.
     """
-    shifted = b.binary("fadd", b.binary("fmul", x, number(b, 1 / _PI_2)), number(b, _ROUNDER))
-    turns = b.binary("fsub", shifted, number(b, _ROUNDER))
-    rest = b.intrinsic("fma", turns, number(b, -_PI_2), x)
-    rest = b.intrinsic("fma", turns, number(b, -_PI_2_REST), rest)
-    rest = _clamped(b, rest, 1.0)
+    product = b.binary("fmul", magnitude(b, x), number(b, _TURN))
+    turns = b.bits_as(b.binary("and", as_bits(b, product), b.integer(~0x1FFFFFFF, 64)), "double")
+    units = b.intrinsic("trunc", b.binary("fmul", turns, number(b, 2.0**25)))
+    units = b.select(b.compare("fcmp olt", turns, number(b, 2.0**24)), units, number(b, 0.0))
+    shifted = b.binary("fadd", b.binary("fmul", units, number(b, 2.0**-23)), number(b, _ROUNDER))
+    whole = b.binary("fmul", b.binary("fsub", shifted, number(b, _ROUNDER)), number(b, 2.0**23))
+    rest = b.binary("fmul", b.binary("fsub", units, whole), number(b, math.pi / 2 * 2.0**-23))
     square = b.binary("fmul", rest, rest)
     sines = [(-1) ** k / math.factorial(2 * k + 1) for k in range(6)]
     cosines = [(-1) ** k / math.factorial(2 * k) for k in range(7)]

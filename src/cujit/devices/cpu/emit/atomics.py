@@ -55,13 +55,13 @@ def register(rules: Rules) -> None:
 class Atomic:
     """One form: ``operation`` and ``type`` as PTX has them; ``locked`` where other threads may do the same.
 
-    ``ftz`` has ``add.f32`` flush subnormal numbers: as a constant, or where it depends on the address as None.
+    ``by_cache`` has ``add`` done as the cache of global memory does it, see ``atomic_steps``.
     """
 
     operation: str
     type: str
     locked: bool
-    ftz: bool = False
+    by_cache: bool = False
 
     @property
     def bits(self) -> int:
@@ -76,7 +76,7 @@ class Atomic:
     @property
     def name(self) -> str:
         """What a function that does it is called by."""
-        flags = [f for f, on in (("locked", self.locked), ("ftz", self.ftz)) if on]
+        flags = [f for f, on in (("locked", self.locked), ("by_cache", self.by_cache)) if on]
         return ".".join([self.operation, self.type, *flags])
 
     @property
@@ -91,7 +91,7 @@ class Atomic:
 
     def step(self, f: Builder, old: Value, operands: Sequence[Value]) -> Value:
         """Emit the new value."""
-        return emit_step(f, self.operation, self.type, old, operands, self.ftz)
+        return emit_step(f, self.operation, self.type, old, operands, self.by_cache)
 
     def apply(self, f: Builder, pointer: Value, operands: Sequence[Value]) -> Value:
         """Emit the operation on a place in memory, for one lane; give the old value."""
@@ -151,7 +151,10 @@ def _atomic(e: WarpEmitter, op: Op) -> None:
     assert isinstance(memory, Memory)
     space = next((m for m in op.modifiers if m in SPACES), "generic")
     operation = next(m for m in op.modifiers if m in _OPERATIONS)
-    form = Atomic(operation, types_of(op)[0], locked=space in ("global", "generic"), ftz=_flushes(op, space))
+    # Of a generic address it is taken that it leads to global memory.
+    form = Atomic(
+        operation, types_of(op)[0], locked=space in ("global", "generic"), by_cache=space in ("global", "generic")
+    )
     address = address_in(e, memory, space)
     count = next((int(m[1:]) for m in op.modifiers if m in ("v2", "v4", "v8")), 1)
     for k in range(count):
@@ -161,14 +164,6 @@ def _atomic(e: WarpEmitter, op: Op) -> None:
 
 
 _OPERATIONS = frozenset(word for words, _ in (*_FORMS, *_EXCHANGES) for word in words.split())
-
-
-def _flushes(op: Op, space: str) -> bool:
-    """Whether subnormal numbers count as zero: ``add.f32`` does so in global memory, and not in shared memory.
-
-    Of a generic address it is taken that it leads to global memory.
-    """
-    return types_of(op)[0] == "f32" and space in ("global", "generic")
 
 
 def _item(e: WarpEmitter, source: Operand, k: int, form: Atomic) -> Value:
@@ -281,7 +276,7 @@ def _in_memory(b: Builder, place: str, value: Value) -> str:
     """Store a vector at ``place``, and give the pointer; a scalar stays as it is."""
     if not value.is_vector:
         return value.text
-    b.reserve(place, b.type_of(value), 64)
+    b.reserve(place, b.type_of(value))
     b.line(f"store {b.type_of(value)} {value.text}, ptr {place}")
     return place
 

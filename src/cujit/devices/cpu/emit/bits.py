@@ -118,8 +118,13 @@ def _nth_bit(e: WarpEmitter, mask: Value, count: Value) -> Value:
     return at
 
 
-def _byte(e: WarpEmitter, op: Op, index: int) -> Value:
-    return e.builder.binary("and", e.source(op, index, "i32"), e.builder.integer(0xFF, 32))
+def _extent(e: WarpEmitter, op: Op, index: int) -> Value:
+    """Read a position or length of a field: its low byte where the field is one of 32 bits, all of it for 64.
+
+    Source: PTX ISA 9.1, "bfe", "bfi", has the byte for both; that all 32 bits count for 64 was measured on an H200.
+    """
+    value = e.source(op, index, "i32")
+    return value if integer_type(op)[1] == 64 else e.builder.binary("and", value, e.builder.integer(0xFF, 32))
 
 
 def _clamped(e: WarpEmitter, value: Value, most: int) -> Value:
@@ -152,13 +157,13 @@ def _low_mask(e: WarpEmitter, length: Value, bits: int) -> Value:
 def _extract_field(e: WarpEmitter, op: Op) -> None:
     b = e.builder
     t, bits, signed = integer_type(op)
-    x, start, length = e.source(op, 0, t), _byte(e, op, 1), _byte(e, op, 2)
+    x, start, length = e.source(op, 0, t), _extent(e, op, 1), _extent(e, op, 2)
     if not signed:
         e.put(op, b.binary("and", _shift_right(e, x, start, signed=False), _low_mask(e, length, bits)))
         return
-    top = _clamped(e, b.binary("sub", b.binary("add", start, length), b.integer(1, 32)), bits - 1)
+    top = _clamped(e, b.binary("sub", b.intrinsic("uadd.sat", start, length), b.integer(1, 32)), bits - 1)
     left = b.binary("sub", b.integer(bits - 1, 32), top)
-    field = _shift_right(e, _shift_left(e, x, left), b.binary("add", left, start), signed=True)
+    field = _shift_right(e, _shift_left(e, x, left), b.intrinsic("uadd.sat", left, start), signed=True)
     empty = b.compare("icmp eq", length, b.integer(0, 32))
     e.put(op, b.select(empty, b.integer(0, bits), field))
 
@@ -166,7 +171,7 @@ def _extract_field(e: WarpEmitter, op: Op) -> None:
 def _insert_field(e: WarpEmitter, op: Op) -> None:
     b = e.builder
     t, bits, _ = integer_type(op)
-    x, into, start, length = e.source(op, 0, t), e.source(op, 1, t), _byte(e, op, 2), _byte(e, op, 3)
+    x, into, start, length = e.source(op, 0, t), e.source(op, 1, t), _extent(e, op, 2), _extent(e, op, 3)
     mask = _shift_left(e, _low_mask(e, length, bits), start)
     field = b.binary("and", _shift_left(e, x, start), mask)
     rest = b.binary("and", into, b.binary("xor", mask, b.integer(-1, bits)))

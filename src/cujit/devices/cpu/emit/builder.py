@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from cujit.devices.cpu.program import Reg
 from cujit.devices.cpu.shapes import WARP
 
-__all__ = ["Builder", "Value", "float_type", "int_type", "storage_type", "type_width"]
+__all__ = ["LARGEST_VECTOR", "Builder", "Value", "float_type", "int_type", "storage_type", "type_width"]
 
 
 @dataclass(frozen=True)
@@ -21,6 +21,13 @@ class Value:
     type: str
     is_vector: bool = False
     constant: bool = False
+
+
+LARGEST_VECTOR = 512
+"""Bytes of 32 values of 128 bits, which LLVM takes an access to be aligned to if nothing is said.
+
+Source: LLVM Language Reference, "Data Layout": the alignment of a vector is its size if the layout names no other.
+"""
 
 
 def int_type(bits: int) -> str:
@@ -50,11 +57,14 @@ class Builder:
     ``functions`` the text of those that the module defines for itself.
 
     Scalars and vectors mix: where one operand is a vector the others are broadcast. A vector has ``width`` lanes: those
-    of the warp, but where a part of them runs alone.
+    of the warp, but where a part of them runs alone. With ``lined``, each instruction ends with a comment: the line of
+    the PTX that it comes from (see ``debuglines``).
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, lined: bool = False) -> None:
         self.width = WARP
+        self._lined = lined
+        self._comment = ""
         self.entry: list[str] = []
         self.body: list[str] = []
         self.declared: dict[str, str] = {}
@@ -64,18 +74,23 @@ class Builder:
     # -- text --------------------------------------------------------------------------------------------
 
     def name(self) -> str:
-        """Make a fresh value name."""
+        """Make a fresh value name. No name that is chosen has the ``$`` of those that are counted."""
         self._count += 1
-        return f"%v{self._count}"
+        return f"%${self._count}"
 
     def label(self, hint: str) -> str:
-        """Make a fresh label."""
+        """Make a fresh label: labels and values share one namespace in LLVM, and so do they here (see ``name``)."""
         self._count += 1
-        return f"{hint}.{self._count}"
+        return f"{hint}${self._count}"
+
+    def come_to(self, line: int) -> None:
+        """Say which line of the PTX the instructions come from that follow."""
+        if self._lined:
+            self._comment = f" ;{line}"
 
     def line(self, text: str) -> None:
         """Append one instruction."""
-        self.body.append("  " + text)
+        self.body.append(f"  {text}{self._comment}")
 
     def start(self, label: str) -> None:
         """Begin a basic block."""
@@ -130,7 +145,7 @@ class Builder:
     def assign(self, text: str) -> str:
         """Append an instruction that has a result; return the result's name."""
         name = self.name()
-        self.body.append(f"  {name} = {text}")
+        self.body.append(f"  {name} = {text}{self._comment}")
         return name
 
     # -- operations --------------------------------------------------------------------------------------
@@ -237,9 +252,9 @@ class Builder:
         full = f"llvm.vector.reduce.{name}.v{self.width}{short}"
         return Value(self.call(full, a.type, [f"{t} {a.text}"], [t]), a.type)
 
-    def reserve(self, name: str, type_: str, align: int) -> None:
-        """Have memory of that name and type in the function, once."""
-        line = f"  {name} = alloca {type_}, align {align}"
+    def reserve(self, name: str, type_: str) -> None:
+        """Have memory of that name and type in the function, once; LLVM takes any vector in it for aligned."""
+        line = f"  {name} = alloca {type_}, align {LARGEST_VECTOR}"
         if line not in self.entry:
             self.entry.append(line)
 

@@ -248,7 +248,7 @@ def _reduce(e: WarpEmitter, op: Op) -> None:
     """``cp.reduce.async.bulk [dst], [src], size {, [mbar]}``: element by element."""
     to = _spaces(op)[0]
     type_ = types_of(op)[0]
-    form = Atomic(_operation(op), type_, locked=to == "global", ftz=type_ == "f32")
+    form = Atomic(_operation(op), type_, locked=to == "global", by_cache=True)
     addresses = _addresses(e, op, (to, _OWN, to))
     size = e.source(op, 2, "i32")
     _check(e, op, addresses[0], addresses[1], size)

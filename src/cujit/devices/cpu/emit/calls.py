@@ -13,6 +13,7 @@ from cujit.devices.cpu.emit.registry import Handler, Rules
 from cujit.devices.cpu.native.faultkinds import FaultKind
 from cujit.devices.cpu.native.library import require
 from cujit.devices.cpu.program import Op
+from cujit.devices.cpu.refusals import UNLINKED
 from cujit.devices.cpu.shapes import WARP
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ _REFUSED = {
 
 def refusal_of(name: str) -> str:
     """Say why a call of a function without a body is refused."""
-    return _REFUSED.get(name, "a function without a body that the CPU device does not have")
+    return _REFUSED.get(name, f"a function {UNLINKED}")
 
 
 def register(rules: Rules) -> None:
@@ -90,7 +91,7 @@ def _for_first_lane(e: WarpEmitter, op: Op, end: Callable[[str], None]) -> None:
     go, skip = b.label("trap"), b.label("no.trap")
     b.line(f"br i1 {some}, label %{go}, label %{skip}")
     b.start(go)
-    lane = Value(b.call("llvm.cttz.i32", "i32", [f"i32 {word}", "i1 true"], ["i32", "i1"]), "i32")
+    lane = Value(b.call("llvm.cttz.i32", "i32", [f"i32 {word}", "i1 false"], ["i32", "i1"]), "i32")
     end(b.binary("add", Value("%first.thread", "i32"), lane).text)
     b.line("unreachable")
     b.start(skip)
@@ -140,7 +141,7 @@ def _word(e: WarpEmitter, op: Op) -> str:
 def _spilled(e: WarpEmitter, value: Value, number: int) -> str:
     """Put a vector into the frame's array of that number, for native code to read or write; give its address."""
     b, value = e.builder, e.builder.vector(value)
-    b.reserve(f"%extern.{number}", f"[{WARP} x i64]", 256)
+    b.reserve(f"%extern.{number}", f"[{WARP} x i64]")
     b.line(f"store {b.type_of(value)} {value.text}, ptr %extern.{number}")
     return f"ptr %extern.{number}"
 

@@ -12,7 +12,7 @@ from cujit.devices.cpu.emit import barriers, warpwide
 from cujit.devices.cpu.emit.accesses import Touch, fills_shared, orders_by_itself, touches_of
 from cujit.devices.cpu.emit.builder import Value, type_width
 from cujit.devices.cpu.native.checkstate import CLUSTER_BARRIER, Place, Space
-from cujit.devices.cpu.program import Op
+from cujit.devices.cpu.program import CLEAR, Op, SymbolAddress
 from cujit.devices.cpu.shapes import WARP
 from cujit.devices.cpu.sites import is_barrier, is_site, whole_warp
 
@@ -60,6 +60,8 @@ class Checker:
             self._hand_over(e, "addresses", e.read(op.results[0], "i64"))
             self._hand_over(e, "values", Value(e.builder.assign(f"load <{WARP} x i64>, ptr %extern.0"), "i64", True))
             self._call(e, "cujit_check_malloc", [_lanes(e, op)])
+        if op.opcode == CLEAR and checks.init:
+            self._cleared(e, op)
         if not is_site(op):
             return
         if is_barrier(op):
@@ -75,6 +77,13 @@ class Checker:
             self._touch(e, op, touch if orders else touch.loosely())
         if self._checks.init and fills_shared(op):
             self._call(e, "cujit_check_filled", [])
+
+    def _cleared(self, e: WarpEmitter, op: Op) -> None:
+        """A shared variable that the device sets to zeros counts as written."""
+        variable = op.sources[0]
+        assert isinstance(variable, SymbolAddress)
+        at = e.builder.binary("add", Value("%shared.int", "i64"), e.symbol(variable))
+        self._call(e, "cujit_check_cleared", [f"i64 {at.text}", f"i64 {variable.slot.size}"])
 
     def _touch(self, e: WarpEmitter, op: Op, touch: Touch) -> None:
         b = e.builder
@@ -102,7 +111,7 @@ class Checker:
         width = type_width(values[0].type) // 8
         self._begin(e)
         data = f"%check.data.{width}.{len(values)}"
-        b.reserve(data, f"[{WARP * width * len(values)} x i8]", 64)
+        b.reserve(data, f"[{WARP * width * len(values)} x i8]")
         for k, value in enumerate(values):
             at = b.assign(f"getelementptr i8, ptr {data}, i64 {k * width * WARP}") if k else data
             vector = b.vector(value)
@@ -186,7 +195,7 @@ class Checker:
             return
         self._begun.add(e)
         b = e.builder
-        b.reserve(_PLACE, f"[{Place.values.offset + Place.values.size} x i8]", 256)
+        b.reserve(_PLACE, f"[{Place.values.offset + Place.values.size} x i8]")
         for field in ("addresses", "values", "block", "warp", "data", "part_bytes"):
             b.entry.append(f"  %check.{field} = getelementptr i8, ptr {_PLACE}, i64 {getattr(Place, field).offset}")
         values = {
@@ -196,7 +205,6 @@ class Checker:
             "cluster": "i64 %cluster.int",
             "local": "i64 %local.int",
             "local_bytes": f"i64 {e.program.local_size}",
-            "rank": "i32 %cluster.rank",
             "called": f"i32 {int(e.is_function)}",
             "data": "ptr null",
             "seen_block": f"i64 {_NOBODY}",

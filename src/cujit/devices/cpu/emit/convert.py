@@ -10,9 +10,11 @@ from cujit.devices.cpu.emit.builder import Builder, Value, float_type, int_type,
 from cujit.devices.cpu.emit.registry import INTEGERS, Rules, types_of
 from cujit.devices.cpu.emit.rounding import (
     ROUNDINGS,
+    SCALE,
     as_bits,
     canonical,
     flush,
+    flush_by,
     integer_as_float,
     is_nan,
     magnitude,
@@ -40,9 +42,8 @@ def register(rules: Rules) -> None:
     """Add the rules of this family."""
     to_integer = [" ".join(_TO_INTEGER)]
     rules.on("cvt", _INTEGERS, _INTEGERS, modifiers="sat")(_integer_to_integer)
-    for floats, integers in (("f16 f32 f64", _INTEGERS), ("bf16", "s16 s32 s64 u16 u32 u64")):
-        rules.on("cvt", floats, integers, modifiers=f"{ROUNDINGS} ftz sat")(_integer_to_float)
-        rules.on("cvt", integers, floats, modifiers="ftz sat", choices=to_integer)(_float_to_integer)
+    rules.on("cvt", "f16 bf16 f32 f64", _INTEGERS, modifiers=f"{ROUNDINGS} ftz sat")(_integer_to_float)
+    rules.on("cvt", _INTEGERS, "f16 bf16 f32 f64", modifiers="ftz sat", choices=to_integer)(_float_to_integer)
     for type_ in (*_HALVES.split(), "f32", "f64"):
         rules.on("cvt", type_, type_, modifiers="ftz sat", choices=to_integer)(_float_to_float)
         rules.on("cvt", type_, type_, modifiers="ftz sat")(_float_to_float)
@@ -120,9 +121,12 @@ def limited(b: Builder, op: Op, x: Value, name: str) -> Value:
 
 def _put_float(e: WarpEmitter, op: Op, x: Value, name: str) -> None:
     """Round, flush an f32 that asks for it, and write."""
-    b = e.builder
-    result = rounded(b, x, name, rounding_of(op))
-    e.put(op, flush(b, result) if name == "f32" and "ftz" in op.modifiers else result)
+    b, mode = e.builder, rounding_of(op)
+    result = rounded(b, x, name, mode)
+    if name == "f32" and "ftz" in op.modifiers:
+        larger = b.binary("fmul", x, number(b, SCALE, x.type))
+        result = flush_by(b, rounded(b, larger, name, mode), result)
+    e.put(op, result)
 
 
 # -- integers ---------------------------------------------------------------------------------------------
@@ -191,6 +195,8 @@ def _float_to_float(e: WarpEmitter, op: Op) -> None:
     mode = next((m for m in op.modifiers if m in _TO_INTEGER), None)
     if mode is not None:
         x = b.intrinsic(_TO_INTEGER[mode], x)
+    if to == "f64" and "ftz" in op.modifiers:
+        x = canonical(b, x)  # what flushes is arithmetic
     _put_float(e, op, limited(b, op, x, to), to)
 
 

@@ -18,7 +18,7 @@ from cujit.devices.cpu.emit.builder import Value
 from cujit.devices.cpu.program import Op
 from cujit.devices.cpu.progress import polling_loops, same_operations
 from cujit.devices.cpu.shapes import WARP, parts_lanes
-from cujit.devices.cpu.sites import is_barrier, needs_others
+from cujit.devices.cpu.sites import is_barrier, is_poll, needs_others
 
 if TYPE_CHECKING:
     from cujit.devices.cpu.emit.warp import WarpEmitter
@@ -142,6 +142,7 @@ class Flow:
     def _emit_block(self, block: Block) -> None:
         e, b, p = self.e, self.e.builder, block.position
         self.position = p
+        self.come_to(block)
         twin = self._twins[p]
         b.start(f"check.{p}")
         waiting = self.load(f"mask.{p}", MASK)
@@ -178,6 +179,11 @@ class Flow:
         while loop is not None and loop.last == p:
             self._emit_loop_end(loop)
             loop = loop.parent
+
+    def come_to(self, block: Block) -> None:
+        """Say that what follows is of a block."""
+        if block.ops:
+            self.e.builder.come_to(block.ops[0].line)
 
     def part_of(self, block: Block) -> parts.Part | None:
         """Find out whether a block is a loop that is run for some of the lanes after the other, and how."""
@@ -242,7 +248,8 @@ class Flow:
         some_turns = b.binary("and", turns, b.integer(_TURNS - 1, 32))
         b.line(f"br i1 {b.compare('icmp eq', some_turns, b.integer(0, 32)).text}, label %{pause}, label %{again}")
         b.start(pause)
-        b.call("cujit_spin", "void", ["ptr %state", "i32 %warp"], ["ptr", "i32"])
+        where = [f"i32 {self._line_of(loop)}", f"i32 {b.word(waiting).text}"]
+        b.call("cujit_spin", "void", ["ptr %state", "i32 %warp", *where], ["ptr", *["i32"] * 3])
         if not self.is_loose(loop.head):
             b.line(f"br label %{again}")
             return
@@ -252,6 +259,11 @@ class Flow:
         b.start(skip)
         b.line("store i1 true, ptr %progress")
         b.line(f"br label %{outside}")
+
+    def _line_of(self, loop: Loop) -> int:
+        """Find the line by which a polling loop is known: that of the operation which reads anew, if there is one."""
+        ops = [op for block in self.graph.blocks[loop.head : loop.last + 1] for op in block.ops]
+        return next((op.line for op in ops if is_poll(op)), ops[-1].line)
 
     # -- lanes that wait ---------------------------------------------------------------------------------
 

@@ -10,7 +10,16 @@ from collections.abc import Callable, Mapping
 from cujit.devices.cpu.emit.builder import Builder, Value
 from cujit.devices.cpu.emit.functions import MASK, symbol_of
 from cujit.devices.cpu.emit.past import last_lines
-from cujit.devices.cpu.emit.regions import Passage, context_lines, dispatch_lines, kept_arguments, passages, region_text
+from cujit.devices.cpu.emit.regions import (
+    Passage,
+    context_lines,
+    dispatch_lines,
+    kept_arguments,
+    passages,
+    region_text,
+    tell_warp,
+    warp_place,
+)
 from cujit.devices.cpu.emit.warp import WarpEmitter
 from cujit.devices.cpu.emit.windows import WindowRules
 from cujit.devices.cpu.launch import PLACE, field_offset
@@ -47,6 +56,7 @@ def _in_turn(e: WarpEmitter, symbol: str) -> str:
     b.start("warp.start")
     b.line("%warp = phi i32 [ 0, %block.run ], [ %warp.next, %warp.end ]")
     b.line(f"%first.thread = mul i32 %warp, {WARP}")
+    b.body += tell_warp(e)
     e.emit(_first_mask(e))
     entry = ["  %local.int = ptrtoint ptr %local to i64", *e.parameter_loads(), *b.entry]
     body = [
@@ -74,6 +84,7 @@ def _over_blocks(symbol: str, entry: list[str], body: list[str], last: list[str]
         *_common(),
         f"  %next.at = getelementptr i8, ptr %launch, i64 {field_offset('next')}",
         f"  %number.at = getelementptr i8, ptr %shared, i64 -{PLACE}",
+        *warp_place(),
         "  %row = zext i32 %nctaid.x to i64",
         "  %column = zext i32 %nctaid.y to i64",
         *entry,
@@ -196,7 +207,7 @@ def _function(name: str, e: WarpEmitter) -> list[str]:
     """A function that is called: in the lanes of a mask, with parameters in memory; it gives the lanes that exited."""
     b = e.builder
     e.emit(Value("%entry.mask", "i1", True))
-    b.reserve("%exited", "i32", 4)
+    b.reserve("%exited", "i32")
     size = max(e.program.local_size, 1) * WARP
     return [
         f"define internal i32 {symbol_of(name)}"

@@ -53,7 +53,7 @@ def _exit(e: WarpEmitter, op: Op) -> None:
     """A thread that ends inside a function."""
     b = e.builder
     lanes = e.flow.lanes_of(op)
-    b.reserve("%exited", "i32", 4)
+    b.reserve("%exited", "i32")
     word = b.word(lanes)
     gone = b.binary("or", e.flow.load("exited", "i32"), word)
     b.line(f"store i32 {gone.text}, ptr %exited")
@@ -108,7 +108,7 @@ def _leave_out(e: WarpEmitter, exited: Value) -> None:
 def _call_by_address(e: WarpEmitter, op: Op, record: SymbolAddress, lanes: Value) -> None:
     """Call each function that some lane has the address of."""
     b = e.builder
-    b.reserve("%called.exited", "i32", 4)
+    b.reserve("%called.exited", "i32")
     b.line("store i32 0, ptr %called.exited")
     target = b.vector(e.source(op, 1, "i64"))
     left = lanes

@@ -20,7 +20,6 @@ from cujit.devices.cpu.emit.registry import Rules, modifiers_of, types_of
 from cujit.devices.cpu.emit.rounding import (
     ROUNDINGS,
     arithmetic,
-    canonical,
     flush,
     magnitude,
     number,
@@ -63,8 +62,8 @@ def register(rules: Rules) -> None:
     rules.on("abs neg", _BF16)(_each_half(_sign_change))
     rules.on("min max", _F16, modifiers="ftz NaN xorsign abs")(_each_half(_extreme))
     rules.on("min max", _BF16, modifiers="NaN xorsign abs")(_each_half(_extreme))
-    rules.on("ex2", _F16, choices=["approx"])(_each_half(partial(_function, power_of_two)))
-    rules.on("ex2", _BF16, choices=["approx", "ftz"])(_each_half(partial(_function, power_of_two)))
+    rules.on("ex2", _F16, choices=["approx"])(_each_half(_power))
+    rules.on("ex2", _BF16, choices=["approx", "ftz"])(_each_half(_power))
     rules.on("tanh", f"{_F16} {_BF16}", choices=["approx"])(_each_half(partial(_function, tangent)))
     _register_comparisons(rules)
 
@@ -169,7 +168,7 @@ def _mixed(e: WarpEmitter, op: Op) -> None:
     last = len(op.sources) - 1
     values = [value_of(b, e.source(op, k, "i16"), name) for k in range(last)]
     result = arithmetic(b, op.opcode, [*values, e.source(op, last, "float")], rounding_of(op))
-    e.put(op, saturate(b, result) if "sat" in op.modifiers else canonical(b, result))
+    e.put(op, saturate(b, result) if "sat" in op.modifiers else result)
 
 
 def _is_nan(b: Builder, bits: Value, name: str) -> Value:
@@ -219,6 +218,12 @@ def _function(function: Callable[[Builder, Value], Value], b: Builder, op: Op, n
     ftz = "ftz" in op.modifiers
     result = function(b, flush(b, x) if ftz else x)
     return half_bits(b, flush(b, result) if ftz else result, name)
+
+
+def _power(b: Builder, op: Op, name: str, bits: list[Value]) -> Value:
+    """Raise 2 to a power; ``.ftz`` is that of bf16."""
+    x = value_of(b, bits[0], name)
+    return power_of_two(b, flush(b, x) if "ftz" in op.modifiers else x, name)
 
 
 # -- comparison -------------------------------------------------------------------------------------------

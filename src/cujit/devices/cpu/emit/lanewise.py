@@ -106,7 +106,7 @@ def for_each_bit(f: Builder, bits: Value, step: Callable[[Value], None]) -> None
     some = f.compare("icmp ne", Value(left, "i32"), f.integer(0, 32))
     f.line(f"br i1 {some.text}, label %{work}, label %{done}")
     f.start(work)
-    step(Value(f.call("llvm.cttz.i32", "i32", [f"i32 {left}", "i1 true"], ["i32", "i1"]), "i32"))
+    step(Value(f.call("llvm.cttz.i32", "i32", [f"i32 {left}", "i1 false"], ["i32", "i1"]), "i32"))
     f.line(f"br label %{turn}")
     f.start(turn)
     one_less = f.binary("sub", Value(left, "i32"), f.integer(1, 32))

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from cujit.devices.cpu.emit.matrix_scale import scale_tiles
-from cujit.devices.cpu.emit.matrix_sparse import expand
+from cujit.devices.cpu.emit.builder import Builder, Value
+from cujit.devices.cpu.emit.matrix_frame import in_function
+from cujit.devices.cpu.emit.matrix_scale import Scale
+from cujit.devices.cpu.emit.matrix_sparse import expand, selector_of
+from cujit.devices.cpu.emit.matrix_sums import mma_alignment
 from cujit.devices.cpu.emit.matrix_tiles import (
     Kinds,
     c_type,
     columns,
     d_words,
+    items_of,
     put_all,
     rows,
     tile,
-    tile_by_pairs,
     words_of,
 )
 from cujit.devices.cpu.emit.matrix_types import strips_in, word_type
@@ -35,7 +38,7 @@ _DENSE = (
     ("f16 f32", "f16", "f16", "f16 f32", "m16n8k8 m16n8k16", ""),
     ("f32", "bf16", "bf16", "f32", "m16n8k8 m16n8k16", ""),
     ("f32", "tf32", "tf32", "f32", "m16n8k4 m16n8k8", ""),
-    ("f64", "f64", "f64", "f64", "m8n8k4 m16n8k4 m16n8k8 m16n8k16", "rn"),
+    ("f64", "f64", "f64", "f64", "m8n8k4 m16n8k4 m16n8k8 m16n8k16", "rn rz rm rp"),
     ("s32", "s8 u8", "s8 u8", "s32", "m8n8k16 m16n8k16 m16n8k32", "satfinite"),
     ("s32", "s4 u4", "s4 u4", "s32", "m8n8k32 m16n8k32 m16n8k64", "satfinite"),
     ("f16 f32", "e4m3 e5m2", "e4m3 e5m2", "f16 f32", "m16n8k16 m16n8k32", ""),
@@ -98,7 +101,8 @@ def kinds_of(op: Op, a: str, b: str) -> Kinds:
     """Read the types of D and C, and what is done with sums, off the modifiers."""
     d, c = types_of(op)[0], types_of(op)[-1]
     combine = next((m for m in ("xor", "and") if m in op.modifiers), "")
-    return Kinds(a, b, c, d, saturate="satfinite" in op.modifiers, combine=combine)
+    rounding = next((m for m in ("rz", "rm", "rp") if m in op.modifiers), "rn")
+    return Kinds(a, b, c, d, saturate="satfinite" in op.modifiers, combine=combine, rounding=rounding)
 
 
 def _element_types(op: Op) -> tuple[str, str]:
@@ -111,18 +115,36 @@ def _element_types(op: Op) -> tuple[str, str]:
 def _mma(e: WarpEmitter, op: Op) -> None:
     shape, (a, b) = _shape_of(op), _element_types(op)
     halves = shape.m // 8
-    kinds = kinds_of(op, a, b)
     sparse = any(m in op.modifiers for m in _SPARSE.split())
+    kinds = kinds_of(op, a, b)
+    if not any(m.startswith("kind::") for m in op.modifiers):
+        kinds = replace(kinds, alignment=mma_alignment((a, b, kinds.c, kinds.d), sparse=sparse))
     steps = shape.k // 32 if a == "b1" else shape.k
     b_count = steps // (4 * strips_in(a))
     a_count = halves * b_count // (2 if sparse else 1)
-    left = rows(e, a, words_of(e, op, 0, a_count, word_type(a)), halves, "stored" if sparse else "a")
-    right = columns(e, b, words_of(e, op, 1, b_count, word_type(b)))
+    left, right = words_of(e, op, 0, a_count, word_type(a)), words_of(e, op, 1, b_count, word_type(b))
     c = words_of(e, op, 2, d_words(kinds.c, halves), c_type(kinds.c))
-    strips = steps // 4
-    if sparse:
-        left = expand(e, op, a, left, strips)
-    if "block_scale" in op.modifiers:
-        scale_tiles(e, op, left, right, strips, first=5 if sparse else 3)
-    by_pairs = a in ("e4m3", "e5m2") and not sparse and not any(m.startswith("kind::") for m in op.modifiers)
-    put_all(e, op, (tile_by_pairs if by_pairs else tile)(e, kinds, left, right, strips, c))
+    more = [e.builder.vector(e.source(op, 3, "i32"))] if sparse else []
+    selector = selector_of(op) if sparse else 0
+    first = 5 if sparse else 3
+    scale = Scale.of(op, first) if "block_scale" in op.modifiers else None
+    if scale:
+        more += [e.builder.vector(e.read(items_of(op.sources[k])[0], "i32")) for k in (first, first + 2)]
+
+    def body(b_: Builder, values: list[Value]) -> list[Value]:
+        given = iter(values)
+        own_left, own_right, own_c = ([next(given) for _ in group] for group in (left, right, c))
+        strips = steps // 4
+        right_at = columns(b_, b, own_right, layout=kinds.layout)
+        if sparse:
+            stored = rows(b_, a, own_left, halves, "stored")
+            left_at = expand(b_, a, stored, strips, next(given), selector, kinds.alignment)
+        else:
+            left_at = rows(b_, a, own_left, halves, layout=kinds.layout)
+        if scale:
+            scale.apply(b_, left_at, right_at, strips, list(given))
+        return tile(b_, kinds, left_at, right_at, strips, own_c)
+
+    title = f"{op.name}.{selector}{f'.{scale.selector_a}{scale.selector_b}' if scale else ''}"
+    made = [c_type(kinds.d)] * d_words(kinds.d, halves)
+    put_all(e, op, in_function(e.builder, title, [*left, *right, *c, *more], made, body))

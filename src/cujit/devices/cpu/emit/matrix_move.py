@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from cujit.devices.cpu.emit.builder import Builder, Value
+from cujit.devices.cpu.emit.matrix_frame import at, scratch
 from cujit.devices.cpu.emit.matrix_product import definer
-from cujit.devices.cpu.emit.matrix_tiles import at, put_all, scratch, words_of
+from cujit.devices.cpu.emit.matrix_tiles import put_all, words_of
 from cujit.devices.cpu.emit.memory import address_in, space_of
 from cujit.devices.cpu.emit.registry import Rules
 from cujit.devices.cpu.emit.warp import WarpEmitter
@@ -59,6 +60,7 @@ def when_any_lane(e: WarpEmitter, op: Op) -> str:
 
 def finish(e: WarpEmitter, done: str) -> None:
     """End the block that ``when_any_lane`` began."""
+    e.write_results()
     e.builder.line(f"br label %{done}")
     e.builder.start(done)
 
@@ -198,9 +200,9 @@ def _load_by(e: WarpEmitter, op: Op, name: str, registers: int, body: Callable[[
     b = e.builder
     definer(b)(name, f"ptr %to, <{WARP} x i64> %addresses", body)
     done = when_any_lane(e, op)
-    to = scratch(e, "moved", 4 * WARP * registers)
+    to = scratch(b, "moved", 4 * WARP * registers)
     b.line(f"call void @{name}(ptr {to}, <{WARP} x i64> {_addresses(e, op).text})")
-    found = [b.assign(f"load <{WARP} x i32>, ptr {at(e, to, 4 * WARP * k)}") for k in range(registers)]
+    found = [b.assign(f"load <{WARP} x i32>, ptr {at(b, to, 4 * WARP * k)}") for k in range(registers)]
     put_all(e, op, [Value(text, "i32", True) for text in found])
     finish(e, done)
 

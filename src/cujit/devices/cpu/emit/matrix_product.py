@@ -16,9 +16,19 @@ from typing import Protocol
 
 from cujit.devices.cpu.emit.builder import Builder, Value
 from cujit.devices.cpu.emit.matrix_types import strips_of, word_type, work_type
+from cujit.devices.cpu.emit.rounding import arithmetic, is_nan, with_payload
 from cujit.devices.cpu.shapes import WARP
 
-__all__ = ["Define", "columns_function", "definer", "product_function", "rows_function", "spread", "turned"]
+__all__ = [
+    "Define",
+    "columns_function",
+    "definer",
+    "groups_of",
+    "product_function",
+    "rows_function",
+    "spread",
+    "turned",
+]
 
 
 class Define(Protocol):
@@ -30,7 +40,7 @@ class Define(Protocol):
     def __call__(
         self, name: str, parameters: str, body: Callable[[Builder], str | None], returned: str = "void"
     ) -> str:
-        """Make the function unless it is there."""
+        """Make the function unless it is there; it may use others that it defines."""
 
 
 def definer(outer: Builder) -> Define:
@@ -39,12 +49,11 @@ def definer(outer: Builder) -> Define:
     def define(name: str, parameters: str, body: Callable[[Builder], str | None], returned: str = "void") -> str:
         if name not in outer.functions:
             inner = Builder()
-            inner.start("entry")
+            inner.functions, inner.declared = outer.functions, outer.declared
             result = body(inner)
             inner.line(f"ret {returned}{f' {result}' if result else ''}")
             head = f"define internal {returned} @{name}({parameters}) noinline {{"
-            outer.functions[name] = "\n".join([head, *inner.body, "}"])
-            outer.declared.update(inner.declared)
+            outer.functions[name] = "\n".join([head, "entry:", *inner.entry, *inner.body, "}"])
         return name
 
     return define
@@ -59,29 +68,48 @@ def spread(b: Builder, value: Value, lane: int) -> Value:
     )
 
 
-def rows_function(define: Define, type_: str) -> str:
-    """Define ``(ptr to, words)``: unpacks one register of A into its strips."""
+def groups_of(layout: str) -> int:
+    """Groups of strips that a layout makes; see ``matrix_sums.Layout``."""
+    return 1 if layout == "order" else 2
+
+
+def _placed(b: Builder, words: str, type_: str, layout: str) -> list[tuple[Value, str]]:
+    """Unpack a register into strips, and say where each goes from ``%to`` on; ``%gap`` is from group to group."""
+    strips = strips_of(b, Value(words, word_type(type_), True), type_, by_bytes=layout == "bytes")
+    size = _bytes(strips[0].type, WARP)
+    if layout == "order":
+        return [(strip, _offset(b, "%to", q * size)) for q, strip in enumerate(strips)]
+    beyond = b.assign("getelementptr i8, ptr %to, i64 %gap")
+    groups = [q // 2 if layout == "bytes" else q % 2 for q in range(len(strips))]
+    inside = [groups[:q].count(group) for q, group in enumerate(groups)]
+    return [
+        (strip, _offset(b, beyond if group else "%to", at * size))
+        for strip, group, at in zip(strips, groups, inside, strict=True)
+    ]
+
+
+def rows_function(define: Define, type_: str, layout: str = "order") -> str:
+    """Define ``(ptr to, words, i64 gap)``: unpacks one register of A into its strips."""
 
     def body(b: Builder) -> None:
-        for q, strip in enumerate(strips_of(b, Value("%words", word_type(type_), True), type_)):
-            _store(b, strip, "%to", q * _bytes(strip.type, WARP))
+        for strip, to in _placed(b, "%words", type_, layout):
+            _store(b, strip, to, 0)
 
-    return define(f"matrix.rows.{type_}", f"ptr %to, <{WARP} x {word_type(type_)}> %words", body)
+    return define(f"matrix.rows.{type_}.{layout}", f"ptr %to, <{WARP} x {word_type(type_)}> %words, i64 %gap", body)
 
 
-def columns_function(define: Define, type_: str) -> str:
-    """Define ``(ptr to, words)``: unpacks one register of B into *columns*, eight numbers for each step of k.
+def columns_function(define: Define, type_: str, layout: str = "order") -> str:
+    """Define ``(ptr to, words, i64 gap)``: unpacks one register of B into *columns*, eight numbers for each step of k.
 
     These are those of columns 0, 2, 4, 6 and then those of 1, 3, 5, 7: a lane of a quad computes two neighbours.
     """
 
     def body(b: Builder) -> None:
-        for q, strip in enumerate(strips_of(b, Value("%words", word_type(type_), True), type_)):
+        for strip, to in _placed(b, "%words", type_, layout):
             for j, text in enumerate(turned(b, strip)):
-                at = (4 * q + j) * _bytes(strip.type, 8)
-                b.line(f"store <8 x {strip.type}> {text}, ptr {_offset(b, '%to', at)}")
+                b.line(f"store <8 x {strip.type}> {text}, ptr {_offset(b, to, j * _bytes(strip.type, 8))}")
 
-    return define(f"matrix.columns.{type_}", f"ptr %to, <{WARP} x {word_type(type_)}> %words", body)
+    return define(f"matrix.columns.{type_}.{layout}", f"ptr %to, <{WARP} x {word_type(type_)}> %words, i64 %gap", body)
 
 
 def turned(b: Builder, strip: Value) -> list[str]:
@@ -105,26 +133,64 @@ def turned(b: Builder, strip: Value) -> list[str]:
     return turned
 
 
-def product_function(define: Define, type_: str, combine: str = "", steps: tuple[int, ...] = (0, 1, 2, 3)) -> str:
+Step = Callable[[Builder, Value, Value, Value], Value]
+"""What adds a product: factor of A, factor of B, sum so far."""
+
+
+def product_function(define: Define, type_: str, combine: str = "", rounding: str = "rn") -> str:
     """Define ``(ptr d, ptr a, ptr b, i32 strips)``: adds eight rows of A times eight columns of B to D.
 
     D is two vectors: in lane ``4 * g + t`` the elements of row g and of columns ``2 * t`` and ``2 * t + 1``. Every
     element is summed in the order of k, with one rounding for each product and sum. For single bits ``combine`` is
-    ``xor`` or ``and``, and what is summed are the bits that it leaves. ``steps`` are those of every four that count.
+    ``xor`` or ``and``, and what is summed are the bits that it leaves.
     """
     work = work_type(type_)
-    # Two accumulators of f64 would not fit into the registers of AVX.
-    passes: tuple[tuple[int, ...], ...] = ((0,), (1,)) if work == "double" else ((0, 1),)
 
     def body(b: Builder) -> None:
-        for parities in passes:
-            _product_loop(b, work, combine, parities, steps)
+        if work == "double":
+            # Two accumulators of f64 would not fit into the registers of AVX.
+            for parity in (0, 1):
+                _sum_doubles(b, parity, rounding)
+        else:
+            _product_loop(b, work, (0, 1), _counted(combine) if combine else _fused)
 
-    name = "".join(map(str, steps))
-    return define(f"matrix.product.{combine or work}.{name}", "ptr %d, ptr %a, ptr %b, i32 %strips", body)
+    return define(f"matrix.product.{combine or work}.{rounding}", "ptr %d, ptr %a, ptr %b, i32 %strips", body)
 
 
-def _product_loop(b: Builder, work: str, combine: str, parities: tuple[int, ...], steps: tuple[int, ...]) -> None:
+def _fused(b: Builder, left: Value, right: Value, total: Value) -> Value:
+    return b.intrinsic("fma", left, right, total)
+
+
+def _counted(combine: str) -> Step:
+    def step(b: Builder, left: Value, right: Value, total: Value) -> Value:
+        return b.binary("add", total, b.intrinsic("ctpop", b.binary(combine, left, right)))
+
+    return step
+
+
+def _sum_doubles(b: Builder, parity: int, rounding: str) -> None:
+    """Sum; where a NaN comes out, once more, to find out which NaN goes on."""
+
+    def step(b: Builder, left: Value, right: Value, total: Value) -> Value:
+        values = [left, right, total]
+        return with_payload(b, "fma", values, arithmetic(b, "fma", values, rounding))
+
+    if rounding != "rn":
+        _product_loop(b, "double", (parity,), step)
+        return
+    place = _offset(b, "%d", parity * _bytes("double", WARP))
+    start = b.assign(f"load <{WARP} x double>, ptr {place}")
+    (total,) = _product_loop(b, "double", (parity,), _fused)
+    again, done = b.label("again"), b.label("numbers")
+    b.line(f"br i1 {b.any_lane(is_nan(b, total)).text}, label %{again}, label %{done}")
+    b.start(again)
+    b.line(f"store <{WARP} x double> {start}, ptr {place}")
+    _product_loop(b, "double", (parity,), step)
+    b.line(f"br label %{done}")
+    b.start(done)
+
+
+def _product_loop(b: Builder, work: str, parities: tuple[int, ...], add: Step) -> list[Value]:
     full = f"<{WARP} x {work}>"
     places = [_offset(b, "%d", p * _bytes(work, WARP)) for p in parities]
     start = [b.assign(f"load {full}, ptr {place}") for place in places]
@@ -138,11 +204,11 @@ def _product_loop(b: Builder, work: str, combine: str, parities: tuple[int, ...]
     sums = [Value(b.name(), work, True) for _ in parities]
     totals = list(sums)
     strip = Value(b.assign(f"load {full}, ptr {a}"), work, True)
-    for j in steps:
+    for j in range(4):
         left = spread(b, strip, j)
         for k, parity in enumerate(parities):
             right = _column(b, work, at, (2 * j + parity) * _bytes(work, 4))
-            totals[k] = _added(b, combine, left, right, totals[k])
+            totals[k] = add(b, left, right, totals[k])
     step = b.assign(f"add i32 {count}, 1")
     a_next = b.assign(f"getelementptr i8, ptr {a}, i64 {_bytes(work, WARP)}")
     at_next = b.assign(f"getelementptr i8, ptr {at}, i64 {_bytes(work, 32)}")
@@ -156,6 +222,7 @@ def _product_loop(b: Builder, work: str, combine: str, parities: tuple[int, ...]
     b.start(done)
     for total, place in zip(totals, places, strict=True):
         b.line(f"store {full} {total.text}, ptr {place}")
+    return totals
 
 
 def _column(b: Builder, work: str, at: str, offset: int) -> Value:
@@ -164,12 +231,6 @@ def _column(b: Builder, work: str, at: str, offset: int) -> Value:
     own = b.assign(f"load {four}, ptr {_offset(b, at, offset)}")
     picks = ", ".join(f"i32 {k % 4}" for k in range(WARP))
     return Value(b.assign(f"shufflevector {four} {own}, {four} poison, <{WARP} x i32> <{picks}>"), work, True)
-
-
-def _added(b: Builder, combine: str, left: Value, right: Value, total: Value) -> Value:
-    if combine:
-        return b.binary("add", total, b.intrinsic("ctpop", b.binary(combine, left, right)))
-    return b.intrinsic("fma", left, right, total)
 
 
 def _bytes(work: str, count: int) -> int:

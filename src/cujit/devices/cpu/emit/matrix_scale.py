@@ -2,38 +2,63 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from cujit.devices.cpu.emit.builder import Builder, Value
+from cujit.devices.cpu.emit.matrix_frame import at
 from cujit.devices.cpu.emit.matrix_product import Define, definer, spread, turned
-from cujit.devices.cpu.emit.matrix_tiles import at, items_of, strip_bytes
+from cujit.devices.cpu.emit.matrix_tiles import items_of, strip_bytes
 from cujit.devices.cpu.emit.matrix_types import minifloat
-from cujit.devices.cpu.emit.warp import WarpEmitter
 from cujit.devices.cpu.program import IntConstant, Op
 from cujit.devices.cpu.shapes import WARP
 from cujit.errors import FormatError
 
-__all__ = ["scale_tiles"]
+__all__ = ["Scale"]
 
 
-def scale_tiles(e: WarpEmitter, op: Op, a: str, b: str, strips: int, *, first: int) -> None:
-    """Scale the strips at ``a`` (two halves) and the columns at ``b``; ``first`` is the operand scale-a-data.
+@dataclass(frozen=True)
+class Scale:
+    """How one instruction is scaled: its type of factors, how many a row has, and which byte and lane has the first.
 
     Of the quad of a row, lane ``2 * thread-id-a`` has the factors of row g and the next lane those of row g + 8;
     of the quad of a column, lane ``thread-id-b``. Byte ``byte-id + j`` is for chunk j of k.
     """
-    chunks = _chunks(op)
-    type_ = "ue4m3" if "ue4m3" in op.modifiers else "ue8m0"
-    size = strip_bytes("f32") * (strips // chunks)
-    define = definer(e.builder)
-    byte, thread = _selector(op, first + 1)
-    for half in range(2):
-        for chunk in range(chunks):
-            factor = _factor(e, op, first, 2 * thread + half, byte + chunk, type_)
-            place = at(e, a, half * strips * strip_bytes("f32") + chunk * size)
-            _scale(e, define, place, factor.text, WARP, strips // chunks)
-    byte, thread = _selector(op, first + 3)
-    for chunk in range(chunks):
-        factor = _factor(e, op, first + 2, thread, byte + chunk, type_)
-        _scale(e, define, at(e, b, chunk * size), turned(e.builder, factor)[0], 8, 4 * (strips // chunks))
+
+    type_: str
+    chunks: int
+    selector_a: tuple[int, int]
+    selector_b: tuple[int, int]
+
+    @classmethod
+    def of(cls, op: Op, first: int) -> Scale:
+        """Read it off the instruction, whose operand ``first`` is scale-a-data.
+
+        Raises:
+            FormatError: a selector is no constant.
+        """
+        type_ = "ue4m3" if "ue4m3" in op.modifiers else "ue8m0"
+        return cls(type_, _chunks(op), _selector(op, first + 1), _selector(op, first + 3))
+
+    def apply(self, b: Builder, left: str, right: str, strips: int, words: list[Value]) -> None:
+        """Scale the strips at ``left`` (two halves) and the columns at ``right`` by the factors in ``words``."""
+        each = strips // self.chunks
+        size = strip_bytes("f32") * each
+        define = definer(b)
+        byte, thread = self.selector_a
+        for half in range(2):
+            for chunk in range(self.chunks):
+                factor = self._factor(b, words[0], 2 * thread + half, byte + chunk)
+                _scale(
+                    b, define, at(b, left, half * strips * strip_bytes("f32") + chunk * size), factor.text, WARP, each
+                )
+        byte, thread = self.selector_b
+        for chunk in range(self.chunks):
+            factor = self._factor(b, words[1], thread, byte + chunk)
+            _scale(b, define, at(b, right, chunk * size), turned(b, factor)[0], 8, 4 * each)
+
+    def _factor(self, b: Builder, word: Value, lane: int, byte: int) -> Value:
+        code = b.binary("lshr", spread(b, word, lane % 4), b.integer(8 * (byte % 4), 32))
+        return minifloat(b, code, self.type_)
 
 
 def _chunks(op: Op) -> int:
@@ -53,27 +78,20 @@ def _selector(op: Op, index: int) -> tuple[int, int]:
     return byte.value & 3, thread.value & 3
 
 
-def _factor(e: WarpEmitter, op: Op, index: int, lane: int, byte: int, type_: str) -> Value:
-    b = e.builder
-    word = spread(b, b.vector(e.read(items_of(op.sources[index])[0], "i32")), lane % 4)
-    code = b.binary("lshr", word, b.integer(8 * (byte % 4), 32))
-    return minifloat(b, code, type_)
-
-
-def _scale(e: WarpEmitter, define: Define, place: str, factor: str, lanes: int, count: int) -> None:
+def _scale(b: Builder, define: Define, place: str, factor: str, lanes: int, count: int) -> None:
     full = f"<{lanes} x float>"
 
-    def body(b: Builder) -> None:
-        b.line("br label %loop")
-        b.start("loop")
-        b.line("%k = phi i32 [ 0, %entry ], [ %next, %loop ]")
-        here = b.assign(f"getelementptr {full}, ptr %at, i32 %k")
-        product = b.assign(f"fmul {full} {b.assign(f'load {full}, ptr {here}')}, %factor")
-        b.line(f"store {full} {product}, ptr {here}")
-        b.line("%next = add i32 %k, 1")
-        b.line("%more = icmp ult i32 %next, %count")
-        b.line("br i1 %more, label %loop, label %done")
-        b.start("done")
+    def body(inner: Builder) -> None:
+        inner.line("br label %loop")
+        inner.start("loop")
+        inner.line("%k = phi i32 [ 0, %entry ], [ %next, %loop ]")
+        here = inner.assign(f"getelementptr {full}, ptr %at, i32 %k")
+        product = inner.assign(f"fmul {full} {inner.assign(f'load {full}, ptr {here}')}, %factor")
+        inner.line(f"store {full} {product}, ptr {here}")
+        inner.line("%next = add i32 %k, 1")
+        inner.line("%more = icmp ult i32 %next, %count")
+        inner.line("br i1 %more, label %loop, label %done")
+        inner.start("done")
 
     name = define(f"matrix.scale.{lanes}", f"ptr %at, {full} %factor, i32 %count", body)
-    e.builder.line(f"call void @{name}(ptr {place}, {full} {factor}, i32 {count})")
+    b.line(f"call void @{name}(ptr {place}, {full} {factor}, i32 {count})")

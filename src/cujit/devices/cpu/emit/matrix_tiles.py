@@ -11,12 +11,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from cujit.devices.cpu.emit.builder import Builder, Value, type_width
+from cujit.devices.cpu.emit.matrix_frame import at, scratch
 from cujit.devices.cpu.emit.matrix_product import (
     columns_function,
     definer,
+    groups_of,
     product_function,
     rows_function,
 )
+from cujit.devices.cpu.emit.matrix_sums import Alignment, Layout, aligned
 from cujit.devices.cpu.emit.matrix_types import strips_in, word_type, work_type
 from cujit.devices.cpu.emit.warp import WarpEmitter
 from cujit.devices.cpu.program import Group, Op, Operand
@@ -25,23 +28,20 @@ from cujit.errors import FormatError
 
 __all__ = [
     "Kinds",
-    "at",
     "columns",
     "d_words",
     "items_of",
     "put_all",
     "rows",
-    "scratch",
     "strip_bytes",
     "tile",
-    "tile_by_pairs",
     "words_of",
 ]
 
 
 @dataclass(frozen=True)
 class Kinds:
-    """Types of the four matrices, and what is done with sums and bits."""
+    """Types of the four matrices, what is done with sums and bits, and how a tensor core aligns them if it is known."""
 
     a: str
     b: str
@@ -49,6 +49,13 @@ class Kinds:
     d: str
     saturate: bool = False
     combine: str = ""
+    rounding: str = "rn"
+    alignment: Alignment | None = None
+
+    @property
+    def layout(self) -> Layout:
+        """Where the strips of A and B go."""
+        return self.alignment.layout if self.alignment else "order"
 
 
 # -- operands ---------------------------------------------------------------------------------------------
@@ -89,19 +96,7 @@ def _require(op: Op, what: str, have: int, wanted: int) -> None:
         )
 
 
-# -- memory for strips ------------------------------------------------------------------------------------
-
-
-def scratch(e: WarpEmitter, role: str, size: int) -> str:
-    """Find memory of ``size`` bytes for strips; operations that ask for the same share it."""
-    name = f"%matrix.{role}.{size}"
-    e.builder.reserve(name, f"[{size} x i8]", 64)
-    return name
-
-
-def at(e: WarpEmitter, pointer: str, offset: int) -> str:
-    """Find the place ``offset`` bytes on."""
-    return e.builder.assign(f"getelementptr i8, ptr {pointer}, i64 {offset}") if offset else pointer
+# -- products ---------------------------------------------------------------------------------------------
 
 
 def strip_bytes(type_: str) -> int:
@@ -109,80 +104,54 @@ def strip_bytes(type_: str) -> int:
     return WARP * type_width(work_type(type_)) // 8
 
 
-# -- products ---------------------------------------------------------------------------------------------
-
-
-def rows(e: WarpEmitter, type_: str, words: list[Value], halves: int, place: str = "a") -> str:
-    """Unpack registers of A: for each half, its strips in the order of k."""
+def rows(b: Builder, type_: str, words: list[Value], halves: int, place: str = "a", layout: Layout = "order") -> str:
+    """Unpack registers of A: for each half, its strips in the order of k, or as ``layout`` has them."""
     size, each = strip_bytes(type_), strips_in(type_)
     steps = len(words) // halves
-    to = scratch(e, place, len(words) * each * size)
-    name = rows_function(definer(e.builder), type_)
+    to = scratch(b, place, len(words) * each * size)
+    name = rows_function(definer(b), type_, layout)
     for k, word in enumerate(words):
-        _unpack(e, name, at(e, to, (k % halves * steps + k // halves) * each * size), word, type_)
+        first = k % halves * steps * each * size
+        _unpack(b, name, at(b, to, first + k // halves * each // groups_of(layout) * size), word, type_, steps)
     return to
 
 
-def columns(e: WarpEmitter, type_: str, words: list[Value], place: str = "b") -> str:
-    """Unpack registers of B: its columns in the order of k."""
+def columns(b: Builder, type_: str, words: list[Value], place: str = "b", layout: Layout = "order") -> str:
+    """Unpack registers of B: its columns in the order of k, or as ``layout`` has them."""
     each = strips_in(type_) * strip_bytes(type_)
-    to = scratch(e, place, len(words) * each)
-    name = columns_function(definer(e.builder), type_)
+    to = scratch(b, place, len(words) * each)
+    name = columns_function(definer(b), type_, layout)
     for k, word in enumerate(words):
-        _unpack(e, name, at(e, to, k * each), word, type_)
+        _unpack(b, name, at(b, to, k * each // groups_of(layout)), word, type_, len(words))
     return to
 
 
-def _unpack(e: WarpEmitter, name: str, to: str, word: Value, type_: str) -> None:
-    e.builder.line(f"call void @{name}(ptr {to}, <{WARP} x {word_type(type_)}> {word.text})")
+def _unpack(b: Builder, name: str, to: str, word: Value, type_: str, steps: int) -> None:
+    gap = steps * strips_in(type_) * strip_bytes(type_) // 2
+    b.line(f"call void @{name}(ptr {to}, <{WARP} x {word_type(type_)}> {word.text}, i64 {gap})")
 
 
-def tile(e: WarpEmitter, kinds: Kinds, a: str, b: str, strips: int, c: list[Value]) -> list[Value]:
-    """Multiply and add one tile: A's strips at ``a``, B's columns at ``b``, the registers of C; those of D."""
-    return _registers(e, kinds, _added(e, kinds, a, b, strips, _sums(e, kinds, c)), c)
+def tile(b: Builder, kinds: Kinds, left: str, right: str, strips: int, c: list[Value]) -> list[Value]:
+    """Multiply and add one tile: A's strips at ``left``, B's columns at ``right``, the registers of C; those of D."""
+    sums = _sums(b, kinds, c)
+    if kinds.alignment:
+        return _registers(b, kinds, aligned(b, kinds.alignment, left, right, strips, sums), c)
+    return _registers(b, kinds, _added(b, kinds, left, right, strips, sums), c)
 
 
-def tile_by_pairs(e: WarpEmitter, kinds: Kinds, a: str, b: str, strips: int, c: list[Value]) -> list[Value]:
-    """Multiply and add one tile of 8-bit floats as sm_90 does: the lower two of every four steps of k, then the others,
-    and C at last; each time rounded to the type of D.
-
-    Source: the machine code of ptxas 13.0, which makes f16 of them; the results of an H200 agree.
-    """
-    builder = e.builder
-    sums = _sums(e, kinds, c)
-    total = [builder.vector(builder.real(0, 32)) for _ in sums]
-    for steps in ((0, 1), (2, 3)):
-        total = _rounded(builder, kinds, _added(e, kinds, a, b, strips, total, steps))
-    return _registers(e, kinds, [builder.binary("fadd", x, y) for x, y in zip(total, sums, strict=True)], c)
-
-
-def _rounded(b: Builder, kinds: Kinds, values: list[Value]) -> list[Value]:
-    if kinds.d != "f16":
-        return values
-    return [b.cast("fpext", b.cast("fptrunc", value, "half"), "float") for value in values]
-
-
-def _added(
-    e: WarpEmitter,
-    kinds: Kinds,
-    a: str,
-    b: str,
-    strips: int,
-    sums: list[Value],
-    steps: tuple[int, ...] = (0, 1, 2, 3),
-) -> list[Value]:
-    """Add the products of some steps of every four to sums."""
+def _added(b: Builder, kinds: Kinds, left: str, right: str, strips: int, sums: list[Value]) -> list[Value]:
+    """Add the products to sums in the order of k."""
     work = work_type(kinds.a)
     full = f"<{WARP} x {work}>"
     size = strip_bytes(kinds.a)
-    place = scratch(e, "d", len(sums) * size)
-    name = product_function(definer(e.builder), kinds.a, kinds.combine, steps)
+    place = scratch(b, "d", len(sums) * size)
+    name = product_function(definer(b), kinds.a, kinds.combine, kinds.rounding)
     for k, value in enumerate(sums):
-        e.builder.line(f"store {full} {value.text}, ptr {at(e, place, k * size)}")
+        b.line(f"store {full} {value.text}, ptr {at(b, place, k * size)}")
     for half in range(len(sums) // 2):
-        own, left = at(e, place, 2 * half * size), at(e, a, half * strips * size)
-        e.builder.line(f"call void @{name}(ptr {own}, ptr {left}, ptr {b}, i32 {strips})")
-    return [Value(e.builder.assign(f"load {full}, ptr {at(e, place, k * size)}"), work, True) for k in range(len(sums))]
+        own, rows_at = at(b, place, 2 * half * size), at(b, left, half * strips * size)
+        b.line(f"call void @{name}(ptr {own}, ptr {rows_at}, ptr {right}, i32 {strips})")
+    return [Value(b.assign(f"load {full}, ptr {at(b, place, k * size)}"), work, True) for k in range(len(sums))]
 
 
 def d_words(kind: str, halves: int) -> int:
@@ -195,9 +164,8 @@ def c_type(kind: str) -> str:
     return {"f32": "float", "f64": "double"}.get(kind, "i32")
 
 
-def _sums(e: WarpEmitter, kinds: Kinds, c: list[Value]) -> list[Value]:
+def _sums(b: Builder, kinds: Kinds, c: list[Value]) -> list[Value]:
     """What the sums begin with."""
-    b = e.builder
     if kinds.c == "f16":
         return [half for word in c for half in unpacked(b, word)]
     if kinds.c == "s32" and not kinds.combine:
@@ -212,8 +180,7 @@ def unpacked(b: Builder, word: Value) -> list[Value]:
     return [b.cast("fpext", b.bits_as(short, "half"), "float") for short in shorts]
 
 
-def _registers(e: WarpEmitter, kinds: Kinds, sums: list[Value], c: list[Value]) -> list[Value]:
-    b = e.builder
+def _registers(b: Builder, kinds: Kinds, sums: list[Value], c: list[Value]) -> list[Value]:
     if kinds.d == "f16":
         return [packed(b, low, high) for low, high in zip(sums[::2], sums[1::2], strict=True)]
     if kinds.d == "s32" and not kinds.combine:

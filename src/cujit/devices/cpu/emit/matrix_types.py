@@ -59,8 +59,8 @@ def strips_in(type_: str) -> int:
     return max(1, 32 // element_bits(type_))
 
 
-def strips_of(b: Builder, words: Value, type_: str) -> list[Value]:
-    """Unpack one register of all lanes into strips."""
+def strips_of(b: Builder, words: Value, type_: str, *, by_bytes: bool = False) -> list[Value]:
+    """Unpack one register of all lanes into strips; ``by_bytes``, strip q has byte q of every word."""
     if type_ in ("f64", "b1"):
         return [words]
     if type_ == "tf32":
@@ -68,6 +68,9 @@ def strips_of(b: Builder, words: Value, type_: str) -> list[Value]:
         return [b.bits_as(b.binary("and", words, b.integer(~0x1FFF, 32)), "float")]
     if type_ in ("f16", "bf16"):
         return [_halves(b, words, q, type_) for q in range(2)]
+    if by_bytes:
+        bytes_ = [b.binary("lshr", words, b.integer(8 * q, 32)) if q else words for q in range(4)]
+        return [minifloat(b, code, type_) for code in bytes_]
     return [_bytes_or_nibbles(b, words, q, type_) for q in range(strips_in(type_))]
 
 

@@ -6,9 +6,10 @@ PTX ISA 9.1, "Matrix Fragments for mma.m8n8k4 with .f16 floating point type".
 from __future__ import annotations
 
 from cujit.devices.cpu.emit.builder import Builder, Value
-from cujit.devices.cpu.emit.matrix_product import definer
-from cujit.devices.cpu.emit.matrix_tiles import at, c_type, packed, put_all, scratch, unpacked, words_of
+from cujit.devices.cpu.emit.matrix_frame import in_function
+from cujit.devices.cpu.emit.matrix_tiles import c_type, packed, put_all, unpacked, words_of
 from cujit.devices.cpu.emit.registry import Rules, types_of
+from cujit.devices.cpu.emit.rounding import canonical
 from cujit.devices.cpu.emit.warp import WarpEmitter
 from cujit.devices.cpu.program import Op
 from cujit.devices.cpu.shapes import WARP
@@ -57,30 +58,23 @@ def _sum_places(kind: str) -> dict[Place, Place]:
 
 
 def _mma(e: WarpEmitter, op: Op) -> None:
-    b = e.builder
     d, _, _, c = types_of(op)
     layouts = [m for m in op.modifiers if m in ("row", "col")]
-    name = f"matrix.volta.{layouts[0]}.{layouts[1]}.{d}.{c}"
-    place = scratch(e, "volta", 16 * 4 * WARP)
-    halves = [h for index in (0, 1) for word in words_of(e, op, index, 2) for h in unpacked(b, word)]
-    words = words_of(e, op, 2, 4 if c == "f16" else 8, c_type(c))
-    sums = [h for word in words for h in unpacked(b, word)] if c == "f16" else words
-    for k, value in enumerate([*halves, *sums]):
-        b.line(f"store <{WARP} x float> {value.text}, ptr {at(e, place, 4 * WARP * k)}")
-    definer(b)(name, "ptr %at", lambda inner: _products(inner, layouts, d, c))
-    b.line(f"call void @{name}(ptr {place})")
-    found = [_loaded(b, place, k) for k in range(8)]
-    put_all(e, op, [packed(b, x, y) for x, y in zip(found[::2], found[1::2], strict=True)] if d == "f16" else found)
+    given = [word for index in (0, 1) for word in words_of(e, op, index, 2)]
+    given += words_of(e, op, 2, 4 if c == "f16" else 8, c_type(c))
+
+    def body(b: Builder, words: list[Value]) -> list[Value]:
+        halves = [h for word in words[:4] for h in unpacked(b, word)]
+        sums = [h for word in words[4:] for h in unpacked(b, word)] if c == "f16" else words[4:]
+        found = _products(b, layouts, d, c, [*halves, *sums])
+        return [packed(b, x, y) for x, y in zip(found[::2], found[1::2], strict=True)] if d == "f16" else found
+
+    made = [c_type(d)] * (4 if d == "f16" else 8)
+    put_all(e, op, in_function(e.builder, op.name, given, made, body))
 
 
-def _loaded(b: Builder, pointer: str, k: int) -> Value:
-    there = b.assign(f"getelementptr i8, ptr {pointer}, i64 {4 * WARP * k}")
-    return Value(b.assign(f"load <{WARP} x float>, ptr {there}"), "float", True)
-
-
-def _products(b: Builder, layouts: list[str], d: str, c: str) -> None:
-    """From A, B and C at ``at`` (4, 4 and 8 vectors) to D in the place of the first eight."""
-    values = [_loaded(b, "%at", k) for k in range(16)]
+def _products(b: Builder, layouts: list[str], d: str, c: str, values: list[Value]) -> list[Value]:
+    """From A, B and C (4, 4 and 8 vectors) to D."""
     place_a = _by_row if layouts[0] == "row" else _by_column
     place_b = _by_column if layouts[1] == "row" else _by_row
     picker = _Picker(b)
@@ -89,15 +83,32 @@ def _products(b: Builder, layouts: list[str], d: str, c: str) -> None:
     for element in range(8):
         cells = [where[lane, element] for lane in range(WARP)]
         places = [_sum_place(c, row // 8, row % 8, column) for row, column in cells]
-        total = picker.pick(values[8:], places)
-        for k in range(4):
-            left = picker.pick(values[:4], [place_a(row // 8, row % 8, k) for row, _ in cells])
-            right = picker.pick(values[4:8], [place_b(row // 8, column, k) for row, column in cells])
+        pairs = [
+            (
+                picker.pick(values[:4], [place_a(row // 8, row % 8, k) for row, _ in cells]),
+                picker.pick(values[4:8], [place_b(row // 8, column, k) for row, column in cells]),
+            )
+            for k in range(4)
+        ]
+        results.append(canonical(b, _sum(b, pairs, picker.pick(values[8:], places), by_pairs=c == "f16" == d)))
+    return results
+
+
+def _sum(b: Builder, pairs: list[tuple[Value, Value]], c: Value, *, by_pairs: bool) -> Value:
+    """Sum as the code does that ptxas 13.0 makes for sm_90: the products in their order, from 0, and C at last.
+
+    Where C and D are f16: C and the first two products, and then the last two.
+    """
+
+    def chain(total: Value, some: list[tuple[Value, Value]]) -> Value:
+        for left, right in some:
             total = b.intrinsic("fma", left, right, total)
-        results.append(total)
-    for element, total in enumerate(results):
-        there = b.assign(f"getelementptr i8, ptr %at, i64 {4 * WARP * element}")
-        b.line(f"store <{WARP} x float> {total.text}, ptr {there}")
+        return total
+
+    if not by_pairs:
+        return b.binary("fadd", c, chain(b.vector(b.real(0, 32)), pairs))
+    first, last = (chain(b.binary("fmul", *two[0]), two[1:]) for two in (pairs[:2], pairs[2:]))
+    return b.binary("fadd", b.binary("fadd", c, first), last)
 
 
 class _Picker:

@@ -9,9 +9,11 @@ from __future__ import annotations
 import re
 
 from cujit.devices.cpu.emit.builder import Builder, Value
+from cujit.devices.cpu.emit.matrix_frame import in_function
 from cujit.devices.cpu.emit.matrix_move import finish, joined, load_row, one_of, turned_word, when_any_lane
 from cujit.devices.cpu.emit.matrix_product import definer
-from cujit.devices.cpu.emit.matrix_sparse import expand
+from cujit.devices.cpu.emit.matrix_sparse import expand, selector_of
+from cujit.devices.cpu.emit.matrix_sums import wgmma_alignment
 from cujit.devices.cpu.emit.matrix_tiles import Kinds, c_type, columns, d_words, items_of, rows, tile, words_of
 from cujit.devices.cpu.emit.matrix_types import strips_in
 from cujit.devices.cpu.emit.registry import Rules, types_of
@@ -56,40 +58,50 @@ def _nothing(e: WarpEmitter, op: Op) -> None:
 
 def _multiply(e: WarpEmitter, op: Op) -> None:
     d, a_type, b_type = types_of(op)
-    kinds = Kinds(a_type, b_type, d, d, "satfinite" in op.modifiers, "and" if "and" in op.modifiers else "")
+    combine = "and" if "and" in op.modifiers else ""
     sparse = any(m.startswith("sp") for m in op.modifiers)
-    scale_d, negative, trans_a, trans_b = _immediates(op, 5 if sparse else 3, isinstance(op.sources[1], Group))
-    done = when_any_lane(e, op)
-    words = _left_words(e, op, trans_a)
-    if negative:
-        words = [e.builder.binary("xor", w, e.builder.integer(_SIGNS[a_type], 32)) for w in words]
-    left = rows(e, a_type, words, 2, "stored" if sparse else "a")
-    chunks = 4 if sparse else 2
-    strips = chunks * strips_in(a_type)
-    if sparse:
-        left = expand(e, op, a_type, left, strips)
-    keeps = e.read(op.sources[scale_d], "i1")
-    count = d_words(d, 2)
+    alignment = wgmma_alignment((a_type, b_type, d, d), sparse=sparse)
+    kinds = Kinds(a_type, b_type, d, d, "satfinite" in op.modifiers, combine, alignment=alignment)
+    from_registers = isinstance(op.sources[1], Group)
+    scale_d, negative, trans_a, trans_b = _immediates(op, 5 if sparse else 3, from_registers)
+    selector = selector_of(op) if sparse else 0
+    count, tiles = d_words(d, 2), _columns_of(op) // 8
     items = items_of(op.sources[0])
-    tiles = _columns_of(op) // 8
     if len(items) != count * tiles:
         raise FormatError(f"line {op.line}: D of {op.name} has {len(items)} registers, and not {count * tiles}")
-    descriptor = one_of(e, op, e.source(op, 2, "i64"))
-    for n in range(tiles):
-        right = [_shared_words(e, descriptor, e.builder.integer(n, 64), c, trans_b) for c in range(chunks)]
-        own = [e.builder.vector(e.read(item, c_type(d))) for item in items[count * n : count * (n + 1)]]
-        zero = Value("zeroinitializer", c_type(d), True)
-        own = [e.builder.select(keeps, value, zero) for value in own]
-        for k, value in enumerate(tile(e, kinds, left, columns(e, b_type, right), strips, own)):
-            e.put(op, _kept(e.builder, kinds, value), count * n + k)
+    done = when_any_lane(e, op)
+    b = e.builder
+    given = words_of(e, op, 1, 4) if from_registers else []
+    given += [b.vector(e.source(op, 3, "i32"))] if sparse else []
+    given += [b.vector(e.read(item, c_type(d))) for item in items]
+    scalars = [one_of(e, op, e.source(op, 2, "i64")), Value("%shared.int", "i64"), Value("%warp", "i32")]
+    scalars += [] if from_registers else [one_of(e, op, e.source(op, 1, "i64"))]
+
+    def body(inner: Builder, values: list[Value]) -> list[Value]:
+        left = values[:4] if from_registers else _left_words(inner, trans_a)
+        if negative:
+            left = [inner.binary("xor", w, inner.integer(_SIGNS[a_type], 32)) for w in left]
+        left_at = rows(inner, a_type, left, 2, "stored" if sparse else "a")
+        chunks = 4 if sparse else 2
+        strips = chunks * strips_in(a_type)
+        if sparse:
+            left_at = expand(inner, a_type, left_at, strips, values[4 if from_registers else 0], selector, alignment)
+        found = []
+        own = values[-count * tiles :]
+        for n in range(tiles):
+            right = [_shared_words(inner, "%s0", inner.integer(n, 64), c, trans_b) for c in range(chunks)]
+            right_at = columns(inner, b_type, right)
+            found += tile(inner, kinds, left_at, right_at, strips, own[count * n : count * (n + 1)])
+        return found
+
+    keeps = e.read(op.sources[scale_d], "i1")
+    zero = Value("zeroinitializer", c_type(d), True)
+    own = given[-count * tiles :]
+    given[-count * tiles :] = [b.select(keeps, value, zero) for value in own]
+    title = f"{op.name}.{selector}.{negative:d}{trans_a:d}{trans_b:d}{from_registers:d}"
+    for k, value in enumerate(in_function(b, title, given, [c_type(d)] * (count * tiles), body, scalars)):
+        e.put(op, value, k)
     finish(e, done)
-
-
-def _kept(b: Builder, kinds: Kinds, value: Value) -> Value:
-    """Cut an f32 sum of 8-bit floats to 14 bits. Source: measured on an H200, where f16 sums are rounded once."""
-    if kinds.d != "f32" or kinds.a not in ("e4m3", "e5m2"):
-        return value
-    return b.bits_as(b.binary("and", b.bits_as(value, "i32"), b.integer(~0x3FF, 32)), "float")
 
 
 def _columns_of(op: Op) -> int:
@@ -110,28 +122,24 @@ def _immediates(op: Op, first: int, a_in_registers: bool) -> tuple[int, bool, bo
     return first, negative, trans_a, bool(turns) and bool(turns[-1])
 
 
-def _left_words(e: WarpEmitter, op: Op, trans: bool) -> list[Value]:
-    """The four registers of A: given, or of rows 16w on, where w is the number of the warp in its group."""
-    if isinstance(op.sources[1], Group):
-        return words_of(e, op, 1, 4)
-    b = e.builder
-    descriptor = one_of(e, op, e.source(op, 1, "i64"))
-    warp = b.resize(b.binary("and", Value("%warp", "i32"), b.integer(3, 32)), 64, signed=False)
+def _left_words(b: Builder, trans: bool) -> list[Value]:
+    """The four registers of A out of shared memory: rows 16w on, where w is the number of the warp in its group."""
+    warp = b.resize(b.binary("and", Value("%s2", "i32"), b.integer(3, 32)), 64, signed=False)
     groups = [b.binary("add", b.binary("shl", warp, b.integer(1, 64)), b.integer(half, 64)) for half in range(2)]
-    return [_shared_words(e, descriptor, groups[k % 2], k // 2, trans) for k in range(4)]
+    return [_shared_words(b, "%s3", groups[k % 2], k // 2, trans) for k in range(4)]
 
 
 # -- shared memory ----------------------------------------------------------------------------------------
 
 
-def _shared_words(e: WarpEmitter, descriptor: Value, group: Value, chunk: int, trans: bool) -> Value:
+def _shared_words(b: Builder, descriptor: str, group: Value, chunk: int, trans: bool) -> Value:
     """One register of a matrix in shared memory: eight rows (of B columns), and 16 bytes of k."""
     words = f"<{WARP} x i32>"
     name = f"matrix.shared.{'across' if trans else 'straight'}"
     parameters = "i64 %descriptor, i64 %shared, i64 %group, i64 %chunk"
-    definer(e.builder)(name, parameters, _across if trans else _straight, words)
-    arguments = f"i64 {descriptor.text}, i64 %shared.int, i64 {group.text}, i64 {chunk}"
-    return Value(e.builder.assign(f"call {words} @{name}({arguments})"), "i32", True)
+    definer(b)(name, parameters, _across if trans else _straight, words)
+    arguments = f"i64 {descriptor}, i64 %s1, i64 {group.text}, i64 {chunk}"
+    return Value(b.assign(f"call {words} @{name}({arguments})"), "i32", True)
 
 
 def _field(b: Builder, low: int, mask: int, shift: int = 0) -> Value:

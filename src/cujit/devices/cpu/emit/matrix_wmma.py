@@ -8,20 +8,20 @@ f16 have more registers than elements: what is over repeats them.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from cujit.devices.cpu.emit.builder import Builder, Value, type_width
+from cujit.devices.cpu.emit.matrix_frame import at, in_function, scratch
 from cujit.devices.cpu.emit.matrix_mma import kinds_of
 from cujit.devices.cpu.emit.matrix_move import finish, joined, one_of, rows_of, transposed_halves, when_any_lane
 from cujit.devices.cpu.emit.matrix_product import definer
+from cujit.devices.cpu.emit.matrix_sums import wmma_alignment
 from cujit.devices.cpu.emit.matrix_tiles import (
-    at,
     c_type,
     columns,
     d_words,
     put_all,
     rows,
-    scratch,
     tile,
     words_of,
 )
@@ -42,7 +42,7 @@ _FORMS = (
     ("bf16", "f32", _BIG, "row col", ""),
     ("s8 u8", "s32", _BIG, "row col", "satfinite"),
     ("tf32", "f32", "m16n16k8", "row col", ""),
-    ("f64", "f64", "m8n8k4", "row col", "rn"),
+    ("f64", "f64", "m8n8k4", "row col", "rn rz rm rp"),
     ("s4 u4", "s32", "m8n8k32", "", "satfinite"),
     ("b1", "s32", "m8n8k128", "", "popc"),
 )
@@ -201,13 +201,13 @@ def _load(e: WarpEmitter, op: Op) -> None:
     size = WARP * type_width(word) // 8 * fragment.words
     done = when_any_lane(e, op)
     place = _place(e, op, fragment, straight, 1)
-    to = scratch(e, "moved", size * len(fragment.blocks()))
+    to = scratch(b, "moved", size * len(fragment.blocks()))
     for k, (line, start) in enumerate(fragment.blocks()):
         address = place.of(e, *_offset_in(fragment, straight, line, start))
-        b.line(f"call void @{name}(ptr {at(e, to, k * size)}, i64 {address.text}, i64 {place.stride.text})")
+        b.line(f"call void @{name}(ptr {at(b, to, k * size)}, i64 {address.text}, i64 {place.stride.text})")
     count = fragment.words * len(fragment.blocks())
     each = size // fragment.words
-    found = [Value(b.assign(f"load <{WARP} x {word}>, ptr {at(e, to, k * each)}"), word, True) for k in range(count)]
+    found = [Value(b.assign(f"load <{WARP} x {word}>, ptr {at(b, to, k * each)}"), word, True) for k in range(count)]
     put_all(e, op, [found[k % count] for k in range(fragment.registers)])
     finish(e, done)
 
@@ -324,18 +324,24 @@ def _mma(e: WarpEmitter, op: Op) -> None:
     types = types_of(op)
     a_type, b_type = ("f16", "f16") if len(types) == 2 else types[1:3]
     kinds = kinds_of(op, a_type, b_type)
+    kinds = replace(kinds, alignment=wmma_alignment((a_type, b_type, kinds.c, kinds.d)))
     a, b, c = _fragment(op, "a", a_type), _fragment(op, "b", b_type), _fragment(op, "c", kinds.c)
     left = words_of(e, op, 0, a.registers, word_type(a_type))
     right = words_of(e, op, 1, b.registers, word_type(b_type))
     sums = words_of(e, op, 2, c.registers, c_type(kinds.c))
     steps, halves = a.width // a.block_width, a.halves
-    strips = steps * strips_in(a_type)
-    size = d_words(kinds.c, halves)
-    columns_at = [columns(e, b_type, right[n * steps : (n + 1) * steps], f"b{n}") for n in range(b.lines // 8)]
-    found: list[Value] = []
-    for block in range(a.lines // (8 * halves)):
-        rows_at = rows(e, a_type, left[block * steps * halves : (block + 1) * steps * halves], halves)
-        for column in columns_at:
-            own, sums = sums[:size], sums[size:]
-            found += tile(e, kinds, rows_at, column, strips, own)
-    put_all(e, op, found)
+
+    def body(inner: Builder, values: list[Value]) -> list[Value]:
+        own = [values[: len(left)], values[len(left) : -len(sums)], values[-len(sums) :]]
+        size = d_words(kinds.c, halves)
+        right_at = [columns(inner, b_type, own[1][n * steps : (n + 1) * steps], f"b{n}") for n in range(b.lines // 8)]
+        found: list[Value] = []
+        for block in range(a.lines // (8 * halves)):
+            left_at = rows(inner, a_type, own[0][block * steps * halves : (block + 1) * steps * halves], halves)
+            for column in right_at:
+                c_own, own[2] = own[2][:size], own[2][size:]
+                found += tile(inner, kinds, left_at, column, steps * strips_in(a_type), c_own)
+        return found
+
+    made = [c_type(kinds.d)] * _fragment(op, "d", kinds.d).registers
+    put_all(e, op, in_function(e.builder, op.name, [*left, *right, *sums], made, body))

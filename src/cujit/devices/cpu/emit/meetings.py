@@ -29,7 +29,7 @@ entry:
 next:
   %left = phi i32 [ %waiting, %entry ], [ %left.next, %next ]
   %ready = phi i32 [ 0, %entry ], [ %ready.next, %next ]
-  %first = call i32 @llvm.cttz.i32(i32 %left, i1 true)
+  %first = call i32 @llvm.cttz.i32(i32 %left, i1 false)
   %named = extractelement <32 x i32> %members, i32 %first
   %one = insertelement <32 x i32> poison, i32 %named, i64 0
   %every = shufflevector <32 x i32> %one, <32 x i32> poison, <32 x i32> zeroinitializer

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from cujit.devices.cpu.emit import clusters
 from cujit.devices.cpu.emit.builder import Value, float_type, int_type, type_width
-from cujit.devices.cpu.emit.order import in_order
+from cujit.devices.cpu.emit.order import in_order, is_ordered
 from cujit.devices.cpu.emit.past import past_cache
 from cujit.devices.cpu.emit.registry import Rules, types_of
 from cujit.devices.cpu.emit.scattered import gather, load_apart, scatter
@@ -245,15 +245,16 @@ def _load_uniform(e: WarpEmitter, op: Op, base: Value, element: str, count: int)
     b = e.builder
     size = type_width(element) // 8
     pointer = b.cast("inttoptr", base, "ptr")
+    load = "load volatile" if is_ordered(op) else "load"  # one whose value nobody reads stays
     if op.guard is None:
-        return [_load_scalar(e, pointer, element, k * size) for k in range(count)]
+        return [_load_scalar(e, pointer, element, k * size, load) for k in range(count)]
     some = e.guard(op)
     if some.is_vector:
         some = b.any_lane(e.lanes(op))
     go, done, skip = b.label("load"), b.label("loaded"), b.label("skip")
     b.line(f"br i1 {some.text}, label %{go}, label %{skip}")
     b.start(go)
-    values = [_load_scalar(e, pointer, element, k * size) for k in range(count)]
+    values = [_load_scalar(e, pointer, element, k * size, load) for k in range(count)]
     b.line(f"br label %{done}")
     b.start(skip)
     b.line(f"br label %{done}")
@@ -262,10 +263,10 @@ def _load_uniform(e: WarpEmitter, op: Op, base: Value, element: str, count: int)
     return [Value(b.assign(f"phi {element} [ {v.text}, %{go} ], [ {zero}, %{skip} ]"), element) for v in values]
 
 
-def _load_scalar(e: WarpEmitter, pointer: Value, element: str, offset: int) -> Value:
+def _load_scalar(e: WarpEmitter, pointer: Value, element: str, offset: int, load: str = "load") -> Value:
     b = e.builder
     at = b.assign(f"getelementptr i8, ptr {pointer.text}, i64 {offset}") if offset else pointer.text
-    return Value(b.assign(f"load {element}, ptr {at}, align {type_width(element) // 8}"), element)
+    return Value(b.assign(f"{load} {element}, ptr {at}, align {type_width(element) // 8}"), element)
 
 
 def _load_contiguous(e: WarpEmitter, rows: tuple[Value, ...], element: str, count: int, mask: Value) -> list[Value]:

@@ -48,8 +48,8 @@ def register(rules: Rules) -> None:
     rules.on("cvt", "bf16x2", "s2f6x2", modifiers=f"relu satfinite {_SCALED}", choices=["rn"])(_from_fixed)
     rules.on("cvt", "u16 s16", "s32", choices=["pack", "sat"])(_pack)
     rules.on("cvt", "u8 s8 u4 s4 u2 s2", "s32", "b32", choices=["pack", "sat"])(_pack)
-    rules.on("add sub min max", "u16x2 s16x2")(_integer_pairs)
-    rules.on("add sub", "u16x2 s16x2", choices=["sat"])(_integer_pairs)
+    rules.on("add min max", "u16x2 s16x2")(_integer_pairs)
+    rules.on("add", "u16x2 s16x2", choices=["sat"])(_integer_pairs)
     rules.on("min max", "s16x2", choices=["relu"])(_integer_pairs)
 
 

@@ -162,13 +162,13 @@ def emit_loop(flow: Flow, block: Block, part: Part) -> None:
     if not mask.constant:
         _hand_over(e, f"{home}lanes.all", b.cast("sext", mask, word))
     head, turn, done, skip, end = (b.label(x) for x in ("part", "turn", "done", "skip", "parts"))
-    b.reserve(f"{home}at", "i32", 4)
+    b.reserve(f"{home}at", "i32")
     b.line(f"store i32 0, ptr {home}at")
     b.line(f"br label %{head}")
     b.start(head)
     at = b.assign(f"load i32, ptr {home}at")
     with _narrow(e, part, home):
-        b.reserve(f"{home}lanes", f"<{b.width} x {word}>", 64)
+        b.reserve(f"{home}lanes", f"<{b.width} x {word}>")
         _enter(e, part, home, at)
         if not mask.constant:
             _store(e, f"{home}lanes", _load_part(e, f"{home}lanes.all", word, at))
@@ -183,7 +183,7 @@ def emit_loop(flow: Flow, block: Block, part: Part) -> None:
         b.start(done)
         for r in part.leaves:
             value = e.read(r, storage_type(r))
-            b.reserve(f"{home}{r.index}.all", f"<{WARP} x {value.type}>", 64)
+            b.reserve(f"{home}{r.index}.all", f"<{WARP} x {value.type}>")
             _store(e, _part_of(e, f"{home}{r.index}.all", value.type, at), value)
         b.line(f"br label %{skip}")
     e.mask = mask
@@ -255,9 +255,9 @@ def _narrow(e: WarpEmitter, part: Part, home: str) -> Iterator[None]:
     e.moved = {r.index: home for r in (*part.enters, *part.writes, *part.counts)}
     b.width = part.width
     for r in (*part.enters, *part.writes):
-        b.reserve(f"{home}{r.index}.v", f"<{b.width} x {storage_type(r)}>", 64)
+        b.reserve(f"{home}{r.index}.v", f"<{b.width} x {storage_type(r)}>")
     for r in part.counts:
-        b.reserve(f"{home}{r.index}.b", storage_type(r), 8)
+        b.reserve(f"{home}{r.index}.b", storage_type(r))
     yield
     b.width = WARP
     e.moved = {}
@@ -267,7 +267,7 @@ def _narrow(e: WarpEmitter, part: Part, home: str) -> Iterator[None]:
 def _hand_over(e: WarpEmitter, place: str, value: Value) -> None:
     """Put what all lanes have in memory, from which each part takes its own."""
     every = e.builder.vector(value)
-    e.builder.reserve(place, e.builder.type_of(every), 64)
+    e.builder.reserve(place, e.builder.type_of(every))
     _store(e, place, every)
 
 

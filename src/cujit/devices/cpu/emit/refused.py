@@ -20,7 +20,6 @@ _REASONS = (
     ("tensormap", "interleave_layout swizzle_atomicity", "maps of the CPU device have no such field"),
     ("cp", "tile::gather4 tile::scatter4", "rows of a tensor at coordinates of their own, of sm_100"),
     ("cp", "im2col::w im2col::w::128", "im2col of one axis, of sm_100"),
-    ("mma wmma", "rz rm rp", "a rounding other than to nearest of a product of matrices"),
     ("wmma", "satfinite", "saturated products of f16, which PTX 6.5 took away"),
     ("stmatrix", "m16n8", "matrices of bytes, of sm_100"),
 )  # fmt: skip

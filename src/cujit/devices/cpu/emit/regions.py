@@ -10,14 +10,24 @@ from __future__ import annotations
 from dataclasses import replace
 
 from cujit.devices.cpu.cfg import Block
-from cujit.devices.cpu.emit.builder import Value
+from cujit.devices.cpu.emit.builder import LARGEST_VECTOR, Value
 from cujit.devices.cpu.emit.flow import MASK
 from cujit.devices.cpu.emit.warp import WarpEmitter, forms_of, storage_type
+from cujit.devices.cpu.launch import PLACE
 from cujit.devices.cpu.program import Reg
 from cujit.devices.cpu.regions import EVERY, Cut, Region
 from cujit.devices.cpu.shapes import WARP
 
-__all__ = ["Passage", "context_lines", "dispatch_lines", "kept_arguments", "passages", "region_text"]
+__all__ = [
+    "Passage",
+    "context_lines",
+    "dispatch_lines",
+    "kept_arguments",
+    "passages",
+    "region_text",
+    "tell_warp",
+    "warp_place",
+]
 
 _GONE = -1
 """Number of the region that a warp is to run which has none left."""
@@ -150,6 +160,16 @@ class Passage:
         return e.builder.assign(f"getelementptr {type_}, ptr %{name}, i32 %warp")
 
 
+def tell_warp(e: WarpEmitter) -> list[str]:
+    """Store which warp runs where it may run for long: where there is a loop. It costs what is short."""
+    return ["  store volatile i32 %warp, ptr %warp.at"] if e.graph.loops else []
+
+
+def warp_place() -> list[str]:
+    """Find where it stands which warp runs, for those who end the launch."""
+    return [f"  %warp.at = getelementptr i8, ptr %shared, i64 -{PLACE - 16}"]
+
+
 def _changes(region: Region, index: int) -> bool:
     """Whether a region writes a register; the first one begins with all of them, as zero."""
     return region.number == 0 or bool(region.written >> index & 1)
@@ -185,7 +205,7 @@ def _places(e: WarpEmitter, cut: Cut, warps: int) -> list[tuple[str, str]]:
 
 def context_lines(e: WarpEmitter, cut: Cut, warps: int) -> list[str]:
     """Take memory for what regions hand on to each other, in the entry of the function around them."""
-    return [f"  %{name} = alloca {type_}, align 64" for name, type_ in _places(e, cut, warps)]
+    return [f"  %{name} = alloca {type_}, align {LARGEST_VECTOR}" for name, type_ in _places(e, cut, warps)]
 
 
 def kept_arguments(e: WarpEmitter, cut: Cut, warps: int) -> list[str]:
@@ -221,11 +241,13 @@ def region_text(e: WarpEmitter, name: str, warps: int, arguments: str, size: int
         "  %idle.int = ptrtoint ptr %idle to i64",
         "  %next = alloca i32",
         f"  store i32 {_GONE}, ptr %next",
+        *warp_place(),
         *e.builder.entry,
         "  br label %warp.start",
         "warp.start:",
         "  %warp = phi i32 [ 0, %entry ], [ %warp.next, %warp.end ]",
         "  %first.thread = mul i32 %warp, 32",
+        *tell_warp(e),
         "  %warp.wide = zext i32 %warp to i64",
         f"  %local.offset = mul i64 %warp.wide, {local_bytes}",
         "  %local.int = add i64 %local.first, %local.offset",

@@ -24,11 +24,13 @@ from cujit.devices.cpu.emit import (
     warpwide,
 )
 from cujit.devices.cpu.emit.refused import reason
-from cujit.devices.cpu.emit.registry import Rule, Rules
+from cujit.devices.cpu.emit.registry import Rule, Rules, types_of
 from cujit.devices.cpu.emit.special import SPECIAL_REGISTERS
+from cujit.devices.cpu.layout import type_bits
 from cujit.devices.cpu.operands import fits
 from cujit.devices.cpu.program import Group, KernelProgram, Memory, Negation, Op, Operand, Reg, Special
 from cujit.devices.cpu.refusals import Refusals
+from cujit.formats.ptx.isa import special_register
 
 __all__ = ["all_rules", "check"]
 
@@ -62,9 +64,9 @@ def check(program: KernelProgram, refusals: Refusals) -> None:
             refusals.add(op.line, op.text or op.name, why)
             continue
         if not fits(op):
-            refusals.add(op.line, op.text or op.name, "other operands, or another number of them, than it takes")
+            refusals.mistake(op.line, op.text or op.name, "other operands, or another number of them, than it takes")
         if not rule.takes_parts(op.parts):
-            refusals.add(op.line, op.text or op.name, "a part of a register, or one with its sign changed")
+            refusals.mistake(op.line, op.text or op.name, "a part of a register, or one with its sign changed")
         for source in op.sources:
             _check_operand(op, source, rule, refusals)
         _check_widths(op, refusals)
@@ -72,18 +74,28 @@ def check(program: KernelProgram, refusals: Refusals) -> None:
 
 def _check_operand(op: Op, operand: Operand, rule: Rule, refusals: Refusals) -> None:
     if isinstance(operand, Special) and operand.name not in SPECIAL_REGISTERS:
-        refusals.add(op.line, f"%{operand.name}", "a special register that the CPU device does not have yet")
+        if special_register(f"%{operand.name}") is None:
+            refusals.mistake(op.line, op.text or op.name, f"%{operand.name} is declared nowhere")
+        else:
+            refusals.add(op.line, f"%{operand.name}", "a special register that the CPU device does not have yet")
     elif isinstance(operand, Group):
         for item in operand.items:
             _check_operand(op, item, rule, refusals)
     elif isinstance(operand, Negation):
         _check_operand(op, operand.item, rule, refusals)
     elif isinstance(operand, Memory) and not rule.takes_memory:
-        refusals.add(op.line, op.text or op.name, "a memory operand")
+        refusals.mistake(op.line, op.text or op.name, "a memory operand")
 
 
 def _check_widths(op: Op, refusals: Refusals) -> None:
-    """Registers of other sizes than the ISA's are not there."""
+    """Registers of other sizes than the ISA's are not there; a ``cvt`` of bf16 takes the sizes of its types alone."""
+    types = types_of(op)
+    if op.opcode == "cvt" and "bf16" in types:
+        for operand, type_ in zip((*op.results, *op.sources), types, strict=False):
+            if isinstance(operand, Reg) and operand.bits != type_bits(type_):
+                refusals.mistake(
+                    op.line, op.text or op.name, f"{operand.name} has {operand.bits} bits, not those of .{type_}"
+                )
     for reg in [*op.read_registers(), *(r for r in op.results if isinstance(r, Reg))]:
         if reg.bits not in (1, 8, 16, 32, 64, 128):
             refusals.add(op.line, op.text or op.name, f"registers of {reg.bits} bits")

@@ -100,7 +100,8 @@ class Box:
         Source: PTX ISA 9.1, 5.5.6 "Swizzling Modes": 16-byte pieces of rows of 128 bytes, by the number of the row.
         """
         f = self.f
-        masks = f.binary("lshr", f.integer(0x70301000, 64), f.binary("shl", mode, f.integer(3, 64)))
+        place = f.binary("shl", f.binary("and", mode, f.integer(3, 64)), f.integer(3, 64))
+        masks = f.binary("lshr", f.integer(0x70301000, 64), place)
         return f.binary("and", masks, f.integer(0x70, 64))
 
     def _limit(self) -> Value:

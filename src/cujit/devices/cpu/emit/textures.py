@@ -72,9 +72,7 @@ _DATA = "%texture.data"
 
 def _place(e: WarpEmitter, field: str, index: int = 0) -> str:
     """Point to the lanes of a field of the exchange."""
-    item = f"  {_DATA} = alloca [{ctypes.sizeof(Exchange)} x i8], align 64"
-    if item not in e.builder.entry:
-        e.builder.entry.append(item)
+    e.builder.reserve(_DATA, f"[{ctypes.sizeof(Exchange)} x i8]")
     offset = getattr(Exchange, field).offset + index * WARP * 8
     return e.builder.assign(f"getelementptr i8, ptr {_DATA}, i64 {offset}")
 
@@ -82,11 +80,11 @@ def _place(e: WarpEmitter, field: str, index: int = 0) -> str:
 def _set(e: WarpEmitter, field: str, value: Value, index: int = 0) -> None:
     place = _place(e, field, index)
     lanes = e.builder.vector(value)
-    e.builder.line(f"store {e.builder.type_of(lanes)} {lanes.text}, ptr {place}")
+    e.builder.line(f"store {e.builder.type_of(lanes)} {lanes.text}, ptr {place}, align 8")
 
 
 def _answer(e: WarpEmitter, index: int) -> Value:
-    return Value(e.builder.assign(f"load <{WARP} x i64>, ptr {_place(e, 'values', index)}"), "i64", True)
+    return Value(e.builder.assign(f"load <{WARP} x i64>, ptr {_place(e, 'values', index)}, align 8"), "i64", True)
 
 
 def _call(e: WarpEmitter, op: Op, name: str, arguments: str) -> None:

@@ -98,7 +98,7 @@ class Tracer:
         if e in self._begun:
             return
         self._begun.add(e)
-        e.builder.reserve("%trace.values", f"[{self._most_words} x i64]", 8)
+        e.builder.reserve("%trace.values", f"[{self._most_words} x i64]")
         e.builder.entry += [
             f"  %trace.state.at = getelementptr i8, ptr %launch, i64 {field_offset('trace')}",
             "  %trace.state = load ptr, ptr %trace.state.at",

@@ -7,7 +7,7 @@ code of ptxas 13.0): each such place says so.
 
 from __future__ import annotations
 
-from cujit.devices.cpu.emit.builder import Builder, Value
+from cujit.devices.cpu.emit.builder import Builder, Value, type_width
 from cujit.devices.cpu.emit.registry import Rules, modifiers_of, types_of
 from cujit.devices.cpu.emit.warp import WarpEmitter
 from cujit.devices.cpu.program import Op
@@ -39,7 +39,8 @@ def register(rules: Rules) -> None:
         rules.on(f"vset{count}", _WORDS, _WORDS, modifiers="add", choices=[_COMPARE], parts=named)(_lanewise)
     rules.on("add sub", "u8x4 s8x4", modifiers="sat")(_quads)
     rules.on("min max", "u8x4 s8x4")(_quads)
-    rules.on("neg", "u8x4 s8x4")(_quads)
+    rules.on("min max", "s8x4", choices=["relu"])(_quads)
+    rules.on("neg", "s8x4")(_quads)
 
 
 def _part(op: Op, index: int) -> str:
@@ -256,5 +257,7 @@ def _quads(e: WarpEmitter, op: Op) -> None:
         element = _pointwise(b, "vsub" if op.opcode == "neg" else f"v{op.opcode}", x, y)
         if "sat" in op.modifiers:
             element = _clamp(b, element, 8, signed)
+        if "relu" in op.modifiers:
+            element = b.intrinsic("smax", element, b.integer(0, type_width(element.type)))
         total = _merged(b, f"b{k}", element, total)
     e.put(op, total)

@@ -14,8 +14,10 @@ from cujit.devices.cpu.emit.builder import Builder, Value, int_type, storage_typ
 from cujit.devices.cpu.emit.flow import MASK, Flow
 from cujit.devices.cpu.emit.observer import Observer
 from cujit.devices.cpu.emit.parts import ALONE
-from cujit.devices.cpu.emit.registry import Rules
+from cujit.devices.cpu.emit.registry import Rule, Rules
+from cujit.devices.cpu.emit.rounding import canonical
 from cujit.devices.cpu.emit.special import special_value
+from cujit.devices.cpu.nans import gives_one_nan, sees_bits
 from cujit.devices.cpu.program import (
     FloatConstant,
     IntConstant,
@@ -51,6 +53,7 @@ class WarpEmitter:
         observers: Sequence[Observer] = (),
         graph: Graph | None = None,
         passage: Passage | None = None,
+        lined: bool = False,
     ) -> None:
         self.body = body
         self.observers = observers
@@ -61,7 +64,7 @@ class WarpEmitter:
         self.divergence = divergence
         self.block = block
         self.rules = rules
-        self.builder = Builder()
+        self.builder = Builder(lined=lined)
         self.mask = Value("splat (i1 true)", "i1", True, True)
         """Lanes that run the current block."""
         self.base_form = False
@@ -72,6 +75,12 @@ class WarpEmitter:
         self.late: list[tuple[str, str]] = []
         """Calls that were put off, each with the name of its operation, which looks after them itself; any other that
         does more than to compute comes after them."""
+        self.any_nan = frozenset() if observers else body.any_nan
+        """Registers, by number, in which any NaN may stand for the one that GPUs give."""
+        self.seen = True
+        """Whether what is read is read for its bits, those of NaNs as well; not so in most arithmetic."""
+        self.results: list[str] | None = None
+        """Stores of the results of the operation that a rule emits; None where none does."""
         self.parameters: dict[tuple[int, str], Value] = {}
         """Parameters of the kernel that are read, by offset and type; ``frame`` loads them before all else."""
         self.flow = Flow(self)
@@ -117,6 +126,7 @@ class WarpEmitter:
 
     def before(self, op: Op) -> None:
         """Tell those who watch that an operation comes, in the lanes of ``mask``."""
+        self.builder.come_to(op.line)
         for observer in self.observers:
             observer.before(self, op)
 
@@ -149,19 +159,19 @@ class WarpEmitter:
         # What lanes do together needs the values of all of them.
         together = gives_each_lane_its_own(op)
         if shape.stride is None or together or (shape.is_uniform and not counts):
-            rule.handler(self, op)
+            self._handle(rule, op)
             return
         for _ in self.each_row(shape):
-            rule.handler(self, op)
+            self._handle(rule, op)
         if shape.guarded:
             assert result is not None
             holds = self._holds(op)
             self.builder.line(f"store i1 {holds.text}, ptr %r{result.index}.g")
             if result.index in self.divergence.seldom:
                 with self.unless(holds):
-                    rule.handler(self, op)
+                    self._handle(rule, op)
             else:
-                rule.handler(self, op)
+                self._handle(rule, op)
 
     @contextlib.contextmanager
     def unless(self, condition: Value) -> Iterator[None]:
@@ -243,7 +253,10 @@ class WarpEmitter:
         b = self.builder
         if isinstance(operand, Reg):
             known = self.divergence.constants.get(operand.index)
-            return self._as(self._load(operand) if known is None else b.integer(known, operand.bits), type_)
+            value = self._load(operand) if known is None else b.integer(known, operand.bits)
+            if self.seen and operand.index in self.any_nan:
+                value = canonical(b, self._as(value, "float"))
+            return self._as(value, type_)
         if isinstance(operand, IntConstant):
             return self._integer_constant(operand.value, type_)
         if isinstance(operand, FloatConstant):
@@ -337,9 +350,11 @@ class WarpEmitter:
         if reg is None:
             return
         b, shape, type_ = self.builder, self.shape(reg), storage_type(reg)
+        if gives_one_nan(op) and reg.index not in self.any_nan:
+            value = canonical(b, value)
         value = self._as(value, type_)
         if self.base_form:
-            b.line(f"store {type_} {value.text}, ptr %r{reg.index}.{base_form(self.lane // shape.row)}")
+            self._write(f"{type_} {value.text}, ptr %r{reg.index}.{base_form(self.lane // shape.row)}")
             return
         if op.guard is not None:
             value = b.select(self.guard(op), value, self._load(reg))
@@ -349,12 +364,39 @@ class WarpEmitter:
                     f"{op.name} (line {op.line}) gives a vector for a uniform register: a fault of cujit",
                     help="report this, with the PTX",
                 )
-            b.line(f"store {type_} {value.text}, ptr {self.place(reg, 'b')}")
+            self._write(f"{type_} {value.text}, ptr {self.place(reg, 'b')}")
             return
         value = b.vector(value)
         if not self.mask.constant and self.divergence.blend[self.flow.position] >> reg.index & 1:
             value = b.select(self.mask, value, self._load(reg))
-        b.line(f"store {b.type_of(value)} {value.text}, ptr {self.place(reg, 'v')}")
+        self._write(f"{b.type_of(value)} {value.text}, ptr {self.place(reg, 'v')}")
+
+    def _write(self, what: str) -> None:
+        """Store a result when the operation has read all that it reads: sources, guard and what it leaves alone."""
+        if self.results is None:
+            self.builder.line(f"store {what}")
+        else:
+            self.results.append(f"store {what}")
+
+    def _sees_bits(self, op: Op) -> bool:
+        """Whether an operation sees the bits of NaNs; one that copies them into a register of any NaN does not."""
+        result = op.results[0] if op.results else None
+        copies = result is not None and result.index in self.any_nan and not gives_one_nan(op)
+        return not copies and sees_bits(op)
+
+    def _handle(self, rule: Rule, op: Op) -> None:
+        """Have a rule emit an operation, and write its results."""
+        self.seen, self.results = self._sees_bits(op), []
+        rule.handler(self, op)
+        self.write_results()
+        self.seen, self.results = True, None
+
+    def write_results(self) -> None:
+        """Store the results that were put; whoever puts them where not every way leads through does it there."""
+        if self.results:
+            for line in self.results:
+                self.builder.line(line)
+            self.results.clear()
 
     # -- addresses ---------------------------------------------------------------------------------------
 

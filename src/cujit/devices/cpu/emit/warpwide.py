@@ -190,7 +190,7 @@ def origins(e: WarpEmitter, op: Op) -> Value:
 def _permuted(e: WarpEmitter, value: Value, origin: Value) -> Value:
     """Take lane ``origin`` of a vector for each lane, by way of memory."""
     b = e.builder
-    b.reserve("%exchange", f"[{WARP} x i32]", 128)
+    b.reserve("%exchange", f"[{WARP} x i32]")
     t = f"<{WARP} x i32>"
     b.line(f"store {t} {value.text}, ptr %exchange")
     pointers = b.assign(f"getelementptr i32, ptr %exchange, {t} {origin.text}")

@@ -36,6 +36,7 @@ def emit_blocks(flow: Flow, *, alone: bool = False) -> None:
     b = flow.e.builder
     for block in flow.graph.blocks:
         p = flow.position = block.position
+        flow.come_to(block)
         if not alone:
             # In a block with masks all lanes turned out to be there.
             b.start(f"whole.in.{p}")

@@ -154,7 +154,8 @@ define void @cujit_wait(ptr %block, i32 %warp, i32 %line, i32 %lanes) {
 }
 
 ; Let others run; come back in any case.
-define void @cujit_spin(ptr %block, i32 %warp) {
+define void @cujit_spin(ptr %block, i32 %warp, i32 %line, i32 %lanes) {
+  call void @note(ptr %block, i32 %warp, i32 -1, i32 %line, i32 %lanes)
   call void @leave(ptr %block, i32 %warp, i32 @SPINNING@)
   ret void
 }

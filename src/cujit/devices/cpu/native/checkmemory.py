@@ -363,16 +363,16 @@ define internal ptr @marks_of(ptr %place, i64 %address, i64 %size, ptr %global) 
 entry:
   store i1 false, ptr %global
   %watch = call ptr @watch(ptr %place)
-  %cluster = call i64 @field(ptr %place, i64 #Place.cluster)
+  %group = call i64 @field(ptr %place, i64 #Place.group)
   %total = call i64 @field(ptr %watch, i64 #Watch.shared_total)
-  %shared.offset = sub i64 %address, %cluster
+  %shared.offset = sub i64 %address, %group
   %shared = call i1 @within(i64 %shared.offset, i64 %size, i64 %total)
   br i1 %shared, label %in.shared, label %ask.local
 in.shared:
   %stride = call i64 @field(ptr %watch, i64 #Watch.shared_stride)
-  %rank = udiv i64 %shared.offset, %stride
+  %side = udiv i64 %shared.offset, %stride
   %inside = urem i64 %shared.offset, %stride
-  %piece = call ptr @piece(ptr %place, i64 %rank)
+  %piece = call ptr @piece(ptr %place, i64 %side)
   %tracker = getelementptr i8, ptr %piece, i64 #Tracker
   %shared.mark = getelementptr i8, ptr %tracker, i64 %inside
   ret ptr %shared.mark
@@ -488,6 +488,21 @@ written:
   %write = and i32 %flags, @WRITE@
   %writes = icmp ne i32 %write, 0
   br i1 %writes, label %set, label %out
+set:
+  call void @llvm.memset.p0.i64(ptr %mark, i8 1, i64 %size, i1 false)
+  br label %out
+out:
+  ret void
+}
+
+; The device set a shared variable to zeros.
+define void @cujit_check_cleared(ptr %place, i64 %address, i64 %size) {
+entry:
+  call void @enter(ptr %place)
+  %global = alloca i1
+  %mark = call ptr @marks_of(ptr %place, i64 %address, i64 %size, ptr %global)
+  %none = icmp eq ptr %mark, null
+  br i1 %none, label %out, label %set
 set:
   call void @llvm.memset.p0.i64(ptr %mark, i8 1, i64 %size, i1 false)
   br label %out

@@ -259,7 +259,7 @@ each lane, from entry, again from each.next:
   br i1 %go, label %pair, label %each.next
 pair:
   %rest = phi i32 [ %left.next, %each ], [ %rest.next, %pair.next ]
-  %mate = call i32 @llvm.cttz.i32(i32 %rest, i1 true)
+  %mate = call i32 @llvm.cttz.i32(i32 %rest, i1 false)
   %rest.less = sub i32 %rest, 1
   %rest.next = and i32 %rest, %rest.less
   %mate.at = getelementptr i64, ptr %addresses, i32 %mate

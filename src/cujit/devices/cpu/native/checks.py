@@ -41,6 +41,7 @@ SYMBOLS = (
     "cujit_check_access",
     "cujit_check_same",
     "cujit_check_filled",
+    "cujit_check_cleared",
     "cujit_check_arrive",
     "cujit_check_pass",
     "cujit_check_synced",
@@ -57,6 +58,7 @@ SYMBOLS = (
 _FAIL = """
 declare i32 @llvm.cttz.i32(i32, i1)
 declare ptr @llvm.frameaddress.p0(i32)
+declare ptr @llvm.returnaddress(i32)
 declare ptr @realloc(ptr, i64)
 declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)
 declare void @llvm.memmove.p0.p0.i64(ptr, ptr, i64, i1)
@@ -125,14 +127,14 @@ define internal i1 @within(i64 %offset, i64 %size, i64 %limit) alwaysinline {
   ret i1 %good
 }
 
-; The tracker of a block of the group, by its rank.
-define internal ptr @piece(ptr %place, i64 %rank) {
+; The tracker of a block, by its place among those that run side by side.
+define internal ptr @piece(ptr %place, i64 %side) {
   %watch = call ptr @watch(ptr %place)
-  %cluster = call i64 @field(ptr %place, i64 #Place.cluster)
+  %group = call i64 @field(ptr %place, i64 #Place.group)
   %behind = call i64 @field(ptr %watch, i64 #Watch.shared_total)
   %bytes = call i64 @field(ptr %watch, i64 #Watch.piece_bytes)
-  %offset = mul i64 %rank, %bytes
-  %base = add i64 %cluster, %behind
+  %offset = mul i64 %side, %bytes
+  %base = add i64 %group, %behind
   %at = add i64 %base, %offset
   %piece = inttoptr i64 %at to ptr
   ret ptr %piece
@@ -141,6 +143,20 @@ define internal ptr @piece(ptr %place, i64 %rank) {
 ; Where the emitted code says that it is may be a new warp, a new block, a new launch: make their memory ready.
 define internal void @enter(ptr %place) alwaysinline {
 entry:
+  %launch.at = getelementptr i8, ptr %place, i64 #Place.launch
+  %launch = load ptr, ptr %launch.at
+  %poked.at = getelementptr i8, ptr %launch, i64 #Launch.poked
+  %poked = load volatile i32, ptr %poked.at
+  %asked = icmp ne i32 %poked, 0
+  br i1 %asked, label %pause, label %look
+pause:
+  ; Before the instruction behind the call.
+  %back = call ptr @llvm.returnaddress(i32 0)
+  %back.int = ptrtoint ptr %back to i64
+  %pc = sub i64 %back.int, 1
+  call void @cujit_pause(ptr %launch, i64 %pc)
+  br label %look
+look:
   %block = call i64 @field(ptr %place, i64 #Place.block)
   %seen = call i64 @field(ptr %place, i64 #Place.seen_block)
   %warp = call i32 @word(ptr %place, i64 #Place.warp)
@@ -171,9 +187,26 @@ entry:
   %watch = load ptr, ptr %watch.at
   %own.watch = getelementptr i8, ptr %place, i64 #Place.watch
   store ptr %watch, ptr %own.watch
-  %rank.word = call i32 @word(ptr %place, i64 #Place.rank)
-  %rank = zext i32 %rank.word to i64
-  %piece = call ptr @piece(ptr %place, i64 %rank)
+  %state.at = getelementptr i8, ptr %place, i64 #Place.state
+  %state = load ptr, ptr %state.at
+  ; Blocks whose warps have no stacks run one after the other, in the same shared memory.
+  %alone = icmp eq ptr %state, null
+  br i1 %alone, label %find, label %ask.side
+ask.side:
+  %side.said = call i32 @word(ptr %state, i64 #Block.side)
+  br label %find
+find:
+  %side.word = phi i32 [ 0, %entry ], [ %side.said, %ask.side ]
+  %side.at = getelementptr i8, ptr %place, i64 #Place.side
+  store i32 %side.word, ptr %side.at
+  %side = zext i32 %side.word to i64
+  %stride = call i64 @field(ptr %watch, i64 #Watch.shared_stride)
+  %before = mul i64 %side, %stride
+  %shared = call i64 @field(ptr %place, i64 #Place.shared)
+  %group = sub i64 %shared, %before
+  %group.at = getelementptr i8, ptr %place, i64 #Place.group
+  store i64 %group, ptr %group.at
+  %piece = call ptr @piece(ptr %place, i64 %side)
   %own.piece = getelementptr i8, ptr %place, i64 #Place.piece
   store ptr %piece, ptr %own.piece
   %checks = call i32 @word(ptr %watch, i64 #Watch.checks)
@@ -205,8 +238,6 @@ locals:
   %is.called = icmp ne i32 %called, 0
   br i1 %is.called, label %function, label %kernel
 function:
-  %state.at = getelementptr i8, ptr %place, i64 #Place.state
-  %state = load ptr, ptr %state.at
   %block.local = call i64 @field(ptr %state, i64 #Block.local)
   %warp.wide = zext i32 %warp to i64
   %local.offset = mul i64 %warp.wide, %local.warp

@@ -116,7 +116,8 @@ class Place(ctypes.Structure):
 
     ``local_bytes`` is a thread's local memory in this function, ``kernel_local`` where that of the kernel is;
     ``called`` is 0 in a kernel and 1 in a function that it calls; ``seen_*`` are for which block and warp native code
-    has made ready what it keeps.
+    has made ready what it keeps. ``side`` is the block's place among those that run side by side, whose shared memory
+    begins at ``group``; native code looks both up.
     ``addresses`` and ``values`` are what the lanes hand over, ``data`` (0: none) what they are about to store, in parts
     of ``part_bytes``.
     """
@@ -129,13 +130,14 @@ class Place(ctypes.Structure):
         ("state", ctypes.c_uint64),
         ("shared", ctypes.c_uint64),
         ("cluster", ctypes.c_uint64),
+        ("group", ctypes.c_uint64),
         ("block", ctypes.c_uint64),
         ("local", ctypes.c_uint64),
         ("local_bytes", ctypes.c_uint64),
         ("seen_block", ctypes.c_uint64),
         ("first", ctypes.c_uint32),
         ("warp", ctypes.c_uint32),
-        ("rank", ctypes.c_uint32),
+        ("side", ctypes.c_uint32),
         ("seen_warp", ctypes.c_uint32),
         ("called", ctypes.c_uint32),
         ("unused", ctypes.c_uint32),

@@ -87,7 +87,7 @@ entry:
   %none = icmp eq i32 %lanes, 0
   br i1 %none, label %out, label %look
 look:
-  %lane = call i32 @llvm.cttz.i32(i32 %lanes, i1 true)
+  %lane = call i32 @llvm.cttz.i32(i32 %lanes, i1 false)
   %known = icmp ult i32 %number, 16
   br i1 %known, label %count, label %bad.number
 bad.number:

@@ -32,9 +32,14 @@ class FaultKind(enum.IntEnum):
     """A bulk or tensor copy from, to or of what is not cut at the bytes that such copies move together."""
     TENSOR_START = 15
     """A store or reduction that begins before its tensor along the innermost axis."""
-    CHECK = 16
+    CANCELLED = 16
+    """From here to ``INTERRUPTED``: the host ended it."""
+    TIMEOUT = 17
+    INTERRUPTED = 18
+    """A handler of signals, Python's, raised."""
+    CHECK = 19
     """From here on: what a check found, by its name."""
-    MEMORY = 17
-    RACE = 18
-    SYNC = 19
-    INIT = 20
+    MEMORY = 20
+    RACE = 21
+    SYNC = 22
+    INIT = 23

@@ -17,7 +17,9 @@ import platform
 import re
 import sys
 
-from cujit.devices.cpu.launch import Launch
+from cujit.devices.cpu.launch import Control, Launch
+from cujit.devices.cpu.native import ending, pokes
+from cujit.devices.cpu.native.ending import Stand
 from cujit.devices.cpu.native.faultkinds import FaultKind
 
 __all__ = ["SYMBOLS", "Guard", "faults_text"]
@@ -30,12 +32,20 @@ SYMBOLS = (
     "cujit_stop",
     "cujit_fault",
     "cujit_fault_here",
+    "cujit_begin_launch",
+    "cujit_look",
+    "cujit_pause",
+    "cujit_stand",
+    "cujit_use_python",
+    "cujit_forked",
 )
 """What kernels, the pool and Python call."""
 
 
 class Guard(ctypes.Structure):
-    """One run of a kernel by one thread. ``place`` is where the number of the block that runs stands.
+    """One run of a kernel by one thread. ``place`` is where it stands what runs (see ``PLACE``).
+
+    ``decides`` is 1 in the thread that launched, which decides whether the launch goes on.
 
     ``jump`` is libc's ``jmp_buf``: 200 bytes on x86-64, 312 on AArch64 (glibc 2.39, ``setjmp.h``).
     """
@@ -45,14 +55,28 @@ class Guard(ctypes.Structure):
         ("place", ctypes.c_uint64),
         ("thread", ctypes.c_uint64),
         ("previous", ctypes.c_uint64),
+        ("decides", ctypes.c_uint64),
+        ("unused", ctypes.c_uint64),
         ("jump", ctypes.c_char * 480),
     )
 
 
 class _Thread(ctypes.Structure):
-    """One thread: the guard of what it runs (0: no kernel), and the stack for signals that is ours (0: none)."""
+    """One thread: the guard of what it runs (0: no kernel), and the stack for signals that is ours (0: none).
 
-    _fields_ = (("guard", ctypes.c_uint64), ("stack", ctypes.c_uint64))
+    Records are never given back: one whose thread has ended (``id`` 0) is the next one's. ``next`` is another record,
+    ``main`` 1 for the main thread. ``count`` counts what the thread has run, ``seen`` is what it was at the last look.
+    """
+
+    _fields_ = (
+        ("guard", ctypes.c_uint64),
+        ("stack", ctypes.c_uint64),
+        ("next", ctypes.c_uint64),
+        ("count", ctypes.c_uint64),
+        ("seen", ctypes.c_uint64),
+        ("id", ctypes.c_uint32),
+        ("main", ctypes.c_uint32),
+    )
 
 
 _SIGNAL_STACK = 1 << 16
@@ -97,7 +121,9 @@ define internal void @guard_begin() {
 
 define internal void @thread_end(ptr %thread) {
   call void @signal_stack_end(ptr %thread)
-  call void @free(ptr %thread)
+  store volatile ptr null, ptr %thread
+  %id.at = getelementptr i8, ptr %thread, i64 #Thread.id
+  store atomic i32 0, ptr %id.at release, align 4
   ret void
 }
 
@@ -112,7 +138,7 @@ entry:
 have:
   ret ptr %old
 make:
-  %new = call ptr @calloc(i64 1, i64 #Thread)
+  %new = call ptr @thread_new()
   %bad = icmp eq ptr %new, null
   br i1 %bad, label %fail, label %keep
 keep:
@@ -124,7 +150,8 @@ made:
   call void @main_stack_begin()
   ret ptr %new
 drop:
-  call void @free(ptr %new)
+  %id.at = getelementptr i8, ptr %new, i64 #Thread.id
+  store atomic i32 0, ptr %id.at release, align 4
   br label %fail
 fail:
   ret ptr null
@@ -145,7 +172,18 @@ set:
   %previous = load ptr, ptr %thread
   %previous.at = getelementptr i8, ptr %guard, i64 #Guard.previous
   store ptr %previous, ptr %previous.at
+  %count.at = getelementptr i8, ptr %thread, i64 #Thread.count
+  %count = load volatile i64, ptr %count.at
+  %count.next = add i64 %count, 1
+  store volatile i64 %count.next, ptr %count.at
   store volatile ptr %guard, ptr %thread
+  %asleep = load atomic i32, ptr @cujit_asleep monotonic, align 4
+  %awake = icmp eq i32 %asleep, 0
+  br i1 %awake, label %ready, label %wake
+wake:
+  call void @wake()
+  br label %ready
+ready:
   ret i1 true
 fail:
   ret i1 false
@@ -305,7 +343,7 @@ define internal void @main_stack_begin() { ret void }
 # struct sigaction is { handler, mask of 128 bytes, flags, restorer } at 0, 8, 136, 144; siginfo_t has si_code at 8 and
 # si_addr at 16. Source: glibc, bits/sigaction.h and bits/types/siginfo_t.h.
 _HANDLER = """
-@cujit_previous = internal global [4 x [152 x i8]] zeroinitializer, align 16
+@cujit_previous = internal global [5 x [152 x i8]] zeroinitializer, align 16
 @cujit_passing = internal global i64 0
 declare i64 @pthread_self()
 declare i32 @sigaction(i32, ptr, ptr)
@@ -315,7 +353,14 @@ declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)
 
 define internal i64 @signal_index(i32 %signal) {
 entry:
-  switch i32 %signal, label %first [ i32 @BUS@, label %second  i32 @FPE@, label %third  i32 @ILL@, label %fourth ]
+  switch i32 %signal, label %first [
+    i32 @BUS@, label %second
+    i32 @FPE@, label %third
+    i32 @ILL@, label %fourth
+    i32 @URG@, label %fifth
+  ]
+fifth:
+  ret i64 4
 first:
   ret i64 0
 second:
@@ -336,6 +381,7 @@ others:
   call i1 @install(i32 @BUS@)
   call i1 @install(i32 @FPE@)
   call i1 @install(i32 @ILL@)
+  call i1 @install(i32 @URG@)
   br label %return
 return:
   ret void
@@ -344,19 +390,22 @@ return:
 define internal i1 @install(i32 %signal) {
 entry:
   %now = alloca [152 x i8], align 8
+  %pokes = icmp eq i32 %signal, @URG@
+  %own = select i1 %pokes, ptr @cujit_poked, ptr @cujit_signal
+  ; SA_SIGINFO | SA_NODEFER, and SA_RESTART or SA_ONSTACK
+  %own.flags = select i1 %pokes, i32 1342177284, i32 1207959556
   call i32 @sigaction(i32 %signal, ptr null, ptr %now)
   %handler = load ptr, ptr %now
-  %ours = icmp eq ptr %handler, @cujit_signal
+  %ours = icmp eq ptr %handler, %own
   br i1 %ours, label %same, label %put
 put:
   %index = call i64 @signal_index(i32 %signal)
   %previous = getelementptr [152 x i8], ptr @cujit_previous, i64 %index
   call void @llvm.memcpy.p0.p0.i64(ptr %previous, ptr %now, i64 152, i1 false)
   call void @llvm.memset.p0.i64(ptr %now, i8 0, i64 152, i1 false)
-  store ptr @cujit_signal, ptr %now
+  store ptr %own, ptr %now
   %flags.at = getelementptr i8, ptr %now, i64 136
-  ; SA_SIGINFO | SA_ONSTACK | SA_NODEFER
-  store i32 1207959556, ptr %flags.at
+  store i32 %own.flags, ptr %flags.at
   call i32 @sigaction(i32 %signal, ptr %now, ptr null)
   ret i1 true
 same:
@@ -488,13 +537,14 @@ return:
 
 _NO_HANDLER = "define void @cujit_install() { ret void }\n"
 
-_OFFSET = re.compile(r"#(Guard|Thread|Launch)\.(\w+)")
+_OFFSET = re.compile(r"#(Guard|Thread|Launch|Control|Stand)\.(\w+)")
+_SIZE = re.compile(r"#(Thread|Stand)\b")
 
 
 def faults_text() -> str:
     """Write the IR; ``cujit_install`` puts the handlers in place, where the system is Linux."""
     registers = _REGISTERS.get(platform.machine()) if sys.platform == "linux" else None
-    signals = _STACKS + _HANDLER if registers else _NO_STACKS + _NO_HANDLER
+    signals = _STACKS + _HANDLER + pokes.POKES if registers else _NO_STACKS + _NO_HANDLER + pokes.NO_POKES
     pc, sp = registers or (0, 0)
     numbers = {
         "NOWHERE": _NOWHERE,
@@ -506,9 +556,12 @@ def faults_text() -> str:
         "BELOW": _REACH_BELOW,
         "WINDOW": _REACH_BELOW + _REACH_ABOVE,
         **_SIGNALS,
+        **ending.NUMBERS,
+        **pokes.NUMBERS,
         **{kind.name: int(kind) for kind in FaultKind},
     }
-    text = re.sub(r"@([A-Z_]+)@", lambda m: str(numbers[m[1]]), _RECORDS + signals)
-    structures = {"Guard": Guard, "Thread": _Thread, "Launch": Launch}
+    text = re.sub(r"@([A-Z_]+)@", lambda m: str(numbers[m[1]]), _RECORDS + ending.ENDING + signals)
+    structures = {"Guard": Guard, "Thread": _Thread, "Launch": Launch, "Control": Control, "Stand": Stand}
     text = _OFFSET.sub(lambda m: str(getattr(structures[m[1]], m[2]).offset), text)
-    return text.replace("#Thread", str(ctypes.sizeof(_Thread)))
+    text = _SIZE.sub(lambda m: str(ctypes.sizeof(structures[m[1]])), text)
+    return ending.on_stack_text() + text

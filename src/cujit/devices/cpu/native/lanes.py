@@ -10,7 +10,7 @@ _HEAD = re.compile(r"^each lane, from ([\w.]+), again from ([\w.]+):$", re.MULTI
 
 _EACH = r"""each:
   %left = phi i32 [ %lanes, %\1 ], [ %left.next, %\2 ]
-  %lane = call i32 @llvm.cttz.i32(i32 %left, i1 true)
+  %lane = call i32 @llvm.cttz.i32(i32 %left, i1 false)
   %less = sub i32 %left, 1
   %left.next = and i32 %left, %less"""
 

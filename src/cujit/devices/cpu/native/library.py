@@ -8,18 +8,20 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import os
 import re
-import threading
+import sys
 from collections.abc import Callable
 from typing import NamedTuple
 
 from cujit.cache.key import Part as KeyPart
-from cujit.devices.cpu.native import blocks, checks, faults, heap, output, textures, trace
+from cujit.devices.cpu.native import blocks, checks, faults, heap, matrix, output, textures, trace
 from cujit.devices.jit import NativeFunction, publish
 from cujit.devices.objects import Work, machine_code
 from cujit.errors import CujitError
+from cujit.forks import Lock
 
-__all__ = ["PARTS", "Part", "address_of", "compile_kernel", "install_handlers", "native_code", "require"]
+__all__ = ["PARTS", "Part", "address_of", "ask_python", "compile_kernel", "install_handlers", "native_code", "require"]
 
 
 class Part(NamedTuple):
@@ -40,12 +42,13 @@ PARTS = (
     Part(heap.heap_text, heap.SYMBOLS, 0),
     Part(blocks.blocks_text, blocks.SYMBOLS, 2, passes=True),
     Part(textures.textures_text, textures.SYMBOLS, 2, passes=True),
+    Part(matrix.matrix_text, matrix.SYMBOLS, 2, passes=True),
     Part(trace.trace_text, trace.SYMBOLS, 2),
     Part(checks.checks_text, checks.SYMBOLS, 2, passes=True),
 )
 """Every part. A part may call functions of those before it without declaring them."""
 
-_LOCK = threading.RLock()
+_LOCK = Lock()
 _NO_ARGUMENTS = ctypes.CFUNCTYPE(None)
 
 
@@ -102,6 +105,20 @@ def install_handlers() -> None:
     """
     with _LOCK:
         _NO_ARGUMENTS(address_of("cujit_install"))()
+
+
+_PYTHON = ("PyGILState_Ensure", "PyGILState_Release", "PyErr_CheckSignals", "PyErr_Fetch")
+_POINTERS = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * len(_PYTHON))
+
+
+@functools.cache
+def ask_python() -> None:
+    """Have Python's handlers of signals run while the main thread is in a launch; know of forks."""
+    if sys.implementation.name == "cpython":
+        functions = [ctypes.cast(getattr(ctypes.pythonapi, name), ctypes.c_void_p) for name in _PYTHON]
+        _POINTERS(address_of("cujit_use_python"))(*functions)
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(after_in_child=_NO_ARGUMENTS(address_of("cujit_forked")))
 
 
 @functools.cache

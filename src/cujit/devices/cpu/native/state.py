@@ -73,10 +73,11 @@ class Place(ctypes.Structure):
 class Warp(ctypes.Structure):
     """One warp: the pointer of its stack while it does not run, its ``State``, and what it waits for.
 
-    ``seen`` is the block's ``changes`` when it began to wait; ``line`` and ``lanes`` tell where in the PTX and who,
-    and ``barrier`` at which barrier (-1: in several places, or at one of the cluster). ``cluster_lanes`` arrived
-    last at the cluster's barrier, in ``cluster_generation``. ``stack_end`` is the address behind its stack. ``apart``
-    are the first places where lanes wait for others of the warp while these wait at barriers.
+    ``seen`` is the block's ``changes`` when it began to wait; ``line`` and ``lanes`` tell where in the PTX and who, and
+    ``barrier`` at which barrier (-1: in several places, or at one of the cluster), while it waits or spins.
+    ``cluster_lanes`` arrived last at the cluster's barrier, in ``cluster_generation``. ``stack_end`` is the address
+    behind its stack. ``apart`` are the first places where lanes wait for others of the warp while these wait at
+    barriers.
     """
 
     _fields_ = (
@@ -111,7 +112,8 @@ class Block(ctypes.Structure):
     """One block that runs. ``changes`` counts the events that may let a waiting warp go on.
 
     ``number`` is its linear place in the grid (blocks are taken cluster by cluster), ``ctaid_*`` the same by axes, and
-    ``rank`` its place in the cluster. ``group`` is its cluster: ``own_cluster`` of the first block there.
+    ``rank`` its place in the cluster, ``side`` that among the blocks that run side by side. ``running`` is the warp
+    that ran last. ``group`` is its cluster: ``own_cluster`` of the first block there.
     """
 
     _fields_ = (
@@ -131,7 +133,8 @@ class Block(ctypes.Structure):
         ("ctaid_x", ctypes.c_uint32),
         ("ctaid_y", ctypes.c_uint32),
         ("ctaid_z", ctypes.c_uint32),
-        ("unused", ctypes.c_uint32),
+        ("side", ctypes.c_uint32),
+        ("running", ctypes.c_uint32),
         ("own_cluster", Group),
         ("barriers", Barrier * BARRIERS),
         ("warp", Warp * WARPS),

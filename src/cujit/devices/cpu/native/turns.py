@@ -105,6 +105,9 @@ set:
   %rank = trunc i64 %rank.wide to i32
   %b.rank = getelementptr i8, ptr %b, i64 #Block.rank
   store i32 %rank, ptr %b.rank
+  %side = trunc i64 %k to i32
+  %b.side = getelementptr i8, ptr %b, i64 #Block.side
+  store i32 %side, ptr %b.side
   call void @place(ptr %launch, ptr %b, i64 %number)
   %before = mul i64 %k, %warps.wide
   br label %warp
@@ -144,6 +147,8 @@ set.done:
   %k.more = icmp ult i64 %k.next, %count
   br i1 %k.more, label %set, label %turns
 turns:
+  %group.at = getelementptr i8, ptr %shared, i64 -@GROUP_PLACE@
+  store ptr %group, ptr %group.at
   call void @take_turns(ptr %launch, ptr %group, i64 %count, ptr %shared)
   ret void
 }
@@ -294,6 +299,8 @@ look:
 skip:
   br label %next
 go:
+  %running.at = getelementptr i8, ptr %block, i64 #Block.running
+  store i32 %i, ptr %running.at
   %stack = load ptr, ptr %other
   call void @cujit_switch(ptr %w, ptr %stack)
   ret void
@@ -357,6 +364,8 @@ go:
   %number.at = getelementptr i8, ptr %b, i64 #Block.number
   %number = load i64, ptr %number.at
   store i64 %number, ptr %place
+  %running.at = getelementptr i8, ptr %b, i64 #Block.running
+  store i32 %i, ptr %running.at
   call void @cujit_switch(ptr %scheduler.at, ptr %stack)
   %moves = xor i1 %spins, true
   br label %warp.end
@@ -392,7 +401,14 @@ look.up:
   %fault.at = getelementptr i8, ptr %launch, i64 #Launch.fault_kind
   %fault = load volatile i32, ptr %fault.at
   %failed = icmp ne i32 %fault, 0
-  br i1 %failed, label %return, label %yield
+  %poked.at = getelementptr i8, ptr %launch, i64 #Launch.poked
+  %poked = load volatile i32, ptr %poked.at
+  %asked = icmp ne i32 %poked, 0
+  %stops = or i1 %failed, %asked
+  br i1 %stops, label %pause, label %yield
+pause:
+  call void @cujit_pause(ptr %launch, i64 0)
+  br label %yield
 yield:
   call i32 @sched_yield()
   br label %turn

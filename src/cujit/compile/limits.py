@@ -1,0 +1,71 @@
+"""What one piece of work may take, and where it is done."""
+
+from __future__ import annotations
+
+import math
+import sys
+import time
+from dataclasses import dataclass
+
+from cujit.errors import OptionError
+
+__all__ = ["Limits"]
+
+_LONGEST_S = 1e9
+_MOST_MIB = 1 << 34
+
+
+@dataclass(frozen=True)
+class Limits:
+    """How long work may take and how much memory; whether a process apart does it.
+
+    ``timeout_s`` are seconds; ``until`` is when they are over, on the clock of ``time.monotonic``. ``memory_mib`` is
+    the address space of the process apart, in MiB (``RLIMIT_AS``): all that it maps, libraries and stacks too. None
+    is no limit.
+    """
+
+    timeout_s: float | None = None
+    isolate: bool = False
+    memory_mib: int | None = None
+    until: float | None = None
+
+    @classmethod
+    def of(cls, timeout_s: object, isolate: object, memory_mib: object) -> Limits:
+        """Check what a user said; the time begins to run.
+
+        Raises:
+            OptionError: one of them is of the wrong type, no positive number, or a limit of memory has no process.
+        """
+        if not isinstance(isolate, bool):
+            raise OptionError(f"isolate is {isolate!r}; it takes True or False")
+        seconds = None if timeout_s is None else _seconds(timeout_s)
+        if memory_mib is not None:
+            if type(memory_mib) is not int or not 0 < memory_mib <= _MOST_MIB:
+                raise OptionError(f"memory_mib is {memory_mib!r}; it takes a number of MiB, an int of at least 1")
+            if not isolate:
+                raise OptionError(
+                    "memory_mib limits a process apart, and there is none", help="isolate=True, memory_mib=4096"
+                )
+            if sys.platform == "win32":
+                raise OptionError("memory_mib: Windows has no limit of address space", help="leave it out")
+            return cls(seconds, isolate, memory_mib, _end(seconds))
+        return cls(seconds, isolate, None, _end(seconds))
+
+    @property
+    def left_s(self) -> float | None:
+        """The seconds that are left, 0 when the time is over; None without a limit."""
+        return None if self.until is None else max(0.0, self.until - time.monotonic())
+
+
+def _seconds(given: object) -> float:
+    try:
+        seconds = math.nan if isinstance(given, bool | str | bytes) else float(given)  # type: ignore[arg-type]
+    except (TypeError, ValueError, OverflowError):
+        seconds = math.nan
+    if not 0 < seconds <= _LONGEST_S:
+        raise OptionError(f"timeout_s is {given!r}; it takes a positive number of seconds", help="timeout_s=30")
+    return seconds
+
+
+def _end(seconds: float | None) -> float | None:
+    return None if seconds is None else time.monotonic() + seconds

@@ -1,0 +1,66 @@
+"""Forks in a process with threads: what a child does anew, and what a fork waits for.
+
+A child has a copy of everything, and of the threads the one alone that forked. Whatever another held stays held.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import weakref
+from collections.abc import Callable
+from typing import Protocol
+
+__all__ = ["Lock", "begins_anew", "waits_for"]
+
+
+class _Forked(Protocol):
+    def after_fork(self) -> None: ...
+
+
+class Lock:
+    """A re-entrant lock that is open in a forked child, unless the thread that forked holds it itself.
+
+    For state that is whole at every moment, such as a table of what was made: what another thread was at is left out.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()
+        begins_anew(self)
+
+    def __enter__(self) -> None:
+        self._lock.acquire()
+
+    def __exit__(self, *error: object) -> None:
+        self._lock.release()
+
+    def after_fork(self) -> None:
+        """Open it, in a child."""
+        if self._lock.acquire(blocking=False):
+            self._lock.release()
+        else:
+            self._lock = threading.RLock()
+
+
+_LIVING: weakref.WeakSet[_Forked] = weakref.WeakSet()
+
+
+def begins_anew(item: _Forked) -> None:
+    """Have ``item.after_fork()`` called in every forked child, for as long as there is the item."""
+    _LIVING.add(item)
+
+
+def waits_for(acquire: Callable[[], object], release: Callable[[], object]) -> None:
+    """Have a fork wait for a lock that code of others takes; no thread may hold it while it waits for another."""
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(before=acquire, after_in_parent=release, after_in_child=release)
+
+
+def _in_child() -> None:
+    items = list(_LIVING)
+    for item in sorted(items, key=lambda item: not isinstance(item, Lock)):  # which others may take
+        item.after_fork()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_in_child)

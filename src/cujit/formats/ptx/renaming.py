@@ -1,0 +1,243 @@
+"""The names of one module, told and changed: symbols of the module, labels, and the numbers of files.
+
+Registers, parameters and the variables of a function stay as they are, and hide a symbol of the same name where they
+are declared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from cujit.formats.ptx.syntax import (
+    Address,
+    BranchTargets,
+    CallPrototype,
+    Directive,
+    Function,
+    Generic,
+    Initializer,
+    Instruction,
+    Label,
+    LabelRef,
+    Location,
+    Negated,
+    Operand,
+    PairOperand,
+    RegisterList,
+    Scope,
+    Statement,
+    SymbolRef,
+    Variable,
+    VectorOperand,
+)
+from cujit.formats.ptx.tokens import DIRECTIVE, NAME, Cursor
+
+__all__ = ["Renaming", "labels_of", "rewritten_names"]
+
+
+@dataclass
+class Renaming:
+    """What to call the names of one module from now on; what a mapping lacks keeps its name.
+
+    ``used`` fills with the module's symbols that were met, and the line of the first place.
+    """
+
+    known: frozenset[str]
+    symbols: Mapping[str, str] = field(default_factory=dict)
+    labels: Mapping[str, str] = field(default_factory=dict)
+    files: Mapping[int, int] = field(default_factory=dict)
+    used: dict[str, int] = field(default_factory=dict)
+
+    def symbol(self, name: str, line: int) -> str:
+        """Give the new name of a symbol, and note that it is used."""
+        self.used.setdefault(name, line)
+        return self.symbols.get(name, name)
+
+    def label(self, name: str) -> str:
+        """Give the new name of a label."""
+        return self.labels.get(name, name)
+
+    def variable(self, variable: Variable) -> Variable:
+        """Give a variable of the module under its new name, its initial value too."""
+        initial = variable.initializer
+        if initial is not None:
+            initial = _Body(self, frozenset(), variable.line).initial(initial)
+        return replace(variable, name=self.symbols.get(variable.name, variable.name), initializer=initial)
+
+    def function(self, function: Function) -> Function:
+        """Give a function under its new name, every use of a name in it too."""
+        name = self.symbols.get(function.name, function.name)
+        if function.body is None:
+            return replace(function, name=name)
+        labels = frozenset(labels_of(function.body))
+        body = _Body(self, labels, function.line)
+        body.scopes.append({p.name for p in (*function.parameters, *function.results)})
+        return replace(function, name=name, body=body.block(function.body))
+
+    def location(self, location: Location) -> Location:
+        """Give a ``.loc`` its new files and labels."""
+        rest = location.rest
+        if "inlined_at" in rest:
+            head, _, place = rest.partition("inlined_at ")
+            number, _, column = place.partition(" ")
+            rest = f"{head}inlined_at {self.files.get(int(number), int(number))} {column}"
+        if self.labels and rest:
+            rest = rewritten_names(rest, self.label)
+        return replace(location, file=self.files.get(location.file, location.file), rest=rest)
+
+
+def labels_of(body: Iterable[Statement]) -> Iterable[str]:
+    """Give the labels of a body, those of tables and prototypes and of inner scopes too."""
+    for statement in body:
+        if isinstance(statement, (Label, BranchTargets, CallPrototype)):
+            yield statement.name
+        elif isinstance(statement, Scope):
+            yield from labels_of(statement.body)
+
+
+def rewritten_names(text: str, name: Callable[[str], str]) -> str:
+    """Give the text of a section or a ``.loc`` with ``name`` of each name and directive in it; all else stays."""
+    cursor = Cursor(text, "<debug data>")
+    pieces, end = [], 0
+    for kind, word, start in zip(cursor.kinds, cursor.words, cursor.starts, strict=True):
+        if kind in (NAME, DIRECTIVE) and (new := name(word)) != word:
+            pieces += [text[end:start], new]
+            end = start + len(word)
+    return "".join((*pieces, text[end:]))
+
+
+class _Body:
+    """A walk through one body or initial value; ``scopes`` are the local names, outermost first."""
+
+    def __init__(self, renaming: Renaming, labels: frozenset[str], line: int) -> None:
+        self.scopes: list[set[str]] = []
+        self._renaming = renaming
+        self._labels = labels
+        self._line = line
+
+    def block(self, body: Iterable[Statement]) -> tuple[Statement, ...]:
+        """Walk what stands between braces."""
+        self.scopes.append(set())
+        found: list[Statement] = []
+        for statement in body:
+            handler = _STATEMENTS.get(type(statement))
+            made = statement if handler is None else handler(self, statement)
+            if made is not None:
+                found.append(made)
+        self.scopes.pop()
+        return tuple(found)
+
+    def instruction(self, i: Instruction) -> Instruction:
+        """Walk the operands."""
+        self._line = i.line
+        operands = self._each(i.operands)
+        return i if operands is i.operands else replace(i, operands=operands)
+
+    def variable(self, v: Variable) -> Variable:
+        """Take a variable of the function; its initial value may name symbols of the module."""
+        self._line = v.line
+        made = v if v.initializer is None else replace(v, initializer=self.initial(v.initializer))
+        self.scopes[-1].add(v.name)
+        return made
+
+    def scope(self, s: Scope) -> Scope:
+        """Walk an inner scope."""
+        return replace(s, body=self.block(s.body))
+
+    def label(self, s: Any) -> Any:
+        """Rename a label, or a prototype."""
+        return replace(s, name=self._renaming.label(s.name))
+
+    def targets(self, s: BranchTargets) -> BranchTargets:
+        """Rename a table of labels, or of functions."""
+        self._line = s.line
+        return replace(s, name=self._renaming.label(s.name), targets=tuple(map(self._named, s.targets)))
+
+    def location(self, s: Location) -> Location:
+        """Rename what a ``.loc`` names."""
+        return self._renaming.location(s)
+
+    def directive(self, s: Directive) -> Directive | None:
+        """Leave out ``.file`` and ``.section``, which are the module's wherever they stand."""
+        return None if s.name in ("file", "section") else s
+
+    def initial(self, item: Any) -> Any:
+        """Walk an initial value."""
+        if isinstance(item, Initializer):
+            return Initializer(tuple(map(self.initial, item.items)))
+        if isinstance(item, Generic):
+            return replace(item, symbol=self.initial(item.symbol))
+        return replace(item, name=self._named(item.name)) if isinstance(item, SymbolRef) else item
+
+    # -- operands -------------------------------------------------------------------------------------------
+
+    def _each(self, operands: tuple[Operand, ...]) -> tuple[Operand, ...]:
+        """Walk operands; the same tuple comes back where nothing changes."""
+        for operand in operands:
+            if type(operand) in _OPERANDS:
+                break
+        else:
+            return operands
+        made = tuple(self.operand(operand) for operand in operands)
+        return operands if all(new is old for new, old in zip(made, operands, strict=True)) else made
+
+    def operand(self, operand: Any) -> Any:
+        """Walk one operand."""
+        handler = _OPERANDS.get(type(operand))
+        return operand if handler is None else handler(self, operand)
+
+    def reference(self, operand: Any) -> Any:
+        """Rename a symbol or a label."""
+        new = self._named(operand.name)
+        return operand if new == operand.name else replace(operand, name=new)
+
+    def address(self, operand: Address) -> Address:
+        """Walk ``[base, {coordinates}]``."""
+        base, coords = self.operand(operand.base), self._each(operand.coords)
+        if base is operand.base and coords is operand.coords:
+            return operand
+        return replace(operand, base=base, coords=coords)
+
+    def items(self, operand: Any) -> Any:
+        """Walk ``{…}`` or ``(…)``."""
+        items = self._each(operand.items)
+        return operand if items is operand.items else replace(operand, items=items)
+
+    def pair(self, operand: PairOperand) -> PairOperand:
+        """Walk ``a|b``."""
+        return PairOperand(self.operand(operand.first), self.operand(operand.second))
+
+    def negated(self, operand: Any) -> Any:
+        """Walk ``!a``."""
+        return replace(operand, item=self.operand(operand.item))
+
+    def _named(self, name: str) -> str:
+        """A name means what is declared nearest: in the function, as its label, or in the module."""
+        if any(name in scope for scope in self.scopes):
+            return name
+        if name in self._labels:
+            return self._renaming.label(name)
+        return self._renaming.symbol(name, self._line) if name in self._renaming.known else name
+
+
+_STATEMENTS: dict[type, Callable[[_Body, Any], Any]] = {
+    Instruction: _Body.instruction,
+    Variable: _Body.variable,
+    Scope: _Body.scope,
+    Label: _Body.label,
+    CallPrototype: _Body.label,
+    BranchTargets: _Body.targets,
+    Location: _Body.location,
+    Directive: _Body.directive,
+}
+_OPERANDS: dict[type, Callable[[_Body, Any], Any]] = {
+    SymbolRef: _Body.reference,
+    LabelRef: _Body.reference,
+    Address: _Body.address,
+    VectorOperand: _Body.items,
+    RegisterList: _Body.items,
+    PairOperand: _Body.pair,
+    Negated: _Body.negated,
+}

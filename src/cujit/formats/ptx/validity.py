@@ -1,0 +1,167 @@
+"""Whether instructions are PTX: what no assembler takes is told with line and caret before anything is made of it."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterable, Iterator
+from typing import NoReturn
+
+from cujit.arch import KNOWN_ARCHES
+from cujit.errors import PtxSyntaxError
+from cujit.formats.ptx.declared import declaration_mistakes
+from cujit.formats.ptx.isa import NEWEST_PTX, InstructionRow, lookup, rows
+from cujit.formats.ptx.isa_later import removed_of
+from cujit.formats.ptx.syntax import Function, Instruction, Module, Scope, Statement
+from cujit.formats.ptx.tokens import DIRECTIVE, NAME, Cursor
+from cujit.support import dotted
+
+__all__ = ["check_module", "fail_at_construct", "is_known_version"]
+
+_SHOWN_FORMS = 3
+_TARGET = re.compile(r"sm_([1-9][0-9]{1,2})[af]?")
+# Source: PTX ISA manual 9.1, 11.1.2 "PTX Module Directives: .target".
+_OLD_TARGETS = frozenset({10, 11, 12, 13, 20, 21, 30, 32, 35, 37})
+_TARGET_MODES = frozenset({"texmode_unified", "texmode_independent", "debug", "map_f64_to_f32"})
+# The most numbers that a directive of a function takes, and those that are not 0 (the parser asks more of two).
+# Source: PTX ISA manual 9.1, 11.3 to 11.8; ptxas 13.0 and nvJitLink 13.5.
+_NUMBERS = {
+    "maxntid": 3, "reqntid": 3, "reqnctapercluster": 3, "minnctapersm": 1, "maxnctapersm": 1, "maxnreg": 1,
+    "maxclusterrank": 1, "abi_preserve": 1, "abi_preserve_control": 1, "noreturn": 0, "explicitcluster": 0,
+    "blocksareclusters": 0,
+}  # fmt: skip
+_POSITIVE = frozenset({"minnctapersm", "maxnctapersm", "maxnreg"})
+
+
+def is_known_version(module: Module) -> bool:
+    """Tell whether the instruction table is as new as a module: what it lacks is then no PTX."""
+    return module.version <= NEWEST_PTX
+
+
+def check_module(module: Module, text: str, name: str) -> None:
+    """Check that a module says what an assembler takes, as far as single words tell; it was parsed from ``text``.
+
+    Of a module of a newer ISA than the table, but of the same major version, nothing else is looked at.
+
+    Raises:
+        PtxSyntaxError: its version, its target, a directive or an instruction is none; ``name`` stands for the file.
+    """
+    if module.version[0] > NEWEST_PTX[0]:
+        known = f"the newest that cujit knows is {dotted(NEWEST_PTX)}"
+        fail_at_construct(text, name, 1, ".version", f"there is no PTX {dotted(module.version)}", help=known)
+    if not is_known_version(module):
+        return
+    _check_target(module, text, name)
+    for mistake in declaration_mistakes(module):
+        fail_at_construct(text, name, *mistake)
+    for function in module.functions:
+        _check_directives(function, text, name)
+        for i in _instructions(function.body or ()):
+            if lookup(i) is None:
+                fail_at_construct(text, name, i.line, i.name, _why(i), help=_forms_like(i))
+            gone = removed_of(i.opcode, i.modifiers)
+            if gone is not None and module.version >= gone.ptx and _number(module) >= gone.sm:
+                fail_at_construct(text, name, i.line, i.name, f"{i.name} is gone since PTX {dotted(gone.ptx)}")
+
+
+def _check_target(module: Module, text: str, name: str) -> None:
+    match = _TARGET.fullmatch(module.target[0])
+    if match is None or (int(match[1]) not in KNOWN_ARCHES and int(match[1]) not in _OLD_TARGETS):
+        newest = max(KNOWN_ARCHES)
+        why = f"there is no target {module.target[0][:60]!r}"
+        fail_at_construct(text, name, 1, ".target", why, help=f"the newest that cujit knows is sm_{newest}")
+    for word in module.target[1:]:
+        if word not in _TARGET_MODES:
+            fail_at_construct(text, name, 1, ".target", f"there is no mode {word[:60]!r} of a target")
+
+
+def _check_directives(function: Function, text: str, name: str) -> None:
+    """Check the numbers of ``.maxntid`` and its like."""
+    for directive, values in function.directives:
+        if directive == "pragma":
+            continue
+        why, most = "", _NUMBERS.get(directive)
+        if most is None:
+            why = f"functions have no directive '.{directive[:60]}'"
+        elif (most == 0) != (not values) or len(values) > most:
+            why = f".{directive} takes {f'1 to {most}' if most > 1 else most or 'no'} number{'s' * (most != 1)}"
+        elif not all(0 <= int(value) < 1 << 32 for value in values):
+            why = f".{directive} takes numbers of 32 bits"
+        elif directive in _POSITIVE and "0" in values:
+            why = f".{directive} takes numbers from 1 on"
+        if why:
+            fail_at_construct(text, name, function.line, f".{directive}", why)
+
+
+def fail_at_construct(
+    text: str, name: str, line: int, construct: str, why: str, *, help: str | None = None
+) -> NoReturn:
+    """Raise a ``PtxSyntaxError`` with a caret below ``construct``, a mnemonic in ``line`` or soon after it."""
+    cursor = Cursor(text.rstrip("\0"), name)
+    try:
+        cursor.fail_at(_place(cursor, line, construct), why)
+    except PtxSyntaxError as error:
+        error.help = help
+        raise
+
+
+def _place(cursor: Cursor, line: int, construct: str) -> int:
+    """Find the mnemonic from the first word of ``line`` on; modifiers may stand apart from their opcode."""
+    first: int | None = None
+    for index, (kind, word) in enumerate(zip(cursor.kinds, cursor.words, strict=True)):
+        cursor.index = index
+        if not word or cursor.line() < line:
+            continue
+        first = index if first is None else first
+        if kind in (NAME, DIRECTIVE) and construct.startswith(word):
+            end = index + 1
+            while cursor.kinds[end] == DIRECTIVE:
+                word += cursor.words[end]
+                end += 1
+            if word == construct:
+                return cursor.starts[index]
+        if kind == ";" and cursor.line() > line:
+            break
+    return cursor.starts[first or 0]
+
+
+def _number(module: Module) -> int:
+    """Give the number of the architecture that a module is for, or that of the first."""
+    digits = "".join(filter(str.isdecimal, module.target[0][:8]))
+    return int(digits or 10)
+
+
+def _instructions(body: Iterable[Statement]) -> Iterator[Instruction]:
+    for statement in body:
+        if isinstance(statement, Scope):
+            yield from _instructions(statement.body)
+        elif isinstance(statement, Instruction):
+            yield statement
+
+
+def _why(i: Instruction) -> str:
+    """Say what about the mnemonic is wrong."""
+    forms = _rows_of(i.opcode)
+    if not forms:
+        return f"PTX has no instruction {i.opcode[:60]!r}"
+    words = {choice for row in forms for place in row.modifiers for choice in place.choices}
+    strange = next((word for word in i.modifiers if word not in words), None)
+    if strange is not None:
+        return f"{i.opcode} has no modifier '.{strange[:60]}'"
+    return f"{i.name[:120]} is no form of {i.opcode}"
+
+
+def _forms_like(i: Instruction) -> str:
+    """Name the instruction that was meant, or the forms that have most in common."""
+    forms = _rows_of(i.opcode)
+    if not forms:
+        close = difflib.get_close_matches(i.opcode, {row.opcode for row in rows()}, 1)
+        return f"{close[0]} is one" if close else "the instructions are listed in docs/instructions.md"
+    given = set(i.modifiers)
+    common = sorted(forms, key=lambda row: -sum(not place.choices.isdisjoint(given) for place in row.modifiers))
+    shown = "; ".join(row.form for row in common[:_SHOWN_FORMS])
+    return f"its forms are {shown}" + (" …" if len(forms) > _SHOWN_FORMS else "")
+
+
+def _rows_of(opcode: str) -> list[InstructionRow]:
+    return [row for row in rows() if row.opcode == opcode]

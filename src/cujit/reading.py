@@ -1,0 +1,100 @@
+"""Files as users name them: every door takes paths here, and a mistake is the same error at each."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+
+from cujit.errors import FileError, OptionError
+
+__all__ = ["BOM", "path_of", "read_file", "shown_path", "without_bom"]
+
+BOM = b"\xef\xbb\xbf"
+"""What some editors write before a text in UTF-8."""
+
+_OTHER = {
+    stat.S_IFDIR: "a directory",
+    stat.S_IFIFO: "a FIFO",
+    stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a device",
+    stat.S_IFSOCK: "a socket",
+}
+_READ_YOURSELF = "read it yourself, and give what you read"
+
+
+def path_of(given: object) -> str:
+    """Give a path as a str; bytes that are no UTF-8 are in it as Python's file system functions have them.
+
+    Raises:
+        OptionError: it is neither text nor a path, or no file can be called so.
+    """
+    try:
+        path = os.fsdecode(given) if isinstance(given, os.PathLike) else given
+        if isinstance(path, str) and "\0" not in path and os.fsencode(path) is not None:
+            return path
+    except (TypeError, ValueError):
+        pass
+    raise OptionError(
+        f"no path: {type(given).__name__} {given!r}"[:200], help="a str or a pathlib.Path; bytes go to Artifact.of"
+    )
+
+
+def shown_path(path: str) -> str:
+    """Spell a path so that it can be printed: bytes that are no UTF-8 as ``\\xff``."""
+    return os.fsencode(path).decode("utf-8", "backslashreplace")
+
+
+def read_file(given: object) -> bytes:
+    """Read a regular file; what has no end, or does not begin, is never waited for.
+
+    Raises:
+        OptionError: it is no path.
+        FileError: there is no such file, it is a directory, a FIFO or a device, or it may not be read.
+    """
+    path = path_of(given)
+    shown = shown_path(path)
+    try:
+        # O_NONBLOCK: a FIFO without a writer would hold us up here.
+        fd = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
+    except OSError as e:
+        if e.errno == errno.ENXIO:  # what opening a socket says
+            raise _no_file(path, "a socket") from None
+        if os.path.isdir(path):  # Windows says that it may not be read
+            raise _no_file(path, "a directory") from None
+        raise FileError(
+            f"{shown or repr(path)} cannot be read: {e.strerror or e}",
+            filename=path,
+            errno=e.errno,
+            help=_where(path) if e.errno == errno.ENOENT else None,
+        ) from None
+    mode = stat.S_IFMT(os.fstat(fd).st_mode)
+    if mode in _OTHER:
+        os.close(fd)
+        raise _no_file(path, _OTHER[mode])
+    with os.fdopen(fd, "rb") as file:
+        try:
+            return file.read()
+        except OSError as e:
+            raise FileError(f"{shown} cannot be read: {e.strerror or e}", filename=path, errno=e.errno) from None
+
+
+def without_bom(text: str) -> str:
+    """Leave out the mark that some editors write before a text."""
+    return text.removeprefix("\ufeff")
+
+
+def _no_file(path: str, what: str) -> FileError:
+    number = errno.EISDIR if what == "a directory" else errno.EINVAL
+    help = None if what == "a directory" else _READ_YOURSELF
+    return FileError(f"{shown_path(path)} cannot be read: it is {what}", filename=path, errno=number, help=help)
+
+
+def _where(path: str) -> str:
+    if os.path.isabs(path):
+        return "check the path"
+    try:
+        directory = shown_path(os.getcwd())
+    except OSError:
+        directory = "it is not there any more"
+    return f"a relative path is looked for in the working directory, {directory}; a str of one line is a path"

@@ -1,0 +1,170 @@
+"""Ending what NVIDIA's libraries do: work goes to a thread of its own, so that whoever waits for it can stop waiting.
+
+A library that compiles holds the thread that called it, and Python's handlers of signals run in the main thread alone:
+a compile there is deaf to Ctrl-C. NVRTC can be asked to stop by a callback (``nvrtcSetFlowCallback``, where the
+release has it); its C++ front end and its assembler look at that seldom (measured with 13.5: up to 3 s and 30 s apart
+in large sources), and the other libraries never. Whoever waits goes on all the same; the thread ends by itself later.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+from cujit.toolchain.process_state import process_state
+
+__all__ = ["Ended", "Stop", "current_stop", "finish", "is_work_left"]
+
+T = TypeVar("T")
+
+_GRACE_S = 0.2
+"""How long work that was asked to end is waited for."""
+
+_SLICE_S = 0.05
+"""How long Ctrl-C may go unheard: NVRTC 13.0 changes how signals are handled when a compile begins."""
+
+_STACK_BYTES = 512 << 20
+"""The stack of a thread that compiles: address space, of which a compile takes what it needs.
+
+The main thread's grows while NVRTC compiles; in a thread with the usual 8 MiB, 2,000 nested parentheses end the
+process (measured, NVRTC 13.5).
+"""
+
+
+class Ended(Exception):  # no error of the work: nobody waited for it any longer
+    """Work that was ended before it was done."""
+
+
+class Stop:
+    """A wish that work ends; any thread may ask. Once it was asked for, it stays so."""
+
+    def __init__(self) -> None:
+        self.changed = threading.Condition()
+        self.is_asked = False
+        self._flags: list[Any] = []
+        self._means: list[Callable[[], object]] = []
+
+    def flow_callback(self) -> tuple[int, int]:
+        """Give callback and payload as ``nvrtcSetFlowCallback`` takes them; the Stop has to outlive the compile.
+
+        NVRTC calls f(payload, NULL) a million times and wants 0 or 1. C's atoi reads just that out of a text, takes no
+        lock of Python's, and never minds a second argument.
+        """
+        import ctypes  # whoever finds everything in the cache does without
+
+        library = ctypes.cdll.msvcrt if sys.platform == "win32" else ctypes.CDLL(None)
+        with self.changed:
+            flag = ctypes.create_string_buffer(b"1" if self.is_asked else b"0")
+            self._flags.append(flag)
+        return ctypes.cast(library.atoi, ctypes.c_void_p).value or 0, ctypes.addressof(flag)
+
+    def ask(self) -> None:
+        """Ask that the work ends: by the flag that NVRTC looks at, and by what ``by`` was given."""
+        with self.changed:
+            self.is_asked = True
+            for flag in self._flags:
+                flag[0] = b"1"
+            means, self._means = self._means, []
+            self.changed.notify_all()
+        for end in means:
+            end()
+
+    @contextmanager
+    def by(self, end: Callable[[], object]) -> Iterator[None]:
+        """Have ``end()`` called when it is asked during the body, from another thread; at once if it was already."""
+        with self.changed:
+            asked = self.is_asked
+            if not asked:
+                self._means.append(end)
+        if asked:
+            end()
+        try:
+            yield
+        finally:
+            with self.changed:
+                if end in self._means:
+                    self._means.remove(end)
+
+
+_heeded = threading.local()
+
+
+def current_stop() -> Stop | None:
+    """Give the Stop that work in this thread should heed, if any."""
+    return getattr(_heeded, "stop", None)
+
+
+def finish(work: Callable[[], T], stop: Stop, until: float | None = None) -> T:
+    """Do the work in a thread, and wait for it until it is done, ``stop`` is asked, or ``time.monotonic()`` is there.
+
+    What the work raises is raised. An exception in the wait, as Ctrl-C makes in the main thread, asks ``stop`` too.
+    Work that was asked to end is waited for 0.2 s; then it is left alone, and what comes of it is dropped.
+
+    Raises:
+        Ended: it was not done in time, or somebody asked ``stop``.
+    """
+    outcome: list[tuple[T | None, BaseException | None]] = []
+
+    def body() -> None:
+        _heeded.stop = stop
+        result: tuple[T | None, BaseException | None]
+        try:
+            result = work(), None
+        except BaseException as e:
+            result = None, e
+        with stop.changed:
+            outcome.append(result)
+            stop.changed.notify_all()
+
+    def wait(until: float | None, or_asked: bool) -> None:
+        with stop.changed:
+            while not (outcome or (or_asked and stop.is_asked)):
+                left_s = _SLICE_S if until is None else min(_SLICE_S, until - time.monotonic())
+                if left_s <= 0:
+                    break
+                stop.changed.wait(left_s)
+                process_state().put_back_signals()
+
+    try:
+        _start(body)
+        wait(until, or_asked=True)
+    except BaseException:
+        stop.ask()
+        wait(time.monotonic() + _GRACE_S, or_asked=False)
+        raise
+    if not outcome:
+        stop.ask()
+        wait(time.monotonic() + _GRACE_S, or_asked=False)
+    if not outcome or (outcome[0][1] is not None and stop.is_asked):
+        raise Ended
+    result, error = outcome.pop()
+    if error is not None:
+        raise error
+    return result  # type: ignore[return-value]
+
+
+def is_work_left() -> bool:
+    """Tell whether a library still works at what nobody waits for; Python waits for it when it ends."""
+    return any(thread.name == _NAME for thread in threading.enumerate())
+
+
+_NAME = "cujit-tool"
+_starting = threading.Lock()
+
+
+def _start(body: Callable[[], None]) -> None:
+    with _starting:
+        usual = threading.stack_size()
+        try:
+            threading.stack_size(_STACK_BYTES)
+            try:
+                threading.Thread(target=body, name=_NAME).start()
+            except RuntimeError:  # the address space of the process is limited
+                threading.stack_size(usual)
+                threading.Thread(target=body, name=_NAME).start()
+        finally:
+            threading.stack_size(usual)

@@ -1,0 +1,56 @@
+"""What another result comes of is in the key: headers behind macros, and the working directory where it can be seen."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import cujit
+
+KERNEL = 'extern "C" __global__ void k(int* p) { *p = VALUE; }\n'
+
+
+@pytest.mark.parametrize("depth", [1, 2, 3])
+def test_what_a_header_named_by_a_macro_includes_is_in_the_key(tmp_path: Path, depth: int) -> None:
+    cache = cujit.Cache(tmp_path / "cache")
+    include = tmp_path / "include"
+    include.mkdir()
+    for k in range(depth):
+        (include / f"h{k}.h").write_text(
+            f"#define NEXT{k} <h{k + 1}.h>\n#include NEXT{k}\n" if k % 2 else f'#include "h{k + 1}.h"\n'
+        )
+    source = f"#define FIRST <h0.h>\n#include FIRST\n{KERNEL}"
+    for value in (11, 22):
+        (include / f"h{depth}.h").write_text(f"#define VALUE {value}\n")
+        again = cujit.Cache(tmp_path / "cache")
+        for known in (cache, again):
+            assert f", {value};" in cujit.compile(source, include=[include], cache=known).text
+
+
+IN_HEADER = '#include <f.h>\nextern "C" __global__ void k(int* p) { *p = f(*p); }\n'
+
+
+@pytest.mark.parametrize(
+    ("text", "options"),
+    [
+        (KERNEL.replace("VALUE", "1"), {"debug": True}),
+        (IN_HEADER, {"include": ["include"], "debug": True}),
+        (IN_HEADER, {"include": ["include"], "lineinfo": True}),
+    ],
+    ids=["debug", "debug with a header", "lineinfo with a header"],
+)
+def test_the_working_directory_is_in_the_key_where_the_result_shows_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, options: dict[str, object]
+) -> None:
+    cache = cujit.Cache(tmp_path / "cache")
+    results = []
+    for name in ("one", "other"):
+        place = tmp_path / name
+        (place / "include").mkdir(parents=True)
+        (place / "include" / "f.h").write_text("__device__ int f(int x) { return x * x + 3; }\n")
+        monkeypatch.chdir(place)
+        kept = cujit.compile(text, cache=cache, options=options)
+        assert kept.data == cujit.compile(text, cache=False, options=options).data
+        results.append(kept.data)
+    assert results[0] != results[1], "else the case shows nothing"

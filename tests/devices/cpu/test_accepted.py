@@ -1,0 +1,118 @@
+"""What the CPU device takes for an instruction is what the assembler takes for one."""
+
+from __future__ import annotations
+
+import functools
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+from cujit.artifact import Artifact
+from cujit.devices.base import Device
+from cujit.errors import PtxSyntaxError, UnsupportedError
+from property.effort import times
+from toolkits.agreement import ONLY_THE_ASSEMBLER, ONLY_THE_TABLE, candidates, is_known, refused
+from toolkits.minimal import module_of
+
+# Versions and targets that an assembler is asked for, and what it assembles for: no one of them has all instructions.
+TARGETS = (
+    ("9.5", "sm_90a", "sm_90a"),
+    ("9.5", "sm_100a", "sm_100a"),
+    ("9.5", "sm_120a", "sm_120a"),
+    ("6.2", "sm_70", "sm_75"),
+)
+SEED, FORMS, NEAR = 1, 3, 6
+ASSEMBLER = """
+import json, sys
+import cujit
+for line in sys.stdin:
+    arch, text = json.loads(line)
+    try:
+        cujit.link([cujit.Artifact(cujit.Kind.PTX, text.encode(), name="x")], arch=arch, cache=False)
+        log = ""
+    except cujit.LinkError as error:
+        log = error.log
+    print(json.dumps(log), flush=True)
+"""
+
+
+class Assembler:
+    """nvJitLink in a process of its own, since it dies of some texts."""
+
+    def __init__(self) -> None:
+        self._process: subprocess.Popen[str] | None = None
+
+    def complain(self, text: str, arch: str) -> str | None:
+        if self._process is None or self._process.poll() is not None:
+            self._process = subprocess.Popen(
+                [sys.executable, "-c", ASSEMBLER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+            )
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(json.dumps([arch, text]) + "\n")
+        self._process.stdin.flush()
+        line = self._process.stdout.readline()
+        if not line:
+            self.close()
+            return None
+        answer: str = json.loads(line)
+        return answer
+
+    def close(self) -> None:
+        if self._process is not None:
+            self._process.kill()
+            self._process.communicate()
+            self._process = None
+
+
+@pytest.fixture(scope="module")
+def assembler() -> Iterator[Assembler]:
+    made = Assembler()
+    yield made
+    made.close()
+
+
+def is_wrong(device: Device, statements: list[str], version: str, target: str) -> bool:
+    try:
+        device.load(Artifact.of(module_of(statements, version, target))).close()
+    except PtxSyntaxError:
+        return True
+    except UnsupportedError:  # it is PTX, and not executed
+        return False
+    return False
+
+
+def first_wrong(device: Device, statements: list[str], version: str, target: str) -> list[str]:
+    """Statements that are called wrong, one by one from a module of all."""
+    found = []
+    while statements and is_wrong(device, statements, version, target):
+        low, high = 0, len(statements) - 1
+        while low < high:  # the first wrong one is in [low, high]
+            middle = (low + high) // 2
+            low, high = (
+                (low, middle) if is_wrong(device, statements[: middle + 1], version, target) else (middle + 1, high)
+            )
+        found.append(statements[low])
+        statements = statements[low + 1 :]
+    return found
+
+
+def test_it_takes_the_instructions_that_the_assembler_takes_and_no_others(cpu: Device, assembler: Assembler) -> None:
+    rounds = times(1)
+    for seed in range(SEED, SEED + rounds):
+        sampled = list(candidates(seed, FORMS, NEAR))
+        left = list(sampled)
+        wrong = []
+        for version, target, arch in TARGETS:
+            complain = functools.partial(assembler.complain, arch=arch)
+            complaints = refused(left, version, target, complain)
+            taken = [s for s in left if s not in complaints and not is_known(s, ONLY_THE_ASSEMBLER)]
+            wrong += first_wrong(cpu, taken, version, target)
+            left = [s for s in left if s in complaints]
+        left = [statement for statement in left if not is_known(statement, ONLY_THE_TABLE)]
+        accepted = [statement for statement in left if not is_wrong(cpu, [statement], "9.5", "sm_120a")]
+        assert (wrong, accepted) == ([], []), "called wrong here and taken by the assembler; or the other way round"
+        assert len(left) > len(sampled) // 4

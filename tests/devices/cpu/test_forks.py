@@ -1,0 +1,78 @@
+"""A process that is forked while other threads compile: the child compiles and launches as if it were alone."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import textwrap
+
+import pytest
+
+pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
+
+# Each of two threads compiles one block shape after the other of kernels that it shares with the children.
+SCRIPT = """
+import os, sys, threading, time
+import numpy as np
+import cujit
+
+os.environ["CUJIT_CACHE"] = "0"
+TEXT = '''.version 8.0
+.target sm_90
+.address_size 64
+.visible .entry k(.param .u64 p) {
+    .reg .b64 a, o; .reg .b32 r, t; .shared .u32 kept[1024];
+    ld.param.u64 a, [p]; mov.u32 t, %tid.x; mul.wide.u32 o, t, 4; add.s64 a, a, o;
+    st.shared.u32 [kept], t; bar.sync 0; ld.shared.u32 r, [kept];
+    add.u32 r, r, NUMBER; mul.lo.u32 r, t, r; mad.lo.u32 r, t, r, 7; st.global.u32 [a], t; ret;
+}'''
+device = cujit.cpu(2)
+out = device.zeros(1024, np.uint32)
+shared = cujit.load(TEXT.replace("NUMBER", "0"), device)["k"]
+shared[1, 32](out)
+stop = threading.Event()
+
+def busy(which):
+    module, number = shared, 0
+    while not stop.is_set():
+        number += 1
+        if which:
+            module = cujit.load(TEXT.replace("NUMBER", str(number)), device)["k"]
+        module[1, 33 + number % 900](out)
+
+threads = [threading.Thread(target=busy, args=(which,)) for which in (0, 1)]
+for thread in threads:
+    thread.start()
+try:
+    for turn in range(int(sys.argv[1])):
+        time.sleep(0.02)
+        child = os.fork()
+        if child == 0:
+            own = device.zeros(1024, np.uint32)
+            shared[1, 1024 - turn](own)
+            cujit.load(TEXT.replace("NUMBER", str(-turn)), device)["k"][1, 40](own)
+            os._exit(7 if (own.numpy()[:900] == np.arange(900)).all() else 1)
+        end = time.monotonic() + float(sys.argv[2])
+        while True:
+            pid, status = os.waitpid(child, os.WNOHANG)
+            if pid:
+                break
+            if time.monotonic() > end:
+                os.kill(child, 9)
+                sys.exit(f"fork {turn} hangs")
+            time.sleep(0.002)
+        if os.waitstatus_to_exitcode(status) != 7:
+            sys.exit(f"fork {turn} ended with {status}")
+finally:
+    stop.set()
+    for thread in threads:
+        thread.join()
+"""
+
+
+def test_a_child_that_is_forked_while_others_compile_compiles_and_launches() -> None:
+    warnings = ("-W", "ignore::DeprecationWarning")  # of fork in a process with threads, from 3.12 on
+    command = [sys.executable, *warnings, "-c", textwrap.dedent(SCRIPT), "6", "60"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr

@@ -1,0 +1,139 @@
+"""PTX that no assembler takes is called wrong, with line and caret; what is right and not executed, refused alone."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from cujit.devices.base import Device
+from cujit.errors import KernelFaultError, PtxSyntaxError, UnsupportedError
+from cujit.kernel import load
+from cujit.needs import ptx_needs
+
+HEAD = ".version 8.6\n.target sm_100a\n.address_size 64\n"
+REGISTERS = ".reg .b16 %h<4>; .reg .b32 %r<4>; .reg .f32 %f<4>; .reg .b64 %a<4>; .reg .pred %p<4>;"
+
+
+def kernel(body: str) -> str:
+    return f"{HEAD}.visible .entry k(.param .u64 out) {{\n{REGISTERS}\n{body}\nret;\n}}\n"
+
+
+@pytest.mark.parametrize(
+    ("statement", "why", "try_"),
+    [
+        ("addd.s32 %r1, %r2, %r3;", "PTX has no instruction 'addd'", "add is one"),
+        ("add.foo.s32 %r1, %r2, %r3;", "add has no modifier '.foo'", "its forms are add"),
+        ("cvt.ftz.s32.s64 %r1, %a1;", "cvt.ftz.s32.s64 is no form of cvt", "its forms are cvt"),
+        ("cvt.rn.s32.s64 %r1, %a1;", "cvt.rn.s32.s64 is no form of cvt", ""),
+        ("cvt.f32.s32 %f1, %r1;", "cvt.f32.s32 is no form of cvt", ""),
+        ("cvt.sat.s64.s32 %a1, %r1;", "cvt.sat.s64.s32 is no form of cvt", ""),
+        ("ld.shared.L2::cache_hint.u32 %r1, [%a1], %a2;", "ld.shared.L2::cache_hint.u32 is no form of ld", ""),
+        ("mul.u32.lo %r1, %r2, %r3;", "mul.u32.lo is no form of mul", ""),
+        ("vote.ballot.b32 %r1, %p1;", "vote.ballot.b32 is gone since PTX 6.4", ""),
+        ("div.f32 %f1, %f2, %f3;", "div.f32 is gone since PTX 1.4", ""),
+        ("add.s32 %r1, %r2;", "other operands, or another number of them, than it takes", ""),
+        ("mov.u32 %r1, %nosuch;", "%nosuch is declared nowhere", ""),
+        ("mov.u64 %a1, nowhere;", "nowhere is declared nowhere", ""),
+        ("@%p9 mov.u32 %r1, 0;", "an undeclared predicate", ""),
+        ("bra nowhere;", "nowhere is a label that is defined nowhere", ""),
+        ("add.s32 %r1, -%r2, %r3;", "a part of a register, or one with its sign changed", ""),
+    ],
+)
+def test_what_no_assembler_takes_is_called_wrong_with_a_caret(cpu: Device, statement: str, why: str, try_: str) -> None:
+    with pytest.raises(PtxSyntaxError) as caught:
+        load(kernel(f"mov.u32 %r2, 1; {statement}").encode(), cpu)
+    error = caught.value
+    assert why in error.diagnostic.message
+    assert error.line == 6
+    assert error.diagnostic.source_line[error.column - 1 :].lstrip("@%p9 ").startswith(statement.lstrip("@%p9 ")[:3])
+    assert "GPU" not in str(error)
+    assert try_ in (error.help or "")
+
+
+def test_a_caret_stands_below_a_mnemonic_that_is_spread_over_lines(cpu: Device) -> None:
+    with pytest.raises(PtxSyntaxError) as caught:
+        load(kernel("add.s32 %r1, %r2, %r3; add\n  .foo\n .s32 %r1, %r2, %r3;").encode(), cpu)
+    assert (caught.value.line, caught.value.column) == (6, 24)
+
+
+PARTLY = (
+    HEAD
+    + f""".visible .entry good(.param .u64 out) {{ {REGISTERS} ld.param.u64 %a1, [out]; st.global.u32 [%a1], 7; ret; }}
+.visible .entry bad(.param .u64 out, .param .f32 x) {{ {REGISTERS}
+    tcgen05.wait::ld.sync.aligned; ret;
+}}
+"""
+)
+
+
+def test_what_is_not_executed_refuses_the_kernels_that_have_it_and_no_others(cpu: Device) -> None:
+    for _ in range(2):  # the second time from the cache
+        module = load(PARTLY.encode(), cpu)
+        assert list(module) == ["good", "bad"]
+        out = cpu.zeros(1, np.uint32)
+        module["good"][1, 1](out)
+        assert out.numpy()[0] == 7
+        assert len(module["bad"].signature) == 2
+        bad = module["bad"]
+        with pytest.raises(UnsupportedError, match=r"kernel bad yet; .*\n  line 6: tcgen05\.wait") as caught:
+            bad[1, 1](out, 1.0)
+        assert [line for line, _, _ in caught.value.items] == [6]
+        with pytest.raises(UnsupportedError, match="kernel bad yet"):
+            _ = bad.max_block
+
+
+def test_a_module_of_which_nothing_is_executed_is_refused_when_it_is_loaded(cpu: Device) -> None:
+    with pytest.raises(UnsupportedError, match="line 6: tcgen05"):
+        load(kernel("tcgen05.wait::ld.sync.aligned;").encode(), cpu)
+
+
+def test_needs_list_what_single_kernels_have() -> None:
+    assert [(refusal.line, refusal.construct) for refusal in ptx_needs(PARTLY).refusals] == [
+        (6, "tcgen05.wait::ld.sync.aligned")
+    ]
+    assert ptx_needs(kernel("addd.s32 %r1, %r2, %r3;")).refusals[0].why == "PTX has no instruction 'addd'"
+
+
+@pytest.mark.parametrize(
+    ("body", "why"),
+    [
+        (".reg .bf16 x;", ".reg has no variables of type .bf16"),
+        (".reg .v4 .b64 x;", "a vector of 4 has no elements of type .b64"),
+        (".local .pred x;", ".local has no variables of type .pred"),
+        (".shared .b32 x = 3;", "a variable of .shared has no value at first"),
+        (".reg .b32 x; .reg .b64 x;", "x is declared already"),
+        ("L: mov.u32 %r1, 0; L: mov.u32 %r2, 0;", "L is declared already"),
+        ("p: .callprototype _ (.param .pred _);", ".param has no variables of type .pred"),
+        ("cp.async.ca.shared.global [%r1], [%a1], 7;", "7 is no number that may stand there"),
+        ("bar.sync 16;", "16 is no number that may stand there"),
+        ("T: .branchtargets L; brx.idx %a1, T; L: ret;", "the number of a label that is no register of 32 bits"),
+        ("{ .param .b32 x; ld.param.v2.b32 %r1, [x]; }", "other operands"),
+        ("{ .param .b32 x; ld.param.b32 {%r1, %r2}, [x]; }", "other operands"),
+    ],
+)
+def test_wrong_declarations_and_numbers_are_told(cpu: Device, body: str, why: str) -> None:
+    with pytest.raises(PtxSyntaxError, match=why) as caught:
+        load(kernel(body).encode(), cpu)
+    assert caught.value.line == 6
+
+
+def test_functions_of_the_device_take_no_arguments_of_odd_sizes(cpu: Device) -> None:
+    text = kernel("{ .param .b8 x[3]; .param .b32 z; call (z), vprintf, (x, x); }")
+    declared = ".extern .func (.param .b32 r) vprintf(.param .b64 a, .param .b64 b);"
+    with pytest.raises(PtxSyntaxError, match="vprintf takes and gives no 3 bytes"):
+        load(text.replace(HEAD, HEAD + declared).encode(), cpu)
+
+
+def test_one_name_may_stand_in_scopes_of_their_own(cpu: Device) -> None:
+    body = ".reg .b32 x; L: { .reg .b32 x; L: mov.u32 x, 0; } { .reg .b32 x; L: mov.u32 x, 1; } mov.u32 x, 2;"
+    load(
+        (".version 8.6\n.target sm_90\n.extern .global .u32 g; .global .u32 g;" + kernel(body)[len(HEAD) :]).encode(),
+        cpu,
+    )
+
+
+def test_a_call_by_an_address_that_no_function_has_faults(cpu: Device) -> None:
+    body = """ld.param.u64 %a1, [out]; { .param .b32 x; st.param.b32 [x], 1;
+        p: .callprototype _ (.param .b32 _); call %a1, (x), p; }"""
+    with pytest.raises(KernelFaultError, match="an address that is none of a function"):
+        load(kernel(body).encode(), cpu)["k"][1, 32](cpu.zeros(1, np.uint32))

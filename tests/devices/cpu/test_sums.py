@@ -1,0 +1,54 @@
+"""How sums of products are rounded: what an H200 made of sixteen kinds of operands, bit for bit."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+
+import cujit
+from cujit.devices.base import Device
+from instructions.sums import GOLDEN, forms, measured, run_form
+from instructions.sums_inputs import KINDS
+from instructions.sums_rule import aligned_sum
+
+_FORMS = forms()
+_GOLDEN: dict[str, Any] = json.loads(GOLDEN.read_text())
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("name", _FORMS)
+def test_sums_are_those_of_an_h200(name: str, device: Device) -> None:
+    if device.is_gpu and device.arch.number != 90:
+        pytest.skip("recorded on a GPU of sm_90, whose rule is not that of others")
+    found = measured(device, _FORMS[name])
+    other = [kind for kind, digest in _GOLDEN["forms"][name].items() if found[kind] != digest]
+    assert not other, f"{name}: other bits than {_GOLDEN['origin']} with operands of kind: {', '.join(other)}"
+
+
+_WHOLE = {
+    "mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32": (25, None),
+    "mma.sync.aligned.m16n8k16.row.col.f16.f16.f16.f16": (25, None),
+    "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32": (25, None),
+    "mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32": (25, None),
+    "wgmma.mma_async.sync.aligned.m64n8k32.f32.e4m3.e5m2": (13, 13),
+    "wgmma.mma_async.sync.aligned.m64n8k32.f16.e5m2.e5m2": (13, None),
+}
+
+
+@pytest.mark.parametrize("name", _WHOLE)
+def test_the_rule_in_the_page_is_what_is_followed(name: str) -> None:
+    """In whole numbers, for some elements of every kind."""
+    form, (width, kept) = _FORMS[name], _WHOLE[name]
+    a, b, c, _ = form.operands()
+    found = run_form(cujit.cpu(), form)
+    rng = np.random.default_rng(1)
+    for k, kind in enumerate(KINDS):
+        for _ in range(20):
+            warp = k * form.warps + int(rng.integers(form.warps))
+            row, column = int(rng.integers(form.shape[0])), int(rng.integers(form.shape[1]))
+            types = (form.a, form.b, form.c, form.d)
+            want = aligned_sum(a[warp, row], b[warp, column], int(c[warp, row, column]), types, width, kept)
+            assert int(found[warp, row, column]) == want, (kind, warp, row, column)

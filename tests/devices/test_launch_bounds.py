@@ -1,0 +1,94 @@
+"""Every launch around what binds it, directives, sizes of the device, shared memory, is taken as an H200 takes it."""
+
+from __future__ import annotations
+
+import functools
+import json
+import random
+from typing import Any
+
+import numpy as np
+import pytest
+
+import cujit
+from cujit.devices.base import Device
+from cujit.errors import LaunchError
+from devices.launch_table import GOLDENS, ROWS, Entry, Row, ptx_of
+
+SAMPLE = 40
+
+
+@functools.cache
+def goldens() -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(GOLDENS.read_text())
+    return found
+
+
+ENTRIES = tuple(dict.fromkeys(row.entry for row in ROWS))
+VALID = [entry for entry in ENTRIES if entry.name not in goldens()["not assembled"]]
+INVALID = [entry for entry in ENTRIES if entry.name in goldens()["not assembled"]]
+
+
+@functools.cache
+def kernel(device: Device, entry: Entry) -> cujit.Kernel:
+    return cujit.load(cujit.Artifact.of(ptx_of(entry)), device)["k"]
+
+
+def is_taken(row: Row) -> bool:
+    return row.key in goldens()["taken"][row.entry.name]
+
+
+def prepared(device: Device, row: Row) -> cujit.Launch:
+    return kernel(device, row.entry).prepare(row.grid, row.block, shared_bytes=row.dynamic, cluster=row.cluster)
+
+
+def accepts(device: Device, row: Row) -> bool:
+    try:
+        prepared(device, row)
+    except LaunchError:
+        return False
+    return True
+
+
+@pytest.mark.parametrize("entry", VALID, ids=lambda e: e.name)
+def test_every_launch_is_taken_or_refused_as_a_gpu_does(cpu: Device, entry: Entry) -> None:
+    rows = [row for row in ROWS if row.entry == entry]
+    assert [row.key for row in rows if accepts(cpu, row) != is_taken(row)] == []
+
+
+@pytest.mark.parametrize("entry", INVALID, ids=lambda e: e.name)
+def test_directives_that_no_assembler_takes_are_refused(cpu: Device, entry: Entry) -> None:
+    with pytest.raises(cujit.PtxSyntaxError, match=r"^<ptx>:5:.*(exclude each other|at least 1)"):
+        kernel(cpu, entry)
+
+
+def test_a_launch_that_is_taken_sees_the_sizes_that_a_gpu_shows(device: Device) -> None:
+    if device.is_gpu and device.arch.number < 90:
+        pytest.skip(f"{device} has no clusters")
+    taken = [row for row in ROWS if row.entry in VALID and is_taken(row) and max(row.grid) <= 32]
+    unlike = goldens()["unlike"]
+    few = [row for row in taken if "clusters" in row.entry.name or ("reqntid" in row.entry.name and row.block == (1,))]
+    for row in [*random.Random(5).sample(taken, SAMPLE), *few]:
+        out = device.zeros(11, np.uint32)
+        prepared(device, row)(out)
+        seen = out.numpy().tolist()
+        expected = unlike.get(row.entry.name, {}).get(row.key, row.sizes)
+        assert [*seen[:9], seen[9]] == [*expected, row.dynamic], (row.entry.name, row.key)
+
+
+@pytest.mark.gpu
+def test_a_gpu_takes_what_was_recorded(gpu: Device) -> None:
+    if gpu.product != goldens()["origin"].split(";")[0].removeprefix("NVIDIA "):
+        pytest.skip("the goldens are of another GPU")
+    wrong = []
+    for row in random.Random(7).sample([row for row in ROWS if row.entry in VALID], 1000):
+        out = gpu.zeros(11, np.uint32)
+        try:
+            prepared(gpu, row)(out)
+            taken = True
+        except (LaunchError, cujit.DriverError):
+            taken = False
+        if taken != is_taken(row):
+            wrong.append((row.entry.name, row.key))
+    gpu.synchronize()
+    assert wrong == []

@@ -1,0 +1,262 @@
+"""What the code of the CPU device and of the launcher promises to LLVM: what is listed here, each with its reason.
+
+``look`` is shown every module that the tests compile (``conftest.py``). A word that is in no list fails the test that
+compiled it: LLVM has a hundred flags and attributes, and each is a promise whose breach is undefined.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+from collections.abc import Iterator, Mapping
+
+__all__ = ["broken", "look"]
+
+_WORDS = """
+    source_filename module asm target datalayout triple type define declare internal private external global constant
+    section sideeffect attributes label to x splat null zeroinitializer true false
+    i1 i2 i4 i6 i8 i16 i24 i32 i48 i64 i96 i128 i256 i512 half bfloat float double ptr void
+
+    add sub mul and or xor icmp fcmp select phi br switch ret call load store alloca atomicrmw cmpxchg fence
+    getelementptr bitcast inttoptr ptrtoint trunc zext sext sitofp uitofp fptrunc fpext fadd fsub fmul fdiv frem fneg
+    freeze extractelement insertelement shufflevector extractvalue insertvalue
+
+    eq ne ugt uge ult ule sgt sge slt sle oeq ogt oge olt ole one ord ueq une uno
+    atomic monotonic acquire release acq_rel seq_cst syncscope volatile
+    xchg max min umax umin uinc_wrap udec_wrap fmax fmin
+
+    noinline alwaysinline cold returns_twice null_pointer_is_valid optnone dbg distinct
+"""
+"""Words that promise nothing: structure and types; instructions that are defined for every value; conditions and
+orders; what asks for something."""
+
+_SAYS_NOTHING = frozenset(_WORDS.split())
+
+_TRUE = {
+    "nounwind": "nothing of ours, and nothing in PTX, throws",
+    "noreturn": "cujit_fault, cujit_stop and the functions that end in them leave by longjmp",
+    "memory(read)": "loads for each lane (gather.*, load.*.apart.*) read memory and do nothing else",
+    '"probe-stack"': "asks for something", '"inline-asm"': "asks for something",
+    "willreturn": "loads and stores for each lane have no loop; one that faults ends the launch, and PTX has no order "
+    "of a fault and the accesses around it",
+    "unreachable": "stands behind calls of noreturn functions alone (held below)",
+    "poison": "stands for elements that are replaced before a vector is used",
+    "align": "held below",
+    "udiv": "held below", "sdiv": "held below", "urem": "held below", "srem": "held below",
+    "shl": "held below", "lshr": "held below", "ashr": "held below",
+    "fptosi": "held below", "fptoui": "held below",
+    "nontemporal": "a hint; those stores are found to be aligned to 64 bytes when they run",
+}  # fmt: skip
+"""Words that promise something, each with the reason why it is true."""
+
+_ALIGN_OF_PTX = 16
+"""Bytes that an access may be aligned to by PTX: its own size, of vectors the whole. Source: PTX ISA 9.1, "Operands:
+Addresses as Operands": misaligned ones have no defined result, and end the launch on a GPU."""
+
+_ENDS = re.compile(
+    r"call void @(cujit_(fault|stop|assert|trap)|abort|(sig)?longjmp|fail|race|texture_fault|leave|depart)\("
+)
+
+_NAMES = re.compile(
+    r"""[%@$][-\w.$]+|!\d+|[%@$]"[^"]*"|c?"(?:[^"\\]|\\.)*"|;[^\n]*|^[-\w.$]+:|^"[^"]*":|\b(?:0x\w+|\d[\w.+]*)""",
+    re.MULTILINE,
+)
+_WORD = re.compile(r"[A-Za-z_]\w*(?:\([a-z: ,]+\))?")
+_TEXT = re.compile(r'"[^"]+"')
+_GROUP = re.compile(r"^attributes (#\d+) = \{(.*)\}$", re.MULTILINE)
+_OF_LLVM = re.compile(r"^declare [^\n]*@llvm\.[^\n]*$", re.MULTILINE)
+_RISKY = re.compile(
+    r"^  .*= (?:shl|lshr|ashr) .*, (?![0-7]$).*$"
+    r"|^  .*= (?:[us]div|[us]rem|fpto[us]i) .*$"
+    r"|^.*\n  unreachable$"
+    r'|^  .*= (?:extract|insert)element .*, i\d+ (?:%"[^"]*"|%[-\w.$]+)$'
+    r"|^  (?:store|%\S+ = load) .*, align (?:32|64|\d{3,})$"
+    r"|^  .*@llvm\.assume\(.*$"
+    r"|^  .*@llvm\.(?:abs|cttz|ctlz)\..*i1 true\).*$",
+    re.MULTILINE,
+)
+_VALUE = re.compile(r"^  (%\S+) = (.*)$", re.MULTILINE)
+
+_SEEN: set[str] = set()
+
+
+def look(text: str) -> None:
+    """Fail where a module promises what is not listed; with CUJIT_PROMISES=all also by the lines around."""
+    found = broken(text) if os.environ.get("CUJIT_PROMISES") == "all" else list(_unknown_words(text))
+    assert not found, "promised to LLVM, and not listed in tests/promises.py:\n" + "\n".join(found[:10])
+
+
+def broken(text: str) -> list[str]:
+    """List the lines of a module, as LLVM prints it, that promise more than is listed."""
+    return [*_unknown_words(text), *_risky_lines(text)]
+
+
+def _unknown_words(text: str) -> Iterator[str]:
+    groups = dict(_GROUP.findall(text))
+    lines = set(_OF_LLVM.sub("", _GROUP.sub("", text)).split("\n")) - _SEEN
+    for line in lines:
+        if line.startswith("!"):  # what metadata say is told where it is used: !dbg has lines for errors
+            continue
+        words = {*_WORD.findall(_NAMES.sub("", line))}
+        for group in re.findall(r"#\d+", line):
+            attributes = groups.get(group, "")
+            words |= {*_WORD.findall(_NAMES.sub("", attributes)), *_TEXT.findall(attributes)}
+            if line.startswith("define") and "null_pointer_is_valid" not in attributes:
+                yield f"without null_pointer_is_valid: {line}"
+        unknown = words - _SAYS_NOTHING - _TRUE.keys()
+        if unknown:
+            yield f"{', '.join(sorted(unknown))}: {line.strip()}"
+        elif "#" not in line:
+            _SEEN.add(line)
+
+
+# -- words that are true of what stands around them -------------------------------------------------------
+
+
+_Made = Mapping[str, str]
+"""What each value of a function is: its operation, by name."""
+
+
+def _risky_lines(text: str) -> Iterator[str]:
+    for function in text.split("\ndefine ")[1:]:
+        matches = list(_RISKY.finditer(function))
+        made = dict(_VALUE.findall(function)) if matches else {}
+        for match in matches:
+            line = match[0].strip()
+            told = f"{_function_of(function)}: {line}"
+            if not _holds(line, match[0], made) and not any(pattern.search(told) for pattern in _LISTED):
+                yield told
+
+
+def _holds(line: str, whole: str, made: _Made) -> bool:
+    if line.endswith("unreachable"):
+        return _ENDS.search(whole) is not None
+    op = line.partition("= ")[2].split(" ", 1)[0]
+    if op in ("extractelement", "insertelement"):
+        match = re.search(rf"element <(\d+) x .*, i\d+ ({_NAME})$", line)
+        return match is not None and _below(match[2], int(match[1]), made)
+    if op in ("udiv", "sdiv", "urem", "srem"):
+        return _divides(line, made)
+    if op in ("shl", "lshr", "ashr"):
+        return _shifts_less(line, made)
+    return "align" in line and _is_aligned(line, made)
+
+
+def _function_of(text: str) -> str:
+    name = re.search(r"@([^\s(]+)\(|@\"([^\"]*)\"\(", text)
+    return (name[1] or name[2]) if name else ""
+
+
+_RESERVED = 512
+"""Bytes that reserved memory is aligned to: the size of the largest vector."""
+
+_NAME = r"%\"[^\"]*\"|%[-\w.$]+"
+_SHIFT = re.compile(r"= \w+ (?:<\d+ x )?i(\d+)>? .*?, (<.*>|splat \(i\d+ -?\d+\)|[^\s,]+)$")
+_NUMBERS = re.compile(r"i\d+ (-?\d+)")
+
+
+def _shifts_less(line: str, made: _Made) -> bool:
+    """Whether a shift is by less than the width: by a number, or by what was bounded just before."""
+    match = _SHIFT.search(line)
+    if match is None:
+        return False
+    width, amount = int(match[1]), match[2]
+    if re.fullmatch(r"-?\d+", amount) or amount.startswith(("<", "splat", "zeroinitializer")):
+        numbers = _NUMBERS.findall(amount) or [amount.replace("zeroinitializer", "0")]
+        return all(0 <= int(n) < width for n in numbers)
+    return _below(amount, width, made)
+
+
+def _below(name: str, width: int, made: _Made, depth: int = 4) -> bool:
+    """Whether a value is below a width by how it was made."""
+    how = made.get(name, "")
+    if depth == 0 or not how:
+        return False
+    operands = how.rpartition(", ")[2]
+    numbers = [int(n) for n in re.findall(r"(?<![\w.])(\d+)(?=\)*$)", operands)]
+    if how.startswith("and ") or ("@llvm.umin." in how):
+        return bool(numbers) and numbers[-1] < width
+    if how.startswith("phi "):  # a counter
+        return bool(re.search(r"\[ 0, ", how))
+    if "@llvm.cttz.i32(" in how:  # a lane of a mask, looked for where some are left
+        return width == 32
+    if how.startswith("urem "):
+        return bool(numbers) and 0 < numbers[-1] <= width
+    if how.startswith("shl ") and numbers:
+        return _below(how.rpartition(", ")[0].rpartition(" ")[2], width >> numbers[-1], made, depth - 1)
+    if how.startswith(("zext ", "trunc ", "sext ", "freeze ")):
+        source = re.search(r"(%\S+|%\"[^\"]*\")(?: to |$)", how)
+        return source is not None and _below(source[1], width, made, depth - 1)
+    return False
+
+
+_DIVISOR = re.compile(r"= \w+ (?:<\d+ x )?i\d+>? .*?, (<.*>|splat \(i\d+ -?\d+\)|[^\s,]+)$")
+
+
+def _divides(line: str, made: _Made) -> bool:
+    """Whether a divisor is not zero: a number, the size of a grid or of a cluster, or what was chosen just before."""
+    match = _DIVISOR.search(line)
+    if match is None:
+        return False
+    by = match[1]
+    if re.fullmatch(r"-?\d+", by) or by.startswith(("<", "splat")):
+        return all(int(n) not in (0, -1) for n in (_NUMBERS.findall(by) or [by]))
+    how = made.get(by, "")
+    return by in ("%row", "%column") or ("@llvm.umax." in how and how.endswith(" 1)"))
+
+
+_OF_OTHERS = ("%launch", "%shared", "%state", "%params", "%local", "%place", "%module")
+"""Pointers to memory that is not of the function's own. Addresses of PTX are integers, and come by ``inttoptr``."""
+
+
+def _is_aligned(line: str, made: _Made) -> bool:
+    """Whether an access is aligned to more than PTX says: in reserved memory, or found so when it runs."""
+    align = re.search(r"align (\d+)", line)
+    if align is None or "= alloca " in line or "!nontemporal" in line:
+        return align is not None
+    place = re.search(rf"ptr ({_NAME})", line)
+    return place is not None and _own_align(place[1], made) % int(align[1]) == 0
+
+
+def _own_align(name: str, made: _Made, depth: int = 8) -> int:
+    """How far a place is known to be aligned (1: not at all): reserved memory, a part of it, or given as a pointer."""
+    how = made.get(name, "")
+    if not how:
+        return 1 if name in _OF_OTHERS else _RESERVED
+    if how.startswith("alloca "):
+        return int(how.rpartition("align ")[2])
+    if how.startswith("phi ptr "):
+        return _own_align(how.partition("[ ")[2].partition(",")[0], made, depth - 1) if depth else 1
+    part = re.match(rf"getelementptr (i8|<\d+ x \w+>), ptr ({_NAME}), i\d+ (\S+)", how)
+    if part is None or depth == 0:
+        return 1
+    offset = int(part[3]) if part[1] == "i8" and part[3].isdigit() else 0 if part[1] != "i8" else 1
+    return math.gcd(_own_align(part[2], made, depth - 1), offset)
+
+
+_OURS = r"^(run|body|region\.\d+|version\S*|function \S+): "
+
+_LISTED = {
+    re.compile(pattern): reason
+    for pattern, reason in {
+        r"^matrix\.(w?mma|wgmma)\S*: .* = fptosi <32 x float>": "sums of products of bytes are whole, and below 2**24",
+        r"^cujit_matrix_sum: .* = fptosi ": "factors are scaled to be below 2**62; what is no number goes another way",
+        r"^(place|run_group): .* = u(div|rem) i64 .*, %(size|cx|cy)$": "a cluster has a block in each direction",
+        r"^surface_reduce: none:": "the emitter knows no other operation than those of the switch",
+        r"^texture_resolve: .* = srem i32 %i, %(size|period)$": "textures have a texel or more",
+        r"^cujit_matrix_sum: .* align \d+$": "strips are whole vectors, in reserved memory",
+        r"^matrix\.expand\.\S+: .* align \d+$": "the gap between strips is a multiple of 128 bytes",
+        r"^matrix\.shared\.\w+: .* = u(div|rem) i64 %group, ": "groups of rows in a swizzle are 1, 2, 4, 8 or 16",
+        r"^cujit\.tensor\.\S+: .* = u(div|rem) ": "boxes of maps that were made by the driver, or here, have elements",
+        rf"{_OURS}.* = fptosi <\d+ x float>": "ex2 bounds its operand; of NaN, small formats choose another code",
+        r"^texture_float_tap: .* = fptosi ": "coordinates are cut to 1e9 before",
+        r"^texture_\w+: .* = fptosi ": "values of texels, and weights, have at most 32 bits",
+        r"^(in_cluster|marks_of|cujit_check_filled): .*, %stride$": "a block has memory of 16 bytes or more",
+        r"^is_same: .* = u(div|rem) i64 %k, %bytes$": "parts have a byte or more",
+        r"^check_memory: %align = shl i32 1, %align.log$": "logarithms of alignments are below 8",
+        r"^cujit_check_members: .* = lshr i32 %mask, %lane$": "the lane is one of a mask that is not empty",
+        r"^cujit_check_origins: %bit = shl i32 1, %origin$": "lanes from 32 on were left out before",
+    }.items()
+}
+"""What is true by the ways that lead there, by function and line, each with the reason."""

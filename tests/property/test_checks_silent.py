@@ -1,0 +1,73 @@
+"""Random kernels that do nothing wrong are silent under every check, and compute what they compute without."""
+
+from __future__ import annotations
+
+import functools
+import random
+import re
+
+import numpy as np
+import numpy.typing as npt
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+import cujit
+from cujit.devices.base import Device, Dim3
+from cujit.devices.registry import process_devices
+from property import test_barriers, test_divergence, test_regions, test_windows
+from property.effort import times
+
+BLOCKS = 2
+RACES = re.compile(r"shl\.b32 %r35, (3|12),")
+"""Where pairs lie apart by no power of two, threads share words of shared memory."""
+SEEDS = st.integers(0, 2**32 - 1)
+
+
+@functools.cache
+def devices() -> tuple[Device, Device]:
+    return process_devices().cpu(1), process_devices().cpu(1, check="all")
+
+
+def compare(ptx: str, kernel: str, block: Dim3, words: int, *more: int) -> None:
+    """Launch with and without checks; ``words`` are what a thread writes."""
+    plain, checked = (
+        _launched(device, ptx, kernel, block, np.zeros(BLOCKS * block.volume * words, np.uint32), *more)
+        for device in devices()
+    )
+    np.testing.assert_array_equal(checked, plain)
+
+
+def _launched(
+    device: Device, ptx: str, kernel: str, block: Dim3, blank: npt.NDArray[np.uint32], *more: int
+) -> npt.NDArray[np.uint32]:
+    out = device.array(blank)
+    cujit.load(cujit.Artifact.of(ptx), device)[kernel][BLOCKS, tuple(block)](out, *more)
+    return out.numpy()
+
+
+@settings(max_examples=times(3), deadline=None)
+@given(SEEDS, st.sampled_from([32, 40, 64, 96]))
+def test_barriers_in_divergent_code(seed: int, block: int) -> None:
+    body = test_barriers.random_body(random.Random(seed), 3)
+    compare(test_barriers.as_ptx(body), "k", Dim3(block), 1)
+
+
+@settings(max_examples=times(3), deadline=None)
+@given(SEEDS, st.sampled_from(sorted(test_divergence.TOGETHER)), st.sampled_from([32, 40]), st.integers(0, 7))
+def test_what_lanes_do_together(seed: int, together: str, block: int, common: int) -> None:
+    nodes = test_divergence.random_graph(seed, [f"warp {together}"])
+    compare(test_divergence.as_ptx(nodes), "walk", Dim3(block), 5, common)
+
+
+@settings(max_examples=times(3), deadline=None)
+@given(SEEDS, st.sampled_from(test_regions.SHAPES), st.integers(0, 3))
+def test_values_handed_over_between_barriers(seed: int, block: Dim3, common: int) -> None:
+    compare(test_regions.Writer(seed).text(), "walk", block, test_regions.VALUES, common)
+
+
+@settings(max_examples=times(3), deadline=None)
+@given(SEEDS, st.sampled_from(test_windows.SHAPES), st.integers(0, 3))
+def test_shared_memory_at_patterns(seed: int, block: Dim3, common: int) -> None:
+    text = test_windows.Writer(seed).text()
+    assume(not RACES.search(text))
+    compare(text, "walk", block, test_regions.VALUES, common)

@@ -1,0 +1,209 @@
+"""What the doors say to people who make a mistake, and how fatbins are made, extended and taken apart."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import cujit
+from cujit.devices.base import Device
+from cujit.errors import BundleError, CompileError, CujitError, FormatError, HeaderNotFoundError, OptionError
+from cujit.toolchain import nvfatbin, nvjitlink
+from llvm_ir import HEAD, VERSION
+
+SAXPY = 'extern "C" __global__ void saxpy(float* x) { x[0] = 1; }'
+NV = 'extern "C" __global__ void nv(float* x) { x[0] = 2; }'
+BOTH = SAXPY + NV
+
+
+# Fatbins
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ((NV, "sm_90"), (SAXPY, "compute_75")),
+        ((NV, "sm_90"), (BOTH, "compute_75")),
+        ((NV, "sm_89"), (BOTH, "sm_80")),
+        ((SAXPY, "compute_90"), (BOTH, "compute_80")),
+    ],
+)
+def test_an_image_that_hides_a_kernel_of_another_is_refused(first: tuple[str, str], second: tuple[str, str]) -> None:
+    images = [cujit.compile(cujit.Source.cuda(text, name=f"{arch}.cu"), arch=arch) for text, arch in (first, second)]
+    for order in (images, images[::-1]):
+        with pytest.raises(
+            BundleError, match=rf"\d:{first[1]}.cu for {first[1]} has no (nv|saxpy), which \d:{second[1]}"
+        ):
+            cujit.bundle(order)
+
+
+def test_an_image_may_have_kernels_that_only_its_gpus_could_run() -> None:
+    images = [
+        cujit.compile(BOTH, arch="sm_90a"),
+        cujit.compile(SAXPY, arch="compute_80"),
+        cujit.compile(NV, arch="sm_80"),
+    ]
+    with pytest.raises(BundleError):  # on sm_80, saxpy is hidden by nv
+        cujit.bundle(images)
+    assert len(cujit.inspect(cujit.bundle(images[:2]))) == 2
+    functions = cujit.compile("__device__ int f() { return 1; }", arch="sm_90", rdc=True)
+    assert len(cujit.inspect(cujit.bundle([functions, images[1]]))) == 2
+
+
+def test_a_fatbin_gets_one_more_architecture(device: Device) -> None:
+    old = cujit.build(BOTH, ["sm_80", "compute_80"])
+    new = cujit.bundle([old, cujit.Entry(cujit.compile(BOTH, arch="compute_90"), options="-O1", identifier="new")])
+    assert [str(image) for image in cujit.inspect(new)] == ["cubin sm_80", "ptx compute_80", "ptx compute_90"]
+    assert dict(new.names) == dict(old.names)
+    again = cujit.bundle([new])
+    assert [(e.options, e.identifier) for e in cujit.read_fatbin(again.data)][-1] == ("-O1", "new")
+    assert sorted(cujit.load(new, device)) == ["nv", "saxpy"]
+    with pytest.raises(BundleError, match="both cubin for sm_80"):
+        cujit.bundle([old, cujit.compile(BOTH, arch="sm_80")])
+
+
+def test_a_fatbin_of_ltoir_is_taken_apart_again(tmp_path: Path) -> None:
+    fatbin = cujit.build(BOTH, ["lto_90", "sm_90"])
+    path = fatbin.save(tmp_path / "lto.fatbin")
+    more = cujit.bundle([path, cujit.compile(BOTH, arch="lto_80")])
+    assert [str(image) for image in cujit.inspect(more)] == ["ltoir lto_90", "cubin sm_90", "ltoir lto_80"]
+    assert "saxpy" in cujit.link([more], arch="sm_80").names
+    packed = cujit.build(BOTH, "lto_90", compress="size")
+    with pytest.raises(FormatError, match="nvJitLink alone") as caught:
+        cujit.bundle([packed])
+    assert "without compression" in (caught.value.help or "")
+
+
+@pytest.mark.parametrize(("arch", "options"), [("sm_90", "-O1"), ("compute_90", "rubbish")])
+def test_options_of_an_entry_that_mean_nothing_are_refused(arch: str, options: str) -> None:
+    with pytest.raises(OptionError, match="options of an Entry"):
+        cujit.Entry(cujit.compile(SAXPY, arch=arch), options=options)
+
+
+def test_no_linker_is_named_that_does_not_build_for_the_gpu() -> None:
+    text = ".version 9.4\n.target sm_50\n.address_size 64\n.visible .entry k() { ret; }\n"
+    for device, is_named in (("sm_90", True), ("sm_50", False), (None, False)):
+        (verdict,) = cujit.compat(text, driver="13.0", device=device)
+        assert ("nvJitLink" in verdict.why + verdict.help) == is_named
+
+
+def test_a_link_names_the_kernels_that_nobody_named() -> None:
+    ptx = cujit.compile(SAXPY, arch="compute_80").text
+    assert dict(cujit.link([ptx], arch="sm_90").names) == {"saxpy": "saxpy"}
+    assert dict(cujit.link([ptx, cujit.compile(NV, arch="compute_80").text], to="ptx").names) == {
+        "saxpy": "saxpy",
+        "nv": "nv",
+    }
+    source = cujit.compile("template <int N> __global__ void k() {}", names=["k<1>"], to="ltoir", arch="lto_90")
+    assert list(cujit.link([source], arch="sm_90").names) == ["k<1>"]
+
+
+# Messages
+
+
+def test_an_elf_file_of_no_gpu_and_no_host_is_called_damaged() -> None:
+    data = bytearray(cujit.compile(SAXPY, arch="sm_90").data)
+    data[18] ^= 0x55
+    for door in (cujit.load, cujit.inspect, cujit.Artifact.of):
+        with pytest.raises(FormatError, match="neither a GPU nor a host"):
+            door(bytes(data))
+
+
+@pytest.mark.parametrize("arch", ["compute_90", "compute_100"])
+@pytest.mark.parametrize("layout", ['target datalayout = "e-p:32:32:32-i64:64"\n', ""])
+def test_a_wrong_data_layout_is_told_with_the_right_one(layout: str, arch: str) -> None:
+    text = HEAD.splitlines()[0] + "\n" + layout + "define void @k() {\n  ret void\n}\n" + VERSION
+    with pytest.raises(
+        CompileError, match=r"k\.ll does not compile for .*: libNVVM .* takes no such data layout"
+    ) as caught:
+        cujit.compile(cujit.Source.nvvm(text, name="k.ll"), arch=arch)
+    assert (caught.value.help or "").startswith('target datalayout = "e-p:64:64:64-')
+
+
+MESSAGES: dict[str, tuple[Callable[[], object], type[CujitError], str]] = {
+    "a host function": (lambda: cujit.compile("int f() { return 1; }"), CompileError, "default_device=True"),
+    "main": (lambda: cujit.compile("int main() { return 0; }"), CompileError, "leave out main"),
+    "vector": (lambda: cujit.compile("#include <vector>"), HeaderNotFoundError, "<vector> is for the host"),
+    "iostream": (lambda: cujit.compile("#include <iostream>"), HeaderNotFoundError, "<iostream> is for the host"),
+    "thrust": (lambda: cujit.compile("#include <thrust/device_vector.h>"), CompileError, "host code"),
+    "a header of one's own": (lambda: cujit.compile('#include "own.h"'), HeaderNotFoundError, "include=[…]"),
+    "no kernel": (
+        lambda: cujit.jit("template <class T> __global__ void k() {}", device="cpu"), CompileError, "names=['axpy",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("mistake", MESSAGES)
+def test_the_help_says_what_to_do(mistake: str) -> None:
+    call, kind, said = MESSAGES[mistake]
+    with pytest.raises(kind) as caught:
+        call()
+    assert said in (caught.value.help or "")
+
+
+def test_jit_takes_what_has_variables_alone() -> None:
+    assert list(cujit.jit("__device__ int counter = 4;", device="cpu").globals) == ["counter"]
+
+
+@pytest.mark.parametrize("options", [["-arch=sm_90", "--nonsense", "-lto"], ["--nonsense", "-arch=sm_90"]])
+def test_a_linker_names_the_option_that_it_refuses(options: list[str]) -> None:
+    with pytest.raises(nvjitlink.nvJitLinkError, match=r"UNRECOGNIZED_OPTION \(\d+\): --nonsense\n") as caught:
+        nvjitlink.create(len(options), options)
+    assert caught.value.status == nvjitlink.Result.ERROR_UNRECOGNIZED_OPTION
+    with pytest.raises(nvjitlink.nvJitLinkError, match="no -arch=sm_… among -lto"):
+        nvjitlink.create(1, ["-lto"])
+    with pytest.raises(nvfatbin.nvFatbinError, match=r"UNRECOGNIZED_OPTION \(\d+\): --nonsense\n"):
+        nvfatbin.create(["-compress=false", "--nonsense"], 2)
+
+
+def test_a_linker_and_a_packer_name_the_input_that_they_refuse() -> None:
+    link = nvjitlink.create(1, ["-arch=sm_90"])
+    with pytest.raises(nvjitlink.nvJitLinkError, match=r"bad\.cubin"):
+        nvjitlink.add_data(link, nvjitlink.InputType.CUBIN, b"rubbish!", 8, "bad.cubin")
+    nvjitlink.destroy(link)
+    fatbin = nvfatbin.create([], 0)
+    with pytest.raises(nvfatbin.nvFatbinError, match="identifier 'bad', 8 bytes"):
+        nvfatbin.add_cubin(fatbin, b"rubbish!", 8, "90", "bad")
+    nvfatbin.destroy(fatbin)
+
+
+def test_an_input_type_goes_by_its_c_name_too() -> None:
+    assert nvjitlink.NVJITLINK_INPUT_LTOIR is nvjitlink.InputType.LTOIR
+    with pytest.raises(AttributeError, match="LLVM IR is compiled to LTO-IR first"):
+        _ = nvjitlink.NVJITLINK_INPUT_NVVM_IR
+    with pytest.raises(AttributeError, match="has no attribute 'nothing'"):
+        _ = nvjitlink.nothing
+
+
+# What things look like
+
+
+def test_an_inspection_prints_its_images_and_their_kernels() -> None:
+    shown = str(cujit.inspect(cujit.build(cujit.Source.cuda(BOTH, name="a.cu"), ["sm_80", "compute_90"])))
+    head, *images = shown.splitlines()
+    assert head.startswith("a.cu: fatbin, ")
+    assert sorted(images[0].removeprefix("  cubin sm_80: ").split(", ")) == ["nv", "saxpy"]
+    assert sorted(images[1].removeprefix("  ptx compute_90: ").split(", ")) == ["nv", "saxpy"]
+
+
+def test_a_registered_module_of_many_kernels_is_short_to_look_at() -> None:
+    text = "".join(f'extern "C" __global__ void a_kernel_with_a_name_{i}() {{}}\n' for i in range(80))
+    module = cujit.module("doors.many", lambda: cujit.Built(text), device="cpu")
+    assert len(repr(module)) < 400
+    assert "and 76 more" in repr(module)
+
+
+def test_the_place_of_an_allocation_by_the_command_line_is_the_command_line(tmp_path: Path) -> None:
+    (tmp_path / "k.cu").write_text('extern "C" __global__ void k(int* p) { p[threadIdx.x + 1] = 1; }')
+    command = ["run", "k.cu", "-k", "k", "--device", "cpu", "--check", "all", "--grid", "1", "--block", "32"]
+    done = subprocess.run(
+        [sys.executable, "-m", "cujit", *command, "--arg", "zeros:i32:32"], cwd=tmp_path, capture_output=True,
+        text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 1
+    assert "allocated by the command line" in " ".join(done.stderr.split())
+    assert "click" not in done.stderr

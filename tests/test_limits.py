@@ -1,0 +1,273 @@
+"""Work that takes too long, or kills its process: it is ended or told as an error, and the next work is done."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import cujit
+from cujit.errors import CompileError, OptionError, ToolCrashError, ToolTimeoutError
+from cujit.toolchain.toolset import Toolchain
+from llvm_ir import SCALE, VERSION
+
+SMALL = "__global__ void small(int* p) { *p = 1; }"
+# No header, so that NVRTC is soon where it looks at its callback; seconds of optimising.
+LONG = "".join(
+    f"__global__ void k{i}(float* p) {{ for (int j = 0; j < p[1]; j++) p[j] = sinf(p[j]) + cosf(p[{i} + j]); }}\n"
+    for i in range(400)
+)
+AXPY = "template <typename T> __global__ void axpy(T a, T* x) { x[threadIdx.x] *= a; }"
+SOON_S = 3.0
+"""Ctrl-C is answered within 0.2 s to 0.5 s; the rest is for a machine that does other things too."""
+
+
+@pytest.fixture(autouse=True)
+def nothing_left(shared_toolchain: Toolchain) -> Iterator[None]:
+    """Every handle is released, at the latest when the thread that was given up is done."""
+    yield
+    end = time.monotonic() + 20
+    while shared_toolchain.live_handles and time.monotonic() < end:
+        time.sleep(0.05)
+    assert shared_toolchain.live_handles == 0
+
+
+def interrupted(work: Callable[[], object], after_s: float = 0.4) -> float:
+    """Press Ctrl-C while the work is done, and give how long it took to be heard."""
+    pressed = []
+
+    def press() -> None:
+        pressed.append(time.perf_counter())
+        os.kill(os.getpid(), signal.SIGINT)
+
+    timer = threading.Timer(after_s, press)
+    timer.start()
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            work()
+        heard = time.perf_counter()
+    finally:
+        timer.cancel()  # work that ended by itself: the tests after this one are not to be interrupted
+        timer.join()
+    return heard - pressed[0]
+
+
+DOORS: dict[str, Callable[..., object]] = {
+    "compile": lambda **more: cujit.compile(LONG, arch="sm_90", **more),
+    "build": lambda **more: cujit.build(LONG, ["sm_80", "sm_90"], **more),
+    "jit": lambda **more: cujit.jit(LONG, device="cpu", **more),
+    "link": lambda **more: cujit.link([cujit.Source.cuda(LONG)], arch="sm_90", **more),
+}
+
+
+@pytest.mark.parametrize("isolate", [False, True])
+@pytest.mark.parametrize("door", ["compile", "build"])
+def test_ctrl_c_ends_a_compile_and_the_next_one_works(door: str, isolate: bool) -> None:
+    assert interrupted(lambda: DOORS[door](isolate=isolate)) < SOON_S
+    assert cujit.compile(SMALL, cache=False).data
+
+
+@pytest.mark.parametrize("door", DOORS)
+def test_what_takes_longer_than_its_time_is_an_error_that_says_so(door: str) -> None:
+    begin = time.perf_counter()
+    with pytest.raises(ToolTimeoutError) as caught:
+        DOORS[door](timeout_s=0.3)
+    assert time.perf_counter() - begin < 0.3 + SOON_S
+    assert re.match(r"(NVRTC did not compile|nvJitLink did not link) source\.cu for ", str(caught.value))
+    assert "in the 0.3 s that it had" in str(caught.value)
+    assert "timeout_s" in (caught.value.help or "")
+
+
+def test_a_time_limit_holds_in_any_thread_and_in_a_process_apart() -> None:
+    with ThreadPoolExecutor(2) as pool:
+        each = [pool.submit(DOORS["compile"], timeout_s=0.3, isolate=isolate) for isolate in (False, True)]
+    for future in each:
+        with pytest.raises(ToolTimeoutError):
+            future.result()
+
+
+def test_who_waits_for_a_compile_that_ran_out_of_time_does_it_himself(tmp_path: Path) -> None:
+    cache = cujit.Cache(tmp_path)
+    text = LONG[: LONG.index("__global__ void k25")]
+    with ThreadPoolExecutor(2) as pool:
+        hasty = pool.submit(cujit.compile, text, cache=cache, timeout_s=0.1)
+        time.sleep(0.05)
+        patient = pool.submit(cujit.compile, text, cache=cache)
+        assert patient.result().kind is cujit.Kind.PTX
+        with pytest.raises(ToolTimeoutError):
+            hasty.result()
+    assert cujit.compile(text, cache=cache, timeout_s=0.1).provenance.is_hit  # type: ignore[union-attr]
+
+
+def test_who_has_less_time_than_the_maker_of_the_same_does_not_wait_for_him(tmp_path: Path) -> None:
+    cache = cujit.Cache(tmp_path)
+    with ThreadPoolExecutor(1) as pool:
+        first = pool.submit(cujit.compile, LONG, cache=cache, timeout_s=2)
+        time.sleep(0.3)
+        begin = time.perf_counter()
+        with pytest.raises(ToolTimeoutError):
+            cujit.compile(LONG, cache=cache, timeout_s=0.2)
+        assert time.perf_counter() - begin < 0.2 + SOON_S
+        with pytest.raises(ToolTimeoutError):
+            first.result()
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        {"timeout_s": 0}, {"timeout_s": -1}, {"timeout_s": float("nan")}, {"timeout_s": float("inf")},
+        {"timeout_s": "3"}, {"timeout_s": True}, {"isolate": 1}, {"isolate": None}, {"memory_mib": 100},
+        {"memory_mib": 0, "isolate": True}, {"memory_mib": 1.5, "isolate": True},
+    ],
+)  # fmt: skip
+def test_limits_that_are_none_are_refused(said: dict[str, Any]) -> None:
+    with pytest.raises(OptionError, match=next(iter(said))):
+        cujit.compile(SMALL, **said)
+
+
+def test_a_process_apart_makes_what_this_one_makes() -> None:
+    source = cujit.Source.cuda(AXPY + "__device__ int unused() { int i; return 1; }", headers={"a.h": ""}, name="a.cu")
+    work: list[Callable[..., cujit.Artifact]] = [
+        lambda **more: cujit.compile(source, arch="sm_90", names=["axpy<float>", "axpy<double>"], **more),
+        lambda **more: cujit.compile(cujit.Source.nvvm(SCALE), to="cubin", arch="sm_90", **more),
+        lambda **more: cujit.link([cujit.Source.cuda(SMALL), cujit.Source.nvvm(SCALE)], arch="sm_90", **more),
+        lambda **more: cujit.build(SMALL, ["sm_80", "compute_90"], **more),
+    ]
+    for make in work:
+        here, there = make(cache=False), make(cache=False, isolate=True)
+        assert here == there
+        assert here.log == there.log
+    with pytest.raises(CompileError) as here_failed:
+        cujit.compile("__global__ void k() { what }", cache=False)
+    with pytest.raises(CompileError) as there_failed:
+        cujit.compile("__global__ void k() { what }", cache=False, isolate=True)
+    assert str(here_failed.value) == str(there_failed.value)
+    assert here_failed.value.diagnostics == there_failed.value.diagnostics
+    assert here_failed.value.request == there_failed.value.request
+
+
+def test_what_a_process_apart_made_is_in_the_cache_for_all(tmp_path: Path) -> None:
+    cache = cujit.Cache(tmp_path)
+    cujit.compile(SMALL, cache=cache, isolate=True)
+    again = cujit.compile(SMALL, cache=cache)
+    assert again.provenance is not None
+    assert again.provenance.is_hit
+
+
+def ir(tail: str, opaque: bool = False) -> str:
+    head = SCALE[: SCALE.index("define")]
+    pointer = "ptr" if opaque else "i32*"
+    return f"{head}define void @k({pointer} %p) {{\n  ret void\n}}\n{VERSION}{tail}"
+
+
+UNFORESEEN = "!nvvm.annotations = !{!0}\n!0 = !{\n}\n"
+"""What kills libNVVM, written so that the check of annotations does not see it."""
+
+
+def test_the_death_of_a_process_apart_is_an_error_and_the_next_work_is_done() -> None:
+    with pytest.raises(ToolCrashError) as caught:
+        cujit.compile(cujit.Source.nvvm(ir(UNFORESEEN), name="bad.ll"), arch="compute_90", isolate=True)
+    assert "libNVVM died of SIGSEGV when asked to compile bad.ll for compute_90" in str(caught.value)
+    assert caught.value.result == "SIGSEGV"
+    assert cujit.compile(cujit.Source.nvvm(SCALE), arch="compute_90", isolate=True, cache=False).data
+
+
+@pytest.mark.parametrize("arch", ["compute_90", "compute_100"])
+@pytest.mark.parametrize(
+    "node",
+    ["", 'void (i32*)* @k, !"kernel"', 'void (i32*)* @k, !"kernel", null', "void (i32*)* @k, i32 3, i32 1",
+     'void (i32*)* @k, !"kernel", i32 1, !"maxntidx"'],
+)  # fmt: skip
+def test_an_annotation_that_would_kill_libnvvm_is_an_error_with_its_line(node: str, arch: str) -> None:
+    node = node.replace("void (i32*)*", "ptr") if arch == "compute_100" else node
+    text = ir(f"!nvvm.annotations = !{{!0}}\n!0 = !{{{node}}}\n", opaque=arch == "compute_100")
+    line = text.splitlines().index(f"!0 = !{{{node}}}") + 1
+    with pytest.raises(CompileError, match=f"bad.ll:{line}: .* is no annotation"):
+        cujit.compile(cujit.Source.nvvm(text, name="bad.ll"), arch=arch)
+
+
+def test_good_annotations_of_every_form_compile() -> None:
+    text = ir(
+        "!nvvm.annotations = !{!0, !1, !2}\n"
+        '!0 = !{void (i32*)* @k, !"kernel", i32 1, !"maxntidx", i32 64}\n'
+        '!1 = distinct !{null, !"align", i32 8}\n'
+        '!2 = !{void (i32*)* bitcast (void (i32*)* @k to void (i32*)*), !"minctasm", i32 2} ; as clang has it\n'
+    )
+    assert ".maxntid 64" in cujit.compile(cujit.Source.nvvm(text), arch="compute_90").text
+
+
+def test_too_little_memory_is_told_as_that_and_not_remembered(tmp_path: Path) -> None:
+    cache = cujit.Cache(tmp_path)
+    source = cujit.Source.cuda("#include <cuda/std/tuple>\n" + SMALL, name="small.cu")
+    with pytest.raises(
+        ToolCrashError, match=r"NVRTC .* compile small.cu for compute_90 .*48 MiB of address space"
+    ) as caught:
+        cujit.compile(source, arch="compute_90", cache=cache, isolate=True, memory_mib=48)
+    assert "memory_mib" in (caught.value.help or "")
+    assert cujit.compile(source, arch="compute_90", cache=cache, isolate=True, memory_mib=1 << 14).data
+
+
+def python(code: str, **more: Any) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=60, **more)
+
+
+def test_nested_parentheses_do_not_end_the_process_in_any_thread() -> None:
+    code = """
+import cujit
+deep = "__global__ void k(int* p) { p[0] = p[1] + " + "(" * 8000 + "p[1]" + ")" * 8000 + "; }"
+cujit.build(deep, ["compute_80", "compute_90"], cache=False)
+"""
+    done = python(code)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork")
+def test_a_forked_child_has_processes_of_its_own() -> None:
+    code = """
+import cujit, os
+def work(name): return len(cujit.compile(f"__global__ void {name}() {{}}", cache=False, isolate=True).data) > 0
+assert work("a")
+child = os.fork()
+if not child:
+    os._exit(0 if work("b") else 1)
+assert work("c")
+assert os.waitpid(child, 0)[1] == 0
+"""
+    done = python(code)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("more", [["--timeout", "0.3"], ["--timeout", "0.3", "--isolate"]])
+def test_the_command_line_gives_up_in_time(more: list[str], tmp_path: Path) -> None:
+    (tmp_path / "long.cu").write_text(LONG)
+    begin = time.perf_counter()
+    command = [sys.executable, "-m", "cujit", "build", "long.cu", "-t", "sm_90", *more]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=60)
+    assert time.perf_counter() - begin < 20
+    assert done.returncode == 1
+    assert "error: NVRTC did not compile long.cu for sm_90 in the 0.3 s that it had" in done.stderr
+    assert "--timeout" in done.stderr
+    assert not (tmp_path / "long.fatbin").exists()
+
+
+def test_ctrl_c_ends_the_command_line(tmp_path: Path) -> None:
+    (tmp_path / "long.cu").write_text(LONG)
+    command = [sys.executable, "-m", "cujit", "build", "long.cu", "-t", "sm_90"]
+    with subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True) as running:
+        time.sleep(1.5)
+        begin = time.perf_counter()
+        running.send_signal(signal.SIGINT)
+        _, complaint = running.communicate(timeout=60)
+    assert time.perf_counter() - begin < SOON_S
+    assert running.returncode != 0
+    assert "Traceback" not in complaint

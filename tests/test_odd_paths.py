@@ -1,0 +1,312 @@
+"""Odd files and odd text at every door that takes them: one kind of error for one mistake, and no waiting for ever."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+import cujit
+from cujit.errors import CompileError, CujitError, FileError, FormatError, OptionError
+from llvm_ir import SCALE
+
+CUDA = "__global__ void k(int* p) { *p = 1; }\n"
+PTX = ".version 7.8\n.target sm_75\n.address_size 64\n.visible .entry k()\n{\n\tret;\n}\n"
+BUDGET = '[[budget]]\nkernel = "k"\nregisters = 64\n'
+
+
+class Door(NamedTuple):
+    """A function of a path, the ending that it looks at, a text that it takes, and whether it takes that itself."""
+
+    call: Callable[[Any], object]
+    ending: str
+    text: str
+    takes_text: bool = True
+
+
+DOORS = {
+    "compile": Door(lambda given: cujit.compile(given, cache=False), ".cu", CUDA),
+    "build": Door(lambda given: cujit.build(given, "compute_90", cache=False), ".cu", CUDA),
+    "jit": Door(lambda given: cujit.jit(given, device="cpu", cache=False), ".cu", CUDA),
+    "request": Door(cujit.request, ".cu", CUDA),
+    "Source.cuda": Door(cujit.Source.cuda, ".cu", CUDA),
+    "Built": Door(cujit.Built, ".cu", CUDA),
+    "Source.nvvm": Door(cujit.Source.nvvm, ".ll", SCALE),
+    "compile of LLVM IR": Door(lambda given: cujit.compile(given, cache=False), ".ll", SCALE, takes_text=False),
+    "link": Door(lambda given: cujit.link([given], arch="sm_90", cache=False), ".ptx", PTX),
+    "bundle": Door(lambda given: cujit.bundle([given], cache=False), ".ptx", PTX),
+    "load": Door(lambda given: cujit.load(given, "cpu"), ".ptx", PTX),
+    "inspect": Door(cujit.inspect, ".ptx", PTX),
+    "compare": Door(lambda given: cujit.compare(given, given), ".ptx", PTX),
+    "compat": Door(lambda given: cujit.compat(given, driver="13.0"), ".ptx", PTX),
+    "Artifact.open": Door(cujit.Artifact.open, ".ptx", PTX, takes_text=False),
+    "read_budgets": Door(cujit.read_budgets, ".toml", BUDGET, takes_text=False),
+}
+MACHINE_CODE: dict[str, Callable[[Any], object]] = {
+    "usage": cujit.usage,
+    "check": lambda given: cujit.check(given, cujit.Budget(registers=64)),
+    "occupancy": lambda given: cujit.occupancy(given, block=64, on="sm_90"),
+}
+
+
+def missing(path: Path) -> None:
+    del path
+
+
+def below_a_file(path: Path) -> None:
+    path.parent.rmdir()
+    path.parent.write_text("")
+
+
+def fifo(path: Path) -> None:
+    os.mkfifo(path)
+
+
+def device(path: Path) -> None:
+    path.symlink_to("/dev/zero")
+
+
+def directory(path: Path) -> None:
+    path.mkdir()
+
+
+def link_to_itself(path: Path) -> None:
+    path.symlink_to(path)
+
+
+def unix_socket(path: Path) -> None:
+    here = Path.cwd()
+    os.chdir(path.parent)  # the name of a socket is short
+    try:
+        with socket.socket(socket.AF_UNIX) as bound:
+            bound.bind(path.name)
+    finally:
+        os.chdir(here)
+
+
+def unreadable(path: Path) -> None:
+    path.write_text(CUDA)
+    path.chmod(0)
+
+
+ODD: dict[Callable[[Path], None], str] = {
+    missing: "No such file or directory",
+    below_a_file: "Not a directory",
+    fifo: "it is a FIFO",
+    device: "it is a device",
+    directory: "it is a directory",
+    link_to_itself: "symbolic links",
+    unix_socket: "it is a socket",
+    unreadable: "Permission denied",
+}
+
+
+def error_of(call: Callable[[Any], object], given: object) -> Exception | None:
+    """What a call raises, or None."""
+    try:
+        call(given)
+    except Exception as e:
+        return e
+    return None
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    inside = tmp_path / "inside"
+    inside.mkdir()
+    return inside
+
+
+@pytest.mark.parametrize("make", ODD, ids=[make.__name__ for make in ODD])
+def test_what_is_no_file_is_one_error_at_every_door(make: Callable[[Path], None], place: Path) -> None:
+    if make is unreadable and os.geteuid() == 0:
+        pytest.skip("root may read everything")
+    doors = {name: (door.call, door.ending) for name, door in DOORS.items()}
+    doors |= {name: (call, ".cubin") for name, call in MACHINE_CODE.items()}
+    for ending in {ending for _, ending in doors.values()}:
+        if place.is_dir():
+            make(place / f"odd{ending}")
+    wrong = []
+    for name, (call, ending) in doors.items():
+        path = place / f"odd{ending}"
+        for given in (path, str(path), os.fspath(path)):
+            e = error_of(call, given)
+            is_told = f"{path} cannot be read: " in str(e) and ODD[make] in str(e)
+            if not (isinstance(e, FileError) and is_told and e.filename == str(path)):
+                wrong.append(f"{name}({given!r}): {e!r}")
+    assert wrong == []
+
+
+def test_a_missing_file_says_where_it_was_looked_for(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    for call in (cujit.compile, cujit.load):
+        with pytest.raises(FileError, match="working directory") as caught:
+            call("nothing.cu")
+        assert str(tmp_path) in str(caught.value)
+        assert isinstance(caught.value, OSError)
+
+
+@pytest.mark.parametrize("given", [Path("a\0b.cu"), "a\0b.ptx", Path("\ud800.cu"), 3, None, 1.5, b"x.cu"])
+def test_what_is_no_path_is_an_error_of_the_tree(given: Any) -> None:
+    for name, door in DOORS.items():
+        error = error_of(door.call, given)
+        assert isinstance(error, CujitError), name
+        assert not isinstance(error, FileError), name
+
+
+class Like:
+    """A path that is no pathlib.Path, of str or of bytes."""
+
+    def __init__(self, path: str | bytes) -> None:
+        self.path = path
+
+    def __fspath__(self) -> str | bytes:
+        return self.path
+
+
+def test_every_form_of_a_path_and_a_byte_order_mark_are_taken(place: Path) -> None:
+    wrong = []
+    for name, door in DOORS.items():
+        good = place / f"good{door.ending}"
+        good.write_bytes(b"\xef\xbb\xbf" + door.text.encode())
+        texts = [door.text, "\ufeff" + door.text] if door.takes_text else []
+        for given in (good, str(good), Like(str(good)), Like(bytes(good)), *texts):
+            error = error_of(door.call, given)
+            wrong += [f"{name}({given!r}): {error!r}"] * (error is not None)
+    assert wrong == []
+    assert cujit.Artifact.of("\ufeff" + PTX).data == PTX.encode()
+    for what in (SCALE, PTX):
+        assert cujit.Artifact.of(b"\xef\xbb\xbf" + what.encode()).text == what
+
+
+def test_headers_in_memory_may_have_a_byte_order_mark() -> None:
+    source = cujit.Source.cuda('#include "h.h"\n' + CUDA, headers={"h.h": "\ufeff#define N 4\n"})
+    assert cujit.compile(source, cache=False).data
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems refuse such names")
+def test_names_that_are_no_utf8_work_as_others_do(place: Path) -> None:
+    odd = os.fsdecode(os.fsencode(place) + b"/caf\xe9")
+    os.mkdir(odd)
+    Path(odd, "h.h").write_text("#define VALUE 7\n")
+    text = CUDA.replace("1", "VALUE")
+    for name, door in DOORS.items():
+        content = f'#include "h.h"\n{text}' if door.text is CUDA else door.text
+        path = Path(odd, f"good{door.ending}")
+        path.write_text(content)
+        door.call(path)
+        assert name
+    for include in ({"include": [odd]}, {"include": odd}, {"include": Path(odd)}):
+        for cache in (cujit.Cache(place / "cache"), False):
+            assert "7;" in cujit.compile(f"#include <h.h>\n{text}", cache=cache, **include).text
+    Path(odd, "wrong.cu").write_text("what")
+    with pytest.raises(cujit.CompileError) as caught:
+        cujit.compile(Path(odd, "wrong.cu"), cache=False)
+    assert str(caught.value).isascii() or "caf" in str(caught.value)
+    str(caught.value).encode()
+
+
+@pytest.mark.parametrize("make", [missing, fifo, device], ids=["missing", "fifo", "device"])
+def test_an_include_directory_that_is_none_is_refused(make: Callable[[Path], None], place: Path) -> None:
+    make(place / "odd")
+    with pytest.raises(OptionError, match=r"include: .*odd is n"):
+        cujit.compile(CUDA, include=[place / "odd"], cache=False)
+
+
+@pytest.mark.parametrize("name", DOORS)
+def test_a_nul_in_a_text_is_refused_with_its_line(name: str, place: Path) -> None:
+    door = DOORS[name]
+    if door.ending == ".toml":
+        pytest.skip("TOML has no NUL")
+    lines = door.text.splitlines(keepends=True)
+    text = "".join([*lines[:-1], "\0", lines[-1]])
+    file = place / f"nul{door.ending}"
+    file.write_text(text)
+    for given in (file, *([text] if door.takes_text else [])):
+        with pytest.raises(FormatError, match="NUL") as caught:
+            door.call(given)
+        assert str(len(lines)) in str(caught.value)
+
+
+@pytest.mark.parametrize("name", DOORS)
+def test_an_empty_file_is_told_as_what_it_is(name: str, place: Path) -> None:
+    door = DOORS[name]
+    file = place / f"empty{door.ending}"
+    file.write_bytes(b"")
+    if door.text is CUDA:
+        if name == "jit":
+            with pytest.raises(CompileError, match="has no kernel and no variable"):
+                door.call(file)
+        else:
+            door.call(file)  # a translation unit may be empty
+        return
+    with pytest.raises((FormatError, OptionError), match=r"empty|no \[\[budget"):
+        door.call(file)
+    if door.takes_text and door.ending == ".ptx":
+        with pytest.raises(FormatError, match="the image is empty"):
+            door.call("")
+
+
+def test_text_in_utf16_is_told_as_that(place: Path) -> None:
+    for door in DOORS.values():
+        file = place / f"wide{door.ending}"
+        file.write_text(door.text, encoding="utf-16")
+        with pytest.raises(FormatError, match=r"UTF-8|TOML"):
+            door.call(file)
+
+
+@pytest.mark.parametrize("tail", ["\0", "\0\0", "\n\0// \0\n", "\x0c\n", "// caf\xe9\n", '// """\n', "\r\n"])
+def test_a_module_written_of_any_ptx_gives_the_image_back(tail: str, place: Path) -> None:
+    image = cujit.Artifact(cujit.Kind.PTX, PTX.encode() + tail.encode("latin-1"))
+    (place / "embedded.py").write_text(image.to_python(), encoding="utf-8")
+    spec = importlib.util.spec_from_file_location("embedded", place / "embedded.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    assert module.artifact().data == image.data
+
+
+def test_a_relative_home_does_not_turn_the_cache_off(tmp_path: Path) -> None:
+    code = "import cujit; print(cujit.cache().store.root)"
+    clean = {k: v for k, v in os.environ.items() if not k.startswith("CUJIT_CACHE") and k != "XDG_CACHE_HOME"}
+    done = subprocess.run(
+        [sys.executable, "-c", code], env={**clean, "HOME": "here"}, cwd=tmp_path, capture_output=True, text=True,
+        check=True,
+    )  # fmt: skip
+    root = Path(done.stdout.strip())
+    assert root.is_absolute()
+    assert tmp_path not in root.parents
+
+
+VERBS = {
+    "build": (".cu", []),
+    "run": (".cu", ["--device", "cpu", "-k", "k", "--over", "1"]),
+    "inspect": (".ptx", []),
+    "check": (".cubin", ["--registers", "64"]),
+    "compat": (".ptx", []),
+    "embed": (".ptx", ["-o", "x.py"]),
+    "occupancy": (".cubin", ["--on", "sm_90", "--block", "64"]),
+    "link": (".ptx", ["-o", "x.ptx"]),
+}
+
+
+def test_the_command_line_says_the_same_and_never_waits(place: Path) -> None:
+    from click.testing import CliRunner
+
+    from cujit.cli.app import main
+
+    for verb, (ending, more) in VERBS.items():
+        path = place / f"odd-{verb}{ending}"
+        os.mkfifo(path)
+        arguments = [verb, str(path), *more]
+        result = CliRunner().invoke(main, arguments)
+        assert result.exit_code == 1, (verb, result.output)
+        assert f"{path} cannot be read: it is a FIFO" in " ".join(result.output.split()), (verb, result.output)

@@ -1,0 +1,123 @@
+"""Forms of instructions and what lies next to them, for assemblers and the CPU device to judge alike."""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Callable, Iterator, Sequence
+
+from cujit.formats.ptx.concrete import concrete_forms
+from cujit.formats.ptx.isa import rows
+from cujit.formats.ptx.isa_sets import TYPES
+from toolkits.minimal import minimal, module_of
+
+__all__ = ["ONLY_THE_ASSEMBLER", "ONLY_THE_TABLE", "candidates", "is_known", "refused"]
+
+_CONTROL = frozenset({"bra", "brx", "call", "ret", "exit"})
+# Words that any instruction may be given wrongly. Not ``cc``: assemblers die of it where there is no result.
+_STRANGERS = frozenset(
+    word
+    for words in (
+        "ftz sat rn rz rni rzi rna relu satfinite wide hi lo approx full NaN abs noftz and v2 v4",
+        "global shared local volatile relaxed acquire cta gpu weak nc aligned sync uni",
+    )
+    for word in words.split()
+)
+_COMPLAINT = re.compile(r"line (\d+); (?:error|fatal)\s*:\s*(.*)")
+
+
+# Not instructions by the manual (PTX ISA 9.1), and the assembler takes them.
+ONLY_THE_ASSEMBLER = {
+    r"testp\.f(32|64) ": "it names no property to test",
+    r"fma\.r[zmp]\..*bf16": "the manual has .rn alone for bf16",
+    r"rcp\.(.*\.)?ftz\..*f64|rcp\.ftz\.r.\.f64": "the manual has .ftz with .approx alone for f64",
+    r"set\..*\.bf16\.f16 ": "the manual compares bf16 with bf16 for a bf16",
+    r"addc\..*sat|vset\..*\.(hi|lo)\.": "a modifier that has no meaning there",
+    r"(st|red|fence)\.(.*\.)?async|st\.mmio\.release|red\..*mmio": "newer than the manual, or it lacks a word",
+    r"(atom|red|cp)\..*noftz.*f32": "the manual has .noftz for halves alone",
+    r"cp\..*\.(weak|gpu|cta|sys)\b": "the manual has no scope and no order for copies",
+    r"(tex|tld4)\..*uni|sust\.p\..*\.(wb|cg|cs|wt)\.": "a modifier that has no meaning there",
+    r"fence\..*sync_restrict|fence\..*async": "words of forms that the manual keeps apart",
+    r"wmma\.(load\.c|store\.d)\.|wmma\.mma\..*k16\..*\.[us]4": "a matrix or a product that the manual has not",
+    r"mma\..*(kind|m16n8k16\..*tf32)": "the manual has no such shape, or .kind in another place",
+    r"wgmma\.(?!.*\.aligned)": "the manual asks for .aligned",
+}  # fmt: skip
+# Instructions of old texts, which this assembler no longer takes under any of the versions above.
+ONLY_THE_TABLE = {
+    r"(div|rcp|sqrt|rsqrt|sin|cos|lg2|ex2|mad)\.(?!.*\b(rn|rz|rm|rp|approx|full)\b)": "of PTX 1.0 to 1.3",
+    r"wmma\.(?!.*\.aligned)": "of PTX 6.0 to 6.2, which asks for .aligned since",
+    r"wmma\.mma\..*\.satfinite": "of PTX 6.0 to 6.4",
+}
+
+
+def candidates(seed: int, per_row: int, near_per_row: int) -> dict[str, tuple[str, tuple[str, ...]]]:
+    """Sample statements: of every row ``per_row`` forms, and ``near_per_row`` with one word more, less or other."""
+    rng = random.Random(seed)
+    found: dict[str, tuple[str, tuple[str, ...]]] = {}
+    for row in rows():
+        if row.is_open or row.opcode in _CONTROL:
+            continue
+        forms = list(concrete_forms(row))
+        chosen = rng.sample(forms, min(len(forms), per_row))
+        near = [words for form in chosen for words in _next_to(form, row.opcode, rng)]
+        for words in (*chosen, *rng.sample(near, min(len(near), near_per_row))):
+            statement = _statement(row.opcode, words)
+            if statement is not None:
+                found.setdefault(statement, (row.opcode, words))
+    return found
+
+
+def _statement(opcode: str, words: tuple[str, ...]) -> str | None:
+    try:
+        return minimal(opcode, words)
+    except (
+        KeyError,
+        IndexError,
+        StopIteration,
+        RuntimeError,
+        ValueError,
+    ):  # operands of such words are not known there
+        return None
+
+
+def _next_to(form: tuple[str, ...], opcode: str, rng: random.Random) -> Iterator[tuple[str, ...]]:
+    own = {word for row in rows() if row.opcode == opcode for place in row.modifiers for word in place.choices}
+    words = sorted({*own, *_STRANGERS} - {"cc"})
+    for k, word in enumerate(form):
+        yield (*form[:k], *form[k + 1 :])
+        others = [other for other in words if (other in TYPES) == (word in TYPES) and other not in form]
+        yield from ((*form[:k], other, *form[k + 1 :]) for other in rng.sample(others, min(len(others), 4)))
+    additions = [word for word in words if word not in form and word not in TYPES]
+    yield from ((word, *form) for word in rng.sample(additions, min(len(additions), 4)))
+
+
+def refused(
+    statements: Sequence[str], version: str, target: str, complain: Callable[[str], str | None]
+) -> dict[str, str]:
+    """Ask which statements an assembler refuses, and why; ``complain`` gives what it writes about a text.
+
+    It stops at a statement that it cannot even parse, and is asked again from there on; where it dies (None), in
+    halves. The last statement is one that none takes, so that no code is ever made.
+    """
+    first = module_of(["MARK"], version, target).splitlines().index("MARK") + 1
+    found: dict[str, str] = {}
+    todo = [list(statements)]
+    while todo:
+        left = todo.pop()
+        log = complain(module_of([*left, "ret.no.such.form;"], version, target))
+        if log is None:
+            half = len(left) // 2
+            found.update({left[0]: "it died"} if half == 0 else {})
+            todo += [left[:half], left[half:]] if half else []
+            continue
+        complaints = {int(match[1]) - first: match[2] for match in reversed(list(_COMPLAINT.finditer(log)))}
+        found.update({left[k]: why for k, why in complaints.items() if 0 <= k < len(left)})
+        last = max(complaints, default=-1)
+        if last < 0:
+            raise ValueError(f"the assembler gave up: {log[:400]}")
+        todo += [left[last + 1 :]] if last + 1 < len(left) else []
+    return found
+
+
+def is_known(statement: str, table: dict[str, str]) -> bool:
+    return any(re.match(pattern, statement) for pattern in table)
