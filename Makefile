@@ -4,7 +4,7 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
-.PHONY: demo test lint format gpu-test gpu-wheels toolkits cache-faults bench leak fuzz fuzz-kernels fuzz-ptx checked unoptimised promises images clean
+.PHONY: demo test lint format gpu-test gpu-wheels toolkits cache-faults bench leak fuzz fuzz-kernels fuzz-ptx checked unoptimised promises replay house images clean
 
 $(READY): pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -101,6 +101,12 @@ unoptimised: $(READY)  ## goldens, real programs and random kernels on the CPU d
 
 fuzz-ptx: $(READY)  ## PTX mutated by tokens on the CPU device, SECONDS_EACH seconds: errors of ours, and no others
 	CUJIT_CACHE=0 CUJIT_CPU_OPTIMIZE=0 PYTHONPATH=tests $(BIN)/python tests/property/mutants.py $(SECONDS_EACH)
+
+replay: $(READY)  ## compare what BEFORE and AFTER (commits; this tree) make of many PTX texts; ARGS=--results for speed alone
+	$(BIN)/python tools/replay.py $(or $(BEFORE),$(error BEFORE=<commit>)) $(AFTER) $(ARGS)
+
+house: $(READY)  ## figures of the code: lines, circles of imports, LLVM IR as text, the longest functions
+	$(BIN)/python tools/house.py
 
 images: $(READY)  ## draw the pictures of the README anew
 	$(BIN)/python docs/images/occupancy.py

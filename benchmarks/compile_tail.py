@@ -11,6 +11,7 @@ import resource
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 
 import cujit
 
@@ -104,7 +105,7 @@ def _compiled(source: str) -> str:
 
 _INT8 = "mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32"
 _DOUBLE = "mma.sync.aligned.m8n8k4.row.col.f64.f64.f64.f64"
-SHAPES = {
+SHAPES: dict[str, Callable[[], str]] = {
     "int8": lambda: _product(_INT8, "b32", 4, 2, 4, 2400),
     "double": lambda: _product(_DOUBLE, "f64", 1, 1, 2, 4400),
     "quicksort": lambda: _compiled(_QUICKSORT),

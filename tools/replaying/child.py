@@ -1,0 +1,120 @@
+"""What ``replay.py`` runs with each of two trees: it loads PTX texts on the CPU device there, and launches them.
+
+It needs little of a tree, so that old ones can be replayed: to load a text, to launch it and, for the emitted IR,
+``show_modules``. ``python -m replaying.child CASES PIPE`` reads launches from a pickle, and serves them by number.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import pickle
+import statistics
+import sys
+import time
+import zlib
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import cujit
+from cujit.artifact import Artifact
+from cujit.devices import jit
+from cujit.devices.arrays import DeviceArray
+from cujit.devices.base import Dim3, LaunchShape
+from cujit.devices.launcher.options import LaunchOptions
+from cujit.errors import CujitError
+from replaying.case import Case, Outcome
+
+__all__ = ["serve"]
+
+_LAUNCHES = 3
+"""Launches that are measured, behind the first; the arrays are made anew before each."""
+
+
+class _Place:
+    """A launch with its arrays on the device."""
+
+    def __init__(self, case: Case, device: cujit.Device) -> None:
+        self._case = case
+        self.arrays: list[DeviceArray] = [device.zeros(max(len(data), 1), "u1") for data in case.arrays]
+
+    def parameters(self) -> bytes:
+        """Fill the arrays as they are before the launch, and give the parameters."""
+        memory = [bytearray(data) for data in (*self._case.arrays, self._case.parameters)]
+        for into, offset, to, add in self._case.pointers:
+            memory[into][offset : offset + 8] = (self.arrays[to].address + add).to_bytes(8, "little")
+        for array, data in zip(self.arrays, memory, strict=False):
+            if data:
+                array.copy_from(np.frombuffer(data, np.uint8))
+        return bytes(memory[-1])
+
+
+class _Tree:
+    """The CPU device of this tree. ``looks`` has the emitted IR kept."""
+
+    def __init__(self, cases: list[Case], *, looks: bool) -> None:
+        self._cases = cases
+        self._texts: list[str] = []
+        self._devices: dict[str, cujit.Device] = {}
+        self._looks = looks
+        if looks:
+            jit.show_modules(self._texts.append)
+
+    def outcome(self, number: int) -> Outcome:
+        """Load and launch one case."""
+        case = self._cases[number]
+        out = io.StringIO()
+        with contextlib.redirect_stdout(out):
+            try:
+                arrays, compile_s, launch_s = self._run(case)
+                error = ""
+            except CujitError as e:
+                arrays, compile_s, launch_s, error = (), 0.0, 0.0, f"{type(e).__name__}: {e}"
+        ir = zlib.compress("\n".join(self._texts).encode(), 1) if self._looks else b""
+        self._texts.clear()
+        return Outcome(ir, arrays, out.getvalue(), error, compile_s, launch_s)
+
+    def _run(self, case: Case) -> tuple[tuple[bytes, ...], float, float]:
+        device = self._device(case.check)
+        place = _Place(case, device)
+        begin = time.process_time()
+        kernel = device.load(Artifact.of(case.ptx)).kernels[case.kernel]
+        loading = time.process_time() - begin
+        first, _, arrays = _launch(case, kernel, place)
+        with contextlib.redirect_stdout(io.StringIO()):
+            again = [_launch(case, kernel, place) for _ in range(_LAUNCHES)]
+        cpu_s = statistics.median(a[0] for a in again)
+        return arrays, loading + max(first - cpu_s, 0.0), statistics.median(a[1] for a in again)
+
+    def _device(self, check: str) -> cujit.Device:
+        """Give a device of one thread, in which blocks run in order."""
+        if check not in self._devices:
+            self._devices[check] = cujit.cpu(1, check=check or None)
+        return self._devices[check]
+
+
+def _launch(case: Case, kernel: Any, place: _Place) -> tuple[float, float, tuple[bytes, ...]]:
+    """Launch once: CPU seconds, wall seconds, and the arrays afterwards."""
+    shape = LaunchShape(Dim3(*case.grid), Dim3(*case.block), case.shared_bytes)
+    options = LaunchOptions(Dim3(*case.cluster) if case.cluster else None, case.cooperative)
+    parameters = place.parameters()
+    cpu_s, wall_s = time.process_time(), time.perf_counter()
+    kernel.launch(shape, parameters, 0, options)
+    cpu_s, wall_s = time.process_time() - cpu_s, time.perf_counter() - wall_s
+    return cpu_s, wall_s, tuple(a.numpy().tobytes() for a in place.arrays)
+
+
+def serve(connection: Connection, cases: list[Case]) -> None:
+    """Answer numbers of cases with outcomes, until there are no more."""
+    connection.send((cujit.__file__, hasattr(jit, "show_modules")))
+    tree = _Tree(cases, looks=connection.recv())
+    with contextlib.suppress(EOFError):
+        while True:
+            connection.send(tree.outcome(connection.recv()))
+
+
+if __name__ == "__main__":
+    serve(Connection(int(sys.argv[2])), pickle.loads(Path(sys.argv[1]).read_bytes()))
