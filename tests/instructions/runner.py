@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -17,11 +17,13 @@ Array = npt.NDArray[Any]
 _BATCH = 32
 
 
-def run_rows(device: Device, rows: list[tuple[int, Row]]) -> dict[int, Array]:
+def run_rows(
+    device: Device, rows: list[tuple[int, Row]], text_of: Callable[[list[tuple[int, Row]]], str] = module_text
+) -> dict[int, Array]:
     """Run rows (numbered as in ``all_rows``), some to a module; return what each computed."""
     results: dict[int, Array] = {}
     for batch in _batches(rows):
-        module = load(Artifact.of(module_text(batch)), device)
+        module = load(Artifact.of(text_of(batch)), device)
         for index, row in batch:
             out = device.array(np.zeros(COUNT, result_dtype(row)))
             inputs = [device.array(a) for a in inputs_of(row)]

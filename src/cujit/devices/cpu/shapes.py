@@ -358,9 +358,15 @@ def _result_shape(
         if known[reg.index] is None and reg not in op.results and reg.index not in constants:
             return None
     shapes = [_source_shape(s, known, block, constants) for s in op.sources]
-    if op.guard is not None:
-        guard = known[op.guard.index] or UNIFORM
-        return UNIFORM if guard.is_uniform and all(s.is_uniform for s in shapes) else VARYING
+    made = _made_shape(op, shapes, constants, local_size)
+    if op.guard is None:
+        return made
+    guard = known[op.guard.index] or UNIFORM
+    return UNIFORM if guard.is_uniform and made.is_uniform else VARYING
+
+
+def _made_shape(op: Op, shapes: list[Shape], constants: dict[int, int], local_size: int) -> Shape:
+    """Shape of what an operation makes in the lanes that its guard lets do it."""
     if op.opcode in ("ld", "ldu"):
         return UNIFORM if shapes[0].is_uniform and "local" not in op.modifiers else VARYING
     if op.opcode in _PER_LANE:

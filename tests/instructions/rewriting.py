@@ -1,0 +1,82 @@
+"""Kernels written anew: guards put before their instructions, and forms replaced by others of the same meaning."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+
+from cujit.formats.ptx.parser import parse
+from cujit.formats.ptx.printer import print_module
+from cujit.formats.ptx.syntax import Function, Instruction, Predicate, Scope, Statement
+
+__all__ = ["GUARDS", "guarded", "instructions_of", "rewrite"]
+
+Change = Callable[[Instruction], Iterable[Statement]]
+
+_HEAD = ".version 8.6\n.target sm_90\n.address_size 64\n"
+_ENTRY = ".visible .entry k() {{ .reg .pred guard; .reg .b32 guard32; mov.u32 guard32, {}; {} }}"
+GUARDS = {
+    "all, known to be alike": _ENTRY.format("%ntid.x", "setp.lt.u32 guard, guard32, 4096;"),
+    "all": _ENTRY.format("%tid.x", "popc.b32 guard32, guard32; setp.lt.u32 guard, guard32, 40;"),
+    "odd": _ENTRY.format("%tid.x", "and.b32 guard32, guard32, 1; setp.ne.u32 guard, guard32, 0;"),
+    "none, known to be alike": _ENTRY.format("%ntid.x", "setp.gt.u32 guard, guard32, 4096;"),
+    "none": _ENTRY.format("%tid.x", "popc.b32 guard32, guard32; setp.gt.u32 guard, guard32, 40;"),
+}
+"""By the threads for which it holds, an entry that sets ``guard`` so, in a way that no compiler sees through."""
+_ENDS = frozenset({"ret", "exit", "trap", "brkpt"})
+
+
+def instructions_of(text: str) -> Iterator[Instruction]:
+    """Give every instruction of a module."""
+    return (one for function in parse(text).functions for one in _walk(function.body or ()))
+
+
+def _walk(body: Iterable[Statement]) -> Iterator[Instruction]:
+    for statement in body:
+        if isinstance(statement, Scope):
+            yield from _walk(statement.body)
+        elif isinstance(statement, Instruction):
+            yield statement
+
+
+def rewrite(text: str, change: Change, *, first: str = "") -> str:
+    """Give a module with every instruction replaced by what ``change`` makes of it.
+
+    ``first`` is an entry whose body comes first in every entry of the module.
+    """
+    module = parse(text)
+    before = parse(_HEAD + first).entries[0].body or () if first else ()
+
+    def changed(body: Iterable[Statement]) -> Iterator[Statement]:
+        for statement in body:
+            if isinstance(statement, Scope):
+                yield replace(statement, body=tuple(changed(statement.body)))
+            elif isinstance(statement, Instruction):
+                yield from change(statement)
+            else:
+                yield statement
+
+    def whole(function: Function) -> Function:
+        if function.body is None:
+            return function
+        return replace(function, body=(*(before if function.is_entry else ()), *changed(function.body)))
+
+    items = tuple(whole(item) if isinstance(item, Function) else item for item in module.items)
+    return print_module(replace(module, items=items))
+
+
+def guarded(text: str, guard: str, *, only: Callable[[Instruction], bool] = lambda _: True, before: str = "") -> str:
+    """Put a guard of ``GUARDS`` before every instruction that has none and that ``only`` takes.
+
+    ``st.global.b32 [p], r;`` becomes ``@guard st.global.b32 [p], r;``. ``before`` are statements that come before each.
+    """
+    first = parse(f"{_HEAD}.entry k() {{ {before} }}").entries[0].body or ()
+
+    def change(one: Instruction) -> Iterator[Statement]:
+        if one.predicate or one.opcode in _ENDS or not only(one):
+            yield one
+        else:
+            yield from first
+            yield replace(one, predicate=Predicate("guard"))
+
+    return rewrite(text, change, first=GUARDS[guard])

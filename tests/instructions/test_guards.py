@@ -1,0 +1,117 @@
+"""Each instruction under a guard: where it holds it does what it does without, and where it does not, nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from cujit.arch import Arch
+from cujit.devices.base import Device
+from cujit.formats.ptx.isa import lookup
+from cujit.formats.ptx.parser import parse
+from cujit.formats.ptx.printer import print_operand
+from cujit.formats.ptx.syntax import Instruction, Label
+from instructions import test_instructions
+from instructions.rewriting import guarded, instructions_of
+from instructions.runner import every_row, run_rows
+from instructions.scene import GOLDENS, difference, every_scene, golden_of, run_scene
+from instructions.table import REGISTERS, Row, key_of, module_text
+
+Array = npt.NDArray[Any]
+
+
+def _forms(text: str) -> set[object]:
+    """The forms of the instruction table that a module has."""
+    return {row.form for one in instructions_of(text) if (row := lookup(one)) is not None}
+
+
+def _typed_forms(text: str) -> set[object]:
+    """The forms that a module has, each with its types."""
+    found = {one: row for one in instructions_of(text) if (row := lookup(one)) is not None}
+    return {
+        (row.form, tuple(m for m in one.modifiers if any(m in place for place in row.types)))
+        for one, row in found.items()
+    }
+
+
+def _covering(forms: Mapping[str, set[object]]) -> list[str]:
+    """Choose cases that have all forms together, again and again the one that adds most."""
+    left, chosen = set().union(*forms.values()), []
+    while left:
+        best = max(forms, key=lambda name: len(forms[name] & left))
+        chosen.append(best)
+        left -= forms[best]
+    return chosen
+
+
+ROWS = {key_of(row): (k, row) for k, row in every_row()}
+CHOSEN_ROWS = _covering({name: _forms(module_text([row])) for name, row in ROWS.items()})
+CHOSEN_SCENES = _covering({scene.name: _typed_forms(scene.ptx) for scene in every_scene().values()})
+STRAIGHT_SCENES = [
+    name
+    for name in CHOSEN_SCENES
+    if not any(isinstance(s, Label) for s in parse(every_scene()[name].ptx).entries[0].body or ())
+]
+_BATCH = 100
+
+
+@pytest.fixture(scope="module")
+def goldens() -> dict[str, Array]:
+    """What a GPU left, by scene and array."""
+    with np.load(GOLDENS) as file:
+        return {name: file[name] for name in file.files}
+
+
+def _odd(rows: list[tuple[int, Row]]) -> str:
+    """Write rows whose instruction is done in odd lanes; in the others its result is 0."""
+    texts = []
+    for index, row in rows:
+        zero = f"mov.{REGISTERS[row.result]} %d, 0;" if row.result[0] != "p" else "setp.ne.u32 %d, 0, 0;"
+        zero += "setp.ne.u32 %e, 0, 0;" if row.result == "pp" else ""
+
+        def is_it(one: Instruction, name: str = row.name) -> bool:
+            return one.name == name and print_operand(one.operands[0]).startswith("%d")
+
+        texts.append(guarded(module_text([(index, row)]), "odd", only=is_it, before=zero))
+    return texts[0] + "".join(text[text.index(".visible") :] for text in texts[1:])
+
+
+@pytest.mark.parametrize("first", range(0, len(CHOSEN_ROWS), _BATCH))
+def test_an_operation_is_done_in_the_lanes_of_its_guard(first: int, device: Device) -> None:
+    rows = [ROWS[name] for name in CHOSEN_ROWS[first : first + _BATCH]]
+    with np.load(test_instructions.GOLDENS) as goldens:
+        expected = {k: goldens[key_of(row)] for k, row in rows if key_of(row) in goldens}
+    results = run_rows(device, [(k, row) for k, row in rows if k in expected], _odd)
+    odd = np.arange(512) % 2 == 1
+    found = [
+        test_instructions.difference(row, results[k], np.where(odd, expected[k], 0)) for k, row in rows if k in expected
+    ]
+    assert not any(found), "\n".join(line for line in found if line)
+
+
+@pytest.mark.parametrize("guard", ["all", "all, known to be alike"])
+@pytest.mark.parametrize("name", CHOSEN_SCENES)
+def test_a_guard_that_holds_changes_nothing(name: str, guard: str, device: Device, goldens: dict[str, Array]) -> None:
+    scene = every_scene()[name]
+    expected = golden_of(scene, goldens)
+    if expected is None or (device.is_gpu and Arch.parse(scene.target).number > device.arch.number):
+        pytest.skip("no GPU has recorded this scene")
+    got = run_scene(device, replace(scene, ptx=guarded(scene.ptx, guard)))
+    found = difference(scene, got, expected)
+    assert not found, found
+
+
+@pytest.mark.parametrize("guard", ["none", "none, known to be alike"])
+@pytest.mark.parametrize("name", STRAIGHT_SCENES)
+def test_a_guard_that_holds_nowhere_leaves_all_as_it_is(name: str, guard: str, device: Device) -> None:
+    scene = every_scene()[name]
+    if device.is_gpu and Arch.parse(scene.target).number > device.arch.number:
+        pytest.skip(f"{scene.target} does not run on {device}")
+    got = run_scene(device, replace(scene, ptx=guarded(scene.ptx, guard)))
+    found = difference(scene, got, list(scene.arrays))
+    assert not found, found
