@@ -26,7 +26,7 @@ from cujit.devices.cpu.program import (
     SymbolAddress,
 )
 from cujit.devices.cpu.refusals import UNLINKED, Refusals
-from cujit.devices.cpu.results import has_result, reads_its_result
+from cujit.devices.cpu.semantics import Effect, form_of
 from cujit.formats.ptx import syntax as ptx
 from cujit.formats.ptx.isa import lookup, special_register
 
@@ -43,7 +43,6 @@ RESERVED_BYTES = 1024
 _MAX_INLINED_OPS = 1_000_000
 _ANY_SPACE = frozenset({"shared", "shared::cta", "shared::cluster", "local", "global", "const", "param", "async"})
 """State spaces that an instruction may name; one that is ``async`` does not take generic addresses."""
-_BRANCH_OPERANDS = {"bra": 1, "brx": 2}
 
 
 @dataclass
@@ -125,7 +124,7 @@ def flatten(module: ptx.Module, entry: ptx.Function, globals_: dict[str, Slot], 
     for each in (program, *program.functions.values()):
         each.shared_size = shared.size
     if RESERVED in shared.slots:
-        program.ops.insert(0, Op(CLEAR, sources=(SymbolAddress(shared.slots[RESERVED]),)))
+        program.ops.insert(0, Op(form_of(CLEAR), sources=(SymbolAddress(shared.slots[RESERVED]),)))
     return program
 
 
@@ -207,7 +206,7 @@ class Flattener:
         self.body(self.entry.body or (), frame, "")
         if not self.entry.is_entry:
             self.calls.give_results(self.entry, frame)
-        self.program.ops.append(Op("exit"))
+        self.program.ops.append(Op(form_of("exit")))
         self.calls.place_slots()
         return self.program
 
@@ -237,7 +236,7 @@ class Flattener:
         if isinstance(statement, ptx.Instruction):
             self._instruction(statement, frame)
         elif isinstance(statement, ptx.Label):
-            self.program.ops.append(Op("label", targets=(frame.labels[statement.name],), line=statement.line))
+            self.program.ops.append(Op(form_of("label"), targets=(frame.labels[statement.name],), line=statement.line))
         elif isinstance(statement, ptx.RegisterDecl):
             self._declare(statement, frame)
         elif isinstance(statement, ptx.Variable):
@@ -313,27 +312,27 @@ class Flattener:
         if i.predicate and not isinstance(guard, Reg):
             self.refusals.mistake(i.line, f"@{i.predicate.register}", "an undeclared predicate")
             return
-        op = Op(i.opcode, i.modifiers, line=i.line, text=i.name, guard=guard, guard_negated=negated)  # type: ignore[arg-type]
+        op = Op(form_of(i.opcode, *i.modifiers), line=i.line, text=i.name, guard=guard, guard_negated=negated)  # type: ignore[arg-type]
         if i.opcode == "call":
             self.calls.call(i, op, frame)
-        elif i.opcode in ("bra", "brx", "ret", "exit"):
+        elif op.form.meaning.effect is Effect.CONTROLS:
             self._branch(i, op, frame)
         else:
             self._plain(i, op, frame)
 
     def _branch(self, i: ptx.Instruction, op: Op, frame: Frame) -> None:
-        op.modifiers = ()
-        if len(i.operands) != _BRANCH_OPERANDS.get(i.opcode, 0):
+        opcode = i.opcode
+        if len(i.operands) != len(op.form.meaning.reads):
             self.refusals.mistake(i.line, i.name, f"{i.opcode} does not take {len(i.operands)} operands")
             return
         if i.opcode == "ret" and frame.ret is not None:
-            op.opcode, op.targets = "bra", (frame.ret,)
-        elif i.opcode == "exit" and not self.entry.is_entry:
-            # A thread that ends inside a function: it is taken out of the warp, and the function goes on without it.
-            self.program.ops.append(Op("call.exit", guard=op.guard, guard_negated=op.guard_negated, line=op.line))
-            op.opcode = "exit"
+            opcode, op.targets = "bra", (frame.ret,)
         elif i.opcode in ("ret", "exit"):
-            op.opcode = "exit"
+            if i.opcode == "exit" and not self.entry.is_entry:
+                # A thread that ends inside a function leaves the warp, and the function goes on without it.
+                leave = Op(form_of("call.exit"), guard=op.guard, guard_negated=op.guard_negated, line=op.line)
+                self.program.ops.append(leave)
+            opcode = "exit"
         elif i.opcode == "bra":
             op.targets = (frame.label(target_name(i.operands[0])),)
         else:
@@ -346,6 +345,7 @@ class Flattener:
                 self.refusals.mistake(i.line, i.name, "the number of a label that is no register of 32 bits")
                 return
             op.sources, op.targets = (index,), table
+        op.form = form_of(opcode)
         self.program.ops.append(op)
 
     def _plain(self, i: ptx.Instruction, op: Op, frame: Frame) -> None:
@@ -354,17 +354,17 @@ class Flattener:
             self.program.ops.append(op)
             return
         operands = [self.operand(o, i, frame) for o in i.operands]
-        if i.operands and has_result(op) and isinstance(i.operands[0], ptx.RegisterSum):
+        if i.operands and op.form.has_result and isinstance(i.operands[0], ptx.RegisterSum):
             self.refusals.mistake(i.line, i.name, "a result that is not a register")
         parts = tuple(_part(o, frame) for o in i.operands)
         op.parts = parts if any(parts) else ()
         if i.opcode == "mov" and len(operands) == 2 and i.modifiers[:1] in (("v2",), ("v4",)):
             self._move_vector(op, operands[0], operands[1])
             return
-        if not has_result(op):
+        if not op.form.has_result:
             op.sources = tuple(operands)
         elif operands:
-            sources = operands if reads_its_result(op) else operands[1:]
+            sources = operands if op.form.reads_result else operands[1:]
             op.results, op.sources = self._results(operands[0], i), tuple(sources)
             self._carry(op)
         number = number_out_of_range(op)
@@ -391,23 +391,22 @@ class Flattener:
         for to, from_ in zip(targets, sources, strict=False):
             if isinstance(to, Reg):
                 guard = {"guard": op.guard, "guard_negated": op.guard_negated}
-                self.program.ops.append(Op("mov", op.modifiers[1:], (to,), (from_,), line=op.line, **guard))  # type: ignore[arg-type]
+                self.program.ops.append(Op(form_of("mov", *op.modifiers[1:]), (to,), (from_,), line=op.line, **guard))  # type: ignore[arg-type]
 
     def _kept(self, op: Op, reg: Reg) -> Reg:
         """Copy a register that the next moves write before they read it."""
         copy = self.program.register(reg.name, reg.bits, reg.is_float)
-        self.program.ops.append(Op("mov", op.modifiers[1:], (copy,), (reg,), line=op.line))
+        self.program.ops.append(Op(form_of("mov", *op.modifiers[1:]), (copy,), (reg,), line=op.line))
         return copy
 
     def _carry(self, op: Op) -> None:
         """Make the carry of extended-precision arithmetic a register like any other."""
-        if op.opcode in ("addc", "subc", "madc") or "cc" in op.modifiers:
+        meaning = op.form.meaning
+        if "C" in meaning.reads or "C" in meaning.writes:
             if self.carry is None:
                 self.carry = self.program.register("CC.CF", 1)
-            if op.opcode in ("addc", "subc", "madc"):
-                op.sources += (self.carry,)
-            if "cc" in op.modifiers:
-                op.results += (self.carry,)
+            op.sources += (self.carry,) * meaning.reads.count("C")
+            op.results += (self.carry,) * meaning.writes.count("C")
 
     def _results(self, operand: Operand, i: ptx.Instruction) -> tuple[Reg | None, ...]:
         items = operand.items if isinstance(operand, Group) else (operand,)
@@ -460,7 +459,9 @@ class Flattener:
             )
             return IntConstant(0)
         total = self.program.register(base.name, base.bits)
-        self.program.ops.append(Op("add", (f"u{base.bits}",), (total,), (base, IntConstant(o.offset)), line=i.line))
+        self.program.ops.append(
+            Op(form_of("add", f"u{base.bits}"), (total,), (base, IntConstant(o.offset)), line=i.line)
+        )
         return total
 
     def _component(self, o: ptx.ComponentOperand, i: ptx.Instruction, frame: Frame) -> Operand:
@@ -515,7 +516,7 @@ def _in_space_of_variable(op: Op) -> Op:
     operands = [s for s in op.sources if isinstance(s, Memory)]
     spaces = {s.base.slot.space if isinstance(s.base, SymbolAddress) else "" for s in operands}
     if spaces in ({"shared"}, {"local"}) and not _ANY_SPACE.intersection(op.modifiers):
-        op.modifiers = (*spaces, *op.modifiers)
+        op.form = form_of(op.opcode, *spaces, *op.modifiers)
     return op
 
 

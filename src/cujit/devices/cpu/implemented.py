@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from cujit.devices.cpu.emit.refused import reason
 from cujit.devices.cpu.emit.rules import all_rules
 from cujit.devices.cpu.program import Op
+from cujit.devices.cpu.semantics import form_of
 from cujit.formats.ptx.concrete import concrete_forms
 from cujit.formats.ptx.isa import InstructionRow, rows
 
@@ -86,7 +87,7 @@ def _asked(row: InstructionRow) -> Implemented:
 def _asked_for(opcode: str, modifiers: tuple[str, ...]) -> Op:
     """Make what rules see of a form: ``flatten`` takes moves of vectors apart."""
     left = tuple(m for m in modifiers if m not in _VECTORS) if opcode == "mov" else modifiers
-    return Op(opcode, left)
+    return Op(form_of(opcode, *left))
 
 
 @functools.cache

@@ -15,6 +15,7 @@ from cujit.devices.cpu.callgraph import target_name
 from cujit.devices.cpu.layout import type_bits, variable_align, variable_size
 from cujit.devices.cpu.memory import aligned
 from cujit.devices.cpu.program import Group, IntConstant, Memory, Op, Operand, Reg, Slot, SymbolAddress
+from cujit.devices.cpu.semantics import form_of
 from cujit.formats.ptx import syntax as ptx
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ class Calls:
         """Let the formal parameters of a function be what its caller left: memory at ``%arguments``."""
         arguments = self.flattener.program.register("%arguments", 64)
         self.arguments = arguments
-        self._ops.append(Op("call.arguments", results=(arguments,)))
+        self._ops.append(Op(form_of("call.arguments"), results=(arguments,)))
         offset = 0
         results = _scalars(function.results)
         for formal in (*results, *_scalars(function.parameters)):
@@ -56,7 +57,7 @@ class Calls:
                 reg = self._register(formal)
                 frame.names[formal.name] = reg
                 if formal not in results:
-                    self._ops.append(Op("ld", (f"b{reg.bits}",), (reg,), (Memory(arguments, offset),)))
+                    self._ops.append(Op(form_of("ld", f"b{reg.bits}"), (reg,), (Memory(arguments, offset),)))
             else:
                 frame.names[formal.name] = slot
             offset += variable_size(formal)
@@ -69,13 +70,13 @@ class Calls:
         """Store the results that a function has in registers."""
         if frame.ret is None or self.arguments is None:
             return
-        self._ops.append(Op("label", targets=(frame.ret,)))
+        self._ops.append(Op(form_of("label"), targets=(frame.ret,)))
         offset = 0
         for formal in _scalars(function.results):
             offset = aligned(offset, variable_align(formal))
             reg = frame.names[formal.name]
             if isinstance(reg, Reg):
-                self._ops.append(Op("st", (f"b{reg.bits}",), sources=(Memory(self.arguments, offset), reg)))
+                self._ops.append(Op(form_of("st", f"b{reg.bits}"), sources=(Memory(self.arguments, offset), reg)))
             offset += variable_size(formal)
 
     # -- calls -------------------------------------------------------------------------------------------
@@ -100,14 +101,14 @@ class Calls:
         else:
             prototype = frame.prototype(target_name(i.operands[-1]))
             self._call_by_address(self.flattener.operand(i.operands[at], i, frame), prototype, given, taken, i)
-        self._ops.append(Op("label", targets=(skip,)))
+        self._ops.append(Op(form_of("label"), targets=(skip,)))
 
     def _skip(self, op: Op) -> str:
         """Jump over a guarded call; give the label behind it."""
         self.flattener.instances += 1
         skip = f"skip#{self.flattener.instances}"
         if op.guard is not None:
-            jump = Op("bra", targets=(skip,), guard=op.guard, guard_negated=not op.guard_negated, line=op.line)
+            jump = Op(form_of("bra"), targets=(skip,), guard=op.guard, guard_negated=not op.guard_negated, line=op.line)
             self._ops.append(jump)
         return skip
 
@@ -136,7 +137,7 @@ class Calls:
         flattener.stack.append(callee.name)
         flattener.body(callee.body or (), inner, prefix)
         flattener.stack.pop()
-        self._ops.append(Op("label", targets=(f"{prefix}return",)))
+        self._ops.append(Op(form_of("label"), targets=(f"{prefix}return",)))
         for formal, actual in zip(results, given, strict=True):
             self._return(inner.names[formal.name], actual, formal)
 
@@ -149,12 +150,14 @@ class Calls:
             slot = self._temporary(formal)
             inner.names[formal.name] = slot
             if not is_result:
-                self._ops.append(Op("st", ("param", _bits(formal)), sources=(Memory(SymbolAddress(slot)), actual)))
+                self._ops.append(
+                    Op(form_of("st", "param", _bits(formal)), sources=(Memory(SymbolAddress(slot)), actual))
+                )
             return
         reg = self._register(formal)
         inner.names[formal.name] = reg
         if not is_result:
-            self._ops.append(Op("mov", (_move(reg.bits),), (reg,), (actual,)))
+            self._ops.append(Op(form_of("mov", _move(reg.bits)), (reg,), (actual,)))
 
     def _register(self, formal: ptx.Variable) -> Reg:
         return self.flattener.program.register(formal.name, type_bits(formal.type), formal.type in ("f32", "f64"))
@@ -168,9 +171,9 @@ class Calls:
         if isinstance(actual, Reg):
             if isinstance(place, Slot):
                 source = Memory(SymbolAddress(place))
-                self._ops.append(Op("ld", ("param", _bits(formal)), (actual,), (source,)))
+                self._ops.append(Op(form_of("ld", "param", _bits(formal)), (actual,), (source,)))
             else:
-                self._ops.append(Op("mov", (_move(type_bits(formal.type)),), (actual,), (place,)))
+                self._ops.append(Op(form_of("mov", _move(type_bits(formal.type))), (actual,), (place,)))
 
     # -- calls that stay calls ------------------------------------------------------------------------------
 
@@ -183,17 +186,17 @@ class Calls:
             return
         sources = tuple(self._as_register(a) for a in taken)
         results = tuple(self._result_register(g) for g in given)
-        self._ops.append(Op("call.extern", (name,), results, sources, line=i.line, text=f"call {name}"))
+        self._ops.append(Op(form_of("call.extern", name), results, sources, line=i.line, text=f"call {name}"))
         for actual, reg in zip(given, results, strict=True):
             if isinstance(actual, SymbolAddress):
                 place = Memory(SymbolAddress(actual.slot))
-                self._ops.append(Op("st", ("param", f"b{reg.bits}"), sources=(place, reg)))
+                self._ops.append(Op(form_of("st", "param", f"b{reg.bits}"), sources=(place, reg)))
 
     def _as_register(self, actual: Operand) -> Operand:
         if not isinstance(actual, SymbolAddress):
             return actual
         reg = self.flattener.program.register(actual.slot.name, 8 * actual.slot.size)
-        self._ops.append(Op("ld", ("param", f"b{reg.bits}"), (reg,), (Memory(SymbolAddress(actual.slot)),)))
+        self._ops.append(Op(form_of("ld", "param", f"b{reg.bits}"), (reg,), (Memory(SymbolAddress(actual.slot)),)))
         return reg
 
     def _result_register(self, actual: Operand) -> Reg:
@@ -254,7 +257,7 @@ class Calls:
         sources: tuple[Operand, ...] = (SymbolAddress(record),)
         if target is not None:
             sources += (target, *(SymbolAddress(self.flattener.globals[name]) for name in names))
-        called = Op("call.function", (), (), sources, targets=names, line=i.line, text=i.name)
+        called = Op(form_of("call.function"), (), sources, targets=names, line=i.line, text=i.name)
         self._ops.append(called)
         self.flattener.program.called += names
         for place, actual, formal in zip(places, given, formals, strict=False):
@@ -274,11 +277,11 @@ class Calls:
                 space = "local" if from_.slot.space == "local" else "param"
                 source = Memory(SymbolAddress(from_.slot), at)
                 result = to if isinstance(to, Reg) else reg
-                self._ops.append(Op("ld", (space, kind), (result,), (source,)))
+                self._ops.append(Op(form_of("ld", space, kind), (result,), (source,)))
                 value = result
             if isinstance(to, SymbolAddress):
                 space = "local" if to.slot.space == "local" else "param"
-                self._ops.append(Op("st", (space, kind), sources=(Memory(SymbolAddress(to.slot), at), value)))
+                self._ops.append(Op(form_of("st", space, kind), sources=(Memory(SymbolAddress(to.slot), at), value)))
             at += piece
 
     # -- places ------------------------------------------------------------------------------------------
@@ -296,7 +299,7 @@ class Calls:
             if id(slot) in taken or not _disjoint({piece for access in accesses for piece in _pieces(*access)}):
                 self.flattener.place_local(slot)
                 for op, _, _ in accesses:
-                    op.modifiers = tuple("local" if m.startswith("param") else m for m in op.modifiers)
+                    op.form = form_of(op.opcode, *("local" if m.startswith("param") else m for m in op.modifiers))
             else:
                 self._promote(slot, accesses)
 
@@ -313,12 +316,12 @@ class Calls:
     def _pointed(self, op: Op, source: Operand, arguments: Reg, ops: list[Op]) -> Operand:
         """Replace one operand; an address that is used as a value is computed before, into ``ops``."""
         if isinstance(source, Memory) and isinstance(source.base, SymbolAddress) and _is_argument(source.base):
-            op.modifiers = tuple(m for m in op.modifiers if not m.startswith("param"))
+            op.form = form_of(op.opcode, *(m for m in op.modifiers if not m.startswith("param")))
             return Memory(arguments, (source.base.slot.offset or 0) + source.base.offset + source.offset)
         if isinstance(source, SymbolAddress) and _is_argument(source):
             reg = self.flattener.program.register(source.slot.name, 64)
             at = IntConstant((source.slot.offset or 0) + source.offset)
-            ops.append(Op("add", ("u64",), (reg,), (arguments, at), line=op.line))
+            ops.append(Op(form_of("add", "u64"), (reg,), (arguments, at), line=op.line))
             return reg
         return source
 
@@ -330,16 +333,10 @@ class Calls:
                 if at not in cells:
                     cells[at] = self.flattener.program.register(f"{slot.name}+{at}", 8 * width, False)
                 regs.append(cells[at])
-            kind = next(m for m in reversed(op.modifiers) if m[0] in "bsuf" and m[-1].isdigit())
             if op.opcode == "ld":
-                op.opcode, op.modifiers, op.sources = "param.get", (kind,), (Group(tuple(regs)),)
+                op.form, op.sources = form_of("param.get", op.type), (Group(tuple(regs)),)
             else:
-                op.opcode, op.modifiers, op.results, op.sources = (
-                    "param.put",
-                    (kind,),
-                    tuple(regs),
-                    op.sources[1:],
-                )
+                op.form, op.results, op.sources = form_of("param.put", op.type), tuple(regs), op.sources[1:]
 
 
 def _scalars(formals: Sequence[ptx.Variable]) -> tuple[ptx.Variable, ...]:
@@ -378,16 +375,12 @@ def _move(bits: int) -> str:
     return "pred" if bits == 1 else f"b{bits}"
 
 
-def _vector_of(op: Op) -> int:
-    return next((int(m[1:]) for m in op.modifiers if m in ("v2", "v4", "v8")), 1)
-
-
 def _note_use(op: Op, source: Operand, uses: dict[int, list[tuple[Op, int, int]]], taken: set[int]) -> None:
     """Note an access to a call slot, or that its address is taken."""
     if isinstance(source, Memory) and isinstance(source.base, SymbolAddress) and op.opcode in ("ld", "st"):
         slot = source.base.slot
         if id(slot) in uses:
-            size = type_bits(op.modifiers[-1]) // 8 * _vector_of(op)
+            size = type_bits(op.type) // 8 * op.form.vector
             uses[id(slot)].append((op, source.base.offset + source.offset, size))
     elif isinstance(source, SymbolAddress) and id(source.slot) in uses:
         taken.add(id(source.slot))
@@ -398,7 +391,7 @@ def _note_use(op: Op, source: Operand, uses: dict[int, list[tuple[Op, int, int]]
 
 def _pieces(op: Op, offset: int, size: int) -> list[tuple[int, int]]:
     """Offset and size of each element that an access reads or writes."""
-    count = _vector_of(op)
+    count = op.form.vector
     width = size // count
     return [(offset + k * width, width) for k in range(count)]
 

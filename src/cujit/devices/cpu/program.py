@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from cujit.devices.cpu.semantics import Form, Order
+
 __all__ = [
     "CLEAR",
     "WARP",
@@ -22,6 +24,7 @@ __all__ = [
     "Slot",
     "Special",
     "SymbolAddress",
+    "registers_in",
 ]
 
 WARP = 32
@@ -123,13 +126,12 @@ Operand = Reg | IntConstant | FloatConstant | SymbolAddress | Special | Memory |
 
 @dataclass(eq=False)
 class Op:
-    """One operation. ``results`` and ``sources`` are apart; ``guard`` is its predicate, ``targets`` its labels.
+    """One operation: a form with operands. ``guard`` is its predicate, ``targets`` are its labels.
 
     Memory operands are sources, of loads and stores alike. A result that the text throws away (``_``) is None.
     """
 
-    opcode: str
-    modifiers: tuple[str, ...] = ()
+    form: Form
     results: tuple[Reg | None, ...] = ()
     sources: tuple[Operand, ...] = ()
     guard: Reg | None = None
@@ -141,9 +143,44 @@ class Op:
     """The parts of registers that the operands name, as written: ``h1`` of ``%r1.h1``, "" where one names none."""
 
     @property
+    def opcode(self) -> str:
+        """The first word of the mnemonic."""
+        return self.form.opcode
+
+    @property
+    def modifiers(self) -> tuple[str, ...]:
+        """The other words."""
+        return self.form.modifiers
+
+    @property
     def name(self) -> str:
         """The whole mnemonic."""
         return ".".join((self.opcode, *self.modifiers))
+
+    @property
+    def type(self) -> str:
+        """The first operand type."""
+        return self.form.types[0]
+
+    @property
+    def types(self) -> tuple[str, ...]:
+        """The operand types, in order."""
+        return self.form.types
+
+    @property
+    def space(self) -> str:
+        """The state space that it names, as ``Form`` says it."""
+        return self.form.space
+
+    @property
+    def order(self) -> Order:
+        """How strong an access it is."""
+        return self.form.order
+
+    @property
+    def scope(self) -> str:
+        """Who sees its order, or whom a barrier is for; empty if it does not say."""
+        return self.form.scope
 
     def read_registers(self) -> list[Reg]:
         """List the registers that it reads, its guard included; a guarded result is read too."""
@@ -154,6 +191,13 @@ class Op:
             found.append(self.guard)
             found += [r for r in self.results if r is not None]
         return found
+
+
+def registers_in(operand: Operand) -> list[Reg]:
+    """List the registers that an operand has."""
+    found: list[Reg] = []
+    _collect(operand, found)
+    return found
 
 
 def _collect(operand: Operand, found: list[Reg]) -> None:
@@ -177,7 +221,7 @@ class KernelProgram:
 
     ``called`` names the functions that it calls, ``functions`` has all that a kernel may reach, by name.
 
-    ``ops`` holds labels as ``Op("label", targets=(name,))``. ``local_size`` is bytes a thread, ``shared_size``
+    ``ops`` holds labels as ``Op(form_of("label"), targets=(name,))``. ``local_size`` is bytes a thread, ``shared_size``
     bytes of static shared memory a block; ``parameters_size`` the bytes of the parameter buffer.
     """
 

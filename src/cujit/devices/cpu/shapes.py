@@ -25,6 +25,7 @@ from cujit.devices.cpu.program import (
     Operand,
     Reg,
     Special,
+    registers_in,
 )
 from cujit.devices.cpu.progress import bits_of, loosen, polling_loops
 from cujit.devices.cpu.sites import is_barrier
@@ -167,8 +168,7 @@ def _seldom(graph: Graph, shapes: list[Shape]) -> frozenset[int]:
                     if not leads and not (isinstance(address, Memory) and address.base is r):
                         seldom.discard(r.index)
                 if isinstance(address, Memory) and op.opcode == "st":
-                    for source in op.sources[1:]:
-                        seldom -= {r.index for r in Op("", sources=(source,)).read_registers()}
+                    seldom -= {r.index for source in op.sources[1:] for r in registers_in(source)}
     return frozenset(seldom)
 
 

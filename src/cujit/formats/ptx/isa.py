@@ -32,7 +32,17 @@ from cujit.formats.ptx.isa_sets import LEADING, SETS, TYPES, Forms
 from cujit.formats.ptx.special_registers import SPECIAL_REGISTERS, SpecialRegister
 from cujit.formats.ptx.syntax import Instruction
 
-__all__ = ["NEWEST_PTX", "InstructionRow", "Modifier", "earliest", "lookup", "rows", "special_register"]
+__all__ = [
+    "NEWEST_PTX",
+    "InstructionRow",
+    "Modifier",
+    "earliest",
+    "lookup",
+    "opcodes",
+    "place_of",
+    "rows",
+    "special_register",
+]
 
 NEWEST_PTX = (9, 5)
 """The newest PTX ISA whose assembler the table was held to: that of nvJitLink 13.5."""
@@ -133,6 +143,12 @@ def rows() -> tuple[InstructionRow, ...]:
 
 
 @functools.cache
+def opcodes() -> frozenset[str]:
+    """Every opcode that has a form."""
+    return frozenset(form.split(None, 1)[0] for forms in (*SCALAR, *MEMORY, *PARALLEL) for form in forms.forms)
+
+
+@functools.cache
 def _rows_by_opcode() -> dict[str, list[InstructionRow]]:
     found: dict[str, list[InstructionRow]] = {}
     for row in rows():
@@ -143,12 +159,13 @@ def _rows_by_opcode() -> dict[str, list[InstructionRow]]:
 def _row(forms: Forms, form: str) -> InstructionRow:
     opcode, *words = form.split()
     is_open = bool(words) and words[-1] == "..."
-    modifiers = tuple(_modifier(word) for word in (words[:-1] if is_open else words))
+    modifiers = tuple(place_of(word) for word in (words[:-1] if is_open else words))
     major, minor = forms.ptx.split(".")
     return InstructionRow(form, opcode, modifiers, forms.section, (int(major), int(minor)), forms.sm, is_open)
 
 
-def _modifier(word: str) -> Modifier:
+def place_of(word: str) -> Modifier:
+    """Read one place of a form: ``.RND``, ``.lo|hi`` or ``{.sat}``."""
     optional = word.startswith("{")
     choices: set[str] = set()
     for choice in word.strip("{}").removeprefix(".").split("|"):

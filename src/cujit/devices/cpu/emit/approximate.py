@@ -27,6 +27,7 @@ from cujit.devices.cpu.emit.rounding import (
 )
 from cujit.devices.cpu.emit.warp import WarpEmitter
 from cujit.devices.cpu.program import Op
+from cujit.devices.cpu.semantics import form_of
 
 __all__ = ["power_of_two64", "register"]
 
@@ -72,7 +73,7 @@ def _as_of_old(handler: Handler) -> Handler:
     """
 
     def old(e: WarpEmitter, op: Op) -> None:
-        handler(e, replace(op, modifiers=("approx", "ftz", *op.modifiers)))
+        handler(e, replace(op, form=form_of(op.opcode, "approx", "ftz", *op.modifiers)))
 
     return old
 

@@ -7,6 +7,7 @@ PTX ISA 9.1, "Data Movement and Conversion Instructions: Non-bulk copy".
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from cujit.devices.cpu.emit import bulk, mbarrier, tensorcopy
 from cujit.devices.cpu.emit.builder import Builder, Value
@@ -15,6 +16,7 @@ from cujit.devices.cpu.emit.memory import address_in
 from cujit.devices.cpu.emit.registry import Rules
 from cujit.devices.cpu.emit.warp import WarpEmitter
 from cujit.devices.cpu.program import IntConstant, Memory, Negation, Op, Operand, Reg
+from cujit.devices.cpu.semantics import form_of
 
 __all__ = ["register"]
 
@@ -43,8 +45,8 @@ def _nothing(e: WarpEmitter, op: Op) -> None:
 
 def _arrive_after(e: WarpEmitter, op: Op) -> None:
     """``cp.async.mbarrier.arrive.noinc``: the copies of this thread are done, so that it arrives now."""
-    words = tuple(m for m in op.modifiers if m not in ("async", "mbarrier", "noinc"))
-    arrival = Op("mbarrier", words, (None,), op.sources, op.guard, op.guard_negated, line=op.line, text=op.text)
+    form = form_of("mbarrier", *(m for m in op.modifiers if m not in ("async", "mbarrier", "noinc")))
+    arrival = replace(op, form=form, results=(None,))
     rule = e.rules.find(arrival)
     assert rule is not None
     rule.handler(e, arrival)

@@ -33,6 +33,7 @@ from cujit.devices.cpu.emit.rounding import (
 )
 from cujit.devices.cpu.emit.warp import WarpEmitter
 from cujit.devices.cpu.program import Op
+from cujit.devices.cpu.semantics import form_of
 
 __all__ = ["register"]
 
@@ -105,7 +106,7 @@ def _result(b: Builder, op: Op, values: Sequence[Value]) -> Value:
 
 
 def _flushed(e: WarpEmitter, op: Op) -> None:
-    _arithmetic(e, replace(op, modifiers=("ftz", *op.modifiers)))
+    _arithmetic(e, replace(op, form=form_of(op.opcode, "ftz", *op.modifiers)))
 
 
 def _arithmetic(e: WarpEmitter, op: Op) -> None:

@@ -1,0 +1,112 @@
+"""The table of what operations mean, held to the instruction table and to statements that the assembler takes."""
+
+from __future__ import annotations
+
+import runpy
+from collections.abc import Iterator
+
+import pytest
+
+from cujit.devices.cpu import semantics
+from cujit.devices.cpu.body import prepare
+from cujit.devices.cpu.emit.rules import all_rules
+from cujit.devices.cpu.layout import ModuleLayout
+from cujit.devices.cpu.operands import fits
+from cujit.devices.cpu.program import Op
+from cujit.devices.cpu.refusals import Refusals
+from cujit.devices.cpu.semantics import ANYTHING, TABLE, UNKNOWN, Effect, Form, Lanes, Order, form_of
+from cujit.formats.ptx import isa
+from cujit.formats.ptx.concrete import concrete_forms
+from cujit.formats.ptx.parser import parse
+from toolkits.minimal import minimal, module_of
+
+
+def forms() -> Iterator[Form]:
+    """Every form of the instruction table; of rows whose forms it does not know, the opcode."""
+    for row in isa.rows():
+        yield from (form_of(row.opcode, *words) for words in ([()] if row.is_open else concrete_forms(row)))
+
+
+def opcodes_of(row: semantics.Meaning) -> list[str]:
+    return row.form.split()[0].split("|")
+
+
+def test_every_form_of_the_instruction_table_has_a_meaning_and_every_meaning_a_form() -> None:
+    met = {form.meaning for form in forms()}
+    assert UNKNOWN not in met
+    own = {row for row in TABLE if not isa.opcodes().intersection(opcodes_of(row))}
+    assert [row.form for row in TABLE if row not in met | own] == []
+    assert all("." in opcode or opcode == "label" for row in own for opcode in opcodes_of(row))
+
+
+def test_every_word_of_a_meaning_is_one_of_its_opcodes() -> None:
+    known: dict[str, set[str]] = {}
+    for form in isa.rows():
+        known.setdefault(form.opcode, set()).update(*(place.choices for place in form.modifiers))
+    for row in TABLE:
+        for words in row.words:
+            assert all(words & known[opcode] for opcode in opcodes_of(row)), row.form
+            assert all(any(word in known[opcode] for opcode in opcodes_of(row)) for word in words), row.form
+
+
+def test_whatever_has_a_rule_has_a_meaning() -> None:
+    known = {opcode for row in TABLE for opcode in opcodes_of(row)}
+    assert set(all_rules().opcodes()) <= known
+
+
+def test_an_opcode_without_a_meaning_ends_the_import(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(isa, "opcodes", lambda: frozenset({"add", "frobnicate"}))
+    with pytest.raises(LookupError, match="without a meaning: frobnicate"):
+        runpy.run_path(semantics.__file__, run_name="semantics_again")
+
+
+def test_statements_that_the_assembler_takes_read_and_write_what_the_table_says() -> None:
+    statements: dict[tuple[str, int], str] = {}
+    for number, row in enumerate(isa.rows()):
+        for words in concrete_forms(row):
+            key = (form_of(row.opcode, *words).meaning.form, number)
+            text = minimal(row.opcode, words) if key not in statements else None
+            if text is not None:
+                statements[key] = text
+    module = parse(module_of(list(statements.values()), "9.5", "sm_100a"), name="x")
+    refusals = Refusals()
+    body = prepare(module, module.entries[0], ModuleLayout(module, refusals).slots, refusals)
+    assert [why for _, _, why in refusals.mistakes if "operands" in why] == []
+    assert len(statements) > 600
+    told = [
+        op for op in body.program.ops if op.form.meaning.reads != ANYTHING and op.form.meaning.effect != Effect.CONTROLS
+    ]
+    assert [op.name for op in told if not fits(op) or bool(op.results) != op.form.has_result] == []
+
+
+@pytest.mark.parametrize(
+    ("mnemonic", "effect", "lanes"),
+    [
+        ("add.f32", Effect.PURE, Lanes.EACH),
+        ("ld.global.u32", Effect.READS, Lanes.EACH),
+        ("st.async.mbarrier::complete_tx::bytes.b32", Effect.WRITES, Lanes.EACH),
+        ("cp.reduce.async.bulk.global.shared::cta.bulk_group.add.u64", Effect.UPDATES, Lanes.EACH),
+        ("atom.add.u32", Effect.UPDATES, Lanes.OWN),
+        ("fence.acq_rel.gpu", Effect.ORDERS, Lanes.EACH),
+        ("shfl.sync.idx.b32", Effect.PURE, Lanes.MEMBERS),
+        ("shfl.idx.b32", Effect.PURE, Lanes.OWN),
+        ("ldmatrix.sync.aligned.m8n8.x1.b16", Effect.READS, Lanes.WARP),
+        ("bar.arrive", Effect.ARRIVES, Lanes.BLOCK),
+        ("bar.warp.sync", Effect.SYNCHRONISES, Lanes.MEMBERS),
+        ("barrier.cluster.wait", Effect.SYNCHRONISES, Lanes.BLOCK),
+        ("bra.uni", Effect.CONTROLS, Lanes.EACH),
+        ("nanosleep.u32", Effect.SIGNALS, Lanes.EACH),
+    ],
+)
+def test_effect_and_lanes(mnemonic: str, effect: Effect, lanes: Lanes) -> None:
+    meaning = form_of(*mnemonic.split(".")).meaning
+    assert (meaning.effect, meaning.lanes) == (effect, lanes)
+
+
+def test_a_form_has_its_modifiers_as_fields() -> None:
+    form = form_of("atom", "acq_rel", "gpu", "shared::cluster", "add", "noftz", "v4", "f16x2")
+    assert (form.order, form.scope, form.space, form.vector) == (Order.ACQ_REL, "gpu", "cluster", 4)
+    assert (form.types, form.words) == (("f16x2",), ("acq_rel", "gpu", "shared::cluster", "add", "noftz", "v4"))
+    copy = form_of("cp", "async", "bulk", "global", "shared::cta", "bulk_group")
+    assert (copy.spaces, copy.space, copy.order, copy.scope) == (("global", "shared::cta"), "global", Order.WEAK, "")
+    assert Op(form_of("ld", "mmio", "relaxed", "sys", "u32")).order is Order.RELAXED
