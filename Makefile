@@ -4,7 +4,7 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
-.PHONY: demo test lint format gpu-test gpu-wheels toolkits cache-faults bench leak fuzz fuzz-kernels fuzz-ptx checked unoptimised promises replay house images clean
+.PHONY: demo test lint format runtime gpu-test gpu-wheels toolkits cache-faults bench leak fuzz fuzz-kernels fuzz-ptx checked unoptimised promises replay house images clean
 
 $(READY): pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -26,6 +26,9 @@ lint: $(READY)
 format: $(READY)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+runtime: $(READY)  ## compile the C of the CPU device to LLVM bitcode, which is kept in the package
+	$(BIN)/python tools/runtime.py
 
 # ARGS="--shuffle 7" runs in the order of a seed, ARGS="-n 4" in four processes.
 # On a machine with a GPU and no package index, `make gpu-wheels` (run elsewhere) leaves in .whl what it lacks;

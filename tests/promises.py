@@ -26,7 +26,7 @@ _WORDS = """
     atomic monotonic acquire release acq_rel seq_cst syncscope volatile
     xchg max min umax umin uinc_wrap udec_wrap fmax fmin
 
-    noinline alwaysinline cold returns_twice null_pointer_is_valid optnone dbg distinct
+    noinline alwaysinline cold optsize returns_twice null_pointer_is_valid optnone dbg distinct
 """
 """Words that promise nothing: structure and types; instructions that are defined for every value; conditions and
 orders; what asks for something."""
@@ -55,7 +55,7 @@ _ALIGN_OF_PTX = 16
 Addresses as Operands": misaligned ones have no defined result, and end the launch on a GPU."""
 
 _ENDS = re.compile(
-    r"call void @(cujit_(fault|stop|assert|trap)|abort|(sig)?longjmp|fail|race|texture_fault|leave|depart)\("
+    r"call void @(cujit_(fault|stop|assert|trap)|abort|(sig)?longjmp|fail|race|asker_fault|leave|depart)\("
 )
 
 _NAMES = re.compile(
@@ -241,17 +241,17 @@ _LISTED = {
     re.compile(pattern): reason
     for pattern, reason in {
         r"^matrix\.(w?mma|wgmma)\S*: .* = fptosi <32 x float>": "sums of products of bytes are whole, and below 2**24",
-        r"^cujit_matrix_sum: .* = fptosi ": "factors are scaled to be below 2**62; what is no number goes another way",
+        r"^(add_products|end_sum|sum_exactly): .* = fptosi ": "factors are scaled to be below 2**62; what is no "
+        "number goes another way",
         r"^(place|run_group): .* = u(div|rem) i64 .*, %(size|cx|cy)$": "a cluster has a block in each direction",
-        r"^surface_reduce: none:": "the emitter knows no other operation than those of the switch",
-        r"^texture_resolve: .* = srem i32 %i, %(size|period)$": "textures have a texel or more",
-        r"^cujit_matrix_sum: .* align \d+$": "strips are whole vectors, in reserved memory",
+        r"^resolve: .* = srem i32 ": "textures have a texel or more",
+        r"^(find_\w+|add_products|end_sum|finish|cujit_matrix_sum): .* align \d+$": "strips are whole vectors, in "
+        "reserved memory",
         r"^matrix\.expand\.\S+: .* align \d+$": "the gap between strips is a multiple of 128 bytes",
         r"^matrix\.shared\.\w+: .* = u(div|rem) i64 %group, ": "groups of rows in a swizzle are 1, 2, 4, 8 or 16",
         r"^cujit\.tensor\.\S+: .* = u(div|rem) ": "boxes of maps that were made by the driver, or here, have elements",
         rf"{_OURS}.* = fptosi <\d+ x float>": "ex2 bounds its operand; of NaN, small formats choose another code",
-        r"^texture_float_tap: .* = fptosi ": "coordinates are cut to 1e9 before",
-        r"^texture_\w+: .* = fptosi ": "values of texels, and weights, have at most 32 bits",
+        r"^float_tap: .* = fptosi ": "coordinates are cut to 1e9 before",
         r"^(in_cluster|marks_of|cujit_check_filled): .*, %stride$": "a block has memory of 16 bytes or more",
         r"^is_same: .* = u(div|rem) i64 %k, %bytes$": "parts have a byte or more",
         r"^check_memory: %align = shl i32 1, %align.log$": "logarithms of alignments are below 8",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import promises
-from cujit.devices.cpu.native.library import PARTS, Part, _text_of
+from cujit.devices.cpu.native.library import PARTS, Part, _ir_of
 from cujit.devices.jit import optimise, show_modules
 
 MODULE = """
@@ -82,7 +82,7 @@ def every_promise(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("part", PARTS, ids=lambda part: part.symbols[0])
 def test_native_code_promises_what_is_listed(part: Part) -> None:
-    optimise(_text_of(part), passes=False)
+    optimise(_ir_of(part), passes=False)
 
 
 def refused(line: str, attributes: str = "") -> str:

@@ -93,15 +93,16 @@ def show_modules(look: Callable[[str], object]) -> None:
     _LOOKERS.append(look)
 
 
-def optimise(text: str, level: int = 2, *, passes: bool = True, kernel: bool = False) -> Any:
+def optimise(ir: str | bytes, level: int = 2, *, passes: bool = True, kernel: bool = False) -> Any:
     """Parse a module and, with ``passes``, optimise it as ``clang`` would at ``level``; less of that for a ``kernel``.
 
+    ``ir`` is text or bitcode.
+
     Raises:
-        CujitError: LLVM refuses the text, which is a fault of cujit.
+        CujitError: LLVM refuses it, which is a fault of cujit.
     """
-    llvm = _llvm()
     try:
-        module = llvm.parse_assembly(text, llvm.create_context())  # with its types and constants, which it keeps
+        module = _parse(ir)
         module.verify()
     except RuntimeError as e:
         raise CujitError(f"LLVM refuses the code that cujit made: {e}", help="report this, with the PTX") from e
@@ -110,10 +111,22 @@ def optimise(text: str, level: int = 2, *, passes: bool = True, kernel: bool = F
     for look in _LOOKERS:
         look(str(module))
     if passes:
-        if kernel and "alwaysinline" not in text:
+        if kernel and isinstance(ir, str) and "alwaysinline" not in ir:
             _optimise_kernel(module, level)
         else:
-            _optimise_all(module, level, unrolls=len(text) <= _UNROLLED)
+            _optimise_all(module, level, unrolls=len(ir) <= _UNROLLED)
+    return module
+
+
+def _parse(ir: str | bytes) -> Any:
+    """Read a module. Bitcode was made for any processor of a kind, and gets the triple and the layout of this one."""
+    llvm = _llvm()
+    context = llvm.create_context()  # with its types and constants, which it keeps
+    if isinstance(ir, str):
+        return llvm.parse_assembly(ir, context)
+    module = llvm.parse_bitcode(ir, context)
+    module.triple = processor().triple
+    module.data_layout = str(_compiler(2).target_data)
     return module
 
 
@@ -191,13 +204,13 @@ def compile_ir(text: str, symbol: str, level: int = 2, *, passes: bool = True) -
     return load_object(emit_object(text, level, passes=passes), symbol)
 
 
-def emit_object(text: str, level: int = 2, *, passes: bool = True, kernel: bool = False) -> bytes:
+def emit_object(ir: str | bytes, level: int = 2, *, passes: bool = True, kernel: bool = False) -> bytes:
     """Compile a module into an object file for ``processor()``; the rest is as of ``optimise``.
 
     Raises:
-        CujitError: LLVM refuses the text, which is a fault of cujit.
+        CujitError: LLVM refuses it, which is a fault of cujit.
     """
-    return bytes(_compiler(level).emit_object(optimise(text, level, passes=passes, kernel=kernel)))
+    return bytes(_compiler(level).emit_object(optimise(ir, level, passes=passes, kernel=kernel)))
 
 
 def load_object(data: bytes, symbol: str) -> NativeFunction:

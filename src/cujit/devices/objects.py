@@ -30,14 +30,14 @@ _CHANGED = "cujit's own code was changed after it was imported"
 class Work(NamedTuple):
     """One object to make: ``kind`` is the kind of work (``Key.kind``), ``name`` what people call it.
 
-    ``parts`` are the rest of what it is made of. ``write`` gives its LLVM IR; ``level``, ``passes`` and ``kernel`` are
-    as of ``jit.optimise``.
+    ``parts`` are the rest of what it is made of. ``write`` gives its LLVM IR, as text or as bitcode; ``level``,
+    ``passes`` and ``kernel`` are as of ``jit.optimise``.
     """
 
     kind: str
     name: str
     parts: tuple[Part, ...]
-    write: Callable[[], str]
+    write: Callable[[], str | bytes]
     level: int = 2
     passes: bool = True
     kernel: bool = False

@@ -15,7 +15,10 @@ from cujit.version import __version__
 __all__ = ["code_identity", "is_as_imported"]
 
 _PACKAGE = Path(__file__).parent.parent
-_FOLDERS = ("devices", "devices/cpu", "devices/cpu/emit", "devices/cpu/native", "devices/launcher", "formats/ptx")
+_FOLDERS = (
+    *("devices", "devices/cpu", "devices/cpu/emit", "devices/cpu/native", "devices/launcher", "formats/ptx"),
+    *("devices/cpu/runtime/aarch64", "devices/cpu/runtime/x86_64"),
+)
 """All that machine code depends on; a test holds that it is."""
 
 _IMPORTED_S = time.time()
@@ -24,7 +27,7 @@ _HINT = "devices-code-"
 
 @functools.cache
 def code_identity() -> str:
-    """Give the version of cujit and a SHA-256 over the text of its modules that make machine code.
+    """Give the version of cujit and a SHA-256 over its modules, Python's and LLVM's, that make machine code.
 
     It is "" where that text is not the one that runs: it was changed since it was imported, or is not there at all.
     The files are read once a machine; after that a hint has what they gave, as long as their stats are the same.
@@ -68,7 +71,7 @@ def _stats() -> list[tuple[str, int, int, int, int]]:
 def _files() -> Iterator[tuple[str, os.DirEntry[str]]]:
     for folder in _FOLDERS:
         with os.scandir(_PACKAGE / folder) as files:
-            yield from ((folder, file) for file in files if file.name.endswith(".py"))
+            yield from ((folder, file) for file in files if file.name.endswith((".py", ".bc")))
 
 
 def _digest(paths: list[str]) -> str:

@@ -302,7 +302,11 @@ def test_the_identity_of_the_code_is_that_of_its_text(cache: Cache, monkeypatch:
 def test_all_code_of_the_devices_is_in_the_identity() -> None:
     package = Path(sources.__file__).parent.parent
     known = {path for path, *_ in sources._stats()}
-    made_by = [*(package / "devices").rglob("*.py"), *(package / "formats/ptx").rglob("*.py")]
+    made_by = [
+        *(package / "devices").rglob("*.py"),
+        *(package / "devices").rglob("*.bc"),
+        *(package / "formats/ptx").rglob("*.py"),
+    ]
     there = {path.relative_to(package).as_posix() for path in made_by}
     assert known == {path for path in there if not path.startswith("devices/cuda/")}
 

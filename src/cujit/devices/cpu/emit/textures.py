@@ -131,7 +131,7 @@ def _refused(op: Op, why: str) -> UnsupportedError:
 
 
 def _bool(value: bool) -> str:
-    return "i1 true" if value else "i1 false"
+    return f"i32 {int(value)}"
 
 
 # -- textures ---------------------------------------------------------------------------------------------

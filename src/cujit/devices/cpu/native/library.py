@@ -12,28 +12,45 @@ import os
 import re
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import NamedTuple
 
 from cujit.cache.key import Part as KeyPart
-from cujit.devices.cpu.native import blocks, checks, faults, heap, matrix, output, textures, trace
-from cujit.devices.jit import NativeFunction, publish
+from cujit.devices.cpu.native import blocks, checks, faults, heap, output, trace
+from cujit.devices.jit import NativeFunction, processor, publish
 from cujit.devices.objects import Work, machine_code
-from cujit.errors import CujitError
+from cujit.errors import CujitError, UnsupportedError
 from cujit.forks import Lock
 
 __all__ = ["PARTS", "Part", "address_of", "ask_python", "compile_kernel", "install_handlers", "native_code", "require"]
 
 
 class Part(NamedTuple):
-    """One part: what writes its IR, the functions that it offers, and the level of LLVM's code generator.
+    """One part: what gives its IR, the functions that it offers, and the level of LLVM's code generator.
 
-    ``passes`` has LLVM optimise it: worth the time where the code is called often.
+    The IR is text, or bitcode. ``passes`` has LLVM optimise it: worth the time where the code is called often.
     """
 
-    text: Callable[[], str]
+    ir: Callable[[], str | bytes]
     symbols: tuple[str, ...]
     level: int
     passes: bool = False
+
+
+_RUNTIME = Path(__file__).parent.parent / "runtime"
+
+
+def _in_c(name: str) -> Callable[[], bytes]:
+    """Give what reads the bitcode of a part that is written in C, ``runtime/name.c``."""
+    return functools.partial(_bitcode, name)
+
+
+def _bitcode(name: str) -> bytes:
+    machine = processor().triple.partition("-")[0]
+    try:
+        return (_RUNTIME / machine / f"{name}.bc").read_bytes()
+    except FileNotFoundError:
+        raise UnsupportedError(f"the CPU device does not run on {machine} processors yet") from None
 
 
 PARTS = (
@@ -41,8 +58,8 @@ PARTS = (
     Part(output.output_text, output.SYMBOLS, 0),
     Part(heap.heap_text, heap.SYMBOLS, 0),
     Part(blocks.blocks_text, blocks.SYMBOLS, 2, passes=True),
-    Part(textures.textures_text, textures.SYMBOLS, 2, passes=True),
-    Part(matrix.matrix_text, matrix.SYMBOLS, 2, passes=True),
+    Part(_in_c("textures"), ("cujit_texture", "cujit_surface", "cujit_query"), 2, passes=True),
+    Part(_in_c("matrix"), ("cujit_matrix_sum",), 2, passes=True),
     Part(trace.trace_text, trace.SYMBOLS, 2),
     Part(checks.checks_text, checks.SYMBOLS, 2, passes=True),
 )
@@ -131,13 +148,15 @@ def _compiled(index: int) -> dict[str, int]:
     """Compile a part, those that it calls first; called with the lock held."""
     part = PARTS[index]
     name = part.symbols[0]
-    work = Work("cpu native", name, (), functools.partial(_text_of, part), part.level, part.passes)
+    work = Work("cpu native", name, (), functools.partial(_ir_of, part), part.level, part.passes)
     return publish(native_code(work, name), part.symbols)
 
 
-def _text_of(part: Part) -> str:
-    """Write a part, with a ``declare`` for each function of others that it calls."""
-    text = part.text()
+def _ir_of(part: Part) -> str | bytes:
+    """Give a part, its text with a ``declare`` for each function of others that it calls."""
+    text = part.ir()
+    if isinstance(text, bytes):
+        return text
     known = {*_DEFINED.findall(text), *_DECLARED.findall(text)}
     called = [name for name in dict.fromkeys(_CALLED.findall(text)) if name not in known]
     return "\n".join([once(text), *map(_declaration, called)])
@@ -164,7 +183,8 @@ def once(text: str) -> str:
 
 def _declaration(name: str) -> str:
     """Write the ``declare`` of a function of another part."""
-    text = PARTS[_owners()[name]].text()
+    text = PARTS[_owners()[name]].ir()
+    assert isinstance(text, str), name
     match = re.search(rf"^define ([^@\n]*@{name}\([^)]*\)[^{{]*)\{{", text, re.MULTILINE)
     assert match is not None, name
     return "declare " + " ".join(re.sub(r"%[\w.]+", "", match[1]).split())
