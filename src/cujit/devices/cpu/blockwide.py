@@ -12,13 +12,12 @@ from cujit.devices.base import Dim3
 from cujit.devices.cpu.cfg import Block, Graph
 from cujit.devices.cpu.dominance import immediate_postdominators
 from cujit.devices.cpu.program import Group, Memory, Negation, Op, Operand, Reg, Special
-from cujit.devices.cpu.shapes import gives_each_lane_its_own, reach
-from cujit.devices.cpu.sites import is_barrier
+from cujit.devices.cpu.shapes import reach
 
 __all__ = ["Blockwide", "find_common"]
 
 _COMMON_SPECIALS = ("ctaid.", "nctaid.", "ntid.", "nwarpid", "smid", "nsmid", "gridid")
-_COMMON_SPACES = frozenset({"param", "param::entry", "const"})
+_COMMON_SPACES = ("param", "const")
 
 
 @dataclass(frozen=True)
@@ -42,7 +41,7 @@ def find_common(graph: Graph, block: Dim3) -> Blockwide:
     """Analyse a kernel for blocks of the size ``block``."""
     ipdom = immediate_postdominators(graph)
     successors = graph.successors()
-    barriers = sum(1 << b.position for b in graph.blocks if b.site is not None and is_barrier(b.site))
+    barriers = sum(1 << b.position for b in graph.blocks if b.site is not None and b.site.form.is_barrier)
     goes_on = [bool(reach(b.position, graph.exit, successors) & barriers) for b in graph.blocks] + [False]
     differing = apart = 0
     while True:
@@ -76,11 +75,11 @@ def _parting(graph: Graph, differing: int) -> list[Block]:
 
 
 def _differs(op: Op, differing: int, block: Dim3) -> bool:
-    if gives_each_lane_its_own(op):
+    if op.form.is_per_lane:
         return True
-    if op.opcode in ("ld", "ldu") and _COMMON_SPACES.isdisjoint(op.modifiers):
+    if op.form.is_load and op.space not in _COMMON_SPACES:
         return True
-    if op.opcode == "cvta" and "local" in op.modifiers:
+    if op.opcode == "cvta" and op.space == "local":
         return True
     if any(differing >> r.index & 1 for r in op.read_registers()):
         return True

@@ -13,7 +13,6 @@ from cujit.devices.cpu.nans import registers_of_any_nan
 from cujit.devices.cpu.program import CLEAR, KernelProgram, Slot
 from cujit.devices.cpu.progress import needs_stack
 from cujit.devices.cpu.refusals import Refusals
-from cujit.devices.cpu.sites import names_cluster
 from cujit.devices.cpu.uncached import Uncached, find_uncached
 from cujit.formats.ptx.syntax import Function, Module
 
@@ -46,7 +45,7 @@ class Body:
     @property
     def uses_cluster(self) -> bool:
         """Whether it may reach into other blocks of its cluster, which then have to be there beside it."""
-        return any(names_cluster(op) for op in self.program.ops)
+        return any(op.form.names_cluster for op in self.program.ops)
 
     @functools.cached_property
     def uncached(self) -> Uncached:

@@ -12,11 +12,8 @@ from dataclasses import dataclass, field
 
 from cujit.devices.cpu.program import KernelProgram, Op
 from cujit.devices.cpu.refusals import Refusals
-from cujit.devices.cpu.sites import is_barrier, is_site
 
 __all__ = ["Block", "Graph", "Loop", "build_graph", "part_of"]
-
-_ENDS = frozenset({"bra", "brx", "exit"})
 
 
 @dataclass(eq=False)
@@ -38,12 +35,12 @@ class Block:
     @property
     def site(self) -> Op | None:
         """The operation that lanes may have to wait at, if the block begins with one."""
-        return self.ops[0] if self.ops and is_site(self.ops[0]) else None
+        return self.ops[0] if self.ops and self.ops[0].form.is_site else None
 
     @property
     def branch(self) -> Op | None:
         """The operation that ends the block, unless it falls through."""
-        return self.ops[-1] if self.ops and self.ops[-1].opcode in _ENDS else None
+        return self.ops[-1] if self.ops and self.ops[-1].form.is_jump else None
 
 
 @dataclass(eq=False)
@@ -126,16 +123,16 @@ def _cut(ops: Sequence[Op]) -> tuple[list[list[Op]], dict[str, int]]:
                 pieces.append([])
             labels[op.targets[0]] = len(pieces) - 1
             continue
-        if is_site(op) and pieces[-1]:
+        if op.form.is_site and pieces[-1]:
             pieces.append([])
         pieces[-1].append(op)
-        if op.opcode in _ENDS or is_barrier(op):
+        if op.form.is_jump or op.form.is_barrier:
             pieces.append([])
     return pieces, labels
 
 
 def _successors(ops: list[Op], k: int, labels: dict[str, int], end: int, refusals: Refusals) -> list[int]:
-    last = ops[-1] if ops and ops[-1].opcode in _ENDS else None
+    last = ops[-1] if ops and ops[-1].form.is_jump else None
     following = k + 1 if k + 1 < end else end
     if last is None:
         return [following]

@@ -14,6 +14,7 @@ from cujit.devices.cpu.ledger import Known, Ledger, Table
 from cujit.devices.cpu.native.checkstate import Entry, Tracker, Watch, checks_bits
 from cujit.devices.cpu.native.state import STACK_BYTES
 from cujit.devices.cpu.program import Memory, Op, Operand, SymbolAddress
+from cujit.devices.cpu.semantics import Effect
 from cujit.devices.watch import Sources
 from cujit.errors import OptionError
 
@@ -113,7 +114,7 @@ class CheckedKernel:
         self._program = body.program
         self._uses_stack = bool(body.functions) or any(op.opcode == "alloca" for op in body.program.ops)
         programs = [body.program, *(each.program for each in body.functions.values())]
-        self._fenced = any(op.opcode in ("fence", "membar") for p in programs for op in p.ops)
+        self._fenced = any(op.form.meaning.effect is Effect.ORDERS for p in programs for op in p.ops)
         self._dynamic_at = max([body.program.shared_size, *(_dynamic_at(op) for p in programs for op in p.ops)])
         self._runs: dict[int, CheckedRun] = {}
 

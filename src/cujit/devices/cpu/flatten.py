@@ -26,7 +26,7 @@ from cujit.devices.cpu.program import (
     SymbolAddress,
 )
 from cujit.devices.cpu.refusals import UNLINKED, Refusals
-from cujit.devices.cpu.semantics import Effect, form_of
+from cujit.devices.cpu.semantics import form_of
 from cujit.formats.ptx import syntax as ptx
 from cujit.formats.ptx.isa import lookup, special_register
 
@@ -41,8 +41,6 @@ RESERVED_BYTES = 1024
 """Bytes of it. Source: CUDA C++ Programming Guide, "Shared Memory" of compute capability 8.x: 1 KB a block."""
 
 _MAX_INLINED_OPS = 1_000_000
-_ANY_SPACE = frozenset({"shared", "shared::cta", "shared::cluster", "local", "global", "const", "param", "async"})
-"""State spaces that an instruction may name; one that is ``async`` does not take generic addresses."""
 
 
 @dataclass
@@ -315,7 +313,7 @@ class Flattener:
         op = Op(form_of(i.opcode, *i.modifiers), line=i.line, text=i.name, guard=guard, guard_negated=negated)  # type: ignore[arg-type]
         if i.opcode == "call":
             self.calls.call(i, op, frame)
-        elif op.form.meaning.effect is Effect.CONTROLS:
+        elif op.form.is_jump:
             self._branch(i, op, frame)
         else:
             self._plain(i, op, frame)
@@ -515,7 +513,7 @@ def _in_space_of_variable(op: Op) -> Op:
     """
     operands = [s for s in op.sources if isinstance(s, Memory)]
     spaces = {s.base.slot.space if isinstance(s.base, SymbolAddress) else "" for s in operands}
-    if spaces in ({"shared"}, {"local"}) and not _ANY_SPACE.intersection(op.modifiers):
+    if spaces in ({"shared"}, {"local"}) and not op.form.spaces and "async" not in op.modifiers:
         op.form = form_of(op.opcode, *spaces, *op.modifiers)
     return op
 

@@ -15,8 +15,6 @@ from cujit.formats.ptx.isa import InstructionRow, rows
 
 __all__ = ["Answer", "Implemented", "Total", "implemented", "total"]
 
-# Taken by passes before rules are asked: ``flatten`` and ``cfg``.
-_CONTROL = frozenset({"bra", "brx", "call", "ret", "exit"})
 _VECTORS = frozenset({"v2", "v4"})
 
 
@@ -79,9 +77,14 @@ def implemented() -> tuple[Implemented, ...]:
 def _asked(row: InstructionRow) -> Implemented:
     rules = all_rules()
     forms = list(concrete_forms(row))
-    refused = [m for m in forms if row.opcode not in _CONTROL and rules.find(_asked_for(row.opcode, m)) is None]
+    refused = [m for m in forms if not _is_taken(_asked_for(row.opcode, m))]
     reasons = dict.fromkeys(reason(row.opcode, m) for m in ([()] if row.is_open else refused))
     return Implemented(row, len(forms), len(forms) - len(refused), row.opcode in rules.opcodes(), tuple(reasons))
+
+
+def _is_taken(op: Op) -> bool:
+    """Whether a pass takes an operation before rules are asked, or a rule does."""
+    return op.form.is_jump or all_rules().find(op) is not None
 
 
 def _asked_for(opcode: str, modifiers: tuple[str, ...]) -> Op:

@@ -12,32 +12,24 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from cujit.devices.cpu.emit.registry import types_of
 from cujit.devices.cpu.program import FloatConstant, IntConstant, KernelProgram, Op, Operand, Reg
+from cujit.devices.cpu.semantics import Trait
 
 __all__ = ["gives_one_nan", "registers_of_any_nan", "sees_bits"]
 
-_COMPUTE = frozenset(
-    {
-        "abs", "add", "cos", "div", "ex2", "fma", "lg2", "mad", "max", "min", "mul", "neg", "rcp", "rsqrt", "sin",
-        "sqrt", "sub", "tanh",
-    }
-)  # fmt: skip
-_COMPARE = frozenset({"set", "setp", "testp"})
-_COPY = frozenset({"mov", "selp"})
 _WHOLE_NUMBER = frozenset({"rni", "rzi", "rmi", "rpi"})
 
 
 def gives_one_nan(op: Op) -> bool:
     """Whether the result is an f32 whose only NaN is that of GPUs."""
-    types = types_of(op)
+    types = op.types
     if not types or types[0] != "f32":
         return False
     if op.opcode == "cvt":
         if types[1] == "bf16":
             return "ftz" in op.modifiers
         return types[1] == "f16" or (types[1] == "f32" and ("ftz" in op.modifiers or _changes_value(op)))
-    return op.opcode in _COMPUTE
+    return Trait.COMPUTES in op.form.meaning.traits
 
 
 def _changes_value(op: Op) -> bool:
@@ -46,12 +38,13 @@ def _changes_value(op: Op) -> bool:
 
 def sees_bits(op: Op) -> bool:
     """Whether what an operation does may depend on the bits of a NaN among its sources."""
-    types = types_of(op)
+    types = op.types
     if not types or types[-1] != "f32" or "xorsign" in op.modifiers:
         return True
     if op.opcode == "cvt":
         return types[0] in ("f64", "tf32") or (types[0] == "f32" and not gives_one_nan(op))
-    return not (op.opcode in _COMPARE or (op.opcode in _COMPUTE and len(types) == 1))
+    traits = op.form.meaning.traits
+    return not (Trait.COMPARES in traits or (Trait.COMPUTES in traits and len(types) == 1))
 
 
 def registers_of_any_nan(program: KernelProgram) -> frozenset[int]:
@@ -77,7 +70,8 @@ def registers_of_any_nan(program: KernelProgram) -> frozenset[int]:
 
 def _copied(op: Op) -> tuple[Operand, ...] | None:
     """What may become the result as it is; None for an operation that makes something of it."""
-    if op.opcode not in _COPY or len(op.results) != 1 or types_of(op)[-1:] not in (("f32",), ("b32",)):
+    copies = Trait.COPIES in op.form.meaning.traits and len(op.results) == 1
+    if not copies or op.types[-1:] not in (("f32",), ("b32",)):
         return None
     return op.sources[:2] if op.opcode == "selp" else op.sources
 

@@ -11,7 +11,6 @@ from collections.abc import Sequence
 
 from cujit.devices.cpu.cfg import Block, Graph, Loop
 from cujit.devices.cpu.program import Op, Reg
-from cujit.devices.cpu.sites import is_barrier, is_poll, names_members
 
 __all__ = ["bits_of", "loosen", "needs_stack", "polling_loops", "same_operations"]
 
@@ -19,7 +18,7 @@ __all__ = ["bits_of", "loosen", "needs_stack", "polling_loops", "same_operations
 def needs_stack(graph: Graph) -> bool:
     """Tell whether a warp needs a stack of its own: it may stop half-way and let others run, or takes memory of it."""
     ops = [op for block in graph.blocks for op in block.ops]
-    return any(is_barrier(op) or op.opcode == "alloca" for op in ops) or bool(polling_loops(graph))
+    return any(op.form.is_barrier or op.opcode == "alloca" for op in ops) or bool(polling_loops(graph))
 
 
 def bits_of(mask: int) -> list[int]:
@@ -74,7 +73,7 @@ def same_operations(sites: Sequence[Block], twins: Sequence[int | None]) -> list
     """
     found: dict[tuple[str, ...], list[Block]] = {}
     for block in sites:
-        if block.site is not None and names_members(block.site):
+        if block.site is not None and block.site.form.names_members:
             found.setdefault((block.site.opcode, *block.site.modifiers), []).append(block)
     passed = [p if twin is None else twin for p, twin in enumerate(twins)]
     return [places for places in found.values() if len({passed[block.position] for block in places}) > 1]
@@ -89,7 +88,7 @@ def _polls(inside: list[Block], loop: Loop) -> bool:
     ops = [op for block in inside for op in block.ops]
     if any(op.opcode == "nanosleep" for op in ops):
         return True
-    polled = [op for op in ops if is_poll(op) and not _is_retry(op, ops)]
+    polled = [op for op in ops if op.form.is_poll and not _is_retry(op, ops)]
     called = any(op.opcode == "call.function" for op in ops)
     if not polled and not called:
         return False
@@ -101,7 +100,7 @@ def _polls(inside: list[Block], loop: Loop) -> bool:
 
 def _is_result(op: Op) -> bool:
     """Tell whether an operation may read what a function gave: it may have looked at memory that others write."""
-    return op.opcode == "ld" and "local" in op.modifiers
+    return op.opcode == "ld" and op.space == "local"
 
 
 def _slice(inside: list[Block], loop: Loop, ops: list[Op]) -> set[Reg]:

@@ -19,8 +19,8 @@ from cujit.devices.cpu.liveness import live_in
 from cujit.devices.cpu.patterns import Pattern, blended_in, find_patterns, number_in_all, pattern_of, patterns_from
 from cujit.devices.cpu.program import FloatConstant, IntConstant, Memory, Op, Operand, Reg, Special, SymbolAddress
 from cujit.devices.cpu.progress import bits_of, polling_loops
+from cujit.devices.cpu.semantics import Lanes, Trait
 from cujit.devices.cpu.shapes import VARYING, WARP, Divergence, parts_lanes, waits_in
-from cujit.devices.cpu.sites import is_barrier
 from cujit.devices.cpu.windows import window_of
 
 __all__ = ["EVERY", "Cut", "Region", "cut"]
@@ -31,8 +31,6 @@ _MOST_COPIES = 3
 
 _MOST_KEPT_BYTES = 256 << 10
 """Most bytes of registers that are kept over barriers: they lie on the thread's stack."""
-
-_NEEDS_A_STACK = frozenset({"call.function", "call.exit", "call.arguments", "alloca", "stacksave", "stackrestore"})
 
 
 @dataclass(frozen=True)
@@ -73,7 +71,7 @@ class Cut:
 def cut(body: Body, divergence: Divergence, block: Dim3) -> Cut | None:
     """Cut a kernel at its barriers for blocks of the size ``block``; None where that would not be right."""
     graph = body.graph
-    barriers = [b for b in graph.blocks if b.site is not None and is_barrier(b.site)]
+    barriers = [b for b in graph.blocks if b.site is not None and b.site.form.is_barrier]
     if not barriers or not _may_cut(body, divergence):
         return None
     live = live_in(graph)
@@ -115,9 +113,9 @@ def _may_cut(body: Body, divergence: Divergence) -> bool:
     ):
         return False
     ops = [op for b in body.graph.blocks for op in b.ops]
-    if any(op.opcode in _NEEDS_A_STACK or "shared::cluster" in op.modifiers for op in ops):
+    if any(Trait.STACK in op.form.meaning.traits for op in ops):
         return False
-    waits = [op for op in ops if op.opcode in ("bar", "barrier") and "warp" not in op.modifiers]
+    waits = [op for op in ops if op.form.meaning.lanes is Lanes.BLOCK]
     if not all(_is_plain(op) for op in waits):
         return False
     numbers = {_number(op, divergence) for op in waits}
@@ -125,8 +123,7 @@ def _may_cut(body: Body, divergence: Divergence) -> bool:
 
 
 def _is_plain(op: Op) -> bool:
-    others = {"cluster", "red", "arrive"}
-    return "sync" in op.modifiers and others.isdisjoint(op.modifiers) and op.guard is None and len(op.sources) == 1
+    return "sync" in op.modifiers and op.guard is None and len(op.sources) == 1
 
 
 def _number(op: Op, divergence: Divergence) -> int | None:
@@ -316,8 +313,6 @@ def _is_loaded(store: Op, block: Block, patterns: Mapping[int, Pattern]) -> bool
     return loaded
 
 
-# Operations that depend on nothing but their sources.
-_PURE = frozenset({"mov", "add", "sub", "mul", "mad", "shl", "shr", "and", "or", "neg", "cvt", "cvta"})
 _MOST_REMADE = 12
 """Operations that a register may take to be made again: more cost more than to keep it."""
 
@@ -346,8 +341,8 @@ def _remakes(graph: Graph, divergence: Divergence) -> dict[int, tuple[Op, ...]]:
 
 def _sources_remade(op: Op, found: Mapping[int, tuple[Op, ...]]) -> tuple[Op, ...] | None:
     """List what makes the sources of an operation again; None where it cannot be done again."""
-    parameter = op.opcode == "ld" and "param" in op.modifiers
-    if not (op.opcode in _PURE or parameter) or op.guard is not None or len(op.results) != 1 or "cc" in op.modifiers:
+    parameter = op.opcode == "ld" and op.space == "param"
+    if not (parameter or Trait.CHEAP in op.form.meaning.traits) or op.guard is not None or len(op.results) != 1:
         return None
     before: dict[Op, None] = {}
     for s in op.sources:

@@ -380,6 +380,11 @@ class Form:
         """Whether what is written is read before: the accumulator of ``wgmma.mma_async``."""
         return self.meaning.reads.startswith("=")
 
+    @property
+    def is_jump(self) -> bool:
+        """Whether it decides where to go on; that ends a basic block."""
+        return self.meaning.effect is Effect.CONTROLS
+
     # -- memory ------------------------------------------------------------------------------------------
 
     @property
@@ -412,6 +417,21 @@ class Form:
         return Trait.POLLS in self.meaning.traits or (self.meaning.effect is Effect.READS and self.is_strong)
 
     @functools.cached_property
+    def is_per_lane(self) -> bool:
+        """Whether the results may differ from lane to lane though the sources do not."""
+        return self.meaning.lanes is not Lanes.EACH
+
+    @property
+    def names_members(self) -> bool:
+        """Whether lanes do it with those that its member mask names."""
+        return self.meaning.lanes is Lanes.MEMBERS
+
+    @property
+    def is_whole_warp(self) -> bool:
+        """Whether all lanes of the warp do it together."""
+        return self.meaning.lanes is Lanes.WARP
+
+    @functools.cached_property
     def is_site(self) -> bool:
         """Whether lanes may have to wait at it for other lanes or warps."""
         return self.meaning.lanes in (Lanes.MEMBERS, Lanes.WARP, Lanes.BLOCK)
@@ -434,6 +454,7 @@ class Form:
 
 _TYPES = TYPES - {"ue8m0"}  # the type of a scale, which is no operand's: a word like ue4m3
 _SPACES = frozenset(SETS["SPACE"])
+_PLAIN = {"shared::cta": "shared", "shared::cluster": "cluster", "param::entry": "param"}
 _SCOPES = frozenset((*SETS["SCOPE"], "gl"))
 _VECTORS = {"v2": 2, "v4": 4, "v8": 8}
 
@@ -450,7 +471,7 @@ def form_of(opcode: str, *modifiers: str) -> Form:
         tuple(word for word in modifiers if word in _TYPES),
         tuple(word for word in modifiers if word not in _TYPES),
         spaces,
-        "cluster" if space == "shared::cluster" else space.partition("::")[0],
+        _PLAIN.get(space, space),
         next((order for order in reversed(Order) if order.value in modifiers), Order.WEAK),
         next((word for word in modifiers if word in _SCOPES), ""),
         next((_VECTORS[word] for word in modifiers if word in _VECTORS), 1),

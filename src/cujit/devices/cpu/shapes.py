@@ -28,7 +28,6 @@ from cujit.devices.cpu.program import (
     registers_in,
 )
 from cujit.devices.cpu.progress import bits_of, loosen, polling_loops
-from cujit.devices.cpu.sites import is_barrier
 
 __all__ = [
     "UNIFORM",
@@ -37,7 +36,6 @@ __all__ = [
     "Divergence",
     "Shape",
     "analyse",
-    "gives_each_lane_its_own",
     "low_bits",
     "parts_lanes",
     "reach",
@@ -84,21 +82,6 @@ class Shape:
         if self.stride is None or self.guarded or self.row != WARP:
             return False
         return 0 < self.stride * (WARP - 1) < self.align <= size
-
-
-# Opcodes whose results may differ from lane to lane though their sources do not.
-_PER_LANE = frozenset(
-    {
-        "atom", "shfl", "vote", "match", "redux", "activemask", "elect", "mma", "wmma", "wgmma", "ldmatrix",
-        "movmatrix", "mbarrier", "alloca", "tex", "tld4", "txq", "suld", "suq", "barrier",
-        "bar", "call.extern", "call.arguments",
-    }
-)  # fmt: skip
-
-
-def gives_each_lane_its_own(op: Op) -> bool:
-    """Tell whether the results of an operation may differ from lane to lane though its sources do not."""
-    return op.opcode in _PER_LANE
 
 
 UNIFORM = Shape(0)
@@ -163,7 +146,7 @@ def _seldom(graph: Graph, shapes: list[Shape]) -> frozenset[int]:
             for op in b.ops:
                 result = op.results[0] if len(op.results) == 1 else None
                 leads = result is not None and result.index in seldom
-                address = op.sources[0] if op.opcode in ("ld", "ldu", "st") else None
+                address = op.sources[0] if op.form.is_load or op.opcode == "st" else None
                 for r in op.read_registers():
                     if not leads and not (isinstance(address, Memory) and address.base is r):
                         seldom.discard(r.index)
@@ -231,7 +214,7 @@ def _lanes_part(graph: Graph, loop: Loop, shapes: list[Shape], waiting: list[int
 def _waits_in_part(block: Block, shapes: list[Shape]) -> bool:
     """Tell whether a block begins with a barrier at which some lanes of a warp wait and others do not."""
     site = block.site
-    if site is None or site.guard is None or not is_barrier(site):
+    if site is None or site.guard is None or not site.form.is_barrier:
         return False
     return not shapes[site.guard.index].is_uniform
 
@@ -367,11 +350,11 @@ def _result_shape(
 
 def _made_shape(op: Op, shapes: list[Shape], constants: dict[int, int], local_size: int) -> Shape:
     """Shape of what an operation makes in the lanes that its guard lets do it."""
-    if op.opcode in ("ld", "ldu"):
-        return UNIFORM if shapes[0].is_uniform and "local" not in op.modifiers else VARYING
-    if op.opcode in _PER_LANE:
+    if op.form.is_load:
+        return UNIFORM if shapes[0].is_uniform and op.space != "local" else VARYING
+    if op.form.is_per_lane:
         return UNIFORM if _is_same_for_all(op, constants) else VARYING
-    if op.opcode == "cvta" and "local" in op.modifiers:
+    if op.opcode == "cvta" and op.space == "local":
         sign = -1 if "to" in op.modifiers else 1
         return _linear([(shapes[0], 1), (Shape(sign * local_size), 1)])
     found = _affine_result(op, shapes, constants)

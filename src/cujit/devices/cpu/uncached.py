@@ -16,14 +16,9 @@ import operator
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from cujit.devices.cpu.emit.registry import types_of
 from cujit.devices.cpu.program import Group, Memory, Op, Reg, SymbolAddress
 
 __all__ = ["Uncached", "find_uncached"]
-
-# By these, and by strong stores, blocks tell each other of what they stored.
-_TELLING = frozenset({"atom", "red", "multimem", "fence", "membar"})
-_STRONG = frozenset({"volatile", "relaxed", "release", "mmio"})
 
 _ADDRESS_BITS = "64"
 
@@ -38,9 +33,9 @@ class Uncached:
 
 def find_uncached(ops: Sequence[Op]) -> Uncached:
     """Find the stores to global memory that the kernel does not read: by no address made of the same parameter."""
-    if any(op.opcode in _TELLING or (op.opcode == "st" and not _STRONG.isdisjoint(op.modifiers)) for op in ops):
+    if any(op.form.tells_others for op in ops):
         return Uncached()
-    stores = {op for op in ops if op.opcode == "st" and "global" in op.modifiers and "evict_last" not in op.name}
+    stores = {op for op in ops if op.opcode == "st" and op.space == "global" and "evict_last" not in op.name}
     if not stores:
         return Uncached()
     made_of = _parameters_behind(ops)
@@ -72,7 +67,7 @@ def _bits_of(op: Op, places: dict[int, int], found: dict[int, int]) -> int:
         return _joined(found.get(reg.index, 0) for reg in op.read_registers())
     assert isinstance(op.sources[0], Memory)
     at = op.sources[0].base
-    if not isinstance(at, SymbolAddress) or at.slot.space != "param" or types_of(op)[0][1:] != _ADDRESS_BITS:
+    if not isinstance(at, SymbolAddress) or at.slot.space != "param" or op.type[1:] != _ADDRESS_BITS:
         return 0
     place = (at.slot.offset or 0) + at.offset + op.sources[0].offset
     return 1 << places.setdefault(place, len(places))
@@ -85,7 +80,7 @@ def _bases(op: Op) -> list[Reg]:
 
 def _bytes_stored(op: Op) -> int:
     data = op.sources[1]
-    return int(types_of(op)[0][1:]) // 8 * (len(data.items) if isinstance(data, Group) else 1)
+    return int(op.type[1:]) // 8 * (len(data.items) if isinstance(data, Group) else 1)
 
 
 def _joined(sets: Iterable[int]) -> int:

@@ -15,6 +15,7 @@ from cujit.devices.cpu.emit.memory import SPACES, address_in
 from cujit.devices.cpu.emit.registry import types_of
 from cujit.devices.cpu.native.checkstate import Access, Space
 from cujit.devices.cpu.program import Group, IntConstant, Memory, Negation, Op, Operand, Reg, SymbolAddress
+from cujit.devices.cpu.semantics import Order
 from cujit.devices.cpu.shapes import WARP
 
 if TYPE_CHECKING:
@@ -27,8 +28,7 @@ _SPACES = {
     "global": Space.GLOBAL, "const": Space.GLOBAL, "param": Space.PARAM, "param::entry": Space.PARAM,
     "param::func": Space.GENERIC, "generic": Space.GENERIC,
 }  # fmt: skip
-_STRONG = frozenset({"volatile", "relaxed", "acquire", "release", "acq_rel", "mmio"})
-_ORDERS = frozenset({"acquire", "release", "acq_rel", "async"})
+_ORDERED = (Order.ACQUIRE, Order.RELEASE, Order.ACQ_REL)
 _UPDATE = Access.READ | Access.WRITE | Access.STRONG | Access.ACQUIRE | Access.RELEASE
 _ROWS = {"x1": 8, "x2": 16, "x4": 32}
 _MBARRIER_BYTES = 8
@@ -72,7 +72,7 @@ def orders_by_itself(op: Op) -> bool:
 
     Source: PTX ISA 9.1, "Memory Consistency Model: Synchronizes".
     """
-    return op.opcode not in ("ld", "st", "atom", "red") or not _ORDERS.isdisjoint(op.modifiers)
+    return op.opcode not in ("ld", "st", "atom", "red") or "async" in op.modifiers or op.order in _ORDERED
 
 
 def touches_of(e: WarpEmitter, op: Op) -> list[Touch]:
@@ -102,7 +102,7 @@ def _element(op: Op) -> int:
 
 def _order(op: Op) -> Access:
     """What a load or store is beside that: strong ones order others, by any object that they are about."""
-    return Access.STRONG if not _STRONG.isdisjoint(op.modifiers) else Access(0)
+    return Access.STRONG if op.form.is_strong else Access(0)
 
 
 # -- loads, stores, atomic operations ---------------------------------------------------------------------
@@ -138,8 +138,7 @@ def _atomic(e: WarpEmitter, op: Op) -> list[Touch]:
     if "async" in op.modifiers:
         return _store_and_signal(e, op)
     address, space = _where(e, op.sources[0], _named(op)[0])
-    count = next((int(m[1:]) for m in op.modifiers if m in ("v2", "v4", "v8")), 1)
-    size = _element(op) * count
+    size = _element(op) * op.form.vector
     return [Touch(address, size, _UPDATE, space, _element(op), size)]
 
 

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 from cujit.devices.cpu.emit.builder import Value
 from cujit.devices.cpu.emit.registry import Rules
 from cujit.devices.cpu.program import Op, Operand
-from cujit.devices.cpu.sites import is_barrier
 
 if TYPE_CHECKING:
     from cujit.devices.cpu.emit.warp import WarpEmitter
@@ -45,7 +44,7 @@ def _barrier(e: WarpEmitter, op: Op) -> None:
 
 
 def _do(e: WarpEmitter, op: Op, lanes: Value) -> None:
-    if is_barrier(op):
+    if op.form.is_barrier:
         synchronise(e, op, lanes)
     else:
         arrive(e, op, lanes)
@@ -57,7 +56,7 @@ def synchronise(e: WarpEmitter, op: Op, lanes: Value) -> None:
     number, generation = arrive(e, op, lanes)
     here = f"i32 {b.word(lanes).text}"
     line = f"i32 {op.line}"
-    if "cluster" in op.modifiers:
+    if op.scope == "cluster":
         arguments = [_STATE, "i32 %warp", f"i32 {generation.text}", line, here]
         b.call("cujit_cluster_wait", "void", arguments, ["ptr", "i32", "i32", "i32", "i32"])
         return
@@ -72,7 +71,7 @@ def arrive(e: WarpEmitter, op: Op, lanes: Value, waiting: Value | None = None) -
     ``waiting`` are the lanes that will wait here, those that came before included.
     """
     b = e.builder
-    if "cluster" in op.modifiers:
+    if op.scope == "cluster":
         return b.integer(0, 32), _arrive_at_cluster(e, op, lanes if waiting is None else waiting)
     number, threads = named(e, op, lanes)
     holding = b.integer(0, 32)
@@ -114,7 +113,7 @@ def _whole_warp(e: WarpEmitter, lanes: Value, word: Value) -> Value:
 
 def _arrive_at_cluster(e: WarpEmitter, op: Op, lanes: Value) -> Value:
     b = e.builder
-    if is_barrier(op):
+    if op.form.is_barrier:
         arguments = [_STATE, "i32 %warp", f"i32 {b.word(lanes).text}"]
         generation = b.call("cujit_cluster_arrival", "i32", arguments, ["ptr", "i32", "i32"])
     else:
@@ -126,7 +125,7 @@ def _arrive_at_cluster(e: WarpEmitter, op: Op, lanes: Value) -> Value:
 def has_opened(e: WarpEmitter, op: Op, number: Value, generation: Value) -> Value:
     """Tell whether a barrier has opened since lanes arrived in that generation."""
     b = e.builder
-    if "cluster" in op.modifiers:
+    if op.scope == "cluster":
         now = b.call("cujit_cluster_generation", "i32", [_STATE], ["ptr"])
     else:
         now = b.call("cujit_barrier_generation", "i32", [_STATE, f"i32 {number.text}"], ["ptr", "i32"])

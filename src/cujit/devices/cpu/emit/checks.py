@@ -13,8 +13,8 @@ from cujit.devices.cpu.emit.accesses import Touch, fills_shared, orders_by_itsel
 from cujit.devices.cpu.emit.builder import Value, type_width
 from cujit.devices.cpu.native.checkstate import CLUSTER_BARRIER, Place, Space
 from cujit.devices.cpu.program import CLEAR, Op, SymbolAddress
+from cujit.devices.cpu.semantics import Effect, Lanes
 from cujit.devices.cpu.shapes import WARP
-from cujit.devices.cpu.sites import is_barrier, is_site, whole_warp
 
 if TYPE_CHECKING:
     from cujit.devices.cpu.checks import Checks
@@ -43,8 +43,8 @@ class Checker:
         checks = self._checks
         if checks.accesses:
             self._accesses(e, op)
-        if is_site(op) and not whole_warp(op):
-            if is_barrier(op) or "arrive" in op.modifiers:
+        if op.form.is_site and not op.form.is_whole_warp:
+            if op.form.meaning.lanes is Lanes.BLOCK:
                 self._arrive(e, op)
             elif checks.sync and "sync" in op.modifiers:
                 self._members(e, op)
@@ -62,11 +62,11 @@ class Checker:
             self._call(e, "cujit_check_malloc", [_lanes(e, op)])
         if op.opcode == CLEAR and checks.init:
             self._cleared(e, op)
-        if not is_site(op):
+        if not op.form.is_site:
             return
-        if is_barrier(op):
+        if op.form.is_barrier:
             self._pass(e, op)
-        elif checks.race and "arrive" not in op.modifiers:
+        elif checks.race and op.form.meaning.effect is not Effect.ARRIVES:
             self._call(e, "cujit_check_synced", [])
 
     # -- accesses ----------------------------------------------------------------------------------------
@@ -136,23 +136,23 @@ class Checker:
         number, threads = self._barrier(e, op)
         # Lanes that are loose may come in parts: what counts is whether all of them go on from here (``_pass``).
         together = _is_aligned(op) and not e.flow.is_loose(e.flow.position)
-        if checks.sync and "cluster" not in op.modifiers:
+        if checks.sync and op.scope != "cluster":
             self._check_barrier(e, op, number, threads, aligned=together)
-        if checks.race and not ("cluster" in op.modifiers and is_barrier(op)):
+        if checks.race and not (op.scope == "cluster" and op.form.is_barrier):
             self._when_some(e, op, "cujit_check_arrive", b.integer(CLUSTER_BARRIER, 32) if number is None else number)
 
     def _pass(self, e: WarpEmitter, op: Op) -> None:
         b, checks = e.builder, self._checks
         number, _ = self._barrier(e, op)
         loose = e.flow.is_loose(e.flow.position)
-        if checks.sync and loose and _is_aligned(op) and "cluster" not in op.modifiers:
+        if checks.sync and loose and _is_aligned(op) and op.scope != "cluster":
             self._check_barrier(e, op, number, None, aligned=True)
         if checks.race:
             self._when_some(e, op, "cujit_check_pass", b.integer(CLUSTER_BARRIER, 32) if number is None else number)
 
     def _barrier(self, e: WarpEmitter, op: Op) -> tuple[Value | None, Value | None]:
         """Number and count of threads; the cluster's barrier has neither."""
-        return (None, None) if "cluster" in op.modifiers else barriers.named(e, op, e.flow.lanes_of(op))
+        return (None, None) if op.scope == "cluster" else barriers.named(e, op, e.flow.lanes_of(op))
 
     def _check_barrier(
         self, e: WarpEmitter, op: Op, number: Value | None, threads: Value | None, *, aligned: bool
@@ -222,4 +222,4 @@ def _lanes(e: WarpEmitter, op: Op) -> str:
 
 def _is_aligned(op: Op) -> bool:
     """Whether all lanes of a warp have to come together. Source: PTX ISA 9.1, "bar": the same as with ``.aligned``."""
-    return is_barrier(op) and (op.opcode == "bar" or "aligned" in op.modifiers)
+    return op.form.is_barrier and op.form.is_aligned

@@ -13,9 +13,6 @@ if TYPE_CHECKING:
 
 __all__ = ["LineCounter"]
 
-_JUMPS = frozenset({"bra", "brx", "exit"})
-"""These are done by whoever comes to them: a predicate only chooses where to."""
-
 
 class LineCounter:
     """Adds to counter ``counters[op]`` of ``Launch.coverage`` (64 bits each) the threads that do ``op``."""
@@ -31,7 +28,8 @@ class LineCounter:
             return
         b = e.builder
         self._begin(e)
-        word = b.word(e.mask if op.opcode in _JUMPS else e.lanes(op))
+        # A jump is done by whoever comes to it: its predicate only chooses where to.
+        word = b.word(e.mask if op.form.is_jump else e.lanes(op))
         threads = b.call("llvm.ctpop.i32", "i32", [f"i32 {word.text}"], ["i32"])
         wide = b.assign(f"zext i32 {threads} to i64")
         at = b.assign(f"getelementptr i64, ptr %coverage, i64 {number}")

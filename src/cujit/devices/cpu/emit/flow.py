@@ -18,7 +18,6 @@ from cujit.devices.cpu.emit.builder import Value
 from cujit.devices.cpu.program import Op
 from cujit.devices.cpu.progress import polling_loops, same_operations
 from cujit.devices.cpu.shapes import WARP, parts_lanes
-from cujit.devices.cpu.sites import is_barrier, is_poll, needs_others
 
 if TYPE_CHECKING:
     from cujit.devices.cpu.emit.warp import WarpEmitter
@@ -60,8 +59,8 @@ class Flow:
         self.twin_sources = {t for t in twins if t is not None}
         loose_sites = [b for b in e.graph.blocks if b.site and self.is_loose(b.position)]
         self._has_whole = self._wants_whole()
-        self._parking = [b for b in loose_sites if b.site and is_barrier(b.site)]
-        self._gathering = [b for b in loose_sites if b.site and not is_barrier(b.site) and needs_others(b.site)]
+        self._parking = [b for b in loose_sites if b.site and b.site.form.is_barrier]
+        self._gathering = [b for b in loose_sites if b.site and not b.site.form.is_barrier and b.site.form.needs_others]
         self._meetings = meetings.meetings(e, same_operations(loose_sites, in_graph))
 
     def is_loose(self, position: int) -> bool:
@@ -171,7 +170,7 @@ class Flow:
             parts.emit_loop(self, block, part)
             self._go(block, parts.behind(block))
         else:
-            if block.site is not None and self.is_loose(p) and needs_others(block.site):
+            if block.site is not None and self.is_loose(p) and block.site.form.needs_others:
                 self._gather(block.site)
             self.emit_ops(block)
             self._leave(block)
@@ -192,7 +191,7 @@ class Flow:
 
     def emit_ops(self, block: Block, first: int = 0) -> None:
         """Emit what a block does, from an operation on, but for the branch at its end."""
-        if self.e.passage is not None and block.site is not None and is_barrier(block.site):
+        if self.e.passage is not None and block.site is not None and block.site.form.is_barrier:
             self.e.passage.arrive(self.e, block)
             return
         for op in block.ops[first:]:
@@ -263,7 +262,7 @@ class Flow:
     def _line_of(self, loop: Loop) -> int:
         """Find the line by which a polling loop is known: that of the operation which reads anew, if there is one."""
         ops = [op for block in self.graph.blocks[loop.head : loop.last + 1] for op in block.ops]
-        return next((op.line for op in ops if is_poll(op)), ops[-1].line)
+        return next((op.line for op in ops if op.form.is_poll), ops[-1].line)
 
     # -- lanes that wait ---------------------------------------------------------------------------------
 

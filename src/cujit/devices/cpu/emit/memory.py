@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from cujit.devices.cpu.emit import clusters
 from cujit.devices.cpu.emit.builder import Value, float_type, int_type, type_width
-from cujit.devices.cpu.emit.order import in_order, is_ordered
+from cujit.devices.cpu.emit.order import in_order
 from cujit.devices.cpu.emit.past import past_cache
 from cujit.devices.cpu.emit.registry import Rules, types_of
 from cujit.devices.cpu.emit.scattered import gather, load_apart, scatter
@@ -245,7 +245,7 @@ def _load_uniform(e: WarpEmitter, op: Op, base: Value, element: str, count: int)
     b = e.builder
     size = type_width(element) // 8
     pointer = b.cast("inttoptr", base, "ptr")
-    load = "load volatile" if is_ordered(op) else "load"  # one whose value nobody reads stays
+    load = "load volatile" if op.form.is_strong else "load"  # one whose value nobody reads stays
     if op.guard is None:
         return [_load_scalar(e, pointer, element, k * size, load) for k in range(count)]
     some = e.guard(op)

@@ -14,11 +14,11 @@ from collections.abc import Iterator
 from cujit.devices.cpu.emit.registry import Rules
 from cujit.devices.cpu.emit.warp import WarpEmitter
 from cujit.devices.cpu.program import Op
+from cujit.devices.cpu.semantics import Order
 
-__all__ = ["in_order", "is_ordered", "register"]
+__all__ = ["in_order", "register"]
 
 _COMPILER = 'fence syncscope("singlethread") seq_cst'
-_STRONG = frozenset({"volatile", "relaxed", "acquire", "release", "mmio"})
 _SCOPES = "cta cluster gpu sys"
 
 
@@ -44,17 +44,12 @@ def _fence(e: WarpEmitter, op: Op) -> None:
     e.builder.line("fence acq_rel" if weak else "fence seq_cst")
 
 
-def is_ordered(op: Op) -> bool:
-    """Whether a load or store is more than weak."""
-    return not _STRONG.isdisjoint(op.modifiers)
-
-
 @contextlib.contextmanager
 def in_order(e: WarpEmitter, op: Op) -> Iterator[None]:
     """Emit what is inside as an access of the strength that the operation asks for."""
-    if not is_ordered(op):
+    if not op.form.is_strong:
         yield
         return
-    e.builder.line("fence release" if "release" in op.modifiers else _COMPILER)
+    e.builder.line("fence release" if op.order is Order.RELEASE else _COMPILER)
     yield
-    e.builder.line("fence acquire" if "acquire" in op.modifiers else _COMPILER)
+    e.builder.line("fence acquire" if op.order is Order.ACQUIRE else _COMPILER)

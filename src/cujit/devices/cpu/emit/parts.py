@@ -15,24 +15,15 @@ from typing import TYPE_CHECKING
 from cujit.devices.cpu.cfg import Block
 from cujit.devices.cpu.emit.builder import Value, storage_type
 from cujit.devices.cpu.program import FloatConstant, IntConstant, Memory, Op, Operand, Reg, Special, SymbolAddress
+from cujit.devices.cpu.semantics import Trait
 from cujit.devices.cpu.shapes import VARYING, WARP, special_shape
-from cujit.devices.cpu.sites import is_poll
 from cujit.devices.jit import processor
 
 if TYPE_CHECKING:
     from cujit.devices.cpu.emit.flow import Flow
     from cujit.devices.cpu.emit.warp import WarpEmitter
 
-__all__ = ["ALONE", "Part", "behind", "emit_loop", "find_part"]
-
-ALONE = frozenset(
-    {
-        "abs", "add", "and", "copysign", "cos", "cvt", "div", "ex2", "fma", "lg2", "mad", "max", "min", "mov", "mul",
-        "neg", "not", "or", "rcp", "rsqrt", "selp", "set", "setp", "shl", "shr", "sin", "slct", "sqrt", "sub", "tanh",
-        "xor",
-    }
-)  # fmt: skip
-"""Operations whose result in a lane depends on nothing but their sources in this lane."""
+__all__ = ["Part", "behind", "emit_loop", "find_part"]
 
 _MOST_OPS = 200
 """Operations of a loop that is emitted once more in parts."""
@@ -79,14 +70,15 @@ def _is_alone(flow: Flow, op: Op) -> bool:
     """Whether lanes do an operation without each other, and it does nothing but write registers."""
     e = flow.e
     sources = [_is_uniform(flow, s) for s in op.sources]
-    if None in sources or "cc" in op.modifiers:
+    if None in sources:
         return False
     results = [e.shape(r) for r in op.results if r is not None]
-    if op.opcode in ("ld", "ldu"):
-        plain = op.guard is None and not is_poll(op) and "local" not in op.modifiers
+    if op.form.is_load:
+        plain = op.guard is None and not op.form.is_poll and op.space != "local"
         return plain and all(sources) and all(shape.is_uniform for shape in results)
     uniform = all(sources) and (op.guard is None or e.shape(op.guard).is_uniform)
-    return op.opcode in ALONE and all(shape == VARYING or (uniform and shape.is_uniform) for shape in results)
+    narrow = Trait.NARROW in op.form.meaning.traits
+    return narrow and all(shape == VARYING or (uniform and shape.is_uniform) for shape in results)
 
 
 def _is_uniform(flow: Flow, operand: Operand) -> bool | None:

@@ -34,7 +34,6 @@ from cujit.formats.ptx.isa import special_register
 
 __all__ = ["all_rules", "check"]
 
-_CONTROL = frozenset({"bra", "brx", "exit", "label"})
 _FAMILIES = (
     memory, integer, floating, approximate, convert, halves, packed, video, hints, atomics, warpwide, barriers,
     asynchronous, matrix, textures, calls, functions,
@@ -54,7 +53,7 @@ def check(program: KernelProgram, refusals: Refusals) -> None:
     """Note every operation that no rule takes, and every operand that a rule cannot read."""
     rules = all_rules()
     for op in program.ops:
-        if op.opcode in _CONTROL:
+        if op.form.is_jump:
             continue
         rule = rules.find(op)
         if rule is None:

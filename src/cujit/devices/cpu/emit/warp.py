@@ -13,7 +13,6 @@ from cujit.devices.base import Dim3
 from cujit.devices.cpu.emit.builder import Builder, Value, int_type, storage_type, type_width
 from cujit.devices.cpu.emit.flow import MASK, Flow
 from cujit.devices.cpu.emit.observer import Observer
-from cujit.devices.cpu.emit.parts import ALONE
 from cujit.devices.cpu.emit.registry import Rule, Rules
 from cujit.devices.cpu.emit.rounding import canonical
 from cujit.devices.cpu.emit.special import special_value
@@ -28,7 +27,8 @@ from cujit.devices.cpu.program import (
     Special,
     SymbolAddress,
 )
-from cujit.devices.cpu.shapes import VARYING, WARP, Divergence, Shape, gives_each_lane_its_own, low_bits, special_shape
+from cujit.devices.cpu.semantics import Trait
+from cujit.devices.cpu.shapes import VARYING, WARP, Divergence, Shape, low_bits, special_shape
 from cujit.errors import CujitError
 
 if TYPE_CHECKING:
@@ -148,7 +148,7 @@ class WarpEmitter:
         self.late.clear()
 
     def _emit_op(self, op: Op) -> None:
-        if op.opcode not in ALONE and any(name != op.name for name, _ in self.late):
+        if Trait.NARROW not in op.form.meaning.traits and any(name != op.name for name, _ in self.late):
             self.emit_late()
         rule = self.rules.find(op)
         assert rule is not None, op.name
@@ -157,7 +157,7 @@ class WarpEmitter:
         # The difference of two affine values is uniform: it, too, is computed from their bases.
         counts = any(self.operand_shape(s).is_affine for s in op.sources if isinstance(s, Reg | Special))
         # What lanes do together needs the values of all of them.
-        together = gives_each_lane_its_own(op)
+        together = op.form.is_per_lane
         if shape.stride is None or together or (shape.is_uniform and not counts):
             self._handle(rule, op)
             return

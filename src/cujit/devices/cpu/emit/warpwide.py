@@ -14,7 +14,6 @@ from cujit.devices.cpu.emit.builder import Value
 from cujit.devices.cpu.emit.registry import Rules, types_of
 from cujit.devices.cpu.program import IntConstant, Op, Operand, Reg
 from cujit.devices.cpu.shapes import WARP
-from cujit.devices.cpu.sites import whole_warp
 
 if TYPE_CHECKING:
     from cujit.devices.cpu.emit.warp import WarpEmitter
@@ -90,7 +89,7 @@ def _nothing(_party: Party) -> Results:
 
 def members_of(e: WarpEmitter, op: Op) -> Value:
     """Read the member mask of a ``.sync`` operation; legacy forms are for all lanes that are there."""
-    if whole_warp(op) or "sync" not in op.modifiers:
+    if op.form.is_whole_warp or "sync" not in op.modifiers:
         return e.builder.integer(-1, 32)
     mask = known(e, op.sources[-1])
     return e.read(op.sources[-1], "i32") if mask is None else e.builder.integer(mask, 32)

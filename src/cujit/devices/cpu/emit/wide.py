@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 from cujit.devices.cpu.emit.builder import Builder, Value
 from cujit.devices.cpu.emit.lanewise import each_lane
-from cujit.devices.cpu.emit.order import is_ordered
 from cujit.devices.cpu.emit.warp import WarpEmitter
 from cujit.devices.cpu.program import Op
 
@@ -15,7 +14,7 @@ __all__ = ["load_wide", "store_wide"]
 
 def load_wide(e: WarpEmitter, op: Op, address: Value) -> Value:
     """Load 16 bytes for every lane that runs, from ``address`` (i64)."""
-    ordered = is_ordered(op)
+    ordered = op.form.is_strong
 
     def load(f: Builder, v: Sequence[Value]) -> Value:
         pointer = f.cast("inttoptr", v[0], "ptr")
@@ -38,7 +37,7 @@ def _first(e: WarpEmitter, op: Op, loaded: Value) -> Value:
 
 def store_wide(e: WarpEmitter, op: Op, address: Value, value: Value) -> None:
     """Store 16 bytes of every lane that runs to ``address`` (i64)."""
-    ordered = is_ordered(op)
+    ordered = op.form.is_strong
 
     def store(f: Builder, v: Sequence[Value]) -> None:
         pointer = f.cast("inttoptr", v[0], "ptr")
