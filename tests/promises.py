@@ -6,10 +6,11 @@ compiled it: LLVM has a hundred flags and attributes, and each is a promise whos
 
 from __future__ import annotations
 
-import math
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
+
+from llvm_values import NAME, Function, functions_of
 
 __all__ = ["broken", "look"]
 
@@ -50,12 +51,8 @@ _TRUE = {
 }  # fmt: skip
 """Words that promise something, each with the reason why it is true."""
 
-_ALIGN_OF_PTX = 16
-"""Bytes that an access may be aligned to by PTX: its own size, of vectors the whole. Source: PTX ISA 9.1, "Operands:
-Addresses as Operands": misaligned ones have no defined result, and end the launch on a GPU."""
-
 _ENDS = re.compile(
-    r"call void @(cujit_(fault|stop|assert|trap)|abort|(sig)?longjmp|fail|race|asker_fault|leave|depart)\("
+    r"call void @(cujit_(fault|stop|assert|trap)|abort|llvm\.trap|(sig)?longjmp|fail|race|asker_fault|leave|depart)\("
 )
 
 _NAMES = re.compile(
@@ -76,7 +73,10 @@ _RISKY = re.compile(
     r"|^  .*@llvm\.(?:abs|cttz|ctlz)\..*i1 true\).*$",
     re.MULTILINE,
 )
-_VALUE = re.compile(r"^  (%\S+) = (.*)$", re.MULTILINE)
+"""What may be undefined. By PTX an access is aligned to its own size, of vectors the whole, so to 16 bytes. Source:
+PTX ISA 9.1, "Operands: Addresses as Operands": misaligned ones have no defined result, and end the launch on a GPU."""
+
+_PLACES = re.compile(r", !dbg !\d+$", re.MULTILINE)
 
 _SEEN: set[str] = set()
 
@@ -114,125 +114,48 @@ def _unknown_words(text: str) -> Iterator[str]:
 # -- words that are true of what stands around them -------------------------------------------------------
 
 
-_Made = Mapping[str, str]
-"""What each value of a function is: its operation, by name."""
-
-
 def _risky_lines(text: str) -> Iterator[str]:
-    for function in text.split("\ndefine ")[1:]:
-        matches = list(_RISKY.finditer(function))
-        made = dict(_VALUE.findall(function)) if matches else {}
-        for match in matches:
+    for function in functions_of(_PLACES.sub("", text)):
+        for match in _RISKY.finditer(function.text):
             line = match[0].strip()
-            told = f"{_function_of(function)}: {line}"
-            if not _holds(line, match[0], made) and not any(pattern.search(told) for pattern in _LISTED):
+            told = f"{function.name}: {line}"
+            if not _holds(line, match[0], function) and not any(pattern.search(told) for pattern in _LISTED):
                 yield told
 
 
-def _holds(line: str, whole: str, made: _Made) -> bool:
+def _holds(line: str, whole: str, function: Function) -> bool:
     if line.endswith("unreachable"):
         return _ENDS.search(whole) is not None
+    if line.startswith("store ") or "= load " in line:
+        return _is_aligned(line, function)
     op = line.partition("= ")[2].split(" ", 1)[0]
     if op in ("extractelement", "insertelement"):
-        match = re.search(rf"element <(\d+) x .*, i\d+ ({_NAME})$", line)
-        return match is not None and _below(match[2], int(match[1]), made)
-    if op in ("udiv", "sdiv", "urem", "srem"):
-        return _divides(line, made)
+        match = re.search(rf"element <(\d+) x .*, i(\d+) ({NAME})$", line)
+        return match is not None and function.most(match[3], int(match[2])) < int(match[1])
+    match = _SECOND.search(line)
+    if match is None:
+        return False
+    width, operand = int(match[1]), match[2]
     if op in ("shl", "lshr", "ashr"):
-        return _shifts_less(line, made)
-    return "align" in line and _is_aligned(line, made)
+        return function.most(operand, width) < width
+    return _divides(op, operand, width, function)
 
 
-def _function_of(text: str) -> str:
-    name = re.search(r"@([^\s(]+)\(|@\"([^\"]*)\"\(", text)
-    return (name[1] or name[2]) if name else ""
+_SECOND = re.compile(r"= \w+ (?:<\d+ x )?i(\d+)>? .*?, (<.*>|splat \(i\d+ -?\d+\)|[^\s,]+)$")
 
 
-_RESERVED = 512
-"""Bytes that reserved memory is aligned to: the size of the largest vector."""
-
-_NAME = r"%\"[^\"]*\"|%[-\w.$]+"
-_SHIFT = re.compile(r"= \w+ (?:<\d+ x )?i(\d+)>? .*?, (<.*>|splat \(i\d+ -?\d+\)|[^\s,]+)$")
-_NUMBERS = re.compile(r"i\d+ (-?\d+)")
+def _divides(op: str, by: str, width: int, function: Function) -> bool:
+    """Whether a divisor is not zero, and not -1 where the number has a sign."""
+    of_grid = by in ("%row", "%column")  # sizes of a grid or of a cluster
+    return of_grid or all(function.never(by, n, width) for n in ((0, -1) if op[0] == "s" else (0,)))
 
 
-def _shifts_less(line: str, made: _Made) -> bool:
-    """Whether a shift is by less than the width: by a number, or by what was bounded just before."""
-    match = _SHIFT.search(line)
-    if match is None:
-        return False
-    width, amount = int(match[1]), match[2]
-    if re.fullmatch(r"-?\d+", amount) or amount.startswith(("<", "splat", "zeroinitializer")):
-        numbers = _NUMBERS.findall(amount) or [amount.replace("zeroinitializer", "0")]
-        return all(0 <= int(n) < width for n in numbers)
-    return _below(amount, width, made)
-
-
-def _below(name: str, width: int, made: _Made, depth: int = 4) -> bool:
-    """Whether a value is below a width by how it was made."""
-    how = made.get(name, "")
-    if depth == 0 or not how:
-        return False
-    operands = how.rpartition(", ")[2]
-    numbers = [int(n) for n in re.findall(r"(?<![\w.])(\d+)(?=\)*$)", operands)]
-    if how.startswith("and ") or ("@llvm.umin." in how):
-        return bool(numbers) and numbers[-1] < width
-    if how.startswith("phi "):  # a counter
-        return bool(re.search(r"\[ 0, ", how))
-    if "@llvm.cttz.i32(" in how:  # a lane of a mask, looked for where some are left
-        return width == 32
-    if how.startswith("urem "):
-        return bool(numbers) and 0 < numbers[-1] <= width
-    if how.startswith("shl ") and numbers:
-        return _below(how.rpartition(", ")[0].rpartition(" ")[2], width >> numbers[-1], made, depth - 1)
-    if how.startswith(("zext ", "trunc ", "sext ", "freeze ")):
-        source = re.search(r"(%\S+|%\"[^\"]*\")(?: to |$)", how)
-        return source is not None and _below(source[1], width, made, depth - 1)
-    return False
-
-
-_DIVISOR = re.compile(r"= \w+ (?:<\d+ x )?i\d+>? .*?, (<.*>|splat \(i\d+ -?\d+\)|[^\s,]+)$")
-
-
-def _divides(line: str, made: _Made) -> bool:
-    """Whether a divisor is not zero: a number, the size of a grid or of a cluster, or what was chosen just before."""
-    match = _DIVISOR.search(line)
-    if match is None:
-        return False
-    by = match[1]
-    if re.fullmatch(r"-?\d+", by) or by.startswith(("<", "splat")):
-        return all(int(n) not in (0, -1) for n in (_NUMBERS.findall(by) or [by]))
-    how = made.get(by, "")
-    return by in ("%row", "%column") or ("@llvm.umax." in how and how.endswith(" 1)"))
-
-
-_OF_OTHERS = ("%launch", "%shared", "%state", "%params", "%local", "%place", "%module")
-"""Pointers to memory that is not of the function's own. Addresses of PTX are integers, and come by ``inttoptr``."""
-
-
-def _is_aligned(line: str, made: _Made) -> bool:
+def _is_aligned(line: str, function: Function) -> bool:
     """Whether an access is aligned to more than PTX says: in reserved memory, or found so when it runs."""
     align = re.search(r"align (\d+)", line)
-    if align is None or "= alloca " in line or "!nontemporal" in line:
-        return align is not None
-    place = re.search(rf"ptr ({_NAME})", line)
-    return place is not None and _own_align(place[1], made) % int(align[1]) == 0
-
-
-def _own_align(name: str, made: _Made, depth: int = 8) -> int:
-    """How far a place is known to be aligned (1: not at all): reserved memory, a part of it, or given as a pointer."""
-    how = made.get(name, "")
-    if not how:
-        return 1 if name in _OF_OTHERS else _RESERVED
-    if how.startswith("alloca "):
-        return int(how.rpartition("align ")[2])
-    if how.startswith("phi ptr "):
-        return _own_align(how.partition("[ ")[2].partition(",")[0], made, depth - 1) if depth else 1
-    part = re.match(rf"getelementptr (i8|<\d+ x \w+>), ptr ({_NAME}), i\d+ (\S+)", how)
-    if part is None or depth == 0:
-        return 1
-    offset = int(part[3]) if part[1] == "i8" and part[3].isdigit() else 0 if part[1] != "i8" else 1
-    return math.gcd(_own_align(part[2], made, depth - 1), offset)
+    place = re.search(rf"ptr ({NAME})", line)
+    known = align is not None and place is not None and function.align(place[1]) % int(align[1]) == 0
+    return known or "!nontemporal" in line
 
 
 _OURS = r"^(run|body|region\.\d+|version\S*|function \S+): "
@@ -247,15 +170,14 @@ _LISTED = {
         r"^resolve: .* = srem i32 ": "textures have a texel or more",
         r"^(find_\w+|add_products|end_sum|finish|cujit_matrix_sum): .* align \d+$": "strips are whole vectors, in "
         "reserved memory",
-        r"^matrix\.expand\.\S+: .* align \d+$": "the gap between strips is a multiple of 128 bytes",
         r"^matrix\.shared\.\w+: .* = u(div|rem) i64 %group, ": "groups of rows in a swizzle are 1, 2, 4, 8 or 16",
         r"^cujit\.tensor\.\S+: .* = u(div|rem) ": "boxes of maps that were made by the driver, or here, have elements",
-        rf"{_OURS}.* = fptosi <\d+ x float>": "ex2 bounds its operand; of NaN, small formats choose another code",
+        rf"{_OURS}.* = fptosi (<\d+ x )?float": "ex2 bounds its operand; of NaN, small formats choose another code",
         r"^float_tap: .* = fptosi ": "coordinates are cut to 1e9 before",
         r"^(in_cluster|marks_of|cujit_check_filled): .*, %stride$": "a block has memory of 16 bytes or more",
+        rf"{_OURS}.*, (i32 )?%trace.lane$": "the lane of a thread, which trace.py numbers in its warp",
         r"^is_same: .* = u(div|rem) i64 %k, %bytes$": "parts have a byte or more",
         r"^check_memory: %align = shl i32 1, %align.log$": "logarithms of alignments are below 8",
-        r"^cujit_check_members: .* = lshr i32 %mask, %lane$": "the lane is one of a mask that is not empty",
         r"^cujit_check_origins: %bit = shl i32 1, %origin$": "lanes from 32 on were left out before",
     }.items()
 }

@@ -55,7 +55,8 @@ def _trap(kind: FaultKind) -> Handler:
     """
 
     def emit(e: WarpEmitter, op: Op) -> None:
-        def end(thread: str) -> None:
+        def end(thread: str, lane: Value) -> None:
+            del lane
             arguments = ["ptr %launch", f"i32 {int(kind)}", "i64 %block", f"i32 {thread}", f"i32 {op.line}", "i64 0"]
             _call(e, "cujit_fault", arguments)
 
@@ -73,8 +74,7 @@ def _assert(e: WarpEmitter, op: Op) -> None:
     message, file, function = (b.vector(e.source(op, k, "i64")) for k in (0, 1, 3))
     line = b.vector(e.source(op, 2, "i32"))
 
-    def end(thread: str) -> None:
-        lane = b.binary("sub", Value(thread, "i32"), Value("%first.thread", "i32"))
+    def end(thread: str, lane: Value) -> None:
         texts = [b.cast("inttoptr", b.extract(v, lane), "ptr").text for v in (message, file, function)]
         own = b.extract(line, lane).text
         where = ["ptr %launch", "i64 %block", f"i32 {thread}", f"i32 {op.line}"]
@@ -83,8 +83,8 @@ def _assert(e: WarpEmitter, op: Op) -> None:
     _for_first_lane(e, op, end)
 
 
-def _for_first_lane(e: WarpEmitter, op: Op, end: Callable[[str], None]) -> None:
-    """If a lane runs the operation, do ``end`` with the first one's thread; it does not come back."""
+def _for_first_lane(e: WarpEmitter, op: Op, end: Callable[[str, Value], None]) -> None:
+    """If a lane runs the operation, do ``end`` with the first one's thread and lane; it does not come back."""
     b = e.builder
     word = _word(e, op)
     some = b.assign(f"icmp ne i32 {word}, 0")
@@ -92,7 +92,7 @@ def _for_first_lane(e: WarpEmitter, op: Op, end: Callable[[str], None]) -> None:
     b.line(f"br i1 {some}, label %{go}, label %{skip}")
     b.start(go)
     lane = Value(b.call("llvm.cttz.i32", "i32", [f"i32 {word}", "i1 false"], ["i32", "i1"]), "i32")
-    end(b.binary("add", Value("%first.thread", "i32"), lane).text)
+    end(b.binary("add", Value("%first.thread", "i32"), lane).text, lane)
     b.line("unreachable")
     b.start(skip)
 

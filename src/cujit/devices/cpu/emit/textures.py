@@ -187,7 +187,8 @@ def _query_texture(e: WarpEmitter, op: Op) -> None:
     if word.startswith("addr_mode"):
         b = e.builder
         coded = b.integer(sum(code << 4 * k for k, code in enumerate(_PTX_ADDRESS_MODES)), 32)
-        shift = b.binary("shl", found, b.integer(2, 32))
+        mode = b.binary("and", found, b.integer(3, 32))  # lanes that do not ask have found anything
+        shift = b.binary("shl", mode, b.integer(2, 32))
         found = b.binary("and", b.binary("lshr", coded, shift), b.integer(15, 32))
     e.put(op, found)
 
