@@ -149,11 +149,13 @@ _ADDRESS = re.compile(r"\b(0x)?[0-9a-f]{12,16}\b")
 class Comparison:
     """How one launch compares: lines of the IR that differ, what differs in the results, and ratios, after to before.
 
-    ``ir`` is None where no IR was asked for. A ratio is None where a launch failed.
+    ``ir`` is None where no kernel was compiled, or no IR asked for; ``library`` is that of native code that this launch
+    is the first to need. A ratio is None where a launch failed.
     """
 
     name: str
     ir: str | None
+    library: str
     results: str
     compile_ratio: float | None
     launch_ratio: float | None
@@ -165,6 +167,7 @@ def compare(case: Case, outcomes: Sequence[tuple[Outcome, Outcome]]) -> Comparis
     return Comparison(
         case.name,
         _ir_difference(before.ir, after.ir) if before.ir or after.ir else None,
+        _ir_difference(before.library, after.library),
         _result_difference(before, after),
         _ratio([(a.compile_s, b.compile_s) for a, b in outcomes]),
         _ratio([(a.launch_s, b.launch_s) for a, b in outcomes]),
@@ -209,13 +212,16 @@ def _result_difference(before: Outcome, after: Outcome) -> str:
 def report(comparisons: Sequence[Comparison]) -> str:
     """Write the comparison for people."""
     unequal = {c.name: c.ir for c in comparisons if c.ir}
+    native = {f"native code, first needed by {c.name}": c.library for c in comparisons if c.library}
     wrong = {c.name: c.results for c in comparisons if c.results}
-    lines = [*_shown(unequal), *_shown(wrong)]
+    lines = [*_shown(native), *_shown(unequal), *_shown(wrong)]
     lines.append(f"launches      {len(comparisons):5}")
     with_ir = [c for c in comparisons if c.ir is not None]
     lines.append(
         f"IR equal      {len(with_ir) - len(unequal):5} of {len(with_ir)}" if with_ir else "IR            not compared"
     )
+    if native:
+        lines.append(f"native code   {len(native):5} differences")
     lines.append(f"results equal {len(comparisons) - len(wrong):5} of {len(comparisons)}")
     for what, ratios in (
         ("compile, CPU", [c.compile_ratio for c in comparisons]),
@@ -254,18 +260,22 @@ def main() -> int:
     parser.add_argument("after", nargs="?", default=str(ROOT), help="the same; without it this tree as it is")
     parser.add_argument("--results", action="store_true", help="compare results, compile and launch, and no IR")
     parser.add_argument("--only", default="", metavar="PATTERN", help="launches whose names match, those of --tail too")
+    parser.add_argument("--every", type=int, default=1, metavar="N", help="one of so many launches, for a first look")
     parser.add_argument("--tail", action="store_true", help="those that compile for minutes, too")
     parser.add_argument("--repeat", type=int, default=1, metavar="N", help="times are medians of so many")
     parser.add_argument("--json", action="store_true", help="print every launch as JSON")
     asked = parser.parse_args()
     cases = every_case() + (tail_cases() if asked.tail or asked.only else [])
-    cases = [case for case in cases if re.search(asked.only, case.name)]
+    cases = [case for case in cases if re.search(asked.only, case.name)][:: asked.every]
+    if not cases:
+        parser.error(f"no launch is called like {asked.only}")
     with checked_out(asked.before) as before, checked_out(asked.after) as after:
         rounds = [replay(before, after, cases, looks=not asked.results, told=_tell) for _ in range(asked.repeat)]
     _tell("")
     comparisons = [compare(case, list(pairs)) for case, *pairs in zip(cases, *rounds, strict=True)]
     print(_json(comparisons) if asked.json else report(comparisons))
-    return int(any(c.results if asked.results or c.ir is None else c.ir for c in comparisons))
+    has_ir = not asked.results and any(c.ir is not None for c in comparisons)
+    return int(any(c.ir or c.library if has_ir else c.results for c in comparisons))
 
 
 def _tell(name: str) -> None:

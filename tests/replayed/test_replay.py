@@ -64,13 +64,13 @@ def test_a_process_that_ends_is_told_and_the_launches_behind_it_are_made(tmp_pat
 
 
 def test_what_differs_is_said() -> None:
-    one = Outcome(b"", (b"\0\1\2", b"\0"), "a", "", 1.0, 2.0)
+    one = Outcome(b"", b"", (b"\0\1\2", b"\0"), "a", "", 1.0, 2.0)
     assert compare(CASES[0], [(one, one)]).results == ""
-    other = Outcome(b"", (b"\0\1\2", b"\5"), "a", "", 2.0, 1.0)
+    other = Outcome(b"", b"", (b"\0\1\2", b"\5"), "a", "", 2.0, 1.0)
     found = compare(CASES[0], [(one, other)])
     assert found.results == "array 1: 1 of 1 bytes, the first at 0: 0x00, now 0x05"
     assert (found.ir, found.compile_ratio, found.launch_ratio) == (None, 2.0, 0.5)
-    printed = Outcome(b"", one.arrays, "b", "")
+    printed = Outcome(b"", b"", one.arrays, "b", "")
     assert "printed: 'a'" in compare(CASES[0], [(one, printed)]).results
     far, near = Outcome(error="at 0x7f1200000000"), Outcome(error="at 0x7f3400000000")
     assert compare(CASES[0], [(far, near)]).results == ""

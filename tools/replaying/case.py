@@ -41,12 +41,15 @@ class Case:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of a launch: the IR of what was compiled for it (by zlib), what it left and printed, or an error.
+    """What came of a launch: what was compiled for it, what it left and printed, or an error.
 
-    ``compile_s`` are CPU seconds from PTX to machine code, ``launch_s`` wall seconds of one launch; 0 after an error.
+    ``ir`` is the IR of the kernel, ``library`` that of native code that it is the first to need, both by zlib.
+    ``compile_s`` are CPU seconds from PTX to machine code, ``launch_s`` wall seconds of the shortest of some launches;
+    both are 0 after an error.
     """
 
     ir: bytes = b""
+    library: bytes = b""
     arrays: tuple[bytes, ...] = ()
     printed: str = ""
     error: str = ""

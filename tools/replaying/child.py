@@ -9,10 +9,12 @@ from __future__ import annotations
 import contextlib
 import io
 import pickle
+import re
 import statistics
 import sys
 import time
 import zlib
+from collections.abc import Iterator
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -30,8 +32,17 @@ from replaying.case import Case, Outcome
 
 __all__ = ["serve"]
 
-_LAUNCHES = 3
-"""Launches that are measured, behind the first; the arrays are made anew before each."""
+_LAUNCHES = 15
+_LAUNCHES_S = 0.01
+"""Launches that are measured behind the first, and wall seconds after which no further one is."""
+
+
+_KERNEL = re.compile(r"^define [^\n]*@run\(ptr %launch\b", re.MULTILINE)
+"""What the module of a kernel has, and no other."""
+
+
+def _packed(texts: list[str]) -> bytes:
+    return zlib.compress("\n".join(texts).encode(), 1) if texts else b""
 
 
 class _Place:
@@ -68,7 +79,6 @@ class _Tree:
         self._cases = cases
         self._texts: list[str] = []
         self._devices: dict[str, cujit.Device] = {}
-        self._looks = looks
         if looks:
             jit.show_modules(self._texts.append)
 
@@ -82,9 +92,10 @@ class _Tree:
                 error = ""
             except CujitError as e:
                 arrays, compile_s, launch_s, error = (), 0.0, 0.0, f"{type(e).__name__}: {e}"
-        ir = zlib.compress("\n".join(self._texts).encode(), 1) if self._looks else b""
+        kernels = [text for text in self._texts if _KERNEL.search(text)]
+        library = [text for text in self._texts if not _KERNEL.search(text)]
         self._texts.clear()
-        return Outcome(ir, arrays, out.getvalue(), error, compile_s, launch_s)
+        return Outcome(_packed(kernels), _packed(library), arrays, out.getvalue(), error, compile_s, launch_s)
 
     def _run(self, case: Case) -> tuple[tuple[bytes, ...], float, float]:
         device = self._device(case.check)
@@ -93,10 +104,9 @@ class _Tree:
         kernel = device.load(Artifact.of(case.ptx)).kernels[case.kernel]
         loading = time.process_time() - begin
         first, _, arrays = _launch(case, kernel, place)
-        with contextlib.redirect_stdout(io.StringIO()):
-            again = [_launch(case, kernel, place) for _ in range(_LAUNCHES)]
-        cpu_s = statistics.median(a[0] for a in again)
-        return arrays, loading + max(first - cpu_s, 0.0), statistics.median(a[1] for a in again)
+        again = list(_again(case, kernel, place))
+        cpu_s = statistics.median(cpu_s for cpu_s, _ in again)
+        return arrays, loading + max(first - cpu_s, 0.0), min(wall_s for _, wall_s in again)
 
     def _device(self, check: str) -> cujit.Device:
         """Give a device of one thread, in which blocks run in order."""
@@ -114,6 +124,18 @@ def _launch(case: Case, kernel: Any, place: _Place) -> tuple[float, float, tuple
     kernel.launch(shape, parameters, 0, options)
     cpu_s, wall_s = time.process_time() - cpu_s, time.perf_counter() - wall_s
     return cpu_s, wall_s, place.left()
+
+
+def _again(case: Case, kernel: Any, place: _Place) -> Iterator[tuple[float, float]]:
+    """Launch again for a while: CPU and wall seconds of each."""
+    spent_s = 0.0
+    with contextlib.redirect_stdout(io.StringIO()):
+        for _ in range(_LAUNCHES):
+            cpu_s, wall_s, _ = _launch(case, kernel, place)
+            yield cpu_s, wall_s
+            spent_s += wall_s
+            if spent_s > _LAUNCHES_S:
+                return
 
 
 def serve(connection: Connection, cases: list[Case]) -> None:
