@@ -52,7 +52,8 @@ _TRUE = {
 """Words that promise something, each with the reason why it is true."""
 
 _ENDS = re.compile(
-    r"call void @(cujit_(fault|stop|assert|trap)|abort|llvm\.trap|(sig)?longjmp|fail|race|asker_fault|leave|depart)\("
+    r"call void @(cujit_(fault|stop|assert|trap)|abort|llvm\.trap|(sig)?longjmp|fail|fail_sync|stop|race|asker_fault"
+    r"|leave|depart)\("
 )
 
 _NAMES = re.compile(
@@ -174,11 +175,10 @@ _LISTED = {
         r"^cujit\.tensor\.\S+: .* = u(div|rem) ": "boxes of maps that were made by the driver, or here, have elements",
         rf"{_OURS}.* = fptosi (<\d+ x )?float": "ex2 bounds its operand; of NaN, small formats choose another code",
         r"^float_tap: .* = fptosi ": "coordinates are cut to 1e9 before",
-        r"^(in_cluster|marks_of|cujit_check_filled): .*, %stride$": "a block has memory of 16 bytes or more",
         rf"{_OURS}.*, (i32 )?%trace.lane$": "the lane of a thread, which trace.py numbers in its warp",
-        r"^is_same: .* = u(div|rem) i64 %k, %bytes$": "parts have a byte or more",
-        r"^check_memory: %align = shl i32 1, %align.log$": "logarithms of alignments are below 8",
-        r"^cujit_check_origins: %bit = shl i32 1, %origin$": "lanes from 32 on were left out before",
+        r"^(in_cluster|marks_of|cujit_check_filled): .* = u(div|rem) ": "a block has memory of 16 bytes or more",
+        r"^is_same: .* = u(div|rem) ": "parts have a byte or more",
+        r"^first_lane: .*@llvm\.cttz\.": "the mask is not empty",
     }.items()
 }
 """What is true by the ways that lead there, by function and line, each with the reason."""

@@ -17,19 +17,25 @@ import re
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
+from cujit.devices.cpu.launch import Launch
+from cujit.devices.cpu.native import checkstate
 from cujit.devices.cpu.native.exchange import BOUNDS, OPERATIONS, Exchange
 from cujit.devices.cpu.native.faultkinds import FaultKind
+from cujit.devices.cpu.native.output import Assertion, Record
 from cujit.devices.cpu.native.srgb import linear
+from cujit.devices.cpu.native.state import BARRIERS, WARPS, Barrier, Block, Group, Place, Warp
+from cujit.devices.cpu.native.trace import DONE, TraceState
+from cujit.devices.cpu.program import WARP
 from cujit.devices.cpu.textures import FORMATS, SURFACE_MARK, TEXTURE_MARK, Descriptor
 from cujit.devices.textures import AddressMode
 
 SOURCES = Path(__file__).parent.parent / "src" / "cujit" / "devices" / "cpu" / "runtime"
 PROCESSORS = ("x86_64", "aarch64")
 
-_LANGUAGE = ("-std=c11", "-Wall", "-Wextra", "-Werror", "-Wno-psabi", "-ffp-contract=off")
+_LANGUAGE = ("-std=gnu11", "-Wall", "-Wextra", "-Werror", "-Wno-psabi", "-ffp-contract=off")
 _DEFINED = ("-fwrapv", "-fno-strict-aliasing", "-fno-delete-null-pointer-checks", "-fno-finite-loops")
 """What C leaves undefined, and the run-time relies on."""
 _PLAIN = ("-fno-sanitize=all", "-fno-stack-protector", "-fno-asynchronous-unwind-tables", "-fno-unwind-tables", "-fPIC")
@@ -38,14 +44,25 @@ _PASSES = ("-O1", "-Xclang", "-disable-llvm-passes", "-Xclang", "-disable-lifeti
 _OUTPUT = (*_PASSES, "-fno-discard-value-names", "-g0", "-S", "-emit-llvm")
 
 _LEFT_OUT = re.compile(
-    r'^target .*\n|^!llvm\.(?:module\.flags|ident) .*\n| "[-\w]+"="[^"]*"| (?:noundef|inbounds)\b', re.M
+    r"^target .*\n|^!llvm\.(?:module\.flags|ident) .*\n"
+    r'| "[-\w]+"="[^"]*"'
+    r"| (?:noundef|inbounds|noalias)\b| (?:memory|allocsize)\([^)]*\)|, !(?:range|noundef) !\d+",
+    re.MULTILINE,
 )
-"""Names of processors, and of what they can do: LLVM takes the user's where none is named. And two promises of C that
-callers would have to keep: that arguments are defined, and that pointers point into what they are made of."""
+"""Names of processors, and of what they can do: LLVM takes the user's where none is named. And what C promises that
+others would have to keep: that arguments are defined, that pointers point into what they are made of, how libc is."""
 
-
-STRUCTURES: dict[str, tuple[type[ctypes.Structure], ...]] = {"textures.h": (Descriptor, Exchange)}
-"""Those that C and Python share, by the header that has them."""
+STRUCTURES: dict[str, dict[str, type[ctypes.Structure]]] = {
+    "launch.h": {"Launch": Launch},
+    "state.h": {"Barrier": Barrier, "Meeting": Place, "Warp": Warp, "Group": Group, "Block": Block},
+    "textures.h": {"Descriptor": Descriptor, "Exchange": Exchange},
+    "output.h": {"Printed": Record, "Assertion": Assertion},
+    "trace.h": {"TraceState": TraceState},
+    "checks.h": {
+        name: getattr(checkstate, name) for name in ("Span", "Watch", "Record", "Entry", "Slot", "Tracker", "Place")
+    },
+}
+"""Those that C and Python share: by the header that has them, and by their names in C."""
 
 
 def make(directory: Path, sources: Path) -> None:
@@ -67,34 +84,51 @@ def numbers() -> str:
     """Write the header of the numbers that Python knows."""
     enums = (
         _enum("FAULT", FaultKind.__members__),
-        _enum("FORMAT", FORMATS),
-        _enum("ADDRESS", AddressMode.__members__),
-        _enum("BOUNDS", BOUNDS),
-        _enum("SURFACE", OPERATIONS),
+        _enum("FORMAT", _by_place(FORMATS)),
+        _enum("ADDRESS", {name: mode.value for name, mode in AddressMode.__members__.items()}),
+        _enum("BOUNDS", _by_place(BOUNDS)),
+        _enum("SURFACE", _by_place(OPERATIONS)),
+        _enum("CHECK", checkstate.checks_bits()),
+        _enum("ACCESS", checkstate.Access.__members__),
+        _enum("SPACE", checkstate.Space.__members__),
+        _enum("CODE", checkstate.Code.__members__),
+        f"enum {{ WARP = {WARP}, WARPS = {WARPS}, BARRIERS = {BARRIERS}, OBJECTS = {checkstate.OBJECTS} }};\n",
     )
-    marks = [f"#define TEXTURE_MARK {TEXTURE_MARK:#x}ull", f"#define SURFACE_MARK {SURFACE_MARK:#x}ull"]
-    values = [f"{linear(code).hex()}f" for code in range(256)]
-    rows = [f"  {', '.join(values[k : k + 4])}," for k in range(0, 256, 4)]
-    table = ["/* The linear value of each sRGB code. */", "static const float SRGB[256] = {", *rows, "};"]
+    marks = {"TEXTURE_MARK": f"{TEXTURE_MARK:#x}ull", "SURFACE_MARK": f"{SURFACE_MARK:#x}ull", "TRACE_DONE": f"{DONE}u"}
+    defines = [f"#define {name} {value}" for name, value in marks.items()]
+    tables = (
+        _table("unsigned char PATTERN", [f"{byte:#04x}" for byte in checkstate.PATTERN], 8),
+        "/* The linear value of each sRGB code. */",
+        _table("float SRGB", [f"{linear(code).hex()}f" for code in range(256)], 4),
+    )
     head = "/* What Python knows too. Made by tools/runtime.py. */\n\n#pragma once\n\n"
-    return head + "\n".join([*enums, *marks, "", *table, ""])
+    return head + "\n".join([*enums, *defines, "", *tables])
 
 
-def _enum(prefix: str, names: Iterable[str]) -> str:
-    items = "".join(f"  {prefix}_{name.upper()} = {k},\n" for k, name in enumerate(names))
+def _by_place(names: Iterable[str]) -> dict[str, int]:
+    return {name: k for k, name in enumerate(names)}
+
+
+def _enum(prefix: str, numbers: Mapping[str, int]) -> str:
+    items = "".join(f"  {prefix}_{name.upper()} = {int(number)},\n" for name, number in numbers.items())
     return f"enum {{\n{items}}};\n"
+
+
+def _table(name: str, values: list[str], each: int) -> str:
+    rows = "".join(f"  {', '.join(values[k : k + each])},\n" for k in range(0, len(values), each))
+    return f"static const {name}[{len(values)}] = {{\n{rows}}};\n"
 
 
 def hold_structures(clang: Clang) -> None:
     """Have the compiler compare the places of all fields in C and in Python."""
     for header, structures in STRUCTURES.items():
-        lines = [f'#include "{header}"', *(line for structure in structures for line in _assertions(structure))]
+        lines = [f'#include "{header}"', *(line for pair in structures.items() for line in _assertions(*pair))]
         for processor in PROCESSORS:
             clang.check("\n".join([*lines, ""]), processor)
 
 
-def _assertions(structure: type[ctypes.Structure]) -> Iterator[str]:
-    name = f"struct {structure.__name__}"
+def _assertions(in_c: str, structure: type[ctypes.Structure]) -> Iterator[str]:
+    name = f"struct {in_c}"
     sizes = {f"sizeof({name})": ctypes.sizeof(structure)}
     for field, type_, *_ in structure._fields_:
         sizes[f"offsetof({name}, {field})"] = getattr(structure, field).offset
@@ -124,7 +158,17 @@ class Clang:
         with tempfile.TemporaryDirectory() as folder:
             file = Path(folder) / "check.c"
             file.write_text(text)
-            self._run(processor, *_LANGUAGE, "-I", str(self._sources), "-c", str(file), "-o", f"{file}.o")
+            self._run(
+                processor,
+                *_LANGUAGE,
+                "-Wno-unused-function",
+                "-I",
+                str(self._sources),
+                "-c",
+                str(file),
+                "-o",
+                f"{file}.o",
+            )
 
     def _run(self, processor: str, *options: str) -> None:
         command = [sys.executable, "-m", "ziglang", "cc", "-target", f"{processor}-linux-gnu", *options]

@@ -81,7 +81,7 @@ def end_launch(flow: Flow, sites: Sequence[Block], line: Value, lane: Value) -> 
     """End the launch as one whose lanes never meet; ``line`` and ``lane`` are those of the first that waits."""
     b = flow.e.builder
     kind = f"i32 {int(FaultKind.LANES_APART)}"
-    mine = b.call("cujit_claim", "i1", ["ptr %launch", kind], ["ptr", "i32"])
+    mine = b.assign(f"icmp ne i32 {b.call('cujit_claim', 'i32', ['ptr %launch', kind], ['ptr', 'i32'])}, 0")
     first, stop = b.label("first"), b.label("stop")
     b.line(f"br i1 {mine}, label %{first}, label %{stop}")
     b.start(first)

@@ -160,7 +160,7 @@ class Checker:
         b = e.builder
         values = [_lanes(e, op), f"i32 {b.word(e.flow.live()).text}"]
         values += [f"i32 {v.text if v is not None else 0}" for v in (number, threads)]
-        self._call(e, "cujit_check_barrier", [*values, f"i1 {str(aligned).lower()}", f"i32 {op.line}"])
+        self._call(e, "cujit_check_barrier", [*values, f"i32 {int(aligned)}", f"i32 {op.line}"])
 
     def _when_some(self, e: WarpEmitter, op: Op, name: str, number: Value) -> None:
         """Call for a barrier if a lane comes to it."""

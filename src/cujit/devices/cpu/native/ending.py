@@ -287,7 +287,8 @@ entry:
   %begun = load atomic i64, ptr %next.at monotonic, align 8
   %begun.at = getelementptr i8, ptr %launch, i64 #Launch.begun
   store i64 %begun, ptr %begun.at
-  %first = call i1 @cujit_claim(ptr %launch, i32 %kind)
+  %claimed = call i32 @cujit_claim(ptr %launch, i32 %kind)
+  %first = icmp ne i32 %claimed, 0
   br i1 %first, label %tell, label %out
 tell:
   call void @cujit_fault_here(ptr %launch, i64 -1, i32 -1, i32 0, i64 0)

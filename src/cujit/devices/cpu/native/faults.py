@@ -199,13 +199,14 @@ define void @cujit_leave(ptr %guard) {
 }
 
 ; Take the launch's one place for a fault; true for the first to come, who may then fill in the other fields.
-define i1 @cujit_claim(ptr %launch, i32 %kind) {
+define i32 @cujit_claim(ptr %launch, i32 %kind) {
   %kind.at = getelementptr i8, ptr %launch, i64 #Launch.fault_kind
   %pair = cmpxchg ptr %kind.at, i32 0, i32 %kind acq_rel monotonic
   %first = extractvalue { i32, i1 } %pair, 1
   %next.at = getelementptr i8, ptr %launch, i64 #Launch.next
   store atomic i64 @NOWHERE@, ptr %next.at monotonic, align 8
-  ret i1 %first
+  %wide = zext i1 %first to i32
+  ret i32 %wide
 }
 
 ; End this thread's part of the launch.
@@ -229,7 +230,8 @@ lost:
 
 define void @cujit_fault(ptr %launch, i32 %kind, i64 %block, i32 %thread, i32 %line, i64 %address) noreturn {
 entry:
-  %first = call i1 @cujit_claim(ptr %launch, i32 %kind)
+  %claimed = call i32 @cujit_claim(ptr %launch, i32 %kind)
+  %first = icmp ne i32 %claimed, 0
   br i1 %first, label %tell, label %stop
 tell:
   call void @cujit_fault_here(ptr %launch, i64 %block, i32 %thread, i32 %line, i64 %address)
@@ -444,7 +446,8 @@ mine:
   %sp = load i64, ptr %sp.at
   %kind = call i32 @kind_of(i32 %signal, i32 %code, i64 %address, i64 %sp)
   %launch = load ptr, ptr %guard
-  %first = call i1 @cujit_claim(ptr %launch, i32 %kind)
+  %claimed = call i32 @cujit_claim(ptr %launch, i32 %kind)
+  %first = icmp ne i32 %claimed, 0
   br i1 %first, label %tell, label %stop
 tell:
   %place.at = getelementptr i8, ptr %guard, i64 #Guard.place

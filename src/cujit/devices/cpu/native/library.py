@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from cujit.cache.key import Part as KeyPart
-from cujit.devices.cpu.native import blocks, checks, faults, heap, output, trace
+from cujit.devices.cpu.native import blocks, faults
 from cujit.devices.jit import NativeFunction, processor, publish
 from cujit.devices.objects import Work, machine_code
 from cujit.errors import CujitError, UnsupportedError
@@ -53,15 +53,22 @@ def _bitcode(name: str) -> bytes:
         raise UnsupportedError(f"the CPU device does not run on {machine} processors yet") from None
 
 
+_CHECKS = (
+    *("cujit_check_access", "cujit_check_same", "cujit_check_filled", "cujit_check_cleared"),
+    *("cujit_check_arrive", "cujit_check_pass", "cujit_check_synced"),
+    *("cujit_check_members", "cujit_check_origins", "cujit_check_barrier"),
+    *("cujit_check_malloc", "cujit_check_free"),
+)
+
 PARTS = (
     Part(faults.faults_text, faults.SYMBOLS, 0),
-    Part(output.output_text, output.SYMBOLS, 0),
-    Part(heap.heap_text, heap.SYMBOLS, 0),
+    Part(_in_c("output"), ("cujit_vprintf", "cujit_assert"), 2, passes=True),
+    Part(_in_c("heap"), ("cujit_malloc", "cujit_free"), 2, passes=True),
     Part(blocks.blocks_text, blocks.SYMBOLS, 2, passes=True),
     Part(_in_c("textures"), ("cujit_texture", "cujit_surface", "cujit_query"), 2, passes=True),
     Part(_in_c("matrix"), ("cujit_matrix_sum",), 2, passes=True),
-    Part(trace.trace_text, trace.SYMBOLS, 2),
-    Part(checks.checks_text, checks.SYMBOLS, 2, passes=True),
+    Part(_in_c("trace"), ("cujit_trace",), 2, passes=True),
+    Part(_in_c("checks"), _CHECKS, 2, passes=True),
 )
 """Every part. A part may call functions of those before it without declaring them."""
 

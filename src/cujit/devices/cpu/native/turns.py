@@ -430,7 +430,8 @@ entry:
   %size = mul i64 %count, #Block
   %copy = call ptr @malloc(i64 %size)
   call void @llvm.memcpy.p0.p0.i64(ptr %copy, ptr %blocks, i64 %size, i1 false)
-  %mine = call i1 @cujit_claim(ptr %launch, i32 @DEADLOCK@)
+  %claimed = call i32 @cujit_claim(ptr %launch, i32 @DEADLOCK@)
+  %mine = icmp ne i32 %claimed, 0
   br i1 %mine, label %tell, label %drop
 tell:
   %more.at = getelementptr i8, ptr %launch, i64 #Launch.fault_more

@@ -68,8 +68,55 @@ enum {
   SURFACE_MAX = 11,
 };
 
+enum {
+  CHECK_MEMORY = 1,
+  CHECK_RACE = 2,
+  CHECK_SYNC = 4,
+  CHECK_INIT = 8,
+};
+
+enum {
+  ACCESS_READ = 1,
+  ACCESS_WRITE = 2,
+  ACCESS_STRONG = 4,
+  ACCESS_ACQUIRE = 8,
+  ACCESS_RELEASE = 16,
+};
+
+enum {
+  SPACE_GENERIC = 0,
+  SPACE_SHARED = 1,
+  SPACE_LOCAL = 2,
+  SPACE_GLOBAL = 3,
+  SPACE_CLUSTER = 4,
+  SPACE_PARAM = 5,
+};
+
+enum {
+  CODE_MISALIGNED = 1,
+  CODE_OUTSIDE = 2,
+  CODE_FREED = 3,
+  CODE_RAW = 4,
+  CODE_UNORDERED = 5,
+  CODE_DIFFERENT = 6,
+  CODE_NOT_NAMED = 7,
+  CODE_MISSING = 8,
+  CODE_NO_ORIGIN = 9,
+  CODE_NUMBER = 10,
+  CODE_COUNT = 11,
+  CODE_PART = 12,
+};
+
+enum { WARP = 32, WARPS = 32, BARRIERS = 16, OBJECTS = 256 };
+
 #define TEXTURE_MARK 0x5845545f54494a43ull
 #define SURFACE_MARK 0x5255535f54494a43ull
+#define TRACE_DONE 2147483648u
+
+static const unsigned char PATTERN[16] = {
+  0xa5, 0xc3, 0x71, 0xe9, 0x1d, 0x5b, 0xf7, 0x93,
+  0x2f, 0x6d, 0xb1, 0xd9, 0x47, 0x8b, 0xcf, 0xe5,
+};
 
 /* The linear value of each sRGB code. */
 static const float SRGB[256] = {

@@ -154,7 +154,7 @@ static NOINLINE void fetch(const struct Descriptor *d, const struct Exchange *da
 
 /* -- what kernels call: each does its work for the lanes of a mask, lowest first -------------------------------- */
 
-#define ASKED void *launch, u64 block, u32 first, u32 line, u32 mask, struct Exchange *data
+#define ASKED struct Launch *launch, u64 block, u32 first, u32 line, u32 mask, struct Exchange *data
 #define FOR_EACH_LANE(asker)                                                                                     \
   for (struct Asker asker = {launch, block, first, line, 0}; asker.lane < WARP; asker.lane++)                    \
     if (mask >> (asker.lane & 31) & 1)

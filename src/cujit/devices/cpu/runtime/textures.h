@@ -2,11 +2,9 @@
 
 #pragma once
 
-#include "faults.h"
-#include "numbers.h"
-#include "words.h"
+#include "launch.h"
 
-enum { WARP = 32, CHANNELS = 4 };
+enum { CHANNELS = 4 };
 
 /* What a handle is the address of. `row` and `slice` are bytes from one to the next. `depth` counts slices or layers,
    `layers` is 0 where there are none. `border` has words as the instruction returns them, 0 for channels that there
@@ -30,7 +28,7 @@ struct Exchange {
 
 /* Who asks: the launch, its block, the warp's first thread and the line of PTX; and which lane of the warp. */
 struct Asker {
-  void *launch;
+  struct Launch *launch;
   u64 block;
   u32 first, line, lane;
 };
