@@ -108,5 +108,5 @@ def test_a_form_has_its_modifiers_as_fields() -> None:
     assert (form.order, form.scope, form.space, form.vector) == (Order.ACQ_REL, "gpu", "cluster", 4)
     assert (form.types, form.words) == (("f16x2",), ("acq_rel", "gpu", "shared::cluster", "add", "noftz", "v4"))
     copy = form_of("cp", "async", "bulk", "global", "shared::cta", "bulk_group")
-    assert (copy.spaces, copy.space, copy.order, copy.scope) == (("global", "shared::cta"), "global", Order.WEAK, "")
+    assert (copy.spaces, copy.space, copy.order, copy.scope) == (("global", "shared"), "global", Order.WEAK, "")
     assert Op(form_of("ld", "mmio", "relaxed", "sys", "u32")).order is Order.RELAXED

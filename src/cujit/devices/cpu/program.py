@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from cujit.devices.cpu.semantics import Form, Order
+from cujit.devices.cpu.semantics import Form, Order, Type
 
 __all__ = [
     "CLEAR",
@@ -158,12 +158,12 @@ class Op:
         return ".".join((self.opcode, *self.modifiers))
 
     @property
-    def type(self) -> str:
+    def type(self) -> Type:
         """The first operand type."""
         return self.form.types[0]
 
     @property
-    def types(self) -> tuple[str, ...]:
+    def types(self) -> tuple[Type, ...]:
         """The operand types, in order."""
         return self.form.types
 

@@ -20,12 +20,13 @@ from __future__ import annotations
 
 import enum
 import functools
+import re
 from dataclasses import dataclass
 
 from cujit.formats.ptx.isa import opcodes, place_of
 from cujit.formats.ptx.isa_sets import SETS, TYPES
 
-__all__ = ["ANYTHING", "UNKNOWN", "Effect", "Form", "Lanes", "Meaning", "Order", "Trait", "form_of"]
+__all__ = ["ANYTHING", "UNKNOWN", "Effect", "Form", "Lanes", "Meaning", "Order", "Trait", "Type", "form_of"]
 
 
 class Effect(enum.Enum):
@@ -72,6 +73,33 @@ class Trait(enum.Flag):
     """It tells of other blocks of the cluster, whatever space it names."""
     POLLS = enum.auto()
     """It looks for what another thread does, or gives it time for that."""
+
+
+class Type(str):
+    """An operand type: its word, and what that says."""
+
+    @functools.cached_property
+    def kind(self) -> str:
+        """``s``, ``u``, ``b``, ``f``, ``bf`` or ``tf``; empty for predicates, small floats and references."""
+        found = _NUMBERED.fullmatch(self)
+        return found[1] if found else ""
+
+    @functools.cached_property
+    def bits(self) -> int:
+        """Width in bits, of all elements together: 32 of ``f16x2``; 0 where the word does not say it.
+
+        Source: PTX ISA 9.1, "Fundamental Types" and "Packed Data Types".
+        """
+        found = _NUMBERED.fullmatch(self)
+        return int(found[2]) * int(found[3] or 1) if found else int(self == "pred")
+
+    @property
+    def is_signed(self) -> bool:
+        """Whether it is of signed integers."""
+        return self.kind == "s"
+
+
+_NUMBERED = re.compile(r"([subf]|bf|tf)([0-9]+)(?:x([0-9]))?")
 
 
 class Order(enum.Enum):
@@ -351,8 +379,8 @@ if missing := sorted(opcodes() - _ROWS.keys()):
 class Form:
     """An opcode with its modifiers, and what they say: made once for all operations of the form.
 
-    ``types`` and ``words`` are the modifiers that are operand types, and the others, each in order; ``spaces`` the
-    state spaces among them as written, ``space`` the first in one word (``cluster`` is ``shared::cluster``), or
+    ``types`` and ``words`` are the modifiers that are operand types, and the others, each in order; ``spaces`` are the
+    state spaces among them, each in one word (``cluster`` is ``shared::cluster``), ``space`` the first, or
     ``generic``. ``scope`` is the word for who sees an order, or whom a barrier is for; empty if there is none.
     ``vector`` counts the elements that a ``.v2`` and its like has.
     """
@@ -360,7 +388,7 @@ class Form:
     opcode: str
     modifiers: tuple[str, ...]
     meaning: Meaning
-    types: tuple[str, ...]
+    types: tuple[Type, ...]
     words: tuple[str, ...]
     spaces: tuple[str, ...]
     space: str
@@ -407,7 +435,7 @@ class Form:
     @functools.cached_property
     def names_cluster(self) -> bool:
         """Whether it may have to do with the shared memory of another block of the cluster."""
-        return "shared::cluster" in self.spaces or Trait.CLUSTER in self.meaning.traits
+        return "cluster" in self.spaces or Trait.CLUSTER in self.meaning.traits
 
     # -- other threads -----------------------------------------------------------------------------------
 
@@ -452,9 +480,10 @@ class Form:
         return self.meaning.effect is not Effect.ARRIVES or self.is_aligned
 
 
-_TYPES = TYPES - {"ue8m0"}  # the type of a scale, which is no operand's: a word like ue4m3
-_SPACES = frozenset(SETS["SPACE"])
-_PLAIN = {"shared::cta": "shared", "shared::cluster": "cluster", "param::entry": "param"}
+# The type of a scale is no operand's: it is a word like ue4m3.
+_TYPES = {word: Type(word) for word in TYPES if word != "ue8m0"}
+_SPACES = {word: word for word in SETS["SPACE"]}
+_SPACES |= {"shared::cta": "shared", "shared::cluster": "cluster", "param::entry": "param"}
 _SCOPES = frozenset((*SETS["SCOPE"], "gl"))
 _VECTORS = {"v2": 2, "v4": 4, "v8": 8}
 
@@ -462,16 +491,15 @@ _VECTORS = {"v2": 2, "v4": 4, "v8": 8}
 @functools.lru_cache(maxsize=4096)
 def form_of(opcode: str, *modifiers: str) -> Form:
     """Find out what an opcode means with its modifiers."""
-    spaces = tuple(word for word in modifiers if word in _SPACES)
-    space = spaces[0] if spaces else "generic"
+    spaces = tuple(_SPACES[word] for word in modifiers if word in _SPACES)
     return Form(
         opcode,
         modifiers,
         next((row for row in _ROWS.get(opcode, ()) if row.takes(modifiers)), UNKNOWN),
-        tuple(word for word in modifiers if word in _TYPES),
+        tuple(_TYPES[word] for word in modifiers if word in _TYPES),
         tuple(word for word in modifiers if word not in _TYPES),
         spaces,
-        _PLAIN.get(space, space),
+        spaces[0] if spaces else "generic",
         next((order for order in reversed(Order) if order.value in modifiers), Order.WEAK),
         next((word for word in modifiers if word in _SCOPES), ""),
         next((_VECTORS[word] for word in modifiers if word in _VECTORS), 1),

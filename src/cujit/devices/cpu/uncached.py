@@ -20,7 +20,7 @@ from cujit.devices.cpu.program import Group, Memory, Op, Reg, SymbolAddress
 
 __all__ = ["Uncached", "find_uncached"]
 
-_ADDRESS_BITS = "64"
+_ADDRESS_BITS = 64
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ def _bits_of(op: Op, places: dict[int, int], found: dict[int, int]) -> int:
         return _joined(found.get(reg.index, 0) for reg in op.read_registers())
     assert isinstance(op.sources[0], Memory)
     at = op.sources[0].base
-    if not isinstance(at, SymbolAddress) or at.slot.space != "param" or op.type[1:] != _ADDRESS_BITS:
+    if not isinstance(at, SymbolAddress) or at.slot.space != "param" or op.type.bits != _ADDRESS_BITS:
         return 0
     place = (at.slot.offset or 0) + at.offset + op.sources[0].offset
     return 1 << places.setdefault(place, len(places))
@@ -80,7 +80,7 @@ def _bases(op: Op) -> list[Reg]:
 
 def _bytes_stored(op: Op) -> int:
     data = op.sources[1]
-    return int(op.type[1:]) // 8 * (len(data.items) if isinstance(data, Group) else 1)
+    return op.type.bits // 8 * (len(data.items) if isinstance(data, Group) else 1)
 
 
 def _joined(sets: Iterable[int]) -> int:

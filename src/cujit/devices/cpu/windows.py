@@ -17,7 +17,6 @@ _VECTOR_BYTES = 32
 _MOST = 8
 """Vectors of a window: it is shorter than what surrounds the shared memory of a block."""
 
-_SPACES = frozenset({"shared", "shared::cta"})
 _TYPES = frozenset({"b32", "u32", "s32", "f32", "b64", "u64", "s64", "f64"})
 
 
@@ -45,12 +44,11 @@ def window_of(op: Op, patterns: Mapping[int, Pattern]) -> Window | None:
     """Find the window of a plain load or store of one element of shared memory; None where it has none."""
     if op.opcode not in ("ld", "st") or len(op.modifiers) != 2:
         return None
-    space, type_ = op.modifiers
     memory = op.sources[0]
-    if space not in _SPACES or type_ not in _TYPES or not isinstance(memory, Memory):
+    if op.space != "shared" or op.type not in _TYPES or not isinstance(memory, Memory):
         return None
     reg = op.results[0] if op.opcode == "ld" else op.sources[1]
-    if not isinstance(reg, Reg) or reg.bits != int(type_[1:]) or not isinstance(memory.base, Reg):
+    if not isinstance(reg, Reg) or reg.bits != op.type.bits or not isinstance(memory.base, Reg):
         return None
     pattern = patterns.get(memory.base.index)
     if pattern is None:

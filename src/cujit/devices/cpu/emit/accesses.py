@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING
 
 from cujit.devices.cpu.emit.builder import Value
 from cujit.devices.cpu.emit.matrix_wmma import memory_lines
-from cujit.devices.cpu.emit.memory import SPACES, address_in
-from cujit.devices.cpu.emit.registry import types_of
+from cujit.devices.cpu.emit.memory import address_in
 from cujit.devices.cpu.native.checkstate import Access, Space
 from cujit.devices.cpu.program import Group, IntConstant, Memory, Negation, Op, Operand, Reg, SymbolAddress
 from cujit.devices.cpu.semantics import Order
@@ -24,9 +23,8 @@ if TYPE_CHECKING:
 __all__ = ["Touch", "fills_shared", "orders_by_itself", "touches_of"]
 
 _SPACES = {
-    "shared": Space.SHARED, "shared::cta": Space.SHARED, "shared::cluster": Space.CLUSTER, "local": Space.LOCAL,
-    "global": Space.GLOBAL, "const": Space.GLOBAL, "param": Space.PARAM, "param::entry": Space.PARAM,
-    "param::func": Space.GENERIC, "generic": Space.GENERIC,
+    "shared": Space.SHARED, "cluster": Space.CLUSTER, "local": Space.LOCAL, "global": Space.GLOBAL,
+    "const": Space.GLOBAL, "param": Space.PARAM, "param::func": Space.GENERIC, "generic": Space.GENERIC,
 }  # fmt: skip
 _ORDERED = (Order.ACQUIRE, Order.RELEASE, Order.ACQ_REL)
 _UPDATE = Access.READ | Access.WRITE | Access.STRONG | Access.ACQUIRE | Access.RELEASE
@@ -85,10 +83,6 @@ def touches_of(e: WarpEmitter, op: Op) -> list[Touch]:
     return find(e, op) if find is not None else []
 
 
-def _named(op: Op) -> list[str]:
-    return [m for m in op.modifiers if m in SPACES] or ["generic"]
-
-
 def _where(e: WarpEmitter, operand: Operand, space: str) -> tuple[Value, Space]:
     assert isinstance(operand, Memory)
     return address_in(e, operand, space), _SPACES[space]
@@ -96,8 +90,7 @@ def _where(e: WarpEmitter, operand: Operand, space: str) -> tuple[Value, Space]:
 
 def _element(op: Op) -> int:
     """Bytes of an element in memory: a pair of halves is one."""
-    type_ = types_of(op)[0]
-    return 4 if type_.endswith("x2") else int(type_.lstrip("bfsu")) // 8
+    return op.type.bits // 8
 
 
 def _order(op: Op) -> Access:
@@ -113,7 +106,7 @@ def _load(e: WarpEmitter, op: Op) -> list[Touch]:
     assert isinstance(memory, Memory)
     if isinstance(memory.base, SymbolAddress) and memory.base.slot.space == "param":
         return []
-    address, space = _where(e, memory, _named(op)[0])
+    address, space = _where(e, memory, op.space)
     size = _element(op) * len(op.results)
     order = _order(op)
     return [Touch(address, size, Access.READ | order | (Access.ACQUIRE if order else order), space, _element(op), size)]
@@ -122,7 +115,7 @@ def _load(e: WarpEmitter, op: Op) -> list[Touch]:
 def _store(e: WarpEmitter, op: Op) -> list[Touch]:
     if "async" in op.modifiers:
         return _store_and_signal(e, op)
-    address, space = _where(e, op.sources[0], _named(op)[0])
+    address, space = _where(e, op.sources[0], op.space)
     if "bulk" in op.modifiers:
         return [Touch(address, e.source(op, 1, "i64"), Access.WRITE, space, 1, 8)]
     data = op.sources[1]
@@ -137,14 +130,14 @@ def _store(e: WarpEmitter, op: Op) -> list[Touch]:
 def _atomic(e: WarpEmitter, op: Op) -> list[Touch]:
     if "async" in op.modifiers:
         return _store_and_signal(e, op)
-    address, space = _where(e, op.sources[0], _named(op)[0])
+    address, space = _where(e, op.sources[0], op.space)
     size = _element(op) * op.form.vector
     return [Touch(address, size, _UPDATE, space, _element(op), size)]
 
 
 def _store_and_signal(e: WarpEmitter, op: Op) -> list[Touch]:
     """``st.async``, ``red.async``: to shared memory of the cluster, and an mbarrier there."""
-    space = _named(op)[0]
+    space = op.space
     address, kind = _where(e, op.sources[0], space)
     data = op.sources[1]
     size = _element(op) * (len(data.items) if isinstance(data, Group) else 1)
@@ -162,7 +155,7 @@ def _signal(e: WarpEmitter, operand: Operand, space: str) -> Touch:
 def _mbarrier(e: WarpEmitter, op: Op) -> list[Touch]:
     if "pending_count" in op.modifiers:
         return []
-    signal = _signal(e, op.sources[0], _named(op)[0])
+    signal = _signal(e, op.sources[0], op.space)
     if "init" not in op.modifiers:
         return [signal]
     return [Touch(signal.address, signal.size, Access.WRITE, signal.space, signal.element, signal.align)]
@@ -173,7 +166,7 @@ def _mbarrier(e: WarpEmitter, op: Op) -> list[Touch]:
 
 def _rows(e: WarpEmitter, op: Op) -> list[Touch]:
     """``ldmatrix``, ``stmatrix``: each of the first lanes has the address of a row of sixteen bytes."""
-    address, space = _where(e, op.sources[0], _named(op)[0])
+    address, space = _where(e, op.sources[0], op.space)
     count = next(_ROWS[m] for m in op.modifiers if m in _ROWS)
     if "m16n16" in op.modifiers:
         count *= 2
@@ -189,7 +182,7 @@ def _wmma(e: WarpEmitter, op: Op) -> list[Touch]:
     address = b.binary("add", base, b.binary("mul", stride, b.lanes(list(range(WARP)), 64)))
     access = Access.READ if "load" in op.modifiers else Access.WRITE
     lanes = (1 << found.lines) - 1
-    return [Touch(address, found.line_bytes, access, _SPACES[_named(op)[0]], found.element_bytes, 0, lanes)]
+    return [Touch(address, found.line_bytes, access, _SPACES[op.space], found.element_bytes, 0, lanes)]
 
 
 # -- copies -----------------------------------------------------------------------------------------------
@@ -200,7 +193,7 @@ def _copies(e: WarpEmitter, op: Op) -> list[Touch]:
     if not words.isdisjoint({"commit_group", "wait_group", "wait_all", "prefetch", "tensor", "multicast::cluster"}):
         return []
     if "mbarrier" in words:
-        return [_signal(e, op.sources[0], _named(op)[0])]
+        return [_signal(e, op.sources[0], op.space)]
     return _bulk(e, op) if "bulk" in words else _small_copy(e, op)
 
 
@@ -232,7 +225,7 @@ def _said(e: WarpEmitter, operand: Operand, size: int) -> Value:
 
 def _bulk(e: WarpEmitter, op: Op) -> list[Touch]:
     """``cp.async.bulk`` and ``cp.reduce.async.bulk``: ``[dst], [src], size {, [mbarrier]}``."""
-    to, from_ = _named(op)[:2]
+    to, from_ = op.form.spaces
     target, target_space = _where(e, op.sources[0], to)
     source, source_space = _where(e, op.sources[1], from_)
     size = e.builder.resize(e.source(op, 2, "i32"), 64, signed=False)

@@ -17,8 +17,8 @@ from cujit.devices.cpu.emit import order
 from cujit.devices.cpu.emit.atomic_steps import NATIVE, REDUCE, emit_step, identity
 from cujit.devices.cpu.emit.builder import Builder, Value
 from cujit.devices.cpu.emit.lanewise import add_function, bits_of_lanes, each_lane, for_each_bit, lane_item
-from cujit.devices.cpu.emit.memory import SPACES, address_in
-from cujit.devices.cpu.emit.registry import Rules, types_of
+from cujit.devices.cpu.emit.memory import address_in
+from cujit.devices.cpu.emit.registry import Rules
 from cujit.devices.cpu.emit.warp import MASK, WarpEmitter
 from cujit.devices.cpu.program import Group, Memory, Op, Operand, Reg
 from cujit.devices.cpu.shapes import WARP
@@ -149,15 +149,12 @@ class Atomic:
 def _atomic(e: WarpEmitter, op: Op) -> None:
     memory = op.sources[0]
     assert isinstance(memory, Memory)
-    space = next((m for m in op.modifiers if m in SPACES), "generic")
+    space = op.space
     operation = next(m for m in op.modifiers if m in _OPERATIONS)
     # Of a generic address it is taken that it leads to global memory.
-    form = Atomic(
-        operation, types_of(op)[0], locked=space in ("global", "generic"), by_cache=space in ("global", "generic")
-    )
+    form = Atomic(operation, op.type, locked=space in ("global", "generic"), by_cache=space in ("global", "generic"))
     address = address_in(e, memory, space)
-    count = next((int(m[1:]) for m in op.modifiers if m in ("v2", "v4", "v8")), 1)
-    for k in range(count):
+    for k in range(op.form.vector):
         at = e.builder.binary("add", address, e.builder.integer(k * form.bits // 8, 64)) if k else address
         operands = [_item(e, s, k, form) for s in op.sources[1 : 3 if operation == "cas" else 2]]
         _one(e, op, k, form, at, operands)
@@ -240,7 +237,7 @@ def _offsets(e: WarpEmitter, op: Op) -> Value | None:
     """Where in the shared memory of the block the lanes' places are, as i32; None unless all lanes are there."""
     memory = op.sources[0]
     assert isinstance(memory, Memory)
-    short = isinstance(memory.base, Reg) and memory.base.bits == 32 and "shared::cluster" not in op.modifiers
+    short = isinstance(memory.base, Reg) and memory.base.bits == 32 and op.space != "cluster"
     if not short or memory.offset or op.guard is not None or not e.mask.constant or len(op.results) > 1:
         return None
     assert memory.base is not None

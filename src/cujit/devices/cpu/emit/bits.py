@@ -7,7 +7,7 @@ Instructions: prmt".
 from __future__ import annotations
 
 from cujit.devices.cpu.emit.builder import Value, int_type, type_width
-from cujit.devices.cpu.emit.registry import Rules, modifiers_of, types_of
+from cujit.devices.cpu.emit.registry import Rules
 from cujit.devices.cpu.emit.warp import WarpEmitter
 from cujit.devices.cpu.program import IntConstant, Op
 
@@ -53,8 +53,8 @@ def register(rules: Rules) -> None:
 
 def integer_type(op: Op) -> tuple[str, int, bool]:
     """LLVM type, width in bits and signedness of the operation's last type."""
-    name = types_of(op)[-1]
-    return f"i{name[1:]}", int(name[1:]), name[0] == "s"
+    type_ = op.types[-1]
+    return int_type(type_.bits), type_.bits, type_.is_signed
 
 
 # -- bits -------------------------------------------------------------------------------------------------
@@ -209,8 +209,7 @@ def _signed_field(e: WarpEmitter, x: Value, unused: Value) -> Value:
 
 
 def _logic_type(op: Op) -> tuple[str, int]:
-    name = types_of(op)[-1]
-    bits = 1 if name == "pred" else int(name[1:])
+    bits = op.types[-1].bits
     return int_type(bits), bits
 
 
@@ -241,7 +240,7 @@ def _lop3_tested(e: WarpEmitter, op: Op) -> None:
     result, predicate = _lop3_result(e, op), e.source(op, 4, "i1")
     some = b.compare("icmp ne", result, b.integer(0, 32))
     e.put(op, result)
-    e.put(op, b.binary(modifiers_of(op)[0], some, predicate), 1)
+    e.put(op, b.binary(op.form.words[0], some, predicate), 1)
 
 
 def _lop3_result(e: WarpEmitter, op: Op) -> Value:
@@ -291,7 +290,7 @@ def _permute(e: WarpEmitter, op: Op) -> None:
 def _permute_by_table(e: WarpEmitter, op: Op) -> None:
     """Look the selectors of a mode up by the low two bits of the third source."""
     b = e.builder
-    rows = _PERMUTATIONS[modifiers_of(op)[0]]
+    rows = _PERMUTATIONS[op.form.words[0]]
     packed = b.integer(sum(row << 16 * k for k, row in enumerate(rows)), 64)
     index = b.resize(b.binary("and", e.source(op, 2, "i32"), b.integer(3, 32)), 64, signed=False)
     row = b.binary("lshr", packed, b.binary("shl", index, b.integer(4, 64)))

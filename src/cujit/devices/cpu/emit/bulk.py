@@ -12,8 +12,8 @@ from cujit.devices.cpu.emit.atomics import Atomic
 from cujit.devices.cpu.emit.builder import Builder, Value
 from cujit.devices.cpu.emit.lanewise import each_lane, for_each_bit
 from cujit.devices.cpu.emit.mbarrier import complete_bytes
-from cujit.devices.cpu.emit.memory import SPACES, address_in
-from cujit.devices.cpu.emit.registry import Rules, types_of
+from cujit.devices.cpu.emit.memory import address_in
+from cujit.devices.cpu.emit.registry import Rules
 from cujit.devices.cpu.emit.warp import WarpEmitter
 from cujit.devices.cpu.native.faultkinds import FaultKind
 from cujit.devices.cpu.program import Group, Memory, Op
@@ -80,7 +80,7 @@ def _decline(e: WarpEmitter, op: Op) -> None:
 
     That answer may always come: blocks are handed out as soon as a core is free, and each does its own work.
     """
-    space = _spaces(op)[0]
+    space = op.space
     target, barrier = _addresses(e, op, (space, space))
 
     def decline(f: Builder, v: Sequence[Value]) -> None:
@@ -98,12 +98,6 @@ def _nothing_canceled(e: WarpEmitter, op: Op) -> None:
 
 def _nothing(e: WarpEmitter, op: Op) -> None:
     """Groups and waits for what is done; hints."""
-
-
-def _spaces(op: Op) -> list[str]:
-    """State spaces that an operation names, target first; generic where it names none."""
-    named = [m for m in op.modifiers if m in SPACES]
-    return named or ["generic"]
 
 
 def _addresses(e: WarpEmitter, op: Op, spaces: Sequence[str]) -> list[Value]:
@@ -147,7 +141,7 @@ def fault_where(e: WarpEmitter, op: Op, kind: FaultKind, wrong: Value, address: 
 
 def _copy_in(e: WarpEmitter, op: Op) -> None:
     """``cp.async.bulk [dst], [src], size, [mbar]``: the barrier is where the target is."""
-    to, from_ = _spaces(op)[:2]
+    to, from_ = op.form.spaces
     target, source, barrier = _addresses(e, op, (to, from_, to))
     size = e.source(op, 2, "i32")
     _check(e, op, target, source, size)
@@ -161,7 +155,7 @@ def _copy_in(e: WarpEmitter, op: Op) -> None:
 
 def _copy_to_several(e: WarpEmitter, op: Op) -> None:
     """``….multicast::cluster [dst], [src], size, [mbar], mask``: to the same place of every block that the mask has."""
-    target, source, barrier = _addresses(e, op, ("shared::cluster", "global", "shared::cluster"))
+    target, source, barrier = _addresses(e, op, ("cluster", "global", "cluster"))
     size = e.source(op, 2, "i32")
     _check(e, op, target, source, size)
     offsets = [clusters.offset_of(e, v) for v in (target, barrier)]
@@ -180,7 +174,7 @@ def _copy_to_several(e: WarpEmitter, op: Op) -> None:
 
 def _outward(e: WarpEmitter, op: Op) -> list[Value]:
     """Addresses and size of a copy to global memory."""
-    target, source = _addresses(e, op, _spaces(op))
+    target, source = _addresses(e, op, op.form.spaces or ("generic",))
     size = e.source(op, 2, "i32")
     _check(e, op, target, source, size)
     return [target, source, size]
@@ -246,10 +240,10 @@ def _operation(op: Op) -> str:
 
 def _reduce(e: WarpEmitter, op: Op) -> None:
     """``cp.reduce.async.bulk [dst], [src], size {, [mbar]}``: element by element."""
-    to = _spaces(op)[0]
-    type_ = types_of(op)[0]
+    to = op.space
+    type_ = op.type
     form = Atomic(_operation(op), type_, locked=to == "global", by_cache=True)
-    addresses = _addresses(e, op, (to, _OWN, to))
+    addresses = _addresses(e, op, (to, "shared", to))
     size = e.source(op, 2, "i32")
     _check(e, op, addresses[0], addresses[1], size)
 
@@ -272,8 +266,8 @@ def _reduce(e: WarpEmitter, op: Op) -> None:
 
 def _reduce_one(e: WarpEmitter, op: Op) -> None:
     """``red.async [a], b, [mbar]``."""
-    form = Atomic(_operation(op), types_of(op)[0], locked=False)
-    space = _spaces(op)[0]
+    form = Atomic(_operation(op), op.type, locked=False)
+    space = op.space
     target, barrier = _addresses(e, op, (space, space))
 
     def reduce(f: Builder, v: Sequence[Value]) -> None:
@@ -285,8 +279,8 @@ def _reduce_one(e: WarpEmitter, op: Op) -> None:
 
 def _reduce_released(e: WarpEmitter, op: Op) -> None:
     """``red.async.release [a], b``: done at once, and what came before it was."""
-    form = Atomic("add", types_of(op)[0], locked=True)
-    (target,) = _addresses(e, op, _spaces(op))
+    form = Atomic("add", op.type, locked=True)
+    (target,) = _addresses(e, op, op.form.spaces or ("generic",))
 
     def reduce(f: Builder, v: Sequence[Value]) -> None:
         form.apply(f, f.cast("inttoptr", v[0], "ptr"), [v[1]])
@@ -299,14 +293,14 @@ def _reduce_released(e: WarpEmitter, op: Op) -> None:
 
 def _store(e: WarpEmitter, op: Op) -> None:
     """``st.async [a], b, [mbar]``: store, then tell the barrier the bytes."""
-    space = _spaces(op)[0]
+    space = op.space
     target, barrier = _addresses(e, op, (space, space))
     data = op.sources[1]
     items = data.items if isinstance(data, Group) else (data,)
-    bits = int(types_of(op)[0][1:])
+    bits = op.type.bits
     values = []
     for item in items:
-        kind = {"f32": "float", "f64": "double"}.get(types_of(op)[0], f"i{bits}")
+        kind = {"f32": "float", "f64": "double"}.get(op.type, f"i{bits}")
         values.append(e.builder.bits_as(e.read(item, kind), f"i{bits}"))
 
     def store(f: Builder, v: Sequence[Value]) -> None:
@@ -320,8 +314,8 @@ def _store(e: WarpEmitter, op: Op) -> None:
 
 def _store_released(e: WarpEmitter, op: Op) -> None:
     """``st.async.release [a], b``: done at once, and what came before it was."""
-    (target,) = _addresses(e, op, _spaces(op))
-    bits = int(types_of(op)[0][1:])
+    (target,) = _addresses(e, op, op.form.spaces or ("generic",))
+    bits = op.type.bits
 
     def store(f: Builder, v: Sequence[Value]) -> None:
         at = f.cast("inttoptr", v[0], "ptr")
@@ -338,4 +332,4 @@ def _clear(e: WarpEmitter, op: Op) -> None:
         arguments = [f"ptr {pointer.text}", "i8 0", f"i64 {v[1].text}", "i1 false"]
         f.call("llvm.memset.p0.i64", "void", arguments, ["ptr", "i8", "i64", "i1"])
 
-    each_lane(e, op, "st.bulk", [*_addresses(e, op, _spaces(op)), e.source(op, 1, "i64")], clear)
+    each_lane(e, op, "st.bulk", [*_addresses(e, op, op.form.spaces or ("generic",)), e.source(op, 1, "i64")], clear)

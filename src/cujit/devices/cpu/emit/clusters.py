@@ -8,8 +8,8 @@ of such addresses open, but for those of the own block.)
 
 from __future__ import annotations
 
-from cujit.devices.cpu.emit.builder import Value
-from cujit.devices.cpu.emit.registry import Rules, types_of
+from cujit.devices.cpu.emit.builder import Value, int_type
+from cujit.devices.cpu.emit.registry import Rules
 from cujit.devices.cpu.emit.warp import WarpEmitter
 from cujit.devices.cpu.launch import field_offset
 from cujit.devices.cpu.program import Op
@@ -102,24 +102,24 @@ def _map(e: WarpEmitter, op: Op) -> None:
     With ``.shared::cluster`` both are addresses of that space, else both are generic.
     """
     b = e.builder
-    type_ = f"i{types_of(op)[0][1:]}"
+    type_ = int_type(op.type.bits)
     rank = b.resize(e.source(op, 1, "i32"), 64, signed=False)
     address = b.resize(e.source(op, 0, type_), 64, signed=False)
-    if "shared::cluster" in op.modifiers:
+    if op.space == "cluster":
         _, offset = _split(e, address)
         number = b.binary("add", rank, b.integer(1, 64))
         mapped = b.binary("or", b.binary("shl", number, b.integer(OFFSET_BITS, 64)), offset)
     else:
         mapped = address_of_rank(e, rank, offset_of(e, address))
-    e.put(op, b.resize(mapped, int(type_[1:]), signed=False))
+    e.put(op, b.resize(mapped, op.type.bits, signed=False))
 
 
 def _get_rank(e: WarpEmitter, op: Op) -> None:
     """``getctarank d, a``: the rank of the block whose shared memory the address is in."""
     b = e.builder
-    type_ = f"i{types_of(op)[0][1:]}"
+    type_ = int_type(op.type.bits)
     address = b.resize(e.source(op, 0, type_), 64, signed=False)
-    if "shared::cluster" in op.modifiers:
+    if op.space == "cluster":
         number, _ = _split(e, address)
         own = b.compare("icmp eq", number, b.integer(0, 64))
         rank = b.resize(b.binary("sub", number, b.integer(1, 64)), 32, signed=False)

@@ -7,7 +7,7 @@ and to f16, too. f16 and bf16 are held as 16-bit integers and computed in f32.
 from __future__ import annotations
 
 from cujit.devices.cpu.emit.builder import Builder, Value, float_type, int_type, type_width
-from cujit.devices.cpu.emit.registry import INTEGERS, Rules, types_of
+from cujit.devices.cpu.emit.registry import INTEGERS, Rules
 from cujit.devices.cpu.emit.rounding import (
     ROUNDINGS,
     SCALE,
@@ -27,6 +27,7 @@ from cujit.devices.cpu.emit.rounding import (
 from cujit.devices.cpu.emit.small_formats import FORMATS, HALF_NAN, half_bits, value_of, without_low_bits
 from cujit.devices.cpu.emit.warp import WarpEmitter
 from cujit.devices.cpu.program import Op
+from cujit.devices.cpu.semantics import Type
 
 __all__ = ["clamped", "float_source", "limited", "register", "rounded"]
 
@@ -63,8 +64,8 @@ def register(rules: Rules) -> None:
 # -- sources and results ----------------------------------------------------------------------------------
 
 
-def _integer_source(e: WarpEmitter, op: Op, name: str) -> Value:
-    return e.source(op, 0, int_type(int(name[1:])))
+def _integer_source(e: WarpEmitter, op: Op, name: Type) -> Value:
+    return e.source(op, 0, int_type(name.bits))
 
 
 def _put_integer(e: WarpEmitter, op: Op, value: Value, is_signed: bool) -> None:
@@ -82,7 +83,7 @@ def float_source(e: WarpEmitter, op: Op, name: str, index: int = 0) -> Value:
     if name == "f32":
         x = e.source(op, index, "float")
         # sm_90 does not flush what becomes an f16, although the manual says so.
-        return flush(b, x) if "ftz" in op.modifiers and types_of(op)[0] != "f16" else x
+        return flush(b, x) if "ftz" in op.modifiers and op.type != "f16" else x
     bits = e.source(op, index, "i16")
     return value_of(b, bits, name)
 
@@ -132,14 +133,14 @@ def _put_float(e: WarpEmitter, op: Op, x: Value, name: str) -> None:
 # -- integers ---------------------------------------------------------------------------------------------
 
 
-def _bounds(name: str) -> tuple[int, int]:
-    bits = int(name[1:])
-    return (-(1 << (bits - 1)), (1 << (bits - 1)) - 1) if name[0] == "s" else (0, (1 << bits) - 1)
+def _bounds(name: Type) -> tuple[int, int]:
+    bits = name.bits
+    return (-(1 << (bits - 1)), (1 << (bits - 1)) - 1) if name.is_signed else (0, (1 << bits) - 1)
 
 
-def clamped(b: Builder, x: Value, name: str, to: str) -> Value:
+def clamped(b: Builder, x: Value, name: Type, to: Type) -> Value:
     """Clamp a value of the integer type ``name`` to what ``to`` can hold."""
-    bits, sign = int(name[1:]), name[0]
+    bits, sign = name.bits, name.kind
     (low, high), (lowest, highest) = _bounds(name), _bounds(to)
     if lowest > low:
         x = b.intrinsic(f"{sign}max", x, b.integer(lowest, bits))
@@ -150,19 +151,19 @@ def clamped(b: Builder, x: Value, name: str, to: str) -> Value:
 
 def _integer_to_integer(e: WarpEmitter, op: Op) -> None:
     b = e.builder
-    to, name = types_of(op)
+    to, name = op.types
     x = _integer_source(e, op, name)
     if "sat" in op.modifiers:
         x = clamped(b, x, name, to)
-    _put_integer(e, op, b.resize(x, int(to[1:]), name[0] == "s"), to[0] == "s")
+    _put_integer(e, op, b.resize(x, to.bits, name.is_signed), to.is_signed)
 
 
 def _integer_to_float(e: WarpEmitter, op: Op) -> None:
     b = e.builder
-    to, name = types_of(op)
-    x, is_signed = _integer_source(e, op, name), name[0] == "s"
+    to, name = op.types
+    x, is_signed = _integer_source(e, op, name), name.is_signed
     if to in ("f32", "f64"):
-        value = integer_as_float(b, x, is_signed, rounding_of(op), float_type(int(to[1:])))
+        value = integer_as_float(b, x, is_signed, rounding_of(op), float_type(to.bits))
     else:
         value = integer_as_float(b, x, is_signed, "odd", "float")
     _put_float(e, op, limited(b, op, value, to), to)
@@ -171,15 +172,15 @@ def _integer_to_float(e: WarpEmitter, op: Op) -> None:
 def _float_to_integer(e: WarpEmitter, op: Op) -> None:
     """Round, then clamp; NaN gives 0, but the highest bit alone where one of the types has 64 bits."""
     b = e.builder
-    to, name = types_of(op)
-    is_signed, bits = to[0] == "s", int(to[1:])
+    to, name = op.types
+    is_signed, bits = to.is_signed, to.bits
     x = float_source(e, op, name)
     mode = next(m for m in op.modifiers if m in _TO_INTEGER)
     whole = x if mode == "rzi" else b.intrinsic(_TO_INTEGER[mode], x)
     wide = max(bits, 32)
     convert = "fptosi.sat" if is_signed else "fptoui.sat"
     value = b.intrinsic(convert, whole, result=int_type(wide))
-    value = b.resize(clamped(b, value, f"{to[0]}{wide}", to), bits, is_signed)
+    value = b.resize(clamped(b, value, Type(f"{to.kind}{wide}"), to), bits, is_signed)
     if name == "f64" or bits == 64:
         value = b.select(is_nan(b, x), b.integer(1 << (bits - 1), bits), value)
     _put_integer(e, op, value, is_signed)
@@ -190,7 +191,7 @@ def _float_to_integer(e: WarpEmitter, op: Op) -> None:
 
 def _float_to_float(e: WarpEmitter, op: Op) -> None:
     b = e.builder
-    to, name = types_of(op)
+    to, name = op.types
     x = float_source(e, op, name)
     mode = next((m for m in op.modifiers if m in _TO_INTEGER), None)
     if mode is not None:

@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from cujit.devices.cpu.emit.builder import Builder, Value, float_type, int_type, type_width
 from cujit.devices.cpu.emit.integer import combine, put_predicates, put_set
-from cujit.devices.cpu.emit.registry import Rules, modifiers_of, types_of
+from cujit.devices.cpu.emit.registry import Rules
 from cujit.devices.cpu.emit.rounding import (
     ROUNDINGS,
     arithmetic,
@@ -67,8 +67,8 @@ def register(rules: Rules) -> None:
     # Of PTX 1.0 to 1.3: to nearest, f32 flushed. Source: PTX ISA 9.1, their notes; ptxas 13.5 for ``.version 1.3``.
     rules.on("mad div rcp sqrt", "f64")(_arithmetic)
     rules.on("mad", "f32", modifiers="ftz sat")(_flushed)
-    rules.on("add sub mul", modifiers=f"{ROUNDINGS} ftz", choices=["f32x2"])(_packed)
-    rules.on("fma", modifiers="ftz", choices=["f32x2", ROUNDINGS])(_packed)
+    rules.on("add sub mul", "f32x2", modifiers=f"{ROUNDINGS} ftz")(_packed)
+    rules.on("fma", "f32x2", modifiers="ftz", choices=[ROUNDINGS])(_packed)
     rules.on("abs neg", "f32", modifiers="ftz")(_sign_change)
     rules.on("abs neg", "f64")(_sign_change)
     rules.on("min max", "f32", modifiers="ftz NaN xorsign abs")(_extreme)
@@ -85,7 +85,7 @@ def register(rules: Rules) -> None:
 
 def _sources(e: WarpEmitter, op: Op) -> list[Value]:
     """Read all sources as the operation's last type, flushed where it says so."""
-    type_ = float_type(int(types_of(op)[-1][1:]))
+    type_ = float_type(op.types[-1].bits)
     values = [e.source(op, k, type_) for k in range(len(op.sources))]
     return [flush(e.builder, v) for v in values] if "ftz" in op.modifiers else values
 
@@ -176,7 +176,7 @@ def _test(e: WarpEmitter, op: Op) -> None:
     size = as_bits(b, magnitude(b, x))
     infinity = as_bits(b, number(b, float("inf"), x.type))
     compare = {"finite": "ult", "infinite": "eq", "number": "ule", "notanumber": "ugt"}
-    kind = modifiers_of(op)[0]
+    kind = op.form.words[0]
     if kind in compare:
         e.put(op, b.compare(f"icmp {compare[kind]}", size, infinity))
         return
@@ -193,7 +193,7 @@ def _test(e: WarpEmitter, op: Op) -> None:
 
 def _compared(e: WarpEmitter, op: Op) -> Value:
     b = e.builder
-    type_ = float_type(int(types_of(op)[-1][1:]))
+    type_ = float_type(op.types[-1].bits)
     x, y = (e.source(op, k, type_) for k in range(2))
     if "ftz" in op.modifiers:
         x, y = flush(b, x), flush(b, y)
@@ -210,15 +210,15 @@ def _set(e: WarpEmitter, op: Op) -> None:
 
 
 def _select(e: WarpEmitter, op: Op) -> None:
-    type_ = float_type(int(types_of(op)[0][1:]))
+    type_ = float_type(op.type.bits)
     e.put(op, e.builder.select(e.source(op, 2, "i1"), e.source(op, 0, type_), e.source(op, 1, type_)))
 
 
 def _select_by_sign(e: WarpEmitter, op: Op) -> None:
     """Take the first where the third is not below 0 (NaN is); -0 is 0."""
     b = e.builder
-    name = types_of(op)[0]
-    type_ = float_type(int(name[1:])) if name[0] == "f" else int_type(int(name[1:]))
+    name = op.type
+    type_ = float_type(name.bits) if name.kind == "f" else int_type(name.bits)
     by = e.source(op, 2, "float")
     if "ftz" in op.modifiers:
         by = flush(b, by)

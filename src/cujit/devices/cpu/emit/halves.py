@@ -16,7 +16,7 @@ from cujit.devices.cpu.emit.builder import Builder, Value, int_type
 from cujit.devices.cpu.emit.halves_approximate import power_of_two, tangent
 from cujit.devices.cpu.emit.halves_fma import fused
 from cujit.devices.cpu.emit.integer import combine, put_predicates
-from cujit.devices.cpu.emit.registry import Rules, modifiers_of, types_of
+from cujit.devices.cpu.emit.registry import Rules
 from cujit.devices.cpu.emit.rounding import (
     ROUNDINGS,
     arithmetic,
@@ -114,7 +114,7 @@ def _each_half(part: _Part) -> Callable[[WarpEmitter, Op], None]:
     """Make a handler that does ``part`` on i16 for every member; it gets the name of the member's format."""
 
     def handler(e: WarpEmitter, op: Op) -> None:
-        (name,) = types_of(op)
+        (name,) = op.types
         member = name.removesuffix("x2")
         _put(e, op, [part(e.builder, op, member, s) for s in _sources(e, op, name, len(op.sources))])
 
@@ -164,7 +164,7 @@ def _limited(b: Builder, op: Op, x: Value) -> Value:
 
 def _mixed(e: WarpEmitter, op: Op) -> None:
     """Compute in f32; all sources but the last are halves."""
-    b, name = e.builder, types_of(op)[1]
+    b, name = e.builder, op.types[1]
     last = len(op.sources) - 1
     values = [value_of(b, e.source(op, k, "i16"), name) for k in range(last)]
     result = arithmetic(b, op.opcode, [*values, e.source(op, last, "float")], rounding_of(op))
@@ -231,17 +231,17 @@ def _power(b: Builder, op: Op, name: str, bits: list[Value]) -> Value:
 
 def _compared(e: WarpEmitter, op: Op) -> list[Value]:
     """Compare the first two sources; for a pair there are two results, that of the lower members first."""
-    b, name = e.builder, types_of(op)[-1]
-    compare = next(m for m in modifiers_of(op) if m not in (*_JOINS.split(), "ftz"))
+    b, name = e.builder, op.types[-1]
+    compare = next(m for m in op.form.words if m not in (*_JOINS.split(), "ftz"))
     if name.startswith(("f16", "bf16")):
         member = name.removesuffix("x2")
         found = [_values(b, op, member, bits) for bits in _sources(e, op, name, 2)]
     else:
-        type_ = {"f32": "float", "f64": "double"}.get(name) or int_type(int(name[1:]))
+        type_ = {"f32": "float", "f64": "double"}.get(name) or int_type(name.bits)
         found = [[e.source(op, k, type_) for k in range(2)]]
         if name == "f32" and "ftz" in op.modifiers:
             found = [[flush(b, x) for x in found[0]]]
-    kind = _float_comparison(compare) if "f" in name else _integer_comparison(compare, name[0] == "s")
+    kind = _float_comparison(compare) if "f" in name else _integer_comparison(compare, name.is_signed)
     return [b.compare(kind, *values) for values in found]
 
 
@@ -269,8 +269,8 @@ def _set_predicates(e: WarpEmitter, op: Op) -> None:
 
 def _set(e: WarpEmitter, op: Op) -> None:
     """Write all ones or 1.0 where it holds, and 0 elsewhere; into each half for a pair."""
-    b, (to, name) = e.builder, types_of(op)
-    width = 16 if name.endswith("x2") or to in ("f16", "bf16") else int(to[1:])
+    b, (to, name) = e.builder, op.types
+    width = 16 if name.endswith("x2") or to in ("f16", "bf16") else to.bits
     true = {"f16": 0x3C00, "f16x2": 0x3C00, "bf16": 0x3F80, "bf16x2": 0x3F80}.get(to, -1)
     holds = [combine(e, op, h) for h in _compared(e, op)]
     _put(e, op, [b.select(h, b.integer(true, width), b.integer(0, width)) for h in holds])

@@ -9,7 +9,7 @@ from __future__ import annotations
 from cujit.devices.cpu.emit.bits import integer_type
 from cujit.devices.cpu.emit.bits import register as register_bits
 from cujit.devices.cpu.emit.builder import Value, int_type, type_width
-from cujit.devices.cpu.emit.registry import Rules, modifiers_of, types_of
+from cujit.devices.cpu.emit.registry import Rules
 from cujit.devices.cpu.emit.warp import WarpEmitter
 from cujit.devices.cpu.program import Op
 
@@ -55,7 +55,7 @@ def _add(e: WarpEmitter, op: Op) -> None:
 
 
 def _add_saturated(e: WarpEmitter, op: Op) -> None:
-    sign = types_of(op)[0][0]
+    sign = op.type.kind
     e.put(op, e.builder.intrinsic(f"{sign}{op.opcode}.sat", e.source(op, 0, "i32"), e.source(op, 1, "i32")))
 
 
@@ -253,7 +253,7 @@ def _dot2(e: WarpEmitter, op: Op) -> None:
 
 def _dot(e: WarpEmitter, op: Op, pairs: list[tuple[int, int]], a_bits: int, b_bits: int) -> None:
     b = e.builder
-    signs = [t[0] == "s" for t in types_of(op)]
+    signs = [t.is_signed for t in op.types]
 
     def part(index: int, k: int, bits: int) -> Value:
         up = b.binary("shl", e.source(op, index, "i32"), b.integer(32 - bits * (k + 1), 32))
@@ -270,7 +270,7 @@ def _dot(e: WarpEmitter, op: Op, pairs: list[tuple[int, int]], a_bits: int, b_bi
 
 def _comparison(e: WarpEmitter, op: Op) -> Value:
     t, _, signed = integer_type(op)
-    name = modifiers_of(op)[0]
+    name = op.form.words[0]
     # lo, ls, hi and hs are the unsigned comparisons, whatever the type.
     name, forced = {"lo": ("lt", True), "ls": ("le", True), "hi": ("gt", True), "hs": ("ge", True)}.get(
         name, (name, False)
@@ -281,7 +281,7 @@ def _comparison(e: WarpEmitter, op: Op) -> Value:
 
 def combine(e: WarpEmitter, op: Op, result: Value) -> Value:
     """Join a comparison with the third source by the ``and``, ``or`` or ``xor`` of the mnemonic, if there is one."""
-    joins = [m for m in modifiers_of(op) if m in ("and", "or", "xor")]
+    joins = [m for m in op.form.words if m in ("and", "or", "xor")]
     return e.builder.binary(joins[0], result, e.source(op, 2, "i1")) if joins else result
 
 
@@ -299,7 +299,7 @@ def _set_predicate(e: WarpEmitter, op: Op) -> None:
 def put_set(e: WarpEmitter, op: Op, holds: Value) -> None:
     """Write the result of ``set``: all ones or 0, or 1.0 or 0.0 for an f32 result."""
     b = e.builder
-    if types_of(op)[0] == "f32":
+    if op.type == "f32":
         e.put(op, b.select(holds, b.real(0x3F800000, 32), b.real(0, 32)))
     else:
         e.put(op, b.resize(holds, 32, signed=True))
@@ -316,6 +316,6 @@ def _select(e: WarpEmitter, op: Op) -> None:
 
 def _select_by_sign(e: WarpEmitter, op: Op) -> None:
     b = e.builder
-    t = int_type(int(types_of(op)[0][1:]))
+    t = int_type(op.type.bits)
     positive = b.compare("icmp sge", e.source(op, 2, "i32"), b.integer(0, 32))
     e.put(op, b.select(positive, e.source(op, 0, t), e.source(op, 1, t)))

@@ -23,7 +23,7 @@ from cujit.devices.cpu.emit.matrix_tiles import (
 )
 from cujit.devices.cpu.emit.matrix_types import strips_in, word_type
 from cujit.devices.cpu.emit.matrix_volta import register as register_volta
-from cujit.devices.cpu.emit.registry import Rules, types_of
+from cujit.devices.cpu.emit.registry import Rules
 from cujit.devices.cpu.emit.warp import WarpEmitter
 from cujit.devices.cpu.program import Op
 
@@ -99,14 +99,14 @@ def _shape_of(op: Op) -> _Shape:
 
 def kinds_of(op: Op, a: str, b: str) -> Kinds:
     """Read the types of D and C, and what is done with sums, off the modifiers."""
-    d, c = types_of(op)[0], types_of(op)[-1]
+    d, c = op.type, op.types[-1]
     combine = next((m for m in ("xor", "and") if m in op.modifiers), "")
     rounding = next((m for m in ("rz", "rm", "rp") if m in op.modifiers), "rn")
     return Kinds(a, b, c, d, saturate="satfinite" in op.modifiers, combine=combine, rounding=rounding)
 
 
 def _element_types(op: Op) -> tuple[str, str]:
-    _, a, b, _ = types_of(op)
+    _, a, b, _ = op.types
     if "kind::mxf4" in op.modifiers or "kind::mxf4nvf4" in op.modifiers:
         return "fp4", "fp4"
     return a, b

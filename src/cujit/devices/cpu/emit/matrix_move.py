@@ -11,7 +11,7 @@ from cujit.devices.cpu.emit.builder import Builder, Value
 from cujit.devices.cpu.emit.matrix_frame import at, scratch
 from cujit.devices.cpu.emit.matrix_product import definer
 from cujit.devices.cpu.emit.matrix_tiles import put_all, words_of
-from cujit.devices.cpu.emit.memory import address_in, space_of
+from cujit.devices.cpu.emit.memory import address_in
 from cujit.devices.cpu.emit.registry import Rules
 from cujit.devices.cpu.emit.warp import WarpEmitter
 from cujit.devices.cpu.program import Memory, Op
@@ -76,7 +76,7 @@ def _addresses(e: WarpEmitter, op: Op) -> Value:
     b = e.builder
     memory = op.sources[0]
     assert isinstance(memory, Memory)
-    space = space_of(op)
+    space = op.space
     own = b.vector(address_in(e, memory, space))
     return b.select(b.vector(e.lanes(op)), own, b.vector(Value("%idle.int", "i64")))
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from cujit.devices.cpu.emit.builder import Builder, Value
 from cujit.devices.cpu.emit.matrix_frame import in_function
 from cujit.devices.cpu.emit.matrix_tiles import c_type, packed, put_all, unpacked, words_of
-from cujit.devices.cpu.emit.registry import Rules, types_of
+from cujit.devices.cpu.emit.registry import Rules
 from cujit.devices.cpu.emit.rounding import canonical
 from cujit.devices.cpu.emit.warp import WarpEmitter
 from cujit.devices.cpu.program import Op
@@ -58,7 +58,7 @@ def _sum_places(kind: str) -> dict[Place, Place]:
 
 
 def _mma(e: WarpEmitter, op: Op) -> None:
-    d, _, _, c = types_of(op)
+    d, _, _, c = op.types
     layouts = [m for m in op.modifiers if m in ("row", "col")]
     given = [word for index in (0, 1) for word in words_of(e, op, index, 2)]
     given += words_of(e, op, 2, 4 if c == "f16" else 8, c_type(c))

@@ -16,7 +16,7 @@ from cujit.devices.cpu.emit.matrix_sparse import expand, selector_of
 from cujit.devices.cpu.emit.matrix_sums import wgmma_alignment
 from cujit.devices.cpu.emit.matrix_tiles import Kinds, c_type, columns, d_words, items_of, rows, tile, words_of
 from cujit.devices.cpu.emit.matrix_types import strips_in
-from cujit.devices.cpu.emit.registry import Rules, types_of
+from cujit.devices.cpu.emit.registry import Rules
 from cujit.devices.cpu.emit.warp import WarpEmitter
 from cujit.devices.cpu.program import Group, IntConstant, Op
 from cujit.devices.cpu.shapes import WARP
@@ -57,7 +57,7 @@ def _nothing(e: WarpEmitter, op: Op) -> None:
 
 
 def _multiply(e: WarpEmitter, op: Op) -> None:
-    d, a_type, b_type = types_of(op)
+    d, a_type, b_type = op.types
     combine = "and" if "and" in op.modifiers else ""
     sparse = any(m.startswith("sp") for m in op.modifiers)
     alignment = wgmma_alignment((a_type, b_type, d, d), sparse=sparse)

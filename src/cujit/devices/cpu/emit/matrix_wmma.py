@@ -26,8 +26,8 @@ from cujit.devices.cpu.emit.matrix_tiles import (
     words_of,
 )
 from cujit.devices.cpu.emit.matrix_types import element_bits, strips_in, word_type
-from cujit.devices.cpu.emit.memory import SPACES, address_in, space_of
-from cujit.devices.cpu.emit.registry import Rules, types_of
+from cujit.devices.cpu.emit.memory import SPACES, address_in
+from cujit.devices.cpu.emit.registry import Rules
 from cujit.devices.cpu.emit.warp import WarpEmitter
 from cujit.devices.cpu.program import Memory, Op
 from cujit.devices.cpu.shapes import WARP
@@ -157,7 +157,7 @@ def _place(e: WarpEmitter, op: Op, fragment: _Fragment, straight: bool, stride_a
     else:
         elements = b.integer((fragment.width if straight else fragment.lines) * (32 if bits == 1 else 1), 64)
     stride = b.binary("lshr", b.binary("mul", elements, b.integer(bits, 64)), b.integer(3, 64))
-    return _Place(one_of(e, op, address_in(e, memory, space_of(op))), one_of(e, op, stride))
+    return _Place(one_of(e, op, address_in(e, memory, op.space)), one_of(e, op, stride))
 
 
 def _bits(type_: str) -> int:
@@ -185,7 +185,7 @@ class MemoryLines:
 def memory_lines(e: WarpEmitter, op: Op) -> MemoryLines:
     """Tell which memory ``wmma.load`` or ``wmma.store`` accesses."""
     matrix = next(m for m in op.modifiers if m in ("a", "b", "c", "d"))
-    fragment, straight = _fragment(op, matrix, types_of(op)[0]), _is_straight(op, matrix)
+    fragment, straight = _fragment(op, matrix, op.type), _is_straight(op, matrix)
     place = _place(e, op, fragment, straight, 1 if "load" in op.modifiers else 2)
     lines, width = (fragment.lines, fragment.width) if straight else (fragment.width, fragment.lines)
     bits = 32 if fragment.type_ == "b1" else _bits(fragment.type_)
@@ -194,7 +194,7 @@ def memory_lines(e: WarpEmitter, op: Op) -> MemoryLines:
 
 def _load(e: WarpEmitter, op: Op) -> None:
     matrix = next(m for m in op.modifiers if m in ("a", "b", "c"))
-    fragment, straight = _fragment(op, matrix, types_of(op)[0]), _is_straight(op, matrix)
+    fragment, straight = _fragment(op, matrix, op.type), _is_straight(op, matrix)
     name = _load_function(e, fragment, straight)
     b = e.builder
     word = c_type(fragment.type_) if fragment.is_sum else word_type(fragment.type_)
@@ -213,7 +213,7 @@ def _load(e: WarpEmitter, op: Op) -> None:
 
 
 def _store(e: WarpEmitter, op: Op) -> None:
-    fragment, straight = _fragment(op, "d", types_of(op)[0]), _is_straight(op, "d")
+    fragment, straight = _fragment(op, "d", op.type), _is_straight(op, "d")
     name = _store_function(e, fragment, straight)
     b = e.builder
     word = c_type(fragment.type_)
@@ -321,7 +321,7 @@ def _store_function(e: WarpEmitter, fragment: _Fragment, straight: bool) -> str:
 
 
 def _mma(e: WarpEmitter, op: Op) -> None:
-    types = types_of(op)
+    types = op.types
     a_type, b_type = ("f16", "f16") if len(types) == 2 else types[1:3]
     kinds = kinds_of(op, a_type, b_type)
     kinds = replace(kinds, alignment=wmma_alignment((a_type, b_type, kinds.c, kinds.d)))

@@ -22,7 +22,7 @@ from collections.abc import Sequence
 
 from cujit.devices.cpu.emit.builder import Builder, Value
 from cujit.devices.cpu.emit.lanewise import each_lane
-from cujit.devices.cpu.emit.memory import SPACES, address_in
+from cujit.devices.cpu.emit.memory import address_in
 from cujit.devices.cpu.emit.registry import Rules
 from cujit.devices.cpu.emit.warp import WarpEmitter
 from cujit.devices.cpu.program import Memory, Op
@@ -52,7 +52,7 @@ def register(rules: Rules) -> None:
 def _address(e: WarpEmitter, op: Op) -> Value:
     memory = op.sources[0]
     assert isinstance(memory, Memory)
-    return address_in(e, memory, next((m for m in op.modifiers if m in SPACES), "generic"))
+    return address_in(e, memory, op.space)
 
 
 # -- the object -------------------------------------------------------------------------------------------

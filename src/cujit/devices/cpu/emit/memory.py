@@ -13,15 +13,16 @@ from cujit.devices.cpu.emit import clusters
 from cujit.devices.cpu.emit.builder import Value, float_type, int_type, type_width
 from cujit.devices.cpu.emit.order import in_order
 from cujit.devices.cpu.emit.past import past_cache
-from cujit.devices.cpu.emit.registry import Rules, types_of
+from cujit.devices.cpu.emit.registry import Rules
 from cujit.devices.cpu.emit.scattered import gather, load_apart, scatter
 from cujit.devices.cpu.emit.warp import MASK, WarpEmitter, storage_type
 from cujit.devices.cpu.emit.wide import load_wide, store_wide
 from cujit.devices.cpu.native.state import STACK_BYTES, Block, Warp
 from cujit.devices.cpu.program import Group, Memory, Op, Operand, Reg, SymbolAddress
+from cujit.devices.cpu.semantics import Type
 from cujit.devices.cpu.shapes import WARP
 
-__all__ = ["SPACES", "address_in", "element_type", "register", "space_of"]
+__all__ = ["SPACES", "address_in", "element_type", "register"]
 
 SPACES = (
     "global", "shared", "shared::cta", "shared::cluster", "local", "const", "param", "param::entry", "param::func",
@@ -47,7 +48,7 @@ def register(rules: Rules) -> None:
     rules.on("param.get", _WORDS)(_get_parameter)
     hints = f"{spaces} L1 L2 L2::evict_last L2::evict_normal tensormap"
     rules.on("prefetch prefetchu", modifiers=hints, memory=True)(_nothing)
-    rules.on("isspacep", modifiers=" ".join(s for s in SPACES if s != "shared::cluster"))(_is_space)
+    rules.on("isspacep", modifiers="global local shared const param param::entry shared::cta")(_is_space)
     rules.on("isspacep", choices=["shared::cluster"])(_is_cluster)
     clusters.register(rules)
 
@@ -56,20 +57,9 @@ def _nothing(e: WarpEmitter, op: Op) -> None:
     """A hint that asks for no effect."""
 
 
-def element_type(type_: str) -> str:
+def element_type(type_: Type) -> str:
     """LLVM type that a PTX type has in memory."""
-    bits = int(type_[1:])
-    return float_type(bits) if type_[0] == "f" and bits >= 32 else int_type(bits)
-
-
-def space_of(op: Op) -> str:
-    """State space of a memory operation, in one word: ``cluster`` is ``shared::cluster``; generic if none is named."""
-    named = [m for m in op.modifiers if m in SPACES]
-    return _plain(named[0]) if named else "generic"
-
-
-def _plain(space: str) -> str:
-    return "cluster" if space == "shared::cluster" else space.partition("::")[0]
+    return float_type(type_.bits) if type_.kind == "f" and type_.bits >= 32 else int_type(type_.bits)
 
 
 # -- addresses --------------------------------------------------------------------------------------------
@@ -91,7 +81,7 @@ class _Address:
 
 
 def _address(e: WarpEmitter, op: Op, memory: Memory) -> _Address:
-    b, space = e.builder, space_of(op)
+    b, space = e.builder, op.space
     shape = e.operand_shape(memory.base)
     # Neighbouring addresses of a cluster need not lie in one block.
     stride = None if space == "cluster" and not shape.is_uniform else shape.stride
@@ -143,9 +133,8 @@ def _in_space(e: WarpEmitter, space: str, address: Value, *, first_lane: bool) -
 def address_in(e: WarpEmitter, memory: Memory, space: str) -> Value:
     """Give the address of an operand in brackets as an address of this process: i64, a scalar where it is uniform.
 
-    ``space`` is the state space as a modifier has it, or ``generic``.
+    ``space`` is the state space as a ``Form`` has it.
     """
-    space = _plain(space)
     return _in_space(e, space, _register_address(e, space, memory), first_lane=False)
 
 
@@ -163,12 +152,12 @@ def local_base(e: WarpEmitter, *, first_lane: bool) -> Value:
 
 def _load(e: WarpEmitter, op: Op) -> None:
     memory = op.sources[0]
-    type_ = types_of(op)[0]
+    type_ = op.type
     assert isinstance(memory, Memory)
     if isinstance(memory.base, SymbolAddress) and memory.base.slot.space == "param":
         values = _load_parameters(e, op, memory, element_type(type_))
     elif type_ == "b128":
-        values = [load_wide(e, op, address_in(e, memory, space_of(op)))]
+        values = [load_wide(e, op, address_in(e, memory, op.space))]
     else:
         with in_order(e, op):
             values = _load_values(e, op, _address(e, op, memory), element_type(type_), len(op.results))
@@ -184,11 +173,11 @@ def _load_parameters(e: WarpEmitter, op: Op, memory: Memory, element: str) -> li
     return [e.parameter(first + k * size, element) for k in range(len(op.results))]
 
 
-def _extended(e: WarpEmitter, value: Value, type_: str, reg: Reg | None) -> Value:
+def _extended(e: WarpEmitter, value: Value, type_: Type, reg: Reg | None) -> Value:
     """Widen a loaded value to its register, by its sign if the type has one."""
     if reg is None or reg.bits <= type_width(value.type) or value.type in ("float", "double"):
         return value
-    return e.builder.resize(value, reg.bits, signed=type_[0] == "s")
+    return e.builder.resize(value, reg.bits, signed=type_.is_signed)
 
 
 def _load_values(e: WarpEmitter, op: Op, at: _Address, element: str, count: int) -> list[Value]:
@@ -345,15 +334,15 @@ def _short(element: str) -> str:
 def _store(e: WarpEmitter, op: Op) -> None:
     memory, data = op.sources[:2]  # a third is a cache policy
     assert isinstance(memory, Memory)
-    if types_of(op)[0] == "b128":
-        store_wide(e, op, address_in(e, memory, space_of(op)), e.read(data, "i128"))
+    if op.type == "b128":
+        store_wide(e, op, address_in(e, memory, op.space), e.read(data, "i128"))
         return
     with in_order(e, op):
         _store_values(e, op, memory, data.items if isinstance(data, Group) else (data,))
 
 
 def _store_values(e: WarpEmitter, op: Op, memory: Memory, items: tuple[Operand, ...]) -> None:
-    element = element_type(types_of(op)[0])
+    element = element_type(op.type)
     values = [e.read(item, element) for item in items]
     at = _address(e, op, memory)
     mask = e.lanes(op)
@@ -415,7 +404,7 @@ def _store_contiguous(
     b = e.builder
     count = len(values)
     size = type_width(element) // 8 * count
-    blends = space_of(op) == "shared" and not mask.constant and size <= _MOST_BLENDED and not e.watched
+    blends = op.space == "shared" and not mask.constant and size <= _MOST_BLENDED and not e.watched
     some = blends and op.guard is not None
     if some:
         go, done = b.label("store"), b.label("stored")
@@ -477,8 +466,7 @@ def _move(e: WarpEmitter, op: Op) -> None:
         _unpack(e, op)
     else:
         reg = op.results[0]
-        type_ = types_of(op)[0]
-        bits = 1 if type_ == "pred" else int(type_[1:])
+        bits = op.type.bits
         wanted = storage_type(reg) if reg is not None and reg.bits == bits else int_type(bits)
         e.put(op, e.read(source, wanted))
 
@@ -486,7 +474,7 @@ def _move(e: WarpEmitter, op: Op) -> None:
 def _packed(e: WarpEmitter, group: Group, op: Op) -> Value:
     """``mov.b64 d, {a, b}``: the first element is the lowest part."""
     b = e.builder
-    total = int(types_of(op)[0][1:])
+    total = op.type.bits
     part = total // len(group.items)
     whole = b.integer(0, total)
     for k, item in enumerate(group.items):
@@ -499,7 +487,7 @@ def _packed(e: WarpEmitter, group: Group, op: Op) -> Value:
 
 def _unpack(e: WarpEmitter, op: Op) -> None:
     b = e.builder
-    total = int(types_of(op)[0][1:])
+    total = op.type.bits
     part = total // len(op.results)
     whole = e.source(op, 0, int_type(total))
     for k in range(len(op.results)):
@@ -509,7 +497,7 @@ def _unpack(e: WarpEmitter, op: Op) -> None:
 
 def _put_parameter(e: WarpEmitter, op: Op) -> None:
     """Store to a call's parameter that became registers."""
-    element = int_type(int(types_of(op)[0][1:]))
+    element = int_type(op.type.bits)
     data = op.sources[0]
     for k, item in enumerate(data.items if isinstance(data, Group) else (data,)):
         e.put(op, e.read(item, element), k)
@@ -517,18 +505,18 @@ def _put_parameter(e: WarpEmitter, op: Op) -> None:
 
 def _get_parameter(e: WarpEmitter, op: Op) -> None:
     """Load from a call's parameter that became registers."""
-    type_ = types_of(op)[0]
+    type_ = op.type
     data = op.sources[0]
     assert isinstance(data, Group)
     for k, item in enumerate(data.items):
-        value = e.read(item, int_type(int(type_[1:])))
+        value = e.read(item, int_type(type_.bits))
         e.put(op, _extended(e, value, type_, op.results[k]), k)
 
 
 def _convert_address(e: WarpEmitter, op: Op) -> None:
     """``cvta``: between an address of a space and a generic one, which is an address of this process."""
-    b, space = e.builder, space_of(op)
-    bits = int(types_of(op)[0][1:])
+    b, space = e.builder, op.space
+    bits = op.type.bits
     value = b.resize(e.source(op, 0, int_type(bits)), 64, signed=False)
     if space in ("shared", "local"):
         base = Value("%shared.int", "i64") if space == "shared" else local_base(e, first_lane=e.base_form)
@@ -540,7 +528,7 @@ def _convert_address(e: WarpEmitter, op: Op) -> None:
 
 def _is_space(e: WarpEmitter, op: Op) -> None:
     """``isspacep``: whether a generic address lies in the window of a space."""
-    b, space = e.builder, space_of(op)
+    b, space = e.builder, op.space
     address = e.source(op, 0, "i64")
 
     def inside(base: Value, size: Value) -> Value:

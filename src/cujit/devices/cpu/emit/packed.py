@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from cujit.devices.cpu.emit.builder import Builder, Value, int_type, type_width
 from cujit.devices.cpu.emit.convert import clamped, float_source, limited, rounded
 from cujit.devices.cpu.emit.halves import split_halves
-from cujit.devices.cpu.emit.registry import Rules, modifiers_of, types_of
+from cujit.devices.cpu.emit.registry import Rules
 from cujit.devices.cpu.emit.rounding import as_bits, is_nan, magnitude, number, rounding_of
 from cujit.devices.cpu.emit.small_formats import (
     BF16,
@@ -26,6 +26,7 @@ from cujit.devices.cpu.emit.small_formats import (
 )
 from cujit.devices.cpu.emit.warp import WarpEmitter
 from cujit.devices.cpu.program import Group, Op
+from cujit.devices.cpu.semantics import Type
 
 __all__ = ["register"]
 
@@ -73,7 +74,7 @@ def _put_packed(e: WarpEmitter, op: Op, parts: Sequence[Value], width: int) -> N
 
 def _two_values(e: WarpEmitter, op: Op) -> tuple[list[Value], int]:
     """Read two f32 sources, or one pair of halves, as f32, the upper one first; and count the sources read."""
-    b, name = e.builder, types_of(op)[1]
+    b, name = e.builder, op.types[1]
     if name == "f32":
         return [float_source(e, op, name, k) for k in range(2)], 2
     low, high = split_halves(b, e.source(op, 0, "i32"))
@@ -84,32 +85,32 @@ def _two_values(e: WarpEmitter, op: Op) -> tuple[list[Value], int]:
 
 
 def _to_halves(e: WarpEmitter, op: Op) -> None:
-    b, name = e.builder, types_of(op)[0].removesuffix("x2")
+    b, name = e.builder, op.type.removesuffix("x2")
     values = [limited(b, op, float_source(e, op, "f32", k), name) for k in range(2)]
     _put_packed(e, op, [rounded(b, x, name, rounding_of(op)) for x in values], 16)
 
 
 def _to_small(e: WarpEmitter, op: Op) -> None:
-    b, f = e.builder, FORMATS[types_of(op)[0][:4]]
+    b, f = e.builder, FORMATS[op.types[0][:4]]
     values, _ = _two_values(e, op)
     _put_packed(e, op, [rounded_code(b, limited(b, op, x, f.name), f) for x in values], f.field)
 
 
 def _from_small(e: WarpEmitter, op: Op) -> None:
-    b, f = e.builder, FORMATS[types_of(op)[1][:4]]
+    b, f = e.builder, FORMATS[op.types[1][:4]]
     codes = b.resize(e.source(op, 0, int_type(2 * f.field)), 32, signed=False)
     upper = b.binary("lshr", codes, b.integer(f.field, 32))
     values = [value_of_code(b, code, f) for code in (upper, codes)]
     scales = _scales(e, op, 1)
     if scales is not None:
         values = [b.binary("fmul", x, s) for x, s in zip(values, scales, strict=True)]
-    to = types_of(op)[0].removesuffix("x2")
+    to = op.type.removesuffix("x2")
     _put_packed(e, op, [half_bits(b, limited(b, op, x, to), to) for x in values], 16)
 
 
 def _stochastic(e: WarpEmitter, op: Op) -> None:
     b = e.builder
-    f = FORMATS[types_of(op)[0][:-2]]
+    f = FORMATS[op.types[0][:-2]]
     first = op.sources[0]
     values = first.items if isinstance(first, Group) else op.sources[:2]
     randoms = _random_parts(b, e.read(op.sources[-1], "i32"), f)
@@ -186,7 +187,7 @@ def _from_exponents(e: WarpEmitter, op: Op) -> None:
 
 
 def _scales(e: WarpEmitter, op: Op, index: int) -> list[Value] | None:
-    return _powers(e.builder, e.source(op, index, "i16")) if _SCALED in modifiers_of(op) else None
+    return _powers(e.builder, e.source(op, index, "i16")) if _SCALED in op.form.words else None
 
 
 def _to_fixed(e: WarpEmitter, op: Op) -> None:
@@ -200,7 +201,7 @@ def _to_fixed(e: WarpEmitter, op: Op) -> None:
     for x in values:
         units = b.intrinsic("roundeven", b.binary("fmul", x, number(b, 64.0, "float")))
         code = b.intrinsic("fptosi.sat", units, result="i32")
-        code = clamped(b, code, "s32", "u8" if "relu" in op.modifiers else "s8")
+        code = clamped(b, code, Type("s32"), Type("u8" if "relu" in op.modifiers else "s8"))
         code = b.intrinsic("smin", code, b.integer(127, 32))
         code = b.select(is_nan(b, x), b.integer(127, 32), code)
         codes.append(b.binary("and", code, b.integer(0xFF, 32)))
@@ -228,11 +229,10 @@ def _from_fixed(e: WarpEmitter, op: Op) -> None:
 def _pack(e: WarpEmitter, op: Op) -> None:
     """Clamp two integers and set them side by side, the second lowest; a third source is moved up by both."""
     b = e.builder
-    to = types_of(op)[0]
-    bits = int(to[1:])
+    to, bits = op.type, op.type.bits
     parts = []
     for index in range(2):
-        x = clamped(b, e.source(op, index, "i32"), "s32", to)
+        x = clamped(b, e.source(op, index, "i32"), Type("s32"), to)
         parts.append(b.binary("and", x, b.integer((1 << bits) - 1, 32)))
     result = _packed(b, parts, bits)
     if bits < 16:
@@ -243,7 +243,7 @@ def _pack(e: WarpEmitter, op: Op) -> None:
 def _integer_pairs(e: WarpEmitter, op: Op) -> None:
     """Add, subtract, or find the smaller or larger one, in each half; ``.relu`` gives 0 for what is below."""
     b = e.builder
-    sign = types_of(op)[0][0]
+    sign = op.type.kind
     pairs = [split_halves(b, e.source(op, k, "i32")) for k in range(2)]
     parts = []
     for x, y in zip(*pairs, strict=True):

@@ -2,42 +2,24 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from cujit.devices.cpu.program import Op
+from cujit.devices.cpu.semantics import Form
 
 if TYPE_CHECKING:
     from cujit.devices.cpu.emit.warp import WarpEmitter
 
-__all__ = ["FLOATS", "INTEGERS", "Handler", "Rule", "Rules", "modifiers_of", "types_of"]
+__all__ = ["FLOATS", "INTEGERS", "Handler", "Rule", "Rules"]
 
-SIGNED = ("s8", "s16", "s32", "s64")
-UNSIGNED = ("u8", "u16", "u32", "u64")
-BITS = ("b8", "b16", "b32", "b64", "pred")
-INTEGERS = (*SIGNED, *UNSIGNED)
+INTEGERS = ("s8", "s16", "s32", "s64", "u8", "u16", "u32", "u64")
 FLOATS = ("f32", "f64")
-HALVES = ("f16", "bf16", "f16x2", "bf16x2")
-SMALL = (
-    "tf32", "e4m3", "e5m2", "e3m2", "e2m3", "e2m1", "e4m3x2", "e5m2x2", "e3m2x2", "e2m3x2", "e2m1x2", "ue8m0x2",
-    "s2f6x2", "u8x4", "s8x4",
-    "e4m3x4", "e5m2x4", "e3m2x4", "e2m3x4", "e2m1x4", "u16x2", "s16x2", "b128", "b1", "u4", "s4", "u2", "s2",
-)  # fmt: skip
-_TYPES = frozenset((*INTEGERS, *BITS, *FLOATS, *HALVES, *SMALL))
 
 Handler = Callable[["WarpEmitter", Op], None]
-
-
-def types_of(op: Op) -> tuple[str, ...]:
-    """List the type modifiers of an operation, in order."""
-    return tuple(m for m in op.modifiers if m in _TYPES)
-
-
-def modifiers_of(op: Op) -> tuple[str, ...]:
-    """List the other modifiers, in order."""
-    return tuple(m for m in op.modifiers if m not in _TYPES)
 
 
 @dataclass(frozen=True)
@@ -62,9 +44,9 @@ class Rule:
         allowed = (*self.parts, *[""] * len(parts))
         return all(not part or re.fullmatch(allowed[k], part) for k, part in enumerate(parts))
 
-    def takes(self, op: Op) -> bool:
-        """Whether the handler can emit this operation."""
-        types, others = types_of(op), modifiers_of(op)
+    def takes(self, form: Form) -> bool:
+        """Whether the handler can emit operations of a form."""
+        types, others = form.types, form.words
         if len(types) != len(self.types) or any(t not in s for t, s in zip(types, self.types, strict=True)):
             return False
         chosen = frozenset().union(*self.choices)
@@ -78,6 +60,7 @@ class Rules:
 
     def __init__(self) -> None:
         self._rules: dict[str, list[Rule]] = {}
+        self._of_form = functools.lru_cache(maxsize=4096)(self._find)
 
     def on(
         self,
@@ -110,7 +93,10 @@ class Rules:
 
     def find(self, op: Op) -> Rule | None:
         """Find the rule that takes an operation."""
-        return next((rule for rule in self._rules.get(op.opcode, ()) if rule.takes(op)), None)
+        return self._of_form(op.form)
+
+    def _find(self, form: Form) -> Rule | None:
+        return next((rule for rule in self._rules.get(form.opcode, ()) if rule.takes(form)), None)
 
     def opcodes(self) -> tuple[str, ...]:
         """List every opcode that has a rule."""

@@ -15,7 +15,6 @@ import struct
 from collections.abc import Sequence
 
 from cujit.devices.cpu.emit.builder import Builder, Value, int_type, type_width
-from cujit.devices.cpu.emit.registry import modifiers_of
 from cujit.devices.cpu.program import Op
 
 __all__ = [
@@ -168,7 +167,7 @@ def saturate(b: Builder, x: Value) -> Value:
 
 def rounding_of(op: Op) -> str:
     """Name the rounding of an operation: to nearest where it has none."""
-    return next((m for m in modifiers_of(op) if m in ROUNDINGS.split()), "rn")
+    return next((m for m in op.form.words if m in ROUNDINGS.split()), "rn")
 
 
 # -- one step ---------------------------------------------------------------------------------------------

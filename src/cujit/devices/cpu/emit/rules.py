@@ -24,7 +24,7 @@ from cujit.devices.cpu.emit import (
     warpwide,
 )
 from cujit.devices.cpu.emit.refused import reason
-from cujit.devices.cpu.emit.registry import Rule, Rules, types_of
+from cujit.devices.cpu.emit.registry import Rule, Rules
 from cujit.devices.cpu.emit.special import SPECIAL_REGISTERS
 from cujit.devices.cpu.layout import type_bits
 from cujit.devices.cpu.operands import fits
@@ -88,7 +88,7 @@ def _check_operand(op: Op, operand: Operand, rule: Rule, refusals: Refusals) -> 
 
 def _check_widths(op: Op, refusals: Refusals) -> None:
     """Registers of other sizes than the ISA's are not there; a ``cvt`` of bf16 takes the sizes of its types alone."""
-    types = types_of(op)
+    types = op.types
     if op.opcode == "cvt" and "bf16" in types:
         for operand, type_ in zip((*op.results, *op.sources), types, strict=False):
             if isinstance(operand, Reg) and operand.bits != type_bits(type_):

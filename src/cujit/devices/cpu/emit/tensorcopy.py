@@ -16,8 +16,8 @@ from cujit.devices.cpu.emit.builder import Builder, Value
 from cujit.devices.cpu.emit.bulk import fault_where
 from cujit.devices.cpu.emit.lanewise import add_function, each_lane, for_each_bit
 from cujit.devices.cpu.emit.mbarrier import complete_bytes
-from cujit.devices.cpu.emit.memory import SPACES, address_in
-from cujit.devices.cpu.emit.registry import Rules, types_of
+from cujit.devices.cpu.emit.memory import address_in
+from cujit.devices.cpu.emit.registry import Rules
 from cujit.devices.cpu.emit.tensorbox import Box, Im2col, is_one_of, load_field
 from cujit.devices.cpu.emit.warp import WarpEmitter
 from cujit.devices.cpu.native.faultkinds import FaultKind
@@ -224,7 +224,7 @@ def _memories(op: Op) -> list[Memory]:
 def _load(e: WarpEmitter, op: Op) -> None:
     """``cp.async.bulk.tensor [dst], [map, {…}], [mbar]``: the barrier is told the bytes of the whole box."""
     shared, tensor, barrier = _memories(op)
-    space = next(m for m in op.modifiers if m.startswith("shared"))
+    space = op.space
     copy = _copy_of(e, op, tensor, shared, space)
     function = _copy_function(e, copy, inward=True)
 
@@ -237,9 +237,9 @@ def _load(e: WarpEmitter, op: Op) -> None:
 def _load_to_several(e: WarpEmitter, op: Op) -> None:
     """``….multicast::cluster [dst], [map, {…}], [mbar], mask``: to the same place of every block that the mask has."""
     shared, tensor, barrier = _memories(op)
-    copy = _copy_of(e, op, tensor, shared, "shared::cluster")
+    copy = _copy_of(e, op, tensor, shared, "cluster")
     function = _copy_function(e, copy, inward=True)
-    offset = clusters.offset_of(e, address_in(e, barrier, "shared::cluster"))
+    offset = clusters.offset_of(e, address_in(e, barrier, "cluster"))
     mask = e.read(op.sources[4 if copy.im2col else 3], "i16")
 
     def load(f: Builder, v: Sequence[Value]) -> None:
@@ -260,7 +260,7 @@ def _load_to_several(e: WarpEmitter, op: Op) -> None:
 def _store(e: WarpEmitter, op: Op) -> None:
     """``cp.async.bulk.tensor [map, {…}], [src]``: what lies outside of the tensor is left out."""
     tensor, shared = _memories(op)
-    copy = _copy_of(e, op, tensor, shared, "shared::cta")
+    copy = _copy_of(e, op, tensor, shared, "shared")
     _check_outward(e, op, copy)
     function = _copy_function(e, copy, inward=False)
 
@@ -274,7 +274,7 @@ def _reduce(e: WarpEmitter, op: Op) -> None:
     """``cp.reduce.async.bulk.tensor [map, {…}], [src]``: the type of the elements is the map's."""
     tensor, shared = _memories(op)
     operation = next(m for m in op.modifiers if m in _REDUCTIONS)
-    copy = _copy_of(e, op, tensor, shared, "shared::cta", _REDUCTIONS[operation])
+    copy = _copy_of(e, op, tensor, shared, "shared", _REDUCTIONS[operation])
     _check_outward(e, op, copy)
     # Of f32, subnormal numbers are added as they are. Source: measured on an H200.
     functions = {number: _reduce_function(e, copy, Atomic(operation, type_, locked=True))
@@ -357,10 +357,9 @@ _SMALL = ("elemtype", "swizzle_mode", "fill_mode")
 def _replace(e: WarpEmitter, op: Op) -> None:
     """``tensormap.replace.tile.field [map], {ordinal,} value``."""
     field = next(m for m in op.modifiers if m in _FIELDS)
-    space = next((m for m in op.modifiers if m in SPACES), "generic")
     memory, *ordinal, value = op.sources
     assert isinstance(memory, Memory)
-    bits = 8 if field in _SMALL else int(types_of(op)[0][1:])
+    bits = 8 if field in _SMALL else op.type.bits
     index = ordinal[0].value if ordinal and isinstance(ordinal[0], IntConstant) else 0
     writes = [(field_offset(_PLACES.get(field, field)) + index * bits // 8, e.read(value, f"i{bits}"))]
     if field == "elemtype" and isinstance(value, IntConstant):
@@ -373,7 +372,7 @@ def _replace(e: WarpEmitter, op: Op) -> None:
             f.line(f"store {new.type} {new.text}, ptr {at.text}, align 1")
 
     name = f"tensormap.{field}.{index}"
-    each_lane(e, op, name, [address_in(e, memory, space), *(v for _, v in writes)], write)
+    each_lane(e, op, name, [address_in(e, memory, op.space), *(v for _, v in writes)], write)
 
 
 def _copy_map(e: WarpEmitter, op: Op) -> None:
@@ -386,4 +385,4 @@ def _copy_map(e: WarpEmitter, op: Op) -> None:
         f.call("llvm.memmove.p0.p0.i64", "void", [f"ptr {to.text}", f"ptr {from_.text}", size, "i1 false"],
                ["ptr", "ptr", "i64", "i1"])  # fmt: skip
 
-    each_lane(e, op, "tensormap.copy", [address_in(e, target, "global"), address_in(e, source, "shared::cta")], copy)
+    each_lane(e, op, "tensormap.copy", [address_in(e, target, "global"), address_in(e, source, "shared")], copy)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import ctypes
 
 from cujit.devices.cpu.emit.builder import Builder, Value
-from cujit.devices.cpu.emit.registry import Rules, types_of
+from cujit.devices.cpu.emit.registry import Rules
 from cujit.devices.cpu.emit.small_formats import half_bits
 from cujit.devices.cpu.emit.warp import WarpEmitter
 from cujit.devices.cpu.native.exchange import BOUNDS, OPERATIONS, Exchange
@@ -139,7 +139,7 @@ def _bool(value: bool) -> str:
 
 def _fetch(e: WarpEmitter, op: Op) -> None:
     """Look up; textures have one level, so that the level and the gradients do not matter."""
-    _look_up(e, op, types_of(op)[1], -1, {"level": 2, "grad": 3})
+    _look_up(e, op, op.types[1], -1, {"level": 2, "grad": 3})
 
 
 def _gather(e: WarpEmitter, op: Op) -> None:
@@ -160,7 +160,7 @@ def _look_up(e: WarpEmitter, op: Op, words: str, component: int, before: dict[st
     flags = ", ".join(_bool(f) for f in (layered, cube, words == "s32"))
     _call(e, op, "texture", f"i32 {axes}, {flags}, i32 {component}")
     channels = [e.builder.resize(_answer(e, k), 32, signed=False) for k in range(4)]
-    results = _in_halves(e.builder, types_of(op)[0], channels)
+    results = _in_halves(e.builder, op.type, channels)
     for k, result in enumerate(results):
         e.put(op, result, k)
     if len(op.results) > len(results):  # {…}|p: what was read is in memory
@@ -217,7 +217,7 @@ def _access(e: WarpEmitter, op: Op, operation: str, count: int, *, unit: int = 1
     geometry = _geometry(op)
     axes, layered, _ = _GEOMETRIES[geometry]
     bounds = next(k for k, name in enumerate(BOUNDS) if name in op.modifiers)
-    bytes_ = int(types_of(op)[0][1:]) // 8
+    bytes_ = op.type.bits // 8
     numbers = ", ".join(f"i32 {n}" for n in (unit, bytes_, count, bounds))
     _call(e, op, "surface", f"i32 {OPERATIONS.index(operation)}, i32 {axes}, {_bool(layered)}, {numbers}")
 
@@ -225,7 +225,7 @@ def _access(e: WarpEmitter, op: Op, operation: str, count: int, *, unit: int = 1
 def _load(e: WarpEmitter, op: Op) -> None:
     _set_place(e, op, _geometry(op), "s32")
     _access(e, op, "load", len(op.results))
-    bits = int(types_of(op)[0][1:])
+    bits = op.type.bits
     for k in range(len(op.results)):
         e.put(op, e.builder.resize(_answer(e, k), bits, signed=False), k)
 
@@ -239,19 +239,18 @@ def _store_formatted(e: WarpEmitter, op: Op) -> None:
 
 
 def _reduce(e: WarpEmitter, op: Op) -> None:
-    type_ = types_of(op)[0]
     step = next(m for m in op.modifiers if m in ("add", "min", "max", "and", "or"))
     sized = "p" in op.modifiers
     if step in ("min", "max") and not sized:
-        step = f"{'s' if type_[0] == 's' else 'u'}{step}"
+        step = f"{'s' if op.type.is_signed else 'u'}{step}"
     _set_data(e, op)
-    _access(e, op, step, 1, unit=int(type_[1:]) // 8 if sized else 1)
+    _access(e, op, step, 1, unit=op.type.bits // 8 if sized else 1)
 
 
 def _set_data(e: WarpEmitter, op: Op) -> int:
     """Put place and data of a store into the exchange; return the number of elements."""
     _set_place(e, op, _geometry(op), "s32")
-    bits = int(types_of(op)[0][1:])
+    bits = op.type.bits
     items = _items(op.sources[1])
     for k, item in enumerate(items):
         _set(e, "values", e.builder.resize(e.read(item, f"i{bits}"), 64, signed=False), k)

@@ -8,7 +8,7 @@ code of ptxas 13.0): each such place says so.
 from __future__ import annotations
 
 from cujit.devices.cpu.emit.builder import Builder, Value, type_width
-from cujit.devices.cpu.emit.registry import Rules, modifiers_of, types_of
+from cujit.devices.cpu.emit.registry import Rules
 from cujit.devices.cpu.emit.warp import WarpEmitter
 from cujit.devices.cpu.program import Op
 
@@ -95,7 +95,7 @@ def _operand(e: WarpEmitter, op: Op, index: int, signed: bool) -> Value:
 def _scalar(e: WarpEmitter, op: Op) -> None:
     """Extract, compute, saturate, and apply the second operation or merge into the third source."""
     b = e.builder
-    types = types_of(op)
+    types = op.types
     signed = types[0] == "s32"  # of vset, which has no type of its result, that of the first source
     x, y = (_operand(e, op, k, types[k - 2] == "s32") for k in range(2))
     result = _saturated(b, op, _scalar_result(b, op, x, y), signed)
@@ -179,7 +179,7 @@ def _multiply_add(e: WarpEmitter, op: Op) -> None:
     sm_90 multiplies and adds whole words as signed, whatever their type.
     """
     b = e.builder
-    types = types_of(op)
+    types = op.types
     x, y = (_extended(b, _operand(e, op, k, types[k + 1] == "s32")) for k in range(2))
     product, third = b.binary("mul", x, y), b.resize(e.source(op, 2, "i32"), 64, signed=True)
     zero = b.integer(0, 64)
@@ -205,7 +205,7 @@ def _multiply_add(e: WarpEmitter, op: Op) -> None:
 def _lanewise(e: WarpEmitter, op: Op) -> None:
     """Work on two halves or four bytes, and merge them into the third source or add them to it."""
     b = e.builder
-    types, count = types_of(op), int(op.opcode[-1])
+    types, count = op.types, int(op.opcode[-1])
     signed = len(types) == 3 and types[0] == "s32"
     firsts, seconds = (_picked(e, op, k, types[k - 2] == "s32") for k in range(2))
     mask = [int(d) for d in _part(op, 0)[1:]] or range(count)
@@ -237,7 +237,7 @@ def _picked(e: WarpEmitter, op: Op, index: int, signed: bool) -> list[Value]:
 def _element(b: Builder, op: Op, x: Value, y: Value) -> Value:
     name = op.opcode[:-1]
     if name == "vset":
-        return b.resize(b.compare(_comparison(modifiers_of(op)[0]), x, y), 32, signed=False)
+        return b.resize(b.compare(_comparison(op.form.words[0]), x, y), 32, signed=False)
     if name == "vavrg":
         total = b.binary("add", x, y)
         up = b.compare("icmp sge", total, b.integer(0, 32))
@@ -247,7 +247,7 @@ def _element(b: Builder, op: Op, x: Value, y: Value) -> Value:
 
 def _quads(e: WarpEmitter, op: Op) -> None:
     """``add sub min max neg`` of four bytes. PTX ISA 9.2, "Integer Arithmetic Instructions"."""
-    b, signed = e.builder, types_of(op)[0] == "s8x4"
+    b, signed = e.builder, op.type == "s8x4"
     words = [e.source(op, k, "i32") for k in range(len(op.sources))]
     if op.opcode == "neg":
         words.insert(0, b.integer(0, 32))

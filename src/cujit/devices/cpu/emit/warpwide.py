@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeAlias
 
-from cujit.devices.cpu.emit.builder import Value
-from cujit.devices.cpu.emit.registry import Rules, types_of
+from cujit.devices.cpu.emit.builder import Value, int_type
+from cujit.devices.cpu.emit.registry import Rules
 from cujit.devices.cpu.program import IntConstant, Op, Operand, Reg
 from cujit.devices.cpu.shapes import WARP
 
@@ -269,7 +269,7 @@ done:
 def _match(party: Party) -> Results:
     """For each lane the members that have the same value; ``all``: every member, or nothing."""
     b, op = party.e.builder, party.op
-    type_ = f"i{types_of(op)[0][1:]}"
+    type_ = int_type(op.type.bits)
     values = b.vector(party.operand(0, type_))
     name = f"match.{type_}"
     b.functions.setdefault(name, _MATCH.format(type=type_))
@@ -289,7 +289,7 @@ _NEUTRAL = {"add": 0, "or": 0, "xor": 0, "and": -1, "umin": -1, "umax": 0, "smin
 def _reduce(party: Party) -> Results:
     b = party.e.builder
     kind = next(m for m in party.op.modifiers if m in ("add", "min", "max", "and", "or", "xor"))
-    name = f"{types_of(party.op)[0][0]}{kind}" if kind in ("min", "max") else kind
+    name = f"{party.op.type.kind}{kind}" if kind in ("min", "max") else kind
     neutral = b.integer(_NEUTRAL[name], 32)
     return (_reduced(party, "i32", neutral, lambda v: b.reduce(name, v)),)
 

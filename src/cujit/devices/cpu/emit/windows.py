@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from cujit.devices.cpu.emit.builder import Value
 from cujit.devices.cpu.emit.memory import element_type
-from cujit.devices.cpu.emit.registry import Rule, Rules, types_of
+from cujit.devices.cpu.emit.registry import Rule, Rules
 from cujit.devices.cpu.program import Memory, Op, Reg
 from cujit.devices.cpu.regions import Region
 from cujit.devices.cpu.shapes import WARP
@@ -51,7 +51,7 @@ class _Vectors:
     """The vectors of a window, as they are before the operation."""
 
     def __init__(self, e: WarpEmitter, op: Op, window: Window) -> None:
-        self.element = element_type(types_of(op)[0])
+        self.element = element_type(op.type)
         self._e = e
         self._op = op
         self._window = window
