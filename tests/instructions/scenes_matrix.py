@@ -243,15 +243,20 @@ class Mma:
         """Do it once in each warp; the arrays are those of the pointers ``first`` on."""
         names = ["ra", "rb", "rc", *(["rm"] * (len(arrays) - 4)), "rd"]
         loads, store = _accesses(names, arrays, first)
-        groups = {name: [f"{name}{n}" for n in range(len(a))] for name, a in zip(names, arrays, strict=True)}
-        operands = ["{" + ", ".join(groups[f"r{x}"]) + "}" for x in "dabc"]
-        more = groups.get("rm", [])
+        groups = [[f"{name}{n}" for n in range(len(a))] for name, a in zip(names, arrays, strict=True)]
+        return "\n".join([*loads, self.instruction(groups), *store])
+
+    def instruction(self, groups: Sequence[Sequence[str]]) -> str:
+        """Write it with the registers of each of ``arrays``."""
+        a, b, c, *more, d = groups
+        operands = ["{" + ", ".join(registers) + "}" for registers in (d, a, b, c)]
+        words = more[0] if more else []
         if self.sparse:
-            operands += [more[0], str(self.selector)]
+            operands += [words[0], str(self.selector)]
         if self.scale:
-            for register, (_, thread) in zip(more[-2:], self.scale[2:], strict=True):
+            for register, (_, thread) in zip(words[-2:], self.scale[2:], strict=True):
                 operands += [register, f"{{{self.scale[1]}, {thread}}}"]
-        return "\n".join([*loads, f"{self.name} {', '.join(operands)};", *store])
+        return f"{self.name} {', '.join(operands)};"
 
 
 def _by_pairs(a: Array, b: Array) -> Array:
