@@ -19,27 +19,6 @@ _WORDS = {
 }  # fmt: skip
 """``N`` is a group, ``F`` one or the register that would be alone in it, ``E`` one register, in braces or not."""
 
-# Opcodes; the modifiers that an instruction has (``!``: has not); which of the operands that it reads; the numbers that
-# may stand there. Source: what ptxas 13.0 takes of 31 numbers from -1 to 2^32.
-_NUMBERS: tuple[tuple[str, str, int, range | tuple[int, ...]], ...] = (
-    ("cp", "ca", 2, (4, 8, 16)),
-    ("cp", "cg", 2, (16,)),
-    ("cp", "ca|cg", 3, range(17)),
-    ("setmaxnreg", "", 0, range(24, 257, 8)),
-    ("pmevent", "", 0, range(1 << 16)),
-    ("bar barrier", "sync|arrive|red !warp", 0, range(16)),
-    ("bar barrier", "sync|arrive|red !warp", 1, range(0, 1 << 32, 32)),
-    ("discard applypriority fence", "", 1, (128,)),
-    ("tensormap", "cp_fenceproxy", 2, (128,)),
-    ("mma", "sp|sp::ordered_metadata", 4, range(4)),
-    ("wgmma", "mma_async f16|bf16|tf32|e4m3|e5m2", 4, (-1, 1)),
-    ("wgmma", "mma_async f16|bf16|tf32|e4m3|e5m2", 5, (-1, 1)),
-    ("wgmma", "mma_async f16|bf16", 6, (0, 1)),
-    ("wgmma", "mma_async f16|bf16", 7, (0, 1)),
-    ("bfe bfi", "", -1, range(256)),
-    ("bfe bfi", "", -2, range(256)),
-)
-
 _WITH_FLOATS = re.compile(r"(b?f|[bsu])(16|32|64)(x2)?|tf32")
 """Types whose constants may be floats."""
 
@@ -57,23 +36,11 @@ def fits(op: Op) -> bool:
 
 def number_out_of_range(op: Op) -> int | None:
     """Give a number among the operands that is none of those that may stand there; None if there is none."""
-    more = 2 if op.opcode == "wgmma" and "sp" in op.modifiers else 0  # metadata and its selector come before
-    for opcodes, words, at, allowed in _NUMBERS:
-        place = at + more
-        if op.opcode not in opcodes.split() or not -len(op.sources) <= place < len(op.sources):
-            continue
-        number = op.sources[place]
-        has = all(_has_word(op.modifiers, word) for word in words.split())
-        if has and isinstance(number, IntConstant) and number.value not in allowed:
+    for place, allowed in op.form.meaning.numbers.items():
+        number = op.sources[place] if place < len(op.sources) else None
+        if isinstance(number, IntConstant) and number.value not in allowed:
             return number.value
     return None
-
-
-def _has_word(modifiers: tuple[str, ...], words: str) -> bool:
-    """Tell whether one of ``words`` is there (``|`` separates them); with ``!``, whether the word is not."""
-    if words.startswith("!"):
-        return words[1:] not in modifiers
-    return not set(words.split("|")).isdisjoint(modifiers)
 
 
 def _has_float(operands: tuple[Operand, ...]) -> bool:

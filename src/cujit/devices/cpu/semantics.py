@@ -11,7 +11,8 @@ operation writes and reads, a letter for each operand, as ``writes|reads``:
 
 ``?``, ``+``, ``*``, ``{}``, ``[]`` and ``()`` are as in regular expressions; ``=`` first stands for what is written,
 and is read as well; ``*`` alone for operands that nobody checks. ``operands`` tells of the other capitals. Source: PTX
-ISA 9.1, chapter 9.7, the syntax and the description of each instruction.
+ISA 9.1, chapter 9.7, the syntax and the description of each instruction; of numbers that may stand in places, what
+ptxas 13.0 takes of 31 from -1 to 2^32.
 
 An opcode of the instruction table that has no row ends the import: no pass has a default for what it does not know.
 """
@@ -21,7 +22,9 @@ from __future__ import annotations
 import enum
 import functools
 import re
+from collections.abc import Container, Mapping
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from cujit.formats.ptx.isa import opcodes, place_of
 from cujit.formats.ptx.isa_sets import SETS, TYPES
@@ -118,7 +121,8 @@ class Order(enum.Enum):
 class Meaning:
     """A row of the table: what the operations of some forms mean.
 
-    ``form`` are opcodes and words, ``writes`` and ``reads`` texts of letters, as the module says.
+    ``form`` are opcodes and words, ``writes`` and ``reads`` texts of letters, as the module says. ``numbers`` has, by
+    the place of an operand that is read, the numbers that may stand there.
     """
 
     form: str
@@ -127,6 +131,7 @@ class Meaning:
     effect: Effect
     lanes: Lanes
     traits: Trait
+    numbers: Numbers
 
     @functools.cached_property
     def words(self) -> tuple[frozenset[str], ...]:
@@ -138,18 +143,21 @@ class Meaning:
         return not any(choices.isdisjoint(modifiers) for choices in self.words)
 
 
+Numbers: TypeAlias = Mapping[int, Container[int]]
 ANYTHING = "*"
 """Operands that nobody checks."""
 
 
-def _rows(effect: Effect, lanes: Lanes, *rows: tuple[str, ...]) -> tuple[Meaning, ...]:
-    """Make rows of texts: forms, operands, and perhaps traits."""
-    found = []
-    for form, operands, *words in rows:
-        writes, _, reads = operands.partition("|") if operands != ANYTHING else (ANYTHING, "", ANYTHING)
-        traits = (Trait[word.upper()] for text in words for word in text.split())
-        found.append(Meaning(form, writes, reads, effect, lanes, functools.reduce(Trait.__or__, traits, Trait.NONE)))
-    return tuple(found)
+def _rows(effect: Effect, lanes: Lanes, *rows: tuple[str, ...] | tuple[str, str, Numbers]) -> tuple[Meaning, ...]:
+    """Make rows of texts: forms, operands, and perhaps traits, or the numbers that may stand in places."""
+    return tuple(_row(effect, lanes, *row) for row in rows)
+
+
+def _row(effect: Effect, lanes: Lanes, form: str, operands: str, more: str | Numbers = "") -> Meaning:
+    writes, _, reads = operands.partition("|") if operands != ANYTHING else (ANYTHING, "", ANYTHING)
+    words, numbers = (more, {}) if isinstance(more, str) else ("", more)
+    traits = functools.reduce(Trait.__or__, (Trait[word.upper()] for word in words.split()), Trait.NONE)
+    return Meaning(form, writes, reads, effect, lanes, traits, numbers)
 
 
 _PAIRS = "f16x2|bf16x2|e4m3x2|e5m2x2|e2m3x2|e3m2x2|e2m1x2|ue8m0x2|s2f6x2"
@@ -172,8 +180,9 @@ _PURE = _rows(
     ("neg", "r|S", "computes narrow cheap"),
     ("rcp|sqrt|rsqrt|sin|cos|lg2|ex2|tanh", "r|S", "computes narrow"),
     ("mul24|rem|szext|bmsk", "r|SS"),
-    ("mad24|sad|dp4a|dp2a|bfe|prmt|shf|fns", "r|SSS"),
-    ("bfi", "r|SSSS"),
+    ("mad24|sad|dp4a|dp2a|prmt|shf|fns", "r|SSS"),
+    ("bfe", "r|SSS", {1: range(256), 2: range(256)}),
+    ("bfi", "r|SSSS", {2: range(256), 3: range(256)}),
     ("popc|clz|brev|bfind|cnot", "r|S"),
     ("copysign", "r|SS", "narrow"),
     ("and|or", "[rp]|SS|PP", "narrow cheap"),
@@ -258,8 +267,9 @@ _MEMORY = (
         ("cp .bulk .mbarrier::complete_tx::bytes", "|mmSmMH"),
         ("cp .bulk .cp_mask", "|mmSHS"),
         ("cp .bulk", "|mmSH"),
-        ("cp", "|mmc(S|P)?H"),
-        ("tensormap .cp_fenceproxy", "|mmc"),
+        ("cp .ca", "|mmc(S|P)?H", {2: (4, 8, 16), 3: range(17)}),
+        ("cp .cg", "|mmc(S|P)?H", {2: (16,), 3: range(17)}),
+        ("tensormap .cp_fenceproxy", "|mmc", {2: (128,)}),
         ("tensormap .box_dim|global_dim|global_stride|element_stride", "|mc[rcs]"),
         ("tensormap", "|m[rcs]"),
         ("clusterlaunchcontrol .try_cancel", "|mm"),
@@ -267,12 +277,13 @@ _MEMORY = (
     *_rows(Effect.READS, Lanes.EACH, ("stacksave", "r|", "stack")),
     *_rows(Effect.UPDATES, Lanes.EACH, ("stackrestore", "|S", "stack")),
 )
+_WIDE, _SCALED = "f16|bf16", "tf32|e4m3|e5m2"
 _MATRICES = (
     *_rows(
         Effect.PURE,
         Lanes.WARP,
-        ("mma .sp|sp::ordered_metadata .block_scale", "[r_]+|FFFScEg2Eg2"),
-        ("mma .sp|sp::ordered_metadata", "[r_]+|FFFSc"),
+        ("mma .sp|sp::ordered_metadata .block_scale", "[r_]+|FFFScEg2Eg2", {4: range(4)}),
+        ("mma .sp|sp::ordered_metadata", "[r_]+|FFFSc", {4: range(4)}),
         ("mma .block_scale", "[r_]+|FFFEg2Eg2"),
         ("mma", "[r_]+|FFF"),
         ("wmma .mma", "[r_]+|FFF"),
@@ -283,13 +294,18 @@ _MATRICES = (
         Lanes.WARP,
         ("wmma .load", "[r_]+|mS?"),
         ("ldmatrix", "[r_]+|m"),
+        (f"wgmma .mma_async .sp .{_WIDE}", "[r_]+|=FSScPc*", {6: (-1, 1), 7: (-1, 1), 8: (0, 1), 9: (0, 1)}),
+        (f"wgmma .mma_async .sp .{_SCALED}", "[r_]+|=FSScPc*", {6: (-1, 1), 7: (-1, 1)}),
         ("wgmma .mma_async .sp", "[r_]+|=FSScPc*"),
+        (f"wgmma .mma_async .{_WIDE}", "[r_]+|=FSPc*", {4: (-1, 1), 5: (-1, 1), 6: (0, 1), 7: (0, 1)}),
+        (f"wgmma .mma_async .{_SCALED}", "[r_]+|=FSPc*", {4: (-1, 1), 5: (-1, 1)}),
         ("wgmma .mma_async", "[r_]+|=FSPc*"),
     ),
     *_rows(Effect.WRITES, Lanes.WARP, ("wmma .store", "|mFS?"), ("stmatrix", "|mF")),
     *_rows(Effect.SYNCHRONISES, Lanes.WARP, ("wgmma .wait_group", "|c"), ("wgmma .fence|commit_group", "|")),
     *_rows(Effect.UPDATES, Lanes.WARP, ("tcgen05", "*")),
 )
+_BARRIER: Numbers = {0: range(16), 1: range(0, 1 << 32, 32)}
 _TOGETHER = (
     *_rows(
         Effect.PURE,
@@ -303,15 +319,17 @@ _TOGETHER = (
     ),
     # The old forms are for the lanes that are there.
     *_rows(Effect.PURE, Lanes.OWN, ("shfl", "[r_][p_]?|SSS"), ("vote", "[rp]|P"), ("activemask", "r|")),
-    *_rows(Effect.ORDERS, Lanes.EACH, ("fence .tensormap::generic .acquire", "|mS"), ("fence|membar", "|")),
+    *_rows(
+        Effect.ORDERS, Lanes.EACH, ("fence .tensormap::generic .acquire", "|mS", {1: (128,)}), ("fence|membar", "|")
+    ),
     *_rows(Effect.SYNCHRONISES, Lanes.MEMBERS, ("bar .warp", "|S")),
-    *_rows(Effect.ARRIVES, Lanes.BLOCK, ("barrier .cluster .arrive", "|"), ("bar|barrier .arrive", "|SS")),
+    *_rows(Effect.ARRIVES, Lanes.BLOCK, ("barrier .cluster .arrive", "|"), ("bar|barrier .arrive", "|SS", _BARRIER)),
     *_rows(
         Effect.SYNCHRONISES,
         Lanes.BLOCK,
-        ("bar|barrier .red", "[rp]|S{1,2}P"),
+        ("bar|barrier .red", "[rp]|S{1,2}P", _BARRIER),
         ("barrier .cluster", "|"),
-        ("bar|barrier", "|S{1,2}"),
+        ("bar|barrier", "|S{1,2}", _BARRIER),
     ),
     *_rows(
         Effect.SYNCHRONISES,
@@ -339,8 +357,9 @@ _REST = (
         Effect.SIGNALS,
         Lanes.EACH,
         ("prefetch|prefetchu", "|m"),
-        ("applypriority|discard", "|mS"),
-        ("setmaxnreg|pmevent", "|c"),
+        ("applypriority|discard", "|mS", {1: (128,)}),
+        ("setmaxnreg", "|c", {0: range(24, 257, 8)}),
+        ("pmevent", "|c", {0: range(1 << 16)}),
         ("griddepcontrol|trap|brkpt", "|"),
         ("nanosleep", "|S", "polls"),
     ),
@@ -358,7 +377,7 @@ _OWN = (
 TABLE: tuple[Meaning, ...] = (*_PURE, *_MEMORY, *_MATRICES, *_TOGETHER, *_REST, *_OWN)
 """Every row."""
 
-UNKNOWN = Meaning("", ANYTHING, ANYTHING, Effect.UPDATES, Lanes.OWN, Trait.NONE)
+UNKNOWN = Meaning("", ANYTHING, ANYTHING, Effect.UPDATES, Lanes.OWN, Trait.NONE, {})
 """What no row takes: an instruction of a newer ISA, which ``flatten`` carries as far as where it is refused."""
 
 
