@@ -53,7 +53,7 @@ _TRUE = {
 
 _ENDS = re.compile(
     r"call void @(cujit_(fault|stop|assert|trap)|abort|llvm\.trap|(sig)?longjmp|fail|fail_sync|stop|race|asker_fault"
-    r"|leave|depart)\("
+    r"|deadlock|leave|depart)\("
 )
 
 _NAMES = re.compile(
@@ -167,7 +167,7 @@ _LISTED = {
         r"^matrix\.(w?mma|wgmma)\S*: .* = fptosi <32 x float>": "sums of products of bytes are whole, and below 2**24",
         r"^(add_products|end_sum|sum_exactly): .* = fptosi ": "factors are scaled to be below 2**62; what is no "
         "number goes another way",
-        r"^(place|run_group): .* = u(div|rem) i64 .*, %(size|cx|cy)$": "a cluster has a block in each direction",
+        r"^(place_block|make_block): .* = u(div|rem) ": "a cluster has a block in each direction",
         r"^resolve: .* = srem i32 ": "textures have a texel or more",
         r"^(find_\w+|add_products|end_sum|finish|cujit_matrix_sum): .* align \d+$": "strips are whole vectors, in "
         "reserved memory",

@@ -20,13 +20,13 @@ import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
-from cujit.devices.cpu.launch import Launch
+from cujit.devices.cpu.launch import PLACE, Launch
 from cujit.devices.cpu.native import checkstate
 from cujit.devices.cpu.native.exchange import BOUNDS, OPERATIONS, Exchange
 from cujit.devices.cpu.native.faultkinds import FaultKind
 from cujit.devices.cpu.native.output import Assertion, Record
 from cujit.devices.cpu.native.srgb import linear
-from cujit.devices.cpu.native.state import BARRIERS, WARPS, Barrier, Block, Group, Place, Warp
+from cujit.devices.cpu.native.state import BARRIERS, WARPS, Barrier, Block, Group, Place, Plan, State, Warp
 from cujit.devices.cpu.native.trace import DONE, TraceState
 from cujit.devices.cpu.program import WARP
 from cujit.devices.cpu.textures import FORMATS, SURFACE_MARK, TEXTURE_MARK, Descriptor
@@ -34,6 +34,8 @@ from cujit.devices.textures import AddressMode
 
 SOURCES = Path(__file__).parent.parent / "src" / "cujit" / "devices" / "cpu" / "runtime"
 PROCESSORS = ("x86_64", "aarch64")
+ONLY = {"blocks": ("x86_64",)}
+"""Parts with instructions that no compiler writes, and for which processors they are written."""
 
 _LANGUAGE = ("-std=gnu11", "-Wall", "-Wextra", "-Werror", "-Wno-psabi", "-ffp-contract=off")
 _DEFINED = ("-fwrapv", "-fno-strict-aliasing", "-fno-delete-null-pointer-checks", "-fno-finite-loops")
@@ -54,7 +56,7 @@ others would have to keep: that arguments are defined, that pointers point into 
 
 STRUCTURES: dict[str, dict[str, type[ctypes.Structure]]] = {
     "launch.h": {"Launch": Launch},
-    "state.h": {"Barrier": Barrier, "Meeting": Place, "Warp": Warp, "Group": Group, "Block": Block},
+    "state.h": {"Barrier": Barrier, "Meeting": Place, "Warp": Warp, "Group": Group, "Block": Block, "Plan": Plan},
     "textures.h": {"Descriptor": Descriptor, "Exchange": Exchange},
     "output.h": {"Printed": Record, "Assertion": Assertion},
     "trace.h": {"TraceState": TraceState},
@@ -74,6 +76,8 @@ def make(directory: Path, sources: Path) -> None:
     for processor in PROCESSORS:
         (directory / processor).mkdir(exist_ok=True)
         for source in sorted(sources.glob("*.c")):
+            if processor not in ONLY.get(source.stem, PROCESSORS):
+                continue
             clang.compile(source.name, processor, directory / processor / f"{source.stem}.bc")
 
 
@@ -88,13 +92,19 @@ def numbers() -> str:
         _enum("ADDRESS", {name: mode.value for name, mode in AddressMode.__members__.items()}),
         _enum("BOUNDS", _by_place(BOUNDS)),
         _enum("SURFACE", _by_place(OPERATIONS)),
+        _enum("STATE", {name: number for name, number in vars(State).items() if name.isupper()}),
         _enum("CHECK", checkstate.checks_bits()),
         _enum("ACCESS", checkstate.Access.__members__),
         _enum("SPACE", checkstate.Space.__members__),
         _enum("CODE", checkstate.Code.__members__),
         f"enum {{ WARP = {WARP}, WARPS = {WARPS}, BARRIERS = {BARRIERS}, OBJECTS = {checkstate.OBJECTS} }};\n",
     )
-    marks = {"TEXTURE_MARK": f"{TEXTURE_MARK:#x}ull", "SURFACE_MARK": f"{SURFACE_MARK:#x}ull", "TRACE_DONE": f"{DONE}u"}
+    marks = {
+        "TEXTURE_MARK": f"{TEXTURE_MARK:#x}ull",
+        "SURFACE_MARK": f"{SURFACE_MARK:#x}ull",
+        "TRACE_DONE": f"{DONE}u",
+        "PLACE": f"{PLACE}",
+    }
     defines = [f"#define {name} {value}" for name, value in marks.items()]
     tables = (
         _table("unsigned char PATTERN", [f"{byte:#04x}" for byte in checkstate.PATTERN], 8),

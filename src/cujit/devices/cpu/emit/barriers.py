@@ -1,7 +1,7 @@
 """Barriers of a block and of a cluster.
 
 PTX ISA 9.1: "Parallel Synchronization and Communication Instructions: bar, barrier", "barrier.cluster". The barriers
-themselves are native code (``native/blocks.py``); ``flow`` decides whether the warp waits as a whole or lane by lane.
+themselves are native code (``runtime/blocks.c``); ``flow`` decides whether the warp waits as a whole or lane by lane.
 """
 
 from __future__ import annotations

@@ -166,7 +166,7 @@ def emit_regions(cut: Cut, make: Callable[[Region, Passage], WarpEmitter], symbo
 
 
 def _on_stacks(e: WarpEmitter, symbol: str, functions: Mapping[str, WarpEmitter] | None) -> str:
-    """With synchronisation: one function for a warp, which the scheduler in ``native/blocks.py`` runs."""
+    """With synchronisation: one function for a warp, which the scheduler in ``runtime/blocks.c`` runs."""
     b = e.builder
     e.emit(_first_mask(e))
     local_bytes = e.program.local_size * WARP

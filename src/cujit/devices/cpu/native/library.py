@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from cujit.cache.key import Part as KeyPart
-from cujit.devices.cpu.native import blocks, faults
+from cujit.devices.cpu.native import faults
 from cujit.devices.jit import NativeFunction, processor, publish
 from cujit.devices.objects import Work, machine_code
 from cujit.errors import CujitError, UnsupportedError
@@ -50,9 +50,21 @@ def _bitcode(name: str) -> bytes:
     try:
         return (_RUNTIME / machine / f"{name}.bc").read_bytes()
     except FileNotFoundError:
-        raise UnsupportedError(f"the CPU device does not run on {machine} processors yet") from None
+        raise UnsupportedError(
+            f"{_WITHOUT.get(name, 'kernels')} do not run on {machine} processors yet",
+            help="kernels without synchronisation may; or run it on a GPU",
+        ) from None
 
 
+_WITHOUT = {"blocks": "kernels with barriers"}
+"""What does not run where a part is missing, by its name."""
+
+_BLOCKS = (
+    *("cujit_run_blocks", "cujit_exit", "cujit_wait", "cujit_spin"),
+    *("cujit_barrier_arrive", "cujit_barrier_wait"),
+    *("cujit_barrier_generation", "cujit_barrier_count", "cujit_barrier_any", "cujit_barrier_missing"),
+    *("cujit_cluster_arrive", "cujit_cluster_wait", "cujit_cluster_arrival", "cujit_cluster_generation"),
+)
 _CHECKS = (
     *("cujit_check_access", "cujit_check_same", "cujit_check_filled", "cujit_check_cleared"),
     *("cujit_check_arrive", "cujit_check_pass", "cujit_check_synced"),
@@ -64,7 +76,7 @@ PARTS = (
     Part(faults.faults_text, faults.SYMBOLS, 0),
     Part(_in_c("output"), ("cujit_vprintf", "cujit_assert"), 2, passes=True),
     Part(_in_c("heap"), ("cujit_malloc", "cujit_free"), 2, passes=True),
-    Part(blocks.blocks_text, blocks.SYMBOLS, 2, passes=True),
+    Part(_in_c("blocks"), _BLOCKS, 2, passes=True),
     Part(_in_c("textures"), ("cujit_texture", "cujit_surface", "cujit_query"), 2, passes=True),
     Part(_in_c("matrix"), ("cujit_matrix_sum",), 2, passes=True),
     Part(_in_c("trace"), ("cujit_trace",), 2, passes=True),

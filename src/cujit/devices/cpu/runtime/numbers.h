@@ -69,6 +69,13 @@ enum {
 };
 
 enum {
+  STATE_READY = 0,
+  STATE_WAITING = 1,
+  STATE_SPINNING = 2,
+  STATE_DONE = 3,
+};
+
+enum {
   CHECK_MEMORY = 1,
   CHECK_RACE = 2,
   CHECK_SYNC = 4,
@@ -112,6 +119,7 @@ enum { WARP = 32, WARPS = 32, BARRIERS = 16, OBJECTS = 256 };
 #define TEXTURE_MARK 0x5845545f54494a43ull
 #define SURFACE_MARK 0x5255535f54494a43ull
 #define TRACE_DONE 2147483648u
+#define PLACE 1024
 
 static const unsigned char PATTERN[16] = {
   0xa5, 0xc3, 0x71, 0xe9, 0x1d, 0x5b, 0xf7, 0x93,

@@ -24,6 +24,14 @@ struct Warp {
 };
 
 struct Block;
+typedef void Body(struct Block *block, u32 warp);
+
+/* What a kernel's code needs, known when it is compiled. */
+struct Plan {
+  Body *body;
+  u32 threads, warps;
+  u64 local_bytes, stack_bytes;
+};
 
 /* Blocks that belong together, and the barrier of a cluster. */
 struct Group {
@@ -38,9 +46,19 @@ struct Block {
   u8 *shared, *local;
   u64 number;
   u8 *scheduler;
-  u64 body;
+  Body *body;
   u32 threads, warps, exited, done, changes, rank, ctaid_x, ctaid_y, ctaid_z, side, running;
   struct Group own_cluster;
   struct Barrier barriers[BARRIERS];
   struct Warp warp[WARPS];
 };
+
+/* What runs, in the first words before shared memory: so that what comes as a signal can name it. `group` is null where
+   warps do not take turns, `warp` -1 where it is not known. */
+struct Running {
+  u64 block;
+  struct Group *group;
+  i32 warp;
+};
+
+INLINE struct Running *running_at(u8 *shared) { return (struct Running *)(shared - PLACE); }

@@ -1,0 +1,50 @@
+/* Memory for the blocks that a thread runs, and for the stacks of their warps; kept from launch to launch under a key of
+   the thread. */
+
+#pragma once
+
+#include "state.h"
+
+#include <pthread.h>
+#include <sys/mman.h>
+
+enum { PAGE = 4096, BLOCKS_AT = 64 };
+
+/* How the memory begins: what there is. The blocks follow at BLOCKS_AT; then, at `stacks_at`, the stacks, each with a
+   page below it that nobody may touch. */
+struct Arena {
+  u64 size, blocks, stacks, stack_bytes, stacks_at;
+};
+
+static pthread_key_t arena_key;
+static pthread_once_t arena_once = PTHREAD_ONCE_INIT;
+
+static void arena_end(void *memory) { munmap(memory, ((struct Arena *)memory)->size); }
+
+static void arena_begin(void) { pthread_key_create(&arena_key, arena_end); }
+
+static struct Arena *make_arena(u64 count, u64 stacks, u64 stack_bytes) {
+  u64 blocks_bytes = (count * sizeof(struct Block) + 2 * PAGE - 1) & ~(u64)(PAGE - 1);
+  u64 size = blocks_bytes + stacks * stack_bytes;
+  u8 *memory = mmap(0, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (memory == MAP_FAILED) return 0;
+  struct Arena *arena = (struct Arena *)memory;
+  *arena = (struct Arena){size, count, stacks, stack_bytes, blocks_bytes};
+  for (u64 k = 0; k < stacks; k++) mprotect(memory + blocks_bytes + k * stack_bytes, PAGE, PROT_NONE);
+  return arena;
+}
+
+/* Memory for `count` blocks of `warps` stacks each; null where there is none. */
+static struct Arena *arena_of(u64 count, u64 warps, u64 stack_bytes) {
+  u64 stacks = count * warps;
+  pthread_once(&arena_once, arena_begin);
+  struct Arena *old = pthread_getspecific(arena_key);
+  if (old && old->blocks >= count && old->stacks >= stacks && old->stack_bytes == stack_bytes) return old;
+  if (old) {
+    arena_end(old);
+    pthread_setspecific(arena_key, 0);
+  }
+  struct Arena *arena = make_arena(count, stacks, stack_bytes);
+  if (arena) pthread_setspecific(arena_key, arena);
+  return arena;
+}
