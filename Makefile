@@ -102,6 +102,9 @@ unoptimised: $(READY)  ## goldens, real programs and random kernels on the CPU d
 	CUJIT_CPU_OPTIMIZE=0 CUJIT_EFFORT=$(EFFORT) $(BIN)/python -m pytest -n auto -m "not gpu" tests/property tests/real \
 	  tests/instructions tests/kernels tests/devices/cpu
 
+guarded: $(READY)  ## the tests of the CPU device with a guard before every instruction; some minutes
+	CUJIT_GUARDED=1 $(BIN)/python -m pytest -n auto -m "not gpu" tests/instructions tests/devices tests/kernels tests/real
+
 fuzz-ptx: $(READY)  ## PTX mutated by tokens on the CPU device, SECONDS_EACH seconds: errors of ours, and no others
 	CUJIT_CACHE=0 CUJIT_CPU_OPTIMIZE=0 PYTHONPATH=tests $(BIN)/python tests/property/mutants.py $(SECONDS_EACH)
 

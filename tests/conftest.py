@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 CHECKS = ("memory", "race", "sync", "init")
 
-pytest_plugins = ("contexts",)
+pytest_plugins = ("contexts", "forms")
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -53,14 +53,14 @@ _TRUE = {"u16": -1, "s16": -1, "u32": -1, "s32": -1, "f32": 0x3F800000, "f16": 0
 
 
 def _few(opcode: str) -> Iterator[tuple[str, ...]]:
-    """Give forms of an opcode that have every word of every row of the instruction table."""
+    """Give forms of an opcode that have every word of every row of the instruction table, and each pair of types."""
     for row in rows():
         if row.opcode != opcode:
             continue
-        have: set[str] = set()
+        have: set[object] = set()
         for form in reversed(list(concrete_forms(row))):
-            if not have.issuperset(form):
-                have.update(form)
+            if not have.issuperset({*form, form[-2:]}):
+                have.update({*form, form[-2:]})
                 yield form
 
 
@@ -89,6 +89,10 @@ def _set() -> Iterator[Pair]:
 
 def _select() -> Iterator[Pair]:
     """``slct`` by a comparison with zero; ``setp`` with a predicate by an operation of predicates."""
+    for type_ in ("s16", "u16", "s64", "u64"):
+        kind, bits = _kind(type_), type_[1:]
+        yield _pair(f"mov.{type_}", f"mov.b{bits} {{d}}, {{0}};", kind, kind)
+        yield _pair(f"selp.{type_}", f"selp.b{bits} {{d}}, {{0}}, {{1}}, {{2}};", kind, f"{kind} {kind} p")
     for type_ in ("b16", "u16", "s16", "b32", "u32", "s32", "f32", "b64", "u64", "s64", "f64"):
         bits, kind = type_[1:], _kind(type_)
         by_int = f"setp.ge.s32 q0, {{2}}, 0; selp.b{bits} {{d}}, {{0}}, {{1}}, q0;"

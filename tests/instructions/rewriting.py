@@ -14,15 +14,15 @@ __all__ = ["GUARDS", "guarded", "instructions_of", "rewrite"]
 Change = Callable[[Instruction], Iterable[Statement]]
 
 _HEAD = ".version 8.6\n.target sm_90\n.address_size 64\n"
-_ENTRY = ".visible .entry k() {{ .reg .pred guard; .reg .b32 guard32; mov.u32 guard32, {}; {} }}"
+_ENTRY = ".visible .entry k() {{ .reg .pred the_guard; .reg .b32 guard32; mov.u32 guard32, {}; {} }}"
 GUARDS = {
-    "all, known to be alike": _ENTRY.format("%ntid.x", "setp.lt.u32 guard, guard32, 4096;"),
-    "all": _ENTRY.format("%tid.x", "popc.b32 guard32, guard32; setp.lt.u32 guard, guard32, 40;"),
-    "odd": _ENTRY.format("%tid.x", "and.b32 guard32, guard32, 1; setp.ne.u32 guard, guard32, 0;"),
-    "none, known to be alike": _ENTRY.format("%ntid.x", "setp.gt.u32 guard, guard32, 4096;"),
-    "none": _ENTRY.format("%tid.x", "popc.b32 guard32, guard32; setp.gt.u32 guard, guard32, 40;"),
+    "all, known to be alike": _ENTRY.format("%ntid.x", "setp.lt.u32 the_guard, guard32, 4096;"),
+    "all": _ENTRY.format("%tid.x", "popc.b32 guard32, guard32; setp.lt.u32 the_guard, guard32, 40;"),
+    "odd": _ENTRY.format("%tid.x", "and.b32 guard32, guard32, 1; setp.ne.u32 the_guard, guard32, 0;"),
+    "none, known to be alike": _ENTRY.format("%ntid.x", "setp.gt.u32 the_guard, guard32, 4096;"),
+    "none": _ENTRY.format("%tid.x", "popc.b32 guard32, guard32; setp.gt.u32 the_guard, guard32, 40;"),
 }
-"""By the threads for which it holds, an entry that sets ``guard`` so, in a way that no compiler sees through."""
+"""By the threads for which it holds, an entry that sets ``the_guard`` so, in a way that no compiler sees through."""
 _ENDS = frozenset({"ret", "exit", "trap", "brkpt"})
 
 
@@ -42,7 +42,7 @@ def _walk(body: Iterable[Statement]) -> Iterator[Instruction]:
 def rewrite(text: str, change: Change, *, first: str = "") -> str:
     """Give a module with every instruction replaced by what ``change`` makes of it.
 
-    ``first`` is an entry whose body comes first in every entry of the module.
+    ``first`` is an entry whose body comes first in every function of the module.
     """
     module = parse(text)
     before = parse(_HEAD + first).entries[0].body or () if first else ()
@@ -59,7 +59,7 @@ def rewrite(text: str, change: Change, *, first: str = "") -> str:
     def whole(function: Function) -> Function:
         if function.body is None:
             return function
-        return replace(function, body=(*(before if function.is_entry else ()), *changed(function.body)))
+        return replace(function, body=(*before, *changed(function.body)))
 
     items = tuple(whole(item) if isinstance(item, Function) else item for item in module.items)
     return print_module(replace(module, items=items))
@@ -68,7 +68,8 @@ def rewrite(text: str, change: Change, *, first: str = "") -> str:
 def guarded(text: str, guard: str, *, only: Callable[[Instruction], bool] = lambda _: True, before: str = "") -> str:
     """Put a guard of ``GUARDS`` before every instruction that has none and that ``only`` takes.
 
-    ``st.global.b32 [p], r;`` becomes ``@guard st.global.b32 [p], r;``. ``before`` are statements that come before each.
+    ``st.global.b32 [p], r;`` becomes ``@the_guard st.global.b32 [p], r;``. ``before`` are statements that come
+    before each.
     """
     first = parse(f"{_HEAD}.entry k() {{ {before} }}").entries[0].body or ()
 
@@ -77,6 +78,6 @@ def guarded(text: str, guard: str, *, only: Callable[[Instruction], bool] = lamb
             yield one
         else:
             yield from first
-            yield replace(one, predicate=Predicate("guard"))
+            yield replace(one, predicate=Predicate("the_guard"))
 
     return rewrite(text, change, first=GUARDS[guard])

@@ -42,6 +42,9 @@ _TYPES = tuple(
     frozenset(f"{kind}{bits}" for kind in kinds) for kinds, bits in (("bus", 16), ("busf", 32), ("busf", 64))
 )
 """Types of one size, alike for what moves values: the registers have that size."""
+_BYTES = frozenset({"b8", "u8", "s8"})
+_OTHER = {"ld": "ldu"}
+"""Opcodes that do the same."""
 _MOVES = frozenset({"ld", "st", "ldu", "mov", "selp"})
 _MOST_NEW = 2
 """Words that are put into an instruction at a time."""
@@ -60,7 +63,7 @@ def _synonyms(form: Form) -> tuple[Form, ...]:
     """Give forms that do the same as a form, by words that change nothing, those with the fewest new ones first."""
     found: dict[Form, None] = {}
     for row in rows():
-        if row.opcode == form[0] and not row.is_open:
+        if row.opcode in (form[0], _OTHER.get(form[0])) and not row.is_open:
             found.update(dict.fromkeys(_of_row(form, row)))
     real = (made for made in found if made != form and lookup(Instruction(*made)) is not None)
     return tuple(sorted(real, key=lambda made: len(set(made[1]) - set(form[1]))))
@@ -92,13 +95,15 @@ def _of_row(form: Form, row: InstructionRow) -> Iterator[Form]:
             new = plain.copy()
             for k, word in zip(several, words, strict=True):
                 new[k] = word
-            yield opcode, tuple(word for word in new if word)
+            yield row.opcode, tuple(word for word in new if word)
 
 
 def _alike(opcode: str, word: str) -> frozenset[str]:
     """The words that may stand for a word: it alone, but for shared memory of the own block, and types of moves."""
     if word in ("shared", "shared::cta"):
         return _SHARED
+    if word in _BYTES and opcode == "st":
+        return _BYTES
     types = next((types for types in _TYPES if word in types), None) if opcode in _MOVES else None
     return types or frozenset({word})
 
@@ -136,4 +141,4 @@ def _changed(have: set[tuple[str, str]], one: Instruction) -> Iterator[Statement
     have |= _cells(best)
     hinted = ("L2::cache_hint" in best[1]) - ("L2::cache_hint" in one.modifiers)
     operands = (*one.operands, Register("hint")) if hinted > 0 else one.operands
-    yield replace(one, modifiers=best[1], operands=operands)
+    yield replace(one, opcode=best[0], modifiers=best[1], operands=operands)

@@ -257,6 +257,7 @@ def test_an_atomic_operation_races_with_a_plain_write() -> None:
         ("odd_count", "a barrier for 48 threads, which is no multiple of 32"),
     ],
 )
+@pytest.mark.verbatim
 def test_wrong_synchronisation_is_found(kernel: str, words: str) -> None:
     error = fault("sync", kernel, ints("sync"), threads=32)
     assert error.kind == "sync"

@@ -105,6 +105,7 @@ def ends(launch: Callable[..., object], *arguments: object) -> KernelFaultError:
     return caught.value
 
 
+@pytest.mark.verbatim
 def test_the_report_names_who_runs_who_spins_and_who_waits() -> None:
     device = cpu(1)
     source = """extern "C" __global__ void meet(volatile int *x) {

@@ -427,6 +427,7 @@ _PTX = ".version 8.0\n.target sm_80\n.address_size 64\n"
 
 
 @pytest.mark.parametrize("opcode", ["trap", "brkpt"])
+@pytest.mark.verbatim
 def test_the_first_lane_that_comes_to_a_trap_is_named(cpu: Device, opcode: str) -> None:
     ptx = (
         _PTX

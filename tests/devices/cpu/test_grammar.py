@@ -13,6 +13,8 @@ from cujit.formats.ptx.printer import print_module
 from cujit.kernel import load
 from devices.cpu.launching import blank, run_ptx
 
+pytestmark = pytest.mark.verbatim
+
 HEAD = ".version 8.6\n.target sm_90\n.address_size 64\n"
 REGISTERS = ".reg .b8 %c<4>; .reg .b16 %h<4>; .reg .b32 %r<8>; .reg .b64 %a<8>; .reg .pred %p<4>; .reg .f32 %f<4>;"
 START = f"{REGISTERS} ld.param.u64 %a1, [out]; mov.u32 %r1, %tid.x; mad.wide.u32 %a2, %r1, 4, %a1;"

@@ -10,6 +10,8 @@ from cujit.errors import KernelFaultError, PtxSyntaxError, UnsupportedError
 from cujit.kernel import load
 from cujit.needs import ptx_needs
 
+pytestmark = pytest.mark.verbatim
+
 HEAD = ".version 8.6\n.target sm_100a\n.address_size 64\n"
 REGISTERS = ".reg .b16 %h<4>; .reg .b32 %r<4>; .reg .f32 %f<4>; .reg .b64 %a<4>; .reg .pred %p<4>;"
 

@@ -15,6 +15,11 @@ ACCESSES = {
     "load_moved": "mov.u64 q, 0; ld.global.u32 r, [q]; st.global.u32 [a], r;",
     "load_generic": "mov.u64 q, 0; ld.u32 r, [q]; st.global.u32 [a], r;",
     "load_volatile": "mov.u64 q, 0; ld.volatile.global.u32 r, [q];",
+    "load_volatile_in_lanes": "mul.wide.u32 q, t, 4; ld.volatile.global.u32 r, [q];",
+    "load_volatile_far_apart": "mul.wide.u32 q, t, 12; ld.volatile.global.f32 f, [q];",
+    "load_relaxed_anywhere": "popc.b32 r, t; shr.u32 r, r, 8; mul.wide.u32 q, r, 4; ld.relaxed.gpu.global.u32 r, [q];",
+    "load_volatile_guarded": "popc.b32 r, t; setp.lt.u32 p, r, 9; mov.u64 q, 0; @p mov.u64 q, 0;"
+    " @p ld.volatile.global.u32 r, [q];",
     "load_const": "mov.u64 q, 0; cvta.const.u64 q, q; ld.const.u32 r, [q]; st.global.u32 [a], r;",
     "load_vector": "mov.u64 q, 0; ld.global.v4.f32 {f, f1, f2, f3}, [q]; st.global.v4.f32 [a], {f, f1, f2, f3};",
     "load_wide": "mov.u64 q, 0; ld.global.b128 w, [q]; st.global.b128 [a], w;",

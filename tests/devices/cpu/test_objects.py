@@ -165,6 +165,7 @@ def test_a_second_process_optimises_nothing_and_does_the_same(runs: tuple[Run, R
     assert again.made == 0
 
 
+@pytest.mark.verbatim
 def test_a_launch_out_of_the_cache_imports_nothing_that_makes_machine_code(runs: tuple[Run, Run, Run]) -> None:
     first, again, _ = runs
     makers = {f"cujit.devices.cpu.{name}" for name in ("body", "cfg", "flatten", "inlining", "layout", "regions")}

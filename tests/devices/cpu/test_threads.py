@@ -152,6 +152,7 @@ def test_counting_bits_may_be_read_as_floats(device: Device) -> None:
     np.testing.assert_array_equal(out.numpy(), expected)
 
 
+@pytest.mark.verbatim
 def test_everything_that_is_not_executed_is_listed_at_load_with_its_lines(cpu: Device) -> None:
     ptx = """.version 8.6\n.target sm_100a\n.address_size 64
 .extern .func (.param .b32 r) nobody(.param .b64 a);

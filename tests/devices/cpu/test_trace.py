@@ -21,6 +21,8 @@ from cujit.errors import KernelFaultError, OptionError
 from cujit.kernel import Module, jit, load
 from cujit.machine import cpu
 
+pytestmark = pytest.mark.verbatim
+
 PTX = """
 .version 8.4
 .target sm_90

@@ -161,8 +161,20 @@ def _load(e: WarpEmitter, op: Op) -> None:
     else:
         with in_order(e, op):
             values = _load_values(e, op, _address(e, op, memory), element_type(type_), len(op.results))
+            if op.form.is_strong:
+                _keep(e, values)
     for k, value in enumerate(values):
         e.put(op, _extended(e, value, type_, op.results[k]), k)
+
+
+def _keep(e: WarpEmitter, values: list[Value]) -> None:
+    """Keep loads whose values nobody reads, so that they fault where there is no memory."""
+    b = e.builder
+    for value in values:
+        if value.is_vector:
+            bits = b.bits_as(value, int_type(type_width(value.type)))
+            first = Value(b.assign(f"extractelement {b.type_of(bits)} {bits.text}, i32 0"), bits.type)
+            b.line(f'call void asm sideeffect "", "r"(i64 {b.resize(first, 64, signed=False).text})')
 
 
 def _load_parameters(e: WarpEmitter, op: Op, memory: Memory, element: str) -> list[Value]:
