@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from cujit.devices.cpu.emit.registry import Rule, types_of
+from cujit.devices.cpu.emit.registry import Rule
 from cujit.devices.cpu.emit.rules import all_rules
 from cujit.devices.cpu.emit.warp import WarpEmitter
 from cujit.devices.cpu.module import CpuModule
@@ -66,7 +66,7 @@ def _rule_of(opcode: str, modifiers: tuple[str, ...]) -> tuple[str, str] | None:
     if rule is None:
         return None
     words = " ".join("|".join(sorted(group)) for group in rule.choices)
-    return f"{opcode} {rule.handler.__name__} {words}".strip(), ".".join(types_of(op))
+    return f"{opcode} {rule.handler.__name__} {words}".strip(), ".".join(op.form.types)
 
 
 def _lacks() -> list[str]:
