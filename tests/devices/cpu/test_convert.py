@@ -284,6 +284,27 @@ def test_widening_is_exact(to: str, name: str, elementwise: Elementwise) -> None
     np.testing.assert_array_equal(np.signbit(got)[want == 0], np.signbit(want)[want == 0])
 
 
+@pytest.mark.parametrize(("to", "name"), [("bf16", "f16"), ("f16", "bf16"), ("bf16", "bf16")])
+def test_halves_become_halves_to_nearest_where_no_rounding_is_named(
+    to: str, name: str, elementwise: Elementwise, exactly: Exactly
+) -> None:
+    x = half_values()[::5]
+    values = value_of(name, x)
+    finite = np.isfinite(values)
+    got = elementwise(f"cvt.{to}.{name}", np.uint16, x)
+    want = [exact_bits(to, v, "rn", exactly) for v in values[finite].tolist()]
+    np.testing.assert_array_equal(got[finite], np.array(want, np.uint16))
+    np.testing.assert_array_equal(value_of(to, got)[~finite], values[~finite])
+
+
+@pytest.mark.parametrize("to", ["f32", "f64"])
+def test_a_rounding_changes_nothing_in_what_is_exact(to: str, elementwise: Elementwise) -> None:
+    x = half_values()[::5]
+    want = value_of("bf16", x)
+    for mode in MODES:
+        np.testing.assert_array_equal(elementwise(f"cvt.{mode}.{to}.bf16", dtype_of(to), x), want.astype(dtype_of(to)))
+
+
 def flushed(x: Array) -> Array:
     """Make subnormal f32 numbers zero of the same sign."""
     return np.where(np.abs(x) < np.finfo(np.float32).tiny, np.copysign(np.zeros_like(x), x), x)

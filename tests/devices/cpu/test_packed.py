@@ -30,7 +30,7 @@ EIGHT = SMALL[:2]
 def blackwell(cpu: Device, body: str, result: npt.DTypeLike, *sources: Array) -> Array:
     """Do statements for every element on the CPU device: ``d`` from 32-bit ``a``, ``b``, ``c``, ``e``, ``f``."""
     names = "abcef"[: len(sources)]
-    lines = [".version 9.1\n.target sm_100a\n.address_size 64\n.visible .entry k(.param .u64 n, .param .u64 pd"]
+    lines = [".version 9.2\n.target sm_100a\n.address_size 64\n.visible .entry k(.param .u64 n, .param .u64 pd"]
     lines += [f", .param .u64 p{x}" for x in names]
     lines.append(") {.reg .pred out; .reg .b8 q, r; .reg .b16 h, s; .reg .b32 t, u, d; .reg .b64 i, count, at;")
     lines.append("mov.u32 t, %ctaid.x; mov.u32 u, %tid.x; mad.lo.u32 t, t, 128, u; cvt.u64.u32 i, t;")
@@ -155,21 +155,63 @@ def test_small_floats_become_halves(name: str, cpu: Device) -> None:
     np.testing.assert_array_equal(got, table[x >> bits] << 16 | table[x & ((1 << bits) - 1)])
 
 
+@pytest.mark.parametrize("pairs", ["bf16x2", "f16x2"])
 @pytest.mark.parametrize("name", SMALL)
-def test_small_floats_from_pairs_of_bf16(name: str, cpu: Device) -> None:
-    x = np.arange(0, 1 << 16, 13, dtype=np.uint32)
-    want = codes(name, (x << 16).view(np.float32))
+def test_small_floats_from_pairs_of_halves(name: str, pairs: str, cpu: Device) -> None:
+    x = np.arange(0, 1 << 16, 23, dtype=np.uint32)
+    want = codes(name, (x << 16).view(np.float32) if pairs == "bf16x2" else x.astype(np.uint16).view(np.float16))
     register, widen = ("q", "cvt.u32.u8 d, q;") if name == "e2m1" else ("h", "cvt.u32.u16 d, h;")
-    body = f"cvt.rn.satfinite.{name}x2.bf16x2 {register}, a; {widen}"
+    body = f"cvt.rn.satfinite.{name}x2.{pairs} {register}, a; {widen}"
     got = blackwell(cpu, body, np.uint32, x << 16 | x[::-1])
     np.testing.assert_array_equal(got, want << field(name) | want[::-1])
 
 
-def stochastic(name: str, x: float, random: int, bits: int, *, saturates: bool) -> int:
-    """Round away from zero where the share of the step that is left, and the random bits, make a whole step."""
+def bf16_of(value: float, words: str) -> int:
+    """The bf16 of a number after ``.relu`` and ``.satfinite``."""
+    if math.isnan(value):
+        return FROM_NAN["bf16"]
+    if "relu" in words and math.copysign(1, value) < 0:
+        return 0
+    sign = BF16.sign if math.copysign(1, value) < 0 else 0
+    code = BF16.infinity if math.isinf(value) else BF16.nearest(abs(Fraction(value)))
+    return sign | (min(code, LARGEST["bf16"]) if "satfinite" in words else code)
+
+
+def value_of(name: str, bits: int) -> float:
+    """The number that a code stands for."""
     f = FORMATS[name]
+    size = bits & (f.sign - 1)
+    if (name == "e4m3" and size == 0x7F) or (name == "e5m2" and size > 0x7C):
+        return math.nan
+    value = math.inf if name == "e5m2" and size == 0x7C else float(f.value(size))
+    return -value if bits & f.sign else value
+
+
+@pytest.mark.parametrize("name", [*SMALL, "s2f6"])
+def test_small_floats_and_fixed_point_become_bf16(name: str, cpu: Device) -> None:
+    bits = field(name)
+    x = np.arange(1 << (2 * bits), dtype=np.uint32)[:: 1 if bits == 4 else 7]
+    if name == "s2f6":
+        values = [k / 64 for k in (*range(128), *range(-128, 0))]
+    else:
+        values = [value_of(name, c & (2 * FORMATS[name].sign - 1)) for c in range(1 << bits)]
+    read = "cvt.u8.u32 q, a;" if bits == 4 else "cvt.u16.u32 h, a;"
+    # The scale of the upper number is 2^100, that of the lower one 2^-127.
+    for words in ("", ".satfinite", ".relu", ".satfinite.relu", ".satfinite.scaled::n2::ue8m0"):
+        scales, operand = ((2.0**100, 2.0**-127), ", s") if "scaled" in words else ((1.0, 1.0), "")
+        high, low = (np.array([bf16_of(v * scale, words) for v in values], np.uint32) for scale in scales)
+        body = f"{read} mov.b16 s, {227 << 8}; cvt.rn{words}.bf16x2.{name}x2 d, {'q' if bits == 4 else 'h'}{operand};"
+        got = blackwell(cpu, body, np.uint32, x)
+        np.testing.assert_array_equal(got, high[x >> bits] << 16 | low[x & ((1 << bits) - 1)], words)
+
+
+def stochastic(name: str, x: float, random: int, bits: int, words: str) -> int:
+    """Round away from zero where the share of the step that is left, and the random bits, make a whole step."""
+    f, saturates = FORMATS[name], "satfinite" in words
     if math.isnan(x):
         return FROM_NAN[name]
+    if "relu" in words and math.copysign(1, x) < 0:
+        return 0
     sign = f.sign if math.copysign(1, x) < 0 else 0
     if math.isinf(x):
         return sign | (LARGEST[name] if saturates else f.infinity)
@@ -179,7 +221,7 @@ def stochastic(name: str, x: float, random: int, bits: int, *, saturates: bool) 
     return sign | min(size + int(rest + Fraction(random, 1 << bits) >= 1), f.infinity if f.special else LARGEST[name])
 
 
-@pytest.mark.parametrize("limit", ["", ".satfinite"])
+@pytest.mark.parametrize("limit", ["", ".satfinite", ".relu"])
 @pytest.mark.parametrize("name", ["f16", "bf16"])
 def test_random_bits_round_pairs_of_halves(name: str, limit: str, cpu: Device) -> None:
     x = np.concatenate([singles(FORMATS[name]), np.array([65519.9, 3.4028234e38, 6e-8, 1e-41], np.float32)])
@@ -188,17 +230,18 @@ def test_random_bits_round_pairs_of_halves(name: str, limit: str, cpu: Device) -
     got = blackwell(cpu, f"cvt.rs{limit}.{name}x2.f32 d, a, b, c;", np.uint32, x, x, random)
     for shift in (16, 0):
         part = (random >> shift & ((1 << kept) - 1)).tolist()
-        want = [stochastic(name, v, r, kept, saturates=bool(limit)) for v, r in zip(x.tolist(), part, strict=True)]
+        want = [stochastic(name, v, r, kept, limit) for v, r in zip(x.tolist(), part, strict=True)]
         np.testing.assert_array_equal(got >> shift & 0xFFFF, want)
 
 
+@pytest.mark.parametrize("words", [".satfinite", ".relu.satfinite"])
 @pytest.mark.parametrize("name", SMALL)
-def test_random_bits_round_fours_of_small_floats(name: str, cpu: Device) -> None:
-    x = singles(FORMATS[name])
+def test_random_bits_round_fours_of_small_floats(name: str, words: str, cpu: Device) -> None:
+    x = singles(FORMATS[name])[:: 7 if "relu" in words else 1]
     sources = [np.roll(x, k) for k in range(4)]
     random = np.random.default_rng(9).integers(0, 1 << 32, len(x), np.uint32)
     narrow = name == "e2m1"
-    body = f"cvt.rs.satfinite.{name}x4.f32 {'h' if narrow else 'd'}, {{a, b, c, e}}, f;"
+    body = f"cvt.rs{words}.{name}x4.f32 {'h' if narrow else 'd'}, {{a, b, c, e}}, f;"
     got = blackwell(cpu, f"{body} {'cvt.u32.u16 d, h;' if narrow else ''}", np.uint32, *sources, random)
     shares = [random >> 16, random & 0xFFFF]
     if narrow:
@@ -207,7 +250,7 @@ def test_random_bits_round_fours_of_small_floats(name: str, cpu: Device) -> None
         bits = shares[k // 2].tolist()
         if k % 2 == 0:
             bits = [int(f"{r:016b}"[::-1], 2) for r in bits]
-        want = [stochastic(name, v, r, 16, saturates=True) for v, r in zip(source.tolist(), bits, strict=True)]
+        want = [stochastic(name, v, r, 16, words) for v, r in zip(source.tolist(), bits, strict=True)]
         part = got >> field(name) * (3 - k) & ((1 << field(name)) - 1)
         np.testing.assert_array_equal(part, want)
 
@@ -256,6 +299,10 @@ def test_fixed_point_of_6_bits_with_scale_factors(cpu: Device) -> None:
     want = np.array([0, 64, -64, 127, 127, -128, -128, 0, 2, 127, -128, 127]) & 0xFF
     got = blackwell(cpu, "cvt.rn.satfinite.s2f6x2.f32 h, a, b; cvt.u32.u16 d, h;", np.uint32, x, x[::-1].copy())
     np.testing.assert_array_equal(got, want << 8 | want[::-1])
+    pairs = "cvt.rn.satfinite.s2f6x2.bf16x2 h, a; cvt.u32.u16 d, h;"
+    halves = np.array([bf16_of(v, "") for v in x.tolist()], np.uint32)
+    exact = halves << 16 == x.view(np.uint32)
+    np.testing.assert_array_equal(blackwell(cpu, pairs, np.uint32, halves << 16)[exact] >> 8, want[exact])
     got = blackwell(cpu, "cvt.rn.satfinite.relu.s2f6x2.f32 h, a, b; cvt.u32.u16 d, h;", np.uint32, x, x)
     np.testing.assert_array_equal(got >> 8, np.where(want > 127, 0, want))
     scaled = "mov.b16 s, 0x8081; cvt.rn.satfinite.scaled::n2::ue8m0.s2f6x2.f32 h, a, b, s; cvt.u32.u16 d, h;"
@@ -327,3 +374,5 @@ def test_tf32_is_rounded_in_every_mode_and_its_nans_are_those_of_the_gpu(element
         np.testing.assert_array_equal(elementwise(f"cvt.{mode}.tf32.f32", np.uint32, x), want)
         positive = np.where((bits >> 31 == 1) & (size <= 0x7F800000), 0, want)
         np.testing.assert_array_equal(elementwise(f"cvt.{mode}.relu.tf32.f32", np.uint32, x), positive)
+        within = np.where((size <= 0x7F800000) & (want & 0x7FFFFFFF > 0x7F7FE000), want & 0x80000000 | 0x7F7FE000, want)
+        np.testing.assert_array_equal(elementwise(f"cvt.{mode}.satfinite.tf32.f32", np.uint32, x), within)
