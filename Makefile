@@ -4,7 +4,7 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
-.PHONY: demo test lint format runtime gpu-test gpu-wheels toolkits cache-faults bench leak fuzz fuzz-kernels fuzz-ptx checked unoptimised promises replay house images clean
+.PHONY: demo test lint format runtime gpu-test gpu-wheels toolkits cache-faults bench leak fuzz fuzz-kernels fuzz-ptx checked unoptimised promises guarded replay house images clean
 
 $(READY): pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)

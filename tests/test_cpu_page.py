@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 PAGE = (Path(__file__).parents[1] / "docs" / "cpu.md").read_text()
@@ -25,3 +27,15 @@ def test_the_snippet_runs(code: str) -> None:
 
 def test_the_page_has_snippets() -> None:
     assert len(SNIPPETS) >= 4
+
+
+def test_the_page_tells_how_much_a_gpu_recorded() -> None:
+    goldens = Path(__file__).parent / "goldens"
+    counts = []
+    for name in ("instructions", "scenes", "tensor", "textures"):
+        with np.load(goldens / f"{name}.npz") as file:
+            counts.append(len({array.rpartition(":")[0] or array for array in file.files} - {"origin"}))
+    forms, kernels, copies, lookups = counts
+    said = f"{forms:,} instruction forms, {kernels} small kernels, {copies} tensor copies and {lookups} texture lookups"
+    assert said in " ".join(PAGE.split())
+    assert f"of {len(json.loads((goldens / 'sums.json').read_text())['forms'])} forms is as the CPU device" in PAGE
