@@ -15,6 +15,7 @@ import pytest
 from cujit.artifact import Artifact
 from cujit.devices.base import Device, Dim3, LaunchShape
 from devices.cpu.halves_exactly import BF16, F16, FORMATS, Format
+from instructions.scene import Scene, entry, run_scene
 
 Array = npt.NDArray[Any]
 Elementwise = Callable[..., Array]
@@ -376,3 +377,36 @@ def test_tf32_is_rounded_in_every_mode_and_its_nans_are_those_of_the_gpu(element
         np.testing.assert_array_equal(elementwise(f"cvt.{mode}.relu.tf32.f32", np.uint32, x), positive)
         within = np.where((size <= 0x7F800000) & (want & 0x7FFFFFFF > 0x7F7FE000), want & 0x80000000 | 0x7F7FE000, want)
         np.testing.assert_array_equal(elementwise(f"cvt.{mode}.satfinite.tf32.f32", np.uint32, x), within)
+
+
+PACKED_OF_LANES: dict[str, tuple[str, str, Elementwise]] = {
+    "u16x2": (
+        "add.u32 a, t, 0xFFF0; add.u16x2 c, a, t;",
+        "sm_90",
+        lambda t: (t + 0xFFF0).view(np.uint16) + t.view(np.uint16),
+    ),
+    "u8x4": (
+        "add.u32 a, t, 0xF0; add.u8x4 c, a, t;",
+        "sm_120f",
+        lambda t: (t + 0xF0).view(np.uint8) + t.view(np.uint8),
+    ),
+    "s8x4": ("neg.s8x4 c, t;", "sm_120f", lambda t: -t.view(np.int8)),
+    "bf16x2": (
+        "shl.b32 a, t, 7; add.u32 a, a, 0x1000; add.rn.bf16x2 c, a, a;",
+        "sm_90",
+        lambda t: (t << 7) + 0x1080,  # a power of two, doubled
+    ),
+}
+"""Statements that make ``c`` of the number ``t`` of the lane, and what they make."""
+
+
+@pytest.mark.parametrize("name", PACKED_OF_LANES)
+def test_elements_of_values_that_count_up_with_the_lane_are_added_one_by_one(cpu: Device, name: str) -> None:
+    body, target, made = PACKED_OF_LANES[name]
+    registers = ".reg .b32 t, a, c; .reg .b64 at; mov.u32 t, %tid.x;"
+    text = f"{registers} {body} mad.wide.u32 at, t, 4, p0; st.global.b32 [at], c;"
+    version = "9.2" if target == "sm_120f" else "8.6"
+    lanes = np.arange(32, dtype=np.uint32)
+    scene = Scene(name, entry(text, 1, target=target, version=version), (np.zeros(32, np.uint32),), 1, 32)
+    (got,) = run_scene(cpu, scene)
+    assert got.tolist() == made(lanes).view(np.uint32).tolist()

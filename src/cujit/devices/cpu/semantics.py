@@ -101,6 +101,11 @@ class Type(str):
         """Whether it is of signed integers."""
         return self.kind == "s"
 
+    @property
+    def is_one_integer(self) -> bool:
+        """Whether it is one integer, or bits, and no vector of such in one register."""
+        return self.kind in ("s", "u", "b") and "x" not in self
+
 
 _NUMBERED = re.compile(r"([subf]|bf|tf)([0-9]+)(?:x([0-9]))?")
 

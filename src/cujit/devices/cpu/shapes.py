@@ -444,21 +444,20 @@ def _row_shape(first: Shape, size: int, stride: int | None) -> Shape | None:
 
 def _affine_result(op: Op, shapes: list[Shape], constants: dict[int, int]) -> Shape | None:
     """Shape of the operations that keep an affine value affine; None for all others."""
-    mods = op.modifiers
     if any(s.stride is None for s in shapes) or len(op.results) != 1 or op.results[0] is None:
         return None
-    if op.results[0].bits not in (32, 64) or op.results[0].is_float or "sat" in mods or "cc" in mods:
+    if op.results[0].bits not in (32, 64) or op.results[0].is_float or "sat" in op.modifiers or "cc" in op.modifiers:
         return None
     if op.opcode in ("mov", "cvta") and not isinstance(op.sources[0], Group):
         return shapes[0]
-    if op.opcode in ("add", "sub") and mods[-1][0] in "sub":
+    if op.opcode in ("add", "sub") and op.type.is_one_integer:
         return _linear([(shapes[0], 1), (shapes[1], 1 if op.opcode == "add" else -1)])
-    if op.opcode == "neg" and mods[-1][0] == "s":
+    if op.opcode == "neg" and op.type.is_one_integer:
         return _linear([(shapes[0], -1)])
     if op.opcode == "shl":
         count = _constant(op.sources[1], constants)
         return _linear([(shapes[0], 1 << count)]) if count is not None and 0 <= count < 31 else None
-    if op.opcode in ("mul", "mad") and mods[0] in ("lo", "wide"):
+    if op.opcode in ("mul", "mad") and op.modifiers[0] in ("lo", "wide"):
         return _product_shape(op, shapes, constants)
     if op.opcode == "cvt":
         return _converted(op, shapes[0])
@@ -486,10 +485,9 @@ def _product_shape(op: Op, shapes: list[Shape], constants: dict[int, int]) -> Sh
 
 
 def _converted(op: Op, source: Shape) -> Shape | None:
-    to, from_ = op.modifiers[-2], op.modifiers[-1]
-    if to[0] not in "su" or from_[0] not in "su":
+    if len(op.types) != 2 or not all(type_.is_one_integer for type_ in op.types):
         return None
-    wide, narrow = int(to[1:]), int(from_[1:])
+    wide, narrow = op.types[0].bits, op.types[1].bits
     if wide == 64 and narrow == 32:
         return replace(source, guarded=source.guarded or not source.is_flat)
     if wide == 32 and narrow == 64:
