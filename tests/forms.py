@@ -112,7 +112,12 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
 
 def _is_whole(config: pytest.Config) -> bool:
     """Whether all tests were asked for."""
-    chosen = (config.option.keyword, config.option.markexpr, config.option.deselect, config.option.lf)
+    chosen = (
+        config.option.keyword,
+        config.option.markexpr,
+        config.option.deselect,
+        getattr(config.option, "lf", False),
+    )
     return config.args_source is pytest.Config.ArgsSource.TESTPATHS and not any(chosen)
 
 

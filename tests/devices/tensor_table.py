@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,7 @@ from cujit.kernel import Kernel, load
 __all__ = ["CASES", "FAMILIES", "GOLDENS", "Case", "run"]
 
 Array = npt.NDArray[Any]
+Change = Callable[[str], str]
 
 GOLDENS = Path(__file__).parents[1] / "goldens" / "tensor.npz"
 """Recorded by ``tensor_record.py``."""
@@ -157,8 +158,8 @@ def _ptx(operation: str, rank: int, mode: str) -> str:
 
 
 @functools.cache
-def _kernel(device: Device, operation: str, rank: int, mode: str) -> Kernel:
-    return load(Artifact.of(_ptx(operation, rank, mode)), device)["k"]
+def _kernel(device: Device, operation: str, rank: int, mode: str, change: Change) -> Kernel:
+    return load(Artifact.of(change(_ptx(operation, rank, mode))), device)["k"]
 
 
 def _map(device: Device, case: Case, array: DeviceArray) -> TensorMap:
@@ -168,8 +169,8 @@ def _map(device: Device, case: Case, array: DeviceArray) -> TensorMap:
     return device.tensor_map(array, case.box, **options)
 
 
-def run(device: Device, case: Case) -> Array:
-    """Do a case on a device; give the bytes that are its result."""
+def run(device: Device, case: Case, change: Change = str) -> Array:
+    """Do a case on a device; give the bytes that are its result. ``change`` is what becomes of the PTX before."""
     array = device.array(case.array())
     map_ = _map(device, case, array)
     given = device.array(np.full(SHARED_BYTES, 0xEE, np.uint8) if case.is_load else case.shared().view(np.uint8))
@@ -178,7 +179,7 @@ def run(device: Device, case: Case) -> Array:
     start = [*reversed(case.start), 0, 0, 0, 0][:5]
     shifts = [*reversed(case.offsets), 0, 0, 0][:3]
     # Through the door that knows where the image has its parameters: one aligned to 64 bytes lies elsewhere on sm_90.
-    kernel = _kernel(device, case.operation, rank, case.mode())
+    kernel = _kernel(device, case.operation, rank, case.mode(), change)
     kernel[1, 32](map_, given, taken, case.at, map_.box_bytes, *start, *shifts)
     device.synchronize()
     result = taken if case.is_load else array

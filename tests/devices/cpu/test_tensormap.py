@@ -253,33 +253,38 @@ def test_a_reduction_takes_the_type_of_the_map(cpu: Device, operation: str) -> N
     np.testing.assert_array_equal(tensor.now(), expected)
 
 
-def test_a_map_that_a_kernel_changes_describes_the_new_tensor(cpu: Device) -> None:
+@pytest.mark.parametrize(("space", "scope"), [("shared::cta", "gpu"), ("shared::cta", "cta"), ("global", "sys")])
+def test_a_map_that_a_kernel_changes_describes_the_new_tensor(cpu: Device, space: str, scope: str) -> None:
     first, second = (
         Tensor(cpu, np.arange(k, k + 32 * n, dtype=np.uint32).reshape(-1, n)) for k, n in ((0, 16), (900, 32))
     )
-    body = f"""{START} .reg .b64 new; {copied("p2", "in")}
-        @!first bra JOIN; mov.u64 new, {second.memory.address};
-        ld.global.b64 at, [p0]; .shared .align 128 .b8 map[128]; mov.u32 j, 0;
-        COPY: cvt.u64.u32 off, j; add.u64 at, p0, off; ld.global.b64 off, [at]; mov.b32 s, map;
-        add.u32 s, s, j; st.shared.b64 [s], off;
+    copy = "tensormap.cp_fenceproxy.global.shared::cta.tensormap::generic.release.SCOPE.sync.aligned [p1], [map], 128;"
+    begin, generic, end = "mov.b64 to, p1;", "", "fence.proxy.tensormap::generic.release.SCOPE;"
+    if space == "shared::cta":
+        begin, generic, end = "mov.b64 to, map;", "cvta.shared.u64 new, to;", copy
+    body = f"""{START} .reg .b64 new, to; {copied("p2", "in")} .shared .align 128 .b8 map[128];
+        @!first bra JOIN; mov.u32 j, 0; {begin} mov.b64 new, to; {generic}
+        COPY: cvt.u64.u32 off, j; add.u64 at, p0, off; ld.global.b64 at, [at]; add.u64 off, new, off; st.b64 [off], at;
         add.u32 j, j, 8; setp.lt.u32 p, j, 128; @p bra COPY;
-        tensormap.replace.tile.global_address.shared::cta.b1024.b64 [map], new;
-        tensormap.replace.tile.global_dim.shared::cta.b1024.b32 [map], 0, 32;
-        tensormap.replace.tile.global_dim.shared::cta.b1024.b32 [map], 1, 32;
-        tensormap.replace.tile.global_stride.shared::cta.b1024.b64 [map], 0, 128;
-        tensormap.replace.tile.box_dim.shared::cta.b1024.b32 [map], 1, 2;
-        tensormap.replace.tile.element_stride.shared::cta.b1024.b32 [map], 1, 1;
-        tensormap.replace.tile.rank.shared::cta.b1024.b32 [map], 1;
-        tensormap.replace.tile.elemtype.shared::cta.b1024.b32 [map], 2;
-        tensormap.replace.tile.swizzle_mode.shared::cta.b1024.b32 [map], 0;
-        tensormap.replace.tile.fill_mode.shared::cta.b1024.b32 [map], 0;
+        mov.u64 new, {second.memory.address};
+        tensormap.replace.tile.global_address.SPACE.b1024.b64 [to], new;
+        tensormap.replace.tile.global_dim.SPACE.b1024.b32 [to], 0, 32;
+        tensormap.replace.tile.global_dim.SPACE.b1024.b32 [to], 1, 32;
+        tensormap.replace.tile.global_stride.SPACE.b1024.b64 [to], 0, 128;
+        tensormap.replace.tile.box_dim.SPACE.b1024.b32 [to], 1, 2;
+        tensormap.replace.tile.element_stride.SPACE.b1024.b32 [to], 1, 1;
+        tensormap.replace.tile.rank.SPACE.b1024.b32 [to], 1;
+        tensormap.replace.tile.elemtype.SPACE.b1024.b32 [to], 2;
+        tensormap.replace.tile.swizzle_mode.SPACE.b1024.b32 [to], 0;
+        tensormap.replace.tile.fill_mode.SPACE.b1024.b32 [to], 0;
         mbarrier.init.shared.b64 [bar], 1;
         JOIN: bar.sync 0;
-        tensormap.cp_fenceproxy.global.shared::cta.tensormap::generic.release.gpu.sync.aligned [p1], [map], 128;
-        @!first bra WAIT; fence.proxy.tensormap::generic.acquire.gpu [p1], 128; prefetch.tensormap [p1];
+        {end}
+        @!first bra WAIT; fence.proxy.tensormap::generic.acquire.SCOPE [p1], 128; prefetch.tensormap [p1];
         mbarrier.arrive.expect_tx.shared.b64 _, [bar], 128;
         cp.async.bulk.tensor.2d.shared::cta.global.mbarrier::complete_tx::bytes [mem], [p1, {{4, 30}}], [bar];
         {WAIT} {copied("p2", "out")}"""
+    body = body.replace("SPACE", space).replace("SCOPE", scope)
     arrays = (first.map(DataType.UINT32, [4, 16]), np.zeros(128, np.uint8), np.zeros(BYTES, np.uint8))
     got = run_scene(cpu, Scene("replace", entry(body, 3, target="sm_90a"), arrays, 1, 32))
     np.testing.assert_array_equal(got[2][:128].view(np.uint32), second.values[30:, 4:20].reshape(-1))
