@@ -13,7 +13,7 @@ import cujit
 from cujit.devices.base import Device, Dim3
 from cujit.devices.cpu.checks import Checks
 from cujit.devices.cpu.emit.checks import Checker
-from cujit.devices.cpu.kernel import ir_of
+from cujit.devices.cpu.pipeline import ir_of
 from cujit.devices.cpu.preparation import Preparation
 from cujit.devices.registry import process_devices
 from cujit.errors import ArgumentError, KernelFaultError, OptionError

@@ -10,9 +10,9 @@ from collections.abc import Iterator
 import pytest
 
 from cujit.devices.base import Dim3
-from cujit.devices.cpu.body import Body, prepare
-from cujit.devices.cpu.kernel import ir_of
+from cujit.devices.cpu.body import Body
 from cujit.devices.cpu.layout import ModuleLayout
+from cujit.devices.cpu.pipeline import ir_of, prepare
 from cujit.devices.cpu.refusals import Refusals
 from cujit.errors import FormatError, PtxSyntaxError, UnsupportedError
 from cujit.formats.ptx.concrete import concrete_forms

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from cujit.devices.base import Device, Dim3
-from cujit.devices.cpu.kernel import ir_of
+from cujit.devices.cpu.pipeline import ir_of
 from cujit.devices.cpu.preparation import Preparation
 from devices.cpu.launching import Array, ptx_of, run_ptx
 

@@ -8,10 +8,10 @@ from collections.abc import Iterator
 import pytest
 
 from cujit.devices.cpu import semantics
-from cujit.devices.cpu.body import prepare
 from cujit.devices.cpu.emit.rules import all_rules
 from cujit.devices.cpu.layout import ModuleLayout
 from cujit.devices.cpu.operands import fits
+from cujit.devices.cpu.pipeline import prepare
 from cujit.devices.cpu.program import Op
 from cujit.devices.cpu.refusals import Refusals
 from cujit.devices.cpu.semantics import ANYTHING, TABLE, UNKNOWN, Effect, Form, Lanes, Order, form_of

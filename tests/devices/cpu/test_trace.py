@@ -13,8 +13,8 @@ from cujit.arch import Arch
 from cujit.artifact import Artifact, Kind
 from cujit.devices.base import Device, Dim3
 from cujit.devices.cpu.decoding import TracedValue
-from cujit.devices.cpu.kernel import ir_of
 from cujit.devices.cpu.lines import Lines
+from cujit.devices.cpu.pipeline import ir_of
 from cujit.devices.cpu.preparation import Preparation
 from cujit.devices.cpu.trace import Step, Trace
 from cujit.errors import KernelFaultError, OptionError

@@ -10,9 +10,9 @@ import pytest
 import cujit
 from cujit.devices.base import Dim3
 from cujit.devices.cpu import kernel
-from cujit.devices.cpu.body import Body, prepare
-from cujit.devices.cpu.kernel import ir_of
+from cujit.devices.cpu.body import Body
 from cujit.devices.cpu.launch import cache_bytes
+from cujit.devices.cpu.pipeline import ir_of, prepare
 from cujit.devices.cpu.refusals import Refusals
 from cujit.devices.jit import optimise
 from cujit.formats.ptx.parser import parse

@@ -6,17 +6,13 @@ import functools
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from cujit.devices.cpu.cfg import Graph, build_graph
-from cujit.devices.cpu.emit.rules import check
-from cujit.devices.cpu.flatten import flatten
+from cujit.devices.cpu.cfg import Graph
 from cujit.devices.cpu.nans import registers_of_any_nan
-from cujit.devices.cpu.program import CLEAR, KernelProgram, Slot
+from cujit.devices.cpu.program import CLEAR, KernelProgram
 from cujit.devices.cpu.progress import needs_stack
-from cujit.devices.cpu.refusals import Refusals
 from cujit.devices.cpu.uncached import Uncached, find_uncached
-from cujit.formats.ptx.syntax import Function, Module
 
-__all__ = ["Body", "prepare"]
+__all__ = ["Body"]
 
 
 @dataclass(frozen=True)
@@ -56,16 +52,3 @@ class Body:
     def any_nan(self) -> frozenset[int]:
         """The registers, by number, that may hold any NaN for the one that GPUs give."""
         return registers_of_any_nan(self.program)
-
-
-def prepare(module: Module, entry: Function, globals_: dict[str, Slot], refusals: Refusals) -> Body:
-    """Make a kernel ready; what cannot be taken over goes to ``refusals``."""
-    program = flatten(module, entry, globals_, refusals)
-    functions = {name: _checked(each, refusals) for name, each in program.functions.items()}
-    body = _checked(program, refusals)
-    return Body(body.program, body.graph, functions)
-
-
-def _checked(program: KernelProgram, refusals: Refusals) -> Body:
-    check(program, refusals)
-    return Body(program, build_graph(program, refusals))

@@ -7,7 +7,6 @@ import ctypes
 import functools
 import os
 from collections import OrderedDict
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 from weakref import WeakKeyDictionary
@@ -25,6 +24,7 @@ from cujit.devices.cpu.memory import aligned
 from cujit.devices.cpu.native.faultkinds import FaultKind
 from cujit.devices.cpu.native.library import native_code
 from cujit.devices.cpu.program import WARP
+from cujit.devices.cpu.stages import dumped
 from cujit.devices.jit import NativeFunction
 from cujit.devices.launcher.finish import Finish
 from cujit.devices.launcher.options import PLAIN, LaunchOptions, check_cooperative
@@ -34,12 +34,10 @@ from cujit.errors import ClosedError, LaunchError, OptionError
 from cujit.forks import Lock
 
 if TYPE_CHECKING:
-    from cujit.devices.cpu.body import Body
     from cujit.devices.cpu.debuglines import MachineLines
-    from cujit.devices.cpu.emit.observer import Observer
     from cujit.devices.cpu.module import CpuModule
 
-__all__ = ["CpuKernel", "ir_of"]
+__all__ = ["CpuKernel"]
 
 _RESIDENT_THREADS = 2048
 """Threads that count as running side by side on one core, as on one processor of a GPU (same source)."""
@@ -267,6 +265,7 @@ class CpuKernel(PreparedKernel):
     def _line_of(self, block: Dim3, function: NativeFunction, address: int) -> int:
         """Find the line of the PTX that an instruction of the machine code comes from; 0 where that is not known."""
         from cujit.devices.cpu.debuglines import MachineLines  # for launches that ended
+        from cujit.devices.cpu.pipeline import ir_of
 
         if function not in self._machine_lines:
             observers = [watch.observer() for watch in self._watches]
@@ -287,6 +286,12 @@ class CpuKernel(PreparedKernel):
         """Get the machine code for one block shape; that which is watched is in no cache."""
         preparation, optimizes = self._module.preparation, _optimizes()
         observers = [watch.observer() for watch in self._watches]
+
+        def write() -> str:
+            from cujit.devices.cpu.pipeline import ir_of  # for what is in no cache
+
+            return ir_of(preparation.body(self.name), block, observers)
+
         parts = [Part.text("block", f"{block.x} x {block.y} x {block.z}"), *preparation.parts]
         if not optimizes:
             parts.append(Part.text("optimized", "no"))
@@ -294,11 +299,11 @@ class CpuKernel(PreparedKernel):
             "cpu kernel",
             self.name,
             tuple(parts),
-            lambda: ir_of(preparation.body(self.name), block, observers),
+            write,
             level=2 if optimizes else 0,
             passes=optimizes,
             kernel=True,
-            keep=not self._watches,
+            keep=not self._watches and not dumped(),
         )
         return native_code(work, "run")
 
@@ -342,44 +347,3 @@ def _failed(memory: _Memory, site: Site, launch: int) -> None:
     """Say why not all blocks ran; ``launch`` is the address of the ``Launch``."""
     settle(Launch.from_address(launch), site)
     raise no_memory(*memory)
-
-
-def ir_of(
-    body: Body, block: Dim3, observers: Sequence[Observer] = (), *, stacks: bool = False, lined: bool = False
-) -> str:
-    """Write the LLVM IR of a kernel, and of the functions that it calls, for one block shape.
-
-    ``observers`` add code of their own to it. Warps that wait at barriers get ``stacks`` of their own where they are
-    wanted, where somebody watches, and where the kernel cannot be cut at its barriers. ``lined`` is as for ``Builder``.
-    """
-    from cujit.devices.cpu.emit.frame import emit_function, emit_regions  # for what is in no cache
-    from cujit.devices.cpu.emit.rules import all_rules
-    from cujit.devices.cpu.emit.warp import WarpEmitter
-    from cujit.devices.cpu.regions import cut
-    from cujit.devices.cpu.shapes import analyse
-
-    rules = all_rules()
-    divergence = analyse(body.program, body.graph, block)
-    parts = None if stacks or observers else cut(body, divergence, block)
-    if parts is not None:
-        return emit_regions(
-            parts,
-            lambda region, passage: WarpEmitter(
-                body, region.divergence, block, rules, graph=region.graph, passage=passage, lined=lined
-            ),
-            "run",
-        )
-    functions = {
-        name: WarpEmitter(
-            each,
-            analyse(each.program, each.graph, block),
-            block,
-            rules,
-            is_function=True,
-            observers=observers,
-            lined=lined,
-        )
-        for name, each in body.functions.items()
-    }
-    e = WarpEmitter(body, divergence, block, rules, observers=observers, lined=lined)
-    return emit_function(e, "run", functions)

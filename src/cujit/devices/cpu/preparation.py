@@ -141,7 +141,7 @@ class Preparation:
             raise unsupported(refusals.items)
 
     def _prepare(self, entry: Function, layout: ModuleLayout, refusals: Refusals) -> Body:
-        from cujit.devices.cpu.body import prepare
+        from cujit.devices.cpu.pipeline import prepare
 
         return prepare(self._ptx, entry, layout.slots, refusals)
 

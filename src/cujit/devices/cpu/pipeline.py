@@ -1,0 +1,78 @@
+"""The compiler of the CPU device, from PTX to LLVM IR: every stage in order. ``docs/cpu-compiler.md`` follows a kernel.
+
+``prepare`` needs the text alone, and refuses what is not executed; ``ir_of`` needs the shape of the block as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from cujit.devices.base import Dim3
+from cujit.devices.cpu import listing
+from cujit.devices.cpu.body import Body
+from cujit.devices.cpu.cfg import build_graph
+from cujit.devices.cpu.emit.frame import emit_function, emit_regions
+from cujit.devices.cpu.emit.observer import Observer
+from cujit.devices.cpu.emit.regions import Passage
+from cujit.devices.cpu.emit.rules import all_rules, check
+from cujit.devices.cpu.emit.warp import WarpEmitter
+from cujit.devices.cpu.flatten import flatten
+from cujit.devices.cpu.program import KernelProgram, Slot
+from cujit.devices.cpu.refusals import Refusals
+from cujit.devices.cpu.regions import Cut, Region, cut
+from cujit.devices.cpu.shapes import Divergence, analyse
+from cujit.devices.cpu.stages import stage
+from cujit.formats.ptx.syntax import Function, Module
+
+__all__ = ["ir_of", "prepare"]
+
+
+def prepare(module: Module, entry: Function, globals_: dict[str, Slot], refusals: Refusals) -> Body:
+    """Make a kernel ready; what cannot be taken over goes to ``refusals``."""
+    name = entry.name
+    program = stage("flatten", name, lambda: flatten(module, entry, globals_, refusals), listing.of_program)
+    return stage("blocks", name, lambda: _with_blocks(program, refusals), listing.of_body)
+
+
+def _with_blocks(program: KernelProgram, refusals: Refusals) -> Body:
+    functions = {name: _with_blocks(each, refusals) for name, each in program.functions.items()}
+    check(program, refusals)
+    return Body(program, build_graph(program, refusals), functions)
+
+
+def ir_of(
+    body: Body, block: Dim3, observers: Sequence[Observer] = (), *, stacks: bool = False, lined: bool = False
+) -> str:
+    """Write the LLVM IR of a kernel, and of the functions that it calls, for one block shape.
+
+    ``observers`` add code of their own to it. Warps that wait at barriers get ``stacks`` of their own where they are
+    wanted, where somebody watches, and where the kernel cannot be cut at its barriers. ``lined`` is as for ``Builder``.
+    """
+    name, whole = body.program.name, stacks or bool(observers)
+    divergence = stage(
+        "uniformity",
+        name,
+        lambda: analyse(body.program, body.graph, block),
+        lambda made: listing.of_divergence(body, made),
+    )
+    regions = stage("fission", name, lambda: None if whole else cut(body, divergence, block), listing.of_cut)
+    return stage("emit", name, lambda: _emit(body, block, divergence, regions, observers, lined), str)
+
+
+def _emit(
+    body: Body, block: Dim3, divergence: Divergence, regions: Cut | None, observers: Sequence[Observer], lined: bool
+) -> str:
+    rules = all_rules()
+
+    def of_region(region: Region, passage: Passage) -> WarpEmitter:
+        return WarpEmitter(body, region.divergence, block, rules, graph=region.graph, passage=passage, lined=lined)
+
+    def of_function(each: Body) -> WarpEmitter:
+        own = analyse(each.program, each.graph, block)
+        return WarpEmitter(each, own, block, rules, is_function=True, observers=observers, lined=lined)
+
+    if regions is not None:
+        return emit_regions(regions, of_region, "run")
+    functions = {name: of_function(each) for name, each in body.functions.items()}
+    kernel = WarpEmitter(body, divergence, block, rules, observers=observers, lined=lined)
+    return emit_function(kernel, "run", functions)

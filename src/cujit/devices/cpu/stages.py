@@ -1,0 +1,78 @@
+"""Between the stages of the compiler: who is shown what each of them left, and what ``CUJIT_DUMP`` prints."""
+
+from __future__ import annotations
+
+import functools
+import os
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeVar
+
+from cujit.errors import OptionError
+
+__all__ = ["STAGES", "Stage", "dumped", "show_stages", "stage"]
+
+_T = TypeVar("_T")
+
+STAGES = ("flatten", "blocks", "uniformity", "fission", "emit")
+"""The stages in order, as ``pipeline`` has them."""
+
+_DUMP = "CUJIT_DUMP"
+_TIMES, _ALL = "times", "all"
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A stage that is done: its name, the kernel, wall seconds, and what writes its result for people."""
+
+    name: str
+    kernel: str
+    seconds: float
+    text: Callable[[], str]
+
+
+_LOOKERS: list[Callable[[Stage], object]] = []
+
+
+def show_stages(look: Callable[[Stage], object]) -> None:
+    """Have every stage of every kernel that is compiled from now on shown to ``look``, when it is done."""
+    _LOOKERS.append(look)
+
+
+def stage(name: str, kernel: str, make: Callable[[], _T], write: Callable[[_T], str]) -> _T:
+    """Run one stage, and show what it made."""
+    begin = time.perf_counter()
+    made = make()
+    done = Stage(name, kernel, time.perf_counter() - begin, functools.partial(write, made))
+    for look in _LOOKERS:
+        look(done)
+    _dump(done)
+    return made
+
+
+def dumped() -> frozenset[str]:
+    """Tell which stages the environment has printed; ``times`` is among them where it has times alone.
+
+    Raises:
+        OptionError: there is no such stage.
+    """
+    said = os.environ.get(_DUMP)
+    if not said:
+        return frozenset()
+    names = frozenset(name.strip() for name in said.split(","))
+    unknown = sorted(names - {*STAGES, _TIMES, _ALL})
+    if unknown:
+        raise OptionError(
+            f"{_DUMP} names no stage {unknown[0]!r}", help=f"{_DUMP} takes {', '.join(STAGES)}, {_TIMES} and {_ALL}"
+        )
+    return names | (frozenset(STAGES) if _ALL in names else frozenset())
+
+
+def _dump(done: Stage) -> None:
+    names = dumped()
+    if names and sys.stderr is not None:
+        text = f"{done.text()}\n" if done.name in names else ""
+        if text or _TIMES in names:
+            sys.stderr.write(f"; {done.name} of {done.kernel}: {1e3 * done.seconds:.2f} ms\n{text}")
