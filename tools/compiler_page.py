@@ -82,9 +82,9 @@ device is noted here and in the next stage, all of it, with its lines.""",
     ),
     "blocks": (
         "Blocks",
-        """Operations are cut into basic blocks, in the order in which a warp scans them: topological but for loops, each of
-which is contiguous. A warp whose lanes have parted always runs the first block that any lane waits at, and so they meet
-again. An operation at which lanes meet begins a block; a barrier also ends it.""",
+        """Operations are cut into basic blocks, in the order in which a warp scans them: topological but for loops,
+which are contiguous each. A warp whose lanes have parted always runs the first block that any lane waits at, and so
+they meet again. An operation at which lanes meet begins a block; a barrier also ends it.""",
     ),
     "uniformity": (
         "Uniformity",

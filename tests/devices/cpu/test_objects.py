@@ -168,7 +168,9 @@ def test_a_second_process_optimises_nothing_and_does_the_same(runs: tuple[Run, R
 @pytest.mark.verbatim
 def test_a_launch_out_of_the_cache_imports_nothing_that_makes_machine_code(runs: tuple[Run, Run, Run]) -> None:
     first, again, _ = runs
-    makers = {f"cujit.devices.cpu.{name}" for name in ("body", "cfg", "flatten", "inlining", "layout", "regions")}
+    makers = {
+        f"cujit.devices.cpu.{name}" for name in ("body", "cfg", "flatten", "inlining", "layout", "pipeline", "regions")
+    }
     families = ("cujit.devices.cpu.emit.", "cujit.formats.ptx.")
     assert makers <= first.modules
     assert not makers & again.modules

@@ -14,7 +14,6 @@ from cujit.devices.cpu.ledger import Known, Ledger, Table
 from cujit.devices.cpu.native.checkstate import Entry, Tracker, Watch, checks_bits
 from cujit.devices.cpu.native.state import STACK_BYTES
 from cujit.devices.cpu.program import Memory, Op, Operand, SymbolAddress
-from cujit.devices.cpu.semantics import Effect
 from cujit.devices.watch import Sources
 from cujit.errors import OptionError
 
@@ -108,6 +107,8 @@ class CheckedKernel:
     """One kernel under checks."""
 
     def __init__(self, watcher: CheckingWatcher, body: Body, lines: Lines) -> None:
+        from cujit.devices.cpu.semantics import Effect  # for what is compiled with checks
+
         self._checks = watcher.checks
         self._ledger = watcher.ledger
         self._lines = lines

@@ -6,8 +6,10 @@ Made by ``flatten``; every later pass reads or rewrites it.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
-from cujit.devices.cpu.semantics import Form, Order, Type
+if TYPE_CHECKING:  # launches out of the cache have operations' kinds, and no table of what they mean
+    from cujit.devices.cpu.semantics import Form, Order, Type
 
 __all__ = [
     "CLEAR",
