@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import promises
-from cujit.devices.cpu.native.library import PARTS, Part, _ir_of
+from cujit.devices.cpu.native.library import PARTS, Part
 from cujit.devices.jit import optimise, show_modules
 
 MODULE = """
@@ -125,7 +125,7 @@ def every_promise(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("part", PARTS, ids=lambda part: part.symbols[0])
 def test_native_code_promises_what_is_listed(part: Part) -> None:
-    optimise(_ir_of(part), passes=False)
+    optimise(part.bitcode(), passes=False)
 
 
 def refused(line: str, attributes: str = "") -> str:

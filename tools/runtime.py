@@ -20,10 +20,12 @@ import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
-from cujit.devices.cpu.launch import PLACE, Launch
+from cujit.devices.cpu.launch import PLACE, Control, Launch
 from cujit.devices.cpu.native import checkstate
+from cujit.devices.cpu.native.ending import STANDS, Stand, Stands
 from cujit.devices.cpu.native.exchange import BOUNDS, OPERATIONS, Exchange
 from cujit.devices.cpu.native.faultkinds import FaultKind
+from cujit.devices.cpu.native.faults import Guard
 from cujit.devices.cpu.native.output import Assertion, Record
 from cujit.devices.cpu.native.srgb import linear
 from cujit.devices.cpu.native.state import BARRIERS, WARPS, Barrier, Block, Group, Place, Plan, State, Warp
@@ -37,7 +39,7 @@ PROCESSORS = ("x86_64", "aarch64")
 ONLY = {"blocks": ("x86_64",)}
 """Parts with instructions that no compiler writes, and for which processors they are written."""
 
-_LANGUAGE = ("-std=gnu11", "-Wall", "-Wextra", "-Werror", "-Wno-psabi", "-ffp-contract=off")
+_LANGUAGE = ("-std=gnu11", "-D_GNU_SOURCE", "-Wall", "-Wextra", "-Werror", "-Wno-psabi", "-ffp-contract=off")
 _DEFINED = ("-fwrapv", "-fno-strict-aliasing", "-fno-delete-null-pointer-checks", "-fno-finite-loops")
 """What C leaves undefined, and the run-time relies on."""
 _PLAIN = ("-fno-sanitize=all", "-fno-stack-protector", "-fno-asynchronous-unwind-tables", "-fno-unwind-tables", "-fPIC")
@@ -57,6 +59,7 @@ others would have to keep: that arguments are defined, that pointers point into 
 STRUCTURES: dict[str, dict[str, type[ctypes.Structure]]] = {
     "launch.h": {"Launch": Launch},
     "state.h": {"Barrier": Barrier, "Meeting": Place, "Warp": Warp, "Group": Group, "Block": Block, "Plan": Plan},
+    "guard.h": {"Guard": Guard, "Control": Control, "Stand": Stand, "Stands": Stands},
     "textures.h": {"Descriptor": Descriptor, "Exchange": Exchange},
     "output.h": {"Printed": Record, "Assertion": Assertion},
     "trace.h": {"TraceState": TraceState},
@@ -104,6 +107,7 @@ def numbers() -> str:
         "SURFACE_MARK": f"{SURFACE_MARK:#x}ull",
         "TRACE_DONE": f"{DONE}u",
         "PLACE": f"{PLACE}",
+        "STANDS": f"{STANDS}",
     }
     defines = [f"#define {name} {value}" for name, value in marks.items()]
     tables = (

@@ -20,7 +20,7 @@ from cujit.devices.cpu.faults import Site, settle
 from cujit.devices.cpu.launch import PLACE, Launch, field_offset
 from cujit.devices.cpu.memory import HostBlock
 from cujit.devices.cpu.native.faultkinds import FaultKind
-from cujit.devices.cpu.native.library import address_of, compile_kernel, once
+from cujit.devices.cpu.native.library import address_of, compile_kernel
 from cujit.devices.cpu.pool import Pool
 from cujit.errors import CujitError, KernelFaultError
 from cujit.kernel import jit, load
@@ -414,11 +414,6 @@ def test_a_wrong_free_is_a_fault_and_not_the_end(run: Runner) -> None:
 def test_native_code_that_is_not_there_is_an_error_and_not_a_crash() -> None:
     with pytest.raises(CujitError, match="no native code is called cujit_nothing"):
         compile_kernel("declare void @cujit_nothing()\ndefine void @k() { call void @cujit_nothing() ret void }", "k")
-
-
-def test_a_declaration_stands_once() -> None:
-    text = "declare void @a()\ndeclare ptr @malloc(i64)\ndeclare void @a() noreturn\n"
-    assert once(text).split("\n") == ["declare void @a()", "declare ptr @malloc(i64)", "", ""]
 
 
 # -- kernels of CUDA C++ and PTX --------------------------------------------------------------------------

@@ -45,7 +45,7 @@ class Launch(ctypes.Structure):
     ``code`` and ``code_bytes`` are the kernel's machine code: a thread may be stopped while it is there; ``poked`` is
     not 0 when one was poked elsewhere. A launch ends ``timeout_ns`` after its begin (0: never), which is at
     ``deadline_ns``, and when the ``Control`` at ``control`` counts more than ``cancels``, what it counted at the begin.
-    ``stands`` is where its threads were when the host ended it (see ``native/ending.py``), ``begun`` how many blocks
+    ``stands`` is where its threads were when the host ended it (see ``runtime/ending.h``), ``begun`` how many blocks
     were handed out then, ``raised`` the exception that Python's handler of a signal raised: type, value and traceback.
     """
 

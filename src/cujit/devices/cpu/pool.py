@@ -68,10 +68,10 @@ declare i32 @pthread_condattr_init(ptr)
 declare i32 @pthread_condattr_setclock(ptr, i32)
 declare i32 @pthread_cond_timedwait(ptr, ptr, ptr)
 declare i32 @clock_gettime(i32, ptr)
-declare i1 @cujit_enter(ptr, ptr, ptr)
+declare i32 @cujit_enter(ptr, ptr, ptr)
 declare void @cujit_leave(ptr)
 declare void @cujit_begin_launch(ptr)
-declare i1 @cujit_look(ptr)
+declare i32 @cujit_look(ptr)
 
 define void @init(ptr %pool) {{
 {_places()}
@@ -122,7 +122,8 @@ mark:
   %fault = icmp ne i32 %again, 0
   br i1 %fault, label %leave, label %enter
 enter:
-  %entered = call i1 @cujit_enter(ptr %guard, ptr %launch, ptr %memory)
+  %room = call i32 @cujit_enter(ptr %guard, ptr %launch, ptr %memory)
+  %entered = icmp ne i32 %room, 0
   br i1 %entered, label %go, label %free
 go:
   call void %function(ptr %launch, ptr %shared, ptr %local)
@@ -257,7 +258,8 @@ sleep:
   br i1 %is.late, label %late, label %wait
 late:
   call i32 @pthread_mutex_unlock(ptr %mutex)
-  %ended.now = call i1 @cujit_look(ptr %argument)
+  %looked = call i32 @cujit_look(ptr %argument)
+  %ended.now = icmp ne i32 %looked, 0
   call i32 @pthread_mutex_lock(ptr %mutex)
   br label %wait
 finished:

@@ -1,18 +1,12 @@
-"""What kernels and the native code of textures tell each other, and how that code is written.
-
-Functions of IR are written with two short forms: ``%x = field i32 width`` loads a field of the ``Descriptor`` at
-``%d``, and ``%x = lane i32 layer`` loads the element of lane ``%lane`` of a field of the ``Exchange`` at ``%data``.
-"""
+"""What kernels and the native code of textures (``runtime/textures.c``) tell each other."""
 
 from __future__ import annotations
 
 import ctypes
-import re
 
 from cujit.devices.cpu.program import WARP
-from cujit.devices.cpu.textures import Descriptor
 
-__all__ = ["BOUNDS", "OPERATIONS", "Exchange", "expanded"]
+__all__ = ["BOUNDS", "OPERATIONS", "Exchange"]
 
 BOUNDS = ("trap", "clamp", "zero")
 """What becomes of a surface access out of bounds, by number."""
@@ -38,21 +32,3 @@ class Exchange(ctypes.Structure):
         ("dz", ctypes.c_uint32 * WARP),
         ("values", (ctypes.c_uint64 * WARP) * 4),
     )
-
-
-_SHORT = re.compile(r"^  %(?P<name>[\w.]+) = (?P<form>field|lane) (?P<type>\w+) (?P<field>\w+)$", re.MULTILINE)
-
-
-def expanded(text: str) -> str:
-    """Write out the short forms."""
-    return _SHORT.sub(_load, text)
-
-
-def _load(m: re.Match[str]) -> str:
-    name, type_, field = m["name"], m["type"], m["field"]
-    if m["form"] == "field":
-        at = f"getelementptr i8, ptr %d, i64 {getattr(Descriptor, field).offset}"
-        return f"  %{name}.at = {at}\n  %{name} = load {type_}, ptr %{name}.at"
-    start = f"  %{name}.all = getelementptr i8, ptr %data, i64 {getattr(Exchange, field).offset}"
-    at = f"  %{name}.at = getelementptr {type_}, ptr %{name}.all, i32 %lane"
-    return f"{start}\n{at}\n  %{name} = load {type_}, ptr %{name}.at"

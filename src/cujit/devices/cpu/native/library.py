@@ -9,14 +9,11 @@ from __future__ import annotations
 import ctypes
 import functools
 import os
-import re
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
 from cujit.cache.key import Part as KeyPart
-from cujit.devices.cpu.native import faults
 from cujit.devices.jit import NativeFunction, processor, publish
 from cujit.devices.objects import Work, machine_code
 from cujit.errors import CujitError, UnsupportedError
@@ -26,39 +23,40 @@ __all__ = ["PARTS", "Part", "address_of", "ask_python", "compile_kernel", "insta
 
 
 class Part(NamedTuple):
-    """One part: what gives its IR, the functions that it offers, and the level of LLVM's code generator.
+    """One part, ``runtime/name.c``: the functions that it offers, and whether LLVM is to optimise it.
 
-    The IR is text, or bitcode. ``passes`` has LLVM optimise it: worth the time where the code is called often.
+    That is worth the time where the code is called often.
     """
 
-    ir: Callable[[], str | bytes]
+    name: str
     symbols: tuple[str, ...]
-    level: int
-    passes: bool = False
+    passes: bool = True
+
+    def bitcode(self) -> bytes:
+        """Read its bitcode for this processor.
+
+        Raises:
+            UnsupportedError: it is not written for it.
+        """
+        machine = processor().triple.partition("-")[0]
+        try:
+            return (_RUNTIME / machine / f"{self.name}.bc").read_bytes()
+        except FileNotFoundError:
+            raise UnsupportedError(
+                f"{_WITHOUT.get(self.name, 'kernels')} do not run on {machine} processors yet",
+                help="kernels without synchronisation may; or run it on a GPU",
+            ) from None
 
 
 _RUNTIME = Path(__file__).parent.parent / "runtime"
 
-
-def _in_c(name: str) -> Callable[[], bytes]:
-    """Give what reads the bitcode of a part that is written in C, ``runtime/name.c``."""
-    return functools.partial(_bitcode, name)
-
-
-def _bitcode(name: str) -> bytes:
-    machine = processor().triple.partition("-")[0]
-    try:
-        return (_RUNTIME / machine / f"{name}.bc").read_bytes()
-    except FileNotFoundError:
-        raise UnsupportedError(
-            f"{_WITHOUT.get(name, 'kernels')} do not run on {machine} processors yet",
-            help="kernels without synchronisation may; or run it on a GPU",
-        ) from None
-
-
 _WITHOUT = {"blocks": "kernels with barriers"}
 """What does not run where a part is missing, by its name."""
 
+_FAULTS = (
+    *("cujit_install", "cujit_enter", "cujit_leave", "cujit_claim", "cujit_stop", "cujit_fault", "cujit_fault_here"),
+    *("cujit_begin_launch", "cujit_look", "cujit_pause", "cujit_stand", "cujit_use_python", "cujit_forked"),
+)
 _BLOCKS = (
     *("cujit_run_blocks", "cujit_exit", "cujit_wait", "cujit_spin"),
     *("cujit_barrier_arrive", "cujit_barrier_wait"),
@@ -73,16 +71,16 @@ _CHECKS = (
 )
 
 PARTS = (
-    Part(faults.faults_text, faults.SYMBOLS, 0),
-    Part(_in_c("output"), ("cujit_vprintf", "cujit_assert"), 2, passes=True),
-    Part(_in_c("heap"), ("cujit_malloc", "cujit_free"), 2, passes=True),
-    Part(_in_c("blocks"), _BLOCKS, 2, passes=True),
-    Part(_in_c("textures"), ("cujit_texture", "cujit_surface", "cujit_query"), 2, passes=True),
-    Part(_in_c("matrix"), ("cujit_matrix_sum",), 2, passes=True),
-    Part(_in_c("trace"), ("cujit_trace",), 2, passes=True),
-    Part(_in_c("checks"), _CHECKS, 2, passes=True),
+    Part("faults", _FAULTS, passes=False),
+    Part("output", ("cujit_vprintf", "cujit_assert"), passes=False),
+    Part("heap", ("cujit_malloc", "cujit_free")),
+    Part("blocks", _BLOCKS),
+    Part("textures", ("cujit_texture", "cujit_surface", "cujit_query")),
+    Part("matrix", ("cujit_matrix_sum",)),
+    Part("trace", ("cujit_trace",)),
+    Part("checks", _CHECKS),
 )
-"""Every part. A part may call functions of those before it without declaring them."""
+"""Every part. What a part calls of others is compiled before it."""
 
 _LOCK = Lock()
 _NO_ARGUMENTS = ctypes.CFUNCTYPE(None)
@@ -167,43 +165,5 @@ def _compiled(index: int) -> dict[str, int]:
     """Compile a part, those that it calls first; called with the lock held."""
     part = PARTS[index]
     name = part.symbols[0]
-    work = Work("cpu native", name, (), functools.partial(_ir_of, part), part.level, part.passes)
+    work = Work("cpu native", name, (), part.bitcode, 2 if part.passes else 0, part.passes)
     return publish(native_code(work, name), part.symbols)
-
-
-def _ir_of(part: Part) -> str | bytes:
-    """Give a part, its text with a ``declare`` for each function of others that it calls."""
-    text = part.ir()
-    if isinstance(text, bytes):
-        return text
-    known = {*_DEFINED.findall(text), *_DECLARED.findall(text)}
-    called = [name for name in dict.fromkeys(_CALLED.findall(text)) if name not in known]
-    return "\n".join([once(text), *map(_declaration, called)])
-
-
-_DECLARED = re.compile(r"^declare [^@\n]*@(cujit_\w+)\(", re.MULTILINE)
-_DEFINED = re.compile(r"^define [^@\n]*@(cujit_\w+)\(", re.MULTILINE)
-_CALLED = re.compile(r"@(cujit_\w+)\(")
-_DECLARES = re.compile(r"^declare [^@\n]*@([\w.$]+)\(.*$", re.MULTILINE)
-
-
-def once(text: str) -> str:
-    """Drop the second and later ``declare`` of a function: IR allows one."""
-    seen: set[str] = set()
-
-    def first(match: re.Match[str]) -> str:
-        if match[1] in seen:
-            return ""
-        seen.add(match[1])
-        return match[0]
-
-    return _DECLARES.sub(first, text)
-
-
-def _declaration(name: str) -> str:
-    """Write the ``declare`` of a function of another part."""
-    text = PARTS[_owners()[name]].ir()
-    assert isinstance(text, str), name
-    match = re.search(rf"^define ([^@\n]*@{name}\([^)]*\)[^{{]*)\{{", text, re.MULTILINE)
-    assert match is not None, name
-    return "declare " + " ".join(re.sub(r"%[\w.]+", "", match[1]).split())

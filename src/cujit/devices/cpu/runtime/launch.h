@@ -7,6 +7,7 @@
 
 struct Control;
 struct Printed;
+struct Stands;
 struct TraceState;
 struct Watch;
 
@@ -26,7 +27,9 @@ struct Launch {
   struct TraceState *trace;
   u64 coverage, code, code_bytes, timeout_ns, deadline_ns;
   struct Control *control;
-  u64 cancels, stands, poked, begun, raised[3];
+  u64 cancels;
+  struct Stands *stands;
+  u64 poked, begun, raised[3];
 };
 
 /* Make the launch end, if nobody did yet: then the caller says why, and stops. */

@@ -1,0 +1,163 @@
+/* Ending launches that run: because the user wants to, the time is up, or Python's handler of a signal raised.
+
+   Kernels look at nothing while they run. A watcher thread pokes threads that run for long, by a signal. A thread that
+   is poked in the machine code of a kernel holds no lock and is in no function of the system, so the handler may do
+   there what any code may. In the thread that launched, it decides whether the launch goes on, and has Python run the
+   handlers of signals that came meanwhile, if that is the main thread. Where the launch is to end, it notes where it
+   stands and leaves by longjmp, as for a fault, and so do the others, which are poked until they do. A thread that is
+   poked anywhere else goes on and is poked again soon; the scheduler of warps and the checks look by themselves then
+   (cujit_pause). A thread that waits for the workers of its launch looks by itself (cujit_look). */
+
+#pragma once
+
+#include "guard.h"
+#include "pokes.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+/* Bytes below its guard in which a thread's own stack may be deep. */
+enum { NEAR = 1 << 26 };
+
+/* -- Python --------------------------------------------------------------------------------------------------------- */
+
+/* PyGILState_Ensure, PyGILState_Release, PyErr_CheckSignals, PyErr_Fetch; null where there is no Python to ask. */
+static struct {
+  i32 (*ensure)(void);
+  void (*release)(i32 state);
+  i32 (*check)(void);
+  void (*fetch)(u64 *type, u64 *value, u64 *trace);
+} python;
+
+void cujit_use_python(void *ensure, void *release, void *check, void *fetch) {
+  python.ensure = (i32(*)(void))ensure;
+  python.release = (void (*)(i32))release;
+  python.check = (i32(*)(void))check;
+  python.fetch = (void (*)(u64 *, u64 *, u64 *))fetch;
+}
+
+/* Have Python's handlers run for the signals that came; 1 where one of them raised, its exception being taken then. */
+static i32 ask_python(struct Launch *launch) {
+  if (!python.ensure) return 0;
+  i32 state = python.ensure();
+  flag raised = python.check() != 0;
+  if (raised) python.fetch(&launch->raised[0], &launch->raised[1], &launch->raised[2]);
+  python.release(state);
+  return (i32)raised;
+}
+
+#ifdef __x86_64__
+/* Call function(argument) on a stack. */
+i32 cujit_on_stack(i32 (*function)(struct Launch *), struct Launch *argument, void *stack);
+__asm__(".globl cujit_on_stack\n"
+        "cujit_on_stack:\n"
+        "pushq %rbp\n"
+        "movq %rsp, %rbp\n"
+        "movq %rdx, %rsp\n"
+        "movq %rdi, %rax\n"
+        "movq %rsi, %rdi\n"
+        "callq *%rax\n"
+        "movq %rbp, %rsp\n"
+        "popq %rbp\n"
+        "retq\n");
+#else
+/* Where there is no stack of a warp, the thread's own will do. */
+static i32 cujit_on_stack(i32 (*function)(struct Launch *), struct Launch *argument, void *stack) {
+  (void)stack;
+  return function(argument);
+}
+#endif
+
+/* -- deciding -------------------------------------------------------------------------------------------------------- */
+
+/* In nanoseconds, by a clock that nobody sets. */
+static u64 now(void) {
+  struct timespec time;
+  clock_gettime(CLOCK_MONOTONIC, &time);
+  return (u64)time.tv_sec * 1000000000 + (u64)time.tv_nsec;
+}
+
+INLINE u64 cancels_of(const struct Control *control) { return __atomic_load_n(&control->cancels, __ATOMIC_RELAXED); }
+
+void cujit_begin_launch(struct Launch *launch) {
+  if (launch->timeout_ns) launch->deadline_ns = now() + launch->timeout_ns;
+  if (launch->control) launch->cancels = cancels_of(launch->control);
+}
+
+/* Whether a launch goes on (0), or why it ends; in the thread that launched, on `stack` for Python (null: on this one).
+   While Python runs, this thread runs no kernel. */
+static u32 decide(struct Launch *launch, struct Thread *thread, void *stack) {
+  if (launch->control && cancels_of(launch->control) != launch->cancels) return FAULT_CANCELLED;
+  if (launch->deadline_ns && now() >= launch->deadline_ns) return FAULT_TIMEOUT;
+  if (!thread->main) return 0;
+  struct Guard *guard = thread->guard;
+  thread->guard = 0;
+  i32 raised = stack ? cujit_on_stack(ask_python, launch, stack) : ask_python(launch);
+  thread->guard = guard;
+  return raised ? FAULT_INTERRUPTED : 0;
+}
+
+/* End a launch, unless a fault was first; its threads note where they stand from here on. */
+static void end_launch(struct Launch *launch, u32 kind) {
+  struct Stands *stands = calloc(1, sizeof *stands);
+  __atomic_store_n(&launch->stands, stands, __ATOMIC_RELEASE);
+  launch->begun = __atomic_load_n(&launch->next, __ATOMIC_RELAXED);
+  if (cujit_claim(launch, kind)) cujit_fault_here(launch, ~0ull, ~0u, 0, 0);
+}
+
+/* Note where this thread stands, with the blocks of `group` (null: none take turns). */
+void cujit_stand(struct Launch *launch, u64 block, u64 pc, const struct Group *group, i64 warp) {
+  struct Stands *stands = __atomic_load_n(&launch->stands, __ATOMIC_ACQUIRE);
+  if (!stands) return;
+  u64 index = __atomic_fetch_add(&stands->count, 1, __ATOMIC_RELAXED);
+  if (index >= STANDS) return;
+  struct Stand *stand = &stands->each[index];
+  stand->block = block, stand->pc = pc, stand->warp = warp;
+  if (!group) return;
+  u64 size = group->count * sizeof *group->blocks;
+  struct Block *kept = malloc(size);
+  if (!kept) return;
+  memcpy(kept, group->blocks, size);
+  stand->blocks = kept, stand->count = group->count;
+}
+
+/* Whether a thread is to leave its launch: that has ended, or this thread decides so now. Its stack is at `sp`. */
+static flag judge(struct Launch *launch, struct Thread *thread, struct Guard *guard, u64 sp) {
+  if (*(volatile u32 *)&launch->fault_kind) return 1;
+  if (!guard->decides) return 0;
+  /* The stack of a warp is too small for Python. That of the thread is free below the scheduler, which is not deep. */
+  flag native = (u64)guard - sp < NEAR;
+  u32 why = decide(launch, thread, native ? 0 : (void *)(((u64)guard - 65536) & ~63ull));
+  if (why) end_launch(launch, why);
+  return why != 0;
+}
+
+/* Note where this thread stands, and leave its launch. */
+static NORETURN void depart(struct Launch *launch, const struct Guard *guard, u64 pc) {
+  const struct Running *place = guard->place;
+  cujit_stand(launch, pc ? place->block : ~0ull, pc, place->group, place->warp);
+  cujit_stop();
+}
+
+/* For the thread that launched while it waits for workers: end what is to end, and have the workers leave what has
+   ended. 1 where the launch has ended. */
+flag cujit_look(struct Launch *launch) {
+  if (!*(volatile u32 *)&launch->fault_kind) {
+    struct Thread *thread = own_thread();
+    u32 why = thread ? decide(launch, thread, 0) : 0;
+    if (!why) return 0;
+    end_launch(launch, why);
+  }
+  poke(1);
+  return 1;
+}
+
+/* For native code that holds nothing, when its launch was poked outside of the kernel's code, or has failed: it does not
+   return where the launch ends. `pc` is the place in the kernel's code, 0 in the scheduler. */
+void cujit_pause(struct Launch *launch, u64 pc) {
+  struct Thread *thread = own_thread();
+  struct Guard *guard = thread->guard;
+  *(volatile u32 *)&launch->poked = 0;
+  if (judge(launch, thread, guard, (u64)__builtin_frame_address(0))) depart(launch, guard, pc);
+}

@@ -1,0 +1,62 @@
+/* The guard of a launch: faults in kernel code end the launch and not the process.
+
+   Every thread that runs blocks has a record under a key of its own, which names the Guard of the launch that it runs
+   now. A kernel that cannot go on writes why into the Launch and leaves by longjmp to where its guard was set. */
+
+#pragma once
+
+#include "state.h"
+
+#include <pthread.h>
+#include <setjmp.h>
+
+struct Thread;
+
+/* One run of a kernel by one thread. `decides` is 1 in the thread that launched, which decides whether the launch goes
+   on. `jump` has room for libc's jmp_buf. */
+struct Guard {
+  struct Launch *launch;
+  struct Running *place;
+  struct Thread *thread;
+  struct Guard *previous;
+  u64 decides, unused;
+  u8 jump[480];
+};
+_Static_assert(sizeof(jmp_buf) <= sizeof((struct Guard *)0)->jump, "there is room for it");
+
+/* One thread: the guard of what it runs (null: no kernel), and the stack for signals that is ours (null: none). Records
+   are never given back: one whose thread has ended (`id` 0) is the next one's. `main` is 1 for the main thread. `count`
+   counts what the thread has run, `seen` is what it was at the last look. */
+struct Thread {
+  struct Guard *volatile guard;
+  void *stack;
+  struct Thread *next;
+  volatile u64 count, seen;
+  u32 id, main;
+};
+
+struct Control {
+  u64 cancels;
+};
+
+/* Where a thread was: the number of the block that it ran (all bits set: none) and its warp (-1: not known). `pc` is the
+   address in the machine code, 0 where the scheduler was at work. `blocks` is a copy of the `count` blocks whose warps
+   took turns (null: they do not). */
+struct Stand {
+  u64 block, pc;
+  i64 warp;
+  struct Block *blocks;
+  u64 count;
+};
+
+/* How many threads noted where they were, and each. */
+struct Stands {
+  u64 count;
+  struct Stand each[STANDS];
+};
+
+static pthread_key_t guard_key = ~0u; /* none yet */
+static struct Thread *threads;
+
+/* The record of this thread; null where it never ran a kernel. */
+INLINE struct Thread *own_thread(void) { return guard_key == ~0u ? 0 : pthread_getspecific(guard_key); }
