@@ -22,6 +22,7 @@ from instructions.runner import every_row, run_rows
 from instructions.scene import GOLDENS, difference, every_scene, golden_of, run_scene
 from instructions.table import REGISTERS, Row, key_of, module_text
 
+pytestmark = pytest.mark.verbatim  # it puts guards before instructions itself
 Array = npt.NDArray[Any]
 
 
