@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import weakref
 from pathlib import Path
 
 import numpy as np
 import pytest
+from llvmlite.binding import PassBuilder
 
 import cujit
 import cujit.devices.jit as jit
@@ -42,6 +44,28 @@ def test_a_kernel_keeps_no_code_that_is_never_reached() -> None:
 
 def test_functions_of_a_kernel_take_no_arguments_that_they_do_not_read() -> None:
     assert "@twice(i32 %x)" in str(optimise(IR, kernel=True))
+
+
+def test_no_pass_builder_serves_for_long_or_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each module makes the next one of its builder take longer; ``jit`` says how much."""
+    made: list[weakref.ref[PassBuilder]] = []
+    served: list[int] = []
+    passes_of = PassBuilder.getFunctionPassManager
+
+    def watched(builder: PassBuilder) -> object:
+        known = [k for k, one in enumerate(made) if one() is builder]
+        if not known:
+            made.append(weakref.ref(builder))
+            served.append(0)
+        served[known[0] if known else -1] += 1
+        return passes_of(builder)
+
+    monkeypatch.setattr(PassBuilder, "getFunctionPassManager", watched)
+    for _ in range(400):
+        optimise(IR, kernel=True)
+    assert sum(served) == 400
+    assert max(served) <= 64
+    assert sum(one() is not None for one in made) <= 4
 
 
 PTX = """.version 8.0
