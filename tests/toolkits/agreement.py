@@ -29,6 +29,7 @@ _COMPLAINT = re.compile(r"line (\d+); (?:error|fatal)\s*:\s*(.*)")
 # Not instructions by the manual (PTX ISA 9.1), and the assembler takes them.
 ONLY_THE_ASSEMBLER = {
     r"testp\.f(32|64) ": "it names no property to test",
+    r"vote\.sync\.pred ": "it names no mode; refused by newer releases",
     r"fma\.r[zmp]\..*bf16": "the manual has .rn alone for bf16",
     r"rcp\.(.*\.)?ftz\..*f64|rcp\.ftz\.r.\.f64": "the manual has .ftz with .approx alone for f64",
     r"set\..*\.bf16\.f16 ": "the manual compares bf16 with bf16 for a bf16",

@@ -20,6 +20,10 @@ def needs(body: str, **more: str) -> dict[str, Need]:
     return {need.construct: need for need in construct_needs(parse(module(body, **more)))}
 
 
+FOUR_BITS = "mma.sync.aligned.m16n8k64.row.col.kind::mxf4nvf4.block_scale.scale_vec::4X.f32.e2m1.e2m1.f32"
+OF_FOUR_BITS = "{%f1, %f2, %f3, %f4}, {%r1, %r2, %r3, %r4}, {%r5, %r6}, {%f1, %f2, %f3, %f4}, %r7, {0, 0}, %r8, {0, 0};"
+
+
 @pytest.mark.parametrize(
     ("statement", "ptx", "sm"),
     [
@@ -37,6 +41,8 @@ def needs(body: str, **more: str) -> dict[str, Need]:
         ("mbarrier.arrive.relaxed.cta.shared::cta.b64 %rd1, [%r1];", (8, 6), 90),
         ("mma.sync.aligned.m16n8k32.row.col.f32.e4m3.e4m3.f32 {%f1, %f2, %f3, %f4}, {%r1, %r2, %r3, %r4}, "
          "{%r5, %r6}, {%f1, %f2, %f3, %f4};", (8, 4), 89),
+        (f"{FOUR_BITS}.ue4m3 {OF_FOUR_BITS}", (8, 7), 120),
+        (f"{FOUR_BITS}.ue8m0 {OF_FOUR_BITS}", (9, 1), 120),
         ("fence.proxy.async;", (8, 0), 90),
     ],
 )  # fmt: skip

@@ -136,6 +136,7 @@ _MATRIX = (
     _Row("mma", "e4m3|e5m2", "8.4", 89),
     _Row("mma", "e4m3|e5m2 f16|m16n8k16", "8.7", 89),
     _Row("mma", "kind::f8f6f4|kind::mxf8f6f4|kind::mxf4|kind::mxf4nvf4|block_scale|e2m1|e2m3|e3m2", "8.7", 120, "f"),
+    _Row("mma", "scale_vec::4X ue8m0", "9.1", 120, "f"),
     _Row("wgmma", "", "8.0", 90, "a"),
     _Row("wgmma", "sp", "8.2", 90, "a"),
     _Row("tcgen05", "", "8.6", 100, "f"),
