@@ -121,7 +121,9 @@ def test_the_report_names_who_runs_who_spins_and_who_waits() -> None:
     assert "cooperative=True" in (error.help or "")
 
 
-def test_the_report_names_the_line_of_a_loop_and_its_warp() -> None:
+@pytest.mark.parametrize("optimized", ["1", "0"])
+def test_the_report_names_the_line_of_a_loop_and_its_warp(optimized: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUJIT_CPU_OPTIMIZE", optimized)
     device = cpu(1)
     source = """extern "C" __global__ void loops(unsigned *x) {
         unsigned a = threadIdx.x;
