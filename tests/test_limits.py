@@ -36,7 +36,7 @@ SOON_S = 3.0
 def nothing_left(shared_toolchain: Toolchain) -> Iterator[None]:
     """Every handle is released, at the latest when the thread that was given up is done."""
     yield
-    end = time.monotonic() + 20
+    end = time.monotonic() + 90  # a link that was given up takes 11 s of a processor that others use too
     while shared_toolchain.live_handles and time.monotonic() < end:
         time.sleep(0.05)
     assert shared_toolchain.live_handles == 0

@@ -333,3 +333,9 @@ def test_a_header_of_host_code_says_what_to_include_instead(compiled: Compiler, 
         compiled(f"#include <{header}>\n{AXPY}")
     assert "<cub/block/block_reduce.cuh>" in (caught.value.help or "")
     compiled(f"#include <cub/block/block_reduce.cuh>\n{AXPY}", "ptx")
+
+
+def test_a_header_of_thrust_says_that_it_is_for_hosts(compiled: Compiler) -> None:
+    with pytest.raises(CompileError) as caught:
+        compiled(f"#include <thrust/sort.h>\n{AXPY}")
+    assert "Thrust's containers and algorithms are host code" in (caught.value.help or "")

@@ -54,6 +54,9 @@ _HEADER_HELP = (
 )
 
 _FOR_HOSTS = "is not supported when compiling with NVRTC"
+_HOST_FUNCTION = " not allowed in JIT mode"
+"""What CCCL's headers give of releases before 13.1, which do not look for NVRTC."""
+
 _DEVICE_HEADERS = (
     "include what kernels use by itself: <cub/block/block_reduce.cuh>, <cub/warp/warp_scan.cuh> …; algorithms of a "
     "whole device (cub::DeviceReduce, Thrust) are host code, which NVRTC does not compile"
@@ -218,7 +221,9 @@ def _explain(request: Request, toolchain: Toolchain, error: ToolError, log: str)
 
 def _host_help(errors: Sequence[Diagnostic]) -> str | None:
     """Say what to do about code for the host, in words of cujit's options."""
-    if any(_FOR_HOSTS in d.message for d in errors):
+    refused = [d.file for d in errors if _HOST_FUNCTION in d.message]
+    of_cub, of_thrust = (sum(folder in file for file in refused) for folder in ("/cub/", "/thrust/"))
+    if any(_FOR_HOSTS in d.message for d in errors) or of_cub > of_thrust:
         return _DEVICE_HEADERS
     if any("/thrust/" in d.file for d in errors):
         return "Thrust's containers and algorithms are host code, which NVRTC does not compile; <cub/…> is for kernels"
