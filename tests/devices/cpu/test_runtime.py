@@ -1,8 +1,9 @@
-"""The run-time in C: what the package has is what its sources give, and both sides see the same structures."""
+"""The run-time in C: what the package has is what its sources give, and Python sees it as it is; it is sound."""
 
 from __future__ import annotations
 
 import importlib.util
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -13,7 +14,7 @@ ROOT = Path(__file__).parents[3]
 TOOL = ROOT / "tools" / "runtime.py"
 SOURCES = ROOT / "src" / "cujit" / "devices" / "cpu" / "runtime"
 
-pytestmark = pytest.mark.skipif(
+needs_clang = pytest.mark.skipif(
     importlib.util.find_spec("ziglang") is None or not TOOL.exists(), reason="needs the clang of `ziglang`"
 )
 
@@ -23,6 +24,7 @@ def make(directory: Path, sources: Path = SOURCES) -> subprocess.CompletedProces
     return subprocess.run(command, capture_output=True, text=True)
 
 
+@needs_clang
 def test_the_bitcode_of_the_package_is_that_of_its_sources(tmp_path: Path) -> None:
     made = make(tmp_path)
     assert made.returncode == 0, made.stderr
@@ -31,6 +33,7 @@ def test_the_bitcode_of_the_package_is_that_of_its_sources(tmp_path: Path) -> No
     assert {path.relative_to(SOURCES).as_posix() for path in SOURCES.rglob("*.bc")} == there.keys() - {"numbers.h"}
 
 
+@needs_clang
 @pytest.mark.parametrize(("was", "now"), [("i32 width, height", "i32 height, width"), ("i64 row,", "i32 row,")])
 def test_a_structure_that_python_sees_otherwise_does_not_compile(tmp_path: Path, was: str, now: str) -> None:
     for file in SOURCES.glob("*.[ch]"):
@@ -39,3 +42,29 @@ def test_a_structure_that_python_sees_otherwise_does_not_compile(tmp_path: Path,
     made = make(tmp_path / "made", tmp_path)
     assert made.returncode == 1
     assert "as Python has it" in made.stderr
+
+
+NATIVE = ROOT / "tests" / "native" / "threads.c"
+PARTS = [SOURCES / f"{name}.c" for name in ("faults", "heap", "output", "trace")]
+
+
+@pytest.mark.parametrize("sanitizer", ["address,undefined", "thread"])
+def test_the_run_time_is_sound_under_sanitizers(sanitizer: str, tmp_path: Path) -> None:
+    program = tmp_path / "threads"
+    options = ["-std=gnu11", "-D_GNU_SOURCE", "-g", "-O1", f"-fsanitize={sanitizer}", "-fno-sanitize-recover=all"]
+    compiler = shutil.which("clang") or shutil.which("gcc")
+    if compiler is None or not has_sanitizer(compiler, sanitizer, tmp_path):
+        pytest.skip("no compiler here has it")
+    command = [compiler, *options, "-I", str(SOURCES), str(NATIVE), *map(str, PARTS), "-o", str(program), "-lpthread"]
+    built = subprocess.run(command, capture_output=True, text=True)
+    assert built.returncode == 0, built.stderr
+    done = subprocess.run([str(program)], capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stdout) == (0, "good\n"), done.stderr[:4000]
+
+
+def has_sanitizer(compiler: str, sanitizer: str, folder: Path) -> bool:
+    """Whether a program that does nothing compiles and runs with it."""
+    source, program = folder / "nothing.c", folder / "nothing"
+    source.write_text("int main(void) { return 0; }\n")
+    built = subprocess.run([compiler, f"-fsanitize={sanitizer}", str(source), "-o", str(program)], capture_output=True)
+    return built.returncode == 0 and subprocess.run([str(program)], capture_output=True).returncode == 0

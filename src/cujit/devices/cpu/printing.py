@@ -16,7 +16,7 @@ from cujit.devices.cpu.native.output import NULL_TEXT, Record
 
 __all__ = ["Printed", "formatted", "take_printed", "write_printed"]
 
-# Any specification as ``native/output.py`` walks over it, and those that C knows. Source: CUDA C++ Programming Guide,
+# Any specification as ``runtime/output.c`` walks over it, and those that C knows. Source: CUDA C++ Programming Guide,
 # "Formatted Output"; ISO C 7.21.6.1.
 _LOOSE = re.compile(rb"%([-+ #0-9.*hljztqL]*)(.)?", re.DOTALL)
 _STRICT = re.compile(rb"([-+ #0]*)(\d+|\*)?(?:\.(\d+|\*)?)?(hh|h|ll|l|j|z|t|q|L)?")

@@ -1,6 +1,6 @@
 """Which sums of floats follow a tensor core bit for bit, and how: calls of ``cujit_matrix_sum``.
 
-The machine that is followed, whatever the target, is that of sm_90: see ``native/matrix.py`` for its rule.
+The machine that is followed, whatever the target, is that of sm_90: see ``runtime/matrix.c`` for its rule.
 """
 
 from __future__ import annotations
