@@ -51,7 +51,7 @@ gpu-wheels: $(READY)
 	done
 
 # Other releases of the toolkit, each in a virtual environment of its own; and the assemblers of many, for the tests
-# that compare the instruction table with them. Some ten minutes, and several GB.
+# that compare the instruction table with them. Half an hour on two cores, and several GB.
 TOOLKITS := .toolkits
 WHEELS_13_0 := 'cuda-bindings>=13.2,<14' 'cuda-toolkit[nvrtc,nvjitlink,nvvm,nvfatbin,cudart,cccl,crt]==13.0.*' 'nvidia-nvjitlink==13.0.*'
 ROADS := tests/toolchain tests/compile tests/test_program.py tests/test_limits.py tests/test_nvvm_roads.py tests/test_roads.py tests/test_link_files.py \
