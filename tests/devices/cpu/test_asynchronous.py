@@ -139,12 +139,14 @@ def test_a_bulk_store_clears_memory(cpu: Device) -> None:
     assert got[0].tolist() == [7] * 4 + [0] * 16 + [7] * 12
 
 
-def test_a_bulk_copy_by_mask_leaves_other_bytes_alone(cpu: Device) -> None:
-    body = """.reg .b32 i, s, v; .reg .b16 m; .reg .pred first; .shared .align 16 .b8 mem[32];
+@pytest.mark.parametrize("hint", ["", ".L2::cache_hint"])
+def test_a_bulk_copy_by_mask_leaves_other_bytes_alone(hint: str, cpu: Device) -> None:
+    body = f""".reg .b64 policy; createpolicy.fractional.L2::evict_first.b64 policy, 1.0;
+        .reg .b32 i, s, v; .reg .b16 m; .reg .pred first; .shared .align 16 .b8 mem[32];
         mov.u32 i, %tid.x; setp.eq.u32 first, i, 0; mov.b32 s, mem; add.u32 s, s, i; add.u32 v, i, 1;
         st.shared.u8 [s], v;
         bar.warp.sync -1; mov.b16 m, 0x8105; fence.proxy.async;
-        @first cp.async.bulk.global.shared::cta.bulk_group.cp_mask [p0], [mem], 32, m;
+        @first cp.async.bulk.global.shared::cta.bulk_group{hint}.cp_mask [p0], [mem], 32{hint and ", policy"}, m;
         cp.async.bulk.commit_group; cp.async.bulk.wait_group 0;"""
     got = run_scene(cpu, Scene("mask", entry(body, 1, target="sm_100"), (np.zeros(32, np.uint8),), 1, 32))
     expected = [k + 1 if 0x8105 >> k % 16 & 1 else 0 for k in range(32)]

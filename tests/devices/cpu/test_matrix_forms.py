@@ -68,6 +68,7 @@ def _floats() -> Iterator[Mma]:
         yield _Alike((16, 8, 64), "f16", a, b, "f16", sparse=_ORDERED)
     for shape in ((8, 8, 4), (16, 8, 4)):
         yield Mma(shape, "f64", "f64", "f64", "f64", words="rn")
+    yield Mma((16, 8, 64), "f32", "e4m3", "e5m2", "f32", sparse="sp")
     yield Mma((16, 8, 32), "f32", "bf16", "bf16", "f32", sparse="sp")
     yield Mma((16, 8, 16), "f32", "tf32", "tf32", "f32", sparse="sp")
 

@@ -253,7 +253,7 @@ def test_a_reduction_takes_the_type_of_the_map(cpu: Device, operation: str) -> N
     np.testing.assert_array_equal(tensor.now(), expected)
 
 
-@pytest.mark.parametrize(("space", "scope"), [("shared::cta", "gpu"), ("shared::cta", "cta"), ("global", "sys")])
+@pytest.mark.parametrize(("space", "scope"), [("shared::cta", x) for x in ("cta", "gpu", "sys")] + [("global", "sys")])
 def test_a_map_that_a_kernel_changes_describes_the_new_tensor(cpu: Device, space: str, scope: str) -> None:
     first, second = (
         Tensor(cpu, np.arange(k, k + 32 * n, dtype=np.uint32).reshape(-1, n)) for k, n in ((0, 16), (900, 32))

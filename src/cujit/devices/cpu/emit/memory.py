@@ -554,9 +554,9 @@ def _is_space(e: WarpEmitter, op: Op) -> None:
     params = inside(Value("%params.int", "i64"), b.integer(e.program.parameters_size, 64))
     consts = inside(Value("%module.int", "i64"), Value("%module.size", "i64"))
     if space == "global":
-        # Constant variables lie beside global ones here, so that both answer yes for them.
-        outside = b.binary("or", b.binary("or", shared, local), params)
-        e.put(op, b.binary("xor", outside, b.integer(1, 1)))
+        # Constant variables lie beside global ones here, so that both answer yes for them; the window of parameters
+        # is a part of the global one. Source: PTX ISA 9.1, "isspacep".
+        e.put(op, b.binary("xor", b.binary("or", shared, local), b.integer(1, 1)))
     else:
         e.put(op, {"shared": shared, "local": local, "param": params, "const": consts}[space])
 
