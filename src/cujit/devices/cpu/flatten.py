@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 
 from cujit.devices.cpu.callgraph import CallGraph, target_name
 from cujit.devices.cpu.inlining import Calls
@@ -26,11 +25,12 @@ from cujit.devices.cpu.program import (
     SymbolAddress,
 )
 from cujit.devices.cpu.refusals import UNLINKED, Refusals
+from cujit.devices.cpu.scopes import Frame
 from cujit.devices.cpu.semantics import form_of
 from cujit.formats.ptx import syntax as ptx
 from cujit.formats.ptx.isa import lookup, special_register
 
-__all__ = ["Flattener", "Frame", "flatten"]
+__all__ = ["Flattener", "flatten"]
 
 _DYNAMIC_ALIGN = 16
 _RESERVED = "%reserved_smem_offset_"
@@ -41,65 +41,6 @@ RESERVED_BYTES = 1024
 """Bytes of it. Source: CUDA C++ Programming Guide, "Shared Memory" of compute capability 8.x: 1 KB a block."""
 
 _MAX_INLINED_OPS = 1_000_000
-
-
-@dataclass
-class Frame:
-    """Names of one scope of one instance of a function; ``ret`` is the label behind an inlined one."""
-
-    parent: Frame | None = None
-    names: dict[str, Reg | Slot] = field(default_factory=dict)
-    ranges: dict[str, tuple[int, int, bool]] = field(default_factory=dict)
-    labels: dict[str, str] = field(default_factory=dict)
-    tables: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    prototypes: dict[str, ptx.CallPrototype] = field(default_factory=dict)
-    vectors: dict[str, tuple[Reg, ...]] = field(default_factory=dict)
-    ret: str | None = None
-
-    def vector(self, name: str) -> tuple[Reg, ...] | None:
-        """Find a vector register."""
-        frame: Frame | None = self
-        while frame is not None:
-            if name in frame.vectors:
-                return frame.vectors[name]
-            frame = frame.parent
-        return None
-
-    def prototype(self, name: str) -> ptx.CallPrototype | None:
-        """Find what ``.callprototype`` says under a name."""
-        frame: Frame | None = self
-        while frame is not None:
-            if name in frame.prototypes:
-                return frame.prototypes[name]
-            frame = frame.parent
-        return None
-
-    def find(self, name: str) -> Reg | Slot | None:
-        """Find a register or variable."""
-        frame: Frame | None = self
-        while frame is not None:
-            if name in frame.names:
-                return frame.names[name]
-            frame = frame.parent
-        return None
-
-    def label(self, name: str) -> str:
-        """Find the whole name of a label."""
-        frame: Frame | None = self
-        while frame is not None:
-            if name in frame.labels:
-                return frame.labels[name]
-            frame = frame.parent
-        return name
-
-    def table(self, name: str) -> tuple[str, ...] | None:
-        """Find a jump table."""
-        frame: Frame | None = self
-        while frame is not None:
-            if name in frame.tables:
-                return tuple(self.label(t) for t in frame.tables[name])
-            frame = frame.parent
-        return None
 
 
 def flatten(module: ptx.Module, entry: ptx.Function, globals_: dict[str, Slot], refusals: Refusals) -> KernelProgram:

@@ -9,25 +9,44 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import Protocol
 
-from cujit.devices.cpu.callgraph import target_name
+from cujit.devices.cpu.callgraph import CallGraph, target_name
 from cujit.devices.cpu.layout import type_bits, variable_align, variable_size
 from cujit.devices.cpu.memory import aligned
-from cujit.devices.cpu.program import Group, IntConstant, Memory, Op, Operand, Reg, Slot, SymbolAddress
+from cujit.devices.cpu.program import Group, IntConstant, KernelProgram, Memory, Op, Operand, Reg, Slot, SymbolAddress
+from cujit.devices.cpu.refusals import Refusals
+from cujit.devices.cpu.scopes import Frame
 from cujit.devices.cpu.semantics import form_of
 from cujit.formats.ptx import syntax as ptx
 
-if TYPE_CHECKING:
-    from cujit.devices.cpu.flatten import Flattener, Frame
-
 __all__ = ["Calls"]
+
+
+class Caller(Protocol):
+    """The kernel or function that calls, as far as it is flat by now; ``stack`` are those that are being inlined."""
+
+    program: KernelProgram
+    graph: CallGraph
+    globals: dict[str, Slot]
+    refusals: Refusals
+    instances: int
+    stack: list[str]
+
+    def operand(self, o: ptx.Operand, i: ptx.Instruction, frame: Frame) -> Operand:
+        """Take over an operand."""
+
+    def body(self, body: Sequence[ptx.Statement], frame: Frame, prefix: str) -> None:
+        """Take over statements; ``prefix`` makes their labels differ from those of other instances."""
+
+    def place_local(self, slot: Slot) -> None:
+        """Give a variable its place in local memory."""
 
 
 class Calls:
     """The calls of one kernel or function."""
 
-    def __init__(self, flattener: Flattener) -> None:
+    def __init__(self, flattener: Caller) -> None:
         self.flattener = flattener
         self.slots: list[Slot] = []
         self.arguments: Reg | None = None
@@ -125,8 +144,6 @@ class Calls:
             self._inline(callee, given, taken)
 
     def _inline(self, callee: ptx.Function, given: list[Operand], taken: list[Operand]) -> None:
-        from cujit.devices.cpu.flatten import Frame
-
         flattener = self.flattener
         prefix = f"{callee.name}#{flattener.instances}:"
         inner = Frame(ret=f"{prefix}return")
