@@ -79,7 +79,7 @@ class Recorder:
         self.about = ""
         self._of_test: Counter[str] = Counter()
         self._names: Counter[str] = Counter()
-        self._checks: WeakKeyDictionary[CpuModule, str] = WeakKeyDictionary()
+        self._checks: WeakKeyDictionary[object, str] = WeakKeyDictionary()
         self._descriptors: dict[int, int] = {}
 
     def pytest_runtest_setup(self, item: pytest.Item) -> None:

@@ -8,7 +8,7 @@ import functools
 import os
 from collections import OrderedDict
 from dataclasses import replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 from weakref import WeakKeyDictionary
 
 from cujit.cache.key import Part
@@ -34,8 +34,14 @@ from cujit.errors import ClosedError, LaunchError, OptionError
 from cujit.forks import Lock
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from cujit.devices.cpu.debuglines import MachineLines
-    from cujit.devices.cpu.module import CpuModule
+    from cujit.devices.cpu.lines import Lines
+    from cujit.devices.cpu.memory import HostBlock
+    from cujit.devices.cpu.preparation import Preparation
+    from cujit.devices.inorder import Captures
+    from cujit.devices.watch import Watcher
 
 __all__ = ["CpuKernel"]
 
@@ -50,12 +56,23 @@ _OPTIMIZE = "CUJIT_CPU_OPTIMIZE"
 """Variable of the environment: 0 has kernels compiled without LLVM's optimiser, for who suspects it."""
 
 
+class Loaded(Protocol):
+    """A module, as its kernels see it."""
+
+    preparation: Preparation
+    lines: Lines
+    memory: HostBlock
+    captures: Captures
+    watchers: Sequence[Watcher]
+    closed: bool
+
+
 class CpuKernel(PreparedKernel):
     """One entry of a PTX module."""
 
     finish = Finish.CPU
 
-    def __init__(self, module: CpuModule, facts: KernelFacts, workers: Workers) -> None:
+    def __init__(self, module: Loaded, facts: KernelFacts, workers: Workers) -> None:
         self.name = facts.name
         self.signature = facts.signature
         self._module = module
