@@ -1,30 +1,13 @@
-"""The checks of ``cujit.cpu(check=…)``: which there are, and what a launch under them needs."""
+"""The checks of ``cujit.cpu(check=…)``: which there are."""
 
 from __future__ import annotations
 
-import contextlib
-import ctypes
-import secrets
-from collections.abc import Iterator
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, NamedTuple
 
-from cujit.devices.cpu.launch import WORKSPACE_BYTES
-from cujit.devices.cpu.ledger import Known, Ledger, Table
-from cujit.devices.cpu.native.checkstate import Entry, Tracker, Watch, checks_bits
-from cujit.devices.cpu.native.state import STACK_BYTES
-from cujit.devices.cpu.program import Memory, Op, Operand, SymbolAddress
-from cujit.devices.watch import Sources
+from cujit.devices.cpu.native.checkstate import checks_bits
 from cujit.errors import OptionError
 
-if TYPE_CHECKING:
-    from cujit.devices.base import Dim3, LaunchShape
-    from cujit.devices.cpu.body import Body
-    from cujit.devices.cpu.emit.observer import Observer
-    from cujit.devices.cpu.launch import Launch
-    from cujit.devices.cpu.lines import Lines
-
-__all__ = ["CheckedKernel", "CheckedRun", "CheckingWatcher", "Checks", "room_for"]
+__all__ = ["Checks"]
 
 
 @dataclass(frozen=True)
@@ -72,118 +55,3 @@ class Checks:
     def accesses(self) -> bool:
         """Whether any asks about accesses to memory."""
         return self.memory or self.race or self.init
-
-
-class CheckingWatcher:
-    """Checks every kernel that is loaded on a device; ``ledger`` knows the device's memory."""
-
-    options = ("lineinfo",)
-
-    def __init__(self, checks: Checks) -> None:
-        self.checks = checks
-        self.ledger = Ledger(keeps_marks=checks.init)
-        self.sources = Sources()
-
-    def watch(self, name: str, body: Body, lines: Lines) -> CheckedKernel:
-        """Begin with a kernel."""
-        del name
-        return CheckedKernel(self, body, lines)
-
-
-class CheckedRun(NamedTuple):
-    """One launch under checks: its shape, what there is of memory, and what machine code reads of it."""
-
-    shape: LaunchShape
-    table: Table
-    watch: Watch
-
-    @property
-    def block(self) -> Dim3:
-        """Threads of a block."""
-        return self.shape.block
-
-
-class CheckedKernel:
-    """One kernel under checks."""
-
-    def __init__(self, watcher: CheckingWatcher, body: Body, lines: Lines) -> None:
-        from cujit.devices.cpu.semantics import Effect  # for what is compiled with checks
-
-        self._checks = watcher.checks
-        self._ledger = watcher.ledger
-        self._lines = lines
-        self._program = body.program
-        self._uses_stack = bool(body.functions) or any(op.opcode == "alloca" for op in body.program.ops)
-        programs = [body.program, *(each.program for each in body.functions.values())]
-        self._fenced = any(op.form.meaning.effect is Effect.ORDERS for p in programs for op in p.ops)
-        self._dynamic_at = max([body.program.shared_size, *(_dynamic_at(op) for p in programs for op in p.ops)])
-        self._runs: dict[int, CheckedRun] = {}
-
-    def observer(self) -> Observer:
-        """Give what instruments the kernel."""
-        from cujit.devices.cpu.emit.checks import Checker  # for those who compile
-
-        return Checker(self._checks, fenced=self._fenced)
-
-    @contextlib.contextmanager
-    def running(self, launch: Launch, shape: LaunchShape) -> Iterator[None]:
-        """Say what there is of memory, for the time of a launch."""
-        parameters = ctypes.string_at(launch.parameters, self._program.parameters_size)
-        workspace = Known(launch.workspace, WORKSPACE_BYTES, "the memory in which a cooperative grid waits")
-        table = self._ledger.table(parameters, [workspace] if launch.workspace else [])
-        watch = self._watch(launch, shape, table)
-        address = ctypes.addressof(launch)
-        self._runs[address] = CheckedRun(shape, table, watch)
-        launch.checks = ctypes.addressof(watch)
-        try:
-            yield
-        finally:
-            launch.checks = 0
-            del self._runs[address]
-
-    def _watch(self, launch: Launch, shape: LaunchShape, table: Table) -> Watch:
-        checks = self._checks
-        stride = launch.shared_stride
-        entries = ctypes.sizeof(Tracker) + (stride if checks.init else 0)
-        entries = -(-entries // 8) * 8
-        piece = entries + (stride * ctypes.sizeof(Entry) if checks.race else 0)
-        cluster = max(launch.cluster_x * launch.cluster_y * launch.cluster_z, 1)
-        return Watch(
-            spans=ctypes.addressof(table.spans),
-            count=len(table.spans) - 1,
-            checks=checks.bits,
-            shared_limit=self._dynamic_at + shape.shared_bytes,
-            shared_stride=stride,
-            cluster_blocks=cluster,
-            piece_bytes=piece if checks.race or checks.init else 0,
-            entries=entries,
-            local_bytes=self._program.local_size,
-            stack_bytes=STACK_BYTES if self._uses_stack else 0,
-            parameter_bytes=self._program.parameters_size,
-            serial=secrets.randbits(63),
-        )
-
-    def explain(self, launch: Launch) -> str | None:
-        """Say what a check found; None for a fault that no check found."""
-        from cujit.devices.cpu.findings import explain  # for those who have one
-
-        run = self._runs.get(ctypes.addressof(launch))
-        return None if run is None else explain(launch, run, self._lines)
-
-
-def _dynamic_at(op: Op) -> int:
-    """Where dynamic shared memory begins, as far as one operation tells; 0 if it does not."""
-    return max([0, *map(_dynamic_in, op.sources)])
-
-
-def _dynamic_in(operand: Operand) -> int:
-    base = operand.base if isinstance(operand, Memory) else operand
-    return base.slot.offset or 0 if isinstance(base, SymbolAddress) and base.slot.dynamic else 0
-
-
-def room_for(launch: Launch, shared_bytes: int, local_bytes: int) -> tuple[int, int]:
-    """Add what the checks need to the bytes of shared and local memory of one of the pool's threads."""
-    watch = Watch.from_address(launch.checks)
-    watch.shared_total, watch.local_total = shared_bytes, local_bytes
-    marks = local_bytes if watch.checks & checks_bits()["init"] else 0
-    return shared_bytes + watch.piece_bytes * max(launch.together, 1), local_bytes + marks

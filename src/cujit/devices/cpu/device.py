@@ -15,7 +15,8 @@ from cujit.arch import Arch
 from cujit.artifact import Artifact, Kind
 from cujit.devices.base import Allocation, Device, Dim3, Limits
 from cujit.devices.cpu.bounds import MAX_THREADS
-from cujit.devices.cpu.checks import CheckingWatcher, Checks
+from cujit.devices.cpu.checking import CheckingWatcher
+from cujit.devices.cpu.checks import Checks
 from cujit.devices.cpu.grid import Workers, available_threads
 from cujit.devices.cpu.memory import HostBlock
 from cujit.devices.cpu.module import CpuModule

@@ -9,8 +9,8 @@ from cujit.devices.cpu.native.checkstate import Access, Code, Space
 from cujit.devices.cpu.native.faultkinds import FaultKind
 
 if TYPE_CHECKING:
-    from cujit.devices.cpu.checks import CheckedRun
     from cujit.devices.cpu.launch import Launch
+    from cujit.devices.cpu.ledger import CheckedRun
     from cujit.devices.cpu.lines import Lines
 
 __all__ = ["explain"]

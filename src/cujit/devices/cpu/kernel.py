@@ -15,7 +15,7 @@ from cujit.cache.key import Part
 from cujit.devices.base import Dim3, LaunchShape, Resources
 from cujit.devices.cpu import deadlock
 from cujit.devices.cpu.bounds import Bounds
-from cujit.devices.cpu.checks import CheckedKernel, room_for
+from cujit.devices.cpu.checking import CheckedKernel, room_for
 from cujit.devices.cpu.facts import KernelFacts
 from cujit.devices.cpu.faults import Site, settle
 from cujit.devices.cpu.grid import Share, Workers, no_memory

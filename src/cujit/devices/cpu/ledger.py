@@ -10,14 +10,18 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from cujit.devices.cpu.memory import HostBlock, live_blocks
-from cujit.devices.cpu.native.checkstate import PATTERN, Span
+from cujit.devices.cpu.native.checkstate import PATTERN, Span, Watch
 
-__all__ = ["Known", "Ledger", "Table"]
+if TYPE_CHECKING:
+    from cujit.devices.base import Dim3, LaunchShape
+
+__all__ = ["CheckedRun", "Known", "Ledger", "Table"]
 
 _PACKAGE = str(Path(__file__).parents[2])
 _COMMAND_LINE = str(Path(_PACKAGE, "cli"))
@@ -78,6 +82,19 @@ def _relation(known: Known, address: int, size: int) -> str:
     else:
         where = f"at byte {inside:,} of"
     return f"{where} {known.words}"
+
+
+class CheckedRun(NamedTuple):
+    """One launch under checks: its shape, what there is of memory, and what machine code reads of it."""
+
+    shape: LaunchShape
+    table: Table
+    watch: Watch
+
+    @property
+    def block(self) -> Dim3:
+        """Threads of a block."""
+        return self.shape.block
 
 
 class Ledger:
