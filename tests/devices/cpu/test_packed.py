@@ -198,7 +198,7 @@ def test_small_floats_and_fixed_point_become_bf16(name: str, cpu: Device) -> Non
         values = [value_of(name, c & (2 * FORMATS[name].sign - 1)) for c in range(1 << bits)]
     read = "cvt.u8.u32 q, a;" if bits == 4 else "cvt.u16.u32 h, a;"
     # The scale of the upper number is 2^100, that of the lower one 2^-127.
-    for words in ("", ".satfinite", ".relu", ".satfinite.relu", ".satfinite.scaled::n2::ue8m0"):
+    for words in ("", ".relu", ".satfinite.scaled::n2::ue8m0"):
         scales, operand = ((2.0**100, 2.0**-127), ", s") if "scaled" in words else ((1.0, 1.0), "")
         high, low = (np.array([bf16_of(v * scale, words) for v in values], np.uint32) for scale in scales)
         body = f"{read} mov.b16 s, {227 << 8}; cvt.rn{words}.bf16x2.{name}x2 d, {'q' if bits == 4 else 'h'}{operand};"

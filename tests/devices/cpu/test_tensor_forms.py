@@ -65,10 +65,10 @@ def _in_three_ways(second: int) -> Callable[[str], str]:
     return change
 
 
-@pytest.mark.parametrize("second", [0, 1])
-@pytest.mark.parametrize(
-    "name", ["1d over", "2d over", "3d over", "4d over", "5d over", "im2col 3d", "im2col 4d", "im2col 5d"]
-)
+_LOADS = (*(f"{rank}d over" for rank in range(1, 6)), *(f"im2col {rank}d" for rank in range(3, 6)))
+
+
+@pytest.mark.parametrize(("name", "second"), [*((name, 0) for name in _LOADS), ("3d over", 1), ("im2col 4d", 1)])
 def test_a_load_is_the_same_into_every_kind_of_shared_memory(name: str, second: int, cpu: Device) -> None:
     got, expected = run(cpu, _CASES[name], _in_three_ways(second)), _golden(name)
     for k in range(len(_WORDS)):
@@ -111,7 +111,6 @@ def _all_reductions(text: str) -> str:
 
 _IMAGES = {
     "3d": ((3, 11, 16), ((0,), (-1,)), (0, 3, 4)),
-    "4d": ((3, 7, 9, 16), ((0, 1), (-1, 0)), (0, 2, 3, 4)),
     "5d": ((2, 4, 5, 6, 16), ((0, 1, 0), (-1, 0, 0)), (0, 1, 2, 1, 0)),
 }
 
