@@ -14,9 +14,8 @@ from typing import Any
 
 import pytest
 
-from cujit.devices.cpu.emit.registry import Rule
 from cujit.devices.cpu.emit.rules import all_rules
-from cujit.devices.cpu.emit.warp import WarpEmitter
+from cujit.devices.cpu.emit.warp import Handler, WarpEmitter
 from cujit.devices.cpu.module import CpuModule
 from cujit.devices.cpu.program import Op
 from cujit.devices.cpu.semantics import form_of
@@ -39,9 +38,9 @@ def _watch() -> None:
     handle = WarpEmitter._handle
 
     @functools.wraps(handle)
-    def noted(self: WarpEmitter, rule: Rule, op: Op) -> None:
+    def noted(self: WarpEmitter, handler: Handler, op: Op) -> None:
         _ran.add((op.opcode, op.modifiers, op.guard is not None))
-        handle(self, rule, op)
+        handle(self, handler, op)
 
     setattr(WarpEmitter, "_handle", noted)  # noqa: B010 - mypy lets no method be assigned
 

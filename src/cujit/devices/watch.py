@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 if TYPE_CHECKING:
     from cujit.devices.base import Device, LaunchShape
     from cujit.devices.cpu.body import Body
-    from cujit.devices.cpu.emit.observer import Observer
+    from cujit.devices.cpu.emit.warp import Observer
     from cujit.devices.cpu.launch import Launch
     from cujit.devices.cpu.lines import Lines
 

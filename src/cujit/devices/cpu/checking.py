@@ -19,7 +19,7 @@ from cujit.devices.watch import Sources
 if TYPE_CHECKING:
     from cujit.devices.base import LaunchShape
     from cujit.devices.cpu.body import Body
-    from cujit.devices.cpu.emit.observer import Observer
+    from cujit.devices.cpu.emit.warp import Observer
     from cujit.devices.cpu.launch import Launch
     from cujit.devices.cpu.lines import Lines
 

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 
 from cujit.devices.base import Dim3
@@ -12,10 +13,10 @@ from cujit.devices.cpu import listing
 from cujit.devices.cpu.body import Body
 from cujit.devices.cpu.cfg import build_graph
 from cujit.devices.cpu.emit.frame import emit_function, emit_regions
-from cujit.devices.cpu.emit.observer import Observer
-from cujit.devices.cpu.emit.regions import Passage
+from cujit.devices.cpu.emit.regions import RegionPassage
 from cujit.devices.cpu.emit.rules import all_rules, check
-from cujit.devices.cpu.emit.warp import WarpEmitter
+from cujit.devices.cpu.emit.warp import Observer, WarpEmitter
+from cujit.devices.cpu.emit.whole import flow_of
 from cujit.devices.cpu.flatten import flatten
 from cujit.devices.cpu.program import KernelProgram, Slot
 from cujit.devices.cpu.refusals import Refusals
@@ -62,17 +63,17 @@ def ir_of(
 def _emit(
     body: Body, block: Dim3, divergence: Divergence, regions: Cut | None, observers: Sequence[Observer], lined: bool
 ) -> str:
-    rules = all_rules()
+    make = functools.partial(WarpEmitter, block=block, handler_of=all_rules().handler_of, flow_of=flow_of, lined=lined)
 
-    def of_region(region: Region, passage: Passage) -> WarpEmitter:
-        return WarpEmitter(body, region.divergence, block, rules, graph=region.graph, passage=passage, lined=lined)
+    def of_region(region: Region, passage: RegionPassage) -> WarpEmitter:
+        return make(body, region.divergence, graph=region.graph, passage=passage)
 
     def of_function(each: Body) -> WarpEmitter:
         own = analyse(each.program, each.graph, block)
-        return WarpEmitter(each, own, block, rules, is_function=True, observers=observers, lined=lined)
+        return make(each, own, is_function=True, observers=observers)
 
     if regions is not None:
         return emit_regions(regions, of_region, "run")
     functions = {name: of_function(each) for name, each in body.functions.items()}
-    kernel = WarpEmitter(body, divergence, block, rules, observers=observers, lined=lined)
+    kernel = make(body, divergence, observers=observers)
     return emit_function(kernel, "run", functions)

@@ -16,7 +16,7 @@ from cujit.devices.cpu.shapes import WARP
 
 if TYPE_CHECKING:
     from cujit.devices.cpu.cfg import Block
-    from cujit.devices.cpu.emit.flow import Flow
+    from cujit.devices.cpu.emit.warp import WarpEmitter
 
 __all__ = ["end_launch", "forget", "tell"]
 
@@ -44,14 +44,14 @@ out:
 """
 
 
-def tell(flow: Flow, sites: Sequence[Block]) -> None:
+def tell(e: WarpEmitter, sites: Sequence[Block]) -> None:
     """Note in the state of the warp where lanes wait for others that are parked."""
-    _note(flow, sites, _place_of(flow.e.builder), Warp.apart.size // ctypes.sizeof(Place))
+    _note(e, sites, _place_of(e.builder), Warp.apart.size // ctypes.sizeof(Place))
 
 
-def forget(flow: Flow) -> None:
+def forget(e: WarpEmitter) -> None:
     """Take back what ``tell`` noted."""
-    b, at = flow.e.builder, _place_of(flow.e.builder)
+    b, at = e.builder, _place_of(e.builder)
     size = Warp.apart.size
     b.call("llvm.memset.p0.i64", "void", [f"ptr {at}", "i8 0", f"i64 {size}", "i1 false"], ["ptr", "i8", "i64", "i1"])
 
@@ -63,13 +63,13 @@ def _place_of(b: Builder) -> str:
     return b.assign(f"getelementptr i8, ptr %state, i64 {at.text}")
 
 
-def _note(flow: Flow, sites: Sequence[Block], at: str, room: int) -> None:
+def _note(e: WarpEmitter, sites: Sequence[Block], at: str, room: int) -> None:
     """Write a ``Place`` for each of the first ``room`` places where lanes wait."""
-    e, b = flow.e, flow.e.builder
+    b = e.builder
     b.functions.setdefault("cujit.note", _NOTE)
     count = b.integer(0, 32)
     for block in sites:
-        waiting = flow.load(f"mask.{block.position}", f"<{WARP} x i1>")
+        waiting = e.flow.load(f"mask.{block.position}", f"<{WARP} x i1>")
         members = warpwide.members_of(e, block.ops[0])
         if members.is_vector:
             members = b.extract(members, b.first_lane(waiting))
@@ -77,16 +77,16 @@ def _note(flow: Flow, sites: Sequence[Block], at: str, room: int) -> None:
         count = Value(b.assign(f"call i32 @cujit.note(ptr {at}, {', '.join(f'i32 {v.text}' for v in values)})"), "i32")
 
 
-def end_launch(flow: Flow, sites: Sequence[Block], line: Value, lane: Value) -> None:
+def end_launch(e: WarpEmitter, sites: Sequence[Block], line: Value, lane: Value) -> None:
     """End the launch as one whose lanes never meet; ``line`` and ``lane`` are those of the first that waits."""
-    b = flow.e.builder
+    b = e.builder
     kind = f"i32 {int(FaultKind.LANES_APART)}"
     mine = b.assign(f"icmp ne i32 {b.call('cujit_claim', 'i32', ['ptr %launch', kind], ['ptr', 'i32'])}, 0")
     first, stop = b.label("first"), b.label("stop")
     b.line(f"br i1 {mine}, label %{first}, label %{stop}")
     b.start(first)
     at = b.assign(f"getelementptr i8, ptr %launch, i64 {field_offset('fault_more')}")
-    _note(flow, sites, at, Launch.fault_more.size // ctypes.sizeof(Place))
+    _note(e, sites, at, Launch.fault_more.size // ctypes.sizeof(Place))
     thread = b.binary("add", Value("%first.thread", "i32"), lane)
     values = ["ptr %launch", "i64 %block", f"i32 {thread.text}", f"i32 {line.text}", "i64 0"]
     b.call("cujit_fault_here", "void", values, ["ptr", "i64", "i32", "i32", "i64"])

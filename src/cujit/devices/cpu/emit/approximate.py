@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from cujit.devices.cpu.emit.builder import Builder, Value
-from cujit.devices.cpu.emit.registry import Handler, Rules
+from cujit.devices.cpu.emit.registry import Rules
 from cujit.devices.cpu.emit.rounding import (
     arithmetic,
     as_bits,
@@ -25,7 +25,7 @@ from cujit.devices.cpu.emit.rounding import (
     sign_of,
     signed,
 )
-from cujit.devices.cpu.emit.warp import WarpEmitter
+from cujit.devices.cpu.emit.warp import Handler, WarpEmitter
 from cujit.devices.cpu.program import Op
 from cujit.devices.cpu.semantics import form_of
 

@@ -47,9 +47,7 @@ def _arrive_after(e: WarpEmitter, op: Op) -> None:
     """``cp.async.mbarrier.arrive.noinc``: the copies of this thread are done, so that it arrives now."""
     form = form_of("mbarrier", *(m for m in op.modifiers if m not in ("async", "mbarrier", "noinc")))
     arrival = replace(op, form=form, results=(None,))
-    rule = e.rules.find(arrival)
-    assert rule is not None
-    rule.handler(e, arrival)
+    e.handler_of(arrival)(e, arrival)
 
 
 def _copy(e: WarpEmitter, op: Op) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from cujit.devices.cpu.emit.builder import Value
-from cujit.devices.cpu.emit.registry import Handler, Rules
+from cujit.devices.cpu.emit.registry import Rules
 from cujit.devices.cpu.native.faultkinds import FaultKind
 from cujit.devices.cpu.native.library import require
 from cujit.devices.cpu.program import Op
@@ -17,7 +17,7 @@ from cujit.devices.cpu.refusals import UNLINKED
 from cujit.devices.cpu.shapes import WARP
 
 if TYPE_CHECKING:
-    from cujit.devices.cpu.emit.warp import WarpEmitter
+    from cujit.devices.cpu.emit.warp import Handler, WarpEmitter
 
 __all__ = ["EXTERNS", "refusal_of", "register"]
 

@@ -9,22 +9,18 @@ the scan goes on; at the end it begins anew while that helps. When it does not, 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 from cujit.devices.cpu.cfg import Block, Loop
 from cujit.devices.cpu.dominance import control_twins
-from cujit.devices.cpu.emit import apart, barriers, meetings, parts, warpwide, whole
+from cujit.devices.cpu.emit import apart, barriers, meetings, parts, warpwide
 from cujit.devices.cpu.emit.builder import Value
+from cujit.devices.cpu.emit.warp import MASK, WarpEmitter
 from cujit.devices.cpu.program import Op
 from cujit.devices.cpu.progress import polling_loops, same_operations
-from cujit.devices.cpu.shapes import WARP, parts_lanes
+from cujit.devices.cpu.shapes import parts_lanes
 
-if TYPE_CHECKING:
-    from cujit.devices.cpu.emit.warp import WarpEmitter
-
-__all__ = ["MASK", "Flow"]
-
-MASK = f"<{WARP} x i1>"
+__all__ = ["Flow"]
 
 _LONGEST_TWICE = 1500
 """Operations of a kernel whose blocks are emitted twice: with masks, and for warps whose lanes are all there."""
@@ -36,11 +32,13 @@ _TURNS = 16
 class Flow:
     """Emits the blocks of one kernel in their order.
 
-    ``suspends`` tells that every warp has a stack of its own, and ``%state`` is its block.
+    ``suspends`` tells that every warp has a stack of its own, and ``%state`` is its block. ``emit_whole`` emits the
+    blocks without masks (``whole.py``).
     """
 
-    def __init__(self, e: WarpEmitter) -> None:
+    def __init__(self, e: WarpEmitter, emit_whole: Callable[[Flow], None]) -> None:
         self.e = e
+        self._emit_whole = emit_whole
         self.graph = e.graph
         self.divergence = e.divergence
         self.suspends = (e.body.suspends or e.is_function) and e.passage is None
@@ -58,7 +56,7 @@ class Flow:
         self._twins = twins
         self.twin_sources = {t for t in twins if t is not None}
         loose_sites = [b for b in e.graph.blocks if b.site and self.is_loose(b.position)]
-        self._has_whole = self._wants_whole()
+        self.has_whole = self._wants_whole()
         self._parking = [b for b in loose_sites if b.site and b.site.form.is_barrier]
         self._gathering = [b for b in loose_sites if b.site and not b.site.form.is_barrier and b.site.form.needs_others]
         self._meetings = meetings.meetings(e, same_operations(loose_sites, in_graph))
@@ -79,7 +77,7 @@ class Flow:
         b = self.e.builder
         if first_mask.constant and self._stays_whole():
             b.line("br label %whole.0")
-            whole.emit_blocks(self, alone=True)
+            self._emit_whole(self)
             b.start(f"check.{self.graph.exit}")
             b.line("br label %warp.end")
             return
@@ -90,8 +88,8 @@ class Flow:
         b.line("br label %body.0")
         for block in self.graph.blocks:
             self._emit_block(block)
-        if self._has_whole:
-            whole.emit_blocks(self)
+        if self.has_whole:
+            self._emit_whole(self)
         b.start(f"check.{self.graph.exit}")
         if self._first_loose is None:
             b.line("br label %warp.end")
@@ -151,7 +149,7 @@ class Flow:
             b.line(f"br label %body.{p}")
         b.start(f"body.{p}")
         e.mask = self.load(f"mask.{p}" if twin is None else f"active.{twin}", MASK)
-        if self._has_whole and self._may_be_whole(block):
+        if self.has_whole and self._may_be_whole(block):
             some = b.label("part")
             every = b.compare("icmp eq", b.word(e.mask), b.integer(-1, 32))
             b.line(f"br i1 {every.text}, label %whole.in.{p}, label %{some}")
@@ -167,7 +165,7 @@ class Flow:
             self.emit_ops(block, 1)
             self._leave(block)
         elif part := self.part_of(block):
-            parts.emit_loop(self, block, part)
+            parts.emit_loop(self.e, block, part)
             self._go(block, parts.behind(block))
         else:
             if block.site is not None and self.is_loose(p) and block.site.form.needs_others:
@@ -187,7 +185,7 @@ class Flow:
     def part_of(self, block: Block) -> parts.Part | None:
         """Find out whether a block is a loop that is run for some of the lanes after the other, and how."""
         polls = block.position in self._polls or self.is_loose(block.position)
-        return None if polls else parts.find_part(self, block)
+        return None if polls else parts.find_part(self.e, block)
 
     def emit_ops(self, block: Block, first: int = 0) -> None:
         """Emit what a block does, from an operation on, but for the branch at its end."""
@@ -404,7 +402,7 @@ class Flow:
                 number = b.select(here, self.load(f"barrier.{p}", "i32"), number)
                 generation = b.select(here, self.load(f"generation.{p}", "i32"), generation)
         if self._gathering:
-            apart.tell(self, self._gathering)
+            apart.tell(self.e, self._gathering)
         one, several, done = b.label("one"), b.label("several"), b.label("waited")
         where = ["ptr %state", "i32 %warp"]
         who = [f"i32 {line.text}", f"i32 {parked.text}"]
@@ -418,7 +416,7 @@ class Flow:
         b.line(f"br label %{done}")
         b.start(done)
         if self._gathering:
-            apart.forget(self)
+            apart.forget(self.e)
 
     def _any_of(self, names: list[str]) -> Value:
         b = self.e.builder
@@ -435,7 +433,7 @@ class Flow:
             here = b.word(self.load(f"mask.{block.position}", MASK))
             some = b.compare("icmp ne", here, b.integer(0, 32))
             who, line = b.select(some, here, who), b.select(some, b.integer(block.ops[0].line, 32), line)
-        apart.end_launch(self, self._gathering, line, b.first_lane(b.mask_of(who)))
+        apart.end_launch(self.e, self._gathering, line, b.first_lane(b.mask_of(who)))
 
     # -- leaving a block ---------------------------------------------------------------------------------
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from cujit.devices.cpu.emit.builder import Builder, Value
-from cujit.devices.cpu.emit.functions import MASK, symbol_of
+from cujit.devices.cpu.emit.functions import symbol_of
 from cujit.devices.cpu.emit.past import last_lines
 from cujit.devices.cpu.emit.regions import (
-    Passage,
+    RegionPassage,
     context_lines,
     dispatch_lines,
     kept_arguments,
@@ -20,8 +20,8 @@ from cujit.devices.cpu.emit.regions import (
     tell_warp,
     warp_place,
 )
-from cujit.devices.cpu.emit.warp import WarpEmitter
-from cujit.devices.cpu.emit.windows import WindowRules
+from cujit.devices.cpu.emit.warp import MASK, WarpEmitter
+from cujit.devices.cpu.emit.windows import with_windows
 from cujit.devices.cpu.launch import PLACE, field_offset
 from cujit.devices.cpu.native.state import STACK_BYTES, with_offsets
 from cujit.devices.cpu.regions import Cut, Region
@@ -133,14 +133,14 @@ def _fetch() -> list[str]:
 # -- region by region -------------------------------------------------------------------------------------
 
 
-def emit_regions(cut: Cut, make: Callable[[Region, Passage], WarpEmitter], symbol: str) -> str:
+def emit_regions(cut: Cut, make: Callable[[Region, RegionPassage], WarpEmitter], symbol: str) -> str:
     """Emit the module of a kernel that is cut at its barriers; ``make`` makes the emitter of a region."""
     emitters = {}
     warps = 0
     parameters: dict[tuple[int, str], Value] = {}
     for name, passage in passages(cut).items():
         e = make(passage.region, passage)
-        e.rules = WindowRules(e.rules, passage.region)
+        e.handler_of = with_windows(e.handler_of, passage.region)
         warps = _warps(e)
         e.parameters = parameters
         e.emit(_first_mask(e))

@@ -6,21 +6,16 @@ that have exited inside. PTX ISA 9.1: "call", "alloca", "stacksave", "stackresto
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from cujit.devices.cpu.emit.builder import Value
 from cujit.devices.cpu.emit.memory import local_base
 from cujit.devices.cpu.emit.registry import Rules
+from cujit.devices.cpu.emit.warp import MASK, WarpEmitter
 from cujit.devices.cpu.native.faultkinds import FaultKind
 from cujit.devices.cpu.program import CLEAR, IntConstant, Op, SymbolAddress
 from cujit.devices.cpu.shapes import WARP
 
-if TYPE_CHECKING:
-    from cujit.devices.cpu.emit.warp import WarpEmitter
+__all__ = ["register", "symbol_of"]
 
-__all__ = ["MASK", "register", "symbol_of"]
-
-MASK = f"<{WARP} x i1>"
 _LANE = list(range(WARP))
 _ALIGNMENT = 16
 """Bytes that memory of ``alloca`` is aligned to, at the least. Source: PTX ISA 9.1, "alloca": 8."""

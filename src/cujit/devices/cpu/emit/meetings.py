@@ -10,17 +10,15 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from cujit.devices.cpu.emit.builder import Value
+from cujit.devices.cpu.emit.warp import MASK, WarpEmitter
 from cujit.devices.cpu.emit.warpwide import Party, known, rule_of
 from cujit.devices.cpu.program import Op
 from cujit.devices.cpu.shapes import WARP
 
 if TYPE_CHECKING:
     from cujit.devices.cpu.cfg import Block
-    from cujit.devices.cpu.emit.warp import WarpEmitter
 
 __all__ = ["VARIABLES", "meet", "meetings", "take_results"]
-
-_MASK = f"<{WARP} x i1>"
 
 _READY = """
 define internal i32 @cujit.ready(<32 x i32> %members, i32 %waiting, i32 %live) noinline {
@@ -51,10 +49,10 @@ done:
 """
 """Which of the lanes that wait have, for the mask that they name, every lane of it that has not exited beside them."""
 
-_RESULTS = (("met.word", f"<{WARP} x i32>"), ("met.flag", _MASK))
+_RESULTS = (("met.word", f"<{WARP} x i32>"), ("met.flag", MASK))
 """Where ``meet`` leaves each lane's results until the lane takes them: a lane waits at one place at a time."""
 
-VARIABLES = (("met", _MASK), ("doing", _MASK), *_RESULTS)
+VARIABLES = (("met", MASK), ("doing", MASK), *_RESULTS)
 """What a kernel with meetings keeps: the lanes that have results to take, and those that a place goes on with."""
 
 
@@ -102,7 +100,7 @@ def meet(e: WarpEmitter, blocks: Sequence[Block]) -> None:
     """
     b, flow = e.builder, e.flow
     ops = [block.ops[0] for block in blocks]
-    masks = [flow.load(f"mask.{block.position}", _MASK) for block in blocks]
+    masks = [flow.load(f"mask.{block.position}", MASK) for block in blocks]
     waiting = masks[0]
     for mask in masks[1:]:
         waiting = b.binary("or", waiting, mask)
@@ -114,8 +112,8 @@ def meet(e: WarpEmitter, blocks: Sequence[Block]) -> None:
     b.start(go)
     for value in rule_of(ops[0])(_Scattered(e, ops, masks, ready)):
         _leave_result(e, ready, value)
-    met = b.binary("or", flow.load("met", _MASK), ready)
-    b.line(f"store {_MASK} {met.text}, ptr %met")
+    met = b.binary("or", flow.load("met", MASK), ready)
+    b.line(f"store {MASK} {met.text}, ptr %met")
     flow.note_progress()
     b.line(f"br label %{done}")
     b.start(done)

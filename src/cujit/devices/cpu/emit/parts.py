@@ -20,7 +20,6 @@ from cujit.devices.cpu.shapes import VARYING, WARP, special_shape
 from cujit.devices.jit import processor
 
 if TYPE_CHECKING:
-    from cujit.devices.cpu.emit.flow import Flow
     from cujit.devices.cpu.emit.warp import WarpEmitter
 
 __all__ = ["Part", "behind", "emit_loop", "find_part"]
@@ -49,16 +48,16 @@ class Part:
 # -- which loops ------------------------------------------------------------------------------------------
 
 
-def find_part(flow: Flow, block: Block) -> Part | None:
+def find_part(e: WarpEmitter, block: Block) -> Part | None:
     """Find out whether a block is a loop that is worth to be run in parts, and how."""
     loop, branch, p = block.loop, block.branch, block.position
     if loop is None or loop.head != p or loop.last != p or branch is None or branch.opcode != "bra":
         return None
     if branch.guard is None or block.successors[0] == block.successors[-1] or len(block.ops) > _MOST_OPS:
         return None
-    if flow.e.watched or block.site is not None or not all(_is_alone(flow, op) for op in block.ops[:-1]):
+    if e.watched or block.site is not None or not all(_is_alone(e, op) for op in block.ops[:-1]):
         return None
-    return _plan(flow, block, branch.guard)
+    return _plan(e, block, branch.guard)
 
 
 def behind(block: Block) -> int:
@@ -66,10 +65,9 @@ def behind(block: Block) -> int:
     return next(s for s in block.successors if s != block.position)
 
 
-def _is_alone(flow: Flow, op: Op) -> bool:
+def _is_alone(e: WarpEmitter, op: Op) -> bool:
     """Whether lanes do an operation without each other, and it does nothing but write registers."""
-    e = flow.e
-    sources = [_is_uniform(flow, s) for s in op.sources]
+    sources = [_is_uniform(e, s) for s in op.sources]
     if None in sources:
         return False
     results = [e.shape(r) for r in op.results if r is not None]
@@ -81,9 +79,8 @@ def _is_alone(flow: Flow, op: Op) -> bool:
     return narrow and all(shape == VARYING or (uniform and shape.is_uniform) for shape in results)
 
 
-def _is_uniform(flow: Flow, operand: Operand) -> bool | None:
+def _is_uniform(e: WarpEmitter, operand: Operand) -> bool | None:
     """Whether an operand is the same in all lanes; None where it is nothing that a lane has alone."""
-    e = flow.e
     if isinstance(operand, Reg):
         return e.shape(operand).is_uniform
     if isinstance(operand, IntConstant | FloatConstant | SymbolAddress):
@@ -91,13 +88,13 @@ def _is_uniform(flow: Flow, operand: Operand) -> bool | None:
     if isinstance(operand, Special):
         return True if special_shape(operand.name, e.block).is_uniform else None
     if isinstance(operand, Memory):
-        return None if operand.coords else operand.base is None or _is_uniform(flow, operand.base)
+        return None if operand.coords else operand.base is None or _is_uniform(e, operand.base)
     return None
 
 
-def _plan(flow: Flow, block: Block, guard: Reg) -> Part | None:
-    e, ops = flow.e, block.ops
-    blend = flow.divergence.blend[block.position]
+def _plan(e: WarpEmitter, block: Block, guard: Reg) -> Part | None:
+    ops = block.ops
+    blend = e.divergence.blend[block.position]
     written: dict[Reg, None] = {}
     entering: dict[Reg, None] = {}
     for op in ops:
@@ -144,9 +141,9 @@ def _vector_registers() -> tuple[int, int]:
 # -- the code ---------------------------------------------------------------------------------------------
 
 
-def emit_loop(flow: Flow, block: Block, part: Part) -> None:
+def emit_loop(e: WarpEmitter, block: Block, part: Part) -> None:
     """Emit all turns of a loop for the lanes of the current mask; they come out of it together."""
-    e, b, mask = flow.e, flow.e.builder, flow.e.mask
+    b, mask = e.builder, e.mask
     home = f"%part{block.position}."
     word = f"i{max([32, *(r.bits for r in part.enters)])}"
     for r in part.enters:

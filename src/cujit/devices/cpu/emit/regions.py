@@ -11,15 +11,14 @@ from dataclasses import replace
 
 from cujit.devices.cpu.cfg import Block
 from cujit.devices.cpu.emit.builder import LARGEST_VECTOR, Value
-from cujit.devices.cpu.emit.flow import MASK
-from cujit.devices.cpu.emit.warp import WarpEmitter, forms_of, storage_type
+from cujit.devices.cpu.emit.warp import MASK, WarpEmitter, forms_of, storage_type
 from cujit.devices.cpu.launch import PLACE
 from cujit.devices.cpu.program import Reg
 from cujit.devices.cpu.regions import EVERY, Cut, Region
 from cujit.devices.cpu.shapes import WARP
 
 __all__ = [
-    "Passage",
+    "RegionPassage",
     "context_lines",
     "dispatch_lines",
     "kept_arguments",
@@ -39,7 +38,7 @@ _INLINED = 3000
 """Lines of IR of a kernel whose regions become one function: its warps' values may then stay in registers."""
 
 
-class Passage:
+class RegionPassage:
     """How the warps of one region begin, and how they come to the barriers behind it."""
 
     def __init__(self, cut: Cut, region: Region, version: int | None = None) -> None:
@@ -216,14 +215,14 @@ def kept_arguments(e: WarpEmitter, cut: Cut, warps: int) -> list[str]:
     return [f"ptr %{name}" for name in names]
 
 
-def passages(cut: Cut) -> dict[str, Passage]:
+def passages(cut: Cut) -> dict[str, RegionPassage]:
     """List all regions and their versions, by the names of their functions."""
     found = {}
     for region in cut.regions:
         name = f"region.{region.number}"
-        found[name] = Passage(cut, region)
+        found[name] = RegionPassage(cut, region)
         for value, version in region.versions.items():
-            found[f"{name}.{value}"] = Passage(cut, replace(version, choice=region.choice), value)
+            found[f"{name}.{value}"] = RegionPassage(cut, replace(version, choice=region.choice), value)
     return found
 
 

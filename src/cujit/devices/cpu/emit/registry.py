@@ -6,20 +6,15 @@ import functools
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from cujit.devices.cpu.emit.warp import Handler
 from cujit.devices.cpu.program import Op
 from cujit.devices.cpu.semantics import Form
 
-if TYPE_CHECKING:
-    from cujit.devices.cpu.emit.warp import WarpEmitter
-
-__all__ = ["FLOATS", "INTEGERS", "Handler", "Rule", "Rules"]
+__all__ = ["FLOATS", "INTEGERS", "Rule", "Rules"]
 
 INTEGERS = ("s8", "s16", "s32", "s64", "u8", "u16", "u32", "u64")
 FLOATS = ("f32", "f64")
-
-Handler = Callable[["WarpEmitter", Op], None]
 
 
 @dataclass(frozen=True)
@@ -94,6 +89,12 @@ class Rules:
     def find(self, op: Op) -> Rule | None:
         """Find the rule that takes an operation."""
         return self._of_form(op.form)
+
+    def handler_of(self, op: Op) -> Handler:
+        """Find what emits an operation that has a rule."""
+        rule = self.find(op)
+        assert rule is not None, op.name
+        return rule.handler
 
     def _find(self, form: Form) -> Rule | None:
         return next((rule for rule in self._rules.get(form.opcode, ()) if rule.takes(form)), None)

@@ -5,55 +5,65 @@ from __future__ import annotations
 import functools
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, TypeAlias
+from typing import Protocol, TypeAlias
 
-from cujit.devices.cpu.emit.builder import Value
+from cujit.devices.base import Dim3
+from cujit.devices.cpu.emit.builder import Builder, Value
 from cujit.devices.cpu.launch import field_offset
+from cujit.devices.cpu.program import KernelProgram
 from cujit.devices.cpu.shapes import WARP
-
-if TYPE_CHECKING:
-    from cujit.devices.cpu.emit.warp import WarpEmitter
 
 __all__ = ["SPECIAL_REGISTERS", "special_value"]
 
-Reader: TypeAlias = "Callable[[WarpEmitter], Value]"
+
+class Reading(Protocol):
+    """Who reads a special register; see ``WarpEmitter``."""
+
+    builder: Builder
+    program: KernelProgram
+    block: Dim3
+    base_form: bool
+    lane: int
+
+
+Reader: TypeAlias = Callable[[Reading], Value]
 
 _LANE = list(range(WARP))
 _SMEM_UNIT = 128
 """Bytes in which shared memory is given out. Source: PTX ISA 9.1, 10.30 "%total_smem_size", sm_8x and later."""
 
 
-def special_value(e: WarpEmitter, name: str) -> Value:
+def special_value(e: Reading, name: str) -> Value:
     """Read a special register; one that counts with the lane gives its first lane's when bases are asked for."""
     return _READERS[name](e)
 
 
-def _named(name: str, _e: WarpEmitter) -> Value:
+def _named(name: str, _e: Reading) -> Value:
     """A value that all lanes of a warp share and that the kernel's frame has (``frame.py``)."""
     return Value(name, "i32")
 
 
-def _constant(value: int, bits: int, e: WarpEmitter) -> Value:
+def _constant(value: int, bits: int, e: Reading) -> Value:
     return e.builder.integer(value, bits)
 
 
-def _lane_number(e: WarpEmitter) -> Value:
+def _lane_number(e: Reading) -> Value:
     return e.builder.integer(e.lane, 32) if e.base_form else e.builder.lanes(_LANE, 32)
 
 
-def _lane_mask(masks: list[int], e: WarpEmitter) -> Value:
+def _lane_mask(masks: list[int], e: Reading) -> Value:
     return e.builder.lanes(masks, 32)
 
 
-def _block_size(axis: str, e: WarpEmitter) -> Value:
+def _block_size(axis: str, e: Reading) -> Value:
     return e.builder.integer(getattr(e.block, axis), 32)
 
 
-def _warps(e: WarpEmitter) -> Value:
+def _warps(e: Reading) -> Value:
     return e.builder.integer((e.block.volume + WARP - 1) // WARP, 32)
 
 
-def _field(e: WarpEmitter, name: str, type_: str) -> Value:
+def _field(e: Reading, name: str, type_: str) -> Value:
     """Read what the host said of the launch."""
     b = e.builder
     at = b.assign(f"getelementptr i8, ptr %launch, i64 {field_offset(name)}")
@@ -63,7 +73,7 @@ def _field(e: WarpEmitter, name: str, type_: str) -> Value:
 # -- threads ----------------------------------------------------------------------------------------------
 
 
-def _thread_index(axis: str, e: WarpEmitter) -> Value:
+def _thread_index(axis: str, e: Reading) -> Value:
     """Index of the thread along an axis, folded as far as the block's size allows.
 
     Source: CUDA C++ Programming Guide, "Thread Hierarchy": the thread's number is x + y Dx + z Dx Dy.
@@ -96,17 +106,17 @@ def _thread_index(axis: str, e: WarpEmitter) -> Value:
 # -- clusters ---------------------------------------------------------------------------------------------
 
 
-def _cluster_size(axis: str, e: WarpEmitter) -> Value:
+def _cluster_size(axis: str, e: Reading) -> Value:
     """Blocks of a cluster along an axis; without clusters every block is one."""
     return e.builder.intrinsic("umax", _field(e, f"cluster_{axis}", "i32"), e.builder.integer(1, 32))
 
 
-def _cluster_part(register: str, operation: str, axis: str, e: WarpEmitter) -> Value:
+def _cluster_part(register: str, operation: str, axis: str, e: Reading) -> Value:
     """Divide a register of the grid by the size of a cluster, or take the rest."""
     return e.builder.binary(operation, Value(f"%{register}.{axis}", "i32"), _cluster_size(axis, e))
 
 
-def _cluster_rank(e: WarpEmitter) -> Value:
+def _cluster_rank(e: Reading) -> Value:
     """Number of the block in its cluster, x first."""
     b = e.builder
     rank = b.integer(0, 32)
@@ -116,12 +126,12 @@ def _cluster_rank(e: WarpEmitter) -> Value:
     return rank
 
 
-def _cluster_blocks(e: WarpEmitter) -> Value:
+def _cluster_blocks(e: Reading) -> Value:
     x, y, z = (_cluster_size(axis, e) for axis in "xyz")
     return e.builder.binary("mul", e.builder.binary("mul", x, y), z)
 
 
-def _is_cluster(e: WarpEmitter) -> Value:
+def _is_cluster(e: Reading) -> Value:
     """Whether the launch has clusters, be they of one block."""
     return e.builder.compare("icmp ne", _field(e, "cluster_x", "i32"), e.builder.integer(0, 32))
 
@@ -129,14 +139,14 @@ def _is_cluster(e: WarpEmitter) -> Value:
 # -- shared memory, the driver's registers ----------------------------------------------------------------
 
 
-def _shared_total(e: WarpEmitter) -> Value:
+def _shared_total(e: Reading) -> Value:
     """Bytes of shared memory of a block, in whole units; nothing is reserved for the system."""
     b = e.builder
     size = b.binary("add", Value("%dynamic.size", "i32"), b.integer(e.program.shared_size + _SMEM_UNIT - 1, 32))
     return b.binary("and", size, b.integer(-_SMEM_UNIT, 32))
 
 
-def _workspace(shift: int, e: WarpEmitter) -> Value:
+def _workspace(shift: int, e: Reading) -> Value:
     """Half of the address at which the blocks of a cooperative grid meet.
 
     Source: ``cooperative_groups/details/driver_abi.h`` of CUDA 13: ``%envreg1`` is the upper half, ``%envreg2`` the
@@ -150,14 +160,14 @@ def _workspace(shift: int, e: WarpEmitter) -> Value:
 # -- clocks -----------------------------------------------------------------------------------------------
 
 
-def _clock(shift: int, bits: int, e: WarpEmitter) -> Value:
+def _clock(shift: int, bits: int, e: Reading) -> Value:
     """The processor's cycle counter, or half of it."""
     b = e.builder
     now = Value(b.call("llvm.readcyclecounter", "i64", [], []), "i64")
     return b.resize(b.binary("lshr", now, b.integer(shift, 64)), bits, signed=False)
 
 
-def _timer(shift: int, bits: int, e: WarpEmitter) -> Value:
+def _timer(shift: int, bits: int, e: Reading) -> Value:
     """Nanoseconds of the system's clock that only goes forward, or half of them."""
     b = e.builder
     place = "  %timer = alloca [2 x i64]"
@@ -179,7 +189,7 @@ def _on_axes(name: str, reader: Callable[..., Value], *first: str) -> dict[str, 
     return {**found, f"{name}.w": functools.partial(_constant, 0, 32)}
 
 
-def _of_frame(prefix: str, axis: str, e: WarpEmitter) -> Value:
+def _of_frame(prefix: str, axis: str, e: Reading) -> Value:
     return _named(f"%{prefix}.{axis}", e)
 
 

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import struct
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 import numpy as np
 
 from cujit.devices.base import Dim3
 from cujit.devices.cpu.emit.builder import Builder, Value, int_type, storage_type, type_width
-from cujit.devices.cpu.emit.flow import MASK, Flow
-from cujit.devices.cpu.emit.observer import Observer
-from cujit.devices.cpu.emit.registry import Rule, Rules
 from cujit.devices.cpu.emit.rounding import canonical
 from cujit.devices.cpu.emit.special import special_value
 from cujit.devices.cpu.nans import gives_one_nan, sees_bits
@@ -33,10 +30,66 @@ from cujit.errors import CujitError
 
 if TYPE_CHECKING:
     from cujit.devices.cpu.body import Body
-    from cujit.devices.cpu.cfg import Graph
-    from cujit.devices.cpu.emit.regions import Passage
+    from cujit.devices.cpu.cfg import Block, Graph
 
-__all__ = ["MASK", "WarpEmitter", "forms_of", "storage_type"]
+__all__ = ["MASK", "Handler", "Observer", "Passage", "Scan", "WarpEmitter", "forms_of", "storage_type"]
+
+MASK = f"<{WARP} x i1>"
+
+Handler: TypeAlias = "Callable[[WarpEmitter, Op], None]"
+"""Emits one operation."""
+
+
+class Observer(Protocol):
+    """Called while code is emitted, for every operation in the order of a block.
+
+    ``e.mask`` are the lanes that come to the operation, whatever its predicate says. After a jump there is nothing to
+    do; after a barrier come the lanes that it lets go on, maybe in several places.
+    """
+
+    def before(self, e: WarpEmitter, op: Op) -> None:
+        """Emit what runs before an operation."""
+
+    def after(self, e: WarpEmitter, op: Op) -> None:
+        """Emit what runs after it, in the lanes that still go on."""
+
+
+class Passage(Protocol):
+    """How the code of a part of a kernel begins, and how lanes come to the barriers behind it."""
+
+    def uses(self, reg: Reg) -> bool:
+        """Whether this part needs a register."""
+
+    def enter(self, e: WarpEmitter, first_mask: Value) -> Value:
+        """Begin, and give the lanes that run."""
+
+    def arrive(self, e: WarpEmitter, block: Block) -> None:
+        """End at the barrier of a block."""
+
+
+class Scan(Protocol):
+    """The order of blocks, as far as operations ask: where they are, and which lanes are there (``flow.py``)."""
+
+    position: int
+    suspends: bool
+
+    def emit(self, first_mask: Value) -> None:
+        """Emit the blocks."""
+
+    def is_loose(self, position: int) -> bool:
+        """Tell whether lanes pass a position at different times."""
+
+    def lanes_of(self, op: Op) -> Value:
+        """Find the lanes that do an operation, as a vector."""
+
+    def live(self) -> Value:
+        """Read the lanes that have not exited."""
+
+    def load(self, name: str, type_: str) -> Value:
+        """Read a variable of the scan."""
+
+    def note_progress(self) -> None:
+        """Have the blocks scanned once more."""
 
 
 class WarpEmitter:
@@ -47,7 +100,8 @@ class WarpEmitter:
         body: Body,
         divergence: Divergence,
         block: Dim3,
-        rules: Rules,
+        handler_of: Callable[[Op], Handler],
+        flow_of: Callable[[WarpEmitter], Scan],
         *,
         is_function: bool = False,
         observers: Sequence[Observer] = (),
@@ -63,7 +117,7 @@ class WarpEmitter:
         self.is_function = is_function
         self.divergence = divergence
         self.block = block
-        self.rules = rules
+        self.handler_of = handler_of
         self.builder = Builder(lined=lined)
         self.mask = Value("splat (i1 true)", "i1", True, True)
         """Lanes that run the current block."""
@@ -83,7 +137,7 @@ class WarpEmitter:
         """Stores of the results of the operation that a rule emits; None where none does."""
         self.parameters: dict[tuple[int, str], Value] = {}
         """Parameters of the kernel that are read, by offset and type; ``frame`` loads them before all else."""
-        self.flow = Flow(self)
+        self.flow = flow_of(self)
 
     # -- the whole ---------------------------------------------------------------------------------------
 
@@ -150,8 +204,7 @@ class WarpEmitter:
     def _emit_op(self, op: Op) -> None:
         if Trait.NARROW not in op.form.meaning.traits and any(name != op.name for name, _ in self.late):
             self.emit_late()
-        rule = self.rules.find(op)
-        assert rule is not None, op.name
+        handler = self.handler_of(op)
         result = op.results[0] if op.results else None
         shape = self.shape(result) if result is not None else VARYING
         # The difference of two affine values is uniform: it, too, is computed from their bases.
@@ -159,19 +212,19 @@ class WarpEmitter:
         # What lanes do together needs the values of all of them.
         together = op.form.is_per_lane
         if shape.stride is None or together or (shape.is_uniform and not counts):
-            self._handle(rule, op)
+            self._handle(handler, op)
             return
         for _ in self.each_row(shape):
-            self._handle(rule, op)
+            self._handle(handler, op)
         if shape.guarded:
             assert result is not None
             holds = self._holds(op)
             self.builder.line(f"store i1 {holds.text}, ptr %r{result.index}.g")
             if result.index in self.divergence.seldom:
                 with self.unless(holds):
-                    self._handle(rule, op)
+                    self._handle(handler, op)
             else:
-                self._handle(rule, op)
+                self._handle(handler, op)
 
     @contextlib.contextmanager
     def unless(self, condition: Value) -> Iterator[None]:
@@ -384,10 +437,10 @@ class WarpEmitter:
         copies = result is not None and result.index in self.any_nan and not gives_one_nan(op)
         return not copies and sees_bits(op)
 
-    def _handle(self, rule: Rule, op: Op) -> None:
-        """Have a rule emit an operation, and write its results."""
+    def _handle(self, handler: Handler, op: Op) -> None:
+        """Have an operation emitted, and write its results."""
         self.seen, self.results = self._sees_bits(op), []
-        rule.handler(self, op)
+        handler(self, op)
         self.write_results()
         self.seen, self.results = True, None
 

@@ -7,20 +7,16 @@ and the last of them.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from cujit.devices.cpu.cfg import Block
 from cujit.devices.cpu.emit import parts
 from cujit.devices.cpu.emit.builder import Value
+from cujit.devices.cpu.emit.flow import Flow
+from cujit.devices.cpu.emit.warp import MASK, WarpEmitter
 from cujit.devices.cpu.program import Op
-from cujit.devices.cpu.shapes import WARP, Shape
+from cujit.devices.cpu.shapes import Shape
 
-if TYPE_CHECKING:
-    from cujit.devices.cpu.emit.flow import Flow
+__all__ = ["flow_of"]
 
-__all__ = ["emit_blocks"]
-
-_MASK = f"<{WARP} x i1>"
 _ALL = Value("splat (i1 true)", "i1", True, True)
 
 # Comparisons that hold in a stretch of lanes from the first on or up to the last, as LLVM has them.
@@ -28,26 +24,31 @@ _ALL = Value("splat (i1 true)", "i1", True, True)
 _ORDERS = {"lt": "lt", "le": "le", "gt": "gt", "ge": "ge", "lo": "lt", "ls": "le", "hi": "gt", "hs": "ge"}
 
 
-def emit_blocks(flow: Flow, *, alone: bool = False) -> None:
+def flow_of(e: WarpEmitter) -> Flow:
+    """Give an emitter the order of its blocks."""
+    return Flow(e, _emit_blocks)
+
+
+def _emit_blocks(flow: Flow) -> None:
     """Emit all blocks of a kernel; each begins at the label ``whole.<position>``.
 
-    Where lanes may part the blocks with masks are there too; blocks that are ``alone`` need none.
+    Where lanes may part the blocks with masks are there too; else these need none.
     """
-    b = flow.e.builder
+    b, alone = flow.e.builder, not flow.has_whole
     for block in flow.graph.blocks:
         p = flow.position = block.position
         flow.come_to(block)
         if not alone:
             # In a block with masks all lanes turned out to be there.
             b.start(f"whole.in.{p}")
-            b.line(f"store {_MASK} zeroinitializer, ptr %mask.{p}")
+            b.line(f"store {MASK} zeroinitializer, ptr %mask.{p}")
             b.line(f"br label %whole.{p}")
         b.start(f"whole.{p}")
         if not alone and p in flow.twin_sources:
-            b.line(f"store {_MASK} {_ALL.text}, ptr %active.{p}")
+            b.line(f"store {MASK} {_ALL.text}, ptr %active.{p}")
         flow.e.mask = _ALL
         if part := flow.part_of(block):
-            parts.emit_loop(flow, block, part)
+            parts.emit_loop(flow.e, block, part)
             b.line(f"br label %{_place(flow, parts.behind(block))}")
             continue
         flow.emit_ops(block)

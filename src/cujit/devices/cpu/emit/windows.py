@@ -6,37 +6,30 @@ written back. A window is shorter than what surrounds shared memory.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from cujit.devices.cpu.emit.builder import Value
 from cujit.devices.cpu.emit.memory import element_type
-from cujit.devices.cpu.emit.registry import Rule, Rules
 from cujit.devices.cpu.program import Memory, Op, Reg
 from cujit.devices.cpu.regions import Region
 from cujit.devices.cpu.shapes import WARP
 from cujit.devices.cpu.windows import Window, window_of
 
 if TYPE_CHECKING:
-    from cujit.devices.cpu.emit.warp import WarpEmitter
+    from cujit.devices.cpu.emit.warp import Handler, WarpEmitter
 
-__all__ = ["WindowRules"]
+__all__ = ["with_windows"]
 
 
-class WindowRules(Rules):
-    """Other rules, but for loads and stores that have a window."""
+def with_windows(others: Callable[[Op], Handler], region: Region) -> Callable[[Op], Handler]:
+    """Give the same handlers, but for loads and stores that have a window."""
 
-    def __init__(self, others: Rules, region: Region) -> None:
-        super().__init__()
-        self._others = others
-        self._region = region
+    def handler_of(op: Op) -> Handler:
+        window = window_of(op, region.patterns) if op.guard is None or op in region.unparted else None
+        return others(op) if window is None else lambda e, op: _access(e, op, window)
 
-    def find(self, op: Op) -> Rule | None:
-        """Find the rule that takes an operation."""
-        window = window_of(op, self._region.patterns) if op.guard is None or op in self._region.unparted else None
-        if window is None:
-            return self._others.find(op)
-        return Rule(lambda e, op: _access(e, op, window), (), frozenset())
+    return handler_of
 
 
 def _access(e: WarpEmitter, op: Op, window: Window) -> None:
