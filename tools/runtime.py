@@ -36,8 +36,6 @@ from cujit.devices.textures import AddressMode
 
 SOURCES = Path(__file__).parent.parent / "src" / "cujit" / "devices" / "cpu" / "runtime"
 PROCESSORS = ("x86_64", "aarch64")
-ONLY = {"blocks": ("x86_64",)}
-"""Parts with instructions that no compiler writes, and for which processors they are written."""
 
 _LANGUAGE = ("-std=gnu11", "-D_GNU_SOURCE", "-Wall", "-Wextra", "-Werror", "-Wno-psabi", "-ffp-contract=off")
 _DEFINED = ("-fwrapv", "-fno-strict-aliasing", "-fno-delete-null-pointer-checks", "-fno-finite-loops")
@@ -79,8 +77,6 @@ def make(directory: Path, sources: Path) -> None:
     for processor in PROCESSORS:
         (directory / processor).mkdir(exist_ok=True)
         for source in sorted(sources.glob("*.c")):
-            if processor not in ONLY.get(source.stem, PROCESSORS):
-                continue
             clang.compile(source.name, processor, directory / processor / f"{source.stem}.bc")
 
 

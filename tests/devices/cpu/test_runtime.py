@@ -10,6 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from cujit.devices.cpu.native import library
+from cujit.errors import UnsupportedError
+
 ROOT = Path(__file__).parents[3]
 TOOL = ROOT / "tools" / "runtime.py"
 SOURCES = ROOT / "src" / "cujit" / "devices" / "cpu" / "runtime"
@@ -42,6 +45,18 @@ def test_a_structure_that_python_sees_otherwise_does_not_compile(tmp_path: Path,
     made = make(tmp_path / "made", tmp_path)
     assert made.returncode == 1
     assert "as Python has it" in made.stderr
+
+
+@pytest.mark.parametrize("machine", ["x86_64", "aarch64"])
+def test_every_part_is_there_for_a_processor(machine: str) -> None:
+    assert {path.stem for path in (SOURCES / machine).glob("*.bc")} == {part.name for part in library.PARTS}
+
+
+def test_a_processor_without_a_run_time_is_told_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(library, "_RUNTIME", tmp_path)
+    with pytest.raises(UnsupportedError, match="the CPU device is not written for") as caught:
+        library.PARTS[0].bitcode()
+    assert "x86_64 and aarch64" in str(caught.value.help)
 
 
 NATIVE = ROOT / "tests" / "native" / "threads.c"

@@ -36,22 +36,19 @@ class Part(NamedTuple):
         """Read its bitcode for this processor.
 
         Raises:
-            UnsupportedError: it is not written for it.
+            UnsupportedError: the run-time is not written for it.
         """
         machine = processor().triple.partition("-")[0]
         try:
             return (_RUNTIME / machine / f"{self.name}.bc").read_bytes()
         except FileNotFoundError:
             raise UnsupportedError(
-                f"{_WITHOUT.get(self.name, 'kernels')} do not run on {machine} processors yet",
-                help="kernels without synchronisation may; or run it on a GPU",
+                f"the CPU device is not written for {machine} processors",
+                help="it runs on x86_64 and aarch64; run kernels on a GPU here",
             ) from None
 
 
 _RUNTIME = Path(__file__).parent.parent / "runtime"
-
-_WITHOUT = {"blocks": "kernels with barriers"}
-"""What does not run where a part is missing, by its name."""
 
 _FAULTS = (
     *("cujit_install", "cujit_enter", "cujit_leave", "cujit_claim", "cujit_stop", "cujit_fault", "cujit_fault_here"),

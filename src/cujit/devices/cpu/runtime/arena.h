@@ -7,8 +7,9 @@
 
 #include <pthread.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
-enum { PAGE = 4096, BLOCKS_AT = 64 };
+enum { BLOCKS_AT = 64 };
 
 /* How the memory begins: what there is. The blocks follow at BLOCKS_AT; then, at `stacks_at`, the stacks, each with a
    page below it that nobody may touch. */
@@ -24,13 +25,14 @@ static void arena_end(void *memory) { munmap(memory, ((struct Arena *)memory)->s
 static void arena_begin(void) { pthread_key_create(&arena_key, arena_end); }
 
 static struct Arena *make_arena(u64 count, u64 stacks, u64 stack_bytes) {
-  u64 blocks_bytes = (count * sizeof(struct Block) + 2 * PAGE - 1) & ~(u64)(PAGE - 1);
+  u64 page = (u64)getpagesize(); /* 4, 16 or 64 KB on aarch64 */
+  u64 blocks_bytes = (count * sizeof(struct Block) + 2 * page - 1) & ~(page - 1);
   u64 size = blocks_bytes + stacks * stack_bytes;
   u8 *memory = mmap(0, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (memory == MAP_FAILED) return 0;
   struct Arena *arena = (struct Arena *)memory;
   *arena = (struct Arena){size, count, stacks, stack_bytes, blocks_bytes};
-  for (u64 k = 0; k < stacks; k++) mprotect(memory + blocks_bytes + k * stack_bytes, PAGE, PROT_NONE);
+  for (u64 k = 0; k < stacks; k++) mprotect(memory + blocks_bytes + k * stack_bytes, page, PROT_NONE);
   return arena;
 }
 

@@ -46,7 +46,7 @@ enum { COLOURS = 16, COLOUR_BYTES = 2240 };
 /* Have a warp begin on a stack that ends at `end`. */
 static void make_stack(struct Block *block, u32 warp, u8 *end) {
   u8 *top = end - warp % COLOURS * COLOUR_BYTES;
-  struct Frame *frame = (struct Frame *)(top - 8) - 1;
+  struct Frame *frame = (struct Frame *)top - 1;
   frame->number = warp;
   frame->argument = block;
   frame->function = (void *)warp_main;

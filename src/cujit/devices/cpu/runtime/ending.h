@@ -47,9 +47,21 @@ static i32 ask_python(struct Launch *launch) {
   return (i32)raised;
 }
 
-#ifdef __x86_64__
 /* Call function(argument) on a stack. */
 i32 cujit_on_stack(i32 (*function)(struct Launch *), struct Launch *argument, void *stack);
+#ifdef __aarch64__
+__asm__(".globl cujit_on_stack\n"
+        "cujit_on_stack:\n"
+        "stp x29, x30, [sp, #-16]!\n"
+        "mov x29, sp\n"
+        "mov sp, x2\n"
+        "mov x9, x0\n"
+        "mov x0, x1\n"
+        "blr x9\n"
+        "mov sp, x29\n"
+        "ldp x29, x30, [sp], #16\n"
+        "ret\n");
+#else
 __asm__(".globl cujit_on_stack\n"
         "cujit_on_stack:\n"
         "pushq %rbp\n"
@@ -61,12 +73,6 @@ __asm__(".globl cujit_on_stack\n"
         "movq %rbp, %rsp\n"
         "popq %rbp\n"
         "retq\n");
-#else
-/* Where there is no stack of a warp, the thread's own will do. */
-static i32 cujit_on_stack(i32 (*function)(struct Launch *), struct Launch *argument, void *stack) {
-  (void)stack;
-  return function(argument);
-}
 #endif
 
 /* -- deciding -------------------------------------------------------------------------------------------------------- */

@@ -24,12 +24,12 @@ enum { MAIN_STACK = 1 << 30, MAIN_PAGE = 1 << 16 };
 enum { REACH_BELOW = 1 << 16, REACH_ABOVE = 1 << 20 };
 
 /* Where the registers are. Source: glibc, sysdeps/unix/sysv/linux/{x86_64,aarch64}/sys/ucontext.h. */
-#ifdef __x86_64__
-INLINE u64 pc_of(const ucontext_t *context) { return (u64)context->uc_mcontext.gregs[REG_RIP]; }
-INLINE u64 sp_of(const ucontext_t *context) { return (u64)context->uc_mcontext.gregs[REG_RSP]; }
-#else
+#ifdef __aarch64__
 INLINE u64 pc_of(const ucontext_t *context) { return context->uc_mcontext.pc; }
 INLINE u64 sp_of(const ucontext_t *context) { return context->uc_mcontext.sp; }
+#else
+INLINE u64 pc_of(const ucontext_t *context) { return (u64)context->uc_mcontext.gregs[REG_RIP]; }
+INLINE u64 sp_of(const ucontext_t *context) { return (u64)context->uc_mcontext.gregs[REG_RSP]; }
 #endif
 
 /* -- stacks ---------------------------------------------------------------------------------------------------------- */
