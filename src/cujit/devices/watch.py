@@ -9,7 +9,7 @@ import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
     from cujit.devices.base import Device, LaunchShape
@@ -87,13 +87,18 @@ class Watcher(Protocol):
         """Where to say which sources are no files while a module is loaded."""
 
 
+@runtime_checkable
+class Watched(Protocol):
+    """A device whose launches somebody may watch."""
+
+    @property
+    def watchers(self) -> Sequence[Watcher]:
+        """Who does."""
+
+
 def watchers_of(device: Device) -> Sequence[Watcher]:
     """Give those who watch a device: nobody watches a GPU."""
-    if device.is_gpu:
-        return ()
-    from cujit.devices.cpu.device import CpuDevice  # for those who use it
-
-    return device.watchers if isinstance(device, CpuDevice) else ()
+    return device.watchers if isinstance(device, Watched) else ()
 
 
 def wanted_options(watchers: Sequence[Watcher]) -> dict[str, bool]:
