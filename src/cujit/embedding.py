@@ -3,20 +3,48 @@
 from __future__ import annotations
 
 import base64
+import enum
 import re
 import textwrap
 import zlib
-from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Mapping
+from typing import Protocol
 
+from cujit.arch import Arch
 from cujit.errors import OptionError
 from cujit.signature import Parameter, Signature
 from cujit.version import __version__
 
-if TYPE_CHECKING:
-    from cujit.artifact import Artifact
-
 __all__ = ["c_header", "python_module"]
+
+
+class Image(Protocol):
+    """What is written of an Artifact."""
+
+    @property
+    def kind(self) -> enum.Enum:
+        """What it is: its value is ``ptx`` for text."""
+
+    @property
+    def data(self) -> bytes:
+        """The image itself."""
+
+    @property
+    def arch(self) -> Arch | None:
+        """What it is for, where that is known."""
+
+    @property
+    def names(self) -> Mapping[str, str]:
+        """Name expressions, and what the image calls them."""
+
+    @property
+    def signatures(self) -> Mapping[str, Signature]:
+        """What its kernels take, by name."""
+
+    @property
+    def tool(self) -> str:
+        """What made it, with its version; empty where that is not known."""
+
 
 _TEMPLATE = '''\
 """{summary}.
@@ -76,7 +104,7 @@ _PACKED = """
 '''
 
 
-def python_module(artifact: Artifact) -> str:
+def python_module(artifact: Image) -> str:
     """Write the source of a module with ``artifact()`` and ``load(device=None)``.
 
     PTX stays readable text; everything else is compressed and spelled in base 85. Names, signatures and the tool
@@ -94,7 +122,7 @@ def python_module(artifact: Artifact) -> str:
     )
 
 
-def _summary(artifact: Artifact) -> str:
+def _summary(artifact: Image) -> str:
     arch = f" for {artifact.arch}" if artifact.arch else ""
     return f"CUDA kernels: a {artifact.kind.value}{arch}, {len(artifact.data):,} bytes"
 
@@ -109,7 +137,7 @@ def _parameter(p: Parameter) -> str:
     return f"parameter(kind.{p.kind.name}, {', '.join(said)})"
 
 
-def _image(artifact: Artifact) -> str:
+def _image(artifact: Image) -> str:
     if artifact.kind.value == "ptx":
         text = artifact.data.decode("utf-8", "replace")
         is_plain = text.encode() == artifact.data and "\0" not in text
@@ -161,7 +189,7 @@ _HEADER = """\
 """
 
 
-def c_header(artifact: Artifact, prefix: str) -> str:
+def c_header(artifact: Image, prefix: str) -> str:
     """Write a header of C99 and C++ with the image, its size, and the lowered name of every kernel that is known.
 
     Everything in it is called ``prefix_…`` (``PREFIX_…`` for macros); equal Artifacts give equal text.
@@ -196,7 +224,7 @@ def c_identifier(text: str) -> str:
     return f"image_{name}" if name[0].isdigit() else name
 
 
-def _c_kernels(artifact: Artifact, prefix: str) -> str:
+def _c_kernels(artifact: Image, prefix: str) -> str:
     """A constant per kernel, and the table of all; two names that C would spell alike are numbered."""
     taken: set[str] = set()
     lines, rows = [], []
