@@ -9,6 +9,7 @@ import pytest
 
 from cujit.artifact import Artifact
 from cujit.devices.base import Device
+from cujit.errors import KernelFaultError
 from cujit.kernel import load
 from instructions.scene import every_scene, run_scene
 
@@ -108,3 +109,24 @@ cvt.rni.s32.f64 a, g; st.global.b32 [p+256], a; ret; }}"""
     assert loaded.tolist() == (lanes // 4 if runs else np.full(32, 1000)).tolist()
     assert stored.tolist() == (lanes if runs else np.where(lanes < 8, 7, lanes)).tolist()
     assert (tile == 1).all() != runs
+
+
+@pytest.mark.parametrize("space", ["", ".shared"])
+def test_a_matrix_is_loaded_from_a_variable_in_a_space_that_is_named(space: str, cpu: Device) -> None:
+    """As on an H200, where ``wmma.load`` of a bare name takes its offset for an address of all memory."""
+    text = f"""
+.visible .entry k(.param .u64 at) {{
+  .reg .b64 p; .reg .b32 r<8>, t; .shared .align 32 .b8 filled[4096];
+  mov.u32 t, %tid.x; mad.lo.u32 t, t, 32, filled; mov.b32 r0, 0x3C003C00;
+  st.shared.v4.b32 [t], {{r0, r0, r0, r0}}; st.shared.v4.b32 [t+16], {{r0, r0, r0, r0}}; bar.warp.sync -1;
+  wmma.load.a.sync.aligned.row.m16n16k16{space}.f16 {{r0, r1, r2, r3, r4, r5, r6, r7}}, [filled];
+  ld.param.u64 p, [at]; st.global.b32 [p], r7; ret;
+}}"""
+    kernel = load(Artifact.of(_HEAD + text), cpu)["k"]
+    out = cpu.array(np.zeros(1, np.uint32))
+    if space:
+        kernel[1, 32](out)
+        assert out.numpy()[0] == 0x3C003C00
+    else:
+        with pytest.raises(KernelFaultError, match="no memory"):
+            kernel[1, 32](out)

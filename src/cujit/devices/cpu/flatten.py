@@ -450,8 +450,11 @@ class Flattener:
 def _in_space_of_variable(op: Op) -> Op:
     """Name the space of an operation that names none, and accesses a shared or local variable by its name.
 
-    The name of such a variable is an address in its space and no generic one; the assembler tells by the name.
+    The name of such a variable is an address in its space and no generic one; the assembler tells by the name. It does
+    not for ``wmma.load`` and ``wmma.store``: on an H200 they fault at the bare offset.
     """
+    if op.opcode == "wmma":
+        return op
     operands = [s for s in op.sources if isinstance(s, Memory)]
     spaces = {s.base.slot.space if isinstance(s.base, SymbolAddress) else "" for s in operands}
     if spaces in ({"shared"}, {"local"}) and not op.form.spaces and "async" not in op.modifiers:
