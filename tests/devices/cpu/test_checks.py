@@ -214,6 +214,16 @@ def test_memory_of_others_that_a_parameter_points_to_is_theirs() -> None:
     assert out.tolist() == host.tolist()
 
 
+def test_memory_of_others_right_behind_ours_is_theirs() -> None:
+    """The C library puts what is allocated one after the other side by side."""
+    ours, others = [], []
+    for _ in range(64):
+        ours.append(device_with("memory").zeros(64, "int32"))
+        others.append(np.zeros(64, np.int32))
+    for other in others:
+        kernels("memory")["copy"][1, 64](cujit.Pointer(other.ctypes.data), ours[0])
+
+
 # -- races ------------------------------------------------------------------------------------------------
 
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from cujit.devices.cpu.memory import HostBlock, live_blocks
+from cujit.devices.cpu.memory import APART, HostBlock, live_blocks
 from cujit.devices.cpu.native.checkstate import PATTERN, Span, Watch
 
 if TYPE_CHECKING:
@@ -32,9 +32,6 @@ _QUARANTINE_BLOCKS = 4096
 
 _LEAST_ADDRESS, _MOST_ADDRESS = 1 << 16, 1 << 47
 """What a parameter has to be to count as an address. Source: Linux, Documentation/arch/x86/x86_64/mm.rst."""
-
-_NEAR = 512
-"""Bytes behind memory of ours in which a parameter counts as one beyond its end, and not as memory of others."""
 
 
 @dataclass(frozen=True)
@@ -182,13 +179,14 @@ def _bytes_at(address: int, size: int) -> npt.NDArray[np.uint8]:
 
 
 def _of_others(parameters: bytes, known: list[Known]) -> list[Known]:
+    # What lies less than APART bytes behind memory of ours is nobody's: a parameter there is one beyond the end.
     words = np.frombuffer(parameters[: len(parameters) // 8 * 8], np.uint64).tolist()
     begins = [k.begin for k in known]
     found: list[Known] = []
     mappings: list[tuple[int, int]] | None = None
     for address in sorted({w for w in words if _LEAST_ADDRESS <= w < _MOST_ADDRESS}):
         at = bisect.bisect_right(begins, address) - 1
-        if (at >= 0 and address <= known[at].end + _NEAR) or (found and address < found[-1].end):
+        if (at >= 0 and address <= known[at].end + APART) or (found and address < found[-1].end):
             continue
         mappings = _mappings() if mappings is None else mappings
         end = next((high for low, high in mappings if low <= address < high), 0)

@@ -9,10 +9,13 @@ import numpy as np
 
 from cujit.errors import CujitError
 
-__all__ = ["HostBlock", "aligned", "live_blocks"]
+__all__ = ["APART", "HostBlock", "aligned", "live_blocks"]
 
 ALIGNMENT = 256
 """Bytes. Source: CUDA C++ Programming Guide, "Device Memory Accesses": allocations align to at least 256 bytes."""
+
+APART = 512
+"""Bytes behind each block in which nothing else lies: an address there is one beyond the block, and of nobody else."""
 
 
 def aligned(offset: int, align: int) -> int:
@@ -25,7 +28,7 @@ class HostBlock:
 
     def __init__(self, size: int) -> None:
         try:
-            self._bytes = np.empty(size + ALIGNMENT, np.uint8)
+            self._bytes = np.empty(size + ALIGNMENT + APART, np.uint8)
         except (MemoryError, ValueError) as e:
             raise CujitError(f"the CPU device has no {size} bytes of memory left") from e
         start = int(self._bytes.__array_interface__["data"][0])

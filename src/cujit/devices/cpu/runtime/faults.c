@@ -14,7 +14,7 @@ static void give_back(struct Thread *thread) { __atomic_store_n(&thread->id, 0, 
 static void thread_end(void *record) {
   struct Thread *thread = record;
   signal_stack_end(thread);
-  thread->guard = 0;
+  __atomic_store_n(&thread->guard, (struct Guard *)0, __ATOMIC_RELAXED);
   give_back(thread);
 }
 
@@ -85,13 +85,15 @@ flag cujit_enter(struct Guard *guard, struct Launch *launch, struct Running *pla
   guard->place = place;
   guard->thread = thread;
   guard->previous = thread->guard;
-  thread->count++;
-  thread->guard = guard;
+  __atomic_store_n(&thread->count, thread->count + 1, __ATOMIC_RELAXED);
+  __atomic_store_n(&thread->guard, guard, __ATOMIC_RELAXED);
   if (__atomic_load_n(&watcher_state, __ATOMIC_RELAXED) != AWAKE) wake();
   return 1;
 }
 
-void cujit_leave(struct Guard *guard) { guard->thread->guard = guard->previous; }
+void cujit_leave(struct Guard *guard) {
+  __atomic_store_n(&guard->thread->guard, guard->previous, __ATOMIC_RELAXED);
+}
 
 /* -- faults ---------------------------------------------------------------------------------------------------------- */
 

@@ -46,8 +46,9 @@ static flag poke(flag all) {
   info.si_signo = SIGURG, info.si_code = SI_QUEUE, info.si_pid = process, info.si_value.sival_ptr = &threads;
   for (struct Thread *thread = __atomic_load_n(&threads, __ATOMIC_ACQUIRE); thread; thread = thread->next) {
     u32 id = __atomic_load_n(&thread->id, __ATOMIC_ACQUIRE);
-    u64 count = thread->count, seen = thread->seen;
-    flag runs = thread->guard != 0, same = count == seen;
+    /* The thread writes both meanwhile: a look too early or too late is one tick. */
+    u64 count = __atomic_load_n(&thread->count, __ATOMIC_RELAXED), seen = thread->seen;
+    flag runs = __atomic_load_n(&thread->guard, __ATOMIC_RELAXED) != 0, same = count == seen;
     some |= runs || !same;
     if (!all) thread->seen = count;
     if (id && runs && (all || same)) syscall(SYS_rt_tgsigqueueinfo, (long)process, (long)(i32)id, (long)SIGURG, &info);
