@@ -43,7 +43,9 @@ def changed(folder: Path, how: str) -> Path:
 
 
 def test_a_changed_text_is_found_by_name_and_the_others_are_equal(tmp_path: Path) -> None:
-    other = changed(tmp_path, "text = text.replace('@llvm.bitreverse', '@llvm.bswap') if isinstance(text, str) else text")
+    other = changed(
+        tmp_path, "text = text.replace('@llvm.bitreverse', '@llvm.bswap') if isinstance(text, str) else text"
+    )
     outcomes = replay(ROOT, other, CASES)
     same, different, fault = (compare(case, [pair]) for case, pair in zip(CASES, outcomes, strict=True))
     assert (same.ir, same.results, fault.ir, fault.results) == ("", "", "", "")
