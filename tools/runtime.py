@@ -20,12 +20,11 @@ import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
-from cujit.devices.cpu.launch import PLACE, Control, Launch
+from cujit.devices.cpu.launch import PLACE, SHARED_ALIGN, Control, Launch
 from cujit.devices.cpu.native import checkstate
 from cujit.devices.cpu.native.ending import STANDS, Stand, Stands
 from cujit.devices.cpu.native.exchange import BOUNDS, OPERATIONS, Exchange
 from cujit.devices.cpu.native.faultkinds import FaultKind
-from cujit.devices.cpu.native.faults import Guard
 from cujit.devices.cpu.native.output import Assertion, Record
 from cujit.devices.cpu.native.srgb import linear
 from cujit.devices.cpu.native.state import BARRIERS, WARPS, Barrier, Block, Group, Place, Plan, State, Warp
@@ -57,7 +56,7 @@ others would have to keep: that arguments are defined, that pointers point into 
 STRUCTURES: dict[str, dict[str, type[ctypes.Structure]]] = {
     "launch.h": {"Launch": Launch},
     "state.h": {"Barrier": Barrier, "Meeting": Place, "Warp": Warp, "Group": Group, "Block": Block, "Plan": Plan},
-    "guard.h": {"Guard": Guard, "Control": Control, "Stand": Stand, "Stands": Stands},
+    "guard.h": {"Control": Control, "Stand": Stand, "Stands": Stands},
     "textures.h": {"Descriptor": Descriptor, "Exchange": Exchange},
     "output.h": {"Printed": Record, "Assertion": Assertion},
     "trace.h": {"TraceState": TraceState},
@@ -103,6 +102,7 @@ def numbers() -> str:
         "SURFACE_MARK": f"{SURFACE_MARK:#x}ull",
         "TRACE_DONE": f"{DONE}u",
         "PLACE": f"{PLACE}",
+        "SHARED_ALIGN": f"{SHARED_ALIGN}",
         "STANDS": f"{STANDS}",
     }
     defines = [f"#define {name} {value}" for name, value in marks.items()]

@@ -1,5 +1,5 @@
-/* The run-time by itself, under the sanitizers of a compiler: threads that print, take and give back memory, trace, and
-   fault, each in a guard of one launch, as kernels do. */
+/* The run-time by itself, under the sanitizers of a compiler: the threads of a pool print, take and give back memory,
+   trace, and fault, as kernels do, launch by launch. */
 
 #include "guard.h"
 #include "output.h"
@@ -9,10 +9,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { THREADS = 4, ROUNDS = 200 };
+enum { WORKERS = 3, LAUNCHES = 20, BLOCKS = 8, ROUNDS = 5, SHARED = 1000, LOCAL = 3000 };
 
-flag cujit_enter(struct Guard *guard, struct Launch *launch, struct Running *place);
-void cujit_leave(struct Guard *guard);
+struct Pool *cujit_pool_make(void);
+void cujit_pool_work(struct Pool *pool);
+void cujit_pool_run(struct Pool *pool, void *kernel, struct Launch *launch, u32 helpers, u64 shared, u64 local);
+void cujit_pool_stop(struct Pool *pool);
+void cujit_pool_free(struct Pool *pool);
 void cujit_install(void);
 void cujit_malloc(u32 lanes, const u64 *sizes, u64 *results);
 void cujit_free(struct Launch *launch, u32 lanes, const u64 *blocks, u64 number, u32 first, u32 line);
@@ -43,15 +46,18 @@ static void take(void) {
   cujit_free(&launch, ~0u, blocks, 0, 0, 1);
 }
 
-static void *run(void *number) {
-  struct Guard guard = {.decides = 0};
-  struct Running place = {(u64)number, 0, -1};
-  if (!_setjmp(*(jmp_buf *)guard.jump)) {
-    if (!cujit_enter(&guard, &launch, &place)) abort();
-    for (u32 k = 0; k < ROUNDS; k++) say((u64)number), take();
-    cujit_fault(&launch, FAULT_TRAP, (u64)number, 5, 6, 0);
+static void kernel(struct Launch *own, u8 *shared, u8 *local) {
+  u64 block;
+  memset(shared, 0xff, SHARED), memset(local, 0xff, LOCAL);
+  while ((block = __atomic_fetch_add(&own->next, 1, __ATOMIC_RELAXED)) < BLOCKS) {
+    running_at(shared)->block = block;
+    for (u32 k = 0; k < ROUNDS; k++) say(block), take();
   }
-  cujit_leave(&guard);
+  cujit_fault(own, FAULT_TRAP, block, 5, 6, 0);
+}
+
+static void *work(void *pool) {
+  cujit_pool_work(pool);
   return 0;
 }
 
@@ -76,12 +82,19 @@ static void trace(void) {
 }
 
 int main(void) {
-  pthread_t all[THREADS];
+  pthread_t all[WORKERS];
+  struct Pool *pool = cujit_pool_make();
   cujit_install();
-  for (u64 k = 0; k < THREADS; k++) pthread_create(&all[k], 0, run, (void *)k);
-  for (u32 k = 0; k < THREADS; k++) pthread_join(all[k], 0);
-  if (launch.fault_kind != FAULT_TRAP || launch.fault_thread != 5) abort();
-  if (drop_printed() != THREADS * ROUNDS * 2) abort();
+  for (u32 k = 0; k < WORKERS; k++) pthread_create(&all[k], 0, work, pool);
+  for (u32 k = 0; k < LAUNCHES; k++) {
+    memset(&launch, 0, sizeof launch);
+    cujit_pool_run(pool, kernel, &launch, k % (WORKERS + 1), SHARED, LOCAL);
+    if (launch.fault_kind != FAULT_TRAP || launch.fault_thread != 5) abort();
+    if (drop_printed() != BLOCKS * ROUNDS * 2) abort();
+  }
+  cujit_pool_stop(pool);
+  for (u32 k = 0; k < WORKERS; k++) pthread_join(all[k], 0);
+  cujit_pool_free(pool);
   trace();
   puts("good");
 }

@@ -60,7 +60,7 @@ def test_a_processor_without_a_run_time_is_told_so(tmp_path: Path, monkeypatch: 
 
 
 NATIVE = ROOT / "tests" / "native" / "threads.c"
-PARTS = [SOURCES / f"{name}.c" for name in ("faults", "heap", "output", "trace")]
+PARTS = [SOURCES / f"{name}.c" for name in ("faults", "heap", "output", "pool", "trace")]
 
 
 @pytest.mark.parametrize("sanitizer", ["address,undefined", "thread"])

@@ -80,7 +80,7 @@ class Workers:
         """Say how machine code has the pool of this process run a job; whoever does keeps the ``Entry``."""
         pool = self._ready()
         pool.watch()  # machine code does not look who is in front at each launch, as ``run`` does
-        return Entry(pool, pool.address, pool.code.address)
+        return Entry(pool, pool.address, pool.entry)
 
     def run(
         self, address: int, launch: Launch, share: Share, shared_bytes: int, local_bytes: int, site: Site | None = None

@@ -54,6 +54,7 @@ _FAULTS = (
     *("cujit_install", "cujit_enter", "cujit_leave", "cujit_claim", "cujit_stop", "cujit_fault", "cujit_fault_here"),
     *("cujit_begin_launch", "cujit_look", "cujit_pause", "cujit_stand", "cujit_use_python", "cujit_forked"),
 )
+_POOL = ("cujit_pool_run", "cujit_pool_work", "cujit_pool_make", "cujit_pool_stop", "cujit_pool_free")
 _BLOCKS = (
     *("cujit_run_blocks", "cujit_exit", "cujit_wait", "cujit_spin"),
     *("cujit_barrier_arrive", "cujit_barrier_wait"),
@@ -69,6 +70,7 @@ _CHECKS = (
 
 PARTS = (
     Part("faults", _FAULTS, passes=False),
+    Part("pool", _POOL),
     Part("output", ("cujit_vprintf", "cujit_assert"), passes=False),
     Part("heap", ("cujit_malloc", "cujit_free")),
     Part("blocks", _BLOCKS),

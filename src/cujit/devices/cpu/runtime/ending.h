@@ -146,8 +146,6 @@ static NORETURN void depart(struct Launch *launch, const struct Guard *guard, u6
   cujit_stop();
 }
 
-/* For the thread that launched while it waits for workers: end what is to end, and have the workers leave what has
-   ended. 1 where the launch has ended. */
 flag cujit_look(struct Launch *launch) {
   if (!*(volatile u32 *)&launch->fault_kind) {
     struct Thread *thread = own_thread();

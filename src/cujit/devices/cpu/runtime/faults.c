@@ -77,7 +77,6 @@ void cujit_forked(void) {
 
 /* -- guards ---------------------------------------------------------------------------------------------------------- */
 
-/* After _setjmp filled `guard->jump`: from here on faults of this thread come back there. 0 without memory. */
 flag cujit_enter(struct Guard *guard, struct Launch *launch, struct Running *place) {
   struct Thread *thread = thread_record();
   if (!thread) return 0;
@@ -110,7 +109,7 @@ NORETURN void cujit_stop(void) {
   struct Thread *thread = own_thread();
   struct Guard *guard = thread ? thread->guard : 0;
   if (!guard) abort();
-  longjmp(*(jmp_buf *)guard->jump, 1);
+  longjmp(guard->jump, 1);
 }
 
 /* Fill in where: for whoever claimed the fault. */

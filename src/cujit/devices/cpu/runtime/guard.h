@@ -13,16 +13,25 @@
 struct Thread;
 
 /* One run of a kernel by one thread. `decides` is 1 in the thread that launched, which decides whether the launch goes
-   on. `jump` has room for libc's jmp_buf. */
+   on. */
 struct Guard {
   struct Launch *launch;
   struct Running *place;
   struct Thread *thread;
   struct Guard *previous;
-  u64 decides, unused;
-  u8 jump[480];
+  u64 decides;
+  jmp_buf jump;
 };
-_Static_assert(sizeof(jmp_buf) <= sizeof((struct Guard *)0)->jump, "there is room for it");
+
+/* After _setjmp filled `guard->jump`: from here on faults of this thread come back there. 0 without memory. */
+flag cujit_enter(struct Guard *guard, struct Launch *launch, struct Running *place);
+void cujit_leave(struct Guard *guard);
+
+void cujit_begin_launch(struct Launch *launch);
+
+/* For the thread that launched while it waits for workers: end what is to end, and have the workers leave what has
+   ended. 1 where the launch has ended. */
+flag cujit_look(struct Launch *launch);
 
 /* One thread: the guard of what it runs (null: no kernel), and the stack for signals that is ours (null: none). Records
    are never given back: one whose thread has ended (`id` 0) is the next one's. `main` is 1 for the main thread. `count`

@@ -120,6 +120,7 @@ enum { WARP = 32, WARPS = 32, BARRIERS = 16, OBJECTS = 256 };
 #define SURFACE_MARK 0x5255535f54494a43ull
 #define TRACE_DONE 2147483648u
 #define PLACE 1024
+#define SHARED_ALIGN 1024
 #define STANDS 1025
 
 static const unsigned char PATTERN[16] = {
