@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from cujit.devices.cpu.emit import warpwide
 from cujit.devices.cpu.emit.builder import Builder, Value
+from cujit.devices.cpu.emit.names import BLOCK, FIRST_THREAD, LAUNCH, STATE, WARP_NUMBER
 from cujit.devices.cpu.launch import Launch, field_offset
 from cujit.devices.cpu.native.faultkinds import FaultKind
 from cujit.devices.cpu.native.state import Block as BlockState
@@ -53,17 +54,17 @@ def forget(e: WarpEmitter) -> None:
     """Take back what ``tell`` noted."""
     b, at = e.builder, _place_of(e.builder)
     size = Warp.apart.size
-    b.call("llvm.memset.p0.i64", "void", [f"ptr {at}", "i8 0", f"i64 {size}", "i1 false"], ["ptr", "i8", "i64", "i1"])
+    b.call("llvm.memset.p0.i64", "void", at, b.integer(0, 8), b.integer(size, 64), b.integer(0, 1))
 
 
-def _place_of(b: Builder) -> str:
-    index = b.resize(Value("%warp", "i32"), 64, signed=False)
+def _place_of(b: Builder) -> Value:
+    index = b.resize(WARP_NUMBER, 64, signed=False)
     offset = b.binary("mul", index, b.integer(ctypes.sizeof(Warp), 64))
     at = b.binary("add", offset, b.integer(BlockState.warp.offset + Warp.apart.offset, 64))
-    return b.assign(f"getelementptr i8, ptr %state, i64 {at.text}")
+    return b.point("i8", STATE, at)
 
 
-def _note(e: WarpEmitter, sites: Sequence[Block], at: str, room: int) -> None:
+def _note(e: WarpEmitter, sites: Sequence[Block], at: Value, room: int) -> None:
     """Write a ``Place`` for each of the first ``room`` places where lanes wait."""
     b = e.builder
     b.functions.setdefault("cujit.note", _NOTE)
@@ -74,23 +75,22 @@ def _note(e: WarpEmitter, sites: Sequence[Block], at: str, room: int) -> None:
         if members.is_vector:
             members = b.extract(members, b.first_lane(waiting))
         values = [count, b.integer(room, 32), b.integer(block.ops[0].line, 32), b.word(waiting), members]
-        count = Value(b.assign(f"call i32 @cujit.note(ptr {at}, {', '.join(f'i32 {v.text}' for v in values)})"), "i32")
+        count = b.invoke("@cujit.note", "i32", at, *values)
 
 
 def end_launch(e: WarpEmitter, sites: Sequence[Block], line: Value, lane: Value) -> None:
     """End the launch as one whose lanes never meet; ``line`` and ``lane`` are those of the first that waits."""
     b = e.builder
-    kind = f"i32 {int(FaultKind.LANES_APART)}"
-    mine = b.assign(f"icmp ne i32 {b.call('cujit_claim', 'i32', ['ptr %launch', kind], ['ptr', 'i32'])}, 0")
+    claim = b.call("cujit_claim", "i32", LAUNCH, b.integer(int(FaultKind.LANES_APART), 32))
+    mine = b.compare("icmp ne", claim, b.integer(0, 32))
     first, stop = b.label("first"), b.label("stop")
-    b.line(f"br i1 {mine}, label %{first}, label %{stop}")
+    b.branch(mine, first, stop)
     b.start(first)
-    at = b.assign(f"getelementptr i8, ptr %launch, i64 {field_offset('fault_more')}")
+    at = b.offset(LAUNCH, field_offset("fault_more"))
     _note(e, sites, at, Launch.fault_more.size // ctypes.sizeof(Place))
-    thread = b.binary("add", Value("%first.thread", "i32"), lane)
-    values = ["ptr %launch", "i64 %block", f"i32 {thread.text}", f"i32 {line.text}", "i64 0"]
-    b.call("cujit_fault_here", "void", values, ["ptr", "i64", "i32", "i32", "i64"])
-    b.line(f"br label %{stop}")
+    thread = b.binary("add", FIRST_THREAD, lane)
+    b.call("cujit_fault_here", "void", LAUNCH, BLOCK, thread, line, b.integer(0, 64))
+    b.jump(stop)
     b.start(stop)
-    b.call("cujit_stop", "void", [], [])
-    b.line("unreachable")
+    b.call("cujit_stop", "void")
+    b.unreachable()

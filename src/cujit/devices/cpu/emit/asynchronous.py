@@ -63,14 +63,12 @@ def _copy(e: WarpEmitter, op: Op) -> None:
 
     def whole(f: Builder, v: Sequence[Value]) -> None:
         to, from_ = (f.cast("inttoptr", x, "ptr") for x in v[:2])
-        value = f.assign(f"load {kind}, ptr {from_.text}, align {size.value}")
-        f.line(f"store {kind} {value}, ptr {to.text}, align {size.value}")
+        f.store(f.load(kind, from_, align=size.value), to, align=size.value)
 
     def part(f: Builder, v: Sequence[Value]) -> None:
         to, from_ = (f.cast("inttoptr", x, "ptr") for x in v[:2])
-        f.line(f"store {kind} zeroinitializer, ptr {to.text}, align {size.value}")
-        arguments = [f"ptr {to.text}", f"ptr {from_.text}", f"i32 {v[2].text}", "i1 false"]
-        f.call("llvm.memcpy.p0.p0.i32", "void", arguments, ["ptr", "ptr", "i32", "i1"])
+        f.store(Value("zeroinitializer", kind), to, align=size.value)
+        f.call("llvm.memcpy.p0.p0.i32", "void", to, from_, v[2], f.integer(0, 1))
 
     if not more:
         each_lane(e, op, f"copy{size.value}", addresses, whole)

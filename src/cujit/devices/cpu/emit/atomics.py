@@ -19,7 +19,7 @@ from cujit.devices.cpu.emit.builder import Builder, Value
 from cujit.devices.cpu.emit.lanewise import add_function, bits_of_lanes, each_lane, for_each_bit, lane_item
 from cujit.devices.cpu.emit.memory import address_in
 from cujit.devices.cpu.emit.registry import Rules
-from cujit.devices.cpu.emit.warp import MASK, WarpEmitter
+from cujit.devices.cpu.emit.warp import WarpEmitter
 from cujit.devices.cpu.program import Group, Memory, Op, Operand, Reg
 from cujit.devices.cpu.shapes import WARP
 
@@ -97,7 +97,7 @@ class Atomic:
         """Emit the operation on a place in memory, for one lane; give the old value."""
         if not self.locked:
             old = self.load(f, pointer)
-            f.line(f"store {self.word} {self.step(f, old, operands).text}, ptr {pointer.text}, align {self.bits // 8}")
+            f.store(self.step(f, old, operands), pointer, align=self.bits // 8)
             return old
         if self.rmw is not None:
             return self.at_once(f, pointer, operands[0])
@@ -105,42 +105,37 @@ class Atomic:
 
     def load(self, f: Builder, pointer: Value) -> Value:
         """Load the old value where nobody else writes."""
-        return Value(f.assign(f"load {self.word}, ptr {pointer.text}, align {self.bits // 8}"), self.word)
+        return f.load(self.word, pointer, align=self.bits // 8)
 
     def at_once(self, f: Builder, pointer: Value, operand: Value) -> Value:
         """Emit an operation that the processor has."""
-        text = f"atomicrmw {self.rmw} ptr {pointer.text}, {self.word} {operand.text} acq_rel, align {self.bits // 8}"
-        return Value(f.assign(text), self.word)
+        assert self.rmw is not None
+        return f.update(self.rmw, pointer, operand, "acq_rel", align=self.bits // 8)
 
     def until_stored(self, f: Builder, pointer: Value, new: Callable[[Value], Value]) -> Value:
         """Emit a loop that computes the new value until nobody came between; give the old one."""
         start, again, done = f.label("start"), f.label("again"), f.label("swapped")
-        size, seen = self.bits // 8, f.name()
+        seen = f.name()
         # What the first try expects need not be read whole: a wrong guess fails.
         first = self._guess(f, pointer)
-        f.line(f"br label %{start}")
+        f.jump(start)
         f.start(start)
-        f.line(f"br label %{again}")
+        f.jump(again)
         f.start(again)
         tail = f.label("tried")
-        old = Value(f.assign(f"phi {self.word} [ {first.text}, %{start} ], [ {seen}, %{tail} ]"), self.word)
+        old = f.phi(first, (first, start), (seen, tail))
         value = new(old)
-        f.line(f"br label %{tail}")
+        f.jump(tail)
         f.start(tail)
-        t = self.word
-        pair = f.assign(f"cmpxchg ptr {pointer.text}, {t} {old.text}, {t} {value.text} acq_rel acquire, align {size}")
-        f.line(f"{seen} = extractvalue {{ {t}, i1 }} {pair}, 0")
-        success = f.assign(f"extractvalue {{ {t}, i1 }} {pair}, 1")
-        f.line(f"br i1 {success}, label %{done}, label %{again}")
+        success = f.exchange(pointer, old, value, "acq_rel acquire", align=self.bits // 8, into=seen)
+        f.branch(success, done, again)
         f.start(done)
         return old
 
     def _guess(self, f: Builder, pointer: Value) -> Value:
         if self.bits == 128:
             return f.integer(0, 128)
-        return Value(
-            f.assign(f"load atomic {self.word}, ptr {pointer.text} monotonic, align {self.bits // 8}"), self.word
-        )
+        return f.load(self.word, pointer, order="monotonic", align=self.bits // 8)
 
 
 # -- one operation ----------------------------------------------------------------------------------------
@@ -217,20 +212,19 @@ def _all_at_once(e: WarpEmitter, op: Op, form: Atomic, at: Value, operand: Value
     vector = f"<{WARP} x {form.word}>"
     if name not in b.functions:
         f = Builder()
-        f.line("%none = icmp eq i32 %lanes, 0")
-        f.line("br i1 %none, label %done, label %go")
+        none = f.compare("icmp eq", Value("%lanes", "i32"), f.integer(0, 32), into="%none")
+        f.branch(none, "done", "go")
         f.start("go")
-        f.line(f"%mask = bitcast i32 %lanes to {MASK}")
+        mask = f.mask_of(Value("%lanes", "i32"), into="%mask")
         idle = f.vector(f.integer(identity(rmw, form.bits), form.bits))
-        active = f.assign(f"select {MASK} %mask, {vector} %operand, {vector} {idle.text}")
-        reduce = f"llvm.vector.reduce.{REDUCE[rmw]}.v{WARP}{form.word}"
-        total = Value(f.call(reduce, form.word, [f"{vector} {active}"], [vector]), form.word)
+        active = f.select(mask, Value("%operand", form.word, True), idle)
+        total = f.call(f"llvm.vector.reduce.{REDUCE[rmw]}.v{WARP}{form.word}", form.word, active)
         form.apply(f, f.cast("inttoptr", Value("%at", "i64"), "ptr"), [total])
-        f.line("br label %done")
+        f.jump("done")
         f.start("done")
-        f.line("ret void")
+        f.leave()
         _add(b, f, name, f"define internal void @{name}(i32 %lanes, i64 %at, {vector} %operand) noinline {{")
-    b.line(f"call void @{name}(i32 {bits_of_lanes(e, op).text}, i64 {at.text}, {vector} {b.vector(operand).text})")
+    b.invoke(f"@{name}", "void", bits_of_lanes(e, op), at, b.vector(operand))
 
 
 def _offsets(e: WarpEmitter, op: Op) -> Value | None:
@@ -261,21 +255,20 @@ def _all_in_order(e: WarpEmitter, op: Op, form: Atomic, offsets: Value, operands
             for offset, *items in zip(*pairs, strict=True):
                 at = f.binary("add", Value("%shared", "i64"), f.resize(offset, 64, signed=True))
                 form.apply(f, f.cast("inttoptr", at, "ptr"), items)
-        f.line("ret void")
+        f.leave()
         parameters = ", ".join(["i64 %shared", *(f"{type_} %p{k}" for k, type_ in enumerate(types))])
         _add(b, f, name, f"define internal void @{name}({parameters}) noinline {{")
     given = [_in_memory(b, f"%atomic.{len(e.late)}.{k}.{v.type}", v) for k, v in enumerate(values)]
-    arguments = ", ".join(f"{type_} {text}" for type_, text in zip(types, given, strict=True))
-    e.late.append((op.name, f"call void @{name}(i64 %shared.int, {arguments})"))
+    e.late.append((op.name, f"@{name}", (Value("%shared.int", "i64"), *given)))
 
 
-def _in_memory(b: Builder, place: str, value: Value) -> str:
+def _in_memory(b: Builder, place: str, value: Value) -> Value:
     """Store a vector at ``place``, and give the pointer; a scalar stays as it is."""
     if not value.is_vector:
-        return value.text
+        return value
     b.reserve(place, b.type_of(value))
-    b.line(f"store {b.type_of(value)} {value.text}, ptr {place}")
-    return place
+    b.store(value, place)
+    return Value(place, "ptr")
 
 
 def _pair(f: Builder, k: int, value: Value, lane: int) -> list[Value]:
@@ -296,43 +289,40 @@ def _in_turn(e: WarpEmitter, op: Op, form: Atomic, at: Value, operands: list[Val
     if name not in b.functions:
         f = Builder()
         for k in range(len(operands)):
-            f.line(f"%p{k} = alloca {vector}")
-            f.line(f"store {vector} %b{k}, ptr %p{k}")
-        f.line(f"%out = alloca {vector}")
-        f.line(f"store {vector} zeroinitializer, ptr %out")
-        f.line(f"%now = alloca {t}")
-        f.line("%none = icmp eq i32 %lanes, 0")
-        f.line("br i1 %none, label %done, label %go")
+            f.store(Value(f"%b{k}", t, True), f.allocate(vector, into=f"%p{k}"))
+        f.store(Value("zeroinitializer", t, True), f.allocate(vector, into="%out"))
+        f.allocate(t, into="%now")
+        none = f.compare("icmp eq", Value("%lanes", "i32"), f.integer(0, 32), into="%none")
+        f.branch(none, "done", "go")
         f.start("go")
         pointer = f.cast("inttoptr", Value("%at", "i64"), "ptr")
 
         def turns(old: Value) -> Value:
-            f.line(f"store {t} {old.text}, ptr %now")
+            f.store(old, "%now")
             for_each_bit(f, Value("%lanes", "i32"), turn)
-            return Value(f.assign(f"load {t}, ptr %now"), t)
+            return f.load(t, "%now")
 
         def turn(lane: Value) -> None:
-            now = Value(f.assign(f"load {t}, ptr %now"), t)
-            there = f.assign(f"getelementptr {t}, ptr %out, i32 {lane.text}")
-            f.line(f"store {t} {now.text}, ptr {there}")
+            now = f.load(t, "%now")
+            there = f.point(t, "%out", lane)
+            f.store(now, there)
             new = form.step(f, now, [lane_item(f, f"%p{k}", t, lane) for k in range(len(operands))])
-            f.line(f"store {t} {new.text}, ptr %now")
+            f.store(new, "%now")
 
         if form.locked:
             form.until_stored(f, pointer, turns)
         else:
-            f.line(f"store {t} {turns(form.load(f, pointer)).text}, ptr {pointer.text}, align {form.bits // 8}")
-        f.line("br label %done")
+            f.store(turns(form.load(f, pointer)), pointer, align=form.bits // 8)
+        f.jump("done")
         f.start("done")
-        f.line(f"ret {vector} {f.assign(f'load {vector}, ptr %out')}")
+        f.leave(f.load(t, "%out", vector=True))
         parameters = "".join(f", {vector} %b{k}" for k in range(len(operands)))
         _add(b, f, name, f"define internal {vector} @{name}(i32 %lanes, i64 %at{parameters}) noinline {{")
-    arguments = "".join(f", {vector} {b.vector(v).text}" for v in operands)
-    text = f"call {vector} @{name}(i32 {bits_of_lanes(e, op).text}, i64 {at.text}{arguments})"
-    return Value(b.assign(text), t, True)
+    vectors = [b.vector(v) for v in operands]
+    return b.invoke(f"@{name}", t, bits_of_lanes(e, op), at, *vectors, vector=True)
 
 
 def _add(b: Builder, f: Builder, name: str, head: str) -> None:
     for declared, text in f.declared.items():
         b.declared.setdefault(declared, text)
-    add_function(b, name, "\n".join([head, "entry:", *f.body, "}"]))
+    add_function(b, name, "\n".join([head, "entry:", *f.body_lines(), "}"]))

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from cujit.devices.cpu.emit.builder import Value
+from cujit.devices.cpu.emit.names import STATE, WARP_NUMBER
 from cujit.devices.cpu.emit.registry import Rules
 from cujit.devices.cpu.program import Op, Operand
 
@@ -36,10 +37,10 @@ def _barrier(e: WarpEmitter, op: Op) -> None:
         return
     b = e.builder
     go, done = b.label("barrier"), b.label("after")
-    b.line(f"br i1 {b.any_lane(lanes).text}, label %{go}, label %{done}")
+    b.branch(b.any_lane(lanes), go, done)
     b.start(go)
     _do(e, op, lanes)
-    b.line(f"br label %{done}")
+    b.jump(done)
     b.start(done)
 
 
@@ -54,14 +55,12 @@ def synchronise(e: WarpEmitter, op: Op, lanes: Value) -> None:
     """Arrive with these lanes, which are all that the warp has, and wait until the barrier opens."""
     b = e.builder
     number, generation = arrive(e, op, lanes)
-    here = f"i32 {b.word(lanes).text}"
-    line = f"i32 {op.line}"
+    here = b.word(lanes)
+    line = b.integer(op.line, 32)
     if op.scope == "cluster":
-        arguments = [_STATE, "i32 %warp", f"i32 {generation.text}", line, here]
-        b.call("cujit_cluster_wait", "void", arguments, ["ptr", "i32", "i32", "i32", "i32"])
+        b.call("cujit_cluster_wait", "void", STATE, WARP_NUMBER, generation, line, here)
         return
-    arguments = [_STATE, "i32 %warp", f"i32 {number.text}", f"i32 {generation.text}", line, here]
-    b.call("cujit_barrier_wait", "void", arguments, ["ptr", "i32", "i32", "i32", "i32", "i32"])
+    b.call("cujit_barrier_wait", "void", STATE, WARP_NUMBER, number, generation, line, here)
     put_result(e, op, number)
 
 
@@ -83,10 +82,7 @@ def arrive(e: WarpEmitter, op: Op, lanes: Value, waiting: Value | None = None) -
         holding = b.binary("and", b.word(b.vector(e.read(op.sources[-1], "i1"))), word)
         if "and" in op.modifiers:
             holding = b.binary("or", holding, b.binary("xor", word, b.integer(-1, 32)))
-    values = [number, threads, counted, holding]
-    arguments = [_STATE, *(f"i32 {v.text}" for v in values)]
-    generation = b.call("cujit_barrier_arrive", "i32", arguments, ["ptr", "i32", "i32", "i32", "i32"])
-    return number, Value(generation, "i32")
+    return number, b.call("cujit_barrier_arrive", "i32", STATE, number, threads, counted, holding)
 
 
 def named(e: WarpEmitter, op: Op, lanes: Value) -> tuple[Value, Value]:
@@ -113,23 +109,18 @@ def _whole_warp(e: WarpEmitter, lanes: Value, word: Value) -> Value:
 
 def _arrive_at_cluster(e: WarpEmitter, op: Op, lanes: Value) -> Value:
     b = e.builder
-    if op.form.is_barrier:
-        arguments = [_STATE, "i32 %warp", f"i32 {b.word(lanes).text}"]
-        generation = b.call("cujit_cluster_arrival", "i32", arguments, ["ptr", "i32", "i32"])
-    else:
-        arguments = [_STATE, "i32 %warp", f"i32 {b.word(lanes).text}"]
-        generation = b.call("cujit_cluster_arrive", "i32", arguments, ["ptr", "i32", "i32"])
-    return Value(generation, "i32")
+    name = "cujit_cluster_arrival" if op.form.is_barrier else "cujit_cluster_arrive"
+    return b.call(name, "i32", STATE, WARP_NUMBER, b.word(lanes))
 
 
 def has_opened(e: WarpEmitter, op: Op, number: Value, generation: Value) -> Value:
     """Tell whether a barrier has opened since lanes arrived in that generation."""
     b = e.builder
     if op.scope == "cluster":
-        now = b.call("cujit_cluster_generation", "i32", [_STATE], ["ptr"])
+        now = b.call("cujit_cluster_generation", "i32", STATE)
     else:
-        now = b.call("cujit_barrier_generation", "i32", [_STATE, f"i32 {number.text}"], ["ptr", "i32"])
-    return b.compare("icmp ne", Value(now, "i32"), generation)
+        now = b.call("cujit_barrier_generation", "i32", STATE, number)
+    return b.compare("icmp ne", now, generation)
 
 
 _RESULTS = {"popc": "cujit_barrier_count", "or": "cujit_barrier_any", "and": "cujit_barrier_missing"}
@@ -141,7 +132,7 @@ def put_result(e: WarpEmitter, op: Op, number: Value) -> None:
         return
     b = e.builder
     kind = next(m for m in op.modifiers if m in _RESULTS)
-    found = Value(b.call(_RESULTS[kind], "i32", [_STATE, f"i32 {number.text}"], ["ptr", "i32"]), "i32")
+    found = b.call(_RESULTS[kind], "i32", STATE, number)
     if kind == "popc":
         e.put(op, b.vector(found))
     else:

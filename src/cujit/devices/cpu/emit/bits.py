@@ -69,7 +69,7 @@ def _count(e: WarpEmitter, op: Op) -> None:
     elif op.opcode == "popc":
         e.put(op, b.resize(b.intrinsic("ctpop", x), 32, signed=False))
     else:
-        e.put(op, b.resize(b.intrinsic("ctlz", x, flag="i1 false"), 32, signed=False))
+        e.put(op, b.resize(b.intrinsic("ctlz", x, flag=b.integer(0, 1)), 32, signed=False))
 
 
 def _find_bit(e: WarpEmitter, op: Op) -> None:
@@ -79,7 +79,7 @@ def _find_bit(e: WarpEmitter, op: Op) -> None:
     x = e.source(op, 0, t)
     if signed:
         x = b.binary("xor", x, b.binary("ashr", x, b.integer(bits - 1, bits)))
-    zeros = b.resize(b.intrinsic("ctlz", x, flag="i1 false"), 32, signed=False)
+    zeros = b.resize(b.intrinsic("ctlz", x, flag=b.integer(0, 1)), 32, signed=False)
     none = b.compare("icmp eq", zeros, b.integer(bits, 32))
     at = zeros if "shiftamt" in op.modifiers else b.binary("sub", b.integer(bits - 1, 32), zeros)
     e.put(op, b.select(none, b.integer(-1, 32), at))
@@ -99,7 +99,7 @@ def _find_nth_bit(e: WarpEmitter, op: Op) -> None:
     base = b.select(down, b.binary("xor", base, b.integer(31, 32)), base)
     asked = b.binary("shl", b.select(b.compare("icmp eq", offset, zero), one, ones), base)
     mask = b.binary("and", mask, asked)
-    count = b.intrinsic("umax", b.intrinsic("abs", offset, flag="i1 false"), one)
+    count = b.intrinsic("umax", b.intrinsic("abs", offset, flag=b.integer(0, 1)), one)
     missing = b.compare("icmp ult", b.intrinsic("ctpop", mask), count)
     at = _nth_bit(e, mask, count)
     at = b.select(down, b.binary("xor", at, b.integer(31, 32)), at)

@@ -1,26 +1,16 @@
-"""Text of LLVM IR, one value at a time. A value is a scalar of the warp or a vector of its 32 lanes."""
+"""Nodes of LLVM IR, one value at a time. A value is a scalar of the warp or a vector of its 32 lanes."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import contextlib
+import functools
+from collections.abc import Iterable, Iterator, Sequence
 
+from cujit.devices.cpu.emit.nodes import Node, Value, text_of
 from cujit.devices.cpu.program import Reg
 from cujit.devices.cpu.shapes import WARP
 
 __all__ = ["LARGEST_VECTOR", "Builder", "Value", "float_type", "int_type", "storage_type", "type_width"]
-
-
-@dataclass(frozen=True)
-class Value:
-    """An LLVM value: its text, its element type (``i32``, ``float``, ``ptr``), and whether it is a vector.
-
-    ``constant`` marks a literal, whose vector form is ``splat (…)``.
-    """
-
-    text: str
-    type: str
-    is_vector: bool = False
-    constant: bool = False
 
 
 LARGEST_VECTOR = 512
@@ -51,27 +41,31 @@ def type_width(name: str) -> int:
 
 
 class Builder:
-    """Appends instructions to the body of one function.
+    """Appends nodes to the body of one function.
 
-    ``entry`` are the instructions of its first block, ``declared`` the functions that it calls by name, and
-    ``functions`` the text of those that the module defines for itself.
+    ``entry`` are those of its first block, ``declared`` the functions that it calls by name, and ``functions`` the text
+    of those that the module defines for itself.
 
     Scalars and vectors mix: where one operand is a vector the others are broadcast. A vector has ``width`` lanes: those
-    of the warp, but where a part of them runs alone. With ``lined``, each instruction ends with a comment: the line of
-    the PTX that it comes from (see ``debuglines``).
+    of the warp, but where a part of them runs alone. With ``lined``, each node knows the line of the PTX that it comes
+    from (see ``debuglines``).
+
+    Where a method takes ``into``, that is the name of the result; it makes a fresh one without. Places in memory are
+    values, or their names.
     """
 
     def __init__(self, *, lined: bool = False) -> None:
         self.width = WARP
         self._lined = lined
-        self._comment = ""
-        self.entry: list[str] = []
-        self.body: list[str] = []
+        self._line = 0
+        self.entry: list[Node] = []
+        self.body: list[Node] = []
         self.declared: dict[str, str] = {}
         self.functions: dict[str, str] = {}
+        self._known: set[str] = set()
         self._count = 0
 
-    # -- text --------------------------------------------------------------------------------------------
+    # -- nodes -------------------------------------------------------------------------------------------
 
     def name(self) -> str:
         """Make a fresh value name. No name that is chosen has the ``$`` of those that are counted."""
@@ -86,15 +80,58 @@ class Builder:
     def come_to(self, line: int) -> None:
         """Say which line of the PTX the instructions come from that follow."""
         if self._lined:
-            self._comment = f" ;{line}"
+            self._line = line
 
-    def line(self, text: str) -> None:
-        """Append one instruction."""
-        self.body.append(f"  {text}{self._comment}")
+    def append(self, node: Node) -> None:
+        """Append a node as it is."""
+        node.line = self._line
+        self.body.append(node)
 
     def start(self, label: str) -> None:
         """Begin a basic block."""
-        self.body.append(f"{label}:")
+        self.body.append(Node("label", name=label))
+
+    @contextlib.contextmanager
+    def at_entry(self) -> Iterator[None]:
+        """Have what is emitted inside stand in the first block, which is of no line of the PTX."""
+        body, line, before = self.body, self._line, len(self.entry)
+        self.body, self._line = self.entry, 0
+        yield
+        self.body, self._line = body, line
+        self._known.update(node.result for node in self.entry[before:])
+
+    def has_entry(self, name: str) -> bool:
+        """Whether the first block gives something that name."""
+        return name in self._known
+
+    def drop(self, name: str) -> None:
+        """Take back what the first block gives that name."""
+        self.entry.remove(next(node for node in self.entry if node.result == name))
+        self._known.remove(name)
+
+    @contextlib.contextmanager
+    def at(self, position: int) -> Iterator[None]:
+        """Have what is emitted inside stand at a position of the body, before all that stands there."""
+        rest, self.body[position:] = self.body[position:], []
+        yield
+        self.body += rest
+
+    def entry_lines(self) -> list[str]:
+        """Print the first block."""
+        return [text_of(node) for node in self.entry]
+
+    def body_lines(self) -> list[str]:
+        """Print all that follows the first block, and let go of it: who collects garbage need not look at it."""
+        lines = [text_of(node) for node in self.body]
+        self.body.clear()
+        return lines
+
+    def _make(self, node: Node, type_: str, is_vector: bool = False) -> Value:
+        """Append a node that has a result, under a fresh name unless it has one."""
+        node.result = node.result or self.name()
+        node.line = self._line
+        self.body.append(node)
+        return Value(node.result, type_, is_vector)
 
     def type_of(self, value: Value) -> str:
         """Write the LLVM type of a value."""
@@ -104,10 +141,7 @@ class Builder:
 
     def integer(self, value: int, bits: int) -> Value:
         """Make an integer constant, wrapped to its width."""
-        if bits == 1:
-            return Value("true" if value & 1 else "false", "i1", constant=True)
-        value &= (1 << bits) - 1
-        return Value(str(value - (1 << bits) if value >> (bits - 1) else value), f"i{bits}", constant=True)
+        return _integer(value, bits)
 
     def real(self, bits: int, width: int) -> Value:
         """Make a floating-point constant from its bits, exactly."""
@@ -120,33 +154,22 @@ class Builder:
             return value
         if value.constant:
             return Value(f"splat ({value.type} {value.text})", value.type, True, True)
-        full = f"<{self.width} x {value.type}>"
-        one = self.assign(f"insertelement {full} poison, {value.type} {value.text}, i64 0")
-        every = self.assign(f"shufflevector {full} {one}, {full} poison, <{self.width} x i32> zeroinitializer")
-        return Value(every, value.type, True)
+        return self.shuffle(self.insert(None, value, 0), None, Value("zeroinitializer", "i32", True, True))
 
     def rows(self, values: list[Value]) -> Value:
         """Spread scalars over the lanes, each over a row of its own."""
         if len(values) == 1:
             return self.vector(values[0])
-        type_ = values[0].type
-        full = f"<{WARP} x {type_}>"
-        some = "poison"
+        some = None
         for k, value in enumerate(values):
-            some = self.assign(f"insertelement {full} {some}, {type_} {value.text}, i64 {k}")
-        picks = ", ".join(f"i32 {lane * len(values) // WARP}" for lane in range(WARP))
-        return Value(self.assign(f"shufflevector {full} {some}, {full} poison, <{WARP} x i32> <{picks}>"), type_, True)
+            some = self.insert(some, value, k)
+        assert some is not None
+        return self.shuffle(some, None, self.lanes([lane * len(values) // WARP for lane in range(WARP)], 32))
 
     def lanes(self, numbers: list[int], bits: int) -> Value:
         """Make a vector constant with one number a lane."""
-        items = ", ".join(f"i{bits} {self.integer(n, bits).text}" for n in numbers)
+        items = ", ".join([f"i{bits} {_integer(n, bits).text}" for n in numbers])
         return Value(f"<{items}>", f"i{bits}", True)
-
-    def assign(self, text: str) -> str:
-        """Append an instruction that has a result; return the result's name."""
-        name = self.name()
-        self.body.append(f"  {name} = {text}{self._comment}")
-        return name
 
     # -- operations --------------------------------------------------------------------------------------
 
@@ -156,30 +179,31 @@ class Builder:
             return tuple(self.vector(v) for v in values)
         return values
 
-    def binary(self, op: str, a: Value, b: Value) -> Value:
+    def binary(self, op: str, a: Value, b: Value, *, into: str = "") -> Value:
         """Apply ``add``, ``fmul``, ``lshr`` … to two values of one type."""
         a, b = self.same_form(a, b)
-        return Value(self.assign(f"{op} {self.type_of(a)} {a.text}, {b.text}"), a.type, a.is_vector)
+        return self._make(Node(op, (a, b), into, width=self.width), a.type, a.is_vector)
 
-    def compare(self, op: str, a: Value, b: Value) -> Value:
+    def compare(self, op: str, a: Value, b: Value, *, into: str = "") -> Value:
         """Compare: ``icmp slt``, ``fcmp oeq`` …; the result is i1."""
         a, b = self.same_form(a, b)
-        return Value(self.assign(f"{op} {self.type_of(a)} {a.text}, {b.text}"), "i1", a.is_vector)
+        return self._make(Node(op, (a, b), into, width=self.width), "i1", a.is_vector)
 
-    def select(self, condition: Value, a: Value, b: Value) -> Value:
+    def select(self, condition: Value, a: Value, b: Value, *, into: str = "") -> Value:
         """Choose ``a`` where the condition holds, else ``b``, lane by lane."""
         condition, a, b = self.same_form(condition, a, b)
-        t = self.type_of(a)
-        text = f"select {self.type_of(condition)} {condition.text}, {t} {a.text}, {t} {b.text}"
-        return Value(self.assign(text), a.type, a.is_vector)
+        return self._make(Node("select", (condition, a, b), into, width=self.width), a.type, a.is_vector)
 
-    def cast(self, op: str, a: Value, to: str) -> Value:
+    def cast(self, op: str, a: Value, to: str, *, into: str = "") -> Value:
         """Convert with ``zext``, ``trunc``, ``sitofp`` …; nothing is done when the type is already right."""
         if a.type == to:
             return a
         target = f"<{self.width} x {to}>" if a.is_vector else to
-        a = self.vector(a) if a.is_vector else a
-        return Value(self.assign(f"{op} {self.type_of(a)} {a.text} to {target}"), to, a.is_vector)
+        return self._make(Node(op, (a,), into, target, self.width), to, a.is_vector)
+
+    def freeze(self, a: Value) -> Value:
+        """Take the same value every time where it may be any."""
+        return self._make(Node("freeze", (a,), width=self.width), a.type, a.is_vector)
 
     def resize(self, a: Value, bits: int, signed: bool) -> Value:
         """Truncate or extend an integer."""
@@ -192,11 +216,11 @@ class Builder:
         """Read the same bits as another type of the same width."""
         return self.cast("bitcast", a, type_)
 
-    def intrinsic(self, name: str, *values: Value, flag: str | None = None, result: str | None = None) -> Value:
+    def intrinsic(self, name: str, *values: Value, flag: Value | None = None, result: str | None = None) -> Value:
         """Call an intrinsic that works lane by lane and is named after its first operand's type.
 
-        ``flag`` is a last, immediate operand such as ``i1 false``; ``result`` is the element type of the result
-        where it differs (then the intrinsic is named after both).
+        ``flag`` is a last, immediate operand; ``result`` is the element type of the result where it differs (then the
+        intrinsic is named after both).
         """
         values = self.same_form(*values)
         first = values[0]
@@ -208,32 +232,44 @@ class Builder:
             out = result
             full += f".{suffix}{short.get(result, result)}"
         full += f".{suffix}{short.get(first.type, first.type)}"
-        returned = f"<{self.width} x {out}>" if first.is_vector else out
-        arguments = [f"{self.type_of(v)} {v.text}" for v in values] + ([flag] if flag else [])
-        types = [self.type_of(v) for v in values] + ([flag.split()[0]] if flag else [])
-        return Value(self.call(full, returned, arguments, types), out, first.is_vector)
+        return self.call(full, out, *values, *([flag] if flag else ()), vector=first.is_vector)
 
-    def call(self, name: str, returned: str, arguments: list[str], types: list[str]) -> str:
-        """Call a declared function; return the result's name, or nothing for ``void``."""
-        self.declared.setdefault(name, f"declare {returned} @{name}({', '.join(types)})")
-        text = f"call {returned} @{name}({', '.join(arguments)})"
+    def call(self, name: str, returned: str, *arguments: Value, vector: bool = False) -> Value:
+        """Call a function that stands elsewhere and is declared here; for ``void`` the value is none."""
+        if name not in self.declared:
+            full = f"<{self.width} x {returned}>" if vector else returned
+            self.declared[name] = f"declare {full} @{name}({', '.join(map(self.type_of, arguments))})"
+        return self.invoke(f"@{name}", returned, *arguments, vector=vector)
+
+    def invoke(self, callee: str, returned: str, *arguments: Value, vector: bool = False) -> Value:
+        """Call a function of this module, or assembly; with ``vector`` it gives one value for each lane."""
+        full = f"<{self.width} x {returned}>" if vector else returned
+        node = Node("call", arguments, type=full, width=self.width, name=callee)
         if returned == "void":
-            self.line(text)
-            return ""
-        return self.assign(text)
+            self.append(node)
+            return Value("", returned)
+        return self._make(node, returned, vector)
 
     def any_lane(self, mask: Value) -> Value:
         """Whether any lane of a vector of i1 is set, as one i1."""
-        word = self.assign(f"bitcast <{WARP} x i1> {mask.text} to i{WARP}")
-        return Value(self.assign(f"icmp ne i{WARP} {word}, 0"), "i1")
+        return self.compare("icmp ne", self._as_word(mask), self.integer(0, WARP))
 
     def word(self, mask: Value) -> Value:
         """Pack a mask into the bits of an i32, lane 0 lowest."""
-        return Value(self.assign(f"bitcast <{WARP} x i1> {self.vector(mask).text} to i{WARP}"), f"i{WARP}")
+        return self._as_word(self.vector(mask))
 
-    def mask_of(self, word: Value) -> Value:
+    def _as_word(self, mask: Value) -> Value:
+        return self._make(Node("bitcast", (mask,), type=f"i{WARP}", width=WARP), f"i{WARP}")
+
+    def mask_of(self, word: Value, *, into: str = "") -> Value:
         """Unpack the bits of an i32 into a mask."""
-        return Value(self.assign(f"bitcast i{WARP} {word.text} to <{WARP} x i1>"), "i1", True)
+        return self._make(Node("bitcast", (word,), into, f"<{WARP} x i1>"), "i1", True)
+
+    def reinterpret(self, a: Value, type_: str, count: int) -> Value:
+        """Read the bits of a vector as ``count`` elements of a type; it is a vector of lanes where they are as many."""
+        whole = f"<{count} x {type_}>"
+        node = Node("bitcast", (a,), type=whole, width=self.width)
+        return self._make(node, type_, True) if count == self.width else self._make(node, whole)
 
     def invert(self, mask: Value) -> Value:
         """Negate an i1, or each of a vector."""
@@ -241,24 +277,134 @@ class Builder:
 
     def first_lane(self, mask: Value) -> Value:
         """Number the first lane that is set, as an i32 below 32 (any where none is)."""
-        word = self.word(mask)
-        count = self.call("llvm.cttz.i32", "i32", [f"i32 {word.text}", "i1 false"], ["i32", "i1"])
-        return self.binary("and", Value(count, "i32"), self.integer(WARP - 1, 32))
+        return self.binary("and", self.lowest_bit(self.word(mask)), self.integer(WARP - 1, 32))
+
+    def lowest_bit(self, word: Value) -> Value:
+        """Number the lowest bit that is set in an i32; 32 where none is."""
+        return self.call("llvm.cttz.i32", "i32", word, self.integer(0, 1))
 
     def reduce(self, name: str, a: Value) -> Value:
         """Combine all lanes of a vector into one: ``add``, ``umin``, ``fmaximum`` …"""
         short = {"float": "f32", "double": "f64"}.get(a.type, a.type)
-        t = self.type_of(a)
-        full = f"llvm.vector.reduce.{name}.v{self.width}{short}"
-        return Value(self.call(full, a.type, [f"{t} {a.text}"], [t]), a.type)
+        return self.call(f"llvm.vector.reduce.{name}.v{self.width}{short}", a.type, a)
+
+    # -- memory ------------------------------------------------------------------------------------------
 
     def reserve(self, name: str, type_: str) -> None:
         """Have memory of that name and type in the function, once; LLVM takes any vector in it for aligned."""
-        line = f"  {name} = alloca {type_}, align {LARGEST_VECTOR}"
-        if line not in self.entry:
-            self.entry.append(line)
+        if not self.has_entry(name):
+            self.entry.append(Node("alloca", result=name, type=type_, align=LARGEST_VECTOR))
+            self._known.add(name)
+
+    def allocate(self, type_: str, *, size: Value | None = None, align: int = 0, into: str = "") -> Value:
+        """Take memory on the stack."""
+        return self._make(Node("alloca", (size,) if size else (), into, type_, align=align), "ptr")
+
+    def load(
+        self, type_: str, at: Value | str, *, vector: bool = False, align: int = 0, order: str = "",
+        volatile: bool = False, into: str = "",
+    ) -> Value:  # fmt: skip
+        """Read a scalar, or with ``vector`` one for each lane; with an ``order`` atomically."""
+        full = f"<{self.width} x {type_}>" if vector else type_
+        return self._make(Node("load", (_place(at),), into, full, align=align, order=order, volatile=volatile),
+                          type_, vector)  # fmt: skip
+
+    def store(
+        self, value: Value, at: Value | str, *, align: int = 0, order: str = "", volatile: bool = False,
+        nontemporal: bool = False,
+    ) -> None:  # fmt: skip
+        """Write a value; with an ``order`` atomically."""
+        self.append(Node("store", (value, _place(at)), width=self.width, align=align, order=order, volatile=volatile,
+                         nontemporal=nontemporal))  # fmt: skip
+
+    def point(self, type_: str, base: Value | str, index: Value, *, into: str = "") -> Value:
+        """Point to an element of an array of that type; a vector of indices makes a vector of pointers."""
+        node = Node("getelementptr", (_place(base), index), into, type_, self.width)
+        return self._make(node, "ptr", index.is_vector)
+
+    def offset(self, base: Value | str, bytes_: int, *, into: str = "") -> Value:
+        """Point some bytes on."""
+        return self.point("i8", base, Value(str(bytes_), "i64", constant=True), into=into)
+
+    def fence(self, order: str) -> None:
+        """Order memory operations of this thread for others."""
+        self.append(Node("fence", order=order))
+
+    def update(self, op: str, at: Value | str, operand: Value, order: str, *, align: int = 0) -> Value:
+        """Update memory atomically by ``add``, ``umax`` … and give what was there."""
+        node = Node("atomicrmw", (_place(at), operand), name=op, order=order, align=align)
+        return self._make(node, operand.type)
+
+    def exchange(self, at: Value | str, old: Value, new: Value, order: str, *, align: int = 0, into: str = "") -> Value:
+        """Write a value atomically where the old one is; give whether it was. ``into`` names what was there."""
+        pair = f"{{ {old.type}, i1 }}"
+        node = Node("cmpxchg", (_place(at), old, new), order=order, align=align)
+        both = self._make(node, pair)
+        self._make(Node("extractvalue", (both, Value("0", "i32")), into, pair), old.type)
+        return self._make(Node("extractvalue", (both, Value("1", "i32")), type=pair), "i1")
+
+    # -- flow --------------------------------------------------------------------------------------------
+
+    def jump(self, label: str) -> None:
+        """Go on at a label."""
+        self.append(Node("br", labels=(label,)))
+
+    def branch(self, condition: Value, yes: str, no: str) -> None:
+        """Go on at one label where a scalar holds, else at the other."""
+        self.append(Node("br", (condition,), labels=(yes, no)))
+
+    def switch(self, value: Value, cases: Iterable[tuple[int, str]], otherwise: str) -> None:
+        """Go on at the label of the number that a value has."""
+        pairs = list(cases)
+        numbers = (Value(str(number), value.type, constant=True) for number, _ in pairs)
+        self.append(Node("switch", (value, *numbers), labels=(otherwise, *(label for _, label in pairs))))
+
+    def phi(self, like: Value, *ways: tuple[Value | str, str], into: str = "") -> Value:
+        """Take the value of the way that was come, each with the label it comes from; all have the type of ``like``."""
+        values = tuple(v if isinstance(v, Value) else Value(v, like.type, like.is_vector) for v, _ in ways)
+        labels = tuple(label for _, label in ways)
+        return self._make(Node("phi", values, into, self.type_of(like), labels=labels), like.type, like.is_vector)
+
+    def leave(self, value: Value | None = None) -> None:
+        """Return from the function."""
+        self.append(Node("ret", () if value is None else (value,), width=self.width))
+
+    def unreachable(self) -> None:
+        """Say that nothing comes here."""
+        self.append(Node("unreachable"))
+
+    # -- parts of vectors --------------------------------------------------------------------------------
 
     def extract(self, a: Value, lane: Value) -> Value:
         """Take one lane out of a vector; ``lane`` is an i32."""
-        text = f"extractelement {self.type_of(a)} {a.text}, i32 {lane.text}"
-        return Value(self.assign(text), a.type)
+        return self._make(Node("extractelement", (a, lane), width=self.width), a.type)
+
+    def insert(self, a: Value | None, value: Value, lane: int) -> Value:
+        """Put a scalar into one lane of a vector, of one without values if that is None."""
+        whole = Value("poison", value.type, True) if a is None else a
+        number = Value(str(lane), "i64", constant=True)
+        return self._make(Node("insertelement", (whole, value, number), width=self.width), value.type, True)
+
+    def shuffle(self, a: Value, b: Value | None, picks: Value | Sequence[int]) -> Value:
+        """Pick elements of two vectors, counted through (-1: any); a vector of lanes where they are as many."""
+        second = Value("poison", a.type, a.is_vector) if b is None else b
+        element = a.type if a.is_vector else a.type.rpartition(" x ")[2].rstrip(">")
+        count = self.width if isinstance(picks, Value) else len(picks)
+        if not isinstance(picks, Value):
+            numbers = ", ".join([f"i32 {k}" if k >= 0 else "i32 poison" for k in picks])
+            picks = Value(f"<{numbers}>", f"<{count} x i32>", constant=True)
+        node = Node("shufflevector", (a, second, picks), width=self.width)
+        lanes = count == self.width
+        return self._make(node, element if lanes else f"<{count} x {element}>", lanes)
+
+
+@functools.lru_cache(4096)
+def _integer(value: int, bits: int) -> Value:
+    if bits == 1:
+        return Value("true" if value & 1 else "false", "i1", constant=True)
+    value &= (1 << bits) - 1
+    return Value(str(value - (1 << bits) if value >> (bits - 1) else value), f"i{bits}", constant=True)
+
+
+def _place(at: Value | str) -> Value:
+    return at if isinstance(at, Value) else Value(at, "ptr")

@@ -84,7 +84,7 @@ def _decline(e: WarpEmitter, op: Op) -> None:
     target, barrier = _addresses(e, op, (space, space))
 
     def decline(f: Builder, v: Sequence[Value]) -> None:
-        f.line(f"store i128 0, ptr {f.cast('inttoptr', v[0], 'ptr').text}, align 16")
+        f.store(f.integer(0, 128), f.cast("inttoptr", v[0], "ptr"), align=16)
         complete_bytes(f, v[1], f.integer(16, 64))
 
     each_lane(e, op, "try.cancel", [target, barrier], decline)
@@ -107,8 +107,8 @@ def _addresses(e: WarpEmitter, op: Op, spaces: Sequence[str]) -> list[Value]:
 
 
 def _move(f: Builder, to: Value, from_: Value, size: Value) -> None:
-    pointers = [f"ptr {f.cast('inttoptr', v, 'ptr').text}" for v in (to, from_)]
-    f.call("llvm.memmove.p0.p0.i64", "void", [*pointers, f"i64 {size.text}", "i1 false"], ["ptr", "ptr", "i64", "i1"])
+    pointers = [f.cast("inttoptr", v, "ptr") for v in (to, from_)]
+    f.call("llvm.memmove.p0.p0.i64", "void", *pointers, size, f.integer(0, 1))
 
 
 def _size(f: Builder, value: Value) -> Value:
@@ -129,7 +129,7 @@ def fault_where(e: WarpEmitter, op: Op, kind: FaultKind, wrong: Value, address: 
     bits = int(wrong.type[1:])
     lanes = b.vector(b.compare("icmp ne", wrong, b.integer(0, bits)))
     bad, good = b.label("wrong"), b.label("right")
-    b.line(f"br i1 {b.any_lane(lanes).text}, label %{bad}, label %{good}")
+    b.branch(b.any_lane(lanes), bad, good)
     b.start(bad)
     lane = b.first_lane(lanes)
     e.fault(kind, b.integer(op.line, 32), b.extract(b.vector(address), lane), lane)
@@ -198,10 +198,10 @@ def _copy_bytes_out(e: WarpEmitter, op: Op) -> None:
         def byte(k: Value) -> None:
             bit = f.binary("lshr", f.cast("zext", v[3], "i64"), f.binary("and", k, f.integer(15, 64)))
             here, after = f.label("copy"), f.label("next")
-            f.line(f"br i1 {f.cast('trunc', bit, 'i1').text}, label %{here}, label %{after}")
+            f.branch(f.cast("trunc", bit, "i1"), here, after)
             f.start(here)
             _move(f, f.binary("add", v[0], k), f.binary("add", v[1], k), f.integer(1, 64))
-            f.line(f"br label %{after}")
+            f.jump(after)
             f.start(after)
 
         count_loop(f, _size(f, v[2]), byte)
@@ -214,19 +214,19 @@ def count_loop(f: Builder, count: Value, step: Callable[[Value], None]) -> None:
     """Emit ``for k in range(count)`` over an i64."""
     start, head, work, turn, done = (f.label(x) for x in ("start", "count", "work", "turn", "done"))
     number, more = f.name(), f.name()
-    f.line(f"br label %{start}")
+    f.jump(start)
     f.start(start)
-    f.line(f"br label %{head}")
+    f.jump(head)
     f.start(head)
-    f.line(f"{number} = phi i64 [ 0, %{start} ], [ {more}, %{turn} ]")
+    f.phi(count, ("0", start), (more, turn), into=number)
     left = f.compare("icmp ult", Value(number, "i64"), count)
-    f.line(f"br i1 {left.text}, label %{work}, label %{done}")
+    f.branch(left, work, done)
     f.start(work)
     step(Value(number, "i64"))
-    f.line(f"br label %{turn}")
+    f.jump(turn)
     f.start(turn)
-    f.line(f"{more} = add i64 {number}, 1")
-    f.line(f"br label %{head}")
+    f.binary("add", Value(number, "i64"), f.integer(1, 64), into=more)
+    f.jump(head)
     f.start(done)
 
 
@@ -306,7 +306,7 @@ def _store(e: WarpEmitter, op: Op) -> None:
     def store(f: Builder, v: Sequence[Value]) -> None:
         for k, value in enumerate(v[2:]):
             at = f.cast("inttoptr", f.binary("add", v[0], f.integer(k * bits // 8, 64)), "ptr")
-            f.line(f"store {value.type} {value.text}, ptr {at.text}, align {bits // 8}")
+            f.store(value, at, align=bits // 8)
         complete_bytes(f, v[1], f.integer(len(v[2:]) * bits // 8, 64))
 
     each_lane(e, op, f"st.async.{len(values)}x{bits}", [target, barrier, *values], store)
@@ -319,7 +319,7 @@ def _store_released(e: WarpEmitter, op: Op) -> None:
 
     def store(f: Builder, v: Sequence[Value]) -> None:
         at = f.cast("inttoptr", v[0], "ptr")
-        f.line(f"store atomic i{bits} {v[1].text}, ptr {at.text} release, align {bits // 8}")
+        f.store(v[1], at, order="release", align=bits // 8)
 
     each_lane(e, op, f"st.released.{bits}", [target, e.source(op, 1, f"i{bits}")], store)
 
@@ -329,7 +329,6 @@ def _clear(e: WarpEmitter, op: Op) -> None:
 
     def clear(f: Builder, v: Sequence[Value]) -> None:
         pointer = f.cast("inttoptr", v[0], "ptr")
-        arguments = [f"ptr {pointer.text}", "i8 0", f"i64 {v[1].text}", "i1 false"]
-        f.call("llvm.memset.p0.i64", "void", arguments, ["ptr", "i8", "i64", "i1"])
+        f.call("llvm.memset.p0.i64", "void", pointer, f.integer(0, 8), v[1], f.integer(0, 1))
 
     each_lane(e, op, "st.bulk", [*_addresses(e, op, op.form.spaces or ("generic",)), e.source(op, 1, "i64")], clear)

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from cujit.devices.cpu.emit.builder import Value
+from cujit.devices.cpu.emit.names import BLOCK, FIRST_THREAD, LAUNCH
 from cujit.devices.cpu.emit.registry import Rules
 from cujit.devices.cpu.native.faultkinds import FaultKind
 from cujit.devices.cpu.native.library import require
@@ -55,10 +56,12 @@ def _trap(kind: FaultKind) -> Handler:
     """
 
     def emit(e: WarpEmitter, op: Op) -> None:
-        def end(thread: str, lane: Value) -> None:
+        b = e.builder
+
+        def end(thread: Value, lane: Value) -> None:
             del lane
-            arguments = ["ptr %launch", f"i32 {int(kind)}", "i64 %block", f"i32 {thread}", f"i32 {op.line}", "i64 0"]
-            _call(e, "cujit_fault", arguments)
+            where = (BLOCK, thread, b.integer(op.line, 32), b.integer(0, 64))
+            _call(e, "cujit_fault", LAUNCH, b.integer(int(kind), 32), *where)
 
         _for_first_lane(e, op, end)
 
@@ -74,26 +77,25 @@ def _assert(e: WarpEmitter, op: Op) -> None:
     message, file, function = (b.vector(e.source(op, k, "i64")) for k in (0, 1, 3))
     line = b.vector(e.source(op, 2, "i32"))
 
-    def end(thread: str, lane: Value) -> None:
-        texts = [b.cast("inttoptr", b.extract(v, lane), "ptr").text for v in (message, file, function)]
-        own = b.extract(line, lane).text
-        where = ["ptr %launch", "i64 %block", f"i32 {thread}", f"i32 {op.line}"]
-        _call(e, "cujit_assert", [*where, f"ptr {texts[0]}", f"ptr {texts[1]}", f"i32 {own}", f"ptr {texts[2]}"])
+    def end(thread: Value, lane: Value) -> None:
+        texts = [b.cast("inttoptr", b.extract(v, lane), "ptr") for v in (message, file, function)]
+        own = b.extract(line, lane)
+        _call(e, "cujit_assert", LAUNCH, BLOCK, thread, b.integer(op.line, 32), texts[0], texts[1], own, texts[2])
 
     _for_first_lane(e, op, end)
 
 
-def _for_first_lane(e: WarpEmitter, op: Op, end: Callable[[str, Value], None]) -> None:
+def _for_first_lane(e: WarpEmitter, op: Op, end: Callable[[Value, Value], None]) -> None:
     """If a lane runs the operation, do ``end`` with the first one's thread and lane; it does not come back."""
     b = e.builder
     word = _word(e, op)
-    some = b.assign(f"icmp ne i32 {word}, 0")
+    some = b.compare("icmp ne", word, b.integer(0, 32))
     go, skip = b.label("trap"), b.label("no.trap")
-    b.line(f"br i1 {some}, label %{go}, label %{skip}")
+    b.branch(some, go, skip)
     b.start(go)
-    lane = Value(b.call("llvm.cttz.i32", "i32", [f"i32 {word}", "i1 false"], ["i32", "i1"]), "i32")
-    end(b.binary("add", Value("%first.thread", "i32"), lane).text, lane)
-    b.line("unreachable")
+    lane = b.lowest_bit(word)
+    end(b.binary("add", FIRST_THREAD, lane), lane)
+    b.unreachable()
     b.start(skip)
 
 
@@ -104,8 +106,7 @@ def _print(e: WarpEmitter, op: Op) -> None:
     """``vprintf(format, arguments)``. Source: CUDA C++ Programming Guide, "Formatted Output"."""
     formats, arguments = (_spilled(e, e.source(op, k, "i64"), k) for k in (0, 1))
     results = _spilled(e, e.builder.vector(e.builder.integer(0, 32)), 2)
-    where = ["ptr %launch", f"i32 {_word(e, op)}"]
-    _call(e, "cujit_vprintf", [*where, formats, arguments, results, "i64 %block", "i32 %first.thread"])
+    _call(e, "cujit_vprintf", LAUNCH, _word(e, op), formats, arguments, results, BLOCK, FIRST_THREAD)
     _put(e, op, "i32")
 
 
@@ -113,14 +114,14 @@ def _malloc(e: WarpEmitter, op: Op) -> None:
     """``malloc(bytes)``. Source: CUDA C++ Programming Guide, "Dynamic Global Memory Allocation"."""
     sizes = _spilled(e, e.source(op, 0, "i64"), 0)
     results = _spilled(e, e.builder.vector(e.builder.integer(0, 64)), 2)
-    _call(e, "cujit_malloc", [f"i32 {_word(e, op)}", sizes, results])
+    _call(e, "cujit_malloc", _word(e, op), sizes, results)
     _put(e, op, "i64")
 
 
 def _free(e: WarpEmitter, op: Op) -> None:
     blocks = _spilled(e, e.source(op, 0, "i64"), 0)
-    where = ["i64 %block", "i32 %first.thread", f"i32 {op.line}"]
-    _call(e, "cujit_free", ["ptr %launch", f"i32 {_word(e, op)}", blocks, *where])
+    line = e.builder.integer(op.line, 32)
+    _call(e, "cujit_free", LAUNCH, _word(e, op), blocks, BLOCK, FIRST_THREAD, line)
 
 
 EXTERNS: dict[str, Handler] = {
@@ -133,26 +134,26 @@ EXTERNS: dict[str, Handler] = {
 """What emits a call of each function that is there."""
 
 
-def _word(e: WarpEmitter, op: Op) -> str:
+def _word(e: WarpEmitter, op: Op) -> Value:
     """The lanes that run the operation, as bits."""
-    return e.builder.word(e.lanes(op)).text
+    return e.builder.word(e.lanes(op))
 
 
-def _spilled(e: WarpEmitter, value: Value, number: int) -> str:
+def _spilled(e: WarpEmitter, value: Value, number: int) -> Value:
     """Put a vector into the frame's array of that number, for native code to read or write; give its address."""
     b, value = e.builder, e.builder.vector(value)
     b.reserve(f"%extern.{number}", f"[{WARP} x i64]")
-    b.line(f"store {b.type_of(value)} {value.text}, ptr %extern.{number}")
-    return f"ptr %extern.{number}"
+    b.store(value, f"%extern.{number}")
+    return Value(f"%extern.{number}", "ptr")
 
 
 def _put(e: WarpEmitter, op: Op, type_: str) -> None:
     """Write what native code left in the array of results."""
     if op.results:
-        e.put(op, Value(e.builder.assign(f"load <{WARP} x {type_}>, ptr %extern.2"), type_, True))
+        e.put(op, e.builder.load(type_, "%extern.2", vector=True))
 
 
-def _call(e: WarpEmitter, name: str, arguments: list[str]) -> None:
+def _call(e: WarpEmitter, name: str, *arguments: Value) -> None:
     """Call native code of ours, which has to be there when this code is compiled."""
     require(name)
-    e.builder.call(name, "void", arguments, [a.split()[0] for a in arguments])
+    e.builder.call(name, "void", *arguments)

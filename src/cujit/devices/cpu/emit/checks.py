@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from cujit.devices.cpu.emit import barriers, warpwide
 from cujit.devices.cpu.emit.accesses import Touch, fills_shared, orders_by_itself, touches_of
 from cujit.devices.cpu.emit.builder import Value, type_width
+from cujit.devices.cpu.emit.names import BLOCK, LAUNCH, STATE, WARP_NUMBER
 from cujit.devices.cpu.native.checkstate import CLUSTER_BARRIER, Place, Space
 from cujit.devices.cpu.program import CLEAR, Op, SymbolAddress
 from cujit.devices.cpu.semantics import Effect, Lanes
@@ -50,7 +51,7 @@ class Checker:
                 self._members(e, op)
         if op.opcode == "call.extern" and "free" in op.modifiers and checks.memory:
             self._hand_over(e, "addresses", e.source(op, 0, "i64"))
-            self._call(e, "cujit_check_free", [_lanes(e, op)])
+            self._call(e, "cujit_check_free", _lanes(e, op))
 
     def after(self, e: WarpEmitter, op: Op) -> None:
         """Note what an operation has done."""
@@ -58,8 +59,8 @@ class Checker:
         if op.opcode == "call.extern" and "malloc" in op.modifiers and checks.memory and op.results:
             assert op.results[0] is not None
             self._hand_over(e, "addresses", e.read(op.results[0], "i64"))
-            self._hand_over(e, "values", Value(e.builder.assign(f"load <{WARP} x i64>, ptr %extern.0"), "i64", True))
-            self._call(e, "cujit_check_malloc", [_lanes(e, op)])
+            self._hand_over(e, "values", e.builder.load("i64", "%extern.0", vector=True))
+            self._call(e, "cujit_check_malloc", _lanes(e, op))
         if op.opcode == CLEAR and checks.init:
             self._cleared(e, op)
         if not op.form.is_site:
@@ -67,7 +68,7 @@ class Checker:
         if op.form.is_barrier:
             self._pass(e, op)
         elif checks.race and op.form.meaning.effect is not Effect.ARRIVES:
-            self._call(e, "cujit_check_synced", [])
+            self._call(e, "cujit_check_synced")
 
     # -- accesses ----------------------------------------------------------------------------------------
 
@@ -76,14 +77,14 @@ class Checker:
         for touch in touches_of(e, op):
             self._touch(e, op, touch if orders else touch.loosely())
         if self._checks.init and fills_shared(op):
-            self._call(e, "cujit_check_filled", [])
+            self._call(e, "cujit_check_filled")
 
     def _cleared(self, e: WarpEmitter, op: Op) -> None:
         """A shared variable that the device sets to zeros counts as written."""
         variable = op.sources[0]
         assert isinstance(variable, SymbolAddress)
         at = e.builder.binary("add", Value("%shared.int", "i64"), e.symbol(variable))
-        self._call(e, "cujit_check_cleared", [f"i64 {at.text}", f"i64 {variable.slot.size}"])
+        self._call(e, "cujit_check_cleared", at, e.builder.integer(variable.slot.size, 64))
 
     def _touch(self, e: WarpEmitter, op: Op, touch: Touch) -> None:
         b = e.builder
@@ -100,10 +101,10 @@ class Checker:
         told = bool(self._checks.race and touch.values) and touch.space in (Space.SHARED, Space.GENERIC)
         if told:
             self._store_data(e, touch.values)
-        where = [f"i32 {touch.flags}", f"i32 {op.line}"]
-        self._call(e, "cujit_check_access", [f"i32 {lanes.text}", f"i64 {size}", *where])
+        where = [b.integer(touch.flags, 32), b.integer(op.line, 32)]
+        self._call(e, "cujit_check_access", lanes, b.integer(size, 64), *where)
         if told:
-            self._call(e, "cujit_check_same", [f"i32 {lanes.text}", f"i64 {len(touch.values)}", *where])
+            self._call(e, "cujit_check_same", lanes, b.integer(len(touch.values), 64), *where)
 
     def _store_data(self, e: WarpEmitter, values: tuple[Value, ...]) -> None:
         """Put what a store writes where native code finds it, part by part."""
@@ -113,23 +114,23 @@ class Checker:
         data = f"%check.data.{width}.{len(values)}"
         b.reserve(data, f"[{WARP * width * len(values)} x i8]")
         for k, value in enumerate(values):
-            at = b.assign(f"getelementptr i8, ptr {data}, i64 {k * width * WARP}") if k else data
+            at = b.offset(data, k * width * WARP) if k else data
             vector = b.vector(value)
-            b.line(f"store {b.type_of(vector)} {vector.text}, ptr {at}, align 8")
-        b.line(f"store ptr {data}, ptr %check.data")
-        b.line(f"store i64 {width}, ptr %check.part_bytes")
+            b.store(vector, at, align=8)
+        b.store(Value(data, "ptr"), "%check.data")
+        b.store(b.integer(width, 64), "%check.part_bytes")
 
     # -- synchronisation ---------------------------------------------------------------------------------
 
     def _members(self, e: WarpEmitter, op: Op) -> None:
         """``.sync`` operations: who is named, and whose values are taken."""
-        lanes, live = _lanes(e, op), f"i32 {e.builder.word(e.flow.live()).text}"
+        lanes, live = _lanes(e, op), e.builder.word(e.flow.live())
         members = e.read(op.sources[-1], "i32")
         self._hand_over(e, "values", e.builder.resize(members, 64, signed=False))
-        self._call(e, "cujit_check_members", [lanes, live, f"i32 {op.line}"])
+        self._call(e, "cujit_check_members", lanes, live, e.builder.integer(op.line, 32))
         if op.opcode == "shfl":
             self._hand_over(e, "addresses", e.builder.resize(warpwide.origins(e, op), 64, signed=True))
-            self._call(e, "cujit_check_origins", [lanes, live, f"i32 {op.line}"])
+            self._call(e, "cujit_check_origins", lanes, live, e.builder.integer(op.line, 32))
 
     def _arrive(self, e: WarpEmitter, op: Op) -> None:
         b, checks = e.builder, self._checks
@@ -158,18 +159,18 @@ class Checker:
         self, e: WarpEmitter, op: Op, number: Value | None, threads: Value | None, *, aligned: bool
     ) -> None:
         b = e.builder
-        values = [_lanes(e, op), f"i32 {b.word(e.flow.live()).text}"]
-        values += [f"i32 {v.text if v is not None else 0}" for v in (number, threads)]
-        self._call(e, "cujit_check_barrier", [*values, f"i32 {int(aligned)}", f"i32 {op.line}"])
+        lanes, live, none = _lanes(e, op), b.word(e.flow.live()), b.integer(0, 32)
+        barrier = (number or none, threads or none)
+        self._call(e, "cujit_check_barrier", lanes, live, *barrier, b.integer(aligned, 32), b.integer(op.line, 32))
 
     def _when_some(self, e: WarpEmitter, op: Op, name: str, number: Value) -> None:
         """Call for a barrier if a lane comes to it."""
         b = e.builder
         go, done = b.label("clocked"), b.label("unclocked")
-        b.line(f"br i1 {b.any_lane(e.flow.lanes_of(op)).text}, label %{go}, label %{done}")
+        b.branch(b.any_lane(e.flow.lanes_of(op)), go, done)
         b.start(go)
-        self._call(e, name, [f"i32 {number.text}"])
-        b.line(f"br label %{done}")
+        self._call(e, name, number)
+        b.jump(done)
         b.start(done)
 
     # -- the place ---------------------------------------------------------------------------------------
@@ -178,16 +179,15 @@ class Checker:
         """Put a value (i64) of each lane where native code finds it."""
         self._begin(e)
         vector = e.builder.vector(value)
-        e.builder.line(f"store {e.builder.type_of(vector)} {vector.text}, ptr %check.{field}, align 8")
+        e.builder.store(vector, f"%check.{field}", align=8)
 
-    def _call(self, e: WarpEmitter, name: str, arguments: list[str]) -> None:
+    def _call(self, e: WarpEmitter, name: str, *arguments: Value) -> None:
         """Call native code, which learns which warp of which block it is."""
         self._begin(e)
         b = e.builder
-        b.line("store i64 %block, ptr %check.block")
-        b.line("store i32 %warp, ptr %check.warp")
-        full = [f"ptr {_PLACE}", *arguments]
-        b.call(name, "void", full, [a.split()[0] for a in full])
+        b.store(BLOCK, "%check.block")
+        b.store(WARP_NUMBER, "%check.warp")
+        b.call(name, "void", Value(_PLACE, "ptr"), *arguments)
 
     def _begin(self, e: WarpEmitter) -> None:
         """Fill in, once in a function, what stays."""
@@ -196,28 +196,31 @@ class Checker:
         self._begun.add(e)
         b = e.builder
         b.reserve(_PLACE, f"[{Place.values.offset + Place.values.size} x i8]")
-        for field in ("addresses", "values", "block", "warp", "data", "part_bytes"):
-            b.entry.append(f"  %check.{field} = getelementptr i8, ptr {_PLACE}, i64 {getattr(Place, field).offset}")
-        values = {
-            "launch": "ptr %launch",
-            "state": "ptr %state" if e.flow.suspends else "ptr null",
-            "shared": "i64 %shared.int",
-            "cluster": "i64 %cluster.int",
-            "local": "i64 %local.int",
-            "local_bytes": f"i64 {e.program.local_size}",
-            "called": f"i32 {int(e.is_function)}",
-            "data": "ptr null",
-            "seen_block": f"i64 {_NOBODY}",
-            "seen_warp": "i32 -1",
+        with b.at_entry():
+            for field in ("addresses", "values", "block", "warp", "data", "part_bytes"):
+                b.offset(_PLACE, getattr(Place, field).offset, into=f"%check.{field}")
+            for name, value in self._steady(e).items():
+                b.store(value, b.offset(_PLACE, getattr(Place, name).offset, into=f"%check.own.{name}"))
+
+    def _steady(self, e: WarpEmitter) -> dict[str, Value]:
+        """List the fields of the place that stay, each with its value."""
+        b, nothing = e.builder, Value("null", "ptr")
+        return {
+            "launch": LAUNCH,
+            "state": STATE if e.flow.suspends else nothing,
+            "shared": Value("%shared.int", "i64"),
+            "cluster": Value("%cluster.int", "i64"),
+            "local": Value("%local.int", "i64"),
+            "local_bytes": b.integer(e.program.local_size, 64),
+            "called": b.integer(e.is_function, 32),
+            "data": nothing,
+            "seen_block": b.integer(_NOBODY, 64),
+            "seen_warp": b.integer(-1, 32),
         }
-        for name, value in values.items():
-            at = f"%check.own.{name}"
-            b.entry.append(f"  {at} = getelementptr i8, ptr {_PLACE}, i64 {getattr(Place, name).offset}")
-            b.entry.append(f"  store {value}, ptr {at}")
 
 
-def _lanes(e: WarpEmitter, op: Op) -> str:
-    return f"i32 {e.builder.word(e.lanes(op)).text}"
+def _lanes(e: WarpEmitter, op: Op) -> Value:
+    return e.builder.word(e.lanes(op))
 
 
 def _is_aligned(op: Op) -> bool:

@@ -9,6 +9,7 @@ of such addresses open, but for those of the own block.)
 from __future__ import annotations
 
 from cujit.devices.cpu.emit.builder import Value, int_type
+from cujit.devices.cpu.emit.names import LAUNCH
 from cujit.devices.cpu.emit.registry import Rules
 from cujit.devices.cpu.emit.warp import WarpEmitter
 from cujit.devices.cpu.launch import field_offset
@@ -89,8 +90,8 @@ def cluster_bytes(e: WarpEmitter) -> Value:
     b = e.builder
     sizes = []
     for axis in "xyz":
-        at = b.assign(f"getelementptr i8, ptr %launch, i64 {field_offset(f'cluster_{axis}')}")
-        size = Value(b.assign(f"load i32, ptr {at}"), "i32")
+        at = b.offset(LAUNCH, field_offset(f"cluster_{axis}"))
+        size = b.load("i32", at)
         sizes.append(b.cast("zext", b.intrinsic("umax", size, b.integer(1, 32)), "i64"))
     blocks = b.binary("mul", b.binary("mul", sizes[0], sizes[1]), sizes[2])
     return b.intrinsic("umax", b.binary("mul", blocks, STRIDE), Value("%shared.size", "i64"))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from cujit.devices.cpu.emit.names import LAUNCH
 from cujit.devices.cpu.launch import field_offset
 
 if TYPE_CHECKING:
@@ -30,10 +31,8 @@ class LineCounter:
         self._begin(e)
         # A jump is done by whoever comes to it: its predicate only chooses where to.
         word = b.word(e.mask if op.form.is_jump else e.lanes(op))
-        threads = b.call("llvm.ctpop.i32", "i32", [f"i32 {word.text}"], ["i32"])
-        wide = b.assign(f"zext i32 {threads} to i64")
-        at = b.assign(f"getelementptr i64, ptr %coverage, i64 {number}")
-        b.assign(f"atomicrmw add ptr {at}, i64 {wide} monotonic")
+        wide = b.resize(b.call("llvm.ctpop.i32", "i32", word), 64, signed=False)
+        b.update("add", b.point("i64", "%coverage", b.integer(number, 64)), wide, "monotonic")
 
     def after(self, e: WarpEmitter, op: Op) -> None:
         """Nothing is left to count."""
@@ -43,7 +42,6 @@ class LineCounter:
         if e in self._begun:
             return
         self._begun.add(e)
-        e.builder.entry += [
-            f"  %coverage.at = getelementptr i8, ptr %launch, i64 {field_offset('coverage')}",
-            "  %coverage = load ptr, ptr %coverage.at",
-        ]
+        b = e.builder
+        with b.at_entry():
+            b.load("ptr", b.offset(LAUNCH, field_offset("coverage"), into="%coverage.at"), into="%coverage")

@@ -15,6 +15,7 @@ from cujit.devices.cpu.cfg import Block, Loop
 from cujit.devices.cpu.dominance import control_twins
 from cujit.devices.cpu.emit import apart, barriers, meetings, parts, warpwide
 from cujit.devices.cpu.emit.builder import Value
+from cujit.devices.cpu.emit.names import STATE, WARP_NUMBER
 from cujit.devices.cpu.emit.warp import MASK, WarpEmitter
 from cujit.devices.cpu.program import Op
 from cujit.devices.cpu.progress import polling_loops, same_operations
@@ -76,36 +77,36 @@ class Flow:
         """Emit the blocks; the code begins in the current basic block and ends by a jump to ``warp.end``."""
         b = self.e.builder
         if first_mask.constant and self._stays_whole():
-            b.line("br label %whole.0")
+            b.jump("whole.0")
             self._emit_whole(self)
             b.start(f"check.{self.graph.exit}")
-            b.line("br label %warp.end")
+            b.jump("warp.end")
             return
         self._allocate(first_mask)
         for position in range(len(self.graph.blocks)):
-            b.line(f"store {MASK} zeroinitializer, ptr %mask.{position}")
-        b.line(f"store {MASK} {first_mask.text}, ptr %mask.0")
-        b.line("br label %body.0")
+            b.store(Value("zeroinitializer", "i1", True), f"%mask.{position}")
+        b.store(first_mask, "%mask.0")
+        b.jump("body.0")
         for block in self.graph.blocks:
             self._emit_block(block)
         if self.has_whole:
             self._emit_whole(self)
         b.start(f"check.{self.graph.exit}")
         if self._first_loose is None:
-            b.line("br label %warp.end")
+            b.jump("warp.end")
         else:
             self._emit_end_of_scan(self._first_loose)
 
     def _allocate(self, first_mask: Value) -> None:
         b = self.e.builder
         for position in range(len(self.graph.blocks)):
-            b.entry.append(f"  %mask.{position} = alloca {MASK}")
+            self._reserve(f"mask.{position}", MASK)
             if position in self.twin_sources:
-                b.entry.append(f"  %active.{position} = alloca {MASK}")
-                b.line(f"store {MASK} zeroinitializer, ptr %active.{position}")
+                self._reserve(f"active.{position}", MASK)
+                b.store(Value("zeroinitializer", "i1", True), f"%active.{position}")
         if self.counts_lanes:
-            b.entry.append(f"  %live = alloca {MASK}")
-            b.line(f"store {MASK} {first_mask.text}, ptr %live")
+            self._reserve("live", MASK)
+            b.store(first_mask, "%live")
         if self._polls:
             self._variable("turns", "i32")
         if self.divergence.loose:
@@ -117,15 +118,19 @@ class Flow:
             for name, type_ in (("parked", MASK), ("generation", "i32"), ("barrier", "i32")):
                 self._variable(f"{name}.{block.position}", type_)
 
+    def _reserve(self, name: str, type_: str) -> None:
+        with self.e.builder.at_entry():
+            self.e.builder.allocate(type_, into=f"%{name}")
+
     def _variable(self, name: str, type_: str) -> None:
         b = self.e.builder
-        b.entry.append(f"  %{name} = alloca {type_}")
-        b.line(f"store {type_} zeroinitializer, ptr %{name}")
+        self._reserve(name, type_)
+        b.store(Value("zeroinitializer", type_), f"%{name}")
 
     def load(self, name: str, type_: str) -> Value:
         """Read one of the variables of the scan."""
         element = "i1" if type_ == MASK else type_
-        return Value(self.e.builder.assign(f"load {type_}, ptr %{name}"), element, type_ == MASK)
+        return self.e.builder.load(element, f"%{name}", vector=type_ == MASK)
 
     def live(self) -> Value:
         """Read the lanes that have not exited; without early exits those that began."""
@@ -134,7 +139,7 @@ class Flow:
     def note_progress(self) -> None:
         """Have the blocks scanned once more: lanes have left, whom others need not wait for any longer."""
         if self.divergence.loose:
-            self.e.builder.line("store i1 true, ptr %progress")
+            self.e.builder.store(self.e.builder.integer(1, 1), "%progress")
 
     def _emit_block(self, block: Block) -> None:
         e, b, p = self.e, self.e.builder, block.position
@@ -144,19 +149,19 @@ class Flow:
         b.start(f"check.{p}")
         waiting = self.load(f"mask.{p}", MASK)
         if twin != 0:
-            b.line(f"br i1 {b.any_lane(waiting).text}, label %body.{p}, label %{self.after(p)}")
+            b.branch(b.any_lane(waiting), f"body.{p}", self.after(p))
         else:
-            b.line(f"br label %body.{p}")
+            b.jump(f"body.{p}")
         b.start(f"body.{p}")
         e.mask = self.load(f"mask.{p}" if twin is None else f"active.{twin}", MASK)
         if self.has_whole and self._may_be_whole(block):
             some = b.label("part")
             every = b.compare("icmp eq", b.word(e.mask), b.integer(-1, 32))
-            b.line(f"br i1 {every.text}, label %whole.in.{p}, label %{some}")
+            b.branch(every, f"whole.in.{p}", some)
             b.start(some)
-        b.line(f"store {MASK} zeroinitializer, ptr %mask.{p}")
+        b.store(Value("zeroinitializer", "i1", True), f"%mask.{p}")
         if p in self.twin_sources:
-            b.line(f"store {MASK} {e.mask.text}, ptr %active.{p}")
+            b.store(e.mask, f"%active.{p}")
         if block in self._parking:
             assert block.site is not None
             self._park(block, block.site)
@@ -229,10 +234,10 @@ class Flow:
             f"again.{parent.head}" if parent is not None and parent.last == loop.last else f"check.{loop.last + 1}"
         )
         if loop.head not in self._polls:
-            b.line(f"br i1 {some.text}, label %body.{loop.head}, label %{outside}")
+            b.branch(some, f"body.{loop.head}", outside)
             return
         poll = b.label("poll")
-        b.line(f"br i1 {some.text}, label %{poll}, label %{outside}")
+        b.branch(some, poll, outside)
         b.start(poll)
         self._let_others_run(loop, waiting, outside)
 
@@ -241,21 +246,20 @@ class Flow:
         b = self.e.builder
         again, pause = f"body.{loop.head}", b.label("pause")
         turns = b.binary("add", self.load("turns", "i32"), b.integer(1, 32))
-        b.line(f"store i32 {turns.text}, ptr %turns")
+        b.store(turns, "%turns")
         some_turns = b.binary("and", turns, b.integer(_TURNS - 1, 32))
-        b.line(f"br i1 {b.compare('icmp eq', some_turns, b.integer(0, 32)).text}, label %{pause}, label %{again}")
+        b.branch(b.compare("icmp eq", some_turns, b.integer(0, 32)), pause, again)
         b.start(pause)
-        where = [f"i32 {self._line_of(loop)}", f"i32 {b.word(waiting).text}"]
-        b.call("cujit_spin", "void", ["ptr %state", "i32 %warp", *where], ["ptr", *["i32"] * 3])
+        b.call("cujit_spin", "void", STATE, WARP_NUMBER, b.integer(self._line_of(loop), 32), b.word(waiting))
         if not self.is_loose(loop.head):
-            b.line(f"br label %{again}")
+            b.jump(again)
             return
         skip = b.label("skip")
         elsewhere = b.any_lane(b.binary("and", self.live(), b.invert(waiting)))
-        b.line(f"br i1 {elsewhere.text}, label %{skip}, label %{again}")
+        b.branch(elsewhere, skip, again)
         b.start(skip)
-        b.line("store i1 true, ptr %progress")
-        b.line(f"br label %{outside}")
+        b.store(b.integer(1, 1), "%progress")
+        b.jump(outside)
 
     def _line_of(self, loop: Loop) -> int:
         """Find the line by which a polling loop is known: that of the operation which reads anew, if there is one."""
@@ -268,12 +272,12 @@ class Flow:
         """Leave behind the lanes whose partners have not come yet, and go on with the others."""
         e, b, p = self.e, self.e.builder, self.position
         stay = b.binary("and", self.lanes_of(op), warpwide.lacks_partners(e, op))
-        b.line(f"store {MASK} {stay.text}, ptr %mask.{p}")
+        b.store(stay, f"%mask.{p}")
         e.mask = b.binary("and", e.mask, b.invert(stay))
         go = b.label("together")
-        b.line(f"br i1 {b.any_lane(e.mask).text}, label %{go}, label %{self.after(p)}")
+        b.branch(b.any_lane(e.mask), go, self.after(p))
         b.start(go)
-        b.line("store i1 true, ptr %progress")
+        b.store(b.integer(1, 1), "%progress")
 
     def _meet_or_gather(self, block: Block) -> None:
         """Do the operation that a block begins with, unless some lanes have done it with others that wait elsewhere.
@@ -285,23 +289,23 @@ class Flow:
         met = self.load("met", MASK)
         done = b.binary("and", waiting, met)
         take, do, on = b.label("take"), b.label("do"), b.label("on")
-        b.line(f"br i1 {b.any_lane(done).text}, label %{take}, label %{do}")
+        b.branch(b.any_lane(done), take, do)
         b.start(take)
-        b.line(f"store {MASK} {b.binary('and', waiting, b.invert(done)).text}, ptr %mask.{p}")
-        b.line(f"store {MASK} {b.binary('and', met, b.invert(done)).text}, ptr %met")
-        b.line("store i1 true, ptr %progress")
-        b.line(f"store {MASK} {done.text}, ptr %doing")
+        b.store(b.binary("and", waiting, b.invert(done)), f"%mask.{p}")
+        b.store(b.binary("and", met, b.invert(done)), "%met")
+        b.store(b.integer(1, 1), "%progress")
+        b.store(done, "%doing")
         e.mask = done
         e.before(op)
         meetings.take_results(e, op)
         e.after(op)
-        b.line(f"br label %{on}")
+        b.jump(on)
         b.start(do)
         e.mask = waiting
         self._gather(op)
-        b.line(f"store {MASK} {e.mask.text}, ptr %doing")
+        b.store(e.mask, "%doing")
         e.emit_op(op)
-        b.line(f"br label %{on}")
+        b.jump(on)
         b.start(on)
         e.mask = self.load("doing", MASK)
 
@@ -319,25 +323,25 @@ class Flow:
             self.hand_on(target, b.binary("and", e.mask, b.invert(lanes)))
         alone, whole, done = b.label("part"), b.label("whole"), self.after(p)
         missing = b.any_lane(b.binary("and", self.live(), b.invert(lanes)))
-        b.line(f"br i1 {missing.text}, label %{alone}, label %{whole}")
+        b.branch(missing, alone, whole)
         b.start(whole)
         e.mask = lanes
         barriers.synchronise(e, op, lanes)
         e.after(op)
         self.hand_on(target, lanes)
-        b.line(f"br label %{done}")
+        b.jump(done)
         b.start(alone)
         self._release(block)
         some = b.label("arrive")
-        b.line(f"br i1 {b.any_lane(lanes).text}, label %{some}, label %{done}")
+        b.branch(b.any_lane(lanes), some, done)
         b.start(some)
         parked = b.binary("or", self.load(f"parked.{p}", MASK), lanes)
         number, generation = barriers.arrive(e, op, lanes, parked)
-        b.line(f"store {MASK} {parked.text}, ptr %parked.{p}")
-        b.line(f"store i32 {generation.text}, ptr %generation.{p}")
-        b.line(f"store i32 {number.text}, ptr %barrier.{p}")
+        b.store(parked, f"%parked.{p}")
+        b.store(generation, f"%generation.{p}")
+        b.store(number, f"%barrier.{p}")
         self._release(block)
-        b.line(f"br label %{done}")
+        b.jump(done)
 
     def _release(self, block: Block) -> None:
         """Let the lanes that are parked at a barrier go on if it has opened since."""
@@ -346,11 +350,11 @@ class Flow:
         assert op is not None
         test, free, done = b.label("parked"), b.label("free"), b.label("released")
         parked = self.load(f"parked.{p}", MASK)
-        b.line(f"br i1 {b.any_lane(parked).text}, label %{test}, label %{done}")
+        b.branch(b.any_lane(parked), test, done)
         b.start(test)
         number, generation = self.load(f"barrier.{p}", "i32"), self.load(f"generation.{p}", "i32")
         opened = barriers.has_opened(e, op, number, generation)
-        b.line(f"br i1 {opened.text}, label %{free}, label %{done}")
+        b.branch(opened, free, done)
         b.start(free)
         was, e.mask = e.mask, parked
         self.position, here = p, self.position
@@ -359,34 +363,34 @@ class Flow:
         self.position = here
         e.mask = was
         self.hand_on(block.successors[0], parked)
-        b.line(f"store {MASK} zeroinitializer, ptr %parked.{p}")
-        b.line("store i1 true, ptr %progress")
-        b.line(f"br label %{done}")
+        b.store(Value("zeroinitializer", "i1", True), f"%parked.{p}")
+        b.store(b.integer(1, 1), "%progress")
+        b.jump(done)
         b.start(done)
 
     def _emit_end_of_scan(self, first: int) -> None:
         """Scan again while lanes go on; else let the warp wait, or say that its lanes never meet."""
         b = self.e.builder
         alive, again, stuck, wait = (b.label(x) for x in ("alive", "again", "stuck", "wait"))
-        b.line(f"br i1 {b.any_lane(self.live()).text}, label %{alive}, label %warp.end")
+        b.branch(b.any_lane(self.live()), alive, "warp.end")
         b.start(alive)
         for block in self._parking:
             self._release(block)
         for places in self._meetings:
             meetings.meet(self.e, places)
         moved = self.load("progress", "i1")
-        b.line("store i1 false, ptr %progress")
-        b.line(f"br i1 {moved.text}, label %{again}, label %{stuck}")
+        b.store(b.integer(0, 1), "%progress")
+        b.branch(moved, again, stuck)
         b.start(again)
-        b.line(f"br label %check.{first}")
+        b.jump(f"check.{first}")
         b.start(stuck)
         parked = self._any_of([f"parked.{block.position}" for block in self._parking])
         apart = b.label("apart")
-        b.line(f"br i1 {b.any_lane(parked).text}, label %{wait}, label %{apart}")
+        b.branch(b.any_lane(parked), wait, apart)
         b.start(wait)
         if self.suspends and self._parking:
             self._wait(b.word(parked))
-        b.line(f"br label %{alive}")
+        b.jump(alive)
         b.start(apart)
         self._say_apart()
 
@@ -404,16 +408,13 @@ class Flow:
         if self._gathering:
             apart.tell(self.e, self._gathering)
         one, several, done = b.label("one"), b.label("several"), b.label("waited")
-        where = ["ptr %state", "i32 %warp"]
-        who = [f"i32 {line.text}", f"i32 {parked.text}"]
-        b.line(f"br i1 {b.compare('icmp sge', number, b.integer(0, 32)).text}, label %{one}, label %{several}")
+        b.branch(b.compare("icmp sge", number, b.integer(0, 32)), one, several)
         b.start(one)
-        barrier = [f"i32 {number.text}", f"i32 {generation.text}"]
-        b.call("cujit_barrier_wait", "void", [*where, *barrier, *who], ["ptr", *["i32"] * 5])
-        b.line(f"br label %{done}")
+        b.call("cujit_barrier_wait", "void", STATE, WARP_NUMBER, number, generation, line, parked)
+        b.jump(done)
         b.start(several)
-        b.call("cujit_wait", "void", [*where, *who], ["ptr", *["i32"] * 3])
-        b.line(f"br label %{done}")
+        b.call("cujit_wait", "void", STATE, WARP_NUMBER, line, parked)
+        b.jump(done)
         b.start(done)
         if self._gathering:
             apart.forget(self.e)
@@ -455,7 +456,7 @@ class Flow:
         taken, falls = block.successors[0], block.successors[-1]
         if not condition.is_vector:
             there, here = b.label("taken"), b.label("falls")
-            b.line(f"br i1 {condition.text}, label %{there}, label %{here}")
+            b.branch(condition, there, here)
             for label, target in ((there, taken), (here, falls)):
                 b.start(label)
                 self._go(block, target)
@@ -464,7 +465,7 @@ class Flow:
         stays = b.binary("and", e.mask, b.invert(condition))
         self.hand_on(taken, goes)
         self.hand_on(falls, stays)
-        b.line(f"br label %{self.after(block.position)}")
+        b.jump(self.after(block.position))
 
     def leave_by_table(self, block: Block, branch: Op) -> None:
         """Hand the lanes of the current block on to the targets of a ``brx``."""
@@ -478,7 +479,7 @@ class Flow:
         for k, target in enumerate(block.successors[: len(branch.targets)]):
             here = b.compare("icmp eq", b.vector(index), b.integer(k, 32))
             self.hand_on(target, b.binary("and", left, here))
-        b.line(f"br label %{self.after(block.position)}")
+        b.jump(self.after(block.position))
 
     def hand_on(self, target: int, lanes: Value) -> None:
         """Let lanes wait at a block, or exit."""
@@ -488,18 +489,17 @@ class Flow:
             return
         waiting = self.load(f"mask.{target}", MASK)
         joined = b.binary("or", waiting, lanes)
-        b.line(f"store {MASK} {joined.text}, ptr %mask.{target}")
+        b.store(joined, f"%mask.{target}")
 
     def _exit(self, lanes: Value) -> None:
         if not self.counts_lanes:
             return
         b = self.e.builder
         left = b.binary("and", self.live(), b.invert(lanes))
-        b.line(f"store {MASK} {left.text}, ptr %live")
+        b.store(left, "%live")
         self.note_progress()
         if self.suspends and not self.e.is_function:
-            arguments = ["ptr %state", "i32 %warp", f"i32 {b.word(lanes).text}"]
-            b.call("cujit_exit", "void", arguments, ["ptr", "i32", "i32"])
+            b.call("cujit_exit", "void", STATE, WARP_NUMBER, b.word(lanes))
 
     def _go(self, block: Block, target: int) -> None:
         """Send all lanes of the block to one place, straight there if no lane can wait on the way."""
@@ -509,7 +509,7 @@ class Flow:
             label = f"check.{target}" if target == self.graph.exit else f"body.{target}"
         else:
             label = self.after(block.position)
-        b.line(f"br label %{label}")
+        b.jump(label)
 
     def _way_is_free(self, block: Block, target: int) -> bool:
         p = block.position

@@ -53,16 +53,16 @@ def _end(e: WarpEmitter) -> list[str]:
 def _in_turn(e: WarpEmitter, symbol: str) -> str:
     """Without synchronisation: take blocks from the counter, and run the warps of each in order."""
     b = e.builder
-    b.start("warp.start")
-    b.line("%warp = phi i32 [ 0, %block.run ], [ %warp.next, %warp.end ]")
-    b.line(f"%first.thread = mul i32 %warp, {WARP}")
-    b.body += tell_warp(e)
     e.emit(_first_mask(e))
-    entry = ["  %local.int = ptrtoint ptr %local to i64", *e.parameter_loads(), *b.entry]
+    entry = ["  %local.int = ptrtoint ptr %local to i64", *e.parameter_loads(), *b.entry_lines()]
     body = [
         "block.run:",
         "  br label %warp.start",
-        *b.body,
+        "warp.start:",
+        "  %warp = phi i32 [ 0, %block.run ], [ %warp.next, %warp.end ]",
+        f"  %first.thread = mul i32 %warp, {WARP}",
+        *tell_warp(e),
+        *b.body_lines(),
         "warp.end:",
         "  %warp.next = add i32 %warp, 1",
         f"  %warps.left = icmp ult i32 %warp.next, {_warps(e)}",
@@ -188,10 +188,10 @@ def _on_stacks(e: WarpEmitter, symbol: str, functions: Mapping[str, WarpEmitter]
         *_common(),
         f"  %first.thread = mul i32 %warp, {WARP}",
         *e.parameter_loads(),
-        *b.entry,
+        *b.entry_lines(),
         "  br label %warp.start",
         "warp.start:",
-        *b.body,
+        *b.body_lines(),
         "warp.end:",
         "  ret void",
         "}",
@@ -220,11 +220,11 @@ def _function(name: str, e: WarpEmitter) -> list[str]:
         *_common(),
         f"  %first.thread = mul i32 %warp, {WARP}",
         *e.parameter_loads(),
-        *b.entry,
+        *b.entry_lines(),
         "  store i32 0, ptr %exited",
         "  br label %warp.start",
         "warp.start:",
-        *b.body,
+        *b.body_lines(),
         "warp.end:",
         "  %gone = load i32, ptr %exited",
         "  ret i32 %gone",

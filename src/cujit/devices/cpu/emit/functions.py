@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from cujit.devices.cpu.emit.builder import Value
 from cujit.devices.cpu.emit.memory import local_base
+from cujit.devices.cpu.emit.names import STATE, WARP_NUMBER
 from cujit.devices.cpu.emit.registry import Rules
-from cujit.devices.cpu.emit.warp import MASK, WarpEmitter
+from cujit.devices.cpu.emit.warp import WarpEmitter
 from cujit.devices.cpu.native.faultkinds import FaultKind
 from cujit.devices.cpu.program import CLEAR, IntConstant, Op, SymbolAddress
 from cujit.devices.cpu.shapes import WARP
@@ -51,8 +52,8 @@ def _exit(e: WarpEmitter, op: Op) -> None:
     b.reserve("%exited", "i32")
     word = b.word(lanes)
     gone = b.binary("or", e.flow.load("exited", "i32"), word)
-    b.line(f"store i32 {gone.text}, ptr %exited")
-    b.call("cujit_exit", "void", ["ptr %state", "i32 %warp", f"i32 {word.text}"], ["ptr", "i32", "i32"])
+    b.store(gone, "%exited")
+    b.call("cujit_exit", "void", STATE, WARP_NUMBER, word)
 
 
 def _clear(e: WarpEmitter, op: Op) -> None:
@@ -61,14 +62,14 @@ def _clear(e: WarpEmitter, op: Op) -> None:
     variable = op.sources[0]
     assert isinstance(variable, SymbolAddress)
     clear, done = b.label("clear"), b.label("cleared")
-    first = b.compare("icmp eq", Value("%warp", "i32"), b.integer(0, 32))
-    b.line(f"br i1 {first.text}, label %{clear}, label %{done}")
+    first = b.compare("icmp eq", WARP_NUMBER, b.integer(0, 32))
+    b.branch(first, clear, done)
     b.start(clear)
     at = b.binary("add", Value("%shared.int", "i64"), e.symbol(variable))
     pointer = b.cast("inttoptr", at, "ptr")
-    arguments = [f"ptr {pointer.text}", "i8 0", f"i64 {variable.slot.size}", "i1 false"]
-    b.call("llvm.memset.p0.i64", "void", arguments, ["ptr", "i8", "i64", "i1"])
-    b.line(f"br label %{done}")
+    size = b.integer(variable.slot.size, 64)
+    b.call("llvm.memset.p0.i64", "void", pointer, b.integer(0, 8), size, b.integer(0, 1))
+    b.jump(done)
     b.start(done)
 
 
@@ -86,8 +87,8 @@ def _enter(e: WarpEmitter, name: str, record: SymbolAddress, lanes: Value) -> Va
     """Call one function in some lanes; give those that exited, as a word."""
     b = e.builder
     at = b.binary("add", local_base(e, first_lane=True), e.symbol(record))
-    arguments = ["ptr %state", "i32 %warp", f"{MASK} {lanes.text}", f"i64 {at.text}", f"i64 {e.program.local_size}"]
-    return Value(b.assign(f"call i32 {symbol_of(name)}({', '.join(arguments)})"), "i32")
+    stride = b.integer(e.program.local_size, 64)
+    return b.invoke(symbol_of(name), "i32", STATE, WARP_NUMBER, lanes, at, stride)
 
 
 def _leave_out(e: WarpEmitter, exited: Value) -> None:
@@ -96,7 +97,7 @@ def _leave_out(e: WarpEmitter, exited: Value) -> None:
     stay = b.invert(b.mask_of(exited))
     e.mask = b.binary("and", e.mask, stay)
     live = b.binary("and", e.flow.live(), stay)
-    b.line(f"store {MASK} {live.text}, ptr %live")
+    b.store(live, "%live")
     e.flow.note_progress()
 
 
@@ -104,21 +105,21 @@ def _call_by_address(e: WarpEmitter, op: Op, record: SymbolAddress, lanes: Value
     """Call each function that some lane has the address of."""
     b = e.builder
     b.reserve("%called.exited", "i32")
-    b.line("store i32 0, ptr %called.exited")
+    b.store(b.integer(0, 32), "%called.exited")
     target = b.vector(e.source(op, 1, "i64"))
     left = lanes
     for name, address in zip(op.targets, op.sources[2:], strict=True):
         mine = b.binary("and", lanes, b.compare("icmp eq", target, e.read(address, "i64")))
         go, done = b.label("call"), b.label("called")
-        b.line(f"br i1 {b.any_lane(mine).text}, label %{go}, label %{done}")
+        b.branch(b.any_lane(mine), go, done)
         b.start(go)
         exited = b.binary("or", _enter(e, name, record, mine), e.flow.load("called.exited", "i32"))
-        b.line(f"store i32 {exited.text}, ptr %called.exited")
-        b.line(f"br label %{done}")
+        b.store(exited, "%called.exited")
+        b.jump(done)
         b.start(done)
         left = b.binary("and", left, b.invert(mine))
     bad, good = b.label("nobody"), b.label("called.all")
-    b.line(f"br i1 {b.any_lane(left).text}, label %{bad}, label %{good}")
+    b.branch(b.any_lane(left), bad, good)
     b.start(bad)
     lane = b.first_lane(left)
     e.fault(FaultKind.ILLEGAL_CALL, b.integer(op.line, 32), b.extract(target, lane), lane)
@@ -140,14 +141,14 @@ def _allocate(e: WarpEmitter, op: Op) -> None:
     align = max(align, _ALIGNMENT)
     size = b.binary("and", b.binary("add", size, b.integer(align - 1, 64)), b.integer(-align, 64))
     whole = b.binary("mul", size, b.integer(WARP, 64))
-    memory = b.cast("ptrtoint", Value(b.assign(f"alloca i8, i64 {whole.text}, align {align}"), "ptr"), "i64")
+    memory = b.cast("ptrtoint", b.allocate("i8", size=whole, align=align), "i64")
     own = b.binary("add", memory, b.binary("mul", b.lanes(_LANE, 64), size))
     e.put(op, b.resize(b.binary("sub", own, local_base(e, first_lane=False)), bits, signed=False))
 
 
 def _save(e: WarpEmitter, op: Op) -> None:
     b = e.builder
-    stack = Value(b.call("llvm.stacksave.p0", "ptr", [], []), "ptr")
+    stack = b.call("llvm.stacksave.p0", "ptr")
     bits = 64 if "u64" in op.modifiers else 32
     address = b.cast("ptrtoint", stack, "i64")
     if bits == 32:
@@ -168,8 +169,8 @@ def _restore(e: WarpEmitter, op: Op) -> None:
     pointer = b.cast("inttoptr", address, "ptr")
     whole = b.label("restore"), b.label("restored")
     missing = b.any_lane(b.binary("and", e.flow.live(), b.invert(e.flow.lanes_of(op))))
-    b.line(f"br i1 {missing.text}, label %{whole[1]}, label %{whole[0]}")
+    b.branch(missing, whole[1], whole[0])
     b.start(whole[0])
-    b.call("llvm.stackrestore.p0", "void", [f"ptr {pointer.text}"], ["ptr"])
-    b.line(f"br label %{whole[1]}")
+    b.call("llvm.stackrestore.p0", "void", pointer)
+    b.jump(whole[1])
     b.start(whole[1])

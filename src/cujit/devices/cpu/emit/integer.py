@@ -216,7 +216,7 @@ def _negate(e: WarpEmitter, op: Op) -> None:
     t, bits, _ = integer_type(op)
     x = e.source(op, 0, t)
     if op.opcode == "abs":
-        e.put(op, b.intrinsic("abs", x, flag="i1 false"))
+        e.put(op, b.intrinsic("abs", x, flag=b.integer(0, 1)))
     else:
         e.put(op, b.binary("sub", b.integer(0, bits), x))
 

@@ -26,7 +26,7 @@ def add_function(b: Builder, name: str, text: str) -> None:
 
 def bits_of_lanes(e: WarpEmitter, op: Op) -> Value:
     """Give the lanes that run an operation as the bits of an i32."""
-    return Value(e.builder.assign(f"bitcast <{WARP} x i1> {e.lanes(op).text} to i{WARP}"), f"i{WARP}")
+    return e.builder.word(e.lanes(op))
 
 
 def each_lane(
@@ -42,13 +42,9 @@ def each_lane(
     full = ".".join(["cujit", name, "".join("v" if v.is_vector else "s" for v in operands)])
     if full not in b.functions:
         add_function(b, full, _lane_function(b, full, operands, body, result))
-    arguments = [f"i32 {bits_of_lanes(e, op).text}", *(f"{b.type_of(v)} {v.text}" for v in operands)]
-    returned = "void" if result is None else f"<{WARP} x {result}>"
-    text = f"call {returned} @{full}({', '.join(arguments)})"
-    if result is None:
-        b.line(text)
-        return None
-    return Value(b.assign(text), result, True)
+    lanes = bits_of_lanes(e, op)
+    found = b.invoke(f"@{full}", result or "void", lanes, *operands, vector=result is not None)
+    return found if result is not None else None
 
 
 def _passable(b: Builder, value: Value) -> Value:
@@ -58,58 +54,56 @@ def _passable(b: Builder, value: Value) -> Value:
 
 def _lane_function(b: Builder, name: str, operands: Sequence[Value], body: Body, result: str | None) -> str:
     f = Builder()
-    parameters = [f"{b.type_of(v)} %a{k}" for k, v in enumerate(operands)]
+    parameters = [Value(f"%a{k}", v.type, v.is_vector) for k, v in enumerate(operands)]
     places = [f"%p{k}" if v.is_vector else None for k, v in enumerate(operands)]
     for place, v, parameter in zip(places, operands, parameters, strict=True):
         if place is not None:
-            f.line(f"{place} = alloca {b.type_of(v)}")
-            f.line(f"store {parameter}, ptr {place}")
+            f.store(parameter, f.allocate(b.type_of(v), into=place))
     if result is not None:
-        f.line(f"%out = alloca <{WARP} x {result}>")
-        f.line(f"store <{WARP} x {result}> zeroinitializer, ptr %out")
+        f.store(Value("zeroinitializer", result, True), f.allocate(f"<{WARP} x {result}>", into="%out"))
 
     def step(lane: Value) -> None:
         values = [lane_item(f, p, v.type, lane) if p else Value(f"%a{k}", v.type)
                   for k, (p, v) in enumerate(zip(places, operands, strict=True))]  # fmt: skip
         done = body(f, values)
         if result is not None and done is not None:
-            at = f.assign(f"getelementptr {result}, ptr %out, i32 {lane.text}")
-            f.line(f"store {result} {done.text}, ptr {at}")
+            f.store(done, f.point(result, "%out", lane))
 
     for_each_bit(f, Value("%lanes", "i32"), step)
     if result is None:
-        f.line("ret void")
+        f.leave()
     else:
-        f.line(f"ret <{WARP} x {result}> {f.assign(f'load <{WARP} x {result}>, ptr %out')}")
+        f.leave(f.load(result, "%out", vector=True))
     for declared, text in f.declared.items():
         b.declared.setdefault(declared, text)
     returned = "void" if result is None else f"<{WARP} x {result}>"
-    head = f"define internal {returned} @{name}({', '.join(['i32 %lanes', *parameters])}) noinline {{"
-    return "\n".join([head, "entry:", *f.body, "}"])
+    given = ", ".join(["i32 %lanes", *(f"{b.type_of(p)} {p}" for p in parameters)])
+    head = f"define internal {returned} @{name}({given}) noinline {{"
+    return "\n".join([head, "entry:", *f.body_lines(), "}"])
 
 
 def lane_item(f: Builder, place: str, type_: str, lane: Value) -> Value:
     """Load one lane's item of a vector that lies in memory."""
-    at = f.assign(f"getelementptr {type_}, ptr {place}, i32 {lane.text}")
-    return Value(f.assign(f"load {type_}, ptr {at}"), type_)
+    at = f.point(type_, place, lane)
+    return f.load(type_, at)
 
 
 def for_each_bit(f: Builder, bits: Value, step: Callable[[Value], None]) -> None:
     """Emit a loop over the bits that are set in an i32, from the lowest up; ``step`` gets the number of the bit."""
     start, head, work, turn, done = (f.label(x) for x in ("start", "lanes", "lane", "turn", "done"))
     left, less = f.name(), f.name()
-    f.line(f"br label %{start}")
+    f.jump(start)
     f.start(start)
-    f.line(f"br label %{head}")
+    f.jump(head)
     f.start(head)
-    f.line(f"{left} = phi i32 [ {bits.text}, %{start} ], [ {less}, %{turn} ]")
+    f.phi(bits, (bits, start), (less, turn), into=left)
     some = f.compare("icmp ne", Value(left, "i32"), f.integer(0, 32))
-    f.line(f"br i1 {some.text}, label %{work}, label %{done}")
+    f.branch(some, work, done)
     f.start(work)
-    step(Value(f.call("llvm.cttz.i32", "i32", [f"i32 {left}", "i1 false"], ["i32", "i1"]), "i32"))
-    f.line(f"br label %{turn}")
+    step(f.lowest_bit(Value(left, "i32")))
+    f.jump(turn)
     f.start(turn)
     one_less = f.binary("sub", Value(left, "i32"), f.integer(1, 32))
-    f.line(f"{less} = and i32 {left}, {one_less.text}")
-    f.line(f"br label %{head}")
+    f.binary("and", Value(left, "i32"), one_less, into=less)
+    f.jump(head)
     f.start(done)

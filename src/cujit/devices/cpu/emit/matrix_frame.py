@@ -18,16 +18,16 @@ __all__ = ["at", "in_function", "scratch"]
 Body = Callable[[Builder, list[Value]], list[Value]]
 
 
-def scratch(b: Builder, role: str, size: int) -> str:
+def scratch(b: Builder, role: str, size: int) -> Value:
     """Find memory of ``size`` bytes in the function; operations that ask for the same share it."""
     name = f"%matrix.{role}.{size}"
     b.reserve(name, f"[{size} x i8]")
-    return name
+    return Value(name, "ptr")
 
 
-def at(b: Builder, pointer: str, offset: int) -> str:
+def at(b: Builder, pointer: Value, offset: int) -> Value:
     """Find the place ``offset`` bytes on."""
-    return b.assign(f"getelementptr i8, ptr {pointer}, i64 {offset}") if offset else pointer
+    return b.offset(pointer, offset) if offset else pointer
 
 
 def in_function(
@@ -41,13 +41,13 @@ def in_function(
     frame = scratch(b, "frame", max(_size(v.type for v in given), _size(made)))
 
     def write(inner: Builder) -> None:
-        _store(inner, "%frame", body(inner, _load(inner, "%frame", [v.type for v in given])))
+        own = Value("%frame", "ptr")
+        _store(inner, own, body(inner, _load(inner, own, [v.type for v in given])))
 
     parameters = ", ".join(["ptr %frame", *(f"{s.type} %s{k}" for k, s in enumerate(scalars))])
     name = definer(b)("matrix." + re.sub(r"[^\w.]+", "-", title), parameters, write)
     _store(b, frame, given)
-    arguments = ", ".join([f"ptr {frame}", *(f"{s.type} {s.text}" for s in scalars)])
-    b.line(f"call void @{name}({arguments})")
+    b.invoke(f"@{name}", "void", frame, *scalars)
     return _load(b, frame, made)
 
 
@@ -59,17 +59,16 @@ def _size(types: Iterable[str]) -> int:
     return sum(map(_bytes, types))
 
 
-def _store(b: Builder, frame: str, values: Sequence[Value]) -> None:
+def _store(b: Builder, frame: Value, values: Sequence[Value]) -> None:
     offset = 0
     for value in values:
-        b.line(f"store <{WARP} x {value.type}> {value.text}, ptr {at(b, frame, offset)}, align {_bytes('i32')}")
+        b.store(value, at(b, frame, offset), align=_bytes("i32"))
         offset += _bytes(value.type)
 
 
-def _load(b: Builder, frame: str, types: Sequence[str]) -> list[Value]:
+def _load(b: Builder, frame: Value, types: Sequence[str]) -> list[Value]:
     found, offset = [], 0
     for type_ in types:
-        text = f"load <{WARP} x {type_}>, ptr {at(b, frame, offset)}, align {_bytes('i32')}"
-        found.append(Value(b.assign(text), type_, True))
+        found.append(b.load(type_, at(b, frame, offset), vector=True, align=_bytes("i32")))
         offset += _bytes(type_)
     return found

@@ -51,9 +51,9 @@ def when_any_lane(e: WarpEmitter, op: Op) -> str:
     b = e.builder
     done = b.label("matrix.done")
     if op.guard is None:
-        b.line(f"br label %{done}.go")
+        b.jump(f"{done}.go")
     else:
-        b.line(f"br i1 {b.any_lane(b.vector(e.lanes(op))).text}, label %{done}.go, label %{done}")
+        b.branch(b.any_lane(b.vector(e.lanes(op))), f"{done}.go", done)
     b.start(f"{done}.go")
     return done
 
@@ -61,7 +61,7 @@ def when_any_lane(e: WarpEmitter, op: Op) -> str:
 def finish(e: WarpEmitter, done: str) -> None:
     """End the block that ``when_any_lane`` began."""
     e.write_results()
-    e.builder.line(f"br label %{done}")
+    e.builder.jump(done)
     e.builder.start(done)
 
 
@@ -93,69 +93,55 @@ def _source_format(op: Op) -> str:
 # -- rows -------------------------------------------------------------------------------------------------
 
 
-def load_row(b: Builder, address: str, source: str = "b8") -> str:
+def load_row(b: Builder, address: Value, source: str = "b8") -> Value:
     """Load 16 bytes from an address (i64) as <16 x i8>; codes of 6 or 4 bits are put into a byte each.
 
     Source: PTX ISA 9.1, "ldmatrix", "Optional Decompression".
     """
-    pointer = b.assign(f"inttoptr i64 {address} to ptr")
+    pointer = b.cast("inttoptr", address, "ptr")
     if source == "b8":
-        return b.assign(f"load <16 x i8>, ptr {pointer}, align 1")
+        return b.load("<16 x i8>", pointer, align=1)
     bits = int(source[1:])
-    packed = b.assign(f"load i{16 * bits}, ptr {pointer}, align 1")
-    codes = b.assign(f"bitcast i{16 * bits} {packed} to <16 x i{bits}>")
-    return b.assign(f"zext <16 x i{bits}> {codes} to <16 x i8>")
+    packed = b.load(f"i{16 * bits}", pointer, align=1)
+    return b.cast("zext", b.reinterpret(packed, f"i{bits}", 16), "<16 x i8>")
 
 
-def joined(b: Builder, parts: list[str], count: int, element: str) -> str:
+def joined(b: Builder, parts: list[Value], count: int) -> Value:
     """Join vectors of ``count`` elements (a power of two of them) into one."""
     while len(parts) > 1:
-        order = ", ".join(f"i32 {k}" for k in range(2 * count))
-        half = f"<{count} x {element}>"
-        parts = [
-            b.assign(f"shufflevector {half} {x}, {half} {y}, <{2 * count} x i32> <{order}>")
-            for x, y in zip(parts[::2], parts[1::2], strict=True)
-        ]
+        parts = [b.shuffle(x, y, range(2 * count)) for x, y in zip(parts[::2], parts[1::2], strict=True)]
         count *= 2
     return parts[0]
 
 
-def rows_of(b: Builder, whole: str, count: int, width: int, element: str) -> list[str]:
+def rows_of(b: Builder, whole: Value, count: int, width: int) -> list[Value]:
     """Cut a vector into ``count`` of ``width`` elements: the reverse of ``joined``."""
-    full = f"<{count * width} x {element}>"
-    cut = []
-    for k in range(count):
-        order = ", ".join(f"i32 {k * width + n}" for n in range(width))
-        cut.append(b.assign(f"shufflevector {full} {whole}, {full} poison, <{width} x i32> <{order}>"))
-    return cut
+    return [b.shuffle(whole, None, range(k * width, k * width + width)) for k in range(count)]
 
 
-def transposed_halves(b: Builder, rows: list[str]) -> list[str]:
+def transposed_halves(b: Builder, rows: list[Value]) -> list[Value]:
     """Transpose eight rows, each a vector of eight i16: by twos, fours and eights."""
-    eight = "<8 x i16>"
 
-    def mix(x: str, y: str, group: int, upper: int) -> str:
+    def mix(x: Value, y: Value, group: int, upper: int) -> Value:
         picks = []
         for k in range(0, 4, group):
             own = [4 * upper + k + n for n in range(group)]
             picks += own + [8 + p for p in own]
-        order = ", ".join(f"i32 {p}" for p in picks)
-        return b.assign(f"shufflevector {eight} {x}, {eight} {y}, <8 x i32> <{order}>")
+        return b.shuffle(x, y, picks)
 
     pairs = [mix(rows[k], rows[k + 1], 1, u) for k in range(0, 8, 2) for u in (0, 1)]
     fours = [mix(pairs[4 * q + h], pairs[4 * q + h + 2], 2, u) for q in (0, 1) for h in (0, 1) for u in (0, 1)]
     return [mix(fours[k], fours[k + 4], 4, u) for k in range(4) for u in (0, 1)]
 
 
-def turned_word(b: Builder, words: str) -> str:
+def turned_word(b: Builder, words: Value) -> Value:
     """Transpose eight rows of eight halves that are one register."""
-    halves = b.assign(f"bitcast <{WARP} x i32> {words} to <64 x i16>")
-    turned = joined(b, transposed_halves(b, rows_of(b, halves, 8, 8, "i16")), 8, "i16")
-    return b.assign(f"bitcast <64 x i16> {turned} to <{WARP} x i32>")
+    halves = b.reinterpret(words, "i16", 64)
+    return b.reinterpret(joined(b, transposed_halves(b, rows_of(b, halves, 8, 8)), 8), "i32", WARP)
 
 
-def _address_of(b: Builder, lane: int) -> str:
-    return b.assign(f"extractelement <{WARP} x i64> %addresses, i32 {lane}")
+def _address_of(b: Builder, lane: int) -> Value:
+    return b.extract(Value("%addresses", "i64", True), b.integer(lane, 32))
 
 
 # -- ldmatrix ---------------------------------------------------------------------------------------------
@@ -168,8 +154,7 @@ def _load(e: WarpEmitter, op: Op) -> None:
     def body(b: Builder) -> None:
         for k in range(count):
             rows = [load_row(b, _address_of(b, 8 * k + r), source) for r in range(8)]
-            whole = joined(b, rows, 16, "i8")
-            words = b.assign(f"bitcast <128 x i8> {whole} to <{WARP} x i32>")
+            words = b.reinterpret(joined(b, rows, 16), "i32", WARP)
             _keep(b, turned_word(b, words) if trans else words, k)
 
     _load_by(e, op, f"matrix.load.{source}.x{count}{'.trans' if trans else ''}", count, body)
@@ -182,18 +167,16 @@ def _load_bytes(e: WarpEmitter, op: Op) -> None:
     def body(b: Builder) -> None:
         for k in range(count):
             rows = [load_row(b, _address_of(b, 16 * k + r), source) for r in range(16)]
-            whole = joined(b, rows, 16, "i8")
+            whole = joined(b, rows, 16)
             for half in range(2):
-                order = ", ".join(f"i32 {16 * r + 8 * half + g}" for g in range(8) for r in range(16))
-                text = f"shufflevector <256 x i8> {whole}, <256 x i8> poison, <128 x i32> <{order}>"
-                _keep(b, b.assign(f"bitcast <128 x i8> {b.assign(text)} to <{WARP} x i32>"), 2 * k + half)
+                picks = [16 * r + 8 * half + g for g in range(8) for r in range(16)]
+                _keep(b, b.reinterpret(b.shuffle(whole, None, picks), "i32", WARP), 2 * k + half)
 
     _load_by(e, op, f"matrix.load.bytes.{source}.x{count}", 2 * count, body)
 
 
-def _keep(b: Builder, words: str, k: int) -> None:
-    there = b.assign(f"getelementptr i8, ptr %to, i64 {4 * WARP * k}")
-    b.line(f"store <{WARP} x i32> {words}, ptr {there}")
+def _keep(b: Builder, words: Value, k: int) -> None:
+    b.store(words, b.offset("%to", 4 * WARP * k))
 
 
 def _load_by(e: WarpEmitter, op: Op, name: str, registers: int, body: Callable[[Builder], None]) -> None:
@@ -201,9 +184,8 @@ def _load_by(e: WarpEmitter, op: Op, name: str, registers: int, body: Callable[[
     definer(b)(name, f"ptr %to, <{WARP} x i64> %addresses", body)
     done = when_any_lane(e, op)
     to = scratch(b, "moved", 4 * WARP * registers)
-    b.line(f"call void @{name}(ptr {to}, <{WARP} x i64> {_addresses(e, op).text})")
-    found = [b.assign(f"load <{WARP} x i32>, ptr {at(b, to, 4 * WARP * k)}") for k in range(registers)]
-    put_all(e, op, [Value(text, "i32", True) for text in found])
+    b.invoke(f"@{name}", "void", to, _addresses(e, op))
+    put_all(e, op, [b.load("i32", at(b, to, 4 * WARP * k), vector=True) for k in range(registers)])
     finish(e, done)
 
 
@@ -219,16 +201,19 @@ def _store(e: WarpEmitter, op: Op) -> None:
 
     def body(b: Builder) -> None:
         for k in range(count):
-            words = turned_word(b, f"%words{k}") if trans else f"%words{k}"
-            for r, row in enumerate(rows_of(b, words, 8, 4, "i32")):
-                pointer = b.assign(f"inttoptr i64 {_address_of(b, 8 * k + r)} to ptr")
-                b.line(f"store <4 x i32> {row}, ptr {pointer}, align 1")
+            words = Value(f"%words{k}", "i32", True)
+            for r, row in enumerate(rows_of(b, turned_word(b, words) if trans else words, 8, 4)):
+                b.store(row, b.cast("inttoptr", _address_of(b, 8 * k + r), "ptr"), align=1)
 
     name = f"matrix.store.x{count}{'.trans' if trans else ''}"
     definer(b)(name, f"<{WARP} x i64> %addresses, {parameters}", body)
-    words = ", ".join(f"<{WARP} x i32> {word.text}" for word in words_of(e, op, 1, count))
-    b.line(f"call void @{name}(<{WARP} x i64> {_addresses(e, op).text}, {words})")
+    words = words_of(e, op, 1, count)
+    b.invoke(f"@{name}", "void", _addresses(e, op), *words)
     finish(e, done)
+
+
+def _turn(b: Builder) -> Value:
+    return turned_word(b, Value("%words", "i32", True))
 
 
 def _move(e: WarpEmitter, op: Op) -> None:
@@ -236,6 +221,6 @@ def _move(e: WarpEmitter, op: Op) -> None:
     b = e.builder
 
     words = f"<{WARP} x i32>"
-    definer(b)("matrix.turn", f"{words} %words", lambda inner: turned_word(inner, "%words"), words)
+    definer(b)("matrix.turn", f"{words} %words", _turn, words)
     (own,) = words_of(e, op, 0, 1)
-    put_all(e, op, [Value(b.assign(f"call {words} @matrix.turn({words} {own.text})"), "i32", True)])
+    put_all(e, op, [b.invoke("@matrix.turn", "i32", own, vector=True)])

@@ -38,7 +38,7 @@ class Define(Protocol):
     """
 
     def __call__(
-        self, name: str, parameters: str, body: Callable[[Builder], str | None], returned: str = "void"
+        self, name: str, parameters: str, body: Callable[[Builder], Value | None], returned: str = "void"
     ) -> str:
         """Make the function unless it is there; it may use others that it defines."""
 
@@ -46,14 +46,14 @@ class Define(Protocol):
 def definer(outer: Builder) -> Define:
     """Make what defines functions beside the one that ``outer`` builds."""
 
-    def define(name: str, parameters: str, body: Callable[[Builder], str | None], returned: str = "void") -> str:
+    def define(name: str, parameters: str, body: Callable[[Builder], Value | None], returned: str = "void") -> str:
         if name not in outer.functions:
             inner = Builder()
             inner.functions, inner.declared = outer.functions, outer.declared
             result = body(inner)
-            inner.line(f"ret {returned}{f' {result}' if result else ''}")
+            inner.leave(result)
             head = f"define internal {returned} @{name}({parameters}) noinline {{"
-            outer.functions[name] = "\n".join([head, "entry:", *inner.entry, *inner.body, "}"])
+            outer.functions[name] = "\n".join([head, "entry:", *inner.entry_lines(), *inner.body_lines(), "}"])
         return name
 
     return define
@@ -61,11 +61,7 @@ def definer(outer: Builder) -> Define:
 
 def spread(b: Builder, value: Value, lane: int) -> Value:
     """Give all four lanes of every quad the value of one of them."""
-    picks = ", ".join(f"i32 {k // 4 * 4 + lane}" for k in range(WARP))
-    full = b.type_of(value)
-    return Value(
-        b.assign(f"shufflevector {full} {value.text}, {full} poison, <{WARP} x i32> <{picks}>"), value.type, True
-    )
+    return b.shuffle(value, None, [k // 4 * 4 + lane for k in range(WARP)])
 
 
 def groups_of(layout: str) -> int:
@@ -73,17 +69,18 @@ def groups_of(layout: str) -> int:
     return 1 if layout == "order" else 2
 
 
-def _placed(b: Builder, words: str, type_: str, layout: str) -> list[tuple[Value, str]]:
+def _placed(b: Builder, words: str, type_: str, layout: str) -> list[tuple[Value, Value]]:
     """Unpack a register into strips, and say where each goes from ``%to`` on; ``%gap`` is from group to group."""
     strips = strips_of(b, Value(words, word_type(type_), True), type_, by_bytes=layout == "bytes")
     size = _bytes(strips[0].type, WARP)
     if layout == "order":
-        return [(strip, _offset(b, "%to", q * size)) for q, strip in enumerate(strips)]
-    beyond = b.assign("getelementptr i8, ptr %to, i64 %gap")
+        return [(strip, _offset(b, Value("%to", "ptr"), q * size)) for q, strip in enumerate(strips)]
+    to = Value("%to", "ptr")
+    beyond = b.point("i8", to, Value("%gap", "i64"))
     groups = [q // 2 if layout == "bytes" else q % 2 for q in range(len(strips))]
     inside = [groups[:q].count(group) for q, group in enumerate(groups)]
     return [
-        (strip, _offset(b, beyond if group else "%to", at * size))
+        (strip, _offset(b, beyond if group else to, at * size))
         for strip, group, at in zip(strips, groups, inside, strict=True)
     ]
 
@@ -106,30 +103,21 @@ def columns_function(define: Define, type_: str, layout: str = "order") -> str:
 
     def body(b: Builder) -> None:
         for strip, to in _placed(b, "%words", type_, layout):
-            for j, text in enumerate(turned(b, strip)):
-                b.line(f"store <8 x {strip.type}> {text}, ptr {_offset(b, to, j * _bytes(strip.type, 8))}")
+            for j, eight in enumerate(turned(b, strip)):
+                _store(b, eight, to, j * _bytes(strip.type, 8))
 
     return define(f"matrix.columns.{type_}.{layout}", f"ptr %to, <{WARP} x {word_type(type_)}> %words, i64 %gap", body)
 
 
-def turned(b: Builder, strip: Value) -> list[str]:
+def turned(b: Builder, strip: Value) -> list[Value]:
     """Transpose a strip: four vectors, one for each step of k."""
-    full, eight = b.type_of(strip), f"<8 x {strip.type}>"
-
-    def shuffle(x: str, y: str, picks: list[int]) -> str:
-        order = ", ".join(f"i32 {p}" for p in picks)
-        return b.assign(f"shufflevector {eight} {x}, {eight} {y}, <8 x i32> <{order}>")
-
-    rows = []
-    for pair in range(4):
-        order = ", ".join(f"i32 {8 * pair + k}" for k in range(8))
-        rows.append(b.assign(f"shufflevector {full} {strip.text}, {full} poison, <8 x i32> <{order}>"))
+    rows = [b.shuffle(strip, None, range(8 * pair, 8 * pair + 8)) for pair in range(4)]
     low, high = [0, 8, 1, 9, 4, 12, 5, 13], [2, 10, 3, 11, 6, 14, 7, 15]
     first, second = [0, 1, 8, 9, 4, 5, 12, 13], [2, 3, 10, 11, 6, 7, 14, 15]
     turned = []
     for half in (low, high):
-        x, y = shuffle(rows[0], rows[1], half), shuffle(rows[2], rows[3], half)
-        turned += [shuffle(x, y, first), shuffle(x, y, second)]
+        x, y = b.shuffle(rows[0], rows[1], half), b.shuffle(rows[2], rows[3], half)
+        turned += [b.shuffle(x, y, first), b.shuffle(x, y, second)]
     return turned
 
 
@@ -178,68 +166,65 @@ def _sum_doubles(b: Builder, parity: int, rounding: str) -> None:
     if rounding != "rn":
         _product_loop(b, "double", (parity,), step)
         return
-    place = _offset(b, "%d", parity * _bytes("double", WARP))
-    start = b.assign(f"load <{WARP} x double>, ptr {place}")
+    place = _offset(b, Value("%d", "ptr"), parity * _bytes("double", WARP))
+    start = b.load("double", place, vector=True)
     (total,) = _product_loop(b, "double", (parity,), _fused)
     again, done = b.label("again"), b.label("numbers")
-    b.line(f"br i1 {b.any_lane(is_nan(b, total)).text}, label %{again}, label %{done}")
+    b.branch(b.any_lane(is_nan(b, total)), again, done)
     b.start(again)
-    b.line(f"store <{WARP} x double> {start}, ptr {place}")
+    b.store(start, place)
     _product_loop(b, "double", (parity,), step)
-    b.line(f"br label %{done}")
+    b.jump(done)
     b.start(done)
 
 
 def _product_loop(b: Builder, work: str, parities: tuple[int, ...], add: Step) -> list[Value]:
-    full = f"<{WARP} x {work}>"
-    places = [_offset(b, "%d", p * _bytes(work, WARP)) for p in parities]
-    start = [b.assign(f"load {full}, ptr {place}") for place in places]
+    places = [_offset(b, Value("%d", "ptr"), p * _bytes(work, WARP)) for p in parities]
+    start = [b.load(work, place, vector=True) for place in places]
     before, loop, done = b.label("before"), b.label("loop"), b.label("done")
-    b.line(f"br label %{before}")
+    b.jump(before)
     b.start(before)
-    b.line(f"br label %{loop}")
+    b.jump(loop)
     b.start(loop)
     head = len(b.body)
-    count, a, at = b.name(), b.name(), b.name()
+    count, a, at = Value(b.name(), "i32"), Value(b.name(), "ptr"), Value(b.name(), "ptr")
     sums = [Value(b.name(), work, True) for _ in parities]
     totals = list(sums)
-    strip = Value(b.assign(f"load {full}, ptr {a}"), work, True)
+    strip = b.load(work, a, vector=True)
     for j in range(4):
         left = spread(b, strip, j)
         for k, parity in enumerate(parities):
             right = _column(b, work, at, (2 * j + parity) * _bytes(work, 4))
             totals[k] = add(b, left, right, totals[k])
-    step = b.assign(f"add i32 {count}, 1")
-    a_next = b.assign(f"getelementptr i8, ptr {a}, i64 {_bytes(work, WARP)}")
-    at_next = b.assign(f"getelementptr i8, ptr {at}, i64 {_bytes(work, 32)}")
-    turns = [("i32", count, "0", step), ("ptr", a, "%a", a_next), ("ptr", at, "%b", at_next)]
-    turns += [(full, s.text, first, t.text) for s, first, t in zip(sums, start, totals, strict=True)]
-    b.body[head:head] = [
-        f"  {name} = phi {t} [ {first}, %{before} ], [ {later}, %{loop} ]" for t, name, first, later in turns
-    ]
-    more = b.assign(f"icmp ult i32 {step}, %strips")
-    b.line(f"br i1 {more}, label %{loop}, label %{done}")
+    step = b.binary("add", count, b.integer(1, 32))
+    a_next = b.offset(a, _bytes(work, WARP))
+    at_next = b.offset(at, _bytes(work, 32))
+    firsts = [b.integer(0, 32), Value("%a", "ptr"), Value("%b", "ptr"), *start]
+    laters = [step, a_next, at_next, *totals]
+    with b.at(head):
+        for own, first, later in zip([count, a, at, *sums], firsts, laters, strict=True):
+            b.phi(own, (first, before), (later, loop), into=own.text)
+    more = b.compare("icmp ult", step, Value("%strips", "i32"))
+    b.branch(more, loop, done)
     b.start(done)
     for total, place in zip(totals, places, strict=True):
-        b.line(f"store {full} {total.text}, ptr {place}")
+        b.store(total, place)
     return totals
 
 
-def _column(b: Builder, work: str, at: str, offset: int) -> Value:
+def _column(b: Builder, work: str, at: Value, offset: int) -> Value:
     """Four columns' numbers of one step of k, for every quad."""
-    four = f"<4 x {work}>"
-    own = b.assign(f"load {four}, ptr {_offset(b, at, offset)}")
-    picks = ", ".join(f"i32 {k % 4}" for k in range(WARP))
-    return Value(b.assign(f"shufflevector {four} {own}, {four} poison, <{WARP} x i32> <{picks}>"), work, True)
+    own = b.load(f"<4 x {work}>", _offset(b, at, offset))
+    return b.shuffle(own, None, [k % 4 for k in range(WARP)])
 
 
 def _bytes(work: str, count: int) -> int:
     return count * (8 if work == "double" else 4)
 
 
-def _offset(b: Builder, pointer: str, size: int) -> str:
-    return b.assign(f"getelementptr i8, ptr {pointer}, i64 {size}") if size else pointer
+def _offset(b: Builder, pointer: Value, size: int) -> Value:
+    return b.offset(pointer, size) if size else pointer
 
 
-def _store(b: Builder, value: Value, pointer: str, offset: int) -> None:
-    b.line(f"store {b.type_of(value)} {value.text}, ptr {_offset(b, pointer, offset)}")
+def _store(b: Builder, value: Value, pointer: Value, offset: int) -> None:
+    b.store(value, _offset(b, pointer, offset))

@@ -39,7 +39,7 @@ class Scale:
         type_ = "ue4m3" if "ue4m3" in op.modifiers else "ue8m0"
         return cls(type_, _chunks(op), _selector(op, first + 1), _selector(op, first + 3))
 
-    def apply(self, b: Builder, left: str, right: str, strips: int, words: list[Value]) -> None:
+    def apply(self, b: Builder, left: Value, right: Value, strips: int, words: list[Value]) -> None:
         """Scale the strips at ``left`` (two halves) and the columns at ``right`` by the factors in ``words``."""
         each = strips // self.chunks
         size = strip_bytes("f32") * each
@@ -48,9 +48,7 @@ class Scale:
         for half in range(2):
             for chunk in range(self.chunks):
                 factor = self._factor(b, words[0], 2 * thread + half, byte + chunk)
-                _scale(
-                    b, define, at(b, left, half * strips * strip_bytes("f32") + chunk * size), factor.text, WARP, each
-                )
+                _scale(b, define, at(b, left, half * strips * strip_bytes("f32") + chunk * size), factor, WARP, each)
         byte, thread = self.selector_b
         for chunk in range(self.chunks):
             factor = self._factor(b, words[1], thread, byte + chunk)
@@ -78,20 +76,21 @@ def _selector(op: Op, index: int) -> tuple[int, int]:
     return byte.value & 3, thread.value & 3
 
 
-def _scale(b: Builder, define: Define, place: str, factor: str, lanes: int, count: int) -> None:
+def _scale(b: Builder, define: Define, place: Value, factor: Value, lanes: int, count: int) -> None:
     full = f"<{lanes} x float>"
 
     def body(inner: Builder) -> None:
-        inner.line("br label %loop")
+        inner.jump("loop")
         inner.start("loop")
-        inner.line("%k = phi i32 [ 0, %entry ], [ %next, %loop ]")
-        here = inner.assign(f"getelementptr {full}, ptr %at, i32 %k")
-        product = inner.assign(f"fmul {full} {inner.assign(f'load {full}, ptr {here}')}, %factor")
-        inner.line(f"store {full} {product}, ptr {here}")
-        inner.line("%next = add i32 %k, 1")
-        inner.line("%more = icmp ult i32 %next, %count")
-        inner.line("br i1 %more, label %loop, label %done")
+        count = Value("%count", "i32")
+        k = inner.phi(count, ("0", "entry"), ("%next", "loop"), into="%k")
+        here = inner.point(full, "%at", k)
+        product = inner.binary("fmul", inner.load(full, here), Value("%factor", full))
+        inner.store(product, here)
+        following = inner.binary("add", k, inner.integer(1, 32), into="%next")
+        more = inner.compare("icmp ult", following, count, into="%more")
+        inner.branch(more, "loop", "done")
         inner.start("done")
 
     name = define(f"matrix.scale.{lanes}", f"ptr %at, {full} %factor, i32 %count", body)
-    b.line(f"call void @{name}(ptr {place}, {full} {factor}, i32 {count})")
+    b.invoke(f"@{name}", "void", place, factor, b.integer(count, 32))

@@ -36,8 +36,8 @@ def selector_of(op: Op) -> int:
 
 
 def expand(
-    b: Builder, type_: str, stored: str, strips: int, metadata: Value, selector: int, alignment: Alignment | None
-) -> str:
+    b: Builder, type_: str, stored: Value, strips: int, metadata: Value, selector: int, alignment: Alignment | None
+) -> Value:
     """Make ``strips`` full strips for each of the two halves of the stored ones, as ``alignment`` has them."""
     bits_of_strip = {"tf32": 16, "fp4": 4, "s4": 4, "u4": 4}.get(type_, 8)
     name = _function(definer(b), bits_of_strip, -0.0 if alignment else 0.0)
@@ -49,7 +49,7 @@ def expand(
             word = _metadata(b, metadata, selector, type_, place)
             first, gap = (k, strips // 2) if alignment and alignment.layout == "chunks" else (2 * k, 1)
             to, source = at(b, full, (half * strips + first) * size), at(b, stored, (half * strips // 2 + k) * size)
-            b.line(f"call void @{name}(ptr {to}, ptr {source}, <{WARP} x i32> {word.text}, i64 {gap * size})")
+            b.invoke(f"@{name}", "void", to, source, word, b.integer(gap * size, 64))
     return full
 
 
@@ -86,15 +86,14 @@ def _function(define: Define, bits: int, absent: float) -> str:
     """
 
     def body(b: Builder) -> None:
-        full = f"<{WARP} x float>"
-        stored = Value(b.assign(f"load {full}, ptr %stored"), "float", True)
+        stored = b.load("float", "%stored", vector=True)
         stored = b.binary("fadd", stored, number(b, 0.0, "float"))
         for k in range(2):
             strip = {4: _pairs_of_four, 8: _two_of_four, 16: _one_of_two}[bits](
                 b, stored, k, b.vector(number(b, absent, "float"))
             )
-            to = b.assign("getelementptr i8, ptr %to, i64 %gap") if k else "%to"
-            b.line(f"store {full} {strip.text}, ptr {to}")
+            to = b.point("i8", "%to", Value("%gap", "i64")) if k else "%to"
+            b.store(strip, to)
 
     return define(
         f"matrix.expand.{bits}.{'minus' if absent.hex().startswith('-') else 'plus'}",
@@ -124,22 +123,14 @@ def _two_of_four(b: Builder, stored: Value, k: int, absent: Value) -> Value:
 
 def _pairs_of_four(b: Builder, stored: Value, k: int, absent: Value) -> Value:
     """Two of four pairs of elements are there, over two strips."""
-    full = b.type_of(stored)
-    pairs = []
-    for pair in range(2):
-        picks = ", ".join(f"i32 {lane // 4 * 4 + 2 * pair + lane % 2}" for lane in range(WARP))
-        text = f"shufflevector {full} {stored.text}, {full} poison, <{WARP} x i32> <{picks}>"
-        pairs.append(Value(b.assign(text), "float", True))
+    places = [[lane // 4 * 4 + 2 * pair + lane % 2 for lane in range(WARP)] for pair in range(2)]
+    pairs = [b.shuffle(stored, None, picks) for picks in places]
     return _placed(b, b.lanes([2 * k + j // 2 for j in _IN_QUAD], 32), 0, pairs, absent)
 
 
 def _one_of_two(b: Builder, stored: Value, k: int, absent: Value) -> Value:
     """One of two elements is there; the highest of four bits tells which (``0b0100`` the first, ``0b1110`` not)."""
-    full = b.type_of(stored)
-    picks = ", ".join(f"i32 {lane // 4 * 4 + 2 * k + lane % 4 // 2}" for lane in range(WARP))
-    value = Value(
-        b.assign(f"shufflevector {full} {stored.text}, {full} poison, <{WARP} x i32> <{picks}>"), "float", True
-    )
+    value = b.shuffle(stored, None, [lane // 4 * 4 + 2 * k + lane % 4 // 2 for lane in range(WARP)])
     upper = _index(b, [4 * (2 * k + j // 2) + 3 for j in _IN_QUAD], 1)
     own = b.compare("icmp eq", upper, b.lanes([j % 2 for j in _IN_QUAD], 32))
     return b.select(own, value, absent)

@@ -87,7 +87,7 @@ def _plain(a: str, b: str, c: str, d: str, sparse: bool = False) -> Alignment | 
     return Alignment((_LEAST[a], _LEAST[b], _LEAST["f16" if halves else "f32"]), halves, sparse=sparse)
 
 
-def aligned(b: Builder, how: Alignment, left: str, right: str, strips: int, c: list[Value]) -> list[Value]:
+def aligned(b: Builder, how: Alignment, left: Value, right: Value, strips: int, c: list[Value]) -> list[Value]:
     """Sum a tile: A's strips at ``left`` (those of each half together), B's columns at ``right``, and C as f32.
 
     Where D is f16, so are the results: f32 that become f16 without another rounding.
@@ -100,24 +100,22 @@ def aligned(b: Builder, how: Alignment, left: str, right: str, strips: int, c: l
 
 
 def _group(
-    b: Builder, how: Alignment, matrices: tuple[str, str], strips: tuple[int, int, int], c: list[Value]
+    b: Builder, how: Alignment, matrices: tuple[Value, Value], strips: tuple[int, int, int], c: list[Value]
 ) -> list[Value]:
     """Make one sum; ``strips`` are how many a half has, the first of the group, and how many the group has."""
-    full = f"<{WARP} x float>"
     place = scratch(b, "d", len(c) * _STRIP)
     for k, value in enumerate(c):
-        b.line(f"store {full} {value.text}, ptr {at(b, place, k * _STRIP)}, align {_STRIP}")
+        b.store(value, at(b, place, k * _STRIP), align=_STRIP)
     least = [(127 + exponent) << 23 for exponent in how.least]
     zero = least[2] if how.zero_counts else 0
     numbers = [strips[2], *least, zero, how.width, how.mask, int(how.halves), -(1 << 31) if how.sparse else _NO_NUMBER]
-    arguments = [f"i32 {number}" for number in numbers]
+    arguments = [Value(str(number), "i32", constant=True) for number in numbers]
     for half in range(len(c) // 2):
         own = at(b, place, 2 * half * _STRIP)
         own_left = at(b, matrices[0], (half * strips[0] + strips[1]) * _STRIP)
-        pointers = [f"ptr {own}", f"ptr {own_left}", f"ptr {at(b, matrices[1], strips[1] * _STRIP)}"]
-        b.call("cujit_matrix_sum", "void", [*pointers, *arguments], ["ptr"] * 3 + ["i32"] * len(numbers))
-    found = [b.assign(f"load {full}, ptr {at(b, place, k * _STRIP)}, align {_STRIP}") for k in range(len(c))]
-    sums = [Value(text, "float", True) for text in found]
+        own_right = at(b, matrices[1], strips[1] * _STRIP)
+        b.call("cujit_matrix_sum", "void", own, own_left, own_right, *arguments)
+    sums = [b.load("float", at(b, place, k * _STRIP), vector=True, align=_STRIP) for k in range(len(c))]
     if not how.halves:
         return sums
     # What rounds to 0 is +0.

@@ -20,7 +20,7 @@ from cujit.devices.cpu.emit.matrix_product import (
     rows_function,
 )
 from cujit.devices.cpu.emit.matrix_sums import Alignment, Layout, aligned
-from cujit.devices.cpu.emit.matrix_types import strips_in, word_type, work_type
+from cujit.devices.cpu.emit.matrix_types import strips_in, work_type
 from cujit.devices.cpu.emit.warp import WarpEmitter
 from cujit.devices.cpu.program import Group, Op, Operand
 from cujit.devices.cpu.shapes import WARP
@@ -104,7 +104,7 @@ def strip_bytes(type_: str) -> int:
     return WARP * type_width(work_type(type_)) // 8
 
 
-def rows(b: Builder, type_: str, words: list[Value], halves: int, place: str = "a", layout: Layout = "order") -> str:
+def rows(b: Builder, type_: str, words: list[Value], halves: int, place: str = "a", layout: Layout = "order") -> Value:
     """Unpack registers of A: for each half, its strips in the order of k, or as ``layout`` has them."""
     size, each = strip_bytes(type_), strips_in(type_)
     steps = len(words) // halves
@@ -116,7 +116,7 @@ def rows(b: Builder, type_: str, words: list[Value], halves: int, place: str = "
     return to
 
 
-def columns(b: Builder, type_: str, words: list[Value], place: str = "b", layout: Layout = "order") -> str:
+def columns(b: Builder, type_: str, words: list[Value], place: str = "b", layout: Layout = "order") -> Value:
     """Unpack registers of B: its columns in the order of k, or as ``layout`` has them."""
     each = strips_in(type_) * strip_bytes(type_)
     to = scratch(b, place, len(words) * each)
@@ -126,12 +126,12 @@ def columns(b: Builder, type_: str, words: list[Value], place: str = "b", layout
     return to
 
 
-def _unpack(b: Builder, name: str, to: str, word: Value, type_: str, steps: int) -> None:
+def _unpack(b: Builder, name: str, to: Value, word: Value, type_: str, steps: int) -> None:
     gap = steps * strips_in(type_) * strip_bytes(type_) // 2
-    b.line(f"call void @{name}(ptr {to}, <{WARP} x {word_type(type_)}> {word.text}, i64 {gap})")
+    b.invoke(f"@{name}", "void", to, word, b.integer(gap, 64))
 
 
-def tile(b: Builder, kinds: Kinds, left: str, right: str, strips: int, c: list[Value]) -> list[Value]:
+def tile(b: Builder, kinds: Kinds, left: Value, right: Value, strips: int, c: list[Value]) -> list[Value]:
     """Multiply and add one tile: A's strips at ``left``, B's columns at ``right``, the registers of C; those of D."""
     sums = _sums(b, kinds, c)
     if kinds.alignment:
@@ -139,19 +139,18 @@ def tile(b: Builder, kinds: Kinds, left: str, right: str, strips: int, c: list[V
     return _registers(b, kinds, _added(b, kinds, left, right, strips, sums), c)
 
 
-def _added(b: Builder, kinds: Kinds, left: str, right: str, strips: int, sums: list[Value]) -> list[Value]:
+def _added(b: Builder, kinds: Kinds, left: Value, right: Value, strips: int, sums: list[Value]) -> list[Value]:
     """Add the products to sums in the order of k."""
     work = work_type(kinds.a)
-    full = f"<{WARP} x {work}>"
     size = strip_bytes(kinds.a)
     place = scratch(b, "d", len(sums) * size)
     name = product_function(definer(b), kinds.a, kinds.combine, kinds.rounding)
     for k, value in enumerate(sums):
-        b.line(f"store {full} {value.text}, ptr {at(b, place, k * size)}")
+        b.store(value, at(b, place, k * size))
     for half in range(len(sums) // 2):
         own, rows_at = at(b, place, 2 * half * size), at(b, left, half * strips * size)
-        b.line(f"call void @{name}(ptr {own}, ptr {rows_at}, ptr {right}, i32 {strips})")
-    return [Value(b.assign(f"load {full}, ptr {at(b, place, k * size)}"), work, True) for k in range(len(sums))]
+        b.invoke(f"@{name}", "void", own, rows_at, right, b.integer(strips, 32))
+    return [b.load(work, at(b, place, k * size), vector=True) for k in range(len(sums))]
 
 
 def d_words(kind: str, halves: int) -> int:

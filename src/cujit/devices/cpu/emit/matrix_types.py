@@ -76,13 +76,10 @@ def strips_of(b: Builder, words: Value, type_: str, *, by_bytes: bool = False) -
 
 def _halves(b: Builder, words: Value, q: int, type_: str) -> Value:
     """Elements 4q to 4q + 3 of every row of eight 16-bit ones."""
-    pairs = b.assign(f"bitcast <{WARP} x i32> {words.text} to <16 x i64>")
-    picks = ", ".join(f"i32 {2 * g + q}" for g in range(8))
-    chosen = b.assign(f"shufflevector <16 x i64> {pairs}, <16 x i64> poison, <8 x i32> <{picks}>")
+    chosen = b.shuffle(b.reinterpret(words, "i64", 16), None, [2 * g + q for g in range(8)])
     if type_ == "f16":
-        halves = Value(b.assign(f"bitcast <8 x i64> {chosen} to <{WARP} x half>"), "half", True)
-        return b.cast("fpext", halves, "float")
-    bits = Value(b.assign(f"bitcast <8 x i64> {chosen} to <{WARP} x i16>"), "i16", True)
+        return b.cast("fpext", b.reinterpret(chosen, "half", WARP), "float")
+    bits = b.reinterpret(chosen, "i16", WARP)
     return b.bits_as(b.binary("shl", b.resize(bits, 32, signed=False), b.integer(16, 32)), "float")
 
 
@@ -90,9 +87,7 @@ def _bytes_or_nibbles(b: Builder, words: Value, q: int, type_: str) -> Value:
     """Elements 4q to 4q + 3 of every row of 16 bytes or 32 nibbles."""
     bits = element_bits(type_)
     in_word = 32 // bits
-    picks = ", ".join(f"i32 {k // 4 * 4 + 4 * q // in_word}" for k in range(WARP))
-    text = f"shufflevector <{WARP} x i32> {words.text}, <{WARP} x i32> poison, <{WARP} x i32> <{picks}>"
-    word = Value(b.assign(text), "i32", True)
+    word = b.shuffle(words, None, [k // 4 * 4 + 4 * q // in_word for k in range(WARP)])
     places = [(4 * q + k % 4) % in_word * bits for k in range(WARP)]
     if type_[0] in "su":
         # To the top of the word, and down again with the sign.

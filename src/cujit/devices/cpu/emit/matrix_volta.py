@@ -126,19 +126,15 @@ class _Picker:
         return self._known[key]
 
     def _pick(self, values: list[Value], places: list[Place]) -> Value:
-        result = ""
-        full = f"<{WARP} x float>"
+        result: Value | None = None
         for element in sorted({element for _, element in places}):
-            if not result:
-                result = values[element].text
+            if result is None:
+                result = values[element]
                 order = [lane for lane, _ in places]
-                result = self._shuffle(result, result, order, full)
+                result = self._b.shuffle(result, result, order)
             else:
-                moved = self._shuffle(values[element].text, values[element].text, [lane for lane, _ in places], full)
+                moved = self._b.shuffle(values[element], values[element], [lane for lane, _ in places])
                 order = [k + (WARP if own == element else 0) for k, (_, own) in enumerate(places)]
-                result = self._shuffle(result, moved, order, full)
-        return Value(result, "float", True)
-
-    def _shuffle(self, x: str, y: str, order: list[int], full: str) -> str:
-        picks = ", ".join(f"i32 {k}" for k in order)
-        return self._b.assign(f"shufflevector {full} {x}, {full} {y}, <{WARP} x i32> <{picks}>")
+                result = self._b.shuffle(result, moved, order)
+        assert result is not None
+        return result

@@ -138,8 +138,8 @@ def _shared_words(b: Builder, descriptor: str, group: Value, chunk: int, trans: 
     name = f"matrix.shared.{'across' if trans else 'straight'}"
     parameters = "i64 %descriptor, i64 %shared, i64 %group, i64 %chunk"
     definer(b)(name, parameters, _across if trans else _straight, words)
-    arguments = f"i64 {descriptor}, i64 %s1, i64 {group.text}, i64 {chunk}"
-    return Value(b.assign(f"call {words} @{name}({arguments})"), "i32", True)
+    shared = Value("%s1", "i64")
+    return b.invoke(f"@{name}", "i32", Value(descriptor, "i64"), shared, group, b.integer(chunk, 64), vector=True)
 
 
 def _field(b: Builder, low: int, mask: int, shift: int = 0) -> Value:
@@ -160,7 +160,7 @@ def _layout(b: Builder) -> tuple[Value, Value, Value, Value]:
     return line, plain, _field(b, 16, 0x3FFF, 4), _field(b, 32, 0x3FFF, 4)
 
 
-def _straight(b: Builder) -> str:
+def _straight(b: Builder) -> Value:
     """K-major: ``((8,m),(T,2k)):((1T,SBO),(1,LBO))``, or with a pattern ``((8,m),(T,2k)):((nT,SBO),(1,T))``.
 
     Source: PTX ISA 9.1, "Strides", the table of canonical layouts.
@@ -171,7 +171,7 @@ def _straight(b: Builder) -> str:
     return _gathered(b, begin, line)
 
 
-def _across(b: Builder) -> str:
+def _across(b: Builder) -> Value:
     """MN-major: ``((T,1,m),(8,k)):((1,T,SBO),(1T,LBO))``, or ``((T,n,m),(8,k)):((1,T,LBO),(nT,SBO))``."""
     line, plain, leading, stride = _layout(b)
     width = b.binary("lshr", line, b.integer(4, 64))
@@ -185,7 +185,7 @@ def _times(b: Builder, count: str, size: Value) -> Value:
     return b.binary("mul", Value(count, "i64"), size)
 
 
-def _gathered(b: Builder, begin: Value, line: Value) -> str:
+def _gathered(b: Builder, begin: Value, line: Value) -> Value:
     """Eight lines of 16 bytes: ``line`` bytes from one to the next, in the places where the pattern puts them.
 
     Source: PTX ISA 9.1, "Strides": Swizzle<n, 4, 3>, that is bits 7 on of an address are xored into bits 4 on; of
@@ -198,6 +198,6 @@ def _gathered(b: Builder, begin: Value, line: Value) -> str:
     for _ in range(8):
         phase = b.binary("sub", b.binary("lshr", at, b.integer(7, 64)), offset)
         moved = b.binary("xor", at, b.binary("shl", b.binary("and", phase, phases), b.integer(4, 64)))
-        parts.append(load_row(b, b.binary("add", moved, Value("%shared", "i64")).text))
+        parts.append(load_row(b, b.binary("add", moved, Value("%shared", "i64"))))
         at = b.binary("add", at, line)
-    return b.assign(f"bitcast <128 x i8> {joined(b, parts, 16, 'i8')} to <{WARP} x i32>")
+    return b.reinterpret(joined(b, parts, 16), "i32", WARP)

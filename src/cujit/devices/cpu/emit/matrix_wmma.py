@@ -204,10 +204,10 @@ def _load(e: WarpEmitter, op: Op) -> None:
     to = scratch(b, "moved", size * len(fragment.blocks()))
     for k, (line, start) in enumerate(fragment.blocks()):
         address = place.of(e, *_offset_in(fragment, straight, line, start))
-        b.line(f"call void @{name}(ptr {at(b, to, k * size)}, i64 {address.text}, i64 {place.stride.text})")
+        b.invoke(f"@{name}", "void", at(b, to, k * size), address, place.stride)
     count = fragment.words * len(fragment.blocks())
     each = size // fragment.words
-    found = [Value(b.assign(f"load <{WARP} x {word}>, ptr {at(b, to, k * each)}"), word, True) for k in range(count)]
+    found = [b.load(word, at(b, to, k * each), vector=True) for k in range(count)]
     put_all(e, op, [found[k % count] for k in range(fragment.registers)])
     finish(e, done)
 
@@ -223,19 +223,18 @@ def _store(e: WarpEmitter, op: Op) -> None:
     for k, (line, start) in enumerate(fragment.blocks()):
         address = place.of(e, *_offset_in(fragment, straight, line, start))
         own = words[k * fragment.words : (k + 1) * fragment.words]
-        data = ", ".join(f"<{WARP} x {word}> {value.text}" for value in own)
-        b.line(f"call void @{name}(i64 {address.text}, i64 {place.stride.text}, {data})")
+        b.invoke(f"@{name}", "void", address, place.stride, *own)
     finish(e, done)
 
 
 # -- blocks -----------------------------------------------------------------------------------------------
 
 
-def _lines(b: Builder, count: int) -> list[str]:
+def _lines(b: Builder, count: int) -> list[Value]:
     """Pointers to neighbouring lines, from ``%address`` on."""
-    pointers = [b.assign("inttoptr i64 %address to ptr")]
+    pointers = [b.cast("inttoptr", Value("%address", "i64"), "ptr")]
     for _ in range(count - 1):
-        pointers.append(b.assign(f"getelementptr i8, ptr {pointers[-1]}, i64 %stride"))
+        pointers.append(b.point("i8", pointers[-1], Value("%stride", "i64")))
     return pointers
 
 
@@ -246,16 +245,15 @@ def _load_function(e: WarpEmitter, fragment: _Fragment, straight: bool) -> str:
     def body(b: Builder) -> None:
         count, length = (8, width) if straight else (width, 8)
         vector = f"<{length} x {element}>"
-        lines = [b.assign(f"load {vector}, ptr {p}, align {_align(element)}") for p in _lines(b, count)]
+        lines = [b.load(vector, p, align=_align(element)) for p in _lines(b, count)]
         if not straight and element == "i16":
             lines, straight_now = transposed_halves(b, lines), True
         else:
             straight_now = straight
-        whole = joined(b, lines, length, element)
+        whole = joined(b, lines, length)
         order = [(g * width + k) if straight_now else (k * 8 + g) for g in range(8) for k in range(width)]
-        for k, part in enumerate(_registers(b, fragment, whole, order, element)):
-            text = f"getelementptr i8, ptr %to, i64 {k * WARP * type_width(part.type) // 8}"
-            b.line(f"store <{WARP} x {part.type}> {part.text}, ptr {b.assign(text)}")
+        for k, part in enumerate(_registers(b, fragment, whole, order)):
+            b.store(part, b.offset("%to", k * WARP * type_width(part.type) // 8))
 
     how = "straight" if straight else "across"
     name = f"matrix.block.load.{element}.{'sum' if fragment.words == 2 else 'words'}.{how}"
@@ -274,22 +272,13 @@ def _align(element: str) -> int:
     return type_width(element) // 8
 
 
-def _registers(b: Builder, fragment: _Fragment, whole: str, order: list[int], element: str) -> list[Value]:
+def _registers(b: Builder, fragment: _Fragment, whole: Value, order: list[int]) -> list[Value]:
     """Deal out a block, whose elements by lines are at ``order``, to its registers."""
-    total = len(order)
-    full = f"<{total} x {element}>"
-
-    def picked(wanted: list[int]) -> str:
-        if wanted == list(range(total)):
-            return whole
-        picks = ", ".join(f"i32 {k}" for k in wanted)
-        return b.assign(f"shufflevector {full} {whole}, {full} poison, <{len(wanted)} x i32> <{picks}>")
-
     if fragment.words == 2:
-        return [Value(picked(order[parity::2]), element, True) for parity in (0, 1)]
-    text = picked(order)
-    word = word_type(fragment.type_)
-    return [Value(b.assign(f"bitcast {full} {text} to <{WARP} x {word}>"), word, True)]
+        return [b.shuffle(whole, None, order[parity::2]) for parity in (0, 1)]
+    if order != list(range(len(order))):
+        whole = b.shuffle(whole, None, order)
+    return [b.reinterpret(whole, word_type(fragment.type_), WARP)]
 
 
 def _store_function(e: WarpEmitter, fragment: _Fragment, straight: bool) -> str:
@@ -299,18 +288,16 @@ def _store_function(e: WarpEmitter, fragment: _Fragment, straight: bool) -> str:
 
     def body(b: Builder) -> None:
         if fragment.words == 1:
-            whole = b.assign(f"bitcast <{WARP} x i32> %words0 to <64 x i16>")
-            lines = rows_of(b, whole, 8, 8, element)
+            lines = rows_of(b, b.reinterpret(Value("%words0", "i32", True), "i16", 64), 8, 8)
             lines = lines if straight else transposed_halves(b, lines)
         else:
-            full = f"<{WARP} x {word}>"
             # Element (g, 2t + p) is lane 4g + t of register p.
             cells = [(g, n) if straight else (n, g) for g in range(8) for n in range(8)]
-            picks = ", ".join(f"i32 {WARP * (n % 2) + 4 * g + n // 2}" for g, n in cells)
-            whole = b.assign(f"shufflevector {full} %words0, {full} %words1, <64 x i32> <{picks}>")
-            lines = rows_of(b, whole, 8, 8, element)
+            picks = [WARP * (n % 2) + 4 * g + n // 2 for g, n in cells]
+            first, second = (Value(f"%words{k}", word, True) for k in range(2))
+            lines = rows_of(b, b.shuffle(first, second, picks), 8, 8)
         for line, pointer in zip(lines, _lines(b, 8), strict=True):
-            b.line(f"store <8 x {element}> {line}, ptr {pointer}, align {_align(element)}")
+            b.store(line, pointer, align=_align(element))
 
     data = ", ".join(f"<{WARP} x {word}> %words{k}" for k in range(fragment.words))
     name = f"matrix.block.store.{element}.{'straight' if straight else 'across'}"

@@ -66,7 +66,7 @@ def _field(f: Builder, word: Value, at: int, bits: int) -> Value:
 def _load(f: Builder, address: Value) -> tuple[Value, Value]:
     """Give the pointer to an object, and the object."""
     pointer = f.cast("inttoptr", address, "ptr")
-    return pointer, Value(f.assign(f"load i64, ptr {pointer.text}, align 8"), "i64")
+    return pointer, f.load("i64", pointer, align=8)
 
 
 def _update(f: Builder, address: Value, arrivals: Value, drops: Value, bytes_: Value) -> Value:
@@ -90,7 +90,7 @@ def _update(f: Builder, address: Value, arrivals: Value, drops: Value, bytes_: V
     new = f.integer(0, 64)
     for part, at in parts:
         new = f.binary("or", new, f.binary("shl", part, f.integer(at, 64)))
-    f.line(f"store i64 {new.text}, ptr {pointer.text}, align 8")
+    f.store(new, pointer, align=8)
     return word
 
 
@@ -108,7 +108,7 @@ def _init(e: WarpEmitter, op: Op) -> None:
         pointer = f.cast("inttoptr", v[0], "ptr")
         count = f.binary("and", f.cast("zext", v[1], "i64"), f.integer((1 << _COUNT_BITS) - 1, 64))
         word = f.binary("or", count, f.binary("shl", count, f.integer(_COUNT_BITS, 64)))
-        f.line(f"store i64 {word.text}, ptr {pointer.text}, align 8")
+        f.store(word, pointer, align=8)
 
     each_lane(e, op, "mbarrier.init", [_address(e, op), e.source(op, 1, "i32")], init)
 

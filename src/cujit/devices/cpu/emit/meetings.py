@@ -105,17 +105,17 @@ def meet(e: WarpEmitter, blocks: Sequence[Block]) -> None:
     for mask in masks[1:]:
         waiting = b.binary("or", waiting, mask)
     look, go, done = b.label("meeting"), b.label("meet"), b.label("met")
-    b.line(f"br i1 {b.any_lane(waiting).text}, label %{look}, label %{done}")
+    b.branch(b.any_lane(waiting), look, done)
     b.start(look)
     ready = _ready(e, ops, masks, waiting)
-    b.line(f"br i1 {b.any_lane(ready).text}, label %{go}, label %{done}")
+    b.branch(b.any_lane(ready), go, done)
     b.start(go)
     for value in rule_of(ops[0])(_Scattered(e, ops, masks, ready)):
         _leave_result(e, ready, value)
     met = b.binary("or", flow.load("met", MASK), ready)
-    b.line(f"store {MASK} {met.text}, ptr %met")
+    b.store(met, "%met")
     flow.note_progress()
-    b.line(f"br label %{done}")
+    b.jump(done)
     b.start(done)
 
 
@@ -130,8 +130,7 @@ def _ready(e: WarpEmitter, ops: Sequence[Op], masks: Sequence[Value], waiting: V
         return b.mask_of(b.select(complete, word, b.integer(0, 32)))
     b.functions.setdefault("cujit.ready", _READY)
     b.declared.setdefault("llvm.cttz.i32", "declare i32 @llvm.cttz.i32(i32, i1)")
-    arguments = f"<{WARP} x i32> {members.text}, i32 {word.text}, i32 {live.text}"
-    return b.mask_of(Value(b.assign(f"call i32 @cujit.ready({arguments})"), "i32"))
+    return b.mask_of(b.invoke("@cujit.ready", "i32", members, word, live))
 
 
 def _gathered(e: WarpEmitter, index: int, type_: str, places: Sequence[tuple[Op, Value]]) -> Value:
@@ -150,11 +149,11 @@ def _gathered(e: WarpEmitter, index: int, type_: str, places: Sequence[tuple[Op,
 
 def _leave_result(e: WarpEmitter, ready: Value, value: Value) -> None:
     b = e.builder
-    name, full = _RESULTS[value.type == "i1"]
+    name, _ = _RESULTS[value.type == "i1"]
     type_ = "i1" if value.type == "i1" else "i32"
-    before = Value(b.assign(f"load {full}, ptr %{name}"), type_, True)
+    before = b.load(type_, f"%{name}", vector=True)
     after = b.select(ready, b.vector(b.bits_as(value, type_)), before)
-    b.line(f"store {full} {after.text}, ptr %{name}")
+    b.store(after, f"%{name}")
 
 
 def take_results(e: WarpEmitter, op: Op) -> None:
@@ -163,6 +162,6 @@ def take_results(e: WarpEmitter, op: Op) -> None:
     for index, reg in enumerate(op.results):
         if reg is None:
             continue
-        name, full = _RESULTS[reg.bits == 1]
-        value = Value(b.assign(f"load {full}, ptr %{name}"), "i1" if reg.bits == 1 else "i32", True)
+        name, _ = _RESULTS[reg.bits == 1]
+        value = b.load("i1" if reg.bits == 1 else "i32", f"%{name}", vector=True)
         e.put(op, b.extract(value, b.first_lane(e.mask)) if e.shape(reg).is_uniform else value, index)

@@ -11,11 +11,12 @@ from dataclasses import dataclass
 
 from cujit.devices.cpu.emit import clusters
 from cujit.devices.cpu.emit.builder import Value, float_type, int_type, type_width
+from cujit.devices.cpu.emit.names import STATE
 from cujit.devices.cpu.emit.order import in_order
 from cujit.devices.cpu.emit.past import past_cache
 from cujit.devices.cpu.emit.registry import Rules
 from cujit.devices.cpu.emit.scattered import gather, load_apart, scatter
-from cujit.devices.cpu.emit.warp import MASK, WarpEmitter, storage_type
+from cujit.devices.cpu.emit.warp import WarpEmitter, storage_type
 from cujit.devices.cpu.emit.wide import load_wide, store_wide
 from cujit.devices.cpu.native.state import STACK_BYTES, Block, Warp
 from cujit.devices.cpu.program import Group, Memory, Op, Operand, Reg, SymbolAddress
@@ -97,7 +98,7 @@ def _address(e: WarpEmitter, op: Op, memory: Memory) -> _Address:
         base = rows[0] if len(rows) == 1 else None
         if shape.guarded:
             assert isinstance(memory.base, Reg)
-            holds = Value(b.assign(f"load i1, ptr %r{memory.base.index}.g"), "i1")
+            holds = b.load("i1", f"%r{memory.base.index}.g")
         if space == "local":
             stride += e.program.local_size
     if base is None or shape.guarded:
@@ -173,8 +174,8 @@ def _keep(e: WarpEmitter, values: list[Value]) -> None:
     for value in values:
         if value.is_vector:
             bits = b.bits_as(value, int_type(type_width(value.type)))
-            first = Value(b.assign(f"extractelement {b.type_of(bits)} {bits.text}, i32 0"), bits.type)
-            b.line(f'call void asm sideeffect "", "r"(i64 {b.resize(first, 64, signed=False).text})')
+            first = b.extract(bits, b.integer(0, 32))
+            b.invoke('asm sideeffect "", "r"', "void", b.resize(first, 64, signed=False))
 
 
 def _load_parameters(e: WarpEmitter, op: Op, memory: Memory, element: str) -> list[Value]:
@@ -203,21 +204,18 @@ def _load_values(e: WarpEmitter, op: Op, at: _Address, element: str, count: int)
         return quick()
     b = e.builder
     fast, slow, done = b.label("contiguous"), b.label("scattered"), b.label("loaded")
-    b.line(f"br i1 {at.holds.text}, label %{fast}, label %{slow}")
+    b.branch(at.holds, fast, slow)
     b.start(fast)
     found = quick()
-    b.line(f"br label %{done}")
+    b.jump(done)
     b.start(slow)
     careful = _gather_values(e, _lane_addresses(e, at), element, count, mask)
     end = b.label("scattered.end")
-    b.line(f"br label %{end}")
+    b.jump(end)
     b.start(end)
-    b.line(f"br label %{done}")
+    b.jump(done)
     b.start(done)
-    merged = []
-    for q, c in zip(found, careful, strict=True):
-        merged.append(Value(b.assign(f"phi {b.type_of(q)} [ {q.text}, %{fast} ], [ {c.text}, %{end} ]"), element, True))
-    return merged
+    return [b.phi(q, (q, fast), (c, end)) for q, c in zip(found, careful, strict=True)]
 
 
 def _quick_load(
@@ -246,28 +244,27 @@ def _load_uniform(e: WarpEmitter, op: Op, base: Value, element: str, count: int)
     b = e.builder
     size = type_width(element) // 8
     pointer = b.cast("inttoptr", base, "ptr")
-    load = "load volatile" if op.form.is_strong else "load"  # one whose value nobody reads stays
+    stays = op.form.is_strong  # though nobody reads its value
     if op.guard is None:
-        return [_load_scalar(e, pointer, element, k * size, load) for k in range(count)]
+        return [_load_scalar(e, pointer, element, k * size, volatile=stays) for k in range(count)]
     some = e.guard(op)
     if some.is_vector:
         some = b.any_lane(e.lanes(op))
     go, done, skip = b.label("load"), b.label("loaded"), b.label("skip")
-    b.line(f"br i1 {some.text}, label %{go}, label %{skip}")
+    b.branch(some, go, skip)
     b.start(go)
-    values = [_load_scalar(e, pointer, element, k * size, load) for k in range(count)]
-    b.line(f"br label %{done}")
+    values = [_load_scalar(e, pointer, element, k * size, volatile=stays) for k in range(count)]
+    b.jump(done)
     b.start(skip)
-    b.line(f"br label %{done}")
+    b.jump(done)
     b.start(done)
-    zero = "zeroinitializer"
-    return [Value(b.assign(f"phi {element} [ {v.text}, %{go} ], [ {zero}, %{skip} ]"), element) for v in values]
+    return [b.phi(v, (v, go), ("zeroinitializer", skip)) for v in values]
 
 
-def _load_scalar(e: WarpEmitter, pointer: Value, element: str, offset: int, load: str = "load") -> Value:
+def _load_scalar(e: WarpEmitter, pointer: Value, element: str, offset: int, *, volatile: bool = False) -> Value:
     b = e.builder
-    at = b.assign(f"getelementptr i8, ptr {pointer.text}, i64 {offset}") if offset else pointer.text
-    return Value(b.assign(f"{load} {element}, ptr {at}, align {type_width(element) // 8}"), element)
+    at = b.offset(pointer, offset) if offset else pointer
+    return b.load(element, at, align=type_width(element) // 8, volatile=volatile)
 
 
 def _load_contiguous(e: WarpEmitter, rows: tuple[Value, ...], element: str, count: int, mask: Value) -> list[Value]:
@@ -277,38 +274,23 @@ def _load_contiguous(e: WarpEmitter, rows: tuple[Value, ...], element: str, coun
     wide = f"<{n} x {element}>"
     parts = []
     for k, base in enumerate(rows):
-        arguments = [
-            f"ptr {b.cast('inttoptr', base, 'ptr').text}",
-            f"i32 {type_width(element) // 8}",
-            f"<{n} x i1> {_repeated(e, mask, count, k, len(rows))}",
-            f"{wide} zeroinitializer",
-        ]
+        pointer, align = b.cast("inttoptr", base, "ptr"), b.integer(type_width(element) // 8, 32)
+        lanes = _repeated(e, mask, count, k, len(rows))
         name = f"llvm.masked.load.v{n}{_short(element)}.p0"
-        parts.append(b.call(name, wide, arguments, ["ptr", "i32", f"<{n} x i1>", wide]))
-    whole = _joined(e, parts, n, element)
+        parts.append(b.call(name, wide, pointer, align, lanes, Value("zeroinitializer", wide)))
+    whole = _joined(e, parts, n)
     if count == 1:
-        return [Value(whole, element, True)]
-    wide = f"<{WARP * count} x {element}>"
-    found = []
-    for k in range(count):
-        picks = ", ".join(f"i32 {lane * count + k}" for lane in range(WARP))
-        text = b.assign(f"shufflevector {wide} {whole}, {wide} poison, <{WARP} x i32> <{picks}>")
-        found.append(Value(text, element, True))
-    return found
+        return [Value(whole.text, element, True)]
+    return [b.shuffle(whole, None, [lane * count + k for lane in range(WARP)]) for k in range(count)]
 
 
-def _joined(e: WarpEmitter, texts: list[str], width: int, element: str) -> str:
+def _joined(e: WarpEmitter, parts: list[Value], width: int) -> Value:
     """One vector of several, each of ``width`` elements, one behind the other."""
-    b = e.builder
-    while len(texts) > 1:
-        picks = ", ".join(f"i32 {k}" for k in range(2 * width))
-        t = f"<{width} x {element}>"
-        texts = [
-            b.assign(f"shufflevector {t} {first}, {t} {second}, <{2 * width} x i32> <{picks}>")
-            for first, second in zip(texts[::2], texts[1::2], strict=True)
-        ]
+    while len(parts) > 1:
+        pairs = zip(parts[::2], parts[1::2], strict=True)
+        parts = [e.builder.shuffle(first, second, range(2 * width)) for first, second in pairs]
         width *= 2
-    return texts[0]
+    return parts[0]
 
 
 def _gather_values(e: WarpEmitter, lanes: Value, element: str, count: int, mask: Value) -> list[Value]:
@@ -327,13 +309,12 @@ def _lane_addresses(e: WarpEmitter, at: _Address) -> Value:
     return b.binary("add", at.base, b.lanes([k * at.stride for k in range(WARP)], 64))
 
 
-def _repeated(e: WarpEmitter, mask: Value, count: int, row: int = 0, rows: int = 1) -> str:
+def _repeated(e: WarpEmitter, mask: Value, count: int, row: int = 0, rows: int = 1) -> Value:
     """The part of a mask that is for one of ``rows`` rows, with every lane's bit ``count`` times in a row."""
-    if mask.constant or (count == 1 and rows == 1):
-        return mask.text
     width = WARP // rows
-    picks = ", ".join(f"i32 {row * width + k // count}" for k in range(width * count))
-    return e.builder.assign(f"shufflevector {MASK} {mask.text}, {MASK} poison, <{width * count} x i32> <{picks}>")
+    if mask.constant or (count == 1 and rows == 1):
+        return Value(mask.text, f"<{width * count} x i1>", constant=mask.constant)
+    return e.builder.shuffle(mask, None, [row * width + k // count for k in range(width * count)])
 
 
 def _short(element: str) -> str:
@@ -367,13 +348,13 @@ def _store_values(e: WarpEmitter, op: Op, memory: Memory, items: tuple[Operand, 
     else:
         b = e.builder
         fast, slow, done = b.label("contiguous"), b.label("scattered"), b.label("stored")
-        b.line(f"br i1 {at.holds.text}, label %{fast}, label %{slow}")
+        b.branch(at.holds, fast, slow)
         b.start(fast)
         _store_contiguous(e, op, at.rows or (at.base or mask,), element, values, mask)
-        b.line(f"br label %{done}")
+        b.jump(done)
         b.start(slow)
         _scatter_values(e, _lane_addresses(e, at), element, values, mask)
-        b.line(f"br label %{done}")
+        b.jump(done)
         b.start(done)
 
 
@@ -383,19 +364,18 @@ def _store_uniform(e: WarpEmitter, base: Value, element: str, values: list[Value
     done = b.label("stored")
     if op.guard is not None:
         go = b.label("store")
-        b.line(f"br i1 {b.any_lane(mask).text}, label %{go}, label %{done}")
+        b.branch(b.any_lane(mask), go, done)
         b.start(go)
     pointer = b.cast("inttoptr", base, "ptr")
-    word = Value(b.assign(f"bitcast {MASK} {mask.text} to i{WARP}"), f"i{WARP}")
-    zeros = Value(b.call("llvm.ctlz.i32", "i32", [f"i32 {word.text}", "i1 false"], ["i32", "i1"]), "i32")
+    zeros = b.call("llvm.ctlz.i32", "i32", b.word(mask), b.integer(0, 1))
     last = b.binary("and", b.binary("sub", b.integer(WARP - 1, 32), zeros), b.integer(WARP - 1, 32))
     size = type_width(element) // 8
     for k, value in enumerate(values):
         one = b.extract(value, last) if value.is_vector else value
-        at = b.assign(f"getelementptr i8, ptr {pointer.text}, i64 {k * size}")
-        b.line(f"store {element} {one.text}, ptr {at}, align {size}")
+        at = b.offset(pointer, k * size)
+        b.store(one, at, align=size)
     if op.guard is not None:
-        b.line(f"br label %{done}")
+        b.jump(done)
         b.start(done)
 
 
@@ -420,43 +400,36 @@ def _store_contiguous(
     some = blends and op.guard is not None
     if some:
         go, done = b.label("store"), b.label("stored")
-        b.line(f"br i1 {b.any_lane(mask).text}, label %{go}, label %{done}")
+        b.branch(b.any_lane(mask), go, done)
         b.start(go)
-    whole = _dealt(e, [b.vector(v) for v in values], element)
+    whole = _dealt(e, [b.vector(v) for v in values])
     n = WARP // len(rows) * count
-    full, wide = f"<{WARP * count} x {element}>", f"<{n} x {element}>"
+    wide = f"<{n} x {element}>"
     for k, base in enumerate(rows):
         part = whole
         if len(rows) > 1:
-            picks = ", ".join(f"i32 {k * n + lane}" for lane in range(n))
-            part = b.assign(f"shufflevector {full} {whole}, {full} poison, <{n} x i32> <{picks}>")
-        pointer, align = b.cast("inttoptr", base, "ptr").text, type_width(element) // 8
-        lanes = f"<{n} x i1> {_repeated(e, mask, count, k, len(rows))}"
+            part = b.shuffle(whole, None, range(k * n, k * n + n))
+        part = Value(part.text, wide)
+        pointer, align = b.cast("inttoptr", base, "ptr"), type_width(element) // 8
+        lanes = _repeated(e, mask, count, k, len(rows))
         if blends:
-            old = b.assign(f"load {wide}, ptr {pointer}, align {align}")
-            new = b.assign(f"select {lanes}, {wide} {part}, {wide} {old}")
-            b.line(f"store {wide} {new}, ptr {pointer}, align {align}")
+            old = b.load(wide, pointer, align=align)
+            b.store(b.select(Value(lanes.text, f"<{n} x i1>"), part, old), pointer, align=align)
             continue
-        arguments = [f"{wide} {part}", f"ptr {pointer}", f"i32 {align}", lanes]
-        types = [wide, "ptr", "i32", f"<{n} x i1>"]
-        with past_cache(e, op, mask, base, size * n // count, f"store {wide} {part}, ptr {pointer}"):
-            b.call(f"llvm.masked.store.v{n}{_short(element)}.p0", "void", arguments, types)
+        with past_cache(e, op, mask, base, size * n // count, (part, pointer)):
+            name = f"llvm.masked.store.v{n}{_short(element)}.p0"
+            b.call(name, "void", part, pointer, b.integer(align, 32), lanes)
     if some:
-        b.line(f"br label %{done}")
+        b.jump(done)
         b.start(done)
 
 
-def _dealt(e: WarpEmitter, values: list[Value], element: str) -> str:
+def _dealt(e: WarpEmitter, values: list[Value]) -> Value:
     """One vector with the lanes' elements in memory order."""
-    b = e.builder
-    whole = _joined(e, [v.text for v in values], WARP, element)
-    if len(values) == 1:
+    whole, count = _joined(e, values, WARP), len(values)
+    if count == 1:
         return whole
-    width = WARP * len(values)
-    count = len(values)
-    order = ", ".join(f"i32 {(k % count) * WARP + k // count}" for k in range(width))
-    t = f"<{width} x {element}>"
-    return b.assign(f"shufflevector {t} {whole}, {t} poison, <{width} x i32> <{order}>")
+    return e.builder.shuffle(whole, None, [(k % count) * WARP + k // count for k in range(WARP * count)])
 
 
 def _scatter_values(e: WarpEmitter, lanes: Value, element: str, values: list[Value], mask: Value) -> None:
@@ -567,8 +540,8 @@ def stack_start(e: WarpEmitter) -> Value:
     index = b.cast("zext", Value("%warp", "i32"), "i64")
     offset = b.binary("mul", index, b.integer(ctypes.sizeof(Warp), 64))
     at = b.binary("add", offset, b.integer(Block.warp.offset + Warp.stack_end.offset, 64))
-    place = b.assign(f"getelementptr i8, ptr %state, i64 {at.text}")
-    return b.binary("sub", Value(b.assign(f"load i64, ptr {place}"), "i64"), b.integer(STACK_BYTES, 64))
+    place = b.point("i8", STATE, at)
+    return b.binary("sub", b.load("i64", place), b.integer(STACK_BYTES, 64))
 
 
 def _is_cluster(e: WarpEmitter, op: Op) -> None:

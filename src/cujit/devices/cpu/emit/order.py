@@ -18,7 +18,7 @@ from cujit.devices.cpu.semantics import Order
 
 __all__ = ["in_order", "register"]
 
-_COMPILER = 'fence syncscope("singlethread") seq_cst'
+_COMPILER = 'syncscope("singlethread") seq_cst'
 _SCOPES = "cta cluster gpu sys"
 
 
@@ -41,7 +41,7 @@ def _fence(e: WarpEmitter, op: Op) -> None:
     """Order all accesses before and after, as strongly as the processor can where the form does not ask for less."""
     words = frozenset(op.modifiers)
     weak = bool(words & {"acq_rel", "acquire", "release", "proxy", "mbarrier_init"}) or "cta" in words
-    e.builder.line("fence acq_rel" if weak else "fence seq_cst")
+    e.builder.fence("acq_rel" if weak else "seq_cst")
 
 
 @contextlib.contextmanager
@@ -50,6 +50,6 @@ def in_order(e: WarpEmitter, op: Op) -> Iterator[None]:
     if not op.form.is_strong:
         yield
         return
-    e.builder.line("fence release" if op.order is Order.RELEASE else _COMPILER)
+    e.builder.fence("release" if op.order is Order.RELEASE else _COMPILER)
     yield
-    e.builder.line("fence acquire" if op.order is Order.ACQUIRE else _COMPILER)
+    e.builder.fence("acquire" if op.order is Order.ACQUIRE else _COMPILER)

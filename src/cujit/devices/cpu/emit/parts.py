@@ -152,21 +152,21 @@ def emit_loop(e: WarpEmitter, block: Block, part: Part) -> None:
         _hand_over(e, f"{home}lanes.all", b.cast("sext", mask, word))
     head, turn, done, skip, end = (b.label(x) for x in ("part", "turn", "done", "skip", "parts"))
     b.reserve(f"{home}at", "i32")
-    b.line(f"store i32 0, ptr {home}at")
-    b.line(f"br label %{head}")
+    b.store(b.integer(0, 32), f"{home}at")
+    b.jump(head)
     b.start(head)
-    at = b.assign(f"load i32, ptr {home}at")
+    at = b.load("i32", f"{home}at")
     with _narrow(e, part, home):
         b.reserve(f"{home}lanes", f"<{b.width} x {word}>")
         _enter(e, part, home, at)
         if not mask.constant:
             _store(e, f"{home}lanes", _load_part(e, f"{home}lanes.all", word, at))
         if not part.parts_lanes:
-            b.line(f"br label %{turn}")
+            b.jump(turn)
         elif mask.constant:
             _turn_together(e, block, f"{home}lanes", word, (turn, done))
         else:
-            b.line(f"br i1 {_some(e, _load(e, f'{home}lanes', word)).text}, label %{turn}, label %{skip}")
+            b.branch(_some(e, _load(e, f"{home}lanes", word)), turn, skip)
         b.start(turn)
         _turn(e, block, f"{home}lanes", word, (turn, done))
         b.start(done)
@@ -174,13 +174,13 @@ def emit_loop(e: WarpEmitter, block: Block, part: Part) -> None:
             value = e.read(r, storage_type(r))
             b.reserve(f"{home}{r.index}.all", f"<{WARP} x {value.type}>")
             _store(e, _part_of(e, f"{home}{r.index}.all", value.type, at), value)
-        b.line(f"br label %{skip}")
+        b.jump(skip)
     e.mask = mask
     b.start(skip)
-    following = b.binary("add", Value(at, "i32"), b.integer(1, 32))
-    b.line(f"store i32 {following.text}, ptr {home}at")
+    following = b.binary("add", at, b.integer(1, 32))
+    b.store(following, f"{home}at")
     more = b.compare("icmp ult", following, b.integer(WARP // part.width, 32))
-    b.line(f"br i1 {more.text}, label %{head}, label %{end}")
+    b.branch(more, head, end)
     b.start(end)
     _leave(e, part, home)
 
@@ -190,15 +190,15 @@ def _turn_together(e: WarpEmitter, block: Block, place: str, word: str, ways: tu
     b = e.builder
     again, apart = b.label("together"), b.label("apart")
     _store(e, place, b.vector(Value("-1", word, constant=True)))
-    b.line(f"br label %{again}")
+    b.jump(again)
     b.start(again)
     # To LLVM, the lanes are some that it does not know: of what it knows it makes bits, which takes longer.
     left = _left(e, _load(e, place, word), _stay(e, block))
     _store(e, place, left)
     all_stay = b.compare("icmp eq", b.reduce("and", left), Value("-1", word))
-    b.line(f"br i1 {all_stay.text}, label %{again}, label %{apart}")
+    b.branch(all_stay, again, apart)
     b.start(apart)
-    b.line(f"br i1 {_some(e, left).text}, label %{ways[0]}, label %{ways[1]}")
+    b.branch(_some(e, left), ways[0], ways[1])
 
 
 def _turn(e: WarpEmitter, block: Block, place: str, word: str, ways: tuple[str, str]) -> None:
@@ -216,7 +216,7 @@ def _turn(e: WarpEmitter, block: Block, place: str, word: str, ways: tuple[str, 
             left = _left(e, lanes, stays)
             _store(e, place, left)
             stays = _some(e, left)
-    b.line(f"br i1 {stays.text}, label %{ways[0]}, label %{ways[1]}")
+    b.branch(stays, ways[0], ways[1])
 
 
 def _left(e: WarpEmitter, lanes: Value, stays: Value) -> Value:
@@ -260,14 +260,13 @@ def _hand_over(e: WarpEmitter, place: str, value: Value) -> None:
     _store(e, place, every)
 
 
-def _enter(e: WarpEmitter, part: Part, home: str, at: str) -> None:
+def _enter(e: WarpEmitter, part: Part, home: str, at: Value) -> None:
     """Begin with part ``at``: every part begins with the same values of registers that all lanes share."""
     b = e.builder
     for r in part.enters:
         _store(e, e.place(r, "v"), _load_part(e, f"{home}{r.index}.all", storage_type(r), at))
     for r in part.counts:
-        first = b.assign(f"load {storage_type(r)}, ptr %r{r.index}.b")
-        b.line(f"store {storage_type(r)} {first}, ptr {e.place(r, 'b')}")
+        b.store(b.load(storage_type(r), f"%r{r.index}.b"), e.place(r, "b"))
 
 
 def _leave(e: WarpEmitter, part: Part, home: str) -> None:
@@ -276,24 +275,23 @@ def _leave(e: WarpEmitter, part: Part, home: str) -> None:
     for r in part.leaves:
         _store(e, e.place(r, "v"), _load(e, f"{home}{r.index}.all", storage_type(r)))
     for r in () if part.parts_lanes else part.counts:
-        last = b.assign(f"load {storage_type(r)}, ptr {home}{r.index}.b")
-        b.line(f"store {storage_type(r)} {last}, ptr {e.place(r, 'b')}")
+        b.store(b.load(storage_type(r), f"{home}{r.index}.b"), e.place(r, "b"))
 
 
-def _part_of(e: WarpEmitter, place: str, type_: str, at: str) -> str:
-    return e.builder.assign(f"getelementptr <{e.builder.width} x {type_}>, ptr {place}, i32 {at}")
+def _part_of(e: WarpEmitter, place: str, type_: str, at: Value) -> Value:
+    return e.builder.point(f"<{e.builder.width} x {type_}>", place, at)
 
 
-def _load_part(e: WarpEmitter, place: str, type_: str, at: str) -> Value:
+def _load_part(e: WarpEmitter, place: str, type_: str, at: Value) -> Value:
     return _load(e, _part_of(e, place, type_, at), type_)
 
 
-def _load(e: WarpEmitter, place: str, type_: str) -> Value:
-    return Value(e.builder.assign(f"load <{e.builder.width} x {type_}>, ptr {place}"), type_, True)
+def _load(e: WarpEmitter, place: Value | str, type_: str) -> Value:
+    return e.builder.load(type_, place, vector=True)
 
 
-def _store(e: WarpEmitter, place: str, value: Value) -> None:
-    e.builder.line(f"store {e.builder.type_of(value)} {value.text}, ptr {place}")
+def _store(e: WarpEmitter, place: Value | str, value: Value) -> None:
+    e.builder.store(value, place)
 
 
 def _some(e: WarpEmitter, lanes: Value) -> Value:

@@ -7,6 +7,7 @@ import platform
 from collections.abc import Iterator
 
 from cujit.devices.cpu.emit.builder import Builder, Value
+from cujit.devices.cpu.emit.names import LAUNCH
 from cujit.devices.cpu.emit.warp import WarpEmitter
 from cujit.devices.cpu.launch import field_offset
 from cujit.devices.cpu.program import Op
@@ -22,8 +23,11 @@ _ALL = "splat (i1 true)"
 
 
 @contextlib.contextmanager
-def past_cache(e: WarpEmitter, op: Op, mask: Value, base: Value, bytes_: int, store: str) -> Iterator[None]:
-    """Emit ``store``, of that many bytes at ``base``, where that is whole cache lines; else what is inside."""
+def past_cache(
+    e: WarpEmitter, op: Op, mask: Value, base: Value, bytes_: int, store: tuple[Value, Value]
+) -> Iterator[None]:
+    """Store ``store``, a value and where, of that many bytes at ``base`` if that is whole cache lines; else do what is
+    inside."""
     if not (_can_be(e, op) and mask.text == _ALL and bytes_ % _LINE == 0):
         yield
         return
@@ -31,13 +35,13 @@ def past_cache(e: WarpEmitter, op: Op, mask: Value, base: Value, bytes_: int, st
     _choose(e)
     past, through, done = b.label("past"), b.label("through"), b.label("stored")
     rest = b.binary("and", base, Value("%unaligned", "i64"))
-    b.line(f"br i1 {b.compare('icmp eq', rest, b.integer(0, 64)).text}, label %{past}, label %{through}")
+    b.branch(b.compare("icmp eq", rest, b.integer(0, 64)), past, through)
     b.start(past)
-    b.line(f"{store}, align {_LINE}, !nontemporal !{{i32 1}}")
-    b.line(f"br label %{done}")
+    b.store(*store, align=_LINE, nontemporal=True)
+    b.jump(done)
     b.start(through)
     yield
-    b.line(f"br label %{done}")
+    b.jump(done)
     b.start(done)
     b.declared[_FENCE] = f"declare void @{_FENCE}()"
 
@@ -52,15 +56,15 @@ def _can_be(e: WarpEmitter, op: Op) -> bool:
 def _choose(e: WarpEmitter) -> None:
     """Have ``%unaligned``: bits of an address that are zero where a store may go past the cache; all if none may."""
     block_bytes = e.block.volume * e.body.uncached.thread_bytes
-    lines = [
-        f"  %cache.at = getelementptr i8, ptr %launch, i64 {field_offset('cache_bytes')}",
-        "  %cache.bytes = load i64, ptr %cache.at",
-        f"  %written.bytes = mul i64 %blocks, {block_bytes}",
-        "  %is.much = icmp ugt i64 %written.bytes, %cache.bytes",
-        f"  %unaligned = select i1 %is.much, i64 {_LINE - 1}, i64 -1",
-    ]
-    if lines[0] not in e.builder.entry:
-        e.builder.entry += lines
+    b = e.builder
+    if b.has_entry("%unaligned"):
+        return
+    with b.at_entry():
+        at = b.offset(LAUNCH, field_offset("cache_bytes"), into="%cache.at")
+        cache = b.load("i64", at, into="%cache.bytes")
+        written = b.binary("mul", Value("%blocks", "i64"), b.integer(block_bytes, 64), into="%written.bytes")
+        is_much = b.compare("icmp ugt", written, cache, into="%is.much")
+        b.select(is_much, b.integer(_LINE - 1, 64), b.integer(-1, 64), into="%unaligned")
 
 
 def last_lines(*builders: Builder) -> list[str]:

@@ -11,6 +11,7 @@ from dataclasses import replace
 
 from cujit.devices.cpu.cfg import Block
 from cujit.devices.cpu.emit.builder import LARGEST_VECTOR, Value
+from cujit.devices.cpu.emit.names import WARP_NUMBER
 from cujit.devices.cpu.emit.warp import MASK, WarpEmitter, forms_of, storage_type
 from cujit.devices.cpu.launch import PLACE
 from cujit.devices.cpu.program import Reg
@@ -31,7 +32,8 @@ __all__ = [
 _GONE = -1
 """Number of the region that a warp is to run which has none left."""
 
-_MASK_KEPT = f"<{WARP} x i32>"
+_WORD_KEPT = "i32"
+_MASK_KEPT = f"<{WARP} x {_WORD_KEPT}>"
 """What a mask is kept as: processors are slow to make masks of single bits."""
 
 _INLINED = 3000
@@ -74,7 +76,7 @@ class RegionPassage:
             self._move(e, index, "in")
         if self._version is not None and self._version != EVERY and self.region.choice is not None:
             type_ = storage_type(self._registers[self.region.choice])
-            e.builder.line(f"store {type_} {self._version}, ptr %r{self.region.choice}.b")
+            e.builder.store(Value(str(self._version), type_, constant=True), f"%r{self.region.choice}.b")
         for op in self.region.remade:
             e.emit_op(op)
         return mask
@@ -82,34 +84,34 @@ class RegionPassage:
     def _lend_vectors(self, e: WarpEmitter) -> None:
         """Have kept vectors that are seldom needed stay where they are kept: to copy them costs those who do not."""
         for reg in self.cut.kept:
-            lent = f"  %r{reg.index}.v = alloca <{WARP} x {storage_type(reg)}>"
-            if reg.index in e.divergence.seldom and lent in e.builder.entry:
-                e.builder.entry.remove(lent)
+            name = f"%r{reg.index}.v"
+            if reg.index in e.divergence.seldom and e.builder.has_entry(name):
+                e.builder.drop(name)
                 place = self._place(e, f"k{reg.index}.v", f"<{WARP} x {storage_type(reg)}>")
-                e.builder.line(f"%r{reg.index}.v = getelementptr i8, ptr {place}, i64 0")
+                e.builder.offset(place, 0, into=name)
 
     def _take_mask(self, e: WarpEmitter, first_mask: Value) -> Value:
         """Find the lanes that go on, and skip a warp that has none; they exit unless they arrive somewhere."""
         b = e.builder
         place = self._place(e, "masks", "i32")
         if not self.region.number:
-            b.line(f"store i32 0, ptr {place}")
+            b.store(b.integer(0, 32), place)
             return first_mask
-        word = Value(b.assign(f"load i32, ptr {place}"), "i32")
-        b.line(f"store i32 0, ptr {place}")
+        word = b.load("i32", place)
+        b.store(b.integer(0, 32), place)
         go = b.label("alive")
         some = b.compare("icmp ne", word, b.integer(0, 32))
-        b.line(f"br i1 {some.text}, label %{go}, label %warp.end")
+        b.branch(some, go, "warp.end")
         b.start(go)
         return b.mask_of(word)
 
     def _skip_others(self, e: WarpEmitter) -> None:
         """Warps that came to another barrier do not run this region."""
         b = e.builder
-        mine = b.assign(f"load i32, ptr {self._place(e, 'now', 'i32')}")
-        same = b.compare("icmp eq", Value(mine, "i32"), b.integer(self.region.number, 32))
+        mine = b.load("i32", self._place(e, "now", "i32"))
+        same = b.compare("icmp eq", mine, b.integer(self.region.number, 32))
         go = b.label("mine")
-        b.line(f"br i1 {same.text}, label %{go}, label %warp.end")
+        b.branch(same, go, "warp.end")
         b.start(go)
 
     def arrive(self, e: WarpEmitter, block: Block) -> None:
@@ -119,13 +121,13 @@ class RegionPassage:
         if number == _GONE:
             return
         if self.cut.blockwide.together:
-            b.line(f"store i32 {number}, ptr %next")
+            b.store(b.integer(number, 32), "%next")
         else:
-            b.line(f"store i32 {number}, ptr {self._place(e, 'then', 'i32')}")
-            pending = b.assign("load i64, ptr %pending")
-            b.line(f"store i64 {b.assign(f'or i64 {pending}, {1 << number}')}, ptr %pending")
+            b.store(b.integer(number, 32), self._place(e, "then", "i32"))
+            due = b.binary("or", b.load("i64", "%pending"), b.integer(1 << number, 64))
+            b.store(due, "%pending")
         if self.keeps_masks:
-            b.line(f"store i32 {b.word(e.mask).text}, ptr {self._place(e, 'masks', 'i32')}")
+            b.store(b.word(e.mask), self._place(e, "masks", "i32"))
         for index in self._live[number]:
             if not _changes(self.region, index):
                 continue
@@ -139,24 +141,23 @@ class RegionPassage:
 
     def _copy(self, e: WarpEmitter, index: int, form: str, type_: str, way: str) -> None:
         b = e.builder
-        kept, own = self._kept(e, index, form, _type_kept(type_), way), f"%r{index}.{form}"
+        kept, own = self._kept(e, index, form, _type_kept(type_), way), Value(f"%r{index}.{form}", "ptr")
         from_, to = (kept, own) if way == "in" else (own, kept)
         if type_ != MASK:
-            b.line(f"store {type_} {b.assign(f'load {type_}, ptr {from_}')}, ptr {to}")
+            b.store(b.load(type_, from_), to)
         elif way == "in":
-            word = b.assign(f"load {_MASK_KEPT}, ptr {from_}")
-            b.line(f"store {MASK} {b.assign(f'icmp slt {_MASK_KEPT} {word}, zeroinitializer')}, ptr {to}")
+            word = b.load(_WORD_KEPT, from_, vector=True)
+            b.store(b.compare("icmp slt", word, Value("zeroinitializer", _WORD_KEPT, True)), to)
         else:
-            mask = b.assign(f"load {MASK}, ptr {from_}")
-            b.line(f"store {_MASK_KEPT} {b.assign(f'sext {MASK} {mask} to {_MASK_KEPT}')}, ptr {to}")
+            b.store(b.cast("sext", b.load("i1", from_, vector=True), _WORD_KEPT), to)
 
-    def _kept(self, e: WarpEmitter, index: int, form: str, type_: str, way: str) -> str:
+    def _kept(self, e: WarpEmitter, index: int, form: str, type_: str, way: str) -> Value:
         if _is_common(e, self.cut, self._registers[index]):
-            return f"%k{index}.{way}"
+            return Value(f"%k{index}.{way}", "ptr")
         return self._place(e, f"k{index}.{form}", type_)
 
-    def _place(self, e: WarpEmitter, name: str, type_: str) -> str:
-        return e.builder.assign(f"getelementptr {type_}, ptr %{name}, i32 %warp")
+    def _place(self, e: WarpEmitter, name: str, type_: str) -> Value:
+        return e.builder.point(type_, f"%{name}", WARP_NUMBER)
 
 
 def tell_warp(e: WarpEmitter) -> list[str]:
@@ -241,7 +242,7 @@ def region_text(e: WarpEmitter, name: str, warps: int, arguments: str, size: int
         "  %next = alloca i32",
         f"  store i32 {_GONE}, ptr %next",
         *warp_place(),
-        *e.builder.entry,
+        *e.builder.entry_lines(),
         "  br label %warp.start",
         "warp.start:",
         "  %warp = phi i32 [ 0, %entry ], [ %warp.next, %warp.end ]",
@@ -250,7 +251,7 @@ def region_text(e: WarpEmitter, name: str, warps: int, arguments: str, size: int
         "  %warp.wide = zext i32 %warp to i64",
         f"  %local.offset = mul i64 %warp.wide, {local_bytes}",
         "  %local.int = add i64 %local.first, %local.offset",
-        *e.builder.body,
+        *e.builder.body_lines(),
         "warp.end:",
         "  %warp.next = add i32 %warp, 1",
         f"  %warps.left = icmp ult i32 %warp.next, {warps}",

@@ -54,8 +54,7 @@ def gather(e: WarpEmitter, lanes: Value, element: str, mask: Value) -> Value:
     name = f"gather.{element}"
     if name not in b.functions:
         b.functions[name] = _GATHER.format(type=element, loads=_loads(element, _pointer))
-    found = b.assign(f"call <{WARP} x {element}> @{name}(<{WARP} x i64> {_safe(e, lanes, mask).text})")
-    return Value(found, element, True)
+    return b.invoke(f"@{name}", element, _safe(e, lanes, mask), vector=True)
 
 
 def _safe(e: WarpEmitter, lanes: Value, mask: Value) -> Value:
@@ -81,7 +80,7 @@ def scatter(e: WarpEmitter, lanes: Value, element: str, value: Value, mask: Valu
             ]
         b.functions[name] = _SCATTER.format(type=element, stores="\n".join(text))
     addresses = _safe(e, lanes, mask)
-    b.line(f"call void @{name}(<{WARP} x i64> {addresses.text}, {b.type_of(value)} {value.text})")
+    b.invoke(f"@{name}", "void", addresses, value)
 
 
 _APART = """
@@ -102,6 +101,4 @@ def load_apart(e: WarpEmitter, base: Value, stride: int, element: str) -> Value:
             return [f"  %at.{k} = getelementptr i8, ptr %base, i64 {k * stride}"]
 
         b.functions[name] = _APART.format(type=element, stride=stride, loads=_loads(element, place))
-    pointer = b.cast("inttoptr", base, "ptr")
-    found = b.assign(f"call <{WARP} x {element}> @{name}(ptr {pointer.text})")
-    return Value(found, element, True)
+    return b.invoke(f"@{name}", element, b.cast("inttoptr", base, "ptr"), vector=True)

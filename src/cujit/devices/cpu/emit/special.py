@@ -9,6 +9,7 @@ from typing import Protocol, TypeAlias
 
 from cujit.devices.base import Dim3
 from cujit.devices.cpu.emit.builder import Builder, Value
+from cujit.devices.cpu.emit.names import LAUNCH
 from cujit.devices.cpu.launch import field_offset
 from cujit.devices.cpu.program import KernelProgram
 from cujit.devices.cpu.shapes import WARP
@@ -66,8 +67,8 @@ def _warps(e: Reading) -> Value:
 def _field(e: Reading, name: str, type_: str) -> Value:
     """Read what the host said of the launch."""
     b = e.builder
-    at = b.assign(f"getelementptr i8, ptr %launch, i64 {field_offset(name)}")
-    return Value(b.assign(f"load {type_}, ptr {at}"), type_)
+    at = b.offset(LAUNCH, field_offset(name))
+    return b.load(type_, at)
 
 
 # -- threads ----------------------------------------------------------------------------------------------
@@ -163,19 +164,20 @@ def _workspace(shift: int, e: Reading) -> Value:
 def _clock(shift: int, bits: int, e: Reading) -> Value:
     """The processor's cycle counter, or half of it."""
     b = e.builder
-    now = Value(b.call("llvm.readcyclecounter", "i64", [], []), "i64")
+    now = b.call("llvm.readcyclecounter", "i64")
     return b.resize(b.binary("lshr", now, b.integer(shift, 64)), bits, signed=False)
 
 
 def _timer(shift: int, bits: int, e: Reading) -> Value:
     """Nanoseconds of the system's clock that only goes forward, or half of them."""
     b = e.builder
-    place = "  %timer = alloca [2 x i64]"
-    if place not in b.entry:
-        b.entry.append(place)
-    b.call("clock_gettime", "i32", [f"i32 {time.CLOCK_MONOTONIC}", "ptr %timer"], ["i32", "ptr"])
-    rest = b.assign("getelementptr i8, ptr %timer, i64 8")
-    seconds, more = (Value(b.assign(f"load i64, ptr {at}"), "i64") for at in ("%timer", rest))
+    timer = Value("%timer", "ptr")
+    if not b.has_entry(timer.text):
+        with b.at_entry():
+            b.allocate("[2 x i64]", into=timer.text)
+    b.call("clock_gettime", "i32", b.integer(time.CLOCK_MONOTONIC, 32), timer)
+    rest = b.offset(timer, 8)
+    seconds, more = (b.load("i64", at) for at in (timer, rest))
     now = b.binary("add", b.binary("mul", seconds, b.integer(1_000_000_000, 64)), more)
     return b.resize(b.binary("lshr", now, b.integer(shift, 64)), bits, signed=False)
 

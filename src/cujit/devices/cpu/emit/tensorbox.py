@@ -36,7 +36,7 @@ def load_field(f: Builder, map_: Value, name: str, type_: str, index: int = 0) -
     """Load a field of the map at an address (i64)."""
     size = int(type_[1:]) // 8
     at = f.cast("inttoptr", f.binary("add", map_, f.integer(field_offset(name) + index * size, 64)), "ptr")
-    return Value(f.assign(f"load {type_}, ptr {at.text}, align {size}"), type_)
+    return f.load(type_, at, align=size)
 
 
 Row = Callable[[Value, Value, Value, Value, Value], None]
@@ -151,11 +151,11 @@ class Box:
     def _if(self, condition: Value, then: Callable[[], None], otherwise: Callable[[], None]) -> None:
         f = self.f
         yes, no, done = f.label("yes"), f.label("no"), f.label("done")
-        f.line(f"br i1 {condition.text}, label %{yes}, label %{no}")
+        f.branch(condition, yes, no)
         for label, emit in ((yes, then), (no, otherwise)):
             f.start(label)
             emit()
-            f.line(f"br label %{done}")
+            f.jump(done)
         f.start(done)
 
     def copy_row(self, inward: bool, row: Value, address: Value, inside: Value, first: Value, size: Value) -> None:
@@ -202,8 +202,8 @@ class Box:
         f = self.f
         pointer = f.cast("inttoptr", here, "ptr")
         for k in range(_PIECE // 4):
-            place = f.assign(f"getelementptr i32, ptr {pointer.text}, i64 {k}")
-            x = Value(f.assign(f"load i32, ptr {place}, align 4"), "i32")
+            place = f.point("i32", pointer, f.integer(k, 64))
+            x = f.load("i32", place, align=4)
             odd = f.binary("and", f.binary("lshr", x, f.integer(_TF32_DROPS, 32)), f.integer(1, 32))
             half = f.binary("add", odd, f.integer((1 << _TF32_DROPS - 1) - 1, 32))
             rounded = f.binary("and", f.binary("add", x, half), f.integer(-1 << _TF32_DROPS, 32))
@@ -211,7 +211,7 @@ class Box:
             is_nan = f.compare("icmp ugt", size, f.integer(0x7F800000, 32))
             y = f.select(is_nan, f.integer(_TF32_NAN, 32), rounded)
             is_in = f.compare("icmp ult", f.binary("add", at, f.integer(4 * k, 64)), end)
-            f.line(f"store i32 {f.select(is_in, y, x).text}, ptr {place}, align 4")
+            f.store(f.select(is_in, y, x), place, align=4)
 
     def _byte(self, inward: bool, k: Value, there: Value, here: Value, at: Value, end: Value, inside: Value) -> None:
         f = self.f
@@ -226,7 +226,7 @@ class Box:
 
         def fill() -> None:
             if inward:
-                f.line(f"store i8 {self._filling(k).text}, ptr {f.cast('inttoptr', here, 'ptr').text}")
+                f.store(self._filling(k), f.cast("inttoptr", here, "ptr"))
 
         self._if(is_in, copy, fill)
 
@@ -240,8 +240,7 @@ class Box:
     def _copy(self, from_: Value, to: Value, type_: str) -> None:
         f = self.f
         source, target = (f.cast("inttoptr", v, "ptr") for v in (from_, to))
-        value = f.assign(f"load {type_}, ptr {source.text}, align 1")
-        f.line(f"store {type_} {value}, ptr {target.text}, align 1")
+        f.store(f.load(type_, source, align=1), target, align=1)
 
     def reduce_row(self, form: Atomic, row: Value, address: Value, inside: Value, first: Value, size: Value) -> None:
         """Reduce the elements of a row that are in the tensor's pieces."""
@@ -284,11 +283,11 @@ class Im2col(Box):
         high = [f.binary("add", self.sizes[k], self.field("upper", "i16", k - 1, signed=True)) for k in space]
         places = []
         for first in self.first[1:]:
-            places.append(f.assign("alloca i64"))
-            f.line(f"store i64 {first.text}, ptr {places[-1]}")
+            places.append(f.allocate("i64"))
+            f.store(first, places[-1])
 
         def pixel(number: Value) -> None:
-            now = [Value(f.assign(f"load i64, ptr {place}"), "i64") for place in places]
+            now = [f.load("i64", place) for place in places]
             address, inside = self.base, f.integer(1, 1)
             shifts = [*offsets, f.integer(0, 64)]
             for at, shift, size, stride in zip(now, shifts, self.sizes[1:], self.strides, strict=True):
@@ -303,6 +302,6 @@ class Im2col(Box):
                 if k < len(low):
                     goes_on = f.binary("and", goes_on, f.compare("icmp sge", then, high[k]))
                     then = f.select(goes_on, low[k], then)
-                f.line(f"store i64 {then.text}, ptr {place}")
+                f.store(then, place)
 
         count_loop(f, self.rows, pixel)

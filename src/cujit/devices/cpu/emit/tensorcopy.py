@@ -284,11 +284,11 @@ def _reduce(e: WarpEmitter, op: Op) -> None:
         type_ = load_field(f, v[0], "element", "i8")
         done = f.label("reduced")
         cases = {number: f.label("type") for number in functions}
-        f.line(f"switch i8 {type_.text}, label %{done} [ {' '.join(f'i8 {n}, label %{x}' for n, x in cases.items())} ]")
+        f.switch(type_, cases.items(), done)
         for number, label in cases.items():
             f.start(label)
             _call(f, functions[number], v)
-            f.line(f"br label %{done}")
+            f.jump(done)
         f.start(done)
 
     each_lane(e, op, f"tensor.reduce.{operation}{copy.form}", copy.operands(), reduce)
@@ -304,8 +304,7 @@ def _prefetch(e: WarpEmitter, op: Op) -> None:
 
 
 def _call(f: Builder, function: str, values: Sequence[Value]) -> Value:
-    arguments = ", ".join(f"{v.type} {v.text}" for v in values)
-    return Value(f.assign(f"call i64 @{function}({arguments})"), "i64")
+    return f.invoke(f"@{function}", "i64", *values)
 
 
 def _copy_function(e: WarpEmitter, copy: _Place, *, inward: bool) -> str:
@@ -332,12 +331,12 @@ def _reduce_function(e: WarpEmitter, copy: _Place, form: Atomic) -> str:
 
 def _finish(e: WarpEmitter, f: Builder, name: str, count: int, bytes_: Value) -> None:
     b = e.builder
-    f.line(f"ret i64 {bytes_.text}")
+    f.leave(bytes_)
     for declared, text in f.declared.items():
         b.declared.setdefault(declared, text)
     coords = "".join(f", i32 %c{k}" for k in range(count))
     head = f"define internal i64 @{name}(i64 %map, i64 %shared, i64 %origin{coords}) noinline {{"
-    add_function(b, name, "\n".join([head, "entry:", *f.body, "}"]))
+    add_function(b, name, "\n".join([head, "entry:", *f.body_lines(), "}"]))
 
 
 # -- maps -------------------------------------------------------------------------------------------------
@@ -369,7 +368,7 @@ def _replace(e: WarpEmitter, op: Op) -> None:
     def write(f: Builder, v: Sequence[Value]) -> None:
         for (offset, _), new in zip(writes, v[1:], strict=True):
             at = f.cast("inttoptr", f.binary("add", v[0], f.integer(offset, 64)), "ptr")
-            f.line(f"store {new.type} {new.text}, ptr {at.text}, align 1")
+            f.store(new, at, align=1)
 
     name = f"tensormap.{field}.{index}"
     each_lane(e, op, name, [address_in(e, memory, op.space), *(v for _, v in writes)], write)
@@ -381,8 +380,7 @@ def _copy_map(e: WarpEmitter, op: Op) -> None:
 
     def copy(f: Builder, v: Sequence[Value]) -> None:
         to, from_ = (f.cast("inttoptr", x, "ptr") for x in v)
-        size = f"i64 {ctypes.sizeof(TensorMap)}"
-        f.call("llvm.memmove.p0.p0.i64", "void", [f"ptr {to.text}", f"ptr {from_.text}", size, "i1 false"],
-               ["ptr", "ptr", "i64", "i1"])  # fmt: skip
+        size = f.integer(ctypes.sizeof(TensorMap), 64)
+        f.call("llvm.memmove.p0.p0.i64", "void", to, from_, size, f.integer(0, 1))
 
     each_lane(e, op, "tensormap.copy", [address_in(e, target, "global"), address_in(e, source, "shared")], copy)

@@ -6,8 +6,10 @@ PTX ISA 9.1, "Texture Instructions", "Surface Instructions". The handle is the a
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Sequence
 
 from cujit.devices.cpu.emit.builder import Builder, Value
+from cujit.devices.cpu.emit.names import BLOCK, FIRST_THREAD, LAUNCH
 from cujit.devices.cpu.emit.registry import Rules
 from cujit.devices.cpu.emit.small_formats import half_bits
 from cujit.devices.cpu.emit.warp import WarpEmitter
@@ -70,30 +72,29 @@ def register(rules: Rules) -> None:
 _DATA = "%texture.data"
 
 
-def _place(e: WarpEmitter, field: str, index: int = 0) -> str:
+def _place(e: WarpEmitter, field: str, index: int = 0) -> Value:
     """Point to the lanes of a field of the exchange."""
     e.builder.reserve(_DATA, f"[{ctypes.sizeof(Exchange)} x i8]")
     offset = getattr(Exchange, field).offset + index * WARP * 8
-    return e.builder.assign(f"getelementptr i8, ptr {_DATA}, i64 {offset}")
+    return e.builder.offset(_DATA, offset)
 
 
 def _set(e: WarpEmitter, field: str, value: Value, index: int = 0) -> None:
     place = _place(e, field, index)
     lanes = e.builder.vector(value)
-    e.builder.line(f"store {e.builder.type_of(lanes)} {lanes.text}, ptr {place}, align 8")
+    e.builder.store(lanes, place, align=8)
 
 
 def _answer(e: WarpEmitter, index: int) -> Value:
-    return Value(e.builder.assign(f"load <{WARP} x i64>, ptr {_place(e, 'values', index)}, align 8"), "i64", True)
+    return e.builder.load("i64", _place(e, "values", index), vector=True, align=8)
 
 
-def _call(e: WarpEmitter, op: Op, name: str, arguments: str) -> None:
-    """Call native code for the lanes of an operation; ``arguments`` come after those that all take."""
+def _call(e: WarpEmitter, op: Op, name: str, numbers: Sequence[int], bits: int = 32) -> None:
+    """Call native code for the lanes of an operation; ``numbers``, of so many bits, come after what all take."""
     b = e.builder
-    mask = b.assign(f"bitcast <{WARP} x i1> {e.lanes(op).text} to i{WARP}")
-    values = f"ptr %launch, i64 %block, i32 %first.thread, i32 {op.line}, i32 {mask}, ptr {_DATA}, {arguments}"
-    types = [argument.strip().split()[0] for argument in values.split(",")]
-    b.call(f"cujit_{name}", "void", [values], types)
+    arguments = [b.integer(number, bits) for number in numbers]
+    where = (LAUNCH, BLOCK, FIRST_THREAD, b.integer(op.line, 32), b.word(e.lanes(op)), Value(_DATA, "ptr"))
+    b.call(f"cujit_{name}", "void", *where, *arguments)
 
 
 def _set_place(e: WarpEmitter, op: Op, geometry: str, words: str) -> None:
@@ -130,10 +131,6 @@ def _refused(op: Op, why: str) -> UnsupportedError:
     )
 
 
-def _bool(value: bool) -> str:
-    return f"i32 {int(value)}"
-
-
 # -- textures ---------------------------------------------------------------------------------------------
 
 
@@ -157,8 +154,7 @@ def _look_up(e: WarpEmitter, op: Op, words: str, component: int, before: dict[st
         raise _refused(op, "the comparison of depths")
     for k, name in enumerate(("dx", "dy", "dz")):
         _set(e, name, e.read(offsets[k], "i32") if k < len(offsets) else e.builder.integer(0, 32))
-    flags = ", ".join(_bool(f) for f in (layered, cube, words == "s32"))
-    _call(e, op, "texture", f"i32 {axes}, {flags}, i32 {component}")
+    _call(e, op, "texture", [axes, layered, cube, words == "s32", component])
     channels = [e.builder.resize(_answer(e, k), 32, signed=False) for k in range(4)]
     results = _in_halves(e.builder, op.type, channels)
     for k, result in enumerate(results):
@@ -205,7 +201,7 @@ def _query(e: WarpEmitter, op: Op, mark: int, field: str) -> Value:
     if not isinstance(memory.base, Reg):
         raise _refused(op, "a .texref, .samplerref or .surfref; textures are taken by their handles")
     _set(e, "handle", e.read(memory.base, "i64"))
-    _call(e, op, "query", f"i64 {mark}, i64 {getattr(Descriptor, field).offset}")
+    _call(e, op, "query", [mark, getattr(Descriptor, field).offset], 64)
     return e.builder.resize(_answer(e, 0), 32, signed=False)
 
 
@@ -218,8 +214,7 @@ def _access(e: WarpEmitter, op: Op, operation: str, count: int, *, unit: int = 1
     axes, layered, _ = _GEOMETRIES[geometry]
     bounds = next(k for k, name in enumerate(BOUNDS) if name in op.modifiers)
     bytes_ = op.type.bits // 8
-    numbers = ", ".join(f"i32 {n}" for n in (unit, bytes_, count, bounds))
-    _call(e, op, "surface", f"i32 {OPERATIONS.index(operation)}, i32 {axes}, {_bool(layered)}, {numbers}")
+    _call(e, op, "surface", [OPERATIONS.index(operation), axes, layered, unit, bytes_, count, bounds])
 
 
 def _load(e: WarpEmitter, op: Op) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from cujit.devices.cpu.emit.builder import Value, int_type, type_width
+from cujit.devices.cpu.emit.names import LAUNCH
 from cujit.devices.cpu.emit.warp import storage_type
 from cujit.devices.cpu.launch import field_offset
 from cujit.devices.cpu.native.trace import DONE, TraceState
@@ -78,19 +79,19 @@ class Tracer:
         warp, thread, done = b.label("trace.warp"), b.label("trace.thread"), b.label("traced")
         in_block = b.compare("icmp eq", Value("%block", "i64"), Value("%trace.block", "i64"))
         in_warp = b.compare("icmp eq", Value("%warp", "i32"), Value("%trace.warp", "i32"))
-        b.line(f"br i1 {b.binary('and', in_block, in_warp).text}, label %{warp}, label %{done}")
+        b.branch(b.binary("and", in_block, in_warp), warp, done)
         b.start(warp)
         lane = Value("%trace.lane", "i32")
         comes = b.cast("trunc", b.binary("lshr", b.word(e.mask), lane), "i1")
-        b.line(f"br i1 {comes.text}, label %{thread}, label %{done}")
+        b.branch(comes, thread, done)
         b.start(thread)
         words = [word for operand in operands for word in _words(e, operand, lane)]
         for k, word in enumerate(words):
-            at = b.assign(f"getelementptr i64, ptr %trace.values, i64 {k}")
-            b.line(f"store i64 {word.text}, ptr {at}")
-        values = ["ptr %launch", f"i32 {b.integer(number, 32).text}", f"i32 {len(words)}", "ptr %trace.values"]
-        b.call("cujit_trace", "void", values, ["ptr", "i32", "i32", "ptr"])
-        b.line(f"br label %{done}")
+            at = b.point("i64", "%trace.values", b.integer(k, 64))
+            b.store(word, at)
+        count, values = b.integer(len(words), 32), Value("%trace.values", "ptr")
+        b.call("cujit_trace", "void", LAUNCH, b.integer(number, 32), count, values)
+        b.jump(done)
         b.start(done)
 
     def _begin(self, e: WarpEmitter) -> None:
@@ -99,16 +100,13 @@ class Tracer:
             return
         self._begun.add(e)
         e.builder.reserve("%trace.values", f"[{self._most_words} x i64]")
-        e.builder.entry += [
-            f"  %trace.state.at = getelementptr i8, ptr %launch, i64 {field_offset('trace')}",
-            "  %trace.state = load ptr, ptr %trace.state.at",
-        ]
-        for name, type_ in (("block", "i64"), ("warp", "i32"), ("lane", "i32")):
-            offset = getattr(TraceState, name).offset
-            e.builder.entry += [
-                f"  %trace.{name}.at = getelementptr i8, ptr %trace.state, i64 {offset}",
-                f"  %trace.{name} = load {type_}, ptr %trace.{name}.at",
-            ]
+        b = e.builder
+        with b.at_entry():
+            at = b.offset(LAUNCH, field_offset("trace"), into="%trace.state.at")
+            state = b.load("ptr", at, into="%trace.state")
+            for name, type_ in (("block", "i64"), ("warp", "i32"), ("lane", "i32")):
+                at = b.offset(state, getattr(TraceState, name).offset, into=f"%trace.{name}.at")
+                b.load(type_, at, into=f"%trace.{name}")
 
 
 def _written(op: Op) -> tuple[Reg, ...]:

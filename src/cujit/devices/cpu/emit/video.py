@@ -136,7 +136,7 @@ def _pointwise(b: Builder, name: str, x: Value, y: Value) -> Value:
     if name in ("vmin", "vmax"):
         return b.intrinsic(f"s{name[1:]}", x, y)
     result = b.binary("add" if name == "vadd" else "sub", x, y)
-    return b.intrinsic("abs", result, flag="i1 false") if name == "vabsdiff" else result
+    return b.intrinsic("abs", result, flag=b.integer(0, 1)) if name == "vabsdiff" else result
 
 
 def _saturated(b: Builder, op: Op, value: Value, signed: bool) -> Value:

@@ -11,6 +11,7 @@ import numpy as np
 
 from cujit.devices.base import Dim3
 from cujit.devices.cpu.emit.builder import Builder, Value, int_type, storage_type, type_width
+from cujit.devices.cpu.emit.names import BLOCK, FIRST_THREAD, LAUNCH
 from cujit.devices.cpu.emit.rounding import canonical
 from cujit.devices.cpu.emit.special import special_value
 from cujit.devices.cpu.nans import gives_one_nan, sees_bits
@@ -126,14 +127,14 @@ class WarpEmitter:
         self.lane = 0
         self.moved: dict[int, str] = {}
         """Where registers are, by number, while they are elsewhere than in their own places."""
-        self.late: list[tuple[str, str]] = []
+        self.late: list[tuple[str, str, tuple[Value, ...]]] = []
         """Calls that were put off, each with the name of its operation, which looks after them itself; any other that
         does more than to compute comes after them."""
         self.any_nan = frozenset() if observers else body.any_nan
         """Registers, by number, in which any NaN may stand for the one that GPUs give."""
         self.seen = True
         """Whether what is read is read for its bits, those of NaNs as well; not so in most arithmetic."""
-        self.results: list[str] | None = None
+        self.results: list[tuple[Value, str]] | None = None
         """Stores of the results of the operation that a rule emits; None where none does."""
         self.parameters: dict[tuple[int, str], Value] = {}
         """Parameters of the kernel that are read, by offset and type; ``frame`` loads them before all else."""
@@ -152,11 +153,12 @@ class WarpEmitter:
             if self.passage is not None and not self.passage.uses(reg):
                 continue
             for form, full in forms_of(self, reg):
-                b.entry.append(f"  %r{reg.index}.{form} = alloca {full}")
+                with b.at_entry():
+                    b.allocate(full, into=f"%r{reg.index}.{form}")
                 if form == "g":
-                    b.line(f"store i1 true, ptr %r{reg.index}.g")
+                    b.store(b.integer(1, 1), f"%r{reg.index}.g")
                 elif form != "v" or reg.index not in self.divergence.seldom:
-                    b.line(f"store {full} zeroinitializer, ptr %r{reg.index}.{form}")
+                    b.store(Value("zeroinitializer", full), f"%r{reg.index}.{form}")
 
     def fault(self, kind: int, line: Value, address: Value, lane: Value | None = None) -> None:
         """End the launch with a fault; the code that follows is not reached.
@@ -164,12 +166,10 @@ class WarpEmitter:
         ``lane`` is that of the thread which cannot go on (an i32; the warp's first without).
         """
         b = self.builder
-        first = Value("%first.thread", "i32")
+        first = FIRST_THREAD
         thread = first if lane is None else b.binary("add", first, lane)
-        values = ["ptr %launch", f"i32 {int(kind)}", "i64 %block"]
-        values += [f"i32 {thread.text}", f"i32 {line.text}", f"i64 {address.text}"]
-        b.call("cujit_fault", "void", values, ["ptr", "i32", "i64", "i32", "i32", "i64"])
-        b.line("unreachable")
+        b.call("cujit_fault", "void", LAUNCH, b.integer(int(kind), 32), BLOCK, thread, line, address)
+        b.unreachable()
 
     # -- operations --------------------------------------------------------------------------------------
 
@@ -197,12 +197,12 @@ class WarpEmitter:
 
     def emit_late(self) -> None:
         """Emit the calls that were put off."""
-        for _, line in self.late:
-            self.builder.line(line)
+        for _, callee, arguments in self.late:
+            self.builder.invoke(callee, "void", *arguments)
         self.late.clear()
 
     def _emit_op(self, op: Op) -> None:
-        if Trait.NARROW not in op.form.meaning.traits and any(name != op.name for name, _ in self.late):
+        if Trait.NARROW not in op.form.meaning.traits and any(name != op.name for name, *_ in self.late):
             self.emit_late()
         handler = self.handler_of(op)
         result = op.results[0] if op.results else None
@@ -219,7 +219,7 @@ class WarpEmitter:
         if shape.guarded:
             assert result is not None
             holds = self._holds(op)
-            self.builder.line(f"store i1 {holds.text}, ptr %r{result.index}.g")
+            self.builder.store(holds, f"%r{result.index}.g")
             if result.index in self.divergence.seldom:
                 with self.unless(holds):
                     self._handle(handler, op)
@@ -231,10 +231,10 @@ class WarpEmitter:
         """Have what is emitted inside run only where a condition does not hold, which is seldom."""
         b = self.builder
         go, done = b.label("seldom"), b.label("often")
-        b.line(f"br i1 {condition.text}, label %{done}, label %{go}")
+        b.branch(condition, done, go)
         b.start(go)
         yield
-        b.line(f"br label %{done}")
+        b.jump(done)
         b.start(done)
 
     def each_row(self, shape: Shape) -> Iterator[int]:
@@ -251,7 +251,7 @@ class WarpEmitter:
         holds = b.integer(1, 1)
         for source in op.sources:
             if isinstance(source, Reg) and self.shape(source).guarded:
-                own = Value(b.assign(f"load i1, ptr %r{source.index}.g"), "i1")
+                own = b.load("i1", f"%r{source.index}.g")
                 holds = b.binary("and", holds, own)
         if op.opcode == "and":
             holds = b.binary("and", holds, self._keeps_low_bits(op))
@@ -341,7 +341,7 @@ class WarpEmitter:
         every = self._load_vector(reg)
         if reg.index not in self.divergence.seldom:
             return every
-        holds = Value(b.assign(f"load i1, ptr %r{reg.index}.g"), "i1")
+        holds = b.load("i1", f"%r{reg.index}.g")
         return b.select(holds, self._spread(reg), every)
 
     def _load_base(self, reg: Reg) -> Value:
@@ -350,19 +350,19 @@ class WarpEmitter:
         if shape.stride is None:
             return self._load_vector(reg)
         row, column = divmod(self.lane, shape.row)
-        base = Value(b.assign(f"load {type_}, ptr {self.place(reg, base_form(row))}"), type_)
+        base = b.load(type_, self.place(reg, base_form(row)))
         far = column * shape.stride
         return b.binary("add", base, b.integer(far, reg.bits)) if far else base
 
     def _load_vector(self, reg: Reg) -> Value:
         b, type_ = self.builder, storage_type(reg)
-        return Value(b.assign(f"load <{b.width} x {type_}>, ptr {self.place(reg, 'v')}"), type_, True)
+        return b.load(type_, self.place(reg, "v"), vector=True)
 
     def _spread(self, reg: Reg) -> Value:
         """Make the vector that a base for each row and a stride stand for."""
         b, shape, type_ = self.builder, self.shape(reg), storage_type(reg)
-        bases = [b.assign(f"load {type_}, ptr %r{reg.index}.{base_form(k)}") for k in range(len(shape.first_lanes))]
-        every = b.rows([Value(text, type_) for text in bases])
+        bases = [b.load(type_, f"%r{reg.index}.{base_form(k)}") for k in range(len(shape.first_lanes))]
+        every = b.rows(bases)
         if not shape.stride:
             return every
         return b.binary("add", every, b.lanes([k % shape.row * shape.stride for k in range(WARP)], reg.bits))
@@ -407,7 +407,7 @@ class WarpEmitter:
             value = canonical(b, value)
         value = self._as(value, type_)
         if self.base_form:
-            self._write(f"{type_} {value.text}, ptr %r{reg.index}.{base_form(self.lane // shape.row)}")
+            self._write(value, f"%r{reg.index}.{base_form(self.lane // shape.row)}")
             return
         if op.guard is not None:
             value = b.select(self.guard(op), value, self._load(reg))
@@ -417,19 +417,19 @@ class WarpEmitter:
                     f"{op.name} (line {op.line}) gives a vector for a uniform register: a fault of cujit",
                     help="report this, with the PTX",
                 )
-            self._write(f"{type_} {value.text}, ptr {self.place(reg, 'b')}")
+            self._write(value, self.place(reg, "b"))
             return
         value = b.vector(value)
         if not self.mask.constant and self.divergence.blend[self.flow.position] >> reg.index & 1:
             value = b.select(self.mask, value, self._load(reg))
-        self._write(f"{b.type_of(value)} {value.text}, ptr {self.place(reg, 'v')}")
+        self._write(value, self.place(reg, "v"))
 
-    def _write(self, what: str) -> None:
+    def _write(self, value: Value, place: str) -> None:
         """Store a result when the operation has read all that it reads: sources, guard and what it leaves alone."""
         if self.results is None:
-            self.builder.line(f"store {what}")
+            self.builder.store(value, place)
         else:
-            self.results.append(f"store {what}")
+            self.results.append((value, place))
 
     def _sees_bits(self, op: Op) -> bool:
         """Whether an operation sees the bits of NaNs; one that copies them into a register of any NaN does not."""
@@ -447,8 +447,8 @@ class WarpEmitter:
     def write_results(self) -> None:
         """Store the results that were put; whoever puts them where not every way leads through does it there."""
         if self.results:
-            for line in self.results:
-                self.builder.line(line)
+            for value, place in self.results:
+                self.builder.store(value, place)
             self.results.clear()
 
     # -- addresses ---------------------------------------------------------------------------------------

@@ -127,10 +127,8 @@ def _shuffle(party: Party) -> Results:
         return _broadcast(party, by)
     value = b.vector(party.operand(0, "i32"))
     origins = [_origin(mode, lane, by, clamp) for lane in _LANE]
-    picks = ", ".join(f"i32 {j if good else lane}" for lane, (j, good) in enumerate(origins))
-    t = f"<{WARP} x i32>"
-    text = b.assign(f"shufflevector {t} {value.text}, {t} poison, {t} <{picks}>")
-    return Value(text, "i32", True), b.lanes([int(good) for _, good in origins], 1)
+    moved = b.shuffle(value, None, [j if good else lane for lane, (j, good) in enumerate(origins)])
+    return moved, b.lanes([int(good) for _, good in origins], 1)
 
 
 def _broadcast(party: Party, lane: int) -> Results:
@@ -190,13 +188,10 @@ def _permuted(e: WarpEmitter, value: Value, origin: Value) -> Value:
     """Take lane ``origin`` of a vector for each lane, by way of memory."""
     b = e.builder
     b.reserve("%exchange", f"[{WARP} x i32]")
-    t = f"<{WARP} x i32>"
-    b.line(f"store {t} {value.text}, ptr %exchange")
-    pointers = b.assign(f"getelementptr i32, ptr %exchange, {t} {origin.text}")
-    types = [f"<{WARP} x ptr>", "i32", f"<{WARP} x i1>", t]
-    values = [pointers, "4", "splat (i1 true)", "poison"]
-    arguments = [f"{a} {v}" for a, v in zip(types, values, strict=True)]
-    return Value(b.call(f"llvm.masked.gather.v{WARP}i32.v{WARP}p0", t, arguments, types), "i32", True)
+    b.store(value, "%exchange")
+    pointers = b.point("i32", "%exchange", origin)
+    rest = (b.integer(4, 32), b.vector(b.integer(1, 1)), Value("poison", "i32", True))
+    return b.call(f"llvm.masked.gather.v{WARP}i32.v{WARP}p0", "i32", pointers, *rest, vector=True)
 
 
 # -- votes ------------------------------------------------------------------------------------------------
@@ -234,7 +229,7 @@ def _elect(party: Party) -> Results:
     """The lowest of the members leads."""
     b = party.e.builder
     voting = b.binary("and", b.word(party.lanes()), party.members())
-    leader = b.intrinsic("cttz", voting, flag="i1 false")
+    leader = b.intrinsic("cttz", voting, flag=b.integer(0, 1))
     return leader, b.compare("icmp eq", b.lanes(_LANE, 32), leader)
 
 
@@ -274,9 +269,9 @@ def _match(party: Party) -> Results:
     name = f"match.{type_}"
     b.functions.setdefault(name, _MATCH.format(type=type_))
     lanes = b.word(party.lanes())
-    call = b.assign(f"call <{WARP} x i32> @{name}(<{WARP} x {type_}> {values.text}, i32 {lanes.text})")
+    call = b.invoke(f"@{name}", "i32", values, lanes, vector=True)
     members = party.members()
-    found = b.binary("and", Value(call, "i32", True), members)
+    found = b.binary("and", call, members)
     if "any" in op.modifiers:
         return (found,)
     every = b.compare("icmp eq", found, b.binary("and", lanes, members))
@@ -325,24 +320,23 @@ def _reduced_by_group(
 ) -> Value:
     """Take the first lane that is left, reduce over its members, and go on with the lanes that are no members."""
     b = e.builder
-    t = f"<{WARP} x {type_}>"
     before, head, after = b.label("groups"), b.label("group"), b.label("grouped")
     left, result, left_next, result_next = b.name(), b.name(), b.name(), b.name()
     word = b.word(lanes)
-    b.line(f"br label %{before}")
+    b.jump(before)
     b.start(before)
-    b.line(f"br label %{head}")
+    b.jump(head)
     b.start(head)
-    b.line(f"{left} = phi i32 [ {word.text}, %{before} ], [ {left_next}, %{head} ]")
-    b.line(f"{result} = phi {t} [ zeroinitializer, %{before} ], [ {result_next}, %{head} ]")
-    first = b.intrinsic("cttz", Value(left, "i32"), flag="i1 false")
+    b.phi(word, (word, before), (left_next, head), into=left)
+    so_far = b.phi(Value("", type_, True), ("zeroinitializer", before), (result_next, head), into=result)
+    first = b.intrinsic("cttz", Value(left, "i32"), flag=b.integer(0, 1))
     named = b.extract(members, b.binary("and", first, b.integer(31, 32)))
     group = b.mask_of(b.binary("and", named, word))
     every = b.vector(reduce(group))
-    b.line(f"{result_next} = select <{WARP} x i1> {group.text}, {t} {every.text}, {t} {result}")
+    b.select(group, every, so_far, into=result_next)
     done = b.binary("or", named, b.binary("shl", b.integer(1, 32), b.binary("and", first, b.integer(31, 32))))
-    b.line(f"{left_next} = and i32 {left}, {b.binary('xor', done, b.integer(-1, 32)).text}")
+    b.binary("and", Value(left, "i32"), b.binary("xor", done, b.integer(-1, 32)), into=left_next)
     more = b.compare("icmp ne", Value(left_next, "i32"), b.integer(0, 32))
-    b.line(f"br i1 {more.text}, label %{head}, label %{after}")
+    b.branch(more, head, after)
     b.start(after)
     return Value(result_next, type_, True)

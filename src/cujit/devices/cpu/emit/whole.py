@@ -11,7 +11,7 @@ from cujit.devices.cpu.cfg import Block
 from cujit.devices.cpu.emit import parts
 from cujit.devices.cpu.emit.builder import Value
 from cujit.devices.cpu.emit.flow import Flow
-from cujit.devices.cpu.emit.warp import MASK, WarpEmitter
+from cujit.devices.cpu.emit.warp import WarpEmitter
 from cujit.devices.cpu.program import Op
 from cujit.devices.cpu.shapes import Shape
 
@@ -41,15 +41,15 @@ def _emit_blocks(flow: Flow) -> None:
         if not alone:
             # In a block with masks all lanes turned out to be there.
             b.start(f"whole.in.{p}")
-            b.line(f"store {MASK} zeroinitializer, ptr %mask.{p}")
-            b.line(f"br label %whole.{p}")
+            b.store(Value("zeroinitializer", "i1", True), f"%mask.{p}")
+            b.jump(f"whole.{p}")
         b.start(f"whole.{p}")
         if not alone and p in flow.twin_sources:
-            b.line(f"store {MASK} {_ALL.text}, ptr %active.{p}")
+            b.store(_ALL, f"%active.{p}")
         flow.e.mask = _ALL
         if part := flow.part_of(block):
             parts.emit_loop(flow.e, block, part)
-            b.line(f"br label %{_place(flow, parts.behind(block))}")
+            b.jump(_place(flow, parts.behind(block)))
             continue
         flow.emit_ops(block)
         _leave(flow, block)
@@ -59,7 +59,7 @@ def _leave(flow: Flow, block: Block) -> None:
     b = flow.e.builder
     branch = block.branch
     if branch is None or (branch.guard is None and branch.opcode != "brx"):
-        b.line(f"br label %{_place(flow, block.successors[0])}")
+        b.jump(_place(flow, block.successors[0]))
     elif branch.opcode == "brx":
         _leave_by_table(flow, block, branch)
     else:
@@ -69,7 +69,7 @@ def _leave(flow: Flow, block: Block) -> None:
 def _leave_by_table(flow: Flow, block: Block, branch: Op) -> None:
     e, b = flow.e, flow.e.builder
     if len(set(block.successors)) == 1:
-        b.line(f"br label %{_place(flow, block.successors[0])}")
+        b.jump(_place(flow, block.successors[0]))
         return
     index, guard = e.read(branch.sources[0], "i32"), e.guard(branch)
     if index.is_vector or guard.is_vector:
@@ -77,11 +77,10 @@ def _leave_by_table(flow: Flow, block: Block, branch: Op) -> None:
         return
     if branch.guard is not None:
         jump = b.label("table")
-        b.line(f"br i1 {guard.text}, label %{jump}, label %{_place(flow, block.successors[-1])}")
+        b.branch(guard, jump, _place(flow, block.successors[-1]))
         b.start(jump)
     targets = [_place(flow, s) for s in block.successors[: len(branch.targets)]]
-    cases = " ".join(f"i32 {k}, label %{target}" for k, target in enumerate(targets))
-    b.line(f"switch i32 {index.text}, label %check.{flow.graph.exit} [ {cases} ]")
+    b.switch(index, enumerate(targets), f"check.{flow.graph.exit}")
 
 
 def _place(flow: Flow, target: int) -> str:
@@ -93,28 +92,28 @@ def _leave_by_guard(flow: Flow, block: Block, branch: Op) -> None:
     taken, falls = _place(flow, block.successors[0]), _place(flow, block.successors[-1])
     condition = e.guard(branch)
     if taken == falls:
-        b.line(f"br label %{taken}")
+        b.jump(taken)
         return
     if not condition.is_vector:
-        b.line(f"br i1 {condition.text}, label %{taken}, label %{falls}")
+        b.branch(condition, taken, falls)
         return
     apart = b.label("apart")
     ends = _at_both_ends(flow, block, branch)
     if ends is not None:
         first, agree = ends
         same = b.label("same")
-        b.line(f"br i1 {agree.text}, label %{same}, label %{apart}")
+        b.branch(agree, same, apart)
         b.start(same)
-        b.line(f"br i1 {first.text}, label %{taken}, label %{falls}")
+        b.branch(first, taken, falls)
     else:
         word, some = b.word(condition), b.label("some")
-        b.line(f"br i1 {b.compare('icmp eq', word, b.integer(-1, 32)).text}, label %{taken}, label %{some}")
+        b.branch(b.compare("icmp eq", word, b.integer(-1, 32)), taken, some)
         b.start(some)
-        b.line(f"br i1 {b.compare('icmp eq', word, b.integer(0, 32)).text}, label %{falls}, label %{apart}")
+        b.branch(b.compare("icmp eq", word, b.integer(0, 32)), falls, apart)
     b.start(apart)
     flow.hand_on(block.successors[0], condition)
     flow.hand_on(block.successors[-1], b.invert(condition))
-    b.line(f"br label %{flow.after(block.position)}")
+    b.jump(flow.after(block.position))
 
 
 def _at_both_ends(flow: Flow, block: Block, branch: Op) -> tuple[Value, Value] | None:

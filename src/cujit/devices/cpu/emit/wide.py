@@ -18,9 +18,7 @@ def load_wide(e: WarpEmitter, op: Op, address: Value) -> Value:
 
     def load(f: Builder, v: Sequence[Value]) -> Value:
         pointer = f.cast("inttoptr", v[0], "ptr")
-        kind, order = ("load atomic", "acquire, ") if ordered else ("load", "")
-        comma = " " if ordered else ", "
-        return Value(f.assign(f"{kind} i128, ptr {pointer.text}{comma}{order}align 16"), "i128")
+        return f.load("i128", pointer, order="acquire" if ordered else "", align=16)
 
     loaded = each_lane(e, op, f"load.wide.{'ordered' if ordered else 'weak'}", [address], load, "i128")
     assert loaded is not None
@@ -30,9 +28,7 @@ def load_wide(e: WarpEmitter, op: Op, address: Value) -> Value:
 def _first(e: WarpEmitter, op: Op, loaded: Value) -> Value:
     """Take what the lanes that run have in common."""
     b = e.builder
-    word = b.assign(f"bitcast <32 x i1> {e.lanes(op).text} to i32")
-    lane = Value(b.call("llvm.cttz.i32", "i32", [f"i32 {word}", "i1 false"], ["i32", "i1"]), "i32")
-    return b.extract(loaded, b.binary("and", lane, b.integer(31, 32)))
+    return b.extract(loaded, b.first_lane(e.lanes(op)))
 
 
 def store_wide(e: WarpEmitter, op: Op, address: Value, value: Value) -> None:
@@ -41,9 +37,6 @@ def store_wide(e: WarpEmitter, op: Op, address: Value, value: Value) -> None:
 
     def store(f: Builder, v: Sequence[Value]) -> None:
         pointer = f.cast("inttoptr", v[0], "ptr")
-        if ordered:
-            f.line(f"store atomic i128 {v[1].text}, ptr {pointer.text} release, align 16")
-        else:
-            f.line(f"store i128 {v[1].text}, ptr {pointer.text}, align 16")
+        f.store(v[1], pointer, order="release" if ordered else "", align=16)
 
     each_lane(e, op, f"store.wide.{'ordered' if ordered else 'weak'}", [address, value], store)

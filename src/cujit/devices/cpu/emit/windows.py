@@ -50,17 +50,18 @@ class _Vectors:
         self._window = window
         self._type = f"<{window.per_vector} x {self.element}>"
         self._pointers = _pointers(e, op, window)
-        self._vectors = [e.builder.assign(f"load {self._type}, ptr {p}, align {window.size}") for p in self._pointers]
+        self._vectors = [e.builder.load(self._type, p, align=window.size) for p in self._pointers]
 
     def picked(self) -> Value:
         """Give each lane its element."""
         length, vectors = self._window.per_vector, self._vectors
-        vectors = [*vectors, *["poison"] * ((1 << (len(vectors) - 1).bit_length()) - len(vectors))]
+        nothing = Value("poison", self._type)
+        vectors = [*vectors, *[nothing] * ((1 << (len(vectors) - 1).bit_length()) - len(vectors))]
         while len(vectors) > 1:
             pairs = zip(vectors[::2], vectors[1::2], strict=True)
             vectors = [self._shuffled(length, a, b, range(2 * length)) for a, b in pairs]
             length *= 2
-        return Value(self._shuffled(length, vectors[0], "poison", self._window.places), self.element, True)
+        return Value(self._shuffled(length, vectors[0], None, self._window.places).text, self.element, True)
 
     def write(self, value: Value) -> None:
         """Store each lane's value, in the lanes that run."""
@@ -68,25 +69,20 @@ class _Vectors:
         lanes = self._e.lanes(self._op)
         if not lanes.constant:
             # Frozen, so that LLVM makes no store with a mask of it, which takes some processors many times as long.
-            old = b.assign(f"freeze {b.type_of(value)} {self.picked().text}")
-            value = b.select(lanes, value, Value(old, self.element, True))
+            value = b.select(lanes, value, b.freeze(self.picked()))
         lane_at = dict(zip(self._window.places, range(WARP), strict=True))
         for k, pointer in enumerate(self._pointers):
             own = [lane_at.get(k * n + j, -1) for j in range(n)]
-            new = self._shuffled(WARP, value.text, "poison", own)
+            new = self._shuffled(WARP, value, None, own)
             if -1 in own:
                 new = self._shuffled(n, self._vectors[k], new, [j if own[j] < 0 else n + j for j in range(n)])
-            b.line(f"store {self._type} {new}, ptr {pointer}, align {self._window.size}")
+            b.store(Value(new.text, self._type), pointer, align=self._window.size)
 
-    def _shuffled(self, length: int, a: str, b: str, picks: Sequence[int]) -> str:
-        if list(picks) == list(range(length)):
-            return a
-        type_ = f"<{length} x {self.element}>"
-        numbers = ", ".join(f"i32 {k}" if k >= 0 else "i32 poison" for k in picks)
-        return self._e.builder.assign(f"shufflevector {type_} {a}, {type_} {b}, <{len(picks)} x i32> <{numbers}>")
+    def _shuffled(self, length: int, a: Value, b: Value | None, picks: Sequence[int]) -> Value:
+        return a if list(picks) == list(range(length)) else self._e.builder.shuffle(a, b, picks)
 
 
-def _pointers(e: WarpEmitter, op: Op, window: Window) -> list[str]:
+def _pointers(e: WarpEmitter, op: Op, window: Window) -> list[Value]:
     """Point to the vectors of a window."""
     b, memory = e.builder, op.sources[0]
     assert isinstance(memory, Memory)
@@ -97,4 +93,4 @@ def _pointers(e: WarpEmitter, op: Op, window: Window) -> list[str]:
         first, *_ = [e.read(memory.base, "i32") for _ in e.each_row(e.shape(memory.base))]
     base = b.binary("add", b.resize(first, 64, signed=True), b.integer(window.start, 64))
     start = b.cast("inttoptr", b.binary("add", base, Value("%shared.int", "i64")), "ptr")
-    return [b.assign(f"getelementptr i8, ptr {start.text}, i64 {k * window.vector_bytes}") for k in window.used]
+    return [b.offset(start, k * window.vector_bytes) for k in window.used]
