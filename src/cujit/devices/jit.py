@@ -6,6 +6,7 @@ import contextlib
 import ctypes
 import functools
 import itertools
+import re
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -114,8 +115,16 @@ def optimise(ir: str | bytes, level: int = 2, *, passes: bool = True, kernel: bo
         if kernel and isinstance(ir, str) and "alwaysinline" not in ir:
             _optimise_kernel(module, level)
         else:
-            _optimise_all(module, level, unrolls=len(ir) <= _UNROLLED)
+            _optimise_all(module, level, unrolls=_length(ir) <= _UNROLLED)
     return module
+
+
+_LINES = re.compile(r", !dbg !\d+$|^!.*\n", re.MULTILINE)
+
+
+def _length(ir: str | bytes) -> int:
+    """Count the characters of a module but for those that say lines: code is optimised with them as without."""
+    return len(ir if isinstance(ir, bytes) or "!llvm.dbg.cu" not in ir else _LINES.sub("", ir))
 
 
 def _parse(ir: str | bytes) -> Any:

@@ -14,6 +14,7 @@ from cujit.artifact import Artifact, Kind
 from cujit.cache.key import Part, make_key
 from cujit.cache.process import process_cache
 from cujit.devices.jit import NativeFunction, emit_object, load_object, processor, resolves
+from cujit.devices.perf import lines_asked
 from cujit.devices.sources import code_identity, is_as_imported
 from cujit.errors import CujitError, FormatError
 from cujit.formats.elf import read_elf
@@ -25,6 +26,10 @@ _SCHEMA = "1"
 
 _REPORT = "report this, with the PTX"
 _CHANGED = "cujit's own code was changed after it was imported"
+
+
+def _as_ours(symbol: str) -> str:
+    return symbol if symbol.startswith("cujit_") else f"cujit_{symbol}"
 
 
 class Work(NamedTuple):
@@ -43,6 +48,8 @@ class Work(NamedTuple):
     kernel: bool = False
     keep: bool = True
     """Whether the cache is to have it."""
+    called: Callable[[str], str] = _as_ours
+    """What profilers call a function of it."""
 
 
 def machine_code(work: Work, symbol: str, require: Callable[[str], object] | None = None) -> NativeFunction:
@@ -52,6 +59,7 @@ def machine_code(work: Work, symbol: str, require: Callable[[str], object] | Non
 
     Raises:
         CujitError: LLVM refuses the text, or the object calls what there is not: faults of cujit.
+        OptionError, FileError: ``CUJIT_PERF`` asks for what there is not, or cannot be written.
         Whatever ``write`` and ``require`` raise.
     """
 
@@ -77,7 +85,12 @@ def machine_code(work: Work, symbol: str, require: Callable[[str], object] | Non
         raise CujitError(f"native code calls {', '.join(missing)}: there is no such function", help=_REPORT)
     code = load_object(object_, symbol)
     before, size = _text_around(object_, symbol)
-    return replace(code, code=(code.address - before, size))
+    code = replace(code, code=(code.address - before, size))
+    if lines_asked():
+        from cujit.devices.perffiles import tell  # which few ask for
+
+        tell(object_, symbol, code, work.called)
+    return code
 
 
 def _text_around(object_: bytes, symbol: str) -> tuple[int, int]:

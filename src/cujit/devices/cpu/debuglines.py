@@ -1,7 +1,7 @@
 """Which line of the PTX an instruction of a kernel's machine code comes from.
 
-Machine code carries no lines: they would cost time whenever a kernel is compiled. When somebody asks, the kernel is
-compiled once more with them. They change nothing of the code, which is looked after.
+Machine code carries no lines, unless ``CUJIT_PERF`` asks for them: they would cost time whenever a kernel is compiled.
+When a fault asks, the kernel is compiled once more with them. They change nothing of the code, which is looked after.
 """
 
 from __future__ import annotations
@@ -9,25 +9,22 @@ from __future__ import annotations
 import bisect
 import ctypes
 import functools
-import io
+import itertools
 import re
 from collections.abc import Callable
+from typing import NamedTuple
 
+from cujit.devices.cpu.lines import SourceLine
 from cujit.devices.jit import emit_object
+from cujit.devices.linetable import code_lines
 from cujit.formats.elf import read_elf
 
-__all__ = ["MachineLines", "with_lines"]
+__all__ = ["MachineLines", "Origin", "with_lines"]
 
 _LONGEST = 1_000_000
 """Characters of IR beyond which a kernel is not compiled again: some seconds."""
 
 _ADDRESS_BYTES = 8
-_ADDRESSES = (1, 257)
-"""Kinds of relocations. Source: System V ABI for x86-64, R_X86_64_64, and ELF for the Arm 64-bit Architecture,
-R_AARCH64_ABS64."""
-
-# Numbers of metadata, beyond all that a kernel has.
-_UNIT, _VERSION, _FILE, _TYPE, _FIRST = range(900_000, 900_005)
 
 
 class MachineLines:
@@ -55,9 +52,11 @@ class MachineLines:
         if len(text) > _LONGEST:
             return [], []
         for optimised in (True, False):  # it was one of them when the kernel was compiled
-            data = emit_object(with_lines(text), 2 if optimised else 0, passes=optimised, kernel=True)
+            lined = with_lines(text, _PTX_ALONE)
+            data = emit_object(lined, 2 if optimised else 0, passes=optimised, kernel=True)
             if _is_same(data, self._code):
-                return _rows(data)
+                rows = code_lines(data)
+                return [row.offset for row in rows], [row.line for row in rows]
         return [], []
 
 
@@ -75,82 +74,112 @@ def _is_same(data: bytes, code: tuple[int, int]) -> bool:
     return different <= places * _ADDRESS_BYTES
 
 
-def _rows(data: bytes) -> tuple[list[int], list[int]]:
-    """List the lines of an object, each with where it begins in the code."""
-    from elftools.elf.elffile import ELFFile
-
-    file = ELFFile(io.BytesIO(data))
-    dwarf = file.get_dwarf_info(relocate_dwarf_sections=False)
-    relocations = file.get_section_by_name(".rela.debug_line")
-    every = relocations.iter_relocations() if relocations is not None else ()
-    first = [r["r_addend"] for r in every if r["r_info_type"] in _ADDRESSES]
-    rows: dict[int, int] = {}
-    for unit in dwarf.iter_CUs():
-        program = dwarf.line_program_for_CU(unit)
-        states = [e.state for e in program.get_entries() if e.state is not None] if program is not None else []
-        begin = iter(first)
-        base = next(begin, 0)
-        for state in states:
-            if state.end_sequence:
-                base = next(begin, 0)
-            else:
-                rows[base + state.address] = state.line
-    starts = sorted(rows)
-    return starts, [rows[start] for start in starts]
+# -- the IR ---------------------------------------------------------------------------------------------
 
 
-# -- the IR -----------------------------------------------------------------------------------------------
+class Origin(NamedTuple):
+    """What a kernel's functions and lines are called.
+
+    ``name_of`` takes the name of a function in the IR, and gives what people call it and its lowered name, "" where
+    that is the same. ``place_of`` takes such a name and a line of the PTX, 0 for instructions that come from none.
+    """
+
+    name_of: Callable[[str], tuple[str, str]]
+    place_of: Callable[[str, int], SourceLine]
+
+
+_PTX_ALONE = Origin(lambda symbol: (symbol, ""), lambda _, line: SourceLine("kernel.ptx", line))
 
 _MARK = re.compile(r" ;(\d+)$")
+_DEFINITION = re.compile(r'@("[^"]*"|[^("]+)\(')
+_FIRST = 900_000
+"""Numbers of metadata, beyond all that a kernel has."""
 
 
-def with_lines(text: str) -> str:
-    """Make the comments of ``Builder`` what LLVM knows as lines.
-
-    Source: LLVM, "Source Level Debugging with LLVM", and its language reference, "DICompileUnit" and its neighbours.
-    """
-    tail = [
-        f"!llvm.dbg.cu = !{{!{_UNIT}}}",
-        f"!llvm.module.flags = !{{!{_VERSION}}}",
-        f"!{_UNIT} = distinct !DICompileUnit(language: DW_LANG_C, file: !{_FILE}, isOptimized: true, "
-        "runtimeVersion: 0, emissionKind: LineTablesOnly)",
-        f'!{_VERSION} = !{{i32 2, !"Debug Info Version", i32 3}}',
-        f'!{_FILE} = !DIFile(filename: "kernel.ptx", directory: "/")',
-        f"!{_TYPE} = !DISubroutineType(types: !{{null}})",
-    ]
+def with_lines(text: str, origin: Origin) -> str:
+    """Make the comments of ``Builder`` what LLVM knows as lines."""
     parts = re.split(r"(?m)^(define [^\n]*\{)\n(.*?)^\}$", text, flags=re.DOTALL)
-    numbers = iter(range(_FIRST, 1 << 31))
+    facts = _DebugFacts(origin)
     out = [parts[0]]
     for head, body, rest in zip(parts[1::3], parts[2::3], parts[3::3], strict=True):
-        out += [*_function(head, body, numbers.__next__, tail), rest]
-    return "".join(out) + "\n" + "\n".join(tail) + "\n"
+        out += [*_function(head, body, facts), rest]
+    return "".join(out) + "\n" + "\n".join(facts.lines) + "\n"
 
 
-def _function(head: str, body: str, number: Callable[[], int], tail: list[str]) -> list[str]:
-    """Write one function with lines, and what stands behind the module in ``tail``.
+def _function(head: str, body: str, facts: _DebugFacts) -> list[str]:
+    """Write one function with lines.
 
     One without comments stays as it is, but for the one that all others may become a part of.
     """
     lines = body.splitlines()
     if not any(_MARK.search(line) for line in lines) and "@run(" not in head:
         return [head, "\n", body, "}"]
-    scope = number()
-    tail.append(
-        f'!{scope} = distinct !DISubprogram(name: "k", file: !{_FILE}, line: 1, type: !{_TYPE}, unit: !{_UNIT}, '
-        "spFlags: DISPFlagDefinition | DISPFlagOptimized)"
-    )
-
-    @functools.cache
-    def place(line: int) -> int:
-        own = number()
-        tail.append(f"!{own} = !DILocation(line: {line}, column: 0, scope: !{scope})")
-        return own
-
+    definition = _DEFINITION.search(head)
+    assert definition is not None
+    symbol = definition[1].strip('"')
+    scope = facts.function(symbol)
     found = []
     for text in lines:
         mark = _MARK.search(text)
         if text.startswith("  ") and not text.lstrip().startswith(";"):
-            found.append(f"{text[: mark.start()] if mark else text}, !dbg !{place(int(mark[1]) if mark else 0)}")
+            place = facts.place(symbol, scope, int(mark[1]) if mark else 0)
+            found.append(f"{text[: mark.start()] if mark else text}, !dbg !{place}")
         else:
             found.append(text)
     return [f"{head[:-1]}!dbg !{scope} {{", "\n", "\n".join(found), "\n}"]
+
+
+class _DebugFacts:
+    """The metadata behind a module: its files, functions and places, each written once.
+
+    Source: LLVM, "Source Level Debugging with LLVM", and its language reference, "DICompileUnit" and its neighbours.
+    """
+
+    def __init__(self, origin: Origin) -> None:
+        self._origin = origin
+        self._numbers = itertools.count(_FIRST)
+        self.lines: list[str] = []
+        self._written = functools.cache(self._write)
+        self.place = functools.cache(self._place)
+        version = '!{i32 2, !"Debug Info Version", i32 3}', '!{i32 2, !"Dwarf Version", i32 4}'
+        flags = ", ".join(f"!{self._written(each)}" for each in version)
+        file = self._file(origin.place_of("run", 0).file)
+        self._unit = self._write(
+            f"distinct !DICompileUnit(language: DW_LANG_C_plus_plus_14, file: {file}, isOptimized: true, "
+            "runtimeVersion: 0, emissionKind: FullDebug)"
+        )
+        self.lines += [f"!llvm.dbg.cu = !{{!{self._unit}}}", f"!llvm.module.flags = !{{{flags}}}"]
+
+    def _write(self, text: str) -> int:
+        number = next(self._numbers)
+        self.lines.append(f"!{number} = {text}")
+        return number
+
+    def _file(self, file: str) -> str:
+        number = self._written(f'!DIFile(filename: {_quoted(file)}, directory: "")')
+        return f"!{number}"
+
+    def function(self, symbol: str) -> int:
+        """Write what a function is called, and where it begins."""
+        name, lowered = self._origin.name_of(symbol)
+        begin = self._origin.place_of(symbol, 0)
+        type_ = self._written("!DISubroutineType(types: !{null})")
+        linked = f"linkageName: {_quoted(lowered)}, " if lowered else ""
+        return self._write(
+            f"distinct !DISubprogram(name: {_quoted(name)}, {linked}file: {self._file(begin.file)}, "
+            f"line: {begin.line}, scopeLine: {begin.line}, type: !{type_}, unit: !{self._unit}, "
+            "spFlags: DISPFlagDefinition | DISPFlagOptimized)"
+        )
+
+    def _place(self, symbol: str, scope: int, line: int) -> int:
+        """Write where an instruction of a function comes from."""
+        at, begin = self._origin.place_of(symbol, line), self._origin.place_of(symbol, 0)
+        if at.file != begin.file:
+            file = self._file(at.file)
+            scope = self._written(f"!DILexicalBlockFile(scope: !{scope}, file: {file}, discriminator: 0)")
+        return self._written(f"!DILocation(line: {at.line}, column: 0, scope: !{scope})")
+
+
+def _quoted(text: str) -> str:
+    """Write a string of metadata. Source: LLVM Language Reference, "String constants"."""
+    return '"' + "".join(chr(c) if 32 <= c < 127 and c not in b'"\\' else f"\\{c:02x}" for c in text.encode()) + '"'

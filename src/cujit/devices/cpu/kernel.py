@@ -30,6 +30,7 @@ from cujit.devices.launcher.finish import Finish
 from cujit.devices.launcher.options import PLAIN, LaunchOptions, check_cooperative
 from cujit.devices.launcher.seam import PreparedKernel, Target
 from cujit.devices.objects import Work
+from cujit.devices.perf import lines_asked
 from cujit.errors import ClosedError, LaunchError, OptionError
 from cujit.forks import Lock
 
@@ -301,28 +302,43 @@ class CpuKernel(PreparedKernel):
 
     def _compile(self, block: Dim3) -> NativeFunction:
         """Get the machine code for one block shape; that which is watched is in no cache."""
-        preparation, optimizes = self._module.preparation, _optimizes()
-        observers = [watch.observer() for watch in self._watches]
-
-        def write() -> str:
-            from cujit.devices.cpu.pipeline import ir_of  # for what is in no cache
-
-            return ir_of(preparation.body(self.name), block, observers)
-
-        parts = [Part.text("block", f"{block.x} x {block.y} x {block.z}"), *preparation.parts]
+        optimizes, lines, ptx = _optimizes(), lines_asked(), ""
+        parts = [Part.text("block", f"{block.x} x {block.y} x {block.z}"), *self._module.preparation.parts]
         if not optimizes:
             parts.append(Part.text("optimized", "no"))
+        if lines:
+            ptx = self._module.preparation.path()
+            parts.append(Part.text("lines", f"{lines} {ptx}"))
         work = Work(
             "cpu kernel",
             self.name,
             tuple(parts),
-            write,
+            functools.partial(self._write, block, ptx, of_source=lines == "source"),
             level=2 if optimizes else 0,
             passes=optimizes,
             kernel=True,
             keep=not self._watches and not dumped(),
+            called=functools.partial(self._called, block),
         )
         return native_code(work, "run")
+
+    def _write(self, block: Dim3, ptx: str, *, of_source: bool) -> str:
+        """Write the IR for one block shape; with debug information where a file has the PTX."""
+        from cujit.devices.cpu.pipeline import ir_of  # for what is in no cache
+
+        observers = [watch.observer() for watch in self._watches]
+        text = ir_of(self._module.preparation.body(self.name), block, observers, lined=bool(ptx))
+        if not ptx:
+            return text
+        from cujit.devices.cpu.debuglines import with_lines
+        from cujit.devices.cpu.debugnames import origin_of
+
+        return with_lines(text, origin_of(self.name, self._module.lines, ptx, of_source=of_source))
+
+    def _called(self, block: Dim3, symbol: str) -> str:
+        from cujit.devices.cpu.debugnames import name_in_profiles
+
+        return name_in_profiles(self.name, block, symbol)
 
     def active_blocks(self, block_threads: int, shared_bytes: int = 0) -> int:
         """Count the blocks that one core holds at a time, by their threads."""

@@ -65,6 +65,10 @@ class Lines:
         at = bisect.bisect_right(starts, line) - 1
         return functions[at] if at >= 0 else None
 
+    def begin_of(self, function: str) -> int:
+        """Find the line of the PTX where a kernel or function begins, by its lowered name; 0 if it has no body."""
+        return next((f.line for f in self._module.functions if f.name == function and f.body is not None), 0)
+
     @functools.cached_property
     def _functions(self) -> tuple[list[int], list[SourceFunction]]:
         bodies = sorted((f for f in self._module.functions if f.body is not None), key=lambda f: f.line)

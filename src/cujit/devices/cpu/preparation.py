@@ -45,6 +45,16 @@ class Preparation:
         with self._lock:
             return self._ptx
 
+    def path(self) -> str:
+        """Give the path of a file with the text, for who reads its lines in debuggers and profilers.
+
+        Raises:
+            FileError: it cannot be written.
+        """
+        from cujit.devices.perffiles import ptx_path
+
+        return str(ptx_path(self.text))
+
     def body(self, name: str) -> Body:
         """Make one kernel ready, of a module of which ``facts`` are known."""
         with self._lock:

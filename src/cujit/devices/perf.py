@@ -1,0 +1,25 @@
+"""Whether profilers and debuggers are told of machine code; ``perffiles`` tells them."""
+
+from __future__ import annotations
+
+import os
+
+from cujit.errors import OptionError
+
+__all__ = ["VARIABLE", "lines_asked"]
+
+VARIABLE = "CUJIT_PERF"
+
+_VALUES = {"": "", "0": "", "1": "source", "ptx": "ptx"}
+
+
+def lines_asked() -> str:
+    """Tell which lines code is to have: "source" (where the PTX names it), "ptx", or "" where nobody is told anything.
+
+    Raises:
+        OptionError: the variable of the environment has another value.
+    """
+    said = os.environ.get(VARIABLE, "")
+    if said not in _VALUES:
+        raise OptionError(f"{VARIABLE} is 0, 1 or ptx, not {said!r}", help=f"unset {VARIABLE}")
+    return _VALUES[said]

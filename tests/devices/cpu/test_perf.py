@@ -1,0 +1,297 @@
+"""``CUJIT_PERF``: perf and gdb see kernels of the CPU device by name and line, out of the cache too."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import struct
+import subprocess
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+import compiler_page
+from cujit import cpu, load
+from cujit.devices.base import Dim3
+from cujit.devices.cpu.debuglines import with_lines
+from cujit.devices.cpu.debugnames import origin_of
+from cujit.devices.cpu.layout import ModuleLayout
+from cujit.devices.cpu.lines import Lines
+from cujit.devices.cpu.pipeline import ir_of, prepare
+from cujit.devices.cpu.refusals import Refusals
+from cujit.devices.jit import emit_object
+from cujit.devices.linetable import code_lines
+from cujit.errors import FileError, OptionError
+from cujit.formats.elf import read_elf
+from cujit.formats.ptx.parser import parse
+
+PTX = compiler_page.KERNEL
+FLAGS = ("-k", "CLOCK_MONOTONIC")
+PAGE = (Path(__file__).parents[3] / "docs" / "cpu.md").read_text()
+
+SUMS = """
+import ctypes, os, sys
+from cujit import cpu, load
+device = cpu()
+sums = load({ptx!r}, device)["sums"]
+data, out = device.zeros(64 * 512, "f4"), device.zeros(512, "f4")
+for _ in range({times}):
+    sums[512, 64](data, out)
+"""
+MAP = "print(open(f'/tmp/perf-{os.getpid()}.map').read())\nos.unlink(f'/tmp/perf-{os.getpid()}.map')\n"
+
+
+@pytest.fixture(autouse=True)
+def _few_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Give the folder of dumps to each test, and a cache that is empty."""
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setenv("CUJIT_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.delenv("CUJIT_PERF", raising=False)
+
+
+def script(end: str = "", begin: str = "", *, times: int = 1, ptx: str = PTX) -> str:
+    return begin + SUMS.format(ptx=ptx, times=times) + end
+
+
+def run(code: str, asked: str = "1") -> str:
+    """Run Python in a process of its own, and give what it prints."""
+    done = subprocess.run(
+        [sys.executable, "-c", code], env={**os.environ, "CUJIT_PERF": asked}, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    assert not done.stderr
+    return done.stdout
+
+
+def folder(tmp_path: Path) -> Path:
+    return tmp_path / f"cujit-perf-{os.geteuid()}"
+
+
+class Dumped(NamedTuple):
+    """A function of a dump: its code, and the file and line of each address that has one."""
+
+    address: int
+    code: bytes
+    lines: list[tuple[int, str, int]]
+
+
+def read_dump(path: Path) -> dict[str, Dumped]:
+    """Read a dump as "jitdump-specification.txt" of Linux has it."""
+    data = path.read_bytes()
+    magic, version, size, machine, _, pid, _, flags = struct.unpack_from("<IIIIIIQQ", data)
+    machines = {"x86_64": 62, "aarch64": 183}
+    assert (magic, version, size, machine, flags) == (0x4A695444, 1, 40, machines[os.uname().machine], 0)
+    assert path.name == f"jit-{pid}.dump"
+    at, count_of_functions, times = size, 0, []
+    found: dict[str, Dumped] = {}
+    lines: list[tuple[int, str, int]] = []
+    while at < len(data):
+        kind, size, when = struct.unpack_from("<IIQ", data, at)
+        body = data[at + 16 : at + size]
+        times.append(when)
+        if kind == 2:
+            begin, count = struct.unpack_from("<QQ", body)
+            lines = read_lines(body[16:], count)
+        else:
+            assert kind == 0
+            owner, _, vma, begin, length, number = struct.unpack_from("<IIQQQQ", body)
+            name, _, code = body[40:].partition(b"\0")
+            assert (owner, vma, length) == (pid, begin, len(code))
+            count_of_functions += 1
+            assert number == count_of_functions
+            assert all(begin <= address < begin + length for address, _, _ in lines)
+            found[name.decode()] = Dumped(begin, code, lines)
+            lines = []
+        at += size
+    assert at == len(data)
+    assert times == sorted(times)
+    return found
+
+
+def read_lines(body: bytes, count: int) -> list[tuple[int, str, int]]:
+    rows = []
+    for _ in range(count):
+        address, line, discriminator = struct.unpack_from("<QII", body)
+        file, _, body = body[16:].partition(b"\0")
+        assert discriminator == 0
+        rows.append((address, file.decode(), line))
+    assert not body
+    return rows
+
+
+def test_the_map_has_every_function_with_the_kernel_by_name_and_block(tmp_path: Path) -> None:
+    for _ in "made", "out of the cache":
+        rows = [line.split(" ", 2) for line in run(script(MAP)).splitlines() if line]
+        names = [name for _, _, name in rows]
+        assert names.count("sums 64x1x1") == 1
+        assert "cujit_enter" in names
+        (dump,) = folder(tmp_path).glob("jit-*.dump")
+        dumped = read_dump(dump)
+        dump.unlink()
+        assert all(int(at, 16) == dumped[name].address for at, _, name in rows if name.startswith("sums"))
+        assert all(int(size, 16) == len(dumped[name].code) for _, size, name in rows if name.startswith("sums"))
+
+
+def test_the_dump_has_code_and_the_lines_of_the_ptx_out_of_the_cache_too(tmp_path: Path) -> None:
+    for _ in "made", "out of the cache":
+        run(script(MAP))
+        (dump,) = folder(tmp_path).glob("jit-*.dump")
+        lines = read_dump(dump)["sums 64x1x1"].lines
+        dump.unlink()
+        files = {file for _, file, _ in lines}
+        assert [Path(file).read_text() for file in files] == [PTX]
+        texts = {PTX.splitlines()[line - 1].strip() for _, _, line in lines}
+        assert {"ld.global.f32 x, [at];", "add.f32 x, x, y;", "st.global.f32 [at], x;"} <= texts
+        for file in files:
+            Path(file).unlink()  # a later process writes it again
+
+
+SOURCED = PTX.replace("    add.f32 x", "    .loc 1 77 0\n    add.f32 x", 1) + '.file 1 "/somewhere/sums.cu"\n'
+
+
+@pytest.mark.parametrize(("asked", "begins"), [("1", "/somewhere/sums.cu"), ("ptx", None)])
+def test_lines_are_those_of_the_source_where_it_is_known_unless_the_ptx_is_asked_for(
+    tmp_path: Path, asked: str, begins: str | None
+) -> None:
+    run(script(MAP, ptx=SOURCED), asked)
+    (dump,) = folder(tmp_path).glob("jit-*.dump")
+    (ptx,) = folder(tmp_path).glob("*.ptx")
+    lines = {(file, line) for _, file, line in read_dump(dump)["sums 64x1x1"].lines}
+    added = SOURCED.splitlines().index("    add.f32 x, x, y;") + 1
+    assert (("/somewhere/sums.cu", 77) in lines) == (begins is not None)
+    assert ((str(ptx), added) in lines) == (begins is None)
+
+
+def test_lines_change_nothing_of_the_code() -> None:
+    module, refusals = parse(PTX, name="sums"), Refusals()
+    body = prepare(module, module.entries[0], ModuleLayout(module, refusals).slots, refusals)
+    lines = Lines(lambda: module, PTX)
+    origin = origin_of("sums", lines, "/sums.ptx", of_source=True)
+    plain = emit_object(ir_of(body, Dim3(64)), kernel=True)
+    lined = emit_object(with_lines(ir_of(body, Dim3(64), lined=True), origin), kernel=True)
+    texts = []
+    for data in plain, lined:
+        elf = read_elf(data)
+        section = elf.section(".text")
+        assert section is not None
+        texts.append(elf.content(section))
+    assert texts[0] == texts[1]
+    assert not code_lines(plain)
+    assert {row.file for row in code_lines(lined)} == {"/sums.ptx"}
+
+
+def test_nothing_is_written_where_nobody_asks(tmp_path: Path) -> None:
+    gone = (
+        "assert not os.path.exists(f'/tmp/perf-{os.getpid()}.map')\nassert 'cujit.devices.perffiles' not in sys.modules"
+    )
+    run(script(gone), "")
+    run(script(gone), "0")
+    assert not folder(tmp_path).exists()
+
+
+def test_what_an_older_process_left_goes_and_what_this_one_wrote_stays() -> None:
+    begin = "import os\npath = f'/tmp/perf-{os.getpid()}.map'\nopen(path, 'w').write('1 1 other\\n')\n"
+    assert "1 1 other\n" in run(script(MAP, begin))
+    assert "1 1 other\n" not in run(script(MAP, begin + "os.utime(path, (0, 0))\n"))
+
+
+def test_a_forked_child_has_a_map_and_a_dump_of_its_own(tmp_path: Path) -> None:
+    end = f"""
+os.unlink(f'/tmp/perf-{{os.getpid()}}.map')
+if not os.fork():
+    sums[512, 128](data, out)
+    {MAP.replace(chr(10), ";")}
+    sys.stdout.flush(); os._exit(0)
+assert not os.wait()[1]
+"""
+    names = [line.split(" ", 2)[2] for line in run(script(end)).splitlines() if line]
+    assert names.count("sums 64x1x1") == names.count("sums 128x1x1") == 1
+    dumps = [read_dump(path) for path in folder(tmp_path).glob("jit-*.dump")]
+    assert sorted("sums 128x1x1" in dump for dump in dumps) == [False, True]
+
+
+def test_another_value_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUJIT_PERF", "yes")
+    device = cpu()
+    sums = load(PTX, device)["sums"]
+    with pytest.raises(OptionError, match="CUJIT_PERF is 0, 1 or ptx, not 'yes'"):
+        sums[1, 64](device.zeros(64, "f4"), device.zeros(1, "f4"))
+
+
+def test_a_folder_that_is_none_is_an_error(tmp_path: Path) -> None:
+    folder(tmp_path).symlink_to(tmp_path)
+    end = (
+        script().replace("    sums[", "    try:\n     sums[") + "    except Exception as e: print(type(e).__name__, e)"
+    )
+    assert FileError.__name__ in run(end)
+
+
+def gdb(tmp_path: Path, *commands: str, code: str | None = None) -> str:
+    """Run gdb over a process, and give what it says."""
+    if shutil.which("gdb") is None:
+        pytest.skip("gdb is not installed")
+    file = tmp_path / "script.py"
+    file.write_text(script() if code is None else code)
+    given = ["set breakpoint pending on", "set pagination off", *commands]
+    words = [word for command in given for word in ("-ex", command)]
+    done = subprocess.run(
+        ["gdb", "-nx", "-batch", *words, "--args", sys.executable, str(file)],
+        env={**os.environ, "CUJIT_PERF": "1"}, capture_output=True, text=True, timeout=300,
+    )  # fmt: skip
+    if "ptrace" in done.stdout + done.stderr:
+        pytest.skip("gdb may not look into processes here")
+    return done.stdout
+
+
+def test_gdb_stops_in_a_kernel_by_name_and_shows_who_called_it(tmp_path: Path) -> None:
+    for _ in "made", "out of the cache":
+        said = gdb(tmp_path, "break sums", "run", "bt")
+        assert "hit Breakpoint 1, sums () at" in said
+        assert "4\t.visible .entry sums(.param .u64 from, .param .u64 to)" in said
+        stack = said.partition("#0")[2]
+        assert "sums ()" in stack
+
+
+def test_gdb_stops_at_a_line_of_a_kernel(tmp_path: Path) -> None:
+    for _ in "made", "out of the cache":
+        (ptx,) = [*folder(tmp_path).glob("*.ptx")] or [Path(path_of_ptx(tmp_path))]
+        line = PTX.splitlines().index("    add.f32 x, x, y;") + 1
+        said = gdb(tmp_path, f"break {ptx.name}:{line}", "run", "bt")
+        assert f"{line}\t    add.f32 x, x, y;" in said
+        assert "#0  sums.region.1 () at" in said
+        assert "\n#1  sums () at" in said
+
+
+def path_of_ptx(tmp_path: Path) -> str:
+    run(script(MAP))
+    (path,) = folder(tmp_path).glob("*.ptx")
+    return str(path)
+
+
+def test_perf_reports_kernels_by_name_and_by_line(tmp_path: Path) -> None:
+    if shutil.which("perf") is None:
+        pytest.skip("perf is not installed")
+    file, data, whole = tmp_path / "script.py", tmp_path / "perf.data", tmp_path / "whole.data"
+    file.write_text(script(times=500))
+
+    def perf(*words: str, asked: str = "1") -> subprocess.CompletedProcess[str]:
+        environment = {**os.environ, "CUJIT_PERF": asked}
+        return subprocess.run(["perf", *words], env=environment, capture_output=True, text=True, timeout=300)
+
+    recorded = perf("record", "-q", *FLAGS, "-e", "cpu-clock:u", "-o", str(data), sys.executable, str(file))
+    if recorded.returncode:
+        pytest.skip(f"perf records nothing here: {recorded.stderr[-200:]}")
+    report = ("report", "--stdio", "--percent-limit", "0.5")
+    assert "sums 64x1x1" in perf(*report, "--sort", "symbol", "-i", str(data)).stdout
+    assert perf("inject", "--jit", "-i", str(data), "-o", str(whole)).returncode == 0
+    assert "sums 64x1x1" in perf(*report, "--sort", "symbol", "-i", str(whole)).stdout
+    (ptx,) = folder(tmp_path).glob("*.ptx")
+    notes = perf("annotate", "--stdio", "-l", "-i", str(whole), "-s", "sums 64x1x1").stdout
+    if "Disassembly" not in notes:
+        pytest.skip("this perf disassembles nothing")
+    assert f"{ptx.name}:" in notes
+    for path in Path("/tmp").glob("perf-*.map"):
+        if "sums 64x1x1" in path.read_text(errors="replace") and path.stat().st_uid == os.geteuid():
+            path.unlink()
