@@ -252,6 +252,7 @@ def test_gdb_stops_in_a_kernel_by_name_and_shows_who_called_it(tmp_path: Path) -
         assert "4\t.visible .entry sums(.param .u64 from, .param .u64 to)" in said
         stack = said.partition("#0")[2]
         assert "sums ()" in stack
+        assert " in blocks ()" in stack
 
 
 def test_gdb_stops_at_a_line_of_a_kernel(tmp_path: Path) -> None:
@@ -295,3 +296,8 @@ def test_perf_reports_kernels_by_name_and_by_line(tmp_path: Path) -> None:
     for path in Path("/tmp").glob("perf-*.map"):
         if "sums 64x1x1" in path.read_text(errors="replace") and path.stat().st_uid == os.geteuid():
             path.unlink()
+
+
+def test_the_page_records_as_these_tests_do() -> None:
+    assert f"perf record {' '.join(FLAGS)} " in PAGE
+    assert "set breakpoint pending on" in PAGE
