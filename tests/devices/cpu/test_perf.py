@@ -22,7 +22,7 @@ from cujit.devices.cpu.pipeline import ir_of, prepare
 from cujit.devices.cpu.refusals import Refusals
 from cujit.devices.jit import emit_object
 from cujit.devices.linetable import code_lines
-from cujit.errors import FileError
+from cujit.errors import FileError, OptionError
 from cujit.formats.elf import read_elf
 from cujit.formats.ptx.parser import parse
 
