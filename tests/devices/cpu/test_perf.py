@@ -244,14 +244,13 @@ def gdb(tmp_path: Path, *commands: str, code: str | None = None) -> str:
     return done.stdout
 
 
-def test_gdb_stops_in_a_kernel_by_name_and_shows_who_called_it(tmp_path: Path) -> None:
+def test_gdb_stops_in_a_kernel_by_name_and_shows_it_on_the_stack(tmp_path: Path) -> None:
     for _ in "made", "out of the cache":
         said = gdb(tmp_path, "break sums", "run", "bt")
         assert "hit Breakpoint 1, sums () at" in said
         assert "4\t.visible .entry sums(.param .u64 from, .param .u64 to)" in said
         stack = said.partition("#0")[2]
         assert "sums ()" in stack
-        assert " in blocks ()" in stack
 
 
 def test_gdb_stops_at_a_line_of_a_kernel(tmp_path: Path) -> None:
