@@ -54,6 +54,7 @@ def _in_turn(e: WarpEmitter, symbol: str) -> str:
     """Without synchronisation: take blocks from the counter, and run the warps of each in order."""
     b = e.builder
     e.emit(_first_mask(e))
+    last = last_lines(b)
     entry = ["  %local.int = ptrtoint ptr %local to i64", *e.parameter_loads(), *b.entry_lines()]
     body = [
         "block.run:",
@@ -68,7 +69,7 @@ def _in_turn(e: WarpEmitter, symbol: str) -> str:
         f"  %warps.left = icmp ult i32 %warp.next, {_warps(e)}",
         "  br i1 %warps.left, label %warp.start, label %block.end",
     ]
-    return "\n".join([*_over_blocks(symbol, entry, body, last_lines(b)), *_end(e)])
+    return "\n".join([*_over_blocks(symbol, entry, body, last), *_end(e)])
 
 
 def _over_blocks(symbol: str, entry: list[str], body: list[str], last: list[str]) -> list[str]:

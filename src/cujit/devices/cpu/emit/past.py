@@ -69,4 +69,5 @@ def _choose(e: WarpEmitter) -> None:
 
 def last_lines(*builders: Builder) -> list[str]:
     """Write what a function does last: to wait for stores past the cache, if there are any."""
-    return [f"  call void @{_FENCE}()"] if any(_FENCE in b.declared for b in builders) else []
+    past = any(node.nontemporal for b in builders for node in b.body)
+    return [f"  call void @{_FENCE}()"] if past else []
