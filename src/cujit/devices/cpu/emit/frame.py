@@ -44,7 +44,8 @@ def emit_function(e: WarpEmitter, symbol: str, functions: Mapping[str, WarpEmitt
 
 def _end(e: WarpEmitter) -> list[str]:
     b = e.builder
-    return [*b.functions.values(), *b.declared.values(), *(() if "llvm.umin.i64" in b.declared else (_UMIN,))]
+    b.declared.setdefault("llvm.umin.i64", "declare i64 @llvm.umin.i64(i64, i64)")
+    return [*b.functions.values(), *b.declared.values()]
 
 
 # -- warps in turn ----------------------------------------------------------------------------------------
@@ -265,9 +266,6 @@ def _state_loads() -> list[str]:
 
 
 # -- what both begin with ---------------------------------------------------------------------------------
-
-_UMIN = "declare i64 @llvm.umin.i64(i64, i64)"
-
 
 _FIELDS = (
     ("params.int", "i64", "parameters"), ("module.int", "i64", "module"), ("module.size", "i64", "module_size"),
