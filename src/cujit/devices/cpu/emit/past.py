@@ -19,8 +19,6 @@ _LINE = 64
 
 _FENCE = "llvm.x86.sse.sfence"
 
-_ALL = "splat (i1 true)"
-
 
 @contextlib.contextmanager
 def past_cache(
@@ -28,7 +26,7 @@ def past_cache(
 ) -> Iterator[None]:
     """Store ``store``, a value and where, of that many bytes at ``base`` if that is whole cache lines; else do what is
     inside."""
-    if not (_can_be(e, op) and mask.text == _ALL and bytes_ % _LINE == 0):
+    if not (_can_be(e, op) and mask.constant and bytes_ % _LINE == 0):
         yield
         return
     b = e.builder
