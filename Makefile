@@ -4,7 +4,7 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
-.PHONY: demo test lint format runtime gpu-test gpu-wheels toolkits cache-faults bench leak fuzz fuzz-kernels fuzz-ptx checked unoptimised promises guarded replay house images clean
+.PHONY: demo test lint format runtime gpu-test gpu-wheels toolkits aarch64 cache-faults bench leak fuzz fuzz-kernels fuzz-ptx checked unoptimised promises guarded replay house images clean
 
 $(READY): pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -65,6 +65,15 @@ toolkits: $(READY)  ## test against CUDA 12.9 and 13.0, and the ptxas of 11.7 to
 	CUJIT_TOOLKITS=$(TOOLKITS) .venv-13.0/bin/python -m pytest -n auto $(ROADS) $(EACH_HEADER)
 	CUJIT_TOOLKITS=$(TOOLKITS) $(BIN)/python -m pytest -n auto -m toolkits tests/toolkits
 
+# Debian's Python for aarch64 and the wheels of that processor, unpacked into .aarch64 (1 GB) and run by QEMU. To make
+# them takes two minutes, is done once, and needs to be root, debootstrap and qemu-user-static; the tests take some twenty.
+AARCH64 := .aarch64
+WAITING := $(addprefix tests/devices/cpu/test_,synchronisation.py calls.py ending.py) tests/kernels
+aarch64: $(READY)  ## the demo and some tests of the CPU device on aarch64, in an emulator
+	test -x $(AARCH64)/python || tools/aarch64.sh $(BIN)/python $(AARCH64)
+	PYTHONPATH=$(CURDIR)/src $(AARCH64)/python -m cujit demo
+	PYTHONPATH=$(CURDIR)/src $(AARCH64)/python -m pytest -n auto -m "not gpu" $(WAITING)
+
 cache-faults: $(READY)  ## every errno at every system call of the cache; needs strace
 	CUJIT_FAULTS=all $(BIN)/python -m pytest tests/cache/test_faults.py
 
@@ -118,4 +127,4 @@ images: $(READY)  ## draw the pictures of the README anew
 	$(BIN)/python docs/images/occupancy.py
 
 clean:
-	rm -rf $(VENV) .gpu-site .fuzz .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .aarch64 .gpu-site .fuzz .mypy_cache .pytest_cache .ruff_cache .hypothesis
