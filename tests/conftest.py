@@ -8,6 +8,7 @@ import tempfile
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+import hypothesis
 import pytest
 
 import promises
@@ -20,6 +21,9 @@ from cujit.toolchain.toolset import Toolchain
 
 if TYPE_CHECKING:
     from cujit.devices.cuda.device import CudaDevice
+
+hypothesis.settings.register_profile("cujit", deadline=None)  # a first example compiles, on machines that are busy
+hypothesis.settings.load_profile("cujit")
 
 CHECKS = ("memory", "race", "sync", "init")
 

@@ -182,7 +182,7 @@ class CacheMachine(RuleBasedStateMachine):
 
 
 CacheMachine.TestCase.settings = settings(
-    max_examples=40, stateful_step_count=25, deadline=None, suppress_health_check=list(HealthCheck)
+    max_examples=40, stateful_step_count=25, suppress_health_check=list(HealthCheck)
 )
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 TestCacheMachine = CacheMachine.TestCase

@@ -157,7 +157,7 @@ _NPY = b"\x93NUMPY\x01\x00\x76\x00{'descr': '<i4', 'fortran_order': False, 'shap
 _FILE = _NPY.ljust(127) + b"\n" + bytes(range(12))
 
 
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(edits=st.lists(st.tuples(st.integers(0, 140), st.binary(max_size=3)), max_size=3), end=st.integers(0, 140))
 def test_any_file_gives_an_array_or_is_refused(
     edits: list[tuple[int, bytes]], end: int, tmp_path_factory: pytest.TempPathFactory

@@ -355,7 +355,7 @@ def test_a_build_is_read_from_its_file(maker: KeyMaker, tmp_path: Path) -> None:
 
 
 @given(st.binary(min_size=0, max_size=200), st.integers(0, 400))
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_any_file_has_a_build(tmp_path: Path, maker: KeyMaker, noise: bytes, at: int) -> None:
     path = maker.toolchain.nvrtc.library_path
     assert path
@@ -470,7 +470,7 @@ _STATES = st.fixed_dictionaries({name: st.sampled_from(texts) for name, texts in
     _STATES,
     st.sampled_from([dict[str, Any](), {"define": {"N": 1}}, {"no_source_include": True}, {"fmad": False}]),
 )
-@settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=20, suppress_health_check=list(HealthCheck))
 def test_two_states_with_one_key_compile_to_the_same(
     tmp_path_factory: pytest.TempPathFactory,
     maker: KeyMaker,

@@ -136,7 +136,7 @@ def structure(name: str, whole: bytes) -> Iterator[int]:
 
 # -- any bytes ----------------------------------------------------------------------------------------------
 
-FEW = settings(max_examples=60, deadline=None)
+FEW = settings(max_examples=60)
 MAGICS = (b"", b"\x7fELF\x02\x01\x01", b"\x50\xed\x55\xba\x01\x00\x10\x00", b"!<arch>\n", b"\xed\x43\x4e\x7f")
 NUMBERS = st.one_of(
     st.integers(0, 300),

@@ -50,7 +50,7 @@ def test_an_entry_that_is_damaged_is_told_and_stepped_over() -> None:
 
 
 @given(st.data())
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_no_damage_raises(data: st.DataObject) -> None:
     raw = bytearray(DATA)
     for _ in range(data.draw(st.integers(1, 4))):

@@ -467,7 +467,7 @@ def test_a_file_of_which_nothing_can_be_read_is_an_error(cut: int) -> None:
 
 
 @given(st.data())
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_no_damage_raises_anything_but_a_format_error(data: st.DataObject) -> None:
     raw = bytearray(data.draw(st.sampled_from([several(2), many(), ptx(SOURCE), cubin(SOURCE), ltoir(SOURCE)])))
     for _ in range(data.draw(st.integers(1, 8))):

@@ -45,27 +45,27 @@ def _launched(
     return out.numpy()
 
 
-@settings(max_examples=times(3), deadline=None)
+@settings(max_examples=times(3))
 @given(SEEDS, st.sampled_from([32, 40, 64, 96]))
 def test_barriers_in_divergent_code(seed: int, block: int) -> None:
     body = test_barriers.random_body(random.Random(seed), 3)
     compare(test_barriers.as_ptx(body), "k", Dim3(block), 1)
 
 
-@settings(max_examples=times(3), deadline=None)
+@settings(max_examples=times(3))
 @given(SEEDS, st.sampled_from(sorted(test_divergence.TOGETHER)), st.sampled_from([32, 40]), st.integers(0, 7))
 def test_what_lanes_do_together(seed: int, together: str, block: int, common: int) -> None:
     nodes = test_divergence.random_graph(seed, [f"warp {together}"])
     compare(test_divergence.as_ptx(nodes), "walk", Dim3(block), 5, common)
 
 
-@settings(max_examples=times(3), deadline=None)
+@settings(max_examples=times(3))
 @given(SEEDS, st.sampled_from(test_regions.SHAPES), st.integers(0, 3))
 def test_values_handed_over_between_barriers(seed: int, block: Dim3, common: int) -> None:
     compare(test_regions.Writer(seed).text(), "walk", block, test_regions.VALUES, common)
 
 
-@settings(max_examples=times(3), deadline=None)
+@settings(max_examples=times(3))
 @given(SEEDS, st.sampled_from(test_windows.SHAPES), st.integers(0, 3))
 def test_shared_memory_at_patterns(seed: int, block: Dim3, common: int) -> None:
     text = test_windows.Writer(seed).text()

@@ -197,7 +197,7 @@ modules = st.builds(
 )
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(modules)
 def test_a_module_is_equal_after_printing_and_reading(module: Module) -> None:
     assert parse(print_module(module)) == module

@@ -185,7 +185,7 @@ def compare(seed: int, block: Dim3, common: int) -> Cut | None:
     return parts
 
 
-@settings(max_examples=times(12), deadline=None)
+@settings(max_examples=times(12))
 @given(st.integers(0, 2**32 - 1), st.sampled_from(SHAPES), st.integers(0, 3))
 def test_a_kernel_cut_at_its_barriers_computes_the_same(seed: int, block: Dim3, common: int) -> None:
     compare(seed, block, common)

@@ -108,7 +108,7 @@ def compare(text: str, block: Dim3, common: int) -> Cut:
     return parts
 
 
-@settings(max_examples=times(12), deadline=None)
+@settings(max_examples=times(12))
 @given(st.integers(0, 2**32 - 1), st.sampled_from(SHAPES), st.integers(0, 3))
 def test_accesses_at_patterns_compute_the_same(seed: int, block: Dim3, common: int) -> None:
     compare(Writer(seed).text(), block, common)

@@ -186,7 +186,6 @@ _PIECES = st.sampled_from(
 )  # fmt: skip
 
 
-@settings(deadline=None)
 @given(st.one_of(st.binary(max_size=400), st.lists(_PIECES, max_size=60).map(lambda p: "".join(p).encode())))
 @example(b"/*" * 2000)
 @example(b'"\\' * 2000)

@@ -75,7 +75,7 @@ def stored(kinds: list[str], arguments: list[Any]) -> bytes:
     return b"".join(data.ljust(16, b"\xee") for data in packed)
 
 
-@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_a_kernel_of_random_parameters_stores_what_ctypes_packs(device: Device, data: st.DataObject) -> None:
     kinds = data.draw(st.lists(st.sampled_from([*TYPES, "bytes"]), min_size=1, max_size=12), "parameters")

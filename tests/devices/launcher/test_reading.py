@@ -243,7 +243,7 @@ VALUES = st.one_of(
 )
 
 
-@settings(deadline=None, max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_random_signatures_and_values_arrive_bit_for_bit(host: Device, machine: Any, data: st.DataObject) -> None:
     parameters = data.draw(st.lists(st.sampled_from(EVERY), max_size=9))
@@ -254,7 +254,7 @@ def test_random_signatures_and_values_arrive_bit_for_bit(host: Device, machine: 
         assert outcome(launch, arguments) == expected
 
 
-@settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     values=st.tuples(
         st.integers(-128, 127),

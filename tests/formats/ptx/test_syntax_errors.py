@@ -120,7 +120,7 @@ def check(text: str) -> None:
     assert error is None or (error.line >= 1 and error.column >= 1)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(
     st.lists(st.sampled_from(WORDS.split()), max_size=40).map(" ".join),
     st.sampled_from(["", HEAD, HEAD + ".entry k() {"]),
@@ -129,7 +129,7 @@ def test_any_sequence_of_words_is_a_module_or_a_syntax_error(text: str, head: st
     check(head + text)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.text(), st.sampled_from(["", HEAD, HEAD + ".entry k() { "]))
 def test_any_text_is_a_module_or_a_syntax_error(text: str, head: str) -> None:
     check(head + text)
