@@ -260,6 +260,24 @@ def test_the_command_line_gives_up_in_time(more: list[str], tmp_path: Path) -> N
     assert not (tmp_path / "long.fatbin").exists()
 
 
+def test_a_program_that_calls_the_command_line_goes_on_though_work_was_given_up() -> None:
+    code = f"""
+import os
+import cujit
+from cujit.cli import main
+part = cujit.compile({LONG!r}, arch="lto_90")
+try:
+    cujit.link([part], arch="sm_90", timeout_s=0.1)
+except cujit.ToolTimeoutError:
+    try:
+        main(["inspect", "nowhere.ptx"])
+    except SystemExit as e:
+        print("left", e.code, flush=True)
+os._exit(0)
+"""
+    assert python(code).stdout == "left 2\n"
+
+
 def test_ctrl_c_ends_the_command_line(tmp_path: Path) -> None:
     (tmp_path / "long.cu").write_text(LONG)
     command = [sys.executable, "-m", "cujit", "build", "long.cu", "-t", "sm_90"]

@@ -1,6 +1,6 @@
 """``python -m cujit`` is the command ``cujit``."""
 
-from cujit.cli import main
+from cujit.cli import process_main
 
 if __name__ == "__main__":
-    main(prog_name="cujit")
+    process_main()

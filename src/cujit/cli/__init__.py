@@ -1,5 +1,23 @@
 """The command line: one file per verb, each a thin shell over public functions."""
 
-from cujit.cli.app import main
+import contextlib
+import os
+import sys
 
-__all__ = ["main"]
+from cujit.cli.app import main
+from cujit.cli.exit_codes import ExitCode
+
+__all__ = ["main", "process_main"]
+
+
+def process_main() -> None:
+    """Be the command ``cujit`` in a process of its own, which ends at once: no one waits for work that was given up."""
+    try:
+        main(prog_name="cujit")
+    except SystemExit as leaving:
+        stopping = sys.modules.get("cujit.toolchain.stopping")
+        if stopping is not None and stopping.is_work_left():
+            with contextlib.suppress(OSError, ValueError):
+                sys.stderr.flush()
+            os._exit(leaving.code if isinstance(leaving.code, int) else ExitCode.WRONG_INPUT)
+        raise

@@ -57,9 +57,6 @@ class Verbs(click.Group):
             finally:
                 if sys.stdout is not None and not sys.stdout.closed:
                     sys.stdout.flush()
-        except SystemExit as e:
-            _leave_work(e)
-            raise
         except OSError as e:
             _forget_output()
             if e.errno != errno.EPIPE:
@@ -67,15 +64,6 @@ class Verbs(click.Group):
                 with contextlib.suppress(OSError):
                     complain(f"{place}{e.strerror or e}")
             sys.exit(ExitCode.WRONG_INPUT)
-
-
-def _leave_work(leaving: SystemExit) -> None:
-    """End the process at once where a compile that was given up is still under way: nobody wants what it makes."""
-    stopping = sys.modules.get("cujit.toolchain.stopping")
-    if stopping is not None and stopping.is_work_left():
-        with contextlib.suppress(OSError, ValueError):
-            sys.stderr.flush()
-        os._exit(leaving.code if isinstance(leaving.code, int) else ExitCode.WRONG_INPUT)
 
 
 def _forget_output() -> None:
