@@ -13,6 +13,7 @@ from types import CellType, CodeType, FunctionType, MethodType
 
 from cujit.artifact import Artifact
 from cujit.errors import OptionError
+from cujit.forks import cached_property
 from cujit.program import Options, Source
 
 __all__ = ["Builder", "Built", "Told", "built_of", "code_text", "described"]
@@ -63,7 +64,7 @@ class Built:
     def __setattr__(self, name: str, value: object) -> None:
         raise AttributeError(f"a Built is never changed; make another one to have another {name}")
 
-    @functools.cached_property
+    @cached_property
     def digest(self) -> str:
         """SHA-256 in hex over everything in it."""
         return hashlib.sha256(repr(self._parts()).encode("utf-8", "surrogatepass")).hexdigest()

@@ -5,13 +5,34 @@ A child has a copy of everything, and of the threads the one alone that forked. 
 
 from __future__ import annotations
 
+import functools
 import os
+import sys
 import threading
 import weakref
 from collections.abc import Callable
-from typing import Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-__all__ = ["Lock", "begins_anew", "waits_for"]
+__all__ = ["Lock", "begins_anew", "cached_property", "waits_for"]
+
+if TYPE_CHECKING or sys.version_info >= (3, 12):
+    from functools import cached_property
+else:
+
+    class cached_property(functools.cached_property):  # noqa: N801 - its name elsewhere
+        """A property that is computed once, without the lock that it has before Python 3.12.
+
+        One lock serves a property of all objects: a child would wait for ever where another thread held it at the fork.
+        """
+
+        def __get__(self, instance: Any, owner: Any = None) -> Any:
+            """Give what is kept, or compute it; two threads at once may both do so, and keep one."""
+            if instance is None:
+                return self
+            kept = instance.__dict__
+            if self.attrname not in kept:
+                kept.setdefault(self.attrname, self.func(instance))
+            return kept[self.attrname]
 
 
 class _Forked(Protocol):

@@ -31,6 +31,7 @@ from cujit.devices.signatures import signature_of
 from cujit.devices.streams import stream_handle
 from cujit.devices.watch import Text, known_to, wanted_options, watchers_of
 from cujit.errors import ArchError, ArgumentError, LaunchError, LoadError, UnsupportedError
+from cujit.forks import cached_property
 from cujit.machine import chosen, cpu
 from cujit.opening import open_image, require_content
 from cujit.program import Options, Source, compile, workshop
@@ -444,7 +445,7 @@ class Module(Mapping[str, Kernel]):
         seen = whole.view(dtype)
         return seen if shape is None else seen.reshape(shape)
 
-    @functools.cached_property
+    @cached_property
     def globals(self) -> Globals:
         """The ``__device__`` and ``__constant__`` variables by name, to read and to write."""
         return Globals(self.device, self._image.require, self.artifact)

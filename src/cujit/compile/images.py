@@ -6,12 +6,12 @@ import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import TypeVar
 
 from cujit.arch import Arch
 from cujit.artifact import Artifact, Kind
 from cujit.errors import FormatError, LinkError, OptionError
+from cujit.forks import cached_property
 from cujit.formats.cubin import Cubin, read_cubin
 from cujit.formats.elf import Symbol, read_elf
 from cujit.formats.fatbin import Entry, EntryKind, Fatbin, find_fatbins

@@ -6,10 +6,10 @@ import os
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 
 from cujit.artifact import Artifact, Kind, kind_of
 from cujit.errors import FormatError, OptionError
+from cujit.forks import cached_property
 from cujit.reading import BOM, path_of, read_file, shown_path, without_bom
 
 __all__ = ["ENDINGS", "Module", "file_of", "read_modules"]

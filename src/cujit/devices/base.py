@@ -8,7 +8,6 @@ A kernel gets its arguments as one *parameter buffer*: the bytes of all paramete
 from __future__ import annotations
 
 import abc
-import functools
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, SupportsIndex
@@ -25,6 +24,7 @@ from cujit.devices.streams import Graph, Stream, check_mode, check_priority, in_
 from cujit.devices.tensormaps import TensorMap, Tiling
 from cujit.devices.textures import Surface, Texels, Texture, TextureUnit
 from cujit.errors import ArgumentError, LaunchError, UnsupportedError
+from cujit.forks import cached_property
 from cujit.formats.mangling import entity_name
 from cujit.signature import Signature
 
@@ -254,7 +254,7 @@ class Device(abc.ABC):
 
     # -- streams and graphs: here as for a device whose work is done when the call returns ----------------
 
-    @functools.cached_property
+    @cached_property
     def captures(self) -> Captures:
         """Which of its streams are captured into graphs."""
         return Captures()
@@ -385,7 +385,7 @@ class Device(abc.ABC):
 
     # -- textures -----------------------------------------------------------------------------------------
 
-    @functools.cached_property
+    @cached_property
     def textures(self) -> TextureUnit:
         """What the device does for textures.
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +12,7 @@ from cujit.artifact import Artifact, Kind
 from cujit.devices.arrays import DeviceArray
 from cujit.devices.base import Allocation, Device, DeviceModule
 from cujit.errors import ArgumentError, CujitError, NameNotFoundError
+from cujit.forks import cached_property
 from cujit.formats.mangling import entity_name
 
 if TYPE_CHECKING:
@@ -186,7 +186,7 @@ class Globals(Mapping[str, Global]):
         self._loaded = loaded
         self._artifact = artifact
 
-    @functools.cached_property
+    @cached_property
     def _types(self) -> dict[str, Typed | None]:
         """What the image tells: the type of each variable, or None, by lowered name."""
         found: dict[str, Typed | None] = {}
@@ -195,7 +195,7 @@ class Globals(Mapping[str, Global]):
         loaded = self._loaded()
         return {name: typed for name, typed in found.items() if _has(loaded, name)}
 
-    @functools.cached_property
+    @cached_property
     def _shown(self) -> dict[str, str]:
         """Lowered names by what they are called."""
         entities: dict[str, list[str]] = {}

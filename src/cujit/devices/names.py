@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import functools
 import re
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 
 from cujit.errors import NameNotFoundError
+from cujit.forks import cached_property
 from cujit.formats.mangling import demangle, entity_name, normalise_expression
 
 __all__ = ["NameTable"]
@@ -61,7 +61,7 @@ class NameTable:
             raise NameNotFoundError(f"{name!r} is the name of {len(found)} kernels:{listing}", help="say which")
         raise self._missing(name, wanted)
 
-    @functools.cached_property
+    @cached_property
     def _overloads(self) -> dict[str, list[str]]:
         """The kernels by name and parameter types; most are never looked for so."""
         result: dict[str, list[str]] = {}

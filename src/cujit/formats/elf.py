@@ -5,12 +5,12 @@ Source: System V ABI (gABI), chapters 4 "Object Files" and 5 "Program Loading".
 
 from __future__ import annotations
 
-import functools
 import struct
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from cujit.errors import FormatError
+from cujit.forks import cached_property
 
 __all__ = ["Elf", "Note", "Section", "Symbol", "elf_length", "elf_type", "read_elf"]
 
@@ -92,7 +92,7 @@ class Elf:
         """Find the first section of that name."""
         return self._by_name.get(name)
 
-    @functools.cached_property
+    @cached_property
     def _by_name(self) -> dict[str, Section]:
         return {s.name: s for s in reversed(self.sections)}
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import enum
-import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from cujit.arch import Arch
+from cujit.forks import cached_property
 from cujit.inspection.read import inspect
 from cujit.inspection.values import Inspection, KernelInfo
 
@@ -61,7 +61,7 @@ class Pair:
         """The architecture, the same on both sides."""
         return self.after.arch
 
-    @functools.cached_property
+    @cached_property
     def differences(self) -> tuple[Difference, ...]:
         """Every metric, also those that are equal."""
         return tuple(Difference(m, m.of(self.before), m.of(self.after)) for m in Metric)

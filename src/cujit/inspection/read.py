@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from cujit.arch import Arch
 from cujit.artifact import Artifact, Kind
 from cujit.errors import FormatError
+from cujit.forks import cached_property
 from cujit.formats.fatbin import Entry, EntryKind, FatbinFlag, find_fatbins
 from cujit.formats.ptx.heads import entry_signatures
 from cujit.formats.salvage import Damaged, salvage
@@ -102,7 +102,7 @@ class _Packed:
     def content(self) -> Content:
         return self._content
 
-    @functools.cached_property
+    @cached_property
     def _content(self) -> Content:
         if self.entry.flags & FatbinFlag.SCRAMBLED:
             return Content(note="compressed LTO-IR can be read by nvJitLink alone")
@@ -119,7 +119,7 @@ class _Packed:
             found.update(packed.signatures)
         return found
 
-    @functools.cached_property
+    @cached_property
     def signatures(self) -> dict[str, Signature]:
         """Those of PTX; what the build told of them comes to machine code by itself."""
         try:

@@ -6,7 +6,6 @@ Content is read when it is first asked for, so a library of thousands of images 
 from __future__ import annotations
 
 import enum
-import functools
 import math
 import re
 from collections.abc import Iterator, Mapping
@@ -17,6 +16,7 @@ from typing import Protocol
 from cujit.arch import Arch
 from cujit.artifact import Kind
 from cujit.errors import NameNotFoundError
+from cujit.forks import cached_property
 from cujit.formats.mangling import demangle, entity_name, normalise_expression
 from cujit.formats.ptx.needs import Need
 from cujit.signature import Signature
@@ -191,7 +191,7 @@ class ImageInfo:
     _arch: Arch | None = None
     _source: ImageSource = field(repr=False, kw_only=True)
 
-    @functools.cached_property
+    @cached_property
     def content(self) -> Content:
         """What reading the image found; read once."""
         return self._source.content()
@@ -292,7 +292,7 @@ class Inspection:
     size: int
     images: tuple[ImageInfo, ...] = field(repr=False)
 
-    @functools.cached_property
+    @cached_property
     def kernels(self) -> tuple[KernelInfo, ...]:
         """The kernels of every image, flat, in order."""
         return tuple(kernel for image in self.images for kernel in image.kernels)

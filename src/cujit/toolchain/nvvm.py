@@ -9,11 +9,11 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Sequence
-from functools import cached_property
 from pathlib import Path
 
 from cujit.arch import KNOWN_ARCHES
 from cujit.errors import ToolchainNotFoundError
+from cujit.forks import cached_property
 from cujit.support import install
 from cujit.toolchain.calls import Buffer, CallError, Library, Readable
 from cujit.toolchain.handles import Handle, HandleNumber

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
+from cujit.forks import cached_property
 from cujit.toolchain.headers import HeaderSearch, Settings, find_headers
 
 if TYPE_CHECKING:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -11,6 +10,7 @@ from cujit.devices.cpu.nans import registers_of_any_nan
 from cujit.devices.cpu.program import CLEAR, KernelProgram
 from cujit.devices.cpu.progress import needs_stack
 from cujit.devices.cpu.uncached import Uncached, find_uncached
+from cujit.forks import cached_property
 
 __all__ = ["Body"]
 
@@ -43,12 +43,12 @@ class Body:
         """Whether it may reach into other blocks of its cluster, which then have to be there beside it."""
         return any(op.form.names_cluster for op in self.program.ops)
 
-    @functools.cached_property
+    @cached_property
     def uncached(self) -> Uncached:
         """The stores that may go past the cache."""
         return find_uncached(self.program.ops)
 
-    @functools.cached_property
+    @cached_property
     def any_nan(self) -> frozenset[int]:
         """The registers, by number, that may hold any NaN for the one that GPUs give."""
         return registers_of_any_nan(self.program)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Mapping, Sequence
 
+from cujit.forks import cached_property
 from cujit.formats.ptx import syntax as ptx
 
 __all__ = ["CallGraph", "target_name"]
@@ -34,7 +34,7 @@ class CallGraph:
         """The name that a function has where it is defined."""
         return self.aliases.get(name, name)
 
-    @functools.cached_property
+    @cached_property
     def out_of_line(self) -> frozenset[str]:
         """Functions that are not inlined: those that call themselves, by whatever way, and large ones called often."""
         callees = {name: [i.operands for i in _calls(f.body or ())] for name, f in self.functions.items()}
@@ -53,7 +53,7 @@ class CallGraph:
     def _size(self, name: str) -> int:
         return sum(1 for _ in _statements(self.functions[name].body or ()))
 
-    @functools.cached_property
+    @cached_property
     def by_address(self) -> tuple[str, ...]:
         """Functions whose address is taken, by code or by the initial value of a variable."""
         names = {name for f in self.functions.values() for i in _instructions(f.body or ()) for name in _mentioned(i)}

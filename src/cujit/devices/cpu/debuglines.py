@@ -17,6 +17,7 @@ from typing import NamedTuple
 from cujit.devices.cpu.lines import SourceLine
 from cujit.devices.jit import emit_object
 from cujit.devices.linetable import code_lines
+from cujit.forks import cached_property
 from cujit.formats.elf import read_elf
 
 __all__ = ["MachineLines", "Origin", "with_lines"]
@@ -45,7 +46,7 @@ class MachineLines:
             at -= 1
         return lines[at] if at >= 0 else 0
 
-    @functools.cached_property
+    @cached_property
     def _table(self) -> tuple[list[int], list[int]]:
         """List where in the code each line begins; nothing where the code with lines is not the code that there is."""
         text = self._write()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import functools
 import platform
 from collections.abc import Sequence
 from pathlib import Path
@@ -26,6 +25,7 @@ from cujit.devices.launcher.options import check_timeout
 from cujit.devices.tensormaps import Tiling
 from cujit.devices.watch import Watcher
 from cujit.errors import LoadError
+from cujit.forks import cached_property
 from cujit.formats.fatbin import read_fatbin
 
 __all__ = ["CpuDevice"]
@@ -119,7 +119,7 @@ class CpuDevice(Device):
     def synchronize(self) -> None:
         """Return at once: launches are done when they return."""
 
-    @functools.cached_property
+    @cached_property
     def textures(self) -> CpuTextures:
         """Textures in plain memory."""
         return CpuTextures()
@@ -128,7 +128,7 @@ class CpuDevice(Device):
         """Write the 128 bytes of a tensor map as this device reads them."""
         return encode(tiling)
 
-    @functools.cached_property
+    @cached_property
     def cache_bytes(self) -> int:
         """Bytes of the processor's last cache; 0 where the system does not tell.
 

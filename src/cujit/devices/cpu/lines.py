@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import bisect
-import functools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from cujit.forks import cached_property
 
 if TYPE_CHECKING:
     from cujit.formats.ptx.syntax import Function, Location, Module, Statement
@@ -44,7 +45,7 @@ class Lines:
         self._parse = module
         self._text = text
 
-    @functools.cached_property
+    @cached_property
     def _module(self) -> Module:
         return self._parse()
 
@@ -69,7 +70,7 @@ class Lines:
         """Find the line of the PTX where a kernel or function begins, by its lowered name; 0 if it has no body."""
         return next((f.line for f in self._module.functions if f.name == function and f.body is not None), 0)
 
-    @functools.cached_property
+    @cached_property
     def _functions(self) -> tuple[list[int], list[SourceFunction]]:
         bodies = sorted((f for f in self._module.functions if f.body is not None), key=lambda f: f.line)
         firsts = [next((line for line, at in _marks(f) if at is not None and at.source_line), 0) for f in bodies]
@@ -77,11 +78,11 @@ class Lines:
         found = [SourceFunction(f.name, begin) for f, begin in zip(bodies, begins, strict=True)]
         return [f.line for f in bodies], found
 
-    @functools.cached_property
+    @cached_property
     def _lines(self) -> list[str]:
         return self._text.splitlines()
 
-    @functools.cached_property
+    @cached_property
     def _table(self) -> tuple[list[int], list[SourceLine | None]]:
         from cujit.formats.ptx.syntax import Directive  # not for launches that go well
 

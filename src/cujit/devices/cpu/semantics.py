@@ -26,6 +26,7 @@ from collections.abc import Container, Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from cujit.forks import cached_property
 from cujit.formats.ptx.isa import opcodes, place_of
 from cujit.formats.ptx.isa_sets import SETS, TYPES
 
@@ -81,13 +82,13 @@ class Trait(enum.Flag):
 class Type(str):
     """An operand type: its word, and what that says."""
 
-    @functools.cached_property
+    @cached_property
     def kind(self) -> str:
         """``s``, ``u``, ``b``, ``f``, ``bf`` or ``tf``; empty for predicates, small floats and references."""
         found = _NUMBERED.fullmatch(self)
         return found[1] if found else ""
 
-    @functools.cached_property
+    @cached_property
     def bits(self) -> int:
         """Width in bits, of all elements together: 32 of ``f16x2``; 0 where the word does not say it.
 
@@ -138,7 +139,7 @@ class Meaning:
     traits: Trait
     numbers: Numbers
 
-    @functools.cached_property
+    @cached_property
     def words(self) -> tuple[frozenset[str], ...]:
         """The words that must be there: one of each set."""
         return tuple(place_of(word).choices for word in self.form.split()[1:])
@@ -444,31 +445,31 @@ class Form:
         """Whether it is a load from memory of each lane alone: ``ld``, ``ldu``."""
         return self.opcode in ("ld", "ldu")
 
-    @functools.cached_property
+    @cached_property
     def is_strong(self) -> bool:
         """Whether an access is more than weak. Source: PTX ISA 9.1, "Memory Consistency Model: Operation Types"."""
         return self.order is not Order.WEAK
 
-    @functools.cached_property
+    @cached_property
     def tells_others(self) -> bool:
         """Whether other blocks may learn by it of what was stored before: by a fence, an atomic or a strong store."""
         effect = self.meaning.effect
         updates = effect is Effect.UPDATES and Trait.STACK not in self.meaning.traits
         return updates or effect is Effect.ORDERS or (effect is Effect.WRITES and self.is_strong)
 
-    @functools.cached_property
+    @cached_property
     def names_cluster(self) -> bool:
         """Whether it may have to do with the shared memory of another block of the cluster."""
         return "cluster" in self.spaces or Trait.CLUSTER in self.meaning.traits
 
     # -- other threads -----------------------------------------------------------------------------------
 
-    @functools.cached_property
+    @cached_property
     def is_poll(self) -> bool:
         """Whether it reads what another thread may write meanwhile."""
         return Trait.POLLS in self.meaning.traits or (self.meaning.effect is Effect.READS and self.is_strong)
 
-    @functools.cached_property
+    @cached_property
     def is_per_lane(self) -> bool:
         """Whether the results may differ from lane to lane though the sources do not."""
         return self.meaning.lanes is not Lanes.EACH
@@ -483,12 +484,12 @@ class Form:
         """Whether all lanes of the warp do it together."""
         return self.meaning.lanes is Lanes.WARP
 
-    @functools.cached_property
+    @cached_property
     def is_site(self) -> bool:
         """Whether lanes may have to wait at it for other lanes or warps."""
         return self.meaning.lanes in (Lanes.MEMBERS, Lanes.WARP, Lanes.BLOCK)
 
-    @functools.cached_property
+    @cached_property
     def is_barrier(self) -> bool:
         """Whether it waits for other warps: a barrier of the block or of the cluster."""
         return self.meaning.lanes is Lanes.BLOCK and self.meaning.effect is Effect.SYNCHRONISES
@@ -498,7 +499,7 @@ class Form:
         """Whether all lanes of a warp come to a barrier together. Source: PTX ISA 9.1, "bar": as with ``.aligned``."""
         return self.opcode == "bar" or "aligned" in self.words
 
-    @functools.cached_property
+    @cached_property
     def needs_others(self) -> bool:
         """Whether lanes do it only with others: all but an arrival that is not ``.aligned``."""
         return self.meaning.effect is not Effect.ARRIVES or self.is_aligned

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import functools
 import linecache
 import operator
 from collections.abc import Iterator, Sequence
@@ -25,7 +24,7 @@ from cujit.devices.cpu.program import Memory, Op, Reg, Special
 from cujit.devices.cpu.shapes import WARP
 from cujit.devices.watch import Sources
 from cujit.errors import KernelFaultError, OptionError
-from cujit.forks import Lock
+from cujit.forks import Lock, cached_property
 from cujit.formats.mangling import demangle
 
 __all__ = ["Step", "Trace", "TracedLaunch"]
@@ -78,7 +77,7 @@ class TracedLaunch:
     fault: str = ""
     missing: str = ""
 
-    @functools.cached_property
+    @cached_property
     def steps(self) -> tuple[Step, ...]:
         """Every instruction, in order."""
         return tuple(self.table.steps(self.records.tolist()))
@@ -264,7 +263,7 @@ class _Table:
         self._sources = sources
         self._plans: dict[int, _Plan] = {}
 
-    @functools.cached_property
+    @cached_property
     def _kinds(self) -> dict[Reg, str]:
         return kinds_of(self.ops)
 

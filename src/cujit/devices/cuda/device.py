@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from typing import TYPE_CHECKING, Any
 
 from cujit.arch import Arch
@@ -23,6 +22,7 @@ from cujit.devices.pinned import PinnedMemory
 from cujit.devices.streams import check_mode, check_priority
 from cujit.devices.tensormaps import Tiling
 from cujit.errors import DeviceNotFoundError, DriverError, UnsupportedError
+from cujit.forks import cached_property
 from cujit.toolchain.driver import Driver, open_driver
 
 if TYPE_CHECKING:
@@ -171,7 +171,7 @@ class CudaDevice(Device):
     def _pin(self, size: int) -> PinnedMemory:
         return memory.pin(self.context, size)
 
-    @functools.cached_property
+    @cached_property
     def textures(self) -> CudaTextures:
         """CUDA arrays, and the driver's texture and surface objects."""
         return CudaTextures(self.context, self._attribute("TEXTURE_ALIGNMENT"), self.capturing)
@@ -190,12 +190,12 @@ class CudaDevice(Device):
             )
         return encode(self.context, tiling)
 
-    @functools.cached_property
+    @cached_property
     def has_pools(self) -> bool:
         """Whether memory can be had in the order of a stream."""
         return bool(self._attribute("MEMORY_POOLS_SUPPORTED"))
 
-    @functools.cached_property
+    @cached_property
     def pool(self) -> memory.Pool:
         """The memory that arrays in streams are made of.
 
@@ -209,7 +209,7 @@ class CudaDevice(Device):
         if "pool" in self.__dict__:  # or there is nothing to give back
             self.pool.trim(keep_bytes)
 
-    @functools.cached_property
+    @cached_property
     def cache_bytes(self) -> int:
         """Bytes of the L2 cache."""
         return self._attribute("L2_CACHE_SIZE")

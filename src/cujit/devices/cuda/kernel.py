@@ -17,6 +17,7 @@ from cujit.devices.launcher.options import PLAIN, LaunchOptions, check_cluster, 
 from cujit.devices.launcher.seam import PreparedKernel, Target
 from cujit.devices.signatures import signature_of_layout
 from cujit.errors import DriverError, LaunchError
+from cujit.forks import cached_property
 from cujit.signature import Signature
 
 __all__ = ["CudaKernel"]
@@ -64,16 +65,16 @@ class CudaKernel(PreparedKernel):
         self._lock = threading.Lock()
         self._shared_bytes_allowed = 0
 
-    @functools.cached_property
+    @cached_property
     def signature(self) -> Signature:  # type: ignore[override]
         """Sizes and offsets, which is all that the driver tells."""
         return signature_of_layout(self._layout())
 
-    @functools.cached_property
+    @cached_property
     def _function(self) -> Any:
         return self._context.call("cuKernelGetFunction", self._library.handle_of(self._handle))
 
-    @functools.cached_property
+    @cached_property
     def resources(self) -> Resources:
         """What the kernel uses, as the driver tells."""
         attribute = self._context.driver.bindings.CUfunction_attribute
@@ -296,13 +297,13 @@ class CudaKernel(PreparedKernel):
         options = LaunchOptions(cluster=Dim3(1)) if self._needs_cluster else PLAIN
         return self._count("cuOccupancyMaxPotentialClusterSize", "max_cluster_size", launch_config(shape, 0, options))
 
-    @functools.cached_property
+    @cached_property
     def own_cluster(self) -> Dim3 | None:
         """The cluster that the kernel was compiled for (``__cluster_dims__``)."""
         sizes = [self._cluster_attribute(f"REQUIRED_CLUSTER_{axis}") for axis in ("WIDTH", "HEIGHT", "DEPTH")]
         return Dim3(*(max(n, 1) for n in sizes)) if any(sizes) else None
 
-    @functools.cached_property
+    @cached_property
     def _needs_cluster(self) -> bool:
         """Whether the kernel was compiled for clusters of a size that the launch must say."""
         return self.own_cluster is None and bool(self._cluster_attribute("CLUSTER_SIZE_MUST_BE_SET"))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import weakref
 from collections.abc import Callable, Sequence
 from typing import Protocol
@@ -15,6 +14,7 @@ from cujit.devices.launcher.binder import Binder
 from cujit.devices.launcher.options import LaunchOptions
 from cujit.devices.launcher.seam import PreparedKernel
 from cujit.errors import ClosedError
+from cujit.forks import cached_property
 from cujit.signature import Signature
 
 __all__ = ["Entry", "Image"]
@@ -69,12 +69,12 @@ class Entry:
         """Where it runs."""
         return self.image.device
 
-    @functools.cached_property
+    @cached_property
     def packer(self) -> Packer:
         """What reads its arguments."""
         return Packer(self.signature, self.device, self.name)
 
-    @functools.cached_property
+    @cached_property
     def binder(self) -> Binder | None:
         """What prepares its launches for machine code; None where there is none, or the signature does not tell."""
         if any(parameter.size <= 0 for parameter in self.signature):
