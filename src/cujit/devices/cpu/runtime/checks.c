@@ -43,7 +43,7 @@ static NOINLINE void begin(struct Place *place) {
 INLINE void enter(struct Place *place) {
   struct Launch *launch = place->launch;
   /* Before the instruction behind the call. */
-  if (*(volatile u32 *)&launch->poked) cujit_pause(launch, (u64)__builtin_return_address(0) - 1);
+  if (__atomic_load_n(&launch->poked, __ATOMIC_RELAXED)) cujit_pause(launch, (u64)__builtin_return_address(0) - 1);
   if (place->block != place->seen_block || place->warp != place->seen_warp) begin(place);
 }
 

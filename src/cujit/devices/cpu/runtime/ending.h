@@ -130,7 +130,7 @@ void cujit_stand(struct Launch *launch, u64 block, u64 pc, const struct Group *g
 
 /* Whether a thread is to leave its launch: that has ended, or this thread decides so now. Its stack is at `sp`. */
 static flag judge(struct Launch *launch, struct Thread *thread, struct Guard *guard, u64 sp) {
-  if (*(volatile u32 *)&launch->fault_kind) return 1;
+  if (__atomic_load_n(&launch->fault_kind, __ATOMIC_RELAXED)) return 1;
   if (!guard->decides) return 0;
   /* The stack of a warp is too small for Python. That of the thread is free below the scheduler, which is not deep. */
   flag native = (u64)guard - sp < NEAR;
@@ -147,7 +147,7 @@ static NORETURN void depart(struct Launch *launch, const struct Guard *guard, u6
 }
 
 flag cujit_look(struct Launch *launch) {
-  if (!*(volatile u32 *)&launch->fault_kind) {
+  if (!__atomic_load_n(&launch->fault_kind, __ATOMIC_RELAXED)) {
     struct Thread *thread = own_thread();
     u32 why = thread ? decide(launch, thread, 0) : 0;
     if (!why) return 0;
@@ -162,6 +162,6 @@ flag cujit_look(struct Launch *launch) {
 void cujit_pause(struct Launch *launch, u64 pc) {
   struct Thread *thread = own_thread();
   struct Guard *guard = thread->guard;
-  *(volatile u32 *)&launch->poked = 0;
+  __atomic_store_n(&launch->poked, 0, __ATOMIC_RELAXED);
   if (judge(launch, thread, guard, (u64)__builtin_frame_address(0))) depart(launch, guard, pc);
 }

@@ -46,11 +46,12 @@ static flag poke(flag all) {
   info.si_signo = SIGURG, info.si_code = SI_QUEUE, info.si_pid = process, info.si_value.sival_ptr = &threads;
   for (struct Thread *thread = __atomic_load_n(&threads, __ATOMIC_ACQUIRE); thread; thread = thread->next) {
     u32 id = __atomic_load_n(&thread->id, __ATOMIC_ACQUIRE);
-    /* The thread writes both meanwhile: a look too early or too late is one tick. */
-    u64 count = __atomic_load_n(&thread->count, __ATOMIC_RELAXED), seen = thread->seen;
+    /* The thread, and others that look, write meanwhile: a look too early or too late is one tick. */
+    u64 count = __atomic_load_n(&thread->count, __ATOMIC_RELAXED);
+    u64 seen = __atomic_load_n(&thread->seen, __ATOMIC_RELAXED);
     flag runs = __atomic_load_n(&thread->guard, __ATOMIC_RELAXED) != 0, same = count == seen;
     some |= runs || !same;
-    if (!all) thread->seen = count;
+    if (!all) __atomic_store_n(&thread->seen, count, __ATOMIC_RELAXED);
     if (id && runs && (all || same)) syscall(SYS_rt_tgsigqueueinfo, (long)process, (long)(i32)id, (long)SIGURG, &info);
   }
   return some;

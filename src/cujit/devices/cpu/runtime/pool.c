@@ -135,7 +135,7 @@ static flag sleep_for(struct Pool *pool, u64 ns) {
 static void await_workers(struct Pool *pool, struct Launch *launch) {
   pthread_mutex_lock(&pool->mutex);
   pool->wanted = 0;
-  flag ended = *(volatile u32 *)&launch->fault_kind != 0;
+  flag ended = __atomic_load_n(&launch->fault_kind, __ATOMIC_RELAXED) != 0;
   while (pool->active) {
     if (sleep_for(pool, ended ? HURRY_NS : LOOK_NS)) continue;
     pthread_mutex_unlock(&pool->mutex);

@@ -152,7 +152,7 @@ static void on_poke(int signal, siginfo_t *info, void *context) {
   struct Launch *launch = guard->launch;
   u64 pc = pc_of(context);
   if (pc - launch->code >= launch->code_bytes) {
-    *(volatile u32 *)&launch->poked = 1;
+    __atomic_store_n(&launch->poked, 1, __ATOMIC_RELAXED);
     __atomic_store_n(&missed, 1, __ATOMIC_RELAXED);
     return;
   }

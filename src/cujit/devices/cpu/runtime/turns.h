@@ -93,7 +93,8 @@ static void take_turns(struct Launch *launch, struct Group *group, u8 *shared) {
     if (patience < PATIENCE) continue;
     patience = 0;
     /* Another thread may have failed while this one waits for what it will not do now. */
-    if (*(volatile u32 *)&launch->fault_kind || *(volatile u32 *)&launch->poked) cujit_pause(launch, 0);
+    flag failed = __atomic_load_n(&launch->fault_kind, __ATOMIC_RELAXED) != 0;
+    if (failed || __atomic_load_n(&launch->poked, __ATOMIC_RELAXED)) cujit_pause(launch, 0);
     sched_yield();
   }
 }
