@@ -130,3 +130,9 @@ def test_a_matrix_is_loaded_from_a_variable_in_a_space_that_is_named(space: str,
     else:
         with pytest.raises(KernelFaultError, match="no memory"):
             kernel[1, 32](out)
+
+
+def test_a_byte_loaded_past_the_cache_keeps_its_sign(cpu: Device) -> None:
+    at = "ld.param.u64 q, [out]; st.global.b32 [q], 0x7F80;"
+    loads = "ldu.global.s8 r, [q]; ldu.global.s8 s, [q+1]; st.global.b32 [q+4], r; st.global.b32 [q+8], s;"
+    assert _run(cpu, f".reg .b64 q; .reg .b32 r, s; {at} {loads}", 3) == [0x7F80, 0xFFFFFF80, 0x7F]
