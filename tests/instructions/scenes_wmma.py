@@ -196,17 +196,17 @@ def _group(count: int) -> str:
 def moves() -> list[Scene]:
     """Scenes of what moves fragments: name, count of registers and transposition are told by the names."""
     found = []
+    more = f"ldmatrix.sync.aligned.m8n8.x4.shared.b16 {_group(4)}, [to];"
+    back = "bar.warp.sync -1; mad.lo.u32 to, t, 64, at;" + "".join(
+        f"ld.shared.v4.b32 {_group(4)}, [to+{16 * k}];"
+        + "".join(f"st.global.b32 [q1+{128 * (4 * k + n)}], r{n};" for n in range(4))
+        for k in range(4)
+    )
     for count in (1, 2, 4):
         for trans in ("", ".trans"):
             load = f"ldmatrix.sync.aligned.m8n8.x{count}{trans}.shared.b16 {_group(count)}, [to];"
             found.append(_moving(f"ldmatrix_x{count}{trans[:6].replace('.', '_')}", count, load, count))
-            more = f"ldmatrix.sync.aligned.m8n8.x4.shared.b16 {_group(4)}, [to];"
             store = f"{more} stmatrix.sync.aligned.m8n8.x{count}{trans}.shared.b16 [to], {_group(count)};"
-            back = "bar.warp.sync -1; mad.lo.u32 to, t, 64, at;" + "".join(
-                f"ld.shared.v4.b32 {_group(4)}, [to+{16 * k}];"
-                + "".join(f"st.global.b32 [q1+{128 * (4 * k + n)}], r{n};" for n in range(4))
-                for k in range(4)
-            )
             found.append(_moving(f"stmatrix_x{count}{trans.replace('.', '_')}", 0, store + back, 16))
     offset = "ldmatrix.sync.aligned.m8n8.x1.shared.b16 {r0}, [to+16]; movmatrix.sync.aligned.m8n8.trans.b16 r0, r0;"
     found.append(_moving("movmatrix", 1, offset, 1))
@@ -220,6 +220,9 @@ def moves() -> list[Scene]:
     for count in (1, 2):
         load = f"ldmatrix.sync.aligned.m16n16.x{count}.trans.shared.b8 {_group(2 * count)}, [to];"
         found.append(_moving(f"ldmatrix_m16n16_x{count}", 2 * count, load, 2 * count, "sm_120a"))
+    for count in (1, 2, 4):
+        store = f"{more} stmatrix.sync.aligned.m16n8.x{count}.trans.shared.b8 [to], {_group(count)};"
+        found.append(_moving(f"stmatrix_m16n8_x{count}", 0, store + back, 16, "sm_100a"))
     return found
 
 

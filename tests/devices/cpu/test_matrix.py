@@ -104,13 +104,30 @@ def test_ldmatrix_gives_every_lane_its_part_of_a_row(count: int, trans: str, cpu
 @pytest.mark.parametrize("trans", ["", "_trans"])
 def test_stmatrix_puts_the_rows_back(count: int, trans: str, cpu: Device) -> None:
     data, words = run_scene(cpu, _MOVES[f"stmatrix_x{count}{trans}"])
-    expected = data.copy()
     rows = _rows(data).view(np.uint16).reshape(4, 8, 8)[:count]
     back = np.ascontiguousarray(rows.transpose(0, 2, 1) if trans else rows).view(np.uint8).reshape(-1, 16)
-    for lane, row in enumerate(back):
+    _assert_stored(words, data, back)
+
+
+def _assert_stored(words: Array, data: Array, rows: Array) -> None:
+    """Shared memory as the scene gives it back is what it was, but for rows at the addresses of the first lanes."""
+    expected = data.copy()
+    for lane, row in enumerate(rows):
         start = (lane * 5 + 3) % 32 * 48
         expected[start : start + 16] = row
     np.testing.assert_array_equal(np.ascontiguousarray(words.T).view(np.uint8).ravel(), expected)
+
+
+@pytest.mark.parametrize("count", [1, 2, 4])
+def test_stmatrix_puts_columns_of_sixteen_bytes_where_rows_are_stored(count: int, cpu: Device) -> None:
+    data, words = run_scene(cpu, _MOVES[f"stmatrix_m16n8_x{count}"])
+    columns = np.zeros((count, 8, 16), np.uint8)
+    for matrix, lanes in enumerate(_rows(data).reshape(4, 32, 4)[:count]):
+        for lane, own in enumerate(lanes):
+            g, t = divmod(lane, 4)
+            columns[matrix, 2 * t : 2 * t + 2, g] = own[:2]
+            columns[matrix, 2 * t : 2 * t + 2, g + 8] = own[2:]
+    _assert_stored(words, data, columns.reshape(-1, 16))
 
 
 def test_movmatrix_transposes(cpu: Device) -> None:

@@ -43,6 +43,7 @@ def register(rules: Rules) -> None:
     packs = ["m16n16", "x1 x2", "trans", "b8x16", "b6x16_p32 b4x16_p64"]
     rules.on("ldmatrix", modifiers=plain, choices=packs, memory=True)(_load_bytes)
     rules.on("stmatrix", "b16", modifiers=f"{plain} trans", choices=["m8n8", _COUNTS], memory=True)(_store)
+    rules.on("stmatrix", "b8", modifiers=plain, choices=["m16n8", _COUNTS, "trans"], memory=True)(_store)
     rules.on("movmatrix", "b16", modifiers="sync aligned", choices=["m8n8", "trans"])(_move)
 
 
@@ -195,21 +196,33 @@ def _load_by(e: WarpEmitter, op: Op, name: str, registers: int, body: Callable[[
 def _store(e: WarpEmitter, op: Op) -> None:
     """The reverse of ``ldmatrix``; a row whose lane does not run is not stored."""
     b = e.builder
-    count, trans = _count(op), "trans" in op.modifiers
+    count, layout = _count(op), "bytes" if "b8" in op.modifiers else "trans" if "trans" in op.modifiers else "rows"
     done = when_any_lane(e, op)
     parameters = ", ".join(f"<{WARP} x i32> %words{k}" for k in range(count))
 
     def body(b: Builder) -> None:
         for k in range(count):
-            words = Value(f"%words{k}", "i32", True)
-            for r, row in enumerate(rows_of(b, turned_word(b, words) if trans else words, 8, 4)):
+            for r, row in enumerate(_stored_rows(b, Value(f"%words{k}", "i32", True), layout)):
                 b.store(row, b.cast("inttoptr", _address_of(b, 8 * k + r), "ptr"), align=1)
 
-    name = f"matrix.store.x{count}{'.trans' if trans else ''}"
-    definer(b)(name, f"<{WARP} x i64> %addresses, {parameters}", body)
+    definer(b)(f"matrix.store.x{count}.{layout}", f"<{WARP} x i64> %addresses, {parameters}", body)
     words = words_of(e, op, 1, count)
-    b.invoke(f"@{name}", "void", _addresses(e, op), *words)
+    b.invoke(f"@matrix.store.x{count}.{layout}", "void", _addresses(e, op), *words)
     finish(e, done)
+
+
+def _stored_rows(b: Builder, words: Value, layout: str) -> list[Value]:
+    """Make the eight rows of 16 bytes that one register is stored as.
+
+    ``bytes``: the matrix has 16 rows of 8 bytes, and each column is stored as a row. Lane ``4 * g + t`` has of rows g
+    (its bytes 0 and 1) and g + 8 (2 and 3) columns 2t and 2t + 1, as it has C of an mma.m16n8.
+    Source: CUTLASS 4, ``copy_traits_sm100.hpp``, ``SM100_U8x4_STSM_T``; the manual has it in a picture.
+    """
+    if layout != "bytes":
+        return rows_of(b, turned_word(b, words) if layout == "trans" else words, 8, 4)
+    own = b.reinterpret(words, "i8", 4 * WARP)
+    picks = [[4 * (4 * g + n // 2) + n % 2 + 2 * half for half in (0, 1) for g in range(8)] for n in range(8)]
+    return [b.shuffle(own, None, column) for column in picks]
 
 
 def _turn(b: Builder) -> Value:

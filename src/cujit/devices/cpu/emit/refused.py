@@ -21,7 +21,6 @@ _REASONS = (
     ("cp", "tile::gather4 tile::scatter4", "rows of a tensor at coordinates of their own, of sm_100"),
     ("cp", "im2col::w im2col::w::128", "im2col of one axis, of sm_100"),
     ("wmma", "satfinite", "saturated products of f16, which PTX 6.5 took away"),
-    ("stmatrix", "m16n8", "matrices of bytes, of sm_100"),
 )  # fmt: skip
 
 
