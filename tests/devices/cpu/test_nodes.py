@@ -45,7 +45,7 @@ def _all_kinds(b: Builder) -> None:
 
 
 def _function(b: Builder) -> str:
-    body = [*b.declared.values(), "define <32 x i32> @f(ptr %p, i32 %i, <32 x i32> %v) {", "entry:"]
+    body = [*b.module.declared.values(), "define <32 x i32> @f(ptr %p, i32 %i, <32 x i32> %v) {", "entry:"]
     return "\n".join([*body, *b.entry_lines(), *b.body_lines(), "}"])
 
 

@@ -13,6 +13,7 @@ from cujit.devices.cpu import listing
 from cujit.devices.cpu.body import Body
 from cujit.devices.cpu.cfg import build_graph
 from cujit.devices.cpu.emit.frame import emit_function, emit_regions
+from cujit.devices.cpu.emit.module import IrModule
 from cujit.devices.cpu.emit.regions import RegionPassage
 from cujit.devices.cpu.emit.rules import all_rules, check
 from cujit.devices.cpu.emit.warp import Observer, WarpEmitter
@@ -63,7 +64,10 @@ def ir_of(
 def _emit(
     body: Body, block: Dim3, divergence: Divergence, regions: Cut | None, observers: Sequence[Observer], lined: bool
 ) -> str:
-    make = functools.partial(WarpEmitter, block=block, handler_of=all_rules().handler_of, flow_of=flow_of, lined=lined)
+    handler_of = all_rules().handler_of
+    make = functools.partial(
+        WarpEmitter, block=block, handler_of=handler_of, flow_of=flow_of, module=IrModule(), lined=lined
+    )
 
     def of_region(region: Region, passage: RegionPassage) -> WarpEmitter:
         return make(body, region.divergence, graph=region.graph, passage=passage)

@@ -67,7 +67,7 @@ def _place_of(b: Builder) -> Value:
 def _note(e: WarpEmitter, sites: Sequence[Block], at: Value, room: int) -> None:
     """Write a ``Place`` for each of the first ``room`` places where lanes wait."""
     b = e.builder
-    b.functions.setdefault("cujit.note", _NOTE)
+    b.module.functions.setdefault("cujit.note", _NOTE)
     count = b.integer(0, 32)
     for block in sites:
         waiting = e.flow.load(f"mask.{block.position}", f"<{WARP} x i1>")

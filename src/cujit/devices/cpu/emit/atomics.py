@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from cujit.devices.cpu.emit import order
 from cujit.devices.cpu.emit.atomic_steps import NATIVE, REDUCE, emit_step, identity
 from cujit.devices.cpu.emit.builder import Builder, Value
-from cujit.devices.cpu.emit.lanewise import add_function, bits_of_lanes, each_lane, for_each_bit, lane_item
+from cujit.devices.cpu.emit.lanewise import bits_of_lanes, each_lane, for_each_bit, lane_item
 from cujit.devices.cpu.emit.memory import address_in
 from cujit.devices.cpu.emit.registry import Rules
 from cujit.devices.cpu.emit.warp import WarpEmitter
@@ -209,21 +209,20 @@ def _all_at_once(e: WarpEmitter, op: Op, form: Atomic, at: Value, operand: Value
     b, rmw = e.builder, form.rmw
     assert rmw is not None
     name = f"cujit.atomic.{form.name}.gathered"
-    vector = f"<{WARP} x {form.word}>"
-    if name not in b.functions:
-        f = Builder()
-        none = f.compare("icmp eq", Value("%lanes", "i32"), f.integer(0, 32), into="%none")
-        f.branch(none, "done", "go")
+    lanes, place, every = parameters = Value("%lanes", "i32"), Value("%at", "i64"), Value("%operand", form.word, True)
+
+    def write(f: Builder) -> None:
+        f.branch(f.compare("icmp eq", lanes, f.integer(0, 32), into="%none"), "done", "go")
         f.start("go")
-        mask = f.mask_of(Value("%lanes", "i32"), into="%mask")
+        mask = f.mask_of(lanes, into="%mask")
         idle = f.vector(f.integer(identity(rmw, form.bits), form.bits))
-        active = f.select(mask, Value("%operand", form.word, True), idle)
+        active = f.select(mask, every, idle)
         total = f.call(f"llvm.vector.reduce.{REDUCE[rmw]}.v{WARP}{form.word}", form.word, active)
-        form.apply(f, f.cast("inttoptr", Value("%at", "i64"), "ptr"), [total])
+        form.apply(f, f.cast("inttoptr", place, "ptr"), [total])
         f.jump("done")
         f.start("done")
-        f.leave()
-        _add(b, f, name, f"define internal void @{name}(i32 %lanes, i64 %at, {vector} %operand) noinline {{")
+
+    b.define(name, parameters, write)
     b.invoke(f"@{name}", "void", bits_of_lanes(e, op), at, b.vector(operand))
 
 
@@ -248,16 +247,15 @@ def _all_in_order(e: WarpEmitter, op: Op, form: Atomic, offsets: Value, operands
     values = [offsets, *operands]
     name = f"cujit.atomic.{form.name}.all.{''.join('v' if v.is_vector else 's' for v in values)}"
     types = ["ptr" if v.is_vector else v.type for v in values]
-    if name not in b.functions:
-        f = Builder()
+
+    def write(f: Builder) -> None:
         for lane in range(0, WARP, 2):
             pairs = [_pair(f, k, v, lane) for k, v in enumerate(values)]
             for offset, *items in zip(*pairs, strict=True):
                 at = f.binary("add", Value("%shared", "i64"), f.resize(offset, 64, signed=True))
                 form.apply(f, f.cast("inttoptr", at, "ptr"), items)
-        f.leave()
-        parameters = ", ".join(["i64 %shared", *(f"{type_} %p{k}" for k, type_ in enumerate(types))])
-        _add(b, f, name, f"define internal void @{name}({parameters}) noinline {{")
+
+    b.define(name, [Value("%shared", "i64"), *(Value(f"%p{k}", type_) for k, type_ in enumerate(types))], write)
     given = [_in_memory(b, f"%atomic.{len(e.late)}.{k}.{v.type}", v) for k, v in enumerate(values)]
     e.late.append((op.name, f"@{name}", (Value("%shared.int", "i64"), *given)))
 
@@ -286,20 +284,21 @@ def _in_turn(e: WarpEmitter, op: Op, form: Atomic, at: Value, operands: list[Val
     b, t = e.builder, form.word
     name = f"cujit.atomic.{form.name}.turn{len(operands)}"
     vector = f"<{WARP} x {t}>"
-    if name not in b.functions:
-        f = Builder()
-        for k in range(len(operands)):
-            f.store(Value(f"%b{k}", t, True), f.allocate(vector, into=f"%p{k}"))
+    lanes, place = Value("%lanes", "i32"), Value("%at", "i64")
+    items = [Value(f"%b{k}", t, True) for k in range(len(operands))]
+
+    def write(f: Builder) -> Value:
+        for k, item in enumerate(items):
+            f.store(item, f.allocate(vector, into=f"%p{k}"))
         f.store(Value("zeroinitializer", t, True), f.allocate(vector, into="%out"))
         f.allocate(t, into="%now")
-        none = f.compare("icmp eq", Value("%lanes", "i32"), f.integer(0, 32), into="%none")
-        f.branch(none, "done", "go")
+        f.branch(f.compare("icmp eq", lanes, f.integer(0, 32), into="%none"), "done", "go")
         f.start("go")
-        pointer = f.cast("inttoptr", Value("%at", "i64"), "ptr")
+        pointer = f.cast("inttoptr", place, "ptr")
 
         def turns(old: Value) -> Value:
             f.store(old, "%now")
-            for_each_bit(f, Value("%lanes", "i32"), turn)
+            for_each_bit(f, lanes, turn)
             return f.load(t, "%now")
 
         def turn(lane: Value) -> None:
@@ -315,14 +314,8 @@ def _in_turn(e: WarpEmitter, op: Op, form: Atomic, at: Value, operands: list[Val
             f.store(turns(form.load(f, pointer)), pointer, align=form.bits // 8)
         f.jump("done")
         f.start("done")
-        f.leave(f.load(t, "%out", vector=True))
-        parameters = "".join(f", {vector} %b{k}" for k in range(len(operands)))
-        _add(b, f, name, f"define internal {vector} @{name}(i32 %lanes, i64 %at{parameters}) noinline {{")
+        return f.load(t, "%out", vector=True)
+
+    b.define(name, [lanes, place, *items], write, vector)
     vectors = [b.vector(v) for v in operands]
     return b.invoke(f"@{name}", t, bits_of_lanes(e, op), at, *vectors, vector=True)
-
-
-def _add(b: Builder, f: Builder, name: str, head: str) -> None:
-    for declared, text in f.declared.items():
-        b.declared.setdefault(declared, text)
-    add_function(b, name, "\n".join([head, "entry:", *f.body_lines(), "}"]))

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
+from cujit.devices.cpu.emit.module import IrModule
 from cujit.devices.cpu.emit.nodes import Node, Value, text_of
 from cujit.devices.cpu.program import Reg
 from cujit.devices.cpu.shapes import WARP
@@ -43,8 +44,7 @@ def type_width(name: str) -> int:
 class Builder:
     """Appends nodes to the body of one function.
 
-    ``entry`` are those of its first block, ``declared`` the functions that it calls by name, and ``functions`` the text
-    of those that the module defines for itself.
+    ``entry`` are those of its first block; ``module`` has the functions beside it.
 
     Scalars and vectors mix: where one operand is a vector the others are broadcast. A vector has ``width`` lanes: those
     of the warp, but where a part of them runs alone. With ``lined``, each node knows the line of the PTX that it comes
@@ -54,14 +54,13 @@ class Builder:
     values, or their names.
     """
 
-    def __init__(self, *, lined: bool = False) -> None:
+    def __init__(self, module: IrModule | None = None, *, lined: bool = False) -> None:
+        self.module = IrModule() if module is None else module
         self.width = WARP
         self._lined = lined
         self._line = 0
         self.entry: list[Node] = []
         self.body: list[Node] = []
-        self.declared: dict[str, str] = {}
-        self.functions: dict[str, str] = {}
         self._known: set[str] = set()
         self._count = 0
 
@@ -236,9 +235,9 @@ class Builder:
 
     def call(self, name: str, returned: str, *arguments: Value, vector: bool = False) -> Value:
         """Call a function that stands elsewhere and is declared here; for ``void`` the value is none."""
-        if name not in self.declared:
+        if name not in self.module.declared:
             full = f"<{self.width} x {returned}>" if vector else returned
-            self.declared[name] = f"declare {full} @{name}({', '.join(map(self.type_of, arguments))})"
+            self.module.declared[name] = f"declare {full} @{name}({', '.join(map(self.type_of, arguments))})"
         return self.invoke(f"@{name}", returned, *arguments, vector=vector)
 
     def invoke(self, callee: str, returned: str, *arguments: Value, vector: bool = False) -> Value:
@@ -249,6 +248,24 @@ class Builder:
             self.append(node)
             return Value("", returned)
         return self._make(node, returned, vector)
+
+    def define(
+        self,
+        name: str,
+        parameters: str | Sequence[Value],
+        body: Callable[[Builder], Value | None],
+        returned: str = "void",
+        attributes: str = "noinline",
+    ) -> str:
+        """Define a function beside this one, unless it is there, and give its name.
+
+        ``body`` emits it and gives its result; it may define others. Types are LLVM's.
+        """
+        if name not in self.module.functions:
+            inner = Builder(self.module)
+            inner.leave(body(inner))
+            self.module.define(name, parameters, returned, attributes, [*inner.entry, *inner.body])
+        return name
 
     def any_lane(self, mask: Value) -> Value:
         """Whether any lane of a vector of i1 is set, as one i1."""

@@ -44,8 +44,8 @@ def emit_function(e: WarpEmitter, symbol: str, functions: Mapping[str, WarpEmitt
 
 def _end(e: WarpEmitter) -> list[str]:
     b = e.builder
-    b.declared.setdefault("llvm.umin.i64", "declare i64 @llvm.umin.i64(i64, i64)")
-    return [*b.functions.values(), *b.declared.values()]
+    b.module.declared.setdefault("llvm.umin.i64", "declare i64 @llvm.umin.i64(i64, i64)")
+    return [*b.module.functions.values(), *b.module.declared.values()]
 
 
 # -- warps in turn ----------------------------------------------------------------------------------------
@@ -157,10 +157,8 @@ def emit_regions(cut: Cut, make: Callable[[Region, RegionPassage], WarpEmitter],
     lines = _over_blocks(symbol, entry, dispatch_lines(first, cut, warps, arguments), last)
     for name, e in emitters.items():
         lines += region_text(e, name, warps, arguments, size)
-        first.builder.functions.update(e.builder.functions)
-        first.builder.declared.update(e.builder.declared)
     if not cut.blockwide.together:
-        first.builder.declared["llvm.memset.p0.i64"] = "declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)"
+        first.builder.module.declared["llvm.memset.p0.i64"] = "declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)"
     return "\n".join([*lines, *_end(first)])
 
 
@@ -200,8 +198,6 @@ def _on_stacks(e: WarpEmitter, symbol: str, functions: Mapping[str, WarpEmitter]
     ]
     for name, each in (functions or {}).items():
         lines += _function(name, each)
-        b.functions.update(each.builder.functions)
-        b.declared.update(each.builder.declared)
     return "\n".join([*lines, *_end(e)])
 
 

@@ -13,15 +13,10 @@ from cujit.devices.cpu.emit.warp import WarpEmitter
 from cujit.devices.cpu.program import Op
 from cujit.devices.cpu.shapes import WARP
 
-__all__ = ["Body", "add_function", "bits_of_lanes", "each_lane", "for_each_bit", "lane_item"]
+__all__ = ["Body", "bits_of_lanes", "each_lane", "for_each_bit", "lane_item"]
 
 Body = Callable[[Builder, Sequence[Value]], Value | None]
 """Emits the work of one lane from its operands, and gives its result, if it has one."""
-
-
-def add_function(b: Builder, name: str, text: str) -> None:
-    """Add a function to the module, once."""
-    b.functions.setdefault(name, text)
 
 
 def bits_of_lanes(e: WarpEmitter, op: Op) -> Value:
@@ -40,8 +35,9 @@ def each_lane(
     b = e.builder
     operands = [_passable(b, v) for v in operands]
     full = ".".join(["cujit", name, "".join("v" if v.is_vector else "s" for v in operands)])
-    if full not in b.functions:
-        add_function(b, full, _lane_function(b, full, operands, body, result))
+    forms = [Value(f"%a{k}", v.type, v.is_vector) for k, v in enumerate(operands)]
+    returned = "void" if result is None else f"<{WARP} x {result}>"
+    b.define(full, [Value("%lanes", "i32"), *forms], lambda f: _over_lanes(f, forms, body, result), returned)
     lanes = bits_of_lanes(e, op)
     found = b.invoke(f"@{full}", result or "void", lanes, *operands, vector=result is not None)
     return found if result is not None else None
@@ -52,34 +48,22 @@ def _passable(b: Builder, value: Value) -> Value:
     return b.cast("zext", value, "i8") if value.type == "i1" else value
 
 
-def _lane_function(b: Builder, name: str, operands: Sequence[Value], body: Body, result: str | None) -> str:
-    f = Builder()
-    parameters = [Value(f"%a{k}", v.type, v.is_vector) for k, v in enumerate(operands)]
+def _over_lanes(f: Builder, operands: Sequence[Value], body: Body, result: str | None) -> Value | None:
     places = [f"%p{k}" if v.is_vector else None for k, v in enumerate(operands)]
-    for place, v, parameter in zip(places, operands, parameters, strict=True):
+    for place, v in zip(places, operands, strict=True):
         if place is not None:
-            f.store(parameter, f.allocate(b.type_of(v), into=place))
+            f.store(v, f.allocate(f.type_of(v), into=place))
     if result is not None:
         f.store(Value("zeroinitializer", result, True), f.allocate(f"<{WARP} x {result}>", into="%out"))
 
     def step(lane: Value) -> None:
-        values = [lane_item(f, p, v.type, lane) if p else Value(f"%a{k}", v.type)
-                  for k, (p, v) in enumerate(zip(places, operands, strict=True))]  # fmt: skip
+        values = [lane_item(f, p, v.type, lane) if p else v for p, v in zip(places, operands, strict=True)]
         done = body(f, values)
         if result is not None and done is not None:
             f.store(done, f.point(result, "%out", lane))
 
     for_each_bit(f, Value("%lanes", "i32"), step)
-    if result is None:
-        f.leave()
-    else:
-        f.leave(f.load(result, "%out", vector=True))
-    for declared, text in f.declared.items():
-        b.declared.setdefault(declared, text)
-    returned = "void" if result is None else f"<{WARP} x {result}>"
-    given = ", ".join(["i32 %lanes", *(f"{b.type_of(p)} {p}" for p in parameters)])
-    head = f"define internal {returned} @{name}({given}) noinline {{"
-    return "\n".join([head, "entry:", *f.body_lines(), "}"])
+    return None if result is None else f.load(result, "%out", vector=True)
 
 
 def lane_item(f: Builder, place: str, type_: str, lane: Value) -> Value:

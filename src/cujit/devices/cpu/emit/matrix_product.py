@@ -46,17 +46,7 @@ class Define(Protocol):
 def definer(outer: Builder) -> Define:
     """Make what defines functions beside the one that ``outer`` builds."""
 
-    def define(name: str, parameters: str, body: Callable[[Builder], Value | None], returned: str = "void") -> str:
-        if name not in outer.functions:
-            inner = Builder()
-            inner.functions, inner.declared = outer.functions, outer.declared
-            result = body(inner)
-            inner.leave(result)
-            head = f"define internal {returned} @{name}({parameters}) noinline {{"
-            outer.functions[name] = "\n".join([head, "entry:", *inner.entry_lines(), *inner.body_lines(), "}"])
-        return name
-
-    return define
+    return outer.define
 
 
 def spread(b: Builder, value: Value, lane: int) -> Value:

@@ -128,8 +128,8 @@ def _ready(e: WarpEmitter, ops: Sequence[Op], masks: Sequence[Value], waiting: V
         away = b.binary("and", b.binary("and", members, live), b.binary("xor", word, b.integer(-1, 32)))
         complete = b.compare("icmp eq", away, b.integer(0, 32))
         return b.mask_of(b.select(complete, word, b.integer(0, 32)))
-    b.functions.setdefault("cujit.ready", _READY)
-    b.declared.setdefault("llvm.cttz.i32", "declare i32 @llvm.cttz.i32(i32, i1)")
+    b.module.functions.setdefault("cujit.ready", _READY)
+    b.module.declared.setdefault("llvm.cttz.i32", "declare i32 @llvm.cttz.i32(i32, i1)")
     return b.mask_of(b.invoke("@cujit.ready", "i32", members, word, live))
 
 

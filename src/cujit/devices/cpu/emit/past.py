@@ -41,7 +41,7 @@ def past_cache(
     yield
     b.jump(done)
     b.start(done)
-    b.declared[_FENCE] = f"declare void @{_FENCE}()"
+    b.module.declared[_FENCE] = f"declare void @{_FENCE}()"
 
 
 def _can_be(e: WarpEmitter, op: Op) -> bool:

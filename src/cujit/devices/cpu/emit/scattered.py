@@ -52,8 +52,8 @@ def gather(e: WarpEmitter, lanes: Value, element: str, mask: Value) -> Value:
     """Load from an address of its own for each lane, one by one: instructions for that are no faster."""
     b = e.builder
     name = f"gather.{element}"
-    if name not in b.functions:
-        b.functions[name] = _GATHER.format(type=element, loads=_loads(element, _pointer))
+    if name not in b.module.functions:
+        b.module.functions[name] = _GATHER.format(type=element, loads=_loads(element, _pointer))
     return b.invoke(f"@{name}", element, _safe(e, lanes, mask), vector=True)
 
 
@@ -69,7 +69,7 @@ def scatter(e: WarpEmitter, lanes: Value, element: str, value: Value, mask: Valu
     """Store to an address of its own for each lane; the last of those that store to the same place stays."""
     b = e.builder
     name = f"scatter.{element}"
-    if name not in b.functions:
+    if name not in b.module.functions:
         align = type_width(element) // 8
         text = []
         for k in range(WARP):
@@ -78,7 +78,7 @@ def scatter(e: WarpEmitter, lanes: Value, element: str, value: Value, mask: Valu
                 f"  %one.{k} = extractelement <32 x {element}> %values, i32 {k}",
                 f"  store {element} %one.{k}, ptr %at.{k}, align {align}",
             ]
-        b.functions[name] = _SCATTER.format(type=element, stores="\n".join(text))
+        b.module.functions[name] = _SCATTER.format(type=element, stores="\n".join(text))
     addresses = _safe(e, lanes, mask)
     b.invoke(f"@{name}", "void", addresses, value)
 
@@ -95,10 +95,10 @@ def load_apart(e: WarpEmitter, base: Value, stride: int, element: str) -> Value:
     """Load elements that lie ``stride`` bytes apart."""
     b = e.builder
     name = f"load.{element}.apart.{stride}"
-    if name not in b.functions:
+    if name not in b.module.functions:
 
         def place(k: int) -> list[str]:
             return [f"  %at.{k} = getelementptr i8, ptr %base, i64 {k * stride}"]
 
-        b.functions[name] = _APART.format(type=element, stride=stride, loads=_loads(element, place))
+        b.module.functions[name] = _APART.format(type=element, stride=stride, loads=_loads(element, place))
     return b.invoke(f"@{name}", element, b.cast("inttoptr", base, "ptr"), vector=True)

@@ -14,7 +14,7 @@ from cujit.devices.cpu.emit import clusters
 from cujit.devices.cpu.emit.atomics import Atomic
 from cujit.devices.cpu.emit.builder import Builder, Value
 from cujit.devices.cpu.emit.bulk import fault_where
-from cujit.devices.cpu.emit.lanewise import add_function, each_lane, for_each_bit
+from cujit.devices.cpu.emit.lanewise import each_lane, for_each_bit
 from cujit.devices.cpu.emit.mbarrier import complete_bytes
 from cujit.devices.cpu.emit.memory import address_in
 from cujit.devices.cpu.emit.registry import Rules
@@ -310,33 +310,30 @@ def _call(f: Builder, function: str, values: Sequence[Value]) -> Value:
 def _copy_function(e: WarpEmitter, copy: _Place, *, inward: bool) -> str:
     """Make the function that copies a box; it gives the bytes of the box."""
     name = f"cujit.tensor.{'in' if inward else 'out'}{copy.form}"
-    if name not in e.builder.functions:
-        f = Builder()
+
+    def write(f: Builder) -> Value:
         box = copy.box(f)
         box.each_row(lambda *row: box.copy_row(inward, *row))
-        _finish(e, f, name, len(copy.coords), box.bytes)
-    return name
+        return box.bytes
+
+    return e.builder.define(name, _parameters(copy), write, "i64")
 
 
 def _reduce_function(e: WarpEmitter, copy: _Place, form: Atomic) -> str:
     """Make the function that reduces a box of one type of elements into a tensor."""
     name = f"cujit.tensor.{form.name}{copy.form}"
-    if name not in e.builder.functions:
-        f = Builder()
+
+    def write(f: Builder) -> Value:
         box = copy.box(f)
         box.each_row(lambda *row: box.reduce_row(form, *row))
-        _finish(e, f, name, len(copy.coords), box.bytes)
-    return name
+        return box.bytes
+
+    return e.builder.define(name, _parameters(copy), write, "i64")
 
 
-def _finish(e: WarpEmitter, f: Builder, name: str, count: int, bytes_: Value) -> None:
-    b = e.builder
-    f.leave(bytes_)
-    for declared, text in f.declared.items():
-        b.declared.setdefault(declared, text)
-    coords = "".join(f", i32 %c{k}" for k in range(count))
-    head = f"define internal i64 @{name}(i64 %map, i64 %shared, i64 %origin{coords}) noinline {{"
-    add_function(b, name, "\n".join([head, "entry:", *f.body_lines(), "}"]))
+def _parameters(copy: _Place) -> list[Value]:
+    places = [Value(name, "i64") for name in ("%map", "%shared", "%origin")]
+    return [*places, *(Value(f"%c{k}", "i32") for k in range(len(copy.coords)))]
 
 
 # -- maps -------------------------------------------------------------------------------------------------

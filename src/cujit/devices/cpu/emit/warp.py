@@ -11,6 +11,7 @@ import numpy as np
 
 from cujit.devices.base import Dim3
 from cujit.devices.cpu.emit.builder import Builder, Value, int_type, storage_type, type_width
+from cujit.devices.cpu.emit.module import IrModule
 from cujit.devices.cpu.emit.names import BLOCK, FIRST_THREAD, LAUNCH
 from cujit.devices.cpu.emit.rounding import canonical
 from cujit.devices.cpu.emit.special import special_value
@@ -108,6 +109,7 @@ class WarpEmitter:
         observers: Sequence[Observer] = (),
         graph: Graph | None = None,
         passage: Passage | None = None,
+        module: IrModule | None = None,
         lined: bool = False,
     ) -> None:
         self.body = body
@@ -119,7 +121,7 @@ class WarpEmitter:
         self.divergence = divergence
         self.block = block
         self.handler_of = handler_of
-        self.builder = Builder(lined=lined)
+        self.builder = Builder(module, lined=lined)
         self.mask = Value("splat (i1 true)", "i1", True, True)
         """Lanes that run the current block."""
         self.base_form = False

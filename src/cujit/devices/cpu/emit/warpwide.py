@@ -267,7 +267,7 @@ def _match(party: Party) -> Results:
     type_ = int_type(op.type.bits)
     values = b.vector(party.operand(0, type_))
     name = f"match.{type_}"
-    b.functions.setdefault(name, _MATCH.format(type=type_))
+    b.module.functions.setdefault(name, _MATCH.format(type=type_))
     lanes = b.word(party.lanes())
     call = b.invoke(f"@{name}", "i32", values, lanes, vector=True)
     members = party.members()
