@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 
@@ -14,7 +15,7 @@ __all__ = ["GUARDS", "guarded", "instructions_of", "rewrite"]
 Change = Callable[[Instruction], Iterable[Statement]]
 
 _HEAD = ".version 8.6\n.target sm_90\n.address_size 64\n"
-_ENTRY = ".visible .entry k() {{ .reg .pred the_guard; .reg .b32 guard32; mov.u32 guard32, {}; {} }}"
+_ENTRY = ".visible .entry k() {{ .reg .pred the_guard, both; .reg .b32 guard32; mov.u32 guard32, {}; {} }}"
 GUARDS = {
     "all, known to be alike": _ENTRY.format("%ntid.x", "setp.lt.u32 the_guard, guard32, 4096;"),
     "all": _ENTRY.format("%tid.x", "popc.b32 guard32, guard32; setp.lt.u32 the_guard, guard32, 40;"),
@@ -24,6 +25,7 @@ GUARDS = {
 }
 """By the threads for which it holds, an entry that sets ``the_guard`` so, in a way that no compiler sees through."""
 _ENDS = frozenset({"ret", "exit", "trap", "brkpt"})
+_JUMPS = frozenset({"bra", "brx"})
 
 
 def instructions_of(text: str) -> Iterator[Instruction]:
@@ -66,18 +68,32 @@ def rewrite(text: str, change: Change, *, first: str = "") -> str:
 
 
 def guarded(text: str, guard: str, *, only: Callable[[Instruction], bool] = lambda _: True, before: str = "") -> str:
-    """Put a guard of ``GUARDS`` before every instruction that has none and that ``only`` takes.
+    """Put a guard of ``GUARDS`` before every instruction that ``only`` takes; jumps keep those that they have.
 
-    ``st.global.b32 [p], r;`` becomes ``@the_guard st.global.b32 [p], r;``. ``before`` are statements that come
-    before each.
+    ``st.global.b32 [p], r;`` becomes ``@the_guard st.global.b32 [p], r;``, and a guard that is there is combined with
+    it: it may be one that nothing has set. ``before`` are statements that come before each.
     """
-    first = parse(f"{_HEAD}.entry k() {{ {before} }}").entries[0].body or ()
+    first = _body(before)
 
     def change(one: Instruction) -> Iterator[Statement]:
-        if one.predicate or one.opcode in _ENDS or not only(one):
+        own = one.predicate
+        if one.opcode in _ENDS or not only(one) or (own and one.opcode in _JUMPS):
             yield one
-        else:
-            yield from first
-            yield replace(one, predicate=Predicate("the_guard"))
+            return
+        yield from first
+        if own is not None:
+            yield from _both(own)
+        yield replace(one, predicate=Predicate("both" if own else "the_guard"))
 
     return rewrite(text, change, first=GUARDS[guard])
+
+
+def _both(own: Predicate) -> tuple[Statement, ...]:
+    """Set ``both`` where a guard and ``the_guard`` hold."""
+    way = "not" if own.negated else "mov"
+    return _body(f"{way}.pred both, {own.register}; and.pred both, both, the_guard;")
+
+
+@functools.cache
+def _body(text: str) -> tuple[Statement, ...]:
+    return tuple(parse(f"{_HEAD}.entry k() {{ {text} }}").entries[0].body or ())

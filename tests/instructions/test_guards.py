@@ -59,7 +59,8 @@ STRAIGHT_SCENES = [
     if not any(isinstance(s, Label) for s in parse(every_scene()[name].ptx).entries[0].body or ())
 ]
 _BATCH = 100
-
+_PREDICATE = "setp.ne.u32 %d, 0, 0;"
+_ZEROS = {"p": _PREDICATE, "pp": _PREDICATE, "f32": "mov.f32 %d, 0f00000000;", "f64": "mov.f64 %d, 0d0000000000000000;"}
 
 @pytest.fixture(scope="module")
 def goldens() -> dict[str, Array]:
@@ -72,7 +73,7 @@ def _odd(rows: list[tuple[int, Row]]) -> str:
     """Write rows whose instruction is done in odd lanes; in the others its result is 0."""
     texts = []
     for index, row in rows:
-        zero = f"mov.{REGISTERS[row.result]} %d, 0;" if row.result[0] != "p" else "setp.ne.u32 %d, 0, 0;"
+        zero = _ZEROS.get(row.result) or f"mov.{REGISTERS[row.result]} %d, 0;"
         zero += "setp.ne.u32 %e, 0, 0;" if row.result == "pp" else ""
 
         def is_it(one: Instruction, name: str = row.name) -> bool:

@@ -375,8 +375,17 @@ def test_tf32_is_rounded_in_every_mode_and_its_nans_are_those_of_the_gpu(element
         np.testing.assert_array_equal(elementwise(f"cvt.{mode}.tf32.f32", np.uint32, x), want)
         positive = np.where((bits >> 31 == 1) & (size <= 0x7F800000), 0, want)
         np.testing.assert_array_equal(elementwise(f"cvt.{mode}.relu.tf32.f32", np.uint32, x), positive)
+
+
+def test_tf32_saturates_in_every_mode(elementwise: Elementwise) -> None:
+    x = singles(F16)
+    bits = x.view(np.uint32).astype(np.int64)
+    size = bits & 0x7FFFFFFF
+    for mode, number in (("rn", (bits + 0xFFF + (bits >> 13 & 1)) & ~0x1FFF), ("rz", bits & ~0x1FFF)):
+        want = np.where(size > 0x7F800000, 0x7FFFE000, number)
         within = np.where((size <= 0x7F800000) & (want & 0x7FFFFFFF > 0x7F7FE000), want & 0x80000000 | 0x7F7FE000, want)
-        np.testing.assert_array_equal(elementwise(f"cvt.{mode}.satfinite.tf32.f32", np.uint32, x), within)
+        got = elementwise(f"cvt.{mode}.satfinite.tf32.f32", np.uint32, x, target="sm_100")
+        np.testing.assert_array_equal(got, within)
 
 
 PACKED_OF_LANES: dict[str, tuple[str, str, Elementwise]] = {
