@@ -46,7 +46,7 @@ def _all_kinds(b: Builder) -> None:
 
 def _function(b: Builder) -> str:
     body = [*b.module.declared.values(), "define <32 x i32> @f(ptr %p, i32 %i, <32 x i32> %v) {", "entry:"]
-    return "\n".join([*body, *b.entry_lines(), *b.body_lines(), "}"])
+    return "\n".join([*body, *map(text_of, (*b.entry, *b.body)), "}"])
 
 
 def test_llvm_reads_every_kind_of_node_as_the_instruction_that_it_is() -> None:
@@ -91,13 +91,13 @@ def test_what_is_reserved_stands_once_in_the_first_block() -> None:
     with b.at_entry():
         b.load("ptr", _P, into="%read")
     b.jump("on")
-    assert b.entry_lines() == ["  %place = alloca i32, align 512", "  %read = load ptr, ptr %p"]
-    assert b.body_lines() == ["  br label %on ;3"]
+    assert list(map(text_of, b.entry)) == ["  %place = alloca i32, align 512", "  %read = load ptr, ptr %p"]
+    assert list(map(text_of, b.take())) == ["  br label %on ;3"]
     assert b.has_entry("%place")
     assert b.has_entry("%read")
     b.drop("%place")
     assert not b.has_entry("%place")
-    assert b.entry_lines() == ["  %read = load ptr, ptr %p"]
+    assert list(map(text_of, b.entry)) == ["  %read = load ptr, ptr %p"]
 
 
 def test_what_is_put_at_a_position_stands_before_what_was_there() -> None:

@@ -7,7 +7,7 @@ import functools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from cujit.devices.cpu.emit.module import IrModule
-from cujit.devices.cpu.emit.nodes import Node, Value, text_of
+from cujit.devices.cpu.emit.nodes import Node, Value
 from cujit.devices.cpu.program import Reg
 from cujit.devices.cpu.shapes import WARP
 
@@ -115,15 +115,10 @@ class Builder:
         yield
         self.body += rest
 
-    def entry_lines(self) -> list[str]:
-        """Print the first block."""
-        return [text_of(node) for node in self.entry]
-
-    def body_lines(self) -> list[str]:
-        """Print all that follows the first block, and let go of it: who collects garbage need not look at it."""
-        lines = [text_of(node) for node in self.body]
-        self.body.clear()
-        return lines
+    def take(self) -> list[Node]:
+        """Take away what follows the first block; what is emitted then is of no line of the PTX."""
+        nodes, self.body, self._line = self.body, [], 0
+        return nodes
 
     def _make(self, node: Node, type_: str, is_vector: bool = False) -> Value:
         """Append a node that has a result, under a fresh name unless it has one."""
@@ -264,7 +259,7 @@ class Builder:
         if name not in self.module.functions:
             inner = Builder(self.module)
             inner.leave(body(inner))
-            self.module.define(name, parameters, returned, attributes, [*inner.entry, *inner.body])
+            self.module.define(name, parameters, [*inner.entry, *inner.body], returned, attributes)
         return name
 
     def any_lane(self, mask: Value) -> Value:

@@ -9,21 +9,24 @@ from collections.abc import Callable, Mapping
 
 from cujit.devices.cpu.emit.builder import Builder, Value
 from cujit.devices.cpu.emit.functions import symbol_of
-from cujit.devices.cpu.emit.past import last_lines
+from cujit.devices.cpu.emit.names import BLOCK, FIRST_THREAD, LAUNCH, STATE, WARP_NUMBER
+from cujit.devices.cpu.emit.nodes import Node
+from cujit.devices.cpu.emit.past import wait_for_stores
 from cujit.devices.cpu.emit.regions import (
     RegionPassage,
-    context_lines,
-    dispatch_lines,
-    kept_arguments,
+    define_region,
+    kept_places,
+    kept_pointers,
+    over_warps,
     passages,
-    region_text,
-    tell_warp,
+    run_regions,
     warp_place,
+    with_idle,
 )
-from cujit.devices.cpu.emit.warp import MASK, WarpEmitter
+from cujit.devices.cpu.emit.warp import WarpEmitter
 from cujit.devices.cpu.emit.windows import with_windows
 from cujit.devices.cpu.launch import PLACE, field_offset
-from cujit.devices.cpu.native.state import STACK_BYTES, with_offsets
+from cujit.devices.cpu.native.state import STACK_BYTES, Block
 from cujit.devices.cpu.regions import Cut, Region
 from cujit.devices.cpu.shapes import WARP
 
@@ -33,19 +36,17 @@ __all__ = ["emit_function", "emit_regions"]
 # Source: LLVM Language Reference, "Function Attributes": "probe-stack".
 _PROBED = '"probe-stack"="inline-asm"'
 
+_SHARED, _LOCAL = Value("%shared", "ptr"), Value("%local", "ptr")
+_BLOCKS, _CHUNK = Value("%blocks", "i64"), Value("%chunk", "i64")
+_RANK = Value("%cluster.rank", "i32")
+
 
 def emit_function(e: WarpEmitter, symbol: str, functions: Mapping[str, WarpEmitter] | None = None) -> str:
     """Emit the module with one function ``void symbol(Launch *, shared, local)`` and return its text.
 
     ``functions`` are those that it calls.
     """
-    return _on_stacks(e, symbol, functions) if e.flow.suspends else _in_turn(e, symbol)
-
-
-def _end(e: WarpEmitter) -> list[str]:
-    b = e.builder
-    b.module.declared.setdefault("llvm.umin.i64", "declare i64 @llvm.umin.i64(i64, i64)")
-    return [*b.module.functions.values(), *b.module.declared.values()]
+    return _on_stacks(e, symbol, functions or {}) if e.flow.suspends else _in_turn(e, symbol)
 
 
 # -- warps in turn ----------------------------------------------------------------------------------------
@@ -55,81 +56,63 @@ def _in_turn(e: WarpEmitter, symbol: str) -> str:
     """Without synchronisation: take blocks from the counter, and run the warps of each in order."""
     b = e.builder
     e.emit(_first_mask(e))
-    last = last_lines(b)
-    entry = ["  %local.int = ptrtoint ptr %local to i64", *e.parameter_loads(), *b.entry_lines()]
-    body = [
-        "block.run:",
-        "  br label %warp.start",
-        "warp.start:",
-        "  %warp = phi i32 [ 0, %block.run ], [ %warp.next, %warp.end ]",
-        f"  %first.thread = mul i32 %warp, {WARP}",
-        *tell_warp(e),
-        *b.body_lines(),
-        "warp.end:",
-        "  %warp.next = add i32 %warp, 1",
-        f"  %warps.left = icmp ult i32 %warp.next, {_warps(e)}",
-        "  br i1 %warps.left, label %warp.start, label %block.end",
-    ]
-    return "\n".join([*_over_blocks(symbol, entry, body, last), *_end(e)])
+    body = b.take()
+
+    def begin() -> None:
+        b.cast("ptrtoint", _LOCAL, "i64", into="%local.int")
+        e.load_parameters(b)
+        b.body += b.entry
+
+    def run() -> None:
+        with over_warps(e, _warps(e), "block.run", "block.end"):
+            b.body += body
+
+    _over_blocks(b, begin, run)
+    _define_kernel(b, symbol)
+    return b.module.text(symbol)
 
 
-def _over_blocks(symbol: str, entry: list[str], body: list[str], last: list[str]) -> list[str]:
-    """Take blocks from the counter; ``body`` runs one, from ``block.run`` to a jump to ``block.end``.
+def _define_kernel(b: Builder, symbol: str) -> None:
+    b.module.define(symbol, [LAUNCH, _SHARED, _LOCAL], b.take(), linkage="", attributes="")
 
-    ``last`` is done when there are no more.
+
+def _over_blocks(f: Builder, begin: Callable[[], None], run: Callable[[], None], *others: Builder) -> None:
+    """Take blocks from the counter; ``begin`` comes once before, ``run`` runs one block and jumps to ``block.end``.
+
+    What stored past the cache is waited for when there are no more: in ``f``, and in the ``others`` that it calls.
     """
-    return [
-        f"define void @{symbol}(ptr %launch, ptr %shared, ptr %local) {{",
-        "entry:",
-        "  %cluster.rank = add i32 0, 0",
-        *_idle(),
-        *_common(),
-        f"  %next.at = getelementptr i8, ptr %launch, i64 {field_offset('next')}",
-        f"  %number.at = getelementptr i8, ptr %shared, i64 -{PLACE}",
-        *warp_place(),
-        "  %row = zext i32 %nctaid.x to i64",
-        "  %column = zext i32 %nctaid.y to i64",
-        *entry,
-        "  br label %fetch",
-        *_fetch(),
-        "block.start:",
-        "  %block = phi i64 [ %first, %chunk.start ], [ %block.next, %block.end ]",
-        "  store i64 %block, ptr %number.at",
-        "  %ctaid.x.wide = urem i64 %block, %row",
-        "  %rest = udiv i64 %block, %row",
-        "  %ctaid.y.wide = urem i64 %rest, %column",
-        "  %ctaid.z.wide = udiv i64 %rest, %column",
-        "  %ctaid.x = trunc i64 %ctaid.x.wide to i32",
-        "  %ctaid.y = trunc i64 %ctaid.y.wide to i32",
-        "  %ctaid.z = trunc i64 %ctaid.z.wide to i32",
-        "  br label %block.run",
-        *body,
-        "block.end:",
-        "  %block.next = add i64 %block, 1",
-        "  %blocks.left = icmp ult i64 %block.next, %limit",
-        "  br i1 %blocks.left, label %block.start, label %fetch",
-        "return:",
-        *last,
-        "  ret void",
-        "}",
-    ]
+    f.binary("add", f.integer(0, 32), f.integer(0, 32), into=_RANK.text)
+    _common(f)
+    next_at, number_at = f.offset(LAUNCH, field_offset("next")), f.offset(_SHARED, -PLACE)
+    warp_place(f)
+    row, column = [f.cast("zext", Value(f"%nctaid.{axis}", "i32"), "i64") for axis in "xy"]
+    begin()
+    f.jump("fetch")
+    f.start("fetch")
+    first = f.update("add", next_at, _CHUNK, "monotonic")
+    f.branch(f.compare("icmp ult", first, _BLOCKS), "chunk.start", "return")
+    f.start("chunk.start")
+    limit = f.intrinsic("umin", f.binary("add", first, _CHUNK), _BLOCKS)
+    f.jump("block.start")
+    f.start("block.start")
+    f.phi(BLOCK, (first, "chunk.start"), ("%block.next", "block.end"), into=BLOCK.text)
+    f.store(BLOCK, number_at)
+    x, rest = f.binary("urem", BLOCK, row), f.binary("udiv", BLOCK, row)
+    for axis, place in zip("xyz", (x, f.binary("urem", rest, column), f.binary("udiv", rest, column)), strict=True):
+        f.cast("trunc", place, "i32", into=f"%ctaid.{axis}")
+    f.jump("block.run")
+    f.start("block.run")
+    run()
+    f.start("block.end")
+    following = f.binary("add", BLOCK, f.integer(1, 64), into="%block.next")
+    f.branch(f.compare("icmp ult", following, limit), "block.start", "fetch")
+    f.start("return")
+    wait_for_stores(f, *others)
+    f.leave()
 
 
 def _warps(e: WarpEmitter) -> int:
     return (e.block.volume + WARP - 1) // WARP
-
-
-def _fetch() -> list[str]:
-    return [
-        "fetch:",
-        "  %first = atomicrmw add ptr %next.at, i64 %chunk monotonic",
-        "  %some = icmp ult i64 %first, %blocks",
-        "  br i1 %some, label %chunk.start, label %return",
-        "chunk.start:",
-        "  %end = add i64 %first, %chunk",
-        "  %limit = call i64 @llvm.umin.i64(i64 %end, i64 %blocks)",
-        "  br label %block.start",
-    ]
 
 
 # -- region by region -------------------------------------------------------------------------------------
@@ -138,166 +121,138 @@ def _fetch() -> list[str]:
 def emit_regions(cut: Cut, make: Callable[[Region, RegionPassage], WarpEmitter], symbol: str) -> str:
     """Emit the module of a kernel that is cut at its barriers; ``make`` makes the emitter of a region."""
     emitters = {}
-    warps = 0
     parameters: dict[tuple[int, str], Value] = {}
     for name, passage in passages(cut).items():
         e = make(passage.region, passage)
         e.handler_of = with_windows(e.handler_of, passage.region)
-        warps = _warps(e)
         e.parameters = parameters
         e.emit(_first_mask(e))
         emitters[name] = e
     first = next(iter(emitters.values()))
-    arguments = ", ".join([*_COMMON_ARGUMENTS, *(f"{v.type} {v.text}" for v in parameters.values()),
-                           *kept_arguments(first, cut, warps)])  # fmt: skip
+    warps = _warps(first)
+    arguments = [*_COMMON_ARGUMENTS, *parameters.values(), *kept_pointers(first, cut, warps)]
+    f = Builder(first.builder.module)
+
+    def begin() -> None:
+        f.cast("ptrtoint", _LOCAL, "i64", into="%local.first")
+        first.load_parameters(f)
+        kept_places(f, first, cut, warps)
+
+    _over_blocks(
+        f, begin, lambda: run_regions(f, first, cut, warps, arguments), *(e.builder for e in emitters.values())
+    )
+    _define_kernel(f, symbol)
     size = sum(len(e.builder.body) for e in emitters.values())
-    entry = ["  %local.first = ptrtoint ptr %local to i64", *first.parameter_loads()]
-    entry += context_lines(first, cut, warps)
-    last = last_lines(*(e.builder for e in emitters.values()))
-    lines = _over_blocks(symbol, entry, dispatch_lines(first, cut, warps, arguments), last)
     for name, e in emitters.items():
-        lines += region_text(e, name, warps, arguments, size)
-    if not cut.blockwide.together:
-        first.builder.module.declared["llvm.memset.p0.i64"] = "declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)"
-    return "\n".join([*lines, *_end(first)])
+        define_region(e, name, warps, arguments, size)
+    return f.module.text(symbol, *emitters)
 
 
 # -- warps on stacks of their own -------------------------------------------------------------------------
 
 
-def _on_stacks(e: WarpEmitter, symbol: str, functions: Mapping[str, WarpEmitter] | None) -> str:
+def _on_stacks(e: WarpEmitter, symbol: str, functions: Mapping[str, WarpEmitter]) -> str:
     """With synchronisation: one function for a warp, which the scheduler in ``runtime/blocks.c`` runs."""
     b = e.builder
     e.emit(_first_mask(e))
+    body = b.take()
     local_bytes = e.program.local_size * WARP
-    plan = f"ptr @body, i32 {e.block.volume}, i32 {_warps(e)}, i64 {local_bytes}, i64 {STACK_BYTES}"
-    types = "{ ptr, i32, i32, i64, i64 }"
-    fields = ", ".join(plan.split(", "))
-    lines = [
-        f"@plan = internal constant {types} {{ {fields} }}",
-        "declare void @cujit_run_blocks(ptr, ptr, ptr, ptr)",
-        f"define void @{symbol}(ptr %launch, ptr %shared, ptr %local) {{",
-        "  call void @cujit_run_blocks(ptr %launch, ptr %shared, ptr %local, ptr @plan)",
-        "  ret void",
-        "}",
-        f"define internal void @body(ptr %state, i32 %warp) {_PROBED} {{",
-        "entry:",
-        *_state_loads(),
-        *_local_loads(local_bytes),
-        *_idle(),
-        *_common(),
-        f"  %first.thread = mul i32 %warp, {WARP}",
-        *e.parameter_loads(),
-        *b.entry_lines(),
-        "  br label %warp.start",
-        "warp.start:",
-        *b.body_lines(),
-        "warp.end:",
-        "  ret void",
-        "}",
-    ]
-    for name, each in (functions or {}).items():
-        lines += _function(name, each)
-    return "\n".join([*lines, *_end(e)])
+    plan = [Value("@body", "ptr"), b.integer(e.block.volume, 32), b.integer(_warps(e), 32),
+            b.integer(local_bytes, 64), b.integer(STACK_BYTES, 64)]  # fmt: skip
+    b.call("cujit_run_blocks", "void", LAUNCH, _SHARED, _LOCAL, b.module.constant("plan", plan))
+    b.leave()
+    _define_kernel(b, symbol)
+    _state_loads(b)
+    _local_loads(b, local_bytes)
+    _on_stack(e, body)
+    b.leave()
+    b.module.define("body", [STATE, WARP_NUMBER], b.take(), "void", _PROBED)
+    for name, each in functions.items():
+        _define_function(name, each)
+    return b.module.text(symbol, "body", *map(symbol_of, functions))
 
 
-def _function(name: str, e: WarpEmitter) -> list[str]:
+def _on_stack(e: WarpEmitter, body: list[Node]) -> None:
+    """What runs for a warp with a stack of its own, behind what tells it of the block."""
+    b = e.builder
+    _common(b)
+    b.binary("mul", WARP_NUMBER, b.integer(WARP, 32), into=FIRST_THREAD.text)
+    e.load_parameters(b)
+    b.body += b.entry
+    b.jump("warp.start")
+    b.start("warp.start")
+    b.body += body
+    b.start("warp.end")
+
+
+def _define_function(name: str, e: WarpEmitter) -> None:
     """A function that is called: in the lanes of a mask, with parameters in memory; it gives the lanes that exited."""
     b = e.builder
-    e.emit(Value("%entry.mask", "i1", True))
+    mask = Value("%entry.mask", "i1", True)
+    e.emit(mask)
     b.reserve("%exited", "i32")
-    size = max(e.program.local_size, 1) * WARP
-    return [
-        f"define internal i32 {symbol_of(name)}"
-        f"(ptr %state, i32 %warp, {MASK} %entry.mask, i64 %arguments, i64 %arguments.stride) {_PROBED} {{",
-        "entry:",
-        f"  %local = alloca [{size} x i8], align 64",
-        "  %local.int = ptrtoint ptr %local to i64",
-        *_state_loads(),
-        *_idle(),
-        *_common(),
-        f"  %first.thread = mul i32 %warp, {WARP}",
-        *e.parameter_loads(),
-        *b.entry_lines(),
-        "  store i32 0, ptr %exited",
-        "  br label %warp.start",
-        "warp.start:",
-        *b.body_lines(),
-        "warp.end:",
-        "  %gone = load i32, ptr %exited",
-        "  ret i32 %gone",
-        "}",
-    ]
+    with b.at_entry():
+        b.store(b.integer(0, 32), "%exited")
+    body = b.take()
+    local = b.allocate(f"[{max(e.program.local_size, 1) * WARP} x i8]", align=64)
+    b.cast("ptrtoint", local, "i64", into="%local.int")
+    _state_loads(b)
+    _on_stack(e, body)
+    b.leave(b.load("i32", "%exited"))
+    arguments = [Value("%arguments", "i64"), Value("%arguments.stride", "i64")]
+    b.module.define(symbol_of(name), [STATE, WARP_NUMBER, mask, *arguments], b.take(), "i32", _PROBED)
 
 
-def _local_loads(local_bytes: int) -> list[str]:
+def _local_loads(b: Builder, local_bytes: int) -> None:
     """Local memory of a kernel is one piece a warp."""
-    text = f"""
-  %local.at = getelementptr i8, ptr %state, i64 #Block.local
-  %local = load i64, ptr %local.at
-  %warp.wide = zext i32 %warp to i64
-  %local.offset = mul i64 %warp.wide, {local_bytes}
-  %local.int = add i64 %local, %local.offset"""
-    return with_offsets(text).strip("\n").splitlines()
+    local = b.load("i64", b.offset(STATE, Block.local.offset))
+    offset = b.binary("mul", b.cast("zext", WARP_NUMBER, "i64"), b.integer(local_bytes, 64))
+    b.binary("add", local, offset, into="%local.int")
 
 
-def _state_loads() -> list[str]:
+_STATE_FIELDS = (
+    (LAUNCH, "launch"), (_SHARED, "shared"), (BLOCK, "number"), (_RANK, "rank"),
+    *((Value(f"%ctaid.{axis}", "i32"), f"ctaid_{axis}") for axis in "xyz"),
+)  # fmt: skip
+
+
+def _state_loads(b: Builder) -> None:
     """Read what the scheduler says of the block."""
-    text = """
-  %launch.at = getelementptr i8, ptr %state, i64 #Block.launch
-  %launch = load ptr, ptr %launch.at
-  %shared.at = getelementptr i8, ptr %state, i64 #Block.shared
-  %shared = load ptr, ptr %shared.at
-  %block.at = getelementptr i8, ptr %state, i64 #Block.number
-  %block = load i64, ptr %block.at
-  %rank.at = getelementptr i8, ptr %state, i64 #Block.rank
-  %cluster.rank = load i32, ptr %rank.at
-  %ctaid.x.at = getelementptr i8, ptr %state, i64 #Block.ctaid_x
-  %ctaid.x = load i32, ptr %ctaid.x.at
-  %ctaid.y.at = getelementptr i8, ptr %state, i64 #Block.ctaid_y
-  %ctaid.y = load i32, ptr %ctaid.y.at
-  %ctaid.z.at = getelementptr i8, ptr %state, i64 #Block.ctaid_z
-  %ctaid.z = load i32, ptr %ctaid.z.at"""
-    return with_offsets(text).strip("\n").splitlines()
+    for value, field in _STATE_FIELDS:
+        b.load(value.type, b.offset(STATE, getattr(Block, field).offset), into=value.text)
 
 
 # -- what both begin with ---------------------------------------------------------------------------------
 
-_FIELDS = (
-    ("params.int", "i64", "parameters"), ("module.int", "i64", "module"), ("module.size", "i64", "module_size"),
-    ("blocks", "i64", "blocks"), ("chunk", "i64", "chunk"), ("nctaid.x", "i32", "grid_x"),
-    ("nctaid.y", "i32", "grid_y"), ("nctaid.z", "i32", "grid_z"), ("dynamic.size", "i32", "dynamic_bytes"),
-    ("shared.size", "i64", "shared_bytes"), ("shared.stride", "i64", "shared_stride"),
+_FIELDS = tuple(
+    (Value(f"%{name}", type_), field)
+    for name, type_, field in (
+        ("params.int", "i64", "parameters"), ("module.int", "i64", "module"), ("module.size", "i64", "module_size"),
+        ("blocks", "i64", "blocks"), ("chunk", "i64", "chunk"), ("nctaid.x", "i32", "grid_x"),
+        ("nctaid.y", "i32", "grid_y"), ("nctaid.z", "i32", "grid_z"), ("dynamic.size", "i32", "dynamic_bytes"),
+        ("shared.size", "i64", "shared_bytes"), ("shared.stride", "i64", "shared_stride"),
+    )
 )  # fmt: skip
-"""Names of the emitted code, with their types and the fields of ``Launch`` that they come from."""
+"""Values of the emitted code, with the fields of ``Launch`` that they come from."""
 
-_COMMON_ARGUMENTS = [
-    "ptr %launch", "ptr %shared", "i64 %local.first", "i64 %block", "i32 %cluster.rank", "i32 %ctaid.x",
-    "i32 %ctaid.y", "i32 %ctaid.z", *(f"{type_} %{name}" for name, type_, _ in _FIELDS), "i64 %shared.int",
-    "i64 %cluster.int",
-]  # fmt: skip
+_SHARED_INT, _CLUSTER_INT = Value("%shared.int", "i64"), Value("%cluster.int", "i64")
+
+_COMMON_ARGUMENTS = (
+    LAUNCH, _SHARED, Value("%local.first", "i64"), BLOCK, _RANK, *(Value(f"%ctaid.{axis}", "i32") for axis in "xyz"),
+    *(value for value, _ in _FIELDS), _SHARED_INT, _CLUSTER_INT,
+)  # fmt: skip
 """What a function needs to know of the launch and the block, as arguments."""
 
 
-def _idle() -> list[str]:
-    """Memory for lanes that do not run."""
-    return ["  %idle = alloca [32 x i8], align 16", "  %idle.int = ptrtoint ptr %idle to i64"]
-
-
-def _common() -> list[str]:
-    """Names that the emitted code uses, for ``%launch``, ``%shared`` and ``%cluster.rank``."""
-    lines = []
-    for name, type_, field in _FIELDS:
-        lines.append(f"  %{name}.at = getelementptr i8, ptr %launch, i64 {field_offset(field)}")
-        lines.append(f"  %{name} = load {type_}, ptr %{name}.at")
-    lines += [
-        "  %params = inttoptr i64 %params.int to ptr",
-        "  %shared.int = ptrtoint ptr %shared to i64",
-        "  %rank.wide = zext i32 %cluster.rank to i64",
-        "  %rank.offset = mul i64 %rank.wide, %shared.stride",
-        "  %cluster.int = sub i64 %shared.int, %rank.offset",
-    ]
-    return lines
+def _common(b: Builder) -> None:
+    """Give names to what the emitted code uses, from ``%launch``, ``%shared`` and ``%cluster.rank``."""
+    with_idle(b)
+    for value, field in _FIELDS:
+        b.load(value.type, b.offset(LAUNCH, field_offset(field)), into=value.text)
+    b.cast("inttoptr", Value("%params.int", "i64"), "ptr", into="%params")
+    b.cast("ptrtoint", _SHARED, "i64", into=_SHARED_INT.text)
+    before = b.binary("mul", b.cast("zext", _RANK, "i64"), Value("%shared.stride", "i64"))
+    b.binary("sub", _SHARED_INT, before, into=_CLUSTER_INT.text)
 
 
 def _first_mask(e: WarpEmitter) -> Value:

@@ -34,8 +34,8 @@ def register(rules: Rules) -> None:
 
 
 def symbol_of(name: str) -> str:
-    """Name of a function in LLVM IR."""
-    return f'@"function {name}"'
+    """Name of a function in LLVM IR, behind its ``@``."""
+    return f'"function {name}"'
 
 
 def _arguments(e: WarpEmitter, op: Op) -> None:
@@ -88,7 +88,7 @@ def _enter(e: WarpEmitter, name: str, record: SymbolAddress, lanes: Value) -> Va
     b = e.builder
     at = b.binary("add", local_base(e, first_lane=True), e.symbol(record))
     stride = b.integer(e.program.local_size, 64)
-    return b.invoke(symbol_of(name), "i32", STATE, WARP_NUMBER, lanes, at, stride)
+    return b.invoke(f"@{symbol_of(name)}", "i32", STATE, WARP_NUMBER, lanes, at, stride)
 
 
 def _leave_out(e: WarpEmitter, exited: Value) -> None:

@@ -17,15 +17,34 @@ class IrModule:
 
     functions: dict[str, str] = field(default_factory=dict)
     declared: dict[str, str] = field(default_factory=dict)
+    _constants: list[str] = field(default_factory=list)
 
     def define(
-        self, name: str, parameters: str | Sequence[Value], returned: str, attributes: str, nodes: Iterable[Node]
+        self,
+        name: str,
+        parameters: str | Iterable[Value],
+        nodes: Iterable[Node],
+        returned: str = "void",
+        attributes: str = "noinline",
+        linkage: str = "internal",
     ) -> None:
         """Print a function that others may call; vectors among its parameters have the lanes of a warp."""
         if not isinstance(parameters, str):
             parameters = ", ".join([f"{_type_of(v)} {v.text}" for v in parameters])
-        head = f"define internal {returned} @{name}({parameters}) {attributes} {{"
-        self.functions[name] = "\n".join([head, "entry:", *map(text_of, nodes), "}"])
+        words = ("define", linkage, returned, f"@{name}({parameters})", attributes, "{")
+        self.functions[name] = "\n".join([" ".join(filter(None, words)), "entry:", *map(text_of, nodes), "}"])
+
+    def constant(self, name: str, fields: Sequence[Value]) -> Value:
+        """Have a structure of constants in memory, and point to it."""
+        types, items = ", ".join(v.type for v in fields), ", ".join(f"{v.type} {v.text}" for v in fields)
+        self._constants.append(f"@{name} = internal constant {{ {types} }} {{ {items} }}")
+        return Value(f"@{name}", "ptr")
+
+    def text(self, *first: str) -> str:
+        """Write the module; the functions whose names are given stand ``first``."""
+        rest = (name for name in self.functions if name not in first)
+        functions = [self.functions[name] for name in (*first, *rest)]
+        return "\n".join([*self._constants, *functions, *self.declared.values()])
 
 
 def _type_of(value: Value) -> str:

@@ -12,7 +12,7 @@ from cujit.devices.cpu.emit.warp import WarpEmitter
 from cujit.devices.cpu.launch import field_offset
 from cujit.devices.cpu.program import Op
 
-__all__ = ["last_lines", "past_cache"]
+__all__ = ["past_cache", "wait_for_stores"]
 
 _LINE = 64
 """Bytes of a cache line of x86-64. A store of less than all of one is slower past the cache."""
@@ -41,7 +41,6 @@ def past_cache(
     yield
     b.jump(done)
     b.start(done)
-    b.module.declared[_FENCE] = f"declare void @{_FENCE}()"
 
 
 def _can_be(e: WarpEmitter, op: Op) -> bool:
@@ -65,7 +64,7 @@ def _choose(e: WarpEmitter) -> None:
         b.select(is_much, b.integer(_LINE - 1, 64), b.integer(-1, 64), into="%unaligned")
 
 
-def last_lines(*builders: Builder) -> list[str]:
-    """Write what a function does last: to wait for stores past the cache, if there are any."""
-    past = any(node.nontemporal for b in builders for node in b.body)
-    return [f"  call void @{_FENCE}()"] if past else []
+def wait_for_stores(b: Builder, *others: Builder) -> None:
+    """Wait for stores past the cache, if there are any in the function that ``b`` builds, or those of the others."""
+    if any(node.nontemporal for each in (b, *others) for node in each.body):
+        b.call(_FENCE, "void")

@@ -7,11 +7,13 @@ turn each warp runs the region behind the barrier at which it waits.
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from cujit.devices.cpu.cfg import Block
-from cujit.devices.cpu.emit.builder import LARGEST_VECTOR, Value
-from cujit.devices.cpu.emit.names import WARP_NUMBER
+from cujit.devices.cpu.emit.builder import LARGEST_VECTOR, Builder, Value, type_width
+from cujit.devices.cpu.emit.names import FIRST_THREAD, WARP_NUMBER
 from cujit.devices.cpu.emit.warp import MASK, WarpEmitter, forms_of, storage_type
 from cujit.devices.cpu.launch import PLACE
 from cujit.devices.cpu.program import Reg
@@ -20,14 +22,19 @@ from cujit.devices.cpu.shapes import WARP
 
 __all__ = [
     "RegionPassage",
-    "context_lines",
-    "dispatch_lines",
-    "kept_arguments",
+    "define_region",
+    "kept_places",
+    "kept_pointers",
+    "over_warps",
     "passages",
-    "region_text",
-    "tell_warp",
+    "run_regions",
     "warp_place",
+    "with_idle",
 ]
+
+_SITES = ("sites.0", "sites.1")
+_NOW, _THEN = Value("%now", "ptr"), Value("%then", "ptr")
+"""The regions that warps are to run in this turn and in the next: each of the two ``_SITES`` in turn."""
 
 _GONE = -1
 """Number of the region that a warp is to run which has none left."""
@@ -160,14 +167,33 @@ class RegionPassage:
         return e.builder.point(type_, f"%{name}", WARP_NUMBER)
 
 
-def tell_warp(e: WarpEmitter) -> list[str]:
-    """Store which warp runs where it may run for long: where there is a loop. It costs what is short."""
-    return ["  store volatile i32 %warp, ptr %warp.at"] if e.graph.loops else []
-
-
-def warp_place() -> list[str]:
+def warp_place(b: Builder) -> None:
     """Find where it stands which warp runs, for those who end the launch."""
-    return [f"  %warp.at = getelementptr i8, ptr %shared, i64 -{PLACE - 16}"]
+    b.offset("%shared", 16 - PLACE, into="%warp.at")
+
+
+def with_idle(b: Builder) -> None:
+    """Have memory for lanes that do not run."""
+    b.cast("ptrtoint", b.allocate(f"[{WARP} x i8]", align=16), "i64", into="%idle.int")
+
+
+@contextlib.contextmanager
+def over_warps(e: WarpEmitter, warps: int, before: str, behind: str) -> Iterator[None]:
+    """Run what is emitted inside for one warp after the other: from the label ``before``, then go on ``behind``.
+
+    Which warp runs is stored where it may run for long: where there is a loop. It costs what is short.
+    """
+    b = e.builder
+    b.jump("warp.start")
+    b.start("warp.start")
+    b.phi(WARP_NUMBER, ("0", before), ("%warp.next", "warp.end"), into=WARP_NUMBER.text)
+    b.binary("mul", WARP_NUMBER, b.integer(WARP, 32), into=FIRST_THREAD.text)
+    if e.graph.loops:
+        b.store(WARP_NUMBER, "%warp.at", volatile=True)
+    yield
+    b.start("warp.end")
+    following = b.binary("add", WARP_NUMBER, b.integer(1, 32), into="%warp.next")
+    b.branch(b.compare("icmp ult", following, b.integer(warps, 32)), "warp.start", behind)
 
 
 def _changes(region: Region, index: int) -> bool:
@@ -199,21 +225,22 @@ def _places(e: WarpEmitter, cut: Cut, warps: int) -> list[tuple[str, str]]:
         else:
             found += [(f"k{reg.index}.{form}", f"[{warps} x {_type_kept(type_)}]") for form, type_ in forms]
     if not cut.blockwide.together:
-        found += [("sites.0", f"[{warps} x i32]"), ("sites.1", f"[{warps} x i32]"), ("pending", "i64")]
+        found += [*((site, f"[{warps} x i32]") for site in _SITES), ("pending", "i64")]
     return found
 
 
-def context_lines(e: WarpEmitter, cut: Cut, warps: int) -> list[str]:
-    """Take memory for what regions hand on to each other, in the entry of the function around them."""
-    return [f"  %{name} = alloca {type_}, align {LARGEST_VECTOR}" for name, type_ in _places(e, cut, warps)]
+def kept_places(b: Builder, e: WarpEmitter, cut: Cut, warps: int) -> None:
+    """Take memory for what regions hand on to each other, in the function around them."""
+    for name, type_ in _places(e, cut, warps):
+        b.allocate(type_, align=LARGEST_VECTOR, into=f"%{name}")
 
 
-def kept_arguments(e: WarpEmitter, cut: Cut, warps: int) -> list[str]:
-    """Write the same memory as arguments of a region's function."""
-    names = [name for name, _ in _places(e, cut, warps) if not name.startswith("sites.")]
-    if not cut.blockwide.together:
-        names += ["now", "then"]
-    return [f"ptr %{name}" for name in names]
+def kept_pointers(e: WarpEmitter, cut: Cut, warps: int) -> list[Value]:
+    """List the same memory as arguments of a region's function."""
+    if cut.blockwide.together:
+        return [Value(f"%{name}", "ptr") for name, _ in _places(e, cut, warps)]
+    pointers = [Value(f"%{name}", "ptr") for name, _ in _places(e, cut, warps) if name not in _SITES]
+    return [*pointers, _NOW, _THEN]
 
 
 def passages(cut: Cut) -> dict[str, RegionPassage]:
@@ -227,123 +254,93 @@ def passages(cut: Cut) -> dict[str, RegionPassage]:
     return found
 
 
-def region_text(e: WarpEmitter, name: str, warps: int, arguments: str, size: int) -> list[str]:
-    """Write the function of one region: it runs in all warps and gives the region that follows.
+def define_region(e: WarpEmitter, name: str, warps: int, arguments: Sequence[Value], size: int) -> None:
+    """Define the function of one region: it runs in all warps and gives the region that follows.
 
-    ``size`` is the lines of IR of all regions together.
+    ``size`` counts the nodes of all regions together.
     """
-    inline = "alwaysinline" if size < _INLINED else "noinline"
-    local_bytes = e.program.local_size * 32
-    return [
-        f"define internal i32 @{name}({arguments}) {inline} {{",
-        "entry:",
-        "  %idle = alloca [32 x i8], align 16",
-        "  %idle.int = ptrtoint ptr %idle to i64",
-        "  %next = alloca i32",
-        f"  store i32 {_GONE}, ptr %next",
-        *warp_place(),
-        *e.builder.entry_lines(),
-        "  br label %warp.start",
-        "warp.start:",
-        "  %warp = phi i32 [ 0, %entry ], [ %warp.next, %warp.end ]",
-        "  %first.thread = mul i32 %warp, 32",
-        *tell_warp(e),
-        "  %warp.wide = zext i32 %warp to i64",
-        f"  %local.offset = mul i64 %warp.wide, {local_bytes}",
-        "  %local.int = add i64 %local.first, %local.offset",
-        *e.builder.body_lines(),
-        "warp.end:",
-        "  %warp.next = add i32 %warp, 1",
-        f"  %warps.left = icmp ult i32 %warp.next, {warps}",
-        "  br i1 %warps.left, label %warp.start, label %region.end",
-        "region.end:",
-        "  %following = load i32, ptr %next",
-        "  ret i32 %following",
-        "}",
-    ]
+    b, body = e.builder, e.builder.take()
+    with_idle(b)
+    following = b.allocate("i32", into="%next")
+    b.store(b.integer(_GONE, 32), following)
+    warp_place(b)
+    b.body += b.entry
+    with over_warps(e, warps, "entry", "region.end"):
+        wide = b.cast("zext", WARP_NUMBER, "i64")
+        far = b.binary("mul", wide, b.integer(e.program.local_size * WARP, 64))
+        b.binary("add", Value("%local.first", "i64"), far, into="%local.int")
+        b.body += body
+    b.start("region.end")
+    b.leave(b.load("i32", following))
+    b.module.define(name, arguments, b.take(), "i32", "alwaysinline" if size < _INLINED else "noinline")
 
 
-def dispatch_lines(e: WarpEmitter, cut: Cut, warps: int, arguments: str) -> list[str]:
-    """Write how the regions of a block follow each other, from ``block.run`` to a jump to ``block.end``."""
+def run_regions(b: Builder, e: WarpEmitter, cut: Cut, warps: int, arguments: Sequence[Value]) -> None:
+    """Run the regions of a block as they follow each other, and jump to ``block.end``."""
     if cut.blockwide.together:
-        return _one_after_another(e, cut, arguments)
-    return _in_turns(cut, warps, arguments)
+        _one_after_another(b, e, cut, arguments)
+    else:
+        _in_turns(b, cut, warps, arguments)
 
 
-def _one_after_another(e: WarpEmitter, cut: Cut, arguments: str) -> list[str]:
-    lines = ["block.run:", "  br label %region.0"]
+def _one_after_another(b: Builder, e: WarpEmitter, cut: Cut, arguments: Sequence[Value]) -> None:
+    b.jump("region.0")
     common = [reg for reg in cut.kept if _is_common(e, cut, reg)]
     for region in cut.regions:
-        k = region.number
-        lines += [f"region.{k}:", *_call_lines(e, cut, region, arguments)]
+        b.start(f"region.{region.number}")
+        following = _call(b, e, cut, region, arguments)
         after = sorted({n for n in region.following.values() if n != _GONE})
         live = {index for n in after for index in cut.regions[n].live}
         for reg in common:
             if reg.index in live and _changes(region, reg.index):
-                type_ = forms_of(e, reg)[0][1]
-                lines += [
-                    f"  %k{reg.index}.at.{k} = load {type_}, ptr %k{reg.index}.out",
-                    f"  store {type_} %k{reg.index}.at.{k}, ptr %k{reg.index}.in",
-                ]
-        cases = " ".join(f"i32 {n}, label %region.{n}" for n in after)
-        lines.append(f"  switch i32 %following.{k}, label %block.end [ {cases} ]")
-    return lines
+                b.store(b.load(forms_of(e, reg)[0][1], f"%k{reg.index}.out"), f"%k{reg.index}.in")
+        b.switch(following, [(n, f"region.{n}") for n in after], "block.end")
 
 
-def _call_lines(e: WarpEmitter, cut: Cut, region: Region, arguments: str) -> list[str]:
+def _call(b: Builder, e: WarpEmitter, cut: Cut, region: Region, arguments: Sequence[Value]) -> Value:
     """Run a region, or the version of it that is for what a register has now."""
-    k = region.number
+    name = f"region.{region.number}"
     if region.choice is None:
-        return [f"  %following.{k} = call i32 @region.{k}({arguments})"]
+        return b.invoke(f"@{name}", "i32", *arguments)
     type_ = forms_of(e, next(reg for reg in cut.kept if reg.index == region.choice))[0][1]
-    cases = " ".join(f"{type_} {value}, label %version.{k}.{value}" for value in region.versions)
-    lines = [
-        f"  %value.{k} = load {type_}, ptr %k{region.choice}.in",
-        f"  %low.{k} = and {type_} %value.{k}, {EVERY - 1}",
-        f"  %none.{k} = icmp eq {type_} %low.{k}, 0",
-        f"  %choice.{k} = select i1 %none.{k}, {type_} {EVERY}, {type_} %value.{k}",
-        f"  switch {type_} %choice.{k}, label %version.{k} [ {cases} ]",
-    ]
-    ends = []
-    for suffix in ("", *(f".{value}" for value in region.versions)):
-        lines += [
-            f"version.{k}{suffix}:",
-            f"  %found.{k}{suffix} = call i32 @region.{k}{suffix}({arguments})",
-            f"  br label %versions.end.{k}",
-        ]
-        ends.append(f"[ %found.{k}{suffix}, %version.{k}{suffix} ]")
-    return [*lines, f"versions.end.{k}:", f"  %following.{k} = phi i32 {', '.join(ends)}"]
+    value, bits = b.load(type_, f"%k{region.choice}.in"), type_width(type_)
+    none = b.compare("icmp eq", b.binary("and", value, b.integer(EVERY - 1, bits)), b.integer(0, bits))
+    choice = b.select(none, b.integer(EVERY, bits), value)
+    versions = {value: b.label("version") for value in region.versions}
+    other, end = b.label("version"), b.label("versions.end")
+    b.switch(choice, versions.items(), other)
+    found = []
+    for callee, label in ((name, other), *((f"{name}.{value}", label) for value, label in versions.items())):
+        b.start(label)
+        found.append((b.invoke(f"@{callee}", "i32", *arguments), label))
+        b.jump(end)
+    b.start(end)
+    return b.phi(Value("", "i32"), *found)
 
 
-def _in_turns(cut: Cut, warps: int, arguments: str) -> list[str]:
-    lines = [
-        "block.run:",
-        f"  call void @llvm.memset.p0.i64(ptr %sites.0, i8 0, i64 {4 * warps}, i1 false)",
-        "  br label %turn",
-        "turn:",
-        "  %now = phi ptr [ %sites.0, %block.run ], [ %then, %turn.end ]",
-        "  %then = phi ptr [ %sites.1, %block.run ], [ %now, %turn.end ]",
-        "  %due = phi i64 [ 1, %block.run ], [ %due.next, %turn.end ]",
-        "  store i64 0, ptr %pending",
-        f"  call void @llvm.memset.p0.i64(ptr %then, i8 -1, i64 {4 * warps}, i1 false)",
-        "  br label %try.0",
-    ]
+def _in_turns(b: Builder, cut: Cut, warps: int, arguments: Sequence[Value]) -> None:
+    def fill(at: Value, byte: int) -> None:
+        size = b.integer(4 * warps, 64)
+        b.call("llvm.memset.p0.i64", "void", at, b.integer(byte, 8), size, b.integer(0, 1))
+
+    first, second = (Value(f"%{name}", "ptr") for name in _SITES)
+    fill(first, 0)
+    b.jump("turn")
+    b.start("turn")
+    b.phi(_NOW, (first, "block.run"), (_THEN, "turn.end"), into=_NOW.text)
+    b.phi(_THEN, (second, "block.run"), (_NOW, "turn.end"), into=_THEN.text)
+    due = b.phi(Value("", "i64"), ("1", "block.run"), ("%due.next", "turn.end"))
+    b.store(b.integer(0, 64), "%pending")
+    fill(_THEN, -1)
     for region in cut.regions:
-        k = region.number
-        after = f"try.{k + 1}" if k + 1 < len(cut.regions) else "turn.end"
-        lines += [
-            f"try.{k}:",
-            f"  %due.{k} = and i64 %due, {1 << k}",
-            f"  %some.{k} = icmp ne i64 %due.{k}, 0",
-            f"  br i1 %some.{k}, label %region.{k}, label %{after}",
-            f"region.{k}:",
-            f"  call i32 @region.{k}({arguments})",
-            f"  br label %{after}",
-        ]
-    return [
-        *lines,
-        "turn.end:",
-        "  %due.next = load i64, ptr %pending",
-        "  %more.turns = icmp ne i64 %due.next, 0",
-        "  br i1 %more.turns, label %turn, label %block.end",
-    ]
+        go, on = b.label("region"), b.label("try")
+        some = b.compare("icmp ne", b.binary("and", due, b.integer(1 << region.number, 64)), b.integer(0, 64))
+        b.branch(some, go, on)
+        b.start(go)
+        b.invoke(f"@region.{region.number}", "i32", *arguments)
+        b.jump(on)
+        b.start(on)
+    b.jump("turn.end")
+    b.start("turn.end")
+    more = b.compare("icmp ne", b.load("i64", "%pending", into="%due.next"), b.integer(0, 64))
+    b.branch(more, "turn", "block.end")

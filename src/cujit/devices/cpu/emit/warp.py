@@ -469,13 +469,10 @@ class WarpEmitter:
         """Load a kernel parameter, once, before everything else."""
         return self.parameters.setdefault((offset, type_), Value(f"%param.{offset}.{type_}", type_))
 
-    def parameter_loads(self) -> list[str]:
-        """Write the loads of the parameters that the code emitted so far reads."""
-        lines = []
+    def load_parameters(self, b: Builder) -> None:
+        """Emit the loads of the parameters that the code emitted so far reads."""
         for (offset, type_), value in self.parameters.items():
-            lines.append(f"  {value.text}.at = getelementptr i8, ptr %params, i64 {offset}")
-            lines.append(f"  {value.text} = load {type_}, ptr {value.text}.at, align 1")
-        return lines
+            b.load(type_, b.offset("%params", offset), align=1, into=value.text)
 
 
 def rounded_bits(constant: FloatConstant, width: int) -> int:

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import re
-
-from cujit.devices.cpu.launch import Launch
 
 __all__ = [
     "BARRIERS",
@@ -18,7 +15,6 @@ __all__ = [
     "Plan",
     "State",
     "Warp",
-    "with_offsets",
 ]
 
 BARRIERS = 16
@@ -151,14 +147,3 @@ class Plan(ctypes.Structure):
         ("local_bytes", ctypes.c_uint64),
         ("stack_bytes", ctypes.c_uint64),
     )
-
-
-_STRUCTURES = {c.__name__: c for c in (Barrier, Warp, Block, Group, Plan, Launch)}
-_OFFSET = re.compile(r"#(\w+)\.(\w+)")
-_SIZE = re.compile(r"#(\w+)")
-
-
-def with_offsets(text: str) -> str:
-    """Replace ``#Warp.state`` by the offset of that field in bytes, and ``#Warp`` by the size of the structure."""
-    text = _OFFSET.sub(lambda m: str(getattr(_STRUCTURES[m[1]], m[2]).offset), text)
-    return _SIZE.sub(lambda m: str(ctypes.sizeof(_STRUCTURES[m[1]])), text)
