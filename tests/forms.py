@@ -21,13 +21,21 @@ from cujit.devices.cpu.program import Op
 from cujit.devices.cpu.semantics import form_of
 from cujit.errors import CujitError
 from cujit.formats.ptx.concrete import concrete_forms
-from cujit.formats.ptx.isa import rows
+from cujit.formats.ptx.isa import lookup, rows
+from cujit.formats.ptx.isa_sets import SETS
+from cujit.formats.ptx.syntax import Instruction
 from instructions.rewriting import guarded
 
 __all__: list[str] = []
 
 _GUARDED = bool(os.environ.get("CUJIT_GUARDED"))
 _LACKS = pytest.StashKey[list[str]]()
+
+_ELSEWHERE = frozenset(
+    word for name in ("RND", "COP", "STORECOP", "SPACE", "CREATED", "SCOPE", "VEC") for word in SETS[name]
+)
+_ELSEWHERE |= {"acquire", "relaxed", "eq", "gl", "L1", "width", "filter_mode"}
+"""Words of places that do not count: tests of their own go through what stands there."""
 
 _ran: set[tuple[str, tuple[str, ...], bool]] = set()
 """Opcode, modifiers, and whether it stood under a guard."""
@@ -64,8 +72,10 @@ def _rule_of(opcode: str, modifiers: tuple[str, ...]) -> tuple[str, str] | None:
     rule = all_rules().find(op)
     if rule is None:
         return None
-    words = " ".join("|".join(sorted(group)) for group in rule.choices)
-    return f"{opcode} {rule.handler.__name__} {words}".strip(), ".".join(op.form.types)
+    row = lookup(Instruction(opcode, modifiers, (), None, 0))
+    places = [place.choices for place in row.modifiers if not place.optional and not place.is_type] if row else []
+    words = ["|".join(sorted(words)) for words in places if len(words) > 1 and words.isdisjoint(_ELSEWHERE)]
+    return " ".join([opcode, f"({rule.form})", *words]), ".".join(op.form.types)
 
 
 def _lacks() -> list[str]:

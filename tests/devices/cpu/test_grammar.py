@@ -166,6 +166,9 @@ def test_a_newer_version_of_the_same_toolkit_loads(cpu: Device) -> None:
     load(b".version 9.9\n.target sm_130\n.address_size 64\n.visible .entry k() { ret; }", cpu)["k"][1, 1]()
     with pytest.raises(UnsupportedError, match="anew"):
         load(b".version 9.9\n.target sm_130\n.address_size 64\n.visible .entry k() { anew.b32; ret; }", cpu)
+    text = b".visible .entry k() { .reg .b32 r; mov.u32 r, %tid.x; add.anew.u32 r, r, 1; ret; }"
+    with pytest.raises(UnsupportedError, match="does not execute yet"):
+        load(b".version 9.9\n.target sm_130\n.address_size 64\n" + text, cpu)
 
 
 def test_the_newest_version_is_named() -> None:

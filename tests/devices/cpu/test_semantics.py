@@ -54,6 +54,17 @@ def test_whatever_has_a_rule_has_a_meaning() -> None:
     assert set(all_rules().opcodes()) <= known
 
 
+def test_of_the_rules_that_say_most_of_a_form_there_is_one_and_each_rule_has_a_form() -> None:
+    rules = all_rules()
+    unmet = {rule.form for opcode in rules.opcodes() if opcode in isa.opcodes() for rule in rules.rules_of(opcode)}
+    for form in forms():
+        taking = [rule for rule in rules.rules_of(form.opcode) if rule.takes(form)]
+        most = max((rule.weight for rule in taking), default=0)
+        assert sum(rule.weight == most for rule in taking) <= 1, (form.opcode, form.modifiers)
+        unmet.difference_update(rule.form for rule in taking[:1])
+    assert not unmet
+
+
 def test_an_opcode_without_a_meaning_ends_the_import(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(isa, "opcodes", lambda: frozenset({"add", "frobnicate"}))
     with pytest.raises(LookupError, match="without a meaning: frobnicate"):

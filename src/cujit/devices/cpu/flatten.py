@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from cujit.devices.cpu.callgraph import CallGraph, target_name
 from cujit.devices.cpu.inlining import Calls
@@ -26,7 +27,7 @@ from cujit.devices.cpu.program import (
 )
 from cujit.devices.cpu.refusals import UNLINKED, Refusals
 from cujit.devices.cpu.scopes import Frame
-from cujit.devices.cpu.semantics import form_of
+from cujit.devices.cpu.semantics import UNKNOWN, form_of
 from cujit.formats.ptx import syntax as ptx
 from cujit.formats.ptx.isa import lookup, special_register
 
@@ -289,7 +290,8 @@ class Flattener:
 
     def _plain(self, i: ptx.Instruction, op: Op, frame: Frame) -> None:
         row = lookup(i)
-        if row is not None and row.is_open:  # none of its forms is executed, and its operands are not known
+        if row is None or row.is_open:  # not executed; its operands are not known
+            op.form = replace(op.form, meaning=UNKNOWN)
             self.program.ops.append(op)
             return
         operands = [self.operand(o, i, frame) for o in i.operands]

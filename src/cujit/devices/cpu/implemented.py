@@ -6,7 +6,7 @@ import enum
 import functools
 from dataclasses import dataclass
 
-from cujit.devices.cpu.emit.refused import reason
+from cujit.devices.cpu.emit.refused import UNKNOWN, reason
 from cujit.devices.cpu.emit.rules import all_rules
 from cujit.devices.cpu.program import Op
 from cujit.devices.cpu.semantics import form_of
@@ -78,7 +78,7 @@ def _asked(row: InstructionRow) -> Implemented:
     rules = all_rules()
     forms = list(concrete_forms(row))
     refused = [m for m in forms if not _is_taken(_asked_for(row.opcode, m))]
-    reasons = dict.fromkeys(reason(row.opcode, m) for m in ([()] if row.is_open else refused))
+    reasons = dict.fromkeys(reason(form_of(row.opcode, *m)) or UNKNOWN for m in ([()] if row.is_open else refused))
     return Implemented(row, len(forms), len(forms) - len(refused), row.opcode in rules.opcodes(), tuple(reasons))
 
 

@@ -119,12 +119,6 @@ class ModuleLayout:
             return
         self.relocations.append((offset, slot, symbol.offset, width))
 
-    def relocate(self, base: int) -> None:
-        """Write the addresses of variables into ``image``, for a block that lies at ``base``."""
-        for offset, slot, addend, width in self.relocations:
-            assert slot.offset is not None
-            self.image[offset : offset + width] = (base + slot.offset + addend).to_bytes(width, "little")
-
 
 def inner_name(variable: Variable) -> str:
     """Name a variable of a function among those of the module; names of a text have no such character."""

@@ -30,7 +30,19 @@ from cujit.forks import cached_property
 from cujit.formats.ptx.isa import opcodes, place_of
 from cujit.formats.ptx.isa_sets import SETS, TYPES
 
-__all__ = ["ANYTHING", "UNKNOWN", "Effect", "Form", "Lanes", "Meaning", "Order", "Trait", "Type", "form_of"]
+__all__ = [
+    "ANYTHING",
+    "UNKNOWN",
+    "Effect",
+    "Form",
+    "Lanes",
+    "Meaning",
+    "Order",
+    "Trait",
+    "Type",
+    "choices_of",
+    "form_of",
+]
 
 
 class Effect(enum.Enum):
@@ -142,11 +154,17 @@ class Meaning:
     @cached_property
     def words(self) -> tuple[frozenset[str], ...]:
         """The words that must be there: one of each set."""
-        return tuple(place_of(word).choices for word in self.form.split()[1:])
+        return choices_of(self.form)
 
     def takes(self, modifiers: tuple[str, ...]) -> bool:
         """Whether an operation of one of its opcodes is one of the row."""
         return not any(choices.isdisjoint(modifiers) for choices in self.words)
+
+
+@functools.cache
+def choices_of(form: str) -> tuple[frozenset[str], ...]:
+    """Read what stands behind the opcodes of a row: sets of words, of each of which one must be there."""
+    return tuple(place_of(word).choices for word in form.split()[1:])
 
 
 Numbers: TypeAlias = Mapping[int, Container[int]]
@@ -420,6 +438,10 @@ class Form:
     order: Order
     scope: str
     vector: int
+
+    def has(self, places: tuple[frozenset[str], ...]) -> bool:
+        """Whether one word of each set is there."""
+        return not any(choices.isdisjoint(self.modifiers) for choices in places)
 
     # -- operands ----------------------------------------------------------------------------------------
 

@@ -31,7 +31,6 @@ from cujit.devices.cpu.semantics import form_of
 
 __all__ = ["power_of_two64", "register"]
 
-_APPROX = ["approx"]
 _TURN = float.fromhex("0x1.45F306p-3")
 """1 / (2 pi) in f32."""
 _ROUNDER = 1.5 * 2.0**52
@@ -42,15 +41,14 @@ _NAN64 = 0x7FFFFFFF00000000
 
 def register(rules: Rules) -> None:
     """Add the rules of this family."""
-    rules.on("div", "f32", modifiers="ftz", choices=["approx full"])(_divide)
-    rules.on("div", "f32")(_as_of_old(_divide))
-    rules.on("rcp sqrt", "f32")(_as_of_old(_by_processor))
-    rules.on("rsqrt", "f32")(_as_of_old(_reciprocal_root32))
-    rules.on("rsqrt", "f64")(_reciprocal_root64)
-    rules.on("rcp sqrt", "f32", modifiers="ftz", choices=_APPROX)(_by_processor)
-    rules.on("rcp rsqrt", "f64", choices=["approx", "ftz"])(_upper_half)
-    rules.on("rsqrt", "f64", choices=_APPROX)(_reciprocal_root64)
-    rules.on("rsqrt", "f32", modifiers="ftz", choices=_APPROX)(_reciprocal_root32)
+    rules.on("div .approx|full .f32", _divide)
+    rules.on("div .f32", _as_of_old(_divide))
+    rules.on("rcp|sqrt .f32", _as_of_old(_by_processor))
+    rules.on("rcp|sqrt .approx .f32", _by_processor)
+    rules.on("rcp|rsqrt .approx .ftz .f64", _upper_half)
+    rules.on("rsqrt .f64", _reciprocal_root64)
+    rules.on("rsqrt .f32", _as_of_old(_reciprocal_root32))
+    rules.on("rsqrt .approx .f32", _reciprocal_root32)
     functions: dict[str, Callable[[Builder, Value], Value]] = {
         "sin": _sine,
         "cos": _cosine,
@@ -59,10 +57,9 @@ def register(rules: Rules) -> None:
         "tanh": _tangent,
     }
     for name, function in functions.items():
-        modifiers = "" if name == "tanh" else "ftz"
-        rules.on(name, "f32", modifiers=modifiers, choices=_APPROX)(_through_f64(function))
+        rules.on(f"{name} .approx .f32", _through_f64(function))
         if name != "tanh":
-            rules.on(name, "f32")(_as_of_old(_through_f64(function)))
+            rules.on(f"{name} .f32", _as_of_old(_through_f64(function)))
 
 
 def _as_of_old(handler: Handler) -> Handler:

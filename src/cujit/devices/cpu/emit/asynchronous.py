@@ -20,17 +20,12 @@ from cujit.devices.cpu.semantics import form_of
 
 __all__ = ["register"]
 
-_HINTS = "global L2::cache_hint L2::64B L2::128B L2::256B"
-
 
 def register(rules: Rules) -> None:
     """Add the rules of this family."""
-    rules.on("cp", modifiers=_HINTS, choices=["async", "ca cg", "shared shared::cta"], memory=True)(_copy)
-    for waits in ("commit_group", "wait_group", "wait_all"):
-        rules.on("cp", choices=["async", waits])(_nothing)
-    arrive = ["async", "mbarrier", "arrive"]
-    rules.on("cp", "b64", modifiers="shared shared::cta", choices=arrive, memory=True)(_nothing)
-    rules.on("cp", "b64", modifiers="shared shared::cta", choices=[*arrive, "noinc"], memory=True)(_arrive_after)
+    rules.on("cp .ca|cg", _copy)
+    rules.on("cp .commit_group|wait_group|wait_all|mbarrier", _nothing)
+    rules.on("cp .mbarrier .noinc", _arrive_after)
     mbarrier.register(rules)
     bulk.register(rules)
     tensorcopy.register(rules)

@@ -25,29 +25,10 @@ from cujit.devices.cpu.shapes import WARP
 
 __all__ = ["Atomic", "register"]
 
-_SPACES = "global shared shared::cta shared::cluster"
-_WORDS = f"{_SPACES} relaxed acquire release acq_rel cta cluster gpu sys L2::cache_hint"
-# Operations and the types that each takes. Source: PTX ISA 9.1, 9.7.13.5 "atom", 9.7.13.6 "red".
-_FORMS = (
-    ("and or xor", "b32 b64"),
-    ("add", "u32 s32 u64 s64 f32 f64"),
-    ("inc dec", "u32"),
-    ("min max", "u32 s32 u64 s64"),
-)
-_EXCHANGES = (("exch", "b32 b64 b128"), ("cas", "b16 b32 b64 b128"))
-
 
 def register(rules: Rules) -> None:
     """Add the rules of this family."""
-    for operations, types in _FORMS:
-        rules.on("atom red", types, modifiers=_WORDS, choices=[operations], memory=True)(_atomic)
-    for operations, types in _EXCHANGES:
-        rules.on("atom", types, modifiers=_WORDS, choices=[operations], memory=True)(_atomic)
-    halves = f"{_WORDS} v2 v4 v8"
-    rules.on("atom red", "f16 bf16 f16x2 bf16x2", modifiers=halves, choices=["add min max", "noftz"], memory=True)(
-        _atomic
-    )
-    rules.on("atom red", "f32", modifiers=_WORDS, choices=["add", "v2 v4"], memory=True)(_atomic)
+    rules.on("atom|red", _atomic)
     order.register(rules)
 
 
@@ -155,7 +136,7 @@ def _atomic(e: WarpEmitter, op: Op) -> None:
         _one(e, op, k, form, at, operands)
 
 
-_OPERATIONS = frozenset(word for words, _ in (*_FORMS, *_EXCHANGES) for word in words.split())
+_OPERATIONS = frozenset(["and", "or", "xor", "add", "inc", "dec", "min", "max", "exch", "cas"])
 
 
 def _item(e: WarpEmitter, source: Operand, k: int, form: Atomic) -> Value:

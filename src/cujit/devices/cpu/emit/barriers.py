@@ -18,15 +18,10 @@ if TYPE_CHECKING:
 
 __all__ = ["arrive", "has_opened", "named", "put_result", "register", "synchronise"]
 
-_STATE = "ptr %state"
-
 
 def register(rules: Rules) -> None:
     """Add the rules of this family."""
-    rules.on("bar barrier", modifiers="cta aligned", choices=["sync arrive"])(_barrier)
-    rules.on("bar barrier", "u32", modifiers="cta aligned red popc")(_barrier)
-    rules.on("bar barrier", "pred", modifiers="cta aligned red", choices=["and or"])(_barrier)
-    rules.on("barrier", modifiers="cluster aligned release relaxed acquire", choices=["arrive wait"])(_barrier)
+    rules.on("bar|barrier", _barrier)
 
 
 def _barrier(e: WarpEmitter, op: Op) -> None:

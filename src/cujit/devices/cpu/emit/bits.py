@@ -13,8 +13,6 @@ from cujit.devices.cpu.program import IntConstant, Op
 
 __all__ = ["integer_type", "register"]
 
-_ALL = "s16 s32 s64 u16 u32 u64"
-_B = "b16 b32 b64"
 
 _PERMUTATIONS = {
     "f4e": (0x3210, 0x4321, 0x5432, 0x6543),
@@ -32,23 +30,22 @@ Source: PTX ISA 9.1, "Data Movement and Conversion Instructions: prmt", the tabl
 
 def register(rules: Rules) -> None:
     """Add the rules of this family."""
-    rules.on("popc clz brev", "b32 b64")(_count)
-    rules.on("fns", "b32")(_find_nth_bit)
-    rules.on("bfind", "s32 u32 s64 u64", modifiers="shiftamt")(_find_bit)
-    rules.on("bfe", "s32 u32 s64 u64")(_extract_field)
-    rules.on("bfi", "b32 b64")(_insert_field)
-    rules.on("bmsk", "b32", choices=["clamp wrap"])(_bit_mask)
-    rules.on("szext", "s32 u32", choices=["clamp wrap"])(_extend_field)
-    rules.on("and or xor", "b16 b32 b64 pred")(_logic)
-    rules.on("not", "b16 b32 b64 pred")(_not)
-    rules.on("cnot", _B)(_logical_not)
-    rules.on("lop3", "b32")(_lop3)
-    rules.on("lop3", "b32", choices=["or and"])(_lop3_tested)
-    rules.on("shl", _B)(_shift)
-    rules.on("shr", f"{_ALL} {_B}")(_shift)
-    rules.on("shf", "b32", choices=["l r", "clamp wrap"])(_funnel_shift)
-    rules.on("prmt", "b32")(_permute)
-    rules.on("prmt", "b32", choices=[" ".join(_PERMUTATIONS)])(_permute_by_table)
+    rules.on("popc|clz|brev", _count)
+    rules.on("fns", _find_nth_bit)
+    rules.on("bfind", _find_bit)
+    rules.on("bfe", _extract_field)
+    rules.on("bfi", _insert_field)
+    rules.on("bmsk", _bit_mask)
+    rules.on("szext", _extend_field)
+    rules.on("and|or|xor", _logic)
+    rules.on("not", _not)
+    rules.on("cnot", _logical_not)
+    rules.on("lop3", _lop3)
+    rules.on("lop3 .or|and", _lop3_tested)
+    rules.on("shl|shr", _shift)
+    rules.on("shf", _funnel_shift)
+    rules.on("prmt", _permute)
+    rules.on(f"prmt .{'|'.join(_PERMUTATIONS)}", _permute_by_table)
 
 
 def integer_type(op: Op) -> tuple[str, int, bool]:

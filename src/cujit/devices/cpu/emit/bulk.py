@@ -20,8 +20,6 @@ from cujit.devices.cpu.program import Group, Memory, Op
 
 __all__ = ["count_loop", "fault_where", "register"]
 
-_TRANSACTION = "mbarrier::complete_tx::bytes"
-_OWN = "shared::cta"
 _PIECE = 16
 """Bytes that addresses and sizes of bulk copies are multiples of. Source: PTX ISA 9.1, 9.7.9.25.4 "Bulk copy"."""
 # Operations and element types of reductions. Source: PTX ISA 9.1, 9.7.9.25.4.2 "cp.reduce.async.bulk", 9.7.13.7
@@ -35,44 +33,19 @@ _TO_GLOBAL = (
 
 def register(rules: Rules) -> None:
     """Add the rules of this family."""
-    bulk, hint = ["async", "bulk"], "L2::cache_hint"
-    for groups in ("commit_group", "wait_group"):
-        rules.on("cp", modifiers="read", choices=[*bulk, groups])(_nothing)
-    rules.on("cp", modifiers=hint, choices=[*bulk, "prefetch", "L2", "global"], memory=True)(_nothing)
-    inward = [*bulk, "shared::cluster", "global", _TRANSACTION]
-    rules.on("cp", modifiers=hint, choices=inward, memory=True)(_copy_in)
-    rules.on("cp", modifiers=hint, choices=[*inward, "multicast::cluster"], memory=True)(_copy_to_several)
-    rules.on("cp", modifiers=hint, choices=[*bulk, _OWN, "global", _TRANSACTION], memory=True)(_copy_in)
-    rules.on("cp", choices=[*bulk, "shared::cluster", _OWN, _TRANSACTION], memory=True)(_copy_in)
-    outward = [*bulk, "global", _OWN, "bulk_group"]
-    rules.on("cp", modifiers=hint, choices=outward, memory=True)(_copy_out)
-    rules.on("cp", modifiers=hint, choices=[*outward, "cp_mask"], memory=True)(_copy_bytes_out)
-    reduce = ["reduce", *bulk]
-    for operations, types in _TO_SHARED:
-        to = [*reduce, "shared::cluster", _OWN, _TRANSACTION, operations]
-        rules.on("cp", types, choices=to, memory=True)(_reduce)
-        to = ["async", operations]
-        to.append(_TRANSACTION)
-        words = "relaxed cluster shared::cluster"
-        rules.on("red", types, modifiers=words, choices=to, memory=True)(_reduce_one)
-    released = ["async", "release", "gpu sys"]
-    rules.on("red", "u32 s32 u64", modifiers="mmio global", choices=[*released, "add"], memory=True)(_reduce_released)
-    for operations, types in _TO_GLOBAL:
-        to = [*reduce, "global", _OWN, "bulk_group", operations]
-        rules.on("cp", types, modifiers=hint, choices=to, memory=True)(_reduce)
-    to = [*reduce, "global", _OWN, "bulk_group", "add", "noftz"]
-    rules.on("cp", "f16 bf16", modifiers=hint, choices=to, memory=True)(_reduce)
-    words = "weak shared::cluster v2 v4"
-    signalled = ["async", _TRANSACTION]
-    rules.on("st", "b32 b64 u32 u64 s32 s64 f32 f64", modifiers=words, choices=signalled, memory=True)(_store)
-    plain = "b16 b32 b64 u16 u32 u64 s16 s32 s64 f32 f64"
-    rules.on("st", plain, modifiers="mmio global", choices=released, memory=True)(_store_released)
-    rules.on("st", modifiers="weak shared::cta", choices=["bulk"], memory=True)(_clear)
-    refused = ["try_cancel", "async", _TRANSACTION]
-    rules.on("clusterlaunchcontrol", "b128", modifiers=_OWN, choices=refused, memory=True)(_decline)
-    rules.on("clusterlaunchcontrol", "pred", "b128", choices=["query_cancel", "is_canceled"])(_nothing_canceled)
-    first = "get_first_ctaid get_first_ctaid::x get_first_ctaid::y get_first_ctaid::z"
-    rules.on("clusterlaunchcontrol", "b32", "b128", modifiers="v4", choices=["query_cancel", first])(_nothing_canceled)
+    rules.on("cp .bulk .prefetch", _nothing)
+    rules.on("cp .bulk .mbarrier::complete_tx::bytes", _copy_in)
+    rules.on("cp .bulk .mbarrier::complete_tx::bytes .multicast::cluster", _copy_to_several)
+    rules.on("cp .bulk .bulk_group", _copy_out)
+    rules.on("cp .bulk .bulk_group .cp_mask", _copy_bytes_out)
+    rules.on("cp .reduce .async .bulk", _reduce)
+    rules.on("red .async .mbarrier::complete_tx::bytes", _reduce_one)
+    rules.on("red .async .release", _reduce_released)
+    rules.on("st .async .mbarrier::complete_tx::bytes", _store)
+    rules.on("st .async .release", _store_released)
+    rules.on("st .bulk", _clear)
+    rules.on("clusterlaunchcontrol .try_cancel", _decline)
+    rules.on("clusterlaunchcontrol .query_cancel", _nothing_canceled)
 
 
 def _decline(e: WarpEmitter, op: Op) -> None:

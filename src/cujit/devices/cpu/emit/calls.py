@@ -40,10 +40,10 @@ def refusal_of(name: str) -> str:
 
 def register(rules: Rules) -> None:
     """Add the rules of this family."""
-    rules.on("trap")(_trap(FaultKind.TRAP))
-    rules.on("brkpt")(_trap(FaultKind.BREAKPOINT))
+    rules.on("trap", _trap(FaultKind.TRAP))
+    rules.on("brkpt", _trap(FaultKind.BREAKPOINT))
     for name, handler in EXTERNS.items():
-        rules.on("call.extern", choices=[name])(handler)
+        rules.on(f"call.extern .{name}", handler)
 
 
 # -- traps ------------------------------------------------------------------------------------------------

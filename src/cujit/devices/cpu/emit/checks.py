@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 __all__ = ["Checker"]
 
 _PLACE = "%check.place"
-_LANE = list(range(WARP))
 _NOBODY = (1 << 64) - 1
 
 

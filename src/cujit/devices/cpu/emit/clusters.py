@@ -31,8 +31,8 @@ _OWN_RANK = Value("%cluster.rank", "i32")
 
 def register(rules: Rules) -> None:
     """Add the rules of this family."""
-    rules.on("mapa", "u32 u64", modifiers="shared::cluster")(_map)
-    rules.on("getctarank", "u32 u64", modifiers="shared::cluster")(_get_rank)
+    rules.on("mapa", _map)
+    rules.on("getctarank", _get_rank)
 
 
 def _split(e: WarpEmitter, address: Value) -> tuple[Value, Value]:

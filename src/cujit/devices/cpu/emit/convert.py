@@ -7,9 +7,8 @@ and to f16, too. f16 and bf16 are held as 16-bit integers and computed in f32.
 from __future__ import annotations
 
 from cujit.devices.cpu.emit.builder import Builder, Value, float_type, int_type, type_width
-from cujit.devices.cpu.emit.registry import INTEGERS, Rules
+from cujit.devices.cpu.emit.registry import Rules
 from cujit.devices.cpu.emit.rounding import (
-    ROUNDINGS,
     SCALE,
     as_bits,
     canonical,
@@ -31,8 +30,6 @@ from cujit.devices.cpu.semantics import Type
 
 __all__ = ["clamped", "float_source", "limited", "register", "rounded"]
 
-_INTEGERS = " ".join(INTEGERS)
-_HALVES = "f16 bf16"
 _TO_INTEGER = {"rni": "roundeven", "rzi": "trunc", "rmi": "floor", "rpi": "ceil"}
 """Roundings to an integral value, and the LLVM intrinsics that do them."""
 _LARGEST = {"tf32": float.fromhex("0x1.FFCp127"), **{name: f.largest for name, f in FORMATS.items()}}
@@ -41,24 +38,11 @@ _LARGEST = {"tf32": float.fromhex("0x1.FFCp127"), **{name: f.largest for name, f
 
 def register(rules: Rules) -> None:
     """Add the rules of this family."""
-    to_integer = [" ".join(_TO_INTEGER)]
-    rules.on("cvt", _INTEGERS, _INTEGERS, modifiers="sat")(_integer_to_integer)
-    rules.on("cvt", "f16 bf16 f32 f64", _INTEGERS, modifiers=f"{ROUNDINGS} ftz sat")(_integer_to_float)
-    rules.on("cvt", _INTEGERS, "f16 bf16 f32 f64", modifiers="ftz sat", choices=to_integer)(_float_to_integer)
-    for type_ in (*_HALVES.split(), "f32", "f64"):
-        rules.on("cvt", type_, type_, modifiers="ftz sat", choices=to_integer)(_float_to_float)
-        rules.on("cvt", type_, type_, modifiers="ftz sat")(_float_to_float)
-    rules.on("cvt", "f32", _HALVES, modifiers=f"{ROUNDINGS} ftz sat")(_float_to_float)
-    rules.on("cvt", "f64", f"{_HALVES} f32", modifiers=f"{ROUNDINGS} ftz sat")(_float_to_float)
-    rules.on("cvt", "f32", "f64", modifiers="ftz sat", choices=[ROUNDINGS])(_float_to_float)
-    narrower = "ftz sat relu satfinite"
-    rules.on("cvt", "f16", "bf16 f32 f64", modifiers=narrower, choices=[ROUNDINGS])(_float_to_float)
-    rules.on("cvt", "bf16", "f16 f32 f64", modifiers=narrower, choices=[ROUNDINGS])(_float_to_float)
-    # Without a rounding, to nearest: so ptxas 13.5 has it; the manual says nothing of it.
-    rules.on("cvt", "f16", "bf16")(_float_to_float)
-    rules.on("cvt", "bf16", "f16")(_float_to_float)
-    rules.on("cvt", "tf32", "f32", modifiers="satfinite", choices=["rna"])(_tensor_float)
-    rules.on("cvt", "tf32", "f32", modifiers="relu satfinite", choices=["rn rz"])(_tensor_float)
+    rules.on("cvt .WHOLE .WHOLE", _integer_to_integer)
+    rules.on("cvt .f16|bf16|f32|f64 .WHOLE", _integer_to_float)
+    rules.on("cvt .WHOLE .f16|bf16|f32|f64", _float_to_integer)
+    rules.on("cvt .f16|bf16|f32|f64 .f16|bf16|f32|f64", _float_to_float)
+    rules.on("cvt .tf32", _tensor_float)
 
 
 # -- sources and results ----------------------------------------------------------------------------------

@@ -15,7 +15,6 @@ from cujit.devices.cpu.emit.builder import Builder, Value, float_type, int_type,
 from cujit.devices.cpu.emit.integer import combine, put_predicates, put_set
 from cujit.devices.cpu.emit.registry import Rules
 from cujit.devices.cpu.emit.rounding import (
-    ROUNDINGS,
     arithmetic,
     as_bits,
     canonical,
@@ -54,33 +53,25 @@ _COMPARE = {
     "nan": "uno",
 }
 """PTX comparisons and LLVM's. Source: PTX ISA 9.1, "Comparison and Selection Instructions: setp"."""
-_ALL = "s16 s32 s64 u16 u32 u64 b16 b32 b64"
 
 
 def register(rules: Rules) -> None:
     """Add the rules of this family."""
-    rules.on("add sub mul", "f32", modifiers=f"{ROUNDINGS} ftz sat")(_arithmetic)
-    rules.on("add sub mul", "f64", modifiers=ROUNDINGS)(_arithmetic)
-    rules.on("fma mad", "f32", modifiers="ftz sat", choices=[ROUNDINGS])(_arithmetic)
-    rules.on("div rcp sqrt", "f32", modifiers="ftz", choices=[ROUNDINGS])(_arithmetic)
-    rules.on("fma mad div rcp sqrt", "f64", choices=[ROUNDINGS])(_arithmetic)
-    # Of PTX 1.0 to 1.3: to nearest, f32 flushed. Source: PTX ISA 9.1, their notes; ptxas 13.5 for ``.version 1.3``.
-    rules.on("mad div rcp sqrt", "f64")(_arithmetic)
-    rules.on("mad", "f32", modifiers="ftz sat")(_flushed)
-    rules.on("add sub mul", "f32x2", modifiers=f"{ROUNDINGS} ftz")(_packed)
-    rules.on("fma", "f32x2", modifiers="ftz", choices=[ROUNDINGS])(_packed)
-    rules.on("abs neg", "f32", modifiers="ftz")(_sign_change)
-    rules.on("abs neg", "f64")(_sign_change)
-    rules.on("min max", "f32", modifiers="ftz NaN xorsign abs")(_extreme)
-    rules.on("min max", "f64")(_extreme)
-    rules.on("copysign", "f32 f64")(_copy_sign)
-    rules.on("testp", "f32 f64", choices=["finite infinite number notanumber normal subnormal"])(_test)
-    for type_, flushing in (("f32", " ftz"), ("f64", "")):
-        joins = f"and or xor{flushing}"
-        rules.on("setp", type_, modifiers=joins, choices=[" ".join(_COMPARE)])(_set_predicate)
-        rules.on("set", "u32 s32 f32", type_, modifiers=joins, choices=[" ".join(_COMPARE)])(_set)
-    rules.on("selp", "f32 f64")(_select)
-    rules.on("slct", f"{_ALL} f32 f64", "f32", modifiers="ftz")(_select_by_sign)
+    rules.on("add|sub|mul|fma .f32|f64", _arithmetic)
+    rules.on("mad|div|rcp|sqrt .RND .f32", _arithmetic)
+    # Without a rounding, of PTX 1.0 to 1.3: to nearest, f32 flushed. Source: PTX ISA 9.1, their notes; ptxas 13.5 for
+    # ``.version 1.3``.
+    rules.on("mad|div|rcp|sqrt .f64", _arithmetic)
+    rules.on("mad .f32", _flushed)
+    rules.on("add|sub|mul|fma .f32x2", _packed)
+    rules.on("abs|neg .f32|f64", _sign_change)
+    rules.on("min|max .f32|f64", _extreme)
+    rules.on("copysign", _copy_sign)
+    rules.on("testp", _test)
+    rules.on("setp .f32|f64", _set_predicate)
+    rules.on("set .u32|s32|f32 .f32|f64", _set)
+    rules.on("selp .f32|f64", _select)
+    rules.on("slct .TYPE .f32", _select_by_sign)
 
 
 def _sources(e: WarpEmitter, op: Op) -> list[Value]:

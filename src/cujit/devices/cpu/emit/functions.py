@@ -24,13 +24,13 @@ _ALIGNMENT = 16
 
 def register(rules: Rules) -> None:
     """Add the rules of this family."""
-    rules.on("call.function")(_call)
-    rules.on("call.arguments")(_arguments)
-    rules.on("call.exit")(_exit)
-    rules.on(CLEAR)(_clear)
-    rules.on("alloca", "u32 u64")(_allocate)
-    rules.on("stacksave", "u32 u64")(_save)
-    rules.on("stackrestore", "u32 u64")(_restore)
+    rules.on("call.function", _call)
+    rules.on("call.arguments", _arguments)
+    rules.on("call.exit", _exit)
+    rules.on(CLEAR, _clear)
+    rules.on("alloca", _allocate)
+    rules.on("stacksave", _save)
+    rules.on("stackrestore", _restore)
 
 
 def symbol_of(name: str) -> str:

@@ -18,7 +18,6 @@ from cujit.devices.cpu.emit.halves_fma import fused
 from cujit.devices.cpu.emit.integer import combine, put_predicates
 from cujit.devices.cpu.emit.registry import Rules
 from cujit.devices.cpu.emit.rounding import (
-    ROUNDINGS,
     arithmetic,
     flush,
     magnitude,
@@ -33,10 +32,6 @@ from cujit.devices.cpu.program import Op
 
 __all__ = ["join_halves", "register", "split_halves"]
 
-_F16, _BF16 = "f16 f16x2", "bf16 bf16x2"
-_ORDERED = "eq ne lt le gt ge"
-_COMPARE = f"{_ORDERED} equ neu ltu leu gtu geu num nan"
-_COMPARE_UNSIGNED = "lo ls hi hs"
 _JOINS = "and or xor"
 _OUT_OF_BOUNDS = 0x7FF7
 """The NaN that tensor copies write beyond a tensor, as f16 and as bf16: "OOB NaN" in the manual, which gives no bits.
@@ -51,36 +46,15 @@ _Part = Callable[[Builder, Op, str, list[Value]], Value]
 
 def register(rules: Rules) -> None:
     """Add the rules of this family."""
-    rules.on("add sub mul", _F16, modifiers="rn ftz sat")(_each_half(_arithmetic))
-    rules.on("add sub mul", _BF16, modifiers="rn")(_each_half(_arithmetic))
-    rules.on("fma", _F16, modifiers="ftz sat relu", choices=["rn"])(_each_half(_arithmetic))
-    rules.on("fma", _F16, modifiers="sat relu", choices=["rn", "oob"])(_each_half(_arithmetic))
-    rules.on("fma", _BF16, modifiers="relu oob", choices=["rn"])(_each_half(_arithmetic))
-    rules.on("add sub", "f32", "f16 bf16", modifiers=f"{ROUNDINGS} sat")(_mixed)
-    rules.on("fma", "f32", "f16 bf16", modifiers="sat", choices=[ROUNDINGS])(_mixed)
-    rules.on("abs neg", _F16, modifiers="ftz")(_each_half(_sign_change))
-    rules.on("abs neg", _BF16)(_each_half(_sign_change))
-    rules.on("min max", _F16, modifiers="ftz NaN xorsign abs")(_each_half(_extreme))
-    rules.on("min max", _BF16, modifiers="NaN xorsign abs")(_each_half(_extreme))
-    rules.on("ex2", _F16, choices=["approx"])(_each_half(_power))
-    rules.on("ex2", _BF16, choices=["approx", "ftz"])(_each_half(_power))
-    rules.on("tanh", f"{_F16} {_BF16}", choices=["approx"])(_each_half(partial(_function, tangent)))
-    _register_comparisons(rules)
-
-
-def _register_comparisons(rules: Rules) -> None:
-    for types, ftz in ((_F16, " ftz"), (_BF16, "")):
-        one, two = types.split()
-        modifiers = _JOINS + ftz
-        rules.on("setp", types, modifiers=modifiers, choices=[_COMPARE])(_set_predicates)
-        rules.on("set", f"u16 s16 u32 s32 {one}", one, modifiers=modifiers, choices=[_COMPARE])(_set)
-        rules.on("set", f"u32 s32 {two}", two, modifiers=modifiers, choices=[_COMPARE])(_set)
-        rules.on("set", one, "f32", modifiers=modifiers, choices=[_COMPARE])(_set)
-        rules.on("set", one, "f64", modifiers=_JOINS, choices=[_COMPARE])(_set)
-        rules.on("set", one, "s16 s32 s64", modifiers=_JOINS, choices=[_ORDERED])(_set)
-        rules.on("set", one, "b16 b32 b64", modifiers=_JOINS, choices=["eq ne"])(_set)
-        rules.on("set", one, "u16 u32 u64", modifiers=_JOINS, choices=[f"{_ORDERED} {_COMPARE_UNSIGNED}"])(_set)
-    rules.on("set", "bf16", "f16", modifiers=_JOINS, choices=[_COMPARE])(_set)
+    rules.on("add|sub|mul|fma .HALF", _each_half(_arithmetic))
+    rules.on("add|sub|fma .f32 .f16|bf16", _mixed)
+    rules.on("abs|neg .HALF", _each_half(_sign_change))
+    rules.on("min|max .HALF", _each_half(_extreme))
+    rules.on("ex2 .HALF", _each_half(_power))
+    rules.on("tanh .HALF", _each_half(partial(_function, tangent)))
+    rules.on("setp .HALF", _set_predicates)
+    rules.on("set .TYPE .HALF", _set)
+    rules.on("set .HALF", _set)
 
 
 # -- halves of a register ---------------------------------------------------------------------------------

@@ -12,20 +12,12 @@ from cujit.devices.cpu.program import Op
 
 __all__ = ["register"]
 
-_PRIORITIES = "L2::evict_last L2::evict_normal L2::evict_first L2::evict_unchanged"
-
 
 def register(rules: Rules) -> None:
     """Add the rules of this family."""
-    rules.on("createpolicy", "b64", modifiers=_PRIORITIES, choices=["fractional"])(_policy)
-    rules.on("createpolicy", "b64", modifiers=f"{_PRIORITIES} global", choices=["range"], memory=True)(_policy)
-    rules.on("createpolicy", "b64", choices=["cvt", "L2"])(_policy_of_property)
-    rules.on("applypriority", modifiers="global", choices=["L2::evict_normal"], memory=True)(_nothing)
-    rules.on("discard", modifiers="global", choices=["L2"], memory=True)(_nothing)
-    rules.on("griddepcontrol", choices=["launch_dependents wait"])(_nothing)
-    rules.on("setmaxnreg", "u32", choices=["inc dec", "sync", "aligned"])(_nothing)
-    rules.on("pmevent", modifiers="mask")(_nothing)
-    rules.on("nanosleep", "u32")(_nothing)
+    rules.on("createpolicy", _policy)
+    rules.on("createpolicy .cvt", _policy_of_property)
+    rules.on("applypriority|discard|griddepcontrol|setmaxnreg|pmevent|nanosleep", _nothing)
 
 
 def _nothing(e: WarpEmitter, op: Op) -> None:

@@ -15,35 +15,31 @@ from cujit.devices.cpu.program import Op
 
 __all__ = ["register"]
 
-_ALL = "s16 s32 s64 u16 u32 u64"
-_B = "b16 b32 b64"
-_COMPARE = "eq ne lt le gt ge lo ls hi hs"
-
 
 def register(rules: Rules) -> None:
     """Add the rules of this family."""
     register_bits(rules)
-    rules.on("add sub", _ALL, modifiers="")(_add)
-    rules.on("add sub", "s32", modifiers="sat")(_add_saturated)
-    rules.on("add", "u32", choices=["sat"])(_add_saturated)
-    rules.on("add sub addc subc", "s32 u32 s64 u64", modifiers="cc")(_add_carry)
-    rules.on("mul", _ALL, choices=["lo hi"])(_multiply)
-    rules.on("mad", _ALL, choices=["lo hi"])(_multiply_add)
-    rules.on("mad mad24", "s32", choices=["hi", "sat"])(_multiply_add_saturated)
-    rules.on("mad madc", "s32 u32 s64 u64", modifiers="cc", choices=["lo hi"])(_multiply_add_carry)
-    rules.on("mul mad", "s16 u16 s32 u32", choices=["wide"])(_multiply_wide)
-    rules.on("mul24 mad24", "s32 u32", choices=["lo hi"])(_multiply24)
-    rules.on("div rem", _ALL)(_divide)
-    rules.on("abs neg", "s16 s32 s64")(_negate)
-    rules.on("min max", _ALL)(_extreme)
-    rules.on("min max", "s32", choices=["relu"])(_extreme)
-    rules.on("sad", _ALL)(_sad)
-    rules.on("dp4a", "u32 s32", "u32 s32")(_dot4)
-    rules.on("dp2a", "u32 s32", "u32 s32", choices=["lo hi"])(_dot2)
-    rules.on("setp", f"{_ALL} {_B}", modifiers="and or xor", choices=[_COMPARE])(_set_predicate)
-    rules.on("set", "u32 s32 f32", f"{_ALL} {_B}", modifiers="and or xor", choices=[_COMPARE])(_set)
-    rules.on("selp", f"{_ALL} {_B}")(_select)
-    rules.on("slct", f"{_ALL} {_B} f32 f64", "s32")(_select_by_sign)
+    rules.on("add|sub .INT", _add)
+    rules.on("add|sub .sat .s32|u32", _add_saturated)
+    rules.on("add|sub .cc .INT", _add_carry)
+    rules.on("addc|subc", _add_carry)
+    rules.on("mul .INT", _multiply)
+    rules.on("mad .INT", _multiply_add)
+    rules.on("mad|mad24 .sat .s32", _multiply_add_saturated)
+    rules.on("mad .cc .INT", _multiply_add_carry)
+    rules.on("madc", _multiply_add_carry)
+    rules.on("mul|mad .wide .INT", _multiply_wide)
+    rules.on("mul24|mad24", _multiply24)
+    rules.on("div|rem .INT", _divide)
+    rules.on("abs|neg .SIGNED", _negate)
+    rules.on("min|max .INT", _extreme)
+    rules.on("sad", _sad)
+    rules.on("dp4a", _dot4)
+    rules.on("dp2a", _dot2)
+    rules.on("setp .INT|BITS", _set_predicate)
+    rules.on("set .u32|s32|f32 .INT|BITS", _set)
+    rules.on("selp .INT|BITS", _select)
+    rules.on("slct .TYPE .s32", _select_by_sign)
 
 
 # -- addition and multiplication --------------------------------------------------------------------------

@@ -29,60 +29,13 @@ from cujit.devices.cpu.program import Op
 
 __all__ = ["kinds_of", "register"]
 
-_PLAIN = "sync aligned row col"
 _SPARSE = "sp sp::ordered_metadata"
-_SMALL = "e4m3 e5m2 e3m2 e2m3 e2m1"
-
-# D, A, B, C; shapes; other modifiers. Source: PTX ISA 9.1, "mma", the syntax.
-_DENSE = (
-    ("f16 f32", "f16", "f16", "f16 f32", "m16n8k8 m16n8k16", ""),
-    ("f32", "bf16", "bf16", "f32", "m16n8k8 m16n8k16", ""),
-    ("f32", "tf32", "tf32", "f32", "m16n8k4 m16n8k8", ""),
-    ("f64", "f64", "f64", "f64", "m8n8k4 m16n8k4 m16n8k8 m16n8k16", "rn rz rm rp"),
-    ("s32", "s8 u8", "s8 u8", "s32", "m8n8k16 m16n8k16 m16n8k32", "satfinite"),
-    ("s32", "s4 u4", "s4 u4", "s32", "m8n8k32 m16n8k32 m16n8k64", "satfinite"),
-    ("f16 f32", "e4m3 e5m2", "e4m3 e5m2", "f16 f32", "m16n8k16 m16n8k32", ""),
-)
-# The same with A sparse. Source: PTX ISA 9.1, "mma.sp", the syntax.
-_HALF_EMPTY = (
-    ("f16 f32", "f16", "f16", "f16 f32", "m16n8k16 m16n8k32", ""),
-    ("f32", "bf16", "bf16", "f32", "m16n8k16 m16n8k32", ""),
-    ("f32", "tf32", "tf32", "f32", "m16n8k8 m16n8k16", ""),
-    ("s32", "s8 u8", "s8 u8", "s32", "m16n8k32 m16n8k64", "satfinite"),
-    ("s32", "s4 u4", "s4 u4", "s32", "m16n8k64 m16n8k128", "satfinite"),
-    ("f16 f32", "e4m3 e5m2", "e4m3 e5m2", "f16 f32", "m16n8k64", ""),
-)
 
 
 def register(rules: Rules) -> None:
     """Add the rules of ``mma``."""
-    for d, a, b, c, shapes, more in _DENSE:
-        rules.on("mma", d, a, b, c, modifiers=f"{_PLAIN} {more}", choices=[shapes])(_mma)
-    for d, a, b, c, shapes, more in _HALF_EMPTY:
-        rules.on("mma", d, a, b, c, modifiers=f"{_PLAIN} {more}", choices=[shapes, _SPARSE])(_mma)
-    bits = ["m8n8k128 m16n8k128 m16n8k256", "xor and", "popc"]
-    rules.on("mma", "s32", "b1", "b1", "s32", modifiers=_PLAIN, choices=bits)(_mma)
-    small = ("f16 f32", _SMALL, _SMALL, "f16 f32")
-    rules.on("mma", *small, modifiers=_PLAIN, choices=["m16n8k32", "kind::f8f6f4"])(_mma)
-    rules.on("mma", *small, modifiers=_PLAIN, choices=["m16n8k64", "kind::f8f6f4", _SPARSE])(_mma)
-    _register_scaled(rules)
+    rules.on("mma", _mma)
     register_volta(rules)
-
-
-def _register_scaled(rules: Rules) -> None:
-    """Block scaling. Source: PTX ISA 9.1, "Block Scaling for mma.sync", the table of valid combinations."""
-    small, four = ("f32", _SMALL, _SMALL, "f32"), ("f32", "e2m1", "e2m1", "f32")
-    for dense, empty, types, kind, vector, scale in (
-        ("m16n8k32", "m16n8k64", small, "kind::mxf8f6f4", "", "ue8m0"),
-        ("m16n8k64", "m16n8k128", four, "kind::mxf4", "", "ue8m0"),
-        ("m16n8k64", "m16n8k128", four, "kind::mxf4nvf4", "scale_vec::2X", "ue8m0"),
-        ("m16n8k64", "m16n8k128", four, "kind::mxf4nvf4", "scale_vec::4X", "ue8m0 ue4m3"),
-    ):
-        usual = {"kind::mxf8f6f4": "scale_vec::1X", "kind::mxf4": "scale_vec::2X"}.get(kind, "")
-        chosen = [kind, "block_scale", scale, *([vector] if vector else [])]
-        modifiers = f"{_PLAIN} {usual}"
-        rules.on("mma", *types, modifiers=modifiers, choices=[dense, *chosen])(_mma)
-        rules.on("mma", *types, modifiers=modifiers, choices=[empty, _SPARSE, *chosen])(_mma)
 
 
 @dataclass(frozen=True)

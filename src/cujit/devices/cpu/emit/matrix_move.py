@@ -29,22 +29,15 @@ __all__ = [
     "when_any_lane",
 ]
 
-_SHARED = "shared shared::cta"
 _COUNTS = "x1 x2 x4"
 
 
 def register(rules: Rules) -> None:
-    """Add the rules of these instructions."""
-    plain = f"sync aligned {_SHARED}"
-    rules.on("ldmatrix", "b16", modifiers=f"{plain} trans", choices=["m8n8", _COUNTS], memory=True)(_load)
-    packs = ["m8n16", _COUNTS, "b8x16", "b6x16_p32 b4x16_p64"]
-    rules.on("ldmatrix", modifiers=plain, choices=packs, memory=True)(_load)
-    rules.on("ldmatrix", "b8", modifiers=plain, choices=["m16n16", "x1 x2", "trans"], memory=True)(_load_bytes)
-    packs = ["m16n16", "x1 x2", "trans", "b8x16", "b6x16_p32 b4x16_p64"]
-    rules.on("ldmatrix", modifiers=plain, choices=packs, memory=True)(_load_bytes)
-    rules.on("stmatrix", "b16", modifiers=f"{plain} trans", choices=["m8n8", _COUNTS], memory=True)(_store)
-    rules.on("stmatrix", "b8", modifiers=plain, choices=["m16n8", _COUNTS, "trans"], memory=True)(_store)
-    rules.on("movmatrix", "b16", modifiers="sync aligned", choices=["m8n8", "trans"])(_move)
+    """Add the rules of this family."""
+    rules.on("ldmatrix", _load)
+    rules.on("ldmatrix .m16n16", _load_bytes)
+    rules.on("stmatrix", _store)
+    rules.on("movmatrix", _move)
 
 
 def when_any_lane(e: WarpEmitter, op: Op) -> str:

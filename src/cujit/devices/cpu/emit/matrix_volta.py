@@ -21,9 +21,8 @@ Place = tuple[int, int]
 
 
 def register(rules: Rules) -> None:
-    """Add the rules of this shape."""
-    for d, c in (("f16", "f16"), ("f32", "f16 f32")):
-        rules.on("mma", d, "f16", "f16", c, modifiers="sync aligned row col", choices=["m8n8k4"])(_mma)
+    """Add the rules of this family."""
+    rules.on("mma .m8n8k4 .f16|f32", _mma)
 
 
 # Where the element of a row and a column is, in the lanes of product q.

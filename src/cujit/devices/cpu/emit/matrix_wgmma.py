@@ -24,32 +24,14 @@ from cujit.errors import FormatError
 
 __all__ = ["register"]
 
-# D, A, B; steps of k; other modifiers. Source: PTX ISA 9.1, "wgmma.mma_async", "wgmma.mma_async.sp", the syntax.
-_FORMS = (
-    ("f16 f32", "f16", "f16", 16, ""),
-    ("f32", "bf16", "bf16", 16, ""),
-    ("f32", "tf32", "tf32", 8, ""),
-    ("f16 f32", "e4m3 e5m2", "e4m3 e5m2", 32, ""),
-    ("s32", "s8 u8", "s8 u8", 32, "satfinite"),
-    ("s32", "b1", "b1", 256, ""),
-)
 # What an operand xored with this is negated.
 _SIGNS = {"f16": 0x80008000, "bf16": 0x80008000, "tf32": 0x80000000, "e4m3": 0x80808080, "e5m2": 0x80808080}
 
 
 def register(rules: Rules) -> None:
-    """Add the rules of ``wgmma``."""
-    plain = "mma_async sync aligned"
-    for d, a, b, k, more in _FORMS:
-        shapes = " ".join(f"m64n{n}k{k}" for n in range(8, 257, 8))
-        choices = [shapes, "and", "popc"] if a == "b1" else [shapes]
-        rules.on("wgmma", d, a, b, modifiers=f"{plain} {more}", choices=["mma_async", *choices])(_multiply)
-        if a != "b1":
-            empty = " ".join(f"m64n{n}k{2 * k}" for n in range(8, 257, 8))
-            choices = ["mma_async", "sp sp::ordered_metadata", empty]
-            rules.on("wgmma", d, a, b, modifiers=f"{plain} {more}", choices=choices)(_multiply)
-    for name in ("fence", "commit_group", "wait_group"):
-        rules.on("wgmma", modifiers="sync aligned", choices=[name])(_nothing)
+    """Add the rules of this family."""
+    rules.on("wgmma .mma_async", _multiply)
+    rules.on("wgmma .fence|commit_group|wait_group", _nothing)
 
 
 def _nothing(e: WarpEmitter, op: Op) -> None:

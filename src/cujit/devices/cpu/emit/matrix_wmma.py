@@ -26,7 +26,7 @@ from cujit.devices.cpu.emit.matrix_tiles import (
     words_of,
 )
 from cujit.devices.cpu.emit.matrix_types import element_bits, strips_in, word_type
-from cujit.devices.cpu.emit.memory import SPACES, address_in
+from cujit.devices.cpu.emit.memory import address_in
 from cujit.devices.cpu.emit.registry import Rules
 from cujit.devices.cpu.emit.warp import WarpEmitter
 from cujit.devices.cpu.program import Memory, Op
@@ -34,35 +34,12 @@ from cujit.devices.cpu.shapes import WARP
 
 __all__ = ["MemoryLines", "memory_lines", "register"]
 
-_BIG = "m16n16k16 m32n8k16 m8n32k16"
-# Types of A and B; of C and D; shapes; layouts of A and of B; other modifiers of wmma.mma. Source: PTX ISA 9.1,
-# "wmma.load", "wmma.mma".
-_FORMS = (
-    ("f16", "f16 f32", _BIG, "row col", ""),
-    ("bf16", "f32", _BIG, "row col", ""),
-    ("s8 u8", "s32", _BIG, "row col", "satfinite"),
-    ("tf32", "f32", "m16n16k8", "row col", ""),
-    ("f64", "f64", "m8n8k4", "row col", "rn rz rm rp"),
-    ("s4 u4", "s32", "m8n8k32", "", "satfinite"),
-    ("b1", "s32", "m8n8k128", "", "popc"),
-)
-
 
 def register(rules: Rules) -> None:
-    """Add the rules of ``wmma``."""
-    plain, spaces = "sync aligned", " ".join(SPACES)
-    for types, sums, shapes, layouts, more in _FORMS:
-        for matrix, fixed in (("a", "row"), ("b", "col")):
-            choices = ["load", matrix, shapes, layouts or fixed]
-            rules.on("wmma", types, modifiers=f"{plain} {spaces}", choices=choices, memory=True)(_load)
-        chosen = [shapes, "row col"]
-        rules.on("wmma", sums, modifiers=f"{plain} {spaces}", choices=["load", "c", *chosen], memory=True)(_load)
-        rules.on("wmma", sums, modifiers=f"{plain} {spaces}", choices=["store", "d", *chosen], memory=True)(_store)
-        modifiers = f"{plain} row col {more}"
-        combine = ["xor and"] if types == "b1" else []
-        # Products of f16 name the types of D and C alone, all others those of A and B too.
-        full = (sums, sums) if types == "f16" else (sums, types, types, sums)
-        rules.on("wmma", *full, modifiers=modifiers, choices=["mma", shapes, *combine])(_mma)
+    """Add the rules of this family."""
+    rules.on("wmma .load", _load)
+    rules.on("wmma .store", _store)
+    rules.on("wmma .mma", _mma)
 
 
 @dataclass(frozen=True)

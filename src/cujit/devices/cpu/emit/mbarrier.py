@@ -33,20 +33,16 @@ _COUNT_BITS = 20
 _BYTES_AT, _BYTES_BITS = 40, 21
 _PHASE_AT = 61
 
-_WHERE = "shared shared::cta shared::cluster"
-_ORDER = "relaxed acquire release cta cluster"
-
 
 def register(rules: Rules) -> None:
     """Add the rules of this family."""
-    rules.on("mbarrier", "b64", modifiers=_WHERE, choices=["init"], memory=True)(_init)
-    rules.on("mbarrier", "b64", modifiers=_WHERE, choices=["inval"], memory=True)(_invalidate)
-    words = f"{_WHERE} {_ORDER}"
-    rules.on("mbarrier", "b64", modifiers=words, choices=["expect_tx complete_tx"], memory=True)(_count_bytes)
-    rules.on("mbarrier", "b64", modifiers=f"{words} noComplete", choices=["arrive arrive_drop"], memory=True)(_arrive)
-    rules.on("mbarrier", "b64", modifiers=words, choices=["arrive arrive_drop", "expect_tx"], memory=True)(_arrive)
-    rules.on("mbarrier", "b64", modifiers=f"{words} parity", choices=["test_wait try_wait"], memory=True)(_test)
-    rules.on("mbarrier", "b64", choices=["pending_count"])(_pending_count)
+    rules.on("mbarrier .init", _init)
+    rules.on("mbarrier .inval", _invalidate)
+    rules.on("mbarrier .arrive|arrive_drop", _arrive)
+    rules.on("mbarrier .arrive|arrive_drop .expect_tx", _arrive)
+    rules.on("mbarrier .expect_tx|complete_tx", _count_bytes)
+    rules.on("mbarrier .test_wait|try_wait", _test)
+    rules.on("mbarrier .pending_count", _pending_count)
 
 
 def _address(e: WarpEmitter, op: Op) -> Value:

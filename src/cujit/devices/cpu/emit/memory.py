@@ -23,34 +23,22 @@ from cujit.devices.cpu.program import Group, Memory, Op, Operand, Reg, SymbolAdd
 from cujit.devices.cpu.semantics import Type
 from cujit.devices.cpu.shapes import WARP
 
-__all__ = ["SPACES", "address_in", "element_type", "register"]
-
-SPACES = (
-    "global", "shared", "shared::cta", "shared::cluster", "local", "const", "param", "param::entry", "param::func",
-)  # fmt: skip
-# How data is cached is a hint that the CPU's own caches need not be told. Source: PTX ISA 9.1, "Cache Operators",
-# "Cache Eviction Priority Hints".
-_HINTS = (
-    "ca cg cs lu cv wb wt nc weak v2 v4 v8 L1::evict_normal L1::evict_unchanged L1::evict_first L1::evict_last "
-    "L1::no_allocate L2::evict_normal L2::evict_first L2::evict_last L2::64B L2::128B L2::256B L2::cache_hint unified"
-)
-_ORDERS = "volatile relaxed acquire release mmio cta cluster gpu sys"
-_WORDS = "b8 b16 b32 b64 u8 u16 u32 u64 s8 s16 s32 s64 f32 f64"
+__all__ = ["address_in", "element_type", "register"]
 
 
 def register(rules: Rules) -> None:
     """Add the rules of this family."""
-    spaces = " ".join(SPACES)
-    rules.on("ld ldu", f"{_WORDS} b128", modifiers=f"{spaces} {_HINTS} {_ORDERS}", memory=True)(_load)
-    rules.on("st", f"{_WORDS} b128", modifiers=f"{spaces} {_HINTS} {_ORDERS}", memory=True)(_store)
-    rules.on("mov", "b16 b32 b64 b128 u16 u32 u64 s16 s32 s64 f32 f64 pred", modifiers="")(_move)
-    rules.on("cvta", "u32 u64", modifiers=f"to {spaces}")(_convert_address)
-    rules.on("param.put", _WORDS)(_put_parameter)
-    rules.on("param.get", _WORDS)(_get_parameter)
-    hints = f"{spaces} L1 L2 L2::evict_last L2::evict_normal tensormap"
-    rules.on("prefetch prefetchu", modifiers=hints, memory=True)(_nothing)
-    rules.on("isspacep", modifiers="global local shared const param param::entry shared::cta")(_is_space)
-    rules.on("isspacep", choices=["shared::cluster"])(_is_cluster)
+    # How data is cached is a hint that the CPU's own caches need not be told. Source: PTX ISA 9.1, "Cache Operators",
+    # "Cache Eviction Priority Hints".
+    rules.on("ld|ldu", _load)
+    rules.on("st", _store)
+    rules.on("mov", _move)
+    rules.on("cvta", _convert_address)
+    rules.on("param.put", _put_parameter)
+    rules.on("param.get", _get_parameter)
+    rules.on("prefetch|prefetchu", _nothing)
+    rules.on("isspacep", _is_space)
+    rules.on("isspacep .shared::cluster", _is_cluster)
     clusters.register(rules)
 
 

@@ -19,22 +19,12 @@ from cujit.devices.cpu.semantics import Order
 __all__ = ["in_order", "register"]
 
 _COMPILER = 'syncscope("singlethread") seq_cst'
-_SCOPES = "cta cluster gpu sys"
 
 
 def register(rules: Rules) -> None:
     """Add the rules of fences."""
-    rules.on("membar", choices=["cta gl sys"])(_fence)
-    rules.on("fence", modifiers="sc acq_rel acquire release", choices=[_SCOPES])(_fence)
-    rules.on("fence", choices=["mbarrier_init", "release", "cluster"])(_fence)
-    restricted = "sync_restrict::shared::cta sync_restrict::shared::cluster"
-    rules.on("fence", choices=["acquire release", restricted, "cluster"])(_fence)
     # Memory has one proxy here: what any of them wrote, the others see.
-    proxies = "alias async global shared::cta shared::cluster async::generic"
-    rules.on("membar fence", modifiers=proxies, choices=["proxy"])(_fence)
-    rules.on("fence", modifiers=f"async::generic {restricted}", choices=["proxy", "acquire release", "cluster"])(_fence)
-    generic = ["proxy", "tensormap::generic", "acquire release", _SCOPES]
-    rules.on("fence", modifiers="sync_restrict::shared::cta", choices=generic, memory=True)(_fence)
+    rules.on("fence|membar", _fence)
 
 
 def _fence(e: WarpEmitter, op: Op) -> None:

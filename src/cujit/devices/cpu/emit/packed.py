@@ -30,28 +30,22 @@ from cujit.devices.cpu.semantics import Type
 
 __all__ = ["register"]
 
-_SMALL = "e4m3x2 e5m2x2 e2m3x2 e3m2x2 e2m1x2"
-_HALVES = "f16x2 bf16x2"
+_SMALL = "e4m3x2|e5m2x2|e2m3x2|e3m2x2|e2m1x2"
 _SCALED = "scaled::n2::ue8m0"
 
 
 def register(rules: Rules) -> None:
     """Add the rules of this family."""
-    rules.on("cvt", _HALVES, "f32", modifiers="relu satfinite", choices=["rn rz"])(_to_halves)
-    rules.on("cvt", _HALVES, "f32", modifiers="relu satfinite", choices=["rs"])(_stochastic)
-    rules.on("cvt", _SMALL.replace("x2", "x4"), "f32", modifiers="relu", choices=["rs", "satfinite"])(_stochastic)
-    rules.on("cvt", _SMALL, f"f32 {_HALVES}", modifiers="relu", choices=["rn", "satfinite"])(_to_small)
-    rules.on("cvt", "f16x2", _SMALL, modifiers="relu", choices=["rn"])(_from_small)
-    rules.on("cvt", "bf16x2", _SMALL, modifiers=f"relu satfinite {_SCALED}", choices=["rn"])(_from_small)
-    rules.on("cvt", "ue8m0x2", "f32 bf16x2", modifiers="satfinite", choices=["rz rp"])(_to_exponents)
-    rules.on("cvt", "bf16x2", "ue8m0x2", choices=["rn"])(_from_exponents)
-    rules.on("cvt", "s2f6x2", "f32 bf16x2", modifiers=f"relu {_SCALED}", choices=["rn", "satfinite"])(_to_fixed)
-    rules.on("cvt", "bf16x2", "s2f6x2", modifiers=f"relu satfinite {_SCALED}", choices=["rn"])(_from_fixed)
-    rules.on("cvt", "u16 s16", "s32", choices=["pack", "sat"])(_pack)
-    rules.on("cvt", "u8 s8 u4 s4 u2 s2", "s32", "b32", choices=["pack", "sat"])(_pack)
-    rules.on("add min max", "u16x2 s16x2")(_integer_pairs)
-    rules.on("add", "u16x2 s16x2", choices=["sat"])(_integer_pairs)
-    rules.on("min max", "s16x2", choices=["relu"])(_integer_pairs)
+    rules.on("cvt .f16x2|bf16x2 .f32", _to_halves)
+    rules.on("cvt .rs .TYPE .f32", _stochastic)
+    rules.on(f"cvt .{_SMALL}", _to_small)
+    rules.on(f"cvt .f16x2|bf16x2 .{_SMALL}", _from_small)
+    rules.on("cvt .ue8m0x2", _to_exponents)
+    rules.on("cvt .bf16x2 .ue8m0x2", _from_exponents)
+    rules.on("cvt .s2f6x2", _to_fixed)
+    rules.on("cvt .bf16x2 .s2f6x2", _from_fixed)
+    rules.on("cvt .pack .TYPE .s32", _pack)
+    rules.on("add|min|max .u16x2|s16x2", _integer_pairs)
 
 
 # -- packing ----------------------------------------------------------------------------------------------

@@ -1,38 +1,43 @@
-"""Which operations are emitted by what: a table that the families fill and the checker reads."""
+"""Which operations are emitted by what: a table that the families fill and the checker reads.
+
+What forms an instruction has, the tables of ``formats.ptx.isa`` say alone: a rule tells no more than what its handler
+is for, in their notation. ``"mul .INT"`` are all ``mul`` whose first type is one of ``INT``, with whatever words.
+"""
 
 from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+from cujit.devices.cpu.emit.refused import reason
 from cujit.devices.cpu.emit.warp import Handler
 from cujit.devices.cpu.program import Op
-from cujit.devices.cpu.semantics import Form
+from cujit.devices.cpu.semantics import UNKNOWN, Form, choices_of
+from cujit.formats.ptx.isa_sets import TYPES
 
-__all__ = ["FLOATS", "INTEGERS", "Rule", "Rules"]
-
-INTEGERS = ("s8", "s16", "s32", "s64", "u8", "u16", "u32", "u64")
-FLOATS = ("f32", "f64")
+__all__ = ["Rule", "Rules"]
 
 
 @dataclass(frozen=True)
 class Rule:
-    """What one handler takes: the types in their places, and the other modifiers.
+    """What one handler takes: the first types, in their order, and words of each of which one must be there.
 
-    ``types`` has one set for each type modifier; a rule with one set also takes an operation without types when
-    the set is empty. ``modifiers`` are all that may stand beside them; ``choices`` are groups of which exactly
-    one must stand. ``takes_memory`` allows operands in brackets. ``parts`` are regular expressions for the parts of
-    registers (``h1`` of ``%r1.h1``) that the operands, the result first, may name; there are none unless it says so.
+    ``parts`` are regular expressions for the parts of registers (``h1`` of ``%r1.h1``) that the operands, the result
+    first, may name; there are none unless it says so.
     """
 
+    form: str
     handler: Handler
     types: tuple[frozenset[str], ...]
-    modifiers: frozenset[str]
-    choices: tuple[frozenset[str], ...] = ()
-    takes_memory: bool = False
-    parts: tuple[str, ...] = ()
+    words: tuple[frozenset[str], ...]
+    parts: tuple[str, ...]
+
+    @property
+    def weight(self) -> int:
+        """How much it says of a form."""
+        return len(self.types) + len(self.words)
 
     def takes_parts(self, parts: tuple[str, ...]) -> bool:
         """Whether the operands, the result first, may name these parts of their registers; "" names none."""
@@ -40,51 +45,28 @@ class Rule:
         return all(not part or re.fullmatch(allowed[k], part) for k, part in enumerate(parts))
 
     def takes(self, form: Form) -> bool:
-        """Whether the handler can emit operations of a form."""
-        types, others = form.types, form.words
-        if len(types) != len(self.types) or any(t not in s for t, s in zip(types, self.types, strict=True)):
+        """Whether the handler emits operations of a form."""
+        if len(form.types) < len(self.types) or any(choices.isdisjoint(form.words) for choices in self.words):
             return False
-        chosen = frozenset().union(*self.choices)
-        if not all(m in self.modifiers or m in chosen for m in others):
-            return False
-        return all(len(group.intersection(others)) == 1 for group in self.choices)
+        return all(t in choices for t, choices in zip(form.types, self.types, strict=False))
 
 
 class Rules:
-    """The rules by opcode."""
+    """The rules by opcode; of those that take a form the one that says most counts."""
 
     def __init__(self) -> None:
         self._rules: dict[str, list[Rule]] = {}
         self._of_form = functools.lru_cache(maxsize=4096)(self._find)
 
-    def on(
-        self,
-        opcodes: str,
-        *types: Iterable[str],
-        modifiers: str = "",
-        choices: Iterable[str] = (),
-        memory: bool = False,
-        parts: tuple[str, ...] = (),
-    ) -> Callable[[Handler], Handler]:
-        """Register a handler for opcodes (a text of words), with its types and modifiers (texts of words).
-
-        ``memory`` allows operands in brackets; ``parts`` says which parts of registers the operands may name.
-        """
-
-        def register(handler: Handler) -> Handler:
-            rule = Rule(
-                handler,
-                tuple(frozenset(t.split() if isinstance(t, str) else t) for t in types),
-                frozenset(modifiers.split()),
-                tuple(frozenset(c.split()) for c in choices),
-                memory,
-                parts,
-            )
-            for opcode in opcodes.split():
-                self._rules.setdefault(opcode, []).append(rule)
-            return handler
-
-        return register
+    def on(self, form: str, handler: Handler, *, parts: tuple[str, ...] = ()) -> None:
+        """Register the handler of a form: opcodes and places, as the rows of ``isa`` write them."""
+        places = choices_of(form)
+        types = tuple(choices for choices in places if choices <= TYPES)
+        rule = Rule(form, handler, types, tuple(choices for choices in places if choices not in types), parts)
+        for opcode in form.split()[0].split("|"):
+            own = self._rules.setdefault(opcode, [])
+            own.append(rule)
+            own.sort(key=lambda rule: -rule.weight)
 
     def find(self, op: Op) -> Rule | None:
         """Find the rule that takes an operation."""
@@ -97,7 +79,13 @@ class Rules:
         return rule.handler
 
     def _find(self, form: Form) -> Rule | None:
-        return next((rule for rule in self._rules.get(form.opcode, ()) if rule.takes(form)), None)
+        if form.meaning is UNKNOWN or reason(form):
+            return None
+        return next((rule for rule in self.rules_of(form.opcode) if rule.takes(form)), None)
+
+    def rules_of(self, opcode: str) -> Sequence[Rule]:
+        """List the rules of an opcode, first those that say most."""
+        return self._rules.get(opcode, ())
 
     def opcodes(self) -> tuple[str, ...]:
         """List every opcode that has a rule."""

@@ -46,7 +46,6 @@ __all__ = [
 ROUNDINGS = "rn rz rm rp"
 """Rounding modifiers: to nearest even, toward zero, down, up."""
 
-_FRACTION_BITS = {"half": 10, "float": 23, "double": 52}
 _EXPONENT_BITS = {"half": 0x7C00, "float": 0x7F800000, "double": 0x7FF0000000000000}
 _NAN = {"half": 0x7FFF, "float": 0x7FFFFFFF}
 """NaNs that GPUs return (f64 keeps payloads). Source: PTX ISA 9.1, "Half Precision Floating-Point Instructions"; for

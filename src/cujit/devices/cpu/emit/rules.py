@@ -23,12 +23,12 @@ from cujit.devices.cpu.emit import (
     video,
     warpwide,
 )
-from cujit.devices.cpu.emit.refused import reason
-from cujit.devices.cpu.emit.registry import Rule, Rules
+from cujit.devices.cpu.emit.refused import UNKNOWN, reason
+from cujit.devices.cpu.emit.registry import Rules
 from cujit.devices.cpu.emit.special import SPECIAL_REGISTERS
 from cujit.devices.cpu.layout import type_bits
 from cujit.devices.cpu.operands import fits
-from cujit.devices.cpu.program import Group, KernelProgram, Memory, Negation, Op, Operand, Reg, Special
+from cujit.devices.cpu.program import Group, KernelProgram, Negation, Op, Operand, Reg, Special
 from cujit.devices.cpu.refusals import Refusals
 from cujit.formats.ptx.isa import special_register
 
@@ -57,9 +57,7 @@ def check(program: KernelProgram, refusals: Refusals) -> None:
             continue
         rule = rules.find(op)
         if rule is None:
-            why = reason(op.opcode, op.modifiers)
-            if op.opcode == "call.extern":
-                why = calls.refusal_of(op.modifiers[0])
+            why = calls.refusal_of(op.modifiers[0]) if op.opcode == "call.extern" else reason(op.form) or UNKNOWN
             refusals.add(op.line, op.text or op.name, why)
             continue
         if not fits(op):
@@ -67,11 +65,11 @@ def check(program: KernelProgram, refusals: Refusals) -> None:
         if not rule.takes_parts(op.parts):
             refusals.mistake(op.line, op.text or op.name, "a part of a register, or one with its sign changed")
         for source in op.sources:
-            _check_operand(op, source, rule, refusals)
+            _check_operand(op, source, refusals)
         _check_widths(op, refusals)
 
 
-def _check_operand(op: Op, operand: Operand, rule: Rule, refusals: Refusals) -> None:
+def _check_operand(op: Op, operand: Operand, refusals: Refusals) -> None:
     if isinstance(operand, Special) and operand.name not in SPECIAL_REGISTERS:
         if special_register(f"%{operand.name}") is None:
             refusals.mistake(op.line, op.text or op.name, f"%{operand.name} is declared nowhere")
@@ -79,11 +77,9 @@ def _check_operand(op: Op, operand: Operand, rule: Rule, refusals: Refusals) -> 
             refusals.add(op.line, f"%{operand.name}", "a special register that the CPU device does not have yet")
     elif isinstance(operand, Group):
         for item in operand.items:
-            _check_operand(op, item, rule, refusals)
+            _check_operand(op, item, refusals)
     elif isinstance(operand, Negation):
-        _check_operand(op, operand.item, rule, refusals)
-    elif isinstance(operand, Memory) and not rule.takes_memory:
-        refusals.mistake(op.line, op.text or op.name, "a memory operand")
+        _check_operand(op, operand.item, refusals)
 
 
 def _check_widths(op: Op, refusals: Refusals) -> None:

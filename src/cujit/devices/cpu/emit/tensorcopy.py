@@ -26,11 +26,7 @@ from cujit.devices.cpu.tensormap import CLOSED, ELEMENT_BYTES, IM2COL_MARK, MARK
 
 __all__ = ["register"]
 
-_TRANSACTION = "mbarrier::complete_tx::bytes"
 _IM2COL, _NO_OFFSETS = "im2col", "im2col_no_offs"
-_RANKS = "1d 2d 3d 4d 5d"
-_PAIR = "cta_group::1 cta_group::2"
-"""Whose barrier may be told: that of the block, or of its pair, too; which one it is, its address says."""
 # Types of elements that each reduction takes, with PTX's numbers of types; a GPU ends others with an illegal
 # instruction. Source: PTX ISA 9.1, 9.7.9.25.5.3 "cp.reduce.async.bulk.tensor", table of valid combinations; that s64
 # has no or: measured on an H200.
@@ -51,45 +47,14 @@ _START_ALIGN = 16
 
 def register(rules: Rules) -> None:
     """Add the rules of this family."""
-    tensor, hint = ["async", "bulk", "tensor", _RANKS], "L2::cache_hint tile"
-    for to in ("shared::cluster", "shared::cta"):
-        rules.on("cp", modifiers=f"{hint} {_PAIR}", choices=[*tensor, to, "global", _TRANSACTION], memory=True)(_load)
-    several = [*tensor, "shared::cluster", "global", _TRANSACTION, "multicast::cluster"]
-    rules.on("cp", modifiers=f"{hint} {_PAIR}", choices=several, memory=True)(_load_to_several)
-    rules.on("cp", modifiers=hint, choices=[*tensor, "global", "shared::cta", "bulk_group"], memory=True)(_store)
-    reduce = ["reduce", *tensor, "global", "shared::cta", "bulk_group", " ".join(_REDUCTIONS)]
-    rules.on("cp", modifiers=hint, choices=reduce, memory=True)(_reduce)
-    rules.on("cp", modifiers=hint, choices=[*tensor, "prefetch", "L2", "global"], memory=True)(_prefetch)
-    _register_im2col(rules)
-    for field, type_ in _FIELDS.items():
-        words = "global shared::cta b1024"
-        rules.on("tensormap", type_, modifiers=words, choices=["replace", "tile", field], memory=True)(_replace)
-    fence = [
-        "cp_fenceproxy",
-        "global",
-        "shared::cta",
-        "tensormap::generic",
-        "release",
-        "cta cluster gpu sys",
-        "sync",
-        "aligned",
-    ]
-    rules.on("tensormap", choices=fence, memory=True)(_copy_map)
-
-
-def _register_im2col(rules: Rules) -> None:
-    """Add the same instructions in im2col mode."""
-    tensor, hint = ["async", "bulk", "tensor", "3d 4d 5d"], "L2::cache_hint"
-    for to in ("shared::cluster", "shared::cta"):
-        inward = [*tensor, to, "global", _TRANSACTION, _IM2COL]
-        rules.on("cp", modifiers=f"{hint} {_PAIR}", choices=inward, memory=True)(_load)
-    several = [*tensor, "shared::cluster", "global", _TRANSACTION, "multicast::cluster", _IM2COL]
-    rules.on("cp", modifiers=f"{hint} {_PAIR}", choices=several, memory=True)(_load_to_several)
-    outward = [*tensor, "global", "shared::cta", "bulk_group", _NO_OFFSETS]
-    rules.on("cp", modifiers=hint, choices=outward, memory=True)(_store)
-    reduce = ["reduce", *outward, " ".join(_REDUCTIONS)]
-    rules.on("cp", modifiers=hint, choices=reduce, memory=True)(_reduce)
-    rules.on("cp", modifiers=hint, choices=[*tensor, "prefetch", "L2", "global", _IM2COL], memory=True)(_prefetch)
+    # Whose barrier ``.cta_group`` lets be told, that of the block or of its pair, its address says.
+    rules.on("cp .bulk .tensor .mbarrier::complete_tx::bytes", _load)
+    rules.on("cp .bulk .tensor .mbarrier::complete_tx::bytes .multicast::cluster", _load_to_several)
+    rules.on("cp .bulk .tensor .bulk_group", _store)
+    rules.on("cp .reduce .async .bulk .tensor", _reduce)
+    rules.on("cp .bulk .tensor .prefetch", _prefetch)
+    rules.on("tensormap .replace", _replace)
+    rules.on("tensormap .cp_fenceproxy", _copy_map)
 
 
 # -- instructions -----------------------------------------------------------------------------------------
@@ -338,26 +303,22 @@ def _parameters(copy: _Place) -> list[Value]:
 
 # -- maps -------------------------------------------------------------------------------------------------
 
-# Fields that can be replaced, and the types of their values.
-_FIELDS = {
-    "global_address": "b64", "rank": "b32", "box_dim": "b32", "global_dim": "b32", "global_stride": "b64",
-    "element_stride": "b32", "elemtype": "b32", "swizzle_mode": "b32", "fill_mode": "b32",
-}  # fmt: skip
 _PLACES = {
-    "rank": "last_dimension", "box_dim": "box", "global_dim": "sizes", "global_stride": "strides",
-    "element_stride": "element_strides", "elemtype": "element", "swizzle_mode": "swizzle", "fill_mode": "fill",
+    "global_address": "global_address", "rank": "last_dimension", "box_dim": "box", "global_dim": "sizes",
+    "global_stride": "strides", "element_stride": "element_strides", "elemtype": "element", "fill_mode": "fill",
+    "swizzle_mode": "swizzle",
 }  # fmt: skip
 _SMALL = ("elemtype", "swizzle_mode", "fill_mode")
 
 
 def _replace(e: WarpEmitter, op: Op) -> None:
     """``tensormap.replace.tile.field [map], {ordinal,} value``."""
-    field = next(m for m in op.modifiers if m in _FIELDS)
+    field = next(m for m in op.modifiers if m in _PLACES)
     memory, *ordinal, value = op.sources
     assert isinstance(memory, Memory)
     bits = 8 if field in _SMALL else op.type.bits
     index = ordinal[0].value if ordinal and isinstance(ordinal[0], IntConstant) else 0
-    writes = [(field_offset(_PLACES.get(field, field)) + index * bits // 8, e.read(value, f"i{bits}"))]
+    writes = [(field_offset(_PLACES[field]) + index * bits // 8, e.read(value, f"i{bits}"))]
     if field == "elemtype" and isinstance(value, IntConstant):
         size = ELEMENT_BYTES.get(value.value, 1)
         writes.append((field_offset("element_bytes"), e.builder.integer(size, 8)))

@@ -27,8 +27,6 @@ _GEOMETRIES = {
     "a2d": (2, True, False), "cube": (2, False, True), "acube": (2, True, True),
 }  # fmt: skip
 _COMPONENTS = ("r", "g", "b", "a")
-_FLAT = "1d 2d 3d a1d a2d"
-_CACHED = "ca cg cs cv wb wt"
 
 # Fields that txq and suq read. Numbers of addr_mode: PTX ISA 9.1, "txq". What channel_data_type and channel_order
 # return is the source language's business, and CUDA C++ says nothing of it.
@@ -38,33 +36,20 @@ _TEXTURE_FIELDS = {
     "addr_mode_0": "address_0", "addr_mode_1": "address_1", "addr_mode_2": "address_2",
 }  # fmt: skip
 _SURFACE_FIELDS = {"width": "width", "height": "height", "depth": "depth", "array_size": "layers"}
-_LEVEL_FIELDS = ("width", "height", "depth")
 _PTX_ADDRESS_MODES = (0, 3, 1, 4)
 """wrap, clamp_to_edge, mirror and clamp_to_border, by ``AddressMode``."""
 
 
 def register(rules: Rules) -> None:
     """Add the rules of this family."""
-    words = "f32 s32 u32"
-    for results, vector in ((f"{words} f16", "v4"), ("f16x2", "v2")):
-        more = "base level grad"
-        rules.on("tex", results, "s32 f32", modifiers=more, choices=[vector, _FLAT], memory=True)(_fetch)
-        rules.on("tex", results, "f32", modifiers=more, choices=[vector, "cube acube"], memory=True)(_fetch)
-    footprint = ["r g b a", "2d a2d cube acube"]
-    rules.on("tld4", words, "f32", modifiers="v4", choices=footprint, memory=True)(_gather)
-    rules.on("txq", "b32", choices=[" ".join(_TEXTURE_FIELDS)], memory=True)(_query_texture)
-    rules.on("txq", "b32", choices=["level", " ".join(_LEVEL_FIELDS)], memory=True)(_query_texture)
-    rules.on("suq", "b32", choices=[" ".join(_SURFACE_FIELDS) + " memory_layout"], memory=True)(_query_surface)
-    bounds = " ".join(BOUNDS)
-    raw = "b8 b16 b32 b64"
-    rules.on("suld", raw, modifiers=f"v2 v4 {_CACHED}", choices=["b", _FLAT, bounds], memory=True)(_load)
-    rules.on("sust", raw, modifiers=f"v2 v4 {_CACHED}", choices=["b", _FLAT, bounds], memory=True)(_store)
-    rules.on("sust", "b32", modifiers="v2 v4", choices=["p", _FLAT, bounds], memory=True)(_store_formatted)
-    shape = ["1d 2d 3d", bounds]
-    for types, steps in (("u32 u64 s32", "add"), ("u32 s32 u64 s64", "min max"), ("b32", "and or")):
-        rules.on("sured", types, choices=["b", steps, *shape], memory=True)(_reduce)
-    for types, steps in (("b32", "add min max and or"), ("b64", "min max")):
-        rules.on("sured", types, choices=["p", steps, *shape], memory=True)(_reduce)
+    rules.on("tex", _fetch)
+    rules.on("tld4", _gather)
+    rules.on("txq", _query_texture)
+    rules.on("suq", _query_surface)
+    rules.on("suld", _load)
+    rules.on("sust", _store)
+    rules.on("sust .p", _store_formatted)
+    rules.on("sured", _reduce)
 
 
 # -- the exchange -----------------------------------------------------------------------------------------

@@ -15,7 +15,6 @@ from cujit.devices.cpu.program import Op
 __all__ = ["register"]
 
 _COMPARE = "eq ne lt le gt ge"
-_WORDS = "u32 s32"
 _SCALAR = r"b[0-3]|h[01]"
 _SIGNED = rf"-?({_SCALAR})?"
 _HALVES = (r"h0|h1|h10", r"h[0-3]{2}", r"h[0-3]{2}")
@@ -25,22 +24,11 @@ _QUADS = (r"b(?:3?2?1?0?)(?<=\d)", r"b[0-7]{4}", r"b[0-7]{4}")
 
 def register(rules: Rules) -> None:
     """Add the rules of this family."""
-    three = (_WORDS, _WORDS, _WORDS)
-    parts = (_SCALAR, _SCALAR, _SCALAR)
-    rules.on("vadd vsub vabsdiff vmin vmax", *three, modifiers="sat add min max", parts=parts)(_scalar)
-    rules.on("vshl vshr", _WORDS, _WORDS, "u32", modifiers="sat add min max", choices=["clamp wrap"], parts=parts)(
-        _scalar
-    )
-    rules.on("vset", _WORDS, _WORDS, modifiers="add min max", choices=[_COMPARE], parts=parts)(_scalar)
-    rules.on("vmad", *three, modifiers="sat po shr7 shr15", parts=("", _SIGNED, _SIGNED, "-"))(_multiply_add)
-    for count, named in ((2, _HALVES), (4, _QUADS)):
-        names = " ".join(f"{name}{count}" for name in ("vadd", "vsub", "vavrg", "vabsdiff", "vmin", "vmax"))
-        rules.on(names, *three, modifiers="add sat", parts=named)(_lanewise)
-        rules.on(f"vset{count}", _WORDS, _WORDS, modifiers="add", choices=[_COMPARE], parts=named)(_lanewise)
-    rules.on("add sub", "u8x4 s8x4", modifiers="sat")(_quads)
-    rules.on("min max", "u8x4 s8x4")(_quads)
-    rules.on("min max", "s8x4", choices=["relu"])(_quads)
-    rules.on("neg", "s8x4")(_quads)
+    rules.on("vadd|vsub|vabsdiff|vmin|vmax|vshl|vshr|vset", _scalar, parts=(_SCALAR, _SCALAR, _SCALAR))
+    rules.on("vmad", _multiply_add, parts=("", _SIGNED, _SIGNED, "-"))
+    rules.on("vadd2|vsub2|vavrg2|vabsdiff2|vmin2|vmax2|vset2", _lanewise, parts=_HALVES)
+    rules.on("vadd4|vsub4|vavrg4|vabsdiff4|vmin4|vmax4|vset4", _lanewise, parts=_QUADS)
+    rules.on("add|sub|min|max|neg .u8x4|s8x4", _quads)
 
 
 def _part(op: Op, index: int) -> str:

@@ -54,16 +54,9 @@ Rule: TypeAlias = Callable[[Party], Results]
 
 def register(rules: Rules) -> None:
     """Add the rules of this family."""
-    rules.on("shfl", "b32", modifiers="sync", choices=[_MODES])(_do)
-    rules.on("vote", "pred", modifiers="sync", choices=["all any uni"])(_do)
-    rules.on("vote", "b32", modifiers="sync ballot")(_do)
-    rules.on("match", "b32 b64", modifiers="sync", choices=["any all"])(_do)
-    rules.on("redux", "u32 s32", modifiers="sync", choices=["add min max"])(_do)
-    rules.on("redux", "b32", modifiers="sync", choices=["and or xor"])(_do)
-    rules.on("redux", "f32", modifiers="sync abs NaN", choices=["min max"])(_do)
-    rules.on("activemask", "b32")(_active_mask)
-    rules.on("elect", modifiers="sync")(_do)
-    rules.on("bar", modifiers="sync", choices=["warp"])(_do)
+    rules.on("shfl|vote|match|redux|elect", _do)
+    rules.on("bar .warp", _do)
+    rules.on("activemask", _active_mask)
 
 
 def _do(e: WarpEmitter, op: Op) -> None:
