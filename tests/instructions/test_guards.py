@@ -62,6 +62,7 @@ _BATCH = 100
 _PREDICATE = "setp.ne.u32 %d, 0, 0;"
 _ZEROS = {"p": _PREDICATE, "pp": _PREDICATE, "f32": "mov.f32 %d, 0f00000000;", "f64": "mov.f64 %d, 0d0000000000000000;"}
 
+
 @pytest.fixture(scope="module")
 def goldens() -> dict[str, Array]:
     """What a GPU left, by scene and array."""
