@@ -145,7 +145,8 @@ def interpret(body: list[Statement], block: int) -> list[int]:
 @given(st.integers(0, 2**32 - 1), st.sampled_from([32, 40, 64, 96]))
 def test_barriers_in_divergent_code_bring_all_threads_together(seed: int, block: int) -> None:
     body = random_body(random.Random(seed), 3)
-    out = np.full(block, 0xDEAD, np.uint32)
-    kernel = CpuDevice(1).load(Artifact.of(as_ptx(body))).kernels["k"]
-    kernel.launch(LaunchShape(Dim3(1), Dim3(block)), int(out.ctypes.data).to_bytes(8, "little"))
-    assert out.tolist() == interpret(body, block)
+    device = CpuDevice(1)
+    out = device.array(np.full(block, 0xDEAD, np.uint32))
+    kernel = device.load(Artifact.of(as_ptx(body))).kernels["k"]
+    kernel.launch(LaunchShape(Dim3(1), Dim3(block)), out.address.to_bytes(8, "little"))
+    assert out.numpy().tolist() == interpret(body, block)

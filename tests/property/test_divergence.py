@@ -138,11 +138,12 @@ def _lane(nodes: list[Node], thread: int, common: int) -> Generator[tuple[str, i
 
 
 def launched(nodes: list[Node], block: int, common: int) -> np.ndarray[tuple[int, int], np.dtype[np.uint32]]:
-    out = np.full((2 * block, 5), 0xDEAD, np.uint32)
-    kernel = CpuDevice(1).load(Artifact.of(as_ptx(nodes))).kernels["walk"]
-    parameters = int(out.ctypes.data).to_bytes(8, "little") + common.to_bytes(4, "little")
+    device = CpuDevice(1)
+    out = device.array(np.full((2 * block, 5), 0xDEAD, np.uint32))
+    kernel = device.load(Artifact.of(as_ptx(nodes))).kernels["walk"]
+    parameters = out.address.to_bytes(8, "little") + common.to_bytes(4, "little")
     kernel.launch(LaunchShape(Dim3(2), Dim3(block)), parameters)
-    return out
+    return out.numpy()
 
 
 @settings(max_examples=times(40))

@@ -2,7 +2,8 @@
 
 Every launch on the CPU device is kept once for each text, kernel and block, with the memory that it reaches: what
 addresses in its parameters point to, and what addresses in that memory do. Left out are launches that reach more than
-``_MOST_BYTES``, that take longer than ``_MOST_S`` to compile, and that do not leave the same twice.
+``_MOST_BYTES``, that take longer than ``_MOST_S`` to compile, that do not leave the same twice, and that access an
+address of the process that made them: in another one anything may lie there.
 """
 
 from __future__ import annotations
@@ -49,6 +50,9 @@ _TESTS = (
     "tests/property/test_barriers.py", "tests/property/test_divergence.py", "tests/property/test_regions.py",
     "tests/property/test_windows.py", "--ignore=tests/devices/cpu/test_ending.py",
 )  # fmt: skip
+
+_STRAY = re.compile(r"an access to address 0x[0-9a-f]{4}")
+"""What an error says of an access to no memory, but for one near address 0, where there never is any."""
 
 _BENCHMARKS: dict[str, tuple[tuple[tuple[int, ...], ...], tuple[tuple[Any, ...], ...]]] = {
     "saxpy": (((4000,), (4000,)), (("saxpy", (16,), (256,), 0.5, 4000),)),
@@ -202,7 +206,7 @@ def main() -> None:
     kept = []
     for case, pair in zip(cases, outcomes, strict=True):
         difference = compare(case, [pair]).results
-        ended = re.match("not done|the process ended", pair[0].error)
+        ended = re.match("not done|the process ended", pair[0].error) or _STRAY.search(pair[0].error)
         if difference or ended or pair[0].compile_s > _MOST_S:
             print(f"left out {case.name}: {pair[0].compile_s:.1f} s\n{difference}")
         else:

@@ -88,3 +88,11 @@ def test_there_are_many_launches_of_other_names() -> None:
     cases = every_case()
     assert len({case.name for case in cases}) == len(cases) >= 600
     assert RECORDED.stat().st_size < 3 << 20
+
+
+def test_no_launch_has_an_address_of_the_process_that_made_it() -> None:
+    for case in read_cases(RECORDED):
+        own = {pointer.offset for pointer in case.pointers if pointer.into < 0}
+        for offset in range(0, len(case.parameters) - 7, 8):
+            word = int.from_bytes(case.parameters[offset : offset + 8], "little")
+            assert offset in own or not 1 << 44 <= word < 1 << 47, f"{case.name}: {word:#x} at {offset}"
