@@ -394,6 +394,38 @@ def test_other_handlers_of_signals_run_while_a_kernel_does_and_it_goes_on() -> N
     ]
 
 
+def test_a_handler_may_launch_what_takes_turns_while_such_a_kernel_does() -> None:
+    code = """
+    import signal
+    import numpy as np, cujit
+    source = r'''extern "C" __global__ void halves(unsigned *x, unsigned turns) {
+        __shared__ unsigned s[128];
+        unsigned t = threadIdx.x, half = t / 64, other = half * 64 + (t + 33) % 64, a = t;
+        for (unsigned i = 0; i < turns * (1 + half); i++) {  // the halves come to their barriers on their own
+            s[t] = a;
+            if (half) asm volatile("bar.sync 1, 64;" ::: "memory"); else asm volatile("bar.sync 2, 64;" ::: "memory");
+            a = a * 1664525u + s[other];
+            if (half) asm volatile("bar.sync 1, 64;" ::: "memory"); else asm volatile("bar.sync 2, 64;" ::: "memory");
+        }
+        x[t] = a;
+    }'''
+    device = cujit.cpu(1)
+    kernel = cujit.jit(source, device=device)["halves"]
+    def found(turns):
+        x = device.zeros(128, np.uint32)
+        kernel[1, 128](x, turns)
+        return x.numpy().tolist()
+    few, many, ran = found(9), found(99999), []
+    signal.signal(signal.SIGALRM, lambda *_: ran.append(found(9) == few))
+    signal.setitimer(signal.ITIMER_REAL, 0.03, 0.03)
+    while len(ran) < 9:
+        assert found(99999) == many
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    print(all(ran))
+    """
+    assert alone(script(code), 120) == "True\n"
+
+
 def test_ctrl_c_as_a_notebook_raises_it_ends_a_launch() -> None:
     # An imitation of ipykernel: an event loop with a wakeup descriptor runs the cell in the main thread, under Python's
     # own handler, and the interrupt comes by a signal, or by interrupt_main() of another thread.

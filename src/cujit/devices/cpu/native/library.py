@@ -53,6 +53,7 @@ _RUNTIME = Path(__file__).parent.parent / "runtime"
 _FAULTS = (
     *("cujit_install", "cujit_enter", "cujit_leave", "cujit_claim", "cujit_stop", "cujit_fault", "cujit_fault_here"),
     *("cujit_begin_launch", "cujit_look", "cujit_pause", "cujit_stand", "cujit_use_python", "cujit_forked"),
+    "cujit_arena",
 )
 _POOL = ("cujit_pool_run", "cujit_pool_work", "cujit_pool_make", "cujit_pool_stop", "cujit_pool_free")
 _BLOCKS = (

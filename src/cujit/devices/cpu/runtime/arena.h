@@ -1,11 +1,10 @@
-/* Memory for the blocks that a thread runs, and for the stacks of their warps; kept from launch to launch under a key of
-   the thread. */
+/* Memory for the blocks that a thread runs, and for the stacks of their warps; the thread's record keeps it from launch
+   to launch. */
 
 #pragma once
 
 #include "state.h"
 
-#include <pthread.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -17,14 +16,15 @@ struct Arena {
   u64 size, blocks, stacks, stack_bytes, stacks_at;
 };
 
-static pthread_key_t arena_key;
-static pthread_once_t arena_once = PTHREAD_ONCE_INIT;
+/* Where this thread keeps its arena. */
+struct Arena **cujit_arena(void);
 
-static void arena_end(void *memory) { munmap(memory, ((struct Arena *)memory)->size); }
+/* Give memory back, if there is any. */
+INLINE void arena_end(struct Arena *arena) {
+  if (arena) munmap(arena, arena->size);
+}
 
-static void arena_begin(void) { pthread_key_create(&arena_key, arena_end); }
-
-static struct Arena *make_arena(u64 count, u64 stacks, u64 stack_bytes) {
+INLINE struct Arena *make_arena(u64 count, u64 stacks, u64 stack_bytes) {
   u64 page = (u64)getpagesize(); /* 4, 16 or 64 KB on aarch64 */
   u64 blocks_bytes = (count * sizeof(struct Block) + 2 * page - 1) & ~(page - 1);
   u64 size = blocks_bytes + stacks * stack_bytes;
@@ -37,16 +37,10 @@ static struct Arena *make_arena(u64 count, u64 stacks, u64 stack_bytes) {
 }
 
 /* Memory for `count` blocks of `warps` stacks each; null where there is none. */
-static struct Arena *arena_of(u64 count, u64 warps, u64 stack_bytes) {
+INLINE struct Arena *arena_of(u64 count, u64 warps, u64 stack_bytes) {
   u64 stacks = count * warps;
-  pthread_once(&arena_once, arena_begin);
-  struct Arena *old = pthread_getspecific(arena_key);
+  struct Arena **kept = cujit_arena(), *old = *kept;
   if (old && old->blocks >= count && old->stacks >= stacks && old->stack_bytes == stack_bytes) return old;
-  if (old) {
-    arena_end(old);
-    pthread_setspecific(arena_key, 0);
-  }
-  struct Arena *arena = make_arena(count, stacks, stack_bytes);
-  if (arena) pthread_setspecific(arena_key, arena);
-  return arena;
+  arena_end(old);
+  return *kept = make_arena(count, stacks, stack_bytes);
 }

@@ -10,6 +10,7 @@
 
 #pragma once
 
+#include "arena.h"
 #include "guard.h"
 #include "pokes.h"
 
@@ -98,9 +99,11 @@ static u32 decide(struct Launch *launch, struct Thread *thread, void *stack) {
   if (launch->deadline_ns && now() >= launch->deadline_ns) return FAULT_TIMEOUT;
   if (!thread->main) return 0;
   struct Guard *guard = thread->guard;
-  thread->guard = 0;
+  struct Arena *arena = thread->arena; /* what waits on its stacks stays there, whatever a handler launches */
+  thread->guard = 0, thread->arena = 0;
   i32 raised = stack ? cujit_on_stack(ask_python, launch, stack) : ask_python(launch);
-  thread->guard = guard;
+  arena_end(thread->arena);
+  thread->guard = guard, thread->arena = arena;
   return raised ? FAULT_INTERRUPTED : 0;
 }
 

@@ -14,6 +14,8 @@ static void give_back(struct Thread *thread) { __atomic_store_n(&thread->id, 0, 
 static void thread_end(void *record) {
   struct Thread *thread = record;
   signal_stack_end(thread);
+  arena_end(thread->arena);
+  thread->arena = 0;
   __atomic_store_n(&thread->guard, (struct Guard *)0, __ATOMIC_RELAXED);
   give_back(thread);
 }
@@ -60,6 +62,8 @@ static struct Thread *thread_record(void) {
   main_stack_begin();
   return thread;
 }
+
+struct Arena **cujit_arena(void) { return &own_thread()->arena; }
 
 /* In the child of a fork there is no thread but this one, and no watcher. */
 void cujit_forked(void) {

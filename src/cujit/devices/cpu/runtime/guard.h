@@ -33,12 +33,13 @@ void cujit_begin_launch(struct Launch *launch);
    ended. 1 where the launch has ended. */
 flag cujit_look(struct Launch *launch);
 
-/* One thread: the guard of what it runs (null: no kernel), and the stack for signals that is ours (null: none). Records
-   are never given back: one whose thread has ended (`id` 0) is the next one's. `main` is 1 for the main thread. `count`
+/* One thread: the guard of what it runs (null: no kernel), the stack for signals that is ours (null: none), and the
+   memory for blocks that take turns, which is nobody's while the thread runs no kernel (null: none yet). Records are never given back: one whose thread has ended (`id` 0) is the next one's. `main` is 1 for the main thread. `count`
    counts what the thread has run, `seen` is what it was at the last look. */
 struct Thread {
   struct Guard *volatile guard;
   void *stack;
+  struct Arena *arena;
   struct Thread *next;
   volatile u64 count, seen;
   u32 id, main;
