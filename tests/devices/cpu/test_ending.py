@@ -472,6 +472,22 @@ def test_ctrl_c_in_a_real_notebook_kernel_ends_a_launch() -> None:
     assert alone(script(code), 120).split() == ["ok", "KeyboardInterrupt", "ok"]
 
 
+def test_a_process_ends_while_a_daemon_thread_launches_without_end() -> None:
+    code = """
+    import threading, time
+    import numpy as np, cujit
+    device = cujit.cpu(3)
+    module, x = cujit.jit(ENDLESS, device=device), device.zeros(64, np.int32)
+    thread = threading.Thread(target=lambda: module["loops"][40, 64](x, -1), daemon=True)
+    thread.start()
+    while not any(t.name == "cujit-cpu" for t in threading.enumerate()):
+        time.sleep(0.01)
+    time.sleep(0.1)
+    print(thread.is_alive())
+    """
+    assert alone(script(code), 60) == "True\n"
+
+
 def test_a_launch_of_a_forked_child_ends() -> None:
     code = """
     import os, signal, threading, time

@@ -46,7 +46,8 @@ class Pool:
         for thread in self._threads:
             thread.start()
         ends = (_ONE(address_of(f"cujit_pool_{name}")) for name in ("stop", "free"))
-        weakref.finalize(self, _end, os.getpid(), self.address, self._threads, *ends)
+        end = weakref.finalize(self, _end, os.getpid(), self.address, self._threads, *ends)
+        end.atexit = False  # a process ends while a launch of a daemon thread goes on, and leaves the threads to it
 
     def watch(self) -> None:
         """Have faults of kernels come here before any handler of signals that was put in place meanwhile."""
