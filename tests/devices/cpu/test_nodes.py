@@ -4,7 +4,9 @@ from collections import Counter
 
 import pytest
 
+from cujit.devices.cpu.debuglines import PTX_ALONE, DebugInfo
 from cujit.devices.cpu.emit.builder import Builder, Value
+from cujit.devices.cpu.emit.module import IrModule
 from cujit.devices.cpu.emit.nodes import Node, text_of
 from cujit.devices.jit import optimise
 
@@ -66,7 +68,7 @@ def test_llvm_reads_every_kind_of_node_as_the_instruction_that_it_is() -> None:
         (Node("store", (_LANES, _P), width=32, align=4), "  store <32 x i32> %v, ptr %p, align 4"),
         (Node("store", (_I, _P), order="release", align=4), "  store atomic i32 %i, ptr %p release, align 4"),
         (Node("load", (_P,), "%x", "i32", volatile=True), "  %x = load volatile i32, ptr %p"),
-        (Node("add", (_I, _I), "%x", line=12), "  %x = add i32 %i, %i ;12"),
+        (Node("add", (_I, _I), "%x", line=12), "  %x = add i32 %i, %i"),
         (Node("label", name="loop", line=12), "loop:"),
         (Node("ret"), "  ret void"),
     ],
@@ -84,7 +86,7 @@ def test_memory_operations_say_where_they_read_and_write() -> None:
 
 
 def test_what_is_reserved_stands_once_in_the_first_block() -> None:
-    b = Builder(lined=True)
+    b = Builder(IrModule(DebugInfo(PTX_ALONE)))
     b.come_to(3)
     for _ in range(2):
         b.reserve("%place", "i32")
@@ -92,7 +94,7 @@ def test_what_is_reserved_stands_once_in_the_first_block() -> None:
         b.load("ptr", _P, into="%read")
     b.jump("on")
     assert list(map(text_of, b.entry)) == ["  %place = alloca i32, align 512", "  %read = load ptr, ptr %p"]
-    assert list(map(text_of, b.take())) == ["  br label %on ;3"]
+    assert [(text_of(node), node.line) for node in b.take()] == [("  br label %on", 3)]
     assert b.has_entry("%place")
     assert b.has_entry("%read")
     b.drop("%place")

@@ -14,7 +14,6 @@ import pytest
 
 import compiler_page
 from cujit.devices.base import Dim3
-from cujit.devices.cpu.debuglines import with_lines
 from cujit.devices.cpu.debugnames import origin_of
 from cujit.devices.cpu.layout import ModuleLayout
 from cujit.devices.cpu.lines import Lines
@@ -169,7 +168,7 @@ def test_lines_change_nothing_of_the_code() -> None:
     lines = Lines(lambda: module, PTX)
     origin = origin_of("sums", lines, "/sums.ptx", of_source=True)
     plain = emit_object(ir_of(body, Dim3(64)), kernel=True)
-    lined = emit_object(with_lines(ir_of(body, Dim3(64), lined=True), origin), kernel=True)
+    lined = emit_object(ir_of(body, Dim3(64), origin=origin), kernel=True)
     texts = []
     for data in plain, lined:
         elf = read_elf(data)

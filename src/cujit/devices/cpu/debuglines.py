@@ -10,7 +10,6 @@ import bisect
 import ctypes
 import functools
 import itertools
-import re
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -20,10 +19,10 @@ from cujit.devices.linetable import code_lines
 from cujit.forks import cached_property
 from cujit.formats.elf import read_elf
 
-__all__ = ["MachineLines", "Origin", "with_lines"]
+__all__ = ["PTX_ALONE", "DebugInfo", "MachineLines", "Origin"]
 
-_LONGEST = 1_000_000
-"""Characters of IR beyond which a kernel is not compiled again: some seconds."""
+_LONGEST = 1_400_000
+"""Characters of IR with lines beyond which a kernel is not compiled again: some seconds."""
 
 _ADDRESS_BYTES = 8
 
@@ -31,7 +30,7 @@ _ADDRESS_BYTES = 8
 class MachineLines:
     """The lines of one kernel's machine code, found when they are first asked for.
 
-    ``write`` writes the IR with comments as of ``Builder``; ``code`` is where its machine code lies, and its bytes.
+    ``write`` writes the IR with lines; ``code`` is where its machine code lies, and its bytes.
     """
 
     def __init__(self, write: Callable[[], str], code: tuple[int, int]) -> None:
@@ -53,8 +52,7 @@ class MachineLines:
         if len(text) > _LONGEST:
             return [], []
         for optimised in (True, False):  # it was one of them when the kernel was compiled
-            lined = with_lines(text, _PTX_ALONE)
-            data = emit_object(lined, 2 if optimised else 0, passes=optimised, kernel=True)
+            data = emit_object(text, 2 if optimised else 0, passes=optimised, kernel=True)
             if _is_same(data, self._code):
                 rows = code_lines(data)
                 return [row.offset for row in rows], [row.line for row in rows]
@@ -89,49 +87,15 @@ class Origin(NamedTuple):
     place_of: Callable[[str, int], SourceLine]
 
 
-_PTX_ALONE = Origin(lambda symbol: (symbol, ""), lambda _, line: SourceLine("kernel.ptx", line))
+PTX_ALONE = Origin(lambda symbol: (symbol, ""), lambda _, line: SourceLine("kernel.ptx", line))
+"""For who looks for lines of the PTX, and shows them to nobody."""
 
-_MARK = re.compile(r" ;(\d+)$")
-_DEFINITION = re.compile(r'@("[^"]*"|[^("]+)\(')
 _FIRST = 900_000
 """Numbers of metadata, beyond all that a kernel has."""
 
 
-def with_lines(text: str, origin: Origin) -> str:
-    """Make the comments of ``Builder`` what LLVM knows as lines."""
-    parts = re.split(r"(?m)^(define [^\n]*\{)\n(.*?)^\}$", text, flags=re.DOTALL)
-    facts = _DebugFacts(origin)
-    out = [parts[0]]
-    for head, body, rest in zip(parts[1::3], parts[2::3], parts[3::3], strict=True):
-        out += [*_function(head, body, facts), rest]
-    return "".join(out) + "\n" + "\n".join(facts.lines) + "\n"
-
-
-def _function(head: str, body: str, facts: _DebugFacts) -> list[str]:
-    """Write one function with lines.
-
-    One without comments stays as it is, but for the one that all others may become a part of.
-    """
-    lines = body.splitlines()
-    if not any(_MARK.search(line) for line in lines) and "@run(" not in head:
-        return [head, "\n", body, "}"]
-    definition = _DEFINITION.search(head)
-    assert definition is not None
-    symbol = definition[1].strip('"')
-    scope = facts.function(symbol)
-    found = []
-    for text in lines:
-        mark = _MARK.search(text)
-        if text.startswith("  ") and not text.lstrip().startswith(";"):
-            place = facts.place(symbol, scope, int(mark[1]) if mark else 0)
-            found.append(f"{text[: mark.start()] if mark else text}, !dbg !{place}")
-        else:
-            found.append(text)
-    return [f"{head[:-1]}!dbg !{scope} {{", "\n", "\n".join(found), "\n}"]
-
-
-class _DebugFacts:
-    """The metadata behind a module: its files, functions and places, each written once.
+class DebugInfo:
+    """The metadata behind a module, in ``lines``: its files, functions and places, each written once.
 
     Source: LLVM, "Source Level Debugging with LLVM", and its language reference, "DICompileUnit" and its neighbours.
     """
@@ -141,7 +105,6 @@ class _DebugFacts:
         self._numbers = itertools.count(_FIRST)
         self.lines: list[str] = []
         self._written = functools.cache(self._write)
-        self.place = functools.cache(self._place)
         version = '!{i32 2, !"Debug Info Version", i32 3}', '!{i32 2, !"Dwarf Version", i32 4}'
         flags = ", ".join(f"!{self._written(each)}" for each in version)
         file = self._file(origin.place_of("run", 0).file)
@@ -160,17 +123,21 @@ class _DebugFacts:
         number = self._written(f'!DIFile(filename: {_quoted(file)}, directory: "")')
         return f"!{number}"
 
-    def function(self, symbol: str) -> int:
-        """Write what a function is called, and where it begins."""
+    def function(self, symbol: str) -> tuple[str, Callable[[int], str]]:
+        """Write what a function is called, and where it begins.
+
+        Give what stands behind its head, and what gives what stands behind an instruction that comes from a line.
+        """
         name, lowered = self._origin.name_of(symbol)
         begin = self._origin.place_of(symbol, 0)
         type_ = self._written("!DISubroutineType(types: !{null})")
         linked = f"linkageName: {_quoted(lowered)}, " if lowered else ""
-        return self._write(
+        scope = self._write(
             f"distinct !DISubprogram(name: {_quoted(name)}, {linked}file: {self._file(begin.file)}, "
             f"line: {begin.line}, scopeLine: {begin.line}, type: !{type_}, unit: !{self._unit}, "
             "spFlags: DISPFlagDefinition | DISPFlagOptimized)"
         )
+        return f"!dbg !{scope}", functools.cache(lambda line: f", !dbg !{self._place(symbol, scope, line)}")
 
     def _place(self, symbol: str, scope: int, line: int) -> int:
         """Write where an instruction of a function comes from."""

@@ -282,12 +282,13 @@ class CpuKernel(PreparedKernel):
 
     def _line_of(self, block: Dim3, function: NativeFunction, address: int) -> int:
         """Find the line of the PTX that an instruction of the machine code comes from; 0 where that is not known."""
-        from cujit.devices.cpu.debuglines import MachineLines  # for launches that ended
+        from cujit.devices.cpu.debuglines import PTX_ALONE, MachineLines  # for launches that ended
         from cujit.devices.cpu.pipeline import ir_of
 
         if function not in self._machine_lines:
             observers = [watch.observer() for watch in self._watches]
-            write = functools.partial(ir_of, self._module.preparation.body(self.name), block, observers, lined=True)
+            body = self._module.preparation.body(self.name)
+            write = functools.partial(ir_of, body, block, observers, origin=PTX_ALONE)
             self._machine_lines[function] = MachineLines(write, function.code)
         return self._machine_lines[function].line_of(address)
 
@@ -326,14 +327,13 @@ class CpuKernel(PreparedKernel):
         """Write the IR for one block shape; with debug information where a file has the PTX."""
         from cujit.devices.cpu.pipeline import ir_of  # for what is in no cache
 
-        observers = [watch.observer() for watch in self._watches]
-        text = ir_of(self._module.preparation.body(self.name), block, observers, lined=bool(ptx))
-        if not ptx:
-            return text
-        from cujit.devices.cpu.debuglines import with_lines
-        from cujit.devices.cpu.debugnames import origin_of
+        origin = None
+        if ptx:
+            from cujit.devices.cpu.debugnames import origin_of
 
-        return with_lines(text, origin_of(self.name, self._module.lines, ptx, of_source=of_source))
+            origin = origin_of(self.name, self._module.lines, ptx, of_source=of_source)
+        observers = [watch.observer() for watch in self._watches]
+        return ir_of(self._module.preparation.body(self.name), block, observers, origin=origin)
 
     def _called(self, block: Dim3, symbol: str) -> str:
         from cujit.devices.cpu.debugnames import name_in_profiles

@@ -12,6 +12,7 @@ from cujit.devices.base import Dim3
 from cujit.devices.cpu import listing
 from cujit.devices.cpu.body import Body
 from cujit.devices.cpu.cfg import build_graph
+from cujit.devices.cpu.debuglines import DebugInfo, Origin
 from cujit.devices.cpu.emit.frame import emit_function, emit_regions
 from cujit.devices.cpu.emit.module import IrModule
 from cujit.devices.cpu.emit.regions import RegionPassage
@@ -43,12 +44,13 @@ def _with_blocks(program: KernelProgram, refusals: Refusals) -> Body:
 
 
 def ir_of(
-    body: Body, block: Dim3, observers: Sequence[Observer] = (), *, stacks: bool = False, lined: bool = False
+    body: Body, block: Dim3, observers: Sequence[Observer] = (), *, stacks: bool = False, origin: Origin | None = None
 ) -> str:
     """Write the LLVM IR of a kernel, and of the functions that it calls, for one block shape.
 
     ``observers`` add code of their own to it. Warps that wait at barriers get ``stacks`` of their own where they are
-    wanted, where somebody watches, and where the kernel cannot be cut at its barriers. ``lined`` is as for ``Builder``.
+    wanted, where somebody watches, and where the kernel cannot be cut at its barriers. With an ``origin`` it has debug
+    information.
     """
     name, whole = body.program.name, stacks or bool(observers)
     divergence = stage(
@@ -58,16 +60,15 @@ def ir_of(
         lambda made: listing.of_divergence(body, made),
     )
     regions = stage("fission", name, lambda: None if whole else cut(body, divergence, block), listing.of_cut)
-    return stage("emit", name, lambda: _emit(body, block, divergence, regions, observers, lined), str)
+    ir = IrModule(None if origin is None else DebugInfo(origin))
+    return stage("emit", name, lambda: _emit(body, block, divergence, regions, observers, ir), str)
 
 
 def _emit(
-    body: Body, block: Dim3, divergence: Divergence, regions: Cut | None, observers: Sequence[Observer], lined: bool
+    body: Body, block: Dim3, divergence: Divergence, regions: Cut | None, observers: Sequence[Observer], ir: IrModule
 ) -> str:
     handler_of = all_rules().handler_of
-    make = functools.partial(
-        WarpEmitter, block=block, handler_of=handler_of, flow_of=flow_of, module=IrModule(), lined=lined
-    )
+    make = functools.partial(WarpEmitter, block=block, handler_of=handler_of, flow_of=flow_of, module=ir)
 
     def of_region(region: Region, passage: RegionPassage) -> WarpEmitter:
         return make(body, region.divergence, graph=region.graph, passage=passage)

@@ -47,17 +47,16 @@ class Builder:
     ``entry`` are those of its first block; ``module`` has the functions beside it.
 
     Scalars and vectors mix: where one operand is a vector the others are broadcast. A vector has ``width`` lanes: those
-    of the warp, but where a part of them runs alone. With ``lined``, each node knows the line of the PTX that it comes
-    from (see ``debuglines``).
+    of the warp, but where a part of them runs alone. Where the module has debug information, each node knows the line
+    of the PTX that it comes from.
 
     Where a method takes ``into``, that is the name of the result; it makes a fresh one without. Places in memory are
     values, or their names.
     """
 
-    def __init__(self, module: IrModule | None = None, *, lined: bool = False) -> None:
+    def __init__(self, module: IrModule | None = None) -> None:
         self.module = IrModule() if module is None else module
         self.width = WARP
-        self._lined = lined
         self._line = 0
         self.entry: list[Node] = []
         self.body: list[Node] = []
@@ -78,7 +77,7 @@ class Builder:
 
     def come_to(self, line: int) -> None:
         """Say which line of the PTX the instructions come from that follow."""
-        if self._lined:
+        if self.module.debug is not None:
             self._line = line
 
     def append(self, node: Node) -> None:

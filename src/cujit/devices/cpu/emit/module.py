@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
+from cujit.devices.cpu.debuglines import DebugInfo
 from cujit.devices.cpu.emit.nodes import Node, Value, text_of
 from cujit.devices.cpu.shapes import WARP
 
@@ -13,8 +14,12 @@ __all__ = ["IrModule"]
 
 @dataclass
 class IrModule:
-    """``functions`` are the texts of those that it defines, ``declared`` of those that stand elsewhere, by name."""
+    """``functions`` are the texts of those that it defines, ``declared`` of those that stand elsewhere, by name.
 
+    With ``debug``, functions are printed with the lines that they come from.
+    """
+
+    debug: DebugInfo | None = None
     functions: dict[str, str] = field(default_factory=dict)
     declared: dict[str, str] = field(default_factory=dict)
     _constants: list[str] = field(default_factory=list)
@@ -31,8 +36,19 @@ class IrModule:
         """Print a function that others may call; vectors among its parameters have the lanes of a warp."""
         if not isinstance(parameters, str):
             parameters = ", ".join([f"{_type_of(v)} {v.text}" for v in parameters])
-        words = ("define", linkage, returned, f"@{name}({parameters})", attributes, "{")
-        self.functions[name] = "\n".join([" ".join(filter(None, words)), "entry:", *map(text_of, nodes), "}"])
+        about, lines = self._printed(name, list(nodes), is_internal=bool(linkage))
+        words = ("define", linkage, returned, f"@{name}({parameters})", attributes, about, "{")
+        self.functions[name] = "\n".join([" ".join(filter(None, words)), "entry:", *lines, "}"])
+
+    def _printed(self, name: str, nodes: Sequence[Node], *, is_internal: bool) -> tuple[str, list[str]]:
+        """Print nodes, and what the head says of their lines.
+
+        A function that comes from no line needs none, unless it is the one that all others may become a part of.
+        """
+        if self.debug is None or (is_internal and not any(node.line for node in nodes)):
+            return "", [text_of(node) for node in nodes]
+        about, behind = self.debug.function(name.strip('"'))
+        return about, [text_of(n) if n.opcode == "label" else f"{text_of(n)}{behind(n.line)}" for n in nodes]
 
     def constant(self, name: str, fields: Sequence[Value]) -> Value:
         """Have a structure of constants in memory, and point to it."""
@@ -44,7 +60,8 @@ class IrModule:
         """Write the module; the functions whose names are given stand ``first``."""
         rest = (name for name in self.functions if name not in first)
         functions = [self.functions[name] for name in (*first, *rest)]
-        return "\n".join([*self._constants, *functions, *self.declared.values()])
+        lines = self.debug.lines if self.debug is not None else ()
+        return "\n".join([*self._constants, *functions, *self.declared.values(), *lines])
 
 
 def _type_of(value: Value) -> str:

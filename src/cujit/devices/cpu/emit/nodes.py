@@ -70,12 +70,11 @@ _ACCESSES = frozenset({"load", "store", "atomicrmw", "cmpxchg"})
 
 
 def text_of(node: Node) -> str:
-    """Print a node as a line of LLVM IR, with the line of the PTX as a comment (see ``debuglines``)."""
+    """Print a node as a line of LLVM IR."""
     if node.opcode == "label":
         return f"{node.name}:"
     text = _FORMS.get(node.opcode, _binary)(node)
-    comment = f" ;{node.line}" if node.line else ""
-    return f"  {node.result} = {text}{comment}" if node.result else f"  {text}{comment}"
+    return f"  {node.result} = {text}" if node.result else f"  {text}"
 
 
 # -- forms ------------------------------------------------------------------------------------------------

@@ -110,7 +110,6 @@ class WarpEmitter:
         graph: Graph | None = None,
         passage: Passage | None = None,
         module: IrModule | None = None,
-        lined: bool = False,
     ) -> None:
         self.body = body
         self.observers = observers
@@ -121,7 +120,7 @@ class WarpEmitter:
         self.divergence = divergence
         self.block = block
         self.handler_of = handler_of
-        self.builder = Builder(module, lined=lined)
+        self.builder = Builder(module)
         self.mask = Value("splat (i1 true)", "i1", True, True)
         """Lanes that run the current block."""
         self.base_form = False
