@@ -6,7 +6,6 @@ import contextlib
 import ctypes
 import functools
 import itertools
-import re
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -82,10 +81,6 @@ def _compiler(level: int) -> llvmlite.binding.TargetMachine:
     return _target_machine(level)
 
 
-_UNROLLED = 200_000
-"""Characters of IR whose loops may be unrolled: where it is longer, machine code for many turns takes too long."""
-
-
 _LOOKERS: list[Callable[[str], object]] = []
 
 
@@ -112,19 +107,16 @@ def optimise(ir: str | bytes, level: int = 2, *, passes: bool = True, kernel: bo
     for look in _LOOKERS:
         look(str(module))
     if passes:
-        if kernel and isinstance(ir, str) and "alwaysinline" not in ir:
+        words = {word for function in module.functions for said in function.attributes for word in said.split()}
+        if kernel and b"alwaysinline" not in words:
             _optimise_kernel(module, level)
         else:
-            _optimise_all(module, level, unrolls=_length(ir) <= _UNROLLED)
+            _optimise_all(module, level, unrolls=_ROLLED not in words)
     return module
 
 
-_LINES = re.compile(r", !dbg !\d+$|^!.*\n", re.MULTILINE)
-
-
-def _length(ir: str | bytes) -> int:
-    """Count the characters of a module but for those that say lines: code is optimised with them as without."""
-    return len(ir if isinstance(ir, bytes) or "!llvm.dbg.cu" not in ir else _LINES.sub("", ir))
+_ROLLED = b'"cujit-unrolls"="no"'
+"""What a function says whose loops stay loops, those of its whole module too."""
 
 
 def _parse(ir: str | bytes) -> Any:

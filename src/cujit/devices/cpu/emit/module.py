@@ -12,6 +12,14 @@ from cujit.devices.cpu.shapes import WARP
 __all__ = ["IrModule"]
 
 
+_SAID = 0
+"""Number of the attributes that the function has which is called from elsewhere."""
+
+_UNROLLED = 200_000
+"""Characters of IR whose loops may be unrolled: where it is longer, machine code for many turns takes too long. Those
+of debug information do not count: code is optimised with it as without."""
+
+
 @dataclass
 class IrModule:
     """``functions`` are the texts of those that it defines, ``declared`` of those that stand elsewhere, by name.
@@ -23,6 +31,7 @@ class IrModule:
     functions: dict[str, str] = field(default_factory=dict)
     declared: dict[str, str] = field(default_factory=dict)
     _constants: list[str] = field(default_factory=list)
+    _debug_length: int = 0
 
     def define(
         self,
@@ -37,7 +46,9 @@ class IrModule:
         if not isinstance(parameters, str):
             parameters = ", ".join([f"{_type_of(v)} {v.text}" for v in parameters])
         about, lines = self._printed(name, list(nodes), is_internal=bool(linkage))
-        words = ("define", linkage, returned, f"@{name}({parameters})", attributes, about, "{")
+        if not linkage:
+            attributes = f"#{_SAID} {attributes}"
+        words = ("define", linkage, returned, f"@{name}({parameters})", attributes.strip(), about, "{")
         self.functions[name] = "\n".join([" ".join(filter(None, words)), "entry:", *lines, "}"])
 
     def _printed(self, name: str, nodes: Sequence[Node], *, is_internal: bool) -> tuple[str, list[str]]:
@@ -48,7 +59,9 @@ class IrModule:
         if self.debug is None or (is_internal and not any(node.line for node in nodes)):
             return "", [text_of(node) for node in nodes]
         about, behind = self.debug.function(name.strip('"'))
-        return about, [text_of(n) if n.opcode == "label" else f"{text_of(n)}{behind(n.line)}" for n in nodes]
+        added = ["" if node.opcode == "label" else behind(node.line) for node in nodes]
+        self._debug_length += sum(map(len, added))
+        return about, [text_of(node) + more for node, more in zip(nodes, added, strict=True)]
 
     def constant(self, name: str, fields: Sequence[Value]) -> Value:
         """Have a structure of constants in memory, and point to it."""
@@ -60,8 +73,10 @@ class IrModule:
         """Write the module; the functions whose names are given stand ``first``."""
         rest = (name for name in self.functions if name not in first)
         functions = [self.functions[name] for name in (*first, *rest)]
-        lines = self.debug.lines if self.debug is not None else ()
-        return "\n".join([*self._constants, *functions, *self.declared.values(), *lines])
+        text = "\n".join([*self._constants, *functions, *self.declared.values()])
+        unrolls = "yes" if len(text) - self._debug_length <= _UNROLLED else "no"
+        said = f'attributes #{_SAID} = {{ "cujit-unrolls"="{unrolls}" }}'  # see ``optimise``
+        return "\n".join([text, said, *(self.debug.lines if self.debug is not None else ())])
 
 
 def _type_of(value: Value) -> str:
