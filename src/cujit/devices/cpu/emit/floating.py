@@ -1,6 +1,6 @@
-"""Floating-point arithmetic, comparison and selection of f32 and f64.
+"""Floating-point arithmetic and tests of f32 and f64.
 
-PTX ISA 9.1: "Floating-Point Instructions", "Comparison and Selection Instructions". Results are exact in every
+PTX ISA 9.1: "Floating-Point Instructions". Results are exact in every
 rounding. ``.ftz`` is done per instruction. NaNs: f32 gives one, see ``nans``; f64 keeps payloads. Which of several
 NaNs goes on in a sum, product or fused multiply-add to nearest is left to the processor: to choose it makes a loop of
 these take 2.7 times as long.
@@ -11,8 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from cujit.devices.cpu.emit.builder import Builder, Value, float_type, int_type, type_width
-from cujit.devices.cpu.emit.integer import combine, put_predicates, put_set
+from cujit.devices.cpu.emit.builder import Builder, Value, float_type, type_width
 from cujit.devices.cpu.emit.registry import Rules
 from cujit.devices.cpu.emit.rounding import (
     arithmetic,
@@ -36,24 +35,6 @@ from cujit.devices.cpu.semantics import form_of
 
 __all__ = ["register"]
 
-_COMPARE = {
-    "eq": "oeq",
-    "ne": "one",
-    "lt": "olt",
-    "le": "ole",
-    "gt": "ogt",
-    "ge": "oge",
-    "equ": "ueq",
-    "neu": "une",
-    "ltu": "ult",
-    "leu": "ule",
-    "gtu": "ugt",
-    "geu": "uge",
-    "num": "ord",
-    "nan": "uno",
-}
-"""PTX comparisons and LLVM's. Source: PTX ISA 9.1, "Comparison and Selection Instructions: setp"."""
-
 
 def register(rules: Rules) -> None:
     """Add the rules of this family."""
@@ -68,10 +49,6 @@ def register(rules: Rules) -> None:
     rules.on("min|max .f32|f64", _extreme)
     rules.on("copysign", _copy_sign)
     rules.on("testp", _test)
-    rules.on("setp .f32|f64", _set_predicate)
-    rules.on("set .u32|s32|f32 .f32|f64", _set)
-    rules.on("selp .f32|f64", _select)
-    rules.on("slct .TYPE .f32", _select_by_sign)
 
 
 def _sources(e: WarpEmitter, op: Op) -> list[Value]:
@@ -156,7 +133,7 @@ def _extreme(e: WarpEmitter, op: Op) -> None:
     e.put(op, result)
 
 
-# -- tests, comparison and selection ----------------------------------------------------------------------
+# -- tests ----------------------------------------------------------------------------------------------
 
 
 def _test(e: WarpEmitter, op: Op) -> None:
@@ -180,38 +157,3 @@ def _test(e: WarpEmitter, op: Op) -> None:
         return
     regular = b.binary("xor", subnormal, b.integer(1, 1))
     e.put(op, b.binary("and", regular, b.compare("icmp ult", size, infinity)))
-
-
-def _compared(e: WarpEmitter, op: Op) -> Value:
-    b = e.builder
-    type_ = float_type(op.types[-1].bits)
-    x, y = (e.source(op, k, type_) for k in range(2))
-    if "ftz" in op.modifiers:
-        x, y = flush(b, x), flush(b, y)
-    name = next(m for m in op.modifiers if m in _COMPARE)
-    return b.compare(f"fcmp {_COMPARE[name]}", x, y)
-
-
-def _set_predicate(e: WarpEmitter, op: Op) -> None:
-    put_predicates(e, op, _compared(e, op))
-
-
-def _set(e: WarpEmitter, op: Op) -> None:
-    put_set(e, op, combine(e, op, _compared(e, op)))
-
-
-def _select(e: WarpEmitter, op: Op) -> None:
-    type_ = float_type(op.type.bits)
-    e.put(op, e.builder.select(e.source(op, 2, "i1"), e.source(op, 0, type_), e.source(op, 1, type_)))
-
-
-def _select_by_sign(e: WarpEmitter, op: Op) -> None:
-    """Take the first where the third is not below 0 (NaN is); -0 is 0."""
-    b = e.builder
-    name = op.type
-    type_ = float_type(name.bits) if name.kind == "f" else int_type(name.bits)
-    by = e.source(op, 2, "float")
-    if "ftz" in op.modifiers:
-        by = flush(b, by)
-    chosen = b.compare("fcmp oge", by, number(b, 0.0, "float"))
-    e.put(op, b.select(chosen, e.source(op, 0, type_), e.source(op, 1, type_)))

@@ -1,38 +1,40 @@
-"""Arithmetic, comparison and approximate functions of f16, bf16 and their pairs.
+"""Arithmetic and approximate functions of f16, bf16 and their pairs.
 
-PTX ISA 9.1: "Half Precision Floating-Point Instructions", "Half Precision Comparison Instructions", "Mixed Precision
+PTX ISA 9.1: "Half Precision Floating-Point Instructions", "Mixed Precision
 Floating-Point Instructions". Both formats are computed in f32 and rounded once more: f32 has at least twice their
 precision and two bits, so that sums, differences and products come out as if rounded once (Figueroa, "When is Double
-Rounding Innocuous?", SIGNUM Newsletter 30 (1995)); fused multiply-adds need more, see ``halves_fma``. Every NaN
+Rounding Innocuous?", SIGNUM Newsletter 30 (1995)); fused multiply-adds need more. Every NaN
 result is 0x7fff. The members of a pair are done one after the other.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from cujit.devices.cpu.emit.builder import Builder, Value, int_type
-from cujit.devices.cpu.emit.halves_approximate import power_of_two, tangent
-from cujit.devices.cpu.emit.halves_fma import fused
-from cujit.devices.cpu.emit.integer import combine, put_predicates
+from cujit.devices.cpu.emit.approximate import power_of_two64
+from cujit.devices.cpu.emit.builder import Builder, Value
 from cujit.devices.cpu.emit.registry import Rules
 from cujit.devices.cpu.emit.rounding import (
     arithmetic,
+    as_bits,
     flush,
+    is_nan,
     magnitude,
+    negative,
     number,
     rounding_of,
     saturate,
     signed,
-)
-from cujit.devices.cpu.emit.small_formats import FORMATS, HALF_NAN, half_bits, value_of
+    two_sum,
+)  # fmt: skip
+from cujit.devices.cpu.emit.small_formats import FORMATS, HALF_NAN, half_bits, value_of, without_low_bits
 from cujit.devices.cpu.emit.warp import WarpEmitter
 from cujit.devices.cpu.program import Op
 
-__all__ = ["join_halves", "register", "split_halves"]
+__all__ = ["join_halves", "members", "put_members", "register", "split_halves", "values_of"]
 
-_JOINS = "and or xor"
 _OUT_OF_BOUNDS = 0x7FF7
 """The NaN that tensor copies write beyond a tensor, as f16 and as bf16: "OOB NaN" in the manual, which gives no bits.
 
@@ -51,10 +53,7 @@ def register(rules: Rules) -> None:
     rules.on("abs|neg .HALF", _each_half(_sign_change))
     rules.on("min|max .HALF", _each_half(_extreme))
     rules.on("ex2 .HALF", _each_half(_power))
-    rules.on("tanh .HALF", _each_half(partial(_function, tangent)))
-    rules.on("setp .HALF", _set_predicates)
-    rules.on("set .TYPE .HALF", _set)
-    rules.on("set .HALF", _set)
+    rules.on("tanh .HALF", _each_half(partial(_function, _tangent)))
 
 
 # -- halves of a register ---------------------------------------------------------------------------------
@@ -72,7 +71,7 @@ def join_halves(b: Builder, low: Value, high: Value) -> Value:
     return b.binary("or", low, b.binary("shl", high, b.integer(16, 32)))
 
 
-def _sources(e: WarpEmitter, op: Op, name: str, count: int) -> list[list[Value]]:
+def members(e: WarpEmitter, op: Op, name: str, count: int) -> list[list[Value]]:
     """Read the first sources as i16; one list of sources, or for a pair two, that of the lower members first."""
     if not name.endswith("x2"):
         return [[e.source(op, k, "i16") for k in range(count)]]
@@ -80,7 +79,8 @@ def _sources(e: WarpEmitter, op: Op, name: str, count: int) -> list[list[Value]]
     return [list(parts) for parts in zip(*split, strict=True)]
 
 
-def _put(e: WarpEmitter, op: Op, parts: Sequence[Value]) -> None:
+def put_members(e: WarpEmitter, op: Op, parts: Sequence[Value]) -> None:
+    """Write members, one or those of a pair."""
     e.put(op, parts[0] if len(parts) == 1 else join_halves(e.builder, *parts))
 
 
@@ -90,7 +90,7 @@ def _each_half(part: _Part) -> Callable[[WarpEmitter, Op], None]:
     def handler(e: WarpEmitter, op: Op) -> None:
         (name,) = op.types
         member = name.removesuffix("x2")
-        _put(e, op, [part(e.builder, op, member, s) for s in _sources(e, op, name, len(op.sources))])
+        put_members(e, op, [part(e.builder, op, member, s) for s in members(e, op, name, len(op.sources))])
 
     return handler
 
@@ -101,7 +101,7 @@ def _flushed(b: Builder, bits: Value) -> Value:
     return b.select(none, b.binary("and", bits, b.integer(0x8000, 16)), bits)
 
 
-def _values(b: Builder, op: Op, name: str, bits: Sequence[Value]) -> list[Value]:
+def values_of(b: Builder, op: Op, name: str, bits: Sequence[Value]) -> list[Value]:
     """Read members as f32, flushed where the operation says so."""
     if "ftz" in op.modifiers and name == "f16":
         bits = [_flushed(b, x) for x in bits]
@@ -112,8 +112,8 @@ def _values(b: Builder, op: Op, name: str, bits: Sequence[Value]) -> list[Value]
 
 
 def _arithmetic(b: Builder, op: Op, name: str, bits: list[Value]) -> Value:
-    values = _values(b, op, name, bits)
-    result = fused(b, name, *values) if op.opcode == "fma" else b.binary(f"f{op.opcode}", *values)
+    values = values_of(b, op, name, bits)
+    result = _fused(b, name, *values) if op.opcode == "fma" else b.binary(f"f{op.opcode}", *values)
     result = half_bits(b, _limited(b, op, result), name)
     if "oob" not in op.modifiers:
         return result
@@ -197,54 +197,114 @@ def _function(function: Callable[[Builder, Value], Value], b: Builder, op: Op, n
 def _power(b: Builder, op: Op, name: str, bits: list[Value]) -> Value:
     """Raise 2 to a power; ``.ftz`` is that of bf16."""
     x = value_of(b, bits[0], name)
-    return power_of_two(b, flush(b, x) if "ftz" in op.modifiers else x, name)
+    return _power_of_two(b, flush(b, x) if "ftz" in op.modifiers else x, name)
 
 
-# -- comparison -------------------------------------------------------------------------------------------
+# -- fused multiply-add -----------------------------------------------------------------------------------
+
+# The result rounds to the half as the exact one would. Rounded to f32 first, the exact result may come to lie in the
+# middle between two halves; what was lost then tells which way it has to go. The last bit of the f32 is changed to say
+# so.
 
 
-def _compared(e: WarpEmitter, op: Op) -> list[Value]:
-    """Compare the first two sources; for a pair there are two results, that of the lower members first."""
-    b, name = e.builder, op.types[-1]
-    compare = next(m for m in op.form.words if m not in (*_JOINS.split(), "ftz"))
-    if name.startswith(("f16", "bf16")):
-        member = name.removesuffix("x2")
-        found = [_values(b, op, member, bits) for bits in _sources(e, op, name, 2)]
-    else:
-        type_ = {"f32": "float", "f64": "double"}.get(name) or int_type(name.bits)
-        found = [[e.source(op, k, type_) for k in range(2)]]
-        if name == "f32" and "ftz" in op.modifiers:
-            found = [[flush(b, x) for x in found[0]]]
-    kind = _float_comparison(compare) if "f" in name else _integer_comparison(compare, name.is_signed)
-    return [b.compare(kind, *values) for values in found]
+def _fused(b: Builder, name: str, x: Value, y: Value, z: Value) -> Value:
+    """Compute x y + z of f16 or bf16 values held as f32; the result is to be rounded to nearest."""
+    return _fused_f16(b, x, y, z) if name == "f16" else _fused_bf16(b, x, y, z)
 
 
-def _float_comparison(name: str) -> str:
-    """Name LLVM's comparison: ``ltu`` is true for NaN, ``lt`` is not."""
-    if name in ("num", "nan"):
-        return "fcmp ord" if name == "num" else "fcmp uno"
-    return f"fcmp u{name[:2]}" if len(name) == 3 else f"fcmp o{name}"
+def _fused_f16(b: Builder, x: Value, y: Value, z: Value) -> Value:
+    """Round the sum to odd, which can be rounded again without harm.
+
+    The product of two f16 is exact, and so is the error of the sum. Source: Boldo and Melquiond, "Emulation of FMA
+    and Correctly Rounded Sums", IEEE Transactions on Computers 57 (2008).
+    """
+    total, error = two_sum(b, b.binary("fmul", x, y), z)
+    last = b.binary("and", as_bits(b, total), b.integer(1, 32))
+    return _moved(b, total, error, b.compare("icmp eq", last, b.integer(0, 32)))
 
 
-def _integer_comparison(name: str, is_signed: bool) -> str:
-    name = {"lo": "lt", "ls": "le", "hi": "gt", "hs": "ge"}.get(name, name)
-    return f"icmp {name}" if name in ("eq", "ne") else f"icmp {'s' if is_signed else 'u'}{name}"
+def _fused_bf16(b: Builder, x: Value, y: Value, z: Value) -> Value:
+    """Move the result off the middle between two bf16, toward the exact one.
+
+    Where the result lies in the middle, it has 9 bits, the product 16 and the addend 8. Less the larger of product
+    and addend, it is exact in f32: what cancels leaves no more bits than f32 has, and nothing that counts is below
+    its smallest number. Adding the smaller one then gives the rest with the right sign.
+    """
+    result = b.intrinsic("fma", x, y, z)
+    product = magnitude(b, b.binary("fmul", x, y))
+    product_rules = b.compare("fcmp oge", product, magnitude(b, z))
+    less_addend = b.binary("fsub", z, result)
+    first = b.select(product_rules, negative(b, result), less_addend)
+    second = b.select(product_rules, z, number(b, 0.0, "float"))
+    rest = b.binary("fadd", b.intrinsic("fma", x, y, first), second)
+    low = b.binary("and", as_bits(b, result), b.integer(0xFFFF, 32))
+    return _moved(b, result, rest, b.compare("icmp eq", low, b.integer(0x8000, 32)))
 
 
-def _set_predicates(e: WarpEmitter, op: Op) -> None:
-    """Write one predicate, or for a pair one for the lower members and one for the upper ones."""
-    compared = _compared(e, op)
-    if len(compared) == 1:
-        put_predicates(e, op, compared[0])
-        return
-    for k in range(len(op.results)):
-        e.put(op, combine(e, op, compared[k]), k)
+def _moved(b: Builder, x: Value, rest: Value, where: Value) -> Value:
+    """Move a number by one unit in the last place toward ``x + rest``, where asked and ``rest`` is not 0 or NaN."""
+    bits = as_bits(b, x)
+    differs = b.binary("ashr", b.binary("xor", bits, as_bits(b, rest)), b.integer(31, 32))
+    beside = b.binary("add", bits, b.binary("or", differs, b.integer(1, 32)))
+    some = b.compare("fcmp one", rest, number(b, 0.0, "float"))
+    return b.bits_as(b.select(b.binary("and", where, some), beside, bits), "float")
 
 
-def _set(e: WarpEmitter, op: Op) -> None:
-    """Write all ones or 1.0 where it holds, and 0 elsewhere; into each half for a pair."""
-    b, (to, name) = e.builder, op.types
-    width = 16 if name.endswith("x2") or to in ("f16", "bf16") else to.bits
-    true = {"f16": 0x3C00, "f16x2": 0x3C00, "bf16": 0x3F80, "bf16x2": 0x3F80}.get(to, -1)
-    holds = [combine(e, op, h) for h in _compared(e, op)]
-    _put(e, op, [b.select(h, b.integer(true, width), b.integer(0, width)) for h in holds])
+# -- ex2 and tanh -----------------------------------------------------------------------------------------
+
+# The first as an H200 has it, the second better than the manual asks for. Source of bounds and special values: PTX ISA
+# 9.1, "Half Precision Floating-Point Instructions: tanh", "ex2".
+
+_SERIES = [math.sqrt(2) * math.log(2) ** k / math.factorial(k) for k in range(7)]
+"""Taylor's for 2^(t + 1/2); with t of at most 1/2, the first term left out is below 2^-22."""
+
+
+def _real(b: Builder, value: float) -> Value:
+    return number(b, value, "float")
+
+
+def _between(b: Builder, x: Value, low: float, high: float) -> Value:
+    x = b.select(b.compare("fcmp ogt", x, _real(b, low)), x, _real(b, low))
+    return b.select(b.compare("fcmp olt", x, _real(b, high)), x, _real(b, high))
+
+
+def _normal_power(b: Builder, x: Value) -> Value:
+    """Raise 2 to a power of -126 to less than 128."""
+    whole = b.intrinsic("floor", x)
+    part = b.binary("fsub", b.binary("fsub", x, whole), _real(b, 0.5))
+    power = _real(b, _SERIES[-1])
+    for c in reversed(_SERIES[:-1]):
+        power = b.intrinsic("fma", power, part, _real(b, c))
+    exponent = b.binary("shl", b.cast("fptosi", whole, "i32"), b.integer(23, 32))
+    return b.bits_as(b.binary("add", as_bits(b, power), exponent), "float")
+
+
+def _power_of_two(b: Builder, x: Value, name: str) -> Value:
+    """Raise 2 to an f16 or bf16: to f32, and then cut toward zero, not rounded; the result is i16, no subnormal bf16.
+
+    Source: measured on an H200 with every input: 63,487 of 63,488 results of f16, and 99.7 percent of those of bf16.
+    """
+    power = b.cast("fptrunc", power_of_two64(b, b.cast("fpext", x, "double")), "float")
+    if name == "bf16":
+        kept = without_low_bits(b, flush(b, power), 16, "rz", HALF_NAN << 16)
+        return b.resize(b.binary("lshr", kept, b.integer(16, 32)), 16, signed=False)
+    nearest = half_bits(b, power, name)
+    above = b.compare("fcmp ogt", value_of(b, nearest, name), power)
+    finite = b.compare("fcmp olt", power, _real(b, 65536.0))
+    one = b.resize(b.binary("and", above, finite), 16, signed=False)
+    return b.binary("sub", nearest, one)
+
+
+def _tangent(b: Builder, x: Value) -> Value:
+    """Compute tanh as (4^y - 1) / (4^y + 1), y = x log2 e; of small numbers, by the first two terms of its series.
+
+    Below 2^-4, the third term is less than 2^-18 of the result.
+    """
+    size = magnitude(b, x)
+    power = _normal_power(b, b.binary("fmul", _between(b, size, 0.0, 20.0), _real(b, 2 / math.log(2))))
+    one = _real(b, 1.0)
+    large = b.binary("fdiv", b.binary("fsub", power, one), b.binary("fadd", power, one))
+    cube = b.binary("fmul", b.binary("fmul", size, size), size)
+    small = b.intrinsic("fma", cube, _real(b, -1 / 3), size)
+    result = b.select(b.compare("fcmp olt", size, _real(b, 2.0**-4)), small, large)
+    return b.select(is_nan(b, x), x, signed(b, result, x))

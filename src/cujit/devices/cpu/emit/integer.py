@@ -1,7 +1,6 @@
-"""Integer arithmetic, comparison and selection; what works on bits is in ``bits``.
+"""Integer arithmetic; what works on bits is in ``bits``.
 
-PTX ISA 9.1: "Integer Arithmetic Instructions", "Extended-Precision …", "Comparison and Selection …". Each rule says
-what its handler takes; each handler one sentence of what the manual asks.
+PTX ISA 9.1: "Integer Arithmetic Instructions", "Extended-Precision …".
 """
 
 from __future__ import annotations
@@ -36,10 +35,6 @@ def register(rules: Rules) -> None:
     rules.on("sad", _sad)
     rules.on("dp4a", _dot4)
     rules.on("dp2a", _dot2)
-    rules.on("setp .INT|BITS", _set_predicate)
-    rules.on("set .u32|s32|f32 .INT|BITS", _set)
-    rules.on("selp .INT|BITS", _select)
-    rules.on("slct .TYPE .s32", _select_by_sign)
 
 
 # -- addition and multiplication --------------------------------------------------------------------------
@@ -259,59 +254,3 @@ def _dot(e: WarpEmitter, op: Op, pairs: list[tuple[int, int]], a_bits: int, b_bi
     for i, j in pairs:
         total = b.binary("add", total, b.binary("mul", part(0, i, a_bits), part(1, j, b_bits)))
     e.put(op, total)
-
-
-# -- comparison and selection -----------------------------------------------------------------------------
-
-
-def _comparison(e: WarpEmitter, op: Op) -> Value:
-    t, _, signed = integer_type(op)
-    name = op.form.words[0]
-    # lo, ls, hi and hs are the unsigned comparisons, whatever the type.
-    name, forced = {"lo": ("lt", True), "ls": ("le", True), "hi": ("gt", True), "hs": ("ge", True)}.get(
-        name, (name, False)
-    )
-    sign = "" if name in ("eq", "ne") else "s" if signed and not forced else "u"
-    return e.builder.compare(f"icmp {sign}{name}", e.source(op, 0, t), e.source(op, 1, t))
-
-
-def combine(e: WarpEmitter, op: Op, result: Value) -> Value:
-    """Join a comparison with the third source by the ``and``, ``or`` or ``xor`` of the mnemonic, if there is one."""
-    joins = [m for m in op.form.words if m in ("and", "or", "xor")]
-    return e.builder.binary(joins[0], result, e.source(op, 2, "i1")) if joins else result
-
-
-def put_predicates(e: WarpEmitter, op: Op, compared: Value) -> None:
-    """Write ``p`` and, where it is asked for, ``q``, which takes the negated comparison."""
-    e.put(op, combine(e, op, compared))
-    if len(op.results) > 1:
-        e.put(op, combine(e, op, e.builder.binary("xor", compared, e.builder.integer(1, 1))), 1)
-
-
-def _set_predicate(e: WarpEmitter, op: Op) -> None:
-    put_predicates(e, op, _comparison(e, op))
-
-
-def put_set(e: WarpEmitter, op: Op, holds: Value) -> None:
-    """Write the result of ``set``: all ones or 0, or 1.0 or 0.0 for an f32 result."""
-    b = e.builder
-    if op.type == "f32":
-        e.put(op, b.select(holds, b.real(0x3F800000, 32), b.real(0, 32)))
-    else:
-        e.put(op, b.resize(holds, 32, signed=True))
-
-
-def _set(e: WarpEmitter, op: Op) -> None:
-    put_set(e, op, combine(e, op, _comparison(e, op)))
-
-
-def _select(e: WarpEmitter, op: Op) -> None:
-    t, _, _ = integer_type(op)
-    e.put(op, e.builder.select(e.source(op, 2, "i1"), e.source(op, 0, t), e.source(op, 1, t)))
-
-
-def _select_by_sign(e: WarpEmitter, op: Op) -> None:
-    b = e.builder
-    t = int_type(op.type.bits)
-    positive = b.compare("icmp sge", e.source(op, 2, "i32"), b.integer(0, 32))
-    e.put(op, b.select(positive, e.source(op, 0, t), e.source(op, 1, t)))

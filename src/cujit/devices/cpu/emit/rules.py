@@ -10,6 +10,7 @@ from cujit.devices.cpu.emit import (
     atomics,
     barriers,
     calls,
+    compare,
     convert,
     floating,
     functions,
@@ -35,7 +36,7 @@ from cujit.formats.ptx.isa import special_register
 __all__ = ["all_rules", "check"]
 
 _FAMILIES = (
-    memory, integer, floating, approximate, convert, halves, packed, video, hints, atomics, warpwide, barriers,
+    memory, integer, floating, compare, approximate, convert, halves, packed, video, hints, atomics, warpwide, barriers,
     asynchronous, matrix, textures, calls, functions,
 )  # fmt: skip
 
