@@ -4,7 +4,7 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
-.PHONY: demo test lint format runtime gpu-test gpu-wheels toolkits aarch64 cache-faults bench leak fuzz fuzz-kernels fuzz-ptx checked unoptimised promises guarded replay house images clean
+.PHONY: demo test lint format runtime gpu-test gpu-wheels toolkits aarch64 cache-faults bench leak fuzz fuzz-kernels fuzz-ptx checked unoptimised promises guarded assembled replay house images clean
 
 $(READY): pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -113,6 +113,9 @@ unoptimised: $(READY)  ## goldens, real programs and random kernels on the CPU d
 
 guarded: $(READY)  ## the tests of the CPU device with a guard before every instruction; some minutes
 	CUJIT_GUARDED=1 $(BIN)/python -m pytest -n auto -m "not gpu" tests/instructions tests/devices tests/kernels tests/real
+
+assembled: $(READY)  ## the tests of the CPU device, each failing where no assembler takes what the device takes; some minutes
+	CUJIT_ASSEMBLED=1 $(BIN)/python -m pytest -n auto -m "not gpu" tests/instructions tests/devices tests/kernels tests/real tests/property
 
 fuzz-ptx: $(READY)  ## PTX mutated by tokens on the CPU device, SECONDS_EACH seconds: errors of ours, and no others
 	CUJIT_CACHE=0 CUJIT_CPU_OPTIMIZE=0 PYTHONPATH=tests $(BIN)/python tests/property/mutants.py $(SECONDS_EACH)

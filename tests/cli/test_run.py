@@ -292,8 +292,10 @@ def test_ctrl_c_ends_a_run(tmp_path: Path) -> None:
     file.write_text(SPIN)
     command = [sys.executable, "-m", "cujit", "run", str(file), *_SPIN, "--device", "cpu"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
-        time.sleep(3)  # it compiles, and spins
+        threads = Path(f"/proc/{process.pid}/task")
         begin = time.perf_counter()
+        while len(list(threads.iterdir())) == 1 and time.perf_counter() - begin < 60:
+            time.sleep(0.1)  # it imports and compiles; then a thread of its own spins
         while process.poll() is None and time.perf_counter() - begin < 30:
             process.send_signal(signal.SIGINT)
             time.sleep(0.5)

@@ -155,10 +155,12 @@ def _floats() -> Iterator[Pair]:
                 other = f"{wide} cvt.f32.{half} w1, {{1}}; fma.{mode}{more}.f32 {{d}}, w0, w1, {{2}};"
                 yield _pair(f"fma.{mode}{more}.f32.{half}", other, "f32", f"{half} {half} f32")
     for opcode, more in itertools.product(("min", "max"), ("", ".ftz", ".NaN", ".ftz.NaN")):
-        size = f"abs.f32 w0, {{0}}; abs.f32 w1, {{1}}; {opcode}{more}.f32 {{d}}, w0, w1;"
+        sizes = "abs.f32 w0, {0}; abs.f32 w1, {1};"
+        three = f"{sizes} abs.f32 w2, {{2}}; {opcode}{more}.f32 {{d}}, w0, w1, w2;"
         sign = "mov.b32 w0, {0}; mov.b32 w1, {1}; xor.b32 w0, w0, w1; and.b32 w0, w0, 0x80000000;"
-        signed = f"{size} {sign} mov.b32 w2, {{d}}; or.b32 w2, w2, w0; mov.b32 {{d}}, w2;"
-        yield _pair(f"{opcode}{more}.abs.f32", size, "f32", "f32 f32")
+        joined = "mov.b32 w2, {d}; or.b32 w2, w2, w0; mov.b32 {d}, w2;"
+        signed = f"{sizes} {opcode}{more}.f32 {{d}}, w0, w1; {sign} {joined}"
+        yield _pair(f"{opcode}{more}.abs.f32", three, "f32", "f32 f32 f32")
         if "NaN" not in more:  # No source says which NaN that gives.
             yield _pair(f"{opcode}{more}.xorsign.abs.f32", signed, "f32", "f32 f32")
     for flush in ("", ".ftz"):

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import functools
-import json
-import subprocess
-import sys
 from collections.abc import Iterator
 
 import pytest
@@ -15,6 +12,7 @@ from cujit.devices.base import Device
 from cujit.errors import PtxSyntaxError, UnsupportedError
 from property.effort import times
 from toolkits.agreement import ONLY_THE_ASSEMBLER, ONLY_THE_TABLE, candidates, is_known, refused
+from toolkits.assembler import Assembler
 from toolkits.minimal import module_of
 
 # Versions and targets that an assembler is asked for, and what it assembles for: no one of them has all instructions.
@@ -25,47 +23,6 @@ TARGETS = (
     ("6.2", "sm_70", "sm_75"),
 )
 SEED, FORMS, NEAR = 1, 3, 6
-ASSEMBLER = """
-import json, sys
-import cujit
-for line in sys.stdin:
-    arch, text = json.loads(line)
-    try:
-        cujit.link([cujit.Artifact(cujit.Kind.PTX, text.encode(), name="x")], arch=arch, cache=False)
-        log = ""
-    except cujit.LinkError as error:
-        log = error.log
-    print(json.dumps(log), flush=True)
-"""
-
-
-class Assembler:
-    """nvJitLink in a process of its own, since it dies of some texts."""
-
-    def __init__(self) -> None:
-        self._process: subprocess.Popen[str] | None = None
-
-    def complain(self, text: str, arch: str) -> str | None:
-        if self._process is None or self._process.poll() is not None:
-            self._process = subprocess.Popen(
-                [sys.executable, "-c", ASSEMBLER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-            )
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._process.stdin.write(json.dumps([arch, text]) + "\n")
-        self._process.stdin.flush()
-        line = self._process.stdout.readline()
-        if not line:
-            self.close()
-            return None
-        answer: str = json.loads(line)
-        return answer
-
-    def close(self) -> None:
-        if self._process is not None:
-            self._process.kill()
-            self._process.communicate()
-            self._process = None
 
 
 @pytest.fixture(scope="module")

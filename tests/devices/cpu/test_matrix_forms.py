@@ -114,7 +114,7 @@ def _together(forms: Sequence[Mma]) -> Scene:
         done.append(_accesses("st", f"d{number}_", d, "pd", size) + "}")
         size += d.nbytes
     lines.append(f".reg .b64 pd; mov.b64 pd, p{len(arrays)};")
-    text = entry("\n".join(lines + done), len(arrays) + 1, target=forms[0].target, version="8.8")
+    text = entry("\n".join(lines + done), len(arrays) + 1, target=forms[0].target, version="9.1")
     return Scene("together", text, (*arrays, np.zeros(size, np.uint8)), 1, 32, target=forms[0].target)
 
 

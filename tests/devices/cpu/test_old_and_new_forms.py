@@ -19,7 +19,7 @@ REALS = np.random.default_rng(4).uniform(0.5, 8, (2, 32)).astype(np.float32)
 REGISTERS = ".reg .b32 x, y, z, o; .reg .f32 fx, fy, fo; .reg .b16 hx, hy; .reg .b8 cx; .reg .f64 dx, dy, do;\n"
 
 
-def computed(device: Device, statement: str, *sources: Array, version: str = "8.0") -> Bits:
+def computed(device: Device, statement: str, *sources: Array, version: str = "8.0", target: str = "sm_90") -> Bits:
     """What a statement leaves in ``o``, of ``x``, ``y``, ``z`` (and the same as f32, ``fx``, in ``fo``)."""
     loads = "".join(
         f"sub.u64 d0, at, p0; add.u64 d0, d0, p{k}; ld.global.u32 {name}, [d0]; mov.b32 f{name}, {name};\n"
@@ -27,9 +27,8 @@ def computed(device: Device, statement: str, *sources: Array, version: str = "8.
     )
     third = "sub.u64 d0, at, p0; add.u64 d0, d0, p3; ld.global.u32 z, [d0];\n" if len(sources) == 3 else ""
     body = f"{REGISTERS}{loads}{third}{statement}\nst.global.u32 [at], o;"
-    out = run_ptx(
-        device, body, blank(32), *[np.ascontiguousarray(s).view(np.uint32) for s in sources], version=version
-    )[0]
+    inputs = [np.ascontiguousarray(s).view(np.uint32) for s in sources]
+    out = run_ptx(device, body, blank(32), *inputs, version=version, target=target)[0]
     return np.asarray(out, np.uint32)
 
 
@@ -40,7 +39,8 @@ def test_f32_without_a_rounding_is_approximate_and_flushed_as_in_ptx_1(cpu: Devi
     values = REALS.copy()
     values[0, :2] = 1e-40, -1e-40
     old, new = (
-        computed(cpu, f"{name}.f32 fo, {operands}; mov.b32 o, fo;", *values, version="1.3") for name in (opcode, today)
+        computed(cpu, f"{name}.f32 fo, {operands}; mov.b32 o, fo;", *values, version=version, target=target)
+        for name, version, target in ((opcode, "1.3", "sm_13"), (today, "8.0", "sm_90"))
     )
     assert np.array_equal(old, new)
 
@@ -50,7 +50,8 @@ def test_f64_without_a_rounding_is_to_nearest(cpu: Device) -> None:
     for old, new in (("div.f64", "div.rn.f64"), ("mad.f64", "mad.rn.f64")):
         operands = "dx, dy, dx" if old == "mad.f64" else "dx, dy"
         first, second = (
-            computed(cpu, wide.format(f"{name} do, {operands};"), *REALS, version="1.3") for name in (old, new)
+            computed(cpu, wide.format(f"{name} do, {operands};"), *REALS, version=version, target=target)
+            for name, version, target in ((old, "1.3", "sm_13"), (new, "8.0", "sm_90"))
         )
         assert np.array_equal(first, second)
 
@@ -62,14 +63,15 @@ def test_saturated_pairs(cpu: Device, type_: str) -> None:
     )
     low, high = (0, 0xFFFF) if type_ == "u16" else (-0x8000, 0x7FFF)
     expected = np.clip(x + y, low, high).astype(np.uint16).view(np.uint32)
-    assert np.array_equal(computed(cpu, f"add.sat.{type_}x2 o, x, y;", *RANDOM[:2]), expected)
+    got = computed(cpu, f"add.sat.{type_}x2 o, x, y;", *RANDOM[:2], version="9.2", target="sm_120f")
+    assert np.array_equal(got, expected)
 
 
 def test_small_floats_become_bf16_times_a_scale(cpu: Device) -> None:
     codes = (np.arange(32, dtype=np.uint32) * 3 + 0x2000) & 0x7E7E
     scale = 0x7F81  # 2^0 for the upper one, 2^2 for the lower one
-    out = computed(cpu, f"cvt.u16.u32 hx, x; mov.b16 hy, {scale}; "
-                        "cvt.rn.scaled::n2::ue8m0.bf16x2.e5m2x2 o, hx, hy;", codes)  # fmt: skip
+    statement = f"cvt.u16.u32 hx, x; mov.b16 hy, {scale}; cvt.rn.scaled::n2::ue8m0.bf16x2.e5m2x2 o, hx, hy;"
+    out = computed(cpu, statement, codes, version="9.2", target="sm_100a")
     halves = codes.astype("<u2").view(np.uint8).reshape(32, 2)  # the lower one first
     reals = (halves.astype(np.uint16) << 8).view(np.float16).astype(np.float32) * np.array([4, 1], np.float32)
     expected = (reals.view(np.uint32) >> 16).astype(np.uint16).view(np.uint32)
@@ -95,7 +97,7 @@ def test_a_sign_before_a_register_is_refused_elsewhere_and_printed_as_it_was(cpu
 
 def test_stores_and_sums_that_release_are_done_at_once(cpu: Device) -> None:
     body = "mov.u32 r1, 7;\nst.async.release.gpu.global.u32 [at], r1;\nred.async.release.gpu.global.add.u32 [at], t;"
-    assert list(run_ptx(cpu, body, blank(32))[0]) == [7 + k for k in range(32)]
+    assert list(run_ptx(cpu, body, blank(32), version="8.7", target="sm_100")[0]) == [7 + k for k in range(32)]
 
 
 def test_no_block_is_taken_back_and_the_answer_comes_at_once(cpu: Device) -> None:
@@ -118,7 +120,7 @@ done:"""
 
 def test_what_is_refused_says_why(cpu: Device) -> None:
     with pytest.raises(UnsupportedError, match="several GPUs' memory at once"):
-        computed(cpu, "multimem.red.release.gpu.global.add.u32 [at], x;", RANDOM[0])
+        computed(cpu, "multimem.red.release.gpu.global.add.u32 [at], x;", RANDOM[0], version="8.1")
 
 
 def test_a_lookup_can_give_halves(cpu: Device) -> None:

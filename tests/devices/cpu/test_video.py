@@ -38,8 +38,11 @@ def words() -> list[Array]:
 
 def kernel(statements: list[str]) -> str:
     """PTX of a kernel that stores what each statement leaves in ``d``, all elements of one after the other."""
+    newest = any("8x4" in statement for statement in statements)
+    version, target = ("9.2", "sm_120f") if newest else ("8.3", "sm_90")
     lines = [
-        ".version 8.3\n.target sm_90\n.address_size 64\n.visible .entry k(.param .u64 po, .param .u64 pi) {",
+        f".version {version}\n.target {target}\n.address_size 64",
+        ".visible .entry k(.param .u64 po, .param .u64 pi) {",
         ".reg .b32 t, a, b, c, d;\n.reg .b64 o, i, x;\n.reg .pred p;\nld.param.u64 o, [po];\nld.param.u64 i, [pi];",
         "mov.u32 t, %tid.x;\nmul.wide.u32 x, t, 4;\nadd.u64 i, i, x;\nadd.u64 o, o, x;",
         f"ld.global.u32 a, [i];\nld.global.u32 b, [i+{4 * COUNT}];\nld.global.u32 c, [i+{8 * COUNT}];",

@@ -198,6 +198,8 @@ _PURE = _rows(
     ("mad", "r|SSS", "computes narrow cheap"),
     ("fma", "r|SSS", "computes narrow"),
     ("div", "r|SS", "computes narrow"),
+    ("min|max .f32 .xorsign", "r|SS", "computes narrow"),
+    ("min|max .f32 .abs", "r|SSS", "computes narrow"),
     ("min|max .f32", "r|SSS?", "computes narrow"),
     ("min|max", "r|SS", "computes narrow"),
     ("abs", "r|S", "computes narrow"),

@@ -124,13 +124,14 @@ def lowest_version(module: Module) -> Version:
 def target_version(arch: Arch) -> Version | None:
     """Give the first PTX ISA with a target; None when no toolkit known has it.
 
-    Source: PTX ISA manual, "PTX Release History", and ``support.RELEASES`` for the variants.
+    Source: PTX ISA manual, "PTX Release History", and ``support.RELEASES`` for variants that came later than their
+    architecture. nvJitLink 13.5 takes ``sm_100a`` in texts of 8.6, though the first toolkit with it writes 8.7.
     """
     row = KNOWN_ARCHES.get(arch.number)
     if row is None:
         return None
     since = {"": None, "a": row.a_since, "f": row.f_since}[arch.suffix]
-    if not arch.suffix:
+    if not arch.suffix or since == row.first:
         return row.ptx
     return next((r.ptx for r in RELEASES if since is not None and r.toolkit >= since), None)
 

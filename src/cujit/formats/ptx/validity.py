@@ -12,6 +12,8 @@ from cujit.errors import PtxSyntaxError
 from cujit.formats.ptx.declared import declaration_mistakes
 from cujit.formats.ptx.isa import NEWEST_PTX, InstructionRow, lookup, rows
 from cujit.formats.ptx.isa_later import removed_of
+from cujit.formats.ptx.needs import construct_needs
+from cujit.formats.ptx.retarget import declared_target, target_version
 from cujit.formats.ptx.syntax import Function, Instruction, Module, Scope, Statement
 from cujit.formats.ptx.tokens import DIRECTIVE, NAME, Cursor
 from cujit.support import dotted
@@ -44,7 +46,8 @@ def check_module(module: Module, text: str, name: str) -> None:
     Of a module of a newer ISA than the table, but of the same major version, nothing else is looked at.
 
     Raises:
-        PtxSyntaxError: its version, its target, a directive or an instruction is none; ``name`` stands for the file.
+        PtxSyntaxError: its version, its target, a directive or an instruction is none, or is of a later version or
+            architecture than it declares; ``name`` stands for the file.
     """
     if module.version[0] > NEWEST_PTX[0]:
         known = f"the newest that cujit knows is {dotted(NEWEST_PTX)}"
@@ -62,6 +65,7 @@ def check_module(module: Module, text: str, name: str) -> None:
             gone = removed_of(i.opcode, i.modifiers)
             if gone is not None and module.version >= gone.ptx and _number(module) >= gone.sm:
                 fail_at_construct(text, name, i.line, i.name, f"{i.name} is gone since PTX {dotted(gone.ptx)}")
+    _check_needs(module, text, name)
 
 
 def _check_target(module: Module, text: str, name: str) -> None:
@@ -73,6 +77,26 @@ def _check_target(module: Module, text: str, name: str) -> None:
     for word in module.target[1:]:
         if word not in _TARGET_MODES:
             fail_at_construct(text, name, 1, ".target", f"there is no mode {word[:60]!r} of a target")
+
+
+def _check_needs(module: Module, text: str, name: str) -> None:
+    """Check that what is used came no later than the version and the architecture that the text declares."""
+    target, arch = module.target[0], declared_target(module)
+    since = target_version(arch) if arch is not None else None
+    if since is not None and since > module.version:
+        why = f"{target} came with PTX {dotted(since)}, and this is a text of {dotted(module.version)}"
+        fail_at_construct(text, name, 1, ".target", why, help=f"write .version {dotted(since)}, or an older target")
+    has = {"a": "af", "f": "f"}.get(target[-1], "")
+    for need in construct_needs(module):
+        known = f"{need.construct} came with"
+        if need.is_known and need.ptx > module.version:
+            why = f"{known} PTX {dotted(need.ptx)}, and this is a text of {dotted(module.version)}"
+            help = f"write .version {dotted(need.ptx)}, or what came before it"
+            fail_at_construct(text, name, need.line, need.construct, why, help=help)
+        if need.is_known and (need.sm > _number(module) or need.suffix not in has):
+            of = f"sm_{need.sm}{need.suffix}"
+            why, help = f"{known} {of}, and this is a text for {target}", f"write .target {of}, or a later one"
+            fail_at_construct(text, name, need.line, need.construct, why, help=help)
 
 
 def _check_directives(function: Function, text: str, name: str) -> None:
