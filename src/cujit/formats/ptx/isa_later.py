@@ -63,7 +63,7 @@ _MEMORY = (
     _Row("ld ldu st", "b128", "8.3", 70),
     _Row("ld st", "mmio b128", "8.4", 70),
     _Row("ld st", "volatile local", "9.1"),
-    _Row("ld st", "v8", "8.8", 100),
+    _Row("ld st", "v8 b32|u32|s32|f32", "8.8", 100),
     _Row("ld st", "v4 b64|u64|s64|f64", "8.8", 100),
     _Row("ld st", "L2::evict_first|L2::evict_last|L2::evict_normal", "8.8", 100),
     _Row("ld", "L2::64B|L2::128B", "7.4", 75),
