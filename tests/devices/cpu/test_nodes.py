@@ -97,9 +97,6 @@ def test_what_is_reserved_stands_once_in_the_first_block() -> None:
     assert [(text_of(node), node.line) for node in b.take()] == [("  br label %on", 3)]
     assert b.has_entry("%place")
     assert b.has_entry("%read")
-    b.drop("%place")
-    assert not b.has_entry("%place")
-    assert list(map(text_of, b.entry)) == ["  %read = load ptr, ptr %p"]
 
 
 def test_what_is_put_at_a_position_stands_before_what_was_there() -> None:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from cujit.devices.cpu.emit.module import IrModule
 from cujit.devices.cpu.emit.nodes import Node, Value
+from cujit.devices.cpu.emit.ssa import Block, Variable, in_ssa
 from cujit.devices.cpu.program import Reg
 from cujit.devices.cpu.shapes import WARP
 
@@ -51,10 +52,10 @@ class Builder:
     of the PTX that it comes from.
 
     Where a method takes ``into``, that is the name of the result; it makes a fresh one without. Places in memory are
-    values, or their names.
+    values, or their names. The body begins in the block ``first``.
     """
 
-    def __init__(self, module: IrModule | None = None) -> None:
+    def __init__(self, module: IrModule | None = None, *, first: str = "entry") -> None:
         self.module = IrModule() if module is None else module
         self.width = WARP
         self._line = 0
@@ -62,13 +63,16 @@ class Builder:
         self.body: list[Node] = []
         self._known: set[str] = set()
         self._count = 0
+        self._first = self._block = Block(first)
+        self._blocks: dict[str, Block] = {}
+        self._variables: dict[str, Variable] = {}
 
     # -- nodes -------------------------------------------------------------------------------------------
 
-    def name(self) -> str:
+    def name(self, hint: str = "") -> str:
         """Make a fresh value name. No name that is chosen has the ``$`` of those that are counted."""
         self._count += 1
-        return f"%${self._count}"
+        return f"%{hint}${self._count}"
 
     def label(self, hint: str) -> str:
         """Make a fresh label: labels and values share one namespace in LLVM, and so do they here (see ``name``)."""
@@ -87,6 +91,7 @@ class Builder:
 
     def start(self, label: str) -> None:
         """Begin a basic block."""
+        self._block = self._blocks[label] = Block(label)
         self.body.append(Node("label", name=label))
 
     @contextlib.contextmanager
@@ -102,11 +107,6 @@ class Builder:
         """Whether the first block gives something that name."""
         return name in self._known
 
-    def drop(self, name: str) -> None:
-        """Take back what the first block gives that name."""
-        self.entry.remove(next(node for node in self.entry if node.result == name))
-        self._known.remove(name)
-
     @contextlib.contextmanager
     def at(self, position: int) -> Iterator[None]:
         """Have what is emitted inside stand at a position of the body, before all that stands there."""
@@ -115,8 +115,14 @@ class Builder:
         self.body += rest
 
     def take(self) -> list[Node]:
-        """Take away what follows the first block; what is emitted then is of no line of the PTX."""
+        """Take away what follows the first block, its variables made values.
+
+        What is emitted then is of no line of the PTX, and knows none of these variables.
+        """
         nodes, self.body, self._line = self.body, [], 0
+        if self._variables:
+            nodes = in_ssa(nodes, self._first, self._blocks, self._variables, self.name)
+        self._blocks, self._variables = {}, {}
         return nodes
 
     def _make(self, node: Node, type_: str, is_vector: bool = False) -> Value:
@@ -129,6 +135,23 @@ class Builder:
     def type_of(self, value: Value) -> str:
         """Write the LLVM type of a value."""
         return f"<{self.width} x {value.type}>" if value.is_vector else value.type
+
+    # -- variables ---------------------------------------------------------------------------------------
+
+    def read(self, variable: str, type_: str, *, vector: bool = False) -> Value:
+        """Give what a variable is here: what was written last on the way that was come, and zero at first."""
+        value = self._block.left.get(variable)
+        if value is None:
+            value = Value(self.name(variable), type_, vector)
+            self._block.found[variable] = self._block.left[variable] = value
+            if variable not in self._variables:
+                first = Value("zeroinitializer", type_, vector)
+                self._variables[variable] = Variable(first, self.type_of(first))
+        return value
+
+    def write(self, variable: str, value: Value) -> None:
+        """Have a variable be a value from here on."""
+        self._block.left[variable] = value
 
     # -- values ------------------------------------------------------------------------------------------
 

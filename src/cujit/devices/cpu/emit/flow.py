@@ -82,10 +82,8 @@ class Flow:
             b.start(f"check.{self.graph.exit}")
             b.jump("warp.end")
             return
-        self._allocate(first_mask)
-        for position in range(len(self.graph.blocks)):
-            b.store(Value("zeroinitializer", "i1", True), f"%mask.{position}")
-        b.store(first_mask, "%mask.0")
+        b.write("mask.0", first_mask)
+        b.write("live", first_mask)
         b.jump("body.0")
         for block in self.graph.blocks:
             self._emit_block(block)
@@ -97,40 +95,9 @@ class Flow:
         else:
             self._emit_end_of_scan(self._first_loose)
 
-    def _allocate(self, first_mask: Value) -> None:
-        b = self.e.builder
-        for position in range(len(self.graph.blocks)):
-            self._reserve(f"mask.{position}", MASK)
-            if position in self.twin_sources:
-                self._reserve(f"active.{position}", MASK)
-                b.store(Value("zeroinitializer", "i1", True), f"%active.{position}")
-        if self.counts_lanes:
-            self._reserve("live", MASK)
-            b.store(first_mask, "%live")
-        if self._polls:
-            self._variable("turns", "i32")
-        if self.divergence.loose:
-            self._variable("progress", "i1")
-        if self._meetings:
-            for name, type_ in meetings.VARIABLES:
-                self._variable(name, type_)
-        for block in self._parking:
-            for name, type_ in (("parked", MASK), ("generation", "i32"), ("barrier", "i32")):
-                self._variable(f"{name}.{block.position}", type_)
-
-    def _reserve(self, name: str, type_: str) -> None:
-        with self.e.builder.at_entry():
-            self.e.builder.allocate(type_, into=f"%{name}")
-
-    def _variable(self, name: str, type_: str) -> None:
-        b = self.e.builder
-        self._reserve(name, type_)
-        b.store(Value("zeroinitializer", type_), f"%{name}")
-
     def load(self, name: str, type_: str) -> Value:
         """Read one of the variables of the scan."""
-        element = "i1" if type_ == MASK else type_
-        return self.e.builder.load(element, f"%{name}", vector=type_ == MASK)
+        return self.e.builder.read(name, "i1" if type_ == MASK else type_, vector=type_ == MASK)
 
     def live(self) -> Value:
         """Read the lanes that have not exited; without early exits those that began."""
@@ -139,7 +106,7 @@ class Flow:
     def note_progress(self) -> None:
         """Have the blocks scanned once more: lanes have left, whom others need not wait for any longer."""
         if self.divergence.loose:
-            self.e.builder.store(self.e.builder.integer(1, 1), "%progress")
+            self.e.builder.write("progress", self.e.builder.integer(1, 1))
 
     def _emit_block(self, block: Block) -> None:
         e, b, p = self.e, self.e.builder, block.position
@@ -159,9 +126,9 @@ class Flow:
             every = b.compare("icmp eq", b.word(e.mask), b.integer(-1, 32))
             b.branch(every, f"whole.in.{p}", some)
             b.start(some)
-        b.store(Value("zeroinitializer", "i1", True), f"%mask.{p}")
+        b.write(f"mask.{p}", Value("zeroinitializer", "i1", True))
         if p in self.twin_sources:
-            b.store(e.mask, f"%active.{p}")
+            b.write(f"active.{p}", e.mask)
         if block in self._parking:
             assert block.site is not None
             self._park(block, block.site)
@@ -246,7 +213,7 @@ class Flow:
         b = self.e.builder
         again, pause = f"body.{loop.head}", b.label("pause")
         turns = b.binary("add", self.load("turns", "i32"), b.integer(1, 32))
-        b.store(turns, "%turns")
+        b.write("turns", turns)
         some_turns = b.binary("and", turns, b.integer(_TURNS - 1, 32))
         b.branch(b.compare("icmp eq", some_turns, b.integer(0, 32)), pause, again)
         b.start(pause)
@@ -258,7 +225,7 @@ class Flow:
         elsewhere = b.any_lane(b.binary("and", self.live(), b.invert(waiting)))
         b.branch(elsewhere, skip, again)
         b.start(skip)
-        b.store(b.integer(1, 1), "%progress")
+        b.write("progress", b.integer(1, 1))
         b.jump(outside)
 
     def _line_of(self, loop: Loop) -> int:
@@ -272,12 +239,12 @@ class Flow:
         """Leave behind the lanes whose partners have not come yet, and go on with the others."""
         e, b, p = self.e, self.e.builder, self.position
         stay = b.binary("and", self.lanes_of(op), warpwide.lacks_partners(e, op))
-        b.store(stay, f"%mask.{p}")
+        b.write(f"mask.{p}", stay)
         e.mask = b.binary("and", e.mask, b.invert(stay))
         go = b.label("together")
         b.branch(b.any_lane(e.mask), go, self.after(p))
         b.start(go)
-        b.store(b.integer(1, 1), "%progress")
+        b.write("progress", b.integer(1, 1))
 
     def _meet_or_gather(self, block: Block) -> None:
         """Do the operation that a block begins with, unless some lanes have done it with others that wait elsewhere.
@@ -291,10 +258,10 @@ class Flow:
         take, do, on = b.label("take"), b.label("do"), b.label("on")
         b.branch(b.any_lane(done), take, do)
         b.start(take)
-        b.store(b.binary("and", waiting, b.invert(done)), f"%mask.{p}")
-        b.store(b.binary("and", met, b.invert(done)), "%met")
-        b.store(b.integer(1, 1), "%progress")
-        b.store(done, "%doing")
+        b.write(f"mask.{p}", b.binary("and", waiting, b.invert(done)))
+        b.write("met", b.binary("and", met, b.invert(done)))
+        b.write("progress", b.integer(1, 1))
+        b.write("doing", done)
         e.mask = done
         e.before(op)
         meetings.take_results(e, op)
@@ -303,7 +270,7 @@ class Flow:
         b.start(do)
         e.mask = waiting
         self._gather(op)
-        b.store(e.mask, "%doing")
+        b.write("doing", e.mask)
         e.emit_op(op)
         b.jump(on)
         b.start(on)
@@ -337,9 +304,9 @@ class Flow:
         b.start(some)
         parked = b.binary("or", self.load(f"parked.{p}", MASK), lanes)
         number, generation = barriers.arrive(e, op, lanes, parked)
-        b.store(parked, f"%parked.{p}")
-        b.store(generation, f"%generation.{p}")
-        b.store(number, f"%barrier.{p}")
+        b.write(f"parked.{p}", parked)
+        b.write(f"generation.{p}", generation)
+        b.write(f"barrier.{p}", number)
         self._release(block)
         b.jump(done)
 
@@ -363,8 +330,8 @@ class Flow:
         self.position = here
         e.mask = was
         self.hand_on(block.successors[0], parked)
-        b.store(Value("zeroinitializer", "i1", True), f"%parked.{p}")
-        b.store(b.integer(1, 1), "%progress")
+        b.write(f"parked.{p}", Value("zeroinitializer", "i1", True))
+        b.write("progress", b.integer(1, 1))
         b.jump(done)
         b.start(done)
 
@@ -379,7 +346,7 @@ class Flow:
         for places in self._meetings:
             meetings.meet(self.e, places)
         moved = self.load("progress", "i1")
-        b.store(b.integer(0, 1), "%progress")
+        b.write("progress", b.integer(0, 1))
         b.branch(moved, again, stuck)
         b.start(again)
         b.jump(f"check.{first}")
@@ -489,14 +456,14 @@ class Flow:
             return
         waiting = self.load(f"mask.{target}", MASK)
         joined = b.binary("or", waiting, lanes)
-        b.store(joined, f"%mask.{target}")
+        b.write(f"mask.{target}", joined)
 
     def _exit(self, lanes: Value) -> None:
         if not self.counts_lanes:
             return
         b = self.e.builder
         left = b.binary("and", self.live(), b.invert(lanes))
-        b.store(left, "%live")
+        b.write("live", left)
         self.note_progress()
         if self.suspends and not self.e.is_function:
             b.call("cujit_exit", "void", STATE, WARP_NUMBER, b.word(lanes))

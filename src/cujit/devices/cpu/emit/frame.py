@@ -155,6 +155,8 @@ def _on_stacks(e: WarpEmitter, symbol: str, functions: Mapping[str, WarpEmitter]
     """With synchronisation: one function for a warp, which the scheduler in ``runtime/blocks.c`` runs."""
     b = e.builder
     e.emit(_first_mask(e))
+    b.start("warp.end")
+    b.leave()
     body = b.take()
     local_bytes = e.program.local_size * WARP
     plan = [Value("@body", "ptr"), b.integer(e.block.volume, 32), b.integer(_warps(e), 32),
@@ -165,7 +167,6 @@ def _on_stacks(e: WarpEmitter, symbol: str, functions: Mapping[str, WarpEmitter]
     _state_loads(b)
     _local_loads(b, local_bytes)
     _on_stack(e, body)
-    b.leave()
     b.module.define("body", [STATE, WARP_NUMBER], b.take(), "void", _PROBED)
     for name, each in functions.items():
         _define_function(name, each)
@@ -182,7 +183,6 @@ def _on_stack(e: WarpEmitter, body: list[Node]) -> None:
     b.jump("warp.start")
     b.start("warp.start")
     b.body += body
-    b.start("warp.end")
 
 
 def _define_function(name: str, e: WarpEmitter) -> None:
@@ -190,15 +190,13 @@ def _define_function(name: str, e: WarpEmitter) -> None:
     b = e.builder
     mask = Value("%entry.mask", "i1", True)
     e.emit(mask)
-    b.reserve("%exited", "i32")
-    with b.at_entry():
-        b.store(b.integer(0, 32), "%exited")
+    b.start("warp.end")
+    b.leave(b.read("exited", "i32"))
     body = b.take()
     local = b.allocate(f"[{max(e.program.local_size, 1) * WARP} x i8]", align=64)
     b.cast("ptrtoint", local, "i64", into="%local.int")
     _state_loads(b)
     _on_stack(e, body)
-    b.leave(b.load("i32", "%exited"))
     arguments = [Value("%arguments", "i64"), Value("%arguments.stride", "i64")]
     b.module.define(symbol_of(name), [STATE, WARP_NUMBER, mask, *arguments], b.take(), "i32", _PROBED)
 

@@ -49,10 +49,9 @@ def _exit(e: WarpEmitter, op: Op) -> None:
     """A thread that ends inside a function."""
     b = e.builder
     lanes = e.flow.lanes_of(op)
-    b.reserve("%exited", "i32")
     word = b.word(lanes)
     gone = b.binary("or", e.flow.load("exited", "i32"), word)
-    b.store(gone, "%exited")
+    b.write("exited", gone)
     b.call("cujit_exit", "void", STATE, WARP_NUMBER, word)
 
 
@@ -97,15 +96,14 @@ def _leave_out(e: WarpEmitter, exited: Value) -> None:
     stay = b.invert(b.mask_of(exited))
     e.mask = b.binary("and", e.mask, stay)
     live = b.binary("and", e.flow.live(), stay)
-    b.store(live, "%live")
+    b.write("live", live)
     e.flow.note_progress()
 
 
 def _call_by_address(e: WarpEmitter, op: Op, record: SymbolAddress, lanes: Value) -> None:
     """Call each function that some lane has the address of."""
     b = e.builder
-    b.reserve("%called.exited", "i32")
-    b.store(b.integer(0, 32), "%called.exited")
+    b.write("called.exited", b.integer(0, 32))
     target = b.vector(e.source(op, 1, "i64"))
     left = lanes
     for name, address in zip(op.targets, op.sources[2:], strict=True):
@@ -114,7 +112,7 @@ def _call_by_address(e: WarpEmitter, op: Op, record: SymbolAddress, lanes: Value
         b.branch(b.any_lane(mine), go, done)
         b.start(go)
         exited = b.binary("or", _enter(e, name, record, mine), e.flow.load("called.exited", "i32"))
-        b.store(exited, "%called.exited")
+        b.write("called.exited", exited)
         b.jump(done)
         b.start(done)
         left = b.binary("and", left, b.invert(mine))

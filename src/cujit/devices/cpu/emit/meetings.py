@@ -13,12 +13,11 @@ from cujit.devices.cpu.emit.builder import Value
 from cujit.devices.cpu.emit.warp import MASK, WarpEmitter
 from cujit.devices.cpu.emit.warpwide import Party, known, rule_of
 from cujit.devices.cpu.program import Op
-from cujit.devices.cpu.shapes import WARP
 
 if TYPE_CHECKING:
     from cujit.devices.cpu.cfg import Block
 
-__all__ = ["VARIABLES", "meet", "meetings", "take_results"]
+__all__ = ["meet", "meetings", "take_results"]
 
 _READY = """
 define internal i32 @cujit.ready(<32 x i32> %members, i32 %waiting, i32 %live) noinline {
@@ -49,11 +48,8 @@ done:
 """
 """Which of the lanes that wait have, for the mask that they name, every lane of it that has not exited beside them."""
 
-_RESULTS = (("met.word", f"<{WARP} x i32>"), ("met.flag", MASK))
+_RESULTS = ("met.word", "met.flag")
 """Where ``meet`` leaves each lane's results until the lane takes them: a lane waits at one place at a time."""
-
-VARIABLES = (("met", MASK), ("doing", MASK), *_RESULTS)
-"""What a kernel with meetings keeps: the lanes that have results to take, and those that a place goes on with."""
 
 
 class _Scattered(Party):
@@ -113,7 +109,7 @@ def meet(e: WarpEmitter, blocks: Sequence[Block]) -> None:
     for value in rule_of(ops[0])(_Scattered(e, ops, masks, ready)):
         _leave_result(e, ready, value)
     met = b.binary("or", flow.load("met", MASK), ready)
-    b.store(met, "%met")
+    b.write("met", met)
     flow.note_progress()
     b.jump(done)
     b.start(done)
@@ -149,11 +145,11 @@ def _gathered(e: WarpEmitter, index: int, type_: str, places: Sequence[tuple[Op,
 
 def _leave_result(e: WarpEmitter, ready: Value, value: Value) -> None:
     b = e.builder
-    name, _ = _RESULTS[value.type == "i1"]
+    name = _RESULTS[value.type == "i1"]
     type_ = "i1" if value.type == "i1" else "i32"
-    before = b.load(type_, f"%{name}", vector=True)
+    before = b.read(name, type_, vector=True)
     after = b.select(ready, b.vector(b.bits_as(value, type_)), before)
-    b.store(after, f"%{name}")
+    b.write(name, after)
 
 
 def take_results(e: WarpEmitter, op: Op) -> None:
@@ -162,6 +158,6 @@ def take_results(e: WarpEmitter, op: Op) -> None:
     for index, reg in enumerate(op.results):
         if reg is None:
             continue
-        name, _ = _RESULTS[reg.bits == 1]
-        value = b.load("i1" if reg.bits == 1 else "i32", f"%{name}", vector=True)
+        name = _RESULTS[reg.bits == 1]
+        value = b.read(name, "i1" if reg.bits == 1 else "i32", vector=True)
         e.put(op, b.extract(value, b.first_lane(e.mask)) if e.shape(reg).is_uniform else value, index)

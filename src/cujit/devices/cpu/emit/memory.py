@@ -86,7 +86,7 @@ def _address(e: WarpEmitter, op: Op, memory: Memory) -> _Address:
         base = rows[0] if len(rows) == 1 else None
         if shape.guarded:
             assert isinstance(memory.base, Reg)
-            holds = b.load("i1", f"%r{memory.base.index}.g")
+            holds = e.base_holds(memory.base)
         if space == "local":
             stride += e.program.local_size
     if base is None or shape.guarded:

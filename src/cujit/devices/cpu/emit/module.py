@@ -15,7 +15,7 @@ __all__ = ["IrModule"]
 _SAID = 0
 """Number of the attributes that the function has which is called from elsewhere."""
 
-_UNROLLED = 200_000
+_UNROLLED = 175_000
 """Characters of IR whose loops may be unrolled: where it is longer, machine code for many turns takes too long. Those
 of debug information do not count: code is optimised with it as without."""
 

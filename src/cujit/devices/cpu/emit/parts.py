@@ -144,64 +144,62 @@ def _vector_registers() -> tuple[int, int]:
 def emit_loop(e: WarpEmitter, block: Block, part: Part) -> None:
     """Emit all turns of a loop for the lanes of the current mask; they come out of it together."""
     b, mask = e.builder, e.mask
-    home = f"%part{block.position}."
+    home = f"part{block.position}."
     word = f"i{max([32, *(r.bits for r in part.enters)])}"
     for r in part.enters:
-        _hand_over(e, f"{home}{r.index}.all", e.read(r, storage_type(r)))
+        _hand_over(e, f"%{home}{r.index}.all", e.read(r, storage_type(r)))
     if not mask.constant:
-        _hand_over(e, f"{home}lanes.all", b.cast("sext", mask, word))
+        _hand_over(e, f"%{home}lanes.all", b.cast("sext", mask, word))
     head, turn, done, skip, end = (b.label(x) for x in ("part", "turn", "done", "skip", "parts"))
-    b.reserve(f"{home}at", "i32")
-    b.store(b.integer(0, 32), f"{home}at")
+    b.write(f"{home}at", b.integer(0, 32))
     b.jump(head)
     b.start(head)
-    at = b.load("i32", f"{home}at")
+    at = b.read(f"{home}at", "i32")
     with _narrow(e, part, home):
-        b.reserve(f"{home}lanes", f"<{b.width} x {word}>")
         _enter(e, part, home, at)
         if not mask.constant:
-            _store(e, f"{home}lanes", _load_part(e, f"{home}lanes.all", word, at))
+            b.write(f"{home}lanes", _load_part(e, f"%{home}lanes.all", word, at))
         if not part.parts_lanes:
             b.jump(turn)
         elif mask.constant:
             _turn_together(e, block, f"{home}lanes", word, (turn, done))
         else:
-            b.branch(_some(e, _load(e, f"{home}lanes", word)), turn, skip)
+            b.branch(_some(e, b.read(f"{home}lanes", word, vector=True)), turn, skip)
         b.start(turn)
         _turn(e, block, f"{home}lanes", word, (turn, done))
         b.start(done)
         for r in part.leaves:
             value = e.read(r, storage_type(r))
-            b.reserve(f"{home}{r.index}.all", f"<{WARP} x {value.type}>")
-            _store(e, _part_of(e, f"{home}{r.index}.all", value.type, at), value)
+            b.reserve(f"%{home}{r.index}.all", f"<{WARP} x {value.type}>")
+            b.store(value, _part_of(e, f"%{home}{r.index}.all", value.type, at))
         b.jump(skip)
     e.mask = mask
     b.start(skip)
     following = b.binary("add", at, b.integer(1, 32))
-    b.store(following, f"{home}at")
+    b.write(f"{home}at", following)
     more = b.compare("icmp ult", following, b.integer(WARP // part.width, 32))
     b.branch(more, head, end)
     b.start(end)
     _leave(e, part, home)
 
 
-def _turn_together(e: WarpEmitter, block: Block, place: str, word: str, ways: tuple[str, str]) -> None:
+def _turn_together(e: WarpEmitter, block: Block, lanes: str, word: str, ways: tuple[str, str]) -> None:
     """Emit the turns in which all lanes of a part are; ``ways`` are the turns after that, and behind the loop."""
     b = e.builder
     again, apart = b.label("together"), b.label("apart")
-    _store(e, place, b.vector(Value("-1", word, constant=True)))
+    b.write(lanes, b.vector(Value("-1", word, constant=True)))
     b.jump(again)
     b.start(again)
     # To LLVM, the lanes are some that it does not know: of what it knows it makes bits, which takes longer.
-    left = _left(e, _load(e, place, word), _stay(e, block))
-    _store(e, place, left)
+    left = _left(e, b.read(lanes, word, vector=True), _stay(e, block))
+    b.write(lanes, left)
     all_stay = b.compare("icmp eq", b.reduce("and", left), Value("-1", word))
     b.branch(all_stay, again, apart)
     b.start(apart)
     b.branch(_some(e, left), ways[0], ways[1])
 
 
-def _turn(e: WarpEmitter, block: Block, place: str, word: str, ways: tuple[str, str]) -> None:
+def _turn(e: WarpEmitter, block: Block, variable: str, word: str, ways: tuple[str, str]) -> None:
     """Emit a turn of some lanes; ``ways`` are the label that it begins at, and behind the loop."""
     b, branch = e.builder, block.branch
     assert branch is not None
@@ -209,12 +207,12 @@ def _turn(e: WarpEmitter, block: Block, place: str, word: str, ways: tuple[str, 
     if e.mask.constant and e.shape(branch.guard).is_uniform:
         stays = _stay(e, block)
     else:
-        lanes = _load(e, place, word)
+        lanes = b.read(variable, word, vector=True)
         e.mask = b.compare("icmp slt", lanes, Value("0", word, constant=True))
         stays = _stay(e, block)
         if stays.is_vector:
             left = _left(e, lanes, stays)
-            _store(e, place, left)
+            b.write(variable, left)
             stays = _some(e, left)
     b.branch(stays, ways[0], ways[1])
 
@@ -235,7 +233,7 @@ def _stay(e: WarpEmitter, block: Block) -> Value:
 
 @contextlib.contextmanager
 def _narrow(e: WarpEmitter, part: Part, home: str) -> Iterator[None]:
-    """Have registers read and written in places of their own, with the lanes of a part."""
+    """Have registers be variables of their own, with the lanes of a part."""
     b, divergence = e.builder, e.divergence
     shapes = list(divergence.shapes)
     for r in part.enters:
@@ -243,10 +241,6 @@ def _narrow(e: WarpEmitter, part: Part, home: str) -> Iterator[None]:
     e.divergence = replace(divergence, shapes=shapes)
     e.moved = {r.index: home for r in (*part.enters, *part.writes, *part.counts)}
     b.width = part.width
-    for r in (*part.enters, *part.writes):
-        b.reserve(f"{home}{r.index}.v", f"<{b.width} x {storage_type(r)}>")
-    for r in part.counts:
-        b.reserve(f"{home}{r.index}.b", storage_type(r))
     yield
     b.width = WARP
     e.moved = {}
@@ -257,25 +251,25 @@ def _hand_over(e: WarpEmitter, place: str, value: Value) -> None:
     """Put what all lanes have in memory, from which each part takes its own."""
     every = e.builder.vector(value)
     e.builder.reserve(place, e.builder.type_of(every))
-    _store(e, place, every)
+    e.builder.store(every, place)
 
 
 def _enter(e: WarpEmitter, part: Part, home: str, at: Value) -> None:
     """Begin with part ``at``: every part begins with the same values of registers that all lanes share."""
     b = e.builder
     for r in part.enters:
-        _store(e, e.place(r, "v"), _load_part(e, f"{home}{r.index}.all", storage_type(r), at))
+        e.write(r, "v", _load_part(e, f"%{home}{r.index}.all", storage_type(r), at))
     for r in part.counts:
-        b.store(b.load(storage_type(r), f"%r{r.index}.b"), e.place(r, "b"))
+        e.write(r, "b", b.read(f"r{r.index}.b", storage_type(r)))
 
 
 def _leave(e: WarpEmitter, part: Part, home: str) -> None:
     """Put what the loop leaves in registers where it belongs."""
     b = e.builder
     for r in part.leaves:
-        _store(e, e.place(r, "v"), _load(e, f"{home}{r.index}.all", storage_type(r)))
+        e.write(r, "v", b.load(storage_type(r), f"%{home}{r.index}.all", vector=True))
     for r in () if part.parts_lanes else part.counts:
-        b.store(b.load(storage_type(r), f"{home}{r.index}.b"), e.place(r, "b"))
+        e.write(r, "b", b.read(f"{home}{r.index}.b", storage_type(r)))
 
 
 def _part_of(e: WarpEmitter, place: str, type_: str, at: Value) -> Value:
@@ -283,15 +277,7 @@ def _part_of(e: WarpEmitter, place: str, type_: str, at: Value) -> Value:
 
 
 def _load_part(e: WarpEmitter, place: str, type_: str, at: Value) -> Value:
-    return _load(e, _part_of(e, place, type_, at), type_)
-
-
-def _load(e: WarpEmitter, place: Value | str, type_: str) -> Value:
-    return e.builder.load(type_, place, vector=True)
-
-
-def _store(e: WarpEmitter, place: Value | str, value: Value) -> None:
-    e.builder.store(value, place)
+    return e.builder.load(type_, _part_of(e, place, type_, at), vector=True)
 
 
 def _some(e: WarpEmitter, lanes: Value) -> Value:

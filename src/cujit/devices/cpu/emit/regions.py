@@ -14,7 +14,7 @@ from dataclasses import replace
 from cujit.devices.cpu.cfg import Block
 from cujit.devices.cpu.emit.builder import LARGEST_VECTOR, Builder, Value, type_width
 from cujit.devices.cpu.emit.names import FIRST_THREAD, WARP_NUMBER
-from cujit.devices.cpu.emit.warp import MASK, WarpEmitter, forms_of, storage_type
+from cujit.devices.cpu.emit.warp import MASK, WarpEmitter, element_of, forms_of, storage_type
 from cujit.devices.cpu.launch import PLACE
 from cujit.devices.cpu.program import Reg
 from cujit.devices.cpu.regions import EVERY, Cut, Region
@@ -43,7 +43,7 @@ _WORD_KEPT = "i32"
 _MASK_KEPT = f"<{WARP} x {_WORD_KEPT}>"
 """What a mask is kept as: processors are slow to make masks of single bits."""
 
-_INLINED = 3000
+_INLINED = 1900
 """Lines of IR of a kernel whose regions become one function: its warps' values may then stay in registers."""
 
 
@@ -83,7 +83,7 @@ class RegionPassage:
             self._move(e, index, "in")
         if self._version is not None and self._version != EVERY and self.region.choice is not None:
             type_ = storage_type(self._registers[self.region.choice])
-            e.builder.store(Value(str(self._version), type_, constant=True), f"%r{self.region.choice}.b")
+            e.builder.write(f"r{self.region.choice}.b", Value(str(self._version), type_, constant=True))
         for op in self.region.remade:
             e.emit_op(op)
         return mask
@@ -91,11 +91,8 @@ class RegionPassage:
     def _lend_vectors(self, e: WarpEmitter) -> None:
         """Have kept vectors that are seldom needed stay where they are kept: to copy them costs those who do not."""
         for reg in self.cut.kept:
-            name = f"%r{reg.index}.v"
-            if reg.index in e.divergence.seldom and e.builder.has_entry(name):
-                e.builder.drop(name)
-                place = self._place(e, f"k{reg.index}.v", f"<{WARP} x {storage_type(reg)}>")
-                e.builder.offset(place, 0, into=name)
+            if reg.index in e.divergence.seldom and self.uses(reg):
+                e.lent[reg.index] = self._place(e, f"k{reg.index}.v", f"<{WARP} x {storage_type(reg)}>")
 
     def _take_mask(self, e: WarpEmitter, first_mask: Value) -> Value:
         """Find the lanes that go on, and skip a warp that has none; they exit unless they arrive somewhere."""
@@ -142,21 +139,15 @@ class RegionPassage:
 
     def _move(self, e: WarpEmitter, index: int, way: str) -> None:
         """Copy a register from where it is kept (``in``), or there (``out``); a vector that is lent is there."""
-        for form, type_ in forms_of(e, self._registers[index]):
-            if form != "v" or index not in e.divergence.seldom:
-                self._copy(e, index, form, type_, way)
-
-    def _copy(self, e: WarpEmitter, index: int, form: str, type_: str, way: str) -> None:
-        b = e.builder
-        kept, own = self._kept(e, index, form, _type_kept(type_), way), Value(f"%r{index}.{form}", "ptr")
-        from_, to = (kept, own) if way == "in" else (own, kept)
-        if type_ != MASK:
-            b.store(b.load(type_, from_), to)
-        elif way == "in":
-            word = b.load(_WORD_KEPT, from_, vector=True)
-            b.store(b.compare("icmp slt", word, Value("zeroinitializer", _WORD_KEPT, True)), to)
-        else:
-            b.store(b.cast("sext", b.load("i1", from_, vector=True), _WORD_KEPT), to)
+        reg = self._registers[index]
+        for form, type_ in forms_of(e, reg):
+            if form == "v" and index in e.divergence.seldom:
+                continue
+            kept = self._kept(e, index, form, _type_kept(type_), way)
+            if way == "in":
+                e.write(reg, form, _taken(e, kept, reg, form))
+            else:
+                _keep(e, kept, reg, form)
 
     def _kept(self, e: WarpEmitter, index: int, form: str, type_: str, way: str) -> Value:
         if _is_common(e, self.cut, self._registers[index]):
@@ -165,6 +156,20 @@ class RegionPassage:
 
     def _place(self, e: WarpEmitter, name: str, type_: str) -> Value:
         return e.builder.point(type_, f"%{name}", WARP_NUMBER)
+
+
+def _taken(e: WarpEmitter, kept: Value, reg: Reg, form: str) -> Value:
+    b, type_ = e.builder, element_of(reg, form)
+    if form != "v" or type_ != "i1":
+        return b.load(type_, kept, vector=form == "v")
+    word = b.load(_WORD_KEPT, kept, vector=True)
+    return b.compare("icmp slt", word, Value("zeroinitializer", _WORD_KEPT, True))
+
+
+def _keep(e: WarpEmitter, kept: Value, reg: Reg, form: str) -> None:
+    b = e.builder
+    value = b.read(e.variable(reg, form), element_of(reg, form), vector=form == "v")
+    b.store(b.cast("sext", value, _WORD_KEPT) if form == "v" and value.type == "i1" else value, kept)
 
 
 def warp_place(b: Builder) -> None:

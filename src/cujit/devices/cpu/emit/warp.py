@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from cujit.devices.cpu.body import Body
     from cujit.devices.cpu.cfg import Block, Graph
 
-__all__ = ["MASK", "Handler", "Observer", "Passage", "Scan", "WarpEmitter", "forms_of", "storage_type"]
+__all__ = ["MASK", "Handler", "Observer", "Passage", "Scan", "WarpEmitter", "element_of", "forms_of", "storage_type"]
 
 MASK = f"<{WARP} x i1>"
 
@@ -120,14 +120,16 @@ class WarpEmitter:
         self.divergence = divergence
         self.block = block
         self.handler_of = handler_of
-        self.builder = Builder(module)
+        self.builder = Builder(module, first="warp.start")
         self.mask = Value("splat (i1 true)", "i1", True, True)
         """Lanes that run the current block."""
         self.base_form = False
         """Whether registers are read and written as one scalar, their value in ``lane``."""
         self.lane = 0
         self.moved: dict[int, str] = {}
-        """Where registers are, by number, while they are elsewhere than in their own places."""
+        """What variables of registers are called, by number, while they are others than usual."""
+        self.lent: dict[int, Value] = {}
+        """Where the vectors of registers are, by number, that stay in memory."""
         self.late: list[tuple[str, str, tuple[Value, ...]]] = []
         """Calls that were put off, each with the name of its operation, which looks after them itself; any other that
         does more than to compute comes after them."""
@@ -135,8 +137,8 @@ class WarpEmitter:
         """Registers, by number, in which any NaN may stand for the one that GPUs give."""
         self.seen = True
         """Whether what is read is read for its bits, those of NaNs as well; not so in most arithmetic."""
-        self.results: list[tuple[Value, str]] | None = None
-        """Stores of the results of the operation that a rule emits; None where none does."""
+        self.results: list[tuple[Reg, str, Value]] | None = None
+        """The results of the operation that a rule emits, each with its form; None where none does."""
         self.parameters: dict[tuple[int, str], Value] = {}
         """Parameters of the kernel that are read, by offset and type; ``frame`` loads them before all else."""
         self.flow = flow_of(self)
@@ -145,21 +147,17 @@ class WarpEmitter:
 
     def emit(self, first_mask: Value) -> None:
         """Emit the body; it begins in the current basic block and ends by a jump to ``warp.end``."""
-        self._allocate()
+        self._begin()
         self.flow.emit(first_mask if self.passage is None else self.passage.enter(self, first_mask))
 
-    def _allocate(self) -> None:
+    def _begin(self) -> None:
+        """Say of registers what they are at first where that is not zero."""
         b = self.builder
         for reg in self.program.registers:
-            if self.passage is not None and not self.passage.uses(reg):
-                continue
-            for form, full in forms_of(self, reg):
-                with b.at_entry():
-                    b.allocate(full, into=f"%r{reg.index}.{form}")
-                if form == "g":
-                    b.store(b.integer(1, 1), f"%r{reg.index}.g")
-                elif form != "v" or reg.index not in self.divergence.seldom:
-                    b.store(Value("zeroinitializer", full), f"%r{reg.index}.{form}")
+            if self.shape(reg).guarded:
+                b.write(f"r{reg.index}.g", b.integer(1, 1))
+                if reg.index in self.divergence.seldom:
+                    b.write(f"r{reg.index}.v", Value("poison", storage_type(reg), True))
 
     def fault(self, kind: int, line: Value, address: Value, lane: Value | None = None) -> None:
         """End the launch with a fault; the code that follows is not reached.
@@ -220,7 +218,7 @@ class WarpEmitter:
         if shape.guarded:
             assert result is not None
             holds = self._holds(op)
-            self.builder.store(holds, f"%r{result.index}.g")
+            self.builder.write(f"r{result.index}.g", holds)
             if result.index in self.divergence.seldom:
                 with self.unless(holds):
                     self._handle(handler, op)
@@ -252,8 +250,7 @@ class WarpEmitter:
         holds = b.integer(1, 1)
         for source in op.sources:
             if isinstance(source, Reg) and self.shape(source).guarded:
-                own = b.load("i1", f"%r{source.index}.g")
-                holds = b.binary("and", holds, own)
+                holds = b.binary("and", holds, self.base_holds(source))
         if op.opcode == "and":
             holds = b.binary("and", holds, self._keeps_low_bits(op))
         widened = op.opcode == "cvt" or "wide" in op.modifiers
@@ -329,9 +326,13 @@ class WarpEmitter:
             return b.real(value, type_width(type_))
         return b.integer(value, type_width(type_))
 
-    def place(self, reg: Reg, form: str) -> str:
-        """Name where a register is kept in one of its forms (see ``forms_of``)."""
-        return f"{self.moved.get(reg.index, '%r')}{reg.index}.{form}"
+    def variable(self, reg: Reg, form: str) -> str:
+        """Name the variable that is a register in one of its forms (see ``forms_of``)."""
+        return f"{self.moved.get(reg.index, 'r')}{reg.index}.{form}"
+
+    def base_holds(self, reg: Reg) -> Value:
+        """Whether the bases of a guarded register are right."""
+        return self.builder.read(f"r{reg.index}.g", "i1")
 
     def _load(self, reg: Reg) -> Value:
         b, shape = self.builder, self.shape(reg)
@@ -342,8 +343,7 @@ class WarpEmitter:
         every = self._load_vector(reg)
         if reg.index not in self.divergence.seldom:
             return every
-        holds = b.load("i1", f"%r{reg.index}.g")
-        return b.select(holds, self._spread(reg), every)
+        return b.select(self.base_holds(reg), self._spread(reg), every)
 
     def _load_base(self, reg: Reg) -> Value:
         """Read the scalar that a register is in ``lane``; a varying one is a vector all the same."""
@@ -351,18 +351,20 @@ class WarpEmitter:
         if shape.stride is None:
             return self._load_vector(reg)
         row, column = divmod(self.lane, shape.row)
-        base = b.load(type_, self.place(reg, base_form(row)))
+        base = b.read(self.variable(reg, base_form(row)), type_)
         far = column * shape.stride
         return b.binary("add", base, b.integer(far, reg.bits)) if far else base
 
     def _load_vector(self, reg: Reg) -> Value:
         b, type_ = self.builder, storage_type(reg)
-        return b.load(type_, self.place(reg, "v"), vector=True)
+        if reg.index in self.lent:
+            return b.load(type_, self.lent[reg.index], vector=True)
+        return b.read(self.variable(reg, "v"), type_, vector=True)
 
     def _spread(self, reg: Reg) -> Value:
         """Make the vector that a base for each row and a stride stand for."""
         b, shape, type_ = self.builder, self.shape(reg), storage_type(reg)
-        bases = [b.load(type_, f"%r{reg.index}.{base_form(k)}") for k in range(len(shape.first_lanes))]
+        bases = [b.read(f"r{reg.index}.{base_form(k)}", type_) for k in range(len(shape.first_lanes))]
         every = b.rows(bases)
         if not shape.stride:
             return every
@@ -408,7 +410,7 @@ class WarpEmitter:
             value = canonical(b, value)
         value = self._as(value, type_)
         if self.base_form:
-            self._write(value, f"%r{reg.index}.{base_form(self.lane // shape.row)}")
+            self._write(reg, base_form(self.lane // shape.row), value)
             return
         if op.guard is not None:
             value = b.select(self.guard(op), value, self._load(reg))
@@ -418,19 +420,26 @@ class WarpEmitter:
                     f"{op.name} (line {op.line}) gives a vector for a uniform register: a fault of cujit",
                     help="report this, with the PTX",
                 )
-            self._write(value, self.place(reg, "b"))
+            self._write(reg, "b", value)
             return
         value = b.vector(value)
         if not self.mask.constant and self.divergence.blend[self.flow.position] >> reg.index & 1:
             value = b.select(self.mask, value, self._load(reg))
-        self._write(value, self.place(reg, "v"))
+        self._write(reg, "v", value)
 
-    def _write(self, value: Value, place: str) -> None:
-        """Store a result when the operation has read all that it reads: sources, guard and what it leaves alone."""
+    def _write(self, reg: Reg, form: str, value: Value) -> None:
+        """Write a result when the operation has read all that it reads: sources, guard and what it leaves alone."""
         if self.results is None:
-            self.builder.store(value, place)
+            self.write(reg, form, value)
         else:
-            self.results.append((value, place))
+            self.results.append((reg, form, value))
+
+    def write(self, reg: Reg, form: str, value: Value) -> None:
+        """Write a register in one of its forms."""
+        if form == "v" and reg.index in self.lent:
+            self.builder.store(value, self.lent[reg.index])
+        else:
+            self.builder.write(self.variable(reg, form), value)
 
     def _sees_bits(self, op: Op) -> bool:
         """Whether an operation sees the bits of NaNs; one that copies them into a register of any NaN does not."""
@@ -446,10 +455,10 @@ class WarpEmitter:
         self.seen, self.results = True, None
 
     def write_results(self) -> None:
-        """Store the results that were put; whoever puts them where not every way leads through does it there."""
+        """Write the results that were put; whoever puts them where not every way leads through does it there."""
+        for result in self.results or ():
+            self.write(*result)
         if self.results:
-            for value, place in self.results:
-                self.builder.store(value, place)
             self.results.clear()
 
     # -- addresses ---------------------------------------------------------------------------------------
@@ -489,6 +498,11 @@ def rounded_bits(constant: FloatConstant, width: int) -> int:
 def base_form(row: int) -> str:
     """Name the form that keeps the base of a row."""
     return f"b{row or ''}"
+
+
+def element_of(reg: Reg, form: str) -> str:
+    """LLVM type of a register, or of its elements, in one of its forms."""
+    return "i1" if form == "g" else storage_type(reg)
 
 
 def forms_of(e: WarpEmitter, reg: Reg) -> list[tuple[str, str]]:

@@ -41,11 +41,11 @@ def _emit_blocks(flow: Flow) -> None:
         if not alone:
             # In a block with masks all lanes turned out to be there.
             b.start(f"whole.in.{p}")
-            b.store(Value("zeroinitializer", "i1", True), f"%mask.{p}")
+            b.write(f"mask.{p}", Value("zeroinitializer", "i1", True))
             b.jump(f"whole.{p}")
         b.start(f"whole.{p}")
         if not alone and p in flow.twin_sources:
-            b.store(_ALL, f"%active.{p}")
+            b.write(f"active.{p}", _ALL)
         flow.e.mask = _ALL
         if part := flow.part_of(block):
             parts.emit_loop(flow.e, block, part)
