@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import copyreg
 import functools
 import math
 import os
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,7 +17,7 @@ from cujit.arch import Arch, ArchKind
 from cujit.artifact import Artifact, Kind
 from cujit.cache.cache import Cache
 from cujit.devices.arrays import DeviceArray
-from cujit.devices.base import Allocation, Device, DeviceModule, Dim3, LaunchShape, Resources
+from cujit.devices.base import Allocation, Device, Dim3, LaunchShape, Resources
 from cujit.devices.checks import check_launch, launch_shape
 from cujit.devices.cover import cover, problem_size, spread
 from cujit.devices.cuda.jitoptions import JitOptions
@@ -372,6 +373,10 @@ class Kernel:
         """Spell it as C++ declares it: ``void axpy<float>(float, const float*, float*, unsigned long)``."""
         return f"void {self.name}" + ("" if self.name.endswith(")") else str(self.signature))
 
+    def __reduce__(self) -> tuple[object, ...]:
+        """Have it travel as its image and its name: it is loaded where it arrives, once with others of its module."""
+        return _kernel_of, (self._image, self.lowered_name)
+
     def __repr__(self) -> str:
         return f"<Kernel {self.name}{self.signature} on {self.device.name}>"
 
@@ -388,15 +393,20 @@ class Module(Mapping[str, Kernel]):
 
     ``route`` says how the image came to run, ``log`` is what the compilers on the way wrote, ``load_s`` is how long
     loading took in seconds of wall time, a compilation of PTX among it.
+
+    A module travels to other processes, by ``pickle``, and so do its kernels: the Artifact goes with the name of the
+    device and ``jit``, and is loaded where it arrives. That is the CPU device with the same checks, or the GPU of the
+    same number, or the first where that process sees fewer. Variables begin there as the image has them.
     """
 
-    def __init__(self, artifact: Artifact, device: Device, loaded: DeviceModule, *, load_s: float = 0.0) -> None:
-        self.artifact = artifact
-        self._image = Image(device, loaded, artifact)
+    def __init__(self, image: Image, *, load_s: float = 0.0) -> None:
+        loaded = image.require()
+        self.artifact = image.artifact
+        self._image = image
         self.log = loaded.log
         self.route = loaded.route
         self.load_s = load_s
-        self._names = NameTable(artifact.names, loaded.kernels)
+        self._names = NameTable(self.artifact.names, loaded.kernels)
         self._kernels: dict[str, Kernel] = {}
 
     def __getitem__(self, name: str) -> Kernel:
@@ -470,6 +480,9 @@ class Module(Mapping[str, Kernel]):
     def __exit__(self, *_error: object) -> None:
         self.close()
 
+    def __reduce__(self) -> tuple[object, ...]:
+        return Module, (self._image,)
+
     def __repr__(self) -> str:
         count = f"{len(self)} kernel{'s' * (len(self) != 1)}"
         state = "closed" if self.closed else f"{count}, {self.route or self.artifact.kind.value}"
@@ -504,10 +517,29 @@ def load(
     _require_loadable(artifact)
     place = chosen(device)
     start = time.perf_counter()
-    if place.is_gpu:
+    return Module(_loaded(artifact, place, options), load_s=time.perf_counter() - start)
+
+
+def _loaded(artifact: Artifact, device: Device, options: JitOptions) -> Image:
+    """Load an image; this is what arrives in another process."""
+    if device.is_gpu:
         from cujit.devices.cuda.device import CudaDevice  # the CPU device needs nothing of it
-    loaded = place.load(artifact, options) if place.is_gpu and isinstance(place, CudaDevice) else place.load(artifact)
-    return Module(artifact, place, loaded, load_s=time.perf_counter() - start)
+
+        if isinstance(device, CudaDevice):
+            return Image(device, device.load(artifact, options), artifact, options)
+    return Image(device, device.load(artifact), artifact, options)
+
+
+def _parts_of(image: Image) -> tuple[Callable[..., Image], tuple[object, ...]]:
+    image.require()
+    return _loaded, (image.artifact, image.device, image.options)
+
+
+copyreg.pickle(Image, _parts_of)
+
+
+def _kernel_of(image: Image, lowered: str) -> Kernel:
+    return Module(image)[lowered]
 
 
 def jit(

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import copyreg
 import functools
 import importlib.util
 import operator
 import re
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+import weakref
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from cujit.devices.base import Device
 from cujit.devices.launcher.options import check_timeout
@@ -19,6 +21,9 @@ if TYPE_CHECKING:
     from cujit.devices.cpu import CpuDevice
     from cujit.devices.cuda.device import CudaDevice
     from cujit.devices.watch import Watcher
+
+_Asked: TypeAlias = tuple[int | None, str | None, float | None]
+"""What a CPU device was asked for by: threads, checks, and how long its launches may run, in seconds."""
 
 __all__ = ["MAX_CPU_THREADS", "Devices", "is_device_name", "process_devices"]
 
@@ -39,7 +44,7 @@ class Devices:
     def __init__(self) -> None:
         self._lock = Lock()
         self._gpus: dict[int, CudaDevice] = {}
-        self._cpus: dict[tuple[int | None, str | None, float | None], CpuDevice] = {}
+        self._cpus: dict[_Asked, CpuDevice] = {}
         self._default: Device | None = None
         self._watchers: tuple[Watcher, ...] = ()
 
@@ -58,6 +63,7 @@ class Devices:
                 from cujit.devices.cuda.device import CudaDevice  # for those who have a GPU
 
                 self._gpus[ordinal] = CudaDevice(ordinal, driver)
+                copyreg.pickle(CudaDevice, _parts_of_gpu)
             return self._gpus[ordinal]
 
     def watch(self, watcher: Watcher | None) -> None:
@@ -94,11 +100,11 @@ class Devices:
                     help="cujit.cpu() takes one a processor",
                 )
         with self._lock:
-            if watchers:
-                return _cpu_device(threads, (*self._watchers, *watchers), check, timeout_s)
             key = (threads, check, None if timeout_s is None else check_timeout(timeout_s))
+            if watchers:
+                return _cpu_device(key, (*self._watchers, *watchers))
             if key not in self._cpus:
-                self._cpus[key] = _cpu_device(threads, self._watchers, check, timeout_s)
+                self._cpus[key] = _cpu_device(key, self._watchers)
             return self._cpus[key]
 
     def gpus(self) -> tuple[CudaDevice, ...]:
@@ -150,9 +156,7 @@ def _int(value: object, what: str, example: str) -> int:
     return operator.index(value)
 
 
-def _cpu_device(
-    threads: int | None, watchers: Sequence[Watcher], check: str | None, timeout_s: float | None
-) -> CpuDevice:
+def _cpu_device(asked: _Asked, watchers: Sequence[Watcher]) -> CpuDevice:
     """Make the CPU device, if what it compiles with is there; that is looked for and not yet loaded.
 
     Raises:
@@ -168,7 +172,35 @@ def _cpu_device(
         raise MissingError("the CPU device compiles with llvmlite, which is not installed", help="pip install cujit")
     from cujit.devices.cpu import CpuDevice  # for those who use it
 
-    return CpuDevice(threads, watchers, check=check, timeout_s=timeout_s)
+    threads, check, timeout_s = asked
+    device = CpuDevice(threads, watchers, check=check, timeout_s=timeout_s)
+    _ASKED[device] = asked
+    copyreg.pickle(CpuDevice, _parts_of_cpu)
+    return device
+
+
+# -- devices in other processes ---------------------------------------------------------------------------
+
+_ASKED: weakref.WeakKeyDictionary[Device, _Asked] = weakref.WeakKeyDictionary()
+
+
+def _parts_of_cpu(device: Device) -> tuple[Callable[..., Any], tuple[object, ...]]:
+    return _cpu_that_arrives, _ASKED.get(device, (None, None, None))
+
+
+def _cpu_that_arrives(threads: int | None, check: str | None, timeout_s: float | None) -> Device:
+    """Find the same device here; who watched the other one stays with it."""
+    return process_devices().cpu(threads, check=check, timeout_s=timeout_s)
+
+
+def _parts_of_gpu(device: CudaDevice) -> tuple[Callable[..., Any], tuple[object, ...]]:
+    return _gpu_that_arrives, (device.ordinal,)
+
+
+def _gpu_that_arrives(ordinal: int) -> Device:
+    """Find the GPU of the same number, or the first: schedulers often show each process one of its own."""
+    devices = process_devices()
+    return devices.gpu(ordinal if ordinal < len(devices.gpus()) else 0)
 
 
 @functools.cache

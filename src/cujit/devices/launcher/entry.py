@@ -30,9 +30,11 @@ class Image:
     Kernels refer to this and not to their module, so there is no circle and a module goes with its last user.
     """
 
-    def __init__(self, device: Device, loaded: DeviceModule, artifact: Artifact) -> None:
+    def __init__(self, device: Device, loaded: DeviceModule, artifact: Artifact, options: object = None) -> None:
         self.device = device
         self.artifact = artifact
+        self.options = options
+        """Those that it was loaded with."""
         self.portable: Callable[[], Artifact] | None = None
         """Makes PTX of what the image was made of, where that is known."""
         self.loaded: DeviceModule | None = loaded

@@ -132,7 +132,7 @@ class PreparedLaunch:
         return (id(self._entry), self._shape, self._stream, self._options)
 
     def __reduce__(self) -> str:
-        raise ClosedError("a launch belongs to its process", help="send the Artifact, and load it there")
+        raise ClosedError("a launch belongs to its process", help="send the kernel, which is loaded where it arrives")
 
     def __repr__(self) -> str:
         return f"<Launch of {self._entry.name} on {self._entry.device.name}: {_sizes(self._shape, self._options)}>"
