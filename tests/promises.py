@@ -172,6 +172,8 @@ _LISTED = {
         r"^resolve: .* = srem i32 ": "textures have a texel or more",
         r"^(find_\w+|add_products|end_sum|finish|cujit_matrix_sum): .* align \d+$": "strips are whole vectors, in "
         "reserved memory",
+        r"^cujit_match_\d+: .* align \d+$": "values lie in reserved memory, and so do results",
+        r"^cujit_ready: .*@llvm\.cttz\.": "the mask is not empty",
         r"^matrix\.shared\.\w+: .* = u(div|rem) i64 %group, ": "groups of rows in a swizzle are 1, 2, 4, 8 or 16",
         r"^cujit\.tensor\.\S+: .* = u(div|rem) ": "boxes of maps that were made by the driver, or here, have elements",
         rf"{_OURS}.* = fptosi (<\d+ x )?float": "ex2 bounds its operand; of NaN, small formats choose another code",

@@ -21,29 +21,6 @@ if TYPE_CHECKING:
 
 __all__ = ["end_launch", "forget", "tell"]
 
-_NOTE = f"""
-define internal i32 @cujit.note(ptr %places, i32 %count, i32 %room, i32 %line, i32 %lanes, i32 %members) noinline {{
-entry:
-  %some = icmp ne i32 %lanes, 0
-  %free = icmp ult i32 %count, %room
-  %good = and i1 %some, %free
-  br i1 %good, label %tell, label %out
-tell:
-  %offset = mul i32 %count, {ctypes.sizeof(Place)}
-  %at = getelementptr i8, ptr %places, i32 %offset
-  %line.at = getelementptr i8, ptr %at, i32 {Place.line.offset}
-  store i32 %line, ptr %line.at
-  %lanes.at = getelementptr i8, ptr %at, i32 {Place.lanes.offset}
-  store i32 %lanes, ptr %lanes.at
-  %members.at = getelementptr i8, ptr %at, i32 {Place.members.offset}
-  store i32 %members, ptr %members.at
-  %next = add i32 %count, 1
-  ret i32 %next
-out:
-  ret i32 %count
-}}
-"""
-
 
 def tell(e: WarpEmitter, sites: Sequence[Block]) -> None:
     """Note in the state of the warp where lanes wait for others that are parked."""
@@ -67,7 +44,6 @@ def _place_of(b: Builder) -> Value:
 def _note(e: WarpEmitter, sites: Sequence[Block], at: Value, room: int) -> None:
     """Write a ``Place`` for each of the first ``room`` places where lanes wait."""
     b = e.builder
-    b.module.functions.setdefault("cujit.note", _NOTE)
     count = b.integer(0, 32)
     for block in sites:
         waiting = e.flow.load(f"mask.{block.position}", f"<{WARP} x i1>")
@@ -75,7 +51,7 @@ def _note(e: WarpEmitter, sites: Sequence[Block], at: Value, room: int) -> None:
         if members.is_vector:
             members = b.extract(members, b.first_lane(waiting))
         values = [count, b.integer(room, 32), b.integer(block.ops[0].line, 32), b.word(waiting), members]
-        count = b.invoke("@cujit.note", "i32", at, *values)
+        count = b.call("cujit_note", "i32", at, *values)
 
 
 def end_launch(e: WarpEmitter, sites: Sequence[Block], line: Value, lane: Value) -> None:

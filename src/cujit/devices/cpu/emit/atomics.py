@@ -237,17 +237,8 @@ def _all_in_order(e: WarpEmitter, op: Op, form: Atomic, offsets: Value, operands
                 form.apply(f, f.cast("inttoptr", at, "ptr"), items)
 
     b.define(name, [Value("%shared", "i64"), *(Value(f"%p{k}", type_) for k, type_ in enumerate(types))], write)
-    given = [_in_memory(b, f"%atomic.{len(e.late)}.{k}.{v.type}", v) for k, v in enumerate(values)]
+    given = [b.in_memory(f"%atomic.{len(e.late)}.{k}.{v.type}", v) if v.is_vector else v for k, v in enumerate(values)]
     e.late.append((op.name, f"@{name}", (Value("%shared.int", "i64"), *given)))
-
-
-def _in_memory(b: Builder, place: str, value: Value) -> Value:
-    """Store a vector at ``place``, and give the pointer; a scalar stays as it is."""
-    if not value.is_vector:
-        return value
-    b.reserve(place, b.type_of(value))
-    b.store(value, place)
-    return Value(place, "ptr")
 
 
 def _pair(f: Builder, k: int, value: Value, lane: int) -> list[Value]:

@@ -324,11 +324,18 @@ class Builder:
 
     # -- memory ------------------------------------------------------------------------------------------
 
-    def reserve(self, name: str, type_: str) -> None:
+    def reserve(self, name: str, type_: str) -> Value:
         """Have memory of that name and type in the function, once; LLVM takes any vector in it for aligned."""
         if not self.has_entry(name):
             self.entry.append(Node("alloca", result=name, type=type_, align=LARGEST_VECTOR))
             self._known.add(name)
+        return Value(name, "ptr")
+
+    def in_memory(self, name: str, value: Value) -> Value:
+        """Point to a value, for who takes it from memory: a place of that name has it until another is put there."""
+        place = self.reserve(name, self.type_of(value))
+        self.store(value, place)
+        return place
 
     def allocate(self, type_: str, *, size: Value | None = None, align: int = 0, into: str = "") -> Value:
         """Take memory on the stack."""

@@ -85,7 +85,8 @@ def _over_blocks(f: Builder, begin: Callable[[], None], run: Callable[[], None],
     _common(f)
     next_at, number_at = f.offset(LAUNCH, field_offset("next")), f.offset(_SHARED, -PLACE)
     warp_place(f)
-    row, column = [f.cast("zext", Value(f"%nctaid.{axis}", "i32"), "i64") for axis in "xy"]
+    row = f.cast("zext", Value("%nctaid.x", "i32"), "i64", into="%row")
+    column = f.cast("zext", Value("%nctaid.y", "i32"), "i64", into="%column")
     begin()
     f.jump("fetch")
     f.start("fetch")

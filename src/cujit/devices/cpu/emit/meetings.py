@@ -19,35 +19,6 @@ if TYPE_CHECKING:
 
 __all__ = ["meet", "meetings", "take_results"]
 
-_READY = """
-define internal i32 @cujit.ready(<32 x i32> %members, i32 %waiting, i32 %live) noinline {
-entry:
-  br label %next
-next:
-  %left = phi i32 [ %waiting, %entry ], [ %left.next, %next ]
-  %ready = phi i32 [ 0, %entry ], [ %ready.next, %next ]
-  %first = call i32 @llvm.cttz.i32(i32 %left, i1 false)
-  %named = extractelement <32 x i32> %members, i32 %first
-  %one = insertelement <32 x i32> poison, i32 %named, i64 0
-  %every = shufflevector <32 x i32> %one, <32 x i32> poison, <32 x i32> zeroinitializer
-  %same = icmp eq <32 x i32> %members, %every
-  %same.word = bitcast <32 x i1> %same to i32
-  %group = and i32 %same.word, %waiting
-  %rest = xor i32 %group, -1
-  %wanted = and i32 %named, %live
-  %away = and i32 %wanted, %rest
-  %complete = icmp eq i32 %away, 0
-  %new = select i1 %complete, i32 %group, i32 0
-  %ready.next = or i32 %ready, %new
-  %left.next = and i32 %left, %rest
-  %more = icmp ne i32 %left.next, 0
-  br i1 %more, label %next, label %done
-done:
-  ret i32 %ready.next
-}
-"""
-"""Which of the lanes that wait have, for the mask that they name, every lane of it that has not exited beside them."""
-
 _RESULTS = ("met.word", "met.flag")
 """Where ``meet`` leaves each lane's results until the lane takes them: a lane waits at one place at a time."""
 
@@ -124,9 +95,7 @@ def _ready(e: WarpEmitter, ops: Sequence[Op], masks: Sequence[Value], waiting: V
         away = b.binary("and", b.binary("and", members, live), b.binary("xor", word, b.integer(-1, 32)))
         complete = b.compare("icmp eq", away, b.integer(0, 32))
         return b.mask_of(b.select(complete, word, b.integer(0, 32)))
-    b.module.functions.setdefault("cujit.ready", _READY)
-    b.module.declared.setdefault("llvm.cttz.i32", "declare i32 @llvm.cttz.i32(i32, i1)")
-    return b.mask_of(b.invoke("@cujit.ready", "i32", members, word, live))
+    return b.mask_of(b.call("cujit_ready", "i32", b.in_memory("%exchange.i32", members), word, live))
 
 
 def _gathered(e: WarpEmitter, index: int, type_: str, places: Sequence[tuple[Op, Value]]) -> Value:

@@ -180,9 +180,7 @@ def origins(e: WarpEmitter, op: Op) -> Value:
 def _permuted(e: WarpEmitter, value: Value, origin: Value) -> Value:
     """Take lane ``origin`` of a vector for each lane, by way of memory."""
     b = e.builder
-    b.reserve("%exchange", f"[{WARP} x i32]")
-    b.store(value, "%exchange")
-    pointers = b.point("i32", "%exchange", origin)
+    pointers = b.point("i32", b.in_memory(f"%exchange.{value.type}", value), origin)
     rest = (b.integer(4, 32), b.vector(b.integer(1, 1)), Value("poison", "i32", True))
     return b.call(f"llvm.masked.gather.v{WARP}i32.v{WARP}p0", "i32", pointers, *rest, vector=True)
 
@@ -228,43 +226,17 @@ def _elect(party: Party) -> Results:
 
 # -- match and redux --------------------------------------------------------------------------------------
 
-_MATCH = """
-define internal <32 x i32> @match.{type}(<32 x {type}> %values, i32 %lanes) noinline {{
-entry:
-  br label %next
-next:
-  %k = phi i32 [ 0, %entry ], [ %k.next, %next ]
-  %found = phi <32 x i32> [ zeroinitializer, %entry ], [ %found.next, %next ]
-  %one = extractelement <32 x {type}> %values, i32 %k
-  %first = insertelement <32 x {type}> poison, {type} %one, i64 0
-  %every = shufflevector <32 x {type}> %first, <32 x {type}> poison, <32 x i32> zeroinitializer
-  %same = icmp eq <32 x {type}> %values, %every
-  %bit.any = shl i32 1, %k
-  %bit = and i32 %bit.any, %lanes
-  %bit.first = insertelement <32 x i32> poison, i32 %bit, i64 0
-  %bits = shufflevector <32 x i32> %bit.first, <32 x i32> poison, <32 x i32> zeroinitializer
-  %mine = select <32 x i1> %same, <32 x i32> %bits, <32 x i32> zeroinitializer
-  %found.next = or <32 x i32> %found, %mine
-  %k.next = add i32 %k, 1
-  %more = icmp ult i32 %k.next, 32
-  br i1 %more, label %next, label %done
-done:
-  ret <32 x i32> %found.next
-}}
-"""
-
 
 def _match(party: Party) -> Results:
     """For each lane the members that have the same value; ``all``: every member, or nothing."""
     b, op = party.e.builder, party.op
     type_ = int_type(op.type.bits)
     values = b.vector(party.operand(0, type_))
-    name = f"match.{type_}"
-    b.module.functions.setdefault(name, _MATCH.format(type=type_))
     lanes = b.word(party.lanes())
-    call = b.invoke(f"@{name}", "i32", values, lanes, vector=True)
+    same = b.reserve("%same", f"<{WARP} x i32>")
+    b.call(f"cujit_match_{op.type.bits}", "void", b.in_memory(f"%exchange.{type_}", values), lanes, same)
     members = party.members()
-    found = b.binary("and", call, members)
+    found = b.binary("and", b.load("i32", same, vector=True), members)
     if "any" in op.modifiers:
         return (found,)
     every = b.compare("icmp eq", found, b.binary("and", lanes, members))

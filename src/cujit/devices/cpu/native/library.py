@@ -78,6 +78,7 @@ PARTS = (
     Part("textures", ("cujit_texture", "cujit_surface", "cujit_query")),
     Part("matrix", ("cujit_matrix_sum",)),
     Part("trace", ("cujit_trace",)),
+    Part("warps", ("cujit_match_32", "cujit_match_64", "cujit_note", "cujit_ready")),
     Part("checks", _CHECKS),
 )
 """Every part. What a part calls of others is compiled before it."""
