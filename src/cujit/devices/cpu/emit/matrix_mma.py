@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import re
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from cujit.devices.cpu.emit.builder import Builder, Value
-from cujit.devices.cpu.emit.matrix_frame import in_function
-from cujit.devices.cpu.emit.matrix_scale import Scale
-from cujit.devices.cpu.emit.matrix_sparse import expand, selector_of
+from cujit.devices.cpu.emit.matrix_product import in_function
+from cujit.devices.cpu.emit.matrix_strips import Scale, expand, selector_of
 from cujit.devices.cpu.emit.matrix_sums import mma_alignment
 from cujit.devices.cpu.emit.matrix_tiles import (
     Kinds,
@@ -18,11 +16,11 @@ from cujit.devices.cpu.emit.matrix_tiles import (
     items_of,
     put_all,
     rows,
+    shape_of,
     tile,
     words_of,
 )
 from cujit.devices.cpu.emit.matrix_types import strips_in, word_type
-from cujit.devices.cpu.emit.matrix_volta import register as register_volta
 from cujit.devices.cpu.emit.registry import Rules
 from cujit.devices.cpu.emit.warp import WarpEmitter
 from cujit.devices.cpu.program import Op
@@ -35,19 +33,6 @@ _SPARSE = "sp sp::ordered_metadata"
 def register(rules: Rules) -> None:
     """Add the rules of ``mma``."""
     rules.on("mma", _mma)
-    register_volta(rules)
-
-
-@dataclass(frozen=True)
-class _Shape:
-    m: int
-    n: int
-    k: int
-
-
-def _shape_of(op: Op) -> _Shape:
-    found = next(m for m in (re.fullmatch(r"m(\d+)n(\d+)k(\d+)", word) for word in op.modifiers) if m)
-    return _Shape(*(int(x) for x in found.groups()))
 
 
 def kinds_of(op: Op, a: str, b: str) -> Kinds:
@@ -66,13 +51,13 @@ def _element_types(op: Op) -> tuple[str, str]:
 
 
 def _mma(e: WarpEmitter, op: Op) -> None:
-    shape, (a, b) = _shape_of(op), _element_types(op)
-    halves = shape.m // 8
-    sparse = any(m in op.modifiers for m in _SPARSE.split())
+    (m, _, k), (a, b) = shape_of(op), _element_types(op)
+    halves = m // 8
+    sparse = any(word in op.modifiers for word in _SPARSE.split())
     kinds = kinds_of(op, a, b)
-    if not any(m.startswith("kind::") for m in op.modifiers):
+    if not any(word.startswith("kind::") for word in op.modifiers):
         kinds = replace(kinds, alignment=mma_alignment((a, b, kinds.c, kinds.d), sparse=sparse))
-    steps = shape.k // 32 if a == "b1" else shape.k
+    steps = k // 32 if a == "b1" else k
     b_count = steps // (4 * strips_in(a))
     a_count = halves * b_count // (2 if sparse else 1)
     left, right = words_of(e, op, 0, a_count, word_type(a)), words_of(e, op, 1, b_count, word_type(b))
@@ -82,7 +67,7 @@ def _mma(e: WarpEmitter, op: Op) -> None:
     first = 5 if sparse else 3
     scale = Scale.of(op, first) if "block_scale" in op.modifiers else None
     if scale:
-        more += [e.builder.vector(e.read(items_of(op.sources[k])[0], "i32")) for k in (first, first + 2)]
+        more += [e.builder.vector(e.read(items_of(op.sources[at])[0], "i32")) for at in (first, first + 2)]
 
     def body(b_: Builder, values: list[Value]) -> list[Value]:
         given = iter(values)

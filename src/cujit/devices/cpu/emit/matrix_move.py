@@ -8,8 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from cujit.devices.cpu.emit.builder import Builder, Value
-from cujit.devices.cpu.emit.matrix_frame import at, scratch
-from cujit.devices.cpu.emit.matrix_product import definer
+from cujit.devices.cpu.emit.matrix_product import at, scratch
 from cujit.devices.cpu.emit.matrix_tiles import put_all, words_of
 from cujit.devices.cpu.emit.memory import address_in
 from cujit.devices.cpu.emit.registry import Rules
@@ -175,7 +174,7 @@ def _keep(b: Builder, words: Value, k: int) -> None:
 
 def _load_by(e: WarpEmitter, op: Op, name: str, registers: int, body: Callable[[Builder], None]) -> None:
     b = e.builder
-    definer(b)(name, f"ptr %to, <{WARP} x i64> %addresses", body)
+    b.define(name, f"ptr %to, <{WARP} x i64> %addresses", body)
     done = when_any_lane(e, op)
     to = scratch(b, "moved", 4 * WARP * registers)
     b.invoke(f"@{name}", "void", to, _addresses(e, op))
@@ -198,7 +197,7 @@ def _store(e: WarpEmitter, op: Op) -> None:
             for r, row in enumerate(_stored_rows(b, Value(f"%words{k}", "i32", True), layout)):
                 b.store(row, b.cast("inttoptr", _address_of(b, 8 * k + r), "ptr"), align=1)
 
-    definer(b)(f"matrix.store.x{count}.{layout}", f"<{WARP} x i64> %addresses, {parameters}", body)
+    b.define(f"matrix.store.x{count}.{layout}", f"<{WARP} x i64> %addresses, {parameters}", body)
     words = words_of(e, op, 1, count)
     b.invoke(f"@matrix.store.x{count}.{layout}", "void", _addresses(e, op), *words)
     finish(e, done)
@@ -227,6 +226,6 @@ def _move(e: WarpEmitter, op: Op) -> None:
     b = e.builder
 
     words = f"<{WARP} x i32>"
-    definer(b)("matrix.turn", f"{words} %words", _turn, words)
+    b.define("matrix.turn", f"{words} %words", _turn, words)
     (own,) = words_of(e, op, 0, 1)
     put_all(e, op, [b.invoke("@matrix.turn", "i32", own, vector=True)])

@@ -11,42 +11,18 @@ one instruction stay below 2**24 and are exact), f64 for f64, and words for sing
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Protocol
+import re
+from collections.abc import Callable, Iterable, Sequence
 
-from cujit.devices.cpu.emit.builder import Builder, Value
+from cujit.devices.cpu.emit.builder import Builder, Value, type_width
 from cujit.devices.cpu.emit.matrix_types import strips_of, word_type, work_type
 from cujit.devices.cpu.emit.rounding import arithmetic, is_nan, with_payload
 from cujit.devices.cpu.shapes import WARP
 
 __all__ = [
-    "Define",
-    "columns_function",
-    "definer",
-    "groups_of",
-    "product_function",
-    "rows_function",
-    "spread",
+    "at", "columns_function", "groups_of", "in_function", "product_function", "rows_function", "scratch", "spread",
     "turned",
-]
-
-
-class Define(Protocol):
-    """Makes a function once, and gives back its name.
-
-    It takes the name, the parameters and the result as LLVM text, and what writes the body and returns its result.
-    """
-
-    def __call__(
-        self, name: str, parameters: str, body: Callable[[Builder], Value | None], returned: str = "void"
-    ) -> str:
-        """Make the function unless it is there; it may use others that it defines."""
-
-
-def definer(outer: Builder) -> Define:
-    """Make what defines functions beside the one that ``outer`` builds."""
-
-    return outer.define
+]  # fmt: skip
 
 
 def spread(b: Builder, value: Value, lane: int) -> Value:
@@ -64,28 +40,28 @@ def _placed(b: Builder, words: str, type_: str, layout: str) -> list[tuple[Value
     strips = strips_of(b, Value(words, word_type(type_), True), type_, by_bytes=layout == "bytes")
     size = _bytes(strips[0].type, WARP)
     if layout == "order":
-        return [(strip, _offset(b, Value("%to", "ptr"), q * size)) for q, strip in enumerate(strips)]
+        return [(strip, at(b, Value("%to", "ptr"), q * size)) for q, strip in enumerate(strips)]
     to = Value("%to", "ptr")
     beyond = b.point("i8", to, Value("%gap", "i64"))
     groups = [q // 2 if layout == "bytes" else q % 2 for q in range(len(strips))]
     inside = [groups[:q].count(group) for q, group in enumerate(groups)]
     return [
-        (strip, _offset(b, beyond if group else to, at * size))
-        for strip, group, at in zip(strips, groups, inside, strict=True)
+        (strip, at(b, beyond if group else to, number * size))
+        for strip, group, number in zip(strips, groups, inside, strict=True)
     ]
 
 
-def rows_function(define: Define, type_: str, layout: str = "order") -> str:
+def rows_function(b: Builder, type_: str, layout: str = "order") -> str:
     """Define ``(ptr to, words, i64 gap)``: unpacks one register of A into its strips."""
 
     def body(b: Builder) -> None:
         for strip, to in _placed(b, "%words", type_, layout):
-            _store(b, strip, to, 0)
+            b.store(strip, to)
 
-    return define(f"matrix.rows.{type_}.{layout}", f"ptr %to, <{WARP} x {word_type(type_)}> %words, i64 %gap", body)
+    return b.define(f"matrix.rows.{type_}.{layout}", f"ptr %to, <{WARP} x {word_type(type_)}> %words, i64 %gap", body)
 
 
-def columns_function(define: Define, type_: str, layout: str = "order") -> str:
+def columns_function(b: Builder, type_: str, layout: str = "order") -> str:
     """Define ``(ptr to, words, i64 gap)``: unpacks one register of B into *columns*, eight numbers for each step of k.
 
     These are those of columns 0, 2, 4, 6 and then those of 1, 3, 5, 7: a lane of a quad computes two neighbours.
@@ -94,9 +70,11 @@ def columns_function(define: Define, type_: str, layout: str = "order") -> str:
     def body(b: Builder) -> None:
         for strip, to in _placed(b, "%words", type_, layout):
             for j, eight in enumerate(turned(b, strip)):
-                _store(b, eight, to, j * _bytes(strip.type, 8))
+                b.store(eight, at(b, to, j * _bytes(strip.type, 8)))
 
-    return define(f"matrix.columns.{type_}.{layout}", f"ptr %to, <{WARP} x {word_type(type_)}> %words, i64 %gap", body)
+    return b.define(
+        f"matrix.columns.{type_}.{layout}", f"ptr %to, <{WARP} x {word_type(type_)}> %words, i64 %gap", body
+    )
 
 
 def turned(b: Builder, strip: Value) -> list[Value]:
@@ -115,7 +93,7 @@ Step = Callable[[Builder, Value, Value, Value], Value]
 """What adds a product: factor of A, factor of B, sum so far."""
 
 
-def product_function(define: Define, type_: str, combine: str = "", rounding: str = "rn") -> str:
+def product_function(b: Builder, type_: str, combine: str = "", rounding: str = "rn") -> str:
     """Define ``(ptr d, ptr a, ptr b, i32 strips)``: adds eight rows of A times eight columns of B to D.
 
     D is two vectors: in lane ``4 * g + t`` the elements of row g and of columns ``2 * t`` and ``2 * t + 1``. Every
@@ -132,7 +110,7 @@ def product_function(define: Define, type_: str, combine: str = "", rounding: st
         else:
             _product_loop(b, work, (0, 1), _counted(combine) if combine else _fused)
 
-    return define(f"matrix.product.{combine or work}.{rounding}", "ptr %d, ptr %a, ptr %b, i32 %strips", body)
+    return b.define(f"matrix.product.{combine or work}.{rounding}", "ptr %d, ptr %a, ptr %b, i32 %strips", body)
 
 
 def _fused(b: Builder, left: Value, right: Value, total: Value) -> Value:
@@ -156,7 +134,7 @@ def _sum_doubles(b: Builder, parity: int, rounding: str) -> None:
     if rounding != "rn":
         _product_loop(b, "double", (parity,), step)
         return
-    place = _offset(b, Value("%d", "ptr"), parity * _bytes("double", WARP))
+    place = at(b, Value("%d", "ptr"), parity * _bytes("double", WARP))
     start = b.load("double", place, vector=True)
     (total,) = _product_loop(b, "double", (parity,), _fused)
     again, done = b.label("again"), b.label("numbers")
@@ -169,7 +147,7 @@ def _sum_doubles(b: Builder, parity: int, rounding: str) -> None:
 
 
 def _product_loop(b: Builder, work: str, parities: tuple[int, ...], add: Step) -> list[Value]:
-    places = [_offset(b, Value("%d", "ptr"), p * _bytes(work, WARP)) for p in parities]
+    places = [at(b, Value("%d", "ptr"), p * _bytes(work, WARP)) for p in parities]
     start = [b.load(work, place, vector=True) for place in places]
     before, loop, done = b.label("before"), b.label("loop"), b.label("done")
     b.jump(before)
@@ -177,22 +155,22 @@ def _product_loop(b: Builder, work: str, parities: tuple[int, ...], add: Step) -
     b.jump(loop)
     b.start(loop)
     head = len(b.body)
-    count, a, at = Value(b.name(), "i32"), Value(b.name(), "ptr"), Value(b.name(), "ptr")
+    count, a, column = Value(b.name(), "i32"), Value(b.name(), "ptr"), Value(b.name(), "ptr")
     sums = [Value(b.name(), work, True) for _ in parities]
     totals = list(sums)
     strip = b.load(work, a, vector=True)
     for j in range(4):
         left = spread(b, strip, j)
         for k, parity in enumerate(parities):
-            right = _column(b, work, at, (2 * j + parity) * _bytes(work, 4))
+            right = _column(b, work, column, (2 * j + parity) * _bytes(work, 4))
             totals[k] = add(b, left, right, totals[k])
     step = b.binary("add", count, b.integer(1, 32))
     a_next = b.offset(a, _bytes(work, WARP))
-    at_next = b.offset(at, _bytes(work, 32))
+    column_next = b.offset(column, _bytes(work, 32))
     firsts = [b.integer(0, 32), Value("%a", "ptr"), Value("%b", "ptr"), *start]
-    laters = [step, a_next, at_next, *totals]
+    laters = [step, a_next, column_next, *totals]
     with b.at(head):
-        for own, first, later in zip([count, a, at, *sums], firsts, laters, strict=True):
+        for own, first, later in zip([count, a, column, *sums], firsts, laters, strict=True):
             b.phi(own, (first, before), (later, loop), into=own.text)
     more = b.compare("icmp ult", step, Value("%strips", "i32"))
     b.branch(more, loop, done)
@@ -202,19 +180,72 @@ def _product_loop(b: Builder, work: str, parities: tuple[int, ...], add: Step) -
     return totals
 
 
-def _column(b: Builder, work: str, at: Value, offset: int) -> Value:
+def _column(b: Builder, work: str, place: Value, offset: int) -> Value:
     """Four columns' numbers of one step of k, for every quad."""
-    own = b.load(f"<4 x {work}>", _offset(b, at, offset))
+    own = b.load(f"<4 x {work}>", at(b, place, offset))
     return b.shuffle(own, None, [k % 4 for k in range(WARP)])
 
 
-def _bytes(work: str, count: int) -> int:
-    return count * (8 if work == "double" else 4)
+def _bytes(type_: str, count: int) -> int:
+    return count * type_width(type_) // 8
 
 
-def _offset(b: Builder, pointer: Value, size: int) -> Value:
-    return b.offset(pointer, size) if size else pointer
+# -- instructions as calls --------------------------------------------------------------------------------
+
+# One function for each form, which kernels with hundreds of them share. What it is given and what it makes lie in
+# memory, the *frame*. So little is left at each place of use that LLVM, whose time grows with the square of a block's
+# length, is four times as fast over 400 products.
+
+Body = Callable[[Builder, list[Value]], list[Value]]
 
 
-def _store(b: Builder, value: Value, pointer: Value, offset: int) -> None:
-    b.store(value, _offset(b, pointer, offset))
+def scratch(b: Builder, role: str, size: int) -> Value:
+    """Find memory of ``size`` bytes in the function; operations that ask for the same share it."""
+    name = f"%matrix.{role}.{size}"
+    b.reserve(name, f"[{size} x i8]")
+    return Value(name, "ptr")
+
+
+def at(b: Builder, pointer: Value, offset: int) -> Value:
+    """Find the place ``offset`` bytes on."""
+    return b.offset(pointer, offset) if offset else pointer
+
+
+def in_function(
+    b: Builder, title: str, given: Sequence[Value], made: Sequence[str], body: Body, scalars: Sequence[Value] = ()
+) -> list[Value]:
+    """Call the function ``title`` with vectors, and give back those that it makes, of the types ``made``.
+
+    ``body`` writes it, where it is not there yet, from its vectors to its results; ``scalars`` are its parameters
+    ``%s0``, ``%s1``, ….
+    """
+    frame = scratch(b, "frame", max(_size(v.type for v in given), _size(made)))
+
+    def write(inner: Builder) -> None:
+        own = Value("%frame", "ptr")
+        _store(inner, own, body(inner, _load(inner, own, [v.type for v in given])))
+
+    parameters = ", ".join(["ptr %frame", *(f"{s.type} %s{k}" for k, s in enumerate(scalars))])
+    name = b.define("matrix." + re.sub(r"[^\w.]+", "-", title), parameters, write)
+    _store(b, frame, given)
+    b.invoke(f"@{name}", "void", frame, *scalars)
+    return _load(b, frame, made)
+
+
+def _size(types: Iterable[str]) -> int:
+    return sum(_bytes(type_, WARP) for type_ in types)
+
+
+def _store(b: Builder, frame: Value, values: Sequence[Value]) -> None:
+    offset = 0
+    for value in values:
+        b.store(value, at(b, frame, offset), align=_bytes("i32", WARP))
+        offset += _bytes(value.type, WARP)
+
+
+def _load(b: Builder, frame: Value, types: Sequence[str]) -> list[Value]:
+    found, offset = [], 0
+    for type_ in types:
+        found.append(b.load(type_, at(b, frame, offset), vector=True, align=_bytes("i32", WARP)))
+        offset += _bytes(type_, WARP)
+    return found

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from cujit.devices.cpu.emit.builder import Builder, Value
-from cujit.devices.cpu.emit.matrix_frame import at, scratch
+from cujit.devices.cpu.emit.matrix_product import at, scratch
 from cujit.devices.cpu.emit.rounding import canonical
 from cujit.devices.cpu.shapes import WARP
 

@@ -8,35 +8,32 @@ Source: PTX ISA 9.1, "Matrix Fragments for mma…".
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 from cujit.devices.cpu.emit.builder import Builder, Value, type_width
-from cujit.devices.cpu.emit.matrix_frame import at, scratch
+from cujit.devices.cpu.emit.halves import join_halves, split_halves
 from cujit.devices.cpu.emit.matrix_product import (
+    at,
     columns_function,
-    definer,
     groups_of,
     product_function,
     rows_function,
-)
+    scratch,
+)  # fmt: skip
 from cujit.devices.cpu.emit.matrix_sums import Alignment, Layout, aligned
 from cujit.devices.cpu.emit.matrix_types import strips_in, work_type
+from cujit.devices.cpu.emit.rounding import as_bits
+from cujit.devices.cpu.emit.small_formats import value_of
 from cujit.devices.cpu.emit.warp import WarpEmitter
 from cujit.devices.cpu.program import Group, Op, Operand
 from cujit.devices.cpu.shapes import WARP
 from cujit.errors import FormatError
 
 __all__ = [
-    "Kinds",
-    "columns",
-    "d_words",
-    "items_of",
-    "put_all",
-    "rows",
-    "strip_bytes",
-    "tile",
-    "words_of",
-]
+    "Kinds", "c_type", "columns", "d_words", "items_of", "packed", "put_all", "rows", "shape_of", "strip_bytes", "tile",
+    "unpacked", "words_of",
+]  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -96,6 +93,12 @@ def _require(op: Op, what: str, have: int, wanted: int) -> None:
         )
 
 
+def shape_of(op: Op) -> tuple[int, int, int]:
+    """Read the numbers of rows and columns of D, and of steps of k, off a word such as ``m16n8k16``."""
+    found = next(m for m in (re.fullmatch(r"m(\d+)n(\d+)k(\d+)", word) for word in op.modifiers) if m)
+    return int(found[1]), int(found[2]), int(found[3])
+
+
 # -- products ---------------------------------------------------------------------------------------------
 
 
@@ -109,7 +112,7 @@ def rows(b: Builder, type_: str, words: list[Value], halves: int, place: str = "
     size, each = strip_bytes(type_), strips_in(type_)
     steps = len(words) // halves
     to = scratch(b, place, len(words) * each * size)
-    name = rows_function(definer(b), type_, layout)
+    name = rows_function(b, type_, layout)
     for k, word in enumerate(words):
         first = k % halves * steps * each * size
         _unpack(b, name, at(b, to, first + k // halves * each // groups_of(layout) * size), word, type_, steps)
@@ -120,7 +123,7 @@ def columns(b: Builder, type_: str, words: list[Value], place: str = "b", layout
     """Unpack registers of B: its columns in the order of k, or as ``layout`` has them."""
     each = strips_in(type_) * strip_bytes(type_)
     to = scratch(b, place, len(words) * each)
-    name = columns_function(definer(b), type_, layout)
+    name = columns_function(b, type_, layout)
     for k, word in enumerate(words):
         _unpack(b, name, at(b, to, k * each // groups_of(layout)), word, type_, len(words))
     return to
@@ -144,7 +147,7 @@ def _added(b: Builder, kinds: Kinds, left: Value, right: Value, strips: int, sum
     work = work_type(kinds.a)
     size = strip_bytes(kinds.a)
     place = scratch(b, "d", len(sums) * size)
-    name = product_function(definer(b), kinds.a, kinds.combine, kinds.rounding)
+    name = product_function(b, kinds.a, kinds.combine, kinds.rounding)
     for k, value in enumerate(sums):
         b.store(value, at(b, place, k * size))
     for half in range(len(sums) // 2):
@@ -175,8 +178,7 @@ def _sums(b: Builder, kinds: Kinds, c: list[Value]) -> list[Value]:
 
 def unpacked(b: Builder, word: Value) -> list[Value]:
     """The two halves of a word as f32."""
-    shorts = [b.resize(x, 16, signed=False) for x in (word, b.binary("lshr", word, b.integer(16, 32)))]
-    return [b.cast("fpext", b.bits_as(short, "half"), "float") for short in shorts]
+    return [value_of(b, half, "f16") for half in split_halves(b, word)]
 
 
 def _registers(b: Builder, kinds: Kinds, sums: list[Value], c: list[Value]) -> list[Value]:
@@ -192,6 +194,4 @@ def _registers(b: Builder, kinds: Kinds, sums: list[Value], c: list[Value]) -> l
 
 def packed(b: Builder, low: Value, high: Value) -> Value:
     """A word of two f32, rounded to f16."""
-    bits = [b.bits_as(b.cast("fptrunc", x, "half"), "i16") for x in (low, high)]
-    wide = [b.resize(x, 32, signed=False) for x in bits]
-    return b.binary("or", wide[0], b.binary("shl", wide[1], b.integer(16, 32)))
+    return join_halves(b, *(as_bits(b, b.cast("fptrunc", x, "half")) for x in (low, high)))

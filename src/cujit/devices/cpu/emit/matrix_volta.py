@@ -6,7 +6,7 @@ PTX ISA 9.1, "Matrix Fragments for mma.m8n8k4 with .f16 floating point type".
 from __future__ import annotations
 
 from cujit.devices.cpu.emit.builder import Builder, Value
-from cujit.devices.cpu.emit.matrix_frame import in_function
+from cujit.devices.cpu.emit.matrix_product import in_function
 from cujit.devices.cpu.emit.matrix_tiles import c_type, packed, put_all, unpacked, words_of
 from cujit.devices.cpu.emit.registry import Rules
 from cujit.devices.cpu.emit.rounding import canonical

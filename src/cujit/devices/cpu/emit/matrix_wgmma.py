@@ -6,15 +6,22 @@ those of ``mma``, eight columns after eight columns; what lies in shared memory 
 
 from __future__ import annotations
 
-import re
-
 from cujit.devices.cpu.emit.builder import Builder, Value
-from cujit.devices.cpu.emit.matrix_frame import in_function
 from cujit.devices.cpu.emit.matrix_move import finish, joined, load_row, one_of, turned_word, when_any_lane
-from cujit.devices.cpu.emit.matrix_product import definer
-from cujit.devices.cpu.emit.matrix_sparse import expand, selector_of
+from cujit.devices.cpu.emit.matrix_product import in_function
+from cujit.devices.cpu.emit.matrix_strips import expand, selector_of
 from cujit.devices.cpu.emit.matrix_sums import wgmma_alignment
-from cujit.devices.cpu.emit.matrix_tiles import Kinds, c_type, columns, d_words, items_of, rows, tile, words_of
+from cujit.devices.cpu.emit.matrix_tiles import (
+    Kinds,
+    c_type,
+    columns,
+    d_words,
+    items_of,
+    rows,
+    shape_of,
+    tile,
+    words_of,
+)
 from cujit.devices.cpu.emit.matrix_types import strips_in
 from cujit.devices.cpu.emit.registry import Rules
 from cujit.devices.cpu.emit.warp import WarpEmitter
@@ -47,7 +54,7 @@ def _multiply(e: WarpEmitter, op: Op) -> None:
     from_registers = isinstance(op.sources[1], Group)
     scale_d, negative, trans_a, trans_b = _immediates(op, 5 if sparse else 3, from_registers)
     selector = selector_of(op) if sparse else 0
-    count, tiles = d_words(d, 2), _columns_of(op) // 8
+    count, tiles = d_words(d, 2), shape_of(op)[1] // 8
     items = items_of(op.sources[0])
     if len(items) != count * tiles:
         raise FormatError(f"line {op.line}: D of {op.name} has {len(items)} registers, and not {count * tiles}")
@@ -86,11 +93,6 @@ def _multiply(e: WarpEmitter, op: Op) -> None:
     finish(e, done)
 
 
-def _columns_of(op: Op) -> int:
-    found = next(m for m in (re.fullmatch(r"m64n(\d+)k\d+", word) for word in op.modifiers) if m)
-    return int(found[1])
-
-
 def _immediates(op: Op, first: int, a_in_registers: bool) -> tuple[int, bool, bool, bool]:
     """Where scale-d stands; whether the product is negated; whether A and B lie transposed in shared memory."""
     values = []
@@ -119,7 +121,7 @@ def _shared_words(b: Builder, descriptor: str, group: Value, chunk: int, trans: 
     words = f"<{WARP} x i32>"
     name = f"matrix.shared.{'across' if trans else 'straight'}"
     parameters = "i64 %descriptor, i64 %shared, i64 %group, i64 %chunk"
-    definer(b)(name, parameters, _across if trans else _straight, words)
+    b.define(name, parameters, _across if trans else _straight, words)
     shared = Value("%s1", "i64")
     return b.invoke(f"@{name}", "i32", Value(descriptor, "i64"), shared, group, b.integer(chunk, 64), vector=True)
 

@@ -7,14 +7,12 @@ f16 have more registers than elements: what is over repeats them.
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, replace
 
 from cujit.devices.cpu.emit.builder import Builder, Value, type_width
-from cujit.devices.cpu.emit.matrix_frame import at, in_function, scratch
 from cujit.devices.cpu.emit.matrix_mma import kinds_of
 from cujit.devices.cpu.emit.matrix_move import finish, joined, one_of, rows_of, transposed_halves, when_any_lane
-from cujit.devices.cpu.emit.matrix_product import definer
+from cujit.devices.cpu.emit.matrix_product import at, in_function, scratch
 from cujit.devices.cpu.emit.matrix_sums import wmma_alignment
 from cujit.devices.cpu.emit.matrix_tiles import (
     c_type,
@@ -22,6 +20,7 @@ from cujit.devices.cpu.emit.matrix_tiles import (
     d_words,
     put_all,
     rows,
+    shape_of,
     tile,
     words_of,
 )
@@ -84,17 +83,12 @@ class _Fragment:
 
 
 def _fragment(op: Op, matrix: str, type_: str) -> _Fragment:
-    m, n, k = _shape_of(op)
+    m, n, k = shape_of(op)
     halves = min(2, m // 8)
     if matrix in ("c", "d"):
         return _Fragment(type_, m, n, halves, True)
     steps = k // 32 if type_ == "b1" else k
     return _Fragment(type_, m, steps, halves) if matrix == "a" else _Fragment(type_, n, steps, 1)
-
-
-def _shape_of(op: Op) -> tuple[int, int, int]:
-    found = next(m for m in (re.fullmatch(r"m(\d+)n(\d+)k(\d+)", word) for word in op.modifiers) if m)
-    return int(found[1]), int(found[2]), int(found[3])
 
 
 # -- memory -----------------------------------------------------------------------------------------------
@@ -234,7 +228,7 @@ def _load_function(e: WarpEmitter, fragment: _Fragment, straight: bool) -> str:
 
     how = "straight" if straight else "across"
     name = f"matrix.block.load.{element}.{'sum' if fragment.words == 2 else 'words'}.{how}"
-    return definer(e.builder)(name, "ptr %to, i64 %address, i64 %stride", body)
+    return e.builder.define(name, "ptr %to, i64 %address, i64 %stride", body)
 
 
 def _block(fragment: _Fragment) -> tuple[str, int]:
@@ -278,7 +272,7 @@ def _store_function(e: WarpEmitter, fragment: _Fragment, straight: bool) -> str:
 
     data = ", ".join(f"<{WARP} x {word}> %words{k}" for k in range(fragment.words))
     name = f"matrix.block.store.{element}.{'straight' if straight else 'across'}"
-    return definer(e.builder)(name, f"i64 %address, i64 %stride, {data}", body)
+    return e.builder.define(name, f"i64 %address, i64 %stride, {data}", body)
 
 
 # -- products ---------------------------------------------------------------------------------------------

@@ -16,13 +16,13 @@ from cujit.devices.cpu.emit.rounding import as_bits, is_nan, magnitude, number, 
 from cujit.devices.cpu.emit.small_formats import (
     BF16,
     FORMATS,
-    HALF_NAN,
     Format,
     half_bits,
     rounded_code,
     stochastic_code,
     value_of,
     value_of_code,
+    value_of_exponent,
 )
 from cujit.devices.cpu.emit.warp import WarpEmitter
 from cujit.devices.cpu.program import Group, Op
@@ -165,14 +165,8 @@ def _exponent_code(b: Builder, op: Op, x: Value) -> Value:
 def _powers(b: Builder, pair: Value) -> list[Value]:
     """Read two ue8m0 in an i16 as f32, the upper one first; 0xff is NaN, 0 is 2^-127."""
     wide = b.resize(pair, 32, signed=False)
-    found = []
-    for shift in (8, 0):
-        code = b.binary("and", b.binary("lshr", wide, b.integer(shift, 32)), b.integer(0xFF, 32))
-        bits = b.binary("shl", code, b.integer(23, 32))
-        bits = b.select(b.compare("icmp eq", code, b.integer(0, 32)), b.integer(1 << 22, 32), bits)
-        bits = b.select(b.compare("icmp eq", code, b.integer(0xFF, 32)), b.integer(HALF_NAN << 16, 32), bits)
-        found.append(b.bits_as(bits, "float"))
-    return found
+    codes = [b.binary("and", b.binary("lshr", wide, b.integer(shift, 32)), b.integer(0xFF, 32)) for shift in (8, 0)]
+    return [value_of_exponent(b, code) for code in codes]
 
 
 def _from_exponents(e: WarpEmitter, op: Op) -> None:

@@ -17,7 +17,11 @@ from cujit.devices.cpu.emit import (
     halves,
     hints,
     integer,
-    matrix,
+    matrix_mma,
+    matrix_move,
+    matrix_volta,
+    matrix_wgmma,
+    matrix_wmma,
     memory,
     packed,
     textures,
@@ -37,7 +41,7 @@ __all__ = ["all_rules", "check"]
 
 _FAMILIES = (
     memory, integer, floating, compare, approximate, convert, halves, packed, video, hints, atomics, warpwide, barriers,
-    asynchronous, matrix, textures, calls, functions,
+    asynchronous, matrix_mma, matrix_volta, matrix_move, matrix_wgmma, matrix_wmma, textures, calls, functions,
 )  # fmt: skip
 
 

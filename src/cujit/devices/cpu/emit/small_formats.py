@@ -24,6 +24,7 @@ __all__ = [
     "stochastic_code",
     "value_of",
     "value_of_code",
+    "value_of_exponent",
     "without_low_bits",
 ]
 
@@ -104,6 +105,14 @@ def value_of_code(b: Builder, code: Value, f: Format) -> Value:
         value = b.select(nan, b.integer(0x7FFFFFFF, 32), value)
     sign = b.binary("shl", b.binary("and", code, b.integer(top, 32)), b.integer(32 - f.bits, 32))
     return b.bits_as(b.binary("or", value, sign), "float")
+
+
+def value_of_exponent(b: Builder, code: Value) -> Value:
+    """Read an i32 below 256 as ``ue8m0``: 2 to the power of the code less 127; the last code is no number."""
+    bits = b.binary("shl", code, b.integer(23, 32))
+    bits = b.select(b.compare("icmp eq", code, b.integer(0, 32)), b.integer(1 << 22, 32), bits)
+    last = b.compare("icmp eq", code, b.integer(0xFF, 32))
+    return b.bits_as(b.select(last, b.integer(0x7FFFFFFF, 32), bits), "float")
 
 
 # -- to 16 bits -------------------------------------------------------------------------------------------
