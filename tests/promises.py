@@ -38,12 +38,12 @@ _SAYS_NOTHING = frozenset(_WORDS.split())
 _TRUE = {
     "nounwind": "nothing of ours, and nothing in PTX, throws",
     "noreturn": "cujit_fault, cujit_stop and the functions that end in them leave by longjmp",
-    "memory(read)": "loads for each lane (gather.*, load.*.apart.*) read memory and do nothing else",
+    "memory(read)": "loads for each lane (cujit_gather_*, load.*.apart.*) read memory and do nothing else",
     '"probe-stack"': "asks for something", '"inline-asm"': "asks for something",
     "willreturn": "loads and stores for each lane have no loop; one that faults ends the launch, and PTX has no order "
     "of a fault and the accesses around it",
     "unreachable": "stands behind calls of noreturn functions alone (held below)",
-    "poison": "stands for elements that are replaced before a vector is used",
+    "poison": "stands for elements that are replaced before a vector is used, and for vectors that a select leaves out",
     "align": "held below",
     "udiv": "held below", "sdiv": "held below", "urem": "held below", "srem": "held below",
     "shl": "held below", "lshr": "held below", "ashr": "held below",

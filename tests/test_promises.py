@@ -125,7 +125,7 @@ def every_promise(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("part", PARTS, ids=lambda part: part.symbols[0])
 def test_native_code_promises_what_is_listed(part: Part) -> None:
-    optimise(part.bitcode(), passes=False)
+    optimise(part.code(), passes=False)
 
 
 def refused(line: str, attributes: str = "") -> str:

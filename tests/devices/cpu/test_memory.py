@@ -286,3 +286,21 @@ def test_a_guarded_store_that_no_lane_does_may_have_any_address(device: Device, 
     body = ".reg .u32 box0; mov.u32 box0, box;\n" + body
     got, _ = run_ptx(device, body, blank(32), np.full(1, 100, np.uint32), outside=".shared .align 8 .b8 box[256];")
     assert (got == 100).all()
+
+
+@pytest.mark.parametrize("type_", ["b8", "b16", "b32", "b64", "f32", "f64"])
+def test_kernels_call_what_loads_and_stores_for_each_lane_and_have_none_of_their_own(type_: str) -> None:
+    """Functions that each kernel had for itself were half of what there is to compile."""
+    register = {"b8": "b16"}.get(type_, type_)
+    text = (
+        f"{HEAD}.visible .entry k(.param .u64 p) {{ .reg .{register} x; .reg .b32 t; .reg .b64 a, b;\n"
+        "ld.param.u64 a, [p]; mov.u32 t, %tid.x; mul.lo.u32 t, t, t; mad.wide.u32 b, t, 8, a;\n"
+        f"ld.global.{type_} x, [b]; st.global.{type_} [b+4096], x; ret; }}"
+    )
+    module = parse(text)
+    body = prepare(module, module.entries[0], {}, Refusals())
+    ir = ir_of(body, Dim3(32, 1, 1))
+    assert ir.count("\ndefine ") + ir.startswith("define ") == 1
+    bits = int(type_[1:])
+    assert f"@cujit_gather_{bits}(" in ir
+    assert f"@cujit_scatter_{bits}(" in ir

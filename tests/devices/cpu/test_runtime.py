@@ -49,7 +49,9 @@ def test_a_structure_that_python_sees_otherwise_does_not_compile(tmp_path: Path,
 
 @pytest.mark.parametrize("machine", ["x86_64", "aarch64"])
 def test_every_part_is_there_for_a_processor(machine: str) -> None:
-    assert {path.stem for path in (SOURCES / machine).glob("*.bc")} == {part.name for part in library.PARTS}
+    assert {path.stem for path in (SOURCES / machine).glob("*.bc")} == {
+        part.name for part in library.PARTS if part.text is None
+    }
 
 
 def test_a_processor_without_a_run_time_is_told_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -39,8 +39,11 @@ class MachineLines:
 
     def line_of(self, address: int) -> int:
         """Find the line of the PTX of the instruction at an address; 0 where that is not known."""
+        begin, size = self._code
+        if not begin <= address < begin + size:  # in a function that the kernel calls
+            return 0
         starts, lines = self._table
-        at = bisect.bisect_right(starts, address - self._code[0]) - 1
+        at = bisect.bisect_right(starts, address - begin) - 1
         while at >= 0 and not lines[at]:
             at -= 1
         return lines[at] if at >= 0 else 0

@@ -10,10 +10,12 @@ import ctypes
 import functools
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
 from cujit.cache.key import Part as KeyPart
+from cujit.devices.cpu.native import lanes
 from cujit.devices.jit import NativeFunction, processor, publish
 from cujit.devices.objects import Work, machine_code
 from cujit.errors import CujitError, UnsupportedError
@@ -31,6 +33,12 @@ class Part(NamedTuple):
     name: str
     symbols: tuple[str, ...]
     passes: bool = True
+    text: Callable[[], str] | None = None
+    """What writes it where it is not in C."""
+
+    def code(self) -> str | bytes:
+        """Give its text, or its bitcode. Raises as ``bitcode`` does."""
+        return self.bitcode() if self.text is None else self.text()
 
     def bitcode(self) -> bytes:
         """Read its bitcode for this processor.
@@ -80,7 +88,12 @@ PARTS = (
     Part("trace", ("cujit_trace",)),
     Part("warps", ("cujit_match_32", "cujit_match_64", "cujit_note", "cujit_ready")),
     Part("checks", _CHECKS),
-)
+    *(
+        Part(f"lanes{bits}", tuple(lanes.name_of(kind, bits) for kind in lanes.KINDS),
+             text=functools.partial(lanes.defined, bits))
+        for bits in lanes.WIDTHS
+    ),
+)  # fmt: skip
 """Every part. What a part calls of others is compiled before it."""
 
 _LOCK = Lock()
@@ -166,5 +179,5 @@ def _compiled(index: int) -> dict[str, int]:
     """Compile a part, those that it calls first; called with the lock held."""
     part = PARTS[index]
     name = part.symbols[0]
-    work = Work("cpu native", name, (), part.bitcode, 2 if part.passes else 0, part.passes)
+    work = Work("cpu native", name, (), part.code, 2 if part.passes else 0, part.passes)
     return publish(native_code(work, name), part.symbols)

@@ -1,0 +1,74 @@
+"""Loads and stores at an address of its own for each lane, one by one, in functions that kernels call by name.
+
+Instructions that gather and scatter are no faster on most processors, and LLVM writes a branch a lane where there are
+none or only some lanes run. So lanes that do not run have the address of memory that nobody minds.
+
+They are compiled once, and not with each kernel, of which they were half. They take vectors in registers, as kernels
+have them; in C that cannot be said without naming the processor, so they are not in C as the rest of the run-time is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from cujit.devices.cpu.program import WARP
+
+__all__ = ["KINDS", "WIDTHS", "declared", "defined", "loads", "name_of"]
+
+KINDS = ("gather", "scatter")
+WIDTHS = (8, 16, 32, 64, 128)
+"""Bits of the elements that there are functions for."""
+
+
+def name_of(kind: str, bits: int) -> str:
+    """Name the function that gathers or scatters elements of a width in bits."""
+    return f"cujit_{kind}_{bits}"
+
+
+def _head(kind: str, bits: int) -> str:
+    name, lanes, addresses = name_of(kind, bits), f"<{WARP} x i{bits}>", f"<{WARP} x i64> %addresses"
+    if kind == "gather":
+        return f"{lanes} @{name}({addresses}) nounwind willreturn memory(read)"
+    return f"void @{name}({addresses}, {lanes} %values) nounwind willreturn"
+
+
+def declared(kind: str, bits: int) -> str:
+    """Declare a function, in LLVM IR."""
+    return f"declare {_head(kind, bits)}"
+
+
+def defined(bits: int) -> str:
+    """Write the functions for a width in bits, in LLVM IR."""
+    gather = [*loads(f"i{bits}", _pointer), f"  ret <{WARP} x i{bits}> %found.{WARP}"]
+    scatter = [line for k in range(WARP) for line in _store(k, bits)]
+    bodies = {"gather": gather, "scatter": [*scatter, "  ret void"]}
+    return "\n".join(line for kind in KINDS for line in (f"define {_head(kind, bits)} {{", *bodies[kind], "}"))
+
+
+def loads(element: str, place: Callable[[int], Iterable[str]]) -> list[str]:
+    """Load an element for each lane ``k`` from ``%at.k``, which ``place`` makes, into ``%found.32``."""
+    align = {"float": 4, "double": 8, "half": 2}.get(element) or int(element[1:]) // 8
+    text = [f"  %found.0 = insertelement <{WARP} x {element}> poison, {element} zeroinitializer, i32 0"]
+    for k in range(WARP):
+        text += [
+            *place(k),
+            f"  %one.{k} = load {element}, ptr %at.{k}, align {align}",
+            f"  %found.{k + 1} = insertelement <{WARP} x {element}> %found.{k}, {element} %one.{k}, i32 {k}",
+        ]
+    return text
+
+
+def _pointer(k: int) -> list[str]:
+    """Make ``%at.k`` of what is in lane ``k`` of ``%addresses``."""
+    return [
+        f"  %address.{k} = extractelement <{WARP} x i64> %addresses, i32 {k}",
+        f"  %at.{k} = inttoptr i64 %address.{k} to ptr",
+    ]
+
+
+def _store(k: int, bits: int) -> list[str]:
+    return [
+        *_pointer(k),
+        f"  %one.{k} = extractelement <{WARP} x i{bits}> %values, i32 {k}",
+        f"  store i{bits} %one.{k}, ptr %at.{k}, align {bits // 8}",
+    ]
