@@ -78,6 +78,10 @@ class Dim3(NamedTuple):
         """The product of the three sizes."""
         return self.x * self.y * self.z
 
+    def place(self, number: int) -> tuple[int, int, int]:
+        """Give the place of a number, counted along x first, then along y."""
+        return number % self.x, number // self.x % self.y, number // (self.x * self.y)
+
 
 @dataclass(frozen=True)
 class Resources:

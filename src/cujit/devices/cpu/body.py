@@ -24,6 +24,11 @@ class Body:
     functions: Mapping[str, Body] = field(default_factory=dict)
 
     @property
+    def whole(self) -> tuple[Body, ...]:
+        """It, and the functions that it calls and that are not inlined."""
+        return (self, *self.functions.values())
+
+    @property
     def suspends(self) -> bool:
         """Whether every warp needs a stack of its own: it may wait, or call what may."""
         return self.calls or needs_stack(self.graph) or self.uses_cluster or self.clears

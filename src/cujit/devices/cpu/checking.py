@@ -53,9 +53,9 @@ class CheckedKernel:
         self._lines = lines
         self._program = body.program
         self._uses_stack = bool(body.functions) or any(op.opcode == "alloca" for op in body.program.ops)
-        programs = [body.program, *(each.program for each in body.functions.values())]
-        self._fenced = any(op.form.meaning.effect is Effect.ORDERS for p in programs for op in p.ops)
-        self._dynamic_at = max([body.program.shared_size, *(_dynamic_at(op) for p in programs for op in p.ops)])
+        ops = [op for each in body.whole for op in each.program.ops]
+        self._fenced = any(op.form.meaning.effect is Effect.ORDERS for op in ops)
+        self._dynamic_at = max([body.program.shared_size, *map(_dynamic_at, ops)])
         self._runs: dict[int, CheckedRun] = {}
 
     def observer(self) -> Observer:

@@ -218,8 +218,8 @@ def _sites(
     """
     sites: list[_Site] = []
     counters: dict[Op, int] = {}
-    for graph in (body.graph, *(each.graph for each in body.functions.values())):
-        for block in graph.blocks:
+    for each in body.whole:
+        for block in each.graph.blocks:
             seen: set[_Site] = set()
             for op in block.ops:
                 site = _site(op, lines, place)

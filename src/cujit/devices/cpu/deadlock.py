@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable, Iterable
 
-from cujit.devices.cpu.launch import Launch
+from cujit.devices.cpu.launch import Launch, release
 from cujit.devices.cpu.native.faultkinds import FaultKind
 from cujit.devices.cpu.native.state import Block, Place, State
 
@@ -29,7 +29,7 @@ def explain(launch: Launch, words_of: Callable[[int], str]) -> str | None:
         return None
     blocks = (Block * launch.fault_more[1]).from_address(launch.fault_more[0])
     found = [f"    {text}" for block in blocks for text, _ in waiting(block, words_of)]
-    ctypes.CDLL(None).free(ctypes.c_void_p(launch.fault_more[0]))
+    release(launch.fault_more[0])
     launch.fault_more[0] = 0
     more = [f"    and {len(found) - _MOST} more"] if len(found) > _MOST else []
     return "\n".join(["every thread that is left waits, and none can go on:", *found[:_MOST], *more])

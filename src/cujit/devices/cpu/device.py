@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import platform
 from collections.abc import Sequence
@@ -17,6 +16,7 @@ from cujit.devices.cpu.bounds import MAX_THREADS
 from cujit.devices.cpu.checking import CheckingWatcher
 from cujit.devices.cpu.checks import Checks
 from cujit.devices.cpu.grid import Workers, available_threads
+from cujit.devices.cpu.launch import cache_bytes
 from cujit.devices.cpu.memory import HostBlock
 from cujit.devices.cpu.module import CpuModule
 from cujit.devices.cpu.tensormap import encode
@@ -130,15 +130,8 @@ class CpuDevice(Device):
 
     @cached_property
     def cache_bytes(self) -> int:
-        """Bytes of the processor's last cache; 0 where the system does not tell.
-
-        Source: Linux kernel documentation, ABI/testing/sysfs-devices-system-cpu, ``cache/index*/size`` ("32768K").
-        """
-        sizes = [0]
-        for path in Path("/sys/devices/system/cpu/cpu0/cache").glob("index*/size"):
-            with contextlib.suppress(OSError, ValueError):  # a container may hide it
-                sizes.append(int(path.read_text().strip().removesuffix("K")) << 10)
-        return max(sizes)
+        """Bytes of the processor's last cache; 0 where the system does not tell."""
+        return cache_bytes(0)
 
 
 def _processor_name() -> str:

@@ -9,13 +9,13 @@ from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from cujit.devices.base import Dim3
-from cujit.devices.cpu.launch import Launch
+from cujit.devices.cpu.launch import Launch, release
 from cujit.devices.cpu.memory import live_blocks
 from cujit.devices.cpu.native.faultkinds import FaultKind
 from cujit.devices.cpu.native.library import install_handlers
 from cujit.devices.cpu.native.output import Assertion
 from cujit.devices.cpu.printing import write_printed
-from cujit.devices.cpu.stands import ENDED, release, report
+from cujit.devices.cpu.stands import ENDED, let_go, report
 from cujit.errors import KernelFaultError
 
 __all__ = ["Site", "settle"]
@@ -82,7 +82,7 @@ def settle(launch: Launch, site: Site | None = None) -> None:
             if launch.fault_kind:
                 raise _error(launch, site or Site("", Dim3(1)))
         finally:
-            release(launch)
+            let_go(launch)
 
 
 def _raise_again(launch: Launch, site: Site) -> None:
@@ -196,7 +196,7 @@ def _ended(kind: FaultKind, launch: Launch, site: Site) -> KernelFaultError:
         f"kernel {site.kernel}: {found.text}",
         kind=kind.name.lower(),
         kernel=site.kernel,
-        block=None if found.block is None else _index(found.block, launch.grid_x, launch.grid_y),
+        block=None if found.block is None else launch.place(found.block),
         line=found.line,
         help=found.help,
     )
@@ -210,19 +210,11 @@ def _kind(number: int) -> FaultKind:
 
 
 def _block_of(launch: Launch) -> Index | None:
-    number = launch.fault_block
-    if number == _UNKNOWN_BLOCK:
-        return None
-    return _index(number, launch.grid_x, launch.grid_y)
+    return None if launch.fault_block == _UNKNOWN_BLOCK else launch.place(launch.fault_block)
 
 
 def _thread_of(launch: Launch, shape: Dim3) -> Index | None:
-    return None if launch.fault_thread == _UNKNOWN_THREAD else _index(launch.fault_thread, shape.x, shape.y)
-
-
-def _index(number: int, x: int, y: int) -> Index:
-    row, column = max(x, 1), max(y, 1)
-    return number % row, number // row % column, number // (row * column)
+    return None if launch.fault_thread == _UNKNOWN_THREAD else shape.place(launch.fault_thread)
 
 
 def _lines(line: int, site: Site) -> str:
@@ -256,7 +248,7 @@ def _assertion(launch: Launch) -> str:
         at += size
     line = record.line
     launch.fault_more[0] = 0
-    ctypes.CDLL(None).free(ctypes.c_void_p(address))
+    release(address)
     message, file, function = texts
     return f"assertion `{message}` failed\n  in {file}:{line}: {function}"
 

@@ -81,7 +81,7 @@ def _place(launch: Launch, run: CheckedRun, shared: int) -> str:
 def _race(launch: Launch, run: CheckedRun, code: Code, lines: Lines) -> str:
     size, flags, _, other, line, extra = launch.fault_more
     offset = extra >> 32
-    who = f"thread {_index(other, run)}"
+    who = f"thread {run.shape.block.place(other)}"
     at = f"{_bytes(size)} at byte {offset:,} of shared memory"
     if code is Code.DIFFERENT:
         return f"a race: by one instruction it and {who} write different values to {at}"
@@ -91,11 +91,6 @@ def _race(launch: Launch, run: CheckedRun, code: Code, lines: Lines) -> str:
     source = lines.source_of(line)
     there = f"\n  {who} at PTX line {line}: {lines.text_of(line)}" + (f"\n  from {source}" if source else "")
     return f"a race: {_article(_doing(flags))} {at}, which {who} {before} with {missing} in between{there}\n  against"
-
-
-def _index(thread: int, run: CheckedRun) -> tuple[int, int, int]:
-    x, y = run.block.x, run.block.y
-    return thread % x, thread // x % y, thread // (x * y)
 
 
 # -- synchronisation --------------------------------------------------------------------------------------

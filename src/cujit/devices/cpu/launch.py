@@ -7,7 +7,7 @@ import ctypes
 import functools
 from pathlib import Path
 
-__all__ = ["PLACE", "SHARED_ALIGN", "WORKSPACE_BYTES", "Control", "Launch", "cache_bytes", "field_offset"]
+__all__ = ["PLACE", "SHARED_ALIGN", "WORKSPACE_BYTES", "Control", "Launch", "cache_bytes", "field_offset", "release"]
 
 SHARED_ALIGN = 1024
 """Bytes that shared memory is aligned to: the largest pattern of swizzled copies. Source: PTX ISA 9.1, "Tensors"."""
@@ -90,6 +90,16 @@ class Launch(ctypes.Structure):
         ("raised", ctypes.c_uint64 * 3),
     )
 
+    def place(self, block: int) -> tuple[int, int, int]:
+        """Give the place of a block in the grid by its number."""
+        x, y = max(self.grid_x, 1), max(self.grid_y, 1)
+        return block % x, block // x % y, block // (x * y)
+
+
+def release(address: int) -> None:
+    """Give memory back that machine code got from ``malloc``."""
+    ctypes.CDLL(None).free(ctypes.c_void_p(address))
+
 
 def field_offset(name: str) -> int:
     """Where a field of ``Launch`` lies, in bytes."""
@@ -97,8 +107,8 @@ def field_offset(name: str) -> int:
 
 
 @functools.cache
-def cache_bytes() -> int:
-    """Count the bytes of the largest cache that the first processor has.
+def cache_bytes(unknown: int = _UNKNOWN_CACHE_BYTES) -> int:
+    """Count the bytes of the largest cache that the first processor has; ``unknown`` if the system does not tell.
 
     Source: Linux, Documentation/ABI/testing/sysfs-devices-system-cpu.
     """
@@ -106,4 +116,4 @@ def cache_bytes() -> int:
     for path in Path("/sys/devices/system/cpu/cpu0/cache").glob("index*/size"):
         with contextlib.suppress(OSError, ValueError):
             sizes.append(int(path.read_text().strip().removesuffix("K")) << 10)
-    return max(sizes, default=_UNKNOWN_CACHE_BYTES)
+    return max(sizes, default=unknown)

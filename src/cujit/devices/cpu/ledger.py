@@ -19,7 +19,7 @@ from cujit.devices.cpu.memory import APART, HostBlock, live_blocks
 from cujit.devices.cpu.native.checkstate import PATTERN, Span, Watch
 
 if TYPE_CHECKING:
-    from cujit.devices.base import Dim3, LaunchShape
+    from cujit.devices.base import LaunchShape
 
 __all__ = ["CheckedRun", "Known", "Ledger", "Table"]
 
@@ -87,11 +87,6 @@ class CheckedRun(NamedTuple):
     shape: LaunchShape
     table: Table
     watch: Watch
-
-    @property
-    def block(self) -> Dim3:
-        """Threads of a block."""
-        return self.shape.block
 
 
 class Ledger:

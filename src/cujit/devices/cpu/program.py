@@ -26,6 +26,7 @@ __all__ = [
     "Slot",
     "Special",
     "SymbolAddress",
+    "items_of",
     "registers_in",
 ]
 
@@ -193,6 +194,11 @@ class Op:
             found.append(self.guard)
             found += [r for r in self.results if r is not None]
         return found
+
+
+def items_of(operand: Operand) -> tuple[Operand, ...]:
+    """List what stands in braces; one operand stands for itself."""
+    return operand.items if isinstance(operand, Group) else (operand,)
 
 
 def registers_in(operand: Operand) -> list[Reg]:

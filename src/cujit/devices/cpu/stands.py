@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from cujit.devices.base import Dim3
 from cujit.devices.cpu.deadlock import ranges, waiting
-from cujit.devices.cpu.launch import Launch
+from cujit.devices.cpu.launch import Launch, release
 from cujit.devices.cpu.native.ending import Stand, Stands
 from cujit.devices.cpu.native.faultkinds import FaultKind
 from cujit.devices.cpu.native.state import Block, State
 
-__all__ = ["ENDED", "Report", "release", "report"]
+__all__ = ["ENDED", "Report", "let_go", "report"]
 
 ENDED = (FaultKind.CANCELLED, FaultKind.TIMEOUT, FaultKind.INTERRUPTED)
 """Launches that the host ended."""
@@ -55,15 +53,14 @@ def report(launch: Launch, words_of: Callable[[int], str], line_of: Callable[[in
     )
 
 
-def release(launch: Launch) -> None:
+def let_go(launch: Launch) -> None:
     """Give back the memory of what was noted."""
     if not launch.stands:
         return
-    free = ctypes.CDLL(None).free
     stands = Stands.from_address(launch.stands)
     for stand in stands.each[: min(stands.count, len(stands.each))]:
-        free(ctypes.c_void_p(stand.blocks))
-    free(ctypes.c_void_p(launch.stands))
+        release(stand.blocks)
+    release(launch.stands)
     launch.stands = 0
 
 
@@ -99,7 +96,7 @@ def _places(
     if not stand.blocks:
         if stand.block != _NO_BLOCK:
             warp = f", warp {stand.warp}" if stand.warp >= 0 else ""
-            yield _Place(f"{_name(stand.block, launch)}{warp} ran{_at(line, words_of)}", stand.block, line, False)
+            yield _Place(f"block {launch.place(stand.block)}{warp} ran{_at(line, words_of)}", stand.block, line, False)
         return
     for block in (Block * stand.count).from_address(stand.blocks):
         running = block.running if block.number == stand.block and stand.pc else None
@@ -110,7 +107,7 @@ def _of_block(
     block: Block, running: int | None, line: int, launch: Launch, words_of: Callable[[int], str]
 ) -> Iterator[_Place]:
     """List where the warps of one block stood; ``running`` is the one that ran, at ``line``."""
-    name = _name(block.number, launch)
+    name = f"block {launch.place(block.number)}"
     if running is not None:
         warp = block.warp[running]
         spins = warp.state == State.SPINNING
@@ -125,11 +122,6 @@ def _of_block(
         yield _Place(f"{name}, {who}{_at(at, words_of)}", block.number, at, True)
     for text, at in waiting(block, words_of, running):
         yield _Place(f"{name}, {text}", block.number, at, True)
-
-
-def _name(number: int, launch: Launch) -> str:
-    shape = Dim3(max(launch.grid_x, 1), max(launch.grid_y, 1))
-    return f"block {(number % shape.x, number // shape.x % shape.y, number // (shape.x * shape.y))}"
 
 
 def _at(line: int, words_of: Callable[[int], str]) -> str:

@@ -17,7 +17,7 @@ from cujit.devices.base import Dim3, LaunchShape
 from cujit.devices.cpu.body import Body
 from cujit.devices.cpu.decoding import TracedValue, kinds_of, spelled, type_for
 from cujit.devices.cpu.emit.tracing import Tracer, read_by, words_of
-from cujit.devices.cpu.launch import Launch
+from cujit.devices.cpu.launch import Launch, release
 from cujit.devices.cpu.lines import Lines, SourceLine
 from cujit.devices.cpu.native.trace import DONE, TraceState
 from cujit.devices.cpu.program import Memory, Op, Reg, Special
@@ -195,10 +195,6 @@ def _linear(place: tuple[int, ...], sizes: Dim3, what: str) -> tuple[int, str]:
     return 0, f"there is no {what} {':'.join(map(str, place))}: there are {there}"
 
 
-def _index(number: int, sizes: Dim3) -> tuple[int, int, int]:
-    return number % sizes.x, number // sizes.x % sizes.y, number // (sizes.x * sizes.y)
-
-
 class _TracedKernel:
     """One kernel that is traced."""
 
@@ -231,8 +227,8 @@ class _TracedKernel:
             traced = TracedLaunch(
                 self._name,
                 shape,
-                _index(block, shape.grid),
-                _index(thread, shape.block),
+                shape.grid.place(block),
+                shape.block.place(thread),
                 _taken(state),
                 self._table,
                 int(state.dropped),
@@ -247,7 +243,7 @@ def _taken(state: TraceState) -> npt.NDArray[np.uint64]:
     records = np.empty(state.used, np.uint64)
     if state.records:
         ctypes.memmove(records.ctypes.data, state.records, records.nbytes)
-        ctypes.CDLL(None).free(ctypes.c_void_p(state.records))
+        release(state.records)
         state.records = 0
     return records
 
@@ -256,8 +252,7 @@ class _Table:
     """The operations of a kernel by number, and what is known of each."""
 
     def __init__(self, body: Body, lines: Lines, sources: Sources) -> None:
-        graphs = [body.graph, *(each.graph for each in body.functions.values())]
-        self.ops = [op for graph in graphs for block in graph.blocks for op in block.ops]
+        self.ops = [op for each in body.whole for block in each.graph.blocks for op in block.ops]
         self.numbers = {op: k for k, op in enumerate(self.ops)}
         self._lines = lines
         self._sources = sources

@@ -24,18 +24,10 @@ __all__ = ["register"]
 def register(rules: Rules) -> None:
     """Add the rules of this family."""
     rules.on("cp .ca|cg", _copy)
-    rules.on("cp .commit_group|wait_group|wait_all|mbarrier", _nothing)
     rules.on("cp .mbarrier .noinc", _arrive_after)
     mbarrier.register(rules)
     bulk.register(rules)
     tensorcopy.register(rules)
-
-
-def _nothing(e: WarpEmitter, op: Op) -> None:
-    """Wait for copies that are done; or arrive for them without effect on the count.
-
-    ``cp.async.mbarrier.arrive`` adds an arrival to the count before the copies that takes it away again.
-    """
 
 
 def _arrive_after(e: WarpEmitter, op: Op) -> None:

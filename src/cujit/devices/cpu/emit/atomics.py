@@ -23,7 +23,7 @@ from cujit.devices.cpu.emit.warp import WarpEmitter
 from cujit.devices.cpu.program import Group, Memory, Op, Operand, Reg
 from cujit.devices.cpu.shapes import WARP
 
-__all__ = ["Atomic", "register"]
+__all__ = ["Atomic", "operation_of", "register"]
 
 
 def register(rules: Rules) -> None:
@@ -126,7 +126,7 @@ def _atomic(e: WarpEmitter, op: Op) -> None:
     memory = op.sources[0]
     assert isinstance(memory, Memory)
     space = op.space
-    operation = next(m for m in op.modifiers if m in _OPERATIONS)
+    operation = operation_of(op)
     # Of a generic address it is taken that it leads to global memory.
     form = Atomic(operation, op.type, locked=space in ("global", "generic"), by_cache=space in ("global", "generic"))
     address = address_in(e, memory, space)
@@ -136,7 +136,12 @@ def _atomic(e: WarpEmitter, op: Op) -> None:
         _one(e, op, k, form, at, operands)
 
 
-_OPERATIONS = frozenset(["and", "or", "xor", "add", "inc", "dec", "min", "max", "exch", "cas"])
+_OPERATIONS = frozenset({"and", "or", "xor", "add", "inc", "dec", "min", "max", "exch", "cas"})
+
+
+def operation_of(op: Op) -> str:
+    """Read what an atomic operation or a reduction does."""
+    return next(m for m in op.modifiers if m in _OPERATIONS)
 
 
 def _item(e: WarpEmitter, source: Operand, k: int, form: Atomic) -> Value:

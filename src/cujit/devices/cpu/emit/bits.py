@@ -190,33 +190,22 @@ def _extend_field(e: WarpEmitter, op: Op) -> None:
     _, _, signed = integer_type(op)
     x, length = e.source(op, 0, "i32"), _clamped(e, _wrapped(e, op, 1), 32)
     unused = b.binary("sub", b.integer(32, 32), length)
-    e.put(
-        op,
-        _shift_right(e, _shift_left(e, x, unused), unused, signed) if not signed else _signed_field(e, x, unused),
-    )
-
-
-def _signed_field(e: WarpEmitter, x: Value, unused: Value) -> Value:
-    b = e.builder
-    field = _shift_right(e, _shift_left(e, x, unused), unused, signed=True)
-    return b.select(b.compare("icmp eq", unused, b.integer(32, 32)), b.integer(0, 32), field)
+    field = _shift_right(e, _shift_left(e, x, unused), unused, signed)
+    if signed:
+        field = b.select(b.compare("icmp eq", unused, b.integer(32, 32)), b.integer(0, 32), field)
+    e.put(op, field)
 
 
 # -- logic and shifts -------------------------------------------------------------------------------------
 
 
-def _logic_type(op: Op) -> tuple[str, int]:
-    bits = op.types[-1].bits
-    return int_type(bits), bits
-
-
 def _logic(e: WarpEmitter, op: Op) -> None:
-    t, _ = _logic_type(op)
+    t, _, _ = integer_type(op)
     e.put(op, e.builder.binary(op.opcode, e.source(op, 0, t), e.source(op, 1, t)))
 
 
 def _not(e: WarpEmitter, op: Op) -> None:
-    t, bits = _logic_type(op)
+    t, bits, _ = integer_type(op)
     e.put(op, e.builder.binary("xor", e.source(op, 0, t), e.builder.integer(-1, bits)))
 
 

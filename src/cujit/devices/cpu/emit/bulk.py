@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from cujit.devices.cpu.emit import clusters
-from cujit.devices.cpu.emit.atomics import Atomic
+from cujit.devices.cpu.emit.atomics import Atomic, operation_of
 from cujit.devices.cpu.emit.builder import Builder, Value
 from cujit.devices.cpu.emit.lanewise import each_lane, for_each_bit
 from cujit.devices.cpu.emit.mbarrier import complete_bytes
@@ -16,24 +16,16 @@ from cujit.devices.cpu.emit.memory import address_in
 from cujit.devices.cpu.emit.registry import Rules
 from cujit.devices.cpu.emit.warp import WarpEmitter
 from cujit.devices.cpu.native.faultkinds import FaultKind
-from cujit.devices.cpu.program import Group, Memory, Op
+from cujit.devices.cpu.program import Memory, Op, items_of
 
-__all__ = ["count_loop", "fault_where", "register"]
+__all__ = ["count_loop", "fault_where", "move", "register"]
 
 _PIECE = 16
 """Bytes that addresses and sizes of bulk copies are multiples of. Source: PTX ISA 9.1, 9.7.9.25.4 "Bulk copy"."""
-# Operations and element types of reductions. Source: PTX ISA 9.1, 9.7.9.25.4.2 "cp.reduce.async.bulk", 9.7.13.7
-# "red.async".
-_TO_SHARED = (("add", "u32 s32 u64"), ("min max", "u32 s32"), ("inc dec", "u32"), ("and or xor", "b32"))
-_TO_GLOBAL = (
-    ("add", "u32 s32 u64 f32 f64"), ("min max", "u32 s32 u64 s64 f16 bf16"), ("inc dec", "u32"),
-    ("and or xor", "b32 b64"),
-)  # fmt: skip
 
 
 def register(rules: Rules) -> None:
     """Add the rules of this family."""
-    rules.on("cp .bulk .prefetch", _nothing)
     rules.on("cp .bulk .mbarrier::complete_tx::bytes", _copy_in)
     rules.on("cp .bulk .mbarrier::complete_tx::bytes .multicast::cluster", _copy_to_several)
     rules.on("cp .bulk .bulk_group", _copy_out)
@@ -69,17 +61,14 @@ def _nothing_canceled(e: WarpEmitter, op: Op) -> None:
         e.put(op, e.builder.integer(0, reg.bits if reg is not None else 32), k)
 
 
-def _nothing(e: WarpEmitter, op: Op) -> None:
-    """Groups and waits for what is done; hints."""
-
-
 def _addresses(e: WarpEmitter, op: Op, spaces: Sequence[str]) -> list[Value]:
     """Addresses of the operands in brackets, in order, as addresses of this process."""
     operands = [s for s in op.sources if isinstance(s, Memory)]
     return [address_in(e, m, space) for m, space in zip(operands, spaces, strict=False)]
 
 
-def _move(f: Builder, to: Value, from_: Value, size: Value) -> None:
+def move(f: Builder, to: Value, from_: Value, size: Value) -> None:
+    """Copy so many bytes (i64) from an address of this process to another."""
     pointers = [f.cast("inttoptr", v, "ptr") for v in (to, from_)]
     f.call("llvm.memmove.p0.p0.i64", "void", *pointers, size, f.integer(0, 1))
 
@@ -120,7 +109,7 @@ def _copy_in(e: WarpEmitter, op: Op) -> None:
     _check(e, op, target, source, size)
 
     def copy(f: Builder, v: Sequence[Value]) -> None:
-        _move(f, v[0], v[1], _size(f, v[2]))
+        move(f, v[0], v[1], _size(f, v[2]))
         complete_bytes(f, v[3], _size(f, v[2]))
 
     each_lane(e, op, "bulk.in", [target, source, size, barrier], copy)
@@ -136,7 +125,7 @@ def _copy_to_several(e: WarpEmitter, op: Op) -> None:
     def copy(f: Builder, v: Sequence[Value]) -> None:
         def to_one(rank: Value) -> None:
             start = f.binary("add", v[5], f.binary("mul", f.cast("zext", rank, "i64"), v[6]))
-            _move(f, f.binary("add", start, v[0]), v[1], _size(f, v[2]))
+            move(f, f.binary("add", start, v[0]), v[1], _size(f, v[2]))
             complete_bytes(f, f.binary("add", start, v[3]), _size(f, v[2]))
 
         for_each_bit(f, f.cast("zext", v[4], "i32"), to_one)
@@ -158,7 +147,7 @@ def _copy_out(e: WarpEmitter, op: Op) -> None:
     operands = _outward(e, op)
 
     def copy(f: Builder, v: Sequence[Value]) -> None:
-        _move(f, v[0], v[1], _size(f, v[2]))
+        move(f, v[0], v[1], _size(f, v[2]))
 
     each_lane(e, op, "bulk.out", operands, copy)
 
@@ -173,7 +162,7 @@ def _copy_bytes_out(e: WarpEmitter, op: Op) -> None:
             here, after = f.label("copy"), f.label("next")
             f.branch(f.cast("trunc", bit, "i1"), here, after)
             f.start(here)
-            _move(f, f.binary("add", v[0], k), f.binary("add", v[1], k), f.integer(1, 64))
+            move(f, f.binary("add", v[0], k), f.binary("add", v[1], k), f.integer(1, 64))
             f.jump(after)
             f.start(after)
 
@@ -206,16 +195,11 @@ def count_loop(f: Builder, count: Value, step: Callable[[Value], None]) -> None:
 # -- reductions -------------------------------------------------------------------------------------------
 
 
-def _operation(op: Op) -> str:
-    words = {w for forms in (_TO_SHARED, _TO_GLOBAL) for names, _ in forms for w in names.split()}
-    return next(m for m in op.modifiers if m in words)
-
-
 def _reduce(e: WarpEmitter, op: Op) -> None:
     """``cp.reduce.async.bulk [dst], [src], size {, [mbar]}``: element by element."""
     to = op.space
     type_ = op.type
-    form = Atomic(_operation(op), type_, locked=to == "global", by_cache=True)
+    form = Atomic(operation_of(op), type_, locked=to == "global", by_cache=True)
     addresses = _addresses(e, op, (to, "shared", to))
     size = e.source(op, 2, "i32")
     _check(e, op, addresses[0], addresses[1], size)
@@ -239,7 +223,7 @@ def _reduce(e: WarpEmitter, op: Op) -> None:
 
 def _reduce_one(e: WarpEmitter, op: Op) -> None:
     """``red.async [a], b, [mbar]``."""
-    form = Atomic(_operation(op), op.type, locked=False)
+    form = Atomic(operation_of(op), op.type, locked=False)
     space = op.space
     target, barrier = _addresses(e, op, (space, space))
 
@@ -268,11 +252,9 @@ def _store(e: WarpEmitter, op: Op) -> None:
     """``st.async [a], b, [mbar]``: store, then tell the barrier the bytes."""
     space = op.space
     target, barrier = _addresses(e, op, (space, space))
-    data = op.sources[1]
-    items = data.items if isinstance(data, Group) else (data,)
     bits = op.type.bits
     values = []
-    for item in items:
+    for item in items_of(op.sources[1]):
         kind = {"f32": "float", "f64": "double"}.get(op.type, f"i{bits}")
         values.append(e.builder.bits_as(e.read(item, kind), f"i{bits}"))
 

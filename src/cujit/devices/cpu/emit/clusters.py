@@ -47,7 +47,7 @@ def to_process(e: WarpEmitter, address: Value) -> Value:
     b = e.builder
     number, offset = _split(e, address)
     rank = b.binary("sub", number, b.integer(1, 64))
-    there = b.binary("add", b.binary("add", CLUSTER, b.binary("mul", rank, STRIDE)), offset)
+    there = address_of_rank(e, rank, offset)
     # An address that is counted from before the window's start has a negative number and is the own block's.
     own = b.compare("icmp slt", number, b.integer(1, 64))
     return b.select(own, b.binary("add", _OWN, address), there)

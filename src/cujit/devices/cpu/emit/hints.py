@@ -1,4 +1,4 @@
-"""Instructions that only advise: cache policies, priorities, dependent launches, register counts.
+"""Instructions that only advise, or wait for what is done: cache policies, priorities, launches, register counts.
 
 PTX ISA 9.1: "Data Movement and Conversion Instructions: createpolicy, applypriority, discard", "griddepcontrol",
 "Miscellaneous Instructions". A processor has no use for them, so they do nothing.
@@ -17,11 +17,20 @@ def register(rules: Rules) -> None:
     """Add the rules of this family."""
     rules.on("createpolicy", _policy)
     rules.on("createpolicy .cvt", _policy_of_property)
-    rules.on("applypriority|discard|griddepcontrol|setmaxnreg|pmevent|nanosleep", _nothing)
+    rules.on("applypriority|discard|prefetch|prefetchu|griddepcontrol|setmaxnreg|pmevent|nanosleep", _nothing)
+    rules.on("cp .commit_group|wait_group|wait_all|mbarrier", _nothing)
+    rules.on("cp .bulk .prefetch", _nothing)
+    rules.on("wgmma .fence|commit_group|wait_group", _nothing)
+    rules.on("mbarrier .inval", _nothing)
 
 
 def _nothing(e: WarpEmitter, op: Op) -> None:
-    """Do nothing. Launches follow each other, and ``discard`` leaves open what is in memory then."""
+    """Do nothing.
+
+    Launches follow each other; ``discard`` leaves open what is in memory then, ``mbarrier.inval`` what is done with it.
+    What was issued is done, so that nobody waits for it: ``cp.async.mbarrier.arrive`` adds an arrival to the count
+    before the copies that takes it away again.
+    """
 
 
 def _policy(e: WarpEmitter, op: Op) -> None:

@@ -13,7 +13,6 @@ from cujit.devices.cpu.emit.matrix_tiles import (
     c_type,
     columns,
     d_words,
-    items_of,
     put_all,
     rows,
     shape_of,
@@ -23,7 +22,7 @@ from cujit.devices.cpu.emit.matrix_tiles import (
 from cujit.devices.cpu.emit.matrix_types import strips_in, word_type
 from cujit.devices.cpu.emit.registry import Rules
 from cujit.devices.cpu.emit.warp import WarpEmitter
-from cujit.devices.cpu.program import Op
+from cujit.devices.cpu.program import Op, items_of
 
 __all__ = ["kinds_of", "register"]
 

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from cujit.devices.cpu.emit.builder import Builder, Value
 from cujit.devices.cpu.emit.matrix_product import at, scratch, spread, turned
 from cujit.devices.cpu.emit.matrix_sums import Alignment
-from cujit.devices.cpu.emit.matrix_tiles import items_of, strip_bytes
+from cujit.devices.cpu.emit.matrix_tiles import strip_bytes
 from cujit.devices.cpu.emit.matrix_types import element_bits, minifloat
 from cujit.devices.cpu.emit.rounding import number
-from cujit.devices.cpu.program import IntConstant, Op
+from cujit.devices.cpu.program import IntConstant, Op, items_of
 from cujit.devices.cpu.shapes import WARP
 from cujit.errors import FormatError
 

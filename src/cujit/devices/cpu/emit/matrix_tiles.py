@@ -26,12 +26,12 @@ from cujit.devices.cpu.emit.matrix_types import strips_in, work_type
 from cujit.devices.cpu.emit.rounding import as_bits
 from cujit.devices.cpu.emit.small_formats import value_of
 from cujit.devices.cpu.emit.warp import WarpEmitter
-from cujit.devices.cpu.program import Group, Op, Operand
+from cujit.devices.cpu.program import Op, items_of
 from cujit.devices.cpu.shapes import WARP
 from cujit.errors import FormatError
 
 __all__ = [
-    "Kinds", "c_type", "columns", "d_words", "items_of", "packed", "put_all", "rows", "shape_of", "strip_bytes", "tile",
+    "Kinds", "c_type", "columns", "d_words", "packed", "put_all", "rows", "shape_of", "strip_bytes", "tile",
     "unpacked", "words_of",
 ]  # fmt: skip
 
@@ -56,11 +56,6 @@ class Kinds:
 
 
 # -- operands ---------------------------------------------------------------------------------------------
-
-
-def items_of(operand: Operand) -> tuple[Operand, ...]:
-    """List what stands in braces; one operand stands for itself."""
-    return operand.items if isinstance(operand, Group) else (operand,)
 
 
 def words_of(e: WarpEmitter, op: Op, index: int, count: int, type_: str = "i32") -> list[Value]:

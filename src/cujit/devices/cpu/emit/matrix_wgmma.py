@@ -16,7 +16,6 @@ from cujit.devices.cpu.emit.matrix_tiles import (
     c_type,
     columns,
     d_words,
-    items_of,
     rows,
     shape_of,
     tile,
@@ -25,7 +24,7 @@ from cujit.devices.cpu.emit.matrix_tiles import (
 from cujit.devices.cpu.emit.matrix_types import strips_in
 from cujit.devices.cpu.emit.registry import Rules
 from cujit.devices.cpu.emit.warp import WarpEmitter
-from cujit.devices.cpu.program import Group, IntConstant, Op
+from cujit.devices.cpu.program import Group, IntConstant, Op, items_of
 from cujit.devices.cpu.shapes import WARP
 from cujit.errors import FormatError
 
@@ -38,11 +37,6 @@ _SIGNS = {"f16": 0x80008000, "bf16": 0x80008000, "tf32": 0x80000000, "e4m3": 0x8
 def register(rules: Rules) -> None:
     """Add the rules of this family."""
     rules.on("wgmma .mma_async", _multiply)
-    rules.on("wgmma .fence|commit_group|wait_group", _nothing)
-
-
-def _nothing(e: WarpEmitter, op: Op) -> None:
-    """What was issued is done."""
 
 
 def _multiply(e: WarpEmitter, op: Op) -> None:

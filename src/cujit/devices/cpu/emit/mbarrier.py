@@ -37,7 +37,6 @@ _PHASE_AT = 61
 def register(rules: Rules) -> None:
     """Add the rules of this family."""
     rules.on("mbarrier .init", _init)
-    rules.on("mbarrier .inval", _invalidate)
     rules.on("mbarrier .arrive|arrive_drop", _arrive)
     rules.on("mbarrier .arrive|arrive_drop .expect_tx", _arrive)
     rules.on("mbarrier .expect_tx|complete_tx", _count_bytes)
@@ -107,10 +106,6 @@ def _init(e: WarpEmitter, op: Op) -> None:
         f.store(word, pointer, align=8)
 
     each_lane(e, op, "mbarrier.init", [_address(e, op), e.source(op, 1, "i32")], init)
-
-
-def _invalidate(e: WarpEmitter, op: Op) -> None:
-    """Leave the object as it is: its memory may be used for something else now."""
 
 
 def _count_bytes(e: WarpEmitter, op: Op) -> None:

@@ -36,14 +36,9 @@ def register(rules: Rules) -> None:
     rules.on("cvta", _convert_address)
     rules.on("param.put", _put_parameter)
     rules.on("param.get", _get_parameter)
-    rules.on("prefetch|prefetchu", _nothing)
     rules.on("isspacep", _is_space)
     rules.on("isspacep .shared::cluster", _is_cluster)
     clusters.register(rules)
-
-
-def _nothing(e: WarpEmitter, op: Op) -> None:
-    """A hint that asks for no effect."""
 
 
 def element_type(type_: Type) -> str:

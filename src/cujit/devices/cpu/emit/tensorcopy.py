@@ -11,9 +11,9 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from cujit.devices.cpu.emit import clusters
-from cujit.devices.cpu.emit.atomics import Atomic
+from cujit.devices.cpu.emit.atomics import Atomic, operation_of
 from cujit.devices.cpu.emit.builder import Builder, Value
-from cujit.devices.cpu.emit.bulk import fault_where
+from cujit.devices.cpu.emit.bulk import fault_where, move
 from cujit.devices.cpu.emit.lanewise import each_lane, for_each_bit
 from cujit.devices.cpu.emit.mbarrier import complete_bytes
 from cujit.devices.cpu.emit.memory import address_in
@@ -21,7 +21,7 @@ from cujit.devices.cpu.emit.registry import Rules
 from cujit.devices.cpu.emit.tensorbox import Box, Im2col, is_one_of, load_field
 from cujit.devices.cpu.emit.warp import WarpEmitter
 from cujit.devices.cpu.native.faultkinds import FaultKind
-from cujit.devices.cpu.program import Group, IntConstant, Memory, Op, Operand
+from cujit.devices.cpu.program import IntConstant, Memory, Op, items_of
 from cujit.devices.cpu.tensormap import CLOSED, ELEMENT_BYTES, IM2COL_MARK, MARK, TensorMap, field_offset
 
 __all__ = ["register"]
@@ -93,11 +93,11 @@ class _Copy(_Place):
 
 def _place_of(e: WarpEmitter, op: Op, tensor: Memory, types: Collection[int] = ()) -> _Place:
     """Read the operands, and end the launch where they cannot be; ``types`` are PTX's numbers of those it takes."""
-    items = _items(tensor.coords[0])
+    items = items_of(tensor.coords[0])
     rank, coords = len(items), [e.read(item, "i32") for item in items]
     im2col = _IM2COL in op.modifiers or _NO_OFFSETS in op.modifiers
     if _IM2COL in op.modifiers:
-        offsets = _items(op.sources[len(_memories(op))])
+        offsets = items_of(op.sources[len(_memories(op))])
         coords += [e.builder.cast("zext", e.read(item, "i16"), "i32") for item in offsets]
     elif im2col:
         coords += [e.builder.integer(0, 32)] * (rank - 2)
@@ -114,10 +114,6 @@ def _copy_of(e: WarpEmitter, op: Op, tensor: Memory, shared: Memory, space: str,
     copy = _Copy(place.rank, place.map, place.coords, place.im2col, address_in(e, shared, space))
     _check_shared(e, op, copy)
     return copy
-
-
-def _items(operand: Operand) -> tuple[Operand, ...]:
-    return operand.items if isinstance(operand, Group) else (operand,)
 
 
 def _check_map(e: WarpEmitter, op: Op, copy: _Place, types: Collection[int]) -> None:
@@ -238,7 +234,7 @@ def _store(e: WarpEmitter, op: Op) -> None:
 def _reduce(e: WarpEmitter, op: Op) -> None:
     """``cp.reduce.async.bulk.tensor [map, {…}], [src]``: the type of the elements is the map's."""
     tensor, shared = _memories(op)
-    operation = next(m for m in op.modifiers if m in _REDUCTIONS)
+    operation = operation_of(op)
     copy = _copy_of(e, op, tensor, shared, "shared", _REDUCTIONS[operation])
     _check_outward(e, op, copy)
     # Of f32, subnormal numbers are added as they are. Source: measured on an H200.
@@ -337,8 +333,6 @@ def _copy_map(e: WarpEmitter, op: Op) -> None:
     target, source = _memories(op)
 
     def copy(f: Builder, v: Sequence[Value]) -> None:
-        to, from_ = (f.cast("inttoptr", x, "ptr") for x in v)
-        size = f.integer(ctypes.sizeof(TensorMap), 64)
-        f.call("llvm.memmove.p0.p0.i64", "void", to, from_, size, f.integer(0, 1))
+        move(f, v[0], v[1], f.integer(ctypes.sizeof(TensorMap), 64))
 
     each_lane(e, op, "tensormap.copy", [address_in(e, target, "global"), address_in(e, source, "shared")], copy)

@@ -14,7 +14,7 @@ from cujit.devices.cpu.emit.registry import Rules
 from cujit.devices.cpu.emit.small_formats import half_bits
 from cujit.devices.cpu.emit.warp import WarpEmitter
 from cujit.devices.cpu.native.exchange import BOUNDS, OPERATIONS, Exchange
-from cujit.devices.cpu.program import Group, Memory, Op, Operand, Reg
+from cujit.devices.cpu.program import Group, Memory, Op, Reg, items_of
 from cujit.devices.cpu.shapes import WARP
 from cujit.devices.cpu.textures import SURFACE_MARK, TEXTURE_MARK, Descriptor
 from cujit.errors import UnsupportedError
@@ -90,7 +90,7 @@ def _set_place(e: WarpEmitter, op: Op, geometry: str, words: str) -> None:
     if not isinstance(memory.base, Reg) or len(memory.coords) != 1:
         raise _refused(op, "a .texref, .samplerref or .surfref; textures are taken by their handles")
     _set(e, "handle", e.read(memory.base, "i64"))
-    coordinates = _items(memory.coords[0])
+    coordinates = items_of(memory.coords[0])
     wanted = 3 if cube else axes
     if len(coordinates) < wanted + layered:
         raise _refused(op, f"{len(coordinates)} coordinates; {geometry} takes {wanted + layered}")
@@ -99,10 +99,6 @@ def _set_place(e: WarpEmitter, op: Op, geometry: str, words: str) -> None:
     for name, item in zip("xyz", coordinates[layered : layered + wanted], strict=False):
         value = e.read(item, "float" if words == "f32" else "i32")
         _set(e, name, e.builder.bits_as(value, "i32"))
-
-
-def _items(operand: Operand) -> tuple[Operand, ...]:
-    return operand.items if isinstance(operand, Group) else (operand,)
 
 
 def _geometry(op: Op) -> str:
@@ -134,7 +130,7 @@ def _look_up(e: WarpEmitter, op: Op, words: str, component: int, before: dict[st
     axes, layered, cube = _GEOMETRIES[geometry]
     _set_place(e, op, geometry, words)
     extra = op.sources[next((n for word, n in before.items() if word in op.modifiers), 1) :]
-    offsets = _items(extra[0])[:axes] if extra and isinstance(extra[0], Group) else ()
+    offsets = items_of(extra[0])[:axes] if extra and isinstance(extra[0], Group) else ()
     if len(extra) > bool(offsets):
         raise _refused(op, "the comparison of depths")
     for k, name in enumerate(("dx", "dy", "dz")):
@@ -231,7 +227,7 @@ def _set_data(e: WarpEmitter, op: Op) -> int:
     """Put place and data of a store into the exchange; return the number of elements."""
     _set_place(e, op, _geometry(op), "s32")
     bits = op.type.bits
-    items = _items(op.sources[1])
+    items = items_of(op.sources[1])
     for k, item in enumerate(items):
         _set(e, "values", e.builder.resize(e.read(item, f"i{bits}"), 64, signed=False), k)
     return len(items)
