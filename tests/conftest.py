@@ -27,7 +27,7 @@ hypothesis.settings.load_profile("cujit")
 
 CHECKS = ("memory", "race", "sync", "init")
 
-pytest_plugins = ("assembled", "contexts", "forms")
+pytest_plugins = ("assembled", "contexts", "costs", "forms")
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -1,0 +1,54 @@
+"""Says what the tests cost: CPU seconds by folder, those of their processes and of the children that ended.
+
+`make test` prints them last. ``CUJIT_COSTS=20`` prints the 20 most costly files as well.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from pathlib import PurePosixPath
+from typing import Any
+
+import pytest
+
+__all__: list[str] = []
+
+_spent: Counter[str] = Counter()
+"""CPU milliseconds by file."""
+
+
+def _now() -> float:
+    times = os.times()
+    return times.user + times.system + times.children_user + times.children_system
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Any:
+    begin = _now()
+    result = yield
+    _spent[item.nodeid.partition("::")[0]] += round(1e3 * (_now() - begin))
+    return result
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    output = getattr(session.config, "workeroutput", None)
+    if output is not None:
+        output["costs"] = dict(_spent)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    """Add what a process of the tests spent."""
+    _spent.update(getattr(node, "workeroutput", {}).get("costs", {}))
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    folders: Counter[str] = Counter()
+    for file, spent in _spent.items():
+        folders["/".join(PurePosixPath(file).parts[:-1][:3])] += spent
+    most = int(os.environ.get("CUJIT_COSTS", "0") or 0)
+    for title, costs in (("folder", folders.most_common()), ("file", _spent.most_common(most))):
+        shown = ", ".join(f"{name} {spent / 1e3:.0f}" for name, spent in costs if spent >= 500)
+        if shown:
+            terminalreporter.line(f"CPU seconds by {title}: {shown}; {sum(_spent.values()) / 1e3:.0f} in all")
