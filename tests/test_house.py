@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -85,3 +86,13 @@ def test_the_page_has_the_whole_and_the_cpu_device_alone(package: Path) -> None:
     assert cpu.splitlines()[0] == "devices/cpu"
     assert "files                   1\n" in cpu
     assert "circles of imports      none" in cpu
+
+
+def test_the_page_of_the_tests_has_every_folder_and_plugin() -> None:
+    tests = Path(__file__).parent
+    page = (tests / "README.md").read_text()
+    folders = {file.parent.relative_to(tests).as_posix() for file in tests.rglob("test_*.py")} - {"."}
+    told = {folder for folder in folders if any(f"`{part}/`" in page for part in (folder, folder.partition("/")[0]))}
+    assert told == folders
+    (plugins,) = re.findall(r"^pytest_plugins = \((.*)\)", (tests / "conftest.py").read_text(), re.MULTILINE)
+    assert [name for name in re.findall(r'"(\w+)"', plugins) if f"`{name}.py`" not in page] == []
