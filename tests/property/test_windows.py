@@ -168,10 +168,10 @@ def test_stores_behind_a_branch_get_guards_where_their_windows_are_loaded() -> N
     place += "shl.b32 %i4, %i3, 2; add.s32 %i5, %i4, %r19;"
     branch = "setp.lt.u32 %p1, %r20, %r1; @%p1 bra E; st.shared.u32 [%i5], %r1; E:"
     loaded = compare(_kernel(place, "ld.shared.u32 %r20, [%i5];", branch), Dim3(64), 1).regions[1]
-    assert len(loaded.unparted) == 1
+    assert len(loaded.if_converted) == 1
     assert len(loaded.graph.blocks) == 2
     elsewhere = compare(_kernel(place, "ld.shared.u32 %r20, [%i5+8];", branch), Dim3(64), 1).regions[1]
-    assert not elsewhere.unparted
+    assert not elsewhere.if_converted
 
 
 def test_lanes_that_come_closer_in_a_loop_get_a_version_for_each_distance() -> None:

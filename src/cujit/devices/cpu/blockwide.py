@@ -1,5 +1,10 @@
 """What all threads of a block have in common: values, and the way that they take from barrier to barrier.
 
+    ld.param.u32 n, [count];               n is common
+    setp.gt.u32 p, n, 8;             ->    p is,
+    @p bra END;                            so that all warps take one way
+    shr.u32 w, %tid.x, 5;                  w is not: it is uniform, but another in each warp
+
 A register is *common* where all warps that come to the next barrier have the same value in it; a branch is where it
 sends all of them one way. Lanes that will never come to a barrier again do not count: they leave for good.
 """

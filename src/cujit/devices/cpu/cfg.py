@@ -1,4 +1,10 @@
-"""Second pass: basic blocks, the order in which a warp scans them, and who dominates whom.
+"""Basic blocks, the order in which a warp scans them, and their loops.
+
+        @p bra ELSE;                       block 0: goes to 2 where p holds, else to 1
+        add.u32 x, x, 1;                   block 1: add, goes to 3
+        bra END;                     ->    block 2: sub, goes to 3
+    ELSE: sub.u32 x, x, 1;                 block 3: ret
+    END: ret;
 
 The order is topological but for back edges, and every loop is contiguous in it. A warp whose lanes have parted
 always runs the block of lowest position that any lane waits at; with such an order lanes meet again at the nearest

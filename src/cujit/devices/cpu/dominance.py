@@ -1,4 +1,10 @@
-"""Dominators and post-dominators, as sets in the bits of ints."""
+"""Dominators and post-dominators, as sets in the bits of ints; and blocks that are control-equivalent.
+
+    @p bra ELSE;                       block 0 dominates all, block 3 post-dominates all:
+    add.u32 x, x, 1;  bra END;   ->    lanes that come to 0 come to 3, so that the two are control-equivalent,
+ELSE: sub.u32 x, x, 1;                 and the mask of 3 is that of 0
+END: st.global.u32 [q], x;
+"""
 
 from __future__ import annotations
 
@@ -6,7 +12,7 @@ from collections.abc import Sequence
 
 from cujit.devices.cpu.cfg import Graph, Loop
 
-__all__ = ["control_twins", "immediate_postdominators"]
+__all__ = ["control_equivalent", "immediate_postdominators"]
 
 
 def _closure(predecessors: Sequence[Sequence[int]], root: int, order: Sequence[int]) -> list[int]:
@@ -70,7 +76,7 @@ def _can_reach(target: int, successors: list[list[int]]) -> list[bool]:
     return found
 
 
-def control_twins(graph: Graph) -> list[int | None]:
+def control_equivalent(graph: Graph) -> list[int | None]:
     """Find for each block an earlier one that exactly the same lanes pass, each time round their common loop.
 
     Where it exists, the lanes of the later block are known without collecting them: they are the earlier one's.

@@ -1,4 +1,11 @@
-"""First pass: the body of a kernel, scopes resolved and calls inlined, as one flat ``KernelProgram``."""
+"""From statements to one flat list of operations: names resolved, vectors taken apart, calls inlined.
+
+{ .reg .b32 x; .reg .v2 .b32 v;        mov.b32 v.x, a
+  mov.v2.b32 v, {a, b};                mov.b32 v.y, b
+  { .reg .b32 x;                 ->    add.u32 x, v.x, 1      (x is a register of its own, as the other is)
+    add.u32 x, v.x, 1; }
+}
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,10 @@
 """Calls: inlined where that can be, else left to machine code; and the parameters of both.
 
+    { .param .b32 in, out;                 mov.b32 x, 5           (what the function calls x)
+      st.param.b32 [in], 5;          ->    add.u32 y, x, 1
+      call (out), successor, (in);         mov.b32 r, y
+      ld.param.b32 r, [out]; }
+
 A parameter of a call is a variable of the caller (``.param``). Where every access to it agrees it becomes registers;
 else, and for calls that are not inlined, it lies in the caller's local memory. A function that is not inlined finds
 its parameters there: all of one call lie side by side, results first, and the function gets their address.

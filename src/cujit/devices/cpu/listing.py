@@ -92,7 +92,7 @@ def of_cut(cut: Cut | None) -> str:
     for region in cut.regions:
         begins = ", ".join(names[r] for r in region.live)
         lines.append(f"region {region.number}" + (f", which begins with {begins}" if begins else ""))
-        lines += [f"made again: {spelled(op)}" for op in region.remade]
+        lines += [f"made again: {spelled(op)}" for op in region.rematerialised]
         lines += [f"block {p} ends at the barrier before region {then}" for p, then in region.following.items()]
         lines += _blocks(region.graph)
     return "\n".join(lines)

@@ -1,4 +1,9 @@
-"""Which registers are still needed where, as sets in the bits of ints."""
+"""Liveness: which registers are still needed where, as sets in the bits of ints.
+
+add.u32 c, a, b;                       a and b are needed before it
+@p bra END;                      ->    c is, if the block behind it reads it
+st.global.u32 [q], c;                  q and c
+"""
 
 from __future__ import annotations
 

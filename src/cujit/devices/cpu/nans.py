@@ -1,5 +1,9 @@
 """Where the NaNs of f32 arithmetic get the bits that GPUs give them.
 
+    add.f32 a, x, y;                       a may hold any NaN: only arithmetic reads it
+    mul.f32 b, a, a;                 ->    b may, too
+    st.global.f32 [p], b;                  what is stored is 0x7fffffff where b is a NaN
+
 An instruction that computes an f32 gives one NaN, 0x7fffffff, whatever the NaNs that go in; the processor gives others.
 What is made of a NaN by more arithmetic does not depend on its bits, so that a register that has nothing but such
 results may hold any NaN, and the right one is put in its place where the bits can be seen: where the register is

@@ -1,5 +1,9 @@
 """How far the lanes of an integer lie apart, where that is known before the kernel runs, whatever the pattern.
 
+    mov.u32 t, %tid.x;                     t: 0 1 2 3 4 …, above a multiple of 32
+    and.b32 a, t, 3;                 ->    a: 0 1 2 3 0 1 2 3 …
+    shl.b32 b, a, 4;                       b: 0 16 32 48 0 16 …
+
 ``tid.x & 3`` or ``2 * tid.x - (tid.x & 7)`` neither count up nor are the same in all lanes. But a warp begins at a
 multiple of 32, so that what the low bits of each lane do is known.
 """

@@ -1,5 +1,10 @@
 """Where lanes of one warp must be able to go on without each other.
 
+    AGAIN: ld.volatile.u32 x, [flag];      the loop polls: it may wait for what another lane stores,
+        setp.eq.u32 p, x, 0;         ->    so that lanes do not converge in it,
+        @p bra AGAIN;                      nor behind it
+        st.global.u32 [q], x;
+
 Lanes wait at a barrier or a ``.sync`` operation for lanes that took another way, and a loop that polls memory may wait
 for what another lane of the same warp writes later on. So behind such a place the order of blocks does not keep lanes
 together: they are *loose* from there on, and every position that they can reach may be passed at different times.
@@ -69,7 +74,7 @@ def same_operations(sites: Sequence[Block], twins: Sequence[int | None]) -> list
 
     Source: CUDA C++ Programming Guide, "Warp Shuffle Functions" and its neighbours: the lanes that a mask names have
     to execute the same operation with the same mask; the manual does not ask that it stands in one place. Where all
-    lanes pass all places in turn, they wait at each for the last of them: ``twins`` are those of ``control_twins``.
+    lanes pass all places in turn, they wait at each for the last of them: ``twins`` are as of ``control_equivalent``.
     """
     found: dict[tuple[str, ...], list[Block]] = {}
     for block in sites:

@@ -1,4 +1,10 @@
-"""Cutting a kernel at its barriers, so that no warp has to stop half-way.
+"""Barrier fission: a kernel is cut at its barriers into regions, so that no warp has to stop half-way.
+
+    mul.lo.u32 y, x, x;                    for each warp: mul; st.shared; y is kept       (region 0)
+    st.shared.u32 [s], x;            ->    for each warp: ld.shared; add                  (region 1)
+    bar.sync 0;
+    ld.shared.u32 z, [t];
+    add.u32 z, z, y;
 
 A *region* is what a warp runs from one barrier (or the beginning) to the next. All warps of a block run a region one
 after the other, then the next region follows: a loop over warps for each, and no stack but the thread's own. A
@@ -20,7 +26,7 @@ from cujit.devices.cpu.patterns import Pattern, blended_in, find_patterns, numbe
 from cujit.devices.cpu.program import FloatConstant, IntConstant, Memory, Op, Operand, Reg, Special, SymbolAddress
 from cujit.devices.cpu.progress import bits_of, polling_loops
 from cujit.devices.cpu.semantics import Lanes, Trait
-from cujit.devices.cpu.shapes import VARYING, WARP, Divergence, parts_lanes, waits_in
+from cujit.devices.cpu.shapes import VARYING, WARP, Divergence, is_divergent_branch, waits_in
 from cujit.devices.cpu.windows import window_of
 
 __all__ = ["EVERY", "Cut", "Region", "cut"]
@@ -38,10 +44,10 @@ class Region:
     """One region: its blocks, and ``live``, the registers whose values it or a later one needs, by number.
 
     ``written`` and ``touched`` are the registers that it writes, and writes or reads, as bits of their numbers.
-    ``remade`` are operations that make again, from what never changes, what it reads of the registers not kept.
+    ``rematerialised`` are operations that make again, from what never changes, what it reads of the registers not kept.
     ``following`` tells by the position of a barrier which region begins behind it.
     ``patterns`` are those of the registers that addresses of shared memory begin with.
-    ``unparted`` are stores that stood behind a branch which parted lanes, and now have a guard.
+    ``if_converted`` are stores that stood behind a branch which parted lanes, and now have a guard.
     ``choice`` is a register, common to the block, for whose values at its beginning there are ``versions`` of it.
     """
 
@@ -51,10 +57,10 @@ class Region:
     live: tuple[int, ...]
     written: int
     touched: int
-    remade: tuple[Op, ...]
+    rematerialised: tuple[Op, ...]
     following: dict[int, int]
     patterns: Mapping[int, Pattern]
-    unparted: frozenset[Op] = frozenset()
+    if_converted: frozenset[Op] = frozenset()
     choice: int | None = None
     versions: Mapping[int, Region] = field(default_factory=dict)
 
@@ -75,13 +81,13 @@ def cut(body: Body, divergence: Divergence, block: Dim3) -> Cut | None:
     if not barriers or not _may_cut(body, divergence):
         return None
     live = live_in(graph)
-    remakes = _remakes(graph, divergence)
+    rematerialisable = _rematerialisable(graph, divergence)
     starts = [0, *dict.fromkeys(b.successors[0] for b in barriers if b.successors[0] != graph.exit)]
     number = {start: k for k, start in enumerate(starts) if k}
     stops = {b.position for b in barriers}
     regions = []
     for k, start in enumerate(starts):
-        region = _region(k, start, graph, stops, number, live, divergence, remakes)
+        region = _region(k, start, graph, stops, number, live, divergence, rematerialisable)
         if region is None:
             return None
         regions.append(region)
@@ -97,7 +103,7 @@ def cut(body: Body, divergence: Divergence, block: Dim3) -> Cut | None:
     regions = [replace(region, patterns=search.patterns) for region in regions]
     if common.together:
         regions = [_with_versions(region, common, search) for region in regions]
-    regions = [_unparted(region) for region in regions]
+    regions = [_if_converted(region) for region in regions]
     return Cut(tuple(regions), common, tuple(kept))
 
 
@@ -141,7 +147,7 @@ def _region(
     number: dict[int, int],
     live: list[int],
     divergence: Divergence,
-    remakes: Mapping[int, tuple[Op, ...]],
+    rematerialisable: Mapping[int, tuple[Op, ...]],
 ) -> Region | None:
     """Make one region; None where lanes that wait would lose what is in a register that all lanes share."""
     part, whole = part_of(graph, start, stops)
@@ -164,11 +170,11 @@ def _region(
     following = {p: number.get(graph.blocks[old].successors[0], -1) for p, old in enumerate(whole) if old in stops}
     own = replace(divergence, blend=blend, waiting=waiting)
     first = bits_of(live[start]) if k else []
-    remade = dict.fromkeys(op for r in first if touched >> r & 1 for op in remakes.get(r, ()))
-    for op in remade:
+    rematerialised = dict.fromkeys(op for r in first if touched >> r & 1 for op in rematerialisable.get(r, ()))
+    for op in rematerialised:
         touched |= sum(1 << r.index for r in op.results if r is not None)
-    kept = tuple(r for r in first if r not in remakes)
-    return Region(k, part, own, kept, written, touched | written, tuple(remade), following, {})
+    kept = tuple(r for r in first if r not in rematerialisable)
+    return Region(k, part, own, kept, written, touched | written, tuple(rematerialised), following, {})
 
 
 # -- versions ---------------------------------------------------------------------------------------------
@@ -256,17 +262,17 @@ def _begins_with(value: int) -> Pattern:
 # -- stores behind a branch -------------------------------------------------------------------------------
 
 
-def _unparted(region: Region) -> Region:
+def _if_converted(region: Region) -> Region:
     """Give stores guards instead of branches that part lanes, in the versions too.
 
     That is for blocks of nothing but stores to windows that are loaded before the branch: these are written back where
     no lane runs.
     """
-    region = replace(region, versions={value: _unparted(version) for value, version in region.versions.items()})
+    region = replace(region, versions={value: _if_converted(version) for value, version in region.versions.items()})
     blocks = [replace(b, ops=list(b.ops)) for b in region.graph.blocks]
     stores: list[Op] = []
     for b in blocks:
-        side = _side_of(b, blocks, region.patterns) if parts_lanes(b, region.divergence.shapes) else None
+        side = _side_of(b, blocks, region.patterns) if is_divergent_branch(b, region.divergence.shapes) else None
         if side is not None:
             branch = b.ops.pop()
             negated = branch.guard_negated != (side.position == b.successors[1])
@@ -280,7 +286,7 @@ def _unparted(region: Region) -> Region:
     blend = [region.divergence.blend[p] for p in whole]
     divergence = replace(region.divergence, blend=blend, waiting=waits_in(graph, region.divergence.shapes))
     following = {p: region.following[old] for p, old in enumerate(whole) if old in region.following}
-    return replace(region, graph=graph, divergence=divergence, following=following, unparted=frozenset(stores))
+    return replace(region, graph=graph, divergence=divergence, following=following, if_converted=frozenset(stores))
 
 
 def _side_of(block: Block, blocks: list[Block], patterns: Mapping[int, Pattern]) -> Block | None:
@@ -317,7 +323,7 @@ _MOST_REMADE = 12
 """Operations that a register may take to be made again: more cost more than to keep it."""
 
 
-def _remakes(graph: Graph, divergence: Divergence) -> dict[int, tuple[Op, ...]]:
+def _rematerialisable(graph: Graph, divergence: Divergence) -> dict[int, tuple[Op, ...]]:
     """Find the registers that are written once, from constants and special registers that never change."""
     writers: dict[int, list[Op]] = {}
     for b in graph.blocks:

@@ -1,4 +1,10 @@
-"""Third pass: what is the same in all lanes of a warp, what counts up with the lane, and where lanes part.
+"""Uniformity: what is the same in all lanes of a warp, what counts up with the lane, and where lanes part.
+
+    mov.u32 a, %ctaid.x;                   a is uniform: one scalar
+    mad.lo.u32 i, a, 256, %tid.x;          i is affine with stride 1: the scalar of lane 0
+    and.b32 j, i, 3;                 ->    j varies: a vector of 32
+    setp.lt.u32 p, i, n;                   p varies,
+    @p bra END;                            so that the branch may part lanes
 
 A register is *uniform* (one scalar for the warp), *affine* (``base + stride x lane``, kept as the scalar base) or
 varying (a vector). Widening an affine 32-bit value is affine only if it does not wrap inside the warp; such a
@@ -36,8 +42,8 @@ __all__ = [
     "Divergence",
     "Shape",
     "analyse",
+    "is_divergent_branch",
     "low_bits",
-    "parts_lanes",
     "reach",
     "waits_in",
 ]
@@ -175,7 +181,7 @@ def _waiting(graph: Graph, shapes: list[Shape], ipdom: list[int]) -> list[int]:
     waiting = [0] * len(graph.blocks)
     successors = graph.successors()
     for b in graph.blocks:
-        if not parts_lanes(b, shapes):
+        if not is_divergent_branch(b, shapes):
             continue
         sides = sorted(set(b.successors))
         meet = ipdom[b.position]
@@ -192,7 +198,7 @@ def _waiting(graph: Graph, shapes: list[Shape], ipdom: list[int]) -> list[int]:
     return waiting
 
 
-def parts_lanes(block: Block, shapes: list[Shape]) -> bool:
+def is_divergent_branch(block: Block, shapes: list[Shape]) -> bool:
     """Tell whether lanes may go different ways behind a block."""
     branch = block.branch
     if branch is None or len(set(block.successors)) < 2:
@@ -208,7 +214,7 @@ def _lanes_part(graph: Graph, loop: Loop, shapes: list[Shape], waiting: list[int
         return True
     inside = graph.blocks[loop.head : loop.last + 1]
     leaving = (b for b in inside if any(s not in loop for s in b.successors))
-    return any(parts_lanes(b, shapes) for b in leaving)
+    return any(is_divergent_branch(b, shapes) for b in leaving)
 
 
 def _waits_in_part(block: Block, shapes: list[Shape]) -> bool:

@@ -12,14 +12,14 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from cujit.devices.cpu.cfg import Block, Loop
-from cujit.devices.cpu.dominance import control_twins
+from cujit.devices.cpu.dominance import control_equivalent
 from cujit.devices.cpu.emit import apart, barriers, meetings, parts, warpwide
 from cujit.devices.cpu.emit.builder import Value
 from cujit.devices.cpu.emit.names import STATE, WARP_NUMBER
 from cujit.devices.cpu.emit.warp import MASK, WarpEmitter
 from cujit.devices.cpu.program import Op
 from cujit.devices.cpu.progress import polling_loops, same_operations
-from cujit.devices.cpu.shapes import parts_lanes
+from cujit.devices.cpu.shapes import is_divergent_branch
 
 __all__ = ["Flow"]
 
@@ -48,7 +48,7 @@ class Flow:
         self._polls = {loop.head for loop in polling_loops(e.graph)}
         loose = self.divergence.loose
         self._first_loose = (loose & -loose).bit_length() - 1 if loose else None
-        twins = in_graph = control_twins(e.graph)
+        twins = in_graph = control_equivalent(e.graph)
         if self._first_loose is not None:
             # Behind the first loose position no two blocks need to have the same lanes.
             twins = [t if p < self._first_loose else None for p, t in enumerate(twins)]
@@ -174,7 +174,7 @@ class Flow:
         return not (self.counts_lanes or self.suspends or self.e.watched or self._parts())
 
     def _parts(self) -> bool:
-        return any(parts_lanes(block, self.divergence.shapes) for block in self.graph.blocks)
+        return any(is_divergent_branch(block, self.divergence.shapes) for block in self.graph.blocks)
 
     def _wants_whole(self) -> bool:
         """Whether to emit every block a second time, for all lanes together: where lanes part, and it is not long."""

@@ -1,5 +1,11 @@
 """One operation in several places: lanes that wait for each other, each at its own.
 
+        @p bra ELSE;
+        shfl.sync.idx.b32 a, x, 0, 31, -1;         one exchange of x and y, when all lanes of the mask wait
+        bra END;                             ->    at one of the two; a and b are the results of the lanes
+    ELSE: shfl.sync.idx.b32 b, y, 0, 31, -1;       that wait at each
+    END: …
+
 Where the same ``.sync`` operation stands in both arms of a branch, say, lanes do it together though they wait apart.
 Then it is done once for all of them (``meet``), and each place takes the results of its lanes (``take_results``).
 """

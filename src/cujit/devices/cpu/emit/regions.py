@@ -84,7 +84,7 @@ class RegionPassage:
         if self._version is not None and self._version != EVERY and self.region.choice is not None:
             type_ = storage_type(self._registers[self.region.choice])
             e.builder.write(f"r{self.region.choice}.b", Value(str(self._version), type_, constant=True))
-        for op in self.region.remade:
+        for op in self.region.rematerialised:
             e.emit_op(op)
         return mask
 

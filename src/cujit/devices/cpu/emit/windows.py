@@ -26,7 +26,7 @@ def with_windows(others: Callable[[Op], Handler], region: Region) -> Callable[[O
     """Give the same handlers, but for loads and stores that have a window."""
 
     def handler_of(op: Op) -> Handler:
-        window = window_of(op, region.patterns) if op.guard is None or op in region.unparted else None
+        window = window_of(op, region.patterns) if op.guard is None or op in region.if_converted else None
         return others(op) if window is None else lambda e, op: _access(e, op, window)
 
     return handler_of
