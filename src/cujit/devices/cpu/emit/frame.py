@@ -24,7 +24,6 @@ from cujit.devices.cpu.emit.regions import (
     with_idle,
 )
 from cujit.devices.cpu.emit.warp import WarpEmitter
-from cujit.devices.cpu.emit.windows import with_windows
 from cujit.devices.cpu.launch import PLACE, field_offset
 from cujit.devices.cpu.native.state import STACK_BYTES, Block
 from cujit.devices.cpu.regions import Cut, Region
@@ -125,7 +124,6 @@ def emit_regions(cut: Cut, make: Callable[[Region, RegionPassage], WarpEmitter],
     parameters: dict[tuple[int, str], Value] = {}
     for name, passage in passages(cut).items():
         e = make(passage.region, passage)
-        e.handler_of = with_windows(e.handler_of, passage.region)
         e.parameters = parameters
         e.emit(_first_mask(e))
         emitters[name] = e

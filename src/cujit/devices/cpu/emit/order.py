@@ -36,8 +36,8 @@ def _fence(e: WarpEmitter, op: Op) -> None:
 
 @contextlib.contextmanager
 def in_order(e: WarpEmitter, op: Op) -> Iterator[None]:
-    """Emit what is inside as an access of the strength that the operation asks for."""
-    if not op.form.is_strong:
+    """Emit what is inside as an access of the strength that the operation asks for; one of 16 bytes has it itself."""
+    if not op.form.is_strong or op.type == "b128":
         yield
         return
     e.builder.fence("release" if op.order is Order.RELEASE else _COMPILER)

@@ -16,9 +16,10 @@ from cujit.devices.cpu.emit.builder import LARGEST_VECTOR, Builder, Value, type_
 from cujit.devices.cpu.emit.names import FIRST_THREAD, WARP_NUMBER
 from cujit.devices.cpu.emit.warp import MASK, WarpEmitter, element_of, forms_of, storage_type
 from cujit.devices.cpu.launch import PLACE
-from cujit.devices.cpu.program import Reg
+from cujit.devices.cpu.program import Op, Reg
 from cujit.devices.cpu.regions import EVERY, Cut, Region
 from cujit.devices.cpu.shapes import WARP
+from cujit.devices.cpu.windows import Window, window_of
 
 __all__ = [
     "RegionPassage",
@@ -68,6 +69,11 @@ class RegionPassage:
     def uses(self, reg: Reg) -> bool:
         """Whether the code of this region reads or writes a register, or hands on its first value."""
         return bool(self.region.touched >> reg.index & 1) or (self.region.number == 0 and reg in self.cut.kept)
+
+    def window(self, op: Op) -> Window | None:
+        """Find the window of a load or store; one with a predicate has one where all lanes come to it."""
+        region = self.region
+        return window_of(op, region.patterns) if op.guard is None or op in region.if_converted else None
 
     def enter(self, e: WarpEmitter, first_mask: Value) -> Value:
         """Read what was kept for this warp; give the lanes that run."""

@@ -33,6 +33,7 @@ from cujit.errors import CujitError
 if TYPE_CHECKING:
     from cujit.devices.cpu.body import Body
     from cujit.devices.cpu.cfg import Block, Graph
+    from cujit.devices.cpu.windows import Window
 
 __all__ = ["MASK", "Handler", "Observer", "Passage", "Scan", "WarpEmitter", "element_of", "forms_of", "storage_type"]
 
@@ -67,6 +68,9 @@ class Passage(Protocol):
 
     def arrive(self, e: WarpEmitter, block: Block) -> None:
         """End at the barrier of a block."""
+
+    def window(self, op: Op) -> Window | None:
+        """Find the window of a load or store; None where it has none."""
 
 
 class Scan(Protocol):
@@ -284,6 +288,10 @@ class WarpEmitter:
                 one = b.compare(f"icmp {sign}ge", base, b.integer(low - reach, 32))
             holds = b.binary("and", holds, one)
         return holds
+
+    def window(self, op: Op) -> Window | None:
+        """Find what holds all that a load or store of shared memory accesses; None where there is no such window."""
+        return None if self.passage is None else self.passage.window(op)
 
     # -- registers ---------------------------------------------------------------------------------------
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from cujit.devices.cpu.emit.access import Gather, Scatter
 from cujit.devices.cpu.emit.builder import Builder, Value
 from cujit.devices.cpu.emit.lanewise import each_lane
 from cujit.devices.cpu.emit.warp import WarpEmitter
@@ -12,8 +13,9 @@ from cujit.devices.cpu.program import Op
 __all__ = ["load_wide", "store_wide"]
 
 
-def load_wide(e: WarpEmitter, op: Op, address: Value) -> Value:
-    """Load 16 bytes for every lane that runs, from ``address`` (i64)."""
+def load_wide(e: WarpEmitter, g: Gather) -> list[Value]:
+    """Load 16 bytes for every lane that runs."""
+    op, address = g.op, _address(e, g)
     ordered = op.form.is_strong
 
     def load(f: Builder, v: Sequence[Value]) -> Value:
@@ -22,7 +24,12 @@ def load_wide(e: WarpEmitter, op: Op, address: Value) -> Value:
 
     loaded = each_lane(e, op, f"load.wide.{'ordered' if ordered else 'weak'}", [address], load, "i128")
     assert loaded is not None
-    return loaded if address.is_vector or e.operand_shape(op.results[0]).stride is None else _first(e, op, loaded)
+    is_vector = address.is_vector or e.operand_shape(op.results[0]).stride is None
+    return [loaded if is_vector else _first(e, op, loaded)]
+
+
+def _address(e: WarpEmitter, g: Gather) -> Value:
+    return g.place.bases[0] if g.place.is_uniform else g.place.every_lane(e.builder)
 
 
 def _first(e: WarpEmitter, op: Op, loaded: Value) -> Value:
@@ -31,12 +38,13 @@ def _first(e: WarpEmitter, op: Op, loaded: Value) -> Value:
     return b.extract(loaded, b.first_lane(e.lanes(op)))
 
 
-def store_wide(e: WarpEmitter, op: Op, address: Value, value: Value) -> None:
-    """Store 16 bytes of every lane that runs to ``address`` (i64)."""
+def store_wide(e: WarpEmitter, s: Scatter) -> None:
+    """Store 16 bytes of every lane that runs."""
+    op = s.op
     ordered = op.form.is_strong
 
     def store(f: Builder, v: Sequence[Value]) -> None:
         pointer = f.cast("inttoptr", v[0], "ptr")
         f.store(v[1], pointer, order="release" if ordered else "", align=16)
 
-    each_lane(e, op, f"store.wide.{'ordered' if ordered else 'weak'}", [address, value], store)
+    each_lane(e, op, f"store.wide.{'ordered' if ordered else 'weak'}", [_address(e, s), *s.values], store)
