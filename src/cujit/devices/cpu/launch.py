@@ -7,6 +7,8 @@ import ctypes
 import functools
 from pathlib import Path
 
+from cujit.devices.cpu.structures import fields
+
 __all__ = ["PLACE", "SHARED_ALIGN", "WORKSPACE_BYTES", "Control", "Launch", "cache_bytes", "field_offset", "release"]
 
 SHARED_ALIGN = 1024
@@ -28,7 +30,7 @@ _UNKNOWN_CACHE_BYTES = 32 << 20
 class Control(ctypes.Structure):
     """What launches of one kernel have in common: ``cancels`` counts how often those that ran were ended."""
 
-    _fields_ = (("cancels", ctypes.c_uint64),)
+    _fields_ = fields("u64 cancels")
 
 
 class Launch(ctypes.Structure):
@@ -49,45 +51,12 @@ class Launch(ctypes.Structure):
     were handed out then, ``raised`` the exception that Python's handler of a signal raised: type, value and traceback.
     """
 
-    _fields_ = (
-        ("parameters", ctypes.c_uint64),
-        ("module", ctypes.c_uint64),
-        ("module_size", ctypes.c_uint64),
-        ("blocks", ctypes.c_uint64),
-        ("next", ctypes.c_uint64),
-        ("chunk", ctypes.c_uint64),
-        ("grid_x", ctypes.c_uint32),
-        ("grid_y", ctypes.c_uint32),
-        ("grid_z", ctypes.c_uint32),
-        ("dynamic_bytes", ctypes.c_uint32),
-        ("shared_bytes", ctypes.c_uint64),
-        ("shared_stride", ctypes.c_uint64),
-        ("together", ctypes.c_uint64),
-        ("workspace", ctypes.c_uint64),
-        ("cache_bytes", ctypes.c_uint64),
-        ("cluster_x", ctypes.c_uint32),
-        ("cluster_y", ctypes.c_uint32),
-        ("cluster_z", ctypes.c_uint32),
-        ("fault_kind", ctypes.c_uint32),
-        ("fault_block", ctypes.c_uint64),
-        ("fault_thread", ctypes.c_uint32),
-        ("fault_line", ctypes.c_uint32),
-        ("fault_address", ctypes.c_uint64),
-        ("fault_more", ctypes.c_uint64 * 6),
-        ("output", ctypes.c_uint64),
-        ("checks", ctypes.c_uint64),
-        ("trace", ctypes.c_uint64),
-        ("coverage", ctypes.c_uint64),
-        ("code", ctypes.c_uint64),
-        ("code_bytes", ctypes.c_uint64),
-        ("timeout_ns", ctypes.c_uint64),
-        ("deadline_ns", ctypes.c_uint64),
-        ("control", ctypes.c_uint64),
-        ("cancels", ctypes.c_uint64),
-        ("stands", ctypes.c_uint64),
-        ("poked", ctypes.c_uint64),
-        ("begun", ctypes.c_uint64),
-        ("raised", ctypes.c_uint64 * 3),
+    _fields_ = fields(
+        "u64 parameters, module, module_size, blocks, next, chunk; u32 grid_x, grid_y, grid_z, dynamic_bytes; u64 "
+        "shared_bytes, shared_stride, together, workspace, cache_bytes; u32 cluster_x, cluster_y, cluster_z, "
+        "fault_kind; u64 fault_block; u32 fault_thread, fault_line; u64 fault_address, fault_more[6], output, checks, "
+        "trace, coverage, code, code_bytes, timeout_ns, deadline_ns, control, cancels, stands, poked, begun, "
+        "raised[3]"
     )
 
     def place(self, block: int) -> tuple[int, int, int]:

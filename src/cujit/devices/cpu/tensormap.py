@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ctypes
 
+from cujit.devices.cpu.structures import fields
 from cujit.devices.im2col import Im2col
 from cujit.devices.tensormaps import MAX_RANK, DataType, Tiling
 
@@ -41,20 +42,9 @@ class TensorMap(ctypes.Structure):
     ``lower`` and ``upper`` are corners of im2col mode, W first; the box has channels and pixels then.
     """
 
-    _fields_ = (
-        ("global_address", ctypes.c_uint64),
-        ("strides", ctypes.c_uint64 * 4),
-        ("sizes", ctypes.c_uint32 * MAX_RANK),
-        ("box", ctypes.c_uint32 * MAX_RANK),
-        ("element_strides", ctypes.c_uint32 * MAX_RANK),
-        ("last_dimension", ctypes.c_uint32),
-        ("element", ctypes.c_uint8),
-        ("element_bytes", ctypes.c_uint8),
-        ("swizzle", ctypes.c_uint8),
-        ("fill", ctypes.c_uint8),
-        ("lower", ctypes.c_int16 * 3),
-        ("upper", ctypes.c_int16 * 3),
-        ("mark", ctypes.c_uint64),
+    _fields_ = fields(
+        "u64 global_address, strides[4]; u32 sizes[5], box[5], element_strides[5], last_dimension; u8 element, "
+        "element_bytes, swizzle, fill; i16 lower[3], upper[3]; u64 mark"
     )
 
 

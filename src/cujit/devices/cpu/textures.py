@@ -15,6 +15,7 @@ from cujit.devices.textures import Extent, Filter, Format, Handle, Sampling, Tex
 
 if TYPE_CHECKING:
     from cujit.formats.ptx.syntax import Module
+from cujit.devices.cpu.structures import fields
 
 __all__ = ["FORMATS", "SURFACE_MARK", "TEXTURE_MARK", "CpuTextures", "Descriptor", "note_references"]
 
@@ -34,29 +35,9 @@ class Descriptor(ctypes.Structure):
     are not. ``linear_memory`` tells of one row that is read in place.
     """
 
-    _fields_ = (
-        ("mark", ctypes.c_uint64),
-        ("base", ctypes.c_uint64),
-        ("row", ctypes.c_int64),
-        ("slice", ctypes.c_int64),
-        ("width", ctypes.c_int32),
-        ("height", ctypes.c_int32),
-        ("depth", ctypes.c_int32),
-        ("layers", ctypes.c_int32),
-        ("texel_bytes", ctypes.c_int32),
-        ("channels", ctypes.c_int32),
-        ("format", ctypes.c_int32),
-        ("address_0", ctypes.c_int32),
-        ("address_1", ctypes.c_int32),
-        ("address_2", ctypes.c_int32),
-        ("filter", ctypes.c_int32),
-        ("normalized", ctypes.c_int32),
-        ("as_float", ctypes.c_int32),
-        ("srgb", ctypes.c_int32),
-        ("levels", ctypes.c_int32),
-        ("samples", ctypes.c_int32),
-        ("linear_memory", ctypes.c_int32),
-        ("border", ctypes.c_uint32 * 4),
+    _fields_ = fields(
+        "u64 mark, base; i64 row, slice; i32 width, height, depth, layers, texel_bytes, channels, format, address_0, "
+        "address_1, address_2, filter, normalized, as_float, srgb, levels, samples, linear_memory; u32 border[4]"
     )
 
 

@@ -6,6 +6,7 @@ import ctypes
 import enum
 
 from cujit.devices.cpu.native.state import BARRIERS, WARPS
+from cujit.devices.cpu.structures import fields
 
 __all__ = [
     "CLUSTER_BARRIER", "OBJECTS", "PATTERN", "SLOTS", "Access", "Code", "Entry", "Place", "Record", "Slot", "Space",
@@ -75,12 +76,7 @@ class Code(enum.IntEnum):
 class Span(ctypes.Structure):
     """Memory from ``begin`` to before ``end``; ``marks`` is where its bytes of the ``init`` check are (0: none)."""
 
-    _fields_ = (
-        ("begin", ctypes.c_uint64),
-        ("end", ctypes.c_uint64),
-        ("freed", ctypes.c_uint64),
-        ("marks", ctypes.c_uint64),
-    )
+    _fields_ = fields("u64 begin, end, freed, marks")
 
 
 class Watch(ctypes.Structure):
@@ -92,22 +88,9 @@ class Watch(ctypes.Structure):
     functions are called or memory is taken on the stack.
     """
 
-    _fields_ = (
-        ("spans", ctypes.c_uint64),
-        ("count", ctypes.c_uint64),
-        ("checks", ctypes.c_uint32),
-        ("unused", ctypes.c_uint32),
-        ("shared_limit", ctypes.c_uint64),
-        ("shared_stride", ctypes.c_uint64),
-        ("shared_total", ctypes.c_uint64),
-        ("cluster_blocks", ctypes.c_uint64),
-        ("piece_bytes", ctypes.c_uint64),
-        ("entries", ctypes.c_uint64),
-        ("local_bytes", ctypes.c_uint64),
-        ("local_total", ctypes.c_uint64),
-        ("stack_bytes", ctypes.c_uint64),
-        ("parameter_bytes", ctypes.c_uint64),
-        ("serial", ctypes.c_uint64),
+    _fields_ = fields(
+        "u64 spans, count; u32 checks, unused; u64 shared_limit, shared_stride, shared_total, cluster_blocks, "
+        "piece_bytes, entries, local_bytes, local_total, stack_bytes, parameter_bytes, serial"
     )
 
 
@@ -122,55 +105,29 @@ class Place(ctypes.Structure):
     of ``part_bytes``.
     """
 
-    _fields_ = (
-        ("watch", ctypes.c_uint64),
-        ("piece", ctypes.c_uint64),
-        ("kernel_local", ctypes.c_uint64),
-        ("launch", ctypes.c_uint64),
-        ("state", ctypes.c_uint64),
-        ("shared", ctypes.c_uint64),
-        ("cluster", ctypes.c_uint64),
-        ("group", ctypes.c_uint64),
-        ("block", ctypes.c_uint64),
-        ("local", ctypes.c_uint64),
-        ("local_bytes", ctypes.c_uint64),
-        ("seen_block", ctypes.c_uint64),
-        ("first", ctypes.c_uint32),
-        ("warp", ctypes.c_uint32),
-        ("side", ctypes.c_uint32),
-        ("seen_warp", ctypes.c_uint32),
-        ("called", ctypes.c_uint32),
-        ("unused", ctypes.c_uint32),
-        ("data", ctypes.c_uint64),
-        ("part_bytes", ctypes.c_uint64),
-        ("addresses", ctypes.c_uint64 * 32),
-        ("values", ctypes.c_uint64 * 32),
+    _fields_ = fields(
+        "u64 watch, piece, kernel_local, launch, state, shared, cluster, group, block, local, local_bytes, "
+        "seen_block; u32 first, warp, side, seen_warp, called, unused; u64 data, part_bytes, addresses[32], "
+        "values[32]"
     )
 
 
 class Record(ctypes.Structure):
     """An access of a byte: by which thread (its number + 1; 0: none), at which clock of its warp, at which line."""
 
-    _fields_ = (
-        ("thread", ctypes.c_uint32),
-        ("clock", ctypes.c_uint32),
-        ("sync", ctypes.c_uint32),
-        ("line", ctypes.c_uint32),
-        ("flags", ctypes.c_uint32),
-        ("serial", ctypes.c_uint32),
-    )
+    _fields_ = fields("u32 thread, clock, sync, line, flags, serial")
 
 
 class Entry(ctypes.Structure):
     """The last accesses of a byte of shared memory: its writer, and two readers since."""
 
-    _fields_ = (("writer", Record), ("first_reader", Record), ("second_reader", Record))
+    _fields_ = fields("Record writer, first_reader, second_reader", Record=Record)
 
 
 class Slot(ctypes.Structure):
     """A barrier's clock in one generation."""
 
-    _fields_ = (("generation", ctypes.c_uint32), ("clock", ctypes.c_uint32 * WARPS))
+    _fields_ = fields(f"u32 generation, clock[{WARPS}]")
 
 
 class Tracker(ctypes.Structure):
@@ -180,13 +137,8 @@ class Tracker(ctypes.Structure):
     the generation in which a warp came to a barrier last; ``serial`` counts instructions.
     """
 
-    _fields_ = (
-        ("owner", ctypes.c_uint64),
-        ("clocks", ctypes.c_uint32 * (WARPS * WARPS)),
-        ("syncs", ctypes.c_uint32 * WARPS),
-        ("arrivals", ctypes.c_uint32 * (WARPS * SLOTS)),
-        ("slots", Slot * (2 * SLOTS)),
-        ("objects", ctypes.c_uint32 * (OBJECTS * WARPS)),
-        ("serial", ctypes.c_uint32),
-        ("unused", ctypes.c_uint32),
+    _fields_ = fields(
+        f"u64 owner; u32 clocks[{WARPS * WARPS}], syncs[{WARPS}], arrivals[{WARPS * SLOTS}]; Slot slots[{2 * SLOTS}]; "
+        f"u32 objects[{OBJECTS * WARPS}], serial, unused",
+        Slot=Slot,
     )

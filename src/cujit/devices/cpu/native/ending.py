@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ctypes
 
+from cujit.devices.cpu.structures import fields
+
 __all__ = ["STANDS", "Stand", "Stands"]
 
 STANDS = 1025
@@ -17,16 +19,10 @@ class Stand(ctypes.Structure):
     blocks whose warps took turns (0: they do not).
     """
 
-    _fields_ = (
-        ("block", ctypes.c_uint64),
-        ("pc", ctypes.c_uint64),
-        ("warp", ctypes.c_int64),
-        ("blocks", ctypes.c_uint64),
-        ("count", ctypes.c_uint64),
-    )
+    _fields_ = fields("u64 block, pc; i64 warp; u64 blocks, count")
 
 
 class Stands(ctypes.Structure):
     """``Launch.stands``: how many threads noted where they were, and each."""
 
-    _fields_ = (("count", ctypes.c_uint64), ("each", Stand * STANDS))
+    _fields_ = fields(f"u64 count; Stand each[{STANDS}]", Stand=Stand)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 
 from cujit.devices.cpu.program import WARP
+from cujit.devices.cpu.structures import fields
 
 __all__ = ["BOUNDS", "OPERATIONS", "Exchange"]
 
@@ -21,14 +22,7 @@ class Exchange(ctypes.Structure):
     Coordinates are integers, or the bits of floats; ``dx`` to ``dz`` are offsets in elements.
     """
 
-    _fields_ = (
-        ("handle", ctypes.c_uint64 * WARP),
-        ("layer", ctypes.c_uint32 * WARP),
-        ("x", ctypes.c_uint32 * WARP),
-        ("y", ctypes.c_uint32 * WARP),
-        ("z", ctypes.c_uint32 * WARP),
-        ("dx", ctypes.c_uint32 * WARP),
-        ("dy", ctypes.c_uint32 * WARP),
-        ("dz", ctypes.c_uint32 * WARP),
-        ("values", (ctypes.c_uint64 * WARP) * 4),
+    _fields_ = fields(
+        f"u64 handle[{WARP}]; u32 layer[{WARP}], x[{WARP}], y[{WARP}], z[{WARP}], dx[{WARP}], dy[{WARP}], dz[{WARP}]; "
+        f"u64 values[4][{WARP}]"
     )

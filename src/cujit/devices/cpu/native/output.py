@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import ctypes
 
+from cujit.devices.cpu.structures import fields
+
 __all__ = ["NULL_TEXT", "Assertion", "Record"]
 
 NULL_TEXT = (1 << 64) - 1
@@ -20,22 +22,10 @@ class Record(ctypes.Structure):
     argument as it lay in memory (a string's is its length in bytes), then the bytes of the strings in turn.
     """
 
-    _fields_ = (
-        ("previous", ctypes.c_uint64),
-        ("block", ctypes.c_uint64),
-        ("thread", ctypes.c_uint64),
-        ("format_bytes", ctypes.c_uint64),
-        ("values", ctypes.c_uint64),
-        ("text_bytes", ctypes.c_uint64),
-    )
+    _fields_ = fields("u64 previous, block, thread, format_bytes, values, text_bytes")
 
 
 class Assertion(ctypes.Structure):
     """A failed assertion: the lengths in bytes of its texts, which follow in this order, and the source line."""
 
-    _fields_ = (
-        ("message", ctypes.c_uint64),
-        ("file", ctypes.c_uint64),
-        ("function", ctypes.c_uint64),
-        ("line", ctypes.c_uint64),
-    )
+    _fields_ = fields("u64 message, file, function, line")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ctypes
 
+from cujit.devices.cpu.structures import fields
+
 __all__ = [
     "BARRIERS",
     "STACK_BYTES",
@@ -46,24 +48,15 @@ class Barrier(ctypes.Structure):
     how many predicates hold, whether one does, whether one does not; ``last_*`` keep them for those who read later.
     """
 
-    _fields_ = (
-        ("arrived", ctypes.c_uint32),
-        ("expected", ctypes.c_uint32),
-        ("generation", ctypes.c_uint32),
-        ("count", ctypes.c_uint32),
-        ("any", ctypes.c_uint32),
-        ("missing", ctypes.c_uint32),
-        ("last_count", ctypes.c_uint32),
-        ("last_any", ctypes.c_uint32),
-        ("last_missing", ctypes.c_uint32),
-        ("unused", ctypes.c_uint32),
+    _fields_ = fields(
+        "u32 arrived, expected, generation, count, any, missing, last_count, last_any, last_missing, unused"
     )
 
 
 class Place(ctypes.Structure):
     """Where lanes wait for others of their warp: the PTX line, who (0: nobody), and the mask that the first names."""
 
-    _fields_ = (("line", ctypes.c_uint32), ("lanes", ctypes.c_uint32), ("members", ctypes.c_uint32))
+    _fields_ = fields("u32 line, lanes, members")
 
 
 class Warp(ctypes.Structure):
@@ -76,32 +69,17 @@ class Warp(ctypes.Structure):
     barriers.
     """
 
-    _fields_ = (
-        ("stack", ctypes.c_uint64),
-        ("state", ctypes.c_uint32),
-        ("seen", ctypes.c_uint32),
-        ("line", ctypes.c_uint32),
-        ("lanes", ctypes.c_uint32),
-        ("barrier", ctypes.c_int32),
-        ("cluster_generation", ctypes.c_uint32),
-        ("cluster_lanes", ctypes.c_uint32),
-        ("unused", ctypes.c_uint32),
-        ("stack_end", ctypes.c_uint64),
-        ("apart", Place * 2),
+    _fields_ = fields(
+        "u64 stack; u32 state, seen, line, lanes; i32 barrier; u32 cluster_generation, cluster_lanes, unused; u64 "
+        "stack_end; Place apart[2]",
+        Place=Place,
     )
 
 
 class Group(ctypes.Structure):
     """Blocks that belong together (those of a cluster, or all that take turns), and the barrier of a cluster."""
 
-    _fields_ = (
-        ("blocks", ctypes.c_uint64),
-        ("count", ctypes.c_uint64),
-        ("arrived", ctypes.c_uint32),
-        ("generation", ctypes.c_uint32),
-        ("exited", ctypes.c_uint32),
-        ("threads", ctypes.c_uint32),
-    )
+    _fields_ = fields("u64 blocks, count; u32 arrived, generation, exited, threads")
 
 
 class Block(ctypes.Structure):
@@ -112,38 +90,17 @@ class Block(ctypes.Structure):
     that ran last. ``group`` is its cluster: ``own_cluster`` of the first block there.
     """
 
-    _fields_ = (
-        ("launch", ctypes.c_uint64),
-        ("group", ctypes.c_uint64),
-        ("shared", ctypes.c_uint64),
-        ("local", ctypes.c_uint64),
-        ("number", ctypes.c_uint64),
-        ("scheduler", ctypes.c_uint64),
-        ("body", ctypes.c_uint64),
-        ("threads", ctypes.c_uint32),
-        ("warps", ctypes.c_uint32),
-        ("exited", ctypes.c_uint32),
-        ("done", ctypes.c_uint32),
-        ("changes", ctypes.c_uint32),
-        ("rank", ctypes.c_uint32),
-        ("ctaid_x", ctypes.c_uint32),
-        ("ctaid_y", ctypes.c_uint32),
-        ("ctaid_z", ctypes.c_uint32),
-        ("side", ctypes.c_uint32),
-        ("running", ctypes.c_uint32),
-        ("own_cluster", Group),
-        ("barriers", Barrier * BARRIERS),
-        ("warp", Warp * WARPS),
+    _fields_ = fields(
+        "u64 launch, group, shared, local, number, scheduler, body; u32 threads, warps, exited, done, changes, rank; "
+        "u32 ctaid_x, ctaid_y, ctaid_z, side, running; "
+        f"Group own_cluster; Barrier barriers[{BARRIERS}]; Warp warp[{WARPS}]",
+        Barrier=Barrier,
+        Group=Group,
+        Warp=Warp,
     )
 
 
 class Plan(ctypes.Structure):
     """What a kernel's code needs, known when it is compiled: its body, sizes in bytes, and counts of a block."""
 
-    _fields_ = (
-        ("body", ctypes.c_uint64),
-        ("threads", ctypes.c_uint32),
-        ("warps", ctypes.c_uint32),
-        ("local_bytes", ctypes.c_uint64),
-        ("stack_bytes", ctypes.c_uint64),
-    )
+    _fields_ = fields("u64 body; u32 threads, warps; u64 local_bytes, stack_bytes")

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import ctypes
 
+from cujit.devices.cpu.structures import fields
+
 __all__ = ["DONE", "TraceState"]
 
 DONE = 1 << 31
@@ -21,13 +23,4 @@ class TraceState(ctypes.Structure):
     8 bytes at ``records``. ``left`` is how many operations may still be kept, ``dropped`` how many were not.
     """
 
-    _fields_ = (
-        ("block", ctypes.c_uint64),
-        ("warp", ctypes.c_uint32),
-        ("lane", ctypes.c_uint32),
-        ("records", ctypes.c_uint64),
-        ("used", ctypes.c_uint64),
-        ("capacity", ctypes.c_uint64),
-        ("left", ctypes.c_uint64),
-        ("dropped", ctypes.c_uint64),
-    )
+    _fields_ = fields("u64 block; u32 warp, lane; u64 records, used, capacity, left, dropped")
