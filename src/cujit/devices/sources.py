@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import os
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,7 +13,7 @@ from pathlib import Path
 from cujit.cache.process import process_cache
 from cujit.version import __version__
 
-__all__ = ["code_identity", "is_as_imported"]
+__all__ = ["code_identity", "is_as_imported", "read_file"]
 
 _PACKAGE = Path(__file__).parent.parent
 _FOLDERS = (
@@ -22,6 +23,9 @@ _FOLDERS = (
 """All that machine code depends on; a test holds that it is."""
 
 _IMPORTED_S = time.time()
+_settled = 0
+"""Modules that there were when those on disk were last found to be as they were imported; 0 where that is not known."""
+
 _HINT = "devices-code-"
 
 
@@ -45,8 +49,26 @@ def code_identity() -> str:
 
 
 def is_as_imported() -> bool:
-    """Tell whether the modules on disk are still those that this process has, or will yet import."""
-    return _is_settled(_stats())
+    """Tell whether the modules on disk are those that this process has.
+
+    To ask that of each file takes a tenth of the time that a small kernel takes to compile. So it is asked again only
+    when something was imported, or read, since.
+    """
+    global _settled
+    modules = len(sys.modules)
+    if modules != _settled:
+        if not _is_settled(_stats()):
+            return False
+        _settled = modules
+    return True
+
+
+def read_file(path: Path) -> bytes:
+    """Read a file that machine code depends on, and that is no module."""
+    global _settled
+    data = path.read_bytes()
+    _settled = 0
+    return data
 
 
 def _is_settled(stats: list[tuple[str, int, int, int, int]]) -> bool:

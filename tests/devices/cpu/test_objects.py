@@ -285,7 +285,21 @@ def test_code_that_changed_after_its_import_keeps_nothing(cache: Cache, monkeypa
 
 def test_modules_newer_than_their_import_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     newest = max(changed for *_, changed in sources._stats())
+    assert sources.is_as_imported()
     monkeypatch.setattr(sources, "_IMPORTED_S", newest / 1e9 - 1)
+    assert sources.is_as_imported()  # nothing of that can have come into this process
+    monkeypatch.setitem(sys.modules, "imported_since", sys)
+    assert not sources.is_as_imported()
+
+
+def test_files_that_are_newer_than_the_import_are_noticed_when_they_are_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "part.bc").write_bytes(b"code")
+    assert sources.is_as_imported()
+    monkeypatch.setattr(sources, "_is_settled", lambda _: False)
+    assert sources.is_as_imported()
+    assert sources.read_file(tmp_path / "part.bc") == b"code"
     assert not sources.is_as_imported()
 
 

@@ -197,12 +197,14 @@ class Builder:
 
     def binary(self, op: str, a: Value, b: Value, *, into: str = "") -> Value:
         """Apply ``add``, ``fmul``, ``lshr`` … to two values of one type."""
-        a, b = self.same_form(a, b)
+        if a.is_vector is not b.is_vector:
+            a, b = self.vector(a), self.vector(b)
         return self._make(Node(op, (a, b), into, width=self.width), a.type, a.is_vector)
 
     def compare(self, op: str, a: Value, b: Value, *, into: str = "") -> Value:
         """Compare: ``icmp slt``, ``fcmp oeq`` …; the result is i1."""
-        a, b = self.same_form(a, b)
+        if a.is_vector is not b.is_vector:
+            a, b = self.vector(a), self.vector(b)
         return self._make(Node(op, (a, b), into, width=self.width), "i1", a.is_vector)
 
     def select(self, condition: Value, a: Value, b: Value, *, into: str = "") -> Value:

@@ -18,6 +18,7 @@ from cujit.cache.key import Part as KeyPart
 from cujit.devices.cpu.native import lanes
 from cujit.devices.jit import NativeFunction, processor, publish
 from cujit.devices.objects import Work, machine_code
+from cujit.devices.sources import read_file
 from cujit.errors import CujitError, UnsupportedError
 from cujit.forks import Lock
 
@@ -48,7 +49,7 @@ class Part(NamedTuple):
         """
         machine = processor().triple.partition("-")[0]
         try:
-            return (_RUNTIME / machine / f"{self.name}.bc").read_bytes()
+            return read_file(_RUNTIME / machine / f"{self.name}.bc")
         except FileNotFoundError:
             raise UnsupportedError(
                 f"the CPU device is not written for {machine} processors",
