@@ -1,26 +1,18 @@
 /* The run-time by itself, under the sanitizers of a compiler: the threads of a pool print, take and give back memory,
    trace, and fault, as kernels do, launch by launch. */
 
-#include "guard.h"
+#include "crew.h"
 #include "output.h"
 #include "trace.h"
 
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
+enum { LAUNCHES = 20, BLOCKS = 8, ROUNDS = 5, SHARED = 1000, LOCAL = 3000 };
 
-enum { WORKERS = 3, LAUNCHES = 20, BLOCKS = 8, ROUNDS = 5, SHARED = 1000, LOCAL = 3000 };
-
-struct Pool *cujit_pool_make(void);
-void cujit_pool_work(struct Pool *pool);
-void cujit_pool_run(struct Pool *pool, void *kernel, struct Launch *launch, u32 helpers, u64 shared, u64 local);
-void cujit_pool_stop(struct Pool *pool);
-void cujit_pool_free(struct Pool *pool);
-void cujit_install(void);
 void cujit_malloc(u32 lanes, const u64 *sizes, u64 *results);
 void cujit_free(struct Launch *launch, u32 lanes, const u64 *blocks, u64 number, u32 first, u32 line);
 void cujit_vprintf(struct Launch *launch, u32 lanes, const u8 **formats, const u8 **arguments, i32 *results, u64 block,
                    u32 first);
+NORETURN void cujit_assert(struct Launch *launch, u64 block, u32 thread, u32 line, const char *message, const char *file,
+                           u32 source_line, const char *function);
 void cujit_trace(struct Launch *launch, u32 number, u32 count, const u64 *values);
 
 static struct Launch launch;
@@ -56,11 +48,6 @@ static void kernel(struct Launch *own, u8 *shared, u8 *local) {
   cujit_fault(own, FAULT_TRAP, block, 5, 6, 0);
 }
 
-static void *work(void *pool) {
-  cujit_pool_work(pool);
-  return 0;
-}
-
 static u32 drop_printed(void) {
   u32 count = 0;
   for (struct Printed *record = launch.output; record; count++) {
@@ -70,6 +57,21 @@ static u32 drop_printed(void) {
     record = previous;
   }
   return count;
+}
+
+static void failing_kernel(struct Launch *own, u8 *shared, u8 *local) {
+  (void)shared, (void)local;
+  u64 block = __atomic_fetch_add(&own->next, 1, __ATOMIC_RELAXED);
+  cujit_assert(own, block, 3, 4, block & 1 ? "x > 0" : 0, "file.cu", 9, 0);
+}
+
+/* Some fail at once: the first is told of. */
+static void assert_something(struct Crew *crew) {
+  memset(&launch, 0, sizeof launch);
+  cujit_pool_run(crew->pool, failing_kernel, &launch, WORKERS, SHARED, LOCAL);
+  struct Assertion *said = (struct Assertion *)launch.fault_more[0];
+  HOLDS(launch.fault_kind == FAULT_ASSERT && said->line == 9 && said->file == 7 && said->message % 5 == 0);
+  free(said);
 }
 
 static void trace(void) {
@@ -82,19 +84,16 @@ static void trace(void) {
 }
 
 int main(void) {
-  pthread_t all[WORKERS];
-  struct Pool *pool = cujit_pool_make();
-  cujit_install();
-  for (u32 k = 0; k < WORKERS; k++) pthread_create(&all[k], 0, work, pool);
+  struct Crew crew;
+  crew_begin(&crew);
   for (u32 k = 0; k < LAUNCHES; k++) {
     memset(&launch, 0, sizeof launch);
-    cujit_pool_run(pool, kernel, &launch, k % (WORKERS + 1), SHARED, LOCAL);
-    if (launch.fault_kind != FAULT_TRAP || launch.fault_thread != 5) abort();
-    if (drop_printed() != BLOCKS * ROUNDS * 2) abort();
+    cujit_pool_run(crew.pool, kernel, &launch, k % (WORKERS + 1), SHARED, LOCAL);
+    HOLDS(launch.fault_kind == FAULT_TRAP && launch.fault_thread == 5);
+    HOLDS(drop_printed() == BLOCKS * ROUNDS * 2);
   }
-  cujit_pool_stop(pool);
-  for (u32 k = 0; k < WORKERS; k++) pthread_join(all[k], 0);
-  cujit_pool_free(pool);
+  assert_something(&crew);
+  crew_end(&crew);
   trace();
   puts("good");
 }

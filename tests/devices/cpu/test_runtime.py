@@ -61,18 +61,21 @@ def test_a_processor_without_a_run_time_is_told_so(tmp_path: Path, monkeypatch: 
     assert "x86_64 and aarch64" in str(caught.value.help)
 
 
-NATIVE = ROOT / "tests" / "native" / "threads.c"
-PARTS = [SOURCES / f"{name}.c" for name in ("faults", "heap", "output", "pool", "trace")]
+NATIVE = ROOT / "tests" / "native"
+PROGRAMS = {"threads": ("faults", "heap", "output", "pool", "trace"), "turns": ("faults", "pool", "blocks")}
+"""What runs parts of the run-time by itself: the parts that each has."""
 
 
+@pytest.mark.parametrize("name", PROGRAMS)
 @pytest.mark.parametrize("sanitizer", ["address,undefined", "thread"])
-def test_the_run_time_is_sound_under_sanitizers(sanitizer: str, tmp_path: Path) -> None:
-    program = tmp_path / "threads"
+def test_the_run_time_is_sound_under_sanitizers(sanitizer: str, name: str, tmp_path: Path) -> None:
+    program = tmp_path / name
     options = ["-std=gnu11", "-D_GNU_SOURCE", "-g", "-O1", f"-fsanitize={sanitizer}", "-fno-sanitize-recover=all"]
     compiler = shutil.which("clang") or shutil.which("gcc")
     if compiler is None or not has_sanitizer(compiler, sanitizer, tmp_path):
         pytest.skip("no compiler here has it")
-    command = [compiler, *options, "-I", str(SOURCES), str(NATIVE), *map(str, PARTS), "-o", str(program), "-lpthread"]
+    sources = [NATIVE / f"{name}.c", *(SOURCES / f"{part}.c" for part in PROGRAMS[name])]
+    command = [compiler, *options, "-I", str(SOURCES), *map(str, sources), "-o", str(program), "-lpthread"]
     built = subprocess.run(command, capture_output=True, text=True)
     assert built.returncode == 0, built.stderr
     done = subprocess.run([str(program)], capture_output=True, text=True, timeout=120)

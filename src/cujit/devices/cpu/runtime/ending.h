@@ -100,10 +100,12 @@ static u32 decide(struct Launch *launch, struct Thread *thread, void *stack) {
   if (!thread->main) return 0;
   struct Guard *guard = thread->guard;
   struct Arena *arena = thread->arena; /* what waits on its stacks stays there, whatever a handler launches */
-  thread->guard = 0, thread->arena = 0;
+  set_guard(thread, 0);
+  thread->arena = 0;
   i32 raised = stack ? cujit_on_stack(ask_python, launch, stack) : ask_python(launch);
   arena_end(thread->arena);
-  thread->guard = guard, thread->arena = arena;
+  thread->arena = arena;
+  set_guard(thread, guard);
   return raised ? FAULT_INTERRUPTED : 0;
 }
 

@@ -16,7 +16,7 @@ static void thread_end(void *record) {
   signal_stack_end(thread);
   arena_end(thread->arena);
   thread->arena = 0;
-  __atomic_store_n(&thread->guard, (struct Guard *)0, __ATOMIC_RELAXED);
+  set_guard(thread, 0);
   give_back(thread);
 }
 
@@ -89,14 +89,12 @@ flag cujit_enter(struct Guard *guard, struct Launch *launch, struct Running *pla
   guard->thread = thread;
   guard->previous = thread->guard;
   __atomic_store_n(&thread->count, thread->count + 1, __ATOMIC_RELAXED);
-  __atomic_store_n(&thread->guard, guard, __ATOMIC_RELAXED);
+  set_guard(thread, guard);
   if (__atomic_load_n(&watcher_state, __ATOMIC_RELAXED) != AWAKE) wake();
   return 1;
 }
 
-void cujit_leave(struct Guard *guard) {
-  __atomic_store_n(&guard->thread->guard, guard->previous, __ATOMIC_RELAXED);
-}
+void cujit_leave(struct Guard *guard) { set_guard(guard->thread, guard->previous); }
 
 /* -- faults ---------------------------------------------------------------------------------------------------------- */
 

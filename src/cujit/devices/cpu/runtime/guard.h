@@ -65,6 +65,11 @@ struct Stands {
   struct Stand each[STANDS];
 };
 
+/* Say what a thread runs: to who looks from another one, and to signals of its own, which find the guard filled in. */
+INLINE void set_guard(struct Thread *thread, struct Guard *guard) {
+  __atomic_store_n(&thread->guard, guard, __ATOMIC_RELEASE);
+}
+
 static pthread_key_t guard_key = ~0u; /* none yet */
 static struct Thread *threads;
 

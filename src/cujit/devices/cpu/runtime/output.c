@@ -141,15 +141,18 @@ void cujit_vprintf(struct Launch *launch, u32 lanes, const u8 **formats, const u
 
 static u64 text_length(const char *text) { return text ? strnlen(text, LONGEST) : 0; }
 
+static u8 *append(u8 *to, const char *text, u64 length) {
+  if (length) memcpy(to, text, length);
+  return to + length;
+}
+
 static struct Assertion *keep_assertion(const char *message, const char *file, const char *function, u32 line) {
   struct Assertion said = {text_length(message), text_length(file), text_length(function), line};
   struct Assertion *record = malloc(sizeof *record + said.message + said.file + said.function);
   if (!record) return 0;
   *record = said;
-  u8 *text = (u8 *)(record + 1);
-  memcpy(text, message, said.message);
-  memcpy(text + said.message, file, said.file);
-  memcpy(text + said.message + said.file, function, said.function);
+  u8 *end = append((u8 *)(record + 1), message, said.message);
+  append(append(end, file, said.file), function, said.function);
   return record;
 }
 
