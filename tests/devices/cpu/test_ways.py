@@ -1,0 +1,95 @@
+"""How loads and stores of a warp are done: by what their lanes access, each in its own way."""
+
+import re
+
+import pytest
+
+from cujit.devices.base import Dim3
+from cujit.devices.cpu.pipeline import ir_of, prepare
+from cujit.devices.cpu.refusals import Refusals
+from cujit.formats.ptx.parser import parse
+
+HEAD = ".version 8.3\n.target sm_90\n.address_size 64\n"
+PREPARED = """ld.param.u64 p, [p0]; mov.u32 b, box; mov.u32 t, %tid.x; mov.u32 y, %tid.y;
+mul.lo.u32 u, t, t; setp.lt.u32 q, t, u; shl.b32 o4, t, 2; add.u32 side, b, o4; shl.b32 o8, t, 3; add.u32 pair, b, o8;
+mul.lo.u32 o12, t, 12; add.u32 apart, b, o12; shl.b32 oy, y, 2; add.u32 row, b, oy; shl.b32 ou, u, 2;
+add.u32 own, b, ou; mul.wide.u32 d, t, 4; add.u64 wide, p, d;"""
+
+WAYS = {
+    "uniform": r"load i32, ptr|llvm\.ctlz",
+    "vector": r"llvm\.masked\.(load|store)\.v32i32",
+    "pairs": r"llvm\.masked\.(load|store)\.v64i32",
+    "apart": r"@load\.i32\.apart\.12\(",
+    "each lane": r"@cujit_(gather|scatter)_32\(",
+    "16 bytes": r"@cujit\.(load|store)\.wide\.weak",
+    "blended": r"store <32 x i32> %[^,]*, ptr %[^,]*, align 4",
+    "window": r"load <8 x i32>, ptr",
+    "either": r"br i1 %.*, label %contiguous",
+}
+
+
+def ways(code: str, *shape: int) -> set[str]:
+    """Name the ways that are in the code of a kernel with loads or stores."""
+    text = f"""{HEAD}.visible .entry k(.param .u64 p0) {{ .reg .pred q; .reg .b64 p, d, wide; .reg .b128 w;
+    .reg .b32 b, t, u, x, y, z, o4, o8, o12, oy, ou, side, pair, apart, row, own, far, other;
+    .shared .align 16 .b8 box[5000];
+    {PREPARED} {code} ret; }}"""
+    module, refusals = parse(text), Refusals()
+    body = prepare(module, module.entries[0], {}, refusals)
+    assert not refusals.items
+    ir = ir_of(body, Dim3(*shape or (32,)))
+    main = "".join(re.findall(r"\nwarp\.start:\n.*?\nwarp\.end:\n", ir, re.DOTALL))
+    return {name for name, pattern in WAYS.items() if re.search(pattern, main)}
+
+
+@pytest.mark.parametrize(
+    ("code", "way"),
+    [
+        ("ld.shared.u32 x, [b];", {"uniform"}),
+        ("@q ld.shared.u32 x, [b];", {"uniform"}),
+        ("ld.shared.u32 x, [side];", {"vector"}),
+        ("@q ld.shared.u32 x, [side+64];", {"vector"}),
+        ("ld.shared.v2.u32 {x, z}, [pair];", {"pairs"}),
+        ("ld.shared.u32 x, [apart];", {"apart"}),
+        ("@q ld.shared.u32 x, [apart];", {"each lane"}),
+        ("ld.shared.v2.u32 {x, z}, [apart];", {"each lane"}),
+        ("ld.shared.u32 x, [own];", {"each lane"}),
+        ("ld.shared.b128 w, [b];", {"16 bytes"}),
+    ],
+)
+def test_a_load_is_done_by_what_its_lanes_read(code: str, way: set[str]) -> None:
+    assert ways(code) == way
+
+
+@pytest.mark.parametrize(
+    ("code", "way"),
+    [
+        ("st.shared.u32 [b], t;", {"uniform"}),
+        ("st.shared.u32 [side], u;", {"vector"}),
+        ("@q st.shared.u32 [side], u;", {"blended"}),
+        ("@q st.shared.v4.u32 [side], {t, u, t, u};", {"each lane"}),
+        ("st.shared.v2.u32 [pair], {t, u};", {"pairs"}),
+        ("st.shared.u32 [apart], t;", {"each lane"}),
+        ("st.shared.u32 [own], t;", {"each lane"}),
+        ("mov.b128 w, {p, p}; st.shared.b128 [b], w;", {"16 bytes"}),
+    ],
+)
+def test_a_store_is_done_by_what_its_lanes_write(code: str, way: set[str]) -> None:
+    assert ways(code) == way
+
+
+def test_what_each_row_of_lanes_has_in_common_is_loaded_once_a_row() -> None:
+    assert ways("ld.shared.u32 x, [row];", 16, 2) == {"uniform"}
+
+
+@pytest.mark.parametrize("code", ["ld.global.u32 x, [wide];", "@q st.global.u32 [wide], u;"])
+def test_where_an_address_may_wrap_it_is_seen_at_run_time_which_way_is_right(code: str) -> None:
+    assert ways(code) == {"vector", "each lane", "either"}
+
+
+def test_lanes_that_change_places_load_the_vectors_that_hold_all_of_theirs() -> None:
+    swap = "xor.b32 z, t, 1; shl.b32 far, z, 2; add.u32 other, b, far;"
+    assert ways(f"st.shared.u32 [apart], t; bar.sync 0; {swap} ld.shared.u32 x, [other];", 64) == {
+        "window",
+        "each lane",
+    }
