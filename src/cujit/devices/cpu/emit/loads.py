@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from cujit.devices.cpu.emit.access import Gather, addresses, joined, native_lanes, repeated, short_name
 from cujit.devices.cpu.emit.builder import Builder, Value, int_type, type_width
+from cujit.devices.cpu.emit.order import in_order
 from cujit.devices.cpu.emit.warp import WarpEmitter
 from cujit.devices.cpu.emit.wide import load_wide
 from cujit.devices.cpu.emit.windows import load_window
@@ -15,9 +16,22 @@ __all__ = ["load"]
 
 
 def load(e: WarpEmitter, g: Gather) -> list[Value]:
-    """Load, and give each element: a vector, or a scalar where it is the same for all lanes."""
+    """Load in the order that is asked for, and give each element: a vector, or a scalar that all lanes have."""
     way = next(way for fits, way in _WAYS if fits(g))
-    return way(e, g) if g.place.holds is None or way is _each_lane else _if_it_holds(e, g, way)
+    with in_order(e, g.op):
+        values = way(e, g) if g.place.holds is None or way is _each_lane else _if_it_holds(e, g, way)
+        if g.op.form.is_strong and g.element != "i128":
+            _keep(e.builder, values)
+    return values
+
+
+def _keep(b: Builder, values: list[Value]) -> None:
+    """Keep loads whose values nobody reads, so that they fault where there is no memory."""
+    for value in values:
+        if value.is_vector:
+            bits = b.bits_as(value, int_type(type_width(value.type)))
+            first = b.extract(bits, b.integer(0, 32))
+            b.invoke('asm sideeffect "", "r"', "void", b.resize(first, 64, signed=False))
 
 
 def _if_it_holds(e: WarpEmitter, g: Gather, way: Callable[[WarpEmitter, Gather], list[Value]]) -> list[Value]:

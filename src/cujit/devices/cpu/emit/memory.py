@@ -12,7 +12,6 @@ from cujit.devices.cpu.emit.access import Gather, Place, Scatter, element_type
 from cujit.devices.cpu.emit.builder import Value, int_type, type_width
 from cujit.devices.cpu.emit.loads import load
 from cujit.devices.cpu.emit.names import STATE
-from cujit.devices.cpu.emit.order import in_order
 from cujit.devices.cpu.emit.past import streams
 from cujit.devices.cpu.emit.registry import Rules
 from cujit.devices.cpu.emit.stores import store
@@ -134,11 +133,8 @@ def _load(e: WarpEmitter, op: Op) -> None:
     if isinstance(memory.base, SymbolAddress) and memory.base.slot.space == "param":
         values = _load_parameters(e, op, memory, element)
     else:
-        with in_order(e, op):
-            place = _place(e, op, memory)
-            values = load(e, Gather(op, place, element, len(op.results), _lanes(e, op, place)))
-            if op.form.is_strong:
-                _keep(e, values)
+        place = _place(e, op, memory)
+        values = load(e, Gather(op, place, element, len(op.results), _lanes(e, op, place)))
     for k, value in enumerate(values):
         e.put(op, _extended(e, value, type_, op.results[k]), k)
 
@@ -147,16 +143,6 @@ def _lanes(e: WarpEmitter, op: Op, place: Place) -> Value:
     """Find the lanes that load; of a uniform place whether there are any, where a predicate says so for all."""
     any_lane = e.guard(op) if place.is_uniform else None
     return e.lanes(op) if any_lane is None or any_lane.is_vector else any_lane
-
-
-def _keep(e: WarpEmitter, values: list[Value]) -> None:
-    """Keep loads whose values nobody reads, so that they fault where there is no memory."""
-    b = e.builder
-    for value in values:
-        if value.is_vector and value.type != "i128":
-            bits = b.bits_as(value, int_type(type_width(value.type)))
-            first = b.extract(bits, b.integer(0, 32))
-            b.invoke('asm sideeffect "", "r"', "void", b.resize(first, 64, signed=False))
 
 
 def _load_parameters(e: WarpEmitter, op: Op, memory: Memory, element: str) -> list[Value]:
@@ -180,10 +166,9 @@ def _store(e: WarpEmitter, op: Op) -> None:
     element = element_type(op.type)
     # Nobody but this thread writes to the shared memory of its block.
     blends = op.space == "shared" and not e.watched
-    with in_order(e, op):
-        values = tuple(e.read(item, element) for item in (data.items if isinstance(data, Group) else (data,)))
-        place, mask = _place(e, op, memory), e.lanes(op)
-        store(e, Scatter(op, place, element, len(values), mask, values, streams(e, op), blends))
+    values = tuple(e.read(item, element) for item in (data.items if isinstance(data, Group) else (data,)))
+    place, mask = _place(e, op, memory), e.lanes(op)
+    store(e, Scatter(op, place, element, len(values), mask, values, streams(e, op), blends))
 
 
 # -- moves ------------------------------------------------------------------------------------------------

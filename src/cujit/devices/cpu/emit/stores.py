@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 
 from cujit.devices.cpu.emit.access import Scatter, addresses, dealt, native_lanes, repeated, short_name
 from cujit.devices.cpu.emit.builder import Builder, Value, int_type, type_width
+from cujit.devices.cpu.emit.order import in_order
 from cujit.devices.cpu.emit.past import LINE, may_go_past
 from cujit.devices.cpu.emit.warp import WarpEmitter
 from cujit.devices.cpu.emit.wide import store_wide
@@ -24,12 +25,19 @@ shared memory of a block, at most 31 times as far away as this from where a lane
 
 
 def store(e: WarpEmitter, s: Scatter) -> None:
-    """Store the values in the lanes that run."""
+    """Store the values in the lanes that run, in the order that is asked for."""
     way = next(way for fits, way in _WAYS if fits(s))
+    with in_order(e, s.op):
+        if s.place.holds is None or way is _each_lane:
+            way(e, s)
+        else:
+            _if_it_holds(e, s, way)
+
+
+def _if_it_holds(e: WarpEmitter, s: Scatter, way: Callable[[WarpEmitter, Scatter], None]) -> None:
+    """Store in the way that is for the place's bases if these are right, else lane by lane."""
     b = e.builder
-    if s.place.holds is None or way is _each_lane:
-        way(e, s)
-        return
+    assert s.place.holds is not None
     fast, slow, done = b.label("contiguous"), b.label("scattered"), b.label("stored")
     b.branch(s.place.holds, fast, slow)
     b.start(fast)
