@@ -23,6 +23,7 @@ u32 cujit_cluster_arrival(struct Block *block, u32 warp, u32 lanes);
 u32 cujit_cluster_generation(struct Block *block);
 void cujit_cluster_wait(struct Block *block, u32 warp, u32 generation, u32 line, u32 lanes);
 void cujit_exit(struct Block *block, u32 warp, u32 lanes);
+void cujit_may_stop(u64 begin, u64 bytes);
 void cujit_use_python(void *ensure, void *release, void *check, void *fetch);
 
 /* Frames that a longjmp left behind are no error of those that come to lie there. */
@@ -141,6 +142,18 @@ __attribute__((section("machine_code"), used, noinline, no_sanitize("address", "
 computes_for_ever(struct Block *block, u32 warp) {
   for (volatile u32 turn = warp; block;) turn++;
 }
+/* So does code that the kernel calls and that holds nothing. */
+__attribute__((section("plain_code"), used, noinline, no_sanitize("address", "undefined"))) static void count_up(
+    volatile u32 *turn) {
+  while (*turn != ~0u) *turn |= 1;
+}
+__attribute__((section("machine_code"), used, noinline, no_sanitize("address", "undefined"))) static void
+calls_for_ever(struct Block *block, u32 warp) {
+  volatile u32 turn = warp;
+  if (block) count_up(&turn);
+  turn++; /* or it were no call */
+}
+extern u8 __start_plain_code[], __stop_plain_code[];
 extern u8 __start_machine_code[], __stop_machine_code[];
 
 /* -- launches -------------------------------------------------------------------------------------------------------- */
@@ -165,6 +178,10 @@ static void release(struct Launch *launch) {
 static u32 run(struct Crew *crew, struct Launch launch, u32 helpers) {
   cujit_pool_run(crew->pool, kernel, &launch, helpers, launch.shared_stride * launch.together, 0);
   if (launch.timeout_ns) HOLDS(launch.stands && launch.stands->count);
+  for (u64 k = 0; launch.timeout_ns && k < launch.stands->count; k++) {
+    u64 pc = launch.stands->each[k].pc;
+    HOLDS(!pc || pc - launch.code < launch.code_bytes);
+  }
   release(&launch);
   return launch.fault_kind;
 }
@@ -185,6 +202,7 @@ static void one_of_each(struct Crew *crew, u32 helpers) {
   HOLDS(ended(crew, waits_for_ever, helpers) == FAULT_TIMEOUT);
 #ifndef __SANITIZE_THREAD__ /* it keeps signals back until the thread calls something */
   HOLDS(ended(crew, computes_for_ever, helpers) == FAULT_TIMEOUT);
+  HOLDS(ended(crew, calls_for_ever, helpers) == FAULT_TIMEOUT);
   HOLDS(run(crew, made(reads_nowhere, 1), helpers) == FAULT_ILLEGAL_ADDRESS);
 #endif
 }
@@ -219,6 +237,7 @@ static void be_interrupted(struct Crew *crew) {
 int main(void) {
   struct Crew crew;
   crew_begin(&crew);
+  cujit_may_stop((u64)__start_plain_code, (u64)(__stop_plain_code - __start_plain_code));
   for (u32 k = 0; k < 3 * (WORKERS + 1); k++) one_of_each(&crew, k % (WORKERS + 1));
   be_interrupted(&crew);
   crew_end(&crew);

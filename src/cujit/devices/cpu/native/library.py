@@ -36,6 +36,8 @@ class Part(NamedTuple):
     passes: bool = True
     text: Callable[[], str] | None = None
     """What writes it where it is not in C."""
+    is_plain: bool = False
+    """Whether it holds nothing, no lock and no memory: then threads are stopped in it as in a kernel."""
 
     def code(self) -> str | bytes:
         """Give its text, or its bitcode. Raises as ``bitcode`` does."""
@@ -62,7 +64,7 @@ _RUNTIME = Path(__file__).parent.parent / "runtime"
 _FAULTS = (
     *("cujit_install", "cujit_enter", "cujit_leave", "cujit_claim", "cujit_stop", "cujit_fault", "cujit_fault_here"),
     *("cujit_begin_launch", "cujit_look", "cujit_pause", "cujit_stand", "cujit_use_python", "cujit_forked"),
-    "cujit_arena",
+    *("cujit_arena", "cujit_may_stop"),
 )
 _POOL = ("cujit_pool_run", "cujit_pool_work", "cujit_pool_make", "cujit_pool_stop", "cujit_pool_free")
 _BLOCKS = (
@@ -85,13 +87,13 @@ PARTS = (
     Part("heap", ("cujit_malloc", "cujit_free")),
     Part("blocks", _BLOCKS),
     Part("textures", ("cujit_texture", "cujit_surface", "cujit_query")),
-    Part("matrix", ("cujit_matrix_sum",)),
+    Part("matrix", ("cujit_matrix_sum",), is_plain=True),
     Part("trace", ("cujit_trace",)),
-    Part("warps", ("cujit_match_32", "cujit_match_64", "cujit_note", "cujit_ready")),
+    Part("warps", ("cujit_match_32", "cujit_match_64", "cujit_note", "cujit_ready"), is_plain=True),
     Part("checks", _CHECKS),
     *(
         Part(f"lanes{bits}", tuple(lanes.name_of(kind, bits) for kind in lanes.KINDS),
-             text=functools.partial(lanes.defined, bits))
+             text=functools.partial(lanes.defined, bits), is_plain=True)
         for bits in lanes.WIDTHS
     ),
 )  # fmt: skip
@@ -99,6 +101,7 @@ PARTS = (
 
 _LOCK = Lock()
 _NO_ARGUMENTS = ctypes.CFUNCTYPE(None)
+_PIECE = ctypes.CFUNCTYPE(None, ctypes.c_uint64, ctypes.c_uint64)
 
 
 def compile_kernel(text: str, symbol: str, *, keep: bool = True) -> NativeFunction:
@@ -181,4 +184,7 @@ def _compiled(index: int) -> dict[str, int]:
     part = PARTS[index]
     name = part.symbols[0]
     work = Work("cpu native", name, (), part.code, 2 if part.passes else 0, part.passes)
-    return publish(native_code(work, name), part.symbols)
+    native = native_code(work, name)
+    if part.is_plain:
+        _PIECE(address_of("cujit_may_stop"))(*native.code)
+    return publish(native, part.symbols)

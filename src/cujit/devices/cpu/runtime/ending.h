@@ -1,8 +1,8 @@
 /* Ending launches that run: because the user wants to, the time is up, or Python's handler of a signal raised.
 
    Kernels look at nothing while they run. A watcher thread pokes threads that run for long, by a signal. A thread that
-   is poked in the machine code of a kernel holds no lock and is in no function of the system, so the handler may do
-   there what any code may. In the thread that launched, it decides whether the launch goes on, and has Python run the
+   is poked in the machine code of a kernel, or in code of ours that keeps nothing (cujit_may_stop), holds no lock and is
+   in no function of the system, so the handler may do there what any code may. In the thread that launched, it decides whether the launch goes on, and has Python run the
    handlers of signals that came meanwhile, if that is the main thread. Where the launch is to end, it notes where it
    stands and leaves by longjmp, as for a fault, and so do the others, which are poked until they do. A thread that is
    poked anywhere else goes on and is poked again soon; the scheduler of warps and the checks look by themselves then

@@ -26,9 +26,11 @@ enum { REACH_BELOW = 1 << 16, REACH_ABOVE = 1 << 20 };
 /* Where the registers are. Source: glibc, sysdeps/unix/sysv/linux/{x86_64,aarch64}/sys/ucontext.h. */
 #ifdef __aarch64__
 INLINE u64 pc_of(const ucontext_t *context) { return context->uc_mcontext.pc; }
+INLINE u64 link_of(const ucontext_t *context) { return context->uc_mcontext.regs[30]; }
 INLINE u64 sp_of(const ucontext_t *context) { return context->uc_mcontext.sp; }
 #else
 INLINE u64 pc_of(const ucontext_t *context) { return (u64)context->uc_mcontext.gregs[REG_RIP]; }
+INLINE u64 link_of(const ucontext_t *context) { return (void)context, 0; } /* calls leave it on the stack */
 INLINE u64 sp_of(const ucontext_t *context) { return (u64)context->uc_mcontext.gregs[REG_RSP]; }
 #endif
 
@@ -62,6 +64,47 @@ static void signal_stack_end(struct Thread *thread) {
     sigaltstack(&stack, 0);
   }
   munmap(thread->stack, SIGNAL_STACK);
+}
+
+/* -- where a thread may be stopped ----------------------------------------------------------------------------------- */
+
+/* Machine code that kernels call and that holds nothing; so many pieces of it, and so many words from the stack pointer
+   up in which it has where it returns to. */
+enum { PIECES = 16, FRAME_WORDS = 2048 };
+
+static struct {
+  u64 begin, bytes;
+} plain[PIECES];
+static u32 plain_count;
+
+/* Have threads be stopped in this machine code as in a kernel's; one thread at a time says so. */
+void cujit_may_stop(u64 begin, u64 bytes) {
+  if (plain_count == PIECES) return;
+  plain[plain_count].begin = begin, plain[plain_count].bytes = bytes;
+  __atomic_store_n(&plain_count, plain_count + 1, __ATOMIC_RELEASE);
+}
+
+static flag is_plain(u64 pc) {
+  u32 count = __atomic_load_n(&plain_count, __ATOMIC_ACQUIRE);
+  for (u32 k = 0; k < count; k++) {
+    if (pc - plain[k].begin < plain[k].bytes) return 1;
+  }
+  return 0;
+}
+
+INLINE flag in_kernel(const struct Launch *launch, u64 pc) { return pc - launch->code < launch->code_bytes; }
+
+/* Where in the kernel's code a thread is, or was when it called plain code; 0 where it is elsewhere. */
+static u64 place_of(const struct Launch *launch, const ucontext_t *context) {
+  u64 pc = pc_of(context), link = link_of(context);
+  if (in_kernel(launch, pc)) return pc;
+  if (!is_plain(pc)) return 0;
+  if (in_kernel(launch, link)) return link - 1;
+  const u64 *words = (const u64 *)(sp_of(context) & ~7ull);
+  for (u32 k = 0; k < FRAME_WORDS; k++) {
+    if (in_kernel(launch, words[k])) return words[k] - 1; /* the call is before where it returns to */
+  }
+  return 0;
 }
 
 /* -- handlers -------------------------------------------------------------------------------------------------------- */
@@ -150,8 +193,8 @@ static void on_poke(int signal, siginfo_t *info, void *context) {
   struct Guard *guard = thread ? thread->guard : 0;
   if (!guard) return;
   struct Launch *launch = guard->launch;
-  u64 pc = pc_of(context);
-  if (pc - launch->code >= launch->code_bytes) {
+  u64 pc = place_of(launch, context);
+  if (!pc) {
     __atomic_store_n(&launch->poked, 1, __ATOMIC_RELAXED);
     __atomic_store_n(&missed, 1, __ATOMIC_RELAXED);
     return;
