@@ -13,6 +13,7 @@ import sys
 from types import ModuleType
 from typing import TYPE_CHECKING
 
+from cujit.errors import spell
 from cujit.version import __version__
 
 if TYPE_CHECKING:
@@ -237,7 +238,7 @@ if not TYPE_CHECKING:  # a checker that saw it would take any name for public
     def __getattr__(name: str) -> object:
         """Look a public name up where it lives, once."""
         if name not in __all__:
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+            raise AttributeError(f"module {spell(__name__)} has no attribute {spell(name)}")
         found: object = getattr(importlib.import_module(_HOME.get(name, "cujit.errors")), name)
         if name in _NAMESAKES:
             # `import cujit.devices.base as x` looks for `base` below the __name__ of what it finds here.

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import NamedTuple
 
-from cujit.errors import ArchError
+from cujit.errors import ArchError, spell
 
 __all__ = ["KNOWN_ARCHES", "Arch", "ArchKind", "ArchRow"]
 
@@ -93,10 +93,10 @@ class Arch:
 
     def __post_init__(self) -> None:
         if not isinstance(self.kind, ArchKind):
-            raise ArchError(f"no kind of architecture: {self.kind!r}", help="Arch.parse('sm_90') reads a name")
+            raise ArchError(f"no kind of architecture: {spell(self.kind)}", help="Arch.parse('sm_90') reads a name")
         if not isinstance(self.number, int) or isinstance(self.number, bool) or not isinstance(self.suffix, str):
             raise ArchError(
-                f"an architecture has an int and a suffix, not {self.number!r} and {self.suffix!r}",
+                f"an architecture has an int and a suffix, not {spell(self.number)} and {spell(self.suffix)}",
                 help="Arch.parse('sm_90a') reads a name",
             )
         if self.number < 10 or self.suffix not in ("", "a", "f"):
@@ -114,14 +114,14 @@ class Arch:
             return name
         if not isinstance(name, str):
             raise ArchError(
-                f"an architecture is a name such as 'sm_90', not {type(name).__name__} {name!r}", help=_HELP
+                f"an architecture is a name such as 'sm_90', not {type(name).__name__} {spell(name)}", help=_HELP
             )
         match = _NAME.fullmatch(name)
         if match is None:
-            raise ArchError(f"malformed architecture {name!r}", help=_suggest(name))
+            raise ArchError(f"malformed architecture {spell(name)}", help=_suggest(name))
         arch = cls(ArchKind(match[1]), int(match[2]), match[3])
         if str(arch) not in _known_names(arch.kind):
-            raise ArchError(f"unknown architecture {name!r}", help=_suggest(name))
+            raise ArchError(f"unknown architecture {spell(name)}", help=_suggest(name))
         return arch
 
     @classmethod
@@ -195,7 +195,7 @@ class Arch:
         """
         if not isinstance(device, Arch):
             raise ArchError(
-                f"runs_on takes an Arch, not {type(device).__name__} {device!r}", help="Arch.parse('sm_90')"
+                f"runs_on takes an Arch, not {type(device).__name__} {spell(device)}", help="Arch.parse('sm_90')"
             )
         if self.is_real and self.number != device.number and not _TEGRA.isdisjoint((self.number, device.number)):
             return False

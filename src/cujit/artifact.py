@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import Protocol
 
 from cujit.arch import Arch
-from cujit.errors import FileError, FormatError, OptionError
+from cujit.errors import FileError, FormatError, OptionError, spell
 from cujit.reading import BOM, path_of, read_file, shown_path
 from cujit.signature import Signature
 
@@ -77,7 +77,7 @@ def _kind_of_text(data: bytes) -> Kind:
         is_utf16 = data.startswith((b"\xff\xfe", b"\xfe\xff"))
         hint = " (it looks like UTF-16: save it as UTF-8)" if is_utf16 else ""
         raise FormatError(
-            f"neither PTX, cubin, LTO-IR, fatbin, object, library nor LLVM IR{hint}: {data[:8]!r}…", offset=0
+            f"neither PTX, cubin, LTO-IR, fatbin, object, library nor LLVM IR{hint}: {spell(data[:8])}…", offset=0
         ) from e
     for line in text.splitlines():
         word = line.strip()
@@ -88,7 +88,7 @@ def _kind_of_text(data: bytes) -> Kind:
         ):
             return _whole(text, Kind.NVVMIR)
     raise FormatError(
-        f"text that is neither PTX (no .version line) nor LLVM IR: it begins {text[:40]!r}",
+        f"text that is neither PTX (no .version line) nor LLVM IR: it begins {spell(text[:40])}",
         offset=0,
         help="CUDA C++ goes through cujit.compile, not cujit.load",
     )
@@ -173,7 +173,7 @@ class Artifact:
     def __post_init__(self) -> None:
         if not isinstance(self.kind, Kind):
             raise OptionError(
-                f"the kind of an Artifact is a Kind, not {type(self.kind).__name__} {self.kind!r}",
+                f"the kind of an Artifact is a Kind, not {type(self.kind).__name__} {spell(self.kind)}",
                 help="Artifact.of(data) finds it from the content",
             )
         if not isinstance(self.data, bytes):
@@ -182,10 +182,10 @@ class Artifact:
                 help="Artifact.of(data) takes text and buffers too",
             )
         if self.arch is not None and not isinstance(self.arch, Arch):
-            raise OptionError(f"the arch of an Artifact is an Arch, not {self.arch!r}", help="Arch.parse('sm_90')")
+            raise OptionError(f"the arch of an Artifact is an Arch, not {spell(self.arch)}", help="Arch.parse('sm_90')")
         for what, value in (("names", self.names), ("signatures", self.signatures)):
             if not isinstance(value, Mapping):
-                raise OptionError(f"the {what} of an Artifact are a mapping, not {value!r}", help="leave them out")
+                raise OptionError(f"the {what} of an Artifact are a mapping, not {spell(value)}", help="leave them out")
         object.__setattr__(self, "names", MappingProxyType(dict(self.names)))
         object.__setattr__(self, "signatures", MappingProxyType(dict(self.signatures)))
 

@@ -11,7 +11,7 @@ from cujit.arch import Arch
 from cujit.artifact import Artifact
 from cujit.budgetreport import BudgetReport, BudgetRow
 from cujit.devices.base import Device, Dim3
-from cujit.errors import CujitError, OptionError
+from cujit.errors import CujitError, OptionError, spell
 from cujit.inspection.choose import Names, choose_kernels
 from cujit.inspection.logs import Spills, spills_of_log
 from cujit.inspection.read import inspect
@@ -276,7 +276,7 @@ def _count(value: object, what: str) -> int:
     except (AttributeError, TypeError):
         number = None
     if number is None or isinstance(value, bool):
-        raise OptionError(f"{what} is {type(value).__name__} {value!r}; it takes an int")
+        raise OptionError(f"{what} is {type(value).__name__} {spell(value)}; it takes an int")
     if number < 0:
         raise OptionError(f"{what} is {number}; the smallest is 0")
     return number
@@ -288,7 +288,7 @@ def _fraction(value: object) -> float:
     except (TypeError, ValueError, OverflowError):
         number = None
     if number is None or isinstance(value, (bool, str, bytes)):
-        raise OptionError(f"occupancy is {type(value).__name__} {value!r}; it takes a number from 0 to 1")
+        raise OptionError(f"occupancy is {type(value).__name__} {spell(value)}; it takes a number from 0 to 1")
     if not 0 <= number <= 1:
         raise OptionError(f"occupancy is {value}; it goes from 0 to 1", help="0.5 is half")
     return number

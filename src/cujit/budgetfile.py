@@ -9,7 +9,7 @@ from dataclasses import fields
 from difflib import get_close_matches
 
 from cujit.budget import Budget
-from cujit.errors import FormatError, LaunchError, OptionError
+from cujit.errors import FormatError, LaunchError, OptionError, spell
 from cujit.reading import path_of, read_file
 
 __all__ = ["read_budgets"]
@@ -29,7 +29,7 @@ def read_budgets(path: str | os.PathLike[str]) -> dict[str, Budget]:
     path = path_of(path)
     found = _toml(path)
     if unknown := set(found) - {"budget"}:
-        raise OptionError(f"{path}: no {sorted(unknown)[0]!r} in a file of budgets", help=_TOML)
+        raise OptionError(f"{path}: no {spell(sorted(unknown)[0])} in a file of budgets", help=_TOML)
     entries = found.get("budget")
     if not isinstance(entries, list) or not entries or not all(isinstance(entry, dict) for entry in entries):
         raise OptionError(f"{path} has no [[budget]]", help=_TOML)
@@ -37,7 +37,7 @@ def read_budgets(path: str | os.PathLike[str]) -> dict[str, Budget]:
     for number, entry in enumerate(entries, 1):
         pattern, budget = _entry(entry, f"{path}: budget {number}")
         if pattern in budgets:
-            raise OptionError(f"{path}: two budgets for {pattern!r}", help="join them into one")
+            raise OptionError(f"{path}: two budgets for {spell(pattern)}", help="join them into one")
         budgets[pattern] = budget
     return budgets
 
@@ -64,9 +64,9 @@ def _entry(entry: Mapping[str, object], place: str) -> tuple[str, Budget]:
     for name in said:
         if name not in names:
             near = get_close_matches(name, names, n=1) or names
-            raise OptionError(f"{place}: no limit is called {name!r}", help=f"there is {', '.join(near)}")
+            raise OptionError(f"{place}: no limit is called {spell(name)}", help=f"there is {', '.join(near)}")
     if not isinstance(pattern, str):
-        raise OptionError(f"{place}: kernel is {pattern!r}; it takes a name or a pattern")
+        raise OptionError(f"{place}: kernel is {spell(pattern)}; it takes a name or a pattern")
     try:
         return pattern, Budget(**said)  # type: ignore[arg-type]
     except (OptionError, LaunchError) as e:

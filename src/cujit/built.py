@@ -12,7 +12,7 @@ from dataclasses import fields, replace
 from types import CellType, CodeType, FunctionType, MethodType
 
 from cujit.artifact import Artifact
-from cujit.errors import OptionError
+from cujit.errors import OptionError, spell
 from cujit.forks import cached_property
 from cujit.program import Options, Source
 
@@ -144,20 +144,22 @@ def _source(given: object, headers: Mapping[str, str] | None, name: str | None) 
     if isinstance(given, str) and _PTX_TEXT.search(given) and "__global__" not in given:
         raise OptionError("text that is PTX; a builder's text is CUDA C++", help="cujit.Artifact.of(text)")
     if not isinstance(given, str | os.PathLike):
-        raise OptionError(f"neither a source nor an image, but {type(given).__name__} {given!r}"[:200], help=_EXAMPLE)
+        raise OptionError(
+            f"neither a source nor an image, but {type(given).__name__} {spell(given)}"[:200], help=_EXAMPLE
+        )
     return Source.cuda(given, name=name, headers=headers)
 
 
 def _names(given: Iterable[str] | str) -> tuple[str, ...]:
     names = (given,) if isinstance(given, str) else tuple(given) if isinstance(given, Iterable) else ("",)
     if not all(isinstance(name, str) and name.strip() for name in names):
-        raise OptionError(f"the names of kernels are a list of str, not {given!r}"[:200], help=_EXAMPLE)
+        raise OptionError(f"the names of kernels are a list of str, not {spell(given)}"[:200], help=_EXAMPLE)
     return names
 
 
 def _texts(names: Mapping[str, str]) -> Mapping[str, str]:
     if not all(isinstance(lowered, str) for lowered in names.values()):
-        raise OptionError(f"the names of an image are lowered names by name, not {names!r}"[:200], help=_EXAMPLE)
+        raise OptionError(f"the names of an image are lowered names by name, not {spell(names)}"[:200], help=_EXAMPLE)
     return names
 
 

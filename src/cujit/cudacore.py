@@ -12,7 +12,7 @@ from cujit.artifact import Artifact, kind_of
 from cujit.cache import admin
 from cujit.cache.cache import Cache
 from cujit.cache.key import Key, Part, make_key
-from cujit.errors import CujitError, FormatError, MissingError, OptionError
+from cujit.errors import CujitError, FormatError, MissingError, OptionError, spell
 from cujit.program import cache as process_cache
 
 __all__ = ["ProgramCache", "program_cache"]
@@ -114,7 +114,7 @@ def program_cache(cache: Cache | None = None) -> ProgramCache:
         OptionError: ``cache`` is no Cache.
     """
     if cache is not None and not isinstance(cache, Cache):
-        raise OptionError(f"cache is {cache!r}; it takes a cujit.Cache or None", help="cujit.Cache(Path('…'))")
+        raise OptionError(f"cache is {spell(cache)}; it takes a cujit.Cache or None", help="cujit.Cache(Path('…'))")
     try:
         from cuda.core.utils import ProgramCacheResource
     except ImportError as e:

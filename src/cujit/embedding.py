@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from typing import Protocol
 
 from cujit.arch import Arch
-from cujit.errors import OptionError
+from cujit.errors import OptionError, spell
 from cujit.signature import Parameter, Signature
 from cujit.version import __version__
 
@@ -129,7 +129,7 @@ def _summary(artifact: Image) -> str:
 
 def _signature(name: str, signature: Signature) -> str:
     items = "".join(f"            {_parameter(p)},\n" for p in signature)
-    return f"        {name!r}: cujit.Signature((\n{items}        )),\n"
+    return f"        {spell(name)}: cujit.Signature((\n{items}        )),\n"
 
 
 def _parameter(p: Parameter) -> str:
@@ -204,7 +204,7 @@ def c_header(artifact: Image, prefix: str) -> str:
         OptionError: ``prefix`` is no identifier of C and C++.
     """
     if not re.fullmatch(r"[A-Za-z][A-Za-z0-9_]*", prefix) or "__" in prefix:
-        raise OptionError(f"{prefix!r} is no name of C and C++", help=f"one such as {c_identifier(prefix)!r}")
+        raise OptionError(f"{spell(prefix)} is no name of C and C++", help=f"one such as {spell(c_identifier(prefix))}")
     return _HEADER.format(
         summary=_summary(artifact),
         version=__version__,

@@ -97,6 +97,21 @@ class Diagnostic:
         return text
 
 
+_LONGEST = 300
+_LONGEST_BITS = 128
+
+
+def spell(value: object) -> str:
+    """Write a value for a message, as ``repr`` does; one that cannot be written, or is too long, in other words."""
+    if isinstance(value, int) and value.bit_length() > _LONGEST_BITS:
+        return f"an int of {value.bit_length()} bits"
+    try:
+        text = repr(value)
+    except Exception:  # of anybody's object
+        return f"a {type(value).__name__} whose repr fails"
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
+
+
 class CujitError(Exception):
     """The root of the tree: a message, and ``help`` that says what to try."""
 

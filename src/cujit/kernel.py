@@ -31,7 +31,7 @@ from cujit.devices.names import NameTable
 from cujit.devices.signatures import signature_of
 from cujit.devices.streams import stream_handle
 from cujit.devices.watch import Text, known_to, wanted_options, watchers_of
-from cujit.errors import ArchError, ArgumentError, LaunchError, LoadError, UnsupportedError
+from cujit.errors import ArchError, ArgumentError, LaunchError, LoadError, UnsupportedError, spell
 from cujit.forks import cached_property
 from cujit.machine import chosen, cpu
 from cujit.opening import open_image, require_content
@@ -83,7 +83,7 @@ class Launch(PreparedLaunch):
         """
         if device is not None and check is not None:
             raise ArgumentError(
-                "a device has its own checks", help=f"device=cujit.cpu(check={check!r}), or leave device out"
+                "a device has its own checks", help=f"device=cujit.cpu(check={spell(check)}), or leave device out"
             )
         place = cpu(check=check) if device is None else chosen(device)
         return replay(self._entry, self._shape, arguments, place)
@@ -215,7 +215,7 @@ class Kernel:
     def _fix(self, shape: object) -> Launch:
         if not isinstance(shape, tuple) or not 2 <= len(shape) <= 4:
             raise LaunchError(
-                f"{self.name}[…] takes grid and block, and then shared_bytes and stream, not {shape!r}",
+                f"{self.name}[…] takes grid and block, and then shared_bytes and stream, not {spell(shape)}",
                 help="kernel[blocks, threads](…), or kernel.over(n)(…)",
             )
         exact = all(type(n) is int or (type(n) is tuple and all(type(m) is int for m in n)) for n in shape)
@@ -418,7 +418,7 @@ class Module(Mapping[str, Kernel]):
         """
         loaded = self._image.require()
         if not isinstance(name, str):
-            raise ArgumentError(f"a kernel is found by its name, not by {type(name).__name__} {name!r}")
+            raise ArgumentError(f"a kernel is found by its name, not by {type(name).__name__} {spell(name)}")
         lowered = self._names.find(name)
         if lowered not in self._kernels:
             kernel = loaded.kernels[lowered]

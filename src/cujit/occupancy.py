@@ -12,7 +12,7 @@ from cujit.arch import Arch
 from cujit.artifact import Artifact
 from cujit.devices.base import Device, Dim3, Resources
 from cujit.devices.names import NameTable
-from cujit.errors import ArchError, ArgumentError, FormatError, LaunchError, NameNotFoundError, OptionError
+from cujit.errors import ArchError, ArgumentError, FormatError, LaunchError, NameNotFoundError, OptionError, spell
 from cujit.formats.cubin import Cubin, CubinKernel
 from cujit.opening import naming, open_image
 from cujit.tuning.images import cubins_for
@@ -228,10 +228,10 @@ def plot_occupancy(
     from cujit.tuning.plots import draw
 
     if not isinstance(path, (str, os.PathLike)):
-        raise OptionError(f"a plot is written to a path, not {type(path).__name__} {path!r}", help="occupancy.svg")
+        raise OptionError(f"a plot is written to a path, not {type(path).__name__} {spell(path)}", help="occupancy.svg")
     target = Path(path)
     if target.suffix.lower() not in (".svg", ".png"):
-        raise OptionError(f"a plot is written as .svg or .png, not {target.name!r}", help="occupancy.svg")
+        raise OptionError(f"a plot is written as .svg or .png, not {spell(target.name)}", help="occupancy.svg")
     found = what if isinstance(what, Subject) else subject(what, **more)
     shown = found.best(shared_bytes=shared_bytes) if block is None else found.at(block, shared_bytes=shared_bytes)
     draw(target, shown.demand, shown.residency, title=shown.kernel, place=str(shown.product), dark=dark)
@@ -247,7 +247,7 @@ def _number(value: object, name: str) -> int:
             return int(value.__index__())  # type: ignore[attr-defined]
     except (AttributeError, TypeError):
         pass
-    raise LaunchError(f"{name} is {type(value).__name__} {value!r}; it takes an int")
+    raise LaunchError(f"{name} is {type(value).__name__} {spell(value)}; it takes an int")
 
 
 def product_of(on: str | Arch | Device) -> Product:
@@ -299,7 +299,7 @@ def _of_numbers(place: Product | None, kernel: str | None, changes: dict[str, in
 
 def _of_loaded(loaded: LoadedKernel, place: Product | None, kernel: str | None, changes: dict[str, int]) -> Subject:
     if kernel is not None and kernel not in (loaded.name, getattr(loaded, "lowered_name", "")):
-        raise ArgumentError(f"the loaded kernel is {loaded.name}, not {kernel!r}", help="leave kernel= out")
+        raise ArgumentError(f"the loaded kernel is {loaded.name}, not {spell(kernel)}", help="leave kernel= out")
     resources = loaded.resources
     if not loaded.device.is_gpu and "registers" not in changes:
         raise ArgumentError(

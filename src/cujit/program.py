@@ -26,7 +26,7 @@ from cujit.compile.request import Request
 from cujit.compile.route import make_request
 from cujit.compile.source import Source
 from cujit.compile.workshop import Workshop
-from cujit.errors import DeviceNotFoundError, OptionError, ToolchainNotFoundError
+from cujit.errors import DeviceNotFoundError, OptionError, ToolchainNotFoundError, spell
 from cujit.toolchain.headers import Settings
 from cujit.toolchain.toolset import Toolchain
 
@@ -84,7 +84,9 @@ def workshop(cache: Cache | bool | None = None) -> Workshop:
     if cache is False:
         return _workshop(toolchain(), None, "cache=False")
     if cache is not None and cache is not True:
-        raise OptionError(f"cache is {cache!r}; it takes a cujit.Cache, None or False", help="cujit.Cache(Path('…'))")
+        raise OptionError(
+            f"cache is {spell(cache)}; it takes a cujit.Cache, None or False", help="cujit.Cache(Path('…'))"
+        )
     if not process_settings().is_on:
         return _workshop(toolchain(), None, "CUJIT_CACHE is off")
     return _workshop(toolchain(), process_cache(), "")
@@ -198,7 +200,7 @@ def _kind_of_link(to: Kind | str | None, device: Device | None) -> Kind:
         return Kind.PTX if device is not None and not device.is_gpu else Kind.CUBIN
     kind = to.value if isinstance(to, Kind) else to
     if kind not in ("cubin", "ptx"):
-        raise OptionError(f"a link makes cubin or ptx, not {to!r}")
+        raise OptionError(f"a link makes cubin or ptx, not {spell(to)}")
     if kind == "cubin" and device is not None and not device.is_gpu:
         raise OptionError("the CPU device runs no cubin", help="leave to out, or to='ptx'")
     return Kind(kind)

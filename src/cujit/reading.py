@@ -6,7 +6,7 @@ import errno
 import os
 import stat
 
-from cujit.errors import FileError, OptionError
+from cujit.errors import FileError, OptionError, spell
 
 __all__ = ["BOM", "path_of", "read_file", "shown_path", "without_bom"]
 
@@ -36,7 +36,7 @@ def path_of(given: object) -> str:
     except (TypeError, ValueError):
         pass
     raise OptionError(
-        f"no path: {type(given).__name__} {given!r}"[:200], help="a str or a pathlib.Path; bytes go to Artifact.of"
+        f"no path: {type(given).__name__} {spell(given)}"[:200], help="a str or a pathlib.Path; bytes go to Artifact.of"
     )
 
 

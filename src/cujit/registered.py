@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from cujit.built import Built, Told, described
 from cujit.cache.flight import fresh
 from cujit.devices.base import Device
-from cujit.errors import OptionError
+from cujit.errors import OptionError, spell
 from cujit.kernel import Kernel, Module
 from cujit.program import Source
 
@@ -177,7 +177,7 @@ class RegisteredModule:
             return ready.kernel
         if configure is not None and not callable(configure):
             raise OptionError(
-                f"configure is {type(configure).__name__} {configure!r}; it takes a function of the kernel",
+                f"configure is {type(configure).__name__} {spell(configure)}; it takes a function of the kernel",
                 help="configure=lambda kernel: …",
             )
         told = None if configure is None else described(configure)
@@ -196,7 +196,8 @@ class RegisteredModule:
         if told is not None and told != ready.configured:
             first = "handed out without one" if ready.configured is None else "configured by another one"
             raise OptionError(
-                f"the kernel {ready.kernel.name} of the module {self.name!r} was {first}: this configure is too late",
+                f"the kernel {ready.kernel.name} of the module {spell(self.name)} was {first}: this configure is "
+                "too late",
                 help="pass the same configure wherever the kernel is asked for",
             )
         return ready

@@ -19,7 +19,7 @@ from cujit.compile.route import make_request
 from cujit.compile.workshop import Workshop
 from cujit.devices.base import Device
 from cujit.devices.registry import process_devices
-from cujit.errors import OptionError, ToolchainNotFoundError
+from cujit.errors import OptionError, ToolchainNotFoundError, spell
 from cujit.forks import begins_anew
 from cujit.kernel import Module, jit, load
 from cujit.machine import default_device
@@ -74,7 +74,7 @@ class _Order(NamedTuple):
         said = _SAID_NOTHING if options is None else Options.of(options, {})
         if version is not None and (not isinstance(version, str) or not version.strip()):
             raise OptionError(
-                f"version is {version!r}; it takes the version of the library as text, or None",
+                f"version is {spell(version)}; it takes the version of the library as text, or None",
                 help="version=mylibrary.__version__",
             )
         if not isinstance(builder, Built) and not callable(builder):
@@ -368,7 +368,9 @@ def module(
 
 def _named(name: object) -> str:
     if not isinstance(name, str) or not name.strip():
-        raise OptionError(f"a module is called by text, not {name!r}"[:200], help="cujit.module('scale_float32', …)")
+        raise OptionError(
+            f"a module is called by text, not {spell(name)}"[:200], help="cujit.module('scale_float32', …)"
+        )
     return name
 
 

@@ -13,7 +13,7 @@ from cujit.devices.arrays import DeviceArray
 from cujit.devices.base import Device
 from cujit.devices.registry import process_devices
 from cujit.devices.streams import Event, Graph, Stream
-from cujit.errors import ArgumentError
+from cujit.errors import ArgumentError, spell
 from cujit.kernel import Launch
 
 __all__ = ["Timing", "time"]
@@ -145,17 +145,17 @@ class _Plan:
 def _plan(call: object, repeat: object, warmup: object, calls: object, limit_s: object, flush_cache: object) -> _Plan:
     if not callable(call):
         raise ArgumentError(
-            f"{type(call).__name__} {call!r} cannot be called"[:200],
+            f"{type(call).__name__} {spell(call)} cannot be called"[:200],
             help="cujit.time(kernel[grid, block], x, y, n), or a function that launches",
         )
     if calls is not None and flush_cache and calls != 1:
-        raise ArgumentError(f"with flush_cache a sample is one call, not {calls!r}", help="leave calls out")
+        raise ArgumentError(f"with flush_cache a sample is one call, not {spell(calls)}", help="leave calls out")
     try:
         seconds = float(limit_s)  # type: ignore[arg-type]
     except (TypeError, ValueError):
-        raise ArgumentError(f"limit_s is a number of seconds, not {limit_s!r}") from None
+        raise ArgumentError(f"limit_s is a number of seconds, not {spell(limit_s)}") from None
     if not seconds > 0:
-        raise ArgumentError(f"limit_s is {limit_s!r}; it takes more than 0 seconds")
+        raise ArgumentError(f"limit_s is {spell(limit_s)}; it takes more than 0 seconds")
     return _Plan(
         _count("repeat", repeat, 1),
         _count("warmup", warmup, 0),
@@ -168,7 +168,7 @@ def _count(name: str, value: object, least: int) -> int:
     try:
         number = operator.index(value)  # type: ignore[arg-type]
     except TypeError:
-        raise ArgumentError(f"{name} is {type(value).__name__} {value!r}; it takes an int") from None
+        raise ArgumentError(f"{name} is {type(value).__name__} {spell(value)}; it takes an int") from None
     if number < least:
         raise ArgumentError(f"{name} is {number}; the smallest is {least}")
     return number
@@ -179,7 +179,7 @@ def _place(call: object, device: Device | str | None, stream: object) -> tuple[D
     if isinstance(call, Launch):
         place = call.kernel.device
         if device is not None and process_devices().named(device) is not place:
-            raise ArgumentError(f"the launch is of {place.name}, not of {device!r}", help="leave device out")
+            raise ArgumentError(f"the launch is of {place.name}, not of {spell(device)}", help="leave device out")
         own = call.stream if call.stream_owner is None else call.stream_owner
         return place, place.queue(own if stream is None else stream)
     graph = getattr(call, "__self__", None)

@@ -14,7 +14,7 @@ from cujit.cache.key import Key
 from cujit.cache.provenance import Counters
 from cujit.cache.record import Record, Summary
 from cujit.cache.store import Entry, Store
-from cujit.errors import FormatError, MissingError, NameNotFoundError, OptionError
+from cujit.errors import FormatError, MissingError, NameNotFoundError, OptionError, spell
 
 __all__ = [
     "Info",
@@ -121,7 +121,7 @@ def show(cache: Cache, prefix: str) -> Shown:
         OSError: a root cannot be read.
     """
     if not isinstance(prefix, str) or not prefix or not _HEX.issuperset(prefix):
-        raise OptionError(f"a key is hex digits, and this is {prefix!r}", help="cujit cache ls")
+        raise OptionError(f"a key is hex digits, and this is {spell(prefix)}", help="cujit cache ls")
     found: dict[str, Store] = {}
     for store in cache.stores:
         for entry in store.entries():

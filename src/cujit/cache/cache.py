@@ -26,7 +26,7 @@ from cujit.cache.record import Record, encode
 from cujit.cache.settings import DEFAULT_CAP_BYTES, CacheSettings
 from cujit.cache.store import Explanation, Published, Store
 from cujit.cache.trust import CacheRefusedError, CacheWarning, Trust
-from cujit.errors import CompileError, FormatError, OptionError
+from cujit.errors import CompileError, FormatError, OptionError, spell
 from cujit.forks import begins_anew
 
 __all__ = ["Cache"]
@@ -108,13 +108,13 @@ class Cache:
         _require_size("cap_bytes", cap_bytes)
         _require_size("memory_bytes", memory_bytes)
         if not isinstance(read_only, Sequence):
-            raise OptionError(f"read_only is {read_only!r}; it takes a list", help="read_only=[pathlib.Path('…')]")
+            raise OptionError(f"read_only is {spell(read_only)}; it takes a list", help="read_only=[pathlib.Path('…')]")
         if trusted_gid is not None and (type(trusted_gid) is not int or trusted_gid < 0):
             raise OptionError(
-                f"trusted_gid is {trusted_gid!r}; it takes the number of a group", help="grp.getgrnam('…').gr_gid"
+                f"trusted_gid is {spell(trusted_gid)}; it takes the number of a group", help="grp.getgrnam('…').gr_gid"
             )
         if not callable(keep_failure):
-            raise OptionError(f"keep_failure is {keep_failure!r}; it takes a function of an exception")
+            raise OptionError(f"keep_failure is {spell(keep_failure)}; it takes a function of an exception")
         runtime_dir = None if runtime_dir is None else _directory(runtime_dir)
         trust = Trust.of_process(trusted_gid)
         self.store = store = None if root is None else Store(_directory(root), trust, writable=True)
@@ -381,14 +381,14 @@ def _callers_level() -> int:
 
 def _require_size(name: str, size: object) -> None:
     if type(size) is not int:
-        raise OptionError(f"{name} is {size!r}; it takes a number of bytes", help=f"{name}=2 << 30")
+        raise OptionError(f"{name} is {spell(size)}; it takes a number of bytes", help=f"{name}=2 << 30")
     if size < 0:
         raise OptionError(f"a cache has room for 0 bytes or more, not for {size}")
 
 
 def _directory(path: Path) -> Path:
     if not isinstance(path, Path) or "\0" in str(path):
-        raise OptionError(f"no directory: {path!r}", help="pathlib.Path('…')")
+        raise OptionError(f"no directory: {spell(path)}", help="pathlib.Path('…')")
     return Path(os.path.abspath(path))
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from itertools import zip_longest
 from typing import NamedTuple
 
-from cujit.errors import OptionError
+from cujit.errors import OptionError, spell
 
 __all__ = ["SCHEMA", "Difference", "Key", "Part", "differences", "make_key"]
 
@@ -51,7 +51,9 @@ class Part:
             OptionError: that is no such digest, or no size.
         """
         if len(sha256) != _DIGEST_CHARS or not _HEX.issuperset(sha256) or size < 0:
-            raise OptionError(f"the part {label!r} has the digest {sha256!r} of {size} bytes", help="Part.content")
+            raise OptionError(
+                f"the part {spell(label)} has the digest {spell(sha256)} of {size} bytes", help="Part.content"
+            )
         return cls(label, sha256, size)
 
     def __str__(self) -> str:

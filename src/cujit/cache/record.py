@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 from cujit.arch import Arch, ArchKind
 from cujit.artifact import Artifact, Kind, kind_of
 from cujit.cache.key import Key, Part, make_key
-from cujit.errors import CujitError, FormatError
+from cujit.errors import CujitError, FormatError, spell
 from cujit.signature import Parameter, ParameterClass, Signature
 
 __all__ = ["MAX_RECORD_BYTES", "PREFIX_BYTES", "VERSION", "Record", "Summary", "decode", "encode", "head_bytes", "peek"]
@@ -186,7 +186,7 @@ def _prefix(data: bytes) -> _Prefix:
         raise FormatError(f"a record cut off: {len(data)} bytes, and its prefix alone has {PREFIX_BYTES}")
     magic, version, header, parts, recipe, payload, digest = _FIELDS.unpack_from(data)
     if magic != _MAGIC:
-        raise FormatError(f"no record of the cache: it begins {data[:8]!r}", offset=0)
+        raise FormatError(f"no record of the cache: it begins {spell(data[:8])}", offset=0)
     if version != VERSION:
         raise FormatError(f"a record of version {version}; this cujit reads version {VERSION}", offset=8)
     prefix = _Prefix(header, parts, recipe, payload, digest.hex(), data[_FIELDS.size : PREFIX_BYTES])
@@ -265,5 +265,5 @@ def _read_parts(data: bytes) -> list[Part]:
 
 def _text(value: object) -> str:
     if not isinstance(value, str):
-        raise TypeError(f"{value!r} is no text")
+        raise TypeError(f"{spell(value)} is no text")
     return value

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from cujit.errors import OptionError
+from cujit.errors import OptionError, spell
 
 __all__ = ["DEFAULT_CAP_BYTES", "VARIABLES", "CacheSettings", "parse_bytes"]
 
@@ -38,7 +38,7 @@ def parse_bytes(text: str) -> int:
     """
     match = _SIZE.fullmatch(text)
     if match is None:
-        raise OptionError(f"{text!r} is no size in bytes", help="2GiB, 500MB, 1048576")
+        raise OptionError(f"{spell(text)} is no size in bytes", help="2GiB, 500MB, 1048576")
     number, unit, binary = match.groups()
     scale = (1024 if binary else 1000) ** _POWER[unit.upper()] if unit else 1
     return round(float(number) * scale) if "." in number else int(number) * scale
@@ -102,7 +102,7 @@ def _home() -> Path | None:
 def _is_on(said: str) -> bool:
     word = said.strip().lower()
     if word not in _OFF + _ON:
-        raise OptionError(f"CUJIT_CACHE is {said!r}; it takes 0 or 1", help="CUJIT_CACHE_DIR names the directory")
+        raise OptionError(f"CUJIT_CACHE is {spell(said)}; it takes 0 or 1", help="CUJIT_CACHE_DIR names the directory")
     return word not in _OFF
 
 

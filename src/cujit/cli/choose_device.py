@@ -8,7 +8,7 @@ import click
 
 from cujit.devices.base import Device
 from cujit.devices.registry import is_device_name, process_devices
-from cujit.errors import MissingError
+from cujit.errors import MissingError, spell
 from cujit.machine import cpu, gpu
 
 __all__ = ["choose_device", "device_option"]
@@ -29,7 +29,9 @@ def device_option(function: Callable[..., None]) -> Callable[..., None]:
 def _device_name(ctx: click.Context, parameter: click.Parameter, name: str | None) -> str | None:
     """Refuse what no device can be called: that is a slip of the command line, not something that is missing."""
     if name is not None and not is_device_name(name):
-        raise click.BadParameter(f"no device is called {name!r}; they are called cpu, cuda:0, cuda:1 …", ctx, parameter)
+        raise click.BadParameter(
+            f"no device is called {spell(name)}; they are called cpu, cuda:0, cuda:1 …", ctx, parameter
+        )
     return name
 
 

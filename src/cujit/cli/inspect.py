@@ -16,7 +16,7 @@ from cujit.cli.exit_codes import ExitCode
 from cujit.cli.inspect_extract import extract
 from cujit.cli.inspect_records import comparison_record, inspections_record
 from cujit.cli.inspect_tables import KernelFilter, print_comparison, print_inspection
-from cujit.errors import ArchError, FormatError, NameNotFoundError
+from cujit.errors import ArchError, FormatError, NameNotFoundError, spell
 from cujit.inspection.choose import names_matching
 from cujit.inspection.compare import compare
 from cujit.inspection.read import inspect
@@ -124,7 +124,7 @@ def _kernels_called(pattern: str, found: Sequence[Inspection]) -> KernelFilter:
         shown = list(dict.fromkeys(kernel.display for kernel in kernels))
         more = f" and {len(shown) - _SHOWN_NAMES} more" if len(shown) > _SHOWN_NAMES else ""
         raise NameNotFoundError(
-            f"no kernel goes by {pattern!r}", help=f"there is {', '.join(shown[:_SHOWN_NAMES]) or 'none'}{more}"
+            f"no kernel goes by {spell(pattern)}", help=f"there is {', '.join(shown[:_SHOWN_NAMES]) or 'none'}{more}"
         )
     return KernelFilter(frozenset(names))
 

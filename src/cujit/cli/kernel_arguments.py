@@ -11,6 +11,8 @@ import click
 import numpy as np
 import numpy.typing as npt
 
+from cujit.errors import spell
+
 __all__ = ["DTYPES", "FORMS", "Value", "kernel_argument", "sizes"]
 
 Value: TypeAlias = npt.NDArray[Any] | np.generic | bool | int | float | None
@@ -55,7 +57,7 @@ def sizes(text: str) -> tuple[int, ...]:
     """
     found = _sizes(text)
     if found is None or len(found) > 3:
-        raise click.BadParameter(f"{text!r} is not one to three sizes, such as 4 or 16x16")
+        raise click.BadParameter(f"{spell(text)} is not one to three sizes, such as 4 or 16x16")
     return found
 
 
@@ -67,7 +69,7 @@ def kernel_argument(text: str) -> Value:
     """
 
     def refuse(why: str) -> NoReturn:
-        raise click.BadParameter(f"{text!r}: {why}")
+        raise click.BadParameter(f"{spell(text)}: {why}")
 
     if text in _WORDS:
         return _WORDS[text]

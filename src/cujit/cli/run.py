@@ -19,6 +19,7 @@ from cujit.cli.kernel_arguments import FORMS, Value, kernel_argument, sizes
 from cujit.cli.watching import Place, Watching, watch_options
 from cujit.devices.arrays import DeviceArray
 from cujit.devices.base import Device, Dim3, LaunchShape
+from cujit.errors import spell
 from cujit.kernel import Kernel, Launch, Module, jit, load
 from cujit.program import Options, Source
 
@@ -36,7 +37,7 @@ def output_file(text: str) -> tuple[int, Path]:
     """
     index, separator, path = text.partition("=")
     if not (separator and path and index.isascii() and index.isdigit()):
-        raise click.BadParameter(f"{text!r} is not INDEX=FILE, such as 1=y.npy")
+        raise click.BadParameter(f"{spell(text)} is not INDEX=FILE, such as 1=y.npy")
     return int(index), Path(path)
 
 

@@ -12,7 +12,7 @@ import click
 
 from cujit.devices.base import Device, LaunchShape
 from cujit.devices.launcher.options import MAX_TIMEOUT_S
-from cujit.errors import LaunchError, OptionError
+from cujit.errors import LaunchError, OptionError, spell
 from cujit.machine import cpu
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ def place(text: str) -> Place:
         1 <= len(part) <= 3 and all(n.isascii() and n.isdigit() for n in part) for part in numbers
     )
     if not right:
-        raise click.BadParameter(f"{text!r} is not BLOCK,THREAD, such as 0,5 or 1:2,3:4:0")
+        raise click.BadParameter(f"{spell(text)} is not BLOCK,THREAD, such as 0,5 or 1:2,3:4:0")
     block, thread = (tuple(map(int, part)) for part in numbers)
     return Place(block, thread)
 

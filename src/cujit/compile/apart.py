@@ -25,7 +25,16 @@ from cujit.artifact import Artifact
 from cujit.cache.key import make_key
 from cujit.cache.record import decode, encode
 from cujit.compile.jobs import Job
-from cujit.errors import CompileError, CujitError, Diagnostic, FormatError, MissingError, ToolCrashError, ToolError
+from cujit.errors import (
+    CompileError,
+    CujitError,
+    Diagnostic,
+    FormatError,
+    MissingError,
+    ToolCrashError,
+    ToolError,
+    spell,
+)
 from cujit.toolchain.headers import Settings
 from cujit.toolchain.stopping import current_stop
 
@@ -288,7 +297,7 @@ def read_error(written: dict[str, Any]) -> CujitError:
     name = written["class"]
     kind = getattr(errors, name) if name in errors.__all__ else None
     if not isinstance(kind, type) or not issubclass(kind, CujitError):
-        raise FormatError(f"no error: {name!r}")
+        raise FormatError(f"no error: {spell(name)}")
     message, help = str(written["message"]), written["help"]
     if issubclass(kind, CompileError):
         diagnostics = [Diagnostic(**d) for d in written["diagnostics"]]

@@ -18,7 +18,7 @@ from cujit.compile.route import as_source, make_request
 from cujit.compile.several import link_inputs, part_of
 from cujit.compile.source import Source
 from cujit.compile.workshop import Workshop
-from cujit.errors import ArchError, CompileError, CujitError, DeviceNotFoundError, OptionError, ToolTimeoutError
+from cujit.errors import ArchError, CompileError, CujitError, DeviceNotFoundError, OptionError, ToolTimeoutError, spell
 from cujit.support import require_arch
 from cujit.toolchain.toolset import Compiler, Compilers
 
@@ -71,7 +71,7 @@ def parse_targets(
     if not listed:
         raise OptionError("no targets", help=_TARGETS_HELP)
     if not callable(native):
-        raise OptionError(f"native is {native!r}; it takes a function that gives architectures")
+        raise OptionError(f"native is {spell(native)}; it takes a function that gives architectures")
     compilers = _compilers(parts, tools)
     common = sorted(set.intersection(*(set(compiler.arches) for compiler in compilers)))
     arches: list[Arch] = []
@@ -89,7 +89,7 @@ _TARGETS_HELP = "targets=['sm_90', 'compute_90'], 'all', 'portable', 'native'"
 def _iterated(given: object, what: str) -> list[str | Arch]:
     if isinstance(given, Iterable) and not isinstance(given, bytes | bytearray | memoryview):
         return list(given)
-    raise OptionError(f"{what} is {given!r}; it takes architectures and their names", help=_TARGETS_HELP)
+    raise OptionError(f"{what} is {spell(given)}; it takes architectures and their names", help=_TARGETS_HELP)
 
 
 def _compilers(parts: Sequence[Part], tools: Compilers) -> list[Compiler]:
@@ -152,7 +152,7 @@ def build_fatbin(
     threads = _threads(jobs)
     check_compression(compress)
     if progress is not None and not callable(progress):
-        raise OptionError(f"progress is {progress!r}; it takes a function of (done, total, target)")
+        raise OptionError(f"progress is {spell(progress)}; it takes a function of (done, total, target)")
     work = [_job(parts, arch, names, options, workshop) for arch in targets]
     with ThreadPoolExecutor(min(len(work), threads), thread_name_prefix="cujit-build") as pool:
         pending = {pool.submit(job.run): job for job in work}
@@ -174,7 +174,7 @@ def _threads(jobs: object) -> int:
     except TypeError:
         number = 0
     if number < 1:
-        raise OptionError(f"jobs is {jobs!r}; it takes an int of at least 1")
+        raise OptionError(f"jobs is {spell(jobs)}; it takes an int of at least 1")
     return number
 
 

@@ -8,7 +8,7 @@ from cujit.arch import Arch
 from cujit.artifact import Artifact, Kind
 from cujit.compile.entry import Entry
 from cujit.compile.images import Image, merged
-from cujit.errors import BundleError, OptionError, ToolError
+from cujit.errors import BundleError, OptionError, ToolError, spell
 from cujit.toolchain.nvfatbin import Packer
 from cujit.toolchain.toolset import Toolchain
 
@@ -118,7 +118,7 @@ def check_compression(compress: str | bool | None) -> str:
     if isinstance(word, bool):
         return "size" if word else "none"
     if not isinstance(word, str) or word not in COMPRESSIONS:
-        raise OptionError(f"compress is {compress!r}; it takes a bool or one of {', '.join(COMPRESSIONS)}")
+        raise OptionError(f"compress is {spell(compress)}; it takes a bool or one of {', '.join(COMPRESSIONS)}")
     return word
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from cujit.artifact import Artifact, Kind
 from cujit.compile.option_table import is_utf8
-from cujit.errors import FormatError, OptionError
+from cujit.errors import FormatError, OptionError, spell
 
 if TYPE_CHECKING:
     from cujit.formats.fatbin import Entry as Held
@@ -39,7 +39,7 @@ class Entry:
         for name in ("options", "identifier"):
             text = getattr(self, name)
             if not isinstance(text, str) or "\0" in text or not is_utf8(text):
-                raise OptionError(f"{name} of an Entry is {text!r}; it takes str without a NUL")
+                raise OptionError(f"{name} of an Entry is {spell(text)}; it takes str without a NUL")
         if not self.options:
             return
         if self.image.kind not in (Kind.PTX, Kind.LTOIR):
@@ -48,7 +48,9 @@ class Entry:
                 help="say them where it is compiled: cujit.compile(…, extra=[…])",
             )
         if not self.options.lstrip().startswith("-"):
-            raise OptionError(f"options of an Entry are {self.options!r}, which is no option", help="options='-O1'")
+            raise OptionError(
+                f"options of an Entry are {spell(self.options)}, which is no option", help="options='-O1'"
+            )
 
     @classmethod
     def all_of(cls, given: object) -> list[Entry]:

@@ -7,7 +7,7 @@ import sys
 import time
 from dataclasses import dataclass
 
-from cujit.errors import OptionError
+from cujit.errors import OptionError, spell
 
 __all__ = ["Limits"]
 
@@ -37,11 +37,11 @@ class Limits:
             OptionError: one of them is of the wrong type, no positive number, or a limit of memory has no process.
         """
         if not isinstance(isolate, bool):
-            raise OptionError(f"isolate is {isolate!r}; it takes True or False")
+            raise OptionError(f"isolate is {spell(isolate)}; it takes True or False")
         seconds = None if timeout_s is None else _seconds(timeout_s)
         if memory_mib is not None:
             if type(memory_mib) is not int or not 0 < memory_mib <= _MOST_MIB:
-                raise OptionError(f"memory_mib is {memory_mib!r}; it takes a number of MiB, an int of at least 1")
+                raise OptionError(f"memory_mib is {spell(memory_mib)}; it takes a number of MiB, an int of at least 1")
             if not isolate:
                 raise OptionError(
                     "memory_mib limits a process apart, and there is none", help="isolate=True, memory_mib=4096"
@@ -63,7 +63,7 @@ def _seconds(given: object) -> float:
     except (TypeError, ValueError, OverflowError):
         seconds = math.nan
     if not 0 < seconds <= _LONGEST_S:
-        raise OptionError(f"timeout_s is {given!r}; it takes a positive number of seconds", help="timeout_s=30")
+        raise OptionError(f"timeout_s is {spell(given)}; it takes a positive number of seconds", help="timeout_s=30")
     return seconds
 
 

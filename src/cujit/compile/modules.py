@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from cujit.artifact import Artifact, Kind, kind_of
-from cujit.errors import FormatError, OptionError
+from cujit.errors import FormatError, OptionError, spell
 from cujit.forks import cached_property
 from cujit.reading import BOM, path_of, read_file, shown_path, without_bom
 
@@ -139,7 +139,7 @@ def file_of(given: object, endings: tuple[str, ...]) -> str | os.PathLike[str] |
 
 def _module(data: bytes, name: str) -> Module:
     if any(c in name for c in "\0\n\r"):
-        raise OptionError(f"{name!r} is no name for a module")
+        raise OptionError(f"{spell(name)} is no name for a module")
     try:
         kind = kind_of(data)
     except FormatError as e:

@@ -15,7 +15,7 @@ from types import MappingProxyType
 from typing import NamedTuple, TypeAlias
 
 from cujit.compile.spelling import Rejects, Spelling, each, flag, joined, pairs, switch, value
-from cujit.errors import OptionError
+from cujit.errors import OptionError, spell
 
 __all__ = ["OPTIONS", "Option", "OptionType", "Tool", "Value", "accept_texts", "is_utf8"]
 
@@ -68,14 +68,16 @@ class Option(NamedTuple):
         """
         accepted = _ACCEPT[self.type](given)
         if accepted is None:
-            raise OptionError(f"option {self.name} is {given!r}; it takes {self._wanted()}", help=self._suggest(given))
+            raise OptionError(
+                f"option {self.name} is {spell(given)}; it takes {self._wanted()}", help=self._suggest(given)
+            )
         if self.choices and accepted not in self.choices:
             raise OptionError(
-                f"option {self.name} is {given!r}; it takes one of {', '.join(self.choices)}",
+                f"option {self.name} is {spell(given)}; it takes one of {', '.join(self.choices)}",
                 help=self._suggest(given),
             )
         if isinstance(accepted, int) and not self._in_bounds(accepted):
-            raise OptionError(f"option {self.name} is {given!r}; it takes {self._wanted()}")
+            raise OptionError(f"option {self.name} is {spell(given)}; it takes {self._wanted()}")
         return accepted
 
     def _in_bounds(self, number: int) -> bool:
@@ -88,7 +90,7 @@ class Option(NamedTuple):
         return f"an int of at least {self.low}" if self.low is not None else self.type.value
 
     def _suggest(self, given: object) -> str | None:
-        near = get_close_matches(str(given), self.choices, n=2, cutoff=0.5)
+        near = get_close_matches(given if isinstance(given, str) else spell(given), self.choices, n=2, cutoff=0.5)
         return f"did you mean {' or '.join(map(repr, near))}?" if near else None
 
 
@@ -147,7 +149,7 @@ def _macro(name: object) -> str:
     if isinstance(name, str) and _MACRO.fullmatch(name):
         return name
     raise OptionError(
-        f"define: {name!r} is no name of a macro", help="define={'N': 4, 'FLAG': None, 'SQ(x)': '((x)*(x))'}"
+        f"define: {spell(name)} is no name of a macro", help="define={'N': 4, 'FLAG': None, 'SQ(x)': '((x)*(x))'}"
     )
 
 
@@ -159,7 +161,7 @@ def _macro_value(name: object, given: object) -> str | None:
     number = int(given) if isinstance(given, bool) else _int(given)
     if number is None:
         raise OptionError(
-            f"define: the value of {name} is {given!r}; it takes str of one line, int or None",
+            f"define: the value of {name} is {spell(given)}; it takes str of one line, int or None",
             help="a value that C++ spells differently, such as 1.5f, is given as str",
         )
     return str(number)

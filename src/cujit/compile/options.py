@@ -10,7 +10,7 @@ from difflib import get_close_matches
 
 from cujit.compile.option_table import OPTIONS, Tool, Value, accept_texts
 from cujit.compile.spelling import Rejects, Spelling
-from cujit.errors import OptionError
+from cujit.errors import OptionError, spell
 
 __all__ = ["OPTIONS", "Options", "Tool", "Value"]
 
@@ -28,7 +28,7 @@ class Options(Mapping[str, Value]):
         """
         texts = accept_texts(extra) if extra else ()
         if texts is None:
-            raise OptionError(f"extra is {extra!r}; it takes a list of str")
+            raise OptionError(f"extra is {spell(extra)}; it takes a list of str")
         self.extra: tuple[str, ...] = texts
         for name in said:
             if name not in OPTIONS:
@@ -50,13 +50,15 @@ class Options(Mapping[str, Value]):
             return cls(**{**options._values, "extra": options.extra, **more})  # type: ignore[arg-type]
         if options is not None and not isinstance(options, Mapping):
             raise OptionError(
-                f"options is {type(options).__name__} {options!r}; it takes a dict such as "
+                f"options is {type(options).__name__} {spell(options)}; it takes a dict such as "
                 "{'lineinfo': True} or cujit.Options",
                 help="options=dict(extra=['--flag']) gives arguments to the tool as they are",
             )
         for name in options or ():
             if not isinstance(name, str):
-                raise OptionError(f"{name!r} is no name of an option; names are str", help="options={'lineinfo': True}")
+                raise OptionError(
+                    f"{spell(name)} is no name of an option; names are str", help="options={'lineinfo': True}"
+                )
         return cls(**{**(options or {}), **more})  # type: ignore[arg-type]
 
     def __getitem__(self, name: str) -> Value:
@@ -117,4 +119,6 @@ def _unknown(name: str) -> OptionError:
         if any(plain in text.strip("-").replace("-", "_").split("=")[0].split() for text in spelled):
             near = [row.name, *(n for n in near if n != row.name)]
     also = "an argument that the table lacks goes through extra=('--flag',)"
-    return OptionError(f"unknown option {name!r}", help=f"did you mean {', '.join(near)}? {also}" if near else also)
+    return OptionError(
+        f"unknown option {spell(name)}", help=f"did you mean {', '.join(near)}? {also}" if near else also
+    )

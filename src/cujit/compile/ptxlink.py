@@ -9,7 +9,7 @@ from cujit.arch import Arch
 from cujit.artifact import Artifact, Kind
 from cujit.compile.images import Image, merged, named
 from cujit.compile.options import Options
-from cujit.errors import FormatError, LinkError, OptionError
+from cujit.errors import FormatError, LinkError, OptionError, spell
 from cujit.formats.fatbin import Entry, EntryKind
 from cujit.formats.ptx.linking import Input, check_agreement, link_modules
 from cujit.formats.ptx.parser import parse
@@ -47,7 +47,9 @@ def link_to_ptx(artifacts: Sequence[Artifact], arch: Arch | None, options: Optio
     lto = [part for part in found if part.kind is Kind.LTOIR]
     ptx = [part for part in found if part.kind is Kind.PTX]
     if not lto and (options or options.extra):
-        raise OptionError(f"a link of PTX to PTX takes no options: {options!r}", help="give them to what loads the PTX")
+        raise OptionError(
+            f"a link of PTX to PTX takes no options: {spell(options)}", help="give them to what loads the PTX"
+        )
     if lto:
         ptx.append(link_lto(lto, arch or _highest(found)))
     try:

@@ -13,7 +13,7 @@ from cujit.compile.option_table import is_utf8
 from cujit.compile.options import Options
 from cujit.compile.request import Request
 from cujit.compile.source import Source
-from cujit.errors import OptionError
+from cujit.errors import OptionError, spell
 from cujit.reading import path_of
 from cujit.toolchain.toolset import Compilers, Toolchain
 
@@ -32,7 +32,7 @@ def check_request(request: Request) -> None:
     """
     if request.source.language not in _LANGUAGES:
         raise OptionError(
-            f"no compiler for the language {request.source.language!r}",
+            f"no compiler for the language {spell(request.source.language)}",
             help=f"there is one for {', '.join(_LANGUAGES)}",
         )
     request.arguments()
@@ -108,7 +108,7 @@ def _kind(to: Kind | str | None, arch: Arch | None) -> Kind:
         if isinstance(word, str) and word.lower() == kind.value:
             return kind
     raise OptionError(
-        f"a compile makes ptx, cubin or ltoir, not {word!r}",
+        f"a compile makes ptx, cubin or ltoir, not {spell(word)}",
         help="cujit.build makes fatbins" if word == Kind.FATBIN.value else None,
     )
 
@@ -136,8 +136,8 @@ def _names(names: object) -> tuple[str, ...]:
     try:
         texts = tuple(dict.fromkeys(listed))  # type: ignore[call-overload]
     except TypeError:
-        raise OptionError(f"names is {names!r}; it takes a list of str") from None
+        raise OptionError(f"names is {spell(names)}; it takes a list of str") from None
     for name in texts:
         if not isinstance(name, str) or not name.strip() or any(c in name for c in "\0\n\r") or not is_utf8(name):
-            raise OptionError(f"{name!r} is no name expression", help="names=['axpy<float>', 'ns::scale']")
+            raise OptionError(f"{spell(name)} is no name expression", help="names=['axpy<float>', 'ns::scale']")
     return texts

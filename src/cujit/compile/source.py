@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from cujit.compile.modules import Module, file_of, read_modules
 from cujit.compile.options import Options
-from cujit.errors import FormatError, OptionError
+from cujit.errors import FormatError, OptionError, spell
 from cujit.reading import path_of, read_file, shown_path, without_bom
 
 __all__ = ["MEMORY", "Source"]
@@ -77,7 +77,7 @@ class Source:
         shown = name or (shown_path(path_of(path)) if path else "source.cu")
         if headers is not None and not isinstance(headers, Mapping):
             raise OptionError(
-                f"headers is {type(headers).__name__} {headers!r}; it takes a dict of names to texts",
+                f"headers is {type(headers).__name__} {spell(headers)}; it takes a dict of names to texts",
                 help="headers={'scale.h': '…'}; directories go to include=[…]",
             )
         for what, content in ((shown, text), *(headers or {}).items()):
@@ -118,7 +118,7 @@ class Source:
         if name is not None:
             _check_text(name, "")
         if not isinstance(libdevice, bool):
-            raise OptionError(f"libdevice is {libdevice!r}; it takes bool")
+            raise OptionError(f"libdevice is {spell(libdevice)}; it takes bool")
         read = read_modules(modules, name)
         shown = name or " + ".join(module.name for module in read)
         text = (read[0].text or "") if len(read) == 1 else ""
@@ -171,7 +171,7 @@ def _read(path: str | os.PathLike[str]) -> str:
 
 def _check_text(name: str, text: object) -> None:
     if not isinstance(name, str) or not name or any(c in name for c in "\0\n\r"):
-        raise OptionError(f"{name!r} is no name for a source or a header")
+        raise OptionError(f"{spell(name)} is no name for a source or a header")
     if not isinstance(text, str):
         raise OptionError(f"the header {name} is {type(text).__name__}; it takes str")
     if "\0" in text:

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cujit.devices import dlpack
-from cujit.errors import ArgumentError, ClosedError
+from cujit.errors import ArgumentError, ClosedError, spell
 
 if TYPE_CHECKING:
     from cujit.devices.base import Allocation, Device
@@ -82,7 +82,7 @@ def _shape(shape: object) -> tuple[int, ...]:
     try:
         sizes = tuple(operator.index(n) for n in (shape if isinstance(shape, (tuple, list)) else (shape,)))
     except TypeError:
-        raise ArgumentError(f"a shape is an int or a tuple of ints, not {shape!r}") from None
+        raise ArgumentError(f"a shape is an int or a tuple of ints, not {spell(shape)}") from None
     if min(sizes, default=0) < 0:
         raise ArgumentError(f"shape {sizes} has a negative size")
     return sizes
@@ -91,8 +91,9 @@ def _shape(shape: object) -> tuple[int, ...]:
 def _dtype(dtype: npt.DTypeLike) -> np.dtype[Any]:
     try:
         result = np.dtype(dtype)
-    except (TypeError, ValueError) as e:
-        raise ArgumentError(f"{dtype!r} is no NumPy dtype: {e}") from e
+    except Exception as e:  # NumPy asks anybody's object for its name
+        why = e if isinstance(e, (TypeError, ValueError)) else type(e).__name__
+        raise ArgumentError(f"{spell(dtype)} is no NumPy dtype: {why}") from e
     if result.hasobject or result.itemsize == 0:
         raise ArgumentError(f"elements of dtype {result} cannot live on a device", help="use a numeric dtype")
     return result if result.isnative else result.newbyteorder("=")
@@ -235,7 +236,7 @@ class DeviceArray:
         try:
             element = np.array(value, dtype=self.dtype)
         except (TypeError, ValueError, OverflowError) as e:
-            raise ArgumentError(f"{value!r} does not go into an element of {self.dtype}: {e}") from e
+            raise ArgumentError(f"{spell(value)} does not go into an element of {self.dtype}: {e}") from e
         if element.shape:
             raise ArgumentError(
                 f"an array is filled with one value, not with {element.shape} of them", help="x.copy_from(array)"
@@ -260,7 +261,7 @@ class DeviceArray:
         if dtype.newbyteorder("=") != self.dtype:
             raise ArgumentError(
                 f"elements of {dtype} do not go into an array of {self.dtype}",
-                help=f"pass x.astype({self.dtype.name!r})",
+                help=f"pass x.astype({spell(self.dtype.name)})",
             )
 
     def _fitting(self, out: object) -> npt.NDArray[Any]:
@@ -273,7 +274,7 @@ class DeviceArray:
             )
         if not (out.flags.c_contiguous and out.flags.writeable):
             raise ArgumentError(
-                "out is not C-contiguous, or is read-only", help=f"np.empty({self.shape}, {self.dtype.name!r})"
+                "out is not C-contiguous, or is read-only", help=f"np.empty({self.shape}, {spell(self.dtype.name)})"
             )
         return out
 
@@ -289,7 +290,7 @@ class DeviceArray:
         try:
             sizes = [operator.index(cast(int, n)) for n in wanted]
         except TypeError:
-            raise ArgumentError(f"a shape is an int or a tuple of ints, not {wanted!r}") from None
+            raise ArgumentError(f"a shape is an int or a tuple of ints, not {spell(wanted)}") from None
         if sizes.count(-1) == 1:
             rest = -math.prod(sizes)
             if rest > 0 and self.size % rest == 0:
@@ -320,7 +321,9 @@ class DeviceArray:
             try:
                 start, stop, stride = index.indices(self.shape[0])
             except (TypeError, ValueError) as e:
-                raise ArgumentError(f"{index!r} is no slice of an array: {e}", help="x[first:last], of ints") from None
+                raise ArgumentError(
+                    f"{spell(index)} is no slice of an array: {e}", help="x[first:last], of ints"
+                ) from None
             if stride != 1:
                 raise ArgumentError(
                     f"a slice with step {stride} is not contiguous; only step 1 can share the memory",
@@ -331,7 +334,7 @@ class DeviceArray:
             i = operator.index(index)
         except TypeError:
             raise ArgumentError(
-                f"an array on a device is indexed by an int or a slice of its first axis, not {index!r}",
+                f"an array on a device is indexed by an int or a slice of its first axis, not {spell(index)}",
                 help="copy it to the host: x.numpy()[…]",
             ) from None
         if not -self.shape[0] <= i < self.shape[0]:

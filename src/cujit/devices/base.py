@@ -20,10 +20,10 @@ from cujit.devices import arrays, im2col, tensormaps, texturemaking
 from cujit.devices.arrays import DeviceArray
 from cujit.devices.inorder import Captures, InOrderGraph, InOrderStream
 from cujit.devices.pinned import PinnedMemory, pinned_array
-from cujit.devices.streams import Graph, Stream, check_mode, check_priority, in_words, stream_handle
+from cujit.devices.streams import Graph, Stream, check_mode, check_priority, stream_handle
 from cujit.devices.tensormaps import TensorMap, Tiling
 from cujit.devices.textures import Surface, Texels, Texture, TextureUnit
-from cujit.errors import ArgumentError, LaunchError, UnsupportedError
+from cujit.errors import ArgumentError, LaunchError, UnsupportedError, spell
 from cujit.forks import cached_property
 from cujit.formats.mangling import entity_name
 from cujit.signature import Signature
@@ -65,12 +65,12 @@ class Dim3(NamedTuple):
             try:
                 ints.append(size.__index__())
             except (AttributeError, TypeError):
-                message = f"{what}.{axis} is {type(size).__name__} {size!r}; it takes an int"
+                message = f"{what}.{axis} is {type(size).__name__} {spell(size)}; it takes an int"
                 raise LaunchError(message, help=_SIZES) from None
             if ints[-1] < 1:
-                raise LaunchError(f"{what}.{axis} is {in_words(ints[-1])}; the smallest is 1", help=_SIZES)
+                raise LaunchError(f"{what}.{axis} is {spell(ints[-1])}; the smallest is 1", help=_SIZES)
             if ints[-1] >= 1 << 63:
-                raise LaunchError(f"{what}.{axis} is {in_words(ints[-1])}; no device takes so many", help=_SIZES)
+                raise LaunchError(f"{what}.{axis} is {spell(ints[-1])}; no device takes so many", help=_SIZES)
         return cls(*ints)
 
     @property
@@ -340,7 +340,7 @@ class Device(abc.ABC):
         """
         number = getattr(keep_bytes, "__index__", lambda: -1)()
         if not 0 <= number < 1 << 64:
-            raise ArgumentError(f"keep_bytes is {keep_bytes!r}; it takes a number of bytes, 0 at least")
+            raise ArgumentError(f"keep_bytes is {spell(keep_bytes)}; it takes a number of bytes, 0 at least")
         self._trim(number)
 
     def _trim(self, keep_bytes: int) -> None:  # noqa: B027  (a device that keeps none has nothing to do)

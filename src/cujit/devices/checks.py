@@ -5,8 +5,7 @@ from __future__ import annotations
 import operator
 
 from cujit.devices.base import Dim3, LaunchShape, Limits, Resources
-from cujit.devices.streams import in_words
-from cujit.errors import LaunchError
+from cujit.errors import LaunchError, spell
 
 __all__ = ["check_launch", "launch_shape"]
 
@@ -22,15 +21,15 @@ def launch_shape(grid: object, block: object, shared_bytes: object = 0, kernel: 
         size = operator.index(shared_bytes)  # type: ignore[arg-type]
     except TypeError:
         raise LaunchError(
-            f"{prefix}shared_bytes is {type(shared_bytes).__name__} {shared_bytes!r}; it takes an int",
+            f"{prefix}shared_bytes is {type(shared_bytes).__name__} {spell(shared_bytes)}; it takes an int",
             help="pass the bytes of dynamic shared memory of a block, or leave it out",
         ) from None
     if size < 0:
         raise LaunchError(
-            f"{prefix}shared_bytes is {in_words(size)}; the smallest is 0", help="leave it out if none is needed"
+            f"{prefix}shared_bytes is {spell(size)}; the smallest is 0", help="leave it out if none is needed"
         )
     if size >= 1 << 63:
-        raise LaunchError(f"{prefix}shared_bytes is {in_words(size)}; no device has so many", help="leave it out")
+        raise LaunchError(f"{prefix}shared_bytes is {spell(size)}; no device has so many", help="leave it out")
     return LaunchShape(_sizes(grid, "grid", "blocks", prefix), _sizes(block, "block", "threads", prefix), size)
 
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import operator
 
 from cujit.devices.base import Dim3, LaunchShape, Limits
-from cujit.devices.streams import in_words
-from cujit.errors import LaunchError
+from cujit.errors import LaunchError, spell
 
 __all__ = ["cover", "problem_size", "spread"]
 
@@ -28,9 +27,9 @@ def problem_size(size: object, kernel: str = "") -> tuple[int, ...]:
     try:
         result = tuple(operator.index(n) for n in sizes)
     except TypeError:
-        raise LaunchError(f"{prefix}over() takes an int or a tuple of ints, not {size!r}", help=_HELP) from None
+        raise LaunchError(f"{prefix}over() takes an int or a tuple of ints, not {spell(size)}", help=_HELP) from None
     if min(result) < 0 or max(result) >= 1 << 63:
-        told = ", ".join(map(in_words, result))
+        told = ", ".join(map(spell, result))
         raise LaunchError(f"{prefix}over() takes sizes of 0 and more that fit 63 bits, not {told}", help=_HELP)
     return result
 

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from cujit.artifact import Artifact, Kind
 from cujit.devices.arrays import DeviceArray
 from cujit.devices.base import Allocation, Device, DeviceModule
-from cujit.errors import ArgumentError, CujitError, NameNotFoundError
+from cujit.errors import ArgumentError, CujitError, NameNotFoundError, spell
 from cujit.forks import cached_property
 from cujit.formats.mangling import entity_name
 
@@ -116,8 +116,8 @@ class Global:
         signed = values.view(values.dtype.str.replace("u", "i"))
         if (signed < 0).any():
             raise ArgumentError(
-                f"{self.name} is {values.tolist()!r} if it is unsigned and {signed.tolist()!r} if it is signed; the "
-                f"image does not tell"[:300],
+                f"{self.name} is {spell(values.tolist())} if it is unsigned and {spell(signed.tolist())} if it is "
+                "signed; the image does not tell",
                 help=f"read({signed.dtype.name!r}) or read({values.dtype.name!r})",
             )
         return signed
@@ -163,7 +163,7 @@ def _cast(name: str, value: npt.ArrayLike, dtype: np.dtype[Any], *, signless: bo
             raise TypeError(f"{given.dtype} is no {dtype}")
         return given.astype(dtype)
     except (TypeError, ValueError, OverflowError) as e:
-        raise ArgumentError(f"{value!r} does not go into {name}, which is of {dtype}: {e}"[:300]) from e
+        raise ArgumentError(f"{spell(value)} does not go into {name}, which is of {dtype}: {e}"[:300]) from e
 
 
 def _check_range(name: str, given: npt.NDArray[Any], dtype: np.dtype[Any]) -> None:
@@ -211,7 +211,7 @@ class Globals(Mapping[str, Global]):
             ClosedError: the module was closed.
         """
         if not isinstance(name, str):
-            raise ArgumentError(f"a variable is found by its name, not by {type(name).__name__} {name!r}"[:200])
+            raise ArgumentError(f"a variable is found by its name, not by {type(name).__name__} {spell(name)}"[:200])
         loaded = self._loaded()
         asked = self._artifact.names
         wanted = name.removeprefix("&").removeprefix("::")
@@ -220,7 +220,7 @@ class Globals(Mapping[str, Global]):
                 return Global(self._device, self._loaded, lowered, self._types.get(lowered))
         have = ", ".join(self._shown) or "none"
         raise NameNotFoundError(
-            f"no variable {name!r} in this module; it has {have}",
+            f"no variable {spell(name)} in this module; it has {have}",
             help="compilers drop variables that nothing uses",
         )
 

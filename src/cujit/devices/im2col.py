@@ -12,7 +12,7 @@ from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING
 
 from cujit.devices.tensormaps import TensorMap, Tiling, check_end, check_range, ints_of, memory_of, tiling_of
-from cujit.errors import ArgumentError
+from cujit.errors import ArgumentError, spell
 
 if TYPE_CHECKING:
     from cujit.devices.base import Device
@@ -87,7 +87,7 @@ def make_im2col_map(
     try:
         taken, wide = operator.index(pixels), operator.index(channels)  # type: ignore[arg-type]
     except TypeError:
-        raise ArgumentError(f"pixels and channels are ints, not {pixels!r} and {channels!r}") from None
+        raise ArgumentError(f"pixels and channels are ints, not {spell(pixels)} and {spell(channels)}") from None
     box = (*[1] * (len(memory.shape) - 1), wide)
     tiling = tiling_of(
         memory, box, shape=None, strides=None, element_strides=element_strides, swizzle=swizzle,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from cujit.devices.pinned import is_pinned
 from cujit.devices.streams import Event, Graph, Stream, stream_handle
-from cujit.errors import ArgumentError, ClosedError, LaunchError
+from cujit.errors import ArgumentError, ClosedError, LaunchError, spell
 
 if TYPE_CHECKING:
     from cujit.devices.base import Allocation, Device
@@ -139,7 +139,7 @@ class InOrderStream(Stream):
         if event is None:
             event = InOrderEvent(self.device, timing=timing)
         elif not isinstance(event, InOrderEvent) or event.device is not self.device:
-            raise ArgumentError(f"a stream of {self.device.name} records its own events, not {event!r}")
+            raise ArgumentError(f"a stream of {self.device.name} records its own events, not {spell(event)}")
         event.mark(graph)
         return event
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 
-from cujit.errors import NameNotFoundError
+from cujit.errors import NameNotFoundError, spell
 from cujit.forks import cached_property
 from cujit.formats.mangling import demangle, entity_name, normalise_expression
 
@@ -44,7 +44,8 @@ class NameTable:
         """
         if not isinstance(name, str):
             raise NameNotFoundError(
-                f"a kernel is found by its name, not by {type(name).__name__} {name!r}", help="module['axpy<float>']"
+                f"a kernel is found by its name, not by {type(name).__name__} {spell(name)}",
+                help="module['axpy<float>']",
             )
         if name in self.display:
             return name
@@ -58,7 +59,7 @@ class NameTable:
             return found[0]
         if found:
             listing = "".join(f"\n  {self.display[n]}" for n in found)
-            raise NameNotFoundError(f"{name!r} is the name of {len(found)} kernels:{listing}", help="say which")
+            raise NameNotFoundError(f"{spell(name)} is the name of {len(found)} kernels:{listing}", help="say which")
         raise self._missing(name, wanted)
 
     @cached_property
@@ -73,7 +74,7 @@ class NameTable:
     def _missing(self, name: str, wanted: str) -> NameNotFoundError:
         if not self.lowered:
             return NameNotFoundError(
-                f"no kernel {name!r}: the module has none",
+                f"no kernel {spell(name)}: the module has none",
                 help="a kernel is a __global__ function; a template is built by naming its instances: "
                 "names=['k<float>']",
             )
@@ -83,8 +84,8 @@ class NameTable:
         rest = f" and {len(listed) - 12} more" if len(listed) > 12 else ""
         template = "<" in name and _without_arguments(wanted) in self._templates
         return NameNotFoundError(
-            f"no kernel {name!r} in this module; it has {', '.join(listed[:12])}{rest}",
-            help=f"build that instance: names=[{name!r}]" if template else None,
+            f"no kernel {spell(name)} in this module; it has {', '.join(listed[:12])}{rest}",
+            help=f"build that instance: names=[{spell(name)}]" if template else None,
         )
 
     def _display(self) -> dict[str, str]:

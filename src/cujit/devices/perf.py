@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from cujit.errors import OptionError
+from cujit.errors import OptionError, spell
 
 __all__ = ["VARIABLE", "lines_asked"]
 
@@ -21,5 +21,5 @@ def lines_asked() -> str:
     """
     said = os.environ.get(VARIABLE, "")
     if said not in _VALUES:
-        raise OptionError(f"{VARIABLE} is 0, 1 or ptx, not {said!r}", help=f"unset {VARIABLE}")
+        raise OptionError(f"{VARIABLE} is 0, 1 or ptx, not {spell(said)}", help=f"unset {VARIABLE}")
     return _VALUES[said]

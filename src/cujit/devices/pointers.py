@@ -17,10 +17,9 @@ from cujit.devices.arrays import DeviceArray
 from cujit.devices.launcher.cupyarrays import is_cupy_array, read_cupy_array
 from cujit.devices.launcher.tensors import is_tensor, read_tensor, unresolved
 from cujit.devices.smallfloats import FORMATS
-from cujit.devices.streams import in_words
 from cujit.devices.structures import leaves
 from cujit.devices.vectors import vector_of
-from cujit.errors import ArgumentError, CujitError
+from cujit.errors import ArgumentError, CujitError, spell
 
 if TYPE_CHECKING:
     from cujit.devices.base import Device
@@ -47,7 +46,7 @@ class Pointer:
         except TypeError:
             raise ArgumentError(f"an address is an int, not {describe(self.address)}") from None
         if not 0 <= address < 1 << 64:
-            raise ArgumentError(f"address {in_words(address)} does not fit 64 bits")
+            raise ArgumentError(f"address {spell(address)} does not fit 64 bits")
         object.__setattr__(self, "address", address)
 
     def __repr__(self) -> str:
@@ -82,9 +81,10 @@ def describe(value: object) -> str:
     if isinstance(value, np.ndarray):
         return f"a numpy array of {value.dtype} {value.shape}"
     if type(value) is int:
-        return f"int {in_words(value)}" if value.bit_length() <= 128 else in_words(value)
+        text = spell(value)
+        return text if text.startswith("an ") else f"int {text}"
     if value is None or isinstance(value, (bool, int, float, complex, np.generic, Pointer)):
-        text = repr(value)
+        text = spell(value)
         return f"{name} {text}" if len(text) < 60 else name
     return f"a {name}"
 
@@ -142,7 +142,7 @@ def pointer_reader(device: Device, pointee: str, refuse: Refuse) -> Callable[[ob
             return value.value or 0
         if isinstance(value, (bool, int, float, complex, np.generic, str, bytes)):
             could_be = type(value) is int and 0 <= value < 1 << 64
-            hint = f", or cujit.Pointer({value!r}) if that is an address" if could_be else ""
+            hint = f", or cujit.Pointer({spell(value)}) if that is an address" if could_be else ""
             refuse(value, "it is no pointer", f"{wanted}{hint}")
         memory = _memory(value, device, stream, refuse, wanted)
         check_element(value, memory.dtype)
@@ -320,7 +320,7 @@ def _of_interface(interface: dict[str, Any], device: tuple[int, int] | None) -> 
     address = 0 if data is None else operator.index(data)
     empty = 0 in shape
     if not 0 <= address < 1 << 64:
-        raise ValueError(f"address {in_words(address)} does not fit 64 bits")
+        raise ValueError(f"address {spell(address)} does not fit 64 bits")
     if not address and not empty:
         raise ValueError(f"the address of an array of shape {shape} is null")
     contiguous = True

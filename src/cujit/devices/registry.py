@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from cujit.devices.base import Device
 from cujit.devices.launcher.options import check_timeout
-from cujit.errors import DeviceNotFoundError, DriverNotFoundError, LoadError, MissingError, OptionError
+from cujit.errors import DeviceNotFoundError, DriverNotFoundError, LoadError, MissingError, OptionError, spell
 from cujit.forks import Lock
 from cujit.toolchain.driver import open_driver
 
@@ -96,7 +96,7 @@ class Devices:
             threads = _int(threads, "the number of threads", "cujit.cpu(4), or cujit.cpu() for one a processor")
             if not 1 <= threads <= MAX_CPU_THREADS:
                 raise LoadError(
-                    f"the CPU device takes 1 to {MAX_CPU_THREADS} threads, not {threads}",
+                    f"the CPU device takes 1 to {MAX_CPU_THREADS} threads, not {spell(threads)}",
                     help="cujit.cpu() takes one a processor",
                 )
         with self._lock:
@@ -137,11 +137,11 @@ class Devices:
             return name
         if not isinstance(name, str):
             raise OptionError(
-                f"a device is given by its name or as a Device, not as {type(name).__name__} {name!r}",
+                f"a device is given by its name or as a Device, not as {type(name).__name__} {spell(name)}",
                 help="'cpu', 'cuda:0', cujit.cpu() or cujit.gpu(0)",
             )
         if not is_device_name(name):
-            raise DeviceNotFoundError(f"no device is called {name!r}", help=_NAMES)
+            raise DeviceNotFoundError(f"no device is called {spell(name)}", help=_NAMES)
         return self.cpu() if name == "cpu" else self.gpu(int(name.partition(":")[2] or 0))
 
 
@@ -152,7 +152,7 @@ def is_device_name(name: str) -> bool:
 
 def _int(value: object, what: str, example: str) -> int:
     if isinstance(value, bool) or not hasattr(value, "__index__"):
-        raise OptionError(f"{what} is an int, not {type(value).__name__} {value!r}", help=example)
+        raise OptionError(f"{what} is an int, not {type(value).__name__} {spell(value)}", help=example)
     return operator.index(value)
 
 

@@ -12,12 +12,12 @@ import operator
 from types import TracebackType
 from typing import TYPE_CHECKING, TypeVar
 
-from cujit.errors import ArgumentError, ClosedError, LaunchError
+from cujit.errors import ArgumentError, ClosedError, LaunchError, spell
 
 if TYPE_CHECKING:
     from cujit.devices.base import Allocation, Device
 
-__all__ = ["CAPTURE_MODES", "Event", "Graph", "Stream", "check_mode", "check_priority", "in_words", "stream_handle"]
+__all__ = ["CAPTURE_MODES", "Event", "Graph", "Stream", "check_mode", "check_priority", "stream_handle"]
 
 CAPTURE_MODES = ("relaxed", "thread_local", "global")
 """What other work is allowed during a capture. Source: CUDA Driver API manual, ``CUstreamCaptureMode``."""
@@ -64,7 +64,7 @@ class Event(abc.ABC):
             ClosedError: one of them was closed.
         """
         if not isinstance(since, Event):
-            raise ArgumentError(f"time is measured from an event, not from {type(since).__name__} {since!r}"[:200])
+            raise ArgumentError(f"time is measured from an event, not from {type(since).__name__} {spell(since)}"[:200])
         if since.device is not self.device:
             raise ArgumentError(
                 f"an event of {since.device.name} and one of {self.device.name} have no common clock",
@@ -255,7 +255,7 @@ class Graph(abc.ABC):
             ClosedError: one of them was closed.
         """
         if not isinstance(other, Graph) or other.device is not self.device:
-            raise ArgumentError(f"a graph of {self.device.name} is updated by another one of it, not by {other!r}")
+            raise ArgumentError(f"a graph of {self.device.name} is updated by another one of it, not by {spell(other)}")
         self._require()
         other._require()
         self._update(other)
@@ -325,14 +325,6 @@ class Graph(abc.ABC):
         return f"<Graph on {self.device.name} that {self._state.value}>"
 
 
-def in_words(number: int) -> str:
-    """Write an int for a message; one that Python does not write because it is too long, by its bits.
-
-    Source: Python's documentation, "Integer string conversion length limitation".
-    """
-    return str(number) if number.bit_length() <= 128 else f"an int of {number.bit_length()} bits"
-
-
 def stream_handle(stream: object, device: Device | None = None) -> int:
     """Read a stream: None or an int handle, one of ours, or an object of any library with ``__cuda_stream__``.
 
@@ -359,11 +351,11 @@ def stream_handle(stream: object, device: Device | None = None) -> int:
         value = operator.index(handle)
     except (TypeError, ValueError):
         raise LaunchError(
-            f"stream is {type(stream).__name__} {stream!r}, which is no stream",
+            f"stream is {type(stream).__name__} {spell(stream)}, which is no stream",
             help="pass a CUstream handle as an int, or an object with __cuda_stream__",
         ) from None
     if not 0 <= value < 1 << 64:
-        raise LaunchError(f"stream {in_words(value)} is no handle")
+        raise LaunchError(f"stream {spell(value)} is no handle")
     return value
 
 
@@ -386,7 +378,7 @@ def check_mode(mode: object) -> None:
         LaunchError: it is none.
     """
     if not isinstance(mode, str) or mode not in CAPTURE_MODES:
-        raise LaunchError(f"no mode of a capture is called {mode!r}", help=f"one of {', '.join(CAPTURE_MODES)}")
+        raise LaunchError(f"no mode of a capture is called {spell(mode)}", help=f"one of {', '.join(CAPTURE_MODES)}")
 
 
 def check_priority(priority: object, of: object = None) -> None:
@@ -396,9 +388,9 @@ def check_priority(priority: object, of: object = None) -> None:
         LaunchError: it is no int, or the stream is there already.
     """
     if isinstance(priority, bool) or not hasattr(priority, "__index__"):
-        raise LaunchError(f"priority is {type(priority).__name__} {priority!r}; it takes an int")
+        raise LaunchError(f"priority is {type(priority).__name__} {spell(priority)}; it takes an int")
     number = operator.index(priority)
     if not -(1 << 31) <= number < 1 << 31:
-        raise LaunchError(f"priority is {in_words(number)}; it takes an int of 32 bits")
+        raise LaunchError(f"priority is {spell(number)}; it takes an int of 32 bits")
     if of is not None:
         raise LaunchError(f"priority {priority} is for a new stream; this one has its own", help="leave priority out")

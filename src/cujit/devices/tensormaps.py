@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 import numpy as np
 
 from cujit.devices.arrays import DeviceArray
-from cujit.errors import ArgumentError, ClosedError, UnsupportedError
+from cujit.errors import ArgumentError, ClosedError, UnsupportedError, spell
 
 if TYPE_CHECKING:
     from cujit.devices.base import Device
@@ -274,7 +274,7 @@ def make_tensor_map(
     """
     if str(interleave) != "none":
         raise UnsupportedError(
-            f"tensor maps are of tensors that are not interleaved, not of interleave={interleave!r}",
+            f"tensor maps are of tensors that are not interleaved, not of interleave={spell(interleave)}",
             help="interleave='none', with the channels as the last axis",
         )
     memory = memory_of(device, array)
@@ -354,7 +354,7 @@ def memory_of(device: Device, array: object) -> Memory:
     """
     if isinstance(array, DeviceArray):
         if array.device is not device and array.device.name != device.name:
-            raise ArgumentError(f"{array!r} is of another device than {device.name}")
+            raise ArgumentError(f"{spell(array)} is of another device than {device.name}")
         return Memory(array.address, array.shape, array.strides, array.dtype, array.nbytes)
     name = "__cuda_array_interface__" if device.is_gpu else "__array_interface__"
     try:
@@ -395,7 +395,7 @@ def _data_type(said: object, dtype: np.dtype[Any]) -> DataType:
             raise ArgumentError(f"a tensor map has no elements of {dtype}", help=f"data_type=, of {', '.join(names)}")
         return _OF_DTYPE[dtype.name]
     if not isinstance(said, str) or said not in names:
-        raise ArgumentError(f"data_type is one of {', '.join(names)}, not {said!r}")
+        raise ArgumentError(f"data_type is one of {', '.join(names)}, not {spell(said)}")
     kind = DataType[said.upper()]
     if kind.bytes != dtype.itemsize:
         raise ArgumentError(f"{said} has {kind.bytes} bytes, and the elements of the array ({dtype}) {dtype.itemsize}")
@@ -412,7 +412,7 @@ def ints_of(name: str, values: object) -> tuple[int, ...]:
         items = values if isinstance(values, (tuple, list)) else (values,)
         return tuple(operator.index(n) for n in items)
     except TypeError:
-        raise ArgumentError(f"{name} is an int for each axis, not {values!r}") from None
+        raise ArgumentError(f"{name} is an int for each axis, not {spell(values)}") from None
 
 
 def _word(name: str, said: object, kind: type[_Words]) -> _Words:
@@ -420,5 +420,5 @@ def _word(name: str, said: object, kind: type[_Words]) -> _Words:
     words = {m.name.lower().removeprefix("bytes_"): m for m in kind}
     text = str(said) if isinstance(said, (str, int)) and not isinstance(said, bool) else ""
     if text not in words:
-        raise ArgumentError(f"{name} is one of {', '.join(map(repr, words))}, not {said!r}")
+        raise ArgumentError(f"{name} is one of {', '.join(map(repr, words))}, not {spell(said)}")
     return words[text]

@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from cujit.devices.arrays import DeviceArray
 from cujit.devices.textures import AddressMode, Extent, Filter, Format, Sampling, Surface, Texels, Texture
-from cujit.errors import ArgumentError
+from cujit.errors import ArgumentError, spell
 
 if TYPE_CHECKING:
     from cujit.devices.base import Device
@@ -67,7 +67,7 @@ def make_texture(
     if not isinstance(data, (Texels, DeviceArray)):
         data = make_texels(device, data, channels, layered, cube)
     elif data.device is not device:
-        raise ArgumentError(f"{data!r} is of another device than {device.name}")
+        raise ArgumentError(f"{spell(data)} is of another device than {device.name}")
     if isinstance(data, Texels):
         extent, format = data.extent, data.format
     else:
@@ -89,7 +89,7 @@ def make_surface(device: Device, texels: Texels) -> Surface:
             f"a surface is made of texels, not of a {type(texels).__name__}", help="device.surface(device.texels(x))"
         )
     if texels.device is not device:
-        raise ArgumentError(f"{texels!r} is of another device than {device.name}")
+        raise ArgumentError(f"{spell(texels)} is of another device than {device.name}")
     return Surface(device, device.textures.surface(texels), texels)
 
 
@@ -107,7 +107,7 @@ def _format(dtype: np.dtype[Any], channels: int) -> Format:
             help="x.astype('float32'), or x.view('uint32') with channels=2 for elements of 64 bits",
         )
     if not isinstance(channels, (int, np.integer)) or channels not in (1, 2, 4):
-        raise ArgumentError(f"a texture has 1, 2 or 4 channels, not {channels!r}")
+        raise ArgumentError(f"a texture has 1, 2 or 4 channels, not {spell(channels)}")
     return Format(dtype, int(channels))
 
 
@@ -184,12 +184,12 @@ def sampling_of(
     names = (address,) * 3 if isinstance(address, str) else tuple(address) if isinstance(address, (tuple, list)) else ()
     modes = {m.name.lower(): m for m in AddressMode}
     if not 1 <= len(names) <= 3 or not all(isinstance(n, str) and n in modes for n in names):
-        raise ArgumentError(f"address is one of {', '.join(modes)}, or one for each axis, not {address!r}")
+        raise ArgumentError(f"address is one of {', '.join(modes)}, or one for each axis, not {spell(address)}")
     filters = {f.name.lower(): f for f in Filter}
     if not isinstance(filter, str) or filter not in filters:
-        raise ArgumentError(f"filter is one of {', '.join(filters)}, not {filter!r}")
+        raise ArgumentError(f"filter is one of {', '.join(filters)}, not {spell(filter)}")
     if not isinstance(read, str) or read not in ("element", "normalized_float"):
-        raise ArgumentError(f"read is 'element' or 'normalized_float', not {read!r}")
+        raise ArgumentError(f"read is 'element' or 'normalized_float', not {spell(read)}")
     x, y, z = (*(modes[n] for n in names), AddressMode.CLAMP, AddressMode.CLAMP)[:3]
     as_float = read == "normalized_float"
     return Sampling((x, y, z), filters[filter], bool(normalized), as_float, _border(border), bool(srgb))
@@ -202,7 +202,7 @@ def _border(border: object) -> tuple[float, float, float, float]:
     except (TypeError, ValueError, OverflowError):
         numbers = []
     if not 1 <= len(numbers) <= 4 or not all(abs(n) <= _LARGEST for n in numbers):
-        raise ArgumentError(f"border is a finite number of 32 bits, or up to four of them, not {border!r}")
+        raise ArgumentError(f"border is a finite number of 32 bits, or up to four of them, not {spell(border)}")
     r, g, b, a = (numbers + [0.0] * 3)[:4]
     return r, g, b, a
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 from cujit.arch import Arch, ArchKind
 from cujit.artifact import image_bytes
-from cujit.errors import ArchError, FormatError, NameNotFoundError
+from cujit.errors import ArchError, FormatError, NameNotFoundError, spell
 from cujit.formats.cubininfo import (
     Attribute,
     KernelParameter,
@@ -141,7 +141,7 @@ class Cubin:
             if kernel.name == name:
                 return kernel
         have = ", ".join(k.name for k in self.kernels) or "none"
-        raise NameNotFoundError(f"no kernel {name!r} in this cubin", help=f"it has: {have}")
+        raise NameNotFoundError(f"no kernel {spell(name)} in this cubin", help=f"it has: {have}")
 
 
 def read_cubin(data: bytes) -> Cubin:

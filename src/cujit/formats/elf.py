@@ -9,7 +9,7 @@ import struct
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from cujit.errors import FormatError
+from cujit.errors import FormatError, spell
 from cujit.forks import cached_property
 
 __all__ = ["Elf", "Note", "Section", "Symbol", "elf_length", "elf_type", "read_elf"]
@@ -233,7 +233,7 @@ def elf_type(data: bytes) -> int:
 
 def _header(data: bytes) -> tuple[bytes, int, int, int, int, int, int, int, int, int, int, int, int, int]:
     if len(data) < _HEADER.size or not data.startswith(_MAGIC):
-        raise FormatError(f"no ELF file: {data[:8]!r}, {len(data)} bytes", offset=0)
+        raise FormatError(f"no ELF file: {spell(data[:8])}, {len(data)} bytes", offset=0)
     if data[4] != _CLASS_64 or data[5] != _LITTLE_ENDIAN:
         raise FormatError("an ELF file that is not 64-bit little-endian", offset=4)
     return _HEADER.unpack_from(data)

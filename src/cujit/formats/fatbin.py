@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from cujit.arch import Arch
 from cujit.artifact import image_bytes
-from cujit.errors import FormatError
+from cujit.errors import FormatError, spell
 from cujit.formats.elf import elf_type
 from cujit.formats.fatbinentry import Entry, EntryKind, FatbinFlag, Recent, read_entries
 from cujit.formats.hostfile import places_of_sections
@@ -95,7 +95,7 @@ def _read_container(data: bytes, start: int, limit: int, recent: Recent) -> Fatb
         FormatError: no container is there, or it is cut off or contradicts itself.
     """
     if limit - start < _CONTAINER.size or not data.startswith(_MAGIC, start):
-        raise FormatError(f"no fatbin: {data[start : min(limit, start + 8)]!r}", offset=start)
+        raise FormatError(f"no fatbin: {spell(data[start : min(limit, start + 8)])}", offset=start)
     _, version, header_bytes, size = _CONTAINER.unpack_from(data, start)
     if version != _CONTAINER_VERSION or header_bytes < _CONTAINER.size:
         raise FormatError(f"a fatbin of version {version}, header of {header_bytes} bytes", offset=start + 4)

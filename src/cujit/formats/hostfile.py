@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from cujit.errors import FormatError
+from cujit.errors import FormatError, spell
 from cujit.formats.elf import read_elf
 
 __all__ = ["places_of_sections"]
@@ -33,7 +33,7 @@ def places_of_sections(data: bytes, names: tuple[str, ...]) -> Iterator[tuple[in
     elif data.startswith(_THIN_AR_MAGIC):
         raise FormatError("a thin archive has its members outside of itself", offset=0, help="read its objects")
     else:
-        raise FormatError(f"neither a fatbin, an ELF file nor an archive: {data[:8]!r}", offset=0)
+        raise FormatError(f"neither a fatbin, an ELF file nor an archive: {spell(data[:8])}", offset=0)
 
 
 def _in_elf(data: bytes, names: tuple[str, ...], base: int) -> list[tuple[int, int]]:

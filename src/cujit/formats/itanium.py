@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import struct
 
-from cujit.errors import FormatError
+from cujit.errors import FormatError, spell
 from cujit.formats.cxxtypes import BUILTINS, Pack, Shape, Term, Type, each, flat, pointer_to, qualified
 from cujit.signature import ParameterClass
 
@@ -50,7 +50,7 @@ class Demangler:
 
     def __init__(self, name: str, *, anonymous: str = "") -> None:
         if len(name) > _MAX_NAME_CHARS or _IDENTIFIER_CHARS.fullmatch(name) is None:
-            raise FormatError(f"no lowered name: {name[:60]!r}")
+            raise FormatError(f"no lowered name: {spell(name[:60])}")
         self._text = name
         self._at = 0
         self._depth = 0
@@ -90,7 +90,7 @@ class Demangler:
             FormatError: something else stands there.
         """
         if not self._take(token):
-            raise self.fail(f"expected {token!r}")
+            raise self.fail(f"expected {spell(token)}")
 
     def _match(self, pattern: re.Pattern[str]) -> str:
         match = pattern.match(self._text, self._at)

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from cujit.arch import Arch, ArchKind
-from cujit.errors import ArchError, FormatError
+from cujit.errors import ArchError, FormatError, spell
 from cujit.support import Version
 
 __all__ = ["Ltoir", "read_ltoir"]
@@ -61,7 +61,7 @@ def read_ltoir(data: bytes) -> Ltoir:
         raise FormatError(f"LTO-IR cut off inside its header, after {len(data)} bytes", offset=len(data))
     magic, container, container_minor, ir, ir_minor = _HEADER.unpack_from(data)[:5]
     if magic != _MAGIC:
-        raise FormatError(f"no LTO-IR: it begins {data[:4]!r}", offset=0)
+        raise FormatError(f"no LTO-IR: it begins {spell(data[:4])}", offset=0)
     tags = dict(_tags(data))
     if _TAG_ARCH not in tags:
         raise FormatError("LTO-IR without an architecture", offset=_HEADER.size)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from cujit.errors import FormatError
+from cujit.errors import FormatError, spell
 from cujit.formats.expressions import normalise_expression
 from cujit.signature import Parameter, ParameterClass, Signature
 
@@ -75,12 +75,12 @@ def signature_of(lowered: str) -> Signature:
     reader = _demangler(lowered)
     name, arguments = reader.template_entity()
     if name != _PROBE or not arguments:
-        raise FormatError(f"no lowered name of {_PROBE}: {lowered[:120]!r}")
+        raise FormatError(f"no lowered name of {_PROBE}: {spell(lowered[:120])}")
     function, *packs = arguments
     if isinstance(function, Type) and function.shape is Shape.POINTER and function.inner is not None:
         function = function.inner
     if isinstance(function, Pack) or function.shape is not Shape.FUNCTION:
-        raise FormatError(f"what was probed is no function but {function}: {lowered[:120]!r}")
+        raise FormatError(f"what was probed is no function but {function}: {spell(lowered[:120])}")
     count = len(function.parameters)
     sizes, aligns, kinds = (_integers(packs, i, count, lowered) for i in range(3))
     parameters = map(_parameter, function.parameters, sizes, aligns, kinds)
@@ -102,7 +102,7 @@ def _integers(packs: list[Type | Pack], index: int, count: int, lowered: str) ->
         return [0] * count
     values = [int(v) for v in re.findall(r"\d+", str(packs[index]).partition("<")[2])]
     if len(values) != count:
-        raise FormatError(f"{count} parameters but {len(values)} values in {lowered[:120]!r}")
+        raise FormatError(f"{count} parameters but {len(values)} values in {spell(lowered[:120])}")
     return values
 
 

@@ -10,7 +10,7 @@ from difflib import get_close_matches
 from fnmatch import fnmatchcase
 
 from cujit.arch import Arch
-from cujit.errors import ArchError, FormatError, NameNotFoundError, OptionError
+from cujit.errors import ArchError, FormatError, NameNotFoundError, OptionError, spell
 from cujit.inspection.values import ImageInfo, ImageKind, Inspection, KernelInfo
 
 __all__ = ["Choice", "Names", "choose_kernels", "names_matching"]
@@ -98,7 +98,9 @@ def _texts(names: object) -> list[str] | None:
         return None
     listed = [names] if isinstance(names, str) else list(names) if isinstance(names, Sequence) else []
     if not listed or not all(isinstance(name, str) for name in listed):
-        raise OptionError(f"kernels are chosen by a name, a pattern or several, not {names!r}", help="kernel='axpy<*>'")
+        raise OptionError(
+            f"kernels are chosen by a name, a pattern or several, not {spell(names)}", help="kernel='axpy<*>'"
+        )
     return listed
 
 
@@ -113,7 +115,7 @@ def _decide(
         if not new:
             earlier = patterns[decided[min(found)]]
             raise OptionError(
-                f"{pattern!r} decides for no kernel: {earlier!r}, before it, fits all that it fits",
+                f"{spell(pattern)} decides for no kernel: {spell(earlier)}, before it, fits all that it fits",
                 help="put the narrower pattern first",
             )
         decided.update(dict.fromkeys(new, index))
@@ -124,7 +126,9 @@ def _found(
     pattern: object, kernels: Sequence[KernelInfo], ptx_only: Sequence[KernelInfo], inspection: Inspection
 ) -> set[str]:
     if not isinstance(pattern, str) or not pattern.strip():
-        raise OptionError(f"a kernel's name or a pattern is wanted, not {pattern!r}", help="'axpy<float>', 'axpy<*>'")
+        raise OptionError(
+            f"a kernel's name or a pattern is wanted, not {spell(pattern)}", help="'axpy<float>', 'axpy<*>'"
+        )
     if missing := names_matching(pattern, ptx_only):
         raise FormatError(f"{', '.join(sorted(missing))}: only PTX, and no machine code, to check", help=_BUILD)
     found = names_matching(pattern, kernels)
@@ -133,7 +137,7 @@ def _found(
         near = get_close_matches(pattern, shown, n=_SHOWN_NAMES, cutoff=0.0) or shown[:_SHOWN_NAMES]
         more = f" and {len(shown) - len(near)} more" if len(shown) > len(near) else ""
         raise NameNotFoundError(
-            f"no kernel in the machine code of {_called(inspection)} is called {pattern!r}",
+            f"no kernel in the machine code of {_called(inspection)} is called {spell(pattern)}",
             help=f"it has {', '.join(near)}{more}",
         )
     return found
@@ -185,7 +189,7 @@ def _arches(arch: str | Arch | Sequence[str | Arch] | None) -> tuple[Arch, ...] 
     if arch is None:
         return None
     if not isinstance(arch, (str, Arch, Sequence)):
-        raise ArchError(f"an architecture is 'sm_90' or an Arch, not {arch!r}")
+        raise ArchError(f"an architecture is 'sm_90' or an Arch, not {spell(arch)}")
     found = tuple(map(Arch.parse, [arch] if isinstance(arch, (str, Arch)) else arch))
     if not found or not all(a.is_real for a in found):
         said = next((str(a) for a in found if not a.is_real), "none")

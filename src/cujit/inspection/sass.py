@@ -12,7 +12,7 @@ from pathlib import Path
 
 from cuda import pathfinder
 
-from cujit.errors import MissingError, NameNotFoundError, ToolError
+from cujit.errors import MissingError, NameNotFoundError, ToolError, spell
 from cujit.formats.elf import Symbol, read_elf
 from cujit.support import install
 
@@ -78,7 +78,7 @@ def _symbols(cubin: bytes, kernels: Sequence[str]) -> list[int]:
     missing = [name for name in kernels if name not in known]
     if missing:
         raise NameNotFoundError(
-            f"no function {missing[0]!r} in this cubin", help=f"it has {', '.join(sorted(known)) or 'none'}"
+            f"no function {spell(missing[0])} in this cubin", help=f"it has {', '.join(sorted(known)) or 'none'}"
         )
     return [known[name] for name in kernels]
 

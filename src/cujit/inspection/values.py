@@ -15,7 +15,7 @@ from typing import Protocol
 
 from cujit.arch import Arch
 from cujit.artifact import Kind
-from cujit.errors import NameNotFoundError
+from cujit.errors import NameNotFoundError, spell
 from cujit.forks import cached_property
 from cujit.formats.mangling import demangle, entity_name, normalise_expression
 from cujit.formats.ptx.needs import Need
@@ -333,7 +333,7 @@ class Inspection:
             ArchError: ``arch`` is malformed.
         """
         if not isinstance(name, str):
-            raise NameNotFoundError(f"a kernel is found by its name, not by {type(name).__name__} {name!r}")
+            raise NameNotFoundError(f"a kernel is found by its name, not by {type(name).__name__} {spell(name)}")
         wanted = None if arch is None else Arch.parse(arch)
         there = [k for k in self.kernels if wanted is None or k.arch == wanted]
         found = (
@@ -343,7 +343,7 @@ class Inspection:
         )
         if len({k.name for k in found}) > 1:
             listing = ", ".join(dict.fromkeys(k.display for k in found))
-            raise NameNotFoundError(f"{name!r} is the name of several kernels: {listing}", help="say which")
+            raise NameNotFoundError(f"{spell(name)} is the name of several kernels: {listing}", help="say which")
         if found:
             return min(found, key=lambda k: k.kind is not ImageKind.CUBIN)
         raise self._missing(name, wanted, there)
@@ -357,5 +357,5 @@ class Inspection:
         more = len(shown) - len(near)
         listed = ", ".join(near) + (f" and {more} more" if more > 0 else "")
         return NameNotFoundError(
-            f"no kernel {name!r} in {self.name or 'this image'}", help=f"it has {listed or 'none'}"
+            f"no kernel {spell(name)} in {self.name or 'this image'}", help=f"it has {listed or 'none'}"
         )

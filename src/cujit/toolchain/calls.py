@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, ClassVar, NoReturn, TypeAlias
 
-from cujit.errors import ToolError
+from cujit.errors import ToolError, spell
 from cujit.toolchain.handles import HandleNumber, Ledger
 from cujit.toolchain.libraries import load_binding, open_library
 from cujit.toolchain.results import ResultCode
@@ -182,7 +182,7 @@ class Library:
 
     def _handle(self, function: str, given: object) -> HandleNumber:
         if isinstance(given, bool) or not hasattr(given, "__index__"):
-            raise self._no_handle(function, f"{given!r} is no handle")
+            raise self._no_handle(function, f"{spell(given)} is no handle")
         number = given if isinstance(given, HandleNumber) else operator.index(given)
         found = self.ledger.find(number)
         if found is not None:
@@ -217,7 +217,7 @@ class Library:
         if not isinstance(given, str):
             self.misuse(function, f"{what} is {type(given).__name__}; it takes str")
         if "\0" in given:
-            self.misuse(function, f"{what} holds a NUL, where C would stop reading: {given!r}")
+            self.misuse(function, f"{what} holds a NUL, where C would stop reading: {spell(given)}")
         try:
             given.encode()
         except UnicodeEncodeError as e:
@@ -248,7 +248,7 @@ class Library:
             CallError: it is no int, or another one.
         """
         if isinstance(said, bool) or not hasattr(said, "__index__"):
-            self.misuse(function, f"the size of {what} is {said!r}; it takes an int")
+            self.misuse(function, f"the size of {what} is {spell(said)}; it takes an int")
         if operator.index(said) != real:
             self.misuse(function, f"the size of {what} is said to be {said}, but it is {real}", f"say {real}")
         return real

@@ -12,7 +12,7 @@ import os
 from types import ModuleType
 from typing import Any
 
-from cujit.errors import DeviceNotFoundError, DriverError, DriverNotFoundError
+from cujit.errors import DeviceNotFoundError, DriverError, DriverNotFoundError, spell
 from cujit.support import Version
 
 __all__ = ["OLDEST_DRIVER", "Driver", "open_driver"]
@@ -144,7 +144,7 @@ def open_driver() -> Driver:
         visible = os.environ.get("CUDA_VISIBLE_DEVICES")
         raise DeviceNotFoundError(
             f"{driver.name} is installed but shows no GPU"
-            + (f" (CUDA_VISIBLE_DEVICES={visible!r})" if visible is not None else ""),
+            + (f" (CUDA_VISIBLE_DEVICES={spell(visible)})" if visible is not None else ""),
             help="give the process (or the container) a GPU, or run on the CPU device: device=cujit.cpu()",
         )
     if status != bindings.CUresult.CUDA_SUCCESS:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Sequence
 
+from cujit.errors import spell
 from cujit.toolchain.calls import Buffer, CallError, Library, Readable
 from cujit.toolchain.handles import Handle, HandleNumber
 from cujit.toolchain.libraries import load_binding
@@ -220,7 +221,7 @@ def _add(handle: int, function: str, method: str, code: Readable, size: int, **t
     library = _library()
     content = library.data(function, "code", code, size)
     said = [library.text(function, what, text, optional=what != "arch") for what, text in texts.items()]
-    told = ", ".join([f"{what} {text!r}" for what, text in texts.items() if text] + [f"{len(content)} bytes"])
+    told = ", ".join([f"{what} {spell(text)}" for what, text in texts.items() if text] + [f"{len(content)} bytes"])
     with library.using(function, handle, content) as raw:
         library.call(function, method, raw, content, len(content), *said, about=lambda: told)
 

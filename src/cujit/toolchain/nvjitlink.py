@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from cujit.artifact import Kind
+from cujit.errors import spell
 from cujit.toolchain.calls import Buffer, CallError, Library, Readable
 from cujit.toolchain.handles import Handle, HandleNumber
 from cujit.toolchain.libraries import load_binding
@@ -67,7 +68,7 @@ def __getattr__(name: str) -> InputType:
             f"there is no {name}; there is {listed}. LLVM IR is compiled to LTO-IR first, by libNVVM with -gen-lto or "
             "by cujit.compile(cujit.Source.nvvm(…), to='ltoir')"
         )
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    raise AttributeError(f"module {spell(__name__)} has no attribute {spell(name)}")
 
 
 class _UsageError(nvJitLinkError, ValueError, TypeError):
@@ -264,7 +265,7 @@ def _input_type(function: str, given: object) -> int:
     numbers = {int(member) for member in InputType}
     if isinstance(given, bool) or not isinstance(given, int) or int(given) not in numbers:
         names = ", ".join(InputType.__members__)
-        _library().misuse(function, f"{given!r} is no InputType", f"one of {names}")
+        _library().misuse(function, f"{spell(given)} is no InputType", f"one of {names}")
     return int(given)
 
 

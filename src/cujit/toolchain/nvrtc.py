@@ -11,6 +11,7 @@ import functools
 from collections.abc import Sequence
 from typing import Any
 
+from cujit.errors import spell
 from cujit.toolchain.calls import Buffer, CallError, Library
 from cujit.toolchain.handles import Handle, HandleNumber
 from cujit.toolchain.libraries import load_binding
@@ -161,7 +162,7 @@ def nvrtcSetFlowCallback(prog: int, callback: int, payload: int) -> Answer:  # n
     function = "nvrtcSetFlowCallback"
     for what, address in (("callback", callback), ("payload", payload)):
         if isinstance(address, bool) or not isinstance(address, int) or not 0 <= address < 1 << 64:
-            _library().misuse(function, f"{what} is {address!r}; it takes an address, an int")
+            _library().misuse(function, f"{what} is {spell(address)}; it takes an address, an int")
     return _call(prog, function, callback, payload)
 
 
@@ -243,7 +244,7 @@ def nvrtcSetPCHHeapSize(size: int) -> Answer:  # noqa: N802
         nvrtcError: it is no int of at least 0.
     """
     if isinstance(size, bool) or not isinstance(size, int) or not 0 <= size < 1 << 63:
-        _library().misuse("nvrtcSetPCHHeapSize", f"size is {size!r}; it takes an int of at least 0")
+        _library().misuse("nvrtcSetPCHHeapSize", f"size is {spell(size)}; it takes an int of at least 0")
     return _answer("nvrtcSetPCHHeapSize", size)
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 
 from cujit.arch import Arch, ArchKind
-from cujit.errors import ArchError
+from cujit.errors import ArchError, spell
 
 __all__ = ["PRODUCTS", "Mark", "Product", "find_product", "product_of_arch"]
 
@@ -140,13 +140,13 @@ def find_product(name: str) -> Product:
         ArchError: nothing is called so; the message has the nearest names.
     """
     if not isinstance(name, str):
-        raise ArchError(f"a GPU is found by its name, not by {type(name).__name__} {name!r}", help=_HELP)
+        raise ArchError(f"a GPU is found by its name, not by {type(name).__name__} {spell(name)}", help=_HELP)
     found = _by_key().get(_key(name))
     if found is not None:
         return found
     if name.startswith(("sm_", "compute_", "lto_")):
         return product_of_arch(Arch.parse(name).real)
-    raise ArchError(f"no GPU {name!r} in the table", help=f"{_nearest(name)}{_HELP}")
+    raise ArchError(f"no GPU {spell(name)} in the table", help=f"{_nearest(name)}{_HELP}")
 
 
 def product_of_arch(arch: Arch, processors: int | None = None) -> Product:

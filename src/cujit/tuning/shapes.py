@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from cujit.errors import LaunchError
+from cujit.errors import LaunchError, spell
 from cujit.tuning.limits import WARP_SIZE, ProcessorLimits
 from cujit.tuning.occupancy import (
     Demand,
@@ -46,7 +46,8 @@ def shared_bytes_of(shared_bytes: SharedBytes, threads: int) -> int:
         size = said.__index__()
     except (AttributeError, TypeError):
         raise LaunchError(
-            f"shared_bytes is {type(said).__name__} {said!r}; it takes an int, or a function of the block's threads"
+            f"shared_bytes is {type(said).__name__} {spell(said)}; it takes an int, or a function of the block's "
+            "threads"
         ) from None
     if size < 0:
         raise LaunchError(f"shared_bytes is {size}; the smallest is 0")

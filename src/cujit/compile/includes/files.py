@@ -12,7 +12,7 @@ from collections import OrderedDict
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
-from cujit.errors import CujitError
+from cujit.errors import CujitError, spell
 
 if TYPE_CHECKING:  # reading headers needs large expressions; telling by stats that none changed does not
     from cujit.compile.includes.directives import Facts
@@ -71,7 +71,7 @@ def is_absent(path: str) -> bool:
             return True
         raise NotModelledError(f"{path}: {e.strerror}") from None
     except ValueError:
-        raise NotModelledError(f"a NUL in the name {path!r}") from None
+        raise NotModelledError(f"a NUL in the name {spell(path)}") from None
 
 
 class Files:

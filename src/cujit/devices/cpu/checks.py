@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 
 from cujit.devices.cpu.native.checkstate import checks_bits
-from cujit.errors import OptionError
+from cujit.errors import OptionError, spell
 
 __all__ = ["Checks"]
 
@@ -31,13 +31,13 @@ class Checks:
         if value is None:
             return cls()
         if not isinstance(value, str):
-            raise OptionError(f"check is a text, not {type(value).__name__} {value!r}", help=allowed)
+            raise OptionError(f"check is a text, not {type(value).__name__} {spell(value)}", help=allowed)
         names = [name.strip() for name in value.split(",")]
         if names == ["all"]:
             return cls(**dict.fromkeys(known, True))
         unknown = [name for name in names if name not in known]
         if unknown:
-            raise OptionError(f"no check is called {unknown[0]!r}", help=allowed)
+            raise OptionError(f"no check is called {spell(unknown[0])}", help=allowed)
         return cls(**dict.fromkeys(names, True))
 
     def __bool__(self) -> bool:

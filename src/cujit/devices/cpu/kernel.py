@@ -31,7 +31,7 @@ from cujit.devices.launcher.options import PLAIN, LaunchOptions, check_cooperati
 from cujit.devices.launcher.seam import PreparedKernel, Target
 from cujit.devices.objects import Work
 from cujit.devices.perf import lines_asked
-from cujit.errors import ClosedError, LaunchError, OptionError
+from cujit.errors import ClosedError, LaunchError, OptionError, spell
 from cujit.forks import Lock
 
 if TYPE_CHECKING:
@@ -365,7 +365,7 @@ def _optimizes() -> bool:
     """
     said = os.environ.get(_OPTIMIZE) or "1"
     if said not in ("0", "1"):
-        raise OptionError(f"{_OPTIMIZE} is 0 or 1, not {said!r}", help=f"unset {_OPTIMIZE}")
+        raise OptionError(f"{_OPTIMIZE} is 0 or 1, not {spell(said)}", help=f"unset {_OPTIMIZE}")
     return said == "1"
 
 

@@ -7,7 +7,7 @@ import weakref
 
 import numpy as np
 
-from cujit.errors import CujitError
+from cujit.errors import CujitError, spell
 
 __all__ = ["APART", "HostBlock", "aligned", "live_blocks"]
 
@@ -30,7 +30,7 @@ class HostBlock:
         try:
             self._bytes = np.empty(size + ALIGNMENT + APART, np.uint8)
         except (MemoryError, ValueError) as e:
-            raise CujitError(f"the CPU device has no {size} bytes of memory left") from e
+            raise CujitError(f"the CPU device has no {spell(size)} bytes of memory left") from e
         start = int(self._bytes.__array_interface__["data"][0])
         self.address = aligned(start, ALIGNMENT)
         self.size = size

@@ -16,7 +16,7 @@ from cujit.devices.cpu.preparation import Preparation
 from cujit.devices.cpu.refusals import RefusedKernel
 from cujit.devices.inorder import Captures
 from cujit.devices.watch import Watcher
-from cujit.errors import NameNotFoundError
+from cujit.errors import NameNotFoundError, spell
 
 __all__ = ["CpuModule"]
 
@@ -61,7 +61,7 @@ class CpuModule(DeviceModule):
         """Find a ``__device__`` or ``__constant__`` variable: its address and its size in bytes."""
         if name not in self._variables:
             have = ", ".join(self._variables) or "none"
-            raise NameNotFoundError(f"no variable {name!r} in this module", help=f"it has {have}")
+            raise NameNotFoundError(f"no variable {spell(name)} in this module", help=f"it has {have}")
         offset, size = self._variables[name]
         return self.memory.address + offset, size
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
-from cujit.errors import OptionError
+from cujit.errors import OptionError, spell
 
 __all__ = ["STAGES", "Stage", "dumped", "show_stages", "stage"]
 
@@ -65,7 +65,8 @@ def dumped() -> frozenset[str]:
     unknown = sorted(names - {*STAGES, _TIMES, _ALL})
     if unknown:
         raise OptionError(
-            f"{_DUMP} names no stage {unknown[0]!r}", help=f"{_DUMP} takes {', '.join(STAGES)}, {_TIMES} and {_ALL}"
+            f"{_DUMP} names no stage {spell(unknown[0])}",
+            help=f"{_DUMP} takes {', '.join(STAGES)}, {_TIMES} and {_ALL}",
         )
     return names | (frozenset(STAGES) if _ALL in names else frozenset())
 

@@ -23,7 +23,7 @@ from cujit.devices.cpu.native.trace import DONE, TraceState
 from cujit.devices.cpu.program import Memory, Op, Reg, Special
 from cujit.devices.cpu.shapes import WARP
 from cujit.devices.watch import Sources
-from cujit.errors import KernelFaultError, OptionError
+from cujit.errors import KernelFaultError, OptionError, spell
 from cujit.forks import Lock, cached_property
 from cujit.formats.mangling import demangle
 
@@ -171,13 +171,13 @@ def _place(index: int | Sequence[int], what: str) -> tuple[int, ...]:
     """Read an index of one to three numbers."""
     numbers = tuple(index) if isinstance(index, list | tuple) else (index,)
     if not 1 <= len(numbers) <= 3:
-        raise OptionError(f"the {what} of a trace has one to three numbers, not {index!r}")
+        raise OptionError(f"the {what} of a trace has one to three numbers, not {spell(index)}")
     return tuple(_number(n, what) for n in numbers)
 
 
 def _number(value: object, what: str) -> int:
     if isinstance(value, bool) or not hasattr(value, "__index__") or (number := operator.index(value)) < 0:
-        raise OptionError(f"the {what} of a trace is a number from 0 on, not {value!r}")
+        raise OptionError(f"the {what} of a trace is a number from 0 on, not {spell(value)}")
     return number
 
 

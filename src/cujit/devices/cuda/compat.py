@@ -16,7 +16,7 @@ from cujit.devices.cuda.rules import (
     same_major_refusal,
     target_refusal,
 )
-from cujit.errors import CujitError, OptionError
+from cujit.errors import CujitError, OptionError, spell
 from cujit.formats.cubin import Cubin, read_cubin
 from cujit.formats.elf import read_elf
 from cujit.formats.fatbin import Entry, EntryKind, Fatbin, find_fatbins, read_fatbin, select
@@ -108,19 +108,19 @@ def driver_version(driver: Version | int | str | None) -> Version | None:
     if isinstance(driver, str):
         words = driver.lower().removeprefix("r").split(".")
         if not all(word.isdecimal() and len(word) < 6 for word in words) or len(words) > 3:
-            raise OptionError(f"no driver {given!r}", help=_DRIVER_HELP)
+            raise OptionError(f"no driver {spell(given)}", help=_DRIVER_HELP)
         numbers = [int(word) for word in words]
         driver = numbers[0] if len(numbers) == 1 or numbers[0] >= RELEASES[0].driver else (numbers[0], numbers[1])
     if type(driver) is int:
         known = [release for release in RELEASES if release.driver <= driver]
         if not known:
-            raise OptionError(f"no driver branch {given!r}", help=_DRIVER_HELP)
+            raise OptionError(f"no driver branch {spell(given)}", help=_DRIVER_HELP)
         return known[-1].toolkit
     if isinstance(driver, tuple) and len(driver) == 2 and all(type(n) is int for n in driver):
         if driver < RELEASES[0].toolkit:
             raise OptionError(f"no driver of CUDA {dotted(driver)} is known to cujit", help=_DRIVER_HELP)
         return driver
-    raise OptionError(f"no driver {given!r}", help=_DRIVER_HELP)
+    raise OptionError(f"no driver {spell(given)}", help=_DRIVER_HELP)
 
 
 _DRIVER_HELP = "a driver is the CUDA version that it speaks, (13, 0), or its branch, 580"

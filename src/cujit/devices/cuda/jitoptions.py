@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from difflib import get_close_matches
 
-from cujit.errors import OptionError
+from cujit.errors import OptionError, spell
 
 __all__ = ["ASSEMBLERS", "CACHE_MODES", "JitOptions"]
 
@@ -43,7 +43,7 @@ class JitOptions:
         _check_number("opt_level", self.opt_level, 0, _HIGHEST_LEVEL)
         for name in ("line_info", "debug"):
             if not isinstance(getattr(self, name), bool):
-                raise OptionError(f"{name} is True or False, not {getattr(self, name)!r}")
+                raise OptionError(f"{name} is True or False, not {spell(getattr(self, name))}")
         _check_word("cache_mode", self.cache_mode, CACHE_MODES)
         _check_word("assembler", self.assembler, ASSEMBLERS)
 
@@ -63,9 +63,9 @@ class JitOptions:
         known = [field.name for field in fields(cls)]
         for name in given:
             if name not in known:
-                near = get_close_matches(str(name), known, n=1)
+                near = get_close_matches(name if isinstance(name, str) else spell(name), known, n=1)
                 raise OptionError(
-                    f"the JIT has no option {name!r}", help=f"did you mean {near[0]!r}?" if near else _HELP
+                    f"the JIT has no option {spell(name)}", help=f"did you mean {spell(near[0])}?" if near else _HELP
                 )
         return cls(**given)  # type: ignore[arg-type]  # checked when it is made
 
@@ -89,9 +89,9 @@ def _check_number(name: str, value: object, least: int, most: int) -> None:
     if value is None:
         return
     if type(value) is not int or not least <= value <= most:
-        raise OptionError(f"{name} is a number from {least} to {most}, not {value!r}")
+        raise OptionError(f"{name} is a number from {least} to {most}, not {spell(value)}")
 
 
 def _check_word(name: str, value: object, choices: tuple[str, ...]) -> None:
     if value is not None and value not in choices:
-        raise OptionError(f"{name} is {value!r}; it takes {', '.join(choices)}")
+        raise OptionError(f"{name} is {spell(value)}; it takes {', '.join(choices)}")

@@ -10,7 +10,7 @@ from cujit.devices.cuda.jitoptions import JitOptions
 from cujit.devices.cuda.kernel import CudaKernel
 from cujit.devices.cuda.library import Library
 from cujit.devices.cuda.routes import Chosen
-from cujit.errors import NameNotFoundError
+from cujit.errors import NameNotFoundError, spell
 
 __all__ = ["CudaModule"]
 
@@ -43,7 +43,7 @@ class CudaModule(DeviceModule):
             status, *place = driver.attempt("cuLibraryGetGlobal", library, name.encode())
             if status == result.CUDA_ERROR_NOT_FOUND:
                 raise NameNotFoundError(
-                    f"no variable {name!r} in this module",
+                    f"no variable {spell(name)} in this module",
                     help="variables go by their lowered names; the compiler drops those that nothing uses",
                 )
             if status != result.CUDA_SUCCESS:

@@ -12,7 +12,7 @@ from cujit.devices.cuda.event import Event
 from cujit.devices.cuda.faults import WatchedContext
 from cujit.devices.pinned import PinnedMemory, pinned_block
 from cujit.devices.streams import stream_handle
-from cujit.errors import ArgumentError, ClosedError, LaunchError
+from cujit.errors import ArgumentError, ClosedError, LaunchError, spell
 
 if TYPE_CHECKING:
     from cujit.devices.cuda.device import CudaDevice
@@ -151,7 +151,7 @@ class Stream(streams.Stream):
         if event is None:
             event = Event(self.device, timing=timing)
         elif not isinstance(event, Event) or event.device is not self.device:
-            raise ArgumentError(f"a stream of {self.device.name} records its own events, not {event!r}")
+            raise ArgumentError(f"a stream of {self.device.name} records its own events, not {spell(event)}")
         self.device.context.call("cuEventRecord", event.handle, handle)
         return event
 

@@ -13,6 +13,8 @@ import sysconfig
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from cujit.errors import spell
+
 __all__ = ["Callables", "address_of", "is_supported", "native_type", "object_type_offset", "slot_offset"]
 
 _T = TypeVar("_T")
@@ -115,7 +117,7 @@ class Callables:
     def attach(self, instance: object, code: int, state: int) -> None:
         """Give an instance its machine code and its state, both by address; the instance must keep both alive."""
         if type(instance) is not self.type:
-            raise TypeError(f"{instance!r} has no place for machine code")
+            raise TypeError(f"{spell(instance)} has no place for machine code")
         ctypes.c_uint64.from_address(id(instance) + self.state_offset).value = state
         ctypes.c_uint64.from_address(id(instance) + self.offset).value = code
 

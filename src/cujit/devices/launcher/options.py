@@ -6,8 +6,7 @@ import operator
 from dataclasses import dataclass
 
 from cujit.devices.base import Dim3, LaunchShape
-from cujit.devices.streams import in_words
-from cujit.errors import LaunchError
+from cujit.errors import LaunchError, spell
 
 __all__ = [
     "MAX_TIMEOUT_S",
@@ -82,15 +81,17 @@ def check_timeout(value: object) -> float:
             raise TypeError
         seconds = float(value)  # type: ignore[arg-type]
     except (TypeError, ValueError, OverflowError):
-        raise LaunchError(f"timeout_s is {type(value).__name__} {value!r}; it takes seconds, such as 0.5") from None
+        raise LaunchError(
+            f"timeout_s is {type(value).__name__} {spell(value)}; it takes seconds, such as 0.5"
+        ) from None
     if not 0 < seconds <= MAX_TIMEOUT_S:
-        raise LaunchError(f"timeout_s is {value!r}; it takes seconds above 0 and up to {MAX_TIMEOUT_S:g}")
+        raise LaunchError(f"timeout_s is {spell(value)}; it takes seconds above 0 and up to {MAX_TIMEOUT_S:g}")
     return seconds
 
 
 def _flag(value: object, what: str) -> bool:
     if not isinstance(value, bool):
-        raise LaunchError(f"{what} is {type(value).__name__} {value!r}; it takes True or False")
+        raise LaunchError(f"{what} is {type(value).__name__} {spell(value)}; it takes True or False")
     return value
 
 
@@ -100,9 +101,9 @@ def _int(value: object, what: str) -> int:
             raise TypeError
         number = operator.index(value)  # type: ignore[arg-type]
     except TypeError:
-        raise LaunchError(f"{what} is {type(value).__name__} {value!r}; it takes an int") from None
+        raise LaunchError(f"{what} is {type(value).__name__} {spell(value)}; it takes an int") from None
     if not -(1 << 31) <= number < 1 << 31:
-        raise LaunchError(f"{what} is {in_words(number)}; it takes an int of 32 bits")
+        raise LaunchError(f"{what} is {spell(number)}; it takes an int of 32 bits")
     return number
 
 

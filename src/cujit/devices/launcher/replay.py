@@ -17,7 +17,7 @@ from cujit.devices.checks import check_launch
 from cujit.devices.launcher.entry import Entry
 from cujit.devices.launcher.tensors import is_tensor, read_tensor
 from cujit.devices.pointers import Pointer
-from cujit.errors import ArgumentError, LoadError
+from cujit.errors import ArgumentError, LoadError, spell
 from cujit.signature import ParameterClass, Signature, merge_signatures
 
 __all__ = ["replay"]
@@ -96,7 +96,8 @@ def _spans(entry: Entry, signature: Signature, buffer: bytearray, arguments: Seq
         size = getattr(value, "nbytes", None)
         if isinstance(value, (Pointer, ctypes.c_void_p)) and address:
             raise ArgumentError(
-                f"{entry.name}: argument {i + 1} is {value!r}, memory whose size is not told, so it cannot be copied",
+                f"{entry.name}: argument {i + 1} is {spell(value)}, memory whose size is not told, so it "
+                "cannot be copied",
                 help="pass the array itself",
             )
         if address and isinstance(size, int) and not isinstance(value, np.generic):

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from cujit.errors import FormatError
+from cujit.errors import FormatError, spell
 from cujit.formats.ptx.syntax import (
     Address,
     BranchTargets,
@@ -204,7 +204,7 @@ def _immediate(immediate: Immediate) -> str:
 
 def _float(literal: FloatLiteral) -> str:
     if literal.width not in (32, 64) or not 0 <= literal.bits < 1 << literal.width:
-        raise FormatError(f"no PTX constant is {literal!r}", help="the width is 32 or 64, and the bits fit it")
+        raise FormatError(f"no PTX constant is {spell(literal)}", help="the width is 32 or 64, and the bits fit it")
     return f"0f{literal.bits:08X}" if literal.width == 32 else f"0d{literal.bits:016X}"
 
 
@@ -220,7 +220,7 @@ def _address(address: Address) -> str:
     base = address.base
     place = str(address.offset) if base is None else base.name + _offset(address.offset)
     if isinstance(base, SymbolRef) and base.offset:
-        raise FormatError(f"no PTX address is {address!r}", help="put the offset into the address")
+        raise FormatError(f"no PTX address is {spell(address)}", help="put the offset into the address")
     coordinates = "".join(f", {print_operand(item)}" for item in address.coords)
     return f"[{place}{coordinates}]{'.unified' if address.unified else ''}"
 

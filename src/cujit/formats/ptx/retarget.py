@@ -13,7 +13,7 @@ from typing import NamedTuple, TypeVar
 
 from cujit.arch import KNOWN_ARCHES, Arch
 from cujit.artifact import Artifact, Kind
-from cujit.errors import FormatError, OptionError, UnsupportedError
+from cujit.errors import FormatError, OptionError, UnsupportedError, spell
 from cujit.formats.ptx.isa import NEWEST_PTX
 from cujit.formats.ptx.needs import Need, construct_needs, removed_constructs
 from cujit.formats.ptx.parser import parse
@@ -197,7 +197,7 @@ def _read_version(version: object) -> Version:
     elif isinstance(version, tuple) and len(version) == 2 and all(type(n) is int for n in version):
         major, minor = version
     else:
-        raise OptionError(f"a PTX version is a text such as '8.4' or a pair such as (8, 4), not {version!r}")
+        raise OptionError(f"a PTX version is a text such as '8.4' or a pair such as (8, 4), not {spell(version)}")
     if not (1, 0) <= (major, minor) <= (NEWEST_PTX[0], NEWEST_PTX[1] + 9):
         raise OptionError(f"there is no PTX {major}.{minor}", help=f"the newest known is {dotted(NEWEST_PTX)}")
     return major, minor
