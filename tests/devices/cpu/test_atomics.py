@@ -127,6 +127,18 @@ def test_all_blocks_count_at_one_place(cpu: Device) -> None:
     assert h.numpy()[0] == 3 * total % 65536
 
 
+@pytest.mark.parametrize(("type_", "one", "sum_"), [("f16", 0x3C00, 0x5000), ("bf16", 0x3F80, 0x4200)])
+@pytest.mark.parametrize("pair", [False, True])
+def test_halves_are_summed_where_nobody_asks_what_was_there(
+    cpu: Device, type_: str, one: int, sum_: int, pair: bool
+) -> None:
+    twice = 0x10001 if pair else 1
+    register, type_ = ("b32", f"{type_}x2") if pair else ("b16", type_)
+    body = f".reg .{register} b; mov.{register} b, {one * twice}; red.global.add.noftz.{type_} [p0], b;"
+    got = run_scene(cpu, Scene("sum", entry(body, 1), (np.zeros(1, np.uint32),), 1, 32))
+    assert got[0].tolist() == [sum_ * twice]
+
+
 @pytest.mark.parametrize("scope", ["cta", "cluster", "gpu", "sys"])
 @pytest.mark.parametrize("order", ["relaxed", "acquire", "release", "acq_rel"])
 def test_every_order_and_scope_is_taken(cpu: Device, order: str, scope: str) -> None:

@@ -113,6 +113,7 @@ selp.u32 r1, 1, 0, q2; selp.u32 r2, 16, 0, q3; add.u32 r1, r1, r2;
 @q3 clusterlaunchcontrol.query_cancel.get_first_ctaid::x.b32.b128 r1, word;
 @q3 clusterlaunchcontrol.query_cancel.get_first_ctaid::y.b32.b128 r1, word;
 @q3 clusterlaunchcontrol.query_cancel.get_first_ctaid::z.b32.b128 r1, word;
+@q3 clusterlaunchcontrol.query_cancel.get_first_ctaid.v4.b32.b128 {r1, r2, _, _}, word;
 st.global.u32 [at], r1;
 done:"""
     assert run_ptx(cpu, body, blank(32), version="8.6", target="sm_100a")[0][0] == 1
