@@ -13,7 +13,7 @@ from cujit.devices.cpu.launch import Launch, release
 from cujit.devices.cpu.memory import live_blocks
 from cujit.devices.cpu.native.faultkinds import FaultKind
 from cujit.devices.cpu.native.library import install_handlers
-from cujit.devices.cpu.native.output import Assertion
+from cujit.devices.cpu.native.records import Assertion
 from cujit.devices.cpu.printing import write_printed
 from cujit.devices.cpu.stands import ENDED, let_go, report
 from cujit.errors import KernelFaultError

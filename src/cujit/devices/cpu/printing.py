@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from cujit.devices.cpu.launch import Launch
-from cujit.devices.cpu.native.output import NULL_TEXT, Record
+from cujit.devices.cpu.native.records import NULL_TEXT, Record
 
 __all__ = ["Printed", "formatted", "take_printed", "write_printed"]
 

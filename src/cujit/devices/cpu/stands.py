@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 from cujit.devices.cpu.deadlock import ranges, waiting
 from cujit.devices.cpu.launch import Launch, release
-from cujit.devices.cpu.native.ending import Stand, Stands
 from cujit.devices.cpu.native.faultkinds import FaultKind
+from cujit.devices.cpu.native.records import Stand, Stands
 from cujit.devices.cpu.native.state import Block, State
 
 __all__ = ["ENDED", "Report", "let_go", "report"]

@@ -19,7 +19,7 @@ from cujit.devices.cpu.decoding import TracedValue, kinds_of, spelled, type_for
 from cujit.devices.cpu.emit.tracing import Tracer, read_by, words_of
 from cujit.devices.cpu.launch import Launch, release
 from cujit.devices.cpu.lines import Lines, SourceLine
-from cujit.devices.cpu.native.trace import DONE, TraceState
+from cujit.devices.cpu.native.records import DONE, TraceState
 from cujit.devices.cpu.program import Memory, Op, Reg, Special
 from cujit.devices.cpu.shapes import WARP
 from cujit.devices.watch import Sources

@@ -9,6 +9,7 @@ import ctypes
 from collections.abc import Sequence
 
 from cujit.devices.cpu.emit.builder import Builder, Value
+from cujit.devices.cpu.emit.halves import join_halves
 from cujit.devices.cpu.emit.names import BLOCK, FIRST_THREAD, LAUNCH
 from cujit.devices.cpu.emit.registry import Rules
 from cujit.devices.cpu.emit.small_formats import half_bits
@@ -35,7 +36,7 @@ _TEXTURE_FIELDS = {
     "num_samples": "samples", "normalized_coords": "normalized", "filter_mode": "filter",
     "addr_mode_0": "address_0", "addr_mode_1": "address_1", "addr_mode_2": "address_2",
 }  # fmt: skip
-_SURFACE_FIELDS = {"width": "width", "height": "height", "depth": "depth", "array_size": "layers"}
+_SURFACE_FIELDS = ("width", "height", "depth", "array_size")
 _PTX_ADDRESS_MODES = (0, 3, 1, 4)
 """wrap, clamp_to_edge, mirror and clamp_to_border, by ``AddressMode``."""
 
@@ -149,10 +150,7 @@ def _in_halves(b: Builder, type_: str, channels: list[Value]) -> list[Value]:
     if type_ not in ("f16", "f16x2"):
         return channels
     halves = [half_bits(b, b.bits_as(x, "float"), "f16") for x in channels]
-    if type_ == "f16":
-        return halves
-    wide = [b.resize(x, 32, signed=False) for x in halves]
-    return [b.binary("or", wide[k], b.binary("shl", wide[k + 1], b.integer(16, 32))) for k in (0, 2)]
+    return halves if type_ == "f16" else [join_halves(b, *halves[k : k + 2]) for k in (0, 2)]
 
 
 # -- queries ----------------------------------------------------------------------------------------------
@@ -173,7 +171,7 @@ def _query_texture(e: WarpEmitter, op: Op) -> None:
 def _query_surface(e: WarpEmitter, op: Op) -> None:
     """Query; surfaces are arrays, never linear memory, as on a GPU."""
     word = next((m for m in op.modifiers if m in _SURFACE_FIELDS), "")
-    e.put(op, _query(e, op, SURFACE_MARK, _SURFACE_FIELDS[word]) if word else e.builder.integer(0, 32))
+    e.put(op, _query(e, op, SURFACE_MARK, _TEXTURE_FIELDS[word]) if word else e.builder.integer(0, 32))
 
 
 def _query(e: WarpEmitter, op: Op, mark: int, field: str) -> Value:

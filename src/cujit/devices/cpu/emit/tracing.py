@@ -12,7 +12,7 @@ from cujit.devices.cpu.emit.builder import Value, int_type, type_width
 from cujit.devices.cpu.emit.names import LAUNCH
 from cujit.devices.cpu.emit.warp import storage_type
 from cujit.devices.cpu.launch import field_offset
-from cujit.devices.cpu.native.trace import DONE, TraceState
+from cujit.devices.cpu.native.records import DONE, TraceState
 from cujit.devices.cpu.program import Group, Memory, Negation, Op, Operand, Reg, Special
 
 if TYPE_CHECKING:
