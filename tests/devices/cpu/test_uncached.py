@@ -35,7 +35,10 @@ def forced(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def _body(text: str) -> Body:
     module = parse(text)
-    return prepare(module, module.entries[0], {}, Refusals())
+    refusals = Refusals()
+    body = prepare(module, module.entries[0], {}, refusals)
+    assert not refusals.items
+    return body
 
 
 def _ir(code: str, block: int = 256, pointers: int = 2) -> str:
@@ -122,7 +125,7 @@ def test_a_store_of_whole_lines_to_what_is_not_read_may_go_past_the_cache(store:
         pytest.param("st.global.u32 [at], r1; st.release.gpu.global.u32 [p1], r1;", id="release"),
         pytest.param("st.global.u32 [at], r1; atom.global.add.u32 r2, [p1], 1;", id="atomic"),
         pytest.param("st.global.u32 [at], r1; red.global.add.u32 [p1], 1;", id="reduction"),
-        pytest.param("st.global.L2::evict_last.u32 [at], r1;", id="to be kept"),
+        pytest.param("st.global.L1::evict_last.u32 [at], r1;", id="to be kept"),
         pytest.param("st.global.u8 [at], r1;", id="apart"),
         pytest.param("cvt.u64.u32 d3, r0; add.u64 d4, p0, d3; st.global.u8 [d4], r1;", id="half a line"),
         pytest.param("ld.global.u64 d3, [p1]; add.u64 d4, d3, d0; st.global.u32 [d4], r1;", id="address from memory"),
