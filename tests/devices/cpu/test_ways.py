@@ -21,7 +21,7 @@ WAYS = {
     "pairs": r"llvm\.masked\.(load|store)\.v64i32",
     "apart": r"@load\.i32\.apart\.12\(",
     "each lane": r"@cujit_(gather|scatter)_32\(",
-    "16 bytes": r"@cujit\.(load|store)\.wide\.weak",
+    "16 bytes": r"@cujit\.(load|store)\.wide\.",
     "blended": r"store <32 x i32> %[^,]*, ptr %[^,]*, align 4",
     "window": r"load <8 x i32>, ptr",
     "either": r"br i1 %.*, label %contiguous",
@@ -80,6 +80,11 @@ def test_a_store_is_done_by_what_its_lanes_write(code: str, way: set[str]) -> No
 
 def test_what_each_row_of_lanes_has_in_common_is_loaded_once_a_row() -> None:
     assert ways("ld.shared.u32 x, [row];", 16, 2) == {"uniform"}
+
+
+@pytest.mark.parametrize("code", ["ld.relaxed.gpu.global.b128 w, [wide];", "st.relaxed.gpu.global.b128 [wide], w;"])
+def test_strong_words_of_16_bytes_are_whole_whatever_their_addresses_are(code: str) -> None:
+    assert ways(code) == {"16 bytes"}
 
 
 @pytest.mark.parametrize("code", ["ld.global.u32 x, [wide];", "@q st.global.u32 [wide], u;"])

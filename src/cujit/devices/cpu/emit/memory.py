@@ -49,21 +49,24 @@ def _place(e: WarpEmitter, op: Op, memory: Memory) -> Place:
         return Place((_window_start(e, memory, window),), window=window)
     shape = e.operand_shape(memory.base)
     stride = shape.stride
-    # Neighbouring addresses of a cluster need not lie in one block; those of local memory do not lie in rows.
-    if (space == "cluster" and not shape.is_uniform) or (space == "local" and shape.row != WARP):
+    # Neighbouring addresses of a cluster need not lie in one block; 16 bytes are accessed lane by lane.
+    if not shape.is_uniform and (space == "cluster" or op.type == "b128"):
+        stride = None
+    # Local memory of lanes does not lie in rows.
+    if space == "local" and shape.row != WARP:
         stride = None
     bases: tuple[Value, ...] = ()
     holds = lanes = None
     if stride is not None:
-        bases = tuple(
-            _in_space(e, space, _register_address(e, space, memory), first_lane=True) for _ in e.each_row(shape)
-        )
         if shape.guarded:
             assert isinstance(memory.base, Reg)
             holds = e.base_holds(memory.base)
+        bases = tuple(
+            _in_space(e, space, _register_address(e, space, memory), first_lane=True) for _ in e.each_row(shape)
+        )
         if space == "local":
             stride += e.program.local_size
-    if len(bases) != 1 or shape.guarded:
+    if len(bases) != 1 or holds is not None:
         lanes = b.vector(_in_space(e, space, _register_address(e, space, memory), first_lane=False))
     return Place(bases, stride or 0, lanes, holds)
 
