@@ -1,9 +1,6 @@
-"""Dominators and post-dominators, as sets in the bits of ints; and blocks that are control-equivalent.
+"""Dominators and post-dominators.
 
-    @p bra ELSE;                       block 0 dominates all, block 3 post-dominates all:
-    add.u32 x, x, 1;  bra END;   ->    lanes that come to 0 come to 3, so that the two are control-equivalent,
-ELSE: sub.u32 x, x, 1;                 and the mask of 3 is that of 0
-END: st.global.u32 [q], x;
+Source: Cooper, Harvey, Kennedy, "A Simple, Fast Dominance Algorithm", 2001.
 """
 
 from __future__ import annotations
@@ -12,31 +9,67 @@ from collections.abc import Sequence
 
 from cujit.devices.cpu.cfg import Graph, Loop
 
-__all__ = ["control_equivalent", "immediate_postdominators"]
+__all__ = ["control_equivalent", "dominators", "immediate_postdominators", "turned"]
 
 
-def _closure(predecessors: Sequence[Sequence[int]], root: int, order: Sequence[int]) -> list[int]:
-    """Find for each node the set of nodes on every path from ``root`` to it (itself included).
+def turned(successors: Sequence[Sequence[int]]) -> list[list[int]]:
+    """List for each node those that lead to it."""
+    found: list[list[int]] = [[] for _ in successors]
+    for node, after in enumerate(successors):
+        for s in after:
+            found[s].append(node)
+    return found
 
-    A node that no path reaches keeps the full set.
+
+def dominators(successors: Sequence[Sequence[int]], root: int) -> tuple[list[int], list[int]]:
+    """Give the nodes that are reached from ``root`` in reverse postorder, and for each node its immediate dominator.
+
+    That of the root is itself; a node that is not reached has none, which is -1.
     """
-    full = (1 << len(predecessors)) - 1
-    sets = [full] * len(predecessors)
-    sets[root] = 1 << root
+    order = _reverse_postorder(successors, root)
+    number = [-1] * len(successors)
+    for k, node in enumerate(order):
+        number[node] = k
+    before = turned(successors)
+    # From the last one on: then each step upwards is taken once, however many ways meet.
+    sources = [sorted((number[p] for p in before[node] if number[p] >= 0), reverse=True) for node in order]
+    parents = [0] + [-1] * (len(order) - 1)
     changed = True
     while changed:
         changed = False
-        for node in order:
-            if node == root:
-                continue
-            meet = full
-            for p in predecessors[node]:
-                meet &= sets[p]
-            meet |= 1 << node
-            if meet != sets[node]:
-                sets[node] = meet
-                changed = True
-    return sets
+        for k in range(1, len(order)):
+            parent = -1
+            for p in sources[k]:
+                if parents[p] >= 0:
+                    parent = p if parent < 0 else _common(parents, p, parent)
+            changed |= parent != parents[k]
+            parents[k] = parent
+    return order, [order[parents[k]] if k >= 0 else -1 for k in number]
+
+
+def _common(parents: Sequence[int], a: int, b: int) -> int:
+    while a != b:
+        if a > b:
+            a = parents[a]
+        else:
+            b = parents[b]
+    return a
+
+
+def _reverse_postorder(successors: Sequence[Sequence[int]], root: int) -> list[int]:
+    order, seen = [], {root}
+    todo = [(root, iter(successors[root]))]
+    while todo:
+        node, ways = todo[-1]
+        following = next((s for s in ways if s not in seen), None)
+        if following is None:
+            order.append(node)
+            todo.pop()
+        else:
+            seen.add(following)
+            todo.append((following, iter(successors[following])))
+    order.reverse()
+    return order
 
 
 def immediate_postdominators(graph: Graph) -> list[int]:
@@ -44,36 +77,8 @@ def immediate_postdominators(graph: Graph) -> list[int]:
 
     A block from which the exit cannot be reached (an endless loop) has the exit, too.
     """
-    successors = graph.successors()
-    n = len(graph.blocks)
-    sets = _closure(successors, graph.exit, range(n - 1, -1, -1))
-    reaches = _can_reach(graph.exit, successors)
-    result = []
-    for b in range(n):
-        if not reaches[b]:
-            result.append(graph.exit)
-            continue
-        candidates = sets[b] & ~(1 << b)
-        # The nearest one is post-dominated by all the others, so its own set is the largest.
-        members = [k for k in range(n + 1) if candidates >> k & 1]
-        result.append(max(members, key=lambda k: sets[k].bit_count()))
-    return result
-
-
-def _can_reach(target: int, successors: list[list[int]]) -> list[bool]:
-    predecessors: list[list[int]] = [[] for _ in successors]
-    for b, after in enumerate(successors):
-        for s in after:
-            predecessors[s].append(b)
-    found = [False] * len(successors)
-    found[target] = True
-    todo = [target]
-    while todo:
-        for p in predecessors[todo.pop()]:
-            if not found[p]:
-                found[p] = True
-                todo.append(p)
-    return found
+    _, nearest = dominators(turned(graph.successors()), graph.exit)
+    return [graph.exit if p < 0 else p for p in nearest[: len(graph.blocks)]]
 
 
 def control_equivalent(graph: Graph) -> list[int | None]:
@@ -110,15 +115,16 @@ def _twins_of(graph: Graph, loop: Loop | None, members: list[int], own: list[int
             elif s not in at or (loop is not None and s <= loop.head):
                 forward[at[p]].append(exit_)
             # What is left is the back edge of an inner loop: its lanes leave that loop elsewhere.
-    backward: list[list[int]] = [[] for _ in range(exit_ + 1)]
-    for k, after in enumerate(forward):
-        for s in after:
-            backward[s].append(k)
-    dominators = _closure(backward, 0, range(exit_ + 1))
-    postdominators = _closure(forward, exit_, range(exit_ - 1, -1, -1))
-    for j, later in enumerate(own):
-        for earlier in own[:j]:
-            a, b = at[earlier], at[later]
-            if dominators[b] >> a & 1 and postdominators[a] >> b & 1:
-                twins[later] = earlier
-                break
+    # All lanes that pass two blocks pass the dominator of the later one, too. So it is enough to look whether a block
+    # is the first that all ways from its dominator to the end pass.
+    order, before = dominators(forward, 0)
+    _, behind = dominators(turned(forward), exit_)
+    groups = [*range(exit_ + 1)]
+    for k in order[1:]:
+        if behind[before[k]] == k:
+            groups[k] = groups[before[k]]
+    first: dict[int, int] = {}
+    for p in own:
+        earlier = first.setdefault(groups[at[p]], p)
+        if earlier != p:
+            twins[p] = earlier

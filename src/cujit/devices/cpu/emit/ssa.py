@@ -7,8 +7,7 @@ For example, after ``write("x", 1)`` in block ``a`` and ``write("x", %v)`` in ``
     m:  %x$1 = phi i32 [ 1, %a ], [ %v, %b ]
 
 Source: Cytron et al., "Efficiently Computing Static Single Assignment Form and the Control Dependence Graph", 1991, for
-where phis stand; Cooper, Harvey, Kennedy, "A Simple, Fast Dominance Algorithm", 2001, for dominators. Sets of variables
-are the bits of ints.
+where phis stand. Sets of variables are the bits of ints.
 """
 
 from __future__ import annotations
@@ -17,6 +16,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from cujit.devices.cpu.dominance import dominators
 from cujit.devices.cpu.emit.nodes import Node, Value
 
 __all__ = ["Block", "Variable", "in_ssa"]
@@ -70,7 +70,6 @@ def in_ssa(
     """
     pieces = _pieces(body, first, blocks)
     order = _ordered(pieces)
-    _find_dominators(order)
     _place_phis(order, list(variables))
     known = _rename(order, variables, name)
     reached = {piece.block.label for piece in order}
@@ -116,60 +115,20 @@ def _pieces(body: Sequence[Node], first: Block, blocks: Mapping[str, Block]) -> 
 
 
 def _ordered(pieces: Sequence[_Piece]) -> list[_Piece]:
-    """Number the blocks that can be reached, the first one first, and tell them where ways to them come from."""
-    order: list[_Piece] = []
-    todo = [(pieces[0], iter(pieces[0].after))]
-    pieces[0].number = 0
-    while todo:
-        piece, ways = todo[-1]
-        following = next((each for each in ways if each.number < 0), None)
-        if following is None:
-            order.append(piece)
-            todo.pop()
-        else:
-            following.number = 0
-            todo.append((following, iter(following.after)))
-    order.reverse()
+    """Number the blocks that are reached, the first one first; find the parent and the frontier of each."""
+    at = {id(piece): k for k, piece in enumerate(pieces)}
+    numbers, parents = dominators([[at[id(each)] for each in piece.after] for piece in pieces], 0)
+    order = [pieces[k] for k in numbers]
     for number, piece in enumerate(order):
-        piece.number = number
+        piece.number, piece.parent = number, pieces[parents[at[id(piece)]]]
         for each in piece.after:
             each.before.append(piece)
-    return order
-
-
-def _find_dominators(order: Sequence[_Piece]) -> None:
-    """Find the parent and the frontier of each block."""
-    for piece in order:
-        # From the last on: then each step upwards is taken once, however many ways meet.
-        piece.before.sort(key=lambda each: -each.number)
-    order[0].parent = order[0]
-    changed = True
-    while changed:
-        changed = False
-        for piece in order[1:]:
-            parent = None
-            for each in piece.before:
-                if each.parent is not None:
-                    parent = each if parent is None else _common(each, parent)
-            changed |= parent is not piece.parent
-            piece.parent = parent
     for piece in order:
         for each in piece.before if len(piece.before) > 1 else ():
             while each is not piece.parent and each.frontier[-1:] != [piece]:
                 each.frontier.append(piece)
                 each = each.parent or each
-
-
-def _common(a: _Piece, b: _Piece) -> _Piece:
-    """Find the nearest block that dominates two."""
-    while a is not b:
-        while a.number > b.number:
-            assert a.parent is not None
-            a = a.parent
-        while b.number > a.number:
-            assert b.parent is not None
-            b = b.parent
-    return a
+    return order
 
 
 # -- variables --------------------------------------------------------------------------------------------
