@@ -2,6 +2,9 @@
 
 Each shape is like one that was slow in foreign code, and is compiled in a process of its own, without the cache, under
 ``LIMIT_S``: CPU seconds from PTX to the end of a first launch, and the most memory that the process had.
+
+Some shapes are compiled in several lengths as well. If the seconds are ``lines ** exponent``, which is fitted to the
+logarithms, an exponent of 1 tells that they are proportional to the lines.
 """
 
 from __future__ import annotations
@@ -13,9 +16,11 @@ import sys
 import time
 from collections.abc import Callable
 
+import numpy as np
+
 import cujit
 
-__all__ = ["SHAPES"]
+__all__ = ["GROWING", "SHAPES"]
 
 LIMIT_S = 180
 """Seconds after which a shape is given up."""
@@ -114,25 +119,54 @@ SHAPES: dict[str, Callable[[], str]] = {
 }
 """What writes the PTX of each shape, by name."""
 
+LENGTHS = (2_500, 5_000, 10_000, 20_000)
+GROWING: dict[str, Callable[[int], str]] = {
+    "int8": lambda lines: _product(_INT8, "b32", 4, 2, 4, lines),
+    "double": lambda lines: _product(_DOUBLE, "f64", 1, 1, 2, lines),
+    "long": _long,
+}
+"""What writes the PTX of a shape in about a number of lines."""
+
+
+def _text(name: str) -> str:
+    """Write a shape; a number behind its name is of lines."""
+    shape, _, lines = name.partition(":")
+    return GROWING[shape](int(lines)) if lines else SHAPES[shape]()
+
 
 def _measure(name: str) -> None:
     """Compile one shape, and print what it took."""
-    text = SHAPES[name]()
+    text = _text(name)
     device = cujit.cpu()
     data = device.zeros(1 << 16, "u1")
     begin = time.process_time()
     cujit.load(text, device)["k"][1, 64](data)
     seconds = time.process_time() - begin
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    print(f"{name:10} {len(text.splitlines()):6} lines of PTX {seconds:7.1f} s CPU {peak:7.0f} MB at most")
+    print(f"{name:12} {len(text.splitlines()):6} lines of PTX {seconds:7.1f} s CPU {peak:7.0f} MB at most")
 
 
-def _apart(name: str) -> None:
-    """Measure one shape in a process of its own."""
+def _apart(name: str) -> tuple[int, float] | None:
+    """Measure one shape in a process of its own, and print that; give lines and seconds."""
     try:
-        subprocess.run([sys.executable, __file__, name], check=False, timeout=LIMIT_S)
+        done = subprocess.run(
+            [sys.executable, __file__, name], check=True, timeout=LIMIT_S, stdout=subprocess.PIPE, text=True
+        )
     except subprocess.TimeoutExpired:
-        print(f"{name:10} not done in {LIMIT_S} s")
+        print(f"{name:12} not done in {LIMIT_S} s")
+        return None
+    print(done.stdout, end="", flush=True)
+    _, lines, _, _, _, seconds, *_ = done.stdout.split()
+    return int(lines), float(seconds)
+
+
+def _fit(name: str) -> None:
+    """Measure a shape in all lengths, and print how the seconds grow with the lines."""
+    found = [each for length in LENGTHS if (each := _apart(f"{name}:{length}"))]
+    if len(found) > 1:
+        lines, seconds = zip(*found, strict=True)
+        exponent, _ = np.polyfit(np.log(lines), np.log(seconds), 1)
+        print(f"{name:12} seconds grow as lines ** {exponent:.2f}", flush=True)
 
 
 def main() -> None:
@@ -143,6 +177,8 @@ def main() -> None:
         return
     for name in SHAPES:
         _apart(name)
+    for name in GROWING:
+        _fit(name)
 
 
 if __name__ == "__main__":

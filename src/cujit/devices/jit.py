@@ -109,7 +109,7 @@ def optimise(ir: str | bytes, level: int = 2, *, passes: bool = True, kernel: bo
     if passes:
         words = {word for function in module.functions for said in function.attributes for word in said.split()}
         if kernel and b"alwaysinline" not in words:
-            _optimise_kernel(module, level)
+            _optimise_kernel(module, min(level, 1) if _LONG in words else level)
         else:
             _optimise_all(module, level, unrolls=_ROLLED not in words)
     return module
@@ -117,6 +117,9 @@ def optimise(ir: str | bytes, level: int = 2, *, passes: bool = True, kernel: bo
 
 _ROLLED = b'"cujit-unrolls"="no"'
 """What a function says whose loops stay loops, those of its whole module too."""
+
+_LONG = b'"cujit-long"="yes"'
+"""What a function says that is too long for passes which thread jumps, as level 2 has them and level 1 has not."""
 
 
 def _parse(ir: str | bytes) -> Any:

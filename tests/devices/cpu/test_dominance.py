@@ -1,0 +1,39 @@
+"""Which blocks the same lanes pass."""
+
+import pytest
+
+from cujit.devices.cpu.dominance import control_equivalent, dominators, immediate_postdominators
+from cujit.devices.cpu.pipeline import prepare
+from cujit.devices.cpu.refusals import Refusals
+from cujit.formats.ptx.parser import parse
+
+HEAD = ".version 7.8\n.target sm_80\n.address_size 64\n.visible .entry k() { .reg .b32 t; .reg .pred p, q;\n"
+BEGIN = "mov.u32 t, %tid.x; setp.lt.u32 p, t, 9; setp.lt.u32 q, t, 5;\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "twins", "behind"),
+    [
+        # 0 -> 1 or 2 -> 3
+        ("@p bra A; add.u32 t, t, 1; bra B; A: add.u32 t, t, 2; B: ret;", [None, None, None, 0], [3, 3, 3, 4]),
+        # the same inside one side of another branch
+        (
+            "@p bra B; @q bra A; add.u32 t, t, 1; A: add.u32 t, t, 2; B: ret;",
+            [None, None, None, 1, 0], [4, 3, 3, 4, 5],
+        ),
+        # lanes part, and neither side ends
+        ("@p bra A; B: bra B; A: bra A;", [None, None, None], [3, 3, 3]),
+    ],
+)  # fmt: skip
+def test_blocks_that_the_same_lanes_pass_are_found(text: str, twins: list[int | None], behind: list[int]) -> None:
+    module = parse(f"{HEAD}{BEGIN}{text} }}")
+    graph = prepare(module, module.entries[0], {}, Refusals()).graph
+    assert control_equivalent(graph) == twins
+    assert immediate_postdominators(graph) == behind
+
+
+def test_what_is_not_reached_has_no_dominator() -> None:
+    order, parents = dominators([[2], [2], [3, 4], [4], []], 0)
+    assert order[0] == 0
+    assert sorted(order) == [0, 2, 3, 4]
+    assert parents == [0, -1, 0, 2, 2]
