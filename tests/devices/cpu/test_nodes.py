@@ -1,6 +1,7 @@
 """Nodes of the emitted code: how each kind is printed, which LLVM then reads, and where they stand."""
 
 from collections import Counter
+from collections.abc import Callable
 
 import pytest
 
@@ -107,3 +108,25 @@ def test_what_is_put_at_a_position_stands_before_what_was_there() -> None:
     with b.at(head):
         b.phi(_I, ("0", "entry"), ("%next", "loop"), into="%k")
     assert [n.opcode for n in b.body] == ["label", "phi", "add"]
+
+
+@pytest.mark.parametrize("first", ["value", "label"])
+@pytest.mark.parametrize("second", ["value", "label"])
+def test_no_name_is_given_twice(first: str, second: str) -> None:
+    """Values and blocks share one namespace in LLVM."""
+    b = Builder()
+    give: dict[str, Callable[[], object]] = {
+        "value": lambda: b.binary("add", _I, _I, into="%x"),
+        "label": lambda: b.start("x"),
+    }
+    give[first]()
+    with pytest.raises(AssertionError, match="%x is given twice"):
+        give[second]()
+
+
+def test_names_that_are_counted_are_none_that_are_chosen_or_counted() -> None:
+    b = Builder()
+    hints = ["", "x", "x$1", "x", ""]
+    names = [b.name(hint) for hint in hints] + [f"%{b.label(hint)}" for hint in hints if hint]
+    assert len({*names}) == len(names)
+    assert all("$" in name for name in names)

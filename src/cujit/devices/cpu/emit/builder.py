@@ -62,6 +62,7 @@ class Builder:
         self.entry: list[Node] = []
         self.body: list[Node] = []
         self._known: set[str] = set()
+        self._given: set[str] = set()
         self._count = 0
         self._first = self._block = Block(first)
         self._blocks: dict[str, Block] = {}
@@ -79,6 +80,11 @@ class Builder:
         self._count += 1
         return f"{hint}${self._count}"
 
+    def _give(self, name: str) -> None:
+        """Have a value or a block have a name that was chosen, which no other one has."""
+        assert name not in self._given, f"{name} is given twice: a fault of cujit"
+        self._given.add(name)
+
     def come_to(self, line: int) -> None:
         """Say which line of the PTX the instructions come from that follow."""
         if self.module.debug is not None:
@@ -91,6 +97,7 @@ class Builder:
 
     def start(self, label: str) -> None:
         """Begin a basic block."""
+        self._give(f"%{label}")
         self._block = self._blocks[label] = Block(label)
         self.body.append(Node("label", name=label))
 
@@ -127,7 +134,10 @@ class Builder:
 
     def _make(self, node: Node, type_: str, is_vector: bool = False) -> Value:
         """Append a node that has a result, under a fresh name unless it has one."""
-        node.result = node.result or self.name()
+        if node.result:
+            self._give(node.result)
+        else:
+            node.result = self.name()
         node.line = self._line
         self.body.append(node)
         return Value(node.result, type_, is_vector)
