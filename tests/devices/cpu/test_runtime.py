@@ -62,7 +62,11 @@ def test_a_processor_without_a_run_time_is_told_so(tmp_path: Path, monkeypatch: 
 
 
 NATIVE = ROOT / "tests" / "native"
-PROGRAMS = {"threads": ("faults", "heap", "output", "pool", "trace"), "turns": ("faults", "pool", "blocks")}
+PROGRAMS = {
+    "threads": ("faults", "heap", "output", "pool", "trace"),
+    "turns": ("faults", "pool", "blocks"),
+    "checked": ("faults", "pool", "blocks", "checks"),
+}
 """What runs parts of the run-time by itself: the parts that each has."""
 
 
