@@ -16,8 +16,9 @@ from cujit.errors import UnsupportedError
 from cujit.formats.ptx.isa import lookup
 from cujit.formats.ptx.needs import Need, construct_needs
 from cujit.formats.ptx.parser import parse
-from cujit.formats.ptx.retarget import retarget, target_version
+from cujit.formats.ptx.retarget import retarget
 from cujit.formats.ptx.syntax import Instruction
+from cujit.formats.ptx.versions import target_version
 from cujit.program import compile
 from cujit.support import Version
 from toolkits.agreement import ONLY_THE_ASSEMBLER, candidates, is_known, refused

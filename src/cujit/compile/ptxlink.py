@@ -14,6 +14,8 @@ from cujit.formats.fatbin import Entry, EntryKind
 from cujit.formats.ptx.linking import Input, check_agreement, link_modules
 from cujit.formats.ptx.parser import parse
 from cujit.formats.ptx.printer import print_module
+from cujit.formats.ptx.syntax import Module
+from cujit.formats.ptx.versions import check_head
 from cujit.version import __version__
 
 __all__ = ["check_ptx", "link_to_ptx", "needs_our_linker"]
@@ -53,7 +55,7 @@ def link_to_ptx(artifacts: Sequence[Artifact], arch: Arch | None, options: Optio
     if lto:
         ptx.append(link_lto(lto, arch or _highest(found)))
     try:
-        linked = link_modules([Input(p.name, parse(_text(p), name=p.name)) for p in ptx], arch)
+        linked = link_modules([Input(p.name, _module(p)) for p in ptx], arch)
     except LinkError as e:
         hint = e.help
         if lto and "no input defines it" in e.message:
@@ -88,6 +90,14 @@ def check_ptx(images: Sequence[Image]) -> None:
 
 
 _TOOL = f"cujit {__version__}"
+
+
+def _module(part: Artifact) -> Module:
+    """Read an image, if there is such a version and such a target."""
+    text = _text(part)
+    module = parse(text, name=part.name)
+    check_head(module, text, part.name)
+    return module
 
 
 def _text(part: Artifact) -> str:

@@ -12,7 +12,8 @@ from cujit.artifact import Artifact, Kind
 from cujit.cache.provenance import Outcome, Provenance
 from cujit.errors import ArchError, FormatError, OptionError, PtxSyntaxError, UnsupportedError
 from cujit.formats.ptx.parser import parse
-from cujit.formats.ptx.retarget import lowest_version, obstacles, retarget, target_version
+from cujit.formats.ptx.retarget import lowest_version, obstacles, retarget
+from cujit.formats.ptx.versions import target_version
 
 Compile = Callable[..., str]
 Assemble = Callable[[str, str], dict[str, bytes]]

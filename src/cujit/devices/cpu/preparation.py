@@ -117,7 +117,7 @@ class Preparation:
 
     def _end_mistakes(self, refusals: Refusals) -> None:
         """Raise a ``PtxSyntaxError`` for the first mistake, if there is one."""
-        from cujit.formats.ptx.validity import fail_at_construct
+        from cujit.formats.ptx.tokens import fail_at_construct
 
         if refusals.mistakes:
             line, construct, why = min(refusals.mistakes)

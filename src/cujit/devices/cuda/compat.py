@@ -21,9 +21,11 @@ from cujit.formats.cubin import Cubin, read_cubin
 from cujit.formats.elf import read_elf
 from cujit.formats.fatbin import Entry, EntryKind, Fatbin, find_fatbins, read_fatbin, select
 from cujit.formats.ltoir import read_ltoir
+from cujit.formats.ptx.isa import NEWEST_PTX
 from cujit.formats.ptx.parser import parse
 from cujit.formats.ptx.retarget import lowest_version, obstacles
 from cujit.formats.ptx.syntax import Module
+from cujit.formats.ptx.versions import is_target
 from cujit.opening import naming, open_image
 from cujit.support import RELEASES, Release, Version, dotted, driver_release, release_of_ptx, toolkit_of_ptx
 
@@ -166,6 +168,10 @@ def _ptx(text: bytes, entry: str | None, target: _Target) -> Verdict:
     if isinstance(header, str):
         return Verdict(entry or "ptx", False, f"it has no {header} line", "is the file whole?")
     entry = entry or f"ptx {header.arch}"
+    if header.version[0] > NEWEST_PTX[0]:
+        return Verdict(entry, False, f"there is no PTX {dotted(header.version)}", _newest(f"PTX {dotted(NEWEST_PTX)}"))
+    if header.version <= NEWEST_PTX and not is_target(str(header.arch.real)):
+        return Verdict(entry, False, f"there is no target {header.arch.real}", _newest(f"sm_{max(KNOWN_ARCHES)}"))
     refusal = target_refusal(header.arch, target.device, "the device") if target.device else None
     if refusal is not None:
         return Verdict(entry, False, refusal.why, refusal.help)
@@ -176,6 +182,10 @@ def _ptx(text: bytes, entry: str | None, target: _Target) -> Verdict:
     if newest is None or header.version <= newest:
         return Verdict(entry, True, f"PTX {dotted(header.version)}, through the driver's JIT{where}")
     return _newer_ptx(text, entry, header, newest, target, where)
+
+
+def _newest(what: str) -> str:
+    return f"the newest that cujit knows is {what}"
 
 
 def _newer_ptx(text: bytes, entry: str, header: PtxHeader, newest: Version, target: _Target, where: str) -> Verdict:

@@ -17,7 +17,7 @@ from cujit.formats.mangling import spelled
 from cujit.formats.ptx.debugmerge import DebugData, Labels
 from cujit.formats.ptx.renaming import Renaming, labels_of
 from cujit.formats.ptx.resolving import Complaint, Symbol, alignment, is_of_nvidia, resolve, symbols_of, variable_bytes
-from cujit.formats.ptx.retarget import declared_target, obstacles, target_version
+from cujit.formats.ptx.retarget import obstacles
 from cujit.formats.ptx.syntax import (
     Function,
     Generic,
@@ -30,6 +30,7 @@ from cujit.formats.ptx.syntax import (
     SymbolRef,
     Variable,
 )
+from cujit.formats.ptx.versions import declared_target, target_version
 
 __all__ = ["Input", "Linked", "check_agreement", "link_modules"]
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple, TypeVar
 
-from cujit.arch import KNOWN_ARCHES, Arch
+from cujit.arch import Arch
 from cujit.artifact import Artifact, Kind
 from cujit.errors import FormatError, OptionError, UnsupportedError, spell
 from cujit.formats.ptx.isa import NEWEST_PTX
@@ -19,13 +19,13 @@ from cujit.formats.ptx.needs import Need, construct_needs, removed_constructs
 from cujit.formats.ptx.parser import parse
 from cujit.formats.ptx.syntax import Directive, Module
 from cujit.formats.ptx.tokens import Cursor
-from cujit.support import NEWEST, RELEASES, Version, dotted, extra_for, install, knows, toolkit_of_ptx
+from cujit.formats.ptx.versions import check_head, declared_target, target_version
+from cujit.support import NEWEST, Version, dotted, extra_for, install, knows, toolkit_of_ptx
 
-__all__ = ["Obstacle", "declared_target", "lowest_version", "obstacles", "retarget", "retarget_text", "target_version"]
+__all__ = ["Obstacle", "lowest_version", "obstacles", "retarget", "retarget_text"]
 
 Ptx = TypeVar("Ptx", str, bytes, Artifact)
 
-_TARGET = re.compile(r"sm_([1-9][0-9]{1,2})([af]?)")
 _VERSION = re.compile(r"([0-9]{1,3})\.([0-9]{1,3})")
 _SHOWN = 12
 
@@ -83,6 +83,7 @@ def retarget_text(text: str, version: Version | None, arch: Arch | None, *, name
         PtxSyntaxError: the text is not PTX.
     """
     module = parse(text, name=name)
+    check_head(module, text, name)
     to_version = version or module.version
     in_the_way = obstacles(module, to_version, arch, target_line=_line_of(text, ".target"))
     if in_the_way:
@@ -121,21 +122,6 @@ def lowest_version(module: Module) -> Version:
     return max(needed, default=module.version)
 
 
-def target_version(arch: Arch) -> Version | None:
-    """Give the first PTX ISA with a target; None when no toolkit known has it.
-
-    Source: PTX ISA manual, "PTX Release History", and ``support.RELEASES`` for variants that came later than their
-    architecture. nvJitLink 13.5 takes ``sm_100a`` in texts of 8.6, though the first toolkit with it writes 8.7.
-    """
-    row = KNOWN_ARCHES.get(arch.number)
-    if row is None:
-        return None
-    since = {"": None, "a": row.a_since, "f": row.f_since}[arch.suffix]
-    if not arch.suffix or since == row.first:
-        return row.ptx
-    return next((r.ptx for r in RELEASES if since is not None and r.toolkit >= since), None)
-
-
 def _obstacle(
     need: Need, module: Module, version: Version, arch: Arch | None, declared: Arch | None
 ) -> Obstacle | None:
@@ -162,12 +148,6 @@ def _has_specific(suffix: str, arch: Arch, declared: Arch | None) -> bool:
     if suffix == "a":
         return arch.suffix == "a" and arch.number == declared.number
     return arch.number >= declared.number
-
-
-def declared_target(module: Module) -> Arch | None:
-    """Give the architecture that the text names as its target; None where no toolkit known has it."""
-    match = _TARGET.fullmatch(module.target[0]) if module.target else None
-    return Arch.parse(match[0]).virtual if match and int(match[1]) in KNOWN_ARCHES else None
 
 
 def _rewritten(text: str, version: Version | None, arch: Arch | None) -> str:

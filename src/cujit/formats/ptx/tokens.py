@@ -12,7 +12,7 @@ from typing import NoReturn
 
 from cujit.errors import PtxSyntaxError
 
-__all__ = ["DIRECTIVE", "DWARF", "END", "NAME", "NUMBER", "STRING", "Cursor"]
+__all__ = ["DIRECTIVE", "DWARF", "END", "NAME", "NUMBER", "STRING", "Cursor", "fail_at_construct"]
 
 # The kind of a word. Punctuation is its own kind.
 NAME = "a name"
@@ -170,3 +170,35 @@ class Cursor:
             self.fail_expected(expected)
         self.index += 1
         return self.words[self.index - 1]
+
+
+def fail_at_construct(
+    text: str, name: str, line: int, construct: str, why: str, *, help: str | None = None
+) -> NoReturn:
+    """Raise a ``PtxSyntaxError`` with a caret below ``construct``, a mnemonic in ``line`` or soon after it."""
+    cursor = Cursor(text.rstrip("\0"), name)
+    try:
+        cursor.fail_at(_place(cursor, line, construct), why)
+    except PtxSyntaxError as error:
+        error.help = help
+        raise
+
+
+def _place(cursor: Cursor, line: int, construct: str) -> int:
+    """Find the mnemonic from the first word of ``line`` on; modifiers may stand apart from their opcode."""
+    first: int | None = None
+    for index, (kind, word) in enumerate(zip(cursor.kinds, cursor.words, strict=True)):
+        cursor.index = index
+        if not word or cursor.line() < line:
+            continue
+        first = index if first is None else first
+        if kind in (NAME, DIRECTIVE) and construct.startswith(word):
+            end = index + 1
+            while cursor.kinds[end] == DIRECTIVE:
+                word += cursor.words[end]
+                end += 1
+            if word == construct:
+                return cursor.starts[index]
+        if kind == ";" and cursor.line() > line:
+            break
+    return cursor.starts[first or 0]

@@ -3,28 +3,20 @@
 from __future__ import annotations
 
 import difflib
-import re
 from collections.abc import Iterable, Iterator
-from typing import NoReturn
 
-from cujit.arch import KNOWN_ARCHES
-from cujit.errors import PtxSyntaxError
 from cujit.formats.ptx.declared import declaration_mistakes
-from cujit.formats.ptx.isa import NEWEST_PTX, InstructionRow, lookup, rows
+from cujit.formats.ptx.isa import InstructionRow, lookup, rows
 from cujit.formats.ptx.isa_later import removed_of
 from cujit.formats.ptx.needs import construct_needs
-from cujit.formats.ptx.retarget import declared_target, target_version
 from cujit.formats.ptx.syntax import Function, Instruction, Module, Scope, Statement
-from cujit.formats.ptx.tokens import DIRECTIVE, NAME, Cursor
+from cujit.formats.ptx.tokens import fail_at_construct
+from cujit.formats.ptx.versions import check_head, declared_target, is_known_version, target_version
 from cujit.support import dotted
 
-__all__ = ["check_module", "fail_at_construct", "is_known_version"]
+__all__ = ["check_module"]
 
 _SHOWN_FORMS = 3
-_TARGET = re.compile(r"sm_([1-9][0-9]{1,2})[af]?")
-# Source: PTX ISA manual 9.1, 11.1.2 "PTX Module Directives: .target".
-_OLD_TARGETS = frozenset({10, 11, 12, 13, 20, 21, 30, 32, 35, 37})
-_TARGET_MODES = frozenset({"texmode_unified", "texmode_independent", "debug", "map_f64_to_f32"})
 # The most numbers that a directive of a function takes, and those that are not 0 (the parser asks more of two).
 # Source: PTX ISA manual 9.1, 11.3 to 11.8; ptxas 13.0 and nvJitLink 13.5.
 _NUMBERS = {
@@ -33,11 +25,6 @@ _NUMBERS = {
     "blocksareclusters": 0,
 }  # fmt: skip
 _POSITIVE = frozenset({"minnctapersm", "maxnctapersm", "maxnreg"})
-
-
-def is_known_version(module: Module) -> bool:
-    """Tell whether the instruction table is as new as a module: what it lacks is then no PTX."""
-    return module.version <= NEWEST_PTX
 
 
 def check_module(module: Module, text: str, name: str) -> None:
@@ -49,12 +36,9 @@ def check_module(module: Module, text: str, name: str) -> None:
         PtxSyntaxError: its version, its target, a directive or an instruction is none, or is of a later version or
             architecture than it declares; ``name`` stands for the file.
     """
-    if module.version[0] > NEWEST_PTX[0]:
-        known = f"the newest that cujit knows is {dotted(NEWEST_PTX)}"
-        fail_at_construct(text, name, 1, ".version", f"there is no PTX {dotted(module.version)}", help=known)
+    check_head(module, text, name)
     if not is_known_version(module):
         return
-    _check_target(module, text, name)
     for mistake in declaration_mistakes(module):
         fail_at_construct(text, name, *mistake)
     for function in module.functions:
@@ -66,17 +50,6 @@ def check_module(module: Module, text: str, name: str) -> None:
             if gone is not None and module.version >= gone.ptx and _number(module) >= gone.sm:
                 fail_at_construct(text, name, i.line, i.name, f"{i.name} is gone since PTX {dotted(gone.ptx)}")
     _check_needs(module, text, name)
-
-
-def _check_target(module: Module, text: str, name: str) -> None:
-    match = _TARGET.fullmatch(module.target[0])
-    if match is None or (int(match[1]) not in KNOWN_ARCHES and int(match[1]) not in _OLD_TARGETS):
-        newest = max(KNOWN_ARCHES)
-        why = f"there is no target {module.target[0][:60]!r}"
-        fail_at_construct(text, name, 1, ".target", why, help=f"the newest that cujit knows is sm_{newest}")
-    for word in module.target[1:]:
-        if word not in _TARGET_MODES:
-            fail_at_construct(text, name, 1, ".target", f"there is no mode {word[:60]!r} of a target")
 
 
 def _check_needs(module: Module, text: str, name: str) -> None:
@@ -115,38 +88,6 @@ def _check_directives(function: Function, text: str, name: str) -> None:
             why = f".{directive} takes numbers from 1 on"
         if why:
             fail_at_construct(text, name, function.line, f".{directive}", why)
-
-
-def fail_at_construct(
-    text: str, name: str, line: int, construct: str, why: str, *, help: str | None = None
-) -> NoReturn:
-    """Raise a ``PtxSyntaxError`` with a caret below ``construct``, a mnemonic in ``line`` or soon after it."""
-    cursor = Cursor(text.rstrip("\0"), name)
-    try:
-        cursor.fail_at(_place(cursor, line, construct), why)
-    except PtxSyntaxError as error:
-        error.help = help
-        raise
-
-
-def _place(cursor: Cursor, line: int, construct: str) -> int:
-    """Find the mnemonic from the first word of ``line`` on; modifiers may stand apart from their opcode."""
-    first: int | None = None
-    for index, (kind, word) in enumerate(zip(cursor.kinds, cursor.words, strict=True)):
-        cursor.index = index
-        if not word or cursor.line() < line:
-            continue
-        first = index if first is None else first
-        if kind in (NAME, DIRECTIVE) and construct.startswith(word):
-            end = index + 1
-            while cursor.kinds[end] == DIRECTIVE:
-                word += cursor.words[end]
-                end += 1
-            if word == construct:
-                return cursor.starts[index]
-        if kind == ";" and cursor.line() > line:
-            break
-    return cursor.starts[first or 0]
 
 
 def _number(module: Module) -> int:

@@ -1,0 +1,75 @@
+"""The first lines of a module: which ``.version`` and ``.target`` there are, and since when."""
+
+from __future__ import annotations
+
+import re
+
+from cujit.arch import KNOWN_ARCHES, Arch
+from cujit.formats.ptx.isa import NEWEST_PTX
+from cujit.formats.ptx.syntax import Module
+from cujit.formats.ptx.tokens import fail_at_construct
+from cujit.support import RELEASES, Version, dotted
+
+__all__ = ["check_head", "declared_target", "is_known_version", "is_target", "target_version"]
+
+_TARGET = re.compile(r"sm_([1-9][0-9]{1,2})[af]?")
+# Source: PTX ISA manual 9.1, 11.1.2 "PTX Module Directives: .target".
+_OLD_TARGETS = frozenset({10, 11, 12, 13, 20, 21, 30, 32, 35, 37})
+_TARGET_MODES = frozenset({"texmode_unified", "texmode_independent", "debug", "map_f64_to_f32"})
+
+
+def is_known_version(module: Module) -> bool:
+    """Tell whether the instruction table is as new as a module: what it lacks is then no PTX."""
+    return module.version <= NEWEST_PTX
+
+
+def is_target(name: str) -> bool:
+    """Tell whether there is, or was, a target of that name: ``sm_90a``, ``sm_20``."""
+    match = _TARGET.fullmatch(name)
+    return match is not None and (int(match[1]) in KNOWN_ARCHES or int(match[1]) in _OLD_TARGETS)
+
+
+def check_head(module: Module, text: str, name: str) -> None:
+    """Check that there is such a version and such a target; the module was parsed from ``text``.
+
+    A newer version of the same major one may be, and its targets are not known here.
+
+    Raises:
+        PtxSyntaxError: there is none; ``name`` stands for the file.
+    """
+    if module.version[0] > NEWEST_PTX[0]:
+        known = f"the newest that cujit knows is {dotted(NEWEST_PTX)}"
+        fail_at_construct(text, name, 1, ".version", f"there is no PTX {dotted(module.version)}", help=known)
+    if is_known_version(module):
+        _check_target(module, text, name)
+
+
+def declared_target(module: Module) -> Arch | None:
+    """Give the architecture that the text names as its target; None where no toolkit known has it."""
+    match = _TARGET.fullmatch(module.target[0]) if module.target else None
+    return Arch.parse(match[0]).virtual if match and int(match[1]) in KNOWN_ARCHES else None
+
+
+def target_version(arch: Arch) -> Version | None:
+    """Give the first PTX ISA with a target; None when no toolkit known has it.
+
+    Source: PTX ISA manual, "PTX Release History", and ``support.RELEASES`` for variants that came later than their
+    architecture. nvJitLink 13.5 takes ``sm_100a`` in texts of 8.6, though the first toolkit with it writes 8.7.
+    """
+    row = KNOWN_ARCHES.get(arch.number)
+    if row is None:
+        return None
+    since = {"": None, "a": row.a_since, "f": row.f_since}[arch.suffix]
+    if not arch.suffix or since == row.first:
+        return row.ptx
+    return next((r.ptx for r in RELEASES if since is not None and r.toolkit >= since), None)
+
+
+def _check_target(module: Module, text: str, name: str) -> None:
+    if not is_target(module.target[0]):
+        newest = max(KNOWN_ARCHES)
+        why = f"there is no target {module.target[0][:60]!r}"
+        fail_at_construct(text, name, 1, ".target", why, help=f"the newest that cujit knows is sm_{newest}")
+    for word in module.target[1:]:
+        if word not in _TARGET_MODES:
+            fail_at_construct(text, name, 1, ".target", f"there is no mode {word[:60]!r} of a target")
