@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cujit import kernel, program
+from cujit import loading, program
 from cujit.artifact import Artifact
 from cujit.cache.cache import Cache
 from cujit.cache.provenance import Outcome, Provenance
@@ -314,7 +314,7 @@ def test_a_cache_that_cannot_be_written_warns_once_and_the_result_is_right(
 def test_jit_goes_through_the_cache(cpu: Device, root: Path) -> None:
     first, second = Cache(root), Cache(root)
     for cache in (first, second):
-        module = kernel.jit(TEXT, device=cpu, cache=cache)
+        module = loading.jit(TEXT, device=cpu, cache=cache)
         x = cpu.array(np.zeros(1, np.float32))
         module["k"][1, 1](x)
         assert x.numpy().tolist() == [1.0]

@@ -15,7 +15,7 @@ from cujit.formats.fatbin import Entry, EntryKind, read_fatbin
 from cujit.formats.mangling import entity_name
 from cujit.inspection.read import inspect
 from cujit.inspection.usage import usage
-from cujit.kernel import load
+from cujit.loading import load
 from cujit.occupancy import occupancy
 from cujit.program import Source, build, toolchain
 

@@ -9,7 +9,7 @@ from cujit.artifact import Artifact
 from cujit.devices.base import Device
 from cujit.devices.globals import Globals
 from cujit.errors import ArgumentError, ClosedError, NameNotFoundError
-from cujit.kernel import Module, load
+from cujit.loading import Module, load
 from cujit.program import build, compile
 
 CODE = """

@@ -40,7 +40,7 @@ from cujit.errors import (
     LoadError,
     NameNotFoundError,
 )
-from cujit.kernel import Module, _target, jit, load
+from cujit.loading import Module, _target, jit, load
 from cujit.machine import cpu, default_device, devices, gpu
 from cujit.program import Source, build, compile, toolchain
 from cujit.signature import Parameter, ParameterClass, Signature

@@ -15,7 +15,7 @@ from cujit.devices.registry import process_devices
 from cujit.errors import CujitError, FormatError, LinkError, ToolchainNotFoundError
 from cujit.formats.cubin import read_cubin
 from cujit.formats.ptx.retarget import retarget
-from cujit.kernel import load
+from cujit.loading import load
 from cujit.program import Source, build, bundle, compile, link
 
 FILES = Path(__file__).parent / "goldens" / "device"

@@ -21,7 +21,7 @@ from cujit.errors import (
     OptionError,
 )
 from cujit.formats.cubin import read_cubin
-from cujit.kernel import load
+from cujit.loading import load
 from cujit.occupancy import LoadedKernel, occupancy, plot_occupancy, subject
 from cujit.program import build, bundle, compile
 from cujit.tuning.occupancy import Limiter

@@ -10,7 +10,7 @@ import pytest
 
 from cujit.devices.base import Device
 from cujit.errors import ArgumentError, LaunchError
-from cujit.kernel import jit
+from cujit.loading import jit
 from cujit.timing import Timing, time
 
 FILL = """extern "C" __global__ void fill(float *x, int n) {

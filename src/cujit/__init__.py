@@ -13,7 +13,6 @@ import sys
 from types import ModuleType
 from typing import TYPE_CHECKING
 
-from cujit.errors import spell
 from cujit.version import __version__
 
 if TYPE_CHECKING:
@@ -72,7 +71,8 @@ if TYPE_CHECKING:
     from cujit.inspection.read import inspect
     from cujit.inspection.usage import Usage, usage
     from cujit.inspection.values import ImageInfo, Inspection, KernelInfo
-    from cujit.kernel import Kernel, Launch, Module, jit, load
+    from cujit.kernel import Kernel, Launch
+    from cujit.loading import Module, jit, load
     from cujit.machine import cpu, default_device, devices, gpu
     from cujit.occupancy import occupancy, plot_occupancy
     from cujit.program import Entry, Options, Request, Source, build, bundle, cache, compile, link, request
@@ -217,7 +217,8 @@ _HOMES = {
     "cujit.inspection.read": "inspect",
     "cujit.inspection.usage": "Usage usage",
     "cujit.inspection.values": "ImageInfo Inspection KernelInfo",
-    "cujit.kernel": "Kernel Launch Module jit load",
+    "cujit.kernel": "Kernel Launch",
+    "cujit.loading": "Module jit load",
     "cujit.machine": "cpu default_device devices gpu",
     "cujit.devices.cpu.coverage": "Coverage",
     "cujit.devices.cpu.trace": "Trace",
@@ -238,7 +239,7 @@ if not TYPE_CHECKING:  # a checker that saw it would take any name for public
     def __getattr__(name: str) -> object:
         """Look a public name up where it lives, once."""
         if name not in __all__:
-            raise AttributeError(f"module {spell(__name__)} has no attribute {spell(name)}")
+            raise AttributeError(f"module '{__name__}' has no attribute '{name}'")
         found: object = getattr(importlib.import_module(_HOME.get(name, "cujit.errors")), name)
         if name in _NAMESAKES:
             # `import cujit.devices.base as x` looks for `base` below the __name__ of what it finds here.

@@ -12,7 +12,8 @@ from cujit.built import Built, Told, described
 from cujit.cache.flight import fresh
 from cujit.devices.base import Device
 from cujit.errors import OptionError, spell
-from cujit.kernel import Kernel, Module
+from cujit.kernel import Kernel
+from cujit.loading import Module
 from cujit.program import Source
 
 __all__ = ["RegisteredModule", "Tasks"]

@@ -21,7 +21,7 @@ from cujit.devices.base import Device
 from cujit.devices.registry import process_devices
 from cujit.errors import OptionError, ToolchainNotFoundError, spell
 from cujit.forks import begins_anew
-from cujit.kernel import Module, jit, load
+from cujit.loading import Module, jit, load
 from cujit.machine import default_device
 from cujit.program import Options, Source, workshop
 from cujit.registered import RegisteredModule, Tasks

@@ -21,7 +21,8 @@ from cujit.artifact import Artifact
 from cujit.devices.arrays import DeviceArray
 from cujit.devices.base import Device
 from cujit.devices.tensormaps import TensorMap
-from cujit.kernel import Kernel, load
+from cujit.kernel import Kernel
+from cujit.loading import load
 
 __all__ = ["CASES", "FAMILIES", "GOLDENS", "Case", "run"]
 

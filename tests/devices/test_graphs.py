@@ -11,7 +11,7 @@ import pytest
 
 from cujit.devices.base import Device
 from cujit.errors import ArgumentError, ClosedError, DriverError, LaunchError
-from cujit.kernel import jit
+from cujit.loading import jit
 
 ADD = """extern "C" __global__ void add(float *x, float a, int n) {
     int i = blockIdx.x * blockDim.x + threadIdx.x;

@@ -18,7 +18,8 @@ from cujit.artifact import Artifact
 from cujit.devices.base import Device
 from cujit.devices.tensormaps import TensorMap
 from cujit.errors import ArgumentError, ClosedError, KernelFaultError, UnsupportedError
-from cujit.kernel import Kernel, load
+from cujit.kernel import Kernel
+from cujit.loading import load
 from cujit.program import compile as compile_cuda
 from devices.conftest import HostMemory
 from devices.tensor_table import CASES, GOLDENS, Case, run

@@ -19,7 +19,7 @@ from cujit.formats.cubin import read_cubin
 from cujit.inspection import content
 from cujit.inspection.read import inspect
 from cujit.inspection.values import ImageKind, Inspection, KernelInfo
-from cujit.kernel import load
+from cujit.loading import load
 from cujit.machine import cpu
 from cujit.program import build, compile
 from cujit.signature import ParameterClass

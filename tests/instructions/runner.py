@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from cujit.artifact import Artifact
 from cujit.devices.base import Device
-from cujit.kernel import load
+from cujit.loading import load
 from instructions.table import COUNT, Row, all_rows, inputs_of, kernel_of, module_text, result_dtype
 
 Array = npt.NDArray[Any]

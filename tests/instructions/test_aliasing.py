@@ -7,7 +7,7 @@ import pytest
 
 from cujit.artifact import Artifact
 from cujit.devices.base import Device
-from cujit.kernel import load
+from cujit.loading import load
 from instructions.aliasing import FORMS, INPUTS, MODULE, THREADS, kernel_text
 
 _BATCH = 24

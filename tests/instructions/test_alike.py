@@ -9,7 +9,7 @@ import pytest
 
 from cujit.artifact import Artifact
 from cujit.devices.base import Device
-from cujit.kernel import load
+from cujit.loading import load
 from instructions.alike import Pair, inputs, kernel_text, pairs
 from instructions.table import COUNT
 

@@ -10,7 +10,7 @@ import pytest
 from cujit.artifact import Artifact
 from cujit.devices.base import Device
 from cujit.errors import KernelFaultError
-from cujit.kernel import load
+from cujit.loading import load
 from instructions.scene import every_scene, run_scene
 
 _HEAD = ".version 8.0\n.target sm_80\n.address_size 64\n"

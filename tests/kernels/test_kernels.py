@@ -7,7 +7,7 @@ import pytest
 
 from cujit.devices.arrays import DeviceArray
 from cujit.devices.base import Device
-from cujit.kernel import load
+from cujit.loading import load
 from cujit.program import Source, build, compile
 from kernels.cases import CASES, OPTIONS, SOURCE, Array, Case
 

@@ -18,7 +18,7 @@ from cujit.devices.base import Device
 from cujit.errors import LinkError, OptionError, PtxSyntaxError, UnsupportedError
 from cujit.formats.cubin import read_cubin
 from cujit.formats.fatbin import find_fatbins
-from cujit.kernel import load
+from cujit.loading import load
 from cujit.program import Options, Source, build, compile, link, toolchain
 from linking.pairs import ALIAS, CALLS, EXTERN, HEAD, PAIRS, READ, images, kernel, shared
 

@@ -9,7 +9,7 @@ import pytest
 
 from cujit.artifact import Artifact
 from cujit.devices.base import Device
-from cujit.kernel import load
+from cujit.loading import load
 from cujit.program import Source, compile, link
 from linking.splitting import split
 from property.effort import times

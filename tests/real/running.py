@@ -15,7 +15,7 @@ import pytest
 from cujit.artifact import Artifact
 from cujit.devices.arrays import DeviceArray
 from cujit.devices.base import Device
-from cujit.kernel import Module, load
+from cujit.loading import Module, load
 from cujit.program import Source, compile
 
 __all__ = ["Array", "compiled", "failing", "loaded", "rng", "run", "said"]

@@ -12,7 +12,7 @@ import numpy.typing as npt
 import pytest
 
 from cujit.devices.base import Device
-from cujit.kernel import Module, load
+from cujit.loading import Module, load
 from cujit.program import Source, compile
 from real.running import HERE, Array, rng
 

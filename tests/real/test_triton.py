@@ -12,7 +12,7 @@ import pytest
 from cujit.artifact import Artifact
 from cujit.devices.arrays import DeviceArray
 from cujit.devices.base import Device
-from cujit.kernel import load
+from cujit.loading import load
 from real.running import Array, rng
 
 GOLDENS = Path(__file__).parents[1] / "goldens" / "triton"

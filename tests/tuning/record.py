@@ -14,7 +14,7 @@ from pathlib import Path
 sys.path[:0] = [str(Path(__file__).parents[1])]
 
 from cujit.devices.registry import process_devices  # noqa: E402
-from cujit.kernel import load  # noqa: E402
+from cujit.loading import load  # noqa: E402
 from cujit.occupancy import subject  # noqa: E402
 from cujit.program import compile  # noqa: E402
 from tuning.kernels import CODE, DYNAMIC, NAMES  # noqa: E402

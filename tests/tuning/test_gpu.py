@@ -8,7 +8,7 @@ from cujit.artifact import Artifact
 from cujit.devices.base import Resources
 from cujit.devices.cuda.device import CudaDevice
 from cujit.formats.cubin import read_cubin
-from cujit.kernel import Module, load
+from cujit.loading import Module, load
 from cujit.occupancy import occupancy, subject
 from cujit.program import compile
 from cujit.tuning.products import find_product

@@ -16,7 +16,8 @@ from cujit.cli.console import complain, json_option, print_json, progress, shown
 from cujit.cli.exit_codes import ExitCode
 from cujit.cli.images import image_records, print_images
 from cujit.devices.base import Device
-from cujit.kernel import Kernel, load
+from cujit.kernel import Kernel
+from cujit.loading import load
 from cujit.program import Source, build
 
 __all__ = ["command"]

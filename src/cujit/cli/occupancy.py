@@ -12,7 +12,8 @@ from cujit.cli.console import json_option, note, print_json, print_table
 from cujit.devices.base import Device
 from cujit.devices.registry import is_device_name, process_devices
 from cujit.errors import CujitError, LaunchError, MissingError
-from cujit.kernel import Kernel, load
+from cujit.kernel import Kernel
+from cujit.loading import load
 from cujit.occupancy import Subject, plot_occupancy, subject
 from cujit.tuning.result import Occupancy
 from cujit.tuning.shapes import SharedBytes, Step

@@ -20,7 +20,8 @@ from cujit.cli.watching import Place, Watching, watch_options
 from cujit.devices.arrays import DeviceArray
 from cujit.devices.base import Device, Dim3, LaunchShape
 from cujit.errors import spell
-from cujit.kernel import Kernel, Launch, Module, jit, load
+from cujit.kernel import Kernel, Launch
+from cujit.loading import Module, jit, load
 from cujit.program import Options, Source
 
 __all__ = ["command"]

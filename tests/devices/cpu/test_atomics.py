@@ -11,7 +11,7 @@ import pytest
 from cujit.artifact import Artifact
 from cujit.devices.base import Device
 from cujit.errors import PtxSyntaxError
-from cujit.kernel import jit
+from cujit.loading import jit
 from instructions.atomic_reference import array_of, bits_of, step, words
 from instructions.scene import Scene, difference, entry, run_scene
 from instructions.scenes_atomics import SCENES

@@ -7,7 +7,7 @@ import pytest
 
 from cujit.devices.base import Device
 from cujit.errors import KernelFaultError
-from cujit.kernel import jit
+from cujit.loading import jit
 from devices.cpu.launching import Array, blank, run_ptx
 
 

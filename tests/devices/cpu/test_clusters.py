@@ -7,7 +7,7 @@ import pytest
 
 from cujit.devices.base import Device
 from cujit.devices.cpu import CpuDevice
-from cujit.kernel import jit
+from cujit.loading import jit
 from devices.cpu.launching import Array, blank, run_ptx
 
 SHARED = ".shared .align 16 .b32 cells[1024];"

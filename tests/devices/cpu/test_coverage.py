@@ -12,7 +12,7 @@ import pytest
 
 from cujit.devices.cpu.coverage import Coverage
 from cujit.errors import KernelFaultError
-from cujit.kernel import Module, jit, load
+from cujit.loading import Module, jit, load
 from cujit.machine import cpu
 from cujit.program import Source, compile
 

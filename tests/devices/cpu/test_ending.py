@@ -15,7 +15,8 @@ import pytest
 from cujit.devices.base import Device
 from cujit.devices.cuda.device import CudaDevice
 from cujit.errors import KernelFaultError, LaunchError, UnsupportedError
-from cujit.kernel import Kernel, Module, jit
+from cujit.kernel import Kernel
+from cujit.loading import Module, jit
 from cujit.machine import cpu
 from devices.cpu.launching import alone
 

@@ -9,7 +9,7 @@ import pytest
 
 from cujit.devices.base import Device
 from cujit.devices.cpu import CpuDevice
-from cujit.kernel import jit
+from cujit.loading import jit
 from devices.cpu.launching import Array, blank, run_ptx
 
 LANES = np.arange(32)

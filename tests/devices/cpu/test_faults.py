@@ -23,7 +23,7 @@ from cujit.devices.cpu.native.faultkinds import FaultKind
 from cujit.devices.cpu.native.library import address_of, compile_kernel
 from cujit.devices.cpu.pool import Pool
 from cujit.errors import CujitError, KernelFaultError
-from cujit.kernel import jit, load
+from cujit.loading import jit, load
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="faults are caught on Linux")
 

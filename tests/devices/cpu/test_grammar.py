@@ -10,7 +10,7 @@ from cujit.devices.base import Device
 from cujit.errors import PtxSyntaxError, UnsupportedError
 from cujit.formats.ptx.parser import parse
 from cujit.formats.ptx.printer import print_module
-from cujit.kernel import load
+from cujit.loading import load
 from devices.cpu.launching import blank, run_ptx
 
 pytestmark = pytest.mark.verbatim

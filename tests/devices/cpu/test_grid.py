@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from cujit.errors import CujitError, LoadError
-from cujit.kernel import jit, load
+from cujit.loading import jit, load
 from cujit.machine import cpu
 
 SPIN = """extern "C" __global__ void spin(unsigned *out, int rounds) {

@@ -7,7 +7,7 @@ import pytest
 
 from cujit.devices.base import Device
 from cujit.errors import KernelFaultError, PtxSyntaxError, UnsupportedError
-from cujit.kernel import load
+from cujit.loading import load
 from cujit.needs import ptx_needs
 
 pytestmark = pytest.mark.verbatim

@@ -10,7 +10,7 @@ from cujit.devices.cpu.pipeline import ir_of, prepare
 from cujit.devices.cpu.refusals import Refusals
 from cujit.devices.jit import optimise
 from cujit.formats.ptx.parser import parse
-from cujit.kernel import jit, load
+from cujit.loading import jit, load
 from devices.cpu.launching import blank, run_ptx
 from instructions.scene import Scene, difference, entry, run_scene
 from instructions.scenes_memory import SCENES as LOADS_AND_STORES

@@ -20,7 +20,7 @@ from cujit.devices.cpu.native.faultkinds import FaultKind
 from cujit.devices.cpu.native.library import address_of
 from cujit.devices.cpu.printing import Printed, formatted, take_printed
 from cujit.errors import KernelFaultError
-from cujit.kernel import Module, jit
+from cujit.loading import Module, jit
 
 _LANES = ctypes.c_uint64 * 32
 _RESULTS = ctypes.c_int32 * 32

@@ -9,7 +9,7 @@ from cujit.devices.base import Device
 from cujit.devices.cpu import CpuDevice
 from cujit.devices.streams import Graph
 from cujit.errors import KernelFaultError
-from cujit.kernel import jit
+from cujit.loading import jit
 from cujit.machine import cpu
 from devices.cpu.launching import blank, run_ptx
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from cujit.devices.base import Device
-from cujit.kernel import jit
+from cujit.loading import jit
 from devices.cpu.launching import blank, run_ptx
 
 SHARED = ".shared .align 16 .b32 cells[1024];"

@@ -7,7 +7,7 @@ import pytest
 
 from cujit.devices.base import Device
 from cujit.errors import LoadError, PtxSyntaxError, UnsupportedError
-from cujit.kernel import jit, load
+from cujit.loading import jit, load
 from cujit.program import compile
 
 HEAD = ".version 7.8\n.target sm_80\n.address_size 64\n"

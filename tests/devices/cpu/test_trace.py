@@ -18,7 +18,7 @@ from cujit.devices.cpu.pipeline import ir_of
 from cujit.devices.cpu.preparation import Preparation
 from cujit.devices.cpu.trace import Step, Trace
 from cujit.errors import KernelFaultError, OptionError
-from cujit.kernel import Module, jit, load
+from cujit.loading import Module, jit, load
 from cujit.machine import cpu
 
 pytestmark = pytest.mark.verbatim

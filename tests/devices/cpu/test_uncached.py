@@ -16,7 +16,7 @@ from cujit.devices.cpu.pipeline import ir_of, prepare
 from cujit.devices.cpu.refusals import Refusals
 from cujit.devices.jit import optimise
 from cujit.formats.ptx.parser import parse
-from cujit.kernel import jit
+from cujit.loading import jit
 from devices.cpu.launching import ptx_of
 
 PAST = "!nontemporal"

@@ -26,7 +26,7 @@ from cujit.devices.launcher.launch import PreparedLaunch, attach, make_launch
 from cujit.devices.launcher.options import PLAIN, LaunchOptions
 from cujit.devices.ring import RING_SIZE, LaunchRing
 from cujit.errors import ArgumentError, DriverError
-from cujit.kernel import jit
+from cujit.loading import jit
 from cujit.signature import Parameter, ParameterClass, Signature
 
 RESULTS = SimpleNamespace(CUDA_SUCCESS=0, CUDA_ERROR_NOT_READY=600)

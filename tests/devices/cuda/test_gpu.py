@@ -25,7 +25,7 @@ from cujit.errors import (
     LoadError,
     NameNotFoundError,
 )
-from cujit.kernel import jit
+from cujit.loading import jit
 from cujit.program import build, compile
 
 pytestmark = pytest.mark.gpu
@@ -198,7 +198,7 @@ def test_work_on_a_stream_is_waited_for_by_the_stream(gpu: CudaDevice, module: A
 @pytest.mark.usefixtures("gpu")
 def test_a_kernel_that_dies_is_reported_and_the_process_ends_well() -> None:
     code = (
-        "import cujit.machine as c\nimport cujit.kernel as k\n"
+        "import cujit.machine as c\nimport cujit.loading as k\n"
         "from cujit.errors import DriverError\n"
         "gpu = c.gpu(); x = gpu.zeros(4, 'f4')\n"
         "k.jit('extern \"C\" __global__ void die() { __trap(); }', device=gpu)['die'][1, 1]()\n"

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from cujit.devices.base import Device
-from cujit.kernel import jit
+from cujit.loading import jit
 
 pytestmark = pytest.mark.gpu
 

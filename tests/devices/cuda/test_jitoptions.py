@@ -6,7 +6,7 @@ import pytest
 
 from cujit.devices.cuda.jitoptions import JitOptions
 from cujit.errors import OptionError
-from cujit.kernel import load
+from cujit.loading import load
 
 
 def test_options_are_read_from_a_mapping() -> None:

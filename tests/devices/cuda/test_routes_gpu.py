@@ -18,7 +18,7 @@ from cujit.devices.cuda.rules import newest_ptx
 from cujit.errors import ClosedError, DriverError, LinkError
 from cujit.formats.ptx.parser import parse
 from cujit.formats.ptx.retarget import retarget
-from cujit.kernel import Module, jit, load
+from cujit.loading import Module, jit, load
 from cujit.program import bundle, compile
 from cujit.support import RELEASES
 

@@ -14,7 +14,8 @@ from cujit.devices.launcher.launch import attach
 from cujit.devices.registry import process_devices
 from cujit.devices.streams import stream_handle
 from cujit.errors import DriverError, LaunchError
-from cujit.kernel import Launch, Module, jit
+from cujit.kernel import Launch
+from cujit.loading import Module, jit
 from cujit.timing import time
 
 pytestmark = pytest.mark.gpu

@@ -19,7 +19,8 @@ from cujit.devices.launcher.cpython import is_supported, native_type
 from cujit.devices.launcher.finish import Finish
 from cujit.devices.launcher.launch import attach
 from cujit.devices.launcher.layout import Field, FieldKind, Layout
-from cujit.kernel import Launch, jit
+from cujit.kernel import Launch
+from cujit.loading import jit
 
 pytestmark = pytest.mark.skipif(not is_supported(), reason="this interpreter takes no machine code")
 

@@ -15,7 +15,7 @@ from cujit.devices.launcher.options import check_own_cluster
 from cujit.devices.registry import process_devices
 from cujit.devices.smallfloats import FORMATS, encode
 from cujit.errors import ArgumentError, ClosedError, LaunchError, LoadError
-from cujit.kernel import Module, jit, load
+from cujit.loading import Module, jit, load
 from cujit.program import build, compile
 from cujit.signature import ParameterClass
 

@@ -26,7 +26,8 @@ from cujit.devices.launcher import background, binder
 from cujit.devices.launcher import launch as launches
 from cujit.devices.launcher.cpython import is_supported, native_type
 from cujit.errors import ArgumentError, ClosedError, LaunchError, MissingError
-from cujit.kernel import Kernel, Launch, Module, jit
+from cujit.kernel import Kernel, Launch
+from cujit.loading import Module, jit
 
 CODE = """
 extern "C" __global__ void fill(int* p, int n, int value) {

@@ -11,7 +11,7 @@ import pytest
 from cujit.devices.base import Device
 from cujit.devices.registry import process_devices
 from cujit.errors import ArgumentError, LaunchError
-from cujit.kernel import Module, jit
+from cujit.loading import Module, jit
 
 pytestmark = pytest.mark.gpu
 

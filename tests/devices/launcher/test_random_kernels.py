@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from cujit.devices.base import Device
 from cujit.devices.launcher.launch import attach
-from cujit.kernel import load
+from cujit.loading import load
 
 # Of each PTX type: what ctypes packs it as, and the register that it is loaded into.
 TYPES: dict[str, tuple[Any, str]] = {

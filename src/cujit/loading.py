@@ -1,0 +1,286 @@
+"""Modules as users hold them, and the doors to them: ``load`` and ``jit``."""
+
+from __future__ import annotations
+
+import copyreg
+import functools
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from cujit.arch import Arch, ArchKind
+from cujit.artifact import Artifact, Kind
+from cujit.cache.cache import Cache
+from cujit.devices.arrays import DeviceArray
+from cujit.devices.base import Allocation, Device
+from cujit.devices.cuda.jitoptions import JitOptions
+from cujit.devices.globals import Globals
+from cujit.devices.launcher.entry import Entry, Image
+from cujit.devices.names import NameTable
+from cujit.devices.signatures import signature_of
+from cujit.devices.watch import Text, known_to, wanted_options, watchers_of
+from cujit.errors import ArchError, ArgumentError, LoadError, spell
+from cujit.forks import cached_property
+from cujit.kernel import Kernel
+from cujit.machine import chosen
+from cujit.opening import open_image, require_content
+from cujit.program import Options, Source, compile, workshop
+
+__all__ = ["Module", "jit", "load"]
+
+
+class Module(Mapping[str, Kernel]):
+    """An Artifact loaded on a device: a mapping of its kernels.
+
+    ``module["axpy<float>"]`` finds a kernel by name expression, by its name in the source, or by its
+    lowered name. Kernels keep their module; it is unloaded when closed, or when nothing refers to it any
+    more.
+
+    ``route`` says how the image came to run, ``log`` is what the compilers on the way wrote, ``load_s`` is how long
+    loading took in seconds of wall time, a compilation of PTX among it.
+
+    A module travels to other processes, by ``pickle``, and so do its kernels: the Artifact goes with the name of the
+    device and ``jit``, and is loaded where it arrives. That is the CPU device with the same checks, or the GPU of the
+    same number, or the first where that process sees fewer. Variables begin there as the image has them.
+    """
+
+    def __init__(self, image: Image, *, load_s: float = 0.0) -> None:
+        loaded = image.require()
+        self.artifact = image.artifact
+        self._image = image
+        self.log = loaded.log
+        self.route = loaded.route
+        self.load_s = load_s
+        self._names = NameTable(self.artifact.names, loaded.kernels)
+        self._kernels: dict[str, Kernel] = {}
+
+    def __getitem__(self, name: str) -> Kernel:
+        """Find a kernel.
+
+        Raises:
+            NameNotFoundError: there is none of that name, or several; the message lists them.
+            ClosedError: the module was closed.
+        """
+        loaded = self._image.require()
+        if not isinstance(name, str):
+            raise ArgumentError(f"a kernel is found by its name, not by {type(name).__name__} {spell(name)}")
+        lowered = self._names.find(name)
+        if lowered not in self._kernels:
+            kernel = loaded.kernels[lowered]
+            signature = signature_of(self.artifact, lowered, kernel.signature)
+            self._kernels[lowered] = Kernel(Entry(self._image, kernel, self._names.display[lowered], signature))
+        return self._kernels[lowered]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter([self._names.display[lowered] for lowered in self._names.lowered])
+
+    def __len__(self) -> int:
+        return len(self._names.lowered)
+
+    def __eq__(self, other: object) -> bool:
+        return self is other
+
+    __hash__ = object.__hash__
+
+    def variable(
+        self, name: str, dtype: npt.DTypeLike = "uint8", shape: int | tuple[int, ...] | None = None
+    ) -> DeviceArray:
+        """See a ``__device__`` or ``__constant__`` variable as an array, by its lowered name.
+
+        It has as many elements of ``dtype`` as fit, unless ``shape`` says how many.
+
+        Raises:
+            NameNotFoundError: there is none of that name.
+            ArgumentError: its bytes are not that many elements.
+            ClosedError: the module was closed.
+        """
+        loaded = self._image.require()
+        address, size = loaded.variable(name)
+        whole = DeviceArray(self.device, Allocation(address, size, loaded), (size,), np.dtype(np.uint8))
+        seen = whole.view(dtype)
+        return seen if shape is None else seen.reshape(shape)
+
+    @cached_property
+    def globals(self) -> Globals:
+        """The ``__device__`` and ``__constant__`` variables by name, to read and to write."""
+        return Globals(self.device, self._image.require, self.artifact)
+
+    @property
+    def device(self) -> Device:
+        """Where it is loaded."""
+        return self._image.device
+
+    @property
+    def closed(self) -> bool:
+        """Whether it was closed."""
+        return self._image.loaded is None
+
+    def close(self) -> None:
+        """Unload it; its kernels no longer run. Again is harmless."""
+        self._image.close()
+
+    def __enter__(self) -> Module:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self.close()
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return Module, (self._image,)
+
+    def __repr__(self) -> str:
+        count = f"{len(self)} kernel{'s' * (len(self) != 1)}"
+        state = "closed" if self.closed else f"{count}, {self.route or self.artifact.kind.value}"
+        return f"<Module on {self.device.name}: {state}>"
+
+
+def load(
+    image: Artifact | bytes | bytearray | memoryview | str | os.PathLike[str],
+    device: Device | str | None = None,
+    *,
+    jit: JitOptions | Mapping[str, object] | None = None,
+) -> Module:
+    """Load a cubin, PTX or fatbin on a device: an Artifact, the bytes of an image, or the path of a file.
+
+    ``device`` is a Device or its name; None is the first GPU, or else the CPU device. A str of more than
+    one line is PTX.
+
+    PTX that is newer than a GPU's driver is assembled by the installed nvJitLink, or else its ``.version`` is lowered
+    to the driver's where everything in it is that old; ``Module.route`` tells. ``jit`` has options for whoever makes
+    machine code of PTX for a GPU: ``max_registers`` (per thread), ``opt_level`` (0 to 4), ``line_info``, ``debug``,
+    ``cache_mode`` (``none``, ``ca``, ``cg``) and ``assembler`` (``auto``, ``driver``, ``nvjitlink``). Machine code and
+    the CPU device have no use for them.
+
+    Raises:
+        FormatError: the bytes are of no kind that cujit knows, or damaged.
+        LoadError: the image does not run on the device; the message says what would.
+        DriverError: the driver refused it; ``log`` is what its compiler wrote.
+        OptionError: an option is unknown or has a wrong value.
+    """
+    options = JitOptions.of(jit)
+    artifact = open_image(image, "load")
+    _require_loadable(artifact)
+    place = chosen(device)
+    start = time.perf_counter()
+    return Module(_loaded(artifact, place, options), load_s=time.perf_counter() - start)
+
+
+def _loaded(artifact: Artifact, device: Device, options: JitOptions) -> Image:
+    """Load an image; this is what arrives in another process."""
+    if device.is_gpu:
+        from cujit.devices.cuda.device import CudaDevice  # the CPU device needs nothing of it
+
+        if isinstance(device, CudaDevice):
+            return Image(device, device.load(artifact, options), artifact, options)
+    return Image(device, device.load(artifact), artifact, options)
+
+
+def _parts_of(image: Image) -> tuple[Callable[..., Image], tuple[object, ...]]:
+    image.require()
+    return _loaded, (image.artifact, image.device, image.options)
+
+
+def _parts_of_kernel(kernel: Kernel) -> tuple[Callable[..., Kernel], tuple[object, ...]]:
+    """Have a kernel travel as its image and its name: it is loaded once with others of its module."""
+    return _kernel_of, (kernel._image, kernel.lowered_name)
+
+
+def _kernel_of(image: Image, lowered: str) -> Kernel:
+    return Module(image)[lowered]
+
+
+copyreg.pickle(Image, _parts_of)
+copyreg.pickle(Kernel, _parts_of_kernel)
+
+
+def jit(
+    source: Source | str | os.PathLike[str],
+    *,
+    names: Sequence[str] | str = (),
+    device: Device | str | None = None,
+    arch: Arch | str | None = None,
+    options: Mapping[str, object] | Options | None = None,
+    name: str | None = None,
+    headers: Mapping[str, str] | None = None,
+    cache: Cache | bool | None = None,
+    timeout_s: float | None = None,
+    isolate: bool = False,
+    memory_mib: int | None = None,
+    **more: object,
+) -> Module:
+    """Compile CUDA C++ for a device and load it there.
+
+    A GPU that NVRTC knows gets machine code, a newer one PTX of the newest architecture below it; the CPU device
+    gets PTX. ``arch`` says another (``sm_90a``). ``names`` are the instances of templates to build. ``name`` and
+    ``headers`` are the source's, if it is text; ``cache``, ``timeout_s``, ``isolate``, ``memory_mib`` and ``more``, the
+    options of the compiler, are as for ``compile``.
+
+    Raises:
+        CompileError: the source does not compile; ``diagnostics`` has every message.
+        ArchError: code for ``arch`` does not run on the GPU, or the compiler no longer builds for the GPU.
+        CujitError: see ``compile`` and ``load``.
+    """
+    place = chosen(device)
+    if not isinstance(source, Source):
+        source = Source.cuda(source, name=name, headers=headers)
+    elif name is not None or headers is not None:
+        raise ArgumentError("a Source has its own name and headers", help="give them to cujit.Source.cuda")
+    target = Arch.parse(arch) if arch is not None else _target(place, workshop(cache).compiler("cuda").arches)
+    target = _runnable(target, place)
+    watchers = watchers_of(place)
+    said = Options.of(options, more)
+    if watchers:
+        said = Options.of(wanted_options(watchers), dict(said))
+    build = functools.partial(compile, source, names=names, options=said, cache=cache)
+    build = functools.partial(build, timeout_s=timeout_s, isolate=isolate, memory_mib=memory_mib)
+    with known_to(watchers, _texts_of(source)):
+        module = load(build(arch=target), place)
+        require_content(source.name, module, module.globals, is_part=bool(said.get("rdc")))
+    module._image.portable = functools.partial(build, arch=target.virtual)
+    return module
+
+
+def _texts_of(source: Source) -> dict[str, Text]:
+    """Give the sources that are no files, by the names that the compiler knows them by."""
+    own = {} if source.path else {source.program_name: Text(source.name, source.text)}
+    return own | {name: Text(name, text) for name, text in source.headers}
+
+
+def _target(device: Device, known: Sequence[int]) -> Arch:
+    """Choose what a compiler of the architectures ``known`` builds for a device.
+
+    A GPU newer than the compiler gets PTX of the highest architecture below it. One that is older than all of them is
+    named as it is: the compiler then says which toolkit was the last to build for it.
+    """
+    if device.is_gpu and device.arch.number in known:
+        return device.arch
+    below = [n for n in known if n <= device.arch.number]
+    return Arch(ArchKind.VIRTUAL, max(below)) if below else device.arch
+
+
+def _runnable(target: Arch, device: Device) -> Arch:
+    """Refuse before compiling what a GPU would not run, as ``a`` and ``f`` code of another family; give a CPU PTX."""
+    if device.is_gpu and not target.is_lto and not target.runs_on(device.arch):
+        raise ArchError(
+            f"code for {target} does not run on {device.name}, which is {device.arch}",
+            help=f"leave arch out, or take {device.arch} or {device.arch.virtual}",
+        )
+    return target.virtual if target.is_real and not device.is_gpu else target
+
+
+_NOT_LOADABLE = {
+    Kind.LTOIR: "LTO-IR is not machine code yet: link it with cujit.link([...], arch=...) and load the cubin",
+    Kind.OBJECT: "a host object is linked first: cujit.link([...], arch=...), then load the cubin",
+    Kind.LIBRARY: "a library is linked first: cujit.link([...], arch=...), then load the cubin",
+    Kind.NVVMIR: "LLVM IR is compiled first: cujit.compile(cujit.Source.nvvm(...))",
+}
+
+
+def _require_loadable(artifact: Artifact) -> None:
+    """Refuse the kinds that run nowhere as they are."""
+    if artifact.kind in _NOT_LOADABLE:
+        name = f" {artifact.name}" if artifact.name else ""
+        raise LoadError(f"the {artifact.kind.value}{name} cannot be loaded", help=_NOT_LOADABLE[artifact.kind])
