@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from cujit.formats.ptx.isa import InstructionRow, lookup, rows
 from cujit.formats.ptx.isa_sets import SETS, TYPES
-from cujit.formats.ptx.syntax import Instruction, Register, Statement
+from cujit.formats.ptx.syntax import FloatLiteral, Immediate, Instruction, Register, Statement
 from instructions.rewriting import instructions_of, rewrite
 from instructions.scene import every_scene
 
@@ -129,12 +129,25 @@ def _form(one: Instruction) -> Form:
     return one.opcode, one.modifiers
 
 
+def _takes(one: Instruction, form: Form) -> bool:
+    """Whether a form takes the operands of an instruction: numbers have types, and a remote arrival has no result."""
+    arrives = form[0] == "mbarrier" and form[1][0] in ("arrive", "arrive_drop") and "shared::cluster" in form[1]
+    if arrives and one.operands[0] != Register("_"):
+        return False
+    has_number = any(isinstance(operand, (Immediate, FloatLiteral)) for operand in one.operands)
+    return not has_number or [w for w in form[1] if w in TYPES] == [w for w in one.modifiers if w in TYPES]
+
+
 def _changed(have: set[tuple[str, str]], one: Instruction) -> Iterator[Statement]:
     """Give an instruction the synonym that has most words which nothing has yet."""
     if one.opcode == "mov" and not (isinstance(one.operands[1], Register) and one.operands[1].name[0] != "%"):
         yield one  # Special registers and names have types of their own.
         return
-    best = max(_synonyms(_form(one)), key=lambda form: len(_cells(form) - have), default=None)
+    best = max(
+        filter(functools.partial(_takes, one), _synonyms(_form(one))),
+        key=lambda form: len(_cells(form) - have),
+        default=None,
+    )
     if best is None or not _cells(best) - have:
         yield one
         return

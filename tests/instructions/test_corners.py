@@ -117,7 +117,7 @@ def test_a_matrix_is_loaded_from_a_variable_in_a_space_that_is_named(space: str,
     text = f"""
 .visible .entry k(.param .u64 at) {{
   .reg .b64 p; .reg .b32 r<8>, t; .shared .align 32 .b8 filled[4096];
-  mov.u32 t, %tid.x; mad.lo.u32 t, t, 32, filled; mov.b32 r0, 0x3C003C00;
+  mov.u32 t, %tid.x; mov.u32 r1, filled; mad.lo.u32 t, t, 32, r1; mov.b32 r0, 0x3C003C00;
   st.shared.v4.b32 [t], {{r0, r0, r0, r0}}; st.shared.v4.b32 [t+16], {{r0, r0, r0, r0}}; bar.warp.sync -1;
   wmma.load.a.sync.aligned.row.m16n16k16{space}.f16 {{r0, r1, r2, r3, r4, r5, r6, r7}}, [filled];
   ld.param.u64 p, [at]; st.global.b32 [p], r7; ret;

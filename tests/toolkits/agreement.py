@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterator, Sequence
 from cujit.formats.ptx.concrete import concrete_forms
 from cujit.formats.ptx.isa import rows
 from cujit.formats.ptx.isa_sets import TYPES
-from toolkits.minimal import minimal, module_of
+from toolkits.minimal import OF_EVERY_TYPE, minimal, module_of
 
-__all__ = ["ONLY_THE_ASSEMBLER", "ONLY_THE_TABLE", "candidates", "is_known", "refused"]
+__all__ = ["ONLY_THE_ASSEMBLER", "ONLY_THE_TABLE", "candidates", "exchanged", "is_known", "refused"]
 
 _CONTROL = frozenset({"bra", "brx", "call", "ret", "exit"})
 # Words that any instruction may be given wrongly. Not ``cc``: assemblers die of it where there is no result.
@@ -118,6 +118,29 @@ def refused(
             raise ValueError(f"the assembler gave up: {log[:400]}")
         todo += [left[last + 1 :]] if last + 1 < len(left) else []
     return found
+
+
+_OPERAND = re.compile(r"\{[^{}]*\}|%[a-z]+\d+(?![\w.])|(?<![\w%:.])\d+(?![\w.])")
+_OTHERS = (
+    *re.findall(r"x\w+(?=;)", OF_EVERY_TYPE), "0", "16", "0f3F800000", "0d3FF0000000000000", "1.5", "%laneid",
+)  # fmt: skip
+
+
+def exchanged(statement: str, rng: random.Random, operands: int, others: int) -> Iterator[str]:
+    """Put registers of other types, and numbers, in the place of so many operands of a statement.
+
+    Of a group that is one element, or all of them.
+    """
+    mnemonic, _, rest = statement.partition(" ")
+    places = list(_OPERAND.finditer(rest))
+    for place in rng.sample(places, min(len(places), operands)):
+        for other in rng.sample(_OTHERS, others):
+            items = place[0].strip("{}").split(", ")
+            if place[0][0] == "{":
+                k = rng.randrange(len(items) + 1)
+                items = [other] * len(items) if k == len(items) else [*items[:k], other, *items[k + 1 :]]
+                other = f"{{{', '.join(items)}}}"
+            yield f"{mnemonic} {rest[: place.start()]}{other}{rest[place.end() :]}"
 
 
 def is_known(statement: str, table: dict[str, str]) -> bool:

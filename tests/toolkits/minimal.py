@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-__all__ = ["minimal", "module_of"]
+__all__ = ["OF_EVERY_TYPE", "minimal", "module_of"]
 
 
 def _each(words: str) -> list[str]:
@@ -514,6 +514,12 @@ _BY_OPCODE: dict[str, Callable[[tuple[str, ...], list[str]], str | None]] = {
 }
 
 
+OF_EVERY_TYPE = (
+    ".reg .b8 xb8; .reg .b16 xb16; .reg .u16 xu16; .reg .f16 xf16; .reg .f16x2 xh2; .reg .b32 xb32; .reg .u32 xu32; "
+    ".reg .s32 xs32; .reg .f32 xf32; .reg .b64 xb64; .reg .u64 xu64; .reg .s64 xs64; .reg .f64 xf64; .reg .pred xp;"
+)
+
+
 def module_of(statements: list[str], version: str, target: str) -> str:
     """Put statements into a kernel, one a line, the first in line 18."""
     body = "\n".join(statements)
@@ -530,7 +536,7 @@ def module_of(statements: list[str], version: str, target: str) -> str:
 .reg .b64 %rd<32>; .reg .pred %p<8>;
 {".reg .b128 %q<16>;" if version >= "8.3" else ""}
 {".reg .b8 %c<4>;"}
-
+{OF_EVERY_TYPE}
 
 
 T: .branchtargets L;

@@ -13,7 +13,7 @@ from cujit.needs import ptx_needs
 pytestmark = pytest.mark.verbatim
 
 HEAD = ".version 8.6\n.target sm_100a\n.address_size 64\n"
-REGISTERS = ".reg .b16 %h<4>; .reg .b32 %r<4>; .reg .f32 %f<4>; .reg .b64 %a<4>; .reg .pred %p<4>;"
+REGISTERS = ".reg .b16 %h<4>; .reg .b32 %r<4>; .reg .s32 %s<4>; .reg .f32 %f<4>; .reg .b64 %a<4>; .reg .pred %p<4>;"
 
 
 def kernel(body: str) -> str:
@@ -34,6 +34,23 @@ def kernel(body: str) -> str:
         ("vote.ballot.b32 %r1, %p1;", "vote.ballot.b32 is gone since PTX 6.4", ""),
         ("div.f32 %f1, %f2, %f3;", "div.f32 is gone since PTX 1.4", ""),
         ("add.s32 %r1, %r2;", "other operands, or another number of them, than it takes", ""),
+        ("mov.f32 %f1, 0;", "operand 2, 0, is an integer; it takes .b32, .f32 or a float", "write 0f00000000"),
+        ("add.u32 %a1, %r2, %r3;", "operand 1, %a1, is .b64; it takes .b32, .u32, .s32", "declare %a1 as .b32, .u32"),
+        ("add.f32 %f1, %s1, %f2;", "operand 2, %s1, is .s32", "declare %s1 as .b32 or .f32"),
+        ("cvt.u32.u16 %h1, %h2;", "operand 1, %h1, is .b16; it takes .b32", "declare %h1 as"),
+        (
+            "setp.eq.f16 %p1, %h1, 1.0;",
+            "operand 3, 1.0, is a float of 64 bits; it takes .b16 or .f16",
+            "move it to",
+        ),
+        ("add.u32 %r1, %laneid, 1;", "operand 2, %laneid, is a special register; it takes", "move it to a register"),
+        ("ld.global.u32 %r1, [%f1];", "operand 2, [%f1], is memory at .f32; it takes memory at a variable", ""),
+        ("ld.global.v2.f32 {%f1, %s1}, [%a1];", "operand 1, %s1, is .s32", "declare %s1 as .b32 or .f32"),
+        (
+            "mbarrier.arrive.release.cluster.shared::cluster.b64 %a1, [%r1];",
+            "operand 1, %a1, is .b64; it takes _",
+            "write _ in its place",
+        ),
         ("mov.u32 %r1, %nosuch;", "%nosuch is declared nowhere", ""),
         ("mov.u64 %a1, nowhere;", "nowhere is declared nowhere", ""),
         ("@%p9 mov.u32 %r1, 0;", "an undeclared predicate", ""),

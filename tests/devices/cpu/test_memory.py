@@ -262,7 +262,7 @@ def test_vectors_of_32_bytes_are_read_and_written(cpu: Device, vector: str, type
 def test_a_block_alone_is_a_cluster_of_one(cpu: Device) -> None:
     body = """.reg .b32 s, v, d; .reg .b64 g; .reg .pred p; .shared .b32 mem; mov.b32 s, mem; st.shared.u32 [s], 42;
         mapa.shared::cluster.u32 d, s, 0; ld.shared::cluster.u32 v, [d]; st.global.u32 [p0], v;
-        cvta.shared.u64 g, s; mapa.u64 g, g, 0; ld.u32 v, [g]; st.global.u32 [p0+4], v;
+        cvt.u64.u32 g, s; cvta.shared.u64 g, g; mapa.u64 g, g, 0; ld.u32 v, [g]; st.global.u32 [p0+4], v;
         getctarank.shared::cluster.u32 v, d; st.global.u32 [p0+8], v;
         isspacep.shared::cluster p, g; selp.u32 v, 1, 0, p; st.global.u32 [p0+12], v;
         ld.shared::cluster.u32 v, [s]; st.global.u32 [p0+16], v;"""

@@ -11,7 +11,6 @@ HEAD = ".version 8.3\n.target sm_90\n.address_size 64\n"
 
 # Each does its access in lane 0, or in all lanes; `a` is a good address, `n` is 1 and `t` the thread.
 ACCESSES = {
-    "load": "ld.global.u32 r, [0]; st.global.u32 [a], r;",
     "load_moved": "mov.u64 q, 0; ld.global.u32 r, [q]; st.global.u32 [a], r;",
     "load_generic": "mov.u64 q, 0; ld.u32 r, [q]; st.global.u32 [a], r;",
     "load_volatile": "mov.u64 q, 0; ld.volatile.global.u32 r, [q];",
@@ -24,25 +23,24 @@ ACCESSES = {
     "load_vector": "mov.u64 q, 0; ld.global.v4.f32 {f, f1, f2, f3}, [q]; st.global.v4.f32 [a], {f, f1, f2, f3};",
     "load_wide": "mov.u64 q, 0; ld.global.b128 w, [q]; st.global.b128 [a], w;",
     "store": "mov.u64 q, 0; st.global.u32 [q], 7;",
-    "store_direct": "st.global.u32 [0], 7;",
     "store_volatile": "st.global.u32 [a + 4], 1; mov.u64 q, 0;"
     " st.volatile.global.u32 [q], 7; st.global.u32 [a + 8], 2;",
     "store_vector": "mov.u64 q, 0; st.global.v2.u32 [q], {n, n};",
-    "store_guarded": "setp.gt.s32 p, n, 0; @p st.global.u32 [0], 7;",
-    "store_in_a_lane": "setp.eq.u32 p, t, 0; @p st.global.u32 [0], 7;",
+    "store_guarded": "setp.gt.s32 p, n, 0; @p st.global.u32 [zero], 7;",
+    "store_in_a_lane": "setp.eq.u32 p, t, 0; @p st.global.u32 [zero], 7;",
     "store_released": "mov.u64 q, 0; st.release.gpu.global.u32 [q], 7;",
-    "store_in_a_branch": "setp.lt.s32 p, n, 1; @p bra OUT; st.global.u32 [0], 7; OUT:",
+    "store_in_a_branch": "setp.lt.s32 p, n, 1; @p bra OUT; st.global.u32 [zero], 7; OUT:",
     "atomic": "mov.u64 q, 0; atom.global.add.u32 r, [q], 1;",
     "sum": "mov.u64 q, 0; red.global.add.u32 [q], 1;",
     "swap": "mov.u64 q, 0; atom.global.cas.b32 r, [q], 1, 2;",
     "copied": "mov.u64 q, 0; cp.async.ca.shared.global [kept], [q], 16; cp.async.wait_all;",
     "after_a_loop": "mov.u32 r, 0; L: add.u32 r, r, 1; st.global.u32 [a], r; setp.lt.u32 p, r, 4; @p bra L;"
-    " ld.global.u32 r, [0]; st.global.u32 [a + 8], r;",
+    " ld.global.u32 r, [zero]; st.global.u32 [a + 8], r;",
     "behind_a_barrier": "st.shared.u32 [kept], t; bar.sync 0; ld.shared.u32 r, [kept]; st.global.u32 [a], r;"
-    " st.global.u32 [0], r;",
+    " st.global.u32 [zero], r;",
     "in_a_loop_with_a_barrier": "mov.u32 r, 0; L: add.u32 r, r, 1; bar.sync 0; setp.lt.u32 p, r, n; @p bra L;"
-    " ld.global.u32 r, [0]; st.global.u32 [a + 8], r;",
-    "apart": "setp.lt.u32 p, t, 16; @p bra L; bar.sync 1, 64; bra M; L: bar.sync 1, 64; M: st.global.u32 [0], 7;",
+    " ld.global.u32 r, [zero]; st.global.u32 [a + 8], r;",
+    "apart": "setp.lt.u32 p, t, 16; @p bra L; bar.sync 1, 64; bra M; L: bar.sync 1, 64; M: st.global.u32 [zero], 7;",
     "in_a_function": "{ .param .b64 to; st.param.b64 [to], 0; call put, (to); }",
     "in_a_function_of_its_own": "{ .param .b64 to; st.param.b64 [to], 0; call deep, (to); }",
 }
@@ -66,9 +64,9 @@ def entry(name: str, body: str) -> str:
     """Write one kernel."""
     return f"""
 .visible .entry {name}(.param .u64 pa, .param .u32 pn) {{
-    .reg .b64 a, q; .reg .b32 r, n, t; .reg .f32 f, f1, f2, f3; .reg .b128 w; .reg .pred p;
+    .reg .b64 a, q, zero; .reg .b32 r, n, t; .reg .f32 f, f1, f2, f3; .reg .b128 w; .reg .pred p;
     .shared .align 16 .b8 kept[16];
-    ld.param.u64 a, [pa]; ld.param.u32 n, [pn]; mov.u32 t, %tid.x;
+    ld.param.u64 a, [pa]; ld.param.u32 n, [pn]; mov.u32 t, %tid.x; mov.b64 zero, 0;
     {body}
     ret;
 }}

@@ -35,7 +35,7 @@ def refused(statements: list[str]) -> dict[str, str]:
     """The reasons against each statement that is refused."""
     first = module_of(["MARK"], "9.5", "sm_100a").splitlines().index("MARK") + 1
     _, refusals = prepared(statements)
-    found = (*refusals.items, *refusals.mistakes)
+    found = (*refusals.items, *(mistake[:3] for mistake in refusals.mistakes))
     return {statements[line - first]: why for line, _, why in found if 0 <= line - first < len(statements)}
 
 

@@ -78,9 +78,9 @@ def values(step: Step) -> tuple[list[str], list[str]]:
         ("mov.f32 %f1, 0f7F800000;", [], ["%f1 = inf (0x7f800000)"]),
         ("cvt.rn.f16.u32 %h1, %r1;", ["%r1 = 5"], ["%h1 = 5.0 (0x4500)"]),
         (
-            "fma.rn.bf16x2 %r2, %r3, %r3, 1065369472;",
+            "fma.rn.bf16x2 %r2, %r3, %r3, %r3;",
             ["%r3 = {0.0, 0.0} (0x00000000)"],
-            ["%r2 = {1.0, 1.0} (0x3f803f80)"],
+            ["%r2 = {0.0, 0.0} (0x00000000)"],
         ),
         ("mov.b128 %q1, {%rd2, %rd2};", ["%rd2 = 20 (0x14)"], [f"%q1 = {20 << 64 | 20:#x}"]),
         ("mul.wide.s32 %rd4, %r1, -4;", ["%r1 = 5"], ["%rd4 = -20 (0xffffffffffffffec)"]),
@@ -280,7 +280,7 @@ _DEADLOCK = "setp.eq.u32 %p1, %r1, 5;\n @%p1 bra L;\n bar.sync 0;\n bra M;\nL:\n
 @pytest.mark.parametrize(
     ("body", "last", "words"),
     [
-        ("st.global.u32 [8], %r1;", "st.global.u32 [8], %r1", "an access to address 0x8"),
+        ("mov.b64 %rd4, 8; st.global.u32 [%rd4], %r1;", "st.global.u32 [%rd4], %r1", "an access to address 0x8"),
         ("trap;", "trap", "executed trap"),
         (_DEADLOCK, "bar.sync 1", "every thread that is left waits"),
     ],

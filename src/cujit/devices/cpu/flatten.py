@@ -14,11 +14,12 @@ from dataclasses import replace
 
 from cujit.devices.cpu.callgraph import CallGraph, target_name
 from cujit.devices.cpu.inlining import Calls
-from cujit.devices.cpu.layout import inner_name, type_bits, variable_align, variable_size
+from cujit.devices.cpu.layout import inner_name, variable_align, variable_size
 from cujit.devices.cpu.memory import aligned
-from cujit.devices.cpu.operands import fits, number_out_of_range
+from cujit.devices.cpu.operands import mismatch, number_out_of_range
 from cujit.devices.cpu.program import (
     CLEAR,
+    UNKNOWN_OPERAND,
     FloatConstant,
     Group,
     IntConstant,
@@ -193,22 +194,19 @@ class Flattener:
             self.body(statement.body, Frame(frame, ret=frame.ret), f"{prefix}{self.instances}:")
 
     def _declare(self, decl: ptx.RegisterDecl, frame: Frame) -> None:
-        bits, is_float = type_bits(decl.type), decl.type in ("f32", "f64")
         for name, count in decl.names:
             if decl.vector != 1:
-                self._declare_vectors(name, count, decl.vector, bits, is_float, frame)
+                self._declare_vectors(name, count, decl, frame)
                 continue
             if count is None:
-                frame.names[name] = self.program.register(name, bits, is_float)
+                frame.names[name] = self.program.register(name, decl.type)
             else:
-                frame.ranges[name] = (count, bits, is_float)
+                frame.ranges[name] = (count, decl.type)
 
-    def _declare_vectors(
-        self, name: str, count: int | None, width: int, bits: int, is_float: bool, frame: Frame
-    ) -> None:
+    def _declare_vectors(self, name: str, count: int | None, decl: ptx.RegisterDecl, frame: Frame) -> None:
         """Make the elements of vector registers, each a register of its own."""
         for each in [name] if count is None else [f"{name}{k}" for k in range(count)]:
-            elements = [self.program.register(f"{each}.{c}", bits, is_float) for c in "xyzw"[:width]]
+            elements = [self.program.register(f"{each}.{c}", decl.type) for c in "xyzw"[: decl.vector]]
             frame.vectors[each] = tuple(elements)
 
     def _find(self, name: str, frame: Frame) -> Reg | Slot | None:
@@ -222,7 +220,7 @@ class Flattener:
             for cut in range(len(stem), len(name)):
                 entry = scope.ranges.get(name[:cut])
                 if entry is not None and int(name[cut:]) < entry[0] and (name[cut] != "0" or cut == len(name) - 1):
-                    reg = self.program.register(name, entry[1], entry[2])
+                    reg = self.program.register(name, entry[1])
                     scope.names[name] = reg
                     return reg
             scope = scope.parent
@@ -316,12 +314,13 @@ class Flattener:
             op.results, op.sources = self._results(operands[0], i), tuple(sources)
             self._carry(op)
         number = number_out_of_range(op)
+        wrong = mismatch(op)
         if number is not None:
             self.refusals.mistake(i.line, i.name, f"{number} is no number that may stand there")
-        elif fits(op):
+        elif wrong is None:
             self.program.ops.append(_in_space_of_variable(op))
         else:  # passes count on operands that fit
-            self.refusals.mistake(i.line, i.name, "other operands, or another number of them, than it takes")
+            self.refusals.mistake(i.line, i.name, *wrong)
 
     def _move_vector(self, op: Op, target: Operand, source: Operand) -> None:
         """Move element by element; a special register such as ``%tid`` has its components."""
@@ -340,10 +339,12 @@ class Flattener:
             if isinstance(to, Reg):
                 guard = {"guard": op.guard, "guard_negated": op.guard_negated}
                 self.program.ops.append(Op(form_of("mov", *op.modifiers[1:]), (to,), (from_,), line=op.line, **guard))  # type: ignore[arg-type]
+            elif to != Special("_"):
+                self.refusals.mistake(op.line, op.text, "a result that is not a register")
 
     def _kept(self, op: Op, reg: Reg) -> Reg:
         """Copy a register that the next moves write before they read it."""
-        copy = self.program.register(reg.name, reg.bits, reg.is_float)
+        copy = self.program.register(reg.name, reg.type)
         self.program.ops.append(Op(form_of("mov", *op.modifiers[1:]), (copy,), (reg,), line=op.line))
         return copy
 
@@ -352,7 +353,7 @@ class Flattener:
         meaning = op.form.meaning
         if "C" in meaning.reads or "C" in meaning.writes:
             if self.carry is None:
-                self.carry = self.program.register("CC.CF", 1)
+                self.carry = self.program.register("CC.CF", "pred")
             op.sources += (self.carry,) * meaning.reads.count("C")
             op.results += (self.carry,) * meaning.writes.count("C")
 
@@ -396,7 +397,7 @@ class Flattener:
         if isinstance(o, ptx.Negated):
             return Negation(self.operand(o.item, i, frame))
         self.refusals.add(i.line, i.name, f"an operand of this form ({type(o).__name__})")
-        return IntConstant(0)
+        return UNKNOWN_OPERAND
 
     def _sum(self, o: ptx.RegisterSum, i: ptx.Instruction, frame: Frame) -> Operand:
         """Add a number to a register before the instruction that reads the sum."""
@@ -405,8 +406,8 @@ class Flattener:
             self.refusals.mistake(
                 i.line, i.name, f"{o.base.name} is no register of integers, to which a number is added"
             )
-            return IntConstant(0)
-        total = self.program.register(base.name, base.bits)
+            return UNKNOWN_OPERAND
+        total = self.program.register(base.name, f"b{base.bits}")
         self.program.ops.append(
             Op(form_of("add", f"u{base.bits}"), (total,), (base, IntConstant(o.offset)), line=i.line)
         )
@@ -420,7 +421,7 @@ class Flattener:
             return found if isinstance(found, Reg) else Special(f"{o.base.name[1:]}.{o.component}")
         if not 0 <= index < len(elements):
             self.refusals.mistake(i.line, i.name, f"{o.base.name} has no element {o.component}")
-            return IntConstant(0)
+            return UNKNOWN_OPERAND
         return elements[index]
 
     def _register(self, name: str, i: ptx.Instruction, frame: Frame) -> Operand:
@@ -452,7 +453,7 @@ class Flattener:
                 self.refusals.add(i.line, i.name, f"{o.name}, {UNLINKED}")
                 return SymbolAddress(Slot(o.name, "global", 8, 8, 0))
             self.refusals.mistake(i.line, i.name, f"{o.name} is declared nowhere")
-            return IntConstant(0)
+            return UNKNOWN_OPERAND
         return SymbolAddress(slot, o.offset)
 
 

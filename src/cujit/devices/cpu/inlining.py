@@ -17,9 +17,20 @@ from dataclasses import replace
 from typing import Protocol
 
 from cujit.devices.cpu.callgraph import CallGraph, target_name
-from cujit.devices.cpu.layout import type_bits, variable_align, variable_size
+from cujit.devices.cpu.layout import variable_align, variable_size
 from cujit.devices.cpu.memory import aligned
-from cujit.devices.cpu.program import Group, IntConstant, KernelProgram, Memory, Op, Operand, Reg, Slot, SymbolAddress
+from cujit.devices.cpu.program import (
+    Group,
+    IntConstant,
+    KernelProgram,
+    Memory,
+    Op,
+    Operand,
+    Reg,
+    Slot,
+    SymbolAddress,
+    type_bits,
+)
 from cujit.devices.cpu.refusals import Refusals
 from cujit.devices.cpu.scopes import Frame
 from cujit.devices.cpu.semantics import form_of
@@ -69,7 +80,7 @@ class Calls:
 
     def take_arguments(self, function: ptx.Function, frame: Frame) -> None:
         """Let the formal parameters of a function be what its caller left: memory at ``%arguments``."""
-        arguments = self.flattener.program.register("%arguments", 64)
+        arguments = self.flattener.program.register("%arguments", "b64")
         self.arguments = arguments
         self._ops.append(Op(form_of("call.arguments"), results=(arguments,)))
         offset = 0
@@ -182,7 +193,7 @@ class Calls:
             self._ops.append(Op(form_of("mov", _move(reg.bits)), (reg,), (actual,)))
 
     def _register(self, formal: ptx.Variable) -> Reg:
-        return self.flattener.program.register(formal.name, type_bits(formal.type), formal.type in ("f32", "f64"))
+        return self.flattener.program.register(formal.name, formal.type)
 
     def _temporary(self, formal: ptx.Variable) -> Slot:
         slot = Slot(formal.name, "call", variable_size(formal), variable_align(formal))
@@ -217,7 +228,7 @@ class Calls:
     def _as_register(self, actual: Operand) -> Operand:
         if not isinstance(actual, SymbolAddress):
             return actual
-        reg = self.flattener.program.register(actual.slot.name, 8 * actual.slot.size)
+        reg = self.flattener.program.register(actual.slot.name, f"b{8 * actual.slot.size}")
         self._ops.append(Op(form_of("ld", "param", f"b{reg.bits}"), (reg,), (Memory(SymbolAddress(actual.slot)),)))
         return reg
 
@@ -225,7 +236,7 @@ class Calls:
         if isinstance(actual, Reg):
             return actual
         assert isinstance(actual, SymbolAddress)
-        return self.flattener.program.register(actual.slot.name, 8 * actual.slot.size)
+        return self.flattener.program.register(actual.slot.name, f"b{8 * actual.slot.size}")
 
     def _call_by_address(
         self,
@@ -295,7 +306,7 @@ class Calls:
             kind = f"b{8 * piece}"
             value = from_
             if isinstance(from_, SymbolAddress):
-                reg = self.flattener.program.register(formal.name, 8 * piece)
+                reg = self.flattener.program.register(formal.name, f"b{8 * piece}")
                 space = "local" if from_.slot.space == "local" else "param"
                 source = Memory(SymbolAddress(from_.slot), at)
                 result = to if isinstance(to, Reg) else reg
@@ -341,7 +352,7 @@ class Calls:
             op.form = form_of(op.opcode, *(m for m in op.modifiers if not m.startswith("param")))
             return Memory(arguments, (source.base.slot.offset or 0) + source.base.offset + source.offset)
         if isinstance(source, SymbolAddress) and _is_argument(source):
-            reg = self.flattener.program.register(source.slot.name, 64)
+            reg = self.flattener.program.register(source.slot.name, "b64")
             at = IntConstant((source.slot.offset or 0) + source.offset)
             ops.append(Op(form_of("add", "u64"), (reg,), (arguments, at), line=op.line))
             return reg
@@ -353,7 +364,7 @@ class Calls:
             regs = []
             for at, width in _pieces(op, offset, size):
                 if at not in cells:
-                    cells[at] = self.flattener.program.register(f"{slot.name}+{at}", 8 * width, False)
+                    cells[at] = self.flattener.program.register(f"{slot.name}+{at}", f"b{8 * width}")
                 regs.append(cells[at])
             if op.opcode == "ld":
                 op.form, op.sources = form_of("param.get", op.type), (Group(tuple(regs)),)

@@ -8,7 +8,7 @@ from math import prod
 
 from cujit.devices.cpu.callgraph import CallGraph
 from cujit.devices.cpu.memory import aligned
-from cujit.devices.cpu.program import Slot
+from cujit.devices.cpu.program import Slot, type_bits
 from cujit.devices.cpu.refusals import UNLINKED, Refusals
 from cujit.errors import LoadError
 from cujit.formats.ptx.syntax import (
@@ -23,21 +23,7 @@ from cujit.formats.ptx.syntax import (
     Variable,
 )
 
-__all__ = ["ModuleLayout", "inner_name", "type_bits", "variable_align", "variable_size"]
-
-
-def type_bits(name: str) -> int:
-    """Width in bits of a PTX fundamental type: ``f16x2`` is 32, ``pred`` 1.
-
-    Source: PTX ISA 9.1, "Fundamental Types" and "Packed Data Types".
-    """
-    if name == "pred":
-        return 1
-    digits = name.lstrip("bsuf")
-    if "x" in digits:
-        width, count = digits.split("x")
-        return int(width.removeprefix("bf")) * int(count)
-    return int(digits)
+__all__ = ["ModuleLayout", "inner_name", "variable_align", "variable_size"]
 
 
 def variable_size(variable: Variable) -> int:

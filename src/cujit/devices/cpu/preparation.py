@@ -120,8 +120,8 @@ class Preparation:
         from cujit.formats.ptx.tokens import fail_at_construct
 
         if refusals.mistakes:
-            line, construct, why = min(refusals.mistakes)
-            fail_at_construct(self.text, self._name, line, construct, why)
+            line, construct, why, help_ = min(refusals.mistakes)
+            fail_at_construct(self.text, self._name, line, construct, why, help=help_ or None)
 
     @property
     def _ptx(self) -> Module:

@@ -5,6 +5,7 @@ Made by ``flatten``; every later pass reads or rewrites it.
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -13,6 +14,7 @@ if TYPE_CHECKING:  # launches out of the cache have operations' kinds, and no ta
 
 __all__ = [
     "CLEAR",
+    "UNKNOWN_OPERAND",
     "WARP",
     "FloatConstant",
     "Group",
@@ -28,6 +30,7 @@ __all__ = [
     "SymbolAddress",
     "items_of",
     "registers_in",
+    "type_bits",
 ]
 
 WARP = 32
@@ -38,16 +41,32 @@ CLEAR = "shared.clear"
 """Opcode of what sets a shared variable to zeros before any warp of the block goes on."""
 
 
+@functools.cache
+def type_bits(name: str) -> int:
+    """Width in bits of a PTX fundamental type: ``f16x2`` is 32, ``pred`` 1.
+
+    Source: PTX ISA 9.1, "Fundamental Types" and "Packed Data Types".
+    """
+    if name == "pred":
+        return 1
+    digits = name.lstrip("bsuf")
+    if "x" in digits:
+        width, count = digits.split("x")
+        return int(width.removeprefix("bf")) * int(count)
+    return int(digits)
+
+
 class Reg:
-    """A virtual register: its number, PTX name and width in bits (1 for a predicate)."""
+    """A virtual register: its number, PTX name, type as declared and width in bits (1 for a predicate)."""
 
-    __slots__ = ("bits", "index", "is_float", "name")
+    __slots__ = ("bits", "index", "is_float", "name", "type")
 
-    def __init__(self, index: int, name: str, bits: int, is_float: bool) -> None:
+    def __init__(self, index: int, name: str, type_: str) -> None:
         self.index = index
         self.name = name
-        self.bits = bits
-        self.is_float = is_float
+        self.type = type_
+        self.bits = type_bits(type_)
+        self.is_float = type_ in ("f32", "f64")
 
     def __repr__(self) -> str:
         return self.name
@@ -123,6 +142,9 @@ class Negation:
 
     item: Operand
 
+
+UNKNOWN_OPERAND = Special("?")
+"""Stands for an operand that was refused, so that nothing else is said of it."""
 
 Operand = Reg | IntConstant | FloatConstant | SymbolAddress | Special | Memory | Group | Negation
 
@@ -242,8 +264,8 @@ class KernelProgram:
     called: list[str] = field(default_factory=list)
     functions: dict[str, KernelProgram] = field(default_factory=dict)
 
-    def register(self, name: str, bits: int, is_float: bool = False) -> Reg:
+    def register(self, name: str, type_: str) -> Reg:
         """Make a new register."""
-        reg = Reg(len(self.registers), name, bits, is_float)
+        reg = Reg(len(self.registers), name, type_)
         self.registers.append(reg)
         return reg

@@ -23,17 +23,17 @@ class Refusals:
 
     def __init__(self) -> None:
         self.items: list[Refusal] = []
-        self.mistakes: list[Refusal] = []
+        self.mistakes: list[tuple[int, str, str, str]] = []
 
     def add(self, line: int, text: str, why: str) -> None:
         """Note one construct that is right and not executed."""
         if (line, text, why) not in self.items:
             self.items.append((line, text, why))
 
-    def mistake(self, line: int, text: str, why: str) -> None:
-        """Note one construct that is wrong."""
-        if (line, text, why) not in self.mistakes:
-            self.mistakes.append((line, text, why))
+    def mistake(self, line: int, text: str, why: str, help: str = "") -> None:
+        """Note one construct that is wrong, and what to try."""
+        if (line, text, why, help) not in self.mistakes:
+            self.mistakes.append((line, text, why, help))
 
 
 class RefusedKernel(DeviceKernel):

@@ -16,7 +16,7 @@ class Frame:
 
     parent: Frame | None = None
     names: dict[str, Reg | Slot] = field(default_factory=dict)
-    ranges: dict[str, tuple[int, int, bool]] = field(default_factory=dict)
+    ranges: dict[str, tuple[int, str]] = field(default_factory=dict)
     labels: dict[str, str] = field(default_factory=dict)
     tables: dict[str, tuple[str, ...]] = field(default_factory=dict)
     prototypes: dict[str, ptx.CallPrototype] = field(default_factory=dict)

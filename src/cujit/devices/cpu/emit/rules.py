@@ -31,9 +31,8 @@ from cujit.devices.cpu.emit import (
 from cujit.devices.cpu.emit.refused import UNKNOWN, reason
 from cujit.devices.cpu.emit.registry import Rules
 from cujit.devices.cpu.emit.special import SPECIAL_REGISTERS
-from cujit.devices.cpu.layout import type_bits
-from cujit.devices.cpu.operands import fits
-from cujit.devices.cpu.program import Group, KernelProgram, Negation, Op, Operand, Reg, Special
+from cujit.devices.cpu.operands import mismatch
+from cujit.devices.cpu.program import UNKNOWN_OPERAND, Group, KernelProgram, Negation, Op, Operand, Reg, Special
 from cujit.devices.cpu.refusals import Refusals
 from cujit.formats.ptx.isa import special_register
 
@@ -65,8 +64,9 @@ def check(program: KernelProgram, refusals: Refusals) -> None:
             why = calls.refusal_of(op.modifiers[0]) if op.opcode == "call.extern" else reason(op.form) or UNKNOWN
             refusals.add(op.line, op.text or op.name, why)
             continue
-        if not fits(op):
-            refusals.mistake(op.line, op.text or op.name, "other operands, or another number of them, than it takes")
+        wrong = mismatch(op)
+        if wrong is not None:
+            refusals.mistake(op.line, op.text or op.name, *wrong)
         if not rule.takes_parts(op.parts):
             refusals.mistake(op.line, op.text or op.name, "a part of a register, or one with its sign changed")
         for source in op.sources:
@@ -75,7 +75,7 @@ def check(program: KernelProgram, refusals: Refusals) -> None:
 
 
 def _check_operand(op: Op, operand: Operand, refusals: Refusals) -> None:
-    if isinstance(operand, Special) and operand.name not in SPECIAL_REGISTERS:
+    if isinstance(operand, Special) and operand.name not in SPECIAL_REGISTERS and operand != UNKNOWN_OPERAND:
         if special_register(f"%{operand.name}") is None:
             refusals.mistake(op.line, op.text or op.name, f"%{operand.name} is declared nowhere")
         else:
@@ -88,14 +88,7 @@ def _check_operand(op: Op, operand: Operand, refusals: Refusals) -> None:
 
 
 def _check_widths(op: Op, refusals: Refusals) -> None:
-    """Registers of other sizes than the ISA's are not there; a ``cvt`` of bf16 takes the sizes of its types alone."""
-    types = op.types
-    if op.opcode == "cvt" and "bf16" in types:
-        for operand, type_ in zip((*op.results, *op.sources), types, strict=False):
-            if isinstance(operand, Reg) and operand.bits != type_bits(type_):
-                refusals.mistake(
-                    op.line, op.text or op.name, f"{operand.name} has {operand.bits} bits, not those of .{type_}"
-                )
+    """Registers of other sizes than the ISA's are not there."""
     for reg in [*op.read_registers(), *(r for r in op.results if isinstance(r, Reg))]:
         if reg.bits not in (1, 8, 16, 32, 64, 128):
             refusals.add(op.line, op.text or op.name, f"registers of {reg.bits} bits")
