@@ -8,7 +8,7 @@ import stat
 
 from cujit.errors import FileError, OptionError, spell
 
-__all__ = ["BOM", "path_of", "read_file", "shown_path", "without_bom"]
+__all__ = ["BOM", "no_file", "path_of", "read_file", "shown_path", "without_bom"]
 
 BOM = b"\xef\xbb\xbf"
 """What some editors write before a text in UTF-8."""
@@ -68,10 +68,10 @@ def read_file(given: object) -> bytes:
             errno=e.errno,
             help=_where(path) if e.errno == errno.ENOENT else None,
         ) from None
-    mode = stat.S_IFMT(os.fstat(fd).st_mode)
-    if mode in _OTHER:
+    mode = os.fstat(fd).st_mode
+    if stat.S_IFMT(mode) in _OTHER:
         os.close(fd)
-        raise _no_file(path, _OTHER[mode])
+        raise no_file(path, mode)
     with os.fdopen(fd, "rb") as file:
         try:
             return file.read()
@@ -82,6 +82,11 @@ def read_file(given: object) -> bytes:
 def without_bom(text: str) -> str:
     """Leave out the mark that some editors write before a text."""
     return text.removeprefix("\ufeff")
+
+
+def no_file(path: str, mode: int) -> FileError:
+    """Make the error for a path that is there and is no regular file, by the mode of its stat."""
+    return _no_file(path, _OTHER.get(stat.S_IFMT(mode), "no regular file"))
 
 
 def _no_file(path: str, what: str) -> FileError:

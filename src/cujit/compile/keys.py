@@ -25,7 +25,7 @@ from cujit.compile.includes.where import says_where
 from cujit.compile.options import Options, Tool
 from cujit.compile.request import Request
 from cujit.compile.source import Source
-from cujit.errors import ToolchainNotFoundError
+from cujit.errors import FileError, ToolchainNotFoundError
 from cujit.formats.mangling import SIGNATURE_PROBE
 from cujit.toolchain.headers import find_headers
 from cujit.toolchain.toolset import Compiler, Toolchain
@@ -90,6 +90,7 @@ class KeyMaker:
 
         Raises:
             OptionError: the compiler does not have an option that was said.
+            FileError: a header is a FIFO or a device.
         """
         try:
             return self._of_nvvm(request) if request.source.language == "nvvm" else self._of_cuda(request)
@@ -97,6 +98,8 @@ class KeyMaker:
             return Uncacheable(str(e))
         except ToolchainNotFoundError as e:
             return Uncacheable(e.message)
+        except FileError:  # what NVRTC would wait for
+            raise
         except OSError as e:  # a working directory that was removed, a library that is being replaced
             return Uncacheable(str(e))
 

@@ -15,6 +15,8 @@ from compile.includes.traced import can_trace, read_by_nvrtc
 from cujit.compile.includes.closure import Closure, scan
 from cujit.compile.includes.files import Files, NotModelledError
 from cujit.compile.includes.search import Place, Search
+from cujit.errors import FileError
+from cujit.program import compile
 from cujit.toolchain.toolset import Toolchain
 
 TREE = {
@@ -265,16 +267,22 @@ def test_a_macro_of_the_command_line_may_not_tell_the_time(tree: Path) -> None:
             "possibilities",
         ),
         ("const char* s = __DATE__;", "__DATE__"),
-        ("#include <pipe.h>", "no regular file"),
         ("#include <date.h>", "__DATE__"),
     ],
-    ids=["undefined", "file", "predefined", "asked", "too-many", "date", "pipe", "date-in-a-header"],
+    ids=["undefined", "file", "predefined", "asked", "too-many", "date", "date-in-a-header"],
 )
 def test_what_cannot_be_followed_is_refused(text: str, part: str, tree: Path) -> None:
-    os.mkfifo(tree / "a/pipe.h")
     (tree / "a/date.h").write_text("const char* s = __DATE__;")
     with pytest.raises(NotModelledError, match=part):
         closure_of(Unit(text, []), tree)
+
+
+def test_a_header_that_is_a_fifo_is_an_error_and_not_waited_for(tree: Path) -> None:
+    os.mkfifo(tree / "a/pipe.h")
+    with pytest.raises(FileError, match=r"pipe\.h cannot be read: it is a FIFO"):
+        closure_of(Unit("#include <pipe.h>", []), tree)
+    with pytest.raises(FileError, match="it is a FIFO"):
+        compile("#include <pipe.h>\n", arch="sm_90", include=[tree / "a"], timeout_s=60)
 
 
 @pytest.mark.parametrize(

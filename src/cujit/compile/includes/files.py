@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 from cujit.errors import CujitError, spell
+from cujit.reading import no_file
 
 if TYPE_CHECKING:  # reading headers needs large expressions; telling by stats that none changed does not
     from cujit.compile.includes.directives import Facts
@@ -86,7 +87,8 @@ class Files:
         """Read a header; None where NVRTC would find none.
 
         Raises:
-            NotModelledError: it cannot be read, or is no regular file.
+            NotModelledError: it cannot be read.
+            FileError: it is a FIFO or a device.
         """
         try:
             status = os.stat(path)
@@ -97,7 +99,7 @@ class Files:
         if stat.S_ISDIR(status.st_mode):
             return None
         if not stat.S_ISREG(status.st_mode):
-            raise NotModelledError(f"{path} is no regular file")
+            raise no_file(path, status.st_mode)  # NVRTC would wait for it, and all compiles after it
         with self._lock:
             known = self._known.get(path)
             if known is not None:
