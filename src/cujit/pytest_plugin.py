@@ -12,8 +12,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 
-from cujit.errors import spell
-
 if TYPE_CHECKING:
     from cujit.budget import Budgets
     from cujit.budgetreport import BudgetReport
@@ -148,7 +146,7 @@ def _marked(item: pytest.Function) -> tuple[tuple[str, ...] | None, dict[str, An
     for marker in item.iter_markers("cujit"):
         if marker.args or marker.kwargs.keys() - set(_KEYS):
             raise pytest.Collector.CollectError(
-                f"{item.nodeid}: pytest.mark.cujit takes {', '.join(_KEYS)} by name, not {spell(marker)}"
+                f"{item.nodeid}: pytest.mark.cujit takes {', '.join(_KEYS)} by name, not {marker!r}"
             )
         said = {**marker.kwargs, **said}
     devices = said.pop("devices", None)
@@ -164,7 +162,7 @@ def _kinds(text: str, error: type[Exception], what: str) -> tuple[str, ...] | No
         return _KINDS
     kinds = tuple(dict.fromkeys(part.strip() for part in text.split(",")))
     if not set(kinds) <= set(_KINDS):
-        raise error(f"{what} is cpu, gpu or all, not {spell(text)}")
+        raise error(f"{what} is cpu, gpu or all, not {text!r}")
     return kinds
 
 
