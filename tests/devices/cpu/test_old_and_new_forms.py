@@ -137,3 +137,19 @@ def test_a_lookup_can_give_halves(cpu: Device) -> None:
     paired = run_body(cpu, f"mov.b32 w2, 0; mov.b32 w3, 0; {two}", texture.handle, words)
     assert np.array_equal(single, expected)
     assert np.array_equal(paired[:, :2].copy().view(np.float16), expected)
+
+
+def test_one_of_two_signed_numbers_is_taken(cpu: Device) -> None:
+    got = computed(cpu, "setp.lt.s32 q1, x, y; selp.s32 o, x, y, q1;", *RANDOM[:2])
+    assert np.array_equal(got, np.minimum(*RANDOM[:2].view(np.int32)).view(np.uint32))
+
+
+def test_a_barrier_of_the_block_may_say_so(cpu: Device) -> None:
+    body = """
+.shared .align 4 .b8 word[4];
+setp.lt.u32 q0, t, 32; @q0 bra WAIT;
+st.shared.u32 [word], 7; bar.cta.arrive 1, 64; bra MEET;
+WAIT: bar.cta.sync 1, 64; ld.shared.u32 r1, [word]; st.global.u32 [at], r1;
+MEET: bar.cta.sync 0;"""
+    got = run_ptx(cpu, body, blank(64), block=64)[0]
+    assert list(got[:32]) == [7] * 32
