@@ -10,10 +10,12 @@ import pytest
 from cujit.arch import Arch
 from cujit.artifact import Artifact, Kind
 from cujit.cache.provenance import Outcome, Provenance
+from cujit.devices.cuda.compat import compat
 from cujit.errors import ArchError, FormatError, OptionError, PtxSyntaxError, UnsupportedError
 from cujit.formats.ptx.parser import parse
 from cujit.formats.ptx.retarget import lowest_version, obstacles, retarget
 from cujit.formats.ptx.versions import target_version
+from cujit.program import link
 
 Compile = Callable[..., str]
 Assemble = Callable[[str, str], dict[str, bytes]]
@@ -170,3 +172,20 @@ def test_the_volatile_locals_of_a_new_nvrtc_stand_in_the_way_of_a_driver_of_13_0
     if parse(text).version < (9, 1):
         pytest.skip("this NVRTC writes them without .volatile")
     assert {construct.split(".")[1] for _line, construct, _why in refused(text, "9.0").items} == {"volatile"}
+
+
+@pytest.mark.parametrize(
+    ("version", "target", "why"),
+    [("99.9", "sm_90", "there is no PTX 99.9"), ("8.0", "sm_9999", "there is no target 'sm_9999'")],
+)
+def test_a_version_or_a_target_that_there_is_not_is_refused_wherever_ptx_is_read(
+    version: str, target: str, why: str
+) -> None:
+    texts = [f".version {version}\n.target {target}\n.address_size 64\n.visible .entry {k}() {{ ret; }}" for k in "kj"]
+    with pytest.raises(PtxSyntaxError, match=why):
+        retarget(texts[0], version="8.0")
+    with pytest.raises(PtxSyntaxError, match=why):
+        link([Artifact.of(text) for text in texts], to="ptx")
+    (verdict,) = compat(texts[0])
+    assert not verdict.loads
+    assert why.replace("'", "") in verdict.why
