@@ -64,7 +64,7 @@ def _kinds(k: int, sparse: str) -> Iterator[Mma]:
 
 def _floats() -> Iterator[Mma]:
     for a, b in itertools.product(_SMALL[:2], _SMALL[:2]):
-        yield _Alike((16, 8, 64), "f16", a, b, "f16", sparse=_ORDERED)
+        yield _Alike((16, 8, 64), "f16", a, b, "f16", sparse=_ORDERED, target="sm_120a")
     for shape in ((8, 8, 4), (16, 8, 4)):
         yield Mma(shape, "f64", "f64", "f64", "f64", words="rn")
     yield Mma((16, 8, 64), "f32", "e4m3", "e5m2", "f32", sparse="sp")

@@ -135,6 +135,7 @@ _MATRIX = (
     _Row("mma", "sp::ordered_metadata", "8.5", 80),
     _Row("mma", "e4m3|e5m2", "8.4", 89),
     _Row("mma", "e4m3|e5m2 f16|m16n8k16", "8.7", 89),
+    _Row("mma", "sp::ordered_metadata e4m3|e5m2 f16", "8.7", 120, "f"),
     _Row("mma", "kind::f8f6f4|kind::mxf8f6f4|kind::mxf4|kind::mxf4nvf4|block_scale|e2m1|e2m3|e3m2", "8.7", 120, "f"),
     _Row("mma", "scale_vec::4X ue8m0", "9.1", 120, "f"),
     _Row("wgmma", "", "8.0", 90, "a"),
