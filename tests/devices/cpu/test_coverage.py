@@ -103,6 +103,7 @@ def test_exact_coverage_has_the_line_of_an_early_return() -> None:
     assert coverage.lines()["work.cu"][13] == 24
 
 
+@pytest.mark.verbatim
 def test_a_predicate_counts_only_the_threads_that_it_lets_through() -> None:
     ptx = """
 .version 8.4

@@ -53,6 +53,7 @@ def shown(monkeypatch: pytest.MonkeyPatch) -> list[Stage]:
     return seen
 
 
+@pytest.mark.verbatim
 def test_stages_are_shown_in_order_with_what_they_left(
     cpu: Device, shown: list[Stage], monkeypatch: pytest.MonkeyPatch
 ) -> None:
