@@ -34,7 +34,7 @@ from cujit.formats.ptx.syntax import (
     VectorOperand,
 )
 
-__all__ = ["Need", "construct_needs", "removed_constructs"]
+__all__ = ["Need", "construct_needs", "removed_constructs", "target_number"]
 
 Version = tuple[int, int]
 
@@ -122,7 +122,7 @@ class _Reader:
 
     def __init__(self, module: Module) -> None:
         self._module = module
-        self._sm = _number(module.target[0] if module.target else "")
+        self._sm = target_number(module)
         self._declared: set[str] = set()
         self._prefixes: set[str] = set()
 
@@ -303,7 +303,7 @@ def _parameter_bytes(parameters: Iterable[Variable]) -> int:
     return end
 
 
-def _number(target: str) -> int:
-    """The number of ``sm_90a``; of an unknown target that of the newest architecture."""
-    digits = "".join(c for c in target.partition("_")[2] if c.isdigit())
+def target_number(module: Module) -> int:
+    """Give the number of the architecture that a module is for, 90 of ``sm_90a``; of an unknown one the newest's."""
+    digits = "".join(c for c in module.target[0].partition("_")[2] if c.isdigit()) if module.target else ""
     return int(digits) if digits else max(KNOWN_ARCHES)

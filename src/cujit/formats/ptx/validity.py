@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from cujit.formats.ptx.declared import declaration_mistakes
 from cujit.formats.ptx.isa import InstructionRow, lookup, rows
 from cujit.formats.ptx.isa_later import removed_of
-from cujit.formats.ptx.needs import construct_needs
+from cujit.formats.ptx.needs import construct_needs, target_number
 from cujit.formats.ptx.syntax import Function, Instruction, Module, Scope, Statement
 from cujit.formats.ptx.tokens import fail_at_construct
 from cujit.formats.ptx.versions import check_head, declared_target, is_known_version, target_version
@@ -47,14 +47,14 @@ def check_module(module: Module, text: str, name: str) -> None:
             if lookup(i) is None:
                 fail_at_construct(text, name, i.line, i.name, _why(i), help=_forms_like(i))
             gone = removed_of(i.opcode, i.modifiers)
-            if gone is not None and module.version >= gone.ptx and _number(module) >= gone.sm:
+            if gone is not None and module.version >= gone.ptx and target_number(module) >= gone.sm:
                 fail_at_construct(text, name, i.line, i.name, f"{i.name} is gone since PTX {dotted(gone.ptx)}")
     _check_needs(module, text, name)
 
 
 def _check_needs(module: Module, text: str, name: str) -> None:
     """Check that what is used came no later than the version and the architecture that the text declares."""
-    target, arch = module.target[0], declared_target(module)
+    target, number, arch = module.target[0], target_number(module), declared_target(module)
     since = target_version(arch) if arch is not None else None
     if since is not None and since > module.version:
         why = f"{target} came with PTX {dotted(since)}, and this is a text of {dotted(module.version)}"
@@ -66,7 +66,7 @@ def _check_needs(module: Module, text: str, name: str) -> None:
             why = f"{known} PTX {dotted(need.ptx)}, and this is a text of {dotted(module.version)}"
             help = f"write .version {dotted(need.ptx)}, or what came before it"
             fail_at_construct(text, name, need.line, need.construct, why, help=help)
-        if need.is_known and (need.sm > _number(module) or need.suffix not in has):
+        if need.is_known and (need.sm > number or need.suffix not in has):
             of = f"sm_{need.sm}{need.suffix}"
             why, help = f"{known} {of}, and this is a text for {target}", f"write .target {of}, or a later one"
             fail_at_construct(text, name, need.line, need.construct, why, help=help)
@@ -88,12 +88,6 @@ def _check_directives(function: Function, text: str, name: str) -> None:
             why = f".{directive} takes numbers from 1 on"
         if why:
             fail_at_construct(text, name, function.line, f".{directive}", why)
-
-
-def _number(module: Module) -> int:
-    """Give the number of the architecture that a module is for, or that of the first."""
-    digits = "".join(filter(str.isdecimal, module.target[0][:8]))
-    return int(digits or 10)
 
 
 def _instructions(body: Iterable[Statement]) -> Iterator[Instruction]:
