@@ -14,11 +14,11 @@ from typing import Any
 
 import pytest
 
-from cujit.devices.cpu.emit.rules import all_rules
-from cujit.devices.cpu.emit.warp import Handler, WarpEmitter
+from cujit.devices.cpu.codegen.warp import Handler, WarpEmitter
+from cujit.devices.cpu.control.rules import all_rules
+from cujit.devices.cpu.ir.program import Op
+from cujit.devices.cpu.ir.semantics import form_of
 from cujit.devices.cpu.module import CpuModule
-from cujit.devices.cpu.program import Op
-from cujit.devices.cpu.semantics import form_of
 from cujit.errors import CujitError
 from cujit.formats.ptx.concrete import concrete_forms
 from cujit.formats.ptx.isa import lookup, rows

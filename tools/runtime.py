@@ -20,15 +20,15 @@ import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
-from cujit.devices.cpu.launch import PLACE, SHARED_ALIGN, Control, Launch
+from cujit.devices.cpu.ir.program import WARP
 from cujit.devices.cpu.native import checkstate
 from cujit.devices.cpu.native.exchange import BOUNDS, OPERATIONS, Exchange
 from cujit.devices.cpu.native.faultkinds import FaultKind
 from cujit.devices.cpu.native.records import DONE, STANDS, Assertion, Record, Stand, Stands, TraceState
 from cujit.devices.cpu.native.srgb import linear
 from cujit.devices.cpu.native.state import BARRIERS, WARPS, Barrier, Block, Group, Place, Plan, State, Warp
-from cujit.devices.cpu.program import WARP
-from cujit.devices.cpu.textures import FORMATS, SURFACE_MARK, TEXTURE_MARK, Descriptor
+from cujit.devices.cpu.run.launch import PLACE, SHARED_ALIGN, Control, Launch
+from cujit.devices.cpu.run.textures import FORMATS, SURFACE_MARK, TEXTURE_MARK, Descriptor
 from cujit.devices.textures import AddressMode
 
 SOURCES = Path(__file__).parent.parent / "src" / "cujit" / "devices" / "cpu" / "runtime"

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from cujit.cache.trust import CacheRefusedError, CacheWarning
     from cujit.devices.arrays import DeviceArray
     from cujit.devices.base import Device, Dim3, Limits, Resources
-    from cujit.devices.cpu.coverage import Coverage
-    from cujit.devices.cpu.trace import Trace
+    from cujit.devices.cpu.observe.coverage import Coverage
+    from cujit.devices.cpu.observe.trace import Trace
     from cujit.devices.cuda.compat import Verdict, compat
     from cujit.devices.globals import Global, Globals
     from cujit.devices.pointers import Pointer
@@ -220,8 +220,8 @@ _HOMES = {
     "cujit.kernel": "Kernel Launch",
     "cujit.loading": "Module jit load",
     "cujit.machine": "cpu default_device devices gpu",
-    "cujit.devices.cpu.coverage": "Coverage",
-    "cujit.devices.cpu.trace": "Trace",
+    "cujit.devices.cpu.observe.coverage": "Coverage",
+    "cujit.devices.cpu.observe.trace": "Trace",
     "cujit.occupancy": "occupancy plot_occupancy",
     "cujit.program": "Entry Options Request Source build bundle cache compile link request",
     "cujit.registry": "RegisteredModule Registry module registry",

@@ -8,8 +8,8 @@ from cujit.devices.base import Device
 from cujit.devices.registry import process_devices
 
 if TYPE_CHECKING:
-    from cujit.devices.cpu.coverage import Coverage
-    from cujit.devices.cpu.trace import Trace
+    from cujit.devices.cpu.observe.coverage import Coverage
+    from cujit.devices.cpu.observe.trace import Trace
     from cujit.devices.cuda.device import CudaDevice
 
 __all__ = ["chosen", "cpu", "default_device", "devices", "gpu"]

@@ -213,7 +213,7 @@ class _Covered:
     """Collects the lines of CUDA source that the tests run, in all processes of pytest-xdist."""
 
     def __init__(self, config: pytest.Config, file: str, exact: bool) -> None:
-        from cujit.devices.cpu.coverage import Coverage
+        from cujit.devices.cpu.observe.coverage import Coverage
         from cujit.devices.registry import process_devices
 
         self._file = file if os.path.isabs(file) else os.path.join(str(config.invocation_params.dir), file)

@@ -13,8 +13,8 @@ import pytest
 
 from cujit.devices.base import Device
 from cujit.devices.cpu import CpuDevice
-from cujit.devices.cpu.refusals import Refusals
-from cujit.devices.cpu.textures import note_references
+from cujit.devices.cpu.ir.refusals import Refusals
+from cujit.devices.cpu.run.textures import note_references
 from cujit.errors import ArgumentError, ClosedError, KernelFaultError, UnsupportedError
 from cujit.formats.ptx.parser import parse
 from devices.conftest import HostMemory

@@ -11,15 +11,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cujit.devices.base import Dim3, LaunchShape
-from cujit.devices.cpu.body import Body
-from cujit.devices.cpu.grid import Workers
-from cujit.devices.cpu.launch import Launch
-from cujit.devices.cpu.layout import ModuleLayout
+from cujit.devices.cpu.analysis.body import Body
+from cujit.devices.cpu.analysis.fission import Cut, cut
+from cujit.devices.cpu.analysis.uniformity import analyse
+from cujit.devices.cpu.frontend.layout import ModuleLayout
+from cujit.devices.cpu.ir.refusals import Refusals
 from cujit.devices.cpu.native.library import compile_kernel
 from cujit.devices.cpu.pipeline import ir_of, prepare
-from cujit.devices.cpu.refusals import Refusals
-from cujit.devices.cpu.regions import Cut, cut
-from cujit.devices.cpu.shapes import analyse
+from cujit.devices.cpu.run.grid import Workers
+from cujit.devices.cpu.run.launch import Launch
 from cujit.formats.ptx.parser import parse
 from property.effort import times
 

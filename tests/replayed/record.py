@@ -31,9 +31,9 @@ import cujit
 from cujit.devices.base import LaunchShape
 from cujit.devices.cpu.device import CpuDevice
 from cujit.devices.cpu.kernel import CpuKernel
-from cujit.devices.cpu.memory import live_blocks
 from cujit.devices.cpu.module import CpuModule
-from cujit.devices.cpu.textures import CpuTextures, Descriptor
+from cujit.devices.cpu.run.allocations import live_blocks
+from cujit.devices.cpu.run.textures import CpuTextures, Descriptor
 from cujit.devices.launcher.options import PLAIN, LaunchOptions
 from replay import compare, replay
 from replayed.cases import RECORDED, TAIL, write_cases

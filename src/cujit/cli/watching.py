@@ -16,9 +16,9 @@ from cujit.errors import LaunchError, OptionError, spell
 from cujit.machine import cpu
 
 if TYPE_CHECKING:
-    from cujit.devices.cpu.coverage import Coverage
-    from cujit.devices.cpu.decoding import TracedValue
-    from cujit.devices.cpu.trace import Trace, TracedLaunch
+    from cujit.devices.cpu.ir.decoding import TracedValue
+    from cujit.devices.cpu.observe.coverage import Coverage
+    from cujit.devices.cpu.observe.trace import Trace, TracedLaunch
 
 __all__ = ["Place", "Watching", "place", "watch_options"]
 
@@ -103,11 +103,11 @@ class Watching:
         self.coverage: Coverage | None = None
         self._file = file
         if traced is not None:
-            from cujit.devices.cpu.trace import Trace
+            from cujit.devices.cpu.observe.trace import Trace
 
             self.trace = Trace(traced.block, traced.thread, limit=limit)
         if file is not None:
-            from cujit.devices.cpu.coverage import Coverage
+            from cujit.devices.cpu.observe.coverage import Coverage
 
             self.coverage = Coverage()
 

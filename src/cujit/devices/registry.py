@@ -170,7 +170,7 @@ def _cpu_device(asked: _Asked, watchers: Sequence[Watcher]) -> CpuDevice:
         found = False
     if not found:
         raise MissingError("the CPU device compiles with llvmlite, which is not installed", help="pip install cujit")
-    from cujit.devices.cpu import CpuDevice  # for those who use it
+    from cujit.devices.cpu import CpuDevice
 
     threads, check, timeout_s = asked
     device = CpuDevice(threads, watchers, check=check, timeout_s=timeout_s)

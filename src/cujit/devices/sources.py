@@ -16,11 +16,9 @@ from cujit.version import __version__
 __all__ = ["code_identity", "is_as_imported", "read_file"]
 
 _PACKAGE = Path(__file__).parent.parent
-_FOLDERS = (
-    *("devices", "devices/cpu", "devices/cpu/emit", "devices/cpu/native", "devices/launcher", "formats/ptx"),
-    *("devices/cpu/runtime/aarch64", "devices/cpu/runtime/x86_64"),
-)
-"""All that machine code depends on; a test holds that it is."""
+_FOLDERS = ("devices", "formats/ptx")
+_NOT_THESE = ("__pycache__", "cuda")
+"""All that machine code depends on: the folders with those in them, but a few; a test holds that it is."""
 
 _IMPORTED_S = time.time()
 _settled = 0
@@ -91,9 +89,15 @@ def _stats() -> list[tuple[str, int, int, int, int]]:
 
 
 def _files() -> Iterator[tuple[str, os.DirEntry[str]]]:
-    for folder in _FOLDERS:
-        with os.scandir(_PACKAGE / folder) as files:
-            yield from ((folder, file) for file in files if file.name.endswith((".py", ".bc")))
+    folders = list(_FOLDERS)
+    while folders:
+        folder = folders.pop()
+        with os.scandir(_PACKAGE / folder) as entries:
+            for entry in entries:
+                if entry.name.endswith((".py", ".bc")):
+                    yield folder, entry
+                elif "." not in entry.name and entry.name not in _NOT_THESE:
+                    folders.append(f"{folder}/{entry.name}")
 
 
 def _digest(paths: list[str]) -> str:

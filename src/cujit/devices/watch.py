@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
     from cujit.devices.base import Device, LaunchShape
-    from cujit.devices.cpu.body import Body
-    from cujit.devices.cpu.emit.warp import Observer
-    from cujit.devices.cpu.launch import Launch
-    from cujit.devices.cpu.lines import Lines
+    from cujit.devices.cpu.analysis.body import Body
+    from cujit.devices.cpu.codegen.warp import Observer
+    from cujit.devices.cpu.run.launch import Launch
+    from cujit.devices.cpu.run.lines import Lines
 
 __all__ = ["Sources", "Text", "Watch", "Watcher", "known_to", "wanted_options", "watchers_of"]
 

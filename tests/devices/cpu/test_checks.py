@@ -11,8 +11,8 @@ import pytest
 
 import cujit
 from cujit.devices.base import Device, Dim3
-from cujit.devices.cpu.checks import Checks
-from cujit.devices.cpu.emit.checks import Checker
+from cujit.devices.cpu.observe.instrumentation import Checker
+from cujit.devices.cpu.observe.kinds import Checks
 from cujit.devices.cpu.pipeline import ir_of
 from cujit.devices.cpu.preparation import Preparation
 from cujit.devices.registry import process_devices

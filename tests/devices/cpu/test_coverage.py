@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cujit.devices.cpu.coverage import Coverage
+from cujit.devices.cpu.observe.coverage import Coverage
 from cujit.errors import KernelFaultError
 from cujit.loading import Module, jit, load
 from cujit.machine import cpu

@@ -2,9 +2,9 @@
 
 import pytest
 
-from cujit.devices.cpu.dominance import control_equivalent, dominators, immediate_postdominators
+from cujit.devices.cpu.analysis.dominance import control_equivalent, dominators, immediate_postdominators
+from cujit.devices.cpu.ir.refusals import Refusals
 from cujit.devices.cpu.pipeline import prepare
-from cujit.devices.cpu.refusals import Refusals
 from cujit.formats.ptx.parser import parse
 
 HEAD = ".version 7.8\n.target sm_80\n.address_size 64\n.visible .entry k() { .reg .b32 t; .reg .pred p, q;\n"

@@ -16,12 +16,12 @@ import numpy as np
 import pytest
 
 from cujit.devices.base import Device, Dim3
-from cujit.devices.cpu.faults import Site, settle
-from cujit.devices.cpu.launch import PLACE, Launch, field_offset
-from cujit.devices.cpu.memory import HostBlock
 from cujit.devices.cpu.native.faultkinds import FaultKind
 from cujit.devices.cpu.native.library import address_of, compile_kernel
-from cujit.devices.cpu.pool import Pool
+from cujit.devices.cpu.run.allocations import HostBlock
+from cujit.devices.cpu.run.faults import Site, settle
+from cujit.devices.cpu.run.launch import PLACE, Launch, field_offset
+from cujit.devices.cpu.run.pool import Pool
 from cujit.errors import CujitError, KernelFaultError
 from cujit.loading import jit, load
 
@@ -238,9 +238,9 @@ def test_a_forked_child_fails_and_goes_on(run: Runner) -> None:
 _SETUP = f"""
 import ctypes, faulthandler, os, signal, sys, threading
 from cujit.errors import KernelFaultError
-from cujit.devices.cpu.launch import Launch
+from cujit.devices.cpu.run.launch import Launch
 from cujit.devices.cpu.native.library import compile_kernel
-from cujit.devices.cpu.pool import Pool
+from cujit.devices.cpu.run.pool import Pool
 code = compile_kernel('''{_KERNEL.replace("%BODY", WILD)}''', "kernel")
 pool = Pool(1)
 def fail(address=64):

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from cujit.devices.base import Device, Dim3
+from cujit.devices.cpu.ir.refusals import Refusals
 from cujit.devices.cpu.pipeline import ir_of, prepare
-from cujit.devices.cpu.refusals import Refusals
 from cujit.devices.jit import optimise
 from cujit.formats.ptx.parser import parse
 from cujit.loading import jit, load

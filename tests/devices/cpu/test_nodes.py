@@ -5,10 +5,10 @@ from collections.abc import Callable
 
 import pytest
 
-from cujit.devices.cpu.debuglines import PTX_ALONE, DebugInfo
-from cujit.devices.cpu.emit.builder import Builder, Value
-from cujit.devices.cpu.emit.module import IrModule
-from cujit.devices.cpu.emit.nodes import Node, text_of
+from cujit.devices.cpu.codegen.builder import Builder, Value
+from cujit.devices.cpu.codegen.irmodule import IrModule
+from cujit.devices.cpu.codegen.nodes import Node, text_of
+from cujit.devices.cpu.run.debuglines import PTX_ALONE, DebugInfo
 from cujit.devices.jit import optimise
 
 _P, _I, _LANES = Value("%p", "ptr"), Value("%i", "i32"), Value("%v", "i32", True)

@@ -25,7 +25,7 @@ from cujit.devices import jit, objects, sources
 from cujit.devices.base import Device, Dim3
 from cujit.devices.cpu import preparation
 from cujit.devices.cpu.device import CpuDevice
-from cujit.devices.cpu.facts import KernelFacts, ModuleFacts, RefusedFacts, Relocation
+from cujit.devices.cpu.ir.facts import KernelFacts, ModuleFacts, RefusedFacts, Relocation
 from cujit.devices.objects import Work, machine_code
 from cujit.errors import CujitError, UnsupportedError
 from cujit.signature import Parameter, ParameterClass, Signature
@@ -168,10 +168,10 @@ def test_a_second_process_optimises_nothing_and_does_the_same(runs: tuple[Run, R
 @pytest.mark.verbatim
 def test_a_launch_out_of_the_cache_imports_nothing_that_makes_machine_code(runs: tuple[Run, Run, Run]) -> None:
     first, again, _ = runs
-    makers = {
-        f"cujit.devices.cpu.{name}" for name in ("body", "cfg", "flatten", "inlining", "layout", "pipeline", "regions")
-    }
-    families = ("cujit.devices.cpu.emit.", "cujit.formats.ptx.")
+    names = ("analysis.body", "frontend.flatten", "control.flow", "codegen.warp", "instructions.bits", "pipeline")
+    makers = {f"cujit.devices.cpu.{name}" for name in names}
+    rooms = ("analysis", "frontend", "control", "codegen", "instructions")
+    families = (*(f"cujit.devices.cpu.{room}." for room in rooms), "cujit.formats.ptx.")
     assert makers <= first.modules
     assert not makers & again.modules
     assert not {name for name in again.modules if name.startswith(families)}

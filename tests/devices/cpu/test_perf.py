@@ -14,11 +14,11 @@ import pytest
 
 import compiler_page
 from cujit.devices.base import Dim3
-from cujit.devices.cpu.debugnames import origin_of
-from cujit.devices.cpu.layout import ModuleLayout
-from cujit.devices.cpu.lines import Lines
+from cujit.devices.cpu.frontend.layout import ModuleLayout
+from cujit.devices.cpu.ir.refusals import Refusals
 from cujit.devices.cpu.pipeline import ir_of, prepare
-from cujit.devices.cpu.refusals import Refusals
+from cujit.devices.cpu.run.debugnames import origin_of
+from cujit.devices.cpu.run.lines import Lines
 from cujit.devices.jit import emit_object
 from cujit.devices.linetable import code_lines
 from cujit.errors import FileError, OptionError

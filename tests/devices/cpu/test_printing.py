@@ -14,11 +14,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cujit.devices.base import Device, Dim3
-from cujit.devices.cpu.faults import Site, settle
-from cujit.devices.cpu.launch import Launch
 from cujit.devices.cpu.native.faultkinds import FaultKind
 from cujit.devices.cpu.native.library import address_of
-from cujit.devices.cpu.printing import Printed, formatted, take_printed
+from cujit.devices.cpu.run.faults import Site, settle
+from cujit.devices.cpu.run.launch import Launch
+from cujit.devices.cpu.run.printing import Printed, formatted, take_printed
 from cujit.errors import KernelFaultError
 from cujit.loading import Module, jit
 

@@ -7,14 +7,14 @@ from collections.abc import Iterator
 
 import pytest
 
-from cujit.devices.cpu import semantics
-from cujit.devices.cpu.emit.rules import all_rules
-from cujit.devices.cpu.layout import ModuleLayout
-from cujit.devices.cpu.operands import fits
+from cujit.devices.cpu.control.rules import all_rules
+from cujit.devices.cpu.frontend.layout import ModuleLayout
+from cujit.devices.cpu.frontend.operands import fits
+from cujit.devices.cpu.ir import semantics
+from cujit.devices.cpu.ir.program import Op
+from cujit.devices.cpu.ir.refusals import Refusals
+from cujit.devices.cpu.ir.semantics import ANYTHING, TABLE, UNKNOWN, Effect, Form, Lanes, Order, form_of
 from cujit.devices.cpu.pipeline import prepare
-from cujit.devices.cpu.program import Op
-from cujit.devices.cpu.refusals import Refusals
-from cujit.devices.cpu.semantics import ANYTHING, TABLE, UNKNOWN, Effect, Form, Lanes, Order, form_of
 from cujit.formats.ptx import isa
 from cujit.formats.ptx.concrete import concrete_forms
 from cujit.formats.ptx.parser import parse

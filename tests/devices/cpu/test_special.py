@@ -11,7 +11,7 @@ import pytest
 
 from cujit.artifact import Artifact
 from cujit.devices.base import Device, Dim3, LaunchShape
-from cujit.devices.cpu.emit.special import SPECIAL_REGISTERS as READABLE
+from cujit.devices.cpu.codegen.special import SPECIAL_REGISTERS as READABLE
 from cujit.formats.ptx.special_registers import SPECIAL_REGISTERS, SpecialRegister
 
 Words = npt.NDArray[np.uint64]

@@ -6,8 +6,8 @@ import re
 
 import pytest
 
-from cujit.devices.cpu.emit.builder import Builder, Value
-from cujit.devices.cpu.emit.nodes import text_of
+from cujit.devices.cpu.codegen.builder import Builder, Value
+from cujit.devices.cpu.codegen.nodes import text_of
 from cujit.devices.jit import compile_ir, optimise
 
 _P, _C, _V = Value("%p", "ptr"), Value("%c", "i1"), Value("%v", "i32")

@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pytest
 
 from cujit.devices.base import Device
-from cujit.devices.cpu.tensormap import TensorMap, encode
+from cujit.devices.cpu.run.tensormap import TensorMap, encode
 from cujit.devices.tensormaps import DataType, OutOfBoundsFill, Swizzle, Tiling
 from cujit.errors import KernelFaultError
 from instructions.scene import Scene, entry, run_scene

@@ -10,10 +10,10 @@ import pytest
 import cujit
 from cujit.devices.base import Dim3
 from cujit.devices.cpu import kernel
-from cujit.devices.cpu.body import Body
-from cujit.devices.cpu.launch import cache_bytes
+from cujit.devices.cpu.analysis.body import Body
+from cujit.devices.cpu.ir.refusals import Refusals
 from cujit.devices.cpu.pipeline import ir_of, prepare
-from cujit.devices.cpu.refusals import Refusals
+from cujit.devices.cpu.run.launch import cache_bytes
 from cujit.devices.jit import optimise
 from cujit.formats.ptx.parser import parse
 from cujit.loading import jit

@@ -12,15 +12,15 @@ import numpy as np
 from cujit.arch import Arch
 from cujit.artifact import Artifact, Kind
 from cujit.devices.base import Allocation, Device, Dim3, Limits
-from cujit.devices.cpu.bounds import MAX_THREADS
-from cujit.devices.cpu.checking import CheckingWatcher
-from cujit.devices.cpu.checks import Checks
-from cujit.devices.cpu.grid import Workers, available_threads
-from cujit.devices.cpu.launch import cache_bytes
-from cujit.devices.cpu.memory import HostBlock
 from cujit.devices.cpu.module import CpuModule
-from cujit.devices.cpu.tensormap import encode
-from cujit.devices.cpu.textures import CpuTextures
+from cujit.devices.cpu.observe.checking import CheckingWatcher
+from cujit.devices.cpu.observe.kinds import Checks
+from cujit.devices.cpu.run.allocations import HostBlock
+from cujit.devices.cpu.run.bounds import MAX_THREADS
+from cujit.devices.cpu.run.grid import Workers, available_threads
+from cujit.devices.cpu.run.launch import cache_bytes
+from cujit.devices.cpu.run.tensormap import encode
+from cujit.devices.cpu.run.textures import CpuTextures
 from cujit.devices.launcher.options import check_timeout
 from cujit.devices.tensormaps import Tiling
 from cujit.devices.watch import Watcher

@@ -6,10 +6,10 @@ import enum
 import functools
 from dataclasses import dataclass
 
-from cujit.devices.cpu.emit.refused import UNKNOWN, reason
-from cujit.devices.cpu.emit.rules import all_rules
-from cujit.devices.cpu.program import Op
-from cujit.devices.cpu.semantics import form_of
+from cujit.devices.cpu.codegen.refused import UNKNOWN, reason
+from cujit.devices.cpu.control.rules import all_rules
+from cujit.devices.cpu.ir.program import Op
+from cujit.devices.cpu.ir.semantics import form_of
 from cujit.formats.ptx.concrete import concrete_forms
 from cujit.formats.ptx.isa import InstructionRow, rows
 

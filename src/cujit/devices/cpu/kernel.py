@@ -13,17 +13,17 @@ from weakref import WeakKeyDictionary
 
 from cujit.cache.key import Part
 from cujit.devices.base import Dim3, LaunchShape, Resources
-from cujit.devices.cpu import deadlock
-from cujit.devices.cpu.bounds import Bounds
-from cujit.devices.cpu.checking import CheckedKernel, room_for
-from cujit.devices.cpu.facts import KernelFacts
-from cujit.devices.cpu.faults import Site, settle
-from cujit.devices.cpu.grid import Share, Workers, no_memory
-from cujit.devices.cpu.launch import SHARED_ALIGN, WORKSPACE_BYTES, Control, Launch, cache_bytes
-from cujit.devices.cpu.memory import aligned
+from cujit.devices.cpu.ir.facts import KernelFacts
+from cujit.devices.cpu.ir.program import WARP
 from cujit.devices.cpu.native.faultkinds import FaultKind
 from cujit.devices.cpu.native.library import native_code
-from cujit.devices.cpu.program import WARP
+from cujit.devices.cpu.observe.checking import CheckedKernel, room_for
+from cujit.devices.cpu.run import deadlock
+from cujit.devices.cpu.run.allocations import aligned
+from cujit.devices.cpu.run.bounds import Bounds
+from cujit.devices.cpu.run.faults import Site, settle
+from cujit.devices.cpu.run.grid import Share, Workers, no_memory
+from cujit.devices.cpu.run.launch import SHARED_ALIGN, WORKSPACE_BYTES, Control, Launch, cache_bytes
 from cujit.devices.cpu.stages import dumped
 from cujit.devices.jit import NativeFunction
 from cujit.devices.launcher.finish import Finish
@@ -37,10 +37,10 @@ from cujit.forks import Lock
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from cujit.devices.cpu.debuglines import MachineLines
-    from cujit.devices.cpu.lines import Lines
-    from cujit.devices.cpu.memory import HostBlock
     from cujit.devices.cpu.preparation import Preparation
+    from cujit.devices.cpu.run.allocations import HostBlock
+    from cujit.devices.cpu.run.debuglines import MachineLines
+    from cujit.devices.cpu.run.lines import Lines
     from cujit.devices.inorder import Captures
     from cujit.devices.watch import Watcher
 
@@ -282,8 +282,8 @@ class CpuKernel(PreparedKernel):
 
     def _line_of(self, block: Dim3, function: NativeFunction, address: int) -> int:
         """Find the line of the PTX that an instruction of the machine code comes from; 0 where that is not known."""
-        from cujit.devices.cpu.debuglines import PTX_ALONE, MachineLines  # for launches that ended
         from cujit.devices.cpu.pipeline import ir_of
+        from cujit.devices.cpu.run.debuglines import PTX_ALONE, MachineLines  # for launches that ended
 
         if function not in self._machine_lines:
             observers = [watch.observer() for watch in self._watches]
@@ -329,14 +329,14 @@ class CpuKernel(PreparedKernel):
 
         origin = None
         if ptx:
-            from cujit.devices.cpu.debugnames import origin_of
+            from cujit.devices.cpu.run.debugnames import origin_of
 
             origin = origin_of(self.name, self._module.lines, ptx, of_source=of_source)
         observers = [watch.observer() for watch in self._watches]
         return ir_of(self._module.preparation.body(self.name), block, observers, origin=origin)
 
     def _called(self, block: Dim3, symbol: str) -> str:
-        from cujit.devices.cpu.debugnames import name_in_profiles
+        from cujit.devices.cpu.run.debugnames import name_in_profiles
 
         return name_in_profiles(self.name, block, symbol)
 

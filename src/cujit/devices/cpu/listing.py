@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from cujit.devices.cpu.body import Body
-from cujit.devices.cpu.cfg import Block, Graph
-from cujit.devices.cpu.decoding import spelled
-from cujit.devices.cpu.program import KernelProgram, Op, Reg
-from cujit.devices.cpu.progress import bits_of
-from cujit.devices.cpu.regions import Cut
-from cujit.devices.cpu.shapes import Divergence, Shape
+from cujit.devices.cpu.analysis.body import Body
+from cujit.devices.cpu.analysis.fission import Cut
+from cujit.devices.cpu.analysis.progress import bits_of
+from cujit.devices.cpu.analysis.uniformity import Divergence, Shape
+from cujit.devices.cpu.ir.cfg import Block, Graph
+from cujit.devices.cpu.ir.decoding import spelled
+from cujit.devices.cpu.ir.program import KernelProgram, Op, Reg
 
 __all__ = ["of_body", "of_cut", "of_divergence", "of_program"]
 

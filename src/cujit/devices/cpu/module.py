@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from cujit.devices.base import DeviceKernel, DeviceModule
-from cujit.devices.cpu.grid import Workers
+from cujit.devices.cpu.ir.refusals import RefusedKernel
 from cujit.devices.cpu.kernel import CpuKernel
-from cujit.devices.cpu.lines import Lines
-from cujit.devices.cpu.memory import HostBlock
 from cujit.devices.cpu.preparation import Preparation
-from cujit.devices.cpu.refusals import RefusedKernel
+from cujit.devices.cpu.run.allocations import HostBlock
+from cujit.devices.cpu.run.grid import Workers
+from cujit.devices.cpu.run.lines import Lines
 from cujit.devices.inorder import Captures
 from cujit.devices.watch import Watcher
 from cujit.errors import NameNotFoundError, spell

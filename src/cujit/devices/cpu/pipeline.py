@@ -10,20 +10,20 @@ from collections.abc import Sequence
 
 from cujit.devices.base import Dim3
 from cujit.devices.cpu import listing
-from cujit.devices.cpu.body import Body
-from cujit.devices.cpu.cfg import build_graph
-from cujit.devices.cpu.debuglines import DebugInfo, Origin
-from cujit.devices.cpu.emit.frame import emit_function, emit_regions
-from cujit.devices.cpu.emit.module import IrModule
-from cujit.devices.cpu.emit.regions import RegionPassage
-from cujit.devices.cpu.emit.rules import all_rules, check
-from cujit.devices.cpu.emit.warp import Observer, WarpEmitter
-from cujit.devices.cpu.emit.whole import flow_of
-from cujit.devices.cpu.flatten import flatten
-from cujit.devices.cpu.program import KernelProgram, Slot
-from cujit.devices.cpu.refusals import Refusals
-from cujit.devices.cpu.regions import Cut, Region, cut
-from cujit.devices.cpu.shapes import Divergence, analyse
+from cujit.devices.cpu.analysis.body import Body
+from cujit.devices.cpu.analysis.fission import Cut, Region, cut
+from cujit.devices.cpu.analysis.uniformity import Divergence, analyse
+from cujit.devices.cpu.codegen.irmodule import IrModule
+from cujit.devices.cpu.codegen.warp import Observer, WarpEmitter
+from cujit.devices.cpu.control.frame import emit_function, emit_regions
+from cujit.devices.cpu.control.passage import RegionPassage
+from cujit.devices.cpu.control.rules import all_rules, check
+from cujit.devices.cpu.control.whole import flow_of
+from cujit.devices.cpu.frontend.flatten import flatten
+from cujit.devices.cpu.ir.cfg import build_graph
+from cujit.devices.cpu.ir.program import KernelProgram, Slot
+from cujit.devices.cpu.ir.refusals import Refusals
+from cujit.devices.cpu.run.debuglines import DebugInfo, Origin
 from cujit.devices.cpu.stages import stage
 from cujit.formats.ptx.syntax import Function, Module
 

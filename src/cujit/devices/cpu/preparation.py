@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING
 
 from cujit.artifact import Artifact
 from cujit.cache.key import Part
-from cujit.devices.cpu.facts import MOST_IMAGE_BYTES, KernelFacts, ModuleFacts, RefusedFacts, Relocation
-from cujit.devices.cpu.refusals import Refusal, Refusals, unsupported
+from cujit.devices.cpu.ir.facts import MOST_IMAGE_BYTES, KernelFacts, ModuleFacts, RefusedFacts, Relocation
+from cujit.devices.cpu.ir.refusals import Refusal, Refusals, unsupported
 from cujit.devices.objects import keep
 from cujit.forks import Lock
 
 if TYPE_CHECKING:  # what makes kernels ready is imported where that has to be done
-    from cujit.devices.cpu.body import Body
-    from cujit.devices.cpu.layout import ModuleLayout
+    from cujit.devices.cpu.analysis.body import Body
+    from cujit.devices.cpu.frontend.layout import ModuleLayout
     from cujit.formats.ptx.syntax import Function, Module
 
 __all__ = ["Preparation"]
@@ -138,12 +138,12 @@ class Preparation:
         return self._laid_out
 
     def _layout_for(self, refusals: Refusals) -> ModuleLayout:
-        from cujit.devices.cpu.layout import ModuleLayout
+        from cujit.devices.cpu.frontend.layout import ModuleLayout
 
         return ModuleLayout(self._ptx, refusals)
 
     def _check_module(self, refusals: Refusals) -> None:
-        from cujit.devices.cpu.textures import note_references
+        from cujit.devices.cpu.run.textures import note_references
 
         if self._ptx.address_size != 64:
             refusals.add(0, f".address_size {self._ptx.address_size}", "addresses of other than 64 bits")
@@ -157,7 +157,7 @@ class Preparation:
 
 
 def _facts_of(entry: Function, body: Body) -> KernelFacts:
-    from cujit.devices.cpu.program import Special
+    from cujit.devices.cpu.ir.program import Special
     from cujit.formats.ptx.parameters import signature_of_entry
 
     program = body.program

@@ -188,7 +188,7 @@ def _cpu() -> list[str]:
     Python is called, with the address of the ``Launch``, where something is left to do: not all blocks ran, a kernel
     could not go on, or it printed.
     """
-    from cujit.devices.cpu.launch import Launch as Job  # with all of the CPU device, for those who have it
+    from cujit.devices.cpu.run.launch import Launch as Job  # with all of the CPU device, for those who have it
 
     def field(name: str) -> int:
         return int(getattr(Job, name).offset)

@@ -107,7 +107,7 @@ def _spans(entry: Entry, signature: Signature, buffer: bytearray, arguments: Seq
 
 @dataclass(frozen=True)
 class _Copy:
-    """Memory of the device from ``begin`` on, as bytes of the CPU device's ``memory``."""
+    """Memory of the device from ``begin`` on, as bytes of the CPU device's ``allocations``."""
 
     begin: int
     data: np.ndarray[Any, Any]

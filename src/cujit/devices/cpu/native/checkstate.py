@@ -5,8 +5,8 @@ from __future__ import annotations
 import ctypes
 import enum
 
+from cujit.devices.cpu.ir.structures import fields
 from cujit.devices.cpu.native.state import BARRIERS, WARPS
-from cujit.devices.cpu.structures import fields
 
 __all__ = [
     "CLUSTER_BARRIER", "OBJECTS", "PATTERN", "SLOTS", "Access", "Code", "Entry", "Place", "Record", "Slot", "Space",

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import ctypes
 
-from cujit.devices.cpu.program import WARP
-from cujit.devices.cpu.structures import fields
+from cujit.devices.cpu.ir.program import WARP
+from cujit.devices.cpu.ir.structures import fields
 
 __all__ = ["BOUNDS", "OPERATIONS", "Exchange"]
 

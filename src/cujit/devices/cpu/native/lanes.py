@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from cujit.devices.cpu.program import WARP
+from cujit.devices.cpu.ir.program import WARP
 
 __all__ = ["KINDS", "WIDTHS", "declared", "defined", "loads", "name_of"]
 

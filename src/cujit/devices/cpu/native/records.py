@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import ctypes
 
-from cujit.devices.cpu.structures import fields
+from cujit.devices.cpu.ir.structures import fields
 
 __all__ = ["DONE", "NULL_TEXT", "STANDS", "Assertion", "Record", "Stand", "Stands", "TraceState"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 
-from cujit.devices.cpu.structures import fields
+from cujit.devices.cpu.ir.structures import fields
 
 __all__ = [
     "BARRIERS",

@@ -11,7 +11,7 @@ struct Stands;
 struct TraceState;
 struct Watch;
 
-/* See cujit/devices/cpu/launch.py for what the fields mean. */
+/* See cujit/devices/cpu/run/launch.py for what the fields mean. */
 struct Launch {
   u8 *parameters;
   u8 *module;

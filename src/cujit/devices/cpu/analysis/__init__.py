@@ -1,0 +1,1 @@
+"""What is known of a kernel before code is made of it."""

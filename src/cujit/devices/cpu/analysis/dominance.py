@@ -1,0 +1,130 @@
+"""Dominators and post-dominators.
+
+Source: Cooper, Harvey, Kennedy, "A Simple, Fast Dominance Algorithm", 2001.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from cujit.devices.cpu.ir.cfg import Graph, Loop
+
+__all__ = ["control_equivalent", "dominators", "immediate_postdominators", "turned"]
+
+
+def turned(successors: Sequence[Sequence[int]]) -> list[list[int]]:
+    """List for each node those that lead to it."""
+    found: list[list[int]] = [[] for _ in successors]
+    for node, after in enumerate(successors):
+        for s in after:
+            found[s].append(node)
+    return found
+
+
+def dominators(successors: Sequence[Sequence[int]], root: int) -> tuple[list[int], list[int]]:
+    """Give the nodes that are reached from ``root`` in reverse postorder, and for each node its immediate dominator.
+
+    That of the root is itself; a node that is not reached has none, which is -1.
+    """
+    order = _reverse_postorder(successors, root)
+    number = [-1] * len(successors)
+    for k, node in enumerate(order):
+        number[node] = k
+    before = turned(successors)
+    # From the last one on: then each step upwards is taken once, however many ways meet.
+    sources = [sorted((number[p] for p in before[node] if number[p] >= 0), reverse=True) for node in order]
+    parents = [0] + [-1] * (len(order) - 1)
+    changed = True
+    while changed:
+        changed = False
+        for k in range(1, len(order)):
+            parent = -1
+            for p in sources[k]:
+                if parents[p] >= 0:
+                    parent = p if parent < 0 else _common(parents, p, parent)
+            changed |= parent != parents[k]
+            parents[k] = parent
+    return order, [order[parents[k]] if k >= 0 else -1 for k in number]
+
+
+def _common(parents: Sequence[int], a: int, b: int) -> int:
+    while a != b:
+        if a > b:
+            a = parents[a]
+        else:
+            b = parents[b]
+    return a
+
+
+def _reverse_postorder(successors: Sequence[Sequence[int]], root: int) -> list[int]:
+    order, seen = [], {root}
+    todo = [(root, iter(successors[root]))]
+    while todo:
+        node, ways = todo[-1]
+        following = next((s for s in ways if s not in seen), None)
+        if following is None:
+            order.append(node)
+            todo.pop()
+        else:
+            seen.add(following)
+            todo.append((following, iter(successors[following])))
+    order.reverse()
+    return order
+
+
+def immediate_postdominators(graph: Graph) -> list[int]:
+    """Find for each position the first one that every way from it to the exit passes; the exit where there is none.
+
+    A block from which the exit cannot be reached (an endless loop) has the exit, too.
+    """
+    _, nearest = dominators(turned(graph.successors()), graph.exit)
+    return [graph.exit if p < 0 else p for p in nearest[: len(graph.blocks)]]
+
+
+def control_equivalent(graph: Graph) -> list[int | None]:
+    """Find for each block an earlier one that exactly the same lanes pass, each time round their common loop.
+
+    Where it exists, the lanes of the later block are known without collecting them: they are the earlier one's.
+    """
+    twins: list[int | None] = [None] * len(graph.blocks)
+    for loop in (None, *graph.loops):
+        members = [b.position for b in graph.blocks if loop is None or b.position in loop]
+        own = [p for p in members if graph.blocks[p].loop is loop]
+        if len(own) > 1 and _has_one_entry(graph, loop):
+            _twins_of(graph, loop, members, own, twins)
+    return twins
+
+
+def _has_one_entry(graph: Graph, loop: Loop | None) -> bool:
+    """Whether lanes come into the loop only by its head; not so where control flow is irreducible."""
+    if loop is None:
+        return True
+    inside = (b for b in graph.blocks if b.position in loop and b.position != loop.head)
+    return all(p in loop for b in inside for p in b.predecessors)
+
+
+def _twins_of(graph: Graph, loop: Loop | None, members: list[int], own: list[int], twins: list[int | None]) -> None:
+    """Compare dominators and post-dominators in one round of ``loop``, inner loops taken as passed through."""
+    at = {p: k for k, p in enumerate(members)}
+    exit_ = len(members)
+    forward: list[list[int]] = [[] for _ in range(exit_ + 1)]
+    for p in members:
+        for s in graph.blocks[p].successors:
+            if s > p and s in at:
+                forward[at[p]].append(at[s])
+            elif s not in at or (loop is not None and s <= loop.head):
+                forward[at[p]].append(exit_)
+            # What is left is the back edge of an inner loop: its lanes leave that loop elsewhere.
+    # All lanes that pass two blocks pass the dominator of the later one, too. So it is enough to look whether a block
+    # is the first that all ways from its dominator to the end pass.
+    order, before = dominators(forward, 0)
+    _, behind = dominators(turned(forward), exit_)
+    groups = [*range(exit_ + 1)]
+    for k in order[1:]:
+        if behind[before[k]] == k:
+            groups[k] = groups[before[k]]
+    first: dict[int, int] = {}
+    for p in own:
+        earlier = first.setdefault(groups[at[p]], p)
+        if earlier != p:
+            twins[p] = earlier

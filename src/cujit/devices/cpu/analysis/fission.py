@@ -1,0 +1,377 @@
+"""Barrier fission: a kernel is cut at its barriers into regions, so that no warp has to stop half-way.
+
+    mul.lo.u32 y, x, x;                    for each warp: mul; st.shared; y is kept       (region 0)
+    st.shared.u32 [s], x;            ->    for each warp: ld.shared; add                  (region 1)
+    bar.sync 0;
+    ld.shared.u32 z, [t];
+    add.u32 z, z, y;
+
+A *region* is what a warp runs from one barrier (or the beginning) to the next. All warps of a block run a region one
+after the other, then the next region follows: a loop over warps for each, and no stack but the thread's own. A
+barrier for all threads of a block is met when every warp that has not exited has come to one, whichever it is, so
+that this is right for every kernel whose barriers are all like that and whose warps come to them whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+
+from cujit.devices.base import Dim3
+from cujit.devices.cpu.analysis.blockwide import Blockwide, find_common
+from cujit.devices.cpu.analysis.body import Body
+from cujit.devices.cpu.analysis.liveness import live_in
+from cujit.devices.cpu.analysis.patterns import (
+    Pattern,
+    blended_in,
+    find_patterns,
+    number_in_all,
+    pattern_of,
+    patterns_from,
+)
+from cujit.devices.cpu.analysis.progress import bits_of, polling_loops
+from cujit.devices.cpu.analysis.uniformity import VARYING, WARP, Divergence, is_divergent_branch, waits_in
+from cujit.devices.cpu.analysis.windows import window_of
+from cujit.devices.cpu.ir.cfg import Block, Graph, part_of
+from cujit.devices.cpu.ir.program import FloatConstant, IntConstant, Memory, Op, Operand, Reg, Special, SymbolAddress
+from cujit.devices.cpu.ir.semantics import Lanes, Trait
+
+__all__ = ["EVERY", "Cut", "Region", "cut"]
+
+_MOST_REGIONS = 60
+_MOST_COPIES = 3
+"""How many times as many operations the regions may have as the kernel: blocks that two regions pass are in both."""
+
+_MOST_KEPT_BYTES = 256 << 10
+"""Most bytes of registers that are kept over barriers: they lie on the thread's stack."""
+
+
+@dataclass(frozen=True)
+class Region:
+    """One region: its blocks, and ``live``, the registers whose values it or a later one needs, by number.
+
+    ``written`` and ``touched`` are the registers that it writes, and writes or reads, as bits of their numbers.
+    ``rematerialised`` are operations that make again, from what never changes, what it reads of the registers not kept.
+    ``following`` tells by the position of a barrier which region begins behind it.
+    ``patterns`` are those of the registers that addresses of shared memory begin with.
+    ``if_converted`` are stores that stood behind a branch which parted lanes, and now have a guard.
+    ``choice`` is a register, common to the block, for whose values at its beginning there are ``versions`` of it.
+    """
+
+    number: int
+    graph: Graph
+    divergence: Divergence
+    live: tuple[int, ...]
+    written: int
+    touched: int
+    rematerialised: tuple[Op, ...]
+    following: dict[int, int]
+    patterns: Mapping[int, Pattern]
+    if_converted: frozenset[Op] = frozenset()
+    choice: int | None = None
+    versions: Mapping[int, Region] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Cut:
+    """A kernel in regions; the first one begins the block. ``kept`` are the registers that any of them begins with."""
+
+    regions: tuple[Region, ...]
+    blockwide: Blockwide
+    kept: tuple[Reg, ...]
+
+
+def cut(body: Body, divergence: Divergence, block: Dim3) -> Cut | None:
+    """Cut a kernel at its barriers for blocks of the size ``block``; None where that would not be right."""
+    graph = body.graph
+    barriers = [b for b in graph.blocks if b.site is not None and b.site.form.is_barrier]
+    if not barriers or not _may_cut(body, divergence):
+        return None
+    live = live_in(graph)
+    rematerialisable = _rematerialisable(graph, divergence)
+    starts = [0, *dict.fromkeys(b.successors[0] for b in barriers if b.successors[0] != graph.exit)]
+    number = {start: k for k, start in enumerate(starts) if k}
+    stops = {b.position for b in barriers}
+    regions = []
+    for k, start in enumerate(starts):
+        region = _region(k, start, graph, stops, number, live, divergence, rematerialisable)
+        if region is None:
+            return None
+        regions.append(region)
+    everything = sum(len(b.ops) for r in regions for b in r.graph.blocks)
+    if len(regions) > _MOST_REGIONS or everything > _MOST_COPIES * sum(len(b.ops) for b in graph.blocks) + 100:
+        return None
+    kept = [body.program.registers[r] for r in sorted({r for region in regions for r in region.live})]
+    warps = (block.volume + WARP - 1) // WARP
+    if warps * WARP * sum(reg.bits // 8 or 4 for reg in kept) > _MOST_KEPT_BYTES:
+        return None
+    common = find_common(graph, block)
+    search = _Search.of(graph, divergence, block, regions)
+    regions = [replace(region, patterns=search.patterns) for region in regions]
+    if common.together:
+        regions = [_with_versions(region, common, search) for region in regions]
+    regions = [_if_converted(region) for region in regions]
+    return Cut(tuple(regions), common, tuple(kept))
+
+
+def _may_cut(body: Body, divergence: Divergence) -> bool:
+    """Whether all synchronisation is by one barrier for all threads, to which warps come whole."""
+    if (
+        body.functions
+        or body.clears
+        or body.uses_cluster
+        or body.program.called
+        or divergence.loose
+        or polling_loops(body.graph)
+    ):
+        return False
+    ops = [op for b in body.graph.blocks for op in b.ops]
+    if any(Trait.STACK in op.form.meaning.traits for op in ops):
+        return False
+    waits = [op for op in ops if op.form.meaning.lanes is Lanes.BLOCK]
+    if not all(_is_plain(op) for op in waits):
+        return False
+    numbers = {_number(op, divergence) for op in waits}
+    return len(numbers) == 1 and None not in numbers
+
+
+def _is_plain(op: Op) -> bool:
+    return "sync" in op.modifiers and op.guard is None and len(op.sources) == 1
+
+
+def _number(op: Op, divergence: Divergence) -> int | None:
+    operand: Operand = op.sources[0]
+    if isinstance(operand, Reg):
+        return divergence.constants.get(operand.index)
+    return operand.value if isinstance(operand, IntConstant) else None
+
+
+def _region(
+    k: int,
+    start: int,
+    graph: Graph,
+    stops: set[int],
+    number: dict[int, int],
+    live: list[int],
+    divergence: Divergence,
+    rematerialisable: Mapping[int, tuple[Op, ...]],
+) -> Region | None:
+    """Make one region; None where lanes that wait would lose what is in a register that all lanes share."""
+    part, whole = part_of(graph, start, stops)
+    waiting = waits_in(part, divergence.shapes)
+    blend = []
+    written = touched = 0
+    for b in part.blocks:
+        needed = 0
+        for p in bits_of(waiting[b.position]):
+            needed |= live[whole[p]]
+        blend.append(needed)
+        for op in b.ops:
+            for r in op.results:
+                if r is not None:
+                    written |= 1 << r.index
+                    if needed >> r.index & 1 and divergence.shapes[r.index] != VARYING:
+                        return None
+            for r in op.read_registers():
+                touched |= 1 << r.index
+    following = {p: number.get(graph.blocks[old].successors[0], -1) for p, old in enumerate(whole) if old in stops}
+    own = replace(divergence, blend=blend, waiting=waiting)
+    first = bits_of(live[start]) if k else []
+    rematerialised = dict.fromkeys(op for r in first if touched >> r & 1 for op in rematerialisable.get(r, ()))
+    for op in rematerialised:
+        touched |= sum(1 << r.index for r in op.results if r is not None)
+    kept = tuple(r for r in first if r not in rematerialisable)
+    return Region(k, part, own, kept, written, touched | written, tuple(rematerialised), following, {})
+
+
+# -- versions ---------------------------------------------------------------------------------------------
+
+EVERY = 32
+"""The version for multiples of this, which comes with those for some values."""
+
+_CHOICES = (1, 2, 4, 8, 16, EVERY)
+"""Values of a register for which regions get versions: how far apart in a warp lanes exchange what they have."""
+
+_MOST_IN_VERSIONS = 100
+"""Operations of a region that gets some."""
+
+
+@dataclass(frozen=True)
+class _Search:
+    """What it takes to find patterns in a kernel; ``patterns`` are those that hold always.
+
+    ``blended``, ``once`` and ``words`` are registers, as bits: those in which lanes keep what they had, those that are
+    written at one place, and integers of 32 bits.
+    """
+
+    graph: Graph
+    divergence: Divergence
+    block: Dim3
+    blended: int
+    once: int
+    words: int
+    patterns: Mapping[int, Pattern]
+
+    @classmethod
+    def of(cls, graph: Graph, divergence: Divergence, block: Dim3, regions: Iterable[Region]) -> _Search:
+        """Search a kernel that is cut into these regions."""
+        blended = blended_in(graph, divergence)
+        for region in regions:
+            blended |= blended_in(region.graph, region.divergence)
+        once = more = words = 0
+        for op in (op for b in graph.blocks for op in b.ops):
+            for r in op.results:
+                if r is not None:
+                    more |= once & 1 << r.index
+                    once |= 1 << r.index
+                    words |= int(r.bits == 32 and not r.is_float) << r.index
+        patterns = find_patterns(graph, divergence, block, blended, {})
+        return cls(graph, divergence, block, blended, once & ~more, words, patterns)
+
+    def beginning_with(self, region: Region, start: Mapping[int, Pattern]) -> Mapping[int, Pattern]:
+        """Find the patterns in a region whose registers begin with some."""
+        made = patterns_from(region.graph.blocks[0].ops, start, self.divergence, self.block)
+        known = {r: p for r, p in made.items() if self.once >> r & 1}
+        fixed = self.blended
+        for r in region.live:
+            known.pop(r, None)
+            fixed |= 1 << r
+            if r in self.patterns:
+                known[r] = self.patterns[r]
+        return find_patterns(self.graph, self.divergence, self.block, fixed, known)
+
+
+def _with_versions(region: Region, common: Blockwide, search: _Search) -> Region:
+    """Give a region versions for values of a register if these tell at which patterns lanes access shared memory."""
+    ops = [op for b in region.graph.blocks for op in b.ops]
+    if region.graph.blocks[0].predecessors or len(ops) > _MOST_IN_VERSIONS:
+        return region
+
+    def windows(r: Region) -> int:
+        return sum(window_of(op, r.patterns) is not None for op in ops)
+
+    for index in region.live:
+        same = region.divergence.shapes[index].is_uniform and not common.differing >> index & 1
+        if same and search.words >> index & 1:
+            versions = {
+                value: replace(region, patterns=search.beginning_with(region, {index: _begins_with(value)}))
+                for value in _CHOICES
+            }
+            if min(map(windows, versions.values())) > windows(region):
+                return replace(region, choice=index, versions=versions)
+    return region
+
+
+def _begins_with(value: int) -> Pattern:
+    return pattern_of(EVERY, [0] * WARP) if value == EVERY else number_in_all(value)
+
+
+# -- stores behind a branch -------------------------------------------------------------------------------
+
+
+def _if_converted(region: Region) -> Region:
+    """Give stores guards instead of branches that part lanes, in the versions too.
+
+    That is for blocks of nothing but stores to windows that are loaded before the branch: these are written back where
+    no lane runs.
+    """
+    region = replace(region, versions={value: _if_converted(version) for value, version in region.versions.items()})
+    blocks = [replace(b, ops=list(b.ops)) for b in region.graph.blocks]
+    stores: list[Op] = []
+    for b in blocks:
+        side = _side_of(b, blocks, region.patterns) if is_divergent_branch(b, region.divergence.shapes) else None
+        if side is not None:
+            branch = b.ops.pop()
+            negated = branch.guard_negated != (side.position == b.successors[1])
+            own = [replace(op, guard=branch.guard, guard_negated=negated) for op in side.ops if op.opcode == "st"]
+            b.ops += own
+            b.successors = side.successors
+            stores += own
+    if not stores:
+        return region
+    graph, whole = part_of(Graph(blocks, []), 0, ())
+    blend = [region.divergence.blend[p] for p in whole]
+    divergence = replace(region.divergence, blend=blend, waiting=waits_in(graph, region.divergence.shapes))
+    following = {p: region.following[old] for p, old in enumerate(whole) if old in region.following}
+    return replace(region, graph=graph, divergence=divergence, following=following, if_converted=frozenset(stores))
+
+
+def _side_of(block: Block, blocks: list[Block], patterns: Mapping[int, Pattern]) -> Block | None:
+    """Find the stores that lanes pass on one side of a branch, if there is nothing else on either."""
+    if block.ops[-1].opcode != "bra" or len(block.successors) != 2:
+        return None
+    for position, other in (block.successors, block.successors[::-1]):
+        if position == len(blocks):
+            continue
+        side = blocks[position]
+        if side.successors == (other,) and side.predecessors == [block.position]:
+            ops = [op for op in side.ops if op.opcode != "bra"]
+            if ops and all(op.opcode == "st" and _is_loaded(op, block, patterns) for op in ops):
+                return side
+    return None
+
+
+def _is_loaded(store: Op, block: Block, patterns: Mapping[int, Pattern]) -> bool:
+    """Whether a block loads the window of a store, so that it is where something may be written back."""
+    window = window_of(store, patterns)
+    place = store.sources[0]
+    if window is None or not isinstance(place, Memory):
+        return False
+    loaded = False
+    for op in block.ops:
+        if place.base in op.results:
+            loaded = False
+        if op.opcode == "ld" and op.guard is None and op.sources[0] == place and window_of(op, patterns) == window:
+            loaded = True
+    return loaded
+
+
+_MOST_REMADE = 12
+"""Operations that a register may take to be made again: more cost more than to keep it."""
+
+
+def _rematerialisable(graph: Graph, divergence: Divergence) -> dict[int, tuple[Op, ...]]:
+    """Find the registers that are written once, from constants and special registers that never change."""
+    writers: dict[int, list[Op]] = {}
+    for b in graph.blocks:
+        for op in b.ops:
+            for r in op.results:
+                if r is not None:
+                    writers.setdefault(r.index, []).append(op)
+    found: dict[int, tuple[Op, ...]] = {}
+    again = True
+    while again:
+        again = False
+        for index, ops in writers.items():
+            if index in found or len(ops) > 1 or divergence.shapes[index] == VARYING:
+                continue
+            before = _sources_remade(ops[0], found)
+            if before is not None and len(before) < _MOST_REMADE:
+                found[index] = (*before, ops[0])
+                again = True
+    return found
+
+
+def _sources_remade(op: Op, found: Mapping[int, tuple[Op, ...]]) -> tuple[Op, ...] | None:
+    """List what makes the sources of an operation again; None where it cannot be done again."""
+    parameter = op.opcode == "ld" and op.space == "param"
+    if not (parameter or Trait.CHEAP in op.form.meaning.traits) or op.guard is not None or len(op.results) != 1:
+        return None
+    before: dict[Op, None] = {}
+    for s in op.sources:
+        if isinstance(s, Reg):
+            if s.index not in found:
+                return None
+            before |= dict.fromkeys(found[s.index])
+        elif isinstance(s, Special):
+            if not s.name.startswith(_STEADY):
+                return None
+        elif isinstance(s, Memory):
+            if not (parameter and isinstance(s.base, SymbolAddress) and s.base.slot.space == "param"):
+                return None
+        elif not isinstance(s, IntConstant | FloatConstant | SymbolAddress):
+            return None
+    return tuple(before)
+
+
+_STEADY = ("tid.", "ntid.", "ctaid.", "nctaid.", "laneid", "warpid")

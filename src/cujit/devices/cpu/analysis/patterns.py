@@ -1,0 +1,195 @@
+"""How far the lanes of an integer lie apart, where that is known before the kernel runs, whatever the pattern.
+
+    mov.u32 t, %tid.x;                     t: 0 1 2 3 4 …, above a multiple of 32
+    and.b32 a, t, 3;                 ->    a: 0 1 2 3 0 1 2 3 …
+    shl.b32 b, a, 4;                       b: 0 16 32 48 0 16 …
+
+``tid.x & 3`` or ``2 * tid.x - (tid.x & 7)`` neither count up nor are the same in all lanes. But a warp begins at a
+multiple of 32, so that what the low bits of each lane do is known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from cujit.devices.base import Dim3
+from cujit.devices.cpu.analysis.uniformity import WARP, Divergence, special_shape
+from cujit.devices.cpu.ir.cfg import Graph
+from cujit.devices.cpu.ir.program import IntConstant, Op, Operand, Reg, Special, SymbolAddress
+
+__all__ = ["Pattern", "blended_in", "find_patterns", "number_in_all", "pattern_of", "patterns_from"]
+
+_WORD = 1 << 32
+
+
+@dataclass(frozen=True)
+class Pattern:
+    """In each lane one of ``offsets`` more than a number, the same for all, that ``align`` divides; modulo 2^32.
+
+    ``align`` is a power of two, and the least offset is below it.
+    """
+
+    align: int
+    offsets: tuple[int, ...]
+
+    @property
+    def number(self) -> int | None:
+        """What all lanes have, if that is known."""
+        return self.offsets[0] if self.align == _WORD and len(set(self.offsets)) == 1 else None
+
+
+def pattern_of(align: int, offsets: Sequence[int]) -> Pattern:
+    """Make a pattern of any offsets."""
+    align = min(align, _WORD)
+    whole = min(offsets) // align * align
+    return Pattern(align, tuple(x - whole for x in offsets))
+
+
+def number_in_all(number: int) -> Pattern:
+    """Make the pattern of one number that all lanes have; see ``Pattern.number``."""
+    return pattern_of(_WORD, [number] * WARP)
+
+
+def find_patterns(
+    graph: Graph, divergence: Divergence, block: Dim3, blended: int, known: Mapping[int, Pattern]
+) -> dict[int, Pattern]:
+    """Find the patterns of the registers of 32 bits that are written once, in all lanes together.
+
+    ``blended`` are those that are not, as bits of their numbers: some lanes keep what they had. Some may be ``known``.
+    """
+    writers: dict[int, list[Op]] = {}
+    for b in graph.blocks:
+        for op in b.ops:
+            for r in op.results:
+                if r is not None and not blended >> r.index & 1:
+                    writers.setdefault(r.index, []).append(op)
+    once = {index: ops[0] for index, ops in writers.items() if len(ops) == 1}
+    found = dict(known)
+    more = True
+    while more:
+        more = False
+        for index, op in once.items():
+            pattern = None if index in found else _result(op, found, divergence, block)
+            if pattern is not None:
+                found[index] = pattern
+                more = True
+    return found
+
+
+def blended_in(graph: Graph, divergence: Divergence) -> int:
+    """Find the registers that are written while lanes that still need them wait elsewhere, as bits of their numbers."""
+    found = 0
+    for b in graph.blocks:
+        for op in b.ops:
+            for r in op.results:
+                if r is not None:
+                    found |= divergence.blend[b.position] & 1 << r.index
+    return found
+
+
+def patterns_from(
+    ops: Iterable[Op], start: Mapping[int, Pattern], divergence: Divergence, block: Dim3
+) -> dict[int, Pattern]:
+    """Find the patterns of what operations write, one after the other, because of those that registers ``start`` with.
+
+    What they find without these is not in it.
+    """
+    values, found = dict(start), dict[int, Pattern]()
+    for op in ops:
+        because = any(r.index in values for r in op.read_registers())
+        pattern = _result(op, values, divergence, block) if because else None
+        for r in op.results:
+            if r is not None:
+                values.pop(r.index, None)
+                found.pop(r.index, None)
+                if pattern is not None:
+                    values[r.index] = found[r.index] = pattern
+    return found
+
+
+_BITWISE: dict[str, Callable[[int, int], int]] = {
+    "and": lambda a, b: a & b,
+    "or": lambda a, b: a | b,
+    "xor": lambda a, b: a ^ b,
+}
+_WHOLE = frozenset({"lo", "u32", "s32", "b32"})
+
+
+def _result(op: Op, found: Mapping[int, Pattern], divergence: Divergence, block: Dim3) -> Pattern | None:
+    """Find the pattern of what an operation writes."""
+    if op.guard is not None or len(op.results) != 1 or not _WHOLE.issuperset(op.modifiers):
+        return None
+    sources = [_source(s, found, divergence, block) for s in op.sources]
+    known = [s for s in sources if s is not None]
+    if len(known) != len(sources) or not known:
+        return None
+    first, second = known[0], known[min(1, len(known) - 1)]
+    if op.opcode == "mov":
+        return first
+    if op.opcode == "add":
+        return _sum(first, second)
+    if op.opcode == "sub":
+        return _sum(first, _times(second, -1))
+    if op.opcode in _BITWISE:
+        return _bitwise(_BITWISE[op.opcode], first, second)
+    if op.opcode == "shl" and second.number is not None and second.number < 32:
+        return _times(first, 1 << second.number)
+    if op.opcode == "shr" and second.number is not None and second.number < 32:
+        return _shifted(first, second.number)
+    if op.opcode in ("mul", "mad"):
+        product = _product(first, second)
+        return product if op.opcode == "mul" or product is None else _sum(product, known[2])
+    return None
+
+
+def _sum(a: Pattern, b: Pattern) -> Pattern:
+    return pattern_of(min(a.align, b.align), [x + y for x, y in zip(a.offsets, b.offsets, strict=True)])
+
+
+def _times(a: Pattern, factor: int) -> Pattern:
+    return pattern_of(a.align * (factor & -factor) or _WORD, [x * factor for x in a.offsets])
+
+
+def _product(a: Pattern, b: Pattern) -> Pattern | None:
+    if b.number is not None:
+        return _times(a, b.number)
+    return _times(b, a.number) if a.number is not None else None
+
+
+def _bitwise(do: Callable[[int, int], int], a: Pattern, b: Pattern) -> Pattern | None:
+    """Combine the low bits, in which neither of the two numbers has any."""
+    align = min(a.align, b.align)
+    a, b = pattern_of(align, a.offsets), pattern_of(align, b.offsets)
+    if max(*a.offsets, *b.offsets) >= align:
+        return None
+    return pattern_of(align, [do(x, y) for x, y in zip(a.offsets, b.offsets, strict=True)])
+
+
+def _shifted(a: Pattern, by: int) -> Pattern | None:
+    if max(a.offsets) >= a.align or not a.align >> by:
+        return None
+    return pattern_of(a.align >> by, [x >> by for x in a.offsets])
+
+
+def _source(operand: Operand, found: Mapping[int, Pattern], divergence: Divergence, block: Dim3) -> Pattern | None:
+    number = divergence.constants.get(operand.index) if isinstance(operand, Reg) else None
+    if isinstance(operand, IntConstant):
+        number = operand.value
+    elif isinstance(operand, SymbolAddress) and operand.slot.space == "shared":
+        number = (operand.slot.offset or 0) + operand.offset
+    if number is not None:
+        return number_in_all(number)
+    if isinstance(operand, Reg):
+        if operand.index in found:
+            return found[operand.index]
+        shape = divergence.shapes[operand.index]
+    elif isinstance(operand, Special):
+        shape = special_shape(operand.name, block)
+        if operand.name == "tid.x" and shape.row != WARP:
+            return pattern_of(shape.align, [k % shape.row for k in range(WARP)])
+    else:
+        return None
+    if shape.stride is None or shape.guarded or shape.row != WARP:
+        return None
+    return pattern_of(shape.align, [k * shape.stride for k in range(WARP)])

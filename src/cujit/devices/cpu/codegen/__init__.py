@@ -1,0 +1,1 @@
+"""Nodes of LLVM IR for the values and the memory of one warp."""

@@ -1,0 +1,463 @@
+"""Nodes of LLVM IR, one value at a time. A value is a scalar of the warp or a vector of its 32 lanes."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+from cujit.devices.cpu.analysis.uniformity import WARP
+from cujit.devices.cpu.codegen.irmodule import IrModule
+from cujit.devices.cpu.codegen.nodes import Node, Value
+from cujit.devices.cpu.codegen.ssa import Block, Variable, in_ssa
+from cujit.devices.cpu.ir.program import Reg
+
+__all__ = ["LARGEST_VECTOR", "Builder", "Value", "float_type", "int_type", "storage_type", "type_width"]
+
+
+LARGEST_VECTOR = 512
+"""Bytes of 32 values of 128 bits, which LLVM takes an access to be aligned to if nothing is said.
+
+Source: LLVM Language Reference, "Data Layout": the alignment of a vector is its size if the layout names no other.
+"""
+
+
+def int_type(bits: int) -> str:
+    """Name the integer type of that width."""
+    return f"i{bits}"
+
+
+def float_type(bits: int) -> str:
+    """Name the floating-point type of that width."""
+    return {16: "half", 32: "float", 64: "double"}[bits]
+
+
+def storage_type(reg: Reg) -> str:
+    """LLVM type that a register is kept in."""
+    return float_type(reg.bits) if reg.is_float else int_type(reg.bits)
+
+
+def type_width(name: str) -> int:
+    """Bits of an element type."""
+    return {"half": 16, "float": 32, "double": 64, "ptr": 64}.get(name) or int(name[1:])
+
+
+class Builder:
+    """Appends nodes to the body of one function.
+
+    ``entry`` are those of its first block; ``module`` has the functions beside it.
+
+    Scalars and vectors mix: where one operand is a vector the others are broadcast. A vector has ``width`` lanes: those
+    of the warp, but where a part of them runs alone. Where the module has debug information, each node knows the line
+    of the PTX that it comes from.
+
+    Where a method takes ``into``, that is the name of the result; it makes a fresh one without. Places in memory are
+    values, or their names. The body begins in the block ``first``.
+    """
+
+    def __init__(self, module: IrModule | None = None, *, first: str = "entry") -> None:
+        self.module = IrModule() if module is None else module
+        self.width = WARP
+        self._line = 0
+        self.entry: list[Node] = []
+        self.body: list[Node] = []
+        self._known: set[str] = set()
+        self._given: set[str] = set()
+        self._count = 0
+        self._first = self._block = Block(first)
+        self._blocks: dict[str, Block] = {}
+        self._variables: dict[str, Variable] = {}
+
+    # -- nodes -------------------------------------------------------------------------------------------
+
+    def name(self, hint: str = "") -> str:
+        """Make a fresh value name. No name that is chosen has the ``$`` of those that are counted."""
+        self._count += 1
+        return f"%{hint}${self._count}"
+
+    def label(self, hint: str) -> str:
+        """Make a fresh label: labels and values share one namespace in LLVM, and so do they here (see ``name``)."""
+        self._count += 1
+        return f"{hint}${self._count}"
+
+    def _give(self, name: str) -> None:
+        """Have a value or a block have a name that was chosen, which no other one has."""
+        assert name not in self._given, f"{name} is given twice: a fault of cujit"
+        self._given.add(name)
+
+    def come_to(self, line: int) -> None:
+        """Say which line of the PTX the instructions come from that follow."""
+        if self.module.debug is not None:
+            self._line = line
+
+    def append(self, node: Node) -> None:
+        """Append a node as it is."""
+        node.line = self._line
+        self.body.append(node)
+
+    def start(self, label: str) -> None:
+        """Begin a basic block."""
+        self._give(f"%{label}")
+        self._block = self._blocks[label] = Block(label)
+        self.body.append(Node("label", name=label))
+
+    @contextlib.contextmanager
+    def at_entry(self) -> Iterator[None]:
+        """Have what is emitted inside stand in the first block, which is of no line of the PTX."""
+        body, line, before = self.body, self._line, len(self.entry)
+        self.body, self._line = self.entry, 0
+        yield
+        self.body, self._line = body, line
+        self._known.update(node.result for node in self.entry[before:])
+
+    def has_entry(self, name: str) -> bool:
+        """Whether the first block gives something that name."""
+        return name in self._known
+
+    @contextlib.contextmanager
+    def at(self, position: int) -> Iterator[None]:
+        """Have what is emitted inside stand at a position of the body, before all that stands there."""
+        rest, self.body[position:] = self.body[position:], []
+        yield
+        self.body += rest
+
+    def take(self) -> list[Node]:
+        """Take away what follows the first block, its variables made values.
+
+        What is emitted then is of no line of the PTX, and knows none of these variables.
+        """
+        nodes, self.body, self._line = self.body, [], 0
+        if self._variables:
+            nodes = in_ssa(nodes, self._first, self._blocks, self._variables, self.name)
+        self._blocks, self._variables = {}, {}
+        return nodes
+
+    def _make(self, node: Node, type_: str, is_vector: bool = False) -> Value:
+        """Append a node that has a result, under a fresh name unless it has one."""
+        if node.result:
+            self._give(node.result)
+        else:
+            node.result = self.name()
+        node.line = self._line
+        self.body.append(node)
+        return Value(node.result, type_, is_vector)
+
+    def type_of(self, value: Value) -> str:
+        """Write the LLVM type of a value."""
+        return f"<{self.width} x {value.type}>" if value.is_vector else value.type
+
+    # -- variables ---------------------------------------------------------------------------------------
+
+    def read(self, variable: str, type_: str, *, vector: bool = False) -> Value:
+        """Give what a variable is here: what was written last on the way that was come, and zero at first."""
+        value = self._block.left.get(variable)
+        if value is None:
+            value = Value(self.name(variable), type_, vector)
+            self._block.found[variable] = self._block.left[variable] = value
+            if variable not in self._variables:
+                first = Value("zeroinitializer", type_, vector)
+                self._variables[variable] = Variable(first, self.type_of(first))
+        return value
+
+    def write(self, variable: str, value: Value) -> None:
+        """Have a variable be a value from here on."""
+        self._block.left[variable] = value
+
+    # -- values ------------------------------------------------------------------------------------------
+
+    def integer(self, value: int, bits: int) -> Value:
+        """Make an integer constant, wrapped to its width."""
+        return _integer(value, bits)
+
+    def real(self, bits: int, width: int) -> Value:
+        """Make a floating-point constant from its bits, exactly."""
+        type_ = float_type(width)
+        return Value(f"bitcast (i{width} {self.integer(bits, width).text} to {type_})", type_, constant=True)
+
+    def vector(self, value: Value) -> Value:
+        """Broadcast a scalar to all lanes; a vector stays as it is."""
+        if value.is_vector:
+            return value
+        if value.constant:
+            return Value(f"splat ({value.type} {value.text})", value.type, True, True)
+        return self.shuffle(self.insert(None, value, 0), None, Value("zeroinitializer", "i32", True, True))
+
+    def rows(self, values: list[Value]) -> Value:
+        """Spread scalars over the lanes, each over a row of its own."""
+        if len(values) == 1:
+            return self.vector(values[0])
+        some = None
+        for k, value in enumerate(values):
+            some = self.insert(some, value, k)
+        assert some is not None
+        return self.shuffle(some, None, self.lanes([lane * len(values) // WARP for lane in range(WARP)], 32))
+
+    def lanes(self, numbers: list[int], bits: int) -> Value:
+        """Make a vector constant with one number a lane."""
+        items = ", ".join([f"i{bits} {_integer(n, bits).text}" for n in numbers])
+        return Value(f"<{items}>", f"i{bits}", True)
+
+    # -- operations --------------------------------------------------------------------------------------
+
+    def same_form(self, *values: Value) -> tuple[Value, ...]:
+        """Broadcast scalars where any value is a vector."""
+        if any(v.is_vector for v in values):
+            return tuple(self.vector(v) for v in values)
+        return values
+
+    def binary(self, op: str, a: Value, b: Value, *, into: str = "") -> Value:
+        """Apply ``add``, ``fmul``, ``lshr`` … to two values of one type."""
+        if a.is_vector is not b.is_vector:
+            a, b = self.vector(a), self.vector(b)
+        return self._make(Node(op, (a, b), into, width=self.width), a.type, a.is_vector)
+
+    def compare(self, op: str, a: Value, b: Value, *, into: str = "") -> Value:
+        """Compare: ``icmp slt``, ``fcmp oeq`` …; the result is i1."""
+        if a.is_vector is not b.is_vector:
+            a, b = self.vector(a), self.vector(b)
+        return self._make(Node(op, (a, b), into, width=self.width), "i1", a.is_vector)
+
+    def select(self, condition: Value, a: Value, b: Value, *, into: str = "") -> Value:
+        """Choose ``a`` where the condition holds, else ``b``, lane by lane."""
+        condition, a, b = self.same_form(condition, a, b)
+        return self._make(Node("select", (condition, a, b), into, width=self.width), a.type, a.is_vector)
+
+    def cast(self, op: str, a: Value, to: str, *, into: str = "") -> Value:
+        """Convert with ``zext``, ``trunc``, ``sitofp`` …; nothing is done when the type is already right."""
+        if a.type == to:
+            return a
+        target = f"<{self.width} x {to}>" if a.is_vector else to
+        return self._make(Node(op, (a,), into, target, self.width), to, a.is_vector)
+
+    def freeze(self, a: Value) -> Value:
+        """Take the same value every time where it may be any."""
+        return self._make(Node("freeze", (a,), width=self.width), a.type, a.is_vector)
+
+    def resize(self, a: Value, bits: int, signed: bool) -> Value:
+        """Truncate or extend an integer."""
+        width = type_width(a.type)
+        if width == bits:
+            return a
+        return self.cast("trunc" if width > bits else "sext" if signed else "zext", a, f"i{bits}")
+
+    def bits_as(self, a: Value, type_: str) -> Value:
+        """Read the same bits as another type of the same width."""
+        return self.cast("bitcast", a, type_)
+
+    def intrinsic(self, name: str, *values: Value, flag: Value | None = None, result: str | None = None) -> Value:
+        """Call an intrinsic that works lane by lane and is named after its first operand's type.
+
+        ``flag`` is a last, immediate operand; ``result`` is the element type of the result where it differs (then the
+        intrinsic is named after both).
+        """
+        values = self.same_form(*values)
+        first = values[0]
+        suffix = f"v{self.width}" if first.is_vector else ""
+        short = {"float": "f32", "double": "f64", "half": "f16"}
+        full = f"llvm.{name}"
+        out = first.type
+        if result is not None:
+            out = result
+            full += f".{suffix}{short.get(result, result)}"
+        full += f".{suffix}{short.get(first.type, first.type)}"
+        return self.call(full, out, *values, *([flag] if flag else ()), vector=first.is_vector)
+
+    def call(self, name: str, returned: str, *arguments: Value, vector: bool = False) -> Value:
+        """Call a function that stands elsewhere and is declared here; for ``void`` the value is none."""
+        if name not in self.module.declared:
+            full = f"<{self.width} x {returned}>" if vector else returned
+            self.module.declared[name] = f"declare {full} @{name}({', '.join(map(self.type_of, arguments))})"
+        return self.invoke(f"@{name}", returned, *arguments, vector=vector)
+
+    def invoke(self, callee: str, returned: str, *arguments: Value, vector: bool = False) -> Value:
+        """Call a function of this module, or assembly; with ``vector`` it gives one value for each lane."""
+        full = f"<{self.width} x {returned}>" if vector else returned
+        node = Node("call", arguments, type=full, width=self.width, name=callee)
+        if returned == "void":
+            self.append(node)
+            return Value("", returned)
+        return self._make(node, returned, vector)
+
+    def define(
+        self,
+        name: str,
+        parameters: str | Sequence[Value],
+        body: Callable[[Builder], Value | None],
+        returned: str = "void",
+        attributes: str = "noinline",
+    ) -> str:
+        """Define a function beside this one, unless it is there, and give its name.
+
+        ``body`` emits it and gives its result; it may define others. Types are LLVM's.
+        """
+        if name not in self.module.functions:
+            inner = Builder(self.module)
+            inner.leave(body(inner))
+            self.module.define(name, parameters, [*inner.entry, *inner.body], returned, attributes)
+        return name
+
+    def any_lane(self, mask: Value) -> Value:
+        """Whether any lane of a vector of i1 is set, as one i1."""
+        return self.compare("icmp ne", self._as_word(mask), self.integer(0, WARP))
+
+    def word(self, mask: Value) -> Value:
+        """Pack a mask into the bits of an i32, lane 0 lowest."""
+        return self._as_word(self.vector(mask))
+
+    def _as_word(self, mask: Value) -> Value:
+        return self._make(Node("bitcast", (mask,), type=f"i{WARP}", width=WARP), f"i{WARP}")
+
+    def mask_of(self, word: Value, *, into: str = "") -> Value:
+        """Unpack the bits of an i32 into a mask."""
+        return self._make(Node("bitcast", (word,), into, f"<{WARP} x i1>"), "i1", True)
+
+    def reinterpret(self, a: Value, type_: str, count: int) -> Value:
+        """Read the bits of a vector as ``count`` elements of a type; it is a vector of lanes where they are as many."""
+        whole = f"<{count} x {type_}>"
+        node = Node("bitcast", (a,), type=whole, width=self.width)
+        return self._make(node, type_, True) if count == self.width else self._make(node, whole)
+
+    def invert(self, mask: Value) -> Value:
+        """Negate an i1, or each of a vector."""
+        return self.binary("xor", mask, self.integer(1, 1))
+
+    def first_lane(self, mask: Value) -> Value:
+        """Number the first lane that is set, as an i32 below 32 (any where none is)."""
+        return self.binary("and", self.lowest_bit(self.word(mask)), self.integer(WARP - 1, 32))
+
+    def lowest_bit(self, word: Value) -> Value:
+        """Number the lowest bit that is set in an i32; 32 where none is."""
+        return self.call("llvm.cttz.i32", "i32", word, self.integer(0, 1))
+
+    def reduce(self, name: str, a: Value) -> Value:
+        """Combine all lanes of a vector into one: ``add``, ``umin``, ``fmaximum`` …"""
+        short = {"float": "f32", "double": "f64"}.get(a.type, a.type)
+        return self.call(f"llvm.vector.reduce.{name}.v{self.width}{short}", a.type, a)
+
+    # -- memory ------------------------------------------------------------------------------------------
+
+    def reserve(self, name: str, type_: str) -> Value:
+        """Have memory of that name and type in the function, once; LLVM takes any vector in it for aligned."""
+        if not self.has_entry(name):
+            self.entry.append(Node("alloca", result=name, type=type_, align=LARGEST_VECTOR))
+            self._known.add(name)
+        return Value(name, "ptr")
+
+    def in_memory(self, name: str, value: Value) -> Value:
+        """Point to a value, for who takes it from memory: a place of that name has it until another is put there."""
+        place = self.reserve(name, self.type_of(value))
+        self.store(value, place)
+        return place
+
+    def allocate(self, type_: str, *, size: Value | None = None, align: int = 0, into: str = "") -> Value:
+        """Take memory on the stack."""
+        return self._make(Node("alloca", (size,) if size else (), into, type_, align=align), "ptr")
+
+    def load(
+        self, type_: str, at: Value | str, *, vector: bool = False, align: int = 0, order: str = "",
+        volatile: bool = False, into: str = "",
+    ) -> Value:  # fmt: skip
+        """Read a scalar, or with ``vector`` one for each lane; with an ``order`` atomically."""
+        full = f"<{self.width} x {type_}>" if vector else type_
+        return self._make(Node("load", (_place(at),), into, full, align=align, order=order, volatile=volatile),
+                          type_, vector)  # fmt: skip
+
+    def store(
+        self, value: Value, at: Value | str, *, align: int = 0, order: str = "", volatile: bool = False,
+        nontemporal: bool = False,
+    ) -> None:  # fmt: skip
+        """Write a value; with an ``order`` atomically."""
+        self.append(Node("store", (value, _place(at)), width=self.width, align=align, order=order, volatile=volatile,
+                         nontemporal=nontemporal))  # fmt: skip
+
+    def point(self, type_: str, base: Value | str, index: Value, *, into: str = "") -> Value:
+        """Point to an element of an array of that type; a vector of indices makes a vector of pointers."""
+        node = Node("getelementptr", (_place(base), index), into, type_, self.width)
+        return self._make(node, "ptr", index.is_vector)
+
+    def offset(self, base: Value | str, bytes_: int, *, into: str = "") -> Value:
+        """Point some bytes on."""
+        return self.point("i8", base, Value(str(bytes_), "i64", constant=True), into=into)
+
+    def fence(self, order: str) -> None:
+        """Order memory operations of this thread for others."""
+        self.append(Node("fence", order=order))
+
+    def update(self, op: str, at: Value | str, operand: Value, order: str, *, align: int = 0) -> Value:
+        """Update memory atomically by ``add``, ``umax`` … and give what was there."""
+        node = Node("atomicrmw", (_place(at), operand), name=op, order=order, align=align)
+        return self._make(node, operand.type)
+
+    def exchange(self, at: Value | str, old: Value, new: Value, order: str, *, align: int = 0, into: str = "") -> Value:
+        """Write a value atomically where the old one is; give whether it was. ``into`` names what was there."""
+        pair = f"{{ {old.type}, i1 }}"
+        node = Node("cmpxchg", (_place(at), old, new), order=order, align=align)
+        both = self._make(node, pair)
+        self._make(Node("extractvalue", (both, Value("0", "i32")), into, pair), old.type)
+        return self._make(Node("extractvalue", (both, Value("1", "i32")), type=pair), "i1")
+
+    # -- flow --------------------------------------------------------------------------------------------
+
+    def jump(self, label: str) -> None:
+        """Go on at a label."""
+        self.append(Node("br", labels=(label,)))
+
+    def branch(self, condition: Value, yes: str, no: str) -> None:
+        """Go on at one label where a scalar holds, else at the other."""
+        self.append(Node("br", (condition,), labels=(yes, no)))
+
+    def switch(self, value: Value, cases: Iterable[tuple[int, str]], otherwise: str) -> None:
+        """Go on at the label of the number that a value has."""
+        pairs = list(cases)
+        numbers = (Value(str(number), value.type, constant=True) for number, _ in pairs)
+        self.append(Node("switch", (value, *numbers), labels=(otherwise, *(label for _, label in pairs))))
+
+    def phi(self, like: Value, *ways: tuple[Value | str, str], into: str = "") -> Value:
+        """Take the value of the way that was come, each with the label it comes from; all have the type of ``like``."""
+        values = tuple(v if isinstance(v, Value) else Value(v, like.type, like.is_vector) for v, _ in ways)
+        labels = tuple(label for _, label in ways)
+        return self._make(Node("phi", values, into, self.type_of(like), labels=labels), like.type, like.is_vector)
+
+    def leave(self, value: Value | None = None) -> None:
+        """Return from the function."""
+        self.append(Node("ret", () if value is None else (value,), width=self.width))
+
+    def unreachable(self) -> None:
+        """Say that nothing comes here."""
+        self.append(Node("unreachable"))
+
+    # -- parts of vectors --------------------------------------------------------------------------------
+
+    def extract(self, a: Value, lane: Value) -> Value:
+        """Take one lane out of a vector; ``lane`` is an i32."""
+        return self._make(Node("extractelement", (a, lane), width=self.width), a.type)
+
+    def insert(self, a: Value | None, value: Value, lane: int) -> Value:
+        """Put a scalar into one lane of a vector, of one without values if that is None."""
+        whole = Value("poison", value.type, True) if a is None else a
+        number = Value(str(lane), "i64", constant=True)
+        return self._make(Node("insertelement", (whole, value, number), width=self.width), value.type, True)
+
+    def shuffle(self, a: Value, b: Value | None, picks: Value | Sequence[int]) -> Value:
+        """Pick elements of two vectors, counted through (-1: any); a vector of lanes where they are as many."""
+        second = Value("poison", a.type, a.is_vector) if b is None else b
+        element = a.type if a.is_vector else a.type.rpartition(" x ")[2].rstrip(">")
+        count = self.width if isinstance(picks, Value) else len(picks)
+        if not isinstance(picks, Value):
+            numbers = ", ".join([f"i32 {k}" if k >= 0 else "i32 poison" for k in picks])
+            picks = Value(f"<{numbers}>", f"<{count} x i32>", constant=True)
+        node = Node("shufflevector", (a, second, picks), width=self.width)
+        lanes = count == self.width
+        return self._make(node, element if lanes else f"<{count} x {element}>", lanes)
+
+
+@functools.lru_cache(4096)
+def _integer(value: int, bits: int) -> Value:
+    if bits == 1:
+        return Value("true" if value & 1 else "false", "i1", constant=True)
+    value &= (1 << bits) - 1
+    return Value(str(value - (1 << bits) if value >> (bits - 1) else value), f"i{bits}", constant=True)
+
+
+def _place(at: Value | str) -> Value:
+    return at if isinstance(at, Value) else Value(at, "ptr")

@@ -1,0 +1,93 @@
+"""Work that is done lane after lane: a function of the module with a loop over the lanes that run.
+
+What is written is the work of one lane, on scalars. The operands that are the same in all lanes stay scalars, so
+that there is one function for each form of a call and not one for each call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from cujit.devices.cpu.analysis.uniformity import WARP
+from cujit.devices.cpu.codegen.builder import Builder, Value
+from cujit.devices.cpu.codegen.warp import WarpEmitter
+from cujit.devices.cpu.ir.program import Op
+
+__all__ = ["Body", "bits_of_lanes", "each_lane", "for_each_bit", "lane_item"]
+
+Body = Callable[[Builder, Sequence[Value]], Value | None]
+"""Emits the work of one lane from its operands, and gives its result, if it has one."""
+
+
+def bits_of_lanes(e: WarpEmitter, op: Op) -> Value:
+    """Give the lanes that run an operation as the bits of an i32."""
+    return e.builder.word(e.lanes(op))
+
+
+def each_lane(
+    e: WarpEmitter, op: Op, name: str, operands: Sequence[Value], body: Body, result: str | None = None
+) -> Value | None:
+    """Do ``body`` for every lane that runs ``op``, in order of their numbers.
+
+    ``name`` says what the body does: calls with the same name and the same forms of operands share a function.
+    ``result`` is the LLVM type that a body gives for its lane; other lanes have zero.
+    """
+    b = e.builder
+    operands = [_passable(b, v) for v in operands]
+    full = ".".join(["cujit", name, "".join("v" if v.is_vector else "s" for v in operands)])
+    forms = [Value(f"%a{k}", v.type, v.is_vector) for k, v in enumerate(operands)]
+    returned = "void" if result is None else f"<{WARP} x {result}>"
+    b.define(full, [Value("%lanes", "i32"), *forms], lambda f: _over_lanes(f, forms, body, result), returned)
+    lanes = bits_of_lanes(e, op)
+    found = b.invoke(f"@{full}", result or "void", lanes, *operands, vector=result is not None)
+    return found if result is not None else None
+
+
+def _passable(b: Builder, value: Value) -> Value:
+    """Make a predicate a byte: bits have no places of their own in memory."""
+    return b.cast("zext", value, "i8") if value.type == "i1" else value
+
+
+def _over_lanes(f: Builder, operands: Sequence[Value], body: Body, result: str | None) -> Value | None:
+    places = [f"%p{k}" if v.is_vector else None for k, v in enumerate(operands)]
+    for place, v in zip(places, operands, strict=True):
+        if place is not None:
+            f.store(v, f.allocate(f.type_of(v), into=place))
+    if result is not None:
+        f.store(Value("zeroinitializer", result, True), f.allocate(f"<{WARP} x {result}>", into="%out"))
+
+    def step(lane: Value) -> None:
+        values = [lane_item(f, p, v.type, lane) if p else v for p, v in zip(places, operands, strict=True)]
+        done = body(f, values)
+        if result is not None and done is not None:
+            f.store(done, f.point(result, "%out", lane))
+
+    for_each_bit(f, Value("%lanes", "i32"), step)
+    return None if result is None else f.load(result, "%out", vector=True)
+
+
+def lane_item(f: Builder, place: str, type_: str, lane: Value) -> Value:
+    """Load one lane's item of a vector that lies in memory."""
+    at = f.point(type_, place, lane)
+    return f.load(type_, at)
+
+
+def for_each_bit(f: Builder, bits: Value, step: Callable[[Value], None]) -> None:
+    """Emit a loop over the bits that are set in an i32, from the lowest up; ``step`` gets the number of the bit."""
+    start, head, work, turn, done = (f.label(x) for x in ("start", "lanes", "lane", "turn", "done"))
+    left, less = f.name(), f.name()
+    f.jump(start)
+    f.start(start)
+    f.jump(head)
+    f.start(head)
+    f.phi(bits, (bits, start), (less, turn), into=left)
+    some = f.compare("icmp ne", Value(left, "i32"), f.integer(0, 32))
+    f.branch(some, work, done)
+    f.start(work)
+    step(f.lowest_bit(Value(left, "i32")))
+    f.jump(turn)
+    f.start(turn)
+    one_less = f.binary("sub", Value(left, "i32"), f.integer(1, 32))
+    f.binary("and", Value(left, "i32"), one_less, into=less)
+    f.jump(head)
+    f.start(done)

@@ -1,0 +1,92 @@
+"""Which operations are emitted by what: a table that the families fill and the checker reads.
+
+What forms an instruction has, the tables of ``formats.ptx.isa`` say alone: a rule tells no more than what its handler
+is for, in their notation. ``"mul .INT"`` are all ``mul`` whose first type is one of ``INT``, with whatever words.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from cujit.devices.cpu.codegen.refused import reason
+from cujit.devices.cpu.codegen.warp import Handler
+from cujit.devices.cpu.ir.program import Op
+from cujit.devices.cpu.ir.semantics import UNKNOWN, Form, choices_of
+from cujit.formats.ptx.isa_sets import TYPES
+
+__all__ = ["Rule", "Rules"]
+
+
+@dataclass(frozen=True)
+class Rule:
+    """What one handler takes: the first types, in their order, and words of each of which one must be there.
+
+    ``parts`` are regular expressions for the parts of registers (``h1`` of ``%r1.h1``) that the operands, the result
+    first, may name; there are none unless it says so.
+    """
+
+    form: str
+    handler: Handler
+    types: tuple[frozenset[str], ...]
+    words: tuple[frozenset[str], ...]
+    parts: tuple[str, ...]
+
+    @property
+    def weight(self) -> int:
+        """How much it says of a form."""
+        return len(self.types) + len(self.words)
+
+    def takes_parts(self, parts: tuple[str, ...]) -> bool:
+        """Whether the operands, the result first, may name these parts of their registers; "" names none."""
+        allowed = (*self.parts, *[""] * len(parts))
+        return all(not part or re.fullmatch(allowed[k], part) for k, part in enumerate(parts))
+
+    def takes(self, form: Form) -> bool:
+        """Whether the handler emits operations of a form."""
+        if len(form.types) < len(self.types) or any(choices.isdisjoint(form.words) for choices in self.words):
+            return False
+        return all(t in choices for t, choices in zip(form.types, self.types, strict=False))
+
+
+class Rules:
+    """The rules by opcode; of those that take a form the one that says most counts."""
+
+    def __init__(self) -> None:
+        self._rules: dict[str, list[Rule]] = {}
+        self._of_form = functools.lru_cache(maxsize=4096)(self._find)
+
+    def on(self, form: str, handler: Handler, *, parts: tuple[str, ...] = ()) -> None:
+        """Register the handler of a form: opcodes and places, as the rows of ``isa`` write them."""
+        places = choices_of(form)
+        types = tuple(choices for choices in places if choices <= TYPES)
+        rule = Rule(form, handler, types, tuple(choices for choices in places if choices not in types), parts)
+        for opcode in form.split()[0].split("|"):
+            own = self._rules.setdefault(opcode, [])
+            own.append(rule)
+            own.sort(key=lambda rule: -rule.weight)
+
+    def find(self, op: Op) -> Rule | None:
+        """Find the rule that takes an operation."""
+        return self._of_form(op.form)
+
+    def handler_of(self, op: Op) -> Handler:
+        """Find what emits an operation that has a rule."""
+        rule = self.find(op)
+        assert rule is not None, op.name
+        return rule.handler
+
+    def _find(self, form: Form) -> Rule | None:
+        if form.meaning is UNKNOWN or reason(form):
+            return None
+        return next((rule for rule in self.rules_of(form.opcode) if rule.takes(form)), None)
+
+    def rules_of(self, opcode: str) -> Sequence[Rule]:
+        """List the rules of an opcode, first those that say most."""
+        return self._rules.get(opcode, ())
+
+    def opcodes(self) -> tuple[str, ...]:
+        """List every opcode that has a rule."""
+        return tuple(sorted(self._rules))

@@ -1,0 +1,436 @@
+"""Exact directed rounding, and the small rules that all floating-point families share.
+
+A directed result is the nearest one, moved by one unit in the last place where it lies on the wrong side. Each
+operation therefore gives its nearest result and a *residual*: a value with the sign of what is left, the exact
+result minus the nearest one. A residual that is NaN (of infinities and NaNs) moves nothing.
+
+Sources: IEEE 754-2019, 4.3.2 (directed roundings), 6.3 (sign of a zero sum), 7.4 (overflow); Knuth, The Art of
+Computer Programming 2, 4.2.2 (the error of a sum); Boldo and Muller, "Exact and Approximated Error of the FMA",
+IEEE Transactions on Computers 60 (2011) (the error of a fused multiply-add).
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+
+from cujit.devices.cpu.codegen.builder import Builder, Value, int_type, type_width
+from cujit.devices.cpu.ir.program import Op
+
+__all__ = [
+    "ROUNDINGS",
+    "SCALE",
+    "arithmetic",
+    "as_bits",
+    "canonical",
+    "flush",
+    "flush_by",
+    "flush_result",
+    "integer_as_float",
+    "is_finite",
+    "is_nan",
+    "magnitude",
+    "narrow",
+    "negative",
+    "number",
+    "quiet_if_nan",
+    "rounding_of",
+    "saturate",
+    "sign_of",
+    "signed",
+    "step",
+    "two_sum",
+    "with_payload",
+]
+
+ROUNDINGS = "rn rz rm rp"
+"""Rounding modifiers: to nearest even, toward zero, down, up."""
+
+_EXPONENT_BITS = {"half": 0x7C00, "float": 0x7F800000, "double": 0x7FF0000000000000}
+_NAN = {"half": 0x7FFF, "float": 0x7FFFFFFF}
+"""NaNs that GPUs return (f64 keeps payloads). Source: PTX ISA 9.1, "Half Precision Floating-Point Instructions"; for
+f32 the manual leaves them open, and this is what sm_90 was seen to give."""
+
+
+# -- values -----------------------------------------------------------------------------------------------
+
+
+def number(b: Builder, value: float, type_: str = "double") -> Value:
+    """Make a floating-point constant."""
+    width = type_width(type_)
+    return b.real(int.from_bytes(struct.pack({16: "<e", 32: "<f", 64: "<d"}[width], value), "little"), width)
+
+
+def as_bits(b: Builder, x: Value) -> Value:
+    """Read a float as an integer."""
+    return b.bits_as(x, int_type(type_width(x.type)))
+
+
+def magnitude(b: Builder, x: Value) -> Value:
+    """Clear the sign."""
+    return b.intrinsic("fabs", x)
+
+
+def signed(b: Builder, size: Value, sign: Value) -> Value:
+    """Give ``size`` the sign of ``sign``, a float of the same type."""
+    return b.intrinsic("copysign", size, sign)
+
+
+def sign_of(b: Builder, x: Value) -> Value:
+    """Keep the sign bit alone, as an integer."""
+    width = type_width(x.type)
+    return b.binary("and", as_bits(b, x), b.integer(1 << (width - 1), width))
+
+
+def is_nan(b: Builder, x: Value) -> Value:
+    """Whether a float is NaN."""
+    return b.compare("fcmp uno", x, x)
+
+
+def is_finite(b: Builder, x: Value) -> Value:
+    """Whether a float is neither infinite nor NaN."""
+    return b.compare("fcmp olt", magnitude(b, x), number(b, float("inf"), x.type))
+
+
+def flush(b: Builder, x: Value) -> Value:
+    """Make subnormal numbers zero, their sign kept."""
+    width = type_width(x.type)
+    exponent = b.binary("and", as_bits(b, x), b.integer(_EXPONENT_BITS[x.type], width))
+    zero = b.bits_as(sign_of(b, x), x.type)
+    return b.select(b.compare("icmp eq", exponent, b.integer(0, width)), zero, x)
+
+
+SCALE = 2.0**64
+"""What operands are multiplied with to tell whether an f32 result is flushed: see ``flush_by``."""
+
+
+def flush_by(b: Builder, scaled: Value, result: Value) -> Value:
+    """Make an f32 result zero that is too small for a normal number, told by the same result ``SCALE`` times as large.
+
+    That is rounded to 24 bits as hardware has it; ``result`` may have been rounded up to the smallest normal number
+    among subnormal ones. Where the larger one leaves the range, the result is far from there.
+
+    Source: measured on an H200, in every rounding; the manual does not say when a result is subnormal.
+    """
+    small = b.compare("fcmp olt", magnitude(b, scaled), number(b, 2.0**-126 * SCALE, "float"))
+    return b.select(small, b.bits_as(sign_of(b, result), "float"), result)
+
+
+def flush_result(b: Builder, opcode: str, values: Sequence[Value], mode: str, result: Value) -> Value:
+    """Flush the f32 result of an operation on flushed operands."""
+    if opcode not in ("mul", "fma", "div", "rcp"):
+        return flush(b, result)  # sums near the smallest normal number are exact
+    scale = number(b, SCALE, "float")
+    if opcode == "rcp":
+        opcode, values = "div", (number(b, 1.0, "float"), *values)
+    x, y, *z = values
+    scaled = [b.binary("fmul", x, scale), y, *(b.binary("fmul", v, scale) for v in z)]
+    return flush_by(b, arithmetic(b, opcode, scaled, mode), result)
+
+
+def canonical(b: Builder, x: Value) -> Value:
+    """Make every NaN of 16 or 32 bits the one that GPUs return; 64-bit NaNs keep their payload."""
+    if x.type not in _NAN:
+        return x
+    # To the optimiser, arithmetic gives any NaN: it must neither see where the value comes from, nor choose between
+    # floats.
+    width = type_width(x.type)
+    x = b.intrinsic("arithmetic.fence", x)
+    chosen = b.select(is_nan(b, x), b.integer(_NAN[x.type], width), as_bits(b, x))
+    return b.bits_as(chosen, x.type)
+
+
+def quiet_if_nan(b: Builder, x: Value, other: Value) -> Value:
+    """Give a NaN of f64 made quiet, and for a number another value."""
+    quiet = b.binary("or", as_bits(b, x), b.integer(1 << 51, 64))
+    return b.bits_as(b.select(is_nan(b, x), quiet, as_bits(b, other)), x.type)
+
+
+def with_payload(b: Builder, opcode: str, values: Sequence[Value], result: Value) -> Value:
+    """Of several NaNs that go into an operation of f64, let the one go on that GPUs choose: a later one, but a factor.
+
+    Source: measured on an H200: the second factor before the addend before the first.
+    """
+    if opcode in ("add", "sub", "mul", "fma"):
+        for value in (*values[2:], values[1]):
+            result = quiet_if_nan(b, value, result)
+    return result
+
+
+def saturate(b: Builder, x: Value) -> Value:
+    """Clamp to 0…1; NaN and -0 become +0."""
+    zero, one = number(b, 0.0, x.type), number(b, 1.0, x.type)
+    x = b.select(b.compare("fcmp ogt", x, zero), x, zero)
+    return b.select(b.compare("fcmp olt", x, one), x, one)
+
+
+def rounding_of(op: Op) -> str:
+    """Name the rounding of an operation: to nearest where it has none."""
+    return next((m for m in op.form.words if m in ROUNDINGS.split()), "rn")
+
+
+# -- one step ---------------------------------------------------------------------------------------------
+
+
+def step(b: Builder, nearest: Value, residual: Value, mode: str) -> Value:
+    """Move a result by one unit in the last place if ``mode`` asks for the other neighbour of the exact value."""
+    width = type_width(nearest.type)
+    bits, zero = as_bits(b, nearest), number(b, 0.0, residual.type)
+    less, more = b.binary("sub", bits, b.integer(1, width)), b.binary("add", bits, b.integer(1, width))
+    if mode == "rn":
+        return nearest
+    negative = b.compare("icmp slt", bits, b.integer(0, width))
+    if mode == "rz":
+        inward = b.select(negative, b.compare("fcmp ogt", residual, zero), b.compare("fcmp olt", residual, zero))
+        return b.select(inward, b.bits_as(less, nearest.type), nearest)
+    if mode == "rm":
+        wrong = b.compare("fcmp olt", residual, zero)
+        beside, smallest = b.select(negative, more, less), b.integer(1 | 1 << (width - 1), width)
+    else:
+        wrong = b.compare("fcmp ogt", residual, zero)
+        beside, smallest = b.select(negative, less, more), b.integer(1, width)
+    at_zero = b.compare("fcmp oeq", nearest, number(b, 0.0, nearest.type))
+    moved = b.bits_as(b.select(at_zero, smallest, beside), nearest.type)
+    return b.select(wrong, moved, nearest)
+
+
+def narrow(b: Builder, wide: Value, residual: Value | None, mode: str, to: str = "float") -> Value:
+    """Round an f64 (or an f32, to f16) to a narrower type; ``residual`` is what an exact ``wide`` would add.
+
+    ``residual`` must be less than a unit in the last place of ``wide``; None stands for 0. The mode ``odd`` is
+    rounding toward zero with the last bit set where that is not exact: it can be rounded again without harm.
+    """
+    near = b.cast("fptrunc", wide, to)
+    if mode == "rn":
+        return near
+    rest = b.binary("fsub", wide, b.cast("fpext", near, wide.type))
+    if residual is not None:
+        some = b.compare("fcmp une", rest, number(b, 0.0, rest.type))
+        rest = b.select(some, rest, residual)
+    if mode != "odd":
+        return step(b, near, rest, mode)
+    width = type_width(to)
+    inexact = b.compare("fcmp one", rest, number(b, 0.0, rest.type))
+    inward = as_bits(b, step(b, near, rest, "rz"))
+    odd = b.bits_as(b.binary("or", inward, b.integer(1, width)), to)
+    return b.select(inexact, odd, near)
+
+
+def two_sum(b: Builder, x: Value, y: Value) -> tuple[Value, Value]:
+    """Add; give the nearest sum and its error (Knuth's sum of six operations)."""
+    total = b.binary("fadd", x, y)
+    of_y = b.binary("fsub", total, x)
+    of_x = b.binary("fsub", total, of_y)
+    return total, b.binary("fadd", b.binary("fsub", x, of_x), b.binary("fsub", y, of_y))
+
+
+def integer_as_float(b: Builder, x: Value, is_signed: bool, mode: str, to: str) -> Value:
+    """Round an integer of up to 64 bits to ``float`` or ``double``; ``odd`` is a mode, too."""
+    bits = type_width(x.type)
+    convert = "sitofp" if is_signed else "uitofp"
+    if mode == "rn":
+        return b.cast(convert, x, to)
+    if bits <= 32:
+        wide = b.cast(convert, x, "double")
+        return wide if to == "double" else narrow(b, wide, None, mode, to)
+    half = b.integer(32, 64)
+    upper = b.binary("ashr" if is_signed else "lshr", x, half)
+    high = b.binary("fmul", b.cast(convert, upper, "double"), number(b, 2.0**32))
+    low = b.cast("uitofp", b.resize(x, 32, signed=False), "double")
+    total, error = two_sum(b, high, low)
+    return step(b, total, error, mode) if to == "double" else narrow(b, total, error, mode, to)
+
+
+# -- arithmetic -------------------------------------------------------------------------------------------
+
+
+def arithmetic(b: Builder, opcode: str, values: Sequence[Value], mode: str) -> Value:
+    """Compute ``add``, ``sub``, ``mul``, ``fma``, ``div``, ``rcp`` or ``sqrt`` with a rounding, exactly."""
+    if opcode == "rcp":
+        opcode, values = "div", (number(b, 1.0, values[0].type), *values)
+    if mode == "rn":
+        return _nearest(b, opcode, values)
+    if opcode == "sub":
+        negated = b.bits_as(b.binary("xor", as_bits(b, values[1]), _sign_mask(b, values[1].type)), values[1].type)
+        opcode, values = "add", (values[0], negated)
+    if values[0].type == "float":
+        return _directed_single(b, opcode, [b.cast("fpext", v, "double") for v in values], mode)
+    return _directed_double(b, opcode, list(values), mode)
+
+
+def _nearest(b: Builder, opcode: str, values: Sequence[Value]) -> Value:
+    if opcode in ("fma", "sqrt"):
+        return b.intrinsic(opcode, *values)
+    return b.binary(f"f{opcode}", *values)
+
+
+def _sign_mask(b: Builder, type_: str) -> Value:
+    width = type_width(type_)
+    return b.integer(1 << (width - 1), width)
+
+
+def negative(b: Builder, x: Value) -> Value:
+    """Change the sign."""
+    return b.bits_as(b.binary("xor", as_bits(b, x), _sign_mask(b, x.type)), x.type)
+
+
+def _with_sign_flipped_by(b: Builder, x: Value, by: Value) -> Value:
+    return b.bits_as(b.binary("xor", as_bits(b, x), sign_of(b, by)), x.type)
+
+
+def _zero_sum(b: Builder, result: Value, is_zero: Value, x: Value, y: Value, mode: str) -> Value:
+    """Correct the sign of an exact zero sum: rounding down, it is minus unless both terms are plus."""
+    if mode != "rm":
+        return result
+    signs = b.binary("or", as_bits(b, x), as_bits(b, y))
+    minus = b.compare("icmp slt", signs, b.integer(0, type_width(x.type)))
+    zero = b.select(minus, number(b, -0.0, result.type), number(b, 0.0, result.type))
+    return b.select(is_zero, zero, result)
+
+
+def _directed_single(b: Builder, opcode: str, wide: list[Value], mode: str) -> Value:
+    """Work in f64, where products of f32 are exact and nothing over- or underflows."""
+    if opcode == "mul":
+        return narrow(b, b.binary("fmul", *wide), None, mode)
+    if opcode in ("add", "fma"):
+        x, y = (b.binary("fmul", wide[0], wide[1]), wide[2]) if opcode == "fma" else wide
+        total, error = two_sum(b, x, y)
+        is_zero = b.compare("fcmp oeq", total, number(b, 0.0))
+        return _zero_sum(b, narrow(b, total, error, mode), is_zero, x, y, mode)
+    if opcode == "div":
+        quotient = b.binary("fdiv", *wide)
+        rest = b.intrinsic("fma", negative(b, quotient), wide[1], wide[0])
+        return narrow(b, quotient, _with_sign_flipped_by(b, rest, wide[1]), mode)
+    root = b.intrinsic("sqrt", wide[0])
+    return narrow(b, root, b.intrinsic("fma", negative(b, root), root, wide[0]), mode)
+
+
+def _directed_double(b: Builder, opcode: str, values: list[Value], mode: str) -> Value:
+    nearest = _nearest(b, opcode, values)
+    if opcode == "add":
+        return _directed_sum(b, values[0], values[1], mode)
+    if opcode == "mul":
+        return step(b, nearest, _product_residual(b, values[0], values[1], nearest), mode)
+    if opcode == "div":
+        return step(b, nearest, _quotient_residual(b, values[0], values[1], nearest), mode)
+    if opcode == "sqrt":
+        return step(b, nearest, _root_residual(b, values[0], nearest), mode)
+    return _directed_fma(b, values, nearest, mode)
+
+
+def _directed_sum(b: Builder, x: Value, y: Value, mode: str) -> Value:
+    total, error = two_sum(b, x, y)
+    beyond = b.binary("and", b.binary("and", is_finite(b, x), is_finite(b, y)), _not_finite(b, total))
+    result = step(b, total, b.select(beyond, negative(b, total), error), mode)
+    return _zero_sum(b, result, b.compare("fcmp oeq", total, number(b, 0.0)), x, y, mode)
+
+
+def _not_finite(b: Builder, x: Value) -> Value:
+    return b.binary("xor", is_finite(b, x), b.integer(1, 1))
+
+
+def _below(b: Builder, x: Value, bound: float) -> Value:
+    return b.compare("fcmp olt", magnitude(b, x), number(b, bound))
+
+
+def _scaled_if(b: Builder, condition: Value, x: Value, factor: float) -> Value:
+    return b.select(condition, b.binary("fmul", x, number(b, factor)), x)
+
+
+def _product_residual(b: Builder, x: Value, y: Value, product: Value) -> Value:
+    """Find ``x y - product``; near the smallest numbers, of both scaled up so that its sign survives."""
+    small = _below(b, product, 2.0**-900)
+    x_smaller = b.compare("fcmp olt", magnitude(b, x), magnitude(b, y))
+    y_smaller = b.binary("xor", x_smaller, b.integer(1, 1))
+    scaled_x = _scaled_if(b, b.binary("and", small, x_smaller), x, 2.0**700)
+    scaled_y = _scaled_if(b, b.binary("and", small, y_smaller), y, 2.0**700)
+    rest = b.intrinsic("fma", scaled_x, scaled_y, negative(b, _scaled_if(b, small, product, 2.0**700)))
+    # A product that vanished leaves all of itself; a factor of 0 gives 0, or NaN with an infinite one: neither moves.
+    all_of_it = b.binary("fmul", b.binary("fmul", x, number(b, 2.0**600)), b.binary("fmul", y, number(b, 2.0**600)))
+    return b.select(b.compare("fcmp oeq", product, number(b, 0.0)), all_of_it, rest)
+
+
+def _quotient_residual(b: Builder, x: Value, y: Value, quotient: Value) -> Value:
+    """Find the sign of ``x / y - quotient`` as that of ``(x - quotient y) / y``."""
+    small = _below(b, x, 2.0**-900)
+    low = b.binary("and", small, b.compare("fcmp ole", magnitude(b, y), number(b, 1.0)))
+    high = b.binary("and", small, b.binary("xor", low, b.integer(1, 1)))
+    divisor, q = _scaled_if(b, low, y, 2.0**900), _scaled_if(b, high, quotient, 2.0**900)
+    rest = b.intrinsic("fma", negative(b, q), divisor, _scaled_if(b, small, x, 2.0**900))
+    return _with_sign_flipped_by(b, rest, y)
+
+
+def _root_residual(b: Builder, x: Value, root: Value) -> Value:
+    small = _below(b, x, 2.0**-900)
+    q = _scaled_if(b, small, root, 2.0**450)
+    return b.intrinsic("fma", negative(b, q), q, _scaled_if(b, small, x, 2.0**900))
+
+
+# -- fused multiply-add of f64 ----------------------------------------------------------------------------
+
+_FAR = 220
+"""Binary orders between product and addend from which on only the sign of the smaller one counts (4 x 53 and some)."""
+
+
+def _directed_fma(b: Builder, values: list[Value], nearest: Value, mode: str) -> Value:
+    """Bring the factors to 1…2 and the addend and the result along, where no error term is lost; see ``_fma_rest``."""
+    x, y, z = values
+    (mx, ex), (my, ey), (mz, ez) = (_parts(b, v) for v in values)
+    product_exponent = b.binary("add", ex, ey)
+    apart = b.binary("sub", ez, product_exponent)
+    near = b.intrinsic("smax", b.intrinsic("smin", apart, b.integer(_FAR, 64)), b.integer(-_FAR, 64))
+    addend = _times_power(b, mz, near)
+    scaled = _times_power(b, nearest, b.binary("sub", b.integer(0, 64), product_exponent))
+    rest = _fma_rest(b, mx, my, addend, scaled)
+    product_sign = _with_sign_flipped_by(b, signed(b, number(b, 1.0), x), y)
+    zero = number(b, 0.0)
+    addend_rules = b.compare("icmp sgt", apart, b.integer(_FAR, 64))
+    rest = b.select(addend_rules, product_sign, rest)
+    counts = b.binary("and", b.compare("fcmp one", x, zero), b.compare("fcmp one", y, zero))
+    for v in values:
+        counts = b.binary("and", counts, is_finite(b, v))
+    rest = b.select(counts, rest, zero)
+    result = step(b, nearest, rest, mode)
+    is_zero = b.binary("and", b.compare("fcmp oeq", nearest, zero), b.compare("fcmp oeq", rest, zero))
+    return _zero_sum(b, result, is_zero, product_sign, z, mode)
+
+
+def _parts(b: Builder, x: Value) -> tuple[Value, Value]:
+    """Split a number into one of 1…2 (0 stays 0, with an exponent below all others) and an exponent of two."""
+    zero = b.compare("fcmp oeq", x, number(b, 0.0))
+    small = _below(b, x, 2.0**-1022)
+    bits = as_bits(b, _scaled_if(b, small, x, 2.0**64))
+    biased = b.binary("and", b.binary("lshr", bits, b.integer(52, 64)), b.integer(0x7FF, 64))
+    bias = b.select(small, b.integer(1023 + 64, 64), b.integer(1023, 64))
+    exponent = b.select(zero, b.integer(-4000, 64), b.binary("sub", biased, bias))
+    fraction = b.binary("and", bits, b.integer(0x800FFFFFFFFFFFFF, 64))
+    part = b.bits_as(b.binary("or", fraction, b.integer(1023 << 52, 64)), "double")
+    return b.select(zero, x, part), exponent
+
+
+def _times_power(b: Builder, x: Value, exponent: Value) -> Value:
+    """Multiply by a power of two of up to 4096 in four steps; each is held to what a number can be."""
+    quarter = b.binary("ashr", exponent, b.integer(2, 64))
+    last = b.binary("sub", exponent, b.binary("mul", quarter, b.integer(3, 64)))
+    for part in (quarter, quarter, quarter, last):
+        held = b.intrinsic("smax", b.intrinsic("smin", part, b.integer(1023, 64)), b.integer(-1022, 64))
+        biased = b.binary("add", held, b.integer(1023, 64))
+        x = b.binary("fmul", x, b.bits_as(b.binary("shl", biased, b.integer(52, 64)), "double"))
+    return x
+
+
+def _fma_rest(b: Builder, x: Value, y: Value, z: Value, result: Value) -> Value:
+    """Find the sign of ``x y + z - result``, where ``result`` may be rounded to fewer bits than f64 has.
+
+    Against the nearest value in f64, the difference is exact and larger than that value's own error; where they
+    are the same, what is left is the error of the fused multiply-add, which Boldo and Muller give as two terms.
+    """
+    nearest = b.intrinsic("fma", x, y, z)
+    product = b.binary("fmul", x, y)
+    product_error = b.intrinsic("fma", x, y, negative(b, product))
+    alpha, alpha_error = two_sum(b, z, product_error)
+    beta, beta_error = two_sum(b, product, alpha)
+    gamma = b.binary("fadd", b.binary("fsub", beta, nearest), beta_error)
+    error = b.binary("fadd", gamma, alpha_error)
+    differs = b.compare("fcmp une", nearest, result)
+    return b.select(differs, b.binary("fsub", nearest, result), error)

@@ -1,0 +1,1 @@
+"""The order of blocks, and the functions around a warp."""

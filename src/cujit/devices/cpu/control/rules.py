@@ -1,0 +1,94 @@
+"""The whole table: every family's rules, and the check of a program against them."""
+
+from __future__ import annotations
+
+import functools
+
+from cujit.devices.cpu.codegen.refused import UNKNOWN, reason
+from cujit.devices.cpu.codegen.registry import Rules
+from cujit.devices.cpu.codegen.special import SPECIAL_REGISTERS
+from cujit.devices.cpu.frontend.operands import mismatch
+from cujit.devices.cpu.instructions import (
+    approximate,
+    asynchronous,
+    atomics,
+    barriers,
+    calls,
+    compare,
+    convert,
+    floating,
+    functions,
+    halves,
+    hints,
+    integer,
+    memory,
+    packed,
+    textures,
+    video,
+    warpwide,
+)
+from cujit.devices.cpu.instructions.matrix import mma as matrix_mma
+from cujit.devices.cpu.instructions.matrix import move as matrix_move
+from cujit.devices.cpu.instructions.matrix import volta as matrix_volta
+from cujit.devices.cpu.instructions.matrix import wgmma as matrix_wgmma
+from cujit.devices.cpu.instructions.matrix import wmma as matrix_wmma
+from cujit.devices.cpu.ir.program import UNKNOWN_OPERAND, Group, KernelProgram, Negation, Op, Operand, Reg, Special
+from cujit.devices.cpu.ir.refusals import Refusals
+from cujit.formats.ptx.isa import special_register
+
+__all__ = ["all_rules", "check"]
+
+_FAMILIES = (
+    memory, integer, floating, compare, approximate, convert, halves, packed, video, hints, atomics, warpwide, barriers,
+    asynchronous, matrix_mma, matrix_volta, matrix_move, matrix_wgmma, matrix_wmma, textures, calls, functions,
+)  # fmt: skip
+
+
+@functools.cache
+def all_rules() -> Rules:
+    """Build the table of rules, once."""
+    rules = Rules()
+    for family in _FAMILIES:
+        family.register(rules)
+    return rules
+
+
+def check(program: KernelProgram, refusals: Refusals) -> None:
+    """Note every operation that no rule takes, and every operand that a rule cannot read."""
+    rules = all_rules()
+    for op in program.ops:
+        if op.form.is_jump:
+            continue
+        rule = rules.find(op)
+        if rule is None:
+            why = calls.refusal_of(op.modifiers[0]) if op.opcode == "call.extern" else reason(op.form) or UNKNOWN
+            refusals.add(op.line, op.text or op.name, why)
+            continue
+        wrong = mismatch(op)
+        if wrong is not None:
+            refusals.mistake(op.line, op.text or op.name, *wrong)
+        if not rule.takes_parts(op.parts):
+            refusals.mistake(op.line, op.text or op.name, "a part of a register, or one with its sign changed")
+        for source in op.sources:
+            _check_operand(op, source, refusals)
+        _check_widths(op, refusals)
+
+
+def _check_operand(op: Op, operand: Operand, refusals: Refusals) -> None:
+    if isinstance(operand, Special) and operand.name not in SPECIAL_REGISTERS and operand != UNKNOWN_OPERAND:
+        if special_register(f"%{operand.name}") is None:
+            refusals.mistake(op.line, op.text or op.name, f"%{operand.name} is declared nowhere")
+        else:
+            refusals.add(op.line, f"%{operand.name}", "a special register that the CPU device does not have yet")
+    elif isinstance(operand, Group):
+        for item in operand.items:
+            _check_operand(op, item, refusals)
+    elif isinstance(operand, Negation):
+        _check_operand(op, operand.item, refusals)
+
+
+def _check_widths(op: Op, refusals: Refusals) -> None:
+    """Registers of other sizes than the ISA's are not there."""
+    for reg in [*op.read_registers(), *(r for r in op.results if isinstance(r, Reg))]:
+        if reg.bits not in (1, 8, 16, 32, 64, 128):
+            refusals.add(op.line, op.text or op.name, f"registers of {reg.bits} bits")

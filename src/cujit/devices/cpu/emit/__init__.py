@@ -1,1 +1,0 @@
-"""From operations to LLVM IR, one file per family of instructions."""

@@ -1,0 +1,1 @@
+"""From statements of PTX to one flat list of operations."""

@@ -1,0 +1,484 @@
+"""From statements to one flat list of operations: names resolved, vectors taken apart, calls inlined.
+
+{ .reg .b32 x; .reg .v2 .b32 v;        mov.b32 v.x, a
+  mov.v2.b32 v, {a, b};                mov.b32 v.y, b
+  { .reg .b32 x;                 ->    add.u32 x, v.x, 1      (x is a register of its own, as the other is)
+    add.u32 x, v.x, 1; }
+}
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from cujit.devices.cpu.frontend.callgraph import CallGraph, target_name
+from cujit.devices.cpu.frontend.inlining import Calls
+from cujit.devices.cpu.frontend.layout import inner_name, variable_align, variable_size
+from cujit.devices.cpu.frontend.operands import mismatch, number_out_of_range
+from cujit.devices.cpu.frontend.scopes import Frame
+from cujit.devices.cpu.ir.program import (
+    CLEAR,
+    UNKNOWN_OPERAND,
+    FloatConstant,
+    Group,
+    IntConstant,
+    KernelProgram,
+    Memory,
+    Negation,
+    Op,
+    Operand,
+    Reg,
+    Slot,
+    Special,
+    SymbolAddress,
+)
+from cujit.devices.cpu.ir.refusals import UNLINKED, Refusals
+from cujit.devices.cpu.ir.semantics import UNKNOWN, form_of
+from cujit.devices.cpu.run.allocations import aligned
+from cujit.formats.ptx import syntax as ptx
+from cujit.formats.ptx.isa import lookup, special_register
+
+__all__ = ["Flattener", "flatten"]
+
+_DYNAMIC_ALIGN = 16
+_RESERVED = "%reserved_smem_offset_"
+RESERVED = "%reserved"
+"""Name of the shared variable that stands for the memory kept for libraries; no variable of a text has such a name."""
+
+RESERVED_BYTES = 1024
+"""Bytes of it. Source: CUDA C++ Programming Guide, "Shared Memory" of compute capability 8.x: 1 KB a block."""
+
+_MAX_INLINED_OPS = 1_000_000
+
+
+def flatten(module: ptx.Module, entry: ptx.Function, globals_: dict[str, Slot], refusals: Refusals) -> KernelProgram:
+    """Make the flat program of one kernel; what cannot be taken over goes to ``refusals``.
+
+    Calls are inlined; functions that cannot be (because they call themselves, or are called by address) are
+    ``functions`` of the program, each flattened in the same way.
+    """
+    graph = CallGraph(module)
+    shared = SharedMemory(module)
+    program = Flattener(shared, graph, entry, globals_, refusals).run()
+    todo = list(program.called)
+    while todo:
+        name = todo.pop()
+        if name not in program.functions:
+            function = Flattener(shared, graph, graph.functions[name], globals_, refusals).run()
+            program.functions[name] = function
+            todo += function.called
+    shared.finish()
+    for each in (program, *program.functions.values()):
+        each.shared_size = shared.size
+    if RESERVED in shared.slots:
+        program.ops.insert(0, Op(form_of(CLEAR), sources=(SymbolAddress(shared.slots[RESERVED]),)))
+    return program
+
+
+class SharedMemory:
+    """The shared variables of a kernel and of the functions that it calls."""
+
+    def __init__(self, module: ptx.Module) -> None:
+        self.of_module = {v.name: v for v in module.variables if v.space == "shared"}
+        self.slots: dict[str, Slot] = {}
+        self.size = 0
+        self._placed: dict[int, Slot] = {}
+        self._dynamic: list[Slot] = []
+
+    def place(self, v: ptx.Variable) -> Slot:
+        """Give a variable its one place, however often its function is called; ``extern`` ones follow the others."""
+        if id(v) in self._placed:
+            return self._placed[id(v)]
+        slot = self._placed[id(v)] = Slot(v.name, v.space, variable_size(v), variable_align(v))
+        if v.shape == (0,) or v.linkage == "extern":
+            slot.dynamic = True
+            self._dynamic.append(slot)
+        else:
+            slot.offset = aligned(self.size, slot.align)
+            self.size = slot.offset + slot.size
+        return slot
+
+    def reserved(self, register: str) -> Operand:
+        """Give what a register tells of the shared memory that is kept for libraries: it is a variable of its own here.
+
+        Source: PTX ISA 9.1, "%reserved_smem_offset_begin", …; ``cooperative_groups/details/memory.h``.
+        """
+        if RESERVED not in self.slots:
+            self.slots[RESERVED] = Slot(RESERVED, "shared", RESERVED_BYTES, 16, aligned(self.size, 16))
+            self.size = aligned(self.size, 16) + RESERVED_BYTES
+        if register.endswith("_cap"):
+            return IntConstant(RESERVED_BYTES)
+        return SymbolAddress(self.slots[RESERVED], RESERVED_BYTES if register.endswith("_end") else 0)
+
+    def finish(self) -> None:
+        """Place dynamic shared memory behind the rest, at a multiple of 16 bytes or of what it asks for.
+
+        Source: measured on an H200: so much less of it is taken (``tests/goldens/launches.json``).
+        """
+        if self._dynamic:
+            self.size = aligned(self.size, max(_DYNAMIC_ALIGN, *(slot.align for slot in self._dynamic)))
+        for slot in self._dynamic:
+            slot.offset = self.size
+
+
+class Flattener:
+    """Flattens one kernel, or one function that is called and not inlined."""
+
+    def __init__(
+        self,
+        shared: SharedMemory,
+        graph: CallGraph,
+        entry: ptx.Function,
+        globals_: dict[str, Slot],
+        refusals: Refusals,
+    ) -> None:
+        self.entry = entry
+        self.graph = graph
+        self.refusals = refusals
+        self.globals = globals_
+        self.program = KernelProgram(entry.name)
+        self.calls = Calls(self)
+        self.shared = shared
+        self.stack: list[str] = [entry.name]
+        self.instances = 0
+        self.carry: Reg | None = None
+
+    def run(self) -> KernelProgram:
+        """Flatten it."""
+        frame = Frame()
+        if self.entry.is_entry:
+            self._place_parameters(frame)
+        else:
+            self.calls.take_arguments(self.entry, frame)
+        self.body(self.entry.body or (), frame, "")
+        if not self.entry.is_entry:
+            self.calls.give_results(self.entry, frame)
+        self.program.ops.append(Op(form_of("exit")))
+        self.calls.place_slots()
+        return self.program
+
+    def _place_parameters(self, frame: Frame) -> None:
+        offset = 0
+        for p in self.entry.parameters:
+            offset = aligned(offset, variable_align(p))
+            frame.names[p.name] = Slot(p.name, "param", variable_size(p), variable_align(p), offset)
+            offset += variable_size(p)
+        self.program.parameters_size = offset
+
+    # -- scopes ------------------------------------------------------------------------------------------
+
+    def body(self, body: Sequence[ptx.Statement], frame: Frame, prefix: str) -> None:
+        """Flatten the statements of a scope; ``prefix`` keeps its labels apart from others."""
+        for statement in body:
+            if isinstance(statement, ptx.Label):
+                frame.labels[statement.name] = f"{prefix}{statement.name}"
+            elif isinstance(statement, ptx.BranchTargets):
+                frame.tables[statement.name] = statement.targets
+            elif isinstance(statement, ptx.CallPrototype):
+                frame.prototypes[statement.name] = statement
+        for statement in body:
+            self._statement(statement, frame, prefix)
+
+    def _statement(self, statement: ptx.Statement, frame: Frame, prefix: str) -> None:
+        if isinstance(statement, ptx.Instruction):
+            self._instruction(statement, frame)
+        elif isinstance(statement, ptx.Label):
+            self.program.ops.append(Op(form_of("label"), targets=(frame.labels[statement.name],), line=statement.line))
+        elif isinstance(statement, ptx.RegisterDecl):
+            self._declare(statement, frame)
+        elif isinstance(statement, ptx.Variable):
+            frame.names[statement.name] = self._variable(statement)
+        elif isinstance(statement, ptx.Scope):
+            self.instances += 1
+            self.body(statement.body, Frame(frame, ret=frame.ret), f"{prefix}{self.instances}:")
+
+    def _declare(self, decl: ptx.RegisterDecl, frame: Frame) -> None:
+        for name, count in decl.names:
+            if decl.vector != 1:
+                self._declare_vectors(name, count, decl, frame)
+                continue
+            if count is None:
+                frame.names[name] = self.program.register(name, decl.type)
+            else:
+                frame.ranges[name] = (count, decl.type)
+
+    def _declare_vectors(self, name: str, count: int | None, decl: ptx.RegisterDecl, frame: Frame) -> None:
+        """Make the elements of vector registers, each a register of its own."""
+        for each in [name] if count is None else [f"{name}{k}" for k in range(count)]:
+            elements = [self.program.register(f"{each}.{c}", decl.type) for c in "xyzw"[: decl.vector]]
+            frame.vectors[each] = tuple(elements)
+
+    def _find(self, name: str, frame: Frame) -> Reg | Slot | None:
+        found = frame.find(name)
+        if found is not None:
+            return found
+        stem = name.rstrip("0123456789")
+        scope: Frame | None = frame
+        while scope is not None:
+            # %r12 may belong to a range named %r or, in hand-written text, %r1.
+            for cut in range(len(stem), len(name)):
+                entry = scope.ranges.get(name[:cut])
+                if entry is not None and int(name[cut:]) < entry[0] and (name[cut] != "0" or cut == len(name) - 1):
+                    reg = self.program.register(name, entry[1])
+                    scope.names[name] = reg
+                    return reg
+            scope = scope.parent
+        return None
+
+    def _variable(self, v: ptx.Variable) -> Slot:
+        if v.space == "shared":
+            return self.shared.place(v)
+        slot = Slot(v.name, v.space, variable_size(v), variable_align(v))
+        if v.space == "local":
+            self.place_local(slot)
+        elif v.space == "param":
+            self.calls.add(slot)
+        elif v.space in ("global", "const"):
+            return self.globals[inner_name(v)]
+        else:
+            self.refusals.mistake(v.line, f".{v.space}", "a variable of this space inside a function")
+        return slot
+
+    def place_local(self, slot: Slot) -> None:
+        """Give a variable its place in the memory of a thread."""
+        slot.space = "local"
+        slot.offset = aligned(self.program.local_size, max(slot.align, 1))
+        self.program.local_size = slot.offset + slot.size
+
+    # -- instructions ------------------------------------------------------------------------------------
+
+    def _instruction(self, i: ptx.Instruction, frame: Frame) -> None:
+        if len(self.program.ops) > _MAX_INLINED_OPS:
+            self.refusals.add(i.line, i.name, "the kernel is too large once its calls are inlined")
+            return
+        guard = self._find(i.predicate.register, frame) if i.predicate else None
+        negated = i.predicate.negated if i.predicate else False
+        if i.predicate and not isinstance(guard, Reg):
+            self.refusals.mistake(i.line, f"@{i.predicate.register}", "an undeclared predicate")
+            return
+        op = Op(form_of(i.opcode, *i.modifiers), line=i.line, text=i.name, guard=guard, guard_negated=negated)  # type: ignore[arg-type]
+        if i.opcode == "call":
+            self.calls.call(i, op, frame)
+        elif op.form.is_jump:
+            self._branch(i, op, frame)
+        else:
+            self._plain(i, op, frame)
+
+    def _branch(self, i: ptx.Instruction, op: Op, frame: Frame) -> None:
+        opcode = i.opcode
+        if len(i.operands) != len(op.form.meaning.reads):
+            self.refusals.mistake(i.line, i.name, f"{i.opcode} does not take {len(i.operands)} operands")
+            return
+        if i.opcode == "ret" and frame.ret is not None:
+            opcode, op.targets = "bra", (frame.ret,)
+        elif i.opcode in ("ret", "exit"):
+            if i.opcode == "exit" and not self.entry.is_entry:
+                # A thread that ends inside a function leaves the warp, and the function goes on without it.
+                leave = Op(form_of("call.exit"), guard=op.guard, guard_negated=op.guard_negated, line=op.line)
+                self.program.ops.append(leave)
+            opcode = "exit"
+        elif i.opcode == "bra":
+            op.targets = (frame.label(target_name(i.operands[0])),)
+        else:
+            table = frame.table(target_name(i.operands[1]))
+            if table is None:
+                self.refusals.mistake(i.line, i.name, "a jump table that is not declared by .branchtargets")
+                return
+            index = self.operand(i.operands[0], i, frame)
+            if not isinstance(index, Reg) or index.bits != 32:
+                self.refusals.mistake(i.line, i.name, "the number of a label that is no register of 32 bits")
+                return
+            op.sources, op.targets = (index,), table
+        op.form = form_of(opcode)
+        self.program.ops.append(op)
+
+    def _plain(self, i: ptx.Instruction, op: Op, frame: Frame) -> None:
+        row = lookup(i)
+        if row is None or row.is_open:  # not executed; its operands are not known
+            op.form = replace(op.form, meaning=UNKNOWN)
+            self.program.ops.append(op)
+            return
+        operands = [self.operand(o, i, frame) for o in i.operands]
+        if i.operands and op.form.has_result and isinstance(i.operands[0], ptx.RegisterSum):
+            self.refusals.mistake(i.line, i.name, "a result that is not a register")
+        parts = tuple(_part(o, frame) for o in i.operands)
+        op.parts = parts if any(parts) else ()
+        if i.opcode == "mov" and len(operands) == 2 and i.modifiers[:1] in (("v2",), ("v4",)):
+            self._move_vector(op, operands[0], operands[1])
+            return
+        if not op.form.has_result:
+            op.sources = tuple(operands)
+        elif operands:
+            sources = operands if op.form.reads_result else operands[1:]
+            op.results, op.sources = self._results(operands[0], i), tuple(sources)
+            self._carry(op)
+        number = number_out_of_range(op)
+        wrong = mismatch(op)
+        if number is not None:
+            self.refusals.mistake(i.line, i.name, f"{number} is no number that may stand there")
+        elif wrong is None:
+            self.program.ops.append(_in_space_of_variable(op))
+        else:  # passes count on operands that fit
+            self.refusals.mistake(i.line, i.name, *wrong)
+
+    def _move_vector(self, op: Op, target: Operand, source: Operand) -> None:
+        """Move element by element; a special register such as ``%tid`` has its components."""
+        targets = target.items if isinstance(target, Group) else (target,)
+        if isinstance(source, Special):
+            sources: tuple[Operand, ...] = tuple(Special(f"{source.name}.{c}") for c in "xyz"[: len(targets)])
+            # Source: PTX ISA 9.1, "Special Registers": the fourth element of %tid and its like is 0.
+            sources += (IntConstant(0),) * (len(targets) - len(sources))
+        else:
+            sources = source.items if isinstance(source, Group) else (source,)
+        if len(targets) != len(sources):
+            self.refusals.mistake(op.line, op.text, f"a vector of {len(sources)} for one of {len(targets)}")
+        if any(source in targets[:k] for k, source in enumerate(sources)):
+            sources = tuple(self._kept(op, s) if isinstance(s, Reg) else s for s in sources)
+        for to, from_ in zip(targets, sources, strict=False):
+            if isinstance(to, Reg):
+                guard = {"guard": op.guard, "guard_negated": op.guard_negated}
+                self.program.ops.append(Op(form_of("mov", *op.modifiers[1:]), (to,), (from_,), line=op.line, **guard))  # type: ignore[arg-type]
+            elif to != Special("_"):
+                self.refusals.mistake(op.line, op.text, "a result that is not a register")
+
+    def _kept(self, op: Op, reg: Reg) -> Reg:
+        """Copy a register that the next moves write before they read it."""
+        copy = self.program.register(reg.name, reg.type)
+        self.program.ops.append(Op(form_of("mov", *op.modifiers[1:]), (copy,), (reg,), line=op.line))
+        return copy
+
+    def _carry(self, op: Op) -> None:
+        """Make the carry of extended-precision arithmetic a register like any other."""
+        meaning = op.form.meaning
+        if "C" in meaning.reads or "C" in meaning.writes:
+            if self.carry is None:
+                self.carry = self.program.register("CC.CF", "pred")
+            op.sources += (self.carry,) * meaning.reads.count("C")
+            op.results += (self.carry,) * meaning.writes.count("C")
+
+    def _results(self, operand: Operand, i: ptx.Instruction) -> tuple[Reg | None, ...]:
+        items = operand.items if isinstance(operand, Group) else (operand,)
+        results: list[Reg | None] = []
+        for item in items:
+            if isinstance(item, Reg):
+                results.append(item)
+            elif isinstance(item, Group):
+                results += self._results(item, i)
+            elif isinstance(item, Special) and item.name == "_":
+                results.append(None)
+            else:
+                self.refusals.mistake(i.line, i.name, "a result that is not a register")
+        return tuple(results)
+
+    def operand(self, o: ptx.Operand, i: ptx.Instruction, frame: Frame) -> Operand:
+        """Take over an operand; one of a form that is not known is refused."""
+        if isinstance(o, ptx.Immediate):
+            return IntConstant(o.value)
+        if isinstance(o, ptx.FloatLiteral):
+            return FloatConstant(o.bits, o.width)
+        if isinstance(o, ptx.Register):
+            return self._register(o.name, i, frame)
+        if isinstance(o, ptx.SymbolRef):
+            return self._symbol(o, i, frame)
+        if isinstance(o, ptx.Address):
+            base = None if o.base is None else self.operand(o.base, i, frame)
+            if base is None or isinstance(base, (Reg, SymbolAddress)):
+                return Memory(base, o.offset, tuple(self.operand(c, i, frame) for c in o.coords))
+        if isinstance(o, (ptx.VectorOperand, ptx.PairOperand)):
+            items = o.items if isinstance(o, ptx.VectorOperand) else (o.first, o.second)
+            return Group(tuple(self.operand(item, i, frame) for item in items))
+        if isinstance(o, ptx.ComponentOperand):
+            return self._component(o, i, frame)
+        if isinstance(o, ptx.RegisterSum):
+            return self._sum(o, i, frame)
+        if isinstance(o, ptx.Minus):
+            return self.operand(o.item, i, frame)
+        if isinstance(o, ptx.Negated):
+            return Negation(self.operand(o.item, i, frame))
+        self.refusals.add(i.line, i.name, f"an operand of this form ({type(o).__name__})")
+        return UNKNOWN_OPERAND
+
+    def _sum(self, o: ptx.RegisterSum, i: ptx.Instruction, frame: Frame) -> Operand:
+        """Add a number to a register before the instruction that reads the sum."""
+        base = self._register(o.base.name, i, frame)
+        if not isinstance(base, Reg) or base.is_float or base.bits == 1:
+            self.refusals.mistake(
+                i.line, i.name, f"{o.base.name} is no register of integers, to which a number is added"
+            )
+            return UNKNOWN_OPERAND
+        total = self.program.register(base.name, f"b{base.bits}")
+        self.program.ops.append(
+            Op(form_of("add", f"u{base.bits}"), (total,), (base, IntConstant(o.offset)), line=i.line)
+        )
+        return total
+
+    def _component(self, o: ptx.ComponentOperand, i: ptx.Instruction, frame: Frame) -> Operand:
+        elements = frame.vector(o.base.name)
+        index = "xyzw".find(o.component) if o.component in "xyzw" else "rgba".find(o.component)
+        if elements is None:
+            found = self._find(o.base.name, frame)
+            return found if isinstance(found, Reg) else Special(f"{o.base.name[1:]}.{o.component}")
+        if not 0 <= index < len(elements):
+            self.refusals.mistake(i.line, i.name, f"{o.base.name} has no element {o.component}")
+            return UNKNOWN_OPERAND
+        return elements[index]
+
+    def _register(self, name: str, i: ptx.Instruction, frame: Frame) -> Operand:
+        elements = frame.vector(name)
+        if elements is not None:
+            return Group(elements)
+        found = self._find(name, frame)
+        if isinstance(found, Reg):
+            return found
+        if isinstance(found, Slot):
+            return SymbolAddress(found)
+        if name.startswith(_RESERVED):
+            return self.shared.reserved(name)
+        if special_register(name) is not None:
+            return Special(name[1:])
+        if name == "_":
+            return Special("_")
+        return self._symbol(ptx.SymbolRef(name), i, frame)
+
+    def _symbol(self, o: ptx.SymbolRef, i: ptx.Instruction, frame: Frame) -> Operand:
+        found = self._find(o.name, frame)
+        if isinstance(found, Reg):
+            return found
+        slot = found or self.globals.get(o.name) or self.shared.slots.get(o.name)
+        if slot is None and o.name in self.shared.of_module:
+            slot = self.shared.slots[o.name] = self._variable(self.shared.of_module[o.name])
+        if slot is None:
+            if o.name in self.graph.declared:
+                self.refusals.add(i.line, i.name, f"{o.name}, {UNLINKED}")
+                return SymbolAddress(Slot(o.name, "global", 8, 8, 0))
+            self.refusals.mistake(i.line, i.name, f"{o.name} is declared nowhere")
+            return UNKNOWN_OPERAND
+        return SymbolAddress(slot, o.offset)
+
+
+def _in_space_of_variable(op: Op) -> Op:
+    """Name the space of an operation that names none, and accesses a shared or local variable by its name.
+
+    The name of such a variable is an address in its space and no generic one; the assembler tells by the name. It does
+    not for ``wmma.load`` and ``wmma.store``: on an H200 they fault at the bare offset.
+    """
+    if op.opcode == "wmma":
+        return op
+    operands = [s for s in op.sources if isinstance(s, Memory)]
+    spaces = {s.base.slot.space if isinstance(s.base, SymbolAddress) else "" for s in operands}
+    if spaces in ({"shared"}, {"local"}) and not op.form.spaces and "async" not in op.modifiers:
+        op.form = form_of(op.opcode, *spaces, *op.modifiers)
+    return op
+
+
+def _part(operand: ptx.Operand, frame: Frame) -> str:
+    """Tell which part of a register an operand names (``h1`` of ``%r1.h1``), ``-`` before it if its sign is changed.
+
+    Elements of vectors are no parts.
+    """
+    if isinstance(operand, ptx.Minus):
+        return "-" + _part(operand.item, frame)
+    if isinstance(operand, ptx.ComponentOperand) and frame.vector(operand.base.name) is None:
+        return operand.component
+    return ""

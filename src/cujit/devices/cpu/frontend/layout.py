@@ -1,0 +1,135 @@
+"""Where the variables of a module lie in its memory, and what they hold at the start."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Iterator, Sequence
+from math import prod
+
+from cujit.devices.cpu.frontend.callgraph import CallGraph
+from cujit.devices.cpu.ir.program import Slot, type_bits
+from cujit.devices.cpu.ir.refusals import UNLINKED, Refusals
+from cujit.devices.cpu.run.allocations import aligned
+from cujit.errors import LoadError
+from cujit.formats.ptx.syntax import (
+    FloatLiteral,
+    Generic,
+    Immediate,
+    Initializer,
+    Module,
+    Scope,
+    Statement,
+    SymbolRef,
+    Variable,
+)
+
+__all__ = ["ModuleLayout", "inner_name", "variable_align", "variable_size"]
+
+
+def variable_size(variable: Variable) -> int:
+    """Bytes of a variable; an array without a size counts none."""
+    return type_bits(variable.type) // 8 * variable.vector * prod(variable.shape)
+
+
+def variable_align(variable: Variable) -> int:
+    """Bytes that the variable is aligned to: as said, or its natural alignment."""
+    return variable.align or type_bits(variable.type) // 8 * variable.vector
+
+
+class ModuleLayout:
+    """The ``.global`` and ``.const`` variables of a module in one block of memory.
+
+    ``image`` is what the block holds at the start; ``relocations`` are ``(offset, slot, addend, size)``: places
+    that take the address of a variable once the block has one.
+    """
+
+    def __init__(self, module: Module, refusals: Refusals) -> None:
+        self._refusals = refusals
+        self.slots: dict[str, Slot] = {}
+        self.relocations: list[tuple[int, Slot, int, int]] = []
+        end = 0
+        variables = [v for v in module.variables if v.space in ("global", "const")]
+        named = [(v.name, v) for v in variables]
+        named += [(inner_name(v), v) for f in module.functions for v in _inner(f.body or ())]
+        for name, v in named:
+            if v.linkage == "extern":  # another definition of the module has the name, or another module
+                continue
+            end = aligned(end, max(variable_align(v), 1))
+            self.slots[name] = Slot(v.name, v.space, variable_size(v), variable_align(v), end)
+            # A variable of no bytes still has an address of its own.
+            end += max(variable_size(v), 1)
+        graph = CallGraph(module)
+        for name in graph.by_address:
+            # The address of a function is that of eight bytes of its own.
+            end = aligned(end, 8)
+            self.slots[name] = Slot(name, "global", 8, 8, end)
+            end += 8
+        self.slots |= {new: self.slots[old] for new, old in graph.aliases.items() if old in self.slots}
+        try:
+            self.image = bytearray(aligned(end, 16))
+        except (MemoryError, OverflowError) as e:
+            raise LoadError(f"the variables of this module take {end:,} bytes, more than there is") from e
+        for name, v in named:
+            if v.initializer is not None:
+                offset = self.slots[name].offset
+                assert offset is not None
+                self._store(v, offset)
+
+    def _store(self, v: Variable, offset: int) -> None:
+        width = type_bits(v.type) // 8
+        end = offset + variable_size(v)
+        for item in _flat(v.initializer):
+            size = self._store_item(v, item, offset, width)
+            offset += size
+            if offset > end:
+                raise LoadError(f"the initialiser of {v.name} (line {v.line}) is longer than the variable")
+
+    def _store_item(self, v: Variable, item: object, offset: int, width: int) -> int:
+        if isinstance(item, Immediate):
+            self.image[offset : offset + width] = (item.value & ((1 << 8 * width) - 1)).to_bytes(width, "little")
+        elif isinstance(item, FloatLiteral):
+            self.image[offset : offset + width] = _float_bytes(item, width)
+        elif isinstance(item, SymbolRef):
+            self._relocate(v, item, offset, width)
+        elif isinstance(item, Generic) and item.mask is None:
+            self._relocate(v, item.symbol, offset, width)
+        else:
+            self._refusals.add(v.line, f".{v.space} {v.name}", "an initialiser that takes bytes of an address")
+        return width
+
+    def _relocate(self, v: Variable, symbol: SymbolRef, offset: int, width: int) -> None:
+        slot = self.slots.get(symbol.name)
+        if slot is None or width != 8:
+            why = f"the address of {symbol.name}, {UNLINKED}"
+            self._refusals.add(v.line, f".{v.space} {v.name}", why)
+            return
+        self.relocations.append((offset, slot, symbol.offset, width))
+
+
+def inner_name(variable: Variable) -> str:
+    """Name a variable of a function among those of the module; names of a text have no such character."""
+    return f"{variable.name}@{id(variable)}"
+
+
+def _inner(body: Sequence[Statement]) -> Iterator[Variable]:
+    """Find the variables of global and constant memory that a function declares."""
+    for statement in body:
+        if isinstance(statement, Scope):
+            yield from _inner(statement.body)
+        elif isinstance(statement, Variable) and statement.space in ("global", "const"):
+            yield statement
+
+
+def _flat(initializer: object) -> Iterable[object]:
+    if isinstance(initializer, Initializer):
+        for item in initializer.items:
+            yield from _flat(item)
+    elif initializer is not None:
+        yield initializer
+
+
+def _float_bytes(item: FloatLiteral, width: int) -> bytes:
+    if 8 * width == item.width:
+        return item.bits.to_bytes(width, "little")
+    value = struct.unpack("<d" if item.width == 64 else "<f", item.bits.to_bytes(item.width // 8, "little"))[0]
+    return struct.pack({4: "<f", 8: "<d", 2: "<e"}[width], value)

@@ -1,0 +1,298 @@
+"""``atom`` and ``red`` of every operation, type, width, space and scope; fences.
+
+The lanes of a warp come one after the other, in order of their numbers. Global memory is shared with other threads
+of this process, so that each operation there is atomic by the processor's means; the shared memory of a block or
+cluster belongs to one thread, and needs none. An address that is the same in all lanes takes one access for all.
+
+PTX ISA 9.1, "Parallel Synchronization and Communication Instructions: atom", "red". What an operation computes is in
+``atomic_steps``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from cujit.devices.cpu.analysis.uniformity import WARP
+from cujit.devices.cpu.codegen import order
+from cujit.devices.cpu.codegen.builder import Builder, Value
+from cujit.devices.cpu.codegen.lanewise import bits_of_lanes, each_lane, for_each_bit, lane_item
+from cujit.devices.cpu.codegen.registry import Rules
+from cujit.devices.cpu.codegen.warp import WarpEmitter
+from cujit.devices.cpu.instructions.atomic_steps import NATIVE, REDUCE, emit_step, identity
+from cujit.devices.cpu.instructions.memory import address_in
+from cujit.devices.cpu.ir.program import Group, Memory, Op, Operand, Reg
+
+__all__ = ["Atomic", "operation_of", "register"]
+
+
+def register(rules: Rules) -> None:
+    """Add the rules of this family."""
+    rules.on("atom|red", _atomic)
+    order.register(rules)
+
+
+@dataclass(frozen=True)
+class Atomic:
+    """One form: ``operation`` and ``type`` as PTX has them; ``locked`` where other threads may do the same.
+
+    ``by_cache`` has ``add`` done as the cache of global memory does it, see ``atomic_steps``.
+    """
+
+    operation: str
+    type: str
+    locked: bool
+    by_cache: bool = False
+
+    @property
+    def bits(self) -> int:
+        """Width in memory: a pair of halves is one word of 32 bits."""
+        return 32 if self.type.endswith("x2") else int(self.type.lstrip("bsuf"))
+
+    @property
+    def word(self) -> str:
+        """LLVM type that it is kept in."""
+        return f"i{self.bits}"
+
+    @property
+    def name(self) -> str:
+        """What a function that does it is called by."""
+        flags = [f for f, on in (("locked", self.locked), ("by_cache", self.by_cache)) if on]
+        return ".".join([self.operation, self.type, *flags])
+
+    @property
+    def is_short(self) -> bool:
+        """Whether it takes few instructions, none of which waits for other threads."""
+        return not self.locked and (self.rmw is not None or (self.type[0] == "f" and self.bits >= 32))
+
+    @property
+    def rmw(self) -> str | None:
+        """The operation of LLVM's ``atomicrmw`` that is the same, if there is one."""
+        return None if self.bits == 128 else NATIVE.get((self.operation, self.type[0]))
+
+    def step(self, f: Builder, old: Value, operands: Sequence[Value]) -> Value:
+        """Emit the new value."""
+        return emit_step(f, self.operation, self.type, old, operands, self.by_cache)
+
+    def apply(self, f: Builder, pointer: Value, operands: Sequence[Value]) -> Value:
+        """Emit the operation on a place in memory, for one lane; give the old value."""
+        if not self.locked:
+            old = self.load(f, pointer)
+            f.store(self.step(f, old, operands), pointer, align=self.bits // 8)
+            return old
+        if self.rmw is not None:
+            return self.at_once(f, pointer, operands[0])
+        return self.until_stored(f, pointer, lambda old: self.step(f, old, operands))
+
+    def load(self, f: Builder, pointer: Value) -> Value:
+        """Load the old value where nobody else writes."""
+        return f.load(self.word, pointer, align=self.bits // 8)
+
+    def at_once(self, f: Builder, pointer: Value, operand: Value) -> Value:
+        """Emit an operation that the processor has."""
+        assert self.rmw is not None
+        return f.update(self.rmw, pointer, operand, "acq_rel", align=self.bits // 8)
+
+    def until_stored(self, f: Builder, pointer: Value, new: Callable[[Value], Value]) -> Value:
+        """Emit a loop that computes the new value until nobody came between; give the old one."""
+        start, again, done = f.label("start"), f.label("again"), f.label("swapped")
+        seen = f.name()
+        # What the first try expects need not be read whole: a wrong guess fails.
+        first = self._guess(f, pointer)
+        f.jump(start)
+        f.start(start)
+        f.jump(again)
+        f.start(again)
+        tail = f.label("tried")
+        old = f.phi(first, (first, start), (seen, tail))
+        value = new(old)
+        f.jump(tail)
+        f.start(tail)
+        success = f.exchange(pointer, old, value, "acq_rel acquire", align=self.bits // 8, into=seen)
+        f.branch(success, done, again)
+        f.start(done)
+        return old
+
+    def _guess(self, f: Builder, pointer: Value) -> Value:
+        if self.bits == 128:
+            return f.integer(0, 128)
+        return f.load(self.word, pointer, order="monotonic", align=self.bits // 8)
+
+
+# -- one operation ----------------------------------------------------------------------------------------
+
+
+def _atomic(e: WarpEmitter, op: Op) -> None:
+    memory = op.sources[0]
+    assert isinstance(memory, Memory)
+    space = op.space
+    operation = operation_of(op)
+    # Of a generic address it is taken that it leads to global memory.
+    form = Atomic(operation, op.type, locked=space in ("global", "generic"), by_cache=space in ("global", "generic"))
+    address = address_in(e, memory, space)
+    for k in range(op.form.vector):
+        at = e.builder.binary("add", address, e.builder.integer(k * form.bits // 8, 64)) if k else address
+        operands = [_item(e, s, k, form) for s in op.sources[1 : 3 if operation == "cas" else 2]]
+        _one(e, op, k, form, at, operands)
+
+
+_OPERATIONS = frozenset({"and", "or", "xor", "add", "inc", "dec", "min", "max", "exch", "cas"})
+
+
+def operation_of(op: Op) -> str:
+    """Read what an atomic operation or a reduction does."""
+    return next(m for m in op.modifiers if m in _OPERATIONS)
+
+
+def _item(e: WarpEmitter, source: Operand, k: int, form: Atomic) -> Value:
+    item = source.items[k] if isinstance(source, Group) else source
+    b = e.builder
+    if form.type[0] == "f" and form.bits >= 32 and not form.type.endswith("x2"):
+        return b.bits_as(e.read(item, {32: "float", 64: "double"}[form.bits]), form.word)
+    return e.read(item, form.word)
+
+
+def _one(e: WarpEmitter, op: Op, k: int, form: Atomic, at: Value, operands: list[Value]) -> None:
+    """Do one element of the operation in all lanes that run it."""
+    result = op.results[k] if op.results else None
+    wanted = result is not None and _is_read(e, result)
+    old: Value | None
+    if not at.is_vector:
+        e.emit_late()
+        if not wanted and form.rmw in REDUCE:
+            _all_at_once(e, op, form, at, operands[0])
+            return
+        old = _in_turn(e, op, form, at, operands)
+    else:
+        offsets = None if wanted or not form.is_short else _offsets(e, op)
+        if offsets is not None:
+            _all_in_order(e, op, form, offsets, operands)
+            return
+        e.emit_late()
+        name = f"atomic.{form.name}" if wanted else f"atomic.{form.name}.red"
+
+        def lane(f: Builder, v: Sequence[Value]) -> Value:
+            return form.apply(f, f.cast("inttoptr", v[0], "ptr"), v[1:])
+
+        old = each_lane(e, op, name, [at, *operands], lane, form.word if wanted else None)
+    if wanted and old is not None:
+        e.put(op, old, k)
+
+
+def _is_read(e: WarpEmitter, reg: Reg) -> bool:
+    """Whether any operation reads a register; one that only keeps its old value in some lanes does not."""
+    for op in e.program.ops:
+        reads = op.read_registers()
+        if op.guard is not None:
+            reads = reads[: len(reads) - sum(r is not None for r in op.results)]
+        if any(r is reg for r in reads):
+            return True
+    return False
+
+
+def _all_at_once(e: WarpEmitter, op: Op, form: Atomic, at: Value, operand: Value) -> None:
+    """One place, and nobody asks what was there: gather the lanes' operands, then do one operation."""
+    b, rmw = e.builder, form.rmw
+    assert rmw is not None
+    name = f"cujit.atomic.{form.name}.gathered"
+    lanes, place, every = parameters = Value("%lanes", "i32"), Value("%at", "i64"), Value("%operand", form.word, True)
+
+    def write(f: Builder) -> None:
+        f.branch(f.compare("icmp eq", lanes, f.integer(0, 32), into="%none"), "done", "go")
+        f.start("go")
+        mask = f.mask_of(lanes, into="%mask")
+        idle = f.vector(f.integer(identity(rmw, form.bits), form.bits))
+        active = f.select(mask, every, idle)
+        total = f.call(f"llvm.vector.reduce.{REDUCE[rmw]}.v{WARP}{form.word}", form.word, active)
+        form.apply(f, f.cast("inttoptr", place, "ptr"), [total])
+        f.jump("done")
+        f.start("done")
+
+    b.define(name, parameters, write)
+    b.invoke(f"@{name}", "void", bits_of_lanes(e, op), at, b.vector(operand))
+
+
+def _offsets(e: WarpEmitter, op: Op) -> Value | None:
+    """Where in the shared memory of the block the lanes' places are, as i32; None unless all lanes are there."""
+    memory = op.sources[0]
+    assert isinstance(memory, Memory)
+    short = isinstance(memory.base, Reg) and memory.base.bits == 32 and op.space != "cluster"
+    if not short or memory.offset or op.guard is not None or not e.mask.constant or len(op.results) > 1:
+        return None
+    assert memory.base is not None
+    return e.read(memory.base, "i32")
+
+
+def _all_in_order(e: WarpEmitter, op: Op, form: Atomic, offsets: Value, operands: list[Value]) -> None:
+    """All lanes are there, each with a place of its own, and nobody asks what was there: one after the other.
+
+    What differs from lane to lane is handed over in memory. Two lanes at a time are read from there: a processor does
+    that faster than to take items out of vectors, and faster still some time after they were written.
+    """
+    b = e.builder
+    values = [offsets, *operands]
+    name = f"cujit.atomic.{form.name}.all.{''.join('v' if v.is_vector else 's' for v in values)}"
+    types = ["ptr" if v.is_vector else v.type for v in values]
+
+    def write(f: Builder) -> None:
+        for lane in range(0, WARP, 2):
+            pairs = [_pair(f, k, v, lane) for k, v in enumerate(values)]
+            for offset, *items in zip(*pairs, strict=True):
+                at = f.binary("add", Value("%shared", "i64"), f.resize(offset, 64, signed=True))
+                form.apply(f, f.cast("inttoptr", at, "ptr"), items)
+
+    b.define(name, [Value("%shared", "i64"), *(Value(f"%p{k}", type_) for k, type_ in enumerate(types))], write)
+    given = [b.in_memory(f"%atomic.{len(e.late)}.{k}.{v.type}", v) if v.is_vector else v for k, v in enumerate(values)]
+    e.late.append((op.name, f"@{name}", (Value("%shared.int", "i64"), *given)))
+
+
+def _pair(f: Builder, k: int, value: Value, lane: int) -> list[Value]:
+    """Read what two neighbouring lanes have in ``%p<k>``."""
+    if not value.is_vector:
+        return [Value(f"%p{k}", value.type)] * 2
+    if value.type != "i32":
+        return [lane_item(f, f"%p{k}", value.type, f.integer(lane + each, 32)) for each in (0, 1)]
+    both = lane_item(f, f"%p{k}", "i64", f.integer(lane // 2, 32))
+    return [f.resize(part, 32, signed=False) for part in (both, f.binary("ashr", both, f.integer(32, 64)))]
+
+
+def _in_turn(e: WarpEmitter, op: Op, form: Atomic, at: Value, operands: list[Value]) -> Value:
+    """One place: let the lanes do their operations on a copy in turn, and store what comes of it, at once."""
+    b, t = e.builder, form.word
+    name = f"cujit.atomic.{form.name}.turn{len(operands)}"
+    vector = f"<{WARP} x {t}>"
+    lanes, place = Value("%lanes", "i32"), Value("%at", "i64")
+    items = [Value(f"%b{k}", t, True) for k in range(len(operands))]
+
+    def write(f: Builder) -> Value:
+        for k, item in enumerate(items):
+            f.store(item, f.allocate(vector, into=f"%p{k}"))
+        f.store(Value("zeroinitializer", t, True), f.allocate(vector, into="%out"))
+        f.allocate(t, into="%now")
+        f.branch(f.compare("icmp eq", lanes, f.integer(0, 32), into="%none"), "done", "go")
+        f.start("go")
+        pointer = f.cast("inttoptr", place, "ptr")
+
+        def turns(old: Value) -> Value:
+            f.store(old, "%now")
+            for_each_bit(f, lanes, turn)
+            return f.load(t, "%now")
+
+        def turn(lane: Value) -> None:
+            now = f.load(t, "%now")
+            there = f.point(t, "%out", lane)
+            f.store(now, there)
+            new = form.step(f, now, [lane_item(f, f"%p{k}", t, lane) for k in range(len(operands))])
+            f.store(new, "%now")
+
+        if form.locked:
+            form.until_stored(f, pointer, turns)
+        else:
+            f.store(turns(form.load(f, pointer)), pointer, align=form.bits // 8)
+        f.jump("done")
+        f.start("done")
+        return f.load(t, "%out", vector=True)
+
+    b.define(name, [lanes, place, *items], write, vector)
+    vectors = [b.vector(v) for v in operands]
+    return b.invoke(f"@{name}", t, bits_of_lanes(e, op), at, *vectors, vector=True)

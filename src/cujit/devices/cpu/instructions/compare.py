@@ -1,0 +1,103 @@
+"""Comparison and selection of numbers of every type: ``setp set selp slct``.
+
+PTX ISA 9.1: "Comparison and Selection Instructions", "Half Precision Comparison Instructions".
+"""
+
+from __future__ import annotations
+
+from cujit.devices.cpu.codegen.builder import Value, float_type, int_type
+from cujit.devices.cpu.codegen.registry import Rules
+from cujit.devices.cpu.codegen.rounding import flush, number
+from cujit.devices.cpu.codegen.warp import WarpEmitter
+from cujit.devices.cpu.instructions.halves import members, put_members, values_of
+from cujit.devices.cpu.ir.program import Op
+from cujit.devices.cpu.ir.semantics import Type
+
+__all__ = ["register"]
+
+_JOINS = ("and", "or", "xor")
+_TRUE = {"f16": 0x3C00, "f16x2": 0x3C00, "bf16": 0x3F80, "bf16x2": 0x3F80, "f32": 0x3F800000}
+"""Bits of 1 in each half, or in the whole, of what ``set`` gives as a float."""
+
+
+def register(rules: Rules) -> None:
+    """Add the rules of this family."""
+    rules.on("setp", _set_predicates)
+    rules.on("set", _set)
+    rules.on("selp", _select)
+    rules.on("slct", _select_by_sign)
+
+
+def _type_of(type_: Type) -> str:
+    """LLVM type of what is compared or chosen, but for halves."""
+    return float_type(type_.bits) if type_.kind == "f" else int_type(type_.bits)
+
+
+# -- comparison -------------------------------------------------------------------------------------------
+
+
+def _compared(e: WarpEmitter, op: Op) -> list[Value]:
+    """Compare the first two sources; for a pair there are two results, that of the lower members first."""
+    b, name = e.builder, op.types[-1]
+    compare = next(m for m in op.form.words if m not in (*_JOINS, "ftz"))
+    if name.startswith(("f16", "bf16")):
+        found = [values_of(b, op, name.removesuffix("x2"), bits) for bits in members(e, op, name, 2)]
+    else:
+        found = [[e.source(op, k, _type_of(name)) for k in range(2)]]
+        if name == "f32" and "ftz" in op.modifiers:
+            found = [[flush(b, x) for x in found[0]]]
+    kind = _float_comparison(compare) if "f" in name else _integer_comparison(compare, name.is_signed)
+    return [b.compare(kind, *values) for values in found]
+
+
+def _float_comparison(name: str) -> str:
+    """Name LLVM's comparison: ``ltu`` is true for NaN, ``lt`` is not."""
+    if name in ("num", "nan"):
+        return "fcmp ord" if name == "num" else "fcmp uno"
+    return f"fcmp u{name[:2]}" if len(name) == 3 else f"fcmp o{name}"
+
+
+def _integer_comparison(name: str, is_signed: bool) -> str:
+    name = {"lo": "lt", "ls": "le", "hi": "gt", "hs": "ge"}.get(name, name)
+    return f"icmp {name}" if name in ("eq", "ne") else f"icmp {'s' if is_signed else 'u'}{name}"
+
+
+def _combine(e: WarpEmitter, op: Op, result: Value) -> Value:
+    """Join a comparison with the third source by the ``and``, ``or`` or ``xor`` of the mnemonic, if there is one."""
+    joins = [m for m in op.form.words if m in _JOINS]
+    return e.builder.binary(joins[0], result, e.source(op, 2, "i1")) if joins else result
+
+
+def _set_predicates(e: WarpEmitter, op: Op) -> None:
+    """Write ``p`` and, if asked for, ``q``: the negated comparison, or for a pair that of the upper members."""
+    compared = _compared(e, op)
+    for k in range(len(op.results)):
+        own = compared[k] if k < len(compared) else e.builder.invert(compared[0])
+        e.put(op, _combine(e, op, own), k)
+
+
+def _set(e: WarpEmitter, op: Op) -> None:
+    """Write all ones or 1.0 where it holds, and 0 elsewhere; into each half for a pair."""
+    b, (to, name) = e.builder, op.types
+    width = 16 if name.endswith("x2") or to in ("f16", "bf16") else to.bits
+    one, zero = b.integer(_TRUE.get(to, -1), width), b.integer(0, width)
+    put_members(e, op, [b.select(_combine(e, op, h), one, zero) for h in _compared(e, op)])
+
+
+# -- selection --------------------------------------------------------------------------------------------
+
+
+def _select(e: WarpEmitter, op: Op) -> None:
+    type_ = _type_of(op.type)
+    e.put(op, e.builder.select(e.source(op, 2, "i1"), e.source(op, 0, type_), e.source(op, 1, type_)))
+
+
+def _select_by_sign(e: WarpEmitter, op: Op) -> None:
+    """Take the first where the third is not below 0 (NaN is); -0 is 0."""
+    b, type_ = e.builder, _type_of(op.type)
+    by = e.source(op, 2, _type_of(op.types[1]))
+    if "ftz" in op.modifiers:
+        by = flush(b, by)
+    zero = number(b, 0.0, "float") if by.type == "float" else b.integer(0, 32)
+    chosen = b.compare("fcmp oge" if by.type == "float" else "icmp sge", by, zero)
+    e.put(op, b.select(chosen, e.source(op, 0, type_), e.source(op, 1, type_)))

@@ -1,0 +1,1 @@
+"""Copies in bulk, and of boxes of tensors."""

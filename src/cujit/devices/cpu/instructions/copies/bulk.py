@@ -1,0 +1,289 @@
+"""Bulk copies and reductions, and stores that signal an ``mbarrier``: all done at once, at issue.
+
+PTX ISA 9.1, "Data Movement and Conversion Instructions: Bulk copy", "st.async", "st.bulk"; "red.async".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from cujit.devices.cpu.codegen.builder import Builder, Value
+from cujit.devices.cpu.codegen.lanewise import each_lane, for_each_bit
+from cujit.devices.cpu.codegen.registry import Rules
+from cujit.devices.cpu.codegen.warp import WarpEmitter
+from cujit.devices.cpu.instructions import clusters
+from cujit.devices.cpu.instructions.atomics import Atomic, operation_of
+from cujit.devices.cpu.instructions.mbarrier import complete_bytes
+from cujit.devices.cpu.instructions.memory import address_in
+from cujit.devices.cpu.ir.program import Memory, Op, items_of
+from cujit.devices.cpu.native.faultkinds import FaultKind
+
+__all__ = ["count_loop", "fault_where", "move", "register"]
+
+_PIECE = 16
+"""Bytes that addresses and sizes of bulk copies are multiples of. Source: PTX ISA 9.1, 9.7.9.25.4 "Bulk copy"."""
+
+
+def register(rules: Rules) -> None:
+    """Add the rules of this family."""
+    rules.on("cp .bulk .mbarrier::complete_tx::bytes", _copy_in)
+    rules.on("cp .bulk .mbarrier::complete_tx::bytes .multicast::cluster", _copy_to_several)
+    rules.on("cp .bulk .bulk_group", _copy_out)
+    rules.on("cp .bulk .bulk_group .cp_mask", _copy_bytes_out)
+    rules.on("cp .reduce .async .bulk", _reduce)
+    rules.on("red .async .mbarrier::complete_tx::bytes", _reduce_one)
+    rules.on("red .async .release", _reduce_released)
+    rules.on("st .async .mbarrier::complete_tx::bytes", _store)
+    rules.on("st .async .release", _store_released)
+    rules.on("st .bulk", _clear)
+    rules.on("clusterlaunchcontrol .try_cancel", _decline)
+    rules.on("clusterlaunchcontrol .query_cancel", _nothing_canceled)
+
+
+def _decline(e: WarpEmitter, op: Op) -> None:
+    """``clusterlaunchcontrol.try_cancel [a], [mbar]``: answer that no block is left to take over.
+
+    That answer may always come: blocks are handed out as soon as a core is free, and each does its own work.
+    """
+    space = op.space
+    target, barrier = _addresses(e, op, (space, space))
+
+    def decline(f: Builder, v: Sequence[Value]) -> None:
+        f.store(f.integer(0, 128), f.cast("inttoptr", v[0], "ptr"), align=16)
+        complete_bytes(f, v[1], f.integer(16, 64))
+
+    each_lane(e, op, "try.cancel", [target, barrier], decline)
+
+
+def _nothing_canceled(e: WarpEmitter, op: Op) -> None:
+    """``clusterlaunchcontrol.query_cancel``: no; and the block that was not taken over has no number."""
+    for k, reg in enumerate(op.results):
+        e.put(op, e.builder.integer(0, reg.bits if reg is not None else 32), k)
+
+
+def _addresses(e: WarpEmitter, op: Op, spaces: Sequence[str]) -> list[Value]:
+    """Addresses of the operands in brackets, in order, as addresses of this process."""
+    operands = [s for s in op.sources if isinstance(s, Memory)]
+    return [address_in(e, m, space) for m, space in zip(operands, spaces, strict=False)]
+
+
+def move(f: Builder, to: Value, from_: Value, size: Value) -> None:
+    """Copy so many bytes (i64) from an address of this process to another."""
+    pointers = [f.cast("inttoptr", v, "ptr") for v in (to, from_)]
+    f.call("llvm.memmove.p0.p0.i64", "void", *pointers, size, f.integer(0, 1))
+
+
+def _size(f: Builder, value: Value) -> Value:
+    return f.cast("zext", value, "i64")
+
+
+def _check(e: WarpEmitter, op: Op, to: Value, from_: Value, size: Value) -> None:
+    """End the launch where an address or the size is no multiple of 16 bytes, which is undefined on a GPU."""
+    b = e.builder
+    together = b.binary("or", b.binary("or", to, from_), _size(b, size))
+    low = b.binary("and", together, b.integer(_PIECE - 1, 64))
+    fault_where(e, op, FaultKind.BULK_ALIGN, b.select(e.lanes(op), low, b.integer(0, 64)), to)
+
+
+def fault_where(e: WarpEmitter, op: Op, kind: FaultKind, wrong: Value, address: Value) -> None:
+    """End the launch if a lane's number in ``wrong`` is not 0."""
+    b = e.builder
+    bits = int(wrong.type[1:])
+    lanes = b.vector(b.compare("icmp ne", wrong, b.integer(0, bits)))
+    bad, good = b.label("wrong"), b.label("right")
+    b.branch(b.any_lane(lanes), bad, good)
+    b.start(bad)
+    lane = b.first_lane(lanes)
+    e.fault(kind, b.integer(op.line, 32), b.extract(b.vector(address), lane), lane)
+    b.start(good)
+
+
+# -- copies -----------------------------------------------------------------------------------------------
+
+
+def _copy_in(e: WarpEmitter, op: Op) -> None:
+    """``cp.async.bulk [dst], [src], size, [mbar]``: the barrier is where the target is."""
+    to, from_ = op.form.spaces
+    target, source, barrier = _addresses(e, op, (to, from_, to))
+    size = e.source(op, 2, "i32")
+    _check(e, op, target, source, size)
+
+    def copy(f: Builder, v: Sequence[Value]) -> None:
+        move(f, v[0], v[1], _size(f, v[2]))
+        complete_bytes(f, v[3], _size(f, v[2]))
+
+    each_lane(e, op, "bulk.in", [target, source, size, barrier], copy)
+
+
+def _copy_to_several(e: WarpEmitter, op: Op) -> None:
+    """``….multicast::cluster [dst], [src], size, [mbar], mask``: to the same place of every block that the mask has."""
+    target, source, barrier = _addresses(e, op, ("cluster", "global", "cluster"))
+    size = e.source(op, 2, "i32")
+    _check(e, op, target, source, size)
+    offsets = [clusters.offset_of(e, v) for v in (target, barrier)]
+
+    def copy(f: Builder, v: Sequence[Value]) -> None:
+        def to_one(rank: Value) -> None:
+            start = f.binary("add", v[5], f.binary("mul", f.cast("zext", rank, "i64"), v[6]))
+            move(f, f.binary("add", start, v[0]), v[1], _size(f, v[2]))
+            complete_bytes(f, f.binary("add", start, v[3]), _size(f, v[2]))
+
+        for_each_bit(f, f.cast("zext", v[4], "i32"), to_one)
+
+    values = [offsets[0], source, size, offsets[1], e.source(op, 4, "i16")]
+    each_lane(e, op, "bulk.multicast", [*values, clusters.CLUSTER, clusters.STRIDE], copy)
+
+
+def _outward(e: WarpEmitter, op: Op) -> list[Value]:
+    """Addresses and size of a copy to global memory."""
+    target, source = _addresses(e, op, op.form.spaces or ("generic",))
+    size = e.source(op, 2, "i32")
+    _check(e, op, target, source, size)
+    return [target, source, size]
+
+
+def _copy_out(e: WarpEmitter, op: Op) -> None:
+    """``cp.async.bulk.global.shared::cta.bulk_group [dst], [src], size``."""
+    operands = _outward(e, op)
+
+    def copy(f: Builder, v: Sequence[Value]) -> None:
+        move(f, v[0], v[1], _size(f, v[2]))
+
+    each_lane(e, op, "bulk.out", operands, copy)
+
+
+def _copy_bytes_out(e: WarpEmitter, op: Op) -> None:
+    """With ``.cp_mask``: of every 16 bytes, those whose bit is set."""
+    operands = _outward(e, op)
+
+    def copy(f: Builder, v: Sequence[Value]) -> None:
+        def byte(k: Value) -> None:
+            bit = f.binary("lshr", f.cast("zext", v[3], "i64"), f.binary("and", k, f.integer(15, 64)))
+            here, after = f.label("copy"), f.label("next")
+            f.branch(f.cast("trunc", bit, "i1"), here, after)
+            f.start(here)
+            move(f, f.binary("add", v[0], k), f.binary("add", v[1], k), f.integer(1, 64))
+            f.jump(after)
+            f.start(after)
+
+        count_loop(f, _size(f, v[2]), byte)
+
+    mask = e.read(op.sources[-1], "i16")
+    each_lane(e, op, "bulk.bytes", [*operands, mask], copy)
+
+
+def count_loop(f: Builder, count: Value, step: Callable[[Value], None]) -> None:
+    """Emit ``for k in range(count)`` over an i64."""
+    start, head, work, turn, done = (f.label(x) for x in ("start", "count", "work", "turn", "done"))
+    number, more = f.name(), f.name()
+    f.jump(start)
+    f.start(start)
+    f.jump(head)
+    f.start(head)
+    f.phi(count, ("0", start), (more, turn), into=number)
+    left = f.compare("icmp ult", Value(number, "i64"), count)
+    f.branch(left, work, done)
+    f.start(work)
+    step(Value(number, "i64"))
+    f.jump(turn)
+    f.start(turn)
+    f.binary("add", Value(number, "i64"), f.integer(1, 64), into=more)
+    f.jump(head)
+    f.start(done)
+
+
+# -- reductions -------------------------------------------------------------------------------------------
+
+
+def _reduce(e: WarpEmitter, op: Op) -> None:
+    """``cp.reduce.async.bulk [dst], [src], size {, [mbar]}``: element by element."""
+    to = op.space
+    type_ = op.type
+    form = Atomic(operation_of(op), type_, locked=to == "global", by_cache=True)
+    addresses = _addresses(e, op, (to, "shared", to))
+    size = e.source(op, 2, "i32")
+    _check(e, op, addresses[0], addresses[1], size)
+
+    def reduce(f: Builder, v: Sequence[Value]) -> None:
+        step = f.integer(form.bits // 8, 64)
+
+        def element(k: Value) -> None:
+            at = f.binary("mul", k, step)
+            there, here = (f.cast("inttoptr", f.binary("add", x, at), "ptr") for x in v[:2])
+            form.apply(f, there, [form.load(f, here)])
+
+        bytes_ = _size(f, v[2])
+        count_loop(f, f.binary("udiv", bytes_, step), element)
+        if len(v) > 3:
+            complete_bytes(f, v[3], bytes_)
+
+    name = f"bulk.reduce.{form.name}{'.signal' if len(addresses) > 2 else ''}"
+    each_lane(e, op, name, [*addresses[:2], size, *addresses[2:]], reduce)
+
+
+def _reduce_one(e: WarpEmitter, op: Op) -> None:
+    """``red.async [a], b, [mbar]``."""
+    form = Atomic(operation_of(op), op.type, locked=False)
+    space = op.space
+    target, barrier = _addresses(e, op, (space, space))
+
+    def reduce(f: Builder, v: Sequence[Value]) -> None:
+        form.apply(f, f.cast("inttoptr", v[0], "ptr"), [v[1]])
+        complete_bytes(f, v[2], f.integer(form.bits // 8, 64))
+
+    each_lane(e, op, f"red.async.{form.name}", [target, e.source(op, 1, form.word), barrier], reduce)
+
+
+def _reduce_released(e: WarpEmitter, op: Op) -> None:
+    """``red.async.release [a], b``: done at once, and what came before it was."""
+    form = Atomic("add", op.type, locked=True)
+    (target,) = _addresses(e, op, op.form.spaces or ("generic",))
+
+    def reduce(f: Builder, v: Sequence[Value]) -> None:
+        form.apply(f, f.cast("inttoptr", v[0], "ptr"), [v[1]])
+
+    each_lane(e, op, f"red.released.{form.name}", [target, e.source(op, 1, form.word)], reduce)
+
+
+# -- stores -----------------------------------------------------------------------------------------------
+
+
+def _store(e: WarpEmitter, op: Op) -> None:
+    """``st.async [a], b, [mbar]``: store, then tell the barrier the bytes."""
+    space = op.space
+    target, barrier = _addresses(e, op, (space, space))
+    bits = op.type.bits
+    values = []
+    for item in items_of(op.sources[1]):
+        kind = {"f32": "float", "f64": "double"}.get(op.type, f"i{bits}")
+        values.append(e.builder.bits_as(e.read(item, kind), f"i{bits}"))
+
+    def store(f: Builder, v: Sequence[Value]) -> None:
+        for k, value in enumerate(v[2:]):
+            at = f.cast("inttoptr", f.binary("add", v[0], f.integer(k * bits // 8, 64)), "ptr")
+            f.store(value, at, align=bits // 8)
+        complete_bytes(f, v[1], f.integer(len(v[2:]) * bits // 8, 64))
+
+    each_lane(e, op, f"st.async.{len(values)}x{bits}", [target, barrier, *values], store)
+
+
+def _store_released(e: WarpEmitter, op: Op) -> None:
+    """``st.async.release [a], b``: done at once, and what came before it was."""
+    (target,) = _addresses(e, op, op.form.spaces or ("generic",))
+    bits = op.type.bits
+
+    def store(f: Builder, v: Sequence[Value]) -> None:
+        at = f.cast("inttoptr", v[0], "ptr")
+        f.store(v[1], at, order="release", align=bits // 8)
+
+    each_lane(e, op, f"st.released.{bits}", [target, e.source(op, 1, f"i{bits}")], store)
+
+
+def _clear(e: WarpEmitter, op: Op) -> None:
+    """``st.bulk [a], size, 0``: fill with zeros."""
+
+    def clear(f: Builder, v: Sequence[Value]) -> None:
+        pointer = f.cast("inttoptr", v[0], "ptr")
+        f.call("llvm.memset.p0.i64", "void", pointer, f.integer(0, 8), v[1], f.integer(0, 1))
+
+    each_lane(e, op, "st.bulk", [*_addresses(e, op, op.form.spaces or ("generic",)), e.source(op, 1, "i64")], clear)

@@ -1,0 +1,338 @@
+"""Copies between tensors in global memory and boxes in shared memory (TMA), by a tensor map; done at once, at issue.
+
+The map's layout is ``cujit.devices.cpu.run.tensormap``'s. PTX ISA 9.1, 5.5 "Tensors"; 9.7.9.25.5 "Tensor copy";
+9.7.9.28 "tensormap.replace"; 9.7.13.16 "tensormap.cp_fenceproxy".
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+from cujit.devices.cpu.codegen.builder import Builder, Value
+from cujit.devices.cpu.codegen.lanewise import each_lane, for_each_bit
+from cujit.devices.cpu.codegen.registry import Rules
+from cujit.devices.cpu.codegen.warp import WarpEmitter
+from cujit.devices.cpu.instructions import clusters
+from cujit.devices.cpu.instructions.atomics import Atomic, operation_of
+from cujit.devices.cpu.instructions.copies.box import Box, Im2col, is_one_of, load_field
+from cujit.devices.cpu.instructions.copies.bulk import fault_where, move
+from cujit.devices.cpu.instructions.mbarrier import complete_bytes
+from cujit.devices.cpu.instructions.memory import address_in
+from cujit.devices.cpu.ir.program import IntConstant, Memory, Op, items_of
+from cujit.devices.cpu.native.faultkinds import FaultKind
+from cujit.devices.cpu.run.tensormap import CLOSED, ELEMENT_BYTES, IM2COL_MARK, MARK, TensorMap, field_offset
+
+__all__ = ["register"]
+
+_IM2COL, _NO_OFFSETS = "im2col", "im2col_no_offs"
+# Types of elements that each reduction takes, with PTX's numbers of types; a GPU ends others with an illegal
+# instruction. Source: PTX ISA 9.1, 9.7.9.25.5.3 "cp.reduce.async.bulk.tensor", table of valid combinations; that s64
+# has no or: measured on an H200.
+_REDUCTIONS = {
+    "add": {2: "u32", 3: "s32", 4: "u64", 6: "f16", 7: "f32", 10: "bf16"},
+    "min": {2: "u32", 3: "s32", 4: "u64", 5: "s64", 6: "f16", 10: "bf16"},
+    "max": {2: "u32", 3: "s32", 4: "u64", 5: "s64", 6: "f16", 10: "bf16"},
+    "inc": {2: "u32"},
+    "dec": {2: "u32"},
+    "and": {2: "b32", 3: "b32", 4: "b64"},
+    "or": {2: "b32", 3: "b32", 4: "b64"},
+    "xor": {2: "b32", 3: "b32", 4: "b64"},
+}
+_SHARED_ALIGN = 128
+_START_ALIGN = 16
+"""Bytes that the place where a box begins is a multiple of, along the innermost axis; in both modes."""
+
+
+def register(rules: Rules) -> None:
+    """Add the rules of this family."""
+    # Whose barrier ``.cta_group`` lets be told, that of the block or of its pair, its address says.
+    rules.on("cp .bulk .tensor .mbarrier::complete_tx::bytes", _load)
+    rules.on("cp .bulk .tensor .mbarrier::complete_tx::bytes .multicast::cluster", _load_to_several)
+    rules.on("cp .bulk .tensor .bulk_group", _store)
+    rules.on("cp .reduce .async .bulk .tensor", _reduce)
+    rules.on("cp .bulk .tensor .prefetch", _prefetch)
+    rules.on("tensormap .replace", _replace)
+    rules.on("tensormap .cp_fenceproxy", _copy_map)
+
+
+# -- instructions -----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Place:
+    """Where a copy begins in a tensor."""
+
+    rank: int
+    map: Value
+    coords: list[Value]
+    """With the offsets of im2col mode behind them."""
+    im2col: bool
+
+    @property
+    def form(self) -> str:
+        """The number of axes and the mode, in names of functions."""
+        return f"{self.rank}{'i' * self.im2col}"
+
+    def box(self, f: Builder) -> Box:
+        """Make what walks through it."""
+        return Im2col(f, self.rank) if self.im2col else Box(f, self.rank)
+
+
+@dataclass(frozen=True)
+class _Copy(_Place):
+    """Operands of one copy, on the way into the lane function."""
+
+    shared: Value
+
+    def operands(self) -> list[Value]:
+        """What the lane function takes: map, shared address, where the cluster's shared memory begins, coordinates."""
+        return [self.map, self.shared, clusters.CLUSTER, *self.coords]
+
+
+def _place_of(e: WarpEmitter, op: Op, tensor: Memory, types: Collection[int] = ()) -> _Place:
+    """Read the operands, and end the launch where they cannot be; ``types`` are PTX's numbers of those it takes."""
+    items = items_of(tensor.coords[0])
+    rank, coords = len(items), [e.read(item, "i32") for item in items]
+    im2col = _IM2COL in op.modifiers or _NO_OFFSETS in op.modifiers
+    if _IM2COL in op.modifiers:
+        offsets = items_of(op.sources[len(_memories(op))])
+        coords += [e.builder.cast("zext", e.read(item, "i16"), "i32") for item in offsets]
+    elif im2col:
+        coords += [e.builder.integer(0, 32)] * (rank - 2)
+    map_ = address_in(e, Memory(tensor.base, tensor.offset), "generic")
+    place = _Place(rank, map_, coords, im2col)
+    _check_map(e, op, place, types)
+    _check_start(e, op, place)
+    return place
+
+
+def _copy_of(e: WarpEmitter, op: Op, tensor: Memory, shared: Memory, space: str, types: Collection[int] = ()) -> _Copy:
+    """The same for a copy from or to shared memory."""
+    place = _place_of(e, op, tensor, types)
+    copy = _Copy(place.rank, place.map, place.coords, place.im2col, address_in(e, shared, space))
+    _check_shared(e, op, copy)
+    return copy
+
+
+def _check_map(e: WarpEmitter, op: Op, copy: _Place, types: Collection[int]) -> None:
+    """End the launch where the map is none of ours, or not for the instruction."""
+
+    def is_wrong(f: Builder, v: Sequence[Value]) -> Value:
+        mark = f.integer(IM2COL_MARK if copy.im2col else MARK, 64)
+        given = f.binary("and", load_field(f, v[0], "mark", "i64"), f.integer(CLOSED - 1, 64))
+        wrong = f.compare("icmp ne", given, mark)
+        rank = load_field(f, v[0], "last_dimension", "i32")
+        wrong = f.binary("or", wrong, f.compare("icmp ne", rank, f.integer(copy.rank - 1, 32)))
+        if types:
+            type_ = load_field(f, v[0], "element", "i8")
+            wrong = f.binary("or", wrong, f.invert(is_one_of(f, type_, types)))
+        return f.cast("zext", wrong, "i8")
+
+    name = ".".join(["tensor.check", copy.form, *map(str, sorted(types))])
+    wrong = each_lane(e, op, name, [copy.map], is_wrong, "i8")
+    assert wrong is not None
+    fault_where(e, op, FaultKind.TENSOR_MAP, wrong, copy.map)
+
+
+def _check_start(e: WarpEmitter, op: Op, place: _Place) -> None:
+    """End the launch where the box does not begin at a multiple of 16 bytes along the innermost axis.
+
+    Source: PTX ISA 9.1, 5.5.3.1 "Bounding Box"; measured on an H200, which ends it with an illegal instruction.
+    """
+
+    def misplaced(f: Builder, v: Sequence[Value]) -> Value:
+        size = f.cast("zext", load_field(f, v[0], "element_bytes", "i8"), "i64")
+        begin = f.binary("mul", f.cast("sext", v[1], "i64"), size)
+        base = load_field(f, v[0], "global_address", "i64")
+        low = f.binary("and", f.binary("or", begin, base), f.integer(_START_ALIGN - 1, 64))
+        right = f.compare("icmp eq", low, f.integer(0, 64))
+        return f.select(right, f.integer(0, 64), f.binary("add", base, begin))
+
+    address = each_lane(e, op, "tensor.start", [place.map, place.coords[0]], misplaced, "i64")
+    assert address is not None
+    fault_where(e, op, FaultKind.BULK_ALIGN, address, address)
+
+
+def _check_outward(e: WarpEmitter, op: Op, place: _Place) -> None:
+    """End the launch where a store or reduction of a tile begins before the tensor along the innermost axis.
+
+    Source: measured on an H200, which ends it with an illegal instruction; a load may begin there.
+    """
+    if place.im2col:
+        return
+    b, start = e.builder, place.coords[0]
+    before = b.binary("and", start, b.integer(1 << 31, 32))
+    fault_where(e, op, FaultKind.TENSOR_START, b.select(e.lanes(op), before, b.integer(0, 32)), place.map)
+
+
+def _check_shared(e: WarpEmitter, op: Op, copy: _Copy) -> None:
+    """End the launch where the box in shared memory does not begin at a multiple of 128 bytes.
+
+    Source: CUDA C++ Programming Guide, "Using TMA", table of alignment requirements.
+    """
+    b = e.builder
+    low = b.binary("and", b.binary("sub", copy.shared, clusters.CLUSTER), b.integer(_SHARED_ALIGN - 1, 64))
+    low = b.select(e.lanes(op), low, b.integer(0, 64))
+    fault_where(e, op, FaultKind.BULK_ALIGN, low, copy.shared)
+
+
+def _memories(op: Op) -> list[Memory]:
+    return [s for s in op.sources if isinstance(s, Memory)]
+
+
+def _load(e: WarpEmitter, op: Op) -> None:
+    """``cp.async.bulk.tensor [dst], [map, {…}], [mbar]``: the barrier is told the bytes of the whole box."""
+    shared, tensor, barrier = _memories(op)
+    space = op.space
+    copy = _copy_of(e, op, tensor, shared, space)
+    function = _copy_function(e, copy, inward=True)
+
+    def load(f: Builder, v: Sequence[Value]) -> None:
+        complete_bytes(f, v[0], _call(f, function, v[1:]))
+
+    each_lane(e, op, f"tensor.load{copy.form}", [address_in(e, barrier, space), *copy.operands()], load)
+
+
+def _load_to_several(e: WarpEmitter, op: Op) -> None:
+    """``….multicast::cluster [dst], [map, {…}], [mbar], mask``: to the same place of every block that the mask has."""
+    shared, tensor, barrier = _memories(op)
+    copy = _copy_of(e, op, tensor, shared, "cluster")
+    function = _copy_function(e, copy, inward=True)
+    offset = clusters.offset_of(e, address_in(e, barrier, "cluster"))
+    mask = e.read(op.sources[4 if copy.im2col else 3], "i16")
+
+    def load(f: Builder, v: Sequence[Value]) -> None:
+        mask, stride, barrier, map_, shared, origin, *coords = v
+
+        def to_one(rank: Value) -> None:
+            start = f.binary("add", origin, f.binary("mul", f.cast("zext", rank, "i64"), stride))
+            bytes_ = _call(f, function, [map_, f.binary("add", start, shared), origin, *coords])
+            complete_bytes(f, f.binary("add", start, barrier), bytes_)
+
+        for_each_bit(f, f.cast("zext", mask, "i32"), to_one)
+
+    map_, shared_at, *rest = copy.operands()
+    operands = [mask, clusters.STRIDE, offset, map_, clusters.offset_of(e, shared_at), *rest]
+    each_lane(e, op, f"tensor.multicast{copy.form}", operands, load)
+
+
+def _store(e: WarpEmitter, op: Op) -> None:
+    """``cp.async.bulk.tensor [map, {…}], [src]``: what lies outside of the tensor is left out."""
+    tensor, shared = _memories(op)
+    copy = _copy_of(e, op, tensor, shared, "shared")
+    _check_outward(e, op, copy)
+    function = _copy_function(e, copy, inward=False)
+
+    def store(f: Builder, v: Sequence[Value]) -> None:
+        _call(f, function, v)
+
+    each_lane(e, op, f"tensor.store{copy.form}", copy.operands(), store)
+
+
+def _reduce(e: WarpEmitter, op: Op) -> None:
+    """``cp.reduce.async.bulk.tensor [map, {…}], [src]``: the type of the elements is the map's."""
+    tensor, shared = _memories(op)
+    operation = operation_of(op)
+    copy = _copy_of(e, op, tensor, shared, "shared", _REDUCTIONS[operation])
+    _check_outward(e, op, copy)
+    # Of f32, subnormal numbers are added as they are. Source: measured on an H200.
+    functions = {number: _reduce_function(e, copy, Atomic(operation, type_, locked=True))
+                 for number, type_ in _REDUCTIONS[operation].items()}  # fmt: skip
+
+    def reduce(f: Builder, v: Sequence[Value]) -> None:
+        type_ = load_field(f, v[0], "element", "i8")
+        done = f.label("reduced")
+        cases = {number: f.label("type") for number in functions}
+        f.switch(type_, cases.items(), done)
+        for number, label in cases.items():
+            f.start(label)
+            _call(f, functions[number], v)
+            f.jump(done)
+        f.start(done)
+
+    each_lane(e, op, f"tensor.reduce.{operation}{copy.form}", copy.operands(), reduce)
+
+
+def _prefetch(e: WarpEmitter, op: Op) -> None:
+    """``cp.async.bulk.prefetch.tensor [map, {…}]``: a hint that asks for no effect; what cannot be ends the launch."""
+    (tensor,) = _memories(op)
+    _place_of(e, op, tensor)
+
+
+# -- the copy ---------------------------------------------------------------------------------------------
+
+
+def _call(f: Builder, function: str, values: Sequence[Value]) -> Value:
+    return f.invoke(f"@{function}", "i64", *values)
+
+
+def _copy_function(e: WarpEmitter, copy: _Place, *, inward: bool) -> str:
+    """Make the function that copies a box; it gives the bytes of the box."""
+    name = f"cujit.tensor.{'in' if inward else 'out'}{copy.form}"
+
+    def write(f: Builder) -> Value:
+        box = copy.box(f)
+        box.each_row(lambda *row: box.copy_row(inward, *row))
+        return box.bytes
+
+    return e.builder.define(name, _parameters(copy), write, "i64")
+
+
+def _reduce_function(e: WarpEmitter, copy: _Place, form: Atomic) -> str:
+    """Make the function that reduces a box of one type of elements into a tensor."""
+    name = f"cujit.tensor.{form.name}{copy.form}"
+
+    def write(f: Builder) -> Value:
+        box = copy.box(f)
+        box.each_row(lambda *row: box.reduce_row(form, *row))
+        return box.bytes
+
+    return e.builder.define(name, _parameters(copy), write, "i64")
+
+
+def _parameters(copy: _Place) -> list[Value]:
+    places = [Value(name, "i64") for name in ("%map", "%shared", "%origin")]
+    return [*places, *(Value(f"%c{k}", "i32") for k in range(len(copy.coords)))]
+
+
+# -- maps -------------------------------------------------------------------------------------------------
+
+_PLACES = {
+    "global_address": "global_address", "rank": "last_dimension", "box_dim": "box", "global_dim": "sizes",
+    "global_stride": "strides", "element_stride": "element_strides", "elemtype": "element", "fill_mode": "fill",
+    "swizzle_mode": "swizzle",
+}  # fmt: skip
+_SMALL = ("elemtype", "swizzle_mode", "fill_mode")
+
+
+def _replace(e: WarpEmitter, op: Op) -> None:
+    """``tensormap.replace.tile.field [map], {ordinal,} value``."""
+    field = next(m for m in op.modifiers if m in _PLACES)
+    memory, *ordinal, value = op.sources
+    assert isinstance(memory, Memory)
+    bits = 8 if field in _SMALL else op.type.bits
+    index = ordinal[0].value if ordinal and isinstance(ordinal[0], IntConstant) else 0
+    writes = [(field_offset(_PLACES[field]) + index * bits // 8, e.read(value, f"i{bits}"))]
+    if field == "elemtype" and isinstance(value, IntConstant):
+        size = ELEMENT_BYTES.get(value.value, 1)
+        writes.append((field_offset("element_bytes"), e.builder.integer(size, 8)))
+
+    def write(f: Builder, v: Sequence[Value]) -> None:
+        for (offset, _), new in zip(writes, v[1:], strict=True):
+            at = f.cast("inttoptr", f.binary("add", v[0], f.integer(offset, 64)), "ptr")
+            f.store(new, at, align=1)
+
+    name = f"tensormap.{field}.{index}"
+    each_lane(e, op, name, [address_in(e, memory, op.space), *(v for _, v in writes)], write)
+
+
+def _copy_map(e: WarpEmitter, op: Op) -> None:
+    """``tensormap.cp_fenceproxy [dst], [src], 128``: copy a map from shared to global memory."""
+    target, source = _memories(op)
+
+    def copy(f: Builder, v: Sequence[Value]) -> None:
+        move(f, v[0], v[1], f.integer(ctypes.sizeof(TensorMap), 64))
+
+    each_lane(e, op, "tensormap.copy", [address_in(e, target, "global"), address_in(e, source, "shared")], copy)

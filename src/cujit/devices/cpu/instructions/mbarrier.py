@@ -1,0 +1,164 @@
+"""``mbarrier`` objects: 64 bits in shared memory that count arrivals and transactions.
+
+Layout of an object, and of a state that ``arrive`` gives (the object before the arrival):
+
+=========  ==========================================================
+bits       what
+=========  ==========================================================
+0 to 19    arrivals that the current phase still waits for
+20 to 39   arrivals that the next phase will wait for
+40 to 60   bytes of transactions that are outstanding, signed
+61 to 63   number of the phase, modulo 8
+=========  ==========================================================
+
+Source: PTX ISA 9.1, 9.7.13.15.2 "Contents of the mbarrier object": both counts are at most 2**20 - 1, and the bytes
+are so in size. Shared memory belongs to one thread of this process, so that no operation needs to be atomic. Waiting
+is the loop that the program has around ``test_wait`` and ``try_wait``, which both answer at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from cujit.devices.cpu.codegen.builder import Builder, Value
+from cujit.devices.cpu.codegen.lanewise import each_lane
+from cujit.devices.cpu.codegen.registry import Rules
+from cujit.devices.cpu.codegen.warp import WarpEmitter
+from cujit.devices.cpu.instructions.memory import address_in
+from cujit.devices.cpu.ir.program import Memory, Op
+
+__all__ = ["complete_bytes", "register"]
+
+_COUNT_BITS = 20
+_BYTES_AT, _BYTES_BITS = 40, 21
+_PHASE_AT = 61
+
+
+def register(rules: Rules) -> None:
+    """Add the rules of this family."""
+    rules.on("mbarrier .init", _init)
+    rules.on("mbarrier .arrive|arrive_drop", _arrive)
+    rules.on("mbarrier .arrive|arrive_drop .expect_tx", _arrive)
+    rules.on("mbarrier .expect_tx|complete_tx", _count_bytes)
+    rules.on("mbarrier .test_wait|try_wait", _test)
+    rules.on("mbarrier .pending_count", _pending_count)
+
+
+def _address(e: WarpEmitter, op: Op) -> Value:
+    memory = op.sources[0]
+    assert isinstance(memory, Memory)
+    return address_in(e, memory, op.space)
+
+
+# -- the object -------------------------------------------------------------------------------------------
+
+
+def _field(f: Builder, word: Value, at: int, bits: int) -> Value:
+    """Take a count out of an object."""
+    return f.binary("and", f.binary("lshr", word, f.integer(at, 64)), f.integer((1 << bits) - 1, 64))
+
+
+def _load(f: Builder, address: Value) -> tuple[Value, Value]:
+    """Give the pointer to an object, and the object."""
+    pointer = f.cast("inttoptr", address, "ptr")
+    return pointer, f.load("i64", pointer, align=8)
+
+
+def _update(f: Builder, address: Value, arrivals: Value, drops: Value, bytes_: Value) -> Value:
+    """Count arrivals, leave as many out of later phases, add to the bytes, and go on to the next phase if all is there.
+
+    Takes i64; gives the object as it was before.
+
+    Source: PTX ISA 9.1, 9.7.13.15.6 "Phase Completion of the mbarrier object".
+    """
+    pointer, word = _load(f, address)
+    count = (1 << _COUNT_BITS) - 1
+    pending = f.binary("and", f.binary("sub", word, arrivals), f.integer(count, 64))
+    next_ = f.binary("and", f.binary("sub", _field(f, word, _COUNT_BITS, _COUNT_BITS), drops), f.integer(count, 64))
+    left = f.binary("add", _field(f, word, _BYTES_AT, _BYTES_BITS), bytes_)
+    left = f.binary("and", left, f.integer((1 << _BYTES_BITS) - 1, 64))
+    complete = f.compare("icmp eq", f.binary("or", pending, left), f.integer(0, 64))
+    phase = f.binary("add", f.binary("lshr", word, f.integer(_PHASE_AT, 64)), f.cast("zext", complete, "i64"))
+    parts = [
+        (f.select(complete, next_, pending), 0), (next_, _COUNT_BITS), (left, _BYTES_AT), (phase, _PHASE_AT),
+    ]  # fmt: skip
+    new = f.integer(0, 64)
+    for part, at in parts:
+        new = f.binary("or", new, f.binary("shl", part, f.integer(at, 64)))
+    f.store(new, pointer, align=8)
+    return word
+
+
+def complete_bytes(f: Builder, address: Value, bytes_: Value) -> None:
+    """Tell an object at an address of this process that transactions of so many bytes (i64) are done."""
+    zero = f.integer(0, 64)
+    _update(f, address, zero, zero, f.binary("sub", zero, bytes_))
+
+
+# -- instructions -----------------------------------------------------------------------------------------
+
+
+def _init(e: WarpEmitter, op: Op) -> None:
+    def init(f: Builder, v: Sequence[Value]) -> None:
+        pointer = f.cast("inttoptr", v[0], "ptr")
+        count = f.binary("and", f.cast("zext", v[1], "i64"), f.integer((1 << _COUNT_BITS) - 1, 64))
+        word = f.binary("or", count, f.binary("shl", count, f.integer(_COUNT_BITS, 64)))
+        f.store(word, pointer, align=8)
+
+    each_lane(e, op, "mbarrier.init", [_address(e, op), e.source(op, 1, "i32")], init)
+
+
+def _count_bytes(e: WarpEmitter, op: Op) -> None:
+    """``expect_tx`` and ``complete_tx``: add to the outstanding bytes, or take from them."""
+    expects = "expect_tx" in op.modifiers
+
+    def count(f: Builder, v: Sequence[Value]) -> None:
+        bytes_ = f.cast("zext", v[1], "i64")
+        zero = f.integer(0, 64)
+        _update(f, v[0], zero, zero, bytes_ if expects else f.binary("sub", zero, bytes_))
+
+    name = "mbarrier.expect" if expects else "mbarrier.complete"
+    each_lane(e, op, name, [_address(e, op), e.source(op, 1, "i32")], count)
+
+
+def _arrive(e: WarpEmitter, op: Op) -> None:
+    """``arrive`` and ``arrive_drop``: with a count, or once and the bytes to expect."""
+    drops, expects = "arrive_drop" in op.modifiers, "expect_tx" in op.modifiers
+
+    def arrive(f: Builder, v: Sequence[Value]) -> Value:
+        number = f.cast("zext", v[1], "i64")
+        zero, one = f.integer(0, 64), f.integer(1, 64)
+        arrivals = one if expects else number
+        return _update(f, v[0], arrivals, arrivals if drops else zero, number if expects else zero)
+
+    number = e.source(op, 1, "i32") if len(op.sources) > 1 else e.builder.integer(1, 32)
+    wanted = bool(op.results) and op.results[0] is not None
+    name = f"mbarrier.arrive{'.drop' * drops}{'.expect' * expects}{'.state' * wanted}"
+    state = each_lane(e, op, name, [_address(e, op), number], arrive, "i64" if wanted else None)
+    if state is not None:
+        e.put(op, state)
+
+
+def _test(e: WarpEmitter, op: Op) -> None:
+    """``test_wait`` and ``try_wait``: whether the phase of a state, or of a parity, is over."""
+    by_parity = "parity" in op.modifiers
+
+    def test(f: Builder, v: Sequence[Value]) -> Value:
+        _, word = _load(f, v[0])
+        now = f.binary("lshr", word, f.integer(_PHASE_AT, 64))
+        then = f.cast("zext", v[1], "i64") if by_parity else f.binary("lshr", v[1], f.integer(_PHASE_AT, 64))
+        other = f.binary("xor", now, then)
+        if by_parity:
+            other = f.binary("and", other, f.integer(1, 64))
+        return f.cast("zext", f.compare("icmp ne", other, f.integer(0, 64)), "i8")
+
+    phase = e.source(op, 1, "i32" if by_parity else "i64")
+    done = each_lane(e, op, f"mbarrier.test{'.parity' * by_parity}", [_address(e, op), phase], test, "i8")
+    assert done is not None
+    e.put(op, e.builder.compare("icmp ne", done, e.builder.integer(0, 8)))
+
+
+def _pending_count(e: WarpEmitter, op: Op) -> None:
+    """``pending_count``: the arrivals that were waited for before the arrival that gave the state."""
+    b = e.builder
+    e.put(op, b.resize(_field(b, e.source(op, 0, "i64"), 0, _COUNT_BITS), 32, signed=False))

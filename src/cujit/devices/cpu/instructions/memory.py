@@ -1,0 +1,286 @@
+"""Loads and stores of every space, width and vector form; addresses; moves between registers.
+
+PTX ISA 9.1: "Data Movement and Conversion Instructions".
+"""
+
+from __future__ import annotations
+
+import ctypes
+
+from cujit.devices.cpu.analysis.uniformity import WARP
+from cujit.devices.cpu.analysis.windows import Window
+from cujit.devices.cpu.codegen.access import Gather, Place, Scatter, element_type
+from cujit.devices.cpu.codegen.builder import Value, int_type, type_width
+from cujit.devices.cpu.codegen.loads import load
+from cujit.devices.cpu.codegen.names import STATE
+from cujit.devices.cpu.codegen.nontemporal import streams
+from cujit.devices.cpu.codegen.registry import Rules
+from cujit.devices.cpu.codegen.stores import store
+from cujit.devices.cpu.codegen.warp import WarpEmitter, storage_type
+from cujit.devices.cpu.instructions import clusters
+from cujit.devices.cpu.ir.program import Group, Memory, Op, Reg, SymbolAddress
+from cujit.devices.cpu.ir.semantics import Type
+from cujit.devices.cpu.native.state import STACK_BYTES, Block, Warp
+
+__all__ = ["address_in", "local_base", "register"]
+
+
+def register(rules: Rules) -> None:
+    """Add the rules of this family."""
+    # How data is cached is a hint that the CPU's own caches need not be told. Source: PTX ISA 9.1, "Cache Operators",
+    # "Cache Eviction Priority Hints".
+    rules.on("ld|ldu", _load)
+    rules.on("st", _store)
+    rules.on("mov", _move)
+    rules.on("cvta", _convert_address)
+    rules.on("param.put", _put_parameter)
+    rules.on("param.get", _get_parameter)
+    rules.on("isspacep", _is_space)
+    rules.on("isspacep .shared::cluster", _is_cluster)
+    clusters.register(rules)
+
+
+# -- addresses --------------------------------------------------------------------------------------------
+
+
+def _place(e: WarpEmitter, op: Op, memory: Memory) -> Place:
+    b, space, window = e.builder, op.space, e.window(op)
+    if window is not None:
+        return Place((_window_start(e, memory, window),), window=window)
+    shape = e.operand_shape(memory.base)
+    stride = shape.stride
+    # Neighbouring addresses of a cluster need not lie in one block; 16 bytes are accessed lane by lane.
+    if not shape.is_uniform and (space == "cluster" or op.type == "b128"):
+        stride = None
+    # Local memory of lanes does not lie in rows.
+    if space == "local" and shape.row != WARP:
+        stride = None
+    bases: tuple[Value, ...] = ()
+    holds = lanes = None
+    if stride is not None:
+        if shape.guarded:
+            assert isinstance(memory.base, Reg)
+            holds = e.base_holds(memory.base)
+        bases = tuple(
+            _in_space(e, space, _register_address(e, space, memory), first_lane=True) for _ in e.each_row(shape)
+        )
+        if space == "local":
+            stride += e.program.local_size
+    if len(bases) != 1 or holds is not None:
+        lanes = b.vector(_in_space(e, space, _register_address(e, space, memory), first_lane=False))
+    return Place(bases, stride or 0, lanes, holds)
+
+
+def _window_start(e: WarpEmitter, memory: Memory, window: Window) -> Value:
+    """Find where in shared memory a window begins, from the base register of the first lane."""
+    b = e.builder
+    assert isinstance(memory.base, Reg)
+    shape = e.shape(memory.base)
+    if shape.stride is None:
+        first = b.extract(e.read(memory.base, "i32"), b.integer(0, 32))
+    else:
+        first, *_ = [e.read(memory.base, "i32") for _ in e.each_row(shape)]
+    start = b.binary("add", b.resize(first, 64, signed=True), b.integer(window.start, 64))
+    return b.binary("add", start, Value("%shared.int", "i64"))
+
+
+def _register_address(e: WarpEmitter, space: str, memory: Memory) -> Value:
+    """The address as PTX has it, in its space, as i64."""
+    b = e.builder
+    if memory.base is None:
+        return b.integer(memory.offset, 64)
+    if isinstance(memory.base, SymbolAddress):
+        return e.symbol(SymbolAddress(memory.base.slot, memory.base.offset + memory.offset))
+    raw = e.read(memory.base, storage_type(memory.base))
+    # A shared address of 32 bits may be counted from before the window's start: it is signed.
+    value = b.resize(b.bits_as(raw, int_type(memory.base.bits)), 64, signed=space in ("shared", "cluster"))
+    return b.binary("add", value, b.integer(memory.offset, 64)) if memory.offset else value
+
+
+def _in_space(e: WarpEmitter, space: str, address: Value, *, first_lane: bool) -> Value:
+    """Turn an address of a space into an address of this process."""
+    b = e.builder
+    if space == "shared":
+        return b.binary("add", address, Value("%shared.int", "i64"))
+    if space == "cluster":
+        return clusters.to_process(e, address)
+    if space == "local":
+        return b.binary("add", address, local_base(e, first_lane=first_lane))
+    return address
+
+
+def address_in(e: WarpEmitter, memory: Memory, space: str) -> Value:
+    """Give the address of an operand in brackets as an address of this process: i64, a scalar where it is uniform.
+
+    ``space`` is the state space as a ``Form`` has it.
+    """
+    return _in_space(e, space, _register_address(e, space, memory), first_lane=False)
+
+
+def local_base(e: WarpEmitter, *, first_lane: bool) -> Value:
+    """Where local memory begins: the first lane's, or each lane's."""
+    base = Value("%local.int", "i64")
+    if first_lane:
+        far = e.lane * e.program.local_size
+        return e.builder.binary("add", base, e.builder.integer(far, 64)) if far else base
+    return e.builder.binary("add", base, e.builder.lanes([k * e.program.local_size for k in range(WARP)], 64))
+
+
+# -- loads and stores -------------------------------------------------------------------------------------
+
+
+def _load(e: WarpEmitter, op: Op) -> None:
+    memory, type_ = op.sources[0], op.type
+    assert isinstance(memory, Memory)
+    element = element_type(type_)
+    if isinstance(memory.base, SymbolAddress) and memory.base.slot.space == "param":
+        values = _load_parameters(e, op, memory, element)
+    else:
+        place = _place(e, op, memory)
+        values = load(e, Gather(op, place, element, len(op.results), _lanes(e, op, place)))
+    for k, value in enumerate(values):
+        e.put(op, _extended(e, value, type_, op.results[k]), k)
+
+
+def _lanes(e: WarpEmitter, op: Op, place: Place) -> Value:
+    """Find the lanes that load; of a uniform place whether there are any, where a predicate says so for all."""
+    any_lane = e.guard(op) if place.is_uniform else None
+    return e.lanes(op) if any_lane is None or any_lane.is_vector else any_lane
+
+
+def _load_parameters(e: WarpEmitter, op: Op, memory: Memory, element: str) -> list[Value]:
+    assert isinstance(memory.base, SymbolAddress)
+    slot = memory.base.slot
+    first = (slot.offset or 0) + memory.base.offset + memory.offset
+    size = type_width(element) // 8
+    return [e.parameter(first + k * size, element) for k in range(len(op.results))]
+
+
+def _extended(e: WarpEmitter, value: Value, type_: Type, reg: Reg | None) -> Value:
+    """Widen a loaded value to its register, by its sign if the type has one."""
+    if reg is None or reg.bits <= type_width(value.type) or value.type in ("float", "double"):
+        return value
+    return e.builder.resize(value, reg.bits, signed=type_.is_signed)
+
+
+def _store(e: WarpEmitter, op: Op) -> None:
+    memory, data = op.sources[:2]  # a third is a cache policy
+    assert isinstance(memory, Memory)
+    element = element_type(op.type)
+    # Nobody but this thread writes to the shared memory of its block.
+    blends = op.space == "shared" and not e.watched
+    values = tuple(e.read(item, element) for item in (data.items if isinstance(data, Group) else (data,)))
+    place, mask = _place(e, op, memory), e.lanes(op)
+    store(e, Scatter(op, place, element, len(values), mask, values, streams(e, op), blends))
+
+
+# -- moves ------------------------------------------------------------------------------------------------
+
+
+def _move(e: WarpEmitter, op: Op) -> None:
+    source = op.sources[0]
+    if isinstance(source, Group):
+        e.put(op, _packed(e, source, op))
+    elif len(op.results) > 1:
+        _unpack(e, op)
+    else:
+        reg = op.results[0]
+        bits = op.type.bits
+        wanted = storage_type(reg) if reg is not None and reg.bits == bits else int_type(bits)
+        e.put(op, e.read(source, wanted))
+
+
+def _packed(e: WarpEmitter, group: Group, op: Op) -> Value:
+    """``mov.b64 d, {a, b}``: the first element is the lowest part."""
+    b = e.builder
+    total = op.type.bits
+    part = total // len(group.items)
+    whole = b.integer(0, total)
+    for k, item in enumerate(group.items):
+        piece = b.resize(e.read(item, int_type(part)), total, signed=False)
+        if k:
+            piece = b.binary("shl", piece, b.integer(k * part, total))
+        whole = b.binary("or", whole, piece)
+    return whole
+
+
+def _unpack(e: WarpEmitter, op: Op) -> None:
+    b = e.builder
+    total = op.type.bits
+    part = total // len(op.results)
+    whole = e.source(op, 0, int_type(total))
+    for k in range(len(op.results)):
+        piece = b.binary("lshr", whole, b.integer(k * part, total)) if k else whole
+        e.put(op, b.resize(piece, part, signed=False), k)
+
+
+def _put_parameter(e: WarpEmitter, op: Op) -> None:
+    """Store to a call's parameter that became registers."""
+    element = int_type(op.type.bits)
+    data = op.sources[0]
+    for k, item in enumerate(data.items if isinstance(data, Group) else (data,)):
+        e.put(op, e.read(item, element), k)
+
+
+def _get_parameter(e: WarpEmitter, op: Op) -> None:
+    """Load from a call's parameter that became registers."""
+    type_ = op.type
+    data = op.sources[0]
+    assert isinstance(data, Group)
+    for k, item in enumerate(data.items):
+        value = e.read(item, int_type(type_.bits))
+        e.put(op, _extended(e, value, type_, op.results[k]), k)
+
+
+def _convert_address(e: WarpEmitter, op: Op) -> None:
+    """``cvta``: between an address of a space and a generic one, which is an address of this process."""
+    b, space = e.builder, op.space
+    bits = op.type.bits
+    value = b.resize(e.source(op, 0, int_type(bits)), 64, signed=False)
+    if space in ("shared", "local"):
+        base = Value("%shared.int", "i64") if space == "shared" else local_base(e, first_lane=e.base_form)
+        value = b.binary("sub" if "to" in op.modifiers else "add", value, base)
+    elif space == "cluster":
+        value = clusters.from_process(e, value) if "to" in op.modifiers else clusters.to_process(e, value)
+    e.put(op, b.resize(value, bits, signed=False))
+
+
+def _is_space(e: WarpEmitter, op: Op) -> None:
+    """``isspacep``: whether a generic address lies in the window of a space."""
+    b, space = e.builder, op.space
+    address = e.source(op, 0, "i64")
+
+    def inside(base: Value, size: Value) -> Value:
+        return b.compare("icmp ult", b.binary("sub", address, base), size)
+
+    shared = inside(Value("%shared.int", "i64"), Value("%shared.size", "i64"))
+    local = inside(Value("%local.int", "i64"), b.integer(max(e.program.local_size, 1) * WARP, 64))
+    if e.flow.suspends:
+        # Memory of alloca, and the variables of functions that are called, lie on the warp's stack.
+        local = b.binary("or", local, inside(stack_start(e), b.integer(STACK_BYTES, 64)))
+    params = inside(Value("%params.int", "i64"), b.integer(e.program.parameters_size, 64))
+    consts = inside(Value("%module.int", "i64"), Value("%module.size", "i64"))
+    if space == "global":
+        # Constant variables lie beside global ones here, so that both answer yes for them; the window of parameters
+        # is a part of the global one. Source: PTX ISA 9.1, "isspacep".
+        e.put(op, b.binary("xor", b.binary("or", shared, local), b.integer(1, 1)))
+    else:
+        e.put(op, {"shared": shared, "local": local, "param": params, "const": consts}[space])
+
+
+def stack_start(e: WarpEmitter) -> Value:
+    """Find the lowest address (i64) of the warp's stack."""
+    b = e.builder
+    index = b.cast("zext", Value("%warp", "i32"), "i64")
+    offset = b.binary("mul", index, b.integer(ctypes.sizeof(Warp), 64))
+    at = b.binary("add", offset, b.integer(Block.warp.offset + Warp.stack_end.offset, 64))
+    place = b.point("i8", STATE, at)
+    return b.binary("sub", b.load("i64", place), b.integer(STACK_BYTES, 64))
+
+
+def _is_cluster(e: WarpEmitter, op: Op) -> None:
+    """``isspacep.shared::cluster``: whether a generic address lies in the shared memory of a block of the cluster."""
+    b = e.builder
+    e.put(
+        op, b.compare("icmp ult", b.binary("sub", e.source(op, 0, "i64"), clusters.CLUSTER), clusters.cluster_bytes(e))
+    )

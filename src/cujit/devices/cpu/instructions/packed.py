@@ -1,0 +1,244 @@
+"""Conversions of pairs and fours of numbers, to and from 16, 8, 6 and 4 bits; integers of 16 bits in pairs.
+
+PTX ISA 9.1: "Data Movement and Conversion Instructions: cvt", "cvt.pack"; "Integer Arithmetic Instructions: add",
+"min", "max". The first source always becomes the upper member.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from cujit.devices.cpu.codegen.builder import Builder, Value, int_type, type_width
+from cujit.devices.cpu.codegen.registry import Rules
+from cujit.devices.cpu.codegen.rounding import as_bits, is_nan, magnitude, number, rounding_of
+from cujit.devices.cpu.codegen.warp import WarpEmitter
+from cujit.devices.cpu.instructions.convert import clamped, float_source, limited, rounded
+from cujit.devices.cpu.instructions.halves import split_halves
+from cujit.devices.cpu.instructions.small_formats import (
+    BF16,
+    FORMATS,
+    Format,
+    half_bits,
+    rounded_code,
+    stochastic_code,
+    value_of,
+    value_of_code,
+    value_of_exponent,
+)
+from cujit.devices.cpu.ir.program import Group, Op
+from cujit.devices.cpu.ir.semantics import Type
+
+__all__ = ["register"]
+
+_SMALL = "e4m3x2|e5m2x2|e2m3x2|e3m2x2|e2m1x2"
+_SCALED = "scaled::n2::ue8m0"
+
+
+def register(rules: Rules) -> None:
+    """Add the rules of this family."""
+    rules.on("cvt .f16x2|bf16x2 .f32", _to_halves)
+    rules.on("cvt .rs .TYPE .f32", _stochastic)
+    rules.on(f"cvt .{_SMALL}", _to_small)
+    rules.on(f"cvt .f16x2|bf16x2 .{_SMALL}", _from_small)
+    rules.on("cvt .ue8m0x2", _to_exponents)
+    rules.on("cvt .bf16x2 .ue8m0x2", _from_exponents)
+    rules.on("cvt .s2f6x2", _to_fixed)
+    rules.on("cvt .bf16x2 .s2f6x2", _from_fixed)
+    rules.on("cvt .pack .TYPE .s32", _pack)
+    rules.on("add|min|max .u16x2|s16x2", _integer_pairs)
+
+
+# -- packing ----------------------------------------------------------------------------------------------
+
+
+def _packed(b: Builder, parts: Sequence[Value], width: int) -> Value:
+    """Set i32 side by side, ``width`` bits apart, the first uppermost; each must fit."""
+    result = parts[0]
+    for part in parts[1:]:
+        result = b.binary("or", b.binary("shl", result, b.integer(width, 32)), part)
+    return result
+
+
+def _put_packed(e: WarpEmitter, op: Op, parts: Sequence[Value], width: int) -> None:
+    """Write integers of any width as one register of ``width`` bits each."""
+    b = e.builder
+    result = _packed(b, [b.resize(p, 32, signed=False) for p in parts], width)
+    e.put(op, b.resize(result, len(parts) * width, signed=False))
+
+
+def _two_values(e: WarpEmitter, op: Op) -> tuple[list[Value], int]:
+    """Read two f32 sources, or one pair of halves, as f32, the upper one first; and count the sources read."""
+    b, name = e.builder, op.types[1]
+    if name == "f32":
+        return [float_source(e, op, name, k) for k in range(2)], 2
+    low, high = split_halves(b, e.source(op, 0, "i32"))
+    return [value_of(b, part, name.removesuffix("x2")) for part in (high, low)], 1
+
+
+# -- floats -----------------------------------------------------------------------------------------------
+
+
+def _to_halves(e: WarpEmitter, op: Op) -> None:
+    b, name = e.builder, op.type.removesuffix("x2")
+    values = [limited(b, op, float_source(e, op, "f32", k), name) for k in range(2)]
+    _put_packed(e, op, [rounded(b, x, name, rounding_of(op)) for x in values], 16)
+
+
+def _to_small(e: WarpEmitter, op: Op) -> None:
+    b, f = e.builder, FORMATS[op.types[0][:4]]
+    values, _ = _two_values(e, op)
+    _put_packed(e, op, [rounded_code(b, limited(b, op, x, f.name), f) for x in values], f.field)
+
+
+def _from_small(e: WarpEmitter, op: Op) -> None:
+    b, f = e.builder, FORMATS[op.types[1][:4]]
+    codes = b.resize(e.source(op, 0, int_type(2 * f.field)), 32, signed=False)
+    upper = b.binary("lshr", codes, b.integer(f.field, 32))
+    values = [value_of_code(b, code, f) for code in (upper, codes)]
+    scales = _scales(e, op, 1)
+    if scales is not None:
+        values = [b.binary("fmul", x, s) for x, s in zip(values, scales, strict=True)]
+    to = op.type.removesuffix("x2")
+    _put_packed(e, op, [half_bits(b, limited(b, op, x, to), to) for x in values], 16)
+
+
+def _stochastic(e: WarpEmitter, op: Op) -> None:
+    b = e.builder
+    f = FORMATS[op.types[0][:-2]]
+    first = op.sources[0]
+    values = first.items if isinstance(first, Group) else op.sources[:2]
+    randoms = _random_parts(b, e.read(op.sources[-1], "i32"), f)
+    codes = []
+    for source, random in zip(values, randoms, strict=True):
+        x = limited(b, op, e.read(source, "float"), f.name)
+        codes.append(stochastic_code(b, x, f, random))
+    _put_packed(e, op, codes, f.field)
+
+
+def _random_parts(b: Builder, bits: Value, f: Format) -> list[Value]:
+    """Share out random bits, as i32: one half a number for halves; for smaller formats, two numbers share 16 bits.
+
+    Source: PTX ISA 9.1, "cvt", figures "Random bits layout"; that the first of two has its bits in reverse order is
+    what others saw on sm_100.
+    """
+    low, high = b.binary("and", bits, b.integer(0xFFFF, 32)), b.binary("lshr", bits, b.integer(16, 32))
+    if f.bits == 16:
+        kept = b.integer((1 << f.random_bits) - 1, 32)
+        return [b.binary("and", part, kept) for part in (high, low)]
+    if f.field == 4:
+        bytes_ = [b.binary("and", b.binary("lshr", part, b.integer(s, 32)), b.integer(0xFF, 32))
+                  for s in (8, 0) for part in (high, low)]  # fmt: skip
+        high, low = (_packed(b, bytes_[k : k + 2], 8) for k in (0, 2))
+    shares = []
+    for part in (high, low):
+        mirrored = b.binary("lshr", b.intrinsic("bitreverse", part), b.integer(16, 32))
+        shares += [mirrored, part]
+    return shares
+
+
+# -- exponents alone, and fixed point ---------------------------------------------------------------------
+
+
+def _to_exponents(e: WarpEmitter, op: Op) -> None:
+    """Keep the power of two in a magnitude, or with ``.rp`` the next one; what is at most 2^-127 gives 0.
+
+    Overflow and infinity give the NaN 0xff, or with ``.satfinite`` 0xfe. Source: cuda_fp8.hpp of CUDA 13,
+    ``__nv_cvt_bfloat16raw_to_e8m0``.
+    """
+    b = e.builder
+    values, _ = _two_values(e, op)
+    _put_packed(e, op, [_exponent_code(b, op, x) for x in values], 8)
+
+
+def _exponent_code(b: Builder, op: Op, x: Value) -> Value:
+    size = as_bits(b, magnitude(b, x))
+    code = b.binary("lshr", size, b.integer(23, 32))
+    if "rp" in op.modifiers:
+        fraction = b.binary("and", size, b.integer(0x7FFFFF, 32))
+        some = b.compare("icmp ne", fraction, b.integer(0, 32))
+        large = b.compare("icmp ugt", size, b.integer(0x400000, 32))
+        code = b.binary("add", code, b.resize(b.binary("and", some, large), 32, signed=False))
+    limit = 0xFE if "satfinite" in op.modifiers else 0xFF
+    return b.select(is_nan(b, x), b.integer(0xFF, 32), b.intrinsic("umin", code, b.integer(limit, 32)))
+
+
+def _powers(b: Builder, pair: Value) -> list[Value]:
+    """Read two ue8m0 in an i16 as f32, the upper one first; 0xff is NaN, 0 is 2^-127."""
+    wide = b.resize(pair, 32, signed=False)
+    codes = [b.binary("and", b.binary("lshr", wide, b.integer(shift, 32)), b.integer(0xFF, 32)) for shift in (8, 0)]
+    return [value_of_exponent(b, code) for code in codes]
+
+
+def _from_exponents(e: WarpEmitter, op: Op) -> None:
+    b = e.builder
+    _put_packed(e, op, [half_bits(b, x, "bf16") for x in _powers(b, e.source(op, 0, "i16"))], 16)
+
+
+def _scales(e: WarpEmitter, op: Op, index: int) -> list[Value] | None:
+    return _powers(e.builder, e.source(op, index, "i16")) if _SCALED in op.form.words else None
+
+
+def _to_fixed(e: WarpEmitter, op: Op) -> None:
+    """Round to units of 1/64 in a signed byte, after a division by the scale factor; NaN gives the largest number."""
+    b = e.builder
+    values, count = _two_values(e, op)
+    scales = _scales(e, op, count)
+    if scales is not None:
+        values = [b.binary("fdiv", x, s) for x, s in zip(values, scales, strict=True)]
+    codes = []
+    for x in values:
+        units = b.intrinsic("roundeven", b.binary("fmul", x, number(b, 64.0, "float")))
+        code = b.intrinsic("fptosi.sat", units, result="i32")
+        code = clamped(b, code, Type("s32"), Type("u8" if "relu" in op.modifiers else "s8"))
+        code = b.intrinsic("smin", code, b.integer(127, 32))
+        code = b.select(is_nan(b, x), b.integer(127, 32), code)
+        codes.append(b.binary("and", code, b.integer(0xFF, 32)))
+    _put_packed(e, op, codes, 8)
+
+
+def _from_fixed(e: WarpEmitter, op: Op) -> None:
+    """Read signed bytes in units of 1/64 as bf16, times the scale factor."""
+    b = e.builder
+    pair = e.source(op, 0, "i16")
+    scales = _scales(e, op, 1)
+    results = []
+    for k, shift in enumerate((8, 0)):
+        byte = b.resize(b.binary("lshr", pair, b.integer(shift, 16)), 8, signed=False)
+        x = b.binary("fmul", b.cast("sitofp", byte, "float"), number(b, 1 / 64, "float"))
+        if scales is not None:
+            x = b.binary("fmul", x, scales[k])
+        results.append(half_bits(b, limited(b, op, x, BF16.name), BF16.name))
+    _put_packed(e, op, results, 16)
+
+
+# -- integers ---------------------------------------------------------------------------------------------
+
+
+def _pack(e: WarpEmitter, op: Op) -> None:
+    """Clamp two integers and set them side by side, the second lowest; a third source is moved up by both."""
+    b = e.builder
+    to, bits = op.type, op.type.bits
+    parts = []
+    for index in range(2):
+        x = clamped(b, e.source(op, index, "i32"), Type("s32"), to)
+        parts.append(b.binary("and", x, b.integer((1 << bits) - 1, 32)))
+    result = _packed(b, parts, bits)
+    if bits < 16:
+        result = b.binary("or", result, b.binary("shl", e.source(op, 2, "i32"), b.integer(2 * bits, 32)))
+    e.put(op, result)
+
+
+def _integer_pairs(e: WarpEmitter, op: Op) -> None:
+    """Add, subtract, or find the smaller or larger one, in each half; ``.relu`` gives 0 for what is below."""
+    b = e.builder
+    sign = op.type.kind
+    pairs = [split_halves(b, e.source(op, k, "i32")) for k in range(2)]
+    parts = []
+    for x, y in zip(*pairs, strict=True):
+        saturated = ".sat" if "sat" in op.modifiers else ""
+        wraps = op.opcode in ("add", "sub") and not saturated
+        result = b.binary(op.opcode, x, y) if wraps else b.intrinsic(f"{sign}{op.opcode}{saturated}", x, y)
+        if "relu" in op.modifiers:
+            result = b.intrinsic("smax", result, b.integer(0, type_width(result.type)))
+        parts.append(result)
+    _put_packed(e, op, parts[::-1], 16)

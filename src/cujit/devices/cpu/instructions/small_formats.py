@@ -1,0 +1,200 @@
+"""Numbers of 16, 8, 6 and 4 bits: from their bits to f32, and from f32 to their bits.
+
+Every one of them is a value of f32, so that reading is exact. Writing rounds once.
+
+Source: PTX ISA 9.1, "Alternate Floating-Point Data Formats" (layouts), "cvt" (NaN and overflow with ``.satfinite``,
+``.rs``). IEEE 754-2019, 3.4: in every format, the code of a number's magnitude grows with it by ones.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from cujit.devices.cpu.codegen.builder import Builder, Value
+from cujit.devices.cpu.codegen.rounding import as_bits, is_nan, magnitude, number
+
+__all__ = [
+    "BF16",
+    "F16",
+    "FORMATS",
+    "HALF_NAN",
+    "Format",
+    "half_bits",
+    "rounded_code",
+    "stochastic_code",
+    "value_of",
+    "value_of_code",
+    "value_of_exponent",
+    "without_low_bits",
+]
+
+HALF_NAN = 0x7FFF
+"""The NaN that GPUs return as f16 and as bf16. Source: PTX ISA 9.1, "Half Precision Floating-Point Instructions"."""
+
+
+@dataclass(frozen=True)
+class Format:
+    """A format with a sign: bits of its fields, its largest number, and what a NaN becomes with ``.satfinite``.
+
+    ``first_nan`` is the smallest magnitude code that is NaN, None where the format has none. ``random_bits`` are
+    those that ``.rs`` adds below the last kept bit.
+    """
+
+    name: str
+    exponent_bits: int
+    fraction_bits: int
+    largest: float
+    from_nan: int
+    first_nan: int | None
+    random_bits: int = 16
+
+    @property
+    def bits(self) -> int:
+        """All bits of a number."""
+        return 1 + self.exponent_bits + self.fraction_bits
+
+    @property
+    def bias(self) -> int:
+        """What is added to the exponent."""
+        return (1 << (self.exponent_bits - 1)) - 1
+
+    @property
+    def field(self) -> int:
+        """Bits from one number of a packed group to the next: those of 6 bits take 8."""
+        return 8 if self.bits == 6 else self.bits
+
+
+F16 = Format("f16", 5, 10, 65504.0, HALF_NAN, 0x7C01, 13)
+BF16 = Format("bf16", 8, 7, float.fromhex("0x1.FEp127"), HALF_NAN, 0x7F81)
+_SMALL = (
+    Format("e4m3", 4, 3, 448.0, 0x7F, 0x7F),
+    Format("e5m2", 5, 2, 57344.0, 0x7F, 0x7D),
+    Format("e2m3", 2, 3, 7.5, 0x1F, None),
+    Format("e3m2", 3, 2, 28.0, 0x1F, None),
+    Format("e2m1", 2, 1, 6.0, 0x7, None),
+)
+FORMATS = {f.name: f for f in (F16, BF16, *_SMALL)}
+
+
+# -- from bits --------------------------------------------------------------------------------------------
+
+
+def value_of(b: Builder, bits: Value, name: str) -> Value:
+    """Read 16-bit integers as f16 or bf16; the result is f32. NaNs keep their payload, or are quietened."""
+    if name == "f16":
+        return b.cast("fpext", b.bits_as(bits, "half"), "float")
+    wide = b.resize(bits, 32, signed=False)
+    return b.bits_as(b.binary("shl", wide, b.integer(16, 32)), "float")
+
+
+def value_of_code(b: Builder, code: Value, f: Format) -> Value:
+    """Read the low bits of an i32 as a number of at most 8 bits; the result is f32, NaN where the code is.
+
+    With the fields moved to those of f32, the number is too small by 2 to the difference of the biases, and
+    subnormal where it was so.
+    """
+    top = 1 << (f.bits - 1)
+    size = b.binary("and", code, b.integer(top - 1, 32))
+    moved = b.bits_as(b.binary("shl", size, b.integer(23 - f.fraction_bits, 32)), "float")
+    value = as_bits(b, b.binary("fmul", moved, number(b, 2.0 ** (127 - f.bias), "float")))
+    if f.first_nan is not None:
+        if f.name == "e5m2":
+            infinite = b.compare("icmp eq", size, b.integer(f.first_nan - 1, 32))
+            value = b.select(infinite, b.integer(0x7F800000, 32), value)
+        nan = b.compare("icmp uge", size, b.integer(f.first_nan, 32))
+        value = b.select(nan, b.integer(0x7FFFFFFF, 32), value)
+    sign = b.binary("shl", b.binary("and", code, b.integer(top, 32)), b.integer(32 - f.bits, 32))
+    return b.bits_as(b.binary("or", value, sign), "float")
+
+
+def value_of_exponent(b: Builder, code: Value) -> Value:
+    """Read an i32 below 256 as ``ue8m0``: 2 to the power of the code less 127; the last code is no number."""
+    bits = b.binary("shl", code, b.integer(23, 32))
+    bits = b.select(b.compare("icmp eq", code, b.integer(0, 32)), b.integer(1 << 22, 32), bits)
+    last = b.compare("icmp eq", code, b.integer(0xFF, 32))
+    return b.bits_as(b.select(last, b.integer(0x7FFFFFFF, 32), bits), "float")
+
+
+# -- to 16 bits -------------------------------------------------------------------------------------------
+
+
+def half_bits(b: Builder, x: Value, name: str) -> Value:
+    """Round an f32 to nearest as f16 or bf16; the result is i16, every NaN ``HALF_NAN``."""
+    if name == "f16":
+        # 0x7fffffff, too, becomes 0x7fff.
+        nan = b.select(is_nan(b, x), b.integer(0x7FFFFFFF, 32), as_bits(b, x))
+        return as_bits(b, b.cast("fptrunc", b.bits_as(nan, "float"), "half"))
+    bits = without_low_bits(b, x, 16, "rn", HALF_NAN << 16)
+    return b.resize(b.binary("lshr", bits, b.integer(16, 32)), 16, signed=False)
+
+
+def without_low_bits(b: Builder, x: Value, count: int, mode: str, nan: int | None) -> Value:
+    """Round an f32 to fewer fraction bits, as an i32; a carry out of the fraction rightly raises the exponent.
+
+    NaNs become ``nan``, or are cut.
+    """
+    exact = bits = as_bits(b, x)
+    low, unit = (1 << count) - 1, b.integer(1, 32)
+    if mode == "rn":
+        last = b.binary("and", b.binary("lshr", bits, b.integer(count, 32)), unit)
+        bits = b.binary("add", bits, b.binary("add", last, b.integer(low >> 1, 32)))
+    elif mode in ("rm", "rp"):
+        outward = b.compare("icmp slt" if mode == "rm" else "icmp sge", bits, b.integer(0, 32))
+        bits = b.binary("add", bits, b.select(outward, b.integer(low, 32), b.integer(0, 32)))
+    bits = b.select(is_nan(b, x), exact if nan is None else b.integer(nan, 32), bits)
+    return b.binary("and", bits, b.integer(~low, 32))
+
+
+# -- to codes ---------------------------------------------------------------------------------------------
+
+
+def _scale(b: Builder, exponent: Value, f: Format, extra: int) -> Value:
+    """Make the power of two that brings the last kept bit of a number to 2^extra, from its exponent field."""
+    largest = b.integer((127 + 127 + f.fraction_bits + extra) << 23, 32)
+    return b.bits_as(b.binary("sub", largest, exponent), "float")
+
+
+def _exponent(b: Builder, size: Value, f: Format) -> Value:
+    """Find the exponent field of an f32, not below that of the smallest normal number of the format."""
+    field = b.binary("and", as_bits(b, size), b.integer(0x7F800000, 32))
+    return b.intrinsic("umax", field, b.integer((128 - f.bias) << 23, 32))
+
+
+def _joined(b: Builder, count: Value, exponent: Value, f: Format) -> Value:
+    """Make the code of ``count`` units in the last place: codes grow by ones, 2^fraction_bits for each exponent."""
+    above = b.binary("sub", exponent, b.integer((128 - f.bias) << 23, 32))
+    return b.binary("add", count, b.binary("lshr", above, b.integer(23 - f.fraction_bits, 32)))
+
+
+def _signed_code(b: Builder, code: Value, x: Value, f: Format) -> Value:
+    top = b.binary("lshr", as_bits(b, x), b.integer(31, 32))
+    code = b.binary("or", code, b.binary("shl", top, b.integer(f.bits - 1, 32)))
+    return b.select(is_nan(b, x), b.integer(f.from_nan, 32), code)
+
+
+def rounded_code(b: Builder, x: Value, f: Format) -> Value:
+    """Round an f32 within ±largest to nearest; the result is the code as an i32."""
+    size = magnitude(b, x)
+    exponent = _exponent(b, size, f)
+    scaled = b.binary("fmul", size, _scale(b, exponent, f, 0))
+    # Of NaN, this is nothing at all; it is replaced at the end.
+    count = b.cast("fptosi", b.intrinsic("roundeven", scaled), "i32")
+    return _signed_code(b, _joined(b, count, exponent, f), x, f)
+
+
+def stochastic_code(b: Builder, x: Value, f: Format, random: Value) -> Value:
+    """Round an f32 away from zero where the cut bits and ``random``, an i32, carry; the result is the code as an i32.
+
+    Source: PTX ISA 9.1, "cvt", rounding modifier ``.rs``.
+    """
+    size = magnitude(b, x)
+    if f is BF16:
+        summed = b.binary("add", as_bits(b, size), random)
+        return _signed_code(b, b.binary("lshr", summed, b.integer(16, 32)), x, f)
+    # What overflows is cut to the number after the largest one, which an f16 writes as infinity.
+    size = b.select(b.compare("fcmp ogt", size, number(b, 65536.0, "float")), number(b, 65536.0, "float"), size)
+    exponent = _exponent(b, size, f)
+    scaled = b.binary("fmul", size, _scale(b, exponent, f, f.random_bits))
+    units = b.binary("add", b.cast("fptosi", scaled, "i32"), random)
+    count = b.binary("lshr", units, b.integer(f.random_bits, 32))
+    return _signed_code(b, _joined(b, count, exponent, f), x, f)

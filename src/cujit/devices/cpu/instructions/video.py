@@ -1,0 +1,251 @@
+"""Video instructions: scalar ones, and those that work on the halves or the bytes of a word; and quads of bytes.
+
+PTX ISA 9.1: "Scalar Video Instructions", "SIMD Video Instructions". No GPU of today has the scalar ones: the assembler
+expands them, and in a few places not as the manual says. Here they compute what it makes for sm_90 (read in the machine
+code of ptxas 13.0): each such place says so.
+"""
+
+from __future__ import annotations
+
+from cujit.devices.cpu.codegen.builder import Builder, Value, type_width
+from cujit.devices.cpu.codegen.registry import Rules
+from cujit.devices.cpu.codegen.warp import WarpEmitter
+from cujit.devices.cpu.ir.program import Op
+
+__all__ = ["register"]
+
+_COMPARE = "eq ne lt le gt ge"
+_SCALAR = r"b[0-3]|h[01]"
+_SIGNED = rf"-?({_SCALAR})?"
+_HALVES = (r"h0|h1|h10", r"h[0-3]{2}", r"h[0-3]{2}")
+_QUADS = (r"b(?:3?2?1?0?)(?<=\d)", r"b[0-7]{4}", r"b[0-7]{4}")
+"""Which parts of registers may be named: of the result, of the first and of the second source."""
+
+
+def register(rules: Rules) -> None:
+    """Add the rules of this family."""
+    rules.on("vadd|vsub|vabsdiff|vmin|vmax|vshl|vshr|vset", _scalar, parts=(_SCALAR, _SCALAR, _SCALAR))
+    rules.on("vmad", _multiply_add, parts=("", _SIGNED, _SIGNED, "-"))
+    rules.on("vadd2|vsub2|vavrg2|vabsdiff2|vmin2|vmax2|vset2", _lanewise, parts=_HALVES)
+    rules.on("vadd4|vsub4|vavrg4|vabsdiff4|vmin4|vmax4|vset4", _lanewise, parts=_QUADS)
+    rules.on("add|sub|min|max|neg .u8x4|s8x4", _quads)
+
+
+def _part(op: Op, index: int) -> str:
+    """Selector of an operand as written (0 is the result): ``b3``, ``h10``, or nothing."""
+    parts = op.parts
+    return parts[index].removeprefix("-") if index < len(parts) else ""
+
+
+def _changed_sign(op: Op, index: int) -> bool:
+    """Whether an operand stands with a minus sign (0 is the result)."""
+    return index < len(op.parts) and op.parts[index].startswith("-")
+
+
+def _field(b: Builder, word: Value, at: int, bits: int, signed: bool) -> Value:
+    """Extract ``bits`` from bit ``at`` on of an i32, and extend them."""
+    if bits == 32:
+        return word
+    up = b.binary("shl", word, b.integer(32 - bits - at, 32))
+    return b.binary("ashr" if signed else "lshr", up, b.integer(32 - bits, 32))
+
+
+def _place(part: str) -> tuple[int, int]:
+    """First bit and width of a scalar selector."""
+    if not part:
+        return 0, 32
+    bits = 8 if part[0] == "b" else 16
+    return int(part[1:]) * bits, bits
+
+
+def _clamp(b: Builder, value: Value, bits: int, signed: bool) -> Value:
+    """Clamp a signed value to the range of an integer type of ``bits``."""
+    width = int(value.type[1:])
+    least, most = (-(1 << (bits - 1)), (1 << (bits - 1)) - 1) if signed else (0, (1 << bits) - 1)
+    return b.intrinsic("smax", b.intrinsic("smin", value, b.integer(most, width)), b.integer(least, width))
+
+
+def _extended(b: Builder, value: Value) -> Value:
+    """Take the low 32 bits of an i64 as signed."""
+    return b.resize(b.resize(value, 32, signed=True), 64, signed=True)
+
+
+# -- scalar ones ------------------------------------------------------------------------------------------
+
+
+def _operand(e: WarpEmitter, op: Op, index: int, signed: bool) -> Value:
+    """Extract the part of a source that is asked for, as an i64."""
+    b = e.builder
+    at, bits = _place(_part(op, index + 1))
+    return b.resize(_field(b, e.source(op, index, "i32"), at, bits, signed), 64, signed)
+
+
+def _scalar(e: WarpEmitter, op: Op) -> None:
+    """Extract, compute, saturate, and apply the second operation or merge into the third source."""
+    b = e.builder
+    types = op.types
+    signed = types[0] == "s32"  # of vset, which has no type of its result, that of the first source
+    x, y = (_operand(e, op, k, types[k - 2] == "s32") for k in range(2))
+    result = _saturated(b, op, _scalar_result(b, op, x, y), signed)
+    second = [m for m in ("add", "min", "max") if m in op.modifiers]
+    if second:
+        e.put(op, _second(b, second[0], result, e.source(op, 2, "i32"), signed))
+    elif _part(op, 0):
+        part, value = _part(op, 0), b.resize(result, 32, signed)
+        if part == "h1":  # an H200 takes the result's own upper half here; the manual has the lower one shifted up
+            value = b.binary("lshr", value, b.integer(16, 32))
+        e.put(op, _merged(b, part, value, e.source(op, 2, "i32")))
+    else:
+        e.put(op, b.resize(result, 32, signed))
+
+
+def _scalar_result(b: Builder, op: Op, x: Value, y: Value) -> Value:
+    if op.opcode == "vset":
+        name = next(m for m in op.modifiers if m in _COMPARE.split())
+        return b.resize(b.compare(_comparison(name), x, y), 64, signed=False)
+    if op.opcode in ("vshl", "vshr"):
+        count = b.intrinsic("umin", y, b.integer(32, 64)) if "clamp" in op.modifiers else _low5(b, y)
+        return b.binary("shl" if op.opcode == "vshl" else "ashr", x, count)
+    result = _pointwise(b, op.opcode, x, y)
+    # sm_90 keeps 32 bits of a sum that is not saturated, and takes them as signed.
+    return _extended(b, result) if op.opcode in ("vadd", "vsub") and "sat" not in op.modifiers else result
+
+
+def _low5(b: Builder, count: Value) -> Value:
+    return b.binary("and", count, b.integer(31, 64))
+
+
+def _comparison(name: str) -> str:
+    return f"icmp {name}" if name in ("eq", "ne") else f"icmp s{name}"
+
+
+def _pointwise(b: Builder, name: str, x: Value, y: Value) -> Value:
+    """Compute ``vadd vsub vabsdiff vmin vmax`` of numbers that cannot overflow."""
+    if name in ("vmin", "vmax"):
+        return b.intrinsic(f"s{name[1:]}", x, y)
+    result = b.binary("add" if name == "vadd" else "sub", x, y)
+    return b.intrinsic("abs", result, flag=b.integer(0, 1)) if name == "vabsdiff" else result
+
+
+def _saturated(b: Builder, op: Op, value: Value, signed: bool) -> Value:
+    """Clamp as ``.sat`` asks."""
+    if "sat" not in op.modifiers:
+        return value
+    _, bits = _place(_part(op, 0))
+    if op.opcode == "vshl":
+        # The manual's intermediate result has 34 bits.
+        value = b.binary("ashr", b.binary("shl", value, b.integer(30, 64)), b.integer(30, 64))
+    if op.opcode in ("vshl", "vshr") or (bits == 32 and signed):
+        # sm_90 clamps shifts to 32 bits even where a byte or half is merged, and takes the result as signed.
+        return _extended(b, _clamp(b, value, 32, signed))
+    if bits == 32:
+        # sm_90 clamps what is below 0, and lets what is too large wrap; a sum then counts as signed.
+        positive = b.intrinsic("smax", value, b.integer(0, 64))
+        return _extended(b, positive) if op.opcode in ("vadd", "vsub") else positive
+    # Where a byte or half is merged, sm_90 takes what is below 0 for what is too large.
+    return b.intrinsic("umin", value, b.integer((1 << (bits - signed)) - 1, 64))
+
+
+def _second(b: Builder, name: str, result: Value, other: Value, signed: bool) -> Value:
+    """Combine an i64 with the third source; the result has 32 bits."""
+    wide = b.resize(other, 64, signed)
+    full = b.binary("add", result, wide) if name == "add" else b.intrinsic(f"{'us'[signed]}{name}", result, wide)
+    return b.resize(full, 32, signed)
+
+
+def _merged(b: Builder, part: str, value: Value, into: Value) -> Value:
+    """Put the low bits of a value into the place that ``part`` names."""
+    at, bits = _place(part)
+    mask = ((1 << bits) - 1) << at
+    moved = b.binary("and", b.binary("shl", value, b.integer(at, 32)), b.integer(mask, 32))
+    return b.binary("or", moved, b.binary("and", into, b.integer(~mask, 32)))
+
+
+def _multiply_add(e: WarpEmitter, op: Op) -> None:
+    """``vmad``: multiply and add, and 1 more with ``.po``; scale; saturate by the signs of the sources.
+
+    sm_90 multiplies and adds whole words as signed, whatever their type.
+    """
+    b = e.builder
+    types = op.types
+    x, y = (_extended(b, _operand(e, op, k, types[k + 1] == "s32")) for k in range(2))
+    product, third = b.binary("mul", x, y), b.resize(e.source(op, 2, "i32"), 64, signed=True)
+    zero = b.integer(0, 64)
+    if _changed_sign(op, 1) != _changed_sign(op, 2):
+        product = b.binary("sub", zero, product)
+    if _changed_sign(op, 3):
+        third = b.binary("sub", zero, third)
+    total = b.binary("add", product, third)
+    if "po" in op.modifiers:
+        total = b.binary("add", total, b.integer(1, 64))
+    signed = "s32" in types[1:]
+    scale = next((int(m[3:]) for m in op.modifiers if m in ("shr7", "shr15")), 0)
+    if scale:
+        total = b.binary("ashr" if signed else "lshr", total, b.integer(scale, 64))
+    if "sat" in op.modifiers:
+        total = _clamp(b, total, 32, signed)
+    e.put(op, b.resize(total, 32, signed))
+
+
+# -- halves and bytes -------------------------------------------------------------------------------------
+
+
+def _lanewise(e: WarpEmitter, op: Op) -> None:
+    """Work on two halves or four bytes, and merge them into the third source or add them to it."""
+    b = e.builder
+    types, count = op.types, int(op.opcode[-1])
+    signed = len(types) == 3 and types[0] == "s32"
+    firsts, seconds = (_picked(e, op, k, types[k - 2] == "s32") for k in range(2))
+    mask = [int(d) for d in _part(op, 0)[1:]] or range(count)
+    total = e.source(op, 2, "i32")
+    for k in mask:
+        element = _element(b, op, firsts[k], seconds[k])
+        if "sat" in op.modifiers:
+            element = _clamp(b, element, 32 // count, signed)
+        if "add" in op.modifiers:
+            total = b.binary("add", total, element)
+        else:
+            total = _merged(b, f"{'bh'[count == 2]}{k}", element, total)
+    e.put(op, total)
+
+
+def _picked(e: WarpEmitter, op: Op, index: int, signed: bool) -> list[Value]:
+    """Extract the elements that a selector picks from both sources, the lowest first.
+
+    A selector names them from the highest; without one each source gives its own.
+    """
+    b, count = e.builder, int(op.opcode[-1])
+    part = _part(op, index + 1)
+    numbers = [int(d) for d in reversed(part[1:])] or [index * count + k for k in range(count)]
+    bits = 32 // count
+    words = [e.source(op, k, "i32") for k in range(2)]
+    return [_field(b, words[n // count], n % count * bits, bits, signed) for n in numbers]
+
+
+def _element(b: Builder, op: Op, x: Value, y: Value) -> Value:
+    name = op.opcode[:-1]
+    if name == "vset":
+        return b.resize(b.compare(_comparison(op.form.words[0]), x, y), 32, signed=False)
+    if name == "vavrg":
+        total = b.binary("add", x, y)
+        up = b.compare("icmp sge", total, b.integer(0, 32))
+        return b.binary("ashr", b.binary("add", total, b.resize(up, 32, signed=False)), b.integer(1, 32))
+    return _pointwise(b, name, x, y)
+
+
+def _quads(e: WarpEmitter, op: Op) -> None:
+    """``add sub min max neg`` of four bytes. PTX ISA 9.2, "Integer Arithmetic Instructions"."""
+    b, signed = e.builder, op.type == "s8x4"
+    words = [e.source(op, k, "i32") for k in range(len(op.sources))]
+    if op.opcode == "neg":
+        words.insert(0, b.integer(0, 32))
+    total = b.integer(0, 32)
+    for k in range(4):
+        x, y = (_field(b, word, 8 * k, 8, signed) for word in words)
+        element = _pointwise(b, "vsub" if op.opcode == "neg" else f"v{op.opcode}", x, y)
+        if "sat" in op.modifiers:
+            element = _clamp(b, element, 8, signed)
+        if "relu" in op.modifiers:
+            element = b.intrinsic("smax", element, b.integer(0, type_width(element.type)))
+        total = _merged(b, f"b{k}", element, total)
+    e.put(op, total)

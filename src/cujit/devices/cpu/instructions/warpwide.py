@@ -1,0 +1,307 @@
+"""What the lanes of a warp do together: shuffles, votes, matches, reductions, elections.
+
+PTX ISA 9.1: "shfl.sync", "vote.sync", "match.sync", "redux.sync", "activemask", "elect.sync", "bar.warp.sync". The
+lanes that a member mask names are all here when a handler runs: ``flow`` has seen to it. What an operation gives does
+not depend on where its lanes stand: a ``Party`` says who they are and what they bring (see ``meetings``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, TypeAlias
+
+from cujit.devices.cpu.analysis.uniformity import WARP
+from cujit.devices.cpu.codegen.builder import Value, int_type
+from cujit.devices.cpu.codegen.registry import Rules
+from cujit.devices.cpu.ir.program import IntConstant, Op, Operand, Reg
+
+if TYPE_CHECKING:
+    from cujit.devices.cpu.codegen.warp import WarpEmitter
+
+__all__ = ["Party", "Results", "Rule", "known", "lacks_partners", "members_of", "origins", "register", "rule_of"]
+
+_LANE = list(range(WARP))
+_MODES = "up down bfly idx"
+
+
+class Party:
+    """Lanes that do an operation together at one place."""
+
+    def __init__(self, e: WarpEmitter, op: Op) -> None:
+        self.e, self.op = e, op
+
+    def lanes(self) -> Value:
+        """Who takes part, as a vector."""
+        return self.e.flow.lanes_of(self.op)
+
+    def members(self) -> Value:
+        """The member mask; legacy forms are for all lanes that are there."""
+        return members_of(self.e, self.op)
+
+    def known(self, index: int) -> int | None:
+        """Source ``index``, if it is the same constant for all."""
+        return known(self.e, self.op.sources[index])
+
+    def operand(self, index: int, type_: str) -> Value:
+        """Read source ``index``."""
+        return self.e.source(self.op, index, type_)
+
+
+Results: TypeAlias = tuple[Value, ...]
+Rule: TypeAlias = Callable[[Party], Results]
+"""Does an operation, and gives its results for all lanes."""
+
+
+def register(rules: Rules) -> None:
+    """Add the rules of this family."""
+    rules.on("shfl|vote|match|redux|elect", _do)
+    rules.on("bar .warp", _do)
+    rules.on("activemask", _active_mask)
+
+
+def _do(e: WarpEmitter, op: Op) -> None:
+    """Do an operation with the lanes that are here."""
+    for index, value in enumerate(rule_of(op)(Party(e, op))):
+        if index < len(op.results):
+            e.put(op, value, index)
+
+
+def rule_of(op: Op) -> Rule:
+    """Find what an operation that names its members does."""
+    if op.opcode == "vote":
+        return _ballot if "ballot" in op.modifiers else _vote
+    if op.opcode == "redux" and "f32" in op.modifiers:
+        return _reduce_floats
+    return {"shfl": _shuffle, "match": _match, "redux": _reduce, "elect": _elect, "bar": _nothing}[op.opcode]
+
+
+def _nothing(_party: Party) -> Results:
+    """``bar.warp.sync``: lanes have waited already, and memory is in order within a warp."""
+    return ()
+
+
+def members_of(e: WarpEmitter, op: Op) -> Value:
+    """Read the member mask of a ``.sync`` operation; legacy forms are for all lanes that are there."""
+    if op.form.is_whole_warp or "sync" not in op.modifiers:
+        return e.builder.integer(-1, 32)
+    mask = known(e, op.sources[-1])
+    return e.read(op.sources[-1], "i32") if mask is None else e.builder.integer(mask, 32)
+
+
+def lacks_partners(e: WarpEmitter, op: Op) -> Value:
+    """Find the lanes of which a partner has not come here yet, as a vector; exited lanes are not waited for."""
+    b = e.builder
+    away = b.word(b.binary("and", e.flow.live(), b.invert(e.flow.lanes_of(op))))
+    missing = b.binary("and", members_of(e, op), away)
+    return b.vector(b.compare("icmp ne", missing, b.integer(0, 32)))
+
+
+# -- shuffles ---------------------------------------------------------------------------------------------
+
+
+def known(e: WarpEmitter, operand: Operand) -> int | None:
+    """Read an operand of 32 bits, if it is a constant."""
+    value = operand.value if isinstance(operand, IntConstant) else None
+    if isinstance(operand, Reg):
+        value = e.divergence.constants.get(operand.index)
+    return None if value is None else value & 0xFFFFFFFF
+
+
+def _mode(op: Op) -> str:
+    return next(m for m in op.modifiers if m in _MODES.split())
+
+
+def _shuffle(party: Party) -> Results:
+    e, b, mode = party.e, party.e.builder, _mode(party.op)
+    by, clamp = party.known(1), party.known(2)
+    if by is None or clamp is None:
+        return _shuffle_by_index(party, mode)
+    if any(r is not None and e.shape(r).is_uniform for r in party.op.results):
+        return _broadcast(party, by)
+    value = b.vector(party.operand(0, "i32"))
+    origins = [_origin(mode, lane, by, clamp) for lane in _LANE]
+    moved = b.shuffle(value, None, [j if good else lane for lane, (j, good) in enumerate(origins)])
+    return moved, b.lanes([int(good) for _, good in origins], 1)
+
+
+def _broadcast(party: Party, lane: int) -> Results:
+    """Take the value of one lane for all."""
+    b, value = party.e.builder, party.operand(0, "i32")
+    return b.extract(value, b.integer(lane & 31, 32)) if value.is_vector else value, b.integer(1, 1)
+
+
+def _origin(mode: str, lane: int, by: int, clamp: int) -> tuple[int, bool]:
+    """Lane that a lane reads from, and whether it is within bounds. Source: PTX ISA 9.1, "shfl.sync", its code."""
+    by, segment, bound = by & 31, clamp >> 8 & 31, clamp & 31
+    last = lane & segment | bound & ~segment & 31
+    if mode == "up":
+        return lane - by, lane - by >= last
+    if mode == "down":
+        return lane + by, lane + by <= last
+    origin = lane ^ by if mode == "bfly" else lane & segment | by & ~segment & 31
+    return origin, origin <= last
+
+
+def _shuffle_by_index(party: Party, mode: str) -> Results:
+    """The same with a distance or bounds that are known only at run time."""
+    b = party.e.builder
+    origin, good = _origins(party, mode)
+    origin = b.select(good, origin, b.lanes(_LANE, 32))
+    return _permuted(party.e, b.vector(party.operand(0, "i32")), b.vector(origin)), good
+
+
+def _origins(party: Party, mode: str) -> tuple[Value, Value]:
+    """Lane that each lane reads from, and whether it is within bounds."""
+    b = party.e.builder
+    lane, low = b.lanes(_LANE, 32), b.integer(31, 32)
+    by = b.binary("and", party.operand(1, "i32"), low)
+    clamp = party.operand(2, "i32")
+    bound = b.binary("and", clamp, low)
+    segment = b.binary("and", b.binary("lshr", clamp, b.integer(8, 32)), low)
+    outside = b.binary("xor", segment, low)
+    first = b.binary("and", lane, segment)
+    last = b.binary("or", first, b.binary("and", bound, outside))
+    if mode in ("up", "down"):
+        origin = b.binary("sub" if mode == "up" else "add", lane, by)
+    elif mode == "bfly":
+        origin = b.binary("xor", lane, by)
+    else:
+        origin = b.binary("or", first, b.binary("and", by, outside))
+    return origin, b.compare("icmp sge" if mode == "up" else "icmp sle", origin, last)
+
+
+def origins(e: WarpEmitter, op: Op) -> Value:
+    """Lane whose value each lane takes in a shuffle (i32); -1 where that is its own."""
+    b = e.builder
+    origin, good = _origins(Party(e, op), _mode(op))
+    return b.select(good, origin, b.integer(-1, 32))
+
+
+def _permuted(e: WarpEmitter, value: Value, origin: Value) -> Value:
+    """Take lane ``origin`` of a vector for each lane, by way of memory."""
+    b = e.builder
+    pointers = b.point("i32", b.in_memory(f"%exchange.{value.type}", value), origin)
+    rest = (b.integer(4, 32), b.vector(b.integer(1, 1)), Value("poison", "i32", True))
+    return b.call(f"llvm.masked.gather.v{WARP}i32.v{WARP}p0", "i32", pointers, *rest, vector=True)
+
+
+# -- votes ------------------------------------------------------------------------------------------------
+
+
+def _holding(party: Party) -> tuple[Value, Value]:
+    """The lanes that vote, and those of them whose predicate holds, as words of each lane's members."""
+    b = party.e.builder
+    lanes, members = party.lanes(), party.members()
+    voting = b.binary("and", b.word(lanes), members)
+    holding = b.binary("and", b.word(b.binary("and", lanes, b.vector(party.operand(0, "i1")))), members)
+    return voting, holding
+
+
+def _ballot(party: Party) -> Results:
+    return (_holding(party)[1],)
+
+
+def _vote(party: Party) -> Results:
+    b, op = party.e.builder, party.op
+    voting, holding = _holding(party)
+    every, none = b.compare("icmp eq", holding, voting), b.compare("icmp eq", holding, b.integer(0, 32))
+    if "all" in op.modifiers:
+        return (every,)
+    if "any" in op.modifiers:
+        return (b.invert(none),)
+    return (b.binary("or", every, none),)
+
+
+def _active_mask(e: WarpEmitter, op: Op) -> None:
+    e.put(op, e.builder.vector(e.builder.word(e.flow.lanes_of(op))))
+
+
+def _elect(party: Party) -> Results:
+    """The lowest of the members leads."""
+    b = party.e.builder
+    voting = b.binary("and", b.word(party.lanes()), party.members())
+    leader = b.intrinsic("cttz", voting, flag=b.integer(0, 1))
+    return leader, b.compare("icmp eq", b.lanes(_LANE, 32), leader)
+
+
+# -- match and redux --------------------------------------------------------------------------------------
+
+
+def _match(party: Party) -> Results:
+    """For each lane the members that have the same value; ``all``: every member, or nothing."""
+    b, op = party.e.builder, party.op
+    type_ = int_type(op.type.bits)
+    values = b.vector(party.operand(0, type_))
+    lanes = b.word(party.lanes())
+    same = b.reserve("%same", f"<{WARP} x i32>")
+    b.call(f"cujit_match_{op.type.bits}", "void", b.in_memory(f"%exchange.{type_}", values), lanes, same)
+    members = party.members()
+    found = b.binary("and", b.load("i32", same, vector=True), members)
+    if "any" in op.modifiers:
+        return (found,)
+    every = b.compare("icmp eq", found, b.binary("and", lanes, members))
+    return b.select(every, found, b.integer(0, 32)), every
+
+
+_NEUTRAL = {"add": 0, "or": 0, "xor": 0, "and": -1, "umin": -1, "umax": 0, "smin": 2**31 - 1, "smax": -(2**31)}
+
+
+def _reduce(party: Party) -> Results:
+    b = party.e.builder
+    kind = next(m for m in party.op.modifiers if m in ("add", "min", "max", "and", "or", "xor"))
+    name = f"{party.op.type.kind}{kind}" if kind in ("min", "max") else kind
+    neutral = b.integer(_NEUTRAL[name], 32)
+    return (_reduced(party, "i32", neutral, lambda v: b.reduce(name, v)),)
+
+
+def _reduce_floats(party: Party) -> Results:
+    """Smallest or largest float; without ``.NaN`` a NaN counts only where there is nothing else."""
+    b, op = party.e.builder, party.op
+    kind = "min" if "min" in op.modifiers else "max"
+    name = f"f{kind}imum" if "NaN" in op.modifiers else f"f{kind}"
+    infinity = b.real(0x7F800000 if kind == "min" else 0xFF800000, 32)
+    nothing = infinity if "NaN" in op.modifiers else b.real(0x7FFFFFFF, 32)
+    result = _reduced(party, "float", nothing, lambda v: b.reduce(name, v), absolute="abs" in op.modifiers)
+    canonical = b.real(0x7FFFFFFF, 32)
+    return (b.select(b.compare("fcmp uno", result, result), canonical, result),)
+
+
+def _reduced(
+    party: Party, type_: str, neutral: Value, reduce: Callable[[Value], Value], *, absolute: bool = False
+) -> Value:
+    """Reduce over the members of each lane: at once where all name the same, else group by group."""
+    e, b = party.e, party.e.builder
+    values = b.vector(party.operand(0, type_))
+    if absolute:
+        values = b.intrinsic("fabs", values)
+    lanes, members = party.lanes(), party.members()
+    if members.is_vector:
+        return _reduced_by_group(e, lanes, members, lambda group: reduce(b.select(group, values, neutral)), type_)
+    return reduce(b.select(lanes, values, neutral))
+
+
+def _reduced_by_group(
+    e: WarpEmitter, lanes: Value, members: Value, reduce: Callable[[Value], Value], type_: str
+) -> Value:
+    """Take the first lane that is left, reduce over its members, and go on with the lanes that are no members."""
+    b = e.builder
+    before, head, after = b.label("groups"), b.label("group"), b.label("grouped")
+    left, result, left_next, result_next = b.name(), b.name(), b.name(), b.name()
+    word = b.word(lanes)
+    b.jump(before)
+    b.start(before)
+    b.jump(head)
+    b.start(head)
+    b.phi(word, (word, before), (left_next, head), into=left)
+    so_far = b.phi(Value("", type_, True), ("zeroinitializer", before), (result_next, head), into=result)
+    first = b.intrinsic("cttz", Value(left, "i32"), flag=b.integer(0, 1))
+    named = b.extract(members, b.binary("and", first, b.integer(31, 32)))
+    group = b.mask_of(b.binary("and", named, word))
+    every = b.vector(reduce(group))
+    b.select(group, every, so_far, into=result_next)
+    done = b.binary("or", named, b.binary("shl", b.integer(1, 32), b.binary("and", first, b.integer(31, 32))))
+    b.binary("and", Value(left, "i32"), b.binary("xor", done, b.integer(-1, 32)), into=left_next)
+    more = b.compare("icmp ne", Value(left_next, "i32"), b.integer(0, 32))
+    b.branch(more, head, after)
+    b.start(after)
+    return Value(result_next, type_, True)

@@ -1,0 +1,1 @@
+"""A kernel as operations and blocks, and the one table of what operations mean."""

@@ -1,0 +1,239 @@
+"""Basic blocks, the order in which a warp scans them, and their loops.
+
+        @p bra ELSE;                       block 0: goes to 2 where p holds, else to 1
+        add.u32 x, x, 1;                   block 1: add, goes to 3
+        bra END;                     ->    block 2: sub, goes to 3
+    ELSE: sub.u32 x, x, 1;                 block 3: ret
+    END: ret;
+
+The order is topological but for back edges, and every loop is contiguous in it. A warp whose lanes have parted
+always runs the block of lowest position that any lane waits at; with such an order lanes meet again at the nearest
+common post-dominator at the latest, for every shape of control flow, irreducible ones included.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Sequence
+from dataclasses import dataclass, field
+
+from cujit.devices.cpu.ir.program import KernelProgram, Op
+from cujit.devices.cpu.ir.refusals import Refusals
+
+__all__ = ["Block", "Graph", "Loop", "build_graph", "part_of"]
+
+
+@dataclass(eq=False)
+class Block:
+    """Operations without a jump inside. ``ops[-1]`` may be a branch; else it falls through.
+
+    An operation at which lanes wait for others is the first of its block; a barrier is also the last.
+
+    ``successors`` are positions, the block after the last being the exit. For a guarded branch the target comes
+    first and the fall-through second; for ``brx`` the targets in the order of the table.
+    """
+
+    position: int
+    ops: list[Op]
+    successors: tuple[int, ...] = ()
+    predecessors: list[int] = field(default_factory=list)
+    loop: Loop | None = None
+
+    @property
+    def site(self) -> Op | None:
+        """The operation that lanes may have to wait at, if the block begins with one."""
+        return self.ops[0] if self.ops and self.ops[0].form.is_site else None
+
+    @property
+    def branch(self) -> Op | None:
+        """The operation that ends the block, unless it falls through."""
+        return self.ops[-1] if self.ops and self.ops[-1].form.is_jump else None
+
+
+@dataclass(eq=False)
+class Loop:
+    """Positions ``head`` to ``last``, both inside; ``parent`` is the loop around it."""
+
+    head: int
+    last: int
+    parent: Loop | None = None
+
+    def __contains__(self, position: int) -> bool:
+        return self.head <= position <= self.last
+
+
+@dataclass(eq=False)
+class Graph:
+    """Blocks in scan order. ``exit`` is the position after the last; ``loops`` come outermost first."""
+
+    blocks: list[Block]
+    loops: list[Loop]
+
+    @property
+    def exit(self) -> int:
+        """The position that stands for leaving the kernel."""
+        return len(self.blocks)
+
+    def successors(self) -> list[list[int]]:
+        """List the successors of each position, the exit's (none) included."""
+        return [list(b.successors) for b in self.blocks] + [[]]
+
+
+def build_graph(program: KernelProgram, refusals: Refusals) -> Graph:
+    """Cut the program into blocks, drop what cannot be reached, and order the rest."""
+    pieces, labels = _cut(program.ops)
+    edges: list[list[int]] = []
+    end = len(pieces)
+    for k, ops in enumerate(pieces):
+        edges.append(_successors(ops, k, labels, end, refusals))
+    return _assemble(pieces, edges)[0]
+
+
+def part_of(graph: Graph, start: int, stops: Container[int]) -> tuple[Graph, list[int]]:
+    """Cut out the blocks that lanes pass from ``start`` on, each of ``stops`` the last on its way.
+
+    The part shares its operations with the whole; the second list tells which position of the whole each block has.
+    """
+    numbers = {start: 0}
+    found = [start]
+    for p in found:
+        for s in () if p in stops else graph.blocks[p].successors:
+            if s != graph.exit and s not in numbers:
+                numbers[s] = len(found)
+                found.append(s)
+    numbers[graph.exit] = len(found)
+    edges = [[len(found)] if p in stops else [numbers[s] for s in graph.blocks[p].successors] for p in found]
+    part, order = _assemble([graph.blocks[p].ops for p in found], edges)
+    return part, [found[old] for old in order]
+
+
+def _assemble(pieces: Sequence[list[Op]], edges: list[list[int]]) -> tuple[Graph, list[int]]:
+    """Order the blocks that the first one reaches; the second list tells which piece each of them is."""
+    end = len(pieces)
+    order, spans = _order(edges, end)
+    position = {old: new for new, old in enumerate(order)}
+    position[end] = len(order)
+    blocks = [Block(new, pieces[old], tuple(position[s] for s in edges[old])) for new, old in enumerate(order)]
+    for block in blocks:
+        for s in dict.fromkeys(block.successors):
+            if s < len(blocks):
+                blocks[s].predecessors.append(block.position)
+    return Graph(blocks, _nest(blocks, spans)), order
+
+
+def _cut(ops: Sequence[Op]) -> tuple[list[list[Op]], dict[str, int]]:
+    pieces: list[list[Op]] = [[]]
+    labels: dict[str, int] = {}
+    for op in ops:
+        if op.opcode == "label":
+            if pieces[-1]:
+                pieces.append([])
+            labels[op.targets[0]] = len(pieces) - 1
+            continue
+        if op.form.is_site and pieces[-1]:
+            pieces.append([])
+        pieces[-1].append(op)
+        if op.form.is_jump or op.form.is_barrier:
+            pieces.append([])
+    return pieces, labels
+
+
+def _successors(ops: list[Op], k: int, labels: dict[str, int], end: int, refusals: Refusals) -> list[int]:
+    last = ops[-1] if ops and ops[-1].form.is_jump else None
+    following = k + 1 if k + 1 < end else end
+    if last is None:
+        return [following]
+    for name in last.targets:
+        if name not in labels:
+            refusals.mistake(last.line, last.text or "bra", f"{name} is a label that is defined nowhere")
+            labels[name] = end
+    targets = [end] if last.opcode == "exit" else [labels[t] for t in last.targets]
+    return [*targets, following] if last.guard is not None else targets
+
+
+# -- order ------------------------------------------------------------------------------------------------
+
+
+def _order(edges: list[list[int]], end: int) -> tuple[list[int], list[tuple[int, int]]]:
+    """Order the reachable blocks; loops are returned as (first, last) positions, outermost first.
+
+    Strongly connected parts are laid out in topological order; inside a part its head comes first, and the rest
+    is ordered in the same way with the edges to the head cut. So every retreating edge goes to the head of a loop
+    around it, whatever the shape of the graph.
+    """
+    order: list[int] = []
+    spans: list[tuple[int, int]] = []
+    everything = set(range(end))
+    # A stack of work: a part to lay out, or the first position of a loop that ends here.
+    work: list[list[int] | int] = list(reversed(_parts([0], everything, edges)))
+    while work:
+        item = work.pop()
+        if isinstance(item, int):
+            spans.append((item, len(order) - 1))
+            continue
+        head = item[0]
+        first = len(order)
+        order.append(head)
+        if len(item) > 1 or head in edges[head]:
+            work.append(first)
+            inside = set(item[1:])
+            work += reversed(_parts([s for s in edges[head] if s in inside], inside, edges))
+    spans.sort(key=lambda s: (s[0], -s[1]))
+    return order, spans
+
+
+def _parts(roots: list[int], members: set[int], edges: list[list[int]]) -> list[list[int]]:
+    """Find the strongly connected parts that ``roots`` reach inside ``members``, in topological order.
+
+    The first of each part is the one where the search entered it. Source: R. Tarjan, "Depth-first search and
+    linear graph algorithms", SIAM J. Comput. 1 (1972), made iterative.
+    """
+    index: dict[int, int] = {}
+    low: dict[int, int] = {}
+    stack: list[int] = []
+    on_stack: set[int] = set()
+    parts: list[list[int]] = []
+    for root in roots:
+        if root in index:
+            continue
+        index[root] = low[root] = len(index)
+        stack.append(root)
+        on_stack.add(root)
+        path = [(root, iter(edges[root]))]
+        while path:
+            node, successors = path[-1]
+            for s in successors:
+                if s not in members:
+                    continue
+                if s not in index:
+                    index[s] = low[s] = len(index)
+                    stack.append(s)
+                    on_stack.add(s)
+                    path.append((s, iter(edges[s])))
+                    break
+                if s in on_stack:
+                    low[node] = min(low[node], index[s])
+            else:
+                path.pop()
+                if path:
+                    low[path[-1][0]] = min(low[path[-1][0]], low[node])
+                if low[node] == index[node]:
+                    at = stack.index(node)
+                    parts.append(stack[at:])
+                    on_stack -= set(parts[-1])
+                    del stack[at:]
+    parts.reverse()
+    return parts
+
+
+def _nest(blocks: list[Block], spans: list[tuple[int, int]]) -> list[Loop]:
+    loops: list[Loop] = []
+    open_: list[Loop] = []
+    for head, last in spans:
+        while open_ and open_[-1].last < head:
+            open_.pop()
+        loop = Loop(head, last, open_[-1] if open_ else None)
+        loops.append(loop)
+        open_.append(loop)
+        for position in range(head, last + 1):
+            blocks[position].loop = loop
+    return loops

@@ -1,0 +1,191 @@
+"""Operations and the values of registers, in words: how PTX spells them, and bits by their types."""
+
+from __future__ import annotations
+
+import re
+import struct
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from cujit.devices.cpu.ir.program import (
+    FloatConstant,
+    Group,
+    IntConstant,
+    Memory,
+    Negation,
+    Op,
+    Operand,
+    Reg,
+    Special,
+    SymbolAddress,
+)
+
+__all__ = ["TracedValue", "kinds_of", "spelled", "type_for"]
+
+_TYPE = re.compile(r"([sufb])(8|16|32|64|128)|(b?f16)(x2)?|tf32|pred")
+
+
+@dataclass(frozen=True)
+class TracedValue:
+    """A value that was read or written: ``name`` of the register, ``type`` as PTX says it, and the bits.
+
+    ``type`` is ``pred``, ``s32``, ``u64``, ``f32``, ``f16``, ``bf16x2`` …, ``address``, or ``b128`` where it is not
+    known what the bits mean.
+    """
+
+    name: str
+    type: str
+    bits: int
+
+    @property
+    def value(self) -> bool | int | float | tuple[float, float]:
+        """What the bits mean."""
+        if self.type == "pred":
+            return bool(self.bits)
+        if self.type.endswith("x2"):
+            low, high = self.bits & 0xFFFF, self.bits >> 16 & 0xFFFF
+            return _real(self.type[:-2], low), _real(self.type[:-2], high)
+        if self.type[0] == "f" or self.type == "bf16":
+            return _real(self.type, self.bits)
+        if self.type[0] == "s":
+            width = int(self.type[1:])
+            return self.bits - (1 << width) if self.bits >> (width - 1) & 1 else self.bits
+        return self.bits
+
+    def __str__(self) -> str:
+        value = self.value
+        if isinstance(value, bool):
+            return f"{self.name} = {str(value).lower()}"
+        if self.type == "address" or (self.type[0] == "b" and self.type[1].isdigit()):
+            return f"{self.name} = {self.bits:#x}"
+        if isinstance(value, int):
+            return f"{self.name} = {_integer(value, self.bits)}"
+        digits = {"64": 16, "16": 4}.get(self.type[-2:], 8)
+        parts = value if isinstance(value, tuple) else (value,)
+        words = ", ".join(_shown_real(part, self.type) for part in parts)
+        return f"{self.name} = {f'{{{words}}}' if isinstance(value, tuple) else words} (0x{self.bits:0{digits}x})"
+
+
+def _integer(value: int, bits: int) -> str:
+    """Write it in base 10 and 16: one digit is the same in both, and beyond 32 bits it is likely an address."""
+    if 0 <= value < 10:
+        return str(value)
+    return f"{value} ({bits:#x})" if abs(value) >> 32 == 0 else f"{bits:#x}"
+
+
+def _shown_real(value: float, type_: str) -> str:
+    """Write it with all the digits that matter, and a point."""
+    text = repr(value) if type_ == "f64" else f"{value:.{4 if '16' in type_ else 9}g}"
+    return text if set(text) & set(".en") else text + ".0"
+
+
+def _real(type_: str, bits: int) -> float:
+    if type_ == "bf16":
+        type_, bits = "f32", bits << 16
+    code = {"f16": "<e", "f32": "<f", "f64": "<d"}[type_]
+    return float(struct.unpack(code, bits.to_bytes(struct.calcsize(code), "little"))[0])
+
+
+# -- what bits mean ---------------------------------------------------------------------------------------
+
+
+def _types(op: Op) -> list[str]:
+    return [m for m in op.modifiers if _TYPE.fullmatch(m)]
+
+
+def type_for(op: Op, operand: Reg | Special, *, is_result: bool, kinds: dict[Reg, str]) -> str:
+    """Say what the bits of an operand mean there: by the type of the operation, else by its other uses (``kinds``)."""
+    width = operand.bits if isinstance(operand, Reg) else 64
+    if width == 1:
+        return "pred"
+    types = _types(op)
+    said = (types[0] if is_result else types[-1]) if types else ""
+    kind = _kind(said, width)
+    if kind == "b" and isinstance(operand, Reg):
+        kind = "f" if operand.is_float else kinds.get(operand, "u")
+    return _named(kind, width)
+
+
+def kinds_of(ops: Iterable[Op]) -> dict[Reg, str]:
+    """Guess what registers hold by the operations that have a type for them: floats before signed before unsigned.
+
+    Compilers keep all that is 32 bits wide in one kind of register, and load and store it as bits.
+    """
+    strength = {"b": 0, "u": 1, "s": 2, "f": 3, "f16": 3, "bf16": 3, "f16x2": 3, "bf16x2": 3}
+    found: dict[Reg, str] = {}
+    for op in ops:
+        types = _types(op)
+        if not types:
+            continue
+        for said, operands in ((types[0], op.results), (types[-1], op.sources)):
+            for reg in operands:
+                if isinstance(reg, Reg) and reg.bits > 1:
+                    kind = _kind(said, reg.bits)
+                    if strength[kind] > strength[found.get(reg, "b")]:
+                        found[reg] = kind
+    return found
+
+
+def _kind(said: str, width: int) -> str:
+    """Reduce a type to ``s``, ``u``, ``f``, ``f16``, ``bf16`` (and ``x2``); ``b`` where it says nothing of the bits."""
+    if said in ("f16", "bf16"):
+        return said if width == 16 else "b"
+    if said in ("f16x2", "bf16x2"):
+        return said if width == 32 else "b"
+    if said[:1] == "f":
+        return "f" if said == f"f{width}" else "b"
+    return said[:1] if said[:1] in ("s", "u") else "b"
+
+
+def _named(kind: str, width: int) -> str:
+    if width > 64:
+        return f"b{width}"
+    return f"{kind}{width}" if kind in ("s", "u", "f", "b") else kind
+
+
+# -- how PTX spells it ------------------------------------------------------------------------------------
+
+
+def spelled(op: Op) -> str:
+    """Write an operation as PTX does."""
+    guard = f"@{'!' if op.guard_negated else ''}{op.guard.name} " if op.guard is not None else ""
+    name = op.text or op.name
+    if op.opcode == "param":
+        return _parameter_move(op, name)
+    results = ["_" if reg is None else reg.name for reg in op.results]
+    first = [f"{{{', '.join(results)}}}" if len(results) > 2 else "|".join(results)] if results else []
+    jumps = [] if name.startswith("ret") else [target.rpartition(":")[2] for target in op.targets]
+    return f"{guard}{name} {', '.join([*first, *map(_operand, op.sources), *jumps])}".rstrip()
+
+
+def _parameter_move(op: Op, name: str) -> str:
+    """Write the move of a parameter of a call to or from a register."""
+    results, sources = [reg.name for reg in op.results if reg is not None], list(map(_operand, op.sources))
+    place, other = (results, sources) if name.startswith("st") else (sources, results)
+    inside = ", ".join(place).strip("{}").removesuffix("+0")
+    return f"{name} [{inside}], {other[0]}" if name.startswith("st") else f"{name} {', '.join(other)}, [{inside}]"
+
+
+def _operand(operand: Operand) -> str:
+    if isinstance(operand, Reg):
+        return operand.name
+    if isinstance(operand, Special):
+        return f"%{operand.name}"
+    if isinstance(operand, IntConstant):
+        return str(operand.value)
+    if isinstance(operand, FloatConstant):
+        return f"0{'d' if operand.width == 64 else 'f'}{operand.bits:0{operand.width // 4}X}"
+    if isinstance(operand, SymbolAddress):
+        return operand.slot.name + _plus(operand.offset)
+    if isinstance(operand, Negation):
+        return f"!{_operand(operand.item)}"
+    if isinstance(operand, Group):
+        return f"{{{', '.join(map(_operand, operand.items))}}}"
+    assert isinstance(operand, Memory)
+    base = "" if operand.base is None else _operand(operand.base)
+    coords = f", {{{', '.join(map(_operand, operand.coords))}}}" if operand.coords else ""
+    return f"[{base + _plus(operand.offset) if base else operand.offset}{coords}]"
+
+
+def _plus(offset: int) -> str:
+    return f"{offset:+d}" if offset else ""

@@ -1,0 +1,271 @@
+"""A kernel as the CPU device sees it: one flat list of operations over numbered registers.
+
+Made by ``flatten``; every later pass reads or rewrites it.
+"""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:  # launches out of the cache have operations' kinds, and no table of what they mean
+    from cujit.devices.cpu.ir.semantics import Form, Order, Type
+
+__all__ = [
+    "CLEAR",
+    "UNKNOWN_OPERAND",
+    "WARP",
+    "FloatConstant",
+    "Group",
+    "IntConstant",
+    "KernelProgram",
+    "Memory",
+    "Negation",
+    "Op",
+    "Operand",
+    "Reg",
+    "Slot",
+    "Special",
+    "SymbolAddress",
+    "items_of",
+    "registers_in",
+    "type_bits",
+]
+
+WARP = 32
+"""Lanes of a warp. Source: PTX ISA 9.1, ``WARP_SZ``."""
+
+
+CLEAR = "shared.clear"
+"""Opcode of what sets a shared variable to zeros before any warp of the block goes on."""
+
+
+@functools.cache
+def type_bits(name: str) -> int:
+    """Width in bits of a PTX fundamental type: ``f16x2`` is 32, ``pred`` 1.
+
+    Source: PTX ISA 9.1, "Fundamental Types" and "Packed Data Types".
+    """
+    if name == "pred":
+        return 1
+    digits = name.lstrip("bsuf")
+    if "x" in digits:
+        width, count = digits.split("x")
+        return int(width.removeprefix("bf")) * int(count)
+    return int(digits)
+
+
+class Reg:
+    """A virtual register: its number, PTX name, type as declared and width in bits (1 for a predicate)."""
+
+    __slots__ = ("bits", "index", "is_float", "name", "type")
+
+    def __init__(self, index: int, name: str, type_: str) -> None:
+        self.index = index
+        self.name = name
+        self.type = type_
+        self.bits = type_bits(type_)
+        self.is_float = type_ in ("f32", "f64")
+
+    def __repr__(self) -> str:
+        return self.name
+
+
+@dataclass(eq=False)
+class Slot:
+    """Memory with a name: where it lies in its space.
+
+    ``space`` is ``global``, ``const``, ``shared``, ``local`` or ``param`` (of the kernel), or ``call`` for the
+    parameters of a call before they are given registers or a place in ``local``. ``offset`` counts bytes from the
+    start of the space; None until the layout is known.
+    """
+
+    name: str
+    space: str
+    size: int
+    align: int
+    offset: int | None = None
+    dynamic: bool = False
+    """An ``extern .shared`` array: it begins where static shared memory ends."""
+
+
+@dataclass(frozen=True)
+class IntConstant:
+    """An integer, as written."""
+
+    value: int
+
+
+@dataclass(frozen=True)
+class FloatConstant:
+    """A float by its bits."""
+
+    bits: int
+    width: int
+
+
+@dataclass(frozen=True)
+class SymbolAddress:
+    """The address of a slot in its own space, plus a byte offset."""
+
+    slot: Slot
+    offset: int = 0
+
+
+@dataclass(frozen=True)
+class Special:
+    """A special register, by name without the percent sign: ``tid.x``."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class Memory:
+    """``[base + offset]``; ``coords`` are the coordinates of ``[texture, {x, y}]``, ``[map, {x, y}]``."""
+
+    base: Reg | SymbolAddress | None
+    offset: int = 0
+    coords: tuple[Operand, ...] = ()
+
+
+@dataclass(frozen=True)
+class Group:
+    """``{a, b, …}``."""
+
+    items: tuple[Operand, ...]
+
+
+@dataclass(frozen=True)
+class Negation:
+    """``!p``."""
+
+    item: Operand
+
+
+UNKNOWN_OPERAND = Special("?")
+"""Stands for an operand that was refused, so that nothing else is said of it."""
+
+Operand = Reg | IntConstant | FloatConstant | SymbolAddress | Special | Memory | Group | Negation
+
+
+@dataclass(eq=False)
+class Op:
+    """One operation: a form with operands. ``guard`` is its predicate, ``targets`` are its labels.
+
+    Memory operands are sources, of loads and stores alike. A result that the text throws away (``_``) is None.
+    """
+
+    form: Form
+    results: tuple[Reg | None, ...] = ()
+    sources: tuple[Operand, ...] = ()
+    guard: Reg | None = None
+    guard_negated: bool = False
+    targets: tuple[str, ...] = ()
+    line: int = 0
+    text: str = ""
+    parts: tuple[str, ...] = ()
+    """The parts of registers that the operands name, as written: ``h1`` of ``%r1.h1``, "" where one names none."""
+
+    @property
+    def opcode(self) -> str:
+        """The first word of the mnemonic."""
+        return self.form.opcode
+
+    @property
+    def modifiers(self) -> tuple[str, ...]:
+        """The other words."""
+        return self.form.modifiers
+
+    @property
+    def name(self) -> str:
+        """The whole mnemonic."""
+        return ".".join((self.opcode, *self.modifiers))
+
+    @property
+    def type(self) -> Type:
+        """The first operand type."""
+        return self.form.types[0]
+
+    @property
+    def types(self) -> tuple[Type, ...]:
+        """The operand types, in order."""
+        return self.form.types
+
+    @property
+    def space(self) -> str:
+        """The state space that it names, as ``Form`` says it."""
+        return self.form.space
+
+    @property
+    def order(self) -> Order:
+        """How strong an access it is."""
+        return self.form.order
+
+    @property
+    def scope(self) -> str:
+        """Who sees its order, or whom a barrier is for; empty if it does not say."""
+        return self.form.scope
+
+    def read_registers(self) -> list[Reg]:
+        """List the registers that it reads, its guard included; a guarded result is read too."""
+        found: list[Reg] = []
+        for source in self.sources:
+            _collect(source, found)
+        if self.guard is not None:
+            found.append(self.guard)
+            found += [r for r in self.results if r is not None]
+        return found
+
+
+def items_of(operand: Operand) -> tuple[Operand, ...]:
+    """List what stands in braces; one operand stands for itself."""
+    return operand.items if isinstance(operand, Group) else (operand,)
+
+
+def registers_in(operand: Operand) -> list[Reg]:
+    """List the registers that an operand has."""
+    found: list[Reg] = []
+    _collect(operand, found)
+    return found
+
+
+def _collect(operand: Operand, found: list[Reg]) -> None:
+    if isinstance(operand, Reg):
+        found.append(operand)
+    elif isinstance(operand, Memory):
+        if isinstance(operand.base, Reg):
+            found.append(operand.base)
+        for item in operand.coords:
+            _collect(item, found)
+    elif isinstance(operand, Group):
+        for item in operand.items:
+            _collect(item, found)
+    elif isinstance(operand, Negation):
+        _collect(operand.item, found)
+
+
+@dataclass
+class KernelProgram:
+    """A whole kernel, calls inlined; or a function that is called and not inlined.
+
+    ``called`` names the functions that it calls, ``functions`` has all that a kernel may reach, by name.
+
+    ``ops`` holds labels as ``Op(form_of("label"), targets=(name,))``. ``local_size`` is bytes a thread, ``shared_size``
+    bytes of static shared memory a block; ``parameters_size`` the bytes of the parameter buffer.
+    """
+
+    name: str
+    ops: list[Op] = field(default_factory=list)
+    registers: list[Reg] = field(default_factory=list)
+    local_size: int = 0
+    shared_size: int = 0
+    parameters_size: int = 0
+    called: list[str] = field(default_factory=list)
+    functions: dict[str, KernelProgram] = field(default_factory=dict)
+
+    def register(self, name: str, type_: str) -> Reg:
+        """Make a new register."""
+        reg = Reg(len(self.registers), name, type_)
+        self.registers.append(reg)
+        return reg

@@ -1,0 +1,1 @@
+"""What watches a kernel: checks, traces and coverage, the code that they add and what they report."""

@@ -1,0 +1,266 @@
+"""Coverage: which lines of CUDA source ran, and how often, as lcov reads it."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import hashlib
+import os
+import posixpath
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from cujit.devices.base import LaunchShape
+from cujit.devices.cpu.analysis.body import Body
+from cujit.devices.cpu.ir.program import Op
+from cujit.devices.cpu.observe.counting import LineCounter
+from cujit.devices.cpu.run.launch import Launch
+from cujit.devices.cpu.run.lines import Lines, SourceFunction, SourceLine
+from cujit.devices.watch import Sources, Text
+from cujit.forks import Lock
+from cujit.formats.mangling import demangle
+
+__all__ = ["Coverage"]
+
+_LIBRARY = ("cuda_runtime.h", "nv/target", "cub/cub.cuh", "thrust/version.h")
+"""Files that a directory of NVIDIA's headers has one of: the toolkit's, and those of CCCL."""
+
+
+class _Site(NamedTuple):
+    """What one counter counts: threads at a line, in one basic block of one function."""
+
+    function: SourceFunction
+    source: SourceLine
+
+
+class Coverage:
+    """Lines of CUDA source that kernels execute: ``cujit.cpu(coverage=cujit.Coverage())``.
+
+    A line counts the threads that executed it: of its instructions the one that most did, added over kernels and
+    launches. A line that the compiler made no instruction of is no line; one that no thread came to counts 0, that of
+    a kernel that is loaded and never launched too. Headers of the toolkit and of CCCL are left out unless ``library``.
+    Lines are known where the PTX has them: ``cujit.jit`` sees to it, else compile with ``lineinfo=True``. Optimised
+    code does both sides of a short condition and chooses; ``exact`` has ``cujit.jit`` compile without optimisation
+    (``debug=True``), so that only lines that are taken count.
+    """
+
+    def __init__(self, *, library: bool = False, exact: bool = False) -> None:
+        self.library = library
+        self.exact = exact
+        self._lock = Lock()
+        self._kernels: dict[tuple[str, tuple[_Site, ...]], npt.NDArray[np.uint64]] = {}
+        self._lines: Counter[SourceLine] = Counter()
+        self._functions: Counter[SourceFunction] = Counter()
+        self._texts: dict[str, Text] = {}
+        self.sources = Sources()
+
+    def lines(self) -> dict[str, dict[int, int]]:
+        """Count threads by file and line; in-memory sources have the names that they were given."""
+        lines, _ = self._counts()
+        found: dict[str, dict[int, int]] = {}
+        for source, count in sorted(lines.items()):
+            found.setdefault(self._shown(source.file), {})[source.line] = count
+        return found
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write an lcov tracefile.
+
+        Texts of sources that are no files go beside it, into ``<path>.sources``, where the tracefile says they are.
+
+        Raises:
+            OSError: a file cannot be written.
+        """
+        target = Path(path)
+        lines, functions = self._counts()
+        files = sorted({source.file for source in lines})
+        records = [self._record(file, self._file(file, target), lines, functions) for file in files]
+        target.write_text("".join(records), encoding="utf-8")
+
+    def merge(self, other: Mapping[str, Any]) -> None:
+        """Add what another process counted: what its ``dump`` gave.
+
+        Raises:
+            KeyError: it is none of that.
+        """
+        with self._lock:
+            for file, line, count in other["lines"]:
+                self._lines[SourceLine(file, line)] += count
+            for name, file, line, count in other["functions"]:
+                self._functions[SourceFunction(name, SourceLine(file, line))] += count
+            self._texts.update({name: Text(shown, text) for name, shown, text in other["texts"]})
+
+    def dump(self) -> dict[str, Any]:
+        """Give all that was counted, in lists, strings and ints."""
+        lines, functions = self._counts()
+        return {
+            "lines": [(source.file, source.line, count) for source, count in lines.items()],
+            "functions": [
+                (each.name, each.begins.file, each.begins.line, count)
+                for each, count in functions.items()
+                if each.begins is not None
+            ],
+            "texts": [(name, *texts) for name, texts in self._texts.items()],
+        }
+
+    # -- what the device calls ---------------------------------------------------------------------------
+
+    @property
+    def options(self) -> tuple[str, ...]:
+        """What ``cujit.jit`` tells the compiler."""
+        return ("debug",) if self.exact else ("lineinfo",)
+
+    def watch(self, name: str, body: Body, lines: Lines) -> _CountedKernel:
+        """Begin with a kernel: its lines are there from now on, with no threads."""
+        sites, counters = _sites(body, lines, self._place)
+        with self._lock:
+            total = self._kernels.setdefault((name, sites), np.zeros(len(sites), np.uint64))
+        return _CountedKernel(total, counters, self._lock)
+
+    # -- counting up -------------------------------------------------------------------------------------
+
+    def _counts(self) -> tuple[Counter[SourceLine], Counter[SourceFunction]]:
+        with self._lock:
+            lines, functions = Counter(self._lines), Counter(self._functions)
+            for (_, sites), counts in self._kernels.items():
+                _add(sites, counts.tolist(), lines, functions)
+        if not self.library:
+            lines = Counter({source: n for source, n in lines.items() if not _is_library(source.file)})
+        return lines, functions
+
+    def _record(
+        self, file: str, path: str, lines: Mapping[SourceLine, int], functions: Mapping[SourceFunction, int]
+    ) -> str:
+        """Write one file's part. Source: lcov, geninfo(1), "Tracefile format"."""
+        own = sorted((source.line, n) for source, n in lines.items() if source.file == file)
+        called = sorted(
+            (each.begins.line, demangle(each.name) or each.name, n)
+            for each, n in functions.items()
+            if each.begins is not None and each.begins.file == file
+        )
+        return "\n".join(
+            [
+                "TN:",
+                f"SF:{path}",
+                *(f"FN:{line},{name}" for line, name, _ in called),
+                *(f"FNDA:{n},{name}" for _, name, n in called),
+                f"FNF:{len(called)}",
+                f"FNH:{sum(n > 0 for *_, n in called)}",
+                *(f"DA:{line},{n}" for line, n in own),
+                f"LF:{len(own)}",
+                f"LH:{sum(n > 0 for _, n in own)}",
+                "end_of_record\n",
+            ]
+        )
+
+    def _place(self, source: SourceLine) -> SourceLine:
+        """Tell texts of one name apart: the file of a source that is no file has its text's digest in its name."""
+        known = self.sources.find(source.file)
+        if known is None:
+            return source
+        digest = hashlib.sha256(known.text.encode()).hexdigest()[:8]
+        name = f"{known.shown}\0{digest}"
+        self._texts[name] = known
+        return SourceLine(name, source.line)
+
+    def _shown(self, file: str) -> str:
+        """Give the name of a source; where several have it, with a part of the text's digest."""
+        if file not in self._texts:
+            return file
+        shown, _, digest = file.partition("\0")
+        if sum(text.shown == shown for text in self._texts.values()) == 1:
+            return shown
+        stem, ending = posixpath.splitext(shown)
+        return f"{stem}-{digest}{ending}"
+
+    def _file(self, file: str, target: Path) -> str:
+        """Say where a source is; the text of one that is no file is written for it."""
+        if file not in self._texts:
+            return os.path.abspath(file)
+        # Whatever it is called, it stays in the directory.
+        inside = posixpath.normpath("/" + self._shown(file)).lstrip("/") or "source.cu"
+        path = target.with_name(target.name + ".sources") / inside
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(self._texts[file].text, encoding="utf-8")
+        return os.path.abspath(path)
+
+
+def _add(
+    sites: tuple[_Site, ...], counts: list[int], lines: Counter[SourceLine], functions: Counter[SourceFunction]
+) -> None:
+    """Add one kernel's counts: of the counters of a line in a function, the highest."""
+    most: dict[_Site, int] = {}
+    for site, count in zip(sites, counts, strict=True):
+        most[site] = max(most.get(site, 0), count)
+    for (function, source), count in most.items():
+        lines[source] += count
+        if source == function.begins:
+            functions[function] += count
+
+
+@functools.cache
+def _is_library(file: str) -> bool:
+    """Tell whether a file lies below a directory of NVIDIA's headers."""
+    return any((parent / name).is_file() for parent in Path(file).parents for name in _LIBRARY)
+
+
+def _sites(
+    body: Body, lines: Lines, place: Callable[[SourceLine], SourceLine]
+) -> tuple[tuple[_Site, ...], dict[Op, int]]:
+    """List the counters of a kernel, and number the operations that stand for them.
+
+    In a basic block every line has one counter; an operation under a predicate has its own, as not all threads that
+    come by need do it.
+    """
+    sites: list[_Site] = []
+    counters: dict[Op, int] = {}
+    for each in body.whole:
+        for block in each.graph.blocks:
+            seen: set[_Site] = set()
+            for op in block.ops:
+                site = _site(op, lines, place)
+                if site is None or (site in seen and op.guard is None):
+                    continue
+                if op.guard is None:
+                    seen.add(site)
+                counters[op] = len(sites)
+                sites.append(site)
+    return tuple(sites), counters
+
+
+def _site(op: Op, lines: Lines, place: Callable[[SourceLine], SourceLine]) -> _Site | None:
+    source, function = lines.source_of(op.line), lines.function_of(op.line)
+    if source is None or not source.line or function is None:
+        return None
+    begins = None if function.begins is None else place(function.begins)
+    return _Site(SourceFunction(function.name, begins), place(source))
+
+
+class _CountedKernel:
+    """One kernel whose lines are counted; ``total`` is shared by all that are the same."""
+
+    def __init__(self, total: npt.NDArray[np.uint64], counters: Mapping[Op, int], lock: Lock) -> None:
+        self._total = total
+        self._counters = counters
+        self._lock = lock
+
+    def observer(self) -> LineCounter:
+        """Give what instruments the kernel."""
+        return LineCounter(self._counters)
+
+    @contextlib.contextmanager
+    def running(self, launch: Launch, shape: LaunchShape) -> Iterator[None]:
+        """Count in a launch, to where it came."""
+        del shape
+        counts = np.zeros(len(self._total), np.uint64)
+        launch.coverage = counts.ctypes.data
+        try:
+            yield
+        finally:
+            launch.coverage = 0
+            with self._lock:
+                np.add(self._total, counts, out=self._total)

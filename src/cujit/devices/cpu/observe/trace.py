@@ -1,0 +1,360 @@
+"""Traces: every instruction that one thread executes, with the values that it reads and writes."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import linecache
+import operator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from cujit.devices.base import Dim3, LaunchShape
+from cujit.devices.cpu.analysis.body import Body
+from cujit.devices.cpu.analysis.uniformity import WARP
+from cujit.devices.cpu.ir.decoding import TracedValue, kinds_of, spelled, type_for
+from cujit.devices.cpu.ir.program import Memory, Op, Reg, Special
+from cujit.devices.cpu.native.records import DONE, TraceState
+from cujit.devices.cpu.observe.tracing import Tracer, read_by, words_of
+from cujit.devices.cpu.run.launch import Launch, release
+from cujit.devices.cpu.run.lines import Lines, SourceLine
+from cujit.devices.watch import Sources
+from cujit.errors import KernelFaultError, OptionError, spell
+from cujit.forks import Lock, cached_property
+from cujit.formats.mangling import demangle
+
+__all__ = ["Step", "Trace", "TracedLaunch"]
+
+_LIMIT = 100_000
+"""Instructions that a trace keeps; each takes about 50 bytes, and a line of text."""
+
+_NOWHERE = (1 << 64) - 1
+"""The number of no block; and the highest address."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """One instruction that the thread came to.
+
+    ``ptx_line`` counts from 1, ``source`` is the line of CUDA source or None. ``reads`` are the values before it,
+    ``writes`` those after it: none if the thread could not go on. ``ran`` is False where its predicate held it back.
+    """
+
+    text: str
+    ptx_line: int
+    source: SourceLine | None
+    reads: tuple[TracedValue, ...]
+    writes: tuple[TracedValue, ...]
+    ran: bool = True
+
+    def __str__(self) -> str:
+        reads, writes = (", ".join(map(str, values)) for values in (self.reads, self.writes))
+        jumps = self.text.split(" ")[-2:-1] in (["bra"], ["bra.uni"])
+        said = writes if self.ran else "not taken" if jumps else "not done"
+        arrow = " -> " if reads and said else "-> " if said else ""
+        return f"{self.ptx_line:>7}  {self.text:<44}  {reads}{arrow}{said}".rstrip()
+
+
+@dataclass(frozen=True)
+class TracedLaunch:
+    """One launch as the thread saw it. Indices are ``(x, y, z)``.
+
+    ``dropped`` counts the instructions beyond the limit of the trace. ``fault`` is what ended the launch early, "" if
+    nothing did; ``missing`` says why there is no such thread, "" if there is.
+    """
+
+    kernel: str
+    shape: LaunchShape
+    block: tuple[int, int, int]
+    thread: tuple[int, int, int]
+    records: npt.NDArray[np.uint64] = field(repr=False, compare=False)
+    table: _Table = field(repr=False, compare=False)
+    dropped: int = 0
+    fault: str = ""
+    missing: str = ""
+
+    @cached_property
+    def steps(self) -> tuple[Step, ...]:
+        """Every instruction, in order."""
+        return tuple(self.table.steps(self.records.tolist()))
+
+    def lines(self) -> Iterator[str]:
+        """Write it in lines: the source line where it changes, and the instructions."""
+        block, thread = (":".join(map(str, index)) for index in (self.block, self.thread))
+        yield f"{self.kernel}: block {block}, thread {thread}"
+        if self.missing:
+            yield f"  {self.missing}"
+        last: SourceLine | None = None
+        for step in self.steps:
+            if step.source is not None and step.source != last:
+                last = step.source
+                yield self.table.line_of(last)
+            yield str(step)
+        if self.dropped:
+            yield f"  … and {self.dropped:,} instructions more, beyond the trace's limit"
+        if self.fault:
+            yield "  the launch ended early: " + self.fault.replace("\n", "\n  ")
+
+    def __str__(self) -> str:
+        return "\n".join(self.lines())
+
+
+class Trace:
+    """Every instruction that one thread executes in each launch: ``cujit.cpu(trace=cujit.Trace(block=2, thread=5))``.
+
+    ``block`` and ``thread`` are indices ``(x, y, z)``, or linear numbers. ``limit`` is how many instructions are kept,
+    of all launches together. ``str(trace)`` has the text, ``trace.launches`` the values.
+
+    Raises:
+        OptionError: an index or the limit is no number, or negative.
+    """
+
+    def __init__(self, block: int | Sequence[int] = 0, thread: int | Sequence[int] = 0, *, limit: int = _LIMIT) -> None:
+        self.block = _place(block, "block")
+        self.thread = _place(thread, "thread")
+        self.limit = _number(limit, "limit")
+        self.launches: list[TracedLaunch] = []
+        self._left = self.limit
+        self._lock = Lock()
+        self.sources = Sources()
+
+    @property
+    def steps(self) -> tuple[Step, ...]:
+        """The instructions of all launches."""
+        return tuple(step for launch in self.launches for step in launch.steps)
+
+    def missing(self, shape: LaunchShape) -> str:
+        """Say why a launch does not have the thread; "" if it has."""
+        _, no_block = _linear(self.block, shape.grid, "block")
+        _, no_thread = _linear(self.thread, shape.block, "thread")
+        return no_block or no_thread
+
+    def clear(self) -> None:
+        """Forget what was traced, so that there is room again."""
+        with self._lock:
+            self.launches.clear()
+            self._left = self.limit
+
+    def __str__(self) -> str:
+        return "\n".join(map(str, self.launches))
+
+    def __repr__(self) -> str:
+        return f"Trace(block={self.block}, thread={self.thread}, limit={self.limit})"
+
+    # -- what the device calls ---------------------------------------------------------------------------
+
+    options = ("lineinfo",)
+
+    def watch(self, name: str, body: Body, lines: Lines) -> _TracedKernel:
+        """Begin with a kernel."""
+        return _TracedKernel(self, demangle(name) or name, _Table(body, lines, self.sources.copy()))
+
+    def take(self, wanted: int) -> int:
+        """Take at most so many instructions out of what is left."""
+        with self._lock:
+            taken = min(wanted, self._left)
+            self._left -= taken
+            return taken
+
+    def keep(self, launch: TracedLaunch, unused: int) -> None:
+        """Add a launch, and give back what it did not use."""
+        with self._lock:
+            self._left += unused
+            self.launches.append(launch)
+
+
+def _place(index: int | Sequence[int], what: str) -> tuple[int, ...]:
+    """Read an index of one to three numbers."""
+    numbers = tuple(index) if isinstance(index, list | tuple) else (index,)
+    if not 1 <= len(numbers) <= 3:
+        raise OptionError(f"the {what} of a trace has one to three numbers, not {spell(index)}")
+    return tuple(_number(n, what) for n in numbers)
+
+
+def _number(value: object, what: str) -> int:
+    if isinstance(value, bool) or not hasattr(value, "__index__") or (number := operator.index(value)) < 0:
+        raise OptionError(f"the {what} of a trace is a number from 0 on, not {spell(value)}")
+    return number
+
+
+def _linear(place: tuple[int, ...], sizes: Dim3, what: str) -> tuple[int, str]:
+    """Number an index within sizes; or say why it is not there."""
+    there = "x".join(map(str, sizes))
+    if len(place) == 1:
+        (number,) = place
+        if number < sizes.volume:
+            return number, ""
+        return 0, f"there is no {what} {number}: there are {sizes.volume} ({there})"
+    x, y, z = (*place, 0)[:3]
+    if x < sizes.x and y < sizes.y and z < sizes.z:
+        return x + sizes.x * (y + sizes.y * z), ""
+    return 0, f"there is no {what} {':'.join(map(str, place))}: there are {there}"
+
+
+class _TracedKernel:
+    """One kernel that is traced."""
+
+    def __init__(self, trace: Trace, name: str, table: _Table) -> None:
+        self._trace = trace
+        self._name = name
+        self._table = table
+
+    def observer(self) -> Tracer:
+        """Give what instruments the kernel."""
+        return Tracer(self._table.numbers)
+
+    @contextlib.contextmanager
+    def running(self, launch: Launch, shape: LaunchShape) -> Iterator[None]:
+        """Have the thread leave records, and keep them, whatever happens."""
+        block, _ = _linear(self._trace.block, shape.grid, "block")
+        thread, _ = _linear(self._trace.thread, shape.block, "thread")
+        missing = self._trace.missing(shape)
+        left = 0 if missing else self._trace.take(self._trace.limit)
+        state = TraceState(_NOWHERE if missing else block, thread // WARP, thread % WARP, left=left)
+        launch.trace = ctypes.addressof(state)
+        fault = ""
+        try:
+            yield
+        except KernelFaultError as e:
+            fault = e.message
+            raise
+        finally:
+            launch.trace = 0
+            traced = TracedLaunch(
+                self._name,
+                shape,
+                shape.grid.place(block),
+                shape.block.place(thread),
+                _taken(state),
+                self._table,
+                int(state.dropped),
+                fault,
+                missing,
+            )
+            self._trace.keep(traced, int(state.left))
+
+
+def _taken(state: TraceState) -> npt.NDArray[np.uint64]:
+    """Copy the records, and release their memory."""
+    records = np.empty(state.used, np.uint64)
+    if state.records:
+        ctypes.memmove(records.ctypes.data, state.records, records.nbytes)
+        release(state.records)
+        state.records = 0
+    return records
+
+
+class _Table:
+    """The operations of a kernel by number, and what is known of each."""
+
+    def __init__(self, body: Body, lines: Lines, sources: Sources) -> None:
+        self.ops = [op for each in body.whole for block in each.graph.blocks for op in block.ops]
+        self.numbers = {op: k for k, op in enumerate(self.ops)}
+        self._lines = lines
+        self._sources = sources
+        self._plans: dict[int, _Plan] = {}
+
+    @cached_property
+    def _kinds(self) -> dict[Reg, str]:
+        return kinds_of(self.ops)
+
+    def line_of(self, source: SourceLine) -> str:
+        """Write a line of source with its place; what it says may not be known."""
+        known = self._sources.find(source.file)
+        lines = linecache.getlines(source.file) if known is None else known.text.splitlines()
+        said = lines[source.line - 1].strip() if source.line <= len(lines) else ""
+        return f"{source.file if known is None else known.shown}:{source.line}: {said}".rstrip()
+
+    def steps(self, words: list[int]) -> list[Step]:
+        """Read records. What an operation wrote follows it, after what the functions that it calls did."""
+        found: list[Step] = []
+        last: dict[int, int] = {}
+        at = 0
+        while at < len(words):
+            number, count = words[at] & 0xFFFF_FFFF, words[at] >> 32
+            values = words[at + 1 : at + 1 + count]
+            at += 1 + count
+            if number & DONE:
+                number &= ~DONE
+                k = last[number]
+                found[k] = self._ended(found[k], number, values)
+            else:
+                last[number] = len(found)
+                found.append(self._begun(number, values))
+        return found
+
+    def _begun(self, number: int, words: list[int]) -> Step:
+        plan = self._plan(number)
+        reads, ran = [], True
+        for (name, type_, offset, operand), bits in zip(plan.reads, _bits(plan.operands, words), strict=True):
+            if operand is plan.guard:
+                ran = bool(bits) != plan.negated
+            reads.append(TracedValue(name, type_, (bits + offset) & _NOWHERE if offset else bits))
+        return Step(plan.text, plan.line, plan.source, tuple(reads), (), ran)
+
+    def _ended(self, step: Step, number: int, words: list[int]) -> Step:
+        plan = self._plan(number)
+        writes = [
+            TracedValue(name, type_, bits)
+            for (name, type_), bits in zip(plan.writes, _bits(plan.results, words), strict=True)
+        ]
+        return replace(step, writes=tuple(writes))
+
+    def _plan(self, number: int) -> _Plan:
+        if number not in self._plans:
+            self._plans[number] = self._planned(self.ops[number])
+        return self._plans[number]
+
+    def _planned(self, op: Op) -> _Plan:
+        source = self._lines.source_of(op.line)
+        results = tuple(reg for reg in op.results if reg is not None)
+        operands = read_by(op)
+        return _Plan(
+            spelled(op),
+            op.line,
+            source if source is not None and source.line else None,
+            operands,
+            tuple(self._read(op, operand) for operand in operands),
+            results,
+            tuple((reg.name, type_for(op, reg, is_result=True, kinds=self._kinds)) for reg in results),
+            op.guard,
+            op.guard_negated,
+        )
+
+    def _read(self, op: Op, operand: Reg | Special) -> tuple[str, str, int, Reg | Special]:
+        """Say how a value that is read is shown: its name, type, and what is added to it."""
+        if isinstance(operand, Special):
+            return f"%{operand.name}", "u64", 0, operand
+        memory = next((s for s in op.sources if isinstance(s, Memory) and s.base is operand), None)
+        if memory is None:
+            return operand.name, type_for(op, operand, is_result=False, kinds=self._kinds), 0, operand
+        shown = f"[{operand.name}{f'{memory.offset:+d}' if memory.offset else ''}]"
+        return shown, "address", memory.offset, operand
+
+
+class _Plan(NamedTuple):
+    """How the records of one operation are read."""
+
+    text: str
+    line: int
+    source: SourceLine | None
+    operands: tuple[Reg | Special, ...]
+    reads: tuple[tuple[str, str, int, Reg | Special], ...]
+    results: tuple[Reg, ...]
+    writes: tuple[tuple[str, str], ...]
+    guard: Reg | None
+    negated: bool
+
+
+def _bits(operands: Sequence[Reg | Special], words: list[int]) -> list[int]:
+    """Put the words of each value together."""
+    found, at = [], 0
+    for operand in operands:
+        size = words_of(operand)
+        found.append(sum(word << (64 * k) for k, word in enumerate(words[at : at + size])))
+        at += size
+    return found

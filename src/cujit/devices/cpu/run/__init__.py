@@ -1,0 +1,1 @@
+"""Launches: grids, threads, memory, faults."""

@@ -1,0 +1,156 @@
+"""Which line of the PTX an instruction of a kernel's machine code comes from.
+
+Machine code carries no lines, unless ``CUJIT_PERF`` asks for them: they would cost time whenever a kernel is compiled.
+When a fault asks, the kernel is compiled once more with them. They change nothing of the code, which is looked after.
+"""
+
+from __future__ import annotations
+
+import bisect
+import ctypes
+import functools
+import itertools
+from collections.abc import Callable
+from typing import NamedTuple
+
+from cujit.devices.cpu.run.lines import SourceLine
+from cujit.devices.jit import emit_object
+from cujit.devices.linetable import code_lines
+from cujit.forks import cached_property
+from cujit.formats.elf import read_elf
+
+__all__ = ["PTX_ALONE", "DebugInfo", "MachineLines", "Origin"]
+
+_LONGEST = 1_400_000
+"""Characters of IR with lines beyond which a kernel is not compiled again: some seconds."""
+
+_ADDRESS_BYTES = 8
+
+
+class MachineLines:
+    """The lines of one kernel's machine code, found when they are first asked for.
+
+    ``write`` writes the IR with lines; ``code`` is where its machine code lies, and its bytes.
+    """
+
+    def __init__(self, write: Callable[[], str], code: tuple[int, int]) -> None:
+        self._write = write
+        self._code = code
+
+    def line_of(self, address: int) -> int:
+        """Find the line of the PTX of the instruction at an address; 0 where that is not known."""
+        begin, size = self._code
+        if not begin <= address < begin + size:  # in a function that the kernel calls
+            return 0
+        starts, lines = self._table
+        at = bisect.bisect_right(starts, address - begin) - 1
+        while at >= 0 and not lines[at]:
+            at -= 1
+        return lines[at] if at >= 0 else 0
+
+    @cached_property
+    def _table(self) -> tuple[list[int], list[int]]:
+        """List where in the code each line begins; nothing where the code with lines is not the code that there is."""
+        text = self._write()
+        if len(text) > _LONGEST:
+            return [], []
+        for optimised in (True, False):  # it was one of them when the kernel was compiled
+            data = emit_object(text, 2 if optimised else 0, passes=optimised, kernel=True)
+            if _is_same(data, self._code):
+                rows = code_lines(data)
+                return [row.offset for row in rows], [row.line for row in rows]
+        return [], []
+
+
+def _is_same(data: bytes, code: tuple[int, int]) -> bool:
+    """Compare the code of an object with what was loaded, in which addresses are filled in."""
+    elf = read_elf(data)
+    run = next(s for s in elf.symbols() if s.name == "run")
+    section = elf.sections[run.section]
+    if section.size != code[1]:
+        return False
+    addresses = elf.section(f".rela{section.name}")
+    places = addresses.size // (3 * _ADDRESS_BYTES) if addresses is not None else 0
+    loaded = ctypes.string_at(*code)
+    different = sum(a != b for a, b in zip(elf.content(section), loaded, strict=True))
+    return different <= places * _ADDRESS_BYTES
+
+
+# -- the IR ---------------------------------------------------------------------------------------------
+
+
+class Origin(NamedTuple):
+    """What a kernel's functions and lines are called.
+
+    ``name_of`` takes the name of a function in the IR, and gives what people call it and its lowered name, "" where
+    that is the same. ``place_of`` takes such a name and a line of the PTX, 0 for instructions that come from none.
+    """
+
+    name_of: Callable[[str], tuple[str, str]]
+    place_of: Callable[[str, int], SourceLine]
+
+
+PTX_ALONE = Origin(lambda symbol: (symbol, ""), lambda _, line: SourceLine("kernel.ptx", line))
+"""For who looks for lines of the PTX, and shows them to nobody."""
+
+_FIRST = 900_000
+"""Numbers of metadata, beyond all that a kernel has."""
+
+
+class DebugInfo:
+    """The metadata behind a module, in ``lines``: its files, functions and places, each written once.
+
+    Source: LLVM, "Source Level Debugging with LLVM", and its language reference, "DICompileUnit" and its neighbours.
+    """
+
+    def __init__(self, origin: Origin) -> None:
+        self._origin = origin
+        self._numbers = itertools.count(_FIRST)
+        self.lines: list[str] = []
+        self._written = functools.cache(self._write)
+        version = '!{i32 2, !"Debug Info Version", i32 3}', '!{i32 2, !"Dwarf Version", i32 4}'
+        flags = ", ".join(f"!{self._written(each)}" for each in version)
+        file = self._file(origin.place_of("run", 0).file)
+        self._unit = self._write(
+            f"distinct !DICompileUnit(language: DW_LANG_C_plus_plus_14, file: {file}, isOptimized: true, "
+            "runtimeVersion: 0, emissionKind: FullDebug)"
+        )
+        self.lines += [f"!llvm.dbg.cu = !{{!{self._unit}}}", f"!llvm.module.flags = !{{{flags}}}"]
+
+    def _write(self, text: str) -> int:
+        number = next(self._numbers)
+        self.lines.append(f"!{number} = {text}")
+        return number
+
+    def _file(self, file: str) -> str:
+        number = self._written(f'!DIFile(filename: {_quoted(file)}, directory: "")')
+        return f"!{number}"
+
+    def function(self, symbol: str) -> tuple[str, Callable[[int], str]]:
+        """Write what a function is called, and where it begins.
+
+        Give what stands behind its head, and what gives what stands behind an instruction that comes from a line.
+        """
+        name, lowered = self._origin.name_of(symbol)
+        begin = self._origin.place_of(symbol, 0)
+        type_ = self._written("!DISubroutineType(types: !{null})")
+        linked = f"linkageName: {_quoted(lowered)}, " if lowered else ""
+        scope = self._write(
+            f"distinct !DISubprogram(name: {_quoted(name)}, {linked}file: {self._file(begin.file)}, "
+            f"line: {begin.line}, scopeLine: {begin.line}, type: !{type_}, unit: !{self._unit}, "
+            "spFlags: DISPFlagDefinition | DISPFlagOptimized)"
+        )
+        return f"!dbg !{scope}", functools.cache(lambda line: f", !dbg !{self._place(symbol, scope, line)}")
+
+    def _place(self, symbol: str, scope: int, line: int) -> int:
+        """Write where an instruction of a function comes from."""
+        at, begin = self._origin.place_of(symbol, line), self._origin.place_of(symbol, 0)
+        if at.file != begin.file:
+            file = self._file(at.file)
+            scope = self._written(f"!DILexicalBlockFile(scope: !{scope}, file: {file}, discriminator: 0)")
+        return self._written(f"!DILocation(line: {at.line}, column: 0, scope: !{scope})")
+
+
+def _quoted(text: str) -> str:
+    """Write a string of metadata. Source: LLVM Language Reference, "String constants"."""
+    return '"' + "".join(chr(c) if 32 <= c < 127 and c not in b'"\\' else f"\\{c:02x}" for c in text.encode()) + '"'

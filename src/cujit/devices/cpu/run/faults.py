@@ -1,0 +1,279 @@
+"""Launches that could not go on: what machine code noted of it becomes an exception."""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import TypeAlias
+
+from cujit.devices.base import Dim3
+from cujit.devices.cpu.native.faultkinds import FaultKind
+from cujit.devices.cpu.native.library import install_handlers
+from cujit.devices.cpu.native.records import Assertion
+from cujit.devices.cpu.run.allocations import live_blocks
+from cujit.devices.cpu.run.launch import Launch, release
+from cujit.devices.cpu.run.printing import write_printed
+from cujit.devices.cpu.run.stands import ENDED, let_go, report
+from cujit.errors import KernelFaultError
+
+__all__ = ["Site", "settle"]
+
+Index: TypeAlias = tuple[int, int, int]
+
+_UNKNOWN_BLOCK, _UNKNOWN_THREAD = (1 << 64) - 1, (1 << 32) - 1
+
+_PAGE = 4096
+"""Bytes at the start of memory that no process may use. Source: Linux, Documentation/admin-guide/sysctl/vm.rst,
+``mmap_min_addr`` (65536 by default, 4096 at least)."""
+
+_NEAR = 1 << 30
+"""Bytes beyond which an allocation is no neighbour of an address."""
+
+# Source: Linux, sigaction(2), si_code: the kernel's own (the address is not told), SEGV_ACCERR, and SI_TKILL.
+_SI_KERNEL, _SEGV_ACCERR, _SI_TKILL = 128, 2, -6
+
+
+def _nothing(_line: int) -> str:
+    return ""
+
+
+def _no_line(_address: int) -> int:
+    return 0
+
+
+@dataclass(frozen=True)
+class Site:
+    """What is known of a launch beforehand: the kernel, its block's shape, and what its lines say.
+
+    ``text_of`` gives the text of a line of the PTX, ``source_of`` the line of CUDA source that it comes from; both
+    give "" where they do not know. ``explain`` may say more of a fault than is said here. ``line_of`` finds the line
+    of an address in the kernel's machine code, 0 where it is not known.
+    """
+
+    kernel: str
+    block: Dim3
+    text_of: Callable[[int], str] = _nothing
+    source_of: Callable[[int], str] = _nothing
+    explain: Callable[[Launch], str | None] | None = None
+    line_of: Callable[[int], int] = _no_line
+
+    def words_of(self, line: int) -> str:
+        """Describe a line of the PTX: its number, its text, and the line of source that it comes from."""
+        source = self.source_of(line)
+        return f"PTX line {line}: {self.text_of(line).strip()}" + (f" ({source})" if source else "")
+
+
+def settle(launch: Launch, site: Site | None = None) -> None:
+    """Print what the kernel printed; then raise what ended the launch, if something did.
+
+    Raises:
+        KernelFaultError: the kernel could not go on, or the host ended the launch.
+        Whatever a handler of signals of Python raised.
+    """
+    try:
+        if launch.output:
+            write_printed(launch)
+    finally:
+        try:
+            if any(launch.raised):
+                _raise_again(launch, site or Site("", Dim3(1)))
+            if launch.fault_kind:
+                raise _error(launch, site or Site("", Dim3(1)))
+        finally:
+            let_go(launch)
+
+
+def _raise_again(launch: Launch, site: Site) -> None:
+    """Raise what a handler of signals raised while the launch ran, with a note where that stood.
+
+    Nothing is compiled or parsed for the note: whoever interrupts does not want to wait.
+    """
+    restore = ctypes.pythonapi.PyErr_Restore
+    restore.argtypes, restore.restype = [ctypes.c_void_p] * 3, None
+    raised = tuple(launch.raised)
+    launch.raised[:] = (0, 0, 0)
+    try:
+        restore(*raised)  # ctypes looks whether what it called raised
+    except BaseException as e:
+        found = report(launch, replace(site, source_of=_nothing).words_of, _no_line)
+        if sys.version_info >= (3, 11):
+            e.add_note(f"kernel {site.kernel}: {found.text}\n  try: {found.help}")
+        raise
+
+
+_ONCE_MORE = 'run it with cujit.cpu(check="memory"): that names the thread, the access and the allocation'
+
+# What happened, and what to try.
+_WORDS: dict[FaultKind, tuple[str, str | None]] = {
+    FaultKind.TRAP: ("the kernel executed trap", "see what the code tests before its trap"),
+    FaultKind.BREAKPOINT: ("the kernel executed brkpt, and there is no debugger", "take the breakpoint out"),
+    FaultKind.MISALIGNED: ("an access to an address that is not a multiple of its size", _ONCE_MORE),
+    FaultKind.STACK_OVERFLOW: (
+        "the stack is used up",
+        "see whether a recursion ends; keep large arrays in global memory instead of on the stack",
+    ),
+    FaultKind.ARITHMETIC: ("the processor refused an operation on numbers", "report this, with the PTX"),
+    FaultKind.ILLEGAL_INSTRUCTION: ("the processor refused an instruction", "report this, with the PTX"),
+    FaultKind.ILLEGAL_CALL: (
+        "a call by an address that is none of a function of this module with such parameters",
+        "see where the pointer to the function, or the object with virtual functions, comes from",
+    ),
+    FaultKind.TENSOR_MAP: (
+        "a tensor map that the CPU device did not make, or whose number of axes or type of elements the instruction "
+        "does not take",
+        "make it by tensor_map(…) of the device that the kernel runs on, with as many axes as the instruction has",
+    ),
+    FaultKind.BULK_ALIGN: (
+        "a bulk copy whose addresses or size, or whose start along a tensor's innermost axis, is not a multiple of "
+        "16 bytes, or a box of a tensor whose place in shared memory is not a multiple of 128",
+        "give it such multiples; a GPU ends other copies with an illegal instruction, or copies something else",
+    ),
+    FaultKind.TENSOR_START: (
+        "a store or reduction into a tensor that begins before it along the innermost axis",
+        "begin at 0 or behind it; a GPU ends others with an illegal instruction, loads excepted",
+    ),
+    FaultKind.DEADLOCK: (
+        "every thread waits, and none can go on: a barrier that not all threads reach",
+        "see that no barrier stands where only some threads come by",
+    ),
+    FaultKind.LANES_APART: (
+        "lanes of one warp wait for each other at different .sync operations",
+        "see that all lanes that a mask names come to the same operation",
+    ),
+    FaultKind.MEMORY: (
+        "an access to memory that is not there",
+        "see the index that the access has, and the size that was allocated",
+    ),
+    FaultKind.RACE: (
+        "a race",
+        "put __syncthreads() (__syncwarp() within a warp) between the two, or make both atomic",
+    ),
+    FaultKind.SYNC: (
+        "wrong synchronisation",
+        "have all threads that a barrier or a mask is for come to it, and no others be named",
+    ),
+    FaultKind.INIT: (
+        "a read of memory that was never written",
+        "write the memory first: device.zeros(…) instead of device.empty(…), or a loop over the array",
+    ),
+}
+
+
+def _help(kind: FaultKind) -> str | None:
+    """What to try after what a check found, or where lanes never meet; other findings say it themselves."""
+    return _WORDS[kind][1] if kind > FaultKind.CHECK or kind is FaultKind.LANES_APART else None
+
+
+def _error(launch: Launch, site: Site) -> KernelFaultError:
+    install_handlers()  # whoever told of it first is behind us from now on
+    kind = _kind(launch.fault_kind)
+    if kind in ENDED:
+        return _ended(kind, launch, site)
+    block, thread = _block_of(launch), _thread_of(launch, site.block)
+    said = site.explain(launch) if site.explain is not None else None
+    what, help_ = (said, _help(kind)) if said is not None else _what(kind, launch)
+    where = [f"kernel {site.kernel}" if site.kernel else "a kernel"]
+    where += [f"block {block}"] if block is not None else []
+    where += [f"thread {thread}"] if thread is not None else []
+    return KernelFaultError(
+        f"{', '.join(where)}: {what}{_lines(launch.fault_line, site)}",
+        kind=kind.name.lower(),
+        kernel=site.kernel,
+        block=block,
+        thread=thread,
+        line=launch.fault_line,
+        address=launch.fault_address or None,
+        help=help_,
+    )
+
+
+def _ended(kind: FaultKind, launch: Launch, site: Site) -> KernelFaultError:
+    """Say where a launch stood that the host ended."""
+    found = report(launch, site.words_of, site.line_of)
+    return KernelFaultError(
+        f"kernel {site.kernel}: {found.text}",
+        kind=kind.name.lower(),
+        kernel=site.kernel,
+        block=None if found.block is None else launch.place(found.block),
+        line=found.line,
+        help=found.help,
+    )
+
+
+def _kind(number: int) -> FaultKind:
+    try:
+        return FaultKind(number)
+    except ValueError:
+        return FaultKind.CHECK
+
+
+def _block_of(launch: Launch) -> Index | None:
+    return None if launch.fault_block == _UNKNOWN_BLOCK else launch.place(launch.fault_block)
+
+
+def _thread_of(launch: Launch, shape: Dim3) -> Index | None:
+    return None if launch.fault_thread == _UNKNOWN_THREAD else shape.place(launch.fault_thread)
+
+
+def _lines(line: int, site: Site) -> str:
+    if not line:
+        return ""
+    text, source = site.text_of(line).strip(), site.source_of(line)
+    of = f"\n  from {source}" if source else ""
+    return f"\n  at PTX line {line}" + (f": {text}" if text else "") + of
+
+
+def _what(kind: FaultKind, launch: Launch) -> tuple[str, str | None]:
+    if kind is FaultKind.ASSERT:
+        return _assertion(launch), None
+    if kind is FaultKind.ILLEGAL_ADDRESS:
+        return _access(launch), _ONCE_MORE
+    if kind is FaultKind.BAD_FREE:
+        what = f"free of {launch.fault_address:#x}, which malloc did not give or which was freed already"
+        return what, "see that every block of malloc is freed once, and nothing else"
+    return _WORDS.get(kind, (f"a fault of kind {launch.fault_kind}", None))
+
+
+def _assertion(launch: Launch) -> str:
+    """Say what a failed assertion says on a GPU, and release its record."""
+    address = launch.fault_more[0]
+    if not address:
+        return "an assertion failed"
+    record = Assertion.from_address(address)
+    texts, at = [], address + ctypes.sizeof(Assertion)
+    for size in (record.message, record.file, record.function):
+        texts.append(ctypes.string_at(at, size).decode(errors="replace"))
+        at += size
+    line = record.line
+    launch.fault_more[0] = 0
+    release(address)
+    message, file, function = texts
+    return f"assertion `{message}` failed\n  in {file}:{line}: {function}"
+
+
+def _access(launch: Launch) -> str:
+    address = launch.fault_address
+    code = ctypes.c_int64(launch.fault_more[1]).value
+    if code == _SI_TKILL:
+        return "an access to an address where there is no memory; another handler of signals kept the address"
+    if code == _SI_KERNEL:
+        return "an access to an address that no memory can have, or that is not a multiple of its vector's size"
+    what = "memory that may only be read" if code == _SEGV_ACCERR else "no memory"
+    near = _neighbour(address)
+    where = "; a null pointer, or an offset from one" if address < _PAGE else f"; it lies {near}" if near else ""
+    return f"an access to address {address:#x}, where there is {what}{where}"
+
+
+def _neighbour(address: int) -> str:
+    """Say where an address lies to the nearest allocation."""
+    best, words = _NEAR, ""
+    for start, size in live_blocks():
+        before, behind = start - address, address - (start + size)
+        distance = max(before, behind, 0)
+        if distance < best:
+            best = distance
+            where = f"{before:,} bytes before" if before > 0 else f"{behind:,} bytes behind the end of"
+            words = f"{where if distance or behind == 0 else 'in'} the {size:,} bytes allocated at {start:#x}"
+    return words

@@ -1,0 +1,88 @@
+"""What the host hands to machine code for one launch, and what comes back in it."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import functools
+from pathlib import Path
+
+from cujit.devices.cpu.ir.structures import fields
+
+__all__ = ["PLACE", "SHARED_ALIGN", "WORKSPACE_BYTES", "Control", "Launch", "cache_bytes", "field_offset", "release"]
+
+SHARED_ALIGN = 1024
+"""Bytes that shared memory is aligned to: the largest pattern of swizzled copies. Source: PTX ISA 9.1, "Tensors"."""
+
+PLACE = SHARED_ALIGN
+"""Bytes before shared memory. The first words say what runs: the number of the block, the ``Group`` of blocks whose
+warps take turns (0: they do not), and the warp (-1: not known). Kernels and the scheduler store them there, so that
+what comes as a signal can name them."""
+
+
+WORKSPACE_BYTES = 256
+"""Zeroed memory of a cooperative grid. Source: ``cooperative_groups/details/driver_abi.h``: its barrier takes eight."""
+
+_UNKNOWN_CACHE_BYTES = 32 << 20
+"""Taken for the size of a cache that is not known: as much as server processors give a few cores together."""
+
+
+class Control(ctypes.Structure):
+    """What launches of one kernel have in common: ``cancels`` counts how often those that ran were ended."""
+
+    _fields_ = fields("u64 cancels")
+
+
+class Launch(ctypes.Structure):
+    """One launch. ``next`` counts the blocks handed out; ``chunk`` how many a thread takes at a time.
+
+    ``together`` is how many blocks have to make progress side by side (a cluster, a cooperative grid; else 1), and
+    ``cluster_*`` the shape of a cluster in blocks (0 without clusters); the shared memory of such blocks lies
+    ``shared_stride`` bytes apart. ``workspace`` is the address of the memory in which a grid counts its arrivals,
+    where its kernel asks for that. A launch that writes more than ``cache_bytes`` stores past the cache. The
+    ``fault_*`` fields are written by the first thread that cannot go on; ``fault_kind`` is 0 in a launch that went
+    well. ``output`` is what kernels printed, ``checks``, ``trace`` and ``coverage`` the tables of those who watch (0:
+    nobody does).
+
+    ``code`` and ``code_bytes`` are the kernel's machine code: a thread may be stopped while it is there; ``poked`` is
+    not 0 when one was poked elsewhere. A launch ends ``timeout_ns`` after its begin (0: never), which is at
+    ``deadline_ns``, and when the ``Control`` at ``control`` counts more than ``cancels``, what it counted at the begin.
+    ``stands`` is where its threads were when the host ended it (see ``runtime/ending.h``), ``begun`` how many blocks
+    were handed out then, ``raised`` the exception that Python's handler of a signal raised: type, value and traceback.
+    """
+
+    _fields_ = fields(
+        "u64 parameters, module, module_size, blocks, next, chunk; u32 grid_x, grid_y, grid_z, dynamic_bytes; u64 "
+        "shared_bytes, shared_stride, together, workspace, cache_bytes; u32 cluster_x, cluster_y, cluster_z, "
+        "fault_kind; u64 fault_block; u32 fault_thread, fault_line; u64 fault_address, fault_more[6], output, checks, "
+        "trace, coverage, code, code_bytes, timeout_ns, deadline_ns, control, cancels, stands, poked, begun, "
+        "raised[3]"
+    )
+
+    def place(self, block: int) -> tuple[int, int, int]:
+        """Give the place of a block in the grid by its number."""
+        x, y = max(self.grid_x, 1), max(self.grid_y, 1)
+        return block % x, block // x % y, block // (x * y)
+
+
+def release(address: int) -> None:
+    """Give memory back that machine code got from ``malloc``."""
+    ctypes.CDLL(None).free(ctypes.c_void_p(address))
+
+
+def field_offset(name: str) -> int:
+    """Where a field of ``Launch`` lies, in bytes."""
+    return int(getattr(Launch, name).offset)
+
+
+@functools.cache
+def cache_bytes(unknown: int = _UNKNOWN_CACHE_BYTES) -> int:
+    """Count the bytes of the largest cache that the first processor has; ``unknown`` if the system does not tell.
+
+    Source: Linux, Documentation/ABI/testing/sysfs-devices-system-cpu.
+    """
+    sizes = []
+    for path in Path("/sys/devices/system/cpu/cpu0/cache").glob("index*/size"):
+        with contextlib.suppress(OSError, ValueError):
+            sizes.append(int(path.read_text().strip().removesuffix("K")) << 10)
+    return max(sizes, default=unknown)

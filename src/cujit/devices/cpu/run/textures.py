@@ -1,0 +1,127 @@
+"""Textures and surfaces of the CPU device: plain memory row by row, and a descriptor whose address is the handle."""
+
+from __future__ import annotations
+
+import ctypes
+import struct
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from cujit.devices.arrays import DeviceArray
+from cujit.devices.cpu.ir.refusals import Refusals
+from cujit.devices.cpu.run.allocations import ALIGNMENT, HostBlock
+from cujit.devices.textures import Extent, Filter, Format, Handle, Sampling, Texels, TextureUnit
+
+if TYPE_CHECKING:
+    from cujit.formats.ptx.syntax import Module
+from cujit.devices.cpu.ir.structures import fields
+
+__all__ = ["FORMATS", "SURFACE_MARK", "TEXTURE_MARK", "CpuTextures", "Descriptor", "note_references"]
+
+TEXTURE_MARK = 0x5845545F54494A43
+SURFACE_MARK = 0x5255535F54494A43
+"""What a descriptor begins with, so that a wrong number for a handle is noticed."""
+
+FORMATS = ("uint8", "int8", "uint16", "int16", "uint32", "int32", "float16", "float32")
+"""By ``Descriptor.format``."""
+
+
+class Descriptor(ctypes.Structure):
+    """What machine code needs of a texture or surface. ``row`` and ``slice`` are bytes from one to the next.
+
+    ``depth`` counts slices or layers, ``layers`` is 0 where there are none. ``address_*``, ``filter`` are the numbers
+    of ``AddressMode`` and ``Filter``; ``border`` holds words as the instruction returns them, 0 for channels that there
+    are not. ``linear_memory`` tells of one row that is read in place.
+    """
+
+    _fields_ = fields(
+        "u64 mark, base; i64 row, slice; i32 width, height, depth, layers, texel_bytes, channels, format, address_0, "
+        "address_1, address_2, filter, normalized, as_float, srgb, levels, samples, linear_memory; u32 border[4]"
+    )
+
+
+class CpuTextures(TextureUnit):
+    """Textures of host memory."""
+
+    alignment = ALIGNMENT
+
+    def allocate(self, extent: Extent, format: Format) -> HostBlock:
+        """Get memory for texels, rows one after the other."""
+        return HostBlock(extent.width * extent.rows * extent.slices * format.texel_bytes)
+
+    def upload(self, texels: Texels, data: memoryview) -> None:
+        """Copy host bytes into texels."""
+        ctypes.memmove(_block(texels).address, np.frombuffer(data, np.uint8).ctypes.data, data.nbytes)
+
+    def download(self, data: memoryview, texels: Texels) -> None:
+        """Copy texels to the host."""
+        ctypes.memmove((ctypes.c_char * data.nbytes).from_buffer(data), _block(texels).address, data.nbytes)
+
+    def texture(self, source: Texels | DeviceArray, extent: Extent, format: Format, sampling: Sampling) -> Handle:
+        """Make a descriptor of a texture."""
+        base = _block(source).address if isinstance(source, Texels) else source.address
+        made = _descriptor(TEXTURE_MARK, base, extent, format)
+        made.address_0, made.address_1, made.address_2 = (m.value for m in sampling.address)
+        made.filter = int(sampling.filter is Filter.LINEAR)
+        made.normalized, made.as_float, made.srgb = sampling.normalized, sampling.as_float, sampling.srgb
+        is_float = format.is_float or sampling.as_float
+        made.linear_memory = int(not isinstance(source, Texels) and not extent.height)
+        made.border[: format.channels] = [_word(b, is_float) for b in sampling.border[: format.channels]]
+        return _handle(made)
+
+    def surface(self, texels: Texels) -> Handle:
+        """Make a descriptor of a surface."""
+        return _handle(_descriptor(SURFACE_MARK, _block(texels).address, texels.extent, texels.format))
+
+
+def _block(texels: Texels) -> HostBlock:
+    assert isinstance(texels.memory, HostBlock)
+    return texels.memory
+
+
+def _descriptor(mark: int, base: int, extent: Extent, format: Format) -> Descriptor:
+    row = extent.width * format.texel_bytes
+    return Descriptor(
+        mark=mark,
+        base=base,
+        row=row,
+        slice=row * extent.rows,
+        width=extent.width,
+        height=extent.rows,
+        depth=extent.slices,
+        layers=extent.layers // (6 if extent.cube else 1),
+        texel_bytes=format.texel_bytes,
+        channels=format.channels,
+        format=FORMATS.index(format.dtype.name),
+    )
+
+
+def _handle(made: Descriptor) -> Handle:
+    def release() -> None:
+        made.mark = 0  # its memory stays until the function goes, which holds it
+
+    return Handle(ctypes.addressof(made), release)
+
+
+def _word(value: float, is_float: bool) -> int:
+    """Bits of a channel of the border as the instruction returns it."""
+    if is_float:
+        return int(struct.unpack("<I", struct.pack("<f", value))[0])
+    return int(value) & 0xFFFFFFFF
+
+
+_REFERENCES = ("texref", "samplerref", "surfref")
+
+
+def note_references(module: Module, refusals: Refusals) -> bool:
+    """Note the textures, samplers and surfaces that a module declares, and tell whether there are any.
+
+    They have no size, so that nothing can be laid out or flattened where there are some.
+    """
+    parameters = [p for function in module.functions for p in function.parameters]
+    found = [v for v in (*module.variables, *parameters) if v.type in _REFERENCES]
+    for v in found:
+        why = "a texture or surface reference; textures are passed as a 64-bit cudaTextureObject_t"
+        refusals.add(v.line, f".{v.type} {v.name}", why)
+    return bool(found)
