@@ -14,11 +14,11 @@ WITH_A_HEADER = f'#include "own.h"\n{SOURCE}'
 
 COMPILERS = (
     "cujit.compile.build",
-    "cujit.compile.bundle",
-    "cujit.compile.link",
-    "cujit.compile.nvrtc",
-    "cujit.compile.nvvm",
-    "cujit.compile.recipe",
+    "cujit.compile.backends.bundle",
+    "cujit.compile.backends.link",
+    "cujit.compile.backends.nvrtc",
+    "cujit.compile.backends.nvvm",
+    "cujit.compile.keys.recipe",
     "cujit.compile.several",
     "cujit.toolchain.calls",
     "cujit.toolchain.nvfatbin",

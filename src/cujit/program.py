@@ -19,13 +19,13 @@ from cujit.artifact import Artifact, Kind
 from cujit.cache.cache import Cache
 from cujit.cache.process import process_cache, process_settings
 from cujit.cache.provenance import Outcome, Provenance
-from cujit.compile.entry import Entry
-from cujit.compile.limits import Limits
-from cujit.compile.options import Options
+from cujit.compile.builder import Workshop
+from cujit.compile.inputs.entry import Entry
+from cujit.compile.inputs.source import Source
+from cujit.compile.options.limits import Limits
+from cujit.compile.options.values import Options
 from cujit.compile.request import Request
 from cujit.compile.route import make_request
-from cujit.compile.source import Source
-from cujit.compile.workshop import Workshop
 from cujit.errors import DeviceNotFoundError, OptionError, ToolchainNotFoundError, spell
 from cujit.toolchain.headers import Settings
 from cujit.toolchain.toolset import Toolchain
@@ -230,7 +230,7 @@ def bundle(
         ToolchainNotFoundError: nvFatbin is not installed.
     """
     shop = workshop(cache).within(Limits.of(timeout_s, isolate, memory_mib))
-    from cujit.compile.bundle import check_shadows
+    from cujit.compile.backends.bundle import check_shadows
 
     images = [entry for given in _listed(entries) for entry in Entry.all_of(given)]
     check_shadows(images)

@@ -18,15 +18,15 @@ from hypothesis import strategies as st
 
 from cujit.arch import Arch
 from cujit.artifact import Artifact, Kind
-from cujit.compile import builds
-from cujit.compile.builds import build_of, read_build_id
-from cujit.compile.entry import Entry
 from cujit.compile.includes import files
-from cujit.compile.keys import Keyed, KeyMaker, Uncacheable
-from cujit.compile.options import Options
+from cujit.compile.inputs.entry import Entry
+from cujit.compile.inputs.source import Source
+from cujit.compile.keys import builds
+from cujit.compile.keys.builds import build_of, read_build_id
+from cujit.compile.keys.maker import Keyed, KeyMaker, Uncacheable
+from cujit.compile.options.values import Options
 from cujit.compile.request import Request
 from cujit.compile.route import compile_request, make_request
-from cujit.compile.source import Source
 from cujit.toolchain.toolset import Toolchain
 from llvm_ir import SCALE
 

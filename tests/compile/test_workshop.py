@@ -17,13 +17,13 @@ from cujit.cache.admin import Shown
 from cujit.cache.cache import Cache
 from cujit.cache.provenance import Outcome, Provenance
 from cujit.compile import jobs as module
-from cujit.compile.options import Options
-from cujit.compile.recipe import read_recipe, write_recipe
+from cujit.compile.builder import Workshop
+from cujit.compile.inputs.source import Source
+from cujit.compile.keys.recipe import read_recipe, write_recipe
+from cujit.compile.options.values import Options
 from cujit.compile.remake import recompile, remake
 from cujit.compile.request import Request
 from cujit.compile.route import compile_request, make_request
-from cujit.compile.source import Source
-from cujit.compile.workshop import Workshop
 from cujit.errors import CompileError, FormatError, OptionError
 from cujit.toolchain.headers import Settings
 from cujit.toolchain.toolset import Toolchain

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from cujit.arch import Arch, ArchKind
 from cujit.artifact import Artifact, Kind
-from cujit.compile.bundle import check_compression
-from cujit.compile.entry import Entry
-from cujit.compile.options import Options
+from cujit.compile.backends.bundle import check_compression
+from cujit.compile.builder import Workshop
+from cujit.compile.inputs.entry import Entry
+from cujit.compile.inputs.source import Source
+from cujit.compile.options.values import Options
 from cujit.compile.request import Request
 from cujit.compile.route import as_source, make_request
 from cujit.compile.several import link_inputs, part_of
-from cujit.compile.source import Source
-from cujit.compile.workshop import Workshop
 from cujit.errors import ArchError, CompileError, CujitError, DeviceNotFoundError, OptionError, ToolTimeoutError, spell
 from cujit.support import require_arch
 from cujit.toolchain.toolset import Compiler, Compilers

@@ -11,8 +11,8 @@ from typing import Any, Protocol
 
 from cujit.arch import Arch
 from cujit.artifact import Artifact, Kind
-from cujit.compile.entry import Entry
-from cujit.compile.options import Options
+from cujit.compile.inputs.entry import Entry
+from cujit.compile.options.values import Options
 from cujit.compile.request import Request
 from cujit.compile.route import compile_request
 from cujit.errors import CompileError, CujitError, FormatError
@@ -82,7 +82,7 @@ class CompileJob:
 
     def write(self) -> Written:
         """Write down the request."""
-        from cujit.compile.recipe import described
+        from cujit.compile.keys.recipe import described
 
         return {"job": self.step, "request": described(self.request)}, ()
 
@@ -120,7 +120,7 @@ class LinkJob:
         Raises:
             CujitError: as of ``link_images``.
         """
-        from cujit.compile.link import link_images
+        from cujit.compile.backends.link import link_images
 
         return link_images(self.artifacts, self.to, self.arch, self.options, toolchain)
 
@@ -138,7 +138,7 @@ class LinkJob:
 
     def own(self, result: Artifact) -> Artifact:
         """Give the result the names and signatures of the images."""
-        from cujit.compile.images import merged, named
+        from cujit.compile.inputs.images import merged, named
 
         names, signatures = merged(self.artifacts)
         return replace(result, names=named(names, result.names.values()), signatures=signatures)
@@ -168,7 +168,7 @@ class BundleJob:
         Raises:
             CujitError: as of ``bundle_images``.
         """
-        from cujit.compile.bundle import bundle_images
+        from cujit.compile.backends.bundle import bundle_images
 
         return bundle_images(self.entries, self.compress, toolchain)
 
@@ -181,7 +181,7 @@ class BundleJob:
 
     def own(self, result: Artifact) -> Artifact:
         """Give the result the names and signatures of the images."""
-        from cujit.compile.images import merged
+        from cujit.compile.inputs.images import merged
 
         names, signatures = merged([entry.image for entry in self.entries])
         return replace(result, names=names, signatures=signatures)
@@ -197,7 +197,7 @@ def read_job(head: dict[str, Any], blobs: Sequence[bytes]) -> Job:
     Raises:
         FormatError: it is none.
     """
-    from cujit.compile.recipe import request_of
+    from cujit.compile.keys.recipe import request_of
 
     try:
         if head["job"] == CompileJob.step:

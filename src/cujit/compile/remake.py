@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from cujit.artifact import Artifact
 from cujit.cache.admin import Shown
-from cujit.compile.keys import Keyed
-from cujit.compile.recipe import read_recipe
+from cujit.compile.builder import Workshop
+from cujit.compile.keys.maker import Keyed
+from cujit.compile.keys.recipe import read_recipe
 from cujit.compile.route import check_request, compile_request
-from cujit.compile.workshop import Workshop
 
 __all__ = ["recompile", "remake"]
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 
 from cujit.arch import Arch
 from cujit.artifact import Kind
-from cujit.compile.options import Options, Tool
-from cujit.compile.source import Source
+from cujit.compile.inputs.source import Source
+from cujit.compile.options.values import Options, Tool
 
 __all__ = ["Request"]
 

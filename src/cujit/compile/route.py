@@ -8,11 +8,11 @@ from types import MappingProxyType
 
 from cujit.arch import Arch, ArchKind
 from cujit.artifact import Artifact, Kind
-from cujit.compile.modules import ENDINGS, file_of
-from cujit.compile.option_table import is_utf8
-from cujit.compile.options import Options
+from cujit.compile.inputs.modules import ENDINGS, file_of
+from cujit.compile.inputs.source import Source
+from cujit.compile.options.table import is_utf8
+from cujit.compile.options.values import Options
 from cujit.compile.request import Request
-from cujit.compile.source import Source
 from cujit.errors import OptionError, spell
 from cujit.reading import path_of
 from cujit.toolchain.toolset import Compilers, Toolchain
@@ -64,10 +64,10 @@ def compile_request(request: Request, toolchain: Toolchain) -> Artifact:
     """
     check_request(request)
     if request.source.language == "nvvm":
-        from cujit.compile.nvvm import compile_nvvm
+        from cujit.compile.backends.nvvm import compile_nvvm
 
         return compile_nvvm(request, toolchain)
-    from cujit.compile.nvrtc import compile_cuda
+    from cujit.compile.backends.nvrtc import compile_cuda
 
     return compile_cuda(request, toolchain)
 

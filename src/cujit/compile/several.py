@@ -6,14 +6,14 @@ from collections.abc import Iterable, Sequence
 
 from cujit.arch import Arch
 from cujit.artifact import Artifact, Kind
-from cujit.compile.images import Image, as_artifact
-from cujit.compile.option_table import OPTIONS
-from cujit.compile.options import Options, Tool
-from cujit.compile.ptxlink import needs_our_linker
+from cujit.compile.backends.ptxlink import needs_our_linker
+from cujit.compile.builder import Workshop
+from cujit.compile.inputs.images import Image, as_artifact
+from cujit.compile.inputs.source import Source
+from cujit.compile.options.spelling import Spelling
+from cujit.compile.options.table import OPTIONS
+from cujit.compile.options.values import Options, Tool
 from cujit.compile.route import make_request
-from cujit.compile.source import Source
-from cujit.compile.spelling import Spelling
-from cujit.compile.workshop import Workshop
 from cujit.errors import LinkError, OptionError
 
 __all__ = ["link_inputs", "part_of"]

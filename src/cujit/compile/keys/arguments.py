@@ -6,8 +6,8 @@ import functools
 import re
 from collections.abc import Iterable, Iterator
 
-from cujit.compile.option_table import OPTIONS, Tool
-from cujit.compile.spelling import Spelling
+from cujit.compile.options.spelling import Spelling
+from cujit.compile.options.table import OPTIONS, Tool
 
 __all__ = ["macros", "unmodelled", "wants_paths"]
 

@@ -9,8 +9,8 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from cujit.compile.modules import Module, file_of, read_modules
-from cujit.compile.options import Options
+from cujit.compile.inputs.modules import Module, file_of, read_modules
+from cujit.compile.options.values import Options
 from cujit.errors import FormatError, OptionError, spell
 from cujit.reading import path_of, read_file, shown_path, without_bom
 

@@ -11,7 +11,7 @@ import threading
 import traceback
 from typing import Any
 
-from cujit.compile.apart import receive, send, write_error, write_result
+from cujit.compile.apart.parent import receive, send, write_error, write_result
 from cujit.compile.jobs import read_job
 from cujit.errors import CujitError, ToolCrashError
 from cujit.toolchain.headers import Settings

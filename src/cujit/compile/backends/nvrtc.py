@@ -9,10 +9,10 @@ from dataclasses import dataclass, replace
 from difflib import get_close_matches
 
 from cujit.artifact import Artifact, Kind
-from cujit.compile.diagnostics import NAME_MAP, missing_header, parse_log, without_warnings_in
-from cujit.compile.kernels import plain_kernels
+from cujit.compile.backends.diagnostics import NAME_MAP, missing_header, parse_log, without_warnings_in
+from cujit.compile.inputs.kernels import plain_kernels
+from cujit.compile.inputs.source import Source
 from cujit.compile.request import Request
-from cujit.compile.source import Source
 from cujit.errors import (
     CompileError,
     Diagnostic,

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from cujit.arch import Arch
 from cujit.artifact import Artifact, Kind
-from cujit.compile.entry import Entry
-from cujit.compile.images import Image, merged
+from cujit.compile.inputs.entry import Entry
+from cujit.compile.inputs.images import Image, merged
 from cujit.errors import BundleError, OptionError, ToolError, spell
 from cujit.toolchain.nvfatbin import Packer
 from cujit.toolchain.toolset import Toolchain

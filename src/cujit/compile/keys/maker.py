@@ -17,23 +17,23 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from cujit.artifact import Artifact, Kind
 from cujit.cache.key import Key, Part, make_key
-from cujit.compile.arguments import macros, unmodelled, wants_paths
-from cujit.compile.builds import NAMES, Build, build_of
 from cujit.compile.includes.files import NotModelledError
 from cujit.compile.includes.memo import HintStore, Manifest, Memo
 from cujit.compile.includes.where import says_where
-from cujit.compile.options import Options, Tool
+from cujit.compile.inputs.source import Source
+from cujit.compile.keys.arguments import macros, unmodelled, wants_paths
+from cujit.compile.keys.builds import NAMES, Build, build_of
+from cujit.compile.options.values import Options, Tool
 from cujit.compile.request import Request
-from cujit.compile.source import Source
 from cujit.errors import FileError, ToolchainNotFoundError
 from cujit.formats.mangling import SIGNATURE_PROBE
 from cujit.toolchain.headers import find_headers
 from cujit.toolchain.toolset import Compiler, Toolchain
 
 if TYPE_CHECKING:
-    from cujit.compile.entry import Entry
     from cujit.compile.includes.closure import Closure
     from cujit.compile.includes.search import Place, Search
+    from cujit.compile.inputs.entry import Entry
 
 __all__ = ["KeyMaker", "Keyed", "Uncacheable"]
 
@@ -127,7 +127,7 @@ class KeyMaker:
         Raises:
             OptionError: ``compress`` is none of what ``bundle_images`` takes.
         """
-        from cujit.compile.bundle import check_compression
+        from cujit.compile.backends.bundle import check_compression
 
         return self._of_images("bundle", "nvfatbin", [
             Part.text("name", os.path.basename(entries[0].image.name) if entries else ""),

@@ -44,7 +44,7 @@ _KEPT = 4
 """How many processes without work are kept; each has some 150 MB of NVIDIA's libraries mapped."""
 
 _LAST_WORDS_BYTES = 4096
-_BEGIN = "import sys; sys.path[:] = sys.argv[1:]; from cujit.compile.apart_child import main; main()"
+_BEGIN = "import sys; sys.path[:] = sys.argv[1:]; from cujit.compile.apart.child import main; main()"
 _KEY = make_key("apart", ())
 _LENGTH = struct.Struct("<Q")
 _GIVEN_UP = ("SIGABRT", "SIGSEGV", "SIGBUS", "SIGKILL")

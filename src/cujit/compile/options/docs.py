@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from cujit.compile.option_table import OPTIONS, Option, Tool
-from cujit.compile.spelling import Rejects
+from cujit.compile.options.spelling import Rejects
+from cujit.compile.options.table import OPTIONS, Option, Tool
 
 __all__ = ["options_page"]
 
@@ -14,7 +14,7 @@ Every option of `cujit.compile`, `cujit.link` and `cujit.build`, as keyword or i
 not said is not written. `extra=("--flag",)` gives arguments to the tool as they are. A dash means that the
 tool rejects the option, with a sentence that says why.
 
-This page is written from the table in `src/cujit/compile/options.py`; do not edit it by hand.
+This page is written from the table in `src/cujit/compile/options/table.py`; do not edit it by hand.
 
 | option | takes | meaning | NVRTC | nvJitLink | libNVVM |
 |---|---|---|---|---|---|

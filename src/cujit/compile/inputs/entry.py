@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from cujit.artifact import Artifact, Kind
-from cujit.compile.option_table import is_utf8
+from cujit.compile.options.table import is_utf8
 from cujit.errors import FormatError, OptionError, spell
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ class Entry:
             FormatError: it is no image that cujit knows, or a fatbin that cannot be taken apart.
             OptionError: it is none of these.
         """
-        from cujit.compile.images import as_artifact
+        from cujit.compile.inputs.images import as_artifact
 
         entry = given if isinstance(given, Entry) else cls(as_artifact(given))
         if entry.image.kind is not Kind.FATBIN:

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 from cujit.arch import Arch
 from cujit.artifact import Artifact, Kind
-from cujit.compile.images import Image, merged, named
-from cujit.compile.options import Options
+from cujit.compile.inputs.images import Image, merged, named
+from cujit.compile.options.values import Options
 from cujit.errors import FormatError, LinkError, OptionError, spell
 from cujit.formats.fatbin import Entry, EntryKind
 from cujit.formats.ptx.linking import Input, check_agreement, link_modules

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from difflib import get_close_matches
 
-from cujit.compile.option_table import OPTIONS, Tool, Value, accept_texts
-from cujit.compile.spelling import Rejects, Spelling
+from cujit.compile.options.spelling import Rejects, Spelling
+from cujit.compile.options.table import OPTIONS, Tool, Value, accept_texts
 from cujit.errors import OptionError, spell
 
 __all__ = ["OPTIONS", "Options", "Tool", "Value"]

@@ -14,7 +14,7 @@ from difflib import get_close_matches
 from types import MappingProxyType
 from typing import NamedTuple, TypeAlias
 
-from cujit.compile.spelling import Rejects, Spelling, each, flag, joined, pairs, switch, value
+from cujit.compile.options.spelling import Rejects, Spelling, each, flag, joined, pairs, switch, value
 from cujit.errors import OptionError, spell
 
 __all__ = ["OPTIONS", "Option", "OptionType", "Tool", "Value", "accept_texts", "is_utf8"]

@@ -13,10 +13,10 @@ from typing import Any
 
 from cujit.arch import Arch, ArchKind
 from cujit.artifact import Kind
-from cujit.compile.modules import Module
-from cujit.compile.options import Options
+from cujit.compile.inputs.modules import Module
+from cujit.compile.inputs.source import Source
+from cujit.compile.options.values import Options
 from cujit.compile.request import Request
-from cujit.compile.source import Source
 from cujit.errors import CujitError, FormatError
 
 __all__ = ["described", "read_recipe", "request_of", "write_recipe"]

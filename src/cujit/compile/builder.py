@@ -17,9 +17,9 @@ from cujit.artifact import Artifact, Kind
 from cujit.cache.cache import Cache
 from cujit.cache.provenance import Outcome, Provenance
 from cujit.compile.jobs import BundleJob, CompileJob, Job, LinkJob
-from cujit.compile.keys import Keyed, KeyMaker, Uncacheable
-from cujit.compile.limits import Limits
-from cujit.compile.options import Options, Tool
+from cujit.compile.keys.maker import Keyed, KeyMaker, Uncacheable
+from cujit.compile.options.limits import Limits
+from cujit.compile.options.values import Options, Tool
 from cujit.compile.request import Request
 from cujit.compile.route import check_request
 from cujit.errors import CompileError, ToolTimeoutError
@@ -28,7 +28,7 @@ from cujit.toolchain.stopping import Ended, Stop, finish
 from cujit.toolchain.toolset import Compiler, Toolchain
 
 if TYPE_CHECKING:
-    from cujit.compile.entry import Entry
+    from cujit.compile.inputs.entry import Entry
 
 __all__ = ["Workshop"]
 
@@ -90,7 +90,7 @@ class Workshop:
         Raises:
             CujitError: as of ``link_images`` and ``link_to_ptx``.
         """
-        from cujit.compile.ptxlink import link_to_ptx, needs_our_linker
+        from cujit.compile.backends.ptxlink import link_to_ptx, needs_our_linker
 
         options.render(Tool.NVJITLINK)
         if to is Kind.PTX and needs_our_linker(artifacts):
@@ -107,7 +107,7 @@ class Workshop:
         Raises:
             CujitError: as of ``bundle_images``.
         """
-        from cujit.compile.bundle import check_compression
+        from cujit.compile.backends.bundle import check_compression
 
         check_compression(compress)
         if compress is None and any(entry.image.kind is Kind.LTOIR for entry in entries):
@@ -150,7 +150,7 @@ class Workshop:
         def work() -> Artifact:
             if not limits.isolate:
                 return job.run(self.toolchain)
-            from cujit.compile.apart import run_apart
+            from cujit.compile.apart.parent import run_apart
 
             return run_apart(job, self.toolchain.settings, limits.memory_mib)
 
@@ -173,7 +173,7 @@ def _too_long(job: Job, limits: Limits) -> ToolTimeoutError:
 
 
 def _recipe(request: Request) -> bytes:
-    from cujit.compile.recipe import write_recipe  # for what is made and kept
+    from cujit.compile.keys.recipe import write_recipe  # for what is made and kept
 
     return write_recipe(request)
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 
 from cujit.artifact import Artifact, Kind
-from cujit.compile.diagnostics import parse_log
-from cujit.compile.modules import Module
+from cujit.compile.backends.diagnostics import parse_log
+from cujit.compile.inputs.modules import Module
 from cujit.compile.request import Request
 from cujit.errors import ArchError, CompileError, Diagnostic, OptionError, ToolError
 from cujit.support import extra_for, install, require_arch

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 
 from cujit.arch import Arch
 from cujit.artifact import Artifact, Kind
-from cujit.compile.diagnostics import parse_log
-from cujit.compile.images import Image, check_one_definition, merged, named
-from cujit.compile.options import Options, Tool
-from cujit.compile.ptxlink import check_ptx
+from cujit.compile.backends.diagnostics import parse_log
+from cujit.compile.backends.ptxlink import check_ptx
+from cujit.compile.inputs.images import Image, check_one_definition, merged, named
+from cujit.compile.options.values import Options, Tool
 from cujit.errors import LinkError, OptionError, ToolError
 from cujit.formats.cubin import read_cubin
 from cujit.formats.mangling import spelled

@@ -1,0 +1,1 @@
+"""Work in a process apart, which may die alone."""
