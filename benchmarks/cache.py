@@ -21,7 +21,7 @@ from measure import medians, row
 import cujit
 from cujit.cache.cache import Cache
 from cujit.cache.key import Key
-from cujit.compile.keys.maker import Keyed
+from cujit.compiler.keys.maker import Keyed
 from cujit.errors import MissingError
 from cujit.program import toolchain, workshop
 

@@ -12,9 +12,9 @@ from measure import medians
 
 from cujit.arch import Arch
 from cujit.artifact import Kind
-from cujit.compile.inputs.source import Source
-from cujit.compile.keys.maker import Keyed, KeyMaker
-from cujit.compile.request import Request
+from cujit.compiler.inputs.source import Source
+from cujit.compiler.keys.maker import Keyed, KeyMaker
+from cujit.compiler.request import Request
 from cujit.toolchain.toolset import Toolchain
 
 HEADERS = ("", "cuda_fp16.h", "cuda/std/complex", "cooperative_groups.h", "cub/block/block_reduce.cuh")

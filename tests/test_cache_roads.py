@@ -22,7 +22,7 @@ from cujit.cache.cache import Cache
 from cujit.cache.provenance import Outcome, Provenance
 from cujit.cache.store import Explanation
 from cujit.cache.trust import CacheWarning
-from cujit.compile.keys import builds
+from cujit.compiler.keys import builds
 from cujit.devices.base import Device
 from cujit.errors import CompileError, HeaderNotFoundError, OptionError
 from cujit.formats.fatbin import read_fatbin

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from cujit.artifact import Artifact, Kind
-from cujit.compile import several
+from cujit.compiler import several
 from cujit.devices.base import Device
 from cujit.devices.registry import process_devices
 from cujit.errors import CujitError, FormatError, LinkError, ToolchainNotFoundError

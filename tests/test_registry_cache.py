@@ -15,7 +15,7 @@ from cujit.cache.admin import ls
 from cujit.cache.cache import Cache
 from cujit.cache.process import process_cache
 from cujit.cache.trust import CacheWarning
-from cujit.compile.keys.recipe import read_recipe
+from cujit.compiler.keys.recipe import read_recipe
 from cujit.devices.base import Device
 from cujit.errors import OptionError
 from cujit.program import Source, compile

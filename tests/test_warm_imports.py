@@ -13,13 +13,13 @@ SOURCE = 'extern "C" __global__ void ramp(float a, float* y, int n) { int i = th
 WITH_A_HEADER = f'#include "own.h"\n{SOURCE}'
 
 COMPILERS = (
-    "cujit.compile.build",
-    "cujit.compile.backends.bundle",
-    "cujit.compile.backends.link",
-    "cujit.compile.backends.nvrtc",
-    "cujit.compile.backends.nvvm",
-    "cujit.compile.keys.recipe",
-    "cujit.compile.several",
+    "cujit.compiler.build",
+    "cujit.compiler.backends.bundle",
+    "cujit.compiler.backends.link",
+    "cujit.compiler.backends.nvrtc",
+    "cujit.compiler.backends.nvvm",
+    "cujit.compiler.keys.recipe",
+    "cujit.compiler.several",
     "cujit.toolchain.calls",
     "cujit.toolchain.nvfatbin",
     "cujit.toolchain.nvjitlink",
@@ -32,7 +32,7 @@ COMPILERS = (
 )
 """What makes images; a hit of the cache needs none of it."""
 
-SCANNERS = tuple(f"cujit.compile.includes.{name}" for name in ("closure", "directives", "macros", "probing", "search"))
+SCANNERS = tuple(f"cujit.compiler.includes.{name}" for name in ("closure", "directives", "macros", "probing", "search"))
 """What follows includes; where none changed, stats tell."""
 
 READERS = (

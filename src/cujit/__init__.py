@@ -252,7 +252,7 @@ def __dir__() -> list[str]:
     return list(__all__)
 
 
-_NAMESAKES = frozenset({"cache", "compile", "devices", "occupancy", "registry"})
+_NAMESAKES = frozenset({"cache", "devices", "occupancy", "registry"})
 """Functions that are called like the package that they are made of; here the name means the function."""
 
 

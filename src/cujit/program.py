@@ -19,19 +19,19 @@ from cujit.artifact import Artifact, Kind
 from cujit.cache.cache import Cache
 from cujit.cache.process import process_cache, process_settings
 from cujit.cache.provenance import Outcome, Provenance
-from cujit.compile.builder import Workshop
-from cujit.compile.inputs.entry import Entry
-from cujit.compile.inputs.source import Source
-from cujit.compile.options.limits import Limits
-from cujit.compile.options.values import Options
-from cujit.compile.request import Request
-from cujit.compile.route import make_request
+from cujit.compiler.builder import Workshop
+from cujit.compiler.inputs.entry import Entry
+from cujit.compiler.inputs.source import Source
+from cujit.compiler.options.limits import Limits
+from cujit.compiler.options.values import Options
+from cujit.compiler.request import Request
+from cujit.compiler.route import make_request
 from cujit.errors import DeviceNotFoundError, OptionError, ToolchainNotFoundError, spell
 from cujit.toolchain.headers import Settings
 from cujit.toolchain.toolset import Toolchain
 
 if TYPE_CHECKING:
-    from cujit.compile.build import Native, Progress
+    from cujit.compiler.build import Native, Progress
     from cujit.devices.base import Device
 
 __all__ = [
@@ -176,7 +176,7 @@ def link(
         OptionError: an option is unknown, ill-typed or not taken by nvJitLink, or ``to`` is neither.
         ToolchainNotFoundError: nvJitLink is needed and not installed, and there is no GPU whose driver could link.
     """
-    from cujit.compile.several import link_inputs, part_of
+    from cujit.compiler.several import link_inputs, part_of
 
     place = None if device is None else _named(device)
     kind = _kind_of_link(to, place)
@@ -230,7 +230,7 @@ def bundle(
         ToolchainNotFoundError: nvFatbin is not installed.
     """
     shop = workshop(cache).within(Limits.of(timeout_s, isolate, memory_mib))
-    from cujit.compile.backends.bundle import check_shadows
+    from cujit.compiler.backends.bundle import check_shadows
 
     images = [entry for given in _listed(entries) for entry in Entry.all_of(given)]
     check_shadows(images)
@@ -267,7 +267,7 @@ def build(
         DeviceNotFoundError: ``"native"`` and there is no GPU.
         CujitError: see ``compile`` and ``bundle``.
     """
-    from cujit.compile.build import build_fatbin, parse_targets, parts_of
+    from cujit.compiler.build import build_fatbin, parse_targets, parts_of
 
     shop = workshop(cache).within(Limits.of(timeout_s, isolate, memory_mib))
     parts = parts_of(source)

@@ -13,10 +13,10 @@ from cujit.built import Builder, Built, Told, built_of, code_text, described
 from cujit.cache.cache import Cache
 from cujit.cache.key import Key, Part, make_key
 from cujit.cache.provenance import Outcome, Provenance
-from cujit.compile.builder import Workshop
-from cujit.compile.keys.maker import Keyed
-from cujit.compile.keys.recipe import write_recipe
-from cujit.compile.route import make_request
+from cujit.compiler.builder import Workshop
+from cujit.compiler.keys.maker import Keyed
+from cujit.compiler.keys.recipe import write_recipe
+from cujit.compiler.route import make_request
 from cujit.devices.base import Device
 from cujit.devices.registry import process_devices
 from cujit.errors import OptionError, ToolchainNotFoundError, spell

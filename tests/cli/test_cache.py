@@ -16,8 +16,8 @@ from cujit.cache.cache import Cache
 from cujit.cache.key import Part, make_key
 from cujit.cli.app import main
 from cujit.cli.cache_common import shown_age, shown_size
-from cujit.compile.keys.maker import Keyed
-from cujit.compile.keys.recipe import write_recipe
+from cujit.compiler.keys.maker import Keyed
+from cujit.compiler.keys.recipe import write_recipe
 from cujit.program import bundle, compile, request, workshop
 
 CacheVerb: TypeAlias = Callable[..., Result]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cujit.compile.backends.diagnostics import parse_log
+from cujit.compiler.backends.diagnostics import parse_log
 from cujit.errors import Diagnostic
 
 NVRTC_LOG = """\

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cujit.compile.inputs.kernels import plain_kernels
+from cujit.compiler.inputs.kernels import plain_kernels
 
 
 @pytest.mark.parametrize(

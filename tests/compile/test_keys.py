@@ -18,15 +18,15 @@ from hypothesis import strategies as st
 
 from cujit.arch import Arch
 from cujit.artifact import Artifact, Kind
-from cujit.compile.includes import files
-from cujit.compile.inputs.entry import Entry
-from cujit.compile.inputs.source import Source
-from cujit.compile.keys import builds
-from cujit.compile.keys.builds import build_of, read_build_id
-from cujit.compile.keys.maker import Keyed, KeyMaker, Uncacheable
-from cujit.compile.options.values import Options
-from cujit.compile.request import Request
-from cujit.compile.route import compile_request, make_request
+from cujit.compiler.includes import files
+from cujit.compiler.inputs.entry import Entry
+from cujit.compiler.inputs.source import Source
+from cujit.compiler.keys import builds
+from cujit.compiler.keys.builds import build_of, read_build_id
+from cujit.compiler.keys.maker import Keyed, KeyMaker, Uncacheable
+from cujit.compiler.options.values import Options
+from cujit.compiler.request import Request
+from cujit.compiler.route import compile_request, make_request
 from cujit.toolchain.toolset import Toolchain
 from llvm_ir import SCALE
 

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from cujit.artifact import Artifact, Kind
-from cujit.compile.backends.diagnostics import parse_log
-from cujit.compile.inputs.source import Source
-from cujit.compile.options.values import Options
-from cujit.compile.route import compile_request, make_request
+from cujit.compiler.backends.diagnostics import parse_log
+from cujit.compiler.inputs.source import Source
+from cujit.compiler.options.values import Options
+from cujit.compiler.route import compile_request, make_request
 from cujit.errors import ArchError, CompileError, HeaderNotFoundError, OptionError
 from cujit.formats.cubin import read_cubin
 from cujit.signature import ParameterClass

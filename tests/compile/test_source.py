@@ -10,10 +10,10 @@ import pytest
 from cujit import program
 from cujit.arch import Arch
 from cujit.artifact import Kind
-from cujit.compile.inputs.source import MEMORY, Source
-from cujit.compile.options.values import Options
-from cujit.compile.request import Request
-from cujit.compile.route import as_source
+from cujit.compiler.inputs.source import MEMORY, Source
+from cujit.compiler.options.values import Options
+from cujit.compiler.request import Request
+from cujit.compiler.route import as_source
 from cujit.errors import FileError, FormatError, OptionError
 
 TEXT = "__global__ void k() {}"

@@ -16,14 +16,14 @@ from cujit.cache import admin
 from cujit.cache.admin import Shown
 from cujit.cache.cache import Cache
 from cujit.cache.provenance import Outcome, Provenance
-from cujit.compile import jobs as module
-from cujit.compile.builder import Workshop
-from cujit.compile.inputs.source import Source
-from cujit.compile.keys.recipe import read_recipe, write_recipe
-from cujit.compile.options.values import Options
-from cujit.compile.remake import recompile, remake
-from cujit.compile.request import Request
-from cujit.compile.route import compile_request, make_request
+from cujit.compiler import jobs as module
+from cujit.compiler.builder import Workshop
+from cujit.compiler.inputs.source import Source
+from cujit.compiler.keys.recipe import read_recipe, write_recipe
+from cujit.compiler.options.values import Options
+from cujit.compiler.remake import recompile, remake
+from cujit.compiler.request import Request
+from cujit.compiler.route import compile_request, make_request
 from cujit.errors import CompileError, FormatError, OptionError
 from cujit.toolchain.headers import Settings
 from cujit.toolchain.toolset import Toolchain

@@ -11,7 +11,7 @@ from cujit.cache.admin import Shown
 from cujit.cache.cache import Cache
 from cujit.cli.cache_common import cache_option, part_record, shown_size
 from cujit.cli.console import json_option, print_json, printable, shown_time
-from cujit.compile.keys.recipe import read_recipe
+from cujit.compiler.keys.recipe import read_recipe
 from cujit.errors import NameNotFoundError
 
 __all__ = ["show"]

@@ -11,7 +11,7 @@ from cujit.cache.cache import Cache
 from cujit.cli.cache_common import cache_option, short
 from cujit.cli.console import json_option, print_json, print_table, printable, progress
 from cujit.cli.exit_codes import ExitCode
-from cujit.compile.remake import remake
+from cujit.compiler.remake import remake
 from cujit.errors import CujitError, FormatError, ToolError
 from cujit.program import workshop
 

@@ -15,7 +15,7 @@ from cujit.cache.store import Explanation
 from cujit.cli.cache_common import cache_option, difference_record, print_differences, short, summary_record
 from cujit.cli.compiler_options import compiler_options, read_options
 from cujit.cli.console import json_option, print_json, printable
-from cujit.compile.keys.maker import Uncacheable
+from cujit.compiler.keys.maker import Uncacheable
 from cujit.program import request, workshop
 
 __all__ = ["why"]

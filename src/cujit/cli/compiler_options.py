@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 import click
 
-from cujit.compile.options.table import OPTIONS, OptionType
+from cujit.compiler.options.table import OPTIONS, OptionType
 from cujit.program import Options
 
 __all__ = ["OPTION_NAMES", "compiler_options", "limit_options", "read_options"]

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from compile.includes.traced import can_trace, read_by_nvrtc
-from cujit.compile.includes.closure import Closure, scan
-from cujit.compile.includes.files import Files, NotModelledError
-from cujit.compile.includes.search import Place, Search
+from cujit.compiler.includes.closure import Closure, scan
+from cujit.compiler.includes.files import Files, NotModelledError
+from cujit.compiler.includes.search import Place, Search
 from cujit.errors import FileError
 from cujit.program import compile
 from cujit.toolchain.toolset import Toolchain

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from cujit.compile.includes.directives import Directive, Verb, read_facts
+from cujit.compiler.includes.directives import Directive, Verb, read_facts
 
 H1 = Directive(Verb.INCLUDE, "<", "h1.h")
 

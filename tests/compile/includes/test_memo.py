@@ -14,12 +14,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from cujit.cache.key import Part
-from cujit.compile.includes import files as files_module
-from cujit.compile.includes import memo as memo_module
-from cujit.compile.includes.closure import scan
-from cujit.compile.includes.files import Files, NotModelledError
-from cujit.compile.includes.memo import Manifest, Memo
-from cujit.compile.includes.search import Place, Search
+from cujit.compiler.includes import files as files_module
+from cujit.compiler.includes import memo as memo_module
+from cujit.compiler.includes.closure import scan
+from cujit.compiler.includes.files import Files, NotModelledError
+from cujit.compiler.includes.memo import Manifest, Memo
+from cujit.compiler.includes.search import Place, Search
 
 TEXT = b'#include "one.h"\n#include <deep/er/two.h>\n#if __has_include(<maybe.h>)\n#endif\n'
 

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from compile.includes.traced import Unit, can_trace, read_by_nvrtc
-from cujit.compile.includes.closure import scan
-from cujit.compile.includes.files import Files, NotModelledError
-from cujit.compile.includes.search import Place, Search
+from cujit.compiler.includes.closure import scan
+from cujit.compiler.includes.files import Files, NotModelledError
+from cujit.compiler.includes.search import Place, Search
 from cujit.toolchain.toolset import Toolchain
 
 # Each line is one translation unit.

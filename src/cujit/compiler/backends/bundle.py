@@ -1,0 +1,145 @@
+"""Bundling: images for several architectures into one fatbin, through nvFatbin."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from cujit.arch import Arch
+from cujit.artifact import Artifact, Kind
+from cujit.compiler.inputs.entry import Entry
+from cujit.compiler.inputs.images import Image, merged
+from cujit.errors import BundleError, OptionError, ToolError, spell
+from cujit.toolchain.nvfatbin import Packer
+from cujit.toolchain.toolset import Toolchain
+
+__all__ = ["COMPRESSIONS", "bundle_images", "check_compression", "check_shadows"]
+
+COMPRESSIONS = ("default", "none", "size", "speed", "balance")
+"""How a fatbin is compressed. Source: nvFatbin 13 user guide, ``-compress-mode``; 12.9 has only on and off."""
+
+_COMPRESS_ALL_MODES = (13, 0)
+_BUNDLED = (Kind.CUBIN, Kind.PTX, Kind.LTOIR, Kind.OBJECT)
+
+
+def bundle_images(entries: Sequence[Entry], compress: str | bool | None, toolchain: Toolchain) -> Artifact:
+    """Pack the entries into one fatbin; ``compress`` is one of COMPRESSIONS, or a bool.
+
+    Raises:
+        BundleError: an entry does not go into a fatbin, or two are of one kind for one architecture.
+        OptionError: ``compress`` is none of these.
+        ToolchainNotFoundError: nvFatbin is not installed.
+    """
+    check_compression(compress)
+    if not entries:
+        raise BundleError("nothing to bundle")
+    nvfatbin = toolchain.nvfatbin
+    images = [_image(entry, index) for index, entry in enumerate(entries)]
+    _check_once(images)
+    options = _compression(compress, nvfatbin.version)
+    try:
+        with nvfatbin.packer(options) as packer:
+            for entry, image in zip(entries, images, strict=True):
+                _add(packer, entry, image)
+            data = packer.fatbin()
+    except ToolError as e:
+        raise BundleError(
+            f"{' + '.join(i.name for i in images)} do not go into one fatbin",
+            tool=e.tool,
+            call=e.call,
+            result=e.result,
+        ) from None
+    artifacts = [entry.image for entry in entries]
+    names, signatures = merged(artifacts)
+    log = "".join(dict.fromkeys(artifact.log for artifact in artifacts))
+    return Artifact(Kind.FATBIN, data, None, names, signatures, log, artifacts[0].name, nvfatbin.tool)
+
+
+def _image(entry: Entry, index: int) -> Image:
+    kind = entry.image.kind
+    if kind not in _BUNDLED:
+        raise BundleError(
+            f"entry {index + 1} is a {kind.value}; a fatbin holds cubins, PTX and LTO-IR",
+            help="give its entries one by one" if kind is Kind.FATBIN else None,
+        )
+    image = Image(entry.image, index)
+    told = None if kind is Kind.OBJECT else Image(Artifact(kind, entry.image.data), index).arch
+    said = entry.image.arch
+    if kind is not Kind.OBJECT and (said or told) is None:
+        raise BundleError(f"{image.name} does not tell its architecture")
+    if said and told and (said.number, kind) != (told.number, kind):
+        raise BundleError(f"{image.name} says that it is for {said}, but its content is for {told}")
+    return image
+
+
+def _check_once(images: Sequence[Image]) -> None:
+    seen: dict[tuple[Kind, Arch], Image] = {}
+    for image in images:
+        if image.arch is None:
+            continue
+        other = seen.setdefault((image.artifact.kind, image.arch), image)
+        if other is not image:
+            raise BundleError(
+                f"{other.name} and {image.name} are both {image.artifact.kind.value} for {image.arch}; "
+                "a loader would take only the first",
+                help="link them into one image first: cujit.link",
+            )
+
+
+def check_shadows(entries: Sequence[Entry]) -> None:
+    """Refuse images of which a loader would take one that lacks a kernel, where another has it.
+
+    A loader takes machine code before PTX, and of each the highest architecture that the GPU runs.
+
+    Raises:
+        BundleError: there are two such images; both are named, and the kernels.
+        FormatError: an image is damaged.
+    """
+    images = [Image(entry.image, index) for index, entry in enumerate(entries)]
+    held = [(i, i.arch, i.kernels) for i in images if i.kernels is not None and i.arch is not None]
+    for first, arch, kernels in held:
+        for other, others_arch, wanted in held:
+            lost = sorted(wanted - kernels)
+            is_behind = (first.artifact.kind is Kind.CUBIN, arch) > (other.artifact.kind is Kind.CUBIN, others_arch)
+            if lost and is_behind and others_arch.runs_on(arch):
+                raise BundleError(
+                    f"{first.name} for {arch} has no {', '.join(lost)}, which {other.name} has: a GPU that takes the "
+                    "first would not find it",
+                    help="bundle images of one source; kernels of different sources go into fatbins of their own",
+                )
+
+
+def check_compression(compress: str | bool | None) -> str:
+    """Bring what a user says of compression to one of COMPRESSIONS.
+
+    Raises:
+        OptionError: it is none of them, no bool and not None.
+    """
+    word = "default" if compress is None else compress
+    if isinstance(word, bool):
+        return "size" if word else "none"
+    if not isinstance(word, str) or word not in COMPRESSIONS:
+        raise OptionError(f"compress is {spell(compress)}; it takes a bool or one of {', '.join(COMPRESSIONS)}")
+    return word
+
+
+def _compression(compress: str | bool | None, version: tuple[int, int]) -> list[str]:
+    word = check_compression(compress)
+    if word == "default":
+        return []
+    if word == "none":
+        return ["-compress=false"]
+    return [f"-compress-mode={word}"] if version >= _COMPRESS_ALL_MODES else ["-compress-all"]
+
+
+def _add(packer: Packer, entry: Entry, image: Image) -> None:
+    kind, data = entry.image.kind, entry.image.data
+    if kind is Kind.OBJECT or image.arch is None:
+        packer.add_reloc(data)
+        return
+    number = f"{image.arch.number}{image.arch.suffix}"
+    if kind is Kind.CUBIN:
+        packer.add_cubin(data, number, entry.identifier)
+    elif kind is Kind.PTX:
+        packer.add_ptx(data, number, entry.identifier, entry.options)
+    else:
+        packer.add_ltoir(data, number, entry.identifier, entry.options)

@@ -1,0 +1,137 @@
+"""Linking: images of device code into one cubin, or LTO-IR into one PTX, through nvJitLink."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from cujit.arch import Arch
+from cujit.artifact import Artifact, Kind
+from cujit.compiler.backends.diagnostics import parse_log
+from cujit.compiler.backends.ptxlink import check_ptx
+from cujit.compiler.inputs.images import Image, check_one_definition, merged, named
+from cujit.compiler.options.values import Options, Tool
+from cujit.errors import LinkError, OptionError, ToolError
+from cujit.formats.cubin import read_cubin
+from cujit.formats.mangling import spelled
+from cujit.formats.ptx.heads import entry_signatures
+from cujit.support import install, require_arch
+from cujit.toolchain.toolset import Toolchain
+
+__all__ = ["link_images"]
+
+
+def link_images(
+    artifacts: Sequence[Artifact],
+    to: Kind,
+    arch: Arch | None,
+    options: Options,
+    toolchain: Toolchain,
+) -> Artifact:
+    """Link ``artifacts`` for one architecture; without ``arch``, for the highest of theirs.
+
+    What nvJitLink would drop or merge without a word is refused here: code that is not relocatable, images
+    for another architecture, and a symbol defined twice.
+
+    Raises:
+        LinkError: the images do not link; the message names input and symbol.
+        ArchError: the architecture is unknown to the linker.
+        FormatError: an input is not what it claims to be.
+        OptionError: the linker does not take an option.
+        ToolchainNotFoundError: nvJitLink is not installed.
+    """
+    said = options.render(Tool.NVJITLINK)
+    if not artifacts:
+        raise LinkError("nothing to link")
+    linker = toolchain.nvjitlink
+    images = [Image.of(artifact, index) for index, artifact in enumerate(artifacts)]
+    target = _target(images, arch)
+    _require_arch(target, toolchain)
+    for image in images:
+        image.check(target)
+    check_one_definition(images, target)
+    check_ptx(images)
+    is_lto = bool(options.get("dlto")) or any(image.has_ltoir for image in images)
+    arguments = [f"-arch={target}"]
+    arguments += ["-lto"] * (is_lto and not options.get("dlto")) + ["-ptx"] * (to is Kind.PTX)
+    arguments += said
+    data, log = _run(images, arguments, to, toolchain)
+    cubin = read_cubin(data) if to is Kind.CUBIN else None
+    if cubin is not None and cubin.is_empty:
+        raise LinkError(
+            f"the link for {target} came out empty: {_all_names(images)} hold no code for it",
+            tool=linker.tool,
+            log=log,
+            help="compile the inputs with rdc=True, or as PTX or LTO-IR; a kernel of LLVM IR is marked as one",
+        )
+    names, signatures = merged(artifacts)
+    names = named(names, (kernel.name for kernel in cubin.kernels) if cubin else entry_signatures(data))
+    made = target if to is Kind.CUBIN else target.virtual
+    return Artifact(to, data, made, names, signatures, log, _all_names(images), linker.tool)
+
+
+def _all_names(images: Sequence[Image]) -> str:
+    return " + ".join(image.name for image in images)
+
+
+def _target(images: Sequence[Image], arch: Arch | None) -> Arch:
+    if arch is not None:
+        return arch.real
+    known = [image.arch for image in images if image.arch is not None]
+    if not known:
+        raise LinkError("none of the inputs tells for which architecture to link", help="arch='sm_…'")
+    return max(known).real
+
+
+def _require_arch(target: Arch, toolchain: Toolchain) -> None:
+    """Check the target; nvJitLink has no list of its own, NVRTC of the same release has the same one."""
+    nvjitlink = toolchain.nvjitlink
+    nvrtc = toolchain.nvrtc
+    if nvrtc.version == nvjitlink.version or target.number not in nvrtc.arches:
+        require_arch(target, nvrtc.arches, "nvJitLink", nvjitlink.version)
+
+
+def _run(images: Sequence[Image], arguments: Sequence[str], to: Kind, toolchain: Toolchain) -> tuple[bytes, str]:
+    nvjitlink = toolchain.nvjitlink
+    try:
+        with nvjitlink.linker(arguments) as linker:
+            for image in images:
+                linker.add(image.artifact.kind, image.artifact.data, image.name)
+            linker.complete()
+            data = linker.cubin() if to is Kind.CUBIN else linker.ptx()
+            return data, linker.info_log()
+    except ToolError as e:
+        raise _explain(e, images, arguments) from None
+
+
+_UNRESOLVED = re.compile(r"(?:Undefined reference to|Unresolved extern (?:function|variable)) '([^']+)'")
+_UNRESOLVED_HELP = "add the image that defines it; code to be linked is compiled with rdc=True or to='ltoir'"
+_LIBDEVICE_HELP = "these are libdevice's: cujit.Source.nvvm(…, libdevice=True)"
+_DUPLICATE = re.compile(r"Multiple definition of '([^']+)'|globals named '([^']+)': symbol multiply defined")
+_TOO_NEW = re.compile(r"Unsupported \.version ([\d.]+); current version is '([\d.]+)'")
+
+
+def _explain(error: ToolError, images: Sequence[Image], arguments: Sequence[str]) -> Exception:
+    told = {"tool": error.tool, "call": error.call, "result": error.result, "log": error.log}
+    inputs = _all_names(images)
+    if error.call == "nvJitLinkCreate":
+        return OptionError(
+            f"{error.tool} does not take the arguments {' '.join(arguments)}: {error.result}",
+            help="docs/options.md lists the options; extra=(…) is given to the linker as it is",
+        )
+    if symbols := list(dict.fromkeys(_UNRESOLVED.findall(error.log))):
+        return LinkError(
+            f"unresolved in {inputs}: {', '.join(map(spelled, symbols))}",
+            help=_LIBDEVICE_HELP if all(s.startswith("__nv_") for s in symbols) else _UNRESOLVED_HELP,
+            **told,
+        )
+    if duplicates := ["".join(pair) for pair in _DUPLICATE.findall(error.log)]:
+        return LinkError(f"defined more than once in {inputs}: {', '.join(map(spelled, duplicates))}", **told)
+    if match := _TOO_NEW.search(error.log):
+        return LinkError(
+            f"PTX {match[1]} among {inputs} is newer than {error.tool}, which reads up to {match[2]}",
+            help=f"update nvJitLink: {install('cu13')}",
+            **told,
+        )
+    first = next((str(d) for d in parse_log(error.log) if d.severity == "error"), error.result)
+    return LinkError(f"{inputs} do not link: {first}", **told)

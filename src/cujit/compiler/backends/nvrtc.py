@@ -1,0 +1,279 @@
+"""The back end for CUDA C++: a Request through NVRTC, with lowered names and signatures."""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from difflib import get_close_matches
+
+from cujit.artifact import Artifact, Kind
+from cujit.compiler.backends.diagnostics import NAME_MAP, missing_header, parse_log, without_warnings_in
+from cujit.compiler.inputs.kernels import plain_kernels
+from cujit.compiler.inputs.source import Source
+from cujit.compiler.request import Request
+from cujit.errors import (
+    CompileError,
+    Diagnostic,
+    FormatError,
+    HeaderNotFoundError,
+    OptionError,
+    ToolError,
+)
+from cujit.formats.mangling import SIGNATURE_PROBE, probe_expression, signature_of
+from cujit.signature import Signature
+from cujit.support import install, require_arch
+from cujit.toolchain.nvrtc import Program
+from cujit.toolchain.std_headers import STD_HEADERS
+from cujit.toolchain.toolset import Toolchain
+
+__all__ = ["compile_cuda"]
+
+_PROBE_HEADER = "cujit_signature.h"
+_NOT_THEIRS = (_PROBE_HEADER, NAME_MAP, "__nv_nvrtc_builtin_header.h")
+_PRAGMA = "#pragma nv_mangled_name "
+# How NVRTC begins the message that follows every other about a name, and what it says of several functions.
+_NO_REASON = "Error in parsing name expression"
+_OVERLOADED = "overloaded function"
+_HOST_HEADER = (
+    "NVRTC compiles code for the GPU alone, and <{0}> is for the host: leave it out; <cuda/std/…> is for kernels"
+)
+# Headers of the standard library, and of systems, with nothing in them that a kernel could use.
+_HOST_HEADERS = frozenset(
+    """
+    any codecvt condition_variable deque execution filesystem forward_list fstream future iomanip ios iosfwd iostream
+    istream list locale map memory_resource mutex ostream queue random regex set shared_mutex sstream stack stdexcept
+    stop_token streambuf string strstream syncstream system_error thread unordered_map unordered_set valarray vector
+    errno.h fcntl.h pthread.h signal.h sys/time.h sys/types.h unistd.h windows.h
+    """.split()  # noqa: SIM905
+) - frozenset(STD_HEADERS)
+_HEADER_HELP = (
+    "give its directory (include=[…]) or its text (headers={name: text}); a source read from a file also "
+    f"finds headers beside it; {install('cu13')} brings the toolkit's headers"
+)
+
+_FOR_HOSTS = "is not supported when compiling with NVRTC"
+_HOST_FUNCTION = " not allowed in JIT mode"
+"""What CCCL's headers give of releases before 13.1, which do not look for NVRTC."""
+
+_DEVICE_HEADERS = (
+    "include what kernels use by itself: <cub/block/block_reduce.cuh>, <cub/warp/warp_scan.cuh> …; algorithms of a "
+    "whole device (cub::DeviceReduce, Thrust) are host code, which NVRTC does not compile"
+)
+
+
+# A build for several architectures reads the same names again and again.
+_signature = functools.lru_cache(maxsize=1024)(signature_of)
+
+
+@dataclass(frozen=True)
+class _Expressions:
+    """What NVRTC is asked to name: ``names`` go into the Artifact, ``probes`` are names whose types too."""
+
+    names: tuple[str, ...]
+    probes: tuple[str, ...]
+
+    def without(self, failed: frozenset[str]) -> _Expressions:
+        """Leave out what did not compile; a name that is no name needs no probe either."""
+        return _Expressions(
+            tuple(n for n in self.names if n not in failed),
+            tuple(p for p in self.probes if p not in failed and probe_expression(p) not in failed),
+        )
+
+
+def compile_cuda(request: Request, toolchain: Toolchain) -> Artifact:
+    """Compile CUDA C++ to PTX, a cubin or LTO-IR.
+
+    Kernels that are no templates are named even when nobody asks, beside those that are asked for, where the
+    text alone shows them; such a guess never makes a compile fail, and neither does a signature that cannot be
+    told. What the compiler warns of in the toolkit's own headers is left out.
+
+    Raises:
+        CompileError: the source does not compile, or a name that was asked for is not in it.
+        HeaderNotFoundError: an ``#include`` was not found.
+        ArchError: this NVRTC does not build for the architecture.
+        OptionError: NVRTC does not take an option.
+        ToolchainNotFoundError: NVRTC is not installed.
+    """
+    nvrtc = toolchain.nvrtc
+    require_arch(request.arch, nvrtc.arches, "NVRTC", nvrtc.version)
+    arguments = request.arguments()
+    arguments += [f"--include-path={path}" for path in toolchain.headers.paths]
+    wanted = tuple(dict.fromkeys((*request.names, *plain_kernels(request.source.text))))
+    asked = _Expressions(wanted, wanted)
+    while True:
+        try:
+            return _once(request, toolchain, arguments, asked)
+        except ToolError as e:
+            error = e
+        log = _shown(error.log, request.source, toolchain)
+        fewer = _without_failed(asked, parse_log(log), request.names)
+        if fewer is None or fewer == asked:
+            raise _explain(request, toolchain, error, log) from None
+        asked = fewer
+
+
+def _shown(log: str, source: Source, toolchain: Toolchain) -> str:
+    """Give NVRTC's log as users read it: under the source's name, without warnings of headers not theirs."""
+    return without_warnings_in((*_NOT_THEIRS, *toolchain.headers.paths), log).replace(source.program_name, source.name)
+
+
+def _once(request: Request, toolchain: Toolchain, arguments: Sequence[str], asked: _Expressions) -> Artifact:
+    source = request.source
+    headers = source.compiler_headers()
+    options = list(arguments)
+    if asked.probes:
+        headers.append((_PROBE_HEADER, SIGNATURE_PROBE))
+        options.append(f"--pre-include={_PROBE_HEADER}")
+    with toolchain.nvrtc.program(
+        source.text.encode(),
+        os.fsencode(source.program_name),
+        [(name.encode(), text.encode()) for name, text in headers],
+    ) as program:
+        for expression in (*asked.names, *map(probe_expression, asked.probes)):
+            program.add_name(expression.encode())
+        program.compile([os.fsencode(option) for option in options])
+        names = {name: program.lowered_name(name.encode()) for name in asked.names}
+        return Artifact(
+            request.kind,
+            _image(program, request.kind),
+            request.arch,
+            names,
+            _signatures(program, names, asked.probes),
+            _shown(program.log(), source, toolchain),
+            source.name,
+            toolchain.nvrtc.tool,
+        )
+
+
+def _image(program: Program, kind: Kind) -> bytes:
+    if kind is Kind.PTX:
+        return program.ptx()
+    return program.cubin() if kind is Kind.CUBIN else program.ltoir()
+
+
+def _signatures(program: Program, names: dict[str, str], probes: Sequence[str]) -> dict[str, Signature]:
+    signatures = {}
+    for name in probes:
+        probed = program.lowered_name(probe_expression(name).encode())
+        try:
+            signatures[names[name]] = _signature(probed)
+        except FormatError:
+            continue  # a variable, or a type whose spelling is not known: the kernel works without
+    return signatures
+
+
+def _without_failed(
+    asked: _Expressions, diagnostics: Sequence[Diagnostic], required: Sequence[str]
+) -> _Expressions | None:
+    """Give what to ask for in another attempt; None when the failure is the user's own."""
+    errors = [d for d in diagnostics if d.severity == "error"]
+    if any(d.file == _PROBE_HEADER for d in errors):
+        return replace(asked, probes=())
+    failed = frozenset(_expression(d) for d in errors if d.file == NAME_MAP)
+    if not failed or not failed.isdisjoint(required):
+        return None
+    return asked.without(failed)
+
+
+def _expression(diagnostic: Diagnostic) -> str:
+    return diagnostic.source_line.removeprefix(_PRAGMA).strip()
+
+
+def _explain(request: Request, toolchain: Toolchain, error: ToolError, log: str) -> Exception:
+    """Turn a refusal of NVRTC into the error that says what is wrong with the request."""
+    source, tool = request.source, toolchain.nvrtc.tool
+    if error.result == "NVRTC_ERROR_INVALID_OPTION":
+        return OptionError(
+            f"{tool} does not take the arguments {' '.join(request.arguments())}: {log.strip()}",
+            help="docs/options.md lists the options; extra=(…) is given to the compiler as it is",
+        )
+    diagnostics = parse_log(log)
+    errors = [d for d in diagnostics if d.severity == "error"]
+    told = {
+        "request": request,
+        "diagnostics": diagnostics,
+        "tool": tool,
+        "call": error.call,
+        "result": error.result,
+        "log": log,
+    }
+    if header := missing_header(diagnostics):
+        return HeaderNotFoundError(
+            _no_header(request, toolchain, header, errors[0]),
+            help=_HOST_HEADER.format(header) if header in _HOST_HEADERS else _HEADER_HELP,
+            **told,  # type: ignore[arg-type]
+        )
+    unnamed = [name for name in request.names if any(_names(d, name) for d in errors)]
+    if unnamed:
+        # What NVRTC says of our own probes and guesses would only puzzle the reader.
+        shown = tuple(d for d in diagnostics if d.file != NAME_MAP or _expression(d) in unnamed)
+        told |= {"diagnostics": shown, "log": "\n".join(str(d) for d in shown if d.file != NAME_MAP)}
+        return _explain_names(request, unnamed, shown, told)
+    count = f"{len(errors)} error{'s' * (len(errors) != 1)}" if errors else error.result
+    return CompileError(
+        f"{source.name} does not compile for {request.arch}: {count}\n{log.strip()}",
+        help=_host_help(errors),
+        **told,  # type: ignore[arg-type]
+    )
+
+
+def _host_help(errors: Sequence[Diagnostic]) -> str | None:
+    """Say what to do about code for the host, in words of cujit's options."""
+    refused = [d.file for d in errors if _HOST_FUNCTION in d.message]
+    of_cub, of_thrust = (sum(folder in file for file in refused) for folder in ("/cub/", "/thrust/"))
+    if any(_FOR_HOSTS in d.message for d in errors) or of_cub > of_thrust:
+        return _DEVICE_HEADERS
+    if any("/thrust/" in d.file for d in errors):
+        return "Thrust's containers and algorithms are host code, which NVRTC does not compile; <cub/…> is for kernels"
+    if any("-default-device" in d.message for d in errors):
+        return (
+            "mark the function __device__, or say default_device=True (-O default_device) for all without a mark; "
+            "leave out main and what launches kernels: NVRTC compiles code for the GPU alone"
+        )
+    return None
+
+
+def _explain_names(
+    request: Request, unnamed: Sequence[str], diagnostics: Sequence[Diagnostic], told: dict[str, object]
+) -> CompileError:
+    """Say which names are not in the source, which are there more than once, and which stand for something else."""
+    why = {name: [d.message for d in diagnostics if d.file == NAME_MAP and _expression(d) == name] for name in unnamed}
+    overloaded = [name for name, messages in why.items() if any(_OVERLOADED in m for m in messages)]
+    absent = [name for name in unnamed if name not in overloaded]
+    parts = [f"has no {' and no '.join(absent)}"] if absent else []
+    parts += [f"has more than one {name}: it is overloaded" for name in overloaded]
+    reasons = [m for name in absent for m in why[name] if not m.startswith(_NO_REASON)]
+    said = f"{request.source.name} {' and '.join(parts)}"
+    helps = [f"names=['(void(*)(int*)){name}'], with the types of its parameters" for name in overloaded]
+    helps += [_suggest_names(request, absent)] if absent else []
+    return CompileError(
+        "\n  ".join(dict.fromkeys([said, *reasons])),
+        help="; ".join(helps),
+        **told,  # type: ignore[arg-type]
+    )
+
+
+def _names(diagnostic: Diagnostic, name: str) -> bool:
+    return diagnostic.file == NAME_MAP and _expression(diagnostic) in (name, probe_expression(name))
+
+
+def _suggest_names(request: Request, unnamed: Sequence[str]) -> str:
+    kernels = plain_kernels(request.source.text)
+    near = [k for name in unnamed for k in get_close_matches(name, kernels, n=2, cutoff=0.6)]
+    if near:
+        return f"did you mean {', '.join(dict.fromkeys(near))}?"
+    listed = f" (it has {', '.join(kernels)})" if kernels else ""
+    return f"a name is written as C++ would: 'ns::kernel', 'kernel<float>', '&variable'{listed}"
+
+
+def _no_header(request: Request, toolchain: Toolchain, header: str, error: Diagnostic) -> str:
+    source = request.source
+    searched = [f"headers in memory: {', '.join(n for n, _ in source.headers) or 'none'}"]
+    if source.path and error.file == source.name:
+        searched.append(f'beside {source.path} (for #include "…")')
+    searched += [f"{directory} (include=)" for directory in source.include]
+    searched += toolchain.headers.report().splitlines()
+    place = f"{error.file}:{error.line}"
+    return f"{place}: header {header} not found; searched:\n  " + "\n  ".join(searched)

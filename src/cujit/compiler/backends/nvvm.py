@@ -1,0 +1,294 @@
+"""The back end for LLVM IR: a Request through libNVVM, to PTX, LTO-IR, or with nvJitLink to a cubin."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+
+from cujit.artifact import Artifact, Kind
+from cujit.compiler.backends.diagnostics import parse_log
+from cujit.compiler.inputs.modules import Module
+from cujit.compiler.request import Request
+from cujit.errors import ArchError, CompileError, Diagnostic, OptionError, ToolError
+from cujit.support import extra_for, install, require_arch
+from cujit.toolchain.nvvm import FIRST_OPAQUE, MODULE_HEAD
+from cujit.toolchain.toolset import Toolchain
+
+__all__ = ["compile_nvvm"]
+
+_ENTRY = re.compile(r"^\s*(?:\.visible |\.weak )?\.entry\s+([\w$]+)", re.MULTILINE)
+_FUNCTION = re.compile(r"^\s*(?:\.visible |\.weak )\.func\s+(?:\([^)]*\)\s*)?([\w$]+)", re.MULTILINE)
+_EXTERN = re.compile(r"^\s*\.extern \.func\s+(?:\([^)]*\)\s*)?([\w$]+)", re.MULTILINE)
+_VARIABLE = re.compile(
+    r"^\s*(?:\.visible |\.weak )\.(global|const)(?: \.\w+(?: \d+)?)*? \.[a-z](\d+) ([\w$]+)(?:\[(\d+)\])?", re.MULTILINE
+)
+_ADDRESS_SPACE = {"global": 1, "const": 4}
+_MARK_HELP = (
+    "mark each kernel: `define ptx_kernel void @{0}(…)`, or add `!nvvm.annotations = !{{!0}}` and "
+    '`!0 = !{{{1} @{0}, !"kernel", i32 1}}`; rdc=True keeps functions alone, to be linked'
+)
+_DIALECT_HELP = (
+    "write typed pointers (float*), which libNVVM takes for every architecture, or build for compute_100 and later"
+)
+_VERSION_HELP = "add to the module: !nvvmir.version = !{!0} and !0 = !{i32 2, i32 0}"
+
+
+@dataclass(frozen=True)
+class _Symbols:
+    """What the PTX of a program defines and wants; ``variables`` are (space, bytes, name)."""
+
+    kernels: tuple[str, ...]
+    functions: tuple[str, ...]
+    wanted: tuple[str, ...]
+    variables: tuple[tuple[str, int, str], ...]
+
+    @classmethod
+    def of(cls, ptx: str) -> _Symbols:
+        kernels, functions, wanted = (tuple(dict.fromkeys(p.findall(ptx))) for p in (_ENTRY, _FUNCTION, _EXTERN))
+        variables = (
+            (space, int(bits) // 8 * int(count or 1), name) for space, bits, name, count in _VARIABLE.findall(ptx)
+        )
+        return cls(kernels, functions, wanted, tuple(variables))
+
+    def keeper(self) -> Module:
+        """Make the module that keeps kernels and variables in a link of LTO-IR.
+
+        nvJitLink keeps what CUDA C++ calls a kernel, and drops that of LLVM IR unless ``llvm.used`` names it,
+        marks and ``-kernels-used`` notwithstanding (measured, nvJitLink 13.5 with libNVVM 13.4).
+        """
+        lines = [f'declare void @"{name}"()' for name in self.kernels]
+        used = [f'i8* bitcast (void ()* @"{name}" to i8*)' for name in self.kernels]
+        for space, size, name in self.variables:
+            kind = f"addrspace({_ADDRESS_SPACE[space]})"
+            lines.append(f'@"{name}" = external {kind} global [{size} x i8]')
+            used.append(
+                f'i8* addrspacecast (i8 {kind}* bitcast ([{size} x i8] {kind}* @"{name}" to i8 {kind}*) to i8*)'
+            )
+        if used:
+            lines.append(
+                f'@llvm.used = appending global [{len(used)} x i8*] [{", ".join(used)}], section "llvm.metadata"'
+            )
+        lines.append("!nvvmir.version = !{!0}\n!0 = !{i32 2, i32 0}\n")
+        return Module("kept by cujit", (MODULE_HEAD + "\n".join(lines)).encode())
+
+
+def compile_nvvm(request: Request, toolchain: Toolchain) -> Artifact:
+    """Compile LLVM IR to PTX, a cubin or LTO-IR. The Artifact names every kernel of the program.
+
+    Raises:
+        CompileError: a module is invalid or of the wrong dialect, or has no kernel.
+        ArchError: this libNVVM does not build for the architecture.
+        OptionError: neither libNVVM nor, for a cubin, nvJitLink takes an option.
+        ToolchainNotFoundError: libNVVM is not installed, or nvJitLink where it is needed.
+    """
+    nvvm, kind = toolchain.nvvm, request.kind
+    require_arch(request.arch, nvvm.arches, "libNVVM", nvvm.release)
+    if kind is Kind.CUBIN and request.options.get("rdc"):
+        raise OptionError(
+            "nvJitLink makes no relocatable cubin of LLVM IR", help="to='ltoir', or to='ptx' with rdc=True, and link"
+        )
+    arguments = request.arguments()
+    # LTO-IR does not show what it defines; the PTX of the same program does.
+    ptx, log = _run(request, toolchain, [a for a in arguments if a != "-gen-lto"])
+    text = ptx.rstrip(b"\0")
+    symbols = _Symbols.of(text.decode())
+    if kind is not Kind.LTOIR and not request.options.get("rdc"):
+        _require_whole(request, symbols)
+    names = _names(request, symbols)
+    if kind is Kind.LTOIR:
+        data, log = _run(request, toolchain, arguments, symbols.keeper())
+    elif kind is Kind.CUBIN:
+        data, more = _assemble(request, toolchain, text)
+        log += more
+    else:
+        data = text
+    tool = f"{nvvm.tool}, {toolchain.nvjitlink.tool}" if kind is Kind.CUBIN else nvvm.tool
+    return Artifact(kind, data, request.arch, names, {}, log, request.source.name, tool)
+
+
+def _run(request: Request, toolchain: Toolchain, arguments: Sequence[str], *more: Module) -> tuple[bytes, str]:
+    nvvm, source = toolchain.nvvm, request.source
+    wrong = next(filter(None, (module.bad_annotation() for module in source.modules)), None)
+    if wrong:
+        raise CompileError(wrong, request=request, tool=nvvm.tool, help=_MARK_HELP.format("k", "void (…)*"))
+    if request.arch.number < FIRST_OPAQUE and (fatal := next(filter(None, (m.fatal() for m in source.modules)), None)):
+        raise CompileError(fatal, request=request, tool=nvvm.tool)
+    try:
+        with nvvm.program() as program:
+            for module in (*source.modules, *more):
+                program.add(module.data, module.name)
+            if source.libdevice:
+                program.add(nvvm.libdevice_path.read_bytes(), nvvm.libdevice_path.name, lazy=True)
+            program.compile(arguments)
+            return program.result(), program.log()
+    except ToolError as e:
+        raise _explain(request, e, nvvm.tool, arguments) from None
+
+
+def _assemble(request: Request, toolchain: Toolchain, ptx: bytes) -> tuple[bytes, str]:
+    nvjitlink = toolchain.nvjitlink
+    arguments = request.assembler_arguments()
+    try:
+        with nvjitlink.linker(arguments) as linker:
+            linker.add(Kind.PTX, ptx, request.source.name)
+            linker.complete()
+            return linker.cubin(), linker.info_log()
+    except ToolError as e:
+        if e.result.endswith("_ARCH"):
+            raise ArchError(
+                f"{toolchain.nvvm.tool} builds for {request.arch}, but {e.tool} makes no machine code for it",
+                help=f"install libNVVM and nvJitLink of one release: {install(extra_for(request.arch))}",
+            ) from None
+        if e.call == "nvJitLinkCreate":
+            raise OptionError(
+                f"{e.tool} does not take the arguments {' '.join(arguments)}: {e.result}",
+                help="docs/options.md lists the options",
+            ) from None
+        diagnostics = parse_log(e.log)
+        first = next((d.message for d in diagnostics if d.severity == "error"), e.result)
+        raise CompileError(
+            f"{request.source.name} compiles to PTX, of which {e.tool} makes no machine code: {first}",
+            request=request,
+            diagnostics=diagnostics,
+            tool=e.tool,
+            call=e.call,
+            result=e.result,
+            log=e.log,
+            help="functions of other modules come from Source.nvvm(module, module, …) or from cujit.link",
+        ) from None
+
+
+def _require_whole(request: Request, symbols: _Symbols) -> None:
+    """Refuse a program that is whole and yet has no kernel, or calls mathematical functions that it lacks."""
+    source = request.source
+    wanted = [name for name in symbols.wanted if name.startswith("__nv_")]
+    if wanted:
+        raise CompileError(
+            f"{source.name} calls {', '.join(wanted)} of libdevice, which is not in the program",
+            request=request,
+            help="Source.nvvm(…, libdevice=True); or rdc=True, to link it later",
+        )
+    if not symbols.kernels:
+        shown = ", ".join(symbols.functions) or "nothing that can be called from outside"
+        name = symbols.functions[0] if symbols.functions else "k"
+        raise CompileError(
+            f"{source.name} has no kernel; it defines {shown}, and marks none of it as a kernel",
+            request=request,
+            help=_MARK_HELP.format(name, _pointer_to(source.modules, name)),
+        )
+
+
+def _pointer_to(modules: Sequence[Module], name: str) -> str:
+    """Spell the type of a pointer to a function, as its annotation has to."""
+    for module in modules:
+        if module.opaque_line:
+            return "ptr"
+        match = re.search(rf"^define\s[^@\n]*?(\S+)\s+@{re.escape(name)}\(([^)\n]*)\)", module.text or "", re.MULTILINE)
+        if match:
+            types = [re.sub(r"\s+%[\w.]+$", "", parameter.strip()) for parameter in match[2].split(",")]
+            return f"{match[1]} ({', '.join(types)})*"
+    return "void (…)*"
+
+
+def _names(request: Request, symbols: _Symbols) -> dict[str, str]:
+    """Name the kernels, and what else was asked for by name.
+
+    Raises:
+        CompileError: a name that was asked for is not in the program, or is no kernel.
+    """
+    defined = symbols.kernels + symbols.functions
+    for name in request.names:
+        if name in symbols.kernels:
+            continue
+        source = request.source
+        if name in symbols.functions:
+            raise CompileError(
+                f"{name} in {source.name} is a function that is not marked as a kernel",
+                request=request,
+                help=_MARK_HELP.format(name, _pointer_to(source.modules, name)),
+            )
+        near = get_close_matches(name, defined, n=2, cutoff=0.6)
+        raise CompileError(
+            f"{source.name} has no {name}",
+            request=request,
+            help=f"did you mean {', '.join(near)}?" if near else f"it has {', '.join(defined) or 'nothing'}",
+        )
+    return {name: name for name in request.names or symbols.kernels}
+
+
+# `k.ll (3, 15): parse expected type`: the column counts from 0. `k.ll: link error: error: …`, `error: Error: …`.
+_PLACED = re.compile(r"(?P<file>.+) \((?P<line>\d+), (?P<column>\d+)\): (?:parse )?(?P<message>.+)")
+_UNPLACED = re.compile(r"(?:(?P<file>[^:\n]+): )?(?:link error: )?[Ee]rror: (?:Error: )?(?P<message>.+)")
+_LAYOUT_ERROR = re.compile(r"(?:DataLayoutError: |(?=Empty target data layout))(.+)")
+_PRODUCER = re.compile(r"\(Producer: '(?P<producer>[^']*)' Reader: '(?P<reader>[^']*)'\)")
+
+
+def _diagnostics(log: str, modules: Sequence[Module]) -> tuple[Diagnostic, ...]:
+    by_name = {module.name: module for module in modules}
+    found = []
+    for line in log.splitlines():
+        if match := _PLACED.fullmatch(line):
+            number, column = int(match["line"]), int(match["column"]) + 1
+            module = by_name.get(match["file"])
+            text = module.line(number) if module else ""
+            found.append(Diagnostic("error", match["message"], match["file"], number, column, source_line=text))
+        elif match := _UNPLACED.fullmatch(line):
+            found.append(Diagnostic("error", match["message"], match["file"] or ""))
+    return tuple(found)
+
+
+def _explain(request: Request, error: ToolError, tool: str, arguments: Sequence[str]) -> Exception:
+    """Turn a refusal of libNVVM into the error that says what is wrong with the request."""
+    source = request.source
+    if error.result == "NVVM_ERROR_INVALID_OPTION":
+        return OptionError(
+            f"{tool} does not take the arguments {' '.join(arguments)}: {error.log.strip()}",
+            help="docs/options.md lists the options; extra=(…) is given to libNVVM as it is",
+        )
+    diagnostics = _diagnostics(error.log, source.modules)
+    help = _VERSION_HELP if error.result == "NVVM_ERROR_IR_VERSION_MISMATCH" else None
+    message = _dialect(request, error.log, tool)
+    if match := _LAYOUT_ERROR.search(error.log):
+        message = f"{source.name} does not compile for {request.arch}: {tool} takes no such data layout: {match[1]}"
+        help = MODULE_HEAD.splitlines()[1]
+        diagnostics = (Diagnostic("error", match[0], source.name),)
+    elif message:
+        help = _DIALECT_HELP
+    else:
+        told = "\n".join(map(str, diagnostics)) or error.log.strip() or error.result
+        message = f"{source.name} does not compile for {request.arch}\n{told}"
+    return CompileError(
+        message,
+        request=request,
+        diagnostics=diagnostics,
+        tool=tool,
+        call=error.call,
+        result=error.result,
+        log=error.log,
+        help=help,
+    )
+
+
+def _dialect(request: Request, log: str, tool: str) -> str | None:
+    """Say that a module is of an LLVM that this libNVVM does not read for the architecture, or None."""
+    if match := _PRODUCER.search(log):
+        return (
+            f"{request.source.name} holds bitcode of {match['producer']}, "
+            f"but {_range(request)} {tool} reads that of {match['reader']}"
+        )
+    if request.arch.number >= FIRST_OPAQUE:
+        return None
+    for module in request.source.modules:
+        if module.opaque_line:
+            return (
+                f"{module.name}:{module.opaque_line} has the opaque pointer type ptr, but below compute_{FIRST_OPAQUE} "
+                f"{tool} reads the IR of LLVM 7, with typed pointers\n    {module.line(module.opaque_line).strip()}"
+            )
+    return None
+
+
+def _range(request: Request) -> str:
+    first = f"compute_{FIRST_OPAQUE}"
+    return f"from {first} on" if request.arch.number >= FIRST_OPAQUE else f"below {first}"

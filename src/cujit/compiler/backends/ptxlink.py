@@ -1,0 +1,169 @@
+"""Linking to PTX: PTX through our own linker, LTO-IR through nvJitLink first; neither needs a GPU, PTX no toolkit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+
+from cujit.arch import Arch
+from cujit.artifact import Artifact, Kind
+from cujit.compiler.inputs.images import Image, merged, named
+from cujit.compiler.options.values import Options
+from cujit.errors import FormatError, LinkError, OptionError, spell
+from cujit.formats.fatbin import Entry, EntryKind
+from cujit.formats.ptx.linking import Input, check_agreement, link_modules
+from cujit.formats.ptx.parser import parse
+from cujit.formats.ptx.printer import print_module
+from cujit.formats.ptx.syntax import Module
+from cujit.formats.ptx.versions import check_head
+from cujit.version import __version__
+
+__all__ = ["check_ptx", "link_to_ptx", "needs_our_linker"]
+
+LinkLto = Callable[[Sequence[Artifact], Arch | None], Artifact]
+
+
+def needs_our_linker(artifacts: Sequence[Artifact]) -> bool:
+    """Tell whether some of the images are not LTO-IR, so that nvJitLink makes no PTX of them."""
+    return any(artifact.kind is not Kind.LTOIR for artifact in artifacts)
+
+
+def link_to_ptx(artifacts: Sequence[Artifact], arch: Arch | None, options: Options, link_lto: LinkLto) -> Artifact:
+    """Link PTX, and the PTX or LTO-IR of fatbins, objects and archives, into one PTX; ``options`` are for LTO-IR.
+
+    LTO-IR among them is linked by ``link_lto`` to PTX first. It may use what PTX defines; of what it defines PTX may
+    use kernels and variables, for the optimiser leaves no function.
+
+    Raises:
+        LinkError: the images do not link; every reason is told, with input and line.
+        PtxSyntaxError: an input is not PTX.
+        OptionError: ``arch`` is given as LTO-IR, or there are options and no LTO-IR.
+        CujitError: as of ``link_lto``.
+    """
+    if not artifacts:
+        raise LinkError("nothing to link")
+    if arch is not None and arch.is_lto:
+        raise OptionError(f"a link to PTX is for {arch.virtual}, not {arch}")
+    images = [Image.of(artifact, index) for index, artifact in enumerate(artifacts)]
+    found = [part for image in images for part in _parts(image, arch)]
+    lto = [part for part in found if part.kind is Kind.LTOIR]
+    ptx = [part for part in found if part.kind is Kind.PTX]
+    if not lto and (options or options.extra):
+        raise OptionError(
+            f"a link of PTX to PTX takes no options: {spell(options)}", help="give them to what loads the PTX"
+        )
+    if lto:
+        ptx.append(link_lto(lto, arch or _highest(found)))
+    try:
+        linked = link_modules([Input(p.name, _module(p)) for p in ptx], arch)
+    except LinkError as e:
+        hint = e.help
+        if lto and "no input defines it" in e.message:
+            hint = "functions in LTO-IR are not there for PTX: compile that input with to='ptx', rdc=True"
+        raise LinkError(e.message, tool=_TOOL, help=hint) from None
+    made = [_renamed(part, names) for part, names in zip(ptx, linked.renamed, strict=True)]
+    names, signatures = merged(made)
+    module = linked.module
+    names = named(names, (entry.name for entry in module.entries))
+    shown = " + ".join(image.name for image in images)
+    target = arch.virtual if arch else _arch_of(module.target[0])
+    log = "\n".join(linked.notes)
+    return Artifact(Kind.PTX, print_module(module).encode(), target, names, signatures, log, shown, _TOOL)
+
+
+def check_ptx(images: Sequence[Image]) -> None:
+    """Refuse PTX whose names do not agree, before nvJitLink: release 13.5 says so on standard error and succeeds.
+
+    PTX that does not parse is left to nvJitLink.
+
+    Raises:
+        LinkError: two of the images define a name, or take it for different things.
+    """
+    ptx = [image for image in images if image.artifact.kind is Kind.PTX]
+    if len(ptx) < 2:
+        return
+    try:
+        inputs = [Input(image.name, parse(image.artifact.text, name=image.name)) for image in ptx]
+    except FormatError:
+        return
+    check_agreement(inputs)
+
+
+_TOOL = f"cujit {__version__}"
+
+
+def _module(part: Artifact) -> Module:
+    """Read an image, if there is such a version and such a target."""
+    text = _text(part)
+    module = parse(text, name=part.name)
+    check_head(module, text, part.name)
+    return module
+
+
+def _text(part: Artifact) -> str:
+    """The text of an image, or the error that names it.
+
+    Raises:
+        FormatError: it is no text.
+    """
+    try:
+        return part.text
+    except FormatError as e:
+        raise FormatError(f"{part.name}: {e.message}", help=e.help) from None
+
+
+def _parts(image: Image, arch: Arch | None) -> list[Artifact]:
+    """The PTX and LTO-IR in an image, with the name that messages give them.
+
+    Raises:
+        LinkError: it has neither that is for ``arch``.
+    """
+    artifact = image.artifact
+    if artifact.kind in (Kind.PTX, Kind.LTOIR):
+        return [replace(artifact, name=image.name)]
+    found = []
+    for fatbin in image.fatbins:
+        entries = [e for e in fatbin.entries if e.arch and e.kind in _KINDS and (arch is None or _suits(e.arch, arch))]
+        if entries:
+            best = max(entries, key=_preference)
+            found.append(Artifact(_KINDS[best.kind], best.payload(), best.arch, name=image.name))
+    if not found:
+        what = "for it " if arch else ""
+        raise LinkError(
+            f"{image.name} has neither PTX nor LTO-IR {what}that could become PTX",
+            help="machine code cannot be turned back: compile it with to='ptx', rdc=True",
+        )
+    return found
+
+
+_KINDS = {EntryKind.PTX: Kind.PTX, EntryKind.LTOIR: Kind.LTOIR}
+
+
+def _suits(have: Arch, wanted: Arch) -> bool:
+    return have.virtual.runs_on(wanted.real)
+
+
+def _preference(entry: Entry) -> tuple[bool, Arch]:
+    assert entry.arch is not None  # _parts asks
+    return entry.kind is EntryKind.PTX, entry.arch
+
+
+def _renamed(part: Artifact, new: Mapping[str, str]) -> Artifact:
+    """An Artifact whose lowered names are those that the link gave."""
+    if not new:
+        return part
+    names = {name: new.get(lowered, lowered) for name, lowered in part.names.items()}
+    signatures = {new.get(lowered, lowered): signature for lowered, signature in part.signatures.items()}
+    return replace(part, names=names, signatures=signatures)
+
+
+def _highest(parts: Sequence[Artifact]) -> Arch | None:
+    images = (Image.of(part, index) for index, part in enumerate(parts))
+    return max((image.arch for image in images if image.arch is not None), default=None)
+
+
+def _arch_of(target: str) -> Arch | None:
+    try:
+        return Arch.parse(target).virtual
+    except ValueError:
+        return None

@@ -1,0 +1,249 @@
+"""One source, or several linked together, for many targets in one fatbin."""
+
+from __future__ import annotations
+
+import operator
+import os
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeAlias
+
+from cujit.arch import Arch, ArchKind
+from cujit.artifact import Artifact, Kind
+from cujit.compiler.backends.bundle import check_compression
+from cujit.compiler.builder import Workshop
+from cujit.compiler.inputs.entry import Entry
+from cujit.compiler.inputs.source import Source
+from cujit.compiler.options.values import Options
+from cujit.compiler.request import Request
+from cujit.compiler.route import as_source, make_request
+from cujit.compiler.several import link_inputs, part_of
+from cujit.errors import ArchError, CompileError, CujitError, DeviceNotFoundError, OptionError, ToolTimeoutError, spell
+from cujit.support import require_arch
+from cujit.toolchain.toolset import Compiler, Compilers
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
+
+__all__ = ["Native", "Part", "Progress", "build_fatbin", "parse_targets", "parts_of"]
+
+Progress: TypeAlias = Callable[[int, int, str], object]
+"""Called with (done, total, target) after every target."""
+
+Native: TypeAlias = Callable[[], Iterable[str | Arch]]
+"""Tells the real architectures of the GPUs that are present; raises DeviceNotFoundError when there are none."""
+
+
+Part: TypeAlias = Source | Artifact
+"""What a build is made of: sources to compile, and images to link with them."""
+
+
+def parts_of(given: object) -> tuple[Part, ...]:
+    """Take what to build: a Source or what ``compile`` takes as one, or a list of those and of images.
+
+    Raises:
+        FormatError: a part is neither source nor image.
+        OptionError: there are none, or one is of the wrong type.
+    """
+    if not isinstance(given, list | tuple):
+        return (as_source(given),)
+    if not given:
+        raise OptionError("nothing to build", help="build(source), or build([source, source, image])")
+    return (as_source(given[0]),) if len(given) == 1 else tuple(part_of(part) for part in given)
+
+
+def parse_targets(
+    targets: str | Arch | Iterable[str | Arch], native: Native, tools: Compilers, parts: Sequence[Part] = ()
+) -> tuple[Arch, ...]:
+    """Read targets: architectures, ``all``, ``portable`` and ``native``; in order, each once.
+
+    The compilers are those of ``parts``, NVRTC without any.
+
+    ``all`` is machine code for every architecture of the compiler and PTX of the highest, ``portable`` is PTX of
+    the lowest, ``native`` is machine code for the GPUs that are present.
+
+    Raises:
+        ArchError: a target is malformed, unknown, or not built by this compiler.
+        OptionError: there are no targets, or they or ``native`` are of the wrong type.
+        DeviceNotFoundError: ``native`` without a GPU.
+    """
+    listed = [targets] if isinstance(targets, str | Arch) else _iterated(targets, "targets")
+    if not listed:
+        raise OptionError("no targets", help=_TARGETS_HELP)
+    if not callable(native):
+        raise OptionError(f"native is {spell(native)}; it takes a function that gives architectures")
+    compilers = _compilers(parts, tools)
+    common = sorted(set.intersection(*(set(compiler.arches) for compiler in compilers)))
+    arches: list[Arch] = []
+    for target in listed:
+        arches += _words(target, native, common)
+    for arch in arches:
+        for compiler in compilers:
+            require_arch(arch, compiler.arches, compiler.tool, compiler.version)
+    return tuple(dict.fromkeys(arches))
+
+
+_TARGETS_HELP = "targets=['sm_90', 'compute_90'], 'all', 'portable', 'native'"
+
+
+def _iterated(given: object, what: str) -> list[str | Arch]:
+    if isinstance(given, Iterable) and not isinstance(given, bytes | bytearray | memoryview):
+        return list(given)
+    raise OptionError(f"{what} is {spell(given)}; it takes architectures and their names", help=_TARGETS_HELP)
+
+
+def _compilers(parts: Sequence[Part], tools: Compilers) -> list[Compiler]:
+    languages = {part.language for part in parts if isinstance(part, Source)} or {"cuda"}
+    return [tools.compiler(language) for language in sorted(languages)]
+
+
+def _words(target: str | Arch, native: Native, numbers: Sequence[int]) -> Sequence[Arch]:
+    if target == "native":
+        present = native()
+        here = [present] if isinstance(present, str | Arch) else _iterated(present, "what native gives")
+        if not here:
+            raise DeviceNotFoundError("the target 'native', but there is no GPU", help=_TARGETS_HELP)
+        return [Arch.parse(arch) for arch in here]
+    if target == "portable":
+        return [Arch(ArchKind.VIRTUAL, numbers[0])]
+    if target == "all":
+        return [*(Arch(ArchKind.REAL, n) for n in numbers), Arch(ArchKind.VIRTUAL, numbers[-1])]
+    try:
+        return [Arch.parse(target)]
+    except ArchError as e:
+        raise ArchError(e.message, help=f"{e.help or ''}; or 'all', 'portable', 'native'") from None
+
+
+@dataclass(frozen=True)
+class _Job:
+    """One target's work; ``request`` is None where several parts are linked."""
+
+    arch: Arch
+    name: str
+    run: Callable[[], Artifact]
+    request: Request | None
+
+
+def build_fatbin(
+    parts: Sequence[Part],
+    targets: Sequence[Arch],
+    names: Sequence[str] | str,
+    options: Options,
+    workshop: Workshop,
+    *,
+    compress: str | bool | None = None,
+    progress: Progress | None = None,
+    jobs: int | None = None,
+) -> Artifact:
+    """Compile for every target, link where there are several parts, and bundle the images.
+
+    ``jobs`` threads work at a time, as many as there are processors if None. NVRTC runs one C++ front end at a
+    time in a process; optimisers and assemblers of several targets overlap.
+
+    Raises:
+        CompileError: a target does not compile; with several, the message has all of them.
+        LinkError: the parts do not link for a target.
+        OptionError: ``jobs`` is below 1, ``progress`` or ``compress`` are of the wrong type, or no tool takes an
+            option.
+        CujitError: see ``Workshop.compile``, ``link_inputs`` and ``Workshop.bundle``.
+    """
+    from concurrent.futures import ThreadPoolExecutor  # as long as all else of a compile that is cached
+
+    threads = _threads(jobs)
+    check_compression(compress)
+    if progress is not None and not callable(progress):
+        raise OptionError(f"progress is {spell(progress)}; it takes a function of (done, total, target)")
+    work = [_job(parts, arch, names, options, workshop) for arch in targets]
+    with ThreadPoolExecutor(min(len(work), threads), thread_name_prefix="cujit-build") as pool:
+        pending = {pool.submit(job.run): job for job in work}
+        try:
+            done = _collect(pending, progress)
+        except BaseException:
+            if workshop.stop:
+                workshop.stop.ask()
+            pool.shutdown(cancel_futures=True)
+            raise
+    return workshop.bundle([Entry(done[job.arch]) for job in work], compress)
+
+
+def _threads(jobs: object) -> int:
+    if jobs is None:
+        return os.cpu_count() or 1
+    try:
+        number = 0 if isinstance(jobs, bool) else operator.index(jobs)  # type: ignore[arg-type]
+    except TypeError:
+        number = 0
+    if number < 1:
+        raise OptionError(f"jobs is {spell(jobs)}; it takes an int of at least 1")
+    return number
+
+
+def _job(parts: Sequence[Part], arch: Arch, names: Sequence[str] | str, options: Options, workshop: Workshop) -> _Job:
+    if len(parts) == 1 and isinstance(parts[0], Source):
+        request = make_request(parts[0], None, arch, names, options, workshop)
+        return _Job(arch, parts[0].name, lambda: workshop.compile(request), request)
+    if arch.is_lto:
+        raise OptionError(
+            f"{len(parts)} parts make no LTO-IR for {arch}: they are linked, and what is linked is machine code or PTX",
+            help=f"targets=['{arch.real}'] or ['{arch.virtual}']",
+        )
+    wanted = [names] if isinstance(names, str) else names
+    kind = Kind.CUBIN if arch.is_real else Kind.PTX
+    shown = " + ".join(part.name for part in parts)
+    return _Job(arch, shown, lambda: link_inputs(parts, kind, arch, options, workshop, wanted), None)
+
+
+def _collect(pending: dict[Future[Artifact], _Job], progress: Progress | None) -> dict[Arch, Artifact]:
+    from concurrent.futures import as_completed
+
+    artifacts: dict[Arch, Artifact] = {}
+    failed: dict[Arch, CujitError] = {}
+    for count, future in enumerate(as_completed(pending), start=1):
+        job = pending[future]
+        try:
+            artifacts[job.arch] = future.result()
+        except ToolTimeoutError:
+            raise  # the others have no more time either
+        except CujitError as e:
+            failed[job.arch] = e
+        if progress:
+            progress(count, len(pending), str(job.arch))
+    if failed:
+        raise _all_of([(job, failed[job.arch]) for job in pending.values() if job.arch in failed])
+    return artifacts
+
+
+def _all_of(failed: Sequence[tuple[_Job, CujitError]]) -> CujitError:
+    """Make one error of several; targets that failed alike are told once."""
+    if len(failed) == 1:
+        return failed[0][1]
+    alike: dict[str, list[tuple[_Job, CujitError]]] = {}
+    for job, error in failed:
+        alike.setdefault(_told(error), []).append((job, error))
+    if len(alike) == 1 and not isinstance(failed[0][1], CompileError):
+        return failed[0][1]
+    parts = []
+    for log, group in alike.items():
+        parts.append(f"for {', '.join(str(job.arch) for job, _ in group)}:\n{log.strip()}")
+    told = "\n".join(parts)
+    first = failed[0][1]
+    diagnostics = [d for _, e in failed if isinstance(e, CompileError) for d in e.diagnostics]
+    kind = type(first) if isinstance(first, CompileError) else CompileError
+    return kind(
+        f"{failed[0][0].name} does not compile for {len(failed)} targets\n{told}",
+        request=failed[0][0].request,
+        diagnostics=tuple(dict.fromkeys(diagnostics)),
+        tool=getattr(first, "tool", ""),
+        call=getattr(first, "call", ""),
+        result=getattr(first, "result", ""),
+        log=told,
+        help=first.help,
+    )
+
+
+def _told(error: CujitError) -> str:
+    """What an error says, without the target that its first line names."""
+    if not isinstance(error, CompileError):
+        return str(error)
+    head, _, rest = error.message.partition("\n")
+    return rest if rest and " does not compile for " in head else error.message

@@ -1,0 +1,212 @@
+"""The include closure: every file that NVRTC could open for a source, and every name before it that is not there.
+
+It follows both branches of every condition, so it holds at least what a compile opens (tests hold it against NVRTC's
+own time trace), and mostly more. What it cannot follow it refuses.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from cujit.compiler.includes.directives import Directive, Facts, Verb, read_calls, read_facts
+from cujit.compiler.includes.files import Files, NotModelledError, Text
+from cujit.compiler.includes.macros import Macro, UnresolvedError, headers_asked, headers_named, read_macro
+from cujit.compiler.includes.probing import Calls, askers
+from cujit.compiler.includes.search import MEMORY, Place, Search, settled
+
+__all__ = ["Closure", "Found", "scan"]
+
+_MOST_FILES = 20_000
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A header: its place, its content, and whether the compile could read it or only ask whether it is there."""
+
+    place: Place
+    text: Text
+    is_read: bool
+
+
+@dataclass(frozen=True)
+class Closure:
+    """What a compile could read: ``found`` and ``absent`` in the order of their places."""
+
+    found: tuple[Found, ...] = ()
+    absent: tuple[Place, ...] = ()
+
+    def entries(self) -> Iterator[tuple[Place, str]]:
+        """Give every header with what of it matters: its digest; ``there`` if it is only asked for.
+
+        One file that has several names is said to be one: ``#pragma once`` tells by inode and device (measured).
+        """
+        names: dict[tuple[int, int], Place] = {}
+        for header in self.found:
+            names.setdefault((header.text.stamp[3], header.text.stamp[4]), header.place)
+        for header in self.found:
+            first = names[header.text.stamp[3], header.text.stamp[4]]
+            same = "" if first == header.place else f" = {first}"
+            yield header.place, (header.text.digest if header.is_read else "there") + same
+
+
+def scan(
+    search: Search,
+    primary: Place,
+    source: bytes,
+    *,
+    pre_include: Iterable[str] = (),
+    define: Iterable[str] = (),
+    is_old_dialect: bool = False,
+    files: Files,
+) -> Closure:
+    """Follow every include from a source and from ``--pre-include``.
+
+    ``define`` are the macros of the command line, as ``NAME VALUE``. ``is_old_dialect``: C++14 or earlier.
+
+    Raises:
+        NotModelledError: what a compile reads cannot be told; the message says why.
+    """
+    walk = _Walk(search, files, is_old_dialect)
+    start = Place("pre-include", "")
+    said = "".join(f"#define {text}\n" for text in define)
+    walk.take_text(Place("command line", "the command line"), said.encode("utf-8", "surrogateescape"))
+    for name in pre_include:
+        walk.follow(Directive(Verb.INCLUDE, '"', name), start)
+    walk.take_text(primary, source)
+    return walk.closure()
+
+
+@dataclass
+class _Walk:
+    """One scan under way."""
+
+    search: Search
+    files: Files
+    is_old_dialect: bool
+    _found: dict[Place, Found] = field(default_factory=dict)
+    _absent: dict[Place, None] = field(default_factory=dict)
+    _taken: set[Place] = field(default_factory=set)
+    _looked: set[tuple[Verb, str, str, str, str]] = field(default_factory=set)
+    _waiting: list[tuple[Place, Facts]] = field(default_factory=list)
+    _computed: dict[tuple[Directive, Place], None] = field(default_factory=dict)
+    _macros: dict[str, set[Macro]] = field(default_factory=dict)
+    _texts: list[tuple[str, ...]] = field(default_factory=list)
+    _known_texts: int = 0
+    _given: dict[Place, bytes] = field(default_factory=dict)
+
+    def closure(self) -> Closure:
+        """Follow all that waits, and give what was found."""
+        self._drain()
+        known: tuple[int, int] | None = None
+        while known != (len(self._found), len(self._taken)):
+            known = len(self._found), len(self._taken)
+            self._find_calls()
+            if self._computed:
+                self._expand_computed()
+                self._drain()
+        by_place = sorted(self._found.values(), key=lambda found: str(found.place))
+        return Closure(tuple(by_place), tuple(sorted(self._absent, key=str)))
+
+    def take(self, place: Place, facts: Facts) -> None:
+        """Put a text in line, once.
+
+        Raises:
+            NotModelledError: it holds something that is not modelled.
+        """
+        if place in self._taken:
+            return
+        self._taken.add(place)
+        refusal = facts.refusal or (facts.old_refusal if self.is_old_dialect else "")
+        if refusal:
+            raise NotModelledError(f"{place.name} has {refusal}")
+        if len(self._taken) > _MOST_FILES:
+            raise NotModelledError(f"more than {_MOST_FILES} headers")
+        self._texts.append(facts.defines)
+        if facts.directives:
+            self._waiting.append((place, facts))
+
+    def take_text(self, place: Place, data: bytes) -> None:
+        """Put a text in line that is in memory, once; its bytes are kept.
+
+        Raises:
+            NotModelledError: it holds something that is not modelled.
+        """
+        if place not in self._given:
+            self._given[place] = data
+            self.take(place, read_facts(data))
+
+    def follow(self, directive: Directive, includer: Place) -> None:
+        """Find the header of one directive, and put it in line."""
+        if not directive.form:
+            self._computed[directive, includer] = None
+            return
+        beside = includer.path.rpartition("/")[0] if directive.form == '"' else ""
+        root = includer.root if directive.form == '"' else ""
+        looked = (directive.verb, directive.form, directive.name, root, beside)
+        if looked in self._looked:
+            return
+        self._looked.add(looked)
+        name = directive.name if directive.name.isascii() else os.fsdecode(directive.name.encode("latin-1"))
+        for place in self.search.candidates(directive.form, name, includer):
+            if self._is_there(place, directive.verb) and directive.verb is not Verb.NEXT:
+                return
+
+    def _is_there(self, place: Place, verb: Verb) -> bool:
+        if place.root == MEMORY:
+            self.take_text(place, self.search.memory[place.name])
+            return True
+        text = self.files.read(place.path)
+        if text is None:
+            self._absent[place] = None
+            return False
+        place = settled(place)
+        is_read = verb is not Verb.PROBE
+        before = self._found.get(place)
+        if before is None or (is_read and not before.is_read):
+            self._found[place] = Found(place, text, is_read)
+        if is_read:
+            self.take(place, text.facts)
+        return True
+
+    def _drain(self) -> None:
+        while self._waiting:
+            place, facts = self._waiting.pop()
+            for directive in facts.directives:
+                self.follow(directive, place)
+
+    def _find_calls(self) -> None:
+        """Put in line what macros that ask for headers are called with, all over."""
+        try:
+            names = askers(text for texts in self._texts for text in texts)
+        except ValueError as e:
+            raise NotModelledError(f"a macro has {e}") from None
+        if not names:
+            return
+        for place in self._taken:
+            calls = self._calls(place, names)
+            if calls.refusal:
+                raise NotModelledError(f"{place.name} has {calls.refusal}")
+            self._computed.update(((Directive(Verb.CALL, "", call), place), None) for call in calls.calls)
+
+    def _calls(self, place: Place, names: Mapping[str, bool]) -> Calls:
+        if place in self._given:
+            return read_calls(self._given[place], names)
+        return self.files.calls(place.path, self._found[place].text, names)
+
+    def _expand_computed(self) -> None:
+        for texts in self._texts[self._known_texts :]:
+            for text in texts:
+                if (read := read_macro(text)) is not None:
+                    self._macros.setdefault(read[0], set()).add(read[1])
+        self._known_texts = len(self._texts)
+        macros = {name: frozenset(found) for name, found in self._macros.items()}
+        for directive, includer in list(self._computed):
+            is_call = directive.verb is Verb.CALL
+            try:
+                named = (headers_asked if is_call else headers_named)(directive.name, macros)
+            except UnresolvedError as e:
+                raise NotModelledError(f"#{directive.verb.value} {directive.name} in {includer.name}: {e}") from None
+            for form, name in named:
+                self.follow(Directive(Verb.PROBE if is_call else directive.verb, form, name), includer)

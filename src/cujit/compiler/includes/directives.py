@@ -1,0 +1,246 @@
+"""The text of a source or header -> what it could include, ask for or define, whatever the conditions around it.
+
+Both branches of every ``#if`` count, save where ``conditions`` knows better, so what is found is at least what NVRTC
+acts on. The lexical rules are those of its front end. Source: ISO C++ [lex.phases], [lex.pptoken], [cpp.include];
+where compilers differ, measured with NVRTC 13.5: a backslash before blanks joins no lines, a lone carriage return ends
+none, a quote without its partner lasts to the end of the line, in skipped groups too, where raw strings count as well.
+"""
+
+from __future__ import annotations
+
+import enum
+import functools
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from cujit.compiler.includes.conditions import Conditions, is_undefined
+from cujit.compiler.includes.pasting import pasted_name
+from cujit.compiler.includes.probing import ASKS, Calls, balanced, find_calls
+from cujit.compiler.includes.where import says_where
+
+__all__ = ["Directive", "Facts", "Verb", "read_calls", "read_facts"]
+
+
+class Verb(enum.Enum):
+    """What a directive does with the file it names."""
+
+    INCLUDE = "include"
+    NEXT = "include_next"
+    PROBE = "__has_include"
+    """It only asks whether the file is there."""
+    CALL = "if"
+    """It calls a macro that asks."""
+
+
+@dataclass(frozen=True, slots=True)
+class Directive:
+    """One ``#include`` or ``__has_include``; ``form`` is ``<``, ``"``, or "" where ``name`` are tokens to expand."""
+
+    verb: Verb
+    form: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What one text says; it depends on its bytes alone.
+
+    ``defines`` are the texts after ``#define``. ``refusal`` says what in the text is not modelled, or is "";
+    ``old_refusal`` the same where the dialect is older than C++17. ``says_where``: the text may put the paths of
+    files into the result.
+    """
+
+    directives: tuple[Directive, ...]
+    defines: tuple[str, ...]
+    refusal: str = ""
+    old_refusal: str = ""
+    says_where: bool = False
+
+
+# No name that could be opened has more than PATH_MAX bytes; the bounds keep the work in proportion to the text.
+_BLANK = r"(?:[ \t\f\v\r]|/\*(?:[^*]|\*(?!/)){0,1000}\*/){0,100}"
+_WORD = "include|include_next|import"
+_NAME = r'<[^>\n]{0,4096}>|"[^"\n]{0,4096}"'
+# A quote within a number: the number began with a digit some characters before. A lookbehind has a fixed width, and
+# the longest number, binary with a quote after each digit, has 130 characters.
+_IN_NUMBER = "|".join(rf"(?<=\b\d[\w.']{{{k}}}')" for k in range(130))
+_OPEN = "\n\0 a raw string without an end\n"
+_SPLICE = re.compile(r"\\\r?\n")
+_DIRECTIVE = re.compile(
+    r"\n[ \t\f\v\r]*(?:#|%:)[ \t\f\v\r]*"
+    r"(include|include_next|import|embed|define|if|ifdef|ifndef|elif|elifdef|elifndef|else|endif)(?![\w$])([^\n]*)"
+)
+_INCLUDES = {"include": Verb.INCLUDE, "import": Verb.INCLUDE, "include_next": Verb.NEXT}
+_NAMED = re.compile(r'[ \t\f\v\r]*(?:<([^>\n]*)>|"([^"\n]*)")')
+_PROBE = re.compile(
+    rf"(?<![\w$]){ASKS}(?:_next)?(?![\w$])([ \t\f\v\r]*\([ \t\f\v\r]*)?({_NAME}|[^)\n]{{0,4096}})",
+)
+_DEFINE = re.compile(r"[ \t\f\v\r]*(?:#|%:)[ \t\f\v\r]*define\b")
+_IN_A_CALL = re.compile(r"(?!(?:if|elif)\b)\b[A-Za-z_$][\w$]*\s*\(")
+_ASKED_FOR = re.compile(r"\bdefined[ \t]*\(?[ \t]*$|#[ \t]*(?:ifn?def|elifn?def|undef)[ \t]+$")
+# An argument of a macro in a condition, which may ask for the header.
+_ARGUMENT = re.compile(r'[(,][ \t]*(?:<([^<>\n]+)>|"([^"\n]+)")(?=[ \t]*[),])')
+_HIDDEN = re.compile(r'(?:#|%:)\s*(?:include|include_next|import)\s*(?:<([^>\n]*)>|"([^"\n]*)")')
+_CONFUSING = re.compile(r"__has_include[^\n<]{0,100}<[^>\n]{0,4096}?/[/*]")
+_TIME = ("__DATE__", "__TIME__", "__TIMESTAMP__")
+_STRING = re.compile(r'"(?:[^"\\\n]|\\[^\n])*"?')
+_IMPORT = re.compile(
+    r"^[ \t]*(?:export[ \t]+)?(?:import\b[ \t]*[<\"\w:]|module\b[ \t]*[\w:;])[^=();]{0,200};", re.MULTILINE
+)
+_TRIGRAPH = re.compile(r"\?\?[=/'()!<>-]")
+_BOM = b"\xef\xbb\xbf"
+_WIDE = (b"\xff\xfe", b"\xfe\xff")
+
+
+@functools.cache
+def _lexical() -> re.Pattern[str]:
+    """Make the expression when a header is first read: it takes longer than a hit of the cache."""
+    # Every alternative begins with one fixed character, by which `re` skips to it. The first two keep what looks like a
+    # comment in a header's name.
+    return re.compile(
+        rf"""\#{_BLANK}(?P<word>{_WORD}){_BLANK}(?P<name>{_NAME})
+    |%:{_BLANK}(?P<other_word>{_WORD}){_BLANK}(?P<other_name>{_NAME})
+    |/(?P<comment>/[^\n]*|\*[^*]*(?:\*(?!/)[^*]*)*(?:\*/|\Z))
+    |"(?<=R")(?:(?<![\w]R")|(?<=\b[LuU]R")|(?<=\bu8R"))(?P<raw>(?P<mark>[^()\\\s"]{{0,16}})\((?:.*?\)(?P=mark)"|.*\Z))
+    |"[^"\\\n]*(?:\\[^\n][^"\\\n]*)*["\\]?
+    |'(?:{_IN_NUMBER})(?P<number>)
+    |'[^'\\\n]*(?:\\[^\n][^'\\\n]*)*['\\]?""",
+        re.VERBOSE | re.DOTALL,
+    )
+
+
+def read_facts(data: bytes) -> Facts:
+    """Read a source or a header, whatever its bytes are. Names in it are Latin-1, byte for character."""
+    if data.startswith(_WIDE):
+        return Facts((), (), refusal="a header in UTF-16")
+    text = data.removeprefix(_BOM).decode("latin-1")
+    spliced = _SPLICE.sub("", text)
+    plain, has_raw, has_separators = _strip(spliced)
+    directives, defines, refusal = _read_lines(plain)
+    # Lines are not joined in a raw string, so it may end elsewhere than it seems to, or nowhere; and a header's name
+    # in __has_include may look like the begin of a comment.
+    is_unsure = has_raw and (len(spliced) != len(text) or _OPEN in plain)
+    if is_unsure or ("__has_include" in text and _CONFUSING.search(text)):
+        directives += _hidden(spliced)
+    trigraphs = "??" in text and _TRIGRAPH.search(text)
+    old = "trigraphs, or quotes in numbers, or raw strings" if trigraphs or has_separators or has_raw else ""
+    refusal = refusal or _refusal(plain)
+    return Facts(tuple(dict.fromkeys(directives)), defines, refusal, old, says_where(plain))
+
+
+def _strip(text: str) -> tuple[str, bool, bool]:
+    """Write comments as a blank and raw strings as an empty one; tell of raw strings and of quotes in numbers."""
+    raw = separators = False
+
+    def written(match: re.Match[str]) -> str:
+        nonlocal raw, separators
+        what = match.lastgroup
+        if what == "comment":
+            return " "
+        if what in ("name", "other_name"):
+            return f"#{match['word'] or match['other_word']} {match[what]}"
+        if what == "raw":
+            raw = True
+            return '""' if match[0].endswith(f'){match["mark"]}"') else _OPEN
+        separators |= what == "number"
+        return match[0]
+
+    return _lexical().sub(written, text), raw, separators
+
+
+def _read_lines(plain: str) -> tuple[list[Directive], tuple[str, ...], str]:
+    included: list[tuple[bool, Directive]] = []
+    probed: list[Directive] = []
+    defines: list[str] = []
+    refusal = ""
+    conditions = Conditions()
+    for match in _DIRECTIVE.finditer("\n" + plain):
+        word, rest = match[1], match[2]
+        if word == "define":
+            defines.append(rest.strip())
+        elif word == "embed":
+            refusal = "#embed"
+        elif word in _INCLUDES:
+            included.append((conditions.is_live, _included(_INCLUDES[word], rest)))
+        else:
+            conditions.see(word, rest)
+            if word in ("if", "elif"):
+                probed += [_named(Verb.PROBE, m) for m in _ARGUMENT.finditer(rest)]
+    if "__has_include" in plain:
+        found, why = _probes(plain)
+        probed += found
+        refusal = refusal or why
+    is_certain = conditions.is_whole and not is_undefined(plain)
+    return [d for is_live, d in included if is_live or not is_certain] + probed, tuple(defines), refusal
+
+
+def _included(verb: Verb, rest: str) -> Directive:
+    match = _NAMED.match(rest)
+    return _named(verb, match) if match else Directive(verb, "", rest.strip())
+
+
+def _named(verb: Verb, match: re.Match[str]) -> Directive:
+    return Directive(verb, '"' if match[1] is None else "<", match[2] if match[1] is None else match[1])
+
+
+def _probes(plain: str) -> tuple[list[Directive], str]:
+    """Find what ``__has_include`` asks for, wherever it stands; and say where that cannot be told.
+
+    What it names within a macro or an argument is expanded first; a definition counts where it is used (``probing``).
+    """
+    found: list[Directive] = []
+    for match in _PROBE.finditer(plain):
+        line = plain[plain.rfind("\n", 0, match.start()) + 1 : match.start()]
+        if match[1] is None or balanced(plain, match.end() - len(match[0]) + len(ASKS)) is None:
+            if match[1] is not None or not _ASKED_FOR.search(line):
+                return found, f"{ASKS} under another name"
+            continue
+        operand = match[2].strip()
+        named = _NAMED.match(operand)
+        if named:
+            found.append(_named(Verb.PROBE, named))
+        if not _DEFINE.match(line) and (not named or _is_in_a_call(line)):
+            found.append(Directive(Verb.PROBE, "", operand))
+    return found, ""
+
+
+def _is_in_a_call(line: str) -> bool:
+    """Tell whether the end of a line is within the arguments of what may be a macro."""
+    while (shorter := re.sub(r"\([^()]*\)", "", line)) != line:
+        line = shorter
+    return _IN_A_CALL.search(line) is not None
+
+
+def read_calls(data: bytes, names: Mapping[str, bool]) -> Calls:
+    """Find in a text the calls of macros that ask for headers; ``names`` as ``probing.askers`` gives them."""
+    text = data.removeprefix(_BOM).decode("latin-1")
+    spliced = _SPLICE.sub("", text)
+    if not any(name in spliced for name in names):
+        return Calls()
+    plain, has_raw, _ = _strip(spliced)
+    if has_raw and (len(spliced) != len(text) or _OPEN in plain):
+        return Calls(refusal="macros that ask for headers, beside a raw string that may end elsewhere")
+    return find_calls(plain, names)
+
+
+def _hidden(text: str) -> list[Directive]:
+    """Find everything that looks like an include, in comments and strings too."""
+    return [_named(Verb.INCLUDE, match) for match in _HIDDEN.finditer(text)]
+
+
+def _refusal(plain: str) -> str:
+    if is_undefined(plain):
+        return "an #undef of what NVRTC defines"
+    if "__has_embed" in plain:
+        return "__has_embed"
+    if ("import" in plain or "module" in plain) and (match := _IMPORT.search(plain)):
+        return f"a module ({match[0].strip()[:40]})"
+    if "%:%:" in plain:
+        return "%:%: for ##"
+    if pasted := pasted_name(plain):
+        return f"{pasted}, of which ## may make a name that is not modelled"
+    if any(word in plain for word in _TIME):
+        code = _STRING.sub('""', plain)
+        return next((f"{word}, which is different at every compile" for word in _TIME if word in code), "")
+    return ""

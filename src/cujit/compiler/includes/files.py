@@ -1,0 +1,161 @@
+"""Files as a scan sees them: read once, known by their stats, and told from what is not there."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+import stat
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, NamedTuple
+
+from cujit.errors import CujitError, spell
+from cujit.reading import no_file
+
+if TYPE_CHECKING:  # reading headers needs large expressions; telling by stats that none changed does not
+    from cujit.compiler.includes.directives import Facts
+    from cujit.compiler.includes.probing import Calls
+
+__all__ = ["TOO_NEW_NS", "Files", "NotModelledError", "Stamp", "Text", "is_absent", "is_old", "stamp_of"]
+
+TOO_NEW_NS = 2_000_000_000
+"""A stat younger than this may be that of two contents. Source: ccache manual, "The direct mode"; FAT counts in 2 s."""
+
+_NOT_THERE = (errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG, errno.ELOOP)
+_LARGEST_BYTES = 1 << 26
+_KEPT = 16384
+
+Stamp = tuple[int, int, int, int, int]
+"""Size in bytes, mtime and ctime in ns, inode, device."""
+
+
+class NotModelledError(CujitError):
+    """Something that the compile may read cannot be told beforehand; caught where the key is made."""
+
+
+class Text(NamedTuple):
+    """A file that was read: its SHA-256 in hex, what it says, and the stat that it had."""
+
+    digest: str
+    facts: Facts
+    stamp: Stamp
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether a change from now on would show in the stat."""
+        return is_old(self.stamp)
+
+
+def is_old(stamp: Stamp) -> bool:
+    """Tell whether a stat was already older than the clock's grain when it was taken, some moments ago at most."""
+    return max(stamp[1], stamp[2]) < time.time_ns() - TOO_NEW_NS
+
+
+def stamp_of(status: os.stat_result) -> Stamp:
+    """Give what of a stat shows a change."""
+    return status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino, status.st_dev
+
+
+def is_absent(path: str) -> bool:
+    """Tell whether NVRTC would find no header there: nothing, or a directory, which it passes over (measured, 13.5).
+
+    Raises:
+        NotModelledError: it cannot be told.
+    """
+    try:
+        return stat.S_ISDIR(os.stat(path).st_mode)
+    except OSError as e:
+        if e.errno in _NOT_THERE:
+            return True
+        raise NotModelledError(f"{path}: {e.strerror}") from None
+    except ValueError:
+        raise NotModelledError(f"a NUL in the name {spell(path)}") from None
+
+
+class Files:
+    """The headers that a process has read, by path and stat; the eldest go when there are too many."""
+
+    def __init__(self) -> None:
+        self._known: OrderedDict[str, Text] = OrderedDict()
+        self._calls: OrderedDict[tuple[str, tuple[tuple[str, bool], ...]], Calls] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def read(self, path: str) -> Text | None:
+        """Read a header; None where NVRTC would find none.
+
+        Raises:
+            NotModelledError: it cannot be read.
+            FileError: it is a FIFO or a device.
+        """
+        try:
+            status = os.stat(path)
+        except (OSError, ValueError):
+            if is_absent(path):
+                return None
+            raise NotModelledError(f"{path} comes and goes") from None
+        if stat.S_ISDIR(status.st_mode):
+            return None
+        if not stat.S_ISREG(status.st_mode):
+            raise no_file(path, status.st_mode)  # NVRTC would wait for it, and all compiles after it
+        with self._lock:
+            known = self._known.get(path)
+            if known is not None:
+                self._known.move_to_end(path)
+        if known is not None and known.stamp == stamp_of(status) and known.is_settled:
+            return known
+        text = _read(path, known)
+        with self._lock:
+            self._known[path] = text
+            if len(self._known) > _KEPT:
+                self._known.popitem(last=False)
+        return text
+
+    def calls(self, path: str, text: Text, names: Mapping[str, bool]) -> Calls:
+        """Give the calls, in a header that was read, of macros that ask for headers: ``names``, from ``askers``.
+
+        Raises:
+            NotModelledError: the header changed, or cannot be read.
+        """
+        from cujit.compiler.includes.directives import read_calls
+
+        of = text.digest, tuple(names.items())
+        with self._lock:
+            known = self._calls.get(of)
+        if known is not None:
+            return known
+        data, _ = _content(path)
+        if hashlib.sha256(data).hexdigest() != text.digest:
+            raise NotModelledError(f"{path} changes while it is read")
+        calls = read_calls(data, names)
+        with self._lock:
+            self._calls[of] = calls
+            if len(self._calls) > _KEPT:
+                self._calls.popitem(last=False)
+        return calls
+
+
+def _read(path: str, known: Text | None) -> Text:
+    from cujit.compiler.includes.directives import read_facts
+
+    data, stamp = _content(path)
+    digest = hashlib.sha256(data).hexdigest()
+    facts = known.facts if known is not None and known.digest == digest else read_facts(data)
+    return Text(digest, facts, stamp)
+
+
+def _content(path: str) -> tuple[bytes, Stamp]:
+    try:
+        with open(path, "rb") as file:
+            before = os.fstat(file.fileno())
+            data = file.read(_LARGEST_BYTES + 1) if stat.S_ISREG(before.st_mode) else b""
+            after = os.fstat(file.fileno())
+    except OSError as e:
+        raise NotModelledError(f"{path}: {e.strerror}") from None
+    if stamp_of(before) != stamp_of(after) or not stat.S_ISREG(after.st_mode):
+        raise NotModelledError(f"{path} changes while it is read")
+    if len(data) > _LARGEST_BYTES:
+        raise NotModelledError(f"{path} has more than {_LARGEST_BYTES} bytes")
+    return data, stamp_of(after)

@@ -1,0 +1,239 @@
+"""What a scan found, kept so that a later one is stats only: in the process, and on this node's disk.
+
+A manifest is a hint. It is believed only when every file in it has the stat that it had, and every directory in which
+a name was missed is as it was; a lost or damaged one costs a scan. Stats mean nothing on another machine: keep
+the hints where they are written.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import operator
+import os
+import struct
+import threading
+from collections import OrderedDict
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+from cujit.cache.key import Part
+from cujit.compiler.includes.files import Files, NotModelledError, Stamp, is_absent, is_old, stamp_of
+
+if TYPE_CHECKING:
+    from cujit.compiler.includes.closure import Closure
+
+__all__ = ["HintStore", "Manifest", "Memo"]
+
+_MAGIC = b"cujit includes 5\n"
+_KEPT = 256
+_LARGEST_BYTES = 1 << 25
+_COUNTS = struct.Struct("<7I")
+_STAMP = struct.Struct("<5Q")
+_GET_STAMP = operator.attrgetter("st_size", "st_mtime_ns", "st_ctime_ns", "st_ino", "st_dev")
+
+
+class HintStore(Protocol):
+    """Where hints lie: bytes by name, of this machine and user. Neither call raises; a hint may always be lost."""
+
+    def get(self, name: str) -> bytes | None:
+        """Give the bytes that were put under a name of letters, digits and hyphens; None when there are none."""
+
+    def put(self, name: str, data: bytes) -> None:
+        """Keep bytes under a name, whole or not at all."""
+
+
+class Directory(NamedTuple):
+    """A directory in which names were missed, there or further down: its stat then, and the paths of the names.
+
+    ``names`` are the paths with a NUL between; they are looked at only where the directory changed.
+    """
+
+    path: str
+    stamp: Stamp
+    names: bytes
+
+    @property
+    def absent(self) -> tuple[str, ...]:
+        """The paths of the names, one by one."""
+        return tuple(map(os.fsdecode, self.names.split(b"\0")))
+
+    def holds(self) -> bool:
+        """Tell whether every name is still missing."""
+        try:
+            if stamp_of(os.stat(self.path)) == self.stamp and self.stamp != _UNKNOWN:
+                return True
+            return all(map(is_absent, self.absent))
+        except (OSError, NotModelledError):
+            return False
+
+
+_UNKNOWN: Stamp = (0, 0, 0, 0, 0)
+
+
+class Manifest(NamedTuple):
+    """The parts of a key that came out of a scan, and what must still be so for them to be true.
+
+    ``paths`` are those of files, as bytes, with their ``stamps``; ``fresh`` are (path, SHA-256) of files too new for
+    their stat to tell.
+    """
+
+    parts: tuple[Part, ...] = ()
+    paths: tuple[bytes, ...] = ()
+    stamps: tuple[Stamp, ...] = ()
+    fresh: tuple[tuple[str, str], ...] = ()
+    directories: tuple[Directory, ...] = ()
+
+    @property
+    def files(self) -> tuple[tuple[str, Stamp], ...]:
+        """The files that are known by their stats: path and stamp."""
+        return tuple(zip(map(os.fsdecode, self.paths), self.stamps, strict=True))
+
+    @classmethod
+    def of(cls, closure: Closure, parts: Iterable[Part]) -> Manifest:
+        """Make the manifest of a scan that has just ended.
+
+        Raises:
+            NotModelledError: something changed meanwhile.
+        """
+        texts = {found.place.path: found.text for found in closure.found}
+        old = {path: text for path, text in texts.items() if text.is_settled}
+        manifest = cls(
+            tuple(parts),
+            tuple(map(os.fsencode, old)),
+            tuple(text.stamp for text in old.values()),
+            tuple((path, text.digest) for path, text in texts.items() if path not in old),
+            _directories([place.path for place in closure.absent]),
+        )
+        if not all(all(map(is_absent, directory.absent)) for directory in manifest.directories):
+            raise NotModelledError("a header appeared while the includes were followed")
+        return manifest
+
+    def holds(self, files: Files) -> bool:
+        """Tell whether a scan would find the same; by stats alone where they can tell."""
+        try:
+            if tuple(map(_GET_STAMP, map(os.stat, self.paths))) != self.stamps:  # twice as fast as a loop
+                return False
+            for path, digest in self.fresh:
+                text = files.read(path)
+                if text is None or text.digest != digest:
+                    return False
+        except (OSError, ValueError, NotModelledError):
+            return False
+        return all(directory.holds() for directory in self.directories)
+
+    def to_bytes(self) -> bytes:
+        """Write it down."""
+        stamps = [*self.stamps, *(directory.stamp for directory in self.directories)]
+        texts = [
+            [piece for p in self.parts for piece in (p.label, p.value, "" if p.size is None else str(p.size))],
+            [piece for pair in self.fresh for piece in pair],
+            [piece for directory in self.directories for piece in (directory.path, str(len(directory.names)))],
+        ]
+        written = ["\0".join(block).encode("utf-8", "surrogateescape") for block in texts]
+        blocks = [*written, b"\0".join(self.paths), b"".join(directory.names for directory in self.directories)]
+        body = b"".join([*blocks, *(_STAMP.pack(*stamp) for stamp in stamps)])
+        counts = _COUNTS.pack(*map(len, blocks), len(self.paths), len(self.directories))
+        return _MAGIC + hashlib.sha256(counts + body).digest() + counts + body
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Manifest | None:
+        """Read it; None where the bytes are not exactly what was written."""
+        start = len(_MAGIC) + 32
+        if not data.startswith(_MAGIC) or len(data) < start + _COUNTS.size or len(data) > _LARGEST_BYTES:
+            return None
+        if hashlib.sha256(data[start:]).digest() != data[len(_MAGIC) : start]:
+            return None
+        try:
+            return cls._read(data, start)
+        except (ValueError, struct.error):  # written whole, by another version
+            return None
+
+    @classmethod
+    def _read(cls, data: bytes, start: int) -> Manifest:
+        *lengths, files, _ = _COUNTS.unpack_from(data, start)
+        at = start + _COUNTS.size
+        blocks: list[bytes] = []
+        for length in lengths:
+            blocks.append(data[at : at + length])
+            at += length
+        stamps: list[Stamp] = list(_STAMP.iter_unpack(data[at:]))
+        parts, fresh, places = (
+            block.decode("utf-8", "surrogateescape").split("\0") if block else [] for block in blocks[:3]
+        )
+        paths, names = blocks[3:]
+        ends = list(itertools.accumulate(map(int, places[1::2])))
+        return cls(
+            tuple(
+                Part(label, value, int(size) if size else None)
+                for label, value, size in zip(parts[::3], parts[1::3], parts[2::3], strict=True)
+            ),
+            tuple(paths.split(b"\0")) if paths else (),
+            tuple(stamps[:files]),
+            tuple(zip(fresh[::2], fresh[1::2], strict=True)),
+            tuple(
+                Directory(path, stamp, names[begin:end])
+                for path, begin, end, stamp in zip(places[::2], [0, *ends], ends, stamps[files:], strict=False)
+            ),
+        )
+
+
+def _directories(absent: Sequence[str]) -> tuple[Directory, ...]:
+    """Group names that are not there by the nearest directory that is."""
+    known: dict[str, tuple[str, Stamp]] = {}
+
+    def nearest(path: str) -> tuple[str, Stamp]:
+        parent = os.path.dirname(path)
+        if parent not in known:
+            known[parent] = _stamped(parent) or nearest(parent)
+        return known[parent]
+
+    groups: dict[tuple[str, Stamp], list[str]] = {}
+    for path in absent:
+        groups.setdefault(nearest(path), []).append(path)
+    return tuple(
+        Directory(path, stamp if is_old(stamp) else _UNKNOWN, b"\0".join(map(os.fsencode, names)))
+        for (path, stamp), names in groups.items()
+    )
+
+
+def _stamped(directory: str) -> tuple[str, Stamp] | None:
+    try:
+        return directory, stamp_of(os.stat(directory + "/." if directory else "/."))
+    except (OSError, ValueError):
+        return ("/", _UNKNOWN) if directory in ("", "/") else None
+
+
+class Memo:
+    """The manifests of a process, the eldest gone when there are too many, over those on disk if there is a store."""
+
+    def __init__(self, store: HintStore | None = None) -> None:
+        self.files = Files()
+        self.store = store
+        self._known: OrderedDict[str, Manifest] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def find(self, name: str) -> Manifest | None:
+        """Give the manifest of that name if it still holds; None otherwise."""
+        with self._lock:
+            manifest = self._known.get(name)
+        if manifest is None and self.store is not None:
+            data = self.store.get(f"includes-{name}")
+            manifest = Manifest.from_bytes(data) if data is not None else None
+        if manifest is None or not manifest.holds(self.files):
+            return None
+        self._keep(name, manifest)
+        return manifest
+
+    def keep(self, name: str, manifest: Manifest) -> None:
+        """Keep a manifest for later, here and on disk."""
+        self._keep(name, manifest)
+        if self.store is not None:
+            self.store.put(f"includes-{name}", manifest.to_bytes())
+
+    def _keep(self, name: str, manifest: Manifest) -> None:
+        with self._lock:
+            self._known[name] = manifest
+            self._known.move_to_end(name)
+            if len(self._known) > _KEPT:
+                self._known.popitem(last=False)

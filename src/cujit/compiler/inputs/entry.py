@@ -1,0 +1,81 @@
+"""What a fatbin is bundled of: an image, and what is noted beside it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from cujit.artifact import Artifact, Kind
+from cujit.compiler.options.table import is_utf8
+from cujit.errors import FormatError, OptionError, spell
+
+if TYPE_CHECKING:
+    from cujit.formats.fatbin import Entry as Held
+
+__all__ = ["Entry"]
+
+
+@dataclass(frozen=True)
+class Entry:
+    """An image to bundle, with what the packer notes beside it.
+
+    ``options`` go to the tool that compiles PTX or LTO-IR later (``-O1``); ``identifier`` is the name that
+    NVIDIA's tools show.
+
+    Raises:
+        OptionError: ``image`` is no Artifact, or one of the others is no text that a fatbin can hold.
+    """
+
+    image: Artifact
+    options: str = ""
+    identifier: str = ""
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.image, Artifact):
+            raise OptionError(
+                f"the image of an Entry is an Artifact, not {type(self.image).__name__}",
+                help="Entry(Artifact.open(path)), or Entry(Artifact.of(data))",
+            )
+        for name in ("options", "identifier"):
+            text = getattr(self, name)
+            if not isinstance(text, str) or "\0" in text or not is_utf8(text):
+                raise OptionError(f"{name} of an Entry is {spell(text)}; it takes str without a NUL")
+        if not self.options:
+            return
+        if self.image.kind not in (Kind.PTX, Kind.LTOIR):
+            raise OptionError(
+                f"options of an Entry are for PTX and LTO-IR, compiled later, and not for a {self.image.kind.value}",
+                help="say them where it is compiled: cujit.compile(…, extra=[…])",
+            )
+        if not self.options.lstrip().startswith("-"):
+            raise OptionError(
+                f"options of an Entry are {spell(self.options)}, which is no option", help="options='-O1'"
+            )
+
+    @classmethod
+    def all_of(cls, given: object) -> list[Entry]:
+        """Take an Entry, an Artifact, the path of an image, or its bytes; of a fatbin, all that is in it.
+
+        Raises:
+            FormatError: it is no image that cujit knows, or a fatbin that cannot be taken apart.
+            OptionError: it is none of these.
+        """
+        from cujit.compiler.inputs.images import as_artifact
+
+        entry = given if isinstance(given, Entry) else cls(as_artifact(given))
+        if entry.image.kind is not Kind.FATBIN:
+            return [entry]
+        from cujit.formats.fatbin import read_fatbin
+
+        return [cls._in(entry.image, held) for held in read_fatbin(entry.image.data)]
+
+    @classmethod
+    def _in(cls, fatbin: Artifact, held: Held) -> Entry:
+        name = f"{held} in {fatbin.name or 'a fatbin'}"
+        try:
+            kind = Kind(held.kind.name.lower())
+        except ValueError:
+            raise FormatError(f"{name} is of a kind that cujit cannot bundle") from None
+        data = held.payload()
+        image = Artifact(kind, data, held.arch, fatbin.names, fatbin.signatures, fatbin.log, name, fatbin.tool)
+        return cls(image, held.options, held.identifier)

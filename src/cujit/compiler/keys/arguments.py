@@ -1,0 +1,100 @@
+"""Which arguments of a tool may go into a key as they are: those that name no file and measure nothing."""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Iterable, Iterator
+
+from cujit.compiler.options.spelling import Spelling
+from cujit.compiler.options.table import OPTIONS, Tool
+
+__all__ = ["macros", "unmodelled", "wants_paths"]
+
+# Arguments that read or write a file beside the include closure, or whose result is this one compile's own.
+# Sources: NVRTC 13 user guide, "Supported Compile Options"; nvJitLink 13 user guide; each given to 13.5.
+_FILES = {
+    "create-pch": "it writes a precompiled header",
+    "fdevice-time-trace": "it writes a file",
+    "pch": "it writes and reads precompiled headers",
+    "pch-dir": "it writes and reads precompiled headers",
+    "time": "it measures this very compile",
+    "use-pch": "it reads a precompiled header",
+}
+_SAY = {
+    "I": "say include=[…]",
+    "include-path": "say include=[…]",
+    "include": "say pre_include=[…]",
+    "pre-include": "say pre_include=[…]",
+}
+# Short names that the tools take besides those of the table. Sources: as above.
+_SHORT_VALUES = "arch gpu-architecture std rdc dc maxrregcount ftz fmad prec-div prec-sqrt split-compile O opt D U"
+_SHORT = frozenset(_SHORT_VALUES.split())
+_PTXAS = ("Xptxas", "ptxas-options")
+_ARGUMENT = re.compile(r"--?(?P<name>[A-Za-z][\w-]*)(?:=(?P<value>.*))?", re.DOTALL)
+_MACRO = re.compile(r"(?:-D=?|--define-macro=)(?P<name>[^=]*)(?:=(?P<value>.*))?", re.DOTALL)
+_INCLUDE = re.compile(r"-I.+", re.DOTALL)
+_UNDEFINED = re.compile(r"(?:-U=?|--undefine-macro=)\s*(?:__CUDACC_RTC__|__CUDACC__)\s*")
+# What an assembler's argument may be: a number, a word; no path, no other file.
+_PLAIN = re.compile(r"--?[A-Za-z][\w-]*(?:=[\w,+-]*)?")
+_NAMES_A_FILE = re.compile(r"file|optf|output|input|dump|trace|-o(?![\w-])")
+_PATHS = frozenset(("G", "device-debug", "g", "lineinfo", "generate-line-info"))
+
+
+def unmodelled(arguments: Iterable[str], tool: Tool, extra: Iterable[str] = ()) -> str | None:
+    """Say which argument keeps the result out of the cache, and why; None where every one is understood.
+
+    ``extra`` are those of the arguments that the option table did not write.
+    """
+    said = frozenset(extra)
+    for argument in arguments:
+        why = _why_not(argument, tool, argument in said)
+        if why:
+            return f"the argument {argument}: {why}"
+    return None
+
+
+def _why_not(argument: str, tool: Tool, is_extra: bool) -> str | None:
+    if _UNDEFINED.fullmatch(argument):
+        return "it takes away what NVRTC always defines"
+    if _MACRO.fullmatch(argument) or argument.startswith("-U"):
+        return None
+    if is_extra and _INCLUDE.fullmatch(argument):
+        return _SAY["I"]
+    match = _ARGUMENT.fullmatch(argument)
+    if match is None:
+        return "it is none of the form --name=value"
+    name = match["name"]
+    if name in _FILES:
+        return _FILES[name]
+    if is_extra and name in _SAY:
+        return _SAY[name]
+    if name in _PTXAS:
+        value = match["value"] or ""
+        is_plain = _PLAIN.fullmatch(value) and not _NAMES_A_FILE.search(value)
+        return None if is_plain else "it may name a file to the assembler"
+    if is_extra and match["value"] is not None and name not in _known(tool):
+        return "it is not known here, and its value may name a file"
+    return None
+
+
+@functools.lru_cache(maxsize=len(Tool))
+def _known(tool: Tool) -> frozenset[str]:
+    names = set(_SHORT)
+    for row in OPTIONS.values():
+        spelling = row.spelling(tool)
+        if isinstance(spelling, Spelling):
+            names.update(name.lstrip("-") for name in re.findall(r"--?[A-Za-z][\w-]*", spelling.text))
+    return frozenset(names)
+
+
+def macros(arguments: Iterable[str]) -> Iterator[str]:
+    """Give the macros that arguments define, as they would stand after ``#define``."""
+    for argument in arguments:
+        if match := _MACRO.fullmatch(argument):
+            yield f"{match['name'].strip()} {'1' if match['value'] is None else match['value']}"
+
+
+def wants_paths(arguments: Iterable[str]) -> bool:
+    """Tell whether the result names files and the working directory: with debug information or line numbers."""
+    return any(a.partition("=")[0].lstrip("-") in _PATHS for a in arguments)

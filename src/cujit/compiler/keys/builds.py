@@ -1,0 +1,210 @@
+"""Which build of a compiler it is: the identity that a key needs, without opening the library where that can be.
+
+A build is told by the identifier that its linker wrote into it, a hash of what was linked, and by its size. Both are in
+the first and last kilobytes that a few reads touch; version numbers say less (a patch release keeps major.minor), and
+a hash of the file costs 130 ms (NVRTC 13.5: 141 MB).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import struct
+import sys
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from cujit.compiler.includes.files import Stamp, is_old, stamp_of
+from cujit.compiler.includes.memo import HintStore
+from cujit.errors import ToolchainNotFoundError
+from cujit.toolchain.libraries import missing_library
+from cujit.toolchain.toolset import Toolchain
+
+__all__ = ["NAMES", "Build", "build_of", "read_build_id"]
+
+# What each library opens beside itself at a compile. Source: its system calls, 13.5.
+_COMPANIONS = {"nvrtc": "libnvrtc-builtins."}
+NAMES = {"nvrtc": "NVRTC", "nvvm": "libNVVM", "nvJitLink": "nvJitLink", "nvfatbin": "nvFatbin"}
+# What decides which file is opened. Source: cuda-pathfinder 1.9 manual, "Search order"; ld.so(8).
+_DECIDES = ("CUDA_HOME", "CUDA_PATH", "CONDA_PREFIX", "LD_LIBRARY_PATH", "VIRTUAL_ENV")
+_PT_NOTE, _NT_GNU_BUILD_ID = 4, 3
+_FARTHEST = 1 << 40
+_LONGEST_HINT_BYTES = 1 << 16
+
+
+class Build(NamedTuple):
+    """A library on disk: ``identity`` is the same wherever the same build lies; ``version`` is (major, minor).
+
+    ``arches`` are the numbers of the architectures that a compiler builds for, rising; none of a linker or a packer.
+    ``files`` are the paths and stats that the identity was taken from. ``is_opened``: the process has the library open,
+    so it is known to be the one that compiles; else it is what was opened here before.
+    """
+
+    library: str
+    path: str
+    version: tuple[int, int]
+    arches: tuple[int, ...]
+    identity: str
+    files: tuple[tuple[str, Stamp], ...]
+    is_opened: bool
+
+    def is_still(self, toolchain: Toolchain) -> bool:
+        """Tell, after a compile, whether this build is what compiled; a result of another must not go under its key.
+
+        Raises:
+            ToolchainNotFoundError: the library is not installed.
+        """
+        path = _opened_path(self.library, toolchain)
+        return path == self.path and _stamps([file for file, _ in self.files]) == self.files
+
+
+def build_of(library: str, toolchain: Toolchain, store: HintStore | None, environment: Mapping[str, str]) -> Build:
+    """Give the build of ``nvrtc``, ``nvvm``, ``nvJitLink`` or ``nvfatbin`` that a compile uses.
+
+    Where the library is not open yet, a hint of an earlier process names the file, as long as nothing changed that
+    decides which file is opened. Without a hint the library is opened.
+
+    Raises:
+        ToolchainNotFoundError: the library is not installed.
+    """
+    where = f"library-{library}-{_deciding(toolchain, environment)}"
+    if store is not None and not _is_open(library, toolchain):
+        hinted = _from_hint(library, store.get(where))
+        if hinted is not None:
+            return hinted
+    path = _opened_path(library, toolchain)
+    version, arches = _version(library, toolchain), _arches(library, toolchain)
+    files = _stamps(_files(library, path))
+    build = Build(library, path, version, arches, _identity(files), files, is_opened=True)
+    if store is not None:
+        store.put(where, json.dumps([path, version, arches, files]).encode())
+    return build
+
+
+def _from_hint(library: str, data: bytes | None) -> Build | None:
+    try:
+        path, (major, minor), numbers, listed = json.loads((data or b"")[:_LONGEST_HINT_BYTES])
+        files = tuple((str(file), tuple(int(n) for n in stamp)) for file, stamp in listed)
+        version, arches = (int(major), int(minor)), tuple(int(n) for n in numbers)
+    except (ValueError, TypeError, RecursionError):
+        return None
+    try:
+        now = _stamps(_files(library, str(path)))
+    except ToolchainNotFoundError:
+        return None
+    if now != files or not all(is_old(stamp) for _, stamp in now):
+        return None
+    # The hint says which file; what that file is, it says itself.
+    return Build(library, str(path), version, arches, _identity(now), now, is_opened=False)
+
+
+def _files(library: str, path: str) -> list[str]:
+    prefix = _COMPANIONS.get(library)
+    directory = os.path.dirname(path)
+    try:
+        beside = sorted(name for name in os.listdir(directory) if name.startswith(prefix)) if prefix else []
+    except OSError as e:
+        raise missing_library(NAMES[library], e) from e
+    return [path, *(f"{directory}/{name}" for name in beside)]
+
+
+def _stamps(paths: list[str]) -> tuple[tuple[str, Stamp], ...]:
+    try:
+        return tuple((path, stamp_of(os.stat(path))) for path in paths)
+    except OSError as e:
+        raise missing_library(os.path.basename(paths[0]), e) from e
+
+
+def _identity(files: tuple[tuple[str, Stamp], ...]) -> str:
+    return " ".join(f"{read_build_id(path)}/{stamp[0]}" for path, stamp in files)
+
+
+def read_build_id(path: str) -> str:
+    """Read the identifier of an ELF file, in hex; of a file without one, its SHA-256.
+
+    Source: System V gABI, "Note Section"; GNU ld manual, ``--build-id``.
+
+    Raises:
+        ToolchainNotFoundError: the file cannot be read.
+    """
+    try:
+        with open(path, "rb") as file:
+            return _gnu_build_id(file.fileno()) or f"sha256:{hashlib.sha256(file.read()).hexdigest()}"
+    except OSError as e:
+        raise missing_library(os.path.basename(path), e) from e
+
+
+def _gnu_build_id(fd: int) -> str:
+    head = os.pread(fd, 64, 0)
+    if len(head) < 64 or head[:6] != b"\x7fELF\x02\x01":
+        return ""
+    (table,), (size, count) = struct.unpack_from("<Q", head, 32), struct.unpack_from("<HH", head, 54)
+    for index in range(count if size == 56 and table <= _FARTHEST else 0):
+        entry = os.pread(fd, 56, table + 56 * index)
+        if len(entry) < 56 or int.from_bytes(entry[:4], "little") != _PT_NOTE:
+            continue
+        offset, length = struct.unpack_from("<Q", entry, 8)[0], struct.unpack_from("<Q", entry, 32)[0]
+        notes = os.pread(fd, min(length, 4096), offset) if offset <= _FARTHEST else b""
+        at = 0
+        while at + 12 <= len(notes):
+            name_size, data_size, kind = struct.unpack_from("<3I", notes, at)
+            data = at + 12 + -(-name_size // 4) * 4
+            if kind == _NT_GNU_BUILD_ID and notes[at + 12 : at + 16] == b"GNU\0" and data + data_size <= len(notes):
+                return notes[data : data + data_size].hex() if data_size >= 8 else ""
+            at = data + -(-data_size // 4) * 4
+    return ""
+
+
+def _is_open(library: str, toolchain: Toolchain) -> bool:
+    return library.lower() in toolchain.__dict__
+
+
+def _opened_path(library: str, toolchain: Toolchain) -> str:
+    """Open the library, if it is not, and say where it is."""
+    getattr(toolchain, library.lower())
+    from cuda.pathfinder import load_nvidia_dynamic_lib
+
+    try:
+        path = load_nvidia_dynamic_lib(library).abs_path
+    except (RuntimeError, OSError) as e:
+        raise missing_library(NAMES[library], e) from e
+    if not path:
+        raise ToolchainNotFoundError(f"{NAMES[library]} is open, but nothing tells from which file")
+    return str(path)
+
+
+def _version(library: str, toolchain: Toolchain) -> tuple[int, int]:
+    opened = getattr(toolchain, library.lower())
+    version = opened.release if library == "nvvm" else opened.version
+    return int(version[0]), int(version[1])
+
+
+def _arches(library: str, toolchain: Toolchain) -> tuple[int, ...]:
+    return toolchain.nvrtc.arches if library == "nvrtc" else toolchain.nvvm.arches if library == "nvvm" else ()
+
+
+def _deciding(toolchain: Toolchain, environment: Mapping[str, str]) -> str:
+    """Hash what decides which file is opened: settings, search paths, and whether anything was installed since.
+
+    An installer changes the directory of packages itself. Of the other directories of ``sys.path``, in which programs
+    write whatever they like, only the packages ``cuda`` and ``nvidia`` matter.
+    """
+    places = [
+        place
+        for path in sys.path
+        for place in (
+            (path,) if path.endswith("-packages") else (os.path.join(path, "cuda"), os.path.join(path, "nvidia"))
+        )
+    ]
+    changed = [(place, _changed_ns(place)) for place in (*places, "/etc/ld.so.cache")]
+    said = [(name, environment.get(name)) for name in _DECIDES]
+    text = repr((sys.prefix, sys.base_prefix, toolchain.settings, said, changed))
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:32]
+
+
+def _changed_ns(path: str) -> int:
+    try:
+        return os.stat(path).st_mtime_ns
+    except (OSError, ValueError):
+        return 0

@@ -1,0 +1,375 @@
+"""The key of a piece of work: every input that reaches a compiler, a linker or a packer, by content and not by path.
+
+The same sources on another machine, in another directory, by another user give the same key. Work whose inputs
+cannot all be told has none, and says why. Parts, in their order: this module's schema, the kind of result, the builds
+of the tools, arguments, the source with its name, name expressions, headers in memory, the include closure, the names
+that must stay absent; and paths only where the result holds them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING, NamedTuple
+
+from cujit.artifact import Artifact, Kind
+from cujit.cache.key import Key, Part, make_key
+from cujit.compiler.includes.files import NotModelledError
+from cujit.compiler.includes.memo import HintStore, Manifest, Memo
+from cujit.compiler.includes.where import says_where
+from cujit.compiler.inputs.source import Source
+from cujit.compiler.keys.arguments import macros, unmodelled, wants_paths
+from cujit.compiler.keys.builds import NAMES, Build, build_of
+from cujit.compiler.options.values import Options, Tool
+from cujit.compiler.request import Request
+from cujit.errors import FileError, ToolchainNotFoundError
+from cujit.formats.mangling import SIGNATURE_PROBE
+from cujit.toolchain.headers import find_headers
+from cujit.toolchain.toolset import Compiler, Toolchain
+
+if TYPE_CHECKING:
+    from cujit.compiler.includes.closure import Closure
+    from cujit.compiler.includes.search import Place, Search
+    from cujit.compiler.inputs.entry import Entry
+
+__all__ = ["KeyMaker", "Keyed", "Uncacheable"]
+
+_SCHEMA = "1"
+"""Another number where the back ends make something else of the same input."""
+
+# What NVIDIA's compilers read of the environment and could write other code for. Source: measured, the getenv calls of
+# NVRTC 13.5; what only chooses threads, caches and logs is left out.
+_ENVIRONMENT = (
+    "CAN_FINALIZE_DEBUG",
+    "EDG_BASE",
+    "FINALIZER_CUBIE",
+    "FINALIZER_USE_LEGACY_ELF_BUILDER",
+    "LLVM_OVERRIDE_PRODUCER",
+    "NVVM_IR_VER_CHK",
+    "NV_NVVM_VERSION",
+)
+_OLD_DIALECTS = tuple(f"std=c++{year}" for year in ("98", "03", "11", "14"))
+
+_NONE: Mapping[str, str | None] = MappingProxyType({})
+
+
+class Uncacheable(NamedTuple):
+    """Work that has no key, and why: the end of the sentence "not cached: …"."""
+
+    reason: str
+
+
+class Keyed(NamedTuple):
+    """The key of a piece of work, with what it stands on: builds of tools, and headers as they were."""
+
+    key: Key
+    builds: tuple[Build, ...] = ()
+    manifest: Manifest = Manifest()
+
+
+class KeyMaker:
+    """Makes the keys of one toolchain. Headers and libraries are looked at through a memo; nothing is opened early.
+
+    ``store`` keeps hints from one process to the next, or is None. ``environment`` is what the compilers will see.
+    """
+
+    def __init__(
+        self, toolchain: Toolchain, store: HintStore | None = None, environment: Mapping[str, str] | None = None
+    ) -> None:
+        self.toolchain = toolchain
+        self.memo = Memo(store)
+        self._environment = os.environ if environment is None else environment
+        self._builds: dict[str, Build] = {}
+        self._directories: tuple[str, ...] | None = None
+
+    def of_request(self, request: Request) -> Keyed | Uncacheable:
+        """Make the key of a compile.
+
+        Raises:
+            OptionError: the compiler does not have an option that was said.
+            FileError: a header is a FIFO or a device.
+        """
+        try:
+            return self._of_nvvm(request) if request.source.language == "nvvm" else self._of_cuda(request)
+        except NotModelledError as e:
+            return Uncacheable(str(e))
+        except ToolchainNotFoundError as e:
+            return Uncacheable(e.message)
+        except FileError:  # what NVRTC would wait for
+            raise
+        except OSError as e:  # a working directory that was removed, a library that is being replaced
+            return Uncacheable(str(e))
+
+    def of_link(self, artifacts: Sequence[Artifact], to: Kind, arch: object, options: Options) -> Keyed | Uncacheable:
+        """Make the key of a link by nvJitLink; ``arch`` is an Arch, or None for the highest of the inputs.
+
+        Raises:
+            OptionError: the linker does not have an option that was said.
+        """
+        arguments = options.render(Tool.NVJITLINK)
+        if why := unmodelled(arguments, Tool.NVJITLINK, options.extra):
+            return Uncacheable(why)
+        shown = " + ".join(os.path.basename(a.name) or a.kind.value for a in artifacts)
+        return self._of_images("link", "nvJitLink", [
+            Part.text("name", shown),
+            Part.text("result", to.value),
+            Part.text("arch", str(arch)),
+            *_arguments(arguments),
+            *(part for artifact in artifacts for part in _image(artifact)),
+        ])  # fmt: skip
+
+    def of_bundle(self, entries: Sequence[Entry], compress: str | bool | None) -> Keyed | Uncacheable:
+        """Make the key of a fatbin.
+
+        Raises:
+            OptionError: ``compress`` is none of what ``bundle_images`` takes.
+        """
+        from cujit.compiler.backends.bundle import check_compression
+
+        return self._of_images("bundle", "nvfatbin", [
+            Part.text("name", os.path.basename(entries[0].image.name) if entries else ""),
+            Part.text("compress", check_compression(compress)),
+            *(part for entry in entries for part in (
+                *_image(entry.image),
+                Part.content("image log", entry.image.log),
+                Part.text("for later", entry.options),
+                Part.text("identifier", entry.identifier),
+            )),
+        ])  # fmt: skip
+
+    def compiler(self, language: str) -> Compiler:
+        """Tell what the compiler of ``cuda`` or ``nvvm`` can do, unopened where an earlier process has noted that.
+
+        Raises:
+            ToolchainNotFoundError: it is not installed.
+        """
+        build = self._build("nvvm" if language == "nvvm" else "nvrtc")
+        return Compiler(NAMES[build.library], build.arches, build.version)
+
+    def after_fork(self) -> None:
+        """Begin anew, in a forked child, with what other threads of the parent may have been changing."""
+        self.memo = Memo(self.memo.store)
+
+    def is_still(self, keyed: Keyed) -> bool:
+        """Tell, after the work, whether its inputs are what the key says; if not, the result must not be stored."""
+        try:
+            same = all(build.is_still(self.toolchain) for build in keyed.builds)
+        except ToolchainNotFoundError:
+            same = False
+        if not same:
+            self._builds.clear()
+            self._directories = None
+        return same and keyed.manifest.holds(self.memo.files)
+
+    def _of_images(self, kind: str, library: str, parts: Iterable[Part]) -> Keyed | Uncacheable:
+        try:
+            build = self._build(library)
+        except ToolchainNotFoundError as e:
+            return Uncacheable(e.message)
+        return Keyed(make_key(kind, [*self._frame(build), *parts]), (build,))
+
+    def _of_nvvm(self, request: Request) -> Keyed | Uncacheable:
+        source = request.source
+        arguments, assembler = request.arguments(), request.assembler_arguments()
+        why = unmodelled(arguments, Tool.NVVM, request.options.extra) or unmodelled(assembler, Tool.NVJITLINK)
+        if why:
+            return Uncacheable(why)
+        builds = [self._build("nvvm"), *([self._build("nvJitLink")] if assembler else [])]
+        parts = [*self._frame(*builds), *_asked(request), *_arguments(arguments)]
+        parts += [Part.text("assembler argument", argument) for argument in assembler]
+        for module in source.modules:
+            parts += [Part.text("module", module.name), Part.content("module text", module.data)]
+        if source.libdevice:
+            from cujit.toolchain.nvvm import find_libdevice
+
+            parts.append(Part.content("libdevice", find_libdevice(Path(builds[0].path)).read_bytes()))
+        return Keyed(make_key("nvvm", parts), tuple(builds))
+
+    def _of_cuda(self, request: Request) -> Keyed | Uncacheable:
+        arguments = request.arguments()
+        if why := unmodelled(arguments, Tool.NVRTC, request.options.extra):
+            return Uncacheable(why)
+        source, build = request.source, self._build("nvrtc")
+        manifest = self._manifest(request, arguments)
+        in_key = [a for a in arguments if not a.startswith("--include-path=")]
+        memory = [part for name, text in source.headers for part in _header(name, text)]
+        parts = [
+            *self._frame(build),
+            *_asked(request),
+            *_arguments(in_key),
+            Part.content("source", source.text),
+            Part.content("signatures", SIGNATURE_PROBE),
+            *memory,
+            *manifest.parts,
+        ]
+        return Keyed(make_key("nvrtc", parts), (build,), manifest)
+
+    def _frame(self, *builds: Build) -> Iterator[Part]:
+        yield Part.text("schema", _SCHEMA)
+        for build in builds:
+            yield Part.text(build.library, build.identity)
+        for name in _ENVIRONMENT:
+            if value := self._environment.get(name):
+                yield Part.text("environment", f"{name}={value}")
+
+    def _build(self, library: str) -> Build:
+        known = self._builds.get(library)
+        if known is None or not (known.is_opened or library.lower() not in self.toolchain.__dict__):
+            known = self._builds[library] = build_of(library, self.toolchain, self.memo.store, self._environment)
+        return known
+
+    def _toolkit(self) -> tuple[str, ...]:
+        """Give the directories of the toolkit's headers as the compile will, without opening NVRTC."""
+        if self._directories is None:
+            build = self._build("nvrtc")
+            self._directories = find_headers(self.toolchain.settings, build.version[0], build.path).paths
+        return self._directories
+
+    def _manifest(self, request: Request, arguments: Sequence[str]) -> Manifest:
+        """Follow the includes, or find in the memo what came of that before."""
+        work = _Scan.of(request, arguments)
+        if not work.has_includes:
+            return Manifest(tuple(_last_parts(work)))
+        toolkit = self._toolkit()
+        name = work.name(toolkit)
+        manifest = self.memo.find(name)
+        if manifest is None:
+            from cujit.compiler.includes.closure import scan
+            from cujit.compiler.includes.search import Place
+
+            search = work.search(toolkit)
+            closure = scan(
+                search,
+                Place("source", os.path.basename(work.program), work.program),
+                request.source.text.encode(),
+                pre_include=work.pre_include,
+                define=macros(arguments),
+                is_old_dialect=any(a.lstrip("-") in _OLD_DIALECTS for a in arguments),
+                files=self.memo.files,
+            )
+            manifest = Manifest.of(closure, _closure_parts(work, closure, dict(search.directories)))
+            self.memo.keep(name, manifest)
+        return manifest
+
+
+class _Scan(NamedTuple):
+    """What of a request decides where headers are looked for and what they are looked for by."""
+
+    source: Source
+    program: str
+    headers: tuple[tuple[str, str], ...]
+    include: tuple[str, ...]
+    pre_include: tuple[str, ...]
+    arguments: tuple[str, ...]
+    working: str
+
+    @classmethod
+    def of(cls, request: Request, arguments: Sequence[str]) -> _Scan:
+        source, said = request.source, request.options
+        working = os.getcwd()
+        more, before = said.get("include") or (), said.get("pre_include") or ()
+        assert isinstance(more, tuple)
+        assert isinstance(before, tuple)
+        include = (*source.include, *(os.path.join(working, str(directory)) for directory in more))
+        headers = tuple(source.compiler_headers())
+        return cls(source, source.program_name, headers, include, tuple(map(str, before)), tuple(arguments), working)
+
+    @property
+    def has_includes(self) -> bool:
+        """Whether any header could be read; where no text has the word, none could."""
+        texts = (self.source.text, *(text for _, text in self.headers), *self.arguments)
+        return bool(self.pre_include) or any(
+            word in text or "\\\n" in text or "\\\r" in text or "??" in text
+            for text in texts
+            for word in ("include", "import", "__DATE__", "__TIME", "embed", "##", "%:%:")
+        )
+
+    def name(self, toolkit: Sequence[str]) -> str:
+        """Name the manifest: a hash over everything that the scan is made of, paths included."""
+        fields = [self.program, self.working, self.source.text, *toolkit, "", *self.include, "", *self.arguments, ""]
+        fields += [piece for header in self.headers for piece in header]
+        digest = hashlib.sha256(_SCHEMA.encode())
+        for text in fields:
+            data = text.encode("utf-8", "surrogatepass")
+            digest.update(len(data).to_bytes(8, "little") + data)
+        return digest.hexdigest()
+
+    def search(self, toolkit: Sequence[str]) -> Search:
+        """Give the directories in their order, under names that are the same everywhere."""
+        labelled = [(f"include[{i}]", path) for i, path in enumerate(self.include)]
+        labelled += [(f"toolkit[{i}]", path) for i, path in enumerate(toolkit)]
+        from cujit.compiler.includes.search import Search
+
+        memory = {name: text.encode() for name, text in self.headers}
+        return Search(
+            memory, tuple(labelled), self.working, not any(a.lstrip("-") == "no-source-include" for a in self.arguments)
+        )
+
+
+def _asked(request: Request) -> Iterator[Part]:
+    source = request.source
+    name = os.path.basename(source.path) if source.path else source.name
+    yield Part.text("name", name)
+    if source.path and os.path.basename(source.name) != name:
+        yield Part.text("shown as", source.name)
+    yield Part.text("result", request.kind.value)
+    yield Part.text("arch", str(request.arch))
+    for expression in request.names:
+        yield Part.text("name expression", expression)
+
+
+def _arguments(arguments: Iterable[str]) -> list[Part]:
+    return [Part.text("argument", argument) for argument in arguments]
+
+
+def _header(name: str, text: str) -> tuple[Part, Part]:
+    return Part.text("header", name), Part.content("header text", text)
+
+
+def _image(artifact: Artifact) -> Iterator[Part]:
+    yield Part.text("image", f"{artifact.kind.value} {artifact.arch} {os.path.basename(artifact.name)}")
+    yield Part.content("image content", artifact.data)
+    # What is told of the kernels goes over into the result.
+    told = (sorted(artifact.names.items()), sorted(artifact.signatures.items()))
+    yield Part.content("image names", repr(told))
+
+
+def _closure_parts(work: _Scan, closure: Closure, directories: Mapping[str, str]) -> Iterator[Part]:
+    """Write the closure: the user's headers one by one, those of the toolkit in one listing per directory."""
+    listings: dict[str, list[str]] = {}
+    for found, (place, value) in zip(closure.found, closure.entries(), strict=True):
+        if place.root.startswith("toolkit"):
+            listings.setdefault(place.root, []).append(f"{place.name} {value}")
+        else:
+            yield Part.text(f"include {place}", f"{value} ({found.text.stamp[0]} bytes)" if found.is_read else value)
+    for root, lines in sorted(listings.items()):
+        yield Part.content(f"include {root}", "\n".join(lines))
+    roots = {found.place.root: directories.get(found.place.root) for found in closure.found}
+    own = (f.text.facts.says_where for f in closure.found if f.is_read and not f.place.root.startswith("toolkit"))
+    yield from _last_parts(work, closure.absent, roots, says=any(own))
+
+
+def _last_parts(
+    work: _Scan, absent: Iterable[Place] = (), roots: Mapping[str, str | None] = _NONE, *, says: bool = False
+) -> Iterator[Part]:
+    """Write what a closure ends with, and all of one without headers.
+
+    ``roots`` are those of the headers, with their directories; ``says``: a header may put paths into the result.
+    """
+    yield Part.content("absent", "\n".join(map(str, absent)))
+    texts = (work.source.text, *work.arguments, *(text for _, text in work.headers))
+    if says or wants_paths(work.arguments) or any(map(says_where, texts)):
+        yield from _paths(work, roots)
+
+
+def _paths(work: _Scan, roots: Mapping[str, str | None]) -> Iterator[Part]:
+    """Write the paths that the result may hold: with debug information or line numbers, and through ``__FILE__``."""
+    yield Part.text("path of source", work.program)
+    for root, directory in roots.items():
+        if directory is not None:
+            yield Part.text(f"path of {root}", directory)
+    if wants_paths(work.arguments) or any(not root.startswith("toolkit") for root in roots):
+        yield Part.text("path of working directory", work.working)

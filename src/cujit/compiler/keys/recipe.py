@@ -1,0 +1,106 @@
+"""Recipes: a compile written down beside its result, so that the source can be looked at and the compile repeated.
+
+A recipe holds what the user said; headers in files and the tools themselves are taken as they are when it is followed.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import zlib
+from typing import Any
+
+from cujit.arch import Arch, ArchKind
+from cujit.artifact import Kind
+from cujit.compiler.inputs.modules import Module
+from cujit.compiler.inputs.source import Source
+from cujit.compiler.options.values import Options
+from cujit.compiler.request import Request
+from cujit.errors import CujitError, FormatError
+
+__all__ = ["described", "read_recipe", "request_of", "write_recipe"]
+
+_MOST_BYTES = 1 << 20
+_SCHEMA = 1
+
+
+def write_recipe(request: Request) -> bytes:
+    """Write down a request: JSON, compressed by zlib; nothing where that has more than 1 MiB before compression.
+
+    Relative include directories are written as absolute ones.
+    """
+    text = json.dumps(described(request))
+    return zlib.compress(text.encode(), 1) if len(text) <= _MOST_BYTES else b""
+
+
+def described(request: Request) -> dict[str, object]:
+    """Give a request as JSON has it, for ``request_of``; relative include directories become absolute ones."""
+    source = request.source
+    return {
+        "schema": _SCHEMA,
+        "kind": request.kind.value,
+        "arch": [request.arch.kind.value, request.arch.number, request.arch.suffix],
+        "names": request.names,
+        "options": {name: _value(name, request.options[name]) for name in request.options},
+        "extra": request.options.extra,
+        "language": source.language,
+        "text": "" if source.modules else source.text,
+        "name": source.name,
+        "path": source.path,
+        "headers": source.headers,
+        "include": source.include,
+        "define": source.define,
+        "modules": [[module.name, base64.b64encode(module.data).decode()] for module in source.modules],
+        "libdevice": source.libdevice,
+    }
+
+
+def _value(name: str, given: object) -> object:
+    if name == "include" and isinstance(given, tuple):
+        return [os.path.abspath(directory) for directory in given]
+    return dict(given) if isinstance(given, dict) or hasattr(given, "keys") else given  # type: ignore[call-overload]
+
+
+def read_recipe(data: bytes) -> Request:
+    """Read the request that a recipe holds.
+
+    Raises:
+        FormatError: the bytes are no recipe.
+    """
+    try:
+        packed = zlib.decompressobj()
+        text = packed.decompress(data, _MOST_BYTES)
+        if not packed.eof:
+            raise FormatError(f"a recipe of more than {_MOST_BYTES} bytes, or one cut off")
+        return request_of(json.loads(text))
+    except (zlib.error, KeyError, TypeError, ValueError, AttributeError, RecursionError, CujitError) as e:
+        raise FormatError(f"no recipe: {e}") from e
+
+
+def request_of(said: dict[str, Any]) -> Request:
+    """Read a request that was described.
+
+    Raises:
+        FormatError: it is of another schema.
+        CujitError, KeyError, TypeError, ValueError: it is no request.
+    """
+    if said["schema"] != _SCHEMA:
+        raise FormatError(f"a recipe of schema {said['schema']}; this cujit reads {_SCHEMA}")
+    modules = tuple(Module(str(name), base64.b64decode(data, validate=True)) for name, data in said["modules"])
+    text = (modules[0].text or "") if len(modules) == 1 else str(said["text"])
+    source = Source(
+        text,
+        str(said["name"]),
+        tuple((str(name), str(header)) for name, header in said["headers"]),
+        tuple(map(str, said["include"])),
+        tuple((str(name), None if value is None else str(value)) for name, value in said["define"]),
+        str(said["path"]),
+        str(said["language"]),
+        modules,
+        bool(said["libdevice"]),
+    )
+    kind, number, suffix = said["arch"]
+    arch = Arch(ArchKind(kind), int(number), str(suffix))
+    options = Options.of(said["options"], {"extra": said["extra"]})
+    return Request(source, Kind(said["kind"]), arch, options, tuple(map(str, said["names"])))

@@ -1,0 +1,507 @@
+"""The option table: one row per option with its type, its meaning and its spelling for every tool.
+
+Rendering, rejection, the key of the cache, the command line and ``docs/options.md`` are made from it.
+"""
+
+from __future__ import annotations
+
+import enum
+import operator
+import os
+import re
+from collections.abc import Callable, Mapping
+from difflib import get_close_matches
+from types import MappingProxyType
+from typing import NamedTuple, TypeAlias
+
+from cujit.compiler.options.spelling import Rejects, Spelling, each, flag, joined, pairs, switch, value
+from cujit.errors import OptionError, spell
+
+__all__ = ["OPTIONS", "Option", "OptionType", "Tool", "Value", "accept_texts", "is_utf8"]
+
+Value: TypeAlias = bool | int | str | tuple[int, ...] | tuple[str, ...] | Mapping[str, str | None]
+
+_FRONT_END = Rejects("it is for the C++ compiler; say it at the compile")
+
+
+class OptionType(enum.Enum):
+    """What values an option takes; the value is how the documentation says it."""
+
+    BOOL = "bool"
+    INT = "int"
+    TEXT = "str"
+    INTS = "list of int"
+    TEXTS = "list of str"
+    DEFINES = "dict of str to str, int or None"
+
+
+class Tool(enum.Enum):
+    """Who is told; the value is the tool's name."""
+
+    NVRTC = "NVRTC"
+    NVJITLINK = "nvJitLink"
+    NVVM = "libNVVM"
+
+
+class Option(NamedTuple):
+    """One row: ``choices`` are the values of a TEXT, ``low`` and ``high`` the inclusive bounds of an INT."""
+
+    name: str
+    type: OptionType
+    doc: str
+    nvrtc: Spelling | Rejects
+    nvjitlink: Spelling | Rejects = _FRONT_END
+    nvvm: Spelling | Rejects = _FRONT_END
+    choices: tuple[str, ...] = ()
+    low: int | None = None
+    high: int | None = None
+
+    def spelling(self, tool: Tool) -> Spelling | Rejects:
+        """How ``tool`` calls it, or that it does not."""
+        return {Tool.NVRTC: self.nvrtc, Tool.NVJITLINK: self.nvjitlink, Tool.NVVM: self.nvvm}[tool]
+
+    def accept(self, given: object) -> Value:
+        """Check a value and bring it into its one form.
+
+        Raises:
+            OptionError: it is of another type, or out of bounds.
+        """
+        accepted = _ACCEPT[self.type](given)
+        if accepted is None:
+            raise OptionError(
+                f"option {self.name} is {spell(given)}; it takes {self._wanted()}", help=self._suggest(given)
+            )
+        if self.choices and accepted not in self.choices:
+            raise OptionError(
+                f"option {self.name} is {spell(given)}; it takes one of {', '.join(self.choices)}",
+                help=self._suggest(given),
+            )
+        if isinstance(accepted, int) and not self._in_bounds(accepted):
+            raise OptionError(f"option {self.name} is {spell(given)}; it takes {self._wanted()}")
+        return accepted
+
+    def _in_bounds(self, number: int) -> bool:
+        low, high = self.low, self.high
+        return (low is None or number >= low) and (high is None or number <= high)
+
+    def _wanted(self) -> str:
+        if self.low is not None and self.high is not None:
+            return f"an int from {self.low} to {self.high}"
+        return f"an int of at least {self.low}" if self.low is not None else self.type.value
+
+    def _suggest(self, given: object) -> str | None:
+        near = get_close_matches(given if isinstance(given, str) else spell(given), self.choices, n=2, cutoff=0.5)
+        return f"did you mean {' or '.join(map(repr, near))}?" if near else None
+
+
+def _bool(given: object) -> bool | None:
+    return given if isinstance(given, bool) else None
+
+
+def _int(given: object) -> int | None:
+    try:
+        return None if isinstance(given, bool) else operator.index(given)  # type: ignore[arg-type]
+    except TypeError:
+        return None
+
+
+def _text(given: object) -> str | None:
+    return given if isinstance(given, str) and given and "\0" not in given and is_utf8(given) else None
+
+
+def _path_text(given: object) -> str | None:
+    """Take a text that may be a path: bytes of it that are no UTF-8 go to the tool as they are."""
+    try:
+        return given if isinstance(given, str) and given and "\0" not in given and os.fsencode(given) else None
+    except UnicodeEncodeError:
+        return None
+
+
+def is_utf8(text: str) -> bool:
+    """Tell whether a text can be given to a compiler; half a surrogate pair cannot."""
+    return not any("\ud800" <= c <= "\udfff" for c in text)
+
+
+def _ints(given: object) -> tuple[int, ...] | None:
+    items = given if isinstance(given, list | tuple) else (given,)
+    numbers = [_int(item) for item in items]
+    return None if None in numbers else tuple(n for n in numbers if n is not None)
+
+
+def accept_texts(given: object) -> tuple[str, ...] | None:
+    """Take one text or path, or a list of them, without a NUL; None when it is something else."""
+    items = given if isinstance(given, list | tuple) else (given,)
+    texts = [_path_text(str(item) if hasattr(item, "__fspath__") else item) for item in items]
+    return None if None in texts else tuple(t for t in texts if t is not None)
+
+
+def _defines(given: object) -> Mapping[str, str | None] | None:
+    if not isinstance(given, Mapping):
+        return None
+    return MappingProxyType({_macro(name): _macro_value(name, what) for name, what in given.items()})
+
+
+# An identifier, with parameters where the macro is like a function. Source: ISO C++ [cpp.replace]; `$` is EDG's.
+_MACRO = re.compile(r"[^\W\d][\w$]*(\([\w$, .]*\))?")
+
+
+def _macro(name: object) -> str:
+    if isinstance(name, str) and _MACRO.fullmatch(name):
+        return name
+    raise OptionError(
+        f"define: {spell(name)} is no name of a macro", help="define={'N': 4, 'FLAG': None, 'SQ(x)': '((x)*(x))'}"
+    )
+
+
+def _macro_value(name: object, given: object) -> str | None:
+    if given is None:
+        return None
+    if isinstance(given, str) and is_utf8(given) and not any(c in given for c in "\0\n\r"):
+        return given
+    number = int(given) if isinstance(given, bool) else _int(given)
+    if number is None:
+        raise OptionError(
+            f"define: the value of {name} is {spell(given)}; it takes str of one line, int or None",
+            help="a value that C++ spells differently, such as 1.5f, is given as str",
+        )
+    return str(number)
+
+
+_ACCEPT: Mapping[OptionType, Callable[[object], Value | None]] = {
+    OptionType.BOOL: _bool,
+    OptionType.INT: _int,
+    OptionType.TEXT: _text,
+    OptionType.INTS: _ints,
+    OptionType.TEXTS: accept_texts,
+    OptionType.DEFINES: _defines,
+}
+
+
+_LINK_ONLY = Rejects("it is for the link")
+_NO_PLACE = Rejects("it has nothing of the kind")
+_B, _I, _T = OptionType.BOOL, OptionType.INT, OptionType.TEXT
+_II, _TT, _D = OptionType.INTS, OptionType.TEXTS, OptionType.DEFINES
+
+# Sources: NVRTC 13 user guide, "Supported Compile Options"; nvJitLink 13 user guide, "Supported Link
+# Options"; libNVVM API manual, nvvmCompileProgram. Each NVRTC and nvJitLink spelling was given to 13.4 and taken.
+_ROWS: tuple[Option, ...] = (
+    # The language
+    Option(
+        "std",
+        _T,
+        "C++ dialect; NVRTC's own default is c++17.",
+        value("--std={}"),
+        choices=("c++03", "c++11", "c++14", "c++17", "c++20", "c++23"),
+    ),
+    Option(
+        "define",
+        _D,
+        "Macros: name to value, None for a bare name. `Source.cuda(define=…)` does the same.",
+        pairs("--define-macro={}"),
+    ),
+    Option("undef", _TT, "Macros to forget.", each("--undefine-macro={}")),
+    Option(
+        "include",
+        _TT,
+        "Directories for `#include`, searched before the toolkit's. `Source.cuda(include=…)` does the same.",
+        each("--include-path={}"),
+    ),
+    Option("pre_include", _TT, "Headers to include before the first line.", each("--pre-include={}")),
+    Option(
+        "no_source_include",
+        _B,
+        "Never search the directory of an including file; breaks `cooperative_groups.h` and `mma.h`.",
+        flag("--no-source-include"),
+    ),
+    Option(
+        "default_device",
+        _B,
+        "Take functions and variables without an annotation as `__device__`.",
+        flag("--device-as-default-execution-space"),
+    ),
+    Option("restrict", _B, "Take every pointer parameter of a kernel as `__restrict__`.", flag("--restrict")),
+    Option("int128", _B, "Allow `__int128`.", flag("--device-int128")),
+    Option("float128", _B, "Allow `__float128`; sm_100 and later.", flag("--device-float128")),
+    Option(
+        "builtin_move_forward",
+        _B,
+        "Let NVRTC declare `std::move` and `std::forward`.",
+        switch("--builtin-move-forward"),
+    ),
+    Option(
+        "builtin_initializer_list",
+        _B,
+        "Let NVRTC declare `std::initializer_list`.",
+        switch("--builtin-initializer-list"),
+    ),
+    Option(
+        "minimal",
+        _B,
+        "Leave out most built-in declarations: a faster front end; CCCL does not compile with it.",
+        flag("--minimal"),
+    ),
+    Option("enable_tile", _B, "Allow CUDA Tile code.", flag("--enable-tile")),
+    # Arithmetic
+    Option(
+        "fmad",
+        _B,
+        "Contract a * b + c into one rounding.",
+        switch("--fmad"),
+        switch("-fma", "1", "0"),
+        switch("-fma", "1", "0"),
+    ),
+    Option(
+        "ftz",
+        _B,
+        "Flush single-precision denormals to zero.",
+        switch("--ftz"),
+        switch("-ftz", "1", "0"),
+        switch("-ftz", "1", "0"),
+    ),
+    Option(
+        "prec_div",
+        _B,
+        "Divide single precision with the rounding of IEEE 754.",
+        switch("--prec-div"),
+        switch("-prec-div", "1", "0"),
+        switch("-prec-div", "1", "0"),
+    ),
+    Option(
+        "prec_sqrt",
+        _B,
+        "Take single-precision square roots with the rounding of IEEE 754.",
+        switch("--prec-sqrt"),
+        switch("-prec-sqrt", "1", "0"),
+        switch("-prec-sqrt", "1", "0"),
+    ),
+    Option(
+        "use_fast_math",
+        _B,
+        "ftz and fmad, no prec_div, no prec_sqrt; under NVRTC also fast intrinsics for `sinf` and such.",
+        flag("--use_fast_math"),
+        flag("-ftz=1", "-prec-div=0", "-prec-sqrt=0", "-fma=1"),
+        flag("-ftz=1", "-prec-div=0", "-prec-sqrt=0", "-fma=1"),
+    ),
+    Option(
+        "extra_device_vectorization",
+        _B,
+        "Vectorise more aggressively.",
+        flag("--extra-device-vectorization"),
+        _NO_PLACE,
+        _NO_PLACE,
+    ),
+    # Code generation
+    Option(
+        "opt_level",
+        _I,
+        "Optimisation level of the assembler (of the linker, when linking; of libNVVM, for LLVM IR).",
+        value("--ptxas-options=-O{}"),
+        # nvJitLink itself knows -O0 and -O3; its assembler knows all four.
+        Spelling("-O…", lambda n: [f"-O{n}" if n in (0, 3) else f"-Xptxas=-O{n}"]),
+        value("-opt={}"),
+        low=0,
+        high=3,
+    ),
+    Option(
+        "ofast_compile",
+        _T,
+        "Compile faster, run slower.",
+        value("--Ofast-compile={}"),
+        _NO_PLACE,
+        _NO_PLACE,
+        choices=("0", "min", "mid", "max"),
+    ),
+    Option(
+        "maxrregcount",
+        _I,
+        "The most registers a thread may use.",
+        value("--maxrregcount={}"),
+        value("-maxrregcount={}"),
+        _NO_PLACE,
+        low=16,
+        high=255,
+    ),
+    Option(
+        "rdc",
+        _B,
+        "Relocatable device code: to be linked with more.",
+        switch("--relocatable-device-code"),
+        Rejects("the link is where relocatable code ends"),
+        # What libNVVM writes always is.
+        Spelling("always so", lambda _: []),
+    ),
+    Option(
+        "dlto",
+        _B,
+        "Code for link-time optimisation; set by itself where LTO-IR is made or linked.",
+        flag("--dlink-time-opt"),
+        flag("-lto"),
+        flag("-gen-lto"),
+    ),
+    Option(
+        "gen_opt_lto",
+        _B,
+        "Optimise LTO-IR before the link too.",
+        flag("--gen-opt-lto"),
+        _FRONT_END,
+        _NO_PLACE,
+    ),
+    Option(
+        "extensible_whole_program",
+        _B,
+        "Whole-program compile that may still call into unresolved functions.",
+        flag("--extensible-whole-program"),
+        _FRONT_END,
+        _NO_PLACE,
+    ),
+    Option(
+        "split_compile",
+        _I,
+        "Threads for the optimiser; 0 takes every processor.",
+        value("--split-compile={}"),
+        value("-split-compile={}"),
+        _NO_PLACE,
+        low=0,
+    ),
+    Option(
+        "split_compile_extended",
+        _I,
+        "Threads for the whole of an LTO link; 0 takes every processor. The code may differ.",
+        _LINK_ONLY,
+        value("-split-compile-extended={}"),
+        _LINK_ONLY,
+        low=0,
+    ),
+    Option(
+        "jump_table_density",
+        _I,
+        "Per cent of cases that a switch must fill to become a jump table.",
+        value("--jump-table-density={}"),
+        value("-jump-table-density={}"),
+        value("-jump-table-density={}"),
+        low=0,
+        high=101,
+    ),
+    Option(
+        "device_stack_protector",
+        _B,
+        "Guard the stack of functions that have arrays.",
+        switch("--device-stack-protector"),
+        _FRONT_END,
+        _NO_PLACE,
+    ),
+    Option(
+        "modify_stack_limit",
+        _B,
+        "Let NVRTC raise the host stack limit while it compiles.",
+        switch("--modify-stack-limit"),
+    ),
+    Option(
+        "ptxas_options",
+        _TT,
+        "Arguments for the assembler, as they are.",
+        each("--ptxas-options={}"),
+        each("-Xptxas={}"),
+        _NO_PLACE,
+    ),
+    Option(
+        "kernels_used",
+        _TT,
+        "Kernels to keep in an LTO link; others may go.",
+        _LINK_ONLY,
+        joined("-kernels-used={}"),
+        _LINK_ONLY,
+    ),
+    Option(
+        "variables_used",
+        _TT,
+        "Variables to keep in an LTO link; others may go.",
+        _LINK_ONLY,
+        joined("-variables-used={}"),
+        _LINK_ONLY,
+    ),
+    Option(
+        "optimize_unused_variables",
+        _B,
+        "Remove device variables that no device code uses.",
+        _LINK_ONLY,
+        flag("-optimize-unused-variables"),
+        _LINK_ONLY,
+    ),
+    # Debugging
+    Option("debug", _B, "Full debug information (`-G`).", flag("--device-debug"), flag("-g"), flag("-g")),
+    Option(
+        "lineinfo",
+        _B,
+        "Source lines for profilers and error reports; the code stays the same.",
+        flag("--generate-line-info"),
+        flag("-lineinfo"),
+        flag("-generate-line-info"),
+    ),
+    Option(
+        "optimize_debug",
+        _B,
+        "With debug: optimise all the same.",
+        flag("--dopt=on"),
+        _FRONT_END,
+        _NO_PLACE,
+    ),
+    # Messages
+    Option("disable_warnings", _B, "No warnings at all.", flag("--disable-warnings")),
+    Option("diag_suppress", _II, "Numbers of messages to leave out.", joined("--diag-suppress={}")),
+    Option("diag_warn", _II, "Numbers of messages to make warnings.", joined("--diag-warn={}")),
+    Option("diag_error", _II, "Numbers of messages to make errors.", joined("--diag-error={}")),
+    Option(
+        "display_error_number",
+        _B,
+        "Show the numbers of messages; warnings show them anyway.",
+        Spelling(
+            "--display-error-number|--no-display-error-number",
+            lambda on: ["--display-error-number" if on else "--no-display-error-number"],
+        ),
+    ),
+    Option("warn_reorder", _B, "Warn of members initialised in another order than declared.", flag("--Wreorder")),
+    Option(
+        "optimization_info",
+        _T,
+        "Report what the optimiser did.",
+        value("--optimization-info={}"),
+        _FRONT_END,
+        _NO_PLACE,
+        choices=("inline",),
+    ),
+    Option(
+        "verbose",
+        _B,
+        "Registers, stack and spills of every kernel, in the log.",
+        flag("--ptxas-options=-v"),
+        flag("-verbose"),
+        _NO_PLACE,
+    ),
+    Option("time", _B, "Time of every phase, in the log.", flag("--time=-"), flag("-time"), _NO_PLACE),
+    Option("time_trace", _T, "A file to write the front end's time trace into.", value("--fdevice-time-trace={}")),
+    # The compiler's own caches
+    Option(
+        "no_cache",
+        _B,
+        "Do not ask the driver's cache of compiled code.",
+        flag("--no-cache"),
+        flag("-no-cache"),
+        _NO_PLACE,
+    ),
+    Option(
+        "random_seed",
+        _T,
+        "Seed of names that must be unique, for a build that is always the same.",
+        value("--frandom-seed={}"),
+    ),
+    Option("syntax_only", _B, "Check the source and make nothing of it.", flag("--fdevice-syntax-only")),
+    Option("pch", _B, "Automatic precompiled headers.", flag("--pch")),
+    Option("create_pch", _T, "Precompiled header to write.", value("--create-pch={}")),
+    Option("use_pch", _T, "Precompiled header to use.", value("--use-pch={}")),
+    Option("pch_dir", _T, "Directory of precompiled headers.", value("--pch-dir={}")),
+    Option("pch_verbose", _B, "Say why a precompiled header was not used.", switch("--pch-verbose")),
+)
+
+OPTIONS: Mapping[str, Option] = MappingProxyType({row.name: row for row in _ROWS})
+"""Every option by name, in the order of the table, which is also the order of rendering."""

@@ -1,0 +1,124 @@
+"""Options: what a user said about a compile or a link, checked against the table.
+
+An option that is not said is not written; ``extra`` takes arguments as they are, for what the table lacks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from difflib import get_close_matches
+
+from cujit.compiler.options.spelling import Rejects, Spelling
+from cujit.compiler.options.table import OPTIONS, Tool, Value, accept_texts
+from cujit.errors import OptionError, spell
+
+__all__ = ["OPTIONS", "Options", "Tool", "Value"]
+
+
+class Options(Mapping[str, Value]):
+    """What was said, checked; never changed. ``extra`` holds arguments that go to the tool as they are."""
+
+    __slots__ = ("_values", "extra")
+
+    def __init__(self, *, extra: Sequence[str] = (), **said: object) -> None:
+        """Check every option; one whose value is None counts as not said.
+
+        Raises:
+            OptionError: an option is unknown, or its value is of the wrong type or out of bounds.
+        """
+        texts = accept_texts(extra) if extra else ()
+        if texts is None:
+            raise OptionError(f"extra is {spell(extra)}; it takes a list of str")
+        self.extra: tuple[str, ...] = texts
+        for name in said:
+            if name not in OPTIONS:
+                raise _unknown(name)
+        self._values: dict[str, Value] = {
+            row.name: row.accept(said[row.name]) for row in OPTIONS.values() if said.get(row.name) is not None
+        }
+
+    @classmethod
+    def of(cls, options: Mapping[str, object] | Options | None, more: Mapping[str, object]) -> Options:
+        """Join an ``options=`` argument and keyword options; the keywords win.
+
+        Raises:
+            OptionError: as for the constructor, or ``options`` is no mapping.
+        """
+        if isinstance(options, Options):
+            if not more:
+                return options
+            return cls(**{**options._values, "extra": options.extra, **more})  # type: ignore[arg-type]
+        if options is not None and not isinstance(options, Mapping):
+            raise OptionError(
+                f"options is {type(options).__name__} {spell(options)}; it takes a dict such as "
+                "{'lineinfo': True} or cujit.Options",
+                help="options=dict(extra=['--flag']) gives arguments to the tool as they are",
+            )
+        for name in options or ():
+            if not isinstance(name, str):
+                raise OptionError(
+                    f"{spell(name)} is no name of an option; names are str", help="options={'lineinfo': True}"
+                )
+        return cls(**{**(options or {}), **more})  # type: ignore[arg-type]
+
+    def __getitem__(self, name: str) -> Value:
+        return self._values[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._values)
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Options) and (self._values, self.extra) == (other._values, other.extra)
+
+    def __hash__(self) -> int:
+        return hash((tuple(self._values), self.extra))
+
+    def __repr__(self) -> str:
+        said = [f"{name}={v!r}" for name, v in self._values.items()]
+        return f"Options({', '.join(said + [f'extra={self.extra!r}'] * bool(self.extra))})"
+
+    def only(self, *tools: Tool, extra: bool = True) -> Options:
+        """Give those of the options that one of ``tools`` has, with the ``extra`` arguments or without."""
+        said = {name: v for name, v in self._values.items() if _taken(name, tools)}
+        return Options.of(said, {"extra": self.extra} if extra else {})
+
+    def render(self, tool: Tool, others: Sequence[Tool] = ()) -> list[str]:
+        """Write the arguments for ``tool``, in the order of the table; this is also the canonical form.
+
+        What only one of ``others`` has, the tools that work after it, is left to them.
+
+        Raises:
+            OptionError: the tool does not have an option that was said, and none of the others has.
+        """
+        arguments: list[str] = []
+        for name, given in self._values.items():
+            spelling = OPTIONS[name].spelling(tool)
+            if isinstance(spelling, Rejects) and _taken(name, others):
+                continue
+            if isinstance(spelling, Rejects):
+                raise OptionError(f"{tool.value} does not take the option {name}: {spelling.why}")
+            # What use_fast_math stands for gives way to the same thing said by itself.
+            said = {argument.partition("=")[0] for argument in arguments}
+            rendered = spelling.render(given)
+            arguments += [a for a in rendered if len(rendered) == 1 or a.partition("=")[0] not in said]
+        return arguments + list(self.extra)
+
+
+def _taken(name: str, tools: Sequence[Tool]) -> bool:
+    return any(isinstance(OPTIONS[name].spelling(tool), Spelling) for tool in tools)
+
+
+def _unknown(name: str) -> OptionError:
+    plain = name.strip("-").replace("-", "_")
+    near = get_close_matches(plain, list(OPTIONS), n=3, cutoff=0.5)
+    for row in OPTIONS.values():
+        spelled = (s.text for s in (row.nvrtc, row.nvjitlink, row.nvvm) if isinstance(s, Spelling))
+        if any(plain in text.strip("-").replace("-", "_").split("=")[0].split() for text in spelled):
+            near = [row.name, *(n for n in near if n != row.name)]
+    also = "an argument that the table lacks goes through extra=('--flag',)"
+    return OptionError(
+        f"unknown option {spell(name)}", help=f"did you mean {', '.join(near)}? {also}" if near else also
+    )
