@@ -13,7 +13,7 @@ from cujit.cache.cache import Cache
 from cujit.cache.key import Key
 from cujit.cache.provenance import Counters
 from cujit.cache.record import Record, Summary
-from cujit.cache.store import Entry, Store
+from cujit.cache.store import Entry, Root, Store
 from cujit.errors import FormatError, MissingError, NameNotFoundError, OptionError, spell
 
 __all__ = [
@@ -122,7 +122,7 @@ def show(cache: Cache, prefix: str) -> Shown:
     """
     if not isinstance(prefix, str) or not prefix or not _HEX.issuperset(prefix):
         raise OptionError(f"a key is hex digits, and this is {spell(prefix)}", help="cujit cache ls")
-    found: dict[str, Store] = {}
+    found: dict[str, Root] = {}
     for store in cache.stores:
         for entry in store.entries():
             if entry.digest.startswith(prefix):

@@ -24,7 +24,7 @@ from cujit.cache.memory import Memory
 from cujit.cache.provenance import Counters, Outcome, Provenance
 from cujit.cache.record import Record, encode
 from cujit.cache.settings import DEFAULT_CAP_BYTES, CacheSettings
-from cujit.cache.store import Explanation, Published, Store
+from cujit.cache.store import Explanation, Published, Root, Store
 from cujit.cache.trust import CacheRefusedError, CacheWarning, Trust
 from cujit.errors import CompileError, FormatError, OptionError, spell
 from cujit.forks import begins_anew
@@ -118,7 +118,8 @@ class Cache:
         runtime_dir = None if runtime_dir is None else _directory(runtime_dir)
         trust = Trust.of_process(trusted_gid)
         self.store = store = None if root is None else Store(_directory(root), trust, writable=True)
-        self.stores = (*(Store(_directory(r), trust, writable=False) for r in read_only), *((store,) if store else ()))
+        others: list[Root] = [_read_only(_directory(r), trust) for r in read_only]
+        self.stores = (*others, *((store,) if store else ()))
         self.budget = None if store is None else Budget(store, cap_bytes)
         self._locks = None if store is None else KeyLocks(functools.partial(lock_file, store, runtime_dir), trust)
         self.hints = None if store is None else Hints(store, runtime_dir)
@@ -236,7 +237,7 @@ class Cache:
                 return _Got(known, outcome)
         return None
 
-    def _read(self, store: Store, key: Key) -> Record | None:
+    def _read(self, store: Root, key: Key) -> Record | None:
         try:
             found = store.get(key.digest)
         except _TROUBLE as e:
@@ -390,6 +391,14 @@ def _directory(path: Path) -> Path:
     if not isinstance(path, Path) or "\0" in str(path):
         raise OptionError(f"no directory: {spell(path)}", help="pathlib.Path('…')")
     return Path(os.path.abspath(path))
+
+
+def _read_only(path: Path, trust: Trust) -> Root:
+    if path.suffix != ".pack":
+        return Store(path, trust, writable=False)
+    from cujit.cache.pack import Pack  # start-up time: most have none
+
+    return Pack(path, trust)
 
 
 def _other_version(store: Store) -> str:

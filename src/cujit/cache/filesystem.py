@@ -23,6 +23,7 @@ __all__ = [
     "is_stale",
     "is_temporary",
     "open_permanent",
+    "open_trusted",
     "read_trusted",
     "temporary_name",
 ]
@@ -52,6 +53,22 @@ def read_trusted(path: str | Path, trust: Trust, max_bytes: int, head: bool = Fa
         UntrustedFileError: it is a link, no regular file, too large, or others could have written it.
         OSError: it cannot be read.
     """
+    fd, status = open_trusted(path, trust)
+    try:
+        if status.st_size > max_bytes and not head:
+            raise UntrustedFileError(f"has {status.st_size} bytes; the most is {max_bytes}")
+        return _read(fd, min(status.st_size, max_bytes)), status
+    finally:
+        os.close(fd)
+
+
+def open_trusted(path: str | Path, trust: Trust) -> tuple[int, os.stat_result]:
+    """Open a file for reading, without following a link.
+
+    Raises:
+        UntrustedFileError: it is a link, no regular file, or others could have written it.
+        OSError: it cannot be opened.
+    """
     try:
         fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as e:
@@ -61,13 +78,12 @@ def read_trusted(path: str | Path, trust: Trust, max_bytes: int, head: bool = Fa
     try:
         status = os.fstat(fd)
         objection = "is no regular file" if not stat.S_ISREG(status.st_mode) else trust.objection(status)
-        if not objection and status.st_size > max_bytes and not head:
-            objection = f"has {status.st_size} bytes; the most is {max_bytes}"
         if objection:
             raise UntrustedFileError(objection)
-        return _read(fd, min(status.st_size, max_bytes)), status
-    finally:
+    except BaseException:
         os.close(fd)
+        raise
+    return fd, status
 
 
 def _read(fd: int, size: int) -> bytes:

@@ -21,7 +21,7 @@ import stat
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from cujit.cache.filesystem import UntrustedFileError, is_remote, is_stale, read_trusted, temporary_name
 from cujit.cache.key import Difference, Key, Part, differences
@@ -29,7 +29,7 @@ from cujit.cache.record import MAX_RECORD_BYTES, PREFIX_BYTES, Record, Summary, 
 from cujit.cache.trust import CacheRefusedError, Trust
 from cujit.errors import FormatError
 
-__all__ = ["Entry", "Explanation", "Lookup", "Published", "Store"]
+__all__ = ["Entry", "Explanation", "Lookup", "Published", "Root", "Store", "nearest"]
 
 _FORMAT = b"cujit cache 1\n"
 # Source: Cache Directory Tagging Specification 0.6: the file begins with this line.
@@ -77,6 +77,33 @@ class Published(enum.Enum):
     """Another process had published the same key before."""
     REFUSED_FORMAT = "another format"
     """The directory is of another version of cujit."""
+
+
+class Root(Protocol):
+    """Where records are looked for: a directory, or a pack.
+
+    ``root`` is its path; ``writable`` says whether it is a directory that is written to. Every method may raise
+    ``CacheRefusedError`` and ``OSError``.
+    """
+
+    root: Path
+    writable: bool
+
+    def get(self, digest: str) -> Lookup:
+        """Read and prove the record of a key."""
+        ...
+
+    def entries(self) -> Iterator[Entry]:
+        """List the records."""
+        ...
+
+    def peek(self, digest: str) -> tuple[Summary, tuple[Part, ...]] | None:
+        """Read what a record says of itself, without proof; None where it is gone or damaged."""
+        ...
+
+    def why(self, key: Key) -> Explanation | None:
+        """Find the record of the same kind of work whose inputs differ least."""
+        ...
 
 
 class Store:
@@ -273,18 +300,7 @@ class Store:
             CacheRefusedError: others could have written to the root.
             OSError: an entry cannot be read.
         """
-        best: Explanation | None = None
-        best_rank = (True, 0, 0.0)
-        for entry in self.entries():
-            found = self.peek(entry.digest) if entry.digest != key.digest else None
-            if found is None or found[0].work != key.kind:
-                continue
-            summary, parts = found
-            different = differences(parts, key.parts)
-            rank = (not _same_name(parts, key), len(different), -entry.used_s)
-            if best is None or rank < best_rank:
-                best, best_rank = Explanation(summary, different), rank
-        return best
+        return nearest(self, key)
 
     def remove_stale(self) -> int:
         """Delete the temporary files of processes that died, and return how many those were.
@@ -380,6 +396,27 @@ class Store:
             return
         with contextlib.suppress(OSError):  # no room to keep it in: then without
             os.unlink(path)
+
+
+def nearest(root: Root, key: Key) -> Explanation | None:
+    """Find the record of the same kind of work whose inputs differ least, those of the same name before others.
+
+    Raises:
+        CacheRefusedError: others could have written to the root.
+        OSError: a record cannot be read.
+    """
+    best: Explanation | None = None
+    best_rank = (True, 0, 0.0)
+    for entry in root.entries():
+        found = root.peek(entry.digest) if entry.digest != key.digest else None
+        if found is None or found[0].work != key.kind:
+            continue
+        summary, parts = found
+        different = differences(parts, key.parts)
+        rank = (not _same_name(parts, key), len(different), -entry.used_s)
+        if best is None or rank < best_rank:
+            best, best_rank = Explanation(summary, different), rank
+    return best
 
 
 def _scan(directory: Path) -> list[os.DirEntry[str]]:

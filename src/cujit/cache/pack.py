@@ -1,0 +1,455 @@
+"""Packs: many records in one file, which is mapped and never changed: for wheels, and for what many processes read.
+
+::
+
+    head (192 bytes)   magic, version, how many records and requests, the size of the file, SHA-256 of both tables;
+                       then room for who signed it
+    index              per record, by digest: digest, SHA-256 of its bytes as they lie here, where, how many, unpacked
+    requests           per request, by digest: digest, and that of the key which answers it
+    records            as ``record`` writes them, or that in one frame of zstd; each at a multiple of 8
+
+Numbers are little-endian. The same records make the same bytes. A pack is written whole and put in its place by a
+rename: who has the old one open goes on with it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import mmap
+import os
+import struct
+import weakref
+from bisect import bisect_left
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import NamedTuple
+
+from cujit.cache.filesystem import UntrustedFileError, open_trusted, temporary_name
+from cujit.cache.key import Key, Part
+from cujit.cache.record import MAX_RECORD_BYTES, Record, Summary, decode, encode, head_bytes, peek
+from cujit.cache.store import Entry, Explanation, Lookup, Root, nearest
+from cujit.cache.trust import CacheRefusedError, Trust
+from cujit.errors import FormatError, spell
+
+__all__ = ["SUFFIX", "Pack", "PackStats", "write_pack"]
+
+SUFFIX = ".pack"
+"""What the name of a pack ends in; among the read-only roots it tells one from a directory."""
+
+_VERSION = 1
+_MAGIC = b"\x93cujitP\n"  # not ASCII, and broken by a transfer that changes line ends
+_HEAD = struct.Struct("<8sII QQQ 32s 120x")
+_ROW = struct.Struct("<32s32sQII")
+_REQUEST = struct.Struct("<32s32s")
+_DIGEST_BYTES = 32
+_ALIGNMENT = 8
+_LEVEL = 19
+"""Of zstd: packs are made once and read often; what is unpacked does not depend on it."""
+
+
+class _Row(NamedTuple):
+    digest: bytes
+    sha256: bytes
+    at: int
+    stored_bytes: int
+    record_bytes: int
+
+
+@dataclass(frozen=True)
+class PackStats:
+    """What is in a pack: ``records`` of ``record_bytes`` that take ``stored_bytes``, of ``file_bytes`` in all."""
+
+    records: int
+    requests: int
+    record_bytes: int
+    stored_bytes: int
+    file_bytes: int
+
+
+class Pack:
+    """A pack as a read-only root. Nothing is opened before it is used; the file stays mapped after that.
+
+    Its records are proved by the SHA-256 of the index, and the index by that of the head. Who may have written the
+    file is asked as for a directory (``Trust``).
+    """
+
+    writable = False
+
+    def __init__(self, path: Path, trust: Trust) -> None:
+        """Name the file, which need not be there."""
+        self.root = path
+        self.trust = trust
+        self._opened: _Opened | None = None
+        self._is_refused = False
+
+    def is_there(self) -> bool:
+        """Tell whether there is a pack. One that is refused raises once, and is as good as none from then on.
+
+        Raises:
+            CacheRefusedError: it is damaged, of another version, or others could have written it.
+            OSError: it cannot be opened.
+        """
+        return self._tables() is not None
+
+    def has(self, digest: str) -> bool:
+        """Tell whether it has a record for this key, without reading it.
+
+        Raises:
+            CacheRefusedError, OSError: as ``is_there``.
+        """
+        tables = self._tables()
+        return tables is not None and tables.row(digest) is not None
+
+    def get(self, digest: str) -> Lookup:
+        """Read and prove the record of a key.
+
+        Raises:
+            CacheRefusedError, OSError: as ``is_there``.
+        """
+        tables = self._tables()
+        row = None if tables is None else tables.row(digest)
+        if tables is None or row is None:
+            return Lookup()
+        try:
+            return Lookup(decode(tables.record(row), digest, is_proved=True), row.stored_bytes)
+        except FormatError as e:
+            return Lookup(damage=f"{self.root}: {e}")
+
+    def key_of(self, request: str) -> str | None:
+        """Give the digest of the key that answers a request, by the request's own digest; None where none does.
+
+        Raises:
+            CacheRefusedError, OSError: as ``is_there``.
+        """
+        tables = self._tables()
+        return None if tables is None else tables.key_of(request)
+
+    def entries(self) -> Iterator[Entry]:
+        """List the records, by digest; they count as used when the pack was written.
+
+        Raises:
+            CacheRefusedError, OSError: as ``is_there``.
+        """
+        tables = self._tables()
+        if tables is not None:
+            for row in tables.rows():
+                yield Entry(row.digest.hex(), row.stored_bytes, tables.written_s)
+
+    def peek(self, digest: str) -> tuple[Summary, tuple[Part, ...]] | None:
+        """Read what a record says of itself, without proof; None where there is none, or it is damaged.
+
+        Raises:
+            CacheRefusedError, OSError: as ``is_there``.
+        """
+        tables = self._tables()
+        row = None if tables is None else tables.row(digest)
+        if tables is None or row is None:
+            return None
+        with contextlib.suppress(FormatError):
+            data = tables.record(row)
+            summary, parts = peek(data[: head_bytes(data)])
+            return (summary, parts) if summary.digest == digest else None
+        return None
+
+    def why(self, key: Key) -> Explanation | None:
+        """Find the record of the same kind of work whose inputs differ least.
+
+        Raises:
+            CacheRefusedError, OSError: as ``is_there``.
+        """
+        return nearest(self, key)
+
+    def stats(self) -> PackStats:
+        """Count what is in it.
+
+        Raises:
+            CacheRefusedError, OSError: as ``is_there``.
+            FileNotFoundError: it is not there.
+        """
+        tables = self._require()
+        return _stats(list(tables.rows()), tables.requests, tables.size)
+
+    def verify(self) -> Iterator[tuple[str, str]]:
+        """Read every record, and give each digest with what is wrong with it, or "".
+
+        More is asked than of a look-up: that the parts of a record hash to its key, that the tables are sorted, that
+        no two records lie in one place, and that every request names a record.
+
+        Raises:
+            CacheRefusedError, OSError: as ``is_there``.
+            FileNotFoundError: it is not there.
+        """
+        tables = self._require()
+        end, last = tables.records_at, b""
+        places = sorted((row.at, row.stored_bytes, row.digest) for row in tables.rows())
+        overlapping = set()
+        for at, stored, digest in places:
+            if at < end:
+                overlapping.add(digest)
+            end = at + stored
+        for row in tables.rows():
+            fault = "the index is not sorted here" if row.digest <= last else tables.fault(row)
+            if not fault and row.digest in overlapping:
+                fault = "it lies where another record does"
+            last = row.digest
+            yield row.digest.hex(), fault
+        last = b""
+        for request, key in tables.answers():
+            if request <= last:
+                yield key.hex(), "the requests are not sorted here"
+            elif tables.row(key.hex()) is None:
+                yield key.hex(), "a request is answered by it, and it is not there"
+            last = request
+
+    def _require(self) -> _Opened:
+        tables = self._tables()
+        if tables is None:
+            raise FileNotFoundError(2, "there is no such pack", str(self.root))
+        return tables
+
+    def _tables(self) -> _Opened | None:
+        if self._opened is None and not self._is_refused:
+            try:
+                self._opened = self._open()
+            except FileNotFoundError:
+                return None
+            except (UntrustedFileError, FormatError) as e:
+                self._is_refused = True
+                raise CacheRefusedError(f"the pack {self.root} is not used: {e}", help=_help(e)) from e
+            except CacheRefusedError:
+                self._is_refused = True
+                raise
+        return self._opened
+
+    def _open(self) -> _Opened:
+        self.trust.check_root(self.root.parent)
+        fd, status = open_trusted(self.root, self.trust)
+        try:
+            return _Opened(_mapped(fd, status.st_size), status)
+        finally:
+            os.close(fd)
+
+
+class _Opened:
+    """The tables of a pack that is open; every place in them is checked before it is read."""
+
+    def __init__(self, data: mmap.mmap | _Read, status: os.stat_result) -> None:
+        self.size, self.written_s = status.st_size, status.st_mtime
+        self._data = data
+        head = data[: _HEAD.size]
+        if len(head) < _HEAD.size:
+            raise FormatError(f"a pack cut off: {len(head)} bytes, and its head alone has {_HEAD.size}")
+        magic, version, _, self.records, self.requests, size, sha256 = _HEAD.unpack(head)
+        if magic != _MAGIC:
+            raise FormatError(f"no pack: it begins {spell(head[:8])}", offset=0)
+        if version != _VERSION:
+            raise FormatError(f"a pack of version {version}; this cujit reads version {_VERSION}", offset=8)
+        if size != self.size:
+            raise FormatError(f"a pack of {self.size} bytes that says it has {size}")
+        self._requests_at = _HEAD.size + self.records * _ROW.size
+        self.records_at = self._requests_at + self.requests * _REQUEST.size
+        if self.records_at > self.size:
+            raise FormatError(f"a pack of {self.size} bytes whose tables would end at {self.records_at}")
+        if hashlib.sha256(data[_HEAD.size : self.records_at]).digest() != sha256:
+            raise FormatError("a damaged pack: the SHA-256 of its tables is another")
+
+    def row(self, digest: str) -> _Row | None:
+        at = self._find(bytes.fromhex(digest), _HEAD.size, _ROW.size, self.records)
+        return None if at is None else _Row(*_ROW.unpack(self._data[at : at + _ROW.size]))
+
+    def key_of(self, request: str) -> str | None:
+        at = self._find(bytes.fromhex(request), self._requests_at, _REQUEST.size, self.requests)
+        return None if at is None else self._data[at + _DIGEST_BYTES : at + _REQUEST.size].hex()
+
+    def _find(self, digest: bytes, begin: int, size: int, count: int) -> int | None:
+        data = self._data
+
+        def digest_at(number: int) -> bytes:
+            at = begin + number * size
+            return data[at : at + _DIGEST_BYTES]
+
+        number = bisect_left(range(count), digest, key=digest_at)
+        return begin + number * size if number < count and digest_at(number) == digest else None
+
+    def rows(self) -> Iterator[_Row]:
+        for fields in _ROW.iter_unpack(self._data[_HEAD.size : self._requests_at]):
+            yield _Row(*fields)
+
+    def answers(self) -> Iterator[tuple[bytes, bytes]]:
+        yield from _REQUEST.iter_unpack(self._data[self._requests_at : self.records_at])
+
+    def record(self, row: _Row) -> bytes:
+        """Read the bytes of a record and prove them.
+
+        Raises:
+            FormatError: they are not those of the index, or are none that a pack can hold.
+        """
+        end = row.at + row.stored_bytes
+        if row.at < self.records_at or end > self.size or row.record_bytes > MAX_RECORD_BYTES:
+            raise FormatError(f"a pack of {self.size} bytes with {row.stored_bytes} at {row.at}: {row.digest.hex()}")
+        stored = self._data[row.at : end]
+        if hashlib.sha256(stored).digest() != row.sha256:
+            raise FormatError("a damaged record: its SHA-256 is another than in the index")
+        return stored if row.stored_bytes == row.record_bytes else _unpacked(stored, row.record_bytes)
+
+    def fault(self, row: _Row) -> str:
+        try:
+            decode(self.record(row), row.digest.hex()).key()
+        except FormatError as e:
+            return e.message
+        return ""
+
+
+class _Read:
+    """A file that is read piece by piece, for where there is no room in the address space to map it."""
+
+    def __init__(self, fd: int) -> None:
+        self._fd = os.dup(fd)
+        weakref.finalize(self, os.close, self._fd)
+
+    def __getitem__(self, piece: slice) -> bytes:
+        return os.pread(self._fd, piece.stop - (piece.start or 0), piece.start or 0)
+
+
+def _mapped(fd: int, size: int) -> mmap.mmap | _Read:
+    try:
+        return mmap.mmap(fd, size, prot=mmap.PROT_READ)
+    except (OSError, ValueError):  # RLIMIT_AS; an empty file
+        return _Read(fd)
+
+
+def _stats(rows: Sequence[_Row], requests: int, file_bytes: int) -> PackStats:
+    sizes = sum(row.record_bytes for row in rows), sum(row.stored_bytes for row in rows)
+    return PackStats(len(rows), requests, *sizes, file_bytes)
+
+
+def _unpacked(stored: bytes, size: int) -> bytes:
+    import zstandard  # start-up time: most packs hold records as they are
+
+    try:
+        data = zstandard.ZstdDecompressor().decompress(stored, max_output_size=size)
+    except (zstandard.ZstdError, MemoryError) as e:
+        raise FormatError(f"a record that does not unpack: {e}") from e
+    if len(data) != size:
+        raise FormatError(f"a record of {size} bytes that unpacks to {len(data)}")
+    return data
+
+
+def _help(error: Exception) -> str:
+    return "make it again" if isinstance(error, FormatError) else "chmod go-w, or a pack of your own"
+
+
+# -- writing -----------------------------------------------------------------------------------------------
+
+
+def write_pack(
+    path: Path,
+    roots: Sequence[Root],
+    *,
+    wanted: Sequence[str] | None = None,
+    requests: Mapping[str, str] | None = None,
+    compress: bool = False,
+    with_recipes: bool = False,
+    made_s: int = 0,
+) -> PackStats:
+    """Write a pack of records out of caches and other packs, and put it in its place whole.
+
+    Args:
+        path: the file; its name ends in ``.pack``.
+        roots: where records are looked for, in this order.
+        wanted: the digests of their keys; None takes all that can be used on another machine.
+        requests: digests of requests, and for each the digest of the key that answers it.
+        compress: whether each record is packed by zstd where that makes it smaller. A wheel is packed as a whole.
+        with_recipes: keep sources and the compilers' logs, which hold paths of the machine that they were made on.
+        made_s: the Unix time that is noted as when they were made; 0 makes the same bytes whenever it is done.
+
+    Raises:
+        FormatError: a record that is wanted is not there or damaged; or two roots have different images for one key.
+        CacheRefusedError: others could have written to a root.
+        OSError: a root cannot be read, or the file not be written.
+    """
+    answers = dict(requests or {})
+    digests = sorted(_portable(roots) if wanted is None else set(wanted))
+    missing = set(answers.values()) - set(digests)
+    if missing:
+        raise FormatError(f"a request is answered by {min(missing)}, which is not among the records of the pack")
+    temporary = path.with_name(temporary_name())
+    try:
+        with open(temporary, "xb") as file:
+            tables_bytes = len(digests) * _ROW.size + len(answers) * _REQUEST.size
+            file.seek(_HEAD.size + tables_bytes)
+            rows = []
+            for digest in digests:
+                record = _normalised(roots, digest, made_s=made_s, with_recipes=with_recipes)
+                stored = _packed(record) if compress else record
+                file.write(bytes(-file.tell() % _ALIGNMENT))
+                rows.append(
+                    _Row(bytes.fromhex(digest), hashlib.sha256(stored).digest(), file.tell(), len(stored), len(record))
+                )
+                file.write(stored)
+            size = file.tell()
+            tables = b"".join(_ROW.pack(*row) for row in rows)
+            tables += b"".join(_REQUEST.pack(bytes.fromhex(r), bytes.fromhex(answers[r])) for r in sorted(answers))
+            head = (_MAGIC, _VERSION, 0, len(rows), len(answers), size, hashlib.sha256(tables).digest())
+            file.seek(0)
+            file.write(_HEAD.pack(*head) + tables)
+        os.chmod(temporary, 0o644)  # whatever the umask is: a pack is read by others, and written by nobody
+        os.replace(temporary, path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(temporary)
+        raise
+    return PackStats(
+        len(rows), len(answers), sum(r.record_bytes for r in rows), sum(r.stored_bytes for r in rows), size
+    )
+
+
+_PORTABLE = frozenset(("nvrtc", "nvvm", "link", "bundle"))
+"""Work whose result is the same on every machine. Machine code of this processor and modules by version are not."""
+
+
+def _portable(roots: Sequence[Root]) -> set[str]:
+    found = set()
+    for root in roots:
+        for entry in root.entries():
+            head = root.peek(entry.digest)
+            if head is not None and head[0].work in _PORTABLE:
+                found.add(entry.digest)
+    return found
+
+
+def _normalised(roots: Sequence[Root], digest: str, *, made_s: int, with_recipes: bool) -> bytes:
+    """Write the record of a key without what differs from machine to machine."""
+    found: dict[bytes, Path] = {}
+    damage = ""
+    for root in roots:
+        lookup = root.get(digest)
+        damage = damage or lookup.damage
+        if lookup.record is not None:
+            found.setdefault(_encoded(lookup.record, made_s=made_s, with_recipes=with_recipes), root.root)
+    if not found:
+        raise FormatError(damage or f"no record of the key {digest} in {', '.join(str(r.root) for r in roots)}")
+    (record, first), *others = found.items()
+    for other, root_path in others:
+        if _image(other, digest) != _image(record, digest):
+            raise FormatError(f"{first} and {root_path} have different images for the key {digest}")
+    return record
+
+
+def _encoded(record: Record, *, made_s: int, with_recipes: bool) -> bytes:
+    artifact = record.artifact if with_recipes else replace(record.artifact, log="")
+    recipe = record.recipe if with_recipes else b""
+    return encode(record.key(), artifact, make_ms=0.0, made_s=made_s, recipe=recipe)
+
+
+def _image(record: bytes, digest: str) -> bytes:
+    return decode(record, digest).artifact.data
+
+
+def _packed(record: bytes) -> bytes:
+    import zstandard
+
+    packed = zstandard.ZstdCompressor(level=_LEVEL, write_content_size=True).compress(record)
+    return packed if len(packed) < len(record) else record

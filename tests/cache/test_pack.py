@@ -1,0 +1,335 @@
+"""Packs: what was written is got, everything is proved, and what is no good pack is refused in words."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import resource
+import shutil
+import struct
+import subprocess
+import sys
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from cache.samples import artifact_of, key_of
+from cujit.cache.cache import Cache
+from cujit.cache.pack import Pack, write_pack
+from cujit.cache.provenance import Outcome
+from cujit.cache.record import Record
+from cujit.cache.settings import CacheSettings
+from cujit.cache.store import Lookup
+from cujit.cache.trust import CacheRefusedError, CacheWarning, Trust
+from cujit.errors import FormatError
+
+_COUNT = 40
+_HEAD_BYTES, _ROW_BYTES = 192, 80
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Cache:
+    """A cache of 40 records, with recipes and logs, and one of a kind that no other machine can use."""
+    cache = Cache(tmp_path_factory.mktemp("packed") / "cache")
+    for n in range(_COUNT):
+        cache.get_or_make(key_of(n), lambda n=n: artifact_of(n, 1000 + 37 * n), recipe=lambda: b"how")  # type: ignore[misc]
+    cache.keep(key_of(0, work="machine code"), artifact_of(0))
+    return cache
+
+
+@pytest.fixture
+def path(cache: Cache, tmp_path: Path) -> Path:
+    path = tmp_path / "kernels.pack"
+    write_pack(path, cache.stores, requests={key_of(900 + n).digest: key_of(n).digest for n in range(5)})
+    return path
+
+
+def opened(path: Path) -> Pack:
+    return Pack(path, Trust.of_process())
+
+
+def read_only(path: Path) -> Cache:
+    return Cache(None, read_only=[path])
+
+
+def the_record(found: Lookup) -> Record:
+    assert found.record is not None, found.damage
+    return found.record
+
+
+@pytest.mark.parametrize("compress", [False, True])
+def test_what_was_written_is_got_and_nothing_else(cache: Cache, tmp_path: Path, compress: bool) -> None:
+    path = tmp_path / "kernels.pack"
+    stats = write_pack(path, cache.stores, compress=compress)
+    assert (stats.records, stats.file_bytes) == (_COUNT, path.stat().st_size)
+    assert (stats.stored_bytes < stats.record_bytes) == compress
+    pack = opened(path)
+    for n in range(_COUNT):
+        artifact = the_record(pack.get(key_of(n).digest)).artifact
+        assert (artifact.data, artifact.names) == (artifact_of(n, 1000 + 37 * n).data, artifact_of(n).names)
+    assert pack.get(key_of(999).digest) == Lookup()
+    assert pack.get(key_of(0, work="machine code").digest) == Lookup(), "of this processor alone"
+    assert [fault for _, fault in pack.verify() if fault] == []
+    assert pack.stats() == stats
+
+
+def test_recipes_and_logs_stay_at_home_unless_they_are_wanted(cache: Cache, tmp_path: Path) -> None:
+    bare, whole = tmp_path / "bare.pack", tmp_path / "whole.pack"
+    write_pack(bare, cache.stores)
+    write_pack(whole, cache.stores, with_recipes=True)
+    without, with_ = (the_record(opened(path).get(key_of(3).digest)) for path in (bare, whole))
+    assert (without.recipe, without.artifact.log, without.make_ms, without.made_s) == (b"", "", 0.0, 0)
+    assert (with_.recipe, with_.artifact.log) == (b"how", "log 3")
+    assert b"log 3" not in bare.read_bytes()
+
+
+def test_the_same_records_make_the_same_bytes(cache: Cache, tmp_path: Path) -> None:
+    again = Cache(tmp_path / "other")
+    for n in reversed(range(_COUNT)):
+        again.keep(key_of(n), artifact_of(n, 1000 + 37 * n), make_ms=float(n))
+    one, two = tmp_path / "one.pack", tmp_path / "two.pack"
+    write_pack(one, cache.stores)
+    write_pack(two, again.stores)
+    assert one.read_bytes() == two.read_bytes()
+
+
+def test_a_cache_reads_packs_beside_directories(cache: Cache, path: Path, tmp_path: Path) -> None:
+    both = os.pathsep.join([str(path), str(cache.stores[0].root)])
+    environment = {"CUJIT_CACHE_ROOTS": both, "CUJIT_CACHE_DIR": str(tmp_path / "own")}
+    settings = CacheSettings.from_environment(environment)
+    found = Cache.of(settings).find(key_of(4))
+    assert found is not None
+    assert (found[1].outcome, found[1].root) == (Outcome.DISK, path)
+    elsewhere = Cache.of(settings).find(key_of(0, work="machine code"))
+    assert elsewhere is not None
+    assert elsewhere[1].root == cache.stores[0].root
+    assert not (tmp_path / "own").exists()
+
+
+def test_a_request_is_answered_by_a_key(path: Path) -> None:
+    pack = opened(path)
+    assert [pack.key_of(key_of(900 + n).digest) for n in range(6)] == [*(key_of(n).digest for n in range(5)), None]
+
+
+def test_why_names_the_nearest_record(path: Path) -> None:
+    explanation = opened(path).why(key_of(999))
+    assert explanation is not None
+    assert [difference.label for difference in explanation.differences] == ["source"]
+
+
+def test_a_pack_that_is_not_there_is_none(tmp_path: Path) -> None:
+    pack = opened(tmp_path / "no.pack")
+    assert (pack.is_there(), pack.get(key_of(0).digest), list(pack.entries())) == (False, Lookup(), [])
+    with pytest.raises(FileNotFoundError):
+        pack.stats()
+
+
+def damages(path: Path) -> Iterator[tuple[str, bytes, str]]:
+    """Give packs that are none: what was done to them, their bytes, and what is said of them."""
+    whole = path.read_bytes()
+    yield "empty", b"", "cut off: 0 bytes"
+    yield "cut in the head", whole[:100], "its head alone has 192"
+    yield "cut in the index", whole[: _HEAD_BYTES + 90], "that says it has"
+    yield "cut in a record", whole[:-1], "that says it has"
+    yield "longer", whole + b"\0", "that says it has"
+    yield "of another kind", b"PK\3\4" + whole[4:], "no pack: it begins"
+    yield "of a later version", whole[:8] + struct.pack("<I", 2) + whole[12:], "version 2; this cujit reads version 1"
+    yield "of the other byte order", whole[:8] + struct.pack(">I", 1) + whole[12:], "a pack of version"
+    yield "too many records", whole[:16] + struct.pack("<Q", 1 << 60) + whole[24:], "whose tables would end at"
+    yield "too many requests", whole[:24] + struct.pack("<Q", 1 << 40) + whole[32:], "whose tables would end at"
+    for place in (_HEAD_BYTES, _HEAD_BYTES + 77, _HEAD_BYTES + _COUNT * _ROW_BYTES + 3):
+        yield (
+            f"a bit at {place}",
+            whole[:place] + bytes([whole[place] ^ 4]) + whole[place + 1 :],
+            "SHA-256 of",
+        )
+
+
+def test_what_is_no_pack_is_refused_once_and_is_none_from_then_on(path: Path, tmp_path: Path) -> None:
+    for what, data, expected in damages(path):
+        bad = tmp_path / "bad.pack"
+        bad.write_bytes(data)
+        pack = opened(bad)
+        with pytest.raises(CacheRefusedError, match=expected) as caught:
+            pack.get(key_of(0).digest)
+        assert str(bad) in str(caught.value), what
+        assert pack.get(key_of(0).digest) == Lookup(), what
+        bad.unlink()
+
+
+def test_a_damaged_pack_is_one_warning_and_a_miss(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-1])
+    cache = read_only(path)
+    with pytest.warns(CacheWarning, match="is not used") as caught:
+        assert [cache.find(key_of(n)) for n in range(3)] == [None] * 3
+    assert len(caught) == 1
+
+
+def test_every_byte_of_a_record_is_proved(path: Path) -> None:
+    whole = bytearray(path.read_bytes())
+    records_at = _HEAD_BYTES + _COUNT * _ROW_BYTES + 5 * 64
+    missed = []
+    for place in range(records_at, len(whole), 997):
+        whole[place] ^= 1
+        path.write_bytes(whole)
+        pack = opened(path)
+        faults = [fault for _, fault in pack.verify() if fault]
+        bad = [n for n in range(_COUNT) if pack.get(key_of(n).digest).record is None]
+        if len(faults) > 1 or len(bad) > 1 or len(faults) != len(bad):
+            missed.append(place)  # one record at the most: padding between two is nobody's
+        whole[place] ^= 1
+    assert missed == []
+
+
+def resealed(path: Path, rows: bytes) -> None:
+    """Write other rows into the index, with the SHA-256 that fits them."""
+    whole = path.read_bytes()
+    tables = rows + whole[_HEAD_BYTES + len(rows) : _HEAD_BYTES + _COUNT * _ROW_BYTES + 5 * 64]
+    seal = hashlib.sha256(tables).digest()
+    path.write_bytes(whole[:40] + seal + whole[72:_HEAD_BYTES] + tables + whole[_HEAD_BYTES + len(tables) :])
+
+
+def rows_of(path: Path) -> list[bytes]:
+    index = path.read_bytes()[_HEAD_BYTES : _HEAD_BYTES + _COUNT * _ROW_BYTES]
+    return [index[at : at + _ROW_BYTES] for at in range(0, len(index), _ROW_BYTES)]
+
+
+def test_an_index_that_lies_is_found_out(path: Path) -> None:
+    rows = rows_of(path)
+    first, second = (row[:32].hex() for row in rows[:2])
+    far = struct.pack("<Q", 1 << 50)
+    lies = {
+        "swapped": ([rows[0][:32] + rows[1][32:], rows[1][:32] + rows[0][32:], *rows[2:]], "a record of the key"),
+        "beyond the end": ([rows[0][:64] + far + rows[0][72:], *rows[1:]], "a pack of"),
+        "in the tables": ([rows[0][:64] + struct.pack("<Q", 8) + rows[0][72:], *rows[1:]], "a pack of"),
+        "overlapping": ([rows[0][:64] + rows[1][64:72] + rows[0][72:], *rows[1:]], "where another record does|SHA-256"),
+        "unsorted": ([rows[1], rows[0], *rows[2:]], "not sorted"),
+        "twice": ([rows[0], rows[0], *rows[2:]], "not sorted|lies where"),
+    }
+    whole = path.read_bytes()
+    for what, (lie, expected) in lies.items():
+        path.write_bytes(whole)
+        resealed(path, b"".join(lie))
+        pack = opened(path)
+        faults = [fault for _, fault in pack.verify() if fault]
+        assert any(re.search(expected, fault) for fault in faults), (what, faults)
+        for digest in (first, second):
+            found = pack.get(digest).record
+            assert found is None or found.digest == digest, what
+
+
+def test_a_record_that_does_not_unpack_is_damage(cache: Cache, tmp_path: Path) -> None:
+    path = tmp_path / "kernels.pack"
+    write_pack(path, cache.stores, wanted=[key_of(0).digest], compress=True)
+    whole = bytearray(path.read_bytes())
+    at, stored = struct.unpack_from("<QI", whole, _HEAD_BYTES + 64)
+    whole[at : at + stored] = bytes(stored)
+    whole[_HEAD_BYTES + 32 : _HEAD_BYTES + 64] = hashlib.sha256(bytes(stored)).digest()
+    whole[40:72] = hashlib.sha256(whole[_HEAD_BYTES : _HEAD_BYTES + _ROW_BYTES]).digest()
+    path.write_bytes(whole)
+    assert "does not unpack" in opened(path).get(key_of(0).digest).damage
+
+
+def test_who_has_a_pack_open_goes_on_with_it_when_it_is_replaced(cache: Cache, path: Path) -> None:
+    old = opened(path)
+    assert old.is_there()
+    write_pack(path, cache.stores, wanted=[key_of(7).digest])
+    assert old.get(key_of(8).digest).record is not None
+    assert opened(path).get(key_of(8).digest).record is None
+    path.unlink()
+    assert old.get(key_of(9).digest).record is not None
+
+
+def test_others_could_have_written_it(path: Path) -> None:
+    os.chmod(path, 0o666)
+    with pytest.raises(CacheRefusedError, match="is writable by everyone"):
+        opened(path).is_there()
+    os.chmod(path, 0o644)
+    os.chmod(path.parent, 0o777)
+    with pytest.raises(CacheRefusedError, match="is writable by everyone"):
+        opened(path).is_there()
+    os.chmod(path.parent, 0o755)
+    link = path.with_name("link.pack")
+    link.symlink_to(path)
+    with pytest.raises(CacheRefusedError, match="is a link"):
+        opened(link).is_there()
+
+
+def test_a_pack_in_a_directory_that_cannot_be_written_is_read(path: Path) -> None:
+    os.chmod(path, 0o444)
+    os.chmod(path.parent, 0o555)
+    try:
+        assert read_only(path).find(key_of(0)) is not None
+    finally:
+        os.chmod(path.parent, 0o755)
+
+
+def test_without_room_to_map_it_a_pack_is_read(path: Path) -> None:
+    with open(path, "r+b") as file:  # larger than the address space that the child has; most of it is a hole
+        file.truncate(1 << 40)
+        file.seek(32)
+        file.write(struct.pack("<Q", 1 << 40))
+    limits = resource.getrlimit(resource.RLIMIT_AS)
+    code = (
+        "import resource, sys; from pathlib import Path\n"
+        f"resource.setrlimit(resource.RLIMIT_AS, (1 << 33, {limits[1]}))\n"
+        "from cujit.cache.pack import Pack; from cujit.cache.trust import Trust\n"
+        "pack = Pack(Path(sys.argv[1]), Trust.of_process())\n"
+        "print(len(pack.get(sys.argv[2]).record.artifact.data))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, path, key_of(0).digest], capture_output=True, text=True, check=False
+    )
+    assert (done.stdout, done.stderr) == ("1000\n", "")
+
+
+def test_packs_that_disagree_are_not_merged(cache: Cache, tmp_path: Path) -> None:
+    other = Cache(tmp_path / "other")
+    other.keep(key_of(3), artifact_of(77))
+    with pytest.raises(FormatError, match="have different images for the key"):
+        write_pack(tmp_path / "both.pack", [*cache.stores, *other.stores])
+    assert [entry.name for entry in tmp_path.iterdir()] == ["other"], "nothing is left half-way"
+
+
+def test_what_is_not_there_cannot_be_packed(cache: Cache, tmp_path: Path) -> None:
+    with pytest.raises(FormatError, match="no record of the key"):
+        write_pack(tmp_path / "k.pack", cache.stores, wanted=[key_of(999).digest])
+    with pytest.raises(FormatError, match="not among the records"):
+        write_pack(tmp_path / "k.pack", cache.stores, wanted=[], requests={key_of(1).digest: key_of(2).digest})
+
+
+def test_an_empty_pack_is_a_pack(tmp_path: Path) -> None:
+    path = tmp_path / "empty.pack"
+    assert write_pack(path, []).records == 0
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert read_only(path).find(key_of(0)) is None
+
+
+@pytest.mark.skipif(shutil.which("strace") is None, reason="counts system calls with strace")
+def test_a_thousand_records_take_a_few_system_calls(path: Path, tmp_path: Path) -> None:
+    code = (
+        "import sys; from pathlib import Path\n"
+        "from cujit.cache.cache import Cache; import cujit.cache.pack; sys.path.insert(0, sys.argv[2])\n"
+        "from cache.samples import key_of\n"
+        f"keys = [key_of(n) for n in range({_COUNT})]\n"
+        "cache = Cache(None, read_only=[Path(sys.argv[1])])\n"
+        "import os; os.getppid()\n"
+        "for _ in range(25):\n"
+        "    for key in keys: assert cache.find(key)\n"
+        "    cache.forget()\n"
+        "os.getppid()\n"
+    )
+    log = tmp_path / "calls"
+    command = ["strace", "-o", str(log), sys.executable, "-c", code, str(path), str(Path(__file__).parents[1])]
+    subprocess.run(command, check=True, capture_output=True)
+    lines = [
+        line for line in log.read_text().splitlines() if not line.startswith(("brk", "munmap", "rt_sig", "mmap(NULL"))
+    ]
+    marks = [i for i, line in enumerate(lines) if line.startswith("getppid")]
+    between = lines[marks[-2] + 1 : marks[-1]]
+    deep = len(path.parts) * 2  # each directory on the way is looked at, as written and as links lead
+    assert len(between) <= 10 + deep, "\n".join(between)
