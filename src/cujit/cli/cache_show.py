@@ -14,7 +14,7 @@ from cujit.cli.console import json_option, print_json, printable, shown_time
 from cujit.compiler.keys.recipe import read_recipe
 from cujit.errors import NameNotFoundError
 
-__all__ = ["show"]
+__all__ = ["show", "show_entry"]
 
 
 @click.command("show")
@@ -24,10 +24,16 @@ __all__ = ["show"]
 @json_option
 def show(cache: Cache, key: str, wants_source: bool, as_json: bool) -> None:
     """Tell what an entry holds, how it was made, and every input that its key is made of."""
-    shown = admin.show(cache, key)
     if wants_source:
-        _print_source(shown, as_json)
-    elif as_json:
+        _print_source(admin.show(cache, key), as_json)
+    else:
+        show_entry(cache, key, as_json=as_json)
+
+
+def show_entry(cache: Cache, key: str, *, as_json: bool) -> None:
+    """Print what an entry holds and what it was made from."""
+    shown = admin.show(cache, key)
+    if as_json:
         print_json(_record(shown))
     else:
         _tell(shown)
