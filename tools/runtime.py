@@ -2,8 +2,8 @@
 
 ``python tools/runtime.py [directory [sources]]`` writes ``x86_64/*.bc`` and ``aarch64/*.bc`` there, or into the
 package, from the ``*.c`` of ``sources``, or of ``src/cujit/devices/cpu/runtime``. The compiler is the clang of the
-wheel ``ziglang``. Numbers that Python knows too come to C in ``numbers.h``, which is made here, and the compiler holds
-the structures of C against Python's.
+wheel ``ziglang``. Numbers and structures that Python knows too come to C in ``shared.h``, which is made here of what
+Python says and is kept nowhere; the compiler holds that it lays them out as Python does.
 
 LLVM reads bitcode of older releases, and of no newer one: this clang is older than the LLVM of every llvmlite that
 cujit allows. Nothing is optimised here, so that the bitcode promises to LLVM what C does, and no more; the user's LLVM
@@ -13,22 +13,18 @@ optimises it for the user's processor.
 from __future__ import annotations
 
 import ctypes
+import math
 import re
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from cujit.devices.cpu.ir.program import WARP
-from cujit.devices.cpu.native import checkstate
-from cujit.devices.cpu.native.exchange import BOUNDS, OPERATIONS, Exchange
-from cujit.devices.cpu.native.faultkinds import FaultKind
-from cujit.devices.cpu.native.records import DONE, STANDS, Assertion, Record, Stand, Stands, TraceState
-from cujit.devices.cpu.native.srgb import linear
-from cujit.devices.cpu.native.state import BARRIERS, WARPS, Barrier, Block, Group, Place, Plan, State, Warp
-from cujit.devices.cpu.run.launch import PLACE, SHARED_ALIGN, Control, Launch
-from cujit.devices.cpu.run.textures import FORMATS, SURFACE_MARK, TEXTURE_MARK, Descriptor
+from cujit.devices.cpu.native import structures
+from cujit.devices.cpu.run.launch import PLACE, SHARED_ALIGN
+from cujit.devices.cpu.run.textures import FORMATS, SURFACE_MARK, TEXTURE_MARK
 from cujit.devices.textures import AddressMode
 
 SOURCES = Path(__file__).parent.parent / "src" / "cujit" / "devices" / "cpu" / "runtime"
@@ -51,66 +47,74 @@ _LEFT_OUT = re.compile(
 """Names of processors, and of what they can do: LLVM takes the user's where none is named. And what C promises that
 others would have to keep: that arguments are defined, that pointers point into what they are made of, how libc is."""
 
-STRUCTURES: dict[str, dict[str, type[ctypes.Structure]]] = {
-    "launch.h": {"Launch": Launch},
-    "state.h": {"Barrier": Barrier, "Meeting": Place, "Warp": Warp, "Group": Group, "Block": Block, "Plan": Plan},
-    "guard.h": {"Control": Control, "Stand": Stand, "Stands": Stands},
-    "textures.h": {"Descriptor": Descriptor, "Exchange": Exchange},
-    "output.h": {"Printed": Record, "Assertion": Assertion},
-    "trace.h": {"TraceState": TraceState},
-    "checks.h": {
-        name: getattr(checkstate, name) for name in ("Span", "Watch", "Record", "Entry", "Slot", "Tracker", "Place")
-    },
-}
-"""Those that C and Python share: by the header that has them, and by their names in C."""
-
 
 def make(directory: Path, sources: Path) -> None:
-    """Compile every part into a directory, and put ``numbers.h`` there."""
+    """Compile every part into a directory, and put ``shared.h`` there."""
     directory.mkdir(parents=True, exist_ok=True)
-    (directory / "numbers.h").write_text(numbers())
-    clang = Clang(sources)
-    hold_structures(clang)
+    (directory / "shared.h").write_text(shared())
     for processor in PROCESSORS:
         (directory / processor).mkdir(exist_ok=True)
         for source in sorted(sources.glob("*.c")):
-            clang.compile(source.name, processor, directory / processor / f"{source.stem}.bc")
+            _compile(source, processor, directory)
 
 
 # -- what C and Python both know ----------------------------------------------------------------------------
 
+# The linear values of sRGB codes that are not the transfer function's, rounded to 8 bits.
+_ODD = {
+    12: 60 / 2**14, 15: 78 / 2**14, 19: 107 / 2**14, 20: 115 / 2**14, 32: 236 / 2**14, 33: 250 / 2**14,
+    65: 864 / 2**14, 66: 896 / 2**14, 68: 236 / 2**12, 70: 1000 / 2**14, 97: 1952 / 2**14, 184: 123 / 256,
+    186: 126 / 256, 249: 242 / 256, 250: 244 / 256, 251: 246 / 256, 252: 250 / 256, 253: 252 / 256,
+}  # fmt: skip
 
-def numbers() -> str:
-    """Write the header of the numbers that Python knows."""
+
+def linear(code: int) -> float:
+    """Decode sRGB as an H200 does: to 8 bits, with a line of slope 5/64 for small codes.
+
+    Source: measured on all 256 codes. IEC 61966-2-1, the transfer function.
+    """
+    if code < 12:
+        return code * 5 / 2**14
+    value = code / 255
+    linear: float = ((value + 0.055) / 1.055) ** 2.4
+    unit: float = 2.0 ** (math.frexp(linear)[1] - 8)
+    return _ODD.get(code, round(linear / unit) * unit)
+
+
+def shared() -> str:
+    """Write the header of the numbers and structures that Python knows."""
     enums = (
-        _enum("FAULT", FaultKind.__members__),
+        _enum("FAULT", structures.FaultKind.__members__),
         _enum("FORMAT", _by_place(FORMATS)),
         _enum("ADDRESS", {name: mode.value for name, mode in AddressMode.__members__.items()}),
-        _enum("BOUNDS", _by_place(BOUNDS)),
-        _enum("SURFACE", _by_place(OPERATIONS)),
-        _enum("STATE", {name: number for name, number in vars(State).items() if name.isupper()}),
-        _enum("CHECK", checkstate.checks_bits()),
-        _enum("ACCESS", checkstate.Access.__members__),
-        _enum("SPACE", checkstate.Space.__members__),
-        _enum("CODE", checkstate.Code.__members__),
-        f"enum {{ WARP = {WARP}, WARPS = {WARPS}, BARRIERS = {BARRIERS}, OBJECTS = {checkstate.OBJECTS} }};\n",
+        _enum("BOUNDS", _by_place(structures.BOUNDS)),
+        _enum("SURFACE", _by_place(structures.OPERATIONS)),
+        _enum("STATE", structures.State.__members__),
+        _enum("CHECK", structures.checks_bits()),
+        _enum("ACCESS", structures.Access.__members__),
+        _enum("SPACE", structures.Space.__members__),
+        _enum("CODE", structures.Code.__members__),
     )
-    marks = {
+    numbers = {
+        "WARP": f"{WARP}",
         "TEXTURE_MARK": f"{TEXTURE_MARK:#x}ull",
         "SURFACE_MARK": f"{SURFACE_MARK:#x}ull",
-        "TRACE_DONE": f"{DONE}u",
         "PLACE": f"{PLACE}",
         "SHARED_ALIGN": f"{SHARED_ALIGN}",
-        "STANDS": f"{STANDS}",
+        "TRACE_DONE": f"{structures.TRACE_DONE}u",
+        **{name: f"{getattr(structures, name)}" for name in _NUMBERS},
     }
-    defines = [f"#define {name} {value}" for name, value in marks.items()]
+    defines = [f"#define {name} {value}" for name, value in numbers.items()]
     tables = (
-        _table("unsigned char PATTERN", [f"{byte:#04x}" for byte in checkstate.PATTERN], 8),
+        _table("unsigned char PATTERN", [f"{byte:#04x}" for byte in structures.PATTERN], 8),
         "/* The linear value of each sRGB code. */",
         _table("float SRGB", [f"{linear(code).hex()}f" for code in range(256)], 4),
     )
     head = "/* What Python knows too. Made by tools/runtime.py. */\n\n#pragma once\n\n"
-    return head + "\n".join([*enums, *defines, "", *tables])
+    return head + "\n".join([*enums, *defines, "", *tables, *map(_structure, structures.STRUCTURES.values())])
+
+
+_NUMBERS = ("WARPS", "BARRIERS", "STANDS", "SLOTS", "CLUSTER_BARRIER", "OBJECTS")
 
 
 def _by_place(names: Iterable[str]) -> dict[str, int]:
@@ -127,62 +131,38 @@ def _table(name: str, values: list[str], each: int) -> str:
     return f"static const {name}[{len(values)}] = {{\n{rows}}};\n"
 
 
-def hold_structures(clang: Clang) -> None:
-    """Have the compiler compare the places of all fields in C and in Python."""
-    for header, structures in STRUCTURES.items():
-        lines = [f'#include "{header}"', *(line for pair in structures.items() for line in _assertions(*pair))]
-        for processor in PROCESSORS:
-            clang.check("\n".join([*lines, ""]), processor)
-
-
-def _assertions(in_c: str, structure: type[ctypes.Structure]) -> Iterator[str]:
-    name = f"struct {in_c}"
+def _structure(structure: type[structures.Shared]) -> str:
+    """Declare a structure, and have the compiler compare the places of its fields with Python's."""
+    name, fields = f"struct {structure.__name__}", structure._fields_
+    assert isinstance(fields, structures.Fields)
     sizes = {f"sizeof({name})": ctypes.sizeof(structure)}
-    for field, type_, *_ in structure._fields_:
+    for field, type_ in fields:
         sizes[f"offsetof({name}, {field})"] = getattr(structure, field).offset
         sizes[f"sizeof((({name} *)0)->{field})"] = ctypes.sizeof(type_)
-    yield from (f'_Static_assert({text} == {size}, "as Python has it");' for text, size in sizes.items())
+    declared = "".join(f"  {each.strip()};\n" for each in fields.text.split(";"))
+    held = "".join(f'_Static_assert({text} == {size}, "as Python has it");\n' for text, size in sizes.items())
+    return f"{name} {{\n{declared}}};\n{held}"
 
 
 # -- the compiler -------------------------------------------------------------------------------------------
 
 
-class Clang:
-    """The compiler, which finds its sources in one folder."""
+def _compile(source: Path, processor: str, directory: Path) -> None:
+    """Write the bitcode of a part for a processor."""
+    with tempfile.TemporaryDirectory() as folder:
+        text = Path(folder) / "part.ll"
+        told = (*_LANGUAGE, *_DEFINED, *_PLAIN, *_OUTPUT, f"-I{directory}")
+        _run(source.parent, processor, *told, source.name, "-o", str(text))
+        text.write_text(_LEFT_OUT.sub("", text.read_text()))
+        target = directory / processor / f"{source.stem}.bc"
+        _run(source.parent, processor, "-w", *_PASSES, "-c", "-emit-llvm", str(text), "-o", str(target))
 
-    def __init__(self, sources: Path) -> None:
-        self._sources = sources
 
-    def compile(self, source: str, processor: str, target: Path) -> None:
-        """Write the bitcode of a source for a processor."""
-        with tempfile.TemporaryDirectory() as folder:
-            text = Path(folder) / "part.ll"
-            self._run(processor, *_LANGUAGE, *_DEFINED, *_PLAIN, *_OUTPUT, source, "-o", str(text))
-            text.write_text(_LEFT_OUT.sub("", text.read_text()))
-            self._run(processor, "-w", *_PASSES, "-c", "-emit-llvm", str(text), "-o", str(target))
-
-    def check(self, text: str, processor: str) -> None:
-        """Compile C, and forget what comes of it."""
-        with tempfile.TemporaryDirectory() as folder:
-            file = Path(folder) / "check.c"
-            file.write_text(text)
-            self._run(
-                processor,
-                *_LANGUAGE,
-                "-Wno-unused-function",
-                "-I",
-                str(self._sources),
-                "-c",
-                str(file),
-                "-o",
-                f"{file}.o",
-            )
-
-    def _run(self, processor: str, *options: str) -> None:
-        command = [sys.executable, "-m", "ziglang", "cc", "-target", f"{processor}-linux-gnu", *options]
-        done = subprocess.run(command, cwd=self._sources, capture_output=True, text=True)
-        if done.returncode:
-            sys.exit(done.stderr)
+def _run(folder: Path, processor: str, *options: str) -> None:
+    command = [sys.executable, "-m", "ziglang", "cc", "-target", f"{processor}-linux-gnu", *options]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
+    if done.returncode:
+        sys.exit(done.stderr)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,6 @@
 /* What kernels under checks call, by itself, under the sanitizers of a compiler: in several threads, what is right and
    what is wrong in each way. */
 
-#include "checks.h"
 #include "crew.h"
 
 enum { ALL = ~0u, BLOCKS = 12, ROUNDS = 4, STRIDE = 1024, LIMIT = 512, LOCAL = 16, MOST = 256 };

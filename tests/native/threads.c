@@ -2,8 +2,6 @@
    trace, and fault, as kernels do, launch by launch. */
 
 #include "crew.h"
-#include "output.h"
-#include "trace.h"
 
 enum { LAUNCHES = 20, BLOCKS = 8, ROUNDS = 5, SHARED = 1000, LOCAL = 3000 };
 

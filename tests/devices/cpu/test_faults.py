@@ -16,8 +16,8 @@ import numpy as np
 import pytest
 
 from cujit.devices.base import Device, Dim3
-from cujit.devices.cpu.native.faultkinds import FaultKind
 from cujit.devices.cpu.native.library import address_of, compile_kernel
+from cujit.devices.cpu.native.structures import FaultKind
 from cujit.devices.cpu.run.allocations import HostBlock
 from cujit.devices.cpu.run.faults import Site, settle
 from cujit.devices.cpu.run.launch import PLACE, Launch, field_offset

@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cujit.devices.base import Device, Dim3
-from cujit.devices.cpu.native.faultkinds import FaultKind
 from cujit.devices.cpu.native.library import address_of
+from cujit.devices.cpu.native.structures import FaultKind
 from cujit.devices.cpu.run.faults import Site, settle
 from cujit.devices.cpu.run.launch import Launch
 from cujit.devices.cpu.run.printing import Printed, formatted, take_printed

@@ -15,8 +15,8 @@ from cujit.cache.key import Part
 from cujit.devices.base import Dim3, LaunchShape, Resources
 from cujit.devices.cpu.ir.facts import KernelFacts
 from cujit.devices.cpu.ir.program import WARP
-from cujit.devices.cpu.native.faultkinds import FaultKind
 from cujit.devices.cpu.native.library import native_code
+from cujit.devices.cpu.native.structures import FaultKind
 from cujit.devices.cpu.observe.checking import CheckedKernel, room_for
 from cujit.devices.cpu.run import deadlock
 from cujit.devices.cpu.run.allocations import aligned

@@ -10,9 +10,8 @@ from cujit.devices.cpu.analysis.uniformity import WARP
 from cujit.devices.cpu.codegen.builder import Builder, Value
 from cujit.devices.cpu.codegen.names import BLOCK, FIRST_THREAD, LAUNCH, STATE, WARP_NUMBER
 from cujit.devices.cpu.instructions import warpwide
-from cujit.devices.cpu.native.faultkinds import FaultKind
-from cujit.devices.cpu.native.state import Block as BlockState
-from cujit.devices.cpu.native.state import Place, Warp
+from cujit.devices.cpu.native.structures import Block as BlockState
+from cujit.devices.cpu.native.structures import FaultKind, Meeting, Warp
 from cujit.devices.cpu.run.launch import Launch, field_offset
 
 if TYPE_CHECKING:
@@ -24,7 +23,7 @@ __all__ = ["end_launch", "forget", "tell"]
 
 def tell(e: WarpEmitter, sites: Sequence[Block]) -> None:
     """Note in the state of the warp where lanes wait for others that are parked."""
-    _note(e, sites, _place_of(e.builder), Warp.apart.size // ctypes.sizeof(Place))
+    _note(e, sites, _place_of(e.builder), Warp.apart.size // ctypes.sizeof(Meeting))
 
 
 def forget(e: WarpEmitter) -> None:
@@ -42,7 +41,7 @@ def _place_of(b: Builder) -> Value:
 
 
 def _note(e: WarpEmitter, sites: Sequence[Block], at: Value, room: int) -> None:
-    """Write a ``Place`` for each of the first ``room`` places where lanes wait."""
+    """Write a ``Meeting`` for each of the first ``room`` places where lanes wait."""
     b = e.builder
     count = b.integer(0, 32)
     for block in sites:
@@ -63,7 +62,7 @@ def end_launch(e: WarpEmitter, sites: Sequence[Block], line: Value, lane: Value)
     b.branch(mine, first, stop)
     b.start(first)
     at = b.offset(LAUNCH, field_offset("fault_more"))
-    _note(e, sites, at, Launch.fault_more.size // ctypes.sizeof(Place))
+    _note(e, sites, at, Launch.fault_more.size // ctypes.sizeof(Meeting))
     thread = b.binary("add", FIRST_THREAD, lane)
     b.call("cujit_fault_here", "void", LAUNCH, BLOCK, thread, line, b.integer(0, 64))
     b.jump(stop)

@@ -26,7 +26,7 @@ from cujit.devices.cpu.control.passage import (
     with_idle,
 )
 from cujit.devices.cpu.instructions.functions import symbol_of
-from cujit.devices.cpu.native.state import STACK_BYTES, Block
+from cujit.devices.cpu.native.structures import STACK_BYTES, Block
 from cujit.devices.cpu.run.launch import PLACE, field_offset
 
 __all__ = ["emit_function", "emit_regions"]

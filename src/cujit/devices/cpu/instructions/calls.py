@@ -14,8 +14,8 @@ from cujit.devices.cpu.codegen.names import BLOCK, FIRST_THREAD, LAUNCH
 from cujit.devices.cpu.codegen.registry import Rules
 from cujit.devices.cpu.ir.program import Op
 from cujit.devices.cpu.ir.refusals import UNLINKED
-from cujit.devices.cpu.native.faultkinds import FaultKind
 from cujit.devices.cpu.native.library import require
+from cujit.devices.cpu.native.structures import FaultKind
 
 if TYPE_CHECKING:
     from cujit.devices.cpu.codegen.warp import Handler, WarpEmitter

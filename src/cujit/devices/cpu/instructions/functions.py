@@ -13,7 +13,7 @@ from cujit.devices.cpu.codegen.registry import Rules
 from cujit.devices.cpu.codegen.warp import WarpEmitter
 from cujit.devices.cpu.instructions.memory import local_base
 from cujit.devices.cpu.ir.program import CLEAR, IntConstant, Op, SymbolAddress
-from cujit.devices.cpu.native.faultkinds import FaultKind
+from cujit.devices.cpu.native.structures import FaultKind
 
 __all__ = ["register", "symbol_of"]
 

@@ -16,7 +16,7 @@ from cujit.devices.cpu.codegen.warp import WarpEmitter
 from cujit.devices.cpu.instructions.halves import join_halves
 from cujit.devices.cpu.instructions.small_formats import half_bits
 from cujit.devices.cpu.ir.program import Group, Memory, Op, Reg, items_of
-from cujit.devices.cpu.native.exchange import BOUNDS, OPERATIONS, Exchange
+from cujit.devices.cpu.native.structures import BOUNDS, OPERATIONS, Exchange
 from cujit.devices.cpu.run.textures import SURFACE_MARK, TEXTURE_MARK, Descriptor
 from cujit.errors import UnsupportedError
 

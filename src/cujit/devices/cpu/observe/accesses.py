@@ -15,7 +15,7 @@ from cujit.devices.cpu.instructions.matrix.wmma import memory_lines
 from cujit.devices.cpu.instructions.memory import address_in
 from cujit.devices.cpu.ir.program import Group, IntConstant, Memory, Negation, Op, Operand, Reg, SymbolAddress
 from cujit.devices.cpu.ir.semantics import Order
-from cujit.devices.cpu.native.checkstate import Access, Space
+from cujit.devices.cpu.native.structures import Access, Space
 
 if TYPE_CHECKING:
     from cujit.devices.cpu.codegen.warp import WarpEmitter

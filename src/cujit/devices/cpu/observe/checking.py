@@ -9,8 +9,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from cujit.devices.cpu.ir.program import Memory, Op, Operand, SymbolAddress
-from cujit.devices.cpu.native.checkstate import Entry, Tracker, Watch, checks_bits
-from cujit.devices.cpu.native.state import STACK_BYTES
+from cujit.devices.cpu.native.structures import STACK_BYTES, Entry, Tracker, Watch, checks_bits
 from cujit.devices.cpu.observe.kinds import Checks
 from cujit.devices.cpu.observe.ledger import CheckedRun, Known, Ledger, Table
 from cujit.devices.cpu.run.launch import WORKSPACE_BYTES

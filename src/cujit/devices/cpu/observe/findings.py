@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from cujit.devices.cpu.native.checkstate import Access, Code, Space
-from cujit.devices.cpu.native.faultkinds import FaultKind
+from cujit.devices.cpu.native.structures import Access, Code, FaultKind, Space
 from cujit.devices.cpu.run.deadlock import ranges
 
 if TYPE_CHECKING:

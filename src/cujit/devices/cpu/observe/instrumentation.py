@@ -14,7 +14,7 @@ from cujit.devices.cpu.codegen.names import BLOCK, LAUNCH, STATE, WARP_NUMBER
 from cujit.devices.cpu.instructions import barriers, warpwide
 from cujit.devices.cpu.ir.program import CLEAR, Op, SymbolAddress
 from cujit.devices.cpu.ir.semantics import Effect, Lanes
-from cujit.devices.cpu.native.checkstate import CLUSTER_BARRIER, Place, Space
+from cujit.devices.cpu.native.structures import CLUSTER_BARRIER, Place, Space
 from cujit.devices.cpu.observe.accesses import Touch, fills_shared, orders_by_itself, touches_of
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 
-from cujit.devices.cpu.native.checkstate import checks_bits
+from cujit.devices.cpu.native.structures import checks_bits
 from cujit.errors import OptionError, spell
 
 __all__ = ["Checks"]

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from cujit.devices.cpu.native.checkstate import PATTERN, Span, Watch
+from cujit.devices.cpu.native.structures import PATTERN, Span, Watch
 from cujit.devices.cpu.run.allocations import APART, HostBlock, live_blocks
 
 if TYPE_CHECKING:

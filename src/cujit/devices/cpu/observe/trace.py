@@ -18,7 +18,7 @@ from cujit.devices.cpu.analysis.body import Body
 from cujit.devices.cpu.analysis.uniformity import WARP
 from cujit.devices.cpu.ir.decoding import TracedValue, kinds_of, spelled, type_for
 from cujit.devices.cpu.ir.program import Memory, Op, Reg, Special
-from cujit.devices.cpu.native.records import DONE, TraceState
+from cujit.devices.cpu.native.structures import TRACE_DONE, TraceState
 from cujit.devices.cpu.observe.tracing import Tracer, read_by, words_of
 from cujit.devices.cpu.run.launch import Launch, release
 from cujit.devices.cpu.run.lines import Lines, SourceLine
@@ -278,8 +278,8 @@ class _Table:
             number, count = words[at] & 0xFFFF_FFFF, words[at] >> 32
             values = words[at + 1 : at + 1 + count]
             at += 1 + count
-            if number & DONE:
-                number &= ~DONE
+            if number & TRACE_DONE:
+                number &= ~TRACE_DONE
                 k = last[number]
                 found[k] = self._ended(found[k], number, values)
             else:

@@ -12,7 +12,7 @@ from cujit.devices.cpu.codegen.builder import Value, int_type, type_width
 from cujit.devices.cpu.codegen.names import LAUNCH
 from cujit.devices.cpu.codegen.warp import storage_type
 from cujit.devices.cpu.ir.program import Group, Memory, Negation, Op, Operand, Reg, Special
-from cujit.devices.cpu.native.records import DONE, TraceState
+from cujit.devices.cpu.native.structures import TRACE_DONE, TraceState
 from cujit.devices.cpu.run.launch import field_offset
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ class Tracer:
         """Have it say what the operation wrote."""
         number, written = self._numbers.get(op), _written(op)
         if number is not None and written:
-            self._record(e, number | DONE, written)
+            self._record(e, number | TRACE_DONE, written)
 
     def _record(self, e: WarpEmitter, number: int, operands: Sequence[Reg | Special]) -> None:
         b = e.builder

@@ -5,8 +5,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable, Iterable
 
-from cujit.devices.cpu.native.faultkinds import FaultKind
-from cujit.devices.cpu.native.state import Block, Place, State
+from cujit.devices.cpu.native.structures import Block, FaultKind, Meeting, State
 from cujit.devices.cpu.run.launch import Launch, release
 
 __all__ = ["explain", "ranges", "waiting"]
@@ -21,7 +20,7 @@ def explain(launch: Launch, words_of: Callable[[int], str]) -> str | None:
     ``words_of`` describes a line of the PTX.
     """
     if launch.fault_kind == FaultKind.LANES_APART:
-        places = (Place * (Launch.fault_more.size // ctypes.sizeof(Place))).from_buffer_copy(launch.fault_more)
+        places = (Meeting * (Launch.fault_more.size // ctypes.sizeof(Meeting))).from_buffer_copy(launch.fault_more)
         apart = _apart([(launch.fault_thread // 32, place) for place in places], words_of)
         found = [f"    {text}" for text, _ in apart]
         return "\n".join(["lanes of one warp wait for each other at different .sync operations:", *found])
@@ -55,7 +54,7 @@ def waiting(block: Block, words_of: Callable[[int], str], but: int | None = None
     return lines + _apart([(w, place) for w in warps for place in block.warp[w].apart], words_of)
 
 
-def _apart(places: Iterable[tuple[int, Place]], words_of: Callable[[int], str]) -> list[tuple[str, int]]:
+def _apart(places: Iterable[tuple[int, Meeting]], words_of: Callable[[int], str]) -> list[tuple[str, int]]:
     """Describe the places where lanes of a warp wait for others of it; the warp's number comes with each."""
     threads: dict[tuple[int, int], list[int]] = {}
     for warp, place in places:

@@ -9,9 +9,8 @@ from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from cujit.devices.base import Dim3
-from cujit.devices.cpu.native.faultkinds import FaultKind
 from cujit.devices.cpu.native.library import install_handlers
-from cujit.devices.cpu.native.records import Assertion
+from cujit.devices.cpu.native.structures import Assertion, FaultKind
 from cujit.devices.cpu.run.allocations import live_blocks
 from cujit.devices.cpu.run.launch import Launch, release
 from cujit.devices.cpu.run.printing import write_printed

@@ -7,7 +7,7 @@ import ctypes
 import functools
 from pathlib import Path
 
-from cujit.devices.cpu.ir.structures import fields
+from cujit.devices.cpu.native.structures import Fields, Shared
 
 __all__ = ["PLACE", "SHARED_ALIGN", "WORKSPACE_BYTES", "Control", "Launch", "cache_bytes", "field_offset", "release"]
 
@@ -27,13 +27,13 @@ _UNKNOWN_CACHE_BYTES = 32 << 20
 """Taken for the size of a cache that is not known: as much as server processors give a few cores together."""
 
 
-class Control(ctypes.Structure):
+class Control(Shared):
     """What launches of one kernel have in common: ``cancels`` counts how often those that ran were ended."""
 
-    _fields_ = fields("u64 cancels")
+    _fields_ = Fields("u64 cancels")
 
 
-class Launch(ctypes.Structure):
+class Launch(Shared):
     """One launch. ``next`` counts the blocks handed out; ``chunk`` how many a thread takes at a time.
 
     ``together`` is how many blocks have to make progress side by side (a cluster, a cooperative grid; else 1), and
@@ -51,12 +51,13 @@ class Launch(ctypes.Structure):
     were handed out then, ``raised`` the exception that Python's handler of a signal raised: type, value and traceback.
     """
 
-    _fields_ = fields(
-        "u64 parameters, module, module_size, blocks, next, chunk; u32 grid_x, grid_y, grid_z, dynamic_bytes; u64 "
-        "shared_bytes, shared_stride, together, workspace, cache_bytes; u32 cluster_x, cluster_y, cluster_z, "
-        "fault_kind; u64 fault_block; u32 fault_thread, fault_line; u64 fault_address, fault_more[6], output, checks, "
-        "trace, coverage, code, code_bytes, timeout_ns, deadline_ns, control, cancels, stands, poked, begun, "
-        "raised[3]"
+    _fields_ = Fields(
+        "u8 *parameters, *module; u64 module_size, blocks, next, chunk; u32 grid_x, grid_y, grid_z, dynamic_bytes; "
+        "u64 shared_bytes, shared_stride, together, workspace, cache_bytes; "
+        "u32 cluster_x, cluster_y, cluster_z, fault_kind; u64 fault_block; u32 fault_thread, fault_line; "
+        "u64 fault_address, fault_more[6]; struct Printed *output; struct Watch *checks; struct TraceState *trace; "
+        "u64 coverage, code, code_bytes, timeout_ns, deadline_ns; struct Control *control; u64 cancels; "
+        "struct Stands *stands; u64 poked, begun, raised[3]"
     )
 
     def place(self, block: int) -> tuple[int, int, int]:

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from cujit.devices.cpu.native.records import NULL_TEXT, Record
+from cujit.devices.cpu.native.structures import Printed as Record
 from cujit.devices.cpu.run.launch import Launch
 
 __all__ = ["Printed", "formatted", "take_printed", "write_printed"]
@@ -22,6 +22,9 @@ _LOOSE = re.compile(rb"%([-+ #0-9.*hljztqL]*)(.)?", re.DOTALL)
 _STRICT = re.compile(rb"([-+ #0]*)(\d+|\*)?(?:\.(\d+|\*)?)?(hh|h|ll|l|j|z|t|q|L)?")
 _WHOLE, _REAL = b"diouxX", b"fFeEgGaA"
 _LONG = frozenset(b"ljztqL")
+
+_NULL_TEXT = (1 << 64) - 1
+"""The length of a string whose address is null."""
 
 _WIDEST = 1 << 20
 """Characters that one specification may fill; wider ones are narrowed to it."""
@@ -83,7 +86,7 @@ def _values(format_: bytes, words: tuple[int, ...], text: bytes) -> Iterator[int
             return
         if kind != b"s":
             yield word
-        elif word == NULL_TEXT:
+        elif word == _NULL_TEXT:
             yield None
         else:
             yield text[:word]

@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from cujit.devices.cpu.native.faultkinds import FaultKind
-from cujit.devices.cpu.native.records import Stand, Stands
-from cujit.devices.cpu.native.state import Block, State
+from cujit.devices.cpu.native.structures import Block, FaultKind, Stand, Stands, State
 from cujit.devices.cpu.run.deadlock import ranges, waiting
 from cujit.devices.cpu.run.launch import Launch, release
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import ctypes
 
-from cujit.devices.cpu.ir.structures import fields
+from cujit.devices.cpu.native.structures import Fields
 from cujit.devices.im2col import Im2col
 from cujit.devices.tensormaps import MAX_RANK, DataType, Tiling
 
@@ -42,7 +42,7 @@ class TensorMap(ctypes.Structure):
     ``lower`` and ``upper`` are corners of im2col mode, W first; the box has channels and pixels then.
     """
 
-    _fields_ = fields(
+    _fields_ = Fields(
         "u64 global_address, strides[4]; u32 sizes[5], box[5], element_strides[5], last_dimension; u8 element, "
         "element_bytes, swizzle, fill; i16 lower[3], upper[3]; u64 mark"
     )

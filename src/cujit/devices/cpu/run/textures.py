@@ -15,7 +15,7 @@ from cujit.devices.textures import Extent, Filter, Format, Handle, Sampling, Tex
 
 if TYPE_CHECKING:
     from cujit.formats.ptx.syntax import Module
-from cujit.devices.cpu.ir.structures import fields
+from cujit.devices.cpu.native.structures import Fields, Shared
 
 __all__ = ["FORMATS", "SURFACE_MARK", "TEXTURE_MARK", "CpuTextures", "Descriptor", "note_references"]
 
@@ -27,7 +27,7 @@ FORMATS = ("uint8", "int8", "uint16", "int16", "uint32", "int32", "float16", "fl
 """By ``Descriptor.format``."""
 
 
-class Descriptor(ctypes.Structure):
+class Descriptor(Shared):
     """What machine code needs of a texture or surface. ``row`` and ``slice`` are bytes from one to the next.
 
     ``depth`` counts slices or layers, ``layers`` is 0 where there are none. ``address_*``, ``filter`` are the numbers
@@ -35,9 +35,10 @@ class Descriptor(ctypes.Structure):
     are not. ``linear_memory`` tells of one row that is read in place.
     """
 
-    _fields_ = fields(
-        "u64 mark, base; i64 row, slice; i32 width, height, depth, layers, texel_bytes, channels, format, address_0, "
-        "address_1, address_2, filter, normalized, as_float, srgb, levels, samples, linear_memory; u32 border[4]"
+    _fields_ = Fields(
+        "u64 mark; u8 *base; i64 row, slice; i32 width, height, depth, layers, texel_bytes, channels, format, "
+        "address_0, address_1, address_2, filter, normalized, as_float, srgb, levels, samples, linear_memory; "
+        "u32 border[4]"
     )
 
 

@@ -3,7 +3,7 @@
 
 #pragma once
 
-#include "state.h"
+#include "launch.h"
 
 #include <sys/mman.h>
 #include <unistd.h>

@@ -4,7 +4,202 @@
    stack where none of the block can. */
 
 #include "arena.h"
-#include "turns.h"
+
+#include <sched.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* -- changing stacks ------------------------------------------------------------------------------------------------- */
+
+/* Changing from one stack to another: the few instructions that no compiler writes.
+
+   cujit_switch(save, stack) puts the registers that a call preserves on the current stack, leaves its pointer at
+   `save`, and goes on where `stack` was left. cujit_begin is where a new stack begins: it calls
+   function(argument, number) from three preserved registers, and that function must not return. Frame is what a new
+   stack holds, from the lowest address.
+
+   A jump and not a return is at the end: processors predict where a return goes by the calls before it, which were made
+   on another stack. */
+
+void cujit_switch(u8 **save, u8 *stack);
+void cujit_begin(void);
+
+#ifdef __aarch64__
+
+/* x19 to x30, and d8 to d15: of the vectors a call preserves the low halves. Source: Procedure Call Standard for the Arm
+   64-bit Architecture, 6.1. */
+struct Frame {
+  void *function, *argument;
+  u64 number, free[7], previous_frame;
+  void (*begin)(void);
+  u64 vectors[8];
+};
+
+__asm__(".globl cujit_switch\n"
+        "cujit_switch:\n"
+        "sub sp, sp, #160\n"
+        "stp x19, x20, [sp]\n"
+        "stp x21, x22, [sp, #16]\n"
+        "stp x23, x24, [sp, #32]\n"
+        "stp x25, x26, [sp, #48]\n"
+        "stp x27, x28, [sp, #64]\n"
+        "stp x29, x30, [sp, #80]\n"
+        "stp d8, d9, [sp, #96]\n"
+        "stp d10, d11, [sp, #112]\n"
+        "stp d12, d13, [sp, #128]\n"
+        "stp d14, d15, [sp, #144]\n"
+        "mov x9, sp\n"
+        "str x9, [x0]\n"
+        "mov sp, x1\n"
+        "ldp x19, x20, [sp]\n"
+        "ldp x21, x22, [sp, #16]\n"
+        "ldp x23, x24, [sp, #32]\n"
+        "ldp x25, x26, [sp, #48]\n"
+        "ldp x27, x28, [sp, #64]\n"
+        "ldp x29, x30, [sp, #80]\n"
+        "ldp d8, d9, [sp, #96]\n"
+        "ldp d10, d11, [sp, #112]\n"
+        "ldp d12, d13, [sp, #128]\n"
+        "ldp d14, d15, [sp, #144]\n"
+        "add sp, sp, #160\n"
+        "br x30\n"
+        ".globl cujit_begin\n"
+        "cujit_begin:\n"
+        "mov x0, x20\n"
+        "mov w1, w21\n"
+        "blr x19\n"
+        "brk #1\n");
+
+#else
+
+/* It lies 8 above a multiple of 16, so that the stack is aligned where cujit_begin calls. Preserved registers. Source:
+   System V ABI, AMD64 supplement, 3.2.1. */
+struct Frame {
+  u64 free[2], number;
+  void *argument, *function;
+  u64 free_too;
+  void (*begin)(void);
+  u64 last[2];
+};
+
+__asm__(".globl cujit_switch\n"
+        "cujit_switch:\n"
+        "pushq %rbp\n"
+        "pushq %rbx\n"
+        "pushq %r12\n"
+        "pushq %r13\n"
+        "pushq %r14\n"
+        "pushq %r15\n"
+        "movq %rsp, (%rdi)\n"
+        "movq %rsi, %rsp\n"
+        "popq %r15\n"
+        "popq %r14\n"
+        "popq %r13\n"
+        "popq %r12\n"
+        "popq %rbx\n"
+        "popq %rbp\n"
+        "popq %rcx\n"
+        "jmpq *%rcx\n"
+        ".globl cujit_begin\n"
+        "cujit_begin:\n"
+        "movq %r12, %rdi\n"
+        "movl %r13d, %esi\n"
+        "callq *%rbx\n"
+        "ud2\n");
+
+#endif
+
+/* -- turns -------------------------------------------------------------------------------------------------------------- */
+
+/* Turns in which every warp only spins, before the processor is given to others. */
+enum { PATIENCE = 64 };
+
+/* Whether a warp that waits may go on: something of its block has happened since. */
+INLINE flag is_freed(const struct Warp *warp, u32 changes) {
+  return (warp->state == STATE_WAITING) & (warp->seen != changes);
+}
+
+/* Let another warp of the block run, the next in turn that can; the scheduler where there is none, and where this one
+   only spins (it may wait for another block). */
+static void leave(struct Block *block, u32 warp, u32 state) {
+  struct Warp *own = &block->warp[warp];
+  u32 changes = block->changes, warps = block->warps;
+  own->state = state;
+  own->seen = changes;
+  for (u32 i = warp + 1; state != STATE_SPINNING; i++) {
+    if (i == warps) i = 0;
+    if (i == warp) break;
+    struct Warp *other = &block->warp[i];
+    if ((other->state == STATE_READY) | is_freed(other, changes)) {
+      block->running = i;
+      cujit_switch(&own->stack, other->stack);
+      return;
+    }
+  }
+  cujit_switch(&own->stack, block->scheduler);
+}
+
+/* Where a warp begins, on its own stack. */
+static NORETURN void warp_main(struct Block *block, u32 warp) {
+  block->body(block, warp);
+  block->done++;
+  leave(block, warp, STATE_DONE);
+  __builtin_unreachable();
+}
+
+/* The blocks as they are go into the launch for the error to read: where each warp waits. */
+static NORETURN NOINLINE void deadlock(struct Launch *launch, const struct Group *group) {
+  u64 size = group->count * sizeof *group->blocks;
+  struct Block *copy = malloc(size);
+  memcpy(copy, group->blocks, size);
+  if (cujit_claim(launch, FAULT_DEADLOCK)) {
+    launch->fault_more[0] = (u64)copy;
+    launch->fault_more[1] = group->count;
+    cujit_fault_here(launch, group->blocks->number, ~0u, 0, 0);
+  } else {
+    free(copy);
+  }
+  cujit_stop();
+}
+
+/* What one turn of all warps came to. */
+struct Turn {
+  flag open, moved, spun; /* a block is not done; a warp ran, and did not only spin; one did */
+};
+
+static void turn_of_block(struct Block *block, u64 *number_at, struct Turn *turn) {
+  u32 warps = block->warps;
+  if (block->done == warps) return;
+  turn->open = 1;
+  for (u32 i = 0; i < warps; i++) {
+    struct Warp *warp = &block->warp[i];
+    flag spins = warp->state == STATE_SPINNING;
+    if (!spins && warp->state != STATE_READY && !is_freed(warp, block->changes)) continue;
+    *number_at = block->number;
+    block->running = i;
+    cujit_switch(&block->scheduler, warp->stack);
+    turn->moved |= !spins;
+    turn->spun |= spins;
+  }
+}
+
+/* A warp that waits is not taken before something of its block has changed. When no warp can be taken and none spins,
+   no barrier can ever be met: that is a deadlock, and the launch ends with a fault. */
+static void take_turns(struct Launch *launch, struct Group *group, u8 *shared) {
+  for (u32 patience = 0;;) {
+    struct Turn turn = {0, 0, 0};
+    for (u64 k = 0; k < group->count; k++) turn_of_block(&group->blocks[k], &running_at(shared)->block, &turn);
+    if (!turn.open) return;
+    if (!turn.moved && !turn.spun) deadlock(launch, group);
+    patience = turn.moved ? 0 : patience + 1;
+    if (patience < PATIENCE) continue;
+    patience = 0;
+    /* Another thread may have failed while this one waits for what it will not do now. */
+    flag failed = __atomic_load_n(&launch->fault_kind, __ATOMIC_RELAXED) != 0;
+    if (failed || __atomic_load_n(&launch->poked, __ATOMIC_RELAXED)) cujit_pause(launch, 0);
+    sched_yield();
+  }
+}
 
 /* -- blocks are taken from the launch's counter, `chunk` at a time, and run `together` at a time -------------------- */
 

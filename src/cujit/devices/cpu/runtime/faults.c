@@ -1,9 +1,231 @@
 /* Faults, ends and signals of launches: what kernels, the pool and Python call. */
 
-#include "signals.h"
+#include "ending.h"
+
+#include <sys/mman.h>
+#include <ucontext.h>
 
 /* What Launch.next is set to when a launch ends early: beyond all blocks, far from wrapping. */
 #define NOWHERE (1ull << 62)
+
+/* -- signals ----------------------------------------------------------------------------------------------------------- */
+
+/* Signals of threads that run kernels: wrong accesses and instructions, and pokes.
+
+   A signal leaves the launch where this thread runs a kernel; else it goes to the handler that was there before. Signals
+   are handled on a stack of their own, for the kernel's may be what is used up.
+
+   The stack of the main thread may grow without a limit (`ulimit -s unlimited`; NVRTC leaves a process so when a compile
+   fails), and an endless recursion would use up the machine's memory first. So a page that nobody may touch is put far
+   below it when it first runs a kernel. */
+
+/* Bytes of the stack for signals: also enough for the traceback of faulthandler, which may be the next in the chain. */
+enum { SIGNAL_STACK = 1 << 16 };
+
+/* Bytes that the main thread's stack may grow by when nothing else limits it, from where it first runs a kernel. */
+enum { MAIN_STACK = 1 << 30, MAIN_PAGE = 1 << 16 };
+
+/* Bytes below and above the stack pointer in which memory that is not there means that the stack is used up. */
+enum { REACH_BELOW = 1 << 16, REACH_ABOVE = 1 << 20 };
+
+/* Where the registers are. Source: glibc, sysdeps/unix/sysv/linux/{x86_64,aarch64}/sys/ucontext.h. */
+#ifdef __aarch64__
+INLINE u64 pc_of(const ucontext_t *context) { return context->uc_mcontext.pc; }
+INLINE u64 link_of(const ucontext_t *context) { return context->uc_mcontext.regs[30]; }
+INLINE u64 sp_of(const ucontext_t *context) { return context->uc_mcontext.sp; }
+#else
+INLINE u64 pc_of(const ucontext_t *context) { return (u64)context->uc_mcontext.gregs[REG_RIP]; }
+INLINE u64 link_of(const ucontext_t *context) { return (void)context, 0; } /* calls leave it on the stack */
+INLINE u64 sp_of(const ucontext_t *context) { return (u64)context->uc_mcontext.gregs[REG_RSP]; }
+#endif
+
+/* -- stacks ---------------------------------------------------------------------------------------------------------- */
+
+static NOINLINE void main_stack_begin(void) {
+  if (getpid() != (i32)syscall(SYS_gettid)) return;
+  u64 place = ((u64)__builtin_frame_address(0) - MAIN_STACK) & -(u64)MAIN_PAGE;
+  /* What is there already stops the stack as well. */
+  mmap((void *)place, MAIN_PAGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
+}
+
+/* A stack that somebody gave the thread already is used as it is. */
+static void signal_stack_begin(struct Thread *thread) {
+  stack_t stack;
+  sigaltstack(0, &stack);
+  if (!(stack.ss_flags & SS_DISABLE)) return;
+  void *memory = mmap(0, SIGNAL_STACK, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (memory == MAP_FAILED) return;
+  stack.ss_sp = memory, stack.ss_flags = 0, stack.ss_size = SIGNAL_STACK;
+  sigaltstack(&stack, 0);
+  thread->stack = memory;
+}
+
+static void signal_stack_end(struct Thread *thread) {
+  if (!thread->stack) return;
+  stack_t stack;
+  sigaltstack(0, &stack);
+  if (stack.ss_sp == thread->stack) {
+    stack.ss_flags = SS_DISABLE;
+    sigaltstack(&stack, 0);
+  }
+  munmap(thread->stack, SIGNAL_STACK);
+}
+
+/* -- where a thread may be stopped ----------------------------------------------------------------------------------- */
+
+/* Machine code that kernels call and that holds nothing; so many pieces of it, and so many words from the stack pointer
+   up in which it has where it returns to. */
+enum { PIECES = 16, FRAME_WORDS = 2048 };
+
+static struct {
+  u64 begin, bytes;
+} plain[PIECES];
+static u32 plain_count;
+
+/* Have threads be stopped in this machine code as in a kernel's; one thread at a time says so. */
+void cujit_may_stop(u64 begin, u64 bytes) {
+  if (plain_count == PIECES) return;
+  plain[plain_count].begin = begin, plain[plain_count].bytes = bytes;
+  __atomic_store_n(&plain_count, plain_count + 1, __ATOMIC_RELEASE);
+}
+
+static flag is_plain(u64 pc) {
+  u32 count = __atomic_load_n(&plain_count, __ATOMIC_ACQUIRE);
+  for (u32 k = 0; k < count; k++) {
+    if (pc - plain[k].begin < plain[k].bytes) return 1;
+  }
+  return 0;
+}
+
+INLINE flag in_kernel(const struct Launch *launch, u64 pc) { return pc - launch->code < launch->code_bytes; }
+
+/* Where in the kernel's code a thread is, or was when it called plain code; 0 where it is elsewhere. */
+static u64 place_of(const struct Launch *launch, const ucontext_t *context) {
+  u64 pc = pc_of(context), link = link_of(context);
+  if (in_kernel(launch, pc)) return pc;
+  if (!is_plain(pc)) return 0;
+  if (in_kernel(launch, link)) return link - 1;
+  const u64 *words = (const u64 *)(sp_of(context) & ~7ull);
+  for (u32 k = 0; k < FRAME_WORDS; k++) {
+    if (in_kernel(launch, words[k])) return words[k] - 1; /* the call is before where it returns to */
+  }
+  return 0;
+}
+
+/* -- handlers -------------------------------------------------------------------------------------------------------- */
+
+static const i32 SIGNALS[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGURG};
+enum { SIGNAL_COUNT = sizeof SIGNALS / sizeof *SIGNALS };
+
+static struct sigaction previous[SIGNAL_COUNT]; /* what was there before */
+static u64 passing;                             /* the thread that is in one of them */
+
+INLINE struct sigaction *previous_of(int signal) {
+  u32 k = 0;
+  for (u32 i = 0; i < SIGNAL_COUNT; i++) k = SIGNALS[i] == signal ? i : k;
+  return &previous[k];
+}
+
+INLINE flag is_handler(const struct sigaction *action) {
+  return action->sa_handler != SIG_DFL && action->sa_handler != SIG_IGN;
+}
+
+static void call_handler(const struct sigaction *action, int signal, siginfo_t *info, void *context) {
+  if (action->sa_flags & SA_SIGINFO) {
+    action->sa_sigaction(signal, info, context);
+  } else {
+    action->sa_handler(signal);
+  }
+}
+
+/* What is not ours goes to the handler that was there before. That one may have ours for its own previous, if it came
+   later than the first time we did: what it raises anew is not given to it again but to the system. */
+static void pass_on(int signal, siginfo_t *info, void *context) {
+  const struct sigaction *action = previous_of(signal);
+  flag raised = info->si_code > 0;
+  u64 self = (u64)pthread_self();
+  flag afresh = __atomic_load_n(&passing, __ATOMIC_RELAXED) != self;
+  if ((raised || afresh) && is_handler(action)) {
+    __atomic_store_n(&passing, self, __ATOMIC_RELAXED);
+    call_handler(action, signal, info, context);
+    __atomic_store_n(&passing, 0, __ATOMIC_RELAXED);
+    return;
+  }
+  if (action->sa_handler == SIG_IGN && !raised) return;
+  struct sigaction by_default;
+  memset(&by_default, 0, sizeof by_default);
+  sigaction(signal, &by_default, 0);
+  /* The instruction that was at fault runs again and ends the process; what was only sent is sent again. */
+  if (!raised) raise(signal);
+}
+
+static u32 kind_of(int signal, i32 code, u64 address, u64 sp) {
+  if (signal == SIGFPE) return FAULT_ARITHMETIC;
+  if (signal == SIGILL) return FAULT_ILLEGAL_INSTRUCTION;
+  if (signal == SIGBUS && code == BUS_ADRALN) return FAULT_MISALIGNED;
+  flag near = address - (sp - REACH_BELOW) < REACH_BELOW + REACH_ABOVE;
+  return near ? FAULT_STACK_OVERFLOW : FAULT_ILLEGAL_ADDRESS;
+}
+
+/* A signal is ours if this thread runs a kernel and did it itself: the processor raised it (si_code above 0), or a
+   handler that came first did so again (SI_TKILL, as faulthandler does). */
+static void on_fault(int signal, siginfo_t *info, void *context) {
+  flag raised = info->si_code > 0, again = info->si_code == SI_TKILL;
+  struct Thread *thread = raised || again ? own_thread() : 0;
+  struct Guard *guard = thread ? thread->guard : 0;
+  if (!guard) {
+    pass_on(signal, info, context);
+    return;
+  }
+  u64 address = raised ? (u64)info->si_addr : 0, pc = pc_of(context);
+  struct Launch *launch = guard->launch;
+  if (cujit_claim(launch, kind_of(signal, info->si_code, address, sp_of(context)))) {
+    cujit_fault_here(launch, guard->place->block, ~0u, 0, address);
+    launch->fault_more[0] = pc;
+    launch->fault_more[1] = (u64)(i64)info->si_code;
+  }
+  cujit_stop();
+}
+
+/* What is not a poke of ours goes to the handler that was there before. */
+static void on_poke(int signal, siginfo_t *info, void *context) {
+  if (info->si_code != SI_QUEUE || info->si_value.sival_ptr != &threads) {
+    const struct sigaction *action = previous_of(SIGURG);
+    if (is_handler(action)) call_handler(action, signal, info, context);
+    return;
+  }
+  struct Thread *thread = own_thread();
+  struct Guard *guard = thread ? thread->guard : 0;
+  if (!guard) return;
+  struct Launch *launch = guard->launch;
+  u64 pc = place_of(launch, context);
+  if (!pc) {
+    __atomic_store_n(&launch->poked, 1, __ATOMIC_RELAXED);
+    __atomic_store_n(&missed, 1, __ATOMIC_RELAXED);
+    return;
+  }
+  if (judge(launch, thread, guard, sp_of(context))) depart(launch, guard, pc);
+}
+
+/* Put our handler in front of what is there, where it is not in front already. */
+static flag install(int signal) {
+  struct sigaction action;
+  void (*own)(int, siginfo_t *, void *) = signal == SIGURG ? on_poke : on_fault;
+  sigaction(signal, 0, &action);
+  if (action.sa_sigaction == own) return 0;
+  *previous_of(signal) = action;
+  memset(&action, 0, sizeof action);
+  action.sa_sigaction = own;
+  action.sa_flags = SA_SIGINFO | SA_NODEFER | (signal == SIGURG ? SA_RESTART : SA_ONSTACK);
+  sigaction(signal, &action, 0);
+  return 1;
+}
+
+/* Whoever takes one of these signals takes SIGSEGV, too: where it is still ours, nothing more is looked at. */
+void cujit_install(void) {
+  if (!install(SIGSEGV)) return;
+  for (u32 i = 1; i < SIGNAL_COUNT; i++) install(SIGNALS[i]);
+}
 
 /* -- records of threads ---------------------------------------------------------------------------------------------- */
 

@@ -5,7 +5,7 @@
 
 #pragma once
 
-#include "state.h"
+#include "launch.h"
 
 #include <pthread.h>
 #include <setjmp.h>
@@ -43,26 +43,6 @@ struct Thread {
   struct Thread *next;
   volatile u64 count, seen;
   u32 id, main;
-};
-
-struct Control {
-  u64 cancels;
-};
-
-/* Where a thread was: the number of the block that it ran (all bits set: none) and its warp (-1: not known). `pc` is the
-   address in the machine code, 0 where the scheduler was at work. `blocks` is a copy of the `count` blocks whose warps
-   took turns (null: they do not). */
-struct Stand {
-  u64 block, pc;
-  i64 warp;
-  struct Block *blocks;
-  u64 count;
-};
-
-/* How many threads noted where they were, and each. */
-struct Stands {
-  u64 count;
-  struct Stand each[STANDS];
 };
 
 /* Say what a thread runs: to who looks from another one, and to signals of its own, which find the guard filled in. */

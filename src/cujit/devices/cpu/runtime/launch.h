@@ -2,35 +2,25 @@
 
 #pragma once
 
-#include "numbers.h"
 #include "words.h"
 
-struct Control;
-struct Printed;
-struct Stands;
-struct TraceState;
-struct Watch;
+/* What a warp of a kernel runs. */
+struct Block;
+typedef void Body(struct Block *block, u32 warp);
 
-/* See cujit/devices/cpu/run/launch.py for what the fields mean. */
-struct Launch {
-  u8 *parameters;
-  u8 *module;
-  u64 module_size, blocks, next, chunk;
-  u32 grid_x, grid_y, grid_z, dynamic_bytes;
-  u64 shared_bytes, shared_stride, together, workspace, cache_bytes;
-  u32 cluster_x, cluster_y, cluster_z, fault_kind;
-  u64 fault_block;
-  u32 fault_thread, fault_line;
-  u64 fault_address, fault_more[6];
-  struct Printed *output;
-  struct Watch *checks;
-  struct TraceState *trace;
-  u64 coverage, code, code_bytes, timeout_ns, deadline_ns;
-  struct Control *control;
-  u64 cancels;
-  struct Stands *stands;
-  u64 poked, begun, raised[3];
+/* Made by tools/runtime.py of what Python says: struct Launch and all others that both know, and numbers. See
+   cujit/devices/cpu/native/structures.py, run/launch.py and run/textures.py for what they mean. */
+#include "shared.h"
+
+/* What runs, in the first words before shared memory: so that what comes as a signal can name it. `group` is null where
+   warps do not take turns, `warp` -1 where it is not known. */
+struct Running {
+  u64 block;
+  struct Group *group;
+  i32 warp;
 };
+
+INLINE struct Running *running_at(u8 *shared) { return (struct Running *)(shared - PLACE); }
 
 /* Make the launch end, if nobody did yet: then the caller says why, and stops. */
 flag cujit_claim(struct Launch *launch, u32 kind);

@@ -4,7 +4,7 @@
    format speaks of, for the kernel's memory may change or be gone when Python reads it. Python formats; here the format
    is only walked over, to know how wide the arguments are and which are strings. */
 
-#include "output.h"
+#include "launch.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -6,26 +6,6 @@
 
 enum { CHANNELS = 4 };
 
-/* What a handle is the address of. `row` and `slice` are bytes from one to the next. `depth` counts slices or layers,
-   `layers` is 0 where there are none. `border` has words as the instruction returns them, 0 for channels that there
-   are not. `linear_memory` tells of one row that is read in place. */
-struct Descriptor {
-  u64 mark;
-  u8 *base;
-  i64 row, slice;
-  i32 width, height, depth, layers, texel_bytes, channels, format, address_0, address_1, address_2;
-  i32 filter, normalized, as_float, srgb, levels, samples, linear_memory;
-  u32 border[CHANNELS];
-};
-
-/* What the lanes of a warp ask, and what they get. Coordinates are integers, or the bits of floats; `dx` to `dz` are
-   offsets in elements. */
-struct Exchange {
-  u64 handle[WARP];
-  u32 layer[WARP], x[WARP], y[WARP], z[WARP], dx[WARP], dy[WARP], dz[WARP];
-  u64 values[CHANNELS][WARP];
-};
-
 /* Who asks: the launch, its block, the warp's first thread and the line of PTX; and which lane of the warp. */
 struct Asker {
   struct Launch *launch;

@@ -3,7 +3,7 @@
    A record is a word (which operation, how many words of values follow) and its values. Kernels write them before each
    operation and again after it: a thread that cannot go on has left what it was about to do. */
 
-#include "trace.h"
+#include "launch.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,6 +1,6 @@
 /* What lanes of one warp do together where it is seldom enough to be a call. */
 
-#include "state.h"
+#include "launch.h"
 #include "vectors.h"
 
 INLINE u32 lanes_with(const u32 *values, u32 value) {

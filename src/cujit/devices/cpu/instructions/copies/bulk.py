@@ -16,7 +16,7 @@ from cujit.devices.cpu.instructions.atomics import Atomic, operation_of
 from cujit.devices.cpu.instructions.mbarrier import complete_bytes
 from cujit.devices.cpu.instructions.memory import address_in
 from cujit.devices.cpu.ir.program import Memory, Op, items_of
-from cujit.devices.cpu.native.faultkinds import FaultKind
+from cujit.devices.cpu.native.structures import FaultKind
 
 __all__ = ["count_loop", "fault_where", "move", "register"]
 

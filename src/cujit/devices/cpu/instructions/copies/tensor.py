@@ -21,7 +21,7 @@ from cujit.devices.cpu.instructions.copies.bulk import fault_where, move
 from cujit.devices.cpu.instructions.mbarrier import complete_bytes
 from cujit.devices.cpu.instructions.memory import address_in
 from cujit.devices.cpu.ir.program import IntConstant, Memory, Op, items_of
-from cujit.devices.cpu.native.faultkinds import FaultKind
+from cujit.devices.cpu.native.structures import FaultKind
 from cujit.devices.cpu.run.tensormap import CLOSED, ELEMENT_BYTES, IM2COL_MARK, MARK, TensorMap, field_offset
 
 __all__ = ["register"]

@@ -1,0 +1,394 @@
+"""What machine code and Python share: numbers, and structures in memory.
+
+They are said here alone, structures in the notation of C: ``tools/runtime.py`` writes ``shared.h`` of them, which the
+run-time in C includes. A launch and what describes a texture are such structures, too: see ``run``.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import enum
+import re
+from typing import Any
+
+from cujit.devices.cpu.ir.program import WARP
+
+__all__ = [
+    "BARRIERS", "BOUNDS", "CLUSTER_BARRIER", "OBJECTS", "OPERATIONS", "PATTERN", "SLOTS", "STACK_BYTES", "STANDS",
+    "STRUCTURES", "TRACE_DONE", "WARPS", "Access", "Assertion", "Barrier", "Block", "Code", "Entry", "Exchange",
+    "FaultKind", "Fields", "Group", "Meeting", "Place", "Plan", "Printed", "Record", "Shared", "Slot", "Space", "Span",
+    "Stand", "Stands", "State", "TraceState", "Tracker", "Warp", "Watch", "checks_bits",
+]  # fmt: skip
+
+STRUCTURES: dict[str, type[Shared]] = {}
+"""Every structure by its name, those that it holds before it."""
+
+_TYPES: dict[str, Any] = {
+    "u8": ctypes.c_uint8, "i16": ctypes.c_int16, "u32": ctypes.c_uint32, "i32": ctypes.c_int32, "u64": ctypes.c_uint64,
+    "i64": ctypes.c_int64,
+}  # fmt: skip
+
+
+class Fields(tuple[tuple[str, Any], ...]):
+    """The fields of a structure as ``ctypes`` wants them, and the ``text`` in C that says them; a pointer is a number.
+
+    ``u64 begin, values[4]; struct Slot slots[2][3]; u8 *marks``
+    """
+
+    text: str
+
+    def __new__(cls, text: str) -> Fields:
+        """Read the text."""
+        found = []
+        for declaration in text.split(";"):
+            kind, names = re.findall(r"(?:const )?(?:struct )?(\w+) (.*)", declaration)[0]
+            for declared in names.split(","):
+                name, *sizes = re.findall(r"\w+", declared)
+                type_ = ctypes.c_uint64 if "*" in declared else _TYPES[kind] if kind in _TYPES else STRUCTURES[kind]
+                for size in reversed(sizes):
+                    type_ *= int(size)
+                found.append((name, type_))
+        made = super().__new__(cls, found)
+        made.text = text
+        return made
+
+
+class Shared(ctypes.Structure):
+    """A structure of the run-time in C, under its name there."""
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        STRUCTURES[cls.__name__] = cls
+
+
+# -- faults -------------------------------------------------------------------------------------------------
+
+
+class FaultKind(enum.IntEnum):
+    """``Launch.fault_kind``: why a launch could not go on."""
+
+    NONE = 0
+    ILLEGAL_ADDRESS = 1
+    MISALIGNED = 2
+    TRAP = 3
+    ASSERT = 4
+    DEADLOCK = 5
+    LANES_APART = 6
+    """Lanes wait for each other at different ``.sync`` operations."""
+    STACK_OVERFLOW = 7
+    ARITHMETIC = 8
+    BREAKPOINT = 9
+    ILLEGAL_INSTRUCTION = 10
+    BAD_FREE = 11
+    """``free`` of what ``malloc`` did not give, or of what was freed already."""
+    ILLEGAL_CALL = 12
+    """A call by an address that no function of the kernel's module has."""
+    TENSOR_MAP = 13
+    """A tensor map that is none of the CPU device's, or not for the instruction that takes it."""
+    BULK_ALIGN = 14
+    """A bulk or tensor copy from, to or of what is not cut at the bytes that such copies move together."""
+    TENSOR_START = 15
+    """A store or reduction that begins before its tensor along the innermost axis."""
+    CANCELLED = 16
+    """From here to ``INTERRUPTED``: the host ended it."""
+    TIMEOUT = 17
+    INTERRUPTED = 18
+    """A handler of signals, Python's, raised."""
+    CHECK = 19
+    """From here on: what a check found, by its name."""
+    MEMORY = 20
+    RACE = 21
+    SYNC = 22
+    INIT = 23
+
+
+# -- warps that take turns ----------------------------------------------------------------------------------
+
+BARRIERS = 16
+"""Barriers of a block. Source: PTX ISA 9.1, "Parallel Synchronization and Communication Instructions: bar"."""
+
+WARPS = 32
+"""Warps of the largest block."""
+
+STACK_BYTES = 256 << 10
+"""Bytes of a warp's stack. Memory is taken as it is touched, so that a large one costs no more than a small one."""
+
+
+class State(enum.IntEnum):
+    """What a warp is doing."""
+
+    READY = 0
+    WAITING = 1
+    """Until something of its block changes."""
+    SPINNING = 2
+    """It looks at memory again and again."""
+    DONE = 3
+
+
+class Barrier(Shared):
+    """One barrier. ``arrived`` and ``expected`` count threads (``expected`` 0: all that have not exited).
+
+    ``generation`` counts how often it was met. ``count``, ``any`` and ``missing`` gather what ``barrier.red`` asks:
+    how many predicates hold, whether one does, whether one does not; ``last_*`` keep them for those who read later.
+    """
+
+    _fields_ = Fields(
+        "u32 arrived, expected, generation, count, any, missing, last_count, last_any, last_missing, unused"
+    )
+
+
+class Meeting(Shared):
+    """Where lanes wait for others of their warp: the PTX line, who (0: nobody), and the mask that the first names."""
+
+    _fields_ = Fields("u32 line, lanes, members")
+
+
+class Warp(Shared):
+    """One warp: the pointer of its stack while it does not run, its ``State``, and what it waits for.
+
+    ``seen`` is the block's ``changes`` when it began to wait; ``line`` and ``lanes`` tell where in the PTX and who, and
+    ``barrier`` at which barrier (-1: in several places, or at one of the cluster), while it waits or spins.
+    ``cluster_lanes`` arrived last at the cluster's barrier, in ``cluster_generation``. ``stack_end`` is the address
+    behind its stack. ``apart`` are the first places where lanes wait for others of the warp while these wait at
+    barriers.
+    """
+
+    _fields_ = Fields(
+        "u8 *stack; u32 state, seen, line, lanes; i32 barrier; u32 cluster_generation, cluster_lanes, unused; "
+        "u64 stack_end; struct Meeting apart[2]"
+    )
+
+
+class Group(Shared):
+    """Blocks that belong together (those of a cluster, or all that take turns), and the barrier of a cluster."""
+
+    _fields_ = Fields("struct Block *blocks; u64 count; u32 arrived, generation, exited, threads")
+
+
+class Block(Shared):
+    """One block that runs. ``changes`` counts the events that may let a waiting warp go on.
+
+    ``number`` is its linear place in the grid (blocks are taken cluster by cluster), ``ctaid_*`` the same by axes, and
+    ``rank`` its place in the cluster, ``side`` that among the blocks that run side by side. ``running`` is the warp
+    that ran last. ``group`` is its cluster: ``own_cluster`` of the first block there.
+    """
+
+    _fields_ = Fields(
+        "struct Launch *launch; struct Group *group; u8 *shared, *local; u64 number; u8 *scheduler; Body *body; "
+        "u32 threads, warps, exited, done, changes, rank, ctaid_x, ctaid_y, ctaid_z, side, running; "
+        f"struct Group own_cluster; struct Barrier barriers[{BARRIERS}]; struct Warp warp[{WARPS}]"
+    )
+
+
+class Plan(Shared):
+    """What a kernel's code needs, known when it is compiled: its body, sizes in bytes, and counts of a block."""
+
+    _fields_ = Fields("Body *body; u32 threads, warps; u64 local_bytes, stack_bytes")
+
+
+# -- what a launch leaves for Python to read ----------------------------------------------------------------
+
+STANDS = 1025
+"""Threads of a launch whose places are noted: the pool's largest, and the one that launched."""
+
+
+class Stand(Shared):
+    """Where a thread was: the number of the block that it ran (all bits set: none) and its warp (-1: not known).
+
+    ``pc`` is the address in the machine code, 0 where the scheduler was at work. ``blocks`` is a copy of the ``count``
+    blocks whose warps took turns (0: they do not).
+    """
+
+    _fields_ = Fields("u64 block, pc; i64 warp; struct Block *blocks; u64 count")
+
+
+class Stands(Shared):
+    """``Launch.stands``: how many threads noted where they were when their launch was ended, and each."""
+
+    _fields_ = Fields(f"u64 count; struct Stand each[{STANDS}]")
+
+
+class Printed(Shared):
+    """One call of ``vprintf``, followed by its data. ``Launch.output`` is the last one, each names the one before it.
+
+    The data are: the format (``format_bytes``), then from the next multiple of 8 on ``values`` words, one for each
+    argument as it lay in memory (a string's is its length in bytes), then the bytes of the strings in turn.
+    """
+
+    _fields_ = Fields("struct Printed *previous; u64 block, thread, format_bytes, values, text_bytes")
+
+
+class Assertion(Shared):
+    """A failed assertion: the lengths in bytes of its texts, which follow in this order, and the source line."""
+
+    _fields_ = Fields("u64 message, file, function, line")
+
+
+TRACE_DONE = 1 << 31
+"""Marks the record of results in the number of its operation."""
+
+
+class TraceState(Shared):
+    """The traced thread of a launch, and its records.
+
+    ``block`` is linear in the grid; ``warp`` and ``lane`` are the thread's. ``used`` and ``capacity`` count words of
+    8 bytes at ``records``. ``left`` is how many operations may still be kept, ``dropped`` how many were not. A record
+    is a word (which operation, how many words of values follow) and its values; one is written before each operation
+    and one after it: a thread that cannot go on has left what it was about to do.
+    """
+
+    _fields_ = Fields("u64 block; u32 warp, lane; u64 *records; u64 used, capacity, left, dropped")
+
+
+# -- textures -----------------------------------------------------------------------------------------------
+
+BOUNDS = ("trap", "clamp", "zero")
+"""What becomes of a surface access out of bounds, by number."""
+
+OPERATIONS = ("load", "store", "format", "add", "and", "or", "smin", "umin", "smax", "umax", "min", "max")
+"""What ``cujit_surface`` does, by number; ``min`` and ``max`` are signed if the surface's format is."""
+
+
+class Exchange(Shared):
+    """What the lanes of a warp ask of textures, and what they get: words of 32 bits, ``values`` of 64.
+
+    Coordinates are integers, or the bits of floats; ``dx`` to ``dz`` are offsets in elements.
+    """
+
+    _fields_ = Fields(
+        f"u64 handle[{WARP}]; u32 layer[{WARP}], x[{WARP}], y[{WARP}], z[{WARP}], dx[{WARP}], dy[{WARP}], dz[{WARP}]; "
+        f"u64 values[4][{WARP}]"
+    )
+
+
+# -- checks -------------------------------------------------------------------------------------------------
+
+CLUSTER_BARRIER = BARRIERS
+"""The number that the barrier of a cluster has among the block's."""
+
+SLOTS = BARRIERS + 1
+OBJECTS = 256
+"""Clocks of objects in memory that order accesses: mbarriers, and words with atomic operations."""
+
+PATTERN = bytes((0xA5, 0xC3, 0x71, 0xE9, 0x1D, 0x5B, 0xF7, 0x93, 0x2F, 0x6D, 0xB1, 0xD9, 0x47, 0x8B, 0xCF, 0xE5))
+"""What memory of ``device.empty`` holds at multiples of 16 under ``check="init"``: whoever writes there without being
+seen (NumPy, through a view) leaves something else."""
+
+
+def checks_bits() -> dict[str, int]:
+    """Give the bit of ``Watch.checks`` of each check, by name."""
+    return {"memory": 1, "race": 2, "sync": 4, "init": 8}
+
+
+class Access(enum.IntFlag):
+    """What an access does, in the low byte of its flags.
+
+    Above follow its ``Space`` (bits 8 to 11), the bytes of an element (16 to 23), and the binary logarithm of what its
+    address is a multiple of (24 on).
+    """
+
+    READ = 1
+    WRITE = 2
+    STRONG = 4
+    """Atomic, volatile, relaxed …: no race with another one that is."""
+    ACQUIRE = 8
+    RELEASE = 16
+
+
+class Space(enum.IntEnum):
+    """State space that an instruction names."""
+
+    GENERIC = 0
+    SHARED = 1
+    LOCAL = 2
+    GLOBAL = 3
+    CLUSTER = 4
+    PARAM = 5
+
+
+class Code(enum.IntEnum):
+    """What exactly is wrong: ``Launch.fault_more[2]``."""
+
+    MISALIGNED = 1
+    OUTSIDE = 2
+    FREED = 3
+    RAW = 4
+    UNORDERED = 5
+    DIFFERENT = 6
+    NOT_NAMED = 7
+    MISSING = 8
+    NO_ORIGIN = 9
+    NUMBER = 10
+    COUNT = 11
+    PART = 12
+
+
+class Span(Shared):
+    """Memory from ``begin`` to before ``end``; ``marks`` is where its bytes of the ``init`` check are (0: none)."""
+
+    _fields_ = Fields("u64 begin, end, freed; u8 *marks")
+
+
+class Watch(Shared):
+    """What the checks of one launch need: ``Launch.checks`` is its address. Sizes in bytes.
+
+    ``spans`` are sorted. ``shared_total`` is what the blocks that run side by side have, after which their pieces lie,
+    ``piece_bytes`` each; in a piece the entries begin at ``entries``. ``serial`` is a number of this launch alone.
+    ``local_total`` is the local memory of all of them, behind which its marks lie. ``stack_bytes`` is 0 unless
+    functions are called or memory is taken on the stack.
+    """
+
+    _fields_ = Fields(
+        "const struct Span *spans; u64 count; u32 checks, unused; u64 shared_limit, shared_stride, shared_total, "
+        "cluster_blocks, piece_bytes, entries, local_bytes, local_total, stack_bytes, parameter_bytes, serial"
+    )
+
+
+class Record(Shared):
+    """An access of a byte: by which thread (its number + 1; 0: none), at which clock of its warp, at which line."""
+
+    _fields_ = Fields("u32 thread, clock, sync, line, flags, serial")
+
+
+class Entry(Shared):
+    """The last accesses of a byte of shared memory: its writer, and two readers since."""
+
+    _fields_ = Fields("struct Record writer, first_reader, second_reader")
+
+
+class Slot(Shared):
+    """A barrier's clock in one generation."""
+
+    _fields_ = Fields(f"u32 generation, clock[{WARPS}]")
+
+
+class Tracker(Shared):
+    """The order of a block's warps. ``owner`` tells which block of which launch it is made ready for.
+
+    ``clocks[w][v]`` is what warp w knows of v; ``syncs`` counts how often a warp's lanes have met; ``arrivals`` has
+    the generation in which a warp came to a barrier last; ``serial`` counts instructions.
+    """
+
+    _fields_ = Fields(
+        f"u64 owner; u32 clocks[{WARPS}][{WARPS}], syncs[{WARPS}], arrivals[{WARPS}][{SLOTS}]; "
+        f"struct Slot slots[{SLOTS}][2]; u32 objects[{OBJECTS}][{WARPS}], serial, unused"
+    )
+
+
+class Place(Shared):
+    """Where a warp runs. The emitted code says so when a kernel or a function begins, and block and warp each time.
+
+    ``local_bytes`` is a thread's local memory in this function, ``kernel_local`` where that of the kernel is;
+    ``called`` is 0 in a kernel and 1 in a function that it calls; ``seen_*`` are for which block and warp native code
+    has made ready what it keeps. ``side`` is the block's place among those that run side by side, whose shared memory
+    begins at ``group``; native code looks both up.
+    ``addresses`` and ``values`` are what the lanes hand over, ``data`` (0: none) what they are about to store, in parts
+    of ``part_bytes``.
+    """
+
+    _fields_ = Fields(
+        "const struct Watch *watch; struct Tracker *piece; u64 kernel_local; struct Launch *launch; "
+        "const struct Block *state; u64 shared, cluster, group, block, local, local_bytes, seen_block; "
+        f"u32 first, warp, side, seen_warp, called, unused; const u8 *data; u64 part_bytes, addresses[{WARP}], "
+        f"values[{WARP}]"
+    )
