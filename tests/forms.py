@@ -21,8 +21,8 @@ from cujit.devices.cpu.ir.semantics import form_of
 from cujit.devices.cpu.module import CpuModule
 from cujit.errors import CujitError
 from cujit.formats.ptx.concrete import concrete_forms
-from cujit.formats.ptx.isa import lookup, rows
-from cujit.formats.ptx.isa_sets import SETS
+from cujit.formats.ptx.isa.sets import SETS
+from cujit.formats.ptx.isa.table import lookup, rows
 from cujit.formats.ptx.syntax import Instruction
 from instructions.rewriting import guarded
 

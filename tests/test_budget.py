@@ -13,9 +13,9 @@ import pytest
 
 from cujit.arch import Arch
 from cujit.artifact import Artifact
-from cujit.budget import Budget, check, examine
-from cujit.budgetfile import read_budgets
-from cujit.budgetreport import BudgetReport, BudgetRow
+from cujit.budget.checking import Budget, check, examine
+from cujit.budget.file import read_budgets
+from cujit.budget.report import BudgetReport, BudgetRow
 from cujit.devices.base import Device
 from cujit.errors import (
     ArchError,
@@ -29,7 +29,7 @@ from cujit.errors import (
 )
 from cujit.inspection.choose import names_matching
 from cujit.inspection.read import inspect
-from cujit.occupancy import occupancy
+from cujit.occupancy.subject import occupancy
 from cujit.program import Source, build, bundle, compile, link
 
 CODE = r"""

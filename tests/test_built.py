@@ -12,8 +12,8 @@ from collections.abc import Callable
 
 import pytest
 
-from cujit.built import Built, code_text, described
 from cujit.program import Options, compile
+from cujit.registry.spec import Built, code_text, described
 
 TEXT = 'extern "C" __global__ void k(int *p) { *p = 1; }'
 
@@ -112,7 +112,7 @@ def test_a_builder_that_holds_itself_is_described() -> None:
 
 def test_a_description_is_written_the_same_in_every_process() -> None:
     builder = "lambda n=(1, 2.5), *, m=b'x': n in {'x', 'y', 'z', None}"
-    code = f"from cujit.built import *\nprint(code_text(described({builder})))"
+    code = f"from cujit.registry.spec import *\nprint(code_text(described({builder})))"
     texts = {
         subprocess.run(
             [sys.executable, "-c", code],

@@ -14,8 +14,8 @@ import pytest
 from cache.samples import artifact_of, key_of
 from cujit.cache.cache import Cache
 from cujit.cache.trust import CacheWarning
-from cujit.cudacore import ProgramCache, program_cache
 from cujit.errors import MissingError, OptionError
+from cujit.integrations.cuda_core import ProgramCache, program_cache
 
 CODE = 'extern "C" __global__ void k(int* p) { *p = NUMBER; }'
 PTX = b".version 9.1\n.target sm_90\n.address_size 64\n"

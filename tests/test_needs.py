@@ -12,8 +12,8 @@ from cujit.devices.cpu.ir.program import Op
 from cujit.devices.cpu.ir.semantics import form_of
 from cujit.errors import PtxSyntaxError, UnsupportedError
 from cujit.formats.ptx.concrete import MOST_WRITTEN_OUT, concrete_forms
-from cujit.formats.ptx.isa import InstructionRow, rows
-from cujit.needs import Use, ptx_needs
+from cujit.formats.ptx.isa.table import InstructionRow, rows
+from cujit.inspection.needs import Use, ptx_needs
 
 HEAD = ".version 8.6\n.target sm_100a\n.address_size 64\n"
 GOOD = """\

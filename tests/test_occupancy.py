@@ -22,10 +22,10 @@ from cujit.errors import (
 )
 from cujit.formats.cubin import read_cubin
 from cujit.loading import load
-from cujit.occupancy import LoadedKernel, occupancy, plot_occupancy, subject
+from cujit.occupancy.products import PRODUCTS
+from cujit.occupancy.residency import Limiter
+from cujit.occupancy.subject import LoadedKernel, occupancy, plot_occupancy, subject
 from cujit.program import build, bundle, compile
-from cujit.tuning.occupancy import Limiter
-from cujit.tuning.products import PRODUCTS
 from inspection.files import host_elf
 
 CODE = r"""

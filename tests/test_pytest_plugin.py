@@ -15,7 +15,7 @@ from typing import TypeAlias
 import pytest
 
 import cujit
-from cujit.budget import Budget, examine
+from cujit.budget.checking import Budget, examine
 from cujit.devices.registry import Devices, process_devices
 from cujit.devices.watch import watchers_of
 from cujit.errors import DeviceNotFoundError
@@ -49,7 +49,7 @@ def test_later(cujit_budget):
 """
 OTHERS = """
 import pytest
-from cujit.budget import Budget
+from cujit.budget.checking import Budget
 from cujit.errors import OptionError
 
 def test_mapping(cujit_budget):
@@ -65,7 +65,16 @@ def test_slip(cujit_budget):
         cujit_budget(IMAGE, register=64)
 """
 # The plugin may be installed as an entry point too; it cannot be there twice.
-PLUGIN = ("-p", "no:cujit", "-p", "cujit.pytest_plugin", "-p", "no:cacheprovider", "-p", "no:hypothesispytest")
+PLUGIN = (
+    "-p",
+    "no:cujit",
+    "-p",
+    "cujit.integrations.pytest_plugin",
+    "-p",
+    "no:cacheprovider",
+    "-p",
+    "no:hypothesispytest",
+)
 
 
 @pytest.fixture(scope="module")
@@ -183,19 +192,19 @@ def test_fixture_and_switches_explain_themselves(pytester: pytest.Pytester) -> N
 
 def test_loading_the_plugin_imports_nothing_else_of_cujit() -> None:
     code = (
-        "import sys, pytest; before = set(sys.modules); import cujit.pytest_plugin; "
+        "import sys, pytest; before = set(sys.modules); import cujit.integrations.pytest_plugin; "
         "print(*sorted(set(sys.modules) - before))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     # What pytest and the standard library load is no matter of ours; numpy and the like would be.
     loaded = {name for name in done.stdout.split() if not name.startswith(("json", "_json"))}
-    assert loaded == {"cujit", "cujit.version", "cujit.pytest_plugin"}
+    assert loaded == {"cujit", "cujit.version", "cujit.integrations", "cujit.integrations.pytest_plugin"}
 
 
 def test_a_run_that_does_not_use_it_imports_nothing_either(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(
         "import sys\ndef test_it(): assert {n for n in sys.modules if n.startswith('cujit')} <= "
-        "{'cujit', 'cujit.version', 'cujit.pytest_plugin'}"
+        "{'cujit', 'cujit.version', 'cujit.integrations', 'cujit.integrations.pytest_plugin'}"
     )
     pytester.runpytest_subprocess(*PLUGIN).assert_outcomes(passed=1)
 

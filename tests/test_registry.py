@@ -15,7 +15,6 @@ import numpy as np
 import pytest
 
 from cujit.artifact import Kind
-from cujit.built import Built
 from cujit.cache.cache import Cache
 from cujit.devices.base import Device
 from cujit.devices.cpu.kernel import CpuKernel
@@ -32,7 +31,8 @@ from cujit.errors import (
 )
 from cujit.kernel import Kernel
 from cujit.program import Source, compile
-from cujit.registry import RegisteredModule, Registry, module, registry
+from cujit.registry.registry import RegisteredModule, Registry, module, registry
+from cujit.registry.spec import Built
 from llvm_ir import module as llvm_module
 from registering import TIMES, Builder, in_threads, value, writes
 

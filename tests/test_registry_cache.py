@@ -10,7 +10,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cujit.built import Built
 from cujit.cache.admin import ls
 from cujit.cache.cache import Cache
 from cujit.cache.process import process_cache
@@ -19,7 +18,8 @@ from cujit.compiler.keys.recipe import read_recipe
 from cujit.devices.base import Device
 from cujit.errors import OptionError
 from cujit.program import Source, compile
-from cujit.registry import Registry
+from cujit.registry.registry import Registry
+from cujit.registry.spec import Built
 from llvm_ir import module as llvm_module
 from registering import TIMES, Builder, value, writes
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 import cujit
-from cujit.built import Built
 from cujit.devices.base import Device
-from cujit.registry import Registry, module, registry
+from cujit.registry.registry import Registry, module, registry
+from cujit.registry.spec import Built
 
 PAGE = (Path(__file__).parents[1] / "docs" / "registry.md").read_text()
 SNIPPETS = dict(re.findall(r"^## (.+?)\n.*?```python\n(.*?)```", PAGE, re.DOTALL | re.MULTILINE))

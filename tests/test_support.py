@@ -9,11 +9,7 @@ from collections.abc import Callable
 import pytest
 
 from cujit.arch import KNOWN_ARCHES, Arch
-from cujit.devices.cuda.compat import compat
-from cujit.errors import ArchError, CujitError
-from cujit.formats.ptx.retarget import retarget
-from cujit.program import Source, build, compile, link, toolchain
-from cujit.support import (
+from cujit.arch.support import (
     RELEASES,
     Version,
     driver_release,
@@ -22,6 +18,10 @@ from cujit.support import (
     require_arch,
     toolkit_of_ptx,
 )
+from cujit.devices.cuda.compat import compat
+from cujit.errors import ArchError, CujitError
+from cujit.formats.ptx.retarget import retarget
+from cujit.program import Source, build, compile, link, toolchain
 
 
 def test_the_releases_are_in_order() -> None:

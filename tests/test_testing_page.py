@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from cujit.pytest_plugin import _SETTINGS, _SWITCHES
+from cujit.integrations.pytest_plugin import _SETTINGS, _SWITCHES
 
 pytest_plugins = ["pytester"]
 
@@ -26,7 +26,7 @@ def test_the_snippet_runs(code: str, tmp_path: Path, monkeypatch: pytest.MonkeyP
 def test_the_tests_of_the_page_pass(pytester: pytest.Pytester) -> None:
     assert len(TESTS) == 1
     pytester.makepyfile(test_axpy=TESTS[0])
-    plugin = ("-p", "no:cujit", "-p", "cujit.pytest_plugin", "-p", "no:cacheprovider")
+    plugin = ("-p", "no:cujit", "-p", "cujit.integrations.pytest_plugin", "-p", "no:cacheprovider")
     result = pytester.runpytest_subprocess(*plugin, "--cujit-device=cpu", "--cujit-coverage=c.info", "--strict-markers")
     result.assert_outcomes(passed=3)
     assert "\nDA:6,1001\n" in (pytester.path / "c.info").read_text()

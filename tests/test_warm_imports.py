@@ -37,7 +37,7 @@ SCANNERS = tuple(f"cujit.compiler.includes.{name}" for name in ("closure", "dire
 
 READERS = (
     "cujit.formats.cubin",
-    "cujit.formats.cxxtypes",
+    "cujit.formats.cxx_types",
     "cujit.formats.fatbin",
     "cujit.formats.itanium",
     "cujit.formats.ptx.parser",

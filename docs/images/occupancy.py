@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from cujit.occupancy import plot_occupancy, subject
+from cujit.occupancy.subject import plot_occupancy, subject
 from cujit.program import compile
 
 SGEMM = r"""

@@ -18,10 +18,9 @@ from cujit.version import __version__
 if TYPE_CHECKING:
     from cujit.arch import Arch, ArchKind
     from cujit.artifact import Artifact, Kind
-    from cujit.budget import Budget, check
-    from cujit.budgetfile import read_budgets
-    from cujit.budgetreport import BudgetReport, BudgetRow
-    from cujit.built import Built
+    from cujit.budget.checking import Budget, check
+    from cujit.budget.file import read_budgets
+    from cujit.budget.report import BudgetReport, BudgetRow
     from cujit.cache.cache import Cache
     from cujit.cache.provenance import Provenance
     from cujit.cache.trust import CacheRefusedError, CacheWarning
@@ -74,14 +73,15 @@ if TYPE_CHECKING:
     from cujit.kernel import Kernel, Launch
     from cujit.loading import Module, jit, load
     from cujit.machine import cpu, default_device, devices, gpu
-    from cujit.occupancy import occupancy, plot_occupancy
+    from cujit.occupancy.products import Product
+    from cujit.occupancy.residency import Limiter
+    from cujit.occupancy.result import Occupancy
+    from cujit.occupancy.subject import occupancy, plot_occupancy
     from cujit.program import Entry, Options, Request, Source, build, bundle, cache, compile, link, request
-    from cujit.registry import RegisteredModule, Registry, module, registry
+    from cujit.registry.registry import RegisteredModule, Registry, module, registry
+    from cujit.registry.spec import Built
     from cujit.signature import Parameter, ParameterClass, Signature
     from cujit.timing import Timing, time
-    from cujit.tuning.occupancy import Limiter
-    from cujit.tuning.products import Product
-    from cujit.tuning.result import Occupancy
 
 __all__ = [
     "Arch",
@@ -195,10 +195,10 @@ __all__ = [
 _HOMES = {
     "cujit.arch": "Arch ArchKind",
     "cujit.artifact": "Artifact Kind",
-    "cujit.budget": "Budget check",
-    "cujit.budgetfile": "read_budgets",
-    "cujit.budgetreport": "BudgetReport BudgetRow",
-    "cujit.built": "Built",
+    "cujit.budget.checking": "Budget check",
+    "cujit.budget.file": "read_budgets",
+    "cujit.budget.report": "BudgetReport BudgetRow",
+    "cujit.registry.spec": "Built",
     "cujit.cache.cache": "Cache",
     "cujit.cache.provenance": "Provenance",
     "cujit.cache.trust": "CacheRefusedError CacheWarning",
@@ -222,14 +222,14 @@ _HOMES = {
     "cujit.machine": "cpu default_device devices gpu",
     "cujit.devices.cpu.observe.coverage": "Coverage",
     "cujit.devices.cpu.observe.trace": "Trace",
-    "cujit.occupancy": "occupancy plot_occupancy",
+    "cujit.occupancy.subject": "occupancy plot_occupancy",
     "cujit.program": "Entry Options Request Source build bundle cache compile link request",
-    "cujit.registry": "RegisteredModule Registry module registry",
+    "cujit.registry.registry": "RegisteredModule Registry module registry",
     "cujit.signature": "Parameter ParameterClass Signature",
     "cujit.timing": "Timing time",
-    "cujit.tuning.occupancy": "Limiter",
-    "cujit.tuning.products": "Product",
-    "cujit.tuning.result": "Occupancy",
+    "cujit.occupancy.residency": "Limiter",
+    "cujit.occupancy.products": "Product",
+    "cujit.occupancy.result": "Occupancy",
 }
 _HOME = {name: module for module, names in _HOMES.items() for name in names.split()}
 

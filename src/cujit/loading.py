@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from cujit.arch import Arch, ArchKind
 from cujit.artifact import Artifact, Kind
+from cujit.artifact.opening import open_image, require_content
 from cujit.cache.cache import Cache
 from cujit.devices.arrays import DeviceArray
 from cujit.devices.base import Allocation, Device
@@ -26,7 +27,6 @@ from cujit.errors import ArchError, ArgumentError, LoadError, spell
 from cujit.forks import cached_property
 from cujit.kernel import Kernel
 from cujit.machine import chosen
-from cujit.opening import open_image, require_content
 from cujit.program import Options, Source, compile, workshop
 
 __all__ = ["Module", "jit", "load"]

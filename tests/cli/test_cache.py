@@ -15,7 +15,7 @@ from cujit.artifact import Artifact, Kind
 from cujit.cache.cache import Cache
 from cujit.cache.key import Part, make_key
 from cujit.cli.app import main
-from cujit.cli.cache_common import shown_age, shown_size
+from cujit.cli.cache.common import shown_age, shown_size
 from cujit.compiler.keys.maker import Keyed
 from cujit.compiler.keys.recipe import write_recipe
 from cujit.program import bundle, compile, request, workshop

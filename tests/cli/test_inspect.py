@@ -9,8 +9,8 @@ from typing import Any, TypeAlias
 import pytest
 from click.testing import CliRunner, Result
 
-from cujit.cli import inspect_tables
 from cujit.cli.app import main
+from cujit.cli.inspect import tables
 from cujit.inspection import sass
 from cujit.inspection.read import inspect as inspect_image
 from cujit.program import build, compile
@@ -87,7 +87,7 @@ def test_several_files_are_shown_one_after_another(run: Run, fatbin: Path, tmp_p
 def test_of_very_many_images_there_is_a_total_unless_all_are_asked_for(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(inspect_tables, "_MOST_IMAGES", 4)
+    monkeypatch.setattr(tables, "_MOST_IMAGES", 4)
     path = tmp_path / "lib.so"
     path.write_bytes(host_elf(several(3) + several(2), 3))
     short = run(path)
@@ -375,7 +375,7 @@ def test_a_table_of_very_many_rows_has_the_same_cells(run: Run, fatbin: Path, mo
         return [line.split() for line in text.splitlines() if "─" not in line]
 
     folded = cells(run(fatbin).stdout)
-    monkeypatch.setattr(inspect_tables, "_MOST_FOLDED_ROWS", 0)
+    monkeypatch.setattr(tables, "_MOST_FOLDED_ROWS", 0)
     assert cells(run(fatbin).stdout) == folded
 
 

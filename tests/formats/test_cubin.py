@@ -11,7 +11,7 @@ from cujit.arch import Arch
 from cujit.artifact import Artifact, Kind
 from cujit.errors import FormatError, NameNotFoundError
 from cujit.formats.cubin import Cubin, CubinVariable, Space, read_cubin
-from cujit.formats.cubininfo import Attribute, Record, parameter_of
+from cujit.formats.cubin_info import Attribute, Record, parameter_of
 from cujit.formats.elf import read_elf
 from cujit.signature import ParameterClass
 from formats import abi7, damage, images

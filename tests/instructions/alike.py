@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from cujit.formats.ptx.concrete import concrete_forms
-from cujit.formats.ptx.isa import lookup, rows
+from cujit.formats.ptx.isa.table import lookup, rows
 from cujit.formats.ptx.syntax import Instruction
 from instructions.table import COUNT, REGISTERS, Array, Row, inputs_of
 

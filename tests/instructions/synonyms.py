@@ -10,8 +10,8 @@ import itertools
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from cujit.formats.ptx.isa import InstructionRow, lookup, rows
-from cujit.formats.ptx.isa_sets import SETS, TYPES
+from cujit.formats.ptx.isa.sets import SETS, TYPES
+from cujit.formats.ptx.isa.table import InstructionRow, lookup, rows
 from cujit.formats.ptx.syntax import FloatLiteral, Immediate, Instruction, Register, Statement
 from instructions.rewriting import instructions_of, rewrite
 from instructions.scene import every_scene

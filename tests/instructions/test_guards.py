@@ -12,7 +12,7 @@ import pytest
 
 from cujit.arch import Arch
 from cujit.devices.base import Device
-from cujit.formats.ptx.isa import lookup
+from cujit.formats.ptx.isa.table import lookup
 from cujit.formats.ptx.parser import parse
 from cujit.formats.ptx.printer import print_operand
 from cujit.formats.ptx.syntax import Instruction, Label

@@ -7,8 +7,8 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 
 from cujit.formats.ptx.concrete import concrete_forms
-from cujit.formats.ptx.isa import rows
-from cujit.formats.ptx.isa_sets import TYPES
+from cujit.formats.ptx.isa.sets import TYPES
+from cujit.formats.ptx.isa.table import rows
 from toolkits.minimal import OF_EVERY_TYPE, minimal, module_of
 
 __all__ = ["ONLY_THE_ASSEMBLER", "ONLY_THE_TABLE", "candidates", "exchanged", "is_known", "refused"]

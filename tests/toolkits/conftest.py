@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from cujit.support import RELEASES, Version
+from cujit.arch.support import RELEASES, Version
 
 Ptxas = Callable[[Version, str, str], str]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from cujit.formats.ptx.isa import InstructionRow, rows
+from cujit.formats.ptx.isa.table import InstructionRow, rows
 from toolkits.minimal import minimal
 
 __all__ = ["DECLARATIONS", "STATEMENTS", "module_text", "statements_of_the_table"]

@@ -12,15 +12,15 @@ from pathlib import Path
 import pytest
 
 from cujit.arch import KNOWN_ARCHES, Arch
+from cujit.arch.support import Version
 from cujit.errors import UnsupportedError
-from cujit.formats.ptx.isa import lookup
-from cujit.formats.ptx.needs import Need, construct_needs
+from cujit.formats.ptx.isa.table import lookup
 from cujit.formats.ptx.parser import parse
 from cujit.formats.ptx.retarget import retarget
 from cujit.formats.ptx.syntax import Instruction
+from cujit.formats.ptx.uses import Need, construct_needs
 from cujit.formats.ptx.versions import target_version
 from cujit.program import compile
-from cujit.support import Version
 from toolkits.agreement import ONLY_THE_ASSEMBLER, candidates, is_known, refused
 from toolkits.conftest import CRASHED, INSTALLED, PTX_OF
 from toolkits.statements import DECLARATIONS, STATEMENTS, module_text, statements_of_the_table

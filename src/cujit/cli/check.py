@@ -7,15 +7,15 @@ from pathlib import Path
 
 import click
 
-from cujit.budget import Budget, Budgets, examine
-from cujit.budgetfile import read_budgets
-from cujit.budgetreport import COLUMNS, BudgetReport, BudgetRow
+from cujit.budget.checking import Budget, Budgets, examine
+from cujit.budget.file import read_budgets
+from cujit.budget.report import COLUMNS, BudgetReport, BudgetRow
 from cujit.cli.built_log import LOG, open_built
 from cujit.cli.console import json_option, print_json, print_table
 from cujit.cli.exit_codes import ExitCode
 from cujit.cli.occupancy import gpu
 from cujit.errors import OptionError
-from cujit.tuning.limits import MAX_BLOCK_THREADS
+from cujit.occupancy.multiprocessor import MAX_BLOCK_THREADS
 
 __all__ = ["command"]
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import click
 
 from cujit.artifact import Artifact
+from cujit.artifact.embedding import c_identifier
 from cujit.cli.console import note
-from cujit.embedding import c_identifier
 from cujit.formats.mangling import entity_name
 from cujit.inspection.read import inspect
 

@@ -9,11 +9,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from cujit.arch.support import Version, install
 from cujit.devices.base import Device
 from cujit.devices.registry import process_devices
 from cujit.errors import CujitError
 from cujit.program import toolchain
-from cujit.support import Version, install
 from cujit.toolchain.driver import open_driver
 from cujit.toolchain.headers import HeaderSearch, find_headers
 from cujit.toolchain.libraries import load_binding, open_library

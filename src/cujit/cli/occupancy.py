@@ -14,9 +14,9 @@ from cujit.devices.registry import is_device_name, process_devices
 from cujit.errors import CujitError, LaunchError, MissingError
 from cujit.kernel import Kernel
 from cujit.loading import load
-from cujit.occupancy import Subject, plot_occupancy, subject
-from cujit.tuning.result import Occupancy
-from cujit.tuning.shapes import SharedBytes, Step
+from cujit.occupancy.result import Occupancy
+from cujit.occupancy.shapes import SharedBytes, Step
+from cujit.occupancy.subject import Subject, plot_occupancy, subject
 
 __all__ = ["command", "gpu"]
 

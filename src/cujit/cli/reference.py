@@ -11,13 +11,13 @@ import sys
 import click
 
 import cujit.errors as errors
+from cujit.arch.support import dotted
 from cujit.cli.app import main
 from cujit.cli.exit_codes import ExitCode
 from cujit.cli.kernel_arguments import FORMS
 from cujit.devices.cpu.codegen.special import SPECIAL_REGISTERS as READABLE
 from cujit.devices.cpu.implemented import Implemented, implemented, total
 from cujit.formats.ptx.special_registers import SPECIAL_REGISTERS, SpecialRegister
-from cujit.support import dotted
 
 __all__ = ["PAGES", "api_page", "cli_page", "errors_page", "instructions_page"]
 
@@ -145,7 +145,7 @@ _INSTRUCTIONS_HEAD = """\
 
 Every form of an instruction that the PTX ISA has, as cujit's table has it, and whether the CPU device executes it. A
 word in braces may be left out, `\\|` separates choices, a word in capitals stands for a set of modifiers
-(`src/cujit/formats/ptx/isa_sets.py`), and `...` for modifiers that the table does not list yet. *since* is the first
+(`src/cujit/formats/ptx/isa/sets.py`), and `...` for modifiers that the table does not list yet. *since* is the first
 ISA version and architecture with the form; a single modifier may have come later. The section is that of the manual of
 PTX ISA 9.1. `cujit inspect --needs FILE` says the same of one file. This page is written from the code; do not edit it
 by hand.

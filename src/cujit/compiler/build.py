@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
 from cujit.arch import Arch, ArchKind
+from cujit.arch.support import require_arch
 from cujit.artifact import Artifact, Kind
 from cujit.compiler.backends.bundle import check_compression
 from cujit.compiler.builder import Workshop
@@ -19,7 +20,6 @@ from cujit.compiler.request import Request
 from cujit.compiler.route import as_source, make_request
 from cujit.compiler.several import link_inputs, part_of
 from cujit.errors import ArchError, CompileError, CujitError, DeviceNotFoundError, OptionError, ToolTimeoutError, spell
-from cujit.support import require_arch
 from cujit.toolchain.toolset import Compiler, Compilers
 
 if TYPE_CHECKING:

@@ -8,13 +8,13 @@ from types import MappingProxyType
 
 from cujit.arch import Arch, ArchKind
 from cujit.artifact import Artifact, Kind
+from cujit.artifact.reading import path_of
 from cujit.compiler.inputs.modules import ENDINGS, file_of
 from cujit.compiler.inputs.source import Source
 from cujit.compiler.options.table import is_utf8
 from cujit.compiler.options.values import Options
 from cujit.compiler.request import Request
 from cujit.errors import OptionError, spell
-from cujit.reading import path_of
 from cujit.toolchain.toolset import Compilers, Toolchain
 
 __all__ = ["as_source", "check_request", "compile_request", "make_request"]

@@ -13,7 +13,7 @@ from cujit.errors import FormatError
 from cujit.signature import Parameter, ParameterClass, Signature, merge_signatures
 
 if TYPE_CHECKING:
-    from cujit.formats.cxxtypes import Type
+    from cujit.formats.cxx_types import Type
 
 __all__ = ["signature_of", "signature_of_layout", "signature_of_name"]
 
@@ -77,7 +77,7 @@ def signature_of_name(lowered: str, loaded: Signature) -> Signature | None:
 
 def _parameter(t: Type, loaded: Parameter) -> Parameter:
     """Give a parameter its type, unless the image says that it has another size."""
-    from cujit.formats.cxxtypes import Shape
+    from cujit.formats.cxx_types import Shape
 
     name = str(t)
     if t.shape is Shape.POINTER:

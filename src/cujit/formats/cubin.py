@@ -13,9 +13,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from cujit.arch import Arch, ArchKind
+from cujit.arch.support import Version
 from cujit.artifact import image_bytes
 from cujit.errors import ArchError, FormatError, NameNotFoundError, spell
-from cujit.formats.cubininfo import (
+from cujit.formats.cubin_info import (
     Attribute,
     KernelParameter,
     Record,
@@ -25,7 +26,6 @@ from cujit.formats.cubininfo import (
 )
 from cujit.formats.elf import Elf, Note, Section, Symbol, read_elf
 from cujit.signature import Parameter, ParameterClass, Signature
-from cujit.support import Version
 
 __all__ = ["Cubin", "CubinKernel", "CubinVariable", "Space", "read_cubin"]
 

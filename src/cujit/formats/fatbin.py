@@ -16,8 +16,8 @@ from cujit.arch import Arch
 from cujit.artifact import image_bytes
 from cujit.errors import FormatError, spell
 from cujit.formats.elf import elf_type
-from cujit.formats.fatbinentry import Entry, EntryKind, FatbinFlag, Recent, read_entries
-from cujit.formats.hostfile import places_of_sections
+from cujit.formats.fatbin_entry import Entry, EntryKind, FatbinFlag, Recent, read_entries
+from cujit.formats.host_file import places_of_sections
 from cujit.formats.unpack import Compression
 
 __all__ = [

@@ -10,7 +10,7 @@ import re
 import struct
 
 from cujit.errors import FormatError, spell
-from cujit.formats.cxxtypes import BUILTINS, Pack, Shape, Term, Type, each, flat, pointer_to, qualified
+from cujit.formats.cxx_types import BUILTINS, Pack, Shape, Term, Type, each, flat, pointer_to, qualified
 from cujit.signature import ParameterClass
 
 __all__ = ["Demangler"]

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from cujit.arch import Arch, ArchKind
+from cujit.arch.support import Version
 from cujit.errors import ArchError, FormatError, spell
-from cujit.support import Version
 
 __all__ = ["Ltoir", "read_ltoir"]
 

@@ -15,7 +15,7 @@ from cujit.formats.expressions import normalise_expression
 from cujit.signature import Parameter, ParameterClass, Signature
 
 if TYPE_CHECKING:
-    from cujit.formats.cxxtypes import Pack, Type
+    from cujit.formats.cxx_types import Pack, Type
     from cujit.formats.itanium import Demangler
 
 __all__ = [
@@ -70,7 +70,7 @@ def signature_of(lowered: str) -> Signature:
     Raises:
         FormatError: the name is not of the probe, or what was probed is no function.
     """
-    from cujit.formats.cxxtypes import Pack, Shape, Type
+    from cujit.formats.cxx_types import Pack, Shape, Type
 
     reader = _demangler(lowered)
     name, arguments = reader.template_entity()
@@ -107,7 +107,7 @@ def _integers(packs: list[Type | Pack], index: int, count: int, lowered: str) ->
 
 
 def _parameter(t: Type, size: int, align: int, kind: int) -> Parameter:
-    from cujit.formats.cxxtypes import Shape
+    from cujit.formats.cxx_types import Shape
 
     if t.shape is Shape.POINTER:
         return Parameter(ParameterClass.POINTER, 8, 8, str(t), str(t.inner).rstrip())

@@ -8,20 +8,20 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from cujit.arch import Arch, ArchKind
+from cujit.arch.support import toolkit_of_ptx
 from cujit.artifact import Artifact
 from cujit.errors import FormatError
 from cujit.formats.cubin import Cubin, CubinKernel, read_cubin
 from cujit.formats.ltoir import read_ltoir
 from cujit.formats.mangling import demangle, entity_name
-from cujit.formats.ptx.needs import construct_needs
 from cujit.formats.ptx.parameters import bytes_of, signature_of_entry
 from cujit.formats.ptx.parser import parse
 from cujit.formats.ptx.syntax import Function, Module, Variable
+from cujit.formats.ptx.uses import construct_needs
 from cujit.inspection.logs import Spills, spills_of_log
-from cujit.inspection.nvvmir import read_nvvmir
+from cujit.inspection.nvvm_ir import read_nvvmir
 from cujit.inspection.values import Block, Content, ImageKind, KernelInfo, VariableInfo
 from cujit.signature import Signature, merge_signatures
-from cujit.support import toolkit_of_ptx
 
 __all__ = ["Told", "read_content"]
 

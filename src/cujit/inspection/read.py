@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from cujit.arch import Arch
 from cujit.artifact import Artifact, Kind
+from cujit.artifact.opening import naming, open_image
 from cujit.errors import FormatError
 from cujit.forks import cached_property
 from cujit.formats.fatbin import Entry, EntryKind, FatbinFlag, find_fatbins
@@ -14,7 +15,6 @@ from cujit.formats.ptx.heads import entry_signatures
 from cujit.formats.salvage import Damaged, salvage
 from cujit.inspection.content import Told, read_content
 from cujit.inspection.values import Content, ImageInfo, ImageKind, Inspection
-from cujit.opening import naming, open_image
 from cujit.signature import Signature
 
 __all__ = ["inspect"]

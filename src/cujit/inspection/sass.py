@@ -12,9 +12,9 @@ from pathlib import Path
 
 from cuda import pathfinder
 
+from cujit.arch.support import install
 from cujit.errors import MissingError, NameNotFoundError, ToolError, spell
 from cujit.formats.elf import Symbol, read_elf
-from cujit.support import install
 
 __all__ = ["disassemble", "find_nvdisasm"]
 

@@ -6,9 +6,9 @@ import os
 from dataclasses import dataclass
 
 from cujit.artifact import Artifact, Kind
+from cujit.artifact.opening import open_image
 from cujit.errors import FormatError
 from cujit.inspection.read import inspect
-from cujit.opening import open_image
 
 __all__ = ["Usage", "usage"]
 

@@ -14,13 +14,13 @@ from difflib import get_close_matches
 from typing import Protocol
 
 from cujit.arch import Arch
+from cujit.arch.support import Version
 from cujit.artifact import Kind
 from cujit.errors import NameNotFoundError, spell
 from cujit.forks import cached_property
 from cujit.formats.mangling import demangle, entity_name, normalise_expression
-from cujit.formats.ptx.needs import Need
+from cujit.formats.ptx.uses import Need
 from cujit.signature import Signature
-from cujit.support import Version
 
 __all__ = ["Block", "Content", "ImageInfo", "ImageKind", "ImageSource", "Inspection", "KernelInfo", "VariableInfo"]
 

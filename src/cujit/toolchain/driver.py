@@ -12,8 +12,8 @@ import os
 from types import ModuleType
 from typing import Any
 
+from cujit.arch.support import Version
 from cujit.errors import DeviceNotFoundError, DriverError, DriverNotFoundError, spell
-from cujit.support import Version
 
 __all__ = ["OLDEST_DRIVER", "Driver", "open_driver"]
 

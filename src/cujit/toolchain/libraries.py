@@ -6,8 +6,8 @@ import importlib
 from collections.abc import Callable
 from typing import Any
 
+from cujit.arch.support import install
 from cujit.errors import ToolchainNotFoundError
-from cujit.support import install
 
 __all__ = ["load_binding", "missing_library", "open_library"]
 

@@ -12,9 +12,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from cujit.arch import KNOWN_ARCHES
+from cujit.arch.support import install
 from cujit.errors import ToolchainNotFoundError
 from cujit.forks import cached_property
-from cujit.support import install
 from cujit.toolchain.calls import Buffer, CallError, Library, Readable
 from cujit.toolchain.handles import Handle, HandleNumber
 from cujit.toolchain.libraries import load_binding

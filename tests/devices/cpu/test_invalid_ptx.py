@@ -7,8 +7,8 @@ import pytest
 
 from cujit.devices.base import Device
 from cujit.errors import KernelFaultError, PtxSyntaxError, UnsupportedError
+from cujit.inspection.needs import ptx_needs
 from cujit.loading import load
-from cujit.needs import ptx_needs
 
 pytestmark = pytest.mark.verbatim
 

@@ -16,7 +16,7 @@ from cujit.devices.cpu.ir.refusals import Refusals
 from cujit.devices.cpu.pipeline import ir_of, prepare
 from cujit.errors import FormatError, PtxSyntaxError, UnsupportedError
 from cujit.formats.ptx.concrete import concrete_forms
-from cujit.formats.ptx.isa import rows
+from cujit.formats.ptx.isa.table import rows
 from cujit.formats.ptx.parser import parse
 from toolkits.minimal import minimal, module_of
 

@@ -15,8 +15,8 @@ from cujit.devices.cpu.ir.program import Op
 from cujit.devices.cpu.ir.refusals import Refusals
 from cujit.devices.cpu.ir.semantics import ANYTHING, TABLE, UNKNOWN, Effect, Form, Lanes, Order, form_of
 from cujit.devices.cpu.pipeline import prepare
-from cujit.formats.ptx import isa
 from cujit.formats.ptx.concrete import concrete_forms
+from cujit.formats.ptx.isa import table as isa
 from cujit.formats.ptx.parser import parse
 from toolkits.minimal import minimal, module_of
 

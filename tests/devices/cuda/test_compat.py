@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
+from cujit.arch.support import Version
 from cujit.artifact import Artifact
 from cujit.devices.cuda.compat import Verdict, compat, driver_version
 from cujit.errors import ArchError, ArgumentError, FileError, FormatError, OptionError
 from cujit.program import build, bundle, compile, toolchain
-from cujit.support import Version
 from inspection.files import archive, host_elf
 
 CODE = 'extern "C" __global__ void k(int* p) { *p = 1; }'

@@ -3,12 +3,12 @@ from __future__ import annotations
 import pytest
 
 from cujit.arch import Arch
+from cujit.arch.support import Version
 from cujit.artifact import Artifact
 from cujit.devices.cuda.image import choose_image
 from cujit.devices.cuda.routes import Place
 from cujit.errors import DriverError, FormatError, LoadError
 from cujit.program import build, bundle, compile
-from cujit.support import Version
 
 SM_90 = Arch.parse("sm_90")
 CODE = 'extern "C" __global__ void k(int* p) { *p = 1; }'

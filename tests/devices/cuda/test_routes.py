@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 
 from cujit.arch import Arch
+from cujit.arch.support import Version
 from cujit.devices.cuda.assembler import NvJitLinkAssembler, installed_assembler
 from cujit.devices.cuda.jitoptions import JitOptions
 from cujit.devices.cuda.routes import Chosen, Place, route_ptx
 from cujit.errors import DriverError, LoadError, ToolError
 from cujit.formats.cubin import read_cubin
 from cujit.program import compile
-from cujit.support import Version
 
 SM_90 = Arch.parse("sm_90")
 

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from cujit.arch import Arch, ArchKind
+from cujit.arch.support import RELEASES
 from cujit.artifact import Artifact
 from cujit.devices.cuda.assembler import installed_assembler
 from cujit.devices.cuda.device import CudaDevice
@@ -20,7 +21,6 @@ from cujit.formats.ptx.parser import parse
 from cujit.formats.ptx.retarget import retarget
 from cujit.loading import Module, jit, load
 from cujit.program import bundle, compile
-from cujit.support import RELEASES
 
 pytestmark = pytest.mark.gpu
 

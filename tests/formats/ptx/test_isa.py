@@ -6,8 +6,8 @@ import re
 
 import pytest
 
-from cujit.formats.ptx.isa import lookup, rows, special_register
-from cujit.formats.ptx.isa_sets import SETS
+from cujit.formats.ptx.isa.sets import SETS
+from cujit.formats.ptx.isa.table import lookup, rows, special_register
 from cujit.formats.ptx.special_registers import SPECIAL_REGISTERS
 from cujit.formats.ptx.syntax import Instruction
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from cujit.formats.ptx.isa import lookup
+from cujit.formats.ptx.isa.table import lookup
 from cujit.formats.ptx.parser import parse
 from cujit.formats.ptx.syntax import Instruction
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from cujit.formats.ptx.needs import Need, construct_needs, removed_constructs
 from cujit.formats.ptx.parser import parse
+from cujit.formats.ptx.uses import Need, construct_needs, removed_constructs
 
 
 def module(body: str, *, version: str = "9.4", target: str = "sm_100", before: str = "", directives: str = "") -> str:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from cujit.errors import PtxSyntaxError
-from cujit.formats.ptx.isa import lookup
+from cujit.formats.ptx.isa.table import lookup
 from cujit.formats.ptx.parser import parse
 from cujit.formats.ptx.printer import print_module
 from cujit.formats.ptx.syntax import (

@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 
 from cujit.arch import Arch
+from cujit.arch.support import install, require_arch
 from cujit.artifact import Artifact, Kind
 from cujit.compiler.backends.diagnostics import parse_log
 from cujit.compiler.backends.ptxlink import check_ptx
@@ -15,7 +16,6 @@ from cujit.errors import LinkError, OptionError, ToolError
 from cujit.formats.cubin import read_cubin
 from cujit.formats.mangling import spelled
 from cujit.formats.ptx.heads import entry_signatures
-from cujit.support import install, require_arch
 from cujit.toolchain.toolset import Toolchain
 
 __all__ = ["link_images"]

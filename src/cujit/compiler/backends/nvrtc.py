@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 
+from cujit.arch.support import install, require_arch
 from cujit.artifact import Artifact, Kind
 from cujit.compiler.backends.diagnostics import NAME_MAP, missing_header, parse_log, without_warnings_in
 from cujit.compiler.inputs.kernels import plain_kernels
@@ -23,7 +24,6 @@ from cujit.errors import (
 )
 from cujit.formats.mangling import SIGNATURE_PROBE, probe_expression, signature_of
 from cujit.signature import Signature
-from cujit.support import install, require_arch
 from cujit.toolchain.nvrtc import Program
 from cujit.toolchain.std_headers import STD_HEADERS
 from cujit.toolchain.toolset import Toolchain

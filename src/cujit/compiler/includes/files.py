@@ -12,8 +12,8 @@ from collections import OrderedDict
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
+from cujit.artifact.reading import no_file
 from cujit.errors import CujitError, spell
-from cujit.reading import no_file
 
 if TYPE_CHECKING:  # reading headers needs large expressions; telling by stats that none changed does not
     from cujit.compiler.includes.directives import Facts

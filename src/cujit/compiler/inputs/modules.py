@@ -8,9 +8,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from cujit.artifact import Artifact, Kind, kind_of
+from cujit.artifact.reading import BOM, path_of, read_file, shown_path, without_bom
 from cujit.errors import FormatError, OptionError, spell
 from cujit.forks import cached_property
-from cujit.reading import BOM, path_of, read_file, shown_path, without_bom
 
 __all__ = ["ENDINGS", "Module", "file_of", "read_modules"]
 

@@ -9,10 +9,10 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from cujit.artifact.reading import path_of, read_file, shown_path, without_bom
 from cujit.compiler.inputs.modules import Module, file_of, read_modules
 from cujit.compiler.options.values import Options
 from cujit.errors import FormatError, OptionError, spell
-from cujit.reading import path_of, read_file, shown_path, without_bom
 
 __all__ = ["MEMORY", "Source"]
 

@@ -6,10 +6,10 @@ import functools
 from typing import Protocol
 
 from cujit.arch import Arch
+from cujit.arch.support import Version
 from cujit.artifact import Kind
 from cujit.devices.cuda.jitoptions import JitOptions
 from cujit.errors import ToolchainNotFoundError
-from cujit.support import Version
 
 __all__ = ["Assembler", "NvJitLinkAssembler", "installed_assembler"]
 

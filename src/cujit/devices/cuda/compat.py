@@ -7,7 +7,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from cujit.arch import KNOWN_ARCHES, Arch
+from cujit.arch.support import RELEASES, Release, Version, dotted, driver_release, release_of_ptx, toolkit_of_ptx
 from cujit.artifact import Artifact, Kind
+from cujit.artifact.opening import naming, open_image
 from cujit.devices.cuda.rules import (
     PtxHeader,
     cubin_refusal,
@@ -21,13 +23,11 @@ from cujit.formats.cubin import Cubin, read_cubin
 from cujit.formats.elf import read_elf
 from cujit.formats.fatbin import Entry, EntryKind, Fatbin, find_fatbins, read_fatbin, select
 from cujit.formats.ltoir import read_ltoir
-from cujit.formats.ptx.isa import NEWEST_PTX
+from cujit.formats.ptx.isa.table import NEWEST_PTX
 from cujit.formats.ptx.parser import parse
 from cujit.formats.ptx.retarget import lowest_version, obstacles
 from cujit.formats.ptx.syntax import Module
 from cujit.formats.ptx.versions import is_target
-from cujit.opening import naming, open_image
-from cujit.support import RELEASES, Release, Version, dotted, driver_release, release_of_ptx, toolkit_of_ptx
 
 __all__ = ["Verdict", "compat", "driver_version", "release_name"]
 

@@ -11,13 +11,13 @@ from types import TracebackType
 from typing import Any
 
 from cujit.arch import Arch
+from cujit.arch.support import install
 from cujit.artifact import Artifact, Kind
 from cujit.devices.cuda.context import Context
 from cujit.devices.cuda.driveroptions import JitLogs, driver_options
 from cujit.devices.cuda.jitoptions import JitOptions
 from cujit.errors import ClosedError, LinkError
 from cujit.formats.cubin import read_cubin
-from cujit.support import install
 
 __all__ = ["DriverLinker", "link_with_driver"]
 

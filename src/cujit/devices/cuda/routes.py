@@ -9,11 +9,20 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from cujit.arch import Arch
+from cujit.arch.support import (
+    Version,
+    dotted,
+    driver_release,
+    extra_for,
+    install,
+    knows,
+    release_of_ptx,
+    toolkit_of_ptx,
+)
 from cujit.devices.cuda.assembler import Assembler
 from cujit.devices.cuda.jitoptions import JitOptions
 from cujit.devices.cuda.rules import newest_ptx, read_header, target_on, target_refusal
 from cujit.errors import CujitError, DriverError, LoadError, PtxSyntaxError, ToolError, UnsupportedError
-from cujit.support import Version, dotted, driver_release, extra_for, install, knows, release_of_ptx, toolkit_of_ptx
 
 __all__ = ["Chosen", "Place", "route_ptx"]
 

@@ -9,7 +9,7 @@ import re
 from typing import TYPE_CHECKING, NamedTuple
 
 from cujit.arch import KNOWN_ARCHES, Arch, ArchKind
-from cujit.support import NEWEST, RELEASES, Version, driver_release, extra_for, install, knows
+from cujit.arch.support import NEWEST, RELEASES, Version, driver_release, extra_for, install, knows
 
 if TYPE_CHECKING:
     from cujit.formats.cubin import Cubin

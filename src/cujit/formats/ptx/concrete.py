@@ -6,8 +6,8 @@ import itertools
 import math
 from collections.abc import Iterator
 
-from cujit.formats.ptx.isa import InstructionRow
-from cujit.formats.ptx.isa_never import never
+from cujit.formats.ptx.isa.never import never
+from cujit.formats.ptx.isa.table import InstructionRow
 
 __all__ = ["MOST_WRITTEN_OUT", "concrete_forms"]
 

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from cujit.arch import Arch, ArchKind
 from cujit.errors import LinkError
 from cujit.formats.mangling import spelled
-from cujit.formats.ptx.debugmerge import DebugData, Labels
+from cujit.formats.ptx.debug_merge import DebugData, Labels
 from cujit.formats.ptx.renaming import Renaming, labels_of
 from cujit.formats.ptx.resolving import Complaint, Symbol, alignment, is_of_nvidia, resolve, symbols_of, variable_bytes
 from cujit.formats.ptx.retarget import obstacles

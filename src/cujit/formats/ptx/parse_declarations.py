@@ -8,8 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from cujit.formats.ptx.constants import constant_expression, integer
-from cujit.formats.ptx.names import Names
 from cujit.formats.ptx.parse_operands import symbol_offset
+from cujit.formats.ptx.register_names import Names
 from cujit.formats.ptx.syntax import (
     Generic,
     Immediate,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from cujit.formats.ptx.constants import WARP_SIZE, constant_expression, integer
-from cujit.formats.ptx.names import Names
+from cujit.formats.ptx.register_names import Names
 from cujit.formats.ptx.syntax import (
     Address,
     ComponentOperand,

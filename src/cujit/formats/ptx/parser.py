@@ -10,7 +10,6 @@ import re
 from collections.abc import Callable
 
 from cujit.formats.ptx.constants import integer
-from cujit.formats.ptx.names import Names
 from cujit.formats.ptx.parse_declarations import (
     LINKAGES,
     SPACES,
@@ -20,6 +19,7 @@ from cujit.formats.ptx.parse_declarations import (
     variables,
 )
 from cujit.formats.ptx.parse_operands import call_operands, label_operands, operands
+from cujit.formats.ptx.register_names import Names
 from cujit.formats.ptx.syntax import (
     Address,
     BranchTargets,

@@ -12,15 +12,15 @@ from dataclasses import replace
 from typing import NamedTuple, TypeVar
 
 from cujit.arch import Arch
+from cujit.arch.support import NEWEST, Version, dotted, extra_for, install, knows, toolkit_of_ptx
 from cujit.artifact import Artifact, Kind
 from cujit.errors import FormatError, OptionError, UnsupportedError, spell
-from cujit.formats.ptx.isa import NEWEST_PTX
-from cujit.formats.ptx.needs import Need, construct_needs, removed_constructs
+from cujit.formats.ptx.isa.table import NEWEST_PTX
 from cujit.formats.ptx.parser import parse
 from cujit.formats.ptx.syntax import Directive, Module
 from cujit.formats.ptx.tokens import Cursor
+from cujit.formats.ptx.uses import Need, construct_needs, removed_constructs
 from cujit.formats.ptx.versions import check_head, declared_target, target_version
-from cujit.support import NEWEST, Version, dotted, extra_for, install, knows, toolkit_of_ptx
 
 __all__ = ["Obstacle", "lowest_version", "obstacles", "retarget", "retarget_text"]
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable, Iterator
 
+from cujit.arch.support import dotted
 from cujit.formats.ptx.declared import declaration_mistakes
-from cujit.formats.ptx.isa import InstructionRow, lookup, rows
-from cujit.formats.ptx.isa_later import removed_of
-from cujit.formats.ptx.needs import construct_needs, target_number
+from cujit.formats.ptx.isa.later import removed_of
+from cujit.formats.ptx.isa.table import InstructionRow, lookup, rows
 from cujit.formats.ptx.syntax import Function, Instruction, Module, Scope, Statement
 from cujit.formats.ptx.tokens import fail_at_construct
+from cujit.formats.ptx.uses import construct_needs, target_number
 from cujit.formats.ptx.versions import check_head, declared_target, is_known_version, target_version
-from cujit.support import dotted
 
 __all__ = ["check_module"]
 

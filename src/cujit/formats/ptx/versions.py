@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 
 from cujit.arch import KNOWN_ARCHES, Arch
-from cujit.formats.ptx.isa import NEWEST_PTX
+from cujit.arch.support import RELEASES, Version, dotted
+from cujit.formats.ptx.isa.table import NEWEST_PTX
 from cujit.formats.ptx.syntax import Module
 from cujit.formats.ptx.tokens import fail_at_construct
-from cujit.support import RELEASES, Version, dotted
 
 __all__ = ["check_head", "declared_target", "is_known_version", "is_target", "target_version"]
 

@@ -34,7 +34,7 @@ from cujit.devices.cpu.instructions.matrix import wgmma as matrix_wgmma
 from cujit.devices.cpu.instructions.matrix import wmma as matrix_wmma
 from cujit.devices.cpu.ir.program import UNKNOWN_OPERAND, Group, KernelProgram, Negation, Op, Operand, Reg, Special
 from cujit.devices.cpu.ir.refusals import Refusals
-from cujit.formats.ptx.isa import special_register
+from cujit.formats.ptx.isa.table import special_register
 
 __all__ = ["all_rules", "check"]
 

@@ -37,7 +37,7 @@ from cujit.devices.cpu.ir.refusals import UNLINKED, Refusals
 from cujit.devices.cpu.ir.semantics import UNKNOWN, form_of
 from cujit.devices.cpu.run.allocations import aligned
 from cujit.formats.ptx import syntax as ptx
-from cujit.formats.ptx.isa import lookup, special_register
+from cujit.formats.ptx.isa.table import lookup, special_register
 
 __all__ = ["Flattener", "flatten"]
 

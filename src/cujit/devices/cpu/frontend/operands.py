@@ -24,7 +24,7 @@ from cujit.devices.cpu.ir.program import (
     SymbolAddress,
 )
 from cujit.devices.cpu.ir.semantics import ANYTHING, Form
-from cujit.formats.ptx.isa import special_register
+from cujit.formats.ptx.isa.table import special_register
 
 __all__ = ["fits", "mismatch", "number_out_of_range"]
 

@@ -40,8 +40,8 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from cujit.forks import cached_property
-from cujit.formats.ptx.isa import opcodes, place_of
-from cujit.formats.ptx.isa_sets import SETS, TYPES
+from cujit.formats.ptx.isa.sets import SETS, TYPES
+from cujit.formats.ptx.isa.table import opcodes, place_of
 
 __all__ = [
     "ANYTHING",

@@ -1,0 +1,148 @@
+"""Which CUDA release knows which PTX ISA and which driver. Tables with their sources, and look-ups over them."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from cujit.arch.arch import KNOWN_ARCHES, Arch
+from cujit.errors import ArchError
+
+__all__ = [
+    "NEWEST",
+    "RELEASES",
+    "Release",
+    "Version",
+    "dotted",
+    "driver_release",
+    "extra_for",
+    "install",
+    "knows",
+    "release_of_ptx",
+    "require_arch",
+    "toolkit_of_ptx",
+]
+
+Version = tuple[int, int]
+
+
+class Release(NamedTuple):
+    """One CUDA release: toolkit version, the PTX ISA that it writes, its first driver branch (Linux)."""
+
+    toolkit: Version
+    ptx: Version
+    driver: int
+
+
+# Source: PTX ISA manual, "PTX Release History" (9.1 and 9.4 editions). Toolkits 12.0 to 13.5: the `.version`
+# line that NVRTC of each release writes was read (12.0 12.4 12.6 12.8 12.9 13.0 13.1 13.2 13.3 13.4 13.5).
+RELEASES: tuple[Release, ...] = (
+    Release((9, 0), (6, 0), 384),
+    Release((9, 1), (6, 1), 387),
+    Release((9, 2), (6, 2), 396),
+    Release((10, 0), (6, 3), 400),
+    Release((10, 1), (6, 4), 418),
+    Release((10, 2), (6, 5), 440),
+    Release((11, 0), (7, 0), 445),
+    Release((11, 1), (7, 1), 455),
+    Release((11, 2), (7, 2), 460),
+    Release((11, 3), (7, 3), 465),
+    Release((11, 4), (7, 4), 470),
+    Release((11, 5), (7, 5), 495),
+    Release((11, 6), (7, 6), 510),
+    Release((11, 7), (7, 7), 515),
+    Release((11, 8), (7, 8), 520),
+    Release((12, 0), (8, 0), 525),
+    Release((12, 1), (8, 1), 530),
+    Release((12, 2), (8, 2), 535),
+    Release((12, 3), (8, 3), 545),
+    Release((12, 4), (8, 4), 550),
+    Release((12, 5), (8, 5), 555),
+    Release((12, 6), (8, 5), 560),
+    Release((12, 8), (8, 7), 570),
+    Release((12, 9), (8, 8), 575),
+    Release((13, 0), (9, 0), 580),
+    Release((13, 1), (9, 1), 590),
+    Release((13, 2), (9, 2), 595),
+    Release((13, 3), (9, 3), 610),
+    Release((13, 4), (9, 4), 615),
+)
+
+
+NEWEST: Version = RELEASES[-1].toolkit
+
+
+def dotted(version: Version) -> str:
+    """Write a version as people do: ``13.4``."""
+    return f"{version[0]}.{version[1]}"
+
+
+def install(extra: str) -> str:
+    """Spell the command that installs an extra of cujit, as every shell takes it: ``pip install 'cujit[cu12]'``."""
+    return f"pip install 'cujit[{extra}]'"
+
+
+def extra_for(arch: Arch) -> str:
+    """Name the extra whose toolkit builds for an architecture: ``cu12`` for what CUDA 13 dropped."""
+    return "cu13" if knows(NEWEST, arch) else "cu12"
+
+
+def knows(toolkit: Version, arch: Arch) -> bool:
+    """Tell whether a toolkit still builds for an architecture; of what no table has it is taken to."""
+    row = KNOWN_ARCHES.get(arch.number)
+    return row is None or row.last is None or row.last >= toolkit
+
+
+def release_of_ptx(version: Version) -> Release | None:
+    """Find the first CUDA release that writes and takes this PTX ISA; None when it is newer than the table."""
+    return next((r for r in RELEASES if r.ptx >= version), None)
+
+
+def toolkit_of_ptx(version: Version) -> Version | None:
+    """Find the first toolkit that writes and takes this PTX ISA, also where no driver for it is in the table yet.
+
+    Source: the table above; NVRTC 13.0 to 13.5 write 9.0 to 9.5, so that the minor numbers have run together since 9.0.
+    """
+    release = release_of_ptx(version)
+    if release is not None:
+        return release.toolkit
+    newest = RELEASES[-1]
+    return (newest.toolkit[0], version[1]) if version[0] == newest.ptx[0] else None
+
+
+def driver_release(cuda: Version) -> Release:
+    """Find the newest release that a driver of CUDA ``cuda`` includes (its JIT takes PTX up to that release's)."""
+    known = [r for r in RELEASES if r.toolkit <= cuda]
+    return known[-1] if known else RELEASES[0]
+
+
+def require_arch(arch: Arch, supported: tuple[int, ...], tool: str, version: Version) -> None:
+    """Check that a tool that builds for the numbers ``supported`` can build for ``arch``.
+
+    Raises:
+        ArchError: it cannot; the message says whether the toolkit dropped the architecture, does not
+            know it yet, or lacks that suffix, and names those that it has.
+    """
+    row = KNOWN_ARCHES.get(arch.number)
+    have = ", ".join(f"{arch.kind.value}_{n}" for n in supported)
+    name = f"{tool} {version[0]}.{version[1]}"
+    if arch.number not in supported:
+        if row is not None and row.last is not None and not knows(version, arch):
+            raise ArchError(
+                f"{name} no longer builds for {arch}: CUDA {row.last[0]}.{row.last[1]} was the last toolkit that did",
+                help=f"it builds for {have}; {install(extra_for(arch))} brings the toolkit that builds for {arch}",
+            )
+        first = (
+            f"CUDA {row.first[0]}.{row.first[1]} was the first that does" if row else "no toolkit known to cujit does"
+        )
+        below = max((n for n in supported if n < arch.number), default=None)
+        portable = f"; PTX for compute_{below} runs on it through the driver's JIT" if below and not arch.suffix else ""
+        raise ArchError(f"{name} does not build for {arch}: {first}", help=f"it builds for {have}{portable}")
+    since = None
+    if row is not None and arch.suffix:
+        since = row.a_since if arch.suffix == "a" else row.f_since
+    if arch.suffix and (since is None or since > version):
+        when = f"since CUDA {since[0]}.{since[1]}" if since else "in no toolkit"
+        raise ArchError(
+            f"{name} has no {arch}: the suffix '{arch.suffix}' exists for {arch.number} {when}",
+            help=f"{arch.kind.value}_{arch.number}",
+        )

@@ -1,0 +1,281 @@
+"""Artifact: what every stage takes and returns."""
+
+from __future__ import annotations
+
+import enum
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import MappingProxyType
+from typing import Protocol
+
+from cujit.arch import Arch
+from cujit.artifact.reading import BOM, path_of, read_file, shown_path
+from cujit.errors import FileError, FormatError, OptionError, spell
+from cujit.signature import Signature
+
+__all__ = ["Artifact", "Kind", "Origin", "image_bytes", "kind_of"]
+
+
+class Kind(enum.Enum):
+    """What the bytes of an Artifact are."""
+
+    PTX = "ptx"
+    CUBIN = "cubin"
+    LTOIR = "ltoir"
+    FATBIN = "fatbin"
+    OBJECT = "object"
+    """A host object, shared library or executable that holds fatbins."""
+    LIBRARY = "library"
+    """An archive (``.a``) of host objects."""
+    NVVMIR = "nvvmir"
+    """LLVM IR for NVVM, as text or bitcode."""
+
+
+# Sources: fatbin magic and LTO-IR magic, research on nvFatbin and NVRTC output 12.4 to 13.5; ELF64 header
+# (System V gABI), e_machine 190 = EM_CUDA; `!<arch>` ar(5); LLVM bitcode magic "BC" C0 DE, LLVM Bitcode File Format.
+_MAGIC: tuple[tuple[bytes, Kind], ...] = (
+    (b"\x50\xed\x55\xba", Kind.FATBIN),
+    (b"\xed\x43\x4e\x7f", Kind.LTOIR),
+    (b"!<arch>\n", Kind.LIBRARY),
+    (b"BC\xc0\xde", Kind.NVVMIR),
+    (b"\xde\xc0\x17\x0b", Kind.NVVMIR),
+)
+_EM_CUDA = 190
+# None (what the CPU device keeps of a module has no code), Intel 80386, PowerPC 64, ARM, x86-64, AArch64, RISC-V.
+# Source: gABI, "ELF Header", e_machine.
+_HOSTS = (0, 3, 21, 40, 62, 183, 243)
+_TEXT = (Kind.PTX, Kind.NVVMIR)
+
+
+def kind_of(data: bytes) -> Kind:
+    """Tell from the bytes alone what an image is; a file's ending is never asked.
+
+    Raises:
+        FormatError: the bytes are empty or of no kind that cujit knows.
+    """
+    if not data:
+        raise FormatError("the image is empty", offset=0)
+    for magic, kind in _MAGIC:
+        if data.startswith(magic):
+            return kind
+    if data.startswith(b"\x7fELF"):
+        if len(data) < 64:
+            raise FormatError("an ELF file cut off inside its header", offset=len(data))
+        machine = int.from_bytes(data[18:20], "big" if data[5] == 2 else "little")
+        if machine not in (_EM_CUDA, *_HOSTS):
+            raise FormatError(f"an ELF file for machine {machine}, which is neither a GPU nor a host of one", offset=18)
+        return Kind.CUBIN if machine == _EM_CUDA else Kind.OBJECT
+    return _kind_of_text(data)
+
+
+def _kind_of_text(data: bytes) -> Kind:
+    try:
+        text = data.rstrip(b"\0").decode("utf-8-sig")
+    except UnicodeDecodeError as e:
+        is_utf16 = data.startswith((b"\xff\xfe", b"\xfe\xff"))
+        hint = " (it looks like UTF-16: save it as UTF-8)" if is_utf16 else ""
+        raise FormatError(
+            f"neither PTX, cubin, LTO-IR, fatbin, object, library nor LLVM IR{hint}: {spell(data[:8])}…", offset=0
+        ) from e
+    for line in text.splitlines():
+        word = line.strip()
+        if word.startswith(".version"):
+            return _whole(text, Kind.PTX)
+        if word.startswith(
+            ("target triple", "target datalayout", "source_filename", "; ModuleID", "define ", "declare ")
+        ):
+            return _whole(text, Kind.NVVMIR)
+    raise FormatError(
+        f"text that is neither PTX (no .version line) nor LLVM IR: it begins {spell(text[:40])}",
+        offset=0,
+        help="CUDA C++ goes through cujit.compile, not cujit.load",
+    )
+
+
+def _whole(text: str, kind: Kind) -> Kind:
+    if "\0" in text:
+        line = text.count("\n", 0, text.index("\0")) + 1
+        raise FormatError(f"line {line}: a NUL byte in the text; whoever reads it would stop there")
+    return kind
+
+
+def image_bytes(data: object) -> bytes:
+    """Give the bytes of an image: of bytes, of a buffer, or of text (PTX, LLVM IR).
+
+    Raises:
+        FormatError: it is something else, or text that is no Unicode.
+    """
+    if isinstance(data, bytes):
+        return data
+    if isinstance(data, str):
+        try:
+            return data.encode()
+        except UnicodeEncodeError as e:
+            raise FormatError(f"text with half a character at {e.start}, which is no Unicode") from e
+    try:
+        return memoryview(data).tobytes()  # type: ignore[arg-type]
+    except (TypeError, ValueError, BufferError):
+        pass
+    hint = "pass the bytes of the image"
+    if isinstance(data, Artifact):
+        hint = "pass artifact.data"
+    elif isinstance(data, os.PathLike):
+        hint = "Artifact.open(path) reads a file"
+    raise FormatError(f"an image is bytes or text, not {type(data).__name__}", help=hint)
+
+
+class Origin(Protocol):
+    """How an Artifact was got; ``cujit.Provenance`` is one."""
+
+    @property
+    def outcome(self) -> enum.Enum:
+        """From the memory of the process, from a file, or made now."""
+
+    @property
+    def is_hit(self) -> bool:
+        """Whether it did not have to be made by this process."""
+
+    @property
+    def reason(self) -> str:
+        """Why it is not kept in a cache; empty if it is."""
+
+    @property
+    def make_ms(self) -> float:
+        """How long it took to make, now or whenever that was."""
+
+    def why(self) -> object | None:
+        """Say, after a miss, which inputs differ from those of the nearest entry of the cache; None without one."""
+
+
+@dataclass(frozen=True)
+class Artifact:
+    """An image and what is known of it; never changed, only replaced.
+
+    ``names`` maps each name expression that was asked for (``axpy<float>``) to its lowered name;
+    ``signatures`` maps lowered names to what the kernels take, where the build told. ``arch`` is None for a
+    fatbin, which holds several. ``log`` is what the tools wrote; ``name`` says where the image came from;
+    ``tool`` is what made it, with its version. ``provenance`` tells whether it came out of the cache, and why not;
+    None for an image that was not compiled, linked or bundled here. It is no part of what makes two Artifacts equal.
+    """
+
+    kind: Kind
+    data: bytes = field(repr=False)
+    arch: Arch | None = None
+    names: Mapping[str, str] = field(default_factory=dict)
+    signatures: Mapping[str, Signature] = field(default_factory=dict)
+    log: str = ""
+    name: str = ""
+    tool: str = ""
+    provenance: Origin | None = field(default=None, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.kind, Kind):
+            raise OptionError(
+                f"the kind of an Artifact is a Kind, not {type(self.kind).__name__} {spell(self.kind)}",
+                help="Artifact.of(data) finds it from the content",
+            )
+        if not isinstance(self.data, bytes):
+            raise OptionError(
+                f"the data of an Artifact are bytes, not {type(self.data).__name__}",
+                help="Artifact.of(data) takes text and buffers too",
+            )
+        if self.arch is not None and not isinstance(self.arch, Arch):
+            raise OptionError(f"the arch of an Artifact is an Arch, not {spell(self.arch)}", help="Arch.parse('sm_90')")
+        for what, value in (("names", self.names), ("signatures", self.signatures)):
+            if not isinstance(value, Mapping):
+                raise OptionError(f"the {what} of an Artifact are a mapping, not {spell(value)}", help="leave them out")
+        object.__setattr__(self, "names", MappingProxyType(dict(self.names)))
+        object.__setattr__(self, "signatures", MappingProxyType(dict(self.signatures)))
+
+    @classmethod
+    def of(cls, data: bytes | bytearray | memoryview | str, *, name: str = "") -> Artifact:
+        """Wrap an image; its kind is found from its content.
+
+        Raises:
+            FormatError: it is neither bytes nor text, or the bytes are of no kind that cujit knows.
+        """
+        image = image_bytes(data)
+        kind = kind_of(image)
+        return cls(kind, image.removeprefix(BOM) if kind in _TEXT else image, name=name)
+
+    @classmethod
+    def open(cls, path: str | os.PathLike[str]) -> Artifact:
+        """Read an image from a file; its kind is found from its content, never from the file's ending.
+
+        Raises:
+            FormatError: the file is empty or of no kind that cujit knows.
+            OptionError: ``path`` is none.
+            FileError: the file cannot be read.
+        """
+        data = read_file(path)
+        name = shown_path(path_of(path))
+        try:
+            return cls.of(data, name=name)
+        except FormatError as e:
+            raise FormatError(f"{name}: {e.message}", help=e.help) from e
+
+    def save(self, path: str | os.PathLike[str]) -> Path:
+        """Write the bare image, as NVIDIA's tools read it, and return the path.
+
+        Raises:
+            OptionError: ``path`` is none.
+            FileError: the file cannot be written; ``filename`` says which.
+        """
+        text = path_of(path)
+        try:
+            Path(text).write_bytes(self.data)
+        except OSError as e:
+            raise FileError(
+                f"{shown_path(text)} cannot be written: {e.strerror or e}", filename=text, errno=e.errno
+            ) from None
+        return Path(text)
+
+    def to_python(self) -> str:
+        """Write the source of a Python module that holds the image and loads itself (``load(device=None)``)."""
+        from cujit.artifact.embedding import python_module
+
+        return python_module(self)
+
+    def to_c(self, name: str = "image") -> str:
+        """Write a header of C99 and C++ that holds the image, its size and the lowered names of its kernels.
+
+        What it declares is called ``name_image``, ``NAME_SIZE``, ``name_kernel_…`` and ``name_kernels``.
+
+        Raises:
+            OptionError: ``name`` is no identifier of C.
+        """
+        from cujit.artifact.embedding import c_header
+
+        return c_header(self, name)
+
+    @property
+    def text(self) -> str:
+        """The image as text, for PTX and LLVM IR.
+
+        Raises:
+            FormatError: the image is binary.
+        """
+        if self.kind not in _TEXT:
+            raise FormatError(f"a {self.kind.value} is not text")
+        try:
+            return self.data.rstrip(b"\0").decode()
+        except UnicodeDecodeError as e:
+            raise FormatError(f"this {self.kind.value} is not text", offset=e.start) from e
+
+    def __hash__(self) -> int:
+        return hash((self.kind, self.arch, self.data))
+
+    def __reduce__(self) -> tuple[object, ...]:
+        # A mapping proxy goes neither into a pickle nor into a deep copy.
+        known = (dict(self.names), dict(self.signatures), self.log, self.name, self.tool, self.provenance)
+        return type(self), (self.kind, self.data, self.arch, *known)
+
+    def __len__(self) -> int:
+        return len(self.data)
+
+    def __repr__(self) -> str:
+        arch = f" {self.arch}" if self.arch else ""
+        names = f" names={list(self.names)}" if self.names else ""
+        return f"<Artifact {self.kind.value}{arch} {len(self.data)} bytes{names}>"

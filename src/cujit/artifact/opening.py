@@ -1,0 +1,67 @@
+"""An image as users give it: an Artifact, a loaded Module, bytes, text, or the path of a file."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+
+from cujit.artifact.artifact import Artifact
+from cujit.errors import ArgumentError, CompileError, FormatError
+
+__all__ = ["naming", "open_image", "require_content"]
+
+
+def open_image(image: object, verb: str) -> Artifact:
+    """Take what ``verb`` was given; a str of more than one line is PTX or LLVM IR.
+
+    What holds an Artifact as its ``artifact``, as a loaded Module does, stands for that one.
+
+    Raises:
+        FormatError: the bytes are of no kind that cujit knows.
+        OptionError: no file can be called so.
+        ArgumentError: it is none of these.
+        FileError: the file cannot be read.
+    """
+    if isinstance(image, Artifact):
+        return image
+    if isinstance(image, (bytes, bytearray, memoryview)) or (isinstance(image, str) and ("\n" in image or not image)):
+        return Artifact.of(image)
+    if isinstance(image, (str, os.PathLike)):
+        return Artifact.open(image)
+    held = getattr(image, "artifact", None)
+    if isinstance(held, Artifact):
+        return held
+    raise ArgumentError(
+        f"{verb} takes an Artifact, a Module, bytes, text or a path, not {type(image).__name__}",
+        help=f"cujit.{verb}('axpy.fatbin')",
+    )
+
+
+def require_content(name: str, kernels: Iterable[str], variables: Iterable[str], *, is_part: bool) -> None:
+    """Refuse what nobody could use: a source of neither kernels nor variables; ``is_part``: it is still to be linked.
+
+    Raises:
+        CompileError: there are neither.
+    """
+    if not is_part and not any(True for names in (kernels, variables) for _ in names):
+        raise CompileError(
+            f"{name} has no kernel and no variable to load",
+            help="a kernel is a __global__ function; of a template, names=['axpy<float>'] says which instances to make",
+        )
+
+
+@contextmanager
+def naming(artifact: Artifact) -> Iterator[None]:
+    """Put the name of the image before what its readers find wrong with its bytes.
+
+    Raises:
+        FormatError: as it was raised inside, with the name in its message.
+    """
+    try:
+        yield
+    except FormatError as e:
+        if artifact.name and artifact.name not in e.message:
+            e.message = f"{artifact.name}: {e.message}"
+            e.args = (e.message,)
+        raise

@@ -1,0 +1,1 @@
+"""Budgets: what kernels may use at most, checked on their machine code; no GPU is needed."""

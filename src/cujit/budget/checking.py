@@ -1,0 +1,294 @@
+"""Budgets: what kernels may use at most, checked on their machine code; no GPU is needed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from cujit.arch import Arch
+from cujit.artifact import Artifact
+from cujit.budget.report import BudgetReport, BudgetRow
+from cujit.devices.base import Device, Dim3
+from cujit.errors import CujitError, OptionError, spell
+from cujit.inspection.choose import Names, choose_kernels
+from cujit.inspection.logs import Spills, spills_of_log
+from cujit.inspection.read import inspect
+from cujit.inspection.values import ImageKind, Inspection, KernelInfo
+from cujit.occupancy.multiprocessor import MAX_BLOCK_THREADS, limits_of
+from cujit.occupancy.products import Product, product_of_arch
+from cujit.occupancy.residency import Demand
+from cujit.occupancy.subject import Subject, product_of
+
+__all__ = ["Budget", "Budgets", "check", "examine"]
+
+
+@dataclass(frozen=True)
+class Budget:
+    """What one kernel may use; what is None is not limited.
+
+    ``registers`` and ``stack_bytes`` are a thread's, ``shared_bytes`` (static) and ``barriers`` a block's. ``spills``
+    are bytes of spill stores and loads together, as the assembler's log counts them (``verbose=True``).
+    ``code_bytes`` is the size of the machine code, ``constant_bytes`` that of all constant banks, the bank of the
+    parameters too. ``occupancy``, from 0 to 1, is the least that is asked for, with blocks of ``block`` threads (or
+    their shape) that have ``dynamic_shared_bytes`` beside their static shared memory. Without ``block``, it is the
+    block that the kernel was built for, else the one of highest occupancy.
+
+    Raises:
+        OptionError: it limits nothing, or a limit is malformed.
+        LaunchError: ``block`` is malformed.
+    """
+
+    registers: int | None = None
+    spills: int | None = None
+    stack_bytes: int | None = None
+    shared_bytes: int | None = None
+    code_bytes: int | None = None
+    constant_bytes: int | None = None
+    barriers: int | None = None
+    occupancy: float | None = None
+    block: int | tuple[int, ...] | None = None
+    dynamic_shared_bytes: int = 0
+
+    def __post_init__(self) -> None:
+        for what in (*_COUNTED, "dynamic_shared_bytes"):
+            value = getattr(self, what)
+            if value is not None or what == "dynamic_shared_bytes":
+                object.__setattr__(self, what, _count(value, what))
+        if self.occupancy is not None:
+            object.__setattr__(self, "occupancy", _fraction(self.occupancy))
+        elif self.block is not None or self.dynamic_shared_bytes:
+            what = "block" if self.block is not None else "dynamic_shared_bytes"
+            raise OptionError(f"a budget with {what} limits no occupancy", help="add occupancy=0.5")
+        if self.threads is not None and self.threads > MAX_BLOCK_THREADS:
+            raise OptionError(f"block is {self.threads} threads; the most is {MAX_BLOCK_THREADS}")
+        if not self.limits:
+            raise OptionError("this budget limits nothing", help=f"say one of {', '.join((*_COUNTED, 'occupancy'))}")
+
+    @property
+    def threads(self) -> int | None:
+        """The threads of ``block``; None without one."""
+        return None if self.block is None else Dim3.of(self.block, "block").volume
+
+    @property
+    def limits(self) -> tuple[tuple[str, float], ...]:
+        """What is limited, and the limit."""
+        said = [(what, getattr(self, what)) for what in (*_COUNTED, "occupancy")]
+        return tuple((what, value) for what, value in said if value is not None)
+
+
+Budgets = Budget | Mapping[str, Budget]
+"""One budget for all kernels, or budgets by name pattern."""
+
+
+_COUNTED = ("registers", "spills", "stack_bytes", "shared_bytes", "code_bytes", "constant_bytes", "barriers")
+
+
+# -- the check --------------------------------------------------------------------------------------------
+
+
+def check(
+    what: object,
+    budget: Budgets,
+    *,
+    kernel: Names = None,
+    arch: str | Arch | Sequence[str | Arch] | None = None,
+    on: str | Arch | Device | None = None,
+) -> BudgetReport:
+    """Hold every kernel of every machine code in an image against its budget; no GPU is needed.
+
+    ``what`` is whatever ``cujit.inspect`` takes. ``budget`` is one Budget, or Budgets by name pattern: a name
+    expression, a name in the source, a lowered name, or a glob of these (``"axpy<*>"``). The first pattern that fits a
+    kernel decides, so the narrow ones come first; one that decides for no kernel is an error. ``kernel`` (patterns)
+    and ``arch`` leave out what is not named. ``on`` is a GPU (``"RTX 4090"``), an architecture or a Device: of each
+    kernel the code that it would run is checked, and occupancy is that on it.
+
+    Raises:
+        BudgetError: a kernel is over its budget, or uses what is not known; the message lists all of these. It is an
+            AssertionError, and ``report`` has every row.
+        FormatError: there is no machine code, it is damaged, or still to be linked.
+        NameNotFoundError: there is no kernel, or none that a pattern fits.
+        ArchError: there is no code for ``arch`` or ``on``.
+        ArgumentError: the device ``on`` is no GPU.
+        OptionError: ``budget`` or a pattern is malformed.
+    """
+    __tracebackhide__ = True
+    return examine(what, budget, kernel=kernel, arch=arch, on=on).require()
+
+
+def examine(
+    what: object,
+    budget: Budgets,
+    *,
+    kernel: Names = None,
+    arch: str | Arch | Sequence[str | Arch] | None = None,
+    on: str | Arch | Device | None = None,
+) -> BudgetReport:
+    """Do what ``check`` does, and give the report also when a kernel is over its budget.
+
+    Raises:
+        CujitError: see ``check``.
+    """
+    rules = _rules(budget)
+    inspection = inspect(what)
+    product = _product(on)
+    patterns = [pattern for pattern, _ in rules]
+    choice = choose_kernels(inspection, patterns, kernel, arch, product.arch if product else None)
+    functions = _functions_of_log(what, inspection)
+    rows = [
+        row
+        for info, index in choice.kernels
+        for row in _rows(info, rules[index][1], product, _may_call(functions, info))
+    ]
+    name = (Path(inspection.name).name or "this image") + (f" on {product}" if product else "")
+    return BudgetReport(name, tuple(rows), choice.left_out)
+
+
+def _rules(budget: object) -> list[tuple[str, Budget]]:
+    if isinstance(budget, Budget):
+        return [("*", budget)]
+    if not isinstance(budget, Mapping) or not all(isinstance(b, Budget) for b in budget.values()):
+        said = type(budget).__name__
+        raise OptionError(f"a budget is a Budget, or a mapping of name patterns to Budgets, not {said}", help=_USE)
+    if not budget:
+        raise OptionError("these budgets are for no kernel", help=_USE)
+    return list(budget.items())
+
+
+_USE = "cujit.Budget(registers=64), or {'axpy<*>': cujit.Budget(registers=64)}"
+
+
+def _product(on: object) -> Product | None:
+    if on is None:
+        return None
+    if not isinstance(on, (str, Arch, Device)):
+        raise OptionError(f"on is a GPU's name, an architecture or a Device, not {type(on).__name__}", help="on='H200'")
+    return product_of(on)
+
+
+def _functions_of_log(what: object, inspection: Inspection) -> Spills:
+    """What functions spill that are not inlined: what the assembler's log tells beside the kernels."""
+    artifact = what if isinstance(what, Artifact) else getattr(what, "artifact", None)
+    log = spills_of_log(artifact.log) if isinstance(artifact, Artifact) else {}
+    if not log:
+        return {}
+    kernels = {k.name for image in inspection if image.kind is ImageKind.CUBIN for k in image.kernels}
+    return {(name, arch): spills for (name, arch), spills in log.items() if name not in kernels}
+
+
+def _may_call(functions: Spills, info: KernelInfo) -> dict[str, int]:
+    """Bytes that functions of a kernel's architecture spill, by name."""
+    places = (str(info.arch), "")
+    told = {name: stores + loads for (name, arch), (stores, loads) in functions.items() if arch in places}
+    return {name: size for name, size in told.items() if size}
+
+
+class _Found(NamedTuple):
+    """What was measured; None with a note where that is not known."""
+
+    measured: float | None
+    note: str = ""
+    help: str = ""
+
+
+def _rows(info: KernelInfo, budget: Budget, product: Product | None, called: Mapping[str, int]) -> Iterable[BudgetRow]:
+    arch = info.arch
+    assert arch is not None  # machine code has one
+    for what, allowed in budget.limits:
+        if what == "occupancy":
+            found = _occupancy(info, arch, budget, product)
+        elif what == "spills":
+            found = _spills(info, called, allowed)
+        else:
+            measured = _MEASURES[what](info)
+            found = _Found(measured, "" if measured is not None else _UNKNOWN.get(what, "the image does not tell"))
+        yield BudgetRow(info.display, info.name, arch, what, allowed, *found)
+
+
+_MEASURES: dict[str, Callable[[KernelInfo], int | None]] = {
+    "registers": lambda k: k.registers,
+    "stack_bytes": lambda k: k.stack_bytes,
+    "shared_bytes": lambda k: k.shared_bytes,
+    "code_bytes": lambda k: k.code_bytes,
+    "constant_bytes": lambda k: None if k.constant_bytes is None else sum(k.constant_bytes.values()),
+    "barriers": lambda k: k.barriers,
+}
+_UNKNOWN = {"stack_bytes": "the image does not tell: it is recursive, or calls by pointer"}
+
+
+def _spills(info: KernelInfo, called: Mapping[str, int], allowed: float) -> _Found:
+    """A kernel's spills with those of the functions that it calls, as far as that decides.
+
+    Source: ptxas lists functions that are not inlined by themselves, their bytes are not in the kernel's line, and
+    their space is in the kernel's stack (13.5, measured). Which kernel calls them, the log does not tell.
+    """
+    own = info.spill_bytes
+    if own is None:
+        return _Found(None, "it has a stack, and only the assembler's log tells what of it are spills", _VERBOSE)
+    if not called or info.stack_bytes == 0 or own > allowed:
+        return _Found(own)
+    whole = own + sum(called.values())
+    listed = ", ".join(f"{name} {size:,}" for name, size in called.items())
+    note = f"{own:,} are its own; functions that are not inlined spill, and it may call them: {listed}"
+    return _Found(whole, note) if whole <= allowed else _Found(None, note, _INLINE)
+
+
+_INLINE = "mark these functions __forceinline__, or allow for what they spill too"
+_VERBOSE = (
+    "build with verbose=True and check the Artifact, limit stack_bytes instead, or give the log of a saved file "
+    "(cujit check --log)"
+)
+
+
+def _occupancy(info: KernelInfo, arch: Arch, budget: Budget, product: Product | None) -> _Found:
+    """Occupancy at the budget's block, else at the kernel's own, else the best; and which block that is."""
+    if info.registers is None:
+        return _Found(None, "the image does not tell the registers")
+    place = product or product_of_arch(arch)
+    largest = info.max_threads or MAX_BLOCK_THREADS
+    threads, dynamic = budget.threads or info.max_threads, budget.dynamic_shared_bytes
+    try:
+        demand = Demand(
+            limits_of(place.arch),
+            info.registers,
+            info.shared_bytes or 0,
+            info.barriers or 0,
+            largest,
+            virtual_resources=info.virtual_resources or 0,
+        )
+        required = info.max_threads if info.required_block else None
+        subject = Subject(info.display, info.name, place, demand, required)
+        answer = subject.best(shared_bytes=dynamic) if threads is None else subject.at(threads, shared_bytes=dynamic)
+    except CujitError as e:
+        return _Found(None, e.message, e.help or "")
+    found = answer.residency
+    limited = ", ".join(limiter.value for limiter in found.limited_by)
+    return _Found(found.occupancy, f"blocks of {found.threads} threads, limited by {limited}")
+
+
+# -- values --------------------------------------------------------------------------------------
+
+
+def _count(value: object, what: str) -> int:
+    try:
+        number = int(value.__index__())  # type: ignore[attr-defined]
+    except (AttributeError, TypeError):
+        number = None
+    if number is None or isinstance(value, bool):
+        raise OptionError(f"{what} is {type(value).__name__} {spell(value)}; it takes an int")
+    if number < 0:
+        raise OptionError(f"{what} is {number}; the smallest is 0")
+    return number
+
+
+def _fraction(value: object) -> float:
+    try:
+        number = float(value)  # type: ignore[arg-type]
+    except (TypeError, ValueError, OverflowError):
+        number = None
+    if number is None or isinstance(value, (bool, str, bytes)):
+        raise OptionError(f"occupancy is {type(value).__name__} {spell(value)}; it takes a number from 0 to 1")
+    if not 0 <= number <= 1:
+        raise OptionError(f"occupancy is {value}; it goes from 0 to 1", help="0.5 is half")
+    return number

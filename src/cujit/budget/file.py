@@ -1,0 +1,73 @@
+"""Files of budgets: TOML, for the command line and for tests that share it."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from dataclasses import fields
+from difflib import get_close_matches
+
+from cujit.artifact.reading import path_of, read_file
+from cujit.budget.checking import Budget
+from cujit.errors import FormatError, LaunchError, OptionError, spell
+
+__all__ = ["read_budgets"]
+
+
+def read_budgets(path: str | os.PathLike[str]) -> dict[str, Budget]:
+    """Read budgets by name pattern from a TOML file, in its order.
+
+    Each ``[[budget]]`` has ``kernel`` (a pattern; left out it is ``"*"``) and the fields of a Budget.
+
+    Raises:
+        FormatError: it is no TOML.
+        OptionError: a budget is malformed, or a pattern is there twice.
+        LaunchError: a ``block`` is malformed.
+        FileError: the file cannot be read.
+    """
+    path = path_of(path)
+    found = _toml(path)
+    if unknown := set(found) - {"budget"}:
+        raise OptionError(f"{path}: no {spell(sorted(unknown)[0])} in a file of budgets", help=_TOML)
+    entries = found.get("budget")
+    if not isinstance(entries, list) or not entries or not all(isinstance(entry, dict) for entry in entries):
+        raise OptionError(f"{path} has no [[budget]]", help=_TOML)
+    budgets: dict[str, Budget] = {}
+    for number, entry in enumerate(entries, 1):
+        pattern, budget = _entry(entry, f"{path}: budget {number}")
+        if pattern in budgets:
+            raise OptionError(f"{path}: two budgets for {spell(pattern)}", help="join them into one")
+        budgets[pattern] = budget
+    return budgets
+
+
+_TOML = '[[budget]], and under it kernel = "axpy*", registers = 64'
+
+
+def _toml(path: str) -> dict[str, object]:
+    if sys.version_info >= (3, 11):
+        import tomllib
+    else:
+        import tomli as tomllib
+    data = read_file(path)
+    try:
+        return tomllib.loads(data.decode("utf-8-sig"))
+    except (ValueError, RecursionError) as e:
+        raise FormatError(f"{path} is no TOML: {e}", help=_TOML) from e
+
+
+def _entry(entry: Mapping[str, object], place: str) -> tuple[str, Budget]:
+    said = dict(entry)
+    pattern = said.pop("kernel", "*")
+    names = [field.name for field in fields(Budget)]
+    for name in said:
+        if name not in names:
+            near = get_close_matches(name, names, n=1) or names
+            raise OptionError(f"{place}: no limit is called {spell(name)}", help=f"there is {', '.join(near)}")
+    if not isinstance(pattern, str):
+        raise OptionError(f"{place}: kernel is {spell(pattern)}; it takes a name or a pattern")
+    try:
+        return pattern, Budget(**said)  # type: ignore[arg-type]
+    except (OptionError, LaunchError) as e:
+        raise type(e)(f"{place}: {e.message}", help=e.help) from e

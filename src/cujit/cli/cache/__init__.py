@@ -1,0 +1,5 @@
+"""The verb ``cache``."""
+
+from cujit.cli.cache.verb import command
+
+__all__ = ["command"]

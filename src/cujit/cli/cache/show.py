@@ -1,0 +1,100 @@
+"""``cujit cache show``: what one entry holds, what went into it, and the source that it was made of."""
+
+from __future__ import annotations
+
+import datetime
+
+import click
+
+from cujit.cache import admin
+from cujit.cache.admin import Shown
+from cujit.cache.cache import Cache
+from cujit.cli.cache.common import cache_option, part_record, shown_size
+from cujit.cli.console import json_option, print_json, printable, shown_time
+from cujit.compiler.keys.recipe import read_recipe
+from cujit.errors import NameNotFoundError
+
+__all__ = ["show", "show_entry"]
+
+
+@click.command("show")
+@click.argument("key")
+@click.option("--source", "wants_source", is_flag=True, help="Print the source that it was made of, and nothing else.")
+@cache_option
+@json_option
+def show(cache: Cache, key: str, wants_source: bool, as_json: bool) -> None:
+    """Tell what an entry holds, how it was made, and every input that its key is made of."""
+    if wants_source:
+        _print_source(admin.show(cache, key), as_json)
+    else:
+        show_entry(cache, key, as_json=as_json)
+
+
+def show_entry(cache: Cache, key: str, *, as_json: bool) -> None:
+    """Print what an entry holds and what it was made from."""
+    shown = admin.show(cache, key)
+    if as_json:
+        print_json(_record(shown))
+    else:
+        _tell(shown)
+
+
+def _print_source(shown: Shown, as_json: bool) -> None:
+    """Print the source, and in JSON the headers that were given as text too."""
+    if not shown.record.recipe:
+        what = f"a {shown.record.work}" if shown.record.work in ("link", "bundle") else "an entry of this size"
+        raise NameNotFoundError(f"{what} is kept without a source", help="cujit cache show KEY lists what went into it")
+    source = read_recipe(shown.record.recipe).source
+    texts = [(m.name, m.text) for m in source.modules] or [(source.name, source.text)]
+    if as_json:
+        told = [{"name": name, "text": text} for name, text in texts]
+        headers = [{"name": name, "text": text} for name, text in source.headers]
+        print_json({"language": source.language, "sources": told, "headers": headers})
+        return
+    for name, text in texts:
+        if len(texts) > 1:
+            click.echo(f"; {name}")
+        click.echo(f"; {name} is bitcode" if text is None else text.rstrip("\n"))
+
+
+def _record(shown: Shown) -> dict[str, object]:
+    record, artifact = shown.record, shown.record.artifact
+    return {
+        "key": record.digest,
+        "root": str(shown.root),
+        "work": record.work,
+        "name": artifact.name,
+        "kind": artifact.kind.value,
+        "arch": str(artifact.arch) if artifact.arch else None,
+        "image_bytes": len(artifact),
+        "tool": artifact.tool,
+        "made_s": record.made_s,
+        "make_ms": record.make_ms,
+        "names": dict(artifact.names),
+        "signatures": {name: [p.type for p in s.parameters] for name, s in artifact.signatures.items()},
+        "log": artifact.log,
+        "parts": [part_record(part) for part in shown.key.parts],
+    }
+
+
+def _tell(shown: Shown) -> None:
+    record, artifact = shown.record, shown.record.artifact
+    made = datetime.datetime.fromtimestamp(record.made_s).astimezone()
+    rows = [
+        ("key", record.digest),
+        ("in", str(shown.root)),
+        ("name", artifact.name),
+        ("image", f"{artifact.kind.value} {artifact.arch or ''}".rstrip() + f", {shown_size(len(artifact))}"),
+        ("made", f"{made:%Y-%m-%d %H:%M} in {shown_time(record.make_ms / 1e3)} by {artifact.tool or record.work}"),
+    ]
+    for label, text in rows:
+        click.echo(printable(f"{label:6}{text}"))
+    _tell_list("kernels", [f"{name} = {lowered}" for name, lowered in artifact.names.items()])
+    _tell_list("signatures", [f"{name}: {signature}" for name, signature in artifact.signatures.items()])
+    _tell_list("log", artifact.log.strip().splitlines())
+    _tell_list("made from", [str(part) for part in shown.key.parts])
+
+
+def _tell_list(title: str, lines: list[str]) -> None:
+    if lines:
+        click.echo("\n".join([f"\n{title}", *(printable(f"  {line}") for line in lines)]))

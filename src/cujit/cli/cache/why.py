@@ -1,0 +1,121 @@
+"""``cujit cache why``: which input changed, so that an image had to be made again."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+
+from cujit.cache import admin
+from cujit.cache.cache import Cache
+from cujit.cache.key import Key, differences
+from cujit.cache.store import Explanation
+from cujit.cli.cache.common import cache_option, difference_record, print_differences, short, summary_record
+from cujit.cli.compiler_options import compiler_options, read_options
+from cujit.cli.console import json_option, print_json, printable
+from cujit.compiler.keys.maker import Uncacheable
+from cujit.program import request, workshop
+
+__all__ = ["why"]
+
+
+@click.command("why")
+@click.argument("key", required=False)
+@click.argument("other", required=False)
+@click.option(
+    "--source",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Instead of KEY: ask for the compile of FILE, with the options below as cujit.compile takes them.",
+)
+@click.option("--to", type=click.Choice(("ptx", "cubin", "ltoir")), help="What the compile of FILE makes.")
+@click.option("--arch", metavar="ARCH", help="The architecture that FILE is compiled for.")
+@click.option("-n", "--name", "names", multiple=True, metavar="EXPRESSION", help="An instance of a template in FILE.")
+@compiler_options
+@cache_option
+@json_option
+def why(
+    cache: Cache,
+    key: str | None,
+    other: str | None,
+    source: Path | None,
+    to: str | None,
+    arch: str | None,
+    names: Sequence[str],
+    said: Sequence[str],
+    include: Sequence[str],
+    define: Sequence[str],
+    as_json: bool,
+) -> None:
+    """Tell which inputs differ between KEY and the entry nearest to it, or between KEY and OTHER.
+
+    With --source it tells whether the compile of FILE would be found, and if not, what changed since the nearest.
+    """
+    if (key is None) == (source is None):
+        raise click.UsageError("give KEY, or --source FILE")
+    if source is not None:
+        options = read_options(said, include, define)
+        keys = workshop(cache).keys
+        assert keys is not None
+        made = keys.of_request(request(source, to=to, arch=arch, names=names, options=options))
+        if isinstance(made, Uncacheable):
+            _tell_uncacheable(made.reason, as_json)
+        else:
+            _tell_nearest(cache, made.key, as_json, is_there=cache.find(made.key) is not None)
+        return
+    if any((to, arch, names, said, include, define)):
+        raise click.UsageError("options of the compiler go with --source")
+    shown = admin.show(cache, str(key))
+    if other is None:
+        _tell_nearest(cache, shown.key, as_json)
+    else:
+        _tell_two(shown.key, admin.show(cache, other).key, as_json)
+
+
+def _tell_uncacheable(reason: str, as_json: bool) -> None:
+    if as_json:
+        print_json({"key": None, "is_there": False, "reason": reason, "nearest": None, "differences": []})
+    else:
+        click.echo(f"such a compile is never kept: {reason}")
+
+
+def _tell_nearest(cache: Cache, key: Key, as_json: bool, *, is_there: bool | None = None) -> None:
+    """Tell what differs from the nearest other entry; ``is_there`` is None where the key is that of an entry."""
+    found = None if is_there else cache.why(key)
+    if as_json:
+        print_json(
+            {
+                "key": key.digest,
+                "is_there": is_there is not False,
+                "reason": "",
+                "nearest": found and summary_record(found.nearest),
+                "differences": [difference_record(d) for d in found.differences] if found else [],
+            }
+        )
+    elif is_there:
+        click.echo(f"it is in the cache: {short(key.digest)}")
+    else:
+        _tell_explanation(found, key)
+
+
+def _tell_explanation(found: Explanation | None, key: Key) -> None:
+    if found is None:
+        click.echo(f"there is no other entry of the kind {key.kind}")
+        return
+    near = found.nearest
+    shown = ", ".join(filter(None, (os.path.basename(near.name), str(near.arch or near.kind.value))))
+    click.echo(printable(f"the nearest entry is {short(near.digest)} ({shown}); since then:"))
+    print_differences(found.differences)
+
+
+def _tell_two(before: Key, after: Key, as_json: bool) -> None:
+    found = differences(before.parts, after.parts)
+    if as_json:
+        told = [difference_record(d) for d in found]
+        print_json({"before": before.digest, "after": after.digest, "differences": told})
+        return
+    works = f" ({before.kind}, {after.kind})" if before.kind != after.kind else ""
+    click.echo(f"from {short(before.digest)} to {short(after.digest)}{works}:")
+    print_differences(found)

@@ -1,0 +1,5 @@
+"""The verb ``inspect``."""
+
+from cujit.cli.inspect.verb import command
+
+__all__ = ["command"]

@@ -1,0 +1,151 @@
+"""What ``cujit inspect --json`` prints.
+
+Schema 1: an object with ``schema`` (1) and ``files``, a list. A file has ``name``, ``kind``, ``bytes``, ``images``.
+
+An image has ``index``, ``kind``, ``arch``, ``container`` (which fatbin of a host file), ``bytes``, ``stored_bytes``,
+``compression``, ``identifier``, ``options``, ``flags``, ``toolkit``, ``abi``, ``relocatable``, ``ptx``, ``target``,
+``needs`` (the oldest PTX version and architecture that have all its constructs), ``kernels``, ``functions``,
+``variables``, ``undefined``, ``commands``, ``note`` and ``error``.
+
+A kernel has ``name`` (lowered), ``display``, ``arch``, ``parameters`` (``type``, ``class``, ``size``, ``align``,
+``offset``), ``registers``, ``stack_bytes``, ``spill_store_bytes``, ``spill_load_bytes``, ``shared_bytes``,
+``reserved_shared_bytes``, ``constant_bytes`` (by bank), ``barriers``, ``code_bytes``, ``max_threads``, ``max_block``,
+``required_block``, ``cluster``, ``max_registers``, ``unbounded_stack`` (whether ``stack_bytes`` is null because of
+recursion), ``max_cluster_blocks``, ``mbarriers``, ``virtual_resources`` and ``parameter_bytes``.
+
+Sizes are in bytes; what is not known is null. Keys may be added; none goes or changes its meaning while the schema
+is 1.
+
+With ``--against``: ``schema``, ``a``, ``b``, ``kernels`` (``name``, ``display``, ``arch``, ``equal`` and, by metric,
+``{"before", "after", "change"}``), ``only_a`` and ``only_b`` (kernels as above).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from cujit.arch.support import Version, dotted
+from cujit.inspection.compare import Comparison, Pair
+from cujit.inspection.values import ImageInfo, Inspection, KernelInfo
+from cujit.signature import Signature
+
+__all__ = ["SCHEMA", "comparison_record", "inspections_record"]
+
+SCHEMA = 1
+Keep = Callable[[KernelInfo], bool]
+
+
+def inspections_record(found: Sequence[Inspection], keep: Keep) -> dict[str, Any]:
+    """Describe files, with the kernels that ``keep`` chooses."""
+    return {"schema": SCHEMA, "files": [_file(inspection, keep) for inspection in found]}
+
+
+def _file(inspection: Inspection, keep: Keep) -> dict[str, Any]:
+    return {
+        "name": inspection.name,
+        "kind": inspection.kind.value,
+        "bytes": inspection.size,
+        "images": [_image(image, keep) for image in inspection],
+    }
+
+
+def _image(image: ImageInfo, keep: Keep) -> dict[str, Any]:
+    return {
+        "index": image.index,
+        "kind": image.kind.value,
+        "arch": _text(image.arch),
+        "container": image.container,
+        "bytes": image.size,
+        "stored_bytes": image.stored_bytes,
+        "compression": image.compression,
+        "identifier": image.identifier,
+        "options": image.options,
+        "flags": image.flags,
+        "toolkit": _version(image.toolkit),
+        "abi": image.abi,
+        "relocatable": image.is_relocatable,
+        "ptx": _version(image.ptx_version),
+        "target": list(image.target),
+        "needs": _needs(image),
+        "kernels": [_kernel(kernel) for kernel in image.kernels if keep(kernel)],
+        "functions": list(image.functions),
+        "variables": [{"name": v.name, "bytes": v.size, "space": v.space} for v in image.variables],
+        "undefined": list(image.undefined),
+        "commands": list(image.commands),
+        "note": image.note,
+        "error": image.error,
+    }
+
+
+def _needs(image: ImageInfo) -> dict[str, Any] | None:
+    if not image.needs:
+        return None
+    suffix = min((need.suffix for need in image.needs if need.suffix), default="")
+    return {
+        "ptx": _version(max(need.ptx for need in image.needs)),
+        "arch": f"compute_{max(need.sm for need in image.needs)}{suffix}",
+    }
+
+
+def _kernel(kernel: KernelInfo) -> dict[str, Any]:
+    return {
+        "name": kernel.name,
+        "display": kernel.display,
+        "arch": _text(kernel.arch),
+        "parameters": _parameters(kernel.signature),
+        "registers": kernel.registers,
+        "stack_bytes": kernel.stack_bytes,
+        "spill_store_bytes": kernel.spill_store_bytes,
+        "spill_load_bytes": kernel.spill_load_bytes,
+        "shared_bytes": kernel.shared_bytes,
+        "reserved_shared_bytes": kernel.reserved_shared_bytes,
+        "constant_bytes": None if kernel.constant_bytes is None else dict(kernel.constant_bytes),
+        "barriers": kernel.barriers,
+        "code_bytes": kernel.code_bytes,
+        "max_threads": kernel.max_threads,
+        "max_block": kernel.max_block,
+        "required_block": kernel.required_block,
+        "cluster": kernel.cluster,
+        "max_registers": kernel.max_registers,
+        "unbounded_stack": kernel.has_unbounded_stack,
+        "max_cluster_blocks": kernel.max_cluster_blocks,
+        "mbarriers": kernel.mbarriers,
+        "virtual_resources": kernel.virtual_resources,
+        "parameter_bytes": kernel.parameter_bytes,
+    }
+
+
+def _parameters(signature: Signature | None) -> list[dict[str, Any]] | None:
+    if signature is None:
+        return None
+    return [
+        {"type": p.type, "class": p.kind.value, "size": p.size, "align": p.align, "offset": offset}
+        for p, offset in zip(signature, signature.offsets, strict=True)
+    ]
+
+
+def comparison_record(comparison: Comparison) -> dict[str, Any]:
+    """Describe a comparison."""
+    return {
+        "schema": SCHEMA,
+        "a": comparison.a,
+        "b": comparison.b,
+        "kernels": [_pair(pair) for pair in comparison.pairs],
+        "only_a": [_kernel(kernel) for kernel in comparison.only_a],
+        "only_b": [_kernel(kernel) for kernel in comparison.only_b],
+    }
+
+
+def _pair(pair: Pair) -> dict[str, Any]:
+    metrics = {d.metric.value: {"before": d.before, "after": d.after, "change": d.change} for d in pair.differences}
+    about = {"name": pair.name, "display": pair.after.display, "arch": _text(pair.arch), "equal": pair.is_equal}
+    return about | metrics
+
+
+def _text(value: object) -> str | None:
+    return None if value is None else str(value)
+
+
+def _version(version: Version | None) -> str | None:
+    return None if version is None else dotted(version)

@@ -1,0 +1,155 @@
+"""``cujit inspect``: what is in an image, read from its bytes alone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import zip_longest
+from pathlib import Path
+
+import click
+
+from cujit.arch import Arch
+from cujit.cli.built_log import LOG, open_built
+from cujit.cli.console import json_option, print_json
+from cujit.cli.exit_codes import ExitCode
+from cujit.cli.inspect.extract import extract
+from cujit.cli.inspect.records import comparison_record, inspections_record
+from cujit.cli.inspect.tables import KernelFilter, print_comparison, print_inspection
+from cujit.errors import ArchError, FormatError, NameNotFoundError, spell
+from cujit.inspection.choose import names_matching
+from cujit.inspection.compare import compare
+from cujit.inspection.read import inspect
+from cujit.inspection.sass import disassemble, find_nvdisasm
+from cujit.inspection.values import ImageKind, Inspection
+
+__all__ = ["command"]
+
+_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
+_SHOWN_NAMES = 12
+_DIRECTORY = click.Path(file_okay=False, path_type=Path)
+
+
+@click.command("inspect")
+@click.argument("files", metavar="FILE...", nargs=-1, required=True, type=_FILE)
+@click.option("--kernel", "pattern", metavar="PATTERN", help="Only kernels of that name: axpy, 'axpy<*>', '_Z4axpy*'.")
+@click.option("--arch", metavar="ARCH", help="Only images for that architecture: sm_90, compute_80.")
+@click.option("--all", "everything", is_flag=True, help="Show every image and kernel, however many there are.")
+@click.option("--ptx", is_flag=True, help="Print the PTX.")
+@click.option("--sass", is_flag=True, help="Print the machine code as text, by nvdisasm (extra cujit[sass]).")
+@click.option("--extract", "directory", metavar="DIR", type=_DIRECTORY, help="Write every image to a file in DIR.")
+@click.option("--needs", is_flag=True, help="Tell what the PTX uses, and what of it the CPU device refuses.")
+@click.option("--against", metavar="B", type=_FILE, help="Compare with B: what grew from FILE to B, and what shrank.")
+@click.option(
+    "--log",
+    "logs",
+    multiple=True,
+    metavar="FILE",
+    type=LOG,
+    help="What the assembler wrote when FILE, and B, was built (verbose, -Xptxas -v), for each: it alone tells spills.",
+)
+@json_option
+@click.pass_context
+def command(
+    ctx: click.Context,
+    files: tuple[Path, ...],
+    pattern: str | None,
+    arch: str | None,
+    everything: bool,
+    ptx: bool,
+    sass: bool,
+    directory: Path | None,
+    needs: bool,
+    against: Path | None,
+    logs: tuple[Path, ...],
+    as_json: bool,
+) -> None:
+    """Tell what is in each FILE: PTX, cubin, LTO-IR, fatbin, object, library, executable or archive.
+
+    Neither a GPU nor a driver is needed. The status is 1 when something in a FILE is damaged.
+    """
+    if sum((ptx, sass, directory is not None, needs, against is not None)) > 1:
+        raise click.UsageError("--ptx, --sass, --extract, --needs and --against exclude each other")
+    if needs and pattern is not None:
+        raise click.UsageError("--needs looks at whole images and not at --kernel")
+    if as_json and (ptx or sass):
+        raise click.UsageError("--ptx and --sass print text and not JSON")
+    if against is not None and len(files) > 1:
+        raise click.UsageError(f"--against compares one FILE with B, not {len(files)}")
+    paths = files if against is None else (*files, against)
+    if logs and len(logs) != len(paths):
+        raise click.UsageError(f"--log is given {len(logs)} times, for {len(paths)} files; give one for each")
+    found = _inspected(paths, logs, arch)
+    keep = KernelFilter() if pattern is None else _kernels_called(pattern, found)
+    if against is not None:
+        comparison = compare(*found, keep=keep)
+        print_json(comparison_record(comparison)) if as_json else print_comparison(comparison, everything)
+    elif needs:
+        from cujit.cli.inspect.needs import show_needs  # brings the CPU device, which nothing else here needs
+
+        if not show_needs(found, everything=everything, as_json=as_json):
+            ctx.exit(ExitCode.WRONG_INPUT)
+    elif ptx:
+        _print_ptx(found, keep)
+    elif sass:
+        _print_sass(found, keep)
+    elif directory is not None:
+        extract(((image, i.name) for i in found for image in keep.chosen(i)), directory, as_json=as_json)
+    elif as_json:
+        print_json(inspections_record(found, keep))
+    else:
+        for inspection in found:
+            print_inspection(inspection, keep, everything)
+    if any(image.is_read and image.error for inspection in found for image in inspection):
+        ctx.exit(ExitCode.WRONG_INPUT)
+
+
+def _inspected(paths: Sequence[Path], logs: Sequence[Path], arch: str | None) -> list[Inspection]:
+    """Inspect files with their logs, and keep the images for one architecture."""
+    wanted = None if arch is None else Arch.parse(arch)
+    found = [inspect(open_built(path, log)) for path, log in zip_longest(paths, logs)]
+    if wanted is None:
+        return found
+    kept = [replace(i, images=tuple(image for image in i if image.arch == wanted)) for i in found]
+    if not any(map(len, kept)):
+        have = dict.fromkeys(str(there) for i in found for there in i.arches)
+        raise ArchError(f"nothing in it is for {wanted}", help=f"it has {', '.join(have) or 'no device code'}")
+    return kept
+
+
+def _kernels_called(pattern: str, found: Sequence[Inspection]) -> KernelFilter:
+    kernels = [kernel for inspection in found for kernel in inspection.kernels]
+    names = names_matching(pattern, kernels)
+    if not names:
+        shown = list(dict.fromkeys(kernel.display for kernel in kernels))
+        more = f" and {len(shown) - _SHOWN_NAMES} more" if len(shown) > _SHOWN_NAMES else ""
+        raise NameNotFoundError(
+            f"no kernel goes by {spell(pattern)}", help=f"there is {', '.join(shown[:_SHOWN_NAMES]) or 'none'}{more}"
+        )
+    return KernelFilter(frozenset(names))
+
+
+def _print_ptx(found: list[Inspection], keep: KernelFilter) -> None:
+    """Print the PTX of each image; a comment goes before each where there are several."""
+    images = [(i, image) for i in found for image in keep.chosen(i) if image.kind is ImageKind.PTX]
+    if not images:
+        raise FormatError("there is no PTX in it", help="cujit inspect FILE tells what there is; --sass prints cubins")
+    for inspection, image in images:
+        if len(images) > 1:
+            click.echo(f"// {inspection.name}: image {image.index}, {image}")
+        click.echo(image.payload().rstrip(b"\0").decode("utf-8", "backslashreplace").strip("\n"))
+
+
+def _print_sass(found: list[Inspection], keep: KernelFilter) -> None:
+    """Print the disassembly of each cubin, or of the kernels that were asked for."""
+    images = [(i, image) for i in found for image in keep.chosen(i) if image.kind is ImageKind.CUBIN]
+    if not images:
+        raise FormatError("there is no machine code in it", help="cujit build FILE --target sm_90 makes some")
+    nvdisasm = find_nvdisasm()
+    for inspection, image in images:
+        if image.error:
+            click.echo(f"// {inspection.name}: image {image.index}, {image}: {image.error}")
+            continue
+        names = [kernel.name for kernel in image.kernels if keep(kernel)] if keep.names is not None else []
+        click.echo(f"// {inspection.name}: image {image.index}, {image}")
+        click.echo(disassemble(image.payload(), names, nvdisasm=nvdisasm).rstrip())

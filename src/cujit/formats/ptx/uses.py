@@ -1,0 +1,309 @@
+"""What a PTX text uses, and the ISA version and the architecture that each construct came with."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from cujit.arch import KNOWN_ARCHES
+from cujit.formats.ptx.isa.later import later_of, open_words, removed_of
+from cujit.formats.ptx.isa.table import earliest, special_register
+from cujit.formats.ptx.syntax import (
+    Address,
+    CallPrototype,
+    ComponentOperand,
+    Directive,
+    Function,
+    Generic,
+    Initializer,
+    InitValue,
+    Instruction,
+    Location,
+    Minus,
+    Module,
+    Negated,
+    Operand,
+    PairOperand,
+    Register,
+    RegisterDecl,
+    RegisterList,
+    RegisterSum,
+    Scope,
+    Statement,
+    Variable,
+    VectorOperand,
+)
+
+__all__ = ["Need", "construct_needs", "removed_constructs", "target_number"]
+
+Version = tuple[int, int]
+
+
+class Need(NamedTuple):
+    """One construct that a text uses.
+
+    ``line`` is where it stands first; ``ptx`` and ``sm`` are the ISA version and the architecture that introduced it
+    (10 is every architecture). ``suffix`` is ``f`` where only family-specific and architecture-specific targets have
+    it, ``a`` where only the latter do. Of a construct that is in no table ``is_known`` is False; it is taken to need
+    all that its text declares.
+    """
+
+    line: int
+    construct: str
+    ptx: Version
+    sm: int
+    suffix: str = ""
+    is_known: bool = True
+
+
+def construct_needs(module: Module) -> list[Need]:
+    """List every construct of a module once, by its first line, with what it needs.
+
+    Directives, types, instructions with their modifiers and special registers are looked at; the target is not.
+    """
+    found: dict[str, Need] = {}
+    for need in _Reader(module).module():
+        found.setdefault(need.construct, need)
+    return sorted(found.values())
+
+
+def removed_constructs(module: Module, version: Version, number: int) -> list[tuple[int, str, Version]]:
+    """List what is gone from ISA ``version`` for architecture ``number``: line, construct, since when."""
+    found: dict[str, tuple[int, str, Version]] = {}
+    for function in module.functions:
+        for statement in _flat(function.body or ()):
+            if not isinstance(statement, Instruction) or statement.name in found:
+                continue
+            row = removed_of(statement.opcode, statement.modifiers)
+            if row is not None and version >= row.ptx and number >= row.sm:
+                found[statement.name] = (statement.line, statement.name, row.ptx)
+    return sorted(found.values())
+
+
+# Source: PTX ISA manual 9.1, chapter 11 "Directives", "PTX ISA Notes" and "Target ISA Notes"; each was tried with
+# ptxas 11.7 to 13.5.
+_FUNCTION_DIRECTIVES: dict[str, tuple[Version, int]] = {
+    "maxntid": ((1, 3), 10),
+    "reqntid": ((2, 1), 10),
+    "minnctapersm": ((2, 0), 20),
+    "maxnctapersm": ((1, 3), 10),
+    "maxnreg": ((1, 3), 10),
+    "noreturn": ((6, 4), 30),
+    "explicitcluster": ((7, 8), 90),
+    "reqnctapercluster": ((7, 8), 90),
+    "maxclusterrank": ((7, 8), 90),
+    "blocksareclusters": ((9, 0), 90),
+    "abi_preserve": ((9, 0), 80),
+    "abi_preserve_control": ((9, 0), 80),
+}
+_PRAGMAS: dict[str, tuple[Version, int]] = {
+    "nounroll": ((2, 0), 10),
+    "used_bytes_mask": ((8, 3), 50),
+    "enable_smem_spilling": ((8, 7), 75),
+    "frequency": ((9, 0), 10),
+}
+_ATTRIBUTES: dict[str, tuple[Version, int]] = {"managed": ((4, 0), 30), "unified": ((7, 8), 90)}
+_LINKAGES: dict[str, tuple[Version, int]] = {"weak": ((3, 1), 20), "common": ((5, 0), 20)}
+_TYPES: dict[str, tuple[Version, int]] = {"b128": ((8, 3), 70), "f16x2": ((4, 2), 53)}
+_MODULE_DIRECTIVES: dict[str, tuple[Version, int]] = {
+    "alias": ((6, 3), 30),
+    "file": ((1, 0), 10),
+    "section": ((1, 0), 10),
+    "target": ((1, 0), 10),
+    "@@DWARF": ((1, 0), 10),
+}
+_MOST_PARAMETER_BYTES = 4352  # Of a kernel; since 8.1 on sm_70 32764. Source: PTX ISA manual 9.1, "Kernel Function
+# Parameters".
+_BYTES = {"8": 1, "16": 2, "32": 4, "64": 8, "128": 16}
+
+
+class _Reader:
+    """One walk over one module."""
+
+    def __init__(self, module: Module) -> None:
+        self._module = module
+        self._sm = target_number(module)
+        self._declared: set[str] = set()
+        self._prefixes: set[str] = set()
+
+    def module(self) -> Iterator[Need]:
+        """Every construct, as often as it occurs."""
+        for item in self._module.items:
+            if isinstance(item, Function):
+                yield from self._function(item)
+            else:
+                yield from self._statement(item)
+
+    def _known(self, line: int, construct: str, since: tuple[Version, int] | None) -> Need:
+        if since is None:
+            return Need(line, construct, self._module.version, self._sm, is_known=False)
+        return Need(line, construct, *since)
+
+    # -- declarations ---------------------------------------------------------------------------------------
+
+    def _function(self, function: Function) -> Iterator[Need]:
+        line = function.line
+        body = list(_flat(function.body or ()))
+        self._declare(function, body)
+        yield from self._words(line, function.linkage, function.attributes)
+        for variable in (*function.results, *function.parameters):
+            yield from self._variable(variable)
+        for name, arguments in function.directives:
+            if name == "pragma":
+                yield from (self._pragma(line, argument) for argument in arguments)
+            else:
+                yield self._known(line, f".{name}", _FUNCTION_DIRECTIVES.get(name))
+        if function.is_entry and _parameter_bytes(function.parameters) > _MOST_PARAMETER_BYTES:
+            yield Need(line, f"more than {_MOST_PARAMETER_BYTES} bytes of parameters", (8, 1), 70)
+        for statement in body:
+            yield from self._statement(statement)
+
+    def _declare(self, function: Function, body: Iterable[Statement]) -> None:
+        """Note the names of registers; what begins with % and is none of them is a special register."""
+        self._declared = {v.name for v in (*function.results, *function.parameters)}
+        self._prefixes = set()
+        for statement in body:
+            if isinstance(statement, RegisterDecl):
+                for name, count in statement.names:
+                    (self._declared if count is None else self._prefixes).add(name)
+            elif isinstance(statement, Variable):
+                self._declared.add(statement.name)
+
+    def _statement(self, statement: Statement) -> Iterator[Need]:
+        if isinstance(statement, Instruction):
+            yield self._instruction(statement)
+            for operand in statement.operands:
+                yield from self._operand(operand, statement.line)
+        elif isinstance(statement, Variable):
+            yield from self._variable(statement)
+        elif isinstance(statement, RegisterDecl):
+            yield from self._type(statement.line, statement.type)
+        elif isinstance(statement, Directive):
+            yield from self._directive(statement)
+        elif isinstance(statement, CallPrototype):
+            yield Need(statement.line, ".callprototype", (2, 1), 20)
+            for flag in statement.flags:
+                name = flag.split()[0]
+                yield self._known(statement.line, f".{name}", _FUNCTION_DIRECTIVES.get(name))
+        elif isinstance(statement, Location) and statement.rest:
+            yield Need(statement.line, ".loc with inlined_at", (7, 2), 10)
+
+    def _directive(self, directive: Directive) -> Iterator[Need]:
+        if directive.name == "pragma":
+            yield from (self._pragma(directive.line, argument) for argument in directive.arguments)
+        else:
+            yield self._known(directive.line, f".{directive.name}", _MODULE_DIRECTIVES.get(directive.name))
+
+    def _pragma(self, line: int, argument: str) -> Need:
+        name = (argument.strip('"').split() or [""])[0]
+        return self._known(line, f'.pragma "{name}"', _PRAGMAS.get(name))
+
+    def _variable(self, variable: Variable) -> Iterator[Need]:
+        yield from self._type(variable.line, variable.type)
+        yield from self._words(variable.line, variable.linkage, variable.attributes)
+        yield from _initial(variable.initializer, variable.line)
+        if variable.is_ptr:
+            yield Need(variable.line, ".ptr", (2, 2), 10)
+
+    def _type(self, line: int, name: str) -> Iterator[Need]:
+        if name in _TYPES:
+            yield Need(line, f".{name}", *_TYPES[name])
+
+    def _words(self, line: int, linkage: str, attributes: tuple[str, ...]) -> Iterator[Need]:
+        if linkage in _LINKAGES:
+            yield Need(line, f".{linkage}", *_LINKAGES[linkage])
+        for attribute in attributes:
+            name = attribute.partition("(")[0]
+            yield self._known(line, f".attribute(.{name})", _ATTRIBUTES.get(name))
+
+    # -- instructions ---------------------------------------------------------------------------------------
+
+    def _instruction(self, instruction: Instruction) -> Need:
+        row = earliest(instruction)
+        name, count = instruction.name, len(instruction.operands)
+        if row is None:
+            return self._known(instruction.line, name, None)
+        if row.is_open:
+            listed = {word for place in row.modifiers for word in place.choices} | open_words(instruction.opcode)
+            if not listed.issuperset(instruction.modifiers):
+                return self._known(instruction.line, name, None)
+        ptx, sm, suffix = row.ptx, row.sm, ""
+        for later in later_of(instruction.opcode, instruction.modifiers, count):
+            ptx, sm = max(ptx, later.ptx), max(sm, later.sm)
+            suffix = min(filter(None, (suffix, later.suffix)), default="")
+            name = f"{instruction.name} of {count} operands" if later.operands else name
+        if any(isinstance(o, PairOperand) for o in instruction.operands) and instruction.opcode in ("tex", "tld4"):
+            ptx, sm, name = max(ptx, (7, 1)), max(sm, 60), f"{instruction.name} with a predicate"
+        return Need(instruction.line, name, ptx, sm, suffix)
+
+    def _operand(self, operand: Operand, line: int) -> Iterator[Need]:
+        if isinstance(operand, Register):
+            yield from self._register(operand.name, line)
+        elif isinstance(operand, (ComponentOperand, RegisterSum)):
+            yield from self._register(operand.base.name, line)
+        elif isinstance(operand, Address):
+            if operand.unified:
+                yield Need(line, "[…].unified", (7, 8), 90)
+            for part in (operand.base, *operand.coords):
+                if part is not None:
+                    yield from self._operand(part, line)
+        elif isinstance(operand, (VectorOperand, RegisterList)):
+            for part in operand.items:
+                yield from self._operand(part, line)
+        elif isinstance(operand, (Minus, Negated)):
+            yield from self._operand(operand.item, line)
+        elif isinstance(operand, PairOperand):
+            yield from self._operand(operand.first, line)
+            yield from self._operand(operand.second, line)
+
+    def _register(self, name: str, line: int) -> Iterator[Need]:
+        base = name.partition(".")[0]
+        if not base.startswith("%") or base in self._declared or self._is_numbered(base):
+            return
+        row = special_register(name)
+        yield self._known(line, base, (row.ptx, row.sm) if row else None)
+
+    def _is_numbered(self, name: str) -> bool:
+        """Tell whether ``%r12`` is one of ``%r<20>``; the count is left to the assembler."""
+        stem = name.rstrip("0123456789")
+        return any(name[:cut] in self._prefixes for cut in range(len(stem), len(name)))
+
+
+def _initial(value: InitValue | None, line: int) -> Iterator[Need]:
+    """What an initial value uses beyond numbers and names."""
+    if isinstance(value, Initializer):
+        for item in value.items:
+            yield from _initial(item, line)
+    elif isinstance(value, Generic):
+        if value.generic:
+            yield Need(line, "generic(…) in an initial value", (3, 1), 20)
+        if value.mask is not None:
+            yield Need(line, "a byte mask in an initial value", (7, 1), 10)
+
+
+def _flat(body: Iterable[Statement]) -> Iterator[Statement]:
+    """The statements of a body and of the scopes in it."""
+    for statement in body:
+        if isinstance(statement, Scope):
+            yield from _flat(statement.body)
+        else:
+            yield statement
+
+
+def _parameter_bytes(parameters: Iterable[Variable]) -> int:
+    """The bytes that parameters take, each at a multiple of its alignment."""
+    end = 0
+    for parameter in parameters:
+        element = _BYTES.get(parameter.type.lstrip("bsuf"), 8) * parameter.vector
+        size = element
+        for count in parameter.shape:
+            size *= count
+        align = parameter.align or element
+        end = -(-end // align) * align + size
+    return end
+
+
+def target_number(module: Module) -> int:
+    """Give the number of the architecture that a module is for, 90 of ``sm_90a``; of an unknown one the newest's."""
+    digits = "".join(c for c in module.target[0].partition("_")[2] if c.isdigit()) if module.target else ""
+    return int(digits) if digits else max(KNOWN_ARCHES)

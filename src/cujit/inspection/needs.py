@@ -1,0 +1,249 @@
+"""What a PTX text uses, and what of it the CPU device does not execute."""
+
+from __future__ import annotations
+
+import contextlib
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+
+from cujit.arch.support import Version
+from cujit.artifact import Artifact, Kind
+from cujit.devices.cpu.device import CpuDevice
+from cujit.devices.cpu.implemented import Total, total
+from cujit.errors import CujitError, PtxSyntaxError, UnsupportedError
+from cujit.formats.ptx.isa.table import special_register
+from cujit.formats.ptx.parser import parse
+from cujit.formats.ptx.syntax import (
+    Address,
+    ComponentOperand,
+    Instruction,
+    LabelRef,
+    Minus,
+    Module,
+    Negated,
+    Operand,
+    PairOperand,
+    Register,
+    RegisterList,
+    RegisterSum,
+    Scope,
+    Statement,
+    SymbolRef,
+    Variable,
+    VectorOperand,
+)
+from cujit.formats.ptx.uses import construct_needs
+
+__all__ = ["PtxNeeds", "Refusal", "Use", "ptx_needs"]
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """What the CPU device does not execute: where it stands first, what it is, and why."""
+
+    line: int
+    construct: str
+    why: str
+
+
+@dataclass(frozen=True)
+class Use:
+    """An instruction with its modifiers, a special register, or a feature; how often it stands in the text.
+
+    ``why`` is empty where the CPU device takes it, and says why where it does not.
+    """
+
+    name: str
+    count: int
+    why: str = ""
+
+
+@dataclass(frozen=True)
+class PtxNeeds:
+    """What one PTX text needs.
+
+    ``version`` and ``target`` are what it declares; ``oldest`` and ``arch`` the first ISA version and architecture
+    that have all its constructs (``compute_90a``). ``refusals`` is what the CPU device does not execute, by line: empty
+    where it executes all. ``table`` says how much of the whole ISA the CPU device executes.
+    """
+
+    version: Version
+    target: tuple[str, ...]
+    oldest: Version
+    arch: str
+    instructions: tuple[Use, ...]
+    special_registers: tuple[Use, ...]
+    features: tuple[Use, ...]
+    refusals: tuple[Refusal, ...]
+    table: Total
+
+
+def ptx_needs(text: str, name: str = "<ptx>") -> PtxNeeds:
+    """Tell what a PTX text uses, and which of it the CPU device refuses: its loader is asked.
+
+    Raises:
+        PtxSyntaxError: the text is not PTX.
+    """
+    module = parse(text, name=name)
+    refusals = _refusals(text, name)
+    reasons = {refusal.construct: refusal.why for refusal in reversed(refusals)}
+    statements = list(_statements(module))
+    instructions = Counter(i.name for i in statements if isinstance(i, Instruction))
+    registers = Counter(n for i in statements if isinstance(i, Instruction) for n in _special_registers(i.operands))
+    oldest, arch = _oldest(module)
+    return PtxNeeds(
+        module.version,
+        module.target,
+        oldest,
+        arch,
+        _uses(instructions, reasons),
+        _uses(registers, reasons),
+        _uses(Counter(_features(module, statements)), {}),
+        refusals,
+        total(),
+    )
+
+
+def _uses(counts: Counter[str], reasons: dict[str, str]) -> tuple[Use, ...]:
+    """Order uses by how often they stand there, and by name."""
+    ordered = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+    return tuple(Use(name, count, reasons.get(name, "")) for name, count in ordered)
+
+
+def _oldest(module: Module) -> tuple[Version, str]:
+    needs = construct_needs(module)
+    suffix = min((need.suffix for need in needs if need.suffix), default="")
+    least, number = max((n.ptx for n in needs), default=(1, 0)), max((n.sm for n in needs), default=10)
+    return least, f"compute_{number}{suffix}"
+
+
+def _refusals(text: str, name: str) -> tuple[Refusal, ...]:
+    """Load the text as the CPU device does; nothing is compiled until a kernel is launched."""
+    try:
+        module = CpuDevice(1).load(Artifact(Kind.PTX, text.encode(), name=name))
+    except UnsupportedError as e:
+        return tuple(Refusal(*item) for item in sorted(e.items))
+    except PtxSyntaxError as e:
+        return (Refusal(e.line, "the module", e.diagnostic.message),)
+    except CujitError as e:
+        return (Refusal(0, "the module", e.message),)
+    with contextlib.closing(module):
+        return tuple(Refusal(*item) for item in sorted({i for kernel in module.refused.values() for i in kernel.items}))
+
+
+# -- the text ---------------------------------------------------------------------------------------------
+
+
+def _statements(module: Module) -> Iterator[Statement]:
+    for function in module.functions:
+        yield from _flat(function.body or ())
+
+
+def _flat(body: Iterable[Statement]) -> Iterator[Statement]:
+    for statement in body:
+        if isinstance(statement, Scope):
+            yield from _flat(statement.body)
+        else:
+            yield statement
+
+
+def _special_registers(operands: Iterable[Operand | None]) -> Iterator[str]:
+    """Name the special registers among operands, those in brackets and braces too."""
+    for operand in operands:
+        if isinstance(operand, Register):
+            if special_register(operand.name) is not None:
+                yield operand.name
+        elif isinstance(operand, Address):
+            yield from _special_registers((operand.base, *operand.coords))
+        elif isinstance(operand, (VectorOperand, RegisterList)):
+            yield from _special_registers(operand.items)
+        elif isinstance(operand, PairOperand):
+            yield from _special_registers((operand.first, operand.second))
+        elif isinstance(operand, (Minus, Negated)):
+            yield from _special_registers((operand.item,))
+        elif isinstance(operand, (ComponentOperand, RegisterSum)):
+            yield from _special_registers((operand.base,))
+
+
+# -- features ---------------------------------------------------------------------------------------------
+
+
+def _has(opcodes: str, *words: str, lacks: str = "") -> Callable[[Instruction], bool]:
+    """Make a test of instructions: one of these opcodes (any, where there are none), and a word of each text."""
+    names, groups, absent = set(opcodes.split()), [set(group.split()) for group in words], set(lacks.split())
+
+    def test(i: Instruction) -> bool:
+        given = set(i.modifiers)
+        return (not names or i.opcode in names) and all(group & given for group in groups) and not absent & given
+
+    return test
+
+
+def _calls(*names: str) -> Callable[[Instruction], bool]:
+    def test(i: Instruction) -> bool:
+        return i.opcode == "call" and any(_called(operand) in names for operand in i.operands)
+
+    return test
+
+
+def _called(operand: Operand) -> str:
+    return operand.name if isinstance(operand, (SymbolRef, Register, LabelRef)) else ""
+
+
+_FEATURES: dict[str, Callable[[Instruction], bool]] = {
+    "calls of functions": _has("call"),
+    "printing": _calls("vprintf"),
+    "assertions": _calls("__assertfail", "__assert_fail"),
+    "the device heap": _calls("malloc", "free"),
+    "barriers of a block": _has("bar barrier", lacks="warp cluster"),
+    "barriers of a cluster": _has("barrier", "cluster"),
+    "exchange between the lanes of a warp": _has("shfl vote match redux activemask elect"),
+    "barriers of a warp": _has("bar", "warp"),
+    "atomics": _has("atom red", lacks="async"),
+    "fences": _has("fence membar"),
+    "ordered or volatile accesses": _has("ld st", "acquire release relaxed volatile"),
+    "mbarriers": _has("mbarrier"),
+    "asynchronous copies": _has("cp", "async", lacks="bulk tensor"),
+    "bulk copies": _has("cp", "bulk", lacks="tensor"),
+    "tensor copies (TMA)": _has("cp", "tensor"),
+    "tensor maps": _has("tensormap"),
+    "distributed shared memory": _has("", "shared::cluster"),
+    "textures": _has("tex tld4 txq"),
+    "surfaces": _has("suld sust sured suq"),
+    "matrices of a warp": _has("mma wmma ldmatrix stmatrix movmatrix"),
+    "matrices of a warpgroup": _has("wgmma"),
+    "tensor memory": _has("tcgen05"),
+    "multicast memory": _has("multimem"),
+    "f64": _has("", "f64"),
+    "f16": _has("", "f16 f16x2"),
+    "bf16": _has("", "bf16 bf16x2"),
+    "tf32": _has("", "tf32"),
+    "floats of 8 bits and less": _has(
+        "", "e4m3 e5m2 e4m3x2 e5m2x2 e4m3x4 e5m2x4 e2m3x2 e3m2x2 e2m1x2 e2m3x4 e3m2x4 e2m1x4 ue8m0x2"
+    ),
+    "carry chains": lambda i: i.opcode in ("addc", "subc", "madc") or "cc" in i.modifiers,
+    "memory on the stack": _has("alloca stacksave stackrestore"),
+    "jump tables": _has("brx"),
+    "dependent launches": _has("griddepcontrol"),
+    "traps": _has("trap brkpt"),
+}
+"""Features by name, and which instructions are a use of each."""
+
+
+def _features(module: Module, statements: list[Statement]) -> Iterator[str]:
+    """Name each feature once for every use."""
+    for statement in statements:
+        if isinstance(statement, Instruction):
+            yield from (name for name, test in _FEATURES.items() if test(statement))
+    variables = [v for v in (*module.variables, *statements) if isinstance(v, Variable)]
+    yield from (kind for variable in variables if (kind := _kind(variable)))
+
+
+def _kind(variable: Variable) -> str:
+    """What kind of memory a variable asks for; parameters of calls ask for none."""
+    if variable.space == "shared":
+        is_dynamic = variable.shape == (0,) or variable.linkage == "extern"
+        return "dynamic shared memory" if is_dynamic else "static shared memory"
+    names = {"global": "global variables", "const": "constant variables", "local": "local variables"}
+    return names.get(variable.space, "")

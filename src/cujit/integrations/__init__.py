@@ -1,0 +1,1 @@
+"""cujit inside other tools: pytest and cuda.core."""

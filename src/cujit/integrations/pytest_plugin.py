@@ -1,0 +1,321 @@
+"""The pytest plugin: the fixtures ``device`` and ``cujit_budget``, the marker ``cujit``, coverage of CUDA sources.
+
+pytest loads this file in every run where cujit is installed, so it imports nothing of cujit before a fixture is used.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import pytest
+
+if TYPE_CHECKING:
+    from cujit.budget.checking import Budgets
+    from cujit.budget.report import BudgetReport
+    from cujit.devices.base import Device
+
+__all__ = [
+    "CheckBudget",
+    "cujit_budget",
+    "cujit_device",
+    "device",
+    "pytest_addoption",
+    "pytest_configure",
+    "pytest_generate_tests",
+]
+
+CheckBudget = Callable[..., "BudgetReport"]
+_PROPERTY = "cujit_budget"
+_SWITCH = "cujit_budget_report"
+_COVERED = "cujit_coverage"
+
+_SETTINGS = (
+    (
+        "cujit_device",
+        "where tests with the fixture `device` run: cpu, gpu, all; without it cpu, and gpu if there is one",
+    ),
+    (
+        "cujit_check",
+        "what the CPU device looks for in tests with the fixture `device`: memory, race, sync, init, all, none",
+    ),
+    (_COVERED, "write which lines of CUDA source ran on the CPU device, for lcov, to this file"),
+)
+_SWITCHES = (
+    (_SWITCH, "print what every kernel that cujit_budget checked uses of its budget"),
+    ("cujit_coverage_exact", "for the coverage, compile without optimisation"),
+)
+_MARKER = (
+    "cujit(devices, check, threads, timeout_s): where a test with the fixture `device` may run (cpu, gpu, all), "
+    "and the CPU device's checks, threads and longest launch in seconds"
+)
+
+
+def _import_as_ever(pluginmanager: pytest.PytestPluginManager) -> None:
+    """Have cujit's modules imported as without pytest, which else rewrites the ``assert`` of all that bring a plugin.
+
+    cujit imports on several threads, and ``ast.parse``, by which pytest rewrites, fails on two threads at once in
+    Python 3.11 ("AST constructor recursion depth mismatch"). pytest 9 has no public way to say so.
+    """
+    hook = getattr(pluginmanager, "rewrite_hook", None)
+    marked = getattr(hook, "_must_rewrite", None)
+    if isinstance(marked, set):
+        marked.discard("cujit")
+        getattr(hook, "_marked_for_rewrite_cache", {}).clear()
+
+
+def pytest_addoption(parser: pytest.Parser, pluginmanager: pytest.PytestPluginManager) -> None:
+    """Add the options, ``--cujit-device`` and so on, and the settings of the same names."""
+    _import_as_ever(pluginmanager)
+    group = parser.getgroup("cujit")
+    for name, text in _SETTINGS:
+        group.addoption("--" + name.replace("_", "-"), dest=name, default=None, metavar="WHAT", help=text)
+        parser.addini(name, text, default="")
+    for name, text in _SWITCHES:
+        group.addoption("--" + name.replace("_", "-"), dest=name, action="store_true", help=text)
+        parser.addini(name, text, type="bool", default=False)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Add the marker, and what the run was asked to collect.
+
+    Raises:
+        pytest.UsageError: an option has a wrong value.
+    """
+    config.addinivalue_line("markers", _MARKER)
+    _kinds(_setting(config, "cujit_device"), pytest.UsageError, "--cujit-device")
+    if _switched(config, _SWITCH):
+        config.pluginmanager.register(_Table(), "cujit-budget-report")
+    if _setting(config, _COVERED):
+        exact = _switched(config, "cujit_coverage_exact")
+        config.pluginmanager.register(_Covered(config, _setting(config, _COVERED), exact), "cujit-coverage")
+
+
+def _setting(config: pytest.Config, name: str) -> str:
+    """Read what was said on the command line, or else in the settings; "" if nothing was."""
+    return str(config.getoption(name) or config.getini(name))
+
+
+def _switched(config: pytest.Config, name: str) -> bool:
+    return bool(config.getoption(name) or config.getini(name))
+
+
+# -- devices ----------------------------------------------------------------------------------------------
+
+_KINDS = ("cpu", "gpu")
+_KEYS = ("devices", "check", "threads", "timeout_s")
+_CHECK = "all"
+
+
+class _Wish(NamedTuple):
+    """Where a test runs, and how the CPU device is made."""
+
+    kind: str
+    check: str = _CHECK
+    threads: int | None = None
+    timeout_s: float | None = None
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Run each test that uses ``device`` on the devices that were asked for.
+
+    Raises:
+        pytest.Collector.CollectError: the marker ``cujit`` has arguments that it does not know.
+    """
+    if "cujit_device" not in metafunc.fixturenames:
+        return
+    allowed, said = _marked(metafunc.definition)
+    asked = _kinds(_setting(metafunc.config, "cujit_device"), pytest.UsageError, "--cujit-device")
+    check = said.get("check") or _setting(metafunc.config, "cujit_check") or _CHECK
+    cases = [
+        pytest.param(
+            _Wish(kind, check, said.get("threads"), said.get("timeout_s")),
+            id=kind,
+            marks=[pytest.mark.skip(reason=reason)] if reason else [],
+        )
+        for kind, reason in _cases(allowed or _KINDS, asked)
+    ]
+    metafunc.parametrize("cujit_device", cases, indirect=True)
+
+
+def _marked(item: pytest.Function) -> tuple[tuple[str, ...] | None, dict[str, Any]]:
+    """Read the markers of a test, the nearest first: where it may run, and what else they say."""
+    said: dict[str, Any] = {}
+    for marker in item.iter_markers("cujit"):
+        if marker.args or marker.kwargs.keys() - set(_KEYS):
+            raise pytest.Collector.CollectError(
+                f"{item.nodeid}: pytest.mark.cujit takes {', '.join(_KEYS)} by name, not {marker!r}"
+            )
+        said = {**marker.kwargs, **said}
+    devices = said.pop("devices", None)
+    text = devices if isinstance(devices, str) else ",".join(map(str, devices or ()))
+    return _kinds(text, pytest.Collector.CollectError, f"{item.nodeid}: devices of pytest.mark.cujit"), said
+
+
+def _kinds(text: str, error: type[Exception], what: str) -> tuple[str, ...] | None:
+    """Read ``cpu``, ``gpu``, ``cpu,gpu`` or ``all``; None if nothing was said."""
+    if not text:
+        return None
+    if text == "all":
+        return _KINDS
+    kinds = tuple(dict.fromkeys(part.strip() for part in text.split(",")))
+    if not set(kinds) <= set(_KINDS):
+        raise error(f"{what} is cpu, gpu or all, not {text!r}")
+    return kinds
+
+
+def _cases(allowed: Sequence[str], asked: Sequence[str] | None) -> list[tuple[str, str]]:
+    """List the devices that a test runs on, each with the reason why it is skipped there, or ""."""
+    cases = []
+    for kind in allowed:
+        if asked is not None and kind not in asked:
+            continue
+        if kind == "cpu" or tuple(asked or ()) == ("gpu",) or _has_gpu():
+            cases.append((kind, ""))  # where nothing but the GPU will do, its absence is an error
+        elif asked is not None or "cpu" not in allowed:
+            cases.append((kind, "there is no GPU"))
+    only = " or ".join(allowed)
+    return cases or [(allowed[0], f"it runs on {only} only, and --cujit-device={','.join(asked or ())} was said")]
+
+
+def _has_gpu() -> bool:
+    from cujit.devices.registry import process_devices
+
+    return bool(process_devices().gpus())
+
+
+@pytest.fixture
+def cujit_device(request: pytest.FixtureRequest) -> Device:
+    """The device that a test runs on: the CPU device with its checks, and the first GPU if there is one.
+
+    ``device`` is the same, under a name that a project may give to something of its own.
+    """
+    from cujit.devices.registry import process_devices
+
+    devices = process_devices()
+    wish: _Wish = getattr(request, "param", None) or _Wish("cpu", _setting(request.config, "cujit_check") or _CHECK)
+    check = None if wish.check == "none" else wish.check
+    return devices.gpu() if wish.kind == "gpu" else devices.cpu(wish.threads, check=check, timeout_s=wish.timeout_s)
+
+
+@pytest.fixture
+def device(cujit_device: Device) -> Device:
+    """The device that a test runs on: the CPU device with its checks, and the first GPU if there is one."""
+    return cujit_device
+
+
+# -- coverage ---------------------------------------------------------------------------------------------
+
+
+class _Covered:
+    """Collects the lines of CUDA source that the tests run, in all processes of pytest-xdist."""
+
+    def __init__(self, config: pytest.Config, file: str, exact: bool) -> None:
+        from cujit.devices.cpu.observe.coverage import Coverage
+        from cujit.devices.registry import process_devices
+
+        self._file = file if os.path.isabs(file) else os.path.join(str(config.invocation_params.dir), file)
+        self._devices = process_devices()
+        self._coverage = Coverage(exact=exact)
+        self._devices.watch(self._coverage)
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_testnodedown(self, node: Any) -> None:
+        """Take what a process of pytest-xdist counted."""
+        found = getattr(node, "workeroutput", {}).get(_COVERED)
+        if found:
+            self._coverage.merge(json.loads(found))
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        """Write the file; a process of pytest-xdist hands over what it counted."""
+        output = getattr(session.config, "workeroutput", None)
+        if output is not None:
+            output[_COVERED] = json.dumps(self._coverage.dump())
+        else:
+            self._coverage.save(self._file)
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        """Say how many lines ran."""
+        counts = [count for lines in self._coverage.lines().values() for count in lines.values()]
+        ran = sum(count > 0 for count in counts)
+        terminalreporter.write_line(
+            f"cujit coverage: {ran} of {len(counts)} lines of CUDA ran; written to {self._file}"
+        )
+
+    def pytest_unconfigure(self) -> None:
+        """Stop watching."""
+        self._devices.watch(None)
+
+
+# -- budgets ----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def cujit_budget(request: pytest.FixtureRequest) -> CheckBudget:
+    """Check budgets: ``cujit_budget(what, registers=64, spills=0)``, or with Budgets as ``cujit.check`` takes them.
+
+    ``kernel``, ``arch`` and ``on`` are as for ``cujit.check``, whose report it gives back. When the test fails, what
+    its kernels use is shown with the failure.
+    """
+
+    def check_budget(
+        what: object,
+        budget: Budgets | None = None,
+        *,
+        kernel: Any = None,
+        arch: Any = None,
+        on: Any = None,
+        **limits: Any,
+    ) -> BudgetReport:
+        __tracebackhide__ = True
+        from cujit.budget.checking import Budget, examine
+        from cujit.errors import OptionError
+
+        if budget is not None and limits:
+            raise OptionError(f"a budget and {', '.join(limits)} beside it", help="put all limits into the Budget")
+        if unknown := [name for name in limits if name not in Budget.__dataclass_fields__]:
+            known = ", ".join(Budget.__dataclass_fields__)
+            raise OptionError(f"no limit is called {', '.join(unknown)}", help=f"there is {known}")
+        report = examine(what, Budget(**limits) if budget is None else budget, kernel=kernel, arch=arch, on=on)
+        _keep(request.node, report)
+        return report.require()
+
+    return check_budget
+
+
+def _keep(item: pytest.Item, report: BudgetReport) -> None:
+    """Leave a report with the test: as a section of its failure, and as a property, which xdist and JUnit XML carry."""
+    item.add_report_section("call", "cujit budget", str(report))
+    rows = [{"cells": row.cells, "verdict": row.verdict} for row in report.rows]
+    item.user_properties.append((_PROPERTY, json.dumps({"image": report.name, "rows": rows})))
+
+
+class _Table:
+    """The table at the end of a run."""
+
+    def __init__(self) -> None:
+        self._checked: dict[str, list[dict[str, Any]]] = {}
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Take the rows of a test when it is over."""
+        if report.when == "teardown":
+            found = [json.loads(str(value)) for name, value in report.user_properties if name == _PROPERTY]
+            self._checked.setdefault(report.nodeid, []).extend(found)
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        """Print them by test, in the order of their names."""
+        terminalreporter.section("cujit budgets")
+        checks = [(node, check) for node in sorted(self._checked) for check in self._checked[node]]
+        if not checks:
+            terminalreporter.write_line("no budget was checked")
+            return
+        from cujit.budget.report import COLUMNS, aligned
+
+        for node, check in checks:
+            terminalreporter.write_line(f"{node}: {check['image']}")
+            lines = aligned([COLUMNS, *(row["cells"] for row in check["rows"])])
+            for line, verdict in zip(lines, ["ok", *(row["verdict"] for row in check["rows"])], strict=True):
+                terminalreporter.write_line(line, red=verdict != "ok")

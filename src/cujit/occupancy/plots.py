@@ -1,0 +1,289 @@
+"""Occupancy drawn: over the block size, the registers of a thread and the shared memory of a block."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from cujit.arch.support import install
+from cujit.errors import MissingError
+from cujit.occupancy.multiprocessor import MAX_BLOCK_THREADS, WARP_SIZE
+from cujit.occupancy.residency import Demand, Limiter, Residency, residency
+from cujit.occupancy.shapes import counted
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+__all__ = ["Curve", "curves", "draw"]
+
+
+@dataclass(frozen=True)
+class Curve:
+    """Occupancy over one quantity: ``(value, residency)`` from left to right, and the kernel's own value.
+
+    ``end`` is where the axis ends; what lies beyond the last value does not run.
+    """
+
+    label: str
+    own: float
+    own_label: str
+    points: tuple[tuple[float, Residency], ...]
+    end: float
+
+
+def curves(demand: Demand, now: Residency) -> tuple[Curve, Curve, Curve]:
+    """Vary the block size, the registers and the shared memory of a kernel, each with all else as it is."""
+    return _over_blocks(demand, now), _over_registers(demand, now), _over_shared(demand, now)
+
+
+def _over_blocks(demand: Demand, now: Residency) -> Curve:
+    sizes = range(WARP_SIZE, MAX_BLOCK_THREADS + 1, WARP_SIZE)
+    allowed = [n for n in sizes if n < demand.largest_block + WARP_SIZE]
+    points = tuple((float(n), residency(demand, n, now.dynamic_bytes)) for n in allowed)
+    return Curve("threads per block", now.threads, f"{now.threads}", points, MAX_BLOCK_THREADS)
+
+
+def _over_registers(demand: Demand, now: Residency) -> Curve:
+    most = demand.limits.thread_registers
+    points = [
+        (float(n), residency(replace(demand, registers=n), now.threads, now.dynamic_bytes)) for n in range(1, most + 1)
+    ]
+    return Curve("registers per thread", demand.registers, f"{demand.registers}", tuple(points), most)
+
+
+def _over_shared(demand: Demand, now: Residency) -> Curve:
+    """The static and the dynamic shared memory together, in KiB."""
+    limits = demand.limits
+    sizes = range(0, limits.block_shared_bytes + 1, max(limits.shared_unit, 256))
+    varied = replace(demand, shared_bytes=0, dynamic_limit_bytes=None)
+    points = tuple((size / 1024, residency(varied, now.threads, size)) for size in sizes)
+    own = (demand.shared_bytes + now.dynamic_bytes) / 1024
+    return Curve("shared memory per block, KiB", own, f"{own:.4g} KiB", points, limits.block_shared_bytes / 1024)
+
+
+# -- drawing --------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Theme:
+    text: str
+    muted: str
+    line: str
+    page: str
+    colors: dict[Limiter, str]
+
+
+# Source of the colours: Okabe and Ito, "Color Universal Design", which people with any colour vision can tell apart;
+# lightened on a dark page, darkened on a light one, to the contrast that shapes of this size need.
+_LIGHT = _Theme(
+    text="#1f2328",
+    muted="#59636e",
+    line="#d1d9e0",
+    page="#ffffff",
+    colors={
+        Limiter.WARPS: "#0072b2",
+        Limiter.BLOCKS: "#56b4e9",
+        Limiter.REGISTERS: "#d55e00",
+        Limiter.SHARED: "#009e73",
+        Limiter.BARRIERS: "#cc79a7",
+        Limiter.VIRTUAL: "#8c959f",
+    },
+)
+_DARK = _Theme(
+    text="#f0f6fc",
+    muted="#9198a1",
+    line="#3d444d",
+    page="#0d1117",
+    colors={
+        Limiter.WARPS: "#2f93d1",
+        Limiter.BLOCKS: "#83cbf2",
+        Limiter.REGISTERS: "#e8742a",
+        Limiter.SHARED: "#2bb58c",
+        Limiter.BARRIERS: "#d894b8",
+        Limiter.VIRTUAL: "#818b98",
+    },
+)
+_WORDS = {
+    Limiter.WARPS: "warp slots",
+    Limiter.BLOCKS: "block slots",
+    Limiter.REGISTERS: "registers",
+    Limiter.SHARED: "shared memory",
+    Limiter.BARRIERS: "barriers",
+    Limiter.VIRTUAL: "virtual resources",
+}
+_SIZE_INCHES = (9.0, 3.6)
+_DPI = 200  # of a PNG: twice the width of a README
+
+
+def draw(path: Path, demand: Demand, now: Residency, *, title: str, place: str, dark: bool = False) -> None:
+    """Write the three curves to ``path``, whose ending (``.svg``, ``.png``) says the format.
+
+    The same numbers give the same bytes with the same version of matplotlib. An SVG has no background of its own.
+
+    Raises:
+        MissingError: matplotlib is not installed.
+        OSError: the file cannot be written.
+    """
+    try:
+        import matplotlib as mpl
+        from matplotlib.figure import Figure
+    except ImportError as e:
+        raise MissingError("matplotlib, which draws, is not installed", help=install("plot")) from e
+    theme = _DARK if dark else _LIGHT
+    with mpl.rc_context({"svg.hashsalt": "cujit", "svg.fonttype": "path", "font.family": "DejaVu Sans"}):
+        figure = Figure(figsize=_SIZE_INCHES, dpi=100)
+        axes = figure.subplots(1, 3, sharey=True)
+        figure.subplots_adjust(left=0.078, right=0.978, top=0.69, bottom=0.155, wspace=0.13)
+        drawn = curves(demand, now)
+        for ax, curve in zip(axes, drawn, strict=True):
+            _panel(ax, curve, now, theme)
+        axes[0].set_yticks([0, 0.25, 0.5, 0.75, 1], ["0", "25", "50", "75", "100%"])
+        axes[0].set_ylabel("occupancy", color=theme.muted, fontsize=9, labelpad=4)
+        _head(figure, demand, now, theme, title, place)
+        _legend(figure, drawn, theme)
+        is_svg = path.suffix.lower() == ".svg"
+        metadata = {"Date": None, "Creator": None} if is_svg else {"Software": None}
+        page = "none" if is_svg else theme.page
+        figure.savefig(path, dpi=_DPI, metadata=metadata, facecolor=page, format=path.suffix[1:].lower())
+
+
+def _panel(ax: Axes, curve: Curve, now: Residency, theme: _Theme) -> None:
+    ax.set_facecolor("none")
+    ax.set_xlim(0, curve.end)
+    _areas(ax, curve, theme)
+    ax.set_ylim(0, 1.06)
+    ax.set_xlabel(curve.label, color=theme.muted, fontsize=9, labelpad=5)
+    ax.tick_params(colors=theme.muted, labelsize=8.5, length=0, pad=5)
+    ax.grid(axis="y", color=theme.line, linewidth=0.6, alpha=0.8)
+    ax.set_axisbelow(True)
+    for side in ("top", "left", "right"):
+        ax.spines[side].set_visible(False)
+    ax.spines["bottom"].set_color(theme.line)
+    ax.set_xticks(_ticks(curve.end))
+    _own_point(ax, curve, now, theme)
+
+
+def _ticks(most: float) -> list[float]:
+    """Choose four or five round numbers up to ``most``."""
+    step = next(s for s in (8, 16, 32, 64, 128, 256) if most / s <= 4.5)
+    return [float(step * n) for n in range(int(most // step) + 1)]
+
+
+def _areas(ax: Axes, curve: Curve, theme: _Theme) -> None:
+    """Fill below the curve, each stretch in the colour of what limits it, with the curve itself on top."""
+    for limiter, edges, heights in _stretches(curve):
+        color = theme.colors[limiter]
+        ax.stairs(heights, edges, fill=True, color=color, alpha=0.26, linewidth=0)
+        ax.hlines(heights, edges[:-1], edges[1:], color=color, linewidth=2)
+        inner = [(x, *sorted(pair)) for x, pair in zip(edges[1:-1], pairwise(heights), strict=True)]
+        ax.vlines([x for x, _, _ in inner], [y for _, y, _ in inner], [y for _, _, y in inner], color=color)
+    for (_, edges, heights), (limiter, _, after) in pairwise(_stretches(curve)):
+        low, high = sorted((heights[-1], after[0]))
+        ax.vlines(edges[-1], low, high, color=theme.colors[limiter])
+    _tell_what_fails(ax, curve, theme)
+
+
+def _tell_what_fails(ax: Axes, curve: Curve, theme: _Theme) -> None:
+    """Write over the part where no block runs that none does, if it is wide enough for words."""
+    runs = max((value for value, at in curve.points if at.blocks), default=0.0)
+    if curve.end - runs < 0.07 * curve.end:
+        return
+    rotation = 90 if curve.end - runs < 0.3 * curve.end else 0
+    place = ((runs + curve.end) / 2, 0.04)
+    ax.text(*place, "does not run", rotation=rotation, ha="center", va="bottom", fontsize=8.5, color=theme.muted)
+
+
+def _stretches(curve: Curve) -> list[tuple[Limiter, list[float], list[float]]]:
+    """Cut the curve where the limiter changes: the edges of the steps, and the height of each step.
+
+    A height holds up to and with its value, as blocks, registers and shared memory are rounded up. What does not run
+    belongs to no limiter's stretch.
+    """
+    found: list[tuple[Limiter, list[float], list[float]]] = []
+    edge = 0.0
+    for value, at in curve.points:
+        limiter = _shown_limiter(at)
+        last = found[-1] if found else None
+        if at.blocks and last and last[0] is limiter and last[1][-1] == edge:
+            if last[2][-1] == at.occupancy:
+                last[1][-1] = value
+            else:
+                last[1].append(value)
+                last[2].append(at.occupancy)
+        elif at.blocks:
+            found.append((limiter, [edge, value], [at.occupancy]))
+        edge = value
+    return found
+
+
+def _shown_limiter(at: Residency) -> Limiter:
+    """The one limiter that is shown: of several, a slot, which no change of the kernel would help against."""
+    return next(limiter for limiter in Limiter if limiter in at.limited_by)
+
+
+def _own_point(ax: Axes, curve: Curve, now: Residency, theme: _Theme) -> None:
+    """Mark where the kernel is, with its value above the panel, where no curve is in the way."""
+    at = min(curve.own, curve.end)  # what is beyond every kernel has its value at the end of the axis, and no point
+    ax.plot([at, at], [0, 1.06], color=theme.text, linewidth=0.9, linestyle=(0, (1.5, 2)), zorder=4)
+    if curve.own <= curve.end:
+        ax.plot(
+            [at],
+            [now.occupancy],
+            marker="o",
+            markersize=7.5,
+            color=theme.text,
+            markeredgecolor=theme.page,
+            markeredgewidth=1.6,
+            zorder=5,
+            clip_on=False,
+        )
+    place = at / curve.end
+    ax.text(
+        at,
+        1.09,
+        curve.own_label,
+        ha="left" if place < 0.1 else "right" if place > 0.9 else "center",
+        va="bottom",
+        fontsize=10,
+        fontweight="bold",
+        color=theme.text,
+    )
+
+
+def _head(figure: Figure, demand: Demand, now: Residency, theme: _Theme, title: str, place: str) -> None:
+    shared = (demand.shared_bytes + now.dynamic_bytes) / 1024
+    uses = f"{now.threads} threads, {demand.registers} registers, {shared:.4g} KiB shared memory"
+    limits = " and ".join(_WORDS[limiter] for limiter in now.limited_by)
+    holds = f"{counted(now.blocks, 'block')}, {now.warps} of {now.limits.warps} warps, limited by {limits}"
+    figure.text(0.022, 0.935, f"{_short(title)} on {place}", color=theme.text, fontsize=12.5, fontweight="bold")
+    figure.text(0.978, 0.935, f"{now.occupancy:.1%} occupancy", color=theme.text, fontsize=12.5, ha="right")
+    figure.text(0.022, 0.868, f"{uses}: {holds}", color=theme.muted, fontsize=9.5)
+
+
+def _short(title: str, most: int = 40) -> str:
+    return title if len(title) <= most else f"{title[: most - 1]}…"
+
+
+def _legend(figure: Figure, drawn: Sequence[Curve], theme: _Theme) -> None:
+    """Name the colours that occur."""
+    from matplotlib.patches import Patch
+
+    figure.text(0.022, 0.815, "limited by", color=theme.muted, fontsize=9, va="center")
+    seen = {stretch[0] for curve in drawn for stretch in _stretches(curve)}
+    patches = [Patch(color=theme.colors[limiter], label=_WORDS[limiter]) for limiter in Limiter if limiter in seen]
+    figure.legend(
+        handles=patches,
+        loc="center left",
+        bbox_to_anchor=(0.087, 0.815),
+        ncols=len(patches) + 1,
+        frameon=False,
+        fontsize=9,
+        labelcolor=theme.muted,
+        handlelength=0.9,
+        handleheight=0.9,
+        columnspacing=1.6,
+    )

@@ -1,0 +1,216 @@
+"""How many blocks of a kernel one multiprocessor holds at a time, and what keeps it from holding more.
+
+Source of every rule here: what cuda_occupancy.h of CUDA 13.5 computes, found by comparing the two over random
+cases; the tests still do.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+
+from cujit.errors import LaunchError
+from cujit.occupancy.multiprocessor import (
+    MAX_BLOCK_THREADS,
+    REGISTER_UNIT,
+    SHARED_DEFAULT_BYTES,
+    WARP_SIZE,
+    ProcessorLimits,
+)
+
+__all__ = ["Demand", "Limiter", "Residency", "residency"]
+
+
+class Limiter(enum.Enum):
+    """What keeps a multiprocessor from holding another block; the value says it in words."""
+
+    WARPS = "warps"
+    """Its slots for warps, or the 1,024 threads that a block may have."""
+    BLOCKS = "blocks"
+    """Its slots for blocks."""
+    REGISTERS = "registers"
+    SHARED = "shared memory"
+    BARRIERS = "barriers"
+    VIRTUAL = "virtual resources"
+
+
+@dataclass(frozen=True)
+class Demand:
+    """What a kernel asks of a multiprocessor, whatever the block size.
+
+    ``registers`` is per thread, ``shared_bytes`` static shared memory of a block without the driver's reserve,
+    ``barriers`` the named barriers of a block, ``max_threads`` the largest block that the kernel was built for.
+    ``carveout_percent`` is the part of the unified cache that is preferred as shared memory, 0 to 100; None
+    leaves it to the driver. ``dynamic_limit_bytes`` is the dynamic shared memory that the kernel was allowed
+    (``cuFuncSetAttribute``); None is whatever a launch asks for, as cujit's own launches do.
+
+    Raises:
+        LaunchError: a number is negative or above its range.
+    """
+
+    limits: ProcessorLimits
+    registers: int
+    shared_bytes: int = 0
+    barriers: int = 0
+    max_threads: int = MAX_BLOCK_THREADS
+    carveout_percent: int | None = None
+    dynamic_limit_bytes: int | None = None
+    virtual_resources: int = 0
+
+    def __post_init__(self) -> None:
+        for what in ("registers", "shared_bytes", "barriers", "virtual_resources"):
+            if getattr(self, what) < 0:
+                raise LaunchError(f"{what} is {getattr(self, what)}; the smallest is 0")
+        if self.max_threads < 1:
+            raise LaunchError(f"max_threads is {self.max_threads}; the smallest is 1")
+        if self.carveout_percent is not None and not 0 <= self.carveout_percent <= 100:
+            raise LaunchError(f"carveout_percent is {self.carveout_percent}; it goes from 0 to 100")
+
+    @property
+    def largest_block(self) -> int:
+        """The most threads that a block of it may have."""
+        return min(self.max_threads, MAX_BLOCK_THREADS)
+
+
+@dataclass(frozen=True)
+class Residency:
+    """How many blocks of ``threads`` threads and ``dynamic_bytes`` of dynamic shared memory are resident, and why.
+
+    ``allowed`` pairs what limits with the blocks that it leaves room for; what cannot limit is not in it.
+    ``block_registers`` and ``block_shared_bytes`` are what one block takes, rounded up as the hardware does and
+    with the driver's reserve.
+    """
+
+    limits: ProcessorLimits
+    threads: int
+    dynamic_bytes: int
+    blocks: int
+    allowed: tuple[tuple[Limiter, int], ...]
+    block_registers: int
+    block_shared_bytes: int
+
+    @property
+    def warps(self) -> int:
+        """The resident warps."""
+        return self.blocks * warps_of(self.threads)
+
+    @property
+    def occupancy(self) -> float:
+        """The resident warps over those that fit, from 0 to 1."""
+        return self.warps / self.limits.warps
+
+    @property
+    def limited_by(self) -> tuple[Limiter, ...]:
+        """What leaves no room for another block; several where they tie."""
+        return tuple(limiter for limiter, blocks in self.allowed if blocks == self.blocks)
+
+
+def residency(demand: Demand, threads: int, dynamic_bytes: int = 0) -> Residency:
+    """Count the blocks of ``threads`` threads and ``dynamic_bytes`` of dynamic shared memory that are resident.
+
+    Zero blocks mean that such a block does not run at all.
+
+    Raises:
+        LaunchError: ``threads`` is below 1, or ``dynamic_bytes`` below 0.
+    """
+    if threads < 1 or dynamic_bytes < 0:
+        what = f"a block of {threads} threads" if threads < 1 else f"shared_bytes of {dynamic_bytes}"
+        raise LaunchError(f"{what}: the smallest is {1 if threads < 1 else 0}")
+    limits = demand.limits
+    shared = block_shared(demand, dynamic_bytes)
+    allowed: list[tuple[Limiter, int]] = [
+        (Limiter.WARPS, _by_warps(limits, threads)),
+        (Limiter.BLOCKS, limits.blocks),
+    ]
+    if demand.registers:
+        allowed.append((Limiter.REGISTERS, by_registers(demand, threads)))
+    if shared:
+        allowed.append((Limiter.SHARED, by_shared(demand, dynamic_bytes)))
+    if limits.barriers is not None and demand.barriers:
+        allowed.append((Limiter.BARRIERS, limits.barriers // demand.barriers))
+    if limits.virtual_resources is not None and demand.virtual_resources:
+        allowed.append((Limiter.VIRTUAL, limits.virtual_resources // demand.virtual_resources))
+    return Residency(
+        limits=limits,
+        threads=threads,
+        dynamic_bytes=dynamic_bytes,
+        blocks=min(blocks for _, blocks in allowed),
+        allowed=tuple(allowed),
+        block_registers=_warp_registers(demand.registers) * warps_of(threads),
+        block_shared_bytes=shared,
+    )
+
+
+def warps_of(threads: int) -> int:
+    """Count the warps of a block."""
+    return -(-threads // WARP_SIZE)
+
+
+def _by_warps(limits: ProcessorLimits, threads: int) -> int:
+    return limits.warps // warps_of(threads) if threads <= MAX_BLOCK_THREADS else 0
+
+
+def _warp_registers(registers: int) -> int:
+    return _round_up(registers * WARP_SIZE, REGISTER_UNIT)
+
+
+def by_registers(demand: Demand, threads: int) -> int:
+    """Count the blocks that the registers suffice for. Registers belong to a quarter of the multiprocessor each."""
+    limits, warps = demand.limits, warps_of(threads)
+    # Source: the header lets 256 pass from 7.0 on, where code has at most 255.
+    if demand.registers > limits.thread_registers + (limits.number >= 70):
+        return 0
+    per_warp = _warp_registers(demand.registers)
+    # A launch is checked as if it took registers of every quarter; on 6.0 also as if there were four.
+    parts = max(limits.sub_partitions, 4)
+    if per_warp * _round_up(warps, parts) > limits.block_registers:
+        return 0
+    warps_per_part = limits.registers // limits.sub_partitions // per_warp
+    return warps_per_part * limits.sub_partitions // warps
+
+
+def block_shared(demand: Demand, dynamic_bytes: int) -> int:
+    """Bytes of shared memory that one block takes, with the driver's reserve and rounded up."""
+    limits = demand.limits
+    return _round_up(demand.shared_bytes + limits.reserved_shared_bytes + dynamic_bytes, limits.shared_unit)
+
+
+def by_shared(demand: Demand, dynamic_bytes: int) -> int:
+    """Count the blocks that the shared memory suffices for; all that there are slots for, where none is used."""
+    limits, need = demand.limits, block_shared(demand, dynamic_bytes)
+    if not need:
+        return limits.blocks
+    allowed = dynamic_bytes if demand.dynamic_limit_bytes is None else demand.dynamic_limit_bytes
+    if dynamic_bytes > allowed:
+        return 0
+    if need > _block_limit(demand, allowed):
+        return 0
+    preferred = preferred_shared(demand)
+    if preferred < need:
+        preferred = _split(limits, need)
+    return preferred // need
+
+
+def _block_limit(demand: Demand, allowed: int) -> int:
+    """The most that a block may take, which depends on what the kernel was allowed, not on what it asks for."""
+    limits = demand.limits
+    asked = demand.shared_bytes + limits.reserved_shared_bytes + allowed
+    more = limits.shared_configs and asked > SHARED_DEFAULT_BYTES
+    return (limits.block_shared_bytes if more else SHARED_DEFAULT_BYTES) + limits.reserved_shared_bytes
+
+
+def preferred_shared(demand: Demand) -> int:
+    """Bytes of the multiprocessor's memory that serve as shared memory, as far as one block fits into them."""
+    limits, percent = demand.limits, demand.carveout_percent
+    if percent is None or not limits.shared_configs:
+        return limits.shared_bytes
+    return _split(limits, percent * limits.shared_bytes // 100)
+
+
+def _split(limits: ProcessorLimits, size: int) -> int:
+    """The smallest split between L1 cache and shared memory that holds ``size`` bytes."""
+    return next((config for config in limits.shared_configs if config >= size), limits.shared_bytes)
+
+
+def _round_up(value: int, unit: int) -> int:
+    return -(-value // unit) * unit

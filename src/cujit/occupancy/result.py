@@ -1,0 +1,125 @@
+"""The answer: how many blocks of a kernel a GPU holds at a time, as a value that prints itself."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from cujit.occupancy.products import Product
+from cujit.occupancy.residency import Demand, Limiter, Residency
+from cujit.occupancy.shapes import Step, Waves, clusters_bound, counted, next_step, waves
+
+__all__ = ["Occupancy"]
+
+
+@dataclass(frozen=True)
+class Occupancy:
+    """How many blocks of a kernel one multiprocessor holds at a time, and what follows for a whole GPU.
+
+    ``demand`` is what the kernel asks, ``residency`` what the multiprocessor makes of it, ``product`` the GPU.
+    ``grid`` counts blocks, ``cluster`` the blocks of a cluster; they are None where they were not said. It is a
+    number, too: ``float(o)`` is ``o.fraction``.
+    """
+
+    kernel: str
+    product: Product
+    demand: Demand
+    residency: Residency
+    grid: int | None = None
+    cluster: int | None = None
+
+    @property
+    def block(self) -> int:
+        """Threads of a block."""
+        return self.residency.threads
+
+    @property
+    def shared_bytes(self) -> int:
+        """Dynamic shared memory of a block, in bytes."""
+        return self.residency.dynamic_bytes
+
+    @property
+    def active_blocks(self) -> int:
+        """Blocks that one multiprocessor holds at a time; 0 means that such a block does not run."""
+        return self.residency.blocks
+
+    @property
+    def active_warps(self) -> int:
+        """Warps that one multiprocessor holds at a time."""
+        return self.residency.warps
+
+    @property
+    def max_warps(self) -> int:
+        """Warps that one multiprocessor has slots for."""
+        return self.residency.limits.warps
+
+    @property
+    def fraction(self) -> float:
+        """The part of the slots for warps that is filled, from 0 to 1."""
+        return self.residency.occupancy
+
+    def __float__(self) -> float:
+        return self.fraction
+
+    @property
+    def limited_by(self) -> tuple[Limiter, ...]:
+        """What leaves no room for another block; several where they tie."""
+        return self.residency.limited_by
+
+    @property
+    def limits(self) -> Mapping[Limiter, int]:
+        """The blocks that each limiter alone leaves room for; what cannot limit is not in it."""
+        return MappingProxyType(dict(self.residency.allowed))
+
+    @property
+    def next_step(self) -> Step | None:
+        """What one more block takes; None where nothing that the kernel uses stands in the way."""
+        return next_step(self.demand, self.residency)
+
+    @property
+    def cooperative_blocks(self) -> int | None:
+        """The largest grid of which every block runs at a time; None where the multiprocessors are not known."""
+        return self.active_blocks * self.product.processors if self.product.processors else None
+
+    @property
+    def waves(self) -> Waves | None:
+        """How the grid fills the GPU; None without a grid, or where nothing runs or the GPU's size is not known."""
+        if self.grid is None or not self.product.processors:
+            return None
+        return waves(self.grid, self.active_blocks, self.product.processors)
+
+    @property
+    def clusters_bound(self) -> int | None:
+        """A bound from above of the clusters that run at a time; None without a cluster or the GPU's size.
+
+        A GPU may hold fewer, as a cluster stays within one processing cluster (GPC) of the chip.
+
+        Raises:
+            LaunchError: the architecture has no clusters, or not of that size.
+        """
+        if self.cluster is None or not self.product.processors:
+            return None
+        return clusters_bound(self.residency.limits, self.active_blocks, self.product.processors, self.cluster)
+
+    def __str__(self) -> str:
+        processors = f", {self.product.processors} multiprocessors" if self.product.processors else ""
+        lines = [
+            f"{self.kernel} on {self.product}{processors}, blocks of {self.block}",
+            f"  {self.fraction:.1%} occupancy: {counted(self.active_blocks, 'block')} at a time, "
+            f"{self.active_warps} of {self.max_warps} warps; limited by {_words(self.limited_by)}",
+            f"  uses {self.demand.registers} registers a thread, {self.demand.shared_bytes:,} bytes of static and "
+            f"{self.shared_bytes:,} of dynamic shared memory a block",
+        ]
+        if self.next_step:
+            lines.append(f"  for one block more: {self.next_step}")
+        if self.waves:
+            w = self.waves
+            lines.append(f"  {counted(w.grid, 'block')}: {w.count:.2f} waves, {w.efficiency:.0%} of the slots used")
+        if self.clusters_bound is not None:
+            lines.append(f"  at most {counted(self.clusters_bound, 'cluster')} of {self.cluster} at a time")
+        return "\n".join(lines)
+
+
+def _words(limiters: tuple[Limiter, ...]) -> str:
+    return " and ".join(limiter.value for limiter in limiters)

@@ -1,0 +1,220 @@
+"""Choosing a launch: the best block, what one more block would need, waves, cooperative grids, clusters."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from cujit.errors import LaunchError, spell
+from cujit.occupancy.multiprocessor import WARP_SIZE, ProcessorLimits
+from cujit.occupancy.residency import (
+    Demand,
+    Limiter,
+    Residency,
+    by_registers,
+    by_shared,
+    preferred_shared,
+    residency,
+    warps_of,
+)
+
+__all__ = [
+    "SharedBytes",
+    "Step",
+    "Waves",
+    "best_block",
+    "block_sizes",
+    "clusters_bound",
+    "counted",
+    "next_step",
+    "shared_bytes_of",
+    "waves",
+]
+
+SharedBytes = int | Callable[[int], int]
+"""Dynamic shared memory of a block in bytes: a number, or a function of its threads."""
+
+
+def shared_bytes_of(shared_bytes: SharedBytes, threads: int) -> int:
+    """Give the dynamic shared memory of a block of ``threads`` threads, in bytes.
+
+    Raises:
+        LaunchError: it is no int, or negative.
+    """
+    said = shared_bytes(threads) if callable(shared_bytes) else shared_bytes
+    try:
+        size = said.__index__()
+    except (AttributeError, TypeError):
+        raise LaunchError(
+            f"shared_bytes is {type(said).__name__} {spell(said)}; it takes an int, or a function of the block's "
+            "threads"
+        ) from None
+    if size < 0:
+        raise LaunchError(f"shared_bytes is {size}; the smallest is 0")
+    return size
+
+
+def block_sizes(demand: Demand) -> tuple[int, ...]:
+    """List the blocks of whole warps that the kernel allows, in threads; its largest one too, if that is none."""
+    largest = demand.largest_block
+    sizes = range(WARP_SIZE, largest + 1, WARP_SIZE)
+    return (*sizes,) if largest % WARP_SIZE == 0 else (*sizes, largest)
+
+
+def best_block(demand: Demand, shared_bytes: SharedBytes = 0) -> Residency:
+    """Choose the block with which most threads are resident; the largest of those that tie. It may hold no block.
+
+    Source: what cudaOccMaxPotentialOccupancyBlockSize of cuda_occupancy.h answers, compared over random cases.
+
+    Raises:
+        LaunchError: ``shared_bytes``, or what it returns, is no number of bytes.
+    """
+    found = [residency(demand, n, shared_bytes_of(shared_bytes, n)) for n in block_sizes(demand)]
+    return max(found, key=lambda r: (r.blocks * r.threads, r.threads))
+
+
+def counted(number: int, noun: str) -> str:
+    """Write a number and what it counts: ``1 block``, ``1,000 blocks``."""
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
+# -- one more block -----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Step:
+    """What it takes to hold ``blocks`` blocks at a time, one more than now, with blocks of the same size.
+
+    All that is not None must be reached: ``registers`` a thread at most, ``shared_bytes`` a block at most (static
+    and dynamic together), ``barriers`` a block at most.
+    """
+
+    blocks: int
+    occupancy: float
+    registers: int | None = None
+    shared_bytes: int | None = None
+    barriers: int | None = None
+
+    def __str__(self) -> str:
+        needs = [
+            f"{self.registers} registers" if self.registers is not None else "",
+            f"{self.shared_bytes:,} bytes of shared memory" if self.shared_bytes is not None else "",
+            f"{self.barriers} barriers" if self.barriers is not None else "",
+        ]
+        return f"{' and '.join(filter(None, needs))} or less: {counted(self.blocks, 'block')}, {self.occupancy:.1%}"
+
+
+def next_step(demand: Demand, now: Residency) -> Step | None:
+    """Tell what one more resident block takes; None where the slots for warps or blocks are full.
+
+    It is also None where no reduction helps, as where the driver's own share of the shared memory is too much.
+    """
+    target = now.blocks + 1
+    step = Step(target, target * warps_of(now.threads) / now.limits.warps)
+    for limiter, blocks in now.allowed:
+        if blocks >= target:
+            continue
+        need = _NEEDS[limiter](demand, now, target) if limiter in _NEEDS else None
+        if need is None:
+            return None
+        step = replace(step, **{_FIELDS[limiter]: need})
+    return step
+
+
+def _registers_for(demand: Demand, now: Residency, blocks: int) -> int | None:
+    fewer = range(min(demand.registers - 1, demand.limits.thread_registers), 0, -1)
+    return next((n for n in fewer if by_registers(replace(demand, registers=n), now.threads) >= blocks), None)
+
+
+def _shared_for(demand: Demand, now: Residency, blocks: int) -> int | None:
+    """The most static and dynamic bytes of a block with which the shared memory suffices for so many blocks."""
+    limits, unit = demand.limits, demand.limits.shared_unit
+    most = demand.shared_bytes + now.dynamic_bytes - 1
+    if demand.dynamic_limit_bytes is not None:
+        most = min(most, demand.shared_bytes + demand.dynamic_limit_bytes)
+    # As static memory it would be bound by the 48 KiB that a kernel gets unasked.
+    dynamic = replace(demand, shared_bytes=0, dynamic_limit_bytes=None)
+    shares = {size // blocks // unit * unit for size in (preferred_shared(demand), *limits.shared_configs)}
+    sizes = {min(share - limits.reserved_shared_bytes, most) for share in shares}
+    return max((size for size in sizes if size >= 0 and by_shared(dynamic, size) >= blocks), default=None)
+
+
+def _barriers_for(demand: Demand, _now: Residency, blocks: int) -> int | None:
+    return (demand.limits.barriers or 0) // blocks or None
+
+
+_NEEDS: dict[Limiter, Callable[[Demand, Residency, int], int | None]] = {
+    Limiter.REGISTERS: _registers_for,
+    Limiter.SHARED: _shared_for,
+    Limiter.BARRIERS: _barriers_for,
+}
+_FIELDS = {Limiter.REGISTERS: "registers", Limiter.SHARED: "shared_bytes", Limiter.BARRIERS: "barriers"}
+
+
+# -- a whole device -----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Waves:
+    """How a grid fills a device: ``capacity`` blocks run at a time, so ``grid`` blocks take so many waves.
+
+    ``count`` is grid over capacity, ``rounds`` the same rounded up. ``efficiency`` is count over rounds: the part
+    of all slots for blocks that the grid fills if every block takes equally long. ``tail`` is the part of the last
+    round's.
+    """
+
+    grid: int
+    capacity: int
+
+    @property
+    def count(self) -> float:
+        """Waves, with their fraction."""
+        return self.grid / self.capacity
+
+    @property
+    def rounds(self) -> int:
+        """Waves, the last one counted whole."""
+        return -(-self.grid // self.capacity)
+
+    @property
+    def efficiency(self) -> float:
+        """The part of the slots that is used over all rounds, from 0 to 1."""
+        return self.count / self.rounds
+
+    @property
+    def tail(self) -> float:
+        """The part of the slots that the last round uses, from 0 to 1."""
+        return (self.grid - (self.rounds - 1) * self.capacity) / self.capacity
+
+
+def waves(grid: int, blocks: int, processors: int) -> Waves | None:
+    """Tell how ``grid`` blocks fill ``processors`` multiprocessors of ``blocks`` blocks each; None if none fit.
+
+    Raises:
+        LaunchError: ``grid`` is below 1.
+    """
+    if grid < 1:
+        raise LaunchError(f"grid is {grid}; the smallest is 1")
+    return Waves(grid, blocks * processors) if blocks else None
+
+
+# Source: CUDA C++ Programming Guide, "Thread Block Clusters": from 9.0 on; 8 blocks are portable, 16 need
+# cudaFuncAttributeNonPortableClusterSizeAllowed.
+_CLUSTERS_SINCE = 90
+_MAX_CLUSTER = 16
+
+
+def clusters_bound(limits: ProcessorLimits, blocks: int, processors: int, cluster: int) -> int:
+    """Bound the clusters of ``cluster`` blocks that are resident at a time from above.
+
+    It is as many as their blocks fit. A device may hold fewer: a cluster stays within one processing cluster
+    (GPC) of the chip, whose number of multiprocessors differs from chip to chip and is not known here.
+
+    Raises:
+        LaunchError: the architecture has no clusters, or ``cluster`` is not between 1 and 16.
+    """
+    if limits.number < _CLUSTERS_SINCE:
+        raise LaunchError(f"sm_{limits.number} has no clusters", help="clusters exist from sm_90 on")
+    if not 1 <= cluster <= _MAX_CLUSTER:
+        raise LaunchError(f"a cluster of {cluster} blocks; it has 1 to {_MAX_CLUSTER}", help="8 run on every GPU")
+    return blocks * processors // cluster

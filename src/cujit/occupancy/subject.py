@@ -1,0 +1,375 @@
+"""Occupancy of a kernel on a GPU that need not be there: from an image, a loaded kernel, or numbers."""
+
+from __future__ import annotations
+
+import math
+import os
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Protocol, runtime_checkable
+
+from cujit.arch import Arch
+from cujit.artifact import Artifact
+from cujit.artifact.opening import naming, open_image
+from cujit.devices.base import Device, Dim3, Resources
+from cujit.devices.names import NameTable
+from cujit.errors import ArchError, ArgumentError, FormatError, LaunchError, NameNotFoundError, OptionError, spell
+from cujit.formats.cubin import Cubin, CubinKernel
+from cujit.occupancy.cubins import cubins_for
+from cujit.occupancy.multiprocessor import MAX_BLOCK_THREADS, SHARED_DEFAULT_BYTES, limits_of
+from cujit.occupancy.products import Mark, Product, find_product, product_of_arch
+from cujit.occupancy.residency import Demand, Residency, residency
+from cujit.occupancy.result import Occupancy
+from cujit.occupancy.shapes import SharedBytes, best_block, block_sizes, clusters_bound, shared_bytes_of
+
+__all__ = ["Image", "LoadedKernel", "Occupancy", "Subject", "occupancy", "plot_occupancy", "product_of", "subject"]
+
+
+@runtime_checkable
+class LoadedKernel(Protocol):
+    """A kernel that a device holds, as ``cujit.load`` gives it."""
+
+    name: str
+
+    @property
+    def device(self) -> Device:
+        """Where it is loaded."""
+
+    @property
+    def resources(self) -> Resources:
+        """What it uses."""
+
+
+Image = Artifact | bytes | bytearray | memoryview | str | os.PathLike[str]
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A kernel and the GPU that it is looked at on; ``required_block`` in threads, where the kernel says one."""
+
+    kernel: str
+    lowered_name: str
+    product: Product
+    demand: Demand
+    required_block: int | None = None
+    cluster: int | None = None
+
+    def at(
+        self,
+        block: int | tuple[int, ...],
+        *,
+        shared_bytes: SharedBytes = 0,
+        grid: int | tuple[int, ...] | None = None,
+        cluster: int | None = None,
+    ) -> Occupancy:
+        """Compute for one block size.
+
+        Raises:
+            LaunchError: the kernel was not built for such a block, or a number is out of its range.
+        """
+        threads = Dim3.of(block, "block").volume
+        self._check(threads)
+        found = residency(self.demand, threads, shared_bytes_of(shared_bytes, threads))
+        return self._result(found, grid, cluster)
+
+    def best(
+        self,
+        *,
+        shared_bytes: SharedBytes = 0,
+        grid: int | tuple[int, ...] | None = None,
+        cluster: int | None = None,
+    ) -> Occupancy:
+        """Choose the block of highest occupancy, the largest of those that tie.
+
+        Raises:
+            LaunchError: a number is out of its range.
+        """
+        if self.required_block is not None:
+            return self.at(self.required_block, shared_bytes=shared_bytes, grid=grid, cluster=cluster)
+        return self._result(best_block(self.demand, shared_bytes), grid, cluster)
+
+    @property
+    def blocks(self) -> tuple[int, ...]:
+        """The block sizes that it may have, in threads: whole warps, and its largest."""
+        return (self.required_block,) if self.required_block is not None else block_sizes(self.demand)
+
+    def _result(self, found: Residency, grid: int | tuple[int, ...] | None, cluster: int | None) -> Occupancy:
+        blocks = Dim3.of(grid, "grid").volume if grid is not None else None
+        if cluster is not None:
+            cluster = _number(cluster, "cluster")
+            clusters_bound(found.limits, found.blocks, 1, cluster)
+        return Occupancy(self.kernel, self.product, self.demand, found, blocks, cluster or self.cluster)
+
+    def _check(self, threads: int) -> None:
+        if self.required_block is not None and threads != self.required_block:
+            raise LaunchError(f"{self.kernel} requires blocks of {self.required_block} threads, not {threads}")
+        if threads > MAX_BLOCK_THREADS:
+            raise LaunchError(
+                f"a block of {threads} threads; a GPU takes {MAX_BLOCK_THREADS}",
+                help="use a smaller block and a larger grid",
+            )
+        if threads > self.demand.max_threads:
+            raise LaunchError(
+                f"a block of {threads} threads; {self.kernel} was built for {self.demand.max_threads}",
+                help=f"use at most {self.demand.max_threads}, or build it with __launch_bounds__({threads})",
+            )
+
+
+def occupancy(
+    what: Image | LoadedKernel | None = None,
+    block: int | tuple[int, ...] | None = None,
+    *,
+    kernel: str | None = None,
+    on: str | Arch | Device | None = None,
+    processors: int | None = None,
+    registers: int | None = None,
+    static_shared_bytes: int | None = None,
+    barriers: int | None = None,
+    max_threads: int | None = None,
+    shared_bytes: SharedBytes = 0,
+    grid: int | tuple[int, ...] | None = None,
+    cluster: int | None = None,
+    carveout_percent: int | None = None,
+    opt_in: bool = True,
+) -> Occupancy:
+    """Tell how many blocks of a kernel one multiprocessor of a GPU holds at a time; no GPU is needed.
+
+    ``what`` is a cubin, a fatbin or a host file with fatbins (an Artifact, bytes or a path), or a loaded kernel;
+    without it, ``registers`` and ``on`` say what is needed. ``on`` is a GPU by name (``"H200"``, ``"RTX 5090"``), an
+    architecture (``"sm_90"``), or a Device; left out, it is that of the image. ``block`` is in threads; left out, it
+    is that of highest occupancy. ``shared_bytes`` is dynamic shared memory of a block, a number or a function of the
+    block's threads; ``grid`` counts blocks and ``cluster`` the blocks of a cluster.
+
+    ``registers`` (a thread), ``static_shared_bytes``, ``barriers`` (a block) and ``max_threads`` take the place of what
+    the image says. ``opt_in=False`` keeps a block to the 48 KiB of shared memory that a kernel gets unasked.
+
+    Raises:
+        FormatError: the image has no machine code, or is damaged.
+        ArchError: no such GPU is known, or the image has no machine code for it.
+        NameNotFoundError: no kernel is called so, or ``kernel`` must say which.
+        LaunchError: the kernel does not take such a block, or a number is out of its range.
+        ArgumentError: the registers are not known.
+    """
+    found = subject(
+        what,
+        kernel=kernel,
+        on=on,
+        processors=processors,
+        registers=registers,
+        static_shared_bytes=static_shared_bytes,
+        barriers=barriers,
+        max_threads=max_threads,
+        carveout_percent=carveout_percent,
+        opt_in=opt_in,
+    )
+    if block is None:
+        return found.best(shared_bytes=shared_bytes, grid=grid, cluster=cluster)
+    return found.at(block, shared_bytes=shared_bytes, grid=grid, cluster=cluster)
+
+
+def subject(
+    what: Image | LoadedKernel | None = None,
+    *,
+    kernel: str | None = None,
+    on: str | Arch | Device | None = None,
+    processors: int | None = None,
+    registers: int | None = None,
+    static_shared_bytes: int | None = None,
+    barriers: int | None = None,
+    max_threads: int | None = None,
+    carveout_percent: int | None = None,
+    opt_in: bool = True,
+) -> Subject:
+    """Find the kernel and the GPU that ``occupancy`` would look at, for several block sizes.
+
+    Raises:
+        CujitError: see ``occupancy``.
+    """
+    said = {
+        "registers": registers,
+        "shared_bytes": static_shared_bytes,
+        "barriers": barriers,
+        "max_threads": max_threads,
+        "carveout_percent": carveout_percent,
+    }
+    changes = {name: _number(value, name) for name, value in said.items() if value is not None}
+    place = _place(on, processors)
+    if what is None:
+        found = _of_numbers(place, kernel, changes)
+    elif isinstance(what, LoadedKernel):
+        found = _of_loaded(what, place, kernel, changes)
+    else:
+        found = _of_image(open_image(what, "occupancy"), place, processors, kernel, changes)
+    if opt_in:
+        return found
+    unasked = SHARED_DEFAULT_BYTES - found.demand.shared_bytes
+    return replace(found, demand=replace(found.demand, dynamic_limit_bytes=unasked))
+
+
+def plot_occupancy(
+    path: str | os.PathLike[str],
+    what: Image | LoadedKernel | Subject | None = None,
+    block: int | tuple[int, ...] | None = None,
+    *,
+    shared_bytes: SharedBytes = 0,
+    dark: bool = False,
+    **more: Any,
+) -> Path:
+    """Draw occupancy over the block size, registers and shared memory, with the kernel's own point, as SVG or PNG.
+
+    ``path`` ends in ``.svg`` or ``.png``. ``more`` is as for ``occupancy``, without ``grid`` and ``cluster``.
+
+    Raises:
+        MissingError: matplotlib is not installed.
+        OptionError: ``path`` has another ending.
+        CujitError: see ``occupancy``.
+        OSError: the file cannot be written.
+    """
+    from cujit.occupancy.plots import draw
+
+    if not isinstance(path, (str, os.PathLike)):
+        raise OptionError(f"a plot is written to a path, not {type(path).__name__} {spell(path)}", help="occupancy.svg")
+    target = Path(path)
+    if target.suffix.lower() not in (".svg", ".png"):
+        raise OptionError(f"a plot is written as .svg or .png, not {spell(target.name)}", help="occupancy.svg")
+    found = what if isinstance(what, Subject) else subject(what, **more)
+    shown = found.best(shared_bytes=shared_bytes) if block is None else found.at(block, shared_bytes=shared_bytes)
+    draw(target, shown.demand, shown.residency, title=shown.kernel, place=str(shown.product), dark=dark)
+    return target
+
+
+# -- where ----------------------------------------------------------------------------------------------------
+
+
+def _number(value: object, name: str) -> int:
+    try:
+        if not isinstance(value, bool):
+            return int(value.__index__())  # type: ignore[attr-defined]
+    except (AttributeError, TypeError):
+        pass
+    raise LaunchError(f"{name} is {type(value).__name__} {spell(value)}; it takes an int")
+
+
+def product_of(on: str | Arch | Device) -> Product:
+    """Find the GPU that is said by its name, its architecture, or as a Device.
+
+    Raises:
+        ArchError: no such GPU is known.
+        ArgumentError: the device is no GPU.
+    """
+    if isinstance(on, Device):
+        return _of_device(on)
+    return product_of_arch(on) if isinstance(on, Arch) else find_product(on)
+
+
+def _place(on: str | Arch | Device | None, processors: int | None) -> Product | None:
+    if processors is not None:
+        processors = _number(processors, "processors")
+    if on is None:
+        return None
+    found = product_of(on)
+    if processors is None:
+        return found
+    product_of_arch(found.arch, processors)
+    return replace(found, processors=processors)
+
+
+def _of_device(device: Device) -> Product:
+    if not device.is_gpu:
+        raise ArgumentError(
+            f"occupancy is of GPUs, and {device.name} is the CPU device", help="on='H200', or on='sm_90'"
+        )
+    return Product(device.product, device.arch, device.limits.processors, Mark.DEVICE)
+
+
+# -- what -----------------------------------------------------------------------------------------------------
+
+
+def _of_numbers(place: Product | None, kernel: str | None, changes: dict[str, int]) -> Subject:
+    if place is None or "registers" not in changes:
+        missing = "on" if place is None else "registers"
+        raise ArgumentError(
+            f"without an image, occupancy needs to know {missing}",
+            help="cujit.occupancy(registers=64, on='H200'), or cujit.occupancy('k.cubin')",
+        )
+    demand = Demand(limits_of(place.arch), **changes)
+    name = kernel or f"a kernel of {demand.registers} registers"
+    return Subject(name, kernel or "", place, demand)
+
+
+def _of_loaded(loaded: LoadedKernel, place: Product | None, kernel: str | None, changes: dict[str, int]) -> Subject:
+    if kernel is not None and kernel not in (loaded.name, getattr(loaded, "lowered_name", "")):
+        raise ArgumentError(f"the loaded kernel is {loaded.name}, not {spell(kernel)}", help="leave kernel= out")
+    resources = loaded.resources
+    if not loaded.device.is_gpu and "registers" not in changes:
+        raise ArgumentError(
+            f"the registers of {loaded.name} are not known: on {loaded.device.name} it runs as PTX",
+            help="pass a cubin (cujit.compile(source, arch='sm_90')), or registers= and on=",
+        )
+    home = _of_device(loaded.device) if loaded.device.is_gpu else place
+    place = place or home
+    if place is None:
+        raise ArgumentError(f"on which GPU is not said, and {loaded.device.name} is none", help="on='H200'")
+    if loaded.device.is_gpu and place.arch.number != loaded.device.arch.number:
+        raise ArchError(
+            f"{loaded.name} is loaded as code for {loaded.device.arch}, and {place} is another architecture",
+            help="pass an image with machine code for that GPU",
+        )
+    known: dict[str, int | None] = {
+        "registers": resources.registers,
+        "shared_bytes": resources.shared_bytes,
+        "barriers": resources.barriers or 0,
+        "max_threads": resources.max_threads,
+    }
+    known.update(changes)
+    demand = Demand(limits_of(place.arch), **known)  # type: ignore[arg-type]
+    return Subject(loaded.name, getattr(loaded, "lowered_name", loaded.name), place, demand)
+
+
+def _of_image(
+    artifact: Artifact, place: Product | None, processors: int | None, kernel: str | None, changes: dict[str, int]
+) -> Subject:
+    with naming(artifact):
+        cubins = cubins_for(artifact, place.arch if place else None)
+    cubin, found, shown = _kernel(artifact, cubins, kernel)
+    place = place or product_of_arch(cubin.arch, processors)
+    if cubin.is_relocatable:
+        raise FormatError(
+            f"{artifact.name or 'the cubin'} is still to be linked, which can change the registers of {shown}",
+            help=f"cujit.link([image], arch='{cubin.arch}')",
+        )
+    known: dict[str, int | None] = {
+        "registers": found.registers,
+        "shared_bytes": found.shared_bytes,
+        "barriers": found.barriers,
+        "max_threads": found.max_threads or MAX_BLOCK_THREADS,
+        "virtual_resources": found.virtual_resources,
+    }
+    known.update(changes)
+    if known["registers"] is None:
+        raise FormatError(f"the image does not tell the registers of {shown}", help="registers=… says them")
+    cluster = math.prod(found.cluster) if found.cluster else 0
+    return Subject(
+        shown,
+        found.name,
+        place,
+        Demand(limits_of(place.arch), **known),  # type: ignore[arg-type]
+        math.prod(found.required_block) if found.required_block else None,
+        cluster or None,
+    )
+
+
+def _kernel(artifact: Artifact, cubins: list[Cubin], kernel: str | None) -> tuple[Cubin, CubinKernel, str]:
+    """The kernel called so, its cubin, and its name as people write it."""
+    found = {k.name: (cubin, k) for cubin in cubins for k in cubin.kernels}
+    names = NameTable(artifact.names, found)
+    if kernel is not None:
+        lowered = names.find(kernel)
+    elif len(found) == 1:
+        lowered = next(iter(found))
+    else:
+        have = ", ".join(sorted(names.display.values())[:20])
+        raise NameNotFoundError(
+            f"{artifact.name or 'this image'} has {len(found)} kernels", help=f"say which: {have}" if found else None
+        )
+    return *found[lowered], names.display[lowered]

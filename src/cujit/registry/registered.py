@@ -1,0 +1,236 @@
+"""A module of the registry: kernels that go through ``configure`` once, and one thread for each piece of work."""
+
+from __future__ import annotations
+
+import functools
+import threading
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from cujit.cache.flight import fresh
+from cujit.devices.base import Device
+from cujit.errors import OptionError, spell
+from cujit.kernel import Kernel
+from cujit.loading import Module
+from cujit.program import Source
+from cujit.registry.spec import Built, Told, described
+
+__all__ = ["RegisteredModule", "Tasks"]
+
+T = TypeVar("T")
+
+
+# -- one worker per key ---------------------------------------------------------------------------------------
+
+
+@dataclass(eq=False)
+class _Task:
+    """Work under way: what it is called, who does it, for which wish, and what came of it."""
+
+    label: str
+    wish: object
+    thread: int = field(default_factory=threading.get_ident)
+    done: threading.Event = field(default_factory=threading.Event)
+    results: list[Any] = field(default_factory=list)
+    error: Exception | None = None
+
+
+class Tasks:
+    """Work under way by key, one thread each. Threads that would wait for each other in a ring are refused."""
+
+    def __init__(self) -> None:
+        self._guard = threading.Lock()
+        self._running: dict[object, _Task] = {}
+        self._waits_for: dict[int, _Task] = {}
+
+    def run(self, key: object, label: str, wish: object, work: Callable[[], T]) -> T | None:
+        """Do the work, or wait for the thread that does it; None where that did it for another wish, or was stopped.
+
+        An exception of the work is raised in every thread that waited with the same wish.
+
+        Raises:
+            OptionError: the work, or work that it waits for, asks for itself.
+        """
+        me = threading.get_ident()
+        with self._guard:
+            task = self._running.get(key)
+            if task is None:
+                mine = self._running[key] = _Task(label, wish)
+            else:
+                self._refuse_ring(task, me)
+                self._waits_for[me] = task
+        if task is None:
+            return self._lead(key, mine, work)
+        try:
+            task.done.wait()
+        finally:
+            with self._guard:
+                self._waits_for.pop(me, None)
+        if task.wish != wish:
+            return None
+        if task.error is not None:
+            raise fresh(task.error)
+        done: list[T] = task.results
+        return done[0] if done else None
+
+    def _lead(self, key: object, task: _Task, work: Callable[[], T]) -> T:
+        try:
+            result = work()
+            task.results.append(result)
+            return result
+        except Exception as e:
+            task.error = e
+            raise
+        finally:
+            with self._guard:
+                if self._running.get(key) is task:
+                    del self._running[key]
+            task.done.set()
+
+    def _refuse_ring(self, task: _Task, me: int) -> None:
+        """Follow who waits for whom, from the thread that does ``task``; it must not end here."""
+        ring: list[str] = []
+        wanted: _Task | None = task
+        while wanted is not None:
+            held = [t for t in self._running.values() if t.thread == wanted.thread]
+            if wanted not in held:  # done, and whoever waited is about to go on
+                return
+            ring += [t.label for t in held[held.index(wanted) :]]
+            if wanted.thread == me:
+                chain = " needs ".join([*ring, ring[0]])
+                raise OptionError(f"{chain}: it would wait for itself", help="build what both need under a third name")
+            wanted = self._waits_for.get(wanted.thread)
+
+    def after_fork(self) -> None:
+        """Forget, in a forked child, the work of threads that are not there."""
+        self._guard = threading.Lock()
+        self._running = {}
+        self._waits_for = {}
+
+
+# -- modules ------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Ready:
+    """A kernel that may be handed out, and what was told of the ``configure`` that it went through."""
+
+    kernel: Kernel
+    configured: Told | None
+
+
+class RegisteredModule:
+    """What the registry keeps under one name for one device.
+
+    ``built`` is what the builder gave, or None where the cache knew the name and nobody was asked. ``key`` finds the
+    entry in the cache (``cujit cache show KEY --source``), and is None where it is in none. ``version`` is the
+    library's, if it was said; ``hits`` counts how often the module was asked for and was there.
+    """
+
+    def __init__(
+        self, name: str, loaded: Module, tasks: Tasks, *, version: str | None, key: str | None, built: Built | None
+    ) -> None:
+        self.name = name
+        self.version = version
+        self.key = key
+        self.built = built
+        self.hits = 0
+        self._module = loaded
+        self._ready: dict[str, _Ready] = {}
+        self._tasks = tasks
+
+    @property
+    def module(self) -> Module:
+        """The loaded module itself: its Artifact, route, log and variables."""
+        return self._module
+
+    @property
+    def device(self) -> Device:
+        """Where it is loaded."""
+        return self._module.device
+
+    @property
+    def source(self) -> Source | None:
+        """What was compiled; None where an image was loaded, or the cache knew the name."""
+        source = self.built.source if self.built is not None else None
+        return source if isinstance(source, Source) else None
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """What its kernels are called."""
+        return tuple(self._module)
+
+    def get_kernel(self, name: str, configure: Callable[[Kernel], object] | None = None) -> Kernel:
+        """Give a kernel; always the same one, so what it keeps (the block of best occupancy, launches) is shared.
+
+        ``configure(kernel)`` is called once, before anybody gets the kernel, whichever thread comes first; whoever
+        asks may pass it again. If it raises, nobody gets the kernel, and the next one who asks calls it again.
+
+        Raises:
+            NameNotFoundError: there is none of that name, or several; the message lists them.
+            OptionError: another ``configure`` came first, or the kernel was handed out without one, or ``configure``
+                asks for the kernel that it configures.
+            ClosedError: the module was closed.
+        """
+        ready = self._ready.get(name) if type(name) is str else None
+        if ready is not None and configure is None:
+            return ready.kernel
+        if configure is not None and not callable(configure):
+            raise OptionError(
+                f"configure is {type(configure).__name__} {spell(configure)}; it takes a function of the kernel",
+                help="configure=lambda kernel: …",
+            )
+        told = None if configure is None else described(configure)
+        return self._configured(name, ready, configure, told).kernel
+
+    def _configured(
+        self, name: str, ready: _Ready | None, configure: Callable[[Kernel], object] | None, told: Told | None
+    ) -> _Ready:
+        while ready is None:
+            kernel = self._module[name]
+            lowered = kernel.lowered_name
+            label = f"the kernel {kernel.name} of the module {self.name!r}"
+            work = functools.partial(self._configure, kernel, configure, told)
+            ready = self._tasks.run((self, lowered), label, told, work) or self._ready.get(lowered)
+        self._ready[name] = ready
+        if told is not None and told != ready.configured:
+            first = "handed out without one" if ready.configured is None else "configured by another one"
+            raise OptionError(
+                f"the kernel {ready.kernel.name} of the module {spell(self.name)} was {first}: this configure is "
+                "too late",
+                help="pass the same configure wherever the kernel is asked for",
+            )
+        return ready
+
+    def _configure(self, kernel: Kernel, configure: Callable[[Kernel], object] | None, told: Told | None) -> _Ready:
+        ready = self._ready.get(kernel.lowered_name)
+        if ready is None:
+            # Two threads may each have found a Kernel; the module keeps one.
+            ready = _Ready(self._module[kernel.lowered_name], told)
+            if configure is not None:
+                configure(ready.kernel)
+            self._ready[kernel.lowered_name] = ready
+        return ready
+
+    def __getitem__(self, name: str) -> Kernel:
+        """Give a kernel, as ``get_kernel(name)`` does.
+
+        Raises:
+            NameNotFoundError: there is none of that name, or several; the message lists them.
+            ClosedError: the module was closed.
+        """
+        return self.get_kernel(name)
+
+    def __repr__(self) -> str:
+        version = f" {self.version}" if self.version else ""
+        return f"<RegisteredModule {self.name!r}{version} on {self.device.name}: {_few(self.names)}>"
+
+
+def _few(names: Iterable[str]) -> str:
+    listed = list(names)
+    shown = ", ".join(name if len(name) <= _LONGEST else f"{name[: _LONGEST - 1]}…" for name in listed[:_SHOWN])
+    return shown + (f" and {len(listed) - _SHOWN:,} more" if len(listed) > _SHOWN else "")
+
+
+_SHOWN, _LONGEST = 4, 60

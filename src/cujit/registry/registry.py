@@ -1,0 +1,378 @@
+"""The registry: modules by name, each built once per device, for libraries that generate their kernels."""
+
+from __future__ import annotations
+
+import functools
+import threading
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from cujit.artifact import Artifact
+from cujit.cache.cache import Cache
+from cujit.cache.key import Key, Part, make_key
+from cujit.cache.provenance import Outcome, Provenance
+from cujit.compiler.builder import Workshop
+from cujit.compiler.keys.maker import Keyed
+from cujit.compiler.keys.recipe import write_recipe
+from cujit.compiler.route import make_request
+from cujit.devices.base import Device
+from cujit.devices.registry import process_devices
+from cujit.errors import OptionError, ToolchainNotFoundError, spell
+from cujit.forks import begins_anew
+from cujit.loading import Module, jit, load
+from cujit.machine import default_device
+from cujit.program import Options, Source, workshop
+from cujit.registry.registered import RegisteredModule, Tasks
+from cujit.registry.spec import Builder, Built, Told, built_of, code_text, described
+from cujit.version import __version__
+
+__all__ = ["RegisteredModule", "Registry", "module", "registry"]
+
+Given = Built | Source | Artifact | str | bytes | tuple[object, ...]
+"""What may stand in place of a builder: what it would have returned."""
+
+_SAID_NOTHING = Options()
+_MOST_WISHES = 64
+_SCHEMA = "1"
+"""Another number where entries by name stand on something else."""
+_LONGEST_NAME = 200
+
+
+# -- the registry -------------------------------------------------------------------------------------------
+
+
+class _Wish(NamedTuple):
+    """What somebody would register, as far as that can be told: equal wishes are taken to give the same."""
+
+    told: Told
+    options: Options
+    version: str | None
+
+
+class _Order(NamedTuple):
+    """A wish with its builder, or with what stands in place of one, and the cache to use."""
+
+    wish: _Wish
+    builder: Builder | Built
+    cache: Cache | bool | None
+
+    @classmethod
+    def of(
+        cls,
+        builder: object,
+        options: Mapping[str, object] | Options | None,
+        version: object,
+        cache: Cache | bool | None,
+    ) -> _Order:
+        """Bring every argument into its one form.
+
+        Raises:
+            OptionError: one of them is of the wrong type.
+            FormatError: text or bytes in place of a builder are not what they should be.
+        """
+        said = _SAID_NOTHING if options is None else Options.of(options, {})
+        if version is not None and (not isinstance(version, str) or not version.strip()):
+            raise OptionError(
+                f"version is {spell(version)}; it takes the version of the library as text, or None",
+                help="version=mylibrary.__version__",
+            )
+        if not isinstance(builder, Built) and not callable(builder):
+            builder = built_of(builder)
+        if isinstance(builder, Built):
+            return cls(_Wish(("built", builder.digest), said, version), builder, cache)
+        return cls(_Wish(described(builder), said, version), builder, cache)
+
+    def build(self) -> Built:
+        """Call the builder, and take what it gives.
+
+        Raises:
+            OptionError: it gave nothing that can be loaded.
+        """
+        built = self.builder if isinstance(self.builder, Built) else built_of(self.builder())
+        return built.with_options(self.wish.options)
+
+
+@dataclass(frozen=True)
+class _Entry:
+    """A module, and the wishes that it is known to fulfil."""
+
+    registered: RegisteredModule
+    wishes: tuple[_Wish, ...]
+
+    def fulfils(self, wish: _Wish) -> _Entry:
+        """Give the entry that knows of this wish too; the eldest goes when there are too many."""
+        if wish in self.wishes:
+            return self
+        return _Entry(self.registered, (*self.wishes[1 - _MOST_WISHES :], wish))
+
+
+class Registry:
+    """Modules by name and device, for any number of threads; ``cujit.registry()`` is that of the process.
+
+    A forked child has the modules of its parent; those of a GPU say there that CUDA does not survive a fork.
+    """
+
+    def __init__(self) -> None:
+        self._guard = threading.Lock()
+        self._entries: dict[tuple[str, Device], _Entry] = {}
+        self._tasks = Tasks()
+        begins_anew(self)
+
+    def module(
+        self,
+        name: str,
+        builder: Builder | Given,
+        *,
+        device: Device | str | None = None,
+        version: str | None = None,
+        options: Mapping[str, object] | Options | None = None,
+        cache: Cache | bool | None = None,
+        check: bool = False,
+    ) -> RegisteredModule:
+        """Give the module of that name on a device; ``cujit.module`` says the rest."""
+        key = _named(name), _place(device)
+        order = _Order.of(builder, options, version, cache)
+        wish = order.wish
+        while True:
+            entry = self._known(key)
+            if entry is not None and not check and wish in entry.wishes:
+                with self._guard:
+                    entry.registered.hits += 1
+                return entry.registered
+            label = f"the module {name[:_LONGEST_NAME]!r}"
+            found = self._tasks.run(key, label, (wish, check), functools.partial(self._work, key, order, check))
+            if found is not None:
+                return found.registered
+
+    def __iter__(self) -> Iterator[RegisteredModule]:
+        """Go through what is registered now, in the order of names and devices."""
+        with self._guard:
+            entries = sorted(self._entries.items(), key=lambda item: (item[0][0], item[0][1].name))
+        return iter([entry.registered for _, entry in entries])
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def forget(self, name: str, device: Device | str | None = None) -> int:
+        """Forget a module on one device, or on all of them, and tell how many that were.
+
+        Kernels that were handed out go on. The cache keeps its entries: the same name of the same ``version`` is found
+        there again. Work under way for that name is not stopped.
+
+        Raises:
+            OptionError: ``name`` is no text.
+            DeviceNotFoundError: no device is called so.
+        """
+        place = None if device is None else _place(device)
+        _named(name)
+        with self._guard:
+            gone = [key for key in self._entries if key[0] == name and place in (None, key[1])]
+            for key in gone:
+                del self._entries[key]
+        return len(gone)
+
+    def _known(self, key: tuple[str, Device]) -> _Entry | None:
+        entry = self._entries.get(key)
+        return None if entry is None or entry.registered.module.closed else entry
+
+    def _work(self, key: tuple[str, Device], order: _Order, check: bool) -> _Entry:
+        """Make the entry, or hold another wish for it against it; one thread at a time."""
+        entry = self._known(key)
+        if entry is None:
+            registered = _Maker(*key, order, self._tasks).make(check)
+            entry = _Entry(registered, (order.wish,))
+        elif check or order.wish not in entry.wishes:
+            _require_same(entry.registered, order)
+            entry = entry.fulfils(order.wish)
+        with self._guard:
+            self._entries[key] = entry
+        return entry
+
+    def after_fork(self) -> None:
+        """Begin anew, in a forked child, with what other threads of the parent may have been changing."""
+        self._guard = threading.Lock()
+        self._tasks.after_fork()
+
+
+# -- making -------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Maker:
+    """Makes what one wish asks for under one name on one device."""
+
+    name: str
+    device: Device
+    order: _Order
+    tasks: Tasks
+
+    def make(self, check: bool) -> RegisteredModule:
+        """Take what the cache has by name, unless it shall be checked, or build, load and keep it."""
+        shop = workshop(self.order.cache)
+        key = None if isinstance(self.order.builder, Built) else self._key(shop)
+        found = shop.cache.find(key) if shop.cache is not None and key is not None else None
+        if found is not None and key is not None and not check:
+            return self._registered(load(found[0], self.device), key, None)
+        built = self.order.build()
+        loaded = _loaded(built, self.device, self.order.cache)
+        if found is not None and not _is_same(found[0], loaded.artifact):
+            raise _taken(self.name, self.device, f"what the cache has of version {self.order.wish.version}")
+        kept = shop.cache is not None and key is not None and _is_kept(shop, shop.cache, key, built, loaded.artifact)
+        return self._registered(loaded, key if kept else _content_key(loaded.artifact), built)
+
+    def _registered(self, loaded: Module, key: Key | None, built: Built | None) -> RegisteredModule:
+        digest = None if key is None else key.digest
+        return RegisteredModule(self.name, loaded, self.tasks, version=self.order.wish.version, key=digest, built=built)
+
+    def _key(self, shop: Workshop) -> Key | None:
+        """Make the key of the name; None without a version, and where there is no compiler or no cache.
+
+        The key of an empty source stands in it for the build of the compiler and for the options.
+        """
+        if self.order.wish.version is None or shop.keys is None:
+            return None
+        try:
+            empty = shop.keys.of_request(make_request("", None, None, (), self.order.wish.options, shop))
+        except (OptionError, ToolchainNotFoundError):  # options of LLVM IR, or images alone
+            return None
+        if not isinstance(empty, Keyed):
+            return None
+        long = len(self.name) > _LONGEST_NAME
+        return make_key("module", [
+            Part.text("name", self.name[:_LONGEST_NAME]),
+            *([Part.content("whole name", self.name)] if long else []),
+            Part.text("schema", _SCHEMA),
+            Part.text("cujit", __version__),
+            Part.text("version", self.order.wish.version),
+            Part.text("arch", f"{self.device.arch} {'GPU' if self.device.is_gpu else 'CPU device'}"),
+            Part.text("compiler", empty.key.digest),
+            Part.content("options", repr(self.order.wish.options)),  # with the directories that no other key holds
+            Part.content("builder", code_text(self.order.wish.told)),
+        ])  # fmt: skip
+
+
+def _loaded(built: Built, device: Device, cache: Cache | bool | None) -> Module:
+    """Compile, if there is something to compile, and load; an image must have the kernels that were named."""
+    if isinstance(built.source, Source):
+        return jit(built.source, names=built.names, device=device, options=built.options, cache=cache)
+    loaded = load(built.source, device)
+    for name in built.names:
+        loaded[name]  # raises if it is not there
+    return loaded
+
+
+def _is_kept(shop: Workshop, cache: Cache, key: Key, built: Built, artifact: Artifact) -> bool:
+    """Keep an Artifact under its name, with how to make it; not if it could not be kept by its content."""
+    source = built.source
+    if isinstance(source, Artifact):
+        return cache.get_or_make(key, lambda: artifact)[1].outcome is not Outcome.UNCACHED
+    # The key stands on the compiler of CUDA C++ alone.
+    if source.language != "cuda" or artifact.provenance is None or artifact.provenance.outcome is Outcome.UNCACHED:
+        return False
+
+    def recipe() -> bytes:
+        return write_recipe(make_request(source, artifact.kind, artifact.arch, built.names, built.options, shop))
+
+    return cache.get_or_make(key, lambda: artifact, recipe=recipe)[1].outcome is not Outcome.UNCACHED
+
+
+def _content_key(artifact: Artifact) -> Key | None:
+    told = artifact.provenance
+    return told.key if isinstance(told, Provenance) and told.outcome is not Outcome.UNCACHED else None
+
+
+def _is_same(a: Artifact, b: Artifact) -> bool:
+    return a.data == b.data and a.names == b.names
+
+
+def _require_same(registered: RegisteredModule, order: _Order) -> None:
+    """Build what another order asks for, and hold it against what is registered.
+
+    Raises:
+        OptionError: it is something else.
+    """
+    built = order.build()
+    if registered.built is None:  # the cache knew the name: only the images can be compared
+        with _loaded(built, registered.device, order.cache) as other:
+            same = _is_same(other.artifact, registered.module.artifact)
+        difference = "" if same else f"what the cache has of version {registered.version}"
+    else:
+        difference = registered.built.difference(built)
+    if difference:
+        raise _taken(registered.name, registered.device, difference)
+    registered.built = built
+
+
+def _taken(name: str, device: Device, difference: str) -> OptionError:
+    return OptionError(
+        f"the module {name[:_LONGEST_NAME]!r} on {device.name} is another one already; they differ in {difference}",
+        help="put what the source depends on into the name, and change the version when the builder changes; "
+        "cujit.registry().forget(name) forgets the first",
+    )
+
+
+# -- doors --------------------------------------------------------------------------------------------------
+
+
+def registry() -> Registry:
+    """Give the registry of the process: what is registered, and ``forget``."""
+    return _of_process()
+
+
+@functools.cache
+def _of_process() -> Registry:
+    return Registry()
+
+
+def module(
+    name: str,
+    builder: Builder | Given,
+    *,
+    device: Device | str | None = None,
+    version: str | None = None,
+    options: Mapping[str, object] | Options | None = None,
+    cache: Cache | bool | None = None,
+    check: bool = False,
+) -> RegisteredModule:
+    """Give the module that goes by a name on a device; ``builder()`` is called where nothing is known by that name.
+
+    The builder returns a ``Built``, or its arguments as a tuple: a source with the instances of templates to build, or
+    an image with the names of its kernels. It is called and the result compiled once per name and device, whichever
+    thread comes first; others wait. What the builder raises is raised in all of them and not remembered. A builder may
+    ask for other modules. ``options`` are the compiler's, joined with those of the Built.
+
+    Modules are kept by the process, and what is compiled is in the cache by its content, so without ``version`` another
+    process calls the builder and compiles nothing. With ``version``, the version of the library that has the builder,
+    the image is in the cache by its name too, and the builder is called by no other process. Such an entry is that of
+    one version, one cujit, one build of the compiler, one architecture, these options, and a builder of the same code
+    and plain captured values. For all else that the builder depends on, such as headers in files, the version stands.
+    LLVM IR is kept by content alone.
+
+    The same name must mean the same source. A ``Built`` in place of the builder is compared at each call. Of a builder,
+    its code, defaults and captured values are compared as far as they are plain (numbers, text, enum members, types,
+    functions, short tuples of these); where they differ, it is called and what it builds is compared.
+    ``check=True`` calls and compares at every call.
+
+    A GPU that the compiler knows gets machine code, a newer one PTX of the newest architecture below it, the CPU device
+    PTX. ``device`` is a Device or its name; None is the first GPU, or else the CPU device.
+
+    Raises:
+        OptionError: the name is taken by another source or image; the builder asks for its own name, perhaps by way of
+            others; or an argument is of the wrong type.
+        NameNotFoundError: the image has no kernel of a name that was given.
+        CujitError: see ``jit`` and ``load``.
+    """
+    return registry().module(name, builder, device=device, version=version, options=options, cache=cache, check=check)
+
+
+def _named(name: object) -> str:
+    if not isinstance(name, str) or not name.strip():
+        raise OptionError(
+            f"a module is called by text, not {spell(name)}"[:200], help="cujit.module('scale_float32', …)"
+        )
+    return name
+
+
+def _place(device: Device | str | None) -> Device:
+    return default_device() if device is None else process_devices().named(device)

@@ -1,0 +1,87 @@
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cujit.errors import MissingError
+from cujit.occupancy.multiprocessor import LIMITS
+from cujit.occupancy.plots import curves, draw
+from cujit.occupancy.residency import Demand, Limiter, residency
+
+DEMAND = Demand(LIMITS[90], registers=72, shared_bytes=16 << 10, barriers=1, max_threads=512)
+NOW = residency(DEMAND, 256, 1000)
+
+
+def test_each_curve_goes_through_the_kernels_own_point() -> None:
+    for curve in curves(DEMAND, NOW):
+        at = next(found for value, found in curve.points if value >= curve.own)
+        assert (at.blocks, at.warps) == (NOW.blocks, NOW.warps), curve.label
+
+
+def test_curves_cover_all_that_could_be_asked() -> None:
+    blocks, registers, shared = curves(DEMAND, NOW)
+    assert [value for value, _ in blocks.points] == list(range(32, 513, 32))
+    assert (blocks.end, registers.end, shared.end) == (1024, 255, 227)
+    assert [value for value, _ in registers.points] == list(range(1, 256))
+    assert (shared.points[0][0], shared.points[-1][0]) == (0, 227)
+    assert {limiter for _, at in shared.points for limiter in at.limited_by} == {Limiter.REGISTERS, Limiter.SHARED}
+
+
+@pytest.mark.parametrize("ending", ["svg", "png"])
+def test_the_same_numbers_give_the_same_bytes(ending: str, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    first, again, dark = (tmp_path / f"{name}.{ending}" for name in ("first", "again", "dark"))
+    draw(first, DEMAND, NOW, title="k", place="H200 (sm_90)")
+    draw(again, DEMAND, NOW, title="k", place="H200 (sm_90)")
+    draw(dark, DEMAND, NOW, title="k", place="H200 (sm_90)", dark=True)
+    assert first.read_bytes() == again.read_bytes() != dark.read_bytes()
+    assert first.read_bytes().startswith(b"<?xml" if ending == "svg" else b"\x89PNG")
+    assert first.stat().st_size < 200_000
+
+
+def test_an_svg_has_no_date_and_no_page_of_its_own(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    path = tmp_path / "k.svg"
+    draw(path, DEMAND, NOW, title="k", place="H200 (sm_90)")
+    text = path.read_text()
+    assert "dc:date" not in text
+    assert "fill: #ffffff" not in text.partition('id="axes_1"')[0]
+
+
+def test_kernels_at_the_edges_are_drawn(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    for number, demand, threads in (
+        (75, Demand(LIMITS[75], registers=0), 1),
+        (120, Demand(LIMITS[120], registers=255, shared_bytes=48 << 10, barriers=16), 1024),
+        (90, Demand(LIMITS[90], registers=16, barriers=16, max_threads=33), 33),
+    ):
+        path = tmp_path / f"{number}.svg"
+        draw(path, demand, residency(demand, threads), title="k" * 300, place=f"sm_{number}")
+        assert path.stat().st_size > 1000
+
+
+def test_without_matplotlib_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    with pytest.raises(MissingError, match=r"pip install 'cujit\[plot\]'"):
+        draw(tmp_path / "k.svg", DEMAND, NOW, title="k", place="H200")
+    assert not (tmp_path / "k.svg").exists()
+
+
+def test_a_kernel_beyond_what_a_thread_may_have_has_no_point_there(tmp_path: Path) -> None:
+    axes = pytest.importorskip("matplotlib.axes")
+    drawn: list[float] = []
+    plot = axes.Axes.plot
+
+    def record(self: Any, x: list[float], *rest: Any, **more: Any) -> Any:
+        drawn.extend(value / self.get_xlim()[1] for value in x)
+        return plot(self, x, *rest, **more)
+
+    demand = Demand(LIMITS[90], registers=300)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(axes.Axes, "plot", record)
+        draw(tmp_path / "beyond.svg", demand, residency(demand, 256), title="k", place="sm_90")
+    assert max(drawn) == 1
+    assert len(drawn) == 3 * 2 + 2
