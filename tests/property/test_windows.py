@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from cujit.devices.base import Dim3
 from cujit.devices.cpu.analysis.body import Body
 from cujit.devices.cpu.analysis.fission import Cut
-from cujit.devices.cpu.analysis.windows import window_of
+from cujit.devices.cpu.analysis.patterns import window_of
 from property.effort import times
 from property.test_regions import TAIL, parts_of, prepared, results
 

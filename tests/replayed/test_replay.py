@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import zlib
 from pathlib import Path
 
 from replay import ROOT, compare, replay, report
@@ -96,3 +97,12 @@ def test_no_launch_has_an_address_of_the_process_that_made_it() -> None:
         for offset in range(0, len(case.parameters) - 7, 8):
             word = int.from_bytes(case.parameters[offset : offset + 8], "little")
             assert offset in own or not 1 << 44 <= word < 1 << 47, f"{case.name}: {word:#x} at {offset}"
+
+
+def test_names_that_are_counted_are_equal_where_they_come_in_the_same_order() -> None:
+    def made(ir: str) -> Outcome:
+        return Outcome(zlib.compress(ir.encode()), b"", (), "", "", 1.0, 1.0)
+
+    one = made("%a$1 = add i32 %x, 1\nbr label %done$2\ndone$2:")
+    assert compare(CASES[0], [(one, made("%$7 = add i32 %x, 1\nbr label %store.end$3\nstore.end$3:"))]).ir == ""
+    assert compare(CASES[0], [(one, made("%a$1 = add i32 %x, 1\nbr label %done$2\ndone$3:"))]).ir

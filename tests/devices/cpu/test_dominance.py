@@ -2,7 +2,7 @@
 
 import pytest
 
-from cujit.devices.cpu.analysis.dominance import control_equivalent, dominators, immediate_postdominators
+from cujit.devices.cpu.analysis.dataflow import control_equivalent, dominators, immediate_postdominators
 from cujit.devices.cpu.ir.refusals import Refusals
 from cujit.devices.cpu.pipeline import prepare
 from cujit.formats.ptx.parser import parse

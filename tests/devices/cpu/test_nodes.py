@@ -107,7 +107,7 @@ def test_what_is_put_at_a_position_stands_before_what_was_there() -> None:
     b.binary("add", Value("%k", "i32"), _I, into="%next")
     with b.at(head):
         b.phi(_I, ("0", "entry"), ("%next", "loop"), into="%k")
-    assert [n.opcode for n in b.body] == ["label", "phi", "add"]
+    assert [n.opcode for n in b.body] == ["br", "label", "phi", "add"]
 
 
 @pytest.mark.parametrize("first", ["value", "label"])

@@ -161,3 +161,38 @@ def test_variables_are_what_was_written_last_on_the_way_that_was_come(seed: int)
         ctypes.addressof(total), ctypes.addressof(steps)
     )
     assert total.value == made.run()
+
+
+def test_a_block_goes_on_into_the_next_unless_it_has_ended() -> None:
+    b = Builder()
+    b.start("next")
+    b.leave()
+    b.start("other")
+    b.unreachable()
+    assert _lines(b) == ["  br label %next", "next:", "  ret void", "other:", "  unreachable"]
+
+
+@pytest.mark.parametrize("holds", [True, False])
+def test_what_is_emitted_for_a_condition_runs_where_it_holds_or_does_not(holds: bool) -> None:
+    b = Builder()
+    with b.when(_C, holds=holds):
+        b.store(_V, _P)
+    b.leave()
+    ways = "%if$1, label %if.end$2" if holds else "%if.end$2, label %if$1"
+    ends = ["  br label %if.end$2", "if.end$2:", "  ret void"]
+    assert _lines(b) == [f"  br i1 %c, label {ways}", "if$1:", "  store i32 %v, ptr %p", *ends]
+
+
+def test_values_of_two_ways_come_from_where_each_of_them_ends() -> None:
+    b = Builder()
+
+    def yes() -> list[Value]:
+        with b.when(_C, "inner"):
+            b.store(_V, _P)
+        return [_V]
+
+    b.store(b.either(_C, yes, lambda: [b.integer(3, 32)])[0], _P)
+    b.leave()
+    text = _text(b)
+    optimise(text)
+    assert "phi i32 [ %v, %inner.end$5 ], [ 3, %if.not$2 ]" in text

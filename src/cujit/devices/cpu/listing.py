@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from cujit.devices.cpu.analysis.body import Body
+from cujit.devices.cpu.analysis.dataflow import bits_of
 from cujit.devices.cpu.analysis.fission import Cut
-from cujit.devices.cpu.analysis.progress import bits_of
 from cujit.devices.cpu.analysis.uniformity import Divergence, Shape
 from cujit.devices.cpu.ir.cfg import Block, Graph
 from cujit.devices.cpu.ir.decoding import spelled

@@ -10,6 +10,16 @@ A *region* is what a warp runs from one barrier (or the beginning) to the next. 
 after the other, then the next region follows: a loop over warps for each, and no stack but the thread's own. A
 barrier for all threads of a block is met when every warp that has not exited has come to one, whichever it is, so
 that this is right for every kernel whose barriers are all like that and whose warps come to them whole.
+
+What all threads of a block have in common is kept once, and a branch on it sends all warps one way:
+
+    ld.param.u32 n, [count];               n is common
+    setp.gt.u32 p, n, 8;             ->    p is,
+    @p bra END;                            so that all warps take one way
+    shr.u32 w, %tid.x, 5;                  w is not: it is uniform, but another in each warp
+
+A register is *common* where all warps that come to the next barrier have the same value in it; a branch is where it
+sends all of them one way. Lanes that will never come to a barrier again do not count: they leave for good.
 """
 
 from __future__ import annotations
@@ -18,22 +28,45 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from cujit.devices.base import Dim3
-from cujit.devices.cpu.analysis.blockwide import Blockwide, find_common
 from cujit.devices.cpu.analysis.body import Body
-from cujit.devices.cpu.analysis.liveness import live_in
+from cujit.devices.cpu.analysis.dataflow import (
+    bits_of,
+    immediate_postdominators,
+    joined,
+    live_in,
+    reach,
+    solve,
+    written_once,
+)
 from cujit.devices.cpu.analysis.patterns import (
     Pattern,
-    blended_in,
     find_patterns,
     number_in_all,
     pattern_of,
     patterns_from,
+    window_of,
 )
-from cujit.devices.cpu.analysis.progress import bits_of, polling_loops
-from cujit.devices.cpu.analysis.uniformity import VARYING, WARP, Divergence, is_divergent_branch, waits_in
-from cujit.devices.cpu.analysis.windows import window_of
+from cujit.devices.cpu.analysis.progress import polling_loops
+from cujit.devices.cpu.analysis.uniformity import (
+    VARYING,
+    WARP,
+    Divergence,
+    blended_in,
+    is_divergent_branch,
+    waits_in,
+)
 from cujit.devices.cpu.ir.cfg import Block, Graph, part_of
-from cujit.devices.cpu.ir.program import FloatConstant, IntConstant, Memory, Op, Operand, Reg, Special, SymbolAddress
+from cujit.devices.cpu.ir.program import (
+    IntConstant,
+    Memory,
+    Op,
+    Operand,
+    Reg,
+    Special,
+    SymbolAddress,
+    bits_in,
+    parts_of,
+)
 from cujit.devices.cpu.ir.semantics import Lanes, Trait
 
 __all__ = ["EVERY", "Cut", "Region", "cut"]
@@ -98,8 +131,8 @@ def cut(body: Body, divergence: Divergence, block: Dim3) -> Cut | None:
         if region is None:
             return None
         regions.append(region)
-    everything = sum(len(b.ops) for r in regions for b in r.graph.blocks)
-    if len(regions) > _MOST_REGIONS or everything > _MOST_COPIES * sum(len(b.ops) for b in graph.blocks) + 100:
+    everything = sum(len(r.graph.ops) for r in regions)
+    if len(regions) > _MOST_REGIONS or everything > _MOST_COPIES * len(graph.ops) + 100:
         return None
     kept = [body.program.registers[r] for r in sorted({r for region in regions for r in region.live})]
     warps = (block.volume + WARP - 1) // WARP
@@ -125,7 +158,7 @@ def _may_cut(body: Body, divergence: Divergence) -> bool:
         or polling_loops(body.graph)
     ):
         return False
-    ops = [op for b in body.graph.blocks for op in b.ops]
+    ops = body.graph.ops
     if any(Trait.STACK in op.form.meaning.traits for op in ops):
         return False
     waits = [op for op in ops if op.form.meaning.lanes is Lanes.BLOCK]
@@ -159,29 +192,84 @@ def _region(
     """Make one region; None where lanes that wait would lose what is in a register that all lanes share."""
     part, whole = part_of(graph, start, stops)
     waiting = waits_in(part, divergence.shapes)
-    blend = []
-    written = touched = 0
-    for b in part.blocks:
-        needed = 0
-        for p in bits_of(waiting[b.position]):
-            needed |= live[whole[p]]
-        blend.append(needed)
-        for op in b.ops:
-            for r in op.results:
-                if r is not None:
-                    written |= 1 << r.index
-                    if needed >> r.index & 1 and divergence.shapes[r.index] != VARYING:
-                        return None
-            for r in op.read_registers():
-                touched |= 1 << r.index
+    blend = [joined(live[whole[p]] for p in bits_of(mask)) for mask in waiting]
+    if any(divergence.shapes[r] != VARYING for r in bits_of(blended_in(part, blend))):
+        return None
+    written, touched = (joined(getattr(op, what) for op in part.ops) for what in ("writes", "reads"))
     following = {p: number.get(graph.blocks[old].successors[0], -1) for p, old in enumerate(whole) if old in stops}
     own = replace(divergence, blend=blend, waiting=waiting)
     first = bits_of(live[start]) if k else []
     rematerialised = dict.fromkeys(op for r in first if touched >> r & 1 for op in rematerialisable.get(r, ()))
-    for op in rematerialised:
-        touched |= sum(1 << r.index for r in op.results if r is not None)
+    touched |= joined(op.writes for op in rematerialised)
     kept = tuple(r for r in first if r not in rematerialisable)
     return Region(k, part, own, kept, written, touched | written, tuple(rematerialised), following, {})
+
+
+# -- what all threads of a block have in common ------------------------------------------------------------
+
+_COMMON_SPECIALS = ("ctaid.", "nctaid.", "ntid.", "nwarpid", "smid", "nsmid", "gridid")
+_COMMON_SPACES = ("param", "const")
+
+
+@dataclass(frozen=True)
+class Blockwide:
+    """``differing`` are the registers that may differ between the threads of a block, as bits of their numbers.
+
+    ``together``: all warps that go on come to the same barrier each time. ``leaves``: some lanes may exit while
+    others come to another barrier.
+    """
+
+    differing: int
+    together: bool
+    leaves: bool
+
+    def is_common(self, reg: Reg) -> bool:
+        """Whether a register is the same in all threads that come to the next barrier."""
+        return not self.differing >> reg.index & 1
+
+
+def find_common(graph: Graph, block: Dim3) -> Blockwide:
+    """Analyse a kernel for blocks of the size ``block``."""
+    ipdom = immediate_postdominators(graph)
+    successors = graph.successors()
+    barriers = sum(1 << b.position for b in graph.blocks if b.site is not None and b.site.form.is_barrier)
+    goes_on = [bool(reach(1 << p, graph.exit, successors) & barriers) for p in range(len(successors))]
+    differing = apart = 0
+
+    def spread(b: Block) -> bool:
+        nonlocal differing, apart
+        before = differing, apart
+        for op in b.ops:
+            if apart >> b.position & 1 or _differs(op, differing, block):
+                differing |= op.writes
+        if _parts(b, differing) and sum(goes_on[s] for s in set(b.successors)) > 1:
+            apart |= joined(reach(1 << s, ipdom[b.position], successors) for s in b.successors)
+        return before != (differing, apart)
+
+    solve(graph.blocks, spread)
+    sides = [[goes_on[s] for s in set(b.successors)] for b in graph.blocks if _parts(b, differing)]
+    return Blockwide(differing, not apart & barriers, any(any(side) and not all(side) for side in sides))
+
+
+def _parts(b: Block, differing: int) -> bool:
+    """Whether threads of the block may go different ways behind a block of operations."""
+    return b.branch is not None and len(set(b.successors)) > 1 and bool(b.branch.reads & differing)
+
+
+def _differs(op: Op, differing: int, block: Dim3) -> bool:
+    if op.form.is_per_lane or (op.form.is_load and op.space not in _COMMON_SPACES):
+        return True
+    if op.opcode == "cvta" and op.space == "local":
+        return True
+    return bool(op.reads & differing) or any(_special_differs(s, block) for s in op.sources)
+
+
+def _special_differs(operand: Operand, block: Dim3) -> bool:
+    if isinstance(operand, Special):
+        if operand.name.startswith("tid."):
+            return bool(getattr(block, operand.name[-1], 1) != 1)
+        return not operand.name.startswith(_COMMON_SPECIALS)
+    return any(_special_differs(part, block) for part in parts_of(operand))
 
 
 # -- versions ---------------------------------------------------------------------------------------------
@@ -215,18 +303,12 @@ class _Search:
     @classmethod
     def of(cls, graph: Graph, divergence: Divergence, block: Dim3, regions: Iterable[Region]) -> _Search:
         """Search a kernel that is cut into these regions."""
-        blended = blended_in(graph, divergence)
-        for region in regions:
-            blended |= blended_in(region.graph, region.divergence)
-        once = more = words = 0
-        for op in (op for b in graph.blocks for op in b.ops):
-            for r in op.results:
-                if r is not None:
-                    more |= once & 1 << r.index
-                    once |= 1 << r.index
-                    words |= int(r.bits == 32 and not r.is_float) << r.index
+        blended = blended_in(graph, divergence.blend)
+        blended |= joined(blended_in(region.graph, region.divergence.blend) for region in regions)
+        once = joined(1 << index for index in written_once(graph))
+        words = bits_in(r for op in graph.ops for r in op.written if r.bits == 32 and not r.is_float)
         patterns = find_patterns(graph, divergence, block, blended, {})
-        return cls(graph, divergence, block, blended, once & ~more, words, patterns)
+        return cls(graph, divergence, block, blended, once, words, patterns)
 
     def beginning_with(self, region: Region, start: Mapping[int, Pattern]) -> Mapping[int, Pattern]:
         """Find the patterns in a region whose registers begin with some."""
@@ -243,7 +325,7 @@ class _Search:
 
 def _with_versions(region: Region, common: Blockwide, search: _Search) -> Region:
     """Give a region versions for values of a register if these tell at which patterns lanes access shared memory."""
-    ops = [op for b in region.graph.blocks for op in b.ops]
+    ops = region.graph.ops
     if region.graph.blocks[0].predecessors or len(ops) > _MOST_IN_VERSIONS:
         return region
 
@@ -332,24 +414,22 @@ _MOST_REMADE = 12
 
 def _rematerialisable(graph: Graph, divergence: Divergence) -> dict[int, tuple[Op, ...]]:
     """Find the registers that are written once, from constants and special registers that never change."""
-    writers: dict[int, list[Op]] = {}
-    for b in graph.blocks:
-        for op in b.ops:
-            for r in op.results:
-                if r is not None:
-                    writers.setdefault(r.index, []).append(op)
+    once = [(r, op) for r, op in written_once(graph).items() if divergence.shapes[r] != VARYING]
     found: dict[int, tuple[Op, ...]] = {}
-    again = True
-    while again:
-        again = False
-        for index, ops in writers.items():
-            if index in found or len(ops) > 1 or divergence.shapes[index] == VARYING:
-                continue
-            before = _sources_remade(ops[0], found)
-            if before is not None and len(before) < _MOST_REMADE:
-                found[index] = (*before, ops[0])
-                again = True
+
+    def find(written: tuple[int, Op]) -> bool:
+        index, op = written
+        before = None if index in found else _sources_remade(op, found)
+        if before is not None and len(before) < _MOST_REMADE:
+            found[index] = (*before, op)
+            return True
+        return False
+
+    solve(once, find)
     return found
+
+
+_STEADY = ("tid.", "ntid.", "ctaid.", "nctaid.", "laneid", "warpid")
 
 
 def _sources_remade(op: Op, found: Mapping[int, tuple[Op, ...]]) -> tuple[Op, ...] | None:
@@ -359,19 +439,11 @@ def _sources_remade(op: Op, found: Mapping[int, tuple[Op, ...]]) -> tuple[Op, ..
         return None
     before: dict[Op, None] = {}
     for s in op.sources:
-        if isinstance(s, Reg):
-            if s.index not in found:
-                return None
+        if isinstance(s, Reg) and s.index in found:
             before |= dict.fromkeys(found[s.index])
-        elif isinstance(s, Special):
-            if not s.name.startswith(_STEADY):
-                return None
         elif isinstance(s, Memory):
             if not (parameter and isinstance(s.base, SymbolAddress) and s.base.slot.space == "param"):
                 return None
-        elif not isinstance(s, IntConstant | FloatConstant | SymbolAddress):
+        elif parts_of(s) or isinstance(s, Reg) or (isinstance(s, Special) and not s.name.startswith(_STEADY)):
             return None
     return tuple(before)
-
-
-_STEADY = ("tid.", "ntid.", "ctaid.", "nctaid.", "laneid", "warpid")

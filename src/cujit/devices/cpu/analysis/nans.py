@@ -14,14 +14,25 @@ Source: measured on an H200; the manual leaves the bits open.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import functools
 
-from cujit.devices.cpu.ir.program import FloatConstant, IntConstant, KernelProgram, Op, Operand, Reg
+from cujit.devices.cpu.analysis.dataflow import closure
+from cujit.devices.cpu.ir.program import (
+    FloatConstant,
+    Group,
+    IntConstant,
+    KernelProgram,
+    Op,
+    Operand,
+    Reg,
+    registers_in,
+)
 from cujit.devices.cpu.ir.semantics import Trait
 
 __all__ = ["gives_one_nan", "registers_of_any_nan", "sees_bits"]
 
-_WHOLE_NUMBER = frozenset({"rni", "rzi", "rmi", "rpi"})
+_CHANGES_VALUE = frozenset({"ftz", "rni", "rzi", "rmi", "rpi"})
+"""With one of these, a conversion from f32 to f32 is more than a move."""
 
 
 def gives_one_nan(op: Op) -> bool:
@@ -32,12 +43,8 @@ def gives_one_nan(op: Op) -> bool:
     if op.opcode == "cvt":
         if types[1] == "bf16":
             return "ftz" in op.modifiers
-        return types[1] == "f16" or (types[1] == "f32" and ("ftz" in op.modifiers or _changes_value(op)))
+        return types[1] == "f16" or (types[1] == "f32" and not _CHANGES_VALUE.isdisjoint(op.modifiers))
     return Trait.COMPUTES in op.form.meaning.traits
-
-
-def _changes_value(op: Op) -> bool:
-    return not _WHOLE_NUMBER.isdisjoint(op.modifiers)
 
 
 def sees_bits(op: Op) -> bool:
@@ -55,21 +62,19 @@ def registers_of_any_nan(program: KernelProgram) -> frozenset[int]:
     """List the registers, by number, that have nothing but results of f32 arithmetic, and copies of these."""
     fixed: set[int] = set()
     computed: set[int] = set()
-    copies: list[tuple[int, int]] = []
+    copies: dict[int, list[int]] = {}
     for op in program.ops:
         copied = _copied(op)
-        for reg in op.results:
-            if reg is None:
-                continue
+        for reg in op.written:
             if gives_one_nan(op):
                 computed.add(reg.index)
             elif copied is None or any(_may_be_nan(source) for source in copied):
                 fixed.add(reg.index)
             else:
-                copies += [(source.index, reg.index) for source in copied if isinstance(source, Reg)]
-    _spread(fixed, copies)
-    _spread(computed, copies)
-    return frozenset(computed - fixed)
+                for source in registers_in(Group(copied)):
+                    copies.setdefault(source.index, []).append(reg.index)
+    spread = functools.partial(closure, step=lambda reg: copies.get(reg, ()))
+    return frozenset(spread(computed) - spread(fixed))
 
 
 def _copied(op: Op) -> tuple[Operand, ...] | None:
@@ -90,16 +95,3 @@ def _may_be_nan(operand: Operand) -> bool:
         infinity = 0x7F800000 if operand.width == 32 else 0x7FF0000000000000
         return operand.bits & ((1 << (operand.width - 1)) - 1) > infinity
     return True
-
-
-def _spread(registers: set[int], copies: Iterable[tuple[int, int]]) -> None:
-    """Add the registers that those of a set are copied to, and so on."""
-    targets: dict[int, list[int]] = {}
-    for source, target in copies:
-        targets.setdefault(source, []).append(target)
-    todo = list(registers)
-    while todo:
-        for target in targets.get(todo.pop(), ()):
-            if target not in registers:
-                registers.add(target)
-                todo.append(target)

@@ -3,6 +3,7 @@
     mov.u32 t, %tid.x;                     t: 0 1 2 3 4 …, above a multiple of 32
     and.b32 a, t, 3;                 ->    a: 0 1 2 3 0 1 2 3 …
     shl.b32 b, a, 4;                       b: 0 16 32 48 0 16 …
+    ld.shared.f32 x, [b];                  two vectors of 32 bytes hold all that the lanes load: a window
 
 ``tid.x & 3`` or ``2 * tid.x - (tid.x & 7)`` neither count up nor are the same in all lanes. But a warp begins at a
 multiple of 32, so that what the low bits of each lane do is known.
@@ -14,11 +15,20 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from cujit.devices.base import Dim3
+from cujit.devices.cpu.analysis.dataflow import solve, written_once
 from cujit.devices.cpu.analysis.uniformity import WARP, Divergence, special_shape
 from cujit.devices.cpu.ir.cfg import Graph
-from cujit.devices.cpu.ir.program import IntConstant, Op, Operand, Reg, Special, SymbolAddress
+from cujit.devices.cpu.ir.program import IntConstant, Memory, Op, Operand, Reg, Special, SymbolAddress
 
-__all__ = ["Pattern", "blended_in", "find_patterns", "number_in_all", "pattern_of", "patterns_from"]
+__all__ = [
+    "Pattern",
+    "Window",
+    "find_patterns",
+    "number_in_all",
+    "pattern_of",
+    "patterns_from",
+    "window_of",
+]
 
 _WORD = 1 << 32
 
@@ -58,33 +68,17 @@ def find_patterns(
 
     ``blended`` are those that are not, as bits of their numbers: some lanes keep what they had. Some may be ``known``.
     """
-    writers: dict[int, list[Op]] = {}
-    for b in graph.blocks:
-        for op in b.ops:
-            for r in op.results:
-                if r is not None and not blended >> r.index & 1:
-                    writers.setdefault(r.index, []).append(op)
-    once = {index: ops[0] for index, ops in writers.items() if len(ops) == 1}
+    once = [(r, op) for r, op in written_once(graph).items() if not blended >> r & 1]
     found = dict(known)
-    more = True
-    while more:
-        more = False
-        for index, op in once.items():
-            pattern = None if index in found else _result(op, found, divergence, block)
-            if pattern is not None:
-                found[index] = pattern
-                more = True
-    return found
 
+    def find(written: tuple[int, Op]) -> bool:
+        index, op = written
+        pattern = None if index in found else _result(op, found, divergence, block)
+        if pattern is not None:
+            found[index] = pattern
+        return pattern is not None
 
-def blended_in(graph: Graph, divergence: Divergence) -> int:
-    """Find the registers that are written while lanes that still need them wait elsewhere, as bits of their numbers."""
-    found = 0
-    for b in graph.blocks:
-        for op in b.ops:
-            for r in op.results:
-                if r is not None:
-                    found |= divergence.blend[b.position] & 1 << r.index
+    solve(once, find)
     return found
 
 
@@ -99,12 +93,11 @@ def patterns_from(
     for op in ops:
         because = any(r.index in values for r in op.read_registers())
         pattern = _result(op, values, divergence, block) if because else None
-        for r in op.results:
-            if r is not None:
-                values.pop(r.index, None)
-                found.pop(r.index, None)
-                if pattern is not None:
-                    values[r.index] = found[r.index] = pattern
+        for r in op.written:
+            values.pop(r.index, None)
+            found.pop(r.index, None)
+            if pattern is not None:
+                values[r.index] = found[r.index] = pattern
     return found
 
 
@@ -193,3 +186,76 @@ def _source(operand: Operand, found: Mapping[int, Pattern], divergence: Divergen
     if shape.stride is None or shape.guarded or shape.row != WARP:
         return None
     return pattern_of(shape.align, [k * shape.stride for k in range(WARP)])
+
+
+# -- windows: what lanes access of shared memory at a pattern, laid out in vectors that hold all of it ----------
+
+_VECTOR_BYTES = 32
+"""Bytes of one vector, as large as most processors have them; lanes that lie in a row have one for all."""
+
+_MOST = 8
+"""Vectors of a window: it is shorter than what surrounds the shared memory of a block."""
+
+_TYPES = frozenset({"b32", "u32", "s32", "f32", "b64", "u64", "s64", "f64"})
+
+
+@dataclass(frozen=True)
+class Window:
+    """Vectors that hold what the lanes access: the first begins ``start`` bytes from the first lane's base register.
+
+    ``used`` are the numbers of the vectors that some lane accesses; ``places`` tell for each lane which element
+    it has of these, put together. Vectors have ``per_vector`` elements of ``size`` bytes.
+    """
+
+    size: int
+    start: int
+    per_vector: int
+    used: tuple[int, ...]
+    places: tuple[int, ...]
+
+    @property
+    def vector_bytes(self) -> int:
+        """Bytes of a vector."""
+        return self.per_vector * self.size
+
+
+def window_of(op: Op, patterns: Mapping[int, Pattern]) -> Window | None:
+    """Find the window of a plain load or store of one element of shared memory; None where it has none."""
+    if op.opcode not in ("ld", "st") or len(op.modifiers) != 2:
+        return None
+    memory = op.sources[0]
+    if op.space != "shared" or op.type not in _TYPES or not isinstance(memory, Memory):
+        return None
+    reg = op.results[0] if op.opcode == "ld" else op.sources[1]
+    if not isinstance(reg, Reg) or reg.bits != op.type.bits or not isinstance(memory.base, Reg):
+        return None
+    pattern = patterns.get(memory.base.index)
+    if pattern is None:
+        return None
+    window = _window(pattern, memory.offset, reg.bits // 8)
+    if window is not None and op.opcode == "st" and len(set(window.places)) < WARP:
+        return None
+    return window
+
+
+def _window(pattern: Pattern, offset: int, size: int) -> Window | None:
+    """Lay vectors over the lanes' addresses, from a multiple of their size on where that is known."""
+    offsets = [x + offset for x in pattern.offsets]
+    first = min(offsets)
+    if max(offsets) - first >= _MOST * _VECTOR_BYTES or all(x == first for x in offsets):
+        return None
+    if all(x == first + k * size for k, x in enumerate(offsets)):
+        return Window(size, first - pattern.offsets[0], WARP, (0,), tuple(range(WARP)))
+    if pattern.align >= _VECTOR_BYTES:
+        first -= first % _VECTOR_BYTES
+    if any((x - first) % size for x in offsets):
+        return None
+    vectors = [(x - first) // _VECTOR_BYTES for x in offsets]
+    used = tuple(sorted(set(vectors)))
+    if len(used) > _MOST:
+        return None
+    per_vector = _VECTOR_BYTES // size
+    places = [
+        used.index(v) * per_vector + (x - first) % _VECTOR_BYTES // size for v, x in zip(vectors, offsets, strict=True)
+    ]
+    return Window(size, first - pattern.offsets[0], per_vector, used, tuple(places))

@@ -12,28 +12,18 @@ together: they are *loose* from there on, and every position that they can reach
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
+from cujit.devices.cpu.analysis.dataflow import bits_of, closure, joined, reach
 from cujit.devices.cpu.ir.cfg import Block, Graph, Loop
 from cujit.devices.cpu.ir.program import Op, Reg
 
-__all__ = ["bits_of", "loosen", "needs_stack", "polling_loops", "same_operations"]
+__all__ = ["loosen", "needs_stack", "polling_loops", "same_operations"]
 
 
 def needs_stack(graph: Graph) -> bool:
     """Tell whether a warp needs a stack of its own: it may stop half-way and let others run, or takes memory of it."""
-    ops = [op for block in graph.blocks for op in block.ops]
-    return any(op.form.is_barrier or op.opcode == "alloca" for op in ops) or bool(polling_loops(graph))
-
-
-def bits_of(mask: int) -> list[int]:
-    """List the bits that are set in a mask."""
-    found = []
-    while mask:
-        low = mask & -mask
-        found.append(low.bit_length() - 1)
-        mask ^= low
-    return found
+    return any(op.form.is_barrier or op.opcode == "alloca" for op in graph.ops) or bool(polling_loops(graph))
 
 
 def loosen(graph: Graph, waiting: list[int], polls: Sequence[Loop], barriers: Sequence[int]) -> int:
@@ -42,31 +32,15 @@ def loosen(graph: Graph, waiting: list[int], polls: Sequence[Loop], barriers: Se
     ``polls`` are polling loops that not all lanes are in at a time, ``barriers`` positions of barriers that some
     lanes wait at and others pass by.
     """
-    starts = 0
-    for position in barriers:
-        starts |= 1 << position
+    inside = [position for loop in polls for position in range(loop.head, loop.last + 1)]
+    starts = joined(1 << position for position in (*barriers, *inside))
     for block in graph.blocks:
         if block.site is not None and waiting[block.position]:
             starts |= 1 << block.position | waiting[block.position]
-    for loop in polls:
-        for position in range(loop.head, loop.last + 1):
-            starts |= 1 << position
-    loose = _reachable(graph, starts)
+    loose = reach(starts, graph.exit, graph.successors())
     for position in bits_of(loose):
         waiting[position] |= loose
     return loose
-
-
-def _reachable(graph: Graph, starts: int) -> int:
-    successors = graph.successors()
-    seen = starts
-    todo = bits_of(starts)
-    while todo:
-        for s in successors[todo.pop()]:
-            if s != graph.exit and not seen >> s & 1:
-                seen |= 1 << s
-                todo.append(s)
-    return seen
 
 
 def same_operations(sites: Sequence[Block], twins: Sequence[int | None]) -> list[list[Block]]:
@@ -94,43 +68,21 @@ def _polls(inside: list[Block], loop: Loop) -> bool:
     if any(op.opcode == "nanosleep" for op in ops):
         return True
     polled = [op for op in ops if op.form.is_poll and not _is_retry(op, ops)]
-    called = any(op.opcode == "call.function" for op in ops)
-    if not polled and not called:
-        return False
-    deciding = _slice(inside, loop, ops)
-    if called and any(r in deciding for op in ops if _is_result(op) for r in op.results if r is not None):
-        return True
-    return any(r in deciding for op in polled for r in op.results if r is not None)
+    if any(op.opcode == "call.function" for op in ops):
+        # What a function gave may be memory that others write, which it looked at.
+        polled += [op for op in ops if op.opcode == "ld" and op.space == "local"]
+    leaving = (b.branch for b in inside if b.branch is not None and any(s not in loop for s in b.successors))
+    deciding = _origins((r for branch in leaving for r in branch.read_registers()), ops) if polled else set()
+    return any(r in deciding for op in polled for r in op.written)
 
 
-def _is_result(op: Op) -> bool:
-    """Tell whether an operation may read what a function gave: it may have looked at memory that others write."""
-    return op.opcode == "ld" and op.space == "local"
-
-
-def _slice(inside: list[Block], loop: Loop, ops: list[Op]) -> set[Reg]:
-    """Collect the registers that the decision to leave the loop depends on."""
-    deciding: set[Reg] = set()
-    for block in inside:
-        branch = block.branch
-        if branch is not None and any(s not in loop for s in block.successors):
-            deciding.update(branch.read_registers())
-    return _depends_on(deciding, ops)
-
-
-def _depends_on(registers: set[Reg], ops: list[Op]) -> set[Reg]:
-    """Add the registers that some operations compute these from."""
-    found = set(registers)
-    changed = True
-    while changed:
-        changed = False
-        for op in ops:
-            if any(r in found for r in op.results if r is not None):
-                new = set(op.read_registers()) - found
-                if new:
-                    found |= new
-                    changed = True
-    return found
+def _origins(registers: Iterable[Reg], ops: Sequence[Op]) -> set[Reg]:
+    """Collect the registers that some are made from by operations of a loop, themselves included."""
+    made_from: dict[Reg, list[Reg]] = {}
+    for op in ops:
+        for r in op.written:
+            made_from.setdefault(r, []).extend(op.read_registers())
+    return closure(registers, lambda reg: made_from.get(reg, ()))
 
 
 def _is_retry(op: Op, ops: list[Op]) -> bool:
@@ -141,18 +93,4 @@ def _is_retry(op: Op, ops: list[Op]) -> bool:
     if op.opcode != "atom" or "cas" not in op.modifiers:
         return False
     compared = op.sources[1]
-    return isinstance(compared, Reg) and bool(set(op.results) & _origins(compared, ops))
-
-
-def _origins(register: Reg, ops: list[Op]) -> set[Reg | None]:
-    """Collect the registers that a value is made from inside a loop, itself included."""
-    found: set[Reg | None] = {register}
-    todo = [register]
-    while todo:
-        reg = todo.pop()
-        for op in ops:
-            if reg in op.results:
-                new = set(op.read_registers()) - found
-                found |= new
-                todo += new
-    return found
+    return isinstance(compared, Reg) and not _origins([compared], ops).isdisjoint(op.written)

@@ -13,16 +13,15 @@ register is *guarded*: it keeps the vector too, and one bit that tells at run ti
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from cujit.devices.base import Dim3
-from cujit.devices.cpu.analysis.dominance import immediate_postdominators
-from cujit.devices.cpu.analysis.liveness import live_in
-from cujit.devices.cpu.analysis.progress import bits_of, loosen, polling_loops
+from cujit.devices.cpu.analysis.dataflow import bits_of, immediate_postdominators, joined, live_in, reach, solve
+from cujit.devices.cpu.analysis.progress import loosen, polling_loops
 from cujit.devices.cpu.ir.cfg import Block, Graph, Loop
 from cujit.devices.cpu.ir.program import (
     WARP,
-    FloatConstant,
     Group,
     IntConstant,
     KernelProgram,
@@ -42,9 +41,9 @@ __all__ = [
     "Divergence",
     "Shape",
     "analyse",
+    "blended_in",
     "is_divergent_branch",
     "low_bits",
-    "reach",
     "waits_in",
 ]
 
@@ -112,10 +111,6 @@ class Divergence:
     loose: int = 0
     seldom: frozenset[int] = frozenset()
 
-    def of(self, operand: Operand) -> Shape:
-        """Tell the shape of an operand (of a memory operand: of its address)."""
-        return _shape(operand, self.shapes, Dim3(1))
-
 
 def analyse(program: KernelProgram, graph: Graph, block: Dim3) -> Divergence:
     """Find shapes and divergence of a kernel for blocks of the size ``block``."""
@@ -123,54 +118,46 @@ def analyse(program: KernelProgram, graph: Graph, block: Dim3) -> Divergence:
     ipdom = immediate_postdominators(graph)
     polls = polling_loops(graph)
     constants = _constants(program, graph)
-    forced: set[int] = set()
+    forced = 0
     while True:
         shapes = _shapes(program, graph, block, constants, forced)
         waiting = _waiting(graph, shapes, ipdom)
         apart = [loop for loop in polls if _lanes_part(graph, loop, shapes, waiting)]
         loose = loosen(graph, waiting, apart, [b.position for b in graph.blocks if _waits_in_part(b, shapes)])
-        blend = [_live_at(mask, live) for mask in waiting]
-        more = {
-            r.index
-            for b in graph.blocks
-            for op in b.ops
-            for r in op.results
-            if r is not None and blend[b.position] >> r.index & 1
-        }
-        if more <= forced:
+        blend = [joined(live[p] for p in bits_of(mask)) for mask in waiting]
+        more = blended_in(graph, blend)
+        if not more & ~forced:
             return Divergence(shapes, constants, blend, waiting, loose, _seldom(graph, shapes))
         forced |= more
+
+
+def blended_in(graph: Graph, blend: Sequence[int]) -> int:
+    """Find the registers that are written while lanes that still need them wait elsewhere, as bits of their numbers."""
+    return joined(blend[b.position] & op.writes for b in graph.blocks for op in b.ops)
 
 
 def _seldom(graph: Graph, shapes: list[Shape]) -> frozenset[int]:
     """Find the guarded registers that are only addresses of loads and stores, or lead to such."""
     seldom = {k for k, shape in enumerate(shapes) if shape.guarded}
-    before = None
-    while before != len(seldom):
+
+    def discard(op: Op) -> bool:
         before = len(seldom)
-        for b in graph.blocks:
-            for op in b.ops:
-                result = op.results[0] if len(op.results) == 1 else None
-                leads = result is not None and result.index in seldom
-                address = op.sources[0] if op.form.is_load or op.opcode == "st" else None
-                for r in op.read_registers():
-                    if not leads and not (isinstance(address, Memory) and address.base is r):
-                        seldom.discard(r.index)
-                if isinstance(address, Memory) and op.opcode == "st":
-                    seldom -= {r.index for source in op.sources[1:] for r in registers_in(source)}
+        leads = len(op.results) == 1 and not seldom.isdisjoint(r.index for r in op.written)
+        address = op.sources[0] if op.form.is_load or op.opcode == "st" else None
+        base = address.base if isinstance(address, Memory) else None
+        if not leads:
+            seldom.difference_update(r.index for r in op.read_registers() if r is not base)
+        if op.opcode == "st":
+            seldom.difference_update(r.index for source in op.sources[1:] for r in registers_in(source))
+        return before != len(seldom)
+
+    solve(graph.ops, discard)
     return frozenset(seldom)
 
 
 def waits_in(graph: Graph, shapes: list[Shape]) -> list[int]:
     """Find where lanes may wait while each block of a graph runs, as bits of positions."""
     return _waiting(graph, shapes, immediate_postdominators(graph))
-
-
-def _live_at(positions: int, live: list[int]) -> int:
-    registers = 0
-    for p in bits_of(positions):
-        registers |= live[p]
-    return registers
 
 
 # -- where lanes part -------------------------------------------------------------------------------------
@@ -185,14 +172,10 @@ def _waiting(graph: Graph, shapes: list[Shape], ipdom: list[int]) -> list[int]:
             continue
         sides = sorted(set(b.successors))
         meet = ipdom[b.position]
-        passed = {s: reach(s, meet, successors) for s in sides}
+        passed = {s: reach(1 << s, meet, successors) for s in sides}
         at_meet = 0 if meet == graph.exit else 1 << meet
         for s in sides:
-            elsewhere = at_meet
-            for other in sides:
-                if other != s:
-                    elsewhere |= passed[other]
-            elsewhere &= ~(1 << graph.exit)
+            elsewhere = (at_meet | joined(passed[other] for other in sides if other != s)) & ~(1 << graph.exit)
             for p in bits_of(passed[s] & ~(1 << graph.exit)):
                 waiting[p] |= elsewhere
     return waiting
@@ -225,20 +208,6 @@ def _waits_in_part(block: Block, shapes: list[Shape]) -> bool:
     return not shapes[site.guard.index].is_uniform
 
 
-def reach(start: int, stop: int, successors: list[list[int]]) -> int:
-    """Collect the positions that lanes pass from ``start`` on before ``stop``, as bits."""
-    if start == stop:
-        return 0
-    seen = 1 << start
-    todo = [start]
-    while todo:
-        for s in successors[todo.pop()]:
-            if s != stop and not seen >> s & 1:
-                seen |= 1 << s
-                todo.append(s)
-    return seen
-
-
 # -- shapes of registers ----------------------------------------------------------------------------------
 
 
@@ -246,37 +215,32 @@ def _constants(program: KernelProgram, graph: Graph) -> dict[int, int]:
     """Find registers that are written once, with an integer."""
     writes = [0] * len(program.registers)
     values: dict[int, int] = {}
-    for b in graph.blocks:
-        for op in b.ops:
-            for r in op.results:
-                if r is not None:
-                    writes[r.index] += 1
-                    if op.opcode == "mov" and op.guard is None and isinstance(op.sources[0], IntConstant):
-                        values[r.index] = op.sources[0].value
+    for op in graph.ops:
+        for r in op.written:
+            writes[r.index] += 1
+            if op.opcode == "mov" and op.guard is None and isinstance(op.sources[0], IntConstant):
+                values[r.index] = op.sources[0].value
     return {r: v for r, v in values.items() if writes[r] == 1}
 
 
-def _shapes(
-    program: KernelProgram, graph: Graph, block: Dim3, constants: dict[int, int], forced: set[int]
-) -> list[Shape]:
-    written = {r.index for b in graph.blocks for op in b.ops for r in op.results if r is not None}
+def _shapes(program: KernelProgram, graph: Graph, block: Dim3, constants: dict[int, int], forced: int) -> list[Shape]:
+    ops = graph.ops
+    written = joined(op.writes for op in ops)
     # A register that is never written is zero everywhere; compilers leave such in where a value does not matter.
-    known: list[Shape | None] = [None if r.index in written else UNIFORM for r in program.registers]
-    for index in forced:
+    known: list[Shape | None] = [None if written >> r.index & 1 else UNIFORM for r in program.registers]
+    for index in bits_of(forced):
         known[index] = VARYING
-    changed = True
-    while changed:
+
+    def widen(op: Op) -> bool:
         changed = False
-        for b in graph.blocks:
-            for op in b.ops:
-                for result in op.results:
-                    if result is None or known[result.index] == VARYING:
-                        continue
-                    new = _result_shape(op, known, block, constants, program.local_size)
-                    joined = _join(known[result.index], new)
-                    if joined != known[result.index]:
-                        known[result.index] = joined
-                        changed = True
+        for result in op.written:
+            before = known[result.index]
+            if before != VARYING:
+                known[result.index] = _join(before, _result_shape(op, known, block, constants, program.local_size))
+                changed |= known[result.index] != before
+        return changed
+
+    solve(ops, widen)
     return [s if s is not None else UNIFORM for s in known]
 
 
@@ -288,21 +252,16 @@ def _join(a: Shape | None, b: Shape | None) -> Shape | None:
     return Shape(a.stride, a.guarded or b.guarded, min(a.align, b.align), min(a.row, b.row))
 
 
-def _shape(operand: Operand, known: list[Shape] | list[Shape | None], block: Dim3) -> Shape:
-    """Shape of an operand; a register not met yet counts as uniform."""
+def _shape(operand: Operand, known: Sequence[Shape | None], block: Dim3) -> Shape:
+    """Shape of an operand (of memory: of its address); a register not met yet counts as uniform."""
     if isinstance(operand, Reg):
         return known[operand.index] or UNIFORM
-    if isinstance(operand, (IntConstant, FloatConstant)):
-        return UNIFORM
     if isinstance(operand, Special):
         return special_shape(operand.name, block)
-    if isinstance(operand, Memory):
-        return _shape(operand.base, known, block) if operand.base is not None else UNIFORM
     if isinstance(operand, Group):
         return UNIFORM if all(_shape(i, known, block).is_uniform for i in operand.items) else VARYING
-    if isinstance(operand, Negation):
-        return _shape(operand.item, known, block)
-    return UNIFORM
+    inner = operand.base if isinstance(operand, Memory) else operand.item if isinstance(operand, Negation) else None
+    return UNIFORM if inner is None else _shape(inner, known, block)
 
 
 _MOST_ALIGN = 1 << 30
@@ -372,9 +331,7 @@ def _made_shape(op: Op, shapes: list[Shape], constants: dict[int, int], local_si
     return found or _aligned_result(op, shapes, constants) or VARYING
 
 
-def _source_shape(
-    operand: Operand, known: list[Shape] | list[Shape | None], block: Dim3, constants: dict[int, int]
-) -> Shape:
+def _source_shape(operand: Operand, known: Sequence[Shape | None], block: Dim3, constants: dict[int, int]) -> Shape:
     value = _constant(operand, constants)
     return _shape(operand, known, block) if value is None else Shape(0, align=_align_of(value))
 

@@ -1,6 +1,6 @@
 """Loads and stores of a warp as values: what the lanes access and where, before it is chosen how that is done.
 
-``loads`` and ``stores`` choose, each in one table. For example, ``ld.shared.v2.f32 {a, b}, [r+8]`` with an ``r`` that
+``memory`` chooses, by a table for each. For example, ``ld.shared.v2.f32 {a, b}, [r+8]`` with an ``r`` that
 counts up by 8 with the lane is a ``Gather`` of two ``float`` at a ``Place`` with one base and the stride 8; as its
 lanes lie side by side, it becomes one load of a vector.
 """
@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from cujit.devices.cpu.analysis.patterns import Window
 from cujit.devices.cpu.analysis.uniformity import WARP
-from cujit.devices.cpu.analysis.windows import Window
 from cujit.devices.cpu.codegen.builder import Builder, Value, float_type, int_type, type_width
 from cujit.devices.cpu.ir.program import Op
 from cujit.devices.cpu.ir.semantics import Type
@@ -102,12 +102,12 @@ class Gather:
 class Scatter(Gather):
     """A store of as many ``values``.
 
-    It ``streams`` where it may go past the cache, and ``blends`` where memory of lanes that do not run may be read and
-    written back.
+    It is ``nontemporal`` where it may go past the cache, and ``blends`` where memory of lanes that do not run may be
+    read and written back.
     """
 
     values: tuple[Value, ...] = ()
-    streams: bool = False
+    nontemporal: bool = False
     blends: bool = False
 
 

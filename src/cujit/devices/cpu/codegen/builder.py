@@ -5,15 +5,19 @@ from __future__ import annotations
 import contextlib
 import functools
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TypeAlias
 
 from cujit.devices.cpu.analysis.uniformity import WARP
 from cujit.devices.cpu.codegen.irmodule import IrModule
 from cujit.devices.cpu.codegen.nodes import Node, Value
-from cujit.devices.cpu.codegen.ssa import Block, Variable, in_ssa
+from cujit.devices.cpu.codegen.ssa import ENDS, Block, Variable, in_ssa
 from cujit.devices.cpu.ir.program import Reg
 
 __all__ = ["LARGEST_VECTOR", "Builder", "Value", "float_type", "int_type", "storage_type", "type_width"]
 
+
+Emit: TypeAlias = "Callable[[], Sequence[Value] | None]"
+"""Emits something, and gives values where it has some."""
 
 LARGEST_VECTOR = 512
 """Bytes of 32 values of 128 bits, which LLVM takes an access to be aligned to if nothing is said.
@@ -96,7 +100,9 @@ class Builder:
         self.body.append(node)
 
     def start(self, label: str) -> None:
-        """Begin a basic block."""
+        """Begin a basic block; what stands before it goes on there, unless it has ended."""
+        if not self.body or self.body[-1].opcode not in ENDS:
+            self.jump(label)
         self._give(f"%{label}")
         self._block = self._blocks[label] = Block(label)
         self.body.append(Node("label", name=label))
@@ -405,6 +411,28 @@ class Builder:
     def branch(self, condition: Value, yes: str, no: str) -> None:
         """Go on at one label where a scalar holds, else at the other."""
         self.append(Node("br", (condition,), labels=(yes, no)))
+
+    @contextlib.contextmanager
+    def when(self, condition: Value, hint: str = "if", *, holds: bool = True) -> Iterator[None]:
+        """Have what is emitted inside run only where a scalar holds, or does not."""
+        inside, behind = self.label(hint), self.label(f"{hint}.end")
+        self.branch(condition, *((inside, behind) if holds else (behind, inside)))
+        self.start(inside)
+        yield
+        self.start(behind)
+
+    def either(self, condition: Value, yes: Emit, no: Emit, hint: str = "if") -> list[Value]:
+        """Do one thing where a scalar holds and else the other; give what came of it, as many values of both."""
+        labels = self.label(hint), self.label(f"{hint}.not")
+        behind, ways = self.label(f"{hint}.end"), []
+        self.branch(condition, *labels)
+        for label, emit in zip(labels, (yes, no), strict=True):
+            self.start(label)
+            found = emit() or ()
+            ways.append([(value, self._block.label) for value in found])
+            self.jump(behind)
+        self.start(behind)
+        return [self.phi(both[0][0], *both) for both in zip(*ways, strict=True)]
 
     def switch(self, value: Value, cases: Iterable[tuple[int, str]], otherwise: str) -> None:
         """Go on at the label of the number that a value has."""

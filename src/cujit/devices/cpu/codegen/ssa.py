@@ -16,10 +16,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from cujit.devices.cpu.analysis.dominance import dominators
+from cujit.devices.cpu.analysis.dataflow import dominators
 from cujit.devices.cpu.codegen.nodes import Node, Value
 
-__all__ = ["Block", "Variable", "in_ssa"]
+__all__ = ["ENDS", "Block", "Variable", "in_ssa"]
 
 
 class Variable(NamedTuple):
@@ -94,7 +94,8 @@ def _leave_out(phi: Node, reached: set[str]) -> None:
 
 # -- blocks -----------------------------------------------------------------------------------------------
 
-_ENDS = frozenset({"br", "switch", "ret", "unreachable"})
+ENDS = frozenset({"br", "switch", "ret", "unreachable"})
+"""What ends a basic block."""
 
 
 def _pieces(body: Sequence[Node], first: Block, blocks: Mapping[str, Block]) -> list[_Piece]:
@@ -107,7 +108,7 @@ def _pieces(body: Sequence[Node], first: Block, blocks: Mapping[str, Block]) -> 
             pieces[node.name] = piece
         if not ended:
             piece.nodes.append(node)
-            ended = node.opcode in _ENDS
+            ended = node.opcode in ENDS
     for piece in pieces.values():
         # A label that is none of these is outside, where no variable is read.
         piece.after = [pieces[label] for label in piece.nodes[-1].labels if label in pieces]

@@ -32,7 +32,7 @@ from cujit.errors import CujitError
 
 if TYPE_CHECKING:
     from cujit.devices.cpu.analysis.body import Body
-    from cujit.devices.cpu.analysis.windows import Window
+    from cujit.devices.cpu.analysis.patterns import Window
     from cujit.devices.cpu.ir.cfg import Block, Graph
 
 __all__ = ["MASK", "Handler", "Observer", "Passage", "Scan", "WarpEmitter", "element_of", "forms_of", "storage_type"]

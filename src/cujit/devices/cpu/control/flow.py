@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from cujit.devices.cpu.analysis.dominance import control_equivalent
+from cujit.devices.cpu.analysis.dataflow import control_equivalent
 from cujit.devices.cpu.analysis.progress import polling_loops, same_operations
 from cujit.devices.cpu.analysis.uniformity import is_divergent_branch
 from cujit.devices.cpu.codegen.builder import Value

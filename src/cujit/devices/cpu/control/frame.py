@@ -10,9 +10,9 @@ from collections.abc import Callable, Mapping
 from cujit.devices.cpu.analysis.fission import Cut, Region
 from cujit.devices.cpu.analysis.uniformity import WARP
 from cujit.devices.cpu.codegen.builder import Builder, Value
+from cujit.devices.cpu.codegen.memory import wait_for_stores
 from cujit.devices.cpu.codegen.names import BLOCK, FIRST_THREAD, LAUNCH, STATE, WARP_NUMBER
 from cujit.devices.cpu.codegen.nodes import Node
-from cujit.devices.cpu.codegen.nontemporal import wait_for_stores
 from cujit.devices.cpu.codegen.warp import WarpEmitter
 from cujit.devices.cpu.control.passage import (
     RegionPassage,

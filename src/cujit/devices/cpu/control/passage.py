@@ -12,8 +12,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from cujit.devices.cpu.analysis.fission import EVERY, Cut, Region
+from cujit.devices.cpu.analysis.patterns import Window, window_of
 from cujit.devices.cpu.analysis.uniformity import WARP
-from cujit.devices.cpu.analysis.windows import Window, window_of
 from cujit.devices.cpu.codegen.builder import LARGEST_VECTOR, Builder, Value, type_width
 from cujit.devices.cpu.codegen.names import FIRST_THREAD, WARP_NUMBER
 from cujit.devices.cpu.codegen.warp import MASK, WarpEmitter, element_of, forms_of, storage_type

@@ -14,7 +14,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from cujit.devices.cpu.analysis.uniformity import WARP
-from cujit.devices.cpu.codegen import order
 from cujit.devices.cpu.codegen.builder import Builder, Value
 from cujit.devices.cpu.codegen.lanewise import bits_of_lanes, each_lane, for_each_bit, lane_item
 from cujit.devices.cpu.codegen.registry import Rules
@@ -29,7 +28,6 @@ __all__ = ["Atomic", "operation_of", "register"]
 def register(rules: Rules) -> None:
     """Add the rules of this family."""
     rules.on("atom|red", _atomic)
-    order.register(rules)
 
 
 @dataclass(frozen=True)

@@ -6,16 +6,15 @@ PTX ISA 9.1: "Data Movement and Conversion Instructions".
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Sequence
 
+from cujit.devices.cpu.analysis.patterns import Window
 from cujit.devices.cpu.analysis.uniformity import WARP
-from cujit.devices.cpu.analysis.windows import Window
 from cujit.devices.cpu.codegen.access import Gather, Place, Scatter, element_type
 from cujit.devices.cpu.codegen.builder import Value, int_type, type_width
-from cujit.devices.cpu.codegen.loads import load
+from cujit.devices.cpu.codegen.memory import load, may_be_nontemporal, store
 from cujit.devices.cpu.codegen.names import STATE
-from cujit.devices.cpu.codegen.nontemporal import streams
 from cujit.devices.cpu.codegen.registry import Rules
-from cujit.devices.cpu.codegen.stores import store
 from cujit.devices.cpu.codegen.warp import WarpEmitter, storage_type
 from cujit.devices.cpu.instructions import clusters
 from cujit.devices.cpu.ir.program import Group, Memory, Op, Reg, SymbolAddress
@@ -35,6 +34,7 @@ def register(rules: Rules) -> None:
     rules.on("cvta", _convert_address)
     rules.on("param.put", _put_parameter)
     rules.on("param.get", _get_parameter)
+    rules.on("fence|membar", _fence)
     rules.on("isspacep", _is_space)
     rules.on("isspacep .shared::cluster", _is_cluster)
     clusters.register(rules)
@@ -134,7 +134,7 @@ def _load(e: WarpEmitter, op: Op) -> None:
     assert isinstance(memory, Memory)
     element = element_type(type_)
     if isinstance(memory.base, SymbolAddress) and memory.base.slot.space == "param":
-        values = _load_parameters(e, op, memory, element)
+        values: Sequence[Value] = _load_parameters(e, op, memory, element)
     else:
         place = _place(e, op, memory)
         values = load(e, Gather(op, place, element, len(op.results), _lanes(e, op, place)))
@@ -171,7 +171,17 @@ def _store(e: WarpEmitter, op: Op) -> None:
     blends = op.space == "shared" and not e.watched
     values = tuple(e.read(item, element) for item in (data.items if isinstance(data, Group) else (data,)))
     place, mask = _place(e, op, memory), e.lanes(op)
-    store(e, Scatter(op, place, element, len(values), mask, values, streams(e, op), blends))
+    store(e, Scatter(op, place, element, len(values), mask, values, may_be_nontemporal(e, op), blends))
+
+
+def _fence(e: WarpEmitter, op: Op) -> None:
+    """Order all accesses before and after, as strongly as the processor can where the form does not ask for less.
+
+    Memory has one proxy here: what any of them wrote, the others see.
+    """
+    words = frozenset(op.modifiers)
+    weak = bool(words & {"acq_rel", "acquire", "release", "proxy", "mbarrier_init"}) or "cta" in words
+    e.builder.fence("acq_rel" if weak else "seq_cst")
 
 
 # -- moves ------------------------------------------------------------------------------------------------

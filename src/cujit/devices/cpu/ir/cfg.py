@@ -73,6 +73,11 @@ class Graph:
         """The position that stands for leaving the kernel."""
         return len(self.blocks)
 
+    @property
+    def ops(self) -> list[Op]:
+        """The operations of all blocks."""
+        return [op for block in self.blocks for op in block.ops]
+
     def successors(self) -> list[list[int]]:
         """List the successors of each position, the exit's (none) included."""
         return [list(b.successors) for b in self.blocks] + [[]]

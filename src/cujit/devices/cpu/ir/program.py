@@ -6,6 +6,7 @@ Made by ``flatten``; every later pass reads or rewrites it.
 from __future__ import annotations
 
 import functools
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -28,7 +29,9 @@ __all__ = [
     "Slot",
     "Special",
     "SymbolAddress",
+    "bits_in",
     "items_of",
+    "parts_of",
     "registers_in",
     "type_bits",
 ]
@@ -207,15 +210,37 @@ class Op:
         """Who sees its order, or whom a barrier is for; empty if it does not say."""
         return self.form.scope
 
+    @property
+    def written(self) -> list[Reg]:
+        """The registers that it writes."""
+        return [r for r in self.results if r is not None]
+
+    @property
+    def writes(self) -> int:
+        """The registers that it writes, as bits of their numbers."""
+        return bits_in(self.written)
+
+    @property
+    def reads(self) -> int:
+        """The registers that it reads, as bits of their numbers."""
+        return bits_in(self.read_registers())
+
     def read_registers(self) -> list[Reg]:
         """List the registers that it reads, its guard included; a guarded result is read too."""
         found: list[Reg] = []
         for source in self.sources:
             _collect(source, found)
         if self.guard is not None:
-            found.append(self.guard)
-            found += [r for r in self.results if r is not None]
+            found += [self.guard, *self.written]
         return found
+
+
+def bits_in(registers: Iterable[Reg]) -> int:
+    """Give a set of registers as bits of their numbers."""
+    found = 0
+    for reg in registers:
+        found |= 1 << reg.index
+    return found
 
 
 def items_of(operand: Operand) -> tuple[Operand, ...]:
@@ -233,16 +258,16 @@ def registers_in(operand: Operand) -> list[Reg]:
 def _collect(operand: Operand, found: list[Reg]) -> None:
     if isinstance(operand, Reg):
         found.append(operand)
-    elif isinstance(operand, Memory):
-        if isinstance(operand.base, Reg):
-            found.append(operand.base)
-        for item in operand.coords:
-            _collect(item, found)
-    elif isinstance(operand, Group):
-        for item in operand.items:
-            _collect(item, found)
-    elif isinstance(operand, Negation):
-        _collect(operand.item, found)
+    else:
+        for part in parts_of(operand):
+            _collect(part, found)
+
+
+def parts_of(operand: Operand) -> tuple[Operand, ...]:
+    """List the operands that one is made of: elements, what is negated, the base and the coordinates of memory."""
+    if isinstance(operand, Memory):
+        return operand.coords if operand.base is None else (operand.base, *operand.coords)
+    return operand.items if isinstance(operand, Group) else (operand.item,) if isinstance(operand, Negation) else ()
 
 
 @dataclass

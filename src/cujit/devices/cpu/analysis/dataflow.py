@@ -1,15 +1,118 @@
-"""Dominators and post-dominators.
+"""What analyses share: sets as the bits of ints, one solver, liveness, dominators and post-dominators.
+
+        add.u32 c, a, b;                   a and b are live before it
+        @p bra END;                        c is, if the block behind reads it
+        sub.u32 c, c, 1;             ->    post-dominated by END
+    END: st.global.u32 [q], c;             dominated by the first block, and control-equivalent to it
 
 Source: Cooper, Harvey, Kennedy, "A Simple, Fast Dominance Algorithm", 2001.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import functools
+import operator
+from collections.abc import Callable, Iterable, Sequence
+from typing import TypeVar
 
 from cujit.devices.cpu.ir.cfg import Graph, Loop
+from cujit.devices.cpu.ir.program import Op
 
-__all__ = ["control_equivalent", "dominators", "immediate_postdominators", "turned"]
+__all__ = [
+    "bits_of",
+    "closure",
+    "control_equivalent",
+    "dominators",
+    "immediate_postdominators",
+    "joined",
+    "live_in",
+    "reach",
+    "solve",
+    "turned",
+    "written_once",
+]
+
+_T = TypeVar("_T")
+
+
+def bits_of(mask: int) -> list[int]:
+    """List the bits that are set in a mask."""
+    found = []
+    while mask:
+        low = mask & -mask
+        found.append(low.bit_length() - 1)
+        mask ^= low
+    return found
+
+
+def joined(sets: Iterable[int]) -> int:
+    """Join sets that are bits."""
+    return functools.reduce(operator.or_, sets, 0)
+
+
+# -- solving ----------------------------------------------------------------------------------------------
+
+
+def solve(nodes: Sequence[_T], transfer: Callable[[_T], bool]) -> None:
+    """Apply a transfer function to all nodes in turn until it changes nothing; it tells whether it did."""
+    while sum(map(transfer, nodes)):
+        pass
+
+
+def closure(start: Iterable[_T], step: Callable[[_T], Iterable[_T]]) -> set[_T]:
+    """Collect what some lead to step by step, themselves included."""
+    found = set(start)
+    todo = list(found)
+    while todo:
+        for each in step(todo.pop()):
+            if each not in found:
+                found.add(each)
+                todo.append(each)
+    return found
+
+
+def reach(starts: int, stop: int, successors: Sequence[Sequence[int]]) -> int:
+    """Collect the positions that lanes pass from some on before ``stop``, all as bits."""
+    seen = starts & ~(1 << stop)
+    todo = bits_of(seen)
+    while todo:
+        for s in successors[todo.pop()]:
+            if s != stop and not seen >> s & 1:
+                seen |= 1 << s
+                todo.append(s)
+    return seen
+
+
+def live_in(graph: Graph) -> list[int]:
+    """Find for each position the registers whose values at its start are read later; the exit needs none."""
+    uses, defs = [], []
+    for block in graph.blocks:
+        used = defined = 0
+        for op in block.ops:
+            used |= op.reads & ~defined
+            defined |= op.writes
+        uses.append(used)
+        defs.append(defined)
+    live = [0] * (len(graph.blocks) + 1)
+
+    def before(p: int) -> bool:
+        was, live[p] = live[p], uses[p] | joined(live[s] for s in graph.blocks[p].successors) & ~defs[p]
+        return was != live[p]
+
+    solve(range(len(graph.blocks) - 1, -1, -1), before)
+    return live
+
+
+def written_once(graph: Graph) -> dict[int, Op]:
+    """Give the operation that writes a register, by its number, where that is only one."""
+    writers: dict[int, list[Op]] = {}
+    for op in graph.ops:
+        for r in op.written:
+            writers.setdefault(r.index, []).append(op)
+    return {index: ops[0] for index, ops in writers.items() if len(ops) == 1}
+
+
+# -- dominance --------------------------------------------------------------------------------------------
 
 
 def turned(successors: Sequence[Sequence[int]]) -> list[list[int]]:
@@ -34,16 +137,16 @@ def dominators(successors: Sequence[Sequence[int]], root: int) -> tuple[list[int
     # From the last one on: then each step upwards is taken once, however many ways meet.
     sources = [sorted((number[p] for p in before[node] if number[p] >= 0), reverse=True) for node in order]
     parents = [0] + [-1] * (len(order) - 1)
-    changed = True
-    while changed:
-        changed = False
-        for k in range(1, len(order)):
-            parent = -1
-            for p in sources[k]:
-                if parents[p] >= 0:
-                    parent = p if parent < 0 else _common(parents, p, parent)
-            changed |= parent != parents[k]
-            parents[k] = parent
+
+    def parent_of(k: int) -> bool:
+        parent = -1
+        for p in sources[k]:
+            if parents[p] >= 0:
+                parent = p if parent < 0 else _common(parents, p, parent)
+        was, parents[k] = parents[k], parent
+        return was != parent
+
+    solve(range(1, len(order)), parent_of)
     return order, [order[parents[k]] if k >= 0 else -1 for k in number]
 
 

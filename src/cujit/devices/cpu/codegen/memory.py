@@ -1,0 +1,375 @@
+"""How the loads and stores of a warp are done: the first way that a ``Gather`` or ``Scatter`` allows.
+
+    ld.shared.v2.f32 {a, b}, [r+8];    ->    one masked load of 64 floats, and two shuffles: the lanes lie side by side
+    ld.global.f32 c, [q];              ->    a call of cujit_gather_32 with a vector of addresses: q may be anything
+    ld.acquire.gpu.u32 d, [f];         ->    fence, one load, fence acquire: f is uniform
+
+A volatile, relaxed, acquire or release access is the plain vector access of its kind between two fences that keep the
+compiler from leaving it out, joining it with another or moving it. That is enough, because processors read and
+write aligned words of up to 8 bytes whole, those of a vector too; 16 bytes have accesses of their own.
+PTX ISA 9.1, chapter 8 "Memory Consistency Model".
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import platform
+from collections.abc import Callable, Iterator, Sequence
+from typing import TypeVar
+
+from cujit.devices.cpu.analysis.patterns import Window
+from cujit.devices.cpu.analysis.uniformity import WARP
+from cujit.devices.cpu.codegen.access import (
+    Gather,
+    Scatter,
+    addresses,
+    dealt,
+    joined,
+    native_lanes,
+    repeated,
+    short_name,
+)
+from cujit.devices.cpu.codegen.builder import Builder, Value, int_type, type_width
+from cujit.devices.cpu.codegen.lanewise import each_lane
+from cujit.devices.cpu.codegen.names import LAUNCH
+from cujit.devices.cpu.codegen.warp import WarpEmitter
+from cujit.devices.cpu.ir.program import Op
+from cujit.devices.cpu.ir.semantics import Order
+from cujit.devices.cpu.run.launch import field_offset
+
+__all__ = ["load", "may_be_nontemporal", "store", "wait_for_stores"]
+
+_Access = TypeVar("_Access", bound=Gather)
+_Way = Callable[[WarpEmitter, _Access], Sequence[Value] | None]
+
+_MOST_BLENDED = 8
+"""Bytes a lane that may be read and written back where the lane does not run: they lie within what surrounds the
+shared memory of a block, at most 31 times as far away as this from where a lane that runs may store."""
+
+
+def load(e: WarpEmitter, g: Gather) -> Sequence[Value]:
+    """Load in the order that is asked for, and give each element: a vector, or a scalar that all lanes have."""
+    with _in_order(e, g.op):
+        values = _do(e, g, _LOADS, _gather)
+        if g.op.form.is_strong and g.element != "i128":
+            _keep(e.builder, values)
+    return values
+
+
+def store(e: WarpEmitter, s: Scatter) -> None:
+    """Store the values in the lanes that run, in the order that is asked for.
+
+    Of lanes that store to the same place, the last one's value stays.
+    """
+    with _in_order(e, s.op):
+        _do(e, s, _STORES, _scatter)
+
+
+def _do(
+    e: WarpEmitter,
+    access: _Access,
+    ways: Sequence[tuple[Callable[[_Access], bool], _Way[_Access]]],
+    lane_by_lane: _Way[_Access],
+) -> Sequence[Value]:
+    """Go the first way that fits; where that is for bases which may be wrong, only if they are right at run time."""
+    way = next((way for fits, way in ways if fits(access)), lane_by_lane)
+    if access.place.holds is None or way is lane_by_lane:
+        return way(e, access) or ()
+    return e.builder.either(access.place.holds, lambda: way(e, access), lambda: lane_by_lane(e, access), "contiguous")
+
+
+_COMPILER = 'syncscope("singlethread") seq_cst'
+
+
+@contextlib.contextmanager
+def _in_order(e: WarpEmitter, op: Op) -> Iterator[None]:
+    """Emit what is inside as an access of the strength that the operation asks for; one of 16 bytes has it itself."""
+    if not op.form.is_strong or op.type == "b128":
+        yield
+        return
+    e.builder.fence("release" if op.order is Order.RELEASE else _COMPILER)
+    yield
+    e.builder.fence("acquire" if op.order is Order.ACQUIRE else _COMPILER)
+
+
+def _keep(b: Builder, values: Sequence[Value]) -> None:
+    """Keep loads whose values nobody reads, so that they fault where there is no memory."""
+    for value in values:
+        if value.is_vector:
+            bits = b.bits_as(value, int_type(type_width(value.type)))
+            first = b.extract(bits, b.integer(0, 32))
+            b.invoke('asm sideeffect "", "r"', "void", b.resize(first, 64, signed=False))
+
+
+# -- one address, or one for each lane ----------------------------------------------------------------------
+
+
+def _load_uniform(e: WarpEmitter, g: Gather) -> Sequence[Value]:
+    """Load once for all lanes, if any runs; one that is strong is done though nobody reads its value."""
+    b = e.builder
+    pointer = b.cast("inttoptr", g.place.bases[0], "ptr")
+
+    def each() -> list[Value]:
+        return _elements(b, g, pointer, volatile=g.op.form.is_strong)
+
+    if g.op.guard is None:
+        return each()
+    nothing = [Value("zeroinitializer", g.element)] * g.count
+    return b.either(b.any_lane(g.mask) if g.mask.is_vector else g.mask, each, lambda: nothing, "load")
+
+
+def _elements(b: Builder, g: Gather, pointer: Value, *, volatile: bool = False) -> list[Value]:
+    size = g.element_bytes
+    places = [b.offset(pointer, k * size) if k else pointer for k in range(g.count)]
+    return [b.load(g.element, at, align=size, volatile=volatile) for at in places]
+
+
+@contextlib.contextmanager
+def _if_any(e: WarpEmitter, s: Scatter) -> Iterator[None]:
+    """Do what is emitted inside only if a lane runs: where none does, the address may be any."""
+    b = e.builder
+    with contextlib.nullcontext() if s.op.guard is None else b.when(b.any_lane(s.mask), "store"):
+        yield
+
+
+def _store_uniform(e: WarpEmitter, s: Scatter) -> None:
+    """Store once: the values of the last lane that runs."""
+    b = e.builder
+    with _if_any(e, s):
+        pointer = b.cast("inttoptr", s.place.bases[0], "ptr")
+        zeros = b.call("llvm.ctlz.i32", "i32", b.word(s.mask), b.integer(0, 1))
+        last = b.binary("and", b.binary("sub", b.integer(WARP - 1, 32), zeros), b.integer(WARP - 1, 32))
+        for k, value in enumerate(s.values):
+            one = b.extract(value, last) if value.is_vector else value
+            b.store(one, b.offset(pointer, k * s.element_bytes), align=s.element_bytes)
+
+
+def _gather(e: WarpEmitter, g: Gather) -> list[Value]:
+    """Load from each lane's own address."""
+    b, bits = e.builder, type_width(g.element)
+    found = [b.invoke(native_lanes(b, "gather", bits), int_type(bits), at, vector=True) for at in addresses(b, g)]
+    return [b.bits_as(each, g.element) for each in found]
+
+
+def _scatter(e: WarpEmitter, s: Scatter) -> None:
+    """Store to each lane's own address."""
+    b, bits = e.builder, type_width(s.element)
+    for at, value in zip(addresses(b, s), s.values, strict=True):
+        b.invoke(native_lanes(b, "scatter", bits), "void", at, b.bits_as(b.vector(value), int_type(bits)))
+
+
+# -- lanes at a stride --------------------------------------------------------------------------------------
+
+
+def _load_contiguous(e: WarpEmitter, g: Gather) -> list[Value]:
+    """Load neighbouring elements of all lanes as one vector a row, and deal them out."""
+    b, count, rows = e.builder, g.count, len(g.place.bases)
+    n = WARP // rows * count
+    wide, name = f"<{n} x {g.element}>", f"llvm.masked.load.v{n}{short_name(g.element)}.p0"
+    align, nothing = b.integer(g.element_bytes, 32), Value("zeroinitializer", wide)
+    parts = []
+    for k, base in enumerate(g.place.bases):
+        pointer = b.cast("inttoptr", base, "ptr")
+        parts.append(b.call(name, wide, pointer, align, repeated(b, g.mask, count, k, rows), nothing))
+    whole = joined(b, parts, n)
+    if count == 1:
+        return [Value(whole.text, g.element, True)]
+    return [b.shuffle(whole, None, [lane * count + k for lane in range(WARP)]) for k in range(count)]
+
+
+def _load_rows(e: WarpEmitter, g: Gather) -> list[Value]:
+    """Load what the lanes of each row have in common."""
+    b = e.builder
+    pointers = [b.cast("inttoptr", base, "ptr") for base in g.place.bases]
+    found = [_elements(b, g, pointer) for pointer in pointers]
+    return [b.rows(list(values)) for values in zip(*found, strict=True)]
+
+
+def _load_strided(e: WarpEmitter, g: Gather) -> list[Value]:
+    """Load one element after another, which lie the stride apart."""
+    b, stride, base = e.builder, g.place.stride, Value("%base", "ptr")
+
+    def body(f: Builder) -> Value:
+        found = Value("poison", g.element, True)
+        for lane in range(WARP):
+            one = f.load(g.element, f.offset(base, lane * stride), align=g.element_bytes)
+            found = f.insert(found, one, lane)
+        return found
+
+    name = f"load.{g.element}.apart.{stride}"
+    b.define(name, [base], body, f"<{WARP} x {g.element}>", "noinline nounwind willreturn memory(read)")
+    return [b.invoke(f"@{name}", g.element, b.cast("inttoptr", g.place.bases[0], "ptr"), vector=True)]
+
+
+def _rows(b: Builder, s: Scatter) -> Iterator[tuple[Value, Value, Value]]:
+    """Give for each row its elements as one vector, where they go, and which of them do."""
+    whole, rows = dealt(b, [b.vector(v) for v in s.values]), len(s.place.bases)
+    n = WARP // rows * s.count
+    for k, base in enumerate(s.place.bases):
+        part = b.shuffle(whole, None, range(k * n, k * n + n)) if rows > 1 else whole
+        pointer = b.cast("inttoptr", base, "ptr")
+        yield Value(part.text, f"<{n} x {s.element}>"), pointer, repeated(b, s.mask, s.count, k, rows)
+
+
+def _store_contiguous(e: WarpEmitter, s: Scatter) -> None:
+    """Store neighbouring elements of all lanes as one vector a row."""
+    for part, pointer, lanes in _rows(e.builder, s):
+        _store_masked(e.builder, s, part, pointer, lanes)
+
+
+def _store_masked(b: Builder, s: Scatter, part: Value, pointer: Value, lanes: Value) -> None:
+    n = WARP // len(s.place.bases) * s.count
+    name = f"llvm.masked.store.v{n}{short_name(s.element)}.p0"
+    b.call(name, "void", part, pointer, b.integer(s.element_bytes, 32), lanes)
+
+
+def _store_blended(e: WarpEmitter, s: Scatter) -> None:
+    """Read and write back what lanes that do not run would store to, which most processors do faster than a store with
+    a mask."""
+    b = e.builder
+    with _if_any(e, s):
+        for part, pointer, lanes in _rows(b, s):
+            old = b.load(part.type, pointer, align=s.element_bytes)
+            b.store(b.select(Value(lanes.text, lanes.type), part, old), pointer, align=s.element_bytes)
+
+
+# -- non-temporal stores: see ``analysis.streaming`` -----------------------------------------------------------
+
+_LINE = 64
+"""Bytes of a cache line of x86-64. A store of less than all of one is slower past the cache."""
+
+_UNALIGNED = Value("%unaligned", "i64")
+"""Bits of an address that are zero where a store may go past the cache; all if none may."""
+
+
+def may_be_nontemporal(e: WarpEmitter, op: Op) -> bool:
+    """Whether a store may go past the cache; none may in kernels that wait or call, whose warps have stacks."""
+    if platform.machine() not in ("x86_64", "AMD64") or e.watched or e.flow.suspends:
+        return False
+    return op in e.body.nontemporal.stores
+
+
+def wait_for_stores(b: Builder, *others: Builder) -> None:
+    """Wait for stores past the cache, if there are any in the function that ``b`` builds, or those of the others."""
+    if any(node.nontemporal for each in (b, *others) for node in each.body):
+        b.call("llvm.x86.sse.sfence", "void")
+
+
+def _store_nontemporal(e: WarpEmitter, s: Scatter) -> None:
+    """Store past the cache where a row begins with a cache line, if the launch writes more than the cache holds."""
+    b = e.builder
+    if not b.has_entry(_UNALIGNED.text):
+        block_bytes = e.block.volume * e.body.nontemporal.thread_bytes
+        with b.at_entry():
+            cache = b.load("i64", b.offset(LAUNCH, field_offset("cache_bytes")))
+            written = b.binary("mul", Value("%blocks", "i64"), b.integer(block_bytes, 64))
+            is_much = b.compare("icmp ugt", written, cache)
+            b.select(is_much, b.integer(_LINE - 1, 64), b.integer(-1, 64), into=_UNALIGNED.text)
+    for row, base in zip(_rows(b, s), s.place.bases, strict=True):
+        is_line = b.compare("icmp eq", b.binary("and", base, _UNALIGNED), b.integer(0, 64))
+        b.either(
+            is_line,
+            functools.partial(b.store, *row[:2], align=_LINE, nontemporal=True),
+            functools.partial(_store_masked, b, s, *row),
+            "nontemporal",
+        )
+
+
+# -- windows of shared memory ---------------------------------------------------------------------------------
+#
+# Nobody but this thread writes to the shared memory of its block: what lies between the lanes' words is read and
+# written back. A window is shorter than what surrounds shared memory.
+
+
+def _load_window(e: WarpEmitter, g: Gather) -> list[Value]:
+    """Load all vectors, and give each lane its element."""
+    assert g.place.window is not None
+    return [_picked(e.builder, g, g.place.window, _vectors(e.builder, g, g.place.window))]
+
+
+def _store_window(e: WarpEmitter, s: Scatter) -> None:
+    """Store each lane's value, in the lanes that run."""
+    b, window = e.builder, s.place.window
+    assert window is not None
+    n, vectors, value = window.per_vector, _vectors(b, s, window), b.vector(s.values[0])
+    if not s.is_whole:
+        # Frozen, so that LLVM makes no store with a mask of it, which takes some processors many times as long.
+        value = b.select(s.mask, value, b.freeze(_picked(b, s, window, vectors)))
+    lane_at = dict(zip(window.places, range(WARP), strict=True))
+    for k, (pointer, old) in enumerate(vectors):
+        own = [lane_at.get(k * n + j, -1) for j in range(n)]
+        new = _shuffled(b, WARP, value, None, own)
+        if -1 in own:
+            new = _shuffled(b, n, old, new, [j if own[j] < 0 else n + j for j in range(n)])
+        b.store(Value(new.text, old.type), pointer, align=window.size)
+
+
+def _vectors(b: Builder, g: Gather, window: Window) -> list[tuple[Value, Value]]:
+    """Load the vectors as they are before the operation; give where each lies with it."""
+    start = b.cast("inttoptr", g.place.bases[0], "ptr")
+    pointers = [b.offset(start, k * window.vector_bytes) for k in window.used]
+    return [(at, b.load(f"<{window.per_vector} x {g.element}>", at, align=window.size)) for at in pointers]
+
+
+def _picked(b: Builder, g: Gather, window: Window, vectors: list[tuple[Value, Value]]) -> Value:
+    values = [value for _, value in vectors]
+    count = 1 << (len(values) - 1).bit_length()
+    whole = joined(b, [*values, *[Value("poison", values[0].type)] * (count - len(values))], window.per_vector)
+    return Value(_shuffled(b, window.per_vector * count, whole, None, window.places).text, g.element, True)
+
+
+def _shuffled(b: Builder, length: int, first: Value, second: Value | None, picks: Sequence[int]) -> Value:
+    return first if list(picks) == list(range(length)) else b.shuffle(first, second, picks)
+
+
+# -- 16 bytes: one access a lane, whole where the operation is more than weak -----------------------------------
+
+
+def _load_wide(e: WarpEmitter, g: Gather) -> list[Value]:
+    """Load 16 bytes for every lane that runs."""
+    b, op, ordered = e.builder, g.op, g.op.form.is_strong
+    at = g.place.bases[0] if g.place.is_uniform else g.place.every_lane(b)
+
+    def one(f: Builder, v: Sequence[Value]) -> Value:
+        pointer = f.cast("inttoptr", v[0], "ptr")
+        return f.load("i128", pointer, order="acquire" if ordered else "", align=16)
+
+    loaded = each_lane(e, op, f"load.wide.{'ordered' if ordered else 'weak'}", [at], one, "i128")
+    assert loaded is not None
+    if at.is_vector or e.operand_shape(op.results[0]).stride is None:
+        return [loaded]
+    return [b.extract(loaded, b.first_lane(e.lanes(op)))]  # what the lanes that run have in common
+
+
+def _store_wide(e: WarpEmitter, s: Scatter) -> None:
+    """Store 16 bytes of every lane that runs."""
+    ordered = s.op.form.is_strong
+    at = s.place.bases[0] if s.place.is_uniform else s.place.every_lane(e.builder)
+
+    def one(f: Builder, v: Sequence[Value]) -> None:
+        f.store(v[1], f.cast("inttoptr", v[0], "ptr"), order="release" if ordered else "", align=16)
+
+    each_lane(e, s.op, f"store.wide.{'ordered' if ordered else 'weak'}", [at, *s.values], one)
+
+
+# -- which way ----------------------------------------------------------------------------------------------
+
+_LOADS: tuple[tuple[Callable[[Gather], bool], _Way[Gather]], ...] = (
+    (lambda g: g.element == "i128", _load_wide),
+    (lambda g: g.place.window is not None, _load_window),
+    (lambda g: g.place.is_uniform, _load_uniform),
+    (lambda g: g.is_contiguous, _load_contiguous),
+    (lambda g: g.is_whole and len(g.place.bases) > 1 and g.place.stride == 0, _load_rows),
+    (lambda g: g.is_whole and len(g.place.bases) == 1 and g.count == 1, _load_strided),
+)
+"""What each way is for. Where none fits, each lane has an address of its own, which is right for every place."""
+
+_STORES: tuple[tuple[Callable[[Scatter], bool], _Way[Scatter]], ...] = (
+    (lambda s: s.element == "i128", _store_wide),
+    (lambda s: s.place.window is not None, _store_window),
+    (lambda s: s.place.is_uniform, _store_uniform),
+    (lambda s: s.is_contiguous and s.blends and not s.is_whole and s.bytes <= _MOST_BLENDED, _store_blended),
+    (lambda s: s.is_contiguous and s.nontemporal and s.is_whole and s.row_bytes % _LINE == 0, _store_nontemporal),
+    (lambda s: s.is_contiguous, _store_contiguous),
+)
