@@ -203,7 +203,7 @@ def _counted_anew(ir: str) -> str:
     functions = []
     for function in re.split(r"^(?=define )", _REMARK.sub("", ir), flags=re.MULTILINE):
         numbers: dict[str, int] = {}
-        functions.append(_COUNTED.sub(lambda found, own=numbers: f"${own.setdefault(found[0], len(own))}", function))  # type: ignore[misc]
+        functions.append(_COUNTED.sub(lambda found, own=numbers: f"${own.setdefault(found[0], len(own))}", function))
     return "".join(functions)
 
 
