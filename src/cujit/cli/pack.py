@@ -14,8 +14,8 @@ from cujit.cache.pack import SUFFIX, Pack, write_pack
 from cujit.cache.record import Summary
 from cujit.cache.store import Root, Store
 from cujit.cache.trust import Trust
-from cujit.cli.cache_common import read_size, short, shown_size, summary_record
-from cujit.cli.cache_show import show_entry
+from cujit.cli.cache.common import read_size, short, shown_size, summary_record
+from cujit.cli.cache.show import show_entry
 from cujit.cli.console import json_option, note, print_json, print_table, printable
 from cujit.cli.exit_codes import ExitCode
 from cujit.errors import OptionError, spell
