@@ -23,7 +23,7 @@ from cujit.cache.cache import Cache
 from cujit.cache.key import Key
 from cujit.compiler.keys.maker import Keyed
 from cujit.errors import MissingError
-from cujit.program import toolchain, workshop
+from cujit.program import runner, toolchain
 
 PLAIN = """
 template <typename T> __global__ void total(const T* x, T* y, size_t n) {
@@ -59,7 +59,7 @@ class Job:
 
 def job(text: str, arch: str, root: Path) -> Job:
     """Tell which headers a source stands on, by our scanner, which leaves none out."""
-    keys = workshop(Cache(root / "cujit")).keys
+    keys = runner(Cache(root / "cujit")).keys
     assert keys is not None
     keyed = keys.of_request(cujit.request(text, arch=arch, names=[NAME]))
     assert isinstance(keyed, Keyed)

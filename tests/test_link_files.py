@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from cujit.artifact import Artifact, Kind
-from cujit.compiler import several
+from cujit.compiler import linking
 from cujit.devices.base import Device
 from cujit.devices.registry import process_devices
 from cujit.errors import CujitError, FormatError, LinkError, ToolchainNotFoundError
@@ -112,7 +112,7 @@ def _hide_the_linker(monkeypatch: pytest.MonkeyPatch) -> None:
     def absent(*_: object) -> Artifact:
         raise ToolchainNotFoundError("nvJitLink is not installed", help="pip install 'cujit[cu13]'")
 
-    monkeypatch.setattr(several, "link_inputs", absent)
+    monkeypatch.setattr(linking, "link_parts", absent)
 
 
 @pytest.mark.gpu

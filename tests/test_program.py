@@ -249,7 +249,7 @@ def test_options_come_as_keywords_or_as_a_mapping() -> None:
 def test_a_request_is_described_without_compiling() -> None:
     described = program.request(Source.cuda("no C++ at all", name="x.cu"), arch="sm_90", ftz=True)
     assert str(described).endswith("arguments: --gpu-architecture=sm_90 --ftz=true")
-    assert described.fingerprint() == program.request(described.source, arch="sm_90", ftz=True).fingerprint()
+    assert described == program.request(described.source, arch="sm_90", ftz=True)
 
 
 def test_the_toolchain_follows_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,7 +19,7 @@ COMPILERS = (
     "cujit.compiler.backends.nvrtc",
     "cujit.compiler.backends.nvvm",
     "cujit.compiler.keys.recipe",
-    "cujit.compiler.several",
+    "cujit.compiler.linking",
     "cujit.toolchain.calls",
     "cujit.toolchain.nvfatbin",
     "cujit.toolchain.nvjitlink",

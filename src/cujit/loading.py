@@ -27,7 +27,7 @@ from cujit.errors import ArchError, ArgumentError, LoadError, spell
 from cujit.forks import cached_property
 from cujit.kernel import Kernel
 from cujit.machine import chosen
-from cujit.program import Options, Source, compile, workshop
+from cujit.program import Options, Source, compile, runner
 
 __all__ = ["Module", "jit", "load"]
 
@@ -228,7 +228,7 @@ def jit(
         source = Source.cuda(source, name=name, headers=headers)
     elif name is not None or headers is not None:
         raise ArgumentError("a Source has its own name and headers", help="give them to cujit.Source.cuda")
-    target = Arch.parse(arch) if arch is not None else _target(place, workshop(cache).compiler("cuda").arches)
+    target = Arch.parse(arch) if arch is not None else _target(place, runner(cache).compiler("cuda").arches)
     target = _runnable(target, place)
     watchers = watchers_of(place)
     said = Options.of(options, more)

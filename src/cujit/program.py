@@ -19,13 +19,13 @@ from cujit.artifact import Artifact, Kind
 from cujit.cache.cache import Cache
 from cujit.cache.process import process_cache, process_settings
 from cujit.cache.provenance import Outcome, Provenance
-from cujit.compiler.builder import Workshop
 from cujit.compiler.inputs.entry import Entry
 from cujit.compiler.inputs.source import Source
+from cujit.compiler.jobs import BundleJob, CompileJob
 from cujit.compiler.options.limits import Limits
 from cujit.compiler.options.values import Options
 from cujit.compiler.request import Request
-from cujit.compiler.route import make_request
+from cujit.compiler.runner import Runner
 from cujit.errors import DeviceNotFoundError, OptionError, ToolchainNotFoundError, spell
 from cujit.toolchain.headers import Settings
 from cujit.toolchain.toolset import Toolchain
@@ -45,8 +45,8 @@ __all__ = [
     "compile",
     "link",
     "request",
+    "runner",
     "toolchain",
-    "workshop",
 ]
 
 
@@ -73,28 +73,28 @@ def cache() -> Cache:
     return process_cache()
 
 
-def workshop(cache: Cache | bool | None = None) -> Workshop:
+def runner(cache: Cache | bool | None = None) -> Runner:
     """Give the toolchain of this moment together with a cache: None or True is the process's, False is none.
 
     Raises:
         OptionError: ``cache`` is none of these, or a variable of the environment has a value that it cannot have.
     """
     if isinstance(cache, Cache):
-        return _workshop(toolchain(), cache, "")
+        return _runner(toolchain(), cache, "")
     if cache is False:
-        return _workshop(toolchain(), None, "cache=False")
+        return _runner(toolchain(), None, "cache=False")
     if cache is not None and cache is not True:
         raise OptionError(
             f"cache is {spell(cache)}; it takes a cujit.Cache, None or False", help="cujit.Cache(Path('…'))"
         )
     if not process_settings().is_on:
-        return _workshop(toolchain(), None, "CUJIT_CACHE is off")
-    return _workshop(toolchain(), process_cache(), "")
+        return _runner(toolchain(), None, "CUJIT_CACHE is off")
+    return _runner(toolchain(), process_cache(), "")
 
 
 @functools.lru_cache(maxsize=8)
-def _workshop(toolchain: Toolchain, cache: Cache | None, off: str) -> Workshop:
-    return Workshop(toolchain, cache, off=off)
+def _runner(toolchain: Toolchain, cache: Cache | None, off: str) -> Runner:
+    return Runner(toolchain, cache, off=off)
 
 
 def request(
@@ -106,13 +106,13 @@ def request(
     options: Mapping[str, object] | Options | None = None,
     **more: object,
 ) -> Request:
-    """Describe a compile without doing it: what ``compile`` would do, to print or to fingerprint.
+    """Describe a compile without doing it: what ``compile`` would do, to print.
 
     Raises:
         OptionError: an option, ``to`` or a name is wrong.
         ArchError: the architecture is malformed or unknown.
     """
-    return make_request(source, to, arch, names, Options.of(options, more), workshop())
+    return Request.of(source, to, arch, names, Options.of(options, more), runner())
 
 
 def compile(
@@ -143,8 +143,8 @@ def compile(
         OptionError: an option is unknown, ill-typed or not taken by NVRTC.
         ToolchainNotFoundError: NVRTC is not installed.
     """
-    shop = workshop(cache).within(Limits.of(timeout_s, isolate, memory_mib))
-    return shop.compile(make_request(source, to, arch, names, Options.of(options, more), shop))
+    runner = _within(cache, timeout_s, isolate, memory_mib)
+    return runner.get(CompileJob(Request.of(source, to, arch, names, Options.of(options, more), runner)))
 
 
 def link(
@@ -176,7 +176,7 @@ def link(
         OptionError: an option is unknown, ill-typed or not taken by nvJitLink, or ``to`` is neither.
         ToolchainNotFoundError: nvJitLink is needed and not installed, and there is no GPU whose driver could link.
     """
-    from cujit.compiler.several import link_inputs, part_of
+    from cujit.compiler.linking import link_parts, part_of
 
     place = None if device is None else _named(device)
     kind = _kind_of_link(to, place)
@@ -185,9 +185,9 @@ def link(
     target = None if arch is None else Arch.parse(arch)
     if target is None and place is not None and place.is_gpu:
         target = place.arch
-    shop = workshop(cache).within(Limits.of(timeout_s, isolate, memory_mib))
+    runner = _within(cache, timeout_s, isolate, memory_mib)
     try:
-        return link_inputs(parts, kind, target, said, shop)
+        return link_parts(parts, kind, target, said, runner)
     except ToolchainNotFoundError as absent:
         images = [part for part in parts if isinstance(part, Artifact)]
         if kind is Kind.PTX or len(images) < len(parts):
@@ -229,12 +229,12 @@ def bundle(
         OptionError: ``compress`` is none of these.
         ToolchainNotFoundError: nvFatbin is not installed.
     """
-    shop = workshop(cache).within(Limits.of(timeout_s, isolate, memory_mib))
+    runner = _within(cache, timeout_s, isolate, memory_mib)
     from cujit.compiler.backends.bundle import check_shadows
 
     images = [entry for given in _listed(entries) for entry in Entry.all_of(given)]
     check_shadows(images)
-    return shop.bundle(images, compress)
+    return runner.get(BundleJob.of(images, compress))
 
 
 def build(
@@ -267,13 +267,19 @@ def build(
         DeviceNotFoundError: ``"native"`` and there is no GPU.
         CujitError: see ``compile`` and ``bundle``.
     """
-    from cujit.compiler.build import build_fatbin, parse_targets, parts_of
+    from cujit.compiler.build import build_fatbin, parse_targets
+    from cujit.compiler.linking import parts_of
 
-    shop = workshop(cache).within(Limits.of(timeout_s, isolate, memory_mib))
+    runner = _within(cache, timeout_s, isolate, memory_mib)
     parts = parts_of(source)
-    arches = parse_targets(targets, _present if native is None else native, shop, parts)
+    arches = parse_targets(targets, _present if native is None else native, runner, parts)
     said = Options.of(options, more)
-    return build_fatbin(parts, arches, names, said, shop, compress=compress, progress=progress, jobs=jobs)
+    return build_fatbin(parts, arches, names, said, runner, compress=compress, progress=progress, jobs=jobs)
+
+
+def _within(cache: Cache | bool | None, timeout_s: float | None, isolate: bool, memory_mib: int | None) -> Runner:
+    """Give the runner for the work of one call; its time begins to run."""
+    return runner(cache).within(Limits.of(timeout_s, isolate, memory_mib))
 
 
 def _link_by_the_driver(artifacts: Sequence[Artifact], target: Arch | None, absent: ToolchainNotFoundError) -> Artifact:

@@ -18,7 +18,7 @@ from cujit.cli.app import main
 from cujit.cli.cache.common import shown_age, shown_size
 from cujit.compiler.keys.maker import Keyed
 from cujit.compiler.keys.recipe import write_recipe
-from cujit.program import bundle, compile, request, workshop
+from cujit.program import bundle, compile, request, runner
 
 CacheVerb: TypeAlias = Callable[..., Result]
 
@@ -317,7 +317,7 @@ def test_verify_finds_an_image_of_a_source_that_does_not_compile(verb: CacheVerb
     source.write_text("no C++")
     wrong = request(source, arch="sm_90")
     cache = Cache(root)
-    keys = workshop(cache).keys
+    keys = runner(cache).keys
     assert keys is not None
     keyed = keys.of_request(wrong)
     assert isinstance(keyed, Keyed)

@@ -21,12 +21,12 @@ from cujit.artifact import Artifact, Kind
 from cujit.compiler.includes import files
 from cujit.compiler.inputs.entry import Entry
 from cujit.compiler.inputs.source import Source
+from cujit.compiler.jobs import BundleJob, CompileJob, LinkJob
 from cujit.compiler.keys import builds
 from cujit.compiler.keys.builds import build_of, read_build_id
 from cujit.compiler.keys.maker import Keyed, KeyMaker, Uncacheable
 from cujit.compiler.options.values import Options
 from cujit.compiler.request import Request
-from cujit.compiler.route import compile_request, make_request
 from cujit.toolchain.toolset import Toolchain
 from llvm_ir import SCALE
 
@@ -132,7 +132,7 @@ def test_a_directory_that_only_a_name_goes_through_is_in_the_key(tree: Path, mak
 def test_moving_the_tree_does_not_change_the_key(tree: Path, maker: KeyMaker, tmp_path: Path) -> None:
     moved = shutil.copytree(tree, tmp_path / "elsewhere" / "deep")
     assert digest(maker, of_tree(tree)) == digest(maker, of_tree(moved))
-    before, after = (compile_request(of_tree(root), maker.toolchain).data for root in (tree, moved))
+    before, after = (CompileJob(of_tree(root)).run(maker.toolchain).data for root in (tree, moved))
     assert before == after
 
 
@@ -402,7 +402,7 @@ def test_a_damaged_hint_of_a_library_is_passed_over(monkeypatch: pytest.MonkeyPa
 
 def test_nvvm_is_keyed_by_modules_and_libraries(maker: KeyMaker) -> None:
     def key(source: Source, arch: str = "compute_80", **options: Any) -> Keyed:
-        keyed = maker.of_request(make_request(source, None, arch, (), Options(**options), maker.toolchain))
+        keyed = maker.of_request(Request.of(source, None, arch, (), Options(**options), maker.toolchain))
         assert isinstance(keyed, Keyed)
         return keyed
 
@@ -423,32 +423,35 @@ def test_nvvm_is_keyed_by_modules_and_libraries(maker: KeyMaker) -> None:
 @pytest.fixture(scope="module")
 def images(maker: KeyMaker) -> tuple[Artifact, Artifact]:
     return (
-        compile_request(of_text(define={"VALUE": 1}), maker.toolchain),
-        compile_request(of_text(define={"VALUE": 2}), maker.toolchain),
+        CompileJob(of_text(define={"VALUE": 1})).run(maker.toolchain),
+        CompileJob(of_text(define={"VALUE": 2})).run(maker.toolchain),
     )
 
 
 def test_links_and_bundles_are_keyed_by_every_input(maker: KeyMaker, images: tuple[Artifact, Artifact]) -> None:
+    def key_of(job: LinkJob | BundleJob) -> Keyed | Uncacheable:
+        return job.key(maker)
+
     one, two = images
     arch = Arch.parse("sm_80")
     keys = [
-        maker.of_link([one, two], Kind.CUBIN, arch, Options()),
-        maker.of_link([two, one], Kind.CUBIN, arch, Options()),
-        maker.of_link([one], Kind.CUBIN, arch, Options()),
-        maker.of_link([one, two], Kind.PTX, arch, Options()),
-        maker.of_link([one, two], Kind.CUBIN, None, Options()),
-        maker.of_link([one, two], Kind.CUBIN, arch, Options(maxrregcount=32)),
-        maker.of_link([replace(one, names={"k": "other"}), two], Kind.CUBIN, arch, Options()),
-        maker.of_bundle([Entry(one)], None),
-        maker.of_bundle([Entry(one)], "size"),
-        maker.of_bundle([Entry(two)], None),
-        maker.of_bundle([Entry(one, options="-O1")], None),
-        maker.of_bundle([Entry(one, identifier="x")], None),
+        key_of(LinkJob((one, two), Kind.CUBIN, arch, Options())),
+        key_of(LinkJob((two, one), Kind.CUBIN, arch, Options())),
+        key_of(LinkJob((one,), Kind.CUBIN, arch, Options())),
+        key_of(LinkJob((one, two), Kind.PTX, arch, Options())),
+        key_of(LinkJob((one, two), Kind.CUBIN, None, Options())),
+        key_of(LinkJob((one, two), Kind.CUBIN, arch, Options(maxrregcount=32))),
+        key_of(LinkJob((replace(one, names={"k": "other"}), two), Kind.CUBIN, arch, Options())),
+        key_of(BundleJob((Entry(one),), None)),
+        key_of(BundleJob((Entry(one),), "size")),
+        key_of(BundleJob((Entry(two),), None)),
+        key_of(BundleJob((Entry(one, options="-O1"),), None)),
+        key_of(BundleJob((Entry(one, identifier="x"),), None)),
     ]
     digests = {k.key.digest for k in keys if isinstance(k, Keyed)}
     assert len(digests) == len(keys)
-    assert maker.of_link([one, two], Kind.CUBIN, arch, Options()) == keys[0]
-    refused = maker.of_link([one], Kind.CUBIN, arch, Options(extra=("-Xptxas=--options-file=x",)))
+    assert key_of(LinkJob((one, two), Kind.CUBIN, arch, Options())) == keys[0]
+    refused = key_of(LinkJob((one,), Kind.CUBIN, arch, Options(extra=("-Xptxas=--options-file=x",))))
     assert isinstance(refused, Uncacheable)
 
 
@@ -492,7 +495,7 @@ def test_two_states_with_one_key_compile_to_the_same(
         request = of_tree(root, **said)
         keys.append(digest(maker, request))
         try:
-            results.append(compile_request(request, maker.toolchain).data)
+            results.append(CompileJob(request).run(maker.toolchain).data)
         except Exception as e:
             results.append(type(e).__name__.encode())
     assert keys[0] != keys[1] or results[0] == results[1]

@@ -9,8 +9,9 @@ import pytest
 from cujit.artifact import Artifact, Kind
 from cujit.compiler.backends.diagnostics import parse_log
 from cujit.compiler.inputs.source import Source
+from cujit.compiler.jobs import CompileJob
 from cujit.compiler.options.values import Options
-from cujit.compiler.route import compile_request, make_request
+from cujit.compiler.request import Request
 from cujit.errors import ArchError, CompileError, HeaderNotFoundError, OptionError
 from cujit.formats.cubin import read_cubin
 from cujit.signature import ParameterClass
@@ -36,8 +37,8 @@ class Compiler:
         if isinstance(source, str):
             source = Source.cuda(source, name="axpy.cu")
         options = Options.of(None, more)
-        request = make_request(source, to, arch, names, options, self.toolchain)  # type: ignore[arg-type]
-        return compile_request(request, self.toolchain)
+        request = Request.of(source, to, arch, names, options, self.toolchain)  # type: ignore[arg-type]
+        return CompileJob(request).run(self.toolchain)
 
 
 @pytest.fixture

@@ -12,44 +12,26 @@ from cujit.arch import Arch, ArchKind
 from cujit.arch.support import require_arch
 from cujit.artifact import Artifact, Kind
 from cujit.compiler.backends.bundle import check_compression
-from cujit.compiler.builder import Workshop
 from cujit.compiler.inputs.entry import Entry
 from cujit.compiler.inputs.source import Source
+from cujit.compiler.jobs import BundleJob, CompileJob
+from cujit.compiler.linking import Part, link_parts
 from cujit.compiler.options.values import Options
 from cujit.compiler.request import Request
-from cujit.compiler.route import as_source, make_request
-from cujit.compiler.several import link_inputs, part_of
+from cujit.compiler.runner import Runner
 from cujit.errors import ArchError, CompileError, CujitError, DeviceNotFoundError, OptionError, ToolTimeoutError, spell
 from cujit.toolchain.toolset import Compiler, Compilers
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
-__all__ = ["Native", "Part", "Progress", "build_fatbin", "parse_targets", "parts_of"]
+__all__ = ["Native", "Progress", "build_fatbin", "parse_targets"]
 
 Progress: TypeAlias = Callable[[int, int, str], object]
 """Called with (done, total, target) after every target."""
 
 Native: TypeAlias = Callable[[], Iterable[str | Arch]]
 """Tells the real architectures of the GPUs that are present; raises DeviceNotFoundError when there are none."""
-
-
-Part: TypeAlias = Source | Artifact
-"""What a build is made of: sources to compile, and images to link with them."""
-
-
-def parts_of(given: object) -> tuple[Part, ...]:
-    """Take what to build: a Source or what ``compile`` takes as one, or a list of those and of images.
-
-    Raises:
-        FormatError: a part is neither source nor image.
-        OptionError: there are none, or one is of the wrong type.
-    """
-    if not isinstance(given, list | tuple):
-        return (as_source(given),)
-    if not given:
-        raise OptionError("nothing to build", help="build(source), or build([source, source, image])")
-    return (as_source(given[0]),) if len(given) == 1 else tuple(part_of(part) for part in given)
 
 
 def parse_targets(
@@ -115,12 +97,12 @@ def _words(target: str | Arch, native: Native, numbers: Sequence[int]) -> Sequen
 
 
 @dataclass(frozen=True)
-class _Job:
+class _Target:
     """One target's work; ``request`` is None where several parts are linked."""
 
     arch: Arch
     name: str
-    run: Callable[[], Artifact]
+    make: Callable[[], Artifact]
     request: Request | None
 
 
@@ -129,7 +111,7 @@ def build_fatbin(
     targets: Sequence[Arch],
     names: Sequence[str] | str,
     options: Options,
-    workshop: Workshop,
+    runner: Runner,
     *,
     compress: str | bool | None = None,
     progress: Progress | None = None,
@@ -145,7 +127,7 @@ def build_fatbin(
         LinkError: the parts do not link for a target.
         OptionError: ``jobs`` is below 1, ``progress`` or ``compress`` are of the wrong type, or no tool takes an
             option.
-        CujitError: see ``Workshop.compile``, ``link_inputs`` and ``Workshop.bundle``.
+        CujitError: see ``Runner.get`` and ``link_parts``.
     """
     from concurrent.futures import ThreadPoolExecutor  # as long as all else of a compile that is cached
 
@@ -153,17 +135,17 @@ def build_fatbin(
     check_compression(compress)
     if progress is not None and not callable(progress):
         raise OptionError(f"progress is {spell(progress)}; it takes a function of (done, total, target)")
-    work = [_job(parts, arch, names, options, workshop) for arch in targets]
+    work = [_target(parts, arch, names, options, runner) for arch in targets]
     with ThreadPoolExecutor(min(len(work), threads), thread_name_prefix="cujit-build") as pool:
-        pending = {pool.submit(job.run): job for job in work}
+        pending = {pool.submit(target.make): target for target in work}
         try:
             done = _collect(pending, progress)
         except BaseException:
-            if workshop.stop:
-                workshop.stop.ask()
+            if runner.stop:
+                runner.stop.ask()
             pool.shutdown(cancel_futures=True)
             raise
-    return workshop.bundle([Entry(done[job.arch]) for job in work], compress)
+    return runner.get(BundleJob.of([Entry(done[target.arch]) for target in work], compress))
 
 
 def _threads(jobs: object) -> int:
@@ -178,10 +160,10 @@ def _threads(jobs: object) -> int:
     return number
 
 
-def _job(parts: Sequence[Part], arch: Arch, names: Sequence[str] | str, options: Options, workshop: Workshop) -> _Job:
+def _target(parts: Sequence[Part], arch: Arch, names: Sequence[str] | str, options: Options, runner: Runner) -> _Target:
     if len(parts) == 1 and isinstance(parts[0], Source):
-        request = make_request(parts[0], None, arch, names, options, workshop)
-        return _Job(arch, parts[0].name, lambda: workshop.compile(request), request)
+        job = CompileJob(Request.of(parts[0], None, arch, names, options, runner))
+        return _Target(arch, parts[0].name, lambda: runner.get(job), job.request)
     if arch.is_lto:
         raise OptionError(
             f"{len(parts)} parts make no LTO-IR for {arch}: they are linked, and what is linked is machine code or PTX",
@@ -190,48 +172,45 @@ def _job(parts: Sequence[Part], arch: Arch, names: Sequence[str] | str, options:
     wanted = [names] if isinstance(names, str) else names
     kind = Kind.CUBIN if arch.is_real else Kind.PTX
     shown = " + ".join(part.name for part in parts)
-    return _Job(arch, shown, lambda: link_inputs(parts, kind, arch, options, workshop, wanted), None)
+    return _Target(arch, shown, lambda: link_parts(parts, kind, arch, options, runner, wanted), None)
 
 
-def _collect(pending: dict[Future[Artifact], _Job], progress: Progress | None) -> dict[Arch, Artifact]:
+def _collect(pending: dict[Future[Artifact], _Target], progress: Progress | None) -> dict[Arch, Artifact]:
     from concurrent.futures import as_completed
 
     artifacts: dict[Arch, Artifact] = {}
     failed: dict[Arch, CujitError] = {}
     for count, future in enumerate(as_completed(pending), start=1):
-        job = pending[future]
+        arch = pending[future].arch
         try:
-            artifacts[job.arch] = future.result()
+            artifacts[arch] = future.result()
         except ToolTimeoutError:
             raise  # the others have no more time either
         except CujitError as e:
-            failed[job.arch] = e
+            failed[arch] = e
         if progress:
-            progress(count, len(pending), str(job.arch))
+            progress(count, len(pending), str(arch))
     if failed:
-        raise _all_of([(job, failed[job.arch]) for job in pending.values() if job.arch in failed])
+        raise _all_of([(target, failed[target.arch]) for target in pending.values() if target.arch in failed])
     return artifacts
 
 
-def _all_of(failed: Sequence[tuple[_Job, CujitError]]) -> CujitError:
+def _all_of(failed: Sequence[tuple[_Target, CujitError]]) -> CujitError:
     """Make one error of several; targets that failed alike are told once."""
+    target, first = failed[0]
     if len(failed) == 1:
-        return failed[0][1]
-    alike: dict[str, list[tuple[_Job, CujitError]]] = {}
-    for job, error in failed:
-        alike.setdefault(_told(error), []).append((job, error))
-    if len(alike) == 1 and not isinstance(failed[0][1], CompileError):
-        return failed[0][1]
-    parts = []
-    for log, group in alike.items():
-        parts.append(f"for {', '.join(str(job.arch) for job, _ in group)}:\n{log.strip()}")
-    told = "\n".join(parts)
-    first = failed[0][1]
+        return first
+    alike: dict[str, list[Arch]] = {}
+    for other, error in failed:
+        alike.setdefault(_told(error), []).append(other.arch)
+    if len(alike) == 1 and not isinstance(first, CompileError):
+        return first
+    told = "\n".join(f"for {', '.join(map(str, arches))}:\n{log.strip()}" for log, arches in alike.items())
     diagnostics = [d for _, e in failed if isinstance(e, CompileError) for d in e.diagnostics]
     kind = type(first) if isinstance(first, CompileError) else CompileError
     return kind(
-        f"{failed[0][0].name} does not compile for {len(failed)} targets\n{told}",
-        request=failed[0][0].request,
+        f"{target.name} does not compile for {len(failed)} targets\n{told}",
+        request=target.request,
         diagnostics=tuple(dict.fromkeys(diagnostics)),
         tool=getattr(first, "tool", ""),
         call=getattr(first, "call", ""),

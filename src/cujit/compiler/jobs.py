@@ -1,21 +1,25 @@
-"""Jobs: a compile, a link or a bundling as one frozen value, which knows its run and how it is written down.
+"""Jobs: a compile, a link or a bundling as one frozen value, which knows its key, its run and its recipe.
 
 Written down, a job is JSON and blobs of bytes; so it goes to a process apart.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import os
+import re
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 from cujit.arch import Arch
 from cujit.artifact import Artifact, Kind
+from cujit.cache.key import Part
 from cujit.compiler.inputs.entry import Entry
-from cujit.compiler.options.values import Options
+from cujit.compiler.keys.arguments import unmodelled
+from cujit.compiler.keys.maker import Keyed, KeyMaker, Uncacheable
+from cujit.compiler.options.values import Options, Tool
 from cujit.compiler.request import Request
-from cujit.compiler.route import compile_request
-from cujit.errors import CompileError, CujitError, FormatError
+from cujit.errors import CujitError, FormatError
 from cujit.toolchain.toolset import Toolchain
 
 __all__ = ["BundleJob", "CompileJob", "Job", "LinkJob", "read_job"]
@@ -24,11 +28,13 @@ Written = tuple[dict[str, Any], Sequence[bytes]]
 
 
 class Job(Protocol):
-    """A piece of work for NVIDIA's tools; its ``step`` is a verb, its ``subject`` says of what and for what."""
+    """A piece of work for NVIDIA's tools; its ``step`` is a verb, its ``subject`` says of what and for what.
 
-    @property
-    def step(self) -> str:
-        """``compile``, ``link`` or ``bundle``."""
+    ``request`` is what its CompileErrors say was asked for.
+    """
+
+    step: ClassVar[str]
+    request: Request | None
 
     @property
     def tool(self) -> str:
@@ -38,6 +44,16 @@ class Job(Protocol):
     def subject(self) -> str:
         """The input and the architecture: ``axpy.cu for sm_90``."""
 
+    def check(self) -> None:
+        """Refuse, before any library is opened, what the tool could not take.
+
+        Raises:
+            OptionError: it does not have an option that was said.
+        """
+
+    def key(self, keys: KeyMaker) -> Keyed | Uncacheable:
+        """Make its key, or say why it has none."""
+
     def run(self, toolchain: Toolchain) -> Artifact:
         """Do it here.
 
@@ -45,18 +61,24 @@ class Job(Protocol):
             CujitError: whatever the tool says.
         """
 
+    def recipe(self) -> bytes:
+        """Write down how to do it again; nothing where that is not known."""
+        return b""
+
     def write(self) -> Written:
         """Write it down, for ``read_job``."""
 
-    def own(self, result: Artifact) -> Artifact:
-        """Give to a result what was not written down."""
+    def completed(self, result: Artifact) -> Artifact:
+        """Give to a result that was made apart what was not written down."""
+        return result
 
-    def own_error(self, error: CujitError) -> CujitError:
-        """Give to an error what was not written down."""
+    def renamed(self, result: Artifact) -> Artifact:
+        """Give to a result the name that it has here; it may have been made elsewhere."""
+        return result
 
 
 @dataclass(frozen=True)
-class CompileJob:
+class CompileJob(Job):
     """One source for one architecture."""
 
     request: Request
@@ -72,13 +94,29 @@ class CompileJob:
         """The source and the architecture."""
         return f"{self.request.source.name} for {self.request.arch}"
 
-    def run(self, toolchain: Toolchain) -> Artifact:
-        """Compile.
+    def check(self) -> None:
+        """Refuse options that the compiler does not have, and include directories that are none."""
+        self.request.check()
 
-        Raises:
-            CujitError: as of ``compile_request``.
-        """
-        return compile_request(self.request, toolchain)
+    def key(self, keys: KeyMaker) -> Keyed | Uncacheable:
+        """Make its key from the request, the headers that it could read, and the compiler."""
+        return keys.of_request(self.request)
+
+    def run(self, toolchain: Toolchain) -> Artifact:
+        """Compile with the back end for the source's language."""
+        if self.request.source.language == "nvvm":
+            from cujit.compiler.backends.nvvm import compile_nvvm
+
+            return compile_nvvm(self.request, toolchain)
+        from cujit.compiler.backends.nvrtc import compile_cuda
+
+        return compile_cuda(self.request, toolchain)
+
+    def recipe(self) -> bytes:
+        """Write down the request."""
+        from cujit.compiler.keys.recipe import write_recipe  # for what is made and kept
+
+        return write_recipe(self.request)
 
     def write(self) -> Written:
         """Write down the request."""
@@ -86,20 +124,14 @@ class CompileJob:
 
         return {"job": self.step, "request": described(self.request)}, ()
 
-    def own(self, result: Artifact) -> Artifact:
-        """Give the result as it is."""
-        return result
-
-    def own_error(self, error: CujitError) -> CujitError:
-        """Give the error its request."""
-        if isinstance(error, CompileError):
-            error.request = self.request
-        return error
+    def renamed(self, result: Artifact) -> Artifact:
+        """Give the result the name of the source."""
+        return _renamed(result, self.request.source.name)
 
 
 @dataclass(frozen=True)
-class LinkJob:
-    """Images for one architecture."""
+class LinkJob(Job):
+    """Images for one architecture, the highest of theirs if ``arch`` is None."""
 
     artifacts: tuple[Artifact, ...]
     to: Kind
@@ -107,6 +139,7 @@ class LinkJob:
     options: Options
     step = "link"
     tool = "nvJitLink"
+    request = None
 
     @property
     def subject(self) -> str:
@@ -114,12 +147,26 @@ class LinkJob:
         names = " + ".join(artifact.name or artifact.kind.value for artifact in self.artifacts)
         return f"{names} for {self.arch}" if self.arch else names
 
-    def run(self, toolchain: Toolchain) -> Artifact:
-        """Link.
+    def check(self) -> None:
+        """Refuse options that the linker does not have."""
+        self.options.render(Tool.NVJITLINK)
 
-        Raises:
-            CujitError: as of ``link_images``.
-        """
+    def key(self, keys: KeyMaker) -> Keyed | Uncacheable:
+        """Make its key from images and arguments."""
+        arguments = self.options.render(Tool.NVJITLINK)
+        if why := unmodelled(arguments, Tool.NVJITLINK, self.options.extra):
+            return Uncacheable(why)
+        shown = " + ".join(os.path.basename(a.name) or a.kind.value for a in self.artifacts)
+        return keys.of_images(self.step, self.tool, [
+            Part.text("name", shown),
+            Part.text("result", self.to.value),
+            Part.text("arch", str(self.arch)),
+            *(Part.text("argument", argument) for argument in arguments),
+            *(part for artifact in self.artifacts for part in _parts(artifact)),
+        ])  # fmt: skip
+
+    def run(self, toolchain: Toolchain) -> Artifact:
+        """Link."""
         from cujit.compiler.backends.link import link_images
 
         return link_images(self.artifacts, self.to, self.arch, self.options, toolchain)
@@ -136,38 +183,59 @@ class LinkJob:
         }
         return head, [artifact.data for artifact in self.artifacts]
 
-    def own(self, result: Artifact) -> Artifact:
+    def completed(self, result: Artifact) -> Artifact:
         """Give the result the names and signatures of the images."""
         from cujit.compiler.inputs.images import merged, named
 
         names, signatures = merged(self.artifacts)
         return replace(result, names=named(names, result.names.values()), signatures=signatures)
 
-    def own_error(self, error: CujitError) -> CujitError:
-        """Give the error as it is."""
-        return error
-
 
 @dataclass(frozen=True)
-class BundleJob:
+class BundleJob(Job):
     """Images for several architectures."""
 
     entries: tuple[Entry, ...]
     compress: str | bool | None
     step = "bundle"
     tool = "nvFatbin"
+    request = None
+
+    @classmethod
+    def of(cls, entries: Sequence[Entry], compress: str | bool | None) -> BundleJob:
+        """Take the entries; LTO-IR is not compressed by itself, for NVIDIA's libraries alone could read it then."""
+        if compress is None and any(entry.image.kind is Kind.LTOIR for entry in entries):
+            compress = "none"
+        return cls(tuple(entries), compress)
 
     @property
     def subject(self) -> str:
         """The images."""
         return " + ".join(entry.image.name or entry.image.kind.value for entry in self.entries)
 
-    def run(self, toolchain: Toolchain) -> Artifact:
-        """Bundle.
+    def check(self) -> None:
+        """Refuse a compression that there is not."""
+        from cujit.compiler.backends.bundle import check_compression
 
-        Raises:
-            CujitError: as of ``bundle_images``.
-        """
+        check_compression(self.compress)
+
+    def key(self, keys: KeyMaker) -> Keyed | Uncacheable:
+        """Make its key from entries and compression."""
+        from cujit.compiler.backends.bundle import check_compression
+
+        return keys.of_images(self.step, "nvfatbin", [
+            Part.text("name", os.path.basename(self.entries[0].image.name) if self.entries else ""),
+            Part.text("compress", check_compression(self.compress)),
+            *(part for entry in self.entries for part in (
+                *_parts(entry.image),
+                Part.content("image log", entry.image.log),
+                Part.text("for later", entry.options),
+                Part.text("identifier", entry.identifier),
+            )),
+        ])  # fmt: skip
+
+    def run(self, toolchain: Toolchain) -> Artifact:
+        """Bundle."""
         from cujit.compiler.backends.bundle import bundle_images
 
         return bundle_images(self.entries, self.compress, toolchain)
@@ -179,16 +247,16 @@ class BundleJob:
         ]
         return {"job": self.step, "compress": self.compress, "images": rows}, [e.image.data for e in self.entries]
 
-    def own(self, result: Artifact) -> Artifact:
+    def completed(self, result: Artifact) -> Artifact:
         """Give the result the names and signatures of the images."""
         from cujit.compiler.inputs.images import merged
 
         names, signatures = merged([entry.image for entry in self.entries])
         return replace(result, names=names, signatures=signatures)
 
-    def own_error(self, error: CujitError) -> CujitError:
-        """Give the error as it is."""
-        return error
+    def renamed(self, result: Artifact) -> Artifact:
+        """Give the result the name of the first image."""
+        return _renamed(result, self.entries[0].image.name)
 
 
 def read_job(head: dict[str, Any], blobs: Sequence[bytes]) -> Job:
@@ -213,6 +281,14 @@ def read_job(head: dict[str, Any], blobs: Sequence[bytes]) -> Job:
         raise FormatError(f"no job: {e}") from e
 
 
+def _parts(artifact: Artifact) -> Iterator[Part]:
+    yield Part.text("image", f"{artifact.kind.value} {artifact.arch} {os.path.basename(artifact.name)}")
+    yield Part.content("image content", artifact.data)
+    # What is told of the kernels goes over into the result.
+    told = (sorted(artifact.names.items()), sorted(artifact.signatures.items()))
+    yield Part.content("image names", repr(told))
+
+
 def _head(artifact: Artifact) -> dict[str, object]:
     return {
         "kind": artifact.kind.value,
@@ -225,3 +301,15 @@ def _head(artifact: Artifact) -> dict[str, object]:
 def _image(row: dict[str, Any], data: bytes) -> Artifact:
     arch = None if row["arch"] is None else Arch.parse(row["arch"])
     return Artifact(Kind(row["kind"]), data, arch, name=str(row["name"]), log=str(row["log"]))
+
+
+def _renamed(artifact: Artifact, name: str) -> Artifact:
+    """Give an Artifact another name, in its log too.
+
+    The log keeps the paths of headers of where it was made: which of its words are such paths is not known.
+    """
+    if artifact.name == name:
+        return artifact
+    beginning = re.compile(rf"^{re.escape(artifact.name)}(?=[(: ])", re.MULTILINE)
+    log = beginning.sub(lambda _: name, artifact.log) if artifact.name else artifact.log
+    return replace(artifact, name=name, log=log)

@@ -1,17 +1,27 @@
-"""Request: the frozen description of one compile. Printed in errors, hashed for the cache."""
+"""Request: the frozen description of one compile. Printed, and part of its key."""
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Iterator
+import os
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 
-from cujit.arch import Arch
+from cujit.arch import Arch, ArchKind
 from cujit.artifact import Kind
+from cujit.cache.key import Part
 from cujit.compiler.inputs.source import Source
+from cujit.compiler.options.table import is_utf8
 from cujit.compiler.options.values import Options, Tool
+from cujit.errors import OptionError, spell
+from cujit.forks import cached_property
+from cujit.toolchain.toolset import Compilers
 
 __all__ = ["Request"]
+
+_LANGUAGES = ("cuda", "nvvm")
+_ARCH_KIND = MappingProxyType({Kind.PTX: ArchKind.VIRTUAL, Kind.CUBIN: ArchKind.REAL, Kind.LTOIR: ArchKind.LTO})
+_KIND = MappingProxyType({arch_kind: kind for kind, arch_kind in _ARCH_KIND.items()})
 
 
 @dataclass(frozen=True)
@@ -24,12 +34,72 @@ class Request:
     options: Options = field(default_factory=Options)
     names: tuple[str, ...] = ()
 
+    @classmethod
+    def of(
+        cls,
+        source: object,
+        to: Kind | str | None,
+        arch: Arch | str | None,
+        names: Sequence[str] | str,
+        options: Options,
+        compilers: Compilers,
+    ) -> Request:
+        """Bring every argument of ``compile`` into its one form and fill in what was not said.
+
+        Without ``to``, the architecture tells: ``sm_…`` makes a cubin, ``lto_…`` LTO-IR, anything else PTX.
+        Without ``arch``, it is the lowest that the compiler has, which is the most portable for PTX.
+
+        Raises:
+            OptionError: ``to`` or a name is of the wrong kind.
+            ArchError: the architecture is malformed or unknown.
+        """
+        unit = Source.of(source)
+        parsed = None if arch is None else Arch.parse(arch)
+        kind = _kind(to, parsed)
+        if parsed is None:
+            parsed = Arch(ArchKind.VIRTUAL, compilers.compiler(unit.language).arches[0])
+        parsed = Arch(_ARCH_KIND[kind], parsed.number, parsed.suffix)
+        if options.get("dlto") and kind is not Kind.LTOIR:
+            raise OptionError(f"dlto makes LTO-IR, not {kind.value}", help="to='ltoir'")
+        return cls(unit, kind, parsed, options, _names(names))
+
+    def check(self) -> None:
+        """Refuse, before any library is opened, what no compiler could take.
+
+        Raises:
+            OptionError: there is no back end for the language, it does not take an option, or an include directory is
+                none, which NVRTC would pass over in silence, and then not find a header in.
+        """
+        if self.source.language not in _LANGUAGES:
+            raise OptionError(
+                f"no compiler for the language {spell(self.source.language)}",
+                help=f"there is one for {', '.join(_LANGUAGES)}",
+            )
+        self.arguments()
+        self.assembler_arguments()
+        for directory in self.include if self.source.language == "cuda" else ():
+            if not os.path.isdir(directory):
+                what = "no directory" if os.path.exists(directory) else "not there"
+                raise OptionError(f"include: {directory} is {what}", help="a header itself is given by pre_include=[…]")
+
+    @property
+    def include(self) -> tuple[str, ...]:
+        """The include directories of the source and of the options, in their order."""
+        said = self.options.get("include") or ()
+        assert isinstance(said, tuple)
+        return (*self.source.include, *map(str, said))
+
     def arguments(self) -> list[str]:
         """Write the compiler's arguments, without the toolkit's include directories.
 
         Raises:
             OptionError: the compiler does not have an option that was said.
         """
+        return list(self._arguments)
+
+    @cached_property
+    def _arguments(self) -> list[str]:
+        """They are asked for on every way: to check, for the key, and to compile."""
         if self.source.language == "nvvm":
             return self._nvvm_arguments()
         arch = self.arch.real if self.kind is Kind.CUBIN else self.arch.virtual
@@ -59,37 +129,34 @@ class Request:
         said = self.options.only(Tool.NVJITLINK, extra=False)
         return [f"-arch={self.arch.real}", *said.render(Tool.NVJITLINK)]
 
-    def fingerprint(self) -> str:
-        """Hash everything that the user said: sha256 over fields with their labels and lengths, in hex.
+    def parts(self) -> Iterator[Part]:
+        """Give the user's part of the key: all that was said, save include directories, of which the content counts.
 
-        The compiler's version and the content of included files are not in it: the cache adds them.
+        Raises:
+            OptionError: as of ``arguments`` and ``assembler_arguments``.
         """
-        digest = hashlib.sha256(b"cujit request 2\0")
-        for label, value in self._fields():
-            for part in (label.encode(), value.encode("utf-8", "surrogatepass")):
-                digest.update(len(part).to_bytes(8, "little") + part)
-        return digest.hexdigest()
-
-    def _fields(self) -> Iterator[tuple[str, str]]:
         source = self.source
-        yield "language", source.language
-        yield "text", source.text
-        yield "program", source.program_name
-        for name, text in source.headers:
-            yield "header", name
-            yield "header text", text
-        yield "kind", self.kind.value
-        for module in source.modules:
-            yield "module", module.name
-            yield "module data", hashlib.sha256(module.data).hexdigest()
-        if source.libdevice:
-            yield "libdevice", "added"
-        for argument in self.arguments():
-            yield "argument", argument
+        name = os.path.basename(source.path) if source.path else source.name
+        yield Part.text("name", name)
+        if source.path and os.path.basename(source.name) != name:
+            yield Part.text("shown as", source.name)
+        yield Part.text("result", self.kind.value)
+        yield Part.text("arch", str(self.arch))
+        for expression in self.names:
+            yield Part.text("name expression", expression)
+        for argument in self._arguments:
+            if not argument.startswith("--include-path="):
+                yield Part.text("argument", argument)
         for argument in self.assembler_arguments():
-            yield "assembler argument", argument
-        for name in self.names:
-            yield "name", name
+            yield Part.text("assembler argument", argument)
+        if not source.modules:
+            yield Part.content("source", source.text)
+        for header, text in source.headers:
+            yield Part.text("header", header)
+            yield Part.content("header text", text)
+        for module in source.modules:
+            yield Part.text("module", module.name)
+            yield Part.content("module text", module.data)
 
     def __str__(self) -> str:
         lines = [f"{self.source.name} -> {self.kind.value} for {self.arch}"]
@@ -99,3 +166,28 @@ class Request:
         lines += ["  with libdevice"] * self.source.libdevice
         lines += [f"  headers: {', '.join(name for name, _ in self.source.headers)}"] * bool(self.source.headers)
         return "\n".join(lines)
+
+
+def _kind(to: Kind | str | None, arch: Arch | None) -> Kind:
+    if to is None:
+        return _KIND[arch.kind] if arch else Kind.PTX
+    word = to.value if isinstance(to, Kind) else to
+    for kind in _ARCH_KIND:
+        if isinstance(word, str) and word.lower() == kind.value:
+            return kind
+    raise OptionError(
+        f"a compile makes ptx, cubin or ltoir, not {spell(word)}",
+        help="cujit.build makes fatbins" if word == Kind.FATBIN.value else None,
+    )
+
+
+def _names(names: object) -> tuple[str, ...]:
+    listed = (names,) if isinstance(names, str) else names
+    try:
+        texts = tuple(dict.fromkeys(listed))  # type: ignore[call-overload]
+    except TypeError:
+        raise OptionError(f"names is {spell(names)}; it takes a list of str") from None
+    for name in texts:
+        if not isinstance(name, str) or not name.strip() or any(c in name for c in "\0\n\r") or not is_utf8(name):
+            raise OptionError(f"{spell(name)} is no name expression", help="names=['axpy<float>', 'ns::scale']")
+    return texts

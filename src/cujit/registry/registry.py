@@ -12,17 +12,17 @@ from cujit.artifact import Artifact
 from cujit.cache.cache import Cache
 from cujit.cache.key import Key, Part, make_key
 from cujit.cache.provenance import Outcome, Provenance
-from cujit.compiler.builder import Workshop
 from cujit.compiler.keys.maker import Keyed
 from cujit.compiler.keys.recipe import write_recipe
-from cujit.compiler.route import make_request
+from cujit.compiler.request import Request
+from cujit.compiler.runner import Runner
 from cujit.devices.base import Device
 from cujit.devices.registry import process_devices
 from cujit.errors import OptionError, ToolchainNotFoundError, spell
 from cujit.forks import begins_anew
 from cujit.loading import Module, jit, load
 from cujit.machine import default_device
-from cujit.program import Options, Source, workshop
+from cujit.program import Options, Source, runner
 from cujit.registry.registered import RegisteredModule, Tasks
 from cujit.registry.spec import Builder, Built, Told, built_of, code_text, described
 from cujit.version import __version__
@@ -209,31 +209,31 @@ class _Maker:
 
     def make(self, check: bool) -> RegisteredModule:
         """Take what the cache has by name, unless it shall be checked, or build, load and keep it."""
-        shop = workshop(self.order.cache)
-        key = None if isinstance(self.order.builder, Built) else self._key(shop)
-        found = shop.cache.find(key) if shop.cache is not None and key is not None else None
+        tools = runner(self.order.cache)
+        key = None if isinstance(self.order.builder, Built) else self._key(tools)
+        found = tools.cache.find(key) if tools.cache is not None and key is not None else None
         if found is not None and key is not None and not check:
             return self._registered(load(found[0], self.device), key, None)
         built = self.order.build()
         loaded = _loaded(built, self.device, self.order.cache)
         if found is not None and not _is_same(found[0], loaded.artifact):
             raise _taken(self.name, self.device, f"what the cache has of version {self.order.wish.version}")
-        kept = shop.cache is not None and key is not None and _is_kept(shop, shop.cache, key, built, loaded.artifact)
+        kept = tools.cache is not None and key is not None and _is_kept(tools, tools.cache, key, built, loaded.artifact)
         return self._registered(loaded, key if kept else _content_key(loaded.artifact), built)
 
     def _registered(self, loaded: Module, key: Key | None, built: Built | None) -> RegisteredModule:
         digest = None if key is None else key.digest
         return RegisteredModule(self.name, loaded, self.tasks, version=self.order.wish.version, key=digest, built=built)
 
-    def _key(self, shop: Workshop) -> Key | None:
+    def _key(self, tools: Runner) -> Key | None:
         """Make the key of the name; None without a version, and where there is no compiler or no cache.
 
         The key of an empty source stands in it for the build of the compiler and for the options.
         """
-        if self.order.wish.version is None or shop.keys is None:
+        if self.order.wish.version is None or tools.keys is None:
             return None
         try:
-            empty = shop.keys.of_request(make_request("", None, None, (), self.order.wish.options, shop))
+            empty = tools.keys.of_request(Request.of("", None, None, (), self.order.wish.options, tools))
         except (OptionError, ToolchainNotFoundError):  # options of LLVM IR, or images alone
             return None
         if not isinstance(empty, Keyed):
@@ -262,7 +262,7 @@ def _loaded(built: Built, device: Device, cache: Cache | bool | None) -> Module:
     return loaded
 
 
-def _is_kept(shop: Workshop, cache: Cache, key: Key, built: Built, artifact: Artifact) -> bool:
+def _is_kept(tools: Runner, cache: Cache, key: Key, built: Built, artifact: Artifact) -> bool:
     """Keep an Artifact under its name, with how to make it; not if it could not be kept by its content."""
     source = built.source
     if isinstance(source, Artifact):
@@ -272,7 +272,7 @@ def _is_kept(shop: Workshop, cache: Cache, key: Key, built: Built, artifact: Art
         return False
 
     def recipe() -> bytes:
-        return write_recipe(make_request(source, artifact.kind, artifact.arch, built.names, built.options, shop))
+        return write_recipe(Request.of(source, artifact.kind, artifact.arch, built.names, built.options, tools))
 
     return cache.get_or_make(key, lambda: artifact, recipe=recipe)[1].outcome is not Outcome.UNCACHED
 

@@ -11,9 +11,8 @@ from cujit.cache.cache import Cache
 from cujit.cli.cache.common import cache_option, short
 from cujit.cli.console import json_option, print_json, print_table, printable, progress
 from cujit.cli.exit_codes import ExitCode
-from cujit.compiler.remake import remake
 from cujit.errors import CujitError, FormatError, ToolError
-from cujit.program import workshop
+from cujit.program import runner
 
 __all__ = ["verify"]
 
@@ -60,7 +59,7 @@ class Remake:
 
     def __init__(self, cache: Cache) -> None:
         self.reasons: dict[str, str] = {}
-        self._workshop = workshop(cache)
+        self._runner = runner(cache)
 
     def __call__(self, shown: Shown) -> Artifact | None:
         """Make the Artifact of an entry again, or return None and keep the reason.
@@ -69,7 +68,7 @@ class Remake:
             FormatError: the source of the entry does not compile.
         """
         try:
-            made = remake(shown, self._workshop)
+            made = self._runner.remake(shown)
             reason = _CHANGED if shown.record.recipe else _NO_RECIPE
         except ToolError as e:
             raise FormatError(f"it was kept, and the same inputs fail now: {e.message}") from e

@@ -16,7 +16,7 @@ from cujit.cli.cache.common import cache_option, difference_record, print_differ
 from cujit.cli.compiler_options import compiler_options, read_options
 from cujit.cli.console import json_option, print_json, printable
 from cujit.compiler.keys.maker import Uncacheable
-from cujit.program import request, workshop
+from cujit.program import request, runner
 
 __all__ = ["why"]
 
@@ -57,7 +57,7 @@ def why(
         raise click.UsageError("give KEY, or --source FILE")
     if source is not None:
         options = read_options(said, include, define)
-        keys = workshop(cache).keys
+        keys = runner(cache).keys
         assert keys is not None
         made = keys.of_request(request(source, to=to, arch=arch, names=names, options=options))
         if isinstance(made, Uncacheable):

@@ -73,9 +73,11 @@ def run_apart(job: Job, settings: Settings, memory_mib: int | None) -> Artifact:
     _give_back(child)
     said, (data, *_) = answer
     if "error" in said:
-        error = job.own_error(read_error(said["error"]))
+        error = read_error(said["error"])
+        if isinstance(error, CompileError):
+            error.request = job.request
         raise _starved(job, error, memory_mib) if memory_mib is not None else error
-    return job.own(decode(data, _KEY.digest).artifact)
+    return job.completed(decode(data, _KEY.digest).artifact)
 
 
 def _directory() -> str | None:

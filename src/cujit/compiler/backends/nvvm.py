@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 
 from cujit.arch.support import extra_for, install, require_arch
 from cujit.artifact import Artifact, Kind
 from cujit.compiler.backends.diagnostics import parse_log
-from cujit.compiler.inputs.modules import Module
+from cujit.compiler.inputs.source import Module
 from cujit.compiler.request import Request
 from cujit.errors import ArchError, CompileError, Diagnostic, OptionError, ToolError
 from cujit.toolchain.nvvm import FIRST_OPAQUE, MODULE_HEAD
@@ -110,10 +110,10 @@ def compile_nvvm(request: Request, toolchain: Toolchain) -> Artifact:
 
 def _run(request: Request, toolchain: Toolchain, arguments: Sequence[str], *more: Module) -> tuple[bytes, str]:
     nvvm, source = toolchain.nvvm, request.source
-    wrong = next(filter(None, (module.bad_annotation() for module in source.modules)), None)
+    wrong = next(filter(None, map(_bad_annotation, source.modules)), None)
     if wrong:
         raise CompileError(wrong, request=request, tool=nvvm.tool, help=_MARK_HELP.format("k", "void (…)*"))
-    if request.arch.number < FIRST_OPAQUE and (fatal := next(filter(None, (m.fatal() for m in source.modules)), None)):
+    if request.arch.number < FIRST_OPAQUE and (fatal := next(filter(None, map(_fatal, source.modules)), None)):
         raise CompileError(fatal, request=request, tool=nvvm.tool)
     try:
         with nvvm.program() as program:
@@ -183,7 +183,7 @@ def _require_whole(request: Request, symbols: _Symbols) -> None:
 def _pointer_to(modules: Sequence[Module], name: str) -> str:
     """Spell the type of a pointer to a function, as its annotation has to."""
     for module in modules:
-        if module.opaque_line:
+        if _opaque_line(module):
             return "ptr"
         match = re.search(rf"^define\s[^@\n]*?(\S+)\s+@{re.escape(name)}\(([^)\n]*)\)", module.text or "", re.MULTILINE)
         if match:
@@ -281,10 +281,10 @@ def _dialect(request: Request, log: str, tool: str) -> str | None:
     if request.arch.number >= FIRST_OPAQUE:
         return None
     for module in request.source.modules:
-        if module.opaque_line:
+        if number := _opaque_line(module):
             return (
-                f"{module.name}:{module.opaque_line} has the opaque pointer type ptr, but below compute_{FIRST_OPAQUE} "
-                f"{tool} reads the IR of LLVM 7, with typed pointers\n    {module.line(module.opaque_line).strip()}"
+                f"{module.name}:{number} has the opaque pointer type ptr, but below compute_{FIRST_OPAQUE} "
+                f"{tool} reads the IR of LLVM 7, with typed pointers\n    {module.line(number).strip()}"
             )
     return None
 
@@ -292,3 +292,59 @@ def _dialect(request: Request, log: str, tool: str) -> str | None:
 def _range(request: Request) -> str:
     first = f"compute_{FIRST_OPAQUE}"
     return f"from {first} on" if request.arch.number >= FIRST_OPAQUE else f"below {first}"
+
+
+# Comments, strings and quoted names: nothing in them is a type.
+_NOISE = re.compile(r';[^\n]*|"[^"\n]*"')
+# The type `ptr` of opaque pointers, and no name, label or metadata field. Source: LLVM Language Reference.
+_OPAQUE = re.compile(r"(?<![\w.$@%!#-])ptr(?![\w.$:-])")
+_INTEGER = re.compile(r"(?<![\w.$@%!#-])i(\d{3,})(?![\w.$:-])")
+_LAYOUT = re.compile(r'^\s*target\s+datalayout\s*=\s*"([^"]*)"', re.MULTILINE)
+# Source: LLVM Language Reference, "Data Layout".
+_LAYOUT_ITEM = re.compile(r"[eE]|p\d*(:\d+)+|[ivaf]\d*(:\d+)+|n\d+(:\d+)*|S\d+|[PAG]\d+|m:[a-z]|F[in]\d+|ni(:\d+)+")
+_WIDEST_INTEGER_BITS = 128
+_ANNOTATIONS = re.compile(r"^\s*!nvvm\.annotations\s*=\s*!\{([^}\n]*)\}", re.MULTILINE)
+_NODE = re.compile(r"^\s*!(\d+)\s*=\s*(?:distinct\s+)?!\{(.*)\}", re.MULTILINE)
+# An operand of a node: a name, a quoted text or a bracket with all that is in it, and what is between them.
+_OPERAND = re.compile(r'(?:"[^"\n]*"|\((?:[^()]|\([^()]*\))*\)|\{[^{}]*\}|[^",(){}])+')
+
+
+def _opaque_line(module: Module) -> int:
+    """The first line, from 1, with the type ``ptr`` of opaque pointers; 0 when there is none or it is bitcode."""
+    return next((line for line, _ in _find(module, _OPAQUE)), 0)
+
+
+def _fatal(module: Module) -> str | None:
+    """Say what the LLVM 7 in libNVVM would end the process for, or None.
+
+    Source: measured, 12.9 to 13.4: an integer of 256 bits, a data layout that does not parse.
+    """
+    for line, match in _find(module, _INTEGER):
+        if int(match[1]) > _WIDEST_INTEGER_BITS:
+            return f"{module.name}:{line}: {match[0]} is wider than the {_WIDEST_INTEGER_BITS} bits that NVVM IR has"
+    layout = _LAYOUT.search(module.text or "")
+    wrong = [item for item in (layout[1].split("-") if layout else ()) if not _LAYOUT_ITEM.fullmatch(item)]
+    return f"{module.name}: {wrong[0]!r} in the data layout means nothing" if wrong else None
+
+
+def _bad_annotation(module: Module) -> str | None:
+    """Say which node of ``!nvvm.annotations`` would end the process in libNVVM, or None.
+
+    Source: measured, 13.5, for compute_90 and compute_100: a node without operands, a property without a value or
+    with null, and one whose name is no string. A node is a function or variable, then names and values in turn.
+    """
+    text = module.text or ""
+    listed = {number for names in _ANNOTATIONS.findall(text) for number in re.findall(r"!(\d+)", names)}
+    for match in _NODE.finditer(text):
+        about, *pairs = list(filter(None, map(str.strip, _OPERAND.findall(match[2])))) or [""]
+        names, values = pairs[::2], pairs[1::2]
+        is_good = about and len(names) == len(values) and "null" not in values
+        if match[1] in listed and not (is_good and all(name.startswith('!"') for name in names)):
+            line = text.count("\n", 0, match.start(1)) + 1
+            return f"{module.name}:{line}: !{match[1]} = !{{{match[2]}}} is no annotation: a kernel, names and values"
+    return None
+
+
+def _find(module: Module, pattern: re.Pattern[str]) -> Iterator[tuple[int, re.Match[str]]]:
+    for number, line in enumerate(_NOISE.sub("", module.text or "").splitlines(), start=1):
+        yield from ((number, match) for match in pattern.finditer(line))

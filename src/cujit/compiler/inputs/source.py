@@ -1,4 +1,4 @@
-"""Source: a translation unit, as a frozen value."""
+"""Source: a translation unit, as a frozen value; of LLVM IR with its modules."""
 
 from __future__ import annotations
 
@@ -6,15 +6,16 @@ import functools
 import os
 import posixpath
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from cujit.artifact.reading import path_of, read_file, shown_path, without_bom
-from cujit.compiler.inputs.modules import Module, file_of, read_modules
+from cujit.artifact import Artifact, Kind, kind_of
+from cujit.artifact.reading import BOM, path_of, read_file, shown_path, without_bom
 from cujit.compiler.options.values import Options
 from cujit.errors import FormatError, OptionError, spell
+from cujit.forks import cached_property
 
-__all__ = ["MEMORY", "Source"]
+__all__ = ["MEMORY", "Module", "Source"]
 
 MEMORY = "/cujit-source"
 """The directory that a program compiled from a string pretends to lie in; it does not exist.
@@ -24,8 +25,31 @@ working directory. A name in a directory that does not exist keeps such headers 
 that include their neighbours still compile (measured with 12.9 and 13.4).
 """
 
-_ENDINGS = (".cu", ".cuh", ".cpp", ".cc", ".cxx", ".h", ".hpp", ".inl")
+_CUDA_ENDINGS = (".cu", ".cuh", ".cpp", ".cc", ".cxx", ".h", ".hpp", ".inl")
+_MODULE_ENDINGS = (".ll", ".bc")
+"""How the name of a file of LLVM IR ends, where a string could be text as well."""
+
 _QUOTED = re.compile(r'^([ \t]*#[ \t]*include[ \t]*)"([^"\n]+)"', re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Module:
+    """One module of LLVM IR: its name, as logs say it, and its bytes, text or bitcode."""
+
+    name: str
+    data: bytes
+
+    @cached_property
+    def text(self) -> str | None:
+        """The text; None when the module is bitcode."""
+        if self.data[:4] in (b"BC\xc0\xde", b"\xde\xc0\x17\x0b"):
+            return None
+        return self.data.decode("utf-8", "replace")
+
+    def line(self, number: int) -> str:
+        """Give one line of the text, counted from 1; "" past the end, and for bitcode."""
+        lines = (self.text or "").splitlines()
+        return lines[number - 1] if 0 < number <= len(lines) else ""
 
 
 @dataclass(frozen=True)
@@ -49,6 +73,24 @@ class Source:
     libdevice: bool = False
 
     @classmethod
+    def of(cls, given: object) -> Source:
+        """Take a Source, CUDA C++ as text or file, or LLVM IR as a file or an Artifact.
+
+        Raises:
+            FormatError: it is neither CUDA C++ nor LLVM IR.
+            OptionError: it is none of these, or names a file that is not there.
+            FileError: a file cannot be read.
+        """
+        if isinstance(given, Source):
+            return given
+        if isinstance(given, Artifact):
+            return cls.nvvm(given)
+        path = _file_of(given, _MODULE_ENDINGS)
+        if path is not None and path_of(path).lower().endswith(_MODULE_ENDINGS):
+            return cls.nvvm(path)
+        return cls.cuda(given)  # type: ignore[arg-type]
+
+    @classmethod
     def cuda(
         cls,
         text_or_path: str | os.PathLike[str],
@@ -70,33 +112,27 @@ class Source:
             OptionError: ``headers``, ``include`` or ``define`` are of the wrong type.
             FileError: the file cannot be read.
         """
-        path = file_of(text_or_path, _ENDINGS)
-        text = _read(path) if path else text_or_path
+        path = _file_of(text_or_path, _CUDA_ENDINGS)
+        text = _read_text(path) if path else text_or_path
         if not isinstance(text, str):
             raise OptionError(f"a source is str or a path, not {type(text).__name__}")
         shown = name or (shown_path(path_of(path)) if path else "source.cu")
-        if headers is not None and not isinstance(headers, Mapping):
-            raise OptionError(
-                f"headers is {type(headers).__name__} {spell(headers)}; it takes a dict of names to texts",
-                help="headers={'scale.h': '…'}; directories go to include=[…]",
-            )
-        for what, content in ((shown, text), *(headers or {}).items()):
+        known = _headers(headers)
+        for what, content in ((shown, text), *known.items()):
             _check_text(what, content)
-        text = without_bom(text)
-        said = Options(
-            include=list(include) if isinstance(include, Iterable) and not isinstance(include, str) else include,
-            define=define,
-        )
+        if isinstance(include, Iterable) and not isinstance(include, str):
+            include = list(include)
+        said = Options(include=include, define=define)
         directories, macros = said.get("include") or (), said.get("define") or {}
         assert isinstance(directories, tuple)
         assert isinstance(macros, Mapping)
         return cls(
-            text=text,
-            name=shown,
-            headers=tuple((header, without_bom(content)) for header, content in (headers or {}).items()),
-            include=tuple(os.path.abspath(str(d)) for d in directories),
-            define=tuple(macros.items()),
-            path=os.path.abspath(path_of(path)) if path else "",
+            without_bom(text),
+            shown,
+            tuple((header, without_bom(content)) for header, content in known.items()),
+            tuple(os.path.abspath(str(d)) for d in directories),
+            tuple(macros.items()),
+            os.path.abspath(path_of(path)) if path else "",
         )
 
     @classmethod
@@ -119,7 +155,7 @@ class Source:
             _check_text(name, "")
         if not isinstance(libdevice, bool):
             raise OptionError(f"libdevice is {spell(libdevice)}; it takes bool")
-        read = read_modules(modules, name)
+        read = _modules(modules, name)
         shown = name or " + ".join(module.name for module in read)
         text = (read[0].text or "") if len(read) == 1 else ""
         return cls(text, shown, language="nvvm", modules=read, libdevice=libdevice)
@@ -159,7 +195,16 @@ class Source:
         return f"<Source {self.name}: {len(self.text)} characters of {self.language}>"
 
 
-def _read(path: str | os.PathLike[str]) -> str:
+def _headers(given: Mapping[str, str] | None) -> Mapping[str, str]:
+    if given is None or isinstance(given, Mapping):
+        return given or {}
+    raise OptionError(
+        f"headers is {type(given).__name__} {spell(given)}; it takes a dict of names to texts",
+        help="headers={'scale.h': '…'}; directories go to include=[…]",
+    )
+
+
+def _read_text(path: str | os.PathLike[str]) -> str:
     data = read_file(path)
     try:
         return data.decode("utf-8-sig")
@@ -182,3 +227,70 @@ def _check_text(name: str, text: object) -> None:
     except UnicodeEncodeError as e:
         shown = ascii(name)[1:-1]
         raise FormatError(f"{shown}: name or text are not encodable as UTF-8: {e.reason}") from None
+
+
+def _modules(given: Sequence[object], name: str | None) -> tuple[Module, ...]:
+    """Take modules; one alone is called ``name``, several that have no file are numbered.
+
+    Raises:
+        FormatError: one of them is no LLVM IR.
+        OptionError: there are none, or one is of the wrong type.
+        FileError: a file cannot be read.
+    """
+    if not given:
+        raise OptionError("no module of LLVM IR", help="Source.nvvm(text), or bytes of bitcode, or a path")
+    alone = len(given) == 1
+    modules = [
+        _read(item, (name if alone else None) or f"module{'' if alone else number}.ll", alone and name is not None)
+        for number, item in enumerate(given, start=1)
+    ]
+    return tuple(modules)
+
+
+def _read(given: object, name: str, is_named: bool) -> Module:
+    if isinstance(given, Artifact):
+        return _module(given.data, name if is_named or not given.name else given.name)
+    path = _file_of(given, _MODULE_ENDINGS)
+    if path is not None:
+        return _module(read_file(path).removeprefix(BOM), name if is_named else shown_path(path_of(path)))
+    if isinstance(given, str):
+        return _module(without_bom(given).encode("utf-8", "surrogatepass"), name)
+    if isinstance(given, bytes | bytearray | memoryview):
+        return _module(bytes(given).removeprefix(BOM), name)
+    raise OptionError(f"a module of LLVM IR is str, bytes or a path, not {type(given).__name__}")
+
+
+def _file_of(given: object, endings: tuple[str, ...]) -> str | os.PathLike[str] | None:
+    """Tell whether ``given`` is a file: a path, or a string of one line that ends as names of such files do.
+
+    A line that begins as a comment or a directive is text, whatever its ending.
+
+    A name of a file that is not there is given too, for whoever reads it to say so.
+    """
+    if isinstance(given, os.PathLike):
+        return given
+    if not isinstance(given, str) or any(c in given for c in "\n\r\0") or not given.lower().endswith(endings):
+        return None
+    return given if os.path.exists(given) or not given.lstrip().startswith(("//", "/*", "#", ";")) else None
+
+
+def _module(data: bytes, name: str) -> Module:
+    if any(c in name for c in "\0\n\r"):
+        raise OptionError(f"{spell(name)} is no name for a module")
+    try:
+        kind = kind_of(data)
+    except FormatError as e:
+        raise FormatError(f"{name} is no LLVM IR: {e.message}", help=_HELP) from None
+    if kind is not Kind.NVVMIR:
+        raise FormatError(f"{name} is {kind.value}, not LLVM IR", help="images of device code go to cujit.link")
+    module = Module(name, data)
+    if module.text is None:
+        return module
+    module = Module(name, data.rstrip(b"\0"))
+    if b"\0" in module.data:
+        line = module.data.count(b"\n", 0, module.data.index(b"\0")) + 1
+        raise FormatError(f"{name}:{line}: a NUL byte in the text; the compiler would stop reading there")
+    return module
+
+
+_HELP = 'a module begins with its target triple and data layout: target triple = "nvptx64-nvidia-cuda"'

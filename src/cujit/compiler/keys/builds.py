@@ -15,6 +15,7 @@ import sys
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from cujit.cache.key import Part, make_key
 from cujit.compiler.includes.files import Stamp, is_old, stamp_of
 from cujit.compiler.includes.memo import HintStore
 from cujit.errors import ToolchainNotFoundError
@@ -200,7 +201,7 @@ def _deciding(toolchain: Toolchain, environment: Mapping[str, str]) -> str:
     changed = [(place, _changed_ns(place)) for place in (*places, "/etc/ld.so.cache")]
     said = [(name, environment.get(name)) for name in _DECIDES]
     text = repr((sys.prefix, sys.base_prefix, toolchain.settings, said, changed))
-    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:32]
+    return make_key("library", [Part.text("decides", text)]).digest[:32]
 
 
 def _changed_ns(path: str) -> int:

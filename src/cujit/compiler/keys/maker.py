@@ -8,14 +8,12 @@ that must stay absent; and paths only where the result holds them.
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
-from cujit.artifact import Artifact, Kind
 from cujit.cache.key import Key, Part, make_key
 from cujit.compiler.includes.files import NotModelledError
 from cujit.compiler.includes.memo import HintStore, Manifest, Memo
@@ -23,7 +21,7 @@ from cujit.compiler.includes.where import says_where
 from cujit.compiler.inputs.source import Source
 from cujit.compiler.keys.arguments import macros, unmodelled, wants_paths
 from cujit.compiler.keys.builds import NAMES, Build, build_of
-from cujit.compiler.options.values import Options, Tool
+from cujit.compiler.options.values import Tool
 from cujit.compiler.request import Request
 from cujit.errors import FileError, ToolchainNotFoundError
 from cujit.formats.mangling import SIGNATURE_PROBE
@@ -33,7 +31,6 @@ from cujit.toolchain.toolset import Compiler, Toolchain
 if TYPE_CHECKING:
     from cujit.compiler.includes.closure import Closure
     from cujit.compiler.includes.search import Place, Search
-    from cujit.compiler.inputs.entry import Entry
 
 __all__ = ["KeyMaker", "Keyed", "Uncacheable"]
 
@@ -103,42 +100,13 @@ class KeyMaker:
         except OSError as e:  # a working directory that was removed, a library that is being replaced
             return Uncacheable(str(e))
 
-    def of_link(self, artifacts: Sequence[Artifact], to: Kind, arch: object, options: Options) -> Keyed | Uncacheable:
-        """Make the key of a link by nvJitLink; ``arch`` is an Arch, or None for the highest of the inputs.
-
-        Raises:
-            OptionError: the linker does not have an option that was said.
-        """
-        arguments = options.render(Tool.NVJITLINK)
-        if why := unmodelled(arguments, Tool.NVJITLINK, options.extra):
-            return Uncacheable(why)
-        shown = " + ".join(os.path.basename(a.name) or a.kind.value for a in artifacts)
-        return self._of_images("link", "nvJitLink", [
-            Part.text("name", shown),
-            Part.text("result", to.value),
-            Part.text("arch", str(arch)),
-            *_arguments(arguments),
-            *(part for artifact in artifacts for part in _image(artifact)),
-        ])  # fmt: skip
-
-    def of_bundle(self, entries: Sequence[Entry], compress: str | bool | None) -> Keyed | Uncacheable:
-        """Make the key of a fatbin.
-
-        Raises:
-            OptionError: ``compress`` is none of what ``bundle_images`` takes.
-        """
-        from cujit.compiler.backends.bundle import check_compression
-
-        return self._of_images("bundle", "nvfatbin", [
-            Part.text("name", os.path.basename(entries[0].image.name) if entries else ""),
-            Part.text("compress", check_compression(compress)),
-            *(part for entry in entries for part in (
-                *_image(entry.image),
-                Part.content("image log", entry.image.log),
-                Part.text("for later", entry.options),
-                Part.text("identifier", entry.identifier),
-            )),
-        ])  # fmt: skip
+    def of_images(self, kind: str, library: str, parts: Iterable[Part]) -> Keyed | Uncacheable:
+        """Make the key of what a linker or a packer makes of images, from the user's part of it."""
+        try:
+            build = self._build(library)
+        except ToolchainNotFoundError as e:
+            return Uncacheable(e.message)
+        return Keyed(make_key(kind, [*self._frame(build), *parts]), (build,))
 
     def compiler(self, language: str) -> Compiler:
         """Tell what the compiler of ``cuda`` or ``nvvm`` can do, unopened where an earlier process has noted that.
@@ -164,25 +132,14 @@ class KeyMaker:
             self._directories = None
         return same and keyed.manifest.holds(self.memo.files)
 
-    def _of_images(self, kind: str, library: str, parts: Iterable[Part]) -> Keyed | Uncacheable:
-        try:
-            build = self._build(library)
-        except ToolchainNotFoundError as e:
-            return Uncacheable(e.message)
-        return Keyed(make_key(kind, [*self._frame(build), *parts]), (build,))
-
     def _of_nvvm(self, request: Request) -> Keyed | Uncacheable:
-        source = request.source
         arguments, assembler = request.arguments(), request.assembler_arguments()
         why = unmodelled(arguments, Tool.NVVM, request.options.extra) or unmodelled(assembler, Tool.NVJITLINK)
         if why:
             return Uncacheable(why)
         builds = [self._build("nvvm"), *([self._build("nvJitLink")] if assembler else [])]
-        parts = [*self._frame(*builds), *_asked(request), *_arguments(arguments)]
-        parts += [Part.text("assembler argument", argument) for argument in assembler]
-        for module in source.modules:
-            parts += [Part.text("module", module.name), Part.content("module text", module.data)]
-        if source.libdevice:
+        parts = [*self._frame(*builds), *request.parts()]
+        if request.source.libdevice:
             from cujit.toolchain.nvvm import find_libdevice
 
             parts.append(Part.content("libdevice", find_libdevice(Path(builds[0].path)).read_bytes()))
@@ -192,19 +149,9 @@ class KeyMaker:
         arguments = request.arguments()
         if why := unmodelled(arguments, Tool.NVRTC, request.options.extra):
             return Uncacheable(why)
-        source, build = request.source, self._build("nvrtc")
+        build = self._build("nvrtc")
         manifest = self._manifest(request, arguments)
-        in_key = [a for a in arguments if not a.startswith("--include-path=")]
-        memory = [part for name, text in source.headers for part in _header(name, text)]
-        parts = [
-            *self._frame(build),
-            *_asked(request),
-            *_arguments(in_key),
-            Part.content("source", source.text),
-            Part.content("signatures", SIGNATURE_PROBE),
-            *memory,
-            *manifest.parts,
-        ]
+        parts = [*self._frame(build), *request.parts(), Part.content("signatures", SIGNATURE_PROBE), *manifest.parts]
         return Keyed(make_key("nvrtc", parts), (build,), manifest)
 
     def _frame(self, *builds: Build) -> Iterator[Part]:
@@ -268,12 +215,10 @@ class _Scan(NamedTuple):
 
     @classmethod
     def of(cls, request: Request, arguments: Sequence[str]) -> _Scan:
-        source, said = request.source, request.options
-        working = os.getcwd()
-        more, before = said.get("include") or (), said.get("pre_include") or ()
-        assert isinstance(more, tuple)
+        source, working = request.source, os.getcwd()
+        before = request.options.get("pre_include") or ()
         assert isinstance(before, tuple)
-        include = (*source.include, *(os.path.join(working, str(directory)) for directory in more))
+        include = tuple(os.path.join(working, directory) for directory in request.include)
         headers = tuple(source.compiler_headers())
         return cls(source, source.program_name, headers, include, tuple(map(str, before)), tuple(arguments), working)
 
@@ -291,11 +236,7 @@ class _Scan(NamedTuple):
         """Name the manifest: a hash over everything that the scan is made of, paths included."""
         fields = [self.program, self.working, self.source.text, *toolkit, "", *self.include, "", *self.arguments, ""]
         fields += [piece for header in self.headers for piece in header]
-        digest = hashlib.sha256(_SCHEMA.encode())
-        for text in fields:
-            data = text.encode("utf-8", "surrogatepass")
-            digest.update(len(data).to_bytes(8, "little") + data)
-        return digest.hexdigest()
+        return make_key("includes", [Part.text("", text) for text in fields]).digest
 
     def search(self, toolkit: Sequence[str]) -> Search:
         """Give the directories in their order, under names that are the same everywhere."""
@@ -307,34 +248,6 @@ class _Scan(NamedTuple):
         return Search(
             memory, tuple(labelled), self.working, not any(a.lstrip("-") == "no-source-include" for a in self.arguments)
         )
-
-
-def _asked(request: Request) -> Iterator[Part]:
-    source = request.source
-    name = os.path.basename(source.path) if source.path else source.name
-    yield Part.text("name", name)
-    if source.path and os.path.basename(source.name) != name:
-        yield Part.text("shown as", source.name)
-    yield Part.text("result", request.kind.value)
-    yield Part.text("arch", str(request.arch))
-    for expression in request.names:
-        yield Part.text("name expression", expression)
-
-
-def _arguments(arguments: Iterable[str]) -> list[Part]:
-    return [Part.text("argument", argument) for argument in arguments]
-
-
-def _header(name: str, text: str) -> tuple[Part, Part]:
-    return Part.text("header", name), Part.content("header text", text)
-
-
-def _image(artifact: Artifact) -> Iterator[Part]:
-    yield Part.text("image", f"{artifact.kind.value} {artifact.arch} {os.path.basename(artifact.name)}")
-    yield Part.content("image content", artifact.data)
-    # What is told of the kernels goes over into the result.
-    told = (sorted(artifact.names.items()), sorted(artifact.signatures.items()))
-    yield Part.content("image names", repr(told))
 
 
 def _closure_parts(work: _Scan, closure: Closure, directories: Mapping[str, str]) -> Iterator[Part]:

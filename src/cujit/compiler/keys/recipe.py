@@ -13,8 +13,7 @@ from typing import Any
 
 from cujit.arch import Arch, ArchKind
 from cujit.artifact import Kind
-from cujit.compiler.inputs.modules import Module
-from cujit.compiler.inputs.source import Source
+from cujit.compiler.inputs.source import Module, Source
 from cujit.compiler.options.values import Options
 from cujit.compiler.request import Request
 from cujit.errors import CujitError, FormatError

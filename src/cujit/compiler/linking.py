@@ -3,25 +3,43 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import TypeAlias
 
 from cujit.arch import Arch
 from cujit.artifact import Artifact, Kind
-from cujit.compiler.backends.ptxlink import needs_our_linker
-from cujit.compiler.builder import Workshop
+from cujit.compiler.backends.ptxlink import link_to_ptx, needs_our_linker
 from cujit.compiler.inputs.images import Image, as_artifact
 from cujit.compiler.inputs.source import Source
+from cujit.compiler.jobs import CompileJob, LinkJob
 from cujit.compiler.options.spelling import Spelling
-from cujit.compiler.options.table import OPTIONS
-from cujit.compiler.options.values import Options, Tool
-from cujit.compiler.route import make_request
+from cujit.compiler.options.values import OPTIONS, Options, Tool
+from cujit.compiler.request import Request
+from cujit.compiler.runner import Runner, uncached
 from cujit.errors import LinkError, OptionError
 
-__all__ = ["link_inputs", "part_of"]
+__all__ = ["Part", "link_parts", "part_of", "parts_of"]
+
+Part: TypeAlias = Source | Artifact
+"""What a build or a link is made of: sources to compile, and images to link with them."""
 
 _TOOL = {"cuda": Tool.NVRTC, "nvvm": Tool.NVVM}
 
 
-def part_of(given: object) -> Source | Artifact:
+def parts_of(given: object) -> tuple[Part, ...]:
+    """Take what to build: a Source or what ``compile`` takes as one, or a list of those and of images.
+
+    Raises:
+        FormatError: a part is neither source nor image.
+        OptionError: there are none, or one is of the wrong type.
+    """
+    if not isinstance(given, list | tuple):
+        return (Source.of(given),)
+    if not given:
+        raise OptionError("nothing to build", help="build(source), or build([source, source, image])")
+    return (Source.of(given[0]),) if len(given) == 1 else tuple(part_of(part) for part in given)
+
+
+def part_of(given: object) -> Part:
     """Take one input of a link: a Source or LLVM IR, which will be compiled, or an image.
 
     Raises:
@@ -35,13 +53,8 @@ def part_of(given: object) -> Source | Artifact:
     return Source.nvvm(artifact) if artifact.kind is Kind.NVVMIR else artifact
 
 
-def link_inputs(
-    parts: Sequence[Source | Artifact],
-    to: Kind,
-    arch: Arch | None,
-    options: Options,
-    workshop: Workshop,
-    names: Sequence[str] = (),
+def link_parts(
+    parts: Sequence[Part], to: Kind, arch: Arch | None, options: Options, runner: Runner, names: Sequence[str] = ()
 ) -> Artifact:
     """Compile the sources among ``parts``, and link everything for one architecture.
 
@@ -52,35 +65,48 @@ def link_inputs(
     Raises:
         LinkError: the images do not link, or nothing tells for which architecture.
         CompileError: a source does not compile.
-        CujitError: see ``Workshop.link`` and ``Workshop.compile``.
+        CujitError: see ``Runner.get``.
     """
     sources = [part for part in parts if isinstance(part, Source)]
+    given = [part for part in parts if isinstance(part, Artifact)]
     if not sources:
-        return workshop.link([p for p in parts if isinstance(p, Artifact)], to, arch, options)
+        return _link(given, to, arch, options, runner)
     target = (arch or _highest(parts)).real
     tools = dict.fromkeys(_TOOL[source.language] for source in sources)
     _require_taken(options, [*tools, Tool.NVJITLINK])
     _require_owner(names, sources)
-    given = [part for part in parts if isinstance(part, Artifact)]
     road = target.virtual if to is Kind.PTX and needs_our_linker(given) else target.lto
-    images = [_image(part, road, options, workshop, names) for part in parts]
+    images = [
+        part if isinstance(part, Artifact) else runner.get(_compile_job(part, road, options, runner, names))
+        for part in parts
+    ]
     has_ltoir = any(image.kind is Kind.LTOIR for image in images)
-    return workshop.link(images, to, target, options.only(Tool.NVJITLINK) if has_ltoir else Options())
+    return _link(images, to, target, options.only(Tool.NVJITLINK) if has_ltoir else Options(), runner)
 
 
-def _image(part: Source | Artifact, road: Arch, options: Options, workshop: Workshop, names: Sequence[str]) -> Artifact:
-    """An image as it is, or a source compiled to LTO-IR or to relocatable PTX, as ``road`` says."""
-    if isinstance(part, Artifact):
-        return part
-    said = options.only(_TOOL[part.language], extra=False)
+def _link(images: Sequence[Artifact], to: Kind, arch: Arch | None, options: Options, runner: Runner) -> Artifact:
+    """Link images; PTX to PTX by our own linker, without nvJitLink and cache."""
+    job = LinkJob(tuple(images), to, arch, options)
+    job.check()
+    if to is not Kind.PTX or not needs_our_linker(images):
+        return runner.get(job)
+
+    def link_lto(lto: Sequence[Artifact], target: Arch | None) -> Artifact:
+        return runner.get(LinkJob(tuple(lto), Kind.PTX, target, options))
+
+    return uncached(lambda: link_to_ptx(images, arch, options, link_lto), "PTX is linked as fast as it is read")
+
+
+def _compile_job(source: Source, road: Arch, options: Options, runner: Runner, names: Sequence[str]) -> CompileJob:
+    """A source to LTO-IR or to relocatable PTX, as ``road`` says."""
+    said = options.only(_TOOL[source.language], extra=False)
     if not road.is_lto:
         said = Options.of(said, {"rdc": True})
-    wanted = names if part.language == "cuda" else ()
-    kind = Kind.LTOIR if road.is_lto else Kind.PTX
-    return workshop.compile(make_request(part, kind, road, wanted, said, workshop))
+    wanted = names if source.language == "cuda" else ()
+    return CompileJob(Request.of(source, Kind.LTOIR if road.is_lto else Kind.PTX, road, wanted, said, runner))
 
 
-def _highest(parts: Iterable[Source | Artifact]) -> Arch:
+def _highest(parts: Iterable[Part]) -> Arch:
     images = [Image.of(part, index) for index, part in enumerate(parts) if isinstance(part, Artifact)]
     known = [image.arch for image in images if image.arch is not None]
     if not known:

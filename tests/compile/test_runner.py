@@ -1,4 +1,4 @@
-"""The workshop keeps what its key says and nothing else; recipes tell how to make it again."""
+"""The runner keeps what its key says and nothing else; recipes tell how to make it again."""
 
 from __future__ import annotations
 
@@ -16,14 +16,12 @@ from cujit.cache import admin
 from cujit.cache.admin import Shown
 from cujit.cache.cache import Cache
 from cujit.cache.provenance import Outcome, Provenance
-from cujit.compiler import jobs as module
-from cujit.compiler.builder import Workshop
 from cujit.compiler.inputs.source import Source
+from cujit.compiler.jobs import BundleJob, CompileJob, LinkJob
 from cujit.compiler.keys.recipe import read_recipe, write_recipe
 from cujit.compiler.options.values import Options
-from cujit.compiler.remake import recompile, remake
 from cujit.compiler.request import Request
-from cujit.compiler.route import compile_request, make_request
+from cujit.compiler.runner import Runner
 from cujit.errors import CompileError, FormatError, OptionError
 from cujit.toolchain.headers import Settings
 from cujit.toolchain.toolset import Toolchain
@@ -65,52 +63,54 @@ def outcome(artifact: Artifact) -> Outcome:
 def edited_meanwhile(monkeypatch: pytest.MonkeyPatch, header: Path, text: str) -> None:
     """Let the header change while the next compile is under way."""
 
-    def compile_and_edit(request: Request, toolchain: Toolchain) -> Artifact:
+    run = CompileJob.run
+
+    def run_and_edit(job: CompileJob, toolchain: Toolchain) -> Artifact:
         try:
-            return compile_request(request, toolchain)
+            return run(job, toolchain)
         finally:
             header.write_text(text)
 
-    monkeypatch.setattr(module, "compile_request", compile_and_edit)
+    monkeypatch.setattr(CompileJob, "run", run_and_edit)
 
 
 def test_what_was_made_while_a_header_changed_is_given_and_not_kept(
     toolchain: Toolchain, root: Path, header: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    shop = Workshop(toolchain, Cache(root))
+    runner = Runner(toolchain, Cache(root))
     with monkeypatch.context() as during:
         edited_meanwhile(during, header, "#define VALUE 2\n")
-        artifact = shop.compile(of_header(header))
+        artifact = runner.get(CompileJob(of_header(header)))
     assert artifact.provenance is not None
     assert (outcome(artifact), artifact.provenance.reason) == (
         Outcome.UNCACHED,
         "its inputs or its tool were changed while it was made",
     )
-    assert shop.cache is not None
-    assert (shop.cache.counters.not_kept, list(admin.ls(shop.cache))) == (1, [])
+    assert runner.cache is not None
+    assert (runner.cache.counters.not_kept, list(admin.ls(runner.cache))) == (1, [])
     header.write_text("#define VALUE 1\n")
-    assert outcome(shop.compile(of_header(header))) is Outcome.MADE
+    assert outcome(runner.get(CompileJob(of_header(header)))) is Outcome.MADE
 
 
 def test_an_error_that_came_while_a_header_changed_is_not_remembered(
     toolchain: Toolchain, root: Path, header: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    shop = Workshop(toolchain, Cache(root))
+    runner = Runner(toolchain, Cache(root))
     header.write_text("#define VALUE none\n")
     with monkeypatch.context() as during:
         edited_meanwhile(during, header, "#define VALUE 2\n")
         with pytest.raises(CompileError):
-            shop.compile(of_header(header))
+            runner.get(CompileJob(of_header(header)))
     header.write_text("#define VALUE none\n")
-    assert shop.cache is not None
+    assert runner.cache is not None
     for misses in (2, 2):
         with pytest.raises(CompileError):
-            shop.compile(of_header(header))
-        assert shop.cache.counters.misses == misses
+            runner.get(CompileJob(of_header(header)))
+        assert runner.cache.counters.misses == misses
 
 
 def test_without_a_cache_the_reason_is_told(toolchain: Toolchain) -> None:
-    artifact = Workshop(toolchain, off="it is Sunday").compile(of_text(define={"VALUE": 1}))
+    artifact = Runner(toolchain, off="it is Sunday").get(CompileJob(of_text(define={"VALUE": 1})))
     assert isinstance(artifact.provenance, Provenance)
     assert (artifact.provenance.outcome, artifact.provenance.reason) == (Outcome.UNCACHED, "it is Sunday")
     assert artifact.provenance.make_ms > 0
@@ -119,40 +119,40 @@ def test_without_a_cache_the_reason_is_told(toolchain: Toolchain) -> None:
 @pytest.mark.parametrize("cached", [True, False])
 def test_wrong_options_are_refused_before_a_library_is_opened(root: Path, cached: bool) -> None:
     tools = Toolchain()
-    shop = Workshop(tools, Cache(root) if cached else None)
+    runner = Runner(tools, Cache(root) if cached else None)
     with pytest.raises(OptionError, match="libNVVM does not take"):
-        shop.compile(Request(Source.nvvm(SCALE), Kind.PTX, Arch.parse("compute_80"), Options(std="c++17")))
+        runner.get(CompileJob(Request(Source.nvvm(SCALE), Kind.PTX, Arch.parse("compute_80"), Options(std="c++17"))))
     with pytest.raises(OptionError, match="is not there"):
-        shop.compile(of_text(include="/no/where"))
+        runner.get(CompileJob(of_text(include="/no/where")))
     with pytest.raises(OptionError, match="nvJitLink does not take"):
-        shop.link([], Kind.CUBIN, None, Options(define={"X": 1}))
+        runner.get(LinkJob((), Kind.CUBIN, None, Options(define={"X": 1})))
     with pytest.raises(OptionError, match="compress is 'much'"):
-        shop.bundle([], "much")
+        runner.get(BundleJob((), "much"))
     assert set(tools.__dict__) == {"settings"}
 
 
 def test_a_second_process_knows_the_compilers_without_opening_them(root: Path) -> None:
     languages = ("cuda", "nvvm")
-    first = Workshop(Toolchain(Settings()), Cache(root))
+    first = Runner(Toolchain(Settings()), Cache(root))
     known = [first.compiler(language) for language in languages]
     assert known == [Toolchain().compiler(language) for language in languages]
     tools = Toolchain(Settings())
-    second = Workshop(tools, Cache(root))
+    second = Runner(tools, Cache(root))
     assert [second.compiler(language) for language in languages] == known
     assert set(tools.__dict__) == {"settings"}
-    assert make_request(TEXT, None, None, (), Options(), second).arch.number == known[0].arches[0]
+    assert Request.of(TEXT, None, None, (), Options(), second).arch.number == known[0].arches[0]
 
 
 def test_a_forked_child_is_not_stopped_by_a_lock_of_another_thread(toolchain: Toolchain, root: Path) -> None:
-    shop = Workshop(toolchain, Cache(root))
+    runner = Runner(toolchain, Cache(root))
     request = of_text("#include <cuda_fp16.h>\n" + TEXT, define={"VALUE": 1})
-    shop.compile(request)
-    assert shop.keys is not None
+    runner.get(CompileJob(request))
+    assert runner.keys is not None
     held, done = threading.Event(), threading.Event()
 
     def hold() -> None:
-        assert shop.keys is not None
-        with shop.keys.memo._lock, shop.keys.memo.files._lock:
+        assert runner.keys is not None
+        with runner.keys.memo._lock, runner.keys.memo.files._lock:
             held.set()
             done.wait()
 
@@ -161,7 +161,7 @@ def test_a_forked_child_is_not_stopped_by_a_lock_of_another_thread(toolchain: To
     held.wait()
     child = os.fork()
     if child == 0:
-        os._exit(0 if outcome(shop.compile(request)).value in ("memory", "disk") else 1)
+        os._exit(0 if outcome(runner.get(CompileJob(request))).value in ("memory", "disk") else 1)
     done.set()
     thread.join()
     for _ in range(600):
@@ -195,7 +195,7 @@ REQUESTS = {
 def test_a_recipe_is_the_request(name: str) -> None:
     again = read_recipe(write_recipe(REQUESTS[name]))
     assert again == REQUESTS[name]
-    assert again.fingerprint() == REQUESTS[name].fingerprint()
+    assert list(again.parts()) == list(REQUESTS[name].parts())
 
 
 def test_a_recipe_names_a_file_and_whole_directories(
@@ -247,29 +247,28 @@ def shown(cache: Cache) -> Shown:
 
 
 def test_an_entry_shows_its_source_and_is_made_again_byte_for_byte(toolchain: Toolchain, root: Path) -> None:
-    shop = Workshop(toolchain, Cache(root))
-    made = shop.compile(of_text(arch="sm_80", define={"VALUE": 1}))
-    assert shop.cache is not None
-    entry = shown(shop.cache)
+    runner = Runner(toolchain, Cache(root))
+    made = runner.get(CompileJob(of_text(arch="sm_80", define={"VALUE": 1})))
+    assert runner.cache is not None
+    entry = shown(runner.cache)
     assert read_recipe(entry.record.recipe).source.text == TEXT
-    assert recompile(entry.record.recipe, shop) == made
-    assert remake(entry, shop) == made
-    (verdict,) = admin.verify(shop.cache, 1, lambda entry: remake(entry, shop))
+    assert runner.remake(entry) == made
+    (verdict,) = admin.verify(runner.cache, 1, runner.remake)
     assert (verdict.remade, verdict.fault) == (True, "")
 
 
 def test_an_entry_whose_headers_have_changed_is_not_made_again(toolchain: Toolchain, root: Path, header: Path) -> None:
-    shop = Workshop(toolchain, Cache(root))
-    shop.compile(of_header(header))
+    runner = Runner(toolchain, Cache(root))
+    runner.get(CompileJob(of_header(header)))
     header.write_text("#define VALUE 2\n")
-    assert shop.cache is not None
-    assert remake(shown(shop.cache), shop) is None
+    assert runner.cache is not None
+    assert runner.remake(shown(runner.cache)) is None
 
 
 def test_a_link_has_no_recipe(toolchain: Toolchain, root: Path) -> None:
-    image = Workshop(toolchain).compile(of_text(arch="compute_80", define={"VALUE": 1}))
-    shop = Workshop(toolchain, Cache(root))
-    shop.link([image], Kind.CUBIN, Arch.parse("sm_80"), Options())
-    assert shop.cache is not None
-    (verdict,) = admin.verify(shop.cache, 1, lambda entry: remake(entry, shop))
+    image = Runner(toolchain).get(CompileJob(of_text(arch="compute_80", define={"VALUE": 1})))
+    runner = Runner(toolchain, Cache(root))
+    runner.get(LinkJob((image,), Kind.CUBIN, Arch.parse("sm_80"), Options()))
+    assert runner.cache is not None
+    (verdict,) = admin.verify(runner.cache, 1, runner.remake)
     assert (verdict.remade, verdict.fault) == (False, "")
