@@ -15,16 +15,17 @@ rename: who has the old one open goes on with it.
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
 import mmap
 import os
 import struct
 import weakref
 from bisect import bisect_left
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import BinaryIO, NamedTuple
 
 from cujit.cache.filesystem import UntrustedFileError, open_trusted, temporary_name
 from cujit.cache.key import Key, Part
@@ -375,35 +376,44 @@ def write_pack(
     missing = set(answers.values()) - set(digests)
     if missing:
         raise FormatError(f"a request is answered by {min(missing)}, which is not among the records of the pack")
+    normalised = functools.partial(_normalised, roots, made_s=made_s, with_recipes=with_recipes)
     temporary = path.with_name(temporary_name())
     try:
         with open(temporary, "xb") as file:
-            tables_bytes = len(digests) * _ROW.size + len(answers) * _REQUEST.size
-            file.seek(_HEAD.size + tables_bytes)
-            rows = []
-            for digest in digests:
-                record = _normalised(roots, digest, made_s=made_s, with_recipes=with_recipes)
-                stored = _packed(record) if compress else record
-                file.write(bytes(-file.tell() % _ALIGNMENT))
-                rows.append(
-                    _Row(bytes.fromhex(digest), hashlib.sha256(stored).digest(), file.tell(), len(stored), len(record))
-                )
-                file.write(stored)
-            size = file.tell()
-            tables = b"".join(_ROW.pack(*row) for row in rows)
-            tables += b"".join(_REQUEST.pack(bytes.fromhex(r), bytes.fromhex(answers[r])) for r in sorted(answers))
-            head = (_MAGIC, _VERSION, 0, len(rows), len(answers), size, hashlib.sha256(tables).digest())
-            file.seek(0)
-            file.write(_HEAD.pack(*head) + tables)
+            stats = _write(file, digests, normalised, answers, compress=compress)
         os.chmod(temporary, 0o644)  # whatever the umask is: a pack is read by others, and written by nobody
         os.replace(temporary, path)
     except BaseException:
         with contextlib.suppress(OSError):
             os.unlink(temporary)
         raise
-    return PackStats(
-        len(rows), len(answers), sum(r.record_bytes for r in rows), sum(r.stored_bytes for r in rows), size
-    )
+    return stats
+
+
+def _write(
+    file: BinaryIO,
+    digests: Sequence[str],
+    record_of: Callable[[str], bytes],
+    answers: Mapping[str, str],
+    *,
+    compress: bool,
+) -> PackStats:
+    """Write the records, and then before them the tables, which say where they came to lie."""
+    file.seek(_HEAD.size + len(digests) * _ROW.size + len(answers) * _REQUEST.size)
+    rows = []
+    for digest in digests:
+        record = record_of(digest)
+        stored = _packed(record) if compress else record
+        file.write(bytes(-file.tell() % _ALIGNMENT))
+        sha256 = hashlib.sha256(stored).digest()
+        rows.append(_Row(bytes.fromhex(digest), sha256, file.tell(), len(stored), len(record)))
+        file.write(stored)
+    size = file.tell()
+    tables = b"".join(_ROW.pack(*row) for row in rows)
+    tables += b"".join(_REQUEST.pack(bytes.fromhex(r), bytes.fromhex(answers[r])) for r in sorted(answers))
+    file.seek(0)
+    file.write(_HEAD.pack(_MAGIC, _VERSION, 0, len(rows), len(answers), size, hashlib.sha256(tables).digest()) + tables)
+    return _stats(rows, len(answers), size)
 
 
 _PORTABLE = frozenset(("nvrtc", "nvvm", "link", "bundle"))
