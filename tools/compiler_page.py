@@ -25,29 +25,28 @@ KERNEL = """.version 8.0
 .address_size 64
 .visible .entry sums(.param .u64 from, .param .u64 to)
 {
-    .shared .align 4 .f32 tile[64];
+    .shared .align 4 .b32 tile[64];
     .reg .b64 in, out, at;
-    .reg .b32 t, b, i, step, slot, other;
-    .reg .f32 x, y;
+    .reg .b32 t, b, i, step, slot, other, x, y;
     .reg .pred idle, more, first;
     ld.param.u64 in, [from];
     mov.u32 t, %tid.x;
     mov.u32 b, %ctaid.x;
     mad.lo.u32 i, b, 64, t;
     mad.wide.u32 at, i, 4, in;
-    ld.global.f32 x, [at];
+    ld.global.u32 x, [at];
     mov.u32 slot, tile;
     mad.lo.u32 slot, t, 4, slot;
-    st.shared.f32 [slot], x;
+    st.shared.u32 [slot], x;
     mov.u32 step, 32;
 HALVE:
     bar.sync 0;
     setp.ge.u32 idle, t, step;
     @idle bra SKIP;
     mad.lo.u32 other, step, 4, slot;
-    ld.shared.f32 y, [other];
-    add.f32 x, x, y;
-    st.shared.f32 [slot], x;
+    ld.shared.u32 y, [other];
+    add.u32 x, x, y;
+    st.shared.u32 [slot], x;
 SKIP:
     shr.u32 step, step, 1;
     setp.ne.u32 more, step, 0;
@@ -56,7 +55,7 @@ SKIP:
     @first ret;
     ld.param.u64 out, [to];
     mad.wide.u32 at, b, 4, out;
-    st.global.f32 [at], x;
+    st.global.u32 [at], x;
     ret;
 }
 """

@@ -11,6 +11,9 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
+from cujit.devices.cpu.codegen import rounding
+from cujit.devices.jit import processor
+
 Array = npt.NDArray[Any]
 Elementwise = Callable[..., Array]
 Exactly = Callable[..., int]
@@ -214,6 +217,28 @@ def test_f32_nans_are_those_of_gpus(instruction: str, elementwise: Elementwise) 
     sources = (x,) if instruction.startswith("rcp") else (x, x)
     got = elementwise(instruction, np.float32, *sources)
     assert set(bits_of(got).tolist()) == {0x7FFFFFFF}
+
+
+@pytest.mark.parametrize("has_instruction", [True, False])
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [("neg.f32 d, a;", np.negative), ("abs.f32 d, a;", np.abs), ("add.f32 d, a, 0f80000000;", np.positive)],
+    ids=["neg", "abs", "add"],
+)
+def test_numbers_stay_where_nans_are_replaced_with_and_without_an_instruction_of_the_processor(
+    body: str,
+    expected: Callable[[Array], Array],
+    has_instruction: bool,
+    elementwise: Elementwise,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    if has_instruction and "+avx512f" not in processor().features.split(","):
+        pytest.skip("the processor has none")
+    monkeypatch.setattr(rounding, "_fixes_up", lambda: has_instruction)
+    monkeypatch.setenv("CUJIT_CACHE", "0")
+    x = np.resize(corners(32), 256)
+    want = np.where(np.isnan(x), np.uint32(0x7FFFFFFF), bits_of(expected(x)))
+    np.testing.assert_array_equal(bits_of(elementwise(body, np.float32, x)), want)
 
 
 # -- packed -----------------------------------------------------------------------------------------------

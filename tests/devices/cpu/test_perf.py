@@ -141,12 +141,12 @@ def test_the_dump_has_code_and_the_lines_of_the_ptx_out_of_the_cache_too(tmp_pat
         files = {file for _, file, _ in lines}
         assert [Path(file).read_text() for file in files] == [PTX]
         texts = {PTX.splitlines()[line - 1].strip() for _, _, line in lines}
-        assert {"ld.global.f32 x, [at];", "add.f32 x, x, y;", "st.global.f32 [at], x;"} <= texts
+        assert {"ld.global.u32 x, [at];", "add.u32 x, x, y;", "st.global.u32 [at], x;"} <= texts
         for file in files:
             Path(file).unlink()  # a later process writes it again
 
 
-SOURCED = PTX.replace("    add.f32 x", "    .loc 1 77 0\n    add.f32 x", 1) + '.file 1 "/somewhere/sums.cu"\n'
+SOURCED = PTX.replace("    add.u32 x", "    .loc 1 77 0\n    add.u32 x", 1) + '.file 1 "/somewhere/sums.cu"\n'
 
 
 @pytest.mark.parametrize(("asked", "begins"), [("1", "/somewhere/sums.cu"), ("ptx", None)])
@@ -157,7 +157,7 @@ def test_lines_are_those_of_the_source_where_it_is_known_unless_the_ptx_is_asked
     (dump,) = folder(tmp_path).glob("jit-*.dump")
     (ptx,) = folder(tmp_path).glob("*.ptx")
     lines = {(file, line) for _, file, line in read_dump(dump)["sums 64x1x1"].lines}
-    added = SOURCED.splitlines().index("    add.f32 x, x, y;") + 1
+    added = SOURCED.splitlines().index("    add.u32 x, x, y;") + 1
     assert (("/somewhere/sums.cu", 77) in lines) == (begins is not None)
     assert ((str(ptx), added) in lines) == (begins is None)
 
@@ -255,9 +255,9 @@ def test_gdb_stops_in_a_kernel_by_name_and_shows_it_on_the_stack(tmp_path: Path)
 def test_gdb_stops_at_a_line_of_a_kernel(tmp_path: Path) -> None:
     for _ in "made", "out of the cache":
         (ptx,) = [*folder(tmp_path).glob("*.ptx")] or [Path(path_of_ptx(tmp_path))]
-        line = PTX.splitlines().index("    add.f32 x, x, y;") + 1
+        line = PTX.splitlines().index("    add.u32 x, x, y;") + 1
         said = gdb(tmp_path, f"break {ptx.name}:{line}", "run", "bt")
-        assert f"{line}\t    add.f32 x, x, y;" in said
+        assert f"{line}\t    add.u32 x, x, y;" in said
         assert "#0  sums.region.1 () at" in said
         assert "\n#1  sums () at" in said
 

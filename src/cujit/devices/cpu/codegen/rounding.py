@@ -11,11 +11,13 @@ IEEE Transactions on Computers 60 (2011) (the error of a fused multiply-add).
 
 from __future__ import annotations
 
+import functools
 import struct
 from collections.abc import Sequence
 
 from cujit.devices.cpu.codegen.builder import Builder, Value, int_type, type_width
-from cujit.devices.cpu.ir.program import Op
+from cujit.devices.cpu.ir.program import WARP, Op
+from cujit.devices.jit import processor
 
 __all__ = [
     "ROUNDINGS",
@@ -132,12 +134,38 @@ def canonical(b: Builder, x: Value) -> Value:
     """Make every NaN of 16 or 32 bits the one that GPUs return; 64-bit NaNs keep their payload."""
     if x.type not in _NAN:
         return x
+    width = type_width(x.type)
+    if x.type == "float" and x.is_vector and b.width == WARP and _fixes_up():
+        return _fixed_up(b, x)
     # To the optimiser, arithmetic gives any NaN: it must neither see where the value comes from, nor choose between
     # floats.
-    width = type_width(x.type)
     x = b.intrinsic("arithmetic.fence", x)
     chosen = b.select(is_nan(b, x), b.integer(_NAN[x.type], width), as_bits(b, x))
     return b.bits_as(chosen, x.type)
+
+
+@functools.cache
+def _fixes_up() -> bool:
+    """Tell whether the processor has an instruction that replaces values by their kind."""
+    return "+avx512f" in processor().features.split(",")
+
+
+def _fixed_up(b: Builder, x: Value) -> Value:
+    """Make every NaN the one that GPUs return in one instruction for 16 lanes, where two take 12 % more in a tree sum.
+
+    It looks up the kind of each element of ``x`` in ``kinds``: 0 gives the element of ``nan``, 1 that of ``x``. Quiet
+    and signalling NaNs are the two lowest of eight kinds. Source: Intel 64 and IA-32 Architectures Software Developer's
+    Manual, VFIXUPIMMPS.
+    """
+    nan = Value(f"splat (float {b.real(_NAN['float'], 32).text})", "<16 x float>", constant=True)
+    kinds = Value(f"splat (i32 {0x11111100})", "<16 x i32>", constant=True)
+    plain = (b.integer(0, 32), b.integer(-1, 16), b.integer(4, 32))  # no fault is told, every lane, no other rounding
+
+    def of(lanes: range) -> Value:
+        part = b.shuffle(x, None, lanes)
+        return b.call("llvm.x86.avx512.mask.fixupimm.ps.512", nan.type, nan, part, kinds, *plain)
+
+    return b.shuffle(of(range(16)), of(range(16, 32)), range(WARP))
 
 
 def quiet_if_nan(b: Builder, x: Value, other: Value) -> Value:
