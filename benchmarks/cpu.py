@@ -46,7 +46,7 @@ def _contestants(case: Case, device: cujit.Device, cl: OpenCl | None, folder: Pa
     found: dict[str, Contestant] = {}
     try:
         found["cujit"] = InCuda(case, device)
-    except cujit.UnsupportedError as e:
+    except cujit.errors.UnsupportedError as e:
         print(f"{case.name}: {e}".splitlines()[0], file=sys.stderr)
     if not missing_compiler():
         found["C"] = InC(case, folder)

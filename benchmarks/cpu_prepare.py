@@ -135,5 +135,5 @@ def run(device: cujit.Device, cl: OpenCl | None, folder: Path) -> Iterator[str]:
 if __name__ == "__main__":
     try:
         print(_time_preparing(sys.argv[1], Path(sys.argv[2])))
-    except cujit.UnsupportedError:
+    except cujit.errors.UnsupportedError:
         raise SystemExit(_REFUSED) from None

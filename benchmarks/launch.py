@@ -384,7 +384,7 @@ def run(rounds: int = 101, launches: int = 1_000_000) -> list[str]:
     """Measure on the GPU that is there, and on the CPU device."""
     cpu = cujit.cpu(1)
     lines = first_launch(cpu)
-    gpus = [d for d in cujit.devices() if isinstance(d, CudaDevice)]
+    gpus = [d for d in cujit.all_devices() if isinstance(d, CudaDevice)]
     for device in gpus[:1]:
         lines += [*first_launch(device), *on_gpu(device, rounds), *leaks(device, launches)]
     return [*lines, *reading(cpu, rounds), *leaks(cpu, launches)]

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cujit.arch import KNOWN_ARCHES, Arch, ArchKind
+from cujit.arch import Arch, ArchKind
+from cujit.arch.arch import KNOWN_ARCHES
 from cujit.errors import ArchError
 
 NAMES = ["sm_75", "sm_90a", "sm_100f", "compute_80", "compute_120f", "compute_90a", "lto_90", "lto_100a", "lto_121f"]

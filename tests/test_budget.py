@@ -29,7 +29,7 @@ from cujit.errors import (
 )
 from cujit.inspection.choose import names_matching
 from cujit.inspection.read import inspect
-from cujit.occupancy.subject import occupancy
+from cujit.occupancy.subject import of as occupancy
 from cujit.program import Source, build, bundle, compile, link
 
 CODE = r"""

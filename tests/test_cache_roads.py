@@ -19,12 +19,12 @@ import pytest
 from cujit import loading, program
 from cujit.artifact import Artifact
 from cujit.cache.cache import Cache
+from cujit.cache.process import default_cache
 from cujit.cache.provenance import Outcome, Provenance
 from cujit.cache.store import Explanation
-from cujit.cache.trust import CacheWarning
 from cujit.compiler.keys import builds
 from cujit.devices.base import Device
-from cujit.errors import CompileError, HeaderNotFoundError, OptionError
+from cujit.errors import CacheWarning, CompileError, HeaderNotFoundError, OptionError
 from cujit.formats.fatbin import read_fatbin
 from cujit.program import Source
 from llvm_ir import SCALE, SINE, kernel_that_calls
@@ -247,12 +247,12 @@ def test_the_environment_names_root_read_only_roots_and_cap(tmp_path: Path, monk
     monkeypatch.setenv("CUJIT_CACHE_DIR", str(roots[2]))
     monkeypatch.setenv("CUJIT_CACHE_ROOTS", os.pathsep.join(map(str, reversed(roots[:2]))))
     monkeypatch.setenv("CUJIT_CACHE_BYTES", "1.5MiB")
-    cache = program.cache()
+    cache = default_cache()
     assert cache.budget is not None
     assert cache.budget.cap_bytes == 3 << 19
     found = [program.compile(TEXT, arch=arch).provenance for arch in ("sm_80", "sm_90", "sm_100")]
     assert [p.root for p in found if isinstance(p, Provenance)] == roots[:1] + roots[1:2] + roots[2:]
-    assert program.cache() is cache
+    assert default_cache() is cache
     assert (cache.counters.disk_hits, cache.counters.makes) == (2, 1)
     assert outcome(program.compile(TEXT, arch="sm_100")) is Outcome.MEMORY
 
@@ -267,7 +267,7 @@ def test_the_cache_can_be_turned_off(root: Path, monkeypatch: pytest.MonkeyPatch
     off = program.compile(TEXT, arch="sm_90")
     assert off.provenance is not None
     assert off.provenance.reason == "CUJIT_CACHE is off"
-    assert program.cache().stores == ()
+    assert default_cache().stores == ()
     assert outcome(program.compile(TEXT, arch="sm_90", cache=Cache(root))) is Outcome.DISK
 
 

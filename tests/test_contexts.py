@@ -41,7 +41,7 @@ def writes(at):
 @pytest.mark.ends_context
 def test_apart():
     writes(1 << 44)
-    with pytest.raises(cujit.DriverError):
+    with pytest.raises(cujit.errors.DriverError):
         cujit.gpu().synchronize()
 
 @pytest.mark.gpu

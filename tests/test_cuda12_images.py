@@ -16,7 +16,7 @@ from cujit.formats.mangling import entity_name
 from cujit.inspection.read import inspect
 from cujit.inspection.usage import usage
 from cujit.loading import load
-from cujit.occupancy.subject import occupancy
+from cujit.occupancy.subject import of as occupancy
 from cujit.program import Source, build, toolchain
 
 GOLDENS = Path(__file__).parent / "goldens" / "cuda12"

@@ -13,8 +13,7 @@ import pytest
 
 from cache.samples import artifact_of, key_of
 from cujit.cache.cache import Cache
-from cujit.cache.trust import CacheWarning
-from cujit.errors import MissingError, OptionError
+from cujit.errors import CacheWarning, MissingError, OptionError
 from cujit.integrations.cuda_core import ProgramCache, program_cache
 
 CODE = 'extern "C" __global__ void k(int* p) { *p = NUMBER; }'

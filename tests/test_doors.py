@@ -60,7 +60,7 @@ def test_a_fatbin_gets_one_more_architecture(device: Device) -> None:
     assert [str(image) for image in cujit.inspect(new)] == ["cubin sm_80", "ptx compute_80", "ptx compute_90"]
     assert dict(new.names) == dict(old.names)
     again = cujit.bundle([new])
-    assert [(e.options, e.identifier) for e in cujit.read_fatbin(again.data)][-1] == ("-O1", "new")
+    assert [(e.options, e.identifier) for e in cujit.inspection.read_fatbin(again.data)][-1] == ("-O1", "new")
     assert sorted(cujit.load(new, device)) == ["nv", "saxpy"]
     with pytest.raises(BundleError, match="both cubin for sm_80"):
         cujit.bundle([old, cujit.compile(BOTH, arch="sm_80")])

@@ -62,10 +62,10 @@ def test_importing_every_name_does_not_read_the_environment() -> None:
         "import cujit.devices.base as base; assert base.Device",
         "from cujit.compiler.options import values as options; assert options.Options",
         "from cujit import compile",
-        "from cujit import devices; import cujit.devices.cpu",
-        "import cujit; cujit.build, cujit.devices; import cujit.devices.base as base; assert base.Device",
+        "from cujit import registry; import cujit.devices.cpu; cujit.default_registry, cujit.occupancy.of",
     ],
 )
-def test_functions_win_over_packages_of_their_name_whatever_was_imported_first(first: str) -> None:
-    check = "import cujit; assert cujit.compile is cujit.program.compile; assert cujit.devices is cujit.machine.devices"
-    _run(f"{first}\n{check}")
+def test_no_function_has_the_name_of_a_package(first: str) -> None:
+    rooms = "cujit.arch, cujit.cache, cujit.compiler, cujit.devices, cujit.errors, cujit.occupancy, cujit.registry"
+    check = f"import {rooms}, types; assert {{type(room) for room in ({rooms})}} == {{types.ModuleType}}"
+    _run(f"{first}\n{check}; assert cujit.compile is cujit.program.compile")

@@ -41,7 +41,7 @@ from cujit.errors import (
     NameNotFoundError,
 )
 from cujit.loading import Module, _target, jit, load
-from cujit.machine import cpu, default_device, devices, gpu
+from cujit.machine import all_devices, cpu, default_device, gpu
 from cujit.program import Source, build, compile, toolchain
 from cujit.signature import Parameter, ParameterClass, Signature
 
@@ -314,8 +314,8 @@ def test_a_device_that_is_not_there_is_refused() -> None:
 
 
 def test_the_cpu_device_is_always_there_and_last() -> None:
-    assert devices()[-1] is cpu()
-    assert default_device() is devices()[0]
+    assert all_devices()[-1] is cpu()
+    assert default_device() is all_devices()[0]
 
 
 def test_a_source_is_given_its_name_and_headers() -> None:

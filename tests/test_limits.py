@@ -268,7 +268,7 @@ from cujit.cli import main
 part = cujit.compile({LONG!r}, arch="lto_90")
 try:
     cujit.link([part], arch="sm_90", timeout_s=0.1)
-except cujit.ToolTimeoutError:
+except cujit.errors.ToolTimeoutError:
     try:
         main(["inspect", "nowhere.ptx"])
     except SystemExit as e:

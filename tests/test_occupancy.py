@@ -24,7 +24,8 @@ from cujit.formats.cubin import read_cubin
 from cujit.loading import load
 from cujit.occupancy.products import PRODUCTS
 from cujit.occupancy.residency import Limiter
-from cujit.occupancy.subject import LoadedKernel, occupancy, plot_occupancy, subject
+from cujit.occupancy.subject import LoadedKernel, plot, subject
+from cujit.occupancy.subject import of as occupancy
 from cujit.program import build, bundle, compile
 from inspection.files import host_elf
 
@@ -361,12 +362,12 @@ def test_the_cpu_device_is_no_gpu(cpu: Device) -> None:
 
 def test_a_plot_goes_to_svg_or_png(cubin: Artifact, tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
-    path = plot_occupancy(tmp_path / "tile.svg", cubin, kernel="tile", on="H200")
+    path = plot(tmp_path / "tile.svg", cubin, kernel="tile", on="H200")
     assert path.read_text().startswith("<?xml")
     with pytest.raises(OptionError, match=r"not 'tile\.pdf'"):
-        plot_occupancy(tmp_path / "tile.pdf", cubin, kernel="tile")
+        plot(tmp_path / "tile.pdf", cubin, kernel="tile")
 
 
 def test_a_plot_without_a_path_is_refused(cubin: Artifact) -> None:
     with pytest.raises(OptionError, match="a plot is written to a path, not int 3"):
-        plot_occupancy(3, cubin, kernel="tile")  # type: ignore[arg-type]
+        plot(3, cubin, kernel="tile")  # type: ignore[arg-type]

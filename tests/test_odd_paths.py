@@ -47,12 +47,12 @@ DOORS = {
     "compare": Door(lambda given: cujit.compare(given, given), ".ptx", PTX),
     "compat": Door(lambda given: cujit.compat(given, driver="13.0"), ".ptx", PTX),
     "Artifact.open": Door(cujit.Artifact.open, ".ptx", PTX, takes_text=False),
-    "read_budgets": Door(cujit.read_budgets, ".toml", BUDGET, takes_text=False),
+    "read_budgets": Door(cujit.budget.read_budgets, ".toml", BUDGET, takes_text=False),
 }
 MACHINE_CODE: dict[str, Callable[[Any], object]] = {
     "usage": cujit.usage,
-    "check": lambda given: cujit.check(given, cujit.Budget(registers=64)),
-    "occupancy": lambda given: cujit.occupancy(given, block=64, on="sm_90"),
+    "check": lambda given: cujit.budget.check(given, cujit.budget.Budget(registers=64)),
+    "occupancy": lambda given: cujit.occupancy.of(given, block=64, on="sm_90"),
 }
 
 
@@ -207,7 +207,7 @@ def test_names_that_are_no_utf8_work_as_others_do(place: Path) -> None:
         for cache in (cujit.Cache(place / "cache"), False):
             assert "7;" in cujit.compile(f"#include <h.h>\n{text}", cache=cache, **include).text
     Path(odd, "wrong.cu").write_text("what")
-    with pytest.raises(cujit.CompileError) as caught:
+    with pytest.raises(cujit.errors.CompileError) as caught:
         cujit.compile(Path(odd, "wrong.cu"), cache=False)
     assert str(caught.value).isascii() or "caf" in str(caught.value)
     str(caught.value).encode()
@@ -275,7 +275,7 @@ def test_a_module_written_of_any_ptx_gives_the_image_back(tail: str, place: Path
 
 
 def test_a_relative_home_does_not_turn_the_cache_off(tmp_path: Path) -> None:
-    code = "import cujit; print(cujit.cache().store.root)"
+    code = "import cujit; print(cujit.default_cache().store.root)"
     clean = {k: v for k, v in os.environ.items() if not k.startswith("CUJIT_CACHE") and k != "XDG_CACHE_HOME"}
     done = subprocess.run(
         [sys.executable, "-c", code], env={**clean, "HOME": "here"}, cwd=tmp_path, capture_output=True, text=True,

@@ -31,7 +31,7 @@ from cujit.errors import (
 )
 from cujit.kernel import Kernel
 from cujit.program import Source, compile
-from cujit.registry.registry import RegisteredModule, Registry, module, registry
+from cujit.registry.registry import RegisteredModule, Registry, default_registry, module
 from cujit.registry.spec import Built
 from llvm_ir import module as llvm_module
 from registering import TIMES, Builder, in_threads, value, writes
@@ -133,9 +133,9 @@ def test_each_device_has_its_own(modules: Registry) -> None:
 def test_the_process_has_one_registry(cpu: Device) -> None:
     try:
         got = module("test_registry k", lambda: writes(1), device=cpu)
-        assert got in list(registry())
+        assert got in list(default_registry())
     finally:
-        registry().forget("test_registry k")
+        default_registry().forget("test_registry k")
 
 
 def test_what_is_registered_is_listed_and_forgotten(modules: Registry, cpu: Device) -> None:

@@ -12,11 +12,10 @@ import pytest
 
 from cujit.cache.admin import ls
 from cujit.cache.cache import Cache
-from cujit.cache.process import process_cache
-from cujit.cache.trust import CacheWarning
+from cujit.cache.process import default_cache
 from cujit.compiler.keys.recipe import read_recipe
 from cujit.devices.base import Device
-from cujit.errors import OptionError
+from cujit.errors import CacheWarning, OptionError
 from cujit.program import Source, compile
 from cujit.registry.registry import Registry
 from cujit.registry.spec import Built
@@ -194,7 +193,7 @@ def test_without_a_cache_nothing_is_kept(cpu: Device) -> None:
         assert Registry().module("k", builder, device=cpu, version="1", cache=False).key is None
     assert builder.calls == 2
     # Machine code of the CPU device is kept whatever `cache=` says; nothing that NVIDIA's tools made is.
-    made = [entry.summary.work for entry in ls(process_cache()) if entry.summary]
+    made = [entry.summary.work for entry in ls(default_cache()) if entry.summary]
     assert all(step.startswith(("cpu ", "launcher")) for step in made)
 
 

@@ -8,7 +8,8 @@ from collections.abc import Callable
 
 import pytest
 
-from cujit.arch import KNOWN_ARCHES, Arch
+from cujit.arch import Arch
+from cujit.arch.arch import KNOWN_ARCHES
 from cujit.arch.support import (
     RELEASES,
     Version,

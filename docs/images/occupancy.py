@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from cujit.occupancy.subject import plot_occupancy, subject
+from cujit.occupancy.subject import plot, subject
 from cujit.program import compile
 
 SGEMM = r"""
@@ -47,8 +47,8 @@ def main() -> None:
     """Write both."""
     found = subject(compile(SGEMM, arch="sm_90"), on="H200")
     place = Path(__file__).parent
-    plot_occupancy(place / "occupancy-light.svg", found, 256)
-    plot_occupancy(place / "occupancy-dark.svg", found, 256, dark=True)
+    plot(place / "occupancy-light.svg", found, 256)
+    plot(place / "occupancy-dark.svg", found, 256, dark=True)
 
 
 if __name__ == "__main__":

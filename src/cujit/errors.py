@@ -26,6 +26,7 @@
     ├── LaunchError             a launch that breaks a limit: which limit, both numbers                  (ValueError)
     │   └── ArgumentError       arguments that do not fit the kernel's parameters                       (TypeError)
     ├── KernelFaultError        a kernel that could not go on: why, block, thread, line, address
+    ├── CacheRefusedError       a cache directory that others could have written to
     ├── BudgetError             a kernel that uses more than it may, or of which that is not known      (AssertionError)
     └── ClosedError             a handle, module or array that was already released
 """
@@ -40,6 +41,8 @@ __all__ = [
     "ArgumentError",
     "BudgetError",
     "BundleError",
+    "CacheRefusedError",
+    "CacheWarning",
     "ClosedError",
     "CompileError",
     "CujitError",
@@ -313,6 +316,14 @@ class BudgetError(CujitError, AssertionError):
     def __init__(self, message: str, *, report: object = None, help: str | None = None) -> None:
         super().__init__(message, help=help)
         self.report = report
+
+
+class CacheRefusedError(CujitError):
+    """A cache directory that others could have written to; ``help`` is the command that puts it right."""
+
+
+class CacheWarning(UserWarning):
+    """The cache cannot do its work here; compilation goes on without it."""
 
 
 class ClosedError(CujitError):

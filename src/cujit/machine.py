@@ -12,10 +12,10 @@ if TYPE_CHECKING:
     from cujit.devices.cpu.observe.trace import Trace
     from cujit.devices.cuda.device import CudaDevice
 
-__all__ = ["chosen", "cpu", "default_device", "devices", "gpu"]
+__all__ = ["all_devices", "chosen", "cpu", "default_device", "gpu"]
 
 
-def devices() -> tuple[Device, ...]:
+def all_devices() -> tuple[Device, ...]:
     """Give every device of this machine: the GPUs that the driver shows, and the CPU device last."""
     return (*process_devices().gpus(), process_devices().cpu())
 

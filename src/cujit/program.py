@@ -1,8 +1,8 @@
 """The façade of compiling: ``compile``, ``link``, ``bundle`` and ``build``. None of them needs a driver or a GPU.
 
 Every function takes options as keywords, as ``options={…}``, or both; ``docs/options.md`` lists them. ``cache`` is the
-Cache to use; None is the process's (``cache()``), False none. ``timeout_s`` are the seconds that the whole call may
-take; past them it is a ToolTimeoutError. With ``isolate=True`` a process apart does the work, and its death is a
+Cache to use; None is the process's (``default_cache()``), False none. ``timeout_s`` are the seconds that the whole call
+may take; past them it is a ToolTimeoutError. With ``isolate=True`` a process apart does the work, and its death is a
 ToolCrashError; ``memory_mib`` limits its address space. ``docs/limits.md`` says more.
 """
 
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from cujit.arch import Arch
 from cujit.artifact import Artifact, Kind
 from cujit.cache.cache import Cache
-from cujit.cache.process import process_cache, process_settings
+from cujit.cache.process import default_cache, process_settings
 from cujit.cache.provenance import Outcome, Provenance
 from cujit.compiler.inputs.entry import Entry
 from cujit.compiler.inputs.source import Source
@@ -41,7 +41,6 @@ __all__ = [
     "Source",
     "build",
     "bundle",
-    "cache",
     "compile",
     "link",
     "request",
@@ -60,19 +59,6 @@ def _toolchain(settings: Settings) -> Toolchain:
     return Toolchain(settings)
 
 
-def cache() -> Cache:
-    """Give the process's cache under the environment of this moment; the same one for the same settings.
-
-    ``CUJIT_CACHE_DIR`` names its directory (else ``cujit`` in the user's cache directory), ``CUJIT_CACHE_ROOTS``
-    directories that are searched before it and only read, ``CUJIT_CACHE_BYTES`` how large it may become (``4GiB``).
-    With ``CUJIT_CACHE=0`` nothing is cached.
-
-    Raises:
-        OptionError: one of these variables has a value that it cannot have.
-    """
-    return process_cache()
-
-
 def runner(cache: Cache | bool | None = None) -> Runner:
     """Give the toolchain of this moment together with a cache: None or True is the process's, False is none.
 
@@ -89,7 +75,7 @@ def runner(cache: Cache | bool | None = None) -> Runner:
         )
     if not process_settings().is_on:
         return _runner(toolchain(), None, "CUJIT_CACHE is off")
-    return _runner(toolchain(), process_cache(), "")
+    return _runner(toolchain(), default_cache(), "")
 
 
 @functools.lru_cache(maxsize=8)

@@ -26,7 +26,7 @@ from pathlib import Path
 from cache.samples import artifact_of, key_of
 from cujit.cache.cache import Cache
 from cujit.cache.provenance import Outcome
-from cujit.cache.trust import CacheWarning
+from cujit.errors import CacheWarning
 
 CAP_BYTES = 8000
 WANTED = 0

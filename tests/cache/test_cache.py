@@ -29,8 +29,7 @@ from cujit.cache.cache import Cache
 from cujit.cache.key import make_key
 from cujit.cache.provenance import Outcome, Provenance
 from cujit.cache.settings import CacheSettings
-from cujit.cache.trust import CacheWarning
-from cujit.errors import CompileError, OptionError
+from cujit.errors import CacheWarning, CompileError, OptionError
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 

@@ -20,7 +20,7 @@ from cujit.artifact import Artifact
 from cujit.cache import admin
 from cujit.cache.cache import Cache
 from cujit.cache.record import encode
-from cujit.cache.trust import CacheWarning
+from cujit.errors import CacheWarning
 
 NUMBERS = st.integers(0, 5)
 PLACES = st.sampled_from([".", "e", "tmp", "bad", "usage", "lock", "FORMAT", "CACHEDIR.TAG"])

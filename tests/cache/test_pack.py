@@ -23,8 +23,8 @@ from cujit.cache.provenance import Outcome
 from cujit.cache.record import Record
 from cujit.cache.settings import CacheSettings
 from cujit.cache.store import Lookup
-from cujit.cache.trust import CacheRefusedError, CacheWarning, Trust
-from cujit.errors import FormatError
+from cujit.cache.trust import Trust
+from cujit.errors import CacheRefusedError, CacheWarning, FormatError
 
 _COUNT = 40
 _HEAD_BYTES, _ROW_BYTES = 192, 80

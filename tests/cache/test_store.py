@@ -19,7 +19,8 @@ from cujit.cache.filesystem import temporary_name
 from cujit.cache.key import Key, Part, make_key
 from cujit.cache.record import encode
 from cujit.cache.store import Published, Store
-from cujit.cache.trust import CacheRefusedError, Trust
+from cujit.cache.trust import Trust
+from cujit.errors import CacheRefusedError
 
 
 def record(n: int, size: int = 1000) -> bytes:

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from cujit.cache.settings import CacheSettings
-from cujit.cache.trust import CacheRefusedError, Trust
+from cujit.cache.trust import Trust
+from cujit.errors import CacheRefusedError
 
 TRUST = Trust.of_process()
 ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")

@@ -58,7 +58,7 @@ def test_every_launch_is_taken_or_refused_as_a_gpu_does(cpu: Device, entry: Entr
 
 @pytest.mark.parametrize("entry", INVALID, ids=lambda e: e.name)
 def test_directives_that_no_assembler_takes_are_refused(cpu: Device, entry: Entry) -> None:
-    with pytest.raises(cujit.PtxSyntaxError, match=r"^<ptx>:5:.*(exclude each other|at least 1)"):
+    with pytest.raises(cujit.errors.PtxSyntaxError, match=r"^<ptx>:5:.*(exclude each other|at least 1)"):
         kernel(cpu, entry)
 
 
@@ -86,7 +86,7 @@ def test_a_gpu_takes_what_was_recorded(gpu: Device) -> None:
         try:
             prepared(gpu, row)(out)
             taken = True
-        except (LaunchError, cujit.DriverError):
+        except (LaunchError, cujit.errors.DriverError):
             taken = False
         if taken != is_taken(row):
             wrong.append((row.entry.name, row.key))

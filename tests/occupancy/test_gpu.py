@@ -11,7 +11,8 @@ from cujit.formats.cubin import read_cubin
 from cujit.loading import Module, load
 from cujit.occupancy.products import find_product
 from cujit.occupancy.shapes import block_sizes
-from cujit.occupancy.subject import occupancy, subject
+from cujit.occupancy.subject import of as occupancy
+from cujit.occupancy.subject import subject
 from cujit.program import compile
 from occupancy.kernels import CODE, DYNAMIC, NAMES
 

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from cujit.arch import KNOWN_ARCHES, Arch
+from cujit.arch import Arch
+from cujit.arch.arch import KNOWN_ARCHES
 from cujit.errors import ArchError
 from cujit.occupancy.multiprocessor import LIMITS, WARP_SIZE, limits_of
 from cujit.toolchain.toolset import Toolchain

@@ -62,7 +62,7 @@ def test_a_kernel_that_ends_with_a_fault_ends_with_the_same_one(monkeypatch: pyt
 
     def message() -> Sequence[npt.NDArray[Any]]:
         out = cujit.cpu().zeros(1, np.uint32)
-        with pytest.raises(cujit.KernelFaultError) as error:
+        with pytest.raises(cujit.errors.KernelFaultError) as error:
             cujit.load(text, cujit.cpu())["k"][1, 32](out)
         return [np.frombuffer(str(error.value).encode(), np.uint8), out.numpy()]
 
@@ -72,5 +72,5 @@ def test_a_kernel_that_ends_with_a_fault_ends_with_the_same_one(monkeypatch: pyt
 def test_the_variable_takes_0_and_1_and_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(VARIABLE, "often")
     text = ".version 8.3\n.target sm_90\n.address_size 64\n.visible .entry k() { ret; }"
-    with pytest.raises(cujit.OptionError, match="CUJIT_CPU_OPTIMIZE is 0 or 1, not 'often'"):
+    with pytest.raises(cujit.errors.OptionError, match="CUJIT_CPU_OPTIMIZE is 0 or 1, not 'often'"):
         cujit.load(text, cujit.cpu())["k"][1, 32]()

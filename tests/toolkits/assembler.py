@@ -16,7 +16,7 @@ for line in sys.stdin:
     try:
         cujit.link([cujit.Artifact(cujit.Kind.PTX, text.encode(), name="x")], arch=arch, cache=False)
         log = ""
-    except cujit.LinkError as error:
+    except cujit.errors.LinkError as error:
         log = error.log
     print(json.dumps(log), flush=True)
 """

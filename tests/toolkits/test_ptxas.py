@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from cujit.arch import KNOWN_ARCHES, Arch
+from cujit.arch import Arch
+from cujit.arch.arch import KNOWN_ARCHES
 from cujit.arch.support import Version
 from cujit.errors import UnsupportedError
 from cujit.formats.ptx.isa.table import lookup

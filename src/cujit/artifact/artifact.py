@@ -127,7 +127,7 @@ def image_bytes(data: object) -> bytes:
 
 
 class Origin(Protocol):
-    """How an Artifact was got; ``cujit.Provenance`` is one."""
+    """How an Artifact was got; ``cujit.cache.Provenance`` is one."""
 
     @property
     def outcome(self) -> enum.Enum:

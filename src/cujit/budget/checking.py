@@ -156,7 +156,7 @@ def _rules(budget: object) -> list[tuple[str, Budget]]:
     return list(budget.items())
 
 
-_USE = "cujit.Budget(registers=64), or {'axpy<*>': cujit.Budget(registers=64)}"
+_USE = "cujit.budget.Budget(registers=64), or {'axpy<*>': cujit.budget.Budget(registers=64)}"
 
 
 def _product(on: object) -> Product | None:

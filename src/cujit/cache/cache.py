@@ -25,8 +25,8 @@ from cujit.cache.provenance import Counters, Outcome, Provenance
 from cujit.cache.record import Record, encode
 from cujit.cache.settings import DEFAULT_CAP_BYTES, CacheSettings
 from cujit.cache.store import Explanation, Published, Root, Store
-from cujit.cache.trust import CacheRefusedError, CacheWarning, Trust
-from cujit.errors import CompileError, FormatError, OptionError, spell
+from cujit.cache.trust import Trust
+from cujit.errors import CacheRefusedError, CacheWarning, CompileError, FormatError, OptionError, spell
 from cujit.forks import begins_anew
 
 __all__ = ["Cache"]

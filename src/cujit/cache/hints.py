@@ -11,7 +11,7 @@ from pathlib import Path
 
 from cujit.cache.filesystem import UntrustedFileError, is_stale, is_temporary, read_trusted, temporary_name
 from cujit.cache.store import Store
-from cujit.cache.trust import CacheRefusedError
+from cujit.errors import CacheRefusedError
 
 __all__ = ["Hints"]
 

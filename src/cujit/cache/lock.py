@@ -17,7 +17,8 @@ from pathlib import Path
 
 from cujit.cache.filesystem import open_permanent, try_lock, unlock
 from cujit.cache.store import Store
-from cujit.cache.trust import CacheRefusedError, Trust
+from cujit.cache.trust import Trust
+from cujit.errors import CacheRefusedError
 
 __all__ = ["Hold", "KeyLocks", "lock_file"]
 

@@ -31,8 +31,8 @@ from cujit.cache.filesystem import UntrustedFileError, open_trusted, temporary_n
 from cujit.cache.key import Key, Part
 from cujit.cache.record import MAX_RECORD_BYTES, Record, Summary, decode, encode, head_bytes, peek
 from cujit.cache.store import Entry, Explanation, Lookup, Root, nearest
-from cujit.cache.trust import CacheRefusedError, Trust
-from cujit.errors import FormatError, spell
+from cujit.cache.trust import Trust
+from cujit.errors import CacheRefusedError, FormatError, spell
 
 __all__ = ["SUFFIX", "Pack", "PackStats", "write_pack"]
 

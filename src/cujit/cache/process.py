@@ -9,14 +9,18 @@ from cujit.cache.cache import Cache
 from cujit.cache.settings import VARIABLES, CacheSettings
 from cujit.forks import Lock
 
-__all__ = ["process_cache", "process_settings"]
+__all__ = ["default_cache", "process_settings"]
 
 
-def process_cache() -> Cache:
-    """Give the cache under the environment of this moment; the same one for the same settings.
+def default_cache() -> Cache:
+    """Give the process's cache under the environment of this moment; the same one for the same settings.
+
+    ``CUJIT_CACHE_DIR`` names its directory (else ``cujit`` in the user's cache directory), ``CUJIT_CACHE_ROOTS``
+    directories that are searched before it and only read, ``CUJIT_CACHE_BYTES`` how large it may become (``4GiB``).
+    With ``CUJIT_CACHE=0`` nothing is cached.
 
     Raises:
-        OptionError: one of the variables has a value that it cannot have.
+        OptionError: one of these variables has a value that it cannot have.
     """
     settings = process_settings()
     with _LOCK:  # else two threads that come first would have one each

@@ -26,8 +26,8 @@ from typing import NamedTuple, Protocol
 from cujit.cache.filesystem import UntrustedFileError, is_remote, is_stale, read_trusted, temporary_name
 from cujit.cache.key import Difference, Key, Part, differences
 from cujit.cache.record import MAX_RECORD_BYTES, PREFIX_BYTES, Record, Summary, decode, head_bytes, peek
-from cujit.cache.trust import CacheRefusedError, Trust
-from cujit.errors import FormatError
+from cujit.cache.trust import Trust
+from cujit.errors import CacheRefusedError, FormatError
 
 __all__ = ["Entry", "Explanation", "Lookup", "Published", "Root", "Store", "nearest"]
 

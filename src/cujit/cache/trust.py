@@ -13,19 +13,11 @@ import stat
 from dataclasses import dataclass
 from pathlib import Path
 
-from cujit.errors import CujitError
+from cujit.errors import CacheRefusedError
 
-__all__ = ["CacheRefusedError", "CacheWarning", "Trust"]
+__all__ = ["Trust"]
 
 _GROUP_WRITES, _ALL_WRITE = stat.S_IWGRP, stat.S_IWOTH
-
-
-class CacheWarning(UserWarning):
-    """The cache cannot do its work here; compilation goes on without it."""
-
-
-class CacheRefusedError(CujitError):
-    """A cache directory that others could have written to; ``help`` is the command that mends it."""
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from cujit.cli.compiler_options import compiler_options, limit_options, read_opt
 from cujit.cli.console import json_option, note, print_json, progress, shown_bytes
 from cujit.cli.images import image_records, print_images
 from cujit.compiler.backends.bundle import COMPRESSIONS
-from cujit.machine import devices, gpu
+from cujit.machine import all_devices, gpu
 from cujit.program import build
 
 __all__ = ["command"]
@@ -103,4 +103,4 @@ def _arches_here() -> Sequence[Arch]:
         DeviceNotFoundError: there is no GPU.
     """
     gpu()
-    return tuple(dict.fromkeys(device.arch for device in devices() if device.is_gpu))
+    return tuple(dict.fromkeys(device.arch for device in all_devices() if device.is_gpu))

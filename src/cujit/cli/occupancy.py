@@ -16,7 +16,8 @@ from cujit.kernel import Kernel
 from cujit.loading import load
 from cujit.occupancy.result import Occupancy
 from cujit.occupancy.shapes import SharedBytes, Step
-from cujit.occupancy.subject import Subject, plot_occupancy, subject
+from cujit.occupancy.subject import Subject, subject
+from cujit.occupancy.subject import plot as plot_occupancy
 
 __all__ = ["command", "gpu"]
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import inspect
 import sys
+from types import ModuleType
 
 import click
 
@@ -91,7 +92,7 @@ def _arguments() -> str:
 _ERRORS_HEAD = """\
 # Errors
 
-Every error that cujit raises on purpose is one of these, so `except cujit.CujitError` catches them all. Its
+Every error that cujit raises on purpose is one of these, so `except cujit.errors.CujitError` catches them all. Its
 text says what was wrong and where; `help`, if there is any, what to try. This page is written from
 `src/cujit/errors.py`; do not edit it by hand.
 
@@ -108,31 +109,42 @@ def errors_page() -> str:
 
 
 def _error(kind: type) -> str:
-    if not issubclass(kind, errors.CujitError):
+    if not issubclass(kind, Exception):
         return ""
     bases = ", ".join(f"`{base.__name__}`" for base in kind.__bases__)
     status = ExitCode.MISSING if issubclass(kind, errors.MissingError) else ExitCode.WRONG_INPUT
-    return f"| `{kind.__name__}` | {bases} | {status.value} | {_first_sentence(kind)} |\n"
+    shown = "goes on" if issubclass(kind, Warning) else status.value
+    return f"| `{kind.__name__}` | {bases} | {shown} | {_first_sentence(kind)} |\n"
 
 
 _API_HEAD = """\
 # Names
 
-Every public name is an attribute of `cujit`: `import cujit` and write `cujit.build(…)`. The docstrings say the
-rest; the errors have [their own page](errors.md), options of the compiler [theirs](options.md). This page is
-written from the code; do not edit it by hand.
-
-| name | what it is |
-|---|---|
+What one types is an attribute of `cujit`: `import cujit` and write `cujit.build(…)`. Values that calls give are in
+packages by subject, which need no import of their own: `cujit.inspection.KernelInfo`. The docstrings say the rest; the
+errors have [their own page](errors.md), options of the compiler [theirs](options.md). This page is written from the
+code; do not edit it by hand.
 """
+_API_TABLE = "\n| name | what it is |\n|---|---|\n"
 
 
 def api_page() -> str:
     """Write the page ``docs/api.md``."""
     # The package as users see it: described here and not used.
     root = sys.modules["cujit"]
-    names = [name for name in dir(root) if name not in errors.__all__ and not name.startswith("_")]
-    return _API_HEAD + "".join(f"| `cujit.{name}` | {_first_sentence(getattr(root, name))} |\n" for name in names)
+    rooms = {name: getattr(root, name) for name in dir(root) if isinstance(getattr(root, name), ModuleType)}
+    flat = [name for name in dir(root) if name not in rooms and not name.startswith("_")]
+    page = _API_HEAD + _API_TABLE + "".join(_api_row(root, name) for name in flat)
+    for room, module in rooms.items():
+        names = [name for name in module.__all__ if name not in flat]
+        if module is not errors and names:
+            about = _first_sentence(module)
+            page += f"\n## cujit.{room}\n\n{about}\n{_API_TABLE}" + "".join(_api_row(module, name) for name in names)
+    return page
+
+
+def _api_row(module: ModuleType, name: str) -> str:
+    return f"| `{module.__name__}.{name}` | {_first_sentence(getattr(module, name))} |\n"
 
 
 def _first_sentence(thing: object) -> str:

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from cujit.artifact import Artifact, Kind
 from cujit.cache.key import Part, make_key
-from cujit.cache.process import process_cache
+from cujit.cache.process import default_cache
 from cujit.devices.jit import NativeFunction, emit_object, load_object, processor, resolves
 from cujit.devices.perf import lines_asked
 from cujit.devices.sources import code_identity, is_as_imported
@@ -113,7 +113,7 @@ def keep(kind: str, parts: Iterable[Part], make: Callable[[], Artifact]) -> Arti
     if not identity:
         return make()
     key = make_key(kind, [Part.text("schema", _SCHEMA), Part.text("cujit", identity), *parts])
-    return process_cache().get_or_make(key, make, why_not_keep=_why_not_keep)[0]
+    return default_cache().get_or_make(key, make, why_not_keep=_why_not_keep)[0]
 
 
 def _why_not_keep() -> str:

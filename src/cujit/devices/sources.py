@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from cujit.cache.process import process_cache
+from cujit.cache.process import default_cache
 from cujit.version import __version__
 
 __all__ = ["code_identity", "is_as_imported", "read_file"]
@@ -38,7 +38,7 @@ def code_identity() -> str:
     if not _is_settled(stats):
         return ""
     name = _HINT + hashlib.sha256(repr(stats).encode()).hexdigest()
-    hints = process_cache().hints
+    hints = default_cache().hints
     known = hints.get(name) if hints is not None else None
     digest = known.decode("ascii", "replace") if known is not None else _digest([path for path, *_ in stats])
     if known is None and hints is not None:

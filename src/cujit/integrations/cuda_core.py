@@ -12,8 +12,8 @@ from cujit.artifact import Artifact, kind_of
 from cujit.cache import admin
 from cujit.cache.cache import Cache
 from cujit.cache.key import Key, Part, make_key
+from cujit.cache.process import default_cache
 from cujit.errors import CujitError, FormatError, MissingError, OptionError, spell
-from cujit.program import cache as process_cache
 
 __all__ = ["ProgramCache", "program_cache"]
 
@@ -120,7 +120,7 @@ def program_cache(cache: Cache | None = None) -> ProgramCache:
     except ImportError as e:
         raise MissingError(f"cuda.core has no cache for programs here: {e}", help="pip install 'cuda-core>=1.2'") from e
     ProgramCacheResource.register(ProgramCache)
-    return ProgramCache(process_cache() if cache is None else cache)
+    return ProgramCache(default_cache() if cache is None else cache)
 
 
 def _key(key: object) -> Key:

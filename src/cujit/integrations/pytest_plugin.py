@@ -255,10 +255,10 @@ class _Covered:
 
 @pytest.fixture
 def cujit_budget(request: pytest.FixtureRequest) -> CheckBudget:
-    """Check budgets: ``cujit_budget(what, registers=64, spills=0)``, or with Budgets as ``cujit.check`` takes them.
+    """Check budgets: ``cujit_budget(what, registers=64, spills=0)``, or with Budgets as for ``cujit.budget.check``.
 
-    ``kernel``, ``arch`` and ``on`` are as for ``cujit.check``, whose report it gives back. When the test fails, what
-    its kernels use is shown with the failure.
+    ``kernel``, ``arch`` and ``on`` are as for ``cujit.budget.check``, whose report it gives back. When the test fails,
+    what its kernels use is shown with the failure.
     """
 
     def check_budget(

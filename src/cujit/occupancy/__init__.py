@@ -1,1 +1,8 @@
 """Occupancy, and the tables that it is computed from: arithmetic over numbers, with no driver and no GPU."""
+
+from cujit.occupancy.products import Product
+from cujit.occupancy.residency import Limiter
+from cujit.occupancy.result import Occupancy
+from cujit.occupancy.subject import of, plot
+
+__all__ = ["Limiter", "Occupancy", "Product", "of", "plot"]

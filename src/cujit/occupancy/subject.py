@@ -22,7 +22,7 @@ from cujit.occupancy.residency import Demand, Residency, residency
 from cujit.occupancy.result import Occupancy
 from cujit.occupancy.shapes import SharedBytes, best_block, block_sizes, clusters_bound, shared_bytes_of
 
-__all__ = ["Image", "LoadedKernel", "Occupancy", "Subject", "occupancy", "plot_occupancy", "product_of", "subject"]
+__all__ = ["Image", "LoadedKernel", "Occupancy", "Subject", "of", "plot", "product_of", "subject"]
 
 
 @runtime_checkable
@@ -115,7 +115,7 @@ class Subject:
             )
 
 
-def occupancy(
+def of(
     what: Image | LoadedKernel | None = None,
     block: int | tuple[int, ...] | None = None,
     *,
@@ -180,10 +180,10 @@ def subject(
     carveout_percent: int | None = None,
     opt_in: bool = True,
 ) -> Subject:
-    """Find the kernel and the GPU that ``occupancy`` would look at, for several block sizes.
+    """Find the kernel and the GPU that ``of`` would look at, for several block sizes.
 
     Raises:
-        CujitError: see ``occupancy``.
+        CujitError: see ``of``.
     """
     said = {
         "registers": registers,
@@ -199,14 +199,14 @@ def subject(
     elif isinstance(what, LoadedKernel):
         found = _of_loaded(what, place, kernel, changes)
     else:
-        found = _of_image(open_image(what, "occupancy"), place, processors, kernel, changes)
+        found = _of_image(open_image(what, "occupancy.of"), place, processors, kernel, changes)
     if opt_in:
         return found
     unasked = SHARED_DEFAULT_BYTES - found.demand.shared_bytes
     return replace(found, demand=replace(found.demand, dynamic_limit_bytes=unasked))
 
 
-def plot_occupancy(
+def plot(
     path: str | os.PathLike[str],
     what: Image | LoadedKernel | Subject | None = None,
     block: int | tuple[int, ...] | None = None,
@@ -217,12 +217,12 @@ def plot_occupancy(
 ) -> Path:
     """Draw occupancy over the block size, registers and shared memory, with the kernel's own point, as SVG or PNG.
 
-    ``path`` ends in ``.svg`` or ``.png``. ``more`` is as for ``occupancy``, without ``grid`` and ``cluster``.
+    ``path`` ends in ``.svg`` or ``.png``. ``more`` is as for ``of``, without ``grid`` and ``cluster``.
 
     Raises:
         MissingError: matplotlib is not installed.
         OptionError: ``path`` has another ending.
-        CujitError: see ``occupancy``.
+        CujitError: see ``of``.
         OSError: the file cannot be written.
     """
     from cujit.occupancy.plots import draw
@@ -290,7 +290,7 @@ def _of_numbers(place: Product | None, kernel: str | None, changes: dict[str, in
         missing = "on" if place is None else "registers"
         raise ArgumentError(
             f"without an image, occupancy needs to know {missing}",
-            help="cujit.occupancy(registers=64, on='H200'), or cujit.occupancy('k.cubin')",
+            help="cujit.occupancy.of(registers=64, on='H200'), or cujit.occupancy.of('k.cubin')",
         )
     demand = Demand(limits_of(place.arch), **changes)
     name = kernel or f"a kernel of {demand.registers} registers"

@@ -1,1 +1,5 @@
 """Modules by name, for libraries that generate kernels: each is built and loaded once, whoever asks."""
+
+from cujit.registry.registered import RegisteredModule
+
+__all__ = ["RegisteredModule"]

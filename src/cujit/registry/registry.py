@@ -27,7 +27,7 @@ from cujit.registry.registered import RegisteredModule, Tasks
 from cujit.registry.spec import Builder, Built, Told, built_of, code_text, described
 from cujit.version import __version__
 
-__all__ = ["RegisteredModule", "Registry", "module", "registry"]
+__all__ = ["RegisteredModule", "Registry", "default_registry", "module"]
 
 Given = Built | Source | Artifact | str | bytes | tuple[object, ...]
 """What may stand in place of a builder: what it would have returned."""
@@ -108,7 +108,7 @@ class _Entry:
 
 
 class Registry:
-    """Modules by name and device, for any number of threads; ``cujit.registry()`` is that of the process.
+    """Modules by name and device, for any number of threads; ``cujit.default_registry()`` is that of the process.
 
     A forked child has the modules of its parent; those of a GPU say there that CUDA does not survive a fork.
     """
@@ -308,14 +308,14 @@ def _taken(name: str, device: Device, difference: str) -> OptionError:
     return OptionError(
         f"the module {name[:_LONGEST_NAME]!r} on {device.name} is another one already; they differ in {difference}",
         help="put what the source depends on into the name, and change the version when the builder changes; "
-        "cujit.registry().forget(name) forgets the first",
+        "cujit.default_registry().forget(name) forgets the first",
     )
 
 
 # -- doors --------------------------------------------------------------------------------------------------
 
 
-def registry() -> Registry:
+def default_registry() -> Registry:
     """Give the registry of the process: what is registered, and ``forget``."""
     return _of_process()
 
@@ -363,7 +363,8 @@ def module(
         NameNotFoundError: the image has no kernel of a name that was given.
         CujitError: see ``jit`` and ``load``.
     """
-    return registry().module(name, builder, device=device, version=version, options=options, cache=cache, check=check)
+    own = default_registry()
+    return own.module(name, builder, device=device, version=version, options=options, cache=cache, check=check)
 
 
 def _named(name: object) -> str:

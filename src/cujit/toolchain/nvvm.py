@@ -11,7 +11,7 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from cujit.arch import KNOWN_ARCHES
+from cujit.arch.arch import KNOWN_ARCHES
 from cujit.arch.support import install
 from cujit.errors import ToolchainNotFoundError
 from cujit.forks import cached_property

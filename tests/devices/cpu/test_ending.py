@@ -310,7 +310,7 @@ for check in (None, "all"):
         for grid, block in ((1, 64), (40, 256)):
             try:
                 module[name].prepare(grid, block, timeout_s=0.001)(x, -1)
-            except cujit.KernelFaultError:
+            except cujit.errors.KernelFaultError:
                 pass
             best = 9.0
             for _ in range(3):
@@ -361,14 +361,14 @@ def test_other_handlers_of_signals_run_while_a_kernel_does_and_it_goes_on() -> N
     for name in ("loops", "walks", "some"):
         try:
             module[name].prepare(4, 64, timeout_s=0.001)(x, -1)
-        except cujit.KernelFaultError:
+        except cujit.errors.KernelFaultError:
             pass
     signal.setitimer(signal.ITIMER_REAL, 0.05, 0.05)
     for name in ("loops", "walks", "some"):
         del ran[:]
         try:
             module[name].prepare(4, 64, timeout_s=0.5)(x, -1)
-        except cujit.KernelFaultError as error:
+        except cujit.errors.KernelFaultError as error:
             print(name, error.kind, len(ran) >= 3, set(ran) == {2016})
     signal.setitimer(signal.ITIMER_REAL, 0)
     class Stop(Exception): pass
@@ -498,7 +498,7 @@ def test_a_launch_of_a_forked_child_ends() -> None:
     def limited():
         try:
             module["loops"].prepare(4, 64, timeout_s=0.05)(device.zeros(64, np.int32), -1)
-        except cujit.KernelFaultError as error:
+        except cujit.errors.KernelFaultError as error:
             return error.kind
     print(limited(), flush=True)
     child = os.fork()

@@ -172,7 +172,7 @@ def test_a_newer_version_of_the_same_toolkit_loads(cpu: Device) -> None:
 
 
 def test_the_newest_version_is_named() -> None:
-    with pytest.raises(cujit.OptionError, match=r"there is no PTX 99\.0\n.*the newest known is 9\.5"):
+    with pytest.raises(cujit.errors.OptionError, match=r"there is no PTX 99\.0\n.*the newest known is 9\.5"):
         cujit.retarget(HEAD, version="99.0")
 
 

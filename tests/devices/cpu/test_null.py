@@ -82,12 +82,12 @@ def module() -> cujit.Module:
 @pytest.mark.parametrize("name", ACCESSES)
 def test_an_access_to_address_0_that_the_text_shows_ends_the_launch(module: cujit.Module, name: str) -> None:
     out = cujit.cpu().array(np.zeros(64, np.uint32))
-    with pytest.raises(cujit.KernelFaultError, match=r"address 0x[0-9a-f]{1,3}\b"):
+    with pytest.raises(cujit.errors.KernelFaultError, match=r"address 0x[0-9a-f]{1,3}\b"):
         module[name][1, 64](out, 1)
 
 
 def test_what_was_stored_before_such_an_access_stays(module: cujit.Module) -> None:
     out = cujit.cpu().array(np.zeros(64, np.uint32))
-    with pytest.raises(cujit.KernelFaultError):
+    with pytest.raises(cujit.errors.KernelFaultError):
         module["store_volatile"][1, 64](out, 1)
     assert out.numpy()[:3].tolist() == [0, 1, 0]

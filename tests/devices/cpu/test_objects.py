@@ -17,17 +17,16 @@ import pytest
 from cujit import load
 from cujit.artifact import Artifact, Kind
 from cujit.cache.cache import Cache
-from cujit.cache.process import process_cache
+from cujit.cache.process import default_cache
 from cujit.cache.record import decode
 from cujit.cache.settings import CacheSettings
-from cujit.cache.trust import CacheWarning
 from cujit.devices import jit, objects, sources
 from cujit.devices.base import Device, Dim3
 from cujit.devices.cpu import preparation
 from cujit.devices.cpu.device import CpuDevice
 from cujit.devices.cpu.ir.facts import KernelFacts, ModuleFacts, RefusedFacts, Relocation
 from cujit.devices.objects import Work, machine_code
-from cujit.errors import CujitError, UnsupportedError
+from cujit.errors import CacheWarning, CujitError, UnsupportedError
 from cujit.signature import Parameter, ParameterClass, Signature
 
 HEAD = ".version 8.0\n.target sm_90\n.address_size 64\n"
@@ -85,7 +84,7 @@ print("resources", module["add"].resources.shared_bytes, module["add"].max_block
 modules = [name for name in sys.modules if name.startswith("cujit")]
 try:
     module["fall"][1, 1]()
-except cujit.KernelFaultError as e:
+except cujit.errors.KernelFaultError as e:
     print(*[line.strip() for line in str(e).splitlines() if "trap;" in line])
 runtime(Finish.CPU), tensor_reader(), cupy_reader()
 print("made", len(made))
@@ -112,8 +111,8 @@ def settled() -> None:
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cache]:
     """A cache of this test's own, in this process and its children."""
     monkeypatch.setenv("CUJIT_CACHE_DIR", str(tmp_path / "cache"))
-    yield process_cache()
-    process_cache().forget()
+    yield default_cache()
+    default_cache().forget()
 
 
 def _run(folder: Path, name: str) -> Run:
@@ -256,7 +255,7 @@ def test_a_read_only_root_is_enough(cache: Cache, tmp_path: Path, monkeypatch: p
     monkeypatch.setenv("CUJIT_CACHE_ROOTS", str(tmp_path / "cache"))
     monkeypatch.setenv("CUJIT_CACHE_DIR", str(tmp_path / "other"))
     assert _added(CpuDevice(1)) == ADDED.tolist()
-    assert process_cache().counters.makes == 0
+    assert default_cache().counters.makes == 0
     del cache
 
 
@@ -378,7 +377,7 @@ def test_threads_that_come_at_once_have_one_cache(tmp_path: Path, monkeypatch: p
         return slow(settings)
 
     monkeypatch.setattr(Cache, "of", of)
-    threads = [threading.Thread(target=lambda: found.append(process_cache())) for _ in range(4)]
+    threads = [threading.Thread(target=lambda: found.append(default_cache())) for _ in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:

@@ -513,7 +513,7 @@ child = os.fork()
 if child == 0:
     try:
         launch(p, 32, 4)
-    except cujit.DriverError as e:
+    except cujit.errors.DriverError as e:
         os._exit(0 if "forked" in str(e) else 2)
     os._exit(1)
 assert os.waitpid(child, 0)[1] == 0

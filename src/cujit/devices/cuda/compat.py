@@ -6,7 +6,8 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from cujit.arch import KNOWN_ARCHES, Arch
+from cujit.arch import Arch
+from cujit.arch.arch import KNOWN_ARCHES
 from cujit.arch.support import RELEASES, Release, Version, dotted, driver_release, release_of_ptx, toolkit_of_ptx
 from cujit.artifact import Artifact, Kind
 from cujit.artifact.opening import naming, open_image

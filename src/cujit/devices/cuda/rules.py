@@ -8,7 +8,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, NamedTuple
 
-from cujit.arch import KNOWN_ARCHES, Arch, ArchKind
+from cujit.arch import Arch, ArchKind
+from cujit.arch.arch import KNOWN_ARCHES
 from cujit.arch.support import NEWEST, RELEASES, Version, driver_release, extra_for, install, knows
 
 if TYPE_CHECKING:

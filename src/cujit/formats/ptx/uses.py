@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from cujit.arch import KNOWN_ARCHES
+from cujit.arch.arch import KNOWN_ARCHES
 from cujit.formats.ptx.isa.later import later_of, open_words, removed_of
 from cujit.formats.ptx.isa.table import earliest, special_register
 from cujit.formats.ptx.syntax import (

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 
-from cujit.arch import KNOWN_ARCHES, Arch
+from cujit.arch import Arch
+from cujit.arch.arch import KNOWN_ARCHES
 from cujit.arch.support import RELEASES, Version, dotted
 from cujit.formats.ptx.isa.table import NEWEST_PTX
 from cujit.formats.ptx.syntax import Module
