@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = ["CheckedRun", "Known", "Ledger", "Table"]
 
-_PACKAGE = str(Path(__file__).parents[2])
+_PACKAGE = str(Path(__file__).parents[3])
 _COMMAND_LINE = str(Path(_PACKAGE, "cli"))
 
 _QUARANTINE_BYTES = 256 << 20
