@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from fractions import Fraction
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -15,6 +15,7 @@ from cujit.artifact import Artifact
 from cujit.devices.base import Device, Dim3, LaunchShape
 
 Array = npt.NDArray[Any]
+Key = TypeVar("Key", bound=Hashable)
 
 _REGISTERS = {"f4": "f32", "f8": "f64", "f2": "b16"}
 _FORMATS = {16: (11, 15), 32: (24, 127), 64: (53, 1023)}
@@ -30,23 +31,16 @@ def _memory(dtype: np.dtype[Any]) -> str:
     return f"{'s' if dtype.kind == 'i' else 'u'}{8 * dtype.itemsize}"
 
 
-def elementwise_ptx(body: str, result: npt.DTypeLike, dtypes: list[np.dtype[Any]], target: str) -> str:
-    """Write a kernel that does ``body`` for every element: ``d`` from ``a``, ``b``, ``c``.
-
-    ``body`` is one mnemonic, or statements that end with a semicolon and may use the predicates ``p`` and ``q``
-    and the 32-bit registers ``t`` and ``u``.
-    """
-    out = np.dtype(result)
+def elementwise_ptx(bodies: Sequence[tuple[str, npt.DTypeLike]], dtypes: list[np.dtype[Any]], target: str) -> str:
+    """Write a kernel that does each of ``bodies`` for every element: ``d`` from ``a``, ``b``, ``c``."""
     names = "abc"[: len(dtypes)]
-    if not body.endswith(";"):
-        body = f"{body} {', '.join(('d', *names))};"
     kinds = list(zip(names, dtypes, strict=True))
     version = "8.8" if target == "sm_100" else "8.3"
+    parameters = ["n", *(f"pd{k}" for k in range(len(bodies))), *(f"p{x}" for x in names)]
     lines = [
         f".version {version}\n.target {target}\n.address_size 64",
-        ".visible .entry k(.param .u64 n, .param .u64 pd" + "".join(f", .param .u64 p{x}" for x in names) + ") {",
+        f".visible .entry k({', '.join(f'.param .u64 {name}' for name in parameters)}) {{",
         ".reg .pred out, p, q;\n.reg .b32 t, u;\n.reg .b64 i, count, at, offset;",
-        f".reg .{_register(out)} d;",
         *(f".reg .{_register(t)} {name};" for name, t in kinds),
         "mov.u32 t, %ctaid.x;\nmov.u32 u, %tid.x;\nmad.lo.u32 t, t, 128, u;\ncvt.u64.u32 i, t;",
         "ld.param.u64 count, [n];\nsetp.ge.u64 out, i, count;\n@out bra DONE;",
@@ -54,29 +48,50 @@ def elementwise_ptx(body: str, result: npt.DTypeLike, dtypes: list[np.dtype[Any]
     for name, t in kinds:
         lines.append(f"ld.param.u64 at, [p{name}];\nmul.lo.u64 offset, i, {t.itemsize};\nadd.u64 at, at, offset;")
         lines.append(f"ld.global.{_memory(t)} {name}, [at];")
-    lines.append(body)
-    lines.append(f"ld.param.u64 at, [pd];\nmul.lo.u64 offset, i, {out.itemsize};\nadd.u64 at, at, offset;")
-    lines.append(f"st.global.{_memory(out)} [at], d;\nDONE:\nret;\n}}\n")
+    for k, (body, result) in enumerate(bodies):
+        out = np.dtype(result)
+        lines.append(f"{{ .reg .{_register(out)} d;")
+        lines.append(body if body.endswith(";") else f"{body} {', '.join(('d', *names))};")
+        lines.append(f"ld.param.u64 at, [pd{k}];\nmul.lo.u64 offset, i, {out.itemsize};\nadd.u64 at, at, offset;")
+        lines.append(f"st.global.{_memory(out)} [at], d; }}")
+    lines.append("DONE:\nret;\n}\n")
     return "\n".join(lines)
 
 
-@pytest.fixture
-def elementwise(device: Device) -> Callable[..., Array]:
-    """Do one instruction for every element: ``elementwise("add.rz.f32", np.float32, x, y)``."""
+class Elementwise:
+    """Does instructions for every element: ``elementwise("add.rz.f32", np.float32, x, y)``.
 
-    def run(body: str, result: npt.DTypeLike, *sources: Array, target: str = "sm_90") -> Array:
-        ptx = elementwise_ptx(body, result, [s.dtype for s in sources], target)
-        if int(target[3:]) > device.arch.number and device.is_gpu:
-            pytest.skip(f"{target} does not run on {device}")
-        module = device.load(Artifact.of(ptx))
-        inputs = [device.array(s) for s in sources]
-        out = device.zeros(len(sources[0]), result)
-        addresses = [x.address for x in (out, *inputs)]
+    A body is one mnemonic, or statements that end with a semicolon and may use the predicates ``p`` and ``q`` and the
+    32-bit registers ``t`` and ``u``; they leave ``d`` and the sources alone.
+    """
+
+    def __init__(self, device: Device) -> None:
+        self._device = device
+
+    def __call__(self, body: str, result: npt.DTypeLike, *sources: Array, target: str = "sm_90") -> Array:
+        """Do one body for every element."""
+        return self.several({"": (body, result)}, *sources, target=target)[""]
+
+    def several(
+        self, bodies: Mapping[Key, tuple[str, npt.DTypeLike]], *sources: Array, target: str = "sm_90"
+    ) -> dict[Key, Array]:
+        """Do bodies in one kernel, each with the type of its result: to compile one costs as much as for one body."""
+        if int(target[3:]) > self._device.arch.number and self._device.is_gpu:
+            pytest.skip(f"{target} does not run on {self._device}")
+        ptx = elementwise_ptx(list(bodies.values()), [s.dtype for s in sources], target)
+        outs = [self._device.zeros(len(sources[0]), result) for _, result in bodies.values()]
+        inputs = [self._device.array(s) for s in sources]
+        addresses = [x.address for x in (*outs, *inputs)]
         parameters = struct.pack(f"<{1 + len(addresses)}Q", len(sources[0]), *addresses)
-        module.kernels["k"].launch(LaunchShape(Dim3(-(-len(sources[0]) // 128)), Dim3(128)), parameters)
-        return np.asarray(out.numpy())
+        shape = LaunchShape(Dim3(-(-len(sources[0]) // 128)), Dim3(128))
+        self._device.load(Artifact.of(ptx)).kernels["k"].launch(shape, parameters)
+        return {key: np.asarray(out.numpy()) for key, out in zip(bodies, outs, strict=True)}
 
-    return run
+
+@pytest.fixture
+def elementwise(device: Device) -> Elementwise:
+    """Instructions over whole arrays on every device present."""
+    return Elementwise(device)
 
 
 def round_exactly(x: Fraction, mode: str, width: int, negative_zero: bool = False) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from dataclasses import dataclass
 from fractions import Fraction
@@ -40,6 +41,7 @@ class Format:
         """Whether the bits are zero or a subnormal number."""
         return not bits & self.infinity
 
+    @functools.cache  # noqa: B019 - of the few formats here, none is dropped
     def value(self, bits: int) -> Fraction:
         """The number that finite bits stand for."""
         size = bits & ~self.sign
@@ -48,6 +50,7 @@ class Format:
         value = Fraction(fraction) * Fraction(2) ** (exponent - self.bias - self.fraction_bits)
         return -value if bits & self.sign else value
 
+    @functools.cache  # noqa: B019
     def real(self, bits: int) -> float:
         """The number as a Python float, which holds all of them."""
         if self.is_nan(bits):

@@ -13,9 +13,9 @@ import pytest
 
 from cujit.devices.cpu.codegen import rounding
 from cujit.devices.jit import processor
+from devices.cpu.conftest import Elementwise
 
 Array = npt.NDArray[Any]
-Elementwise = Callable[..., Array]
 Exactly = Callable[..., int]
 
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")
@@ -117,23 +117,23 @@ def like_numpy(opcode: str, v: list[Any]) -> Any:
     return {"add": np.add, "sub": np.subtract, "mul": np.multiply, "div": np.divide}[opcode](*v)
 
 
-def expected(opcode: str, mode: str, width: int, v: list[Any], exactly: Exactly) -> int | None:
-    """The bits of a result; None for NaN."""
+def expected(opcode: str, width: int, v: list[Any], exactly: Exactly) -> list[int | None]:
+    """The bits of a result in each of ``MODES``; None for NaN."""
     finite = all(np.isfinite(v))
     exact = exact_value(opcode, [Fraction(float(x)) for x in v]) if finite else None
     if exact is None:
         near = np.asarray(like_numpy(opcode, v))
-        return None if np.isnan(near) else int(bits_of(near.reshape(1))[0])
+        return [None if np.isnan(near) else int(bits_of(near.reshape(1))[0])] * len(MODES)
     value, is_sum = exact
     if value:
-        return exactly(value, mode, width)
+        return [exactly(value, mode, width) for mode in MODES]
     signs = [bool(np.signbit(x)) for x in v]
     if not is_sum:
-        return exactly(value, mode, width, negative_zero=sum(signs) % 2 == 1)
+        return [exactly(value, mode, width, negative_zero=sum(signs) % 2 == 1) for mode in MODES]
     terms = [signs[0] ^ signs[1], signs[2]] if opcode == "fma" else [signs[0], signs[1] ^ (opcode == "sub")]
     zeros = v[-1] == 0  # both terms are: if one is, the other cancels it only by being zero as well
-    minus = all(terms) if mode != "rm" else any(terms)
-    return exactly(value, mode, width, negative_zero=minus if zeros else mode == "rm")
+    minus = {mode: (any(terms) if mode == "rm" else all(terms)) if zeros else mode == "rm" for mode in MODES}
+    return [exactly(value, mode, width, negative_zero=minus[mode]) for mode in MODES]
 
 
 def wrong(got: Array, want: list[int | None], sources: tuple[Array, ...]) -> list[str]:
@@ -155,11 +155,11 @@ def test_results_are_rounded_exactly_in_every_mode(
     sources: tuple[Array, ...] = {"fma": triples, "rcp": pairs, "sqrt": pairs}.get(opcode, pairs)(width)
     if opcode in ("rcp", "sqrt"):
         sources = (np.concatenate([corners(width), numbers(width, 3 * COUNT, 6)]),)
-    elements = list(zip(*sources, strict=True))
-    for mode in MODES:
-        got = elementwise(f"{opcode}.{mode}.f{width}", f"f{width // 8}", *sources)
-        want = [expected(opcode, mode, width, list(v), exactly) for v in elements]
-        assert wrong(got, want, sources) == [], f"{opcode}.{mode}.f{width}"
+    want = [expected(opcode, width, list(v), exactly) for v in zip(*sources, strict=True)]
+    kind = f"f{width // 8}"
+    modes = elementwise.several({mode: (f"{opcode}.{mode}.f{width}", kind) for mode in MODES}, *sources)
+    for k, mode in enumerate(MODES):
+        assert wrong(modes[mode], [bits[k] for bits in want], sources) == [], f"{opcode}.{mode}.f{width}"
 
 
 @pytest.mark.gpu
@@ -343,9 +343,9 @@ def test_testp_tells_what_a_number_is(width: int, elementwise: Elementwise) -> N
         "normal": np.isfinite(x) & ~tiny,
         "subnormal": tiny,
     }
-    for kind, truth in want.items():
-        got = elementwise(f"testp.{kind}.f{width} p, a; selp.u32 d, 1, 0, p;", np.uint32, x)
-        np.testing.assert_array_equal(got, truth, err_msg=kind)
+    bodies = {kind: (f"testp.{kind}.f{width} p, a; selp.u32 d, 1, 0, p;", np.uint32) for kind in want}
+    for kind, got in elementwise.several(bodies, x).items():
+        np.testing.assert_array_equal(got, want[kind], err_msg=kind)
 
 
 def comparisons(x: Array, y: Array) -> dict[str, Array]:
@@ -360,11 +360,13 @@ def comparisons(x: Array, y: Array) -> dict[str, Array]:
 def test_comparisons_are_ordered_or_hold_for_nan(type_: str, ftz: str, elementwise: Elementwise) -> None:
     x, y = pairs(int(type_[1:]))
     inputs = (flushed(x), flushed(y)) if ftz else (x, y)
-    for name, truth in comparisons(*inputs).items():
-        got = elementwise(f"setp.{name}{ftz}.{type_} p, a, b; selp.u32 d, 1, 0, p;", np.uint32, x, y)
-        np.testing.assert_array_equal(got, truth, err_msg=name)
-        got = elementwise(f"set.{name}{ftz}.u32.{type_}", np.uint32, x, y)
-        np.testing.assert_array_equal(got, np.where(truth, 0xFFFFFFFF, 0), err_msg=name)
+    want = comparisons(*inputs)
+    setp = {name: (f"setp.{name}{ftz}.{type_} p, a, b; selp.u32 d, 1, 0, p;", np.uint32) for name in want}
+    for name, got in elementwise.several(setp, x, y).items():
+        np.testing.assert_array_equal(got, want[name], err_msg=name)
+    set_ = {name: (f"set.{name}{ftz}.u32.{type_}", np.uint32) for name in want}
+    for name, got in elementwise.several(set_, x, y).items():
+        np.testing.assert_array_equal(got, np.where(want[name], 0xFFFFFFFF, 0), err_msg=name)
 
 
 @pytest.mark.gpu

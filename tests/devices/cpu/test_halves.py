@@ -11,10 +11,10 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
+from devices.cpu.conftest import Elementwise
 from devices.cpu.halves_exactly import FORMATS, Format
 
 Array = npt.NDArray[Any]
-Elementwise = Callable[..., Array]
 
 pytestmark = [pytest.mark.gpu, pytest.mark.filterwarnings("ignore::RuntimeWarning")]
 
@@ -216,16 +216,19 @@ def holds(comparison: str, x: Array, y: Array) -> Array:
     return found | nan if len(comparison) == 3 else found & ~nan
 
 
-@pytest.mark.parametrize("comparison", [*ORDERED, *(f"{c}u" for c in ORDERED), "num", "nan"])
-def test_comparisons_of_halves_and_of_pairs(comparison: str, elementwise: Elementwise) -> None:
-    for name in ("f16", "bf16"):
-        x, y = samples(name, 2)
-        want = holds(comparison, reals(name, x), reals(name, y))
-        body = f"setp.{comparison}.{name} p, a, b; selp.u16 d, 1, 0, p;"
-        np.testing.assert_array_equal(elementwise(body, np.uint16, x, y), want)
-        pairs = [v.astype(np.uint32) | v[::-1].astype(np.uint32) << 16 for v in (x, y)]
-        body = f"setp.{comparison}.{name}x2 p|q, a, b; selp.u32 t, 1, 0, p; selp.u32 u, 2, 0, q; or.b32 d, t, u;"
-        np.testing.assert_array_equal(elementwise(body, np.uint32, *pairs), want + 2 * want[::-1])
+@pytest.mark.parametrize("name", ["f16", "bf16"])
+def test_comparisons_of_halves_and_of_pairs(name: str, elementwise: Elementwise) -> None:
+    x, y = samples(name, 2)
+    comparisons = [*ORDERED, *(f"{c}u" for c in ORDERED), "num", "nan"]
+    want = {each: holds(each, reals(name, x), reals(name, y)) for each in comparisons}
+    bodies = {each: (f"setp.{each}.{name} p, a, b; selp.u16 d, 1, 0, p;", np.uint16) for each in comparisons}
+    for each, got in elementwise.several(bodies, x, y).items():
+        np.testing.assert_array_equal(got, want[each], err_msg=each)
+    pairs = [v.astype(np.uint32) | v[::-1].astype(np.uint32) << 16 for v in (x, y)]
+    both = "p|q, a, b; selp.u32 t, 1, 0, p; selp.u32 u, 2, 0, q; or.b32 d, t, u;"
+    bodies_of_pairs = {each: (f"setp.{each}.{name}x2 {both}", np.uint32) for each in comparisons}
+    for each, got in elementwise.several(bodies_of_pairs, *pairs).items():
+        np.testing.assert_array_equal(got, want[each] + 2 * want[each][::-1], err_msg=each)
 
 
 def test_predicates_join_and_sources_are_flushed(elementwise: Elementwise) -> None:

@@ -12,9 +12,9 @@ import pytest
 
 from cujit.artifact import Artifact
 from cujit.devices.base import Device, Dim3, LaunchShape
+from devices.cpu.conftest import Elementwise
 
 Array = npt.NDArray[Any]
-Elementwise = Callable[..., Array]
 
 WORD = 0xFFFFFFFF
 CORNERS = [0, 1, 2, 3, 0x7F, 0x80, 0x8000, 0x00800000, 0x007FFFFF, 0x7FFFFFFF, 0x80000000, 0x80000001, WORD, 0x12345678]

@@ -14,11 +14,11 @@ import pytest
 
 from cujit.artifact import Artifact
 from cujit.devices.base import Device, Dim3, LaunchShape
+from devices.cpu.conftest import Elementwise
 from devices.cpu.halves_exactly import BF16, F16, FORMATS, Format
 from instructions.scene import Scene, entry, run_scene
 
 Array = npt.NDArray[Any]
-Elementwise = Callable[..., Array]
 
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")
 
@@ -388,7 +388,7 @@ def test_tf32_saturates_in_every_mode(elementwise: Elementwise) -> None:
         np.testing.assert_array_equal(got, within)
 
 
-PACKED_OF_LANES: dict[str, tuple[str, str, Elementwise]] = {
+PACKED_OF_LANES: dict[str, tuple[str, str, Callable[..., Array]]] = {
     "u16x2": (
         "add.u32 a, t, 0xFFF0; add.u16x2 c, a, t;",
         "sm_90",
