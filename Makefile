@@ -6,9 +6,9 @@ READY  := $(VENV)/.ready
 
 .PHONY: demo test lint format runtime gpu-test gpu-wheels toolkits aarch64 cache-faults bench leak fuzz fuzz-kernels fuzz-ptx checked unoptimised promises guarded assembled replay house images clean
 
-$(READY): pyproject.toml
+$(READY): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[cu13,dev]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[cu13,dev]'
 	touch $@
 
 demo: $(READY)  ## build a fatbin for many architectures, run it on what is here, check the numbers
@@ -22,6 +22,7 @@ lint: $(READY)
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/python tools/house.py --check
 
 format: $(READY)
 	$(BIN)/ruff check --fix .
@@ -124,7 +125,7 @@ fuzz-ptx: $(READY)  ## PTX mutated by tokens on the CPU device, SECONDS_EACH sec
 replay: $(READY)  ## compare what BEFORE and AFTER (commits; this tree) make of many PTX texts; ARGS=--results for speed alone
 	$(BIN)/python tools/replay.py $(or $(BEFORE),$(error BEFORE=<commit>)) $(AFTER) $(ARGS)
 
-house: $(READY)  ## figures of the code: lines, circles of imports, LLVM IR as text, the longest functions
+house: $(READY)  ## figures of the code: lines, circles of imports, public names, complexity, names used twice
 	$(BIN)/python tools/house.py
 
 images: $(READY)  ## draw the pictures of the README anew
