@@ -4,8 +4,8 @@ Each of some hundred launches is made with both, beside each other: the emitted 
 compile and the time of a launch are compared. BEFORE and AFTER are commits, or directories; without AFTER it is the
 tree that this file is in. The launches are always those of this tree: ``tests/replayed/cases.py``.
 
-Names that the builder counts, such as ``done$12``, count as equal where they appear in the same order. It ends with 0
-where all IR is equal; with ``--results``, where all results, faults and printed text are.
+Names of values and blocks are equal where they appear in the same order. It ends with 0 where all IR is equal; with
+``--results``, where all results, faults and printed text are.
 """
 
 from __future__ import annotations
@@ -40,8 +40,9 @@ ROOT = Path(__file__).parents[1]
 _MOST_S = 120.0
 """Seconds after which a launch is given up."""
 
-_COUNTED = re.compile(r"[-\w.]*\$\d+")
-"""A name that the builder made, whatever it hints at."""
+_NAME = re.compile(r'%("[^"]+"|[-\w.$]+)|^("[^"]+"|[-\w.$]+)(?=:)', re.MULTILINE)
+"""A name of a value or of a block."""
+
 _REMARK = re.compile(r" +; preds = .*")
 
 _SHOWN_LINES = 12
@@ -188,7 +189,7 @@ def _ir_difference(before: bytes, after: bytes) -> str:
     """Give the first lines that differ, as a unified diff."""
     if before == after:
         return ""
-    texts = [_counted_anew(zlib.decompress(ir).decode()).splitlines() if ir else [] for ir in (before, after)]
+    texts = [_named_anew(zlib.decompress(ir).decode()).splitlines() if ir else [] for ir in (before, after)]
     if texts[0] == texts[1]:
         return ""
     first = next((k for k, (a, b) in enumerate(zip(*texts, strict=False)) if a != b), min(map(len, texts)))
@@ -198,13 +199,17 @@ def _ir_difference(before: bytes, after: bytes) -> str:
     return "\n".join([f"@@ line {first + 1} @@", *lines[:_SHOWN_LINES]])
 
 
-def _counted_anew(ir: str) -> str:
-    """Give the names that are counted in each function numbers in the order in which they appear there."""
+def _named_anew(ir: str) -> str:
+    """Give what has a name in each function a number, in the order in which names appear there."""
     functions = []
     for function in re.split(r"^(?=define )", _REMARK.sub("", ir), flags=re.MULTILINE):
         numbers: dict[str, int] = {}
-        functions.append(_COUNTED.sub(lambda found, own=numbers: f"${own.setdefault(found[0], len(own))}", function))
+        functions.append(_NAME.sub(lambda found, own=numbers: _number(found[1] or found[2], own), function))
     return "".join(functions)
+
+
+def _number(name: str, numbers: dict[str, int]) -> str:
+    return f"%{numbers.setdefault(name, len(numbers))}"
 
 
 def _result_difference(before: Outcome, after: Outcome) -> str:

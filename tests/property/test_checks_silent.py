@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import cujit
 from cujit.devices.base import Device, Dim3
 from cujit.devices.registry import process_devices
-from property import test_barriers, test_divergence, test_regions, test_windows
+from property import test_barriers, test_divergence, test_regions, test_vector_accesses
 from property.effort import times
 
 BLOCKS = 2
@@ -66,8 +66,8 @@ def test_values_handed_over_between_barriers(seed: int, block: Dim3, common: int
 
 
 @settings(max_examples=times(3))
-@given(SEEDS, st.sampled_from(test_windows.SHAPES), st.integers(0, 3))
+@given(SEEDS, st.sampled_from(test_vector_accesses.SHAPES), st.integers(0, 3))
 def test_shared_memory_at_patterns(seed: int, block: Dim3, common: int) -> None:
-    text = test_windows.Writer(seed).text()
+    text = test_vector_accesses.Writer(seed).text()
     assume(not RACES.search(text))
     compare(text, "walk", block, test_regions.VALUES, common)

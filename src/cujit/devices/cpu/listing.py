@@ -56,11 +56,11 @@ def of_divergence(body: Body, divergence: Divergence) -> str:
     """Write the shape of every register, and where the lanes of a warp may be apart."""
     lines = [f"{reg.name} {_shape(divergence, reg)}" for reg in body.program.registers]
     for block in body.graph.blocks:
-        waiting = list(bits_of(divergence.waiting[block.position]))
+        waiting = list(bits_of(divergence.inactive[block.position]))
         if waiting:
             lines.append(f"in block {block.position} lanes may be waiting at {_numbers(waiting, body.graph)}")
-    if divergence.loose:
-        lines.append(f"passed by lanes apart: {_numbers(bits_of(divergence.loose), body.graph)}")
+    if divergence.non_reconverging:
+        lines.append(f"passed by lanes apart: {_numbers(bits_of(divergence.non_reconverging), body.graph)}")
     return "\n".join(lines)
 
 

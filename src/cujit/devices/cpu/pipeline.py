@@ -15,10 +15,10 @@ from cujit.devices.cpu.analysis.fission import Cut, Region, cut
 from cujit.devices.cpu.analysis.uniformity import Divergence, analyse
 from cujit.devices.cpu.codegen.irmodule import IrModule
 from cujit.devices.cpu.codegen.warp import Observer, WarpEmitter
+from cujit.devices.cpu.control.flow import Flow
 from cujit.devices.cpu.control.frame import emit_function, emit_regions
 from cujit.devices.cpu.control.passage import RegionPassage
 from cujit.devices.cpu.control.rules import all_rules, check
-from cujit.devices.cpu.control.whole import flow_of
 from cujit.devices.cpu.frontend.flatten import flatten
 from cujit.devices.cpu.ir.cfg import build_graph
 from cujit.devices.cpu.ir.program import KernelProgram, Slot
@@ -68,10 +68,10 @@ def _emit(
     body: Body, block: Dim3, divergence: Divergence, regions: Cut | None, observers: Sequence[Observer], ir: IrModule
 ) -> str:
     handler_of = all_rules().handler_of
-    make = functools.partial(WarpEmitter, block=block, handler_of=handler_of, flow_of=flow_of, module=ir)
+    make = functools.partial(WarpEmitter, block=block, handler_of=handler_of, flow_of=Flow, module=ir)
 
     def of_region(region: Region, passage: RegionPassage) -> WarpEmitter:
-        return make(body, region.divergence, graph=region.graph, passage=passage)
+        return make(body, region.divergence, graph=region.graph, boundary=passage)
 
     def of_function(each: Body) -> WarpEmitter:
         own = analyse(each.program, each.graph, block)

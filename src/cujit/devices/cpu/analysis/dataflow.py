@@ -189,13 +189,13 @@ def control_equivalent(graph: Graph) -> list[int | None]:
 
     Where it exists, the lanes of the later block are known without collecting them: they are the earlier one's.
     """
-    twins: list[int | None] = [None] * len(graph.blocks)
+    found: list[int | None] = [None] * len(graph.blocks)
     for loop in (None, *graph.loops):
         members = [b.position for b in graph.blocks if loop is None or b.position in loop]
         own = [p for p in members if graph.blocks[p].loop is loop]
         if len(own) > 1 and _has_one_entry(graph, loop):
-            _twins_of(graph, loop, members, own, twins)
-    return twins
+            _compare(graph, loop, members, own, found)
+    return found
 
 
 def _has_one_entry(graph: Graph, loop: Loop | None) -> bool:
@@ -206,7 +206,7 @@ def _has_one_entry(graph: Graph, loop: Loop | None) -> bool:
     return all(p in loop for b in inside for p in b.predecessors)
 
 
-def _twins_of(graph: Graph, loop: Loop | None, members: list[int], own: list[int], twins: list[int | None]) -> None:
+def _compare(graph: Graph, loop: Loop | None, members: list[int], own: list[int], found: list[int | None]) -> None:
     """Compare dominators and post-dominators in one round of ``loop``, inner loops taken as passed through."""
     at = {p: k for k, p in enumerate(members)}
     exit_ = len(members)
@@ -230,4 +230,4 @@ def _twins_of(graph: Graph, loop: Loop | None, members: list[int], own: list[int
     for p in own:
         earlier = first.setdefault(groups[at[p]], p)
         if earlier != p:
-            twins[p] = earlier
+            found[p] = earlier

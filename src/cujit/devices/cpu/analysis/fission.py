@@ -44,16 +44,16 @@ from cujit.devices.cpu.analysis.patterns import (
     number_in_all,
     pattern_of,
     patterns_from,
-    window_of,
+    vector_access,
 )
 from cujit.devices.cpu.analysis.progress import polling_loops
 from cujit.devices.cpu.analysis.uniformity import (
     VARYING,
     WARP,
     Divergence,
-    blended_in,
+    inactive_in,
     is_divergent_branch,
-    waits_in,
+    masked_in,
 )
 from cujit.devices.cpu.ir.cfg import Block, Graph, part_of
 from cujit.devices.cpu.ir.program import (
@@ -154,7 +154,7 @@ def _may_cut(body: Body, divergence: Divergence) -> bool:
         or body.clears
         or body.uses_cluster
         or body.program.called
-        or divergence.loose
+        or divergence.non_reconverging
         or polling_loops(body.graph)
     ):
         return False
@@ -191,13 +191,13 @@ def _region(
 ) -> Region | None:
     """Make one region; None where lanes that wait would lose what is in a register that all lanes share."""
     part, whole = part_of(graph, start, stops)
-    waiting = waits_in(part, divergence.shapes)
-    blend = [joined(live[whole[p]] for p in bits_of(mask)) for mask in waiting]
-    if any(divergence.shapes[r] != VARYING for r in bits_of(blended_in(part, blend))):
+    inactive = inactive_in(part, divergence.shapes)
+    masked = [joined(live[whole[p]] for p in bits_of(mask)) for mask in inactive]
+    if any(divergence.shapes[r] != VARYING for r in bits_of(masked_in(part, masked))):
         return None
     written, touched = (joined(getattr(op, what) for op in part.ops) for what in ("writes", "reads"))
     following = {p: number.get(graph.blocks[old].successors[0], -1) for p, old in enumerate(whole) if old in stops}
-    own = replace(divergence, blend=blend, waiting=waiting)
+    own = replace(divergence, masked=masked, inactive=inactive)
     first = bits_of(live[start]) if k else []
     rematerialised = dict.fromkeys(op for r in first if touched >> r & 1 for op in rematerialisable.get(r, ()))
     touched |= joined(op.writes for op in rematerialised)
@@ -288,14 +288,14 @@ _MOST_IN_VERSIONS = 100
 class _Search:
     """What it takes to find patterns in a kernel; ``patterns`` are those that hold always.
 
-    ``blended``, ``once`` and ``words`` are registers, as bits: those in which lanes keep what they had, those that are
+    ``masked``, ``once`` and ``words`` are registers, as bits: those in which lanes keep what they had, those that are
     written at one place, and integers of 32 bits.
     """
 
     graph: Graph
     divergence: Divergence
     block: Dim3
-    blended: int
+    masked: int
     once: int
     words: int
     patterns: Mapping[int, Pattern]
@@ -303,18 +303,18 @@ class _Search:
     @classmethod
     def of(cls, graph: Graph, divergence: Divergence, block: Dim3, regions: Iterable[Region]) -> _Search:
         """Search a kernel that is cut into these regions."""
-        blended = blended_in(graph, divergence.blend)
-        blended |= joined(blended_in(region.graph, region.divergence.blend) for region in regions)
+        masked = masked_in(graph, divergence.masked)
+        masked |= joined(masked_in(region.graph, region.divergence.masked) for region in regions)
         once = joined(1 << index for index in written_once(graph))
         words = bits_in(r for op in graph.ops for r in op.written if r.bits == 32 and not r.is_float)
-        patterns = find_patterns(graph, divergence, block, blended, {})
-        return cls(graph, divergence, block, blended, once, words, patterns)
+        patterns = find_patterns(graph, divergence, block, masked, {})
+        return cls(graph, divergence, block, masked, once, words, patterns)
 
     def beginning_with(self, region: Region, start: Mapping[int, Pattern]) -> Mapping[int, Pattern]:
         """Find the patterns in a region whose registers begin with some."""
         made = patterns_from(region.graph.blocks[0].ops, start, self.divergence, self.block)
         known = {r: p for r, p in made.items() if self.once >> r & 1}
-        fixed = self.blended
+        fixed = self.masked
         for r in region.live:
             known.pop(r, None)
             fixed |= 1 << r
@@ -329,8 +329,8 @@ def _with_versions(region: Region, common: Blockwide, search: _Search) -> Region
     if region.graph.blocks[0].predecessors or len(ops) > _MOST_IN_VERSIONS:
         return region
 
-    def windows(r: Region) -> int:
-        return sum(window_of(op, r.patterns) is not None for op in ops)
+    def vectorized(r: Region) -> int:
+        return sum(vector_access(op, r.patterns) is not None for op in ops)
 
     for index in region.live:
         same = region.divergence.shapes[index].is_uniform and not common.differing >> index & 1
@@ -339,7 +339,7 @@ def _with_versions(region: Region, common: Blockwide, search: _Search) -> Region
                 value: replace(region, patterns=search.beginning_with(region, {index: _begins_with(value)}))
                 for value in _CHOICES
             }
-            if min(map(windows, versions.values())) > windows(region):
+            if min(map(vectorized, versions.values())) > vectorized(region):
                 return replace(region, choice=index, versions=versions)
     return region
 
@@ -354,7 +354,7 @@ def _begins_with(value: int) -> Pattern:
 def _if_converted(region: Region) -> Region:
     """Give stores guards instead of branches that part lanes, in the versions too.
 
-    That is for blocks of nothing but stores to windows that are loaded before the branch: these are written back where
+    That is for blocks of nothing but stores to vectors that are loaded before the branch: these are written back where
     no lane runs.
     """
     region = replace(region, versions={value: _if_converted(version) for value, version in region.versions.items()})
@@ -372,8 +372,8 @@ def _if_converted(region: Region) -> Region:
     if not stores:
         return region
     graph, whole = part_of(Graph(blocks, []), 0, ())
-    blend = [region.divergence.blend[p] for p in whole]
-    divergence = replace(region.divergence, blend=blend, waiting=waits_in(graph, region.divergence.shapes))
+    masked = [region.divergence.masked[p] for p in whole]
+    divergence = replace(region.divergence, masked=masked, inactive=inactive_in(graph, region.divergence.shapes))
     following = {p: region.following[old] for p, old in enumerate(whole) if old in region.following}
     return replace(region, graph=graph, divergence=divergence, following=following, if_converted=frozenset(stores))
 
@@ -394,16 +394,16 @@ def _side_of(block: Block, blocks: list[Block], patterns: Mapping[int, Pattern])
 
 
 def _is_loaded(store: Op, block: Block, patterns: Mapping[int, Pattern]) -> bool:
-    """Whether a block loads the window of a store, so that it is where something may be written back."""
-    window = window_of(store, patterns)
+    """Whether a block loads the vectors of a store, so that it is where something may be written back."""
+    access = vector_access(store, patterns)
     place = store.sources[0]
-    if window is None or not isinstance(place, Memory):
+    if access is None or not isinstance(place, Memory):
         return False
     loaded = False
     for op in block.ops:
         if place.base in op.results:
             loaded = False
-        if op.opcode == "ld" and op.guard is None and op.sources[0] == place and window_of(op, patterns) == window:
+        if op.opcode == "ld" and op.guard is None and op.sources[0] == place and vector_access(op, patterns) == access:
             loaded = True
     return loaded
 

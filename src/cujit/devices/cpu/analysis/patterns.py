@@ -3,7 +3,7 @@
     mov.u32 t, %tid.x;                     t: 0 1 2 3 4 …, above a multiple of 32
     and.b32 a, t, 3;                 ->    a: 0 1 2 3 0 1 2 3 …
     shl.b32 b, a, 4;                       b: 0 16 32 48 0 16 …
-    ld.shared.f32 x, [b];                  two vectors of 32 bytes hold all that the lanes load: a window
+    ld.shared.f32 x, [b];                  two vectors of 32 bytes hold all that the lanes load
 
 ``tid.x & 3`` or ``2 * tid.x - (tid.x & 7)`` neither count up nor are the same in all lanes. But a warp begins at a
 multiple of 32, so that what the low bits of each lane do is known.
@@ -22,12 +22,12 @@ from cujit.devices.cpu.ir.program import IntConstant, Memory, Op, Operand, Reg, 
 
 __all__ = [
     "Pattern",
-    "Window",
+    "VectorAccess",
     "find_patterns",
     "number_in_all",
     "pattern_of",
     "patterns_from",
-    "window_of",
+    "vector_access",
 ]
 
 _WORD = 1 << 32
@@ -62,13 +62,13 @@ def number_in_all(number: int) -> Pattern:
 
 
 def find_patterns(
-    graph: Graph, divergence: Divergence, block: Dim3, blended: int, known: Mapping[int, Pattern]
+    graph: Graph, divergence: Divergence, block: Dim3, masked: int, known: Mapping[int, Pattern]
 ) -> dict[int, Pattern]:
     """Find the patterns of the registers of 32 bits that are written once, in all lanes together.
 
-    ``blended`` are those that are not, as bits of their numbers: some lanes keep what they had. Some may be ``known``.
+    ``masked`` are those that are not, as bits of their numbers: some lanes keep what they had. Some may be ``known``.
     """
-    once = [(r, op) for r, op in written_once(graph).items() if not blended >> r & 1]
+    once = [(r, op) for r, op in written_once(graph).items() if not masked >> r & 1]
     found = dict(known)
 
     def find(written: tuple[int, Op]) -> bool:
@@ -188,19 +188,19 @@ def _source(operand: Operand, found: Mapping[int, Pattern], divergence: Divergen
     return pattern_of(shape.align, [k * shape.stride for k in range(WARP)])
 
 
-# -- windows: what lanes access of shared memory at a pattern, laid out in vectors that hold all of it ----------
+# -- vectorized accesses of shared memory: in vectors that hold all that the lanes access at a pattern ----------
 
 _VECTOR_BYTES = 32
 """Bytes of one vector, as large as most processors have them; lanes that lie in a row have one for all."""
 
 _MOST = 8
-"""Vectors of a window: it is shorter than what surrounds the shared memory of a block."""
+"""Most vectors of an access: they are shorter than what surrounds the shared memory of a block."""
 
 _TYPES = frozenset({"b32", "u32", "s32", "f32", "b64", "u64", "s64", "f64"})
 
 
 @dataclass(frozen=True)
-class Window:
+class VectorAccess:
     """Vectors that hold what the lanes access: the first begins ``start`` bytes from the first lane's base register.
 
     ``used`` are the numbers of the vectors that some lane accesses; ``places`` tell for each lane which element
@@ -219,8 +219,8 @@ class Window:
         return self.per_vector * self.size
 
 
-def window_of(op: Op, patterns: Mapping[int, Pattern]) -> Window | None:
-    """Find the window of a plain load or store of one element of shared memory; None where it has none."""
+def vector_access(op: Op, patterns: Mapping[int, Pattern]) -> VectorAccess | None:
+    """Find the vectors of a plain load or store of one element of shared memory; None where it has none."""
     if op.opcode not in ("ld", "st") or len(op.modifiers) != 2:
         return None
     memory = op.sources[0]
@@ -232,20 +232,20 @@ def window_of(op: Op, patterns: Mapping[int, Pattern]) -> Window | None:
     pattern = patterns.get(memory.base.index)
     if pattern is None:
         return None
-    window = _window(pattern, memory.offset, reg.bits // 8)
-    if window is not None and op.opcode == "st" and len(set(window.places)) < WARP:
+    access = _laid_out(pattern, memory.offset, reg.bits // 8)
+    if access is not None and op.opcode == "st" and len(set(access.places)) < WARP:
         return None
-    return window
+    return access
 
 
-def _window(pattern: Pattern, offset: int, size: int) -> Window | None:
+def _laid_out(pattern: Pattern, offset: int, size: int) -> VectorAccess | None:
     """Lay vectors over the lanes' addresses, from a multiple of their size on where that is known."""
     offsets = [x + offset for x in pattern.offsets]
     first = min(offsets)
     if max(offsets) - first >= _MOST * _VECTOR_BYTES or all(x == first for x in offsets):
         return None
     if all(x == first + k * size for k, x in enumerate(offsets)):
-        return Window(size, first - pattern.offsets[0], WARP, (0,), tuple(range(WARP)))
+        return VectorAccess(size, first - pattern.offsets[0], WARP, (0,), tuple(range(WARP)))
     if pattern.align >= _VECTOR_BYTES:
         first -= first % _VECTOR_BYTES
     if any((x - first) % size for x in offsets):
@@ -258,4 +258,4 @@ def _window(pattern: Pattern, offset: int, size: int) -> Window | None:
     places = [
         used.index(v) * per_vector + (x - first) % _VECTOR_BYTES // size for v, x in zip(vectors, offsets, strict=True)
     ]
-    return Window(size, first - pattern.offsets[0], per_vector, used, tuple(places))
+    return VectorAccess(size, first - pattern.offsets[0], per_vector, used, tuple(places))

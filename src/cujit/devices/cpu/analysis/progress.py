@@ -7,7 +7,8 @@
 
 Lanes wait at a barrier or a ``.sync`` operation for lanes that took another way, and a loop that polls memory may wait
 for what another lane of the same warp writes later on. So behind such a place the order of blocks does not keep lanes
-together: they are *loose* from there on, and every position that they can reach may be passed at different times.
+together: they do not reconverge from there on, and every position that they can reach may be passed at different
+times.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from cujit.devices.cpu.analysis.dataflow import bits_of, closure, joined, reach
 from cujit.devices.cpu.ir.cfg import Block, Graph, Loop
 from cujit.devices.cpu.ir.program import Op, Reg
 
-__all__ = ["loosen", "needs_stack", "polling_loops", "same_operations"]
+__all__ = ["find_non_reconverging", "needs_stack", "polling_loops", "same_operations"]
 
 
 def needs_stack(graph: Graph) -> bool:
@@ -26,7 +27,7 @@ def needs_stack(graph: Graph) -> bool:
     return any(op.form.is_barrier or op.opcode == "alloca" for op in graph.ops) or bool(polling_loops(graph))
 
 
-def loosen(graph: Graph, waiting: list[int], polls: Sequence[Loop], barriers: Sequence[int]) -> int:
+def find_non_reconverging(graph: Graph, inactive: list[int], polls: Sequence[Loop], barriers: Sequence[int]) -> int:
     """Find the positions that lanes pass at different times; add them to where lanes wait.
 
     ``polls`` are polling loops that not all lanes are in at a time, ``barriers`` positions of barriers that some
@@ -35,26 +36,26 @@ def loosen(graph: Graph, waiting: list[int], polls: Sequence[Loop], barriers: Se
     inside = [position for loop in polls for position in range(loop.head, loop.last + 1)]
     starts = joined(1 << position for position in (*barriers, *inside))
     for block in graph.blocks:
-        if block.site is not None and waiting[block.position]:
-            starts |= 1 << block.position | waiting[block.position]
-    loose = reach(starts, graph.exit, graph.successors())
-    for position in bits_of(loose):
-        waiting[position] |= loose
-    return loose
+        if block.site is not None and inactive[block.position]:
+            starts |= 1 << block.position | inactive[block.position]
+    found = reach(starts, graph.exit, graph.successors())
+    for position in bits_of(found):
+        inactive[position] |= found
+    return found
 
 
-def same_operations(sites: Sequence[Block], twins: Sequence[int | None]) -> list[list[Block]]:
+def same_operations(sites: Sequence[Block], equivalent: Sequence[int | None]) -> list[list[Block]]:
     """Find places of the same operation at which lanes may wait for each other, each at its own.
 
     Source: CUDA C++ Programming Guide, "Warp Shuffle Functions" and its neighbours: the lanes that a mask names have
     to execute the same operation with the same mask; the manual does not ask that it stands in one place. Where all
-    lanes pass all places in turn, they wait at each for the last of them: ``twins`` are as of ``control_equivalent``.
+    lanes pass all places in turn, they wait at each for the last of them: ``equivalent`` is of ``control_equivalent``.
     """
     found: dict[tuple[str, ...], list[Block]] = {}
     for block in sites:
         if block.site is not None and block.site.form.names_members:
             found.setdefault((block.site.opcode, *block.site.modifiers), []).append(block)
-    passed = [p if twin is None else twin for p, twin in enumerate(twins)]
+    passed = [p if earlier is None else earlier for p, earlier in enumerate(equivalent)]
     return [places for places in found.values() if len({passed[block.position] for block in places}) > 1]
 
 

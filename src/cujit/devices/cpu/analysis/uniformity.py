@@ -18,7 +18,7 @@ from dataclasses import dataclass, field, replace
 
 from cujit.devices.base import Dim3
 from cujit.devices.cpu.analysis.dataflow import bits_of, immediate_postdominators, joined, live_in, reach, solve
-from cujit.devices.cpu.analysis.progress import loosen, polling_loops
+from cujit.devices.cpu.analysis.progress import find_non_reconverging, polling_loops
 from cujit.devices.cpu.ir.cfg import Block, Graph, Loop
 from cujit.devices.cpu.ir.program import (
     WARP,
@@ -41,10 +41,10 @@ __all__ = [
     "Divergence",
     "Shape",
     "analyse",
-    "blended_in",
+    "inactive_in",
     "is_divergent_branch",
     "low_bits",
-    "waits_in",
+    "masked_in",
 ]
 
 
@@ -97,19 +97,19 @@ VARYING = Shape(None)
 class Divergence:
     """What ``analyse`` finds.
 
-    ``shapes`` by register number; ``constants`` are registers with one known value; ``blend`` by position: the
-    registers that lanes waiting elsewhere still need, so that a write there must leave those lanes alone;
-    ``waiting`` by position: where lanes may wait while the block runs, as bits of positions; ``loose`` are the
-    positions that the lanes of a warp may pass at different times, whatever the shapes (see ``progress``);
-    ``seldom`` are guarded registers, by number, whose vectors nobody reads while their short forms hold.
+    ``shapes`` by register number; ``constants`` are registers with one known value; ``masked`` by position: the
+    registers that lanes inactive elsewhere still need, so that a write there must leave those lanes alone;
+    ``inactive`` by position: where lanes may wait while the block runs, as bits of positions; ``non_reconverging`` are
+    the positions that the lanes of a warp may pass at different times, whatever the shapes (see ``progress``);
+    ``lazy`` are guarded registers, by number, whose vectors nobody reads while their short forms hold.
     """
 
     shapes: list[Shape]
     constants: dict[int, int]
-    blend: list[int] = field(default_factory=list)
-    waiting: list[int] = field(default_factory=list)
-    loose: int = 0
-    seldom: frozenset[int] = frozenset()
+    masked: list[int] = field(default_factory=list)
+    inactive: list[int] = field(default_factory=list)
+    non_reconverging: int = 0
+    lazy: frozenset[int] = frozenset()
 
 
 def analyse(program: KernelProgram, graph: Graph, block: Dim3) -> Divergence:
@@ -121,51 +121,48 @@ def analyse(program: KernelProgram, graph: Graph, block: Dim3) -> Divergence:
     forced = 0
     while True:
         shapes = _shapes(program, graph, block, constants, forced)
-        waiting = _waiting(graph, shapes, ipdom)
-        apart = [loop for loop in polls if _lanes_part(graph, loop, shapes, waiting)]
-        loose = loosen(graph, waiting, apart, [b.position for b in graph.blocks if _waits_in_part(b, shapes)])
-        blend = [joined(live[p] for p in bits_of(mask)) for mask in waiting]
-        more = blended_in(graph, blend)
+        inactive = inactive_in(graph, shapes, ipdom)
+        apart = [loop for loop in polls if _lanes_part(graph, loop, shapes, inactive)]
+        barriers = [b.position for b in graph.blocks if _waits_in_part(b, shapes)]
+        non_reconverging = find_non_reconverging(graph, inactive, apart, barriers)
+        masked = [joined(live[p] for p in bits_of(mask)) for mask in inactive]
+        more = masked_in(graph, masked)
         if not more & ~forced:
-            return Divergence(shapes, constants, blend, waiting, loose, _seldom(graph, shapes))
+            return Divergence(shapes, constants, masked, inactive, non_reconverging, _lazy(graph, shapes))
         forced |= more
 
 
-def blended_in(graph: Graph, blend: Sequence[int]) -> int:
+def masked_in(graph: Graph, masked: Sequence[int]) -> int:
     """Find the registers that are written while lanes that still need them wait elsewhere, as bits of their numbers."""
-    return joined(blend[b.position] & op.writes for b in graph.blocks for op in b.ops)
+    return joined(masked[b.position] & op.writes for b in graph.blocks for op in b.ops)
 
 
-def _seldom(graph: Graph, shapes: list[Shape]) -> frozenset[int]:
+def _lazy(graph: Graph, shapes: list[Shape]) -> frozenset[int]:
     """Find the guarded registers that are only addresses of loads and stores, or lead to such."""
-    seldom = {k for k, shape in enumerate(shapes) if shape.guarded}
+    lazy = {k for k, shape in enumerate(shapes) if shape.guarded}
 
     def discard(op: Op) -> bool:
-        before = len(seldom)
-        leads = len(op.results) == 1 and not seldom.isdisjoint(r.index for r in op.written)
+        before = len(lazy)
+        leads = len(op.results) == 1 and not lazy.isdisjoint(r.index for r in op.written)
         address = op.sources[0] if op.form.is_load or op.opcode == "st" else None
         base = address.base if isinstance(address, Memory) else None
         if not leads:
-            seldom.difference_update(r.index for r in op.read_registers() if r is not base)
+            lazy.difference_update(r.index for r in op.read_registers() if r is not base)
         if op.opcode == "st":
-            seldom.difference_update(r.index for source in op.sources[1:] for r in registers_in(source))
-        return before != len(seldom)
+            lazy.difference_update(r.index for source in op.sources[1:] for r in registers_in(source))
+        return before != len(lazy)
 
     solve(graph.ops, discard)
-    return frozenset(seldom)
-
-
-def waits_in(graph: Graph, shapes: list[Shape]) -> list[int]:
-    """Find where lanes may wait while each block of a graph runs, as bits of positions."""
-    return _waiting(graph, shapes, immediate_postdominators(graph))
+    return frozenset(lazy)
 
 
 # -- where lanes part -------------------------------------------------------------------------------------
 
 
-def _waiting(graph: Graph, shapes: list[Shape], ipdom: list[int]) -> list[int]:
+def inactive_in(graph: Graph, shapes: list[Shape], ipdom: list[int] | None = None) -> list[int]:
     """Find where lanes may wait while a block runs: on the other sides of every branch that parted them from it."""
-    waiting = [0] * len(graph.blocks)
+    inactive = [0] * len(graph.blocks)
+    ipdom = ipdom or immediate_postdominators(graph)
     successors = graph.successors()
     for b in graph.blocks:
         if not is_divergent_branch(b, shapes):
@@ -177,8 +174,8 @@ def _waiting(graph: Graph, shapes: list[Shape], ipdom: list[int]) -> list[int]:
         for s in sides:
             elsewhere = (at_meet | joined(passed[other] for other in sides if other != s)) & ~(1 << graph.exit)
             for p in bits_of(passed[s] & ~(1 << graph.exit)):
-                waiting[p] |= elsewhere
-    return waiting
+                inactive[p] |= elsewhere
+    return inactive
 
 
 def is_divergent_branch(block: Block, shapes: list[Shape]) -> bool:
@@ -191,9 +188,9 @@ def is_divergent_branch(block: Block, shapes: list[Shape]) -> bool:
     return any(not shapes[r.index].is_uniform for r in deciding)
 
 
-def _lanes_part(graph: Graph, loop: Loop, shapes: list[Shape], waiting: list[int]) -> bool:
+def _lanes_part(graph: Graph, loop: Loop, shapes: list[Shape], inactive: list[int]) -> bool:
     """Tell whether lanes of a warp may leave a loop at different times, or be elsewhere while others are in it."""
-    if any(waiting[loop.head : loop.last + 1]):
+    if any(inactive[loop.head : loop.last + 1]):
         return True
     inside = graph.blocks[loop.head : loop.last + 1]
     leaving = (b for b in inside if any(s not in loop for s in b.successors))

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from cujit.devices.cpu.analysis.patterns import Window
+from cujit.devices.cpu.analysis.patterns import VectorAccess
 from cujit.devices.cpu.analysis.uniformity import WARP
 from cujit.devices.cpu.codegen.builder import Builder, Value, float_type, int_type, type_width
 from cujit.devices.cpu.ir.program import Op
@@ -37,19 +37,19 @@ class Place:
 
     ``bases`` are those of the first lane of each row of lanes, and ``stride`` is from lane to lane within a row;
     ``lanes`` has one for each, and is always right. Where there is ``holds``, it tells at run time whether the bases
-    are. With a ``window`` the one base is where that begins.
+    are. With ``vectors`` the one base is where they begin.
     """
 
     bases: tuple[Value, ...] = ()
     stride: int = 0
     lanes: Value | None = None
     holds: Value | None = None
-    window: Window | None = None
+    vectors: VectorAccess | None = None
 
     @property
     def is_uniform(self) -> bool:
         """Whether all lanes access the same."""
-        return len(self.bases) == 1 and self.stride == 0 and self.window is None
+        return len(self.bases) == 1 and self.stride == 0 and self.vectors is None
 
     def every_lane(self, b: Builder) -> Value:
         """Give each lane's address."""

@@ -99,9 +99,13 @@ class Builder:
         node.line = self._line
         self.body.append(node)
 
+    @property
+    def _has_ended(self) -> bool:
+        return bool(self.body) and self.body[-1].opcode in ENDS
+
     def start(self, label: str) -> None:
         """Begin a basic block; what stands before it goes on there, unless it has ended."""
-        if not self.body or self.body[-1].opcode not in ENDS:
+        if not self._has_ended:
             self.jump(label)
         self._give(f"%{label}")
         self._block = self._blocks[label] = Block(label)
@@ -412,12 +416,17 @@ class Builder:
         """Go on at one label where a scalar holds, else at the other."""
         self.append(Node("br", (condition,), labels=(yes, no)))
 
+    def only_if(self, condition: Value, otherwise: str, hint: str = "if", *, holds: bool = True) -> None:
+        """Go on here only where a scalar holds, or does not; else at a label."""
+        here = self.label(hint)
+        self.branch(condition, *((here, otherwise) if holds else (otherwise, here)))
+        self.start(here)
+
     @contextlib.contextmanager
     def when(self, condition: Value, hint: str = "if", *, holds: bool = True) -> Iterator[None]:
         """Have what is emitted inside run only where a scalar holds, or does not."""
-        inside, behind = self.label(hint), self.label(f"{hint}.end")
-        self.branch(condition, *((inside, behind) if holds else (behind, inside)))
-        self.start(inside)
+        behind = self.label(f"{hint}.end")
+        self.only_if(condition, behind, hint, holds=holds)
         yield
         self.start(behind)
 
@@ -429,9 +438,11 @@ class Builder:
         for label, emit in zip(labels, (yes, no), strict=True):
             self.start(label)
             found = emit() or ()
-            ways.append([(value, self._block.label) for value in found])
-            self.jump(behind)
-        self.start(behind)
+            if not self._has_ended:
+                ways.append([(value, self._block.label) for value in found])
+                self.jump(behind)
+        if ways:
+            self.start(behind)
         return [self.phi(both[0][0], *both) for both in zip(*ways, strict=True)]
 
     def switch(self, value: Value, cases: Iterable[tuple[int, str]], otherwise: str) -> None:

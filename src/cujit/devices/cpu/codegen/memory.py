@@ -18,7 +18,7 @@ import platform
 from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
 
-from cujit.devices.cpu.analysis.patterns import Window
+from cujit.devices.cpu.analysis.patterns import VectorAccess
 from cujit.devices.cpu.analysis.uniformity import WARP
 from cujit.devices.cpu.codegen.access import (
     Gather,
@@ -276,47 +276,47 @@ def _store_nontemporal(e: WarpEmitter, s: Scatter) -> None:
         )
 
 
-# -- windows of shared memory ---------------------------------------------------------------------------------
+# -- shared memory at a pattern: as whole vectors, out of which constant shuffles pick --------------------------
 #
 # Nobody but this thread writes to the shared memory of its block: what lies between the lanes' words is read and
-# written back. A window is shorter than what surrounds shared memory.
+# written back. The vectors are shorter than what surrounds shared memory.
 
 
-def _load_window(e: WarpEmitter, g: Gather) -> list[Value]:
+def _load_vectors(e: WarpEmitter, g: Gather) -> list[Value]:
     """Load all vectors, and give each lane its element."""
-    assert g.place.window is not None
-    return [_picked(e.builder, g, g.place.window, _vectors(e.builder, g, g.place.window))]
+    assert g.place.vectors is not None
+    return [_picked(e.builder, g, g.place.vectors, _vectors(e.builder, g, g.place.vectors))]
 
 
-def _store_window(e: WarpEmitter, s: Scatter) -> None:
+def _store_vectors(e: WarpEmitter, s: Scatter) -> None:
     """Store each lane's value, in the lanes that run."""
-    b, window = e.builder, s.place.window
-    assert window is not None
-    n, vectors, value = window.per_vector, _vectors(b, s, window), b.vector(s.values[0])
+    b, access = e.builder, s.place.vectors
+    assert access is not None
+    n, vectors, value = access.per_vector, _vectors(b, s, access), b.vector(s.values[0])
     if not s.is_whole:
         # Frozen, so that LLVM makes no store with a mask of it, which takes some processors many times as long.
-        value = b.select(s.mask, value, b.freeze(_picked(b, s, window, vectors)))
-    lane_at = dict(zip(window.places, range(WARP), strict=True))
+        value = b.select(s.mask, value, b.freeze(_picked(b, s, access, vectors)))
+    lane_at = dict(zip(access.places, range(WARP), strict=True))
     for k, (pointer, old) in enumerate(vectors):
         own = [lane_at.get(k * n + j, -1) for j in range(n)]
         new = _shuffled(b, WARP, value, None, own)
         if -1 in own:
             new = _shuffled(b, n, old, new, [j if own[j] < 0 else n + j for j in range(n)])
-        b.store(Value(new.text, old.type), pointer, align=window.size)
+        b.store(Value(new.text, old.type), pointer, align=access.size)
 
 
-def _vectors(b: Builder, g: Gather, window: Window) -> list[tuple[Value, Value]]:
+def _vectors(b: Builder, g: Gather, access: VectorAccess) -> list[tuple[Value, Value]]:
     """Load the vectors as they are before the operation; give where each lies with it."""
     start = b.cast("inttoptr", g.place.bases[0], "ptr")
-    pointers = [b.offset(start, k * window.vector_bytes) for k in window.used]
-    return [(at, b.load(f"<{window.per_vector} x {g.element}>", at, align=window.size)) for at in pointers]
+    pointers = [b.offset(start, k * access.vector_bytes) for k in access.used]
+    return [(at, b.load(f"<{access.per_vector} x {g.element}>", at, align=access.size)) for at in pointers]
 
 
-def _picked(b: Builder, g: Gather, window: Window, vectors: list[tuple[Value, Value]]) -> Value:
+def _picked(b: Builder, g: Gather, access: VectorAccess, vectors: list[tuple[Value, Value]]) -> Value:
     values = [value for _, value in vectors]
     count = 1 << (len(values) - 1).bit_length()
-    whole = joined(b, [*values, *[Value("poison", values[0].type)] * (count - len(values))], window.per_vector)
-    return Value(_shuffled(b, window.per_vector * count, whole, None, window.places).text, g.element, True)
+    whole = joined(b, [*values, *[Value("poison", values[0].type)] * (count - len(values))], access.per_vector)
+    return Value(_shuffled(b, access.per_vector * count, whole, None, access.places).text, g.element, True)
 
 
 def _shuffled(b: Builder, length: int, first: Value, second: Value | None, picks: Sequence[int]) -> Value:
@@ -357,7 +357,7 @@ def _store_wide(e: WarpEmitter, s: Scatter) -> None:
 
 _LOADS: tuple[tuple[Callable[[Gather], bool], _Way[Gather]], ...] = (
     (lambda g: g.element == "i128", _load_wide),
-    (lambda g: g.place.window is not None, _load_window),
+    (lambda g: g.place.vectors is not None, _load_vectors),
     (lambda g: g.place.is_uniform, _load_uniform),
     (lambda g: g.is_contiguous, _load_contiguous),
     (lambda g: g.is_whole and len(g.place.bases) > 1 and g.place.stride == 0, _load_rows),
@@ -367,7 +367,7 @@ _LOADS: tuple[tuple[Callable[[Gather], bool], _Way[Gather]], ...] = (
 
 _STORES: tuple[tuple[Callable[[Scatter], bool], _Way[Scatter]], ...] = (
     (lambda s: s.element == "i128", _store_wide),
-    (lambda s: s.place.window is not None, _store_window),
+    (lambda s: s.place.vectors is not None, _store_vectors),
     (lambda s: s.place.is_uniform, _store_uniform),
     (lambda s: s.is_contiguous and s.blends and not s.is_whole and s.bytes <= _MOST_BLENDED, _store_blended),
     (lambda s: s.is_contiguous and s.nontemporal and s.is_whole and s.row_bytes % _LINE == 0, _store_nontemporal),

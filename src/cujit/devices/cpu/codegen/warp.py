@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import struct
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Protocol, TypeAlias
@@ -32,10 +31,10 @@ from cujit.errors import CujitError
 
 if TYPE_CHECKING:
     from cujit.devices.cpu.analysis.body import Body
-    from cujit.devices.cpu.analysis.patterns import Window
+    from cujit.devices.cpu.analysis.patterns import VectorAccess
     from cujit.devices.cpu.ir.cfg import Block, Graph
 
-__all__ = ["MASK", "Handler", "Observer", "Passage", "Scan", "WarpEmitter", "element_of", "forms_of", "storage_type"]
+__all__ = ["MASK", "Boundary", "Handler", "Observer", "Scan", "WarpEmitter", "element_of", "forms_of", "storage_type"]
 
 MASK = f"<{WARP} x i1>"
 
@@ -57,7 +56,7 @@ class Observer(Protocol):
         """Emit what runs after it, in the lanes that still go on."""
 
 
-class Passage(Protocol):
+class Boundary(Protocol):
     """How the code of a part of a kernel begins, and how lanes come to the barriers behind it."""
 
     def uses(self, reg: Reg) -> bool:
@@ -69,8 +68,8 @@ class Passage(Protocol):
     def arrive(self, e: WarpEmitter, block: Block) -> None:
         """End at the barrier of a block."""
 
-    def window(self, op: Op) -> Window | None:
-        """Find the window of a load or store; None where it has none."""
+    def vector_access(self, op: Op) -> VectorAccess | None:
+        """Find the vectors of a load or store; None where it has none."""
 
 
 class Scan(Protocol):
@@ -82,8 +81,8 @@ class Scan(Protocol):
     def emit(self, first_mask: Value) -> None:
         """Emit the blocks."""
 
-    def is_loose(self, position: int) -> bool:
-        """Tell whether lanes pass a position at different times."""
+    def reconverges(self, position: int) -> bool:
+        """Tell whether the lanes that pass a position do so at one time, as far as the shapes let them."""
 
     def lanes_of(self, op: Op) -> Value:
         """Find the lanes that do an operation, as a vector."""
@@ -112,14 +111,14 @@ class WarpEmitter:
         is_function: bool = False,
         observers: Sequence[Observer] = (),
         graph: Graph | None = None,
-        passage: Passage | None = None,
+        boundary: Boundary | None = None,
         module: IrModule | None = None,
     ) -> None:
         self.body = body
         self.observers = observers
         self.program = body.program
         self.graph = body.graph if graph is None else graph
-        self.passage = passage
+        self.boundary = boundary
         self.is_function = is_function
         self.divergence = divergence
         self.block = block
@@ -152,7 +151,7 @@ class WarpEmitter:
     def emit(self, first_mask: Value) -> None:
         """Emit the body; it begins in the current basic block and ends by a jump to ``warp.end``."""
         self._begin()
-        self.flow.emit(first_mask if self.passage is None else self.passage.enter(self, first_mask))
+        self.flow.emit(first_mask if self.boundary is None else self.boundary.enter(self, first_mask))
 
     def _begin(self) -> None:
         """Say of registers what they are at first where that is not zero."""
@@ -160,7 +159,7 @@ class WarpEmitter:
         for reg in self.program.registers:
             if self.shape(reg).guarded:
                 b.write(f"r{reg.index}.g", b.integer(1, 1))
-                if reg.index in self.divergence.seldom:
+                if reg.index in self.divergence.lazy:
                     b.write(f"r{reg.index}.v", Value("poison", storage_type(reg), True))
 
     def fault(self, kind: int, line: Value, address: Value, lane: Value | None = None) -> None:
@@ -223,22 +222,11 @@ class WarpEmitter:
             assert result is not None
             holds = self._holds(op)
             self.builder.write(f"r{result.index}.g", holds)
-            if result.index in self.divergence.seldom:
-                with self.unless(holds):
+            if result.index in self.divergence.lazy:
+                with self.builder.when(holds, "wraps", holds=False):
                     self._handle(handler, op)
             else:
                 self._handle(handler, op)
-
-    @contextlib.contextmanager
-    def unless(self, condition: Value) -> Iterator[None]:
-        """Have what is emitted inside run only where a condition does not hold, which is seldom."""
-        b = self.builder
-        go, done = b.label("seldom"), b.label("often")
-        b.branch(condition, done, go)
-        b.start(go)
-        yield
-        b.jump(done)
-        b.start(done)
 
     def each_row(self, shape: Shape) -> Iterator[int]:
         """Have registers read and written as the scalar that they are in the first lane of each row, row by row."""
@@ -289,9 +277,9 @@ class WarpEmitter:
             holds = b.binary("and", holds, one)
         return holds
 
-    def window(self, op: Op) -> Window | None:
-        """Find what holds all that a load or store of shared memory accesses; None where there is no such window."""
-        return None if self.passage is None else self.passage.window(op)
+    def vector_access(self, op: Op) -> VectorAccess | None:
+        """Find the vectors that hold all that a load or store of shared memory accesses; None where there are none."""
+        return None if self.boundary is None else self.boundary.vector_access(op)
 
     # -- registers ---------------------------------------------------------------------------------------
 
@@ -349,7 +337,7 @@ class WarpEmitter:
         if shape.stride is not None and not shape.guarded:
             return self._spread(reg)
         every = self._load_vector(reg)
-        if reg.index not in self.divergence.seldom:
+        if reg.index not in self.divergence.lazy:
             return every
         return b.select(self.base_holds(reg), self._spread(reg), every)
 
@@ -431,7 +419,7 @@ class WarpEmitter:
             self._write(reg, "b", value)
             return
         value = b.vector(value)
-        if not self.mask.constant and self.divergence.blend[self.flow.position] >> reg.index & 1:
+        if not self.mask.constant and self.divergence.masked[self.flow.position] >> reg.index & 1:
             value = b.select(self.mask, value, self._load(reg))
         self._write(reg, "v", value)
 

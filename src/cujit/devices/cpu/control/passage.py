@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from cujit.devices.cpu.analysis.fission import EVERY, Cut, Region
-from cujit.devices.cpu.analysis.patterns import Window, window_of
+from cujit.devices.cpu.analysis.patterns import VectorAccess, vector_access
 from cujit.devices.cpu.analysis.uniformity import WARP
 from cujit.devices.cpu.codegen.builder import LARGEST_VECTOR, Builder, Value, type_width
 from cujit.devices.cpu.codegen.names import FIRST_THREAD, WARP_NUMBER
@@ -70,10 +70,10 @@ class RegionPassage:
         """Whether the code of this region reads or writes a register, or hands on its first value."""
         return bool(self.region.touched >> reg.index & 1) or (self.region.number == 0 and reg in self.cut.kept)
 
-    def window(self, op: Op) -> Window | None:
-        """Find the window of a load or store; one with a predicate has one where all lanes come to it."""
+    def vector_access(self, op: Op) -> VectorAccess | None:
+        """Find the vectors of a load or store; one with a predicate has some where all lanes come to it."""
         region = self.region
-        return window_of(op, region.patterns) if op.guard is None or op in region.if_converted else None
+        return vector_access(op, region.patterns) if op.guard is None or op in region.if_converted else None
 
     def enter(self, e: WarpEmitter, first_mask: Value) -> Value:
         """Read what was kept for this warp; give the lanes that run."""
@@ -97,7 +97,7 @@ class RegionPassage:
     def _lend_vectors(self, e: WarpEmitter) -> None:
         """Have kept vectors that are seldom needed stay where they are kept: to copy them costs those who do not."""
         for reg in self.cut.kept:
-            if reg.index in e.divergence.seldom and self.uses(reg):
+            if reg.index in e.divergence.lazy and self.uses(reg):
                 e.lent[reg.index] = self._place(e, f"k{reg.index}.v", f"<{WARP} x {storage_type(reg)}>")
 
     def _take_mask(self, e: WarpEmitter, first_mask: Value) -> Value:
@@ -147,7 +147,7 @@ class RegionPassage:
         """Copy a register from where it is kept (``in``), or there (``out``); a vector that is lent is there."""
         reg = self._registers[index]
         for form, type_ in forms_of(e, reg):
-            if form == "v" and index in e.divergence.seldom:
+            if form == "v" and index in e.divergence.lazy:
                 continue
             kept = self._kept(e, index, form, _type_kept(type_), way)
             if way == "in":

@@ -8,7 +8,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Sequence
 
-from cujit.devices.cpu.analysis.patterns import Window
+from cujit.devices.cpu.analysis.patterns import VectorAccess
 from cujit.devices.cpu.analysis.uniformity import WARP
 from cujit.devices.cpu.codegen.access import Gather, Place, Scatter, element_type
 from cujit.devices.cpu.codegen.builder import Value, int_type, type_width
@@ -44,9 +44,9 @@ def register(rules: Rules) -> None:
 
 
 def _place(e: WarpEmitter, op: Op, memory: Memory) -> Place:
-    b, space, window = e.builder, op.space, e.window(op)
-    if window is not None:
-        return Place((_window_start(e, memory, window),), window=window)
+    b, space, vectors = e.builder, op.space, e.vector_access(op)
+    if vectors is not None:
+        return Place((_first_vector(e, memory, vectors),), vectors=vectors)
     shape = e.operand_shape(memory.base)
     stride = shape.stride
     # Neighbouring addresses of a cluster need not lie in one block; 16 bytes are accessed lane by lane.
@@ -71,8 +71,8 @@ def _place(e: WarpEmitter, op: Op, memory: Memory) -> Place:
     return Place(bases, stride or 0, lanes, holds)
 
 
-def _window_start(e: WarpEmitter, memory: Memory, window: Window) -> Value:
-    """Find where in shared memory a window begins, from the base register of the first lane."""
+def _first_vector(e: WarpEmitter, memory: Memory, vectors: VectorAccess) -> Value:
+    """Find where in shared memory the vectors begin, from the base register of the first lane."""
     b = e.builder
     assert isinstance(memory.base, Reg)
     shape = e.shape(memory.base)
@@ -80,7 +80,7 @@ def _window_start(e: WarpEmitter, memory: Memory, window: Window) -> Value:
         first = b.extract(e.read(memory.base, "i32"), b.integer(0, 32))
     else:
         first, *_ = [e.read(memory.base, "i32") for _ in e.each_row(shape)]
-    start = b.binary("add", b.resize(first, 64, signed=True), b.integer(window.start, 64))
+    start = b.binary("add", b.resize(first, 64, signed=True), b.integer(vectors.start, 64))
     return b.binary("add", start, Value("%shared.int", "i64"))
 
 
@@ -92,7 +92,7 @@ def _register_address(e: WarpEmitter, space: str, memory: Memory) -> Value:
     if isinstance(memory.base, SymbolAddress):
         return e.symbol(SymbolAddress(memory.base.slot, memory.base.offset + memory.offset))
     raw = e.read(memory.base, storage_type(memory.base))
-    # A shared address of 32 bits may be counted from before the window's start: it is signed.
+    # A shared address of 32 bits may be counted from before the start of the space: it is signed.
     value = b.resize(b.bits_as(raw, int_type(memory.base.bits)), 64, signed=space in ("shared", "cluster"))
     return b.binary("add", value, b.integer(memory.offset, 64)) if memory.offset else value
 

@@ -135,7 +135,7 @@ class Checker:
         b, checks = e.builder, self._checks
         number, threads = self._barrier(e, op)
         # Lanes that are loose may come in parts: what counts is whether all of them go on from here (``_pass``).
-        together = _is_aligned(op) and not e.flow.is_loose(e.flow.position)
+        together = _is_aligned(op) and e.flow.reconverges(e.flow.position)
         if checks.sync and op.scope != "cluster":
             self._check_barrier(e, op, number, threads, aligned=together)
         if checks.race and not (op.scope == "cluster" and op.form.is_barrier):
@@ -144,7 +144,7 @@ class Checker:
     def _pass(self, e: WarpEmitter, op: Op) -> None:
         b, checks = e.builder, self._checks
         number, _ = self._barrier(e, op)
-        loose = e.flow.is_loose(e.flow.position)
+        loose = not e.flow.reconverges(e.flow.position)
         if checks.sync and loose and _is_aligned(op) and op.scope != "cluster":
             self._check_barrier(e, op, number, None, aligned=True)
         if checks.race:

@@ -12,7 +12,7 @@ BEGIN = "mov.u32 t, %tid.x; setp.lt.u32 p, t, 9; setp.lt.u32 q, t, 5;\n"
 
 
 @pytest.mark.parametrize(
-    ("text", "twins", "behind"),
+    ("text", "earlier", "behind"),
     [
         # 0 -> 1 or 2 -> 3
         ("@p bra A; add.u32 t, t, 1; bra B; A: add.u32 t, t, 2; B: ret;", [None, None, None, 0], [3, 3, 3, 4]),
@@ -25,10 +25,10 @@ BEGIN = "mov.u32 t, %tid.x; setp.lt.u32 p, t, 9; setp.lt.u32 q, t, 5;\n"
         ("@p bra A; B: bra B; A: bra A;", [None, None, None], [3, 3, 3]),
     ],
 )  # fmt: skip
-def test_blocks_that_the_same_lanes_pass_are_found(text: str, twins: list[int | None], behind: list[int]) -> None:
+def test_blocks_that_the_same_lanes_pass_are_found(text: str, earlier: list[int | None], behind: list[int]) -> None:
     module = parse(f"{HEAD}{BEGIN}{text} }}")
     graph = prepare(module, module.entries[0], {}, Refusals()).graph
-    assert control_equivalent(graph) == twins
+    assert control_equivalent(graph) == earlier
     assert immediate_postdominators(graph) == behind
 
 

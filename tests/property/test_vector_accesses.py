@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from cujit.devices.base import Dim3
 from cujit.devices.cpu.analysis.body import Body
 from cujit.devices.cpu.analysis.fission import Cut
-from cujit.devices.cpu.analysis.patterns import window_of
+from cujit.devices.cpu.analysis.patterns import vector_access
 from property.effort import times
 from property.test_regions import TAIL, parts_of, prepared, results
 
@@ -123,7 +123,7 @@ def _windows(body: Body, block: Dim3) -> list[tuple[int, ...]]:
     parts = parts_of(body, block)
     assert parts is not None
     region = parts.regions[1]
-    found = [window_of(op, region.patterns) for b in region.graph.blocks for op in b.ops]
+    found = [vector_access(op, region.patterns) for b in region.graph.blocks for op in b.ops]
     return [window.places for window in found if window is not None]
 
 

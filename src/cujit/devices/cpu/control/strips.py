@@ -1,0 +1,265 @@
+"""Strip-mined loops: loops of one block that only compute run for some lanes, to the end, then for the next lanes.
+
+    AGAIN: fma.rn.f32 x, x, y, z;              strip.1: x, y, z of lanes 0 to 7 from memory
+           setp.lt.f32 p, x, c;                turn.2:  fma <8 x float>, fcmp <8 x float>; back where a lane is left
+           @p bra AGAIN;               ->      done.3:  x of these lanes to memory; strip.1 for lanes 8 to 15, …
+                                               end.4:   x of all lanes from memory
+
+The values of 32 lanes fill more registers than a processor has when such a loop keeps many of them; those of some of
+the lanes do not, and a strip whose lanes have all left the loop waits for no other. The lanes that are still in the
+loop are kept as whole words, as the processor compares them, and not as bits.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+
+from cujit.devices.cpu.analysis.uniformity import VARYING, WARP, special_shape
+from cujit.devices.cpu.codegen.builder import Value, storage_type
+from cujit.devices.cpu.codegen.warp import WarpEmitter
+from cujit.devices.cpu.ir.cfg import Block
+from cujit.devices.cpu.ir.program import FloatConstant, IntConstant, Memory, Op, Operand, Reg, Special, SymbolAddress
+from cujit.devices.cpu.ir.semantics import Trait
+from cujit.devices.jit import processor
+
+__all__ = ["Strip", "behind", "emit_loop", "find_strip"]
+
+_MOST_OPS = 200
+"""Operations of a loop that is strip-mined."""
+
+
+@dataclass(frozen=True)
+class Strip:
+    """How to run a loop in strips of ``width`` lanes.
+
+    ``enters``, ``writes`` and ``leaves`` are the registers with a value in each lane that it begins with, that it
+    writes, and that others read of these; ``counts`` are those that it writes with one value for all lanes.
+    ``diverges`` tells whether lanes leave it at different times.
+    """
+
+    width: int
+    diverges: bool
+    enters: tuple[Reg, ...]
+    leaves: tuple[Reg, ...]
+    writes: tuple[Reg, ...]
+    counts: tuple[Reg, ...]
+
+
+# -- which loops ------------------------------------------------------------------------------------------
+
+
+def find_strip(e: WarpEmitter, block: Block) -> Strip | None:
+    """Find out whether a block is a loop that is worth to be strip-mined, and how."""
+    loop, branch, p = block.loop, block.branch, block.position
+    if loop is None or loop.head != p or loop.last != p or branch is None or branch.opcode != "bra":
+        return None
+    if branch.guard is None or block.successors[0] == block.successors[-1] or len(block.ops) > _MOST_OPS:
+        return None
+    if e.watched or block.site is not None or not all(_is_alone(e, op) for op in block.ops[:-1]):
+        return None
+    return _plan(e, block, branch.guard)
+
+
+def behind(block: Block) -> int:
+    """Tell where lanes go that leave a loop of one block."""
+    return next(s for s in block.successors if s != block.position)
+
+
+def _is_alone(e: WarpEmitter, op: Op) -> bool:
+    """Whether lanes do an operation without each other, and it does nothing but write registers."""
+    sources = [_is_uniform(e, s) for s in op.sources]
+    if None in sources:
+        return False
+    results = [e.shape(r) for r in op.results if r is not None]
+    if op.form.is_load:
+        plain = op.guard is None and not op.form.is_poll and op.space != "local"
+        return plain and all(sources) and all(shape.is_uniform for shape in results)
+    uniform = all(sources) and (op.guard is None or e.shape(op.guard).is_uniform)
+    narrow = Trait.NARROW in op.form.meaning.traits
+    return narrow and all(shape == VARYING or (uniform and shape.is_uniform) for shape in results)
+
+
+def _is_uniform(e: WarpEmitter, operand: Operand) -> bool | None:
+    """Whether an operand is the same in all lanes; None where it is nothing that a lane has alone."""
+    if isinstance(operand, Reg):
+        return e.shape(operand).is_uniform
+    if isinstance(operand, IntConstant | FloatConstant | SymbolAddress):
+        return True
+    if isinstance(operand, Special):
+        return True if special_shape(operand.name, e.block).is_uniform else None
+    if isinstance(operand, Memory):
+        return None if operand.coords else operand.base is None or _is_uniform(e, operand.base)
+    return None
+
+
+def _plan(e: WarpEmitter, block: Block, guard: Reg) -> Strip | None:
+    written: dict[Reg, None] = {}
+    entering: dict[Reg, None] = {}
+    for op in block.ops:
+        entering |= dict.fromkeys(r for r in op.read_registers() if r not in written)
+        written |= dict.fromkeys(op.written)
+    entering |= dict.fromkeys(r for r in written if e.divergence.masked[block.position] >> r.index & 1)
+    inside = set(block.ops)
+    read = {r for op in e.program.ops if op not in inside for r in op.read_registers()}
+    enters = tuple(r for r in entering if not e.shape(r).is_uniform)
+    leaves = tuple(r for r in written if r in read and not e.shape(r).is_uniform)
+    counts = tuple(r for r in written if e.shape(r).is_uniform)
+    diverges = not e.shape(guard).is_uniform
+    if any(r.bits == 1 for r in (*enters, *leaves)) or (diverges and any(r in read for r in counts)):
+        return None
+    width = _width(enters)
+    if width == WARP and not diverges:
+        return None
+    return Strip(width, diverges, enters, leaves, tuple(r for r in written if r not in counts), counts)
+
+
+def _width(registers: Iterable[Reg]) -> int:
+    """Find out for how many lanes a processor has room in its registers, with some to spare."""
+    count, bits = _vector_registers()
+    needed = sum(max(r.bits, 32) for r in registers)
+    width = WARP
+    while width > 8 and needed * width > count * bits * 3 // 4:
+        width //= 2
+    return width
+
+
+def _vector_registers() -> tuple[int, int]:
+    """Tell how many vector registers the processor has, and their bits."""
+    host = processor()
+    features = host.features.split(",")
+    if "x86" not in host.triple:
+        return 32, 128
+    if "+avx512vl" in features:
+        return 32, 512
+    return 16, 256 if "+avx" in features else 128
+
+
+# -- the code ---------------------------------------------------------------------------------------------
+
+
+def emit_loop(e: WarpEmitter, block: Block, strip: Strip) -> None:
+    """Emit all turns of a loop for the lanes of the current mask; they come out of it together."""
+    _Loop(e, block, strip).emit()
+
+
+class _Loop:
+    """One loop: ``home`` begins the names of its variables, ``word`` is the type in which lanes are kept."""
+
+    def __init__(self, e: WarpEmitter, block: Block, strip: Strip) -> None:
+        self.e, self.b, self.block, self.strip = e, e.builder, block, strip
+        assert block.branch is not None
+        assert block.branch.guard is not None
+        self.branch, self.guard = block.branch, block.branch.guard
+        self.home = f"strip{block.position}."
+        self.word = f"i{max([32, *(r.bits for r in strip.enters)])}"
+
+    def emit(self) -> None:
+        """Emit it for all strips in turn, with what all lanes have in memory, from which each strip takes its own."""
+        e, b, strip, mask = self.e, self.b, self.strip, self.e.mask
+        for r in strip.enters:
+            b.in_memory(self._place(r), b.vector(e.read(r, storage_type(r))))
+        if not mask.constant:
+            b.in_memory(f"%{self.home}lanes.all", b.vector(b.cast("sext", mask, self.word)))
+        head, turn, done, skip = (b.label(x) for x in ("strip", "turn", "done", "skip"))
+        b.write(f"{self.home}at", b.integer(0, 32))
+        b.start(head)
+        at = b.read(f"{self.home}at", "i32")
+        with self._narrow():
+            self._enter(at, mask)
+            if strip.diverges and mask.constant:
+                self._turn_together(turn, done)
+            elif strip.diverges:
+                b.branch(self._some(self._lanes()), turn, skip)
+            b.start(turn)
+            self._turn(turn, done)
+            b.start(done)
+            for r in strip.leaves:
+                value = e.read(r, storage_type(r))
+                b.reserve(self._place(r), f"<{WARP} x {value.type}>")
+                b.store(value, self._own(self._place(r), value.type, at))
+        e.mask = mask
+        b.start(skip)
+        following = b.binary("add", at, b.integer(1, 32))
+        b.write(f"{self.home}at", following)
+        more = b.compare("icmp ult", following, b.integer(WARP // strip.width, 32))
+        b.only_if(more, head, "strips.end", holds=False)
+        for r in strip.leaves:
+            e.write(r, "v", b.load(storage_type(r), self._place(r), vector=True))
+        for r in () if strip.diverges else strip.counts:
+            e.write(r, "b", b.read(f"{self.home}{r.index}.b", storage_type(r)))
+
+    @contextlib.contextmanager
+    def _narrow(self) -> Iterator[None]:
+        """Have registers be variables of their own, with the lanes of a strip."""
+        e, strip, divergence = self.e, self.strip, self.e.divergence
+        shapes = list(divergence.shapes)
+        for r in strip.enters:
+            shapes[r.index] = VARYING
+        e.divergence = replace(divergence, shapes=shapes)
+        e.moved = {r.index: self.home for r in (*strip.enters, *strip.writes, *strip.counts)}
+        self.b.width = strip.width
+        yield
+        self.b.width = WARP
+        e.moved = {}
+        e.divergence = divergence
+
+    def _enter(self, at: Value, mask: Value) -> None:
+        """Begin with strip ``at``: every strip begins with the same values of registers that all lanes share."""
+        e, b = self.e, self.b
+        for r in self.strip.enters:
+            e.write(r, "v", b.load(storage_type(r), self._own(self._place(r), storage_type(r), at), vector=True))
+        for r in self.strip.counts:
+            e.write(r, "b", b.read(f"r{r.index}.b", storage_type(r)))
+        if not mask.constant:
+            place = self._own(f"%{self.home}lanes.all", self.word, at)
+            b.write(f"{self.home}lanes", b.load(self.word, place, vector=True))
+
+    def _turn_together(self, turn: str, done: str) -> None:
+        """Emit the turns in which all lanes of a strip are, before those of some of them."""
+        b, again, all_there = self.b, self.b.label("together"), Value("-1", self.word, constant=True)
+        b.write(f"{self.home}lanes", b.vector(all_there))
+        b.start(again)
+        # To LLVM, the lanes are some that it does not know: of what it knows it makes bits, which takes longer.
+        left = self._keep(self._lanes(), self._stay())
+        b.only_if(b.compare("icmp eq", b.reduce("and", left), all_there), again, "some", holds=False)
+        b.branch(self._some(left), turn, done)
+
+    def _turn(self, turn: str, done: str) -> None:
+        """Emit a turn of some lanes."""
+        e, b = self.e, self.b
+        if e.mask.constant and e.shape(self.guard).is_uniform:
+            stays = self._stay()
+        else:
+            lanes = self._lanes()
+            e.mask = b.compare("icmp slt", lanes, Value("0", self.word, constant=True))
+            stays = self._stay()
+            if stays.is_vector:
+                stays = self._some(self._keep(lanes, stays))
+        b.branch(stays, turn, done)
+
+    def _stay(self) -> Value:
+        """Emit what the loop does in one turn; find out which lanes, if not all or none, turn once more."""
+        for op in self.block.ops[:-1]:
+            self.e.emit_op(op)
+        stays = self.e.guard(self.branch)
+        return stays if self.block.successors[0] == self.block.position else self.b.invert(stays)
+
+    def _lanes(self) -> Value:
+        return self.b.read(f"{self.home}lanes", self.word, vector=True)
+
+    def _keep(self, lanes: Value, stays: Value) -> Value:
+        left = self.b.binary("and", lanes, self.b.cast("sext", stays, lanes.type))
+        self.b.write(f"{self.home}lanes", left)
+        return left
+
+    def _some(self, lanes: Value) -> Value:
+        """Whether any of some lanes, as words, is there."""
+        return self.b.compare("icmp ne", self.b.reduce("or", lanes), Value("0", lanes.type))
+
+    def _place(self, reg: Reg) -> str:
+        return f"%{self.home}{reg.index}.all"
+
+    def _own(self, place: str, type_: str, at: Value) -> Value:
+        return self.b.point(f"<{self.b.width} x {type_}>", place, at)

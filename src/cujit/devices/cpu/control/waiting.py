@@ -1,0 +1,356 @@
+"""Lanes that wait for others: at barriers, at ``.sync`` operations, and behind loops that poll.
+
+        @p bra ELSE;                               the lanes that come first are left behind, and the scan goes on;
+        shfl.sync.idx.b32 a, x, 0, 31, -1;         when all lanes of the mask wait at one of the two, x and y are
+        bra END;                             ->    exchanged once; a and b are the results of the lanes that wait
+    ELSE: shfl.sync.idx.b32 b, y, 0, 31, -1;       at each
+    END: …
+
+Where no lane goes on any more the warp itself waits, or ends the launch with an error that names where each lane is.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+
+from cujit.devices.cpu.analysis.dataflow import control_equivalent
+from cujit.devices.cpu.analysis.progress import same_operations
+from cujit.devices.cpu.codegen.builder import Value
+from cujit.devices.cpu.codegen.names import BLOCK, FIRST_THREAD, LAUNCH, STATE, WARP_NUMBER
+from cujit.devices.cpu.codegen.warp import MASK, WarpEmitter
+from cujit.devices.cpu.instructions import barriers
+from cujit.devices.cpu.instructions.warpwide import Party, known, lacks_partners, members_of, rule_of
+from cujit.devices.cpu.ir.cfg import Block
+from cujit.devices.cpu.ir.program import Op
+from cujit.devices.cpu.native.structures import Block as BlockState
+from cujit.devices.cpu.native.structures import FaultKind, Meeting, Warp
+from cujit.devices.cpu.run.launch import Launch, field_offset
+
+__all__ = ["NO_LANE", "Masks"]
+
+NO_LANE = Value("zeroinitializer", "i1", True)
+
+_RESULTS = ("met.word", "met.flag")
+"""Where an exchange leaves each lane's results until the lane takes them: a lane waits at one place at a time."""
+
+
+class Masks:
+    """The lanes at each block as variables of the scan, and what lets those go on that wait for others.
+
+    ``mask.N`` are the lanes at block N, ``live`` those that have not exited; ``progress`` tells that another scan
+    helps. ``suspends`` tells that every warp has a stack of its own, and ``%state`` is its block.
+    """
+
+    def __init__(self, e: WarpEmitter) -> None:
+        self.e = e
+        self.graph = e.graph
+        self.divergence = e.divergence
+        self.suspends = (e.body.suspends or e.is_function) and e.boundary is None
+        self.position = 0
+        """Where the block that is being emitted stands."""
+        equivalent = control_equivalent(e.graph)
+        self.first_separate = next((p for p in range(e.graph.exit) if not self.reconverges(p)), e.graph.exit)
+        # Behind that position no two blocks need to have the same lanes; and lanes may exit in a function.
+        keeps = 0 if e.program.called else self.first_separate
+        self.equivalent = [earlier if p < keeps else None for p, earlier in enumerate(equivalent)]
+        sites = [b for b in e.graph.blocks if b.site and not self.reconverges(b.position)]
+        self.parking = [b for b in sites if b.ops[0].form.is_barrier]
+        self._gathering = [b for b in sites if not b.ops[0].form.is_barrier and b.ops[0].form.needs_others]
+        self.meetings = _meetings(e, same_operations(sites, equivalent))
+
+    def reconverges(self, position: int) -> bool:
+        """Tell whether the lanes that pass a position do so at one time, as far as the shapes let them."""
+        return not self.divergence.non_reconverging >> position & 1
+
+    @property
+    def counts_lanes(self) -> bool:
+        """Whether ``live`` is kept: the lanes that have not exited."""
+        return self.suspends or bool(self.divergence.non_reconverging)
+
+    def load(self, name: str, type_: str) -> Value:
+        """Read one of the variables of the scan."""
+        return self.e.builder.read(name, "i1" if type_ == MASK else type_, vector=type_ == MASK)
+
+    def live(self) -> Value:
+        """Read the lanes that have not exited; without early exits those that began."""
+        return self.load("live", MASK) if self.counts_lanes else self.e.mask
+
+    def lanes_of(self, op: Op) -> Value:
+        """Find the lanes that do an operation, as a vector."""
+        return self.e.builder.vector(self.e.lanes(op))
+
+    def note_progress(self) -> None:
+        """Have the blocks scanned once more: lanes have left, whom others need not wait for any longer."""
+        if self.divergence.non_reconverging:
+            self.e.builder.write("progress", self.e.builder.integer(1, 1))
+
+    def hand_on(self, target: int, lanes: Value) -> None:
+        """Let lanes wait at a block, or exit."""
+        b = self.e.builder
+        if target != self.graph.exit:
+            b.write(f"mask.{target}", b.binary("or", self.load(f"mask.{target}", MASK), lanes))
+        elif self.counts_lanes:
+            b.write("live", b.binary("and", self.live(), b.invert(lanes)))
+            self.note_progress()
+            if self.suspends and not self.e.is_function:
+                b.call("cujit_exit", "void", STATE, WARP_NUMBER, b.word(lanes))
+
+    # -- at operations of several lanes --------------------------------------------------------------------
+
+    def gather(self, op: Op, otherwise: str) -> None:
+        """Leave behind the lanes whose partners have not come yet; go on with the others, if there are any."""
+        e, b = self.e, self.e.builder
+        stay = b.binary("and", self.lanes_of(op), lacks_partners(e, op))
+        b.write(f"mask.{self.position}", stay)
+        e.mask = b.binary("and", e.mask, b.invert(stay))
+        b.only_if(b.any_lane(e.mask), otherwise, "together")
+        b.write("progress", b.integer(1, 1))
+
+    def meet_or_gather(self, block: Block, otherwise: str) -> None:
+        """Do the operation that a block begins with, unless some lanes have done it with others that wait elsewhere.
+
+        Those then go on, and any that came here since wait for the next scan.
+        """
+        e, b, op, waiting = self.e, self.e.builder, block.ops[0], self.e.mask
+        met = self.load("met", MASK)
+        done = b.binary("and", waiting, met)
+
+        def take() -> None:
+            b.write(f"mask.{block.position}", b.binary("and", waiting, b.invert(done)))
+            b.write("met", b.binary("and", met, b.invert(done)))
+            b.write("progress", b.integer(1, 1))
+            b.write("doing", done)
+            e.mask = done
+            e.before(op)
+            _take_results(e, op)
+            e.after(op)
+
+        def do() -> None:
+            e.mask = waiting
+            self.gather(op, otherwise)
+            b.write("doing", e.mask)
+            e.emit_op(op)
+
+        b.either(b.any_lane(done), take, do, "take")
+        e.mask = self.load("doing", MASK)
+
+    def _meet(self, blocks: Sequence[Block]) -> None:
+        """Do one operation for the lanes that wait for each other at these places, if all of a mask have come.
+
+        Its results are left for ``_take_results``; ``met`` are the lanes that have some.
+        """
+        e, b = self.e, self.e.builder
+        ops = [block.ops[0] for block in blocks]
+        masks = [self.load(f"mask.{block.position}", MASK) for block in blocks]
+        waiting = masks[0]
+        for mask in masks[1:]:
+            waiting = b.binary("or", waiting, mask)
+        done = b.label("met")
+        b.only_if(b.any_lane(waiting), done, "meeting")
+        ready = self._ready(_Scattered(e, ops, masks, waiting), waiting)
+        b.only_if(b.any_lane(ready), done, "meet")
+        for value in rule_of(ops[0])(_Scattered(e, ops, masks, ready)):
+            is_flag = value.type == "i1"
+            result = b.vector(value if is_flag else b.bits_as(value, "i32"))
+            before = b.read(_RESULTS[is_flag], result.type, vector=True)
+            b.write(_RESULTS[is_flag], b.select(ready, result, before))
+        b.write("met", b.binary("or", self.load("met", MASK), ready))
+        self.note_progress()
+        b.start(done)
+
+    def _ready(self, party: _Scattered, waiting: Value) -> Value:
+        """Find the lanes that wait with all that they name."""
+        b = self.e.builder
+        live, word = b.word(self.live()), b.word(waiting)
+        members = party.members()
+        if members.is_vector:
+            return b.mask_of(b.call("cujit_ready", "i32", b.in_memory("%exchange.i32", members), word, live))
+        away = b.binary("and", b.binary("and", members, live), b.binary("xor", word, b.integer(-1, 32)))
+        complete = b.compare("icmp eq", away, b.integer(0, 32))
+        return b.mask_of(b.select(complete, word, b.integer(0, 32)))
+
+    # -- at barriers -----------------------------------------------------------------------------------------
+
+    def park(self, block: Block, op: Op, done: str) -> None:
+        """Have lanes arrive at a barrier; they wait there unless all the warp came, or the barrier opened."""
+        e, b, p, target = self.e, self.e.builder, block.position, block.successors[0]
+        e.before(op)
+        lanes = self.lanes_of(op)
+        if op.guard is not None:
+            self.hand_on(target, b.binary("and", e.mask, b.invert(lanes)))
+        missing = b.any_lane(b.binary("and", self.live(), b.invert(lanes)))
+        with b.when(missing, "whole", holds=False):
+            e.mask = lanes
+            barriers.synchronise(e, op, lanes)
+            e.after(op)
+            self.hand_on(target, lanes)
+            b.jump(done)
+        self._release(block)
+        b.only_if(b.any_lane(lanes), done, "arrive")
+        parked = b.binary("or", self.load(f"parked.{p}", MASK), lanes)
+        number, generation = barriers.arrive(e, op, lanes, parked)
+        b.write(f"parked.{p}", parked)
+        b.write(f"generation.{p}", generation)
+        b.write(f"barrier.{p}", number)
+        self._release(block)
+        b.jump(done)
+
+    def _release(self, block: Block) -> None:
+        """Let the lanes that are parked at a barrier go on if it has opened since."""
+        e, b, p, op, done = self.e, self.e.builder, block.position, block.ops[0], self.e.builder.label("released")
+        parked = self.load(f"parked.{p}", MASK)
+        b.only_if(b.any_lane(parked), done, "parked")
+        number, generation = self.load(f"barrier.{p}", "i32"), self.load(f"generation.{p}", "i32")
+        b.only_if(barriers.has_opened(e, op, number, generation), done, "free")
+        here, self.position = (e.mask, self.position), p
+        e.mask = parked
+        barriers.put_result(e, op, number)
+        e.after(op)
+        e.mask, self.position = here
+        self.hand_on(block.successors[0], parked)
+        b.write(f"parked.{p}", NO_LANE)
+        b.write("progress", b.integer(1, 1))
+        b.start(done)
+
+    # -- the end of a scan -----------------------------------------------------------------------------------
+
+    def emit_end_of_scan(self) -> None:
+        """Scan again while lanes go on; else let the warp wait, or say that its lanes never meet."""
+        b = self.e.builder
+        alive = b.label("alive")
+        b.branch(b.any_lane(self.live()), alive, "warp.end")
+        b.start(alive)
+        for block in self.parking:
+            self._release(block)
+        for places in self.meetings:
+            self._meet(places)
+        moved = self.load("progress", "i1")
+        b.write("progress", b.integer(0, 1))
+        with b.when(moved, "again"):
+            b.jump(f"check.{self.first_separate}")
+        parked = NO_LANE
+        for block in self.parking:
+            parked = b.binary("or", parked, self.load(f"parked.{block.position}", MASK))
+        with b.when(b.any_lane(parked), "wait"):
+            if self.suspends and self.parking:
+                self._wait(b.word(parked))
+            b.jump(alive)
+        self._end_launch()
+
+    def _wait(self, parked: Value) -> None:
+        """Let the warp wait: for its barrier where all that are parked are at one, else for any change."""
+        b = self.e.builder
+        number, generation, line = b.integer(-1, 32), b.integer(0, 32), b.integer(self.parking[0].ops[0].line, 32)
+        for block in self.parking:
+            site, p = block.ops[0], block.position
+            here = b.compare("icmp eq", b.word(self.load(f"parked.{p}", MASK)), parked)
+            line = b.select(here, b.integer(site.line, 32), line)
+            if "cluster" not in site.modifiers:
+                number = b.select(here, self.load(f"barrier.{p}", "i32"), number)
+                generation = b.select(here, self.load(f"generation.{p}", "i32"), generation)
+        if self._gathering:
+            self._note(self._noted(), Warp.apart.size)
+
+        def one() -> None:
+            b.call("cujit_barrier_wait", "void", STATE, WARP_NUMBER, number, generation, line, parked)
+
+        def several() -> None:
+            b.call("cujit_wait", "void", STATE, WARP_NUMBER, line, parked)
+
+        b.either(b.compare("icmp sge", number, b.integer(0, 32)), one, several, "one")
+        if self._gathering:
+            size = b.integer(Warp.apart.size, 64)
+            b.call("llvm.memset.p0.i64", "void", self._noted(), b.integer(0, 8), size, b.integer(0, 1))
+
+    def _noted(self) -> Value:
+        """Find where the state of the warp tells at which operations lanes wait for others that are parked."""
+        b = self.e.builder
+        offset = b.binary("mul", b.resize(WARP_NUMBER, 64, signed=False), b.integer(ctypes.sizeof(Warp), 64))
+        at = b.binary("add", offset, b.integer(BlockState.warp.offset + Warp.apart.offset, 64))
+        return b.point("i8", STATE, at)
+
+    def _note(self, at: Value, room: int) -> None:
+        """Write a ``Meeting`` for each operation at which lanes wait for others, as many as ``room`` bytes hold."""
+        e, b = self.e, self.e.builder
+        count, most = b.integer(0, 32), b.integer(room // ctypes.sizeof(Meeting), 32)
+        for block in self._gathering:
+            waiting = self.load(f"mask.{block.position}", MASK)
+            members = members_of(e, block.ops[0])
+            if members.is_vector:
+                members = b.extract(members, b.first_lane(waiting))
+            values = [count, most, b.integer(block.ops[0].line, 32), b.word(waiting), members]
+            count = b.call("cujit_note", "i32", at, *values)
+
+    def _end_launch(self) -> None:
+        """End the launch as one whose lanes never meet: name the first of those that wait at the first place."""
+        b = self.e.builder
+        who, line = b.integer(0, 32), b.integer(0, 32)
+        for block in reversed(self._gathering):
+            here = b.word(self.load(f"mask.{block.position}", MASK))
+            some = b.compare("icmp ne", here, b.integer(0, 32))
+            who, line = b.select(some, here, who), b.select(some, b.integer(block.ops[0].line, 32), line)
+        lane = b.first_lane(b.mask_of(who))
+        claim = b.call("cujit_claim", "i32", LAUNCH, b.integer(int(FaultKind.LANES_APART), 32))
+        with b.when(b.compare("icmp ne", claim, b.integer(0, 32)), "first"):
+            self._note(b.offset(LAUNCH, field_offset("fault_more")), Launch.fault_more.size)
+            thread = b.binary("add", FIRST_THREAD, lane)
+            b.call("cujit_fault_here", "void", LAUNCH, BLOCK, thread, line, b.integer(0, 64))
+        b.call("cujit_stop", "void")
+        b.unreachable()
+
+
+# -- one operation in several places ------------------------------------------------------------------------
+
+
+class _Scattered(Party):
+    """Lanes that do an operation together, each at its own of several places.
+
+    ``masks`` are the lanes that wait at each place, ``ready`` those that take part.
+    """
+
+    def __init__(self, e: WarpEmitter, ops: Sequence[Op], masks: Sequence[Value], ready: Value) -> None:
+        super().__init__(e, ops[0])
+        self._places = list(zip(ops, masks, strict=True))
+        self._ready = ready
+
+    def lanes(self) -> Value:
+        return self._ready
+
+    def members(self) -> Value:
+        return self.operand(len(self.op.sources) - 1, "i32")
+
+    def known(self, index: int) -> int | None:
+        numbers = {known(self.e, op.sources[index]) for op, _ in self._places}
+        return numbers.pop() if len(numbers) == 1 else None
+
+    def operand(self, index: int, type_: str) -> Value:
+        """Read a source at the place where each lane waits; a scalar if it is one constant everywhere."""
+        e, b = self.e, self.e.builder
+        number = self.known(index)
+        if number is not None and type_ == "i32":
+            return b.integer(number, 32)
+        found = b.vector(e.source(self.op, index, type_))
+        for op, mask in self._places[1:]:
+            found = b.select(mask, b.vector(e.source(op, index, type_)), found)
+        return found
+
+
+def _meetings(e: WarpEmitter, places: Sequence[Sequence[Block]]) -> list[list[Block]]:
+    """Divide places of one operation into those that may take part in one exchange: their masks may be equal."""
+    found: list[list[Block]] = []
+    for blocks in places:
+        by_mask: dict[int | None, list[Block]] = {}
+        for block in blocks:
+            by_mask.setdefault(known(e, block.ops[0].sources[-1]), []).append(block)
+        found += [list(blocks)] if None in by_mask else [some for some in by_mask.values() if len(some) > 1]
+    return found
+
+
+def _take_results(e: WarpEmitter, op: Op) -> None:
+    """Give the lanes that are here what an exchange found for them."""
+    b = e.builder
+    for index, reg in enumerate(op.results):
+        if reg is not None:
+            value = b.read(_RESULTS[reg.bits == 1], "i1" if reg.bits == 1 else "i32", vector=True)
+            e.put(op, b.extract(value, b.first_lane(e.mask)) if e.shape(reg).is_uniform else value, index)
