@@ -45,6 +45,7 @@ _TRUE = {
     "unreachable": "stands behind calls of noreturn functions alone (held below)",
     "poison": "stands for elements that are replaced before a vector is used, and for vectors that a select leaves out",
     "align": "held below",
+    "byval": "who calls makes the copy",
     "udiv": "held below", "sdiv": "held below", "urem": "held below", "srem": "held below",
     "shl": "held below", "lshr": "held below", "ashr": "held below",
     "fptosi": "held below", "fptoui": "held below",
@@ -165,16 +166,19 @@ _OURS = r"^(run|body|region\.\d+|version\S*|function \S+): "
 _LISTED = {
     re.compile(pattern): reason
     for pattern, reason in {
-        r"^matrix\.(w?mma|wgmma)\S*: .* = fptosi <32 x float>": "sums of products of bytes are whole, and below 2**24",
+        r"^tile: .* = fptosi <32 x float>": "sums of products of bytes are whole, and below 2**24",
         r"^(add_products|end_sum|sum_exactly): .* = fptosi ": "factors are scaled to be below 2**62; what is no "
         "number goes another way",
         r"^(place_block|make_block): .* = u(div|rem) ": "a cluster has a block in each direction",
         r"^resolve: .* = srem i32 ": "textures have a texel or more",
-        r"^(find_\w+|add_products|end_sum|finish|cujit_matrix_sum): .* align \d+$": "strips are whole vectors, in "
-        "reserved memory",
+        r"^(find_\w+|add_products|end_sum|finish|sum_aligned|align|tile|fuse\w*|count\w*|multiply\w*|unpack\w*|decode"
+        r"|float_of|power_of|placed|expand\w*|spread|metadata_at|scale_\w+|factor_of|f16_\w+|cujit_matrix_\w+): "
+        r".* align \d+$": "strips and registers are whole vectors, in reserved memory",
+        r"^(multiply\w*|expand_all|scale_\w+): .* = u(div|rem) i32 ": "a product has strips, in halves, in chunks",
+        r"^(float_of|expand|f16_at): .* = (shl|lshr) ": "widths of formats and of fields of metadata",
         r"^cujit_match_\d+: .* align \d+$": "values lie in reserved memory, and so do results",
         r"^cujit_ready: .*@llvm\.cttz\.": "the mask is not empty",
-        r"^matrix\.shared\.\w+: .* = u(div|rem) i64 %group, ": "groups of rows in a swizzle are 1, 2, 4, 8 or 16",
+        r"^read_shared: .* = (u(div|rem) i64|ashr i32 16,) ": "groups of rows in a swizzle are 1, 2, 4, 8 or 16",
         r"^cujit\.tensor\.\S+: .* = u(div|rem) ": "boxes of maps that were made by the driver, or here, have elements",
         rf"{_OURS}.* = fptosi (<\d+ x )?float": "ex2 bounds its operand; of NaN, small formats choose another code",
         r"^float_tap: .* = fptosi ": "coordinates are cut to 1e9 before",

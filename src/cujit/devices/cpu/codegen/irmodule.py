@@ -35,7 +35,7 @@ class IrModule:
     debug: DebugInfo | None = None
     functions: dict[str, str] = field(default_factory=dict)
     declared: dict[str, str] = field(default_factory=dict)
-    _constants: list[str] = field(default_factory=list)
+    _constants: dict[str, str] = field(default_factory=dict)
     _debug_length: int = 0
 
     def define(
@@ -71,14 +71,14 @@ class IrModule:
     def constant(self, name: str, fields: Sequence[Value]) -> Value:
         """Have a structure of constants in memory, and point to it."""
         types, items = ", ".join(v.type for v in fields), ", ".join(f"{v.type} {v.text}" for v in fields)
-        self._constants.append(f"@{name} = internal constant {{ {types} }} {{ {items} }}")
+        self._constants[name] = f"@{name} = internal constant {{ {types} }} {{ {items} }}"
         return Value(f"@{name}", "ptr")
 
     def text(self, *first: str) -> str:
         """Write the module; the functions whose names are given stand ``first``."""
         rest = (name for name in self.functions if name not in first)
         functions = [self.functions[name] for name in (*first, *rest)]
-        text = "\n".join([*self._constants, *functions, *self.declared.values()])
+        text = "\n".join([*self._constants.values(), *functions, *self.declared.values()])
         length = len(text) - self._debug_length
         unrolls, is_long = ("no" if length > _UNROLLED else "yes"), ("yes" if length > _LONG else "no")
         said = f'attributes #{_SAID} = {{ "cujit-long"="{is_long}" "cujit-unrolls"="{unrolls}" }}'  # see ``optimise``

@@ -5,8 +5,7 @@ operation therefore gives its nearest result and a *residual*: a value with the 
 result minus the nearest one. A residual that is NaN (of infinities and NaNs) moves nothing.
 
 Sources: IEEE 754-2019, 4.3.2 (directed roundings), 6.3 (sign of a zero sum), 7.4 (overflow); Knuth, The Art of
-Computer Programming 2, 4.2.2 (the error of a sum); Boldo and Muller, "Exact and Approximated Error of the FMA",
-IEEE Transactions on Computers 60 (2011) (the error of a fused multiply-add).
+Computer Programming 2, 4.2.2 (the error of a sum).
 """
 
 from __future__ import annotations
@@ -17,10 +16,10 @@ from collections.abc import Sequence
 
 from cujit.devices.cpu.codegen.builder import Builder, Value, int_type, type_width
 from cujit.devices.cpu.ir.program import WARP, Op
+from cujit.devices.cpu.native.structures import DIRECTED, ROUNDINGS
 from cujit.devices.jit import processor
 
 __all__ = [
-    "ROUNDINGS",
     "SCALE",
     "arithmetic",
     "as_bits",
@@ -29,7 +28,6 @@ __all__ = [
     "flush_by",
     "flush_result",
     "integer_as_float",
-    "is_finite",
     "is_nan",
     "magnitude",
     "narrow",
@@ -44,9 +42,6 @@ __all__ = [
     "two_sum",
     "with_payload",
 ]
-
-ROUNDINGS = "rn rz rm rp"
-"""Rounding modifiers: to nearest even, toward zero, down, up."""
 
 _EXPONENT_BITS = {"half": 0x7C00, "float": 0x7F800000, "double": 0x7FF0000000000000}
 _NAN = {"half": 0x7FFF, "float": 0x7FFFFFFF}
@@ -87,11 +82,6 @@ def sign_of(b: Builder, x: Value) -> Value:
 def is_nan(b: Builder, x: Value) -> Value:
     """Whether a float is NaN."""
     return b.compare("fcmp uno", x, x)
-
-
-def is_finite(b: Builder, x: Value) -> Value:
-    """Whether a float is neither infinite nor NaN."""
-    return b.compare("fcmp olt", magnitude(b, x), number(b, float("inf"), x.type))
 
 
 def flush(b: Builder, x: Value) -> Value:
@@ -194,7 +184,7 @@ def saturate(b: Builder, x: Value) -> Value:
 
 def rounding_of(op: Op) -> str:
     """Name the rounding of an operation: to nearest where it has none."""
-    return next((m for m in op.form.words if m in ROUNDINGS.split()), "rn")
+    return next((m for m in op.form.words if m in ROUNDINGS), "rn")
 
 
 # -- one step ---------------------------------------------------------------------------------------------
@@ -333,132 +323,14 @@ def _directed_single(b: Builder, opcode: str, wide: list[Value], mode: str) -> V
     return narrow(b, root, b.intrinsic("fma", negative(b, root), root, wide[0]), mode)
 
 
-def _directed_double(b: Builder, opcode: str, values: list[Value], mode: str) -> Value:
-    nearest = _nearest(b, opcode, values)
-    if opcode == "add":
-        return _directed_sum(b, values[0], values[1], mode)
-    if opcode == "mul":
-        return step(b, nearest, _product_residual(b, values[0], values[1], nearest), mode)
-    if opcode == "div":
-        return step(b, nearest, _quotient_residual(b, values[0], values[1], nearest), mode)
-    if opcode == "sqrt":
-        return step(b, nearest, _root_residual(b, values[0], nearest), mode)
-    return _directed_fma(b, values, nearest, mode)
-
-
-def _directed_sum(b: Builder, x: Value, y: Value, mode: str) -> Value:
-    total, error = two_sum(b, x, y)
-    beyond = b.binary("and", b.binary("and", is_finite(b, x), is_finite(b, y)), _not_finite(b, total))
-    result = step(b, total, b.select(beyond, negative(b, total), error), mode)
-    return _zero_sum(b, result, b.compare("fcmp oeq", total, number(b, 0.0)), x, y, mode)
-
-
-def _not_finite(b: Builder, x: Value) -> Value:
-    return b.binary("xor", is_finite(b, x), b.integer(1, 1))
-
-
-def _below(b: Builder, x: Value, bound: float) -> Value:
-    return b.compare("fcmp olt", magnitude(b, x), number(b, bound))
-
-
-def _scaled_if(b: Builder, condition: Value, x: Value, factor: float) -> Value:
-    return b.select(condition, b.binary("fmul", x, number(b, factor)), x)
-
-
-def _product_residual(b: Builder, x: Value, y: Value, product: Value) -> Value:
-    """Find ``x y - product``; near the smallest numbers, of both scaled up so that its sign survives."""
-    small = _below(b, product, 2.0**-900)
-    x_smaller = b.compare("fcmp olt", magnitude(b, x), magnitude(b, y))
-    y_smaller = b.binary("xor", x_smaller, b.integer(1, 1))
-    scaled_x = _scaled_if(b, b.binary("and", small, x_smaller), x, 2.0**700)
-    scaled_y = _scaled_if(b, b.binary("and", small, y_smaller), y, 2.0**700)
-    rest = b.intrinsic("fma", scaled_x, scaled_y, negative(b, _scaled_if(b, small, product, 2.0**700)))
-    # A product that vanished leaves all of itself; a factor of 0 gives 0, or NaN with an infinite one: neither moves.
-    all_of_it = b.binary("fmul", b.binary("fmul", x, number(b, 2.0**600)), b.binary("fmul", y, number(b, 2.0**600)))
-    return b.select(b.compare("fcmp oeq", product, number(b, 0.0)), all_of_it, rest)
-
-
-def _quotient_residual(b: Builder, x: Value, y: Value, quotient: Value) -> Value:
-    """Find the sign of ``x / y - quotient`` as that of ``(x - quotient y) / y``."""
-    small = _below(b, x, 2.0**-900)
-    low = b.binary("and", small, b.compare("fcmp ole", magnitude(b, y), number(b, 1.0)))
-    high = b.binary("and", small, b.binary("xor", low, b.integer(1, 1)))
-    divisor, q = _scaled_if(b, low, y, 2.0**900), _scaled_if(b, high, quotient, 2.0**900)
-    rest = b.intrinsic("fma", negative(b, q), divisor, _scaled_if(b, small, x, 2.0**900))
-    return _with_sign_flipped_by(b, rest, y)
-
-
-def _root_residual(b: Builder, x: Value, root: Value) -> Value:
-    small = _below(b, x, 2.0**-900)
-    q = _scaled_if(b, small, root, 2.0**450)
-    return b.intrinsic("fma", negative(b, q), q, _scaled_if(b, small, x, 2.0**900))
-
-
-# -- fused multiply-add of f64 ----------------------------------------------------------------------------
-
-_FAR = 220
-"""Binary orders between product and addend from which on only the sign of the smaller one counts (4 x 53 and some)."""
-
-
-def _directed_fma(b: Builder, values: list[Value], nearest: Value, mode: str) -> Value:
-    """Bring the factors to 1…2 and the addend and the result along, where no error term is lost; see ``_fma_rest``."""
-    x, y, z = values
-    (mx, ex), (my, ey), (mz, ez) = (_parts(b, v) for v in values)
-    product_exponent = b.binary("add", ex, ey)
-    apart = b.binary("sub", ez, product_exponent)
-    near = b.intrinsic("smax", b.intrinsic("smin", apart, b.integer(_FAR, 64)), b.integer(-_FAR, 64))
-    addend = _times_power(b, mz, near)
-    scaled = _times_power(b, nearest, b.binary("sub", b.integer(0, 64), product_exponent))
-    rest = _fma_rest(b, mx, my, addend, scaled)
-    product_sign = _with_sign_flipped_by(b, signed(b, number(b, 1.0), x), y)
-    zero = number(b, 0.0)
-    addend_rules = b.compare("icmp sgt", apart, b.integer(_FAR, 64))
-    rest = b.select(addend_rules, product_sign, rest)
-    counts = b.binary("and", b.compare("fcmp one", x, zero), b.compare("fcmp one", y, zero))
-    for v in values:
-        counts = b.binary("and", counts, is_finite(b, v))
-    rest = b.select(counts, rest, zero)
-    result = step(b, nearest, rest, mode)
-    is_zero = b.binary("and", b.compare("fcmp oeq", nearest, zero), b.compare("fcmp oeq", rest, zero))
-    return _zero_sum(b, result, is_zero, product_sign, z, mode)
-
-
-def _parts(b: Builder, x: Value) -> tuple[Value, Value]:
-    """Split a number into one of 1…2 (0 stays 0, with an exponent below all others) and an exponent of two."""
-    zero = b.compare("fcmp oeq", x, number(b, 0.0))
-    small = _below(b, x, 2.0**-1022)
-    bits = as_bits(b, _scaled_if(b, small, x, 2.0**64))
-    biased = b.binary("and", b.binary("lshr", bits, b.integer(52, 64)), b.integer(0x7FF, 64))
-    bias = b.select(small, b.integer(1023 + 64, 64), b.integer(1023, 64))
-    exponent = b.select(zero, b.integer(-4000, 64), b.binary("sub", biased, bias))
-    fraction = b.binary("and", bits, b.integer(0x800FFFFFFFFFFFFF, 64))
-    part = b.bits_as(b.binary("or", fraction, b.integer(1023 << 52, 64)), "double")
-    return b.select(zero, x, part), exponent
-
-
-def _times_power(b: Builder, x: Value, exponent: Value) -> Value:
-    """Multiply by a power of two of up to 4096 in four steps; each is held to what a number can be."""
-    quarter = b.binary("ashr", exponent, b.integer(2, 64))
-    last = b.binary("sub", exponent, b.binary("mul", quarter, b.integer(3, 64)))
-    for part in (quarter, quarter, quarter, last):
-        held = b.intrinsic("smax", b.intrinsic("smin", part, b.integer(1023, 64)), b.integer(-1022, 64))
-        biased = b.binary("add", held, b.integer(1023, 64))
-        x = b.binary("fmul", x, b.bits_as(b.binary("shl", biased, b.integer(52, 64)), "double"))
-    return x
-
-
-def _fma_rest(b: Builder, x: Value, y: Value, z: Value, result: Value) -> Value:
-    """Find the sign of ``x y + z - result``, where ``result`` may be rounded to fewer bits than f64 has.
-
-    Against the nearest value in f64, the difference is exact and larger than that value's own error; where they
-    are the same, what is left is the error of the fused multiply-add, which Boldo and Muller give as two terms.
-    """
-    nearest = b.intrinsic("fma", x, y, z)
-    product = b.binary("fmul", x, y)
-    product_error = b.intrinsic("fma", x, y, negative(b, product))
-    alpha, alpha_error = two_sum(b, z, product_error)
-    beta, beta_error = two_sum(b, product, alpha)
-    gamma = b.binary("fadd", b.binary("fsub", beta, nearest), beta_error)
-    error = b.binary("fadd", gamma, alpha_error)
-    differs = b.compare("fcmp une", nearest, result)
-    return b.select(differs, b.binary("fsub", nearest, result), error)
+def _directed_double(b: Builder, opcode: str, values: Sequence[Value], mode: str) -> Value:
+    """Have native code do it, one lane after the other: see ``runtime/directed.h``."""
+    values = b.same_form(*values)
+    is_vector = values[0].is_vector
+    count = b.width if is_vector else 1
+    places = [b.in_memory(f"%directed.{k}.{count}", value) for k, value in enumerate(values)]
+    result = b.reserve(f"%directed.{count}", b.type_of(values[0]))
+    numbers = (count, DIRECTED.index(opcode), ROUNDINGS.index(mode))
+    operands = [*places, *places[:1] * (3 - len(places))]
+    b.call("cujit_directed", "void", result, *operands, *(b.integer(n, 32) for n in numbers))
+    return b.load("double", result, vector=is_vector)

@@ -27,11 +27,7 @@ from cujit.devices.cpu.instructions import (
     video,
     warpwide,
 )
-from cujit.devices.cpu.instructions.matrix import mma as matrix_mma
-from cujit.devices.cpu.instructions.matrix import move as matrix_move
-from cujit.devices.cpu.instructions.matrix import volta as matrix_volta
-from cujit.devices.cpu.instructions.matrix import wgmma as matrix_wgmma
-from cujit.devices.cpu.instructions.matrix import wmma as matrix_wmma
+from cujit.devices.cpu.instructions.matrix import mma
 from cujit.devices.cpu.ir.program import UNKNOWN_OPERAND, Group, KernelProgram, Negation, Op, Operand, Reg, Special
 from cujit.devices.cpu.ir.refusals import Refusals
 from cujit.formats.ptx.isa.table import special_register
@@ -40,7 +36,7 @@ __all__ = ["all_rules", "check"]
 
 _FAMILIES = (
     memory, integer, floating, compare, approximate, convert, halves, packed, video, hints, atomics, warpwide, barriers,
-    asynchronous, matrix_mma, matrix_volta, matrix_move, matrix_wgmma, matrix_wmma, textures, calls, functions,
+    asynchronous, mma, textures, calls, functions,
 )  # fmt: skip
 
 

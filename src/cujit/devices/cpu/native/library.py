@@ -80,6 +80,11 @@ _CHECKS = (
     *("cujit_check_malloc", "cujit_check_free"),
 )
 
+_MATRIX = (
+    *("cujit_matrix_multiply", "cujit_matrix_multiply_shared", "cujit_matrix_volta", "cujit_directed"),
+    *("cujit_matrix_load", "cujit_matrix_load_columns", "cujit_matrix_store", "cujit_matrix_turn", "cujit_matrix_move"),
+)
+
 PARTS = (
     Part("faults", _FAULTS, passes=False),
     Part("pool", _POOL),
@@ -87,7 +92,7 @@ PARTS = (
     Part("heap", ("cujit_malloc", "cujit_free")),
     Part("blocks", _BLOCKS),
     Part("textures", ("cujit_texture", "cujit_surface", "cujit_query")),
-    Part("matrix", ("cujit_matrix_sum",), is_plain=True),
+    Part("matrix", _MATRIX, is_plain=True),
     Part("trace", ("cujit_trace",)),
     Part("warps", ("cujit_match_32", "cujit_match_64", "cujit_note", "cujit_ready"), is_plain=True),
     Part("checks", _CHECKS),

@@ -14,10 +14,11 @@ from typing import Any
 from cujit.devices.cpu.ir.program import WARP
 
 __all__ = [
-    "BARRIERS", "BOUNDS", "CLUSTER_BARRIER", "OBJECTS", "OPERATIONS", "PATTERN", "SLOTS", "STACK_BYTES", "STANDS",
-    "STRUCTURES", "TRACE_DONE", "WARPS", "Access", "Assertion", "Barrier", "Block", "Code", "Entry", "Exchange",
-    "FaultKind", "Fields", "Group", "Meeting", "Place", "Plan", "Printed", "Record", "Shared", "Slot", "Space", "Span",
-    "Stand", "Stands", "State", "TraceState", "Tracker", "Warp", "Watch", "checks_bits",
+    "BARRIERS", "BOUNDS", "CLUSTER_BARRIER", "DIRECTED", "ELEMENTS", "LAYOUTS", "OBJECTS", "OPERATIONS", "PATTERN",
+    "PRODUCTS", "ROUNDINGS", "SLOTS", "STACK_BYTES", "STANDS", "STRUCTURES", "TRACE_DONE", "WARPS", "Access",
+    "Assertion", "Barrier", "Block", "Code", "Entry", "Exchange", "FaultKind", "Fields", "Fragment", "Group",
+    "Meeting", "Place", "Plan", "Printed", "Product", "Record", "Shared", "Slot", "Space", "Span", "Stand",
+    "Stands", "State", "TraceState", "Tracker", "Warp", "Watch", "checks_bits",
 ]  # fmt: skip
 
 STRUCTURES: dict[str, type[Shared]] = {}
@@ -259,6 +260,63 @@ class Exchange(Shared):
         f"u64 handle[{WARP}]; u32 layer[{WARP}], x[{WARP}], y[{WARP}], z[{WARP}], dx[{WARP}], dy[{WARP}], dz[{WARP}]; "
         f"u64 values[4][{WARP}]"
     )
+
+
+# -- matrices -----------------------------------------------------------------------------------------------
+
+ELEMENTS = (
+    "f16", "bf16", "tf32", "f32", "f64", "b1", "s8", "u8", "s4", "u4", "s32", "e4m3", "e5m2", "e2m3", "e3m2", "e2m1",
+    "fp4", "ue8m0", "ue4m3",
+)  # fmt: skip
+"""Types of elements, by number; ``fp4`` is e2m1 without a container."""
+
+LAYOUTS = ("order", "bytes", "chunks")
+"""Where strips go, by number: in the order of k; of every word, bytes 0 and 1 into one group of strips and bytes 2
+and 3 into another; of every eight elements in the order of k, the first four and the others."""
+
+PRODUCTS = ("multiply", "xor", "and")
+"""What is done with two elements, by number."""
+
+ROUNDINGS = ("rn", "rz", "rm", "rp")
+"""Rounding modifiers, by number: to nearest even, toward zero, down, up."""
+
+DIRECTED = ("add", "mul", "div", "sqrt", "fma")
+"""What ``cujit_directed`` does, by number."""
+
+
+class Product(Shared):
+    """One product of matrices: ``blocks`` of 8 rows, or 16 with two ``halves``, times ``columns`` of eight.
+
+    Each has ``strips`` of k (``runtime/products.h``). Registers of A are by block, step of k and half, those of B by
+    column and step, those of C and D by block and column; ``at_*`` tell, in registers, where they begin.
+
+    ``groups``, if not 0, of strips are summed one after the other as a tensor core sums (``runtime/sums.h``): ``apart``
+    from C, which is added at the end as ``add.rn`` does. ``floors`` are the least exponents of the formats of A, B and
+    C, as f32 has them in its bits, and ``zero_c`` that of a C of 0, or 0. Of the result's bits ``mask`` are kept;
+    where something is cut off an f32, ``halves_sum`` is set in its last bit: with 1 it rounds to f16 as the sum itself
+    does. A factor in A whose bits are ``absent`` is a zero that makes no NaN with an infinity.
+
+    ``sparse`` are the bits of metadata for a strip, or 0, and ``filler`` those of elements that are not stored.
+    ``chunks`` of strips are scaled by factors of the type ``scale``. ``signs`` are xored into A.
+    """
+
+    _fields_ = Fields(
+        "u32 a, b, c, d, blocks, columns, halves, strips, at_b, at_c, at_d, at_more; "
+        "u32 operation, rounding, saturate, layout; "
+        "u32 groups, apart, floors[3], zero_c, width, mask, halves_sum, absent; "
+        "u32 sparse, selector, filler, scale, chunks, byte_a, thread_a, byte_b, thread_b; "
+        "u32 from_shared, turned_a, turned_b, signs"
+    )
+
+
+class Fragment(Shared):
+    """One matrix of ``wmma`` in memory: so many ``lines`` (rows of A, C, D or columns of B) of a ``width``.
+
+    In registers it is in blocks of eight lines of ``block`` elements, one after the other for each of ``halves``. Of
+    ``sums`` of 32 bits and more, every two columns are in two registers. ``straight`` has lines as memory has them.
+    """
+
+    _fields_ = Fields("u32 lines, width, halves, block, bytes, sums, straight")
 
 
 # -- checks -------------------------------------------------------------------------------------------------

@@ -1,187 +1,665 @@
-/* How a tensor core sums: eight rows of A times eight columns of B, and C, in one alignment.
+/* Matrix instructions of a warp: products of small matrices, and matrices on their way from and to memory. */
 
-   The rule, of an H200 (driver 580, November 2026), for all products and the accumulator that one instruction of the
-   machine adds to one element of D:
+#include "directed.h"
+#include "sums.h"
 
-   * E is the largest of the exponent of C and, for each product that is not 0, the sum of the exponents of its
-     factors; a subnormal number has the least exponent of its own format, whatever its leading zeros are, and so has
-     a C of 0, but for that of an f16 sum of 8-bit floats in wgmma;
-   * every exact product, and C, is cut toward zero to a multiple of 2 ** (E - width), and these are added exactly;
-   * the sum is cut toward zero to f32, or rounded to nearest even to f16. A result of 0 is +0; at 2 ** 128 begins
-     infinity. One product or C that is infinite or NaN decides as in any IEEE sum, and NaN is 0x7fffffff (0x7fff).
+/* -- registers to strips ----------------------------------------------------------------------------------------- */
 
-   The width is 25, and 13 for 8-bit floats in wgmma, whose f32 results also lose their last ten bits.
-   Source: measured; recorded in tests/goldens/sums.npz, where every result is equal bit for bit. */
+#define EACH_QUAD(a, b, c, d) \
+  { a, b, c, d, a, b, c, d, a, b, c, d, a, b, c, d, a, b, c, d, a, b, c, d, a, b, c, d, a, b, c, d }
+static const u32x32 IN_QUAD = EACH_QUAD(0, 1, 2, 3), BYTE_AT = EACH_QUAD(0, 8, 16, 24), NIBBLE_AT = EACH_QUAD(0, 4, 8, 12);
 
-#include "vectors.h"
-
-/* Exponents of factors between which every product, and what it is scaled by, is a normal f32. */
-enum { LEAST = -51, LARGEST = 62 };
-enum { STRIPS = 16, INFINITE = 0x7f800000, NO_EXPONENT = -1000 };
-
-/* An alignment: all elements of one half of the columns. */
-struct Half {
-  u32x32 c, highest; /* bits of C, and the exponent of C in its place */
-  u8x32 below;       /* how far the largest product is below the most; 255 where there is none */
-  f32x32 scale;      /* what brings the last place that counts to 1 */
-  u32x32 top;        /* the power of two of the alignment, as f32 has it */
-  i32x32 sum;
-};
-
-/* Lane 4 * g + t gets element 4 * g + `of`, and element t of four. */
-#define ROW(of, k) (k) + (of), (k) + (of), (k) + (of), (k) + (of)
-#define ROWS(of) ROW(of, 0), ROW(of, 4), ROW(of, 8), ROW(of, 12), ROW(of, 16), ROW(of, 20), ROW(of, 24), ROW(of, 28)
-#define SPREAD(type, x, of) ((type)__builtin_shufflevector(x, x, ROWS(of)))
-#define FOUR 0, 1, 2, 3
-#define REPEAT(type, x) ((type)__builtin_shufflevector(x, x, FOUR, FOUR, FOUR, FOUR, FOUR, FOUR, FOUR, FOUR))
-
-/* What is done with both halves of every four columns. */
-#define ALL(DO) DO(0, 0), DO(0, 1), DO(1, 0), DO(1, 1), DO(2, 0), DO(2, 1), DO(3, 0), DO(3, 1)
-
-/* The exponents in the bits of numbers, with a floor below; `zero` for those that are 0. */
-INLINE void find_exponents(u32x32 *to, const u32x32 *from, u32 floor, u32 zero) {
-  u32x32 x = *from;
-  u32x32 own = __builtin_elementwise_max(x & INFINITE, (u32x32)floor);
-  *to = (x & 0x7fffffff) == 0 ? (u32x32)zero : own;
-}
-
-/* How far below 2 ** LARGEST the power of two is in each number, in bytes, of which 255 is 0; and the most of these
-   but for zeros. */
-INLINE void find_powers(const f32x32 *from, u8x32 *to, u32 floor, u32x32 *most) {
-  u32x32 x = AS(u32x32, *from);
-  i32x32 none = (x & 0x7fffffff) == 0;
-  u32x32 steps = (((127 + LARGEST) << 23) - __builtin_elementwise_max(x & INFINITE, (u32x32)floor)) >> 23;
-  *to = __builtin_convertvector(none ? (u32x32)255 : steps, u8x32);
-  *most = __builtin_elementwise_max(*most, none ? (u32x32)0 : steps);
-}
-
-/* For each element, how far its largest product of powers of two is below the most. */
-INLINE void find_largest(struct Half half[2], const u8x32 *a, const u8x32 *b, u32 strips) {
-  half[0].below = half[1].below = (u8x32)255;
-  for (u32 k = 0; k < strips; k++) {
-    u8x32 x = a[k];
-    const u8x4 *y = (const u8x4 *)&b[k];
-#define BOTH(j, p) __builtin_elementwise_add_sat(SPREAD(u8x32, x, j), REPEAT(u8x32, y[2 * (j) + (p)]))
-#define NEARER(j, p) half[p].below = __builtin_elementwise_min(half[p].below, BOTH(j, p))
-    ALL(NEARER);
+/* All four lanes of every quad get what one of them has. */
+INLINE u32x32 spread(u32x32 x, u32 lane) {
+  switch (lane) {
+  case 0: return SPREAD(u32x32, x, 0);
+  case 1: return SPREAD(u32x32, x, 1);
+  case 2: return SPREAD(u32x32, x, 2);
+  default: return SPREAD(u32x32, x, 3);
   }
 }
 
-/* The power of two of each element's alignment, and what brings the last place that counts to 1. */
-INLINE void find_scale(struct Half *half, u32 width) {
-  u32x32 power = ((127 + 2 * LARGEST) - __builtin_convertvector(half->below, u32x32)) << 23;
-  i32x32 none = __builtin_convertvector(half->below == 255, i32x32);
-  half->top = __builtin_elementwise_max(none ? (u32x32)((127 + 2 * LEAST) << 23) : power, half->highest);
-  half->scale = AS(f32x32, ((width + 254) << 23) - half->top);
+/* Small floats as f32, NaN where the code is. With the fields moved to those of f32, a number is too small by 2 to the
+   difference of the biases, and subnormal where it was so. `first_nan` is the smallest magnitude that is NaN. */
+INLINE u32x32 float_of(u32x32 code, u32 bits, u32 fraction, u32 first_nan, flag infinite) {
+  u32 top = 1u << (bits - 1), bias = (1u << (bits - 2 - fraction)) - 1;
+  u32x32 size = code & (top - 1);
+  u32x32 value = AS(u32x32, AS(f32x32, size << (23 - fraction)) * AS(f32, (254 - bias) << 23));
+  if (infinite) value = size == first_nan - 1 ? (u32x32)INFINITE : value;
+  value = size >= first_nan ? (u32x32)0x7fffffff : value;
+  return value | (code & top) << (32 - bits);
 }
 
-/* Scale every product to units of the last place, cut it and add it. */
-INLINE void add_products(struct Half half[2], const f32x32 *a, const f32x32 *b, u32 strips) {
-  half[0].sum = half[1].sum = (i32x32)0;
+/* 2 to the power of the code less 127; the last code is no number. */
+INLINE u32x32 power_of(u32x32 code) {
+  return code == 0 ? (u32x32)(1 << 22) : code == 255 ? (u32x32)0x7fffffff : code << 23;
+}
+
+/* Codes become f32, as bits; only the own bits of a code are looked at. FP4 is e2m1 without a container.
+   Source: PTX ISA 9.1, "mma": "the matrix element of type .e2m1 resides in central 4 bits of the 8-bit container", those
+   of 6 bits in the lower ones. */
+static void decode(u32x32 *codes, u32 count, u32 type) {
+#define EACH(value)                                                                                              \
+  for (u32 k = 0; k < count; k++) {                                                                              \
+    u32x32 code = codes[k];                                                                                      \
+    codes[k] = value;                                                                                            \
+  }                                                                                                              \
+  return
+#define WHOLE(x) AS(u32x32, __builtin_convertvector((i32x32)(x), f32x32))
+  switch (type) {
+  case TYPE_U8: EACH(WHOLE(code & 255));
+  case TYPE_S4: EACH(WHOLE((i32x32)(code << 28) >> 28));
+  case TYPE_U4: EACH(WHOLE(code & 15));
+  case TYPE_E4M3: EACH(float_of(code, 8, 3, 0x7f, 0));
+  case TYPE_UE4M3: EACH(float_of(code & 0x7f, 8, 3, 0x7f, 0));
+  case TYPE_E5M2: EACH(float_of(code, 8, 2, 0x7d, 1));
+  case TYPE_E2M3: EACH(float_of(code, 6, 3, 0xff, 0));
+  case TYPE_E3M2: EACH(float_of(code, 6, 2, 0xff, 0));
+  case TYPE_E2M1: EACH(float_of(code >> 2, 4, 1, 0xff, 0));
+  case TYPE_FP4: EACH(float_of(code, 4, 1, 0xff, 0));
+  default: EACH(power_of(code & 255));
+  }
+}
+
+/* Strips that one register holds; single bits count as words of 32. */
+INLINE u32 strips_in(u32 type) {
+  if (type == TYPE_F16 || type == TYPE_BF16) return 2;
+  if (type == TYPE_S4 || type == TYPE_U4 || type == TYPE_FP4) return 8;
+  return type == TYPE_TF32 || type == TYPE_B1 || type == TYPE_F64 ? 1 : 4;
+}
+
+#define PAIR(of, k) 2 * (k) + (of)
+#define PAIRS(of) PAIR(of, 0), PAIR(of, 1), PAIR(of, 2), PAIR(of, 3), PAIR(of, 4), PAIR(of, 5), PAIR(of, 6), PAIR(of, 7)
+#define FOURS(x, of) AS(u16x32, __builtin_shufflevector(AS(u64x16, x), AS(u64x16, x), PAIRS(of)))
+
+/* Strip q has elements 4q to 4q + 3 of every row; `by_bytes`, byte q of every word. */
+static void unpack(u32x32 *to, const u32x32 *word, u32 type, flag by_bytes) {
+  u32x32 words = *word;
+#define HALF(q) AS(u32x32, __builtin_convertvector(AS(f16x32, FOURS(words, q)), f32x32))
+#define BFLOAT(q) __builtin_convertvector(FOURS(words, q), u32x32) << 16
+#define NIBBLES(q) to[2 * (q)] = SPREAD(u32x32, words, q) >> NIBBLE_AT, to[2 * (q) + 1] = to[2 * (q)] >> 16
+#define SIGNED(q) to[q] = WHOLE((i32x32)(SPREAD(u32x32, words, q) << (24 - BYTE_AT)) >> 24)
+#define BYTES(q) to[q] = by_bytes ? words >> 8 * (q) : SPREAD(u32x32, words, q) >> BYTE_AT
+  switch (type) {
+  case TYPE_F16: to[0] = HALF(0), to[1] = HALF(1); return;
+  case TYPE_BF16: to[0] = BFLOAT(0), to[1] = BFLOAT(1); return;
+  case TYPE_TF32: to[0] = words & ~0x1fffu; return; /* the low 13 bits are no part of the number */
+  case TYPE_B1: to[0] = words; return;
+  case TYPE_S8: SIGNED(0), SIGNED(1), SIGNED(2), SIGNED(3); return;
+  case TYPE_S4:
+  case TYPE_U4:
+  case TYPE_FP4: NIBBLES(0), NIBBLES(1), NIBBLES(2), NIBBLES(3), decode(to, 8, type); return;
+  default: BYTES(0), BYTES(1), BYTES(2), BYTES(3), decode(to, 4, type);
+  }
+}
+
+/* Where strip q of a register is, the `step`th along k, among so many: in their order; or of every word, bytes 0 and 1
+   in the first half of them and bytes 2 and 3 in the other; or of every eight elements the first four and the others. */
+INLINE u32 place_of(u32 q, u32 step, u32 each, u32 strips, u32 layout) {
+  if (layout == LAYOUT_ORDER) return step * each + q;
+  u32 group = layout == LAYOUT_BYTES ? q >> 1 : q & 1, inside = layout == LAYOUT_BYTES ? q & 1 : q >> 1;
+  return group * (strips / 2) + step * (each / 2) + inside;
+}
+
+/* Exchange rows and steps: four vectors, one for each step of k. */
+#define TURN(type, to, from)                                                                                     \
+  do {                                                                                                           \
+    const type *rows = (const type *)(from);                                                                     \
+    type *out = (type *)(to);                                                                                    \
+    type x = __builtin_shufflevector(rows[0], rows[1], 0, 8, 1, 9, 4, 12, 5, 13);                                \
+    type y = __builtin_shufflevector(rows[2], rows[3], 0, 8, 1, 9, 4, 12, 5, 13);                                \
+    type z = __builtin_shufflevector(rows[0], rows[1], 2, 10, 3, 11, 6, 14, 7, 15);                              \
+    type w = __builtin_shufflevector(rows[2], rows[3], 2, 10, 3, 11, 6, 14, 7, 15);                              \
+    out[0] = __builtin_shufflevector(x, y, 0, 1, 8, 9, 4, 5, 12, 13);                                            \
+    out[1] = __builtin_shufflevector(x, y, 2, 3, 10, 11, 6, 7, 14, 15);                                          \
+    out[2] = __builtin_shufflevector(z, w, 0, 1, 8, 9, 4, 5, 12, 13);                                            \
+    out[3] = __builtin_shufflevector(z, w, 2, 3, 10, 11, 6, 7, 14, 15);                                          \
+  } while (0)
+
+/* Unpack registers, so many for each of the halves of rows, into so many strips each, or turned into columns. */
+static void unpack_all(u32x32 *to, const u32x32 *words, u32 type, u32 halves, u32 steps, u32 layout, flag turns) {
+  u32 each = strips_in(type), strips = steps * each;
+  for (u32 step = 0; step < steps; step++) {
+    for (u32 half = 0; half < halves; half++) {
+      u32x32 found[8];
+      if (!turns && layout == LAYOUT_ORDER) {
+        unpack(&to[half * strips + step * each], words++, type, 0);
+        continue;
+      }
+      unpack(found, words++, type, layout == LAYOUT_BYTES);
+      for (u32 q = 0; q < each; q++) {
+        u32x32 *place = &to[half * strips + place_of(q, step, each, strips, layout)];
+        if (turns) {
+          TURN(f32x8, place, &found[q]);
+        } else {
+          *place = found[q];
+        }
+      }
+    }
+  }
+}
+
+/* -- sparse A ---------------------------------------------------------------------------------------------------- */
+
+/* Metadata of every row of a half, from a bit of so many on, to all lanes of the row's quad.
+
+   Types of 16 bits and more have those of row g in the lower half of a register, and of row g + 8 in the upper one;
+   smaller types have a register for each. The selector says which lanes of the quad count. */
+static u32x32 metadata_at(const struct Product *p, u32x32 word, u32 half, u32 at, u32 row_bits) {
+  u32 lane, shift;
+  if (strips_in(p->a) <= 2) {
+    lane = (row_bits == 16 ? p->selector : 2 * p->selector) + at / 16;
+    shift = 16 * half + at % 16;
+  } else {
+    lane = 2 * (row_bits == 32 ? p->selector : at / 32) + half;
+    shift = at % 32;
+  }
+  return spread(word, lane & 3) >> (shift & 31);
+}
+
+#define CELL(k, x, y) (k) + (x), (k) + (y)
+#define EVERY(a, b, c, d, k) CELL(k, a, b), CELL(k, c, d), CELL((k) + 4, a, b), CELL((k) + 4, c, d)
+#define PICK(x, a, b, c, d) \
+  __builtin_shufflevector(x, x, EVERY(a, b, c, d, 0), EVERY(a, b, c, d, 8), EVERY(a, b, c, d, 16), EVERY(a, b, c, d, 24))
+
+/* Choose, of two stored values, the one whose index, of two bits each, is this lane's place. */
+INLINE u32x32 placed(u32x32 where, u32x32 bits, u32x32 first, u32x32 second, u32x32 absent) {
+  return (bits & 3) == where ? first : (bits >> 2 & 3) == where ? second : absent;
+}
+
+/* Two strips of one that is stored: two of four pairs of elements are there, over two strips; two of four elements, in
+   two bits each; or one of two, told by the highest of four bits (0b0100 the first, 0b1110 not). */
+static void expand(u32x32 *low, u32x32 *high, u32x32 stored, u32x32 bits, u32 row_bits, u32 absent) {
+  u32x32 none = absent;
+  if (row_bits == 4) {
+    u32x32 first = PICK(stored, 0, 1, 0, 1), second = PICK(stored, 2, 3, 2, 3);
+    *low = placed(IN_QUAD >> 1, bits, first, second, none);
+    *high = placed((IN_QUAD >> 1) + 2, bits, first, second, none);
+  } else if (row_bits == 8) {
+    *low = placed(IN_QUAD, bits, SPREAD(u32x32, stored, 0), SPREAD(u32x32, stored, 1), none);
+    *high = placed(IN_QUAD, bits >> 4, SPREAD(u32x32, stored, 2), SPREAD(u32x32, stored, 3), none);
+  } else {
+    u32x32 shift = (IN_QUAD >> 1) * 4 + 3, odd = IN_QUAD & 1;
+    *low = (bits >> shift & 1) == odd ? PICK(stored, 0, 0, 1, 1) : none;
+    *high = (bits >> (shift + 8) & 1) == odd ? PICK(stored, 2, 2, 3, 3) : none;
+  }
+}
+
+/* Fill up both halves of A; what is stored is never -0, which stands for what is not, where sums look at that. */
+static void expand_all(const struct Product *p, u32x32 *full, const u32x32 *stored, u32x32 metadata) {
+  u32 count = p->strips / 2, chunks = p->layout == LAYOUT_CHUNKS;
+  for (u32 k = 0; k < 2 * count; k++) {
+    u32 half = k / count, n = k % count;
+    u32x32 own = AS(u32x32, AS(f32x32, stored[k]) + 0.0f);
+    u32x32 *to = &full[half * p->strips + (chunks ? n : 2 * n)];
+    u32x32 bits = metadata_at(p, metadata, half, n * p->sparse, count * p->sparse);
+    expand(to, to + (chunks ? count : 1), own, bits, p->sparse, p->filler);
+  }
+}
+
+/* -- block scaling ----------------------------------------------------------------------------------------------- */
+
+static void factor_of(f32x32 *to, const struct Product *p, u32x32 word, u32 lane, u32 byte) {
+  *to = AS(f32x32, spread(word, lane & 3) >> 8 * (byte & 3));
+  decode((u32x32 *)to, 1, p->scale);
+}
+
+/* Of the quad of a row, lane 2 * thread_a has the factors of row g and the next lane those of row g + 8; of the quad of
+   a column, lane thread_b. Byte byte + j is for chunk j of k. */
+static void scale_rows(const struct Product *p, f32x32 *a, u32x32 word) {
+  u32 each = p->strips / p->chunks;
+  for (u32 k = 0; k < 2 * p->strips; k++) {
+    f32x32 factor;
+    factor_of(&factor, p, word, 2 * p->thread_a + k / p->strips, p->byte_a + k % p->strips / each);
+    a[k] *= factor;
+  }
+}
+
+static void scale_columns(const struct Product *p, f32x32 *b, u32x32 word) {
+  u32 each = p->strips / p->chunks;
+  for (u32 k = 0; k < p->strips; k++) {
+    f32x32 factor, turned;
+    factor_of(&factor, p, word, p->thread_b, p->byte_b + k / each);
+    TURN(f32x8, &turned, &factor);
+    f32x8 first = *(f32x8 *)&turned;
+    for (u32 j = 0; j < 4; j++) ((f32x8 *)&b[k])[j] *= first;
+  }
+}
+
+/* -- products ---------------------------------------------------------------------------------------------------- */
+
+/* In the order of k, with one rounding for each product and sum. */
+static void fuse(f32x32 d[2], const f32x32 *a, const f32x32 *b, u32 strips) {
+  f32x32 sums[2] = {d[0], d[1]};
   for (u32 k = 0; k < strips; k++) {
     f32x32 x = a[k];
     const f32x4 *y = (const f32x4 *)&b[k];
-#define PRODUCT(j, p) (SPREAD(f32x32, x, j) * REPEAT(f32x32, y[2 * (j) + (p)]))
-#define ADD(j, p) half[p].sum += __builtin_convertvector(PRODUCT(j, p) * half[p].scale, i32x32)
-    ALL(ADD);
+#define FUSE(j, p) sums[p] = __builtin_elementwise_fma(SPREAD(f32x32, x, j), REPEAT(f32x32, y[2 * (j) + (p)]), sums[p])
+    ALL(FUSE);
+  }
+  d[0] = sums[0], d[1] = sums[1];
+}
+
+INLINE u32x32 count_bits(u32x32 x) {
+  x -= x >> 1 & 0x55555555;
+  x = (x & 0x33333333) + (x >> 2 & 0x33333333);
+  return ((x + (x >> 4)) & 0x0f0f0f0f) * 0x01010101 >> 24;
+}
+
+/* The bits that `xor` or `and` leaves. */
+static void count(u32x32 d[2], const u32x32 *a, const u32x32 *b, u32 strips, flag is_xor) {
+  for (u32 k = 0; k < strips; k++) {
+    u32x32 x = a[k];
+    const u32x4 *y = (const u32x4 *)&b[k];
+#define LEFT(j) SPREAD(u32x32, x, j)
+#define RIGHT(j, p) REPEAT(u32x32, y[2 * (j) + (p)])
+#define COUNT(j, p) d[p] += count_bits(is_xor ? LEFT(j) ^ RIGHT(j, p) : LEFT(j) & RIGHT(j, p))
+    ALL(COUNT);
   }
 }
 
-/* How the sum of one half becomes a number; of C alone, C. */
-INLINE void end_sum(f64x32 *to, const struct Half *half, f64 unit) {
-  f32x32 c = AS(f32x32, half->c);
-  f64x32 own = __builtin_convertvector(__builtin_convertvector(c * half->scale, i32x32), f64x32);
-  f64x32 total = __builtin_convertvector(half->sum, f64x32) + own;
-  f64x32 value = total * (__builtin_convertvector(AS(f32x32, half->top), f64x32) * unit);
-  i64x32 none = __builtin_convertvector(half->below == 255, i64x32);
-  *to = none ? __builtin_convertvector(c, f64x32) + 0.0 : value;
+/* Sum as a tensor core does; what rounds to 0 in f16 is +0. */
+static void align(const struct Product *p, f32x32 *sums, const f32x32 *a, const f32x32 *b) {
+  u32 size = p->strips / p->groups, count = 2 * p->halves;
+  f32x32 c[4];
+  for (u32 k = 0; k < count && p->apart; k++) c[k] = sums[k], sums[k] = 0.0f;
+  for (u32 group = 0; group < p->groups; group++) {
+    for (u32 half = 0; half < p->halves; half++) {
+      sum_aligned(&sums[2 * half], a + half * p->strips + group * size, b + group * size, size, p);
+    }
+    for (u32 k = 0; k < count && p->halves_sum; k++) {
+      sums[k] = __builtin_convertvector(__builtin_convertvector(sums[k], f16x32), f32x32) + 0.0f;
+    }
+  }
+  for (u32 k = 0; k < count && p->apart; k++) {
+    sums[k] += c[k];
+    sums[k] = sums[k] != sums[k] ? AS(f32x32, (u32x32)0x7fffffff) : sums[k];
+  }
 }
 
-/* The exponent of a number as f32 has it in its bits, with the floor below; far less for 0. */
-INLINE i32 exponent_of(f32 x, u32 floor) {
-  u32 bits = AS(u32, x), own = bits & INFINITE;
-  return bits & 0x7fffffff ? (i32)((own > floor ? own : floor) >> 23) : NO_EXPONENT;
+INLINE f32x32 f16_at(u32x32 words, u32 shift) {
+  return __builtin_convertvector(AS(f16x32, __builtin_convertvector(words >> shift, u16x32)), f32x32);
 }
 
-struct Formats {
-  u32 strips, floor_a, floor_b, floor_c, zero_c, width, absent;
+INLINE u32x32 f16_bits(f32x32 x) {
+  return __builtin_convertvector(AS(u16x32, __builtin_convertvector(x, f16x32)), u32x32);
+}
+
+/* One tile: A's strips, B's columns, the registers of C, to those of D. Registers 2 * r + p of C and D have rows 8 * r on,
+   of every two columns the one of parity p; of f16, one register has both. Integers are summed as floats, exactly, and C
+   is added at the end. */
+static void tile(const struct Product *p, u32x32 *d, const u32x32 *c, const f32x32 *a, const f32x32 *b) {
+  u32 count_of_sums = 2 * p->halves, whole = p->c == TYPE_S32 && !p->operation;
+  f32x32 sums[4];
+  for (u32 k = 0; k < count_of_sums; k++) {
+    sums[k] = p->c == TYPE_F16 ? f16_at(c[k / 2], 16 * (k & 1)) : whole ? (f32x32)0.0f : AS(f32x32, c[k]);
+  }
+  if (p->groups) align(p, sums, a, b);
+  for (u32 half = 0; half < p->halves && !p->groups; half++) {
+    const f32x32 *own = a + half * p->strips;
+    if (p->operation) {
+      count((u32x32 *)&sums[2 * half], (const u32x32 *)own, (const u32x32 *)b, p->strips, p->operation == OPERATION_XOR);
+    } else {
+      fuse(&sums[2 * half], own, b, p->strips);
+    }
+  }
+  for (u32 k = 0; k < count_of_sums; k++) {
+    if (p->d == TYPE_F16) {
+      if (k & 1) d[k / 2] = f16_bits(sums[k - 1]) | f16_bits(sums[k]) << 16;
+    } else if (whole) {
+      i32x32 sum = __builtin_convertvector(sums[k], i32x32), addend = AS(i32x32, c[k]);
+      d[k] = AS(u32x32, p->saturate ? __builtin_elementwise_add_sat(sum, addend) : sum + addend);
+    } else {
+      d[k] = AS(u32x32, sums[k]);
+    }
+  }
+}
+
+/* -- products of f64 --------------------------------------------------------------------------------------------- */
+
+/* Of several NaNs the one goes on that GPUs choose, made quiet. Source: measured on an H200: the second factor before
+   the addend before the first. */
+static f64 fused_with_payload(f64 x, f64 y, f64 z, u32 mode) {
+  f64 result = mode == ROUND_RN ? __builtin_fma(x, y, z) : directed_fma(x, y, z, mode);
+  f64 chosen = y != y ? y : z;
+  return chosen != chosen ? AS(f64, AS(u64, chosen) | 1ull << 51) : result;
+}
+
+/* One lane after the other: in another rounding, or where NaNs come out. */
+static NOINLINE void fuse_exactly(f64x32 *d, const f64 *a, const f64 *b, u32 strips, u32 parity, u32 mode) {
+  for (u32 lane = 0; lane < 32; lane++) {
+    f64 sum = ((f64 *)d)[lane];
+    for (u32 k = 0; k < 4 * strips; k++) {
+      f64 x = a[k / 4 * 32 + (lane & 28) + k % 4], y = b[k * 8 + 4 * parity + (lane & 3)];
+      sum = fused_with_payload(x, y, sum, mode);
+    }
+    ((f64 *)d)[lane] = sum;
+  }
+}
+
+/* Two accumulators would not fit into the registers of AVX. */
+static void fuse_doubles(f64x32 *d, const f64x32 *a, const f64x32 *b, u32 strips, u32 parity, u32 mode) {
+  f64x32 sum = *d;
+  for (u32 k = 0; k < strips && mode == ROUND_RN; k++) {
+    f64x32 x = a[k];
+    const f64x4 *y = (const f64x4 *)&b[k];
+#define FUSE_ONE(j) sum = __builtin_elementwise_fma(SPREAD(f64x32, x, j), REPEAT(f64x32, y[2 * (j) + parity]), sum)
+    FUSE_ONE(0), FUSE_ONE(1), FUSE_ONE(2), FUSE_ONE(3);
+  }
+  if (mode == ROUND_RN && !__builtin_reduce_or(sum != sum)) {
+    *d = sum;
+  } else {
+    fuse_exactly(d, (const f64 *)a, (const f64 *)b, strips, parity, mode);
+  }
+}
+
+enum { STRIPS64 = 4 };
+
+static void multiply64(const struct Product *p, f64x32 *frame) {
+  f64x32 a[2 * STRIPS64], b[STRIPS64];
+  for (u32 k = 0; k < p->halves * p->strips; k++) a[k % p->halves * p->strips + k / p->halves] = frame[k];
+  for (u32 k = 0; k < p->strips; k++) TURN(f64x8, &b[k], &frame[p->at_b + k]);
+  for (u32 k = 0; k < 2 * p->halves; k++) {
+    f64x32 sum = frame[p->at_c + k];
+    fuse_doubles(&sum, &a[k / 2 * p->strips], b, p->strips, k & 1, p->rounding);
+    frame[p->at_d + k] = sum;
+  }
+}
+
+/* -- matrices in shared memory ----------------------------------------------------------------------------------- */
+
+/* Transpose eight rows of eight halves: by twos, fours and eights. */
+static void turn(u16x8 rows[8]) {
+  u16x8 pairs[8], fours[8];
+  for (u32 k = 0; k < 8; k += 2) {
+    pairs[k] = __builtin_shufflevector(rows[k], rows[k + 1], 0, 8, 1, 9, 2, 10, 3, 11);
+    pairs[k + 1] = __builtin_shufflevector(rows[k], rows[k + 1], 4, 12, 5, 13, 6, 14, 7, 15);
+  }
+  for (u32 k = 0; k < 8; k += 2) {
+    u32 own = (k & 4) + (k >> 1 & 1);
+    fours[k] = __builtin_shufflevector(pairs[own], pairs[own + 2], 0, 1, 8, 9, 2, 3, 10, 11);
+    fours[k + 1] = __builtin_shufflevector(pairs[own], pairs[own + 2], 4, 5, 12, 13, 6, 7, 14, 15);
+  }
+  for (u32 k = 0; k < 8; k += 2) {
+    rows[k] = __builtin_shufflevector(fours[k / 2], fours[k / 2 + 4], 0, 1, 2, 3, 8, 9, 10, 11);
+    rows[k + 1] = __builtin_shufflevector(fours[k / 2], fours[k / 2 + 4], 4, 5, 6, 7, 12, 13, 14, 15);
+  }
+}
+
+/* What wgmma says of its operands: descriptors of A and B, where shared memory is, and the warp in its group. */
+struct Shared {
+  u64 a, b;
+  const u8 *memory;
+  u32 warp;
 };
 
-/* 2 ** exponent */
-INLINE f64 power_of_two(i32 exponent) { return AS(f64, (u64)(u32)(exponent + 1023) << 52); }
+/* One register of a matrix in shared memory: eight rows (of B columns), and 16 bytes of k; `across` turned.
 
-/* One element in f64 and 64-bit integers, whatever the numbers are. */
-static f64 sum_exactly(f32 c, const f32 *a, const f32 *b, const struct Formats *formats) {
-  u32 count = formats->strips * 4, absent = formats->absent;
-  i32 own = exponent_of(c, formats->floor_c), zero = (i32)(formats->zero_c >> 23);
-  i32 most = (own > zero ? own : zero) - 127;
-  f64 plain = (f64)c;
-  for (u32 k = 0; k < count; k++) {
-    f32 x = a[(k >> 2) * 32 + (k & 3)], y = b[(k >> 2) * 32 + (k & 3) * 8];
-    i32 exponent = exponent_of(x, formats->floor_a) + exponent_of(y, formats->floor_b) - 254;
-    most = exponent > most ? exponent : most;
-    if (AS(u32, x) != absent) plain += (f64)x * (f64)y;
-  }
-  if (!(__builtin_fabs(plain) < __builtin_inf())) return plain;
-
-  i32 up = (i32)formats->width - most;
-  i64 sum = (i64)((f64)c * power_of_two(up));
-  for (u32 k = 0; k < count; k++) {
-    f32 x = a[(k >> 2) * 32 + (k & 3)], y = b[(k >> 2) * 32 + (k & 3) * 8];
-    sum += (i64)((AS(u32, x) != absent ? (f64)x * (f64)y : 0.0) * power_of_two(up));
-  }
-  f64 value = (f64)sum * power_of_two(-up);
-  if (!(__builtin_fabs(value) < 0x1p-126)) return value;
-  return (f64)(i64)(value * 0x1p149) * 0x1p-149; /* subnormal in f32: cut */
-}
-
-/* The way that takes all numbers: each element alone. */
-static NOINLINE void all_exactly(f64 *sums, const f32 *d, const f32 *a, const f32 *b, const struct Formats *formats) {
-  for (u32 i = 0; i < 64; i++) {
-    u32 row = i & 28, column = ((i & 32) >> 3) + (i & 3);
-    sums[i] = sum_exactly(d[i], a + row, b + column, formats);
-  }
-}
-
-/* A sum in f64 to f32: cut, with the last bit set for the rest where it rounds on to f16. */
-INLINE void finish(u32x32 *to, const f64x32 *sum, u32 mask, u32 last) {
-  const u64 rest = (1 << 29) - 1; /* bits of an f64 below those of an f32 */
-  u64x32 bits = AS(u64x32, *sum);
-  u64x32 marked = (bits & ~rest) | ((bits & rest) != 0 ? (u64x32)((u64)last << 29) : (u64x32)0);
-  f32x32 value = __builtin_convertvector(AS(f64x32, marked), f32x32);
-  *to = value != value ? (u32x32)0x7fffffff : AS(u32x32, value) & mask;
-}
-
-/* `d` is C as two vectors of f32, which become D: in lane 4 * g + t the elements of row g and of columns 2 * t and
-   2 * t + 1. `a` and `b` are so many strips and columns of f32. A floor is the least exponent of a format, as f32 has
-   it in its bits, and `zero_c` that of a C of 0, or 0. Of the result's bits `mask` are kept; where something is cut
-   off an f32, `last` is set in its last bit: with 1 it rounds to f16 as the sum itself does. A factor in A whose bits
-   are `absent` is a zero that makes no NaN with an infinity. */
-void cujit_matrix_sum(u32x32 *d, const f32x32 *a, const f32x32 *b, u32 strips, u32 floor_a, u32 floor_b, u32 floor_c,
-                      u32 zero_c, u32 width, u32 mask, u32 last, u32 absent) {
-  u8x32 powers_a[STRIPS], powers_b[STRIPS];
-  f64x32 sums[2];
-  struct Half half[2];
-  u32x32 most = 0;
-  for (u32 k = 0; k < strips; k++) {
-    find_powers(&a[k], &powers_a[k], floor_a, &most);
-    find_powers(&b[k], &powers_b[k], floor_b, &most);
-  }
-  for (u32 p = 0; p < 2; p++) {
-    half[p].c = d[p];
-    find_exponents(&half[p].highest, &d[p], floor_c, zero_c);
-  }
-  u32 furthest = __builtin_reduce_max(most);
-  u32 of_c = __builtin_reduce_max(__builtin_elementwise_max(half[0].highest, half[1].highest));
-  if (furthest > LARGEST - LEAST || of_c == INFINITE) {
-    struct Formats formats = {strips, floor_a, floor_b, floor_c, zero_c, width, absent};
-    all_exactly((f64 *)sums, (const f32 *)d, (const f32 *)a, (const f32 *)b, &formats);
+   Straight is K-major: ((8,m),(T,2k)):((1T,SBO),(1,LBO)), or with a pattern ((8,m),(T,2k)):((nT,SBO),(1,T)). Across is
+   MN-major: ((T,1,m),(8,k)):((1,T,SBO),(1T,LBO)), or ((T,n,m),(8,k)):((1,T,LBO),(nT,SBO)). Eight lines of 16 bytes
+   are `line` bytes apart, in the places where the pattern puts them: Swizzle<n, 4, 3>, that is bits 7 on of an address
+   are xored into bits 4 on; of patterns that do not begin at a multiple of their size, the base offset tells bits 7 to 9
+   of where they do. Source: PTX ISA 9.1, "Strides", the table of canonical layouts; "Matrix Descriptor Format":
+   addresses and strides are in units of 16 bytes; modes 1, 2 and 3 are patterns of 128, 64 and 32 bytes. */
+static void read_shared(u32x32 *to, u64 descriptor, const u8 *memory, u64 group, u64 chunk, flag across) {
+  u64 mode = descriptor >> 62, width = mode ? 16 >> mode : 1;
+  u64 leading = (descriptor >> 16 & 0x3fff) << 4, stride = (descriptor >> 32 & 0x3fff) << 4;
+  u64 at = (descriptor & 0x3fff) << 4, offset = descriptor >> 49 & 7;
+  if (across) {
+    at += group % width * 16 + group / width * (mode ? leading : stride) + chunk * (mode ? stride : leading);
   } else {
-    find_largest(half, powers_a, powers_b, strips);
-    find_scale(&half[0], width), find_scale(&half[1], width);
-    add_products(half, a, b, strips);
-    f64 unit = AS(f64, (u64)(1023 - width) << 52);
-    end_sum(&sums[0], &half[0], unit), end_sum(&sums[1], &half[1], unit);
+    at += group * stride + chunk * (mode ? 16 : leading);
   }
-  finish(&d[0], &sums[0], mask, last), finish(&d[1], &sums[1], mask, last);
+  for (u32 row = 0; row < 8; row++, at += width * 16) {
+    u64 phase = ((at >> 7) - offset) & (width - 1);
+    __builtin_memcpy((u16x8 *)to + row, memory + (at ^ phase << 4), 16);
+  }
+  if (across) turn((u16x8 *)to);
+}
+
+/* Rows 16 * warp on of A, in the order of registers. */
+static void read_rows(const struct Product *p, u32x32 *to, const struct Shared *shared) {
+  for (u32 k = 0; k < 4; k++) {
+    u32 group = 2 * (shared->warp & 3) + (k & 1);
+    read_shared(&to[k], shared->a, shared->memory, group, k >> 1, p->turned_a);
+  }
+}
+
+/* -- what kernels call ------------------------------------------------------------------------------------------- */
+
+enum { ALL_STRIPS = 64, OWN_STRIPS = 32 };
+
+static void multiply(const struct Product *p, u32x32 *frame, const struct Shared *shared) {
+  f32x32 a[ALL_STRIPS], b[OWN_STRIPS], stored[OWN_STRIPS];
+  u32 steps_b = p->strips / strips_in(p->b), steps_a = p->sparse ? steps_b / 2 : steps_b;
+  u32 words_c = p->c == TYPE_F16 ? p->halves : 2 * p->halves, words_d = p->d == TYPE_F16 ? p->halves : 2 * p->halves;
+  const u32x32 *more = &frame[p->at_more];
+  for (u32 block = 0; block < p->blocks; block++) {
+    u32x32 *words = &frame[block * steps_a * p->halves], read[4];
+    if (p->from_shared) read_rows(p, words = read, shared);
+    for (u32 k = 0; k < steps_a * p->halves && p->signs; k++) words[k] ^= p->signs;
+    u32x32 *to = (u32x32 *)&a[block * p->halves * p->strips];
+    if (p->sparse) {
+      unpack_all((u32x32 *)stored, words, p->a, p->halves, steps_a, LAYOUT_ORDER, 0);
+      expand_all(p, to, (u32x32 *)stored, more[0]);
+    } else {
+      unpack_all(to, words, p->a, p->halves, steps_a, p->layout, 0);
+    }
+  }
+  more += p->sparse != 0;
+  if (p->chunks) scale_rows(p, a, more[0]);
+  for (u32 n = 0; n < p->columns; n++) {
+    u32x32 read[4], *words = shared ? read : &frame[p->at_b + n * steps_b];
+    for (u32 k = 0; k < steps_b && shared; k++) read_shared(&read[k], shared->b, shared->memory, n, k, p->turned_b);
+    unpack_all((u32x32 *)b, words, p->b, 1, steps_b, p->layout, 1);
+    if (p->chunks) scale_columns(p, b, more[1]);
+    for (u32 block = 0; block < p->blocks; block++) {
+      u32 number = block * p->columns + n;
+      tile(p, &frame[p->at_d + number * words_d], &frame[p->at_c + number * words_c], &a[block * p->halves * p->strips], b);
+    }
+  }
+}
+
+/* The frame has the registers of A, B, C, and then metadata and factors; D is put there. */
+void cujit_matrix_multiply(const struct Product *p, void *frame) {
+  if (p->a == TYPE_F64) {
+    multiply64(p, frame);
+  } else {
+    multiply(p, frame, 0);
+  }
+}
+
+void cujit_matrix_multiply_shared(const struct Product *p, void *frame, u64 a, u64 b, u64 memory, u32 warp) {
+  struct Shared shared = {a, b, (const u8 *)memory, warp};
+  multiply(p, frame, &shared);
+}
+
+/* mma.m8n8k4 of f16: four products at once, each by eight lanes, 4q to 4q + 3 and 4q + 16 to 4q + 19. Where elements
+   are: A by rows and B by columns in the lane of a row with the step, else the other way round; C and D of f16 as A by
+   rows. Source: PTX ISA 9.1, "Matrix Fragments for mma.m8n8k4 with .f16 floating point type". */
+struct Cell {
+  u32 lane, element;
+};
+
+INLINE struct Cell volta_factor(u32 q, u32 row, u32 k, flag by_row) {
+  return (struct Cell){4 * q + 16 * (row / 4) + (by_row ? row % 4 : k), by_row ? k : row % 4};
+}
+
+INLINE struct Cell volta_sum(u32 q, u32 row, u32 column, flag halves) {
+  if (halves) return (struct Cell){4 * q + 16 * (row / 4) + row % 4, column};
+  return (struct Cell){4 * q + (row & 1) + (column & 2) + 16 * (row / 4), (row & 2) + (column & 4) + (column & 1)};
+}
+
+INLINE f32 volta_number(const void *words, struct Cell at, flag halves) {
+  u32 lane = at.lane & 31;
+  return halves ? (f32)((const _Float16 *)words)[(at.element / 2 * 32 + lane) * 2 + at.element % 2]
+                : ((const f32 *)words)[at.element * 32 + lane];
+}
+
+/* Sum as the code does that ptxas 13.0 makes for sm_90: the products in their order, from 0, and C at last; where C and
+   D are f16, C and the first two products, and then the last two. */
+static f32 volta_element(const f32 *a, const f32 *b, f32 c, flag by_pairs) {
+  f32 sum;
+  if (by_pairs) {
+    sum = c + __builtin_fmaf(a[1], b[1], a[0] * b[0]) + __builtin_fmaf(a[3], b[3], a[2] * b[2]);
+  } else {
+    sum = 0.0f;
+    for (u32 k = 0; k < 4; k++) sum = __builtin_fmaf(a[k], b[k], sum);
+    sum = c + sum;
+  }
+  return sum != sum ? AS(f32, 0x7fffffff) : sum;
+}
+
+/* The frame has two registers of A, two of B, and those of C; D is put after them. */
+void cujit_matrix_volta(u32x32 *frame, flag rows_a, flag rows_b, flag halves_c, flag halves_d) {
+  const u32x32 *c = frame + 4;
+  u32x32 *d = frame + (halves_c ? 8 : 12);
+  for (u32 n = 0; n < 256; n++) {
+    u32 q = n / 64, row = n / 8 % 8, column = n % 8;
+    f32 x[4], y[4];
+    for (u32 k = 0; k < 4; k++) {
+      x[k] = volta_number(frame, volta_factor(q, row, k, rows_a), 1);
+      y[k] = volta_number(frame + 2, volta_factor(q, column, k, !rows_b), 1);
+    }
+    f32 addend = volta_number(c, volta_sum(q, row, column, halves_c), halves_c);
+    f32 sum = volta_element(x, y, addend, halves_c && halves_d);
+    struct Cell at = volta_sum(q, row, column, halves_d);
+    u32 lane = at.lane & 31;
+    if (halves_d) {
+      ((_Float16 *)d)[(at.element / 2 * 32 + lane) * 2 + at.element % 2] = (_Float16)sum;
+    } else {
+      ((f32 *)d)[at.element * 32 + lane] = sum;
+    }
+  }
+}
+
+/* -- rows of memory ---------------------------------------------------------------------------------------------- */
+
+/* A matrix of eight rows of 16 bytes is one register: lane 4 * g + t has bytes 4 * t to 4 * t + 3 of row g. */
+
+/* Load 16 codes of 6 or 4 bits, which are put into a byte each, or bytes. Source: PTX ISA 9.1, "ldmatrix", "Optional
+   Decompression". */
+static void unpack_row(u8 row[16], const u8 *from, u32 bits) {
+  unsigned __int128 packed = 0;
+  if (bits == 6) {
+    __builtin_memcpy(&packed, from, 12);
+  } else {
+    __builtin_memcpy(&packed, from, 8);
+  }
+  for (u32 k = 0; k < 16; k++, packed >>= bits & 7) row[k] = (u8)packed & ((1u << (bits & 7)) - 1);
+}
+
+INLINE void load_row(u8 row[16], u64 address, u32 bits) {
+  if (bits == 8) {
+    __builtin_memcpy(row, (const u8 *)address, 16);
+  } else {
+    unpack_row(row, (const u8 *)address, bits);
+  }
+}
+
+/* Lanes 8k to 8k + 7 have the addresses of the rows of matrix k. */
+void cujit_matrix_load(u32x32 *to, const u64 *addresses, u32 count, u32 bits, flag turns) {
+  for (u32 k = 0; k < count; k++) {
+    u8 *rows = (u8 *)&to[k];
+    for (u32 row = 0; row < 8; row++) load_row(rows + 16 * row, addresses[8 * k + row], bits);
+    if (turns) turn((u16x8 *)rows);
+  }
+}
+
+/* m16n16, bytes by columns: the first register has columns 0 to 7, the second the others. */
+void cujit_matrix_load_columns(u8 *to, const u64 *addresses, u32 count, u32 bits) {
+  for (u32 k = 0; k < 16 * count; k++) {
+    u8 row[16];
+    load_row(row, addresses[k], bits);
+    for (u32 column = 0; column < 16; column++) to[k / 16 * 256 + column * 16 + k % 16] = row[column];
+  }
+}
+
+/* The reverse of ldmatrix. Of bytes, the matrix has 16 rows of 8, and each column is stored as a row: lane 4 * g + t has
+   of rows g (its bytes 0 and 1) and g + 8 (2 and 3) columns 2t and 2t + 1, as it has C of an mma.m16n8.
+   Source: CUTLASS 4, copy_traits_sm100.hpp, SM100_U8x4_STSM_T; the manual has it in a picture. */
+void cujit_matrix_store(const u32x32 *words, const u64 *addresses, u32 count, flag turns, flag by_bytes) {
+  for (u32 k = 0; k < count; k++) {
+    u32x32 rows = words[k];
+    if (turns) turn((u16x8 *)&rows);
+    for (u32 n = 0; n < 8; n++) {
+      const u8 *own = (const u8 *)&rows;
+      u8 row[16];
+      for (u32 j = 0; j < 16; j++) row[j] = by_bytes ? own[4 * (4 * (j % 8) + n / 2) + n % 2 + 2 * (j / 8)] : own[16 * n + j];
+      __builtin_memcpy((u8 *)addresses[8 * k + n], row, 16);
+    }
+  }
+}
+
+void cujit_matrix_turn(u32x32 *words) { turn((u16x8 *)words); }
+
+INLINE void copy(u8 *memory, u8 *own, u32 bytes, flag stores) {
+  if (stores) {
+    __builtin_memcpy(memory, own, bytes);
+  } else {
+    __builtin_memcpy(own, memory, bytes);
+  }
+}
+
+/* Eight lines of so many cells, or with `sums` of eight, `along` bytes from one cell to the next. */
+INLINE void move_cells(u8 *at, u64 along, u64 across, u8 *reg, u32 cells, u32 bytes, flag sums, flag stores) {
+  for (u32 row = 0; row < 8; row++) {
+    for (u32 k = 0; k < cells; k++) {
+      u8 *own = reg + (sums ? k % 2 * 32 + 4 * row + k / 2 : row * cells + k) * bytes;
+      copy(at + row * across + k * along, own, bytes, stores);
+    }
+  }
+}
+
+static void move_block(u8 *at, u64 stride, u8 *reg, const struct Fragment *f, flag stores) {
+  u32 bytes = f->bytes, line = f->block * bytes;
+  if (f->sums) {
+    u64 along = f->straight ? bytes : stride, across = f->straight ? stride : bytes;
+    if (bytes == 4) {
+      move_cells(at, along, across, reg, 8, 4, 1, stores);
+    } else {
+      move_cells(at, along, across, reg, 8, 8, 1, stores);
+    }
+  } else if (f->straight && line == 16) {
+    move_cells(at, 16, stride, reg, 1, 16, 0, stores);
+  } else if (f->straight) {
+    move_cells(at, 16, stride, reg, 2, 16, 0, stores);
+  } else if (bytes == 2) {
+    if (stores) turn((u16x8 *)reg);
+    move_cells(at, 16, stride, reg, 1, 16, 0, stores);
+    if (!stores) turn((u16x8 *)reg);
+  } else if (bytes == 1) {
+    move_cells(at, stride, 1, reg, 16, 1, 0, stores);
+  } else if (bytes == 4) {
+    move_cells(at, stride, 4, reg, 4, 4, 0, stores);
+  } else {
+    move_cells(at, stride, 8, reg, 4, 8, 0, stores);
+  }
+}
+
+void cujit_matrix_move(const struct Fragment *f, u8 *at, u64 stride, u8 *regs, flag stores) {
+  for (u32 line = 0; line < f->lines; line += 8 * f->halves) {
+    for (u32 start = 0; start < f->width; start += f->block) {
+      for (u32 half = 0; half < f->halves; half++, regs += 8 * f->block * f->bytes) {
+        u64 down = line + 8 * half, along = start;
+        u64 offset = f->straight ? down * stride + along * f->bytes : along * stride + down * f->bytes;
+        move_block(at + offset, stride, regs, f, stores);
+      }
+    }
+  }
+}
+
+/* -- f64 in other roundings -------------------------------------------------------------------------------------- */
+
+/* An operation of so many lanes. */
+void cujit_directed(f64 *d, const f64 *x, const f64 *y, const f64 *z, u32 count, u32 operation, u32 mode) {
+  for (u32 k = 0; k < count; k++) {
+    switch (operation) {
+    case DIRECTED_ADD: d[k] = directed_sum(x[k], y[k], mode); break;
+    case DIRECTED_MUL: d[k] = directed_product(x[k], y[k], mode); break;
+    case DIRECTED_DIV: d[k] = directed_quotient(x[k], y[k], mode); break;
+    case DIRECTED_SQRT: d[k] = directed_root(x[k], mode); break;
+    default: d[k] = directed_fma(x[k], y[k], z[k], mode); break;
+    }
+  }
 }

@@ -2,86 +2,66 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
-from cujit.devices.cpu.codegen.builder import Builder, Value
 from cujit.devices.cpu.codegen.registry import Rules
 from cujit.devices.cpu.codegen.warp import WarpEmitter
-from cujit.devices.cpu.instructions.matrix.elements import strips_in, word_type
-from cujit.devices.cpu.instructions.matrix.product import in_function
-from cujit.devices.cpu.instructions.matrix.strips import Scale, expand, selector_of
-from cujit.devices.cpu.instructions.matrix.sums import mma_alignment
-from cujit.devices.cpu.instructions.matrix.tiles import (
-    Kinds,
-    c_type,
-    columns,
-    d_words,
-    put_all,
-    rows,
-    shape_of,
-    tile,
-    words_of,
-)
-from cujit.devices.cpu.ir.program import Op, items_of
+from cujit.devices.cpu.instructions.matrix import frames, move, wgmma, wmma
+from cujit.devices.cpu.ir.program import IntConstant, Op, items_of
+from cujit.devices.cpu.native.structures import ELEMENTS
+from cujit.errors import FormatError
 
-__all__ = ["kinds_of", "register"]
-
-_SPARSE = "sp sp::ordered_metadata"
+__all__ = ["register"]
 
 
 def register(rules: Rules) -> None:
-    """Add the rules of ``mma``."""
+    """Add the rules of all matrix instructions."""
     rules.on("mma", _mma)
-
-
-def kinds_of(op: Op, a: str, b: str) -> Kinds:
-    """Read the types of D and C, and what is done with sums, off the modifiers."""
-    d, c = op.type, op.types[-1]
-    combine = next((m for m in ("xor", "and") if m in op.modifiers), "")
-    rounding = next((m for m in ("rz", "rm", "rp") if m in op.modifiers), "rn")
-    return Kinds(a, b, c, d, saturate="satfinite" in op.modifiers, combine=combine, rounding=rounding)
-
-
-def _element_types(op: Op) -> tuple[str, str]:
-    _, a, b, _ = op.types
-    if "kind::mxf4" in op.modifiers or "kind::mxf4nvf4" in op.modifiers:
-        return "fp4", "fp4"
-    return a, b
+    rules.on("mma .m8n8k4 .f16|f32", _volta)
+    for family in (move, wmma, wgmma):
+        family.register(rules)
 
 
 def _mma(e: WarpEmitter, op: Op) -> None:
-    (m, _, k), (a, b) = shape_of(op), _element_types(op)
-    halves = m // 8
-    sparse = any(word in op.modifiers for word in _SPARSE.split())
-    kinds = kinds_of(op, a, b)
-    if not any(word.startswith("kind::") for word in op.modifiers):
-        kinds = replace(kinds, alignment=mma_alignment((a, b, kinds.c, kinds.d), sparse=sparse))
-    steps = k // 32 if a == "b1" else k
-    b_count = steps // (4 * strips_in(a))
-    a_count = halves * b_count // (2 if sparse else 1)
-    left, right = words_of(e, op, 0, a_count, word_type(a)), words_of(e, op, 1, b_count, word_type(b))
-    c = words_of(e, op, 2, d_words(kinds.c, halves), c_type(kinds.c))
-    more = [e.builder.vector(e.source(op, 3, "i32"))] if sparse else []
-    selector = selector_of(op) if sparse else 0
-    first = 5 if sparse else 3
-    scale = Scale.of(op, first) if "block_scale" in op.modifiers else None
-    if scale:
-        more += [e.builder.vector(e.read(items_of(op.sources[at])[0], "i32")) for at in (first, first + 2)]
+    b, (m, n, k), (d_type, *ab, c_type) = e.builder, frames.shape_of(op), op.types
+    kind = next((word for word in op.modifiers if word.startswith("kind::")), "")
+    a, b_type = ("fp4", "fp4") if kind in ("kind::mxf4", "kind::mxf4nvf4") else ab
+    sparse = any(word in ("sp", "sp::ordered_metadata") for word in op.modifiers)
+    product = frames.product_of(op, (a, b_type, c_type, d_type), m, n, k, sparse=sparse, aligned=not kind)
+    left = frames.words_of(e, op, 0, frames.words_in(product, a, of_a=True), frames.word_type(a))
+    right = frames.words_of(e, op, 1, frames.words_in(product, b_type, of_a=False), frames.word_type(b_type))
+    c = frames.words_of(e, op, 2, frames.sum_words(c_type, product.halves), frames.word_type(c_type))
+    more = [b.vector(e.source(op, 3, "i32"))] if sparse else []
+    if "block_scale" in op.modifiers:
+        first = 5 if sparse else 3
+        product.scale, product.chunks = ELEMENTS.index("ue4m3" if "ue4m3" in op.modifiers else "ue8m0"), _chunks(op)
+        product.byte_a, product.thread_a = _selector(op, first + 1)
+        product.byte_b, product.thread_b = _selector(op, first + 3)
+        more += [b.vector(e.read(items_of(op.sources[at])[0], "i32")) for at in (first, first + 2)]
+    frames.put_all(e, op, frames.multiply(b, product, [left, right, c], more))
 
-    def body(b_: Builder, values: list[Value]) -> list[Value]:
-        given = iter(values)
-        own_left, own_right, own_c = ([next(given) for _ in group] for group in (left, right, c))
-        strips = steps // 4
-        right_at = columns(b_, b, own_right, layout=kinds.layout)
-        if sparse:
-            stored = rows(b_, a, own_left, halves, "stored")
-            left_at = expand(b_, a, stored, strips, next(given), selector, kinds.alignment)
-        else:
-            left_at = rows(b_, a, own_left, halves, layout=kinds.layout)
-        if scale:
-            scale.apply(b_, left_at, right_at, strips, list(given))
-        return tile(b_, kinds, left_at, right_at, strips, own_c)
 
-    title = f"{op.name}.{selector}{f'.{scale.selector_a}{scale.selector_b}' if scale else ''}"
-    made = [c_type(kinds.d)] * d_words(kinds.d, halves)
-    put_all(e, op, in_function(e.builder, title, [*left, *right, *c, *more], made, body))
+def _chunks(op: Op) -> int:
+    """Count the scale factors of a row."""
+    said = next((count for count in (1, 2, 4) if f"scale_vec::{count}X" in op.modifiers), 0)
+    return said or (1 if "kind::mxf8f6f4" in op.modifiers else 2)
+
+
+def _selector(op: Op, index: int) -> tuple[int, int]:
+    byte, thread = items_of(op.sources[index])
+    if not isinstance(byte, IntConstant) or not isinstance(thread, IntConstant):
+        raise FormatError(
+            f"line {op.line}: operand {index + 2} of {op.name} is not two constants",
+            help="the CPU device takes the selectors of scale factors as constants",
+        )
+    return byte.value & 3, thread.value & 3
+
+
+def _volta(e: WarpEmitter, op: Op) -> None:
+    """``mma.m8n8k4`` of f16: four products at once. PTX ISA 9.1, "Matrix Fragments for mma.m8n8k4 with .f16 …"."""
+    b, d, c = e.builder, op.type, op.types[-1]
+    given = [word for index in (0, 1) for word in frames.words_of(e, op, index, 2)]
+    given += frames.words_of(e, op, 2, 4 if c == "f16" else 8, frames.word_type(c))
+    rows = [word == "row" for word in op.modifiers if word in ("row", "col")]
+    flags = [b.integer(flag, 32) for flag in (*rows, c == "f16", d == "f16")]
+    frames.put_all(
+        e, op, frames.call_of(b, "volta", given, [frames.word_type(d)] * (4 if d == "f16" else 8), (), flags)
+    )

@@ -1,0 +1,171 @@
+/* How a tensor core sums: eight rows of A times eight columns of B, and C, in one alignment.
+
+   The rule, of an H200 (driver 580, November 2026), for all products and the accumulator that one instruction of the
+   machine adds to one element of D:
+
+   * E is the largest of the exponent of C and, for each product that is not 0, the sum of the exponents of its
+     factors; a subnormal number has the least exponent of its own format, whatever its leading zeros are, and so has
+     a C of 0, but for that of an f16 sum of 8-bit floats in wgmma;
+   * every exact product, and C, is cut toward zero to a multiple of 2 ** (E - width), and these are added exactly;
+   * the sum is cut toward zero to f32, or rounded to nearest even to f16. A result of 0 is +0; at 2 ** 128 begins
+     infinity. One product or C that is infinite or NaN decides as in any IEEE sum, and NaN is 0x7fffffff (0x7fff).
+
+   The width is 25, and 13 for 8-bit floats in wgmma, whose f32 results also lose their last ten bits.
+   Source: measured; recorded in tests/goldens/sums.npz, where every result is equal bit for bit. */
+
+#pragma once
+
+#include "products.h"
+
+/* Exponents of factors between which every product, and what it is scaled by, is a normal f32. */
+enum { LEAST = -51, LARGEST = 62 };
+enum { STRIPS = 16, INFINITE = 0x7f800000, NO_EXPONENT = -1000 };
+
+/* An alignment: all elements of one half of the columns. */
+struct Half {
+  u32x32 c, highest; /* bits of C, and the exponent of C in its place */
+  u8x32 below;       /* how far the largest product is below the most; 255 where there is none */
+  f32x32 scale;      /* what brings the last place that counts to 1 */
+  u32x32 top;        /* the power of two of the alignment, as f32 has it */
+  i32x32 sum;
+};
+
+/* The exponents in the bits of numbers, with a floor below; `zero` for those that are 0. */
+INLINE void find_exponents(u32x32 *to, const u32x32 *from, u32 floor, u32 zero) {
+  u32x32 x = *from;
+  u32x32 own = __builtin_elementwise_max(x & INFINITE, (u32x32)floor);
+  *to = (x & 0x7fffffff) == 0 ? (u32x32)zero : own;
+}
+
+/* How far below 2 ** LARGEST the power of two is in each number, in bytes, of which 255 is 0; and the most of these
+   but for zeros. */
+INLINE void find_powers(const f32x32 *from, u8x32 *to, u32 floor, u32x32 *most) {
+  u32x32 x = AS(u32x32, *from);
+  i32x32 none = (x & 0x7fffffff) == 0;
+  u32x32 steps = (((127 + LARGEST) << 23) - __builtin_elementwise_max(x & INFINITE, (u32x32)floor)) >> 23;
+  *to = __builtin_convertvector(none ? (u32x32)255 : steps, u8x32);
+  *most = __builtin_elementwise_max(*most, none ? (u32x32)0 : steps);
+}
+
+/* For each element, how far its largest product of powers of two is below the most. */
+INLINE void find_largest(struct Half half[2], const u8x32 *a, const u8x32 *b, u32 strips) {
+  half[0].below = half[1].below = (u8x32)255;
+  for (u32 k = 0; k < strips; k++) {
+    u8x32 x = a[k];
+    const u8x4 *y = (const u8x4 *)&b[k];
+#define BOTH(j, p) __builtin_elementwise_add_sat(SPREAD(u8x32, x, j), REPEAT(u8x32, y[2 * (j) + (p)]))
+#define NEARER(j, p) half[p].below = __builtin_elementwise_min(half[p].below, BOTH(j, p))
+    ALL(NEARER);
+  }
+}
+
+/* The power of two of each element's alignment, and what brings the last place that counts to 1. */
+INLINE void find_scale(struct Half *half, u32 width) {
+  u32x32 power = ((127 + 2 * LARGEST) - __builtin_convertvector(half->below, u32x32)) << 23;
+  i32x32 none = __builtin_convertvector(half->below == 255, i32x32);
+  half->top = __builtin_elementwise_max(none ? (u32x32)((127 + 2 * LEAST) << 23) : power, half->highest);
+  half->scale = AS(f32x32, ((width + 254) << 23) - half->top);
+}
+
+/* Scale every product to units of the last place, cut it and add it. */
+INLINE void add_products(struct Half half[2], const f32x32 *a, const f32x32 *b, u32 strips) {
+  half[0].sum = half[1].sum = (i32x32)0;
+  for (u32 k = 0; k < strips; k++) {
+    f32x32 x = a[k];
+    const f32x4 *y = (const f32x4 *)&b[k];
+#define PRODUCT(j, p) (SPREAD(f32x32, x, j) * REPEAT(f32x32, y[2 * (j) + (p)]))
+#define ADD(j, p) half[p].sum += __builtin_convertvector(PRODUCT(j, p) * half[p].scale, i32x32)
+    ALL(ADD);
+  }
+}
+
+/* How the sum of one half becomes a number; of C alone, C. */
+INLINE void end_sum(f64x32 *to, const struct Half *half, f64 unit) {
+  f32x32 c = AS(f32x32, half->c);
+  f64x32 own = __builtin_convertvector(__builtin_convertvector(c * half->scale, i32x32), f64x32);
+  f64x32 total = __builtin_convertvector(half->sum, f64x32) + own;
+  f64x32 value = total * (__builtin_convertvector(AS(f32x32, half->top), f64x32) * unit);
+  i64x32 none = __builtin_convertvector(half->below == 255, i64x32);
+  *to = none ? __builtin_convertvector(c, f64x32) + 0.0 : value;
+}
+
+/* The exponent of a number as f32 has it in its bits, with the floor below; far less for 0. */
+INLINE i32 exponent_of(f32 x, u32 floor) {
+  u32 bits = AS(u32, x), own = bits & INFINITE;
+  return bits & 0x7fffffff ? (i32)((own > floor ? own : floor) >> 23) : NO_EXPONENT;
+}
+
+/* 2 ** exponent */
+INLINE f64 power_of_two(i32 exponent) { return AS(f64, (u64)(u32)(exponent + 1023) << 52); }
+
+/* One element in f64 and 64-bit integers, whatever the numbers are. */
+static f64 sum_exactly(f32 c, const f32 *a, const f32 *b, u32 strips, const struct Product *p) {
+  u32 count = strips * 4;
+  i32 own = exponent_of(c, p->floors[2]), zero = (i32)(p->zero_c >> 23);
+  i32 most = (own > zero ? own : zero) - 127;
+  f64 plain = (f64)c;
+  for (u32 k = 0; k < count; k++) {
+    f32 x = a[(k >> 2) * 32 + (k & 3)], y = b[(k >> 2) * 32 + (k & 3) * 8];
+    i32 exponent = exponent_of(x, p->floors[0]) + exponent_of(y, p->floors[1]) - 254;
+    most = exponent > most ? exponent : most;
+    if (AS(u32, x) != p->absent) plain += (f64)x * (f64)y;
+  }
+  if (!(__builtin_fabs(plain) < __builtin_inf())) return plain;
+
+  i32 up = (i32)p->width - most;
+  i64 sum = (i64)((f64)c * power_of_two(up));
+  for (u32 k = 0; k < count; k++) {
+    f32 x = a[(k >> 2) * 32 + (k & 3)], y = b[(k >> 2) * 32 + (k & 3) * 8];
+    sum += (i64)((AS(u32, x) != p->absent ? (f64)x * (f64)y : 0.0) * power_of_two(up));
+  }
+  f64 value = (f64)sum * power_of_two(-up);
+  if (!(__builtin_fabs(value) < 0x1p-126)) return value;
+  return (f64)(i64)(value * 0x1p149) * 0x1p-149; /* subnormal in f32: cut */
+}
+
+/* The way that takes all numbers: each element alone. */
+static NOINLINE void all_exactly(f64 *sums, const f32 *d, const f32 *a, const f32 *b, u32 strips,
+                                 const struct Product *p) {
+  for (u32 i = 0; i < 64; i++) {
+    u32 row = i & 28, column = ((i & 32) >> 3) + (i & 3);
+    sums[i] = sum_exactly(d[i], a + row, b + column, strips, p);
+  }
+}
+
+/* A sum in f64 to f32: cut, with the last bit set for the rest where it rounds on to f16. */
+INLINE void finish(u32x32 *to, const f64x32 *sum, u32 mask, u32 last) {
+  const u64 rest = (1 << 29) - 1; /* bits of an f64 below those of an f32 */
+  u64x32 bits = AS(u64x32, *sum);
+  u64x32 marked = (bits & ~rest) | ((bits & rest) != 0 ? (u64x32)((u64)last << 29) : (u64x32)0);
+  f32x32 value = __builtin_convertvector(AS(f64x32, marked), f32x32);
+  *to = value != value ? (u32x32)0x7fffffff : AS(u32x32, value) & mask;
+}
+
+/* `d` is C as two vectors of f32, which become D: in lane 4 * g + t the elements of row g and of columns 2 * t and
+   2 * t + 1. `a` and `b` are so many strips and columns of f32. */
+static NOINLINE void sum_aligned(f32x32 *d, const f32x32 *a, const f32x32 *b, u32 strips, const struct Product *p) {
+  u8x32 powers_a[STRIPS], powers_b[STRIPS];
+  f64x32 sums[2];
+  struct Half half[2];
+  u32x32 most = 0;
+  for (u32 k = 0; k < strips; k++) {
+    find_powers(&a[k], &powers_a[k], p->floors[0], &most);
+    find_powers(&b[k], &powers_b[k], p->floors[1], &most);
+  }
+  for (u32 k = 0; k < 2; k++) {
+    half[k].c = AS(u32x32, d[k]);
+    find_exponents(&half[k].highest, &half[k].c, p->floors[2], p->zero_c);
+  }
+  u32 furthest = __builtin_reduce_max(most);
+  u32 of_c = __builtin_reduce_max(__builtin_elementwise_max(half[0].highest, half[1].highest));
+  if (furthest > LARGEST - LEAST || of_c == INFINITE) {
+    all_exactly((f64 *)sums, (const f32 *)d, (const f32 *)a, (const f32 *)b, strips, p);
+  } else {
+    find_largest(half, powers_a, powers_b, strips);
+    find_scale(&half[0], p->width), find_scale(&half[1], p->width);
+    add_products(half, a, b, strips);
+    f64 unit = AS(f64, (u64)(1023 - p->width) << 52);
+    end_sum(&sums[0], &half[0], unit), end_sum(&sums[1], &half[1], unit);
+  }
+  finish((u32x32 *)&d[0], &sums[0], p->mask, p->halves_sum), finish((u32x32 *)&d[1], &sums[1], p->mask, p->halves_sum);
+}
