@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from cujit.artifact import Artifact
 from cujit.devices.base import Device, Dim3
 from cujit.devices.cpu.ir.refusals import Refusals
 from cujit.devices.cpu.pipeline import ir_of, prepare
@@ -43,6 +44,23 @@ def test_addresses_that_wrap_inside_a_warp_are_still_right(device: Device) -> No
     source, copied = device.array(np.arange(64, dtype=np.uint32)), device.array(np.zeros(32, np.uint32))
     module["k"][1, 32](source, copied, start)
     np.testing.assert_array_equal(copied.numpy(), i % 64)
+
+
+@pytest.mark.parametrize("step", [16, 32])
+def test_counting_from_a_multiple_is_widened_where_it_wraps_and_where_it_does_not(step: int, device: Device) -> None:
+    text = f"""{HEAD}.visible .entry k(.param .u64 out, .param .u32 start) {{
+.reg .b32 i, t, n; .reg .b64 p, o; ld.param.u64 p, [out]; ld.param.u32 n, [start]; mov.u32 t, %tid.x;
+mad.lo.u32 i, n, {step}, t; mul.wide.u32 o, i, 4; mad.wide.u32 p, t, 8, p; st.global.u64 [p], o; ret; }}"""
+    out = device.array(np.zeros(32, np.uint64))
+    load(Artifact.of(text), device)["k"][1, 32](out, 2**32 // step - 1)
+    np.testing.assert_array_equal(out.numpy(), (np.arange(32) + 2**32 - step) % 2**32 * 4)
+
+
+@pytest.mark.parametrize(("step", "asks"), [(16, True), (32, False)])
+def test_a_warp_that_counts_from_a_multiple_of_its_lanes_does_not_ask_whether_it_wraps(step: int, asks: bool) -> None:
+    index = f"mov.u32 t, %ctaid.x; mov.u32 i, %tid.x; mad.lo.u32 i, t, {step}, i; mad.wide.u32 a, i, 4, p0;"
+    text = entry(f".reg .b32 i, t, r; .reg .b64 a; {index} ld.global.u32 r, [a]; st.global.u32 [a], r;", 1)
+    assert ("@cujit_gather_32(" in emitted_ir(text)) == asks
 
 
 @pytest.mark.parametrize("stride", [0, 1, 2, 3, -1])
@@ -206,13 +224,18 @@ def test_every_order_and_hint_moves_the_bytes(cpu: Device, scene: Scene) -> None
     assert not difference(scene, run_scene(cpu, scene), expected)
 
 
-def kernel_ir(ptx: str) -> str:
-    """The LLVM IR of the entry ``k`` after optimisation, for blocks of 32."""
+def emitted_ir(ptx: str) -> str:
+    """The LLVM IR of the entry ``k``, for blocks of 32."""
     module = parse(ptx)
     refusals = Refusals()
     body = prepare(module, module.entries[0], {}, refusals)
     assert not refusals.items
-    return str(optimise(ir_of(body, Dim3(32))))
+    return ir_of(body, Dim3(32))
+
+
+def kernel_ir(ptx: str) -> str:
+    """The LLVM IR of the entry ``k`` after optimisation, for blocks of 32."""
+    return str(optimise(emitted_ir(ptx)))
 
 
 @pytest.mark.parametrize("words", ["volatile", "relaxed.gpu", "mmio.relaxed.sys"])
@@ -297,9 +320,7 @@ def test_kernels_call_what_loads_and_stores_for_each_lane_and_have_none_of_their
         "ld.param.u64 a, [p]; mov.u32 t, %tid.x; mul.lo.u32 t, t, t; mad.wide.u32 b, t, 8, a;\n"
         f"ld.global.{type_} x, [b]; st.global.{type_} [b+4096], x; ret; }}"
     )
-    module = parse(text)
-    body = prepare(module, module.entries[0], {}, Refusals())
-    ir = ir_of(body, Dim3(32, 1, 1))
+    ir = emitted_ir(text)
     assert ir.count("\ndefine ") + ir.startswith("define ") == 1
     bits = int(type_[1:])
     assert f"@cujit_gather_{bits}(" in ir

@@ -7,8 +7,9 @@
     @p bra END;                            so that the branch may part lanes
 
 A register is *uniform* (one scalar for the warp), *affine* (``base + stride x lane``, kept as the scalar base) or
-varying (a vector). Widening an affine 32-bit value is affine only if it does not wrap inside the warp; such a
-register is *guarded*: it keeps the vector too, and one bit that tells at run time whether the short form holds.
+varying (a vector). Widening an affine 32-bit value is affine only if it does not wrap inside the warp; where that is
+not known, the register is *guarded*: it keeps the vector too, and one bit that tells at run time whether the short form
+holds.
 """
 
 from __future__ import annotations
@@ -82,11 +83,16 @@ class Shape:
         """Whether a scalar base and a stride hold it."""
         return bool(self.stride)
 
+    @property
+    def never_wraps(self) -> bool:
+        """Whether no lane of a row wraps where its first does not: they lie between two multiples of ``align``."""
+        return self.is_flat or 0 < (self.stride or 0) * (self.row - 1) < self.align
+
     def spans(self, size: int) -> bool:
         """Whether all lanes lie between two neighbouring multiples of ``size``, a power of two."""
-        if self.stride is None or self.guarded or self.row != WARP:
+        if not self.stride or self.guarded or self.row != WARP:
             return False
-        return 0 < self.stride * (WARP - 1) < self.align <= size
+        return self.never_wraps and self.align <= size
 
 
 UNIFORM = Shape(0)
@@ -438,7 +444,8 @@ def _product_shape(op: Op, shapes: list[Shape], constants: dict[int, int]) -> Sh
     if op.modifiers[0] == "wide" and product is not None and not product.is_flat:
         if op.results[0] is None or op.results[0].bits != 64 or product.stride is None:
             return None
-        product = replace(product, guarded=True)
+        factor = shapes[0] if shapes[0].stride else shapes[1]
+        product = replace(product, guarded=factor.guarded or not factor.never_wraps)
     if op.opcode == "mad" and product is not None:
         return _linear([(product, 1), (shapes[2], 1)])
     return product
@@ -449,7 +456,7 @@ def _converted(op: Op, source: Shape) -> Shape | None:
         return None
     wide, narrow = op.types[0].bits, op.types[1].bits
     if wide == 64 and narrow == 32:
-        return replace(source, guarded=source.guarded or not source.is_flat)
+        return replace(source, guarded=source.guarded or not source.never_wraps)
     if wide == 32 and narrow == 64:
         return source
     return source if wide == narrow and wide in (32, 64) else None

@@ -324,7 +324,7 @@ class Flow(Masks):
                 base = b.resize(e.read(source, "i32"), 64, signed=signed)
                 reach = (shape.stride or 0) * (row - 1)
                 last = b.binary("add", base, b.integer(reach, 64)) if reach else base
-                if reach:
+                if not shape.never_wraps:
                     order, bound = ("sle", high) if reach > 0 else ("sge", low)
                     agree = b.binary("and", agree, b.compare(f"icmp {order}", last, b.integer(bound, 64)))
                 ends.append((base, last))
