@@ -17,7 +17,7 @@ from cujit.toolchain.handles import HandleNumber, Ledger
 from cujit.toolchain.libraries import load_binding, open_library
 from cujit.toolchain.results import ResultCode
 
-__all__ = ["Buffer", "CallError", "Library", "Readable"]
+__all__ = ["Buffer", "CallError", "Library", "Readable", "as_text"]
 
 Readable: TypeAlias = Any
 """bytes, bytearray, memoryview, a NumPy array: anything with the buffer protocol, but no str and no address."""
@@ -55,7 +55,7 @@ class Library:
     """One of NVIDIA's libraries behind its documented calls; its door is imported at the first of them.
 
     ``name`` is how people call it, ``binding`` the module of cuda.bindings. ``refused`` is the class of its own
-    refusals, ``misused`` that of calls which are not made because an argument is wrong.
+    refusals; ``misused`` is made of it, for calls which are not made because an argument is wrong.
     """
 
     def __init__(
@@ -63,7 +63,6 @@ class Library:
         name: str,
         binding: str,
         refused: type[CallError],
-        misused: type[CallError],
         *,
         bad_handle: ResultCode,
         bad_argument: ResultCode,
@@ -77,7 +76,8 @@ class Library:
         self.api: Any = load_binding(binding, name)
         self.ledger = Ledger()
         self.tool = name
-        self._refused, self._misused = refused, misused
+        self._refused = refused
+        self.misused: type[CallError] = type("UsageError", (refused, ValueError, TypeError), {})
         self._bad_handle, self._bad_argument = bad_handle, bad_argument
 
     # Calls
@@ -135,7 +135,7 @@ class Library:
         Raises:
             CallError: always.
         """
-        raise self._misused(self._bad_argument, f"{function}: {message}", tool=self.tool, call=function, help=help)
+        raise self.misused(self._bad_argument, f"{function}: {message}", tool=self.tool, call=function, help=help)
 
     def refused_options(self, options: Sequence[str], is_taken: Callable[[list[str]], bool], base: str = "") -> str:
         """Find which of the options the library refuses, by trying each with those that begin with ``base``."""
@@ -196,7 +196,7 @@ class Library:
         raise self._no_handle(function, f"this {number.what} was destroyed")
 
     def _no_handle(self, function: str, message: str) -> CallError:
-        return self._misused(
+        return self.misused(
             self._bad_handle,
             f"{function}: {message}",
             tool=self.tool,
@@ -302,6 +302,50 @@ class Library:
             read(content)
             target[:] = content
 
+    # What it made, and wrote; ``what`` is how the bindings call it: ``linked_cubin``
+
+    def size(self, handle: object, function: str, what: str) -> int:
+        """Ask for the size in bytes of what the library holds.
+
+        Raises:
+            CallError: it is no open handle of this library, or there is nothing of the kind.
+        """
+        with self.using(function, handle) as raw:
+            size: int = self.call(function, f"get_{what}_size", raw)
+        return size
+
+    def get(self, handle: object, function: str, what: str, buffer: Buffer) -> None:
+        """Write what the library holds into a buffer.
+
+        Raises:
+            CallError: as of ``size`` and ``fill``.
+        """
+        with self.using(function, handle) as raw:
+            size = self.call(f"{function}Size", f"get_{what}_size", raw)
+            self.fill(function, buffer, size, lambda content: self.call(function, f"get_{what}", raw, content))
+
+    def take(self, handle: object, function: str, what: str) -> bytes:
+        """Give what the library holds.
+
+        Raises:
+            CallError: as of ``size``.
+        """
+        content = bytearray(self.size(handle, f"{function}Size", what))
+        self.get(handle, function, what, content)
+        return bytes(content)
+
+    def log(self, raw: Any, what: str) -> str:
+        """Read a log for an error that is on its way; a second failure must not hide the first."""
+        try:
+            content = bytearray(getattr(self.api, f"get_{what}_size")(raw))
+            if content:
+                getattr(self.api, f"get_{what}")(raw, content)
+        except Exception as e:
+            if getattr(e, "status", None) is None:
+                raise
+            return ""
+        return as_text(content)
+
     def file(self, function: str, given: object) -> str:
         """Check the path of a file to read.
 
@@ -320,3 +364,8 @@ class Library:
         if not os.access(path, os.R_OK):
             self.misuse(function, f"{path} may not be read")
         return path
+
+
+def as_text(content: bytes | bytearray) -> str:
+    """Read what a library wrote, up to the NUL that ends it."""
+    return content.rstrip(b"\0").decode("utf-8", "replace")

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Callable
 from types import TracebackType
-from typing import Any
+from typing import Any, ClassVar, TypeVar
 
 from cujit.errors import ClosedError
 
 __all__ = ["Handle", "HandleNumber", "Ledger"]
+
+H = TypeVar("H", bound="Handle")
 
 
 class HandleNumber(int):
@@ -65,9 +66,13 @@ class Ledger:
 class Handle:
     """One handle of a C library: released once, by ``close``, by ``with``, or when nothing refers to it."""
 
-    def __init__(self, raw: HandleNumber, destroy: Callable[[HandleNumber], object]) -> None:
+    destroy: ClassVar[staticmethod[[int], object]]
+    """The documented call that releases it."""
+
+    def __init__(self, raw: int) -> None:
+        assert isinstance(raw, HandleNumber)
         self._raw = raw
-        self._release = weakref.finalize(self, destroy, raw)
+        self._release = weakref.finalize(self, type(self).destroy, raw)
         self._release.atexit = False  # the process takes its memory back; libraries may be gone by then
 
     @property
@@ -90,7 +95,7 @@ class Handle:
         """Release the handle; again is harmless."""
         self._release()
 
-    def __enter__(self) -> Handle:
+    def __enter__(self: H) -> H:
         return self
 
     def __exit__(

@@ -9,7 +9,7 @@ from typing import Any
 from cujit.arch.support import install
 from cujit.errors import ToolchainNotFoundError
 
-__all__ = ["load_binding", "missing_library", "open_library"]
+__all__ = ["library_path", "load_binding", "missing_library", "open_library"]
 
 
 def load_binding(name: str, library: str) -> Any:
@@ -44,3 +44,14 @@ def open_library(library: str, first_call: Callable[[], Any]) -> Any:
     except (RuntimeError, OSError) as e:
         # cuda.bindings says DynamicLibNotFoundError or FunctionNotFoundError, both RuntimeErrors.
         raise missing_library(library, e) from e
+
+
+def library_path(binding: str) -> str | None:
+    """Give the file that an open library is of; None when cuda.pathfinder does not tell."""
+    from cuda.pathfinder import load_nvidia_dynamic_lib
+
+    try:
+        path: str | None = load_nvidia_dynamic_lib(binding).abs_path
+    except (RuntimeError, OSError):
+        return None
+    return path

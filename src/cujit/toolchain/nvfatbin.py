@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from cujit.errors import spell
 from cujit.toolchain.calls import Buffer, CallError, Library, Readable
-from cujit.toolchain.handles import Handle, HandleNumber
+from cujit.toolchain.handles import Handle
 from cujit.toolchain.libraries import load_binding
 from cujit.toolchain.results import NvFatbinResult as Result
 
@@ -41,17 +41,12 @@ class nvFatbinError(CallError):  # noqa: N801  # NVIDIA's name
     codes = Result
 
 
-class _UsageError(nvFatbinError, ValueError, TypeError):
-    """A call that was not made, because an argument is wrong."""
-
-
 @functools.cache
 def _library() -> Library:
     library = Library(
         "nvFatbin",
         "nvfatbin",
         nvFatbinError,
-        _UsageError,
         bad_handle=Result.ERROR_NULL_POINTER,
         bad_argument=Result.ERROR_NULL_POINTER,
     )
@@ -127,16 +122,8 @@ def add_ptx(handle: int, code: Readable, size: int, arch: str, identifier: str, 
     library, function = _library(), "nvFatbinAddPTX"
     content = library.data(function, "code", code, size)
     ended = content if content.endswith(b"\0") else content + b"\0"
-    _add(
-        handle,
-        function,
-        "add_ptx",
-        ended,
-        len(ended),
-        arch=arch,
-        identifier=identifier,
-        options_cmd_line=options_cmd_line,
-    )
+    texts = {"arch": arch, "identifier": identifier, "options_cmd_line": options_cmd_line}
+    _add(handle, function, "add_ptx", ended, len(ended), **texts)
 
 
 def add_ltoir(handle: int, code: Readable, size: int, arch: str, identifier: str, options_cmd_line: str) -> None:
@@ -145,16 +132,8 @@ def add_ltoir(handle: int, code: Readable, size: int, arch: str, identifier: str
     Raises:
         nvFatbinError: handle or size is wrong, or it is no LTO-IR.
     """
-    _add(
-        handle,
-        "nvFatbinAddLTOIR",
-        "add_ltoir",
-        code,
-        size,
-        arch=arch,
-        identifier=identifier,
-        options_cmd_line=options_cmd_line,
-    )
+    texts = {"arch": arch, "identifier": identifier, "options_cmd_line": options_cmd_line}
+    _add(handle, "nvFatbinAddLTOIR", "add_ltoir", code, size, **texts)
 
 
 def add_index(handle: int, code: Readable, size: int, identifier: str) -> None:
@@ -172,15 +151,8 @@ def add_tile_ir(handle: int, code: Readable, size: int, identifier: str, options
     Raises:
         nvFatbinError: handle or size is wrong, it is no Tile IR, or this nvFatbin takes none.
     """
-    _add(
-        handle,
-        "nvFatbinAddTileIR",
-        "add_tile_ir",
-        code,
-        size,
-        identifier=identifier,
-        options_cmd_line=options_cmd_line,
-    )
+    texts = {"identifier": identifier, "options_cmd_line": options_cmd_line}
+    _add(handle, "nvFatbinAddTileIR", "add_tile_ir", code, size, **texts)
 
 
 def add_reloc(handle: int, code: Readable, size: int) -> None:
@@ -260,12 +232,7 @@ class Packer(Handle):
     NVIDIA's tools show for the entry; ``options`` are for the tool that compiles the entry later.
     """
 
-    def __init__(self, raw: int) -> None:
-        assert isinstance(raw, HandleNumber)
-        super().__init__(raw, destroy)
-
-    def __enter__(self) -> Packer:
-        return self
+    destroy = staticmethod(destroy)
 
     def add_cubin(self, data: bytes, arch: str, identifier: str = "") -> None:
         """Add machine code.

@@ -15,9 +15,9 @@ from typing import Any
 
 from cujit.artifact import Kind
 from cujit.errors import spell
-from cujit.toolchain.calls import Buffer, CallError, Library, Readable
-from cujit.toolchain.handles import Handle, HandleNumber
-from cujit.toolchain.libraries import load_binding
+from cujit.toolchain.calls import Buffer, CallError, Library, Readable, as_text
+from cujit.toolchain.handles import Handle
+from cujit.toolchain.libraries import library_path, load_binding
 from cujit.toolchain.results import InputType
 from cujit.toolchain.results import NvJitLinkResult as Result
 
@@ -71,17 +71,12 @@ def __getattr__(name: str) -> InputType:
     raise AttributeError(f"module {spell(__name__)} has no attribute {spell(name)}")
 
 
-class _UsageError(nvJitLinkError, ValueError, TypeError):
-    """A call that was not made, because an argument is wrong."""
-
-
 @functools.cache
 def _library() -> Library:
     library = Library(
         "nvJitLink",
         "nvjitlink",
         nvJitLinkError,
-        _UsageError,
         bad_handle=Result.ERROR_NULL_INPUT,
         bad_argument=Result.ERROR_INVALID_INPUT,
     )
@@ -177,7 +172,7 @@ def get_linked_cubin_size(handle: int) -> int:
     Raises:
         nvJitLinkError: the link is not complete.
     """
-    return _size(handle, "nvJitLinkGetLinkedCubinSize", "linked_cubin")
+    return _library().size(handle, "nvJitLinkGetLinkedCubinSize", "linked_cubin")
 
 
 def get_linked_cubin(handle: int, cubin: Buffer) -> None:
@@ -186,7 +181,7 @@ def get_linked_cubin(handle: int, cubin: Buffer) -> None:
     Raises:
         nvJitLinkError: the link is not complete, or the buffer is too small or immutable.
     """
-    _get(handle, "nvJitLinkGetLinkedCubin", "linked_cubin", cubin)
+    _library().get(handle, "nvJitLinkGetLinkedCubin", "linked_cubin", cubin)
 
 
 def get_linked_ptx_size(handle: int) -> int:
@@ -195,7 +190,7 @@ def get_linked_ptx_size(handle: int) -> int:
     Raises:
         nvJitLinkError: the link is not complete, or makes no PTX.
     """
-    return _size(handle, "nvJitLinkGetLinkedPtxSize", "linked_ptx")
+    return _library().size(handle, "nvJitLinkGetLinkedPtxSize", "linked_ptx")
 
 
 def get_linked_ptx(handle: int, ptx: Buffer) -> None:
@@ -204,7 +199,7 @@ def get_linked_ptx(handle: int, ptx: Buffer) -> None:
     Raises:
         nvJitLinkError: there is none, or the buffer is too small or immutable.
     """
-    _get(handle, "nvJitLinkGetLinkedPtx", "linked_ptx", ptx)
+    _library().get(handle, "nvJitLinkGetLinkedPtx", "linked_ptx", ptx)
 
 
 def get_linked_ltoir_size(handle: int) -> int:
@@ -213,7 +208,7 @@ def get_linked_ltoir_size(handle: int) -> int:
     Raises:
         nvJitLinkError: there is none, or this nvJitLink does not give it.
     """
-    return _size(handle, "nvJitLinkGetLinkedLTOIRSize", "linked_ltoir")
+    return _library().size(handle, "nvJitLinkGetLinkedLTOIRSize", "linked_ltoir")
 
 
 def get_linked_ltoir(handle: int, ltoir: Buffer) -> None:
@@ -222,7 +217,7 @@ def get_linked_ltoir(handle: int, ltoir: Buffer) -> None:
     Raises:
         nvJitLinkError: there is none, or the buffer is too small or immutable.
     """
-    _get(handle, "nvJitLinkGetLinkedLTOIR", "linked_ltoir", ltoir)
+    _library().get(handle, "nvJitLinkGetLinkedLTOIR", "linked_ltoir", ltoir)
 
 
 def get_error_log_size(handle: int) -> int:
@@ -231,7 +226,7 @@ def get_error_log_size(handle: int) -> int:
     Raises:
         nvJitLinkError: the handle is not open.
     """
-    return _size(handle, "nvJitLinkGetErrorLogSize", "error_log")
+    return _library().size(handle, "nvJitLinkGetErrorLogSize", "error_log")
 
 
 def get_error_log(handle: int, log: Buffer) -> None:
@@ -240,7 +235,7 @@ def get_error_log(handle: int, log: Buffer) -> None:
     Raises:
         nvJitLinkError: the buffer is too small or immutable.
     """
-    _get(handle, "nvJitLinkGetErrorLog", "error_log", log)
+    _library().get(handle, "nvJitLinkGetErrorLog", "error_log", log)
 
 
 def get_info_log_size(handle: int) -> int:
@@ -249,7 +244,7 @@ def get_info_log_size(handle: int) -> int:
     Raises:
         nvJitLinkError: the handle is not open.
     """
-    return _size(handle, "nvJitLinkGetInfoLogSize", "info_log")
+    return _library().size(handle, "nvJitLinkGetInfoLogSize", "info_log")
 
 
 def get_info_log(handle: int, log: Buffer) -> None:
@@ -258,7 +253,7 @@ def get_info_log(handle: int, log: Buffer) -> None:
     Raises:
         nvJitLinkError: the buffer is too small or immutable.
     """
-    _get(handle, "nvJitLinkGetInfoLog", "info_log", log)
+    _library().get(handle, "nvJitLinkGetInfoLog", "info_log", log)
 
 
 def _input_type(function: str, given: object) -> int:
@@ -272,7 +267,7 @@ def _input_type(function: str, given: object) -> int:
 def _call(handle: int, function: str, method: str) -> None:
     library = _library()
     with library.using(function, handle) as raw, _with_info_log(raw):
-        library.call(function, method, raw, log=lambda: _log(raw, "error_log"))
+        library.call(function, method, raw, log=lambda: library.log(raw, "error_log"))
 
 
 def _add(raw: int, function: str, *arguments: Any) -> None:
@@ -287,9 +282,9 @@ def _add(raw: int, function: str, *arguments: Any) -> None:
             method = "add_data" if function == "nvJitLinkAddData" else "add_file"
             said = [*arguments[:-1], arguments[-1].decode()]
             name = said[-1]
-            library.call(function, method, raw, *said, log=lambda: _log(raw, "error_log"), about=lambda: name)
+            library.call(function, method, raw, *said, log=lambda: library.log(raw, "error_log"), about=lambda: name)
         elif status := c_function(raw, *arguments):
-            raise library.error(status, function, _log(raw, "error_log"), about=arguments[-1].decode())
+            raise library.error(status, function, library.log(raw, "error_log"), about=arguments[-1].decode())
 
 
 _C_ARGUMENTS = {
@@ -301,13 +296,10 @@ _C_ARGUMENTS = {
 @functools.cache
 def _c_function(function: str) -> Any:
     """Find a C function in the library in use, under the name that nvJitLink.h gives it; None when it is not there."""
-    from cuda.pathfinder import load_nvidia_dynamic_lib
-
     major, minor = version()
     try:
-        library = ctypes.CDLL(load_nvidia_dynamic_lib("nvJitLink").abs_path)
-        found = getattr(library, f"__{function}_{major}_{minor}")
-    except (RuntimeError, OSError, AttributeError):
+        found = getattr(ctypes.CDLL(library_path("nvJitLink") or ""), f"__{function}_{major}_{minor}")
+    except (OSError, AttributeError):
         return None
     found.argtypes, found.restype = _C_ARGUMENTS[function], ctypes.c_int
     return found
@@ -319,34 +311,8 @@ def _with_info_log(raw: int) -> Iterator[None]:
     try:
         yield
     except nvJitLinkError as e:
-        e.info_log = _log(raw, "info_log")
+        e.info_log = _library().log(raw, "info_log")
         raise
-
-
-def _size(handle: int, function: str, what: str) -> int:
-    library = _library()
-    with library.using(function, handle) as raw:
-        size: int = library.call(function, f"get_{what}_size", raw)
-    return size
-
-
-def _get(handle: int, function: str, what: str, buffer: Buffer) -> None:
-    library = _library()
-    with library.using(function, handle) as raw:
-        size = library.call(f"{function}Size", f"get_{what}_size", raw)
-        library.fill(function, buffer, size, lambda content: library.call(function, f"get_{what}", raw, content))
-
-
-def _log(raw: int, what: str) -> str:
-    """Read a log for an error that is on its way; a second failure must not hide the first."""
-    api = _library().api
-    try:
-        content = bytearray(getattr(api, f"get_{what}_size")(raw))
-        if content:
-            getattr(api, f"get_{what}")(raw, content)
-    except api.nvJitLinkError:
-        return ""
-    return content.rstrip(b"\0").decode("utf-8", "replace")
 
 
 _INPUT_TYPE = {
@@ -389,12 +355,7 @@ class NvJitLink:
 class Linker(Handle):
     """One nvJitLinkHandle: add images, complete once, take the result. Use it in a ``with`` statement."""
 
-    def __init__(self, raw: int) -> None:
-        assert isinstance(raw, HandleNumber)
-        super().__init__(raw, destroy)
-
-    def __enter__(self) -> Linker:
-        return self
+    destroy = staticmethod(destroy)
 
     def add(self, kind: Kind, data: bytes, name: str) -> None:
         """Add one image; ``name`` is what the log calls it.
@@ -414,21 +375,16 @@ class Linker(Handle):
 
     def cubin(self) -> bytes:
         """The linked machine code."""
-        return self._take("linked_cubin", "nvJitLinkGetLinkedCubin")
+        return _library().take(self.raw, "nvJitLinkGetLinkedCubin", "linked_cubin")
 
     def ptx(self) -> bytes:
         """The linked PTX, without the NUL that ends it; the link needs ``-lto`` and ``-ptx``."""
-        return self._take("linked_ptx", "nvJitLinkGetLinkedPtx").rstrip(b"\0")
+        return _library().take(self.raw, "nvJitLinkGetLinkedPtx", "linked_ptx").rstrip(b"\0")
 
     def error_log(self) -> str:
         """What went wrong, in the linker's words."""
-        return self._take("error_log", "nvJitLinkGetErrorLog").rstrip(b"\0").decode("utf-8", "replace")
+        return as_text(_library().take(self.raw, "nvJitLinkGetErrorLog", "error_log"))
 
     def info_log(self) -> str:
         """What else the linker wrote."""
-        return self._take("info_log", "nvJitLinkGetInfoLog").rstrip(b"\0").decode("utf-8", "replace")
-
-    def _take(self, what: str, function: str) -> bytes:
-        content = bytearray(_size(self.raw, f"{function}Size", what))
-        _get(self.raw, function, what, content)
-        return bytes(content)
+        return as_text(_library().take(self.raw, "nvJitLinkGetInfoLog", "info_log"))

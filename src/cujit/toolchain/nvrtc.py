@@ -12,9 +12,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from cujit.errors import spell
-from cujit.toolchain.calls import Buffer, CallError, Library
+from cujit.toolchain.calls import Buffer, CallError, Library, as_text
 from cujit.toolchain.handles import Handle, HandleNumber
-from cujit.toolchain.libraries import load_binding
+from cujit.toolchain.libraries import library_path, load_binding
 from cujit.toolchain.process_state import process_state
 from cujit.toolchain.results import NvrtcResult
 from cujit.toolchain.stopping import Stop, current_stop
@@ -63,17 +63,12 @@ class nvrtcError(CallError):  # noqa: N801  # in the manner of NVIDIA's other li
     codes = NvrtcResult
 
 
-class _UsageError(nvrtcError, ValueError, TypeError):
-    """A call that was not made, because an argument is wrong."""
-
-
 @functools.cache
 def _library() -> Library:
     library = Library(
         "NVRTC",
         "nvrtc",
         nvrtcError,
-        _UsageError,
         bad_handle=NvrtcResult.NVRTC_ERROR_INVALID_PROGRAM,
         bad_argument=NvrtcResult.NVRTC_ERROR_INVALID_INPUT,
     )
@@ -321,13 +316,7 @@ class Nvrtc:
     @property
     def library_path(self) -> str | None:
         """The file that the library was opened from; None when cuda.pathfinder does not tell."""
-        from cuda.pathfinder import load_nvidia_dynamic_lib
-
-        try:
-            path: str | None = load_nvidia_dynamic_lib("nvrtc").abs_path
-        except (RuntimeError, OSError):
-            return None
-        return path
+        return library_path("nvrtc")
 
     def __repr__(self) -> str:
         return f"<{self.tool} for {', '.join(f'sm_{n}' for n in self.arches)}>"
@@ -346,11 +335,7 @@ class Nvrtc:
 class Program(Handle):
     """One nvrtcProgram: add names, compile once, take the images. Use it in a ``with`` statement."""
 
-    def __init__(self, raw: HandleNumber) -> None:
-        super().__init__(raw, nvrtcDestroyProgram)
-
-    def __enter__(self) -> Program:
-        return self
+    destroy = staticmethod(nvrtcDestroyProgram)
 
     def add_name(self, expression: bytes) -> None:
         """Ask for the lowered name of a kernel or variable, and so for its instance.
@@ -375,13 +360,13 @@ class Program(Handle):
     def _heed(self, stop: Stop) -> None:
         try:
             nvrtcSetFlowCallback(self.raw, *stop.flow_callback())
-        except _UsageError:
+        except _library().misused:
             return  # a release without the call compiles to its end
         self.raw.kept.append(stop)
 
     def log(self) -> str:
         """What the compiler wrote."""
-        return self._take("ProgramLog").rstrip(b"\0").decode("utf-8", "replace")
+        return as_text(self._take("ProgramLog"))
 
     def lowered_name(self, expression: bytes) -> str:
         """Give the lowered name of an expression that was added before the compile.

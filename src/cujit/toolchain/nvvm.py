@@ -15,9 +15,9 @@ from cujit.arch.arch import KNOWN_ARCHES
 from cujit.arch.support import install
 from cujit.errors import ToolchainNotFoundError
 from cujit.forks import cached_property
-from cujit.toolchain.calls import Buffer, CallError, Library, Readable
-from cujit.toolchain.handles import Handle, HandleNumber
-from cujit.toolchain.libraries import load_binding
+from cujit.toolchain.calls import Buffer, CallError, Library, Readable, as_text
+from cujit.toolchain.handles import Handle
+from cujit.toolchain.libraries import library_path, load_binding
 from cujit.toolchain.results import NvvmResult as Result
 
 __all__ = [
@@ -57,17 +57,12 @@ class nvvmError(CallError):  # noqa: N801  # NVIDIA's name
     codes = Result
 
 
-class _UsageError(nvvmError, ValueError, TypeError):
-    """A call that was not made, because an argument is wrong."""
-
-
 @functools.cache
 def _library() -> Library:
     library = Library(
         "libNVVM",
         "nvvm",
         nvvmError,
-        _UsageError,
         bad_handle=Result.ERROR_INVALID_PROGRAM,
         bad_argument=Result.ERROR_INVALID_INPUT,
     )
@@ -182,7 +177,7 @@ def get_compiled_result_size(prog: int) -> int:
     Raises:
         nvvmError: it is no open program of libNVVM.
     """
-    return _size(prog, "nvvmGetCompiledResultSize", "compiled_result")
+    return _library().size(prog, "nvvmGetCompiledResultSize", "compiled_result")
 
 
 def get_compiled_result(prog: int, buffer: Buffer) -> None:
@@ -191,7 +186,7 @@ def get_compiled_result(prog: int, buffer: Buffer) -> None:
     Raises:
         nvvmError: the buffer is too small or immutable.
     """
-    _get(prog, "nvvmGetCompiledResult", "compiled_result", buffer)
+    _library().get(prog, "nvvmGetCompiledResult", "compiled_result", buffer)
 
 
 def get_program_log_size(prog: int) -> int:
@@ -200,7 +195,7 @@ def get_program_log_size(prog: int) -> int:
     Raises:
         nvvmError: it is no open program of libNVVM.
     """
-    return _size(prog, "nvvmGetProgramLogSize", "program_log")
+    return _library().size(prog, "nvvmGetProgramLogSize", "program_log")
 
 
 def get_program_log(prog: int, buffer: Buffer) -> None:
@@ -209,7 +204,7 @@ def get_program_log(prog: int, buffer: Buffer) -> None:
     Raises:
         nvvmError: the buffer is too small or immutable.
     """
-    _get(prog, "nvvmGetProgramLog", "program_log", buffer)
+    _library().get(prog, "nvvmGetProgramLog", "program_log", buffer)
 
 
 def _add(prog: int, function: str, method: str, buffer: Readable, size: int, name: str | None) -> None:
@@ -217,39 +212,13 @@ def _add(prog: int, function: str, method: str, buffer: Readable, size: int, nam
     content = library.data(function, "buffer", buffer, size)
     shown = library.text(function, "name", name, optional=True) or "<unnamed>"
     with library.using(function, prog, content) as raw:
-        library.call(function, method, raw, content, len(content), shown, log=lambda: _log(raw))
+        library.call(function, method, raw, content, len(content), shown, log=lambda: library.log(raw, "program_log"))
 
 
 def _run(prog: int, function: str, method: str, options: list[str]) -> None:
     library = _library()
     with library.using(function, prog) as raw:
-        library.call(function, method, raw, len(options), options, log=lambda: _log(raw))
-
-
-def _size(prog: int, function: str, what: str) -> int:
-    library = _library()
-    with library.using(function, prog) as raw:
-        size: int = library.call(function, f"get_{what}_size", raw)
-    return size
-
-
-def _get(prog: int, function: str, what: str, buffer: Buffer) -> None:
-    library = _library()
-    with library.using(function, prog) as raw:
-        size = library.call(f"{function}Size", f"get_{what}_size", raw)
-        library.fill(function, buffer, size, lambda content: library.call(function, f"get_{what}", raw, content))
-
-
-def _log(raw: int) -> str:
-    """Read the log for an error that is on its way; a second failure must not hide the first."""
-    api = _library().api
-    try:
-        content = bytearray(api.get_program_log_size(raw))
-        if content:
-            api.get_program_log(raw, content)
-    except api.nvvmError:
-        return ""
-    return content.rstrip(b"\0").decode("utf-8", "replace")
+        library.call(function, method, raw, len(options), options, log=lambda: library.log(raw, "program_log"))
 
 
 _ARCH = re.compile(r"-arch=compute_(\d+)[af]?")
@@ -319,13 +288,7 @@ class Nvvm:
     @property
     def library_path(self) -> str | None:
         """The file that the library was opened from; None when cuda.pathfinder does not tell."""
-        from cuda.pathfinder import load_nvidia_dynamic_lib
-
-        try:
-            path: str | None = load_nvidia_dynamic_lib("nvvm").abs_path
-        except (RuntimeError, OSError):
-            return None
-        return path
+        return library_path("nvvm")
 
     @cached_property
     def libdevice_path(self) -> Path:
@@ -365,12 +328,7 @@ class Nvvm:
 class NvvmProgram(Handle):
     """One nvvmProgram: add modules, compile once, take the result. Use it in a ``with`` statement."""
 
-    def __init__(self, raw: int) -> None:
-        assert isinstance(raw, HandleNumber)
-        super().__init__(raw, destroy_program)
-
-    def __enter__(self) -> NvvmProgram:
-        return self
+    destroy = staticmethod(destroy_program)
 
     def add(self, module: bytes, name: str, *, lazy: bool = False) -> None:
         """Add a module, text or bitcode; of a ``lazy`` one only what others use is taken.
@@ -398,13 +356,8 @@ class NvvmProgram(Handle):
 
     def result(self) -> bytes:
         """The PTX with the NUL that ends it, or the LTO-IR."""
-        return self._take("compiled_result", "nvvmGetCompiledResult")
+        return _library().take(self.raw, "nvvmGetCompiledResult", "compiled_result")
 
     def log(self) -> str:
         """What the compiler wrote."""
-        return self._take("program_log", "nvvmGetProgramLog").rstrip(b"\0").decode("utf-8", "replace")
-
-    def _take(self, what: str, function: str) -> bytes:
-        content = bytearray(_size(self.raw, f"{function}Size", what))
-        _get(self.raw, function, what, content)
-        return bytes(content)
+        return as_text(_library().take(self.raw, "nvvmGetProgramLog", "program_log"))

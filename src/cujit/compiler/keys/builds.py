@@ -19,7 +19,7 @@ from cujit.cache.key import Part, make_key
 from cujit.compiler.includes.files import Stamp, is_old, stamp_of
 from cujit.compiler.includes.memo import HintStore
 from cujit.errors import ToolchainNotFoundError
-from cujit.toolchain.libraries import missing_library
+from cujit.toolchain.libraries import library_path, missing_library
 from cujit.toolchain.toolset import Toolchain
 
 __all__ = ["NAMES", "Build", "build_of", "read_build_id"]
@@ -164,15 +164,10 @@ def _is_open(library: str, toolchain: Toolchain) -> bool:
 def _opened_path(library: str, toolchain: Toolchain) -> str:
     """Open the library, if it is not, and say where it is."""
     getattr(toolchain, library.lower())
-    from cuda.pathfinder import load_nvidia_dynamic_lib
-
-    try:
-        path = load_nvidia_dynamic_lib(library).abs_path
-    except (RuntimeError, OSError) as e:
-        raise missing_library(NAMES[library], e) from e
+    path = library_path(library)
     if not path:
         raise ToolchainNotFoundError(f"{NAMES[library]} is open, but nothing tells from which file")
-    return str(path)
+    return path
 
 
 def _version(library: str, toolchain: Toolchain) -> tuple[int, int]:
