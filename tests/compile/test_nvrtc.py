@@ -38,7 +38,9 @@ class Compiler:
             source = Source.cuda(source, name="axpy.cu")
         options = Options.of(None, more)
         request = Request.of(source, to, arch, names, options, self.toolchain)  # type: ignore[arg-type]
-        return CompileJob(request).run(self.toolchain)
+        job = CompileJob(request)
+        job.check()
+        return job.run(self.toolchain)
 
 
 @pytest.fixture

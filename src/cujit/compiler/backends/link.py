@@ -44,7 +44,7 @@ def link_images(
     if not artifacts:
         raise LinkError("nothing to link")
     linker = toolchain.nvjitlink
-    images = [Image.of(artifact, index) for index, artifact in enumerate(artifacts)]
+    images = Image.all_of(artifacts)
     target = _target(images, arch)
     _require_arch(target, toolchain)
     for image in images:

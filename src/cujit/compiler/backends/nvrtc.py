@@ -7,6 +7,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
+from typing import Any
 
 from cujit.arch.support import install, require_arch
 from cujit.artifact import Artifact, Kind
@@ -14,14 +15,7 @@ from cujit.compiler.backends.diagnostics import NAME_MAP, missing_header, parse_
 from cujit.compiler.inputs.kernels import plain_kernels
 from cujit.compiler.inputs.source import Source
 from cujit.compiler.request import Request
-from cujit.errors import (
-    CompileError,
-    Diagnostic,
-    FormatError,
-    HeaderNotFoundError,
-    OptionError,
-    ToolError,
-)
+from cujit.errors import CompileError, Diagnostic, FormatError, HeaderNotFoundError, OptionError, ToolError
 from cujit.formats.mangling import SIGNATURE_PROBE, probe_expression, signature_of
 from cujit.signature import Signature
 from cujit.toolchain.nvrtc import Program
@@ -168,7 +162,7 @@ def _without_failed(
     asked: _Expressions, diagnostics: Sequence[Diagnostic], required: Sequence[str]
 ) -> _Expressions | None:
     """Give what to ask for in another attempt; None when the failure is the user's own."""
-    errors = [d for d in diagnostics if d.severity == "error"]
+    errors = _errors(diagnostics)
     if any(d.file == _PROBE_HEADER for d in errors):
         return replace(asked, probes=())
     failed = frozenset(_expression(d) for d in errors if d.file == NAME_MAP)
@@ -177,45 +171,39 @@ def _without_failed(
     return asked.without(failed)
 
 
+def _errors(diagnostics: Sequence[Diagnostic]) -> list[Diagnostic]:
+    return [d for d in diagnostics if d.severity == "error"]
+
+
 def _expression(diagnostic: Diagnostic) -> str:
     return diagnostic.source_line.removeprefix(_PRAGMA).strip()
 
 
 def _explain(request: Request, toolchain: Toolchain, error: ToolError, log: str) -> Exception:
     """Turn a refusal of NVRTC into the error that says what is wrong with the request."""
-    source, tool = request.source, toolchain.nvrtc.tool
+    tool = toolchain.nvrtc.tool
     if error.result == "NVRTC_ERROR_INVALID_OPTION":
         return OptionError(
             f"{tool} does not take the arguments {' '.join(request.arguments())}: {log.strip()}",
             help="docs/options.md lists the options; extra=(…) is given to the compiler as it is",
         )
     diagnostics = parse_log(log)
-    errors = [d for d in diagnostics if d.severity == "error"]
-    told = {
-        "request": request,
-        "diagnostics": diagnostics,
-        "tool": tool,
-        "call": error.call,
-        "result": error.result,
-        "log": log,
-    }
+    errors = _errors(diagnostics)
+    told: dict[str, Any] = {"request": request, "diagnostics": diagnostics, "tool": tool, "log": log}
+    told |= {"call": error.call, "result": error.result}
     if header := missing_header(diagnostics):
         return HeaderNotFoundError(
             _no_header(request, toolchain, header, errors[0]),
             help=_HOST_HEADER.format(header) if header in _HOST_HEADERS else _HEADER_HELP,
-            **told,  # type: ignore[arg-type]
+            **told,
         )
-    unnamed = [name for name in request.names if any(_names(d, name) for d in errors)]
-    if unnamed:
-        # What NVRTC says of our own probes and guesses would only puzzle the reader.
-        shown = tuple(d for d in diagnostics if d.file != NAME_MAP or _expression(d) in unnamed)
-        told |= {"diagnostics": shown, "log": "\n".join(str(d) for d in shown if d.file != NAME_MAP)}
-        return _explain_names(request, unnamed, shown, told)
+    if unnamed := [name for name in request.names if any(_names(d, name) for d in errors)]:
+        return _explain_names(request, unnamed, told)
     count = f"{len(errors)} error{'s' * (len(errors) != 1)}" if errors else error.result
     return CompileError(
-        f"{source.name} does not compile for {request.arch}: {count}\n{log.strip()}",
+        f"{request.source.name} does not compile for {request.arch}: {count}\n{log.strip()}",
         help=_host_help(errors),
-        **told,  # type: ignore[arg-type]
+        **told,
     )
 
 
@@ -235,11 +223,10 @@ def _host_help(errors: Sequence[Diagnostic]) -> str | None:
     return None
 
 
-def _explain_names(
-    request: Request, unnamed: Sequence[str], diagnostics: Sequence[Diagnostic], told: dict[str, object]
-) -> CompileError:
+def _explain_names(request: Request, unnamed: Sequence[str], told: dict[str, Any]) -> CompileError:
     """Say which names are not in the source, which are there more than once, and which stand for something else."""
-    why = {name: [d.message for d in diagnostics if d.file == NAME_MAP and _expression(d) == name] for name in unnamed}
+    told |= _without_ours(told["diagnostics"], unnamed)
+    why = {name: _said_of(name, told["diagnostics"]) for name in unnamed}
     overloaded = [name for name, messages in why.items() if any(_OVERLOADED in m for m in messages)]
     absent = [name for name in unnamed if name not in overloaded]
     parts = [f"has no {' and no '.join(absent)}"] if absent else []
@@ -248,11 +235,17 @@ def _explain_names(
     said = f"{request.source.name} {' and '.join(parts)}"
     helps = [f"names=['(void(*)(int*)){name}'], with the types of its parameters" for name in overloaded]
     helps += [_suggest_names(request, absent)] if absent else []
-    return CompileError(
-        "\n  ".join(dict.fromkeys([said, *reasons])),
-        help="; ".join(helps),
-        **told,  # type: ignore[arg-type]
-    )
+    return CompileError("\n  ".join(dict.fromkeys([said, *reasons])), help="; ".join(helps), **told)
+
+
+def _without_ours(diagnostics: Sequence[Diagnostic], unnamed: Sequence[str]) -> dict[str, object]:
+    """Leave out what NVRTC says of our own probes and guesses, which would only puzzle the reader."""
+    shown = tuple(d for d in diagnostics if d.file != NAME_MAP or _expression(d) in unnamed)
+    return {"diagnostics": shown, "log": "\n".join(str(d) for d in shown if d.file != NAME_MAP)}
+
+
+def _said_of(name: str, diagnostics: Sequence[Diagnostic]) -> list[str]:
+    return [d.message for d in diagnostics if d.file == NAME_MAP and _expression(d) == name]
 
 
 def _names(diagnostic: Diagnostic, name: str) -> bool:

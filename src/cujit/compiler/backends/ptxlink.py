@@ -44,31 +44,29 @@ def link_to_ptx(artifacts: Sequence[Artifact], arch: Arch | None, options: Optio
         raise LinkError("nothing to link")
     if arch is not None and arch.is_lto:
         raise OptionError(f"a link to PTX is for {arch.virtual}, not {arch}")
-    images = [Image.of(artifact, index) for index, artifact in enumerate(artifacts)]
+    images = Image.all_of(artifacts)
     found = [part for image in images for part in _parts(image, arch)]
-    lto = [part for part in found if part.kind is Kind.LTOIR]
-    ptx = [part for part in found if part.kind is Kind.PTX]
+    lto, ptx = ([part for part in found if part.kind is kind] for kind in (Kind.LTOIR, Kind.PTX))
     if not lto and (options or options.extra):
         raise OptionError(
             f"a link of PTX to PTX takes no options: {spell(options)}", help="give them to what loads the PTX"
         )
     if lto:
         ptx.append(link_lto(lto, arch or _highest(found)))
+    return replace(_linked(ptx, arch, has_lto=bool(lto)), name=" + ".join(image.name for image in images))
+
+
+def _linked(ptx: Sequence[Artifact], arch: Arch | None, *, has_lto: bool) -> Artifact:
     try:
         linked = link_modules([Input(p.name, _module(p)) for p in ptx], arch)
     except LinkError as e:
-        hint = e.help
-        if lto and "no input defines it" in e.message:
-            hint = "functions in LTO-IR are not there for PTX: compile that input with to='ptx', rdc=True"
-        raise LinkError(e.message, tool=_TOOL, help=hint) from None
-    made = [_renamed(part, names) for part, names in zip(ptx, linked.renamed, strict=True)]
-    names, signatures = merged(made)
-    module = linked.module
+        is_for_lto = has_lto and "no input defines it" in e.message
+        raise LinkError(e.message, tool=_TOOL, help=_NO_FUNCTIONS if is_for_lto else e.help) from None
+    names, signatures = merged([_renamed(part, new) for part, new in zip(ptx, linked.renamed, strict=True)])
+    module, log = linked.module, "\n".join(linked.notes)
     names = named(names, (entry.name for entry in module.entries))
-    shown = " + ".join(image.name for image in images)
     target = arch.virtual if arch else _arch_of(module.target[0])
-    log = "\n".join(linked.notes)
-    return Artifact(Kind.PTX, print_module(module).encode(), target, names, signatures, log, shown, _TOOL)
+    return Artifact(Kind.PTX, print_module(module).encode(), target, names, signatures, log, tool=_TOOL)
 
 
 def check_ptx(images: Sequence[Image]) -> None:
@@ -90,6 +88,7 @@ def check_ptx(images: Sequence[Image]) -> None:
 
 
 _TOOL = f"cujit {__version__}"
+_NO_FUNCTIONS = "functions in LTO-IR are not there for PTX: compile that input with to='ptx', rdc=True"
 
 
 def _module(part: Artifact) -> Module:
@@ -158,8 +157,7 @@ def _renamed(part: Artifact, new: Mapping[str, str]) -> Artifact:
 
 
 def _highest(parts: Sequence[Artifact]) -> Arch | None:
-    images = (Image.of(part, index) for index, part in enumerate(parts))
-    return max((image.arch for image in images if image.arch is not None), default=None)
+    return max((image.arch for image in Image.all_of(parts) if image.arch is not None), default=None)
 
 
 def _arch_of(target: str) -> Arch | None:

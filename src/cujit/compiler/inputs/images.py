@@ -73,6 +73,15 @@ class Image:
             )
         return cls(artifact, index)
 
+    @classmethod
+    def all_of(cls, artifacts: Sequence[Artifact]) -> list[Image]:
+        """Take the inputs of one link.
+
+        Raises:
+            LinkError: as of ``of``.
+        """
+        return [cls.of(artifact, index) for index, artifact in enumerate(artifacts)]
+
     @property
     def name(self) -> str:
         """What logs call it: ``2:axpy.cu``."""

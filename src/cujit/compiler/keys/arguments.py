@@ -62,20 +62,20 @@ def _why_not(argument: str, tool: Tool, is_extra: bool) -> str | None:
     if is_extra and _INCLUDE.fullmatch(argument):
         return _SAY["I"]
     match = _ARGUMENT.fullmatch(argument)
-    if match is None:
-        return "it is none of the form --name=value"
-    name = match["name"]
-    if name in _FILES:
-        return _FILES[name]
-    if is_extra and name in _SAY:
-        return _SAY[name]
+    return _why_not_named(match["name"], match["value"], tool, is_extra) if match else _NO_FORM
+
+
+_NO_FORM = "it is none of the form --name=value"
+
+
+def _why_not_named(name: str, value: str | None, tool: Tool, is_extra: bool) -> str | None:
     if name in _PTXAS:
-        value = match["value"] or ""
-        is_plain = _PLAIN.fullmatch(value) and not _NAMES_A_FILE.search(value)
+        is_plain = _PLAIN.fullmatch(value or "") and not _NAMES_A_FILE.search(value or "")
         return None if is_plain else "it may name a file to the assembler"
-    if is_extra and match["value"] is not None and name not in _known(tool):
-        return "it is not known here, and its value may name a file"
-    return None
+    if not is_extra or name in _FILES:
+        return _FILES.get(name)
+    is_open = value is not None and name not in _SAY and name not in _known(tool)
+    return "it is not known here, and its value may name a file" if is_open else _SAY.get(name)
 
 
 @functools.lru_cache(maxsize=len(Tool))
