@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
 
 from house import circles, python_files
 
@@ -39,6 +46,53 @@ def test_imports_go_downwards_only() -> None:
     assert done.returncode == 0, done.stdout + done.stderr
     contracts = (_ROOT / "pyproject.toml").read_text().count("[[tool.importlinter.contracts]]")
     assert f"{contracts} kept, 0 broken" in done.stdout
+
+
+def _contracts() -> Iterator[dict[str, Any]]:
+    """Give the contracts that are lists of floors."""
+    project = tomllib.loads((_ROOT / "pyproject.toml").read_text())
+    yield from (c for c in project["tool"]["importlinter"]["contracts"] if c["type"] == "layers")
+
+
+def _members(floor: str) -> list[str]:
+    return re.split(r"\s*[|:│]\s*", floor)
+
+
+def test_every_package_says_the_floors_of_all_its_files() -> None:
+    packages = {path.parent for path in _SOURCES if path.name != "__init__.py"}
+    said = {container for contract in _contracts() if contract["exhaustive"] for container in contract["containers"]}
+    missing = {".".join(path.relative_to(_ROOT / "src").parts) for path in packages} - said
+    assert missing <= _WITHOUT_FLOORS
+
+
+_WITHOUT_FLOORS = {
+    "cujit.compiler.apart",
+    "cujit.compiler.backends",
+    "cujit.compiler.includes",
+    "cujit.compiler.inputs",
+    "cujit.compiler.keys",
+    "cujit.compiler.options",
+    "cujit.devices",
+    "cujit.devices.cpu.instructions",
+    "cujit.devices.cpu.instructions.copies",
+    "cujit.devices.cpu.instructions.matrix",
+    "cujit.devices.cpu.native",
+    "cujit.devices.cpu.observe",
+    "cujit.devices.cpu.run",
+    "cujit.devices.cuda",
+    "cujit.devices.launcher",
+}
+"""Packages whose floors are still to be said: this shrinks."""
+
+
+def test_the_drawing_of_the_house_is_what_the_contract_holds() -> None:
+    drawn = (_ROOT / "README.md").read_text().partition("## The house")[2].split("```\n")[1]
+    floors = [re.split(r"  +", line)[0] for line in drawn.splitlines()]
+    held = next(contract["layers"] for contract in _contracts() if contract["containers"] == ["cujit"])
+    assert [_members(floor) for floor in floors] == [_members(floor) for floor in held if floor not in _UNDRAWN]
+
+
+_UNDRAWN = ("__main__", "pytest_plugin")
 
 
 def test_no_files_of_the_cpu_device_import_each_other_in_a_circle() -> None:
