@@ -41,7 +41,7 @@ _OUTPUT = (*_PASSES, "-fno-discard-value-names", "-g0", "-S", "-emit-llvm")
 _LEFT_OUT = re.compile(
     r"^target .*\n|^!llvm\.(?:module\.flags|ident) .*\n"
     r'| "[-\w]+"="[^"]*"'
-    r"| (?:noundef|inbounds|noalias)\b| (?:memory|allocsize)\([^)]*\)|, !(?:range|noundef) !\d+",
+    r"| (?:noundef|inbounds|noalias|unnamed_addr)\b| (?:memory|allocsize)\([^)]*\)|, !(?:range|noundef) !\d+",
     re.MULTILINE,
 )
 """Names of processors, and of what they can do: LLVM takes the user's where none is named. And what C promises that
@@ -49,13 +49,13 @@ others would have to keep: that arguments are defined, that pointers point into 
 
 
 def make(directory: Path, sources: Path) -> None:
-    """Compile every part into a directory, and put ``shared.h`` there."""
-    directory.mkdir(parents=True, exist_ok=True)
-    (directory / "shared.h").write_text(shared())
-    for processor in PROCESSORS:
-        (directory / processor).mkdir(exist_ok=True)
-        for source in sorted(sources.glob("*.c")):
-            _compile(source, processor, directory)
+    """Compile every part into a directory."""
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder, "shared.h").write_text(shared())
+        for processor in PROCESSORS:
+            (directory / processor).mkdir(parents=True, exist_ok=True)
+            for source in sorted(sources.glob("*.c")):
+                _compile(source, processor, Path(folder), directory / processor / f"{source.stem}.bc")
 
 
 # -- what C and Python both know ----------------------------------------------------------------------------
@@ -152,15 +152,13 @@ def _structure(structure: type[structures.Shared]) -> str:
 # -- the compiler -------------------------------------------------------------------------------------------
 
 
-def _compile(source: Path, processor: str, directory: Path) -> None:
-    """Write the bitcode of a part for a processor."""
-    with tempfile.TemporaryDirectory() as folder:
-        text = Path(folder) / "part.ll"
-        told = (*_LANGUAGE, *_DEFINED, *_PLAIN, *_OUTPUT, f"-I{directory}")
-        _run(source.parent, processor, *told, source.name, "-o", str(text))
-        text.write_text(_LEFT_OUT.sub("", text.read_text()))
-        target = directory / processor / f"{source.stem}.bc"
-        _run(source.parent, processor, "-w", *_PASSES, "-c", "-emit-llvm", str(text), "-o", str(target))
+def _compile(source: Path, processor: str, folder: Path, target: Path) -> None:
+    """Write the bitcode of a part for a processor; ``folder`` has the shared header, and room."""
+    text = folder / "part.ll"
+    told = (*_LANGUAGE, *_DEFINED, *_PLAIN, *_OUTPUT, f"-I{folder}")
+    _run(source.parent, processor, *told, source.name, "-o", str(text))
+    text.write_text(_LEFT_OUT.sub("", text.read_text()))
+    _run(source.parent, processor, "-w", *_PASSES, "-c", "-emit-llvm", str(text), "-o", str(target))
 
 
 def _run(folder: Path, processor: str, *options: str) -> None:

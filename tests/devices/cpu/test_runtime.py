@@ -18,9 +18,9 @@ ROOT = Path(__file__).parents[3]
 TOOL = ROOT / "tools" / "runtime.py"
 SOURCES = ROOT / "src" / "cujit" / "devices" / "cpu" / "runtime"
 
-needs_clang = pytest.mark.skipif(
-    importlib.util.find_spec("ziglang") is None or not TOOL.exists(), reason="needs the clang of `ziglang`"
-)
+found = importlib.util.find_spec("ziglang")
+ZIG = Path(found.origin).parent if found is not None and found.origin is not None else Path()
+needs_clang = pytest.mark.skipif(found is None or not TOOL.exists(), reason="needs the clang of `ziglang`")
 
 
 def make(directory: Path) -> subprocess.CompletedProcess[str]:
@@ -78,25 +78,53 @@ PROGRAMS = {
     "threads": ("faults", "heap", "output", "pool", "trace"),
     "turns": ("faults", "pool", "blocks"),
     "checked": ("faults", "pool", "blocks", "checks"),
+    "samples": ("faults", "pool", "textures"),
+    "lanes": ("warps", "matrix"),
 }
 """What runs parts of the run-time by itself: the parts that each has."""
 
 
-@pytest.mark.parametrize("name", PROGRAMS)
+def test_every_part_is_run_under_sanitizers() -> None:
+    assert {part for parts in PROGRAMS.values() for part in parts} == {path.stem for path in SOURCES.glob("*.c")}
+
+
+@pytest.mark.parametrize("name", ["threads", "turns", "checked"])
 @pytest.mark.parametrize("sanitizer", ["address,undefined", "thread"])
 def test_the_run_time_is_sound_under_sanitizers(sanitizer: str, name: str, tmp_path: Path) -> None:
-    program = tmp_path / name
-    options = ["-std=gnu11", "-D_GNU_SOURCE", "-g", "-O1", f"-fsanitize={sanitizer}", "-fno-sanitize-recover=all"]
-    compiler = shutil.which("clang") or shutil.which("gcc")
-    if compiler is None or not has_sanitizer(compiler, sanitizer, tmp_path):
-        pytest.skip("no compiler here has it")
+    compiler = compiler_with(sanitizer, tmp_path)
+    hold(name, sanitizer, [compiler], compiler, tmp_path)
+
+
+@needs_clang
+@pytest.mark.parametrize("name", ["samples", "lanes"])
+def test_what_only_clang_compiles_is_sound_under_sanitizers(name: str, tmp_path: Path) -> None:
+    """The wheel's clang has no sanitizers of its own, and calls those of the compiler that links."""
+    clang = [sys.executable, "-m", "ziglang", "clang", "-isystem", str(ZIG / "lib" / "include")]
+    linker, unknown = compiler_with("address,undefined", tmp_path), "-fno-sanitize=function"
+    hold(name, "address,undefined", clang, linker, tmp_path, unknown)
+
+
+def hold(name: str, sanitizer: str, compiler: list[str], linker: str, folder: Path, *more: str) -> None:
+    write_shared(folder)
+    options = ["-std=gnu11", "-D_GNU_SOURCE", "-g", "-O1", "-fwrapv", "-fno-strict-aliasing", f"-fsanitize={sanitizer}"]
     sources = [NATIVE / f"{name}.c", *(SOURCES / f"{part}.c" for part in PROGRAMS[name])]
-    write_shared(tmp_path)
-    command = [compiler, *options, f"-I{tmp_path}", f"-I{SOURCES}", *map(str, sources), "-o", str(program), "-lpthread"]
-    built = subprocess.run(command, capture_output=True, text=True)
-    assert built.returncode == 0, built.stderr
-    done = subprocess.run([str(program)], capture_output=True, text=True, timeout=120)
+    included = ["-fno-sanitize-recover=all", f"-I{folder}", f"-I{SOURCES}", *more]
+    run([*compiler, *options, *included, "-c", *map(str, sources)], folder)
+    run([linker, f"-fsanitize={sanitizer}", *map(str, folder.glob("*.o")), "-o", name, "-lpthread", "-lm"], folder)
+    done = subprocess.run([str(folder / name)], capture_output=True, text=True, timeout=120)
     assert (done.returncode, done.stdout) == (0, "good\n"), done.stderr[:4000]
+
+
+def compiler_with(sanitizer: str, folder: Path) -> str:
+    compiler = shutil.which("clang") or shutil.which("gcc")
+    if compiler is None or not has_sanitizer(compiler, sanitizer, folder):
+        pytest.skip("no compiler here has it")
+    return compiler
+
+
+def run(command: list[str], folder: Path) -> None:
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
 
 
 def has_sanitizer(compiler: str, sanitizer: str, folder: Path) -> bool:
