@@ -18,7 +18,6 @@ from cujit.devices.cpu.ir.program import WARP
 from cujit.devices.cpu.native.library import native_code
 from cujit.devices.cpu.native.structures import FaultKind
 from cujit.devices.cpu.observe.checking import CheckedKernel, room_for
-from cujit.devices.cpu.run import deadlock
 from cujit.devices.cpu.run.allocations import aligned
 from cujit.devices.cpu.run.bounds import Bounds
 from cujit.devices.cpu.run.faults import Site, settle
@@ -268,9 +267,9 @@ class CpuKernel(PreparedKernel):
             if launch.fault_kind == FaultKind.TRAP and self._facts.meets and not launch.workspace:
                 return _NOT_COOPERATIVE
             checked = (watch.explain(launch) for watch in self._watches if isinstance(watch, CheckedKernel))
-            return next(filter(None, checked), None) or deadlock.explain(launch, site.words_of)
+            return next(filter(None, checked), None)
 
-        site = Site(
+        return Site(
             self.name,
             shape.block,
             lines.text_of,
@@ -278,7 +277,6 @@ class CpuKernel(PreparedKernel):
             explain,
             functools.partial(self._line_of, shape.block, function),
         )
-        return site
 
     def _line_of(self, block: Dim3, function: NativeFunction, address: int) -> int:
         """Find the line of the PTX that an instruction of the machine code comes from; 0 where that is not known."""

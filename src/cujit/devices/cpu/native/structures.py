@@ -210,13 +210,12 @@ class Stands(Shared):
 
 
 class Printed(Shared):
-    """One call of ``vprintf``, followed by its data. ``Launch.output`` is the last one, each names the one before it.
+    """One call of ``vprintf``, followed by the ``bytes`` that it printed: in a block, by a thread of that.
 
-    The data are: the format (``format_bytes``), then from the next multiple of 8 on ``values`` words, one for each
-    argument as it lay in memory (a string's is its length in bytes), then the bytes of the strings in turn.
+    ``Launch.output`` is the last one, each names the one before it.
     """
 
-    _fields_ = Fields("struct Printed *previous; u64 block, thread, format_bytes, values, text_bytes")
+    _fields_ = Fields("struct Printed *previous; u64 block, thread, bytes")
 
 
 class Assertion(Shared):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from cujit.devices.cpu.native.structures import Access, Code, FaultKind, Space
-from cujit.devices.cpu.run.deadlock import ranges
+from cujit.devices.cpu.run.standing import ranges
 
 if TYPE_CHECKING:
     from cujit.devices.cpu.observe.ledger import CheckedRun

@@ -10,14 +10,13 @@ from typing import TypeAlias
 
 from cujit.devices.base import Dim3
 from cujit.devices.cpu.native.library import install_handlers
-from cujit.devices.cpu.native.structures import Assertion, FaultKind
+from cujit.devices.cpu.native.structures import Assertion, FaultKind, Printed
 from cujit.devices.cpu.run.allocations import live_blocks
 from cujit.devices.cpu.run.launch import Launch, release
-from cujit.devices.cpu.run.printing import write_printed
-from cujit.devices.cpu.run.stands import ENDED, let_go, report
+from cujit.devices.cpu.run.standing import ENDED, let_go, report, stuck
 from cujit.errors import KernelFaultError
 
-__all__ = ["Site", "settle"]
+__all__ = ["Site", "settle", "take_printed"]
 
 Index: TypeAlias = tuple[int, int, int]
 
@@ -34,7 +33,7 @@ _NEAR = 1 << 30
 _SI_KERNEL, _SEGV_ACCERR, _SI_TKILL = 128, 2, -6
 
 
-def _nothing(_line: int) -> str:
+def _nothing(_: object) -> str:
     return ""
 
 
@@ -55,7 +54,7 @@ class Site:
     block: Dim3
     text_of: Callable[[int], str] = _nothing
     source_of: Callable[[int], str] = _nothing
-    explain: Callable[[Launch], str | None] | None = None
+    explain: Callable[[Launch], str | None] = _nothing
     line_of: Callable[[int], int] = _no_line
 
     def words_of(self, line: int) -> str:
@@ -73,7 +72,7 @@ def settle(launch: Launch, site: Site | None = None) -> None:
     """
     try:
         if launch.output:
-            write_printed(launch)
+            _write_printed(launch)
     finally:
         try:
             if any(launch.raised):
@@ -82,6 +81,32 @@ def settle(launch: Launch, site: Site | None = None) -> None:
                 raise _error(launch, site or Site("", Dim3(1)))
         finally:
             let_go(launch)
+
+
+def _write_printed(launch: Launch) -> None:
+    """Write what a launch printed to ``sys.stdout``, block after block, and forget it.
+
+    Where blocks make progress side by side the order in time counts instead: they may have waited for each other.
+    """
+    calls = take_printed(launch)
+    if launch.together <= 1:
+        calls.sort(key=lambda call: call[0])
+    if sys.stdout is not None:
+        sys.stdout.write(b"".join(text for *_, text in calls).decode(errors="replace"))
+
+
+def take_printed(launch: Launch) -> list[tuple[int, int, bytes]]:
+    """Take block, thread and text of each call of ``vprintf`` out of a launch, the first first."""
+    calls = []
+    address, launch.output = launch.output, 0
+    while address:
+        record = Printed.from_address(address)
+        text = ctypes.string_at(address + ctypes.sizeof(Printed), record.bytes)
+        calls.append((record.block, record.thread, text))
+        previous = record.previous
+        release(address)
+        address = previous
+    return calls[::-1]
 
 
 def _raise_again(launch: Launch, site: Site) -> None:
@@ -171,8 +196,8 @@ def _error(launch: Launch, site: Site) -> KernelFaultError:
     if kind in ENDED:
         return _ended(kind, launch, site)
     block, thread = _block_of(launch), _thread_of(launch, site.block)
-    said = site.explain(launch) if site.explain is not None else None
-    what, help_ = (said, _help(kind)) if said is not None else _what(kind, launch)
+    said = site.explain(launch) or stuck(launch, site.words_of)
+    what, help_ = (said, _help(kind)) if said else _what(kind, launch)
     where = [f"kernel {site.kernel}" if site.kernel else "a kernel"]
     where += [f"block {block}"] if block is not None else []
     where += [f"thread {thread}"] if thread is not None else []
