@@ -18,14 +18,17 @@ import numpy as np
 from measure import medians
 
 import cujit
-from cujit.devices.cuda.device import CudaDevice
+from cujit.devices.cuda.backend import CudaBackend
+from cujit.devices.cuda.launching import driver_entries
+from cujit.devices.cuda.start import GPU
+from cujit.devices.device import Device
 from cujit.devices.jit import NativeFunction, compile_ir
 from cujit.devices.launcher.code import launch_code
 from cujit.devices.launcher.cpython import native_type
-from cujit.devices.launcher.driver import driver_entries
-from cujit.devices.launcher.finish import Finish, Parameters
+from cujit.devices.launcher.finish import COPY, Parameters
 from cujit.devices.launcher.launch import attach
 from cujit.devices.launcher.names import link_names
+from cujit.toolchain.driver import open_driver
 
 CODE = """
 extern "C" __global__ void ints(int a, int b, float c, int n) {}
@@ -71,11 +74,11 @@ def repeat(launch: Callable[..., object], *arguments: object) -> Callable[[], No
 # -- contestants ------------------------------------------------------------------------------------------
 
 
-def c_loops(device: CudaDevice, kernel: cujit.Kernel, values: bytes, offsets: tuple[int, ...]) -> Contestants:
+def c_loops(kernel: cujit.Kernel, values: bytes, offsets: tuple[int, ...]) -> Contestants:
     """Call ``cuLaunchKernel`` from machine code, with one buffer and with the address of each parameter."""
     code = compile_ir(_LOOP, "loop")
     run = ctypes.PYFUNCTYPE(None, *[ctypes.c_void_p] * 5, ctypes.c_uint64)(code.address)
-    launch = driver_entries(device.driver).launch_kernel
+    launch = driver_entries(open_driver()).launch_kernel
     function = int(kernel._loaded._function)  # type: ignore[attr-defined]
     buffer = ctypes.create_string_buffer(values, len(values))
     size = ctypes.c_size_t(len(values))
@@ -96,7 +99,7 @@ def ours_each(launch: cujit.Launch) -> None:
     prepared, binder = launch._prepared, launch._entry.binder
     assert prepared is not None
     assert binder is not None
-    code = launch_code(binder._layout, Finish.GPU, native_type(cujit.Launch).state_offset, Parameters.EACH)
+    code = launch_code(binder._layout, GPU, native_type(cujit.Launch).state_offset, Parameters.EACH)
     prepared.keep.append(code)
     native_type(cujit.Launch).attach(launch, code.address, ctypes.addressof(prepared.state))
 
@@ -109,7 +112,7 @@ def warm(launch: Callable[..., object], *arguments: object) -> None:
         launch(*arguments)
 
 
-def ours(device: CudaDevice, module: cujit.Module) -> Contestants:
+def ours(device: Device, module: cujit.Module) -> Contestants:
     """Our launches, with the checks that they always have."""
     x, y = device.zeros(16, np.float32), device.zeros(16, np.float32)
     ints, arrays = module["ints"], module["arrays"]
@@ -225,13 +228,13 @@ def triton_kernel(module: cujit.Module) -> Contestants:
     return {"Triton": turn}
 
 
-def ctypes_calls(device: CudaDevice, kernel: cujit.Kernel) -> Contestants:
+def ctypes_calls(kernel: cujit.Kernel) -> Contestants:
     """``cuLaunchKernel`` through ctypes, with a buffer that is ready."""
     buffer, size = ctypes.create_string_buffer(16), ctypes.c_size_t(16)
     extra = (ctypes.c_void_p * 5)(1, ctypes.addressof(buffer), 2, ctypes.addressof(size), 0)
     word, number = ctypes.c_void_p, ctypes.c_uint
     call = ctypes.CFUNCTYPE(ctypes.c_int, word, *[number] * 7, word, word, word)(
-        driver_entries(device.driver).launch_kernel
+        driver_entries(open_driver()).launch_kernel
     )
     function = int(kernel._loaded._function)  # type: ignore[attr-defined]
 
@@ -245,14 +248,16 @@ def ctypes_calls(device: CudaDevice, kernel: cujit.Kernel) -> Contestants:
 # -- tables -----------------------------------------------------------------------------------------------
 
 
-def gpu_contestants(device: CudaDevice) -> tuple[Contestants, list[str]]:
+def gpu_contestants(device: Device) -> tuple[Contestants, list[str]]:
     """Make all contestants that import, and say which do not."""
     module = cujit.jit(CODE, device=device)
     ints = module["ints"]
     values = np.array([1, 2], np.int32).tobytes() + np.float32(2).tobytes() + np.int32(16).tobytes()
-    device.driver.call("cuCtxSetCurrent", device.context.handle)  # as the C program that it stands for
-    found = {**c_loops(device, ints, values, ints.signature.offsets), **ours(device, module)}
-    found.update(ctypes_calls(device, ints))
+    assert isinstance(device.backend, CudaBackend)
+    context = device.backend.context
+    context.driver.call("cuCtxSetCurrent", context.handle)  # as the C program that it stands for
+    found = {**c_loops(ints, values, ints.signature.offsets), **ours(device, module)}
+    found.update(ctypes_calls(ints))
     absent: list[str] = []
     for make in (torch_tensors, cupy_arrays, cuda_core, numba_cuda, triton_kernel):
         found.update(_or_else(make, module, absent))
@@ -271,7 +276,7 @@ def _or_else(make: Callable[[cujit.Module], Contestants], module: cujit.Module, 
         return {}
 
 
-def on_gpu(device: CudaDevice, rounds: int) -> list[str]:
+def on_gpu(device: Device, rounds: int) -> list[str]:
     """Compare with the C loop."""
     found, absent = gpu_contestants(device)
     times: dict[str, list[float]] = {name: [] for name in found}
@@ -317,7 +322,7 @@ def reading(device: cujit.Device, rounds: int) -> list[str]:
         assert binder is not None
         sinks.append(ctypes.create_string_buffer(64))
         prepared.state.sink = ctypes.addressof(sinks[-1])
-        code = launch_code(binder._layout, Finish.COPY, native_type(cujit.Launch).state_offset)
+        code = launch_code(binder._layout, COPY, native_type(cujit.Launch).state_offset)
         prepared.keep.append(code)
         native_type(cujit.Launch).attach(launch, code.address, ctypes.addressof(prepared.state))
         turns[f"four arguments, {name}"] = repeat(launch, *arguments)
@@ -384,7 +389,7 @@ def run(rounds: int = 101, launches: int = 1_000_000) -> list[str]:
     """Measure on the GPU that is there, and on the CPU device."""
     cpu = cujit.cpu(1)
     lines = first_launch(cpu)
-    gpus = [d for d in cujit.all_devices() if isinstance(d, CudaDevice)]
+    gpus = [d for d in cujit.all_devices() if d.is_gpu]
     for device in gpus[:1]:
         lines += [*first_launch(device), *on_gpu(device, rounds), *leaks(device, launches)]
     return [*lines, *reading(cpu, rounds), *leaks(cpu, launches)]

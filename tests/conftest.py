@@ -12,7 +12,7 @@ import hypothesis
 import pytest
 
 import promises
-from cujit.devices.base import Device
+from cujit.devices.device import Device
 from cujit.devices.jit import show_modules
 from cujit.devices.registry import process_devices
 from cujit.errors import DeviceNotFoundError, DriverNotFoundError
@@ -20,7 +20,7 @@ from cujit.toolchain.headers import Settings
 from cujit.toolchain.toolset import Toolchain
 
 if TYPE_CHECKING:
-    from cujit.devices.cuda.device import CudaDevice
+    from cujit.devices.device import Device
 
 hypothesis.settings.register_profile("cujit", deadline=None)  # a first example compiles, on machines that are busy
 hypothesis.settings.load_profile("cujit")
@@ -60,7 +60,7 @@ def device(request: pytest.FixtureRequest) -> Device:
 
 
 @pytest.fixture(scope="session")
-def gpu() -> CudaDevice:
+def gpu() -> Device:
     """The first GPU, for bodies that only a GPU can run; mark them ``gpu``."""
     try:
         return process_devices().gpu()
@@ -69,7 +69,7 @@ def gpu() -> CudaDevice:
 
 
 @pytest.fixture
-def quiet_gpu(gpu: CudaDevice) -> CudaDevice:
+def quiet_gpu(gpu: Device) -> Device:
     """The first GPU where no other process of the tests uses it at the same time: for what measures times."""
     if os.environ.get("PYTEST_XDIST_WORKER"):
         pytest.skip("other processes of the tests use the GPU")
@@ -77,7 +77,7 @@ def quiet_gpu(gpu: CudaDevice) -> CudaDevice:
 
 
 @pytest.fixture(scope="session")
-def two_gpus() -> tuple[CudaDevice, CudaDevice]:
+def two_gpus() -> tuple[Device, Device]:
     """The first two GPUs; mark the bodies ``gpu``."""
     gpus = process_devices().gpus()
     if len(gpus) < 2:

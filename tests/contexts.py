@@ -18,7 +18,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from cujit.devices.base import Device
+from cujit.devices.device import Device
 from cujit.devices.registry import process_devices
 from cujit.errors import DriverError
 

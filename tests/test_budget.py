@@ -16,7 +16,7 @@ from cujit.artifact import Artifact
 from cujit.budget.checking import Budget, check, examine
 from cujit.budget.file import read_budgets
 from cujit.budget.report import BudgetReport, BudgetRow
-from cujit.devices.base import Device
+from cujit.devices.device import Device
 from cujit.errors import (
     ArchError,
     ArgumentError,
@@ -591,8 +591,8 @@ def test_occupancy_can_be_that_on_a_device_which_must_be_a_gpu(cpu: Device) -> N
     built = build(CODE, ["sm_80", "sm_86"])
     limits = SimpleNamespace(processors=82)
     told = {"name": "cuda:0", "arch": Arch.parse("sm_86"), "is_gpu": True, "product": "RTX 3090", "limits": limits}
-    stand_in = type("StandIn", (Device,), dict.fromkeys(Device.__abstractmethods__) | told)
-    report = check(built, Budget(registers=255), on=object.__new__(stand_in))
+    stand_in = Device(SimpleNamespace(ordinal=0, **told))
+    report = check(built, Budget(registers=255), on=stand_in)
     assert {str(row.arch) for row in report.rows} == {"sm_86"}
     with pytest.raises(ArgumentError, match="cpu is the CPU device"):
         check(built, Budget(registers=255), on=cpu)

@@ -23,7 +23,7 @@ from cujit.cache.process import default_cache
 from cujit.cache.provenance import Outcome, Provenance
 from cujit.cache.store import Explanation
 from cujit.compiler.keys import builds
-from cujit.devices.base import Device
+from cujit.devices.device import Device
 from cujit.errors import CacheWarning, CompileError, HeaderNotFoundError, OptionError
 from cujit.formats.fatbin import read_fatbin
 from cujit.program import Source

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from cujit.artifact import Artifact
-from cujit.devices.base import Device
 from cujit.devices.cuda.compat import compat
+from cujit.devices.device import Device
 from cujit.errors import CujitError
 from cujit.formats.fatbin import Entry, EntryKind, read_fatbin
 from cujit.formats.mangling import entity_name

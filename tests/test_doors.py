@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import cujit
-from cujit.devices.base import Device
+from cujit.devices.device import Device
 from cujit.errors import BundleError, CompileError, CujitError, FormatError, HeaderNotFoundError, OptionError
 from cujit.toolchain import nvfatbin, nvjitlink
 from llvm_ir import HEAD, VERSION

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from cujit.artifact import Artifact, Kind
-from cujit.devices.base import Device
+from cujit.devices.device import Device
 from cujit.errors import OptionError
 from cujit.program import Source, build, compile
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from cujit.artifact import Artifact
-from cujit.devices.base import Device
+from cujit.devices.device import Device
 from cujit.devices.globals import Globals
 from cujit.errors import ArgumentError, ClosedError, NameNotFoundError
 from cujit.loading import Module, load

@@ -59,7 +59,7 @@ def test_importing_every_name_does_not_read_the_environment() -> None:
         "import cujit.program",
         "import cujit.kernel",
         "import cujit.compiler.options.values as options; assert options.Options",
-        "import cujit.devices.base as base; assert base.Device",
+        "import cujit.devices.device as base; assert base.Device",
         "from cujit.compiler.options import values as options; assert options.Options",
         "from cujit import compile",
         "from cujit import registry; import cujit.devices.cpu; cujit.default_registry, cujit.occupancy.of",

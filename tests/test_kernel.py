@@ -16,16 +16,12 @@ import pytest
 
 from cujit.arch import Arch
 from cujit.artifact import Artifact, Kind
-from cujit.devices.base import (
-    Allocation,
-    Device,
-    DeviceKernel,
-    DeviceModule,
-    Dim3,
-    LaunchShape,
-    Limits,
-    Resources,
-)
+from cujit.devices.backend import Backend, BackendKernel, BackendModule
+from cujit.devices.device import Device
+from cujit.devices.jitoptions import JitOptions
+from cujit.devices.options import PLAIN, LaunchOptions
+from cujit.devices.shapes import Dim3, LaunchShape, Limits, Resources
+from cujit.devices.streams import Allocation
 from cujit.errors import (
     ArchError,
     ArgumentError,
@@ -293,17 +289,17 @@ def test_a_source_that_does_not_compile_says_where(device: Device) -> None:
 )
 def test_an_image_that_is_not_finished_says_what_is_missing(kind: Kind, data: bytes, hint: str) -> None:
     with pytest.raises(LoadError, match="cannot be loaded") as caught:
-        load(Artifact(kind, data), Recorder())
+        load(Artifact(kind, data), Device(Recorder()))
     assert hint in str(caught.value)
 
 
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(FileError, match=r"nothing\.cubin cannot be read"):
-        load(tmp_path / "nothing.cubin", Recorder())
+        load(tmp_path / "nothing.cubin", Device(Recorder()))
     with pytest.raises(FileError, match="cannot be read"):
-        load(tmp_path, Recorder())
+        load(tmp_path, Device(Recorder()))
     with pytest.raises(ArgumentError, match="not int"):
-        load(3, Recorder())  # type: ignore[arg-type]
+        load(3, Device(Recorder()))  # type: ignore[arg-type]
 
 
 def test_a_device_that_is_not_there_is_refused() -> None:
@@ -319,17 +315,22 @@ def test_the_cpu_device_is_always_there_and_last() -> None:
 
 
 def test_a_source_is_given_its_name_and_headers() -> None:
-    jit('#include "h.h"\nextern "C" __global__ void k(H) {}', headers={"h.h": "typedef int H;"}, device=Recorder())
+    device = Device(Recorder())
+    jit(
+        '#include "h.h"\nextern "C" __global__ void k(H) {}',
+        headers={"h.h": "typedef int H;"},
+        device=Device(Recorder()),
+    )
     with pytest.raises(ArgumentError, match="own name"):
-        jit(Source.cuda("void f();"), name="x.cu", device=Recorder())
+        jit(Source.cuda("void f();"), name="x.cu", device=device)
     with pytest.raises(CompileError, match="given name"):
-        jit("syntax error", name="given name.cu", device=Recorder())
+        jit("syntax error", name="given name.cu", device=device)
 
 
 # -- what a device is told --------------------------------------------------------------------------------
 
 
-class RecordingKernel(DeviceKernel):
+class RecordingKernel(BackendKernel):
     def __init__(self, name: str, signature: Signature) -> None:
         self.name = name
         self.signature = signature
@@ -339,8 +340,15 @@ class RecordingKernel(DeviceKernel):
     def resources(self) -> Resources:
         return Resources(40, 128, 0, 0, 768)
 
-    def launch(self, shape: LaunchShape, parameters: bytes | bytearray, stream: int = 0) -> None:
+    def launch(
+        self, shape: LaunchShape, parameters: bytes | bytearray, stream: int = 0, options: LaunchOptions = PLAIN
+    ) -> None:
+        del options
         self.launches.append((shape, bytes(parameters), stream))
+
+    def together(self, shape: LaunchShape, cluster: Dim3 | None = None) -> int:
+        del cluster
+        return 132 * self.active_blocks(shape.block.volume, shape.shared_bytes)
 
     def active_blocks(self, block_threads: int, shared_bytes: int = 0) -> int:
         return (1536 if shared_bytes == 0 else 768) // block_threads
@@ -349,7 +357,7 @@ class RecordingKernel(DeviceKernel):
         return 256 if shared_bytes == 0 else 128
 
 
-class RecordingModule(DeviceModule):
+class RecordingModule(BackendModule):
     log = "the log"
     route = "recorded"
 
@@ -364,16 +372,16 @@ class RecordingModule(DeviceModule):
         self.closed += 1
 
 
-class Recorder(Device):
+class Recorder(Backend):
     """Loads everything as kernels ``k`` of one unknown word, and writes down what it is told."""
 
     name = "recorder"
     product = "none"
     arch = Arch.parse("sm_90")
     limits = Limits(1024, Dim3(1024, 1024, 64), Dim3(2**31 - 1, 65535, 65535), 48 << 10, 227 << 10, 132)
-    is_gpu = False
 
-    def load(self, artifact: Artifact) -> RecordingModule:
+    def load(self, artifact: Artifact, options: JitOptions | None = None) -> RecordingModule:
+        del options
         unknown = Signature((Parameter(ParameterClass.UNKNOWN, 4),))
         self.kernel = RecordingKernel("k", unknown)
         self.loaded = artifact
@@ -399,13 +407,14 @@ PTX = ".version 8.0\n.target sm_80\n"
 
 
 def test_a_launch_tells_the_device_shape_bytes_and_stream() -> None:
-    device = Recorder()
+    recorder = Recorder()
+    device = Device(recorder)
     kernel = load(PTX, device)["k"]
     kernel[(2, 3), (4, 5, 6), 64, 99](7)
     kernel.over(1000, stream=5)(8)
     kernel.over(1000, block=100, shared_bytes=16)(8)
     kernel.over(1000, shared_bytes=16)(8)
-    assert device.kernel.launches == [
+    assert recorder.kernel.launches == [
         (LaunchShape(Dim3(2, 3, 1), Dim3(4, 5, 6), 64), struct.pack("<i", 7), 99),
         (LaunchShape(Dim3(4), Dim3(256), 0), struct.pack("<i", 8), 5),
         (LaunchShape(Dim3(10), Dim3(100), 16), struct.pack("<i", 8), 0),
@@ -415,16 +424,17 @@ def test_a_launch_tells_the_device_shape_bytes_and_stream() -> None:
 
 def test_types_that_the_build_told_check_the_arguments_of_an_image_that_tells_none() -> None:
     told = {"k": Signature((Parameter(ParameterClass.FLOAT, 4, 4, "float"),))}
-    device = Recorder()
+    recorder = Recorder()
+    device = Device(recorder)
     kernel = load(Artifact(Kind.PTX, PTX.encode(), signatures=told), device)["k"]
     kernel[1, 1](2.5)
-    assert device.kernel.launches[0][1] == struct.pack("<f", 2.5)
+    assert recorder.kernel.launches[0][1] == struct.pack("<f", 2.5)
     with pytest.raises(ArgumentError, match="float32"):
         load(PTX, device)["k"][1, 1](2.5)
 
 
 def test_occupancy_is_the_part_of_thread_slots_that_is_used() -> None:
-    kernel = load(PTX, Recorder())["k"]
+    kernel = load(PTX, Device(Recorder()))["k"]
     assert kernel.occupancy(512) == 0.75
     assert kernel.occupancy((16, 16)) == 0.75
     assert kernel.occupancy((16, 16), 1024) == 0.375
@@ -435,12 +445,12 @@ def test_occupancy_is_the_part_of_thread_slots_that_is_used() -> None:
 
 
 def test_log_and_route_are_the_loaders() -> None:
-    module = load(PTX, Recorder())
+    module = load(PTX, Device(Recorder()))
     assert (module.log, module.route, module.device.name) == ("the log", "recorded", "recorder")
 
 
 def test_a_module_goes_with_its_last_kernel_without_the_garbage_collector() -> None:
-    module = load(PTX, Recorder())
+    module = load(PTX, Device(Recorder()))
     loaded = weakref.ref(module._image.require())
     kernel = module["k"]
     gc.disable()
@@ -454,21 +464,22 @@ def test_a_module_goes_with_its_last_kernel_without_the_garbage_collector() -> N
 
 
 def test_a_gpu_that_the_compiler_knows_gets_machine_code_and_a_newer_one_ptx() -> None:
-    device = Recorder()
+    recorder = Recorder()
+    device = Device(recorder)
     device.is_gpu = True
     code = 'extern "C" __global__ void k(int) {}'
     jit(code, device=device)
-    assert (device.loaded.kind, str(device.loaded.arch)) == (Kind.CUBIN, "sm_90")
+    assert (recorder.loaded.kind, str(recorder.loaded.arch)) == (Kind.CUBIN, "sm_90")
     jit(code, device=device, arch="sm_90a")
-    assert str(device.loaded.arch) == "sm_90a"
+    assert str(recorder.loaded.arch) == "sm_90a"
     device.arch = Arch.of_capability(19, 9)
     jit(code, device=device)
-    assert device.loaded.kind is Kind.PTX
+    assert recorder.loaded.kind is Kind.PTX
     device.is_gpu = False
     device.arch = Arch.parse("sm_90")
     for arch, target in ((None, "compute_90"), ("sm_90", "compute_90"), ("sm_100a", "compute_100a")):
         jit(code, device=device, arch=arch)
-        assert (device.loaded.kind, str(device.loaded.arch)) == (Kind.PTX, target)
+        assert (recorder.loaded.kind, str(recorder.loaded.arch)) == (Kind.PTX, target)
 
 
 @pytest.mark.parametrize(
@@ -484,14 +495,16 @@ def test_a_gpu_that_the_compiler_knows_gets_machine_code_and_a_newer_one_ptx() -
 def test_a_gpu_gets_its_own_code_or_ptx_of_the_highest_architecture_below(
     capability: tuple[int, int], known: tuple[int, ...], target: str
 ) -> None:
-    device = Recorder()
+    recorder = Recorder()
+    device = Device(recorder)
     device.is_gpu = True
     device.arch = Arch.of_capability(*capability)
     assert str(_target(device, known)) == target
 
 
 def test_a_gpu_that_the_compiler_dropped_names_the_last_toolkit_that_had_it() -> None:
-    device = Recorder()
+    recorder = Recorder()
+    device = Device(recorder)
     device.is_gpu = True
     device.arch = Arch.parse("sm_70")
     if 70 in toolchain().nvrtc.arches:
@@ -502,7 +515,8 @@ def test_a_gpu_that_the_compiler_dropped_names_the_last_toolkit_that_had_it() ->
 
 @pytest.mark.parametrize("arch", ["sm_100a", "sm_100f", "compute_90a", "sm_110", "compute_120"])
 def test_code_for_another_architecture_or_family_is_refused_before_it_is_compiled(arch: str) -> None:
-    device = Recorder()
+    recorder = Recorder()
+    device = Device(recorder)
     device.is_gpu = True
     device.arch = Arch.parse("sm_103" if arch == "sm_100a" else "sm_90" if arch != "compute_90a" else "sm_100")
     with pytest.raises(ArchError, match=f"code for {arch} does not run on recorder, which is {device.arch}"):
@@ -510,24 +524,25 @@ def test_code_for_another_architecture_or_family_is_refused_before_it_is_compile
 
 
 def test_code_for_the_family_of_a_gpu_is_compiled_for_it() -> None:
-    device = Recorder()
+    recorder = Recorder()
+    device = Device(recorder)
     device.is_gpu = True
     device.arch = Arch.parse("sm_103")
     if toolchain().nvrtc.version < (12, 9):
         pytest.skip("this NVRTC knows no families")
     jit('extern "C" __global__ void k(int) {}', device=device, arch="sm_100f")
-    assert str(device.loaded.arch) == "sm_100f"
+    assert str(recorder.loaded.arch) == "sm_100f"
 
 
 def test_loading_takes_time_that_is_told() -> None:
-    assert 0 < load(PTX, Recorder()).load_s < 60
+    assert 0 < load(PTX, Device(Recorder())).load_s < 60
 
 
 # -- blocks that run together -----------------------------------------------------------------------------
 
 
 def test_as_many_blocks_run_together_as_all_processors_hold() -> None:
-    kernel = load(PTX, Recorder())["k"]
+    kernel = load(PTX, Device(Recorder()))["k"]
     assert kernel.cooperative_limit(512) == 3 * 132
     assert kernel.cooperative_limit((16, 16)) == 6 * 132
     assert kernel.cooperative_limit((16, 16), 1024) == 3 * 132
@@ -538,7 +553,7 @@ def test_as_many_blocks_run_together_as_all_processors_hold() -> None:
 
 
 def test_the_best_block_for_it_has_most_threads_together_in_fewest_blocks() -> None:
-    kernel = load(PTX, Recorder())["k"]
+    kernel = load(PTX, Device(Recorder()))["k"]
     assert kernel.cooperative_shape() == (768, 2 * 132)
     assert kernel.cooperative_shape(1024) == (768, 132)
     assert kernel.cooperative_shape().block == 768

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import cujit
-from cujit.devices.base import Device
+from cujit.devices.device import Device
 
 PAGE = (Path(__file__).parents[1] / "docs" / "launch.md").read_text()
 SETUP = PAGE.partition("```python\n")[2].partition("```")[0]

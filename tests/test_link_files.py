@@ -10,7 +10,7 @@ import pytest
 
 from cujit.artifact import Artifact, Kind
 from cujit.compiler import linking
-from cujit.devices.base import Device
+from cujit.devices.device import Device
 from cujit.devices.registry import process_devices
 from cujit.errors import CujitError, FormatError, LinkError, ToolchainNotFoundError
 from cujit.formats.cubin import read_cubin

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from cujit.artifact import Artifact
-from cujit.devices.base import Device
+from cujit.devices.device import Device
 from cujit.loading import load
 from cujit.program import Source, compile, link
 from llvm_ir import ADD_TWO, SCALE, SINE, kernel_that_calls

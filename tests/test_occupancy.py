@@ -10,7 +10,8 @@ import pytest
 
 from cujit.arch import Arch
 from cujit.artifact import Artifact
-from cujit.devices.base import Device, Resources
+from cujit.devices.device import Device
+from cujit.devices.shapes import Resources
 from cujit.errors import (
     ArchError,
     ArgumentError,

@@ -17,7 +17,7 @@ from cujit import program
 from cujit.arch import Arch
 from cujit.artifact import Artifact, Kind
 from cujit.cli.build import command
-from cujit.devices.base import Device
+from cujit.devices.device import Device
 from cujit.devices.registry import process_devices
 from cujit.errors import (
     ArchError,

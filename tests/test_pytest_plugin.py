@@ -17,7 +17,6 @@ import pytest
 import cujit
 from cujit.budget.checking import Budget, examine
 from cujit.devices.registry import Devices, process_devices
-from cujit.devices.watch import watchers_of
 from cujit.errors import DeviceNotFoundError
 from cujit.program import compile
 
@@ -412,7 +411,7 @@ def test_exact_coverage_tells_which_side_of_a_condition_ran(tests: Tests, pytest
 
 def test_nothing_is_counted_after_the_run(tests: Tests) -> None:
     tests(DOUBLE + ON_DEVICE, "--cujit-device=cpu", "--cujit-coverage=c.info").assert_outcomes(passed=1)
-    assert not watchers_of(process_devices().cpu())
+    assert not process_devices().cpu().backend.watchers
 
 
 def test_modules_of_cujit_are_imported_as_without_pytest(pytester: pytest.Pytester) -> None:

@@ -16,8 +16,8 @@ import pytest
 
 from cujit.artifact import Kind
 from cujit.cache.cache import Cache
-from cujit.devices.base import Device
 from cujit.devices.cpu.kernel import CpuKernel
+from cujit.devices.device import Device
 from cujit.devices.registry import process_devices
 from cujit.errors import (
     ClosedError,

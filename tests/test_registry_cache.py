@@ -14,7 +14,7 @@ from cujit.cache.admin import ls
 from cujit.cache.cache import Cache
 from cujit.cache.process import default_cache
 from cujit.compiler.keys.recipe import read_recipe
-from cujit.devices.base import Device
+from cujit.devices.device import Device
 from cujit.errors import CacheWarning, OptionError
 from cujit.program import Source, compile
 from cujit.registry.registry import Registry

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from cujit.devices.base import Device
+from cujit.devices.device import Device
 from cujit.registry.registry import default_registry
 
 PAGE = (Path(__file__).parents[1] / "docs" / "registry.md").read_text()

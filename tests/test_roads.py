@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import cujit
-from cujit.devices.base import Device
+from cujit.devices.device import Device
 from llvm_ir import module
 
 PAGE = (Path(__file__).parents[1] / "docs" / "roads.md").read_text()

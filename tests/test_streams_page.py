@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from cujit.devices.base import Device
+from cujit.devices.device import Device
 
 PAGE = (Path(__file__).parents[1] / "docs" / "streams.md").read_text()
 SETUP = PAGE.partition("```python\n")[2].partition("```")[0]

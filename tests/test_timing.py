@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cujit.devices.base import Device
+from cujit.devices.device import Device
 from cujit.errors import ArgumentError, LaunchError
 from cujit.loading import jit
 from cujit.timing import Timing, time
@@ -128,9 +128,9 @@ def test_what_cannot_be_called_is_refused(cpu: Device) -> None:
 
 
 def test_a_launch_of_another_device_is_refused(cpu: Device) -> None:
-    from cujit.devices.cpu import CpuDevice
+    from cujit.devices.cpu.backend import CpuBackend
 
-    launch = jit(FILL, device=CpuDevice(1))["fill"][1, 32]
+    launch = jit(FILL, device=Device(CpuBackend(1)))["fill"][1, 32]
     with pytest.raises(ArgumentError, match="the launch is of cpu"):
         time(launch, device=cpu)
 

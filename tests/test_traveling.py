@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import cujit
-from cujit.devices.base import Device
+from cujit.devices.device import Device
 
 SOURCE = """
 __device__ int calls = 5;

@@ -11,11 +11,11 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "src"))
 
-from cujit.devices.base import Dim3
 from cujit.devices.cpu.frontend.layout import ModuleLayout
 from cujit.devices.cpu.ir.refusals import Refusals
 from cujit.devices.cpu.pipeline import ir_of, prepare
 from cujit.devices.cpu.stages import STAGES, Stage, show_stages
+from cujit.devices.shapes import Dim3
 from cujit.formats.ptx.parser import parse
 
 __all__ = ["page"]

@@ -6,16 +6,14 @@ import math
 from typing import Any, NamedTuple
 
 from cujit.artifact import Artifact
-from cujit.devices.base import Device, Dim3, LaunchShape, Resources
-from cujit.devices.checks import check_launch, launch_shape
-from cujit.devices.cover import cover, problem_size, spread
+from cujit.devices.device import Device
 from cujit.devices.launcher.entry import Entry
 from cujit.devices.launcher.launch import LaunchCache, PreparedLaunch, make_launch
-from cujit.devices.launcher.options import PLAIN, LaunchOptions
 from cujit.devices.launcher.replay import replay
-from cujit.devices.launcher.seam import PreparedKernel
+from cujit.devices.options import PLAIN, LaunchOptions
+from cujit.devices.shapes import Dim3, LaunchShape, Resources, check_launch, cover, launch_shape, problem_size, spread
 from cujit.devices.streams import stream_handle
-from cujit.errors import ArgumentError, LaunchError, UnsupportedError, spell
+from cujit.errors import ArgumentError, LaunchError, spell
 from cujit.machine import chosen, cpu
 
 __all__ = ["CooperativeShape", "Kernel", "Launch"]
@@ -155,7 +153,7 @@ class Kernel:
         """
         shape = launch_shape(1, block, shared_bytes, self.name)
         check_launch(self.name, shape, self.device.limits, self.resources)
-        return self._together(shape)
+        return self._loaded.together(shape)
 
     def cooperative_shape(self, shared_bytes: int = 0) -> CooperativeShape:
         """Choose the block of which most threads can run at a time, and count its blocks: a whole device's worth.
@@ -260,9 +258,8 @@ class Kernel:
         one = launch_shape(1, wide, shared_bytes, self.name)
         threads = one.block
         check_launch(self.name, one, self.device.limits, self.resources)
-        own = self._loaded.own_cluster if isinstance(self._loaded, PreparedKernel) else None
-        group = own if cluster is None else Dim3.of(cluster, "cluster")
-        most = self._together(one, group)
+        group = self._loaded.own_cluster if cluster is None else Dim3.of(cluster, "cluster")
+        most = self._loaded.together(one, group)
         elements = most * threads.volume if size is None else math.prod(problem_size(size, self.name))
         if not elements:
             raise LaunchError(f"{self.name}: a cooperative launch over no elements", help="leave such a launch out")
@@ -280,15 +277,7 @@ class Kernel:
             ClosedError: the module was closed.
         """
         self._image.require()
-        if not isinstance(self._loaded, PreparedKernel):
-            raise UnsupportedError(f"{self.name}: {self.device.name} cannot end a launch")
         self._loaded.cancel()
-
-    def _together(self, shape: LaunchShape, cluster: Dim3 | None = None) -> int:
-        """Count the blocks that run at a time."""
-        if isinstance(self._loaded, PreparedKernel):
-            return self._loaded.together(shape, cluster)
-        return self._loaded.active_blocks(shape.block.volume, shape.shared_bytes) * self.device.limits.processors
 
     def over(
         self,
@@ -331,10 +320,7 @@ class Kernel:
         if kept is not None and kept.stream_owner is (None if type(stream) is int else stream):
             return kept
         check_launch(self.name, shape, self.device.limits, self.resources)
-        if isinstance(self._loaded, PreparedKernel):
-            self._loaded.check_options(shape, options)
-        elif options != PLAIN:
-            raise LaunchError(f"{self.name}: {self.device.name} takes no options of a launch")
+        self._loaded.check_options(shape, options)
         launch = make_launch(Launch, self._entry, self, shape, stream, options)
         self._cache.keep(key, launch)
         return launch

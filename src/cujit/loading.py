@@ -16,13 +16,14 @@ from cujit.artifact import Artifact, Kind
 from cujit.artifact.opening import open_image, require_content
 from cujit.cache.cache import Cache
 from cujit.devices.arrays import DeviceArray
-from cujit.devices.base import Allocation, Device
-from cujit.devices.cuda.jitoptions import JitOptions
+from cujit.devices.device import Device
 from cujit.devices.globals import Globals
+from cujit.devices.jitoptions import JitOptions
 from cujit.devices.launcher.entry import Entry, Image
 from cujit.devices.names import NameTable
 from cujit.devices.signatures import signature_of
-from cujit.devices.watch import Text, known_to, wanted_options, watchers_of
+from cujit.devices.streams import Allocation
+from cujit.devices.watch import Text, known_to, wanted_options
 from cujit.errors import ArchError, ArgumentError, LoadError, spell
 from cujit.forks import cached_property
 from cujit.kernel import Kernel
@@ -170,12 +171,7 @@ def load(
 
 def _loaded(artifact: Artifact, device: Device, options: JitOptions) -> Image:
     """Load an image; this is what arrives in another process."""
-    if device.is_gpu:
-        from cujit.devices.cuda.device import CudaDevice  # the CPU device needs nothing of it
-
-        if isinstance(device, CudaDevice):
-            return Image(device, device.load(artifact, options), artifact, options)
-    return Image(device, device.load(artifact), artifact, options)
+    return Image(device, device.load(artifact, options), artifact, options)
 
 
 def _parts_of(image: Image) -> tuple[Callable[..., Image], tuple[object, ...]]:
@@ -230,7 +226,7 @@ def jit(
         raise ArgumentError("a Source has its own name and headers", help="give them to cujit.Source.cuda")
     target = Arch.parse(arch) if arch is not None else _target(place, runner(cache).compiler("cuda").arches)
     target = _runnable(target, place)
-    watchers = watchers_of(place)
+    watchers = place.backend.watchers
     said = Options.of(options, more)
     if watchers:
         said = Options.of(wanted_options(watchers), dict(said))

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from cujit.devices.base import Device
+from cujit.devices.device import Device
 from cujit.devices.registry import process_devices
 
 if TYPE_CHECKING:
     from cujit.devices.cpu.observe.coverage import Coverage
     from cujit.devices.cpu.observe.trace import Trace
-    from cujit.devices.cuda.device import CudaDevice
 
 __all__ = ["all_devices", "chosen", "cpu", "default_device", "gpu"]
 
@@ -25,7 +24,7 @@ def default_device() -> Device:
     return process_devices().default()
 
 
-def gpu(ordinal: int = 0) -> CudaDevice:
+def gpu(ordinal: int = 0) -> Device:
     """Give the GPU with that number among those that the driver shows.
 
     Raises:

@@ -32,7 +32,7 @@ from cujit.toolchain.toolset import Toolchain
 
 if TYPE_CHECKING:
     from cujit.compiler.build import Native, Progress
-    from cujit.devices.base import Device
+    from cujit.devices.device import Device
 
 __all__ = [
     "Entry",
@@ -275,13 +275,12 @@ def _link_by_the_driver(artifacts: Sequence[Artifact], target: Arch | None, abse
         ToolchainNotFoundError: there is no GPU, or the link is for another.
         LinkError: the driver does not link these.
     """
-    from cujit.devices.cuda.linker import link_with_driver
     from cujit.devices.registry import process_devices
 
     gpus = process_devices().gpus()
     if not gpus or (target is not None and target != gpus[0].arch):
         raise absent
-    linked = link_with_driver(gpus[0].context, gpus[0].arch, artifacts)
+    linked = gpus[0].backend.link(artifacts)
     names = {name: lowered for a in artifacts for name, lowered in a.names.items()}
     signatures = {name: signature for a in artifacts for name, signature in a.signatures.items()}
     provenance = Provenance(Outcome.UNCACHED, reason="the GPU's driver linked it, and no build of that is known")

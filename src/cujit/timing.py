@@ -10,7 +10,7 @@ from time import perf_counter_ns
 import numpy as np
 
 from cujit.devices.arrays import DeviceArray
-from cujit.devices.base import Device
+from cujit.devices.device import Device
 from cujit.devices.registry import process_devices
 from cujit.devices.streams import Event, Graph, Stream
 from cujit.errors import ArgumentError, spell
@@ -184,11 +184,12 @@ def _place(call: object, device: Device | str | None, stream: object) -> tuple[D
         return place, place.queue(own if stream is None else stream)
     graph = getattr(call, "__self__", None)
     if isinstance(graph, Graph):
-        return graph.device, graph.stream if stream is None else graph.device.queue(stream)
-    if device is None:
-        place = stream.device if isinstance(stream, Stream) else process_devices().default()
+        place = process_devices().named(graph.device)
+        return place, graph.stream if stream is None else place.queue(stream)
+    if device is None and isinstance(stream, Stream):
+        place = process_devices().named(stream.device)
     else:
-        place = process_devices().named(device)
+        place = process_devices().default() if device is None else process_devices().named(device)
     return place, place.queue(stream)
 
 

@@ -10,7 +10,7 @@ from click.testing import CliRunner, Result
 
 from cujit.arch import Arch
 from cujit.cli.occupancy import command
-from cujit.devices.base import Device
+from cujit.devices.device import Device
 from cujit.errors import ArchError, ArgumentError, DriverNotFoundError, LaunchError, MissingError
 from cujit.program import build
 

@@ -9,13 +9,18 @@ import pytest
 
 from cujit.arch import Arch
 from cujit.artifact import Artifact
-from cujit.devices.base import Allocation, Device, DeviceModule, Dim3, Limits
+from cujit.devices.backend import Backend, BackendModule
+from cujit.devices.cpu.run.streams import Captures, InOrderStream
+from cujit.devices.device import Device
+from cujit.devices.jitoptions import JitOptions
+from cujit.devices.shapes import Dim3, Limits
+from cujit.devices.streams import Allocation, DeviceLike
 from cujit.errors import LoadError
 
 LIMITS = Limits(1024, Dim3(1024, 1024, 64), Dim3(2**31 - 1, 65535, 65535), 48 << 10, 227 << 10, 132)
 
 
-class HostMemory(Device):
+class HostMemory(Backend):
     """Memory of the host under the name of a device: for what only describes memory and runs nothing."""
 
     product = "host memory"
@@ -28,7 +33,8 @@ class HostMemory(Device):
         self.ordinal = ordinal
         self.ordered: list[tuple[int, int]] = []
 
-    def load(self, artifact: Artifact) -> DeviceModule:
+    def load(self, artifact: Artifact, options: JitOptions | None = None) -> BackendModule:
+        del options
         raise LoadError(f"nothing runs here, not even {artifact!r}")
 
     def allocate(self, size: int) -> Allocation:
@@ -47,17 +53,21 @@ class HostMemory(Device):
     def synchronize(self) -> None:
         pass
 
+    def stream(self, device: DeviceLike, of: object = None, priority: int | None = None) -> InOrderStream:
+        del of, priority
+        return InOrderStream(device, Captures(), 0)
+
     def order(self, earlier: int, later: int) -> None:
         self.ordered.append((earlier, later))
 
 
 @pytest.fixture
-def host() -> HostMemory:
+def host() -> Device:
     """Memory as the CPU device has it."""
-    return HostMemory("cpu", is_gpu=False)
+    return Device(HostMemory("cpu", is_gpu=False))
 
 
 @pytest.fixture
-def gpu_memory() -> HostMemory:
+def gpu_memory() -> Device:
     """Memory that is described as that of GPU 1; nobody may touch it as a GPU."""
-    return HostMemory("cuda:1", is_gpu=True, ordinal=1)
+    return Device(HostMemory("cuda:1", is_gpu=True, ordinal=1))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from cujit.devices.arguments import pack
-from cujit.devices.base import Device
+from cujit.devices.device import Device
 from cujit.errors import ArgumentError
 from cujit.signature import Parameter, Signature
 

@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from cujit.artifact import Artifact
 from cujit.devices.arrays import DeviceArray
-from cujit.devices.base import Device
+from cujit.devices.device import Device
 from cujit.devices.tensormaps import TensorMap
 from cujit.kernel import Kernel
 from cujit.loading import load

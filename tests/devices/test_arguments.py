@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from cujit.devices.arguments import Packer, Pointer, pack
-from cujit.devices.base import Device
+from cujit.devices.device import Device
 from cujit.errors import ArgumentError, ClosedError
 from cujit.signature import Parameter, ParameterClass, Signature
 from devices.packing import packed, refusal
@@ -359,9 +359,9 @@ def test_the_launch_waits_for_the_stream_that_an_array_names(gpu_memory: Any) ->
     packer = Packer(signature, gpu_memory)
     packer.pack([Interface(stream=1)], 0)
     packer.pack([Interface(stream=9)], 9)
-    assert gpu_memory.ordered == []
+    assert gpu_memory.backend.ordered == []
     packer.pack([Interface(stream=9)], 5)
-    assert gpu_memory.ordered == [(9, 5)]
+    assert gpu_memory.backend.ordered == [(9, 5)]
 
 
 class OnlyDlpack:

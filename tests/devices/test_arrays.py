@@ -6,7 +6,7 @@ import weakref
 import numpy as np
 import pytest
 
-from cujit.devices.base import Device
+from cujit.devices.device import Device
 from cujit.errors import ArgumentError, ClosedError
 
 

@@ -2,8 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from cujit.devices.base import Dim3, LaunchShape, Limits, Resources
-from cujit.devices.checks import check_launch, launch_shape
+from cujit.devices.shapes import Dim3, LaunchShape, Limits, Resources, check_launch, launch_shape
 from cujit.errors import LaunchError
 
 LIMITS = Limits(1024, Dim3(1024, 1024, 64), Dim3(2**31 - 1, 65535, 65535), 48 << 10, 227 << 10, 132)

@@ -4,8 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cujit.devices.base import Dim3, Limits
-from cujit.devices.cover import cover, problem_size, spread
+from cujit.devices.shapes import Dim3, Limits, cover, problem_size, spread
 from cujit.errors import LaunchError
 
 LIMITS = Limits(1024, Dim3(1024, 1024, 64), Dim3(2**31 - 1, 65535, 65535), 48 << 10, 227 << 10, 132)

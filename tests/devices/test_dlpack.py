@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from cujit.devices import dlpack
-from cujit.devices.base import Device
+from cujit.devices.device import Device
 from cujit.errors import ArgumentError
 
 
@@ -34,7 +34,7 @@ def test_both_kinds_of_capsule_are_made_for_their_consumers(gpu_memory: Device) 
 
 def test_the_consumers_stream_waits_for_the_default_stream(gpu_memory: Device) -> None:
     gpu_memory.zeros(3, np.float16).__dlpack__(stream=77)
-    assert gpu_memory.ordered == [(0, 77)]  # type: ignore[attr-defined]
+    assert gpu_memory.backend.ordered == [(0, 77)]  # type: ignore[attr-defined]
 
 
 def test_reading_tells_contiguity_and_read_only() -> None:

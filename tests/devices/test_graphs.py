@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cujit.devices.base import Device
+from cujit.devices.device import Device
 from cujit.errors import ArgumentError, ClosedError, DriverError, LaunchError
 from cujit.loading import jit
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import cujit
-from cujit.devices.base import Device
+from cujit.devices.device import Device
 from cujit.errors import LaunchError
 from devices.launch_table import GOLDENS, ROWS, Entry, Row, ptx_of
 

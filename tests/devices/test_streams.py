@@ -10,9 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cujit.devices.base import Device
-from cujit.devices.pinned import is_pinned
-from cujit.devices.streams import Stream, stream_handle
+from cujit.devices.device import Device
+from cujit.devices.streams import Stream, is_pinned, stream_handle
 from cujit.errors import ArgumentError, ClosedError, LaunchError
 
 

@@ -15,13 +15,12 @@ import numpy.typing as npt
 import pytest
 
 from cujit.artifact import Artifact
-from cujit.devices.base import Device
+from cujit.devices.device import Device
 from cujit.devices.tensormaps import TensorMap
 from cujit.errors import ArgumentError, ClosedError, KernelFaultError, UnsupportedError
 from cujit.kernel import Kernel
 from cujit.loading import load
 from cujit.program import compile as compile_cuda
-from devices.conftest import HostMemory
 from devices.tensor_table import CASES, GOLDENS, Case, run
 
 Array = npt.NDArray[Any]
@@ -268,12 +267,12 @@ def test_what_is_no_array_is_refused(device: Device) -> None:
         device.tensor_map([1, 2, 3], 16)
 
 
-def test_an_array_of_another_device_is_refused(cpu: Device, gpu_memory: HostMemory) -> None:
+def test_an_array_of_another_device_is_refused(cpu: Device, gpu_memory: Device) -> None:
     with pytest.raises(ArgumentError, match="of another device than cpu"):
         cpu.tensor_map(gpu_memory.array(DATA), (4, 8))
 
 
-def test_a_map_of_another_device_is_refused(cpu: Device, gpu_memory: HostMemory) -> None:
+def test_a_map_of_another_device_is_refused(cpu: Device, gpu_memory: Device) -> None:
     map_ = cpu.tensor_map(cpu.array(DATA), (4, 8))
     foreign = TensorMap(gpu_memory, map_.source, map_.tiling, bytes(map_))
     with pytest.raises(ArgumentError, match="it is a tensor map of cuda:1, not of cpu"):
@@ -298,7 +297,7 @@ def test_interleaved_layouts_are_refused_by_name(device: Device, interleave: obj
         device.tensor_map(device.zeros((2, 4, 8), np.float16), (1, 4, 8), interleave=interleave)  # type: ignore[arg-type]
 
 
-def test_a_device_without_tensor_maps_says_so(host: HostMemory) -> None:
+def test_a_device_without_tensor_maps_says_so(host: Device) -> None:
     with pytest.raises(UnsupportedError, match="cpu has no tensor maps"):
         host.tensor_map(host.array(DATA), (4, 8))
 

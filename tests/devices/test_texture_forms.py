@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from cujit.devices.base import Device
+from cujit.devices.device import Device
 from devices.test_textures import GOLDENS, as_numbers, places
 from devices.textures_reference import reference
 from devices.textures_table import CASES, COUNT, Case, make, run, run_body, surface_of

@@ -11,13 +11,12 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from cujit.devices.base import Device
-from cujit.devices.cpu import CpuDevice
+from cujit.devices.cpu.backend import CpuBackend
 from cujit.devices.cpu.ir.refusals import Refusals
 from cujit.devices.cpu.run.textures import note_references
+from cujit.devices.device import Device
 from cujit.errors import ArgumentError, ClosedError, KernelFaultError, UnsupportedError
 from cujit.formats.ptx.parser import parse
-from devices.conftest import HostMemory
 from devices.textures_reference import reference
 from devices.textures_table import CASES, Case, golden_of, make, ptx_of, run, run_body, surface_of
 
@@ -448,13 +447,13 @@ def test_a_surface_is_made_of_texels_alone(device: Device) -> None:
 
 
 def test_texels_of_another_device_are_refused(cpu: Device) -> None:
-    other = CpuDevice(1)
+    other = Device(CpuBackend(1))
     for make_of in (cpu.texture, cpu.surface):
         with pytest.raises(ArgumentError, match="of another device"):
             make_of(other.texels(np.zeros(4, np.float32)))
 
 
-def test_a_device_without_textures_says_so(host: HostMemory) -> None:
+def test_a_device_without_textures_says_so(host: Device) -> None:
     with pytest.raises(UnsupportedError, match="cpu has no textures"):
         host.texture(np.zeros(4, np.float32))
 

@@ -15,7 +15,9 @@ import numpy as np
 import numpy.typing as npt
 
 from cujit.artifact import Artifact
-from cujit.devices.base import Device, DeviceKernel, Dim3, LaunchShape
+from cujit.devices.backend import BackendKernel
+from cujit.devices.device import Device
+from cujit.devices.shapes import Dim3, LaunchShape
 from cujit.devices.textures import Surface, Texels, Texture
 
 __all__ = ["CASES", "COUNT", "Case", "golden_of", "ptx_of", "run", "run_body"]
@@ -127,7 +129,7 @@ ret;
 
 
 @functools.lru_cache(maxsize=64)
-def _kernel(device: Device, body: str) -> DeviceKernel:
+def _kernel(device: Device, body: str) -> BackendKernel:
     return device.load(Artifact.of(ptx_of(body))).kernels["k"]
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cujit.artifact import Artifact
-from cujit.devices.base import Device
+from cujit.devices.device import Device
 from cujit.loading import load
 from instructions.table import COUNT, Row, all_rows, inputs_of, kernel_of, module_text, result_dtype
 

@@ -18,7 +18,8 @@ import numpy as np
 import numpy.typing as npt
 
 from cujit.artifact import Artifact
-from cujit.devices.base import Device, Dim3, LaunchShape
+from cujit.devices.device import Device
+from cujit.devices.shapes import Dim3, LaunchShape
 
 __all__ = ["GOLDENS", "Scene", "difference", "entry", "every_scene", "golden_of", "run_scene"]
 

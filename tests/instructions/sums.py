@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from cujit.devices.base import Device
+from cujit.devices.device import Device
 from instructions.scene import Scene, run_scene
 from instructions.scenes_matrix import place_of_operand, place_of_sum
 from instructions.sums_inputs import FORMATS, KINDS, operands, small_operands

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from cujit.artifact import Artifact
-from cujit.devices.base import Device
+from cujit.devices.device import Device
 from cujit.loading import load
 from instructions.aliasing import FORMS, INPUTS, MODULE, THREADS, kernel_text
 

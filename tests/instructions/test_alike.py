@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from cujit.artifact import Artifact
-from cujit.devices.base import Device
+from cujit.devices.device import Device
 from cujit.loading import load
 from instructions.alike import Pair, inputs, kernel_text, pairs
 from instructions.table import COUNT

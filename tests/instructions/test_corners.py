@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from cujit.artifact import Artifact
-from cujit.devices.base import Device
+from cujit.devices.device import Device
 from cujit.errors import KernelFaultError
 from cujit.loading import load
 from instructions.scene import every_scene, run_scene

@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pytest
 
 from cujit.arch import Arch
-from cujit.devices.base import Device
+from cujit.devices.device import Device
 from cujit.formats.ptx.isa.table import lookup
 from cujit.formats.ptx.parser import parse
 from cujit.formats.ptx.printer import print_operand

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from cujit.devices.base import Device
+from cujit.devices.device import Device
 from instructions.runner import every_row, run_rows
 from instructions.table import Row, all_rows, inputs_of, key_of
 

@@ -9,7 +9,7 @@ import numpy.typing as npt
 import pytest
 
 from cujit.arch import Arch
-from cujit.devices.base import Device
+from cujit.devices.device import Device
 from instructions.scene import GOLDENS, Scene, difference, every_scene, golden_of, run_scene
 
 Array = npt.NDArray[Any]

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from cujit.arch import Arch
-from cujit.devices.base import Device
+from cujit.devices.device import Device
 from instructions.scene import GOLDENS, difference, every_scene, golden_of, run_scene
 from instructions.synonyms import rewritten_scenes
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from cujit.devices.arrays import DeviceArray
-from cujit.devices.base import Device
+from cujit.devices.device import Device
 from cujit.loading import load
 from cujit.program import Source, build, compile
 from kernels.cases import CASES, OPTIONS, SOURCE, Array, Case

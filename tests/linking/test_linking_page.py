@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 import cujit
-from cujit.devices.base import Device
+from cujit.devices.device import Device
 
 PAGE = (Path(__file__).parents[2] / "docs" / "linking.md").read_text()
 

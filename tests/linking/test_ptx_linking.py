@@ -14,7 +14,7 @@ import pytest
 from elftools.elf.elffile import ELFFile
 
 from cujit.artifact import Artifact, Kind
-from cujit.devices.base import Device
+from cujit.devices.device import Device
 from cujit.errors import LinkError, OptionError, PtxSyntaxError, UnsupportedError
 from cujit.formats.cubin import read_cubin
 from cujit.formats.fatbin import find_fatbins

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from cujit.artifact import Artifact
-from cujit.devices.base import Device
+from cujit.devices.device import Device
 from cujit.loading import load
 from cujit.program import Source, compile, link
 from linking.splitting import split

@@ -17,6 +17,7 @@ from cujit.devices.registry import process_devices  # noqa: E402
 from cujit.loading import load  # noqa: E402
 from cujit.occupancy.subject import subject  # noqa: E402
 from cujit.program import compile  # noqa: E402
+from devices.cuda.gpus import context_of  # noqa: E402
 from occupancy.kernels import CODE, DYNAMIC, NAMES  # noqa: E402
 
 BLOCKS = (32, 64, 96, 160, 256, 384, 640, 1024)
@@ -39,7 +40,7 @@ def main() -> None:
     head = {
         "gpu": gpu.product,
         "arch": str(gpu.arch),
-        "driver": list(gpu.driver.version),
+        "driver": list(context_of(gpu).driver.version),
         "date": datetime.date.today().isoformat(),
     }
     lines = ",\n  ".join(json.dumps(row) for row in rows)

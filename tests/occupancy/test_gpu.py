@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from cujit.artifact import Artifact
-from cujit.devices.base import Resources
-from cujit.devices.cuda.device import CudaDevice
+from cujit.devices.device import Device
+from cujit.devices.shapes import Resources
 from cujit.formats.cubin import read_cubin
 from cujit.loading import Module, load
 from cujit.occupancy.products import find_product
@@ -14,6 +14,7 @@ from cujit.occupancy.shapes import block_sizes
 from cujit.occupancy.subject import of as occupancy
 from cujit.occupancy.subject import subject
 from cujit.program import compile
+from devices.cuda.gpus import context_of
 from occupancy.kernels import CODE, DYNAMIC, NAMES
 
 pytestmark = pytest.mark.gpu
@@ -22,21 +23,21 @@ BLOCKS = (32, 64, 96, 160, 256, 384, 640, 1024)
 
 
 @pytest.fixture(scope="module")
-def image(gpu: CudaDevice) -> Artifact:
+def image(gpu: Device) -> Artifact:
     return compile(CODE, arch=gpu.arch, names=NAMES)
 
 
 @pytest.fixture(scope="module")
-def module(gpu: CudaDevice, image: Artifact) -> Module:
+def module(gpu: Device, image: Artifact) -> Module:
     return load(image, gpu)
 
 
-def test_the_table_knows_this_gpu(gpu: CudaDevice) -> None:
+def test_the_table_knows_this_gpu(gpu: Device) -> None:
     product = find_product(gpu.product)
     assert (product.arch.number, product.processors) == (gpu.arch.number, gpu.limits.processors)
 
 
-def test_occupancy_is_the_drivers(gpu: CudaDevice, image: Artifact, module: Module) -> None:
+def test_occupancy_is_the_drivers(gpu: Device, image: Artifact, module: Module) -> None:
     assert len(NAMES) == 20
     compared, running, differ = 0, 0, []
     for name in NAMES:
@@ -58,7 +59,7 @@ def test_occupancy_is_the_drivers(gpu: CudaDevice, image: Artifact, module: Modu
     assert running > 120
 
 
-def test_what_kernels_use_is_what_the_driver_tells(image: Artifact, module: Module, gpu: CudaDevice) -> None:
+def test_what_kernels_use_is_what_the_driver_tells(image: Artifact, module: Module, gpu: Device) -> None:
     cubin = read_cubin(image.data)
     for name in NAMES:
         kernel = cubin.kernel(module[name].lowered_name)
@@ -73,7 +74,7 @@ def test_what_kernels_use_is_what_the_driver_tells(image: Artifact, module: Modu
         ), name
 
 
-def test_a_loaded_kernel_and_its_image_give_the_same(image: Artifact, module: Module, gpu: CudaDevice) -> None:
+def test_a_loaded_kernel_and_its_image_give_the_same(image: Artifact, module: Module, gpu: Device) -> None:
     for name in ("hold<72>", "tile<5000>", "bound<64>"):
         ours, theirs = occupancy(image, 64, kernel=name, on=gpu), occupancy(module[name], 64)
         assert (ours.active_blocks, ours.product) == (theirs.active_blocks, theirs.product)
@@ -81,21 +82,21 @@ def test_a_loaded_kernel_and_its_image_give_the_same(image: Artifact, module: Mo
         assert ours.cooperative_blocks == module[name].cooperative_limit(64)
 
 
-def test_best_block_is_the_drivers(image: Artifact, module: Module, gpu: CudaDevice) -> None:
+def test_best_block_is_the_drivers(image: Artifact, module: Module, gpu: Device) -> None:
     for name in NAMES:
         assert subject(image, kernel=name, on=gpu).best().block == module[name]._loaded.best_block(), name
 
 
-def test_no_more_clusters_are_resident_than_the_bound(gpu: CudaDevice) -> None:
+def test_no_more_clusters_are_resident_than_the_bound(gpu: Device) -> None:
     if gpu.arch.number < 90:
         pytest.skip("no clusters before sm_90")
     code = 'extern "C" __global__ void __cluster_dims__(4, 1, 1) four(int* p) { *p = 1; }'
     image = compile(code, arch=gpu.arch)
     found = occupancy(image, 1024, on=gpu)
     assert (found.cluster, found.clusters_bound) == (4, found.active_blocks * gpu.limits.processors // 4)
-    config = gpu.driver.bindings.CUlaunchConfig()
+    config = context_of(gpu).driver.bindings.CUlaunchConfig()
     config.gridDimX, config.gridDimY, config.gridDimZ = 4, 1, 1
     config.blockDimX, config.blockDimY, config.blockDimZ = 1024, 1, 1
     kernel = gpu.load(image).kernels["four"]
-    said = int(gpu.context.call("cuOccupancyMaxActiveClusters", kernel._function, config))  # type: ignore[attr-defined]
+    said = int(context_of(gpu).call("cuOccupancyMaxActiveClusters", kernel._function, config))  # type: ignore[attr-defined]
     assert 0 < said <= (found.clusters_bound or 0)

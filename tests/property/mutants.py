@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import cujit
-from cujit.devices.base import Device
+from cujit.devices.device import Device
 from cujit.errors import CujitError
 from cujit.signature import Parameter, ParameterClass
 

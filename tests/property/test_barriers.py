@@ -10,8 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cujit.artifact import Artifact
-from cujit.devices.base import Dim3, LaunchShape
-from cujit.devices.cpu import CpuDevice
+from cujit.devices.cpu.backend import CpuBackend
+from cujit.devices.device import Device
+from cujit.devices.shapes import Dim3, LaunchShape
 from property.effort import times
 
 MASK = (1 << 32) - 1
@@ -145,7 +146,7 @@ def interpret(body: list[Statement], block: int) -> list[int]:
 @given(st.integers(0, 2**32 - 1), st.sampled_from([32, 40, 64, 96]))
 def test_barriers_in_divergent_code_bring_all_threads_together(seed: int, block: int) -> None:
     body = random_body(random.Random(seed), 3)
-    device = CpuDevice(1)
+    device = Device(CpuBackend(1))
     out = device.array(np.full(block, 0xDEAD, np.uint32))
     kernel = device.load(Artifact.of(as_ptx(body))).kernels["k"]
     kernel.launch(LaunchShape(Dim3(1), Dim3(block)), out.address.to_bytes(8, "little"))

@@ -12,8 +12,9 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 import cujit
-from cujit.devices.base import Device, Dim3
+from cujit.devices.device import Device
 from cujit.devices.registry import process_devices
+from cujit.devices.shapes import Dim3
 from property import test_barriers, test_divergence, test_regions, test_vector_accesses
 from property.effort import times
 

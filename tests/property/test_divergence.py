@@ -10,8 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cujit.artifact import Artifact
-from cujit.devices.base import Dim3, LaunchShape
-from cujit.devices.cpu import CpuDevice
+from cujit.devices.cpu.backend import CpuBackend
+from cujit.devices.device import Device
+from cujit.devices.shapes import Dim3, LaunchShape
 from property.effort import times
 
 REGISTERS = 4
@@ -138,7 +139,7 @@ def _lane(nodes: list[Node], thread: int, common: int) -> Generator[tuple[str, i
 
 
 def launched(nodes: list[Node], block: int, common: int) -> np.ndarray[tuple[int, int], np.dtype[np.uint32]]:
-    device = CpuDevice(1)
+    device = Device(CpuBackend(1))
     out = device.array(np.full((2 * block, 5), 0xDEAD, np.uint32))
     kernel = device.load(Artifact.of(as_ptx(nodes))).kernels["walk"]
     parameters = out.address.to_bytes(8, "little") + common.to_bytes(4, "little")

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from cujit.devices.base import Device
+from cujit.devices.device import Device
 from instructions.scene import every_scene
 from property.effort import times
 from property.mutants import CALLS, corpus, mutant, tokens_of, wrong_answer

@@ -10,7 +10,6 @@ import numpy.typing as npt
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cujit.devices.base import Dim3, LaunchShape
 from cujit.devices.cpu.analysis.body import Body
 from cujit.devices.cpu.analysis.fission import Cut, cut
 from cujit.devices.cpu.analysis.uniformity import analyse
@@ -20,6 +19,7 @@ from cujit.devices.cpu.native.library import compile_kernel
 from cujit.devices.cpu.pipeline import ir_of, prepare
 from cujit.devices.cpu.run.grid import Workers
 from cujit.devices.cpu.run.launch import Launch
+from cujit.devices.shapes import Dim3, LaunchShape
 from cujit.formats.ptx.parser import parse
 from property.effort import times
 

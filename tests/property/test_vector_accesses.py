@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cujit.devices.base import Dim3
 from cujit.devices.cpu.analysis.body import Body
 from cujit.devices.cpu.analysis.fission import Cut
 from cujit.devices.cpu.analysis.patterns import vector_access
+from cujit.devices.shapes import Dim3
 from property.effort import times
 from property.test_regions import TAIL, parts_of, prepared, results
 

@@ -14,7 +14,7 @@ import pytest
 
 from cujit.artifact import Artifact
 from cujit.devices.arrays import DeviceArray
-from cujit.devices.base import Device
+from cujit.devices.device import Device
 from cujit.loading import Module, load
 from cujit.program import Source, compile
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from cujit.devices.base import Device
+from cujit.devices.device import Device
 from real.running import Array, rng, run
 
 

@@ -7,7 +7,7 @@ import ctypes
 import numpy as np
 import pytest
 
-from cujit.devices.base import Device
+from cujit.devices.device import Device
 from cujit.errors import CujitError
 from real.running import Array, rng, run
 

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from cujit.devices.base import Device
+from cujit.devices.device import Device
 from cujit.loading import Module, load
 from cujit.program import Source, compile
 from real.running import HERE, Array, rng

@@ -28,13 +28,13 @@ from compile_tail import SHAPES
 from cpu_cases import SOURCES
 
 import cujit
-from cujit.devices.base import LaunchShape
-from cujit.devices.cpu.device import CpuDevice
+from cujit.devices.cpu.backend import CpuBackend
 from cujit.devices.cpu.kernel import CpuKernel
 from cujit.devices.cpu.module import CpuModule
 from cujit.devices.cpu.run.allocations import live_blocks
 from cujit.devices.cpu.run.textures import CpuTextures, Descriptor
-from cujit.devices.launcher.options import PLAIN, LaunchOptions
+from cujit.devices.options import PLAIN, LaunchOptions
+from cujit.devices.shapes import LaunchShape
 from replay import compare, replay
 from replayed.cases import RECORDED, TAIL, write_cases
 from replaying.case import Case, Pointer
@@ -92,10 +92,11 @@ class Recorder:
 
     def install(self) -> None:
         """See every launch from now on."""
-        load, launch = CpuDevice.load, CpuKernel.launch
+        load, launch = CpuBackend.load, CpuKernel.launch
         texture, surface = CpuTextures.texture, CpuTextures.surface
 
-        def loaded(device: CpuDevice, artifact: cujit.Artifact) -> CpuModule:
+        def loaded(device: CpuBackend, artifact: cujit.Artifact, options: object = None) -> CpuModule:
+            del options
             module = load(device, artifact)
             self._checks[module] = ",".join(name for name, made in vars(device.checks).items() if made)
             return module
@@ -119,7 +120,7 @@ class Recorder:
             return made
 
         for owner, name, value in (
-            (CpuDevice, "load", loaded), (CpuKernel, "launch", launched),
+            (CpuBackend, "load", loaded), (CpuKernel, "launch", launched),
             (CpuTextures, "texture", handled(texture)), (CpuTextures, "surface", handled(surface)),
         ):  # fmt: skip
             setattr(owner, name, value)

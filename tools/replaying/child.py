@@ -25,12 +25,14 @@ import cujit
 from cujit.artifact import Artifact
 from cujit.devices import jit
 from cujit.devices.arrays import DeviceArray
-from cujit.devices.base import Dim3, LaunchShape
-from cujit.devices.launcher.options import LaunchOptions
+from cujit.devices.cpu import kernel as launching
 from cujit.errors import CujitError
 from replaying.case import Case, Outcome
 
 __all__ = ["serve"]
+
+Dim3, LaunchShape, LaunchOptions = (getattr(launching, name) for name in ("Dim3", "LaunchShape", "LaunchOptions"))
+"""What a launch needs, from where every tree has it: the files that define it have moved."""
 
 _LAUNCHES = 15
 _LAUNCHES_S = 0.01

@@ -10,7 +10,8 @@ from typing import NamedTuple
 from cujit.arch import Arch
 from cujit.artifact import Artifact
 from cujit.budget.report import BudgetReport, BudgetRow
-from cujit.devices.base import Device, Dim3
+from cujit.devices.device import Device
+from cujit.devices.shapes import Dim3
 from cujit.errors import CujitError, OptionError, spell
 from cujit.inspection.choose import Names, choose_kernels
 from cujit.inspection.logs import Spills, spills_of_log

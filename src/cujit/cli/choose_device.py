@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import click
 
-from cujit.devices.base import Device
+from cujit.devices.device import Device
 from cujit.devices.registry import is_device_name, process_devices
 from cujit.errors import MissingError, spell
 from cujit.machine import cpu, gpu

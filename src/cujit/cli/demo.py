@@ -15,7 +15,7 @@ from cujit.cli.choose_device import choose_device, device_option
 from cujit.cli.console import complain, json_option, print_json, progress, shown_bytes, shown_time
 from cujit.cli.exit_codes import ExitCode
 from cujit.cli.images import image_records, print_images
-from cujit.devices.base import Device
+from cujit.devices.device import Device
 from cujit.kernel import Kernel
 from cujit.loading import load
 from cujit.program import Source, build

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cujit.arch.support import Version, install
-from cujit.devices.base import Device
+from cujit.devices.device import Device
 from cujit.devices.registry import process_devices
 from cujit.errors import CujitError
 from cujit.program import toolchain

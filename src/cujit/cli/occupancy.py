@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from cujit.cli.console import json_option, note, print_json, print_table
-from cujit.devices.base import Device
+from cujit.devices.device import Device
 from cujit.devices.registry import is_device_name, process_devices
 from cujit.errors import CujitError, LaunchError, MissingError
 from cujit.kernel import Kernel

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from cujit.devices.base import Device, LaunchShape
-from cujit.devices.launcher.options import MAX_TIMEOUT_S
+from cujit.devices.device import Device
+from cujit.devices.options import MAX_TIMEOUT_S
+from cujit.devices.shapes import LaunchShape
 from cujit.errors import LaunchError, OptionError, spell
 from cujit.machine import cpu
 

@@ -33,7 +33,7 @@ from cujit.errors import ArgumentError
 from cujit.signature import Parameter, ParameterClass, Signature
 
 if TYPE_CHECKING:
-    from cujit.devices.base import Device
+    from cujit.devices.streams import DeviceLike
 
 __all__ = ["OVERFLOW", "Packer", "Pointer", "pack"]
 
@@ -62,7 +62,7 @@ class Packer:
         ArgumentError: the size of a parameter is not known.
     """
 
-    def __init__(self, signature: Signature, device: Device, kernel: str = "the kernel") -> None:
+    def __init__(self, signature: Signature, device: DeviceLike, kernel: str = "the kernel") -> None:
         self.signature = signature
         self.kernel = kernel
         fields = [_field(p, device, _refuser(kernel, i, p)) for i, p in enumerate(signature)]
@@ -97,7 +97,7 @@ class Packer:
         return lambda value, stream: code.pack(read(value, stream))
 
 
-def pack(signature: Signature, arguments: Sequence[object], device: Device, kernel: str = "the kernel") -> bytes:
+def pack(signature: Signature, arguments: Sequence[object], device: DeviceLike, kernel: str = "the kernel") -> bytes:
     """Make the parameter buffer of one launch; ``Packer`` is for many.
 
     Raises:
@@ -125,7 +125,7 @@ def _refuser(kernel: str, index: int, parameter: Parameter) -> Refuse:
     return refuse
 
 
-def _field(parameter: Parameter, device: Device, refuse: Refuse) -> tuple[str, _Reader]:
+def _field(parameter: Parameter, device: DeviceLike, refuse: Refuse) -> tuple[str, _Reader]:
     """Choose the struct code and the reader of one parameter."""
     kind, size = parameter.kind, parameter.size
     raw = f"{size}s"
@@ -279,7 +279,7 @@ def _aggregate(refuse: Refuse, parameter: Parameter, value: object, _stream: int
 
 
 def _tensor_map(
-    refuse: Refuse, parameter: Parameter, device: Device, read: _Reader, value: object, stream: int
+    refuse: Refuse, parameter: Parameter, device: DeviceLike, read: _Reader, value: object, stream: int
 ) -> bytes:
     """Read one of our tensor maps, or else whatever has as many bytes."""
     if not isinstance(value, TensorMap):

@@ -9,17 +9,14 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
 
 from cujit.devices import dlpack
+from cujit.devices.streams import Allocation, DeviceLike, Stream
 from cujit.errors import ArgumentError, ClosedError, spell
-
-if TYPE_CHECKING:
-    from cujit.devices.base import Allocation, Device
-    from cujit.devices.streams import Stream
 
 __all__ = ["DeviceArray", "array", "empty", "layout", "zeros"]
 
@@ -29,25 +26,54 @@ _LEGACY = 1
 
 
 def array(
-    device: Device, data: npt.ArrayLike, dtype: npt.DTypeLike | None = None, stream: object = None
+    device: DeviceLike, data: npt.ArrayLike, dtype: npt.DTypeLike | None = None, *, stream: object = None
 ) -> DeviceArray:
-    """Copy a NumPy array, a list or a number to ``device``.
+    """Copy a NumPy array, a list or a number to the device; in ``stream``, as ``empty`` says.
 
     Raises:
         ArgumentError: it is no array of numbers.
+        LaunchError: ``stream`` is none.
+        DriverError: the device has no such memory left.
     """
     try:
         host = np.asarray(data, dtype=None if dtype is None else _dtype(dtype))
     except (TypeError, ValueError, OverflowError) as e:
         raise ArgumentError(f"no array can be made of this {type(data).__name__}: {e}") from e
-    result = empty(device, host.shape, host.dtype, stream)
+    result = empty(device, host.shape, host.dtype, stream=stream)
     result.copy_from(host)
     return result
 
 
-def zeros(device: Device, shape: int | tuple[int, ...], dtype: npt.DTypeLike, stream: object = None) -> DeviceArray:
-    """Allocate an array on ``device`` whose elements are 0."""
-    result = empty(device, shape, dtype, stream)
+def empty(
+    device: DeviceLike, shape: int | tuple[int, ...], dtype: npt.DTypeLike, *, stream: object = None
+) -> DeviceArray:
+    """Allocate an array without setting its elements.
+
+    With a ``stream``, the memory is had and given back in the order of the work in it, which waits for nothing:
+    use the array in that stream, or in others that wait for it and that it waits for before the array goes. A
+    stream that is given as a bare handle has to live as long as the array.
+
+    Raises:
+        ArgumentError: the shape or the dtype is none.
+        LaunchError: ``stream`` is none, or is captured into a graph.
+        DriverError: the device has no such memory left.
+    """
+    sizes, element, size = layout(shape, dtype)
+    allocation = device.allocate(size) if stream is None else device.queue(stream).allocate(size)
+    return DeviceArray(device, allocation, sizes, element)
+
+
+def zeros(
+    device: DeviceLike, shape: int | tuple[int, ...], dtype: npt.DTypeLike, *, stream: object = None
+) -> DeviceArray:
+    """Allocate an array and set its elements to 0; in ``stream``, as ``empty`` says.
+
+    Raises:
+        ArgumentError: the shape or the dtype is none.
+        LaunchError: ``stream`` is none, or is captured into a graph.
+        DriverError: the device has no such memory left.
+    """
+    result = empty(device, shape, dtype, stream=stream)
     if not result.nbytes:
         return result
     if result.stream is None:
@@ -55,17 +81,6 @@ def zeros(device: Device, shape: int | tuple[int, ...], dtype: npt.DTypeLike, st
     else:
         result.stream.fill(result.address, b"\0", result.nbytes)
     return result
-
-
-def empty(device: Device, shape: int | tuple[int, ...], dtype: npt.DTypeLike, stream: object = None) -> DeviceArray:
-    """Allocate an array on ``device``; its elements are whatever the memory held.
-
-    Raises:
-        ArgumentError: the shape or the dtype is none.
-    """
-    sizes, element, size = layout(shape, dtype)
-    allocation = device.allocate(size) if stream is None else device.queue(stream).allocate(size)
-    return DeviceArray(device, allocation, sizes, element)
 
 
 def layout(shape: object, dtype: npt.DTypeLike) -> tuple[tuple[int, ...], np.dtype[Any], int]:
@@ -110,7 +125,7 @@ class DeviceArray:
 
     def __init__(
         self,
-        device: Device,
+        device: DeviceLike,
         allocation: Allocation,
         shape: tuple[int, ...],
         dtype: np.dtype[Any],

@@ -10,7 +10,9 @@ import numpy.typing as npt
 
 from cujit.artifact import Artifact, Kind
 from cujit.devices.arrays import DeviceArray
-from cujit.devices.base import Allocation, Device, DeviceModule
+from cujit.devices.backend import BackendModule
+from cujit.devices.device import Device
+from cujit.devices.streams import Allocation
 from cujit.errors import ArgumentError, CujitError, NameNotFoundError, spell
 from cujit.forks import cached_property
 from cujit.formats.mangling import entity_name
@@ -21,7 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["Global", "Globals"]
 
 Typed = tuple[np.dtype[Any], tuple[int, ...]]
-Loaded = Callable[[], DeviceModule]
+Loaded = Callable[[], BackendModule]
 """Gives the loaded module, or raises ``ClosedError``."""
 
 _SPACES = ("global", "const")
@@ -234,7 +236,7 @@ class Globals(Mapping[str, Global]):
         return f"<Globals on {self._device.name}: {', '.join(self._shown) or 'none'}>"
 
 
-def _has(loaded: DeviceModule, name: str) -> bool:
+def _has(loaded: BackendModule, name: str) -> bool:
     try:
         loaded.variable(name)
     except NameNotFoundError:

@@ -9,15 +9,21 @@ from __future__ import annotations
 
 import operator
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING
 
-from cujit.devices.tensormaps import TensorMap, Tiling, check_end, check_range, ints_of, memory_of, tiling_of
+from cujit.devices.tensormaps import (
+    TensorMap,
+    TensorMapDevice,
+    Tiling,
+    Words,
+    check_end,
+    check_range,
+    ints_of,
+    memory_of,
+    tiling_of,
+)
 from cujit.errors import ArgumentError, spell
 
-if TYPE_CHECKING:
-    from cujit.devices.base import Device
-
-__all__ = ["Im2col", "make_im2col_map"]
+__all__ = ["Im2col", "im2col_map"]
 
 _CORNERS = {3: 1 << 15, 4: 1 << 7, 5: 1 << 4}
 """By the number of axes: corners are from minus this to below it."""
@@ -64,35 +70,39 @@ class Im2col(Tiling):
                 )
 
 
-def make_im2col_map(
-    device: Device,
+def im2col_map(
+    device: TensorMapDevice,
     array: object,
-    lower: object,
-    upper: object,
-    pixels: object,
-    channels: object,
+    lower: int | tuple[int, ...],
+    upper: int | tuple[int, ...],
+    pixels: int,
+    channels: int,
     *,
-    element_strides: object,
-    swizzle: object,
-    fill: object,
-    l2: object,
-    data_type: object,
+    element_strides: tuple[int, ...] | None = None,
+    swizzle: str | int = "none",
+    fill: str = "zero",
+    l2: str | int = "none",
+    data_type: str | None = None,
 ) -> TensorMap:
-    """Make the map of images as users ask for it; see ``Device.im2col_map``.
+    """Describe images for copies in im2col mode, which take pixels as a convolution goes over them.
+
+    ``array`` is ``(N, W, C)``, ``(N, H, W, C)`` or ``(N, D, H, W, C)``. ``lower`` and ``upper`` bound where the
+    filter's corner can be along D, H and W, seen from the first and from the last pixel: ``-padding``, and
+    ``padding - (filter - 1) * dilation``. A copy takes ``channels`` of so many ``pixels``; ``element_strides``
+    are the convolution's strides, one for each axis of the array. The rest is as in ``tensor_map``.
 
     Raises:
         ArgumentError: no such map can be made of it.
+        UnsupportedError: the device has no tensor maps.
+        DriverError: the driver refused.
     """
     memory = memory_of(device, array)
     try:
-        taken, wide = operator.index(pixels), operator.index(channels)  # type: ignore[arg-type]
+        taken, wide = operator.index(pixels), operator.index(channels)
     except TypeError:
         raise ArgumentError(f"pixels and channels are ints, not {spell(pixels)} and {spell(channels)}") from None
     box = (*[1] * (len(memory.shape) - 1), wide)
-    tiling = tiling_of(
-        memory, box, shape=None, strides=None, element_strides=element_strides, swizzle=swizzle,
-        fill=fill, l2=l2, data_type=data_type,
-    )  # fmt: skip
+    tiling = tiling_of(memory, box, element_strides, Words(swizzle, fill, l2, data_type))
     given = {f.name: getattr(tiling, f.name) for f in fields(tiling)}
     images = Im2col(**given, lower=ints_of("lower", lower), upper=ints_of("upper", upper), pixels=taken)
     images.check()

@@ -22,7 +22,7 @@ from cujit.devices.vectors import vector_of
 from cujit.errors import ArgumentError, CujitError, spell
 
 if TYPE_CHECKING:
-    from cujit.devices.base import Device
+    from cujit.devices.streams import DeviceLike
 
 __all__ = ["Pointer", "Refuse", "describe", "pointer_reader"]
 
@@ -103,7 +103,7 @@ class _Memory(NamedTuple):
     empty: bool = False
 
 
-def pointer_reader(device: Device, pointee: str, refuse: Refuse) -> Callable[[object, int], int]:
+def pointer_reader(device: DeviceLike, pointee: str, refuse: Refuse) -> Callable[[object, int], int]:
     """Make the function that turns an argument into an address on ``device``.
 
     ``pointee`` is the C++ type pointed to, or empty. The function takes the argument and the stream that the
@@ -200,7 +200,7 @@ def _without_const(pointee: str) -> tuple[str, bool]:
     return " ".join(re.sub(r"\bconst\b", " ", text).split()), const
 
 
-def _memory(value: object, device: Device, stream: int, refuse: Refuse, wanted: str) -> _Memory:
+def _memory(value: object, device: DeviceLike, stream: int, refuse: Refuse, wanted: str) -> _Memory:
     """Find the memory of another library's array and check that it is on ``device``."""
     if device.is_gpu and is_cupy_array(value):
         return _of_cupy(value, device, stream, refuse, wanted)
@@ -244,12 +244,12 @@ def _memory(value: object, device: Device, stream: int, refuse: Refuse, wanted: 
     return memory
 
 
-def _refuse_place(value: object, where: tuple[int, int], device: Device, refuse: Refuse, wanted: str) -> NoReturn:
+def _refuse_place(value: object, where: tuple[int, int], device: DeviceLike, refuse: Refuse, wanted: str) -> NoReturn:
     text = f"GPU {where[1]}" if where[0] == dlpack.CUDA else "another device"
     refuse(value, f"it is in the memory of {text}, not of {device.name}", wanted)
 
 
-def _of_cupy(value: object, device: Device, stream: int, refuse: Refuse, wanted: str) -> _Memory:
+def _of_cupy(value: object, device: DeviceLike, stream: int, refuse: Refuse, wanted: str) -> _Memory:
     """Read an array of CuPy, and have the kernel wait for what CuPy has begun in another stream."""
     try:
         memory = read_cupy_array(value)
@@ -279,7 +279,7 @@ def _dlpack_device(value: object) -> tuple[int, int] | None:
     return int(kind), int(ordinal)
 
 
-def _is_reachable(where: tuple[int, int], device: Device) -> bool:
+def _is_reachable(where: tuple[int, int], device: DeviceLike) -> bool:
     """Tell whether ``device`` can use memory that DLPack says is ``where``."""
     if not device.is_gpu:
         return where[0] in (dlpack.CPU, dlpack.CUDA_HOST, dlpack.CUDA_MANAGED)

@@ -9,18 +9,18 @@ import operator
 import re
 import weakref
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
-from cujit.devices.base import Device
-from cujit.devices.launcher.options import check_timeout
+from cujit.devices.backend import Backend
+from cujit.devices.device import Device
+from cujit.devices.options import check_timeout
 from cujit.errors import DeviceNotFoundError, DriverNotFoundError, LoadError, MissingError, OptionError, spell
 from cujit.forks import Lock
 from cujit.toolchain.driver import open_driver
 
 if TYPE_CHECKING:
-    from cujit.devices.cpu import CpuDevice
-    from cujit.devices.cuda.device import CudaDevice
-    from cujit.devices.watch import Watcher
+    from cujit.devices.cpu.backend import CpuBackend
+    from cujit.devices.cpu.observe.watching import KernelWatcher
 
 _Asked: TypeAlias = tuple[int | None, str | None, float | None]
 """What a CPU device was asked for by: threads, checks, and how long its launches may run, in seconds."""
@@ -43,12 +43,12 @@ class Devices:
 
     def __init__(self) -> None:
         self._lock = Lock()
-        self._gpus: dict[int, CudaDevice] = {}
-        self._cpus: dict[_Asked, CpuDevice] = {}
+        self._gpus: dict[int, Device] = {}
+        self._cpus: dict[_Asked, tuple[Device, CpuBackend]] = {}
         self._default: Device | None = None
-        self._watchers: tuple[Watcher, ...] = ()
+        self._watchers: tuple[KernelWatcher, ...] = ()
 
-    def gpu(self, ordinal: int = 0) -> CudaDevice:
+    def gpu(self, ordinal: int = 0) -> Device:
         """Give the GPU with that number.
 
         Raises:
@@ -60,23 +60,22 @@ class Devices:
         with self._lock:
             if ordinal not in self._gpus:
                 driver = open_driver()
-                from cujit.devices.cuda.device import CudaDevice  # for those who have a GPU
+                from cujit.devices.cuda.backend import CudaBackend  # for those who have a GPU
 
-                self._gpus[ordinal] = CudaDevice(ordinal, driver)
-                copyreg.pickle(CudaDevice, _parts_of_gpu)
+                self._gpus[ordinal] = _made(CudaBackend(ordinal, driver), _gpu_that_arrives, ordinal)
             return self._gpus[ordinal]
 
-    def watch(self, watcher: Watcher | None) -> None:
+    def watch(self, watcher: KernelWatcher | None) -> None:
         """Have somebody watch what is loaded on CPU devices from now on; None: nobody any more."""
         with self._lock:
             self._watchers = () if watcher is None else (watcher,)
-            for device in self._cpus.values():
-                device.watchers = self._watchers  # checks stay
+            for _device, backend in self._cpus.values():
+                backend.watchers = self._watchers  # checks stay
 
     def cpu(
         self,
         threads: int | None = None,
-        watchers: Sequence[Watcher] = (),
+        watchers: Sequence[KernelWatcher] = (),
         *,
         check: str | None = None,
         timeout_s: float | None = None,
@@ -102,12 +101,12 @@ class Devices:
         with self._lock:
             key = (threads, check, None if timeout_s is None else check_timeout(timeout_s))
             if watchers:
-                return _cpu_device(key, (*self._watchers, *watchers))
+                return _cpu_device(key, (*self._watchers, *watchers))[0]
             if key not in self._cpus:
                 self._cpus[key] = _cpu_device(key, self._watchers)
-            return self._cpus[key]
+            return self._cpus[key][0]
 
-    def gpus(self) -> tuple[CudaDevice, ...]:
+    def gpus(self) -> tuple[Device, ...]:
         """Give every GPU; none if there is no driver."""
         try:
             count = open_driver().device_count()
@@ -124,7 +123,7 @@ class Devices:
                 self._default = self.cpu()
         return self._default
 
-    def named(self, name: str | Device) -> Device:
+    def named(self, name: object) -> Device:
         """Give ``cpu`` or ``cuda:1`` by its name; ``cuda`` is the first GPU, and a Device is itself.
 
         Raises:
@@ -156,7 +155,7 @@ def _int(value: object, what: str, example: str) -> int:
     return operator.index(value)
 
 
-def _cpu_device(asked: _Asked, watchers: Sequence[Watcher]) -> CpuDevice:
+def _cpu_device(asked: _Asked, watchers: Sequence[KernelWatcher]) -> tuple[Device, CpuBackend]:
     """Make the CPU device, if what it compiles with is there; that is looked for and not yet loaded.
 
     Raises:
@@ -170,31 +169,43 @@ def _cpu_device(asked: _Asked, watchers: Sequence[Watcher]) -> CpuDevice:
         found = False
     if not found:
         raise MissingError("the CPU device compiles with llvmlite, which is not installed", help="pip install cujit")
-    from cujit.devices.cpu import CpuDevice
+    from cujit.devices.cpu.backend import CpuBackend
 
     threads, check, timeout_s = asked
-    device = CpuDevice(threads, watchers, check=check, timeout_s=timeout_s)
-    _ASKED[device] = asked
-    copyreg.pickle(CpuDevice, _parts_of_cpu)
-    return device
+    backend = CpuBackend(threads, watchers, check=check, timeout_s=timeout_s)
+    return _made(backend, _cpu_that_arrives, *asked), backend
 
 
 # -- devices in other processes ---------------------------------------------------------------------------
 
-_ASKED: weakref.WeakKeyDictionary[Device, _Asked] = weakref.WeakKeyDictionary()
+_ORIGINS: weakref.WeakKeyDictionary[Device, tuple[Callable[..., Device], tuple[object, ...]]] = (
+    weakref.WeakKeyDictionary()
+)
+"""What gives the same device in another process, and what it was asked for by."""
 
 
-def _parts_of_cpu(device: Device) -> tuple[Callable[..., Any], tuple[object, ...]]:
-    return _cpu_that_arrives, _ASKED.get(device, (None, None, None))
+def _made(backend: Backend, arrives: Callable[..., Device], *asked: object) -> Device:
+    """Make the device of a back end; ``arrives`` finds it in a process that it travels to."""
+    device = Device(backend)
+    _ORIGINS[device] = arrives, asked
+    return device
+
+
+def _parts(device: Device) -> tuple[Callable[..., Device], tuple[object, ...]]:
+    """Have a device travel as what it was asked for by; one that nobody asked for here, by its name."""
+    return _ORIGINS.get(device, (_named_that_arrives, (device.name,)))
+
+
+def _named_that_arrives(name: str) -> Device:
+    return process_devices().named(name)
+
+
+copyreg.pickle(Device, _parts)
 
 
 def _cpu_that_arrives(threads: int | None, check: str | None, timeout_s: float | None) -> Device:
     """Find the same device here; who watched the other one stays with it."""
     return process_devices().cpu(threads, check=check, timeout_s=timeout_s)
-
-
-def _parts_of_gpu(device: CudaDevice) -> tuple[Callable[..., Any], tuple[object, ...]]:
-    return _gpu_that_arrives, (device.ordinal,)
 
 
 def _gpu_that_arrives(ordinal: int) -> Device:

@@ -1,23 +1,39 @@
-"""Streams, events and graphs as every device has them, and the handles of other libraries' streams.
+"""Streams, events, graphs and memory as every device has them, and the handles of other libraries' streams.
 
 On a GPU they are the driver's. The CPU device does its work at once, so there a stream has never anything to wait
-for, an event is a moment, and a graph is the list of what was asked for (``inorder.py``).
+for, an event is a moment, and a graph is the list of what was asked for (``cpu/run/streams.py``).
 """
 
 from __future__ import annotations
 
 import abc
 import enum
+import math
 import operator
+from dataclasses import dataclass, field
 from types import TracebackType
-from typing import TYPE_CHECKING, TypeVar
+from typing import Any, Protocol, TypeVar
+
+import numpy as np
+import numpy.typing as npt
 
 from cujit.errors import ArgumentError, ClosedError, LaunchError, spell
 
-if TYPE_CHECKING:
-    from cujit.devices.base import Allocation, Device
-
-__all__ = ["CAPTURE_MODES", "Event", "Graph", "Stream", "check_mode", "check_priority", "stream_handle"]
+__all__ = [
+    "CAPTURE_MODES",
+    "Allocation",
+    "DeviceLike",
+    "Event",
+    "Graph",
+    "PinnedMemory",
+    "Stream",
+    "check_mode",
+    "check_priority",
+    "is_pinned",
+    "pinned_array",
+    "pinned_block",
+    "stream_handle",
+]
 
 CAPTURE_MODES = ("relaxed", "thread_local", "global")
 """What other work is allowed during a capture. Source: CUDA Driver API manual, ``CUstreamCaptureMode``."""
@@ -27,10 +43,67 @@ _E = TypeVar("_E", bound="Event")
 _G = TypeVar("_G", bound="Graph")
 
 
+class DeviceLike(Protocol):
+    """A ``Device`` as what lies on it knows it: streams, arrays, textures. It makes them, so they cannot import it."""
+
+    @property
+    def name(self) -> str:
+        """``cuda:0``, ``cpu``."""
+
+    @property
+    def is_gpu(self) -> bool:
+        """Whether its memory is a GPU's."""
+
+    @property
+    def ordinal(self) -> int:
+        """Its number among the GPUs; 0 for the CPU device."""
+
+    @property
+    def backend(self) -> object:
+        """What does the work, for others of its kind."""
+
+    def allocate(self, size: int) -> Allocation:
+        """Get memory."""
+
+    def upload(self, address: int, data: memoryview) -> None:
+        """Copy host bytes to the device."""
+
+    def download(self, data: memoryview, address: int) -> None:
+        """Copy device bytes to the host."""
+
+    def fill(self, address: int, size: int, byte: int = 0) -> None:
+        """Set bytes to one value."""
+
+    def queue(self, stream: object) -> Stream:
+        """See what users pass as a stream as one of this device."""
+
+    def order(self, earlier: int, later: int) -> None:
+        """Make a stream wait for another one."""
+
+    def ordinal_of(self, address: int) -> int | None:
+        """Tell on which GPU memory is."""
+
+    def synchronize(self) -> None:
+        """Wait until all work is done."""
+
+
+@dataclass(frozen=True)
+class Allocation:
+    """Memory of a device: address and size in bytes; ``owner`` keeps it alive.
+
+    ``stream`` is where it was allocated and will be freed; None is the default stream.
+    """
+
+    address: int
+    size: int
+    owner: object = field(repr=False, compare=False, default=None)
+    stream: Stream | None = field(repr=False, compare=False, default=None)
+
+
 class Event(abc.ABC):
     """A moment in a stream: done when all work that was in the stream before it is done. ``stream.record()``."""
 
-    device: Device
+    device: DeviceLike
     timed: bool
     """Whether it can be measured with."""
 
@@ -99,7 +172,7 @@ class Stream(abc.ABC):
     As a context manager it is closed at the end of the block.
     """
 
-    device: Device
+    device: DeviceLike
 
     @property
     @abc.abstractmethod
@@ -109,6 +182,16 @@ class Stream(abc.ABC):
         Raises:
             ClosedError: it was closed.
         """
+
+    @property
+    def priority(self) -> int:
+        """Lower is sooner; 0 is the default, and all that the CPU device has.
+
+        Raises:
+            DriverError: the driver refused.
+            ClosedError: it was closed.
+        """
+        return 0
 
     @property
     @abc.abstractmethod
@@ -179,7 +262,7 @@ class Stream(abc.ABC):
         """Copy bytes to the host: when it returns they are there, unless ``data`` is in ``device.pinned``."""
 
     @abc.abstractmethod
-    def copy(self, to: int, source: int, size: int, origin: Device) -> None:
+    def copy(self, to: int, source: int, size: int, origin: DeviceLike) -> None:
         """Copy ``size`` bytes of ``origin``, which is this device or another one of its kind."""
 
     @abc.abstractmethod
@@ -218,7 +301,7 @@ class Graph(abc.ABC):
     they use have to live as long as the graph is launched; ``keep`` holds them.
     """
 
-    def __init__(self, device: Device, stream: Stream) -> None:
+    def __init__(self, device: DeviceLike, stream: Stream) -> None:
         self.device = device
         self.stream = stream
         self._state = _State.NEW
@@ -325,7 +408,47 @@ class Graph(abc.ABC):
         return f"<Graph on {self.device.name} that {self._state.value}>"
 
 
-def stream_handle(stream: object, device: Device | None = None) -> int:
+class PinnedMemory:
+    """``size`` bytes of host memory at ``address``, which ``owner`` keeps; NumPy sees it by its array interface.
+
+    ``users`` has the last event of each stream that copies from or to it, by the number of the stream: whoever frees
+    the memory waits for them.
+    """
+
+    def __init__(self, address: int, size: int, owner: object) -> None:
+        self.address = address
+        self.size = size
+        self.owner = owner
+        self.users: dict[int, Event] = {}
+
+    @property
+    def __array_interface__(self) -> dict[str, Any]:
+        """How NumPy sees it (version 3). Source: NumPy manual, "The array interface protocol"."""
+        return {"shape": (self.size,), "typestr": "|u1", "data": (self.address, False), "version": 3}
+
+
+def pinned_array(memory: PinnedMemory, shape: tuple[int, ...], dtype: np.dtype[Any]) -> npt.NDArray[Any]:
+    """See the start of the memory as elements; the array and all views of it keep it."""
+    return np.asarray(memory)[: math.prod(shape) * dtype.itemsize].view(dtype).reshape(shape)
+
+
+def pinned_block(data: memoryview) -> PinnedMemory | None:
+    """Find the pinned memory that bytes are in; None if they are in any other."""
+    owner: object = data.obj
+    while isinstance(owner, (np.ndarray, memoryview)):
+        owner = owner.base if isinstance(owner, np.ndarray) else owner.obj
+    return owner if isinstance(owner, PinnedMemory) else None
+
+
+def is_pinned(data: memoryview) -> bool:
+    """Tell whether bytes are in pinned memory."""
+    return pinned_block(data) is not None
+
+
+# -- what users pass --------------------------------------------------------------------------------------
+
+
+def stream_handle(stream: object, device: DeviceLike | None = None) -> int:
     """Read a stream: None or an int handle, one of ours, or an object of any library with ``__cuda_stream__``.
 
     Also taken are torch's ``cuda_stream`` and CuPy's ``ptr``, for versions of them without the protocol. A stream of
@@ -359,7 +482,7 @@ def stream_handle(stream: object, device: Device | None = None) -> int:
     return value
 
 
-def _handle_of_ours(stream: Stream, device: Device | None) -> int:
+def _handle_of_ours(stream: Stream, device: DeviceLike | None) -> int:
     handle = stream.handle
     if device is None:
         return handle if stream.device.is_gpu else 0

@@ -13,19 +13,17 @@ import operator
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
 from cujit.devices.arrays import DeviceArray
+from cujit.devices.streams import DeviceLike
 from cujit.errors import ArgumentError, ClosedError, UnsupportedError, spell
 
-if TYPE_CHECKING:
-    from cujit.devices.base import Device
-
 __all__ = [
-    "DataType", "Memory", "OutOfBoundsFill", "Promotion", "Swizzle", "TensorMap", "Tiling", "check_end",
-    "check_range", "ints_of", "make_tensor_map", "memory_of", "tiling_of",
+    "DataType", "Memory", "OutOfBoundsFill", "Promotion", "Swizzle", "TensorMap", "TensorMapDevice", "Tiling", "Words",
+    "check_end", "check_range", "ints_of", "memory_of", "tensor_map", "tiling_of",
 ]  # fmt: skip
 
 MAX_RANK = 5
@@ -222,7 +220,7 @@ class TensorMap:
 
     __slots__ = ("__weakref__", "_data", "device", "source", "tiling")
 
-    def __init__(self, device: Device, source: object, tiling: Tiling, data: bytes) -> None:
+    def __init__(self, device: DeviceLike, source: object, tiling: Tiling, data: bytes) -> None:
         self.device = device
         self.source = source
         self.tiling = tiling
@@ -252,25 +250,40 @@ class TensorMap:
 _Words = TypeVar("_Words", bound=IntEnum)
 
 
-def make_tensor_map(
-    device: Device,
+class TensorMapDevice(DeviceLike, Protocol):
+    """A ``Device`` as tensor maps know it."""
+
+    def encode_tensor_map(self, tiling: Tiling) -> bytes:
+        """Write the 128 bytes."""
+
+
+def tensor_map(
+    device: TensorMapDevice,
     array: object,
-    box: object,
+    box: int | tuple[int, ...],
     *,
-    shape: object,
-    strides: object,
-    element_strides: object,
-    swizzle: object,
-    interleave: object,
-    fill: object,
-    l2: object,
-    data_type: object,
+    shape: int | tuple[int, ...] | None = None,
+    strides: tuple[int, ...] | None = None,
+    element_strides: int | tuple[int, ...] | None = None,
+    swizzle: str | int = "none",
+    interleave: str | int = "none",
+    fill: str = "zero",
+    l2: str | int = "none",
+    data_type: str | None = None,
 ) -> TensorMap:
-    """Make a tensor map as users ask for it; see ``Device.tensor_map``.
+    """Describe an array for the tensor memory accelerator; kernels take it as a ``__grid_constant__ CUtensorMap``.
+
+    ``box`` are the elements that one copy takes, axes outermost first as in ``array.shape``; the coordinates in
+    a kernel come innermost first. ``shape`` and ``strides`` (bytes) describe a part of the array, such as rows
+    that are padded; ``element_strides`` take every so manieth element. ``swizzle`` is ``none``, ``32``, ``64``
+    or ``128``, ``l2`` ``none``, ``64``, ``128`` or ``256`` (bytes that the L2 cache fetches); ``fill`` is what
+    lies outside, ``zero`` or ``nan``. ``data_type`` is another type of the same size: ``tfloat32``, ``bfloat16``.
+    ``interleave`` is ``none``: interleaved layouts are not supported.
 
     Raises:
         ArgumentError: no tensor map can be made of it.
-        UnsupportedError: the tensor is interleaved.
+        UnsupportedError: the device has no tensor maps, or none like this.
+        DriverError: the driver refused.
     """
     if str(interleave) != "none":
         raise UnsupportedError(
@@ -278,33 +291,30 @@ def make_tensor_map(
             help="interleave='none', with the channels as the last axis",
         )
     memory = memory_of(device, array)
-    tiling = tiling_of(
-        memory, box, shape=shape, strides=strides, element_strides=element_strides, swizzle=swizzle,
-        fill=fill, l2=l2, data_type=data_type,
-    )  # fmt: skip
+    tiling = tiling_of(memory, box, element_strides, Words(swizzle, fill, l2, data_type), shape, strides)
     tiling.check()
     check_end(tiling, memory)
     return TensorMap(device, array, tiling, device.encode_tensor_map(tiling))
 
 
+class Words(NamedTuple):
+    """How a map copies, as users write it."""
+
+    swizzle: object
+    fill: object
+    l2: object
+    data_type: object
+
+
 def tiling_of(
-    memory: Memory,
-    box: object,
-    *,
-    shape: object,
-    strides: object,
-    element_strides: object,
-    swizzle: object,
-    fill: object,
-    l2: object,
-    data_type: object,
+    memory: Memory, box: object, element_strides: object, words: Words, shape: object = None, strides: object = None
 ) -> Tiling:
     """Read what users say of a tensor and a box; it is not checked yet.
 
     Raises:
         ArgumentError: a word is none that there is, or a number none.
     """
-    kind = _data_type(data_type, memory.dtype)
+    kind = _data_type(words.data_type, memory.dtype)
     sizes = memory.shape if shape is None else ints_of("shape", shape)
     steps = memory.strides if strides is None else ints_of("strides", strides)
     if shape is not None and strides is None and len(sizes) != len(memory.shape):
@@ -317,8 +327,8 @@ def tiling_of(
     return Tiling(
         kind, memory.address, sizes, steps, ints_of("box", box),
         (1,) * len(sizes) if element_strides is None else ints_of("element_strides", element_strides),
-        _word("swizzle", swizzle, Swizzle), _word("fill", fill, OutOfBoundsFill), _word("l2", l2, Promotion),
-        memory.end,
+        _word("swizzle", words.swizzle, Swizzle), _word("fill", words.fill, OutOfBoundsFill),
+        _word("l2", words.l2, Promotion), memory.end,
     )  # fmt: skip
 
 
@@ -346,7 +356,7 @@ class Memory(NamedTuple):
     end: int
 
 
-def memory_of(device: Device, array: object) -> Memory:
+def memory_of(device: DeviceLike, array: object) -> Memory:
     """Find the memory of an array of ours, or of one that tells by the array interface.
 
     Raises:
@@ -372,7 +382,7 @@ def memory_of(device: Device, array: object) -> Memory:
         raise ArgumentError(f"what this {type(array).__name__} says of its memory cannot be read: {e}") from e
 
 
-def _of_interface(device: Device, said: dict[str, Any]) -> Memory:
+def _of_interface(device: DeviceLike, said: dict[str, Any]) -> Memory:
     """Read ``__array_interface__`` or ``__cuda_array_interface__``, whose fields are the same."""
     shape, dtype = tuple(map(operator.index, said["shape"])), np.dtype(said["typestr"])
     address = operator.index(said["data"][0] or 0)

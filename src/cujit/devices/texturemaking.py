@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from cujit.devices.arrays import DeviceArray
-from cujit.devices.textures import AddressMode, Extent, Filter, Format, Sampling, Surface, Texels, Texture
+from cujit.devices.textures import (
+    AddressMode,
+    Extent,
+    Filter,
+    Format,
+    Sampling,
+    Surface,
+    Texels,
+    Texture,
+    TextureDevice,
+)
 from cujit.errors import ArgumentError, spell
 
-if TYPE_CHECKING:
-    from cujit.devices.base import Device
-
-__all__ = ["make_surface", "make_texels", "make_texture", "sampling_of"]
+__all__ = ["surface", "texels", "texture"]
 
 _DTYPES = ("uint8", "int8", "uint16", "int16", "uint32", "int32", "float16", "float32")
 
@@ -35,37 +42,56 @@ _PITCH_BYTES = 32
 ``CU_DEVICE_ATTRIBUTE_TEXTURE_PITCH_ALIGNMENT``, 32 on every GPU so far."""
 
 
-def make_texels(device: Device, data: npt.ArrayLike, channels: int, layered: bool, cube: bool) -> Texels:
-    """Copy host data into texels; see ``Device.texels``.
+def texels(
+    device: TextureDevice, data: npt.ArrayLike, *, channels: int = 1, layered: bool = False, cube: bool = False
+) -> Texels:
+    """Copy host data into elements for textures and surfaces (a CUDA array on a GPU).
+
+    The shape is ``(width,)``, ``(height, width)`` or ``(depth, height, width)``; ``layered`` and ``cube`` take
+    layers or faces first. With 2 or 4 ``channels`` they are one more axis, the last.
 
     Raises:
         ArgumentError: no texture can be made of it.
+        DriverError: the device has no such memory left.
     """
     host = _host(data)
     format = _format(host.dtype, channels)
     extent = _extent(_sizes(host.shape, format.channels), layered, cube)
     _check_limits(extent)
-    texels = Texels(device, extent, format)
-    texels.copy_from(host)
-    return texels
+    made = Texels(device, extent, format)
+    made.copy_from(host)
+    return made
 
 
-def make_texture(
-    device: Device,
+def texture(
+    device: TextureDevice,
     data: Texels | DeviceArray | npt.ArrayLike,
-    sampling: Sampling,
     *,
-    channels: int,
-    layered: bool,
-    cube: bool,
+    channels: int = 1,
+    layered: bool = False,
+    cube: bool = False,
+    address: str | tuple[str, ...] = "clamp",
+    filter: str = "point",
+    normalized: bool = False,
+    read: str = "element",
+    border: float | tuple[float, ...] = 0.0,
+    srgb: bool = False,
 ) -> Texture:
-    """Make a texture; see ``Device.texture``.
+    """Make a texture; kernels take its ``handle`` as a ``cudaTextureObject_t``.
+
+    ``data`` is texels; or an array of this device, which is read in place: one axis for ``tex1Dfetch``, two for
+    ``tex2D``; or host data, of which texels are made. ``address`` (``clamp``, ``border``, and with ``normalized``
+    coordinates ``wrap`` and ``mirror``) is one word or one for each axis, x first; ``filter`` is ``point`` or
+    ``linear``; ``read`` is ``element``, or ``normalized_float`` for integers of 8 and 16 bits; ``border`` is the
+    color outside, ``srgb`` says that the first three channels of 8 bits are coded so.
 
     Raises:
         ArgumentError: no texture can be made of it, or it cannot be read so.
+        DriverError: the device has no such memory left.
     """
+    sampling = _sampling(address, filter, normalized, read, border, srgb)
     if not isinstance(data, (Texels, DeviceArray)):
-        data = make_texels(device, data, channels, layered, cube)
+        data = texels(device, data, channels=channels, layered=layered, cube=cube)
     elif data.device is not device:
         raise ArgumentError(f"{spell(data)} is of another device than {device.name}")
     if isinstance(data, Texels):
@@ -78,11 +104,12 @@ def make_texture(
     return Texture(device, device.textures.texture(data, extent, format, sampling), data, sampling)
 
 
-def make_surface(device: Device, texels: Texels) -> Surface:
-    """Make a surface of texels.
+def surface(device: TextureDevice, texels: Texels) -> Surface:
+    """Make a surface of texels; kernels take its ``handle`` as a ``cudaSurfaceObject_t``.
 
     Raises:
         ArgumentError: it is something else, or of another device.
+        DriverError: the driver refused.
     """
     if not isinstance(texels, Texels):
         raise ArgumentError(
@@ -149,7 +176,7 @@ def _check_limits(extent: Extent) -> None:
             raise ArgumentError(f"the {name} of a {extent} texture is {size}; the largest is {limit}")
 
 
-def _in_place(device: Device, data: DeviceArray, format: Format, is_layered: bool) -> Extent:
+def _in_place(device: TextureDevice, data: DeviceArray, format: Format, is_layered: bool) -> Extent:
     """Check that an array can be read where it is."""
     copy = "make texels of it: device.texture(device.texels(x.numpy()))"
     sizes = _sizes(data.shape, format.channels)
@@ -173,14 +200,8 @@ def _in_place(device: Device, data: DeviceArray, format: Format, is_layered: boo
     return Extent(width, height)
 
 
-def sampling_of(
-    *, address: object, filter: object, normalized: bool, read: object, border: object, srgb: bool
-) -> Sampling:
-    """Read how a texture is sampled, as users write it.
-
-    Raises:
-        ArgumentError: a word is none that there is.
-    """
+def _sampling(address: object, filter: object, normalized: bool, read: object, border: object, srgb: bool) -> Sampling:
+    """Read how a texture is sampled, as users write it."""
     names = (address,) * 3 if isinstance(address, str) else tuple(address) if isinstance(address, (tuple, list)) else ()
     modes = {m.name.lower(): m for m in AddressMode}
     if not 1 <= len(names) <= 3 or not all(isinstance(n, str) and n in modes for n in names):

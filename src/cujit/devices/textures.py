@@ -13,16 +13,14 @@ import math
 import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
+from cujit.devices.arrays import DeviceArray
+from cujit.devices.streams import DeviceLike
 from cujit.errors import ArgumentError, ClosedError
-
-if TYPE_CHECKING:
-    from cujit.devices.arrays import DeviceArray
-    from cujit.devices.base import Device
 
 __all__ = [
     "AddressMode",
@@ -34,6 +32,7 @@ __all__ = [
     "Surface",
     "Texels",
     "Texture",
+    "TextureDevice",
     "TextureUnit",
 ]
 
@@ -165,10 +164,18 @@ class TextureUnit(abc.ABC):
         """Bytes that an array which is read in place begins at a multiple of."""
 
 
+class TextureDevice(DeviceLike, Protocol):
+    """A ``Device`` as textures know it."""
+
+    @property
+    def textures(self) -> TextureUnit:
+        """What it does for textures."""
+
+
 class Texels:
     """Elements for textures and surfaces, in memory of the device's own layout."""
 
-    def __init__(self, device: Device, extent: Extent, format: Format) -> None:
+    def __init__(self, device: TextureDevice, extent: Extent, format: Format) -> None:
         self.device = device
         self.extent = extent
         self.format = format
@@ -217,7 +224,7 @@ class Texels:
 class _Object:
     """What textures and surfaces share: a handle that is given back when the object goes."""
 
-    def __init__(self, device: Device, handle: Handle, source: Texels | DeviceArray) -> None:
+    def __init__(self, device: TextureDevice, handle: Handle, source: Texels | DeviceArray) -> None:
         self.device = device
         self.source = source
         self._handle = handle
@@ -247,7 +254,7 @@ class _Object:
 class Texture(_Object):
     """A texture object; keep it as long as kernels use its ``handle``."""
 
-    def __init__(self, device: Device, handle: Handle, source: Texels | DeviceArray, sampling: Sampling) -> None:
+    def __init__(self, device: TextureDevice, handle: Handle, source: Texels | DeviceArray, sampling: Sampling) -> None:
         super().__init__(device, handle, source)
         self.sampling = sampling
 

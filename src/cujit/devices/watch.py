@@ -1,24 +1,13 @@
-"""Who watches the launches of a CPU device: traces and coverage.
-
-They say which observers instrument a kernel, and read what these leave; they are told of the sources of a module.
-"""
+"""Who watches what is loaded on a device, traces and coverage: they are told of the sources of a module."""
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
+from typing import NamedTuple, Protocol
 
-if TYPE_CHECKING:
-    from cujit.devices.base import Device, LaunchShape
-    from cujit.devices.cpu.analysis.body import Body
-    from cujit.devices.cpu.codegen.warp import Observer
-    from cujit.devices.cpu.run.launch import Launch
-    from cujit.devices.cpu.run.lines import Lines
-
-__all__ = ["Sources", "Text", "Watch", "Watcher", "known_to", "wanted_options", "watchers_of"]
+__all__ = ["Sources", "Text", "Watcher", "known_to", "wanted_options"]
 
 
 class Text(NamedTuple):
@@ -59,18 +48,8 @@ class Sources:
         return None if Path(file).is_file() else next(found, None)
 
 
-class Watch(Protocol):
-    """One kernel that is watched."""
-
-    def observer(self) -> Observer:
-        """Give what instruments the kernel, for one compilation."""
-
-    def running(self, launch: Launch, shape: LaunchShape) -> AbstractContextManager[None]:
-        """Prepare a launch, and read what it left, also when it failed."""
-
-
 class Watcher(Protocol):
-    """Somebody who watches every kernel that is loaded on a device.
+    """Somebody who watches what is loaded on a device.
 
     ``options`` are those that the compiler should be told: ``lineinfo``.
     """
@@ -79,26 +58,9 @@ class Watcher(Protocol):
     def options(self) -> tuple[str, ...]:
         """Names of options to switch on, unless they are said otherwise."""
 
-    def watch(self, name: str, body: Body, lines: Lines) -> Watch:
-        """Begin with a kernel, by its lowered name."""
-
     @property
     def sources(self) -> Sources:
         """Where to say which sources are no files while a module is loaded."""
-
-
-@runtime_checkable
-class Watched(Protocol):
-    """A device whose launches somebody may watch."""
-
-    @property
-    def watchers(self) -> Sequence[Watcher]:
-        """Who does."""
-
-
-def watchers_of(device: Device) -> Sequence[Watcher]:
-    """Give those who watch a device: nobody watches a GPU."""
-    return device.watchers if isinstance(device, Watched) else ()
 
 
 def wanted_options(watchers: Sequence[Watcher]) -> dict[str, bool]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from cujit.arch.support import Version
 from cujit.artifact import Artifact, Kind
-from cujit.devices.cpu.device import CpuDevice
+from cujit.devices.cpu.backend import CpuBackend
 from cujit.devices.cpu.implemented import Total, total
 from cujit.errors import CujitError, PtxSyntaxError, UnsupportedError
 from cujit.formats.ptx.isa.table import special_register
@@ -121,7 +121,7 @@ def _oldest(module: Module) -> tuple[Version, str]:
 def _refusals(text: str, name: str) -> tuple[Refusal, ...]:
     """Load the text as the CPU device does; nothing is compiled until a kernel is launched."""
     try:
-        module = CpuDevice(1).load(Artifact(Kind.PTX, text.encode(), name=name))
+        module = CpuBackend(1).load(Artifact(Kind.PTX, text.encode(), name=name))
     except UnsupportedError as e:
         return tuple(Refusal(*item) for item in sorted(e.items))
     except PtxSyntaxError as e:

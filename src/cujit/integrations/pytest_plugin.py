@@ -15,7 +15,7 @@ import pytest
 if TYPE_CHECKING:
     from cujit.budget.checking import Budgets
     from cujit.budget.report import BudgetReport
-    from cujit.devices.base import Device
+    from cujit.devices.device import Device
 
 __all__ = [
     "CheckBudget",

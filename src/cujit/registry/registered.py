@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from cujit.cache.flight import fresh
-from cujit.devices.base import Device
+from cujit.devices.device import Device
 from cujit.errors import OptionError, spell
 from cujit.kernel import Kernel
 from cujit.loading import Module

@@ -12,7 +12,8 @@ import numpy.typing as npt
 import pytest
 
 from cujit.artifact import Artifact
-from cujit.devices.base import Device, Dim3, LaunchShape
+from cujit.devices.device import Device
+from cujit.devices.shapes import Dim3, LaunchShape
 
 Array = npt.NDArray[Any]
 Key = TypeVar("Key", bound=Hashable)

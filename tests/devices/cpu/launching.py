@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from cujit.devices.base import Device
+from cujit.devices.device import Device
 from instructions.scene import Scene, entry, run_scene
 
 __all__ = ["Array", "alone", "blank", "ptx_of", "run_ptx"]

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from cujit.artifact import Artifact
-from cujit.devices.base import Device
+from cujit.devices.device import Device
 from cujit.errors import PtxSyntaxError, UnsupportedError
 from property.effort import times
 from toolkits.agreement import ONLY_THE_ASSEMBLER, ONLY_THE_TABLE, candidates, is_known, refused

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from cujit.devices.base import Device
+from cujit.devices.device import Device
 from instructions.approximations import FORMS, GOLDEN, figures, parts_of, values_of
 
 Array = npt.NDArray[Any]

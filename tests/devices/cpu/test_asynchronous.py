@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from cujit.devices.base import Device
+from cujit.devices.device import Device
 from instructions.atomic_reference import array_of, bits_of, step, words
 from instructions.scene import Scene, difference, entry, run_scene
 from instructions.scenes_async import SCENES

@@ -9,7 +9,7 @@ import numpy.typing as npt
 import pytest
 
 from cujit.artifact import Artifact
-from cujit.devices.base import Device
+from cujit.devices.device import Device
 from cujit.errors import PtxSyntaxError
 from cujit.loading import jit
 from instructions.atomic_reference import array_of, bits_of, step, words

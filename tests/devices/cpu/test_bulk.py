@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from cujit.devices.base import Device
+from cujit.devices.device import Device
 from cujit.errors import KernelFaultError
 from instructions.scene import Scene, entry, run_scene
 

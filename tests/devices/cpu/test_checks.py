@@ -10,12 +10,13 @@ import numpy as np
 import pytest
 
 import cujit
-from cujit.devices.base import Device, Dim3
 from cujit.devices.cpu.observe.instrumentation import Checker
 from cujit.devices.cpu.observe.kinds import Checks
 from cujit.devices.cpu.pipeline import ir_of
 from cujit.devices.cpu.preparation import Preparation
+from cujit.devices.device import Device
 from cujit.devices.registry import process_devices
+from cujit.devices.shapes import Dim3
 from cujit.errors import ArgumentError, KernelFaultError, OptionError
 
 BUGS = r"""

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import cujit
-from cujit.devices.base import Device
+from cujit.devices.device import Device
 from cujit.devices.registry import process_devices
 from cujit.errors import KernelFaultError
 

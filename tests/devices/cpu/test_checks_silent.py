@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import cujit
-from cujit.devices.base import Device
+from cujit.devices.device import Device
 from cujit.devices.registry import process_devices
 from kernels.cases import CASES, Case
 from kernels.test_kernels import assert_equals_reference, run

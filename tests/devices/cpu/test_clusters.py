@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from cujit.devices.base import Device
-from cujit.devices.cpu import CpuDevice
+from cujit.devices.cpu.backend import CpuBackend
+from cujit.devices.device import Device
 from cujit.loading import jit
 from devices.cpu.launching import Array, blank, run_ptx
 
@@ -166,7 +166,7 @@ def test_many_clusters_run_on_few_threads(threads: int) -> None:
         cluster.sync();
         if (threadIdx.x == 0) out[blockIdx.x] = sum;
     }"""
-    device = CpuDevice(threads)
+    device = Device(CpuBackend(threads))
     out = device.zeros(400, np.int32)
     jit(text, names=["k"], device=device, arch="compute_90")["k"][400, 40](out)
     of_cluster = np.arange(400).reshape(100, 4).sum(1) * 10

@@ -10,11 +10,11 @@ from devices.cpu.launching import alone, ptx_of
 RUN = """
 import sys
 from cujit.artifact import Artifact
-from cujit.devices.base import Dim3, LaunchShape
-from cujit.devices.cpu import CpuDevice
-from cujit.devices.launcher.options import LaunchOptions
+from cujit.devices.cpu.backend import CpuBackend
+from cujit.devices.shapes import Dim3, LaunchShape
+from cujit.devices.options import LaunchOptions
 from cujit.errors import KernelFaultError
-device = CpuDevice({threads})
+device = CpuBackend({threads})
 kernel = device.load(Artifact.of({ptx!r})).kernels["k"]
 out = device.zeros(4096, "u4")
 try:

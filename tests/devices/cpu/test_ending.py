@@ -12,8 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 
-from cujit.devices.base import Device
-from cujit.devices.cuda.device import CudaDevice
+from cujit.devices.device import Device
 from cujit.errors import KernelFaultError, LaunchError, UnsupportedError
 from cujit.kernel import Kernel
 from cujit.loading import Module, jit
@@ -236,7 +235,7 @@ def test_what_is_no_time_is_told(wrong: object) -> None:
 
 
 @pytest.mark.gpu
-def test_a_gpu_ends_no_launch(gpu: CudaDevice) -> None:
+def test_a_gpu_ends_no_launch(gpu: Device) -> None:
     kernel = jit(GOOD, device=gpu)["good"]
     with pytest.raises(LaunchError, match="timeout_s is for the CPU device"):
         kernel.prepare(1, 32, timeout_s=1)

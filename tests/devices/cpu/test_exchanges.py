@@ -7,8 +7,8 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from cujit.devices.base import Device
-from cujit.devices.cpu import CpuDevice
+from cujit.devices.cpu.backend import CpuBackend
+from cujit.devices.device import Device
 from cujit.loading import jit
 from devices.cpu.launching import Array, blank, run_ptx
 
@@ -147,7 +147,7 @@ def test_halves_shuffle_apart_from_each_other_at_the_same_places(cpu: Device) ->
 
 @pytest.mark.parametrize("kind", ["shfl_predicate", "ballot", "add"])
 def test_checks_find_nothing_wrong_in_an_exchange_from_several_places(kind: str) -> None:
-    got, _ = run_ptx(CpuDevice(1, check="all"), BEGIN.format(mask="-1") + arms(kind), blank(32), DATA)
+    got, _ = run_ptx(Device(CpuBackend(1, check="all")), BEGIN.format(mask="-1") + arms(kind), blank(32), DATA)
     np.testing.assert_array_equal(got, expected(kind, DATA, np.ones(32, bool)))
 
 

@@ -11,7 +11,8 @@ import numpy.typing as npt
 import pytest
 
 from cujit.artifact import Artifact
-from cujit.devices.base import Device, Dim3, LaunchShape
+from cujit.devices.device import Device
+from cujit.devices.shapes import Dim3, LaunchShape
 from devices.cpu.conftest import Elementwise
 
 Array = npt.NDArray[Any]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from cujit.devices.base import Device
+from cujit.devices.device import Device
 from cujit.errors import KernelFaultError, PtxSyntaxError, UnsupportedError
 from cujit.inspection.needs import ptx_needs
 from cujit.loading import load

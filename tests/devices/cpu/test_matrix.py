@@ -9,7 +9,7 @@ import numpy.typing as npt
 import pytest
 
 import cujit
-from cujit.devices.base import Device
+from cujit.devices.device import Device
 from cujit.errors import FormatError, UnsupportedError
 from instructions.scene import Scene, entry, every_scene, run_scene
 from instructions.scenes_matrix import Mma, bundle, bundles, mma_forms

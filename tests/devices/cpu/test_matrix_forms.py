@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from cujit.devices.base import Device
+from cujit.devices.device import Device
 from instructions.scene import Scene, entry, run_scene
 from instructions.scenes_matrix import Mma, codes_for, thinned, values_of
 from instructions.scenes_wgmma import Wgmma

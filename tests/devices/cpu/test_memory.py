@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 
 from cujit.artifact import Artifact
-from cujit.devices.base import Device, Dim3
 from cujit.devices.cpu.ir.refusals import Refusals
 from cujit.devices.cpu.pipeline import ir_of, prepare
+from cujit.devices.device import Device
 from cujit.devices.jit import optimise
+from cujit.devices.shapes import Dim3
 from cujit.formats.ptx.parser import parse
 from cujit.loading import jit, load
 from devices.cpu.launching import blank, run_ptx

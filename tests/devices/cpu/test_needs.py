@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from cujit.artifact import Artifact
-from cujit.devices.base import Device
+from cujit.devices.device import Device
 from cujit.errors import PtxSyntaxError
 from instructions.scene import entry
 

@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 
 import cujit
-from cujit.devices.base import Dim3
 from cujit.devices.cpu import kernel
 from cujit.devices.cpu.analysis.body import Body
 from cujit.devices.cpu.ir.refusals import Refusals
 from cujit.devices.cpu.pipeline import ir_of, prepare
 from cujit.devices.cpu.run.launch import cache_bytes
 from cujit.devices.jit import optimise
+from cujit.devices.shapes import Dim3
 from cujit.formats.ptx.parser import parse
 from cujit.loading import jit
 from devices.cpu.launching import ptx_of

@@ -21,11 +21,12 @@ from cujit.cache.process import default_cache
 from cujit.cache.record import decode
 from cujit.cache.settings import CacheSettings
 from cujit.devices import jit, objects, sources
-from cujit.devices.base import Device, Dim3
 from cujit.devices.cpu import preparation
-from cujit.devices.cpu.device import CpuDevice
+from cujit.devices.cpu.backend import CpuBackend
 from cujit.devices.cpu.ir.facts import KernelFacts, ModuleFacts, RefusedFacts, Relocation
+from cujit.devices.device import Device
 from cujit.devices.objects import Work, machine_code
+from cujit.devices.shapes import Dim3
 from cujit.errors import CacheWarning, CujitError, UnsupportedError
 from cujit.signature import Parameter, ParameterClass, Signature
 
@@ -65,7 +66,7 @@ import sys
 import numpy as np
 import cujit
 import cujit.devices.jit as jit
-from cujit.devices.launcher.finish import Finish
+from cujit.devices.cpu.run.start import CPU
 from cujit.devices.launcher.runtime import cupy_reader, runtime, tensor_reader
 
 made = []
@@ -86,7 +87,7 @@ try:
     module["fall"][1, 1]()
 except cujit.errors.KernelFaultError as e:
     print(*[line.strip() for line in str(e).splitlines() if "trap;" in line])
-runtime(Finish.CPU), tensor_reader(), cupy_reader()
+runtime(CPU), tensor_reader(), cupy_reader()
 print("made", len(made))
 print(*modules)
 """
@@ -192,19 +193,19 @@ def _artifact(path: Path) -> Artifact:
 
 
 def test_another_block_shape_of_a_known_module_is_compiled(cache: Cache) -> None:
-    _added(CpuDevice(1))
+    _added(Device(CpuBackend(1)))
     cache.forget()
-    out = _added(CpuDevice(1), 32)
+    out = _added(Device(CpuBackend(1)), 32)
     assert out == [*ADDED[:32], *[0] * 32]
     assert len(_kept(cache, "cpu kernel")) == 2
     assert len(_kept(cache, "cpu module")) == 1
 
 
 def test_a_kernel_is_made_once(cache: Cache) -> None:
-    _added(CpuDevice(1))
+    _added(Device(CpuBackend(1)))
     makes = cache.counters.makes
     cache.forget()
-    assert _added(CpuDevice(1)) == ADDED.tolist()
+    assert _added(Device(CpuBackend(1))) == ADDED.tolist()
     assert cache.counters.makes == makes
 
 
@@ -213,14 +214,14 @@ def test_what_is_refused_is_refused_at_every_load(cache: Cache) -> None:
     ptx = head + ".visible .entry k() { .reg .b32 %r<2>; multimem.red.global.add.u32 [0], %r1; ret; }"
     for _ in range(2):
         with pytest.raises(UnsupportedError, match="multimem"):
-            load(ptx.encode(), CpuDevice(1))
+            load(ptx.encode(), Device(CpuBackend(1)))
     assert not _kept(cache, "cpu module")
 
 
 def test_large_variables_are_not_kept(cache: Cache, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(preparation, "MOST_IMAGE_BYTES", 8)
     for _ in range(2):
-        assert _added(CpuDevice(1)) == ADDED.tolist()
+        assert _added(Device(CpuBackend(1))) == ADDED.tolist()
     assert not _kept(cache, "cpu module")
     assert len(_kept(cache, "cpu kernel")) == 1
 
@@ -228,7 +229,7 @@ def test_large_variables_are_not_kept(cache: Cache, monkeypatch: pytest.MonkeyPa
 @pytest.mark.parametrize("kind", ["cpu module", "cpu kernel"])
 @pytest.mark.parametrize("damage", ["cut", "empty", "first", "middle", "last"])
 def test_a_damaged_entry_is_made_again(cache: Cache, kind: str, damage: str) -> None:
-    _added(CpuDevice(1))
+    _added(Device(CpuBackend(1)))
     (path,) = _kept(cache, kind)
     data = bytearray(path.read_bytes())
     at = {"first": 700, "middle": len(data) // 2, "last": len(data) - 1}.get(damage)
@@ -239,22 +240,22 @@ def test_a_damaged_entry_is_made_again(cache: Cache, kind: str, damage: str) -> 
     path.write_bytes(data)
     cache.forget()
     damaged = cache.counters.damaged
-    assert _added(CpuDevice(1)) == ADDED.tolist()
+    assert _added(Device(CpuBackend(1))) == ADDED.tolist()
     assert cache.counters.damaged == damaged + 1
 
 
 def test_without_a_cache_nothing_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUJIT_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.setenv("CUJIT_CACHE", "0")
-    assert _added(CpuDevice(1)) == ADDED.tolist()
+    assert _added(Device(CpuBackend(1))) == ADDED.tolist()
     assert not (tmp_path / "cache").exists()
 
 
 def test_a_read_only_root_is_enough(cache: Cache, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    _added(CpuDevice(1))
+    _added(Device(CpuBackend(1)))
     monkeypatch.setenv("CUJIT_CACHE_ROOTS", str(tmp_path / "cache"))
     monkeypatch.setenv("CUJIT_CACHE_DIR", str(tmp_path / "other"))
-    assert _added(CpuDevice(1)) == ADDED.tolist()
+    assert _added(Device(CpuBackend(1))) == ADDED.tolist()
     assert default_cache().counters.makes == 0
     del cache
 
@@ -263,12 +264,12 @@ def test_a_root_that_others_may_write_to_is_not_believed(cache: Cache, tmp_path:
     (tmp_path / "cache").mkdir()
     (tmp_path / "cache").chmod(0o777)
     with pytest.warns(CacheWarning, match="writable"):
-        assert _added(CpuDevice(1)) == ADDED.tolist()
+        assert _added(Device(CpuBackend(1))) == ADDED.tolist()
     assert cache.counters.makes == cache.counters.not_kept > 0
 
 
 def test_another_processor_has_other_entries(cache: Cache, monkeypatch: pytest.MonkeyPatch) -> None:
-    device = CpuDevice(1)
+    device = Device(CpuBackend(1))
     _added(device)
     makes = cache.counters.makes
     other = jit.processor()._replace(name="another")
@@ -279,7 +280,7 @@ def test_another_processor_has_other_entries(cache: Cache, monkeypatch: pytest.M
 
 def test_code_that_changed_after_its_import_keeps_nothing(cache: Cache, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(objects, "is_as_imported", lambda: False)
-    assert _added(CpuDevice(1)) == ADDED.tolist()
+    assert _added(Device(CpuBackend(1))) == ADDED.tolist()
     assert not _kept(cache, "cpu kernel")
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from cujit.devices.base import Device
+from cujit.devices.device import Device
 from cujit.errors import PtxSyntaxError, UnsupportedError
 from cujit.formats.ptx.parser import parse
 from cujit.formats.ptx.printer import print_module

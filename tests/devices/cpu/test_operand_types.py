@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from cujit.devices.base import Device
+from cujit.devices.device import Device
 from devices.cpu.test_accepted import first_wrong, is_wrong
 from property.effort import times
 from toolkits.agreement import ONLY_THE_ASSEMBLER, candidates, exchanged, is_known, refused

@@ -9,11 +9,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from cujit.devices.base import Dim3
 from cujit.devices.cpu.analysis.body import Body
 from cujit.devices.cpu.frontend.layout import ModuleLayout
 from cujit.devices.cpu.ir.refusals import Refusals
 from cujit.devices.cpu.pipeline import ir_of, prepare
+from cujit.devices.shapes import Dim3
 from cujit.errors import FormatError, PtxSyntaxError, UnsupportedError
 from cujit.formats.ptx.concrete import concrete_forms
 from cujit.formats.ptx.isa.table import rows

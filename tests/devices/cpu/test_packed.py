@@ -13,7 +13,8 @@ import numpy.typing as npt
 import pytest
 
 from cujit.artifact import Artifact
-from cujit.devices.base import Device, Dim3, LaunchShape
+from cujit.devices.device import Device
+from cujit.devices.shapes import Dim3, LaunchShape
 from devices.cpu.conftest import Elementwise
 from devices.cpu.halves_exactly import BF16, F16, FORMATS, Format
 from instructions.scene import Scene, entry, run_scene

@@ -13,7 +13,6 @@ from typing import NamedTuple
 import pytest
 
 import compiler_page
-from cujit.devices.base import Dim3
 from cujit.devices.cpu.frontend.layout import ModuleLayout
 from cujit.devices.cpu.ir.refusals import Refusals
 from cujit.devices.cpu.pipeline import ir_of, prepare
@@ -21,6 +20,7 @@ from cujit.devices.cpu.run.debugnames import origin_of
 from cujit.devices.cpu.run.lines import Lines
 from cujit.devices.jit import emit_object
 from cujit.devices.linetable import code_lines
+from cujit.devices.shapes import Dim3
 from cujit.errors import FileError, OptionError
 from cujit.formats.elf import read_elf
 from cujit.formats.ptx.parser import parse

@@ -13,11 +13,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cujit.devices.base import Device, Dim3
 from cujit.devices.cpu.native.library import address_of
 from cujit.devices.cpu.native.structures import FaultKind
 from cujit.devices.cpu.run.faults import Site, settle, take_printed
 from cujit.devices.cpu.run.launch import Launch
+from cujit.devices.device import Device
+from cujit.devices.shapes import Dim3
 from cujit.errors import KernelFaultError
 from cujit.loading import Module, jit
 

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from cujit.devices.base import Device
+from cujit.devices.device import Device
 from devices.cpu.launching import run_ptx
 from instructions.scene import GOLDENS, difference, every_scene, golden_of, run_scene
 

@@ -10,8 +10,9 @@ import numpy.typing as npt
 import pytest
 
 from cujit.artifact import Artifact
-from cujit.devices.base import Device, Dim3, LaunchShape
 from cujit.devices.cpu.codegen.special import SPECIAL_REGISTERS as READABLE
+from cujit.devices.device import Device
+from cujit.devices.shapes import Dim3, LaunchShape
 from cujit.formats.ptx.special_registers import SPECIAL_REGISTERS, SpecialRegister
 
 Words = npt.NDArray[np.uint64]

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from cujit.devices.base import Device
-from cujit.devices.cpu import CpuDevice
+from cujit.devices.cpu.backend import CpuBackend
+from cujit.devices.device import Device
 from cujit.devices.streams import Graph
 from cujit.errors import KernelFaultError
 from cujit.loading import jit
@@ -188,7 +188,7 @@ LOOK_BACK = """extern "C" __global__ void k(volatile int *state, volatile int *s
 
 @pytest.mark.parametrize("threads", [1, 2, 5])
 def test_blocks_look_back_at_those_before_them(threads: int) -> None:
-    device, blocks = CpuDevice(threads), 700
+    device, blocks = Device(CpuBackend(threads)), 700
     state, sums, counter = (device.zeros(n, np.int32) for n in (blocks, 2 * blocks, 1))
     jit(LOOK_BACK, names=["k"], device=device)["k"][blocks, 64](state, sums, counter)
     after = np.cumsum(np.arange(1, blocks + 1))

@@ -8,9 +8,10 @@ import pytest
 
 import compiler_page
 from cujit.artifact import Artifact
-from cujit.devices.base import Device, Dim3, LaunchShape
 from cujit.devices.cpu import stages
 from cujit.devices.cpu.stages import STAGES, Stage, show_stages
+from cujit.devices.device import Device
+from cujit.devices.shapes import Dim3, LaunchShape
 from cujit.errors import OptionError
 
 PAGE = Path(__file__).parents[3] / "docs" / "cpu-compiler.md"

@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cujit.devices.base import Device, Dim3
 from cujit.devices.cpu.pipeline import ir_of
 from cujit.devices.cpu.preparation import Preparation
+from cujit.devices.device import Device
+from cujit.devices.shapes import Dim3
 from devices.cpu.launching import Array, ptx_of, run_ptx
 
 MASK = (1 << 32) - 1

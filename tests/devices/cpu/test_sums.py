@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import cujit
-from cujit.devices.base import Device
+from cujit.devices.device import Device
 from instructions.sums import GOLDEN, forms, measured, run_form
 from instructions.sums_inputs import KINDS
 from instructions.sums_rule import aligned_sum

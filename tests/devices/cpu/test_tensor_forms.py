@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from cujit.devices.base import Device
+from cujit.devices.device import Device
 from devices.tensor_table import CASES, GOLDENS, Case, run
 
 Array = npt.NDArray[Any]

@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from cujit.devices.base import Device
 from cujit.devices.cpu.run.tensormap import TensorMap, encode
+from cujit.devices.device import Device
 from cujit.devices.tensormaps import DataType, OutOfBoundsFill, Swizzle, Tiling
 from cujit.errors import KernelFaultError
 from instructions.scene import Scene, entry, run_scene

@@ -11,12 +11,13 @@ import pytest
 
 from cujit.arch import Arch
 from cujit.artifact import Artifact, Kind
-from cujit.devices.base import Device, Dim3
 from cujit.devices.cpu.ir.decoding import TracedValue
 from cujit.devices.cpu.observe.trace import Step, Trace
 from cujit.devices.cpu.pipeline import ir_of
 from cujit.devices.cpu.preparation import Preparation
 from cujit.devices.cpu.run.lines import Lines
+from cujit.devices.device import Device
+from cujit.devices.shapes import Dim3
 from cujit.errors import KernelFaultError, OptionError
 from cujit.loading import Module, jit, load
 from cujit.machine import cpu

@@ -8,7 +8,7 @@ from typing import SupportsInt
 import numpy as np
 import pytest
 
-from cujit.devices.base import Device
+from cujit.devices.device import Device
 from cujit.loading import jit
 from devices.cpu.launching import Array, blank, run_ptx
 

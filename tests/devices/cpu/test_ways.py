@@ -4,9 +4,9 @@ import re
 
 import pytest
 
-from cujit.devices.base import Dim3
 from cujit.devices.cpu.ir.refusals import Refusals
 from cujit.devices.cpu.pipeline import ir_of, prepare
+from cujit.devices.shapes import Dim3
 from cujit.formats.ptx.parser import parse
 
 HEAD = ".version 8.3\n.target sm_90\n.address_size 64\n"

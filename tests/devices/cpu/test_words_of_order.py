@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from cujit.devices.base import Device
+from cujit.devices.device import Device
 from devices.cpu.launching import blank, run_ptx
 
 _SCOPES = ("cta", "cluster", "gpu", "sys")

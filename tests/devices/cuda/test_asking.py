@@ -8,10 +8,11 @@ from typing import Any, cast
 
 import pytest
 
-from cujit.devices.base import Device, Dim3, LaunchShape, Resources
 from cujit.devices.cuda.faults import WatchedContext
 from cujit.devices.cuda.kernel import CudaKernel
-from cujit.devices.launcher.options import LaunchOptions
+from cujit.devices.device import Device
+from cujit.devices.options import LaunchOptions
+from cujit.devices.shapes import Dim3, LaunchShape, Resources
 from cujit.errors import DriverError, LaunchError
 
 _SHARED = "MAX_DYNAMIC_SHARED_SIZE_BYTES"

@@ -12,19 +12,19 @@ import numpy as np
 import pytest
 
 from cujit.artifact import Artifact, Kind
-from cujit.devices.base import Device, Dim3, LaunchShape
 from cujit.devices.cuda import library
-from cujit.devices.cuda.device import CudaDevice
-from cujit.devices.cuda.faults import WatchedContext
-from cujit.devices.cuda.jitoptions import JitOptions
+from cujit.devices.cuda.gpu import Gpu
 from cujit.devices.cuda.kernel import CudaKernel
 from cujit.devices.cuda.library import Library
 from cujit.devices.cuda.module import CudaModule
+from cujit.devices.cuda.ring import RING_SIZE, LaunchRing
+from cujit.devices.device import Device
+from cujit.devices.jitoptions import JitOptions
 from cujit.devices.launcher.cpython import is_supported
 from cujit.devices.launcher.entry import Entry, Image
 from cujit.devices.launcher.launch import PreparedLaunch, attach, make_launch
-from cujit.devices.launcher.options import PLAIN, LaunchOptions
-from cujit.devices.ring import RING_SIZE, LaunchRing
+from cujit.devices.options import PLAIN, LaunchOptions
+from cujit.devices.shapes import Dim3, LaunchShape
 from cujit.errors import ArgumentError, DriverError
 from cujit.loading import jit
 from cujit.signature import Parameter, ParameterClass, Signature
@@ -52,8 +52,8 @@ class FailingDriver:
         return DriverError("a bad thing", tool="driver", call=function, result=self.result, help="do better", log=log)
 
 
-def context_of(result: str) -> WatchedContext:
-    return WatchedContext(cast(Any, FailingDriver(result)), 0)
+def context_of(result: str) -> Gpu:
+    return Gpu(cast(Any, FailingDriver(result)), 0)
 
 
 def test_the_launches_in_flight_are_told_newest_first() -> None:
@@ -107,7 +107,7 @@ class IdleDriver:
 
 
 def launch_of(
-    context: WatchedContext, device: Device, name: str, stream: int = 0, options: LaunchOptions = PLAIN
+    context: Gpu, device: Device, name: str, stream: int = 0, options: LaunchOptions = PLAIN
 ) -> PreparedLaunch:
     """A launch of a kernel of the driver's, which takes an int; machine code makes it from the second call on."""
     library = SimpleNamespace(context=context, handle_of=lambda member: member)
@@ -130,7 +130,7 @@ class Owner:
 @pytest.mark.parametrize("options", [PLAIN, LaunchOptions(overlap=True)], ids=["plain", "extended"])
 def test_machine_code_writes_its_launches_down(gpu_memory: Device, options: LaunchOptions) -> None:
     driver = IdleDriver()
-    context = WatchedContext(cast(Any, driver), 0)
+    context = Gpu(cast(Any, driver), 0)
     launches = [
         launch_of(context, gpu_memory, "a", options=options),
         launch_of(context, gpu_memory, "b", 0x55, options),
@@ -214,8 +214,8 @@ class StatusDriver(FailingDriver):
         return (0 if function in ("cuCtxPopCurrent", "cuLibraryUnload") else 700, 0)
 
 
-def told_by(ask: Callable[[WatchedContext], object]) -> str:
-    context = WatchedContext(cast(Any, StatusDriver("CUDA_ERROR_ILLEGAL_ADDRESS")), 0)
+def told_by(ask: Callable[[Gpu], object]) -> str:
+    context = Gpu(cast(Any, StatusDriver("CUDA_ERROR_ILLEGAL_ADDRESS")), 0)
     context.ring.note(context.ring.label("stray: grid (1, 1, 1)"))
     with pytest.raises(DriverError) as caught:
         ask(context)
@@ -238,7 +238,7 @@ LATE: dict[str, Callable[[Any, Device], object]] = {
     "signature": lambda c, d: (
         CudaKernel(cast(Any, SimpleNamespace(context=c, handle_of=int)), d.limits, 3, "k").signature
     ),
-    "order": lambda c, _: bare(CudaDevice, context=c).order(0, 1),
+    "order": lambda c, _: c.order(0, 1),
 }
 
 
@@ -287,7 +287,7 @@ extern "C" __global__ void stray(int *p, long long i) { p[i] = 1; }"""
 
 @pytest.mark.gpu
 @pytest.mark.ends_context
-def test_a_stray_write_is_told_with_the_launches_in_flight(gpu: CudaDevice) -> None:
+def test_a_stray_write_is_told_with_the_launches_in_flight(gpu: Device) -> None:
     module = jit(STRAY, device=gpu)
     p, stream = gpu.zeros(1, np.int32), gpu.stream()
     good, stray = module["good"][2, 1], module["stray"][3, 64, 0, stream]

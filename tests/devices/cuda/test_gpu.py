@@ -14,10 +14,11 @@ import numpy as np
 import pytest
 
 from cujit.artifact import Artifact
-from cujit.devices import base
+from cujit.devices import device as base
 from cujit.devices.arguments import Packer
-from cujit.devices.base import Dim3, LaunchShape
-from cujit.devices.cuda.device import CudaDevice
+from cujit.devices.cuda.backend import CudaBackend
+from cujit.devices.device import Device
+from cujit.devices.shapes import Dim3, LaunchShape
 from cujit.errors import (
     ClosedError,
     DeviceNotFoundError,
@@ -27,6 +28,7 @@ from cujit.errors import (
 )
 from cujit.loading import jit
 from cujit.program import build, compile
+from devices.cuda.gpus import context_of
 
 pytestmark = pytest.mark.gpu
 
@@ -54,17 +56,17 @@ extern "C" __global__ void look(int* p) { p[threadIdx.x] = table[threadIdx.x]; }
 
 
 @pytest.fixture
-def module(gpu: CudaDevice) -> Iterator[Any]:
+def module(gpu: Device) -> Iterator[Any]:
     loaded = gpu.load(compile(CODE, arch=gpu.arch))
     yield loaded
     loaded.close()
 
 
-def current_context(gpu: CudaDevice) -> int:
-    return int(gpu.driver.call("cuCtxGetCurrent"))
+def current_context(gpu: Device) -> int:
+    return int(context_of(gpu).driver.call("cuCtxGetCurrent"))
 
 
-def test_a_gpu_knows_its_name_and_limits(gpu: CudaDevice) -> None:
+def test_a_gpu_knows_its_name_and_limits(gpu: Device) -> None:
     assert gpu.product
     assert gpu.name == "cuda:0"
     assert gpu.limits.max_threads == 1024
@@ -75,9 +77,9 @@ def test_a_gpu_knows_its_name_and_limits(gpu: CudaDevice) -> None:
     assert str(gpu.arch) in repr(gpu)
 
 
-def test_a_gpu_beyond_the_last_says_how_many_there_are(gpu: CudaDevice) -> None:
+def test_a_gpu_beyond_the_last_says_how_many_there_are(gpu: Device) -> None:
     with pytest.raises(DeviceNotFoundError, match="the driver shows"):
-        CudaDevice(gpu.driver.device_count())
+        CudaBackend(context_of(gpu).driver.device_count())
 
 
 def test_kernels_are_found_with_their_layout_and_resources(module: Any) -> None:
@@ -91,14 +93,14 @@ def test_kernels_are_found_with_their_layout_and_resources(module: Any) -> None:
     assert module.kernels["scale"].resources.registers > 0
 
 
-def test_parameters_arrive_at_their_places(gpu: CudaDevice, module: Any) -> None:
+def test_parameters_arrive_at_their_places(gpu: Device, module: Any) -> None:
     kernel, p = module.kernels["mixed"], gpu.zeros(1, np.float32)
     packer = Packer(kernel.signature, gpu)
     kernel.launch(LaunchShape(Dim3(1), Dim3(1)), packer.pack([1, np.float64(0.5), 2, p]))
     assert p.numpy().tolist() == [3.5]
 
 
-def test_constants_are_found_and_read(gpu: CudaDevice, module: Any) -> None:
+def test_constants_are_found_and_read(gpu: Device, module: Any) -> None:
     address, size = module.variable("table")
     assert size == 16
     gpu.upload(address, np.array([9, 8, 7, 6], np.int32).data)
@@ -109,14 +111,14 @@ def test_constants_are_found_and_read(gpu: CudaDevice, module: Any) -> None:
         module.variable("tables")
 
 
-def test_occupancy_is_the_drivers(module: Any, gpu: CudaDevice) -> None:
+def test_occupancy_is_the_drivers(module: Any, gpu: Device) -> None:
     kernel = module.kernels["scale"]
     assert kernel.active_blocks(256) == gpu.limits.threads_per_processor // 256
     assert kernel.active_blocks(32, gpu.limits.shared_bytes_optin) == 1
     assert kernel.best_block() % 32 == 0
 
 
-def test_the_thread_keeps_the_context_that_it_had(gpu: CudaDevice) -> None:
+def test_the_thread_keeps_the_context_that_it_had(gpu: Device) -> None:
     before = current_context(gpu)
     loaded = gpu.load(compile(CODE, arch=gpu.arch))
     array = gpu.zeros(10, np.float32)
@@ -128,7 +130,7 @@ def test_the_thread_keeps_the_context_that_it_had(gpu: CudaDevice) -> None:
     assert current_context(gpu) == before
 
 
-def test_ptx_goes_through_the_drivers_compiler_and_its_log_is_kept(gpu: CudaDevice) -> None:
+def test_ptx_goes_through_the_drivers_compiler_and_its_log_is_kept(gpu: Device) -> None:
     text = "\n".join([".version 7.0", ".target sm_75", ".address_size 64", ".visible .entry k() {", "ret;", "}"])
     loaded = gpu.load(Artifact.of(text))
     assert list(loaded.kernels) == ["k"]
@@ -136,7 +138,7 @@ def test_ptx_goes_through_the_drivers_compiler_and_its_log_is_kept(gpu: CudaDevi
     assert isinstance(loaded.log, str)
 
 
-def test_ptx_that_does_not_assemble_gives_the_compilers_log(gpu: CudaDevice) -> None:
+def test_ptx_that_does_not_assemble_gives_the_compilers_log(gpu: Device) -> None:
     text = ".version 7.0\n.target sm_75\n.address_size 64\n.visible .entry k() { nonsense.f32 %r1; }\n"
     with pytest.raises(DriverError) as caught:
         gpu.load(Artifact.of(text))
@@ -144,7 +146,7 @@ def test_ptx_that_does_not_assemble_gives_the_compilers_log(gpu: CudaDevice) -> 
     assert caught.value.result == "CUDA_ERROR_INVALID_PTX"
 
 
-def test_the_driver_takes_a_fatbin_and_chooses_as_we_say(gpu: CudaDevice) -> None:
+def test_the_driver_takes_a_fatbin_and_chooses_as_we_say(gpu: Device) -> None:
     loaded = gpu.load(build(CODE, [gpu.arch, "compute_75"]))
     assert loaded.route == f"cubin {gpu.arch} of the fatbin"
     assert "scale" in loaded.kernels
@@ -152,7 +154,7 @@ def test_the_driver_takes_a_fatbin_and_chooses_as_we_say(gpu: CudaDevice) -> Non
         gpu.load(build(CODE, ["sm_75"] if gpu.arch.number >= 80 else ["sm_120"]))
 
 
-def test_a_closed_module_refuses_and_closing_again_is_harmless(gpu: CudaDevice) -> None:
+def test_a_closed_module_refuses_and_closing_again_is_harmless(gpu: Device) -> None:
     loaded = gpu.load(compile(CODE, arch=gpu.arch))
     kernel = loaded.kernels["fixed"]
     loaded.close()
@@ -163,15 +165,15 @@ def test_a_closed_module_refuses_and_closing_again_is_harmless(gpu: CudaDevice) 
         loaded.variable("table")
 
 
-def test_more_memory_than_there_is_says_so(gpu: CudaDevice) -> None:
+def test_more_memory_than_there_is_says_so(gpu: Device) -> None:
     with pytest.raises(DriverError) as caught:
         gpu.empty(1 << 50, np.float32)
     assert caught.value.result == "CUDA_ERROR_OUT_OF_MEMORY"
 
 
-def test_memory_is_freed_with_its_array(gpu: CudaDevice) -> None:
+def test_memory_is_freed_with_its_array(gpu: Device) -> None:
     def memory() -> tuple[int, int]:
-        with gpu.context as driver:
+        with context_of(gpu) as driver:
             free, total = driver.call("cuMemGetInfo")
             return int(free), int(total)
 
@@ -186,7 +188,7 @@ def test_memory_is_freed_with_its_array(gpu: CudaDevice) -> None:
     assert before - memory()[0] < size
 
 
-def test_work_on_a_stream_is_waited_for_by_the_stream(gpu: CudaDevice, module: Any) -> None:
+def test_work_on_a_stream_is_waited_for_by_the_stream(gpu: Device, module: Any) -> None:
     stream, out = gpu.stream(), gpu.zeros(1, np.int64)
     gpu.synchronize()
     packer = Packer(module.kernels["slow"].signature, gpu)
@@ -212,7 +214,7 @@ def test_a_kernel_that_dies_is_reported_and_the_process_ends_well() -> None:
     assert done.stderr == ""
 
 
-def test_torch_tensors_are_arguments_and_arrays_become_tensors(gpu: CudaDevice) -> None:
+def test_torch_tensors_are_arguments_and_arrays_become_tensors(gpu: Device) -> None:
     torch = pytest.importorskip("torch")
     scale = jit(CODE, device=gpu)["scale"]
     tensor = torch.ones(1000, device="cuda:0")
@@ -230,7 +232,7 @@ def test_torch_tensors_are_arguments_and_arrays_become_tensors(gpu: CudaDevice) 
     assert float(shared.sum()) == 30
 
 
-def test_cupy_arrays_are_arguments_and_arrays_become_cupys(gpu: CudaDevice) -> None:
+def test_cupy_arrays_are_arguments_and_arrays_become_cupys(gpu: Device) -> None:
     cupy = pytest.importorskip("cupy")
     scale = jit(CODE, device=gpu)["scale"]
     other = cupy.ones(1000, cupy.float32)

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cujit.devices.base import Device
+from cujit.devices.device import Device
 from cujit.loading import jit
 
 pytestmark = pytest.mark.gpu

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from cujit.devices.cuda.jitoptions import JitOptions
+from cujit.devices.jitoptions import JitOptions
 from cujit.errors import OptionError
 from cujit.loading import load
 

@@ -13,14 +13,16 @@ from cujit.arch import Arch, ArchKind
 from cujit.arch.support import RELEASES
 from cujit.artifact import Artifact
 from cujit.devices.cuda.assembler import installed_assembler
-from cujit.devices.cuda.device import CudaDevice
 from cujit.devices.cuda.linker import DriverLinker, link_with_driver
 from cujit.devices.cuda.rules import newest_ptx
+from cujit.devices.device import Device
+from cujit.devices.jitoptions import JitOptions
 from cujit.errors import ClosedError, DriverError, LinkError
 from cujit.formats.ptx.parser import parse
 from cujit.formats.ptx.retarget import retarget
 from cujit.loading import Module, jit, load
 from cujit.program import bundle, compile
+from devices.cuda.gpus import context_of
 
 pytestmark = pytest.mark.gpu
 
@@ -32,44 +34,44 @@ NEWEST = RELEASES[-1].ptx
 
 
 @pytest.fixture(scope="module")
-def newer(gpu: CudaDevice) -> Artifact:
+def newer(gpu: Device) -> Artifact:
     """PTX whose ``.version`` the driver refuses."""
-    newest = newest_ptx(gpu.driver.version)
+    newest = newest_ptx(context_of(gpu).driver.version)
     if newest is None or newest >= NEWEST:
         pytest.skip(f"the driver takes PTX {NEWEST[0]}.{NEWEST[1]}")
     return retarget(compile(CODE, arch="compute_75"), version=NEWEST)
 
 
-def check(module: Module, gpu: CudaDevice) -> None:
+def check(module: Module, gpu: Device) -> None:
     x, y = gpu.array(np.arange(1000, dtype=np.float32)), gpu.array(np.ones(1000, np.float32))
     module["axpy"].over(1000)(2.0, x, y, 1000)
     np.testing.assert_array_equal(y.numpy(), np.arange(1000, dtype=np.float32) * 2 + 1)
 
 
-def test_the_driver_itself_refuses_that_header(gpu: CudaDevice, newer: Artifact) -> None:
-    with gpu.context as driver:
+def test_the_driver_itself_refuses_that_header(gpu: Device, newer: Artifact) -> None:
+    with context_of(gpu) as driver:
         status, *_ = driver.attempt("cuModuleLoadData", newer.data + b"\0")
     assert status.name == "CUDA_ERROR_UNSUPPORTED_PTX_VERSION"
 
 
-def test_newer_ptx_is_assembled_by_nvjitlink_and_runs(gpu: CudaDevice, newer: Artifact) -> None:
+def test_newer_ptx_is_assembled_by_nvjitlink_and_runs(gpu: Device, newer: Artifact) -> None:
     assembler = installed_assembler()
-    if assembler is None or assembler.version[0] > gpu.driver.version[0]:
+    if assembler is None or assembler.version[0] > context_of(gpu).driver.version[0]:
         pytest.skip("there is no nvJitLink whose code this driver loads")
     module = load(newer, gpu)
     assert f"assembled by {assembler.name} to a cubin for {gpu.arch}" in module.route
     check(module, gpu)
 
 
-def test_newer_ptx_is_lowered_where_nvjitlink_is_not_used_and_runs(gpu: CudaDevice, newer: Artifact) -> None:
+def test_newer_ptx_is_lowered_where_nvjitlink_is_not_used_and_runs(gpu: Device, newer: Artifact) -> None:
     module = load(newer, gpu, jit={"assembler": "driver"})
-    major, minor = newest_ptx(gpu.driver.version) or (0, 0)
+    major, minor = newest_ptx(context_of(gpu).driver.version) or (0, 0)
     assert module.route.endswith(f"to {major}.{minor}, through the driver's JIT")
     assert module.load_s > 0
     check(module, gpu)
 
 
-def test_newer_ptx_of_a_fatbin_goes_both_ways(gpu: CudaDevice, newer: Artifact) -> None:
+def test_newer_ptx_of_a_fatbin_goes_both_ways(gpu: Device, newer: Artifact) -> None:
     fatbin = bundle([newer])
     for options in ({}, {"assembler": "driver"}):
         module = load(fatbin, gpu, jit=options)
@@ -77,8 +79,8 @@ def test_newer_ptx_of_a_fatbin_goes_both_ways(gpu: CudaDevice, newer: Artifact) 
         check(module, gpu)
 
 
-def test_a_construct_newer_than_the_driver_is_named(gpu: CudaDevice) -> None:
-    if (newest_ptx(gpu.driver.version) or (99, 0)) >= (9, 1):
+def test_a_construct_newer_than_the_driver_is_named(gpu: Device) -> None:
+    if (newest_ptx(context_of(gpu).driver.version) or (99, 0)) >= (9, 1):
         pytest.skip("the driver takes what came with PTX 9.1")
     text = (
         ".version 9.4\n.target sm_75\n.address_size 64\n.visible .entry k()\n{\n.reg .b32 %r<3>;\n"
@@ -90,12 +92,12 @@ def test_a_construct_newer_than_the_driver_is_named(gpu: CudaDevice) -> None:
     assert caught.value.result == "CUDA_ERROR_UNSUPPORTED_PTX_VERSION"
 
 
-def test_what_nvrtc_makes_for_this_gpu_as_ptx_loads_by_load_alone(gpu: CudaDevice) -> None:
+def test_what_nvrtc_makes_for_this_gpu_as_ptx_loads_by_load_alone(gpu: Device) -> None:
     check(load(compile(CODE, arch=Arch(ArchKind.VIRTUAL, gpu.arch.number)), gpu), gpu)
     check(load(compile(CODE, arch="compute_75"), gpu, jit={"assembler": "driver"}), gpu)
 
 
-def test_the_lowest_version_runs_too(gpu: CudaDevice) -> None:
+def test_the_lowest_version_runs_too(gpu: Device) -> None:
     text = retarget(compile(CODE, arch="compute_75"), version="6.3")
     assert parse(text.text).version == (6, 3)
     check(load(text, gpu), gpu)
@@ -113,7 +115,7 @@ MANY = (
 
 
 @pytest.mark.parametrize("assembler", ["driver", "nvjitlink"])
-def test_the_most_registers_can_be_said(gpu: CudaDevice, assembler: str) -> None:
+def test_the_most_registers_can_be_said(gpu: Device, assembler: str) -> None:
     if assembler == "nvjitlink" and installed_assembler() is None:
         pytest.skip("nvJitLink is not installed")
     text = retarget(compile(MANY, arch="compute_75"), version="8.0")
@@ -125,7 +127,7 @@ def test_the_most_registers_can_be_said(gpu: CudaDevice, assembler: str) -> None
     assert few <= 32 < free
 
 
-def test_every_option_is_taken_by_the_driver(gpu: CudaDevice) -> None:
+def test_every_option_is_taken_by_the_driver(gpu: Device) -> None:
     text = retarget(compile(CODE, arch="compute_75", options={"lineinfo": True}), version="8.0")
     given: list[dict[str, Any]] = [
         {"opt_level": 0, "debug": True},
@@ -136,7 +138,7 @@ def test_every_option_is_taken_by_the_driver(gpu: CudaDevice) -> None:
         check(load(text, gpu, jit={"assembler": "driver", **options}), gpu)
 
 
-def test_the_log_of_the_jit_is_the_modules(gpu: CudaDevice) -> None:
+def test_the_log_of_the_jit_is_the_modules(gpu: Device) -> None:
     name = f"axpy_{os.getpid()}"  # what the driver compiled before, it does not compile again
     text = retarget(compile(CODE.replace("axpy", name), arch="compute_75"), version="8.0")
     assert name in load(text, gpu, jit={"assembler": "driver"}).log
@@ -154,10 +156,10 @@ def rdc(source: str, arch: str) -> Artifact:
 
 
 @pytest.mark.parametrize("kind", ["ptx", "mixed"])
-def test_the_driver_links_ptx_and_cubins(gpu: CudaDevice, kind: str) -> None:
+def test_the_driver_links_ptx_and_cubins(gpu: Device, kind: str) -> None:
     callee = rdc(CALLEE, "compute_75" if kind == "ptx" else str(gpu.arch))
     try:
-        linked = link_with_driver(gpu.context, gpu.arch, [rdc(CALLER, "compute_75"), callee])
+        linked = link_with_driver(context_of(gpu), gpu.arch, [rdc(CALLER, "compute_75"), callee])
     except LinkError:
         if kind == "mixed":
             pytest.skip("this driver is older than the cubin")
@@ -167,8 +169,8 @@ def test_the_driver_links_ptx_and_cubins(gpu: CudaDevice, kind: str) -> None:
     assert out.numpy()[0] == 42
 
 
-def test_the_driver_links_files(gpu: CudaDevice, tmp_path: Any) -> None:
-    with gpu.linker() as linker:
+def test_the_driver_links_files(gpu: Device, tmp_path: Any) -> None:
+    with DriverLinker(context_of(gpu), JitOptions()) as linker:
         for number, source in enumerate((CALLER, CALLEE)):
             made = rdc(source, "compute_75")
             linker.add_file(made.kind, made.save(tmp_path / f"{number}.ptx"))
@@ -176,23 +178,23 @@ def test_the_driver_links_files(gpu: CudaDevice, tmp_path: Any) -> None:
     assert "k" in load(cubin, gpu)
 
 
-def test_what_does_not_link_says_why_in_the_drivers_words(gpu: CudaDevice) -> None:
+def test_what_does_not_link_says_why_in_the_drivers_words(gpu: Device) -> None:
     # A name of its own: the driver's cache has been seen to answer for a link of the same PTX with its other half.
     name = f"helper_{uuid.uuid4().hex}"
     with pytest.raises(LinkError) as caught:
-        link_with_driver(gpu.context, gpu.arch, [rdc(CALLER.replace("helper", name), "compute_75")])
+        link_with_driver(context_of(gpu), gpu.arch, [rdc(CALLER.replace("helper", name), "compute_75")])
     assert name in str(caught.value)
     assert caught.value.call == "cuLinkComplete"
 
 
-def test_a_kind_that_the_driver_does_not_link_is_refused(gpu: CudaDevice) -> None:
+def test_a_kind_that_the_driver_does_not_link_is_refused(gpu: Device) -> None:
     ltoir = compile(CALLEE, to="ltoir", arch="compute_80")
     with pytest.raises(LinkError, match="the driver does not link ltoir"):
-        link_with_driver(gpu.context, gpu.arch, [ltoir])
+        link_with_driver(context_of(gpu), gpu.arch, [ltoir])
 
 
-def test_a_link_that_is_closed_refuses(gpu: CudaDevice) -> None:
-    linker: DriverLinker = gpu.linker()
+def test_a_link_that_is_closed_refuses(gpu: Device) -> None:
+    linker = DriverLinker(context_of(gpu), JitOptions())
     linker.close()
     linker.close()
     with pytest.raises(ClosedError):
@@ -213,7 +215,7 @@ extern "C" __global__ void meet(unsigned* counter, unsigned* seen) {
 """
 
 
-def test_that_many_blocks_do_run_together(gpu: CudaDevice) -> None:
+def test_that_many_blocks_do_run_together(gpu: Device) -> None:
     kernel = jit(BARRIER, device=gpu)["meet"]
     shape = kernel.cooperative_shape()
     seen = gpu.zeros(shape.blocks, np.uint32)

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cujit.devices.cuda.device import CudaDevice
+from cujit.devices.cuda.backend import CudaBackend
+from cujit.devices.device import Device
 from cujit.devices.launcher.launch import attach
 from cujit.devices.registry import process_devices
 from cujit.devices.streams import stream_handle
@@ -17,6 +18,7 @@ from cujit.errors import DriverError, LaunchError
 from cujit.kernel import Launch
 from cujit.loading import Module, jit
 from cujit.timing import time
+from devices.cuda.gpus import context_of
 
 pytestmark = pytest.mark.gpu
 
@@ -35,7 +37,7 @@ LONG = 200_000_000  # cycles: about 0.1 s
 
 
 @pytest.fixture(scope="module")
-def module(gpu: CudaDevice) -> Module:
+def module(gpu: Device) -> Module:
     return jit(CODE, device=gpu)
 
 
@@ -51,7 +53,7 @@ def prepared(module: Module, x: Any, stream: object) -> Launch:
     return launch
 
 
-def test_a_stream_goes_on_beside_python(gpu: CudaDevice, module: Module) -> None:
+def test_a_stream_goes_on_beside_python(gpu: Device, module: Module) -> None:
     stream = gpu.stream()
     start = stream.record()
     module["spin"][1, 1, 0, stream](LONG)
@@ -62,7 +64,7 @@ def test_a_stream_goes_on_beside_python(gpu: CudaDevice, module: Module) -> None
     assert end.elapsed_ms(start) > 20
 
 
-def test_a_stream_waits_for_the_work_of_another_one(gpu: CudaDevice, module: Module) -> None:
+def test_a_stream_waits_for_the_work_of_another_one(gpu: Device, module: Module) -> None:
     first, second, x = gpu.stream(), gpu.stream(), gpu.zeros(32, np.float32)
     gpu.synchronize()
     module["spin"][1, 1, 0, first](LONG)
@@ -71,14 +73,14 @@ def test_a_stream_waits_for_the_work_of_another_one(gpu: CudaDevice, module: Mod
     assert (x.numpy(stream=second) == 1).all()
 
 
-def test_priorities_are_those_of_the_gpu(gpu: CudaDevice) -> None:
+def test_priorities_are_those_of_the_gpu(gpu: Device) -> None:
     assert gpu.stream().priority == 0
     assert gpu.stream(priority=-1).priority == -1
     with pytest.raises(LaunchError, match=r"priority -100; cuda:0 takes -\d+ to 0"):
         gpu.stream(priority=-100)
 
 
-def test_a_pinned_copy_goes_on_beside_python_and_outlives_its_array(gpu: CudaDevice, module: Module) -> None:
+def test_a_pinned_copy_goes_on_beside_python_and_outlives_its_array(gpu: Device, module: Module) -> None:
     stream = gpu.stream()
     host = gpu.pinned(1 << 20, np.float32)
     host[:] = 4
@@ -91,9 +93,9 @@ def test_a_pinned_copy_goes_on_beside_python_and_outlives_its_array(gpu: CudaDev
     assert (x.numpy() == 4).all()
 
 
-def test_memory_of_a_stream_is_reused_in_its_order(gpu: CudaDevice, module: Module) -> None:
+def test_memory_of_a_stream_is_reused_in_its_order(gpu: Device, module: Module) -> None:
     stream = gpu.stream()
-    assert gpu.has_pools
+    assert context_of(gpu).has_pools
     x = gpu.zeros(1 << 20, np.float32, stream=stream)
     module["spin"][1, 1, 0, stream](LONG)
     module["add"].over(1 << 20, stream=stream)(x, 1.0, 1 << 20)
@@ -107,7 +109,7 @@ def test_memory_of_a_stream_is_reused_in_its_order(gpu: CudaDevice, module: Modu
     assert not z.numpy().any()
 
 
-def test_memory_of_streams_is_right_under_load(gpu: CudaDevice, module: Module) -> None:
+def test_memory_of_streams_is_right_under_load(gpu: Device, module: Module) -> None:
     wrong: list[str] = []
 
     def work(thread: int) -> None:
@@ -136,43 +138,45 @@ def test_memory_of_streams_is_right_under_load(gpu: CudaDevice, module: Module) 
     assert not wrong
 
 
-def test_memory_of_streams_is_kept_for_the_next_arrays_until_it_is_trimmed(gpu: CudaDevice) -> None:
-    bindings = gpu.driver.bindings
+def test_memory_of_streams_is_kept_for_the_next_arrays_until_it_is_trimmed(gpu: Device) -> None:
+    bindings = context_of(gpu).driver.bindings
 
     def told(pool: object, name: str) -> int:
         which = getattr(bindings.CUmemPool_attribute, f"CU_MEMPOOL_ATTR_{name}")
-        return int(gpu.context.call("cuMemPoolGetAttribute", pool, which))
+        return int(context_of(gpu).call("cuMemPoolGetAttribute", pool, which))
 
     stream = gpu.stream()
     gpu.empty(64 << 20, np.uint8, stream=stream)
     gc.collect()
     stream.synchronize()
     gpu.synchronize()
-    assert told(gpu.pool.handle, "RESERVED_MEM_CURRENT") >= 64 << 20
+    assert told(context_of(gpu).pool.handle, "RESERVED_MEM_CURRENT") >= 64 << 20
     again = time(lambda: gpu.empty(64 << 20, np.uint8, stream=stream), repeat=20, stream=stream)
     assert again.median_ms < 1
     stream.synchronize()
     gpu.trim(1 << 40)
-    assert told(gpu.pool.handle, "RESERVED_MEM_CURRENT") >= 64 << 20
+    assert told(context_of(gpu).pool.handle, "RESERVED_MEM_CURRENT") >= 64 << 20
     gpu.synchronize()
     gpu.trim()
-    assert told(gpu.pool.handle, "RESERVED_MEM_CURRENT") - told(gpu.pool.handle, "USED_MEM_CURRENT") < 64 << 20
-    default = gpu.driver.call("cuDeviceGetDefaultMemPool", gpu.context.device)
-    assert int(default) != int(gpu.pool.handle)
+    context = context_of(gpu)
+    kept = told(context.pool.handle, "RESERVED_MEM_CURRENT") - told(context.pool.handle, "USED_MEM_CURRENT")
+    assert kept < 64 << 20
+    default = context.driver.call("cuDeviceGetDefaultMemPool", context.device)
+    assert int(default) != int(context.pool.handle)
 
 
 @pytest.mark.usefixtures("gpu")
 def test_an_array_outlives_the_pool_that_it_came_from() -> None:
-    mine = CudaDevice(0)
+    mine = Device(CudaBackend(0))
     x = mine.array(np.arange(1 << 20, dtype=np.int32), stream=mine.stream())
-    pool = mine.__dict__.pop("pool")
+    pool = context_of(mine).__dict__.pop("pool")
     del pool
     gc.collect()
     y = mine.array(np.arange(1 << 20, dtype=np.int32), stream=mine.stream())
     np.testing.assert_array_equal(x.numpy(), y.numpy())
 
 
-def test_memory_of_a_stream_is_shared_with_other_libraries(gpu: CudaDevice) -> None:
+def test_memory_of_a_stream_is_shared_with_other_libraries(gpu: Device) -> None:
     torch, stream = library("torch"), gpu.stream()
     x = gpu.array(np.arange(1 << 10, dtype=np.float32), stream=stream)
     seen = torch.from_dlpack(x)
@@ -181,7 +185,7 @@ def test_memory_of_a_stream_is_shared_with_other_libraries(gpu: CudaDevice) -> N
     assert seen.sum().item() == x.numpy().sum() == sum(range(1 << 10)) + (1 << 10)
 
 
-def test_an_array_of_a_stream_says_so_to_other_libraries(gpu: CudaDevice, module: Module) -> None:
+def test_an_array_of_a_stream_says_so_to_other_libraries(gpu: Device, module: Module) -> None:
     stream = gpu.stream()
     x = gpu.zeros(1 << 10, np.float32, stream=stream)
     assert x.__cuda_array_interface__["stream"] == stream.handle
@@ -192,7 +196,7 @@ def test_an_array_of_a_stream_says_so_to_other_libraries(gpu: CudaDevice, module
     assert (cupy.asarray(x).get() == 1).all()
 
 
-def test_torch_streams_are_streams(gpu: CudaDevice, module: Module) -> None:
+def test_torch_streams_are_streams(gpu: Device, module: Module) -> None:
     torch = library("torch")
     theirs = torch.cuda.Stream()
     stream = gpu.stream(theirs)
@@ -214,7 +218,7 @@ def test_torch_streams_are_streams(gpu: CudaDevice, module: Module) -> None:
     assert x.cpu().tolist() == [3.0] * 32
 
 
-def test_cupy_streams_are_streams(gpu: CudaDevice, module: Module) -> None:
+def test_cupy_streams_are_streams(gpu: Device, module: Module) -> None:
     cupy = library("cupy")
     theirs = cupy.cuda.Stream(non_blocking=True)
     x = cupy.zeros(32, cupy.float32)
@@ -232,7 +236,7 @@ def test_cupy_streams_are_streams(gpu: CudaDevice, module: Module) -> None:
     assert x.get().tolist() == [2.0] * 32
 
 
-def test_numba_streams_are_streams(gpu: CudaDevice, module: Module) -> None:
+def test_numba_streams_are_streams(gpu: Device, module: Module) -> None:
     cuda = library("numba.cuda")
     theirs = cuda.stream()
     handle = int(getattr(theirs.handle, "value", theirs.handle))
@@ -242,7 +246,7 @@ def test_numba_streams_are_streams(gpu: CudaDevice, module: Module) -> None:
     assert x.copy_to_host().tolist() == [1.0] * 32
 
 
-def test_cuda_core_streams_are_streams_and_take_ours(gpu: CudaDevice, module: Module) -> None:
+def test_cuda_core_streams_are_streams_and_take_ours(gpu: Device, module: Module) -> None:
     core = library("cuda.core")
     there = core.Device(0)
     there.set_current()
@@ -256,7 +260,7 @@ def test_cuda_core_streams_are_streams_and_take_ours(gpu: CudaDevice, module: Mo
     assert int(there.create_stream(ours).handle) == ours.handle
 
 
-def test_jax_arrays_go_into_a_stream(gpu: CudaDevice) -> None:
+def test_jax_arrays_go_into_a_stream(gpu: Device) -> None:
     jax = library("jax")
     text = 'extern "C" __global__ void copy(const float *x, float *y) { y[threadIdx.x] = x[threadIdx.x]; }'
     stream, x = gpu.stream(), jax.numpy.arange(32, dtype="float32")
@@ -268,7 +272,7 @@ def test_jax_arrays_go_into_a_stream(gpu: CudaDevice) -> None:
 # -- graphs -----------------------------------------------------------------------------------------------
 
 
-def test_launches_are_captured_on_the_streams_of_others(gpu: CudaDevice, module: Module) -> None:
+def test_launches_are_captured_on_the_streams_of_others(gpu: Device, module: Module) -> None:
     torch = library("torch")
     theirs, x = torch.cuda.Stream(), torch.zeros(32, device="cuda")
     torch.cuda.synchronize()
@@ -283,7 +287,7 @@ def test_launches_are_captured_on_the_streams_of_others(gpu: CudaDevice, module:
     assert x.cpu().tolist() == [6.0] * 32
 
 
-def test_launches_are_captured_on_our_stream(gpu: CudaDevice, module: Module) -> None:
+def test_launches_are_captured_on_our_stream(gpu: Device, module: Module) -> None:
     stream, x = gpu.stream(), gpu.zeros(32, np.float32)
     gpu.synchronize()
     add = prepared(module, x, stream)
@@ -301,7 +305,7 @@ def test_launches_are_captured_on_our_stream(gpu: CudaDevice, module: Module) ->
     assert x.numpy(stream=stream).tolist() == [36.0] * 32
 
 
-def test_a_graph_goes_into_a_graph_of_torch(gpu: CudaDevice, module: Module) -> None:
+def test_a_graph_goes_into_a_graph_of_torch(gpu: Device, module: Module) -> None:
     torch = library("torch")
     x = torch.zeros(32, device="cuda")
     torch.cuda.synchronize()
@@ -318,7 +322,7 @@ def test_a_graph_goes_into_a_graph_of_torch(gpu: CudaDevice, module: Module) -> 
     assert x.cpu().tolist() == [10.0] * 32
 
 
-def test_a_graph_is_not_added_to_a_capture_that_failed(gpu: CudaDevice) -> None:
+def test_a_graph_is_not_added_to_a_capture_that_failed(gpu: Device) -> None:
     stream, x = gpu.stream(), gpu.zeros(4, np.int32)
     gpu.synchronize()
     with gpu.capture() as inner:
@@ -326,7 +330,7 @@ def test_a_graph_is_not_added_to_a_capture_that_failed(gpu: CudaDevice) -> None:
 
     def spoil() -> None:
         with gpu.capture(stream):
-            gpu.driver.attempt("cuStreamSynchronize", stream.handle)
+            context_of(gpu).driver.attempt("cuStreamSynchronize", stream.handle)
             with pytest.raises((LaunchError, DriverError)):
                 inner.launch(stream)
 
@@ -336,7 +340,7 @@ def test_a_graph_is_not_added_to_a_capture_that_failed(gpu: CudaDevice) -> None:
     assert x.numpy(stream=stream).tolist() == [1] * 4
 
 
-def test_launches_go_into_a_graph_of_torch(gpu: CudaDevice, module: Module) -> None:
+def test_launches_go_into_a_graph_of_torch(gpu: Device, module: Module) -> None:
     torch = library("torch")
     x = torch.zeros(32, device="cuda")
     theirs = torch.cuda.Stream()
@@ -375,16 +379,16 @@ def test_launches_go_into_a_graph_of_cupy(module: Module) -> None:
     assert x.get().tolist() == [6.0] * 32
 
 
-def test_what_others_do_that_cannot_be_captured_is_told_at_the_end_of_the_block(gpu: CudaDevice) -> None:
+def test_what_others_do_that_cannot_be_captured_is_told_at_the_end_of_the_block(gpu: Device) -> None:
     stream = gpu.stream()
     with pytest.raises(DriverError, match="the capture failed") as caught, gpu.capture(stream):
-        gpu.driver.attempt("cuStreamSynchronize", stream.handle)
+        context_of(gpu).driver.attempt("cuStreamSynchronize", stream.handle)
     assert caught.value.result == "CUDA_ERROR_STREAM_CAPTURE_INVALIDATED"
     assert "cannot be captured" in (caught.value.help or "")
     stream.synchronize()
 
 
-def test_a_stream_that_is_not_waited_for_at_the_end_is_told(gpu: CudaDevice) -> None:
+def test_a_stream_that_is_not_waited_for_at_the_end_is_told(gpu: Device) -> None:
     stream, other = gpu.stream(), gpu.stream()
     x = gpu.zeros(4, np.int32)
     gpu.synchronize()
@@ -399,7 +403,7 @@ def test_a_stream_that_is_not_waited_for_at_the_end_is_told(gpu: CudaDevice) -> 
     assert "stream.wait(other)" in (caught.value.help or "")
 
 
-def test_a_graph_of_many_launches_is_faster_than_the_launches(quiet_gpu: CudaDevice, module: Module) -> None:
+def test_a_graph_of_many_launches_is_faster_than_the_launches(quiet_gpu: Device, module: Module) -> None:
     stream, x = quiet_gpu.stream(), quiet_gpu.zeros(32, np.float32)
     add = module["add"][1, 32, 0, stream]
     quiet_gpu.synchronize()
@@ -414,7 +418,7 @@ def test_a_graph_of_many_launches_is_faster_than_the_launches(quiet_gpu: CudaDev
     assert float(x.numpy(stream=stream)[0]) == before + 100
 
 
-def test_a_short_kernel_is_measured_without_the_way_to_it(quiet_gpu: CudaDevice, module: Module) -> None:
+def test_a_short_kernel_is_measured_without_the_way_to_it(quiet_gpu: Device, module: Module) -> None:
     x = quiet_gpu.zeros(32, np.float32)
     timing = time(module["add"][1, 32], x, 1.0, 32)
     assert timing.calls > 10
@@ -427,8 +431,8 @@ def test_a_short_kernel_is_measured_without_the_way_to_it(quiet_gpu: CudaDevice,
     assert spin.spread < 0.2
 
 
-def test_arrays_are_copied_between_gpus(gpu: CudaDevice) -> None:
-    if gpu.driver.device_count() < 2:
+def test_arrays_are_copied_between_gpus(gpu: Device) -> None:
+    if context_of(gpu).driver.device_count() < 2:
         pytest.skip("there is one GPU")
     other = process_devices().gpu(1)
     x = gpu.array(np.arange(1 << 16, dtype=np.int32))
@@ -446,7 +450,7 @@ def test_arrays_are_copied_between_gpus(gpu: CudaDevice) -> None:
         x.numpy(stream=stream)
 
 
-def test_what_is_made_in_no_stream_is_done_before_another_stream_writes_it(gpu: CudaDevice) -> None:
+def test_what_is_made_in_no_stream_is_done_before_another_stream_writes_it(gpu: Device) -> None:
     stream = gpu.stream()
     for _ in range(20):
         x = gpu.zeros(64 << 20, np.uint8)  # long enough to be under way still if nobody waited

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import cujit
-from cujit.devices.cuda.device import CudaDevice
+from cujit.devices.device import Device
 from cujit.devices.launcher.cpython import is_supported
 from cujit.devices.launcher.launch import attach
 from cujit.errors import ArgumentError, CujitError, LaunchError
@@ -29,7 +29,7 @@ extern "C" __global__ void large(int *out) { extern __shared__ int s[]; s[0] = 3
 """
 N = 1000
 
-Gpus = tuple[CudaDevice, CudaDevice]
+Gpus = tuple[Device, Device]
 
 
 @pytest.fixture(scope="module")
@@ -135,7 +135,7 @@ def test_streams_and_maps_of_the_other_gpu_are_refused(
 def test_threads_on_each_launch_at_the_same_time(two_gpus: Gpus, modules: tuple[cujit.Module, cujit.Module]) -> None:
     failures: list[BaseException] = []
 
-    def work(gpu: CudaDevice, module: cujit.Module) -> None:
+    def work(gpu: Device, module: cujit.Module) -> None:
         try:
             stream = gpu.stream()
             x = gpu.zeros(N, np.float32)

@@ -9,23 +9,24 @@ from typing import Any
 import pytest
 
 from cujit.artifact import Artifact, Kind
-from cujit.devices.base import Device, DeviceModule, Dim3, LaunchShape, Resources
+from cujit.devices.backend import BackendKernel, BackendModule, Target
+from cujit.devices.device import Device
 from cujit.devices.launcher.cpython import is_supported
 from cujit.devices.launcher.entry import Entry, Image
-from cujit.devices.launcher.finish import Finish
+from cujit.devices.launcher.finish import COPY
 from cujit.devices.launcher.launch import PreparedLaunch, attach, make_launch
-from cujit.devices.launcher.options import PLAIN, LaunchOptions
-from cujit.devices.launcher.seam import PreparedKernel, Target
+from cujit.devices.options import PLAIN, LaunchOptions
+from cujit.devices.shapes import Dim3, LaunchShape, Resources
 from cujit.errors import NameNotFoundError
 from cujit.signature import Parameter, Signature
 
 SHAPE = LaunchShape(Dim3(1), Dim3(1))
 
 
-class Sink(PreparedKernel):
+class Sink(BackendKernel):
     """A kernel that keeps the parameter buffer of its last launch; ``by_machine`` tells who wrote it."""
 
-    finish = Finish.COPY
+    finish = COPY
 
     def __init__(self, signature: Signature) -> None:
         self.name = "k"
@@ -61,14 +62,14 @@ class Sink(PreparedKernel):
 
     def target(self, shape: LaunchShape, stream: int, options: LaunchOptions, size: int) -> Target:
         del shape, options, size
-        return Target(self.finish, {"sink": ctypes.addressof(self.memory), "stream": stream}, print)
+        return Target({"sink": ctypes.addressof(self.memory), "stream": stream}, print)
 
     @property
     def bytes(self) -> bytes:
         return self.memory.raw[: self.signature.size]
 
 
-class NoModule(DeviceModule):
+class NoModule(BackendModule):
     """A module of nothing."""
 
     def __init__(self) -> None:

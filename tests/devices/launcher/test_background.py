@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cujit.devices.base import Device
+from cujit.devices.device import Device
 from cujit.devices.launcher import background
 from cujit.devices.launcher.code import launch_code
 from cujit.devices.launcher.cpython import is_supported, native_type
-from cujit.devices.launcher.finish import Finish
+from cujit.devices.launcher.finish import COPY
 from cujit.devices.launcher.launch import attach
 from cujit.devices.launcher.layout import Field, FieldKind, Layout
 from cujit.kernel import Launch
@@ -31,7 +31,7 @@ FILL = """extern "C" __global__ void fill(int* p, int n, int value) {
 
 def wanted(size: int = 4) -> background.Wanted:
     fields = (Field(FieldKind.SIGNED, 0, size),)
-    return background.Wanted(Layout(fields, size), Finish.COPY, native_type(Launch).state_offset)
+    return background.Wanted(Layout(fields, size), COPY, native_type(Launch).state_offset)
 
 
 def until(done: Any) -> None:

@@ -66,7 +66,7 @@ def test_arrays_arrive(gpu_memory: Any, road: Any, current: Any) -> None:
         assert launch.send(x, array(dtype=np.int8), x) == struct.pack("<3Q", *[ADDRESS] * 3)
         assert launch.send(x[2:], x, x)[:8] == struct.pack("<Q", ADDRESS + 8)
     assert set(current.asked) == {1}
-    assert gpu_memory.ordered == []
+    assert gpu_memory.backend.ordered == []
 
 
 def test_machine_code_reads_arrays_without_python(gpu_memory: Any, machine: Any, current: Any) -> None:
@@ -83,9 +83,9 @@ def test_the_kernel_waits_for_the_stream_that_cupy_works_in(
 ) -> None:
     launch, current.ptr = road(gpu_memory, FLOATS, stream=ours), theirs
     for _ in range(3):
-        gpu_memory.ordered.clear()
+        gpu_memory.backend.ordered.clear()
         launch.send(array())
-        assert gpu_memory.ordered == ([(theirs, ours)] if waits else [])
+        assert gpu_memory.backend.ordered == ([(theirs, ours)] if waits else [])
 
 
 def test_the_stream_is_asked_at_every_launch(gpu_memory: Any, road: Any, current: Any) -> None:
@@ -95,7 +95,7 @@ def test_the_stream_is_asked_at_every_launch(gpu_memory: Any, road: Any, current
         launch.send(array())
     current.ptr = 9
     launch.send(array())
-    assert gpu_memory.ordered == [(9, 7)]
+    assert gpu_memory.backend.ordered == [(9, 7)]
 
 
 @pytest.mark.parametrize(

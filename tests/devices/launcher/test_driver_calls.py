@@ -9,13 +9,15 @@ from typing import Any
 
 import pytest
 
-from cujit.devices.base import Device, Dim3, LaunchShape
+from cujit.devices.cuda.launching import LaunchConfig, driver_entries, launch_config
+from cujit.devices.cuda.start import GPU
+from cujit.devices.device import Device
 from cujit.devices.launcher.code import launch_code
 from cujit.devices.launcher.cpython import is_supported, native_type
-from cujit.devices.launcher.driver import LaunchConfig, driver_entries, launch_config
-from cujit.devices.launcher.finish import Finish, Parameters
+from cujit.devices.launcher.finish import Parameters
 from cujit.devices.launcher.layout import layout_of
-from cujit.devices.launcher.options import PLAIN, LaunchOptions
+from cujit.devices.options import PLAIN, LaunchOptions
+from cujit.devices.shapes import Dim3, LaunchShape
 from cujit.errors import DriverError
 from cujit.signature import Parameter, ParameterClass, Signature
 
@@ -131,7 +133,7 @@ def bound(
     layout = layout_of(signature)
     assert layout is not None
     native = native_type(Call)
-    code = launch_code(layout, Finish.GPU, native.state_offset, parameters)
+    code = launch_code(layout, GPU, native.state_offset, parameters)
     config = launch_config(SHAPE, 99, options)
     alive = ctypes.c_int32(1)
 
@@ -187,7 +189,7 @@ def test_options_go_by_the_extended_launch(driver: Driver, gpu_memory: Device) -
 
 
 def test_the_structures_have_the_sizes_that_the_driver_reads() -> None:
-    from cujit.devices.launcher.driver import _Attribute
+    from cujit.devices.cuda.launching import _Attribute
 
     assert ctypes.sizeof(LaunchConfig) == 56
     assert ctypes.sizeof(_Attribute) == 72
@@ -196,7 +198,7 @@ def test_the_structures_have_the_sizes_that_the_driver_reads() -> None:
 
 def test_the_numbers_of_attributes_are_the_bindings() -> None:
     bindings = pytest.importorskip("cuda.bindings.driver")
-    import cujit.devices.launcher.driver as ours
+    import cujit.devices.cuda.launching as ours
 
     names = bindings.CUlaunchAttributeID
     for name in ("COOPERATIVE", "CLUSTER_DIMENSION", "PROGRAMMATIC_STREAM_SERIALIZATION", "PRIORITY"):

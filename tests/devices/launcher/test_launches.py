@@ -20,11 +20,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cujit.devices.base import Device
-from cujit.devices.cuda.stream import Stream
+from cujit.devices.device import Device
 from cujit.devices.launcher import background, binder
 from cujit.devices.launcher import launch as launches
 from cujit.devices.launcher.cpython import is_supported, native_type
+from cujit.devices.streams import Stream
 from cujit.errors import ArgumentError, ClosedError, LaunchError, MissingError
 from cujit.kernel import Kernel, Launch
 from cujit.loading import Module, jit

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cujit.devices.base import Device
+from cujit.devices.device import Device
 from cujit.devices.registry import process_devices
 from cujit.errors import ArgumentError, LaunchError
 from cujit.loading import Module, jit

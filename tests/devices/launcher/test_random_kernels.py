@@ -9,7 +9,7 @@ import numpy as np
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from cujit.devices.base import Device
+from cujit.devices.device import Device
 from cujit.devices.launcher.launch import attach
 from cujit.loading import load
 

@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from cujit.devices.arguments import Pointer, pack
-from cujit.devices.base import Device
+from cujit.devices.device import Device
 from cujit.devices.launcher.layout import MOST_FIELDS, layout_of
 from cujit.errors import ArgumentError, ClosedError, CujitError
 from cujit.signature import Parameter, ParameterClass, Signature
@@ -224,7 +224,7 @@ def test_the_stream_of_the_launch_is_what_an_array_waits_for(gpu_memory: Any, ro
             return (2, 1)
 
     assert road(gpu_memory, FLOATS, stream=5).send(Interface()) == struct.pack("<Q", 8192)
-    assert set(gpu_memory.ordered) == {(9, 5)}
+    assert set(gpu_memory.backend.ordered) == {(9, 5)}
 
 
 # -- anything at all --------------------------------------------------------------------------------------

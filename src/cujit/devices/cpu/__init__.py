@@ -1,5 +1,5 @@
 """The CPU device: what it executes is PTX, and it needs no file of CUDA's."""
 
-from cujit.devices.cpu.device import CpuDevice
+from cujit.devices.cpu.backend import CpuBackend
 
-__all__ = ["CpuDevice"]
+__all__ = ["CpuBackend"]

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 from weakref import WeakKeyDictionary
 
 from cujit.cache.key import Part
-from cujit.devices.base import Dim3, LaunchShape, Resources
+from cujit.devices.backend import BackendKernel, Target
 from cujit.devices.cpu.ir.facts import KernelFacts
 from cujit.devices.cpu.ir.program import WARP
 from cujit.devices.cpu.native.library import native_code
@@ -23,25 +23,25 @@ from cujit.devices.cpu.run.bounds import Bounds
 from cujit.devices.cpu.run.faults import Site, settle
 from cujit.devices.cpu.run.grid import Share, Workers, no_memory
 from cujit.devices.cpu.run.launch import SHARED_ALIGN, WORKSPACE_BYTES, Control, Launch, cache_bytes
+from cujit.devices.cpu.run.start import CPU
 from cujit.devices.cpu.stages import dumped
 from cujit.devices.jit import NativeFunction
-from cujit.devices.launcher.finish import Finish
-from cujit.devices.launcher.options import PLAIN, LaunchOptions, check_cooperative
-from cujit.devices.launcher.seam import PreparedKernel, Target
 from cujit.devices.objects import Work
+from cujit.devices.options import PLAIN, LaunchOptions, check_cooperative
 from cujit.devices.perf import lines_asked
+from cujit.devices.shapes import Dim3, LaunchShape, Resources
 from cujit.errors import ClosedError, LaunchError, OptionError, spell
 from cujit.forks import Lock
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from cujit.devices.cpu.observe.watching import KernelWatcher
     from cujit.devices.cpu.preparation import Preparation
     from cujit.devices.cpu.run.allocations import HostBlock
     from cujit.devices.cpu.run.debuglines import MachineLines
     from cujit.devices.cpu.run.lines import Lines
-    from cujit.devices.inorder import Captures
-    from cujit.devices.watch import Watcher
+    from cujit.devices.cpu.run.streams import Captures
 
 __all__ = ["CpuKernel"]
 
@@ -63,14 +63,14 @@ class Loaded(Protocol):
     lines: Lines
     memory: HostBlock
     captures: Captures
-    watchers: Sequence[Watcher]
+    watchers: Sequence[KernelWatcher]
     closed: bool
 
 
-class CpuKernel(PreparedKernel):
+class CpuKernel(BackendKernel):
     """One entry of a PTX module."""
 
-    finish = Finish.CPU
+    finish = CPU
 
     def __init__(self, module: Loaded, facts: KernelFacts, workers: Workers) -> None:
         self.name = facts.name
@@ -210,7 +210,7 @@ class CpuKernel(PreparedKernel):
             "run": entry.run,
         }
         failed = functools.partial(_failed, memory, self._site(shape, function))
-        return Target(self.finish, fields, failed, (job, function, entry, self._module, self._control))
+        return Target(fields, failed, (job, function, entry, self._module, self._control))
 
     def _require(self, size: int) -> None:
         """Refuse a closed module, and a parameter buffer of too few bytes."""

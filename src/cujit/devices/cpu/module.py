@@ -7,21 +7,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from cujit.devices.base import DeviceKernel, DeviceModule
+from cujit.devices.backend import BackendKernel, BackendModule
 from cujit.devices.cpu.ir.refusals import RefusedKernel
 from cujit.devices.cpu.kernel import CpuKernel
+from cujit.devices.cpu.observe.watching import KernelWatcher
 from cujit.devices.cpu.preparation import Preparation
 from cujit.devices.cpu.run.allocations import HostBlock
 from cujit.devices.cpu.run.grid import Workers
 from cujit.devices.cpu.run.lines import Lines
-from cujit.devices.inorder import Captures
-from cujit.devices.watch import Watcher
+from cujit.devices.cpu.run.streams import Captures
 from cujit.errors import NameNotFoundError, spell
 
 __all__ = ["CpuModule"]
 
 
-class CpuModule(DeviceModule):
+class CpuModule(BackendModule):
     """A PTX module in memory."""
 
     def __init__(
@@ -31,7 +31,7 @@ class CpuModule(DeviceModule):
         route: str,
         captures: Captures | None = None,
         name: str = "<ptx>",
-        watchers: Sequence[Watcher] = (),
+        watchers: Sequence[KernelWatcher] = (),
     ) -> None:
         self.watchers = watchers
         self.preparation = Preparation(text, name)
@@ -47,7 +47,7 @@ class CpuModule(DeviceModule):
         refused = (RefusedKernel(kernel.name, kernel.signature, kernel.items) for kernel in facts.refused)
         self.refused = {kernel.name: kernel for kernel in refused}
         """The kernels that are not executed; they are among ``kernels``, too."""
-        self.kernels: Mapping[str, DeviceKernel] = {
+        self.kernels: Mapping[str, BackendKernel] = {
             **{kernel.name: CpuKernel(self, kernel, workers) for kernel in facts.kernels},
             **self.refused,
         }

@@ -8,7 +8,6 @@ from __future__ import annotations
 import functools
 from collections.abc import Sequence
 
-from cujit.devices.base import Dim3
 from cujit.devices.cpu import listing
 from cujit.devices.cpu.analysis.body import Body
 from cujit.devices.cpu.analysis.fission import Cut, Region, cut
@@ -25,6 +24,7 @@ from cujit.devices.cpu.ir.program import KernelProgram, Slot
 from cujit.devices.cpu.ir.refusals import Refusals
 from cujit.devices.cpu.run.debuglines import DebugInfo, Origin
 from cujit.devices.cpu.stages import stage
+from cujit.devices.shapes import Dim3
 from cujit.formats.ptx.syntax import Function, Module
 
 __all__ = ["ir_of", "prepare"]

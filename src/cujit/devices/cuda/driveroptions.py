@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from cujit.devices.cuda.jitoptions import JitOptions
+from cujit.devices.jitoptions import JitOptions
 from cujit.toolchain.driver import Driver
 
 __all__ = ["JitLogs", "driver_options"]

@@ -3,30 +3,28 @@
 from __future__ import annotations
 
 import weakref
-from typing import TYPE_CHECKING
 
-from cujit.devices import streams
+from cujit.devices.cuda.gpu import Gpu
+from cujit.devices.streams import DeviceLike, Event
 from cujit.errors import ClosedError
 
-if TYPE_CHECKING:
-    from cujit.devices.cuda.device import CudaDevice
-
-__all__ = ["Event"]
+__all__ = ["CudaEvent"]
 
 
-class Event(streams.Event):
+class CudaEvent(Event):
     """A moment in a stream of a GPU; destroyed when nothing refers to it any more.
 
     Waiting for it spins, which is what measures best.
     """
 
-    def __init__(self, device: CudaDevice, *, timing: bool = True) -> None:
-        self.device: CudaDevice = device
+    def __init__(self, device: DeviceLike, context: Gpu, *, timing: bool = True) -> None:
+        self.device = device
+        self._context = context
         self.timed = timing
-        flags = device.driver.bindings.CUevent_flags
+        flags = context.driver.bindings.CUevent_flags
         flag = flags.CU_EVENT_DEFAULT if timing else flags.CU_EVENT_DISABLE_TIMING
-        self._handle: int | None = int(device.context.call("cuEventCreate", flag.value))
-        self._finalizer = weakref.finalize(self, device.context.release, "cuEventDestroy", self._handle)
+        self._handle: int | None = int(context.call("cuEventCreate", flag.value))
+        self._finalizer = weakref.finalize(self, context.release, "cuEventDestroy", self._handle)
         self._finalizer.atexit = False
 
     @property
@@ -48,7 +46,7 @@ class Event(streams.Event):
             DriverError: a kernel failed.
             ClosedError: it was closed.
         """
-        return self.device.context.is_done("cuEventQuery", self.handle)
+        return self._context.is_done("cuEventQuery", self.handle)
 
     def synchronize(self) -> None:
         """Wait until the work before it is done.
@@ -57,11 +55,11 @@ class Event(streams.Event):
             DriverError: a kernel failed, or it was recorded into a graph.
             ClosedError: it was closed.
         """
-        self.device.context.call("cuEventSynchronize", self.handle)
+        self._context.call("cuEventSynchronize", self.handle)
 
-    def _elapsed_ms(self, since: streams.Event) -> float:
-        assert isinstance(since, Event)  # events of one device are of one class
-        return float(self.device.context.call("cuEventElapsedTime", since.handle, self.handle))
+    def _elapsed_ms(self, since: Event) -> float:
+        assert isinstance(since, CudaEvent)  # events of one device are of one class
+        return float(self._context.call("cuEventElapsedTime", since.handle, self.handle))
 
     def close(self) -> None:
         """Destroy it; the driver does so once it is reached. Again is harmless."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from cujit.devices.cuda.context import Context
-from cujit.devices.ring import LaunchRing
+from cujit.devices.cuda.ring import LaunchRing
 from cujit.errors import DriverError
 from cujit.toolchain.driver import Driver
 

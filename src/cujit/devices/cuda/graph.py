@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 import weakref
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from cujit.devices import streams
 from cujit.devices.cuda import memory
-from cujit.devices.cuda.event import Event
-from cujit.devices.cuda.stream import Stream
-from cujit.devices.pinned import PinnedMemory
+from cujit.devices.cuda.gpu import Gpu
+from cujit.devices.streams import DeviceLike, Graph, PinnedMemory, Stream
 from cujit.errors import DriverError, LaunchError
-
-if TYPE_CHECKING:
-    from cujit.devices.cuda.device import CudaDevice
 
 __all__ = ["CudaGraph", "versioned"]
 
@@ -28,14 +23,12 @@ _HELP = {
 }
 
 
-class CudaGraph(streams.Graph):
+class CudaGraph(Graph):
     """A ``CUgraph`` and what the driver made of it, which is launched."""
 
-    device: CudaDevice
-    stream: Stream
-
-    def __init__(self, device: CudaDevice, stream: Stream, mode: str) -> None:
+    def __init__(self, device: DeviceLike, context: Gpu, stream: Stream, mode: str) -> None:
         super().__init__(device, stream)
+        self._context = context
         self._mode = mode
         self._graph: Any = None
         self._executable: Any = None
@@ -53,14 +46,14 @@ class CudaGraph(streams.Graph):
             raise LaunchError(
                 "the default stream cannot be captured", help="capture in a stream of your own: device.stream()"
             )
-        modes = self.device.driver.bindings.CUstreamCaptureMode
+        modes = self._context.driver.bindings.CUstreamCaptureMode
         mode = getattr(modes, f"CU_STREAM_CAPTURE_MODE_{self._mode.upper()}")
-        self.device.context.call("cuStreamBeginCapture", handle, mode)
-        self.device.capturing[handle] = self
+        self._context.call("cuStreamBeginCapture", handle, mode)
+        self._context.capturing[handle] = self
 
     def _end(self, *, keep: bool) -> None:
-        context, handle = self.device.context, self.stream.handle
-        self.device.capturing.pop(handle, None)
+        context, handle = self._context, self.stream.handle
+        self._context.capturing.pop(handle, None)
         with context as driver:
             status, *result = driver.attempt("cuStreamEndCapture", handle)
         good = status == driver.bindings.CUresult.CUDA_SUCCESS
@@ -74,7 +67,7 @@ class CudaGraph(streams.Graph):
         self._adopt(graph)
 
     def _adopt(self, graph: Any) -> None:
-        context = self.device.context
+        context = self._context
         try:
             executable = context.call("cuGraphInstantiate", graph, 0)
         except DriverError:
@@ -94,14 +87,14 @@ class CudaGraph(streams.Graph):
         before = self._owned.pop(destroy, None)
         if before is not None:
             before()
-        self._owned[destroy] = weakref.finalize(self, self.device.context.release, destroy, handle)
+        self._owned[destroy] = weakref.finalize(self, self._context.release, destroy, handle)
         self._owned[destroy].atexit = False
 
-    def _launch(self, stream: streams.Stream) -> None:
-        context, handle = self.device.context, stream.handle
+    def _launch(self, stream: Stream) -> None:
+        context, handle = self._context, stream.handle
         if memory.is_capturing(context, handle):
             self._add_to(handle)
-            self.device.keep_in_graph(handle, *self._kept)
+            self._context.keep_in_graph(handle, *self._kept)
             return
         context.call("cuGraphLaunch", self._executable, handle)
         context.ring.note(context.ring.label(f"a graph of {self._nodes} nodes: stream {handle:#x}"))
@@ -109,7 +102,6 @@ class CudaGraph(streams.Graph):
         if not pinned:
             return
         event = stream.record(timing=False)
-        assert isinstance(event, Event)
         for block in pinned:
             block.users[handle] = event
 
@@ -119,7 +111,7 @@ class CudaGraph(streams.Graph):
         The driver refuses to capture a launch of a graph, and spoils the capture. Source: measured with driver 580,
         CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED; CUDA Driver API manual, ``cuGraphAddChildGraphNode``.
         """
-        context, bindings = self.device.context, self.device.driver.bindings
+        context, bindings = self._context, self._context.driver.bindings
         status, _id, outer, before, *_ = context.call(versioned(bindings, "cuStreamGetCaptureInfo", 3), stream)
         if status != bindings.CUstreamCaptureStatus.CU_STREAM_CAPTURE_STATUS_ACTIVE:
             raise LaunchError("the capture of this stream has failed already", help="leave the block; its end says why")
@@ -127,9 +119,9 @@ class CudaGraph(streams.Graph):
         flags = bindings.CUstreamUpdateCaptureDependencies_flags.CU_STREAM_SET_CAPTURE_DEPENDENCIES.value
         context.call(versioned(bindings, "cuStreamUpdateCaptureDependencies", 2), stream, [node], None, 1, flags)
 
-    def _update(self, other: streams.Graph) -> None:
+    def _update(self, other: Graph) -> None:
         assert isinstance(other, CudaGraph)  # graphs of one device are of one class
-        context = self.device.context
+        context = self._context
         graph = context.call("cuGraphClone", other._graph)  # for graphs that it goes into; the other one may go
         with context as driver:
             status, *_told_why = driver.attempt("cuGraphExecUpdate", self._executable, other._graph)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from cujit.artifact import Artifact, Kind
-from cujit.devices.cuda.jitoptions import JitOptions
 from cujit.devices.cuda.routes import Chosen, Place, route_ptx
 from cujit.devices.cuda.rules import cubin_refusal
+from cujit.devices.jitoptions import JitOptions
 from cujit.errors import LoadError
 
 __all__ = ["choose_image"]

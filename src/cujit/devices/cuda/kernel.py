@@ -8,15 +8,14 @@ import threading
 from dataclasses import replace
 from typing import Any
 
-from cujit.devices.base import Dim3, LaunchShape, Limits, Resources
-from cujit.devices.checks import check_launch
+from cujit.devices.backend import BackendKernel, Target
+from cujit.devices.cuda.launching import LaunchConfig, driver_entries, launch_config
 from cujit.devices.cuda.library import Library
-from cujit.devices.launcher.driver import LaunchConfig, driver_entries, launch_config
-from cujit.devices.launcher.finish import Finish
-from cujit.devices.launcher.options import PLAIN, LaunchOptions, check_cluster, check_cooperative, check_own_cluster
-from cujit.devices.launcher.seam import PreparedKernel, Target
+from cujit.devices.cuda.start import GPU
+from cujit.devices.options import PLAIN, LaunchOptions, check_cluster, check_cooperative, check_own_cluster
+from cujit.devices.shapes import Dim3, LaunchShape, Limits, Resources, check_launch
 from cujit.devices.signatures import signature_of_layout
-from cujit.errors import DriverError, LaunchError
+from cujit.errors import DriverError, LaunchError, UnsupportedError
 from cujit.forks import cached_property
 from cujit.signature import Signature
 
@@ -47,14 +46,14 @@ _BROKEN_LIMITS = (
 )
 
 
-class CudaKernel(PreparedKernel):
+class CudaKernel(BackendKernel):
     """One kernel of a library that the driver loaded, in the primary context of one GPU.
 
     It keeps the library loaded. The driver is asked about it only when somebody asks for its signature, its
     resources or a launch, so a library of a thousand kernels loads as fast as one of one.
     """
 
-    finish = Finish.GPU
+    finish = GPU
 
     def __init__(self, library: Library, limits: Limits, handle: Any, name: str) -> None:
         self.name = name
@@ -186,7 +185,7 @@ class CudaKernel(PreparedKernel):
             **{f"block_{axis}": n for axis, n in zip("xyz", shape.block, strict=True)},
         }
         failed = functools.partial(self._failed, shape, options)
-        return Target(self.finish, fields, failed, (config, self._library))
+        return Target(fields, failed, (config, self._library))
 
     def active_blocks(self, block_threads: int, shared_bytes: int = 0) -> int:
         """Count the blocks that one multiprocessor holds at a time.
@@ -244,6 +243,12 @@ class CudaKernel(PreparedKernel):
             which = self._context.driver.bindings.CUfunction_attribute
             large = which.CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED
             self._context.call("cuFuncSetAttribute", self._function, large, 1)
+
+    def cancel(self) -> None:
+        """Refuse: nobody can end a launch on a GPU."""
+        raise UnsupportedError(
+            f"{self.title}: a launch on a GPU runs until it is done", help="try it on the CPU device: cujit.cpu()"
+        )
 
     def _check_priority(self, priority: int) -> None:
         least, greatest = self._context.call("cuCtxGetStreamPriorityRange")

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 from cujit.devices.cuda.driveroptions import JitLogs, driver_options
 from cujit.devices.cuda.faults import WatchedContext
-from cujit.devices.cuda.jitoptions import JitOptions
+from cujit.devices.jitoptions import JitOptions
 from cujit.errors import ClosedError, DriverError
 
 __all__ = ["Library"]

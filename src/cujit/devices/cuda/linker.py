@@ -15,7 +15,7 @@ from cujit.arch.support import install
 from cujit.artifact import Artifact, Kind
 from cujit.devices.cuda.context import Context
 from cujit.devices.cuda.driveroptions import JitLogs, driver_options
-from cujit.devices.cuda.jitoptions import JitOptions
+from cujit.devices.jitoptions import JitOptions
 from cujit.errors import ClosedError, LinkError
 from cujit.formats.cubin import read_cubin
 

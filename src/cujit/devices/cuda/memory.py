@@ -13,9 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from cujit.devices.base import Allocation
 from cujit.devices.cuda.context import Context
-from cujit.devices.pinned import PinnedMemory
+from cujit.devices.streams import Allocation, PinnedMemory
 from cujit.toolchain.driver import Driver
 
 __all__ = [

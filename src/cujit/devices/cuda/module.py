@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from types import MappingProxyType
 
-from cujit.devices.base import DeviceModule, Limits
+from cujit.devices.backend import BackendModule
 from cujit.devices.cuda.faults import WatchedContext
-from cujit.devices.cuda.jitoptions import JitOptions
 from cujit.devices.cuda.kernel import CudaKernel
 from cujit.devices.cuda.library import Library
 from cujit.devices.cuda.routes import Chosen
+from cujit.devices.jitoptions import JitOptions
+from cujit.devices.shapes import Limits
 from cujit.errors import NameNotFoundError, spell
 
 __all__ = ["CudaModule"]
 
 
-class CudaModule(DeviceModule):
+class CudaModule(BackendModule):
     """One image in the primary context of one GPU; ``route`` says how it came to run, ``log`` who wrote what of it.
 
     Raises:

@@ -20,8 +20,8 @@ from cujit.arch.support import (
     toolkit_of_ptx,
 )
 from cujit.devices.cuda.assembler import Assembler
-from cujit.devices.cuda.jitoptions import JitOptions
 from cujit.devices.cuda.rules import newest_ptx, read_header, target_on, target_refusal
+from cujit.devices.jitoptions import JitOptions
 from cujit.errors import CujitError, DriverError, LoadError, PtxSyntaxError, ToolError, UnsupportedError
 
 __all__ = ["Chosen", "Place", "route_ptx"]

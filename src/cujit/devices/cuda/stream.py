@@ -3,21 +3,15 @@
 from __future__ import annotations
 
 import weakref
-from typing import TYPE_CHECKING
 
-from cujit.devices import streams
-from cujit.devices.base import Allocation, Device
 from cujit.devices.cuda import memory
-from cujit.devices.cuda.event import Event
+from cujit.devices.cuda.event import CudaEvent
 from cujit.devices.cuda.faults import WatchedContext
-from cujit.devices.pinned import PinnedMemory, pinned_block
-from cujit.devices.streams import stream_handle
+from cujit.devices.cuda.gpu import Gpu
+from cujit.devices.streams import Allocation, DeviceLike, Event, PinnedMemory, Stream, pinned_block, stream_handle
 from cujit.errors import ArgumentError, ClosedError, LaunchError, spell
 
-if TYPE_CHECKING:
-    from cujit.devices.cuda.device import CudaDevice
-
-__all__ = ["Stream", "stream_handle"]
+__all__ = ["CudaStream"]
 
 
 class _Queue:
@@ -40,7 +34,7 @@ def _release(context: WatchedContext, handle: int, late: list[int], _owner: obje
         context.release("cuStreamDestroy", handle)
 
 
-class Stream(streams.Stream):
+class CudaStream(Stream):
     """A queue of a GPU's work beside the default stream, and without waiting for it.
 
     Other libraries take it by ``__cuda_stream__``. It is destroyed when nothing refers to it any more, arrays that
@@ -51,27 +45,28 @@ class Stream(streams.Stream):
         DriverError: the driver refused.
     """
 
-    def __init__(self, device: CudaDevice, *, priority: int | None = None) -> None:
-        self.device: CudaDevice = device
-        context = device.context
+    def __init__(self, device: DeviceLike, context: Gpu, *, priority: int | None = None) -> None:
+        self.device = device
+        self._context = context
         flags = context.driver.bindings.CUstream_flags.CU_STREAM_NON_BLOCKING.value
-        handle = int(context.call("cuStreamCreateWithPriority", flags, _checked(device, priority)))
+        handle = int(context.call("cuStreamCreateWithPriority", flags, _checked(device, context, priority)))
         self._queue: _Queue | None = _Queue(context, handle, is_ours=True)
 
     @classmethod
-    def of(cls, device: CudaDevice, stream: object) -> Stream:
+    def of(cls, device: DeviceLike, context: Gpu, stream: object) -> CudaStream:
         """See another library's stream, or a handle, as a stream of ``device``; it stays that library's.
 
         Raises:
             LaunchError: it is no stream, or of another device.
             ClosedError: it was closed.
         """
-        return cls._on(device, _Queue(device.context, stream_handle(stream, device), owner=stream))
+        return cls._on(device, context, _Queue(context, stream_handle(stream, device), owner=stream))
 
     @classmethod
-    def _on(cls, device: CudaDevice, queue: _Queue) -> Stream:
+    def _on(cls, device: DeviceLike, context: Gpu, queue: _Queue) -> CudaStream:
         result = cls.__new__(cls)
         result.device = device
+        result._context = context
         result._queue = queue
         return result
 
@@ -104,7 +99,7 @@ class Stream(streams.Stream):
             DriverError: the driver refused.
             ClosedError: it was closed.
         """
-        return int(self.device.context.call("cuStreamGetPriority", self.handle))
+        return int(self._context.call("cuStreamGetPriority", self.handle))
 
     @property
     def is_capturing(self) -> bool:
@@ -114,7 +109,7 @@ class Stream(streams.Stream):
             DriverError: the driver refused.
             ClosedError: it was closed.
         """
-        return memory.is_capturing(self.device.context, self.handle)
+        return memory.is_capturing(self._context, self.handle)
 
     @property
     def done(self) -> bool:
@@ -126,7 +121,7 @@ class Stream(streams.Stream):
             ClosedError: it was closed.
         """
         self._require_free("nothing of it is done before the graph is launched")
-        return self.device.context.is_done("cuStreamQuery", self.handle)
+        return self._context.is_done("cuStreamQuery", self.handle)
 
     def synchronize(self) -> None:
         """Wait until the work in the stream is done.
@@ -137,9 +132,9 @@ class Stream(streams.Stream):
             ClosedError: it was closed.
         """
         self._require_free("it cannot be waited for")
-        self.device.context.call("cuStreamSynchronize", self.handle)
+        self._context.call("cuStreamSynchronize", self.handle)
 
-    def record(self, event: streams.Event | None = None, *, timing: bool = True) -> Event:
+    def record(self, event: Event | None = None, *, timing: bool = True) -> CudaEvent:
         """Mark this moment by an event: a new one, or ``event`` again.
 
         Raises:
@@ -149,10 +144,10 @@ class Stream(streams.Stream):
         """
         handle = self.handle
         if event is None:
-            event = Event(self.device, timing=timing)
-        elif not isinstance(event, Event) or event.device is not self.device:
+            event = CudaEvent(self.device, self._context, timing=timing)
+        elif not isinstance(event, CudaEvent) or event.device is not self.device:
             raise ArgumentError(f"a stream of {self.device.name} records its own events, not {spell(event)}")
-        self.device.context.call("cuEventRecord", event.handle, handle)
+        self._context.call("cuEventRecord", event.handle, handle)
         return event
 
     def wait(self, other: object) -> None:
@@ -164,14 +159,14 @@ class Stream(streams.Stream):
             ClosedError: it was closed.
         """
         handle = self.handle
-        if isinstance(other, streams.Stream):
+        if isinstance(other, Stream):
             other = other.record(timing=False)
-        if isinstance(other, Event):
-            self.device.context.call("cuStreamWaitEvent", handle, other.handle, 0)
-        elif isinstance(other, streams.Event):
+        if isinstance(other, CudaEvent):
+            self._context.call("cuStreamWaitEvent", handle, other.handle, 0)
+        elif isinstance(other, Event):
             other.synchronize()
         else:
-            self.device.order(stream_handle(other), handle)
+            self._context.order(stream_handle(other), handle)
 
     def close(self) -> None:
         """Give it up; the work in it is still done. Again is harmless."""
@@ -191,15 +186,15 @@ class Stream(streams.Stream):
         """
         queue = self._open()
         self._require_free("no memory can be had in it")
-        stream = Stream._on(self.device, queue)
-        context = self.device.context
+        context = self._context
+        stream = CudaStream._on(self.device, context, queue)
         if size == 0:
             return Allocation(0, 0, stream=stream)
-        if not self.device.has_pools:
+        if not context.has_pools:
             plain = memory.allocate(context, size)
             return Allocation(plain.address, size, plain.owner, stream)
         memory.free_late(context, queue.handle, queue.late)
-        address, owner = self.device.pool.allocate(size, queue.handle, queue.late, queue)
+        address, owner = context.pool.allocate(size, queue.handle, queue.late, queue)
         return Allocation(address, size, owner, stream)
 
     def upload(self, address: int, data: memoryview) -> None:
@@ -211,7 +206,7 @@ class Stream(streams.Stream):
         """
         if data.nbytes:
             block = self._copying(data)
-            self.device.context.call("cuMemcpyHtoDAsync", address, memory.address_of(data), data.nbytes, self.handle)
+            self._context.call("cuMemcpyHtoDAsync", address, memory.address_of(data), data.nbytes, self.handle)
             self._copied(block)
 
     def download(self, data: memoryview, address: int) -> None:
@@ -223,7 +218,7 @@ class Stream(streams.Stream):
         """
         if data.nbytes:
             block = self._copying(data)
-            self.device.context.call("cuMemcpyDtoHAsync", memory.address_of(data), address, data.nbytes, self.handle)
+            self._context.call("cuMemcpyDtoHAsync", memory.address_of(data), address, data.nbytes, self.handle)
             self._copied(block)
 
     def _copying(self, data: memoryview) -> PinnedMemory | None:
@@ -238,24 +233,24 @@ class Stream(streams.Stream):
     def _copied(self, block: PinnedMemory | None) -> None:
         """Wait, or have pinned memory outlive the copy."""
         if block is None:
-            self.device.context.call("cuStreamSynchronize", self.handle)
+            self._context.call("cuStreamSynchronize", self.handle)
         elif self.is_capturing:
-            self.device.keep_in_graph(self.handle, block)
+            self._context.keep_in_graph(self.handle, block)
         else:
             block.users[self.handle] = self.record(timing=False)
 
-    def copy(self, to: int, source: int, size: int, origin: Device) -> None:
+    def copy(self, to: int, source: int, size: int, origin: DeviceLike) -> None:
         """Copy ``size`` bytes of ``origin``, this GPU or another one.
 
         Raises:
             LaunchError: ``origin`` is no GPU.
             DriverError: the driver refused.
         """
-        context = self.device.context
+        context = self._context
         if origin is self.device:
             context.call("cuMemcpyDtoDAsync", to, source, size, self.handle)
             return
-        theirs = getattr(origin, "context", None)
+        theirs = getattr(origin.backend, "context", None)
         if not isinstance(theirs, WatchedContext):
             raise LaunchError(f"{origin.name} is no GPU that {self.device.name} can copy from")
         context.call("cuMemcpyPeerAsync", to, context.handle, source, theirs.handle, size, self.handle)
@@ -266,17 +261,17 @@ class Stream(streams.Stream):
         Raises:
             DriverError: the driver refused.
         """
-        memory.repeat(self.device.context, address, pattern, count, self.handle)
+        memory.repeat(self._context, address, pattern, count, self.handle)
 
     def __repr__(self) -> str:
         return f"<Stream of {self.device.name}{'' if self._queue is not None else ' closed'}>"
 
 
-def _checked(device: CudaDevice, priority: int | None) -> int:
+def _checked(device: DeviceLike, context: Gpu, priority: int | None) -> int:
     """Check a priority against what the GPU has, where the driver would take the next one without a word."""
     if priority is None:
         return 0
-    least, greatest = device.context.call("cuCtxGetStreamPriorityRange")
+    least, greatest = context.call("cuCtxGetStreamPriorityRange")
     if not greatest <= priority <= least:
         raise LaunchError(
             f"priority {priority}; {device.name} takes {greatest} to {least}",

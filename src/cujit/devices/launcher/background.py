@@ -7,8 +7,8 @@ import threading
 from collections import Counter
 from typing import NamedTuple
 
+from cujit.devices.backend import Finish
 from cujit.devices.launcher.code import LaunchCode, launch_code
-from cujit.devices.launcher.finish import Finish
 from cujit.devices.launcher.layout import Layout
 from cujit.errors import MissingError
 from cujit.forks import Lock, begins_anew

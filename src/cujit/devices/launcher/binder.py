@@ -10,17 +10,18 @@ from typing import Any
 
 from cujit.devices.arguments import Packer
 from cujit.devices.arrays import DeviceArray
-from cujit.devices.base import Device, LaunchShape
+from cujit.devices.backend import BackendKernel, Finish
+from cujit.devices.device import Device
 from cujit.devices.launcher.alive import Alive
 from cujit.devices.launcher.background import Wanted, code_now, code_soon
 from cujit.devices.launcher.code import LaunchCode
 from cujit.devices.launcher.cpython import Callables, is_supported, native_type
 from cujit.devices.launcher.cupyarrays import cupy_interface, is_cupy_array
 from cujit.devices.launcher.layout import Layout, layout_of
-from cujit.devices.launcher.options import LaunchOptions
-from cujit.devices.launcher.seam import PreparedKernel
 from cujit.devices.launcher.state import State
 from cujit.devices.launcher.tensors import is_tensor, tensor_interface
+from cujit.devices.options import LaunchOptions
+from cujit.devices.shapes import LaunchShape
 from cujit.errors import ArgumentError, CujitError
 from cujit.forks import Lock
 
@@ -67,8 +68,11 @@ class Binder:
     machine code starts the kernel.
     """
 
-    def __init__(self, kernel: PreparedKernel, device: Device, packer: Packer, alive: Alive, layout: Layout) -> None:
+    def __init__(
+        self, kernel: BackendKernel, finish: Finish, device: Device, packer: Packer, alive: Alive, layout: Layout
+    ) -> None:
         self._kernel = kernel
+        self._finish = finish
         self._device = device
         self._packer = packer
         self._alive = alive
@@ -83,12 +87,12 @@ class Binder:
         self.lock = Lock()
 
     @classmethod
-    def of(cls, kernel: object, device: Device, packer: Packer, alive: Alive) -> Binder | None:
+    def of(cls, kernel: BackendKernel, device: Device, packer: Packer, alive: Alive) -> Binder | None:
         """Make one where machine code can be had; None leaves every launch to Python."""
-        if not isinstance(kernel, PreparedKernel) or not is_supported():
+        if kernel.finish is None or not is_supported():
             return None
         layout = layout_of(packer.signature)
-        return None if layout is None else cls(kernel, device, packer, alive, layout)
+        return None if layout is None else cls(kernel, kernel.finish, device, packer, alive, layout)
 
     def prepare(
         self,
@@ -105,7 +109,7 @@ class Binder:
         None if there is no LLVM, or the code is not compiled yet: then it is being compiled, unless ``wait`` has it
         done at once.
         """
-        wanted = Wanted(self._layout, self._kernel.finish, native_type(base).state_offset)
+        wanted = Wanted(self._layout, self._finish, native_type(base).state_offset)
         code = code_now(wanted) if wait else code_soon(wanted)
         if code is None:
             return None

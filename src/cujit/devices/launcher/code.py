@@ -6,7 +6,8 @@ import functools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from cujit.devices.launcher.finish import Finish, Parameters
+from cujit.devices.backend import Finish
+from cujit.devices.launcher.finish import Parameters
 from cujit.devices.launcher.layout import Layout
 
 if TYPE_CHECKING:  # what writes and compiles IR is imported for the first launch that is compiled

@@ -8,11 +8,12 @@ from typing import Protocol
 
 from cujit.artifact import Artifact
 from cujit.devices.arguments import Packer
-from cujit.devices.base import Device, DeviceKernel, DeviceModule, LaunchShape
+from cujit.devices.backend import BackendKernel, BackendModule
+from cujit.devices.device import Device
 from cujit.devices.launcher.alive import Alive
 from cujit.devices.launcher.binder import Binder
-from cujit.devices.launcher.options import LaunchOptions
-from cujit.devices.launcher.seam import PreparedKernel
+from cujit.devices.options import LaunchOptions
+from cujit.devices.shapes import LaunchShape
 from cujit.errors import ClosedError
 from cujit.forks import cached_property
 from cujit.signature import Signature
@@ -30,18 +31,18 @@ class Image:
     Kernels refer to this and not to their module, so there is no circle and a module goes with its last user.
     """
 
-    def __init__(self, device: Device, loaded: DeviceModule, artifact: Artifact, options: object = None) -> None:
+    def __init__(self, device: Device, loaded: BackendModule, artifact: Artifact, options: object = None) -> None:
         self.device = device
         self.artifact = artifact
         self.options = options
         """Those that it was loaded with."""
         self.portable: Callable[[], Artifact] | None = None
         """Makes PTX of what the image was made of, where that is known."""
-        self.loaded: DeviceModule | None = loaded
+        self.loaded: BackendModule | None = loaded
         self.alive = Alive()
         self.caches: weakref.WeakSet[_Cache] = weakref.WeakSet()
 
-    def require(self) -> DeviceModule:
+    def require(self) -> BackendModule:
         """Give the loaded module, unless it was closed."""
         if self.loaded is None:
             raise ClosedError(f"this module on {self.device.name} was closed; its kernels no longer run")
@@ -60,7 +61,7 @@ class Image:
 class Entry:
     """What a kernel and its launches share. Launches refer to this and not to their kernel, which keeps them."""
 
-    def __init__(self, image: Image, loaded: DeviceKernel, name: str, signature: Signature) -> None:
+    def __init__(self, image: Image, loaded: BackendKernel, name: str, signature: Signature) -> None:
         self.image = image
         self.loaded = loaded
         self.name = name
@@ -90,7 +91,4 @@ class Entry:
         if shape is None:
             return
         self.image.require()  # a reader may have run anybody's code
-        if isinstance(self.loaded, PreparedKernel):
-            self.loaded.launch(shape, parameters, stream, options)
-        else:
-            self.loaded.launch(shape, parameters, stream)
+        self.loaded.launch(shape, parameters, stream, options)

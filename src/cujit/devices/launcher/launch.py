@@ -6,12 +6,11 @@ import functools
 import weakref
 from typing import Any, Generic, TypeVar
 
-from cujit.devices.base import LaunchShape
 from cujit.devices.launcher.binder import Prepared, refuse_keywords
 from cujit.devices.launcher.cpython import native_type
 from cujit.devices.launcher.entry import Entry, Image
-from cujit.devices.launcher.options import LaunchOptions
-from cujit.devices.launcher.seam import PreparedKernel
+from cujit.devices.options import LaunchOptions
+from cujit.devices.shapes import LaunchShape
 from cujit.devices.streams import stream_handle
 from cujit.errors import ClosedError
 from cujit.forks import Lock
@@ -119,8 +118,7 @@ class PreparedLaunch:
         """
         if self._shape is not None:
             self._entry.image.require()
-            if isinstance(self._entry.loaded, PreparedKernel):
-                self._entry.loaded.compile(self._shape, self._options)
+            self._entry.loaded.compile(self._shape, self._options)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, PreparedLaunch) and self._values() == other._values()

@@ -12,11 +12,13 @@ import numpy as np
 from cujit.artifact import Kind
 from cujit.devices.arguments import Packer
 from cujit.devices.arrays import DeviceArray
-from cujit.devices.base import Allocation, Device, DeviceModule, LaunchShape
-from cujit.devices.checks import check_launch
+from cujit.devices.backend import BackendModule
+from cujit.devices.device import Device
 from cujit.devices.launcher.entry import Entry
 from cujit.devices.launcher.tensors import is_tensor, read_tensor
 from cujit.devices.pointers import Pointer
+from cujit.devices.shapes import LaunchShape, check_launch
+from cujit.devices.streams import Allocation
 from cujit.errors import ArgumentError, LoadError, spell
 from cujit.signature import ParameterClass, Signature, merge_signatures
 
@@ -71,7 +73,7 @@ def replay(entry: Entry, shape: LaunchShape | None, arguments: Sequence[object],
     return tuple(results)
 
 
-def _load(entry: Entry, cpu: Device) -> DeviceModule:
+def _load(entry: Entry, cpu: Device) -> BackendModule:
     entry.image.require()
     artifact, portable = entry.image.artifact, entry.image.portable
     if artifact.kind is Kind.CUBIN and portable is not None:

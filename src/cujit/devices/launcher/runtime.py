@@ -7,8 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from cujit.cache.key import Part
+from cujit.devices.backend import Finish
 from cujit.devices.jit import NativeFunction, name_address
-from cujit.devices.launcher.finish import Finish, finish_text
+from cujit.devices.launcher.finish import finish_text
 from cujit.devices.launcher.foreign import CUPY_TEXT, TENSOR_TEXT
 from cujit.devices.launcher.names import address_of_symbol, link_names
 from cujit.devices.launcher.readers import readers_text

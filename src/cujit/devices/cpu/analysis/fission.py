@@ -27,7 +27,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from cujit.devices.base import Dim3
 from cujit.devices.cpu.analysis.body import Body
 from cujit.devices.cpu.analysis.dataflow import (
     bits_of,
@@ -68,6 +67,7 @@ from cujit.devices.cpu.ir.program import (
     parts_of,
 )
 from cujit.devices.cpu.ir.semantics import Lanes, Trait
+from cujit.devices.shapes import Dim3
 
 __all__ = ["EVERY", "Cut", "Region", "cut"]
 

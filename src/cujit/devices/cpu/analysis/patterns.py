@@ -14,11 +14,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from cujit.devices.base import Dim3
 from cujit.devices.cpu.analysis.dataflow import solve, written_once
 from cujit.devices.cpu.analysis.uniformity import WARP, Divergence, special_shape
 from cujit.devices.cpu.ir.cfg import Graph
 from cujit.devices.cpu.ir.program import IntConstant, Memory, Op, Operand, Reg, Special, SymbolAddress
+from cujit.devices.shapes import Dim3
 
 __all__ = [
     "Pattern",

@@ -17,7 +17,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from cujit.devices.base import Dim3
 from cujit.devices.cpu.analysis.dataflow import bits_of, immediate_postdominators, joined, live_in, reach, solve
 from cujit.devices.cpu.analysis.progress import find_non_reconverging, polling_loops
 from cujit.devices.cpu.ir.cfg import Block, Graph, Loop
@@ -34,6 +33,7 @@ from cujit.devices.cpu.ir.program import (
     Special,
     registers_in,
 )
+from cujit.devices.shapes import Dim3
 
 __all__ = [
     "UNIFORM",

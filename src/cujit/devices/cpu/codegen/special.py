@@ -7,12 +7,12 @@ import time
 from collections.abc import Callable
 from typing import Protocol, TypeAlias
 
-from cujit.devices.base import Dim3
 from cujit.devices.cpu.analysis.uniformity import WARP
 from cujit.devices.cpu.codegen.builder import Builder, Value
 from cujit.devices.cpu.codegen.names import LAUNCH
 from cujit.devices.cpu.ir.program import KernelProgram
 from cujit.devices.cpu.run.launch import field_offset
+from cujit.devices.shapes import Dim3
 
 __all__ = ["SPECIAL_REGISTERS", "special_value"]
 

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 import numpy as np
 
-from cujit.devices.base import Dim3
 from cujit.devices.cpu.analysis.nans import gives_one_nan, sees_bits
 from cujit.devices.cpu.analysis.uniformity import VARYING, WARP, Divergence, Shape, low_bits, special_shape
 from cujit.devices.cpu.codegen.builder import Builder, Value, int_type, storage_type, type_width
@@ -27,6 +26,7 @@ from cujit.devices.cpu.ir.program import (
     SymbolAddress,
 )
 from cujit.devices.cpu.ir.semantics import Trait
+from cujit.devices.shapes import Dim3
 from cujit.errors import CujitError
 
 if TYPE_CHECKING:

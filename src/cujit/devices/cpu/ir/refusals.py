@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NoReturn
 
-from cujit.devices.base import DeviceKernel, LaunchShape, Resources
+from cujit.devices.backend import BackendKernel
+from cujit.devices.options import PLAIN, LaunchOptions
+from cujit.devices.shapes import Dim3, LaunchShape, Resources
 from cujit.errors import UnsupportedError
 from cujit.signature import Signature
 
@@ -36,7 +38,7 @@ class Refusals:
             self.mistakes.append((line, text, why, help))
 
 
-class RefusedKernel(DeviceKernel):
+class RefusedKernel(BackendKernel):
     """A kernel that has what is not executed: it is there to be found, and says so where it is used."""
 
     def __init__(self, name: str, signature: Signature, items: Sequence[Refusal]) -> None:
@@ -49,9 +51,16 @@ class RefusedKernel(DeviceKernel):
         """Raise ``UnsupportedError``."""
         self._refuse()
 
-    def launch(self, shape: LaunchShape, parameters: bytes | bytearray, stream: int = 0) -> None:
+    def launch(
+        self, shape: LaunchShape, parameters: bytes | bytearray, stream: int = 0, options: LaunchOptions = PLAIN
+    ) -> None:
         """Raise ``UnsupportedError``."""
-        del shape, parameters, stream
+        del shape, parameters, stream, options
+        self._refuse()
+
+    def together(self, shape: LaunchShape, cluster: Dim3 | None = None) -> int:
+        """Raise ``UnsupportedError``."""
+        del shape, cluster
         self._refuse()
 
     def active_blocks(self, block_threads: int, shared_bytes: int = 0) -> int:

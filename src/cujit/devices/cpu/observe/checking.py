@@ -16,11 +16,11 @@ from cujit.devices.cpu.run.launch import WORKSPACE_BYTES
 from cujit.devices.watch import Sources
 
 if TYPE_CHECKING:
-    from cujit.devices.base import LaunchShape
     from cujit.devices.cpu.analysis.body import Body
     from cujit.devices.cpu.codegen.warp import Observer
     from cujit.devices.cpu.run.launch import Launch
     from cujit.devices.cpu.run.lines import Lines
+    from cujit.devices.shapes import LaunchShape
 
 __all__ = ["CheckedKernel", "CheckingWatcher", "room_for"]
 

@@ -15,12 +15,12 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from cujit.devices.base import LaunchShape
 from cujit.devices.cpu.analysis.body import Body
 from cujit.devices.cpu.ir.program import Op
 from cujit.devices.cpu.observe.counting import LineCounter
 from cujit.devices.cpu.run.launch import Launch
 from cujit.devices.cpu.run.lines import Lines, SourceFunction, SourceLine
+from cujit.devices.shapes import LaunchShape
 from cujit.devices.watch import Sources, Text
 from cujit.forks import Lock
 from cujit.formats.mangling import demangle

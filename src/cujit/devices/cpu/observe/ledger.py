@@ -19,7 +19,7 @@ from cujit.devices.cpu.native.structures import PATTERN, Span, Watch
 from cujit.devices.cpu.run.allocations import APART, HostBlock, live_blocks
 
 if TYPE_CHECKING:
-    from cujit.devices.base import LaunchShape
+    from cujit.devices.shapes import LaunchShape
 
 __all__ = ["CheckedRun", "Known", "Ledger", "Table"]
 

@@ -13,7 +13,6 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from cujit.devices.base import Dim3, LaunchShape
 from cujit.devices.cpu.analysis.body import Body
 from cujit.devices.cpu.analysis.uniformity import WARP
 from cujit.devices.cpu.ir.decoding import TracedValue, kinds_of, spelled, type_for
@@ -22,6 +21,7 @@ from cujit.devices.cpu.native.structures import TRACE_DONE, TraceState
 from cujit.devices.cpu.observe.tracing import Tracer, read_by, words_of
 from cujit.devices.cpu.run.launch import Launch, release
 from cujit.devices.cpu.run.lines import Lines, SourceLine
+from cujit.devices.shapes import Dim3, LaunchShape
 from cujit.devices.watch import Sources
 from cujit.errors import KernelFaultError, OptionError, spell
 from cujit.forks import Lock, cached_property

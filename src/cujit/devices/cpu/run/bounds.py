@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from cujit.devices.base import Dim3, LaunchShape
-from cujit.devices.launcher.options import LaunchOptions, check_cluster, check_own_cluster
+from cujit.devices.options import LaunchOptions, check_cluster, check_own_cluster
+from cujit.devices.shapes import Dim3, LaunchShape
 from cujit.errors import LaunchError
 
 __all__ = ["MAX_THREADS", "Bounds"]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import functools
 
-from cujit.devices.base import Dim3
 from cujit.devices.cpu.run.debuglines import Origin
 from cujit.devices.cpu.run.lines import Lines, SourceLine
+from cujit.devices.shapes import Dim3
 
 __all__ = ["name_in_profiles", "origin_of"]
 

@@ -8,12 +8,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
-from cujit.devices.base import Dim3
 from cujit.devices.cpu.native.library import install_handlers
 from cujit.devices.cpu.native.structures import Assertion, FaultKind, Printed
 from cujit.devices.cpu.run.allocations import live_blocks
 from cujit.devices.cpu.run.launch import Launch, release
 from cujit.devices.cpu.run.standing import ENDED, let_go, report, stuck
+from cujit.devices.shapes import Dim3
 from cujit.errors import KernelFaultError
 
 __all__ = ["Site", "settle", "take_printed"]

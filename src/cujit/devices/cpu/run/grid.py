@@ -6,10 +6,10 @@ import ctypes
 import os
 from typing import NamedTuple
 
-from cujit.devices.base import LaunchShape
 from cujit.devices.cpu.run.faults import Site
 from cujit.devices.cpu.run.launch import Launch
 from cujit.devices.cpu.run.pool import Pool
+from cujit.devices.shapes import LaunchShape
 from cujit.errors import CujitError
 from cujit.forks import Lock
 

@@ -7,14 +7,9 @@ import itertools
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
-from cujit.devices.pinned import is_pinned
-from cujit.devices.streams import Event, Graph, Stream, stream_handle
+from cujit.devices.streams import Allocation, DeviceLike, Event, Graph, Stream, is_pinned, stream_handle
 from cujit.errors import ArgumentError, ClosedError, LaunchError, spell
-
-if TYPE_CHECKING:
-    from cujit.devices.base import Allocation, Device
 
 __all__ = ["Captures", "InOrderEvent", "InOrderGraph", "InOrderStream"]
 
@@ -58,7 +53,7 @@ class Captures:
 class InOrderEvent(Event):
     """A moment; everything before it is done, unless it is in a graph that is being captured."""
 
-    def __init__(self, device: Device, *, timing: bool) -> None:
+    def __init__(self, device: DeviceLike, *, timing: bool) -> None:
         self.device = device
         self.timed = timing
         self.graph: InOrderGraph | None = None
@@ -102,7 +97,7 @@ class InOrderEvent(Event):
 class InOrderStream(Stream):
     """A stream in which nothing waits: each piece of work is done when the call returns."""
 
-    def __init__(self, device: Device, captures: Captures, number: int) -> None:
+    def __init__(self, device: DeviceLike, captures: Captures, number: int) -> None:
         self.device = device
         self._captures = captures
         self._number: int | None = number
@@ -186,7 +181,7 @@ class InOrderStream(Stream):
         if not is_pinned(data):
             self._require_free(_NOT_PINNED)
 
-    def copy(self, to: int, source: int, size: int, origin: Device) -> None:
+    def copy(self, to: int, source: int, size: int, origin: DeviceLike) -> None:
         """Copy ``size`` bytes within the memory of the host."""
         del origin
         self._captures.do(self.handle, lambda: _move(to, source, size))
@@ -203,7 +198,7 @@ def _move(to: int, source: int, size: int) -> None:
     ctypes.memmove(to, source, size)
 
 
-def _repeat(device: Device, address: int, pattern: bytes, count: int) -> None:
+def _repeat(device: DeviceLike, address: int, pattern: bytes, count: int) -> None:
     if pattern == pattern[:1] * len(pattern):
         device.fill(address, len(pattern) * count, pattern[0])
     else:
@@ -213,7 +208,7 @@ def _repeat(device: Device, address: int, pattern: bytes, count: int) -> None:
 class InOrderGraph(Graph):
     """A list of calls; ``add`` appends one."""
 
-    def __init__(self, device: Device, stream: InOrderStream, captures: Captures) -> None:
+    def __init__(self, device: DeviceLike, stream: Stream, captures: Captures) -> None:
         super().__init__(device, stream)
         self._captures = captures
         self._works: list[Callable[[], None]] = []

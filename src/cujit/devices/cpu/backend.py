@@ -1,4 +1,4 @@
-"""The CPU device: PTX as native vector code on the cores of this machine."""
+"""The CPU device as a back end: PTX as native vector code on the cores of this machine."""
 
 from __future__ import annotations
 
@@ -11,24 +11,28 @@ import numpy as np
 
 from cujit.arch import Arch
 from cujit.artifact import Artifact, Kind
-from cujit.devices.base import Allocation, Device, Dim3, Limits
+from cujit.devices.backend import Backend
 from cujit.devices.cpu.module import CpuModule
 from cujit.devices.cpu.observe.checking import CheckingWatcher
 from cujit.devices.cpu.observe.kinds import Checks
+from cujit.devices.cpu.observe.watching import KernelWatcher
 from cujit.devices.cpu.run.allocations import HostBlock
 from cujit.devices.cpu.run.bounds import MAX_THREADS
 from cujit.devices.cpu.run.grid import Workers, available_threads
 from cujit.devices.cpu.run.launch import cache_bytes
+from cujit.devices.cpu.run.streams import Captures, InOrderGraph, InOrderStream
 from cujit.devices.cpu.run.tensormap import encode
 from cujit.devices.cpu.run.textures import CpuTextures
-from cujit.devices.launcher.options import check_timeout
+from cujit.devices.jitoptions import JitOptions
+from cujit.devices.options import check_timeout
+from cujit.devices.shapes import Dim3, Limits
+from cujit.devices.streams import Allocation, DeviceLike, Stream, stream_handle
 from cujit.devices.tensormaps import Tiling
-from cujit.devices.watch import Watcher
 from cujit.errors import LoadError
 from cujit.forks import cached_property
 from cujit.formats.fatbin import read_fatbin
 
-__all__ = ["CpuDevice"]
+__all__ = ["CpuBackend"]
 
 # What the device passes for: PTX up to this architecture's is what compilers are asked for.
 _ARCH = Arch.parse("sm_90")
@@ -41,7 +45,7 @@ _SHARED_BYTES = 48 << 10
 _SHARED_BYTES_OPTIN = 227 << 10
 
 
-class CpuDevice(Device):
+class CpuBackend(Backend):
     """This machine's processor; ``threads`` limits the cores that run blocks (all that the process may use).
 
     ``watchers`` see every kernel that is loaded. ``check`` names checks that its kernels run under, one or several
@@ -56,12 +60,11 @@ class CpuDevice(Device):
 
     name = "cpu"
     arch = _ARCH
-    is_gpu = False
 
     def __init__(
         self,
         threads: int | None = None,
-        watchers: Sequence[Watcher] = (),
+        watchers: Sequence[KernelWatcher] = (),
         *,
         check: str | None = None,
         timeout_s: float | None = None,
@@ -75,18 +78,21 @@ class CpuDevice(Device):
         self.checks = Checks.of(check)
         self._checking = CheckingWatcher(self.checks) if self.checks else None
         self._watchers = tuple(watchers)
+        self.captures = Captures()
+        """Which of its streams are captured into graphs."""
 
     @property
-    def watchers(self) -> tuple[Watcher, ...]:
+    def watchers(self) -> tuple[KernelWatcher, ...]:
         """Who watches what is loaded from now on; the checks do so always."""
         return self._watchers if self._checking is None else (*self._watchers, self._checking)
 
     @watchers.setter
-    def watchers(self, watchers: Sequence[Watcher]) -> None:
+    def watchers(self, watchers: Sequence[KernelWatcher]) -> None:
         self._watchers = tuple(watchers)
 
-    def load(self, artifact: Artifact) -> CpuModule:
-        """Load PTX, or the PTX of a fatbin."""
+    def load(self, artifact: Artifact, options: JitOptions | None = None) -> CpuModule:
+        """Load PTX, or the PTX of a fatbin; ``options`` are for GPUs."""
+        del options
         text, route = _ptx_of(artifact)
         module = CpuModule(text, self._workers, route, self.captures, artifact.name or "<ptx>", self.watchers)
         if self._checking is not None:
@@ -118,6 +124,18 @@ class CpuDevice(Device):
 
     def synchronize(self) -> None:
         """Return at once: launches are done when they return."""
+
+    def stream(self, device: DeviceLike, of: object = None, priority: int | None = None) -> InOrderStream:
+        """Make a stream; another library's is as good as the default one, and all have one priority."""
+        del priority
+        if of is not None:
+            stream_handle(of, device)
+        return InOrderStream(device, self.captures, 0 if of is not None else self.captures.number())
+
+    def graph(self, device: DeviceLike, stream: Stream, mode: str) -> InOrderGraph:
+        """Make a graph that ``stream`` is captured into; nothing here waits for anything, in no mode."""
+        del mode
+        return InOrderGraph(device, stream, self.captures)
 
     @cached_property
     def textures(self) -> CpuTextures:

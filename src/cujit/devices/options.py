@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 from dataclasses import dataclass
 
-from cujit.devices.base import Dim3, LaunchShape
+from cujit.devices.shapes import Dim3, LaunchShape
 from cujit.errors import LaunchError, spell
 
 __all__ = [

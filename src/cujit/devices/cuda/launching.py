@@ -10,8 +10,8 @@ import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from cujit.devices.base import LaunchShape
-from cujit.devices.launcher.options import LaunchOptions
+from cujit.devices.options import LaunchOptions
+from cujit.devices.shapes import LaunchShape
 from cujit.errors import DriverError
 from cujit.toolchain.driver import OLDEST_DRIVER, Driver
 

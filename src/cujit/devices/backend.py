@@ -1,0 +1,298 @@
+"""The seam: what a place where Artifacts run must be able to do. ``cuda`` and ``cpu`` are two; a third is one folder.
+
+Users hold a ``Device``, which is the same for all of them. A back end knows neither it nor arrays by their class.
+
+A kernel gets its arguments as one *parameter buffer*: the bytes of all parameters at their offsets
+(``Signature.offsets``), which both the driver and the CPU device take as it is.
+"""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from cujit.arch import Arch
+from cujit.artifact import Artifact
+from cujit.devices.jitoptions import JitOptions
+from cujit.devices.options import PLAIN, LaunchOptions
+from cujit.devices.shapes import Dim3, LaunchShape, Limits, Resources
+from cujit.devices.streams import Allocation, DeviceLike, Graph, PinnedMemory, Stream
+from cujit.devices.tensormaps import Tiling
+from cujit.devices.textures import TextureUnit
+from cujit.devices.watch import Watcher
+from cujit.errors import LaunchError, UnsupportedError
+from cujit.formats.mangling import entity_name
+from cujit.signature import Signature
+
+__all__ = ["Backend", "BackendKernel", "BackendModule", "Finish", "Target"]
+
+
+# -- kernels ----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Finish:
+    """How machine code starts a kernel of a back end: ``body`` writes the LLVM IR (``launcher/finish.py``)."""
+
+    name: str
+    body: Callable[[], list[str]]
+
+
+@dataclass(frozen=True)
+class Target:
+    """Where machine code launches a kernel: ``fields`` of its ``State``, and what has to live as long, ``keep``.
+
+    ``failed`` gets what the driver answered, or the address of the CPU device's ``Launch``, and raises the error.
+    """
+
+    fields: Mapping[str, int]
+    failed: Callable[[int], None]
+    keep: object = field(repr=False, default=None)
+
+
+class BackendKernel(abc.ABC):
+    """One kernel that a back end has loaded."""
+
+    name: str
+    """The lowered name."""
+    signature: Signature
+    """As far as the image tells: PTX types, or sizes."""
+    finish: Finish | None = None
+    """How machine code starts it; None leaves every launch to ``launch``."""
+
+    @property
+    def title(self) -> str:
+        """Its name in messages: as the source spells it, where the lowered name tells that."""
+        return entity_name(self.name) or self.name
+
+    @property
+    @abc.abstractmethod
+    def resources(self) -> Resources:
+        """What the kernel uses."""
+
+    @property
+    def own_cluster(self) -> Dim3 | None:
+        """The cluster that the kernel was compiled for, in blocks; None leaves it to the launch."""
+        return None
+
+    def check_options(self, shape: LaunchShape, options: LaunchOptions) -> None:
+        """Check options against what the back end can do.
+
+        Raises:
+            LaunchError: a limit is broken; the message names it with both numbers.
+        """
+        del shape
+        if options != PLAIN:
+            raise LaunchError(f"{self.title}: options of a launch are not taken here")
+
+    def compile(self, shape: LaunchShape, options: LaunchOptions) -> None:
+        """Make what a launch runs, ahead of it."""
+        del shape, options
+
+    @abc.abstractmethod
+    def launch(
+        self, shape: LaunchShape, parameters: bytes | bytearray, stream: int = 0, options: LaunchOptions = PLAIN
+    ) -> None:
+        """Run the kernel over ``shape``; ``parameters`` is the parameter buffer, ``stream`` a ``CUstream``
+        or 0.
+
+        Asynchronous on a GPU; on the CPU device done when it returns.
+
+        Raises:
+            DriverError: the driver refused.
+        """
+
+    def target(self, shape: LaunchShape, stream: int, options: LaunchOptions, size: int) -> Target | None:
+        """Say where machine code launches the kernel with a parameter buffer of ``size`` bytes.
+
+        None leaves every launch to ``launch``.
+
+        Raises:
+            ClosedError: the module was closed.
+            DriverError: the driver refused.
+        """
+        del shape, stream, options, size
+        return None
+
+    def cancel(self) -> None:
+        """End the launches that run now.
+
+        Raises:
+            UnsupportedError: nobody can.
+        """
+        raise UnsupportedError(f"{self.title}: nobody can end a launch here")
+
+    @abc.abstractmethod
+    def together(self, shape: LaunchShape, cluster: Dim3 | None = None) -> int:
+        """Count the blocks of that size that run at a time on the whole device; of clusters, in whole clusters.
+
+        Raises:
+            ClosedError: the module was closed.
+            DriverError: the driver refused.
+        """
+
+    @abc.abstractmethod
+    def active_blocks(self, block_threads: int, shared_bytes: int = 0) -> int:
+        """Count the blocks that one processor holds at a time."""
+
+    @abc.abstractmethod
+    def best_block(self, shared_bytes: int = 0) -> int:
+        """Choose the threads per block of highest occupancy."""
+
+
+class BackendModule(abc.ABC):
+    """One Artifact that a back end has loaded."""
+
+    kernels: Mapping[str, BackendKernel]
+    """By lowered name, in the order of the image where it tells."""
+    log: str = ""
+    """What the loader wrote (the driver's JIT logs)."""
+    route: str = ""
+    """How the image came to run: ``cubin sm_90 of the fatbin``, ``PTX … through the driver's JIT``."""
+
+    @abc.abstractmethod
+    def variable(self, name: str) -> tuple[int, int]:
+        """Find a ``__device__`` or ``__constant__`` variable: its address and its size in bytes.
+
+        Raises:
+            NameNotFoundError: there is none of that name.
+        """
+
+    @abc.abstractmethod
+    def close(self) -> None:
+        """Release the module; again is harmless."""
+
+
+# -- a place -----------------------------------------------------------------------------------------------
+
+
+class Backend(Protocol):
+    """A place where Artifacts run. Who derives from it has what has a body here: the little that is not needed."""
+
+    name: str
+    """``cuda:0``, ``cpu``."""
+    product: str
+    """What it is called by its maker."""
+    arch: Arch
+    """The real architecture whose code it runs (for the CPU device: as which it runs PTX)."""
+    limits: Limits
+    is_gpu: bool = False
+    ordinal: int = 0
+    """The number of a GPU among those that the driver shows; 0 for the CPU device."""
+
+    @abc.abstractmethod
+    def load(self, artifact: Artifact, options: JitOptions | None = None) -> BackendModule:
+        """Load a cubin, PTX or fatbin; ``options`` are for whoever makes machine code of PTX for a GPU.
+
+        Raises:
+            LoadError: the image does not run here; the message says what would.
+            DriverError: the driver refused it.
+        """
+
+    def link(self, artifacts: Sequence[Artifact]) -> Artifact:
+        """Link images for this place, for where nvJitLink is not installed.
+
+        Raises:
+            UnsupportedError: the place links nothing.
+            LinkError: the images do not link; ``log`` says why.
+        """
+        del artifacts
+        raise UnsupportedError(f"{self.name} links nothing")
+
+    # -- memory -------------------------------------------------------------------------------------------
+
+    @abc.abstractmethod
+    def allocate(self, size: int) -> Allocation:
+        """Get ``size`` bytes, aligned to 256; released when nothing holds the Allocation."""
+
+    @abc.abstractmethod
+    def upload(self, address: int, data: memoryview) -> None:
+        """Copy host bytes to the device; done when it returns."""
+
+    @abc.abstractmethod
+    def download(self, data: memoryview, address: int) -> None:
+        """Copy device bytes to the host; done when it returns, after earlier work on the default stream."""
+
+    @abc.abstractmethod
+    def fill(self, address: int, size: int, byte: int = 0) -> None:
+        """Set ``size`` bytes to one value."""
+
+    def pin(self, size: int) -> PinnedMemory:
+        """Get host memory that copies can use by themselves: here, memory as any other."""
+        block = self.allocate(size)
+        return PinnedMemory(block.address, size, block)
+
+    def trim(self, keep_bytes: int) -> None:
+        """Give back what arrays in streams have left, but for so many bytes; here nothing is kept."""
+        del keep_bytes
+
+    @property
+    def cache_bytes(self) -> int:
+        """Bytes of the largest cache that all processors share; 0 where that is not known."""
+        return 0
+
+    def ordinal_of(self, address: int) -> int | None:
+        """Tell on which GPU memory is, where there are several; None if that does not matter, or nobody knows."""
+        del address
+        return None
+
+    # -- order --------------------------------------------------------------------------------------------
+
+    @abc.abstractmethod
+    def synchronize(self) -> None:
+        """Wait until all work on the device is done.
+
+        Raises:
+            DriverError: a kernel failed.
+        """
+
+    def order(self, earlier: int, later: int) -> None:
+        """Make stream ``later`` wait for the work now on stream ``earlier``; a place that works in order need not."""
+        del earlier, later
+
+    def stream(self, device: DeviceLike, of: object = None, priority: int | None = None) -> Stream:
+        """Make a stream of ``device``, or see another library's stream or a handle as one.
+
+        Raises:
+            UnsupportedError: there are none here.
+            LaunchError: ``of`` is no stream, or the priority is none that the device has.
+        """
+        del device, of, priority
+        raise UnsupportedError(f"{self.name} has no streams")
+
+    def graph(self, device: DeviceLike, stream: Stream, mode: str) -> Graph:
+        """Make a graph that ``stream``, one of this place, will be captured into.
+
+        Raises:
+            UnsupportedError: there are none here.
+        """
+        del device, stream, mode
+        raise UnsupportedError(f"{self.name} has no graphs")
+
+    # -- what only some have ------------------------------------------------------------------------------
+
+    @property
+    def watchers(self) -> Sequence[Watcher]:
+        """Who watches what is loaded."""
+        return ()
+
+    @property
+    def textures(self) -> TextureUnit:
+        """What it does for textures.
+
+        Raises:
+            UnsupportedError: it has none.
+        """
+        raise UnsupportedError(f"{self.name} has no textures")
+
+    def encode_tensor_map(self, tiling: Tiling) -> bytes:
+        """Write the 128 bytes of a tensor map that was checked.
+
+        Raises:
+            UnsupportedError: there are no tensor maps, or none like this.
+            DriverError: the driver refused.
+        """
+        del tiling
+        raise UnsupportedError(f"{self.name} has no tensor maps")

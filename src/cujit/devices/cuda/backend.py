@@ -1,0 +1,193 @@
+"""GPUs as a back end: what the CUDA driver does for a device."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from cujit.arch import Arch
+from cujit.artifact import Artifact
+from cujit.devices.backend import Backend
+from cujit.devices.cuda import memory
+from cujit.devices.cuda.assembler import installed_assembler
+from cujit.devices.cuda.gpu import Gpu
+from cujit.devices.cuda.graph import CudaGraph
+from cujit.devices.cuda.image import choose_image
+from cujit.devices.cuda.module import CudaModule
+from cujit.devices.cuda.routes import Place
+from cujit.devices.cuda.stream import CudaStream
+from cujit.devices.cuda.tensormap import encode
+from cujit.devices.cuda.texture import CudaTextures
+from cujit.devices.jitoptions import JitOptions
+from cujit.devices.shapes import Dim3, Limits
+from cujit.devices.streams import Allocation, DeviceLike, PinnedMemory, Stream
+from cujit.devices.tensormaps import Tiling
+from cujit.errors import DeviceNotFoundError, UnsupportedError
+from cujit.forks import cached_property
+from cujit.toolchain.driver import Driver, open_driver
+
+__all__ = ["CudaBackend"]
+
+_FIRST_WITH_TENSOR_MAPS = 90
+"""Source: CUDA Driver API manual, ``cuTensorMapEncodeTiled``: compute capability 9.0 or higher."""
+
+
+class CudaBackend(Backend):
+    """The GPU with number ``ordinal`` among those that the driver shows to this process.
+
+    It works in the GPU's primary context, which it shares with the CUDA runtime and so with other libraries.
+    Not to be used in a process forked after it was made: the driver refuses, and the error says so.
+
+    Raises:
+        DriverNotFoundError: there is no driver.
+        DeviceNotFoundError: there is no GPU with that number.
+    """
+
+    is_gpu = True
+
+    def __init__(self, ordinal: int = 0, driver: Driver | None = None) -> None:
+        driver = driver or open_driver()
+        count = driver.device_count()
+        if not 0 <= ordinal < count:
+            have = ", ".join(f"cuda:{i}" for i in range(count))
+            raise DeviceNotFoundError(
+                f"no GPU {ordinal}: the driver shows {count} to this process" + (f" ({have})" if have else ""),
+                help="numbers count from 0, and CUDA_VISIBLE_DEVICES hides GPUs",
+            )
+        self.ordinal = ordinal
+        self._count = count
+        self.context = Gpu(driver, ordinal)
+        self.name = self.context.name
+        name: bytes = driver.call("cuDeviceGetName", 256, self.context.device)
+        self.product = name.split(b"\0", 1)[0].decode(errors="replace")
+        get = self.context.attribute
+        self.arch = Arch.of_capability(get("COMPUTE_CAPABILITY_MAJOR"), get("COMPUTE_CAPABILITY_MINOR"))
+        self.limits = Limits(
+            max_threads=get("MAX_THREADS_PER_BLOCK"),
+            max_block=Dim3(get("MAX_BLOCK_DIM_X"), get("MAX_BLOCK_DIM_Y"), get("MAX_BLOCK_DIM_Z")),
+            max_grid=Dim3(get("MAX_GRID_DIM_X"), get("MAX_GRID_DIM_Y"), get("MAX_GRID_DIM_Z")),
+            shared_bytes=get("MAX_SHARED_MEMORY_PER_BLOCK"),
+            shared_bytes_optin=get("MAX_SHARED_MEMORY_PER_BLOCK_OPTIN"),
+            processors=get("MULTIPROCESSOR_COUNT"),
+            warp_size=get("WARP_SIZE"),
+            threads_per_processor=get("MAX_THREADS_PER_MULTIPROCESSOR"),
+        )
+
+    def load(self, artifact: Artifact, options: JitOptions | None = None) -> CudaModule:
+        """Load a cubin, a fatbin, or PTX, which the driver compiles.
+
+        PTX that is newer than the driver is assembled by the installed nvJitLink, or else its ``.version`` lowered to
+        the driver's where everything in it is that old. ``options`` are those of the compiler of PTX.
+
+        Raises:
+            LoadError: the image does not run here; the message says what would.
+            DriverError: the driver refused it; ``log`` is what its compiler wrote.
+        """
+        options = options or JitOptions()
+        place = Place(self.arch, self.name, self.context.driver.version, installed_assembler)
+        return CudaModule(self.context, self.limits, choose_image(artifact, place, options), options)
+
+    def link(self, artifacts: Sequence[Artifact]) -> Artifact:
+        """Link images by the driver into a cubin for this GPU.
+
+        Raises:
+            LinkError: the images do not link; ``log`` says why.
+            DriverError: the driver refused.
+        """
+        from cujit.devices.cuda.linker import link_with_driver  # for where nvJitLink is not installed
+
+        return link_with_driver(self.context, self.arch, artifacts)
+
+    # -- memory -------------------------------------------------------------------------------------------
+
+    def allocate(self, size: int) -> Allocation:
+        """Get ``size`` bytes, aligned to 256; released when nothing holds the Allocation.
+
+        Raises:
+            DriverError: the GPU has no such memory left.
+        """
+        return memory.allocate(self.context, size)
+
+    def upload(self, address: int, data: memoryview) -> None:
+        """Copy host bytes to the GPU; done when it returns."""
+        memory.upload(self.context, address, data)
+
+    def download(self, data: memoryview, address: int) -> None:
+        """Copy bytes to the host; done when it returns, after all earlier work on the default stream."""
+        memory.download(self.context, data, address)
+
+    def fill(self, address: int, size: int, byte: int = 0) -> None:
+        """Set ``size`` bytes to one value."""
+        memory.fill(self.context, address, size, byte)
+
+    def pin(self, size: int) -> PinnedMemory:
+        """Get page-locked memory of the host."""
+        return memory.pin(self.context, size)
+
+    def trim(self, keep_bytes: int) -> None:
+        """Give memory back to the system that the pool keeps, but for so many bytes."""
+        self.context.trim(keep_bytes)
+
+    @cached_property
+    def cache_bytes(self) -> int:
+        """Bytes of the L2 cache."""
+        return self.context.attribute("L2_CACHE_SIZE")
+
+    def ordinal_of(self, address: int) -> int | None:
+        """Tell on which GPU memory is, where the driver shows several; None of memory that all of them reach."""
+        if self._count < 2 or self._pointer("IS_MANAGED", address):
+            return None
+        device = int(self.context.driver.bindings.CUmemorytype.CU_MEMORYTYPE_DEVICE)
+        return self._pointer("DEVICE_ORDINAL", address) if self._pointer("MEMORY_TYPE", address) == device else None
+
+    def _pointer(self, name: str, address: int) -> int | None:
+        """Ask the driver for an attribute of an address; None if it does not know the address."""
+        bindings = self.context.driver.bindings
+        which = getattr(bindings.CUpointer_attribute, f"CU_POINTER_ATTRIBUTE_{name}")
+        with self.context as driver:
+            status, *value = driver.attempt("cuPointerGetAttribute", which, address)
+        return int(value[0]) if status == bindings.CUresult.CUDA_SUCCESS else None
+
+    # -- order --------------------------------------------------------------------------------------------
+
+    def synchronize(self) -> None:
+        """Wait until all work on the GPU is done.
+
+        Raises:
+            DriverError: a kernel failed.
+        """
+        self.context.synchronize()
+
+    def order(self, earlier: int, later: int) -> None:
+        """Make stream ``later`` wait for the work now on stream ``earlier``, without waiting here."""
+        self.context.order(earlier, later)
+
+    def stream(self, device: DeviceLike, of: object = None, priority: int | None = None) -> CudaStream:
+        """Make a stream that does not wait for the default stream, or see another library's stream as one of ours."""
+        if of is None:
+            return CudaStream(device, self.context, priority=priority)
+        return CudaStream.of(device, self.context, of)
+
+    def graph(self, device: DeviceLike, stream: Stream, mode: str) -> CudaGraph:
+        """Make a graph that ``stream`` is captured into."""
+        return CudaGraph(device, self.context, stream, mode)
+
+    # -- what only some have ------------------------------------------------------------------------------
+
+    @cached_property
+    def textures(self) -> CudaTextures:
+        """CUDA arrays, and the driver's texture and surface objects."""
+        return CudaTextures(self.context, self.context.attribute("TEXTURE_ALIGNMENT"), self.context.capturing)
+
+    def encode_tensor_map(self, tiling: Tiling) -> bytes:
+        """Have the driver write the 128 bytes of a tensor map.
+
+        Raises:
+            UnsupportedError: the GPU has no tensor memory accelerator.
+            DriverError: the driver refused.
+        """
+        if self.arch.number < _FIRST_WITH_TENSOR_MAPS:
+            raise UnsupportedError(
+                f"{self.product} ({self.arch}) has no tensor maps; GPUs from sm_{_FIRST_WITH_TENSOR_MAPS} on have",
+                help="copy by cp.async there, or run on the CPU device: device=cujit.cpu()",
+            )
+        return encode(self.context, tiling)

@@ -1,0 +1,82 @@
+"""A GPU's context with what its streams, events, graphs and textures share: its pool, and what is captured."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from cujit.devices.cuda import memory
+from cujit.devices.cuda.faults import WatchedContext
+from cujit.devices.streams import Graph
+from cujit.errors import DriverError
+from cujit.forks import cached_property
+from cujit.toolchain.driver import Driver
+
+__all__ = ["Gpu"]
+
+_KEPT_PART = 8
+"""The part of a GPU's memory that its pool keeps for arrays in streams: one in 8, so that several processes have room
+on one GPU."""
+
+
+class Gpu(WatchedContext):
+    """The primary context of GPU ``ordinal``, whose ``name`` is ``cuda:0``."""
+
+    def __init__(self, driver: Driver, ordinal: int) -> None:
+        super().__init__(driver, ordinal)
+        self.name = f"cuda:{ordinal}"
+        self.capturing: dict[int, Graph] = {}
+        """The graphs that are being captured, by the handle of the stream that it began in."""
+
+    def attribute(self, name: str) -> int:
+        """Ask the driver for an attribute of the GPU."""
+        which: Any = getattr(self.driver.bindings.CUdevice_attribute, f"CU_DEVICE_ATTRIBUTE_{name}")
+        return int(self.driver.call("cuDeviceGetAttribute", which, self.device))
+
+    def keep_in_graph(self, stream: int, *objects: object) -> None:
+        """Have the graph that is captured in a stream hold objects; where none of ours is, nobody does."""
+        graph = self.capturing.get(stream)
+        for holder in [graph] if graph is not None else list(self.capturing.values()):
+            holder.keep(*objects)
+
+    @cached_property
+    def has_pools(self) -> bool:
+        """Whether memory can be had in the order of a stream."""
+        return bool(self.attribute("MEMORY_POOLS_SUPPORTED"))
+
+    @cached_property
+    def pool(self) -> memory.Pool:
+        """The memory that arrays in streams are made of.
+
+        Raises:
+            DriverError: the driver refused, or the GPU has no pools.
+        """
+        total = int(self.driver.call("cuDeviceTotalMem", self.device))
+        return memory.Pool(self, total // _KEPT_PART)
+
+    def trim(self, keep_bytes: int) -> None:
+        """Give memory that nobody uses back to the system, but for ``keep_bytes``.
+
+        Raises:
+            DriverError: the driver refused.
+        """
+        if "pool" in self.__dict__:  # or there is nothing to give back
+            self.pool.trim(keep_bytes)
+
+    def order(self, earlier: int, later: int) -> None:
+        """Make stream ``later`` wait for the work now on stream ``earlier``, without waiting here."""
+        if self._is_capturing(later) and not self._is_capturing(earlier):
+            return  # a graph waits for nothing outside of it: it runs in the order of the stream that it is launched in
+        try:
+            with self as driver:
+                event = driver.call("cuEventCreate", driver.bindings.CUevent_flags.CU_EVENT_DISABLE_TIMING.value)
+                try:
+                    driver.call("cuEventRecord", event, earlier)
+                    driver.call("cuStreamWaitEvent", later, event, 0)
+                finally:
+                    driver.attempt("cuEventDestroy", event)
+        except DriverError as e:
+            raise self.explained(e) from None
+
+    def _is_capturing(self, stream: int) -> bool:
+        """Tell whether a stream is captured into a graph; the default streams never are."""
+        return stream > 1 and memory.is_capturing(self, stream)

@@ -1,0 +1,207 @@
+"""A device as users hold it: the same for every back end."""
+
+from __future__ import annotations
+
+from typing import Any, SupportsIndex, final
+
+import numpy.typing as npt
+
+from cujit.artifact import Artifact
+from cujit.devices import arrays, im2col, tensormaps, texturemaking
+from cujit.devices.backend import Backend, BackendModule
+from cujit.devices.jitoptions import JitOptions
+from cujit.devices.streams import (
+    Allocation,
+    Graph,
+    Stream,
+    check_mode,
+    check_priority,
+    pinned_array,
+    stream_handle,
+)
+from cujit.devices.tensormaps import Tiling
+from cujit.devices.textures import TextureUnit
+from cujit.errors import ArgumentError, spell
+
+__all__ = ["Device"]
+
+
+@final
+class Device:
+    """A place where Artifacts run; ``backend`` does the work.
+
+    ``name`` is ``cuda:0`` or ``cpu``, ``product`` what its maker calls it. ``arch`` is the real architecture whose code
+    it runs (for the CPU device: as which it runs PTX), ``ordinal`` the number of a GPU among those that the driver
+    shows; 0 for the CPU device.
+    """
+
+    def __init__(self, backend: Backend) -> None:
+        self.backend = backend
+        self.name = backend.name
+        self.product = backend.product
+        self.arch = backend.arch
+        self.limits = backend.limits
+        self.is_gpu = backend.is_gpu
+        self.ordinal = backend.ordinal
+
+    def load(self, artifact: Artifact, options: JitOptions | None = None) -> BackendModule:
+        """Load a cubin, PTX or fatbin; ``options`` are for whoever makes machine code of PTX for a GPU.
+
+        Raises:
+            LoadError: the image does not run here; the message says what would.
+            DriverError: the driver refused it; ``log`` is what its compiler wrote.
+        """
+        return self.backend.load(artifact, options)
+
+    # -- memory -------------------------------------------------------------------------------------------
+
+    def allocate(self, size: int) -> Allocation:
+        """Get ``size`` bytes, aligned to 256; released when nothing holds the Allocation.
+
+        Raises:
+            DriverError: the device has no such memory left.
+        """
+        return self.backend.allocate(size)
+
+    def upload(self, address: int, data: memoryview) -> None:
+        """Copy host bytes to the device; done when it returns."""
+        self.backend.upload(address, data)
+
+    def download(self, data: memoryview, address: int) -> None:
+        """Copy device bytes to the host; done when it returns, after earlier work on the default stream."""
+        self.backend.download(data, address)
+
+    def fill(self, address: int, size: int, byte: int = 0) -> None:
+        """Set ``size`` bytes to one value."""
+        self.backend.fill(address, size, byte)
+
+    def ordinal_of(self, address: int) -> int | None:
+        """Tell on which GPU memory is, where there are several; None if that does not matter, or nobody knows."""
+        return self.backend.ordinal_of(address)
+
+    def pinned(self, shape: int | tuple[int, ...], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
+        """Allocate a NumPy array in page-locked memory of the host, unset; plain memory for the CPU device.
+
+        Copies between it and the device in a stream go on while Python goes on; it is freed after the last of them.
+
+        Raises:
+            ArgumentError: the shape or the dtype is none.
+            DriverError: the host has no such memory left.
+        """
+        sizes, element, size = arrays.layout(shape, dtype)
+        return pinned_array(self.backend.pin(max(size, 1)), sizes, element)
+
+    def trim(self, keep_bytes: SupportsIndex = 0) -> None:
+        """Give memory back to the system that arrays in streams have left, but for ``keep_bytes``.
+
+        A GPU keeps up to an eighth of its memory for the next ones, which other processes then have not; the CPU
+        device keeps none.
+
+        Raises:
+            ArgumentError: ``keep_bytes`` is no number of bytes.
+            DriverError: the driver refused.
+        """
+        number = getattr(keep_bytes, "__index__", lambda: -1)()
+        if not 0 <= number < 1 << 64:
+            raise ArgumentError(f"keep_bytes is {spell(keep_bytes)}; it takes a number of bytes, 0 at least")
+        self.backend.trim(number)
+
+    @property
+    def cache_bytes(self) -> int:
+        """Bytes of the largest cache that all processors share; 0 where that is not known."""
+        return self.backend.cache_bytes
+
+    # -- streams and graphs -------------------------------------------------------------------------------
+
+    def synchronize(self) -> None:
+        """Wait until all work on the device is done.
+
+        Raises:
+            DriverError: a kernel failed.
+        """
+        self.backend.synchronize()
+
+    def order(self, earlier: int, later: int) -> None:
+        """Make stream ``later`` wait for the work now on stream ``earlier``, without waiting here."""
+        self.backend.order(earlier, later)
+
+    def stream(self, of: object = None, *, priority: int | None = None) -> Stream:
+        """Make a stream, or see another library's stream (or a handle; 0 is the default stream) as one.
+
+        A new stream does not wait for the default stream. ``priority`` is of a new one: lower is sooner, 0 the default.
+        On the CPU device it has no effect, and another library's stream is as good as the default one, since nothing
+        waits in any.
+
+        Raises:
+            LaunchError: ``of`` is no stream, or the priority is none that the device has.
+            DriverError: the driver refused.
+            ClosedError: ``of`` was closed.
+        """
+        if priority is not None:
+            check_priority(priority, of)
+        if isinstance(of, Stream) and of.device is self:
+            return of
+        return self.backend.stream(self, of, priority)
+
+    def queue(self, stream: object) -> Stream:
+        """See what users pass as a stream (None is the default stream) as a Stream of this device.
+
+        Raises:
+            LaunchError: it is no stream, or a stream of another device.
+            ClosedError: it was closed.
+        """
+        if isinstance(stream, Stream):
+            stream_handle(stream, self)
+            return stream
+        return self.stream(0 if stream is None else stream)
+
+    def capture(self, stream: object = None, *, mode: str = "relaxed") -> Graph:
+        """Capture work into a graph: ``with device.capture(stream) as graph: …``, and then ``graph.launch()``.
+
+        ``stream`` is where the launches inside the block are made, ours or another library's; None makes one,
+        ``graph.stream``. ``mode`` says what else threads may do meanwhile, as the driver's modes do: ``relaxed``
+        anything, ``thread_local`` nothing in this thread that could wait for the GPU, ``global`` in no thread. The
+        CPU device has no use for it.
+
+        Raises:
+            LaunchError: it is no stream, or the mode is none; at the start of the block also that the stream is the
+                default stream, or captured already.
+            DriverError: at the end of the block, that the work in it could not be captured (LaunchError on the CPU
+                device).
+        """
+        check_mode(mode)
+        return self.backend.graph(self, self.stream() if stream is None else self.queue(stream), mode)
+
+    # -- what lies on it: each is made, and documented, where its class is --------------------------------
+
+    array = arrays.array
+    empty = arrays.empty
+    zeros = arrays.zeros
+
+    @property
+    def textures(self) -> TextureUnit:
+        """What the device does for textures.
+
+        Raises:
+            UnsupportedError: it has none.
+        """
+        return self.backend.textures
+
+    texels = texturemaking.texels
+    texture = texturemaking.texture
+    surface = texturemaking.surface
+
+    def encode_tensor_map(self, tiling: Tiling) -> bytes:
+        """Write the 128 bytes of a tensor map that was checked.
+
+        Raises:
+            UnsupportedError: the device has no tensor maps, or none like this.
+            DriverError: the driver refused.
+        """
+        return self.backend.encode_tensor_map(tiling)
+
+    tensor_map = tensormaps.tensor_map
+    im2col_map = im2col.im2col_map
+
+    def __repr__(self) -> str:
+        return f"<Device {self.name}: {self.product} ({self.arch})>"

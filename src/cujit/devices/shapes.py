@@ -1,0 +1,244 @@
+"""The sizes of a launch, and what a launch may ask for: a broken limit is named with both numbers."""
+
+from __future__ import annotations
+
+import operator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from cujit.errors import LaunchError, spell
+
+__all__ = [
+    "Dim3",
+    "LaunchShape",
+    "Limits",
+    "Resources",
+    "check_launch",
+    "cover",
+    "launch_shape",
+    "problem_size",
+    "spread",
+]
+
+
+_SIZES = "a grid or block is an int, or a tuple of up to three: 256, or (16, 16)"
+
+
+class Dim3(NamedTuple):
+    """Sizes along x, y and z."""
+
+    x: int
+    y: int = 1
+    z: int = 1
+
+    @classmethod
+    def of(cls, value: object, what: str) -> Dim3:
+        """Read an int or a tuple of one to three ints, each at least 1.
+
+        Raises:
+            LaunchError: it is something else, or a size is below 1.
+        """
+        sizes = value if isinstance(value, (tuple, list)) else (value,)
+        if not 1 <= len(sizes) <= 3:
+            raise LaunchError(f"{what} has {len(sizes)} dimensions; it takes one to three", help=_SIZES)
+        ints = []
+        for axis, size in zip("xyz", sizes, strict=False):
+            try:
+                ints.append(size.__index__())
+            except (AttributeError, TypeError):
+                message = f"{what}.{axis} is {type(size).__name__} {spell(size)}; it takes an int"
+                raise LaunchError(message, help=_SIZES) from None
+            if ints[-1] < 1:
+                raise LaunchError(f"{what}.{axis} is {spell(ints[-1])}; the smallest is 1", help=_SIZES)
+            if ints[-1] >= 1 << 63:
+                raise LaunchError(f"{what}.{axis} is {spell(ints[-1])}; no device takes so many", help=_SIZES)
+        return cls(*ints)
+
+    @property
+    def volume(self) -> int:
+        """The product of the three sizes."""
+        return self.x * self.y * self.z
+
+    def place(self, number: int) -> tuple[int, int, int]:
+        """Give the place of a number, counted along x first, then along y."""
+        return number % self.x, number // self.x % self.y, number // (self.x * self.y)
+
+
+@dataclass(frozen=True)
+class Resources:
+    """What a kernel uses: registers a thread, bytes, barriers, and the largest block that it can run in.
+
+    ``shared_bytes`` is static shared memory of a block, ``local_bytes`` local memory of a thread (spills and
+    stack), ``constant_bytes`` the user's constants, ``max_threads`` a block. A field is None where the device
+    cannot tell.
+    """
+
+    registers: int | None
+    shared_bytes: int
+    local_bytes: int | None
+    constant_bytes: int | None
+    max_threads: int
+    barriers: int | None = None
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What a device allows in one launch. Sizes in threads, blocks and bytes."""
+
+    max_threads: int
+    max_block: Dim3
+    max_grid: Dim3
+    shared_bytes: int
+    """Static and dynamic shared memory of a block without asking for more."""
+    shared_bytes_optin: int
+    """The same, when a kernel opts in."""
+    processors: int
+    """Multiprocessors of a GPU; threads that the CPU device runs blocks on."""
+    warp_size: int = 32
+    threads_per_processor: int = 2048
+    """Threads that one processor holds at a time, over all its blocks."""
+
+
+@dataclass(frozen=True)
+class LaunchShape:
+    """Grid and block sizes and dynamic shared memory in bytes of one launch."""
+
+    grid: Dim3
+    block: Dim3
+    shared_bytes: int = 0
+
+
+# -- as users write them, and checked ---------------------------------------------------------------------
+
+
+def launch_shape(grid: object, block: object, shared_bytes: object = 0, kernel: str = "") -> LaunchShape:
+    """Read grid, block and dynamic shared memory as users write them; ``kernel`` is the name in messages, if any.
+
+    Raises:
+        LaunchError: one of them is malformed, or below its smallest.
+    """
+    prefix = f"{kernel}: " if kernel else ""
+    try:
+        size = operator.index(shared_bytes)  # type: ignore[arg-type]
+    except TypeError:
+        raise LaunchError(
+            f"{prefix}shared_bytes is {type(shared_bytes).__name__} {spell(shared_bytes)}; it takes an int",
+            help="pass the bytes of dynamic shared memory of a block, or leave it out",
+        ) from None
+    if size < 0:
+        raise LaunchError(
+            f"{prefix}shared_bytes is {spell(size)}; the smallest is 0", help="leave it out if none is needed"
+        )
+    if size >= 1 << 63:
+        raise LaunchError(f"{prefix}shared_bytes is {spell(size)}; no device has so many", help="leave it out")
+    return LaunchShape(_sizes(grid, "grid", "blocks", prefix), _sizes(block, "block", "threads", prefix), size)
+
+
+def _sizes(value: object, what: str, unit: str, prefix: str) -> Dim3:
+    try:
+        return Dim3.of(value, what)
+    except LaunchError as e:
+        raise LaunchError(
+            prefix + e.message,
+            help=f"one to three ints of 1 and more count the {unit}; kernel.over(n) chooses them, and takes an n of 0",
+        ) from None
+
+
+def check_launch(kernel: str, shape: LaunchShape, limits: Limits, resources: Resources) -> None:
+    """Check a launch of ``kernel`` against what the device and the kernel's resources allow.
+
+    Raises:
+        LaunchError: a limit is broken; the message names it with both numbers.
+    """
+    _check_axes(kernel, "block", shape.block, limits.max_block, "threads")
+    _check_axes(kernel, "grid", shape.grid, limits.max_grid, "blocks")
+    threads = shape.block.volume
+    if threads > limits.max_threads:
+        raise LaunchError(
+            f"{kernel}: a block of {_product(shape.block)} = {threads} threads; the device takes {limits.max_threads}",
+            help="use a smaller block and a larger grid, or kernel.over(n), which chooses both",
+        )
+    if threads > resources.max_threads:
+        because = f", which uses {resources.registers} registers a thread" if resources.registers else ""
+        raise LaunchError(
+            f"{kernel}: a block of {_product(shape.block)} = {threads} threads; this kernel{because}, takes "
+            f"{resources.max_threads}",
+            help=f"use at most {resources.max_threads} threads (kernel.max_block), or compile it with "
+            f"__launch_bounds__({threads})",
+        )
+    _check_shared(kernel, shape.shared_bytes, limits, resources)
+
+
+def _check_axes(kernel: str, what: str, sizes: Dim3, largest: Dim3, unit: str) -> None:
+    for axis, size, limit in zip("xyz", sizes, largest, strict=True):
+        if size > limit:
+            raise LaunchError(
+                f"{kernel}: {what}.{axis} is {size}; the device takes {limit} {unit} along {axis}",
+                help=f"use at most {limit} {unit} along {axis} and more along another axis, or let each thread loop "
+                "over several elements",
+            )
+
+
+def _check_shared(kernel: str, dynamic: int, limits: Limits, resources: Resources) -> None:
+    total = resources.shared_bytes + dynamic
+    if total <= limits.shared_bytes_optin:
+        return
+    static = f" ({resources.shared_bytes} static + {dynamic} dynamic)" if resources.shared_bytes else ""
+    room = limits.shared_bytes_optin - resources.shared_bytes
+    raise LaunchError(
+        f"{kernel}: {total} bytes of shared memory a block{static}; the device takes {limits.shared_bytes_optin}",
+        help=f"shared_bytes of at most {room}" if room > 0 else "declare less __shared__ memory in the kernel",
+    )
+
+
+def _product(block: Dim3) -> str:
+    return " × ".join(map(str, block))
+
+
+# -- a grid that covers a problem, from a block of high occupancy ----------------------------------------
+
+_COVERED = "kernel.over(n), kernel.over((width, height)) or kernel.over((width, height, depth)): one thread an element"
+
+
+def problem_size(size: object, kernel: str = "") -> tuple[int, ...]:
+    """Read how many threads are wanted along x, y and z: an int, or a tuple of one to three.
+
+    ``kernel`` is the name in messages, if any.
+
+    Raises:
+        LaunchError: it is something else, or negative.
+    """
+    prefix = f"{kernel}: " if kernel else ""
+    sizes = size if isinstance(size, (tuple, list)) else (size,)
+    if not 1 <= len(sizes) <= 3:
+        raise LaunchError(f"{prefix}a problem of {len(sizes)} dimensions; over() takes one to three", help=_COVERED)
+    try:
+        result = tuple(operator.index(n) for n in sizes)
+    except TypeError:
+        raise LaunchError(f"{prefix}over() takes an int or a tuple of ints, not {spell(size)}", help=_COVERED) from None
+    if min(result) < 0 or max(result) >= 1 << 63:
+        told = ", ".join(map(spell, result))
+        raise LaunchError(f"{prefix}over() takes sizes of 0 and more that fit 63 bits, not {told}", help=_COVERED)
+    return result
+
+
+def cover(sizes: tuple[int, ...], block: Dim3, shared_bytes: int) -> LaunchShape:
+    """Give the smallest grid of ``block`` that has a thread for every element; no size may be 0."""
+    grid = Dim3(*(-(-n // b) for n, b in zip(sizes, block, strict=False)))
+    return LaunchShape(grid, block, shared_bytes)
+
+
+def spread(threads: int, sizes: tuple[int, ...], limits: Limits) -> Dim3:
+    """Spread ``threads`` over the axes of a problem: a warp along x first, so that accesses stay together."""
+    warp = limits.warp_size
+    if len(sizes) == 1:
+        # Whole warps, and no more of them than the problem needs.
+        return Dim3(max(min(threads, -(-sizes[0] // warp) * warp), 1))
+    x = min(warp, threads)
+    rest = threads // x
+    if len(sizes) == 2:
+        return Dim3(x, max(rest, 1))
+    z = 1
+    while z * z * 4 <= rest and z * 2 <= limits.max_block.z:
+        z *= 2
+    return Dim3(x, max(rest // z, 1), z)
