@@ -95,11 +95,18 @@ def test_the_drawing_of_the_house_is_what_the_contract_holds() -> None:
 _UNDRAWN = ("__main__", "pytest_plugin")
 
 
-def test_no_files_of_the_cpu_device_import_each_other_in_a_circle() -> None:
+def test_no_files_import_each_other_in_a_circle_not_even_for_types() -> None:
+    imports = {name: file.imports for name, file in python_files(_ROOT / "src" / "cujit").items()}
+    assert len(imports) > 300
+    assert circles(imports) == []
+
+
+def test_a_back_end_is_known_by_who_makes_its_devices_alone() -> None:
     files = python_files(_ROOT / "src" / "cujit")
-    cpu = {name: file.imports for name, file in files.items() if name.startswith("cujit.devices.cpu.")}
-    assert len(cpu) > 100
-    assert circles(cpu) == []
+    for place in ("cpu", "cuda"):
+        own = f"cujit.devices.{place}"
+        know = {name for name, file in files.items() if f"{own}.backend" in file.imports and not name.startswith(own)}
+        assert know <= {"cujit.devices.registry", "cujit.inspection.needs"}
 
 
 def test_every_import_names_the_module_where_the_name_lives() -> None:

@@ -92,7 +92,7 @@ def test_filling_the_cache_writes_twice_its_size_before_each_sample(
 ) -> None:
     filled: list[int] = []
     monkeypatch.setattr(cpu, "fill", lambda _address, size, _byte=0: filled.append(size))
-    monkeypatch.setattr(cpu, "cache_bytes", 3 << 20)
+    monkeypatch.setattr(cpu.backend, "cache_bytes", 3 << 20)
     time(lambda: None, repeat=4, flush_cache=True, device=cpu)
     assert filled == [6 << 20] * 4
 
