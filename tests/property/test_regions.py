@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cujit.devices.cpu.analysis.body import Body
-from cujit.devices.cpu.analysis.fission import Cut, cut
+from cujit.devices.cpu.analysis.fission import Fission, fission
 from cujit.devices.cpu.analysis.uniformity import analyse
 from cujit.devices.cpu.frontend.layout import ModuleLayout
 from cujit.devices.cpu.ir.refusals import Refusals
@@ -158,8 +158,8 @@ def prepared(text: str) -> Body:
     return body
 
 
-def parts_of(body: Body, block: Dim3) -> Cut | None:
-    return cut(body, analyse(body.program, body.graph, block), block)
+def parts_of(body: Body, block: Dim3) -> Fission | None:
+    return fission(body, analyse(body.program, body.graph, block), block)
 
 
 def results(body: Body, block: Dim3, common: int, *, stacks: bool) -> npt.NDArray[np.uint32]:
@@ -175,7 +175,7 @@ def results(body: Body, block: Dim3, common: int, *, stacks: bool) -> npt.NDArra
     return out
 
 
-def compare(seed: int, block: Dim3, common: int) -> Cut | None:
+def compare(seed: int, block: Dim3, common: int) -> Fission | None:
     """Run a random kernel both ways; give how it was cut."""
     body = prepared(Writer(seed).text())
     parts = parts_of(body, block)

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cujit.devices.cpu.analysis.body import Body
-from cujit.devices.cpu.analysis.fission import Cut
+from cujit.devices.cpu.analysis.fission import Fission
 from cujit.devices.cpu.analysis.patterns import vector_access
 from cujit.devices.shapes import Dim3
 from property.effort import times
@@ -98,7 +98,7 @@ class Writer:
         ).replace(f"{first}x", self._new())
 
 
-def compare(text: str, block: Dim3, common: int) -> Cut:
+def compare(text: str, block: Dim3, common: int) -> Fission:
     """Run a kernel both ways; give how it was cut."""
     body = prepared(text)
     parts = parts_of(body, block)

@@ -6,13 +6,13 @@ from collections.abc import Iterable, Iterator
 
 from cujit.devices.cpu.analysis.body import Body
 from cujit.devices.cpu.analysis.dataflow import bits_of
-from cujit.devices.cpu.analysis.fission import Cut
+from cujit.devices.cpu.analysis.fission import Fission
 from cujit.devices.cpu.analysis.uniformity import Divergence, Shape
 from cujit.devices.cpu.ir.cfg import Block, Graph
 from cujit.devices.cpu.ir.decoding import spelled
 from cujit.devices.cpu.ir.program import KernelProgram, Op, Reg
 
-__all__ = ["of_body", "of_cut", "of_divergence", "of_program"]
+__all__ = ["of_body", "of_divergence", "of_fission", "of_program"]
 
 
 def of_program(program: KernelProgram) -> str:
@@ -83,13 +83,13 @@ def _numbers(positions: Iterable[int], graph: Graph) -> str:
     return ", ".join("the exit" if p == graph.exit else str(p) for p in positions)
 
 
-def of_cut(cut: Cut | None) -> str:
+def of_fission(fission: Fission | None) -> str:
     """Write the regions between barriers, and the registers that are kept over them."""
-    if cut is None:
+    if fission is None:
         return "not cut"
-    names = {reg.index: reg.name for reg in cut.kept}
+    names = {reg.index: reg.name for reg in fission.kept}
     lines = [f"kept over barriers: {', '.join(names.values()) or 'nothing'}"]
-    for region in cut.regions:
+    for region in fission.regions:
         begins = ", ".join(names[r] for r in region.live)
         lines.append(f"region {region.number}" + (f", which begins with {begins}" if begins else ""))
         lines += [f"made again: {spelled(op)}" for op in region.rematerialised]

@@ -10,13 +10,13 @@ from collections.abc import Sequence
 
 from cujit.devices.cpu import listing
 from cujit.devices.cpu.analysis.body import Body
-from cujit.devices.cpu.analysis.fission import Cut, Region, cut
+from cujit.devices.cpu.analysis.fission import Fission, Region, fission
 from cujit.devices.cpu.analysis.uniformity import Divergence, analyse
 from cujit.devices.cpu.codegen.irmodule import IrModule
 from cujit.devices.cpu.codegen.warp import Observer, WarpEmitter
 from cujit.devices.cpu.control.flow import Flow
 from cujit.devices.cpu.control.frame import emit_function, emit_regions
-from cujit.devices.cpu.control.passage import RegionPassage
+from cujit.devices.cpu.control.regions import RegionBoundary
 from cujit.devices.cpu.control.rules import all_rules, check
 from cujit.devices.cpu.frontend.flatten import flatten
 from cujit.devices.cpu.ir.cfg import build_graph
@@ -59,19 +59,24 @@ def ir_of(
         lambda: analyse(body.program, body.graph, block),
         lambda made: listing.of_divergence(body, made),
     )
-    regions = stage("fission", name, lambda: None if whole else cut(body, divergence, block), listing.of_cut)
+    regions = stage("fission", name, lambda: None if whole else fission(body, divergence, block), listing.of_fission)
     ir = IrModule(None if origin is None else DebugInfo(origin))
     return stage("emit", name, lambda: _emit(body, block, divergence, regions, observers, ir), str)
 
 
 def _emit(
-    body: Body, block: Dim3, divergence: Divergence, regions: Cut | None, observers: Sequence[Observer], ir: IrModule
+    body: Body,
+    block: Dim3,
+    divergence: Divergence,
+    regions: Fission | None,
+    observers: Sequence[Observer],
+    ir: IrModule,
 ) -> str:
     handler_of = all_rules().handler_of
     make = functools.partial(WarpEmitter, block=block, handler_of=handler_of, flow_of=Flow, module=ir)
 
-    def of_region(region: Region, passage: RegionPassage) -> WarpEmitter:
-        return make(body, region.divergence, graph=region.graph, boundary=passage)
+    def of_region(region: Region, boundary: RegionBoundary) -> WarpEmitter:
+        return make(body, region.divergence, graph=region.graph, boundary=boundary)
 
     def of_function(each: Body) -> WarpEmitter:
         own = analyse(each.program, each.graph, block)

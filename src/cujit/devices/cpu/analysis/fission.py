@@ -69,7 +69,7 @@ from cujit.devices.cpu.ir.program import (
 from cujit.devices.cpu.ir.semantics import Lanes, Trait
 from cujit.devices.shapes import Dim3
 
-__all__ = ["EVERY", "Cut", "Region", "cut"]
+__all__ = ["EVERY", "Fission", "Region", "fission"]
 
 _MOST_REGIONS = 60
 _MOST_COPIES = 3
@@ -106,19 +106,24 @@ class Region:
 
 
 @dataclass(frozen=True)
-class Cut:
+class Fission:
     """A kernel in regions; the first one begins the block. ``kept`` are the registers that any of them begins with."""
 
     regions: tuple[Region, ...]
     blockwide: Blockwide
     kept: tuple[Reg, ...]
 
+    @property
+    def keeps_masks(self) -> bool:
+        """Whether the lanes that go on are kept: some may have exited."""
+        return self.blockwide.leaves or not self.blockwide.together
 
-def cut(body: Body, divergence: Divergence, block: Dim3) -> Cut | None:
-    """Cut a kernel at its barriers for blocks of the size ``block``; None where that would not be right."""
+
+def fission(body: Body, divergence: Divergence, block: Dim3) -> Fission | None:
+    """Fission a kernel at its barriers for blocks of the size ``block``; None where that would not be right."""
     graph = body.graph
     barriers = [b for b in graph.blocks if b.site is not None and b.site.form.is_barrier]
-    if not barriers or not _may_cut(body, divergence):
+    if not barriers or not _may_split(body, divergence):
         return None
     live = live_in(graph)
     rematerialisable = _rematerialisable(graph, divergence)
@@ -144,10 +149,10 @@ def cut(body: Body, divergence: Divergence, block: Dim3) -> Cut | None:
     if common.together:
         regions = [_with_versions(region, common, search) for region in regions]
     regions = [_if_converted(region) for region in regions]
-    return Cut(tuple(regions), common, tuple(kept))
+    return Fission(tuple(regions), common, tuple(kept))
 
 
-def _may_cut(body: Body, divergence: Divergence) -> bool:
+def _may_split(body: Body, divergence: Divergence) -> bool:
     """Whether all synchronisation is by one barrier for all threads, to which warps come whole."""
     if (
         body.functions

@@ -100,6 +100,11 @@ class Builder:
         self.body.append(node)
 
     @property
+    def here(self) -> str:
+        """The label of the block that is being built."""
+        return self._block.label
+
+    @property
     def _has_ended(self) -> bool:
         return bool(self.body) and self.body[-1].opcode in ENDS
 
@@ -139,7 +144,7 @@ class Builder:
         nodes, self.body, self._line = self.body, [], 0
         if self._variables:
             nodes = in_ssa(nodes, self._first, self._blocks, self._variables, self.name)
-        self._blocks, self._variables = {}, {}
+        self._block, self._blocks, self._variables = Block("entry"), {}, {}
         return nodes
 
     def _make(self, node: Node, type_: str, is_vector: bool = False) -> Value:

@@ -1,30 +1,28 @@
-"""The function around the warp: it takes blocks from the counter, and runs the warps of each in order.
+"""The functions around the warp: they take blocks from the counter, and run the warps of each.
 
-What the host hands over is a ``Launch``.
+    ret;                     run:          fetch: the next blocks; return where there are none
+                             block.start:  %ctaid.x and its like
+                      ->     warp.start:   the code of a warp, whose lanes are all that it has of the block
+                             warp.end:     the next warp at warp.start, or
+                             block.end:    the next block at block.start, or fetch
+
+Where a kernel is cut at its barriers, the code of a warp is that of one region, in a function of its own. Where warps
+have stacks it is a function that the scheduler in ``runtime/blocks.c`` calls. What the host hands over is a ``Launch``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from cujit.devices.cpu.analysis.fission import Cut, Region
+from cujit.devices.cpu.analysis.fission import Fission, Region
 from cujit.devices.cpu.analysis.uniformity import WARP
 from cujit.devices.cpu.codegen.builder import Builder, Value
 from cujit.devices.cpu.codegen.memory import wait_for_stores
 from cujit.devices.cpu.codegen.names import BLOCK, FIRST_THREAD, LAUNCH, STATE, WARP_NUMBER
 from cujit.devices.cpu.codegen.nodes import Node
 from cujit.devices.cpu.codegen.warp import WarpEmitter
-from cujit.devices.cpu.control.passage import (
-    RegionPassage,
-    define_region,
-    kept_places,
-    kept_pointers,
-    over_warps,
-    passages,
-    run_regions,
-    warp_place,
-    with_idle,
-)
+from cujit.devices.cpu.control.regions import GONE, RegionBoundary, boundaries, kept_places, kept_pointers, run_regions
 from cujit.devices.cpu.instructions.functions import symbol_of
 from cujit.devices.cpu.native.structures import STACK_BYTES, Block
 from cujit.devices.cpu.run.launch import PLACE, field_offset
@@ -34,6 +32,9 @@ __all__ = ["emit_function", "emit_regions"]
 # A large frame is touched page by page, so that it meets the page below its stack that nobody may touch.
 # Source: LLVM Language Reference, "Function Attributes": "probe-stack".
 _PROBED = '"probe-stack"="inline-asm"'
+
+_INLINED = 1900
+"""Lines of IR of a kernel whose regions become one function: its warps' values may then stay in registers."""
 
 _SHARED, _LOCAL = Value("%shared", "ptr"), Value("%local", "ptr")
 _BLOCKS, _CHUNK = Value("%blocks", "i64"), Value("%chunk", "i64")
@@ -45,106 +46,130 @@ def emit_function(e: WarpEmitter, symbol: str, functions: Mapping[str, WarpEmitt
 
     ``functions`` are those that it calls.
     """
-    return _on_stacks(e, symbol, functions or {}) if e.flow.suspends else _in_turn(e, symbol)
-
-
-# -- warps in turn ----------------------------------------------------------------------------------------
-
-
-def _in_turn(e: WarpEmitter, symbol: str) -> str:
-    """Without synchronisation: take blocks from the counter, and run the warps of each in order."""
     b = e.builder
     e.emit(_first_mask(e))
+    if e.flow.suspends:
+        return _on_stacks(e, symbol, functions or {})
     body = b.take()
-
-    def begin() -> None:
-        b.cast("ptrtoint", _LOCAL, "i64", into="%local.int")
-        e.load_parameters(b)
-        b.body += b.entry
-
-    def run() -> None:
-        with over_warps(e, _warps(e), "block.run", "block.end"):
-            b.body += body
-
-    _over_blocks(b, begin, run)
-    _define_kernel(b, symbol)
+    _begin_kernel(b, e, "%local.int")
+    b.body += b.entry
+    with _over_blocks(b), _over_warps(e, "block.end"):
+        b.body += body
+    _end_kernel(b, symbol)
     return b.module.text(symbol)
 
 
-def _define_kernel(b: Builder, symbol: str) -> None:
-    b.module.define(symbol, [LAUNCH, _SHARED, _LOCAL], b.take(), linkage="", attributes="")
+def emit_regions(fission: Fission, make: Callable[[Region, RegionBoundary], WarpEmitter], symbol: str) -> str:
+    """Emit the module of a kernel that is cut at its barriers; ``make`` makes the emitter of a region."""
+    emitters = {}
+    parameters: dict[tuple[int, str], Value] = {}
+    for name, boundary in boundaries(fission).items():
+        e = emitters[name] = make(boundary.region, boundary)
+        e.parameters = parameters
+        e.emit(_first_mask(e))
+    first = next(iter(emitters.values()))
+    warps = _warps(first)
+    arguments = [*_COMMON_ARGUMENTS, *parameters.values(), *kept_pointers(first, fission, warps)]
+    f = Builder(first.builder.module)
+    _begin_kernel(f, first, "%local.first")
+    kept_places(f, first, fission, warps)
+    with _over_blocks(f):
+        run_regions(f, first, fission, warps, arguments)
+    _end_kernel(f, symbol, *(e.builder for e in emitters.values()))
+    size = sum(len(e.builder.body) for e in emitters.values())
+    for name, e in emitters.items():
+        _define_region(e, name, arguments, "alwaysinline" if size < _INLINED else "noinline")
+    return f.module.text(symbol, *emitters)
 
 
-def _over_blocks(f: Builder, begin: Callable[[], None], run: Callable[[], None], *others: Builder) -> None:
-    """Take blocks from the counter; ``begin`` comes once before, ``run`` runs one block and jumps to ``block.end``.
+def _define_region(e: WarpEmitter, name: str, arguments: Sequence[Value], attributes: str) -> None:
+    """Define the function of one region: it runs in all warps and gives the region that follows."""
+    b, body = e.builder, e.builder.take()
+    _with_idle(b)
+    following = b.allocate("i32", into="%next")
+    b.store(b.integer(GONE, 32), following)
+    _warp_place(b)
+    b.body += b.entry
+    with _over_warps(e, "region.end"):
+        wide = b.cast("zext", WARP_NUMBER, "i64")
+        far = b.binary("mul", wide, b.integer(e.program.local_size * WARP, 64))
+        b.binary("add", Value("%local.first", "i64"), far, into="%local.int")
+        b.body += body
+    b.start("region.end")
+    b.leave(b.load("i32", following))
+    b.module.define(name, arguments, b.take(), "i32", attributes)
 
-    What stored past the cache is waited for when there are no more: in ``f``, and in the ``others`` that it calls.
-    """
+
+# -- loops ------------------------------------------------------------------------------------------------
+
+
+def _begin_kernel(f: Builder, e: WarpEmitter, local: str) -> None:
+    """Begin a function that takes blocks from the counter; ``local`` becomes the address of local memory."""
     f.binary("add", f.integer(0, 32), f.integer(0, 32), into=_RANK.text)
     _common(f)
-    next_at, number_at = f.offset(LAUNCH, field_offset("next")), f.offset(_SHARED, -PLACE)
-    warp_place(f)
-    row = f.cast("zext", Value("%nctaid.x", "i32"), "i64", into="%row")
-    column = f.cast("zext", Value("%nctaid.y", "i32"), "i64", into="%column")
-    begin()
-    f.jump("fetch")
-    f.start("fetch")
-    first = f.update("add", next_at, _CHUNK, "monotonic")
-    f.branch(f.compare("icmp ult", first, _BLOCKS), "chunk.start", "return")
-    f.start("chunk.start")
-    limit = f.intrinsic("umin", f.binary("add", first, _CHUNK), _BLOCKS)
-    f.jump("block.start")
-    f.start("block.start")
-    f.phi(BLOCK, (first, "chunk.start"), ("%block.next", "block.end"), into=BLOCK.text)
-    f.store(BLOCK, number_at)
-    x, rest = f.binary("urem", BLOCK, row), f.binary("udiv", BLOCK, row)
-    for axis, place in zip("xyz", (x, f.binary("urem", rest, column), f.binary("udiv", rest, column)), strict=True):
-        f.cast("trunc", place, "i32", into=f"%ctaid.{axis}")
-    f.jump("block.run")
-    f.start("block.run")
-    run()
-    f.start("block.end")
-    following = f.binary("add", BLOCK, f.integer(1, 64), into="%block.next")
-    f.branch(f.compare("icmp ult", following, limit), "block.start", "fetch")
+    f.offset(LAUNCH, field_offset("next"), into="%next.at")
+    f.offset(_SHARED, -PLACE, into="%number.at")
+    _warp_place(f)
+    for axis, name in (("x", "%row"), ("y", "%column")):
+        f.cast("zext", Value(f"%nctaid.{axis}", "i32"), "i64", into=name)
+    f.cast("ptrtoint", _LOCAL, "i64", into=local)
+    e.load_parameters(f)
+
+
+def _end_kernel(f: Builder, symbol: str, *others: Builder) -> None:
+    """Return when there are no more blocks; what ``f`` and the ``others`` stored past the cache is waited for."""
     f.start("return")
     wait_for_stores(f, *others)
     f.leave()
+    f.module.define(symbol, [LAUNCH, _SHARED, _LOCAL], f.take(), linkage="", attributes="")
+
+
+@contextlib.contextmanager
+def _over_blocks(f: Builder) -> Iterator[None]:
+    """Run what is emitted inside for one block after the other, as long as there are some."""
+    f.start("fetch")
+    first = f.update("add", "%next.at", _CHUNK, "monotonic")
+    f.branch(f.compare("icmp ult", first, _BLOCKS), "chunk.start", "return")
+    f.start("chunk.start")
+    limit = f.intrinsic("umin", f.binary("add", first, _CHUNK), _BLOCKS)
+    with _counting(f, BLOCK, first, limit, "fetch"):
+        f.store(BLOCK, "%number.at")
+        row, column = Value("%row", "i64"), Value("%column", "i64")
+        x, rest = f.binary("urem", BLOCK, row), f.binary("udiv", BLOCK, row)
+        for axis, place in zip("xyz", (x, f.binary("urem", rest, column), f.binary("udiv", rest, column)), strict=True):
+            f.cast("trunc", place, "i32", into=f"%ctaid.{axis}")
+        f.start("block.run")
+        yield
+
+
+@contextlib.contextmanager
+def _over_warps(e: WarpEmitter, behind: str) -> Iterator[None]:
+    """Run what is emitted inside for one warp of the block after the other, then go on ``behind``.
+
+    Which warp runs is stored where it may run for long: where there is a loop. It costs what is short.
+    """
+    b = e.builder
+    with _counting(b, WARP_NUMBER, b.integer(0, 32), b.integer(_warps(e), 32), behind):
+        b.binary("mul", WARP_NUMBER, b.integer(WARP, 32), into=FIRST_THREAD.text)
+        if e.graph.loops:
+            b.store(WARP_NUMBER, "%warp.at", volatile=True)
+        yield
+
+
+@contextlib.contextmanager
+def _counting(b: Builder, number: Value, first: Value, limit: Value, behind: str) -> Iterator[None]:
+    """Run what is emitted inside for ``first`` and each ``number`` behind it below ``limit``; then go on ``behind``."""
+    name, before = number.text[1:], b.here
+    b.start(f"{name}.start")
+    b.phi(number, (first, before), (f"%{name}.next", f"{name}.end"), into=number.text)
+    yield
+    b.start(f"{name}.end")
+    following = b.binary("add", number, Value("1", number.type, constant=True), into=f"%{name}.next")
+    b.branch(b.compare("icmp ult", following, limit), f"{name}.start", behind)
 
 
 def _warps(e: WarpEmitter) -> int:
     return (e.block.volume + WARP - 1) // WARP
-
-
-# -- region by region -------------------------------------------------------------------------------------
-
-
-def emit_regions(cut: Cut, make: Callable[[Region, RegionPassage], WarpEmitter], symbol: str) -> str:
-    """Emit the module of a kernel that is cut at its barriers; ``make`` makes the emitter of a region."""
-    emitters = {}
-    parameters: dict[tuple[int, str], Value] = {}
-    for name, passage in passages(cut).items():
-        e = make(passage.region, passage)
-        e.parameters = parameters
-        e.emit(_first_mask(e))
-        emitters[name] = e
-    first = next(iter(emitters.values()))
-    warps = _warps(first)
-    arguments = [*_COMMON_ARGUMENTS, *parameters.values(), *kept_pointers(first, cut, warps)]
-    f = Builder(first.builder.module)
-
-    def begin() -> None:
-        f.cast("ptrtoint", _LOCAL, "i64", into="%local.first")
-        first.load_parameters(f)
-        kept_places(f, first, cut, warps)
-
-    _over_blocks(
-        f, begin, lambda: run_regions(f, first, cut, warps, arguments), *(e.builder for e in emitters.values())
-    )
-    _define_kernel(f, symbol)
-    size = sum(len(e.builder.body) for e in emitters.values())
-    for name, e in emitters.items():
-        define_region(e, name, warps, arguments, size)
-    return f.module.text(symbol, *emitters)
 
 
 # -- warps on stacks of their own -------------------------------------------------------------------------
@@ -153,7 +178,6 @@ def emit_regions(cut: Cut, make: Callable[[Region, RegionPassage], WarpEmitter],
 def _on_stacks(e: WarpEmitter, symbol: str, functions: Mapping[str, WarpEmitter]) -> str:
     """With synchronisation: one function for a warp, which the scheduler in ``runtime/blocks.c`` runs."""
     b = e.builder
-    e.emit(_first_mask(e))
     b.start("warp.end")
     b.leave()
     body = b.take()
@@ -162,7 +186,7 @@ def _on_stacks(e: WarpEmitter, symbol: str, functions: Mapping[str, WarpEmitter]
             b.integer(local_bytes, 64), b.integer(STACK_BYTES, 64)]  # fmt: skip
     b.call("cujit_run_blocks", "void", LAUNCH, _SHARED, _LOCAL, b.module.constant("plan", plan))
     b.leave()
-    _define_kernel(b, symbol)
+    b.module.define(symbol, [LAUNCH, _SHARED, _LOCAL], b.take(), linkage="", attributes="")
     _state_loads(b)
     _local_loads(b, local_bytes)
     _on_stack(e, body)
@@ -179,7 +203,6 @@ def _on_stack(e: WarpEmitter, body: list[Node]) -> None:
     b.binary("mul", WARP_NUMBER, b.integer(WARP, 32), into=FIRST_THREAD.text)
     e.load_parameters(b)
     b.body += b.entry
-    b.jump("warp.start")
     b.start("warp.start")
     b.body += body
 
@@ -243,7 +266,7 @@ _COMMON_ARGUMENTS = (
 
 def _common(b: Builder) -> None:
     """Give names to what the emitted code uses, from ``%launch``, ``%shared`` and ``%cluster.rank``."""
-    with_idle(b)
+    _with_idle(b)
     for value, field in _FIELDS:
         b.load(value.type, b.offset(LAUNCH, field_offset(field)), into=value.text)
     b.cast("inttoptr", Value("%params.int", "i64"), "ptr", into="%params")
@@ -259,3 +282,13 @@ def _first_mask(e: WarpEmitter) -> Value:
         return Value("splat (i1 true)", "i1", True, True)
     thread = b.binary("add", Value("%first.thread", "i32"), b.lanes(list(range(WARP)), 32))
     return b.compare("icmp ult", thread, b.integer(e.block.volume, 32))
+
+
+def _warp_place(b: Builder) -> None:
+    """Find where it stands which warp runs, for those who end the launch."""
+    b.offset("%shared", 16 - PLACE, into="%warp.at")
+
+
+def _with_idle(b: Builder) -> None:
+    """Have memory for lanes that do not run."""
+    b.cast("ptrtoint", b.allocate(f"[{WARP} x i8]", align=16), "i64", into="%idle.int")
