@@ -4,7 +4,7 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
-.PHONY: demo test lint format runtime gpu-test gpu-wheels toolkits aarch64 cache-faults bench leak fuzz fuzz-kernels fuzz-ptx checked unoptimised promises guarded assembled replay house images clean
+.PHONY: demo test lint format runtime gpu-test gpu-wheels toolkits aarch64 cache-faults bench leak fuzz fuzz-kernels fuzz-ptx checked unoptimised promises guarded assembled replay mutants house images clean
 
 $(READY): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -124,6 +124,10 @@ fuzz-ptx: $(READY)  ## PTX mutated by tokens on the CPU device, SECONDS_EACH sec
 
 replay: $(READY)  ## compare what BEFORE and AFTER (commits; this tree) make of many PTX texts; ARGS=--results for speed alone
 	$(BIN)/python tools/replay.py $(or $(BEFORE),$(error BEFORE=<commit>)) $(AFTER) $(ARGS)
+
+N ?= 20
+mutants: $(READY)  ## N random mistakes in AREA (a folder or file of src/cujit), and which of them no test sees; ARGS="--seed 7"
+	nice $(BIN)/python tools/mutants.py $(or $(AREA),$(error AREA=<room>)) -n $(N) $(ARGS)
 
 house: $(READY)  ## figures of the code: lines, circles of imports, public names, complexity, names used twice
 	$(BIN)/python tools/house.py

@@ -1,0 +1,141 @@
+"""``tools/mutants.py``: which mutants of a made package live, and what a mutant is."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+import mutants
+
+SOURCE = '''"""Sums."""
+LIMIT = 10
+
+
+def share(total, count):
+    """Shares, none of which is more than LIMIT."""
+    if count > 0:
+        return min(total // count, LIMIT)
+    raise ValueError(f"{count - 1} is no count")
+
+
+def untested(names: "int | None") -> "bool":
+    names.sort()
+    return not names
+'''
+TESTS = """
+import os
+import pytest
+from made.sums import share
+
+def test_shares():
+    assert share(12, 3) == 4
+    assert share(100, 2) == 10
+    assert share(7, 1) == 7
+
+def test_no_count():
+    with pytest.raises(ValueError, match="-1 is no count"):
+        share(1, 0)
+
+def test_that_fails_here():
+    assert not os.environ.get("CUJIT_MUTANTS_UNTIL")
+"""
+OTHER = """
+def test_that_comes_last():
+    from made.sums import share
+    assert share(9, 9) == 1
+"""
+README = """
+| tests | guard | by |
+|---|---|---|
+| `sums/`, `test_*.py` here | `sums` | use |
+| `others/` | `others` | nothing |
+"""
+
+
+@pytest.fixture
+def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A made package with its tests, for which pytest needs no plugins that are installed."""
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
+    files = {
+        "src/made/__init__.py": "", "src/made/sums.py": SOURCE, "tests/README.md": README,
+        "tests/sums/test_sums.py": TESTS, "tests/test_other.py": OTHER, "tests/others/test_none.py": "",
+    }  # fmt: skip
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    return tmp_path
+
+
+def _changed(root: Path) -> list[str]:
+    """The changed line of each mutant."""
+    return [mutants.shown(m, root).rpartition("+ ")[2] for m in mutants.mutants_of(root / "src/made/sums.py")]
+
+
+def test_comparisons_operators_results_statements_and_numbers_are_changed(root: Path) -> None:
+    assert _changed(root) == [
+        "LIMIT = (11)",
+        "if (count >= 0):",
+        "if (not (count > 0)):",
+        "if count > (1):",
+        "return None",
+        "return min((total * count), LIMIT)",
+        "pass",
+        "pass",
+        "return None",
+        "return (names)",
+    ]
+
+
+def test_a_mutant_is_python_and_its_other_lines_keep_their_numbers() -> None:
+    for path in (mutants.ROOT / "src/cujit/cache/evict.py", mutants.ROOT / "src/cujit/cache/key.py"):
+        for mutant in mutants.mutants_of(path):
+            text = mutant.text()
+            ast.parse(text)
+            assert text.count(b"\n") == path.read_bytes().count(b"\n"), mutants.shown(mutant, mutants.ROOT)
+            assert text != path.read_bytes()
+
+
+def test_the_tests_of_an_area_are_those_that_the_page_names(root: Path) -> None:
+    names = [path.name for path in mutants.guards_of(root, "sums")]
+    assert names == ["test_sums.py", "test_other.py"]
+    assert mutants.guards_of(root, "sums/parts") == mutants.guards_of(root, "sums")
+    assert mutants.guards_of(root, "sum") == []
+
+
+def test_the_page_of_the_tests_names_tests_of_every_room() -> None:
+    package = mutants.ROOT / "src/cujit"
+    rooms = [path.name for path in package.iterdir() if path.is_dir() and any(path.glob("*.py"))]
+    assert [room for room in rooms if not mutants.guards_of(mutants.ROOT, room)] == []
+
+
+def test_what_no_test_sees_lives_and_a_test_that_always_fails_kills_nothing(
+    root: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = (root / "src/made/sums.py").read_text()
+    assert mutants.main(["sums", "-n", "3", "--seed", "6", "--root", str(root)]) == 1
+    said = capsys.readouterr().out
+    assert (root / "src/made/sums.py").read_text() == source
+    assert "killed by tests/sums/test_sums.py::test_no_count: src/made/sums.py:7\n  - if count > 0:\n" in said
+    assert "left out, as they fail without a change: tests/sums/test_sums.py::test_that_fails_here" in said
+    summary = said.partition("\n\n")[2]
+    assert summary.startswith("sums: 1 of 3 mutants killed, of 10 that there are; seed 6\nlives: ")
+    assert "  - return not names\n  + return (names)\n" in summary
+    assert "  - names.sort()\n  + pass\n" in summary
+
+
+def test_a_mutant_whose_test_never_ends_is_killed(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (root / "src/made/sums.py").write_text(
+        "import time\n\ndef wait(n):\n    while n:\n        time.sleep(0.01)\n        n -= 1\n"
+    )
+    (root / "tests/sums/test_sums.py").write_text("from made.sums import wait\ndef test_it():\n    wait(3)\n")
+    assert mutants.main(["sums", "--limit", "2", "--root", str(root), "--tests", "tests/sums/test_sums.py"]) == 1
+    assert "killed by a test that does not end: src/made/sums.py:6\n  - n -= 1\n  + pass\n" in capsys.readouterr().out
+
+
+def test_an_area_that_there_is_not_is_an_error(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for area, said in (("nothing", "made has no nothing"), ("__init__", "tests/README.md names no tests for __init__")):
+        with pytest.raises(SystemExit):
+            mutants.main([area, "--root", str(root)])
+        assert said in capsys.readouterr().err

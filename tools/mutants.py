@@ -1,0 +1,304 @@
+"""Sample mutants of an area of the source, and tell which of them its tests let live: ``make mutants AREA=cache N=20``.
+
+A mutant is the source with one small change: a comparison, a boundary, a condition, an operator, a result, a number,
+or a statement that is left out. It is made in a copy of the tree, where the tests that guard the area
+(``tests/README.md``) run until one fails, those first that name the changed file. A test that fails without the change
+as well is left out. What lives is a gap in the tests, or means the same as before: a reviewer says which.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import contextlib
+import os
+import random
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+__all__ = ["Mutant", "Survey", "guards_of", "main", "mutants_of", "shown"]
+
+ROOT = Path(__file__).parents[1]
+_UNTIL = "CUJIT_MUTANTS_UNTIL"
+
+_SWAPS: dict[type[ast.AST], type[ast.AST]] = {
+    ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq,
+    ast.Is: ast.IsNot, ast.IsNot: ast.Is, ast.In: ast.NotIn, ast.NotIn: ast.In,
+    ast.And: ast.Or, ast.Or: ast.And,
+    ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.FloorDiv, ast.FloorDiv: ast.Mult, ast.Div: ast.Mult,
+    ast.Mod: ast.Mult, ast.Pow: ast.Mult, ast.LShift: ast.RShift, ast.RShift: ast.LShift,
+    ast.BitAnd: ast.BitOr, ast.BitOr: ast.BitAnd, ast.BitXor: ast.BitOr,
+}  # fmt: skip
+"""What stands for each operator: the nearest one, so that comparisons lose or gain their boundary."""
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """A change of a file: bytes from ``begin`` to ``end`` are ``after`` in it."""
+
+    path: Path
+    line: int
+    begin: int
+    end: int
+    after: str
+
+    def text(self) -> bytes:
+        """Give the changed file."""
+        source = self.path.read_bytes()
+        return source[: self.begin] + self.after.encode() + source[self.end :]
+
+
+# -- mutants of a file ------------------------------------------------------------------------------------
+
+
+def mutants_of(path: Path) -> list[Mutant]:
+    """Find every mutant of a file, in its order."""
+    source = path.read_bytes()
+    starts = [0]
+    for line in source.splitlines(keepends=True):
+        starts.append(starts[-1] + len(line))
+    found = {}
+    for top in _running(ast.parse(source)):
+        for node, changed in _of_node(top):
+            begin = starts[node.lineno - 1] + node.col_offset
+            end = starts[node.end_lineno - 1] + node.end_col_offset
+            ends = "\n" * source[begin:end].count(b"\n")  # Lines behind it keep their numbers.
+            after = f"{changed}{ends}" if isinstance(node, ast.stmt) else f"({changed}{ends})"
+            found[begin, end, after] = Mutant(path, node.lineno, begin, end, after)
+    return [found[key] for key in sorted(found)]
+
+
+def _running(node: ast.AST) -> Iterator[ast.AST]:
+    """Give the nodes that run: no annotations, decorators, formatted texts, nor what is for types alone."""
+    left_out: set[ast.AST | None] = set()
+    if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+        left_out = {node.returns, *node.decorator_list}
+    elif isinstance(node, ast.ClassDef):
+        left_out = {*node.decorator_list, *node.bases}
+    elif isinstance(node, (ast.AnnAssign, ast.arg)):
+        left_out = {node.annotation}
+    is_for_types = isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
+    if is_for_types or isinstance(node, ast.JoinedStr):  # Python 3.11 does not know where the parts of a text are.
+        return
+    yield node
+    for child in ast.iter_child_nodes(node):
+        if child not in left_out:
+            yield from _running(child)
+
+
+def _of_node(node: ast.AST) -> Iterator[tuple[Any, str]]:
+    """Give what a node can become; or, of a statement, its condition."""
+    if isinstance(node, ast.Compare) and len(node.ops) == 1:
+        yield node, ast.unparse(_with(node, ops=[_SWAPS[type(node.ops[0])]()]))
+        if isinstance(node.ops[0], (ast.Lt, ast.LtE, ast.Gt, ast.GtE)):
+            yield node, f"not ({ast.unparse(node)})"
+    elif isinstance(node, ast.BoolOp):
+        yield node, ast.unparse(_with(node, op=_SWAPS[type(node.op)]()))
+    elif isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
+        yield node, ast.unparse(node.operand)
+    elif isinstance(node, ast.BinOp) and type(node.op) in _SWAPS and not any(map(_is_text, (node.left, node.right))):
+        yield node, ast.unparse(_with(node, op=_SWAPS[type(node.op)]()))
+    elif isinstance(node, (ast.If, ast.While, ast.IfExp)):
+        if isinstance(node.test, (ast.Name, ast.Attribute, ast.Call, ast.Subscript)):
+            yield node.test, f"not {ast.unparse(node.test)}"
+    elif isinstance(node, ast.Constant) and type(node.value) in (int, bool):
+        yield node, repr(not node.value if isinstance(node.value, bool) else int(str(node.value)) + 1)
+    elif isinstance(node, ast.Return) and node.value is not None and ast.unparse(node.value) != "None":
+        yield node, "return None"
+    elif _is_left_out(node):
+        yield node, "pass"
+
+
+def _is_left_out(node: ast.AST) -> bool:
+    """Whether a statement can be left out, and no name is missing then."""
+    if isinstance(node, ast.Assign):
+        return all(isinstance(target, (ast.Attribute, ast.Subscript)) for target in node.targets)
+    return isinstance(node, (ast.AugAssign, ast.Raise, ast.Delete)) or (
+        isinstance(node, ast.Expr) and isinstance(node.value, ast.Call)
+    )
+
+
+def _with(node: Any, **fields: Any) -> ast.AST:
+    """Copy a node with other fields."""
+    copied: ast.AST = type(node)(**{**dict(ast.iter_fields(node)), **fields})
+    return copied
+
+
+def _is_text(node: ast.AST) -> bool:
+    """Whether an operand is a text, or None as in unions of types: another operator would end at once."""
+    return isinstance(node, ast.JoinedStr) or (
+        isinstance(node, ast.Constant) and isinstance(node.value, (str, bytes, type(None)))
+    )
+
+
+# -- the tests that guard an area -------------------------------------------------------------------------
+
+
+def guards_of(root: Path, area: str) -> list[Path]:
+    """Give the files of tests that guard an area, by the rows of ``tests/README.md`` that name it, or a part of it."""
+    rows = re.findall(r"^\| (.+?) \| (.+?) \|", (root / "tests/README.md").read_text(), re.MULTILINE)
+    found: dict[Path, None] = {}
+    for tests, rooms in rows:
+        named = re.findall(r"`([\w./]+?)`", rooms)
+        if any(room == area or f"{area}/".startswith(f"{room}/") or room.startswith(f"{area}/") for room in named):
+            for pattern in re.findall(r"`([^`]+)`", tests):
+                for path in sorted((root / "tests").glob(pattern.rstrip("/"))):
+                    found |= dict.fromkeys(sorted(path.rglob("test_*.py")) if path.is_dir() else [path])
+    return list(found)
+
+
+def _nearest_first(tests: Sequence[Path], path: Path, package: Path) -> list[Path]:
+    """Sort tests: those that are called like the changed file, then those that import it, then short ones."""
+    stem = path.parent.name if path.stem == "__init__" else path.stem
+    module = ".".join(path.relative_to(package.parent).with_suffix("").parts).removesuffix(".__init__")
+
+    def far(test: Path) -> tuple[bool, bool, int]:
+        text = test.read_text()
+        return stem not in test.stem, module not in text, len(text)
+
+    return sorted(tests, key=far)
+
+
+# -- running ----------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Survey:
+    """Runs tests over mutants in a copy of the tree at ``root``; no test begins after ``limit_s`` seconds."""
+
+    root: Path
+    copy: Path
+    tests: Sequence[Path]
+    limit_s: float
+    failing: set[str] = field(default_factory=set)
+    """Tests that fail without a change, too."""
+    checked: set[str] = field(default_factory=set)
+
+    def killer_of(self, mutant: Mutant) -> str:
+        """Run the tests over a mutant; name the test that fails, or nothing."""
+        place = self.copy / mutant.path.relative_to(self.root)
+        (package,) = (p for p in (self.root / "src").iterdir() if (p / "__init__.py").exists())
+        tests = [str(t.relative_to(self.root)) for t in _nearest_first(self.tests, mutant.path, package)]
+        while True:
+            place.write_bytes(mutant.text())
+            try:
+                killer = self._run(tests)
+            finally:
+                place.write_bytes(mutant.path.read_bytes())
+            if "::" not in killer or killer in self.checked:
+                return killer
+            if not self._run([killer]):
+                self.checked.add(killer)
+                return killer
+            self.failing.add(killer)
+
+    def _run(self, tests: Sequence[str]) -> str:
+        """Run tests in the copy, each file after the other, until one fails or the time is up."""
+        with tempfile.TemporaryDirectory() as home, tempfile.TemporaryFile("w+") as output:
+            environment = {
+                **os.environ,
+                "HOME": home,
+                "TMPDIR": home,
+                "PYTHONDONTWRITEBYTECODE": "1",
+                "PYTHONPATH": os.pathsep.join([str(self.copy / "src"), str(Path(__file__).parent)]),
+                _UNTIL: str(time.time() + self.limit_s),
+            }
+            deselected = [word for test in sorted(self.failing) for word in ("--deselect", test)]
+            command = [sys.executable, "-m", "pytest", "-x", "-q", "-rfE", "-p", "mutants", "-p", "no:cacheprovider"]
+            run = subprocess.Popen(
+                [*command, *deselected, *tests], cwd=self.copy, env=environment, stdout=output,
+                stderr=subprocess.STDOUT, start_new_session=True,
+            )  # fmt: skip
+            try:
+                status = run.wait(3 * self.limit_s)
+            except subprocess.TimeoutExpired:
+                return "a test that does not end"
+            finally:
+                _end(run)
+            output.seek(0)
+            said = output.read()
+        if status == 0:
+            return ""
+        failed = re.search(r"^(?:FAILED|ERROR) (\S+::.*?)(?: - .*)?$", said, re.MULTILINE)
+        return failed[1] if failed else said.strip().rpartition("\n")[2]
+
+
+def _end(run: subprocess.Popen[Any]) -> None:
+    """End a run of tests with the processes that it left."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(run.pid, signal.SIGKILL)
+    run.wait()
+
+
+def pytest_runtest_setup() -> None:
+    """Leave out the tests for which no time is left: this file is a plugin of pytest in the processes of the tests."""
+    import pytest
+
+    if time.time() > float(os.environ[_UNTIL]):
+        pytest.skip("no time is left for this mutant")
+
+
+# -- the command line -------------------------------------------------------------------------------------
+
+
+def shown(mutant: Mutant, root: Path) -> str:
+    """Say where a mutant is, with its lines before and after."""
+    before, after = mutant.path.read_bytes().splitlines(), mutant.text().splitlines()
+    place = f"{mutant.path.relative_to(root)}:{mutant.line}"
+    old, new = (lines[mutant.line - 1].decode().strip() for lines in (before, after))
+    return f"{place}\n  - {old}\n  + {new}"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Sample, run, and print; the status is 1 where a mutant lives."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("area", help="a folder or file of the package: cache, devices/cpu/run, kernel")
+    parser.add_argument("-n", type=int, default=20, help="how many mutants (20)")
+    parser.add_argument("--seed", type=int, default=1, help="of the sample (1)")
+    parser.add_argument("--limit", type=float, default=120, metavar="S", help="seconds of tests for each mutant (120)")
+    parser.add_argument("--tests", nargs="*", metavar="FILE", help="instead of those that tests/README.md names")
+    parser.add_argument("--root", type=Path, default=ROOT, help=argparse.SUPPRESS)
+    asked = parser.parse_args(arguments)
+    root = asked.root.resolve()
+    (package,) = (path for path in (root / "src").iterdir() if (path / "__init__.py").exists())
+    place = package / asked.area
+    files = sorted(place.rglob("*.py")) if place.is_dir() else [place.with_suffix(".py")]
+    if not all(file.exists() for file in files) or not files:
+        parser.error(f"{package.name} has no {asked.area}")
+    tests = [root / test for test in asked.tests] if asked.tests else guards_of(root, asked.area)
+    if not tests:
+        parser.error(f"tests/README.md names no tests for {asked.area}: --tests names them")
+    every = [mutant for file in files for mutant in mutants_of(file)]
+    chosen = random.Random(asked.seed).sample(every, min(asked.n, len(every)))
+    living = []
+    with tempfile.TemporaryDirectory(prefix="mutants-") as folder:
+        copy = Path(folder) / "tree"
+        shutil.copytree(root, copy, symlinks=True, ignore=shutil.ignore_patterns(".*", "__pycache__"))
+        survey = Survey(root, copy, tests, asked.limit)
+        for number, mutant in enumerate(chosen, 1):
+            killer = survey.killer_of(mutant)
+            living += [] if killer else [mutant]
+            print(
+                f"{number}/{len(chosen)} {'killed by ' + killer if killer else 'LIVES'}: {shown(mutant, root)}",
+                flush=True,
+            )
+    if survey.failing:
+        print(f"left out, as they fail without a change: {', '.join(sorted(survey.failing))}")
+    killed = f"{len(chosen) - len(living)} of {len(chosen)} mutants killed"
+    print(f"\n{asked.area}: {killed}, of {len(every)} that there are; seed {asked.seed}")
+    for mutant in living:
+        print(f"lives: {shown(mutant, root)}")
+    return 1 if living else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
