@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 import threading
 import time
 from pathlib import Path
@@ -61,3 +63,26 @@ def test_no_property_has_the_lock_of_functools() -> None:
     assert [file.name for file in users] == ["forks.py"]
     assert not [file for file in _SOURCES.rglob("*.py") if "from functools import cached_property" in file.read_text()
                 and file.name != "forks.py"]  # fmt: skip
+
+
+def test_forks_are_heard_of_in_one_file() -> None:
+    users = [file.name for file in _SOURCES.rglob("*.py") if "register_at_fork" in file.read_text()]
+    assert users == ["forks.py"], "cujit.forks.begins_anew, in_child and waits_for"
+
+
+def test_what_is_called_in_a_child_is_called_after_what_begins_anew() -> None:
+    code = """
+import os
+from cujit.forks import begins_anew, in_child
+class Item:
+    def after_fork(self):
+        print("anew", flush=True)
+item = Item()
+in_child(lambda: print("called", flush=True))
+begins_anew(item)
+if os.fork() == 0:
+    os._exit(0)
+os.wait()
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["anew", "called"]

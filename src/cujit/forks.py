@@ -13,7 +13,7 @@ import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol
 
-__all__ = ["Lock", "begins_anew", "cached_property", "waits_for"]
+__all__ = ["Lock", "begins_anew", "cached_property", "in_child", "waits_for"]
 
 if TYPE_CHECKING or sys.version_info >= (3, 12):
     from functools import cached_property
@@ -71,6 +71,14 @@ def begins_anew(item: _Forked) -> None:
     _LIVING.add(item)
 
 
+_CALLED: list[Callable[[], object]] = []
+
+
+def in_child(call: Callable[[], object]) -> None:
+    """Have a function called in every forked child, after all that begins anew there."""
+    _CALLED.append(call)
+
+
 def waits_for(acquire: Callable[[], object], release: Callable[[], object]) -> None:
     """Have a fork wait for a lock that code of others takes; no thread may hold it while it waits for another."""
     if hasattr(os, "register_at_fork"):
@@ -81,6 +89,8 @@ def _in_child() -> None:
     items = list(_LIVING)
     for item in sorted(items, key=lambda item: not isinstance(item, Lock)):  # which others may take
         item.after_fork()
+    for call in _CALLED:
+        call()
 
 
 if hasattr(os, "register_at_fork"):

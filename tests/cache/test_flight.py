@@ -15,7 +15,7 @@ import pytest
 
 from cujit.cache import lock as lock_module
 from cujit.cache.filesystem import is_remote
-from cujit.cache.flight import Flights, fresh
+from cujit.cache.flight import SingleFlight, fresh
 from cujit.cache.lock import Hold, KeyLocks, lock_file
 from cujit.cache.store import Store
 from cujit.cache.trust import Trust
@@ -39,7 +39,7 @@ def unexpected(error: OSError) -> None:
 
 
 def test_24_threads_that_want_one_thing_do_it_once() -> None:
-    flights: Flights[int] = Flights()
+    flights: SingleFlight[int] = SingleFlight()
     made, asking = [], threading.Semaphore(0)
 
     def work() -> int:
@@ -59,7 +59,7 @@ def test_24_threads_that_want_one_thing_do_it_once() -> None:
     assert sorted(results) == [(7, False)] + [(7, True)] * 23
 
 
-def led(flights: Flights[int], work: Callable[[], int]) -> tuple[threading.Thread, list[BaseException]]:
+def led(flights: SingleFlight[int], work: Callable[[], int]) -> tuple[threading.Thread, list[BaseException]]:
     """Start a thread that leads a flight, and wait until it is under way."""
     began, errors = threading.Event(), []
 
@@ -84,7 +84,7 @@ def test_an_exception_comes_to_every_thread_as_one_of_its_own_and_the_next_fligh
     def fail() -> int:
         raise ValueError("no")
 
-    flights: Flights[int] = Flights()
+    flights: SingleFlight[int] = SingleFlight()
     thread, errors = led(flights, fail)
     with pytest.raises(ValueError, match="no") as error:
         flights.run(KEY, lambda: 1, 30)
@@ -98,7 +98,7 @@ def test_an_interrupt_of_the_thread_that_works_is_not_passed_on() -> None:
     def interrupt() -> int:
         raise KeyboardInterrupt
 
-    flights: Flights[int] = Flights()
+    flights: SingleFlight[int] = SingleFlight()
     thread, errors = led(flights, interrupt)
     assert flights.run(KEY, lambda: 2, 30) == (2, False)
     thread.join()
@@ -106,14 +106,14 @@ def test_an_interrupt_of_the_thread_that_works_is_not_passed_on() -> None:
 
 
 def test_work_that_takes_too_long_is_done_a_second_time() -> None:
-    flights: Flights[int] = Flights()
+    flights: SingleFlight[int] = SingleFlight()
     thread, _ = led(flights, lambda: 1)
     assert flights.run(KEY, lambda: 2, 0.01) == (2, False)
     thread.join()
 
 
 def test_work_that_asks_for_itself_does_not_wait_for_itself() -> None:
-    flights: Flights[int] = Flights()
+    flights: SingleFlight[int] = SingleFlight()
     begin = time.monotonic()
     assert flights.run(KEY, lambda: 1 + flights.run(KEY, lambda: 1, 30)[0], 30) == (2, False)
     assert time.monotonic() - begin < 20

@@ -16,7 +16,7 @@ from typing import NamedTuple, TypeAlias
 
 from cujit.artifact import Artifact
 from cujit.cache.evict import Budget
-from cujit.cache.flight import Flights, fresh
+from cujit.cache.flight import SingleFlight, fresh
 from cujit.cache.hints import Hints
 from cujit.cache.key import Key
 from cujit.cache.lock import Hold, KeyLocks, lock_file
@@ -123,7 +123,7 @@ class Cache:
         self.budget = None if store is None else Budget(store, cap_bytes)
         self._locks = None if store is None else KeyLocks(functools.partial(lock_file, store, runtime_dir), trust)
         self.hints = None if store is None else Hints(store, runtime_dir)
-        self._flights: Flights[_Got] = Flights()
+        self._flights: SingleFlight[_Got] = SingleFlight()
         self._guard = threading.Lock()
         self._memory: Memory[_Known] = Memory(memory_bytes)
         self._failed: Memory[Exception] = Memory(_FAILURES_KEPT)

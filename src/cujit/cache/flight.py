@@ -6,33 +6,41 @@ import copy
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Generic, TypeVar
+from typing import ClassVar, Generic, TypeVar
 
 from cujit.errors import ToolCrashError, ToolTimeoutError
 
-__all__ = ["Flights", "fresh"]
+__all__ = ["Flight", "SingleFlight", "fresh"]
 
 T = TypeVar("T")
 
 
 @dataclass(eq=False)
-class _Flight(Generic[T]):
-    """Work under way: who does it, and what came of it. ``done`` without either: its thread was interrupted."""
+class Flight(Generic[T]):
+    """Work under way: what it is called and for, who does it, and what came of it.
 
+    ``done`` without result and error: its thread was interrupted.
+    """
+
+    label: str = ""
+    wish: object = None
     thread: int = field(default_factory=threading.get_ident)
     done: threading.Event = field(default_factory=threading.Event)
     results: list[T] = field(default_factory=list)
     error: Exception | None = None
 
 
-class Flights(Generic[T]):
+class SingleFlight(Generic[T]):
     """The work under way in this process, by key."""
+
+    not_shared: ClassVar[tuple[type[Exception], ...]] = (ToolTimeoutError, ToolCrashError)
+    """What is of the thread that did the work, and not of the work."""
 
     def __init__(self) -> None:
         self._guard = threading.Lock()
-        self._under_way: dict[str, _Flight[T]] = {}
+        self._under_way: dict[object, Flight[T]] = {}
 
-    def run(self, digest: str, work: Callable[[], T], timeout_s: float) -> tuple[T, bool]:
+    def run(self, key: object, work: Callable[[], T], timeout_s: float) -> tuple[T, bool]:
         """Do the work, or wait for the thread that does it; also tells whether it was waited for.
 
         An exception of the work is raised in every thread that waited. One that only ends a thread
@@ -42,9 +50,9 @@ class Flights(Generic[T]):
         """
         while True:
             with self._guard:
-                flight = self._under_way.get(digest)
+                flight = self._under_way.get(key)
                 if flight is None:
-                    flight = self._under_way[digest] = _Flight()
+                    flight = self._under_way[key] = Flight()
                     break
             if flight.thread == threading.get_ident() or not flight.done.wait(timeout_s):
                 return work(), False
@@ -52,22 +60,22 @@ class Flights(Generic[T]):
                 raise fresh(flight.error)
             if flight.results:
                 return flight.results[0], True
-        return self._lead(digest, flight, work), False
+        return self._lead(key, flight, work), False
 
-    def _lead(self, digest: str, flight: _Flight[T], work: Callable[[], T]) -> T:
+    def _lead(self, key: object, flight: Flight[T], work: Callable[[], T]) -> T:
         try:
             result = work()
             flight.results.append(result)
             return result
-        except (ToolTimeoutError, ToolCrashError):
+        except self.not_shared:
             raise
         except Exception as e:
             flight.error = e
             raise
         finally:
             with self._guard:
-                if self._under_way.get(digest) is flight:
-                    del self._under_way[digest]
+                if self._under_way.get(key) is flight:
+                    del self._under_way[key]
             flight.done.set()
 
     def after_fork(self) -> None:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import functools
 import threading
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from cujit.cache.flight import fresh
+from cujit.cache.flight import Flight, SingleFlight, fresh
 from cujit.devices.device import Device
 from cujit.errors import OptionError, spell
 from cujit.kernel import Kernel
@@ -24,27 +24,16 @@ T = TypeVar("T")
 # -- one worker per key ---------------------------------------------------------------------------------------
 
 
-@dataclass(eq=False)
-class _Task:
-    """Work under way: what it is called, who does it, for which wish, and what came of it."""
-
-    label: str
-    wish: object
-    thread: int = field(default_factory=threading.get_ident)
-    done: threading.Event = field(default_factory=threading.Event)
-    results: list[Any] = field(default_factory=list)
-    error: Exception | None = None
-
-
-class Tasks:
+class Tasks(SingleFlight[Any]):
     """Work under way by key, one thread each. Threads that would wait for each other in a ring are refused."""
 
-    def __init__(self) -> None:
-        self._guard = threading.Lock()
-        self._running: dict[object, _Task] = {}
-        self._waits_for: dict[int, _Task] = {}
+    not_shared = ()
 
-    def run(self, key: object, label: str, wish: object, work: Callable[[], T]) -> T | None:
+    def __init__(self) -> None:
+        super().__init__()
+        self._waits_for: dict[int, Flight[Any]] = {}
+
+    def run_for(self, wish: object, key: object, label: str, work: Callable[[], T]) -> T | None:
         """Do the work, or wait for the thread that does it; None where that did it for another wish, or was stopped.
 
         An exception of the work is raised in every thread that waited with the same wish.
@@ -54,14 +43,15 @@ class Tasks:
         """
         me = threading.get_ident()
         with self._guard:
-            task = self._running.get(key)
+            task = self._under_way.get(key)
             if task is None:
-                mine = self._running[key] = _Task(label, wish)
+                mine = self._under_way[key] = Flight(label, wish)
             else:
                 self._refuse_ring(task, me)
                 self._waits_for[me] = task
         if task is None:
-            return self._lead(key, mine, work)
+            made: T = self._lead(key, mine, work)
+            return made
         try:
             task.done.wait()
         finally:
@@ -74,26 +64,12 @@ class Tasks:
         done: list[T] = task.results
         return done[0] if done else None
 
-    def _lead(self, key: object, task: _Task, work: Callable[[], T]) -> T:
-        try:
-            result = work()
-            task.results.append(result)
-            return result
-        except Exception as e:
-            task.error = e
-            raise
-        finally:
-            with self._guard:
-                if self._running.get(key) is task:
-                    del self._running[key]
-            task.done.set()
-
-    def _refuse_ring(self, task: _Task, me: int) -> None:
+    def _refuse_ring(self, task: Flight[Any], me: int) -> None:
         """Follow who waits for whom, from the thread that does ``task``; it must not end here."""
         ring: list[str] = []
-        wanted: _Task | None = task
+        wanted: Flight[Any] | None = task
         while wanted is not None:
-            held = [t for t in self._running.values() if t.thread == wanted.thread]
+            held = [t for t in self._under_way.values() if t.thread == wanted.thread]
             if wanted not in held:  # done, and whoever waited is about to go on
                 return
             ring += [t.label for t in held[held.index(wanted) :]]
@@ -104,8 +80,7 @@ class Tasks:
 
     def after_fork(self) -> None:
         """Forget, in a forked child, the work of threads that are not there."""
-        self._guard = threading.Lock()
-        self._running = {}
+        super().after_fork()
         self._waits_for = {}
 
 
@@ -192,7 +167,7 @@ class RegisteredModule:
             lowered = kernel.lowered_name
             label = f"the kernel {kernel.name} of the module {self.name!r}"
             work = functools.partial(self._configure, kernel, configure, told)
-            ready = self._tasks.run((self, lowered), label, told, work) or self._ready.get(lowered)
+            ready = self._tasks.run_for(told, (self, lowered), label, work) or self._ready.get(lowered)
         self._ready[name] = ready
         if told is not None and told != ready.configured:
             first = "handed out without one" if ready.configured is None else "configured by another one"

@@ -141,7 +141,7 @@ class Registry:
                     entry.registered.hits += 1
                 return entry.registered
             label = f"the module {name[:_LONGEST_NAME]!r}"
-            found = self._tasks.run(key, label, (wish, check), functools.partial(self._work, key, order, check))
+            found = self._tasks.run_for((wish, check), key, label, functools.partial(self._work, key, order, check))
             if found is not None:
                 return found.registered
 

@@ -16,7 +16,6 @@ import struct
 import subprocess
 import sys
 import tempfile
-import threading
 from collections.abc import Sequence
 from typing import IO, Any
 
@@ -35,6 +34,7 @@ from cujit.errors import (
     ToolError,
     spell,
 )
+from cujit.forks import Lock, in_child
 from cujit.toolchain.headers import Settings
 from cujit.toolchain.stopping import current_stop
 
@@ -152,7 +152,7 @@ class _Child:
         self._process.returncode = 0
 
 
-_guard = threading.Lock()
+_guard = Lock()
 _idle: list[_Child] = []
 
 
@@ -184,15 +184,12 @@ def _end_idle() -> None:
 
 
 def _forget_idle() -> None:
-    global _guard
-    _guard = threading.Lock()
     while _idle:
         _idle.pop().forget()
 
 
 atexit.register(_end_idle)
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forget_idle)
+in_child(_forget_idle)
 
 
 _MEMORY_HELP = (

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import ctypes
 import functools
-import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -20,7 +19,7 @@ from cujit.devices.jit import NativeFunction, processor, publish
 from cujit.devices.objects import Work, machine_code
 from cujit.devices.sources import read_file
 from cujit.errors import CujitError, UnsupportedError
-from cujit.forks import Lock
+from cujit.forks import Lock, in_child
 
 __all__ = ["PARTS", "Part", "address_of", "ask_python", "compile_kernel", "install_handlers", "native_code", "require"]
 
@@ -181,8 +180,7 @@ def ask_python() -> None:
     if sys.implementation.name == "cpython":
         functions = [ctypes.cast(getattr(ctypes.pythonapi, name), ctypes.c_void_p) for name in _PYTHON]
         _POINTERS(address_of("cujit_use_python"))(*functions)
-    if hasattr(os, "register_at_fork"):
-        os.register_at_fork(after_in_child=_NO_ARGUMENTS(address_of("cujit_forked")))
+    in_child(_NO_ARGUMENTS(address_of("cujit_forked")))
 
 
 @functools.cache
