@@ -122,27 +122,28 @@ def require_arch(arch: Arch, supported: tuple[int, ...], tool: str, version: Ver
         ArchError: it cannot; the message says whether the toolkit dropped the architecture, does not
             know it yet, or lacks that suffix, and names those that it has.
     """
-    row = KNOWN_ARCHES.get(arch.number)
-    have = ", ".join(f"{arch.kind.value}_{n}" for n in supported)
-    name = f"{tool} {version[0]}.{version[1]}"
+    name = f"{tool} {dotted(version)}"
     if arch.number not in supported:
-        if row is not None and row.last is not None and not knows(version, arch):
-            raise ArchError(
-                f"{name} no longer builds for {arch}: CUDA {row.last[0]}.{row.last[1]} was the last toolkit that did",
-                help=f"it builds for {have}; {install(extra_for(arch))} brings the toolkit that builds for {arch}",
-            )
-        first = (
-            f"CUDA {row.first[0]}.{row.first[1]} was the first that does" if row else "no toolkit known to cujit does"
-        )
-        below = max((n for n in supported if n < arch.number), default=None)
-        portable = f"; PTX for compute_{below} runs on it through the driver's JIT" if below and not arch.suffix else ""
-        raise ArchError(f"{name} does not build for {arch}: {first}", help=f"it builds for {have}{portable}")
-    since = None
-    if row is not None and arch.suffix:
-        since = row.a_since if arch.suffix == "a" else row.f_since
+        raise _without_number(arch, supported, name, version)
+    row = KNOWN_ARCHES.get(arch.number)
+    since = {"a": row.a_since, "f": row.f_since}.get(arch.suffix) if row is not None else None
     if arch.suffix and (since is None or since > version):
-        when = f"since CUDA {since[0]}.{since[1]}" if since else "in no toolkit"
+        when = f"since CUDA {dotted(since)}" if since else "in no toolkit"
         raise ArchError(
             f"{name} has no {arch}: the suffix '{arch.suffix}' exists for {arch.number} {when}",
             help=f"{arch.kind.value}_{arch.number}",
         )
+
+
+def _without_number(arch: Arch, supported: tuple[int, ...], name: str, version: Version) -> ArchError:
+    row = KNOWN_ARCHES.get(arch.number)
+    have = ", ".join(f"{arch.kind.value}_{n}" for n in supported)
+    if row is not None and row.last is not None and not knows(version, arch):
+        return ArchError(
+            f"{name} no longer builds for {arch}: CUDA {dotted(row.last)} was the last toolkit that did",
+            help=f"it builds for {have}; {install(extra_for(arch))} brings the toolkit that builds for {arch}",
+        )
+    first = f"CUDA {dotted(row.first)} was the first that does" if row else "no toolkit known to cujit does"
+    below = max((n for n in supported if n < arch.number), default=None)
+    portable = f"; PTX for compute_{below} runs on it through the driver's JIT" if below and not arch.suffix else ""
+    return ArchError(f"{name} does not build for {arch}: {first}", help=f"it builds for {have}{portable}")

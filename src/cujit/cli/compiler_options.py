@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import click
 
@@ -62,7 +63,7 @@ def read_options(said: Sequence[str], include: Sequence[str] = (), define: Seque
     Raises:
         OptionError: an option is unknown, or its value is of the wrong type or out of bounds.
     """
-    values: dict[str, object] = {}
+    values: dict[str, Any] = {}
     for text in (*said, *(f"include={d}" for d in include), *(f"define={d}" for d in define)):
         key, separator, value = text.partition("=")
         name = key.strip().replace("-", "_")
@@ -70,27 +71,22 @@ def read_options(said: Sequence[str], include: Sequence[str] = (), define: Seque
     return Options.of(values, {})
 
 
-def _add(values: dict[str, object], name: str, text: str | None) -> None:
+def _add(values: dict[str, Any], name: str, text: str | None) -> None:
     row = OPTIONS.get(name)
     kind = OptionType.TEXTS if name == "extra" else row.type if row else OptionType.TEXT
+    said = text or ""
+    many: list[Any] = values.setdefault(name, []) if kind in (OptionType.TEXTS, OptionType.INTS) else []
     if kind is OptionType.TEXTS:
-        values[name] = [*_list(values.get(name)), text or ""]
+        many.append(said)
     elif kind is OptionType.INTS:
-        values[name] = [*_list(values.get(name)), *(_int(part) for part in (text or "").split(","))]
+        many += map(_int, said.split(","))
     elif kind is OptionType.DEFINES:
-        macro, separator, value = (text or "").partition("=")
-        known = values.get(name)
-        values[name] = {**(known if isinstance(known, dict) else {}), macro: value if separator else None}
-    elif kind is OptionType.INT:
-        values[name] = _int(text or "")
-    elif kind is OptionType.BOOL:
-        values[name] = True if text is None else _TRUTH.get(text.lower(), text)
+        macro, separator, value = said.partition("=")
+        values.setdefault(name, {})[macro] = value if separator else None
+    elif kind is OptionType.BOOL and (text is None or said.lower() in _TRUTH):
+        values[name] = text is None or _TRUTH[said.lower()]
     else:
-        values[name] = text or ""
-
-
-def _list(value: object) -> list[object]:
-    return value if isinstance(value, list) else []
+        values[name] = _int(said) if kind is OptionType.INT else said
 
 
 def _int(text: str) -> object:

@@ -186,24 +186,28 @@ def _tell(found: Subject, best: Occupancy, rows: list[Occupancy], asked: dict[in
 
 def _columns(best: Occupancy, rows: list[Occupancy], asked: dict[int, float]) -> dict[str, list[str]]:
     """The columns that say something, by their heads."""
-    columns = {
-        "block": [str(row.block) for row in rows],
-        "shared": [f"{row.shared_bytes:,}" for row in rows],
-        "occupancy": [f"{row.fraction:.1%}" for row in rows],
-        "driver": [f"{asked[row.block]:.1%}" if row.block in asked else "" for row in rows],
-        "": ["best" if row.block == best.block and row.active_blocks else "" for row in rows],
-        "blocks": [str(row.active_blocks) for row in rows],
-        "warps": [f"{row.active_warps} of {row.max_warps}" for row in rows],
-        "limited by": [" and ".join(limiter.value for limiter in row.limited_by) for row in rows],
-        "resident grid": [_count(row.cooperative_blocks) for row in rows],
-        "clusters at most": [_count(row.clusters_bound) for row in rows],
-        "waves": [f"{row.waves.count:.2f}" if row.waves else "" for row in rows],
-        "slots used": [f"{row.waves.efficiency:.0%}" if row.waves else "" for row in rows],
-        "one block more": [_needs(row.next_step) for row in rows],
-    }
-    if not any(row.shared_bytes for row in rows):
-        del columns["shared"]
+    heads = [_cells(row, best, asked) for row in rows]
+    columns = {name: [cells[name] for cells in heads] for name in heads[0]}
     return {name: cells for name, cells in columns.items() if any(cells)}
+
+
+def _cells(row: Occupancy, best: Occupancy, asked: dict[int, float]) -> dict[str, str]:
+    """What there is to say of one block size, by the heads of the columns."""
+    return {
+        "block": str(row.block),
+        "shared": f"{row.shared_bytes:,}" if best.shared_bytes else "",
+        "occupancy": f"{row.fraction:.1%}",
+        "driver": f"{asked[row.block]:.1%}" if row.block in asked else "",
+        "": "best" if row.block == best.block and row.active_blocks else "",
+        "blocks": str(row.active_blocks),
+        "warps": f"{row.active_warps} of {row.max_warps}",
+        "limited by": " and ".join(limiter.value for limiter in row.limited_by),
+        "resident grid": _count(row.cooperative_blocks),
+        "clusters at most": _count(row.clusters_bound),
+        "waves": f"{row.waves.count:.2f}" if row.waves else "",
+        "slots used": f"{row.waves.efficiency:.0%}" if row.waves else "",
+        "one block more": _needs(row.next_step),
+    }
 
 
 def _needs(step: Step | None) -> str:

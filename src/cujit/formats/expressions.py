@@ -109,10 +109,10 @@ class _Reader:
                 self._take()
             elif token in _INTEGER_WORDS and not base:
                 words.append(self._take())
-            elif not base and not words and (token[0].isalnum() or token[0] in "_$-:"):
-                base = self._qualified(depth)
-            else:
+            elif base or words or not _begins_name(token):
                 break
+            else:
+                base = self._qualified(depth)
         specifiers = [word for word in _CV if word in cv] + [_builtin(words) or base]
         return (" ".join(specifiers) + self._declarators(depth, stops)).strip()
 
@@ -169,6 +169,10 @@ class _Reader:
             else:
                 raise _Unreadable
         return text
+
+
+def _begins_name(token: str) -> bool:
+    return token[0].isalnum() or token[0] in "_$-:"
 
 
 def _builtin(words: list[str]) -> str:

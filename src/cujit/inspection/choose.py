@@ -152,31 +152,39 @@ def _called(inspection: Inspection) -> str:
 
 def _images(inspection: Inspection, arches: Sequence[Arch] | None, device: Arch | None) -> list[ImageInfo]:
     """The machine code that is asked for, all of it readable and linked."""
-    broken = [image for image in inspection if _is_asked(image.arch, arches, device) and image.error]
-    if broken:
-        image = broken[0]
-        raise FormatError(f"{_called(inspection)}: image {image.index} ({image}) cannot be checked: {image.error}")
+    _require_readable(inspection, arches, device)
     code = [image for image in inspection if image.kind is ImageKind.CUBIN]
+    have = ", ".join(dict.fromkeys(str(image.arch) for image in code))
     if not code:
         kinds = ", ".join(dict.fromkeys(image.kind.value for image in inspection)) or "no image"
         raise FormatError(
             f"what a kernel uses is known of machine code, and {_called(inspection)} has {kinds}", help=_BUILD
         )
-    have = ", ".join(dict.fromkeys(str(image.arch) for image in code))
+    there = {image.arch for image in code}
     for arch in arches or ():
-        if all(image.arch != arch for image in code):
+        if arch not in there:
             raise ArchError(f"no machine code for {arch} in {_called(inspection)}", help=f"it has {have}")
     asked = [image for image in code if _is_asked(image.arch, arches, device)]
     if not asked:
         raise ArchError(f"no machine code of {_called(inspection)} runs on {device}", help=f"it is for {have}")
-    for image in asked:
+    _require_linked(inspection, asked)
+    return asked
+
+
+def _require_readable(inspection: Inspection, arches: Sequence[Arch] | None, device: Arch | None) -> None:
+    for image in inspection:
+        if image.error and _is_asked(image.arch, arches, device):
+            raise FormatError(f"{_called(inspection)}: image {image.index} ({image}) cannot be checked: {image.error}")
+
+
+def _require_linked(inspection: Inspection, images: Sequence[ImageInfo]) -> None:
+    for image in images:
         if image.is_relocatable:
-            place = f"{_called(inspection)}: image {image.index} ({image})"
             raise FormatError(
-                f"{place} is still to be linked, which settles what its kernels use",
+                f"{_called(inspection)}: image {image.index} ({image}) is still to be linked, which settles what its "
+                "kernels use",
                 help=f"cujit.link([image], arch='{image.arch}')",
             )
-    return asked
 
 
 def _is_asked(arch: Arch | None, arches: Sequence[Arch] | None, device: Arch | None) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import enum
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import Protocol
@@ -336,11 +336,12 @@ class Inspection:
             raise NameNotFoundError(f"a kernel is found by its name, not by {type(name).__name__} {spell(name)}")
         wanted = None if arch is None else Arch.parse(arch)
         there = [k for k in self.kernels if wanted is None or k.arch == wanted]
-        found = (
-            [k for k in there if k.name == name]
-            or [k for k in there if k.is_called(name)]
-            or [k for k in there if k.is_instance_of(name)]
+        tests: tuple[Callable[[KernelInfo], bool], ...] = (
+            lambda k: k.name == name,
+            lambda k: k.is_called(name),
+            lambda k: k.is_instance_of(name),
         )
+        found = next(filter(None, (list(filter(test, there)) for test in tests)), [])
         if len({k.name for k in found}) > 1:
             listing = ", ".join(dict.fromkeys(k.display for k in found))
             raise NameNotFoundError(f"{spell(name)} is the name of several kernels: {listing}", help="say which")

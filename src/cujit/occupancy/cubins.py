@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NoReturn
+
 from cujit.arch import Arch
 from cujit.artifact import Artifact, Kind
 from cujit.errors import ArchError, FormatError
@@ -25,12 +27,7 @@ def cubins_for(artifact: Artifact, device: Arch | None) -> list[Cubin]:
             f"registers are known of machine code, and this is {artifact.kind.value}", help=_HOW_TO_LINK[artifact.kind]
         )
     if artifact.kind is Kind.CUBIN:
-        cubin = read_cubin(artifact.data)
-        if device is not None and not cubin.arch.runs_on(device):
-            raise ArchError(
-                f"this cubin is for {cubin.arch} and does not run on {device}", help=f"build it for {device}"
-            )
-        return [cubin]
+        return [_only_cubin(artifact, device)]
     fatbins = find_fatbins(artifact.data)
     if not any(fatbins):
         raise FormatError(f"there is no device code in {artifact.name or 'this image'}")
@@ -38,14 +35,15 @@ def cubins_for(artifact: Artifact, device: Arch | None) -> list[Cubin]:
     chosen = [entry for entry in (select(fatbin, arch) for fatbin in fatbins) if entry is not None]
     found = [read_cubin(entry.payload()) for entry in chosen if entry.kind is EntryKind.CUBIN]
     if not found:
-        if any(e.arch is not None and e.arch.runs_on(arch) for fatbin in fatbins for e in fatbin.cubin_entries):
-            name = artifact.name or "this image"
-            raise FormatError(
-                f"the machine code of {name} for {arch} is still to be linked, which can change the registers",
-                help=f"cujit.link([image], arch='{arch}')",
-            )
-        raise ArchError(_no_machine_code(artifact, arch, chosen), help=f"build it with the target {arch}")
+        _refuse(artifact, fatbins, arch, chosen)
     return found
+
+
+def _only_cubin(artifact: Artifact, device: Arch | None) -> Cubin:
+    cubin = read_cubin(artifact.data)
+    if device is not None and not cubin.arch.runs_on(device):
+        raise ArchError(f"this cubin is for {cubin.arch} and does not run on {device}", help=f"build it for {device}")
+    return cubin
 
 
 def _only_arch(fatbins: tuple[Fatbin, ...]) -> Arch:
@@ -59,8 +57,15 @@ def _only_arch(fatbins: tuple[Fatbin, ...]) -> Arch:
     )
 
 
-def _no_machine_code(artifact: Artifact, arch: Arch, chosen: list[Entry]) -> str:
+def _refuse(artifact: Artifact, fatbins: tuple[Fatbin, ...], arch: Arch, chosen: list[Entry]) -> NoReturn:
+    """Say why nothing of what a GPU would run is machine code that is linked."""
     name = artifact.name or "this image"
+    if any(e.arch is not None and e.arch.runs_on(arch) for fatbin in fatbins for e in fatbin.cubin_entries):
+        raise FormatError(
+            f"the machine code of {name} for {arch} is still to be linked, which can change the registers",
+            help=f"cujit.link([image], arch='{arch}')",
+        )
+    why = f"{name} has nothing that runs on {arch}"
     if chosen:
-        return f"{arch} would run PTX of {name}, whose registers the driver decides when it compiles it"
-    return f"{name} has nothing that runs on {arch}"
+        why = f"{arch} would run PTX of {name}, whose registers the driver decides when it compiles it"
+    raise ArchError(why, help=f"build it with the target {arch}")

@@ -221,13 +221,10 @@ def print_comparison(comparison: Comparison, everything: bool) -> None:
     Kernels that are equal, and metrics in which all are, are left out unless ``everything`` is asked for.
     """
     changed = [pair for pair in comparison.pairs if not pair.is_equal]
-    shown = comparison.pairs if everything else changed
-    if shown:
-        metrics = [m for m in Metric if everything or any(_differs(pair, m) for pair in shown)]
-        numbers = tuple(_METRICS[m] for m in metrics)
-        rows = [(p.after.display, str(p.arch or _UNKNOWN), *_changes(p, metrics)) for p in shown]
-        _print_rows(("kernel", "arch", *numbers), rows, right=numbers, styles=[_style(pair) for pair in shown])
-        click.echo()
+    if everything and comparison.pairs:
+        _print_pairs(comparison.pairs, list(Metric))
+    elif changed:
+        _print_pairs(changed, [m for m in Metric if any(_differs(pair, m) for pair in changed)])
     for where, kernels in ((comparison.a, comparison.only_a), (comparison.b, comparison.only_b)):
         for kernel in kernels:
             click.echo(printable(f"only in {where}: {kernel.display} ({kernel.arch or _UNKNOWN})"))
@@ -236,6 +233,13 @@ def print_comparison(comparison: Comparison, everything: bool) -> None:
         f"{len(comparison.pairs) - len(changed)} equal; {len(comparison.only_a)} only in {comparison.a}, "
         f"{len(comparison.only_b)} only in {comparison.b}"
     )
+
+
+def _print_pairs(pairs: Sequence[Pair], metrics: Sequence[Metric]) -> None:
+    numbers = tuple(_METRICS[m] for m in metrics)
+    rows = [(p.after.display, str(p.arch or _UNKNOWN), *_changes(p, metrics)) for p in pairs]
+    _print_rows(("kernel", "arch", *numbers), rows, right=numbers, styles=[_style(pair) for pair in pairs])
+    click.echo()
 
 
 def _differs(pair: Pair, metric: Metric) -> bool:

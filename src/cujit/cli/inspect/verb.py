@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import zip_longest
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -68,19 +69,10 @@ def command(
 
     Neither a GPU nor a driver is needed. The status is 1 when something in a FILE is damaged.
     """
-    if sum((ptx, sass, directory is not None, needs, against is not None)) > 1:
-        raise click.UsageError("--ptx, --sass, --extract, --needs and --against exclude each other")
-    if needs and pattern is not None:
-        raise click.UsageError("--needs looks at whole images and not at --kernel")
-    if as_json and (ptx or sass):
-        raise click.UsageError("--ptx and --sass print text and not JSON")
-    if against is not None and len(files) > 1:
-        raise click.UsageError(f"--against compares one FILE with B, not {len(files)}")
     paths = files if against is None else (*files, against)
-    if logs and len(logs) != len(paths):
-        raise click.UsageError(f"--log is given {len(logs)} times, for {len(paths)} files; give one for each")
+    _check_usage(ctx.params, len(paths))
     found = _inspected(paths, logs, arch)
-    keep = KernelFilter() if pattern is None else _kernels_called(pattern, found)
+    keep = _kernels_called(pattern, found)
     if against is not None:
         comparison = compare(*found, keep=keep)
         print_json(comparison_record(comparison)) if as_json else print_comparison(comparison, everything)
@@ -89,10 +81,8 @@ def command(
 
         if not show_needs(found, everything=everything, as_json=as_json):
             ctx.exit(ExitCode.WRONG_INPUT)
-    elif ptx:
-        _print_ptx(found, keep)
-    elif sass:
-        _print_sass(found, keep)
+    elif ptx or sass:
+        (_print_ptx if ptx else _print_sass)(found, keep)
     elif directory is not None:
         extract(((image, i.name) for i in found for image in keep.chosen(i)), directory, as_json=as_json)
     elif as_json:
@@ -100,8 +90,26 @@ def command(
     else:
         for inspection in found:
             print_inspection(inspection, keep, everything)
-    if any(image.is_read and image.error for inspection in found for image in inspection):
+    if any(map(_is_damaged, found)):
         ctx.exit(ExitCode.WRONG_INPUT)
+
+
+def _is_damaged(inspection: Inspection) -> bool:
+    return any(image.is_read and image.error for image in inspection)
+
+
+def _check_usage(given: Mapping[str, Any], files: int) -> None:
+    """Refuse options that do not go together; ``files`` counts B too."""
+    if sum(bool(given[name]) for name in ("ptx", "sass", "directory", "needs", "against")) > 1:
+        raise click.UsageError("--ptx, --sass, --extract, --needs and --against exclude each other")
+    if given["needs"] and given["pattern"] is not None:
+        raise click.UsageError("--needs looks at whole images and not at --kernel")
+    if given["as_json"] and (given["ptx"] or given["sass"]):
+        raise click.UsageError("--ptx and --sass print text and not JSON")
+    if given["against"] and files > 2:
+        raise click.UsageError(f"--against compares one FILE with B, not {files - 1}")
+    if given["logs"] and len(given["logs"]) != files:
+        raise click.UsageError(f"--log is given {len(given['logs'])} times, for {files} files; give one for each")
 
 
 def _inspected(paths: Sequence[Path], logs: Sequence[Path], arch: str | None) -> list[Inspection]:
@@ -117,7 +125,9 @@ def _inspected(paths: Sequence[Path], logs: Sequence[Path], arch: str | None) ->
     return kept
 
 
-def _kernels_called(pattern: str, found: Sequence[Inspection]) -> KernelFilter:
+def _kernels_called(pattern: str | None, found: Sequence[Inspection]) -> KernelFilter:
+    if pattern is None:
+        return KernelFilter()
     kernels = [kernel for inspection in found for kernel in inspection.kernels]
     names = names_matching(pattern, kernels)
     if not names:

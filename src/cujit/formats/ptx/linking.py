@@ -7,11 +7,12 @@ common definitions become one; what is in the way is told all at once.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from cujit.arch import Arch, ArchKind
+from cujit.arch.support import Version
 from cujit.errors import LinkError
 from cujit.formats.mangling import spelled
 from cujit.formats.ptx.debug_merge import DebugData, Labels
@@ -100,19 +101,25 @@ class _Link:
         self._unresolved(renamings)
         self._constants(kept)
         self.refuse()
-        lost: dict[str, list[str]] = {}
-        for index, (renaming, (name, module)) in enumerate(zip(renamings, self._inputs, strict=True)):
-            self._notes += [f"{name}: {note}" for note in debug.add(module, renaming, index + 1)]
-            for function in module.functions:
-                if function.body is not None and not self._is_kept(function, index):
-                    told = (label for label in labels_of(function.body) if label in labels[index].told)
-                    lost.setdefault(function.name, []).extend(map(renaming.label, told))
+        for number, (renaming, (name, module)) in enumerate(zip(renamings, self._inputs, strict=True), start=1):
+            self._notes += [f"{name}: {note}" for note in debug.add(module, renaming, number)]
+        lost = self._lost_labels(renamings, labels)
         declared = [*self._externs(renamings), *aliases]
         items = _ordered([_with_labels(item, lost) for group in kept for item in group], declared)
         made = replace(head, items=(*debug.files(), *items, *debug.sections()))
         for (name, _), (symbols, _) in zip(self._inputs, names, strict=True):
             self._notes += [f"{name}: {spelled(old)} of its own is {new} here" for old, new in symbols.items()]
         return Linked(made, tuple(symbols for symbols, _ in names), tuple(self._notes))
+
+    def _lost_labels(self, renamings: Sequence[Renaming], labels: Sequence[Labels]) -> dict[str, list[str]]:
+        """The labels that debug data tell of in functions that are left out, by the name of the function."""
+        lost: dict[str, list[str]] = {}
+        for index, (renaming, own) in enumerate(zip(renamings, labels, strict=True)):
+            for function in self._inputs[index].module.functions:
+                if function.body is not None and not self._is_kept(function, index):
+                    told = (label for label in labels_of(function.body) if label in own.told)
+                    lost.setdefault(function.name, []).extend(map(renaming.label, told))
+        return lost
 
     # -- what stays -----------------------------------------------------------------------------------------
 
@@ -229,28 +236,33 @@ class _Link:
         """
         modules = [module for _, module in self._inputs]
         targets = [declared_target(module) for module in modules]
-        known = [t for t in targets if t is not None]
-        wanted = target.virtual if target is not None else _highest(known)
+        wanted = target.virtual if target is not None else _highest(list(filter(None, targets)))
         version = max(module.version for module in modules)
         if wanted is not None:
             version = max(version, target_version(wanted) or version)
         for index, (module, declared) in enumerate(zip(modules, targets, strict=True)):
-            if declared is not None and wanted is not None and not declared.runs_on(wanted.real):
-                text = f"is for {declared.real}, which does not run on {wanted.real}, the target of the link"
-                self._complaints.append(Complaint(index, 0, text))
-            elif wanted is not None:
-                there = obstacles(module, version, wanted if declared else None)
-                self._complaints += (Complaint(index, o.line, f"{o.construct} {o.why}") for o in there)
-            for what, mine, first in (
-                ("addresses of", f"{module.address_size} bits", f"{modules[0].address_size} bits"),
-                ("the mode of textures", _texture_mode(module), _texture_mode(modules[0])),
-            ):
-                if mine != first:
-                    text = f"has {what} {mine}, and {self._inputs[0].name} {first}"
-                    self._complaints.append(Complaint(index, 0, text))
-        words = [word for module in modules for word in module.target[1:]]
+            found = [] if wanted is None else _unfit(module, declared, wanted, version)
+            found += [(0, f"has {text} {self._inputs[0].name} {first}") for text, first in _unlike(module, modules[0])]
+            self._complaints += (Complaint(index, line, text) for line, text in found)
+        words = dict.fromkeys(word for module in modules for word in module.target[1:])
         first = str(wanted.real) if wanted is not None else modules[0].target[0]
-        return Module(version, (first, *dict.fromkeys(words)), modules[0].address_size)
+        return Module(version, (first, *words), modules[0].address_size)
+
+
+def _unfit(module: Module, declared: Arch | None, wanted: Arch, version: Version) -> list[tuple[int, str]]:
+    """Say by line why a module cannot be part of what is for ``wanted`` and of that version."""
+    if declared is not None and not declared.runs_on(wanted.real):
+        return [(0, f"is for {declared.real}, which does not run on {wanted.real}, the target of the link")]
+    there = obstacles(module, version, wanted if declared else None)
+    return [(o.line, f"{o.construct} {o.why}") for o in there]
+
+
+def _unlike(module: Module, first: Module) -> Iterator[tuple[str, str]]:
+    """Say what a module has that all have to have alike, and what the first one has."""
+    if module.address_size != first.address_size:
+        yield f"addresses of {module.address_size} bits, and", f"{first.address_size} bits"
+    if _texture_mode(module) != _texture_mode(first):
+        yield f"the mode of textures {_texture_mode(module)}, and", _texture_mode(first)
 
 
 def _highest(targets: Sequence[Arch]) -> Arch | None:
@@ -291,13 +303,10 @@ def _new_names(
     told: set[str] = set()
     found = []
     for number, (table, own) in enumerate(zip(tables, labels, strict=True), start=1):
-        symbols = {}
-        for name, symbol in table.items():
-            if symbol.is_private:
-                if name in given:
-                    symbols[name] = _fresh(name, number, taken)
-                given.add(name)
-        clashing = {label for label in own.all if label in owners and label not in table} | (own.told & told)
+        private = [name for name, symbol in table.items() if symbol.is_private]
+        symbols = {name: _fresh(name, number, taken) for name in private if name in given}
+        given.update(private)
+        clashing = (own.all & (owners.keys() - table.keys())) | (own.told & told)
         told |= own.told
         found.append((symbols, {label: _fresh(label, number, taken) for label in sorted(clashing)}))
     return found

@@ -7,7 +7,7 @@ that comments, debug data and line numbers of messages stay true, and nothing ha
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import NamedTuple, TypeVar
 
@@ -100,18 +100,24 @@ def obstacles(module: Module, version: Version, arch: Arch | None = None, *, tar
     """
     declared = declared_target(module)
     target = arch or declared
-    found = [o for need in construct_needs(module) if (o := _obstacle(need, module, version, arch, declared))]
     needed = target_version(target) if target else None
+    found = [o for need in construct_needs(module) if (o := _obstacle(need, module, version, arch, declared))]
     if target is not None and needed is not None and needed > version:
         found.append(Obstacle(target_line, f".target {target.real}", f"came with PTX {dotted(needed)}"))
-    number = target.number if target else 0
-    for line, construct, since in removed_constructs(module, version, number):
-        if module.version < since or (declared is not None and number != declared.number):
-            found.append(Obstacle(line, construct, f"is gone since PTX {dotted(since)}"))
+    found += _removed(module, version, target, declared)
     if arch is not None:
         changed = (d for d in module.items if isinstance(d, Directive) and d.name == "target")
         found += (Obstacle(d.line, ".target", "is changed again in the middle of the text") for d in changed)
     return sorted(found)
+
+
+def _removed(module: Module, version: Version, target: Arch | None, declared: Arch | None) -> Iterator[Obstacle]:
+    """Find what is gone in that version, or for that target, and was not where the text comes from."""
+    number = target.number if target else 0
+    is_moved = declared is not None and number != declared.number
+    for line, construct, since in removed_constructs(module, version, number):
+        if is_moved or module.version < since:
+            yield Obstacle(line, construct, f"is gone since PTX {dotted(since)}")
 
 
 def lowest_version(module: Module) -> Version:

@@ -91,16 +91,12 @@ class InstructionRow:
 
         Words that are part of the instruction's name come first.
         """
-        free, leading = list(self.modifiers), LEADING.get(self.opcode, frozenset())
+        leading = LEADING.get(self.opcode, frozenset())
         count = sum(word in leading for word in modifiers)
-        for k, word in enumerate(modifiers):
-            if k < count:
-                while free and free[0].optional and word not in free[0].choices:
-                    free = free[1:]
-                if word not in leading or not free or word not in free[0].choices:
-                    return False
-                free = free[1:]
-                continue
+        free = self._after(modifiers[:count], leading)
+        if free is None:
+            return False
+        for word in modifiers[count:]:
             fitting = (place for place in free if word in place.choices or (word in TYPES and place.is_type))
             place = next(fitting, None)
             if place is not None and word in place.choices:
@@ -108,6 +104,17 @@ class InstructionRow:
             elif place is not None or not self.is_open:
                 return False
         return all(place.optional for place in free)
+
+    def _after(self, words: tuple[str, ...], leading: frozenset[str]) -> list[Modifier] | None:
+        """The places that are left behind the words of the name; None where one stands too late or has no place."""
+        free = list(self.modifiers)
+        for word in words:
+            while free and free[0].optional and word not in free[0].choices:
+                free.pop(0)
+            if word not in leading or not free or word not in free[0].choices:
+                return None
+            free.pop(0)
+        return free
 
 
 def lookup(instruction: Instruction) -> InstructionRow | None:
