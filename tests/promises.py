@@ -179,7 +179,7 @@ _LISTED = {
         r"^cujit_match_\d+: .* align \d+$": "values lie in reserved memory, and so do results",
         r"^cujit_ready: .*@llvm\.cttz\.": "the mask is not empty",
         r"^read_shared: .* = (u(div|rem) i64|ashr i32 16,) ": "groups of rows in a swizzle are 1, 2, 4, 8 or 16",
-        r"^cujit\.tensor\.\S+: .* = u(div|rem) ": "boxes of maps that were made by the driver, or here, have elements",
+        r"^(measure|find_row): .* = u(div|rem) ": "boxes of maps that were made by the driver, or here, have elements",
         rf"{_OURS}.* = fptosi (<\d+ x )?float": "ex2 bounds its operand; of NaN, small formats choose another code",
         r"^float_tap: .* = fptosi ": "coordinates are cut to 1e9 before",
         rf"{_OURS}.*, (i32 )?%trace.lane$": "the lane of a thread, which trace.py numbers in its warp",

@@ -24,6 +24,7 @@ from pathlib import Path
 from cujit.devices.cpu.ir.program import WARP
 from cujit.devices.cpu.native import structures
 from cujit.devices.cpu.run.launch import PLACE, SHARED_ALIGN
+from cujit.devices.cpu.run.tensormap import ELEMENT_BYTES, ROUNDED
 from cujit.devices.cpu.run.textures import FORMATS, SURFACE_MARK, TEXTURE_MARK
 from cujit.devices.textures import AddressMode
 
@@ -106,12 +107,15 @@ def shared() -> str:
         "SURFACE_MARK": f"{SURFACE_MARK:#x}ull",
         "PLACE": f"{PLACE}",
         "SHARED_ALIGN": f"{SHARED_ALIGN}",
+        "ROUNDED": f"{sum(1 << number for number in ROUNDED)}u",
         "TRACE_DONE": f"{structures.TRACE_DONE}u",
         **{name: f"{getattr(structures, name)}" for name in _NUMBERS},
     }
     defines = [f"#define {name} {value}" for name, value in numbers.items()]
     tables = (
         _table("unsigned char PATTERN", [f"{byte:#04x}" for byte in structures.PATTERN], 8),
+        "/* Bytes of an element of a tensor, by its type. */",
+        _table("unsigned char ELEMENT_BYTES", [f"{ELEMENT_BYTES[number]}" for number in sorted(ELEMENT_BYTES)], 16),
         "/* The linear value of each sRGB code. */",
         _table("float SRGB", [f"{linear(code).hex()}f" for code in range(256)], 4),
     )

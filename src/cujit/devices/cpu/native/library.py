@@ -84,6 +84,11 @@ _MATRIX = (
     *("cujit_matrix_load", "cujit_matrix_load_columns", "cujit_matrix_store", "cujit_matrix_turn", "cujit_matrix_move"),
 )
 
+_COPIES = (
+    *("cujit_tensor_copy", "cujit_tensor_is_wrong", "cujit_tensor_misplaced"),
+    *("cujit_bulk_bytes", "cujit_bulk_reduce"),
+)
+
 PARTS = (
     Part("faults", _FAULTS, passes=False),
     Part("pool", _POOL),
@@ -92,6 +97,7 @@ PARTS = (
     Part("blocks", _BLOCKS),
     Part("textures", ("cujit_texture", "cujit_surface", "cujit_query")),
     Part("matrix", _MATRIX, is_plain=True),
+    Part("copies", _COPIES, is_plain=True),
     Part("trace", ("cujit_trace",)),
     Part("warps", ("cujit_match_32", "cujit_match_64", "cujit_note", "cujit_ready"), is_plain=True),
     Part("checks", _CHECKS),

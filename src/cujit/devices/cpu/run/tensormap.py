@@ -5,9 +5,7 @@ A GPU's map is opaque and only its driver makes one; this one is ours, and means
 
 from __future__ import annotations
 
-import ctypes
-
-from cujit.devices.cpu.native.structures import Fields
+from cujit.devices.cpu.native.structures import Fields, Shared
 from cujit.devices.im2col import Im2col
 from cujit.devices.tensormaps import MAX_RANK, DataType, Tiling
 
@@ -35,7 +33,7 @@ ROUNDED = tuple(_PTX_NUMBERS[t] for t in (DataType.TFLOAT32, DataType.TFLOAT32_F
 """PTX's numbers of the types that a load rounds to 10 bits of fraction."""
 
 
-class TensorMap(ctypes.Structure):
+class TensorMap(Shared):
     """The 128 bytes. ``sizes`` and ``box`` count elements, innermost first; ``strides`` bytes of dimension 1 and on.
 
     ``element`` is PTX's number of the type, ``last_dimension`` the rank less one. A size of 0 stands for 2**32.

@@ -5,7 +5,7 @@ PTX ISA 9.1, "Data Movement and Conversion Instructions: Bulk copy", "st.async",
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from cujit.devices.cpu.codegen.builder import Builder, Value
 from cujit.devices.cpu.codegen.lanewise import each_lane, for_each_bit
@@ -18,7 +18,7 @@ from cujit.devices.cpu.instructions.memory import address_in
 from cujit.devices.cpu.ir.program import Memory, Op, items_of
 from cujit.devices.cpu.native.structures import FaultKind
 
-__all__ = ["count_loop", "fault_where", "move", "register"]
+__all__ = ["apply_function", "fault_where", "move", "register"]
 
 _PIECE = 16
 """Bytes that addresses and sizes of bulk copies are multiples of. Source: PTX ISA 9.1, 9.7.9.25.4 "Bulk copy"."""
@@ -157,39 +157,10 @@ def _copy_bytes_out(e: WarpEmitter, op: Op) -> None:
     operands = _outward(e, op)
 
     def copy(f: Builder, v: Sequence[Value]) -> None:
-        def byte(k: Value) -> None:
-            bit = f.binary("lshr", f.cast("zext", v[3], "i64"), f.binary("and", k, f.integer(15, 64)))
-            here, after = f.label("copy"), f.label("next")
-            f.branch(f.cast("trunc", bit, "i1"), here, after)
-            f.start(here)
-            move(f, f.binary("add", v[0], k), f.binary("add", v[1], k), f.integer(1, 64))
-            f.jump(after)
-            f.start(after)
-
-        count_loop(f, _size(f, v[2]), byte)
+        f.call("cujit_bulk_bytes", "void", *v[:3], f.cast("zext", v[3], "i32"))
 
     mask = e.read(op.sources[-1], "i16")
     each_lane(e, op, "bulk.bytes", [*operands, mask], copy)
-
-
-def count_loop(f: Builder, count: Value, step: Callable[[Value], None]) -> None:
-    """Emit ``for k in range(count)`` over an i64."""
-    start, head, work, turn, done = (f.label(x) for x in ("start", "count", "work", "turn", "done"))
-    number, more = f.name(), f.name()
-    f.jump(start)
-    f.start(start)
-    f.jump(head)
-    f.start(head)
-    f.phi(count, ("0", start), (more, turn), into=number)
-    left = f.compare("icmp ult", Value(number, "i64"), count)
-    f.branch(left, work, done)
-    f.start(work)
-    step(Value(number, "i64"))
-    f.jump(turn)
-    f.start(turn)
-    f.binary("add", Value(number, "i64"), f.integer(1, 64), into=more)
-    f.jump(head)
-    f.start(done)
 
 
 # -- reductions -------------------------------------------------------------------------------------------
@@ -204,21 +175,25 @@ def _reduce(e: WarpEmitter, op: Op) -> None:
     size = e.source(op, 2, "i32")
     _check(e, op, addresses[0], addresses[1], size)
 
+    apply = apply_function(e.builder, form)
+
     def reduce(f: Builder, v: Sequence[Value]) -> None:
-        step = f.integer(form.bits // 8, 64)
-
-        def element(k: Value) -> None:
-            at = f.binary("mul", k, step)
-            there, here = (f.cast("inttoptr", f.binary("add", x, at), "ptr") for x in v[:2])
-            form.apply(f, there, [form.load(f, here)])
-
-        bytes_ = _size(f, v[2])
-        count_loop(f, f.binary("udiv", bytes_, step), element)
+        f.call("cujit_bulk_reduce", "void", *v[:3], f.integer(form.bits // 8, 32), apply)
         if len(v) > 3:
-            complete_bytes(f, v[3], bytes_)
+            complete_bytes(f, v[3], _size(f, v[2]))
 
     name = f"bulk.reduce.{form.name}{'.signal' if len(addresses) > 2 else ''}"
     each_lane(e, op, name, [*addresses[:2], size, *addresses[2:]], reduce)
+
+
+def apply_function(b: Builder, form: Atomic) -> Value:
+    """Point to a function ``(i64 there, i64 here)`` that reduces an element into another, for native code to call."""
+
+    def write(f: Builder) -> None:
+        there, here = (f.cast("inttoptr", Value(name, "i64"), "ptr") for name in ("%there", "%here"))
+        form.apply(f, there, [form.load(f, here)])
+
+    return Value(f"@{b.define(f'cujit.apply.{form.name}', 'i64 %there, i64 %here', write)}", "ptr")
 
 
 def _reduce_one(e: WarpEmitter, op: Op) -> None:

@@ -16,13 +16,12 @@ from cujit.devices.cpu.codegen.registry import Rules
 from cujit.devices.cpu.codegen.warp import WarpEmitter
 from cujit.devices.cpu.instructions import clusters
 from cujit.devices.cpu.instructions.atomics import Atomic, operation_of
-from cujit.devices.cpu.instructions.copies.box import Box, Im2col, is_one_of, load_field
-from cujit.devices.cpu.instructions.copies.bulk import fault_where, move
+from cujit.devices.cpu.instructions.copies.bulk import apply_function, fault_where, move
 from cujit.devices.cpu.instructions.mbarrier import complete_bytes
 from cujit.devices.cpu.instructions.memory import address_in
 from cujit.devices.cpu.ir.program import IntConstant, Memory, Op, items_of
 from cujit.devices.cpu.native.structures import FaultKind
-from cujit.devices.cpu.run.tensormap import CLOSED, ELEMENT_BYTES, IM2COL_MARK, MARK, TensorMap, field_offset
+from cujit.devices.cpu.run.tensormap import ELEMENT_BYTES, IM2COL_MARK, MARK, TensorMap, field_offset
 
 __all__ = ["register"]
 
@@ -41,8 +40,7 @@ _REDUCTIONS = {
     "xor": {2: "b32", 3: "b32", 4: "b64"},
 }
 _SHARED_ALIGN = 128
-_START_ALIGN = 16
-"""Bytes that the place where a box begins is a multiple of, along the innermost axis; in both modes."""
+_NOTHING = Value("null", "ptr")
 
 
 def register(rules: Rules) -> None:
@@ -75,10 +73,6 @@ class _Place:
         """The number of axes and the mode, in names of functions."""
         return f"{self.rank}{'i' * self.im2col}"
 
-    def box(self, f: Builder) -> Box:
-        """Make what walks through it."""
-        return Im2col(f, self.rank) if self.im2col else Box(f, self.rank)
-
 
 @dataclass(frozen=True)
 class _Copy(_Place):
@@ -89,6 +83,14 @@ class _Copy(_Place):
     def operands(self) -> list[Value]:
         """What the lane function takes: map, shared address, where the cluster's shared memory begins, coordinates."""
         return [self.map, self.shared, clusters.CLUSTER, *self.coords]
+
+    def walk(self, f: Builder, values: Sequence[Value], *, inward: bool = False, reductions: Value = _NOTHING) -> Value:
+        """Copy the box of one lane, or reduce it, in native code; give its bytes."""
+        coords = f.reserve("%coords", f"[{len(self.coords)} x i32]")
+        for k, coord in enumerate(values[3:]):
+            f.store(coord, f.offset(coords, 4 * k))
+        numbers = (f.integer(n, 32) for n in (self.rank, self.im2col, inward))
+        return f.call("cujit_tensor_copy", "i64", *values[:3], coords, *numbers, reductions)
 
 
 def _place_of(e: WarpEmitter, op: Op, tensor: Memory, types: Collection[int] = ()) -> _Place:
@@ -119,36 +121,23 @@ def _copy_of(e: WarpEmitter, op: Op, tensor: Memory, shared: Memory, space: str,
 def _check_map(e: WarpEmitter, op: Op, copy: _Place, types: Collection[int]) -> None:
     """End the launch where the map is none of ours, or not for the instruction."""
 
+    bits = sum(1 << number for number in types) if types else 0xFFFFFFFF
+
     def is_wrong(f: Builder, v: Sequence[Value]) -> Value:
-        mark = f.integer(IM2COL_MARK if copy.im2col else MARK, 64)
-        given = f.binary("and", load_field(f, v[0], "mark", "i64"), f.integer(CLOSED - 1, 64))
-        wrong = f.compare("icmp ne", given, mark)
-        rank = load_field(f, v[0], "last_dimension", "i32")
-        wrong = f.binary("or", wrong, f.compare("icmp ne", rank, f.integer(copy.rank - 1, 32)))
-        if types:
-            type_ = load_field(f, v[0], "element", "i8")
-            wrong = f.binary("or", wrong, f.invert(is_one_of(f, type_, types)))
-        return f.cast("zext", wrong, "i8")
+        numbers = (f.integer(IM2COL_MARK if copy.im2col else MARK, 64), f.integer(copy.rank, 32), f.integer(bits, 32))
+        return f.call("cujit_tensor_is_wrong", "i32", v[0], *numbers)
 
     name = ".".join(["tensor.check", copy.form, *map(str, sorted(types))])
-    wrong = each_lane(e, op, name, [copy.map], is_wrong, "i8")
+    wrong = each_lane(e, op, name, [copy.map], is_wrong, "i32")
     assert wrong is not None
     fault_where(e, op, FaultKind.TENSOR_MAP, wrong, copy.map)
 
 
 def _check_start(e: WarpEmitter, op: Op, place: _Place) -> None:
-    """End the launch where the box does not begin at a multiple of 16 bytes along the innermost axis.
-
-    Source: PTX ISA 9.1, 5.5.3.1 "Bounding Box"; measured on an H200, which ends it with an illegal instruction.
-    """
+    """End the launch where the box does not begin at a multiple of 16 bytes along the innermost axis."""
 
     def misplaced(f: Builder, v: Sequence[Value]) -> Value:
-        size = f.cast("zext", load_field(f, v[0], "element_bytes", "i8"), "i64")
-        begin = f.binary("mul", f.cast("sext", v[1], "i64"), size)
-        base = load_field(f, v[0], "global_address", "i64")
-        low = f.binary("and", f.binary("or", begin, base), f.integer(_START_ALIGN - 1, 64))
-        right = f.compare("icmp eq", low, f.integer(0, 64))
-        return f.select(right, f.integer(0, 64), f.binary("add", base, begin))
+        return f.call("cujit_tensor_misplaced", "i64", *v)
 
     address = each_lane(e, op, "tensor.start", [place.map, place.coords[0]], misplaced, "i64")
     assert address is not None
@@ -187,10 +176,9 @@ def _load(e: WarpEmitter, op: Op) -> None:
     shared, tensor, barrier = _memories(op)
     space = op.space
     copy = _copy_of(e, op, tensor, shared, space)
-    function = _copy_function(e, copy, inward=True)
 
     def load(f: Builder, v: Sequence[Value]) -> None:
-        complete_bytes(f, v[0], _call(f, function, v[1:]))
+        complete_bytes(f, v[0], copy.walk(f, v[1:], inward=True))
 
     each_lane(e, op, f"tensor.load{copy.form}", [address_in(e, barrier, space), *copy.operands()], load)
 
@@ -199,7 +187,6 @@ def _load_to_several(e: WarpEmitter, op: Op) -> None:
     """``….multicast::cluster [dst], [map, {…}], [mbar], mask``: to the same place of every block that the mask has."""
     shared, tensor, barrier = _memories(op)
     copy = _copy_of(e, op, tensor, shared, "cluster")
-    function = _copy_function(e, copy, inward=True)
     offset = clusters.offset_of(e, address_in(e, barrier, "cluster"))
     mask = e.read(op.sources[4 if copy.im2col else 3], "i16")
 
@@ -208,7 +195,7 @@ def _load_to_several(e: WarpEmitter, op: Op) -> None:
 
         def to_one(rank: Value) -> None:
             start = f.binary("add", origin, f.binary("mul", f.cast("zext", rank, "i64"), stride))
-            bytes_ = _call(f, function, [map_, f.binary("add", start, shared), origin, *coords])
+            bytes_ = copy.walk(f, [map_, f.binary("add", start, shared), origin, *coords], inward=True)
             complete_bytes(f, f.binary("add", start, barrier), bytes_)
 
         for_each_bit(f, f.cast("zext", mask, "i32"), to_one)
@@ -223,10 +210,9 @@ def _store(e: WarpEmitter, op: Op) -> None:
     tensor, shared = _memories(op)
     copy = _copy_of(e, op, tensor, shared, "shared")
     _check_outward(e, op, copy)
-    function = _copy_function(e, copy, inward=False)
 
     def store(f: Builder, v: Sequence[Value]) -> None:
-        _call(f, function, v)
+        copy.walk(f, v)
 
     each_lane(e, op, f"tensor.store{copy.form}", copy.operands(), store)
 
@@ -238,19 +224,13 @@ def _reduce(e: WarpEmitter, op: Op) -> None:
     copy = _copy_of(e, op, tensor, shared, "shared", _REDUCTIONS[operation])
     _check_outward(e, op, copy)
     # Of f32, subnormal numbers are added as they are. Source: measured on an H200.
-    functions = {number: _reduce_function(e, copy, Atomic(operation, type_, locked=True))
-                 for number, type_ in _REDUCTIONS[operation].items()}  # fmt: skip
+    forms = {number: Atomic(operation, type_, locked=True) for number, type_ in _REDUCTIONS[operation].items()}
+    b = e.builder
+    functions = [apply_function(b, forms[number]) if number in forms else _NOTHING for number in ELEMENT_BYTES]
+    table = b.module.constant(f"cujit.reductions.{operation}", functions)
 
     def reduce(f: Builder, v: Sequence[Value]) -> None:
-        type_ = load_field(f, v[0], "element", "i8")
-        done = f.label("reduced")
-        cases = {number: f.label("type") for number in functions}
-        f.switch(type_, cases.items(), done)
-        for number, label in cases.items():
-            f.start(label)
-            _call(f, functions[number], v)
-            f.jump(done)
-        f.start(done)
+        copy.walk(f, v, reductions=table)
 
     each_lane(e, op, f"tensor.reduce.{operation}{copy.form}", copy.operands(), reduce)
 
@@ -259,42 +239,6 @@ def _prefetch(e: WarpEmitter, op: Op) -> None:
     """``cp.async.bulk.prefetch.tensor [map, {…}]``: a hint that asks for no effect; what cannot be ends the launch."""
     (tensor,) = _memories(op)
     _place_of(e, op, tensor)
-
-
-# -- the copy ---------------------------------------------------------------------------------------------
-
-
-def _call(f: Builder, function: str, values: Sequence[Value]) -> Value:
-    return f.invoke(f"@{function}", "i64", *values)
-
-
-def _copy_function(e: WarpEmitter, copy: _Place, *, inward: bool) -> str:
-    """Make the function that copies a box; it gives the bytes of the box."""
-    name = f"cujit.tensor.{'in' if inward else 'out'}{copy.form}"
-
-    def write(f: Builder) -> Value:
-        box = copy.box(f)
-        box.each_row(lambda *row: box.copy_row(inward, *row))
-        return box.bytes
-
-    return e.builder.define(name, _parameters(copy), write, "i64")
-
-
-def _reduce_function(e: WarpEmitter, copy: _Place, form: Atomic) -> str:
-    """Make the function that reduces a box of one type of elements into a tensor."""
-    name = f"cujit.tensor.{form.name}{copy.form}"
-
-    def write(f: Builder) -> Value:
-        box = copy.box(f)
-        box.each_row(lambda *row: box.reduce_row(form, *row))
-        return box.bytes
-
-    return e.builder.define(name, _parameters(copy), write, "i64")
-
-
-def _parameters(copy: _Place) -> list[Value]:
-    places = [Value(name, "i64") for name in ("%map", "%shared", "%origin")]
-    return [*places, *(Value(f"%c{k}", "i32") for k in range(len(copy.coords)))]
 
 
 # -- maps -------------------------------------------------------------------------------------------------
