@@ -28,6 +28,7 @@ from cujit.devices.launcher.cpython import native_type
 from cujit.devices.launcher.finish import COPY, Parameters
 from cujit.devices.launcher.launch import attach
 from cujit.devices.launcher.names import link_names
+from cujit.devices.launcher.runtime import compile_text
 from cujit.toolchain.driver import open_driver
 
 CODE = """
@@ -296,7 +297,7 @@ def on_gpu(device: Device, rounds: int) -> list[str]:
 
 def floor_callable() -> tuple[Any, NativeFunction]:
     """Make an object whose call does nothing but return None."""
-    code = compile_ir(link_names(_EMPTY), "empty")
+    code = compile_text(link_names(_EMPTY), "empty", 1)
     native = native_type(_Empty)
     call = native.type()
     native.attach(call, code.address, 0)
