@@ -27,8 +27,8 @@ from cujit.devices.launcher.code import launch_code
 from cujit.devices.launcher.cpython import native_type
 from cujit.devices.launcher.finish import COPY, Parameters
 from cujit.devices.launcher.launch import attach
-from cujit.devices.launcher.names import link_names
 from cujit.devices.launcher.runtime import compile_text
+from cujit.devices.launcher.symbols import link_names
 from cujit.toolchain.driver import open_driver
 
 CODE = """

@@ -26,7 +26,7 @@ from cujit.devices.cpu.native import structures
 from cujit.devices.cpu.run.launch import PLACE, SHARED_ALIGN
 from cujit.devices.cpu.run.tensormap import ELEMENT_BYTES, ROUNDED
 from cujit.devices.cpu.run.textures import FORMATS, SURFACE_MARK, TEXTURE_MARK
-from cujit.devices.textures import AddressMode
+from cujit.devices.textures.texture import AddressMode
 
 SOURCES = Path(__file__).parent.parent / "src" / "cujit" / "devices" / "cpu" / "runtime"
 PROCESSORS = ("x86_64", "aarch64")

@@ -15,13 +15,13 @@ from cujit.arch import Arch, ArchKind
 from cujit.artifact import Artifact, Kind
 from cujit.artifact.opening import open_image, require_content
 from cujit.cache.cache import Cache
-from cujit.devices.arrays import DeviceArray
+from cujit.devices.arguments.signatures import signature_of
+from cujit.devices.arrays.array import DeviceArray
 from cujit.devices.device import Device
 from cujit.devices.globals import Globals
 from cujit.devices.jitoptions import JitOptions
 from cujit.devices.launcher.entry import Entry, Image
-from cujit.devices.names import NameTable
-from cujit.devices.signatures import signature_of
+from cujit.devices.nametable import NameTable
 from cujit.devices.streams import Allocation
 from cujit.devices.watch import Text, known_to, wanted_options
 from cujit.errors import ArchError, ArgumentError, LoadError, spell

@@ -9,7 +9,7 @@ from time import perf_counter_ns
 
 import numpy as np
 
-from cujit.devices.arrays import DeviceArray
+from cujit.devices.arrays.array import DeviceArray
 from cujit.devices.device import Device
 from cujit.devices.registry import process_devices
 from cujit.devices.streams import Event, Graph, Stream

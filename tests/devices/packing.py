@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cujit.devices.arguments import pack
+from cujit.devices.arguments.packer import pack
 from cujit.devices.device import Device
 from cujit.errors import ArgumentError
 from cujit.signature import Parameter, Signature

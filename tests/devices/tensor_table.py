@@ -18,9 +18,9 @@ import numpy as np
 import numpy.typing as npt
 
 from cujit.artifact import Artifact
-from cujit.devices.arrays import DeviceArray
+from cujit.devices.arrays.array import DeviceArray
 from cujit.devices.device import Device
-from cujit.devices.tensormaps import TensorMap
+from cujit.devices.tensormaps.tiling import TensorMap
 from cujit.kernel import Kernel
 from cujit.loading import load
 

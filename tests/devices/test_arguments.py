@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cujit.devices.arguments import Packer, Pointer, pack
+from cujit.devices.arguments.packer import Packer, Pointer, pack
 from cujit.devices.device import Device
 from cujit.errors import ArgumentError, ClosedError
 from cujit.signature import Parameter, ParameterClass, Signature

@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from cujit.devices import dlpack
+from cujit.devices.arrays import dlpack
 from cujit.devices.device import Device
 from cujit.errors import ArgumentError
 

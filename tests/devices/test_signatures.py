@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cujit.artifact import Artifact
-from cujit.devices.signatures import signature_of, signature_of_layout
+from cujit.devices.arguments.signatures import signature_of, signature_of_layout
 from cujit.program import build, compile
 from cujit.signature import Parameter, ParameterClass, Signature, merge_signatures
 

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cujit.devices.arguments.smallfloats import FORMATS, encode
 from cujit.devices.device import Device
-from cujit.devices.smallfloats import FORMATS, encode
 from cujit.signature import Parameter, ParameterClass
 from devices.packing import packed, refusal
 

@@ -16,7 +16,7 @@ import pytest
 
 from cujit.artifact import Artifact
 from cujit.devices.device import Device
-from cujit.devices.tensormaps import TensorMap
+from cujit.devices.tensormaps.tiling import TensorMap
 from cujit.errors import ArgumentError, ClosedError, KernelFaultError, UnsupportedError
 from cujit.kernel import Kernel
 from cujit.loading import load

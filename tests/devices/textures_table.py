@@ -18,7 +18,7 @@ from cujit.artifact import Artifact
 from cujit.devices.backend import BackendKernel
 from cujit.devices.device import Device
 from cujit.devices.shapes import Dim3, LaunchShape
-from cujit.devices.textures import Surface, Texels, Texture
+from cujit.devices.textures.texture import Surface, Texels, Texture
 
 __all__ = ["CASES", "COUNT", "Case", "golden_of", "ptx_of", "run", "run_body"]
 

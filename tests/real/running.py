@@ -13,7 +13,7 @@ import numpy.typing as npt
 import pytest
 
 from cujit.artifact import Artifact
-from cujit.devices.arrays import DeviceArray
+from cujit.devices.arrays.array import DeviceArray
 from cujit.devices.device import Device
 from cujit.loading import Module, load
 from cujit.program import Source, compile

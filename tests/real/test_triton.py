@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from cujit.artifact import Artifact
-from cujit.devices.arrays import DeviceArray
+from cujit.devices.arrays.array import DeviceArray
 from cujit.devices.device import Device
 from cujit.loading import load
 from real.running import Array, rng

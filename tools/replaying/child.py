@@ -24,7 +24,7 @@ import numpy as np
 import cujit
 from cujit.artifact import Artifact
 from cujit.devices import jit
-from cujit.devices.arrays import DeviceArray
+from cujit.devices.arrays.array import DeviceArray
 from cujit.devices.cpu import kernel as launching
 from cujit.errors import CujitError
 from replaying.case import Case, Outcome

@@ -17,7 +17,7 @@ from cujit.cli.compiler_options import compiler_options, read_options
 from cujit.cli.console import json_option, note, print_json, shown_time
 from cujit.cli.kernel_arguments import FORMS, Value, kernel_argument, sizes
 from cujit.cli.watching import Place, Watching, watch_options
-from cujit.devices.arrays import DeviceArray
+from cujit.devices.arrays.array import DeviceArray
 from cujit.devices.device import Device
 from cujit.devices.shapes import Dim3, LaunchShape
 from cujit.errors import spell

@@ -19,8 +19,8 @@ from cujit.devices.jitoptions import JitOptions
 from cujit.devices.options import PLAIN, LaunchOptions
 from cujit.devices.shapes import Dim3, LaunchShape, Limits, Resources
 from cujit.devices.streams import Allocation, DeviceLike, Graph, PinnedMemory, Stream
-from cujit.devices.tensormaps import Tiling
-from cujit.devices.textures import TextureUnit
+from cujit.devices.tensormaps.tiling import Tiling
+from cujit.devices.textures.texture import TextureUnit
 from cujit.devices.watch import Watcher
 from cujit.errors import LaunchError, UnsupportedError
 from cujit.formats.mangling import entity_name

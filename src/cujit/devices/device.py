@@ -7,7 +7,7 @@ from typing import Any, SupportsIndex, final
 import numpy.typing as npt
 
 from cujit.artifact import Artifact
-from cujit.devices import arrays, im2col, tensormaps, texturemaking
+from cujit.devices.arrays import array as arrays
 from cujit.devices.backend import Backend, BackendModule
 from cujit.devices.jitoptions import JitOptions
 from cujit.devices.streams import (
@@ -19,8 +19,11 @@ from cujit.devices.streams import (
     pinned_array,
     stream_handle,
 )
-from cujit.devices.tensormaps import Tiling
-from cujit.devices.textures import TextureUnit
+from cujit.devices.tensormaps import im2col
+from cujit.devices.tensormaps import tiling as tensormaps
+from cujit.devices.tensormaps.tiling import Tiling
+from cujit.devices.textures import making as texturemaking
+from cujit.devices.textures.texture import TextureUnit
 from cujit.errors import ArgumentError, spell
 
 __all__ = ["Device"]

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cujit.artifact import Artifact, Kind
-from cujit.devices.arrays import DeviceArray
+from cujit.devices.arrays.array import DeviceArray
 from cujit.devices.backend import BackendModule
 from cujit.devices.device import Device
 from cujit.devices.streams import Allocation

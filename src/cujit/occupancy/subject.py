@@ -12,7 +12,7 @@ from cujit.arch import Arch
 from cujit.artifact import Artifact
 from cujit.artifact.opening import naming, open_image
 from cujit.devices.device import Device
-from cujit.devices.names import NameTable
+from cujit.devices.nametable import NameTable
 from cujit.devices.shapes import Dim3, Resources
 from cujit.errors import ArchError, ArgumentError, FormatError, LaunchError, NameNotFoundError, OptionError, spell
 from cujit.formats.cubin import Cubin, CubinKernel

@@ -11,7 +11,7 @@ import pytest
 
 from cujit.devices.cpu.run.tensormap import TensorMap, encode
 from cujit.devices.device import Device
-from cujit.devices.tensormaps import DataType, OutOfBoundsFill, Swizzle, Tiling
+from cujit.devices.tensormaps.tiling import DataType, OutOfBoundsFill, Swizzle, Tiling
 from cujit.errors import KernelFaultError
 from instructions.scene import Scene, entry, run_scene
 

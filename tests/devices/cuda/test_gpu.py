@@ -15,7 +15,7 @@ import pytest
 
 from cujit.artifact import Artifact
 from cujit.devices import device as base
-from cujit.devices.arguments import Packer
+from cujit.devices.arguments.packer import Packer
 from cujit.devices.cuda.backend import CudaBackend
 from cujit.devices.device import Device
 from cujit.devices.shapes import Dim3, LaunchShape

@@ -9,8 +9,8 @@ import pytest
 
 from cujit.devices.cuda.context import Context
 from cujit.devices.cuda.tensormap import encode
-from cujit.devices.im2col import Im2col
-from cujit.devices.tensormaps import DataType, OutOfBoundsFill, Promotion, Swizzle, Tiling
+from cujit.devices.tensormaps.im2col import Im2col
+from cujit.devices.tensormaps.tiling import DataType, OutOfBoundsFill, Promotion, Swizzle, Tiling
 
 bindings = pytest.importorskip("cuda.bindings.driver")
 

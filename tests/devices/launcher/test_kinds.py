@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from cujit.devices.arguments.smallfloats import FORMATS, encode
 from cujit.devices.device import Device
 from cujit.devices.options import check_own_cluster
 from cujit.devices.registry import process_devices
 from cujit.devices.shapes import Dim3
-from cujit.devices.smallfloats import FORMATS, encode
 from cujit.errors import ArgumentError, ClosedError, LaunchError, LoadError
 from cujit.loading import Module, jit, load
 from cujit.program import build, compile

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from cujit.devices.arguments import Pointer, pack
+from cujit.devices.arguments.packer import Pointer, pack
 from cujit.devices.device import Device
 from cujit.devices.launcher.layout import MOST_FIELDS, layout_of
 from cujit.errors import ArgumentError, ClosedError, CujitError

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from cujit.devices.arguments.tensors import is_tensor, tensor_interface
 from cujit.devices.device import Device
-from cujit.devices.launcher.tensors import is_tensor, tensor_interface
 from cujit.errors import ArgumentError
 from cujit.signature import Parameter, ParameterClass
 

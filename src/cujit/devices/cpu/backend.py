@@ -27,7 +27,7 @@ from cujit.devices.jitoptions import JitOptions
 from cujit.devices.options import check_timeout
 from cujit.devices.shapes import Dim3, Limits
 from cujit.devices.streams import Allocation, DeviceLike, Stream, stream_handle
-from cujit.devices.tensormaps import Tiling
+from cujit.devices.tensormaps.tiling import Tiling
 from cujit.errors import LoadError
 from cujit.forks import cached_property
 from cujit.formats.fatbin import read_fatbin

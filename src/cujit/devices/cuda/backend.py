@@ -20,7 +20,7 @@ from cujit.devices.cuda.texture import CudaTextures
 from cujit.devices.jitoptions import JitOptions
 from cujit.devices.shapes import Dim3, Limits
 from cujit.devices.streams import Allocation, DeviceLike, PinnedMemory, Stream
-from cujit.devices.tensormaps import Tiling
+from cujit.devices.tensormaps.tiling import Tiling
 from cujit.errors import DeviceNotFoundError, UnsupportedError
 from cujit.forks import cached_property
 from cujit.toolchain.driver import Driver, open_driver

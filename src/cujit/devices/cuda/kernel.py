@@ -8,13 +8,13 @@ import threading
 from dataclasses import replace
 from typing import Any
 
+from cujit.devices.arguments.signatures import signature_of_layout
 from cujit.devices.backend import BackendKernel, Target
 from cujit.devices.cuda.launching import LaunchConfig, driver_entries, launch_config
 from cujit.devices.cuda.library import Library
 from cujit.devices.cuda.start import GPU
 from cujit.devices.options import PLAIN, LaunchOptions, check_cluster, check_cooperative, check_own_cluster
 from cujit.devices.shapes import Dim3, LaunchShape, Limits, Resources, check_launch
-from cujit.devices.signatures import signature_of_layout
 from cujit.errors import DriverError, LaunchError, UnsupportedError
 from cujit.forks import cached_property
 from cujit.signature import Signature

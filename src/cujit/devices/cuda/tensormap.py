@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import ctypes
 
+from cujit.devices.arguments.structures import TENSOR_MAP_BYTES
 from cujit.devices.cuda.context import Context
-from cujit.devices.im2col import Im2col
-from cujit.devices.structures import TENSOR_MAP_BYTES
-from cujit.devices.tensormaps import Tiling
+from cujit.devices.tensormaps.im2col import Im2col
+from cujit.devices.tensormaps.tiling import Tiling
 
 __all__ = ["encode"]
 

@@ -7,10 +7,10 @@ import weakref
 from collections.abc import Mapping
 from typing import Any
 
-from cujit.devices.arrays import DeviceArray
+from cujit.devices.arrays.array import DeviceArray
 from cujit.devices.cuda.context import Context
 from cujit.devices.cuda.memory import address_of
-from cujit.devices.textures import Extent, Format, Handle, Sampling, Texels, TextureUnit
+from cujit.devices.textures.texture import Extent, Format, Handle, Sampling, Texels, TextureUnit
 from cujit.toolchain.driver import Driver
 
 __all__ = ["CudaTextures"]

@@ -8,18 +8,18 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from cujit.devices.arguments import Packer
-from cujit.devices.arrays import DeviceArray
+from cujit.devices.arguments.cupyarrays import cupy_interface, is_cupy_array
+from cujit.devices.arguments.packer import Packer
+from cujit.devices.arguments.tensors import is_tensor, tensor_interface
+from cujit.devices.arrays.array import DeviceArray
 from cujit.devices.backend import BackendKernel, Finish
 from cujit.devices.device import Device
 from cujit.devices.launcher.alive import Alive
 from cujit.devices.launcher.background import Wanted, code_now, code_soon
 from cujit.devices.launcher.code import LaunchCode
 from cujit.devices.launcher.cpython import Callables, is_supported, native_type
-from cujit.devices.launcher.cupyarrays import cupy_interface, is_cupy_array
 from cujit.devices.launcher.layout import Layout, layout_of
 from cujit.devices.launcher.state import State
-from cujit.devices.launcher.tensors import is_tensor, tensor_interface
 from cujit.devices.options import LaunchOptions
 from cujit.devices.shapes import LaunchShape
 from cujit.errors import ArgumentError, CujitError

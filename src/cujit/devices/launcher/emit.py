@@ -12,7 +12,7 @@ from collections.abc import Mapping
 
 from cujit.devices.launcher.finish import Parameters, load
 from cujit.devices.launcher.layout import Field, FieldKind, Layout
-from cujit.devices.launcher.names import link_names
+from cujit.devices.launcher.symbols import link_names
 
 __all__ = ["SYMBOL", "emit"]
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from cujit.artifact import Artifact
-from cujit.devices.arguments import Packer
+from cujit.devices.arguments.packer import Packer
 from cujit.devices.backend import BackendKernel, BackendModule
 from cujit.devices.device import Device
 from cujit.devices.launcher.alive import Alive

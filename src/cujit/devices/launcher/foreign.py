@@ -83,7 +83,7 @@ no:
   ret i1 false
 }
 """
-"""torch's tensors, by ``devices.launcher.tensors.TensorInterface``."""
+"""torch's tensors, by ``devices.arguments.tensors.TensorInterface``."""
 
 CUPY_TEXT = """
 ; Drop the error that an attribute or a call raised: Python asks again, and tells.

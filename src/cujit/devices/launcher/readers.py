@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import struct
 
-from cujit.devices.arguments import OVERFLOW
+from cujit.devices.arguments.packer import OVERFLOW
 
 __all__ = ["readers_text"]
 

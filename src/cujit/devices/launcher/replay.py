@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 
 from cujit.artifact import Kind
-from cujit.devices.arguments import Packer
-from cujit.devices.arrays import DeviceArray
+from cujit.devices.arguments.packer import Packer
+from cujit.devices.arguments.pointers import Pointer
+from cujit.devices.arguments.tensors import is_tensor, read_tensor
+from cujit.devices.arrays.array import DeviceArray
 from cujit.devices.backend import BackendModule
 from cujit.devices.device import Device
 from cujit.devices.launcher.entry import Entry
-from cujit.devices.launcher.tensors import is_tensor, read_tensor
-from cujit.devices.pointers import Pointer
 from cujit.devices.shapes import LaunchShape, check_launch
 from cujit.devices.streams import Allocation
 from cujit.errors import ArgumentError, LoadError, spell

@@ -11,8 +11,8 @@ from cujit.devices.backend import Finish
 from cujit.devices.jit import NativeFunction, name_address
 from cujit.devices.launcher.finish import finish_text
 from cujit.devices.launcher.foreign import CUPY_TEXT, TENSOR_TEXT
-from cujit.devices.launcher.names import address_of_symbol, link_names
 from cujit.devices.launcher.readers import readers_text
+from cujit.devices.launcher.symbols import address_of_symbol, link_names
 from cujit.devices.objects import Work, machine_code
 
 __all__ = ["Runtime", "compile_text", "cupy_reader", "runtime", "tensor_reader"]

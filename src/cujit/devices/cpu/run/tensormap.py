@@ -6,8 +6,8 @@ A GPU's map is opaque and only its driver makes one; this one is ours, and means
 from __future__ import annotations
 
 from cujit.devices.cpu.native.structures import Fields, Shared
-from cujit.devices.im2col import Im2col
-from cujit.devices.tensormaps import MAX_RANK, DataType, Tiling
+from cujit.devices.tensormaps.im2col import Im2col
+from cujit.devices.tensormaps.tiling import MAX_RANK, DataType, Tiling
 
 __all__ = [
     "CLOSED", "ELEMENT_BYTES", "IM2COL_MARK", "MARK", "ROUNDED", "TensorMap", "encode", "field_offset",

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from cujit.devices.arrays import DeviceArray
+from cujit.devices.arrays.array import DeviceArray
 from cujit.devices.cpu.ir.refusals import Refusals
 from cujit.devices.cpu.run.allocations import ALIGNMENT, HostBlock
-from cujit.devices.textures import Extent, Filter, Format, Handle, Sampling, Texels, TextureUnit
+from cujit.devices.textures.texture import Extent, Filter, Format, Handle, Sampling, Texels, TextureUnit
 
 if TYPE_CHECKING:
     from cujit.formats.ptx.syntax import Module

@@ -10,7 +10,7 @@ from __future__ import annotations
 import operator
 from dataclasses import dataclass, fields
 
-from cujit.devices.tensormaps import (
+from cujit.devices.tensormaps.tiling import (
     TensorMap,
     TensorMapDevice,
     Tiling,

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
-from cujit.devices.arrays import DeviceArray
+from cujit.devices.arrays.array import DeviceArray
 from cujit.devices.streams import DeviceLike
 from cujit.errors import ArgumentError, ClosedError, UnsupportedError, spell
 

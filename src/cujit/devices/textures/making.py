@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from cujit.devices.arrays import DeviceArray
-from cujit.devices.textures import (
+from cujit.devices.arrays.array import DeviceArray
+from cujit.devices.textures.texture import (
     AddressMode,
     Extent,
     Filter,

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
-from cujit.devices.pointers import Pointer, Refuse, describe, pointer_reader
-from cujit.devices.smallfloats import FORMATS, Format, encode
-from cujit.devices.structures import (
+from cujit.devices.arguments.pointers import Pointer, Refuse, describe, pointer_reader
+from cujit.devices.arguments.smallfloats import FORMATS, Format, encode
+from cujit.devices.arguments.structures import (
     TENSOR_MAP_ALIGN,
     TENSOR_MAP_BYTES,
     LayoutError,
@@ -26,9 +26,9 @@ from cujit.devices.structures import (
     dtype_by_value,
     leaves,
 )
-from cujit.devices.tensormaps import TensorMap
-from cujit.devices.textures import Surface, Texture
-from cujit.devices.vectors import is_complex, vector_of
+from cujit.devices.arguments.vectors import is_complex, vector_of
+from cujit.devices.tensormaps.tiling import TensorMap
+from cujit.devices.textures.texture import Surface, Texture
 from cujit.errors import ArgumentError
 from cujit.signature import Parameter, ParameterClass, Signature
 

@@ -14,7 +14,7 @@ from typing import Any, cast
 import numpy as np
 import numpy.typing as npt
 
-from cujit.devices import dlpack
+from cujit.devices.arrays import dlpack
 from cujit.devices.streams import Allocation, DeviceLike, Stream
 from cujit.errors import ArgumentError, ClosedError, spell
 

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 import numpy as np
 
-from cujit.devices import dlpack
-from cujit.devices.arrays import DeviceArray
-from cujit.devices.launcher.cupyarrays import is_cupy_array, read_cupy_array
-from cujit.devices.launcher.tensors import is_tensor, read_tensor, unresolved
-from cujit.devices.smallfloats import FORMATS
-from cujit.devices.structures import leaves
-from cujit.devices.vectors import vector_of
+from cujit.devices.arguments.cupyarrays import is_cupy_array, read_cupy_array
+from cujit.devices.arguments.smallfloats import FORMATS
+from cujit.devices.arguments.structures import leaves
+from cujit.devices.arguments.tensors import is_tensor, read_tensor, unresolved
+from cujit.devices.arguments.vectors import vector_of
+from cujit.devices.arrays import dlpack
+from cujit.devices.arrays.array import DeviceArray
 from cujit.errors import ArgumentError, CujitError, spell
 
 if TYPE_CHECKING:

@@ -11,12 +11,12 @@ import functools
 import re
 from collections.abc import Mapping
 
-from cujit.devices.arrays import DeviceArray
+from cujit.devices.arguments.cupyarrays import CupyInterface
+from cujit.devices.arguments.pointers import Pointer
+from cujit.devices.arguments.tensors import TensorInterface
+from cujit.devices.arrays.array import DeviceArray
 from cujit.devices.launcher.cpython import address_of, object_type_offset, slot_offset
-from cujit.devices.launcher.cupyarrays import CupyInterface
 from cujit.devices.launcher.state import State, place
-from cujit.devices.launcher.tensors import TensorInterface
-from cujit.devices.pointers import Pointer
 
 __all__ = ["address_of_symbol", "link_names"]
 

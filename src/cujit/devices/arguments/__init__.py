@@ -1,0 +1,1 @@
+"""Arguments of kernels: what may stand for a parameter, and how it is packed."""

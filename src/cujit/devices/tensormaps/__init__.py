@@ -1,0 +1,1 @@
+"""Tensor maps: what the tensor memory accelerator is told of a tensor."""

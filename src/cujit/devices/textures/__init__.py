@@ -1,0 +1,1 @@
+"""Textures and surfaces: what they are, and how users make them."""
