@@ -57,6 +57,16 @@ mad.lo.u32 i, n, {step}, t; mul.wide.u32 o, i, 4; mad.wide.u32 p, t, 8, p; st.gl
     np.testing.assert_array_equal(out.numpy(), (np.arange(32) + 2**32 - step) % 2**32 * 4)
 
 
+@pytest.mark.parametrize(
+    ("kind", "factor"), [("u32", -1171354717), ("s32", 3123612579), ("u32", -4), ("s32", 2**32 - 4)]
+)
+def test_a_factor_of_a_wider_product_is_what_its_type_makes_of_it(kind: str, factor: int, cpu: Device) -> None:
+    code = f"mul.wide.{kind} d0, r0, {factor}; shr.u64 d0, d0, 30; cvt.u32.u64 r1, d0;"
+    out = run_ptx(cpu, f"{code} mul.wide.u32 d1, r0, 4; add.u64 d1, p0, d1; st.global.u32 [d1], r1;", blank(32))
+    value = factor % 2**32 if kind == "u32" else (factor + 2**31) % 2**32 - 2**31
+    assert out[0].tolist() == [(t * value % 2**64 >> 30) % 2**32 for t in range(32)]
+
+
 @pytest.mark.parametrize(("step", "asks"), [(16, True), (32, False)])
 def test_a_warp_that_counts_from_a_multiple_of_its_lanes_does_not_ask_whether_it_wraps(step: int, asks: bool) -> None:
     index = f"mov.u32 t, %ctaid.x; mov.u32 i, %tid.x; mad.lo.u32 i, t, {step}, i; mad.wide.u32 a, i, 4, p0;"

@@ -431,7 +431,7 @@ def _affine_result(op: Op, shapes: list[Shape], constants: dict[int, int]) -> Sh
 
 
 def _product_shape(op: Op, shapes: list[Shape], constants: dict[int, int]) -> Shape | None:
-    a, b = _constant(op.sources[0], constants), _constant(op.sources[1], constants)
+    a, b = (_factor(op, source, constants) for source in op.sources[:2])
     if b is not None:
         product = _linear([(shapes[0], b)])
     elif a is not None:
@@ -449,6 +449,15 @@ def _product_shape(op: Op, shapes: list[Shape], constants: dict[int, int]) -> Sh
     if op.opcode == "mad" and product is not None:
         return _linear([(product, 1), (shapes[2], 1)])
     return product
+
+
+def _factor(op: Op, source: Operand, constants: dict[int, int]) -> int | None:
+    """Give a factor that is known, as the number that its type makes of it where the product is wider."""
+    number = _constant(source, constants)
+    if number is None or op.modifiers[0] != "wide":
+        return number
+    size = 1 << op.type.bits
+    return (number + size // 2) % size - size // 2 if op.type.is_signed else number % size
 
 
 def _converted(op: Op, source: Shape) -> Shape | None:
