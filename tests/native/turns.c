@@ -39,6 +39,11 @@ static NOINLINE void forget_frames(void) {
 static void forget_frames(void) {}
 #endif
 
+/* There is no memory while this is set. */
+static flag exhausted;
+void *__real_malloc(size_t size);
+void *__wrap_malloc(size_t size) { return exhausted ? 0 : __real_malloc(size); }
+
 /* What a scenario runs: a warp of it; what is computed counts in `sum`. */
 static Body *body;
 static u64 sum;
@@ -198,6 +203,9 @@ static void one_of_each(struct Crew *crew, u32 helpers) {
   HOLDS(!run(crew, made(spins, 1), helpers) && sum == BLOCKS * WARP_COUNT);
   HOLDS(!run(crew, made(clusters, 3), helpers) && sum == BLOCKS * WARP_COUNT);
   HOLDS(run(crew, made(never_meets, 1), helpers) == FAULT_DEADLOCK);
+  exhausted = 1;
+  HOLDS(run(crew, made(never_meets, 1), helpers) == FAULT_DEADLOCK);
+  exhausted = 0;
   HOLDS(run(crew, made(traps, 1), helpers) == FAULT_TRAP);
   HOLDS(ended(crew, waits_for_ever, helpers) == FAULT_TIMEOUT);
 #ifndef __SANITIZE_THREAD__ /* it keeps signals back until the thread calls something */

@@ -71,8 +71,43 @@ finally:
 """
 
 
-def test_a_child_that_is_forked_while_others_compile_compiles_and_launches() -> None:
+# A thread allocates under checks in kernels all the time, and so takes the lock of what the checks know of the heap.
+HEAP = """
+import os, signal, sys, threading
+import cujit
+
+TEXT = '#include <cstdlib>\\nextern "C" __global__ void k(int n) { for (int i = 0; i < n; i++) free(malloc(8)); }'
+kernel = cujit.jit(TEXT, device=cujit.cpu(1, check="memory"))["k"]
+kernel[1, 32](1)
+stop = threading.Event()
+
+def busy():
+    while not stop.is_set():
+        kernel[1, 32](200)
+
+thread = threading.Thread(target=busy)
+thread.start()
+try:
+    for turn in range(int(sys.argv[1])):
+        child = os.fork()
+        if child == 0:
+            signal.alarm(int(sys.argv[2]))
+            kernel[1, 32](1)
+            os._exit(7)
+        code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        if code != 7:
+            sys.exit(f"fork {turn} ended with {code}")
+finally:
+    stop.set()
+    thread.join()
+"""
+
+
+@pytest.mark.parametrize(("script", "forks", "most_s"), [(SCRIPT, 6, 60), (HEAP, 20, 30)], ids=["compile", "allocate"])
+def test_a_child_that_is_forked_while_others_are_busy_compiles_and_launches(
+    script: str, forks: int, most_s: int
+) -> None:
     warnings = ("-W", "ignore::DeprecationWarning")  # of fork in a process with threads, from 3.12 on
-    command = [sys.executable, *warnings, "-c", textwrap.dedent(SCRIPT), "6", "60"]
+    command = [sys.executable, *warnings, "-c", textwrap.dedent(script), str(forks), str(most_s)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr

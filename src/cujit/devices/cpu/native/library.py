@@ -19,7 +19,7 @@ from cujit.devices.jit import NativeFunction, processor, publish
 from cujit.devices.objects import Work, machine_code
 from cujit.devices.sources import read_file
 from cujit.errors import CujitError, UnsupportedError
-from cujit.forks import Lock, in_child
+from cujit.forks import Lock, in_child, waits_for
 
 __all__ = ["PARTS", "Part", "address_of", "ask_python", "compile_kernel", "install_handlers", "native_code", "require"]
 
@@ -37,6 +37,8 @@ class Part(NamedTuple):
     """What writes it where it is not in C."""
     is_plain: bool = False
     """Whether it holds nothing, no lock and no memory: then threads are stopped in it as in a kernel."""
+    lock: tuple[str, ...] = ()
+    """The functions that take and give back its lock: a fork waits for that."""
 
     def code(self) -> str | bytes:
         """Give its text, or its bitcode. Raises as ``bitcode`` does."""
@@ -76,7 +78,7 @@ _CHECKS = (
     *("cujit_check_access", "cujit_check_same", "cujit_check_filled", "cujit_check_cleared"),
     *("cujit_check_arrive", "cujit_check_pass", "cujit_check_synced"),
     *("cujit_check_members", "cujit_check_origins", "cujit_check_barrier"),
-    *("cujit_check_malloc", "cujit_check_free"),
+    *("cujit_check_malloc", "cujit_check_free", "cujit_check_lock", "cujit_check_unlock"),
 )
 
 _MATRIX = (
@@ -100,7 +102,7 @@ PARTS = (
     Part("copies", _COPIES, is_plain=True),
     Part("trace", ("cujit_trace",)),
     Part("warps", ("cujit_match_32", "cujit_match_64", "cujit_note", "cujit_ready"), is_plain=True),
-    Part("checks", _CHECKS),
+    Part("checks", _CHECKS, lock=("cujit_check_lock", "cujit_check_unlock")),
     *(
         Part(f"lanes{bits}", tuple(lanes.name_of(kind, bits) for kind in lanes.KINDS),
              text=functools.partial(lanes.defined, bits), is_plain=True)
@@ -182,7 +184,7 @@ _POINTERS = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * len(_PYTHON))
 
 @functools.cache
 def ask_python() -> None:
-    """Have Python's handlers of signals run while the main thread is in a launch; know of forks."""
+    """Have Python's handlers of signals run while the main thread is in a launch."""
     if sys.implementation.name == "cpython":
         functions = [ctypes.cast(getattr(ctypes.pythonapi, name), ctypes.c_void_p) for name in _PYTHON]
         _POINTERS(address_of("cujit_use_python"))(*functions)
@@ -203,4 +205,7 @@ def _compiled(index: int) -> dict[str, int]:
     native = native_code(work, name)
     if part.is_plain:
         _PIECE(address_of("cujit_may_stop"))(*native.code)
-    return publish(native, part.symbols)
+    found = publish(native, part.symbols)
+    if part.lock:
+        waits_for(*(_NO_ARGUMENTS(found[name]) for name in part.lock))
+    return found

@@ -147,11 +147,11 @@ static NORETURN void warp_main(struct Block *block, u32 warp) {
   __builtin_unreachable();
 }
 
-/* The blocks as they are go into the launch for the error to read: where each warp waits. */
+/* The blocks as they are go into the launch for the error to read: where each warp waits. Without memory it says less. */
 static NORETURN NOINLINE void deadlock(struct Launch *launch, const struct Group *group) {
   u64 size = group->count * sizeof *group->blocks;
   struct Block *copy = malloc(size);
-  memcpy(copy, group->blocks, size);
+  if (copy) memcpy(copy, group->blocks, size);
   if (cujit_claim(launch, FAULT_DEADLOCK)) {
     launch->fault_more[0] = (u64)copy;
     launch->fault_more[1] = group->count;

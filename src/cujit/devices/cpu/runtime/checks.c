@@ -56,12 +56,13 @@ static u32 heap_lock;
 static struct Span *heap_spans;
 static u64 heap_count, heap_room;
 
-static void lock(void) {
+/* A fork is made with the lock: in the child there would be nobody to give it back. */
+void cujit_check_lock(void) {
   while (__atomic_exchange_n(&heap_lock, 1, __ATOMIC_ACQUIRE)) {
   }
 }
 
-static void unlock(void) { __atomic_store_n(&heap_lock, 0, __ATOMIC_RELEASE); }
+void cujit_check_unlock(void) { __atomic_store_n(&heap_lock, 0, __ATOMIC_RELEASE); }
 
 /* How many of `count` sorted spans begin at or before an address. */
 static u64 rank_in(const struct Span *spans, u64 count, u64 address) {
@@ -116,10 +117,10 @@ static const struct Span *span_of(const struct Place *place, u64 address, u64 si
 static enum Global global_state(const struct Place *place, u64 address, u64 size) {
   const struct Span *span = span_of(place, address, size);
   if (span) return span->freed ? FREED : MEMORY;
-  lock();
+  cujit_check_lock();
   span = span_in(heap_spans, heap_count, address, size);
   enum Global state = !span ? NOTHING : span->freed ? FREED : MEMORY;
-  unlock();
+  cujit_check_unlock();
   return state;
 }
 
@@ -449,9 +450,9 @@ void cujit_check_malloc(struct Place *place, u32 lanes) {
   enter(place);
   EACH_LANE(lane, lanes) {
     if (!place->addresses[lane]) continue;
-    lock();
+    cujit_check_lock();
     heap_add(place->addresses[lane], place->values[lane]);
-    unlock();
+    cujit_check_unlock();
   }
 }
 
@@ -459,10 +460,10 @@ void cujit_check_malloc(struct Place *place, u32 lanes) {
 void cujit_check_free(struct Place *place, u32 lanes) {
   enter(place);
   EACH_LANE(lane, lanes) {
-    lock();
+    cujit_check_lock();
     struct Span *span = (struct Span *)span_in(heap_spans, heap_count, place->addresses[lane], 1);
     if (span) span->freed = 1;
-    unlock();
+    cujit_check_unlock();
   }
 }
 
