@@ -11,7 +11,7 @@ import pytest
 
 import cujit
 from cujit.devices.cpu.observe.instrumentation import Checker
-from cujit.devices.cpu.observe.kinds import Checks
+from cujit.devices.cpu.observe.watching import Checks
 from cujit.devices.cpu.pipeline import ir_of
 from cujit.devices.cpu.preparation import Preparation
 from cujit.devices.device import Device

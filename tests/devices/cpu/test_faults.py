@@ -19,8 +19,8 @@ from cujit.devices.cpu.native.library import address_of, compile_kernel
 from cujit.devices.cpu.native.structures import FaultKind
 from cujit.devices.cpu.run.allocations import HostBlock
 from cujit.devices.cpu.run.faults import Site, settle
+from cujit.devices.cpu.run.grid import Pool
 from cujit.devices.cpu.run.launch import PLACE, Launch, field_offset
-from cujit.devices.cpu.run.pool import Pool
 from cujit.devices.device import Device
 from cujit.devices.shapes import Dim3
 from cujit.errors import CujitError, KernelFaultError
@@ -241,7 +241,7 @@ import ctypes, faulthandler, os, signal, sys, threading
 from cujit.errors import KernelFaultError
 from cujit.devices.cpu.run.launch import Launch
 from cujit.devices.cpu.native.library import compile_kernel
-from cujit.devices.cpu.run.pool import Pool
+from cujit.devices.cpu.run.grid import Pool
 code = compile_kernel('''{_KERNEL.replace("%BODY", WILD)}''', "kernel")
 pool = Pool(1)
 def fail(address=64):

@@ -16,7 +16,7 @@ import compiler_page
 from cujit.devices.cpu.frontend.layout import ModuleLayout
 from cujit.devices.cpu.ir.refusals import Refusals
 from cujit.devices.cpu.pipeline import ir_of, prepare
-from cujit.devices.cpu.run.debugnames import origin_of
+from cujit.devices.cpu.run.debuglines import origin_of
 from cujit.devices.cpu.run.lines import Lines
 from cujit.devices.jit import emit_object
 from cujit.devices.linetable import code_lines

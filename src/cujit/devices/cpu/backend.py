@@ -14,8 +14,7 @@ from cujit.artifact import Artifact, Kind
 from cujit.devices.backend import Backend
 from cujit.devices.cpu.module import CpuModule
 from cujit.devices.cpu.observe.checking import CheckingWatcher
-from cujit.devices.cpu.observe.kinds import Checks
-from cujit.devices.cpu.observe.watching import KernelWatcher
+from cujit.devices.cpu.observe.watching import Checks, KernelWatcher
 from cujit.devices.cpu.run.allocations import HostBlock
 from cujit.devices.cpu.run.bounds import MAX_THREADS
 from cujit.devices.cpu.run.grid import Workers, available_threads

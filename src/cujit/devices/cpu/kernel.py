@@ -17,7 +17,7 @@ from cujit.devices.cpu.ir.facts import KernelFacts
 from cujit.devices.cpu.ir.program import WARP
 from cujit.devices.cpu.native.library import native_code
 from cujit.devices.cpu.native.structures import FaultKind
-from cujit.devices.cpu.observe.checking import CheckedKernel, room_for
+from cujit.devices.cpu.observe.checking import room_for
 from cujit.devices.cpu.run.allocations import aligned
 from cujit.devices.cpu.run.bounds import Bounds
 from cujit.devices.cpu.run.faults import Site, settle
@@ -199,18 +199,18 @@ class CpuKernel(BackendKernel):
         function, share = self._function(shape.block), self._share(shape, options)
         job = self._job(shape, options, function)
         job.blocks, job.chunk = share.blocks, share.chunk
-        entry, memory = self._workers.entry(), self._memory(shape, job)
+        pool, memory = self._workers.pool(), self._memory(shape, job)
         fields = {
             "template": ctypes.addressof(job),
             "job": function.address,
             "helpers": share.helpers,
             "shared_bytes": memory.shared_bytes,
             "local_bytes": memory.local_bytes,
-            "pool": entry.pool,
-            "run": entry.run,
+            "pool": pool.address,
+            "run": pool.entry,
         }
         failed = functools.partial(_failed, memory, self._site(shape, function))
-        return Target(fields, failed, (job, function, entry, self._module, self._control))
+        return Target(fields, failed, (job, function, pool, self._module, self._control))
 
     def _require(self, size: int) -> None:
         """Refuse a closed module, and a parameter buffer of too few bytes."""
@@ -266,8 +266,7 @@ class CpuKernel(BackendKernel):
         def explain(launch: Launch) -> str | None:
             if launch.fault_kind == FaultKind.TRAP and self._facts.meets and not launch.workspace:
                 return _NOT_COOPERATIVE
-            checked = (watch.explain(launch) for watch in self._watches if isinstance(watch, CheckedKernel))
-            return next(filter(None, checked), None)
+            return next(filter(None, (watch.explain(launch) for watch in self._watches)), None)
 
         return Site(
             self.name,
@@ -327,14 +326,14 @@ class CpuKernel(BackendKernel):
 
         origin = None
         if ptx:
-            from cujit.devices.cpu.run.debugnames import origin_of
+            from cujit.devices.cpu.run.debuglines import origin_of
 
             origin = origin_of(self.name, self._module.lines, ptx, of_source=of_source)
         observers = [watch.observer() for watch in self._watches]
         return ir_of(self._module.preparation.body(self.name), block, observers, origin=origin)
 
     def _called(self, block: Dim3, symbol: str) -> str:
-        from cujit.devices.cpu.run.debugnames import name_in_profiles
+        from cujit.devices.cpu.run.debuglines import name_in_profiles
 
         return name_in_profiles(self.name, block, symbol)
 

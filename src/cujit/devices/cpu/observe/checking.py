@@ -1,18 +1,41 @@
-"""Kernels under the checks of ``cujit.cpu(check=…)``: what a launch of them needs."""
+"""Kernels under the checks of ``cujit.cpu(check=…)``: what a launch of them needs, and what they found."""
 
 from __future__ import annotations
 
+import bisect
 import contextlib
 import ctypes
 import secrets
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+import sys
+import weakref
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
 
 from cujit.devices.cpu.ir.program import Memory, Op, Operand, SymbolAddress
-from cujit.devices.cpu.native.structures import STACK_BYTES, Entry, Tracker, Watch, checks_bits
-from cujit.devices.cpu.observe.kinds import Checks
-from cujit.devices.cpu.observe.ledger import CheckedRun, Known, Ledger, Table
+from cujit.devices.cpu.native.structures import (
+    PATTERN,
+    STACK_BYTES,
+    Access,
+    Code,
+    Entry,
+    FaultKind,
+    Space,
+    Span,
+    Tracker,
+    Watch,
+    checks_bits,
+)  # fmt: skip
+from cujit.devices.cpu.observe.watching import Checks
+from cujit.devices.cpu.observe.watching import Watch as KernelWatch
+from cujit.devices.cpu.run.allocations import APART, HostBlock, live_blocks
 from cujit.devices.cpu.run.launch import WORKSPACE_BYTES
+from cujit.devices.cpu.run.standing import ranges
 from cujit.devices.watch import Sources
 
 if TYPE_CHECKING:
@@ -22,7 +45,7 @@ if TYPE_CHECKING:
     from cujit.devices.cpu.run.lines import Lines
     from cujit.devices.shapes import LaunchShape
 
-__all__ = ["CheckedKernel", "CheckingWatcher", "room_for"]
+__all__ = ["CheckingWatcher", "room_for"]
 
 
 class CheckingWatcher:
@@ -32,16 +55,16 @@ class CheckingWatcher:
 
     def __init__(self, checks: Checks) -> None:
         self.checks = checks
-        self.ledger = Ledger(keeps_marks=checks.init)
+        self.ledger = _Ledger(keeps_marks=checks.init)
         self.sources = Sources()
 
-    def watch(self, name: str, body: Body, lines: Lines) -> CheckedKernel:
+    def watch(self, name: str, body: Body, lines: Lines) -> _CheckedKernel:
         """Begin with a kernel."""
         del name
-        return CheckedKernel(self, body, lines)
+        return _CheckedKernel(self, body, lines)
 
 
-class CheckedKernel:
+class _CheckedKernel(KernelWatch):
     """One kernel under checks."""
 
     def __init__(self, watcher: CheckingWatcher, body: Body, lines: Lines) -> None:
@@ -55,7 +78,7 @@ class CheckedKernel:
         ops = [op for each in body.whole for op in each.program.ops]
         self._fenced = any(op.form.meaning.effect is Effect.ORDERS for op in ops)
         self._dynamic_at = max([body.program.shared_size, *map(_dynamic_at, ops)])
-        self._runs: dict[int, CheckedRun] = {}
+        self._runs: dict[int, _CheckedRun] = {}
 
     def observer(self) -> Observer:
         """Give what instruments the kernel."""
@@ -67,11 +90,11 @@ class CheckedKernel:
     def running(self, launch: Launch, shape: LaunchShape) -> Iterator[None]:
         """Say what there is of memory, for the time of a launch."""
         parameters = ctypes.string_at(launch.parameters, self._program.parameters_size)
-        workspace = Known(launch.workspace, WORKSPACE_BYTES, "the memory in which a cooperative grid waits")
+        workspace = _Known(launch.workspace, WORKSPACE_BYTES, "the memory in which a cooperative grid waits")
         table = self._ledger.table(parameters, [workspace] if launch.workspace else [])
         watch = self._watch(launch, shape, table)
         address = ctypes.addressof(launch)
-        self._runs[address] = CheckedRun(shape, table, watch)
+        self._runs[address] = _CheckedRun(shape, table, watch)
         launch.checks = ctypes.addressof(watch)
         try:
             yield
@@ -79,7 +102,7 @@ class CheckedKernel:
             launch.checks = 0
             del self._runs[address]
 
-    def _watch(self, launch: Launch, shape: LaunchShape, table: Table) -> Watch:
+    def _watch(self, launch: Launch, shape: LaunchShape, table: _Table) -> Watch:
         checks = self._checks
         stride = launch.shared_stride
         entries = ctypes.sizeof(Tracker) + (stride if checks.init else 0)
@@ -103,10 +126,8 @@ class CheckedKernel:
 
     def explain(self, launch: Launch) -> str | None:
         """Say what a check found; None for a fault that no check found."""
-        from cujit.devices.cpu.observe.findings import explain  # for those who have one
-
         run = self._runs.get(ctypes.addressof(launch))
-        return None if run is None else explain(launch, run, self._lines)
+        return None if run is None else _found(launch, run, self._lines)
 
 
 def _dynamic_at(op: Op) -> int:
@@ -125,3 +146,299 @@ def room_for(launch: Launch, shared_bytes: int, local_bytes: int) -> tuple[int, 
     watch.shared_total, watch.local_total = shared_bytes, local_bytes
     marks = local_bytes if watch.checks & checks_bits()["init"] else 0
     return shared_bytes + watch.piece_bytes * max(launch.together, 1), local_bytes + marks
+
+
+# -- what memory there is: what kernels may access, and what was freed ---------------------------------------
+
+
+_PACKAGE = str(Path(__file__).parents[3])
+_COMMAND_LINE = str(Path(_PACKAGE, "cli"))
+
+_QUARANTINE_BYTES = 256 << 20
+_QUARANTINE_BLOCKS = 4096
+"""Freed memory is kept, so that who uses it is told; beyond so much the oldest goes."""
+
+_LEAST_ADDRESS, _MOST_ADDRESS = 1 << 16, 1 << 47
+"""What a parameter has to be to count as an address. Source: Linux, Documentation/arch/x86/x86_64/mm.rst."""
+
+
+@dataclass(frozen=True)
+class _Known:
+    """A range of memory: address, size in bytes, what to call it, whether it was freed, where its marks are (or 0)."""
+
+    begin: int
+    size: int
+    words: str
+    freed: bool = False
+    marks: int = 0
+
+    @property
+    def end(self) -> int:
+        """The address behind it."""
+        return self.begin + self.size
+
+
+@dataclass(frozen=True)
+class _Table:
+    """The ranges of one launch, sorted, and the same for machine code (with one more at the end)."""
+
+    known: tuple[_Known, ...]
+    spans: ctypes.Array[Span]
+    holds: tuple[object, ...]
+
+    def place_of(self, address: int, size: int) -> str:
+        """Say where an access lies to the range nearest to it."""
+        if not self.known:
+            return "the device has no memory allocated"
+        nearest = min(self.known, key=lambda k: max(k.begin - address, address + size - k.end, 0))
+        return _relation(nearest, address, size)
+
+
+def _relation(known: _Known, address: int, size: int) -> str:
+    inside = address - known.begin
+    if address >= known.end:
+        beyond = address - known.end
+        where = f"{beyond:,} bytes beyond the end of" if beyond else "right behind the end of"
+    elif address < known.begin:
+        before = known.begin - address
+        where = f"{before:,} bytes before"
+    elif address + size > known.end:
+        where = f"the last {address + size - known.end:,} bytes are beyond the end of"
+    else:
+        where = f"at byte {inside:,} of"
+    return f"{where} {known.words}"
+
+
+class _CheckedRun(NamedTuple):
+    """One launch under checks: its shape, what there is of memory, and what machine code reads of it."""
+
+    shape: LaunchShape
+    table: _Table
+    watch: Watch
+
+
+class _Ledger:
+    """The memory of one device. ``keeps_marks``: also which of its bytes were written."""
+
+    def __init__(self, *, keeps_marks: bool) -> None:
+        self._keeps_marks = keeps_marks
+        self._blocks: dict[int, tuple[_Known, npt.NDArray[np.uint8] | None]] = {}
+        self._quarantine: deque[tuple[_Known, object]] = deque()
+        self._modules: list[tuple[weakref.ref[HostBlock], Mapping[str, tuple[int, int]]]] = []
+
+    # -- what the device tells ---------------------------------------------------------------------------
+
+    def add(self, block: HostBlock) -> None:
+        """Note memory that was allocated, and where in the user's program that was."""
+        marks = None
+        known = _Known(block.address, block.size, f"the {block.size:,}-byte array allocated {_caller()}")
+        if self._keeps_marks and block.size:
+            whole = -(-block.size // len(PATTERN)) * len(PATTERN)
+            marks = np.zeros(whole, np.uint8)
+            known = replace(known, marks=marks.ctypes.data)
+            _bytes_at(block.address, whole).reshape(-1, len(PATTERN))[:] = np.frombuffer(PATTERN, np.uint8)
+        self._blocks[block.address] = known, marks
+        weakref.finalize(block, self._free, block.address, block.memory).atexit = False
+
+    def _free(self, address: int, memory: object) -> None:
+        known, _ = self._blocks.pop(address)
+        if not known.size:
+            return
+        words = known.words.replace("the ", "the freed ", 1)
+        self._quarantine.append((replace(known, freed=True, marks=0, words=words), memory))
+        total = sum(k.size for k, _ in list(self._quarantine))
+        while self._quarantine and (total > _QUARANTINE_BYTES or len(self._quarantine) > _QUARANTINE_BLOCKS):
+            total -= self._quarantine.popleft()[0].size
+
+    def written(self, address: int, size: int) -> None:
+        """Note that the host has written bytes."""
+        if not self._keeps_marks or not size:
+            return
+        for known, marks in list(self._blocks.values()):
+            if marks is not None and known.begin <= address and address + size <= known.end:
+                marks[address - known.begin :][:size] = 1
+
+    def module(self, memory: HostBlock, variables: Mapping[str, tuple[int, int]]) -> None:
+        """Note a module: offset and size of its variables in its memory."""
+        self._modules.append((weakref.ref(memory), variables))
+
+    # -- what a launch needs -----------------------------------------------------------------------------
+
+    def table(self, parameters: bytes, more: Sequence[_Known] = ()) -> _Table:
+        """Make the table for a launch with these parameters, which may access ``more`` as well.
+
+        What they point to, and is not ours, is memory of others: all that is mapped there counts as theirs.
+        """
+        modules = [(block, variables) for ref, variables in self._modules if (block := ref()) is not None]
+        images = {block.address for block, _ in modules}
+        ours = dict(self._blocks)
+        found = [
+            ours[begin][0] if begin in ours else _Known(begin, size, f"the {size:,} bytes allocated at {begin:#x}")
+            for begin, size in live_blocks()
+            if begin not in images and size
+        ]
+        for block, variables in modules:
+            found += [_Known(block.address + at, n, f"the variable {name} ({n:,} bytes)")
+                      for name, (at, n) in variables.items() if n]  # fmt: skip
+        freed = list(self._quarantine)
+        found = sorted([*found, *more, *(k for k, _ in freed)], key=lambda k: k.begin)
+        found = sorted([*found, *_of_others(parameters, found)], key=lambda k: k.begin)
+        spans = (Span * (len(found) + 1))(*(Span(k.begin, k.end, k.freed, k.marks) for k in found))
+        return _Table(tuple(found), spans, (modules, ours, freed))
+
+
+def _caller() -> str:
+    """Say from where outside of cujit this was called."""
+    frame = sys._getframe(1)
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGE):
+        if frame.f_code.co_filename.startswith(_COMMAND_LINE):
+            return "by the command line"
+        frame = frame.f_back
+    return f"at {frame.f_code.co_filename}:{frame.f_lineno}"
+
+
+def _bytes_at(address: int, size: int) -> npt.NDArray[np.uint8]:
+    return np.ctypeslib.as_array((ctypes.c_uint8 * size).from_address(address))
+
+
+def _of_others(parameters: bytes, known: list[_Known]) -> list[_Known]:
+    # What lies less than APART bytes behind memory of ours is nobody's: a parameter there is one beyond the end.
+    words = np.frombuffer(parameters[: len(parameters) // 8 * 8], np.uint64).tolist()
+    begins = [k.begin for k in known]
+    found: list[_Known] = []
+    mappings: list[tuple[int, int]] | None = None
+    for address in sorted({w for w in words if _LEAST_ADDRESS <= w < _MOST_ADDRESS}):
+        at = bisect.bisect_right(begins, address) - 1
+        if (at >= 0 and address <= known[at].end + APART) or (found and address < found[-1].end):
+            continue
+        mappings = _mappings() if mappings is None else mappings
+        end = next((high for low, high in mappings if low <= address < high), 0)
+        if at + 1 < len(begins):
+            end = min(end, begins[at + 1])
+        if end > address:
+            found.append(_Known(address, end - address, f"memory of others at {address:#x}"))
+    return found
+
+
+def _mappings() -> list[tuple[int, int]]:
+    """List what is mapped into this process; neighbours count as one. Source: Linux, proc_pid_maps(5)."""
+    try:
+        lines = Path("/proc/self/maps").read_text().splitlines()
+    except OSError:
+        return []
+    found: list[tuple[int, int]] = []
+    for line in lines:
+        span, permissions = line.split()[:2]
+        low, high = (int(part, 16) for part in span.split("-"))
+        if permissions[0] != "r":
+            continue
+        if found and found[-1][1] == low:
+            found[-1] = found[-1][0], high
+        else:
+            found.append((low, high))
+    return found
+
+
+# -- what a check found, in words ----------------------------------------------------------------------------
+
+
+def _found(launch: Launch, run: _CheckedRun, lines: Lines) -> str | None:
+    """Say what a check found; None where the launch failed otherwise."""
+    if launch.fault_kind <= FaultKind.CHECK:
+        return None
+    code = Code(launch.fault_more[2])
+    if launch.fault_kind == FaultKind.MEMORY:
+        return _memory(launch, run, code)
+    if launch.fault_kind == FaultKind.INIT:
+        words = f"a read of {_bytes(launch.fault_more[0])} that were never written"
+        return f"{words}: {_place(launch, run, launch.fault_more[5])}"
+    return _race(launch, run, code, lines) if launch.fault_kind == FaultKind.RACE else _sync(launch, code)
+
+
+def _bytes(count: int) -> str:
+    return "1 byte" if count == 1 else f"{count:,} bytes"
+
+
+def _doing(flags: int) -> str:
+    if flags & Access.STRONG and flags & Access.READ and flags & Access.WRITE:
+        return "atomic operation on"
+    return "write of" if flags & Access.WRITE else "read of"
+
+
+def _article(words: str) -> str:
+    return f"{'an' if words[0] in 'aeiou' else 'a'} {words}"
+
+
+# -- memory -----------------------------------------------------------------------------------------------
+
+
+def _memory(launch: Launch, run: _CheckedRun, code: Code) -> str:
+    size, flags = launch.fault_more[0], launch.fault_more[1]
+    what = f"{_article(_doing(flags))} {_bytes(size)} at {launch.fault_address:#x}"
+    if code is Code.MISALIGNED:
+        align = launch.fault_more[5]
+        return (
+            f"{what}, which is no multiple of {align}: {launch.fault_address % align} bytes beyond one; "
+            f"{_place(launch, run, 0)}"
+        )
+    where = _place(launch, run, launch.fault_more[5])
+    return f"{what}, which was freed: {where}" if code is Code.FREED else f"{what}, where it has no business: {where}"
+
+
+def _place(launch: Launch, run: _CheckedRun, shared: int) -> str:
+    """Say where an access lies in the space that it is in."""
+    size, flags = launch.fault_more[0], launch.fault_more[1]
+    space = flags >> 8 & 15
+    address = launch.fault_address
+    offset = (address - shared + (1 << 63)) % (1 << 64) - (1 << 63)
+    if space in (Space.SHARED, Space.CLUSTER) or (shared and 0 <= offset < run.watch.shared_stride):
+        have = run.watch.shared_limit
+        return f"byte {offset:,} of shared memory, of which the block has {have:,} bytes"
+    if space == Space.LOCAL:
+        return f"local memory, of which a thread has {run.watch.local_bytes:,} bytes"
+    if address < 1 << 12:
+        return "a null pointer, or an offset from one"
+    return run.table.place_of(address, size)
+
+
+# -- races ------------------------------------------------------------------------------------------------
+
+
+def _race(launch: Launch, run: _CheckedRun, code: Code, lines: Lines) -> str:
+    size, flags, _, other, line, extra = launch.fault_more
+    offset = extra >> 32
+    who = f"thread {run.shape.block.place(other)}"
+    at = f"{_bytes(size)} at byte {offset:,} of shared memory"
+    if code is Code.DIFFERENT:
+        return f"a race: by one instruction it and {who} write different values to {at}"
+    warps = launch.fault_thread // 32, other // 32
+    missing = "no __syncwarp() or barrier" if warps[0] == warps[1] else "no barrier"
+    before = "wrote" if extra & Access.WRITE else "read"
+    source = lines.source_of(line)
+    there = f"\n  {who} at PTX line {line}: {lines.text_of(line)}" + (f"\n  from {source}" if source else "")
+    return f"a race: {_article(_doing(flags))} {at}, which {who} {before} with {missing} in between{there}\n  against"
+
+
+# -- synchronisation --------------------------------------------------------------------------------------
+
+
+def _lanes(mask: int) -> str:
+    lanes = [k for k in range(32) if mask >> k & 1]
+    return f"lane {lanes[0]}" if len(lanes) == 1 else f"lanes {ranges(lanes)}"
+
+
+def _sync(launch: Launch, code: Code) -> str:
+    mask, extra = launch.fault_more[3] & 0xFFFFFFFF, launch.fault_more[5] & 0xFFFFFFFF
+    lane = launch.fault_thread % 32
+    words = {
+        Code.NOT_NAMED: f"the member mask {mask:#010x} does not name the lane that has it, {lane}",
+        Code.MISSING: f"the member mask {mask:#010x} names {_lanes(extra)}: exited, or no thread of the block",
+        Code.NO_ORIGIN: f"a shuffle takes the value of {_lanes(extra)}: exited, or no thread of the block",
+        Code.NUMBER: f"barrier {extra}: there are 16, from 0 to 15",
+        Code.COUNT: f"a barrier for {extra} threads, which is no multiple of 32",
+        Code.PART: (
+            f"only {_lanes(mask)} of the warp come to a barrier that all lanes have to come to together; "
+            f"not here: {_lanes(extra)}"
+        ),
+    }
+    return words[code]

@@ -10,20 +10,24 @@ import posixpath
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from cujit.devices.cpu.analysis.body import Body
+from cujit.devices.cpu.codegen.names import LAUNCH
 from cujit.devices.cpu.ir.program import Op
-from cujit.devices.cpu.observe.counting import LineCounter
-from cujit.devices.cpu.run.launch import Launch
+from cujit.devices.cpu.observe.watching import Watch
+from cujit.devices.cpu.run.launch import Launch, field_offset
 from cujit.devices.cpu.run.lines import Lines, SourceFunction, SourceLine
 from cujit.devices.shapes import LaunchShape
 from cujit.devices.watch import Sources, Text
 from cujit.forks import Lock
 from cujit.formats.mangling import demangle
+
+if TYPE_CHECKING:
+    from cujit.devices.cpu.codegen.warp import WarpEmitter
 
 __all__ = ["Coverage"]
 
@@ -240,7 +244,7 @@ def _site(op: Op, lines: Lines, place: Callable[[SourceLine], SourceLine]) -> _S
     return _Site(SourceFunction(function.name, begins), place(source))
 
 
-class _CountedKernel:
+class _CountedKernel(Watch):
     """One kernel whose lines are counted; ``total`` is shared by all that are the same."""
 
     def __init__(self, total: npt.NDArray[np.uint64], counters: Mapping[Op, int], lock: Lock) -> None:
@@ -248,9 +252,9 @@ class _CountedKernel:
         self._counters = counters
         self._lock = lock
 
-    def observer(self) -> LineCounter:
+    def observer(self) -> _LineCounter:
         """Give what instruments the kernel."""
-        return LineCounter(self._counters)
+        return _LineCounter(self._counters)
 
     @contextlib.contextmanager
     def running(self, launch: Launch, shape: LaunchShape) -> Iterator[None]:
@@ -264,3 +268,35 @@ class _CountedKernel:
             launch.coverage = 0
             with self._lock:
                 np.add(self._total, counts, out=self._total)
+
+
+class _LineCounter:
+    """Adds to counter ``counters[op]`` of ``Launch.coverage`` (64 bits each) the threads that do ``op``."""
+
+    def __init__(self, counters: Mapping[Op, int]) -> None:
+        self._counters = counters
+        self._begun: set[WarpEmitter] = set()
+
+    def before(self, e: WarpEmitter, op: Op) -> None:
+        """Count the lanes that an operation is done in."""
+        number = self._counters.get(op)
+        if number is None:
+            return
+        b = e.builder
+        self._begin(e)
+        # A jump is done by whoever comes to it: its predicate only chooses where to.
+        word = b.word(e.mask if op.form.is_jump else e.lanes(op))
+        wide = b.resize(b.call("llvm.ctpop.i32", "i32", word), 64, signed=False)
+        b.update("add", b.point("i64", "%coverage", b.integer(number, 64)), wide, "monotonic")
+
+    def after(self, e: WarpEmitter, op: Op) -> None:
+        """Nothing is left to count."""
+
+    def _begin(self, e: WarpEmitter) -> None:
+        """Read once in a function where the counters are."""
+        if e in self._begun:
+            return
+        self._begun.add(e)
+        b = e.builder
+        with b.at_entry():
+            b.load("ptr", b.offset(LAUNCH, field_offset("coverage"), into="%coverage.at"), into="%coverage")

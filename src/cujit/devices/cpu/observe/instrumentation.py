@@ -6,20 +6,23 @@ it, so that a check costs a few instructions here and one call.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from cujit.devices.cpu.analysis.uniformity import WARP
 from cujit.devices.cpu.codegen.builder import Value, type_width
 from cujit.devices.cpu.codegen.names import BLOCK, LAUNCH, STATE, WARP_NUMBER
 from cujit.devices.cpu.instructions import barriers, warpwide
-from cujit.devices.cpu.ir.program import CLEAR, Op, SymbolAddress
-from cujit.devices.cpu.ir.semantics import Effect, Lanes
-from cujit.devices.cpu.native.structures import CLUSTER_BARRIER, Place, Space
-from cujit.devices.cpu.observe.accesses import Touch, fills_shared, orders_by_itself, touches_of
+from cujit.devices.cpu.instructions.matrix.wmma import memory_lines
+from cujit.devices.cpu.instructions.memory import address_in
+from cujit.devices.cpu.ir.program import CLEAR, Group, IntConstant, Memory, Negation, Op, Operand, Reg, SymbolAddress
+from cujit.devices.cpu.ir.semantics import Effect, Lanes, Order
+from cujit.devices.cpu.native.structures import CLUSTER_BARRIER, Access, Place, Space
 
 if TYPE_CHECKING:
     from cujit.devices.cpu.codegen.warp import WarpEmitter
-    from cujit.devices.cpu.observe.kinds import Checks
+    from cujit.devices.cpu.observe.watching import Checks
 
 __all__ = ["Checker"]
 
@@ -225,3 +228,236 @@ def _lanes(e: WarpEmitter, op: Op) -> Value:
 def _is_aligned(op: Op) -> bool:
     """Whether all lanes of a warp have to come together. Source: PTX ISA 9.1, "bar": the same as with ``.aligned``."""
     return op.form.is_barrier and op.form.is_aligned
+
+
+# -- which memory each operation reads and writes ---------------------------------------------------------
+#
+# Not told are textures and surfaces, whose instructions mind their bounds, and what descriptors and tensor maps
+# lead to.
+
+_SPACES = {
+    "shared": Space.SHARED, "cluster": Space.CLUSTER, "local": Space.LOCAL, "global": Space.GLOBAL,
+    "const": Space.GLOBAL, "param": Space.PARAM, "param::func": Space.GENERIC, "generic": Space.GENERIC,
+}  # fmt: skip
+_ORDERED = (Order.ACQUIRE, Order.RELEASE, Order.ACQ_REL)
+_UPDATE = Access.READ | Access.WRITE | Access.STRONG | Access.ACQUIRE | Access.RELEASE
+_ROWS = {"x1": 8, "x2": 16, "x4": 32}
+_MBARRIER_BYTES = 8
+
+
+@dataclass(frozen=True)
+class Touch:
+    """One access of every lane that runs: ``size`` bytes (an i64, or one a lane) at ``address`` of this process.
+
+    ``element`` and ``align`` are in bytes (0: of no matter); ``lanes`` narrows the lanes that run. ``values`` are what
+    a store writes, part by part.
+    """
+
+    address: Value
+    size: int | Value
+    access: Access
+    space: Space
+    element: int
+    align: int
+    lanes: int = -1
+    values: tuple[Value, ...] = ()
+
+    def loosely(self) -> Touch:
+        """Give the same without any order for others."""
+        return replace(self, access=self.access & ~(Access.ACQUIRE | Access.RELEASE))
+
+    @property
+    def flags(self) -> int:
+        """All that goes into one word: see ``Access``."""
+        log = max(self.align.bit_length() - 1, 0)
+        return int(self.access) | int(self.space) << 8 | self.element << 16 | log << 24
+
+
+def fills_shared(op: Op) -> bool:
+    """Tell whether an operation writes shared memory at places that are not told."""
+    return op.opcode == "cp" and "tensor" in op.modifiers and "mbarrier::complete_tx::bytes" in op.modifiers
+
+
+def orders_by_itself(op: Op) -> bool:
+    """Tell whether an operation orders accesses without a fence beside it; a relaxed one does not.
+
+    Source: PTX ISA 9.1, "Memory Consistency Model: Synchronizes".
+    """
+    return op.opcode not in ("ld", "st", "atom", "red") or "async" in op.modifiers or op.order in _ORDERED
+
+
+def touches_of(e: WarpEmitter, op: Op) -> list[Touch]:
+    """List what an operation accesses, in the order in which it does."""
+    if op.opcode == "cp":
+        return _copies(e, op)
+    if op.opcode == "wmma":
+        return _wmma(e, op) if "load" in op.modifiers or "store" in op.modifiers else []
+    find = _BY_OPCODE.get(op.opcode)
+    return find(e, op) if find is not None else []
+
+
+def _where(e: WarpEmitter, operand: Operand, space: str) -> tuple[Value, Space]:
+    assert isinstance(operand, Memory)
+    return address_in(e, operand, space), _SPACES[space]
+
+
+def _element(op: Op) -> int:
+    """Bytes of an element in memory: a pair of halves is one."""
+    return op.type.bits // 8
+
+
+def _order(op: Op) -> Access:
+    """What a load or store is beside that: strong ones order others, by any object that they are about."""
+    return Access.STRONG if op.form.is_strong else Access(0)
+
+
+# -- loads, stores, atomic operations ---------------------------------------------------------------------
+
+
+def _load(e: WarpEmitter, op: Op) -> list[Touch]:
+    memory = op.sources[0]
+    assert isinstance(memory, Memory)
+    if isinstance(memory.base, SymbolAddress) and memory.base.slot.space == "param":
+        return []
+    address, space = _where(e, memory, op.space)
+    size = _element(op) * len(op.results)
+    order = _order(op)
+    return [Touch(address, size, Access.READ | order | (Access.ACQUIRE if order else order), space, _element(op), size)]
+
+
+def _store(e: WarpEmitter, op: Op) -> list[Touch]:
+    if "async" in op.modifiers:
+        return _store_and_signal(e, op)
+    address, space = _where(e, op.sources[0], op.space)
+    if "bulk" in op.modifiers:
+        return [Touch(address, e.source(op, 1, "i64"), Access.WRITE, space, 1, 8)]
+    data = op.sources[1]
+    items = data.items if isinstance(data, Group) else (data,)
+    element = _element(op)
+    order = _order(op)
+    access = Access.WRITE | order | (Access.RELEASE if order else order)
+    values = tuple(e.read(item, f"i{8 * element}") for item in items) if not order else ()
+    return [Touch(address, element * len(items), access, space, element, element * len(items), values=values)]
+
+
+def _atomic(e: WarpEmitter, op: Op) -> list[Touch]:
+    if "async" in op.modifiers:
+        return _store_and_signal(e, op)
+    address, space = _where(e, op.sources[0], op.space)
+    size = _element(op) * op.form.vector
+    return [Touch(address, size, _UPDATE, space, _element(op), size)]
+
+
+def _store_and_signal(e: WarpEmitter, op: Op) -> list[Touch]:
+    """``st.async``, ``red.async``: to shared memory of the cluster, and an mbarrier there."""
+    space = op.space
+    address, kind = _where(e, op.sources[0], space)
+    data = op.sources[1]
+    size = _element(op) * (len(data.items) if isinstance(data, Group) else 1)
+    access = Access.WRITE if op.opcode == "st" else _UPDATE
+    target = Touch(address, size, access, kind, _element(op), _element(op))
+    return [target, _signal(e, op.sources[2], space)]
+
+
+def _signal(e: WarpEmitter, operand: Operand, space: str) -> Touch:
+    """An mbarrier that something is counted at."""
+    address, kind = _where(e, operand, space)
+    return Touch(address, _MBARRIER_BYTES, _UPDATE, kind, _MBARRIER_BYTES, _MBARRIER_BYTES)
+
+
+def _mbarrier(e: WarpEmitter, op: Op) -> list[Touch]:
+    if "pending_count" in op.modifiers:
+        return []
+    signal = _signal(e, op.sources[0], op.space)
+    if "init" not in op.modifiers:
+        return [signal]
+    return [Touch(signal.address, signal.size, Access.WRITE, signal.space, signal.element, signal.align)]
+
+
+# -- matrices ---------------------------------------------------------------------------------------------
+
+
+def _rows(e: WarpEmitter, op: Op) -> list[Touch]:
+    """``ldmatrix``, ``stmatrix``: each of the first lanes has the address of a row of sixteen bytes."""
+    address, space = _where(e, op.sources[0], op.space)
+    count = next(_ROWS[m] for m in op.modifiers if m in _ROWS)
+    if "m16n16" in op.modifiers:
+        count *= 2
+    access = Access.READ if op.opcode == "ldmatrix" else Access.WRITE
+    return [Touch(address, 16, access, space, 2, 16, (1 << count) - 1)]
+
+
+def _wmma(e: WarpEmitter, op: Op) -> list[Touch]:
+    """Each line of the matrix is a lane's access."""
+    found = memory_lines(e, op)
+    b = e.builder
+    base, stride = b.vector(found.base), b.vector(found.stride)
+    address = b.binary("add", base, b.binary("mul", stride, b.lanes(list(range(WARP)), 64)))
+    access = Access.READ if "load" in op.modifiers else Access.WRITE
+    lanes = (1 << found.lines) - 1
+    return [Touch(address, found.line_bytes, access, _SPACES[op.space], found.element_bytes, 0, lanes)]
+
+
+# -- copies -----------------------------------------------------------------------------------------------
+
+
+def _copies(e: WarpEmitter, op: Op) -> list[Touch]:
+    words = frozenset(op.modifiers)
+    if not words.isdisjoint({"commit_group", "wait_group", "wait_all", "prefetch", "tensor", "multicast::cluster"}):
+        return []
+    if "mbarrier" in words:
+        return [_signal(e, op.sources[0], op.space)]
+    return _bulk(e, op) if "bulk" in words else _small_copy(e, op)
+
+
+def _small_copy(e: WarpEmitter, op: Op) -> list[Touch]:
+    """``cp.async dst, src, size {, source size | ignore}``."""
+    size = op.sources[2]
+    assert isinstance(size, IntConstant)
+    more = op.sources[3 : len(op.sources) - ("L2::cache_hint" in op.modifiers)]
+    target, to = _where(e, op.sources[0], "shared")
+    source, from_ = _where(e, op.sources[1], "global")
+    taken: int | Value = size.value
+    if more:
+        b = e.builder
+        taken = b.resize(
+            b.intrinsic("umin", _said(e, more[0], size.value), b.integer(size.value, 32)), 64, signed=False
+        )
+    return [
+        Touch(source, taken, Access.READ, from_, 4, size.value if isinstance(taken, int) else 4),
+        Touch(target, size.value, Access.WRITE, to, 4, size.value),
+    ]
+
+
+def _said(e: WarpEmitter, operand: Operand, size: int) -> Value:
+    item = operand.item if isinstance(operand, Negation) else operand
+    if isinstance(item, Reg) and item.bits == 1:
+        return e.builder.select(e.read(operand, "i1"), e.builder.integer(0, 32), e.builder.integer(size, 32))
+    return e.read(operand, "i32")
+
+
+def _bulk(e: WarpEmitter, op: Op) -> list[Touch]:
+    """``cp.async.bulk`` and ``cp.reduce.async.bulk``: ``[dst], [src], size {, [mbarrier]}``."""
+    to, from_ = op.form.spaces
+    target, target_space = _where(e, op.sources[0], to)
+    source, source_space = _where(e, op.sources[1], from_)
+    size = e.builder.resize(e.source(op, 2, "i32"), 64, signed=False)
+    writes = _UPDATE if "reduce" in op.modifiers else Access.WRITE
+    found = [Touch(source, size, Access.READ, source_space, 1, 16)]
+    if "cp_mask" not in op.modifiers:
+        found.append(Touch(target, size, writes & ~(Access.ACQUIRE | Access.RELEASE), target_space, 1, 16))
+    if len(op.sources) > 3 and isinstance(op.sources[3], Memory):
+        found.append(_signal(e, op.sources[3], to))
+    return found
+
+
+_BY_OPCODE: dict[str, Callable[[WarpEmitter, Op], list[Touch]]] = {
+    "ld": _load,
+    "ldu": _load,
+    "st": _store,
+    "atom": _atomic,
+    "red": _atomic,
+    "mbarrier": _mbarrier,
+    "ldmatrix": _rows,
+    "stmatrix": _rows,
+}

@@ -1,4 +1,4 @@
-"""Who watches the launches of a CPU device: traces, coverage and checks.
+"""Who watches the launches of a CPU device: traces, coverage, and checks, of which there are some.
 
 They say which observers instrument a kernel, and read what these leave.
 """
@@ -6,10 +6,13 @@ They say which observers instrument a kernel, and read what these leave.
 from __future__ import annotations
 
 from contextlib import AbstractContextManager
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Protocol
 
+from cujit.devices.cpu.native.structures import checks_bits
 from cujit.devices.shapes import LaunchShape
 from cujit.devices.watch import Watcher
+from cujit.errors import OptionError, spell
 
 if TYPE_CHECKING:  # what compiles kernels is imported for the first that is in no cache
     from cujit.devices.cpu.analysis.body import Body
@@ -17,7 +20,7 @@ if TYPE_CHECKING:  # what compiles kernels is imported for the first that is in 
     from cujit.devices.cpu.run.launch import Launch
     from cujit.devices.cpu.run.lines import Lines
 
-__all__ = ["KernelWatcher", "Watch"]
+__all__ = ["Checks", "KernelWatcher", "Watch"]
 
 
 class Watch(Protocol):
@@ -29,9 +32,61 @@ class Watch(Protocol):
     def running(self, launch: Launch, shape: LaunchShape) -> AbstractContextManager[None]:
         """Prepare a launch, and read what it left, also when it failed."""
 
+    def explain(self, launch: Launch) -> str | None:
+        """Say what it knows of a fault, while the launch is running; None if that is nothing."""
+        del launch
+        return None
+
 
 class KernelWatcher(Watcher, Protocol):
     """Somebody who watches every kernel that is loaded on a CPU device."""
 
     def watch(self, name: str, body: Body, lines: Lines) -> Watch:
         """Begin with a kernel, by its lowered name."""
+
+
+@dataclass(frozen=True)
+class Checks:
+    """Which checks of ``cujit.cpu(check=…)`` are made."""
+
+    memory: bool = False
+    race: bool = False
+    sync: bool = False
+    init: bool = False
+
+    @classmethod
+    def of(cls, value: object) -> Checks:
+        """Read what users write: a name, several with commas between, ``all``, or None for none.
+
+        Raises:
+            OptionError: it is something else.
+        """
+        known = [f.name for f in fields(cls)]
+        allowed = f"check takes {', '.join(map(repr, known))} or 'all', and several as 'memory,race'"
+        if value is None:
+            return cls()
+        if not isinstance(value, str):
+            raise OptionError(f"check is a text, not {type(value).__name__} {spell(value)}", help=allowed)
+        names = [name.strip() for name in value.split(",")]
+        if names == ["all"]:
+            return cls(**dict.fromkeys(known, True))
+        unknown = [name for name in names if name not in known]
+        if unknown:
+            raise OptionError(f"no check is called {spell(unknown[0])}", help=allowed)
+        return cls(**dict.fromkeys(names, True))
+
+    def __bool__(self) -> bool:
+        return self.bits != 0
+
+    def __str__(self) -> str:
+        return ",".join(name for name in checks_bits() if getattr(self, name))
+
+    @property
+    def bits(self) -> int:
+        """The checks as machine code has them."""
+        return sum(bit for name, bit in checks_bits().items() if getattr(self, name))
+
+    @property
+    def accesses(self) -> bool:
+        """Whether any asks about accesses to memory."""
+        return self.memory or self.race or self.init

@@ -1,4 +1,4 @@
-"""Which line of the PTX an instruction of a kernel's machine code comes from.
+"""Which line of the PTX an instruction of a kernel's machine code comes from, and what people call its functions.
 
 Machine code carries no lines, unless ``CUJIT_PERF`` asks for them: they would cost time whenever a kernel is compiled.
 When a fault asks, the kernel is compiled once more with them. They change nothing of the code, which is looked after.
@@ -13,13 +13,14 @@ import itertools
 from collections.abc import Callable
 from typing import NamedTuple
 
-from cujit.devices.cpu.run.lines import SourceLine
+from cujit.devices.cpu.run.lines import Lines, SourceLine
 from cujit.devices.jit import emit_object
 from cujit.devices.linetable import code_lines
+from cujit.devices.shapes import Dim3
 from cujit.forks import cached_property
 from cujit.formats.elf import read_elf
 
-__all__ = ["PTX_ALONE", "DebugInfo", "MachineLines", "Origin"]
+__all__ = ["PTX_ALONE", "DebugInfo", "MachineLines", "Origin", "name_in_profiles", "origin_of"]
 
 _LONGEST = 1_400_000
 """Characters of IR with lines beyond which a kernel is not compiled again: some seconds."""
@@ -92,6 +93,42 @@ class Origin(NamedTuple):
 
 PTX_ALONE = Origin(lambda symbol: (symbol, ""), lambda _, line: SourceLine("kernel.ptx", line))
 """For who looks for lines of the PTX, and shows them to nobody."""
+
+_KERNEL = ("run", "body")
+"""The functions of the IR that are a kernel whole, and its warps on stacks of their own."""
+
+_CALLED = "function "
+"""What the names of functions of the PTX begin with (see ``instructions.functions``)."""
+
+
+def name_in_profiles(kernel: str, block: Dim3, symbol: str) -> str:
+    """Name a function of the machine code of a kernel, for one shape of its blocks: ``axpy<float> 256x1x1``."""
+    return f"{_name(kernel, symbol)[0]} {block.x}x{block.y}x{block.z}"
+
+
+def origin_of(kernel: str, lines: Lines, ptx: str, *, of_source: bool) -> Origin:
+    """Say where lines and functions come from: the PTX, in the file ``ptx``, or the source if that is known."""
+
+    def place_of(symbol: str, line: int) -> SourceLine:
+        if line:
+            return (lines.source_of(line) if of_source else None) or SourceLine(ptx, line)
+        line = lines.begin_of(symbol[len(_CALLED) :] if symbol.startswith(_CALLED) else kernel)
+        function = lines.function_of(line)
+        return (function.begins if of_source and function else None) or SourceLine(ptx, line)
+
+    return Origin(functools.partial(_name, kernel), functools.cache(place_of))
+
+
+def _name(kernel: str, symbol: str) -> tuple[str, str]:
+    """Give what people call a function, and its lowered name where that is another."""
+    from cujit.formats.mangling import entity_name  # for who asks
+
+    lowered = symbol[len(_CALLED) :] if symbol.startswith(_CALLED) else kernel
+    name = entity_name(lowered) or lowered
+    if symbol in _KERNEL or symbol.startswith(_CALLED):
+        return name, lowered if lowered != name else ""
+    return f"{name}.{symbol}", ""
+
 
 _FIRST = 900_000
 """Numbers of metadata, beyond all that a kernel has."""

@@ -1,19 +1,25 @@
-"""Running a grid: blocks in increasing number from one counter, over native threads."""
+"""Running a grid: blocks in increasing number from one counter, over native threads (``runtime/pool.c``).
+
+The threads are Python's in name only: each enters native code once and stays there, without the interpreter's lock.
+"""
 
 from __future__ import annotations
 
 import ctypes
 import os
+import threading
+import weakref
+from collections.abc import Callable
 from typing import NamedTuple
 
-from cujit.devices.cpu.run.faults import Site
+from cujit.devices.cpu.native.library import address_of, ask_python, install_handlers
+from cujit.devices.cpu.run.faults import Site, settle
 from cujit.devices.cpu.run.launch import Launch
-from cujit.devices.cpu.run.pool import Pool
 from cujit.devices.shapes import LaunchShape
 from cujit.errors import CujitError
 from cujit.forks import Lock
 
-__all__ = ["Entry", "Share", "Workers", "available_threads", "no_memory"]
+__all__ = ["Pool", "Share", "Workers", "available_threads", "no_memory"]
 
 _SMALL = 2048
 """Threads of a grid below which waking another core costs more than it saves (measured: waking takes 10 us)."""
@@ -37,12 +43,68 @@ class Share(NamedTuple):
     chunk: int
 
 
-class Entry(NamedTuple):
-    """A pool for machine code: ``run(pool, job, launch, helpers, shared_bytes, local_bytes)``, by address."""
+_MAKE = ctypes.CFUNCTYPE(ctypes.c_void_p)
+_ONE = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
+_RUN = ctypes.CFUNCTYPE(
+    None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint32, ctypes.c_uint64, ctypes.c_uint64
+)
 
-    owner: Pool
-    pool: int
-    run: int
+
+class Pool:
+    """``helpers`` threads beside the calling one; they end with the pool. Not usable in a forked child.
+
+    ``address`` is where machine code finds it, ``entry`` the function ``run(pool, job, launch, helpers, shared_bytes,
+    local_bytes)`` that does what ``run`` here does.
+    """
+
+    def __init__(self, helpers: int) -> None:
+        self.entry = address_of("cujit_pool_run")
+        install_handlers()
+        ask_python()
+        self.address = _MAKE(address_of("cujit_pool_make"))()
+        if not self.address:
+            raise MemoryError("no memory for a pool of threads")
+        self._run = _RUN(self.entry)
+        work = _ONE(address_of("cujit_pool_work"))
+        self._threads = [
+            threading.Thread(target=work, args=(self.address,), daemon=True, name="cujit-cpu") for _ in range(helpers)
+        ]
+        for thread in self._threads:
+            thread.start()
+        ends = (_ONE(address_of(f"cujit_pool_{name}")) for name in ("stop", "free"))
+        end = weakref.finalize(self, _end, os.getpid(), self.address, self._threads, *ends)
+        end.atexit = False  # a process ends while a launch of a daemon thread goes on, and leaves the threads to it
+
+    def run(
+        self,
+        function: int,
+        launch: int,
+        helpers: int,
+        shared_bytes: int,
+        local_bytes: int,
+        site: Site | None = None,
+    ) -> None:
+        """Call ``function(launch, shared, local)`` here and in up to ``helpers`` threads; return when all are done.
+
+        What the kernel printed is written to ``sys.stdout``. ``site`` is for the error's words.
+
+        Raises:
+            KernelFaultError: the kernel could not go on.
+        """
+        install_handlers()  # before any handler of signals that was put in place meanwhile
+        self._run(self.address, function, launch, helpers, shared_bytes, local_bytes)
+        settle(Launch.from_address(launch), site)
+
+
+def _end(
+    pid: int, pool: int, threads: list[threading.Thread], stop: Callable[[int], None], free: Callable[[int], None]
+) -> None:
+    """Send the workers home; they exist only in the process that made them."""
+    if os.getpid() == pid:
+        stop(pool)
+        for thread in threads:
+            thread.join()
+        free(pool)
 
 
 class Workers:
@@ -76,11 +138,10 @@ class Workers:
         helpers = min(self.count, blocks) - 1 if blocks * shape.block.volume >= _SMALL else 0
         return Share(blocks, helpers, max(1, min(blocks // (_SHARES * (helpers + 1)), _MOST_BLOCKS)))
 
-    def entry(self) -> Entry:
-        """Say how machine code has the pool of this process run a job; whoever does keeps the ``Entry``."""
-        pool = self._ready()
-        pool.watch()  # machine code does not look who is in front at each launch, as ``run`` does
-        return Entry(pool, pool.address, pool.entry)
+    def pool(self) -> Pool:
+        """Give the pool of this process to machine code, which does not look who is in front at each launch."""
+        install_handlers()
+        return self._ready()
 
     def run(
         self, address: int, launch: Launch, share: Share, shared_bytes: int, local_bytes: int, site: Site | None = None
