@@ -184,7 +184,7 @@ _POINTERS = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * len(_PYTHON))
 
 @functools.cache
 def ask_python() -> None:
-    """Have Python's handlers of signals run while the main thread is in a launch."""
+    """Have Python's handlers of signals run while the main thread is in a launch; know of forks."""
     if sys.implementation.name == "cpython":
         functions = [ctypes.cast(getattr(ctypes.pythonapi, name), ctypes.c_void_p) for name in _PYTHON]
         _POINTERS(address_of("cujit_use_python"))(*functions)
