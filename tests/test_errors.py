@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 import re
+from collections.abc import Callable
 
 import pytest
 
 from cujit import errors
 from cujit.errors import CompileError, CujitError, Diagnostic, FormatError, PtxSyntaxError, ToolError
+from cujit.toolchain.nvrtc import nvrtcError
 
 
 def drawn() -> dict[str, str]:
@@ -73,3 +77,22 @@ def test_errors_are_also_what_python_would_raise() -> None:
         raise errors.OptionError("bad")
     assert str(errors.NameNotFoundError("no kernel 'x'")) == "no kernel 'x'"
     assert CompileError("x").diagnostics == ()
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        CujitError("it broke", help="mend it"),
+        CompileError(
+            "no", diagnostics=[Diagnostic("error", "no", "k.cu", 1)], tool="NVRTC", call="f", result="R", log="l"
+        ),
+        PtxSyntaxError("no", line=1, column=2, source_line="x"),
+        errors.FileError("no file", help="another"),
+        nvrtcError(6, "it broke", tool="NVRTC 13.5", call="nvrtcCompileProgram", log="why"),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+@pytest.mark.parametrize("again", [copy.copy, lambda error: pickle.loads(pickle.dumps(error))], ids=["copy", "pickle"])
+def test_an_error_travels_as_it_is(error: CujitError, again: Callable[[CujitError], CujitError]) -> None:
+    other = again(error)
+    assert (type(other), vars(other), str(other)) == (type(error), vars(error), str(error))

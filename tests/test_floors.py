@@ -66,12 +66,6 @@ def test_every_package_says_the_floors_of_all_its_files() -> None:
 
 
 _WITHOUT_FLOORS = {
-    "cujit.compiler.apart",
-    "cujit.compiler.backends",
-    "cujit.compiler.includes",
-    "cujit.compiler.inputs",
-    "cujit.compiler.keys",
-    "cujit.compiler.options",
     "cujit.devices.cpu.instructions",
     "cujit.devices.cpu.instructions.copies",
     "cujit.devices.cpu.instructions.matrix",

@@ -33,6 +33,7 @@
 
 from __future__ import annotations
 
+import copyreg
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -125,6 +126,10 @@ class CujitError(Exception):
 
     def __str__(self) -> str:
         return f"{self.message}\n  try: {self.help}" if self.help else self.message
+
+    def __reduce__(self) -> tuple[object, ...]:
+        # By what it has become: some cannot be made of their message alone, as a copy and a pickle would.
+        return copyreg.__newobj__, (type(self), *self.args), self.__dict__  # type: ignore[attr-defined]
 
 
 class ArchError(CujitError, ValueError):

@@ -1,6 +1,6 @@
 """Jobs: a compile, a link or a bundling as one frozen value, which knows its key, its run and its recipe.
 
-Written down, a job is JSON and blobs of bytes; so it goes to a process apart.
+A job goes to a process apart by pickle.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import os
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Protocol
+from typing import ClassVar, Protocol
 
 from cujit.arch import Arch
 from cujit.artifact import Artifact, Kind
@@ -19,12 +19,9 @@ from cujit.compiler.keys.arguments import unmodelled
 from cujit.compiler.keys.maker import Keyed, KeyMaker, Uncacheable
 from cujit.compiler.options.values import Options, Tool
 from cujit.compiler.request import Request
-from cujit.errors import CujitError, FormatError
 from cujit.toolchain.toolset import Toolchain
 
-__all__ = ["BundleJob", "CompileJob", "Job", "LinkJob", "read_job"]
-
-Written = tuple[dict[str, Any], Sequence[bytes]]
+__all__ = ["BundleJob", "CompileJob", "Job", "LinkJob"]
 
 
 class Job(Protocol):
@@ -64,13 +61,6 @@ class Job(Protocol):
     def recipe(self) -> bytes:
         """Write down how to do it again; nothing where that is not known."""
         return b""
-
-    def write(self) -> Written:
-        """Write it down, for ``read_job``."""
-
-    def completed(self, result: Artifact) -> Artifact:
-        """Give to a result that was made apart what was not written down."""
-        return result
 
     def renamed(self, result: Artifact) -> Artifact:
         """Give to a result the name that it has here; it may have been made elsewhere."""
@@ -118,12 +108,6 @@ class CompileJob(Job):
 
         return write_recipe(self.request)
 
-    def write(self) -> Written:
-        """Write down the request."""
-        from cujit.compiler.keys.recipe import described
-
-        return {"job": self.step, "request": described(self.request)}, ()
-
     def renamed(self, result: Artifact) -> Artifact:
         """Give the result the name of the source."""
         return _renamed(result, self.request.source.name)
@@ -170,25 +154,6 @@ class LinkJob(Job):
         from cujit.compiler.backends.link import link_images
 
         return link_images(self.artifacts, self.to, self.arch, self.options, toolchain)
-
-    def write(self) -> Written:
-        """Write down images and options; names and signatures stay here."""
-        head = {
-            "job": self.step,
-            "to": self.to.value,
-            "arch": self.arch and str(self.arch),
-            "options": dict(self.options),
-            "extra": self.options.extra,
-            "images": [_head(artifact) for artifact in self.artifacts],
-        }
-        return head, [artifact.data for artifact in self.artifacts]
-
-    def completed(self, result: Artifact) -> Artifact:
-        """Give the result the names and signatures of the images."""
-        from cujit.compiler.inputs.images import merged, named
-
-        names, signatures = merged(self.artifacts)
-        return replace(result, names=named(names, result.names.values()), signatures=signatures)
 
 
 @dataclass(frozen=True)
@@ -240,45 +205,9 @@ class BundleJob(Job):
 
         return bundle_images(self.entries, self.compress, toolchain)
 
-    def write(self) -> Written:
-        """Write down images and what is noted beside them; names and signatures stay here."""
-        rows = [
-            {**_head(entry.image), "options": entry.options, "identifier": entry.identifier} for entry in self.entries
-        ]
-        return {"job": self.step, "compress": self.compress, "images": rows}, [e.image.data for e in self.entries]
-
-    def completed(self, result: Artifact) -> Artifact:
-        """Give the result the names and signatures of the images."""
-        from cujit.compiler.inputs.images import merged
-
-        names, signatures = merged([entry.image for entry in self.entries])
-        return replace(result, names=names, signatures=signatures)
-
     def renamed(self, result: Artifact) -> Artifact:
         """Give the result the name of the first image."""
         return _renamed(result, self.entries[0].image.name)
-
-
-def read_job(head: dict[str, Any], blobs: Sequence[bytes]) -> Job:
-    """Read a job that was written down.
-
-    Raises:
-        FormatError: it is none.
-    """
-    from cujit.compiler.keys.recipe import request_of
-
-    try:
-        if head["job"] == CompileJob.step:
-            return CompileJob(request_of(head["request"]))
-        images = [_image(row, data) for row, data in zip(head["images"], blobs, strict=True)]
-        if head["job"] == LinkJob.step:
-            arch = None if head["arch"] is None else Arch.parse(head["arch"])
-            options = Options.of(head["options"], {"extra": head["extra"]})
-            return LinkJob(tuple(images), Kind(head["to"]), arch, options)
-        notes = [(str(row["options"]), str(row["identifier"])) for row in head["images"]]
-        return BundleJob(tuple(Entry(i, *note) for i, note in zip(images, notes, strict=True)), head["compress"])
-    except (CujitError, LookupError, TypeError, ValueError, AttributeError) as e:
-        raise FormatError(f"no job: {e}") from e
 
 
 def _parts(artifact: Artifact) -> Iterator[Part]:
@@ -287,20 +216,6 @@ def _parts(artifact: Artifact) -> Iterator[Part]:
     # What is told of the kernels goes over into the result.
     told = (sorted(artifact.names.items()), sorted(artifact.signatures.items()))
     yield Part.content("image names", repr(told))
-
-
-def _head(artifact: Artifact) -> dict[str, object]:
-    return {
-        "kind": artifact.kind.value,
-        "arch": artifact.arch and str(artifact.arch),
-        "name": artifact.name,
-        "log": artifact.log,
-    }
-
-
-def _image(row: dict[str, Any], data: bytes) -> Artifact:
-    arch = None if row["arch"] is None else Arch.parse(row["arch"])
-    return Artifact(Kind(row["kind"]), data, arch, name=str(row["name"]), log=str(row["log"]))
 
 
 def _renamed(artifact: Artifact, name: str) -> Artifact:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
+import pickle
 import queue
 import sys
 import threading
 import traceback
 from typing import Any
 
-from cujit.compiler.apart.parent import receive, send, write_error, write_result
-from cujit.compiler.jobs import read_job
+from cujit.compiler.apart.parent import Order, receive, send
 from cujit.errors import CujitError, ToolCrashError
 from cujit.toolchain.headers import Settings
 from cujit.toolchain.toolset import Toolchain
@@ -31,38 +31,34 @@ def main() -> None:
     if sys.platform != "win32":
         _, hard = resource.getrlimit(resource.RLIMIT_CORE)
         resource.setrlimit(resource.RLIMIT_CORE, (0, hard))  # whoever asks for a process apart expects its death
-    waiting: queue.SimpleQueue[tuple[dict[str, Any], list[bytes]]] = queue.SimpleQueue()
+    waiting: queue.SimpleQueue[Order] = queue.SimpleQueue()
 
     def read() -> None:
-        while (message := receive(jobs)) is not None:
-            waiting.put(message)
+        while (order := receive(jobs)) is not None:
+            waiting.put(order)
         os._exit(0)  # whoever asked is gone, and whatever is done here is for nobody
 
     threading.Thread(target=read, daemon=True).start()
     while True:
-        head, blobs = waiting.get()
-        said, *images = _answered(head, blobs)
-        send(answers, said, images)
+        send(answers, _answer(waiting.get()))
 
 
-def _answered(head: dict[str, Any], blobs: list[bytes]) -> tuple[Any, ...]:
+def _answer(order: Order) -> bytes:
+    """Do the job, and give the pickle of an image or of an error."""
     try:
-        settings = Settings(tuple((str(variable), str(home)) for variable, home in head["cuda_homes"]))
-        if head["directory"] is not None:
-            os.chdir(head["directory"])
-        job = read_job(head, blobs)
-        with _limited(head["memory_mib"]):
-            return {}, write_result(job.run(_toolchain(settings)))
+        if order.directory is not None:
+            os.chdir(order.directory)
+        with _limited(order.memory_mib):
+            return pickle.dumps(order.job.run(_toolchain(order.settings)))
     except CujitError as e:
-        return {"error": write_error(e)}, b""
+        error = e
     except MemoryError:
         error = ToolCrashError(
             "MemoryError: there is not enough memory", result="MemoryError", help="a larger memory_mib, or none"
         )
-        return {"error": write_error(error)}, b""
     except Exception as e:
         error = ToolCrashError(f"a fault of cujit in the process apart: {e!r}", log=traceback.format_exc())
-        return {"error": write_error(error)}, b""
+    return pickle.dumps(error)
 
 
 @functools.lru_cache(maxsize=8)

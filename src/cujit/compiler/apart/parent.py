@@ -1,53 +1,48 @@
 """Work in a process apart: it may die, be killed when its time is over, or be short of memory; this process goes on.
 
-The process is a fresh Python, never a fork. It gets a job as JSON and bytes, gives an image or an error back in the
-same way, and is kept for the next job. It ends when this process does.
+The process is a fresh Python, never a fork. It gets a job, gives an image or an error back, and is kept for the next
+job. It ends when this process does. Both sides believe each other, as threads do: what they say goes by pickle.
 """
 
 from __future__ import annotations
 
 import atexit
 import contextlib
-import json
 import os
+import pickle
 import re
 import signal
 import struct
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
-from typing import IO, Any
+from typing import IO, Any, NamedTuple
 
-import cujit.errors as errors
 from cujit.artifact import Artifact
-from cujit.cache.key import make_key
-from cujit.cache.record import decode, encode
 from cujit.compiler.jobs import Job
-from cujit.errors import (
-    CompileError,
-    CujitError,
-    Diagnostic,
-    FormatError,
-    MissingError,
-    ToolCrashError,
-    ToolError,
-    spell,
-)
+from cujit.errors import CujitError, MissingError, ToolCrashError
 from cujit.forks import Lock, in_child
 from cujit.toolchain.headers import Settings
 from cujit.toolchain.stopping import current_stop
 
-__all__ = ["read_error", "receive", "run_apart", "send", "write_error", "write_result"]
+__all__ = ["Order", "receive", "run_apart", "send"]
 
 _KEPT = 4
 """How many processes without work are kept; each has some 150 MB of NVIDIA's libraries mapped."""
 
 _LAST_WORDS_BYTES = 4096
 _BEGIN = "import sys; sys.path[:] = sys.argv[1:]; from cujit.compiler.apart.child import main; main()"
-_KEY = make_key("apart", ())
 _LENGTH = struct.Struct("<Q")
 _GIVEN_UP = ("SIGABRT", "SIGSEGV", "SIGBUS", "SIGKILL")
+
+
+class Order(NamedTuple):
+    """A job for the process apart, and under what it is done: settings, limits and the working directory."""
+
+    job: Job
+    settings: Settings
+    memory_mib: int | None
+    directory: str | None
 
 
 def run_apart(job: Job, settings: Settings, memory_mib: int | None) -> Artifact:
@@ -58,26 +53,20 @@ def run_apart(job: Job, settings: Settings, memory_mib: int | None) -> Artifact:
         MissingError: this Python does not know its own interpreter.
         CujitError: whatever the job raises there.
     """
-    head, blobs = job.write()
-    head |= {"cuda_homes": settings.cuda_homes, "memory_mib": memory_mib, "directory": _directory()}
     child = _take()
     stop = current_stop()
     try:
         with stop.by(child.kill) if stop else contextlib.nullcontext():
-            answer = child.ask(head, blobs)
+            answer = child.ask(Order(job, settings, memory_mib, _directory()))
     except BaseException:
         child.kill()
         raise
     if answer is None:
         raise _death(job, child, memory_mib)
     _give_back(child)
-    said, (data, *_) = answer
-    if "error" in said:
-        error = read_error(said["error"])
-        if isinstance(error, CompileError):
-            error.request = job.request
-        raise _starved(job, error, memory_mib) if memory_mib is not None else error
-    return job.completed(decode(data, _KEY.digest).artifact)
+    if isinstance(answer, CujitError):
+        raise answer if memory_mib is None else _starved(job, answer, memory_mib)
+    return answer
 
 
 def _directory() -> str | None:
@@ -110,16 +99,18 @@ class _Child:
     def is_alive(self) -> bool:
         return self._process.poll() is None
 
-    def ask(self, head: dict[str, Any], blobs: Sequence[bytes]) -> tuple[dict[str, Any], list[bytes]] | None:
-        """Give it a job and wait for the answer; None when it died."""
+    def ask(self, order: Order) -> Artifact | CujitError | None:
+        """Give it an order and wait for the answer; None when it died."""
         assert self._process.stdin
         assert self._process.stdout
         self._from = os.fstat(self._words.fileno()).st_size
+        data = pickle.dumps(order)
         try:
-            send(self._process.stdin, head, blobs)
-            return receive(self._process.stdout)
+            send(self._process.stdin, data)
+            answer: Artifact | CujitError | None = receive(self._process.stdout)
         except (OSError, ValueError):  # a pipe without its other end, or closed by ``kill``
             return None
+        return answer
 
     def kill(self) -> None:
         """End it, whatever it does."""
@@ -134,22 +125,20 @@ class _Child:
 
     def end(self) -> int:
         """End it if it lives, release what we have of it, and give its exit status."""
-        for pipe in (self._process.stdin, self._process.stdout):
-            assert pipe
-            with contextlib.suppress(OSError):
-                pipe.close()
+        self._close()
         self._process.kill()
-        status = self._process.wait()
-        self._words.close()
-        return status
+        return self._process.wait()
 
     def forget(self) -> None:
         """Let go of it in a forked child, whose process it is not."""
+        self._close()
+        self._process.returncode = 0
+
+    def _close(self) -> None:
         for pipe in (self._process.stdin, self._process.stdout, self._words):
             assert pipe
             with contextlib.suppress(OSError):
                 pipe.close()
-        self._process.returncode = 0
 
 
 _guard = Lock()
@@ -236,71 +225,24 @@ def _death(job: Job, child: _Child, memory_mib: int | None) -> ToolCrashError:
     )
 
 
-# Messages: a length, JSON, and blobs of the sizes that it says
+# Messages: a length, and a pickle
 
 
-def send(stream: IO[bytes], head: dict[str, Any], blobs: Sequence[bytes] = ()) -> None:
+def send(stream: IO[bytes], data: bytes) -> None:
     """Write one message.
 
     Raises:
         OSError: nobody reads it any more.
     """
-    text = json.dumps({**head, "sizes": [len(blob) for blob in blobs]}).encode("ascii")
-    stream.write(b"".join((_LENGTH.pack(len(text)), text, *blobs)))
+    stream.write(_LENGTH.pack(len(data)) + data)
     stream.flush()
 
 
-def receive(stream: IO[bytes]) -> tuple[dict[str, Any], list[bytes]] | None:
+def receive(stream: IO[bytes]) -> Any:
     """Read one message; None at the end of the stream, in the middle of a message too."""
     prefix = stream.read(_LENGTH.size)
     if len(prefix) < _LENGTH.size:
         return None
     (length,) = _LENGTH.unpack(prefix)
-    text = stream.read(length)
-    if len(text) < length:
-        return None
-    head = json.loads(text)
-    blobs = [stream.read(size) for size in head["sizes"]]
-    return (head, blobs) if [len(blob) for blob in blobs] == head["sizes"] else None
-
-
-def write_result(artifact: Artifact) -> bytes:
-    """Write an Artifact as one blob.
-
-    Raises:
-        FormatError: it is not what its kind says.
-    """
-    return encode(_KEY, artifact, make_ms=0.0, made_s=0)
-
-
-def write_error(error: CujitError) -> dict[str, Any]:
-    """Write an error as JSON has it: its class by name, and what it says."""
-    public = next(kind for kind in type(error).__mro__ if kind.__name__ in errors.__all__)
-    said = {name: getattr(error, name) for name in ("tool", "call", "result", "log") if hasattr(error, name)}
-    diagnostics = [vars(d) for d in getattr(error, "diagnostics", ())]
-    return {
-        "class": public.__name__,
-        "message": error.message,
-        "help": error.help,
-        "said": said,
-        "diagnostics": diagnostics,
-    }
-
-
-def read_error(written: dict[str, Any]) -> CujitError:
-    """Read an error that was written.
-
-    Raises:
-        FormatError: it is none.
-    """
-    name = written["class"]
-    kind = getattr(errors, name) if name in errors.__all__ else None
-    if not isinstance(kind, type) or not issubclass(kind, CujitError):
-        raise FormatError(f"no error: {spell(name)}")
-    message, help = str(written["message"]), written["help"]
-    if issubclass(kind, CompileError):
-        diagnostics = [Diagnostic(**d) for d in written["diagnostics"]]
-        return kind(message, diagnostics=diagnostics, help=help, **written["said"])
-    if issubclass(kind, ToolError):
-        return kind(message, help=help, **written["said"])
-    return FormatError(message, help=help) if issubclass(kind, FormatError) else kind(message, help=help)
+    data = stream.read(length)
+    return pickle.loads(data) if len(data) == length else None

@@ -73,6 +73,11 @@ class Options(Mapping[str, Value]):
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Options) and (self._values, self.extra) == (other._values, other.extra)
 
+    def __reduce__(self) -> tuple[object, ...]:
+        # A mapping proxy goes neither into a pickle nor into a deep copy.
+        said = {name: dict(v) if isinstance(v, Mapping) else v for name, v in self._values.items()}
+        return Options.of, (said, {"extra": self.extra})
+
     def __hash__(self) -> int:
         return hash((tuple(self._values), self.extra))
 
