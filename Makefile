@@ -55,15 +55,15 @@ gpu-wheels: $(READY)
 # that compare the instruction table with them. Half an hour on two cores, and several GB.
 TOOLKITS := .toolkits
 WHEELS_13_0 := 'cuda-bindings>=13.2,<14' 'cuda-toolkit[nvrtc,nvjitlink,nvvm,nvfatbin,cudart,cccl,crt]==13.0.*' 'nvidia-nvjitlink==13.0.*'
-ROADS := tests/toolchain tests/compile tests/test_program.py tests/test_limits.py tests/test_nvvm_roads.py tests/test_roads.py tests/test_link_files.py \
+ROUTES := tests/toolchain tests/compile tests/test_program.py tests/test_limits.py tests/test_nvvm_routes.py tests/test_routes.py tests/test_link_files.py \
          tests/linking tests/test_cuda12_images.py
 EACH_HEADER := tests/toolkits/test_standard_headers.py
 toolkits: $(READY)  ## test against CUDA 12.9 and 13.0, and the ptxas of 11.7 to 13.4
 	test -x .venv-12.9/bin/pytest || ($(PYTHON) -m venv .venv-12.9 && .venv-12.9/bin/pip install -q -e '.[cu12,dev]')
 	test -x .venv-13.0/bin/pytest || ($(PYTHON) -m venv .venv-13.0 && .venv-13.0/bin/pip install -q -e '.[dev]' $(WHEELS_13_0))
 	$(BIN)/python tests/toolkits/fetch.py $(TOOLKITS)
-	CUJIT_TOOLKITS=$(TOOLKITS) .venv-12.9/bin/python -m pytest -n auto $(ROADS) $(EACH_HEADER)
-	CUJIT_TOOLKITS=$(TOOLKITS) .venv-13.0/bin/python -m pytest -n auto $(ROADS) $(EACH_HEADER)
+	CUJIT_TOOLKITS=$(TOOLKITS) .venv-12.9/bin/python -m pytest -n auto $(ROUTES) $(EACH_HEADER)
+	CUJIT_TOOLKITS=$(TOOLKITS) .venv-13.0/bin/python -m pytest -n auto $(ROUTES) $(EACH_HEADER)
 	CUJIT_TOOLKITS=$(TOOLKITS) $(BIN)/python -m pytest -n auto -m toolkits tests/toolkits
 
 # Debian's Python for aarch64 and the wheels of that processor, unpacked into .aarch64 (1 GB) and run by QEMU. To make

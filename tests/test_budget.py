@@ -563,7 +563,7 @@ def test_a_file_that_is_no_text_is_refused(tmp_path: Path) -> None:
         read_budgets(path)
 
 
-# -- images of other roads --------------------------------------------------------------------------------
+# -- images of other routes --------------------------------------------------------------------------------
 
 
 def test_a_saved_file_is_checked_too(fatbin: Artifact, tmp_path: Path) -> None:

@@ -581,7 +581,7 @@ inside, go = threading.Event(), threading.Event()
 def slow():
     inside.set(); go.wait(60)
     return TEXT
-modules = cujit.Registry()
+modules = cujit.registry.Registry()
 cpu = cujit.cpu(1)
 done = modules.module("done", lambda: TEXT, device=cpu)
 thread = threading.Thread(target=lambda: modules.module("slow", slow, device=cpu))

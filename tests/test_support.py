@@ -101,12 +101,12 @@ REFUSED: dict[str, Callable[[], object]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("road", list(REFUSED))
-def test_a_dropped_architecture_is_refused_with_the_extra_that_builds_it(road: str) -> None:
+@pytest.mark.parametrize("route", list(REFUSED))
+def test_a_dropped_architecture_is_refused_with_the_extra_that_builds_it(route: str) -> None:
     if toolchain().nvrtc.version < (13, 0):
         pytest.skip("this toolkit builds them")
     with pytest.raises(CujitError) as caught:
-        REFUSED[road]()
+        REFUSED[route]()
     assert OLD in (caught.value.help or "")
 
 

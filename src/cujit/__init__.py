@@ -27,24 +27,27 @@ _HOMES = {
     "cujit.devices.arguments.pointers": "Pointer",
     "cujit.devices.shapes": "Dim3 Limits Resources",
     "cujit.devices.streams": "Event Graph Stream",
+    "cujit.devices.arguments.written": "argument",
     "cujit.devices.tensormaps.tiling": "TensorMap",
     "cujit.devices.textures.texture": "Surface Texels Texture",
     "cujit.formats.ptx.retarget": "retarget",
     "cujit.inspection.compare": "compare",
+    "cujit.inspection.needs": "needs",
     "cujit.inspection.read": "inspect",
     "cujit.inspection.usage": "usage",
     "cujit.kernel": "Kernel Launch",
     "cujit.loading": "Module jit load",
+    "cujit.machine.health": "doctor",
     "cujit.machine": "all_devices cpu default_device gpu",
     "cujit.program": "Entry Options Request Source build bundle compile link request",
-    "cujit.registry.registry": "Registry default_registry module",
+    "cujit.registry.registry": "default_registry module",
     "cujit.registry.spec": "Built",
-    "cujit.signature": "Parameter ParameterClass Signature",
+    "cujit.signature": "Signature",
     "cujit.timing": "Timing time",
 }
 """Where each name lives."""
 
-_ROOMS = ["arch", "budget", "cache", "errors", "inspection", "occupancy", "registry"]
+_ROOMS = ["arch", "budget", "cache", "errors", "inspection", "occupancy", "registry", "signature"]
 """Packages with public names of their own: errors, and values that other calls give."""
 
 _HOME = {name: module for module, names in _HOMES.items() for name in names.split()}

@@ -7,12 +7,14 @@ from cujit import errors as errors
 from cujit import inspection as inspection
 from cujit import occupancy as occupancy
 from cujit import registry as registry
+from cujit import signature as signature
 from cujit.arch import Arch as Arch
 from cujit.artifact import Artifact as Artifact
 from cujit.artifact import Kind as Kind
 from cujit.cache.cache import Cache as Cache
 from cujit.cache.process import default_cache as default_cache
 from cujit.devices.arguments.pointers import Pointer as Pointer
+from cujit.devices.arguments.written import argument as argument
 from cujit.devices.arrays.array import DeviceArray as DeviceArray
 from cujit.devices.cpu.observe.coverage import Coverage as Coverage
 from cujit.devices.cpu.observe.trace import Trace as Trace
@@ -33,6 +35,7 @@ from cujit.devices.textures.texture import Texels as Texels
 from cujit.devices.textures.texture import Texture as Texture
 from cujit.formats.ptx.retarget import retarget as retarget
 from cujit.inspection.compare import compare as compare
+from cujit.inspection.needs import needs as needs
 from cujit.inspection.read import inspect as inspect
 from cujit.inspection.usage import usage as usage
 from cujit.kernel import Kernel as Kernel
@@ -44,6 +47,7 @@ from cujit.machine import all_devices as all_devices
 from cujit.machine import cpu as cpu
 from cujit.machine import default_device as default_device
 from cujit.machine import gpu as gpu
+from cujit.machine.health import doctor as doctor
 from cujit.program import Entry as Entry
 from cujit.program import Options as Options
 from cujit.program import Request as Request
@@ -53,12 +57,9 @@ from cujit.program import bundle as bundle
 from cujit.program import compile as compile
 from cujit.program import link as link
 from cujit.program import request as request
-from cujit.registry.registry import Registry as Registry
 from cujit.registry.registry import default_registry as default_registry
 from cujit.registry.registry import module as module
 from cujit.registry.spec import Built as Built
-from cujit.signature import Parameter as Parameter
-from cujit.signature import ParameterClass as ParameterClass
 from cujit.signature import Signature as Signature
 from cujit.timing import Timing as Timing
 from cujit.timing import time as time

@@ -6,7 +6,7 @@ import enum
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-__all__ = ["Parameter", "ParameterClass", "Signature", "merge_signatures"]
+__all__ = ["Parameter", "ParameterClass", "Signature"]
 
 
 class ParameterClass(enum.Enum):

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 import pytest
 from click.testing import Result
 
-from cujit.cli.health import Part, library_problem
+from cujit.machine.health import Component, doctor, library_problem
 from cujit.program import toolchain
 
 Cujit: TypeAlias = Callable[..., Result]
@@ -47,6 +47,7 @@ def test_doctor_tells_people_the_same(cujit: Cujit) -> None:
     assert result.exit_code == 0, result.stdout
     for text in ("NVRTC", "found via", "Everything that is needed is here."):
         assert text in result.stdout
+    assert str(doctor()) in result.stdout
 
 
 @pytest.fixture
@@ -61,7 +62,7 @@ def without(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., No
     return block
 
 
-def test_missing_library_ends_in_status_3_with_the_command_that_mends(
+def test_missing_library_ends_in_status_3_with_the_command_against_it(
     cujit: Cujit, without: Callable[..., None]
 ) -> None:
     without("cuda.bindings.nvfatbin")
@@ -69,9 +70,10 @@ def test_missing_library_ends_in_status_3_with_the_command_that_mends(
     assert result.exit_code == 3
     assert _parts(result)["nvFatbin"]["state"] == "missing"
     assert _parts(result)["NVRTC"]["state"] == "ok"
-    (mend,) = json.loads(result.stdout)["mends"]
-    assert mend in ("pip install 'cujit[cu13]'", "pip install 'cujit[cu12]'")
-    assert f"mend with: {mend}" in cujit("doctor").stdout
+    (fix,) = json.loads(result.stdout)["fixes"]
+    assert fix in ("pip install 'cujit[cu13]'", "pip install 'cujit[cu12]'")
+    assert f"fix with: {fix}" in cujit("doctor").stdout
+    assert str(doctor()).splitlines()[-1] == f"fix with: {fix}"
 
 
 def test_optional_library_may_be_absent(cujit: Cujit, without: Callable[..., None]) -> None:
@@ -108,5 +110,5 @@ def test_linker_goes_with_a_compiler_of_its_major_version_that_is_no_newer(
 
 
 def test_part_that_does_not_match_is_neither_good_nor_missing() -> None:
-    assert Part("a", "b", needed=True, problem="older").state == "mismatch"
-    assert Part("a", "b", needed=True).state == "ok"
+    assert Component("a", "b", needed=True, problem="older").state == "mismatch"
+    assert Component("a", "b", needed=True).state == "ok"

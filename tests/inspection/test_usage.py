@@ -22,12 +22,12 @@ extern "C" __global__ void empty() {}
 """
 
 
-@pytest.mark.parametrize("road", ["ptx", "ltoir", "cubin"])
-def test_registers_and_spills_are_read_back_from_every_road_to_a_cubin(road: str) -> None:
-    if road == "cubin":
+@pytest.mark.parametrize("route", ["ptx", "ltoir", "cubin"])
+def test_registers_and_spills_are_read_back_from_every_road_to_a_cubin(route: str) -> None:
+    if route == "cubin":
         cubin = compile(SOURCE, arch="sm_90", verbose=True)
     else:
-        image = compile(SOURCE, to=road, arch="compute_90" if road == "ptx" else "lto_90")
+        image = compile(SOURCE, to=route, arch="compute_90" if route == "ptx" else "lto_90")
         cubin = link([image], arch="sm_90", verbose=True)
     found = usage(cubin)
     assert set(found) == {"spilling", "empty"}

@@ -1,4 +1,4 @@
-"""A program cut into modules at random and linked again does what it did, on every device and by every road."""
+"""A program cut into modules at random and linked again does what it did, on every device and by every route."""
 
 from __future__ import annotations
 

@@ -122,7 +122,7 @@ def test_a_bare_code_makes_the_documented_error(name: str) -> None:
     assert "(3)" in str(error)
 
 
-# Roads
+# Routes
 
 
 def test_llvm_ir_becomes_ptx_by_the_documented_calls(program: int) -> None:

@@ -74,7 +74,7 @@ def load(device: cujit.Device | str | None = None) -> cujit.Module:
 
 
 def _signatures() -> dict[str, cujit.Signature]:
-    parameter, kind = cujit.Parameter, cujit.ParameterClass
+    parameter, kind = cujit.signature.Parameter, cujit.signature.ParameterClass
     return {{
 {signatures}    }}
 

@@ -1,4 +1,4 @@
-"""``cujit doctor``: what is here, whether it fits together, and what mends it."""
+"""``cujit doctor``: what is here, whether it fits together, and what to do."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import click
 
 from cujit.cli.console import json_option, print_json, print_table
 from cujit.cli.exit_codes import ExitCode
-from cujit.cli.health import Part, Report, examine
+from cujit.machine.health import Component, Health, doctor
 
 __all__ = ["command"]
 
@@ -23,7 +23,7 @@ def command(ctx: click.Context, as_json: bool) -> None:
 
     The status is 3 when something that is needed is missing or does not match; a GPU is not needed.
     """
-    report = examine()
+    report = doctor()
     if as_json:
         print_json(_as_data(report))
     else:
@@ -32,7 +32,7 @@ def command(ctx: click.Context, as_json: bool) -> None:
         ctx.exit(ExitCode.MISSING)
 
 
-def _as_data(report: Report) -> dict[str, Any]:
+def _as_data(report: Health) -> dict[str, Any]:
     return {
         "good": report.is_good,
         "parts": [
@@ -44,7 +44,7 @@ def _as_data(report: Report) -> dict[str, Any]:
                 "path": p.path,
                 "found_via": p.found_via,
                 "problem": p.problem,
-                "mend": p.mend,
+                "fix": p.fix,
             }
             for p in report.parts
         ],
@@ -52,11 +52,11 @@ def _as_data(report: Report) -> dict[str, Any]:
             {"name": d.name, "product": d.product, "arch": str(d.arch), "processors": d.limits.processors}
             for d in report.devices
         ],
-        "mends": list(report.mends),
+        "fixes": list(report.fixes),
     }
 
 
-def _tell(report: Report) -> None:
+def _tell(report: Health) -> None:
     rows = [(p.name, p.state, p.version, p.found_via, p.purpose) for p in report.parts]
     styles = [_STYLES[p.state] for p in report.parts]
     print_table(("part", "state", "version", "found via", "for"), rows, styles=styles)
@@ -70,9 +70,9 @@ def _tell(report: Report) -> None:
     if report.is_good:
         click.echo("Everything that is needed is here.")
         return
-    for mend in report.mends:
-        click.echo(f"mend with: {mend}")
+    for fix in report.fixes:
+        click.echo(f"fix with: {fix}")
 
 
-def _remark(part: Part) -> str:
-    return f"{part.name}: {part.problem}" + (f"\n  try: {part.mend}" if part.mend else "")
+def _remark(part: Component) -> str:
+    return f"{part.name}: {part.problem}" + (f"\n  try: {part.fix}" if part.fix else "")

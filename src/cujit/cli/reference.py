@@ -15,7 +15,7 @@ import cujit.errors as errors
 from cujit.arch.support import dotted
 from cujit.cli.app import main
 from cujit.cli.exit_codes import ExitCode
-from cujit.cli.kernel_arguments import FORMS
+from cujit.devices.arguments.written import FORMS
 from cujit.devices.cpu.codegen.special import SPECIAL_REGISTERS as READABLE
 from cujit.devices.cpu.implemented import Implemented, implemented, total
 from cujit.formats.ptx.special_registers import SPECIAL_REGISTERS, SpecialRegister

@@ -15,12 +15,12 @@ import numpy.typing as npt
 from cujit.cli.choose_device import choose_device, device_option
 from cujit.cli.compiler_options import compiler_options, read_options
 from cujit.cli.console import json_option, note, print_json, shown_time
-from cujit.cli.kernel_arguments import FORMS, Value, kernel_argument, sizes
 from cujit.cli.watching import Place, Watching, watch_options
+from cujit.devices.arguments.written import FORMS, Value, argument, sizes
 from cujit.devices.arrays.array import DeviceArray
 from cujit.devices.device import Device
 from cujit.devices.shapes import Dim3, LaunchShape
-from cujit.errors import spell
+from cujit.errors import OptionError, spell
 from cujit.kernel import Kernel, Launch
 from cujit.loading import Module, jit, load
 from cujit.program import Options, Source
@@ -29,6 +29,20 @@ __all__ = ["command"]
 
 _SOURCES = (".cu", ".cuh", ".cpp", ".cc", ".cxx")
 """Endings of files that are compiled; every other file is an image, whose kind its content tells."""
+
+
+def _sizes(text: str) -> tuple[int, ...]:
+    found = sizes(text)
+    if found is None or len(found) > 3:
+        raise click.BadParameter(f"{spell(text)} is not one to three sizes, such as 4 or 16x16")
+    return found
+
+
+def _argument(text: str) -> Value:
+    try:
+        return argument(text)
+    except OptionError as e:
+        raise click.BadParameter(e.message) from None
 
 
 def output_file(text: str) -> tuple[int, Path]:
@@ -51,9 +65,9 @@ def _forms() -> str:
 @click.command("run", epilog=_forms())
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.option("-k", "--kernel", "kernel_name", required=True, metavar="NAME", help="The kernel: 'axpy<float>'.")
-@click.option("--grid", type=sizes, metavar="SIZES", help="Blocks along x, y and z: 4 or 16x16.")
-@click.option("--block", type=sizes, metavar="SIZES", help="Threads of a block along x, y and z.")
-@click.option("--over", type=sizes, metavar="SIZES", help="Elements to cover, one thread each, instead of a grid.")
+@click.option("--grid", type=_sizes, metavar="SIZES", help="Blocks along x, y and z: 4 or 16x16.")
+@click.option("--block", type=_sizes, metavar="SIZES", help="Threads of a block along x, y and z.")
+@click.option("--over", type=_sizes, metavar="SIZES", help="Elements to cover, one thread each, instead of a grid.")
 @click.option(
     "--shared-bytes",
     type=click.IntRange(min=0),
@@ -61,9 +75,7 @@ def _forms() -> str:
     metavar="BYTES",
     help="Dynamic shared memory of a block, in bytes.",
 )
-@click.option(
-    "-a", "--arg", "arguments", type=kernel_argument, metavar="VALUE", multiple=True, help="An argument, in order."
-)
+@click.option("-a", "--arg", "arguments", type=_argument, metavar="VALUE", multiple=True, help="An argument, in order.")
 @click.option(
     "--out",
     type=output_file,

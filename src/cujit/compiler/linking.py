@@ -75,9 +75,9 @@ def link_parts(
     tools = dict.fromkeys(_TOOL[source.language] for source in sources)
     _require_taken(options, [*tools, Tool.NVJITLINK])
     _require_owner(names, sources)
-    road = target.virtual if to is Kind.PTX and needs_our_linker(given) else target.lto
+    route = target.virtual if to is Kind.PTX and needs_our_linker(given) else target.lto
     images = [
-        part if isinstance(part, Artifact) else runner.get(_compile_job(part, road, options, runner, names))
+        part if isinstance(part, Artifact) else runner.get(_compile_job(part, route, options, runner, names))
         for part in parts
     ]
     has_ltoir = any(image.kind is Kind.LTOIR for image in images)
@@ -97,13 +97,13 @@ def _link(images: Sequence[Artifact], to: Kind, arch: Arch | None, options: Opti
     return uncached(lambda: link_to_ptx(images, arch, options, link_lto), "PTX is linked as fast as it is read")
 
 
-def _compile_job(source: Source, road: Arch, options: Options, runner: Runner, names: Sequence[str]) -> CompileJob:
-    """A source to LTO-IR or to relocatable PTX, as ``road`` says."""
+def _compile_job(source: Source, route: Arch, options: Options, runner: Runner, names: Sequence[str]) -> CompileJob:
+    """A source to LTO-IR or to relocatable PTX, as ``route`` says."""
     said = options.only(_TOOL[source.language], extra=False)
-    if not road.is_lto:
+    if not route.is_lto:
         said = Options.of(said, {"rdc": True})
     wanted = names if source.language == "cuda" else ()
-    return CompileJob(Request.of(source, Kind.LTOIR if road.is_lto else Kind.PTX, road, wanted, said, runner))
+    return CompileJob(Request.of(source, Kind.LTOIR if route.is_lto else Kind.PTX, route, wanted, said, runner))
 
 
 def _highest(parts: Iterable[Part]) -> Arch:

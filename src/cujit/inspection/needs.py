@@ -11,7 +11,7 @@ from cujit.arch.support import Version
 from cujit.artifact import Artifact, Kind
 from cujit.devices.cpu.backend import CpuBackend
 from cujit.devices.cpu.implemented import Total, total
-from cujit.errors import CujitError, PtxSyntaxError, UnsupportedError
+from cujit.errors import CujitError, FormatError, PtxSyntaxError, UnsupportedError
 from cujit.formats.ptx.isa.table import special_register
 from cujit.formats.ptx.parser import parse
 from cujit.formats.ptx.syntax import (
@@ -34,8 +34,10 @@ from cujit.formats.ptx.syntax import (
     VectorOperand,
 )
 from cujit.formats.ptx.uses import construct_needs
+from cujit.inspection.read import inspect
+from cujit.inspection.values import ImageInfo, ImageKind
 
-__all__ = ["PtxNeeds", "Refusal", "Use", "ptx_needs"]
+__all__ = ["PtxNeeds", "Refusal", "Use", "image_needs", "needs", "ptx_needs"]
 
 
 @dataclass(frozen=True)
@@ -77,6 +79,31 @@ class PtxNeeds:
     features: tuple[Use, ...]
     refusals: tuple[Refusal, ...]
     table: Total
+
+
+def needs(image: object) -> tuple[PtxNeeds, ...]:
+    """Tell what each PTX in an image uses: the ISA version and architecture it needs, and what the CPU device refuses.
+
+    ``image`` is as for ``inspect``: an Artifact, bytes, PTX, the path of a file, or a loaded Module.
+
+    Raises:
+        FormatError: there is no PTX in it, or it is damaged.
+        FileError: the file cannot be read.
+    """
+    found = inspect(image)
+    texts = [part for part in found if part.kind is ImageKind.PTX]
+    if not texts:
+        raise FormatError("there is no PTX in it", help="cujit.inspect(image) tells what there is")
+    return tuple(image_needs(part, found.name) for part in texts)
+
+
+def image_needs(image: ImageInfo, name: str) -> PtxNeeds:
+    """Tell the same of one image of an inspection.
+
+    Raises:
+        FormatError: it is damaged.
+    """
+    return ptx_needs(image.payload().rstrip(b"\0").decode("utf-8", "replace"), name)
 
 
 def ptx_needs(text: str, name: str = "<ptx>") -> PtxNeeds:

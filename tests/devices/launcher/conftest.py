@@ -82,7 +82,7 @@ class NoModule(BackendModule):
         pass
 
 
-class Road:
+class Route:
     """One launch of one kernel; ``send`` gives the parameter buffer that arrived."""
 
     def __init__(self, signature: Signature, device: Device, *, native: bool, stream: int = 0) -> None:
@@ -105,23 +105,23 @@ class Road:
         return self.kernel.bytes
 
 
-def _roads(native: bool) -> Callable[..., Road]:
+def _routes(native: bool) -> Callable[..., Route]:
     if native and not is_supported():
         pytest.skip("this interpreter takes no machine code")
 
-    def make(device: Device, *parameters: Parameter, stream: int = 0) -> Road:
-        return Road(Signature(parameters), device, native=native, stream=stream)
+    def make(device: Device, *parameters: Parameter, stream: int = 0) -> Route:
+        return Route(Signature(parameters), device, native=native, stream=stream)
 
     return make
 
 
 @pytest.fixture(params=["machine code", "python"])
-def road(request: pytest.FixtureRequest) -> Callable[..., Road]:
-    """Make a launch on either road: ``road(device, *parameters)``; a body runs on each."""
-    return _roads(request.param == "machine code")
+def route(request: pytest.FixtureRequest) -> Callable[..., Route]:
+    """Make a launch on either route: ``route(device, *parameters)``; a body runs on each."""
+    return _routes(request.param == "machine code")
 
 
 @pytest.fixture
-def machine() -> Callable[..., Road]:
-    """Make a launch on the road of machine code."""
-    return _roads(True)
+def machine() -> Callable[..., Route]:
+    """Make a launch on the route of machine code."""
+    return _routes(True)

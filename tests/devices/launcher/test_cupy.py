@@ -1,4 +1,4 @@
-"""CuPy's arrays go into kernels on both roads, where CuPy is installed; they are only described: no GPU is needed."""
+"""CuPy's arrays go into kernels on both routes, where CuPy is installed; they are only described: no GPU is needed."""
 
 from __future__ import annotations
 
@@ -60,8 +60,8 @@ def test_an_array_is_told_from_everything_else(current: Any) -> None:
     assert not is_cupy_array(np.zeros(1))
 
 
-def test_arrays_arrive(gpu_memory: Any, road: Any, current: Any) -> None:
-    launch, x = road(gpu_memory, FLOATS, VOIDS, WORD), array()
+def test_arrays_arrive(gpu_memory: Any, route: Any, current: Any) -> None:
+    launch, x = route(gpu_memory, FLOATS, VOIDS, WORD), array()
     for _ in range(4):
         assert launch.send(x, array(dtype=np.int8), x) == struct.pack("<3Q", *[ADDRESS] * 3)
         assert launch.send(x[2:], x, x)[:8] == struct.pack("<Q", ADDRESS + 8)
@@ -79,17 +79,17 @@ def test_machine_code_reads_arrays_without_python(gpu_memory: Any, machine: Any,
 
 @pytest.mark.parametrize(("theirs", "ours", "waits"), [(7, 0, True), (0, 7, True), (7, 7, False), (1, 0, False)])
 def test_the_kernel_waits_for_the_stream_that_cupy_works_in(
-    gpu_memory: Any, road: Any, current: Any, theirs: int, ours: int, waits: bool
+    gpu_memory: Any, route: Any, current: Any, theirs: int, ours: int, waits: bool
 ) -> None:
-    launch, current.ptr = road(gpu_memory, FLOATS, stream=ours), theirs
+    launch, current.ptr = route(gpu_memory, FLOATS, stream=ours), theirs
     for _ in range(3):
         gpu_memory.backend.ordered.clear()
         launch.send(array())
         assert gpu_memory.backend.ordered == ([(theirs, ours)] if waits else [])
 
 
-def test_the_stream_is_asked_at_every_launch(gpu_memory: Any, road: Any, current: Any) -> None:
-    launch = road(gpu_memory, FLOATS, stream=7)
+def test_the_stream_is_asked_at_every_launch(gpu_memory: Any, route: Any, current: Any) -> None:
+    launch = route(gpu_memory, FLOATS, stream=7)
     current.ptr = 7
     for _ in range(3):
         launch.send(array())
@@ -108,24 +108,24 @@ def test_the_stream_is_asked_at_every_launch(gpu_memory: Any, road: Any, current
     ],
     ids=["double", "transposed", "strided", "another GPU"],
 )
-def test_an_array_that_does_not_fit_is_refused(gpu_memory: Any, road: Any, current: Any, make: Any, why: str) -> None:
+def test_an_array_that_does_not_fit_is_refused(gpu_memory: Any, route: Any, current: Any, make: Any, why: str) -> None:
     del current
-    launch = road(gpu_memory, FLOATS)
+    launch = route(gpu_memory, FLOATS)
     for _ in range(3):
         launch.send(array())
         with pytest.raises(ArgumentError, match=why):
             launch.send(make())
 
 
-def test_an_empty_array_is_null(gpu_memory: Any, road: Any, current: Any) -> None:
+def test_an_empty_array_is_null(gpu_memory: Any, route: Any, current: Any) -> None:
     del current
-    launch = road(gpu_memory, FLOATS)
+    launch = route(gpu_memory, FLOATS)
     for _ in range(3):
         assert launch.send(array((0,))) == bytes(8)
 
 
-def test_an_error_of_cupy_is_told(gpu_memory: Any, road: Any, current: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    launch = road(gpu_memory, FLOATS)
+def test_an_error_of_cupy_is_told(gpu_memory: Any, route: Any, current: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    launch = route(gpu_memory, FLOATS)
     launch.send(array())
     monkeypatch.setattr(type(current), "ptr", property(lambda _self: 1 / 0))
     for _ in range(3):
@@ -133,7 +133,7 @@ def test_an_error_of_cupy_is_told(gpu_memory: Any, road: Any, current: Any, monk
             launch.send(array())
 
 
-def test_an_array_of_a_gpu_does_not_go_to_the_host(host: Any, road: Any, current: Any) -> None:
+def test_an_array_of_a_gpu_does_not_go_to_the_host(host: Any, route: Any, current: Any) -> None:
     del current
     with pytest.raises(ArgumentError, match="argument 1"):
-        road(host, FLOATS).send(array())
+        route(host, FLOATS).send(array())

@@ -523,12 +523,12 @@ assert set(p.numpy().tolist()) == {9}
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.parametrize("road", ["machine code", "python"])
-def test_arguments_of_every_odd_kind_give_an_exception_and_never_a_signal(road: str) -> None:
-    if road == "machine code" and not is_supported():
+@pytest.mark.parametrize("route", ["machine code", "python"])
+def test_arguments_of_every_odd_kind_give_an_exception_and_never_a_signal(route: str) -> None:
+    if route == "machine code" and not is_supported():
         pytest.skip("this interpreter takes no machine code")
     done = run(
-        f"by_machine = {road == 'machine code'}"
+        f"by_machine = {route == 'machine code'}"
         + """
 from cujit.devices.launcher import binder
 from cujit.devices.launcher.launch import attach

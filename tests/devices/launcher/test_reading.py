@@ -55,18 +55,18 @@ def reference(device: Device, signature: Signature, arguments: list[Any]) -> byt
         return f"{type(e).__name__}: {e}"
 
 
-def outcome(road: Any, arguments: list[Any]) -> bytes | str:
+def outcome(route: Any, arguments: list[Any]) -> bytes | str:
     try:
-        return bytes(road.send(*arguments))
+        return bytes(route.send(*arguments))
     except CujitError as e:
         return f"{type(e).__name__}: {e}"
 
 
 @pytest.mark.parametrize("parameter", EVERY, ids=str)
 def test_every_value_gives_the_bytes_or_the_words_that_python_gives(
-    host: Device, road: Any, parameter: Parameter
+    host: Device, route: Any, parameter: Parameter
 ) -> None:
-    launch = road(host, parameter)
+    launch = route(host, parameter)
     for value in NUMBERS:
         expected = reference(host, Signature((parameter,)), [value])
         assert outcome(launch, [value]) == expected, repr(value)
@@ -83,26 +83,26 @@ def test_machine_code_and_not_python_reads_what_it_knows(host: Device, machine: 
     assert launch.kernel.by_hand == 0
 
 
-def test_gaps_of_the_buffer_are_zero(host: Device, road: Any) -> None:
-    launch = road(host, Parameter(P.SIGNED, 1, 1), Parameter(P.FLOAT, 8, 8), Parameter(P.SIGNED, 2, 2))
+def test_gaps_of_the_buffer_are_zero(host: Device, route: Any) -> None:
+    launch = route(host, Parameter(P.SIGNED, 1, 1), Parameter(P.FLOAT, 8, 8), Parameter(P.SIGNED, 2, 2))
     assert launch.send(7, 0.5, -2) == struct.pack("<b7xdh", 7, 0.5, -2)
 
 
-def test_a_kernel_without_parameters_takes_none(host: Device, road: Any) -> None:
-    launch = road(host)
+def test_a_kernel_without_parameters_takes_none(host: Device, route: Any) -> None:
+    launch = route(host)
     assert launch.send() == b""
     with pytest.raises(ArgumentError, match="takes no arguments; 1 came: int 3"):
         launch.send(3)
 
 
 @pytest.mark.parametrize("count", [0, 1, 3, 20])
-def test_a_wrong_count_lists_all_parameters(host: Device, road: Any, count: int) -> None:
+def test_a_wrong_count_lists_all_parameters(host: Device, route: Any, count: int) -> None:
     with pytest.raises(ArgumentError, match=rf"k takes 2 arguments \(float, float\*\); {count} came"):
-        road(host, FLOAT, FLOATS).send(*[1.0] * count)
+        route(host, FLOAT, FLOATS).send(*[1.0] * count)
 
 
-def test_arguments_by_keyword_are_refused(host: Device, road: Any) -> None:
-    launch = road(host, FLOAT)
+def test_arguments_by_keyword_are_refused(host: Device, route: Any) -> None:
+    launch = route(host, FLOAT)
     with pytest.raises(ArgumentError, match="k takes its arguments in order"):
         launch.launch(x=1.0)
     launch.launch(1.5)
@@ -124,16 +124,16 @@ def test_sixty_four_parameters_arrive_from_both_readers(host: Device, machine: A
 # -- arrays -----------------------------------------------------------------------------------------------
 
 
-def test_arrays_views_and_empty_arrays_arrive(host: Device, road: Any) -> None:
+def test_arrays_views_and_empty_arrays_arrive(host: Device, route: Any) -> None:
     x, none = host.zeros((4, 4), np.float32), host.zeros(0, np.float32)
-    launch = road(host, FLOATS, FLOATS, VOIDS, FLOATS)
+    launch = route(host, FLOATS, FLOATS, VOIDS, FLOATS)
     for _ in range(3):
         assert launch.send(x, x[1:], none, x[4:]) == struct.pack("<4Q", x.address, x.address + 16, 0, 0)
 
 
-def test_a_dtype_that_was_right_does_not_make_another_right(host: Device, road: Any) -> None:
+def test_a_dtype_that_was_right_does_not_make_another_right(host: Device, route: Any) -> None:
     right, wrong = host.zeros(4, np.float32), host.zeros(4, np.float64)
-    launch = road(host, FLOATS, VOIDS)
+    launch = route(host, FLOATS, VOIDS)
     for _ in range(3):
         launch.send(right, wrong)
         launch.send(right, right)
@@ -141,23 +141,23 @@ def test_a_dtype_that_was_right_does_not_make_another_right(host: Device, road: 
             launch.send(wrong, right)
 
 
-def test_a_dtype_that_is_equal_and_another_object_is_right(host: Device, road: Any) -> None:
+def test_a_dtype_that_is_equal_and_another_object_is_right(host: Device, route: Any) -> None:
     x, y = host.zeros(4, np.longlong), host.zeros(4, np.int64)
-    launch = road(host, Parameter(P.POINTER, 8, 8, "long*", "long"))
+    launch = route(host, Parameter(P.POINTER, 8, 8, "long*", "long"))
     for _ in range(3):
         assert launch.send(x) == struct.pack("<Q", x.address)
         assert launch.send(y) == struct.pack("<Q", y.address)
 
 
-def test_an_array_of_another_device_is_refused(host: Device, gpu_memory: Device, road: Any) -> None:
-    launch, x = road(host, FLOATS), host.zeros(1, np.float32)
+def test_an_array_of_another_device_is_refused(host: Device, gpu_memory: Device, route: Any) -> None:
+    launch, x = route(host, FLOATS), host.zeros(1, np.float32)
     launch.send(x)
     with pytest.raises(ArgumentError, match="it is not on cpu"):
         launch.send(gpu_memory.zeros(1, np.float32))
 
 
-def test_a_closed_array_is_refused(host: Device, road: Any) -> None:
-    launch, x = road(host, FLOATS), host.zeros(1, np.float32)
+def test_a_closed_array_is_refused(host: Device, route: Any) -> None:
+    launch, x = route(host, FLOATS), host.zeros(1, np.float32)
     launch.send(x)
     launch.send(x)
     x.close()
@@ -197,16 +197,16 @@ def test_an_array_that_is_closed_while_a_later_argument_is_read_does_not_reach_t
         launch.send(x, Closing(x, np.zeros(4, np.float32)))
 
 
-def test_a_module_that_is_closed_while_an_argument_is_read_does_not_run(host: Device, road: Any) -> None:
-    launch = road(host, FLOATS)
+def test_a_module_that_is_closed_while_an_argument_is_read_does_not_run(host: Device, route: Any) -> None:
+    launch = route(host, FLOATS)
     launch.send(None)
     with pytest.raises(ClosedError, match="module on cpu was closed"):
         launch.send(Closing(launch.image, np.zeros(4, np.float32)))
     assert launch.kernel.bytes == b"\xee" * 8
 
 
-def test_a_closed_module_runs_nothing_whatever_the_arguments(host: Device, road: Any) -> None:
-    launch = road(host, FLOAT)
+def test_a_closed_module_runs_nothing_whatever_the_arguments(host: Device, route: Any) -> None:
+    launch = route(host, FLOAT)
     launch.send(1.0)
     launch.image.close()
     for arguments in ((1.0,), ("x",), ()):
@@ -214,7 +214,7 @@ def test_a_closed_module_runs_nothing_whatever_the_arguments(host: Device, road:
             launch.send(*arguments)
 
 
-def test_the_stream_of_the_launch_is_what_an_array_waits_for(gpu_memory: Any, road: Any) -> None:
+def test_the_stream_of_the_launch_is_what_an_array_waits_for(gpu_memory: Any, route: Any) -> None:
     class Interface:
         def __init__(self) -> None:
             where = {"data": (8192, False), "stream": 9}
@@ -223,7 +223,7 @@ def test_the_stream_of_the_launch_is_what_an_array_waits_for(gpu_memory: Any, ro
         def __dlpack_device__(self) -> tuple[int, int]:
             return (2, 1)
 
-    assert road(gpu_memory, FLOATS, stream=5).send(Interface()) == struct.pack("<Q", 8192)
+    assert route(gpu_memory, FLOATS, stream=5).send(Interface()) == struct.pack("<Q", 8192)
     assert set(gpu_memory.backend.ordered) == {(9, 5)}
 
 
@@ -326,10 +326,10 @@ def test_a_launch_goes_with_its_last_user_without_the_garbage_collector(host: De
     gc.collect()
     gc.disable()
     try:
-        road = machine(host, FLOATS)
-        road.send(None)
-        watched = weakref.ref(road.launch), weakref.ref(road.entry), weakref.ref(road.kernel)
-        del road
+        route = machine(host, FLOATS)
+        route.send(None)
+        watched = weakref.ref(route.launch), weakref.ref(route.entry), weakref.ref(route.kernel)
+        del route
         assert [ref() for ref in watched] == [None] * 3
     finally:
         gc.enable()

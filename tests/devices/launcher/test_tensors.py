@@ -1,4 +1,4 @@
-"""torch's tensors go into kernels on both roads, where torch is installed; on the CPU device no GPU is needed."""
+"""torch's tensors go into kernels on both routes, where torch is installed; on the CPU device no GPU is needed."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ def test_torch_has_the_interface_that_machine_code_takes() -> None:
     assert tensor_interface() is not None
 
 
-def test_tensors_arrive(host: Device, road: Any) -> None:
+def test_tensors_arrive(host: Device, route: Any) -> None:
     x, y = torch.zeros(8), torch.zeros((4, 4), dtype=torch.int64)
     parameter = torch.nn.Parameter(torch.ones(5))
-    launch = road(host, FLOATS, VOIDS, WORD, FLOATS)
+    launch = route(host, FLOATS, VOIDS, WORD, FLOATS)
     for _ in range(4):
         assert launch.send(x, y, x, parameter) == struct.pack(
             "<4Q", x.data_ptr(), y.data_ptr(), x.data_ptr(), parameter.data_ptr()
@@ -67,31 +67,31 @@ def test_machine_code_reads_tensors_without_python(host: Device, machine: Any) -
     ],
     ids=["double", "int", "bfloat", "transposed", "strided", "sparse", "meta", "negative"],
 )
-def test_a_tensor_that_does_not_fit_is_refused(host: Device, road: Any, make: Any, why: str) -> None:
-    launch = road(host, FLOATS)
+def test_a_tensor_that_does_not_fit_is_refused(host: Device, route: Any, make: Any, why: str) -> None:
+    launch = route(host, FLOATS)
     for _ in range(3):
         launch.send(torch.zeros(8))
         with pytest.raises(ArgumentError, match=why):
             launch.send(make())
 
 
-def test_an_empty_tensor_is_null(host: Device, road: Any) -> None:
-    launch = road(host, FLOATS)
+def test_an_empty_tensor_is_null(host: Device, route: Any) -> None:
+    launch = route(host, FLOATS)
     for _ in range(3):
         assert launch.send(torch.zeros(0)) == bytes(8)
 
 
-def test_a_conjugate_that_is_not_computed_is_not_read(host: Device, road: Any) -> None:
-    launch, z = road(host, VOIDS), torch.zeros(4, dtype=torch.complex64)
+def test_a_conjugate_that_is_not_computed_is_not_read(host: Device, route: Any) -> None:
+    launch, z = route(host, VOIDS), torch.zeros(4, dtype=torch.complex64)
     for _ in range(3):
         launch.send(z)
         with pytest.raises(ArgumentError, match=r"x\.resolve_conj\(\)"):
             launch.send(z.conj())
 
 
-def test_a_tensor_of_the_host_does_not_go_to_a_gpu(gpu_memory: Device, road: Any) -> None:
+def test_a_tensor_of_the_host_does_not_go_to_a_gpu(gpu_memory: Device, route: Any) -> None:
     with pytest.raises(ArgumentError, match="argument 1"):
-        road(gpu_memory, FLOATS).send(torch.zeros(8))
+        route(gpu_memory, FLOATS).send(torch.zeros(8))
 
 
 def test_a_tensor_that_is_resized_is_read_anew(host: Device, machine: Any) -> None:

@@ -22,7 +22,7 @@ from cujit.arch.support import dotted
 from cujit.cli.console import print_json, print_table, printable
 from cujit.devices.cpu.implemented import Total, total
 from cujit.errors import FormatError
-from cujit.inspection.needs import PtxNeeds, Use, ptx_needs
+from cujit.inspection.needs import PtxNeeds, Use, image_needs
 from cujit.inspection.values import ImageInfo, ImageKind, Inspection
 
 __all__ = ["show_needs"]
@@ -52,8 +52,7 @@ def show_needs(inspections: Sequence[Inspection], *, everything: bool, as_json: 
 
 def _examined(inspection: Inspection, image: ImageInfo) -> PtxNeeds | FormatError:
     try:
-        text = image.payload().rstrip(b"\0").decode("utf-8", "replace")
-        return ptx_needs(text, inspection.name)
+        return image_needs(image, inspection.name)
     except FormatError as e:
         return e
 

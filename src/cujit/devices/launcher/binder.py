@@ -64,7 +64,7 @@ class Prepared:
 class Binder:
     """Makes the prepared launches of one kernel on one device.
 
-    A launch is bound to the device at its first call, which goes the road written in Python; from the second on the
+    A launch is bound to the device at its first call, which goes the route written in Python; from the second on the
     machine code starts the kernel.
     """
 
@@ -127,7 +127,7 @@ class Binder:
     def bind(self, state: State, shape: LaunchShape, stream: int, options: LaunchOptions) -> object:
         """Fill in what the device says, and give what has to live as long as the state.
 
-        Where the device says nothing, every launch goes the road written in Python, which tells why if it fails.
+        Where the device says nothing, every launch goes the route written in Python, which tells why if it fails.
         """
         try:
             target = self._kernel.target(shape, stream, options, self._layout.size)

@@ -1,4 +1,4 @@
-"""What cujit finds on this machine, part by part, as values: for ``cujit doctor``."""
+"""What cujit finds on this machine, part by part: ``cujit.doctor()``."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from cujit.toolchain.headers import HeaderSearch, find_headers
 from cujit.toolchain.libraries import load_binding, open_library
 from cujit.toolchain.toolset import Toolchain
 
-__all__ = ["Part", "Report", "State", "examine", "library_problem"]
+__all__ = ["Component", "Health", "State", "doctor", "library_problem"]
 
 State = str
 """``ok``, ``missing``, ``mismatch``, or ``absent`` for what may be missing."""
 
 
 @dataclass(frozen=True)
-class Part:
+class Component:
     """One part and what was found of it.
 
-    ``found_via`` is the step of the search that found ``path``. ``problem`` says what is wrong, ``mend`` the
-    command or action that mends it. A part that is not ``needed`` may be missing.
+    ``found_via`` is the step of the search that found ``path``. ``problem`` says what is wrong, ``fix`` the
+    command or action against it. A part that is not ``needed`` may be missing.
     """
 
     name: str
@@ -40,7 +40,7 @@ class Part:
     path: str = ""
     found_via: str = ""
     problem: str = ""
-    mend: str = ""
+    fix: str = ""
     is_there: bool = True
 
     @property
@@ -52,10 +52,10 @@ class Part:
 
 
 @dataclass(frozen=True)
-class Report:
-    """All parts, and the devices that run kernels."""
+class Health:
+    """All parts, and the devices that run kernels; printed, what is not as it should be, with what to do."""
 
-    parts: tuple[Part, ...]
+    parts: tuple[Component, ...]
     devices: tuple[Device, ...]
 
     @property
@@ -64,59 +64,65 @@ class Report:
         return all(p.state in ("ok", "absent") for p in self.parts if p.needed)
 
     @property
-    def mends(self) -> tuple[str, ...]:
+    def fixes(self) -> tuple[str, ...]:
         """What to do about the parts that are needed, each thing once."""
-        return tuple(dict.fromkeys(p.mend for p in self.parts if p.needed and p.state != "ok" and p.mend))
+        return tuple(dict.fromkeys(p.fix for p in self.parts if p.needed and p.state != "ok" and p.fix))
+
+    def __str__(self) -> str:
+        if self.is_good:
+            return "Everything that is needed is here."
+        found = [f"{p.name}: {p.problem}" for p in self.parts if p.needed and p.problem]
+        return "\n".join([*found, *(f"fix with: {fix}" for fix in self.fixes)])
 
 
-def examine() -> Report:
-    """Look for every library, header and device. Opens the libraries; needs none of them."""
+def doctor() -> Health:
+    """Look for every library, header and device, and whether they match. Opens the libraries; needs none of them."""
     tools = toolchain()
     bindings = _bindings()
     major = bindings.version.partition(".")[0] or "13"
-    mend = install(f"cu{major if major in ('12', '13') else '13'}")
-    compiler = _compiler(tools, bindings.version, mend)
+    fix = install(f"cu{major if major in ('12', '13') else '13'}")
+    compiler = _compiler(tools, bindings.version, fix)
     against = tools.nvrtc.version if compiler.is_there else None
     libraries = (
-        _library("nvJitLink", "nvJitLink", "the linker", lambda: tools.nvjitlink.version, against, mend),
-        _library("nvFatbin", "nvfatbin", "the packer of fatbins", lambda: tools.nvfatbin.version, against, mend),
+        _library("nvJitLink", "nvJitLink", "the linker", lambda: tools.nvjitlink.version, against, fix),
+        _library("nvFatbin", "nvfatbin", "the packer of fatbins", lambda: tools.nvfatbin.version, against, fix),
     )
     driver, gpus = _driver()
     cpu_part, cpu = _cpu()
-    parts = (bindings, compiler, *libraries, _nvvm(mend), *_headers(tools, against, int(major), mend), driver, cpu_part)
-    return Report(parts, (*gpus, *cpu))
+    parts = (bindings, compiler, *libraries, _nvvm(fix), *_headers(tools, against, int(major), fix), driver, cpu_part)
+    return Health(parts, (*gpus, *cpu))
 
 
-def _bindings() -> Part:
-    part = Part("cuda-bindings", "the door to NVIDIA's libraries", needed=True)
+def _bindings() -> Component:
+    part = Component("cuda-bindings", "the door to NVIDIA's libraries", needed=True)
     try:
         return _with(part, version=importlib.metadata.version("cuda-bindings"))
     except importlib.metadata.PackageNotFoundError:
         return _gone(part, "cuda-bindings is not installed", "pip install cuda-bindings")
 
 
-def _compiler(tools: Toolchain, bindings: str, mend: str) -> Part:
-    part = Part("NVRTC", "the compiler", needed=True)
+def _compiler(tools: Toolchain, bindings: str, fix: str) -> Component:
+    part = Component("NVRTC", "the compiler", needed=True)
     try:
         version = tools.nvrtc.version
     except CujitError as e:
-        return _gone(part, e.message, mend)
+        return _gone(part, e.message, fix)
     problem = ""
     if bindings and bindings.partition(".")[0] != str(version[0]):
         problem = f"cuda-bindings {bindings} are for another major version"
-    return _located(_with(part, version=_text(version), problem=problem, mend=mend if problem else ""), "nvrtc")
+    return _located(_with(part, version=_text(version), problem=problem, fix=fix if problem else ""), "nvrtc")
 
 
 def _library(
-    name: str, file: str, purpose: str, version_of: Callable[[], Version], compiler: Version | None, mend: str
-) -> Part:
-    part = Part(name, purpose, needed=True)
+    name: str, file: str, purpose: str, version_of: Callable[[], Version], compiler: Version | None, fix: str
+) -> Component:
+    part = Component(name, purpose, needed=True)
     try:
         version = version_of()
     except CujitError as e:
-        return _gone(part, e.message, mend)
+        return _gone(part, e.message, fix)
     problem = library_problem(version, compiler)
-    return _located(_with(part, version=_text(version), problem=problem, mend=mend if problem else ""), file)
+    return _located(_with(part, version=_text(version), problem=problem, fix=fix if problem else ""), file)
 
 
 def library_problem(version: Version, compiler: Version | None) -> str:
@@ -131,13 +137,13 @@ def library_problem(version: Version, compiler: Version | None) -> str:
     return f"{_text(version)} is {relation} the compiler, {_text(compiler)}"
 
 
-def _nvvm(mend: str) -> Part:
-    part = Part("libNVVM", "the compiler of LLVM IR", needed=False)
+def _nvvm(fix: str) -> Component:
+    part = Component("libNVVM", "the compiler of LLVM IR", needed=False)
     try:
         api = load_binding("nvvm", "libNVVM")
         version: Version = open_library("libNVVM", api.version)
     except CujitError as e:
-        return _gone(part, e.message, mend)
+        return _gone(part, e.message, fix)
     return _located(_with(part, version=f"API {_text(version)}"), "nvvm")
 
 
@@ -148,20 +154,22 @@ _HEADERS = {
 }
 
 
-def _headers(tools: Toolchain, compiler: Version | None, major: int, mend: str) -> list[Part]:
+def _headers(tools: Toolchain, compiler: Version | None, major: int, fix: str) -> list[Component]:
     search = tools.headers if compiler else find_headers(tools.settings, major, None)
-    return [_header(search, name, purpose, needed, compiler, mend) for name, (purpose, needed) in _HEADERS.items()]
+    return [_header(search, name, purpose, needed, compiler, fix) for name, (purpose, needed) in _HEADERS.items()]
 
 
-def _header(search: HeaderSearch, name: str, purpose: str, needed: bool, compiler: Version | None, mend: str) -> Part:
-    part = Part(name, purpose, needed)
+def _header(
+    search: HeaderSearch, name: str, purpose: str, needed: bool, compiler: Version | None, fix: str
+) -> Component:
+    part = Component(name, purpose, needed)
     found = next((d for d in search.directories if d.part == name), None)
     if found is None:
-        return _gone(part, f"looked in {len(search.tried)} places", mend)
+        return _gone(part, f"looked in {len(search.tried)} places", fix)
     version = _header_version(Path(found.path))
     part = _with(part, path=found.path, found_via=found.found_via, version=_text(version) if version else "")
     if version and compiler and version != compiler:
-        return _with(part, problem=f"{_text(version)} is not the compiler's version, {_text(compiler)}", mend=mend)
+        return _with(part, problem=f"{_text(version)} is not the compiler's version, {_text(compiler)}", fix=fix)
     return part
 
 
@@ -178,8 +186,8 @@ def _header_version(directory: Path) -> Version | None:
     return (int(match[1]) // 1000, int(match[1]) % 1000 // 10) if match else None
 
 
-def _driver() -> tuple[Part, tuple[Device, ...]]:
-    part = Part("CUDA driver", "GPUs", needed=False)
+def _driver() -> tuple[Component, tuple[Device, ...]]:
+    part = Component("CUDA driver", "GPUs", needed=False)
     try:
         driver = open_driver()
         gpus = process_devices().gpus()
@@ -188,8 +196,8 @@ def _driver() -> tuple[Part, tuple[Device, ...]]:
     return _located(_with(part, version=_text(driver.version)), "cuda"), gpus
 
 
-def _cpu() -> tuple[Part, tuple[Device, ...]]:
-    part = Part("llvmlite", "the CPU device", needed=True)
+def _cpu() -> tuple[Component, tuple[Device, ...]]:
+    part = Component("llvmlite", "the CPU device", needed=True)
     try:
         version = importlib.metadata.version("llvmlite")
         return _with(part, version=version), (process_devices().cpu(),)
@@ -197,7 +205,7 @@ def _cpu() -> tuple[Part, tuple[Device, ...]]:
         return _gone(part, str(e), "pip install llvmlite"), ()
 
 
-def _located(part: Part, library: str) -> Part:
+def _located(part: Component, library: str) -> Component:
     """Say where an opened library lies, and which step of cuda.pathfinder's search found it."""
     from cuda.pathfinder import load_nvidia_dynamic_lib
 
@@ -208,12 +216,12 @@ def _located(part: Part, library: str) -> Part:
     return _with(part, path=found.abs_path or "", found_via=(found.found_via or "").replace("-", " "))
 
 
-def _with(part: Part, **changes: object) -> Part:
+def _with(part: Component, **changes: object) -> Component:
     return dataclasses.replace(part, **changes)  # type: ignore[arg-type]
 
 
-def _gone(part: Part, problem: str, mend: str) -> Part:
-    return dataclasses.replace(part, is_there=False, problem=problem, mend=mend)
+def _gone(part: Component, problem: str, fix: str) -> Component:
+    return dataclasses.replace(part, is_there=False, problem=problem, fix=fix)
 
 
 def _text(version: Version) -> str:

@@ -1,4 +1,4 @@
-"""Arguments of a kernel on the command line: files of NumPy, arrays made here, and numbers."""
+"""Arguments of a kernel written as text: files of NumPy, arrays made here, and numbers."""
 
 from __future__ import annotations
 
@@ -7,13 +7,12 @@ import warnings
 from collections.abc import Callable, Mapping
 from typing import Any, NoReturn, TypeAlias
 
-import click
 import numpy as np
 import numpy.typing as npt
 
-from cujit.errors import spell
+from cujit.errors import OptionError, spell
 
-__all__ = ["DTYPES", "FORMS", "Value", "kernel_argument", "sizes"]
+__all__ = ["DTYPES", "FORMS", "Value", "argument", "sizes"]
 
 Value: TypeAlias = npt.NDArray[Any] | np.generic | bool | int | float | None
 
@@ -22,7 +21,7 @@ DTYPES: Mapping[str, str] = {
     **{f"{letter}{8 * size}": f"{letter}{size}" for letter in "iu" for size in (1, 2, 4, 8)},
     **{f"f{8 * size}": f"f{size}" for size in (2, 4, 8)},
 }
-"""The element types by how the command line calls them."""
+"""The element types by how they are written."""
 
 FORMS = (
     ("x.npy", "the array of a NumPy file"),
@@ -49,27 +48,20 @@ _MAKERS: Mapping[str, Callable[[tuple[int, ...], np.dtype[Any]], npt.NDArray[Any
 }
 
 
-def sizes(text: str) -> tuple[int, ...]:
-    """Read one to three sizes: ``4``, ``16,16`` or ``16x16``.
+def argument(text: str) -> Value:
+    """Read one argument of a kernel as ``cujit run --arg`` takes it: ``2.0``, ``zeros:f32:1000``, ``x.npy``.
+
+    Arrays are NumPy's: ``device.array`` brings them to a device. A file is read at once.
 
     Raises:
-        click.BadParameter: it is something else.
-    """
-    found = _sizes(text)
-    if found is None or len(found) > 3:
-        raise click.BadParameter(f"{spell(text)} is not one to three sizes, such as 4 or 16x16")
-    return found
-
-
-def kernel_argument(text: str) -> Value:
-    """Read one argument of a kernel, as ``FORMS`` shows them; a file is read at once.
-
-    Raises:
-        click.BadParameter: it is none of these, or the file holds no array.
+        OptionError: it is none of these, or the file holds no array.
     """
 
     def refuse(why: str) -> NoReturn:
-        raise click.BadParameter(f"{spell(text)}: {why}")
+        raise OptionError(f"{spell(text)}: {why}")
+
+    if not isinstance(text, str):
+        refuse("an argument is written as a str")
 
     if text in _WORDS:
         return _WORDS[text]
@@ -100,11 +92,11 @@ def _file(path: str, refuse: Callable[[str], NoReturn]) -> npt.NDArray[Any]:
 
 def _made(kind: str, rest: str, refuse: Callable[[str], NoReturn]) -> npt.NDArray[Any]:
     name, _, shape = rest.partition(":")
-    sizes = _sizes(shape)
-    if name not in DTYPES or sizes is None:
+    lengths = sizes(shape)
+    if name not in DTYPES or lengths is None:
         refuse(f"it takes {kind}:TYPE:SIZE, such as {kind}:f32:1000; TYPE is {_dtypes()}")
     try:
-        return _MAKERS[kind](sizes, np.dtype(DTYPES[name]))
+        return _MAKERS[kind](lengths, np.dtype(DTYPES[name]))
     except (MemoryError, ValueError) as e:
         refuse(str(e))
 
@@ -135,7 +127,8 @@ def _number(text: str) -> int | float | None:
         return None
 
 
-def _sizes(text: str) -> tuple[int, ...] | None:
+def sizes(text: str) -> tuple[int, ...] | None:
+    """Read ``4``, ``16,16`` or ``16x16``; None is no such text."""
     parts = text.replace("x", ",").split(",")
     return tuple(map(int, parts)) if all(p.isascii() and p.isdigit() for p in parts) else None
 

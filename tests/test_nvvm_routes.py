@@ -1,4 +1,4 @@
-"""LLVM IR on devices: the same results by every road, on the CPU device and on a GPU."""
+"""LLVM IR on devices: the same results by every route, on the CPU device and on a GPU."""
 
 from __future__ import annotations
 

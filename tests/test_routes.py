@@ -1,4 +1,4 @@
-"""Every snippet of docs/roads.md runs, on every device that it can run on, and is under ten lines."""
+"""Every snippet of docs/routes.md runs, on every device that it can run on, and is under ten lines."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ import cujit
 from cujit.devices.device import Device
 from llvm_ir import module
 
-PAGE = (Path(__file__).parents[1] / "docs" / "roads.md").read_text()
-ROADS = dict(re.findall(r"^## (.+?)\n.*?```python\n(.*?)```", PAGE, re.DOTALL | re.MULTILINE))
+PAGE = (Path(__file__).parents[1] / "docs" / "routes.md").read_text()
+ROUTES = dict(re.findall(r"^## (.+?)\n.*?```python\n(.*?)```", PAGE, re.DOTALL | re.MULTILINE))
 FILES = Path(__file__).parent / "goldens" / "device"
 SCALE = 'extern "C" __global__ void scale(float *x, float a, int n) { if (threadIdx.x < n) x[threadIdx.x] *= a; }'
 THRICE = module("define float @thrice(float %x) {\n  %y = fmul float %x, 3.0\n  ret float %y\n}\n")
@@ -33,13 +33,13 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.usefixtures("folder")
-@pytest.mark.parametrize("road", list(ROADS))
-def test_the_snippet_runs(road: str, device: Device) -> None:
-    code = ROADS[road]
+@pytest.mark.parametrize("route", list(ROUTES))
+def test_the_snippet_runs(route: str, device: Device) -> None:
+    code = ROUTES[route]
     if "# needs a GPU" in code and not device.is_gpu:
-        pytest.skip("this road needs a GPU")
+        pytest.skip("this route needs a GPU")
     space: dict[str, object] = {"device": device, "__name__": "snippet"}
-    exec(compile(code, road, "exec"), space)
+    exec(compile(code, route, "exec"), space)
     kernel = space.get("kernel")
     if isinstance(kernel, cujit.Kernel):
         x = device.array(np.arange(5, dtype=np.float32))
@@ -47,21 +47,21 @@ def test_the_snippet_runs(road: str, device: Device) -> None:
         assert x.numpy().tolist() == [0, 3, 6, 9, 12]
 
 
-@pytest.mark.parametrize("road", list(ROADS))
-def test_the_snippet_is_short(road: str) -> None:
-    lines = [line for line in ROADS[road].splitlines() if line and not line.startswith(("import", "from", "#"))]
+@pytest.mark.parametrize("route", list(ROUTES))
+def test_the_snippet_is_short(route: str) -> None:
+    lines = [line for line in ROUTES[route].splitlines() if line and not line.startswith(("import", "from", "#"))]
     assert len(lines) < 10
 
 
-def test_every_road_has_a_snippet() -> None:
-    assert list(ROADS) == re.findall(r"^## (.+)$", PAGE, re.MULTILINE)
-    assert len(ROADS) >= 9
+def test_every_route_has_a_snippet() -> None:
+    assert list(ROUTES) == re.findall(r"^## (.+)$", PAGE, re.MULTILINE)
+    assert len(ROUTES) >= 9
 
 
 @pytest.mark.usefixtures("folder")
 def test_a_link_across_languages_gives_the_same_on_every_device(device: Device) -> None:
     space: dict[str, object] = {"device": device}
-    exec(compile(ROADS["LLVM IR and CUDA C++ in one kernel"], "road", "exec"), space)
+    exec(compile(ROUTES["LLVM IR and CUDA C++ in one kernel"], "route", "exec"), space)
     image = space["cubin" if device.is_gpu else "ptx"]
     assert isinstance(image, cujit.Artifact)
     x = device.array(np.array([1.25], np.float32))

@@ -1,4 +1,4 @@
-"""The cache on every road: compile, link, bundle, build and jit, as users walk them."""
+"""The cache on every route: compile, link, bundle, build and jit, as users walk them."""
 
 from __future__ import annotations
 

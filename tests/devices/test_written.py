@@ -4,13 +4,15 @@ import contextlib
 from pathlib import Path
 from typing import Any
 
-import click
 import numpy as np
 import pytest
+from click.testing import CliRunner
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from cujit.cli.kernel_arguments import DTYPES, FORMS, kernel_argument, sizes
+from cujit.cli import main
+from cujit.devices.arguments.written import DTYPES, FORMS, argument, sizes
+from cujit.errors import OptionError
 
 
 @pytest.mark.parametrize(
@@ -27,7 +29,7 @@ from cujit.cli.kernel_arguments import DTYPES, FORMS, kernel_argument, sizes
     ],
 )
 def test_number_is_what_it_looks_like(text: str, value: object) -> None:
-    got = kernel_argument(text)
+    got = argument(text)
     assert got == value
     assert type(got) is type(value)
 
@@ -43,7 +45,7 @@ def test_number_is_what_it_looks_like(text: str, value: object) -> None:
     ],
 )
 def test_typed_number_has_that_type(text: str, value: np.generic) -> None:
-    got = kernel_argument(text)
+    got = argument(text)
     assert isinstance(got, np.generic)
     assert (got, got.dtype) == (value, value.dtype)
 
@@ -59,7 +61,7 @@ def test_typed_number_has_that_type(text: str, value: np.generic) -> None:
     ],
 )
 def test_array_is_made_here(text: str, array: np.ndarray[Any, Any]) -> None:
-    got = kernel_argument(text)
+    got = argument(text)
     assert isinstance(got, np.ndarray)
     assert (got.dtype, got.shape) == (array.dtype, array.shape)
     assert (got == array).all()
@@ -67,7 +69,7 @@ def test_array_is_made_here(text: str, array: np.ndarray[Any, Any]) -> None:
 
 def test_array_is_read_from_a_file(tmp_path: Path) -> None:
     np.save(tmp_path / "x.npy", np.arange(5, dtype=np.int16))
-    got = kernel_argument(str(tmp_path / "x.npy"))
+    got = argument(str(tmp_path / "x.npy"))
     assert isinstance(got, np.ndarray)
     assert got.dtype == np.int16
     assert got.tolist() == [0, 1, 2, 3, 4]
@@ -103,8 +105,8 @@ def test_array_is_read_from_a_file(tmp_path: Path) -> None:
     ],
 )
 def test_malformed_argument_is_refused_and_quoted(text: str) -> None:
-    with pytest.raises(click.BadParameter) as caught:
-        kernel_argument(text)
+    with pytest.raises(OptionError) as caught:
+        argument(text)
     assert repr(text) in caught.value.message
 
 
@@ -112,21 +114,21 @@ def test_malformed_argument_is_refused_and_quoted(text: str) -> None:
 def test_damaged_file_is_refused(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "x.npy"
     path.write_bytes(content)
-    with pytest.raises(click.BadParameter, match="no array can be read"):
-        kernel_argument(str(path))
+    with pytest.raises(OptionError, match="no array can be read"):
+        argument(str(path))
 
 
 def test_file_of_pickles_is_never_unpickled(tmp_path: Path) -> None:
     np.save(tmp_path / "x.npy", np.array([{}], dtype=object), allow_pickle=True)
-    with pytest.raises(click.BadParameter):
-        kernel_argument(str(tmp_path / "x.npy"))
+    with pytest.raises(OptionError):
+        argument(str(tmp_path / "x.npy"))
 
 
 def test_file_of_several_arrays_is_refused(tmp_path: Path) -> None:
     np.savez(tmp_path / "x", np.zeros(1), np.zeros(1))
     (tmp_path / "x.npz").rename(tmp_path / "x.npy")
-    with pytest.raises(click.BadParameter, match="no array can be read"):
-        kernel_argument(str(tmp_path / "x.npy"))
+    with pytest.raises(OptionError, match="no array can be read"):
+        argument(str(tmp_path / "x.npy"))
 
 
 def test_every_form_of_the_help_is_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -134,12 +136,12 @@ def test_every_form_of_the_help_is_taken(tmp_path: Path, monkeypatch: pytest.Mon
     np.save("x.npy", np.zeros(1))
     for forms, _ in FORMS:
         for form in forms.split(", "):
-            kernel_argument(form)
+            argument(form)
 
 
 @given(name=st.sampled_from(sorted(set(DTYPES) - {"bool"})), number=st.integers(0, 127))
 def test_every_type_takes_a_number(name: str, number: int) -> None:
-    assert kernel_argument(f"{name}:{number}") == number
+    assert argument(f"{name}:{number}") == number
 
 
 @pytest.mark.parametrize(("text", "value"), [("4", (4,)), ("16x8", (16, 8)), ("1,2,3", (1, 2, 3)), ("0", (0,))])
@@ -149,8 +151,9 @@ def test_sizes_are_one_to_three(text: str, value: tuple[int, ...]) -> None:
 
 @pytest.mark.parametrize("text", ["", "x", "1x", "1x2x3x4", "-1", "1.5", "٣"])
 def test_malformed_sizes_are_refused(text: str) -> None:
-    with pytest.raises(click.BadParameter, match="one to three sizes"):
-        sizes(text)
+    runner = CliRunner().invoke(main, ["run", __file__, "-k", "k", "--grid", text, "--block", "1"])
+    assert runner.exit_code == 2
+    assert "is not one to three sizes" in " ".join(runner.output.split())
 
 
 _NPY = b"\x93NUMPY\x01\x00\x76\x00{'descr': '<i4', 'fortran_order': False, 'shape': (3,), }"
@@ -167,5 +170,5 @@ def test_any_file_gives_an_array_or_is_refused(
         data[at : at + len(piece)] = piece
     path = tmp_path_factory.getbasetemp() / "edited.npy"
     path.write_bytes(data)
-    with contextlib.suppress(click.BadParameter):
-        assert isinstance(kernel_argument(str(path)), np.ndarray)
+    with contextlib.suppress(OptionError):
+        assert isinstance(argument(str(path)), np.ndarray)
