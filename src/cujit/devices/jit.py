@@ -7,7 +7,7 @@ import ctypes
 import functools
 import itertools
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -102,14 +102,15 @@ def optimise(ir: str | bytes, level: int = 2, *, passes: bool = True, kernel: bo
         module.verify()
     except RuntimeError as e:
         raise CujitError(f"LLVM refuses the code that cujit made: {e}", help="report this, with the PTX") from e
-    for function in module.functions:
+    defined = [function for function in module.functions if not function.is_declaration]
+    for function in defined:
         function.add_function_attribute("null_pointer_is_valid")  # PTX may load from address 0, and faults
     for look in _LOOKERS:
         look(str(module))
     if passes:
-        words = {word for function in module.functions for said in function.attributes for word in said.split()}
+        words = {word for function in defined for said in function.attributes for word in said.split()}
         if kernel and b"alwaysinline" not in words:
-            _optimise_kernel(module, min(level, 1) if _LONG in words else level)
+            _optimise_kernel(module, defined, min(level, 1) if _LONG in words else level)
         else:
             _optimise_all(module, level, unrolls=_ROLLED not in words)
     return module
@@ -134,9 +135,9 @@ def _parse(ir: str | bytes) -> Any:
     return module
 
 
-_MODULES_EACH = 64
-"""Modules that are optimised with one pass builder. Each builder takes 1.6 kB for good, and each module that it runs
-for makes the next take longer: 15 ms more after 1,500 of them. Measured with llvmlite 0.50."""
+_MODULES_EACH = 8
+"""Modules that are optimised with one pass builder. Each builder takes 1.6 kB for good, and each function that it runs
+for makes the next take longer: with 64 modules each, optimising takes a fifth more. Measured with llvmlite 0.50."""
 
 _modules = itertools.count()
 
@@ -177,24 +178,24 @@ def _optimise_all(module: Any, level: int, *, unrolls: bool) -> None:
 
 
 _AROUND = ("ipsccp", "dead_arg_elimination", "global_dead_code_eliminate")
-"""What is done for a kernel besides what ``-O2`` does in each function, by llvmlite's names of LLVM's passes.
+"""What is done for several functions besides what ``-O2`` does in each, by llvmlite's names of LLVM's passes.
 
 Measured on the kernels of ``benchmarks/cpu.py``: the rest of ``-O2`` takes as long again. Only those with loops over
 warps that become one function, and are then unrolled, gain by it.
 """
 
 
-def _optimise_kernel(module: Any, level: int) -> None:
+def _optimise_kernel(module: Any, defined: Sequence[Any], level: int) -> None:
     """Optimise what is one function, or many that are called from one place each and stay apart."""
     builder = _pass_builder(level, unrolls=False)
     with _once(builder.getFunctionPassManager()) as simplify:
-        for function in module.functions:
-            if not function.is_declaration:
-                simplify.run(function, builder)
-    with _once(_llvm().create_new_module_pass_manager()) as around:
-        for name in _AROUND:
-            getattr(around, f"add_{name}_pass")()
-        around.run(module, builder)
+        for function in defined:
+            simplify.run(function, builder)
+    if len(defined) > 1:
+        with _once(_llvm().create_new_module_pass_manager()) as around:
+            for name in _AROUND:
+                getattr(around, f"add_{name}_pass")()
+            around.run(module, builder)
 
 
 def compile_ir(text: str, symbol: str, level: int = 2, *, passes: bool = True) -> NativeFunction:
