@@ -41,7 +41,7 @@ LIMITS = {
     "code lines, C counted": 47_400,
     f"functions of complexity > {_COMPLEX}": 51,
     "class names used twice": 43,
-    "imports in functions without a reason": 97,
+    "imports in functions without a reason": 0,
     "LLVM IR as text, lines": 540,
 }
 """What no change may pass; whoever makes a figure smaller makes its limit smaller."""

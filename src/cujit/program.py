@@ -162,7 +162,7 @@ def link(
         OptionError: an option is unknown, ill-typed or not taken by nvJitLink, or ``to`` is neither.
         ToolchainNotFoundError: nvJitLink is needed and not installed, and there is no GPU whose driver could link.
     """
-    from cujit.compiler.linking import link_parts, part_of
+    from cujit.compiler.linking import link_parts, part_of  # start-up: a compile alone needs none of it
 
     place = None if device is None else _named(device)
     kind = _kind_of_link(to, place)
@@ -216,7 +216,7 @@ def bundle(
         ToolchainNotFoundError: nvFatbin is not installed.
     """
     runner = _within(cache, timeout_s, isolate, memory_mib)
-    from cujit.compiler.backends.bundle import check_shadows
+    from cujit.compiler.backends.bundle import check_shadows  # start-up: a compile alone needs none of it
 
     images = [entry for given in _listed(entries) for entry in Entry.all_of(given)]
     check_shadows(images)
@@ -253,6 +253,7 @@ def build(
         DeviceNotFoundError: ``"native"`` and there is no GPU.
         CujitError: see ``compile`` and ``bundle``.
     """
+    # Start-up: a compile alone needs none of it.
     from cujit.compiler.build import build_fatbin, parse_targets
     from cujit.compiler.linking import parts_of
 
@@ -275,7 +276,7 @@ def _link_by_the_driver(artifacts: Sequence[Artifact], target: Arch | None, abse
         ToolchainNotFoundError: there is no GPU, or the link is for another.
         LinkError: the driver does not link these.
     """
-    from cujit.devices.registry import process_devices
+    from cujit.devices.registry import process_devices  # start-up: brings the devices, which compiling does not need
 
     gpus = process_devices().gpus()
     if not gpus or (target is not None and target != gpus[0].arch):
@@ -288,14 +289,14 @@ def _link_by_the_driver(artifacts: Sequence[Artifact], target: Arch | None, abse
 
 
 def _named(device: Device | str) -> Device:
-    from cujit.devices.registry import process_devices
+    from cujit.devices.registry import process_devices  # start-up: brings the devices, which compiling does not need
 
     return process_devices().named(device)
 
 
 def _present() -> Sequence[Arch]:
     """The architectures of the GPUs of this machine, for the target ``"native"``; nothing else asks the driver."""
-    from cujit.devices.registry import process_devices
+    from cujit.devices.registry import process_devices  # start-up: brings the devices, which compiling does not need
 
     arches = sorted({device.arch for device in process_devices().gpus()})
     if not arches:

@@ -234,7 +234,7 @@ class Artifact:
 
     def to_python(self) -> str:
         """Write the source of a Python module that holds the image and loads itself (``load(device=None)``)."""
-        from cujit.artifact.embedding import python_module
+        from cujit.artifact.embedding import python_module  # start-up: few write one
 
         return python_module(self)
 
@@ -246,7 +246,7 @@ class Artifact:
         Raises:
             OptionError: ``name`` is no identifier of C.
         """
-        from cujit.artifact.embedding import c_header
+        from cujit.artifact.embedding import c_header  # start-up: few write one
 
         return c_header(self, name)
 

@@ -47,9 +47,9 @@ _TOML = '[[budget]], and under it kernel = "axpy*", registers = 64'
 
 def _toml(path: str) -> dict[str, object]:
     if sys.version_info >= (3, 11):
-        import tomllib
+        import tomllib  # start-up: budgets are seldom in a file
     else:
-        import tomli as tomllib
+        import tomli as tomllib  # start-up: budgets are seldom in a file
     data = read_file(path)
     try:
         return tomllib.loads(data.decode("utf-8-sig"))

@@ -459,7 +459,7 @@ def _image(record: bytes, digest: str) -> bytes:
 
 
 def _packed(record: bytes) -> bytes:
-    import zstandard
+    import zstandard  # start-up: who reads packs needs the unpacker alone
 
     packed = zstandard.ZstdCompressor(level=_LEVEL, write_content_size=True).compress(record)
     return packed if len(packed) < len(record) else record

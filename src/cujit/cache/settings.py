@@ -92,7 +92,7 @@ def _root(environment: Mapping[str, str]) -> Path | None:
 def _home() -> Path | None:
     """The home that the system knows, where HOME is relative, or there is none."""
     try:
-        import pwd
+        import pwd  # optional: not on every system
 
         return _absolute(pwd.getpwuid(os.getuid()).pw_dir)
     except (ImportError, KeyError, AttributeError):

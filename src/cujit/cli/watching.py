@@ -104,11 +104,11 @@ class Watching:
         self.coverage: Coverage | None = None
         self._file = file
         if traced is not None:
-            from cujit.devices.cpu.observe.trace import Trace
+            from cujit.devices.cpu.observe.trace import Trace  # start-up: brings the CPU device
 
             self.trace = Trace(traced.block, traced.thread, limit=limit)
         if file is not None:
-            from cujit.devices.cpu.observe.coverage import Coverage
+            from cujit.devices.cpu.observe.coverage import Coverage  # start-up: brings the CPU device
 
             self.coverage = Coverage()
 

@@ -176,7 +176,7 @@ def _target(parts: Sequence[Part], arch: Arch, names: Sequence[str] | str, optio
 
 
 def _collect(pending: dict[Future[Artifact], _Target], progress: Progress | None) -> dict[Arch, Artifact]:
-    from concurrent.futures import as_completed
+    from concurrent.futures import as_completed  # start-up: one target needs no threads
 
     artifacts: dict[Arch, Artifact] = {}
     failed: dict[Arch, CujitError] = {}

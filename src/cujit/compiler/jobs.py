@@ -95,10 +95,10 @@ class CompileJob(Job):
     def run(self, toolchain: Toolchain) -> Artifact:
         """Compile with the back end for the source's language."""
         if self.request.source.language == "nvvm":
-            from cujit.compiler.backends.nvvm import compile_nvvm
+            from cujit.compiler.backends.nvvm import compile_nvvm  # start-up: a hit of the cache calls no tool
 
             return compile_nvvm(self.request, toolchain)
-        from cujit.compiler.backends.nvrtc import compile_cuda
+        from cujit.compiler.backends.nvrtc import compile_cuda  # start-up: a hit of the cache calls no tool
 
         return compile_cuda(self.request, toolchain)
 
@@ -151,7 +151,7 @@ class LinkJob(Job):
 
     def run(self, toolchain: Toolchain) -> Artifact:
         """Link."""
-        from cujit.compiler.backends.link import link_images
+        from cujit.compiler.backends.link import link_images  # start-up: a hit of the cache calls no tool
 
         return link_images(self.artifacts, self.to, self.arch, self.options, toolchain)
 
@@ -180,13 +180,13 @@ class BundleJob(Job):
 
     def check(self) -> None:
         """Refuse a compression that there is not."""
-        from cujit.compiler.backends.bundle import check_compression
+        from cujit.compiler.backends.bundle import check_compression  # start-up: a hit of the cache calls no tool
 
         check_compression(self.compress)
 
     def key(self, keys: KeyMaker) -> Keyed | Uncacheable:
         """Make its key from entries and compression."""
-        from cujit.compiler.backends.bundle import check_compression
+        from cujit.compiler.backends.bundle import check_compression  # start-up: a hit of the cache calls no tool
 
         return keys.of_images(self.step, "nvfatbin", [
             Part.text("name", os.path.basename(self.entries[0].image.name) if self.entries else ""),
@@ -201,7 +201,7 @@ class BundleJob(Job):
 
     def run(self, toolchain: Toolchain) -> Artifact:
         """Bundle."""
-        from cujit.compiler.backends.bundle import bundle_images
+        from cujit.compiler.backends.bundle import bundle_images  # start-up: a hit of the cache calls no tool
 
         return bundle_images(self.entries, self.compress, toolchain)
 

@@ -105,7 +105,7 @@ class Runner:
         """
         if not shown.record.recipe or self.keys is None:
             return None
-        from cujit.compiler.keys.recipe import read_recipe
+        from cujit.compiler.keys.recipe import read_recipe  # start-up: for `cujit cache verify` alone
 
         job = CompileJob(read_recipe(shown.record.recipe))
         job.check()
@@ -118,7 +118,7 @@ class Runner:
         def work() -> Artifact:
             if not limits.isolate:
                 return job.run(self.toolchain)
-            from cujit.compiler.apart.parent import run_apart
+            from cujit.compiler.apart.parent import run_apart  # start-up: for isolate=True alone
 
             return run_apart(job, self.toolchain.settings, limits.memory_mib)
 

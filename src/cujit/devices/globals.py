@@ -251,7 +251,7 @@ def _variables(artifact: Artifact) -> Iterator[tuple[str, Typed | None]]:
     elif artifact.kind is Kind.CUBIN:
         yield from _of_cubin(artifact.data)
     elif artifact.kind is Kind.FATBIN:
-        from cujit.formats.fatbin import EntryKind, read_fatbin
+        from cujit.formats.fatbin import EntryKind, read_fatbin  # start-up: variables are seldom asked for
 
         for entry in read_fatbin(artifact.data):
             if entry.kind is EntryKind.PTX:
@@ -261,13 +261,13 @@ def _variables(artifact: Artifact) -> Iterator[tuple[str, Typed | None]]:
 
 
 def _of_cubin(data: bytes) -> Iterator[tuple[str, Typed | None]]:
-    from cujit.formats.cubin import read_cubin
+    from cujit.formats.cubin import read_cubin  # start-up: variables are seldom asked for
 
     yield from ((variable.name, None) for variable in read_cubin(data).variables)
 
 
 def _of_ptx(text: bytes) -> Iterator[tuple[str, Typed | None]]:
-    from cujit.formats.ptx.parser import parse
+    from cujit.formats.ptx.parser import parse  # start-up: variables are seldom asked for
 
     try:
         variables = parse(text.rstrip(b"\0").decode()).variables

@@ -55,7 +55,7 @@ def _llvm() -> Any:
         MissingError: it is not installed, or its library does not load.
     """
     try:
-        import llvmlite.binding as llvm
+        import llvmlite.binding as llvm  # optional: llvmlite is for the CPU device and quicker launches
 
         llvm.initialize_native_target()
         llvm.initialize_native_asmprinter()

@@ -27,7 +27,7 @@ class CodeLine(NamedTuple):
 
 def code_lines(data: bytes) -> list[CodeLine]:
     """List the lines of an object with one section of code, in the order of the code."""
-    from elftools.elf.elffile import ELFFile
+    from elftools.elf.elffile import ELFFile  # start-up: only where lines are asked for
 
     file = ELFFile(io.BytesIO(data))
     first = _begins(file)

@@ -169,7 +169,7 @@ def _cpu_device(asked: _Asked, watchers: Sequence[KernelWatcher]) -> tuple[Devic
         found = False
     if not found:
         raise MissingError("the CPU device compiles with llvmlite, which is not installed", help="pip install cujit")
-    from cujit.devices.cpu.backend import CpuBackend
+    from cujit.devices.cpu.backend import CpuBackend  # optional: the CPU device needs llvmlite
 
     threads, check, timeout_s = asked
     backend = CpuBackend(threads, watchers, check=check, timeout_s=timeout_s)

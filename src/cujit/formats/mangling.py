@@ -70,7 +70,7 @@ def signature_of(lowered: str) -> Signature:
     Raises:
         FormatError: the name is not of the probe, or what was probed is no function.
     """
-    from cujit.formats.cxx_types import Pack, Shape, Type
+    from cujit.formats.cxx_types import Pack, Shape, Type  # start-up: a build tells names and types as a rule
 
     reader = _demangler(lowered)
     name, arguments = reader.template_entity()
@@ -89,7 +89,7 @@ def signature_of(lowered: str) -> Signature:
 
 def _demangler(lowered: str, *, anonymous: str = "") -> Demangler:
     """Begin to read a lowered name of C++; most processes with a warm cache never come here."""
-    from cujit.formats.itanium import Demangler
+    from cujit.formats.itanium import Demangler  # start-up: a build tells names and types as a rule
 
     reader = Demangler(lowered, anonymous=anonymous)
     reader.expect("_Z")
@@ -107,7 +107,7 @@ def _integers(packs: list[Type | Pack], index: int, count: int, lowered: str) ->
 
 
 def _parameter(t: Type, size: int, align: int, kind: int) -> Parameter:
-    from cujit.formats.cxx_types import Shape
+    from cujit.formats.cxx_types import Shape  # start-up: a build tells names and types as a rule
 
     if t.shape is Shape.POINTER:
         return Parameter(ParameterClass.POINTER, 8, 8, str(t), str(t.inner).rstrip())

@@ -116,7 +116,7 @@ def program_cache(cache: Cache | None = None) -> ProgramCache:
     if cache is not None and not isinstance(cache, Cache):
         raise OptionError(f"cache is {spell(cache)}; it takes a cujit.Cache or None", help="cujit.Cache(Path('…'))")
     try:
-        from cuda.core.utils import ProgramCacheResource
+        from cuda.core.utils import ProgramCacheResource  # optional: cuda.core
     except ImportError as e:
         raise MissingError(f"cuda.core has no cache for programs here: {e}", help="pip install 'cuda-core>=1.2'") from e
     ProgramCacheResource.register(ProgramCache)

@@ -181,7 +181,7 @@ def _cases(allowed: Sequence[str], asked: Sequence[str] | None) -> list[tuple[st
 
 
 def _has_gpu() -> bool:
-    from cujit.devices.registry import process_devices
+    from cujit.devices.registry import process_devices  # start-up: pytest loads this file in every run
 
     return bool(process_devices().gpus())
 
@@ -192,7 +192,7 @@ def cujit_device(request: pytest.FixtureRequest) -> Device:
 
     ``device`` is the same, under a name that a project may give to something of its own.
     """
-    from cujit.devices.registry import process_devices
+    from cujit.devices.registry import process_devices  # start-up: pytest loads this file in every run
 
     devices = process_devices()
     wish: _Wish = getattr(request, "param", None) or _Wish("cpu", _setting(request.config, "cujit_check") or _CHECK)
@@ -213,6 +213,7 @@ class _Covered:
     """Collects the lines of CUDA source that the tests run, in all processes of pytest-xdist."""
 
     def __init__(self, config: pytest.Config, file: str, exact: bool) -> None:
+        # Start-up: pytest loads this file in every run.
         from cujit.devices.cpu.observe.coverage import Coverage
         from cujit.devices.registry import process_devices
 
@@ -271,6 +272,7 @@ def cujit_budget(request: pytest.FixtureRequest) -> CheckBudget:
         **limits: Any,
     ) -> BudgetReport:
         __tracebackhide__ = True
+        # Start-up: pytest loads this file in every run.
         from cujit.budget.checking import Budget, examine
         from cujit.errors import OptionError
 
@@ -312,7 +314,7 @@ class _Table:
         if not checks:
             terminalreporter.write_line("no budget was checked")
             return
-        from cujit.budget.report import COLUMNS, aligned
+        from cujit.budget.report import COLUMNS, aligned  # start-up: pytest loads this file in every run
 
         for node, check in checks:
             terminalreporter.write_line(f"{node}: {check['image']}")

@@ -207,7 +207,7 @@ def _cpu() -> tuple[Component, tuple[Device, ...]]:
 
 def _located(part: Component, library: str) -> Component:
     """Say where an opened library lies, and which step of cuda.pathfinder's search found it."""
-    from cuda.pathfinder import load_nvidia_dynamic_lib
+    from cuda.pathfinder import load_nvidia_dynamic_lib  # optional: cuda-bindings bring it
 
     try:
         found = load_nvidia_dynamic_lib(library)

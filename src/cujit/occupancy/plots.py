@@ -129,6 +129,7 @@ def draw(path: Path, demand: Demand, now: Residency, *, title: str, place: str, 
         OSError: the file cannot be written.
     """
     try:
+        # Optional: the extra cujit[plot].
         import matplotlib as mpl
         from matplotlib.figure import Figure
     except ImportError as e:
@@ -270,7 +271,7 @@ def _short(title: str, most: int = 40) -> str:
 
 def _legend(figure: Figure, drawn: Sequence[Curve], theme: _Theme) -> None:
     """Name the colours that occur."""
-    from matplotlib.patches import Patch
+    from matplotlib.patches import Patch  # optional: the extra cujit[plot]
 
     figure.text(0.022, 0.815, "limited by", color=theme.muted, fontsize=9, va="center")
     seen = {stretch[0] for curve in drawn for stretch in _stretches(curve)}

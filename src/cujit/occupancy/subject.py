@@ -226,7 +226,7 @@ def plot(
         CujitError: see ``of``.
         OSError: the file cannot be written.
     """
-    from cujit.occupancy.plots import draw
+    from cujit.occupancy.plots import draw  # optional: the extra cujit[plot]
 
     if not isinstance(path, (str, os.PathLike)):
         raise OptionError(f"a plot is written to a path, not {type(path).__name__} {spell(path)}", help="occupancy.svg")

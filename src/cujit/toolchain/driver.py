@@ -129,7 +129,7 @@ def open_driver() -> Driver:
         DeviceNotFoundError: the driver has no GPU, or is older than ``OLDEST_DRIVER``.
     """
     try:
-        from cuda.bindings import driver as bindings
+        from cuda.bindings import driver as bindings  # optional: a machine without a GPU may lack it
     except ImportError as e:
         raise DriverNotFoundError(f"cuda.bindings does not import: {e}", help="pip install cuda-bindings") from e
     driver = Driver(bindings, _version(bindings))

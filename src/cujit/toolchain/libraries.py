@@ -48,7 +48,7 @@ def open_library(library: str, first_call: Callable[[], Any]) -> Any:
 
 def library_path(binding: str) -> str | None:
     """Give the file that an open library is of; None when cuda.pathfinder does not tell."""
-    from cuda.pathfinder import load_nvidia_dynamic_lib
+    from cuda.pathfinder import load_nvidia_dynamic_lib  # start-up: only where a path is asked for
 
     try:
         path: str | None = load_nvidia_dynamic_lib(binding).abs_path

@@ -96,7 +96,7 @@ def _signals() -> tuple[int, ...]:
 
 def _action(number: int) -> bytes:
     """Read how a signal is handled."""
-    import ctypes
+    import ctypes  # start-up: for calls of tools alone
 
     action = ctypes.create_string_buffer(_SIGACTION_BYTES)
     _c().sigaction(number, None, action)

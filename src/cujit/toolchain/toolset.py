@@ -51,7 +51,7 @@ class Toolchain:
         Raises:
             ToolchainNotFoundError: it is not installed.
         """
-        from cujit.toolchain.nvrtc import Nvrtc
+        from cujit.toolchain.nvrtc import Nvrtc  # start-up: each library is opened when it is first used
 
         return Nvrtc()
 
@@ -62,7 +62,7 @@ class Toolchain:
         Raises:
             ToolchainNotFoundError: it is not installed.
         """
-        from cujit.toolchain.nvvm import Nvvm
+        from cujit.toolchain.nvvm import Nvvm  # start-up: each library is opened when it is first used
 
         return Nvvm()
 
@@ -73,7 +73,7 @@ class Toolchain:
         Raises:
             ToolchainNotFoundError: it is not installed.
         """
-        from cujit.toolchain.nvjitlink import NvJitLink
+        from cujit.toolchain.nvjitlink import NvJitLink  # start-up: each library is opened when it is first used
 
         return NvJitLink()
 
@@ -84,7 +84,7 @@ class Toolchain:
         Raises:
             ToolchainNotFoundError: it is not installed.
         """
-        from cujit.toolchain.nvfatbin import NvFatbin
+        from cujit.toolchain.nvfatbin import NvFatbin  # start-up: each library is opened when it is first used
 
         return NvFatbin()
 

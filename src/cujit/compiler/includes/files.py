@@ -119,6 +119,7 @@ class Files:
         Raises:
             NotModelledError: the header changed, or cannot be read.
         """
+        # Start-up: a hit whose headers are as they were reads none.
         from cujit.compiler.includes.directives import read_calls
 
         of = text.digest, tuple(names.items())
@@ -138,6 +139,7 @@ class Files:
 
 
 def _read(path: str, known: Text | None) -> Text:
+    # Start-up: a hit whose headers are as they were reads none.
     from cujit.compiler.includes.directives import read_facts
 
     data, stamp = _content(path)

@@ -60,12 +60,12 @@ class Entry:
             FormatError: it is no image that cujit knows, or a fatbin that cannot be taken apart.
             OptionError: it is none of these.
         """
-        from cujit.compiler.inputs.images import as_artifact
+        from cujit.compiler.inputs.images import as_artifact  # start-up: brings the readers of images
 
         entry = given if isinstance(given, Entry) else cls(as_artifact(given))
         if entry.image.kind is not Kind.FATBIN:
             return [entry]
-        from cujit.formats.fatbin import read_fatbin
+        from cujit.formats.fatbin import read_fatbin  # start-up: brings the readers of images
 
         return [cls._in(entry.image, held) for held in read_fatbin(entry.image.data)]
 

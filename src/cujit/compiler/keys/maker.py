@@ -140,7 +140,7 @@ class KeyMaker:
         builds = [self._build("nvvm"), *([self._build("nvJitLink")] if assembler else [])]
         parts = [*self._frame(*builds), *request.parts()]
         if request.source.libdevice:
-            from cujit.toolchain.nvvm import find_libdevice
+            from cujit.toolchain.nvvm import find_libdevice  # start-up: for LLVM IR alone
 
             parts.append(Part.content("libdevice", find_libdevice(Path(builds[0].path)).read_bytes()))
         return Keyed(make_key("nvvm", parts), tuple(builds))
@@ -184,6 +184,7 @@ class KeyMaker:
         name = work.name(toolkit)
         manifest = self.memo.find(name)
         if manifest is None:
+            # Start-up: a hit whose headers are as they were searches none.
             from cujit.compiler.includes.closure import scan
             from cujit.compiler.includes.search import Place
 
@@ -242,6 +243,7 @@ class _Scan(NamedTuple):
         """Give the directories in their order, under names that are the same everywhere."""
         labelled = [(f"include[{i}]", path) for i, path in enumerate(self.include)]
         labelled += [(f"toolkit[{i}]", path) for i, path in enumerate(toolkit)]
+        # Start-up: a hit whose headers are as they were searches none.
         from cujit.compiler.includes.search import Search
 
         memory = {name: text.encode() for name, text in self.headers}

@@ -36,6 +36,7 @@ def signature_of(artifact: Artifact, lowered: str, loaded: Signature) -> Signatu
 
 def _signature_of_ptx(artifact: Artifact, lowered: str) -> Signature | None:
     """Read the types in the PTX that was loaded, or that lies in the same fatbin; None where there is none."""
+    # Start-up: images that a build told the types of are not read.
     from cujit.formats.fatbin import EntryKind, read_fatbin
     from cujit.formats.ptx.heads import entry_signatures
 
@@ -55,7 +56,7 @@ def signature_of_name(lowered: str, loaded: Signature) -> Signature | None:
     """
     if not lowered.startswith("_Z"):
         return None
-    from cujit.formats.itanium import Demangler
+    from cujit.formats.itanium import Demangler  # start-up: images that a build told the types of are not read
 
     reader = Demangler(lowered)
     try:
@@ -77,7 +78,7 @@ def signature_of_name(lowered: str, loaded: Signature) -> Signature | None:
 
 def _parameter(t: Type, loaded: Parameter) -> Parameter:
     """Give a parameter its type, unless the image says that it has another size."""
-    from cujit.formats.cxx_types import Shape
+    from cujit.formats.cxx_types import Shape  # start-up: images that a build told the types of are not read
 
     name = str(t)
     if t.shape is Shape.POINTER:

@@ -279,7 +279,7 @@ class CpuKernel(BackendKernel):
 
     def _line_of(self, block: Dim3, function: NativeFunction, address: int) -> int:
         """Find the line of the PTX that an instruction of the machine code comes from; 0 where that is not known."""
-        from cujit.devices.cpu.pipeline import ir_of
+        from cujit.devices.cpu.pipeline import ir_of  # start-up: machine code from the cache needs none of it
         from cujit.devices.cpu.run.debuglines import PTX_ALONE, MachineLines  # for launches that ended
 
         if function not in self._machine_lines:
@@ -326,6 +326,7 @@ class CpuKernel(BackendKernel):
 
         origin = None
         if ptx:
+            # Start-up: machine code from the cache needs none of it.
             from cujit.devices.cpu.run.debuglines import origin_of
 
             origin = origin_of(self.name, self._module.lines, ptx, of_source=of_source)
@@ -333,6 +334,7 @@ class CpuKernel(BackendKernel):
         return ir_of(self._module.preparation.body(self.name), block, observers, origin=origin)
 
     def _called(self, block: Dim3, symbol: str) -> str:
+        # Start-up: machine code from the cache needs none of it.
         from cujit.devices.cpu.run.debuglines import name_in_profiles
 
         return name_in_profiles(self.name, block, symbol)

@@ -51,7 +51,7 @@ class Preparation:
         Raises:
             FileError: it cannot be written.
         """
-        from cujit.devices.perffiles import ptx_path
+        from cujit.devices.perffiles import ptx_path  # start-up: for profilers alone
 
         return str(ptx_path(self.text))
 
@@ -90,6 +90,7 @@ class Preparation:
             PtxSyntaxError: the text is no PTX: no assembler takes it.
             LoadError: the initialisers of its variables do not fit, or there is no memory for them.
         """
+        # Start-up: what the cache knows of a module needs no parser.
         from cujit.formats.ptx.validity import check_module
 
         with self._lock:
@@ -117,6 +118,7 @@ class Preparation:
 
     def _end_mistakes(self, refusals: Refusals) -> None:
         """Raise a ``PtxSyntaxError`` for the first mistake, if there is one."""
+        # Start-up: what the cache knows of a module needs no parser.
         from cujit.formats.ptx.tokens import fail_at_construct
 
         if refusals.mistakes:
@@ -126,7 +128,7 @@ class Preparation:
     @property
     def _ptx(self) -> Module:
         if self._parsed is None:
-            from cujit.formats.ptx.parser import parse
+            from cujit.formats.ptx.parser import parse  # start-up: what the cache knows of a module needs no parser
 
             self._parsed = parse(self.text, name=self._name)
         return self._parsed
@@ -138,11 +140,13 @@ class Preparation:
         return self._laid_out
 
     def _layout_for(self, refusals: Refusals) -> ModuleLayout:
+        # Start-up: what the cache knows of a module needs no parser.
         from cujit.devices.cpu.frontend.layout import ModuleLayout
 
         return ModuleLayout(self._ptx, refusals)
 
     def _check_module(self, refusals: Refusals) -> None:
+        # Start-up: what the cache knows of a module needs no parser.
         from cujit.devices.cpu.run.textures import note_references
 
         if self._ptx.address_size != 64:
@@ -151,12 +155,13 @@ class Preparation:
             raise unsupported(refusals.items)
 
     def _prepare(self, entry: Function, layout: ModuleLayout, refusals: Refusals) -> Body:
-        from cujit.devices.cpu.pipeline import prepare
+        from cujit.devices.cpu.pipeline import prepare  # start-up: what the cache knows of a module needs no parser
 
         return prepare(self._ptx, entry, layout.slots, refusals)
 
 
 def _facts_of(entry: Function, body: Body) -> KernelFacts:
+    # Start-up: what the cache knows of a module needs no parser.
     from cujit.devices.cpu.ir.program import Special
     from cujit.formats.ptx.parameters import signature_of_entry
 
@@ -180,6 +185,7 @@ def _are_sizes(values: tuple[str, ...]) -> bool:
 
 
 def _refused_facts(entry: Function, items: list[Refusal]) -> RefusedFacts:
+    # Start-up: what the cache knows of a module needs no parser.
     from cujit.formats.ptx.parameters import signature_of_entry
 
     return RefusedFacts(entry.name, signature_of_entry(entry), tuple(items))

@@ -41,7 +41,7 @@ class NvJitLinkAssembler:
     """
 
     def __init__(self) -> None:
-        from cujit.toolchain.nvjitlink import NvJitLink
+        from cujit.toolchain.nvjitlink import NvJitLink  # optional: the driver assembles too
 
         self._library = NvJitLink()
 

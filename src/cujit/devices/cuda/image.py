@@ -35,7 +35,7 @@ def _what(artifact: Artifact) -> str:
 
 def _cubin(artifact: Artifact, place: Place) -> Chosen:
     """Take machine code, if it is linked and runs here."""
-    from cujit.formats.cubin import read_cubin
+    from cujit.formats.cubin import read_cubin  # start-up: not every image is read
 
     cubin = read_cubin(artifact.data)
     if refusal := cubin_refusal(cubin, place.arch, place.name):
@@ -45,7 +45,7 @@ def _cubin(artifact: Artifact, place: Place) -> Chosen:
 
 def _fatbin(artifact: Artifact, place: Place, options: JitOptions) -> Chosen:
     """Take a fatbin if one of its images runs here (the driver chooses by the same rules), or PTX out of it."""
-    from cujit.formats.fatbin import EntryKind, read_fatbin, select
+    from cujit.formats.fatbin import EntryKind, read_fatbin, select  # start-up: not every image is read
 
     fatbin = read_fatbin(artifact.data)
     entry = select(fatbin, place.arch)

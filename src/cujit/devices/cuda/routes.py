@@ -179,6 +179,7 @@ def _advice(text: bytes, place: Place, version: Version) -> str:
 
 def _lowest(text: bytes, version: Version) -> Version:
     """The lowest version that the text could be given."""
+    # Start-up: PTX that the driver takes is not parsed.
     from cujit.formats.ptx.parser import parse
     from cujit.formats.ptx.retarget import lowest_version
 

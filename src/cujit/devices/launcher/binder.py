@@ -171,7 +171,7 @@ class Binder:
         interface = tensor_interface()
         if interface is None or tensor.is_complex():
             return
-        from cujit.devices.launcher.runtime import tensor_reader
+        from cujit.devices.launcher.runtime import tensor_reader  # start-up: code is made at the second launch
 
         code = interface.ask("get_dtype", tensor, ctypes.c_int32)
         self._known_tensors[index] = _NO_DTYPE if code is None else code
@@ -183,7 +183,7 @@ class Binder:
         interface = cupy_interface(self._device.ordinal) if self._device.is_gpu else None
         if interface is None:
             return
-        from cujit.devices.launcher.runtime import cupy_reader
+        from cujit.devices.launcher.runtime import cupy_reader  # start-up: code is made at the second launch
 
         self._learn_dtype(index, array.dtype)
         interface.read = cupy_reader().address

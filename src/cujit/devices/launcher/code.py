@@ -42,6 +42,7 @@ def launch_code(
     Raises:
         MissingError: llvmlite is not installed.
     """
+    # Start-up: code from the cache is not emitted anew.
     from cujit.devices.launcher.emit import SYMBOL, emit
     from cujit.devices.launcher.runtime import compile_text, runtime
 

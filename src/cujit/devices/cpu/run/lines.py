@@ -106,7 +106,7 @@ def _marks(function: Function) -> Iterator[tuple[int, Location | None]]:
 
 
 def _locations(body: Sequence[Statement]) -> Iterator[tuple[int, Location]]:
-    from cujit.formats.ptx.syntax import Location, Scope
+    from cujit.formats.ptx.syntax import Location, Scope  # start-up: what the cache knows of a module needs no parser
 
     for statement in body:
         if isinstance(statement, Location):
