@@ -6,12 +6,14 @@ Instructions: prmt".
 
 from __future__ import annotations
 
-from cujit.devices.cpu.codegen.builder import Value, int_type, type_width
+from collections.abc import Callable
+
+from cujit.devices.cpu.codegen.builder import Builder, Value, int_type, type_width
 from cujit.devices.cpu.codegen.registry import Rules
-from cujit.devices.cpu.codegen.warp import WarpEmitter
+from cujit.devices.cpu.codegen.warp import Handler, WarpEmitter
 from cujit.devices.cpu.ir.program import IntConstant, Op
 
-__all__ = ["integer_type", "register"]
+__all__ = ["computed", "field", "register"]
 
 
 _PERMUTATIONS = {
@@ -30,66 +32,76 @@ Source: PTX ISA 9.1, "Data Movement and Conversion Instructions: prmt", the tabl
 
 def register(rules: Rules) -> None:
     """Add the rules of this family."""
-    rules.on("popc|clz|brev", _count)
-    rules.on("fns", _find_nth_bit)
-    rules.on("bfind", _find_bit)
-    rules.on("bfe", _extract_field)
-    rules.on("bfi", _insert_field)
-    rules.on("bmsk", _bit_mask)
-    rules.on("szext", _extend_field)
-    rules.on("and|or|xor", _logic)
-    rules.on("not", _not)
-    rules.on("cnot", _logical_not)
-    rules.on("lop3", _lop3)
+    rules.on("popc|clz|brev", computed(_count))
+    rules.on("fns", computed(_find_nth_bit))
+    rules.on("bfind", computed(_find_bit))
+    rules.on("bfe", computed(_extract_field, "", "i32", "i32"))
+    rules.on("bfi", computed(_insert_field, "", "", "i32", "i32"))
+    rules.on("bmsk", computed(_bit_mask))
+    rules.on("szext", computed(_extend_field))
+    rules.on("and|or|xor", computed(lambda b, op, x, y: b.binary(op.opcode, x, y)))
+    rules.on("not", computed(lambda b, _, x: b.binary("xor", x, b.integer(-1, type_width(x.type)))))
+    rules.on("cnot", computed(_logical_not))
+    rules.on("lop3", computed(_lop3))
     rules.on("lop3 .or|and", _lop3_tested)
-    rules.on("shl|shr", _shift)
-    rules.on("shf", _funnel_shift)
-    rules.on("prmt", _permute)
-    rules.on(f"prmt .{'|'.join(_PERMUTATIONS)}", _permute_by_table)
+    rules.on("shl|shr", computed(_shift, "", "i32"))
+    rules.on("shf", computed(_funnel_shift))
+    rules.on("prmt", computed(_permute))
+    rules.on(f"prmt .{'|'.join(_PERMUTATIONS)}", computed(_permute_by_table))
 
 
-def integer_type(op: Op) -> tuple[str, int, bool]:
-    """LLVM type, width in bits and signedness of the operation's last type."""
-    type_ = op.types[-1]
-    return int_type(type_.bits), type_.bits, type_.is_signed
+def computed(part: Callable[..., Value], *types: str) -> Handler:
+    """Make a handler of what computes one result from a builder, the operation and its sources.
+
+    These are read as ``types``, LLVM's, and as integers of the operation's last type where that is empty or missing.
+    """
+
+    def handler(e: WarpEmitter, op: Op) -> None:
+        own = int_type(op.types[-1].bits)
+        kinds = [*types, *[own] * len(op.sources)]
+        e.put(op, part(e.builder, op, *(e.source(op, k, kinds[k] or own) for k in range(len(op.sources)))))
+
+    return handler
+
+
+def field(b: Builder, word: Value, at: int, bits: int, signed: bool) -> Value:
+    """Extract ``bits`` from bit ``at`` on of an i32, and extend them."""
+    if bits == 32:
+        return word
+    up = b.binary("shl", word, b.integer(32 - bits - at, 32))
+    return b.binary("ashr" if signed else "lshr", up, b.integer(32 - bits, 32))
 
 
 # -- bits -------------------------------------------------------------------------------------------------
 
 
-def _count(e: WarpEmitter, op: Op) -> None:
-    b = e.builder
-    t, _, _ = integer_type(op)
-    x = e.source(op, 0, t)
+def _count(b: Builder, op: Op, x: Value) -> Value:
     if op.opcode == "brev":
-        e.put(op, b.intrinsic("bitreverse", x))
-    elif op.opcode == "popc":
-        e.put(op, b.resize(b.intrinsic("ctpop", x), 32, signed=False))
-    else:
-        e.put(op, b.resize(b.intrinsic("ctlz", x, flag=b.integer(0, 1)), 32, signed=False))
+        return b.intrinsic("bitreverse", x)
+    return b.resize(b.intrinsic("ctpop", x) if op.opcode == "popc" else _leading_zeros(b, x), 32, signed=False)
 
 
-def _find_bit(e: WarpEmitter, op: Op) -> None:
+def _leading_zeros(b: Builder, x: Value) -> Value:
+    return b.intrinsic("ctlz", x, flag=b.integer(0, 1))
+
+
+def _find_bit(b: Builder, op: Op, x: Value) -> Value:
     """Find the highest bit that is set (for a negative number: clear); all ones where there is none."""
-    b = e.builder
-    t, bits, signed = integer_type(op)
-    x = e.source(op, 0, t)
-    if signed:
+    bits = type_width(x.type)
+    if op.type.is_signed:
         x = b.binary("xor", x, b.binary("ashr", x, b.integer(bits - 1, bits)))
-    zeros = b.resize(b.intrinsic("ctlz", x, flag=b.integer(0, 1)), 32, signed=False)
+    zeros = b.resize(_leading_zeros(b, x), 32, signed=False)
     none = b.compare("icmp eq", zeros, b.integer(bits, 32))
     at = zeros if "shiftamt" in op.modifiers else b.binary("sub", b.integer(bits - 1, 32), zeros)
-    e.put(op, b.select(none, b.integer(-1, 32), at))
+    return b.select(none, b.integer(-1, 32), at)
 
 
-def _find_nth_bit(e: WarpEmitter, op: Op) -> None:
+def _find_nth_bit(b: Builder, _op: Op, mask: Value, base: Value, offset: Value) -> Value:
     """Find the n-th bit that is set, from a base upwards, downwards for a negative n, or at the base alone for 0.
 
     All ones where there is none. A base beyond 31 is undefined; its low 5 bits count.
     """
-    b = e.builder
-    mask, offset = e.source(op, 0, "i32"), e.source(op, 2, "i32")
-    base = b.binary("and", e.source(op, 1, "i32"), b.integer(31, 32))
+    base = b.binary("and", base, b.integer(31, 32))
     zero, one, ones = b.integer(0, 32), b.integer(1, 32), b.integer(-1, 32)
     down = b.compare("icmp slt", offset, zero)
     mask = b.select(down, b.intrinsic("bitreverse", mask), mask)
@@ -98,14 +110,14 @@ def _find_nth_bit(e: WarpEmitter, op: Op) -> None:
     mask = b.binary("and", mask, asked)
     count = b.intrinsic("umax", b.intrinsic("abs", offset, flag=b.integer(0, 1)), one)
     missing = b.compare("icmp ult", b.intrinsic("ctpop", mask), count)
-    at = _nth_bit(e, mask, count)
+    at = _nth_bit(b, mask, count)
     at = b.select(down, b.binary("xor", at, b.integer(31, 32)), at)
-    e.put(op, b.select(missing, ones, at))
+    return b.select(missing, ones, at)
 
 
-def _nth_bit(e: WarpEmitter, mask: Value, count: Value) -> Value:
+def _nth_bit(b: Builder, mask: Value, count: Value) -> Value:
     """Position of bit number ``count`` (from 1) that is set, found by halves."""
-    b, at = e.builder, e.builder.integer(0, 32)
+    at = b.integer(0, 32)
     for half in (16, 8, 4, 2, 1):
         below = b.intrinsic("ctpop", b.binary("and", mask, b.integer((1 << half) - 1, 32)))
         above = b.compare("icmp ult", below, count)
@@ -115,128 +127,97 @@ def _nth_bit(e: WarpEmitter, mask: Value, count: Value) -> Value:
     return at
 
 
-def _extent(e: WarpEmitter, op: Op, index: int) -> Value:
-    """Read a position or length of a field: its low byte where the field is one of 32 bits, all of it for 64.
+def _extents(b: Builder, op: Op, *values: Value) -> list[Value]:
+    """Take positions and lengths of a field: their low bytes where the field is one of 32 bits, all of them for 64.
 
     Source: PTX ISA 9.1, "bfe", "bfi", has the byte for both; that all 32 bits count for 64 was measured on an H200.
     """
-    value = e.source(op, index, "i32")
-    return value if integer_type(op)[1] == 64 else e.builder.binary("and", value, e.builder.integer(0xFF, 32))
+    return [v if op.types[-1].bits == 64 else b.binary("and", v, b.integer(0xFF, 32)) for v in values]
 
 
-def _clamped(e: WarpEmitter, value: Value, most: int) -> Value:
-    return e.builder.intrinsic("umin", value, e.builder.integer(most, 32))
+def _clamped(b: Builder, value: Value, most: int) -> Value:
+    return b.intrinsic("umin", value, b.integer(most, 32))
 
 
-def _shift_left(e: WarpEmitter, x: Value, count: Value) -> Value:
+def _shift_left(b: Builder, x: Value, count: Value) -> Value:
     """Shift by a 32-bit count; counts of the width or more give 0."""
-    b, bits = e.builder, type_width(x.type)
+    bits = type_width(x.type)
     far = b.compare("icmp ugt", count, b.integer(bits - 1, 32))
-    near = b.binary("shl", x, b.resize(_clamped(e, count, bits - 1), bits, signed=False))
+    near = b.binary("shl", x, b.resize(_clamped(b, count, bits - 1), bits, signed=False))
     return b.select(far, b.integer(0, bits), near)
 
 
-def _shift_right(e: WarpEmitter, x: Value, count: Value, signed: bool) -> Value:
+def _shift_right(b: Builder, x: Value, count: Value, signed: bool) -> Value:
     """Shift by a 32-bit count; counts of the width or more give 0, or the sign."""
-    b, bits = e.builder, type_width(x.type)
-    near = b.binary("ashr" if signed else "lshr", x, b.resize(_clamped(e, count, bits - 1), bits, signed=False))
+    bits = type_width(x.type)
+    near = b.binary("ashr" if signed else "lshr", x, b.resize(_clamped(b, count, bits - 1), bits, signed=False))
     if signed:
         return near
     return b.select(b.compare("icmp ugt", count, b.integer(bits - 1, 32)), b.integer(0, bits), near)
 
 
-def _low_mask(e: WarpEmitter, length: Value, bits: int) -> Value:
+def _low_mask(b: Builder, length: Value, bits: int) -> Value:
     """As many low bits as ``length`` says; all from the width on."""
-    b = e.builder
-    return b.binary("sub", _shift_left(e, b.integer(1, bits), length), b.integer(1, bits))
+    return b.binary("sub", _shift_left(b, b.integer(1, bits), length), b.integer(1, bits))
 
 
-def _extract_field(e: WarpEmitter, op: Op) -> None:
-    b = e.builder
-    t, bits, signed = integer_type(op)
-    x, start, length = e.source(op, 0, t), _extent(e, op, 1), _extent(e, op, 2)
-    if not signed:
-        e.put(op, b.binary("and", _shift_right(e, x, start, signed=False), _low_mask(e, length, bits)))
-        return
-    top = _clamped(e, b.binary("sub", b.intrinsic("uadd.sat", start, length), b.integer(1, 32)), bits - 1)
+def _extract_field(b: Builder, op: Op, x: Value, start: Value, length: Value) -> Value:
+    bits, (start, length) = type_width(x.type), _extents(b, op, start, length)
+    if not op.type.is_signed:
+        return b.binary("and", _shift_right(b, x, start, signed=False), _low_mask(b, length, bits))
+    top = _clamped(b, b.binary("sub", b.intrinsic("uadd.sat", start, length), b.integer(1, 32)), bits - 1)
     left = b.binary("sub", b.integer(bits - 1, 32), top)
-    field = _shift_right(e, _shift_left(e, x, left), b.intrinsic("uadd.sat", left, start), signed=True)
+    field = _shift_right(b, _shift_left(b, x, left), b.intrinsic("uadd.sat", left, start), signed=True)
     empty = b.compare("icmp eq", length, b.integer(0, 32))
-    e.put(op, b.select(empty, b.integer(0, bits), field))
+    return b.select(empty, b.integer(0, bits), field)
 
 
-def _insert_field(e: WarpEmitter, op: Op) -> None:
-    b = e.builder
-    t, bits, _ = integer_type(op)
-    x, into, start, length = e.source(op, 0, t), e.source(op, 1, t), _extent(e, op, 2), _extent(e, op, 3)
-    mask = _shift_left(e, _low_mask(e, length, bits), start)
-    field = b.binary("and", _shift_left(e, x, start), mask)
-    rest = b.binary("and", into, b.binary("xor", mask, b.integer(-1, bits)))
-    e.put(op, b.binary("or", field, rest))
+def _insert_field(b: Builder, op: Op, x: Value, into: Value, start: Value, length: Value) -> Value:
+    bits, (start, length) = type_width(x.type), _extents(b, op, start, length)
+    mask = _shift_left(b, _low_mask(b, length, bits), start)
+    field = b.binary("and", _shift_left(b, x, start), mask)
+    return b.binary("or", field, b.binary("and", into, b.binary("xor", mask, b.integer(-1, bits))))
 
 
-def _wrapped(e: WarpEmitter, op: Op, index: int) -> Value:
-    value = e.source(op, index, "i32")
-    return e.builder.binary("and", value, e.builder.integer(31, 32)) if "wrap" in op.modifiers else value
+def _wrapped(b: Builder, op: Op, value: Value) -> Value:
+    return b.binary("and", value, b.integer(31, 32)) if "wrap" in op.modifiers else value
 
 
-def _bit_mask(e: WarpEmitter, op: Op) -> None:
-    start, length = _wrapped(e, op, 0), _wrapped(e, op, 1)
-    e.put(op, _shift_left(e, _low_mask(e, length, 32), start))
+def _bit_mask(b: Builder, op: Op, start: Value, length: Value) -> Value:
+    return _shift_left(b, _low_mask(b, _wrapped(b, op, length), 32), _wrapped(b, op, start))
 
 
-def _extend_field(e: WarpEmitter, op: Op) -> None:
-    b = e.builder
-    _, _, signed = integer_type(op)
-    x, length = e.source(op, 0, "i32"), _clamped(e, _wrapped(e, op, 1), 32)
-    unused = b.binary("sub", b.integer(32, 32), length)
-    field = _shift_right(e, _shift_left(e, x, unused), unused, signed)
+def _extend_field(b: Builder, op: Op, x: Value, length: Value) -> Value:
+    signed = op.type.is_signed
+    unused = b.binary("sub", b.integer(32, 32), _clamped(b, _wrapped(b, op, length), 32))
+    field = _shift_right(b, _shift_left(b, x, unused), unused, signed)
     if signed:
         field = b.select(b.compare("icmp eq", unused, b.integer(32, 32)), b.integer(0, 32), field)
-    e.put(op, field)
+    return field
 
 
 # -- logic and shifts -------------------------------------------------------------------------------------
 
 
-def _logic(e: WarpEmitter, op: Op) -> None:
-    t, _, _ = integer_type(op)
-    e.put(op, e.builder.binary(op.opcode, e.source(op, 0, t), e.source(op, 1, t)))
-
-
-def _not(e: WarpEmitter, op: Op) -> None:
-    t, bits, _ = integer_type(op)
-    e.put(op, e.builder.binary("xor", e.source(op, 0, t), e.builder.integer(-1, bits)))
-
-
-def _logical_not(e: WarpEmitter, op: Op) -> None:
-    b = e.builder
-    t, bits, _ = integer_type(op)
-    zero = b.compare("icmp eq", e.source(op, 0, t), b.integer(0, bits))
-    e.put(op, b.resize(zero, bits, signed=False))
-
-
-def _lop3(e: WarpEmitter, op: Op) -> None:
-    e.put(op, _lop3_result(e, op))
+def _logical_not(b: Builder, _op: Op, x: Value) -> Value:
+    bits = type_width(x.type)
+    return b.resize(b.compare("icmp eq", x, b.integer(0, bits)), bits, signed=False)
 
 
 def _lop3_tested(e: WarpEmitter, op: Op) -> None:
     """Write also a predicate: whether any bit is set, joined with the last source."""
     b = e.builder
-    result, predicate = _lop3_result(e, op), e.source(op, 4, "i1")
+    result, predicate = _lop3(b, op, *(e.source(op, k, "i32") for k in range(3))), e.source(op, 4, "i1")
     some = b.compare("icmp ne", result, b.integer(0, 32))
     e.put(op, result)
     e.put(op, b.binary(op.form.words[0], some, predicate), 1)
 
 
-def _lop3_result(e: WarpEmitter, op: Op) -> Value:
+def _lop3(b: Builder, op: Op, *inputs: Value) -> Value:
     """Any function of three bits: the look-up table has the value for a, b, c at bit 4a + 2b + c."""
-    b = e.builder
     table = op.sources[3]
     assert isinstance(table, IntConstant)
-    ones = b.integer(-1, 32)
-    inputs = [e.source(op, k, "i32") for k in range(3)]
-    inverse = [b.binary("xor", x, ones) for x in inputs]
+    inverse = [b.binary("xor", x, b.integer(-1, 32)) for x in inputs[:3]]
     result = b.integer(0, 32)
     for row in range(8):
         if table.value >> row & 1:
@@ -245,50 +226,36 @@ def _lop3_result(e: WarpEmitter, op: Op) -> Value:
     return result
 
 
-def _shift(e: WarpEmitter, op: Op) -> None:
-    t, bits, signed = integer_type(op)
-    x = e.source(op, 0, t)
-    count = op.sources[1]
-    if isinstance(count, IntConstant) and 0 <= count.value < bits:
+def _shift(b: Builder, op: Op, x: Value, count: Value) -> Value:
+    bits, signed, said = type_width(x.type), op.type.is_signed, op.sources[1]
+    if isinstance(said, IntConstant) and 0 <= said.value < bits:
         opcode = "shl" if op.opcode == "shl" else "ashr" if signed else "lshr"
-        e.put(op, e.builder.binary(opcode, x, e.builder.integer(count.value, bits)))
-    elif op.opcode == "shl":
-        e.put(op, _shift_left(e, x, e.read(count, "i32")))
-    else:
-        e.put(op, _shift_right(e, x, e.read(count, "i32"), signed))
+        return b.binary(opcode, x, b.integer(said.value, bits))
+    return _shift_left(b, x, count) if op.opcode == "shl" else _shift_right(b, x, count, signed)
 
 
-def _funnel_shift(e: WarpEmitter, op: Op) -> None:
-    b = e.builder
-    low, high, count = (e.source(op, k, "i32") for k in range(3))
+def _funnel_shift(b: Builder, op: Op, low: Value, high: Value, count: Value) -> Value:
     left = "l" in op.modifiers
     shifted = b.intrinsic("fshl" if left else "fshr", high, low, count)
     if "clamp" in op.modifiers:
         far = b.compare("icmp ugt", count, b.integer(31, 32))
         shifted = b.select(far, low if left else high, shifted)
-    e.put(op, shifted)
+    return shifted
 
 
-def _permute(e: WarpEmitter, op: Op) -> None:
-    e.put(op, _bytes_picked(e, op, e.source(op, 2, "i32")))
-
-
-def _permute_by_table(e: WarpEmitter, op: Op) -> None:
+def _permute_by_table(b: Builder, op: Op, low: Value, high: Value, index: Value) -> Value:
     """Look the selectors of a mode up by the low two bits of the third source."""
-    b = e.builder
     rows = _PERMUTATIONS[op.form.words[0]]
     packed = b.integer(sum(row << 16 * k for k, row in enumerate(rows)), 64)
-    index = b.resize(b.binary("and", e.source(op, 2, "i32"), b.integer(3, 32)), 64, signed=False)
+    index = b.resize(b.binary("and", index, b.integer(3, 32)), 64, signed=False)
     row = b.binary("lshr", packed, b.binary("shl", index, b.integer(4, 64)))
-    e.put(op, _bytes_picked(e, op, b.resize(row, 32, signed=False)))
+    return _permute(b, op, low, high, b.resize(row, 32, signed=False))
 
 
-def _bytes_picked(e: WarpEmitter, op: Op, selectors: Value) -> Value:
+def _permute(b: Builder, _op: Op, low: Value, high: Value, selectors: Value) -> Value:
     """Pick four of eight bytes; a selector's bit 3 asks for the byte's sign instead."""
-    b = e.builder
-    low, high = (b.resize(e.source(op, k, "i32"), 64, signed=False) for k in range(2))
+    low, high, selectors = (b.resize(v, 64, signed=False) for v in (low, high, selectors))
     both = b.binary("or", low, b.binary("shl", high, b.integer(32, 64)))
-    selectors = b.resize(selectors, 64, signed=False)
     result = b.integer(0, 32)
     for k in range(4):
         selector = b.binary("lshr", selectors, b.integer(4 * k, 64))

@@ -5,10 +5,10 @@ PTX ISA 9.1: "Integer Arithmetic Instructions", "Extended-Precision …".
 
 from __future__ import annotations
 
-from cujit.devices.cpu.codegen.builder import Value, int_type, type_width
+from cujit.devices.cpu.codegen.builder import Builder, Value, int_type, type_width
 from cujit.devices.cpu.codegen.registry import Rules
 from cujit.devices.cpu.codegen.warp import WarpEmitter
-from cujit.devices.cpu.instructions.bits import integer_type
+from cujit.devices.cpu.instructions.bits import computed, field
 from cujit.devices.cpu.instructions.bits import register as register_bits
 from cujit.devices.cpu.ir.program import Op
 
@@ -18,36 +18,25 @@ __all__ = ["register"]
 def register(rules: Rules) -> None:
     """Add the rules of this family."""
     register_bits(rules)
-    rules.on("add|sub .INT", _add)
-    rules.on("add|sub .sat .s32|u32", _add_saturated)
+    rules.on("add|sub .INT", computed(_add))
     rules.on("add|sub .cc .INT", _add_carry)
     rules.on("addc|subc", _add_carry)
-    rules.on("mul .INT", _multiply)
-    rules.on("mad .INT", _multiply_add)
-    rules.on("mad|mad24 .sat .s32", _multiply_add_saturated)
-    rules.on("mad .cc .INT", _multiply_add_carry)
-    rules.on("madc", _multiply_add_carry)
-    rules.on("mul|mad .wide .INT", _multiply_wide)
-    rules.on("mul24|mad24", _multiply24)
-    rules.on("div|rem .INT", _divide)
-    rules.on("abs|neg .SIGNED", _negate)
-    rules.on("min|max .INT", _extreme)
-    rules.on("sad", _sad)
-    rules.on("dp4a", _dot4)
-    rules.on("dp2a", _dot2)
+    rules.on("mul|mad .INT", _multiply)
+    rules.on("mul24|mad24|madc", _multiply)
+    rules.on("div|rem .INT", computed(_divide))
+    rules.on("abs|neg .SIGNED", computed(_negate))
+    rules.on("min|max .INT", computed(_extreme))
+    rules.on("sad", computed(_sad))
+    rules.on("dp4a|dp2a", computed(_dot))
 
 
 # -- addition and multiplication --------------------------------------------------------------------------
 
 
-def _add(e: WarpEmitter, op: Op) -> None:
-    t, _, _ = integer_type(op)
-    e.put(op, e.builder.binary(op.opcode, e.source(op, 0, t), e.source(op, 1, t)))
-
-
-def _add_saturated(e: WarpEmitter, op: Op) -> None:
-    sign = op.type.kind
-    e.put(op, e.builder.intrinsic(f"{sign}{op.opcode}.sat", e.source(op, 0, "i32"), e.source(op, 1, "i32")))
+def _add(b: Builder, op: Op, x: Value, y: Value) -> Value:
+    if "sat" in op.modifiers:
+        return b.intrinsic(f"{op.type.kind}{op.opcode}.sat", x, y)
+    return b.binary(op.opcode, x, y)
 
 
 def _add_carry(e: WarpEmitter, op: Op) -> None:
@@ -56,36 +45,61 @@ def _add_carry(e: WarpEmitter, op: Op) -> None:
     It is the adder's in all of them, and a difference adds the complement and one: the carry out of ``sub.cc`` is set
     where nothing is borrowed. Source: measured on an H200; the manual calls it borrow, and leaves its sense open.
     """
-    b = e.builder
-    t, bits, _ = integer_type(op)
-    x, y = e.source(op, 0, t), e.source(op, 1, t)
+    b, bits = e.builder, op.types[-1].bits
+    x, y = (e.source(op, k, int_type(bits)) for k in range(2))
     if op.opcode.startswith("sub"):
         y = b.binary("xor", y, b.integer(-1, bits))
+    _put_sum(e, op, x, y, b.integer(1, 1) if op.opcode == "sub" else None)
+
+
+def _put_sum(e: WarpEmitter, op: Op, x: Value, y: Value, carry: Value | None = None) -> None:
+    """Add, and the carry where one comes in; write the one that goes out where it is asked for."""
+    b = e.builder
     total = b.binary("add", x, y)
-    carry = b.compare("icmp ult", total, x)
-    if op.opcode != "add":
-        carry_in = b.integer(1, bits) if op.opcode == "sub" else b.resize(e.source(op, 2, "i1"), bits, signed=False)
-        again = b.binary("add", total, carry_in)
-        total, carry = again, b.binary("or", carry, b.compare("icmp ult", again, total))
+    if op.opcode in ("addc", "subc", "madc"):
+        carry = e.source(op, len(op.sources) - 1, "i1")
+    if carry is None and "cc" not in op.modifiers:
+        e.put(op, total)
+        return
+    carried = b.compare("icmp ult", total, x)
+    if carry is not None:
+        again = b.binary("add", total, b.resize(carry, type_width(x.type), signed=False))
+        total, carried = again, b.binary("or", carried, b.compare("icmp ult", again, total))
     e.put(op, total)
     if "cc" in op.modifiers:
-        e.put(op, carry, 1)
+        e.put(op, carried, 1)
 
 
-def _product(e: WarpEmitter, x: Value, y: Value, *, high: bool, signed: bool) -> Value:
-    b = e.builder
+def _multiply(e: WarpEmitter, op: Op) -> None:
+    """``mul mad madc mul24 mad24``: a half of the product or all of it; plus an addend, clamped or with carries."""
+    b, bits, signed = e.builder, op.types[-1].bits, op.types[-1].is_signed
+    x, y = (e.source(op, k, int_type(bits)) for k in range(2))
+    if "wide" in op.modifiers:
+        bits *= 2
+        product = b.binary("mul", b.resize(x, bits, signed), b.resize(y, bits, signed))
+    else:
+        by = _product24 if op.opcode.endswith("24") else _product
+        product = by(b, x, y, high="hi" in op.modifiers, signed=signed)
+    if op.opcode.startswith("mul"):
+        e.put(op, product)
+    elif "sat" in op.modifiers:  # of s32 alone
+        e.put(op, b.intrinsic("sadd.sat", product, e.source(op, 2, "i32")))
+    else:
+        _put_sum(e, op, product, e.source(op, 2, int_type(bits)))
+
+
+def _product(b: Builder, x: Value, y: Value, *, high: bool, signed: bool) -> Value:
     if not high:
         return b.binary("mul", x, y)
     bits = type_width(x.type)
     if bits < 64:
         wide = b.binary("mul", b.resize(x, 2 * bits, signed), b.resize(y, 2 * bits, signed))
         return b.resize(b.binary("lshr", wide, b.integer(bits, 2 * bits)), bits, signed)
-    return _high64(e, x, y, signed)
+    return _high64(b, x, y, signed)
 
 
-def _high64(e: WarpEmitter, x: Value, y: Value, signed: bool) -> Value:
+def _high64(b: Builder, x: Value, y: Value, signed: bool) -> Value:
     """Upper half of a 64-bit product from four 32-bit ones; a signed one is the unsigned one corrected."""
-    b = e.builder
     half, low = b.integer(32, 64), b.integer(0xFFFFFFFF, 64)
     x0, x1 = b.binary("and", x, low), b.binary("lshr", x, half)
     y0, y1 = b.binary("and", y, low), b.binary("lshr", y, half)
@@ -100,89 +114,25 @@ def _high64(e: WarpEmitter, x: Value, y: Value, signed: bool) -> Value:
     return high
 
 
-def _multiply(e: WarpEmitter, op: Op) -> None:
-    t, _, signed = integer_type(op)
-    e.put(op, _product(e, e.source(op, 0, t), e.source(op, 1, t), high="hi" in op.modifiers, signed=signed))
-
-
-def _multiply_add(e: WarpEmitter, op: Op) -> None:
-    t, _, signed = integer_type(op)
-    product = _product(e, e.source(op, 0, t), e.source(op, 1, t), high="hi" in op.modifiers, signed=signed)
-    e.put(op, e.builder.binary("add", product, e.source(op, 2, t)))
-
-
-def _multiply_add_saturated(e: WarpEmitter, op: Op) -> None:
-    """``mad.hi.sat mad24.hi.sat``: the sum is clamped to the range of s32."""
-    b = e.builder
-    x, y = e.source(op, 0, "i32"), e.source(op, 1, "i32")
-    high = (
-        _product(e, x, y, high=True, signed=True) if op.opcode == "mad" else _product24(e, x, y, high=True, signed=True)
-    )
-    e.put(op, b.intrinsic("sadd.sat", high, e.source(op, 2, "i32")))
-
-
-def _multiply_add_carry(e: WarpEmitter, op: Op) -> None:
-    b = e.builder
-    t, bits, signed = integer_type(op)
-    x, y, z = (e.source(op, k, t) for k in range(3))
-    product = _product(e, x, y, high="hi" in op.modifiers, signed=signed)
-    total = b.binary("add", product, z)
-    carry = b.compare("icmp ult", total, product)
-    if op.opcode == "madc":
-        again = b.binary("add", total, b.resize(e.source(op, 3, "i1"), bits, signed=False))
-        total, carry = again, b.binary("or", carry, b.compare("icmp ult", again, total))
-    e.put(op, total)
-    if "cc" in op.modifiers:
-        e.put(op, carry, 1)
-
-
-def _multiply_wide(e: WarpEmitter, op: Op) -> None:
-    b = e.builder
-    t, bits, signed = integer_type(op)
-    x, y = (b.resize(e.source(op, k, t), 2 * bits, signed) for k in range(2))
-    product = b.binary("mul", x, y)
-    if op.opcode == "mad":
-        product = b.binary("add", product, e.source(op, 2, int_type(2 * bits)))
-    e.put(op, product)
-
-
-def _multiply24(e: WarpEmitter, op: Op) -> None:
-    x, y = e.source(op, 0, "i32"), e.source(op, 1, "i32")
-    result = _product24(e, x, y, high="hi" in op.modifiers, signed=integer_type(op)[2])
-    e.put(op, e.builder.binary("add", result, e.source(op, 2, "i32")) if op.opcode == "mad24" else result)
-
-
-def _product24(e: WarpEmitter, x: Value, y: Value, *, high: bool, signed: bool) -> Value:
+def _product24(b: Builder, x: Value, y: Value, *, high: bool, signed: bool) -> Value:
     """Multiply the low 24 bits: bits 0 to 31 of the 48-bit product, or 16 to 47."""
-    b = e.builder
-
-    def low24(value: Value) -> Value:
-        up = b.binary("shl", value, b.integer(8, 32))
-        return b.resize(b.binary("ashr" if signed else "lshr", up, b.integer(8, 32)), 64, signed)
-
-    product = b.binary("mul", low24(x), low24(y))
+    product = b.binary("mul", *(b.resize(field(b, v, 0, 24, signed), 64, signed) for v in (x, y)))
     if high:
         product = b.binary("lshr", product, b.integer(16, 64))
     return b.resize(product, 32, signed)
 
 
-def _divide(e: WarpEmitter, op: Op) -> None:
+def _divide(b: Builder, op: Op, x: Value, y: Value) -> Value:
     """Divide without trapping; by zero both quotient and remainder are all ones, as GPUs give (read on an H200)."""
-    b = e.builder
-    t, bits, signed = integer_type(op)
-    x, y = e.source(op, 0, t), e.source(op, 1, t)
-    quotient = _quotient_by_double(e, x, y, signed) if bits <= 32 else _quotient64(e, x, y, signed)
-    zero = b.compare("icmp eq", y, b.integer(0, bits))
-    if op.opcode == "div":
-        e.put(op, b.select(zero, b.integer(-1, bits), quotient))
-    else:
-        rest = b.binary("sub", x, b.binary("mul", quotient, y))
-        e.put(op, b.select(zero, b.integer(-1, bits), rest))
+    bits = type_width(x.type)
+    result = (_quotient_by_double if bits <= 32 else _quotient64)(b, x, y, op.type.is_signed)
+    if op.opcode == "rem":
+        result = b.binary("sub", x, b.binary("mul", result, y))
+    return b.select(b.compare("icmp eq", y, b.integer(0, bits)), b.integer(-1, bits), result)
 
 
-def _quotient_by_double(e: WarpEmitter, x: Value, y: Value, signed: bool) -> Value:
+def _quotient_by_double(b: Builder, x: Value, y: Value, signed: bool) -> Value:
     """Divide 32-bit integers exactly in f64: the rounded quotient of two such integers truncates to the right one."""
-    b = e.builder
     bits = type_width(x.type)
     to, back = ("sitofp", "fptosi.sat") if signed else ("uitofp", "fptoui.sat")
     divisor = b.select(b.compare("icmp eq", y, b.integer(0, bits)), b.integer(1, bits), y)
@@ -191,8 +141,7 @@ def _quotient_by_double(e: WarpEmitter, x: Value, y: Value, signed: bool) -> Val
     return b.resize(b.intrinsic(back, ratio, result="i64"), bits, signed)
 
 
-def _quotient64(e: WarpEmitter, x: Value, y: Value, signed: bool) -> Value:
-    b = e.builder
+def _quotient64(b: Builder, x: Value, y: Value, signed: bool) -> Value:
     one, zero = b.integer(1, 64), b.integer(0, 64)
     bad = b.compare("icmp eq", y, zero)
     if not signed:
@@ -202,55 +151,28 @@ def _quotient64(e: WarpEmitter, x: Value, y: Value, signed: bool) -> Value:
     return b.select(minus, b.binary("sub", zero, x), safe)
 
 
-def _negate(e: WarpEmitter, op: Op) -> None:
-    b = e.builder
-    t, bits, _ = integer_type(op)
-    x = e.source(op, 0, t)
+def _negate(b: Builder, op: Op, x: Value) -> Value:
     if op.opcode == "abs":
-        e.put(op, b.intrinsic("abs", x, flag=b.integer(0, 1)))
-    else:
-        e.put(op, b.binary("sub", b.integer(0, bits), x))
+        return b.intrinsic("abs", x, flag=b.integer(0, 1))
+    return b.binary("sub", b.integer(0, type_width(x.type)), x)
 
 
-def _extreme(e: WarpEmitter, op: Op) -> None:
-    b = e.builder
-    t, bits, signed = integer_type(op)
-    x = b.intrinsic(f"{'s' if signed else 'u'}{op.opcode}", e.source(op, 0, t), e.source(op, 1, t))
-    if "relu" in op.modifiers:
-        x = b.intrinsic("smax", x, b.integer(0, bits))
-    e.put(op, x)
+def _extreme(b: Builder, op: Op, x: Value, y: Value) -> Value:
+    x = b.intrinsic(f"{op.type.kind}{op.opcode}", x, y)
+    return b.intrinsic("smax", x, b.integer(0, type_width(x.type))) if "relu" in op.modifiers else x
 
 
-def _sad(e: WarpEmitter, op: Op) -> None:
-    b = e.builder
-    t, _, signed = integer_type(op)
-    x, y = e.source(op, 0, t), e.source(op, 1, t)
-    sign = "s" if signed else "u"
+def _sad(b: Builder, op: Op, x: Value, y: Value, z: Value) -> Value:
+    sign = op.type.kind
     distance = b.binary("sub", b.intrinsic(f"{sign}max", x, y), b.intrinsic(f"{sign}min", x, y))
-    e.put(op, b.binary("add", distance, e.source(op, 2, t)))
+    return b.binary("add", distance, z)
 
 
-# -- dot products -----------------------------------------------------------------------------------------
-
-
-def _dot4(e: WarpEmitter, op: Op) -> None:
-    _dot(e, op, [(k, k) for k in range(4)], 8, 8)
-
-
-def _dot2(e: WarpEmitter, op: Op) -> None:
-    first = 2 if "hi" in op.modifiers else 0
-    _dot(e, op, [(0, first), (1, first + 1)], 16, 8)
-
-
-def _dot(e: WarpEmitter, op: Op, pairs: list[tuple[int, int]], a_bits: int, b_bits: int) -> None:
-    b = e.builder
-    signs = [t.is_signed for t in op.types]
-
-    def part(index: int, k: int, bits: int) -> Value:
-        up = b.binary("shl", e.source(op, index, "i32"), b.integer(32 - bits * (k + 1), 32))
-        return b.binary("ashr" if signs[index] else "lshr", up, b.integer(32 - bits, 32))
-
-    total = e.source(op, 2, "i32")
-    for i, j in pairs:
-        total = b.binary("add", total, b.binary("mul", part(0, i, a_bits), part(1, j, b_bits)))
-    e.put(op, total)
+def _dot(b: Builder, op: Op, x: Value, y: Value, total: Value) -> Value:
+    """``dp4a``: four bytes times four bytes; ``dp2a``: two halves times two bytes, the lower ones or the upper ones."""
+    count, first = int(op.opcode[2]), 2 if "hi" in op.modifiers else 0
+    bits, (of_x, of_y) = 32 // count, (t.is_signed for t in op.types)
+    for k in range(count):
+        factors = field(b, x, bits * k, bits, of_x), field(b, y, 8 * (first + k), 8, of_y)
+        total = b.binary("add", total, b.binary("mul", *factors))
+    return total

@@ -10,6 +10,7 @@ from __future__ import annotations
 from cujit.devices.cpu.codegen.builder import Builder, Value, type_width
 from cujit.devices.cpu.codegen.registry import Rules
 from cujit.devices.cpu.codegen.warp import WarpEmitter
+from cujit.devices.cpu.instructions.bits import field
 from cujit.devices.cpu.ir.program import Op
 
 __all__ = ["register"]
@@ -42,14 +43,6 @@ def _changed_sign(op: Op, index: int) -> bool:
     return index < len(op.parts) and op.parts[index].startswith("-")
 
 
-def _field(b: Builder, word: Value, at: int, bits: int, signed: bool) -> Value:
-    """Extract ``bits`` from bit ``at`` on of an i32, and extend them."""
-    if bits == 32:
-        return word
-    up = b.binary("shl", word, b.integer(32 - bits - at, 32))
-    return b.binary("ashr" if signed else "lshr", up, b.integer(32 - bits, 32))
-
-
 def _place(part: str) -> tuple[int, int]:
     """First bit and width of a scalar selector."""
     if not part:
@@ -77,7 +70,7 @@ def _operand(e: WarpEmitter, op: Op, index: int, signed: bool) -> Value:
     """Extract the part of a source that is asked for, as an i64."""
     b = e.builder
     at, bits = _place(_part(op, index + 1))
-    return b.resize(_field(b, e.source(op, index, "i32"), at, bits, signed), 64, signed)
+    return b.resize(field(b, e.source(op, index, "i32"), at, bits, signed), 64, signed)
 
 
 def _scalar(e: WarpEmitter, op: Op) -> None:
@@ -219,7 +212,7 @@ def _picked(e: WarpEmitter, op: Op, index: int, signed: bool) -> list[Value]:
     numbers = [int(d) for d in reversed(part[1:])] or [index * count + k for k in range(count)]
     bits = 32 // count
     words = [e.source(op, k, "i32") for k in range(2)]
-    return [_field(b, words[n // count], n % count * bits, bits, signed) for n in numbers]
+    return [field(b, words[n // count], n % count * bits, bits, signed) for n in numbers]
 
 
 def _element(b: Builder, op: Op, x: Value, y: Value) -> Value:
@@ -241,7 +234,7 @@ def _quads(e: WarpEmitter, op: Op) -> None:
         words.insert(0, b.integer(0, 32))
     total = b.integer(0, 32)
     for k in range(4):
-        x, y = (_field(b, word, 8 * k, 8, signed) for word in words)
+        x, y = (field(b, word, 8 * k, 8, signed) for word in words)
         element = _pointwise(b, "vsub" if op.opcode == "neg" else f"v{op.opcode}", x, y)
         if "sat" in op.modifiers:
             element = _clamp(b, element, 8, signed)
