@@ -30,13 +30,8 @@ def _barrier(e: WarpEmitter, op: Op) -> None:
     if op.guard is None:
         _do(e, op, lanes)
         return
-    b = e.builder
-    go, done = b.label("barrier"), b.label("after")
-    b.branch(b.any_lane(lanes), go, done)
-    b.start(go)
-    _do(e, op, lanes)
-    b.jump(done)
-    b.start(done)
+    with e.builder.when(e.builder.any_lane(lanes), "barrier"):
+        _do(e, op, lanes)
 
 
 def _do(e: WarpEmitter, op: Op, lanes: Value) -> None:

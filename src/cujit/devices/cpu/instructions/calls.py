@@ -89,14 +89,10 @@ def _for_first_lane(e: WarpEmitter, op: Op, end: Callable[[Value, Value], None])
     """If a lane runs the operation, do ``end`` with the first one's thread and lane; it does not come back."""
     b = e.builder
     word = _word(e, op)
-    some = b.compare("icmp ne", word, b.integer(0, 32))
-    go, skip = b.label("trap"), b.label("no.trap")
-    b.branch(some, go, skip)
-    b.start(go)
-    lane = b.lowest_bit(word)
-    end(b.binary("add", FIRST_THREAD, lane), lane)
-    b.unreachable()
-    b.start(skip)
+    with b.when(b.compare("icmp ne", word, b.integer(0, 32)), "trap"):
+        lane = b.lowest_bit(word)
+        end(b.binary("add", FIRST_THREAD, lane), lane)
+        b.unreachable()
 
 
 # -- functions --------------------------------------------------------------------------------------------

@@ -60,16 +60,11 @@ def _clear(e: WarpEmitter, op: Op) -> None:
     b = e.builder
     variable = op.sources[0]
     assert isinstance(variable, SymbolAddress)
-    clear, done = b.label("clear"), b.label("cleared")
-    first = b.compare("icmp eq", WARP_NUMBER, b.integer(0, 32))
-    b.branch(first, clear, done)
-    b.start(clear)
-    at = b.binary("add", Value("%shared.int", "i64"), e.symbol(variable))
-    pointer = b.cast("inttoptr", at, "ptr")
-    size = b.integer(variable.slot.size, 64)
-    b.call("llvm.memset.p0.i64", "void", pointer, b.integer(0, 8), size, b.integer(0, 1))
-    b.jump(done)
-    b.start(done)
+    with b.when(b.compare("icmp eq", WARP_NUMBER, b.integer(0, 32)), "clear"):
+        at = b.binary("add", Value("%shared.int", "i64"), e.symbol(variable))
+        pointer = b.cast("inttoptr", at, "ptr")
+        size = b.integer(variable.slot.size, 64)
+        b.call("llvm.memset.p0.i64", "void", pointer, b.integer(0, 8), size, b.integer(0, 1))
 
 
 def _call(e: WarpEmitter, op: Op) -> None:
@@ -108,20 +103,13 @@ def _call_by_address(e: WarpEmitter, op: Op, record: SymbolAddress, lanes: Value
     left = lanes
     for name, address in zip(op.targets, op.sources[2:], strict=True):
         mine = b.binary("and", lanes, b.compare("icmp eq", target, e.read(address, "i64")))
-        go, done = b.label("call"), b.label("called")
-        b.branch(b.any_lane(mine), go, done)
-        b.start(go)
-        exited = b.binary("or", _enter(e, name, record, mine), e.flow.load("called.exited", "i32"))
-        b.write("called.exited", exited)
-        b.jump(done)
-        b.start(done)
+        with b.when(b.any_lane(mine), "call"):
+            exited = b.binary("or", _enter(e, name, record, mine), e.flow.load("called.exited", "i32"))
+            b.write("called.exited", exited)
         left = b.binary("and", left, b.invert(mine))
-    bad, good = b.label("nobody"), b.label("called.all")
-    b.branch(b.any_lane(left), bad, good)
-    b.start(bad)
-    lane = b.first_lane(left)
-    e.fault(FaultKind.ILLEGAL_CALL, b.integer(op.line, 32), b.extract(target, lane), lane)
-    b.start(good)
+    with b.when(b.any_lane(left), "nobody"):
+        lane = b.first_lane(left)
+        e.fault(FaultKind.ILLEGAL_CALL, b.integer(op.line, 32), b.extract(target, lane), lane)
     _leave_out(e, e.flow.load("called.exited", "i32"))
 
 
@@ -165,10 +153,6 @@ def _restore(e: WarpEmitter, op: Op) -> None:
     if bits == 32:
         address = b.binary("add", address, local_base(e, first_lane=True))
     pointer = b.cast("inttoptr", address, "ptr")
-    whole = b.label("restore"), b.label("restored")
     missing = b.any_lane(b.binary("and", e.flow.live(), b.invert(e.flow.lanes_of(op))))
-    b.branch(missing, whole[1], whole[0])
-    b.start(whole[0])
-    b.call("llvm.stackrestore.p0", "void", pointer)
-    b.jump(whole[1])
-    b.start(whole[1])
+    with b.when(missing, "restore", holds=False):
+        b.call("llvm.stackrestore.p0", "void", pointer)

@@ -90,12 +90,9 @@ def fault_where(e: WarpEmitter, op: Op, kind: FaultKind, wrong: Value, address: 
     b = e.builder
     bits = int(wrong.type[1:])
     lanes = b.vector(b.compare("icmp ne", wrong, b.integer(0, bits)))
-    bad, good = b.label("wrong"), b.label("right")
-    b.branch(b.any_lane(lanes), bad, good)
-    b.start(bad)
-    lane = b.first_lane(lanes)
-    e.fault(kind, b.integer(op.line, 32), b.extract(b.vector(address), lane), lane)
-    b.start(good)
+    with b.when(b.any_lane(lanes), "wrong"):
+        lane = b.first_lane(lanes)
+        e.fault(kind, b.integer(op.line, 32), b.extract(b.vector(address), lane), lane)
 
 
 # -- copies -----------------------------------------------------------------------------------------------

@@ -5,6 +5,9 @@ A matrix of eight rows of 16 bytes is one register: lane ``4 * g + t`` has bytes
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
+
 from cujit.devices.cpu.codegen.builder import Value
 from cujit.devices.cpu.codegen.registry import Rules
 from cujit.devices.cpu.codegen.warp import WarpEmitter
@@ -12,7 +15,7 @@ from cujit.devices.cpu.instructions.matrix import frames
 from cujit.devices.cpu.instructions.memory import address_in
 from cujit.devices.cpu.ir.program import Memory, Op
 
-__all__ = ["finish", "one_of", "register", "when_any_lane"]
+__all__ = ["one_of", "register", "when_any_lane"]
 
 
 def register(rules: Rules) -> None:
@@ -22,23 +25,13 @@ def register(rules: Rules) -> None:
     rules.on("movmatrix", _turn)
 
 
-def when_any_lane(e: WarpEmitter, op: Op) -> str:
-    """Begin a block that runs only if a lane does the operation; give the label that has to follow it."""
+@contextlib.contextmanager
+def when_any_lane(e: WarpEmitter, op: Op) -> Iterator[None]:
+    """Have what is emitted inside run only if a lane does the operation."""
     b = e.builder
-    done = b.label("matrix.done")
-    if op.guard is None:
-        b.jump(f"{done}.go")
-    else:
-        b.branch(b.any_lane(b.vector(e.lanes(op))), f"{done}.go", done)
-    b.start(f"{done}.go")
-    return done
-
-
-def finish(e: WarpEmitter, done: str) -> None:
-    """End the block that ``when_any_lane`` began."""
-    e.write_results()
-    e.builder.jump(done)
-    e.builder.start(done)
+    with contextlib.nullcontext() if op.guard is None else b.when(b.any_lane(b.vector(e.lanes(op))), "matrix"):
+        yield
+        e.write_results()
 
 
 def one_of(e: WarpEmitter, op: Op, value: Value) -> Value:
@@ -62,21 +55,19 @@ def _load(e: WarpEmitter, op: Op) -> None:
     bits = 6 if "b6x16_p32" in op.modifiers else 4 if "b4x16_p64" in op.modifiers else 8
     count = _count(op)
     numbers = [b.integer(n, 32) for n in ((count, bits) if columns else (count, bits, "trans" in op.modifiers))]
-    done = when_any_lane(e, op)
-    scalars = [_addresses(e, op), *numbers]
-    name = f"load{'_columns' * columns}"
-    frames.put_all(e, op, frames.call_of(b, name, [], ["i32"] * (2 * count if columns else count), (), scalars))
-    finish(e, done)
+    with when_any_lane(e, op):
+        scalars = [_addresses(e, op), *numbers]
+        name = f"load{'_columns' * columns}"
+        frames.put_all(e, op, frames.call_of(b, name, [], ["i32"] * (2 * count if columns else count), (), scalars))
 
 
 def _store(e: WarpEmitter, op: Op) -> None:
     """The reverse of ``ldmatrix``; a row whose lane does not run is not stored."""
     b, count, by_bytes = e.builder, _count(op), "b8" in op.modifiers
-    done = when_any_lane(e, op)
-    flags = [b.integer(n, 32) for n in (count, "trans" in op.modifiers and not by_bytes, by_bytes)]
-    words = frames.words_of(e, op, 1, count)
-    frames.call_of(b, "store", words, [], (), [_addresses(e, op), *flags])
-    finish(e, done)
+    with when_any_lane(e, op):
+        flags = [b.integer(n, 32) for n in (count, "trans" in op.modifiers and not by_bytes, by_bytes)]
+        words = frames.words_of(e, op, 1, count)
+        frames.call_of(b, "store", words, [], (), [_addresses(e, op), *flags])
 
 
 def _count(op: Op) -> int:

@@ -10,7 +10,7 @@ from cujit.devices.cpu.codegen.builder import Value
 from cujit.devices.cpu.codegen.registry import Rules
 from cujit.devices.cpu.codegen.warp import WarpEmitter
 from cujit.devices.cpu.instructions.matrix import frames
-from cujit.devices.cpu.instructions.matrix.move import finish, one_of, when_any_lane
+from cujit.devices.cpu.instructions.matrix.move import one_of, when_any_lane
 from cujit.devices.cpu.ir.program import Group, IntConstant, Op, items_of
 from cujit.errors import FormatError
 
@@ -36,16 +36,15 @@ def _multiply(e: WarpEmitter, op: Op) -> None:
     items, wanted = items_of(op.sources[0]), frames.sum_words(d, 2) * product.columns
     if len(items) != wanted:
         raise FormatError(f"line {op.line}: D of {op.name} has {len(items)} registers, and not {wanted}")
-    done = when_any_lane(e, op)
-    left = [] if product.from_shared else frames.words_of(e, op, 1, 4)
-    more = [b.vector(e.source(op, 3, "i32"))] if sparse else []
-    keeps, zero = e.read(op.sources[scale_d], "i1"), Value("zeroinitializer", frames.word_type(d), True)
-    sums = [b.select(keeps, b.vector(e.read(item, frames.word_type(d))), zero) for item in items]
-    places = [one_of(e, op, e.source(op, 1, "i64")) if product.from_shared else b.integer(0, 64)]
-    places += [one_of(e, op, e.source(op, 2, "i64")), Value("%shared.int", "i64"), Value("%warp", "i32")]
-    for k, value in enumerate(frames.multiply(b, product, [left, [], sums], more, *places)):
-        e.put(op, value, k)
-    finish(e, done)
+    with when_any_lane(e, op):
+        left = [] if product.from_shared else frames.words_of(e, op, 1, 4)
+        more = [b.vector(e.source(op, 3, "i32"))] if sparse else []
+        keeps, zero = e.read(op.sources[scale_d], "i1"), Value("zeroinitializer", frames.word_type(d), True)
+        sums = [b.select(keeps, b.vector(e.read(item, frames.word_type(d))), zero) for item in items]
+        places = [one_of(e, op, e.source(op, 1, "i64")) if product.from_shared else b.integer(0, 64)]
+        places += [one_of(e, op, e.source(op, 2, "i64")), Value("%shared.int", "i64"), Value("%warp", "i32")]
+        for k, value in enumerate(frames.multiply(b, product, [left, [], sums], more, *places)):
+            e.put(op, value, k)
 
 
 def _immediates(op: Op, first: int, a_in_shared: bool) -> tuple[bool, bool, bool]:

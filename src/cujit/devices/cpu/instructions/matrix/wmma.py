@@ -14,7 +14,7 @@ from cujit.devices.cpu.codegen.builder import Value
 from cujit.devices.cpu.codegen.registry import Rules
 from cujit.devices.cpu.codegen.warp import WarpEmitter
 from cujit.devices.cpu.instructions.matrix import frames
-from cujit.devices.cpu.instructions.matrix.move import finish, one_of, when_any_lane
+from cujit.devices.cpu.instructions.matrix.move import one_of, when_any_lane
 from cujit.devices.cpu.instructions.memory import address_in
 from cujit.devices.cpu.ir.program import Memory, Op
 from cujit.devices.cpu.native.structures import Fragment
@@ -96,17 +96,16 @@ def _move(e: WarpEmitter, op: Op) -> None:
     fragment, word = _fragment(op, matrix, op.type), frames.word_type(op.type)
     count, size = _registers(fragment, op.type), WARP * (8 if op.type == "f64" else 4)
     frame = frames.frame_of(b, count, word)
-    done = when_any_lane(e, op)
-    if not loads:
-        for k, value in enumerate(frames.words_of(e, op, 1, count, word)):
-            b.store(value, b.offset(frame, k * size), align=size)
-    place = memory_lines(e, op)
-    stores = b.integer(not loads, 32)
-    b.call("cujit_matrix_move", "void", frames.constant_of(b, fragment), place.base, place.stride, frame, stores)
-    if loads:
-        found = [b.load(word, b.offset(frame, k * size), vector=True, align=size) for k in range(count)]
-        frames.put_all(e, op, [found[k % count] for k in range(_operand(op, matrix, op.type))])
-    finish(e, done)
+    with when_any_lane(e, op):
+        if not loads:
+            for k, value in enumerate(frames.words_of(e, op, 1, count, word)):
+                b.store(value, b.offset(frame, k * size), align=size)
+        place = memory_lines(e, op)
+        stores = b.integer(not loads, 32)
+        b.call("cujit_matrix_move", "void", frames.constant_of(b, fragment), place.base, place.stride, frame, stores)
+        if loads:
+            found = [b.load(word, b.offset(frame, k * size), vector=True, align=size) for k in range(count)]
+            frames.put_all(e, op, [found[k % count] for k in range(_operand(op, matrix, op.type))])
 
 
 def _mma(e: WarpEmitter, op: Op) -> None:
