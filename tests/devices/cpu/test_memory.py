@@ -61,7 +61,7 @@ mad.lo.u32 i, n, {step}, t; mul.wide.u32 o, i, 4; mad.wide.u32 p, t, 8, p; st.gl
     ("kind", "factor"), [("u32", -1171354717), ("s32", 3123612579), ("u32", -4), ("s32", 2**32 - 4)]
 )
 def test_a_factor_of_a_wider_product_is_what_its_type_makes_of_it(kind: str, factor: int, cpu: Device) -> None:
-    code = f"mul.wide.{kind} d0, r0, {factor}; shr.u64 d0, d0, 30; cvt.u32.u64 r1, d0;"
+    code = f"mov.u32 r2, %tid.x; mul.wide.{kind} d0, r2, {factor}; shr.u64 d2, d0, 30; cvt.u32.u64 r1, d2;"
     out = run_ptx(cpu, f"{code} mul.wide.u32 d1, r0, 4; add.u64 d1, p0, d1; st.global.u32 [d1], r1;", blank(32))
     value = factor % 2**32 if kind == "u32" else (factor + 2**31) % 2**32 - 2**31
     assert out[0].tolist() == [(t * value % 2**64 >> 30) % 2**32 for t in range(32)]
