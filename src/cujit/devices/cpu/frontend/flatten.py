@@ -14,7 +14,7 @@ from dataclasses import replace
 
 from cujit.devices.cpu.frontend.callgraph import CallGraph, target_name
 from cujit.devices.cpu.frontend.inlining import Calls
-from cujit.devices.cpu.frontend.layout import inner_name, variable_align, variable_size
+from cujit.devices.cpu.frontend.layout import inner_name, slot_of, variable_align
 from cujit.devices.cpu.frontend.operands import mismatch, number_out_of_range
 from cujit.devices.cpu.frontend.scopes import Frame
 from cujit.devices.cpu.ir.program import (
@@ -90,7 +90,7 @@ class SharedMemory:
         """Give a variable its one place, however often its function is called; ``extern`` ones follow the others."""
         if id(v) in self._placed:
             return self._placed[id(v)]
-        slot = self._placed[id(v)] = Slot(v.name, v.space, variable_size(v), variable_align(v))
+        slot = self._placed[id(v)] = slot_of(v)
         if v.shape == (0,) or v.linkage == "extern":
             slot.dynamic = True
             self._dynamic.append(slot)
@@ -122,7 +122,7 @@ class SharedMemory:
             slot.offset = self.size
 
 
-class Flattener:
+class Flattener(Calls):
     """Flattens one kernel, or one function that is called and not inlined."""
 
     def __init__(
@@ -133,15 +133,8 @@ class Flattener:
         globals_: dict[str, Slot],
         refusals: Refusals,
     ) -> None:
-        self.entry = entry
-        self.graph = graph
-        self.refusals = refusals
-        self.globals = globals_
-        self.program = KernelProgram(entry.name)
-        self.calls = Calls(self)
+        super().__init__(graph, entry, globals_, refusals)
         self.shared = shared
-        self.stack: list[str] = [entry.name]
-        self.instances = 0
         self.carry: Reg | None = None
 
     def run(self) -> KernelProgram:
@@ -150,20 +143,19 @@ class Flattener:
         if self.entry.is_entry:
             self._place_parameters(frame)
         else:
-            self.calls.take_arguments(self.entry, frame)
+            self.take_arguments(self.entry, frame)
         self.body(self.entry.body or (), frame, "")
         if not self.entry.is_entry:
-            self.calls.give_results(self.entry, frame)
-        self.program.ops.append(Op(form_of("exit")))
-        self.calls.place_slots()
+            self.give_results(self.entry, frame)
+        self.emit("exit")
+        self.place_slots()
         return self.program
 
     def _place_parameters(self, frame: Frame) -> None:
         offset = 0
         for p in self.entry.parameters:
-            offset = aligned(offset, variable_align(p))
-            frame.names[p.name] = Slot(p.name, "param", variable_size(p), variable_align(p), offset)
-            offset += variable_size(p)
+            slot = frame.names[p.name] = slot_of(p, "param", aligned(offset, variable_align(p)))
+            offset = (slot.offset or 0) + slot.size
         self.program.parameters_size = offset
 
     # -- scopes ------------------------------------------------------------------------------------------
@@ -229,22 +221,16 @@ class Flattener:
     def _variable(self, v: ptx.Variable) -> Slot:
         if v.space == "shared":
             return self.shared.place(v)
-        slot = Slot(v.name, v.space, variable_size(v), variable_align(v))
+        slot = slot_of(v)
         if v.space == "local":
             self.place_local(slot)
         elif v.space == "param":
-            self.calls.add(slot)
+            self.add(slot)
         elif v.space in ("global", "const"):
             return self.globals[inner_name(v)]
         else:
             self.refusals.mistake(v.line, f".{v.space}", "a variable of this space inside a function")
         return slot
-
-    def place_local(self, slot: Slot) -> None:
-        """Give a variable its place in the memory of a thread."""
-        slot.space = "local"
-        slot.offset = aligned(self.program.local_size, max(slot.align, 1))
-        self.program.local_size = slot.offset + slot.size
 
     # -- instructions ------------------------------------------------------------------------------------
 
@@ -259,7 +245,7 @@ class Flattener:
             return
         op = Op(form_of(i.opcode, *i.modifiers), line=i.line, text=i.name, guard=guard, guard_negated=negated)  # type: ignore[arg-type]
         if i.opcode == "call":
-            self.calls.call(i, op, frame)
+            self.call(i, op, frame)
         elif op.form.is_jump:
             self._branch(i, op, frame)
         else:
@@ -268,7 +254,7 @@ class Flattener:
     def _branch(self, i: ptx.Instruction, op: Op, frame: Frame) -> None:
         opcode = i.opcode
         if len(i.operands) != len(op.form.meaning.reads):
-            self.refusals.mistake(i.line, i.name, f"{i.opcode} does not take {len(i.operands)} operands")
+            self.mistake(i, f"{i.opcode} does not take {len(i.operands)} operands")
             return
         if i.opcode == "ret" and frame.ret is not None:
             opcode, op.targets = "bra", (frame.ret,)
@@ -283,11 +269,11 @@ class Flattener:
         else:
             table = frame.table(target_name(i.operands[1]))
             if table is None:
-                self.refusals.mistake(i.line, i.name, "a jump table that is not declared by .branchtargets")
+                self.mistake(i, "a jump table that is not declared by .branchtargets")
                 return
             index = self.operand(i.operands[0], i, frame)
             if not isinstance(index, Reg) or index.bits != 32:
-                self.refusals.mistake(i.line, i.name, "the number of a label that is no register of 32 bits")
+                self.mistake(i, "the number of a label that is no register of 32 bits")
                 return
             op.sources, op.targets = (index,), table
         op.form = form_of(opcode)
@@ -301,7 +287,7 @@ class Flattener:
             return
         operands = [self.operand(o, i, frame) for o in i.operands]
         if i.operands and op.form.has_result and isinstance(i.operands[0], ptx.RegisterSum):
-            self.refusals.mistake(i.line, i.name, "a result that is not a register")
+            self.mistake(i, "a result that is not a register")
         parts = tuple(_part(o, frame) for o in i.operands)
         op.parts = parts if any(parts) else ()
         if i.opcode == "mov" and len(operands) == 2 and i.modifiers[:1] in (("v2",), ("v4",)):
@@ -316,11 +302,11 @@ class Flattener:
         number = number_out_of_range(op)
         wrong = mismatch(op)
         if number is not None:
-            self.refusals.mistake(i.line, i.name, f"{number} is no number that may stand there")
+            self.mistake(i, f"{number} is no number that may stand there")
         elif wrong is None:
             self.program.ops.append(_in_space_of_variable(op))
         else:  # passes count on operands that fit
-            self.refusals.mistake(i.line, i.name, *wrong)
+            self.mistake(i, *wrong)
 
     def _move_vector(self, op: Op, target: Operand, source: Operand) -> None:
         """Move element by element; a special register such as ``%tid`` has its components."""
@@ -345,7 +331,7 @@ class Flattener:
     def _kept(self, op: Op, reg: Reg) -> Reg:
         """Copy a register that the next moves write before they read it."""
         copy = self.program.register(reg.name, reg.type)
-        self.program.ops.append(Op(form_of("mov", *op.modifiers[1:]), (copy,), (reg,), line=op.line))
+        self.emit(".".join(("mov", *op.modifiers[1:])), (copy,), (reg,), op.line)
         return copy
 
     def _carry(self, op: Op) -> None:
@@ -368,7 +354,7 @@ class Flattener:
             elif isinstance(item, Special) and item.name == "_":
                 results.append(None)
             else:
-                self.refusals.mistake(i.line, i.name, "a result that is not a register")
+                self.mistake(i, "a result that is not a register")
         return tuple(results)
 
     def operand(self, o: ptx.Operand, i: ptx.Instruction, frame: Frame) -> Operand:
@@ -403,14 +389,10 @@ class Flattener:
         """Add a number to a register before the instruction that reads the sum."""
         base = self._register(o.base.name, i, frame)
         if not isinstance(base, Reg) or base.is_float or base.bits == 1:
-            self.refusals.mistake(
-                i.line, i.name, f"{o.base.name} is no register of integers, to which a number is added"
-            )
+            self.mistake(i, f"{o.base.name} is no register of integers, to which a number is added")
             return UNKNOWN_OPERAND
         total = self.program.register(base.name, f"b{base.bits}")
-        self.program.ops.append(
-            Op(form_of("add", f"u{base.bits}"), (total,), (base, IntConstant(o.offset)), line=i.line)
-        )
+        self.emit(f"add.u{base.bits}", (total,), (base, IntConstant(o.offset)), i.line)
         return total
 
     def _component(self, o: ptx.ComponentOperand, i: ptx.Instruction, frame: Frame) -> Operand:
@@ -420,7 +402,7 @@ class Flattener:
             found = self._find(o.base.name, frame)
             return found if isinstance(found, Reg) else Special(f"{o.base.name[1:]}.{o.component}")
         if not 0 <= index < len(elements):
-            self.refusals.mistake(i.line, i.name, f"{o.base.name} has no element {o.component}")
+            self.mistake(i, f"{o.base.name} has no element {o.component}")
             return UNKNOWN_OPERAND
         return elements[index]
 
@@ -452,7 +434,7 @@ class Flattener:
             if o.name in self.graph.declared:
                 self.refusals.add(i.line, i.name, f"{o.name}, {UNLINKED}")
                 return SymbolAddress(Slot(o.name, "global", 8, 8, 0))
-            self.refusals.mistake(i.line, i.name, f"{o.name} is declared nowhere")
+            self.mistake(i, f"{o.name} is declared nowhere")
             return UNKNOWN_OPERAND
         return SymbolAddress(slot, o.offset)
 

@@ -14,10 +14,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import Protocol
+from typing import NamedTuple
 
 from cujit.devices.cpu.frontend.callgraph import CallGraph, target_name
-from cujit.devices.cpu.frontend.layout import variable_align, variable_size
+from cujit.devices.cpu.frontend.layout import slot_of, variable_size
 from cujit.devices.cpu.frontend.scopes import Frame
 from cujit.devices.cpu.ir.program import (
     Group,
@@ -29,6 +29,7 @@ from cujit.devices.cpu.ir.program import (
     Reg,
     Slot,
     SymbolAddress,
+    items_of,
     type_bits,
 )
 from cujit.devices.cpu.ir.refusals import Refusals
@@ -39,63 +40,74 @@ from cujit.formats.ptx import syntax as ptx
 __all__ = ["Calls"]
 
 
-class Caller(Protocol):
-    """The kernel or function that calls, as far as it is flat by now; ``stack`` are those that are being inlined."""
+class _Site(NamedTuple):
+    """A call: where its results go, what it is given, and the instruction."""
 
-    program: KernelProgram
-    graph: CallGraph
-    globals: dict[str, Slot]
-    refusals: Refusals
-    instances: int
-    stack: list[str]
-
-    def operand(self, o: ptx.Operand, i: ptx.Instruction, frame: Frame) -> Operand:
-        """Take over an operand."""
-
-    def body(self, body: Sequence[ptx.Statement], frame: Frame, prefix: str) -> None:
-        """Take over statements; ``prefix`` makes their labels differ from those of other instances."""
-
-    def place_local(self, slot: Slot) -> None:
-        """Give a variable its place in local memory."""
+    given: list[Operand]
+    taken: list[Operand]
+    i: ptx.Instruction
 
 
 class Calls:
-    """The calls of one kernel or function."""
+    """A kernel or function as far as it is flat by now, and its calls; ``stack`` are those that are being inlined."""
 
-    def __init__(self, flattener: Caller) -> None:
-        self.flattener = flattener
-        self.slots: list[Slot] = []
-        self.arguments: Reg | None = None
+    def __init__(self, graph: CallGraph, entry: ptx.Function, globals_: dict[str, Slot], refusals: Refusals) -> None:
+        self.entry = entry
+        self.graph = graph
+        self.globals = globals_
+        self.refusals = refusals
+        self.program = KernelProgram(entry.name)
+        self.stack: list[str] = [entry.name]
+        self.instances = 0
+        self._slots: list[Slot] = []
+        self._arguments: Reg | None = None
 
-    @property
-    def _ops(self) -> list[Op]:
-        return self.flattener.program.ops
+    def operand(self, o: ptx.Operand, i: ptx.Instruction, frame: Frame) -> Operand:
+        """Take over an operand."""
+        raise NotImplementedError
 
-    def add(self, slot: Slot) -> None:
+    def body(self, body: Sequence[ptx.Statement], frame: Frame, prefix: str) -> None:
+        """Take over statements; ``prefix`` makes their labels differ from those of other instances."""
+        raise NotImplementedError
+
+    def emit(self, form: str, results: tuple[Reg, ...] = (), sources: tuple[Operand, ...] = (), line: int = 0) -> None:
+        """Append an operation that the text does not have."""
+        self.program.ops.append(Op(form_of(*form.split(".")), results, sources, line=line))
+
+    def mark(self, name: str) -> None:
+        """Append a label."""
+        self.program.ops.append(Op(form_of("label"), targets=(name,)))
+
+    def mistake(self, i: ptx.Instruction, why: str, help: str = "") -> None:
+        """Note that an instruction is wrong."""
+        self.refusals.mistake(i.line, i.name, why, help)
+
+    def place_local(self, slot: Slot) -> None:
+        """Give a variable its place in the memory of a thread."""
+        slot.space = "local"
+        slot.offset = aligned(self.program.local_size, max(slot.align, 1))
+        self.program.local_size = slot.offset + slot.size
+
+    def add(self, slot: Slot) -> Slot:
         """Take up a parameter of a call."""
         slot.space = "call"
-        self.slots.append(slot)
+        self._slots.append(slot)
+        return slot
 
     # -- a function that is called, from inside --------------------------------------------------------------
 
     def take_arguments(self, function: ptx.Function, frame: Frame) -> None:
         """Let the formal parameters of a function be what its caller left: memory at ``%arguments``."""
-        arguments = self.flattener.program.register("%arguments", "b64")
-        self.arguments = arguments
-        self._ops.append(Op(form_of("call.arguments"), results=(arguments,)))
-        offset = 0
+        arguments = self._arguments = self.program.register("%arguments", "b64")
+        self.program.ops.append(Op(form_of("call.arguments"), results=(arguments,)))
         results = _scalars(function.results)
-        for formal in (*results, *_scalars(function.parameters)):
-            offset = aligned(offset, variable_align(formal))
-            slot = Slot(formal.name, "argument", variable_size(formal), variable_align(formal), offset)
+        for slot, formal in _side_by_side((*results, *_scalars(function.parameters))):
             if formal.space == "reg":
-                reg = self._register(formal)
-                frame.names[formal.name] = reg
+                reg = frame.names[formal.name] = self.program.register(formal.name, formal.type)
                 if formal not in results:
-                    self._ops.append(Op(form_of("ld", f"b{reg.bits}"), (reg,), (Memory(arguments, offset),)))
+                    self.emit(f"ld.b{reg.bits}", (reg,), (Memory(arguments, slot.offset or 0),))
             else:
                 frame.names[formal.name] = slot
-            offset += variable_size(formal)
         _gather(frame, (*function.results, *function.parameters))
         # Results in registers are stored where the function ends, wherever it returns from.
         if any(formal.space == "reg" for formal in function.results):
@@ -103,16 +115,13 @@ class Calls:
 
     def give_results(self, function: ptx.Function, frame: Frame) -> None:
         """Store the results that a function has in registers."""
-        if frame.ret is None or self.arguments is None:
+        if frame.ret is None or self._arguments is None:
             return
-        self._ops.append(Op(form_of("label"), targets=(frame.ret,)))
-        offset = 0
-        for formal in _scalars(function.results):
-            offset = aligned(offset, variable_align(formal))
+        self.mark(frame.ret)
+        for slot, formal in _side_by_side(_scalars(function.results)):
             reg = frame.names[formal.name]
             if isinstance(reg, Reg):
-                self._ops.append(Op(form_of("st", f"b{reg.bits}"), sources=(Memory(self.arguments, offset), reg)))
-            offset += variable_size(formal)
+                self.emit(f"st.b{reg.bits}", (), (Memory(self._arguments, slot.offset or 0), reg))
 
     # -- calls -------------------------------------------------------------------------------------------
 
@@ -120,217 +129,162 @@ class Calls:
         """Take over a call."""
         at = next((k for k, o in enumerate(i.operands) if not isinstance(o, ptx.RegisterList)), None)
         if at is None:
-            self.flattener.refusals.mistake(i.line, i.name, "a call of nothing")
+            self.mistake(i, "a call of nothing")
             return
-        results = [x for o in i.operands[:at] if isinstance(o, ptx.RegisterList) for x in o.items]
-        arguments = [x for o in i.operands[at + 1 :] if isinstance(o, ptx.RegisterList) for x in o.items]
-        given = _spread(self.flattener.operand(x, i, frame) for x in results)
-        taken = _spread(self.flattener.operand(x, i, frame) for x in arguments)
+        lists = [
+            [x for o in operands if isinstance(o, ptx.RegisterList) for x in o.items]
+            for operands in (i.operands[:at], i.operands[at + 1 :])
+        ]
+        given, taken = ([each for x in items for each in items_of(self.operand(x, i, frame))] for items in lists)
+        site = _Site(given, taken, i)
         name = target_name(i.operands[at])
-        callee = self.flattener.graph.find(name)
-        skip = self._skip(op)
+        callee = self.graph.find(name)
+        self.instances += 1
+        skip = f"skip#{self.instances}"
+        if op.guard is not None:
+            over = Op(form_of("bra"), targets=(skip,), guard=op.guard, guard_negated=not op.guard_negated, line=op.line)
+            self.program.ops.append(over)
         if callee is not None:
-            self._call_function(callee, given, taken, i)
-        elif name in self.flattener.graph.declared:
-            self._call_extern(name, given, taken, i)
+            self._call_function(callee, site)
+        elif name in self.graph.declared:
+            self._call_extern(name, site)
         else:
             prototype = frame.prototype(target_name(i.operands[-1]))
-            self._call_by_address(self.flattener.operand(i.operands[at], i, frame), prototype, given, taken, i)
-        self._ops.append(Op(form_of("label"), targets=(skip,)))
+            self._call_by_address(self.operand(i.operands[at], i, frame), prototype, site)
+        self.mark(skip)
 
-    def _skip(self, op: Op) -> str:
-        """Jump over a guarded call; give the label behind it."""
-        self.flattener.instances += 1
-        skip = f"skip#{self.flattener.instances}"
-        if op.guard is not None:
-            jump = Op(form_of("bra"), targets=(skip,), guard=op.guard, guard_negated=not op.guard_negated, line=op.line)
-            self._ops.append(jump)
-        return skip
-
-    def _call_function(
-        self, callee: ptx.Function, given: list[Operand], taken: list[Operand], i: ptx.Instruction
-    ) -> None:
+    def _call_function(self, callee: ptx.Function, site: _Site) -> None:
         results, parameters = _scalars(callee.results), _scalars(callee.parameters)
-        if len(given) != len(results) or len(taken) != len(parameters):
-            why = "a number of arguments that is not the function's"
-            self.flattener.refusals.mistake(i.line, i.name, f"{callee.name}: {why}")
-        elif callee.name in self.flattener.graph.out_of_line:
-            self._call_out_of_line((callee.name,), None, (*results, *parameters), given, taken, i)
+        if len(site.given) != len(results) or len(site.taken) != len(parameters):
+            self.mistake(site.i, f"{callee.name}: a number of arguments that is not the function's")
+        elif callee.name in self.graph.out_of_line:
+            self._call_out_of_line((callee.name,), None, (*results, *parameters), site)
         else:
-            self._inline(callee, given, taken)
+            self._inline(callee, site)
 
-    def _inline(self, callee: ptx.Function, given: list[Operand], taken: list[Operand]) -> None:
-        flattener = self.flattener
-        prefix = f"{callee.name}#{flattener.instances}:"
+    def _inline(self, callee: ptx.Function, site: _Site) -> None:
+        prefix = f"{callee.name}#{self.instances}:"
         inner = Frame(ret=f"{prefix}return")
         results = _scalars(callee.results)
-        for formal, actual in zip((*results, *_scalars(callee.parameters)), (*given, *taken), strict=True):
-            self._bind(formal, actual, inner, is_result=formal in results)
+        for formal, actual in zip((*results, *_scalars(callee.parameters)), (*site.given, *site.taken), strict=True):
+            place = inner.names[formal.name] = self._place(formal, actual)
+            if formal not in results:
+                self._copy(place, actual, place)
         _gather(inner, (*callee.results, *callee.parameters))
-        flattener.stack.append(callee.name)
-        flattener.body(callee.body or (), inner, prefix)
-        flattener.stack.pop()
-        self._ops.append(Op(form_of("label"), targets=(f"{prefix}return",)))
-        for formal, actual in zip(results, given, strict=True):
-            self._return(inner.names[formal.name], actual, formal)
+        self.stack.append(callee.name)
+        self.body(callee.body or (), inner, prefix)
+        self.stack.pop()
+        self.mark(f"{prefix}return")
+        for formal, actual in zip(results, site.given, strict=True):
+            self._copy(actual, inner.names[formal.name], inner.names[formal.name])
 
-    def _bind(self, formal: ptx.Variable, actual: Operand, inner: Frame, *, is_result: bool) -> None:
-        """Give a formal parameter its place: the caller's own slot, or a register that takes the value."""
-        if isinstance(actual, SymbolAddress) and formal.space == "param":
-            inner.names[formal.name] = actual.slot
+    def _place(self, formal: ptx.Variable, actual: Operand) -> Reg | Slot:
+        """Give a formal parameter its place: the caller's own slot, or one or a register that takes the value."""
+        if formal.space != "param":
+            return self.program.register(formal.name, formal.type)
+        return actual.slot if isinstance(actual, SymbolAddress) else self.add(slot_of(formal))
+
+    def _copy(self, to: Operand | Slot, from_: Operand | Slot, formal: Reg | Slot) -> None:
+        """Copy a parameter to or from its place ``formal``, in the largest pieces that fit.
+
+        What it is copied from or to are registers, numbers, slots of calls, and local memory.
+        """
+        to, from_ = (each.slot if isinstance(each, SymbolAddress) else each for each in (to, from_))
+        bits = 8 * formal.size if isinstance(formal, Slot) else formal.bits
+        if isinstance(to, Reg) and not isinstance(from_, Slot):
+            self.emit("mov.pred" if bits == 1 else f"mov.b{bits}", (to,), (from_,))
+        if to is from_ or not (isinstance(to, Slot) or (isinstance(to, Reg) and isinstance(from_, Slot))):
             return
-        if formal.space == "param":
-            slot = self._temporary(formal)
-            inner.names[formal.name] = slot
-            if not is_result:
-                self._ops.append(
-                    Op(form_of("st", "param", _bits(formal)), sources=(Memory(SymbolAddress(slot)), actual))
-                )
-            return
-        reg = self._register(formal)
-        inner.names[formal.name] = reg
-        if not is_result:
-            self._ops.append(Op(form_of("mov", _move(reg.bits)), (reg,), (actual,)))
-
-    def _register(self, formal: ptx.Variable) -> Reg:
-        return self.flattener.program.register(formal.name, formal.type)
-
-    def _temporary(self, formal: ptx.Variable) -> Slot:
-        slot = Slot(formal.name, "call", variable_size(formal), variable_align(formal))
-        self.slots.append(slot)
-        return slot
-
-    def _return(self, place: Reg | Slot, actual: Operand, formal: ptx.Variable) -> None:
-        if isinstance(actual, Reg):
-            if isinstance(place, Slot):
-                source = Memory(SymbolAddress(place))
-                self._ops.append(Op(form_of("ld", "param", _bits(formal)), (actual,), (source,)))
-            else:
-                self._ops.append(Op(form_of("mov", _move(type_bits(formal.type))), (actual,), (place,)))
-
-    # -- calls that stay calls ------------------------------------------------------------------------------
-
-    def _call_extern(self, name: str, given: list[Operand], taken: list[Operand], i: ptx.Instruction) -> None:
-        """Call a function that comes with the device: parameters and result as registers."""
-        sizes = [actual.slot.size for actual in (*given, *taken) if isinstance(actual, SymbolAddress)]
-        odd = next((size for size in sizes if size not in (1, 2, 4, 8)), None)
-        if odd is not None:
-            self.flattener.refusals.mistake(i.line, i.name, f"{name} takes and gives no {odd} bytes at a time")
-            return
-        sources = tuple(self._as_register(a) for a in taken)
-        results = tuple(self._result_register(g) for g in given)
-        self._ops.append(Op(form_of("call.extern", name), results, sources, line=i.line, text=f"call {name}"))
-        for actual, reg in zip(given, results, strict=True):
-            if isinstance(actual, SymbolAddress):
-                place = Memory(SymbolAddress(actual.slot))
-                self._ops.append(Op(form_of("st", "param", f"b{reg.bits}"), sources=(place, reg)))
-
-    def _as_register(self, actual: Operand) -> Operand:
-        if not isinstance(actual, SymbolAddress):
-            return actual
-        reg = self.flattener.program.register(actual.slot.name, f"b{8 * actual.slot.size}")
-        self._ops.append(Op(form_of("ld", "param", f"b{reg.bits}"), (reg,), (Memory(SymbolAddress(actual.slot)),)))
-        return reg
-
-    def _result_register(self, actual: Operand) -> Reg:
-        if isinstance(actual, Reg):
-            return actual
-        assert isinstance(actual, SymbolAddress)
-        return self.flattener.program.register(actual.slot.name, f"b{8 * actual.slot.size}")
-
-    def _call_by_address(
-        self,
-        target: Operand,
-        prototype: ptx.CallPrototype | None,
-        given: list[Operand],
-        taken: list[Operand],
-        i: ptx.Instruction,
-    ) -> None:
-        if prototype is None or not isinstance(target, Reg):
-            self.flattener.refusals.mistake(i.line, i.name, "a call by address without .callprototype")
-            return
-        formals = _scalars((*prototype.results, *prototype.parameters))
-        if len(given) != len(_scalars(prototype.results)) or len(given) + len(taken) != len(formals):
-            self.flattener.refusals.mistake(i.line, i.name, "a number of arguments that is not the prototype's")
-            return
-        fitting = [n for n in self.flattener.graph.by_address if self._fits(n, formals)]
-        self._call_out_of_line(tuple(fitting), target, formals, given, taken, i)
-
-    def _fits(self, name: str, formals: tuple[ptx.Variable, ...]) -> bool:
-        """Tell whether a function takes and gives what a prototype says."""
-        f = self.flattener.graph.functions[name]
-        own = _scalars((*f.results, *f.parameters))
-        return [variable_size(v) for v in own] == [variable_size(v) for v in formals]
-
-    def _call_out_of_line(
-        self,
-        names: tuple[str, ...],
-        target: Reg | None,
-        formals: tuple[ptx.Variable, ...],
-        given: list[Operand],
-        taken: list[Operand],
-        i: ptx.Instruction,
-    ) -> None:
-        """Put the parameters side by side into local memory, and call one of the functions."""
-        record = Slot("arguments", "local", 0, 16)
-        places: list[Slot] = []
-        for formal in formals:
-            offset = aligned(record.size, variable_align(formal))
-            places.append(Slot(formal.name, "local", variable_size(formal), variable_align(formal), offset))
-            record.size = offset + variable_size(formal)
-        record.size = aligned(max(record.size, 1), 16)
-        self.flattener.place_local(record)
-        for place in places:
-            assert place.offset is not None
-            assert record.offset is not None
-            place.offset += record.offset
-        inputs = list(zip(places[len(given) :], taken, formals[len(given) :], strict=True))
-        for place, actual, formal in inputs:
-            self._copy(SymbolAddress(place), actual, formal)
-        sources: tuple[Operand, ...] = (SymbolAddress(record),)
-        if target is not None:
-            sources += (target, *(SymbolAddress(self.flattener.globals[name]) for name in names))
-        called = Op(form_of("call.function"), (), sources, targets=names, line=i.line, text=i.name)
-        self._ops.append(called)
-        self.flattener.program.called += names
-        for place, actual, formal in zip(places, given, formals, strict=False):
-            self._copy(actual, SymbolAddress(place), formal)
-
-    def _copy(self, to: Operand, from_: Operand, formal: ptx.Variable) -> None:
-        """Copy a parameter between registers, slots of calls, and local memory, in the largest pieces that fit."""
-        size, at = variable_size(formal), 0
-        piece = min(8, variable_align(formal), size) if size else 0
+        at, size, piece = 0, bits // 8, bits // 8
+        if isinstance(formal, Slot) and (size not in _WHOLE or (isinstance(to, Slot) and isinstance(from_, Slot))):
+            piece = min(8, formal.align, size)
         while at < size:
             while at + piece > size:
                 piece //= 2
-            kind = f"b{8 * piece}"
-            value = from_
-            if isinstance(from_, SymbolAddress):
-                reg = self.flattener.program.register(formal.name, f"b{8 * piece}")
-                space = "local" if from_.slot.space == "local" else "param"
-                source = Memory(SymbolAddress(from_.slot), at)
-                result = to if isinstance(to, Reg) else reg
-                self._ops.append(Op(form_of("ld", space, kind), (result,), (source,)))
-                value = result
-            if isinstance(to, SymbolAddress):
-                space = "local" if to.slot.space == "local" else "param"
-                self._ops.append(Op(form_of("st", space, kind), sources=(Memory(SymbolAddress(to.slot), at), value)))
+            value = to if isinstance(to, Reg) else from_
+            if isinstance(from_, Slot):
+                part = to if isinstance(to, Reg) else self.program.register(formal.name, f"b{8 * piece}")
+                self.emit(f"ld.{_space(from_)}.b{8 * piece}", (part,), (Memory(SymbolAddress(from_), at),))
+                value = part
+            if isinstance(to, Slot) and not isinstance(value, Slot):
+                self.emit(f"st.{_space(to)}.b{8 * piece}", (), (Memory(SymbolAddress(to), at), value))
             at += piece
+
+    # -- calls that stay calls ------------------------------------------------------------------------------
+
+    def _call_extern(self, name: str, site: _Site) -> None:
+        """Call a function that comes with the device: parameters and result as registers."""
+        sizes = [actual.slot.size for actual in (*site.given, *site.taken) if isinstance(actual, SymbolAddress)]
+        odd = next((size for size in sizes if size not in (1, 2, 4, 8)), None)
+        if odd is not None:
+            self.mistake(site.i, f"{name} takes and gives no {odd} bytes at a time")
+            return
+        sources, results = ([self._as_register(actual) for actual in actuals] for actuals in (site.taken, site.given))
+        for reg, actual in zip(sources, site.taken, strict=True):
+            if isinstance(actual, SymbolAddress):
+                self._copy(reg, actual, actual.slot)
+        call = Op(form_of("call.extern", name), tuple(results), tuple(sources), line=site.i.line, text=f"call {name}")  # type: ignore[arg-type]
+        self.program.ops.append(call)
+        for actual, reg in zip(site.given, results, strict=True):
+            if isinstance(actual, SymbolAddress):
+                self._copy(actual, reg, actual.slot)
+
+    def _as_register(self, actual: Operand) -> Operand:
+        """Give a register that stands for a slot."""
+        if not isinstance(actual, SymbolAddress):
+            return actual
+        return self.program.register(actual.slot.name, f"b{8 * actual.slot.size}")
+
+    def _call_by_address(self, target: Operand, prototype: ptx.CallPrototype | None, site: _Site) -> None:
+        if prototype is None or not isinstance(target, Reg):
+            self.mistake(site.i, "a call by address without .callprototype")
+            return
+        results, parameters = _scalars(prototype.results), _scalars(prototype.parameters)
+        if len(site.given) != len(results) or len(site.taken) != len(parameters):
+            self.mistake(site.i, "a number of arguments that is not the prototype's")
+            return
+        functions = {name: self.graph.functions[name] for name in self.graph.by_address}
+        own = {name: _scalars((*f.results, *f.parameters)) for name, f in functions.items()}
+        formals = (*results, *parameters)
+        fitting = [name for name in own if [*map(variable_size, own[name])] == [*map(variable_size, formals)]]
+        self._call_out_of_line(tuple(fitting), target, formals, site)
+
+    def _call_out_of_line(
+        self, names: tuple[str, ...], target: Reg | None, formals: tuple[ptx.Variable, ...], site: _Site
+    ) -> None:
+        """Put the parameters side by side into local memory, and call one of the functions."""
+        places = [slot for slot, _ in _side_by_side(formals)]
+        end = max([1, *((slot.offset or 0) + slot.size for slot in places)])
+        record = Slot("arguments", "local", aligned(end, 16), 16)
+        self.place_local(record)
+        for slot in places:
+            slot.space, slot.offset = "local", (slot.offset or 0) + (record.offset or 0)
+        results = len(site.given)
+        for slot, actual in zip(places[results:], site.taken, strict=True):
+            self._copy(slot, actual, slot)
+        sources: tuple[Operand, ...] = (SymbolAddress(record),)
+        if target is not None:
+            sources += (target, *(SymbolAddress(self.globals[name]) for name in names))
+        called = Op(form_of("call.function"), (), sources, targets=names, line=site.i.line, text=site.i.name)
+        self.program.ops.append(called)
+        self.program.called += names
+        for slot, actual in zip(places, site.given, strict=False):
+            self._copy(actual, slot, slot)
 
     # -- places ------------------------------------------------------------------------------------------
 
     def place_slots(self) -> None:
         """Give the parameters of calls registers where every access agrees, else a place in local memory."""
         self._point_at_arguments()
-        uses: dict[int, list[tuple[Op, int, int]]] = {id(s): [] for s in self.slots}
+        uses: dict[int, list[tuple[Op, int, int]]] = {id(s): [] for s in self._slots}
         taken: set[int] = set()
-        for op in self._ops:
+        for op in self.program.ops:
             for source in op.sources:
                 _note_use(op, source, uses, taken)
-        for slot in self.slots:
+        for slot in self._slots:
             accesses = uses[id(slot)]
             if id(slot) in taken or not _disjoint({piece for access in accesses for piece in _pieces(*access)}):
-                self.flattener.place_local(slot)
+                self.place_local(slot)
                 for op, _, _ in accesses:
                     op.form = form_of(op.opcode, *("local" if m.startswith("param") else m for m in op.modifiers))
             else:
@@ -338,13 +292,13 @@ class Calls:
 
     def _point_at_arguments(self) -> None:
         """Replace the formal parameters of a function that is called by addresses from ``%arguments`` on."""
-        if self.arguments is None:
+        if self._arguments is None:
             return
         ops: list[Op] = []
-        for op in self._ops:
-            op.sources = tuple(self._pointed(op, source, self.arguments, ops) for source in op.sources)
+        for op in self.program.ops:
+            op.sources = tuple(self._pointed(op, source, self._arguments, ops) for source in op.sources)
             ops.append(op)
-        self.flattener.program.ops = ops
+        self.program.ops = ops
 
     def _pointed(self, op: Op, source: Operand, arguments: Reg, ops: list[Op]) -> Operand:
         """Replace one operand; an address that is used as a value is computed before, into ``ops``."""
@@ -352,7 +306,7 @@ class Calls:
             op.form = form_of(op.opcode, *(m for m in op.modifiers if not m.startswith("param")))
             return Memory(arguments, (source.base.slot.offset or 0) + source.base.offset + source.offset)
         if isinstance(source, SymbolAddress) and _is_argument(source):
-            reg = self.flattener.program.register(source.slot.name, "b64")
+            reg = self.program.register(source.slot.name, "b64")
             at = IntConstant((source.slot.offset or 0) + source.offset)
             ops.append(Op(form_of("add", "u64"), (reg,), (arguments, at), line=op.line))
             return reg
@@ -364,7 +318,7 @@ class Calls:
             regs = []
             for at, width in _pieces(op, offset, size):
                 if at not in cells:
-                    cells[at] = self.flattener.program.register(f"{slot.name}+{at}", f"b{8 * width}")
+                    cells[at] = self.program.register(f"{slot.name}+{at}", f"b{8 * width}")
                 regs.append(cells[at])
             if op.opcode == "ld":
                 op.form, op.sources = form_of("param.get", op.type), (Group(tuple(regs)),)
@@ -391,21 +345,27 @@ def _gather(frame: Frame, formals: Sequence[ptx.Variable]) -> None:
             frame.vectors[formal.name] = tuple(each for each in elements if isinstance(each, Reg))
 
 
-def _spread(actuals: Iterable[Operand]) -> list[Operand]:
-    """Take vectors among the arguments of a call apart."""
-    return [each for actual in actuals for each in (actual.items if isinstance(actual, Group) else (actual,))]
+def _side_by_side(formals: Iterable[ptx.Variable]) -> list[tuple[Slot, ptx.Variable]]:
+    """Lay the parameters of a call side by side."""
+    found, end = [], 0
+    for formal in formals:
+        slot = slot_of(formal, "argument")
+        slot.offset = aligned(end, slot.align)
+        end = slot.offset + slot.size
+        found.append((slot, formal))
+    return found
+
+
+_WHOLE = (1, 2, 4, 8, 16)
+"""Bytes of what one register may hold."""
+
+
+def _space(slot: Slot) -> str:
+    return "local" if slot.space == "local" else "param"
 
 
 def _is_argument(address: SymbolAddress) -> bool:
     return address.slot.space == "argument"
-
-
-def _bits(formal: ptx.Variable) -> str:
-    return f"b{type_bits(formal.type)}"
-
-
-def _move(bits: int) -> str:
-    return "pred" if bits == 1 else f"b{bits}"
 
 
 def _note_use(op: Op, source: Operand, uses: dict[int, list[tuple[Op, int, int]]], taken: set[int]) -> None:

@@ -23,7 +23,7 @@ from cujit.formats.ptx.syntax import (
     Variable,
 )
 
-__all__ = ["ModuleLayout", "inner_name", "variable_align", "variable_size"]
+__all__ = ["ModuleLayout", "inner_name", "slot_of", "variable_align", "variable_size"]
 
 
 def variable_size(variable: Variable) -> int:
@@ -34,6 +34,11 @@ def variable_size(variable: Variable) -> int:
 def variable_align(variable: Variable) -> int:
     """Bytes that the variable is aligned to: as said, or its natural alignment."""
     return variable.align or type_bits(variable.type) // 8 * variable.vector
+
+
+def slot_of(variable: Variable, space: str = "", offset: int | None = None) -> Slot:
+    """Make the slot of a variable."""
+    return Slot(variable.name, space or variable.space, variable_size(variable), variable_align(variable), offset)
 
 
 class ModuleLayout:
@@ -55,7 +60,7 @@ class ModuleLayout:
             if v.linkage == "extern":  # another definition of the module has the name, or another module
                 continue
             end = aligned(end, max(variable_align(v), 1))
-            self.slots[name] = Slot(v.name, v.space, variable_size(v), variable_align(v), end)
+            self.slots[name] = slot_of(v, offset=end)
             # A variable of no bytes still has an address of its own.
             end += max(variable_size(v), 1)
         graph = CallGraph(module)
