@@ -32,6 +32,7 @@ from cujit.devices.cpu.ir.program import (
     Slot,
     Special,
     SymbolAddress,
+    items_of,
 )
 from cujit.devices.cpu.ir.refusals import UNLINKED, Refusals
 from cujit.devices.cpu.ir.semantics import UNKNOWN, form_of
@@ -199,9 +200,9 @@ class Flattener(Calls):
         """Make the elements of vector registers, each a register of its own."""
         for each in [name] if count is None else [f"{name}{k}" for k in range(count)]:
             elements = [self.program.register(f"{each}.{c}", decl.type) for c in "xyzw"[: decl.vector]]
-            frame.vectors[each] = tuple(elements)
+            frame.names[each] = Group(tuple(elements))
 
-    def _find(self, name: str, frame: Frame) -> Reg | Slot | None:
+    def _find(self, name: str, frame: Frame) -> Reg | Slot | Group | None:
         found = frame.find(name)
         if found is not None:
             return found
@@ -310,13 +311,11 @@ class Flattener(Calls):
 
     def _move_vector(self, op: Op, target: Operand, source: Operand) -> None:
         """Move element by element; a special register such as ``%tid`` has its components."""
-        targets = target.items if isinstance(target, Group) else (target,)
+        targets, sources = items_of(target), items_of(source)
         if isinstance(source, Special):
-            sources: tuple[Operand, ...] = tuple(Special(f"{source.name}.{c}") for c in "xyz"[: len(targets)])
+            sources = tuple(Special(f"{source.name}.{c}") for c in "xyz"[: len(targets)])
             # Source: PTX ISA 9.1, "Special Registers": the fourth element of %tid and its like is 0.
             sources += (IntConstant(0),) * (len(targets) - len(sources))
-        else:
-            sources = source.items if isinstance(source, Group) else (source,)
         if len(targets) != len(sources):
             self.refusals.mistake(op.line, op.text, f"a vector of {len(sources)} for one of {len(targets)}")
         if any(source in targets[:k] for k, source in enumerate(sources)):
@@ -344,9 +343,8 @@ class Flattener(Calls):
             op.results += (self.carry,) * meaning.writes.count("C")
 
     def _results(self, operand: Operand, i: ptx.Instruction) -> tuple[Reg | None, ...]:
-        items = operand.items if isinstance(operand, Group) else (operand,)
         results: list[Reg | None] = []
-        for item in items:
+        for item in items_of(operand):
             if isinstance(item, Reg):
                 results.append(item)
             elif isinstance(item, Group):
@@ -396,25 +394,19 @@ class Flattener(Calls):
         return total
 
     def _component(self, o: ptx.ComponentOperand, i: ptx.Instruction, frame: Frame) -> Operand:
-        elements = frame.vector(o.base.name)
+        found = self._find(o.base.name, frame)
         index = "xyzw".find(o.component) if o.component in "xyzw" else "rgba".find(o.component)
-        if elements is None:
-            found = self._find(o.base.name, frame)
+        if not isinstance(found, Group):
             return found if isinstance(found, Reg) else Special(f"{o.base.name[1:]}.{o.component}")
-        if not 0 <= index < len(elements):
+        if not 0 <= index < len(found.items):
             self.mistake(i, f"{o.base.name} has no element {o.component}")
             return UNKNOWN_OPERAND
-        return elements[index]
+        return found.items[index]
 
     def _register(self, name: str, i: ptx.Instruction, frame: Frame) -> Operand:
-        elements = frame.vector(name)
-        if elements is not None:
-            return Group(elements)
         found = self._find(name, frame)
-        if isinstance(found, Reg):
-            return found
-        if isinstance(found, Slot):
-            return SymbolAddress(found)
+        if found is not None:
+            return SymbolAddress(found) if isinstance(found, Slot) else found
         if name.startswith(_RESERVED):
             return self.shared.reserved(name)
         if special_register(name) is not None:
@@ -425,7 +417,7 @@ class Flattener(Calls):
 
     def _symbol(self, o: ptx.SymbolRef, i: ptx.Instruction, frame: Frame) -> Operand:
         found = self._find(o.name, frame)
-        if isinstance(found, Reg):
+        if isinstance(found, Reg | Group):
             return found
         slot = found or self.globals.get(o.name) or self.shared.slots.get(o.name)
         if slot is None and o.name in self.shared.of_module:
@@ -461,6 +453,6 @@ def _part(operand: ptx.Operand, frame: Frame) -> str:
     """
     if isinstance(operand, ptx.Minus):
         return "-" + _part(operand.item, frame)
-    if isinstance(operand, ptx.ComponentOperand) and frame.vector(operand.base.name) is None:
+    if isinstance(operand, ptx.ComponentOperand) and not isinstance(frame.find(operand.base.name), Group):
         return operand.component
     return ""

@@ -165,18 +165,18 @@ class Calls:
     def _inline(self, callee: ptx.Function, site: _Site) -> None:
         prefix = f"{callee.name}#{self.instances}:"
         inner = Frame(ret=f"{prefix}return")
-        results = _scalars(callee.results)
-        for formal, actual in zip((*results, *_scalars(callee.parameters)), (*site.given, *site.taken), strict=True):
-            place = inner.names[formal.name] = self._place(formal, actual)
-            if formal not in results:
-                self._copy(place, actual, place)
+        formals, count = (*_scalars(callee.results), *_scalars(callee.parameters)), len(site.given)
+        places = [*map(self._place, formals, (*site.given, *site.taken))]
+        inner.names.update(zip((formal.name for formal in formals), places, strict=True))
+        for place, actual in zip(places[count:], site.taken, strict=True):
+            self._copy(place, actual, place)
         _gather(inner, (*callee.results, *callee.parameters))
         self.stack.append(callee.name)
         self.body(callee.body or (), inner, prefix)
         self.stack.pop()
         self.mark(f"{prefix}return")
-        for formal, actual in zip(results, site.given, strict=True):
-            self._copy(actual, inner.names[formal.name], inner.names[formal.name])
+        for place, actual in zip(places, site.given, strict=False):
+            self._copy(actual, place, place)
 
     def _place(self, formal: ptx.Variable, actual: Operand) -> Reg | Slot:
         """Give a formal parameter its place: the caller's own slot, or one or a register that takes the value."""
@@ -342,7 +342,7 @@ def _gather(frame: Frame, formals: Sequence[ptx.Variable]) -> None:
     for formal in formals:
         if formal.space == "reg" and formal.vector > 1:
             elements = (frame.names[each.name] for each in _scalars((formal,)))
-            frame.vectors[formal.name] = tuple(each for each in elements if isinstance(each, Reg))
+            frame.names[formal.name] = Group(tuple(each for each in elements if isinstance(each, Reg)))
 
 
 def _side_by_side(formals: Iterable[ptx.Variable]) -> list[tuple[Slot, ptx.Variable]]:
