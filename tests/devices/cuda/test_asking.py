@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import pytest
 
-from cujit.devices.cuda.faults import WatchedContext
+from cujit.devices.cuda.context import Context
 from cujit.devices.cuda.kernel import CudaKernel
 from cujit.devices.device import Device
 from cujit.devices.options import LaunchOptions
@@ -49,7 +49,7 @@ class OldDriver:
 
 
 def kernel_on(major: int, device: Device) -> CudaKernel:
-    context = WatchedContext(cast(Any, OldDriver(major)), 0)
+    context = Context(cast(Any, OldDriver(major)), 0)
     library = SimpleNamespace(context=context, handle_of=lambda member: member)
     return CudaKernel(cast(Any, library), device.limits, 3, "_Z1kIiEvPT_")
 

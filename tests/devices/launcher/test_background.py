@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from cujit.devices.device import Device
-from cujit.devices.launcher import background
+from cujit.devices.launcher import code
 from cujit.devices.launcher.code import launch_code
 from cujit.devices.launcher.cpython import is_supported, native_type
 from cujit.devices.launcher.finish import COPY
@@ -29,9 +29,9 @@ FILL = """extern "C" __global__ void fill(int* p, int n, int value) {
 }"""
 
 
-def wanted(size: int = 4) -> background.Wanted:
+def wanted(size: int = 4) -> code.Wanted:
     fields = (Field(FieldKind.SIGNED, 0, size),)
-    return background.Wanted(Layout(fields, size), COPY, native_type(Launch).state_offset)
+    return code.Wanted(Layout(fields, size), COPY, native_type(Launch).state_offset)
 
 
 def until(done: Any) -> None:
@@ -81,8 +81,8 @@ def test_code_is_made_once_in_a_thread_of_its_own(monkeypatch: pytest.MonkeyPatc
         threads.append(threading.current_thread())
         return launch_code(*what)
 
-    monkeypatch.setattr(background, "launch_code", compile_)
-    compiler = background._Compiler()
+    monkeypatch.setattr(code, "launch_code", compile_)
+    compiler = code._Compiler()
     assert compiler.soon(wanted()) is None
     until(lambda: compiler.soon(wanted()) is not None)
     assert compiler.soon(wanted()) is compiler.now(wanted())
@@ -92,7 +92,7 @@ def test_code_is_made_once_in_a_thread_of_its_own(monkeypatch: pytest.MonkeyPatc
 def test_a_process_that_launches_three_times_compiles_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     begun: list[threading.Thread] = []
     monkeypatch.setattr(threading.Thread, "start", lambda thread: begun.append(thread))
-    compiler = background._Compiler()
+    compiler = code._Compiler()
     for _ in range(3):
         assert compiler.soon(wanted()) is None
     assert begun == []
@@ -105,7 +105,7 @@ def test_without_a_thread_nothing_breaks(monkeypatch: pytest.MonkeyPatch) -> Non
         raise RuntimeError("can't start new thread")
 
     monkeypatch.setattr(threading.Thread, "start", none)
-    compiler = background._Compiler()
+    compiler = code._Compiler()
     for _ in range(5):
         assert compiler.soon(wanted()) is None
     assert compiler.now(wanted()) is not None

@@ -21,7 +21,7 @@ import numpy as np
 import pytest
 
 from cujit.devices.device import Device
-from cujit.devices.launcher import background, binder
+from cujit.devices.launcher import binder, code
 from cujit.devices.launcher import launch as launches
 from cujit.devices.launcher.cpython import is_supported, native_type
 from cujit.devices.streams import Stream
@@ -108,9 +108,9 @@ def test_without_machine_code_a_launch_is_written_in_python(
         raise MissingError("no llvmlite")
 
     if lack == "llvm":
-        monkeypatch.setattr(background, "launch_code", missing)
-        compiler = background._Compiler()
-        monkeypatch.setattr(background, "_compiler", lambda: compiler)
+        monkeypatch.setattr(code, "launch_code", missing)
+        compiler = code._Compiler()
+        monkeypatch.setattr(code, "_compiler", lambda: compiler)
     else:
         monkeypatch.setattr(binder, "is_supported", lambda: False)
     launch, p = jit(CODE, device=cpu)["fill"][1, 32], cpu.zeros(32, np.int32)

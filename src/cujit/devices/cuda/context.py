@@ -1,25 +1,52 @@
-"""The primary context of a GPU: the one that the CUDA runtime, PyTorch, CuPy and JAX use too."""
+"""The primary context of a GPU: the one that the CUDA runtime, PyTorch, CuPy and JAX use too.
+
+A kernel that fails is told of by a later call, whichever that is, and not by name: the error then says which launches
+were in flight (``ring.py``).
+"""
 
 from __future__ import annotations
 
 from typing import Any
 
+from cujit.devices.cuda.ring import LaunchRing
+from cujit.errors import DriverError
 from cujit.toolchain.driver import Driver
 
 __all__ = ["Context"]
+
+_MOST_SHOWN = 8
+
+# Source: CUDA Driver API manual, CUresult: those after which "the process must be terminated and relaunched".
+_FAULTS = frozenset(
+    f"CUDA_ERROR_{name}"
+    for name in (
+        "ILLEGAL_ADDRESS",
+        "LAUNCH_TIMEOUT",
+        "ASSERT",
+        "HARDWARE_STACK_ERROR",
+        "ILLEGAL_INSTRUCTION",
+        "MISALIGNED_ADDRESS",
+        "INVALID_ADDRESS_SPACE",
+        "INVALID_PC",
+        "LAUNCH_FAILED",
+        "TENSOR_MEMORY_LEAK",
+        "CONTAINED",
+    )
+)
 
 
 class Context:
     """The primary context of one GPU, retained from the first use to the end of the process.
 
     As a context manager it is made current for the thread and the one before it restored, so nothing that
-    another library made current is disturbed. Every thread may use it at the same time.
+    another library made current is disturbed. Every thread may use it at the same time. ``ring`` has the last launches.
     """
 
     def __init__(self, driver: Driver, ordinal: int) -> None:
         self.driver = driver
         self.device: Any = driver.call("cuDeviceGet", ordinal)
         self.handle: Any = driver.call("cuDevicePrimaryCtxRetain", self.device)
+        self.ring = LaunchRing()
 
     def __enter__(self) -> Driver:
         self.driver.call("cuCtxPushCurrent", self.handle)
@@ -35,8 +62,58 @@ class Context:
         Raises:
             DriverError: the driver refused.
         """
+        try:
+            with self as driver:
+                return driver.call(function, *arguments, log=log)
+        except DriverError as e:
+            raise self.explained(e) from None
+
+    def synchronize(self) -> None:
+        """Wait for all work; the launches before it are done.
+
+        Raises:
+            DriverError: a kernel failed.
+        """
+        count = self.ring.count
+        self.call("cuCtxSynchronize")
+        self.ring.finish(count)
+
+    def is_done(self, query: str, handle: int) -> bool:
+        """Ask whether a stream or an event is done.
+
+        Raises:
+            DriverError: a kernel failed.
+        """
         with self as driver:
-            return driver.call(function, *arguments, log=log)
+            (status,) = driver.attempt(query, handle)
+        result = driver.bindings.CUresult
+        if status == result.CUDA_SUCCESS:
+            return True
+        if status == result.CUDA_ERROR_NOT_READY:
+            return False
+        raise self.explained(driver.error(query, status))
+
+    def explained(self, error: DriverError) -> DriverError:
+        """Add to the error of a failed kernel what was in flight; any other error is as it was."""
+        if error.result not in _FAULTS:
+            return error
+        launches = self.ring.in_flight()
+        if not launches:
+            return error
+        lines = _folded(launches)
+        more = f"\n    and {len(lines) - _MOST_SHOWN} more" if len(lines) > _MOST_SHOWN else ""
+        listing = "".join(f"\n    {line}" for line in lines[:_MOST_SHOWN])
+        one = "one of these was" if len(lines) > 1 else "this was"
+        return DriverError(
+            f"{error.message}\n  {one} running, the newest first:{listing}{more}",
+            tool=error.tool,
+            call=error.call,
+            result=error.result,
+            log=error.log,
+            help=f"{error.help or 'the context is lost and the process must end'}. Which launch it is: synchronize the "
+            "device after each, or run them one by one on the CPU device with the same arguments "
+            "(launch.replay_on_cpu(…) in a new process), or the process under compute-sanitizer",
+        )
 
     def release(self, function: str, handle: Any) -> None:
         """Give a handle back; a failure is nobody's business any more (a dead context, the process ends)."""
@@ -45,3 +122,14 @@ class Context:
                 driver.attempt(function, handle)
         except Exception:
             return
+
+
+def _folded(launches: list[str]) -> list[str]:
+    """Tell equal launches in a row once, with how many there were."""
+    folded: list[tuple[str, int]] = []
+    for launch in launches:
+        if folded and folded[-1][0] == launch:
+            folded[-1] = (launch, folded[-1][1] + 1)
+        else:
+            folded.append((launch, 1))
+    return [f"{launch}, {times} times" if times > 1 else launch for launch, times in folded]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from cujit.devices.cuda import memory
-from cujit.devices.cuda.faults import WatchedContext
+from cujit.devices.cuda.context import Context
 from cujit.devices.streams import Graph
 from cujit.errors import DriverError
 from cujit.forks import cached_property
@@ -18,7 +18,7 @@ _KEPT_PART = 8
 on one GPU."""
 
 
-class Gpu(WatchedContext):
+class Gpu(Context):
     """The primary context of GPU ``ordinal``, whose ``name`` is ``cuda:0``."""
 
     def __init__(self, driver: Driver, ordinal: int) -> None:

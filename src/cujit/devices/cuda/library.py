@@ -5,8 +5,8 @@ from __future__ import annotations
 import weakref
 from typing import Any, TypeVar
 
+from cujit.devices.cuda.context import Context
 from cujit.devices.cuda.driveroptions import JitLogs, driver_options
-from cujit.devices.cuda.faults import WatchedContext
 from cujit.devices.jitoptions import JitOptions
 from cujit.errors import ClosedError, DriverError
 
@@ -24,7 +24,7 @@ class Library:
         DriverError: the driver refused the image; ``log`` is what its compiler wrote.
     """
 
-    def __init__(self, context: WatchedContext, image: bytes, options: JitOptions | None = None) -> None:
+    def __init__(self, context: Context, image: bytes, options: JitOptions | None = None) -> None:
         self.context = context
         self._logs = JitLogs()
         self._handle: Any = self._load(image, options or JitOptions())

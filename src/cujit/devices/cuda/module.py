@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import MappingProxyType
 
 from cujit.devices.backend import BackendModule
-from cujit.devices.cuda.faults import WatchedContext
+from cujit.devices.cuda.context import Context
 from cujit.devices.cuda.kernel import CudaKernel
 from cujit.devices.cuda.library import Library
 from cujit.devices.cuda.routes import Chosen
@@ -23,7 +23,7 @@ class CudaModule(BackendModule):
         DriverError: the driver refused the image; ``log`` is what its compiler wrote.
     """
 
-    def __init__(self, context: WatchedContext, limits: Limits, chosen: Chosen, options: JitOptions) -> None:
+    def __init__(self, context: Context, limits: Limits, chosen: Chosen, options: JitOptions) -> None:
         self.route = chosen.route
         self._library = Library(context, chosen.image, options)
         self.log = "\n".join(filter(None, (chosen.log.strip(), self._library.log)))

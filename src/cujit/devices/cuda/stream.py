@@ -1,17 +1,75 @@
-"""Streams of a GPU: ours, and those of other libraries seen as ours."""
+"""Streams of a GPU, ours and those of other libraries seen as ours, and their events."""
 
 from __future__ import annotations
 
 import weakref
 
 from cujit.devices.cuda import memory
-from cujit.devices.cuda.event import CudaEvent
-from cujit.devices.cuda.faults import WatchedContext
+from cujit.devices.cuda.context import Context
 from cujit.devices.cuda.gpu import Gpu
 from cujit.devices.streams import Allocation, DeviceLike, Event, PinnedMemory, Stream, pinned_block, stream_handle
 from cujit.errors import ArgumentError, ClosedError, LaunchError, spell
 
-__all__ = ["CudaStream"]
+__all__ = ["CudaEvent", "CudaStream"]
+
+
+class CudaEvent(Event):
+    """A moment in a stream of a GPU; destroyed when nothing refers to it any more.
+
+    Waiting for it spins, which is what measures best.
+    """
+
+    def __init__(self, device: DeviceLike, context: Gpu, *, timing: bool = True) -> None:
+        self.device = device
+        self._context = context
+        self.timed = timing
+        flags = context.driver.bindings.CUevent_flags
+        flag = flags.CU_EVENT_DEFAULT if timing else flags.CU_EVENT_DISABLE_TIMING
+        self._handle: int | None = int(context.call("cuEventCreate", flag.value))
+        self._finalizer = weakref.finalize(self, context.release, "cuEventDestroy", self._handle)
+        self._finalizer.atexit = False
+
+    @property
+    def handle(self) -> int:
+        """The ``CUevent``.
+
+        Raises:
+            ClosedError: it was closed.
+        """
+        if self._handle is None:
+            raise ClosedError(f"this event of {self.device.name} was closed")
+        return self._handle
+
+    @property
+    def done(self) -> bool:
+        """Whether the work before it is done; False too where it is not reached yet.
+
+        Raises:
+            DriverError: a kernel failed.
+            ClosedError: it was closed.
+        """
+        return self._context.is_done("cuEventQuery", self.handle)
+
+    def synchronize(self) -> None:
+        """Wait until the work before it is done.
+
+        Raises:
+            DriverError: a kernel failed, or it was recorded into a graph.
+            ClosedError: it was closed.
+        """
+        self._context.call("cuEventSynchronize", self.handle)
+
+    def _elapsed_ms(self, since: Event) -> float:
+        assert isinstance(since, CudaEvent)  # events of one device are of one class
+        return float(self._context.call("cuEventElapsedTime", since.handle, self.handle))
+
+    def close(self) -> None:
+        """Destroy it; the driver does so once it is reached. Again is harmless."""
+        self._handle = None
+        self._finalizer()
+
+    def __repr__(self) -> str:
+        return f"<Event of {self.device.name}{'' if self._handle is not None else ' closed'}>"
 
 
 class _Queue:
@@ -20,7 +78,7 @@ class _Queue:
     ``owner`` keeps that of another library alive.
     """
 
-    def __init__(self, context: WatchedContext, handle: int, *, owner: object = None, is_ours: bool = False) -> None:
+    def __init__(self, context: Context, handle: int, *, owner: object = None, is_ours: bool = False) -> None:
         self.handle = handle
         self.owner = owner
         self.late: list[int] = []
@@ -28,7 +86,7 @@ class _Queue:
         weakref.finalize(self, _release, context, handle, self.late, owner, is_ours).atexit = False
 
 
-def _release(context: WatchedContext, handle: int, late: list[int], _owner: object, is_ours: bool) -> None:
+def _release(context: Context, handle: int, late: list[int], _owner: object, is_ours: bool) -> None:
     memory.free_late(context, handle, late)
     if is_ours:
         context.release("cuStreamDestroy", handle)
@@ -251,7 +309,7 @@ class CudaStream(Stream):
             context.call("cuMemcpyDtoDAsync", to, source, size, self.handle)
             return
         theirs = getattr(origin.backend, "context", None)
-        if not isinstance(theirs, WatchedContext):
+        if not isinstance(theirs, Context):
             raise LaunchError(f"{origin.name} is no GPU that {self.device.name} can copy from")
         context.call("cuMemcpyPeerAsync", to, context.handle, source, theirs.handle, size, self.handle)
 

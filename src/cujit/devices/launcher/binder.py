@@ -15,8 +15,7 @@ from cujit.devices.arrays.array import DeviceArray
 from cujit.devices.backend import BackendKernel, Finish
 from cujit.devices.device import Device
 from cujit.devices.launcher.alive import Alive
-from cujit.devices.launcher.background import Wanted, code_now, code_soon
-from cujit.devices.launcher.code import LaunchCode
+from cujit.devices.launcher.code import LaunchCode, Wanted, code_now, code_soon
 from cujit.devices.launcher.cpython import Callables, is_supported, native_type
 from cujit.devices.launcher.layout import Layout, layout_of
 from cujit.devices.launcher.state import State
