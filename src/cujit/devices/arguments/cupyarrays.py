@@ -55,27 +55,6 @@ def read_cupy_array(value: Any) -> CupyMemory:
 # -- for machine code -------------------------------------------------------------------------------------
 
 
-class CupyInterface(ctypes.Structure):
-    """Where machine code finds what an array says: objects by address, the type, names of attributes, a function.
-
-    ``ordinal`` is the int that arrays on this GPU say. ``read`` is machine code too: whoever compiles it sets it.
-    """
-
-    _fields_ = (
-        ("array_type", ctypes.c_uint64),
-        ("read", ctypes.c_uint64),
-        ("ordinal", ctypes.c_uint64),
-        ("get_stream", ctypes.c_uint64),
-        ("name_dtype", ctypes.c_uint64),
-        ("name_contiguous", ctypes.c_uint64),
-        ("name_size", ctypes.c_uint64),
-        ("name_data", ctypes.c_uint64),
-        ("name_ptr", ctypes.c_uint64),
-        ("name_device", ctypes.c_uint64),
-    )
-    keep: tuple[object, ...]
-
-
 _NAMES = {
     "name_dtype": "dtype",
     "name_contiguous": "_c_contiguous",
@@ -84,6 +63,17 @@ _NAMES = {
     "name_ptr": "ptr",
     "name_device": "device_id",
 }
+
+
+class CupyInterface(ctypes.Structure):
+    """Where machine code finds what an array says: objects by address, the type, names of attributes, a function.
+
+    ``ordinal`` is the int that arrays on this GPU say. ``read`` is machine code too: whoever compiles it sets it.
+    """
+
+    _fields_ = tuple((name, ctypes.c_uint64) for name in ("array_type", "read", "ordinal", "get_stream", *_NAMES))
+    keep: tuple[object, ...]
+
 
 _SMALL_INTS = 257
 """Ints below have one object each. Source: CPython manual, "Integer Objects", ``PyLong_FromLong``."""

@@ -75,24 +75,20 @@ def _dtype(dtype: object, size: int) -> np.dtype[Any]:
 # -- for machine code -------------------------------------------------------------------------------------
 
 
+_FUNCTIONS = (
+    "get_layout", "get_dtype", "get_device_type", "get_device_index", "get_numel", "is_contiguous", "get_data_ptr",
+)  # fmt: skip
+"""Functions of torch's interface for machine code, ``aoti_torch_…``."""
+
+
 class TensorInterface(ctypes.Structure):
     """Where machine code finds what a tensor says: two types, a place, and functions of torch, by address.
 
     ``read`` is machine code too: whoever compiles it sets it.
     """
 
-    _fields_ = (
-        ("tensor_type", ctypes.c_uint64),
-        ("parameter_type", ctypes.c_uint64),
-        ("handle", ctypes.c_uint64),
-        ("read", ctypes.c_uint64),
-        ("get_layout", ctypes.c_uint64),
-        ("get_dtype", ctypes.c_uint64),
-        ("get_device_type", ctypes.c_uint64),
-        ("get_device_index", ctypes.c_uint64),
-        ("get_numel", ctypes.c_uint64),
-        ("is_contiguous", ctypes.c_uint64),
-        ("get_data_ptr", ctypes.c_uint64),
+    _fields_ = tuple(
+        (name, ctypes.c_uint64) for name in ("tensor_type", "parameter_type", "handle", "read", *_FUNCTIONS)
     )
 
     def ask(self, question: str, tensor: object, kind: type[Any]) -> int | None:
@@ -102,17 +98,6 @@ class TensorInterface(ctypes.Structure):
         if call(id(tensor) + self.handle, ctypes.addressof(answer)):
             return None
         return int(answer.value or 0)
-
-
-_FUNCTIONS = (
-    "get_layout",
-    "get_dtype",
-    "get_device_type",
-    "get_device_index",
-    "get_numel",
-    "is_contiguous",
-    "get_data_ptr",
-)
 
 
 @functools.cache

@@ -176,7 +176,7 @@ class CudaBackend(Backend):
     @cached_property
     def textures(self) -> CudaTextures:
         """CUDA arrays, and the driver's texture and surface objects."""
-        return CudaTextures(self.context, self.context.attribute("TEXTURE_ALIGNMENT"), self.context.capturing)
+        return CudaTextures(self.context)
 
     def encode_tensor_map(self, tiling: Tiling) -> bytes:
         """Have the driver write the 128 bytes of a tensor map.

@@ -13,6 +13,7 @@ from cujit.toolchain.driver import Driver
 
 __all__ = ["Gpu"]
 
+_DEFAULT_STREAM = 0
 _KEPT_PART = 8
 """The part of a GPU's memory that its pool keeps for arrays in streams: one in 8, so that several processes have room
 on one GPU."""
@@ -61,6 +62,26 @@ class Gpu(Context):
         """
         if "pool" in self.__dict__:  # or there is nothing to give back
             self.pool.trim(keep_bytes)
+
+    def release_unused(self, function: str, handle: Any) -> None:
+        """Give an array of texels or an object back once no kernel can use it any more.
+
+        The manual promises for none of these calls that they wait, as it does for ``cuMemFree``. During a capture,
+        where waiting would spoil the graph, they do not: then kernels that were launched before have to be done.
+        Source: CUDA C++ Programming Guide, "CUDA Graphs", prohibited operations.
+        """
+        try:
+            with self as driver:
+                if not self.capturing and self._nobody_captures(driver):
+                    driver.attempt("cuCtxSynchronize")
+        except Exception:  # a dead context, where nothing runs
+            return
+        self.release(function, handle)
+
+    def _nobody_captures(self, driver: Driver) -> bool:
+        """Tell whether no other library captures a stream either, as far as the default stream shows that."""
+        status, *_ = driver.attempt("cuStreamIsCapturing", _DEFAULT_STREAM)
+        return bool(status == driver.bindings.CUresult.CUDA_SUCCESS)
 
     def order(self, earlier: int, later: int) -> None:
         """Make stream ``later`` wait for the work now on stream ``earlier``, without waiting here."""

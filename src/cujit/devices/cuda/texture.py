@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import functools
 import weakref
-from collections.abc import Mapping
 from typing import Any
 
 from cujit.devices.arrays.array import DeviceArray
-from cujit.devices.cuda.context import Context
+from cujit.devices.cuda.gpu import Gpu
 from cujit.devices.cuda.memory import address_of
 from cujit.devices.textures.texture import Extent, Format, Handle, Sampling, Texels, TextureUnit
-from cujit.toolchain.driver import Driver
+from cujit.forks import cached_property
 
 __all__ = ["CudaTextures"]
 
@@ -27,58 +26,24 @@ Specifications per Compute Capability"."""
 _DEFAULT_STREAM = 0
 
 
-class _Place:
-    """The context, and whether a stream of ours is being captured into a graph."""
-
-    def __init__(self, context: Context, captures: Mapping[int, object]) -> None:
-        self.context = context
-        self._captures = captures
-
-    def release(self, function: str, handle: Any) -> None:
-        """Give an array or an object back once no kernel can use it any more.
-
-        The manual promises for none of these calls that they wait, as it does for ``cuMemFree``. During a capture,
-        where waiting would spoil the graph, they do not: then kernels that were launched before have to be done.
-        Source: CUDA C++ Programming Guide, "CUDA Graphs", prohibited operations.
-        """
-        try:
-            with self.context as driver:
-                if not self._captures and self._is_free(driver):
-                    driver.attempt("cuCtxSynchronize")
-        except Exception:  # a dead context, where nothing runs
-            return
-        self.context.release(function, handle)
-
-    def _is_free(self, driver: Driver) -> bool:
-        """Tell whether no other library captures a stream either, as far as the default stream shows that."""
-        status, *_ = driver.attempt("cuStreamIsCapturing", _DEFAULT_STREAM)
-        return bool(status == driver.bindings.CUresult.CUDA_SUCCESS)
-
-
 class _Array:
     """A CUDA array; freed when it goes."""
 
-    def __init__(self, place: _Place, handle: Any) -> None:
+    def __init__(self, context: Gpu, handle: Any) -> None:
         self.handle = handle
-        weakref.finalize(self, place.release, "cuArrayDestroy", handle).atexit = False
+        weakref.finalize(self, context.release_unused, "cuArrayDestroy", handle).atexit = False
 
 
 class CudaTextures(TextureUnit):
-    """Textures in a GPU's primary context.
+    """Textures in a GPU's primary context."""
 
-    ``alignment`` is of arrays that are read in place, in bytes; ``captures`` has an item for each of our graphs that is
-    being captured.
-    """
-
-    def __init__(self, context: Context, alignment: int, captures: Mapping[int, object]) -> None:
+    def __init__(self, context: Gpu) -> None:
         self._context = context
-        self._alignment = alignment
-        self._place = _Place(context, captures)
 
-    @property
+    @cached_property
     def alignment(self) -> int:
         """Bytes that an array which is read in place begins at a multiple of."""
-        return self._alignment
+        return self._context.attribute("TEXTURE_ALIGNMENT")
 
     def allocate(self, extent: Extent, format: Format) -> _Array:
         """Make a CUDA array, for textures and surfaces.
@@ -94,7 +59,7 @@ class CudaTextures(TextureUnit):
         description.Depth = max(extent.depth, extent.layers)
         description.Format, description.NumChannels = self._format(format), format.channels
         description.Flags = self._flags(extent)
-        return _Array(self._place, self._context.call("cuArray3DCreate", description))
+        return _Array(self._context, self._context.call("cuArray3DCreate", description))
 
     def _flags(self, extent: Extent) -> int:
         bindings = self._context.driver.bindings
@@ -166,7 +131,7 @@ class CudaTextures(TextureUnit):
 
     def _handle(self, destroy: str, object_: Any, source: Texels | DeviceArray) -> Handle:
         def release(_source: Texels | DeviceArray = source) -> None:
-            self._place.release(destroy, object_)
+            self._context.release_unused(destroy, object_)
 
         return Handle(int(object_), release)
 

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import ctypes
+from typing import Any
 
 __all__ = ["State", "place"]
 
-_OBJECT = ctypes.c_uint64  # a borrowed reference, as its address
-_ADDRESS = ctypes.c_uint64
+
+def _fields(kind: type[Any], names: str) -> tuple[tuple[str, type[Any]], ...]:
+    return tuple((name, kind) for name in names.split())
 
 
 class State(ctypes.Structure):
-    """The data of one prepared launch. Whoever has it keeps alive what it refers to.
+    """The data of one prepared launch. Whoever has it keeps alive what it refers to; words of 64 bits are addresses.
 
     ``by_hand`` takes a call that the machine code leaves alone, ``named`` one with keywords, ``failed`` what the
     place that runs the kernel answered. ``readers`` and ``known`` have an entry per parameter: the reader written in
@@ -19,51 +21,23 @@ class State(ctypes.Structure):
     """
 
     _fields_ = (
-        ("alive", _ADDRESS),
-        ("by_hand", _OBJECT),
-        ("named", _OBJECT),
-        ("failed", _OBJECT),
-        ("readers", _ADDRESS),
-        ("known", _ADDRESS),
-        ("device", _OBJECT),
+        *_fields(ctypes.c_uint64, "alive by_hand named failed readers known device"),
         # torch's tensors: the interface, the code of the dtype found right of each parameter, and the device
-        ("tensors", _ADDRESS),
-        ("known_tensors", _ADDRESS),
-        ("tensor_device_type", ctypes.c_int32),
-        ("tensor_device_index", ctypes.c_int32),
+        *_fields(ctypes.c_uint64, "tensors known_tensors"),
+        *_fields(ctypes.c_int32, "tensor_device_type tensor_device_index"),
         # CuPy's arrays: the interface
-        ("cupy", _ADDRESS),
+        *_fields(ctypes.c_uint64, "cupy"),
         # a GPU
-        ("function", _ADDRESS),
-        ("context", _ADDRESS),
-        ("stream", _ADDRESS),
-        ("config", _ADDRESS),
-        ("launch_kernel", _ADDRESS),
-        ("launch_kernel_ex", _ADDRESS),
-        ("get_context", _ADDRESS),
-        ("set_context", _ADDRESS),
-        ("push_context", _ADDRESS),
-        ("pop_context", _ADDRESS),
+        *_fields(ctypes.c_uint64, "function context stream config launch_kernel launch_kernel_ex"),
+        *_fields(ctypes.c_uint64, "get_context set_context push_context pop_context"),
         # where launches are written down (ring.py), and the label of this one
-        ("ring", _ADDRESS),
-        ("label", ctypes.c_uint64),
-        ("grid_x", ctypes.c_uint32),
-        ("grid_y", ctypes.c_uint32),
-        ("grid_z", ctypes.c_uint32),
-        ("block_x", ctypes.c_uint32),
-        ("block_y", ctypes.c_uint32),
-        ("block_z", ctypes.c_uint32),
-        ("dynamic_bytes", ctypes.c_uint32),
+        *_fields(ctypes.c_uint64, "ring label"),
+        *_fields(ctypes.c_uint32, "grid_x grid_y grid_z block_x block_y block_z dynamic_bytes"),
         # the CPU device
-        ("helpers", ctypes.c_uint32),
-        ("template", _ADDRESS),
-        ("pool", _ADDRESS),
-        ("run", _ADDRESS),
-        ("job", _ADDRESS),
-        ("shared_bytes", ctypes.c_uint64),
-        ("local_bytes", ctypes.c_uint64),
+        *_fields(ctypes.c_uint32, "helpers"),
+        *_fields(ctypes.c_uint64, "template pool run job shared_bytes local_bytes"),
         # nothing but a copy of the parameter buffer
-        ("sink", _ADDRESS),
+        *_fields(ctypes.c_uint64, "sink"),
     )
 
 
