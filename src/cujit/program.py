@@ -22,7 +22,7 @@ from cujit.cache.provenance import Outcome, Provenance
 from cujit.compiler.inputs.entry import Entry
 from cujit.compiler.inputs.source import Source
 from cujit.compiler.jobs import BundleJob, CompileJob
-from cujit.compiler.options.limits import Limits
+from cujit.compiler.options.limits import WorkLimits
 from cujit.compiler.options.values import Options
 from cujit.compiler.request import Request
 from cujit.compiler.runner import Runner
@@ -266,7 +266,7 @@ def build(
 
 def _within(cache: Cache | bool | None, timeout_s: float | None, isolate: bool, memory_mib: int | None) -> Runner:
     """Give the runner for the work of one call; its time begins to run."""
-    return runner(cache).within(Limits.of(timeout_s, isolate, memory_mib))
+    return runner(cache).within(WorkLimits.of(timeout_s, isolate, memory_mib))
 
 
 def _link_by_the_driver(artifacts: Sequence[Artifact], target: Arch | None, absent: ToolchainNotFoundError) -> Artifact:

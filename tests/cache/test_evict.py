@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from cache.samples import artifact_of, key_of
-from cujit.cache.evict import Budget
+from cujit.cache.evict import Evictor
 from cujit.cache.filesystem import byte_lock
 from cujit.cache.record import encode
-from cujit.cache.store import Entry, Store
+from cujit.cache.store import Store, StoreEntry
 from cujit.cache.trust import Trust
 
 SIZE = len(encode(key_of(10), artifact_of(10), make_ms=5, made_s=1_700_000_000))
@@ -27,8 +27,8 @@ def store(tmp_path: Path) -> Store:
 
 
 @pytest.fixture
-def budget(store: Store) -> Budget:
-    return Budget(store, CAP)
+def budget(store: Store) -> Evictor:
+    return Evictor(store, CAP)
 
 
 def add(store: Store, n: int, used_s: float = 0) -> None:
@@ -42,7 +42,7 @@ def held(store: Store) -> int:
     return sum(entry.size_bytes for entry in store.entries())
 
 
-def test_what_is_added_is_counted_and_nothing_goes_below_the_cap(store: Store, budget: Budget) -> None:
+def test_what_is_added_is_counted_and_nothing_goes_below_the_cap(store: Store, budget: Evictor) -> None:
     assert budget.used_bytes() == 0
     for n in range(9):
         add(store, n)
@@ -53,7 +53,7 @@ def test_what_is_added_is_counted_and_nothing_goes_below_the_cap(store: Store, b
     )  # the first addition counted what was there, each later one adds
 
 
-def test_above_the_cap_what_was_used_longest_ago_goes_down_to_80_percent(store: Store, budget: Budget) -> None:
+def test_above_the_cap_what_was_used_longest_ago_goes_down_to_80_percent(store: Store, budget: Evictor) -> None:
     now = time.time()
     for n in range(11):
         add(store, n, now - 1000 + (n if n != 0 else 500))  # the first entry was used last
@@ -63,7 +63,7 @@ def test_above_the_cap_what_was_used_longest_ago_goes_down_to_80_percent(store: 
     assert budget.used_bytes() == held(store) <= 0.8 * CAP + 20
 
 
-def test_another_process_that_evicts_is_left_to_it_and_looks_again(store: Store, budget: Budget) -> None:
+def test_another_process_that_evicts_is_left_to_it_and_looks_again(store: Store, budget: Evictor) -> None:
     add(store, 0)
     budget.added(SIZE)
     with byte_lock(store.root / "usage", store.trust, 64, 0):
@@ -76,7 +76,7 @@ def test_another_process_that_evicts_is_left_to_it_and_looks_again(store: Store,
     assert held(store) <= CAP
 
 
-def test_a_wrong_counter_is_put_right_by_the_next_count(store: Store, budget: Budget) -> None:
+def test_a_wrong_counter_is_put_right_by_the_next_count(store: Store, budget: Evictor) -> None:
     for wrong in (b"", b"garbage", struct.pack("<qq", 2**62, 0), struct.pack("<qq", -5, -5), b"\xff" * 16):
         (store.root).mkdir(exist_ok=True, mode=0o700)
         (store.root / "usage").write_bytes(wrong)
@@ -88,7 +88,7 @@ def test_a_wrong_counter_is_put_right_by_the_next_count(store: Store, budget: Bu
         store.delete(key_of(0).digest)
 
 
-def test_it_is_counted_once_a_day(store: Store, budget: Budget) -> None:
+def test_it_is_counted_once_a_day(store: Store, budget: Evictor) -> None:
     add(store, 0)
     (store.root / "usage").write_bytes(struct.pack("<qq", 5 * SIZE, int(time.time()) - 80_000))
     budget.added(0)
@@ -99,7 +99,7 @@ def test_it_is_counted_once_a_day(store: Store, budget: Budget) -> None:
 
 
 def test_there_is_no_room_at_twice_the_cap_while_another_evicts_nor_for_what_would_go_at_once(
-    store: Store, budget: Budget
+    store: Store, budget: Evictor
 ) -> None:
     add(store, 0)
     assert not budget.has_room(int(0.8 * CAP) + 1)
@@ -110,7 +110,7 @@ def test_there_is_no_room_at_twice_the_cap_while_another_evicts_nor_for_what_wou
     assert budget.has_room(SIZE)  # nobody evicts: we do, and so the true size is known
 
 
-def test_trim_goes_down_to_what_is_asked_and_tells_what_went(store: Store, budget: Budget) -> None:
+def test_trim_goes_down_to_what_is_asked_and_tells_what_went(store: Store, budget: Evictor) -> None:
     assert budget.trim(0) == 0
     assert not store.root.exists()
     for n in range(6):
@@ -125,7 +125,7 @@ def test_trim_goes_down_to_what_is_asked_and_tells_what_went(store: Store, budge
     assert budget.used_bytes() == held(store) == 0
 
 
-def test_nothing_is_scanned_to_open_a_cache(store: Store, budget: Budget, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_is_scanned_to_open_a_cache(store: Store, budget: Evictor, monkeypatch: pytest.MonkeyPatch) -> None:
     add(store, 0)
     budget.added(SIZE)
 
@@ -137,7 +137,7 @@ def test_nothing_is_scanned_to_open_a_cache(store: Store, budget: Budget, monkey
     again = Store(store.root, store.trust, writable=True)
     assert again.get(key_of(0).digest).record is not None
     add(again, 1)
-    Budget(again, CAP).added(SIZE)
+    Evictor(again, CAP).added(SIZE)
 
 
 class _Busy(Store):
@@ -145,12 +145,12 @@ class _Busy(Store):
 
     more = 0
 
-    def entries(self) -> Iterator[Entry]:
+    def entries(self) -> Iterator[StoreEntry]:
         found = list(super().entries())
         other = Store(self.root, self.trust, writable=True)
         for n in range(50, 50 + self.more):
             add(other, n)
-            Budget(other, CAP).added(SIZE)
+            Evictor(other, CAP).added(SIZE)
         self.more = 0
         return iter(found)
 
@@ -158,7 +158,7 @@ class _Busy(Store):
 @pytest.mark.parametrize("more", [1, 12])
 def test_what_is_added_during_a_count_is_counted_and_evicted_if_it_is_too_much(tmp_path: Path, more: int) -> None:
     store = _Busy(tmp_path / "cache", Trust.of_process(), writable=True)
-    budget = Budget(store, CAP)
+    budget = Evictor(store, CAP)
     for n in range(10, 20):
         add(store, n)
         budget.added(SIZE)
@@ -175,7 +175,7 @@ class _Remote(Store):
 
 def test_what_other_machines_share_is_only_trimmed_when_asked(tmp_path: Path) -> None:
     store = _Remote(tmp_path / "cache", Trust.of_process(), writable=True)
-    budget = Budget(store, CAP)
+    budget = Evictor(store, CAP)
     for n in range(15):
         add(store, n)
         budget.added(SIZE)

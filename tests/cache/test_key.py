@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cujit.cache.key import Difference, Key, Part, differences, make_key
+from cujit.cache.key import Key, KeyDifference, Part, differences, make_key
 from cujit.errors import OptionError
 
 TEXT = st.text(max_size=6)
@@ -72,9 +72,9 @@ def test_differences_name_what_changed_what_is_new_and_what_is_gone() -> None:
     new = [Part.text("arch", "sm_90"), Part.text("name", "n"), Part.text("option", "-b"), Part.content("header", b"h")]
     found = differences(old, new)
     assert found == (
-        Difference("arch", old[0], new[0]),
-        Difference("option", old[2], None),
-        Difference("header", None, new[3]),
+        KeyDifference("arch", old[0], new[0]),
+        KeyDifference("option", old[2], None),
+        KeyDifference("header", None, new[3]),
     )
     assert [str(d) for d in found] == [
         "arch: sm_80 -> sm_90",
@@ -85,7 +85,7 @@ def test_differences_name_what_changed_what_is_new_and_what_is_gone() -> None:
 
 def test_another_order_under_one_label_is_a_difference() -> None:
     a, b = Part.text("option", "-a"), Part.text("option", "-b")
-    assert differences([a, b], [b, a]) == (Difference("option", a, b), Difference("option", b, a))
+    assert differences([a, b], [b, a]) == (KeyDifference("option", a, b), KeyDifference("option", b, a))
 
 
 @given(PARTS, PARTS)

@@ -20,7 +20,7 @@ from cache.samples import artifact_of, key_of
 from cujit.cache.cache import Cache
 from cujit.cache.pack import Pack, write_pack
 from cujit.cache.provenance import Outcome
-from cujit.cache.record import Record
+from cujit.cache.record import EntryRecord
 from cujit.cache.settings import CacheSettings
 from cujit.cache.store import Lookup
 from cujit.cache.trust import Trust
@@ -55,7 +55,7 @@ def read_only(path: Path) -> Cache:
     return Cache(None, read_only=[path])
 
 
-def the_record(found: Lookup) -> Record:
+def the_record(found: Lookup) -> EntryRecord:
     assert found.record is not None, found.damage
     return found.record
 

@@ -442,11 +442,11 @@ def test_links_and_bundles_are_keyed_by_every_input(maker: KeyMaker, images: tup
         key_of(LinkJob((one, two), Kind.CUBIN, None, Options())),
         key_of(LinkJob((one, two), Kind.CUBIN, arch, Options(maxrregcount=32))),
         key_of(LinkJob((replace(one, names={"k": "other"}), two), Kind.CUBIN, arch, Options())),
-        key_of(BundleJob((Entry(one),), None)),
-        key_of(BundleJob((Entry(one),), "size")),
-        key_of(BundleJob((Entry(two),), None)),
-        key_of(BundleJob((Entry(one, options="-O1"),), None)),
-        key_of(BundleJob((Entry(one, identifier="x"),), None)),
+        key_of(BundleJob.of([Entry(one)], None)),
+        key_of(BundleJob.of([Entry(one)], "size")),
+        key_of(BundleJob.of([Entry(two)], None)),
+        key_of(BundleJob.of([Entry(one, options="-O1")], None)),
+        key_of(BundleJob.of([Entry(one, identifier="x")], None)),
     ]
     digests = {k.key.digest for k in keys if isinstance(k, Keyed)}
     assert len(digests) == len(keys)

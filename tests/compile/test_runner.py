@@ -127,7 +127,7 @@ def test_wrong_options_are_refused_before_a_library_is_opened(root: Path, cached
     with pytest.raises(OptionError, match="nvJitLink does not take"):
         runner.get(LinkJob((), Kind.CUBIN, None, Options(define={"X": 1})))
     with pytest.raises(OptionError, match="compress is 'much'"):
-        runner.get(BundleJob((), "much"))
+        BundleJob.of((), "much")
     assert set(tools.__dict__) == {"settings"}
 
 

@@ -12,8 +12,8 @@ from cujit.artifact import Artifact
 from cujit.cache.cache import Cache
 from cujit.cache.key import Key
 from cujit.cache.provenance import Counters
-from cujit.cache.record import Record, Summary
-from cujit.cache.store import Entry, Root, Store
+from cujit.cache.record import EntryRecord, Summary
+from cujit.cache.store import Root, Store, StoreEntry
 from cujit.errors import FormatError, MissingError, NameNotFoundError, OptionError, spell
 
 __all__ = [
@@ -65,7 +65,7 @@ class Shown:
     """One entry, proved, with the parts of its key."""
 
     root: Path
-    record: Record
+    record: EntryRecord
     key: Key
 
 
@@ -208,7 +208,7 @@ def verify(
     return (verdict for entry in sample if (verdict := _verdict(cache.store, entry, remake)) is not None)
 
 
-def _verdict(store: Store | None, entry: Entry, remake: Callable[[Shown], Artifact | None]) -> Verdict | None:
+def _verdict(store: Store | None, entry: StoreEntry, remake: Callable[[Shown], Artifact | None]) -> Verdict | None:
     """Check one entry; None where it is gone."""
     lookup = None if store is None else store.get(entry.digest)
     if store is None or lookup is None or (lookup.record is None and not lookup.damage):

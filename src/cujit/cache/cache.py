@@ -15,14 +15,14 @@ from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
 from cujit.artifact import Artifact
-from cujit.cache.evict import Budget
+from cujit.cache.evict import Evictor
 from cujit.cache.flight import SingleFlight, fresh
 from cujit.cache.hints import Hints
 from cujit.cache.key import Key
 from cujit.cache.lock import Hold, KeyLocks, lock_file
-from cujit.cache.memory import Memory
+from cujit.cache.memory import Recent
 from cujit.cache.provenance import Counters, Outcome, Provenance
-from cujit.cache.record import Record, encode
+from cujit.cache.record import EntryRecord, encode
 from cujit.cache.settings import DEFAULT_CAP_BYTES, CacheSettings
 from cujit.cache.store import Explanation, Published, Root, Store
 from cujit.cache.trust import Trust
@@ -120,13 +120,13 @@ class Cache:
         self.store = store = None if root is None else Store(_directory(root), trust, writable=True)
         others: list[Root] = [_read_only(_directory(r), trust) for r in read_only]
         self.stores = (*others, *((store,) if store else ()))
-        self.budget = None if store is None else Budget(store, cap_bytes)
+        self.budget = None if store is None else Evictor(store, cap_bytes)
         self._locks = None if store is None else KeyLocks(functools.partial(lock_file, store, runtime_dir), trust)
         self.hints = None if store is None else Hints(store, runtime_dir)
         self._flights: SingleFlight[_Got] = SingleFlight()
         self._guard = threading.Lock()
-        self._memory: Memory[_Known] = Memory(memory_bytes)
-        self._failed: Memory[Exception] = Memory(_FAILURES_KEPT)
+        self._memory: Recent[_Known] = Recent(memory_bytes)
+        self._failed: Recent[Exception] = Recent(_FAILURES_KEPT)
         self._keep_failure = keep_failure
         self._tally: Counter[str] = Counter()
         self._longest_ms: dict[str, float] = {}
@@ -237,7 +237,7 @@ class Cache:
                 return _Got(known, outcome)
         return None
 
-    def _read(self, store: Root, key: Key) -> Record | None:
+    def _read(self, store: Root, key: Key) -> EntryRecord | None:
         try:
             found = store.get(key.digest)
         except _TROUBLE as e:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from cujit.cache.filesystem import UntrustedFileError, byte_lock, read_trusted
 from cujit.cache.store import Store
 
-__all__ = ["Budget"]
+__all__ = ["Evictor"]
 
 _COUNTER = struct.Struct("<qq")  # bytes in the cache, Unix time of the last count
 _COUNTER_LOCK, _EVICTOR_LOCK = 0, 64
@@ -26,7 +26,7 @@ class _Usage(NamedTuple):
     counted_s: int
 
 
-class Budget:
+class Evictor:
     """The bytes that a store may hold, over all processes that write to it.
 
     The counter is in the file ``usage`` of the root. A process that dies between an entry and the counter leaves it

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from cujit.errors import OptionError, spell
 
-__all__ = ["SCHEMA", "Difference", "Key", "Part", "differences", "make_key"]
+__all__ = ["SCHEMA", "Key", "KeyDifference", "Part", "differences", "make_key"]
 
 SCHEMA = 1
 """The number of the rule below; another rule, another number, and no old entry is found again."""
@@ -103,7 +103,7 @@ def _encoded(text: str) -> bytes:
     return text.encode("utf-8", "surrogatepass")
 
 
-class Difference(NamedTuple):
+class KeyDifference(NamedTuple):
     """One input that is not the same in two keys; ``before`` or ``after`` is None where only one has it."""
 
     label: str
@@ -119,7 +119,7 @@ class Difference(NamedTuple):
         return f"{self.label}: {before} -> {after}"
 
 
-def differences(before: Sequence[Part], after: Sequence[Part]) -> tuple[Difference, ...]:
+def differences(before: Sequence[Part], after: Sequence[Part]) -> tuple[KeyDifference, ...]:
     """Say which parts differ, in the order of ``after`` and then of ``before``; empty if the parts are the same.
 
     Parts that only changed their order within a label are told as changed, one by one.
@@ -127,7 +127,7 @@ def differences(before: Sequence[Part], after: Sequence[Part]) -> tuple[Differen
     labels = dict.fromkeys(part.label for part in (*after, *before))
     old, new = _by_label(before), _by_label(after)
     return tuple(
-        Difference(label, *pair) for label in labels for pair in _changed(old.get(label, []), new.get(label, []))
+        KeyDifference(label, *pair) for label in labels for pair in _changed(old.get(label, []), new.get(label, []))
     )
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections import OrderedDict
 from typing import Generic, TypeVar
 
-__all__ = ["Memory"]
+__all__ = ["Recent"]
 
 T = TypeVar("T")
 
 
-class Memory(Generic[T]):
+class Recent(Generic[T]):
     """Values by key, of at most ``cap_bytes`` together; the least recently used goes first. Its user holds the lock."""
 
     def __init__(self, cap_bytes: int) -> None:

@@ -29,8 +29,8 @@ from typing import BinaryIO, NamedTuple
 
 from cujit.cache.filesystem import UntrustedFileError, open_trusted, temporary_name
 from cujit.cache.key import Key, Part
-from cujit.cache.record import MAX_RECORD_BYTES, Record, Summary, decode, encode, head_bytes, peek
-from cujit.cache.store import Entry, Explanation, Lookup, Root, nearest
+from cujit.cache.record import MAX_RECORD_BYTES, EntryRecord, Summary, decode, encode, head_bytes, peek
+from cujit.cache.store import Explanation, Lookup, Root, StoreEntry, nearest
 from cujit.cache.trust import Trust
 from cujit.errors import CacheRefusedError, FormatError, spell
 
@@ -127,7 +127,7 @@ class Pack:
         tables = self._tables()
         return None if tables is None else tables.key_of(request)
 
-    def entries(self) -> Iterator[Entry]:
+    def entries(self) -> Iterator[StoreEntry]:
         """List the records, by digest; they count as used when the pack was written.
 
         Raises:
@@ -136,7 +136,7 @@ class Pack:
         tables = self._tables()
         if tables is not None:
             for row in tables.rows():
-                yield Entry(row.digest.hex(), row.stored_bytes, tables.written_s)
+                yield StoreEntry(row.digest.hex(), row.stored_bytes, tables.written_s)
 
     def peek(self, digest: str) -> tuple[Summary, tuple[Part, ...]] | None:
         """Read what a record says of itself, without proof; None where there is none, or it is damaged.
@@ -448,7 +448,7 @@ def _normalised(roots: Sequence[Root], digest: str, *, made_s: int, with_recipes
     return record
 
 
-def _encoded(record: Record, *, made_s: int, with_recipes: bool) -> bytes:
+def _encoded(record: EntryRecord, *, made_s: int, with_recipes: bool) -> bytes:
     artifact = record.artifact if with_recipes else replace(record.artifact, log="")
     recipe = record.recipe if with_recipes else b""
     return encode(record.key(), artifact, make_ms=0.0, made_s=made_s, recipe=recipe)

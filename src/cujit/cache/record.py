@@ -25,7 +25,17 @@ from cujit.cache.key import Key, Part, make_key
 from cujit.errors import CujitError, FormatError, spell
 from cujit.signature import Parameter, ParameterClass, Signature
 
-__all__ = ["MAX_RECORD_BYTES", "PREFIX_BYTES", "VERSION", "Record", "Summary", "decode", "encode", "head_bytes", "peek"]
+__all__ = [
+    "MAX_RECORD_BYTES",
+    "PREFIX_BYTES",
+    "VERSION",
+    "EntryRecord",
+    "Summary",
+    "decode",
+    "encode",
+    "head_bytes",
+    "peek",
+]
 
 VERSION = 1
 MAX_RECORD_BYTES = 1 << 30
@@ -75,7 +85,7 @@ class Summary:
 
 
 @dataclass(frozen=True)
-class Record:
+class EntryRecord:
     """A record that was proved: the Artifact, and how it was made.
 
     ``work`` is the kind of work, ``made_s`` the Unix time when it was made, ``make_ms`` how long that took. ``recipe``
@@ -122,7 +132,7 @@ def encode(key: Key, artifact: Artifact, *, make_ms: float, made_s: int, recipe:
     return b"".join((fields, _hash(fields, *body), *body))
 
 
-def decode(data: bytes, digest: str, *, is_proved: bool = False) -> Record:
+def decode(data: bytes, digest: str, *, is_proved: bool = False) -> EntryRecord:
     """Read a record that should answer the key ``digest``; every byte of it is checked, where they are not proved yet.
 
     Raises:
@@ -143,7 +153,7 @@ def decode(data: bytes, digest: str, *, is_proved: bool = False) -> Record:
         header = json.loads(data[PREFIX_BYTES : PREFIX_BYTES + prefix.header_bytes])
         artifact = _artifact(header, data[payload_at:])
         made = float(header["make_ms"]), int(header["made_s"])
-        record = Record(digest, _text(header["work"]), artifact, *made, parts, recipe)
+        record = EntryRecord(digest, _text(header["work"]), artifact, *made, parts, recipe)
     except _NO_HEADER as e:
         raise FormatError(f"a record whose header is none: {e}") from e
     _check_payload(artifact.kind, artifact.data)

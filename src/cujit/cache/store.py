@@ -24,12 +24,12 @@ from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from cujit.cache.filesystem import UntrustedFileError, is_remote, is_stale, read_trusted, temporary_name
-from cujit.cache.key import Difference, Key, Part, differences
-from cujit.cache.record import MAX_RECORD_BYTES, PREFIX_BYTES, Record, Summary, decode, head_bytes, peek
+from cujit.cache.key import Key, KeyDifference, Part, differences
+from cujit.cache.record import MAX_RECORD_BYTES, PREFIX_BYTES, EntryRecord, Summary, decode, head_bytes, peek
 from cujit.cache.trust import Trust
 from cujit.errors import CacheRefusedError, FormatError
 
-__all__ = ["Entry", "Explanation", "Lookup", "Published", "Root", "Store", "nearest"]
+__all__ = ["Explanation", "Lookup", "Published", "Root", "Store", "StoreEntry", "nearest"]
 
 _FORMAT = b"cujit cache 1\n"
 # Source: Cache Directory Tagging Specification 0.6: the file begins with this line.
@@ -42,7 +42,7 @@ _KEPT_BAD_BYTES = 4 << 20
 _NO_LINKS = frozenset((errno.EPERM, errno.ENOTSUP, errno.EMLINK, errno.ENOSYS))
 
 
-class Entry(NamedTuple):
+class StoreEntry(NamedTuple):
     """A file of the store: its key's digest, its size, and when it was last used (Unix time, to the hour)."""
 
     digest: str
@@ -53,7 +53,7 @@ class Entry(NamedTuple):
 class Lookup(NamedTuple):
     """What a read found: a record of ``size_bytes``, or None; ``damage`` says why a file that is there is not used."""
 
-    record: Record | None = None
+    record: EntryRecord | None = None
     size_bytes: int = 0
     damage: str = ""
 
@@ -62,7 +62,7 @@ class Explanation(NamedTuple):
     """The entry nearest to a key that missed, and which inputs differ from it."""
 
     nearest: Summary
-    differences: tuple[Difference, ...]
+    differences: tuple[KeyDifference, ...]
 
     def __str__(self) -> str:
         lines = [f"the nearest entry is {self.nearest.name or self.nearest.work} ({self.nearest.digest[:12]})"]
@@ -93,7 +93,7 @@ class Root(Protocol):
         """Read and prove the record of a key."""
         ...
 
-    def entries(self) -> Iterator[Entry]:
+    def entries(self) -> Iterator[StoreEntry]:
         """List the records."""
         ...
 
@@ -259,7 +259,7 @@ class Store:
             return False
         return True
 
-    def entries(self) -> Iterator[Entry]:
+    def entries(self) -> Iterator[StoreEntry]:
         """List the entries, in no order; what other processes add or delete meanwhile may or may not be among them.
 
         Raises:
@@ -275,7 +275,7 @@ class Store:
                 if _ENTRY_NAME.fullmatch(file.name):
                     with contextlib.suppress(FileNotFoundError):
                         status = file.stat(follow_symlinks=False)
-                        yield Entry(directory.name + file.name, status.st_size, status.st_mtime)
+                        yield StoreEntry(directory.name + file.name, status.st_size, status.st_mtime)
 
     def peek(self, digest: str) -> tuple[Summary, tuple[Part, ...]] | None:
         """Read what an entry says of itself, without its image and without proof; None where it is gone or damaged.

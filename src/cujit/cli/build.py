@@ -11,7 +11,7 @@ from cujit.arch import Arch
 from cujit.cli.compiler_options import compiler_options, limit_options, read_options
 from cujit.cli.console import json_option, note, print_json, progress, shown_bytes
 from cujit.cli.images import image_records, print_images
-from cujit.compiler.backends.bundle import COMPRESSIONS
+from cujit.compiler.inputs.entry import COMPRESSIONS
 from cujit.machine import all_devices, gpu
 from cujit.program import build
 

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from cujit.arch import Arch, ArchKind
 from cujit.arch.support import require_arch
 from cujit.artifact import Artifact, Kind
-from cujit.compiler.backends.bundle import check_compression
-from cujit.compiler.inputs.entry import Entry
+from cujit.compiler.inputs.entry import Entry, check_compression
 from cujit.compiler.inputs.source import Source
 from cujit.compiler.jobs import BundleJob, CompileJob
 from cujit.compiler.linking import Part, link_parts

@@ -14,7 +14,7 @@ from typing import ClassVar, Protocol
 from cujit.arch import Arch
 from cujit.artifact import Artifact, Kind
 from cujit.cache.key import Part
-from cujit.compiler.inputs.entry import Entry
+from cujit.compiler.inputs.entry import Entry, check_compression
 from cujit.compiler.keys.arguments import unmodelled
 from cujit.compiler.keys.maker import Keyed, KeyMaker, Uncacheable
 from cujit.compiler.options.values import Options, Tool
@@ -161,36 +161,31 @@ class BundleJob(Job):
     """Images for several architectures."""
 
     entries: tuple[Entry, ...]
-    compress: str | bool | None
+    compress: str
     step = "bundle"
     tool = "nvFatbin"
     request = None
 
     @classmethod
     def of(cls, entries: Sequence[Entry], compress: str | bool | None) -> BundleJob:
-        """Take the entries; LTO-IR is not compressed by itself, for NVIDIA's libraries alone could read it then."""
-        if compress is None and any(entry.image.kind is Kind.LTOIR for entry in entries):
-            compress = "none"
-        return cls(tuple(entries), compress)
+        """Take the entries; LTO-IR is not compressed by itself, for NVIDIA's libraries alone could read it then.
+
+        Raises:
+            OptionError: there is no such compression.
+        """
+        has_ltoir = any(entry.image.kind is Kind.LTOIR for entry in entries)
+        return cls(tuple(entries), "none" if compress is None and has_ltoir else check_compression(compress))
 
     @property
     def subject(self) -> str:
         """The images."""
         return " + ".join(entry.image.name or entry.image.kind.value for entry in self.entries)
 
-    def check(self) -> None:
-        """Refuse a compression that there is not."""
-        from cujit.compiler.backends.bundle import check_compression  # start-up: a hit of the cache calls no tool
-
-        check_compression(self.compress)
-
     def key(self, keys: KeyMaker) -> Keyed | Uncacheable:
         """Make its key from entries and compression."""
-        from cujit.compiler.backends.bundle import check_compression  # start-up: a hit of the cache calls no tool
-
         return keys.of_images(self.step, "nvfatbin", [
             Part.text("name", os.path.basename(self.entries[0].image.name) if self.entries else ""),
-            Part.text("compress", check_compression(self.compress)),
+            Part.text("compress", self.compress),
             *(part for entry in self.entries for part in (
                 *_parts(entry.image),
                 Part.content("image log", entry.image.log),

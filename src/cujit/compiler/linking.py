@@ -8,7 +8,7 @@ from typing import TypeAlias
 from cujit.arch import Arch
 from cujit.artifact import Artifact, Kind
 from cujit.compiler.backends.ptxlink import link_to_ptx, needs_our_linker
-from cujit.compiler.inputs.images import Image, as_artifact
+from cujit.compiler.inputs.images import InputImage, as_artifact
 from cujit.compiler.inputs.source import Source
 from cujit.compiler.jobs import CompileJob, LinkJob
 from cujit.compiler.options.spelling import Spelling
@@ -107,7 +107,7 @@ def _compile_job(source: Source, route: Arch, options: Options, runner: Runner, 
 
 
 def _highest(parts: Iterable[Part]) -> Arch:
-    images = [Image.of(part, index) for index, part in enumerate(parts) if isinstance(part, Artifact)]
+    images = [InputImage.of(part, index) for index, part in enumerate(parts) if isinstance(part, Artifact)]
     known = [image.arch for image in images if image.arch is not None]
     if not known:
         raise LinkError("none of the inputs tells for which architecture to link", help="arch='sm_…'")

@@ -16,7 +16,7 @@ from cujit.cache.cache import Cache
 from cujit.cache.provenance import Outcome, Provenance
 from cujit.compiler.jobs import CompileJob, Job
 from cujit.compiler.keys.maker import Keyed, KeyMaker, Uncacheable
-from cujit.compiler.options.limits import Limits
+from cujit.compiler.options.limits import WorkLimits
 from cujit.errors import CompileError, ToolTimeoutError
 from cujit.forks import begins_anew
 from cujit.toolchain.stopping import Ended, Stop, finish
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Runner", "uncached"]
 
-_NO_LIMITS = Limits()
+_NO_LIMITS = WorkLimits()
 _CHANGED = "its inputs or its tool were changed while it was made"
 
 
@@ -47,7 +47,7 @@ class Runner:
         if self.keys is not None:
             begins_anew(self.keys)
 
-    def within(self, limits: Limits) -> Runner:
+    def within(self, limits: WorkLimits) -> Runner:
         """Give the same runner for the work of one call: under limits, and with a ``stop`` that ends all of it."""
         runner = copy(self)
         runner._limits, runner.stop = limits, Stop()
@@ -138,7 +138,7 @@ def uncached(make: Callable[[], Artifact], reason: str) -> Artifact:
     return replace(artifact, provenance=Provenance(Outcome.UNCACHED, make_ms=make_ms, reason=reason))
 
 
-def _too_long(job: Job, limits: Limits) -> ToolTimeoutError:
+def _too_long(job: Job, limits: WorkLimits) -> ToolTimeoutError:
     given = "" if limits.timeout_s is None else f" in the {limits.timeout_s:g} s that it had"
     more = "" if limits.isolate else "; in a process apart (isolate=True, --isolate) what is given up ends at once"
     return ToolTimeoutError(

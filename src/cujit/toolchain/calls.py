@@ -13,11 +13,11 @@ from contextlib import contextmanager
 from typing import Any, ClassVar, NoReturn, TypeAlias
 
 from cujit.errors import ToolError, spell
-from cujit.toolchain.handles import HandleNumber, Ledger
+from cujit.toolchain.handles import HandleLedger, HandleNumber
 from cujit.toolchain.libraries import load_binding, open_library
 from cujit.toolchain.results import ResultCode
 
-__all__ = ["Buffer", "CallError", "Library", "Readable", "as_text"]
+__all__ = ["Buffer", "CallError", "Readable", "ToolLibrary", "as_text"]
 
 Readable: TypeAlias = Any
 """bytes, bytearray, memoryview, a NumPy array: anything with the buffer protocol, but no str and no address."""
@@ -51,7 +51,7 @@ class CallError(ToolError):
         )
 
 
-class Library:
+class ToolLibrary:
     """One of NVIDIA's libraries behind its documented calls; its door is imported at the first of them.
 
     ``name`` is how people call it, ``binding`` the module of cuda.bindings. ``refused`` is the class of its own
@@ -74,7 +74,7 @@ class Library:
         """
         self.name = name
         self.api: Any = load_binding(binding, name)
-        self.ledger = Ledger()
+        self.ledger = HandleLedger()
         self.tool = name
         self._refused = refused
         self.misused: type[CallError] = type("UsageError", (refused, ValueError, TypeError), {})

@@ -9,9 +9,9 @@ from typing import Any, ClassVar, TypeVar
 
 from cujit.errors import ClosedError
 
-__all__ = ["Handle", "HandleNumber", "Ledger"]
+__all__ = ["HandleLedger", "HandleNumber", "LibraryHandle"]
 
-H = TypeVar("H", bound="Handle")
+H = TypeVar("H", bound="LibraryHandle")
 
 
 class HandleNumber(int):
@@ -34,7 +34,7 @@ class HandleNumber(int):
         return number
 
 
-class Ledger:
+class HandleLedger:
     """The handles of one library that are open now, by number. Safe to share between threads."""
 
     def __init__(self) -> None:
@@ -63,7 +63,7 @@ class Ledger:
         return None if isinstance(number, HandleNumber) and found is not number else found
 
 
-class Handle:
+class LibraryHandle:
     """One handle of a C library: released once, by ``close``, by ``with``, or when nothing refers to it."""
 
     destroy: ClassVar[staticmethod[[int], object]]

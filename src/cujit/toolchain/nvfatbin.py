@@ -10,14 +10,14 @@ import functools
 from collections.abc import Sequence
 
 from cujit.errors import spell
-from cujit.toolchain.calls import Buffer, CallError, Library, Readable
-from cujit.toolchain.handles import Handle
+from cujit.toolchain.calls import Buffer, CallError, Readable, ToolLibrary
+from cujit.toolchain.handles import LibraryHandle
 from cujit.toolchain.libraries import load_binding
 from cujit.toolchain.results import NvFatbinResult as Result
 
 __all__ = [
+    "FatbinPacker",
     "NvFatbin",
-    "Packer",
     "Result",
     "add_cubin",
     "add_index",
@@ -42,8 +42,8 @@ class nvFatbinError(CallError):  # noqa: N801  # NVIDIA's name
 
 
 @functools.cache
-def _library() -> Library:
-    library = Library(
+def _library() -> ToolLibrary:
+    library = ToolLibrary(
         "nvFatbin",
         "nvfatbin",
         nvFatbinError,
@@ -216,16 +216,16 @@ class NvFatbin:
     def __repr__(self) -> str:
         return f"<{self.tool}>"
 
-    def packer(self, options: Sequence[str] = ()) -> Packer:
+    def packer(self, options: Sequence[str] = ()) -> FatbinPacker:
         """Start a fatbin.
 
         Raises:
             nvFatbinError: an option is wrong.
         """
-        return Packer(create(options, len(options)))
+        return FatbinPacker(create(options, len(options)))
 
 
-class Packer(Handle):
+class FatbinPacker(LibraryHandle):
     """One nvFatbinHandle: add images, take the fatbin. Use it in a ``with`` statement.
 
     ``arch`` is the number with its suffix and without a prefix (``"90a"``); ``identifier`` is the name that

@@ -15,8 +15,8 @@ from typing import Any
 
 from cujit.artifact import Kind
 from cujit.errors import spell
-from cujit.toolchain.calls import Buffer, CallError, Library, Readable, as_text
-from cujit.toolchain.handles import Handle
+from cujit.toolchain.calls import Buffer, CallError, Readable, ToolLibrary, as_text
+from cujit.toolchain.handles import LibraryHandle
 from cujit.toolchain.libraries import library_path, load_binding
 from cujit.toolchain.results import InputType
 from cujit.toolchain.results import NvJitLinkResult as Result
@@ -72,8 +72,8 @@ def __getattr__(name: str) -> InputType:
 
 
 @functools.cache
-def _library() -> Library:
-    library = Library(
+def _library() -> ToolLibrary:
+    library = ToolLibrary(
         "nvJitLink",
         "nvjitlink",
         nvJitLinkError,
@@ -352,7 +352,7 @@ class NvJitLink:
         return Linker(create(len(options), options))
 
 
-class Linker(Handle):
+class Linker(LibraryHandle):
     """One nvJitLinkHandle: add images, complete once, take the result. Use it in a ``with`` statement."""
 
     destroy = staticmethod(destroy)

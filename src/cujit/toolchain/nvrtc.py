@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from cujit.errors import spell
-from cujit.toolchain.calls import Buffer, CallError, Library, as_text
-from cujit.toolchain.handles import Handle, HandleNumber
+from cujit.toolchain.calls import Buffer, CallError, ToolLibrary, as_text
+from cujit.toolchain.handles import HandleNumber, LibraryHandle
 from cujit.toolchain.libraries import library_path, load_binding
 from cujit.toolchain.process_state import process_state
 from cujit.toolchain.results import NvrtcResult
@@ -64,8 +64,8 @@ class nvrtcError(CallError):  # noqa: N801  # in the manner of NVIDIA's other li
 
 
 @functools.cache
-def _library() -> Library:
-    library = Library(
+def _library() -> ToolLibrary:
+    library = ToolLibrary(
         "NVRTC",
         "nvrtc",
         nvrtcError,
@@ -332,7 +332,7 @@ class Nvrtc:
         return Program(raw)
 
 
-class Program(Handle):
+class Program(LibraryHandle):
     """One nvrtcProgram: add names, compile once, take the images. Use it in a ``with`` statement."""
 
     destroy = staticmethod(nvrtcDestroyProgram)

@@ -15,8 +15,8 @@ from cujit.arch.arch import KNOWN_ARCHES
 from cujit.arch.support import install
 from cujit.errors import ToolchainNotFoundError
 from cujit.forks import cached_property
-from cujit.toolchain.calls import Buffer, CallError, Library, Readable, as_text
-from cujit.toolchain.handles import Handle
+from cujit.toolchain.calls import Buffer, CallError, Readable, ToolLibrary, as_text
+from cujit.toolchain.handles import LibraryHandle
 from cujit.toolchain.libraries import library_path, load_binding
 from cujit.toolchain.results import NvvmResult as Result
 
@@ -58,8 +58,8 @@ class nvvmError(CallError):  # noqa: N801  # NVIDIA's name
 
 
 @functools.cache
-def _library() -> Library:
-    library = Library(
+def _library() -> ToolLibrary:
+    library = ToolLibrary(
         "libNVVM",
         "nvvm",
         nvvmError,
@@ -325,7 +325,7 @@ class Nvvm:
         return True
 
 
-class NvvmProgram(Handle):
+class NvvmProgram(LibraryHandle):
     """One nvvmProgram: add modules, compile once, take the result. Use it in a ``with`` statement."""
 
     destroy = staticmethod(destroy_program)

@@ -14,7 +14,7 @@ import pytest
 from compile.includes.traced import can_trace, read_by_nvrtc
 from cujit.compiler.includes.closure import Closure, scan
 from cujit.compiler.includes.files import Files, NotModelledError
-from cujit.compiler.includes.search import Place, Search
+from cujit.compiler.includes.search import HeaderPlace, Search
 from cujit.errors import FileError
 from cujit.program import compile
 from cujit.toolchain.toolset import Toolchain
@@ -125,7 +125,7 @@ def closure_of(unit: Unit, tree: Path, files: Files | None = None) -> Closure:
     program = unit.name.replace("{}", str(tree))
     return scan(
         search,
-        Place("source", os.path.basename(program), program),
+        HeaderPlace("source", os.path.basename(program), program),
         unit.text.replace("{}", str(tree)).encode(),
         pre_include=unit.pre_include,
         define=unit.define,

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from cujit.compiler.includes.directives import Directive, Verb, read_facts
+from cujit.compiler.includes.directives import Inclusion, Verb, read_facts
 
-H1 = Directive(Verb.INCLUDE, "<", "h1.h")
+H1 = Inclusion(Verb.INCLUDE, "<", "h1.h")
 
 
 def included(text: str) -> list[str]:
@@ -108,7 +108,7 @@ def test_the_name_is_what_the_directive_says(text: str, expected: list[str]) -> 
     ids=["plain", "joined", "comment", "macro", "code", "argument"],
 )
 def test_what_is_asked_for_is_found(text: str) -> None:
-    assert Directive(Verb.PROBE, "<", "h1.h") in read_facts(text.encode()).directives
+    assert Inclusion(Verb.PROBE, "<", "h1.h") in read_facts(text.encode()).directives
 
 
 @pytest.mark.parametrize(

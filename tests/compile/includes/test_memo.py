@@ -19,7 +19,7 @@ from cujit.compiler.includes import memo as memo_module
 from cujit.compiler.includes.closure import scan
 from cujit.compiler.includes.files import Files, NotModelledError
 from cujit.compiler.includes.memo import Manifest, Memo
-from cujit.compiler.includes.search import Place, Search
+from cujit.compiler.includes.search import HeaderPlace, Search
 
 TEXT = b'#include "one.h"\n#include <deep/er/two.h>\n#if __has_include(<maybe.h>)\n#endif\n'
 
@@ -50,7 +50,7 @@ def tree(tmp_path: Path) -> Path:
 
 def manifest_of(tree: Path) -> Manifest:
     search = Search({}, (("include[0]", f"{tree}/a"), ("include[1]", f"{tree}/b")), str(tree))
-    closure = scan(search, Place("source", "s.cu", f"{tree}/prog/s.cu"), TEXT, files=Files())
+    closure = scan(search, HeaderPlace("source", "s.cu", f"{tree}/prog/s.cu"), TEXT, files=Files())
     return Manifest.of(closure, [Part.text("include x", "y"), Part.content("absent", "…")])
 
 
@@ -219,7 +219,7 @@ def test_a_memo_is_bounded(tree: Path) -> None:
 
 def test_a_header_that_appears_during_a_scan_is_noticed(tree: Path) -> None:
     search = Search({}, (("include[0]", f"{tree}/a"), ("include[1]", f"{tree}/b")), str(tree))
-    closure = scan(search, Place("source", "s.cu", f"{tree}/prog/s.cu"), TEXT, files=Files())
+    closure = scan(search, HeaderPlace("source", "s.cu", f"{tree}/prog/s.cu"), TEXT, files=Files())
     _shadow(tree)
     with pytest.raises(NotModelledError, match="appeared"):
         Manifest.of(closure, [])

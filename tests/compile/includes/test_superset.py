@@ -11,7 +11,7 @@ import pytest
 from compile.includes.traced import Unit, can_trace, read_by_nvrtc
 from cujit.compiler.includes.closure import scan
 from cujit.compiler.includes.files import Files, NotModelledError
-from cujit.compiler.includes.search import Place, Search
+from cujit.compiler.includes.search import HeaderPlace, Search
 from cujit.toolchain.toolset import Toolchain
 
 # Each line is one translation unit.
@@ -49,7 +49,7 @@ def _missed(headers: list[str], toolchain: Toolchain) -> list[str] | None:
     if opened is None:
         return None
     search = Search({}, tuple((f"toolkit[{i}]", path) for i, path in enumerate(paths)), os.getcwd())
-    closure = scan(search, Place("source", "s.cu", "/cujit-source/s.cu"), text.encode(), files=Files())
+    closure = scan(search, HeaderPlace("source", "s.cu", "/cujit-source/s.cu"), text.encode(), files=Files())
     found = {os.path.realpath(header.place.path) for header in closure.found}
     real = [path for path in opened if path.startswith(paths) and os.path.isfile(path)]
     assert len(set(real)) >= len(headers) - 1, "the trace lists nothing"

@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 
 from cujit.cache.cache import Cache
-from cujit.cache.key import Difference, Part
+from cujit.cache.key import KeyDifference, Part
 from cujit.cache.record import Summary
 from cujit.cache.settings import CacheSettings, parse_bytes
 from cujit.cli.console import printable
@@ -105,13 +105,13 @@ def part_record(part: Part | None) -> dict[str, object] | None:
     return None if part is None else {"label": part.label, "value": part.value, "bytes": part.size}
 
 
-def difference_record(difference: Difference) -> dict[str, object]:
+def difference_record(difference: KeyDifference) -> dict[str, object]:
     """Describe a difference of two keys for JSON."""
     before, after = part_record(difference.before), part_record(difference.after)
     return {"label": difference.label, "before": before, "after": after}
 
 
-def print_differences(differences: tuple[Difference, ...]) -> None:
+def print_differences(differences: tuple[KeyDifference, ...]) -> None:
     """Print which inputs differ, one a line."""
     for difference in differences:
         click.echo(printable(f"  {difference}"))

@@ -7,29 +7,24 @@ from collections.abc import Sequence
 from cujit.arch import Arch
 from cujit.artifact import Artifact, Kind
 from cujit.compiler.inputs.entry import Entry
-from cujit.compiler.inputs.images import Image, merged
-from cujit.errors import BundleError, OptionError, ToolError, spell
-from cujit.toolchain.nvfatbin import Packer
+from cujit.compiler.inputs.images import InputImage, merged
+from cujit.errors import BundleError, ToolError
+from cujit.toolchain.nvfatbin import FatbinPacker
 from cujit.toolchain.toolset import Toolchain
 
-__all__ = ["COMPRESSIONS", "bundle_images", "check_compression", "check_shadows"]
-
-COMPRESSIONS = ("default", "none", "size", "speed", "balance")
-"""How a fatbin is compressed. Source: nvFatbin 13 user guide, ``-compress-mode``; 12.9 has only on and off."""
+__all__ = ["bundle_images", "check_shadows"]
 
 _COMPRESS_ALL_MODES = (13, 0)
 _BUNDLED = (Kind.CUBIN, Kind.PTX, Kind.LTOIR, Kind.OBJECT)
 
 
-def bundle_images(entries: Sequence[Entry], compress: str | bool | None, toolchain: Toolchain) -> Artifact:
-    """Pack the entries into one fatbin; ``compress`` is one of COMPRESSIONS, or a bool.
+def bundle_images(entries: Sequence[Entry], compress: str, toolchain: Toolchain) -> Artifact:
+    """Pack the entries into one fatbin; ``compress`` is one of COMPRESSIONS.
 
     Raises:
         BundleError: an entry does not go into a fatbin, or two are of one kind for one architecture.
-        OptionError: ``compress`` is none of these.
         ToolchainNotFoundError: nvFatbin is not installed.
     """
-    check_compression(compress)
     if not entries:
         raise BundleError("nothing to bundle")
     nvfatbin = toolchain.nvfatbin
@@ -54,15 +49,15 @@ def bundle_images(entries: Sequence[Entry], compress: str | bool | None, toolcha
     return Artifact(Kind.FATBIN, data, None, names, signatures, log, artifacts[0].name, nvfatbin.tool)
 
 
-def _image(entry: Entry, index: int) -> Image:
+def _image(entry: Entry, index: int) -> InputImage:
     kind = entry.image.kind
     if kind not in _BUNDLED:
         raise BundleError(
             f"entry {index + 1} is a {kind.value}; a fatbin holds cubins, PTX and LTO-IR",
             help="give its entries one by one" if kind is Kind.FATBIN else None,
         )
-    image = Image(entry.image, index)
-    told = None if kind is Kind.OBJECT else Image(Artifact(kind, entry.image.data), index).arch
+    image = InputImage(entry.image, index)
+    told = None if kind is Kind.OBJECT else InputImage(Artifact(kind, entry.image.data), index).arch
     said = entry.image.arch
     if kind is not Kind.OBJECT and (said or told) is None:
         raise BundleError(f"{image.name} does not tell its architecture")
@@ -71,8 +66,8 @@ def _image(entry: Entry, index: int) -> Image:
     return image
 
 
-def _check_once(images: Sequence[Image]) -> None:
-    seen: dict[tuple[Kind, Arch], Image] = {}
+def _check_once(images: Sequence[InputImage]) -> None:
+    seen: dict[tuple[Kind, Arch], InputImage] = {}
     for image in images:
         if image.arch is None:
             continue
@@ -94,7 +89,7 @@ def check_shadows(entries: Sequence[Entry]) -> None:
         BundleError: there are two such images; both are named, and the kernels.
         FormatError: an image is damaged.
     """
-    images = [Image(entry.image, index) for index, entry in enumerate(entries)]
+    images = [InputImage(entry.image, index) for index, entry in enumerate(entries)]
     held = [(i, i.arch, i.kernels) for i in images if i.kernels is not None and i.arch is not None]
     for first, arch, kernels in held:
         for other, others_arch, wanted in held:
@@ -108,22 +103,7 @@ def check_shadows(entries: Sequence[Entry]) -> None:
                 )
 
 
-def check_compression(compress: str | bool | None) -> str:
-    """Bring what a user says of compression to one of COMPRESSIONS.
-
-    Raises:
-        OptionError: it is none of them, no bool and not None.
-    """
-    word = "default" if compress is None else compress
-    if isinstance(word, bool):
-        return "size" if word else "none"
-    if not isinstance(word, str) or word not in COMPRESSIONS:
-        raise OptionError(f"compress is {spell(compress)}; it takes a bool or one of {', '.join(COMPRESSIONS)}")
-    return word
-
-
-def _compression(compress: str | bool | None, version: tuple[int, int]) -> list[str]:
-    word = check_compression(compress)
+def _compression(word: str, version: tuple[int, int]) -> list[str]:
     if word == "default":
         return []
     if word == "none":
@@ -131,7 +111,7 @@ def _compression(compress: str | bool | None, version: tuple[int, int]) -> list[
     return [f"-compress-mode={word}"] if version >= _COMPRESS_ALL_MODES else ["-compress-all"]
 
 
-def _add(packer: Packer, entry: Entry, image: Image) -> None:
+def _add(packer: FatbinPacker, entry: Entry, image: InputImage) -> None:
     kind, data = entry.image.kind, entry.image.data
     if kind is Kind.OBJECT or image.arch is None:
         packer.add_reloc(data)

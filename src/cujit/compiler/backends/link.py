@@ -10,7 +10,7 @@ from cujit.arch.support import install, require_arch
 from cujit.artifact import Artifact, Kind
 from cujit.compiler.backends.diagnostics import parse_log
 from cujit.compiler.backends.ptxlink import check_ptx
-from cujit.compiler.inputs.images import Image, check_one_definition, merged, named
+from cujit.compiler.inputs.images import InputImage, check_one_definition, merged, named
 from cujit.compiler.options.values import Options, Tool
 from cujit.errors import LinkError, OptionError, ToolError
 from cujit.formats.cubin import read_cubin
@@ -44,7 +44,7 @@ def link_images(
     if not artifacts:
         raise LinkError("nothing to link")
     linker = toolchain.nvjitlink
-    images = Image.all_of(artifacts)
+    images = InputImage.all_of(artifacts)
     target = _target(images, arch)
     _require_arch(target, toolchain)
     for image in images:
@@ -70,11 +70,11 @@ def link_images(
     return Artifact(to, data, made, names, signatures, log, _all_names(images), linker.tool)
 
 
-def _all_names(images: Sequence[Image]) -> str:
+def _all_names(images: Sequence[InputImage]) -> str:
     return " + ".join(image.name for image in images)
 
 
-def _target(images: Sequence[Image], arch: Arch | None) -> Arch:
+def _target(images: Sequence[InputImage], arch: Arch | None) -> Arch:
     if arch is not None:
         return arch.real
     known = [image.arch for image in images if image.arch is not None]
@@ -91,7 +91,7 @@ def _require_arch(target: Arch, toolchain: Toolchain) -> None:
         require_arch(target, nvrtc.arches, "nvJitLink", nvjitlink.version)
 
 
-def _run(images: Sequence[Image], arguments: Sequence[str], to: Kind, toolchain: Toolchain) -> tuple[bytes, str]:
+def _run(images: Sequence[InputImage], arguments: Sequence[str], to: Kind, toolchain: Toolchain) -> tuple[bytes, str]:
     nvjitlink = toolchain.nvjitlink
     try:
         with nvjitlink.linker(arguments) as linker:
@@ -111,7 +111,7 @@ _DUPLICATE = re.compile(r"Multiple definition of '([^']+)'|globals named '([^']+
 _TOO_NEW = re.compile(r"Unsupported \.version ([\d.]+); current version is '([\d.]+)'")
 
 
-def _explain(error: ToolError, images: Sequence[Image], arguments: Sequence[str]) -> Exception:
+def _explain(error: ToolError, images: Sequence[InputImage], arguments: Sequence[str]) -> Exception:
     told = {"tool": error.tool, "call": error.call, "result": error.result, "log": error.log}
     inputs = _all_names(images)
     if error.call == "nvJitLinkCreate":

@@ -10,7 +10,7 @@ from difflib import get_close_matches
 from cujit.arch.support import extra_for, install, require_arch
 from cujit.artifact import Artifact, Kind
 from cujit.compiler.backends.diagnostics import parse_log
-from cujit.compiler.inputs.source import Module
+from cujit.compiler.inputs.source import NvvmModule
 from cujit.compiler.request import Request
 from cujit.errors import ArchError, CompileError, Diagnostic, OptionError, ToolError
 from cujit.toolchain.nvvm import FIRST_OPAQUE, MODULE_HEAD
@@ -52,7 +52,7 @@ class _Symbols:
         )
         return cls(kernels, functions, wanted, tuple(variables))
 
-    def keeper(self) -> Module:
+    def keeper(self) -> NvvmModule:
         """Make the module that keeps kernels and variables in a link of LTO-IR.
 
         nvJitLink keeps what CUDA C++ calls a kernel, and drops that of LLVM IR unless ``llvm.used`` names it,
@@ -71,7 +71,7 @@ class _Symbols:
                 f'@llvm.used = appending global [{len(used)} x i8*] [{", ".join(used)}], section "llvm.metadata"'
             )
         lines.append("!nvvmir.version = !{!0}\n!0 = !{i32 2, i32 0}\n")
-        return Module("kept by cujit", (MODULE_HEAD + "\n".join(lines)).encode())
+        return NvvmModule("kept by cujit", (MODULE_HEAD + "\n".join(lines)).encode())
 
 
 def compile_nvvm(request: Request, toolchain: Toolchain) -> Artifact:
@@ -108,7 +108,7 @@ def compile_nvvm(request: Request, toolchain: Toolchain) -> Artifact:
     return Artifact(kind, data, request.arch, names, {}, log, request.source.name, tool)
 
 
-def _run(request: Request, toolchain: Toolchain, arguments: Sequence[str], *more: Module) -> tuple[bytes, str]:
+def _run(request: Request, toolchain: Toolchain, arguments: Sequence[str], *more: NvvmModule) -> tuple[bytes, str]:
     nvvm, source = toolchain.nvvm, request.source
     wrong = next(filter(None, map(_bad_annotation, source.modules)), None)
     if wrong:
@@ -180,7 +180,7 @@ def _require_whole(request: Request, symbols: _Symbols) -> None:
         )
 
 
-def _pointer_to(modules: Sequence[Module], name: str) -> str:
+def _pointer_to(modules: Sequence[NvvmModule], name: str) -> str:
     """Spell the type of a pointer to a function, as its annotation has to."""
     for module in modules:
         if _opaque_line(module):
@@ -225,7 +225,7 @@ _LAYOUT_ERROR = re.compile(r"(?:DataLayoutError: |(?=Empty target data layout))(
 _PRODUCER = re.compile(r"\(Producer: '(?P<producer>[^']*)' Reader: '(?P<reader>[^']*)'\)")
 
 
-def _diagnostics(log: str, modules: Sequence[Module]) -> tuple[Diagnostic, ...]:
+def _diagnostics(log: str, modules: Sequence[NvvmModule]) -> tuple[Diagnostic, ...]:
     by_name = {module.name: module for module in modules}
     found = []
     for line in log.splitlines():
@@ -309,12 +309,12 @@ _NODE = re.compile(r"^\s*!(\d+)\s*=\s*(?:distinct\s+)?!\{(.*)\}", re.MULTILINE)
 _OPERAND = re.compile(r'(?:"[^"\n]*"|\((?:[^()]|\([^()]*\))*\)|\{[^{}]*\}|[^",(){}])+')
 
 
-def _opaque_line(module: Module) -> int:
+def _opaque_line(module: NvvmModule) -> int:
     """The first line, from 1, with the type ``ptr`` of opaque pointers; 0 when there is none or it is bitcode."""
     return next((line for line, _ in _find(module, _OPAQUE)), 0)
 
 
-def _fatal(module: Module) -> str | None:
+def _fatal(module: NvvmModule) -> str | None:
     """Say what the LLVM 7 in libNVVM would end the process for, or None.
 
     Source: measured, 12.9 to 13.4: an integer of 256 bits, a data layout that does not parse.
@@ -327,7 +327,7 @@ def _fatal(module: Module) -> str | None:
     return f"{module.name}: {wrong[0]!r} in the data layout means nothing" if wrong else None
 
 
-def _bad_annotation(module: Module) -> str | None:
+def _bad_annotation(module: NvvmModule) -> str | None:
     """Say which node of ``!nvvm.annotations`` would end the process in libNVVM, or None.
 
     Source: measured, 13.5, for compute_90 and compute_100: a node without operands, a property without a value or
@@ -345,6 +345,6 @@ def _bad_annotation(module: Module) -> str | None:
     return None
 
 
-def _find(module: Module, pattern: re.Pattern[str]) -> Iterator[tuple[int, re.Match[str]]]:
+def _find(module: NvvmModule, pattern: re.Pattern[str]) -> Iterator[tuple[int, re.Match[str]]]:
     for number, line in enumerate(_NOISE.sub("", module.text or "").splitlines(), start=1):
         yield from ((number, match) for match in pattern.finditer(line))

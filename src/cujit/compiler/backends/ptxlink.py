@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from cujit.arch import Arch
 from cujit.artifact import Artifact, Kind
-from cujit.compiler.inputs.images import Image, merged, named
+from cujit.compiler.inputs.images import InputImage, merged, named
 from cujit.compiler.options.values import Options
 from cujit.errors import FormatError, LinkError, OptionError, spell
 from cujit.formats.fatbin import Entry, EntryKind
@@ -44,7 +44,7 @@ def link_to_ptx(artifacts: Sequence[Artifact], arch: Arch | None, options: Optio
         raise LinkError("nothing to link")
     if arch is not None and arch.is_lto:
         raise OptionError(f"a link to PTX is for {arch.virtual}, not {arch}")
-    images = Image.all_of(artifacts)
+    images = InputImage.all_of(artifacts)
     found = [part for image in images for part in _parts(image, arch)]
     lto, ptx = ([part for part in found if part.kind is kind] for kind in (Kind.LTOIR, Kind.PTX))
     if not lto and (options or options.extra):
@@ -69,7 +69,7 @@ def _linked(ptx: Sequence[Artifact], arch: Arch | None, *, has_lto: bool) -> Art
     return Artifact(Kind.PTX, print_module(module).encode(), target, names, signatures, log, tool=_TOOL)
 
 
-def check_ptx(images: Sequence[Image]) -> None:
+def check_ptx(images: Sequence[InputImage]) -> None:
     """Refuse PTX whose names do not agree, before nvJitLink: release 13.5 says so on standard error and succeeds.
 
     PTX that does not parse is left to nvJitLink.
@@ -111,7 +111,7 @@ def _text(part: Artifact) -> str:
         raise FormatError(f"{part.name}: {e.message}", help=e.help) from None
 
 
-def _parts(image: Image, arch: Arch | None) -> list[Artifact]:
+def _parts(image: InputImage, arch: Arch | None) -> list[Artifact]:
     """The PTX and LTO-IR in an image, with the name that messages give them.
 
     Raises:
@@ -157,7 +157,7 @@ def _renamed(part: Artifact, new: Mapping[str, str]) -> Artifact:
 
 
 def _highest(parts: Sequence[Artifact]) -> Arch | None:
-    return max((image.arch for image in Image.all_of(parts) if image.arch is not None), default=None)
+    return max((image.arch for image in InputImage.all_of(parts) if image.arch is not None), default=None)
 
 
 def _arch_of(target: str) -> Arch | None:

@@ -10,11 +10,11 @@ import os
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from cujit.compiler.includes.directives import Directive, Facts, Verb, read_calls, read_facts
+from cujit.compiler.includes.directives import Facts, Inclusion, Verb, read_calls, read_facts
 from cujit.compiler.includes.files import Files, NotModelledError, Text
 from cujit.compiler.includes.macros import Macro, UnresolvedError, headers_asked, headers_named, read_macro
-from cujit.compiler.includes.probing import Calls, askers
-from cujit.compiler.includes.search import MEMORY, Place, Search, settled
+from cujit.compiler.includes.probing import AskingCalls, askers
+from cujit.compiler.includes.search import MEMORY, HeaderPlace, Search, settled
 
 __all__ = ["Closure", "Found", "scan"]
 
@@ -25,7 +25,7 @@ _MOST_FILES = 20_000
 class Found:
     """A header: its place, its content, and whether the compile could read it or only ask whether it is there."""
 
-    place: Place
+    place: HeaderPlace
     text: Text
     is_read: bool
 
@@ -35,14 +35,14 @@ class Closure:
     """What a compile could read: ``found`` and ``absent`` in the order of their places."""
 
     found: tuple[Found, ...] = ()
-    absent: tuple[Place, ...] = ()
+    absent: tuple[HeaderPlace, ...] = ()
 
-    def entries(self) -> Iterator[tuple[Place, str]]:
+    def entries(self) -> Iterator[tuple[HeaderPlace, str]]:
         """Give every header with what of it matters: its digest; ``there`` if it is only asked for.
 
         One file that has several names is said to be one: ``#pragma once`` tells by inode and device (measured).
         """
-        names: dict[tuple[int, int], Place] = {}
+        names: dict[tuple[int, int], HeaderPlace] = {}
         for header in self.found:
             names.setdefault((header.text.stamp[3], header.text.stamp[4]), header.place)
         for header in self.found:
@@ -53,7 +53,7 @@ class Closure:
 
 def scan(
     search: Search,
-    primary: Place,
+    primary: HeaderPlace,
     source: bytes,
     *,
     pre_include: Iterable[str] = (),
@@ -69,11 +69,11 @@ def scan(
         NotModelledError: what a compile reads cannot be told; the message says why.
     """
     walk = _Walk(search, files, is_old_dialect)
-    start = Place("pre-include", "")
+    start = HeaderPlace("pre-include", "")
     said = "".join(f"#define {text}\n" for text in define)
-    walk.take_text(Place("command line", "the command line"), said.encode("utf-8", "surrogateescape"))
+    walk.take_text(HeaderPlace("command line", "the command line"), said.encode("utf-8", "surrogateescape"))
     for name in pre_include:
-        walk.follow(Directive(Verb.INCLUDE, '"', name), start)
+        walk.follow(Inclusion(Verb.INCLUDE, '"', name), start)
     walk.take_text(primary, source)
     return walk.closure()
 
@@ -85,16 +85,16 @@ class _Walk:
     search: Search
     files: Files
     is_old_dialect: bool
-    _found: dict[Place, Found] = field(default_factory=dict)
-    _absent: dict[Place, None] = field(default_factory=dict)
-    _taken: set[Place] = field(default_factory=set)
+    _found: dict[HeaderPlace, Found] = field(default_factory=dict)
+    _absent: dict[HeaderPlace, None] = field(default_factory=dict)
+    _taken: set[HeaderPlace] = field(default_factory=set)
     _looked: set[tuple[Verb, str, str, str, str]] = field(default_factory=set)
-    _waiting: list[tuple[Place, Facts]] = field(default_factory=list)
-    _computed: dict[tuple[Directive, Place], None] = field(default_factory=dict)
+    _waiting: list[tuple[HeaderPlace, Facts]] = field(default_factory=list)
+    _computed: dict[tuple[Inclusion, HeaderPlace], None] = field(default_factory=dict)
     _macros: dict[str, set[Macro]] = field(default_factory=dict)
     _texts: list[tuple[str, ...]] = field(default_factory=list)
     _known_texts: int = 0
-    _given: dict[Place, bytes] = field(default_factory=dict)
+    _given: dict[HeaderPlace, bytes] = field(default_factory=dict)
 
     def closure(self) -> Closure:
         """Follow all that waits, and give what was found."""
@@ -109,7 +109,7 @@ class _Walk:
         by_place = sorted(self._found.values(), key=lambda found: str(found.place))
         return Closure(tuple(by_place), tuple(sorted(self._absent, key=str)))
 
-    def take(self, place: Place, facts: Facts) -> None:
+    def take(self, place: HeaderPlace, facts: Facts) -> None:
         """Put a text in line, once.
 
         Raises:
@@ -127,7 +127,7 @@ class _Walk:
         if facts.directives:
             self._waiting.append((place, facts))
 
-    def take_text(self, place: Place, data: bytes) -> None:
+    def take_text(self, place: HeaderPlace, data: bytes) -> None:
         """Put a text in line that is in memory, once; its bytes are kept.
 
         Raises:
@@ -137,7 +137,7 @@ class _Walk:
             self._given[place] = data
             self.take(place, read_facts(data))
 
-    def follow(self, directive: Directive, includer: Place) -> None:
+    def follow(self, directive: Inclusion, includer: HeaderPlace) -> None:
         """Find the header of one directive, and put it in line."""
         if not directive.form:
             self._computed[directive, includer] = None
@@ -153,7 +153,7 @@ class _Walk:
             if self._is_there(place, directive.verb) and directive.verb is not Verb.NEXT:
                 return
 
-    def _is_there(self, place: Place, verb: Verb) -> bool:
+    def _is_there(self, place: HeaderPlace, verb: Verb) -> bool:
         if place.root == MEMORY:
             self.take_text(place, self.search.memory[place.name])
             return True
@@ -188,9 +188,9 @@ class _Walk:
             calls = self._calls(place, names)
             if calls.refusal:
                 raise NotModelledError(f"{place.name} has {calls.refusal}")
-            self._computed.update(((Directive(Verb.CALL, "", call), place), None) for call in calls.calls)
+            self._computed.update(((Inclusion(Verb.CALL, "", call), place), None) for call in calls.calls)
 
-    def _calls(self, place: Place, names: Mapping[str, bool]) -> Calls:
+    def _calls(self, place: HeaderPlace, names: Mapping[str, bool]) -> AskingCalls:
         if place in self._given:
             return read_calls(self._given[place], names)
         return self.files.calls(place.path, self._found[place].text, names)
@@ -209,4 +209,4 @@ class _Walk:
             except UnresolvedError as e:
                 raise NotModelledError(f"#{directive.verb.value} {directive.name} in {includer.name}: {e}") from None
             for form, name in named:
-                self.follow(Directive(Verb.PROBE if is_call else directive.verb, form, name), includer)
+                self.follow(Inclusion(Verb.PROBE if is_call else directive.verb, form, name), includer)

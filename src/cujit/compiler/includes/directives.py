@@ -16,10 +16,10 @@ from dataclasses import dataclass
 
 from cujit.compiler.includes.conditions import Conditions, is_undefined
 from cujit.compiler.includes.pasting import pasted_name
-from cujit.compiler.includes.probing import ASKS, Calls, balanced, find_calls
+from cujit.compiler.includes.probing import ASKS, AskingCalls, balanced, find_calls
 from cujit.compiler.includes.where import says_where
 
-__all__ = ["Directive", "Facts", "Verb", "read_calls", "read_facts"]
+__all__ = ["Facts", "Inclusion", "Verb", "read_calls", "read_facts"]
 
 
 class Verb(enum.Enum):
@@ -34,7 +34,7 @@ class Verb(enum.Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Directive:
+class Inclusion:
     """One ``#include`` or ``__has_include``; ``form`` is ``<``, ``"``, or "" where ``name`` are tokens to expand."""
 
     verb: Verb
@@ -51,7 +51,7 @@ class Facts:
     files into the result.
     """
 
-    directives: tuple[Directive, ...]
+    directives: tuple[Inclusion, ...]
     defines: tuple[str, ...]
     refusal: str = ""
     old_refusal: str = ""
@@ -149,9 +149,9 @@ def _strip(text: str) -> tuple[str, bool, bool]:
     return _lexical().sub(written, text), raw, separators
 
 
-def _read_lines(plain: str) -> tuple[list[Directive], tuple[str, ...], str]:
-    included: list[tuple[bool, Directive]] = []
-    probed: list[Directive] = []
+def _read_lines(plain: str) -> tuple[list[Inclusion], tuple[str, ...], str]:
+    included: list[tuple[bool, Inclusion]] = []
+    probed: list[Inclusion] = []
     defines: list[str] = []
     refusal = ""
     conditions = Conditions()
@@ -175,21 +175,21 @@ def _read_lines(plain: str) -> tuple[list[Directive], tuple[str, ...], str]:
     return [d for is_live, d in included if is_live or not is_certain] + probed, tuple(defines), refusal
 
 
-def _included(verb: Verb, rest: str) -> Directive:
+def _included(verb: Verb, rest: str) -> Inclusion:
     match = _NAMED.match(rest)
-    return _named(verb, match) if match else Directive(verb, "", rest.strip())
+    return _named(verb, match) if match else Inclusion(verb, "", rest.strip())
 
 
-def _named(verb: Verb, match: re.Match[str]) -> Directive:
-    return Directive(verb, '"' if match[1] is None else "<", match[2] if match[1] is None else match[1])
+def _named(verb: Verb, match: re.Match[str]) -> Inclusion:
+    return Inclusion(verb, '"' if match[1] is None else "<", match[2] if match[1] is None else match[1])
 
 
-def _probes(plain: str) -> tuple[list[Directive], str]:
+def _probes(plain: str) -> tuple[list[Inclusion], str]:
     """Find what ``__has_include`` asks for, wherever it stands; and say where that cannot be told.
 
     What it names within a macro or an argument is expanded first; a definition counts where it is used (``probing``).
     """
-    found: list[Directive] = []
+    found: list[Inclusion] = []
     for match in _PROBE.finditer(plain):
         line = plain[plain.rfind("\n", 0, match.start()) + 1 : match.start()]
         if match[1] is None or balanced(plain, match.end() - len(match[0]) + len(ASKS)) is None:
@@ -201,7 +201,7 @@ def _probes(plain: str) -> tuple[list[Directive], str]:
         if named:
             found.append(_named(Verb.PROBE, named))
         if not _DEFINE.match(line) and (not named or _is_in_a_call(line)):
-            found.append(Directive(Verb.PROBE, "", operand))
+            found.append(Inclusion(Verb.PROBE, "", operand))
     return found, ""
 
 
@@ -212,19 +212,19 @@ def _is_in_a_call(line: str) -> bool:
     return _IN_A_CALL.search(line) is not None
 
 
-def read_calls(data: bytes, names: Mapping[str, bool]) -> Calls:
+def read_calls(data: bytes, names: Mapping[str, bool]) -> AskingCalls:
     """Find in a text the calls of macros that ask for headers; ``names`` as ``probing.askers`` gives them."""
     text = data.removeprefix(_BOM).decode("latin-1")
     spliced = _SPLICE.sub("", text)
     if not any(name in spliced for name in names):
-        return Calls()
+        return AskingCalls()
     plain, has_raw, _ = _strip(spliced)
     if has_raw and (len(spliced) != len(text) or _OPEN in plain):
-        return Calls(refusal="macros that ask for headers, beside a raw string that may end elsewhere")
+        return AskingCalls(refusal="macros that ask for headers, beside a raw string that may end elsewhere")
     return find_calls(plain, names)
 
 
-def _hidden(text: str) -> list[Directive]:
+def _hidden(text: str) -> list[Inclusion]:
     """Find everything that looks like an include, in comments and strings too."""
     return [_named(Verb.INCLUDE, match) for match in _HIDDEN.finditer(text)]
 

@@ -17,7 +17,7 @@ from cujit.errors import CujitError, spell
 
 if TYPE_CHECKING:  # reading headers needs large expressions; telling by stats that none changed does not
     from cujit.compiler.includes.directives import Facts
-    from cujit.compiler.includes.probing import Calls
+    from cujit.compiler.includes.probing import AskingCalls
 
 __all__ = ["TOO_NEW_NS", "Files", "NotModelledError", "Stamp", "Text", "is_absent", "is_old", "stamp_of"]
 
@@ -80,7 +80,7 @@ class Files:
 
     def __init__(self) -> None:
         self._known: OrderedDict[str, Text] = OrderedDict()
-        self._calls: OrderedDict[tuple[str, tuple[tuple[str, bool], ...]], Calls] = OrderedDict()
+        self._calls: OrderedDict[tuple[str, tuple[tuple[str, bool], ...]], AskingCalls] = OrderedDict()
         self._lock = threading.Lock()
 
     def read(self, path: str) -> Text | None:
@@ -113,7 +113,7 @@ class Files:
                 self._known.popitem(last=False)
         return text
 
-    def calls(self, path: str, text: Text, names: Mapping[str, bool]) -> Calls:
+    def calls(self, path: str, text: Text, names: Mapping[str, bool]) -> AskingCalls:
         """Give the calls, in a header that was read, of macros that ask for headers: ``names``, from ``askers``.
 
         Raises:

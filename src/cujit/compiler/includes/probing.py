@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-__all__ = ["ASKS", "Calls", "askers", "balanced", "find_calls"]
+__all__ = ["ASKS", "AskingCalls", "askers", "balanced", "find_calls"]
 
 ASKS = "__has_include"
 
@@ -25,7 +25,7 @@ _INERT = ("define", "undef", "ifdef", "ifndef", "elifdef", "elifndef", "error", 
 
 
 @dataclass(frozen=True, slots=True)
-class Calls:
+class AskingCalls:
     """The calls in the conditions of one text, as tokens to expand; or ``refusal``, what is no such call."""
 
     calls: tuple[str, ...] = ()
@@ -59,7 +59,7 @@ def askers(defines: Iterable[str]) -> dict[str, bool]:
             return {name: takes for name, takes in known.items() if name != ASKS}
 
 
-def find_calls(plain: str, names: Mapping[str, bool]) -> Calls:
+def find_calls(plain: str, names: Mapping[str, bool]) -> AskingCalls:
     """Find what a text, without comments, does with macros that ask; ``names`` is what ``askers`` gave."""
     calls: dict[str, None] = {}
     for match in _named(names).finditer(plain):
@@ -71,12 +71,12 @@ def find_calls(plain: str, names: Mapping[str, bool]) -> Calls:
         if (word and word[1] in _INERT) or _DEFINED.search(before) or _in_string(line, match.start() - start):
             continue
         if word is None or word[1] not in ("if", "elif"):
-            return Calls(refusal=f"{match[0]}, which asks for a header, outside of a condition")
+            return AskingCalls(refusal=f"{match[0]}, which asks for a header, outside of a condition")
         close = balanced(line, at)
         if close is None and names[match[0]]:
-            return Calls(refusal=f"{match[0]}, which asks for a header, under another name")
+            return AskingCalls(refusal=f"{match[0]}, which asks for a header, under another name")
         calls[match[0] if close is None else match[0] + line[at:close]] = None
-    return Calls(tuple(calls))
+    return AskingCalls(tuple(calls))
 
 
 def balanced(text: str, at: int) -> int | None:

@@ -15,14 +15,14 @@ import posixpath
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-__all__ = ["ABSOLUTE", "MEMORY", "Place", "Search", "settled"]
+__all__ = ["ABSOLUTE", "MEMORY", "HeaderPlace", "Search", "settled"]
 
 MEMORY = "memory"
 ABSOLUTE = "absolute"
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class HeaderPlace:
     """A file, or the name of none: ``root`` is the label of a directory of the search, ``name`` relative to it.
 
     ``path`` is where it is on this machine, "" in memory. Two machines that see the same text under the same root
@@ -50,35 +50,35 @@ class Search:
     working: str
     beside: bool = True
 
-    def candidates(self, form: str, name: str, includer: Place) -> Iterator[Place]:
+    def candidates(self, form: str, name: str, includer: HeaderPlace) -> Iterator[HeaderPlace]:
         """Give every place where the header may be, in order; the first that is there is taken.
 
         Of ``#include_next`` any of them may be.
         """
         if name in self.memory:
-            yield Place(MEMORY, name)
+            yield HeaderPlace(MEMORY, name)
         if name.startswith("/"):
-            yield Place(ABSOLUTE, name, name)
+            yield HeaderPlace(ABSOLUTE, name, name)
             return
         spellings = (name,) if "." in posixpath.basename(name) else (name, f"{name}.stdh")
         if form == '"' and (self.beside or includer.root == "pre-include"):
             yield from (self._neighbour(includer, spelled) for spelled in spellings)
         for root, directory in self.directories:
-            yield from (Place(root, spelled, f"{directory}/{spelled}") for spelled in spellings)
+            yield from (HeaderPlace(root, spelled, f"{directory}/{spelled}") for spelled in spellings)
 
-    def _neighbour(self, includer: Place, name: str) -> Place:
+    def _neighbour(self, includer: HeaderPlace, name: str) -> HeaderPlace:
         if includer.root in (MEMORY, "pre-include"):
             directory = posixpath.dirname(includer.name)
             joined = posixpath.join(directory, name)
-            return Place("working directory", joined, f"{self.working}/{joined}")
-        return Place(
+            return HeaderPlace("working directory", joined, f"{self.working}/{joined}")
+        return HeaderPlace(
             includer.root,
             posixpath.join(posixpath.dirname(includer.name), name),
             posixpath.join(posixpath.dirname(includer.path), name),
         )
 
 
-def settled(place: Place) -> Place:
+def settled(place: HeaderPlace) -> HeaderPlace:
     """Take ``a/../`` out of a place, where that names the same directory."""
     if ".." not in place.name and "/./" not in place.name:
         return place
@@ -88,4 +88,4 @@ def settled(place: Place) -> Place:
         same = os.path.samefile(posixpath.dirname(plain), posixpath.dirname(place.path))
     except OSError:
         same = False
-    return Place(place.root, name, plain) if same else place
+    return HeaderPlace(place.root, name, plain) if same else place

@@ -1,4 +1,4 @@
-"""What a fatbin is bundled of: an image, and what is noted beside it."""
+"""What a fatbin is bundled of: images, what is noted beside them, and how they are compressed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,10 @@ from cujit.errors import FormatError, OptionError, spell
 if TYPE_CHECKING:
     from cujit.formats.fatbin import Entry as Held
 
-__all__ = ["Entry"]
+__all__ = ["COMPRESSIONS", "Entry", "check_compression"]
+
+COMPRESSIONS = ("default", "none", "size", "speed", "balance")
+"""How a fatbin is compressed. Source: nvFatbin 13 user guide, ``-compress-mode``; 12.9 has only on and off."""
 
 
 @dataclass(frozen=True)
@@ -79,3 +82,17 @@ class Entry:
         data = held.payload()
         image = Artifact(kind, data, held.arch, fatbin.names, fatbin.signatures, fatbin.log, name, fatbin.tool)
         return cls(image, held.options, held.identifier)
+
+
+def check_compression(compress: str | bool | None) -> str:
+    """Bring what a user says of compression to one of COMPRESSIONS.
+
+    Raises:
+        OptionError: it is none of them, no bool and not None.
+    """
+    word = "default" if compress is None else compress
+    if isinstance(word, bool):
+        return "size" if word else "none"
+    if not isinstance(word, str) or word not in COMPRESSIONS:
+        raise OptionError(f"compress is {spell(compress)}; it takes a bool or one of {', '.join(COMPRESSIONS)}")
+    return word

@@ -20,7 +20,7 @@ from cujit.formats.mangling import spelled
 from cujit.formats.ptx.heads import entry_signatures
 from cujit.signature import Signature
 
-__all__ = ["Image", "as_artifact", "check_one_definition", "merged", "named"]
+__all__ = ["InputImage", "as_artifact", "check_one_definition", "merged", "named"]
 
 T = TypeVar("T")
 
@@ -53,14 +53,14 @@ def as_artifact(given: object) -> Artifact:
 
 
 @dataclass(frozen=True)
-class Image:
+class InputImage:
     """An Artifact among the inputs of one link; ``index`` counts from 0 and makes its name unique."""
 
     artifact: Artifact
     index: int
 
     @classmethod
-    def of(cls, artifact: Artifact, index: int) -> Image:
+    def of(cls, artifact: Artifact, index: int) -> InputImage:
         """Take an input.
 
         Raises:
@@ -74,7 +74,7 @@ class Image:
         return cls(artifact, index)
 
     @classmethod
-    def all_of(cls, artifacts: Sequence[Artifact]) -> list[Image]:
+    def all_of(cls, artifacts: Sequence[Artifact]) -> list[InputImage]:
         """Take the inputs of one link.
 
         Raises:
@@ -206,7 +206,7 @@ def _symbols_of_ptx(text: bytes) -> frozenset[str]:
     return frozenset((a or b).decode() for a, b in _PTX_DEFINED.findall(text))
 
 
-def check_one_definition(images: Sequence[Image], target: Arch) -> None:
+def check_one_definition(images: Sequence[InputImage], target: Arch) -> None:
     """Refuse a symbol that two images define.
 
     nvJitLink 13.5 takes cubins and PTX with such a symbol without a word, and the process may crash later
@@ -215,7 +215,7 @@ def check_one_definition(images: Sequence[Image], target: Arch) -> None:
     Raises:
         LinkError: a symbol is defined twice; symbol and both images are named.
     """
-    first: dict[str, Image] = {}
+    first: dict[str, InputImage] = {}
     for image in images:
         for symbol in sorted(image.defined(target)):
             if symbol in first:

@@ -15,7 +15,7 @@ from cujit.compiler.options.values import Options
 from cujit.errors import FormatError, OptionError, spell
 from cujit.forks import cached_property
 
-__all__ = ["MEMORY", "Module", "Source"]
+__all__ = ["MEMORY", "NvvmModule", "Source"]
 
 MEMORY = "/cujit-source"
 """The directory that a program compiled from a string pretends to lie in; it does not exist.
@@ -33,7 +33,7 @@ _QUOTED = re.compile(r'^([ \t]*#[ \t]*include[ \t]*)"([^"\n]+)"', re.MULTILINE)
 
 
 @dataclass(frozen=True)
-class Module:
+class NvvmModule:
     """One module of LLVM IR: its name, as logs say it, and its bytes, text or bitcode."""
 
     name: str
@@ -69,7 +69,7 @@ class Source:
     define: tuple[tuple[str, str | None], ...] = ()
     path: str = ""
     language: str = "cuda"
-    modules: tuple[Module, ...] = ()
+    modules: tuple[NvvmModule, ...] = ()
     libdevice: bool = False
 
     @classmethod
@@ -229,7 +229,7 @@ def _check_text(name: str, text: object) -> None:
         raise FormatError(f"{shown}: name or text are not encodable as UTF-8: {e.reason}") from None
 
 
-def _modules(given: Sequence[object], name: str | None) -> tuple[Module, ...]:
+def _modules(given: Sequence[object], name: str | None) -> tuple[NvvmModule, ...]:
     """Take modules; one alone is called ``name``, several that have no file are numbered.
 
     Raises:
@@ -247,7 +247,7 @@ def _modules(given: Sequence[object], name: str | None) -> tuple[Module, ...]:
     return tuple(modules)
 
 
-def _read(given: object, name: str, is_named: bool) -> Module:
+def _read(given: object, name: str, is_named: bool) -> NvvmModule:
     if isinstance(given, Artifact):
         return _module(given.data, name if is_named or not given.name else given.name)
     path = _file_of(given, _MODULE_ENDINGS)
@@ -274,7 +274,7 @@ def _file_of(given: object, endings: tuple[str, ...]) -> str | os.PathLike[str] 
     return given if os.path.exists(given) or not given.lstrip().startswith(("//", "/*", "#", ";")) else None
 
 
-def _module(data: bytes, name: str) -> Module:
+def _module(data: bytes, name: str) -> NvvmModule:
     if any(c in name for c in "\0\n\r"):
         raise OptionError(f"{spell(name)} is no name for a module")
     try:
@@ -283,10 +283,10 @@ def _module(data: bytes, name: str) -> Module:
         raise FormatError(f"{name} is no LLVM IR: {e.message}", help=_HELP) from None
     if kind is not Kind.NVVMIR:
         raise FormatError(f"{name} is {kind.value}, not LLVM IR", help="images of device code go to cujit.link")
-    module = Module(name, data)
+    module = NvvmModule(name, data)
     if module.text is None:
         return module
-    module = Module(name, data.rstrip(b"\0"))
+    module = NvvmModule(name, data.rstrip(b"\0"))
     if b"\0" in module.data:
         line = module.data.count(b"\n", 0, module.data.index(b"\0")) + 1
         raise FormatError(f"{name}:{line}: a NUL byte in the text; the compiler would stop reading there")

@@ -30,7 +30,7 @@ from cujit.toolchain.toolset import Compiler, Toolchain
 
 if TYPE_CHECKING:
     from cujit.compiler.includes.closure import Closure
-    from cujit.compiler.includes.search import Place, Search
+    from cujit.compiler.includes.search import HeaderPlace, Search
 
 __all__ = ["KeyMaker", "Keyed", "Uncacheable"]
 
@@ -186,12 +186,12 @@ class KeyMaker:
         if manifest is None:
             # Start-up: a hit whose headers are as they were searches none.
             from cujit.compiler.includes.closure import scan
-            from cujit.compiler.includes.search import Place
+            from cujit.compiler.includes.search import HeaderPlace
 
             search = work.search(toolkit)
             closure = scan(
                 search,
-                Place("source", os.path.basename(work.program), work.program),
+                HeaderPlace("source", os.path.basename(work.program), work.program),
                 request.source.text.encode(),
                 pre_include=work.pre_include,
                 define=macros(arguments),
@@ -268,7 +268,7 @@ def _closure_parts(work: _Scan, closure: Closure, directories: Mapping[str, str]
 
 
 def _last_parts(
-    work: _Scan, absent: Iterable[Place] = (), roots: Mapping[str, str | None] = _NONE, *, says: bool = False
+    work: _Scan, absent: Iterable[HeaderPlace] = (), roots: Mapping[str, str | None] = _NONE, *, says: bool = False
 ) -> Iterator[Part]:
     """Write what a closure ends with, and all of one without headers.
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from cujit.arch import Arch, ArchKind
 from cujit.artifact import Kind
-from cujit.compiler.inputs.source import Module, Source
+from cujit.compiler.inputs.source import NvvmModule, Source
 from cujit.compiler.options.values import Options
 from cujit.compiler.request import Request
 from cujit.errors import CujitError, FormatError
@@ -86,7 +86,7 @@ def request_of(said: dict[str, Any]) -> Request:
     """
     if said["schema"] != _SCHEMA:
         raise FormatError(f"a recipe of schema {said['schema']}; this cujit reads {_SCHEMA}")
-    modules = tuple(Module(str(name), base64.b64decode(data, validate=True)) for name, data in said["modules"])
+    modules = tuple(NvvmModule(str(name), base64.b64decode(data, validate=True)) for name, data in said["modules"])
     text = (modules[0].text or "") if len(modules) == 1 else str(said["text"])
     source = Source(
         text,

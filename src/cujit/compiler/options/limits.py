@@ -9,14 +9,14 @@ from dataclasses import dataclass
 
 from cujit.errors import OptionError, spell
 
-__all__ = ["Limits"]
+__all__ = ["WorkLimits"]
 
 _LONGEST_S = 1e9
 _MOST_MIB = 1 << 34
 
 
 @dataclass(frozen=True)
-class Limits:
+class WorkLimits:
     """How long work may take and how much memory; whether a process apart does it.
 
     ``timeout_s`` are seconds; ``until`` is when they are over, on the clock of ``time.monotonic``. ``memory_mib`` is
@@ -30,7 +30,7 @@ class Limits:
     until: float | None = None
 
     @classmethod
-    def of(cls, timeout_s: object, isolate: object, memory_mib: object) -> Limits:
+    def of(cls, timeout_s: object, isolate: object, memory_mib: object) -> WorkLimits:
         """Check what a user said; the time begins to run.
 
         Raises:
