@@ -46,6 +46,7 @@ class Mutant:
     """A change of a file: bytes from ``begin`` to ``end`` are ``after`` in it."""
 
     path: Path
+    source: bytes
     line: int
     begin: int
     end: int
@@ -53,8 +54,7 @@ class Mutant:
 
     def text(self) -> bytes:
         """Give the changed file."""
-        source = self.path.read_bytes()
-        return source[: self.begin] + self.after.encode() + source[self.end :]
+        return self.source[: self.begin] + self.after.encode() + self.source[self.end :]
 
 
 # -- mutants of a file ------------------------------------------------------------------------------------
@@ -73,7 +73,7 @@ def mutants_of(path: Path) -> list[Mutant]:
             end = starts[node.end_lineno - 1] + node.end_col_offset
             ends = "\n" * source[begin:end].count(b"\n")  # Lines behind it keep their numbers.
             after = f"{changed}{ends}" if isinstance(node, ast.stmt) else f"({changed}{ends})"
-            found[begin, end, after] = Mutant(path, node.lineno, begin, end, after)
+            found[begin, end, after] = Mutant(path, source, node.lineno, begin, end, after)
     return [found[key] for key in sorted(found)]
 
 
@@ -112,7 +112,7 @@ def _of_node(node: ast.AST) -> Iterator[tuple[Any, str]]:
             yield node.test, f"not {ast.unparse(node.test)}"
     elif isinstance(node, ast.Constant) and type(node.value) in (int, bool):
         yield node, repr(not node.value if isinstance(node.value, bool) else int(str(node.value)) + 1)
-    elif isinstance(node, ast.Return) and node.value is not None and ast.unparse(node.value) != "None":
+    elif isinstance(node, ast.Return) and not isinstance(node.value, (ast.Constant, type(None))):
         yield node, "return None"
     elif _is_left_out(node):
         yield node, "pass"
@@ -173,10 +173,10 @@ def _nearest_first(tests: Sequence[Path], path: Path, package: Path) -> list[Pat
 
 @dataclass
 class Survey:
-    """Runs tests over mutants in a copy of the tree at ``root``; no test begins after ``limit_s`` seconds."""
+    """Runs tests over mutants of the copy of a tree at ``root``; no test begins after ``limit_s`` seconds."""
 
     root: Path
-    copy: Path
+    package: Path
     tests: Sequence[Path]
     limit_s: float
     failing: set[str] = field(default_factory=set)
@@ -185,21 +185,23 @@ class Survey:
 
     def killer_of(self, mutant: Mutant) -> str:
         """Run the tests over a mutant; name the test that fails, or nothing."""
-        place = self.copy / mutant.path.relative_to(self.root)
-        (package,) = (p for p in (self.root / "src").iterdir() if (p / "__init__.py").exists())
-        tests = [str(t.relative_to(self.root)) for t in _nearest_first(self.tests, mutant.path, package)]
+        tests = [str(t.relative_to(self.root)) for t in _nearest_first(self.tests, mutant.path, self.package)]
         while True:
-            place.write_bytes(mutant.text())
+            mutant.path.write_bytes(mutant.text())
             try:
                 killer = self._run(tests)
             finally:
-                place.write_bytes(mutant.path.read_bytes())
+                mutant.path.write_bytes(mutant.source)
             if "::" not in killer or killer in self.checked:
                 return killer
             if not self._run([killer]):
                 self.checked.add(killer)
                 return killer
             self.failing.add(killer)
+
+    def cannot_begin(self) -> str:
+        """Say why the tests do not even begin without a change, or nothing."""
+        return self._run(["--collect-only", *(str(test) for test in self.tests)])
 
     def _run(self, tests: Sequence[str]) -> str:
         """Run tests in the copy, each file after the other, until one fails or the time is up."""
@@ -209,13 +211,13 @@ class Survey:
                 "HOME": home,
                 "TMPDIR": home,
                 "PYTHONDONTWRITEBYTECODE": "1",
-                "PYTHONPATH": os.pathsep.join([str(self.copy / "src"), str(Path(__file__).parent)]),
+                "PYTHONPATH": os.pathsep.join([str(self.root / "src"), str(Path(__file__).parent)]),
                 _UNTIL: str(time.time() + self.limit_s),
             }
             deselected = [word for test in sorted(self.failing) for word in ("--deselect", test)]
             command = [sys.executable, "-m", "pytest", "-x", "-q", "-rfE", "-p", "mutants", "-p", "no:cacheprovider"]
             run = subprocess.Popen(
-                [*command, *deselected, *tests], cwd=self.copy, env=environment, stdout=output,
+                [*command, *deselected, *tests], cwd=self.root, env=environment, stdout=output,
                 stderr=subprocess.STDOUT, start_new_session=True,
             )  # fmt: skip
             try:
@@ -252,7 +254,7 @@ def pytest_runtest_setup() -> None:
 
 def shown(mutant: Mutant, root: Path) -> str:
     """Say where a mutant is, with its lines before and after."""
-    before, after = mutant.path.read_bytes().splitlines(), mutant.text().splitlines()
+    before, after = mutant.source.splitlines(), mutant.text().splitlines()
     place = f"{mutant.path.relative_to(root)}:{mutant.line}"
     old, new = (lines[mutant.line - 1].decode().strip() for lines in (before, after))
     return f"{place}\n  - {old}\n  + {new}"
@@ -268,29 +270,32 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--tests", nargs="*", metavar="FILE", help="instead of those that tests/README.md names")
     parser.add_argument("--root", type=Path, default=ROOT, help=argparse.SUPPRESS)
     asked = parser.parse_args(arguments)
-    root = asked.root.resolve()
+    with tempfile.TemporaryDirectory(prefix="mutants-") as folder:
+        root = Path(folder).resolve() / "tree"
+        shutil.copytree(asked.root, root, symlinks=True, ignore=shutil.ignore_patterns(".*", "__pycache__"))
+        return _sample(parser, root, asked)
+
+
+def _sample(parser: argparse.ArgumentParser, root: Path, asked: argparse.Namespace) -> int:
     (package,) = (path for path in (root / "src").iterdir() if (path / "__init__.py").exists())
     place = package / asked.area
     files = sorted(place.rglob("*.py")) if place.is_dir() else [place.with_suffix(".py")]
-    if not all(file.exists() for file in files) or not files:
+    if not files or not all(file.exists() for file in files):
         parser.error(f"{package.name} has no {asked.area}")
     tests = [root / test for test in asked.tests] if asked.tests else guards_of(root, asked.area)
     if not tests:
         parser.error(f"tests/README.md names no tests for {asked.area}: --tests names them")
+    survey = Survey(root, package, tests, asked.limit)
+    if why := survey.cannot_begin():
+        parser.error(f"the tests do not begin: {why}")
     every = [mutant for file in files for mutant in mutants_of(file)]
     chosen = random.Random(asked.seed).sample(every, min(asked.n, len(every)))
     living = []
-    with tempfile.TemporaryDirectory(prefix="mutants-") as folder:
-        copy = Path(folder) / "tree"
-        shutil.copytree(root, copy, symlinks=True, ignore=shutil.ignore_patterns(".*", "__pycache__"))
-        survey = Survey(root, copy, tests, asked.limit)
-        for number, mutant in enumerate(chosen, 1):
-            killer = survey.killer_of(mutant)
-            living += [] if killer else [mutant]
-            print(
-                f"{number}/{len(chosen)} {'killed by ' + killer if killer else 'LIVES'}: {shown(mutant, root)}",
-                flush=True,
-            )
+    for number, mutant in enumerate(chosen, 1):
+        killer = survey.killer_of(mutant)
+        living += [] if killer else [mutant]
+        what = f"killed by {killer}" if killer else "LIVES"
+        print(f"{number}/{len(chosen)} {what}: {shown(mutant, root)}", flush=True)
     if survey.failing:
         print(f"left out, as they fail without a change: {', '.join(sorted(survey.failing))}")
     killed = f"{len(chosen) - len(living)} of {len(chosen)} mutants killed"
