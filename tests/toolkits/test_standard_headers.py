@@ -1,4 +1,4 @@
-"""Each standard header compiles with no other before it; `make test` compiles them all together."""
+"""Each standard header, and some of the toolkit, compile with no other before; `make test` compiles them together."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import pytest
 from cujit.toolchain.std_headers import STD_HEADERS
 from cujit.toolchain.toolset import Toolchain
 from toolchain.including import available, compiles
+from toolchain.test_headers import TOOLKIT_HEADERS
 
 pytestmark = [
     pytest.mark.toolkits,
@@ -23,3 +24,8 @@ def test_each_standard_header_compiles_alone(toolchain: Toolchain, header: str, 
         pytest.skip("this CCCL does not have it")
     # The front end is all that is asked; an image of nothing would only cost time.
     compiles(toolchain, f"#include <{header}>\n", f"-std={std}", "--fdevice-syntax-only")
+
+
+@pytest.mark.parametrize("header", TOOLKIT_HEADERS)
+def test_each_header_of_the_toolkit_compiles_alone(toolchain: Toolchain, header: str) -> None:
+    compiles(toolchain, f"#include <{header}>\n__global__ void k() {{}}")

@@ -60,14 +60,27 @@ def test_there_are_enough_headers() -> None:
     assert sum(map(len, _units())) >= 75
 
 
-@pytest.mark.parametrize("headers", _units(), ids=lambda headers: headers[0].replace("/", "."))
-def test_every_header_that_nvrtc_opens_is_in_the_closure(headers: list[str], shared_toolchain: Toolchain) -> None:
+@pytest.mark.parametrize(
+    "units",
+    [
+        pytest.param([[header for unit in _units() for header in unit]], id="together"),
+        pytest.param(
+            _units(),
+            id="some at a time",
+            marks=pytest.mark.skipif(
+                "CUJIT_TOOLKITS" not in os.environ, reason="`make toolkits` compiles some at a time"
+            ),
+        ),
+    ],
+)
+def test_every_header_that_nvrtc_opens_is_in_the_closure(units: list[list[str]], shared_toolchain: Toolchain) -> None:
     if not can_trace(shared_toolchain.nvrtc.version):
         pytest.skip("the time trace lists headers since NVRTC 13.0, and strace is not installed")
     paths = shared_toolchain.headers.paths
-    there = [header for header in headers if any(os.path.isfile(f"{path}/{header}") for path in paths)]
-    assert len(there) >= len(headers) - 2, "of a release's headers, all but a few are in every other"
-    assert _missed(there, shared_toolchain) == []
+    for headers in units:
+        there = [header for header in headers if any(os.path.isfile(f"{path}/{header}") for path in paths)]
+        assert len(there) >= len(headers) * 0.8, "of a release's headers, all but a few are in every other"
+        assert _missed(there, shared_toolchain) == []
 
 
 @pytest.mark.skipif("CUJIT_ALL_HEADERS" not in os.environ, reason="CUJIT_ALL_HEADERS=1 compiles every header: 30 min")

@@ -2,43 +2,48 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
+
 import pytest
 
 from cujit.formats.ptx.parser import parse
 from devices.cpu.launching import alone, ptx_of
 
 RUN = """
-import sys
-from cujit.artifact import Artifact
-from cujit.devices.cpu.backend import CpuBackend
-from cujit.devices.shapes import Dim3, LaunchShape
-from cujit.devices.options import LaunchOptions
+from cujit import cpu, load
 from cujit.errors import KernelFaultError
-device = CpuBackend({threads})
-kernel = device.load(Artifact.of({ptx!r})).kernels["k"]
-out = device.zeros(4096, "u4")
-try:
-    shape, options = LaunchShape(Dim3({grid}), Dim3({block})), LaunchOptions(cooperative={together})
-    kernel.launch(shape, out.address.to_bytes(8, "little"), 0, options)
-except KernelFaultError as e:
-    print(e.kind, "|", e)
-else:
-    print("it ended")
-again = device.load(Artifact.of({good!r})).kernels["k"]
-again.launch(LaunchShape(Dim3(2), Dim3(64)), out.address.to_bytes(8, "little"))
-print("alive", out.numpy()[127])
+for name, (ptx, grid, block, threads) in {cases!r}.items():
+    device = cpu(threads)
+    out = device.zeros(4096, "u4")
+    print("case", name, flush=True)
+    try:
+        load(ptx, device)["k"][grid, block](out)
+    except KernelFaultError as e:
+        print(e.kind, "|", e)
+    else:
+        print("it ended")
+    load({good!r}, device)["k"][2, 64](out)
+    print("alive", out.numpy()[127], flush=True)
 """
 
 GOOD = ptx_of("bar.sync 0; st.global.u32 [at], 77;", 1)
 
 
-def outcome(body: str, *, grid: int = 1, block: int = 64, threads: int = 1, together: bool = False, **more: str) -> str:
-    ptx = ptx_of(body, 1, outside=".shared .align 16 .b32 cells[256];", **more)
-    parse(ptx)
-    code = RUN.format(ptx=ptx, grid=grid, block=block, threads=threads, together=together, good=GOOD)
-    printed = alone(code)
-    assert "alive 77" in printed
-    return printed
+def outcomes(
+    bodies: Mapping[str, str], *, grid: int = 1, block: int = 64, threads: int = 1, **more: str
+) -> dict[str, str]:
+    """Run bodies one after the other in a process that must end; give what was said of each."""
+    cases = {}
+    for name, body in bodies.items():
+        ptx = ptx_of(body, 1, outside=".shared .align 16 .b32 cells[256];", **more)
+        parse(ptx)
+        cases[name] = (ptx, grid, block, threads)
+    _, *said = re.split(r"^case (\w+)\n", alone(RUN.format(cases=cases, good=GOOD)), flags=re.MULTILINE)
+    found = dict(zip(said[::2], said[1::2], strict=True))
+    assert found.keys() == cases.keys()
+    assert [name for name, printed in found.items() if "alive 77" not in printed] == []
+    return found
 
 
 DEADLOCKS = {
@@ -65,21 +70,22 @@ DEADLOCKS = {
 }
 
 
-@pytest.mark.parametrize("case", DEADLOCKS)
-def test_threads_that_wait_for_nobody_are_named(case: str) -> None:
-    body, words = DEADLOCKS[case]
-    threads = 3 if case == "different_barriers" else 1
-    printed = outcome(body, grid=1 if threads == 1 else 9, threads=threads)
-    assert printed.startswith("deadlock | kernel k, block")
-    assert words in printed
-    assert "PTX line" in printed
+@pytest.mark.parametrize("blocks", [1, 9])
+def test_threads_that_wait_for_nobody_are_named(blocks: int) -> None:
+    found = outcomes(
+        {name: body for name, (body, _) in DEADLOCKS.items()}, grid=blocks, threads=1 if blocks == 1 else 3
+    )
+    for name, printed in found.items():
+        assert printed.startswith("deadlock | kernel k, block"), name
+        assert DEADLOCKS[name][1] in printed
+        assert "PTX line" in printed, name
 
 
 def test_a_grid_whose_blocks_wait_at_a_barrier_and_for_each_other_is_told() -> None:
     # Block 0 waits for a thread of its own that waits for the whole cluster, of which block 1 has no such barrier.
     body = """setp.eq.u32 q1, b, 0; @q1 bra FIRST; bar.sync 0; bar.sync 1, 96; bra END;
     FIRST: barrier.cluster.arrive; barrier.cluster.wait; END: st.global.u32 [at], 1;"""
-    printed = outcome(body, grid=2, directives=".reqnctapercluster 2, 1, 1")
+    printed = outcomes({"grid": body}, grid=2, directives=".reqnctapercluster 2, 1, 1")["grid"]
     assert printed.startswith("deadlock |")
     assert "at barrier 1, where 64 of 96" in printed
 
@@ -97,13 +103,14 @@ APART = {
 }
 
 
-@pytest.mark.parametrize("case", APART)
-def test_lanes_that_wait_for_each_other_at_different_operations_are_told(case: str) -> None:
-    one, other = APART[case].split("|")
-    body = f"""mov.u32 r1, 0; setp.lt.u32 q1, lane, 11; @q1 bra A; {one} bra B;
-    A: {other} B: st.global.u32 [at], r1;"""
-    printed = outcome(body, block=40)
-    assert printed.startswith("lanes_apart | kernel k, block (0, 0, 0)")
-    assert "PTX line" in printed
-    assert "threads 11-31, with the lanes of mask 0xffffffff" in printed
-    assert case == "nothing" or "threads 0-10, with the lanes of mask" in printed
+def test_lanes_that_wait_for_each_other_at_different_operations_are_told() -> None:
+    bodies = {}
+    for name, both in APART.items():
+        one, other = both.split("|")
+        bodies[name] = f"""mov.u32 r1, 0; setp.lt.u32 q1, lane, 11; @q1 bra A; {one} bra B;
+        A: {other} B: st.global.u32 [at], r1;"""
+    for name, printed in outcomes(bodies, block=40).items():
+        assert printed.startswith("lanes_apart | kernel k, block (0, 0, 0)"), name
+        assert "PTX line" in printed, name
+        assert "threads 11-31, with the lanes of mask 0xffffffff" in printed, name
+        assert name == "nothing" or "threads 0-10, with the lanes of mask" in printed
