@@ -59,6 +59,15 @@ def device(request: pytest.FixtureRequest) -> Device:
         pytest.skip(e.message)
 
 
+@pytest.fixture
+def unoptimised(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without LLVM's optimiser, half of what a kernel costs: for forms of what other tests compile with it.
+
+    ``CUJIT_CPU_OPTIMIZE=1 make test`` optimises these as well.
+    """
+    monkeypatch.setenv("CUJIT_CPU_OPTIMIZE", os.environ.get("CUJIT_CPU_OPTIMIZE", "0"))
+
+
 @pytest.fixture(scope="session")
 def gpu() -> Device:
     """The first GPU, for bodies that only a GPU can run; mark them ``gpu``."""

@@ -16,7 +16,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from cujit.machine import gpu
 from cujit.toolchain import driver
-from instructions.runner import every_row, run_rows
+from instructions.runner import run_rows
 from instructions.table import all_rows, key_of
 
 
@@ -24,12 +24,12 @@ def main() -> None:
     """Write one array a row, and where they come from."""
     device = gpu()
     known = dict(np.load(sys.argv[2])) if len(sys.argv) > 2 else {}
-    results = run_rows(device, [(k, row) for k, row in every_row() if key_of(row) not in known])
+    results = run_rows(device, [row for row in all_rows() if key_of(row) not in known])
     cuda = ".".join(map(str, driver.open_driver().version))
     origin = f"{device.product}; driver of CUDA {cuda}; {datetime.date.today().isoformat()}"
-    arrays: dict[str, Any] = {key_of(all_rows()[index]): result for index, result in results.items()}
-    np.savez_compressed(sys.argv[1], **{**known, "origin": np.array(origin), **arrays})
-    print(f"{len(arrays)} rows from {origin}")
+    arrays: dict[str, Any] = {**known, "origin": np.array(origin), **results}
+    np.savez_compressed(sys.argv[1], **arrays)
+    print(f"{len(results)} rows from {origin}")
 
 
 if __name__ == "__main__":

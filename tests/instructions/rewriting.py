@@ -19,7 +19,6 @@ _ENTRY = ".visible .entry k() {{ .reg .pred the_guard, both; .reg .b32 guard32; 
 GUARDS = {
     "all, known to be alike": _ENTRY.format("%ntid.x", "setp.lt.u32 the_guard, guard32, 4096;"),
     "all": _ENTRY.format("%tid.x", "popc.b32 guard32, guard32; setp.lt.u32 the_guard, guard32, 40;"),
-    "odd": _ENTRY.format("%tid.x", "and.b32 guard32, guard32, 1; setp.ne.u32 the_guard, guard32, 0;"),
     "none, known to be alike": _ENTRY.format("%ntid.x", "setp.gt.u32 the_guard, guard32, 4096;"),
     "none": _ENTRY.format("%tid.x", "popc.b32 guard32, guard32; setp.gt.u32 the_guard, guard32, 40;"),
 }
@@ -67,20 +66,18 @@ def rewrite(text: str, change: Change, *, first: str = "") -> str:
     return print_module(replace(module, items=items))
 
 
-def guarded(text: str, guard: str, *, only: Callable[[Instruction], bool] = lambda _: True, before: str = "") -> str:
-    """Put a guard of ``GUARDS`` before every instruction that ``only`` takes; jumps keep those that they have.
+def guarded(text: str, guard: str) -> str:
+    """Put a guard of ``GUARDS`` before every instruction; jumps keep those that they have.
 
     ``st.global.b32 [p], r;`` becomes ``@the_guard st.global.b32 [p], r;``, and a guard that is there is combined with
-    it: it may be one that nothing has set. ``before`` are statements that come before each.
+    it: it may be one that nothing has set.
     """
-    first = _body(before)
 
     def change(one: Instruction) -> Iterator[Statement]:
         own = one.predicate
-        if one.opcode in _ENDS or not only(one) or (own and one.opcode in _JUMPS):
+        if one.opcode in _ENDS or (own and one.opcode in _JUMPS):
             yield one
             return
-        yield from first
         if own is not None:
             yield from _both(own)
         yield replace(one, predicate=Predicate("both" if own else "the_guard"))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -11,35 +11,26 @@ import numpy.typing as npt
 from cujit.artifact import Artifact
 from cujit.devices.device import Device
 from cujit.loading import load
-from instructions.table import COUNT, Row, all_rows, inputs_of, kernel_of, module_text, result_dtype
+from instructions.table import COUNT, Row, memory_of, module_text, results_of
 
 Array = npt.NDArray[Any]
 _BATCH = 32
+"""Rows in one kernel: to compile a kernel costs as much as some ten instructions in it do."""
 
 
-def run_rows(
-    device: Device, rows: list[tuple[int, Row]], text_of: Callable[[list[tuple[int, Row]]], str] = module_text
-) -> dict[int, Array]:
-    """Run rows (numbered as in ``all_rows``), some to a module; return what each computed."""
-    results: dict[int, Array] = {}
-    for batch in _batches(rows):
-        module = load(Artifact.of(text_of(batch)), device)
-        for index, row in batch:
-            out = device.array(np.zeros(COUNT, result_dtype(row)))
-            inputs = [device.array(a) for a in inputs_of(row)]
-            module[kernel_of(index)][COUNT // 128, 128](out, *inputs, COUNT)
-            results[index] = out.numpy()
+def run_rows(device: Device, rows: Iterable[Row], *, odd: bool = False) -> dict[str, Array]:
+    """Run rows, some to a kernel; return what each computed by ``key_of``, with ``odd`` in odd lanes alone."""
+    results: dict[str, Array] = {}
+    for batch in _batches(list(rows)):
+        inputs, out = map(device.array, memory_of(batch))
+        load(Artifact.of(module_text(batch, odd=odd)), device)["k"][COUNT // 128, 128](inputs, out, COUNT)
+        results |= results_of(batch, np.asarray(out.numpy()))
     return results
 
 
-def _batches(rows: list[tuple[int, Row]]) -> Iterator[list[tuple[int, Row]]]:
+def _batches(rows: list[Row]) -> Iterator[list[Row]]:
     """Cut rows into those of one target, and not too many."""
-    for target in dict.fromkeys(row.target for _, row in rows):
-        same = [(index, row) for index, row in rows if row.target == target]
+    for target in dict.fromkeys(row.target for row in rows):
+        same = [row for row in rows if row.target == target]
         for start in range(0, len(same), _BATCH):
             yield same[start : start + _BATCH]
-
-
-def every_row() -> list[tuple[int, Row]]:
-    """Number all rows."""
-    return list(enumerate(all_rows()))

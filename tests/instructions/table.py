@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import functools
 import importlib
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,10 +29,10 @@ __all__ = [
     "Row",
     "all_rows",
     "inputs_of",
-    "kernel_of",
     "key_of",
+    "memory_of",
     "module_text",
-    "result_dtype",
+    "results_of",
 ]
 
 COUNT = 512
@@ -305,60 +306,88 @@ _VERSION = {"sm_80": "8.0", "sm_86": "8.0", "sm_90": "8.6"}
 """The PTX version that rows of an architecture are written in."""
 
 
+_ZERO = {
+    "pred": "setp.ne.u32 {}, 0, 0;", "b16": "mov.b16 {}, 0;", "b32": "mov.b32 {}, 0;", "b64": "mov.b64 {}, 0;",
+    "f32": "mov.f32 {}, 0f00000000;", "f64": "mov.f64 {}, 0d0000000000000000;",
+}  # fmt: skip
+_SLOT = 8 * COUNT
+"""Bytes that each array of a kernel takes, in one block of memory for what it reads and one for what it leaves."""
+
+
 def _size(kind: str) -> int:
     return _SIZE[REGISTERS[kind]]
 
 
-def kernel_of(index: int) -> str:
-    """Name of the kernel of row ``index``."""
-    return f"row{index}"
+def _is_read(kind: str) -> bool:
+    return not kind.startswith("=")
 
 
-def module_text(rows: list[tuple[int, Row]]) -> str:
-    """PTX with a kernel for each numbered row: ``out[i] = op(a[i], b[i], …)``, parameters (out, a, b, …, n).
+def module_text(rows: Sequence[Row], *, odd: bool = False) -> str:
+    """PTX with the kernel ``k``, which does rows one after the other: ``out[i] = op(a[i], b[i], …)``.
 
-    All rows must be of one target.
+    Its parameters are (in, out, n), as ``memory_of`` makes them. With ``odd`` each instruction is done in odd lanes
+    alone, and in the others the result is 0. All rows must be of one target.
     """
-    (target,) = {row.target for _, row in rows}
-    head = f".version {_VERSION[target]}\n.target {target}\n.address_size 64\n"
-    return head + "\n".join(_kernel_text(index, row) for index, row in rows)
-
-
-def _kernel_text(index: int, row: Row) -> str:
-    sources = [k for k in row.sources if not k.startswith("=")]
-    parameters = ", ".join([".param .u64 out", *(f".param .u64 in{k}" for k in range(len(sources))), ".param .u32 n"])
+    (target,) = {row.target for row in rows}
     lines = [
-        f".visible .entry {kernel_of(index)}({parameters})", "{",
-        ".reg .b32 %t<8>; .reg .b64 %a<8>; .reg .pred %q;",
-        f".reg .{REGISTERS[row.result]} %d, %e;",
+        f".version {_VERSION[target]}\n.target {target}\n.address_size 64",
+        ".visible .entry k(.param .u64 in, .param .u64 out, .param .u32 n)\n{",
+        ".reg .b32 %t<8>; .reg .b64 %in<9>, %out<9>; .reg .pred %q, %odd;",
         "mov.u32 %t1, %ctaid.x; mov.u32 %t2, %ntid.x; mov.u32 %t3, %tid.x; mad.lo.s32 %t4, %t1, %t2, %t3;",
         "ld.param.u32 %t5, [n]; setp.ge.u32 %q, %t4, %t5; @%q bra END;",
-    ]  # fmt: skip
-    operands, at = [], 0
-    for k, kind in enumerate(row.sources):
-        if kind.startswith("="):
-            operands.append(kind[1:])
-            continue
-        lines.append(f".reg .{REGISTERS[kind]} %s{k};")
-        lines.append(f"ld.param.u64 %a1, [in{at}]; mad.wide.u32 %a2, %t4, {_size(kind)}, %a1;")
-        if kind == "p":
-            lines.append(f"ld.global.u32 %t6, [%a2]; setp.ne.u32 %s{k}, %t6, 0;")
-        else:
-            lines.append(f"ld.global.{REGISTERS[kind]} %s{k}, [%a2];")
-        operands.append(f"%s{k}")
-        at += 1
-    result = "%d|%e" if row.result == "pp" else "%d"
-    lines.append(f"{row.name} {result}, {', '.join(operands)};")
-    lines.append(f"ld.param.u64 %a3, [out]; mad.wide.u32 %a4, %t4, {_size(row.result)}, %a3;")
-    if row.result == "p":
-        lines.append("selp.u32 %t7, 1, 0, %d; st.global.u32 [%a4], %t7;")
-    elif row.result == "pp":
-        lines.append("selp.u32 %t6, 1, 0, %d; selp.u32 %t7, 2, 0, %e; or.b32 %t7, %t6, %t7; st.global.u32 [%a4], %t7;")
-    else:
-        lines.append(f"st.global.{REGISTERS[row.result]} [%a4], %d;")
+        "ld.param.u64 %in1, [in]; ld.param.u64 %out1, [out];",
+        *(f"mad.wide.u32 %{way}{size}, %t4, {size}, %{way}1;" for way in ("in", "out") for size in (2, 4, 8)),
+    ]
+    if odd:
+        lines.append("and.b32 %t6, %t3, 1; setp.ne.u32 %odd, %t6, 0;")
+    slot = 0
+    for k, row in enumerate(rows):
+        lines += ["{", *_row_lines(row, slot * _SLOT, k * _SLOT, odd=odd), "}"]
+        slot += sum(map(_is_read, row.sources))
     return "\n".join([*lines, "END: ret;", "}"])
 
 
-def result_dtype(row: Row) -> np.dtype[Any]:
-    """Unsigned words that hold the result."""
-    return np.dtype(f"u{_size(row.result)}")
+def _row_lines(row: Row, first: int, result_at: int, *, odd: bool) -> Iterator[str]:
+    """Write one row, whose sources begin ``first`` bytes into what is read."""
+    yield f".reg .{REGISTERS[row.result]} %d, %e;"
+    operands = []
+    for k, kind in enumerate(row.sources):
+        if not _is_read(kind):
+            operands.append(kind[1:])
+            continue
+        place = f"[%in{_size(kind)}+{first}]"
+        yield f".reg .{REGISTERS[kind]} %s{k};"
+        if kind == "p":
+            yield f"ld.global.u32 %t6, {place}; setp.ne.u32 %s{k}, %t6, 0;"
+        else:
+            yield f"ld.global.{REGISTERS[kind]} %s{k}, {place};"
+        operands.append(f"%s{k}")
+        first += _SLOT
+    results = ("%d", "%e") if row.result == "pp" else ("%d",)
+    if odd:
+        yield from (_ZERO[REGISTERS[row.result]].format(register) for register in results)
+    yield f"{'@%odd ' if odd else ''}{row.name} {'|'.join(results)}, {', '.join(operands)};"
+    place = f"[%out{_size(row.result)}+{result_at}]"
+    if row.result == "p":
+        yield f"selp.u32 %t7, 1, 0, %d; st.global.u32 {place}, %t7;"
+    elif row.result == "pp":
+        yield f"selp.u32 %t6, 1, 0, %d; selp.u32 %t7, 2, 0, %e; or.b32 %t7, %t6, %t7; st.global.u32 {place}, %t7;"
+    else:
+        yield f"st.global.{REGISTERS[row.result]} {place}, %d;"
+
+
+def memory_of(rows: Sequence[Row]) -> tuple[Array, Array]:
+    """Make what the kernel of rows reads, and zeros for what it leaves: ``results_of`` takes them apart."""
+    arrays = [a for row in rows for a in inputs_of(row)]
+    inputs = np.zeros((len(arrays), _SLOT), np.uint8)
+    for slot, a in zip(inputs, arrays, strict=True):
+        slot[: a.nbytes] = a.view(np.uint8)
+    return inputs, np.zeros((len(rows), _SLOT), np.uint8)
+
+
+def results_of(rows: Sequence[Row], out: Array) -> dict[str, Array]:
+    """Give what each row left, as unsigned words, by ``key_of``."""
+    words = {row: np.dtype(f"u{_size(row.result)}") for row in rows}
+    return {
+        key_of(row): slot[: COUNT * words[row].itemsize].view(words[row]) for row, slot in zip(rows, out, strict=True)
+    }

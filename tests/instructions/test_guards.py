@@ -14,13 +14,12 @@ from cujit.arch import Arch
 from cujit.devices.device import Device
 from cujit.formats.ptx.isa.table import lookup
 from cujit.formats.ptx.parser import parse
-from cujit.formats.ptx.printer import print_operand
-from cujit.formats.ptx.syntax import Instruction, Label
+from cujit.formats.ptx.syntax import Label
 from instructions import test_instructions
 from instructions.rewriting import guarded, instructions_of
-from instructions.runner import every_row, run_rows
+from instructions.runner import run_rows
 from instructions.scene import GOLDENS, difference, every_scene, golden_of, run_scene
-from instructions.table import REGISTERS, Row, key_of, module_text
+from instructions.table import all_rows, key_of, module_text
 
 pytestmark = pytest.mark.verbatim  # it puts guards before instructions itself
 Array = npt.NDArray[Any]
@@ -50,20 +49,21 @@ def _covering(forms: Mapping[str, set[object]]) -> list[str]:
     return chosen
 
 
-ROWS = {key_of(row): (k, row) for k, row in every_row()}
+ROWS = {key_of(row): row for row in all_rows()}
 CHOSEN_ROWS = _covering({name: _forms(module_text([row])) for name, row in ROWS.items()})
 CHOSEN_SCENES = _covering({scene.name: _typed_forms(scene.ptx) for scene in every_scene().values()})
-STRAIGHT_SCENES = [
-    name
-    for name in CHOSEN_SCENES
-    if not any(isinstance(s, Label) for s in parse(every_scene()[name].ptx).entries[0].body or ())
-]
+FORMS_OF_SCENES = _covering({scene.name: _forms(scene.ptx) for scene in every_scene().values()})
+"""Fewer than the chosen ones: a guard that all threads agree on is a jump around whatever stands behind it."""
+
+
+def _is_straight(name: str) -> bool:
+    return not any(isinstance(s, Label) for s in parse(every_scene()[name].ptx).entries[0].body or ())
+
+
 _BATCH = 100
 # What a GPU's compiler makes otherwise under a guard (ptxas 13.0 and 13.5, H200): it leaves guards of testp out but for
 # infinite, and changes the sign alone of a NaN.
 _OTHERWISE = ("testp.", "abs.f32", "neg.f32")
-_PREDICATE = "setp.ne.u32 %d, 0, 0;"
-_ZEROS = {"p": _PREDICATE, "pp": _PREDICATE, "f32": "mov.f32 %d, 0f00000000;", "f64": "mov.f64 %d, 0d0000000000000000;"}
 
 
 @pytest.fixture(scope="module")
@@ -73,37 +73,30 @@ def goldens() -> dict[str, Array]:
         return {name: file[name] for name in file.files}
 
 
-def _odd(rows: list[tuple[int, Row]]) -> str:
-    """Write rows whose instruction is done in odd lanes; in the others its result is 0."""
-    texts = []
-    for index, row in rows:
-        zero = _ZEROS.get(row.result) or f"mov.{REGISTERS[row.result]} %d, 0;"
-        zero += "setp.ne.u32 %e, 0, 0;" if row.result == "pp" else ""
-
-        def is_it(one: Instruction, name: str = row.name) -> bool:
-            return one.name == name and print_operand(one.operands[0]).startswith("%d")
-
-        texts.append(guarded(module_text([(index, row)]), "odd", only=is_it, before=zero))
-    return texts[0] + "".join(text[text.index(".visible") :] for text in texts[1:])
-
-
 @pytest.mark.parametrize("first", range(0, len(CHOSEN_ROWS), _BATCH))
 def test_an_operation_is_done_in_the_lanes_of_its_guard(first: int, device: Device) -> None:
     rows = [ROWS[name] for name in CHOSEN_ROWS[first : first + _BATCH]]
     if device.is_gpu:
-        rows = [(k, row) for k, row in rows if not row.name.startswith(_OTHERWISE)]
+        rows = [row for row in rows if not row.name.startswith(_OTHERWISE)]
     with np.load(test_instructions.GOLDENS) as goldens:
-        expected = {k: goldens[key_of(row)] for k, row in rows if key_of(row) in goldens}
-    results = run_rows(device, [(k, row) for k, row in rows if k in expected], _odd)
+        expected = {key: goldens[key] for key in map(key_of, rows) if key in goldens}
+    rows = [row for row in rows if key_of(row) in expected]
+    results = run_rows(device, rows, odd=True)
     odd = np.arange(512) % 2 == 1
     found = [
-        test_instructions.difference(row, results[k], np.where(odd, expected[k], 0)) for k, row in rows if k in expected
+        test_instructions.difference(row, results[key_of(row)], np.where(odd, expected[key_of(row)], 0)) for row in rows
     ]
     assert not any(found), "\n".join(line for line in found if line)
 
 
-@pytest.mark.parametrize("guard", ["all", "all, known to be alike"])
-@pytest.mark.parametrize("name", CHOSEN_SCENES)
+@pytest.mark.usefixtures("unoptimised")
+@pytest.mark.parametrize(
+    ("name", "guard"),
+    [
+        *((name, "all") for name in CHOSEN_SCENES),
+        *((name, "all, known to be alike") for name in FORMS_OF_SCENES),
+    ],
+)
 def test_a_guard_that_holds_changes_nothing(name: str, guard: str, device: Device, goldens: dict[str, Array]) -> None:
     scene = every_scene()[name]
     expected = golden_of(scene, goldens)
@@ -114,8 +107,14 @@ def test_a_guard_that_holds_changes_nothing(name: str, guard: str, device: Devic
     assert not found, found
 
 
-@pytest.mark.parametrize("guard", ["none", "none, known to be alike"])
-@pytest.mark.parametrize("name", STRAIGHT_SCENES)
+@pytest.mark.usefixtures("unoptimised")
+@pytest.mark.parametrize(
+    ("name", "guard"),
+    [
+        *((name, "none") for name in CHOSEN_SCENES if _is_straight(name)),
+        *((name, "none, known to be alike") for name in FORMS_OF_SCENES if _is_straight(name)),
+    ],
+)
 def test_a_guard_that_holds_nowhere_leaves_all_as_it_is(name: str, guard: str, device: Device) -> None:
     scene = every_scene()[name]
     if device.is_gpu and Arch.parse(scene.target).number > device.arch.number:

@@ -12,9 +12,8 @@ from typing import Any
 import numpy as np
 import zstandard
 
-from instructions.runner import every_row
 from instructions.scene import every_scene
-from instructions.table import COUNT, Row, inputs_of, kernel_of, key_of, module_text, result_dtype
+from instructions.table import COUNT, Row, all_rows, key_of, memory_of, module_text
 from replaying.case import Case, Pointer
 
 __all__ = ["RECORDED", "every_case", "of_rows", "of_scenes", "read_cases", "tail_cases", "write_cases"]
@@ -65,22 +64,18 @@ def of_scenes() -> Iterator[Case]:
 def of_rows() -> Iterator[Case]:
     """Give rows of the instruction table, some of every opcode."""
     seen: dict[str, int] = {}
-    for index, row in every_row():
+    for row in all_rows():
         opcode = row.name.partition(".")[0]
         seen[opcode] = seen.get(opcode, -1) + 1
         if seen[opcode] % _ROWS == 0:
-            yield _of_row(index, row)
+            yield _of_row(row)
 
 
-def _of_row(index: int, row: Row) -> Case:
-    arrays = (np.zeros(COUNT, result_dtype(row)), *inputs_of(row))
-    pointers = tuple(Pointer(-1, 8 * k, k) for k in range(len(arrays)))
-    parameters = bytes(8 * len(arrays)) + struct.pack("<I", COUNT)
-    data = tuple(a.tobytes() for a in arrays)
-    name = f"row {key_of(row)}"
-    return Case(
-        name, module_text([(index, row)]), kernel_of(index), (COUNT // 128,), (128,), parameters, data, pointers
-    )
+def _of_row(row: Row) -> Case:
+    data = tuple(a.tobytes() for a in memory_of([row]))
+    pointers = tuple(Pointer(-1, 8 * k, k) for k in range(len(data)))
+    parameters = bytes(8 * len(data)) + struct.pack("<I", COUNT)
+    return Case(f"row {key_of(row)}", module_text([row]), "k", (COUNT // 128,), (128,), parameters, data, pointers)
 
 
 def _sizes(size: int | tuple[int, ...]) -> tuple[int, ...]:

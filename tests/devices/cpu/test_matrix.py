@@ -17,6 +17,7 @@ from instructions.scenes_wgmma import wgmma_forms
 from instructions.scenes_wmma import moves, wmma_forms
 
 Array = npt.NDArray[Any]
+pytestmark = pytest.mark.usefixtures("unoptimised")
 
 _WMMA = {form.name: form for form in wmma_forms()}
 _WGMMA = {form.name: form for form in wgmma_forms()}

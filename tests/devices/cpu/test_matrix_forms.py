@@ -19,6 +19,7 @@ from instructions.scenes_wgmma import Wgmma
 from instructions.scenes_wmma import Wmma, moves
 
 Array = npt.NDArray[Any]
+pytestmark = pytest.mark.usefixtures("unoptimised")
 
 _SMALL = ("e4m3", "e5m2", "e3m2", "e2m3", "e2m1")
 _ORDERED = "sp::ordered_metadata"

@@ -14,6 +14,7 @@ from cujit.devices.device import Device
 from devices.tensor_table import CASES, GOLDENS, Case, run
 
 Array = npt.NDArray[Any]
+pytestmark = pytest.mark.usefixtures("unoptimised")
 
 _CASES = {case.name: case for case in CASES}
 _SLOT = 2048

@@ -16,6 +16,7 @@ from cujit.errors import KernelFaultError
 from instructions.scene import Scene, entry, run_scene
 
 Array = npt.NDArray[Any]
+pytestmark = pytest.mark.usefixtures("unoptimised")
 
 START = """.reg .b32 i, j, r, s; .reg .b64 at, off; .reg .pred p, first, done;
 .shared .align 1024 .b8 mem[8192]; .shared .align 8 .b64 bar;
