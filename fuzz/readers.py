@@ -19,7 +19,7 @@ with atheris.instrument_imports(include=["cujit"]):
     from cujit.errors import CujitError
     from cujit.formats.cubin import read_cubin
     from cujit.formats.elf import read_elf
-    from cujit.formats.fatbin import Entry, Fatbin, find_fatbins, read_fatbin, select
+    from cujit.formats.fatbin import Fatbin, FatbinEntry, find_fatbins, read_fatbin, select
     from cujit.formats.ltoir import read_ltoir
     from cujit.formats.mangling import entity_name, normalise_expression
     from cujit.formats.ptx.heads import entry_signatures
@@ -70,7 +70,7 @@ def _elf(data: bytes) -> None:
 def _salvage(data: bytes) -> None:
     for entries in salvage(data):
         for entry in entries:
-            if isinstance(entry, Entry):
+            if isinstance(entry, FatbinEntry):
                 with contextlib.suppress(CujitError):
                     entry.payload()
 

@@ -11,7 +11,7 @@ from cujit.artifact import Artifact
 from cujit.devices.cuda.compat import compat
 from cujit.devices.device import Device
 from cujit.errors import CujitError
-from cujit.formats.fatbin import Entry, EntryKind, read_fatbin
+from cujit.formats.fatbin import EntryKind, FatbinEntry, read_fatbin
 from cujit.formats.mangling import entity_name
 from cujit.inspection.read import inspect
 from cujit.inspection.usage import usage
@@ -51,7 +51,7 @@ def test_every_image_and_kernel_is_read() -> None:
 
 
 @pytest.mark.parametrize("entry", CUBINS, ids=lambda entry: str(entry.arch))
-def test_use_and_occupancy_are_told_of_every_architecture(entry: Entry) -> None:
+def test_use_and_occupancy_are_told_of_every_architecture(entry: FatbinEntry) -> None:
     used = usage(entry.payload())["count"]
     assert (used.shared_bytes, used.barriers, used.stack_bytes, used.spill_store_bytes) == (64, 1, 0, 0)
     assert used.registers in range(8, 33)
@@ -78,7 +78,7 @@ def test_the_images_compute_what_they_should(device: Device, name: str) -> None:
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("entry", FATBIN.entries, ids=str)
-def test_an_image_runs_on_a_gpu_or_says_why_not(entry: Entry, gpu: Device) -> None:
+def test_an_image_runs_on_a_gpu_or_says_why_not(entry: FatbinEntry, gpu: Device) -> None:
     image = Artifact.of(entry.payload())
     arch = entry.arch
     assert arch is not None

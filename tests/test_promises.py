@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import promises
-from cujit.devices.cpu.native.library import PARTS, Part
+from cujit.devices.cpu.native.library import PARTS, RuntimePart
 from cujit.devices.jit import optimise, show_modules
 
 MODULE = """
@@ -124,7 +124,7 @@ def every_promise(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("part", PARTS, ids=lambda part: part.symbols[0])
-def test_native_code_promises_what_is_listed(part: Part) -> None:
+def test_native_code_promises_what_is_listed(part: RuntimePart) -> None:
     optimise(part.code(), passes=False)
 
 

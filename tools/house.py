@@ -35,12 +35,12 @@ _SHOWN = 8
 _COMPLEX = 15
 
 LIMITS = {
-    "circles of imports": 2,
+    "circles of imports": 0,
     "modules at the root": 12,
     "public names": 65,
-    "code lines, C counted": 47_400,
-    f"functions of complexity > {_COMPLEX}": 51,
-    "class names used twice": 43,
+    "code lines, C counted": 45_900,
+    f"functions of complexity > {_COMPLEX}": 33,
+    "class names used twice": 7,
     "imports in functions without a reason": 0,
     "LLVM IR as text, lines": 540,
 }
@@ -174,7 +174,9 @@ def _branches(node: ast.AST) -> int:
 def _classes(tree: ast.AST) -> Iterator[tuple[str, frozenset[str]]]:
     for node in ast.walk(tree):
         if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
-            yield node.name, frozenset(ast.unparse(base).rpartition(".")[2] for base in node.bases)
+            bases = frozenset(ast.unparse(base).rpartition(".")[2] for base in node.bases)
+            if "Shared" not in bases:  # a structure of C has the name that it has there
+                yield node.name, bases
 
 
 def _unexplained(tree: ast.AST, lines: Sequence[str]) -> set[int]:

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from cujit.artifact import Artifact
 from cujit.devices.device import Device
-from cujit.devices.launcher.entry import Entry
+from cujit.devices.launcher.entry import LaunchEntry
 from cujit.devices.launcher.launch import LaunchCache, PreparedLaunch, make_launch
 from cujit.devices.launcher.replay import replay
 from cujit.devices.options import PLAIN, LaunchOptions
@@ -81,7 +81,7 @@ class Kernel:
     ``name`` is how it was found in the source, ``lowered_name`` what the image calls it.
     """
 
-    def __init__(self, entry: Entry) -> None:
+    def __init__(self, entry: LaunchEntry) -> None:
         self.name = entry.name
         self.lowered_name = entry.loaded.name
         self.signature = entry.signature

@@ -20,7 +20,7 @@ from cujit.devices.arrays.array import DeviceArray
 from cujit.devices.device import Device
 from cujit.devices.globals import Globals
 from cujit.devices.jitoptions import JitOptions
-from cujit.devices.launcher.entry import Entry, Image
+from cujit.devices.launcher.entry import LaunchEntry, LoadedImage
 from cujit.devices.nametable import NameTable
 from cujit.devices.streams import Allocation
 from cujit.devices.watch import Text, known_to, wanted_options
@@ -48,7 +48,7 @@ class Module(Mapping[str, Kernel]):
     same number, or the first where that process sees fewer. Variables begin there as the image has them.
     """
 
-    def __init__(self, image: Image, *, load_s: float = 0.0) -> None:
+    def __init__(self, image: LoadedImage, *, load_s: float = 0.0) -> None:
         loaded = image.require()
         self.artifact = image.artifact
         self._image = image
@@ -72,7 +72,7 @@ class Module(Mapping[str, Kernel]):
         if lowered not in self._kernels:
             kernel = loaded.kernels[lowered]
             signature = signature_of(self.artifact, lowered, kernel.signature)
-            self._kernels[lowered] = Kernel(Entry(self._image, kernel, self._names.display[lowered], signature))
+            self._kernels[lowered] = Kernel(LaunchEntry(self._image, kernel, self._names.display[lowered], signature))
         return self._kernels[lowered]
 
     def __iter__(self) -> Iterator[str]:
@@ -169,12 +169,12 @@ def load(
     return Module(_loaded(artifact, place, options), load_s=time.perf_counter() - start)
 
 
-def _loaded(artifact: Artifact, device: Device, options: JitOptions) -> Image:
+def _loaded(artifact: Artifact, device: Device, options: JitOptions) -> LoadedImage:
     """Load an image; this is what arrives in another process."""
-    return Image(device, device.load(artifact, options), artifact, options)
+    return LoadedImage(device, device.load(artifact, options), artifact, options)
 
 
-def _parts_of(image: Image) -> tuple[Callable[..., Image], tuple[object, ...]]:
+def _parts_of(image: LoadedImage) -> tuple[Callable[..., LoadedImage], tuple[object, ...]]:
     image.require()
     return _loaded, (image.artifact, image.device, image.options)
 
@@ -184,11 +184,11 @@ def _parts_of_kernel(kernel: Kernel) -> tuple[Callable[..., Kernel], tuple[objec
     return _kernel_of, (kernel._image, kernel.lowered_name)
 
 
-def _kernel_of(image: Image, lowered: str) -> Kernel:
+def _kernel_of(image: LoadedImage, lowered: str) -> Kernel:
     return Module(image)[lowered]
 
 
-copyreg.pickle(Image, _parts_of)
+copyreg.pickle(LoadedImage, _parts_of)
 copyreg.pickle(Kernel, _parts_of_kernel)
 
 

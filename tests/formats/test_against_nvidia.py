@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from cujit.formats.cubin import Cubin, CubinKernel, Space, read_cubin
-from cujit.formats.fatbin import Compression, Entry, EntryKind, FatbinFlag, find_fatbins
+from cujit.formats.cubin import Cubin, CubinKernel, MemorySpace, read_cubin
+from cujit.formats.fatbin import Compression, EntryKind, FatbinEntry, FatbinFlag, find_fatbins
 from cujit.formats.ltoir import read_ltoir
 from cujit.signature import ParameterClass
 from formats import images, nvidia_tools
@@ -53,7 +53,7 @@ def file(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     return path
 
 
-def ours(file: Path) -> list[Entry]:
+def ours(file: Path) -> list[FatbinEntry]:
     return [entry for fatbin in find_fatbins(file.read_bytes()) for entry in fatbin]
 
 
@@ -82,7 +82,7 @@ def test_entries_are_those_that_cuobjdump_lists(file: Path) -> None:
     ]
 
 
-def described(entry: Entry) -> tuple[object, ...]:
+def described(entry: FatbinEntry) -> tuple[object, ...]:
     """An entry in the words of cuobjdump."""
     host = "linux" if entry.flags & FatbinFlag.HOST_LINUX else None
     assert entry.arch is not None
@@ -154,7 +154,7 @@ def test_symbols_are_those_that_cuobjdump_lists(file: Path) -> None:
         assert {k.name for k in cubin.kernels} == {name for name, flag in functions if flag == "ENTRY"}
         assert set(cubin.functions) >= {name for name, flag in functions if flag != "ENTRY"}
         if not cubin.is_relocatable:  # there, cuobjdump lists no variables
-            assert {v.name: v.space is Space.MANAGED for v in cubin.variables} == {
+            assert {v.name: v.space is MemorySpace.MANAGED for v in cubin.variables} == {
                 name: flag == "MANAGED" for kind, flag, name in symbols if kind == "OBJECT" and name != IN_SHARED
             }
 

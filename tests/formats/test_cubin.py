@@ -10,8 +10,8 @@ import pytest
 from cujit.arch import Arch
 from cujit.artifact import Artifact, Kind
 from cujit.errors import FormatError, NameNotFoundError
-from cujit.formats.cubin import Cubin, CubinVariable, Space, read_cubin
-from cujit.formats.cubin_info import Attribute, Record, parameter_of
+from cujit.formats.cubin import Cubin, CubinVariable, MemorySpace, read_cubin
+from cujit.formats.cubin_info import Attribute, InfoRecord, parameter_of
 from cujit.formats.elf import read_elf
 from cujit.signature import ParameterClass
 from formats import abi7, damage, images
@@ -192,7 +192,7 @@ def test_large_parameters_are_read_from_records_of_the_second_version(arch: str)
 def test_a_record_of_the_second_version_has_wide_sizes() -> None:
     content = b"\0\0\0\0" + (3).to_bytes(2, "little") + (8).to_bytes(2, "little")
     content += (28000).to_bytes(2, "little") + (0x500).to_bytes(2, "little")
-    parameter = parameter_of(Record(Attribute.KPARAM_INFO_V2, 0, content, 0))
+    parameter = parameter_of(InfoRecord(Attribute.KPARAM_INFO_V2, 0, content, 0))
     assert (parameter.ordinal, parameter.offset, parameter.size, parameter.is_pointer) == (3, 8, 28000, True)
 
 
@@ -200,9 +200,9 @@ def test_a_record_of_the_second_version_has_wide_sizes() -> None:
 @pytest.mark.parametrize("arch", ["sm_75", "sm_90", "sm_120"])
 def test_variables_are_told_with_their_space(arch: str, options: tuple[str, ...]) -> None:
     assert set(zoo(arch, *options).variables) == {
-        CubinVariable("table", 32, Space.CONSTANT),
-        CubinVariable("counter", 4, Space.GLOBAL),
-        CubinVariable("shared_with_host", 4, Space.MANAGED),
+        CubinVariable("table", 32, MemorySpace.CONSTANT),
+        CubinVariable("counter", 4, MemorySpace.GLOBAL),
+        CubinVariable("shared_with_host", 4, MemorySpace.MANAGED),
     }
 
 

@@ -9,7 +9,7 @@ import pytest
 from elftools.elf.elffile import ELFFile
 
 from cujit.errors import FormatError
-from cujit.formats.elf import Elf, Symbol, elf_length, elf_type, read_elf
+from cujit.formats.elf import Elf, ElfSymbol, elf_length, elf_type, read_elf
 from formats import damage, images
 
 
@@ -35,7 +35,7 @@ def test_sections_and_symbols_are_those_that_pyelftools_reads(arch: str, options
     table = other.get_section_by_name(".symtab")
     raw = [(s.entry["st_value"], s.entry["st_size"]) for s in table.iter_symbols()]
     assert [(s.value, s.size) for s in elf.symbols()] == raw
-    assert [s.name for s in elf.symbols() if s.type != Symbol.SECTION] == [
+    assert [s.name for s in elf.symbols() if s.type != ElfSymbol.SECTION] == [
         s.name for s in table.iter_symbols() if s.entry["st_info"]["type"] != "STT_SECTION"
     ]
     for section in elf.sections:
@@ -72,8 +72,8 @@ def test_length_and_type_are_told_without_the_rest() -> None:
 def test_symbols_of_a_type_may_be_left_out() -> None:
     elf = read_elf(images.cubin(images.ZOO))
     every = elf.symbols()
-    assert elf.symbols(skip=Symbol.SECTION) == tuple(s for s in every if s.type != Symbol.SECTION)
-    assert len(elf.symbols(skip=Symbol.SECTION)) < len(every)
+    assert elf.symbols(skip=ElfSymbol.SECTION) == tuple(s for s in every if s.type != ElfSymbol.SECTION)
+    assert len(elf.symbols(skip=ElfSymbol.SECTION)) < len(every)
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cujit.errors import FormatError
-from cujit.formats.fatbin import Entry, find_fatbins, read_fatbin
+from cujit.formats.fatbin import FatbinEntry, find_fatbins, read_fatbin
 from cujit.formats.salvage import Damaged, salvage
 from formats.images import SAXPY, bundled, cubin, ptx
 
@@ -44,7 +44,7 @@ def test_an_entry_that_is_damaged_is_told_and_stepped_over() -> None:
     with pytest.raises(FormatError):
         read_fatbin(data)
     (entries,) = salvage(data)
-    assert [type(e) for e in entries] == [Entry, Damaged, Entry]
+    assert [type(e) for e in entries] == [FatbinEntry, Damaged, FatbinEntry]
     assert isinstance(entries[1], Damaged)
     assert (entries[1].offset, entries[1].size) == (at, read_fatbin(DATA).entries[2].offset - at)
 
@@ -83,7 +83,7 @@ def test_a_container_of_very_many_damaged_entries_is_read_up_to_a_bound() -> Non
 
 def test_entries_of_a_damaged_file_share_what_was_unpacked_last() -> None:
     data = bundled((("ptx", "75", ptx(SAXPY)), ("ptx", "80", ptx(SAXPY))), "-concat")
-    stored = [e._stored for entries in salvage(data + data + data[:-8]) for e in entries if isinstance(e, Entry)]
+    stored = [e._stored for entries in salvage(data + data + data[:-8]) for e in entries if isinstance(e, FatbinEntry)]
     assert len(stored) >= 4
     assert all(s.recent is not None and s.recent is stored[0].recent for s in stored)
 

@@ -10,7 +10,7 @@ from cujit.errors import LaunchError
 from cujit.occupancy.multiprocessor import LIMITS
 from cujit.occupancy.residency import Demand, Limiter, Residency, residency
 from cujit.occupancy.shapes import (
-    Step,
+    NextStep,
     best_block,
     block_sizes,
     clusters_bound,
@@ -135,7 +135,7 @@ def kernels(count: int) -> Iterator[tuple[Demand, Residency]]:
         yield demand, residency(demand, draw.randrange(1, 1025), draw.choice([0, draw.randint(0, limits.shared_bytes)]))
 
 
-def after(demand: Demand, now: Residency, step: Step) -> int:
+def after(demand: Demand, now: Residency, step: NextStep) -> int:
     """Count the blocks once the kernel uses no more than the step says."""
     shared, dynamic = demand.shared_bytes, now.dynamic_bytes
     if step.shared_bytes is not None:

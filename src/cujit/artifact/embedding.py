@@ -18,7 +18,7 @@ from cujit.version import __version__
 __all__ = ["c_header", "python_module"]
 
 
-class Image(Protocol):
+class Embeddable(Protocol):
     """What is written of an Artifact."""
 
     @property
@@ -104,7 +104,7 @@ _PACKED = """
 '''
 
 
-def python_module(artifact: Image) -> str:
+def python_module(artifact: Embeddable) -> str:
     """Write the source of a module with ``artifact()`` and ``load(device=None)``.
 
     PTX stays readable text; everything else is compressed and spelled in base 85. Names, signatures and the tool
@@ -122,7 +122,7 @@ def python_module(artifact: Image) -> str:
     )
 
 
-def _summary(artifact: Image) -> str:
+def _summary(artifact: Embeddable) -> str:
     arch = f" for {artifact.arch}" if artifact.arch else ""
     return f"CUDA kernels: a {artifact.kind.value}{arch}, {len(artifact.data):,} bytes"
 
@@ -137,7 +137,7 @@ def _parameter(p: Parameter) -> str:
     return f"parameter(kind.{p.kind.name}, {', '.join(said)})"
 
 
-def _image(artifact: Image) -> str:
+def _image(artifact: Embeddable) -> str:
     if artifact.kind.value == "ptx":
         text = artifact.data.decode("utf-8", "replace")
         is_plain = text.encode() == artifact.data and "\0" not in text
@@ -189,7 +189,7 @@ _HEADER = """\
 """
 
 
-def c_header(artifact: Image, prefix: str) -> str:
+def c_header(artifact: Embeddable, prefix: str) -> str:
     """Write a header of C99 and C++ with the image, its size, and the lowered name of every kernel that is known.
 
     Everything in it is called ``prefix_…`` (``PREFIX_…`` for macros); equal Artifacts give equal text.
@@ -224,7 +224,7 @@ def c_identifier(text: str) -> str:
     return f"image_{name}" if name[0].isdigit() else name
 
 
-def _c_kernels(artifact: Image, prefix: str) -> str:
+def _c_kernels(artifact: Embeddable, prefix: str) -> str:
     """A constant per kernel, and the table of all; two names that C would spell alike are numbered."""
     taken: set[str] = set()
     lines, rows = [], []

@@ -19,8 +19,8 @@ from cujit.errors import FormatError, MissingError, NameNotFoundError, OptionErr
 __all__ = [
     "Info",
     "Listed",
+    "RecordVerdict",
     "Shown",
-    "Verdict",
     "clear",
     "export",
     "info",
@@ -70,7 +70,7 @@ class Shown:
 
 
 @dataclass(frozen=True)
-class Verdict:
+class RecordVerdict:
     """What ``verify`` found of one entry: ``fault`` is empty where it is good, ``remade`` whether it was made again."""
 
     digest: str
@@ -189,7 +189,7 @@ def sample_size(entries: int, fraction: float) -> int:
 
 def verify(
     cache: Cache, fraction: float, remake: Callable[[Shown], Artifact | None], *, seed: int = 0
-) -> Iterator[Verdict]:
+) -> Iterator[RecordVerdict]:
     """Prove a sample of the writable root's entries, and compare each image with one made again.
 
     ``fraction`` is the share of entries, from 0 to 1, drawn by ``seed``; see ``sample_size``. ``remake`` makes the
@@ -208,22 +208,24 @@ def verify(
     return (verdict for entry in sample if (verdict := _verdict(cache.store, entry, remake)) is not None)
 
 
-def _verdict(store: Store | None, entry: StoreEntry, remake: Callable[[Shown], Artifact | None]) -> Verdict | None:
+def _verdict(
+    store: Store | None, entry: StoreEntry, remake: Callable[[Shown], Artifact | None]
+) -> RecordVerdict | None:
     """Check one entry; None where it is gone."""
     lookup = None if store is None else store.get(entry.digest)
     if store is None or lookup is None or (lookup.record is None and not lookup.damage):
         return None
     if lookup.record is None:
-        return Verdict(entry.digest, "", False, lookup.damage)
+        return RecordVerdict(entry.digest, "", False, lookup.damage)
     record = lookup.record
     name = record.artifact.name
     try:
         again = remake(Shown(store.root, record, record.key()))
     except FormatError as e:
-        return Verdict(entry.digest, name, False, e.message)
+        return RecordVerdict(entry.digest, name, False, e.message)
     if again is None:
-        return Verdict(entry.digest, name, False, "")
-    return Verdict(entry.digest, name, True, _difference(record.artifact, again))
+        return RecordVerdict(entry.digest, name, False, "")
+    return RecordVerdict(entry.digest, name, True, _difference(record.artifact, again))
 
 
 def _difference(kept: Artifact, made: Artifact) -> str:

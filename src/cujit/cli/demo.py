@@ -38,7 +38,7 @@ ROUNDS = 5
 
 
 @dataclass(frozen=True)
-class Outcome:
+class DemoResult:
     """What the run gave: how many numbers are wrong, and the seconds of one launch."""
 
     wrong: int
@@ -85,7 +85,7 @@ def _load(fatbin: Artifact, device: Device) -> tuple[Kernel, str]:
     return module[KERNEL], module.route
 
 
-def _run(kernel: Kernel, device: Device) -> Outcome:
+def _run(kernel: Kernel, device: Device) -> DemoResult:
     """Run once and compare, then a few times more for the time."""
     # Whole numbers below 2**24, so that one rounding or two make no difference.
     a, x, y = 3.0, np.arange(COUNT, dtype=np.float32) % 1000, np.arange(COUNT, dtype=np.float32) % 77
@@ -101,10 +101,10 @@ def _run(kernel: Kernel, device: Device) -> Outcome:
         launch(a, on_x, on_y, COUNT)
         device.synchronize()
         seconds.append(time.perf_counter() - begin)
-    return Outcome(int(wrong.size), first, min(seconds))
+    return DemoResult(int(wrong.size), first, min(seconds))
 
 
-def _rate(outcome: Outcome) -> float:
+def _rate(outcome: DemoResult) -> float:
     """Give the memory traffic in GB/s: two arrays read and one written."""
     return 3 * 4 * COUNT / outcome.seconds / 1e9
 
@@ -121,7 +121,7 @@ def _report(
     why: str,
     route: str,
     kernel: Kernel,
-    outcome: Outcome,
+    outcome: DemoResult,
 ) -> dict[str, Any]:
     return {
         "images": images,

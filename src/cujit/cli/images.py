@@ -6,7 +6,7 @@ from typing import Any
 
 from cujit.cli.console import print_table, shown_bytes
 from cujit.formats.cubin import read_cubin
-from cujit.formats.fatbin import Entry, EntryKind, read_fatbin
+from cujit.formats.fatbin import EntryKind, FatbinEntry, read_fatbin
 
 __all__ = ["image_records", "print_images"]
 
@@ -20,7 +20,7 @@ def image_records(fatbin: bytes) -> list[dict[str, Any]]:
     return [_record(entry) for entry in read_fatbin(fatbin)]
 
 
-def _record(entry: Entry) -> dict[str, Any]:
+def _record(entry: FatbinEntry) -> dict[str, Any]:
     record: dict[str, Any] = {
         "kind": entry.kind.name.lower(),
         "arch": str(entry.arch) if entry.arch else None,

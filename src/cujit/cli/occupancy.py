@@ -15,7 +15,7 @@ from cujit.errors import CujitError, LaunchError, MissingError
 from cujit.kernel import Kernel
 from cujit.loading import load
 from cujit.occupancy.result import Occupancy
-from cujit.occupancy.shapes import SharedBytes, Step
+from cujit.occupancy.shapes import NextStep, SharedBytes
 from cujit.occupancy.subject import Subject, subject
 from cujit.occupancy.subject import plot as plot_occupancy
 
@@ -210,7 +210,7 @@ def _cells(row: Occupancy, best: Occupancy, asked: dict[int, float]) -> dict[str
     }
 
 
-def _needs(step: Step | None) -> str:
+def _needs(step: NextStep | None) -> str:
     if step is None:
         return ""
     limits = (("registers", step.registers), ("shared", step.shared_bytes), ("barriers", step.barriers))

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from cujit.cli.choose_device import choose_device, device_option
 from cujit.cli.compiler_options import compiler_options, read_options
 from cujit.cli.console import json_option, note, print_json, shown_time
-from cujit.cli.watching import Place, Watching, watch_options
+from cujit.cli.watching import TracedPlace, Watching, watch_options
 from cujit.devices.arguments.written import FORMS, Value, argument, sizes
 from cujit.devices.arrays.array import DeviceArray
 from cujit.devices.device import Device
@@ -107,7 +107,7 @@ def command(
     repeat: int,
     timed: bool,
     check: str | None,
-    traced: Place | None,
+    traced: TracedPlace | None,
     trace_limit: int,
     coverage: Path | None,
     timeout_s: float | None,

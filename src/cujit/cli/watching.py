@@ -21,19 +21,19 @@ if TYPE_CHECKING:
     from cujit.devices.cpu.observe.coverage import Coverage
     from cujit.devices.cpu.observe.trace import Trace, TracedLaunch
 
-__all__ = ["Place", "Watching", "place", "watch_options"]
+__all__ = ["TracedPlace", "Watching", "place", "watch_options"]
 
 _TRACE_LIMIT = 100_000
 
 
-class Place(NamedTuple):
+class TracedPlace(NamedTuple):
     """A thread: indices of its block and of itself."""
 
     block: tuple[int, ...]
     thread: tuple[int, ...]
 
 
-def place(text: str) -> Place:
+def place(text: str) -> TracedPlace:
     """Read ``BLOCK,THREAD``, each a linear number or ``x:y:z``.
 
     Raises:
@@ -46,7 +46,7 @@ def place(text: str) -> Place:
     if not right:
         raise click.BadParameter(f"{spell(text)} is not BLOCK,THREAD, such as 0,5 or 1:2,3:4:0")
     block, thread = (tuple(map(int, part)) for part in numbers)
-    return Place(block, thread)
+    return TracedPlace(block, thread)
 
 
 def watch_options(function: Callable[..., None]) -> Callable[..., None]:
@@ -96,7 +96,12 @@ class Watching:
     """What was asked for; ``trace`` is None, and ``coverage`` too, where nobody asked."""
 
     def __init__(
-        self, check: str | None, traced: Place | None, limit: int, file: Path | None, timeout_s: float | None = None
+        self,
+        check: str | None,
+        traced: TracedPlace | None,
+        limit: int,
+        file: Path | None,
+        timeout_s: float | None = None,
     ) -> None:
         self._check = check
         self._timeout_s = timeout_s

@@ -27,7 +27,7 @@ from cujit.devices.linetable import CodeLine, code_lines
 from cujit.devices.perf import VARIABLE
 from cujit.errors import FileError
 from cujit.forks import Lock, begins_anew
-from cujit.formats.elf import Elf, Symbol, read_elf
+from cujit.formats.elf import Elf, ElfSymbol, read_elf
 
 __all__ = ["ptx_path", "tell"]
 
@@ -88,11 +88,11 @@ class _Function(NamedTuple):
     lines: list[CodeLine]
 
 
-def _functions(elf: Elf, symbol: str) -> list[Symbol]:
+def _functions(elf: Elf, symbol: str) -> list[ElfSymbol]:
     """List the functions of the section that one is in, in their order."""
     symbols = elf.symbols()
     section = next(each.section for each in symbols if each.name == symbol)
-    found = (each for each in symbols if each.type == Symbol.FUNCTION and each.section == section)
+    found = (each for each in symbols if each.type == ElfSymbol.FUNCTION and each.section == section)
     return sorted(found, key=lambda each: each.value)
 
 

@@ -18,16 +18,16 @@ from cujit.artifact import image_bytes
 from cujit.errors import ArchError, FormatError, NameNotFoundError, spell
 from cujit.formats.cubin_info import (
     Attribute,
+    InfoRecord,
     KernelParameter,
-    Record,
     parameter_of,
     read_records,
     symbol_values,
 )
-from cujit.formats.elf import Elf, Note, Section, Symbol, read_elf
+from cujit.formats.elf import Elf, ElfSymbol, Note, Section, read_elf
 from cujit.signature import Parameter, ParameterClass, Signature
 
-__all__ = ["Cubin", "CubinKernel", "CubinVariable", "Space", "read_cubin"]
+__all__ = ["Cubin", "CubinKernel", "CubinVariable", "MemorySpace", "read_cubin"]
 
 _MACHINE = 190  # EM_CUDA
 _RELOCATABLE, _EXECUTABLE = 1, 2
@@ -45,7 +45,7 @@ _RELEASE = re.compile(rb"release ([0-9]{1,3})\.([0-9]{1,3})")
 Block = tuple[int, int, int]
 
 
-class Space(enum.Enum):
+class MemorySpace(enum.Enum):
     """Where a variable lives."""
 
     GLOBAL = "global"
@@ -59,7 +59,7 @@ class CubinVariable:
 
     name: str
     size: int
-    space: Space
+    space: MemorySpace
 
 
 @dataclass(frozen=True)
@@ -163,7 +163,7 @@ class _Reader:
 
     def __init__(self, elf: Elf) -> None:
         self._elf = elf
-        self._symbols = elf.symbols(skip=Symbol.SECTION)
+        self._symbols = elf.symbols(skip=ElfSymbol.SECTION)
         self._commands = _commands(elf)
         self._number = (elf.flags >> 8 if elf.abi_version >= _ABI_8 else elf.flags) & 0xFF
         self._module = self._records(elf.section(".nv.info"))
@@ -175,7 +175,7 @@ class _Reader:
     def read(self) -> Cubin:
         elf = self._elf
         named = [s for s in self._symbols if s.name]
-        functions = [s for s in named if s.type == Symbol.FUNCTION and s.section]
+        functions = [s for s in named if s.type == ElfSymbol.FUNCTION and s.section]
         return Cubin(
             arch=self._arch(),
             abi=elf.abi_version,
@@ -210,15 +210,15 @@ class _Reader:
         records = self._records(self._elf.section(".nv.compat"))
         return any(r.attribute == _CUDA_ACCELERATOR_TARGET and r.value == 1 for r in records)
 
-    def _records(self, section: Section | None) -> list[Record]:
+    def _records(self, section: Section | None) -> list[InfoRecord]:
         return read_records(self._elf.content(section), section.offset) if section else []
 
-    def _code(self, symbol: Symbol) -> Section:
+    def _code(self, symbol: ElfSymbol) -> Section:
         if symbol.section >= len(self._elf.sections):
             raise FormatError(f"{symbol.name} is in section {symbol.section}, which does not exist")
         return self._elf.sections[symbol.section]
 
-    def _kernel(self, symbol: Symbol) -> CubinKernel:
+    def _kernel(self, symbol: ElfSymbol) -> CubinKernel:
         code = self._code(symbol)
         facts = self._facts.get(code.index)
         if facts is None:
@@ -248,7 +248,7 @@ class _Reader:
             parameter_bytes=facts.parameter_bytes,
         )
 
-    def _value(self, attribute: Attribute, symbol: Symbol) -> int | None:
+    def _value(self, attribute: Attribute, symbol: ElfSymbol) -> int | None:
         return self._values[attribute].get(symbol.index)
 
     def _shared(self, kernel: str) -> tuple[int, int]:
@@ -259,15 +259,15 @@ class _Reader:
         reserved = _RESERVED_SHARED_BYTES if has_reserve and size >= _RESERVED_SHARED_BYTES else 0
         return size - reserved, reserved
 
-    def _variable(self, symbol: Symbol) -> CubinVariable | None:
-        if symbol.type not in (Symbol.OBJECT, _CUDA_OBJECT) or not symbol.section or symbol.name[0] in "$.":
+    def _variable(self, symbol: ElfSymbol) -> CubinVariable | None:
+        if symbol.type not in (ElfSymbol.OBJECT, _CUDA_OBJECT) or not symbol.section or symbol.name[0] in "$.":
             return None
         section = self._code(symbol).name
         if section == ".nv.constant3":
-            return CubinVariable(symbol.name, symbol.size, Space.CONSTANT)
+            return CubinVariable(symbol.name, symbol.size, MemorySpace.CONSTANT)
         if not section.startswith(".nv.global"):
             return None
-        space = Space.MANAGED if symbol.other & _MANAGED else Space.GLOBAL
+        space = MemorySpace.MANAGED if symbol.other & _MANAGED else MemorySpace.GLOBAL
         return CubinVariable(symbol.name, symbol.size, space)
 
 
@@ -277,7 +277,7 @@ _CUDA_ACCELERATOR_TARGET = 9  # of .nv.compat
 _CONSTANT = ".nv.constant"
 
 
-def _is_internal(symbol: Symbol) -> bool:
+def _is_internal(symbol: ElfSymbol) -> bool:
     """Whether an undefined symbol is the linker's own business: its tables, and dynamic shared memory."""
     return symbol.name.startswith((".nv.", "__nv_reservedSMEM", "__UFT", "__UDT")) or symbol.other == _SHARED
 
@@ -333,7 +333,7 @@ class _Facts:
     parameter_bytes: int
 
 
-def _facts_of(code: Section, records: list[Record], elf: Elf) -> _Facts:
+def _facts_of(code: Section, records: list[InfoRecord], elf: Elf) -> _Facts:
     first = {r.attribute: r for r in reversed(records)}
     limit = _short(first, Attribute.MAXREG_COUNT, _NO_REGISTER_LIMIT)
     rank = first.get(Attribute.MAX_CLUSTER_RANK)
@@ -351,13 +351,13 @@ def _facts_of(code: Section, records: list[Record], elf: Elf) -> _Facts:
     )
 
 
-def _short(first: Mapping[int, Record], attribute: Attribute, default: int = 0) -> int:
+def _short(first: Mapping[int, InfoRecord], attribute: Attribute, default: int = 0) -> int:
     """The value of a record of a short format."""
     record = first.get(attribute)
     return default if record is None else record.value
 
 
-def _block(first: Mapping[int, Record], attribute: Attribute) -> Block | None:
+def _block(first: Mapping[int, InfoRecord], attribute: Attribute) -> Block | None:
     record = first.get(attribute)
     if record is None:
         return None
@@ -365,7 +365,7 @@ def _block(first: Mapping[int, Record], attribute: Attribute) -> Block | None:
     return x, y, z
 
 
-def _parameters(kernel: str, records: list[Record]) -> list[KernelParameter]:
+def _parameters(kernel: str, records: list[InfoRecord]) -> list[KernelParameter]:
     """Read the parameters in order; they must be all there, and none may overlap another."""
     found = sorted(parameter_of(r) for r in records if r.attribute in _PARAMETER_ATTRIBUTES)
     end = 0

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from cujit.errors import FormatError
 
-__all__ = ["Attribute", "KernelParameter", "Record", "parameter_of", "read_records", "symbol_values"]
+__all__ = ["Attribute", "InfoRecord", "KernelParameter", "parameter_of", "read_records", "symbol_values"]
 
 
 class Attribute(enum.IntEnum):
@@ -39,7 +39,7 @@ _NOTHING, _BYTE, _HALF, _SIZED = 1, 2, 3, 4  # formats of records
 _HEAD = struct.Struct("<BBH")
 
 
-class Record(NamedTuple):
+class InfoRecord(NamedTuple):
     """One record: its attribute, its value (of the short formats) or its bytes, its place in the file."""
 
     attribute: int
@@ -62,7 +62,7 @@ class Record(NamedTuple):
             ) from None
 
 
-def read_records(content: bytes, base: int) -> list[Record]:
+def read_records(content: bytes, base: int) -> list[InfoRecord]:
     """Read the records of one section; ``base`` is its offset in the file.
 
     Raises:
@@ -78,17 +78,17 @@ def read_records(content: bytes, base: int) -> list[Record]:
             after += half
             if after > end:
                 raise FormatError(f"a record of {half} bytes goes beyond its section", offset=base + at)
-            records.append(Record(attribute, 0, content[at + 4 : after], base + at))
+            records.append(InfoRecord(attribute, 0, content[at + 4 : after], base + at))
         elif _NOTHING <= kind <= _HALF:
             value = half if kind == _HALF else half & 0xFF if kind == _BYTE else 0
-            records.append(Record(attribute, value, b"", base + at))
+            records.append(InfoRecord(attribute, value, b"", base + at))
         else:
             raise FormatError(f"a record of format {kind}", offset=base + at)
         at = after
     return records
 
 
-def symbol_values(records: Iterable[Record], attributes: Iterable[Attribute]) -> dict[int, dict[int, int]]:
+def symbol_values(records: Iterable[InfoRecord], attributes: Iterable[Attribute]) -> dict[int, dict[int, int]]:
     """Gather the records that give a number to a symbol: attribute to symbol index to number.
 
     Raises:
@@ -115,7 +115,7 @@ class KernelParameter(NamedTuple):
 _SPACE_GENERIC = 5
 
 
-def parameter_of(record: Record) -> KernelParameter:
+def parameter_of(record: InfoRecord) -> KernelParameter:
     """Read a KPARAM_INFO record, of either version.
 
     Raises:

@@ -8,7 +8,18 @@ from dataclasses import dataclass, replace
 
 from cujit.signature import ParameterClass
 
-__all__ = ["BUILTINS", "Builtin", "Pack", "Shape", "Term", "Type", "each", "flat", "pointer_to", "qualified"]
+__all__ = [
+    "BUILTINS",
+    "Builtin",
+    "CxxType",
+    "PackExpansion",
+    "Term",
+    "TypeShape",
+    "each",
+    "flat",
+    "pointer_to",
+    "qualified",
+]
 
 
 @dataclass(frozen=True)
@@ -53,7 +64,7 @@ BUILTINS = {
 }
 
 
-class Shape(enum.Enum):
+class TypeShape(enum.Enum):
     """What a type is at its top."""
 
     NAMED = enum.auto()
@@ -68,14 +79,14 @@ class Shape(enum.Enum):
 
 
 @dataclass(frozen=True)
-class Type:
+class CxxType:
     """A type as the two texts around a declared name (``void (*`` and ``)(int)``), and what it is made of."""
 
     left: str
     right: str = ""
-    shape: Shape = Shape.NAMED
-    inner: Type | None = None
-    parameters: tuple[Type, ...] = ()
+    shape: TypeShape = TypeShape.NAMED
+    inner: CxxType | None = None
+    parameters: tuple[CxxType, ...] = ()
     builtin: Builtin | None = None
 
     def __str__(self) -> str:
@@ -83,37 +94,37 @@ class Type:
 
 
 @dataclass(frozen=True)
-class Pack:
+class PackExpansion:
     """The types or values that a template parameter pack stands for."""
 
-    items: tuple[Type, ...]
+    items: tuple[CxxType, ...]
 
 
-Term = Type | Pack
+Term = CxxType | PackExpansion
 """A template argument or parameter type: one, or those of a pack."""
 
 
-def each(term: Term, f: Callable[[Type], Type]) -> Term:
+def each(term: Term, f: Callable[[CxxType], CxxType]) -> Term:
     """Apply ``f`` to a type, or to every one of a pack."""
-    return Pack(tuple(map(f, term.items))) if isinstance(term, Pack) else f(term)
+    return PackExpansion(tuple(map(f, term.items))) if isinstance(term, PackExpansion) else f(term)
 
 
-def flat(terms: Iterable[Term]) -> tuple[Type, ...]:
+def flat(terms: Iterable[Term]) -> tuple[CxxType, ...]:
     """Lay out types and packs as one list of types."""
-    return tuple(t for term in terms for t in (term.items if isinstance(term, Pack) else (term,)))
+    return tuple(t for term in terms for t in (term.items if isinstance(term, PackExpansion) else (term,)))
 
 
-def pointer_to(operator: str, t: Type) -> Type:
+def pointer_to(operator: str, t: CxxType) -> CxxType:
     """Make the pointer or reference to a type, with its operator."""
-    if t.shape in (Shape.FUNCTION, Shape.ARRAY):
-        return Type(f"{t.left}({operator}", f"){t.right}", Shape.POINTER, t)
-    return Type(t.left + operator, t.right, Shape.POINTER, t)
+    if t.shape in (TypeShape.FUNCTION, TypeShape.ARRAY):
+        return CxxType(f"{t.left}({operator}", f"){t.right}", TypeShape.POINTER, t)
+    return CxxType(t.left + operator, t.right, TypeShape.POINTER, t)
 
 
-def qualified(qualifiers: str, t: Type) -> Type:
+def qualified(qualifiers: str, t: CxxType) -> CxxType:
     """Put ``const`` and its like before a type, or behind it where C++ wants it there."""
-    if t.shape is Shape.FUNCTION:
+    if t.shape is TypeShape.FUNCTION:
         return replace(t, right=f"{t.right} {qualifiers}")
-    if t.shape in (Shape.POINTER, Shape.MEMBER_POINTER) or t.left.rstrip().endswith("*"):
+    if t.shape in (TypeShape.POINTER, TypeShape.MEMBER_POINTER) or t.left.rstrip().endswith("*"):
         return replace(t, left=f"{t.left} {qualifiers}")
     return replace(t, left=f"{qualifiers} {t.left}")

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from cujit.errors import FormatError, spell
 from cujit.forks import cached_property
 
-__all__ = ["Elf", "Note", "Section", "Symbol", "elf_length", "elf_type", "read_elf"]
+__all__ = ["Elf", "ElfSymbol", "Note", "Section", "elf_length", "elf_type", "read_elf"]
 
 _MAGIC = b"\x7fELF"
 _CLASS_64, _LITTLE_ENDIAN = 2, 1
@@ -56,7 +56,7 @@ class _SymbolRow(NamedTuple):
     size: int
 
 
-class Symbol(_SymbolRow):
+class ElfSymbol(_SymbolRow):
     """One symbol; ``section`` is an index, 0 where the symbol is undefined. Source: gABI, "Symbol Table"."""
 
     __slots__ = ()
@@ -100,7 +100,7 @@ class Elf:
         """Copy a section's bytes; none for zero-initialised memory."""
         return self.data[section.offset : section.offset + section.size] if section.is_in_file else b""
 
-    def symbols(self, name: str = ".symtab", *, skip: int | None = None) -> tuple[Symbol, ...]:
+    def symbols(self, name: str = ".symtab", *, skip: int | None = None) -> tuple[ElfSymbol, ...]:
         """Read a symbol table, but for symbols of the type ``skip``; nothing when the file has none.
 
         Raises:
@@ -116,7 +116,7 @@ class Elf:
         text = _Strings(self.data, self.sections[table.link]).at
         rows = enumerate(_SYMBOL.iter_unpack(self.content(table)))
         return tuple(
-            Symbol(index, text(name_at), info & 15, info >> 4, other, section, value, size)
+            ElfSymbol(index, text(name_at), info & 15, info >> 4, other, section, value, size)
             for index, (name_at, info, other, section, value, size) in rows
             if info & 15 != skip
         )

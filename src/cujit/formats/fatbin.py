@@ -16,15 +16,15 @@ from cujit.arch import Arch
 from cujit.artifact import image_bytes
 from cujit.errors import FormatError, spell
 from cujit.formats.elf import elf_type
-from cujit.formats.fatbin_entry import Entry, EntryKind, FatbinFlag, Recent, read_entries
+from cujit.formats.fatbin_entry import EntryKind, FatbinEntry, FatbinFlag, Recent, read_entries
 from cujit.formats.host_file import places_of_sections
 from cujit.formats.unpack import Compression
 
 __all__ = [
     "Compression",
-    "Entry",
     "EntryKind",
     "Fatbin",
+    "FatbinEntry",
     "FatbinFlag",
     "find_fatbins",
     "read_fatbin",
@@ -47,31 +47,31 @@ _HOST_SECTIONS = (".nv_fatbin", "__nv_relfatbin")
 class Fatbin:
     """One container; ``size`` is its length in bytes, header included."""
 
-    entries: tuple[Entry, ...]
+    entries: tuple[FatbinEntry, ...]
     size: int
 
-    def __iter__(self) -> Iterator[Entry]:
+    def __iter__(self) -> Iterator[FatbinEntry]:
         return iter(self.entries)
 
     def __len__(self) -> int:
         return len(self.entries)
 
     @property
-    def ptx_entries(self) -> tuple[Entry, ...]:
+    def ptx_entries(self) -> tuple[FatbinEntry, ...]:
         """The entries that hold PTX."""
         return self._of(EntryKind.PTX)
 
     @property
-    def cubin_entries(self) -> tuple[Entry, ...]:
+    def cubin_entries(self) -> tuple[FatbinEntry, ...]:
         """The entries that hold machine code."""
         return self._of(EntryKind.CUBIN)
 
     @property
-    def ltoir_entries(self) -> tuple[Entry, ...]:
+    def ltoir_entries(self) -> tuple[FatbinEntry, ...]:
         """The entries that hold LTO-IR."""
         return self._of(EntryKind.LTOIR)
 
-    def _of(self, kind: EntryKind) -> tuple[Entry, ...]:
+    def _of(self, kind: EntryKind) -> tuple[FatbinEntry, ...]:
         return tuple(e for e in self.entries if e.kind is kind)
 
 
@@ -102,7 +102,7 @@ def _read_container(data: bytes, start: int, limit: int, recent: Recent) -> Fatb
     at, end = start + header_bytes, start + header_bytes + size
     if end > limit:
         raise FormatError(f"a fatbin of {end - start} bytes, cut off after {limit - start}", offset=start)
-    entries: list[Entry] = []
+    entries: list[FatbinEntry] = []
     while at < end:
         more, at = read_entries(data, at, end, recent)
         entries += more
@@ -144,7 +144,7 @@ def _back_to_back(data: bytes, start: int, end: int, recent: Recent) -> Iterator
         at += fatbin.size
 
 
-def select(fatbin: Fatbin, device: Arch) -> Entry | None:
+def select(fatbin: Fatbin, device: Arch) -> FatbinEntry | None:
     """Find what a GPU of architecture ``device`` would run: the best machine code, else the best PTX.
 
     Machine code that runs there comes first, the nearest architecture, the most specific variant; then PTX
@@ -164,7 +164,7 @@ def select(fatbin: Fatbin, device: Arch) -> Entry | None:
 _EXECUTABLE = 2  # of ELF's e_type
 
 
-def _candidates(entries: tuple[Entry, ...], device: Arch) -> list[Entry]:
+def _candidates(entries: tuple[FatbinEntry, ...], device: Arch) -> list[FatbinEntry]:
     """What runs on the device, best first."""
     fitting = [(e.arch, e) for e in entries if e.arch is not None and e.arch.runs_on(device)]
     fitting.sort(key=lambda pair: (pair[0].number, "fa".find(pair[0].suffix or "-")), reverse=True)

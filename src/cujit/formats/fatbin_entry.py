@@ -16,7 +16,7 @@ from cujit.errors import ArchError, FormatError
 from cujit.formats.elf import elf_length
 from cujit.formats.unpack import Compression, unpack
 
-__all__ = ["Entry", "EntryKind", "FatbinFlag", "Recent", "read_entries"]
+__all__ = ["EntryKind", "FatbinEntry", "FatbinFlag", "Recent", "read_entries"]
 
 _ENTRY = struct.Struct("<HHIQIIHHIIIQQQ")
 _PAIR = struct.Struct("<II")
@@ -31,7 +31,7 @@ class EntryKind(enum.Enum):
     LTOIR = 8
     TILEIR = 0x80
     OTHER = 0
-    """Of a kind that cujit does not know; ``Entry.code`` has its number."""
+    """Of a kind that cujit does not know; ``FatbinEntry.code`` has its number."""
 
 
 class FatbinFlag(enum.IntFlag):
@@ -55,7 +55,7 @@ _ARCH_KINDS = {EntryKind.PTX: ArchKind.VIRTUAL, EntryKind.LTOIR: ArchKind.LTO}
 
 
 @dataclass(frozen=True)
-class Entry:
+class FatbinEntry:
     """One image in a fatbin.
 
     ``code`` is the number of its kind. ``version`` is the PTX ISA of PTX, the ABI's of a cubin, the container's
@@ -235,7 +235,7 @@ class _Header:
         return raw.decode("utf-8", "backslashreplace")
 
 
-def read_entries(data: bytes, at: int, end: int, recent: Recent | None = None) -> tuple[list[Entry], int]:
+def read_entries(data: bytes, at: int, end: int, recent: Recent | None = None) -> tuple[list[FatbinEntry], int]:
     """Read the entry at ``at``, several where they are concatenated, and tell where the next one begins.
 
     ``recent`` is one for all entries of a file.
@@ -249,19 +249,19 @@ def read_entries(data: bytes, at: int, end: int, recent: Recent | None = None) -
     return [_entry(data, header)], header.payload_end
 
 
-def _entry(data: bytes, header: _Header) -> Entry:
+def _entry(data: bytes, header: _Header) -> FatbinEntry:
     stored = header.stored(data)
     return _make(data, header, stored, header.payload_at, stored.end - stored.start, stored.size)
 
 
-def _make(data: bytes, h: _Header, stored: _Stored, end: int, stored_bytes: int, size: int) -> Entry:
+def _make(data: bytes, h: _Header, stored: _Stored, end: int, stored_bytes: int, size: int) -> FatbinEntry:
     try:
         kind = EntryKind(h.kind)
     except ValueError:
         kind = EntryKind.OTHER
     # Machine code keeps a copy of a section of the cubin where other kinds keep their options.
     options_at, options_bytes = (0, 0) if kind is EntryKind.CUBIN else h.pair(data, end)
-    return Entry(
+    return FatbinEntry(
         kind=kind,
         code=h.kind,
         arch=_arch(kind, h),
@@ -289,7 +289,7 @@ def _arch(kind: EntryKind, h: _Header) -> Arch | None:
         raise FormatError(f"an entry for no architecture: {h.number}", offset=h.at + 0x1C) from e
 
 
-def _concatenated(data: bytes, outer: _Header, recent: Recent) -> Iterator[Entry]:
+def _concatenated(data: bytes, outer: _Header, recent: Recent) -> Iterator[FatbinEntry]:
     """Unfold entries that share one payload; their headers stand one after another in the outer header.
 
     In such a header the header's size gives way to the place in the unpacked payload.

@@ -10,7 +10,7 @@ import re
 import struct
 
 from cujit.errors import FormatError, spell
-from cujit.formats.cxx_types import BUILTINS, Pack, Shape, Term, Type, each, flat, pointer_to, qualified
+from cujit.formats.cxx_types import BUILTINS, CxxType, PackExpansion, Term, TypeShape, each, flat, pointer_to, qualified
 from cujit.signature import ParameterClass
 
 __all__ = ["Demangler"]
@@ -38,7 +38,7 @@ _QUALIFIERS = {"r": "__restrict__", "V": "volatile", "K": "const"}
 _POINTERS = {"P": "*", "R": "&", "O": "&&"}
 
 
-def _argument_list(types: tuple[Type, ...]) -> str:
+def _argument_list(types: tuple[CxxType, ...]) -> str:
     return f"<{', '.join(map(str, types))}>"
 
 
@@ -100,7 +100,7 @@ class Demangler:
         return match[0]
 
     def _remember(self, term: Term) -> Term:
-        items = term.items if isinstance(term, Pack) else (term,)
+        items = term.items if isinstance(term, PackExpansion) else (term,)
         self._spend(sum(len(t.left) + len(t.right) for t in items))
         self._seen.append(term)
         return term
@@ -132,7 +132,7 @@ class Demangler:
             FormatError: it is malformed or outside of the subset.
         """
         name = self._unqualified_name()
-        self._remember(Type(name))
+        self._remember(CxxType(name))
         return name, self.template_arguments()
 
     def _named_encoding(self) -> tuple[str, str]:
@@ -145,8 +145,8 @@ class Demangler:
             result = self._type() if is_template else None
             parameters = self._parameters(end=("E", ".", "$"))
             text = f"{name}({', '.join(map(str, parameters))})"
-            if isinstance(result, Type):
-                space = " " if result.shape is not Shape.FUNCTION else ""
+            if isinstance(result, CxxType):
+                space = " " if result.shape is not TypeShape.FUNCTION else ""
                 text = f"{result.left}{space}{text}{result.right}"
         self._template_arguments = outer
         self._depth -= 1
@@ -169,7 +169,7 @@ class Demangler:
             scope = "std" if self._take("St") else ""
             text = self._join(scope, self._unqualified_name())
             if self._next("I"):
-                self._remember(Type(text))
+                self._remember(CxxType(text))
         if not self._next("I"):
             return text, False
         arguments = self.template_arguments()
@@ -199,7 +199,7 @@ class Demangler:
             else:
                 text = self._join(text, self._unqualified_name())
             if remembered:
-                self._remember(Type(text))
+                self._remember(CxxType(text))
         if remembered:
             self._seen.pop()  # the whole is no prefix; where it is a type, the type remembers it
         if not text:
@@ -255,7 +255,7 @@ class Demangler:
         return f"{scope}::{name}" if scope and name else scope or name
 
     def _single(self, term: Term) -> str:
-        if isinstance(term, Pack):
+        if isinstance(term, PackExpansion):
             raise self.fail("a pack where one type is expected")
         return str(term)
 
@@ -266,7 +266,7 @@ class Demangler:
         self.expect("S")
         for code, text in _STANDARD.items():
             if self._take(code):
-                return Type(text)
+                return CxxType(text)
         digits = self._match(_SEQ_ID)[:-1]
         index = int(digits, 36) + 1 if digits else 0
         if index >= len(self._seen):
@@ -306,7 +306,7 @@ class Demangler:
                 self._enter()
                 items.append(self._template_argument())
                 self._depth -= 1
-            return Pack(flat(items))
+            return PackExpansion(flat(items))
         if self._next("L"):
             return self._literal()
         if self._take("X"):
@@ -315,7 +315,7 @@ class Demangler:
             return value
         at = self._at
         term = self._type()
-        if isinstance(term, Pack) and not self._text.startswith("Dp", at):
+        if isinstance(term, PackExpansion) and not self._text.startswith("Dp", at):
             raise self.fail("a pack inside a pattern")
         return term
 
@@ -328,21 +328,21 @@ class Demangler:
             return self._template_parameter()
         raise self.fail("an expression")
 
-    def _literal(self) -> Type:
+    def _literal(self) -> CxxType:
         """``<expr-primary> ::= L <type> <value> E | L _Z <encoding> E``."""
         self.expect("L")
         if self._take("_Z"):
             text, _ = self._named_encoding()
             self.expect("E")
-            return Type(text, shape=Shape.VALUE)
+            return CxxType(text, shape=TypeShape.VALUE)
         term = self._type()
-        if isinstance(term, Pack):
+        if isinstance(term, PackExpansion):
             raise self.fail("a pack where one type is expected")
         value = self._match(_VALUE)
         self.expect("E")
-        return Type(self._value_text(term, value), shape=Shape.VALUE)
+        return CxxType(self._value_text(term, value), shape=TypeShape.VALUE)
 
-    def _value_text(self, kind: Type, value: str) -> str:
+    def _value_text(self, kind: CxxType, value: str) -> str:
         builtin = kind.builtin
         number = "-" + value[1:] if value.startswith("n") else value
         if builtin is None:
@@ -362,14 +362,14 @@ class Demangler:
 
     # -- types ------------------------------------------------------------------------------------------
 
-    def type(self) -> Type:
+    def type(self) -> CxxType:
         """Read one ``<type>``.
 
         Raises:
             FormatError: it is malformed or outside of the subset.
         """
         term = self._type()
-        if isinstance(term, Pack):
+        if isinstance(term, PackExpansion):
             raise self.fail("a pack where one type is expected")
         return term
 
@@ -392,7 +392,7 @@ class Demangler:
             builtin = BUILTINS.get(self._text[self._at : self._at + length])
             if builtin is not None:
                 self._at += length
-                return Type(builtin.spelling, shape=Shape.BUILTIN, builtin=builtin)
+                return CxxType(builtin.spelling, shape=TypeShape.BUILTIN, builtin=builtin)
         for code, operator in _POINTERS.items():
             if self._take(code):
                 inner = self._type()
@@ -422,13 +422,13 @@ class Demangler:
             outer = self._template_arguments
             text, _ = self.name()
             self._template_arguments = outer
-            return self._remember(Type(text))
+            return self._remember(CxxType(text))
         if self._next("I"):
             text = self._single(term) + _argument_list(flat(self.template_arguments()))
-            return self._remember(Type(text))
+            return self._remember(CxxType(text))
         return term
 
-    def _function(self) -> Type:
+    def _function(self) -> CxxType:
         """``<function-type> ::= [Do] F [Y] <return type> <parameter type>+ [<ref-qualifier>] E``."""
         suffix = " noexcept" if self._take("Do") else ""
         self.expect("F")
@@ -439,9 +439,9 @@ class Demangler:
         self.expect("E")
         space = "" if result.right else " "
         right = f"({', '.join(map(str, parameters))}){suffix}{result.right}"
-        return Type(result.left + space, right, Shape.FUNCTION, result, parameters)
+        return CxxType(result.left + space, right, TypeShape.FUNCTION, result, parameters)
 
-    def _parameters(self, *, end: tuple[str, ...]) -> tuple[Type, ...]:
+    def _parameters(self, *, end: tuple[str, ...]) -> tuple[CxxType, ...]:
         """``<bare-function-type>`` without the result; a lone ``void`` is no parameter."""
         terms: list[Term] = []
         while not self._ended and not self._next(*end):
@@ -452,17 +452,17 @@ class Demangler:
         self._spend(sum(len(str(t)) for t in types))
         return () if [str(t) for t in types] == ["void"] else types
 
-    def _array(self) -> Type:
+    def _array(self) -> CxxType:
         """``<array-type> ::= A [<number>] _ <element type>``."""
         bound = self._match(_NUMBER_)[:-1]
         element = self.type()
-        left = element.left if element.shape is Shape.ARRAY else element.left + " "
-        return Type(left, f"[{bound}]{element.right}", Shape.ARRAY, element)
+        left = element.left if element.shape is TypeShape.ARRAY else element.left + " "
+        return CxxType(left, f"[{bound}]{element.right}", TypeShape.ARRAY, element)
 
-    def _member_pointer(self) -> Type:
+    def _member_pointer(self) -> CxxType:
         """``<pointer-to-member-type> ::= M <class type> <member type>``."""
         owner, member = self.type(), self.type()
         text = pointer_to(f"{owner}::*", member)
-        space = "" if member.shape is Shape.FUNCTION or member.shape is Shape.ARRAY else " "
+        space = "" if member.shape is TypeShape.FUNCTION or member.shape is TypeShape.ARRAY else " "
         left = text.left if not space else f"{member.left} {owner}::*"
-        return Type(left, text.right, Shape.MEMBER_POINTER, member)
+        return CxxType(left, text.right, TypeShape.MEMBER_POINTER, member)

@@ -15,7 +15,7 @@ from cujit.formats.expressions import normalise_expression
 from cujit.signature import Parameter, ParameterClass, Signature
 
 if TYPE_CHECKING:
-    from cujit.formats.cxx_types import Pack, Type
+    from cujit.formats.cxx_types import CxxType, PackExpansion
     from cujit.formats.itanium import Demangler
 
 __all__ = [
@@ -70,16 +70,20 @@ def signature_of(lowered: str) -> Signature:
     Raises:
         FormatError: the name is not of the probe, or what was probed is no function.
     """
-    from cujit.formats.cxx_types import Pack, Shape, Type  # start-up: a build tells names and types as a rule
+    from cujit.formats.cxx_types import (
+        CxxType,
+        PackExpansion,
+        TypeShape,
+    )  # start-up: a build tells names and types as a rule
 
     reader = _demangler(lowered)
     name, arguments = reader.template_entity()
     if name != _PROBE or not arguments:
         raise FormatError(f"no lowered name of {_PROBE}: {spell(lowered[:120])}")
     function, *packs = arguments
-    if isinstance(function, Type) and function.shape is Shape.POINTER and function.inner is not None:
+    if isinstance(function, CxxType) and function.shape is TypeShape.POINTER and function.inner is not None:
         function = function.inner
-    if isinstance(function, Pack) or function.shape is not Shape.FUNCTION:
+    if isinstance(function, PackExpansion) or function.shape is not TypeShape.FUNCTION:
         raise FormatError(f"what was probed is no function but {function}: {spell(lowered[:120])}")
     count = len(function.parameters)
     sizes, aligns, kinds = (_integers(packs, i, count, lowered) for i in range(3))
@@ -96,7 +100,7 @@ def _demangler(lowered: str, *, anonymous: str = "") -> Demangler:
     return reader
 
 
-def _integers(packs: list[Type | Pack], index: int, count: int, lowered: str) -> list[int]:
+def _integers(packs: list[CxxType | PackExpansion], index: int, count: int, lowered: str) -> list[int]:
     """Read ``cujit_ints<…>`` number ``index``; zeros where an older probe said nothing."""
     if index >= len(packs):
         return [0] * count
@@ -106,10 +110,10 @@ def _integers(packs: list[Type | Pack], index: int, count: int, lowered: str) ->
     return values
 
 
-def _parameter(t: Type, size: int, align: int, kind: int) -> Parameter:
-    from cujit.formats.cxx_types import Shape  # start-up: a build tells names and types as a rule
+def _parameter(t: CxxType, size: int, align: int, kind: int) -> Parameter:
+    from cujit.formats.cxx_types import TypeShape  # start-up: a build tells names and types as a rule
 
-    if t.shape is Shape.POINTER:
+    if t.shape is TypeShape.POINTER:
         return Parameter(ParameterClass.POINTER, 8, 8, str(t), str(t.inner).rstrip())
     if t.builtin is not None:
         width = size or t.builtin.size

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import islice
 
 from cujit.errors import FormatError
-from cujit.formats.fatbin_entry import Entry, Recent, read_entries
+from cujit.formats.fatbin_entry import FatbinEntry, Recent, read_entries
 
 __all__ = ["Damaged", "salvage"]
 
@@ -31,13 +31,13 @@ class Damaged:
     why: str
 
 
-def salvage(data: bytes) -> tuple[tuple[Entry | Damaged, ...], ...]:
+def salvage(data: bytes) -> tuple[tuple[FatbinEntry | Damaged, ...], ...]:
     """Find the containers of a damaged file by their first bytes, and read of each what can be read.
 
     Only the entries that are damaged themselves, and those after a length that lies, are lost. Offsets count from the
     start of ``data``.
     """
-    found: list[tuple[Entry | Damaged, ...]] = []
+    found: list[tuple[FatbinEntry | Damaged, ...]] = []
     pieces, recent = 0, Recent()
     at = data.find(_CONTAINER)
     while at >= 0 and pieces < _MOST_PIECES:
@@ -53,7 +53,7 @@ def salvage(data: bytes) -> tuple[tuple[Entry | Damaged, ...], ...]:
     return tuple(found)
 
 
-def _entries(data: bytes, at: int, end: int, declared_end: int, recent: Recent) -> Iterator[Entry | Damaged]:
+def _entries(data: bytes, at: int, end: int, declared_end: int, recent: Recent) -> Iterator[FatbinEntry | Damaged]:
     """The entries of one container, which ends at ``end`` although it declares ``declared_end``."""
     while at < end:
         try:

@@ -11,7 +11,7 @@ from cujit.forks import cached_property
 from cujit.inspection.read import inspect
 from cujit.inspection.values import Inspection, KernelInfo
 
-__all__ = ["Comparison", "Difference", "Metric", "Pair", "compare"]
+__all__ = ["Change", "Comparison", "Metric", "Pair", "compare"]
 
 
 class Metric(enum.Enum):
@@ -31,7 +31,7 @@ class Metric(enum.Enum):
 
 
 @dataclass(frozen=True)
-class Difference:
+class Change:
     """One metric of one kernel, before and after; None is not known."""
 
     metric: Metric
@@ -62,17 +62,17 @@ class Pair:
         return self.after.arch
 
     @cached_property
-    def differences(self) -> tuple[Difference, ...]:
+    def differences(self) -> tuple[Change, ...]:
         """Every metric, also those that are equal."""
-        return tuple(Difference(m, m.of(self.before), m.of(self.after)) for m in Metric)
+        return tuple(Change(m, m.of(self.before), m.of(self.after)) for m in Metric)
 
     @property
-    def grew(self) -> tuple[Difference, ...]:
+    def grew(self) -> tuple[Change, ...]:
         """The metrics that are larger after."""
         return tuple(d for d in self.differences if (d.change or 0) > 0)
 
     @property
-    def shrank(self) -> tuple[Difference, ...]:
+    def shrank(self) -> tuple[Change, ...]:
         """The metrics that are smaller after."""
         return tuple(d for d in self.differences if (d.change or 0) < 0)
 

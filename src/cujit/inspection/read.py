@@ -10,7 +10,7 @@ from cujit.artifact import Artifact, Kind
 from cujit.artifact.opening import naming, open_image
 from cujit.errors import FormatError
 from cujit.forks import cached_property
-from cujit.formats.fatbin import Entry, EntryKind, FatbinFlag, find_fatbins
+from cujit.formats.fatbin import EntryKind, FatbinEntry, FatbinFlag, find_fatbins
 from cujit.formats.ptx.heads import entry_signatures
 from cujit.formats.salvage import Damaged, salvage
 from cujit.inspection.content import Told, read_content
@@ -92,7 +92,7 @@ class _Packed:
     """An entry of a fatbin; ``ptx`` are the PTX entries of the same fatbin."""
 
     kind: ImageKind
-    entry: Entry
+    entry: FatbinEntry
     told: Told = field(repr=False)
     ptx: tuple[_Packed, ...] = field(default=(), repr=False)
 
@@ -148,7 +148,7 @@ def _contained(data: bytes, told: Told) -> tuple[ImageInfo, ...]:
     return tuple(images)
 
 
-def _containers(data: bytes) -> Sequence[Sequence[Entry | Damaged]]:
+def _containers(data: bytes) -> Sequence[Sequence[FatbinEntry | Damaged]]:
     """The entries of every fatbin; of a damaged file what can still be read.
 
     Raises:
@@ -158,14 +158,14 @@ def _containers(data: bytes) -> Sequence[Sequence[Entry | Damaged]]:
         return [fatbin.entries for fatbin in find_fatbins(data)]
     except FormatError:
         found = salvage(data)
-        if not any(isinstance(piece, Entry) for pieces in found for piece in pieces):
+        if not any(isinstance(piece, FatbinEntry) for pieces in found for piece in pieces):
             raise
         return found
 
 
-def _images(entries: Sequence[Entry | Damaged], container: int, first: int, told: Told) -> Iterator[ImageInfo]:
+def _images(entries: Sequence[FatbinEntry | Damaged], container: int, first: int, told: Told) -> Iterator[ImageInfo]:
     ptx = [
-        _Packed(ImageKind.PTX, entry, told) if isinstance(entry, Entry) and entry.kind is EntryKind.PTX else None
+        _Packed(ImageKind.PTX, entry, told) if isinstance(entry, FatbinEntry) and entry.kind is EntryKind.PTX else None
         for entry in entries
     ]
     beside = tuple(filter(None, ptx))

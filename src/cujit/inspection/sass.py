@@ -14,7 +14,7 @@ from cuda import pathfinder
 
 from cujit.arch.support import install
 from cujit.errors import MissingError, NameNotFoundError, ToolError, spell
-from cujit.formats.elf import Symbol, read_elf
+from cujit.formats.elf import ElfSymbol, read_elf
 
 __all__ = ["disassemble", "find_nvdisasm"]
 
@@ -74,7 +74,7 @@ def disassemble(cubin: bytes, kernels: Sequence[str] = (), *, nvdisasm: Path | N
 
 def _symbols(cubin: bytes, kernels: Sequence[str]) -> list[int]:
     """The numbers of the kernels' symbols, by which nvdisasm knows functions."""
-    known = {s.name: s.index for s in read_elf(cubin).symbols() if s.type == Symbol.FUNCTION}
+    known = {s.name: s.index for s in read_elf(cubin).symbols() if s.type == ElfSymbol.FUNCTION}
     missing = [name for name in kernels if name not in known]
     if missing:
         raise NameNotFoundError(

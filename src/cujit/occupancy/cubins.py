@@ -8,7 +8,7 @@ from cujit.arch import Arch
 from cujit.artifact import Artifact, Kind
 from cujit.errors import ArchError, FormatError
 from cujit.formats.cubin import Cubin, read_cubin
-from cujit.formats.fatbin import Entry, EntryKind, Fatbin, find_fatbins, select
+from cujit.formats.fatbin import EntryKind, Fatbin, FatbinEntry, find_fatbins, select
 
 __all__ = ["cubins_for"]
 
@@ -57,7 +57,7 @@ def _only_arch(fatbins: tuple[Fatbin, ...]) -> Arch:
     )
 
 
-def _refuse(artifact: Artifact, fatbins: tuple[Fatbin, ...], arch: Arch, chosen: list[Entry]) -> NoReturn:
+def _refuse(artifact: Artifact, fatbins: tuple[Fatbin, ...], arch: Arch, chosen: list[FatbinEntry]) -> NoReturn:
     """Say why nothing of what a GPU would run is machine code that is linked."""
     name = artifact.name or "this image"
     if any(e.arch is not None and e.arch.runs_on(arch) for fatbin in fatbins for e in fatbin.cubin_entries):

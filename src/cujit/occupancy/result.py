@@ -8,7 +8,7 @@ from types import MappingProxyType
 
 from cujit.occupancy.products import Product
 from cujit.occupancy.residency import Demand, Limiter, Residency
-from cujit.occupancy.shapes import Step, Waves, clusters_bound, counted, next_step, waves
+from cujit.occupancy.shapes import NextStep, Waves, clusters_bound, counted, next_step, waves
 
 __all__ = ["Occupancy"]
 
@@ -73,7 +73,7 @@ class Occupancy:
         return MappingProxyType(dict(self.residency.allowed))
 
     @property
-    def next_step(self) -> Step | None:
+    def next_step(self) -> NextStep | None:
         """What one more block takes; None where nothing that the kernel uses stands in the way."""
         return next_step(self.demand, self.residency)
 

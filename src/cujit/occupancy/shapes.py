@@ -19,8 +19,8 @@ from cujit.occupancy.residency import (
 )
 
 __all__ = [
+    "NextStep",
     "SharedBytes",
-    "Step",
     "Waves",
     "best_block",
     "block_sizes",
@@ -82,7 +82,7 @@ def counted(number: int, noun: str) -> str:
 
 
 @dataclass(frozen=True)
-class Step:
+class NextStep:
     """What it takes to hold ``blocks`` blocks at a time, one more than now, with blocks of the same size.
 
     All that is not None must be reached: ``registers`` a thread at most, ``shared_bytes`` a block at most (static
@@ -104,13 +104,13 @@ class Step:
         return f"{' and '.join(filter(None, needs))} or less: {counted(self.blocks, 'block')}, {self.occupancy:.1%}"
 
 
-def next_step(demand: Demand, now: Residency) -> Step | None:
+def next_step(demand: Demand, now: Residency) -> NextStep | None:
     """Tell what one more resident block takes; None where the slots for warps or blocks are full.
 
     It is also None where no reduction helps, as where the driver's own share of the shared memory is too much.
     """
     target = now.blocks + 1
-    step = Step(target, target * warps_of(now.threads) / now.limits.warps)
+    step = NextStep(target, target * warps_of(now.threads) / now.limits.warps)
     for limiter, blocks in now.allowed:
         if blocks >= target:
             continue

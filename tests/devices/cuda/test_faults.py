@@ -15,13 +15,13 @@ from cujit.artifact import Artifact, Kind
 from cujit.devices.cuda import library
 from cujit.devices.cuda.gpu import Gpu
 from cujit.devices.cuda.kernel import CudaKernel
-from cujit.devices.cuda.library import Library
+from cujit.devices.cuda.library import LoadedLibrary
 from cujit.devices.cuda.module import CudaModule
 from cujit.devices.cuda.ring import RING_SIZE, LaunchRing
 from cujit.devices.device import Device
 from cujit.devices.jitoptions import JitOptions
 from cujit.devices.launcher.cpython import is_supported
-from cujit.devices.launcher.entry import Entry, Image
+from cujit.devices.launcher.entry import LaunchEntry, LoadedImage
 from cujit.devices.launcher.launch import PreparedLaunch, attach, make_launch
 from cujit.devices.options import PLAIN, LaunchOptions
 from cujit.devices.shapes import Dim3, LaunchShape
@@ -113,8 +113,8 @@ def launch_of(
     library = SimpleNamespace(context=context, handle_of=lambda member: member)
     kernel = CudaKernel(cast(Any, library), device.limits, 3, name)
     signature = Signature((Parameter(ParameterClass.SIGNED, 4, 4),))
-    image = Image(device, SimpleNamespace(close=lambda: None), Artifact(Kind.PTX, b""))  # type: ignore[arg-type]
-    entry = Entry(image, kernel, name, signature)
+    image = LoadedImage(device, SimpleNamespace(close=lambda: None), Artifact(Kind.PTX, b""))  # type: ignore[arg-type]
+    entry = LaunchEntry(image, kernel, name, signature)
     shape = LaunchShape(Dim3(2, 3), Dim3(32))
     launch = make_launch(PreparedLaunch, entry, Owner(entry), shape, stream, options)
     assert attach(launch, wait=True)
@@ -122,7 +122,7 @@ def launch_of(
 
 
 class Owner:
-    def __init__(self, entry: Entry) -> None:
+    def __init__(self, entry: LaunchEntry) -> None:
         self.entry = entry
 
 
@@ -232,8 +232,8 @@ def bare(kind: Any, **members: object) -> Any:
 
 OPEN = SimpleNamespace(alive=True)
 LATE: dict[str, Callable[[Any, Device], object]] = {
-    "load": lambda c, _: Library(c, b"", JitOptions()),
-    "kernels": lambda c, _: bare(Library, context=c, _handle=1, _finalizer=OPEN).kernels(),
+    "load": lambda c, _: LoadedLibrary(c, b"", JitOptions()),
+    "kernels": lambda c, _: bare(LoadedLibrary, context=c, _handle=1, _finalizer=OPEN).kernels(),
     "variable": lambda c, _: bare(CudaModule, _library=SimpleNamespace(context=c, handle=1)).variable("x"),
     "signature": lambda c, d: (
         CudaKernel(cast(Any, SimpleNamespace(context=c, handle_of=int)), d.limits, 3, "k").signature

@@ -6,7 +6,7 @@ from cujit.arch import Arch
 from cujit.arch.support import Version
 from cujit.artifact import Artifact
 from cujit.devices.cuda.image import choose_image
-from cujit.devices.cuda.routes import Place
+from cujit.devices.cuda.routes import RoutePlace
 from cujit.errors import DriverError, FormatError, LoadError
 from cujit.program import build, bundle, compile
 
@@ -19,20 +19,20 @@ def ptx(version: str = "8.0", target: str = "sm_80") -> Artifact:
 
 
 def chosen(artifact: Artifact, arch: Arch = SM_90, driver: Version = (13, 0)) -> str:
-    found = choose_image(artifact, Place(arch, "cuda:0", driver))
+    found = choose_image(artifact, RoutePlace(arch, "cuda:0", driver))
     assert found.image.startswith(artifact.data)
     return found.route
 
 
 def refused(artifact: Artifact, arch: Arch = SM_90) -> str:
     with pytest.raises(LoadError) as caught:
-        choose_image(artifact, Place(arch, "cuda:0", (13, 0)))
+        choose_image(artifact, RoutePlace(arch, "cuda:0", (13, 0)))
     return str(caught.value)
 
 
 def test_ptx_of_an_older_architecture_goes_to_the_drivers_compiler() -> None:
     assert chosen(ptx()) == "PTX compute_80 through the driver's JIT"
-    assert choose_image(ptx(), Place(SM_90, "cuda:0", (13, 0))).image.endswith(b"\n\0")
+    assert choose_image(ptx(), RoutePlace(SM_90, "cuda:0", (13, 0))).image.endswith(b"\n\0")
 
 
 @pytest.mark.parametrize(
@@ -100,10 +100,10 @@ def test_a_fatbin_with_nothing_for_this_device_lists_what_it_has() -> None:
 
 def test_ptx_of_a_fatbin_goes_the_ways_of_ptx() -> None:
     fatbin = bundle([compile(CODE, arch="compute_75")])
-    found = choose_image(fatbin, Place(Arch.parse("sm_100"), "cuda:0", (13, 5)))
+    found = choose_image(fatbin, RoutePlace(Arch.parse("sm_100"), "cuda:0", (13, 5)))
     assert found.route == "PTX compute_75 of the fatbin, through the driver's JIT"
     assert found.image.lstrip().startswith(b".version")
-    found = choose_image(fatbin, Place(SM_90, "cuda:0", (12, 4)))
+    found = choose_image(fatbin, RoutePlace(SM_90, "cuda:0", (12, 4)))
     assert b".version 8.4" in found.image
     assert found.route.startswith("PTX compute_75 of the fatbin lowered from ")
     assert found.route.endswith(" to 8.4, through the driver's JIT")

@@ -7,7 +7,7 @@ import pytest
 from cujit.arch import Arch
 from cujit.arch.support import Version
 from cujit.devices.cuda.assembler import NvJitLinkAssembler, installed_assembler
-from cujit.devices.cuda.routes import Chosen, Place, route_ptx
+from cujit.devices.cuda.routes import Chosen, RoutePlace, route_ptx
 from cujit.devices.jitoptions import JitOptions
 from cujit.errors import DriverError, LoadError, ToolError
 from cujit.formats.cubin import read_cubin
@@ -49,7 +49,7 @@ def route(
     arch: Arch = SM_90,
     options: JitOptions | None = None,
 ) -> Chosen:
-    place = Place(arch, "cuda:0", driver, lambda: assembler)
+    place = RoutePlace(arch, "cuda:0", driver, lambda: assembler)
     return route_ptx(text, "the ptx k.ptx", place, options or JitOptions())
 
 
@@ -64,7 +64,7 @@ def test_ptx_that_the_driver_takes_never_asks_for_an_assembler() -> None:
     def find() -> None:
         raise AssertionError
 
-    found = route_ptx(ptx("9.0"), "k", Place(SM_90, "cuda:0", (13, 0), find), JitOptions())
+    found = route_ptx(ptx("9.0"), "k", RoutePlace(SM_90, "cuda:0", (13, 0), find), JitOptions())
     assert found == Chosen(ptx("9.0") + b"\0", "PTX compute_80 through the driver's JIT")
 
 

@@ -12,7 +12,7 @@ from cujit.artifact import Artifact, Kind
 from cujit.devices.backend import BackendKernel, BackendModule, Target
 from cujit.devices.device import Device
 from cujit.devices.launcher.cpython import is_supported
-from cujit.devices.launcher.entry import Entry, Image
+from cujit.devices.launcher.entry import LaunchEntry, LoadedImage
 from cujit.devices.launcher.finish import COPY
 from cujit.devices.launcher.launch import PreparedLaunch, attach, make_launch
 from cujit.devices.options import PLAIN, LaunchOptions
@@ -87,8 +87,8 @@ class Route:
 
     def __init__(self, signature: Signature, device: Device, *, native: bool, stream: int = 0) -> None:
         self.kernel = Sink(signature)
-        self.image = Image(device, NoModule(), Artifact(Kind.PTX, b""))
-        self.entry = Entry(self.image, self.kernel, "k", signature)
+        self.image = LoadedImage(device, NoModule(), Artifact(Kind.PTX, b""))
+        self.entry = LaunchEntry(self.image, self.kernel, "k", signature)
         if not native:
             self.launch = PreparedLaunch(self.entry, self, SHAPE, stream, PLAIN)
             return

@@ -128,7 +128,7 @@ def bound(
     parameters: Parameters = Parameters.BUFFER,
     signature: Signature = SIGNATURE,
 ) -> Callable[..., None]:
-    from cujit.devices.launcher.state import State
+    from cujit.devices.launcher.state import LaunchState
 
     layout = layout_of(signature)
     assert layout is not None
@@ -140,7 +140,7 @@ def bound(
     def failed(status: int) -> None:
         raise OverflowError(f"the driver answered {status}")
 
-    state = State(
+    state = LaunchState(
         alive=ctypes.addressof(alive),
         failed=id(failed),
         device=id(device),

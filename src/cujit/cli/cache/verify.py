@@ -6,7 +6,7 @@ import click
 
 from cujit.artifact import Artifact
 from cujit.cache import admin
-from cujit.cache.admin import Shown, Verdict
+from cujit.cache.admin import RecordVerdict, Shown
 from cujit.cache.cache import Cache
 from cujit.cli.cache.common import cache_option, short
 from cujit.cli.console import json_option, print_json, print_table, printable, progress
@@ -84,7 +84,7 @@ _CHANGED = "its headers or its tool have changed"
 _STYLES = {"same": "", "proved": "yellow", "wrong": "red"}
 
 
-def _record(verdict: Verdict, reason: str) -> dict[str, str]:
+def _record(verdict: RecordVerdict, reason: str) -> dict[str, str]:
     state = "wrong" if verdict.fault else "same" if verdict.remade else "proved"
     return {"key": verdict.digest, "name": verdict.name, "state": state, "why": verdict.fault or reason}
 

@@ -10,7 +10,7 @@ import click
 
 from cujit.arch.support import dotted
 from cujit.cli.console import print_table, printable, shown_bytes
-from cujit.inspection.compare import Comparison, Difference, Metric, Pair
+from cujit.inspection.compare import Change, Comparison, Metric, Pair
 from cujit.inspection.values import ImageInfo, ImageKind, Inspection, KernelInfo
 
 __all__ = ["KernelFilter", "print_comparison", "print_inspection"]
@@ -250,7 +250,7 @@ def _changes(pair: Pair, metrics: Sequence[Metric]) -> list[str]:
     return [_change(d) for d in pair.differences if d.metric in metrics]
 
 
-def _change(difference: Difference) -> str:
+def _change(difference: Change) -> str:
     if difference.change is None and difference.before != difference.after:
         return f"{_number(difference.before)} → {_number(difference.after)}"
     if not difference.change:

@@ -12,7 +12,7 @@ import threading
 import traceback
 from typing import Any
 
-from cujit.compiler.apart.parent import Order, receive, send
+from cujit.compiler.apart.parent import WorkOrder, receive, send
 from cujit.errors import CujitError, ToolCrashError
 from cujit.toolchain.headers import Settings
 from cujit.toolchain.toolset import Toolchain
@@ -31,7 +31,7 @@ def main() -> None:
     if sys.platform != "win32":
         _, hard = resource.getrlimit(resource.RLIMIT_CORE)
         resource.setrlimit(resource.RLIMIT_CORE, (0, hard))  # whoever asks for a process apart expects its death
-    waiting: queue.SimpleQueue[Order] = queue.SimpleQueue()
+    waiting: queue.SimpleQueue[WorkOrder] = queue.SimpleQueue()
 
     def read() -> None:
         while (order := receive(jobs)) is not None:
@@ -43,7 +43,7 @@ def main() -> None:
         send(answers, _answer(waiting.get()))
 
 
-def _answer(order: Order) -> bytes:
+def _answer(order: WorkOrder) -> bytes:
     """Do the job, and give the pickle of an image or of an error."""
     try:
         if order.directory is not None:

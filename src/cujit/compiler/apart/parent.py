@@ -25,7 +25,7 @@ from cujit.forks import Lock, in_child
 from cujit.toolchain.headers import Settings
 from cujit.toolchain.stopping import current_stop
 
-__all__ = ["Order", "receive", "run_apart", "send"]
+__all__ = ["WorkOrder", "receive", "run_apart", "send"]
 
 _KEPT = 4
 """How many processes without work are kept; each has some 150 MB of NVIDIA's libraries mapped."""
@@ -36,7 +36,7 @@ _LENGTH = struct.Struct("<Q")
 _GIVEN_UP = ("SIGABRT", "SIGSEGV", "SIGBUS", "SIGKILL")
 
 
-class Order(NamedTuple):
+class WorkOrder(NamedTuple):
     """A job for the process apart, and under what it is done: settings, limits and the working directory."""
 
     job: Job
@@ -57,7 +57,7 @@ def run_apart(job: Job, settings: Settings, memory_mib: int | None) -> Artifact:
     stop = current_stop()
     try:
         with stop.by(child.kill) if stop else contextlib.nullcontext():
-            answer = child.ask(Order(job, settings, memory_mib, _directory()))
+            answer = child.ask(WorkOrder(job, settings, memory_mib, _directory()))
     except BaseException:
         child.kill()
         raise
@@ -99,7 +99,7 @@ class _Child:
     def is_alive(self) -> bool:
         return self._process.poll() is None
 
-    def ask(self, order: Order) -> Artifact | CujitError | None:
+    def ask(self, order: WorkOrder) -> Artifact | CujitError | None:
         """Give it an order and wait for the answer; None when it died."""
         assert self._process.stdin
         assert self._process.stdout

@@ -10,7 +10,7 @@ from cujit.artifact import Artifact, Kind
 from cujit.compiler.inputs.images import InputImage, merged, named
 from cujit.compiler.options.values import Options
 from cujit.errors import FormatError, LinkError, OptionError, spell
-from cujit.formats.fatbin import Entry, EntryKind
+from cujit.formats.fatbin import EntryKind, FatbinEntry
 from cujit.formats.ptx.linking import Input, check_agreement, link_modules
 from cujit.formats.ptx.parser import parse
 from cujit.formats.ptx.printer import print_module
@@ -142,7 +142,7 @@ def _suits(have: Arch, wanted: Arch) -> bool:
     return have.virtual.runs_on(wanted.real)
 
 
-def _preference(entry: Entry) -> tuple[bool, Arch]:
+def _preference(entry: FatbinEntry) -> tuple[bool, Arch]:
     assert entry.arch is not None  # _parts asks
     return entry.kind is EntryKind.PTX, entry.arch
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from cujit.compiler.includes.directives import Facts, Inclusion, Verb, read_calls, read_facts
-from cujit.compiler.includes.files import Files, NotModelledError, Text
+from cujit.compiler.includes.files import Files, NotModelledError, SourceText
 from cujit.compiler.includes.macros import Macro, UnresolvedError, headers_asked, headers_named, read_macro
 from cujit.compiler.includes.probing import AskingCalls, askers
 from cujit.compiler.includes.search import MEMORY, HeaderPlace, Search, settled
@@ -26,7 +26,7 @@ class Found:
     """A header: its place, its content, and whether the compile could read it or only ask whether it is there."""
 
     place: HeaderPlace
-    text: Text
+    text: SourceText
     is_read: bool
 
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:  # reading headers needs large expressions; telling by stats t
     from cujit.compiler.includes.directives import Facts
     from cujit.compiler.includes.probing import AskingCalls
 
-__all__ = ["TOO_NEW_NS", "Files", "NotModelledError", "Stamp", "Text", "is_absent", "is_old", "stamp_of"]
+__all__ = ["TOO_NEW_NS", "Files", "NotModelledError", "SourceText", "Stamp", "is_absent", "is_old", "stamp_of"]
 
 TOO_NEW_NS = 2_000_000_000
 """A stat younger than this may be that of two contents. Source: ccache manual, "The direct mode"; FAT counts in 2 s."""
@@ -36,7 +36,7 @@ class NotModelledError(CujitError):
     """Something that the compile may read cannot be told beforehand; caught where the key is made."""
 
 
-class Text(NamedTuple):
+class SourceText(NamedTuple):
     """A file that was read: its SHA-256 in hex, what it says, and the stat that it had."""
 
     digest: str
@@ -79,11 +79,11 @@ class Files:
     """The headers that a process has read, by path and stat; the eldest go when there are too many."""
 
     def __init__(self) -> None:
-        self._known: OrderedDict[str, Text] = OrderedDict()
+        self._known: OrderedDict[str, SourceText] = OrderedDict()
         self._calls: OrderedDict[tuple[str, tuple[tuple[str, bool], ...]], AskingCalls] = OrderedDict()
         self._lock = threading.Lock()
 
-    def read(self, path: str) -> Text | None:
+    def read(self, path: str) -> SourceText | None:
         """Read a header; None where NVRTC would find none.
 
         Raises:
@@ -113,7 +113,7 @@ class Files:
                 self._known.popitem(last=False)
         return text
 
-    def calls(self, path: str, text: Text, names: Mapping[str, bool]) -> AskingCalls:
+    def calls(self, path: str, text: SourceText, names: Mapping[str, bool]) -> AskingCalls:
         """Give the calls, in a header that was read, of macros that ask for headers: ``names``, from ``askers``.
 
         Raises:
@@ -138,14 +138,14 @@ class Files:
         return calls
 
 
-def _read(path: str, known: Text | None) -> Text:
+def _read(path: str, known: SourceText | None) -> SourceText:
     # Start-up: a hit whose headers are as they were reads none.
     from cujit.compiler.includes.directives import read_facts
 
     data, stamp = _content(path)
     digest = hashlib.sha256(data).hexdigest()
     facts = known.facts if known is not None and known.digest == digest else read_facts(data)
-    return Text(digest, facts, stamp)
+    return SourceText(digest, facts, stamp)
 
 
 def _content(path: str) -> tuple[bytes, Stamp]:

@@ -10,7 +10,7 @@ from cujit.compiler.options.table import is_utf8
 from cujit.errors import FormatError, OptionError, spell
 
 if TYPE_CHECKING:
-    from cujit.formats.fatbin import Entry as Held
+    from cujit.formats.fatbin_entry import FatbinEntry
 
 __all__ = ["COMPRESSIONS", "Entry", "check_compression"]
 
@@ -73,7 +73,7 @@ class Entry:
         return [cls._in(entry.image, held) for held in read_fatbin(entry.image.data)]
 
     @classmethod
-    def _in(cls, fatbin: Artifact, held: Held) -> Entry:
+    def _in(cls, fatbin: Artifact, held: FatbinEntry) -> Entry:
         name = f"{held} in {fatbin.name or 'a fatbin'}"
         try:
             kind = Kind(held.kind.name.lower())

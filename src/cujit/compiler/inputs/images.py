@@ -13,8 +13,8 @@ from cujit.artifact import Artifact, Kind
 from cujit.errors import FormatError, LinkError, OptionError
 from cujit.forks import cached_property
 from cujit.formats.cubin import Cubin, read_cubin
-from cujit.formats.elf import Symbol, read_elf
-from cujit.formats.fatbin import Entry, EntryKind, Fatbin, find_fatbins
+from cujit.formats.elf import ElfSymbol, read_elf
+from cujit.formats.fatbin import EntryKind, Fatbin, FatbinEntry, find_fatbins
 from cujit.formats.ltoir import read_ltoir
 from cujit.formats.mangling import spelled
 from cujit.formats.ptx.heads import entry_signatures
@@ -176,7 +176,7 @@ class InputImage:
         return frozenset[str]().union(*(_symbols_of_fatbin(fatbin, target) for fatbin in self.fatbins))
 
 
-def _linkable(entry: Entry, target: Arch) -> bool:
+def _linkable(entry: FatbinEntry, target: Arch) -> bool:
     if entry.arch is None or not entry.arch.runs_on(target):
         return False
     if entry.kind is EntryKind.CUBIN:
@@ -198,7 +198,7 @@ def _symbols_of_cubin(cubin: bytes) -> frozenset[str]:
     return frozenset(
         s.name
         for s in read_elf(cubin).symbols()
-        if s.binding == Symbol.GLOBAL and s.section and s.type in (Symbol.OBJECT, Symbol.FUNCTION)
+        if s.binding == ElfSymbol.GLOBAL and s.section and s.type in (ElfSymbol.OBJECT, ElfSymbol.FUNCTION)
     )
 
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import numpy as np
 
 from cujit.devices.arguments.pointers import Pointer, Refuse, describe, pointer_reader
-from cujit.devices.arguments.smallfloats import FORMATS, Format, encode
+from cujit.devices.arguments.smallfloats import FORMATS, SmallFloat, encode
 from cujit.devices.arguments.structures import (
     TENSOR_MAP_ALIGN,
     TENSOR_MAP_BYTES,
@@ -203,7 +203,7 @@ def _is_small_float(value: object) -> bool:
     return isinstance(value, np.generic) and value.dtype.name.startswith(("bfloat16", "float8_", "float6_", "float4_"))
 
 
-def _small_float(refuse: Refuse, form: Format, value: object, stream: int) -> bytes:
+def _small_float(refuse: Refuse, form: SmallFloat, value: object, stream: int) -> bytes:
     """Read a number of a format that Python does not have; its bytes and scalars of that very format go as they are."""
     if isinstance(value, (bytes, bytearray)) and len(value) == form.size:
         return bytes(value)

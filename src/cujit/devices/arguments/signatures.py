@@ -13,7 +13,7 @@ from cujit.errors import FormatError
 from cujit.signature import Parameter, ParameterClass, Signature, merge_signatures
 
 if TYPE_CHECKING:
-    from cujit.formats.cxx_types import Type
+    from cujit.formats.cxx_types import CxxType
 
 __all__ = ["signature_of", "signature_of_layout", "signature_of_name"]
 
@@ -76,12 +76,12 @@ def signature_of_name(lowered: str, loaded: Signature) -> Signature | None:
     return Signature(tuple(map(_parameter, types, loaded)))
 
 
-def _parameter(t: Type, loaded: Parameter) -> Parameter:
+def _parameter(t: CxxType, loaded: Parameter) -> Parameter:
     """Give a parameter its type, unless the image says that it has another size."""
-    from cujit.formats.cxx_types import Shape  # start-up: images that a build told the types of are not read
+    from cujit.formats.cxx_types import TypeShape  # start-up: images that a build told the types of are not read
 
     name = str(t)
-    if t.shape is Shape.POINTER:
+    if t.shape is TypeShape.POINTER:
         told = Parameter(ParameterClass.POINTER, 8, 8, name, str(t.inner).rstrip())
     elif t.builtin is not None:
         told = Parameter(t.builtin.kind, t.builtin.size, t.builtin.size, name)

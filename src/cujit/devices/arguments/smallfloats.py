@@ -1,7 +1,7 @@
 """The numbers of CUDA that Python does not have: half, bfloat16 and the ones of 8 bits, from any real number.
 
 They are rounded to nearest even, once, from the exact value; what would overflow is refused by the caller, who asks
-``Format.overflow``.
+``SmallFloat.overflow``.
 """
 
 from __future__ import annotations
@@ -9,11 +9,11 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-__all__ = ["FORMATS", "Format", "encode"]
+__all__ = ["FORMATS", "SmallFloat", "encode"]
 
 
 @dataclass(frozen=True)
-class Format:
+class SmallFloat:
     """A binary format: its name, its bits, and the smallest size of a number that does not fit.
 
     ``nan`` is the code of a NaN, ``infinity`` that of infinity; None where the format has none. ``arrays`` are the
@@ -32,12 +32,12 @@ class Format:
 
 # Sources: IEEE 754-2019, 3.6 (binary16); CUDA Math API manual, "Bfloat16 Precision Intrinsics" and "FP8 Intrinsics";
 # cuda_fp8.hpp of CUDA 13.5, ``__nv_cvt_double_to_fp8`` (thresholds, NaNs; E4M3 has no infinity).
-_HALF = Format("half", 2, 5, 10, 65520.0, 0x7E00, 0x7C00, ("float16",))
-_BFLOAT16 = Format(
+_HALF = SmallFloat("half", 2, 5, 10, 65520.0, 0x7E00, 0x7C00, ("float16",))
+_BFLOAT16 = SmallFloat(
     "bfloat16", 2, 8, 7, 2.0**128 - 2.0**119, 0x7FFF, 0x7F80, ("bfloat16", "uint16")
 )  # __float2bfloat16_rn makes this NaN
-_E4M3 = Format("fp8 e4m3", 1, 4, 3, math.nextafter(464.0, math.inf), 0x7F, None, ("float8_e4m3fn", "uint8"))
-_E5M2 = Format("fp8 e5m2", 1, 5, 2, 61440.0, 0x7F, 0x7C, ("float8_e5m2", "uint8"))
+_E4M3 = SmallFloat("fp8 e4m3", 1, 4, 3, math.nextafter(464.0, math.inf), 0x7F, None, ("float8_e4m3fn", "uint8"))
+_E5M2 = SmallFloat("fp8 e5m2", 1, 5, 2, 61440.0, 0x7F, 0x7C, ("float8_e5m2", "uint8"))
 
 FORMATS = {
     "__half": _HALF,
@@ -52,7 +52,7 @@ FORMATS = {
 """By the C++ type. They are structures to the compiler and numbers to everybody else."""
 
 
-def encode(number: float, form: Format) -> bytes:
+def encode(number: float, form: SmallFloat) -> bytes:
     """Round a number that fits to a format: the bytes of its code, the lowest first."""
     sign = (math.copysign(1.0, number) < 0) << (8 * form.size - 1)
     if math.isnan(number):

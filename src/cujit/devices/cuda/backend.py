@@ -13,7 +13,7 @@ from cujit.devices.cuda.gpu import Gpu
 from cujit.devices.cuda.graph import CudaGraph
 from cujit.devices.cuda.image import choose_image
 from cujit.devices.cuda.module import CudaModule
-from cujit.devices.cuda.routes import Place
+from cujit.devices.cuda.routes import RoutePlace
 from cujit.devices.cuda.stream import CudaStream
 from cujit.devices.cuda.tensormap import encode
 from cujit.devices.cuda.texture import CudaTextures
@@ -83,7 +83,7 @@ class CudaBackend(Backend):
             DriverError: the driver refused it; ``log`` is what its compiler wrote.
         """
         options = options or JitOptions()
-        place = Place(self.arch, self.name, self.context.driver.version, installed_assembler)
+        place = RoutePlace(self.arch, self.name, self.context.driver.version, installed_assembler)
         return CudaModule(self.context, self.limits, choose_image(artifact, place, options), options)
 
     def link(self, artifacts: Sequence[Artifact]) -> Artifact:

@@ -22,7 +22,7 @@ from cujit.devices.cuda.rules import (
 from cujit.errors import CujitError, OptionError, spell
 from cujit.formats.cubin import Cubin, read_cubin
 from cujit.formats.elf import read_elf
-from cujit.formats.fatbin import Entry, EntryKind, Fatbin, find_fatbins, read_fatbin, select
+from cujit.formats.fatbin import EntryKind, Fatbin, FatbinEntry, find_fatbins, read_fatbin, select
 from cujit.formats.ltoir import read_ltoir
 from cujit.formats.ptx.isa.table import NEWEST_PTX
 from cujit.formats.ptx.parser import parse
@@ -247,7 +247,7 @@ def _fatbin(fatbin: Fatbin, target: _Target) -> list[Verdict]:
     return found
 
 
-def _judged(fatbin: Fatbin, target: _Target) -> Iterator[tuple[Entry, Verdict]]:
+def _judged(fatbin: Fatbin, target: _Target) -> Iterator[tuple[FatbinEntry, Verdict]]:
     for entry in fatbin:
         if entry.kind is EntryKind.CUBIN:
             yield entry, _cubin(read_cubin(entry.payload()), target)

@@ -45,14 +45,14 @@ class Gpu(Context):
         return bool(self.attribute("MEMORY_POOLS_SUPPORTED"))
 
     @cached_property
-    def pool(self) -> memory.Pool:
+    def pool(self) -> memory.MemoryPool:
         """The memory that arrays in streams are made of.
 
         Raises:
             DriverError: the driver refused, or the GPU has no pools.
         """
         total = int(self.driver.call("cuDeviceTotalMem", self.device))
-        return memory.Pool(self, total // _KEPT_PART)
+        return memory.MemoryPool(self, total // _KEPT_PART)
 
     def trim(self, keep_bytes: int) -> None:
         """Give memory that nobody uses back to the system, but for ``keep_bytes``.

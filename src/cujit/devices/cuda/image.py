@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from cujit.artifact import Artifact, Kind
-from cujit.devices.cuda.routes import Chosen, Place, route_ptx
+from cujit.devices.cuda.routes import Chosen, RoutePlace, route_ptx
 from cujit.devices.cuda.rules import cubin_refusal
 from cujit.devices.jitoptions import JitOptions
 from cujit.errors import LoadError
@@ -11,7 +11,7 @@ from cujit.errors import LoadError
 __all__ = ["choose_image"]
 
 
-def choose_image(artifact: Artifact, place: Place, options: JitOptions | None = None) -> Chosen:
+def choose_image(artifact: Artifact, place: RoutePlace, options: JitOptions | None = None) -> Chosen:
     """Give the bytes to load at ``place``, the route in words, and what an assembler wrote.
 
     Raises:
@@ -33,7 +33,7 @@ def _what(artifact: Artifact) -> str:
     return f"the {artifact.kind.value}{f' {artifact.name}' if artifact.name else ''}"
 
 
-def _cubin(artifact: Artifact, place: Place) -> Chosen:
+def _cubin(artifact: Artifact, place: RoutePlace) -> Chosen:
     """Take machine code, if it is linked and runs here."""
     from cujit.formats.cubin import read_cubin  # start-up: not every image is read
 
@@ -43,7 +43,7 @@ def _cubin(artifact: Artifact, place: Place) -> Chosen:
     return Chosen(artifact.data, f"cubin {cubin.arch}")
 
 
-def _fatbin(artifact: Artifact, place: Place, options: JitOptions) -> Chosen:
+def _fatbin(artifact: Artifact, place: RoutePlace, options: JitOptions) -> Chosen:
     """Take a fatbin if one of its images runs here (the driver chooses by the same rules), or PTX out of it."""
     from cujit.formats.fatbin import EntryKind, read_fatbin, select  # start-up: not every image is read
 

@@ -11,7 +11,7 @@ from typing import Any
 from cujit.devices.arguments.signatures import signature_of_layout
 from cujit.devices.backend import BackendKernel, Target
 from cujit.devices.cuda.launching import LaunchConfig, driver_entries, launch_config
-from cujit.devices.cuda.library import Library
+from cujit.devices.cuda.library import LoadedLibrary
 from cujit.devices.cuda.start import GPU
 from cujit.devices.options import PLAIN, LaunchOptions, check_cluster, check_cooperative, check_own_cluster
 from cujit.devices.shapes import Dim3, LaunchShape, Limits, Resources, check_launch
@@ -55,7 +55,7 @@ class CudaKernel(BackendKernel):
 
     finish = GPU
 
-    def __init__(self, library: Library, limits: Limits, handle: Any, name: str) -> None:
+    def __init__(self, library: LoadedLibrary, limits: Limits, handle: Any, name: str) -> None:
         self.name = name
         self._library = library
         self._context = library.context

@@ -10,12 +10,12 @@ from cujit.devices.cuda.driveroptions import JitLogs, driver_options
 from cujit.devices.jitoptions import JitOptions
 from cujit.errors import ClosedError, DriverError
 
-__all__ = ["Library"]
+__all__ = ["LoadedLibrary"]
 
 _T = TypeVar("_T")
 
 
-class Library:
+class LoadedLibrary:
     """One loaded image in the primary context of one GPU.
 
     The driver unloads it when it is closed, or when no module and no kernel refers to it any more.

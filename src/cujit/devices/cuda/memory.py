@@ -18,7 +18,7 @@ from cujit.devices.streams import Allocation, PinnedMemory
 from cujit.toolchain.driver import Driver
 
 __all__ = [
-    "Pool",
+    "MemoryPool",
     "address_of",
     "allocate",
     "download",
@@ -85,7 +85,7 @@ def allocate(context: Context, size: int) -> Allocation:
 # -- in the order of a stream -----------------------------------------------------------------------------
 
 
-class Pool:
+class MemoryPool:
     """Memory of a GPU that is had and given back in the order of streams.
 
     It is one of our own, since the default one belongs to every library in the process. It keeps ``keep_bytes`` of

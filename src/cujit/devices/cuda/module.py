@@ -7,7 +7,7 @@ from types import MappingProxyType
 from cujit.devices.backend import BackendModule
 from cujit.devices.cuda.context import Context
 from cujit.devices.cuda.kernel import CudaKernel
-from cujit.devices.cuda.library import Library
+from cujit.devices.cuda.library import LoadedLibrary
 from cujit.devices.cuda.routes import Chosen
 from cujit.devices.jitoptions import JitOptions
 from cujit.devices.shapes import Limits
@@ -25,7 +25,7 @@ class CudaModule(BackendModule):
 
     def __init__(self, context: Context, limits: Limits, chosen: Chosen, options: JitOptions) -> None:
         self.route = chosen.route
-        self._library = Library(context, chosen.image, options)
+        self._library = LoadedLibrary(context, chosen.image, options)
         self.log = "\n".join(filter(None, (chosen.log.strip(), self._library.log)))
         self.kernels = MappingProxyType(
             {name: CudaKernel(self._library, limits, handle, name) for name, handle in self._library.kernels().items()}

@@ -24,7 +24,7 @@ from cujit.devices.cuda.rules import newest_ptx, read_header, target_on, target_
 from cujit.devices.jitoptions import JitOptions
 from cujit.errors import CujitError, DriverError, LoadError, PtxSyntaxError, ToolError, UnsupportedError
 
-__all__ = ["Chosen", "Place", "route_ptx"]
+__all__ = ["Chosen", "RoutePlace", "route_ptx"]
 
 _SHOWN = 6
 
@@ -37,7 +37,7 @@ class Chosen(NamedTuple):
     log: str = ""
 
 
-class Place(NamedTuple):
+class RoutePlace(NamedTuple):
     """A GPU as far as a decision needs it.
 
     ``driver`` is the CUDA version of its driver; ``find_assembler`` gives what makes machine code of PTX, or None,
@@ -50,7 +50,7 @@ class Place(NamedTuple):
     find_assembler: Callable[[], Assembler | None] = lambda: None
 
 
-def route_ptx(text: bytes, what: str, place: Place, options: JitOptions, *, origin: str = "") -> Chosen:
+def route_ptx(text: bytes, what: str, place: RoutePlace, options: JitOptions, *, origin: str = "") -> Chosen:
     """Find the way of PTX to ``place``: the first of the driver's JIT, nvJitLink, and a lower ``.version``.
 
     ``what`` names the image in messages, ``origin`` ends the name of the route (``of the fatbin``).
@@ -89,7 +89,7 @@ def route_ptx(text: bytes, what: str, place: Place, options: JitOptions, *, orig
 
 
 def _assemble(
-    text: bytes, what: str, shown: str, place: Place, options: JitOptions, version: Version, arch: Arch
+    text: bytes, what: str, shown: str, place: RoutePlace, options: JitOptions, version: Version, arch: Arch
 ) -> Chosen:
     """Make a cubin of the text, lowered to what the assembler takes if it must be.
 
@@ -131,7 +131,7 @@ def _lowered(text: str, newest: Version, what: str) -> bytes:
 def _refusal(
     text: bytes,
     what: str,
-    place: Place,
+    place: RoutePlace,
     version: Version,
     newest: Version,
     tried: list[str],
@@ -164,7 +164,7 @@ def _reasons(lowering: UnsupportedError | PtxSyntaxError | UnicodeDecodeError) -
     return [f"    {_first_line(lowering)}"]
 
 
-def _advice(text: bytes, place: Place, version: Version) -> str:
+def _advice(text: bytes, place: RoutePlace, version: Version) -> str:
     """Name the target, the wheels and the driver that would avoid the refusal."""
     ways = [f"build a cubin instead: target {place.arch}"]
     came = toolkit_of_ptx(version)

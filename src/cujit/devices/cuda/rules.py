@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from cujit.formats.cubin import Cubin
 
 __all__ = [
+    "LoadRefusal",
     "PtxHeader",
-    "Refusal",
     "cubin_refusal",
     "newest_ptx",
     "read_header",
@@ -31,7 +31,7 @@ _VERSION = re.compile(rb"^[ \t]*\.version\s+(\d+)\.(\d+)", re.MULTILINE)
 _TARGET = re.compile(rb"^[ \t]*\.target\s+sm_(\d+)([af]?)", re.MULTILINE)
 
 
-class Refusal(NamedTuple):
+class LoadRefusal(NamedTuple):
     """Why an image does not run somewhere, and what would."""
 
     why: str
@@ -61,11 +61,11 @@ def newest_ptx(driver: Version) -> Version | None:
     return None if driver > RELEASES[-1].toolkit else driver_release(driver).ptx
 
 
-def target_refusal(arch: Arch, device: Arch, name: str) -> Refusal | None:
+def target_refusal(arch: Arch, device: Arch, name: str) -> LoadRefusal | None:
     """Tell why PTX for ``arch`` does not run on a GPU of architecture ``device`` called ``name``."""
     if arch.runs_on(device):
         return None
-    return Refusal(
+    return LoadRefusal(
         f"is for {arch}; {name} is {device}, on which it does not run",
         f"build for {device}, or PTX of {device.virtual} or an older one without a suffix{_by(device)}",
     )
@@ -81,22 +81,22 @@ def target_on(arch: Arch, device: Arch) -> Arch:
     return Arch(ArchKind.REAL, device.number, arch.suffix)
 
 
-def cubin_refusal(cubin: Cubin, device: Arch, name: str) -> Refusal | None:
+def cubin_refusal(cubin: Cubin, device: Arch, name: str) -> LoadRefusal | None:
     """Tell why a cubin does not run on a GPU of architecture ``device`` called ``name``."""
     if cubin.is_relocatable:
-        return Refusal(
+        return LoadRefusal(
             "is relocatable: it was compiled to be linked (rdc)",
             "link it: cujit.link([...], arch=...), and load the cubin",
         )
     if not cubin.arch.runs_on(device):
-        return Refusal(
+        return LoadRefusal(
             f"is for {cubin.arch}; {name} is {device}, on which it does not run",
             f"build for {device}, or as PTX: target {device.virtual}{_by(device)}",
         )
     return None
 
 
-def same_major_refusal(arch: Arch, toolkit: Version | None, driver: Version) -> Refusal | None:
+def same_major_refusal(arch: Arch, toolkit: Version | None, driver: Version) -> LoadRefusal | None:
     """Tell why a driver of CUDA version ``driver`` does not load machine code that ``toolkit`` made.
 
     Source: CUDA Compatibility, "Minor Version Compatibility": code of any release of a major version runs on every
@@ -106,7 +106,7 @@ def same_major_refusal(arch: Arch, toolkit: Version | None, driver: Version) -> 
         first = (
             next(r for r in RELEASES if r.toolkit[0] == toolkit[0]) if toolkit[0] <= RELEASES[-1].toolkit[0] else None
         )
-        return Refusal(
+        return LoadRefusal(
             f"was made by CUDA {toolkit[0]}.{toolkit[1]}; drivers of CUDA {driver[0]}.{driver[1]} load code of CUDA "
             f"{driver[0]} and older",
             (f"update the driver to r{first.driver} or later, or " if first else "")
@@ -115,12 +115,12 @@ def same_major_refusal(arch: Arch, toolkit: Version | None, driver: Version) -> 
     return _unknown_arch(arch, driver)
 
 
-def _unknown_arch(arch: Arch, driver: Version) -> Refusal | None:
+def _unknown_arch(arch: Arch, driver: Version) -> LoadRefusal | None:
     row = KNOWN_ARCHES.get(arch.number)
     if row is None or row.first <= driver:
         return None
     release = driver_release(row.first)
-    return Refusal(
+    return LoadRefusal(
         f"is for {arch}, which came with CUDA {row.first[0]}.{row.first[1]}; the driver is of CUDA "
         f"{driver[0]}.{driver[1]}",
         f"update the driver to r{release.driver} or later",

@@ -9,7 +9,7 @@ from typing import Any
 from cujit.devices.arrays.array import DeviceArray
 from cujit.devices.cuda.gpu import Gpu
 from cujit.devices.cuda.memory import address_of
-from cujit.devices.textures.texture import Extent, Format, Handle, Sampling, Texels, TextureUnit
+from cujit.devices.textures.texture import Extent, Sampling, TexelFormat, Texels, TextureHandle, TextureUnit
 from cujit.forks import cached_property
 
 __all__ = ["CudaTextures"]
@@ -45,7 +45,7 @@ class CudaTextures(TextureUnit):
         """Bytes that an array which is read in place begins at a multiple of."""
         return self._context.attribute("TEXTURE_ALIGNMENT")
 
-    def allocate(self, extent: Extent, format: Format) -> _Array:
+    def allocate(self, extent: Extent, format: TexelFormat) -> _Array:
         """Make a CUDA array, for textures and surfaces.
 
         Source: CUDA Driver API manual, ``cuArray3DCreate``.
@@ -101,7 +101,9 @@ class CudaTextures(TextureUnit):
         copy.Height, copy.Depth = texels.extent.rows, texels.extent.slices
         return copy
 
-    def texture(self, source: Texels | DeviceArray, extent: Extent, format: Format, sampling: Sampling) -> Handle:
+    def texture(
+        self, source: Texels | DeviceArray, extent: Extent, format: TexelFormat, sampling: Sampling
+    ) -> TextureHandle:
         """Make a texture object.
 
         Source: CUDA Driver API manual, ``cuTexObjectCreate``.
@@ -118,7 +120,7 @@ class CudaTextures(TextureUnit):
         object_ = self._context.call("cuTexObjectCreate", resource, self._description(sampling, format), None)
         return self._handle("cuTexObjectDestroy", object_, source)
 
-    def surface(self, texels: Texels) -> Handle:
+    def surface(self, texels: Texels) -> TextureHandle:
         """Make a surface object.
 
         Source: CUDA Driver API manual, ``cuSurfObjectCreate``.
@@ -129,25 +131,25 @@ class CudaTextures(TextureUnit):
         object_ = self._context.call("cuSurfObjectCreate", self._of_array(texels))
         return self._handle("cuSurfObjectDestroy", object_, texels)
 
-    def _handle(self, destroy: str, object_: Any, source: Texels | DeviceArray) -> Handle:
+    def _handle(self, destroy: str, object_: Any, source: Texels | DeviceArray) -> TextureHandle:
         def release(_source: Texels | DeviceArray = source) -> None:
             self._context.release_unused(destroy, object_)
 
-        return Handle(int(object_), release)
+        return TextureHandle(int(object_), release)
 
     def _of_array(self, texels: Texels) -> Any:
         resource = self._resource("ARRAY")
         resource.res.array.hArray = _array(texels)
         return resource
 
-    def _of_line(self, source: DeviceArray, format: Format) -> Any:
+    def _of_line(self, source: DeviceArray, format: TexelFormat) -> Any:
         resource = self._resource("LINEAR")
         line = resource.res.linear
         line.devPtr, line.sizeInBytes = source.address, source.nbytes
         line.format, line.numChannels = self._format(format), format.channels
         return resource
 
-    def _of_plane(self, source: DeviceArray, extent: Extent, format: Format) -> Any:
+    def _of_plane(self, source: DeviceArray, extent: Extent, format: TexelFormat) -> Any:
         resource = self._resource("PITCH2D")
         plane = resource.res.pitch2D
         plane.devPtr, plane.format, plane.numChannels = source.address, self._format(format), format.channels
@@ -161,10 +163,10 @@ class CudaTextures(TextureUnit):
         resource.resType = getattr(bindings.CUresourcetype, f"CU_RESOURCE_TYPE_{kind}")
         return resource
 
-    def _format(self, format: Format) -> Any:
+    def _format(self, format: TexelFormat) -> Any:
         return getattr(self._context.driver.bindings.CUarray_format, f"CU_AD_FORMAT_{_FORMATS[format.dtype.name]}")
 
-    def _description(self, sampling: Sampling, format: Format) -> Any:
+    def _description(self, sampling: Sampling, format: TexelFormat) -> Any:
         bindings = self._context.driver.bindings
         made = bindings.CUDA_TEXTURE_DESC()
         made.addressMode = [bindings.CUaddress_mode(mode.value) for mode in sampling.address]
@@ -184,7 +186,7 @@ def _array(texels: Texels) -> Any:
     return texels.memory.handle
 
 
-def _pitch(extent: Extent, format: Format) -> int:
+def _pitch(extent: Extent, format: TexelFormat) -> int:
     """Bytes from a row to the next; of a single row, any multiple of 32 that holds it will do."""
     row = extent.width * format.texel_bytes
     return row if extent.height > 1 else -(-row // 32) * 32

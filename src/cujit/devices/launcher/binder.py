@@ -18,7 +18,7 @@ from cujit.devices.launcher.alive import Alive
 from cujit.devices.launcher.code import LaunchCode, Wanted, code_now, code_soon
 from cujit.devices.launcher.cpython import Callables, is_supported, native_type
 from cujit.devices.launcher.layout import Layout, layout_of
-from cujit.devices.launcher.state import State
+from cujit.devices.launcher.state import LaunchState
 from cujit.devices.options import LaunchOptions
 from cujit.devices.shapes import LaunchShape
 from cujit.errors import ArgumentError, CujitError
@@ -52,7 +52,7 @@ class Prepared:
     """The machine code of one prepared launch, and all that it refers to."""
 
     code: LaunchCode
-    state: State
+    state: LaunchState
     keep: list[object] = field(default_factory=list)
 
     def attach(self, callables: Callables, launch: object) -> None:
@@ -112,7 +112,9 @@ class Binder:
         code = code_now(wanted) if wait else code_soon(wanted)
         if code is None:
             return None
-        state = State(alive=ctypes.addressof(_ASLEEP), device=id(self._device), known=ctypes.addressof(self._known))
+        state = LaunchState(
+            alive=ctypes.addressof(_ASLEEP), device=id(self._device), known=ctypes.addressof(self._known)
+        )
         state.known_tensors = ctypes.addressof(self._known_tensors)
         state.tensor_device_type, state.tensor_device_index = (
             (1, self._device.ordinal) if self._device.is_gpu else (0, -1)
@@ -123,7 +125,7 @@ class Binder:
         state.by_hand, state.named, state.readers = id(first), id(self._named), ctypes.addressof(table)
         return Prepared(code, state, [self, first, readers, table])
 
-    def bind(self, state: State, shape: LaunchShape, stream: int, options: LaunchOptions) -> object:
+    def bind(self, state: LaunchState, shape: LaunchShape, stream: int, options: LaunchOptions) -> object:
         """Fill in what the device says, and give what has to live as long as the state.
 
         Where the device says nothing, every launch goes the route written in Python, which tells why if it fails.
@@ -140,7 +142,7 @@ class Binder:
         state.alive = self._alive.address
         return target
 
-    def _reader(self, index: int, stream: int, state: State) -> Callable[[Any], bytes]:
+    def _reader(self, index: int, stream: int, state: LaunchState) -> Callable[[Any], bytes]:
         """Make the reader of one parameter that machine code calls; it remembers the dtype of an array that fits."""
         read = self._reads[index]
         if not self._layout.fields[index].is_pointer:
@@ -165,7 +167,7 @@ class Binder:
             self._dtypes[index] = dtype
             self._known[index] = id(dtype)
 
-    def _learn_tensor(self, index: int, tensor: Any, state: State) -> None:
+    def _learn_tensor(self, index: int, tensor: Any, state: LaunchState) -> None:
         """Remember the dtype of a tensor that fits; complex ones may be conjugates that are yet to be computed."""
         interface = tensor_interface()
         if interface is None or tensor.is_complex():
@@ -177,7 +179,7 @@ class Binder:
         interface.read = tensor_reader().address
         state.tensors = ctypes.addressof(interface)
 
-    def _learn_cupy_array(self, index: int, array: Any, state: State) -> None:
+    def _learn_cupy_array(self, index: int, array: Any, state: LaunchState) -> None:
         """Remember the dtype of an array of CuPy that fits."""
         interface = cupy_interface(self._device.ordinal) if self._device.is_gpu else None
         if interface is None:
@@ -197,7 +199,7 @@ class _First:
     def __init__(
         self,
         binder: Binder,
-        state: State,
+        state: LaunchState,
         by_hand: _ByHand,
         shape: LaunchShape,
         stream: int,

@@ -18,14 +18,14 @@ from cujit.errors import ClosedError
 from cujit.forks import cached_property
 from cujit.signature import Signature
 
-__all__ = ["Entry", "Image"]
+__all__ = ["LaunchEntry", "LoadedImage"]
 
 
 class _Cache(Protocol):
     def clear(self) -> None: ...
 
 
-class Image:
+class LoadedImage:
     """What a module and its kernels share: where they are, and whether they still are.
 
     Kernels refer to this and not to their module, so there is no circle and a module goes with its last user.
@@ -58,10 +58,10 @@ class Image:
             self.loaded = None
 
 
-class Entry:
+class LaunchEntry:
     """What a kernel and its launches share. Launches refer to this and not to their kernel, which keeps them."""
 
-    def __init__(self, image: Image, loaded: BackendKernel, name: str, signature: Signature) -> None:
+    def __init__(self, image: LoadedImage, loaded: BackendKernel, name: str, signature: Signature) -> None:
         self.image = image
         self.loaded = loaded
         self.name = name

@@ -8,7 +8,7 @@ from typing import Any, Generic, TypeVar
 
 from cujit.devices.launcher.binder import Prepared, refuse_keywords
 from cujit.devices.launcher.cpython import native_type
-from cujit.devices.launcher.entry import Entry, Image
+from cujit.devices.launcher.entry import LaunchEntry, LoadedImage
 from cujit.devices.options import LaunchOptions
 from cujit.devices.shapes import LaunchShape
 from cujit.devices.streams import stream_handle
@@ -26,7 +26,7 @@ _MOST_LAUNCHES = 256
 class LaunchCache(Generic[_L]):
     """The launches of one kernel that are kept, the newest ``_MOST_LAUNCHES``; a module that closes drops them."""
 
-    def __init__(self, image: Image) -> None:
+    def __init__(self, image: LoadedImage) -> None:
         self.launches: dict[object, _L] = {}
         self._lock = Lock()
         image.caches.add(self)
@@ -63,7 +63,7 @@ class PreparedLaunch:
     )
 
     def __init__(
-        self, entry: Entry, kernel: object, shape: LaunchShape | None, stream: object, options: LaunchOptions
+        self, entry: LaunchEntry, kernel: object, shape: LaunchShape | None, stream: object, options: LaunchOptions
     ) -> None:
         self._entry = entry
         self._kernel = weakref.ref(kernel)
@@ -147,7 +147,7 @@ def _sizes(shape: LaunchShape | None, options: LaunchOptions) -> str:
 
 
 def make_launch(
-    cls: type[_L], entry: Entry, kernel: object, shape: LaunchShape | None, stream: object, options: LaunchOptions
+    cls: type[_L], entry: LaunchEntry, kernel: object, shape: LaunchShape | None, stream: object, options: LaunchOptions
 ) -> _L:
     """Make a launch of ``cls``, of a type that takes machine code where this interpreter does."""
     if shape is None or entry.binder is None:

@@ -16,7 +16,7 @@ from cujit.devices.arguments.tensors import is_tensor, read_tensor
 from cujit.devices.arrays.array import DeviceArray
 from cujit.devices.backend import BackendModule
 from cujit.devices.device import Device
-from cujit.devices.launcher.entry import Entry
+from cujit.devices.launcher.entry import LaunchEntry
 from cujit.devices.shapes import LaunchShape, check_launch
 from cujit.devices.streams import Allocation
 from cujit.errors import ArgumentError, LoadError, spell
@@ -37,7 +37,9 @@ class _Span:
     size: int
 
 
-def replay(entry: Entry, shape: LaunchShape | None, arguments: Sequence[object], cpu: Device) -> tuple[object, ...]:
+def replay(
+    entry: LaunchEntry, shape: LaunchShape | None, arguments: Sequence[object], cpu: Device
+) -> tuple[object, ...]:
     """Run a launch on ``cpu``: for each argument that is an array a NumPy array as the kernel left it, else itself.
 
     The arrays of the launch are copied as they are now, and stay so. Variables of the module begin as the image has
@@ -73,7 +75,7 @@ def replay(entry: Entry, shape: LaunchShape | None, arguments: Sequence[object],
     return tuple(results)
 
 
-def _load(entry: Entry, cpu: Device) -> BackendModule:
+def _load(entry: LaunchEntry, cpu: Device) -> BackendModule:
     entry.image.require()
     artifact, portable = entry.image.artifact, entry.image.portable
     if artifact.kind is Kind.CUBIN and portable is not None:
@@ -88,7 +90,7 @@ def _load(entry: Entry, cpu: Device) -> BackendModule:
         ) from e
 
 
-def _spans(entry: Entry, signature: Signature, buffer: bytearray, arguments: Sequence[object]) -> list[_Span]:
+def _spans(entry: LaunchEntry, signature: Signature, buffer: bytearray, arguments: Sequence[object]) -> list[_Span]:
     """Find the memory that the arguments point to."""
     spans = []
     for i, (parameter, offset, value) in enumerate(zip(signature, signature.offsets, arguments, strict=True)):

@@ -5,14 +5,14 @@ from __future__ import annotations
 import ctypes
 from typing import Any
 
-__all__ = ["State", "place"]
+__all__ = ["LaunchState", "place"]
 
 
 def _fields(kind: type[Any], names: str) -> tuple[tuple[str, type[Any]], ...]:
     return tuple((name, kind) for name in names.split())
 
 
-class State(ctypes.Structure):
+class LaunchState(ctypes.Structure):
     """The data of one prepared launch. Whoever has it keeps alive what it refers to; words of 64 bits are addresses.
 
     ``by_hand`` takes a call that the machine code leaves alone, ``named`` one with keywords, ``failed`` what the
@@ -43,4 +43,4 @@ class State(ctypes.Structure):
 
 def place(field: str) -> int:
     """Give the offset of a field, in bytes."""
-    return int(getattr(State, field).offset)
+    return int(getattr(LaunchState, field).offset)

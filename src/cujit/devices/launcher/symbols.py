@@ -16,7 +16,7 @@ from cujit.devices.arguments.pointers import Pointer
 from cujit.devices.arguments.tensors import TensorInterface
 from cujit.devices.arrays.array import DeviceArray
 from cujit.devices.launcher.cpython import address_of, object_type_offset, slot_offset
-from cujit.devices.launcher.state import State, place
+from cujit.devices.launcher.state import LaunchState, place
 
 __all__ = ["address_of_symbol", "link_names"]
 
@@ -81,5 +81,5 @@ def _places() -> Mapping[str, int]:
         **{f"array.{name}": slot_offset(DeviceArray, name) for name in ("device", "dtype", "nbytes")},
         **{f"tensors.{name}": int(getattr(TensorInterface, name).offset) for name, *_ in TensorInterface._fields_},
         **{f"cupy.{name}": int(getattr(CupyInterface, name).offset) for name, *_ in CupyInterface._fields_},
-        **{f"state.{name}": place(name) for name, *_ in State._fields_},
+        **{f"state.{name}": place(name) for name, *_ in LaunchState._fields_},
     }

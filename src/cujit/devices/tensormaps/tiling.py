@@ -22,7 +22,7 @@ from cujit.devices.streams import DeviceLike
 from cujit.errors import ArgumentError, ClosedError, UnsupportedError, spell
 
 __all__ = [
-    "DataType", "Memory", "OutOfBoundsFill", "Promotion", "Swizzle", "TensorMap", "TensorMapDevice", "Tiling", "Words",
+    "DataType", "Mapped", "OutOfBoundsFill", "Promotion", "Swizzle", "TensorMap", "TensorMapDevice", "Tiling", "Words",
     "check_end", "check_range", "ints_of", "memory_of", "tensor_map", "tiling_of",
 ]  # fmt: skip
 
@@ -307,7 +307,7 @@ class Words(NamedTuple):
 
 
 def tiling_of(
-    memory: Memory, box: object, element_strides: object, words: Words, shape: object = None, strides: object = None
+    memory: Mapped, box: object, element_strides: object, words: Words, shape: object = None, strides: object = None
 ) -> Tiling:
     """Read what users say of a tensor and a box; it is not checked yet.
 
@@ -332,7 +332,7 @@ def tiling_of(
     )  # fmt: skip
 
 
-def check_end(tiling: Tiling, memory: Memory) -> None:
+def check_end(tiling: Tiling, memory: Mapped) -> None:
     """Check that a tensor is within its array.
 
     Raises:
@@ -346,7 +346,7 @@ def check_end(tiling: Tiling, memory: Memory) -> None:
         )
 
 
-class Memory(NamedTuple):
+class Mapped(NamedTuple):
     """Where an array is and what it is like; ``end`` and ``strides`` in bytes."""
 
     address: int
@@ -356,7 +356,7 @@ class Memory(NamedTuple):
     end: int
 
 
-def memory_of(device: DeviceLike, array: object) -> Memory:
+def memory_of(device: DeviceLike, array: object) -> Mapped:
     """Find the memory of an array of ours, or of one that tells by the array interface.
 
     Raises:
@@ -365,7 +365,7 @@ def memory_of(device: DeviceLike, array: object) -> Memory:
     if isinstance(array, DeviceArray):
         if array.device is not device and array.device.name != device.name:
             raise ArgumentError(f"{spell(array)} is of another device than {device.name}")
-        return Memory(array.address, array.shape, array.strides, array.dtype, array.nbytes)
+        return Mapped(array.address, array.shape, array.strides, array.dtype, array.nbytes)
     name = "__cuda_array_interface__" if device.is_gpu else "__array_interface__"
     try:
         said: dict[str, Any] | None = getattr(array, name, None)
@@ -382,7 +382,7 @@ def memory_of(device: DeviceLike, array: object) -> Memory:
         raise ArgumentError(f"what this {type(array).__name__} says of its memory cannot be read: {e}") from e
 
 
-def _of_interface(device: DeviceLike, said: dict[str, Any]) -> Memory:
+def _of_interface(device: DeviceLike, said: dict[str, Any]) -> Mapped:
     """Read ``__array_interface__`` or ``__cuda_array_interface__``, whose fields are the same."""
     shape, dtype = tuple(map(operator.index, said["shape"])), np.dtype(said["typestr"])
     address = operator.index(said["data"][0] or 0)
@@ -394,7 +394,7 @@ def _of_interface(device: DeviceLike, said: dict[str, Any]) -> Memory:
     if ordinal is not None and ordinal != device.ordinal:
         raise ArgumentError(f"the array is in the memory of GPU {ordinal}, not of {device.name}")
     end = sum((n - 1) * s for n, s in zip(shape, steps, strict=True)) + dtype.itemsize
-    return Memory(address, shape, steps, dtype, 0 if 0 in shape else end)
+    return Mapped(address, shape, steps, dtype, 0 if 0 in shape else end)
 
 
 def _data_type(said: object, dtype: np.dtype[Any]) -> DataType:

@@ -12,9 +12,9 @@ from cujit.devices.textures.texture import (
     AddressMode,
     Extent,
     Filter,
-    Format,
     Sampling,
     Surface,
+    TexelFormat,
     Texels,
     Texture,
     TextureDevice,
@@ -127,7 +127,7 @@ def _host(data: npt.ArrayLike) -> npt.NDArray[Any]:
         raise ArgumentError(f"no texels can be made of this {type(data).__name__}: {e}") from e
 
 
-def _format(dtype: np.dtype[Any], channels: int) -> Format:
+def _format(dtype: np.dtype[Any], channels: int) -> TexelFormat:
     if dtype.name not in _DTYPES or not dtype.isnative:
         raise ArgumentError(
             f"no texture holds {dtype}; its channels are one of {', '.join(_DTYPES)}",
@@ -135,7 +135,7 @@ def _format(dtype: np.dtype[Any], channels: int) -> Format:
         )
     if not isinstance(channels, (int, np.integer)) or channels not in (1, 2, 4):
         raise ArgumentError(f"a texture has 1, 2 or 4 channels, not {spell(channels)}")
-    return Format(dtype, int(channels))
+    return TexelFormat(dtype, int(channels))
 
 
 def _sizes(shape: tuple[int, ...], channels: int) -> tuple[int, ...]:
@@ -176,7 +176,7 @@ def _check_limits(extent: Extent) -> None:
             raise ArgumentError(f"the {name} of a {extent} texture is {size}; the largest is {limit}")
 
 
-def _in_place(device: TextureDevice, data: DeviceArray, format: Format, is_layered: bool) -> Extent:
+def _in_place(device: TextureDevice, data: DeviceArray, format: TexelFormat, is_layered: bool) -> Extent:
     """Check that an array can be read where it is."""
     copy = "make texels of it: device.texture(device.texels(x.numpy()))"
     sizes = _sizes(data.shape, format.channels)
@@ -228,7 +228,7 @@ def _border(border: object) -> tuple[float, float, float, float]:
     return r, g, b, a
 
 
-def _check_sampling(sampling: Sampling, extent: Extent, format: Format, is_linear: bool) -> None:
+def _check_sampling(sampling: Sampling, extent: Extent, format: TexelFormat, is_linear: bool) -> None:
     """Refuse what the hardware would do something else for.
 
     Source: CUDA Driver API manual, ``cuTexObjectCreate``; CUDA C++ Programming Guide, "Texture Memory".

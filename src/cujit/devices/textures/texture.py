@@ -26,13 +26,13 @@ __all__ = [
     "AddressMode",
     "Extent",
     "Filter",
-    "Format",
-    "Handle",
     "Sampling",
     "Surface",
+    "TexelFormat",
     "Texels",
     "Texture",
     "TextureDevice",
+    "TextureHandle",
     "TextureUnit",
 ]
 
@@ -54,7 +54,7 @@ class Filter(enum.Enum):
 
 
 @dataclass(frozen=True)
-class Format:
+class TexelFormat:
     """Elements of 1, 2 or 4 channels of one dtype."""
 
     dtype: np.dtype[Any]
@@ -124,7 +124,7 @@ class Sampling:
 
 
 @dataclass(frozen=True)
-class Handle:
+class TextureHandle:
     """A texture or surface object of a device; ``release`` gives it back, and what it keeps is kept until then."""
 
     number: int
@@ -135,7 +135,7 @@ class TextureUnit(abc.ABC):
     """What a device does for textures."""
 
     @abc.abstractmethod
-    def allocate(self, extent: Extent, format: Format) -> object:
+    def allocate(self, extent: Extent, format: TexelFormat) -> object:
         """Get memory for texels; it goes when nobody holds it.
 
         Raises:
@@ -151,11 +151,13 @@ class TextureUnit(abc.ABC):
         """Copy texels to the host, tightly packed, after earlier work on the default stream."""
 
     @abc.abstractmethod
-    def texture(self, source: Texels | DeviceArray, extent: Extent, format: Format, sampling: Sampling) -> Handle:
+    def texture(
+        self, source: Texels | DeviceArray, extent: Extent, format: TexelFormat, sampling: Sampling
+    ) -> TextureHandle:
         """Make a texture object."""
 
     @abc.abstractmethod
-    def surface(self, texels: Texels) -> Handle:
+    def surface(self, texels: Texels) -> TextureHandle:
         """Make a surface object."""
 
     @property
@@ -175,7 +177,7 @@ class TextureDevice(DeviceLike, Protocol):
 class Texels:
     """Elements for textures and surfaces, in memory of the device's own layout."""
 
-    def __init__(self, device: TextureDevice, extent: Extent, format: Format) -> None:
+    def __init__(self, device: TextureDevice, extent: Extent, format: TexelFormat) -> None:
         self.device = device
         self.extent = extent
         self.format = format
@@ -224,7 +226,7 @@ class Texels:
 class _Object:
     """What textures and surfaces share: a handle that is given back when the object goes."""
 
-    def __init__(self, device: TextureDevice, handle: Handle, source: Texels | DeviceArray) -> None:
+    def __init__(self, device: TextureDevice, handle: TextureHandle, source: Texels | DeviceArray) -> None:
         self.device = device
         self.source = source
         self._handle = handle
@@ -254,7 +256,9 @@ class _Object:
 class Texture(_Object):
     """A texture object; keep it as long as kernels use its ``handle``."""
 
-    def __init__(self, device: TextureDevice, handle: Handle, source: Texels | DeviceArray, sampling: Sampling) -> None:
+    def __init__(
+        self, device: TextureDevice, handle: TextureHandle, source: Texels | DeviceArray, sampling: Sampling
+    ) -> None:
         super().__init__(device, handle, source)
         self.sampling = sampling
 

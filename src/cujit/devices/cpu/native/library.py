@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-from cujit.cache.key import Part as KeyPart
+from cujit.cache.key import Part
 from cujit.devices.cpu.native import lanes
 from cujit.devices.jit import NativeFunction, processor, publish
 from cujit.devices.objects import Work, machine_code
@@ -21,10 +21,19 @@ from cujit.devices.sources import read_file
 from cujit.errors import CujitError, UnsupportedError
 from cujit.forks import Lock, in_child, waits_for
 
-__all__ = ["PARTS", "Part", "address_of", "ask_python", "compile_kernel", "install_handlers", "native_code", "require"]
+__all__ = [
+    "PARTS",
+    "RuntimePart",
+    "address_of",
+    "ask_python",
+    "compile_kernel",
+    "install_handlers",
+    "native_code",
+    "require",
+]
 
 
-class Part(NamedTuple):
+class RuntimePart(NamedTuple):
     """One part, ``runtime/name.c``: the functions that it offers, and whether LLVM is to optimise it.
 
     That is worth the time where the code is called often.
@@ -92,19 +101,19 @@ _COPIES = (
 )
 
 PARTS = (
-    Part("faults", _FAULTS, passes=False),
-    Part("pool", _POOL),
-    Part("output", ("cujit_vprintf", "cujit_assert"), passes=False),
-    Part("heap", ("cujit_malloc", "cujit_free")),
-    Part("blocks", _BLOCKS),
-    Part("textures", ("cujit_texture", "cujit_surface", "cujit_query")),
-    Part("matrix", _MATRIX, is_plain=True),
-    Part("copies", _COPIES, is_plain=True),
-    Part("trace", ("cujit_trace",)),
-    Part("warps", ("cujit_match_32", "cujit_match_64", "cujit_note", "cujit_ready"), is_plain=True),
-    Part("checks", _CHECKS, lock=("cujit_check_lock", "cujit_check_unlock")),
+    RuntimePart("faults", _FAULTS, passes=False),
+    RuntimePart("pool", _POOL),
+    RuntimePart("output", ("cujit_vprintf", "cujit_assert"), passes=False),
+    RuntimePart("heap", ("cujit_malloc", "cujit_free")),
+    RuntimePart("blocks", _BLOCKS),
+    RuntimePart("textures", ("cujit_texture", "cujit_surface", "cujit_query")),
+    RuntimePart("matrix", _MATRIX, is_plain=True),
+    RuntimePart("copies", _COPIES, is_plain=True),
+    RuntimePart("trace", ("cujit_trace",)),
+    RuntimePart("warps", ("cujit_match_32", "cujit_match_64", "cujit_note", "cujit_ready"), is_plain=True),
+    RuntimePart("checks", _CHECKS, lock=("cujit_check_lock", "cujit_check_unlock")),
     *(
-        Part(f"lanes{bits}", tuple(lanes.name_of(kind, bits) for kind in lanes.KINDS),
+        RuntimePart(f"lanes{bits}", tuple(lanes.name_of(kind, bits) for kind in lanes.KINDS),
              text=functools.partial(lanes.defined, bits), is_plain=True)
         for bits in lanes.WIDTHS
     ),
@@ -123,7 +132,7 @@ def compile_kernel(text: str, symbol: str, *, keep: bool = True) -> NativeFuncti
         CujitError: LLVM refuses the text, or it calls what no part has: a fault of cujit.
         UnsupportedError: it needs a part that is not written for this processor.
     """
-    parts = (KeyPart.content("IR", text),) if keep else ()
+    parts = (Part.content("IR", text),) if keep else ()
     return native_code(Work("cpu native", symbol, parts, lambda: text, kernel=True, keep=keep), symbol)
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from cujit.devices.arrays.array import DeviceArray
 from cujit.devices.cpu.ir.refusals import Refusals
 from cujit.devices.cpu.run.allocations import ALIGNMENT, HostBlock
-from cujit.devices.textures.texture import Extent, Filter, Format, Handle, Sampling, Texels, TextureUnit
+from cujit.devices.textures.texture import Extent, Filter, Sampling, TexelFormat, Texels, TextureHandle, TextureUnit
 
 if TYPE_CHECKING:
     from cujit.formats.ptx.syntax import Module
@@ -47,7 +47,7 @@ class CpuTextures(TextureUnit):
 
     alignment = ALIGNMENT
 
-    def allocate(self, extent: Extent, format: Format) -> HostBlock:
+    def allocate(self, extent: Extent, format: TexelFormat) -> HostBlock:
         """Get memory for texels, rows one after the other."""
         return HostBlock(extent.width * extent.rows * extent.slices * format.texel_bytes)
 
@@ -59,7 +59,9 @@ class CpuTextures(TextureUnit):
         """Copy texels to the host."""
         ctypes.memmove((ctypes.c_char * data.nbytes).from_buffer(data), _block(texels).address, data.nbytes)
 
-    def texture(self, source: Texels | DeviceArray, extent: Extent, format: Format, sampling: Sampling) -> Handle:
+    def texture(
+        self, source: Texels | DeviceArray, extent: Extent, format: TexelFormat, sampling: Sampling
+    ) -> TextureHandle:
         """Make a descriptor of a texture."""
         base = _block(source).address if isinstance(source, Texels) else source.address
         made = _descriptor(TEXTURE_MARK, base, extent, format)
@@ -71,7 +73,7 @@ class CpuTextures(TextureUnit):
         made.border[: format.channels] = [_word(b, is_float) for b in sampling.border[: format.channels]]
         return _handle(made)
 
-    def surface(self, texels: Texels) -> Handle:
+    def surface(self, texels: Texels) -> TextureHandle:
         """Make a descriptor of a surface."""
         return _handle(_descriptor(SURFACE_MARK, _block(texels).address, texels.extent, texels.format))
 
@@ -81,7 +83,7 @@ def _block(texels: Texels) -> HostBlock:
     return texels.memory
 
 
-def _descriptor(mark: int, base: int, extent: Extent, format: Format) -> Descriptor:
+def _descriptor(mark: int, base: int, extent: Extent, format: TexelFormat) -> Descriptor:
     row = extent.width * format.texel_bytes
     return Descriptor(
         mark=mark,
@@ -98,11 +100,11 @@ def _descriptor(mark: int, base: int, extent: Extent, format: Format) -> Descrip
     )
 
 
-def _handle(made: Descriptor) -> Handle:
+def _handle(made: Descriptor) -> TextureHandle:
     def release() -> None:
         made.mark = 0  # its memory stays until the function goes, which holds it
 
-    return Handle(ctypes.addressof(made), release)
+    return TextureHandle(ctypes.addressof(made), release)
 
 
 def _word(value: float, is_float: bool) -> int:
