@@ -17,17 +17,19 @@ import zlib
 from collections.abc import Iterator
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 import cujit
 from cujit.artifact import Artifact
 from cujit.devices import jit
-from cujit.devices.arrays.array import DeviceArray
 from cujit.devices.cpu import kernel as launching
 from cujit.errors import CujitError
 from replaying.case import Case, Outcome
+
+if TYPE_CHECKING:
+    from cujit.devices.arrays.array import DeviceArray  # which old trees have elsewhere
 
 __all__ = ["serve"]
 
