@@ -28,7 +28,7 @@ from cujit.devices.cpu.instructions import (
     warpwide,
 )
 from cujit.devices.cpu.instructions.matrix import mma
-from cujit.devices.cpu.ir.program import UNKNOWN_OPERAND, Group, KernelProgram, Negation, Op, Operand, Reg, Special
+from cujit.devices.cpu.ir.program import UNKNOWN_OPERAND, KernelProgram, Op, Operand, Special, parts_of
 from cujit.devices.cpu.ir.refusals import Refusals
 from cujit.formats.ptx.isa.table import special_register
 
@@ -76,15 +76,12 @@ def _check_operand(op: Op, operand: Operand, refusals: Refusals) -> None:
             refusals.mistake(op.line, op.text or op.name, f"%{operand.name} is declared nowhere")
         else:
             refusals.add(op.line, f"%{operand.name}", "a special register that the CPU device does not have yet")
-    elif isinstance(operand, Group):
-        for item in operand.items:
-            _check_operand(op, item, refusals)
-    elif isinstance(operand, Negation):
-        _check_operand(op, operand.item, refusals)
+    for part in parts_of(operand):
+        _check_operand(op, part, refusals)
 
 
 def _check_widths(op: Op, refusals: Refusals) -> None:
     """Registers of other sizes than the ISA's are not there."""
-    for reg in [*op.read_registers(), *(r for r in op.results if isinstance(r, Reg))]:
+    for reg in (*op.read_registers(), *op.written):
         if reg.bits not in (1, 8, 16, 32, 64, 128):
             refusals.add(op.line, op.text or op.name, f"registers of {reg.bits} bits")

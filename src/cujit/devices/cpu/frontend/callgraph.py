@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from cujit.forks import cached_property
@@ -37,18 +38,13 @@ class CallGraph:
     @cached_property
     def out_of_line(self) -> frozenset[str]:
         """Functions that are not inlined: those that call themselves, by whatever way, and large ones called often."""
-        callees = {name: [i.operands for i in _calls(f.body or ())] for name, f in self.functions.items()}
-        direct = {
-            name: {self._own(target) for operands in calls for target in map(target_name, operands) if target}
-            for name, calls in callees.items()
+        targets = {
+            name: [self._own(target) for i in _calls(f.body or ()) for target in map(target_name, i.operands) if target]
+            for name, f in self.functions.items()
         }
-        counts: dict[str, int] = {}
-        for calls in callees.values():
-            for operands in calls:
-                for target in map(self._own, filter(None, map(target_name, operands))):
-                    counts[target] = counts.get(target, 0) + 1
+        counts = Counter(target for called in targets.values() for target in called)
         large = {n for n, k in counts.items() if k > _MANY and n in self.functions and self._size(n) > _LARGE}
-        return frozenset(large | {name for name in self.functions if _reaches(name, name, direct)})
+        return frozenset(large | {name for name in self.functions if _reaches(name, name, targets)})
 
     def _size(self, name: str) -> int:
         return sum(1 for _ in _statements(self.functions[name].body or ()))
@@ -82,7 +78,7 @@ def target_name(operand: ptx.Operand) -> str:
     return "" if isinstance(operand, ptx.RegisterList) else str(getattr(operand, "name", ""))
 
 
-def _reaches(start: str, goal: str, direct: dict[str, set[str]]) -> bool:
+def _reaches(start: str, goal: str, direct: Mapping[str, Sequence[str]]) -> bool:
     seen: set[str] = set()
     todo = list(direct.get(start, ()))
     while todo:

@@ -14,7 +14,7 @@ from dataclasses import replace
 
 from cujit.devices.cpu.frontend.callgraph import CallGraph, target_name
 from cujit.devices.cpu.frontend.inlining import Calls
-from cujit.devices.cpu.frontend.layout import inner_name, slot_of, variable_align
+from cujit.devices.cpu.frontend.layout import RESERVED, SharedMemory, inner_name, slot_of, variable_align
 from cujit.devices.cpu.frontend.operands import mismatch, number_out_of_range
 from cujit.devices.cpu.frontend.scopes import Frame
 from cujit.devices.cpu.ir.program import (
@@ -42,14 +42,7 @@ from cujit.formats.ptx.isa.table import lookup, special_register
 
 __all__ = ["Flattener", "flatten"]
 
-_DYNAMIC_ALIGN = 16
 _RESERVED = "%reserved_smem_offset_"
-RESERVED = "%reserved"
-"""Name of the shared variable that stands for the memory kept for libraries; no variable of a text has such a name."""
-
-RESERVED_BYTES = 1024
-"""Bytes of it. Source: CUDA C++ Programming Guide, "Shared Memory" of compute capability 8.x: 1 KB a block."""
-
 _MAX_INLINED_OPS = 1_000_000
 
 
@@ -77,66 +70,8 @@ def flatten(module: ptx.Module, entry: ptx.Function, globals_: dict[str, Slot], 
     return program
 
 
-class SharedMemory:
-    """The shared variables of a kernel and of the functions that it calls."""
-
-    def __init__(self, module: ptx.Module) -> None:
-        self.of_module = {v.name: v for v in module.variables if v.space == "shared"}
-        self.slots: dict[str, Slot] = {}
-        self.size = 0
-        self._placed: dict[int, Slot] = {}
-        self._dynamic: list[Slot] = []
-
-    def place(self, v: ptx.Variable) -> Slot:
-        """Give a variable its one place, however often its function is called; ``extern`` ones follow the others."""
-        if id(v) in self._placed:
-            return self._placed[id(v)]
-        slot = self._placed[id(v)] = slot_of(v)
-        if v.shape == (0,) or v.linkage == "extern":
-            slot.dynamic = True
-            self._dynamic.append(slot)
-        else:
-            slot.offset = aligned(self.size, slot.align)
-            self.size = slot.offset + slot.size
-        return slot
-
-    def reserved(self, register: str) -> Operand:
-        """Give what a register tells of the shared memory that is kept for libraries: it is a variable of its own here.
-
-        Source: PTX ISA 9.1, "%reserved_smem_offset_begin", …; ``cooperative_groups/details/memory.h``.
-        """
-        if RESERVED not in self.slots:
-            self.slots[RESERVED] = Slot(RESERVED, "shared", RESERVED_BYTES, 16, aligned(self.size, 16))
-            self.size = aligned(self.size, 16) + RESERVED_BYTES
-        if register.endswith("_cap"):
-            return IntConstant(RESERVED_BYTES)
-        return SymbolAddress(self.slots[RESERVED], RESERVED_BYTES if register.endswith("_end") else 0)
-
-    def finish(self) -> None:
-        """Place dynamic shared memory behind the rest, at a multiple of 16 bytes or of what it asks for.
-
-        Source: measured on an H200: so much less of it is taken (``tests/goldens/launches.json``).
-        """
-        if self._dynamic:
-            self.size = aligned(self.size, max(_DYNAMIC_ALIGN, *(slot.align for slot in self._dynamic)))
-        for slot in self._dynamic:
-            slot.offset = self.size
-
-
 class Flattener(Calls):
     """Flattens one kernel, or one function that is called and not inlined."""
-
-    def __init__(
-        self,
-        shared: SharedMemory,
-        graph: CallGraph,
-        entry: ptx.Function,
-        globals_: dict[str, Slot],
-        refusals: Refusals,
-    ) -> None:
-        super().__init__(graph, entry, globals_, refusals)
-        self.shared = shared
-        self.carry: Reg | None = None
 
     def run(self) -> KernelProgram:
         """Flatten it."""

@@ -17,7 +17,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from cujit.devices.cpu.frontend.callgraph import CallGraph, target_name
-from cujit.devices.cpu.frontend.layout import slot_of, variable_size
+from cujit.devices.cpu.frontend.layout import SharedMemory, slot_of, variable_size
 from cujit.devices.cpu.frontend.scopes import Frame
 from cujit.devices.cpu.ir.program import (
     Group,
@@ -51,8 +51,16 @@ class _Site(NamedTuple):
 class Calls:
     """A kernel or function as far as it is flat by now, and its calls; ``stack`` are those that are being inlined."""
 
-    def __init__(self, graph: CallGraph, entry: ptx.Function, globals_: dict[str, Slot], refusals: Refusals) -> None:
+    def __init__(
+        self,
+        shared: SharedMemory,
+        graph: CallGraph,
+        entry: ptx.Function,
+        globals_: dict[str, Slot],
+        refusals: Refusals,
+    ) -> None:
         self.entry = entry
+        self.shared = shared
         self.graph = graph
         self.globals = globals_
         self.refusals = refusals
@@ -61,6 +69,7 @@ class Calls:
         self.instances = 0
         self._slots: list[Slot] = []
         self._arguments: Reg | None = None
+        self.carry: Reg | None = None
 
     def operand(self, o: ptx.Operand, i: ptx.Instruction, frame: Frame) -> Operand:
         """Take over an operand."""

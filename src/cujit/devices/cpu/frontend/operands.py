@@ -1,16 +1,30 @@
 """How many operands an instruction has, of what kinds and types: checked once, at load: handlers rely on it.
 
-The operands of an operation are spelled as one text of words, and that is held to what its form writes and reads: see
-``letters``.
+    add.u32 %r1, %r2, 3;      ->    "u32 | b32 c ", which the expression of "T|SS" for u32 matches
+    add.u32 %r1, %f2, 3;      ->    "u32 | f32 c ": operand 2, %f2, is .f32; it takes .b32, .u32, …
+
+The operands of an operation are spelled as one text, a word and a blank for each, ``|`` between those that are written
+and those that are read. It is held to one regular expression, which the letters of ``semantics`` make for a form. The
+word of a register is its type as declared. The others are
+
+    c        an integer            %u32   a special register, by its type      a        address of a variable
+    0f 0d    a float of 32 or      %xyz   one of ``%tid`` and its like         [u64]    memory, by what its address is
+             64 bits, 1.5 is one   _      a result that is thrown away         [a;{…}]  …, and its coordinates
+    {b32,c}  a group               ?      what stands for any word
+
+What stands for a type: PTX ISA 9.1, "Type Checking Rules" and "Operand Size Exceeding Instruction-Type Size", and what
+ptxas 13.5 takes of a register of each type, and a number of each kind, in the place of every operand of every row of
+the instruction table (``tests/devices/cpu/test_operand_types.py``).
 """
 
 from __future__ import annotations
 
 import functools
+import re
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 
-from cujit.devices.cpu.frontend.letters import ANY, REGISTERS, WORDS, pattern_of
+from cujit.devices.cpu.ir.decoding import written
 from cujit.devices.cpu.ir.program import (
     FloatConstant,
     Group,
@@ -23,10 +37,308 @@ from cujit.devices.cpu.ir.program import (
     Special,
     SymbolAddress,
 )
-from cujit.devices.cpu.ir.semantics import ANYTHING, Form
+from cujit.devices.cpu.ir.semantics import ANYTHING, Form, Type
 from cujit.formats.ptx.isa.table import special_register
 
 __all__ = ["fits", "mismatch", "number_out_of_range"]
+
+_ANY = "?"
+"""The word that every letter takes."""
+
+_OF_BITS = {
+    8: ("b8", "u8", "s8"),
+    16: ("b16", "u16", "s16", "f16"),
+    32: ("b32", "u32", "s32", "f32", "f16x2"),
+    64: ("b64", "u64", "s64", "f64"),
+    128: ("b128",),
+}
+_REGISTERS = tuple(word for words in _OF_BITS.values() for word in words)
+"""The types of registers, but for predicates."""
+
+_SPECIAL = ("%u32", "%b32", "%u64", "%xyz")
+_WORDS = (*_REGISTERS, "pred", "c", "0f", "0d", "a", *_SPECIAL, "%pred", "_")
+"""What an operand alone may be."""
+
+_ADDRESSES = tuple(word for word in _REGISTERS if word[0] in "bus" and word != "b128")
+_HANDLES = ("a", "b64", "u64", "s64")
+_COUNT = ("b32", "u32", "s32")
+_SMALL = re.compile(r"(?:e2m(1)|e[0-9]m[0-9]|ue8m0|s2f6)x([0-9])")
+
+
+# -- types ------------------------------------------------------------------------------------------------
+
+
+def _bits(type_: Type) -> int:
+    small = _SMALL.fullmatch(type_)
+    return int(small[2]) * (4 if small[1] else 8) if small else type_.bits
+
+
+def _integers(bits: int) -> tuple[str, ...]:
+    """Name the registers that hold integers; those of ``f16x2`` are taken for 32 bits."""
+    return tuple(word for word in _OF_BITS[bits] if word[0] in "bus" or word == "f16x2")
+
+
+def _registers(type_: Type) -> tuple[str, ...]:
+    """Name the registers that an operand of a type may be."""
+    bits = _bits(type_)
+    if type_ == "pred":
+        return ("pred",)
+    if type_.kind == "b":
+        return _OF_BITS.get(bits, ())
+    if type_.kind in ("s", "u", "f") and "x" in type_:
+        return ("b32", "f16x2") if bits == 32 else (f"b{bits}",)
+    if type_.kind in ("s", "u"):
+        return _integers(bits)
+    return (f"b{bits}", f"f{bits}") if type_.kind == "f" else (f"b{bits}",)
+
+
+def _wide(type_: Type) -> tuple[str, ...]:
+    """Name the registers that are as wide as a type or wider, for loads, stores and conversions."""
+    own = _registers(type_)
+    wider = [bits for bits in _OF_BITS if bits > _bits(type_)]
+    if type_ == "f16x2" or (type_.kind == "f" and "x" not in type_):
+        return (*own, *(f"b{bits}" for bits in wider))
+    if not type_.is_one_integer:
+        return own
+    among = _OF_BITS.__getitem__ if type_.kind == "b" else _integers
+    return (*own, *(word for bits in wider for word in among(bits)))
+
+
+def _numbers(type_: Type) -> tuple[str, ...]:
+    """Name the numbers that an operand of a type may be."""
+    if type_.is_one_integer:
+        return ("c", *{"b32": ("0f",), "b64": ("0d",)}.get(type_, ()))
+    return {"f32": ("0f", "0d"), "f64": ("0f", "0d"), "pred": ("c",)}.get(type_, ())
+
+
+# -- letters ----------------------------------------------------------------------------------------------
+
+
+def _one(*words: str) -> str:
+    return f"(?:{'|'.join(map(re.escape, (*words, _ANY)))}) "
+
+
+def _scalar(type_: Type) -> str:
+    return _one(*_registers(type_), *_numbers(type_))
+
+
+def _group(type_: Type, kinds: str, count: str, *, written: bool, numbers: Iterable[str] = (), bits: int = 0) -> str:
+    """Match a group of elements that may be put together, and stand for a type.
+
+    Registers of bits go with all others, those of integers, floats and ``f16x2`` with their own kind alone; ``kinds``
+    are those of these that stand for the type without one of bits among them.
+    """
+    bits = bits or _bits(type_)
+    choices = []
+    for kind, words in (("u", f"u{bits} s{bits} c"), ("f", f"f{bits} 0f 0d"), ("h", "f16x2" * (bits == 32))):
+        taken = [word for word in words.split() if word in _OF_BITS[bits] or (word in numbers and not written)]
+        if taken:
+            choices.append(_elements([f"b{bits}", *taken], count, written, "" if kind in kinds else f"b{bits}"))
+    if written:
+        return f"(?:{'|'.join(choices)})"
+    return rf"\{{(?:{'|'.join(choices)})(?<=}})"
+
+
+def _elements(words: list[str], count: str, written: bool, needed: str) -> str:
+    """Match so many words, one of them ``needed`` if that is none."""
+    each = "|".join((*words, *(("_", r"\?") if written else ())))
+    if written:
+        return (rf"(?=(?:(?:{each}) )*(?:{needed}|\?) )" if needed else "") + f"(?:(?:{each}) ){count}"
+    return (rf"(?=[^}}]*\b{needed}\b)" if needed else "") + f"(?:(?:{each})[,}}]){count}"
+
+
+def _braced(text: str) -> str:
+    return rf"(?:{text}|\?) "
+
+
+_KINDS = {"b": "ufh", "s": "uh", "u": "uh", "f": "f"}
+
+
+def _vector(type_: Type, count: str, *, written: bool = False, bits: int = 0) -> str:
+    kinds = "h" if type_ == "f16x2" else "" if type_.kind in ("bf", "tf") else _KINDS.get(type_.kind, "")
+    return _group(type_, kinds, count, written=written, numbers=_numbers(type_), bits=bits)
+
+
+def _accessed(form: Form, *, written: bool, wide: bool) -> str:
+    """Match what a load or a store moves: one value, or a vector."""
+    type_, count = form.types[-1 if not written else 0], f"{{{form.vector}}}"
+    sizes = [bits for bits in _OF_BITS if bits >= _bits(type_)] if wide else [_bits(type_)]
+    if form.vector == 1:
+        words = (*(_wide(type_) if wide else _registers(type_)), *(() if written else _numbers(type_)))
+        one = _one(*words, *("_" * (written and not wide)))
+        return one if written or not wide else rf"(?:{one}|\{{(?:{'|'.join(words)})}} )"
+    of_floats = type_.kind == "f"
+    vectors = [
+        _vector(type_, count, written=written, bits=bits)
+        if bits == _bits(type_) or not of_floats
+        else _group(type_, "", count, written=written, bits=bits)
+        for bits in sizes
+    ]
+    return f"(?:{'|'.join(vectors)})" if written else _braced("|".join(vectors))
+
+
+def _fragment(type_: Type, *, written: bool) -> str:
+    """Match what a thread has of a matrix: registers of 32 bits, or of f64."""
+    kinds = {"f32": "f", "f64": "f", "f16": "h", "bf16": "", "tf32": ""}.get(type_)
+    if kinds is None:
+        kinds = "u" if type_.is_one_integer and type_ not in ("b8", "b16") else "ufh"
+    bits = 64 if type_ == "f64" else 32
+    numbers = _numbers(type_) if type_ in ("f32", "f64") else ()
+    group = _group(type_, kinds, "+", written=written, numbers=numbers, bits=bits)
+    if written:
+        return group
+    if not numbers:  # an integer may be among registers, and not alone
+        group += rf"|\{{{_elements([*_OF_BITS[bits][:3], 'c'], '+', False, f'b{bits}')}(?<=}})"
+    return _braced(group)
+
+
+def _factor(form: Form) -> Type:
+    """Tell the type of what is multiplied; the first products of ``wmma`` do not name it.
+
+    Products of scaled floats take bits alone, as those of ``bf16`` do.
+    """
+    if "block_scale" in form.words:
+        return Type("bf16")
+    if len(form.types) == 2:
+        return Type("f16")
+    return form.types[1] if len(form.types) > 2 else form.types[0] if form.types else Type("b8")
+
+
+def _memory(form: Form) -> str:
+    """Match memory; only local memory has addresses that are known as numbers."""
+    number = "|" if "local" in form.spaces else ""
+    return rf"(?:\[(?:a|{'|'.join(_ADDRESSES)}{number})\]|\?) "
+
+
+def _texture(form: Form) -> str:
+    """Match memory with coordinates: of a layered texture, the first is the number of the layer."""
+    type_ = form.types[-1] if form.opcode in ("tex", "tld4") else Type("s32")
+    alone = "|".join((*_registers(type_), *_numbers(type_)))
+    choices = [alone, _group(type_, "f" if type_.kind == "f" else "u", "+", written=False, numbers=_numbers(type_))]
+    if type_.kind == "f" and any(word in form.words for word in _LAYERED):
+        choices = [rf"\{{(?:{'|'.join((*_COUNT, 'c'))})[,}}](?:(?:{alone})[,}}])*(?<=}})"]
+    handle = "|".join(_HANDLES)
+    return _braced(rf"\[(?:{handle})(?:;(?:{handle}))?;(?:{'|'.join(choices)})\]")
+
+
+_LAYERED = ("a1d", "a2d", "acube", "a2dms")
+
+
+def _converted(type_: Type, form: Form) -> tuple[str, ...]:
+    """Name the registers of a conversion: wider ones too, but where it has to do with small floats."""
+    is_usual = all(each.kind in ("s", "u", "b", "f") for each in form.types)
+    return _wide(type_) if is_usual else _registers(type_)
+
+
+def _conversion_source(form: Form) -> str:
+    type_ = form.types[1]
+    special = _SPECIAL if all(each.kind in ("s", "u") for each in form.types) else ()
+    taken = [word for word in special if word == "%u64" or _bits(type_) <= 32]
+    return _one(*_converted(type_, form), *_numbers(type_), *taken)
+
+
+def _moved(form: Form, *, special: bool) -> str:
+    """Match what ``mov`` reads: special registers and addresses too."""
+    type_ = form.types[-1]
+    words = [*_registers(type_), *_numbers(type_)]
+    if type_.is_one_integer:
+        words += ["a"]
+    if special:
+        words += {"pred": ["%pred"]}.get(type_, [])
+        if type_.is_one_integer:
+            words += {16: ["%xyz"], 32: ["%xyz", "%u32", "%b32"], 64: ["%u64"]}.get(type_.bits, [])
+    return _one(*words)
+
+
+def _parts(form: Form, *, written: bool) -> str:
+    """Match the parts that ``mov`` makes one register of, or takes it into."""
+    whole = form.types[-1]
+    if whole.kind != "b" or whole.bits < 16:
+        return "(?!)"
+    sizes = [whole.bits // n for n in (2, 4, 8) if whole.bits // n in _OF_BITS]
+    each = [_vector(Type(f"b{bits}"), f"{{{whole.bits // bits}}}", written=written) for bits in sizes]
+    return f"(?:{'|'.join(each)})" if written else _braced("|".join(each))
+
+
+def _twice(type_: Type) -> Type:
+    return Type(f"{type_.kind}{2 * type_.bits}")
+
+
+def _offsets(form: Form) -> str:
+    """Match the offsets of im2col mode."""
+    has = set(form.words)
+    rank = next((int(word[0]) for word in form.words if re.fullmatch("[1-5]d", word)), 0)
+    count = rank - 2 if "im2col" in has else 2 if has & {"im2col::w", "im2col::w::128"} else 0
+    return _braced(_vector(Type("u16"), f"{{{count}}}")) if count > 0 else ""
+
+
+def _if(condition: object, *words: str) -> str:
+    return _one(*words) if condition else ""
+
+
+_INT16, _INT64 = _integers(16), _integers(64)
+_WORD32 = _OF_BITS[32]
+_LETTERS: dict[str, Callable[[Form, bool], str]] = {
+    "T": lambda form, _: _scalar(form.types[0]),
+    "S": lambda form, _: _scalar(form.types[-1]),
+    "R": lambda form, _: _one(*_registers(form.types[-1])),
+    "D": lambda form, _: _scalar(_twice(form.types[-1])),
+    "W": lambda *_: _one(*_COUNT, "c"),
+    "Q": lambda *_: _one(*_INT64, "c"),
+    "Z": lambda *_: _one(*_COUNT, *_INT64, "c"),
+    "J": lambda form, _: _moved(form, special=False),
+    "O": lambda form, _: _moved(form, special=True),
+    "N": lambda form, written: _parts(form, written=written),
+    "X": lambda form, _: _one(*_converted(form.types[0], form)),
+    "Y": lambda form, _: _conversion_source(form),
+    "U": lambda form, _: _one(*_wide(form.types[-1]), *_numbers(form.types[-1])),
+    "x": lambda *_: _one(*_wide(Type("u32"))),
+    "y": lambda *_: _one(*_wide(Type("s32")), "c"),
+    "d": lambda *_: _one(*_COUNT),
+    "r": lambda *_: _one(*_WORD32),
+    "e": lambda *_: _one("b32"),
+    "k": lambda form, _: _braced(_vector(form.types[-1], "{4}")),
+    "v": lambda form, written: _accessed(form, written=written, wide=False),
+    "V": lambda form, written: _accessed(form, written=written, wide=True),
+    "A": lambda form, written: _fragment(form.types[0], written=written),
+    "a": lambda form, written: _fragment(form.types[-1], written=written),
+    "F": lambda form, written: _fragment(_factor(form), written=written),
+    "E": lambda *_: rf"(?:{_one(*_WORD32)}|\{{(?:{'|'.join(_WORD32)})}} )",
+    "g": lambda *_: _braced(rf"\{{(?:{'|'.join((*_INT16, 'c'))}),(?:{'|'.join((*_INT16, 'c'))})}}"),
+    "I": lambda form, _: _offsets(form),
+    "l": lambda *_: _braced(_vector(Type("s32"), "+")),
+    "G": lambda *_: f"(?:{_scalar(Type('f32'))}|{_braced(_vector(Type('f32'), '+'))})",
+    "B": lambda form, _: _if(
+        {"and", "or", "xor"} & set(form.words), "pred", *("c" * (not any("bf" in each for each in form.types)))
+    ),
+    "H": lambda form, _: _if("L2::cache_hint" in form.words, *_INT64, "c"),
+    "K": lambda form, _: _if("scaled::n2::ue8m0" in form.words, "b16"),
+    "M": lambda form, _: _if({"multicast::cluster", "cp_mask"} & set(form.words), *_INT16, "c"),
+    "P": lambda *_: _one("pred", "c"),
+    "p": lambda *_: _one("pred"),
+    "C": lambda *_: _one("pred"),
+    "c": lambda *_: _one("c"),
+    "f": lambda *_: _one("0f", "0d"),
+    "_": lambda *_: _one("_"),
+    "m": lambda form, _: _memory(form),
+    "h": lambda *_: rf"(?:\[(?:{'|'.join(_HANDLES)})\]|\?) ",
+    "t": lambda form, _: _texture(form),
+}
+
+
+@functools.lru_cache(maxsize=4096)
+def _pattern_of(form: Form) -> re.Pattern[str]:
+    """Make the expression that the spelled operands of an operation match where its form takes them."""
+    writes, reads = form.meaning.writes, form.meaning.reads
+    return re.compile(rf"(?:{_expanded(writes, form, True)})\| (?:{_expanded(reads, form, False)})")
+
+
+def _expanded(text: str, form: Form, written: bool) -> str:
+    text = re.sub(r"\[(\w+)\]", lambda found: f"({'|'.join(found[1])})", text.removeprefix("="))
+    return re.sub(r"[A-Za-z_]", lambda found: f"(?:{_LETTERS[found[0]](form, written)})", text)
+
+
+# -- checking ---------------------------------------------------------------------------------------------
 
 _OF_THREADS = frozenset({"tid", "ntid", "ctaid", "nctaid"})
 """Special registers that were of 16 bits once. Source: PTX ISA 9.1, "Special Registers", "%tid"."""
@@ -42,9 +354,9 @@ def mismatch(op: Op) -> tuple[str, str] | None:
     if fits(op):
         return None
     words = [*_results(op), *map(_word, op.sources)]
-    if _takes(op, [ANY] * len(words)):  # it is not their number
+    if _takes(op, [_ANY] * len(words)):  # it is not their number
         for k, word in enumerate(words):
-            choices = _choices(op, [ANY] * len(words), k, word)
+            choices = _choices(op, [_ANY] * len(words), k, word)
             if choices and word not in choices:
                 return _told_of(op, k, word, choices)
         for k, word in reversed([*enumerate(words)]):
@@ -67,7 +379,7 @@ def number_out_of_range(op: Op) -> int | None:
 
 @functools.lru_cache(maxsize=1 << 14)
 def _fits(form: Form, spelled: str) -> bool:
-    return bool(pattern_of(form).fullmatch(spelled))
+    return bool(_pattern_of(form).fullmatch(spelled))
 
 
 def _spelled(op: Op) -> str:
@@ -101,7 +413,7 @@ def _special(name: str) -> str:
     if name == "_":
         return "_"
     found = special_register(f"%{name}")
-    return ANY if found is None else "%xyz" if name.partition(".")[0] in _OF_THREADS else f"%{found.type}"
+    return _ANY if found is None else "%xyz" if name.partition(".")[0] in _OF_THREADS else f"%{found.type}"
 
 
 # -- telling ----------------------------------------------------------------------------------------------
@@ -114,12 +426,12 @@ _TOLD = {
 
 def _takes(op: Op, words: list[str]) -> bool:
     count = len(op.results)
-    return bool(pattern_of(op.form).fullmatch(" ".join([*words[:count], "|", *words[count:], ""])))
+    return bool(_pattern_of(op.form).fullmatch(" ".join([*words[:count], "|", *words[count:], ""])))
 
 
 def _choices(op: Op, words: list[str], place: int, word: str) -> list[str]:
     """List what an operation takes in a place, beside ``words``."""
-    others = [*REGISTERS, "pred", "_"] if place < len(op.results) else [word, *_alike(word)]
+    others = [*_REGISTERS, "pred", "_"] if place < len(op.results) else [word, *_alike(word)]
     return [each for each in others if _takes(op, [*words[:place], each, *words[place + 1 :]])]
 
 
@@ -127,12 +439,12 @@ def _alike(word: str) -> Iterator[str]:
     """List the words that may stand in the place of another and have as many parts."""
     if word[0] == "[":
         _, *coordinates = word[1:-1].split(";")
-        yield from (f"[{';'.join((each, *coordinates))}]" for each in (*REGISTERS, "a"))
+        yield from (f"[{';'.join((each, *coordinates))}]" for each in (*_REGISTERS, "a"))
         return
     if word[0] == "{":
-        yield from (f"{{{','.join([each] * (word.count(',') + 1))}}}" for each in WORDS)
-    yield from WORDS
-    yield from (f"{{{each}}}" for each in REGISTERS)
+        yield from (f"{{{','.join([each] * (word.count(',') + 1))}}}" for each in _WORDS)
+    yield from _WORDS
+    yield from (f"{{{each}}}" for each in _REGISTERS)
 
 
 def _told_of(op: Op, place: int, word: str, choices: list[str]) -> tuple[str, str]:
@@ -166,7 +478,7 @@ _MOST = 1 << 64
 
 
 def _advice(operand: Operand | None, name: str, choices: list[str]) -> str:
-    registers = [choice for choice in choices if choice in REGISTERS or choice == "pred"]
+    registers = [choice for choice in choices if choice in _REGISTERS or choice == "pred"]
     if isinstance(operand, Reg) and registers:
         return f"declare {name} as {_listed(registers[:3])}"
     if isinstance(operand, IntConstant) and abs(operand.value) <= _MOST and ("0f" in choices or "0d" in choices):
@@ -182,18 +494,7 @@ def _advice(operand: Operand | None, name: str, choices: list[str]) -> str:
 
 
 def _name(operand: Operand) -> str:
-    if isinstance(operand, Reg):
-        return operand.name
-    if isinstance(operand, IntConstant):
-        return str(operand.value)
-    if isinstance(operand, FloatConstant):
-        wide = operand.width == 64
-        return str(struct.unpack(">d", operand.bits.to_bytes(8, "big"))[0]) if wide else f"0f{operand.bits:08X}"
-    if isinstance(operand, Special):
-        return f"%{operand.name}" if operand.name != "_" else "_"
-    if isinstance(operand, Group):
-        return f"{{{', '.join(map(_name, operand.items))}}}"
-    if isinstance(operand, Memory):
-        inside = "" if operand.base is None else _name(operand.base)
-        return f"[{inside or operand.offset}]"
-    return f"!{_name(operand.item)}" if isinstance(operand, Negation) else operand.slot.name
+    """Write an operand as a person would."""
+    if isinstance(operand, FloatConstant) and operand.width == 64:
+        return str(struct.unpack(">d", operand.bits.to_bytes(8, "big"))[0])
+    return written(operand)

@@ -20,7 +20,7 @@ from cujit.devices.cpu.ir.program import (
     SymbolAddress,
 )
 
-__all__ = ["TracedValue", "kinds_of", "spelled", "type_for"]
+__all__ = ["TracedValue", "kinds_of", "spelled", "type_for", "written"]
 
 _TYPE = re.compile(r"([sufb])(8|16|32|64|128)|(b?f16)(x2)?|tf32|pred")
 
@@ -155,22 +155,23 @@ def spelled(op: Op) -> str:
     results = ["_" if reg is None else reg.name for reg in op.results]
     first = [f"{{{', '.join(results)}}}" if len(results) > 2 else "|".join(results)] if results else []
     jumps = [] if name.startswith("ret") else [target.rpartition(":")[2] for target in op.targets]
-    return f"{guard}{name} {', '.join([*first, *map(_operand, op.sources), *jumps])}".rstrip()
+    return f"{guard}{name} {', '.join([*first, *map(written, op.sources), *jumps])}".rstrip()
 
 
 def _parameter_move(op: Op, name: str) -> str:
     """Write the move of a parameter of a call to or from a register."""
-    results, sources = [reg.name for reg in op.results if reg is not None], list(map(_operand, op.sources))
+    results, sources = [reg.name for reg in op.results if reg is not None], list(map(written, op.sources))
     place, other = (results, sources) if name.startswith("st") else (sources, results)
     inside = ", ".join(place).strip("{}").removesuffix("+0")
     return f"{name} [{inside}], {other[0]}" if name.startswith("st") else f"{name} {', '.join(other)}, [{inside}]"
 
 
-def _operand(operand: Operand) -> str:
+def written(operand: Operand) -> str:
+    """Write an operand as PTX does."""
     if isinstance(operand, Reg):
         return operand.name
     if isinstance(operand, Special):
-        return f"%{operand.name}"
+        return operand.name if operand.name == "_" else f"%{operand.name}"
     if isinstance(operand, IntConstant):
         return str(operand.value)
     if isinstance(operand, FloatConstant):
@@ -178,12 +179,12 @@ def _operand(operand: Operand) -> str:
     if isinstance(operand, SymbolAddress):
         return operand.slot.name + _plus(operand.offset)
     if isinstance(operand, Negation):
-        return f"!{_operand(operand.item)}"
+        return f"!{written(operand.item)}"
     if isinstance(operand, Group):
-        return f"{{{', '.join(map(_operand, operand.items))}}}"
+        return f"{{{', '.join(map(written, operand.items))}}}"
     assert isinstance(operand, Memory)
-    base = "" if operand.base is None else _operand(operand.base)
-    coords = f", {{{', '.join(map(_operand, operand.coords))}}}" if operand.coords else ""
+    base = "" if operand.base is None else written(operand.base)
+    coords = f", {{{', '.join(map(written, operand.coords))}}}" if operand.coords else ""
     return f"[{base + _plus(operand.offset) if base else operand.offset}{coords}]"
 
 

@@ -23,9 +23,9 @@ and some that are there only with a modifier: ``B`` the predicate that ``.and`` 
 ``K`` a scale, ``M`` a mask of blocks or bytes, ``I`` the offsets of im2col mode.
 
 ``?``, ``+``, ``*``, ``{}``, ``[]`` and ``()`` are as in regular expressions; ``=`` first stands for what is written,
-and is read as well; ``*`` alone for operands that nobody checks. ``letters`` tells which registers and numbers stand
-for a type. Source: PTX ISA 9.1, chapter 9.7, the syntax and the description of each instruction; of numbers that may
-stand in places, what ptxas 13.0 takes of 31 from -1 to 2^32.
+and is read as well; ``*`` alone for operands that nobody checks. ``frontend.operands`` tells which registers and
+numbers stand for a type. Source: PTX ISA 9.1, chapter 9.7, the syntax and the description of each instruction; of
+numbers that may stand in places, what ptxas 13.0 takes of 31 from -1 to 2^32.
 
 An opcode of the instruction table that has no row ends the import: no pass has a default for what it does not know.
 """
