@@ -12,7 +12,7 @@ from cujit.devices.launcher.launch import LaunchCache, PreparedLaunch, make_laun
 from cujit.devices.launcher.replay import replay
 from cujit.devices.options import PLAIN, LaunchOptions
 from cujit.devices.shapes import Dim3, LaunchShape, Resources, check_launch, cover, launch_shape, problem_size, spread
-from cujit.devices.streams import stream_handle
+from cujit.devices.streams import DeviceLike, stream_handle
 from cujit.errors import ArgumentError, LaunchError, spell
 from cujit.machine import chosen, cpu
 
@@ -44,7 +44,7 @@ class Launch(PreparedLaunch):
         return kernel if isinstance(kernel, Kernel) else Kernel(self._entry)
 
     def replay_on_cpu(
-        self, *arguments: object, device: Device | str | None = None, check: str | None = None
+        self, *arguments: object, device: DeviceLike | str | None = None, check: str | None = None
     ) -> tuple[object, ...]:
         """Run the same launch with the same arguments on the CPU device, and give what it makes of them.
 

@@ -22,7 +22,7 @@ from cujit.devices.globals import Globals
 from cujit.devices.jitoptions import JitOptions
 from cujit.devices.launcher.entry import LaunchEntry, LoadedImage
 from cujit.devices.nametable import NameTable
-from cujit.devices.streams import Allocation
+from cujit.devices.streams import Allocation, DeviceLike
 from cujit.devices.watch import Text, known_to, wanted_options
 from cujit.errors import ArchError, ArgumentError, LoadError, spell
 from cujit.forks import cached_property
@@ -140,7 +140,7 @@ class Module(Mapping[str, Kernel]):
 
 def load(
     image: Artifact | bytes | bytearray | memoryview | str | os.PathLike[str],
-    device: Device | str | None = None,
+    device: DeviceLike | str | None = None,
     *,
     jit: JitOptions | Mapping[str, object] | None = None,
 ) -> Module:
@@ -196,7 +196,7 @@ def jit(
     source: Source | str | os.PathLike[str],
     *,
     names: Sequence[str] | str = (),
-    device: Device | str | None = None,
+    device: DeviceLike | str | None = None,
     arch: Arch | str | None = None,
     options: Mapping[str, object] | Options | None = None,
     name: str | None = None,

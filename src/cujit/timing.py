@@ -12,7 +12,7 @@ import numpy as np
 from cujit.devices.arrays.array import DeviceArray
 from cujit.devices.device import Device
 from cujit.devices.registry import process_devices
-from cujit.devices.streams import Event, Graph, Stream
+from cujit.devices.streams import DeviceLike, Event, Graph, Stream
 from cujit.errors import ArgumentError, spell
 from cujit.kernel import Launch
 
@@ -95,7 +95,7 @@ def time(
     calls: int | None = None,
     flush_cache: bool = False,
     limit_s: float = 5.0,
-    device: Device | str | None = None,
+    device: DeviceLike | str | None = None,
     stream: object = None,
 ) -> Timing:
     """Measure how long ``call(*arguments)`` takes: a launch, a graph's ``launch``, or any function that makes some.
@@ -174,7 +174,7 @@ def _count(name: str, value: object, least: int) -> int:
     return number
 
 
-def _place(call: object, device: Device | str | None, stream: object) -> tuple[Device, Stream]:
+def _place(call: object, device: DeviceLike | str | None, stream: object) -> tuple[Device, Stream]:
     """Choose the device and the stream to measure on: those of a launch, unless they are said."""
     if isinstance(call, Launch):
         place = call.kernel.device

@@ -8,6 +8,7 @@ import pytest
 
 from cujit.devices.device import Device
 from cujit.errors import ArgumentError, ClosedError
+from cujit.loading import jit
 
 
 def test_a_numpy_array_comes_back_from_the_device_as_it_went(device: Device) -> None:
@@ -241,3 +242,12 @@ def test_a_closed_array_says_what_to_do(host: Device) -> None:
     with pytest.raises(ClosedError) as caught:
         x.numpy()
     assert "device.array" in (caught.value.help or "")
+
+
+def test_the_device_of_an_array_makes_others_and_is_taken_wherever_a_device_is(device: Device) -> None:
+    x = device.array(np.arange(4, dtype=np.float32))
+    y = x.device.zeros(x.shape, x.dtype)
+    module = jit('extern "C" __global__ void k(float* y) { y[threadIdx.x] = 2; }', device=x.device)
+    module["k"][1, 4](y)
+    assert module.device is device
+    assert (y.numpy() == 2).all()

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from cujit.devices.device import Device
 from cujit.devices.registry import process_devices
+from cujit.devices.streams import DeviceLike
 
 if TYPE_CHECKING:
     from cujit.devices.cpu.observe.coverage import Coverage
@@ -59,7 +60,7 @@ def cpu(
     return process_devices().cpu(threads, watchers, check=check, timeout_s=timeout_s)
 
 
-def chosen(device: Device | str | None) -> Device:
+def chosen(device: DeviceLike | str | None) -> Device:
     """Give a device, by its name or as it is; without one the default."""
     if device is None:
         return default_device()

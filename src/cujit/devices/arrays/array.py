@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Iterator
-from typing import Any, cast
+from typing import Any, Protocol, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -18,7 +18,7 @@ from cujit.devices.arrays import dlpack
 from cujit.devices.streams import Allocation, DeviceLike, Stream
 from cujit.errors import ArgumentError, ClosedError, spell
 
-__all__ = ["DeviceArray", "array", "empty", "layout", "zeros"]
+__all__ = ["ArrayDevice", "DeviceArray", "array", "empty", "layout", "zeros"]
 
 # What consumers pass for a stream. Source: Python Array API standard, ``array.__dlpack__``.
 _NO_ORDER = -1
@@ -26,7 +26,7 @@ _LEGACY = 1
 
 
 def array(
-    device: DeviceLike, data: npt.ArrayLike, dtype: npt.DTypeLike | None = None, *, stream: object = None
+    device: ArrayDevice, data: npt.ArrayLike, dtype: npt.DTypeLike | None = None, *, stream: object = None
 ) -> DeviceArray:
     """Copy a NumPy array, a list or a number to the device; in ``stream``, as ``empty`` says.
 
@@ -45,7 +45,7 @@ def array(
 
 
 def empty(
-    device: DeviceLike, shape: int | tuple[int, ...], dtype: npt.DTypeLike, *, stream: object = None
+    device: ArrayDevice, shape: int | tuple[int, ...], dtype: npt.DTypeLike, *, stream: object = None
 ) -> DeviceArray:
     """Allocate an array without setting its elements.
 
@@ -64,7 +64,7 @@ def empty(
 
 
 def zeros(
-    device: DeviceLike, shape: int | tuple[int, ...], dtype: npt.DTypeLike, *, stream: object = None
+    device: ArrayDevice, shape: int | tuple[int, ...], dtype: npt.DTypeLike, *, stream: object = None
 ) -> DeviceArray:
     """Allocate an array and set its elements to 0; in ``stream``, as ``empty`` says.
 
@@ -114,6 +114,19 @@ def _dtype(dtype: npt.DTypeLike) -> np.dtype[Any]:
     return result if result.isnative else result.newbyteorder("=")
 
 
+class ArrayDevice(DeviceLike, Protocol):
+    """A ``Device`` as arrays know it: it makes more of them."""
+
+    def array(self, data: npt.ArrayLike, dtype: npt.DTypeLike | None = None, *, stream: object = None) -> DeviceArray:
+        """Copy an array to the device."""
+
+    def empty(self, shape: int | tuple[int, ...], dtype: npt.DTypeLike, *, stream: object = None) -> DeviceArray:
+        """Allocate an array."""
+
+    def zeros(self, shape: int | tuple[int, ...], dtype: npt.DTypeLike, *, stream: object = None) -> DeviceArray:
+        """Allocate an array of zeros."""
+
+
 class DeviceArray:
     """Elements of one dtype in the memory of a device, C-contiguous.
 
@@ -125,7 +138,7 @@ class DeviceArray:
 
     def __init__(
         self,
-        device: DeviceLike,
+        device: ArrayDevice,
         allocation: Allocation,
         shape: tuple[int, ...],
         dtype: np.dtype[Any],

@@ -18,8 +18,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from cujit.devices.arrays.array import DeviceArray
-from cujit.devices.streams import DeviceLike
+from cujit.devices.arrays.array import ArrayDevice, DeviceArray
 from cujit.errors import ArgumentError, ClosedError
 
 __all__ = [
@@ -166,7 +165,7 @@ class TextureUnit(abc.ABC):
         """Bytes that an array which is read in place begins at a multiple of."""
 
 
-class TextureDevice(DeviceLike, Protocol):
+class TextureDevice(ArrayDevice, Protocol):
     """A ``Device`` as textures know it."""
 
     @property
