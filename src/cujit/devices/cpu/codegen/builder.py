@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import struct
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TypeAlias
 
@@ -189,6 +190,11 @@ class Builder:
         type_ = float_type(width)
         return Value(f"bitcast (i{width} {self.integer(bits, width).text} to {type_})", type_, constant=True)
 
+    def number(self, value: float, type_: str = "double") -> Value:
+        """Make a floating-point constant."""
+        width = type_width(type_)
+        return self.real(int.from_bytes(struct.pack({16: "<e", 32: "<f", 64: "<d"}[width], value), "little"), width)
+
     def vector(self, value: Value) -> Value:
         """Broadcast a scalar to all lanes; a vector stays as it is."""
         if value.is_vector:
@@ -331,6 +337,31 @@ class Builder:
         whole = f"<{count} x {type_}>"
         node = Node("bitcast", (a,), type=whole, width=self.width)
         return self._make(node, type_, True) if count == self.width else self._make(node, whole)
+
+    # -- floats ------------------------------------------------------------------------------------------
+
+    def as_bits(self, x: Value) -> Value:
+        """Read a float as an integer."""
+        return self.bits_as(x, int_type(type_width(x.type)))
+
+    def magnitude(self, x: Value) -> Value:
+        """Clear the sign."""
+        return self.intrinsic("fabs", x)
+
+    def signed(self, size: Value, sign: Value) -> Value:
+        """Give ``size`` the sign of ``sign``, a float of the same type."""
+        return self.intrinsic("copysign", size, sign)
+
+    def sign_of(self, x: Value) -> Value:
+        """Keep the sign bit alone, as an integer."""
+        width = type_width(x.type)
+        return self.binary("and", self.as_bits(x), self.integer(1 << (width - 1), width))
+
+    def is_nan(self, x: Value) -> Value:
+        """Whether a float is NaN."""
+        return self.compare("fcmp uno", x, x)
+
+    # -- masks -------------------------------------------------------------------------------------------
 
     def invert(self, mask: Value) -> Value:
         """Negate an i1, or each of a vector."""

@@ -11,37 +11,17 @@ Computer Programming 2, 4.2.2 (the error of a sum).
 from __future__ import annotations
 
 import functools
-import struct
 from collections.abc import Sequence
 
-from cujit.devices.cpu.codegen.builder import Builder, Value, int_type, type_width
+from cujit.devices.cpu.codegen.builder import Builder, Value, type_width
 from cujit.devices.cpu.ir.program import WARP, Op
 from cujit.devices.cpu.native.structures import DIRECTED, ROUNDINGS
 from cujit.devices.jit import processor
 
 __all__ = [
-    "SCALE",
-    "arithmetic",
-    "as_bits",
-    "canonical",
-    "flush",
-    "flush_by",
-    "flush_result",
-    "integer_as_float",
-    "is_nan",
-    "magnitude",
-    "narrow",
-    "negative",
-    "number",
-    "quiet_if_nan",
-    "rounding_of",
-    "saturate",
-    "sign_of",
-    "signed",
-    "step",
-    "two_sum",
-    "with_payload",
-]
+    "SCALE", "arithmetic", "canonical", "flush", "flush_by", "flush_result", "integer_as_float", "narrow",
+    "negative", "quiet_if_nan", "rounding_of", "saturate", "step", "two_sum", "with_payload",
+]  # fmt: skip
 
 _EXPONENT_BITS = {"half": 0x7C00, "float": 0x7F800000, "double": 0x7FF0000000000000}
 _NAN = {"half": 0x7FFF, "float": 0x7FFFFFFF}
@@ -52,43 +32,11 @@ f32 the manual leaves them open, and this is what sm_90 was seen to give."""
 # -- values -----------------------------------------------------------------------------------------------
 
 
-def number(b: Builder, value: float, type_: str = "double") -> Value:
-    """Make a floating-point constant."""
-    width = type_width(type_)
-    return b.real(int.from_bytes(struct.pack({16: "<e", 32: "<f", 64: "<d"}[width], value), "little"), width)
-
-
-def as_bits(b: Builder, x: Value) -> Value:
-    """Read a float as an integer."""
-    return b.bits_as(x, int_type(type_width(x.type)))
-
-
-def magnitude(b: Builder, x: Value) -> Value:
-    """Clear the sign."""
-    return b.intrinsic("fabs", x)
-
-
-def signed(b: Builder, size: Value, sign: Value) -> Value:
-    """Give ``size`` the sign of ``sign``, a float of the same type."""
-    return b.intrinsic("copysign", size, sign)
-
-
-def sign_of(b: Builder, x: Value) -> Value:
-    """Keep the sign bit alone, as an integer."""
-    width = type_width(x.type)
-    return b.binary("and", as_bits(b, x), b.integer(1 << (width - 1), width))
-
-
-def is_nan(b: Builder, x: Value) -> Value:
-    """Whether a float is NaN."""
-    return b.compare("fcmp uno", x, x)
-
-
 def flush(b: Builder, x: Value) -> Value:
     """Make subnormal numbers zero, their sign kept."""
     width = type_width(x.type)
-    exponent = b.binary("and", as_bits(b, x), b.integer(_EXPONENT_BITS[x.type], width))
-    zero = b.bits_as(sign_of(b, x), x.type)
+    exponent = b.binary("and", b.as_bits(x), b.integer(_EXPONENT_BITS[x.type], width))
+    zero = b.bits_as(b.sign_of(x), x.type)
     return b.select(b.compare("icmp eq", exponent, b.integer(0, width)), zero, x)
 
 
@@ -104,17 +52,17 @@ def flush_by(b: Builder, scaled: Value, result: Value) -> Value:
 
     Source: measured on an H200, in every rounding; the manual does not say when a result is subnormal.
     """
-    small = b.compare("fcmp olt", magnitude(b, scaled), number(b, 2.0**-126 * SCALE, "float"))
-    return b.select(small, b.bits_as(sign_of(b, result), "float"), result)
+    small = b.compare("fcmp olt", b.magnitude(scaled), b.number(2.0**-126 * SCALE, "float"))
+    return b.select(small, b.bits_as(b.sign_of(result), "float"), result)
 
 
 def flush_result(b: Builder, opcode: str, values: Sequence[Value], mode: str, result: Value) -> Value:
     """Flush the f32 result of an operation on flushed operands."""
     if opcode not in ("mul", "fma", "div", "rcp"):
         return flush(b, result)  # sums near the smallest normal number are exact
-    scale = number(b, SCALE, "float")
+    scale = b.number(SCALE, "float")
     if opcode == "rcp":
-        opcode, values = "div", (number(b, 1.0, "float"), *values)
+        opcode, values = "div", (b.number(1.0, "float"), *values)
     x, y, *z = values
     scaled = [b.binary("fmul", x, scale), y, *(b.binary("fmul", v, scale) for v in z)]
     return flush_by(b, arithmetic(b, opcode, scaled, mode), result)
@@ -130,7 +78,7 @@ def canonical(b: Builder, x: Value) -> Value:
     # To the optimiser, arithmetic gives any NaN: it must neither see where the value comes from, nor choose between
     # floats.
     x = b.intrinsic("arithmetic.fence", x)
-    chosen = b.select(is_nan(b, x), b.integer(_NAN[x.type], width), as_bits(b, x))
+    chosen = b.select(b.is_nan(x), b.integer(_NAN[x.type], width), b.as_bits(x))
     return b.bits_as(chosen, x.type)
 
 
@@ -160,8 +108,8 @@ def _fixed_up(b: Builder, x: Value) -> Value:
 
 def quiet_if_nan(b: Builder, x: Value, other: Value) -> Value:
     """Give a NaN of f64 made quiet, and for a number another value."""
-    quiet = b.binary("or", as_bits(b, x), b.integer(1 << 51, 64))
-    return b.bits_as(b.select(is_nan(b, x), quiet, as_bits(b, other)), x.type)
+    quiet = b.binary("or", b.as_bits(x), b.integer(1 << 51, 64))
+    return b.bits_as(b.select(b.is_nan(x), quiet, b.as_bits(other)), x.type)
 
 
 def with_payload(b: Builder, opcode: str, values: Sequence[Value], result: Value) -> Value:
@@ -177,7 +125,7 @@ def with_payload(b: Builder, opcode: str, values: Sequence[Value], result: Value
 
 def saturate(b: Builder, x: Value) -> Value:
     """Clamp to 0…1; NaN and -0 become +0."""
-    zero, one = number(b, 0.0, x.type), number(b, 1.0, x.type)
+    zero, one = b.number(0.0, x.type), b.number(1.0, x.type)
     x = b.select(b.compare("fcmp ogt", x, zero), x, zero)
     return b.select(b.compare("fcmp olt", x, one), x, one)
 
@@ -193,7 +141,7 @@ def rounding_of(op: Op) -> str:
 def step(b: Builder, nearest: Value, residual: Value, mode: str) -> Value:
     """Move a result by one unit in the last place if ``mode`` asks for the other neighbour of the exact value."""
     width = type_width(nearest.type)
-    bits, zero = as_bits(b, nearest), number(b, 0.0, residual.type)
+    bits, zero = b.as_bits(nearest), b.number(0.0, residual.type)
     less, more = b.binary("sub", bits, b.integer(1, width)), b.binary("add", bits, b.integer(1, width))
     if mode == "rn":
         return nearest
@@ -207,7 +155,7 @@ def step(b: Builder, nearest: Value, residual: Value, mode: str) -> Value:
     else:
         wrong = b.compare("fcmp ogt", residual, zero)
         beside, smallest = b.select(negative, less, more), b.integer(1, width)
-    at_zero = b.compare("fcmp oeq", nearest, number(b, 0.0, nearest.type))
+    at_zero = b.compare("fcmp oeq", nearest, b.number(0.0, nearest.type))
     moved = b.bits_as(b.select(at_zero, smallest, beside), nearest.type)
     return b.select(wrong, moved, nearest)
 
@@ -223,13 +171,13 @@ def narrow(b: Builder, wide: Value, residual: Value | None, mode: str, to: str =
         return near
     rest = b.binary("fsub", wide, b.cast("fpext", near, wide.type))
     if residual is not None:
-        some = b.compare("fcmp une", rest, number(b, 0.0, rest.type))
+        some = b.compare("fcmp une", rest, b.number(0.0, rest.type))
         rest = b.select(some, rest, residual)
     if mode != "odd":
         return step(b, near, rest, mode)
     width = type_width(to)
-    inexact = b.compare("fcmp one", rest, number(b, 0.0, rest.type))
-    inward = as_bits(b, step(b, near, rest, "rz"))
+    inexact = b.compare("fcmp one", rest, b.number(0.0, rest.type))
+    inward = b.as_bits(step(b, near, rest, "rz"))
     odd = b.bits_as(b.binary("or", inward, b.integer(1, width)), to)
     return b.select(inexact, odd, near)
 
@@ -253,7 +201,7 @@ def integer_as_float(b: Builder, x: Value, is_signed: bool, mode: str, to: str) 
         return wide if to == "double" else narrow(b, wide, None, mode, to)
     half = b.integer(32, 64)
     upper = b.binary("ashr" if is_signed else "lshr", x, half)
-    high = b.binary("fmul", b.cast(convert, upper, "double"), number(b, 2.0**32))
+    high = b.binary("fmul", b.cast(convert, upper, "double"), b.number(2.0**32))
     low = b.cast("uitofp", b.resize(x, 32, signed=False), "double")
     total, error = two_sum(b, high, low)
     return step(b, total, error, mode) if to == "double" else narrow(b, total, error, mode, to)
@@ -265,11 +213,11 @@ def integer_as_float(b: Builder, x: Value, is_signed: bool, mode: str, to: str) 
 def arithmetic(b: Builder, opcode: str, values: Sequence[Value], mode: str) -> Value:
     """Compute ``add``, ``sub``, ``mul``, ``fma``, ``div``, ``rcp`` or ``sqrt`` with a rounding, exactly."""
     if opcode == "rcp":
-        opcode, values = "div", (number(b, 1.0, values[0].type), *values)
+        opcode, values = "div", (b.number(1.0, values[0].type), *values)
     if mode == "rn":
         return _nearest(b, opcode, values)
     if opcode == "sub":
-        negated = b.bits_as(b.binary("xor", as_bits(b, values[1]), _sign_mask(b, values[1].type)), values[1].type)
+        negated = b.bits_as(b.binary("xor", b.as_bits(values[1]), _sign_mask(b, values[1].type)), values[1].type)
         opcode, values = "add", (values[0], negated)
     if values[0].type == "float":
         return _directed_single(b, opcode, [b.cast("fpext", v, "double") for v in values], mode)
@@ -289,20 +237,20 @@ def _sign_mask(b: Builder, type_: str) -> Value:
 
 def negative(b: Builder, x: Value) -> Value:
     """Change the sign."""
-    return b.bits_as(b.binary("xor", as_bits(b, x), _sign_mask(b, x.type)), x.type)
+    return b.bits_as(b.binary("xor", b.as_bits(x), _sign_mask(b, x.type)), x.type)
 
 
 def _with_sign_flipped_by(b: Builder, x: Value, by: Value) -> Value:
-    return b.bits_as(b.binary("xor", as_bits(b, x), sign_of(b, by)), x.type)
+    return b.bits_as(b.binary("xor", b.as_bits(x), b.sign_of(by)), x.type)
 
 
 def _zero_sum(b: Builder, result: Value, is_zero: Value, x: Value, y: Value, mode: str) -> Value:
     """Correct the sign of an exact zero sum: rounding down, it is minus unless both terms are plus."""
     if mode != "rm":
         return result
-    signs = b.binary("or", as_bits(b, x), as_bits(b, y))
+    signs = b.binary("or", b.as_bits(x), b.as_bits(y))
     minus = b.compare("icmp slt", signs, b.integer(0, type_width(x.type)))
-    zero = b.select(minus, number(b, -0.0, result.type), number(b, 0.0, result.type))
+    zero = b.select(minus, b.number(-0.0, result.type), b.number(0.0, result.type))
     return b.select(is_zero, zero, result)
 
 
@@ -313,7 +261,7 @@ def _directed_single(b: Builder, opcode: str, wide: list[Value], mode: str) -> V
     if opcode in ("add", "fma"):
         x, y = (b.binary("fmul", wide[0], wide[1]), wide[2]) if opcode == "fma" else wide
         total, error = two_sum(b, x, y)
-        is_zero = b.compare("fcmp oeq", total, number(b, 0.0))
+        is_zero = b.compare("fcmp oeq", total, b.number(0.0))
         return _zero_sum(b, narrow(b, total, error, mode), is_zero, x, y, mode)
     if opcode == "div":
         quotient = b.binary("fdiv", *wide)

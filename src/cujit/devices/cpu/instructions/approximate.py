@@ -15,16 +15,7 @@ from dataclasses import replace
 
 from cujit.devices.cpu.codegen.builder import Builder, Value
 from cujit.devices.cpu.codegen.registry import Rules
-from cujit.devices.cpu.codegen.rounding import (
-    arithmetic,
-    as_bits,
-    flush,
-    is_nan,
-    magnitude,
-    number,
-    sign_of,
-    signed,
-)
+from cujit.devices.cpu.codegen.rounding import arithmetic, flush
 from cujit.devices.cpu.codegen.warp import Handler, WarpEmitter
 from cujit.devices.cpu.ir.program import Op
 from cujit.devices.cpu.ir.semantics import form_of
@@ -94,10 +85,10 @@ def _divide(e: WarpEmitter, op: Op) -> None:
     x, y = _input(e, op), _input(e, op, 1)
     quotient = b.binary("fdiv", x, y)
     if "approx" in op.modifiers:
-        size = magnitude(b, y)
-        large = b.compare("fcmp ogt", size, number(b, 2.0**126, "float"))
-        finite = b.compare("fcmp olt", size, number(b, math.inf, "float"))
-        nothing = b.binary("fmul", x, signed(b, number(b, 0.0, "float"), y))
+        size = b.magnitude(y)
+        large = b.compare("fcmp ogt", size, b.number(2.0**126, "float"))
+        finite = b.compare("fcmp olt", size, b.number(math.inf, "float"))
+        nothing = b.binary("fmul", x, b.signed(b.number(0.0, "float"), y))
         quotient = b.select(b.binary("and", large, finite), nothing, quotient)
     _put(e, op, quotient)
 
@@ -114,13 +105,13 @@ def _upper_half(e: WarpEmitter, op: Op) -> None:
     bits = b.binary("and", e.source(op, 0, "i64"), upper)
     short = flush(b, b.bits_as(bits, "double"))
     root = b.intrinsic("sqrt", short) if op.opcode == "rsqrt" else short
-    result = flush(b, b.binary("fdiv", number(b, 1.0), root))
-    cut = b.bits_as(b.binary("and", as_bits(b, result), upper), "double")
-    e.put(op, b.select(is_nan(b, result), b.real(_NAN64, 64), cut))
+    result = flush(b, b.binary("fdiv", b.number(1.0), root))
+    cut = b.bits_as(b.binary("and", b.as_bits(result), upper), "double")
+    e.put(op, b.select(b.is_nan(result), b.real(_NAN64, 64), cut))
 
 
 def _reciprocal_root(b: Builder, x: Value) -> Value:
-    return b.binary("fdiv", number(b, 1.0, x.type), b.intrinsic("sqrt", x))
+    return b.binary("fdiv", b.number(1.0, x.type), b.intrinsic("sqrt", x))
 
 
 def _reciprocal_root32(e: WarpEmitter, op: Op) -> None:
@@ -146,15 +137,15 @@ def _through_f64(function: Callable[[Builder, Value], Value]) -> Callable[[WarpE
 
 def _polynomial(b: Builder, x: Value, coefficients: Sequence[float]) -> Value:
     """Evaluate by Horner's rule, from the constant term up."""
-    result = number(b, coefficients[-1])
+    result = b.number(coefficients[-1])
     for c in reversed(coefficients[:-1]):
-        result = b.intrinsic("fma", result, x, number(b, c))
+        result = b.intrinsic("fma", result, x, b.number(c))
     return result
 
 
 def _clamped(b: Builder, x: Value, bound: float) -> Value:
     """Clamp to -bound…bound; NaN stays."""
-    low, high = number(b, -bound), number(b, bound)
+    low, high = b.number(-bound), b.number(bound)
     x = b.select(b.compare("fcmp olt", x, low), low, x)
     return b.select(b.compare("fcmp ogt", x, high), high, x)
 
@@ -164,26 +155,26 @@ def _exp2(b: Builder, x: Value) -> Value:
 
     The first term left out of the series is (ln 2 / 2)^10 / 10!, below 2^-37.
     """
-    shifted = b.binary("fadd", x, number(b, _ROUNDER))
-    fraction = b.binary("fsub", x, b.binary("fsub", shifted, number(b, _ROUNDER)))
+    shifted = b.binary("fadd", x, b.number(_ROUNDER))
+    fraction = b.binary("fsub", x, b.binary("fsub", shifted, b.number(_ROUNDER)))
     series = [math.log(2) ** k / math.factorial(k) for k in range(10)]
     part = _polynomial(b, fraction, series)
-    exponent = b.binary("shl", as_bits(b, shifted), b.integer(52, 64))
-    return b.bits_as(b.binary("add", as_bits(b, part), exponent), "double")
+    exponent = b.binary("shl", b.as_bits(shifted), b.integer(52, 64))
+    return b.bits_as(b.binary("add", b.as_bits(part), exponent), "double")
 
 
 def power_of_two64(b: Builder, x: Value) -> Value:
     """Raise 2 to an f64, to 2^-36; what is beyond f32 only so far that it is beyond it still."""
     result = _exp2(b, _clamped(b, x, 200.0))
-    return b.select(is_nan(b, x), x, result)
+    return b.select(b.is_nan(x), x, result)
 
 
 def _tangent(b: Builder, x: Value) -> Value:
     """Compute (e^2x - 1) / (e^2x + 1); below 2^-12, where that cancels, tanh x is x to 2^-25."""
-    power = _exp2(b, b.binary("fmul", _clamped(b, x, 20.0), number(b, 2.0 / math.log(2))))
-    one = number(b, 1.0)
+    power = _exp2(b, b.binary("fmul", _clamped(b, x, 20.0), b.number(2.0 / math.log(2))))
+    one = b.number(1.0)
     ratio = b.binary("fdiv", b.binary("fsub", power, one), b.binary("fadd", power, one))
-    large = b.compare("fcmp ogt", magnitude(b, x), number(b, 2.0**-12))
+    large = b.compare("fcmp ogt", b.magnitude(x), b.number(2.0**-12))
     return b.select(large, ratio, x)
 
 
@@ -193,25 +184,25 @@ def _binary_logarithm(b: Builder, x: Value) -> Value:
     The first term left out of the series is t^14 / 15 with t at most 0.1716, below 2^-39 of the result.
     """
     root = int.from_bytes(bytes.fromhex("3FE6A09E667F3BCD"), "big")  # of 1/2, as bits
-    bits = as_bits(b, x)
+    bits = b.as_bits(x)
     exponent = b.binary("ashr", b.binary("sub", bits, b.integer(root, 64)), b.integer(52, 64))
     part = b.bits_as(b.binary("sub", bits, b.binary("shl", exponent, b.integer(52, 64))), "double")
-    one = number(b, 1.0)
+    one = b.number(1.0)
     t = b.binary("fdiv", b.binary("fsub", part, one), b.binary("fadd", part, one))
     series = [2.0 / math.log(2) / (2 * k + 1) for k in range(7)]
     logarithm = b.binary("fmul", t, _polynomial(b, b.binary("fmul", t, t), series))
     whole = b.cast("sitofp", b.resize(exponent, 32, signed=True), "double")
     result = b.binary("fadd", whole, logarithm)
-    zero, infinity = number(b, 0.0), number(b, math.inf)
+    zero, infinity = b.number(0.0), b.number(math.inf)
     # Infinity and NaN are their own logarithms; below 0 there is none.
     result = b.select(b.compare("fcmp ult", x, infinity), result, x)
-    result = b.select(b.compare("fcmp ult", x, zero), number(b, math.nan), result)
-    return b.select(b.compare("fcmp oeq", x, zero), number(b, -math.inf), result)
+    result = b.select(b.compare("fcmp ult", x, zero), b.number(math.nan), result)
+    return b.select(b.compare("fcmp oeq", x, zero), b.number(-math.inf), result)
 
 
 def _sine(b: Builder, x: Value) -> Value:
-    wave = as_bits(b, _wave(b, x, 0))
-    return b.bits_as(b.binary("xor", wave, sign_of(b, x)), "double")
+    wave = b.as_bits(_wave(b, x, 0))
+    return b.bits_as(b.binary("xor", wave, b.sign_of(x)), "double")
 
 
 def _cosine(b: Builder, x: Value) -> Value:
@@ -226,23 +217,23 @@ def _wave(b: Builder, x: Value, quarters: int) -> Value:
     (pi/4)^13 / 13! and (pi/4)^14 / 14!, both below 2^-36.
     Source: ptxas 13.0 multiplies by 0x3e22f983 with ``mul.rz``; the rest is measured on an H200.
     """
-    product = b.binary("fmul", magnitude(b, x), number(b, _TURN))
-    turns = b.bits_as(b.binary("and", as_bits(b, product), b.integer(~0x1FFFFFFF, 64)), "double")
-    units = b.intrinsic("trunc", b.binary("fmul", turns, number(b, 2.0**25)))
-    units = b.select(b.compare("fcmp olt", turns, number(b, 2.0**24)), units, number(b, 0.0))
-    shifted = b.binary("fadd", b.binary("fmul", units, number(b, 2.0**-23)), number(b, _ROUNDER))
-    whole = b.binary("fmul", b.binary("fsub", shifted, number(b, _ROUNDER)), number(b, 2.0**23))
-    rest = b.binary("fmul", b.binary("fsub", units, whole), number(b, math.pi / 2 * 2.0**-23))
+    product = b.binary("fmul", b.magnitude(x), b.number(_TURN))
+    turns = b.bits_as(b.binary("and", b.as_bits(product), b.integer(~0x1FFFFFFF, 64)), "double")
+    units = b.intrinsic("trunc", b.binary("fmul", turns, b.number(2.0**25)))
+    units = b.select(b.compare("fcmp olt", turns, b.number(2.0**24)), units, b.number(0.0))
+    shifted = b.binary("fadd", b.binary("fmul", units, b.number(2.0**-23)), b.number(_ROUNDER))
+    whole = b.binary("fmul", b.binary("fsub", shifted, b.number(_ROUNDER)), b.number(2.0**23))
+    rest = b.binary("fmul", b.binary("fsub", units, whole), b.number(math.pi / 2 * 2.0**-23))
     square = b.binary("fmul", rest, rest)
     sines = [(-1) ** k / math.factorial(2 * k + 1) for k in range(6)]
     cosines = [(-1) ** k / math.factorial(2 * k) for k in range(7)]
     sine = b.binary("fmul", rest, _polynomial(b, square, sines))
     cosine = _polynomial(b, square, cosines)
-    quadrant = b.binary("add", as_bits(b, shifted), b.integer(quarters, 64))
+    quadrant = b.binary("add", b.as_bits(shifted), b.integer(quarters, 64))
     odd = b.compare("icmp ne", b.binary("and", quadrant, b.integer(1, 64)), b.integer(0, 64))
     half_turn = b.binary("and", quadrant, b.integer(2, 64))
     sign = b.binary("shl", half_turn, b.integer(62, 64))
     value = b.select(odd, cosine, sine)
-    result = b.bits_as(b.binary("xor", as_bits(b, value), sign), "double")
-    none = b.compare("fcmp ueq", magnitude(b, x), number(b, math.inf))
-    return b.select(none, number(b, math.nan), result)
+    result = b.bits_as(b.binary("xor", b.as_bits(value), sign), "double")
+    none = b.compare("fcmp ueq", b.magnitude(x), b.number(math.inf))
+    return b.select(none, b.number(math.nan), result)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from cujit.devices.cpu.codegen.builder import Builder, Value, float_type
-from cujit.devices.cpu.codegen.rounding import as_bits, canonical, flush, is_nan, quiet_if_nan
+from cujit.devices.cpu.codegen.rounding import canonical, flush, quiet_if_nan
 from cujit.devices.cpu.instructions.small_formats import half_bits, value_of
 
 __all__ = ["NATIVE", "REDUCE", "emit_step", "identity"]
@@ -68,11 +68,11 @@ def _float_add(f: Builder, bits: int, old: Value, b: Value, by_cache: bool) -> V
     x, y = (f.bits_as(v, kind) for v in (old, b))
     if bits == 32:
         total = flush(f, f.binary("fadd", flush(f, x), flush(f, y))) if by_cache else f.binary("fadd", x, y)
-        return as_bits(f, canonical(f, total))
-    total = as_bits(f, f.binary("fadd", x, y))
+        return f.as_bits(canonical(f, total))
+    total = f.as_bits(f.binary("fadd", x, y))
     if by_cache:
-        return f.select(is_nan(f, y), b, f.select(is_nan(f, x), old, total))
-    return as_bits(f, quiet_if_nan(f, x, f.bits_as(total, kind)))
+        return f.select(f.is_nan(y), b, f.select(f.is_nan(x), old, total))
+    return f.as_bits(quiet_if_nan(f, x, f.bits_as(total, kind)))
 
 
 def _pair(f: Builder, operation: str, type_: str, old: Value, b: Value) -> Value:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from cujit.devices.cpu.codegen.builder import Value, float_type, int_type
 from cujit.devices.cpu.codegen.registry import Rules
-from cujit.devices.cpu.codegen.rounding import flush, number
+from cujit.devices.cpu.codegen.rounding import flush
 from cujit.devices.cpu.codegen.warp import WarpEmitter
 from cujit.devices.cpu.instructions.halves import members, put_members, values_of
 from cujit.devices.cpu.ir.program import Op
@@ -98,6 +98,6 @@ def _select_by_sign(e: WarpEmitter, op: Op) -> None:
     by = e.source(op, 2, _type_of(op.types[1]))
     if "ftz" in op.modifiers:
         by = flush(b, by)
-    zero = number(b, 0.0, "float") if by.type == "float" else b.integer(0, 32)
+    zero = b.number(0.0, "float") if by.type == "float" else b.integer(0, 32)
     chosen = b.compare("fcmp oge" if by.type == "float" else "icmp sge", by, zero)
     e.put(op, b.select(chosen, e.source(op, 0, type_), e.source(op, 1, type_)))

@@ -10,18 +10,13 @@ from cujit.devices.cpu.codegen.builder import Builder, Value, float_type, int_ty
 from cujit.devices.cpu.codegen.registry import Rules
 from cujit.devices.cpu.codegen.rounding import (
     SCALE,
-    as_bits,
     canonical,
     flush,
     flush_by,
     integer_as_float,
-    is_nan,
-    magnitude,
     narrow,
-    number,
     rounding_of,
     saturate,
-    signed,
 )
 from cujit.devices.cpu.codegen.warp import WarpEmitter
 from cujit.devices.cpu.instructions.small_formats import FORMATS, HALF_NAN, half_bits, value_of, without_low_bits
@@ -86,21 +81,21 @@ def rounded(b: Builder, x: Value, name: str, mode: str) -> Value:
         x = narrow(b, x, None, "odd")
     if name == "f16":
         short = narrow(b, x, None, mode, "half")
-        return as_bits(b, short if keeps else canonical(b, short))
+        return b.as_bits(short if keeps else canonical(b, short))
     bits = without_low_bits(b, x, 16, mode, None if keeps else HALF_NAN << 16)
     return b.resize(b.binary("lshr", bits, b.integer(16, 32)), 16, signed=False)
 
 
 def limited(b: Builder, op: Op, x: Value, name: str) -> Value:
     """Apply ``.sat``, ``.relu`` and ``.satfinite``: all can be done before rounding, their bounds being exact."""
-    zero = number(b, 0.0, x.type)
+    zero = b.number(0.0, x.type)
     if "sat" in op.modifiers:
         x = saturate(b, x)
     if "relu" in op.modifiers:
         x = b.select(b.compare("fcmp ole", x, zero), zero, x)
     if "satfinite" in op.modifiers:
-        largest = number(b, _LARGEST[name.removesuffix("x2")], x.type)
-        x = b.select(b.compare("fcmp ogt", magnitude(b, x), largest), signed(b, largest, x), x)
+        largest = b.number(_LARGEST[name.removesuffix("x2")], x.type)
+        x = b.select(b.compare("fcmp ogt", b.magnitude(x), largest), b.signed(largest, x), x)
     return x
 
 
@@ -109,7 +104,7 @@ def _put_float(e: WarpEmitter, op: Op, x: Value, name: str) -> None:
     b, mode = e.builder, rounding_of(op)
     result = rounded(b, x, name, mode)
     if name == "f32" and "ftz" in op.modifiers:
-        larger = b.binary("fmul", x, number(b, SCALE, x.type))
+        larger = b.binary("fmul", x, b.number(SCALE, x.type))
         result = flush_by(b, rounded(b, larger, name, mode), result)
     e.put(op, result)
 
@@ -166,7 +161,7 @@ def _float_to_integer(e: WarpEmitter, op: Op) -> None:
     value = b.intrinsic(convert, whole, result=int_type(wide))
     value = b.resize(clamped(b, value, Type(f"{to.kind}{wide}"), to), bits, is_signed)
     if name == "f64" or bits == 64:
-        value = b.select(is_nan(b, x), b.integer(1 << (bits - 1), bits), value)
+        value = b.select(b.is_nan(x), b.integer(1 << (bits - 1), bits), value)
     _put_integer(e, op, value, is_signed)
 
 
@@ -195,8 +190,8 @@ def _tensor_float(e: WarpEmitter, op: Op) -> None:
     if "rna" not in op.modifiers:
         e.put(op, without_low_bits(b, limited(b, op, x, "tf32"), 13, rounding_of(op), 0x7FFFE000))
         return
-    infinite = b.compare("fcmp ueq", magnitude(b, x), number(b, float("inf"), "float"))
-    whole = b.binary("add", as_bits(b, x), b.select(infinite, b.integer(0, 32), b.integer(1 << 12, 32)))
+    infinite = b.compare("fcmp ueq", b.magnitude(x), b.number(float("inf"), "float"))
+    whole = b.binary("add", b.as_bits(x), b.select(infinite, b.integer(0, 32), b.integer(1 << 12, 32)))
     result = b.binary("and", whole, b.integer(~0x1FFF, 32))
     if "satfinite" in op.modifiers:
         size = b.binary("and", result, b.integer(0x7FFFFFFF, 32))

@@ -15,18 +15,12 @@ from cujit.devices.cpu.codegen.builder import Builder, Value, float_type, type_w
 from cujit.devices.cpu.codegen.registry import Rules
 from cujit.devices.cpu.codegen.rounding import (
     arithmetic,
-    as_bits,
     canonical,
     flush,
     flush_result,
-    is_nan,
-    magnitude,
-    number,
     quiet_if_nan,
     rounding_of,
     saturate,
-    sign_of,
-    signed,
     with_payload,
 )
 from cujit.devices.cpu.codegen.warp import WarpEmitter
@@ -91,7 +85,7 @@ def _packed(e: WarpEmitter, op: Op) -> None:
         values = [b.bits_as(p, "float") for p in parts]
         if "ftz" in op.modifiers:
             values = [flush(b, v) for v in values]
-        halves.append(b.resize(as_bits(b, canonical(b, _result(b, op, values))), 64, signed=False))
+        halves.append(b.resize(b.as_bits(canonical(b, _result(b, op, values))), 64, signed=False))
     e.put(op, b.binary("or", halves[0], b.binary("shl", halves[1], b.integer(32, 64))))
 
 
@@ -101,22 +95,22 @@ def _sign_change(e: WarpEmitter, op: Op) -> None:
     (x,) = _sources(e, op)
     width = type_width(x.type)
     sign = b.integer(1 << (width - 1), width)
-    changed = magnitude(b, x) if op.opcode == "abs" else b.bits_as(b.binary("xor", as_bits(b, x), sign), x.type)
+    changed = b.magnitude(x) if op.opcode == "abs" else b.bits_as(b.binary("xor", b.as_bits(x), sign), x.type)
     e.put(op, quiet_if_nan(b, x, changed) if width == 64 else changed)
 
 
 def _copy_sign(e: WarpEmitter, op: Op) -> None:
     sign, size = _sources(e, op)
-    e.put(op, signed(e.builder, size, sign))
+    e.put(op, e.builder.signed(size, sign))
 
 
 def _extreme(e: WarpEmitter, op: Op) -> None:
     """Find the smaller or larger of two or three numbers, -0 below +0; a NaN loses, or with ``.NaN`` wins."""
     b = e.builder
     values = _sources(e, op)
-    signs = [sign_of(b, v) for v in values]
+    signs = [b.sign_of(v) for v in values]
     if "abs" in op.modifiers:
-        values = [magnitude(b, v) for v in values]
+        values = [b.magnitude(v) for v in values]
     propagates = "NaN" in op.modifiers
     name = f"{op.opcode}imum" if propagates else f"{op.opcode}imumnum"
     result = values[0]
@@ -124,12 +118,12 @@ def _extreme(e: WarpEmitter, op: Op) -> None:
         extreme = b.intrinsic(name, result, value)
         if value.type == "double":
             # Of two NaNs the second goes on.
-            extreme = b.select(is_nan(b, result), quiet_if_nan(b, value, value), extreme)
+            extreme = b.select(b.is_nan(result), quiet_if_nan(b, value, value), extreme)
         result = extreme
     if "xorsign" in op.modifiers:
         # The magnitude of two numbers has a clear sign; a NaN takes no sign.
-        bits = b.binary("or", as_bits(b, result), b.binary("xor", signs[0], signs[1]))
-        result = b.select(is_nan(b, result), result, b.bits_as(bits, result.type))
+        bits = b.binary("or", b.as_bits(result), b.binary("xor", signs[0], signs[1]))
+        result = b.select(b.is_nan(result), result, b.bits_as(bits, result.type))
     e.put(op, result)
 
 
@@ -141,8 +135,8 @@ def _test(e: WarpEmitter, op: Op) -> None:
     b = e.builder
     (x,) = _sources(e, op)
     width = type_width(x.type)
-    size = as_bits(b, magnitude(b, x))
-    infinity = as_bits(b, number(b, float("inf"), x.type))
+    size = b.as_bits(b.magnitude(x))
+    infinity = b.as_bits(b.number(float("inf"), x.type))
     compare = {"finite": "ult", "infinite": "eq", "number": "ule", "notanumber": "ugt"}
     kind = op.form.words[0]
     if kind in compare:

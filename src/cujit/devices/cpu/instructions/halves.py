@@ -15,19 +15,7 @@ from functools import partial
 
 from cujit.devices.cpu.codegen.builder import Builder, Value
 from cujit.devices.cpu.codegen.registry import Rules
-from cujit.devices.cpu.codegen.rounding import (
-    arithmetic,
-    as_bits,
-    flush,
-    is_nan,
-    magnitude,
-    negative,
-    number,
-    rounding_of,
-    saturate,
-    signed,
-    two_sum,
-)  # fmt: skip
+from cujit.devices.cpu.codegen.rounding import arithmetic, flush, negative, rounding_of, saturate, two_sum
 from cujit.devices.cpu.codegen.warp import WarpEmitter
 from cujit.devices.cpu.instructions.approximate import power_of_two64
 from cujit.devices.cpu.instructions.small_formats import FORMATS, HALF_NAN, half_bits, value_of, without_low_bits
@@ -127,10 +115,10 @@ def _is_beyond(b: Builder, bits: Value) -> Value:
 
 def _limited(b: Builder, op: Op, x: Value) -> Value:
     """Apply ``.ftz``, ``.sat`` and ``.relu`` to a result in f32: their bounds stay where they are in rounding."""
-    zero = number(b, 0.0, "float")
+    zero = b.number(0.0, "float")
     if "ftz" in op.modifiers:
-        small = b.compare("fcmp olt", magnitude(b, x), number(b, _SMALLEST_ROUNDED, "float"))
-        x = b.select(small, signed(b, zero, x), x)
+        small = b.compare("fcmp olt", b.magnitude(x), b.number(_SMALLEST_ROUNDED, "float"))
+        x = b.select(small, b.signed(zero, x), x)
     if "sat" in op.modifiers:
         return saturate(b, x)
     return b.select(b.compare("fcmp ole", x, zero), zero, x) if "relu" in op.modifiers else x
@@ -219,7 +207,7 @@ def _fused_f16(b: Builder, x: Value, y: Value, z: Value) -> Value:
     and Correctly Rounded Sums", IEEE Transactions on Computers 57 (2008).
     """
     total, error = two_sum(b, b.binary("fmul", x, y), z)
-    last = b.binary("and", as_bits(b, total), b.integer(1, 32))
+    last = b.binary("and", b.as_bits(total), b.integer(1, 32))
     return _moved(b, total, error, b.compare("icmp eq", last, b.integer(0, 32)))
 
 
@@ -231,22 +219,22 @@ def _fused_bf16(b: Builder, x: Value, y: Value, z: Value) -> Value:
     its smallest number. Adding the smaller one then gives the rest with the right sign.
     """
     result = b.intrinsic("fma", x, y, z)
-    product = magnitude(b, b.binary("fmul", x, y))
-    product_rules = b.compare("fcmp oge", product, magnitude(b, z))
+    product = b.magnitude(b.binary("fmul", x, y))
+    product_rules = b.compare("fcmp oge", product, b.magnitude(z))
     less_addend = b.binary("fsub", z, result)
     first = b.select(product_rules, negative(b, result), less_addend)
-    second = b.select(product_rules, z, number(b, 0.0, "float"))
+    second = b.select(product_rules, z, b.number(0.0, "float"))
     rest = b.binary("fadd", b.intrinsic("fma", x, y, first), second)
-    low = b.binary("and", as_bits(b, result), b.integer(0xFFFF, 32))
+    low = b.binary("and", b.as_bits(result), b.integer(0xFFFF, 32))
     return _moved(b, result, rest, b.compare("icmp eq", low, b.integer(0x8000, 32)))
 
 
 def _moved(b: Builder, x: Value, rest: Value, where: Value) -> Value:
     """Move a number by one unit in the last place toward ``x + rest``, where asked and ``rest`` is not 0 or NaN."""
-    bits = as_bits(b, x)
-    differs = b.binary("ashr", b.binary("xor", bits, as_bits(b, rest)), b.integer(31, 32))
+    bits = b.as_bits(x)
+    differs = b.binary("ashr", b.binary("xor", bits, b.as_bits(rest)), b.integer(31, 32))
     beside = b.binary("add", bits, b.binary("or", differs, b.integer(1, 32)))
-    some = b.compare("fcmp one", rest, number(b, 0.0, "float"))
+    some = b.compare("fcmp one", rest, b.number(0.0, "float"))
     return b.bits_as(b.select(b.binary("and", where, some), beside, bits), "float")
 
 
@@ -260,7 +248,7 @@ _SERIES = [math.sqrt(2) * math.log(2) ** k / math.factorial(k) for k in range(7)
 
 
 def _real(b: Builder, value: float) -> Value:
-    return number(b, value, "float")
+    return b.number(value, "float")
 
 
 def _between(b: Builder, x: Value, low: float, high: float) -> Value:
@@ -276,7 +264,7 @@ def _normal_power(b: Builder, x: Value) -> Value:
     for c in reversed(_SERIES[:-1]):
         power = b.intrinsic("fma", power, part, _real(b, c))
     exponent = b.binary("shl", b.cast("fptosi", whole, "i32"), b.integer(23, 32))
-    return b.bits_as(b.binary("add", as_bits(b, power), exponent), "float")
+    return b.bits_as(b.binary("add", b.as_bits(power), exponent), "float")
 
 
 def _power_of_two(b: Builder, x: Value, name: str) -> Value:
@@ -300,11 +288,11 @@ def _tangent(b: Builder, x: Value) -> Value:
 
     Below 2^-4, the third term is less than 2^-18 of the result.
     """
-    size = magnitude(b, x)
+    size = b.magnitude(x)
     power = _normal_power(b, b.binary("fmul", _between(b, size, 0.0, 20.0), _real(b, 2 / math.log(2))))
     one = _real(b, 1.0)
     large = b.binary("fdiv", b.binary("fsub", power, one), b.binary("fadd", power, one))
     cube = b.binary("fmul", b.binary("fmul", size, size), size)
     small = b.intrinsic("fma", cube, _real(b, -1 / 3), size)
     result = b.select(b.compare("fcmp olt", size, _real(b, 2.0**-4)), small, large)
-    return b.select(is_nan(b, x), x, signed(b, result, x))
+    return b.select(b.is_nan(x), x, b.signed(result, x))

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from cujit.devices.cpu.codegen.builder import Builder, Value, int_type, type_width
 from cujit.devices.cpu.codegen.registry import Rules
-from cujit.devices.cpu.codegen.rounding import as_bits, is_nan, magnitude, number, rounding_of
+from cujit.devices.cpu.codegen.rounding import rounding_of
 from cujit.devices.cpu.codegen.warp import WarpEmitter
 from cujit.devices.cpu.instructions.convert import clamped, float_source, limited, rounded
 from cujit.devices.cpu.instructions.halves import split_halves
@@ -151,7 +151,7 @@ def _to_exponents(e: WarpEmitter, op: Op) -> None:
 
 
 def _exponent_code(b: Builder, op: Op, x: Value) -> Value:
-    size = as_bits(b, magnitude(b, x))
+    size = b.as_bits(b.magnitude(x))
     code = b.binary("lshr", size, b.integer(23, 32))
     if "rp" in op.modifiers:
         fraction = b.binary("and", size, b.integer(0x7FFFFF, 32))
@@ -159,7 +159,7 @@ def _exponent_code(b: Builder, op: Op, x: Value) -> Value:
         large = b.compare("icmp ugt", size, b.integer(0x400000, 32))
         code = b.binary("add", code, b.resize(b.binary("and", some, large), 32, signed=False))
     limit = 0xFE if "satfinite" in op.modifiers else 0xFF
-    return b.select(is_nan(b, x), b.integer(0xFF, 32), b.intrinsic("umin", code, b.integer(limit, 32)))
+    return b.select(b.is_nan(x), b.integer(0xFF, 32), b.intrinsic("umin", code, b.integer(limit, 32)))
 
 
 def _powers(b: Builder, pair: Value) -> list[Value]:
@@ -187,11 +187,11 @@ def _to_fixed(e: WarpEmitter, op: Op) -> None:
         values = [b.binary("fdiv", x, s) for x, s in zip(values, scales, strict=True)]
     codes = []
     for x in values:
-        units = b.intrinsic("roundeven", b.binary("fmul", x, number(b, 64.0, "float")))
+        units = b.intrinsic("roundeven", b.binary("fmul", x, b.number(64.0, "float")))
         code = b.intrinsic("fptosi.sat", units, result="i32")
         code = clamped(b, code, Type("s32"), Type("u8" if "relu" in op.modifiers else "s8"))
         code = b.intrinsic("smin", code, b.integer(127, 32))
-        code = b.select(is_nan(b, x), b.integer(127, 32), code)
+        code = b.select(b.is_nan(x), b.integer(127, 32), code)
         codes.append(b.binary("and", code, b.integer(0xFF, 32)))
     _put_packed(e, op, codes, 8)
 
@@ -204,7 +204,7 @@ def _from_fixed(e: WarpEmitter, op: Op) -> None:
     results = []
     for k, shift in enumerate((8, 0)):
         byte = b.resize(b.binary("lshr", pair, b.integer(shift, 16)), 8, signed=False)
-        x = b.binary("fmul", b.cast("sitofp", byte, "float"), number(b, 1 / 64, "float"))
+        x = b.binary("fmul", b.cast("sitofp", byte, "float"), b.number(1 / 64, "float"))
         if scales is not None:
             x = b.binary("fmul", x, scales[k])
         results.append(half_bits(b, limited(b, op, x, BF16.name), BF16.name))

@@ -11,22 +11,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from cujit.devices.cpu.codegen.builder import Builder, Value
-from cujit.devices.cpu.codegen.rounding import as_bits, is_nan, magnitude, number
 
 __all__ = [
-    "BF16",
-    "F16",
-    "FORMATS",
-    "HALF_NAN",
-    "Format",
-    "half_bits",
-    "rounded_code",
-    "stochastic_code",
-    "value_of",
-    "value_of_code",
-    "value_of_exponent",
-    "without_low_bits",
-]
+    "BF16", "F16", "FORMATS", "HALF_NAN", "Format", "half_bits", "rounded_code", "stochastic_code", "value_of",
+    "value_of_code", "value_of_exponent", "without_low_bits",
+]  # fmt: skip
 
 HALF_NAN = 0x7FFF
 """The NaN that GPUs return as f16 and as bf16. Source: PTX ISA 9.1, "Half Precision Floating-Point Instructions"."""
@@ -96,7 +85,7 @@ def value_of_code(b: Builder, code: Value, f: Format) -> Value:
     top = 1 << (f.bits - 1)
     size = b.binary("and", code, b.integer(top - 1, 32))
     moved = b.bits_as(b.binary("shl", size, b.integer(23 - f.fraction_bits, 32)), "float")
-    value = as_bits(b, b.binary("fmul", moved, number(b, 2.0 ** (127 - f.bias), "float")))
+    value = b.as_bits(b.binary("fmul", moved, b.number(2.0 ** (127 - f.bias), "float")))
     if f.first_nan is not None:
         if f.name == "e5m2":
             infinite = b.compare("icmp eq", size, b.integer(f.first_nan - 1, 32))
@@ -122,8 +111,8 @@ def half_bits(b: Builder, x: Value, name: str) -> Value:
     """Round an f32 to nearest as f16 or bf16; the result is i16, every NaN ``HALF_NAN``."""
     if name == "f16":
         # 0x7fffffff, too, becomes 0x7fff.
-        nan = b.select(is_nan(b, x), b.integer(0x7FFFFFFF, 32), as_bits(b, x))
-        return as_bits(b, b.cast("fptrunc", b.bits_as(nan, "float"), "half"))
+        nan = b.select(b.is_nan(x), b.integer(0x7FFFFFFF, 32), b.as_bits(x))
+        return b.as_bits(b.cast("fptrunc", b.bits_as(nan, "float"), "half"))
     bits = without_low_bits(b, x, 16, "rn", HALF_NAN << 16)
     return b.resize(b.binary("lshr", bits, b.integer(16, 32)), 16, signed=False)
 
@@ -133,7 +122,7 @@ def without_low_bits(b: Builder, x: Value, count: int, mode: str, nan: int | Non
 
     NaNs become ``nan``, or are cut.
     """
-    exact = bits = as_bits(b, x)
+    exact = bits = b.as_bits(x)
     low, unit = (1 << count) - 1, b.integer(1, 32)
     if mode == "rn":
         last = b.binary("and", b.binary("lshr", bits, b.integer(count, 32)), unit)
@@ -141,7 +130,7 @@ def without_low_bits(b: Builder, x: Value, count: int, mode: str, nan: int | Non
     elif mode in ("rm", "rp"):
         outward = b.compare("icmp slt" if mode == "rm" else "icmp sge", bits, b.integer(0, 32))
         bits = b.binary("add", bits, b.select(outward, b.integer(low, 32), b.integer(0, 32)))
-    bits = b.select(is_nan(b, x), exact if nan is None else b.integer(nan, 32), bits)
+    bits = b.select(b.is_nan(x), exact if nan is None else b.integer(nan, 32), bits)
     return b.binary("and", bits, b.integer(~low, 32))
 
 
@@ -156,7 +145,7 @@ def _scale(b: Builder, exponent: Value, f: Format, extra: int) -> Value:
 
 def _exponent(b: Builder, size: Value, f: Format) -> Value:
     """Find the exponent field of an f32, not below that of the smallest normal number of the format."""
-    field = b.binary("and", as_bits(b, size), b.integer(0x7F800000, 32))
+    field = b.binary("and", b.as_bits(size), b.integer(0x7F800000, 32))
     return b.intrinsic("umax", field, b.integer((128 - f.bias) << 23, 32))
 
 
@@ -167,14 +156,14 @@ def _joined(b: Builder, count: Value, exponent: Value, f: Format) -> Value:
 
 
 def _signed_code(b: Builder, code: Value, x: Value, f: Format) -> Value:
-    top = b.binary("lshr", as_bits(b, x), b.integer(31, 32))
+    top = b.binary("lshr", b.as_bits(x), b.integer(31, 32))
     code = b.binary("or", code, b.binary("shl", top, b.integer(f.bits - 1, 32)))
-    return b.select(is_nan(b, x), b.integer(f.from_nan, 32), code)
+    return b.select(b.is_nan(x), b.integer(f.from_nan, 32), code)
 
 
 def rounded_code(b: Builder, x: Value, f: Format) -> Value:
     """Round an f32 within ±largest to nearest; the result is the code as an i32."""
-    size = magnitude(b, x)
+    size = b.magnitude(x)
     exponent = _exponent(b, size, f)
     scaled = b.binary("fmul", size, _scale(b, exponent, f, 0))
     # Of NaN, this is nothing at all; it is replaced at the end.
@@ -187,12 +176,12 @@ def stochastic_code(b: Builder, x: Value, f: Format, random: Value) -> Value:
 
     Source: PTX ISA 9.1, "cvt", rounding modifier ``.rs``.
     """
-    size = magnitude(b, x)
+    size = b.magnitude(x)
     if f is BF16:
-        summed = b.binary("add", as_bits(b, size), random)
+        summed = b.binary("add", b.as_bits(size), random)
         return _signed_code(b, b.binary("lshr", summed, b.integer(16, 32)), x, f)
     # What overflows is cut to the number after the largest one, which an f16 writes as infinity.
-    size = b.select(b.compare("fcmp ogt", size, number(b, 65536.0, "float")), number(b, 65536.0, "float"), size)
+    size = b.select(b.compare("fcmp ogt", size, b.number(65536.0, "float")), b.number(65536.0, "float"), size)
     exponent = _exponent(b, size, f)
     scaled = b.binary("fmul", size, _scale(b, exponent, f, f.random_bits))
     units = b.binary("add", b.cast("fptosi", scaled, "i32"), random)
