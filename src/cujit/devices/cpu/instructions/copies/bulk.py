@@ -26,15 +26,12 @@ _PIECE = 16
 
 def register(rules: Rules) -> None:
     """Add the rules of this family."""
-    rules.on("cp .bulk .mbarrier::complete_tx::bytes", _copy_in)
+    rules.on("cp .bulk .mbarrier::complete_tx::bytes", _copy)
     rules.on("cp .bulk .mbarrier::complete_tx::bytes .multicast::cluster", _copy_to_several)
-    rules.on("cp .bulk .bulk_group", _copy_out)
-    rules.on("cp .bulk .bulk_group .cp_mask", _copy_bytes_out)
+    rules.on("cp .bulk .bulk_group", _copy)
     rules.on("cp .reduce .async .bulk", _reduce)
-    rules.on("red .async .mbarrier::complete_tx::bytes", _reduce_one)
-    rules.on("red .async .release", _reduce_released)
-    rules.on("st .async .mbarrier::complete_tx::bytes", _store)
-    rules.on("st .async .release", _store_released)
+    rules.on("red .async .mbarrier::complete_tx::bytes|release", _reduce_one)
+    rules.on("st .async .mbarrier::complete_tx::bytes|release", _store)
     rules.on("st .bulk", _clear)
     rules.on("clusterlaunchcontrol .try_cancel", _decline)
     rules.on("clusterlaunchcontrol .query_cancel", _nothing_canceled)
@@ -98,18 +95,27 @@ def fault_where(e: WarpEmitter, op: Op, kind: FaultKind, wrong: Value, address: 
 # -- copies -----------------------------------------------------------------------------------------------
 
 
-def _copy_in(e: WarpEmitter, op: Op) -> None:
-    """``cp.async.bulk [dst], [src], size, [mbar]``: the barrier is where the target is."""
+def _copy(e: WarpEmitter, op: Op) -> None:
+    """``cp.async.bulk [dst], [src], size {, [mbar]} {, mask}``: the barrier is where the target is.
+
+    With ``.cp_mask``, of every 16 bytes, those whose bit is set.
+    """
     to, from_ = op.form.spaces
-    target, source, barrier = _addresses(e, op, (to, from_, to))
+    target, source, *barrier = _addresses(e, op, (to, from_, to))
     size = e.source(op, 2, "i32")
     _check(e, op, target, source, size)
+    mask = [e.read(op.sources[-1], "i16")] if "cp_mask" in op.modifiers else []
 
     def copy(f: Builder, v: Sequence[Value]) -> None:
-        move(f, v[0], v[1], _size(f, v[2]))
-        complete_bytes(f, v[3], _size(f, v[2]))
+        if mask:
+            f.call("cujit_bulk_bytes", "void", *v[:3], f.cast("zext", v[3], "i32"))
+        else:
+            move(f, v[0], v[1], _size(f, v[2]))
+        if barrier:
+            complete_bytes(f, v[3], _size(f, v[2]))
 
-    each_lane(e, op, "bulk.in", [target, source, size, barrier], copy)
+    name = f"bulk.copy{'.mask' * bool(mask)}{'.signal' * bool(barrier)}"
+    each_lane(e, op, name, [target, source, size, *barrier, *mask], copy)
 
 
 def _copy_to_several(e: WarpEmitter, op: Op) -> None:
@@ -131,56 +137,25 @@ def _copy_to_several(e: WarpEmitter, op: Op) -> None:
     each_lane(e, op, "bulk.multicast", [*values, clusters.CLUSTER, clusters.STRIDE], copy)
 
 
-def _outward(e: WarpEmitter, op: Op) -> list[Value]:
-    """Addresses and size of a copy to global memory."""
-    target, source = _addresses(e, op, op.form.spaces or ("generic",))
-    size = e.source(op, 2, "i32")
-    _check(e, op, target, source, size)
-    return [target, source, size]
-
-
-def _copy_out(e: WarpEmitter, op: Op) -> None:
-    """``cp.async.bulk.global.shared::cta.bulk_group [dst], [src], size``."""
-    operands = _outward(e, op)
-
-    def copy(f: Builder, v: Sequence[Value]) -> None:
-        move(f, v[0], v[1], _size(f, v[2]))
-
-    each_lane(e, op, "bulk.out", operands, copy)
-
-
-def _copy_bytes_out(e: WarpEmitter, op: Op) -> None:
-    """With ``.cp_mask``: of every 16 bytes, those whose bit is set."""
-    operands = _outward(e, op)
-
-    def copy(f: Builder, v: Sequence[Value]) -> None:
-        f.call("cujit_bulk_bytes", "void", *v[:3], f.cast("zext", v[3], "i32"))
-
-    mask = e.read(op.sources[-1], "i16")
-    each_lane(e, op, "bulk.bytes", [*operands, mask], copy)
-
-
 # -- reductions -------------------------------------------------------------------------------------------
 
 
 def _reduce(e: WarpEmitter, op: Op) -> None:
     """``cp.reduce.async.bulk [dst], [src], size {, [mbar]}``: element by element."""
     to = op.space
-    type_ = op.type
-    form = Atomic(operation_of(op), type_, locked=to == "global", by_cache=True)
-    addresses = _addresses(e, op, (to, "shared", to))
+    form = Atomic(operation_of(op), op.type, locked=to == "global", by_cache=True)
+    target, source, *barrier = _addresses(e, op, (to, "shared", to))
     size = e.source(op, 2, "i32")
-    _check(e, op, addresses[0], addresses[1], size)
-
+    _check(e, op, target, source, size)
     apply = apply_function(e.builder, form)
 
     def reduce(f: Builder, v: Sequence[Value]) -> None:
         f.call("cujit_bulk_reduce", "void", *v[:3], f.integer(form.bits // 8, 32), apply)
-        if len(v) > 3:
+        if barrier:
             complete_bytes(f, v[3], _size(f, v[2]))
 
-    name = f"bulk.reduce.{form.name}{'.signal' if len(addresses) > 2 else ''}"
-    each_lane(e, op, name, [*addresses[:2], size, *addresses[2:]], reduce)
+    name = f"bulk.reduce.{form.name}{'.signal' * bool(barrier)}"
+    each_lane(e, op, name, [target, source, size, *barrier], reduce)
 
 
 def apply_function(b: Builder, form: Atomic) -> Value:
@@ -194,61 +169,38 @@ def apply_function(b: Builder, form: Atomic) -> Value:
 
 
 def _reduce_one(e: WarpEmitter, op: Op) -> None:
-    """``red.async [a], b, [mbar]``."""
-    form = Atomic(operation_of(op), op.type, locked=False)
-    space = op.space
-    target, barrier = _addresses(e, op, (space, space))
+    """``red.async [a], b, [mbar]``; with ``.release`` no barrier is told, and what came before was done at once."""
+    form = Atomic(operation_of(op), op.type, locked="release" in op.modifiers)
+    target, *barrier = _addresses(e, op, (op.space, op.space))
 
     def reduce(f: Builder, v: Sequence[Value]) -> None:
         form.apply(f, f.cast("inttoptr", v[0], "ptr"), [v[1]])
-        complete_bytes(f, v[2], f.integer(form.bits // 8, 64))
+        if barrier:
+            complete_bytes(f, v[2], f.integer(form.bits // 8, 64))
 
-    each_lane(e, op, f"red.async.{form.name}", [target, e.source(op, 1, form.word), barrier], reduce)
-
-
-def _reduce_released(e: WarpEmitter, op: Op) -> None:
-    """``red.async.release [a], b``: done at once, and what came before it was."""
-    form = Atomic("add", op.type, locked=True)
-    (target,) = _addresses(e, op, op.form.spaces or ("generic",))
-
-    def reduce(f: Builder, v: Sequence[Value]) -> None:
-        form.apply(f, f.cast("inttoptr", v[0], "ptr"), [v[1]])
-
-    each_lane(e, op, f"red.released.{form.name}", [target, e.source(op, 1, form.word)], reduce)
+    each_lane(e, op, f"red.async.{form.name}", [target, e.source(op, 1, form.word), *barrier], reduce)
 
 
 # -- stores -----------------------------------------------------------------------------------------------
 
 
 def _store(e: WarpEmitter, op: Op) -> None:
-    """``st.async [a], b, [mbar]``: store, then tell the barrier the bytes."""
-    space = op.space
-    target, barrier = _addresses(e, op, (space, space))
-    bits = op.type.bits
-    values = []
+    """``st.async [a], b, [mbar]``: store, then tell the barrier the bytes; with ``.release`` there is none."""
+    target, *barrier = _addresses(e, op, (op.space, op.space))
+    bits, values = op.type.bits, []
     for item in items_of(op.sources[1]):
         kind = {"f32": "float", "f64": "double"}.get(op.type, f"i{bits}")
         values.append(e.builder.bits_as(e.read(item, kind), f"i{bits}"))
 
     def store(f: Builder, v: Sequence[Value]) -> None:
-        for k, value in enumerate(v[2:]):
+        for k, value in enumerate(v[1 : 1 + len(values)]):
             at = f.cast("inttoptr", f.binary("add", v[0], f.integer(k * bits // 8, 64)), "ptr")
-            f.store(value, at, align=bits // 8)
-        complete_bytes(f, v[1], f.integer(len(v[2:]) * bits // 8, 64))
+            f.store(value, at, order="" if barrier else "release", align=bits // 8)
+        if barrier:
+            complete_bytes(f, v[-1], f.integer(len(values) * bits // 8, 64))
 
-    each_lane(e, op, f"st.async.{len(values)}x{bits}", [target, barrier, *values], store)
-
-
-def _store_released(e: WarpEmitter, op: Op) -> None:
-    """``st.async.release [a], b``: done at once, and what came before it was."""
-    (target,) = _addresses(e, op, op.form.spaces or ("generic",))
-    bits = op.type.bits
-
-    def store(f: Builder, v: Sequence[Value]) -> None:
-        at = f.cast("inttoptr", v[0], "ptr")
-        f.store(v[1], at, order="release", align=bits // 8)
-
-    each_lane(e, op, f"st.released.{bits}", [target, e.source(op, 1, f"i{bits}")], store)
+    name = f"st.{'async' if barrier else 'released'}.{len(values)}x{bits}"
+    each_lane(e, op, name, [target, *values, *barrier], store)
 
 
 def _clear(e: WarpEmitter, op: Op) -> None:
@@ -258,4 +210,4 @@ def _clear(e: WarpEmitter, op: Op) -> None:
         pointer = f.cast("inttoptr", v[0], "ptr")
         f.call("llvm.memset.p0.i64", "void", pointer, f.integer(0, 8), v[1], f.integer(0, 1))
 
-    each_lane(e, op, "st.bulk", [*_addresses(e, op, op.form.spaces or ("generic",)), e.source(op, 1, "i64")], clear)
+    each_lane(e, op, "st.bulk", [*_addresses(e, op, (op.space,)), e.source(op, 1, "i64")], clear)
