@@ -1,4 +1,4 @@
-"""The tour of the house says what is so: its names exist, its floors are the contract's, and a build goes its way."""
+"""The tour of the house says what is so: its names exist, and a build goes its way."""
 
 from __future__ import annotations
 
@@ -14,11 +14,6 @@ import pytest
 
 from cujit.cache.cache import Cache
 from cujit.program import Source, build
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
 
 _ROOT = Path(__file__).parents[1]
 _CODE = _ROOT / "src" / "cujit"
@@ -61,16 +56,6 @@ def test_every_path_of_the_page_exists() -> None:
     places = [path for path in (*said, *links) if not path.startswith("src/")]
     assert len(places) > 30
     assert [path for path in places if not any((root / path).exists() for root in (_CODE, _ROOT))] == []
-
-
-def test_the_floors_are_those_of_the_contract() -> None:
-    (contract,) = (
-        contract
-        for contract in tomllib.loads((_ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
-        if contract["name"] == "floors"
-    )
-    floors = [set(re.findall(r"\w+", layer)) for layer in contract["layers"]]
-    assert floors[2:] == [set(names.split()) for names, _ in _drawn("floors")], "but __main__ and the plugin of pytest"
 
 
 class _Calls:
