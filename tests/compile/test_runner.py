@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import pickle
 import threading
 import zlib
 from pathlib import Path
@@ -189,6 +190,12 @@ REQUESTS = {
     "modules": Request(Source.nvvm(SCALE, b"BC\xc0\xde\xff", libdevice=True), Kind.CUBIN, Arch.parse("sm_90")),
     "module": Request(Source.nvvm(SCALE), Kind.PTX, Arch.parse("compute_80")),
 }
+
+
+@pytest.mark.parametrize("name", REQUESTS)
+def test_a_job_travels(name: str) -> None:
+    job = CompileJob(REQUESTS[name])
+    assert pickle.loads(pickle.dumps(job)) == job
 
 
 @pytest.mark.parametrize("name", REQUESTS)

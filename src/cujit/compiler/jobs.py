@@ -19,6 +19,7 @@ from cujit.compiler.keys.arguments import unmodelled
 from cujit.compiler.keys.maker import Keyed, KeyMaker, Uncacheable
 from cujit.compiler.options.values import Options, Tool
 from cujit.compiler.request import Request
+from cujit.errors import CompileError
 from cujit.toolchain.toolset import Toolchain
 
 __all__ = ["BundleJob", "CompileJob", "Job", "LinkJob"]
@@ -94,6 +95,13 @@ class CompileJob(Job):
 
     def run(self, toolchain: Toolchain) -> Artifact:
         """Compile with the back end for the source's language."""
+        try:
+            return self._compiled(toolchain)
+        except CompileError as e:
+            e.request = self.request
+            raise
+
+    def _compiled(self, toolchain: Toolchain) -> Artifact:
         if self.request.source.language == "nvvm":
             from cujit.compiler.backends.nvvm import compile_nvvm  # start-up: a hit of the cache calls no tool
 

@@ -94,10 +94,10 @@ class ToolLibrary:
         try:
             return self._has(function, lambda: getattr(self.api, method)(*arguments))
         except Exception as e:
-            status = getattr(e, "status", None)
+            status = _status(e)
             if status is None or isinstance(e, ToolError):
                 raise
-            raise self.error(int(status), function, log(), about=about()) from None
+            raise self.error(status, function, log(), about=about()) from None
 
     def answer(self, function: str, *arguments: Any) -> tuple[Any, ...]:
         """Call one function of bindings that give ``(code, value…)``, and give that.
@@ -137,8 +137,18 @@ class ToolLibrary:
         """
         raise self.misused(self._bad_argument, f"{function}: {message}", tool=self.tool, call=function, help=help)
 
-    def refused_options(self, options: Sequence[str], is_taken: Callable[[list[str]], bool], base: str = "") -> str:
+    def refused_options(self, options: Sequence[str], create: Callable[[list[str]], Any], base: str = "") -> str:
         """Find which of the options the library refuses, by trying each with those that begin with ``base``."""
+
+        def is_taken(some: list[str]) -> bool:
+            try:
+                self.api.destroy(create(some))
+            except Exception as e:
+                if (status := _status(e)) is None:
+                    raise
+                return self._refused.codes(status).name != "ERROR_UNRECOGNIZED_OPTION"
+            return True
+
         needed = [option for option in options if base and option.startswith(base)]
         wrong = [option for option in options if option not in needed and not is_taken([*needed, option])]
         return " ".join(wrong or options)
@@ -341,7 +351,7 @@ class ToolLibrary:
             if content:
                 getattr(self.api, f"get_{what}")(raw, content)
         except Exception as e:
-            if getattr(e, "status", None) is None:
+            if _status(e) is None:
                 raise
             return ""
         return as_text(content)
@@ -364,6 +374,12 @@ class ToolLibrary:
         if not os.access(path, os.R_OK):
             self.misuse(function, f"{path} may not be read")
         return path
+
+
+def _status(error: Exception) -> int | None:
+    """Give the code of a refusal, as the errors of every binding have it; None of another error."""
+    status = getattr(error, "status", None)
+    return None if status is None else int(status)
 
 
 def as_text(content: bytes | bytearray) -> str:

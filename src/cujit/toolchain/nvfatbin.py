@@ -80,15 +80,8 @@ def create(options: Sequence[str], options_count: int) -> int:
     library, function = _library(), "nvFatbinCreate"
     listed = library.texts(function, "options", options_count, options)
 
-    def is_taken(some: list[str]) -> bool:
-        try:
-            library.api.destroy(library.api.create(some, len(some)))
-        except library.api.nvFatbinError as e:
-            return int(e.status) != Result.ERROR_UNRECOGNIZED_OPTION
-        return True
-
     def about() -> str:
-        return library.refused_options(listed, is_taken)
+        return library.refused_options(listed, lambda some: library.api.create(some, len(some)))
 
     return library.made("nvFatbin handle", library.call(function, "create", listed, len(listed), about=about))
 

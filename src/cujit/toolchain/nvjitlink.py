@@ -104,17 +104,10 @@ def create(num_options: int, options: Sequence[str]) -> int:
     library, function = _library(), "nvJitLinkCreate"
     listed = library.texts(function, "options", num_options, options)
 
-    def is_taken(some: list[str]) -> bool:
-        try:
-            library.api.destroy(library.api.create(len(some), some))
-        except library.api.nvJitLinkError as e:
-            return int(e.status) != Result.ERROR_UNRECOGNIZED_OPTION
-        return True
-
     def about() -> str:
         if not any(option.startswith("-arch=") for option in listed):
             return f"no -arch=sm_… among {' '.join(listed) or 'no options'}"
-        return library.refused_options(listed, is_taken, "-arch")
+        return library.refused_options(listed, lambda some: library.api.create(len(some), some), "-arch")
 
     return library.made("nvJitLink handle", library.call(function, "create", len(listed), listed, about=about))
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from cujit.arch import Arch
 from cujit.arch.support import install, require_arch
 from cujit.artifact import Artifact, Kind
-from cujit.compiler.backends.diagnostics import parse_log
+from cujit.compiler.backends.diagnostics import parse_log, told
 from cujit.compiler.backends.ptxlink import check_ptx
 from cujit.compiler.inputs.images import InputImage, check_one_definition, merged, named
 from cujit.compiler.options.values import Options, Tool
@@ -112,7 +112,6 @@ _TOO_NEW = re.compile(r"Unsupported \.version ([\d.]+); current version is '([\d
 
 
 def _explain(error: ToolError, images: Sequence[InputImage], arguments: Sequence[str]) -> Exception:
-    told = {"tool": error.tool, "call": error.call, "result": error.result, "log": error.log}
     inputs = _all_names(images)
     if error.call == "nvJitLinkCreate":
         return OptionError(
@@ -123,15 +122,15 @@ def _explain(error: ToolError, images: Sequence[InputImage], arguments: Sequence
         return LinkError(
             f"unresolved in {inputs}: {', '.join(map(spelled, symbols))}",
             help=_LIBDEVICE_HELP if all(s.startswith("__nv_") for s in symbols) else _UNRESOLVED_HELP,
-            **told,
+            **told(error),
         )
     if duplicates := ["".join(pair) for pair in _DUPLICATE.findall(error.log)]:
-        return LinkError(f"defined more than once in {inputs}: {', '.join(map(spelled, duplicates))}", **told)
+        return LinkError(f"defined more than once in {inputs}: {', '.join(map(spelled, duplicates))}", **told(error))
     if match := _TOO_NEW.search(error.log):
         return LinkError(
             f"PTX {match[1]} among {inputs} is newer than {error.tool}, which reads up to {match[2]}",
             help=f"update nvJitLink: {install('cu13')}",
-            **told,
+            **told(error),
         )
     first = next((str(d) for d in parse_log(error.log) if d.severity == "error"), error.result)
-    return LinkError(f"{inputs} do not link: {first}", **told)
+    return LinkError(f"{inputs} do not link: {first}", **told(error))

@@ -11,7 +11,7 @@ from typing import Any
 
 from cujit.arch.support import install, require_arch
 from cujit.artifact import Artifact, Kind
-from cujit.compiler.backends.diagnostics import NAME_MAP, missing_header, parse_log, without_warnings_in
+from cujit.compiler.backends.diagnostics import NAME_MAP, missing_header, parse_log, told, without_warnings_in
 from cujit.compiler.inputs.kernels import plain_kernels
 from cujit.compiler.inputs.source import Source
 from cujit.compiler.request import Request
@@ -181,29 +181,27 @@ def _expression(diagnostic: Diagnostic) -> str:
 
 def _explain(request: Request, toolchain: Toolchain, error: ToolError, log: str) -> Exception:
     """Turn a refusal of NVRTC into the error that says what is wrong with the request."""
-    tool = toolchain.nvrtc.tool
     if error.result == "NVRTC_ERROR_INVALID_OPTION":
         return OptionError(
-            f"{tool} does not take the arguments {' '.join(request.arguments())}: {log.strip()}",
+            f"{error.tool} does not take the arguments {' '.join(request.arguments())}: {log.strip()}",
             help="docs/options.md lists the options; extra=(…) is given to the compiler as it is",
         )
     diagnostics = parse_log(log)
     errors = _errors(diagnostics)
-    told: dict[str, Any] = {"request": request, "diagnostics": diagnostics, "tool": tool, "log": log}
-    told |= {"call": error.call, "result": error.result}
+    facts: dict[str, Any] = {**told(error), "diagnostics": diagnostics, "log": log}
     if header := missing_header(diagnostics):
         return HeaderNotFoundError(
             _no_header(request, toolchain, header, errors[0]),
             help=_HOST_HEADER.format(header) if header in _HOST_HEADERS else _HEADER_HELP,
-            **told,
+            **facts,
         )
     if unnamed := [name for name in request.names if any(_names(d, name) for d in errors)]:
-        return _explain_names(request, unnamed, told)
+        return _explain_names(request, unnamed, facts)
     count = f"{len(errors)} error{'s' * (len(errors) != 1)}" if errors else error.result
     return CompileError(
         f"{request.source.name} does not compile for {request.arch}: {count}\n{log.strip()}",
         help=_host_help(errors),
-        **told,
+        **facts,
     )
 
 
@@ -223,10 +221,10 @@ def _host_help(errors: Sequence[Diagnostic]) -> str | None:
     return None
 
 
-def _explain_names(request: Request, unnamed: Sequence[str], told: dict[str, Any]) -> CompileError:
+def _explain_names(request: Request, unnamed: Sequence[str], facts: dict[str, Any]) -> CompileError:
     """Say which names are not in the source, which are there more than once, and which stand for something else."""
-    told |= _without_ours(told["diagnostics"], unnamed)
-    why = {name: _said_of(name, told["diagnostics"]) for name in unnamed}
+    facts |= _without_ours(facts["diagnostics"], unnamed)
+    why = {name: _said_of(name, facts["diagnostics"]) for name in unnamed}
     overloaded = [name for name, messages in why.items() if any(_OVERLOADED in m for m in messages)]
     absent = [name for name in unnamed if name not in overloaded]
     parts = [f"has no {' and no '.join(absent)}"] if absent else []
@@ -235,7 +233,7 @@ def _explain_names(request: Request, unnamed: Sequence[str], told: dict[str, Any
     said = f"{request.source.name} {' and '.join(parts)}"
     helps = [f"names=['(void(*)(int*)){name}'], with the types of its parameters" for name in overloaded]
     helps += [_suggest_names(request, absent)] if absent else []
-    return CompileError("\n  ".join(dict.fromkeys([said, *reasons])), help="; ".join(helps), **told)
+    return CompileError("\n  ".join(dict.fromkeys([said, *reasons])), help="; ".join(helps), **facts)
 
 
 def _without_ours(diagnostics: Sequence[Diagnostic], unnamed: Sequence[str]) -> dict[str, object]:

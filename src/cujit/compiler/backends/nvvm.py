@@ -9,7 +9,7 @@ from difflib import get_close_matches
 
 from cujit.arch.support import extra_for, install, require_arch
 from cujit.artifact import Artifact, Kind
-from cujit.compiler.backends.diagnostics import parse_log
+from cujit.compiler.backends.diagnostics import parse_log, told
 from cujit.compiler.inputs.source import NvvmModule
 from cujit.compiler.request import Request
 from cujit.errors import ArchError, CompileError, Diagnostic, OptionError, ToolError
@@ -112,9 +112,9 @@ def _run(request: Request, toolchain: Toolchain, arguments: Sequence[str], *more
     nvvm, source = toolchain.nvvm, request.source
     wrong = next(filter(None, map(_bad_annotation, source.modules)), None)
     if wrong:
-        raise CompileError(wrong, request=request, tool=nvvm.tool, help=_MARK_HELP.format("k", "void (…)*"))
+        raise CompileError(wrong, tool=nvvm.tool, help=_MARK_HELP.format("k", "void (…)*"))
     if request.arch.number < FIRST_OPAQUE and (fatal := next(filter(None, map(_fatal, source.modules)), None)):
-        raise CompileError(fatal, request=request, tool=nvvm.tool)
+        raise CompileError(fatal, tool=nvvm.tool)
     try:
         with nvvm.program() as program:
             for module in (*source.modules, *more):
@@ -150,12 +150,8 @@ def _assemble(request: Request, toolchain: Toolchain, ptx: bytes) -> tuple[bytes
         first = next((d.message for d in diagnostics if d.severity == "error"), e.result)
         raise CompileError(
             f"{request.source.name} compiles to PTX, of which {e.tool} makes no machine code: {first}",
-            request=request,
             diagnostics=diagnostics,
-            tool=e.tool,
-            call=e.call,
-            result=e.result,
-            log=e.log,
+            **told(e),
             help="functions of other modules come from Source.nvvm(module, module, …) or from cujit.link",
         ) from None
 
@@ -167,7 +163,6 @@ def _require_whole(request: Request, symbols: _Symbols) -> None:
     if wanted:
         raise CompileError(
             f"{source.name} calls {', '.join(wanted)} of libdevice, which is not in the program",
-            request=request,
             help="Source.nvvm(…, libdevice=True); or rdc=True, to link it later",
         )
     if not symbols.kernels:
@@ -175,7 +170,6 @@ def _require_whole(request: Request, symbols: _Symbols) -> None:
         name = symbols.functions[0] if symbols.functions else "k"
         raise CompileError(
             f"{source.name} has no kernel; it defines {shown}, and marks none of it as a kernel",
-            request=request,
             help=_MARK_HELP.format(name, _pointer_to(source.modules, name)),
         )
 
@@ -206,13 +200,11 @@ def _names(request: Request, symbols: _Symbols) -> dict[str, str]:
         if name in symbols.functions:
             raise CompileError(
                 f"{name} in {source.name} is a function that is not marked as a kernel",
-                request=request,
                 help=_MARK_HELP.format(name, _pointer_to(source.modules, name)),
             )
         near = get_close_matches(name, defined, n=2, cutoff=0.6)
         raise CompileError(
             f"{source.name} has no {name}",
-            request=request,
             help=f"did you mean {', '.join(near)}?" if near else f"it has {', '.join(defined) or 'nothing'}",
         )
     return {name: name for name in request.names or symbols.kernels}
@@ -257,16 +249,12 @@ def _explain(request: Request, error: ToolError, tool: str, arguments: Sequence[
     elif message:
         help = _DIALECT_HELP
     else:
-        told = "\n".join(map(str, diagnostics)) or error.log.strip() or error.result
-        message = f"{source.name} does not compile for {request.arch}\n{told}"
+        reasons = "\n".join(map(str, diagnostics)) or error.log.strip() or error.result
+        message = f"{source.name} does not compile for {request.arch}\n{reasons}"
     return CompileError(
         message,
-        request=request,
         diagnostics=diagnostics,
-        tool=tool,
-        call=error.call,
-        result=error.result,
-        log=error.log,
+        **{**told(error), "tool": tool},
         help=help,
     )
 

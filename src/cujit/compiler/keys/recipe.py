@@ -18,7 +18,7 @@ from cujit.compiler.options.values import Options
 from cujit.compiler.request import Request
 from cujit.errors import CujitError, FormatError
 
-__all__ = ["described", "read_recipe", "request_of", "write_recipe"]
+__all__ = ["read_recipe", "write_recipe"]
 
 _MOST_BYTES = 1 << 20
 _SCHEMA = 1
@@ -29,14 +29,8 @@ def write_recipe(request: Request) -> bytes:
 
     Relative include directories are written as absolute ones.
     """
-    text = json.dumps(described(request))
-    return zlib.compress(text.encode(), 1) if len(text) <= _MOST_BYTES else b""
-
-
-def described(request: Request) -> dict[str, object]:
-    """Give a request as JSON has it, for ``request_of``; relative include directories become absolute ones."""
     source = request.source
-    return {
+    said = {
         "schema": _SCHEMA,
         "kind": request.kind.value,
         "arch": [request.arch.kind.value, request.arch.number, request.arch.suffix],
@@ -53,6 +47,8 @@ def described(request: Request) -> dict[str, object]:
         "modules": [[module.name, base64.b64encode(module.data).decode()] for module in source.modules],
         "libdevice": source.libdevice,
     }
+    text = json.dumps(said)
+    return zlib.compress(text.encode(), 1) if len(text) <= _MOST_BYTES else b""
 
 
 def _value(name: str, given: object) -> object:
@@ -72,18 +68,12 @@ def read_recipe(data: bytes) -> Request:
         text = packed.decompress(data, _MOST_BYTES)
         if not packed.eof:
             raise FormatError(f"a recipe of more than {_MOST_BYTES} bytes, or one cut off")
-        return request_of(json.loads(text))
+        return _request(json.loads(text))
     except (zlib.error, KeyError, TypeError, ValueError, AttributeError, RecursionError, CujitError) as e:
         raise FormatError(f"no recipe: {e}") from e
 
 
-def request_of(said: dict[str, Any]) -> Request:
-    """Read a request that was described.
-
-    Raises:
-        FormatError: it is of another schema.
-        CujitError, KeyError, TypeError, ValueError: it is no request.
-    """
+def _request(said: dict[str, Any]) -> Request:
     if said["schema"] != _SCHEMA:
         raise FormatError(f"a recipe of schema {said['schema']}; this cujit reads {_SCHEMA}")
     modules = tuple(NvvmModule(str(name), base64.b64decode(data, validate=True)) for name, data in said["modules"])
