@@ -1,9 +1,9 @@
 """Make the run-time of the CPU device anew: its C becomes LLVM bitcode, for each processor and each of its parts.
 
-``python tools/runtime.py [directory [sources]]`` writes ``x86_64/*.bc`` and ``aarch64/*.bc`` there, or into the
-package, from the ``*.c`` of ``sources``, or of ``src/cujit/devices/cpu/runtime``. The compiler is the clang of the
-wheel ``ziglang``. Numbers and structures that Python knows too come to C in ``shared.h``, which is made here of what
-Python says and is kept nowhere; the compiler holds that it lays them out as Python does.
+``python tools/runtime.py [directory [sources]]`` writes ``x86_64/*.bc``, ``aarch64/*.bc``, and which functions are in
+them, there or into the package, from the ``*.c`` of ``sources``, or of ``src/cujit/devices/cpu/runtime``. The compiler
+is the clang of the wheel ``ziglang``. Numbers and structures that Python knows too come to C in ``shared.h``, which is
+made here of what Python says and is kept nowhere; the compiler holds that it lays them out as Python does.
 
 LLVM reads bitcode of older releases, and of no newer one: this clang is older than the LLVM of every llvmlite that
 cujit allows. Nothing is optimised here, so that the bitcode promises to LLVM what C does, and no more; the user's LLVM
@@ -53,10 +53,14 @@ def make(directory: Path, sources: Path) -> None:
     """Compile every part into a directory."""
     with tempfile.TemporaryDirectory() as folder:
         Path(folder, "shared.h").write_text(shared())
+        functions: dict[str, list[str]] = {}
         for processor in PROCESSORS:
             (directory / processor).mkdir(parents=True, exist_ok=True)
             for source in sorted(sources.glob("*.c")):
-                _compile(source, processor, Path(folder), directory / processor / f"{source.stem}.bc")
+                target = directory / processor / f"{source.stem}.bc"
+                functions[source.stem] = _compile(source, processor, Path(folder), target)
+    lines = (" ".join([part, *names]) + "\n" for part, names in functions.items())
+    (directory / "functions.txt").write_text("".join(lines))
 
 
 # -- what C and Python both know ----------------------------------------------------------------------------
@@ -156,13 +160,15 @@ def _structure(structure: type[structures.Shared]) -> str:
 # -- the compiler -------------------------------------------------------------------------------------------
 
 
-def _compile(source: Path, processor: str, folder: Path, target: Path) -> None:
-    """Write the bitcode of a part for a processor; ``folder`` has the shared header, and room."""
+def _compile(source: Path, processor: str, folder: Path, target: Path) -> list[str]:
+    """Write the bitcode of a part for a processor, and list its functions; ``folder`` has the shared header."""
     text = folder / "part.ll"
     told = (*_LANGUAGE, *_DEFINED, *_PLAIN, *_OUTPUT, f"-I{folder}")
     _run(source.parent, processor, *told, source.name, "-o", str(text))
     text.write_text(_LEFT_OUT.sub("", text.read_text()))
+    functions = re.findall(r"^define (?!internal).*?@(cujit_\w+)\(", text.read_text(), re.MULTILINE)
     _run(source.parent, processor, "-w", *_PASSES, "-c", "-emit-llvm", str(text), "-o", str(target))
+    return functions
 
 
 def _run(folder: Path, processor: str, *options: str) -> None:

@@ -39,8 +39,8 @@ def write_shared(directory: Path) -> Path:
 def test_the_bitcode_of_the_package_is_that_of_its_sources(tmp_path: Path) -> None:
     made = make(tmp_path)
     assert made.returncode == 0, made.stderr
-    there = {path.relative_to(tmp_path).as_posix(): path.read_bytes() for path in tmp_path.rglob("*.bc")}
-    kept = {path.relative_to(SOURCES).as_posix(): path.read_bytes() for path in SOURCES.rglob("*.bc")}
+    there = {path.relative_to(tmp_path).as_posix(): path.read_bytes() for path in tmp_path.rglob("*.*")}
+    kept = {path.relative_to(SOURCES).as_posix(): path.read_bytes() for path in SOURCES.rglob("*.[bt]*")}
     assert there == kept, "run `make runtime`"
 
 

@@ -34,20 +34,26 @@ __all__ = [
 
 
 class RuntimePart(NamedTuple):
-    """One part, ``runtime/name.c``: the functions that it offers, and whether LLVM is to optimise it.
+    """One part, ``runtime/name.c``, and whether LLVM is to optimise it.
 
     That is worth the time where the code is called often.
     """
 
     name: str
-    symbols: tuple[str, ...]
     passes: bool = True
     text: Callable[[], str] | None = None
     """What writes it where it is not in C."""
+    written: tuple[str, ...] = ()
+    """The functions that it has then."""
     is_plain: bool = False
     """Whether it holds nothing, no lock and no memory: then threads are stopped in it as in a kernel."""
     lock: tuple[str, ...] = ()
     """The functions that take and give back its lock: a fork waits for that."""
+
+    @property
+    def symbols(self) -> tuple[str, ...]:
+        """The functions that it offers."""
+        return self.written or _in_c()[self.name]
 
     def code(self) -> str | bytes:
         """Give its text, or its bitcode. Raises as ``bitcode`` does."""
@@ -71,50 +77,29 @@ class RuntimePart(NamedTuple):
 
 _RUNTIME = Path(__file__).parent.parent / "runtime"
 
-_FAULTS = (
-    *("cujit_install", "cujit_enter", "cujit_leave", "cujit_claim", "cujit_stop", "cujit_fault", "cujit_fault_here"),
-    *("cujit_begin_launch", "cujit_look", "cujit_pause", "cujit_stand", "cujit_use_python", "cujit_forked"),
-    *("cujit_arena", "cujit_may_stop"),
-)
-_POOL = ("cujit_pool_run", "cujit_pool_work", "cujit_pool_make", "cujit_pool_stop", "cujit_pool_free")
-_BLOCKS = (
-    *("cujit_run_blocks", "cujit_exit", "cujit_wait", "cujit_spin"),
-    *("cujit_barrier_arrive", "cujit_barrier_wait"),
-    *("cujit_barrier_generation", "cujit_barrier_count", "cujit_barrier_any", "cujit_barrier_missing"),
-    *("cujit_cluster_arrive", "cujit_cluster_wait", "cujit_cluster_arrival", "cujit_cluster_generation"),
-)
-_CHECKS = (
-    *("cujit_check_access", "cujit_check_same", "cujit_check_filled", "cujit_check_cleared"),
-    *("cujit_check_arrive", "cujit_check_pass", "cujit_check_synced"),
-    *("cujit_check_members", "cujit_check_origins", "cujit_check_barrier"),
-    *("cujit_check_malloc", "cujit_check_free", "cujit_check_lock", "cujit_check_unlock"),
-)
 
-_MATRIX = (
-    *("cujit_matrix_multiply", "cujit_matrix_multiply_shared", "cujit_matrix_volta", "cujit_directed"),
-    *("cujit_matrix_load", "cujit_matrix_load_columns", "cujit_matrix_store", "cujit_matrix_turn", "cujit_matrix_move"),
-)
+@functools.cache
+def _in_c() -> dict[str, tuple[str, ...]]:
+    """List the functions of every part in C, as they were found when the run-time was made."""
+    lines = (_RUNTIME / "functions.txt").read_text().splitlines()
+    return {part: tuple(names) for part, *names in map(str.split, lines)}
 
-_COPIES = (
-    *("cujit_tensor_copy", "cujit_tensor_is_wrong", "cujit_tensor_misplaced"),
-    *("cujit_bulk_bytes", "cujit_bulk_reduce"),
-)
 
 PARTS = (
-    RuntimePart("faults", _FAULTS, passes=False),
-    RuntimePart("pool", _POOL),
-    RuntimePart("output", ("cujit_vprintf", "cujit_assert"), passes=False),
-    RuntimePart("heap", ("cujit_malloc", "cujit_free")),
-    RuntimePart("blocks", _BLOCKS),
-    RuntimePart("textures", ("cujit_texture", "cujit_surface", "cujit_query")),
-    RuntimePart("matrix", _MATRIX, is_plain=True),
-    RuntimePart("copies", _COPIES, is_plain=True),
-    RuntimePart("trace", ("cujit_trace",)),
-    RuntimePart("warps", ("cujit_match_32", "cujit_match_64", "cujit_note", "cujit_ready"), is_plain=True),
-    RuntimePart("checks", _CHECKS, lock=("cujit_check_lock", "cujit_check_unlock")),
+    RuntimePart("faults", passes=False),
+    RuntimePart("pool"),
+    RuntimePart("output", passes=False),
+    RuntimePart("heap"),
+    RuntimePart("blocks"),
+    RuntimePart("textures"),
+    RuntimePart("matrix", is_plain=True),
+    RuntimePart("copies", is_plain=True),
+    RuntimePart("trace"),
+    RuntimePart("warps", is_plain=True),
+    RuntimePart("checks", lock=("cujit_check_lock", "cujit_check_unlock")),
     *(
-        RuntimePart(f"lanes{bits}", tuple(lanes.name_of(kind, bits) for kind in lanes.KINDS),
-             text=functools.partial(lanes.defined, bits), is_plain=True)
+        RuntimePart(f"lanes{bits}", text=functools.partial(lanes.defined, bits), is_plain=True,
+             written=tuple(lanes.name_of(kind, bits) for kind in lanes.KINDS))
         for bits in lanes.WIDTHS
     ),
 )  # fmt: skip
