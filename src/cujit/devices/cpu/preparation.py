@@ -9,7 +9,7 @@ from cujit.cache.key import Part
 from cujit.devices.cpu.ir.facts import MOST_IMAGE_BYTES, KernelFacts, ModuleFacts, RefusedFacts, Relocation
 from cujit.devices.cpu.ir.refusals import Refusal, Refusals, unsupported
 from cujit.devices.objects import keep
-from cujit.forks import Lock
+from cujit.forks import Lock, cached_property
 
 if TYPE_CHECKING:  # what makes kernels ready is imported where that has to be done
     from cujit.devices.cpu.analysis.body import Body
@@ -31,8 +31,6 @@ class Preparation:
         self._name = name
         self._lock = Lock()
         self._bodies: dict[str, Body] = {}
-        self._parsed: Module | None = None
-        self._laid_out: ModuleLayout | None = None
         self.parts = (Part.content("PTX", text),)
         """What stands for the text in the key of a piece of work."""
 
@@ -125,19 +123,15 @@ class Preparation:
             line, construct, why, help_ = min(refusals.mistakes)
             fail_at_construct(self.text, self._name, line, construct, why, help=help_ or None)
 
-    @property
+    @cached_property
     def _ptx(self) -> Module:
-        if self._parsed is None:
-            from cujit.formats.ptx.parser import parse  # start-up: what the cache knows of a module needs no parser
+        from cujit.formats.ptx.parser import parse  # start-up: what the cache knows of a module needs no parser
 
-            self._parsed = parse(self.text, name=self._name)
-        return self._parsed
+        return parse(self.text, name=self._name)
 
-    @property
+    @cached_property
     def _layout(self) -> ModuleLayout:
-        if self._laid_out is None:
-            self._laid_out = self._layout_for(Refusals())
-        return self._laid_out
+        return self._layout_for(Refusals())
 
     def _layout_for(self, refusals: Refusals) -> ModuleLayout:
         # Start-up: what the cache knows of a module needs no parser.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import functools
 import linecache
 import operator
 from collections.abc import Iterator, Mapping, Sequence
@@ -262,7 +263,7 @@ class _Table:
         self.numbers = {op: k for k, op in enumerate(self.ops)}
         self._lines = lines
         self._sources = sources
-        self._plans: dict[int, _Plan] = {}
+        self._plan = functools.cache(self._planned)
 
     @cached_property
     def _kinds(self) -> dict[Reg, str]:
@@ -294,73 +295,69 @@ class _Table:
         return found
 
     def _begun(self, number: int, words: list[int]) -> Step:
-        plan = self._plan(number)
-        reads, ran = [], True
-        for (name, type_, offset, operand), bits in zip(plan.reads, _bits(plan.operands, words), strict=True):
-            if operand is plan.guard:
-                ran = bool(bits) != plan.negated
-            reads.append(TracedValue(name, type_, (bits + offset) & _NOWHERE if offset else bits))
-        return Step(plan.text, plan.line, plan.source, tuple(reads), (), ran)
+        op, text, source, shown, _ = self._plan(number)
+        bits = _bits(shown, words)
+        reads = tuple(
+            TracedValue(each.name, each.type, (value + each.offset) & _NOWHERE if each.offset else value)
+            for each, value in zip(shown, bits, strict=True)
+        )
+        holds = next((bool(value) for each, value in zip(shown, bits, strict=True) if each.operand is op.guard), True)
+        return Step(text, op.line, source, reads, (), op.guard is None or holds != op.guard_negated)
 
     def _ended(self, step: Step, number: int, words: list[int]) -> Step:
-        plan = self._plan(number)
-        writes = [
-            TracedValue(name, type_, bits)
-            for (name, type_), bits in zip(plan.writes, _bits(plan.results, words), strict=True)
-        ]
+        shown = self._plan(number).writes
+        writes = (
+            TracedValue(each.name, each.type, value) for each, value in zip(shown, _bits(shown, words), strict=True)
+        )
         return replace(step, writes=tuple(writes))
 
-    def _plan(self, number: int) -> _Plan:
-        if number not in self._plans:
-            self._plans[number] = self._planned(self.ops[number])
-        return self._plans[number]
-
-    def _planned(self, op: Op) -> _Plan:
+    def _planned(self, number: int) -> _Plan:
+        op = self.ops[number]
         source = self._lines.source_of(op.line)
-        results = tuple(reg for reg in op.results if reg is not None)
-        operands = _read_by(op)
         return _Plan(
+            op,
             spelled(op),
-            op.line,
             source if source is not None and source.line else None,
-            operands,
-            tuple(self._read(op, operand) for operand in operands),
-            results,
-            tuple((reg.name, type_for(op, reg, is_result=True, kinds=self._kinds)) for reg in results),
-            op.guard,
-            op.guard_negated,
+            tuple(self._read(op, operand) for operand in _read_by(op)),
+            tuple(
+                _Shown(reg.name, type_for(op, reg, is_result=True, kinds=self._kinds), 0, reg) for reg in _written(op)
+            ),
         )
 
-    def _read(self, op: Op, operand: Reg | Special) -> tuple[str, str, int, Reg | Special]:
-        """Say how a value that is read is shown: its name, type, and what is added to it."""
+    def _read(self, op: Op, operand: Reg | Special) -> _Shown:
         if isinstance(operand, Special):
-            return f"%{operand.name}", "u64", 0, operand
+            return _Shown(f"%{operand.name}", "u64", 0, operand)
         memory = next((s for s in op.sources if isinstance(s, Memory) and s.base is operand), None)
         if memory is None:
-            return operand.name, type_for(op, operand, is_result=False, kinds=self._kinds), 0, operand
-        shown = f"[{operand.name}{f'{memory.offset:+d}' if memory.offset else ''}]"
-        return shown, "address", memory.offset, operand
+            return _Shown(operand.name, type_for(op, operand, is_result=False, kinds=self._kinds), 0, operand)
+        name = f"[{operand.name}{f'{memory.offset:+d}' if memory.offset else ''}]"
+        return _Shown(name, "address", memory.offset, operand)
+
+
+class _Shown(NamedTuple):
+    """How a value is shown: its name, type, and what is added to it."""
+
+    name: str
+    type: str
+    offset: int
+    operand: Reg | Special
 
 
 class _Plan(NamedTuple):
     """How the records of one operation are read."""
 
+    op: Op
     text: str
-    line: int
     source: SourceLine | None
-    operands: tuple[Reg | Special, ...]
-    reads: tuple[tuple[str, str, int, Reg | Special], ...]
-    results: tuple[Reg, ...]
-    writes: tuple[tuple[str, str], ...]
-    guard: Reg | None
-    negated: bool
+    reads: tuple[_Shown, ...]
+    writes: tuple[_Shown, ...]
 
 
-def _bits(operands: Sequence[Reg | Special], words: list[int]) -> list[int]:
+def _bits(shown: Sequence[_Shown], words: list[int]) -> list[int]:
     """Put the words of each value together."""
     found, at = [], 0
-    for operand in operands:
-        size = _words_of(operand)
+    for each in shown:
+        size = _words_of(each.operand)
         found.append(sum(word << (64 * k) for k, word in enumerate(words[at : at + size])))
         at += size
     return found
