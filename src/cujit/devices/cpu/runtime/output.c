@@ -96,12 +96,12 @@ static const char *number_at(const char *p, const i32 **stars, i32 *number) {
 /* Read what is before the letter at `end`; 0 where C does not know that. Widths and precisions come as arguments. */
 static flag read_shape(const char *p, const char *end, const i32 *stars, struct Shape *shape) {
   static const char flags[] = "-+ #0";
-  u32 given = 0;
-  for (; is_one_of(*p, flags); p++) given |= 1u << (strchr(flags, *p) - flags);
+  flag given[sizeof flags] = {0};
+  for (; is_one_of(*p, flags); p++) given[strchr(flags, *p) - flags] = 1;
   shape->width = 0, shape->precision = -1;
   p = number_at(p, &stars, &shape->width);
   if (shape->width < 0) { /* as libc should take it */
-    given |= 1;
+    given[0] = 1;
     shape->width = -shape->width;
   }
   if (*p == '.') {
@@ -115,7 +115,7 @@ static flag read_shape(const char *p, const char *end, const i32 *stars, struct 
   char *to = shape->text;
   *to++ = '%';
   for (u32 k = 0; flags[k]; k++) {
-    if (given >> k & 1) *to++ = flags[k];
+    if (given[k]) *to++ = flags[k];
   }
   const char *size = !is_one_of(letter, WHOLE) ? "" : shape->is_wide ? "ll" : &"hh"[2 - halves];
   sprintf(to, "*.*%s%c", size, letter);
