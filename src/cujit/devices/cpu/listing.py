@@ -53,14 +53,14 @@ def _head(block: Block, graph: Graph) -> str:
 
 
 def of_divergence(body: Body, divergence: Divergence) -> str:
-    """Write the shape of every register, and where the lanes of a warp may be apart."""
+    """Write the shape of every register, and where the lanes of a warp may be apart from each other."""
     lines = [f"{reg.name} {_shape(divergence, reg)}" for reg in body.program.registers]
     for block in body.graph.blocks:
         waiting = list(bits_of(divergence.inactive[block.position]))
         if waiting:
             lines.append(f"in block {block.position} lanes may be waiting at {_numbers(waiting, body.graph)}")
     if divergence.non_reconverging:
-        lines.append(f"passed by lanes apart: {_numbers(bits_of(divergence.non_reconverging), body.graph)}")
+        lines.append(f"lanes do not reconverge at {_numbers(bits_of(divergence.non_reconverging), body.graph)}")
     return "\n".join(lines)
 
 

@@ -48,7 +48,7 @@ class Body:
     functions: Mapping[str, Body] = field(default_factory=dict)
 
     @property
-    def whole(self) -> tuple[Body, ...]:
+    def bodies(self) -> tuple[Body, ...]:
         """It, and the functions that it calls and that are not inlined."""
         return (self, *self.functions.values())
 

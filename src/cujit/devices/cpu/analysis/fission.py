@@ -329,7 +329,12 @@ class _Search:
 
 
 def _with_versions(region: Region, common: Blockwide, search: _Search) -> Region:
-    """Give a region versions for values of a register if these tell at which patterns lanes access shared memory."""
+    """Give a region versions for values of a register if these tell at which patterns lanes access shared memory.
+
+    xor.b32 a, t, d;                     switch d: 4: call region.1.4, where lanes 0 to 3 load what 4 to 7 stored:
+    shl.b32 a, a, 2;               ->              two vectors and a constant shuffle; 8: call region.1.8; …
+    ld.shared.f32 x, [a];                          else call region.1, which gathers
+    """
     ops = region.graph.ops
     if region.graph.blocks[0].predecessors or len(ops) > _MOST_IN_VERSIONS:
         return region
@@ -358,6 +363,11 @@ def _begins_with(value: int) -> Pattern:
 
 def _if_converted(region: Region) -> Region:
     """Give stores guards instead of branches that part lanes, in the versions too.
+
+            ld.shared.f32 x, [s];           ld.shared.f32 x, [s];
+            @p bra SKIP;              ->    @!p st.shared.f32 [s], y;
+            st.shared.f32 [s], y;           add.f32 …
+      SKIP: add.f32 …
 
     That is for blocks of nothing but stores to vectors that are loaded before the branch: these are written back where
     no lane runs.
@@ -418,7 +428,13 @@ _MOST_REMADE = 12
 
 
 def _rematerialisable(graph: Graph, divergence: Divergence) -> dict[int, tuple[Op, ...]]:
-    """Find the registers that are written once, from constants and special registers that never change."""
+    """Find the registers that are written once, from constants and special registers that never change.
+
+    mov.u32 t, %tid.x;                   both regions begin with mov.u32 t and shl.b32 s,
+    shl.b32 s, t, 2;               ->    and neither t nor s is kept
+    bar.sync 0;
+    ld.shared.f32 x, [s];
+    """
     once = [(r, op) for r, op in written_once(graph).items() if divergence.shapes[r] != VARYING]
     found: dict[int, tuple[Op, ...]] = {}
 

@@ -144,7 +144,12 @@ def masked_in(graph: Graph, masked: Sequence[int]) -> int:
 
 
 def _lazy(graph: Graph, shapes: list[Shape]) -> frozenset[int]:
-    """Find the guarded registers that are only addresses of loads and stores, or lead to such."""
+    """Find the guarded registers that are only addresses of loads and stores, or lead to such.
+
+    mul.wide.u32 o, i, 4;                o and a are scalars; only if i wraps inside the warp, which is one bit,
+    add.u64 a, p, o;               ->    the vectors of o and a are made, for a gather
+    ld.global.f32 x, [a];
+    """
     lazy = {k for k, shape in enumerate(shapes) if shape.guarded}
 
     def discard(op: Op) -> bool:

@@ -1,5 +1,8 @@
 """Work that is done lane after lane: a function of the module with a loop over the lanes that run.
 
+    cp.async.ca.shared.global [s], [g], 4;    ->    call void @cujit.copy.vv(i32 %lanes, <32 x i64> %s, <32 x i64> %g)
+                                                    lanes: %k = cttz %left; load i32 of %g.k; store to %s.k; next lane
+
 What is written is the work of one lane, on scalars. The operands that are the same in all lanes stay scalars, so
 that there is one function for each form of a call and not one for each call.
 """

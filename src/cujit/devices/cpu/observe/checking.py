@@ -75,7 +75,7 @@ class _CheckedKernel(KernelWatch):
         self._lines = lines
         self._program = body.program
         self._uses_stack = bool(body.functions) or any(op.opcode == "alloca" for op in body.program.ops)
-        ops = [op for each in body.whole for op in each.program.ops]
+        ops = [op for each in body.bodies for op in each.program.ops]
         self._fenced = any(op.form.meaning.effect is Effect.ORDERS for op in ops)
         self._dynamic_at = max([body.program.shared_size, *map(_dynamic_at, ops)])
         self._runs: dict[int, _CheckedRun] = {}

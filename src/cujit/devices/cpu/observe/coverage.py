@@ -222,7 +222,7 @@ def _sites(
     """
     sites: list[_Site] = []
     counters: dict[Op, int] = {}
-    for each in body.whole:
+    for each in body.bodies:
         for block in each.graph.blocks:
             seen: set[_Site] = set()
             for op in block.ops:

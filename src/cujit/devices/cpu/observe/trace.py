@@ -259,7 +259,7 @@ class _Table:
     """The operations of a kernel by number, and what is known of each."""
 
     def __init__(self, body: Body, lines: Lines, sources: Sources) -> None:
-        self.ops = [op for each in body.whole for block in each.graph.blocks for op in block.ops]
+        self.ops = [op for each in body.bodies for block in each.graph.blocks for op in block.ops]
         self.numbers = {op: k for k, op in enumerate(self.ops)}
         self._lines = lines
         self._sources = sources
