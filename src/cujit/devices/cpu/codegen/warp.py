@@ -133,9 +133,9 @@ class WarpEmitter:
         """What variables of registers are called, by number, while they are others than usual."""
         self.lent: dict[int, Value] = {}
         """Where the vectors of registers are, by number, that stay in memory."""
-        self.late: list[tuple[str, str, tuple[Value, ...]]] = []
-        """Calls that were put off, each with the name of its operation, which looks after them itself; any other that
-        does more than to compute comes after them."""
+        self.sunk: list[tuple[str, str, tuple[Value, ...]]] = []
+        """Calls that sink to the end of the block, each with the name of its operation, which looks after them itself;
+        they stop at any other operation that does more than to compute."""
         self.any_nan = frozenset() if observers else body.any_nan
         """Registers, by number, in which any NaN may stand for the one that GPUs give."""
         self.seen = True
@@ -197,15 +197,15 @@ class WarpEmitter:
         self._emit_op(op)
         self.after(op)
 
-    def emit_late(self) -> None:
-        """Emit the calls that were put off."""
-        for _, callee, arguments in self.late:
+    def emit_sunk(self) -> None:
+        """Emit the calls that have sunk as far as here."""
+        for _, callee, arguments in self.sunk:
             self.builder.invoke(callee, "void", *arguments)
-        self.late.clear()
+        self.sunk.clear()
 
     def _emit_op(self, op: Op) -> None:
-        if Trait.NARROW not in op.form.meaning.traits and any(name != op.name for name, *_ in self.late):
-            self.emit_late()
+        if Trait.NARROW not in op.form.meaning.traits and any(name != op.name for name, *_ in self.sunk):
+            self.emit_sunk()
         handler = self.handler_of(op)
         result = op.results[0] if op.results else None
         shape = self.shape(result) if result is not None else VARYING

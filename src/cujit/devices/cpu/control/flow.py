@@ -134,7 +134,7 @@ class Flow(Masks):
         for op in block.ops[first:]:
             if op is not block.branch:
                 self.e.emit_op(op)
-        self.e.emit_late()
+        self.e.emit_sunk()
 
     def _after(self, position: int) -> str:
         """Label of what is visited after ``position``: the ends of the loops that end there, or the next block."""

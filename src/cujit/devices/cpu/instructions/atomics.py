@@ -156,7 +156,7 @@ def _one(e: WarpEmitter, op: Op, k: int, form: Atomic, at: Value, operands: list
     wanted = result is not None and _is_read(e, result)
     old: Value | None
     if not at.is_vector:
-        e.emit_late()
+        e.emit_sunk()
         if not wanted and form.rmw in REDUCE:
             _all_at_once(e, op, form, at, operands[0])
             return
@@ -166,7 +166,7 @@ def _one(e: WarpEmitter, op: Op, k: int, form: Atomic, at: Value, operands: list
         if offsets is not None:
             _all_in_order(e, op, form, offsets, operands)
             return
-        e.emit_late()
+        e.emit_sunk()
         name = f"atomic.{form.name}" if wanted else f"atomic.{form.name}.red"
 
         def lane(f: Builder, v: Sequence[Value]) -> Value:
@@ -240,8 +240,8 @@ def _all_in_order(e: WarpEmitter, op: Op, form: Atomic, offsets: Value, operands
                 form.apply(f, f.cast("inttoptr", at, "ptr"), items)
 
     b.define(name, [Value("%shared", "i64"), *(Value(f"%p{k}", type_) for k, type_ in enumerate(types))], write)
-    given = [b.in_memory(f"%atomic.{len(e.late)}.{k}.{v.type}", v) if v.is_vector else v for k, v in enumerate(values)]
-    e.late.append((op.name, f"@{name}", (Value("%shared.int", "i64"), *given)))
+    given = [b.in_memory(f"%atomic.{len(e.sunk)}.{k}.{v.type}", v) if v.is_vector else v for k, v in enumerate(values)]
+    e.sunk.append((op.name, f"@{name}", (Value("%shared.int", "i64"), *given)))
 
 
 def _pair(f: Builder, k: int, value: Value, lane: int) -> list[Value]:
