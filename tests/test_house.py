@@ -148,3 +148,21 @@ def test_the_page_of_the_tests_has_every_folder_and_plugin() -> None:
     assert told == folders
     (plugins,) = re.findall(r"^pytest_plugins = \((.*)\)", (tests / "conftest.py").read_text(), re.MULTILINE)
     assert [name for name in re.findall(r'"(\w+)"', plugins) if f"`{name}.py`" not in page] == []
+
+
+_SHUNNED = re.compile(r"(?<!\w)(told|mend(?:s|ed|ing)?|those that|roads?|workshops?)(?![\w.])", re.IGNORECASE)
+"""Words of a dialect of ours, for which there are plain ones: said or known; fix; what; route; runner."""
+
+
+def test_prose_and_names_use_plain_words() -> None:
+    root = Path(__file__).parents[1]
+    places = [*root.glob("*.md"), *root.glob("docs/*.md"), *root.glob("tools/*.py"), *root.glob("src/cujit/**/*.py")]
+    device = root / "src/cujit/devices/cpu"
+    files = [path for path in places if not path.is_relative_to(device)]
+    found = [
+        f"{path.relative_to(root)}:{number}: {match[0]}"
+        for path in files
+        for number, line in enumerate(path.read_text().splitlines(), start=1)
+        for match in _SHUNNED.finditer(line)
+    ]
+    assert found == []

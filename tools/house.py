@@ -114,7 +114,7 @@ _NO_CODE = (tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, to
 
 
 def _code_lines(text: str) -> set[int]:
-    """Find the lines that a token of code is on; of texts over several lines, those that are not blank."""
+    """Find the lines that a token of code is on; of texts over several lines, the ones that are not blank."""
     lines = text.splitlines()
     tokens = tokenize.generate_tokens(io.StringIO(text).readline)
     spans = (range(t.start[0], t.end[0] + 1) for t in tokens if t.type not in _NO_CODE)

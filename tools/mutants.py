@@ -157,7 +157,7 @@ def guards_of(root: Path, area: str) -> list[Path]:
 
 
 def _nearest_first(tests: Sequence[Path], path: Path, package: Path) -> list[Path]:
-    """Sort tests: those that are called like the changed file, then those that import it, then short ones."""
+    """Sort tests: the ones that are called like the changed file, then the ones that import it, then short ones."""
     stem = path.parent.name if path.stem == "__init__" else path.stem
     module = ".".join(path.relative_to(package.parent).with_suffix("").parts).removesuffix(".__init__")
 
@@ -267,7 +267,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("-n", type=int, default=20, help="how many mutants (20)")
     parser.add_argument("--seed", type=int, default=1, help="of the sample (1)")
     parser.add_argument("--limit", type=float, default=120, metavar="S", help="seconds of tests for each mutant (120)")
-    parser.add_argument("--tests", nargs="*", metavar="FILE", help="instead of those that tests/README.md names")
+    parser.add_argument("--tests", nargs="*", metavar="FILE", help="instead of the ones that tests/README.md names")
     parser.add_argument("--root", type=Path, default=ROOT, help=argparse.SUPPRESS)
     asked = parser.parse_args(arguments)
     with tempfile.TemporaryDirectory(prefix="mutants-") as folder:

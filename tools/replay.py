@@ -122,7 +122,7 @@ def checked_out(name: str) -> Iterator[Path]:
 
 
 def replay(
-    before: Path, after: Path, cases: Sequence[Case], *, looks: bool = True, told: Callable[[str], object] = str
+    before: Path, after: Path, cases: Sequence[Case], *, looks: bool = True, progress: Callable[[str], object] = str
 ) -> list[tuple[Outcome, Outcome]]:
     """Make every launch with both trees, two processes side by side; ``looks`` asks for the emitted IR, too."""
     with contextlib.ExitStack() as stack:
@@ -135,11 +135,13 @@ def replay(
             stack.callback(trees[-1].close)
         for tree in trees:
             tree.look(looks and all(tree.has_ir for tree in trees))
-        return [_both(trees[0], trees[1], number, told, case) for number, case in enumerate(cases)]
+        return [_both(trees[0], trees[1], number, progress, case) for number, case in enumerate(cases)]
 
 
-def _both(before: Tree, after: Tree, number: int, told: Callable[[str], object], case: Case) -> tuple[Outcome, Outcome]:
-    told(case.name)
+def _both(
+    before: Tree, after: Tree, number: int, progress: Callable[[str], object], case: Case
+) -> tuple[Outcome, Outcome]:
+    progress(case.name)
     before.begin(number)
     after.begin(number)
     return before.outcome(), after.outcome()
@@ -282,7 +284,7 @@ def main() -> int:
     parser.add_argument("--results", action="store_true", help="compare results, compile and launch, and no IR")
     parser.add_argument("--only", default="", metavar="PATTERN", help="launches whose names match, those of --tail too")
     parser.add_argument("--every", type=int, default=1, metavar="N", help="one of so many launches, for a first look")
-    parser.add_argument("--tail", action="store_true", help="those that compile for minutes, too")
+    parser.add_argument("--tail", action="store_true", help="the ones that compile for minutes, too")
     parser.add_argument("--repeat", type=int, default=1, metavar="N", help="times are medians of so many")
     parser.add_argument("--json", action="store_true", help="print every launch as JSON")
     asked = parser.parse_args()
@@ -291,7 +293,7 @@ def main() -> int:
     if not cases:
         parser.error(f"no launch is called like {asked.only}")
     with checked_out(asked.before) as before, checked_out(asked.after) as after:
-        rounds = [replay(before, after, cases, looks=not asked.results, told=_tell) for _ in range(asked.repeat)]
+        rounds = [replay(before, after, cases, looks=not asked.results, progress=_tell) for _ in range(asked.repeat)]
     _tell("")
     comparisons = [compare(case, list(pairs)) for case, *pairs in zip(cases, *rounds, strict=True)]
     print(_json(comparisons) if asked.json else report(comparisons))

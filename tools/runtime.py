@@ -163,8 +163,8 @@ def _structure(structure: type[structures.Shared]) -> str:
 def _compile(source: Path, processor: str, folder: Path, target: Path) -> list[str]:
     """Write the bitcode of a part for a processor, and list its functions; ``folder`` has the shared header."""
     text = folder / "part.ll"
-    told = (*_LANGUAGE, *_DEFINED, *_PLAIN, *_OUTPUT, f"-I{folder}")
-    _run(source.parent, processor, *told, source.name, "-o", str(text))
+    options = (*_LANGUAGE, *_DEFINED, *_PLAIN, *_OUTPUT, f"-I{folder}")
+    _run(source.parent, processor, *options, source.name, "-o", str(text))
     text.write_text(_LEFT_OUT.sub("", text.read_text()))
     functions = re.findall(r"^define (?!internal).*?@(cujit_\w+)\(", text.read_text(), re.MULTILINE)
     _run(source.parent, processor, "-w", *_PASSES, "-c", "-emit-llvm", str(text), "-o", str(target))

@@ -314,7 +314,7 @@ class Kernel:
         return spread(self._best_blocks[shared_bytes], sizes, limits)
 
     def _launch(self, shape: LaunchShape, stream: object, options: LaunchOptions = PLAIN) -> Launch:
-        """Check a launch, or find the same among those that are kept."""
+        """Check a launch, or find the same among what is kept."""
         key = (shape, stream_handle(stream, self.device), options)
         kept = self._launches.get(key)
         if kept is not None and kept.stream_owner is (None if type(stream) is int else stream):

@@ -244,7 +244,7 @@ def build(
     A list of sources, of CUDA C++ and LLVM IR, and of images is compiled and linked for every target. A target
     is ``sm_…`` (machine code), ``compute_…`` (PTX), ``lto_…`` (LTO-IR), ``"all"`` (machine code for every
     architecture of the toolkit, and the newest PTX), ``"portable"`` (the oldest PTX), or ``"native"`` (the GPUs
-    of this machine, or those that the function ``native`` gives). ``progress`` is called with (done, total,
+    of this machine, or what the function ``native`` gives). ``progress`` is called with (done, total,
     target); ``jobs`` is the number of threads, one per processor if None. Each target and the fatbin are cached by
     themselves.
 

@@ -29,7 +29,7 @@ class ParameterClass(enum.Enum):
 class Parameter:
     """One parameter of a kernel.
 
-    ``type`` is the C++ type where a build told it (``float const*``), else the PTX type (``.u64``) or "".
+    ``type`` is the C++ type where a build says it (``float const*``), else the PTX type (``.u64``) or "".
     ``size`` and ``align`` are in bytes; 0 when not known. ``pointee`` is the C++ type pointed to. ``offset`` is
     where a loaded image has it in the parameter buffer, in bytes; None where only the rule of alignment tells.
     """
@@ -82,25 +82,25 @@ class Signature:
         return self.offsets[-1] + self.parameters[-1].size if self.parameters else 0
 
 
-def merge_signatures(told: Signature | None, loaded: Signature) -> Signature:
-    """Join the types that a build, or PTX, told with the sizes and places that an image has.
+def merge_signatures(stated: Signature | None, loaded: Signature) -> Signature:
+    """Join the types that a build, or PTX, says with the sizes and places that an image has.
 
     Where the two contradict each other, the image is right: it is what runs.
     """
-    if told is None or len(told) != len(loaded):
+    if stated is None or len(stated) != len(loaded):
         return loaded
-    return Signature(tuple(map(_merge, told, loaded)))
+    return Signature(tuple(map(_merge, stated, loaded)))
 
 
-def _merge(told: Parameter, loaded: Parameter) -> Parameter:
-    if told.kind is ParameterClass.UNKNOWN or (told.size and loaded.size and told.size != loaded.size):
+def _merge(stated: Parameter, loaded: Parameter) -> Parameter:
+    if stated.kind is ParameterClass.UNKNOWN or (stated.size and loaded.size and stated.size != loaded.size):
         return loaded
     # PTX below compute_100 does not tell pointers from integers; machine code of sm_100 and later may.
-    is_pointer = told.kind is ParameterClass.BITS and loaded.kind is ParameterClass.POINTER
+    is_pointer = stated.kind is ParameterClass.BITS and loaded.kind is ParameterClass.POINTER
     return replace(
-        told,
-        kind=loaded.kind if is_pointer else told.kind,
-        size=loaded.size or told.size,
-        align=loaded.align or told.align,
+        stated,
+        kind=loaded.kind if is_pointer else stated.kind,
+        size=loaded.size or stated.size,
+        align=loaded.align or stated.align,
         offset=loaded.offset,
     )

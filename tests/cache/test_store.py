@@ -320,7 +320,7 @@ def test_a_head_larger_than_the_first_read_is_read_whole(store: Store) -> None:
     assert found[1] == key.parts
 
 
-def test_a_root_that_others_may_write_is_refused_with_the_command_that_mends_it(store: Store) -> None:
+def test_a_root_that_others_may_write_is_refused_with_the_command_against_it(store: Store) -> None:
     store.root.chmod(0o777)
     other = Store(store.root, store.trust, writable=True)
     for use in (lambda: other.get(key_of(0).digest), lambda: other.put(key_of(0).digest, record(0))):

@@ -24,7 +24,7 @@ def test_a_private_directory_and_one_that_is_not_there_are_believed(tmp_path: Pa
 
 
 @pytest.mark.parametrize(("mode", "help"), [(0o777, "chmod go-w"), (0o775, "chmod g-w")])
-def test_a_directory_that_others_may_write_is_refused_and_the_help_mends_it(
+def test_a_directory_that_others_may_write_is_refused_and_the_help_ends_that(
     tmp_path: Path, mode: int, help: str
 ) -> None:
     root = tmp_path / "a b"

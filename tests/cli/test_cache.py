@@ -132,7 +132,7 @@ def test_another_directory_is_looked_into_if_it_is_there(verb: CacheVerb, source
     assert verb("ls", "--dir", tmp_path / "nowhere").exit_code == 2
 
 
-def test_a_directory_that_others_may_write_to_is_refused_with_what_mends_it(
+def test_a_directory_that_others_may_write_to_is_refused_with_the_command_against_it(
     verb: CacheVerb, root: Path, source: Path
 ) -> None:
     compiled(root, source)

@@ -187,11 +187,11 @@ def test_a_zero_that_may_stand_for_an_unknown_stack_tells_nothing_of_spills() ->
     assert (kernel.stack_bytes or 0, kernel.spill_bytes) == (0, None)
     old = replace(read_cubin(cubin(recursive)), toolkit=(13, 0))
     old = replace(old, kernels=(replace(old.kernels[0], stack_bytes=0),))
-    assert content._cubin(old, content.Told(), None, {}).kernels[0].spill_bytes is None
+    assert content._cubin(old, content.BuildFacts(), None, {}).kernels[0].spill_bytes is None
     new = replace(old, toolkit=(13, 4))
-    assert content._cubin(new, content.Told(), None, {}).kernels[0].spill_bytes == 0
+    assert content._cubin(new, content.BuildFacts(), None, {}).kernels[0].spill_bytes == 0
     plain = replace(old, functions=())
-    assert content._cubin(plain, content.Told(), None, {}).kernels[0].spill_bytes == 0
+    assert content._cubin(plain, content.BuildFacts(), None, {}).kernels[0].spill_bytes == 0
 
 
 def test_spills_to_shared_memory_are_in_the_stack_so_that_no_stack_means_no_spills() -> None:

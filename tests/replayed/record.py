@@ -203,7 +203,7 @@ def main() -> None:
     pytest.main(["-q", "-m", "not gpu", "-p", "no:xdist", "-p", "no:cacheprovider", *_TESTS], plugins=[recorder])
     cases = list(recorder.cases.values())
     write_cases(RECORDED, cases)
-    outcomes = replay(ROOT, ROOT, cases, looks=False, told=print)
+    outcomes = replay(ROOT, ROOT, cases, looks=False, progress=print)
     kept = []
     for case, pair in zip(cases, outcomes, strict=True):
         difference = compare(case, [pair]).results

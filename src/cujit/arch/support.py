@@ -120,7 +120,7 @@ def require_arch(arch: Arch, supported: tuple[int, ...], tool: str, version: Ver
 
     Raises:
         ArchError: it cannot; the message says whether the toolkit dropped the architecture, does not
-            know it yet, or lacks that suffix, and names those that it has.
+            know it yet, or lacks that suffix, and names what it has.
     """
     name = f"{tool} {dotted(version)}"
     if arch.number not in supported:

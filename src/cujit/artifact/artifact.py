@@ -154,7 +154,7 @@ class Artifact:
     """An image and what is known of it; never changed, only replaced.
 
     ``names`` maps each name expression that was asked for (``axpy<float>``) to its lowered name;
-    ``signatures`` maps lowered names to what the kernels take, where the build told. ``arch`` is None for a
+    ``signatures`` maps lowered names to what the kernels take, where the build says. ``arch`` is None for a
     fatbin, which holds several. ``log`` is what the tools wrote; ``name`` says where the image came from;
     ``tool`` is what made it, with its version. ``provenance`` tells whether it came out of the cache, and why not;
     None for an image that was not compiled, linked or bundled here. It is no part of what makes two Artifacts equal.

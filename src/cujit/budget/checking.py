@@ -181,8 +181,8 @@ def _functions_of_log(what: object, inspection: Inspection) -> Spills:
 def _may_call(functions: Spills, info: KernelInfo) -> dict[str, int]:
     """Bytes that functions of a kernel's architecture spill, by name."""
     places = (str(info.arch), "")
-    told = {name: stores + loads for (name, arch), (stores, loads) in functions.items() if arch in places}
-    return {name: size for name, size in told.items() if size}
+    counted = {name: stores + loads for (name, arch), (stores, loads) in functions.items() if arch in places}
+    return {name: size for name, size in counted.items() if size}
 
 
 class _Found(NamedTuple):

@@ -82,7 +82,7 @@ class Cache:
     """Artifacts by key: in memory, in read-only roots, and in one root that is written.
 
     Any number of threads and processes share the roots. Whatever the file system does, ``get_or_make`` gives the
-    Artifact: what went wrong is counted, and told once by a ``CacheWarning``.
+    Artifact: what went wrong is counted, and said once by a ``CacheWarning``.
     """
 
     def __init__(

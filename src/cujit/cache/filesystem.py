@@ -155,7 +155,7 @@ def byte_lock(path: Path, trust: Trust, offset: int, wait_s: float) -> Iterator[
 
 
 def is_remote(path: Path) -> bool:
-    """Tell whether other machines share the file system that ``path`` is on; False where that cannot be told.
+    """Tell whether other machines share the file system that ``path`` is on; False where that cannot be known.
 
     Raises:
         OSError: ``path`` or the list of mounts cannot be read.

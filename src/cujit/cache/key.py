@@ -122,7 +122,7 @@ class KeyDifference(NamedTuple):
 def differences(before: Sequence[Part], after: Sequence[Part]) -> tuple[KeyDifference, ...]:
     """Say which parts differ, in the order of ``after`` and then of ``before``; empty if the parts are the same.
 
-    Parts that only changed their order within a label are told as changed, one by one.
+    Parts that only changed their order within a label are listed as changed, one by one.
     """
     labels = dict.fromkeys(part.label for part in (*after, *before))
     old, new = _by_label(before), _by_label(after)

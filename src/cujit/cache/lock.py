@@ -60,7 +60,7 @@ class KeyLocks:
         """Hold the lock of the key ``digest`` (hex) for the body, or go on without it.
 
         While another holds it, ``ready()`` is asked now and then, and once it is true nobody waits any longer.
-        ``failed`` is told of a system that has no locks or no file for them.
+        ``failed`` says why, on a system that has no locks or no file for them.
         """
         offset = int(digest[:14], 16)
         try:

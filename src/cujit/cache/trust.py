@@ -68,7 +68,7 @@ class Trust:
         A link on the way must belong to an owner that is believed.
 
         Raises:
-            CacheRefusedError: one of them can be changed by others; the message names it and ``help`` mends it.
+            CacheRefusedError: one of them can be changed by others: the message says which, ``help`` how to end that.
             OSError: one of them cannot be looked at.
         """
         written, resolved = Path(os.path.abspath(root)), Path(os.path.realpath(root))

@@ -58,7 +58,7 @@ def merge(roots: tuple[Path, ...], output: Path, compress: bool, with_recipes: b
     Machine code of this processor and modules by version are left out. SOURCE_DATE_EPOCH is noted as the time.
     """
     if output.suffix != SUFFIX:
-        raise OptionError(f"{output} does not end in {SUFFIX}, by which a pack is told", help=f"-o {output}{SUFFIX}")
+        raise OptionError(f"{output} does not end in {SUFFIX}, by which a pack is known", help=f"-o {output}{SUFFIX}")
     stats = write_pack(
         output,
         [_root(path) for path in roots],
@@ -120,8 +120,8 @@ def verify(files: tuple[Path, ...], as_json: bool) -> None:
     if as_json:
         print_json({"files": [str(file) for file in files], "faults": faults})
     else:
-        for told in faults:
-            click.echo(printable(f"{told['file']}: {short(told['key'])}: {told['fault']}"))
+        for fault in faults:
+            click.echo(printable(f"{fault['file']}: {short(fault['key'])}: {fault['fault']}"))
         note(f"{len(files)} packs, {len(faults)} faults")
     if faults:
         click.get_current_context().exit(ExitCode.WRONG_INPUT)

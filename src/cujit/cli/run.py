@@ -117,7 +117,7 @@ def command(
     define: Sequence[str],
     as_json: bool,
 ) -> None:
-    """Run one kernel of FILE: CUDA C++ (.cu), or PTX, a cubin or a fatbin, told by its content.
+    """Run one kernel of FILE: CUDA C++ (.cu), or PTX, a cubin or a fatbin, as its content says.
 
     Say either --grid and --block, or --over. The first launch on the CPU device compiles for the block.
     """

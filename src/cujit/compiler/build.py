@@ -195,7 +195,7 @@ def _collect(pending: dict[Future[Artifact], _Target], progress: Progress | None
 
 
 def _all_of(failed: Sequence[tuple[_Target, CujitError]]) -> CujitError:
-    """Make one error of several; targets that failed alike are told once."""
+    """Make one error of several; targets that failed alike are named once."""
     target, first = failed[0]
     if len(failed) == 1:
         return first
@@ -204,17 +204,17 @@ def _all_of(failed: Sequence[tuple[_Target, CujitError]]) -> CujitError:
         alike.setdefault(_told(error), []).append(other.arch)
     if len(alike) == 1 and not isinstance(first, CompileError):
         return first
-    told = "\n".join(f"for {', '.join(map(str, arches))}:\n{log.strip()}" for log, arches in alike.items())
+    logs = "\n".join(f"for {', '.join(map(str, arches))}:\n{log.strip()}" for log, arches in alike.items())
     diagnostics = [d for _, e in failed if isinstance(e, CompileError) for d in e.diagnostics]
     kind = type(first) if isinstance(first, CompileError) else CompileError
     return kind(
-        f"{target.name} does not compile for {len(failed)} targets\n{told}",
+        f"{target.name} does not compile for {len(failed)} targets\n{logs}",
         request=target.request,
         diagnostics=tuple(dict.fromkeys(diagnostics)),
         tool=getattr(first, "tool", ""),
         call=getattr(first, "call", ""),
         result=getattr(first, "result", ""),
-        log=told,
+        log=logs,
         help=first.help,
     )
 

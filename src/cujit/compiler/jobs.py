@@ -216,9 +216,9 @@ class BundleJob(Job):
 def _parts(artifact: Artifact) -> Iterator[Part]:
     yield Part.text("image", f"{artifact.kind.value} {artifact.arch} {os.path.basename(artifact.name)}")
     yield Part.content("image content", artifact.data)
-    # What is told of the kernels goes over into the result.
-    told = (sorted(artifact.names.items()), sorted(artifact.signatures.items()))
-    yield Part.content("image names", repr(told))
+    # What is known of the kernels goes over into the result.
+    known = (sorted(artifact.names.items()), sorted(artifact.signatures.items()))
+    yield Part.content("image names", repr(known))
 
 
 def _renamed(artifact: Artifact, name: str) -> Artifact:

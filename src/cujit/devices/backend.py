@@ -180,7 +180,7 @@ class Backend(Protocol):
     limits: Limits
     is_gpu: bool = False
     ordinal: int = 0
-    """The number of a GPU among those that the driver shows; 0 for the CPU device."""
+    """The number of a GPU among the GPUs that the driver shows; 0 for the CPU device."""
 
     @abc.abstractmethod
     def load(self, artifact: Artifact, options: JitOptions | None = None) -> BackendModule:

@@ -34,8 +34,8 @@ class Device:
     """A place where Artifacts run.
 
     ``name`` is ``cuda:0`` or ``cpu``, ``product`` what its maker calls it. ``arch`` is the real architecture whose code
-    it runs (for the CPU device: as which it runs PTX), ``ordinal`` the number of a GPU among those that the driver
-    shows; 0 for the CPU device. ``backend`` does the work.
+    it runs (for the CPU device: as which it runs PTX), ``ordinal`` the number of a GPU as the driver
+    counts; 0 for the CPU device. ``backend`` does the work.
     """
 
     def __init__(self, backend: Backend) -> None:

@@ -180,7 +180,7 @@ def _check_range(name: str, given: npt.NDArray[Any], dtype: np.dtype[Any]) -> No
 class Globals(Mapping[str, Global]):
     """The variables of a loaded module by name: as it is in the source where that is one alone, or lowered.
 
-    Those that the compiler dropped are not there.
+    What the compiler dropped is not there.
     """
 
     def __init__(self, device: Device, loaded: Loaded, artifact: Artifact) -> None:

@@ -1,4 +1,4 @@
-"""Whether profilers and debuggers are told of machine code; ``perffiles`` tells them."""
+"""Whether profilers and debuggers hear of machine code; ``perffiles`` tells them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _VALUES = {"": "", "0": "", "1": "source", "ptx": "ptx"}
 
 
 def lines_asked() -> str:
-    """Tell which lines code is to have: "source" (where the PTX names it), "ptx", or "" where nobody is told anything.
+    """Tell which lines code is to have: "source" (where the PTX names it), "ptx", or "" where nobody asks.
 
     Raises:
         OptionError: the variable of the environment has another value.

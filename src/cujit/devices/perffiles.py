@@ -1,4 +1,4 @@
-"""What profilers are told of machine code, where ``CUJIT_PERF`` asks for it: names for perf, and lines too.
+"""What profilers hear of machine code, where ``CUJIT_PERF`` asks for it: names for perf, and lines too.
 
 Debuggers need no more than the debug information in the objects: LLVM registers each that it loads with gdb.
 

@@ -217,8 +217,8 @@ def problem_size(size: object, kernel: str = "") -> tuple[int, ...]:
     except TypeError:
         raise LaunchError(f"{prefix}over() takes an int or a tuple of ints, not {spell(size)}", help=_COVERED) from None
     if min(result) < 0 or max(result) >= 1 << 63:
-        told = ", ".join(map(spell, result))
-        raise LaunchError(f"{prefix}over() takes sizes of 0 and more that fit 63 bits, not {told}", help=_COVERED)
+        given = ", ".join(map(spell, result))
+        raise LaunchError(f"{prefix}over() takes sizes of 0 and more that fit 63 bits, not {given}", help=_COVERED)
     return result
 
 

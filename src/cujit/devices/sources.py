@@ -47,7 +47,7 @@ def code_identity() -> str:
 
 
 def is_as_imported() -> bool:
-    """Tell whether the modules on disk are those that this process has.
+    """Tell whether the modules on disk are as this process has them.
 
     To ask that of each file takes a tenth of the time that a small kernel takes to compile. So it is asked again only
     when something was imported, or read, since.

@@ -1,4 +1,4 @@
-"""Who watches what is loaded on a device, traces and coverage: they are told of the sources of a module."""
+"""Who watches what is loaded on a device, traces and coverage: they hear of the sources of a module."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Sources:
         self._texts = {}
 
     def copy(self) -> Sources:
-        """Keep those that are known now."""
+        """Keep what is known now."""
         other = Sources()
         other._texts = dict(self._texts)
         return other
@@ -51,7 +51,7 @@ class Sources:
 class Watcher(Protocol):
     """Somebody who watches what is loaded on a device.
 
-    ``options`` are those that the compiler should be told: ``lineinfo``.
+    ``options`` are what the compiler needs for it: ``lineinfo``.
     """
 
     @property

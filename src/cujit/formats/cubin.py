@@ -135,7 +135,7 @@ class Cubin:
         """Find a kernel by its lowered name.
 
         Raises:
-            NameNotFoundError: there is none; the message lists those that there are.
+            NameNotFoundError: there is none; the message lists what there is.
         """
         for kernel in self.kernels:
             if kernel.name == name:

@@ -125,7 +125,7 @@ def _parameter(t: CxxType, size: int, align: int, kind: int) -> Parameter:
 def entity_name(lowered: str) -> str | None:
     """Spell what a lowered name names, as source code would: ``axpy<float>``, ``ns::k``, ``k<3, float>``.
 
-    Namespaces without a name are left out; a name of C linkage is its own. None when it cannot be told.
+    Namespaces without a name are left out; a name of C linkage is its own. None when it cannot be known.
     """
     if not lowered.startswith("_Z"):
         return lowered if re.fullmatch(r"[A-Za-z_$][A-Za-z0-9_$]*", lowered) else None

@@ -24,7 +24,7 @@ _MOST_PIECES = 1 << 15  # entries and containers; a file that lies can have the 
 
 @dataclass(frozen=True)
 class Damaged:
-    """An entry that cannot be read: where in the file it begins, in bytes, its length as far as told, and why."""
+    """An entry that cannot be read: where in the file it begins, in bytes, its length as far as known, and why."""
 
     offset: int
     size: int

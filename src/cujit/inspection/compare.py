@@ -63,7 +63,7 @@ class Pair:
 
     @cached_property
     def differences(self) -> tuple[Change, ...]:
-        """Every metric, also those that are equal."""
+        """Every metric, equal ones too."""
         return tuple(Change(m, m.of(self.before), m.of(self.after)) for m in Metric)
 
     @property

@@ -23,7 +23,7 @@ from cujit.inspection.nvvm_ir import read_nvvmir
 from cujit.inspection.values import Block, Content, ImageKind, KernelInfo, VariableInfo
 from cujit.signature import Signature, merge_signatures
 
-__all__ = ["Told", "read_content"]
+__all__ = ["BuildFacts", "read_content"]
 
 Signatures = Mapping[str, Signature]
 _UNKNOWN_STACK_SINCE = (13, 4)  # ptxas 13.0 wrote 0 where 13.4 says that the stack is unknown
@@ -31,7 +31,7 @@ _BITCODE = (b"BC\xc0\xde", b"\xde\xc0\x17\x0b")
 
 
 @dataclass(frozen=True)
-class Told:
+class BuildFacts:
     """What an Artifact knows beside its bytes: ``names`` by lowered name, signatures, and spills from its log."""
 
     names: Mapping[str, str] = field(default_factory=dict)
@@ -39,7 +39,7 @@ class Told:
     spills: Spills = field(default_factory=dict)
 
     @classmethod
-    def by(cls, artifact: Artifact) -> Told:
+    def by(cls, artifact: Artifact) -> BuildFacts:
         """Take it from an Artifact; of several expressions for one kernel the first that was asked for."""
         names: dict[str, str] = {}
         for expression, lowered in artifact.names.items():
@@ -71,7 +71,7 @@ class Told:
         return (0, 0) if has_no_stack else (None, None)
 
 
-def read_content(kind: ImageKind, data: bytes, told: Told, arch: Arch | None, of_ptx: Signatures) -> Content:
+def read_content(kind: ImageKind, data: bytes, facts: BuildFacts, arch: Arch | None, of_ptx: Signatures) -> Content:
     """Read an image. ``arch`` is what it is said to be for: it may know a variant that the image does not tell.
 
     ``of_ptx`` are signatures that PTX of the same source tells, by lowered name.
@@ -80,15 +80,15 @@ def read_content(kind: ImageKind, data: bytes, told: Told, arch: Arch | None, of
         FormatError: the image is damaged.
     """
     if kind is ImageKind.CUBIN:
-        return _cubin(read_cubin(data), told, arch, of_ptx)
+        return _cubin(read_cubin(data), facts, arch, of_ptx)
     if kind is ImageKind.PTX:
-        return _ptx(data, told)
+        return _ptx(data, facts)
     if kind is ImageKind.LTOIR:
         ltoir = read_ltoir(data)
         own = _variant(ltoir.arch, arch)
         return Content(arch=own, toolkit=ltoir.toolkit, note="the body of LTO-IR can be read by nvJitLink alone")
     if kind is ImageKind.NVVMIR:
-        return _nvvmir(data, told)
+        return _nvvmir(data, facts)
     return Content(note="cujit does not read this kind of code")
 
 
@@ -100,17 +100,17 @@ def _variant(own: Arch, said: Arch | None) -> Arch:
     return said if said is not None and not own.suffix and (said.kind, said.number) == (own.kind, own.number) else own
 
 
-def _cubin(cubin: Cubin, told: Told, said: Arch | None, of_ptx: Signatures) -> Content:
+def _cubin(cubin: Cubin, facts: BuildFacts, said: Arch | None, of_ptx: Signatures) -> Content:
     arch = _variant(cubin.arch, said)
     # Before that, 0 also stood for a stack of unknown size: that of recursion, which takes a function.
     zero_is_none = not cubin.functions or (cubin.toolkit or (0, 0)) >= _UNKNOWN_STACK_SINCE
-    shown = told.displays(k.name for k in cubin.kernels)
+    shown = facts.displays(k.name for k in cubin.kernels)
     return Content(
         arch=arch,
         toolkit=cubin.toolkit,
         abi=cubin.abi,
         is_relocatable=cubin.is_relocatable,
-        kernels=tuple(_kernel_of_cubin(k, arch, shown[k.name], told, of_ptx, zero_is_none) for k in cubin.kernels),
+        kernels=tuple(_kernel_of_cubin(k, arch, shown[k.name], facts, of_ptx, zero_is_none) for k in cubin.kernels),
         functions=cubin.functions,
         variables=tuple(VariableInfo(v.name, v.size, v.space.value) for v in cubin.variables),
         undefined=cubin.undefined,
@@ -119,16 +119,16 @@ def _cubin(cubin: Cubin, told: Told, said: Arch | None, of_ptx: Signatures) -> C
 
 
 def _kernel_of_cubin(
-    k: CubinKernel, arch: Arch, display: str, told: Told, of_ptx: Signatures, zero_is_none: bool
+    k: CubinKernel, arch: Arch, display: str, facts: BuildFacts, of_ptx: Signatures, zero_is_none: bool
 ) -> KernelInfo:
-    stores, loads = told.spills_of(k.name, arch, has_no_stack=k.stack_bytes == 0 and zero_is_none)
+    stores, loads = facts.spills_of(k.name, arch, has_no_stack=k.stack_bytes == 0 and zero_is_none)
     signature = merge_signatures(of_ptx.get(k.name), k.signature)
     return KernelInfo(
         name=k.name,
         display=display,
         arch=arch,
         kind=ImageKind.CUBIN,
-        signature=merge_signatures(told.signatures.get(k.name), signature),
+        signature=merge_signatures(facts.signatures.get(k.name), signature),
         registers=k.registers,
         stack_bytes=k.stack_bytes,
         spill_store_bytes=stores,
@@ -153,14 +153,14 @@ def _kernel_of_cubin(
 # -- PTX --------------------------------------------------------------------------------------------------
 
 
-def _ptx(data: bytes, told: Told) -> Content:
+def _ptx(data: bytes, facts: BuildFacts) -> Content:
     try:
         text = data.rstrip(b"\0").decode()
     except UnicodeDecodeError as e:
         raise FormatError("PTX that is not text", offset=e.start) from e
     module = parse(text)
     arch = _virtual(module.target)
-    shown = told.displays(f.name for f in module.entries)
+    shown = facts.displays(f.name for f in module.entries)
     defined = {f.name for f in module.functions if f.body is not None}
     return Content(
         arch=arch,
@@ -168,7 +168,7 @@ def _ptx(data: bytes, told: Told) -> Content:
         ptx_version=module.version,
         target=module.target,
         needs=tuple(construct_needs(module)),
-        kernels=tuple(_kernel_of_ptx(f, arch, shown[f.name], told) for f in module.entries),
+        kernels=tuple(_kernel_of_ptx(f, arch, shown[f.name], facts) for f in module.entries),
         functions=tuple(f.name for f in module.functions if f.body is not None and not f.is_entry),
         variables=tuple(_variables(module)),
         undefined=tuple(dict.fromkeys(f.name for f in module.functions if f.name not in defined))
@@ -185,7 +185,7 @@ def _virtual(target: tuple[str, ...]) -> Arch | None:
     return Arch(ArchKind.VIRTUAL, int(found[1]), found[2]) if found else None
 
 
-def _kernel_of_ptx(f: Function, arch: Arch | None, display: str, told: Told) -> KernelInfo:
+def _kernel_of_ptx(f: Function, arch: Arch | None, display: str, facts: BuildFacts) -> KernelInfo:
     said = dict(f.directives)
     registers, rank = (_numbers(said.get(word, ())) for word in ("maxnreg", "maxclusterrank"))
     signature = signature_of_entry(f)
@@ -194,7 +194,7 @@ def _kernel_of_ptx(f: Function, arch: Arch | None, display: str, told: Told) -> 
         display=display,
         arch=arch,
         kind=ImageKind.PTX,
-        signature=merge_signatures(told.signatures.get(f.name), signature),
+        signature=merge_signatures(facts.signatures.get(f.name), signature),
         max_block=_block(said.get("maxntid", ())),
         required_block=_block(said.get("reqntid", ())),
         cluster=_block(said.get("reqnctapercluster", ())),
@@ -229,16 +229,16 @@ def _space(v: Variable) -> str:
 # -- LLVM IR ----------------------------------------------------------------------------------------------
 
 
-def _nvvmir(data: bytes, told: Told) -> Content:
+def _nvvmir(data: bytes, facts: BuildFacts) -> Content:
     if data.startswith(_BITCODE):
         return Content(note="LLVM bitcode: cujit does not read it")
     try:
         found = read_nvvmir(data.rstrip(b"\0").decode())
     except UnicodeDecodeError as e:
         raise FormatError("LLVM IR that is not text", offset=e.start) from e
-    shown = told.displays(found.kernels)
+    shown = facts.displays(found.kernels)
     kernels = tuple(
-        KernelInfo(name, shown[name], kind=ImageKind.NVVMIR, signature=told.signatures.get(name))
+        KernelInfo(name, shown[name], kind=ImageKind.NVVMIR, signature=facts.signatures.get(name))
         for name in found.kernels
     )
     return Content(kernels=kernels, functions=found.functions, undefined=found.undefined)

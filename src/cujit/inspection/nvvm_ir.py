@@ -16,7 +16,7 @@ _ANNOTATION = re.compile(rf'!\{{[^@\n]{{0,4096}}{_NAME},\s*(?:metadata\s*)?!"ker
 
 @dataclass(frozen=True)
 class NvvmFunctions:
-    """Names: the kernels, the other functions with a body, and those that linking must bring."""
+    """Names: the kernels, the other functions with a body, and what linking must bring."""
 
     kernels: tuple[str, ...]
     functions: tuple[str, ...]

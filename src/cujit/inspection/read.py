@@ -13,7 +13,7 @@ from cujit.forks import cached_property
 from cujit.formats.fatbin import EntryKind, FatbinEntry, FatbinFlag, find_fatbins
 from cujit.formats.ptx.heads import entry_signatures
 from cujit.formats.salvage import Damaged, salvage
-from cujit.inspection.content import Told, read_content
+from cujit.inspection.content import BuildFacts, read_content
 from cujit.inspection.values import Content, ImageInfo, ImageKind, Inspection
 from cujit.signature import Signature
 
@@ -38,7 +38,7 @@ def inspect(anything: object) -> Inspection:
     """Tell what an image holds; nothing is loaded, and no driver or GPU is needed.
 
     ``anything`` is an Artifact, a loaded Module, the bytes of an image, its text (a str of several lines), or the path
-    of a file: PTX, LLVM IR, cubin, LTO-IR, fatbin, host object, library, executable or archive. What a build told is
+    of a file: PTX, LLVM IR, cubin, LTO-IR, fatbin, host object, library, executable or archive. What a build says is
     used where there is an Artifact: name expressions, C++ types, spills.
 
     The images of fatbins and host files read their content at first use; one that is damaged has ``error`` set and
@@ -51,10 +51,10 @@ def inspect(anything: object) -> Inspection:
         ArgumentError: it is none of these.
     """
     artifact = open_image(anything, "inspect")
-    told = Told.by(artifact)
+    facts = BuildFacts.by(artifact)
     bare = _BARE.get(artifact.kind)
     with naming(artifact):
-        images = _alone(bare, artifact, told) if bare is not None else _contained(artifact.data, told)
+        images = _alone(bare, artifact, facts) if bare is not None else _contained(artifact.data, facts)
     return Inspection(artifact.kind, artifact.name, len(artifact.data), images)
 
 
@@ -68,18 +68,18 @@ class _Bare:
     kind: ImageKind
     data: bytes = field(repr=False)
     arch: Arch | None
-    told: Told = field(repr=False)
+    facts: BuildFacts = field(repr=False)
 
     def payload(self) -> bytes:
         return self.data
 
     def content(self) -> Content:
-        return read_content(self.kind, self.data, self.told, self.arch, {})
+        return read_content(self.kind, self.data, self.facts, self.arch, {})
 
 
-def _alone(kind: ImageKind, artifact: Artifact, told: Told) -> tuple[ImageInfo, ...]:
+def _alone(kind: ImageKind, artifact: Artifact, facts: BuildFacts) -> tuple[ImageInfo, ...]:
     size = len(artifact.data)
-    image = ImageInfo(kind, 0, size, size, _source=_Bare(kind, artifact.data, artifact.arch, told))
+    image = ImageInfo(kind, 0, size, size, _source=_Bare(kind, artifact.data, artifact.arch, facts))
     _ = image.content  # damage shows here and not at first use
     return (image,)
 
@@ -93,7 +93,7 @@ class _Packed:
 
     kind: ImageKind
     entry: FatbinEntry
-    told: Told = field(repr=False)
+    facts: BuildFacts = field(repr=False)
     ptx: tuple[_Packed, ...] = field(default=(), repr=False)
 
     def payload(self) -> bytes:
@@ -109,7 +109,7 @@ class _Packed:
         if self.kind is ImageKind.OTHER:
             return Content(note=f"an entry of kind {self.entry.code:#x}, which cujit does not know")
         try:
-            return read_content(self.kind, self.payload(), self.told, self.entry.arch, self._of_ptx())
+            return read_content(self.kind, self.payload(), self.facts, self.entry.arch, self._of_ptx())
         except FormatError as e:
             return Content(error=e.message)
 
@@ -121,7 +121,7 @@ class _Packed:
 
     @cached_property
     def signatures(self) -> dict[str, Signature]:
-        """Those of PTX; what the build told of them comes to machine code by itself."""
+        """Those of PTX; what the build says of them comes to machine code by itself."""
         try:
             return entry_signatures(self.payload())
         except FormatError:
@@ -141,10 +141,10 @@ class _Lost:
         return Content(error=self.damage.why)
 
 
-def _contained(data: bytes, told: Told) -> tuple[ImageInfo, ...]:
+def _contained(data: bytes, facts: BuildFacts) -> tuple[ImageInfo, ...]:
     images: list[ImageInfo] = []
     for container, entries in enumerate(_containers(data)):
-        images += _images(entries, container, len(images), told)
+        images += _images(entries, container, len(images), facts)
     return tuple(images)
 
 
@@ -163,9 +163,11 @@ def _containers(data: bytes) -> Sequence[Sequence[FatbinEntry | Damaged]]:
         return found
 
 
-def _images(entries: Sequence[FatbinEntry | Damaged], container: int, first: int, told: Told) -> Iterator[ImageInfo]:
+def _images(
+    entries: Sequence[FatbinEntry | Damaged], container: int, first: int, facts: BuildFacts
+) -> Iterator[ImageInfo]:
     ptx = [
-        _Packed(ImageKind.PTX, entry, told) if isinstance(entry, FatbinEntry) and entry.kind is EntryKind.PTX else None
+        _Packed(ImageKind.PTX, entry, facts) if isinstance(entry, FatbinEntry) and entry.kind is EntryKind.PTX else None
         for entry in entries
     ]
     beside = tuple(filter(None, ptx))
@@ -187,5 +189,5 @@ def _images(entries: Sequence[FatbinEntry | Damaged], container: int, first: int
             entry.compression.value,
             entry.flags,
             entry.arch,
-            _source=packed or _Packed(kind, entry, told, beside),
+            _source=packed or _Packed(kind, entry, facts, beside),
         )

@@ -61,7 +61,7 @@ class KernelInfo:
     ``max_block`` comes from ``__launch_bounds__``, ``required_block`` from ``reqntid``, ``cluster`` and
     ``max_cluster_blocks`` are in blocks, ``max_registers`` is a thread's. ``has_unbounded_stack`` says that
     ``stack_bytes`` is None because of recursion. ``mbarriers`` counts barrier objects in shared memory;
-    ``virtual_resources`` is a block's share of those that sm_100 and later have 128 of (tensor memory).
+    ``virtual_resources`` is a block's share of what sm_100 and later have 128 of (tensor memory).
     """
 
     name: str
@@ -315,8 +315,8 @@ class Inspection:
         for image in self.images[:_SHOWN_NAMES]:
             names = [kernel.display for kernel in image.kernels]
             more = f" and {len(names) - _SHOWN_NAMES:,} more" if len(names) > _SHOWN_NAMES else ""
-            told = ", ".join(names[:_SHOWN_NAMES]) + more or image.error or image.note or "no kernel"
-            lines.append(f"  {image}: {told}")
+            listed = ", ".join(names[:_SHOWN_NAMES]) + more or image.error or image.note or "no kernel"
+            lines.append(f"  {image}: {listed}")
         rest = len(self.images) - _SHOWN_NAMES
         return "\n".join(lines + [f"  and {rest:,} more images"] * (rest > 0))
 

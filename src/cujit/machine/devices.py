@@ -26,7 +26,7 @@ def default_device() -> Device:
 
 
 def gpu(ordinal: int = 0) -> Device:
-    """Give the GPU with that number among those that the driver shows.
+    """Give the GPU with that number among the GPUs that the driver shows.
 
     Raises:
         DriverNotFoundError: there is no driver, or it does not answer.

@@ -17,7 +17,7 @@ __all__ = ["PRODUCTS", "Mark", "Product", "find_product", "product_of_arch"]
 class Mark(enum.Enum):
     """Where the number of multiprocessors comes from."""
 
-    DEVICE = "told by a device"
+    DEVICE = "as a device says"
     """Read in a published output of deviceQuery or of a profiler, or measured here."""
     MAKER = "NVIDIA's figures"
     """From the multiprocessors or CUDA cores that NVIDIA publishes for the product; not checked on one."""
@@ -160,7 +160,7 @@ def product_of_arch(arch: Arch, processors: int | None = None) -> Product:
     return Product(str(arch.real), arch.real, processors, Mark.USER)
 
 
-_HELP = "any other GPU is told by its architecture and its multiprocessors: on='sm_90', processors=132"
+_HELP = "any other GPU is given by its architecture and its multiprocessors: on='sm_90', processors=132"
 
 
 def _nearest(name: str) -> str:

@@ -96,7 +96,7 @@ class Residency:
 
     @property
     def occupancy(self) -> float:
-        """The resident warps over those that fit, from 0 to 1."""
+        """The resident warps over what fits, from 0 to 1."""
         return self.warps / self.limits.warps
 
     @property

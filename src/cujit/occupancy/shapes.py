@@ -62,7 +62,7 @@ def block_sizes(demand: Demand) -> tuple[int, ...]:
 
 
 def best_block(demand: Demand, shared_bytes: SharedBytes = 0) -> Residency:
-    """Choose the block with which most threads are resident; the largest of those that tie. It may hold no block.
+    """Choose the block with which most threads are resident; the largest where several tie. It may hold no block.
 
     Source: what cudaOccMaxPotentialOccupancyBlockSize of cuda_occupancy.h answers, compared over random cases.
 

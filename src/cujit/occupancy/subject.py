@@ -80,7 +80,7 @@ class Subject:
         grid: int | tuple[int, ...] | None = None,
         cluster: int | None = None,
     ) -> Occupancy:
-        """Choose the block of highest occupancy, the largest of those that tie.
+        """Choose the block of highest occupancy, the largest where several tie.
 
         Raises:
             LaunchError: a number is out of its range.

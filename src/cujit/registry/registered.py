@@ -14,7 +14,7 @@ from cujit.errors import OptionError, spell
 from cujit.kernel import Kernel
 from cujit.loading import Module
 from cujit.program import Source
-from cujit.registry.spec import Built, Told, described
+from cujit.registry.spec import Built, Description, described
 
 __all__ = ["RegisteredModule", "Tasks"]
 
@@ -89,10 +89,10 @@ class Tasks(SingleFlight[Any]):
 
 @dataclass(frozen=True)
 class _Ready:
-    """A kernel that may be handed out, and what was told of the ``configure`` that it went through."""
+    """A kernel that may be handed out, and the description of the ``configure`` that it went through."""
 
     kernel: Kernel
-    configured: Told | None
+    configured: Description | None
 
 
 class RegisteredModule:
@@ -156,20 +156,24 @@ class RegisteredModule:
                 f"configure is {type(configure).__name__} {spell(configure)}; it takes a function of the kernel",
                 help="configure=lambda kernel: …",
             )
-        told = None if configure is None else described(configure)
-        return self._configured(name, ready, configure, told).kernel
+        description = None if configure is None else described(configure)
+        return self._configured(name, ready, configure, description).kernel
 
     def _configured(
-        self, name: str, ready: _Ready | None, configure: Callable[[Kernel], object] | None, told: Told | None
+        self,
+        name: str,
+        ready: _Ready | None,
+        configure: Callable[[Kernel], object] | None,
+        description: Description | None,
     ) -> _Ready:
         while ready is None:
             kernel = self._module[name]
             lowered = kernel.lowered_name
             label = f"the kernel {kernel.name} of the module {self.name!r}"
-            work = functools.partial(self._configure, kernel, configure, told)
-            ready = self._tasks.run_for(told, (self, lowered), label, work) or self._ready.get(lowered)
+            work = functools.partial(self._configure, kernel, configure, description)
+            ready = self._tasks.run_for(description, (self, lowered), label, work) or self._ready.get(lowered)
         self._ready[name] = ready
-        if told is not None and told != ready.configured:
+        if description is not None and description != ready.configured:
             first = "handed out without one" if ready.configured is None else "configured by another one"
             raise OptionError(
                 f"the kernel {ready.kernel.name} of the module {spell(self.name)} was {first}: this configure is "
@@ -178,11 +182,13 @@ class RegisteredModule:
             )
         return ready
 
-    def _configure(self, kernel: Kernel, configure: Callable[[Kernel], object] | None, told: Told | None) -> _Ready:
+    def _configure(
+        self, kernel: Kernel, configure: Callable[[Kernel], object] | None, description: Description | None
+    ) -> _Ready:
         ready = self._ready.get(kernel.lowered_name)
         if ready is None:
             # Two threads may each have found a Kernel; the module keeps one.
-            ready = _Ready(self._module[kernel.lowered_name], told)
+            ready = _Ready(self._module[kernel.lowered_name], description)
             if configure is not None:
                 configure(ready.kernel)
             self._ready[kernel.lowered_name] = ready

@@ -24,7 +24,7 @@ from cujit.loading import Module, jit, load
 from cujit.machine import default_device
 from cujit.program import Options, Source, runner
 from cujit.registry.registered import RegisteredModule, Tasks
-from cujit.registry.spec import Builder, Built, Told, built_of, code_text, described
+from cujit.registry.spec import Builder, Built, Description, built_of, code_text, described
 from cujit.version import __version__
 
 __all__ = ["RegisteredModule", "Registry", "default_registry", "module"]
@@ -43,9 +43,9 @@ _LONGEST_NAME = 200
 
 
 class _Wish(NamedTuple):
-    """What somebody would register, as far as that can be told: equal wishes are taken to give the same."""
+    """What somebody would register, as far as that can be known: equal wishes are taken to give the same."""
 
-    told: Told
+    description: Description
     options: Options
     version: str | None
 
@@ -248,7 +248,7 @@ class _Maker:
             Part.text("arch", f"{self.device.arch} {'GPU' if self.device.is_gpu else 'CPU device'}"),
             Part.text("compiler", empty.key.digest),
             Part.content("options", repr(self.order.wish.options)),  # with the directories that no other key holds
-            Part.content("builder", code_text(self.order.wish.told)),
+            Part.content("builder", code_text(self.order.wish.description)),
         ])  # fmt: skip
 
 
@@ -278,8 +278,8 @@ def _is_kept(tools: Runner, cache: Cache, key: Key, built: Built, artifact: Arti
 
 
 def _content_key(artifact: Artifact) -> Key | None:
-    told = artifact.provenance
-    return told.key if isinstance(told, Provenance) and told.outcome is not Outcome.UNCACHED else None
+    known = artifact.provenance
+    return known.key if isinstance(known, Provenance) and known.outcome is not Outcome.UNCACHED else None
 
 
 def _is_same(a: Artifact, b: Artifact) -> bool:

@@ -1,4 +1,4 @@
-"""What a builder gives to the registry, and what can be told of a builder without calling it."""
+"""What a builder gives to the registry, and what can be known of a builder without calling it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from cujit.errors import OptionError, spell
 from cujit.forks import cached_property
 from cujit.program import Options, Source
 
-__all__ = ["Builder", "Built", "Told", "built_of", "code_text", "described"]
+__all__ = ["Builder", "Built", "Description", "built_of", "code_text", "described"]
 
 _PTX_TEXT = re.compile(r"^\s*\.version\s+\d", re.MULTILINE)
 _EXAMPLE = "cujit.Built(text, names=['axpy<float>']), cujit.Built(artifact), or (text, names)"
@@ -70,7 +70,7 @@ class Built:
         return hashlib.sha256(repr(self._parts()).encode("utf-8", "surrogatepass")).hexdigest()
 
     def with_options(self, options: Options) -> Built:
-        """Give the same with more options; those that it has win. An image takes none and stays as it is."""
+        """Give the same with more options; its own win. An image takes none and stays as it is."""
         if isinstance(self.source, Artifact) or not (options or options.extra):
             return self
         joined = Options.of(options, {**self.options, "extra": (*options.extra, *self.options.extra)})
@@ -180,25 +180,25 @@ def _short(value: object) -> str:
 
 # -- builders -----------------------------------------------------------------------------------------------
 
-Told = tuple[object, ...]
-"""What is told of a callable: equal for two of which no difference can be seen."""
+Description = tuple[object, ...]
+"""The description of a callable: equal for two of which no difference can be seen."""
 
 _PLAIN = (bool, int, str, bytes, type(None))
 _DEEPEST = 3
 _MOST_ITEMS = 16
 
 
-def described(builder: Callable[..., object]) -> Told:
+def described(builder: Callable[..., object]) -> Description:
     """Describe a callable without calling it: its code, and the plain values that it brings along.
 
     Those are the values that its closure captured, its defaults, and the arguments of a ``functools.partial``, as far
-    as they are numbers, text, bytes, enum members, types, functions, and short tuples of these. Nothing is told of
+    as they are numbers, text, bytes, enum members, types, functions, and short tuples of these. Nothing is said of
     other objects but their type, and so of nothing that may change: equal descriptions may still do different things.
     """
     return _callable(builder, _DEEPEST)
 
 
-def _callable(value: object, depth: int) -> Told:
+def _callable(value: object, depth: int) -> Description:
     if isinstance(value, functools.partial):
         return "partial", _plain(value.func, depth), _plain(value.args, depth), _keywords(value.keywords, depth)
     if isinstance(value, MethodType):
@@ -214,18 +214,18 @@ def _callable(value: object, depth: int) -> Told:
     return "function", value.__module__, value.__qualname__, value.__code__, captured, *brought
 
 
-def _captured(cell: CellType, depth: int) -> Told:
+def _captured(cell: CellType, depth: int) -> Description:
     try:
         return _plain(cell.cell_contents, depth)
     except ValueError:  # not bound yet
         return ("unbound",)
 
 
-def _keywords(given: Mapping[str, object] | None, depth: int) -> Told:
+def _keywords(given: Mapping[str, object] | None, depth: int) -> Description:
     return tuple((name, _plain(value, depth)) for name, value in (given or {}).items())
 
 
-def _plain(value: object, depth: int) -> Told:
+def _plain(value: object, depth: int) -> Description:
     kind = type(value)
     if kind in _PLAIN:
         return kind.__name__, value
@@ -243,13 +243,23 @@ def _plain(value: object, depth: int) -> Told:
     return "other", kind.__module__, kind.__qualname__
 
 
-def code_text(told: object) -> str:
+def code_text(description: object) -> str:
     """Write a description down, the same in every process of one release of Python."""
-    if isinstance(told, tuple):
-        return f"({', '.join(map(code_text, told))})"
-    if isinstance(told, CodeType):
-        own = (told.co_name, told.co_code.hex(), told.co_names, told.co_varnames, told.co_freevars)
-        return f"code({own!r}, {', '.join(map(code_text, told.co_consts))})"
-    if isinstance(told, frozenset):
-        return f"set({', '.join(sorted(map(code_text, told)))})"
-    return f"{type(told).__name__} {told!r}" if isinstance(told, (*_PLAIN, float, complex)) else type(told).__name__
+    if isinstance(description, tuple):
+        return f"({', '.join(map(code_text, description))})"
+    if isinstance(description, CodeType):
+        own = (
+            description.co_name,
+            description.co_code.hex(),
+            description.co_names,
+            description.co_varnames,
+            description.co_freevars,
+        )
+        return f"code({own!r}, {', '.join(map(code_text, description.co_consts))})"
+    if isinstance(description, frozenset):
+        return f"set({', '.join(sorted(map(code_text, description)))})"
+    return (
+        f"{type(description).__name__} {description!r}"
+        if isinstance(description, (*_PLAIN, float, complex))
+        else type(description).__name__
+    )

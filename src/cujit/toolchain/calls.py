@@ -45,9 +45,9 @@ class CallError(ToolError):
         help: str | None = None,
     ) -> None:
         self.status: ResultCode = self.codes(int(status))
-        told = f"{self.status.name} ({int(status)})"
+        words = f"{self.status.name} ({int(status)})"
         super().__init__(
-            message or told, tool=tool, call=call, result=self.status.c_name, log=log.rstrip("\0"), help=help
+            message or words, tool=tool, call=call, result=self.status.c_name, log=log.rstrip("\0"), help=help
         )
 
 
@@ -125,9 +125,9 @@ class ToolLibrary:
         self, status: int, function: str, log: str = "", help: str | None = None, *, about: str = ""
     ) -> CallError:
         """Make the error of a call that the library refused; ``about`` is the option or the input that it refused."""
-        told = f"{self.tool} refused {function}: {self._refused.codes(status).name} ({status})"
-        told += f": {about}" if about else ""
-        return self._refused(status, told, tool=self.tool, call=function, log=log, help=help)
+        words = f"{self.tool} refused {function}: {self._refused.codes(status).name} ({status})"
+        words += f": {about}" if about else ""
+        return self._refused(status, words, tool=self.tool, call=function, log=log, help=help)
 
     def misuse(self, function: str, message: str, help: str | None = None) -> NoReturn:
         """Refuse an argument before the call is made.

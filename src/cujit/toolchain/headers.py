@@ -1,4 +1,4 @@
-"""Where the toolkit's headers are: found without set-up, matched to the NVRTC in use, and told how.
+"""Where the toolkit's headers are: found without set-up, matched to the NVRTC in use; each says how it was found.
 
 A search is a tuple of steps; each gives the directories that it would look in. A part (the CUDA runtime's
 headers, CCCL, crt) is taken from the first directory that has it. A hit says which step found it; a miss says

@@ -186,9 +186,9 @@ def _add(handle: int, function: str, method: str, code: Readable, size: int, **t
     library = _library()
     content = library.data(function, "code", code, size)
     said = [library.text(function, what, text, optional=what != "arch") for what, text in texts.items()]
-    told = ", ".join([f"{what} {spell(text)}" for what, text in texts.items() if text] + [f"{len(content)} bytes"])
+    described = ", ".join([f"{what} {spell(text)}" for what, text in texts.items() if text] + [f"{len(content)} bytes"])
     with library.using(function, handle, content) as raw:
-        library.call(function, method, raw, content, len(content), *said, about=lambda: told)
+        library.call(function, method, raw, content, len(content), *said, about=lambda: described)
 
 
 class NvFatbin:

@@ -2,8 +2,8 @@
 
 *The limit of stack.* NVRTC raises the soft limit to the hard one while it compiles, and puts back what it found. It
 does not after a compile that failed, and one that began while another ran finds, and leaves, the raised limit: then a
-process has no limit of stack, nor have those that it starts, and an endless recursion takes the machine's memory before
-it ends. Source: NVRTC user guide, ``--modify-stack-limit``; measured with NVRTC 13.5.
+process has no limit of stack, nor have its children, and an endless recursion takes the machine's memory before it
+ends. Source: NVRTC user guide, ``--modify-stack-limit``; measured with NVRTC 13.5.
 
 *How signals are handled.* NVRTC 13.0 gives the handlers of SIGINT, SIGTERM and SIGXFSZ the flag ``SA_RESTART``, while
 it compiles and afterwards. Python's do not have it: with it, Ctrl-C ends no wait for a lock. Source: ``sigaction``

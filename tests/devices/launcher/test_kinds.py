@@ -208,7 +208,7 @@ def test_a_replay_checks_its_arguments_and_takes_none_whose_size_is_not_known(po
     x, launch = portable.device.zeros(8, np.int32), portable["shift"].over(8)
     with pytest.raises(ArgumentError, match="argument 3"):
         launch.replay_on_cpu(x, x, 1.5)
-    with pytest.raises(ArgumentError, match="size is not told"):
+    with pytest.raises(ArgumentError, match="size is not known"):
         launch.replay_on_cpu(x, ctypes.c_void_p(x.address), 8)
     assert launch.replay_on_cpu(None, None, 0) == (None, None, 0)
     portable.close()

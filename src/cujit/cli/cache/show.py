@@ -47,9 +47,9 @@ def _print_source(shown: Shown, as_json: bool) -> None:
     source = read_recipe(shown.record.recipe).source
     texts = [(m.name, m.text) for m in source.modules] or [(source.name, source.text)]
     if as_json:
-        told = [{"name": name, "text": text} for name, text in texts]
+        listed = [{"name": name, "text": text} for name, text in texts]
         headers = [{"name": name, "text": text} for name, text in source.headers]
-        print_json({"language": source.language, "sources": told, "headers": headers})
+        print_json({"language": source.language, "sources": listed, "headers": headers})
         return
     for name, text in texts:
         if len(texts) > 1:

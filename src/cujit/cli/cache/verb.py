@@ -82,9 +82,9 @@ def ls(cache: Cache, limit: int | None, as_json: bool) -> None:
 
 
 def _listed_record(entry: admin.Listed) -> dict[str, object]:
-    told: dict[str, object] = {"key": entry.digest} if entry.summary is None else summary_record(entry.summary)
+    known: dict[str, object] = {"key": entry.digest} if entry.summary is None else summary_record(entry.summary)
     where = {"root": str(entry.root), "bytes": entry.size_bytes, "used_s": entry.used_s}
-    return {**told, **where, "damaged": entry.summary is None}
+    return {**known, **where, "damaged": entry.summary is None}
 
 
 def _listed_row(entry: admin.Listed) -> tuple[str, ...]:

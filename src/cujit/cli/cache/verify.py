@@ -90,10 +90,10 @@ def _record(verdict: RecordVerdict, reason: str) -> dict[str, str]:
 
 
 def _tell(records: list[dict[str, str]], counts: dict[str, int]) -> None:
-    told = [record for record in records if record["state"] != "same"]
-    if told:
-        rows = [(short(r["key"]), printable(r["name"]), r["state"], printable(r["why"])) for r in told]
-        print_table(("key", "name", "is", "why"), rows, styles=[_STYLES[r["state"]] for r in told])
+    differing = [record for record in records if record["state"] != "same"]
+    if differing:
+        rows = [(short(r["key"]), printable(r["name"]), r["state"], printable(r["why"])) for r in differing]
+        print_table(("key", "name", "is", "why"), rows, styles=[_STYLES[r["state"]] for r in differing])
     click.echo(
         f"{len(records)} entries checked: {counts['same']} made again and the same, "
         f"{counts['proved']} proved and not made again, {counts['wrong']} damaged or different"

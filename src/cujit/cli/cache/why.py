@@ -113,8 +113,8 @@ def _tell_explanation(found: Explanation | None, key: Key) -> None:
 def _tell_two(before: Key, after: Key, as_json: bool) -> None:
     found = differences(before.parts, after.parts)
     if as_json:
-        told = [difference_record(d) for d in found]
-        print_json({"before": before.digest, "after": after.digest, "differences": told})
+        records = [difference_record(d) for d in found]
+        print_json({"before": before.digest, "after": after.digest, "differences": records})
         return
     works = f" ({before.kind}, {after.kind})" if before.kind != after.kind else ""
     click.echo(f"from {short(before.digest)} to {short(after.digest)}{works}:")

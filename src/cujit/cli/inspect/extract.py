@@ -30,7 +30,7 @@ _LONGEST_STEM = 80
 def extract(images: Iterable[tuple[ImageInfo, str]], directory: Path, *, as_json: bool) -> None:
     """Write each image, which came from the file beside it, to ``directory``, and print the paths.
 
-    An image that cannot be read is told of on standard error and left out. A file of the same name is replaced, and a
+    An image that cannot be read is named on standard error and left out. A file of the same name is replaced, and a
     link of that name is replaced and not followed.
 
     Raises:

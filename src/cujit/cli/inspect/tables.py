@@ -158,7 +158,7 @@ def _print_kernels(kernels: list[KernelInfo]) -> None:
     columns = ("kernel", "arch", *_NUMBERS, "threads")
     _print_rows(columns, [_kernel_row(kernel) for kernel in kernels], right=(*_NUMBERS, "threads"))
     if any(kernel.kind is ImageKind.CUBIN and kernel.spill_bytes is None for kernel in kernels):
-        click.echo("\nspills that are not shown are told by the assembler's log alone: --log FILE")
+        click.echo("\nspills that are not shown stand in the assembler's log alone: --log FILE")
     click.echo()
     takes = dict.fromkeys((k.display, str(k.signature)) for k in kernels if k.signature is not None)
     if takes:

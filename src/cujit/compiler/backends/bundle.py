@@ -57,12 +57,12 @@ def _image(entry: Entry, index: int) -> InputImage:
             help="give its entries one by one" if kind is Kind.FATBIN else None,
         )
     image = InputImage(entry.image, index)
-    told = None if kind is Kind.OBJECT else InputImage(Artifact(kind, entry.image.data), index).arch
+    actual = None if kind is Kind.OBJECT else InputImage(Artifact(kind, entry.image.data), index).arch
     said = entry.image.arch
-    if kind is not Kind.OBJECT and (said or told) is None:
+    if kind is not Kind.OBJECT and (said or actual) is None:
         raise BundleError(f"{image.name} does not tell its architecture")
-    if said and told and (said.number, kind) != (told.number, kind):
-        raise BundleError(f"{image.name} says that it is for {said}, but its content is for {told}")
+    if said and actual and (said.number, kind) != (actual.number, kind):
+        raise BundleError(f"{image.name} says that it is for {said}, but its content is for {actual}")
     return image
 
 

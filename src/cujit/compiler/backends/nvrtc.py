@@ -11,7 +11,7 @@ from typing import Any
 
 from cujit.arch.support import install, require_arch
 from cujit.artifact import Artifact, Kind
-from cujit.compiler.backends.diagnostics import NAME_MAP, missing_header, parse_log, told, without_warnings_in
+from cujit.compiler.backends.diagnostics import NAME_MAP, details_of, missing_header, parse_log, without_warnings_in
 from cujit.compiler.inputs.kernels import plain_kernels
 from cujit.compiler.inputs.source import Source
 from cujit.compiler.request import Request
@@ -79,9 +79,9 @@ class _Expressions:
 def compile_cuda(request: Request, toolchain: Toolchain) -> Artifact:
     """Compile CUDA C++ to PTX, a cubin or LTO-IR.
 
-    Kernels that are no templates are named even when nobody asks, beside those that are asked for, where the
+    Kernels that are no templates are named even when nobody asks, beside the names that are asked for, where the
     text alone shows them; such a guess never makes a compile fail, and neither does a signature that cannot be
-    told. What the compiler warns of in the toolkit's own headers is left out.
+    read. What the compiler warns of in the toolkit's own headers is left out.
 
     Raises:
         CompileError: the source does not compile, or a name that was asked for is not in it.
@@ -188,7 +188,7 @@ def _explain(request: Request, toolchain: Toolchain, error: ToolError, log: str)
         )
     diagnostics = parse_log(log)
     errors = _errors(diagnostics)
-    facts: dict[str, Any] = {**told(error), "diagnostics": diagnostics, "log": log}
+    facts: dict[str, Any] = {**details_of(error), "diagnostics": diagnostics, "log": log}
     if header := missing_header(diagnostics):
         return HeaderNotFoundError(
             _no_header(request, toolchain, header, errors[0]),

@@ -35,7 +35,7 @@ def link_to_ptx(artifacts: Sequence[Artifact], arch: Arch | None, options: Optio
     use kernels and variables, for the optimiser leaves no function.
 
     Raises:
-        LinkError: the images do not link; every reason is told, with input and line.
+        LinkError: the images do not link; the error has every reason, with input and line.
         PtxSyntaxError: an input is not PTX.
         OptionError: ``arch`` is given as LTO-IR, or there are options and no LTO-IR.
         CujitError: as of ``link_lto``.
@@ -148,7 +148,7 @@ def _preference(entry: FatbinEntry) -> tuple[bool, Arch]:
 
 
 def _renamed(part: Artifact, new: Mapping[str, str]) -> Artifact:
-    """An Artifact whose lowered names are those that the link gave."""
+    """An Artifact whose lowered names are what the link made of them."""
     if not new:
         return part
     names = {name: new.get(lowered, lowered) for name, lowered in part.names.items()}

@@ -66,7 +66,7 @@ def scan(
     ``define`` are the macros of the command line, as ``NAME VALUE``. ``is_old_dialect``: C++14 or earlier.
 
     Raises:
-        NotModelledError: what a compile reads cannot be told; the message says why.
+        NotModelledError: what a compile reads cannot be known; the message says why.
     """
     walk = _Walk(search, files, is_old_dialect)
     start = HeaderPlace("pre-include", "")

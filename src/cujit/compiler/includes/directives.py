@@ -184,7 +184,7 @@ def _named(verb: Verb, match: re.Match[str]) -> Inclusion:
 
 
 def _probes(plain: str) -> tuple[list[Inclusion], str]:
-    """Find what ``__has_include`` asks for, wherever it stands; and say where that cannot be told.
+    """Find what ``__has_include`` asks for, wherever it stands; and say where that cannot be known.
 
     What it names within a macro or an argument is expanded first; a definition counts where it is used (``probing``).
     """

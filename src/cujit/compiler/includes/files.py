@@ -1,4 +1,4 @@
-"""Files as a scan sees them: read once, known by their stats, and told from what is not there."""
+"""Files as a scan sees them: read once, known by their stats, and kept apart from what is not there."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ Stamp = tuple[int, int, int, int, int]
 
 
 class NotModelledError(CujitError):
-    """Something that the compile may read cannot be told beforehand; caught where the key is made."""
+    """Something that the compile may read cannot be known beforehand; caught where the key is made."""
 
 
 class SourceText(NamedTuple):
@@ -63,7 +63,7 @@ def is_absent(path: str) -> bool:
     """Tell whether NVRTC would find no header there: nothing, or a directory, which it passes over (measured, 13.5).
 
     Raises:
-        NotModelledError: it cannot be told.
+        NotModelledError: it cannot be known.
     """
     try:
         return stat.S_ISDIR(os.stat(path).st_mode)

@@ -37,7 +37,7 @@ Macros = Mapping[str, frozenset[Macro]]
 
 
 class UnresolvedError(CujitError):
-    """The tokens may name a header that cannot be told; caught within this package."""
+    """The tokens may name a header that cannot be known; caught within this package."""
 
 
 def read_macro(text: str) -> tuple[str, Macro] | None:

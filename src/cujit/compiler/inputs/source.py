@@ -162,7 +162,7 @@ class Source:
 
     @property
     def program_name(self) -> str:
-        """What the compiler is told: the file's own path, or a name in a directory that does not exist."""
+        """What the compiler gets: the file's own path, or a name in a directory that does not exist."""
         return self.path or f"{MEMORY}/{self.name.lstrip('/')}"
 
     def compiler_headers(self) -> list[tuple[str, str]]:

@@ -1,4 +1,4 @@
-"""Which arguments of a tool may go into a key as they are: those that name no file and measure nothing."""
+"""Which arguments of a tool may go into a key as they are: they name no file and measure nothing."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Which build of a compiler it is: the identity that a key needs, without opening the library where that can be.
 
-A build is told by the identifier that its linker wrote into it, a hash of what was linked, and by its size. Both are in
+A build is known by the identifier that its linker wrote into it, a hash of what was linked, and its size. Both are in
 the first and last kilobytes that a few reads touch; version numbers say less (a patch release keeps major.minor), and
 a hash of the file costs 130 ms (NVRTC 13.5: 141 MB).
 """

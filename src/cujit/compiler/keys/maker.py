@@ -1,7 +1,7 @@
 """The key of a piece of work: every input that reaches a compiler, a linker or a packer, by content and not by path.
 
 The same sources on another machine, in another directory, by another user give the same key. Work whose inputs
-cannot all be told has none, and says why. Parts, in their order: this module's schema, the kind of result, the builds
+cannot all be known has none, and says why. Parts, in their order: this module's schema, the kind of result, the builds
 of the tools, arguments, the source with its name, name expressions, headers in memory, the include closure, the names
 that must stay absent; and paths only where the result holds them.
 """

@@ -36,7 +36,7 @@ class OptionType(enum.Enum):
 
 
 class Tool(enum.Enum):
-    """Who is told; the value is the tool's name."""
+    """Who gets it; the value is the tool's name."""
 
     NVRTC = "NVRTC"
     NVJITLINK = "nvJitLink"

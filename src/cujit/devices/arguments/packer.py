@@ -248,7 +248,7 @@ def _vector(
 
 
 def _parts(parameter: Parameter, element: np.dtype[Any], count: int, value: object) -> Sequence[object] | None:
-    """Give the numbers of a value that is told by numbers; None of one that is told by its bytes."""
+    """Give the numbers of a value that is given as numbers; None of one that is given as bytes."""
     if isinstance(value, (tuple, list)):
         return value
     plain = _plain(value)

@@ -24,19 +24,19 @@ def signature_of_layout(layout: list[tuple[int, int]]) -> Signature:
 
 
 def signature_of(artifact: Artifact, lowered: str, loaded: Signature) -> Signature:
-    """Tell what a kernel takes: as its build told, else as its lowered name or PTX beside it says, else as ``loaded``.
+    """Tell what a kernel takes: as its build says, else as its lowered name or PTX beside it says, else as ``loaded``.
 
     ``loaded`` is what the device tells of the image.
     """
-    told = artifact.signatures.get(lowered) or signature_of_name(lowered, loaded)
-    if told is None and any(parameter.kind is ParameterClass.UNKNOWN for parameter in loaded):
-        told = _signature_of_ptx(artifact, lowered)
-    return merge_signatures(told, loaded)
+    stated = artifact.signatures.get(lowered) or signature_of_name(lowered, loaded)
+    if stated is None and any(parameter.kind is ParameterClass.UNKNOWN for parameter in loaded):
+        stated = _signature_of_ptx(artifact, lowered)
+    return merge_signatures(stated, loaded)
 
 
 def _signature_of_ptx(artifact: Artifact, lowered: str) -> Signature | None:
     """Read the types in the PTX that was loaded, or that lies in the same fatbin; None where there is none."""
-    # Start-up: images that a build told the types of are not read.
+    # Start-up: images whose build says the types are not read.
     from cujit.formats.fatbin import EntryKind, read_fatbin
     from cujit.formats.ptx.heads import entry_signatures
 
@@ -49,14 +49,14 @@ def _signature_of_ptx(artifact: Artifact, lowered: str) -> Signature | None:
 
 
 def signature_of_name(lowered: str, loaded: Signature) -> Signature | None:
-    """Read the types of the parameters from a lowered name of C++, where no build told them.
+    """Read the types of the parameters from a lowered name of C++, where no build says them.
 
     A name does not tell a structure from an enumeration: for those, ``loaded``, what the image tells, says how their
     bytes are meant. None if the name is not of C++, or does not fit the image.
     """
     if not lowered.startswith("_Z"):
         return None
-    from cujit.formats.itanium import Demangler  # start-up: images that a build told the types of are not read
+    from cujit.formats.itanium import Demangler  # start-up: images whose build says the types are not read
 
     reader = Demangler(lowered)
     try:
@@ -78,15 +78,15 @@ def signature_of_name(lowered: str, loaded: Signature) -> Signature | None:
 
 def _parameter(t: CxxType, loaded: Parameter) -> Parameter:
     """Give a parameter its type, unless the image says that it has another size."""
-    from cujit.formats.cxx_types import TypeShape  # start-up: images that a build told the types of are not read
+    from cujit.formats.cxx_types import TypeShape  # start-up: images whose build says the types are not read
 
     name = str(t)
     if t.shape is TypeShape.POINTER:
-        told = Parameter(ParameterClass.POINTER, 8, 8, name, str(t.inner).rstrip())
+        stated = Parameter(ParameterClass.POINTER, 8, 8, name, str(t.inner).rstrip())
     elif t.builtin is not None:
-        told = Parameter(t.builtin.kind, t.builtin.size, t.builtin.size, name)
+        stated = Parameter(t.builtin.kind, t.builtin.size, t.builtin.size, name)
     elif name in FORMATS or vector_of(name, loaded.size) is not None:
-        told = replace(loaded, kind=ParameterClass.AGGREGATE, type=name)
+        stated = replace(loaded, kind=ParameterClass.AGGREGATE, type=name)
     else:
-        told = replace(loaded, type=name)
-    return replace(told, offset=loaded.offset) if told.size == loaded.size else loaded
+        stated = replace(loaded, type=name)
+    return replace(stated, offset=loaded.offset) if stated.size == loaded.size else loaded

@@ -127,11 +127,11 @@ def _handle(tensor: Any) -> int:
 
 def _agrees(interface: TensorInterface, tensor: Any) -> bool:
     """Tell whether the interface says of a tensor what its attributes say."""
-    told = (
+    actual = (
         interface.ask("get_data_ptr", tensor, ctypes.c_void_p),
         interface.ask("get_numel", tensor, ctypes.c_int64),
         interface.ask("is_contiguous", tensor, ctypes.c_bool),
         interface.ask("get_layout", tensor, ctypes.c_int32),
         interface.ask("get_device_type", tensor, ctypes.c_int32),
     )
-    return told == (tensor.data_ptr(), tensor.numel(), tensor.is_contiguous(), 0, 0)
+    return actual == (tensor.data_ptr(), tensor.numel(), tensor.is_contiguous(), 0, 0)

@@ -1,6 +1,6 @@
 """DLPack capsules: made for a device's memory, and read from other libraries' arrays.
 
-A capsule is made by NumPy, over an array that only *describes* the memory, and then told which device the
+A capsule is made by NumPy, over an array that only *describes* the memory, and then given the device that the
 memory is on. So the capsule's destructor and the tensor's deleter are NumPy's compiled ones, which are
 safe whenever they run (on other threads, with an exception pending, late at exit), as callbacks written in
 Python are not.
@@ -78,7 +78,7 @@ class Tensor:
 
 
 class _Described:
-    """Memory as NumPy is told of it: never touched, only described. ``owner`` keeps it alive."""
+    """Memory as NumPy sees it: never touched, only described. ``owner`` keeps it alive."""
 
     def __init__(self, owner: object, interface: dict[str, Any]) -> None:
         self.owner = owner

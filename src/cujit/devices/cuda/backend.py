@@ -32,7 +32,7 @@ _FIRST_WITH_TENSOR_MAPS = 90
 
 
 class CudaBackend(Backend):
-    """The GPU with number ``ordinal`` among those that the driver shows to this process.
+    """The GPU with number ``ordinal`` among the GPUs that the driver shows to this process.
 
     It works in the GPU's primary context, which it shares with the CUDA runtime and so with other libraries.
     Not to be used in a process forked after it was made: the driver refuses, and the error says so.

@@ -1,6 +1,6 @@
 """The primary context of a GPU: the one that the CUDA runtime, PyTorch, CuPy and JAX use too.
 
-A kernel that fails is told of by a later call, whichever that is, and not by name: the error then says which launches
+A kernel that fails is reported by a later call, whichever that is, and not by name: the error then says which launches
 were in flight (``ring.py``).
 """
 

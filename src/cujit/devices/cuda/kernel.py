@@ -107,15 +107,15 @@ class CudaKernel(BackendKernel):
             _BUFFER_POINTER, ctypes.addressof(buffer), _BUFFER_SIZE, ctypes.addressof(size), _END
         )
         # The driver copies the buffer before it returns.
-        told = ctypes.addressof(extra) if len(parameters) else 0
+        packed = ctypes.addressof(extra) if len(parameters) else 0
         with self._context as driver:
             if options == PLAIN:
                 sizes = (*shape.grid, *shape.block, shape.shared_bytes)
-                (result,) = driver.attempt("cuLaunchKernel", function, *sizes, stream, 0, told)
+                (result,) = driver.attempt("cuLaunchKernel", function, *sizes, stream, 0, packed)
                 status = int(result)
             else:
                 config = launch_config(shape, stream, options)
-                status = driver_entries(driver).launch_ex(config, int(function), told)
+                status = driver_entries(driver).launch_ex(config, int(function), packed)
         if status:
             self._failed(shape, options, status)
         self._context.ring.note(self._label(shape, stream))

@@ -165,6 +165,6 @@ def _input_type(context: Context, kind: Kind, name: str) -> Any:
 
 
 def _destroy(context: Context, state: Any, logs: JitLogs) -> None:
-    """End the link while its logs are still where the driver was told that they are."""
+    """End the link while its logs are still where the driver writes them."""
     context.release("cuLinkDestroy", state)
     del logs

@@ -45,7 +45,7 @@ class CudaModule(BackendModule):
             if status == result.CUDA_ERROR_NOT_FOUND:
                 raise NameNotFoundError(
                     f"no variable {spell(name)} in this module",
-                    help="variables go by their lowered names; the compiler drops those that nothing uses",
+                    help="variables go by their lowered names; the compiler drops what nothing uses",
                 )
             if status != result.CUDA_SUCCESS:
                 raise self._library.context.explained(driver.error("cuLibraryGetGlobal", status))

@@ -33,7 +33,7 @@ class LaunchRing:
         return ctypes.addressof(self._words)
 
     def label(self, launch: str) -> int:
-        """Give the label of a launch that is told by these words, when it is prepared; the oldest are forgotten."""
+        """Give the label of a launch that has these words, when it is prepared; the oldest are forgotten."""
         with self._lock:
             known = self._labels.get(launch)
             if known is not None:

@@ -35,7 +35,7 @@ class LoadedImage:
         self.device = device
         self.artifact = artifact
         self.options = options
-        """Those that it was loaded with."""
+        """What it was loaded with."""
         self.portable: Callable[[], Artifact] | None = None
         """Makes PTX of what the image was made of, where that is known."""
         self.loaded: BackendModule | None = loaded

@@ -17,8 +17,8 @@ define internal i32 @torch(ptr %interface, i64 %question, ptr %handle, ptr %out)
   %status = call i32 %call(ptr %handle, ptr %out)
   %answer = load i32, ptr %out
   %good = icmp eq i32 %status, 0
-  %told = select i1 %good, i32 %answer, i32 -2
-  ret i32 %told
+  %answered = select i1 %good, i32 %answer, i32 -2
+  ret i32 %answered
 }
 
 ; A strided tensor of torch on this device, of the dtype that was found right, contiguous, of two elements and more.
@@ -149,9 +149,9 @@ define internal i1 @stream(ptr %interface, ptr %state) {
   %raised = icmp eq ptr %stream, null
   br i1 %raised, label %no, label %look
 look:
-  %told = call i1 @address(ptr %stream, ptr %interface, i64 #cupy.name_ptr, ptr %handle.at)
+  %answered = call i1 @address(ptr %stream, ptr %interface, i64 #cupy.name_ptr, ptr %handle.at)
   call void @Py_DecRef(ptr %stream)
-  br i1 %told, label %compare, label %no
+  br i1 %answered, label %compare, label %no
 compare:
   %handle = load i64, ptr %handle.at
   %mine.at = getelementptr i8, ptr %state, i64 #state.stream

@@ -1,4 +1,4 @@
-"""Prepared launches as they are called, and those that a kernel keeps."""
+"""Prepared launches as they are called, and how a kernel keeps them."""
 
 from __future__ import annotations
 
@@ -161,7 +161,7 @@ def make_launch(
 def attach(launch: PreparedLaunch, *, wait: bool = False) -> bool:
     """Have a launch run machine code from here on, if that is compiled; ``wait`` has it compiled at once.
 
-    The first call of a launch asks for the code, and goes by hand; so do those that come until it is there.
+    The first call of a launch asks for the code, and goes by hand; so does each until it is there.
     """
     entry, shape = launch._entry, launch._shape
     if not launch._waits or shape is None or entry.binder is None:

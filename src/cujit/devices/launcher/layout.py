@@ -13,7 +13,7 @@ from cujit.signature import Parameter, ParameterClass, Signature
 __all__ = ["MOST_BYTES", "MOST_FIELDS", "Field", "FieldKind", "Layout", "layout_of"]
 
 MOST_FIELDS = 64
-"""Parameters that machine code reads; it marks those that Python read in one word."""
+"""Parameters that machine code reads; it marks in one word which Python read."""
 
 MOST_BYTES = 4096
 """Bytes of parameters that machine code keeps on the stack, where a call may be inside another's reader.

@@ -56,8 +56,8 @@ def replay(
         )
     module = _load(entry, cpu)
     kernel = module.kernels[entry.loaded.name]
-    told = Signature(tuple(replace(p, offset=None) for p in entry.signature))
-    signature = merge_signatures(told, kernel.signature)
+    stated = Signature(tuple(replace(p, offset=None) for p in entry.signature))
+    signature = merge_signatures(stated, kernel.signature)
     buffer = bytearray(Packer(signature, entry.device, entry.name).pack(arguments))
     spans = _spans(entry, signature, buffer, arguments)
     copies = _copies(entry.device, spans, cpu)
@@ -100,7 +100,7 @@ def _spans(entry: LaunchEntry, signature: Signature, buffer: bytearray, argument
         size = getattr(value, "nbytes", None)
         if isinstance(value, (Pointer, ctypes.c_void_p)) and address:
             raise ArgumentError(
-                f"{entry.name}: argument {i + 1} is {spell(value)}, memory whose size is not told, so it "
+                f"{entry.name}: argument {i + 1} is {spell(value)}, memory whose size is not known, so it "
                 "cannot be copied",
                 help="pass the array itself",
             )

@@ -1,1 +1,1 @@
-"""Tensor maps: what the tensor memory accelerator is told of a tensor."""
+"""Tensor maps: how the tensor memory accelerator sees a tensor."""

@@ -14,10 +14,10 @@ __all__ = ["DebugData", "Labels"]
 
 @dataclass(frozen=True)
 class Labels:
-    """The labels of a module: all of its functions and sections, and those that debug data tell of."""
+    """The labels of a module: all of its functions and sections, and which of them debug data name."""
 
     all: frozenset[str]
-    told: frozenset[str]
+    debugged: frozenset[str]
 
     @classmethod
     def of(cls, module: Module) -> Labels:
@@ -76,7 +76,7 @@ class DebugData:
 
 
 def _directives(module: Module, name: str) -> Iterable[Directive]:
-    """The ``.file`` or ``.section`` directives of a module, those that stand in functions too."""
+    """The ``.file`` or ``.section`` directives of a module, and of its functions."""
     for item in module.items:
         if isinstance(item, Directive):
             yield from (item,) * (item.name == name)

@@ -1,7 +1,7 @@
 """Several PTX modules as one: what nvJitLink does for machine code, done to PTX, for those who want PTX back.
 
 Names that a module keeps for itself are renamed where another has the same; externs meet their definitions; weak and
-common definitions become one; what is in the way is told all at once.
+common definitions become one; what is in the way is said all at once.
 """
 
 from __future__ import annotations
@@ -117,8 +117,8 @@ class _Link:
         for index, (renaming, own) in enumerate(zip(renamings, labels, strict=True)):
             for function in self._inputs[index].module.functions:
                 if function.body is not None and not self._is_kept(function, index):
-                    told = (label for label in labels_of(function.body) if label in own.told)
-                    lost.setdefault(function.name, []).extend(map(renaming.label, told))
+                    debugged = (label for label in labels_of(function.body) if label in own.debugged)
+                    lost.setdefault(function.name, []).extend(map(renaming.label, debugged))
         return lost
 
     # -- what stays -----------------------------------------------------------------------------------------
@@ -300,14 +300,14 @@ def _new_names(
     owners = Counter(name for table in tables for name in table)
     taken = {*owners, *(label for own in labels for label in own.all)}
     given = {name for table in tables for name, symbol in table.items() if not symbol.is_private}
-    told: set[str] = set()
+    debugged: set[str] = set()
     found = []
     for number, (table, own) in enumerate(zip(tables, labels, strict=True), start=1):
         private = [name for name, symbol in table.items() if symbol.is_private]
         symbols = {name: _fresh(name, number, taken) for name in private if name in given}
         given.update(private)
-        clashing = (own.all & (owners.keys() - table.keys())) | (own.told & told)
-        told |= own.told
+        clashing = (own.all & (owners.keys() - table.keys())) | (own.debugged & debugged)
+        debugged |= own.debugged
         found.append((symbols, {label: _fresh(label, number, taken) for label in sorted(clashing)}))
     return found
 

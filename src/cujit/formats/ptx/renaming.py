@@ -1,4 +1,4 @@
-"""The names of one module, told and changed: symbols of the module, labels, and the numbers of files.
+"""The names of one module, listed and changed: symbols of the module, labels, and the numbers of files.
 
 Registers, parameters and the variables of a function stay as they are, and hide a symbol of the same name where they
 are declared.

@@ -1,4 +1,4 @@
-"""Whether instructions are PTX: what no assembler takes is told with line and caret before anything is made of it."""
+"""Whether instructions are PTX: what no assembler takes is refused, with line and caret, before it is used."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from cujit.formats.ptx.versions import check_head, declared_target, is_known_ver
 __all__ = ["check_module"]
 
 _SHOWN_FORMS = 3
-# The most numbers that a directive of a function takes, and those that are not 0 (the parser asks more of two).
+# The most numbers that a directive of a function takes, none of them 0 (the parser asks more of two).
 # Source: PTX ISA manual 9.1, 11.3 to 11.8; ptxas 13.0 and nvJitLink 13.5.
 _NUMBERS = {
     "maxntid": 3, "reqntid": 3, "reqnctapercluster": 3, "minnctapersm": 1, "maxnctapersm": 1, "maxnreg": 1,

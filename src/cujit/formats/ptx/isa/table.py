@@ -13,7 +13,7 @@ takes all of them but those of PTX 1.0 to 1.3 without a rounding (tried with ``.
 (the same), and ``wmma`` without ``.aligned`` beside words that came after it. What of a row's product is no instruction
 ``never`` lists. A section
 number may be off: not every page of the manual was read beside the rows. That every instruction of NVRTC's output has
-a row is tested for six architectures. Versions and architectures are those that ptxas demands, tried with each
+a row is tested for six architectures. Versions and architectures are what ptxas demands, tried with each
 modifier of each closed form alone and with some 380 statements of the rest; ptxas 11.7 to 13.4 agreed before the
 matrices, copies and textures were listed, and 13.0 with all of it (it takes ``fma.oob`` and ``shared::cta`` a version
 earlier than it later says). What a single modifier needs beyond its form is in ``later``.
