@@ -138,7 +138,7 @@ class ToolLibrary:
         raise self.misused(self._bad_argument, f"{function}: {message}", tool=self.tool, call=function, help=help)
 
     def refused_options(self, options: Sequence[str], create: Callable[[list[str]], Any], base: str = "") -> str:
-        """Find which of the options the library refuses, by trying each with those that begin with ``base``."""
+        """Find which of the options the library refuses, by trying each after what begins with ``base``."""
 
         def is_taken(some: list[str]) -> bool:
             try:

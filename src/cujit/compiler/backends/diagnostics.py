@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from cujit.errors import Diagnostic, ToolError
 
-__all__ = ["NAME_MAP", "details_of", "missing_header", "parse_log", "without_warnings_in"]
+__all__ = ["NAME_MAP", "facts_of", "missing_header", "parse_log", "without_warnings_in"]
 
 NAME_MAP = "__nv_name_map"
 """The file that NVRTC says when a name expression is wrong."""
@@ -37,7 +37,7 @@ _LINKER = re.compile(
 )
 
 
-def details_of(error: ToolError) -> dict[str, str]:
+def facts_of(error: ToolError) -> dict[str, str]:
     """Give what a tool said, as the arguments of the error that explains it."""
     return {"tool": error.tool, "call": error.call, "result": error.result, "log": error.log}
 
