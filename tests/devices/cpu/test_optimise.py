@@ -11,8 +11,6 @@ from llvmlite.binding import PassBuilder
 
 import cujit
 import cujit.devices.jit as jit
-from cujit.devices.cpu.codegen.irmodule import IrModule
-from cujit.devices.cpu.codegen.nodes import Node, Value
 from cujit.devices.jit import optimise
 
 IR = """
@@ -48,10 +46,7 @@ def test_functions_of_a_kernel_take_no_arguments_that_they_do_not_read() -> None
     assert "@twice(i32 %x)" in str(optimise(IR, kernel=True))
 
 
-@pytest.mark.parametrize(("said", "level"), [("no", 2), ("yes", 1)])
-def test_a_long_kernel_gets_the_passes_that_take_time_in_proportion(
-    said: str, level: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_kernel_gets_the_passes_that_take_time_in_proportion(monkeypatch: pytest.MonkeyPatch) -> None:
     builder, levels = jit._pass_builder, []
 
     def watched(level: int, *, unrolls: bool) -> object:
@@ -59,16 +54,8 @@ def test_a_long_kernel_gets_the_passes_that_take_time_in_proportion(
         return builder(level, unrolls=unrolls)
 
     monkeypatch.setattr(jit, "_pass_builder", watched)
-    optimise(IR.replace("%at) {", f'%at) "cujit-long"="{said}" {{'), kernel=True)
-    assert levels == [level]
-
-
-@pytest.mark.parametrize(("constants", "said"), [(100, "no"), (200_000, "yes")])
-def test_a_module_says_whether_it_is_long(constants: int, said: str) -> None:
-    module, one = IrModule(), Value("1", "i32")
-    module.constant("c", [one] * constants)
-    module.define("run", [], [Node("ret")], linkage="")
-    assert f'"cujit-long"="{said}"' in module.text("run")
+    optimise(IR, kernel=True)
+    assert levels == [1]
 
 
 def test_no_pass_builder_serves_for_long_or_stays(monkeypatch: pytest.MonkeyPatch) -> None:
