@@ -14,7 +14,7 @@ import pytest
 import promises
 from cujit.devices.device import Device
 from cujit.devices.jit import show_modules
-from cujit.devices.registry import process_devices
+from cujit.devices.process import process_devices
 from cujit.errors import DeviceNotFoundError, DriverNotFoundError
 from cujit.toolchain.headers import Settings
 from cujit.toolchain.toolset import Toolchain

@@ -19,7 +19,7 @@ from xml.etree import ElementTree
 import pytest
 
 from cujit.devices.device import Device
-from cujit.devices.registry import process_devices
+from cujit.devices.process import process_devices
 from cujit.errors import DriverError
 
 __all__: list[str] = []

@@ -11,7 +11,7 @@ import pytest
 from cujit.artifact import Artifact, Kind
 from cujit.compiler import linking
 from cujit.devices.device import Device
-from cujit.devices.registry import process_devices
+from cujit.devices.process import process_devices
 from cujit.errors import CujitError, FormatError, LinkError, ToolchainNotFoundError
 from cujit.formats.cubin import read_cubin
 from cujit.formats.ptx.retarget import retarget

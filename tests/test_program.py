@@ -18,7 +18,7 @@ from cujit.arch import Arch
 from cujit.artifact import Artifact, Kind
 from cujit.cli.build import command
 from cujit.devices.device import Device
-from cujit.devices.registry import process_devices
+from cujit.devices.process import process_devices
 from cujit.errors import (
     ArchError,
     BundleError,

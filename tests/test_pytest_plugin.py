@@ -16,7 +16,7 @@ import pytest
 
 import cujit
 from cujit.budget.checking import Budget, examine
-from cujit.devices.registry import Devices, process_devices
+from cujit.devices.process import Devices, process_devices
 from cujit.errors import DeviceNotFoundError
 from cujit.program import compile
 

@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 from cujit.cli import main
-from cujit.devices.registry import process_devices
+from cujit.devices.process import process_devices
 
 _README = (Path(__file__).parents[1] / "README.md").read_text()
 _ON_CPU, _ON_GPU = re.findall(r"```python\n(.*?)```", _README, re.DOTALL)

@@ -18,7 +18,7 @@ from cujit.artifact import Kind
 from cujit.cache.cache import Cache
 from cujit.devices.cpu.kernel import CpuKernel
 from cujit.devices.device import Device
-from cujit.devices.registry import process_devices
+from cujit.devices.process import process_devices
 from cujit.errors import (
     ClosedError,
     CompileError,

@@ -276,7 +276,7 @@ def _link_by_the_driver(artifacts: Sequence[Artifact], target: Arch | None, abse
         ToolchainNotFoundError: there is no GPU, or the link is for another.
         LinkError: the driver does not link these.
     """
-    from cujit.devices.registry import process_devices  # start-up: brings the devices, which compiling does not need
+    from cujit.devices.process import process_devices  # start-up: brings the devices, which compiling does not need
 
     gpus = process_devices().gpus()
     if not gpus or (target is not None and target != gpus[0].arch):
@@ -289,14 +289,14 @@ def _link_by_the_driver(artifacts: Sequence[Artifact], target: Arch | None, abse
 
 
 def _named(device: Device | str) -> Device:
-    from cujit.devices.registry import process_devices  # start-up: brings the devices, which compiling does not need
+    from cujit.devices.process import process_devices  # start-up: brings the devices, which compiling does not need
 
     return process_devices().named(device)
 
 
 def _present() -> Sequence[Arch]:
     """The architectures of the GPUs of this machine, for the target ``"native"``; nothing else asks the driver."""
-    from cujit.devices.registry import process_devices  # start-up: brings the devices, which compiling does not need
+    from cujit.devices.process import process_devices  # start-up: brings the devices, which compiling does not need
 
     arches = sorted({device.arch for device in process_devices().gpus()})
     if not arches:

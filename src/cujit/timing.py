@@ -11,7 +11,7 @@ import numpy as np
 
 from cujit.devices.arrays.array import DeviceArray
 from cujit.devices.device import Device
-from cujit.devices.registry import process_devices
+from cujit.devices.process import process_devices
 from cujit.devices.streams import DeviceLike, Event, Graph, Stream
 from cujit.errors import ArgumentError, spell
 from cujit.kernel import Launch

@@ -8,7 +8,7 @@ from typing import TypeAlias
 import pytest
 from click.testing import Result
 
-from cujit.devices.registry import process_devices
+from cujit.devices.process import process_devices
 from cujit.formats.cubin import read_cubin
 from cujit.formats.fatbin import read_fatbin
 

@@ -8,7 +8,7 @@ import pytest
 from click.testing import Result
 
 from cujit.cli import demo
-from cujit.devices.registry import process_devices
+from cujit.devices.process import process_devices
 from cujit.program import toolchain
 
 Cujit: TypeAlias = Callable[..., Result]

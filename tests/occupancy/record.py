@@ -13,7 +13,7 @@ from pathlib import Path
 
 sys.path[:0] = [str(Path(__file__).parents[1])]
 
-from cujit.devices.registry import process_devices  # noqa: E402
+from cujit.devices.process import process_devices  # noqa: E402
 from cujit.loading import load  # noqa: E402
 from cujit.occupancy.subject import subject  # noqa: E402
 from cujit.program import compile  # noqa: E402

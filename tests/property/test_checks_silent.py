@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import cujit
 from cujit.devices.device import Device
-from cujit.devices.registry import process_devices
+from cujit.devices.process import process_devices
 from cujit.devices.shapes import Dim3
 from property import test_barriers, test_divergence, test_regions, test_vector_accesses
 from property.effort import times

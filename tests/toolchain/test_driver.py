@@ -40,7 +40,7 @@ def made_of(**functions: object) -> Any:
 def test_importing_opens_no_library() -> None:
     src = str(Path(driver_module.__file__).parents[2])
     code = (
-        "import sys, cujit.toolchain.driver, cujit.devices.cuda, cujit.devices.registry\n"
+        "import sys, cujit.toolchain.driver, cujit.devices.cuda, cujit.devices.process\n"
         "assert not any(m.startswith('cuda.') for m in sys.modules), sorted(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code], check=True, env={**os.environ, "PYTHONPATH": src}, timeout=60)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import click
 
 from cujit.devices.device import Device
-from cujit.devices.registry import is_device_name, process_devices
+from cujit.devices.process import is_device_name, process_devices
 from cujit.errors import MissingError, spell
 from cujit.machine import cpu, gpu
 

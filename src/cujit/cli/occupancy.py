@@ -10,7 +10,7 @@ import click
 
 from cujit.cli.console import json_option, note, print_json, print_table
 from cujit.devices.device import Device
-from cujit.devices.registry import is_device_name, process_devices
+from cujit.devices.process import is_device_name, process_devices
 from cujit.errors import CujitError, LaunchError, MissingError
 from cujit.kernel import Kernel
 from cujit.loading import load

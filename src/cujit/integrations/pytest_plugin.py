@@ -181,7 +181,7 @@ def _cases(allowed: Sequence[str], asked: Sequence[str] | None) -> list[tuple[st
 
 
 def _has_gpu() -> bool:
-    from cujit.devices.registry import process_devices  # start-up: pytest loads this file in every run
+    from cujit.devices.process import process_devices  # start-up: pytest loads this file in every run
 
     return bool(process_devices().gpus())
 
@@ -192,7 +192,7 @@ def cujit_device(request: pytest.FixtureRequest) -> Device:
 
     ``device`` is the same, under a name that a project may give to something of its own.
     """
-    from cujit.devices.registry import process_devices  # start-up: pytest loads this file in every run
+    from cujit.devices.process import process_devices  # start-up: pytest loads this file in every run
 
     devices = process_devices()
     wish: _Wish = getattr(request, "param", None) or _Wish("cpu", _setting(request.config, "cujit_check") or _CHECK)
@@ -215,7 +215,7 @@ class _Covered:
     def __init__(self, config: pytest.Config, file: str, exact: bool) -> None:
         # Start-up: pytest loads this file in every run.
         from cujit.devices.cpu.observe.coverage import Coverage
-        from cujit.devices.registry import process_devices
+        from cujit.devices.process import process_devices
 
         self._file = file if os.path.isabs(file) else os.path.join(str(config.invocation_params.dir), file)
         self._devices = process_devices()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from cujit.devices.device import Device
-from cujit.devices.registry import process_devices
+from cujit.devices.process import process_devices
 from cujit.devices.streams import DeviceLike
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from cujit.arch.support import Version, install
 from cujit.devices.device import Device
-from cujit.devices.registry import process_devices
+from cujit.devices.process import process_devices
 from cujit.errors import CujitError
 from cujit.program import toolchain
 from cujit.toolchain.driver import open_driver

@@ -17,7 +17,7 @@ from cujit.compiler.keys.recipe import write_recipe
 from cujit.compiler.request import Request
 from cujit.compiler.runner import Runner
 from cujit.devices.device import Device
-from cujit.devices.registry import process_devices
+from cujit.devices.process import process_devices
 from cujit.errors import OptionError, ToolchainNotFoundError, spell
 from cujit.forks import begins_anew
 from cujit.loading import Module, jit, load

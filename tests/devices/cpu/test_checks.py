@@ -15,7 +15,7 @@ from cujit.devices.cpu.observe.watching import Checks
 from cujit.devices.cpu.pipeline import ir_of
 from cujit.devices.cpu.preparation import Preparation
 from cujit.devices.device import Device
-from cujit.devices.registry import process_devices
+from cujit.devices.process import process_devices
 from cujit.devices.shapes import Dim3
 from cujit.errors import ArgumentError, KernelFaultError, OptionError
 

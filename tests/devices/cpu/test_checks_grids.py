@@ -9,7 +9,7 @@ import pytest
 
 import cujit
 from cujit.devices.device import Device
-from cujit.devices.registry import process_devices
+from cujit.devices.process import process_devices
 from cujit.errors import KernelFaultError
 
 KERNELS = r"""

@@ -11,7 +11,7 @@ import pytest
 
 import cujit
 from cujit.devices.device import Device
-from cujit.devices.registry import process_devices
+from cujit.devices.process import process_devices
 from kernels.cases import CASES, Case
 from kernels.test_kernels import assert_equals_reference, run
 

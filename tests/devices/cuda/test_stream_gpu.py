@@ -12,7 +12,7 @@ import pytest
 from cujit.devices.cuda.backend import CudaBackend
 from cujit.devices.device import Device
 from cujit.devices.launcher.launch import attach
-from cujit.devices.registry import process_devices
+from cujit.devices.process import process_devices
 from cujit.devices.streams import stream_handle
 from cujit.errors import DriverError, LaunchError
 from cujit.kernel import Launch

@@ -13,7 +13,7 @@ import pytest
 from cujit.devices.arguments.smallfloats import FORMATS, encode
 from cujit.devices.device import Device
 from cujit.devices.options import check_own_cluster
-from cujit.devices.registry import process_devices
+from cujit.devices.process import process_devices
 from cujit.devices.shapes import Dim3
 from cujit.errors import ArgumentError, ClosedError, LaunchError, LoadError
 from cujit.loading import Module, jit, load

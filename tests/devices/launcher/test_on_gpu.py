@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from cujit.devices.device import Device
-from cujit.devices.registry import process_devices
+from cujit.devices.process import process_devices
 from cujit.errors import ArgumentError, LaunchError
 from cujit.loading import Module, jit
 

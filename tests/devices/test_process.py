@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from cujit.devices.registry import MAX_CPU_THREADS, Devices, process_devices
+from cujit.devices.process import MAX_CPU_THREADS, Devices, process_devices
 from cujit.errors import DeviceNotFoundError, DriverNotFoundError, LoadError, OptionError
 
 
@@ -90,7 +90,7 @@ class Hide:
         if name.partition(".")[0] == "llvmlite":
             raise ModuleNotFoundError(f"No module named {name!r}", name=name)
 sys.meta_path.insert(0, Hide())
-from cujit.devices.registry import Devices
+from cujit.devices.process import Devices
 from cujit.errors import MissingError
 for ask in (lambda d: d.cpu(), lambda d: d.named("cpu"), lambda d: d.cpu(2)):
     try:
