@@ -168,7 +168,7 @@ def test_a_second_process_optimises_nothing_and_does_the_same(runs: tuple[Run, R
 @pytest.mark.verbatim
 def test_a_launch_out_of_the_cache_imports_nothing_that_makes_machine_code(runs: tuple[Run, Run, Run]) -> None:
     first, again, _ = runs
-    names = ("analysis.body", "frontend.flatten", "control.flow", "codegen.warp", "instructions.bits", "pipeline")
+    names = ("analysis.body", "frontend.flatten", "control.flow", "codegen.warp", "instructions.integer", "pipeline")
     makers = {f"cujit.devices.cpu.{name}" for name in names}
     rooms = ("analysis", "frontend", "control", "codegen", "instructions")
     families = (*(f"cujit.devices.cpu.{room}." for room in rooms), "cujit.formats.ptx.")

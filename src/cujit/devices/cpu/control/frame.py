@@ -23,7 +23,7 @@ from cujit.devices.cpu.codegen.names import BLOCK, FIRST_THREAD, LAUNCH, STATE, 
 from cujit.devices.cpu.codegen.nodes import Node
 from cujit.devices.cpu.codegen.warp import WarpEmitter
 from cujit.devices.cpu.control.regions import GONE, RegionBoundary, boundaries, kept_places, kept_pointers, run_regions
-from cujit.devices.cpu.instructions.functions import symbol_of
+from cujit.devices.cpu.instructions.calls import symbol_of
 from cujit.devices.cpu.native.structures import STACK_BYTES, Block
 from cujit.devices.cpu.run.launch import PLACE, field_offset
 

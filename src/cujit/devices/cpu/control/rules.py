@@ -10,24 +10,24 @@ from cujit.devices.cpu.codegen.special import SPECIAL_REGISTERS
 from cujit.devices.cpu.frontend.operands import mismatch
 from cujit.devices.cpu.instructions import (
     approximate,
-    asynchronous,
     atomics,
     barriers,
     calls,
     compare,
     convert,
     floating,
-    functions,
     halves,
     hints,
     integer,
+    mbarrier,
     memory,
     packed,
     textures,
     video,
     warpwide,
 )
-from cujit.devices.cpu.instructions.matrix import mma
+from cujit.devices.cpu.instructions.copies import bulk, tensor
+from cujit.devices.cpu.instructions.matrix import mma, move
 from cujit.devices.cpu.ir.program import UNKNOWN_OPERAND, KernelProgram, Op, Operand, Special, parts_of
 from cujit.devices.cpu.ir.refusals import Refusals
 from cujit.formats.ptx.isa.table import special_register
@@ -36,7 +36,7 @@ __all__ = ["all_rules", "check"]
 
 _FAMILIES = (
     memory, integer, floating, compare, approximate, convert, halves, packed, video, hints, atomics, warpwide, barriers,
-    asynchronous, mma, textures, calls, functions,
+    mbarrier, bulk, tensor, mma, move, textures, calls,
 )  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""Calls of the functions that every kernel may call without bringing them, and traps.
+"""Calls, of functions of the program and of those that every kernel may call without bringing them; traps; the stack.
 
 A call arrives as ``Op("call.extern", (name,), results, sources)``, with one source for each parameter.
 """
@@ -6,21 +6,23 @@ A call arrives as ``Op("call.extern", (name,), results, sources)``, with one sou
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from cujit.devices.cpu.analysis.uniformity import WARP
 from cujit.devices.cpu.codegen.builder import Value
-from cujit.devices.cpu.codegen.names import BLOCK, FIRST_THREAD, LAUNCH
+from cujit.devices.cpu.codegen.names import BLOCK, FIRST_THREAD, LAUNCH, STATE, WARP_NUMBER
 from cujit.devices.cpu.codegen.registry import Rules
-from cujit.devices.cpu.ir.program import Op
+from cujit.devices.cpu.codegen.warp import Handler, WarpEmitter
+from cujit.devices.cpu.instructions.memory import local_base
+from cujit.devices.cpu.ir.program import CLEAR, IntConstant, Op, SymbolAddress
 from cujit.devices.cpu.ir.refusals import UNLINKED
 from cujit.devices.cpu.native.library import require
 from cujit.devices.cpu.native.structures import FaultKind
 
-if TYPE_CHECKING:
-    from cujit.devices.cpu.codegen.warp import Handler, WarpEmitter
+__all__ = ["EXTERNS", "refusal_of", "register", "symbol_of"]
 
-__all__ = ["EXTERNS", "refusal_of", "register"]
+_LANE = list(range(WARP))
+_ALIGNMENT = 16
+"""Bytes that memory of ``alloca`` is aligned to, at the least. Source: PTX ISA 9.1, "alloca": 8."""
 
 _LAUNCHES = "kernels that launch kernels"
 _GRAPHS = "conditional nodes of graphs"
@@ -44,6 +46,13 @@ def register(rules: Rules) -> None:
     rules.on("brkpt", _trap(FaultKind.BREAKPOINT))
     for name, handler in EXTERNS.items():
         rules.on(f"call.extern .{name}", handler)
+    rules.on("call.function", _call_function)
+    rules.on("call.arguments", _arguments)
+    rules.on("call.exit", _exit)
+    rules.on(CLEAR, _clear)
+    rules.on("alloca", _allocate)
+    rules.on("stacksave", _save)
+    rules.on("stackrestore", _restore)
 
 
 # -- traps ------------------------------------------------------------------------------------------------
@@ -95,7 +104,7 @@ def _for_first_lane(e: WarpEmitter, op: Op, end: Callable[[Value, Value], None])
         b.unreachable()
 
 
-# -- functions --------------------------------------------------------------------------------------------
+# -- functions of the host --------------------------------------------------------------------------------------------
 
 
 def _print(e: WarpEmitter, op: Op) -> None:
@@ -153,3 +162,134 @@ def _call(e: WarpEmitter, name: str, *arguments: Value) -> None:
     """Call native code of ours, which has to be there when this code is compiled."""
     require(name)
     e.builder.call(name, "void", *arguments)
+
+
+# -- functions of the program -----------------------------------------------------------------------------
+
+# A function that is not inlined is LLVM code of its own: it gets the lanes that call it and where their parameters lie,
+# and gives the lanes that have exited inside.
+
+
+def symbol_of(name: str) -> str:
+    """Name of a function in LLVM IR, behind its ``@``."""
+    return f'"function {name}"'
+
+
+def _arguments(e: WarpEmitter, op: Op) -> None:
+    """Where each lane's parameters lie."""
+    b = e.builder
+    offsets = b.binary("mul", b.lanes(_LANE, 64), Value("%arguments.stride", "i64"))
+    e.put(op, b.binary("add", Value("%arguments", "i64"), offsets))
+
+
+def _exit(e: WarpEmitter, op: Op) -> None:
+    """A thread that ends inside a function."""
+    b = e.builder
+    lanes = e.flow.lanes_of(op)
+    word = b.word(lanes)
+    gone = b.binary("or", e.flow.load("exited", "i32"), word)
+    b.write("exited", gone)
+    b.call("cujit_exit", "void", STATE, WARP_NUMBER, word)
+
+
+def _clear(e: WarpEmitter, op: Op) -> None:
+    """Let the first warp, which begins before all others, set a shared variable to zeros."""
+    b = e.builder
+    variable = op.sources[0]
+    assert isinstance(variable, SymbolAddress)
+    with b.when(b.compare("icmp eq", WARP_NUMBER, b.integer(0, 32)), "clear"):
+        at = b.binary("add", Value("%shared.int", "i64"), e.symbol(variable))
+        pointer = b.cast("inttoptr", at, "ptr")
+        size = b.integer(variable.slot.size, 64)
+        b.call("llvm.memset.p0.i64", "void", pointer, b.integer(0, 8), size, b.integer(0, 1))
+
+
+def _call_function(e: WarpEmitter, op: Op) -> None:
+    record, *rest = op.sources
+    assert isinstance(record, SymbolAddress)
+    lanes = e.flow.lanes_of(op)
+    if not rest:
+        _leave_out(e, _enter(e, op.targets[0], record, lanes))
+        return
+    _call_by_address(e, op, record, lanes)
+
+
+def _enter(e: WarpEmitter, name: str, record: SymbolAddress, lanes: Value) -> Value:
+    """Call one function in some lanes; give those that exited, as a word."""
+    b = e.builder
+    at = b.binary("add", local_base(e, first_lane=True), e.symbol(record))
+    stride = b.integer(e.program.local_size, 64)
+    return b.invoke(f"@{symbol_of(name)}", "i32", STATE, WARP_NUMBER, lanes, at, stride)
+
+
+def _leave_out(e: WarpEmitter, exited: Value) -> None:
+    """Go on without the lanes that exited."""
+    b = e.builder
+    stay = b.invert(b.mask_of(exited))
+    e.mask = b.binary("and", e.mask, stay)
+    live = b.binary("and", e.flow.live(), stay)
+    b.write("live", live)
+    e.flow.note_progress()
+
+
+def _call_by_address(e: WarpEmitter, op: Op, record: SymbolAddress, lanes: Value) -> None:
+    """Call each function that some lane has the address of."""
+    b = e.builder
+    b.write("called.exited", b.integer(0, 32))
+    target = b.vector(e.source(op, 1, "i64"))
+    left = lanes
+    for name, address in zip(op.targets, op.sources[2:], strict=True):
+        mine = b.binary("and", lanes, b.compare("icmp eq", target, e.read(address, "i64")))
+        with b.when(b.any_lane(mine), "call"):
+            exited = b.binary("or", _enter(e, name, record, mine), e.flow.load("called.exited", "i32"))
+            b.write("called.exited", exited)
+        left = b.binary("and", left, b.invert(mine))
+    with b.when(b.any_lane(left), "nobody"):
+        lane = b.first_lane(left)
+        e.fault(FaultKind.ILLEGAL_CALL, b.integer(op.line, 32), b.extract(target, lane), lane)
+    _leave_out(e, e.flow.load("called.exited", "i32"))
+
+
+# -- the stack --------------------------------------------------------------------------------------------
+
+
+def _allocate(e: WarpEmitter, op: Op) -> None:
+    """Take the largest size that a lane asks for, for each lane, and give addresses in the local space."""
+    b = e.builder
+    bits = 64 if "u64" in op.modifiers else 32
+    size = b.resize(e.source(op, 0, f"i{bits}"), 64, signed=False)
+    if size.is_vector:
+        size = b.reduce("umax", b.select(e.flow.lanes_of(op), size, b.integer(0, 64)))
+    align = op.sources[1].value if len(op.sources) > 1 and isinstance(op.sources[1], IntConstant) else 0
+    align = max(align, _ALIGNMENT)
+    size = b.binary("and", b.binary("add", size, b.integer(align - 1, 64)), b.integer(-align, 64))
+    whole = b.binary("mul", size, b.integer(WARP, 64))
+    memory = b.cast("ptrtoint", b.allocate("i8", size=whole, align=align), "i64")
+    own = b.binary("add", memory, b.binary("mul", b.lanes(_LANE, 64), size))
+    e.put(op, b.resize(b.binary("sub", own, local_base(e, first_lane=False)), bits, signed=False))
+
+
+def _save(e: WarpEmitter, op: Op) -> None:
+    b = e.builder
+    stack = b.call("llvm.stacksave.p0", "ptr")
+    bits = 64 if "u64" in op.modifiers else 32
+    address = b.cast("ptrtoint", stack, "i64")
+    if bits == 32:
+        address = b.resize(b.binary("sub", address, local_base(e, first_lane=True)), 32, signed=False)
+    e.put(op, address)
+
+
+def _restore(e: WarpEmitter, op: Op) -> None:
+    """Take back what all lanes have taken since: the lowest of what they saved is given up, as the stack is one."""
+    b = e.builder
+    bits = 64 if "u64" in op.modifiers else 32
+    saved = e.source(op, 0, f"i{bits}")
+    if saved.is_vector:
+        saved = b.extract(saved, b.first_lane(e.flow.lanes_of(op)))
+    address = b.resize(saved, 64, signed=True)
+    if bits == 32:
+        address = b.binary("add", address, local_base(e, first_lane=True))
+    pointer = b.cast("inttoptr", address, "ptr")
+    missing = b.any_lane(b.binary("and", e.flow.live(), b.invert(e.flow.lanes_of(op))))
+    with b.when(missing, "restore", holds=False):
+        b.call("llvm.stackrestore.p0", "void", pointer)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from cujit.devices.cpu.codegen.builder import Builder, Value, type_width
 from cujit.devices.cpu.codegen.registry import Rules
 from cujit.devices.cpu.codegen.warp import WarpEmitter
-from cujit.devices.cpu.instructions.bits import field
+from cujit.devices.cpu.instructions.integer import field
 from cujit.devices.cpu.ir.program import Op
 
 __all__ = ["register"]

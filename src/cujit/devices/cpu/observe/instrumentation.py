@@ -14,7 +14,7 @@ from cujit.devices.cpu.analysis.uniformity import WARP
 from cujit.devices.cpu.codegen.builder import Value, type_width
 from cujit.devices.cpu.codegen.names import BLOCK, LAUNCH, STATE, WARP_NUMBER
 from cujit.devices.cpu.instructions import barriers, warpwide
-from cujit.devices.cpu.instructions.matrix.wmma import memory_lines
+from cujit.devices.cpu.instructions.matrix.move import memory_lines
 from cujit.devices.cpu.instructions.memory import address_in
 from cujit.devices.cpu.ir.program import CLEAR, Group, IntConstant, Memory, Negation, Op, Operand, Reg, SymbolAddress
 from cujit.devices.cpu.ir.semantics import Effect, Lanes, Order

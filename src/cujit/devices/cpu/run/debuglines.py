@@ -98,7 +98,7 @@ _KERNEL = ("run", "body")
 """The functions of the IR that are a kernel whole, and its warps on stacks of their own."""
 
 _CALLED = "function "
-"""What the names of functions of the PTX begin with (see ``instructions.functions``)."""
+"""What the names of functions of the PTX begin with (see ``instructions.calls``)."""
 
 
 def name_in_profiles(kernel: str, block: Dim3, symbol: str) -> str:

@@ -1,4 +1,4 @@
-"""Bulk copies and reductions, and stores that signal an ``mbarrier``: all done at once, at issue.
+"""Asynchronous and bulk copies and reductions, and stores that signal an ``mbarrier``: all done at once, at issue.
 
 PTX ISA 9.1, "Data Movement and Conversion Instructions: Bulk copy", "st.async", "st.bulk"; "red.async".
 """
@@ -6,6 +6,7 @@ PTX ISA 9.1, "Data Movement and Conversion Instructions: Bulk copy", "st.async",
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from cujit.devices.cpu.codegen.builder import Builder, Value
 from cujit.devices.cpu.codegen.lanewise import each_lane, for_each_bit
@@ -15,7 +16,8 @@ from cujit.devices.cpu.instructions import clusters
 from cujit.devices.cpu.instructions.atomics import Atomic, operation_of
 from cujit.devices.cpu.instructions.mbarrier import complete_bytes
 from cujit.devices.cpu.instructions.memory import address_in
-from cujit.devices.cpu.ir.program import Memory, Op, items_of
+from cujit.devices.cpu.ir.program import IntConstant, Memory, Negation, Op, Operand, Reg, items_of
+from cujit.devices.cpu.ir.semantics import form_of
 from cujit.devices.cpu.native.structures import FaultKind
 
 __all__ = ["apply_function", "fault_where", "move", "register"]
@@ -26,6 +28,8 @@ _PIECE = 16
 
 def register(rules: Rules) -> None:
     """Add the rules of this family."""
+    rules.on("cp .ca|cg", _copy_small)
+    rules.on("cp .mbarrier .noinc", _arrive_after)
     rules.on("cp .bulk .mbarrier::complete_tx::bytes", _copy)
     rules.on("cp .bulk .mbarrier::complete_tx::bytes .multicast::cluster", _copy_to_several)
     rules.on("cp .bulk .bulk_group", _copy)
@@ -211,3 +215,53 @@ def _clear(e: WarpEmitter, op: Op) -> None:
         f.call("llvm.memset.p0.i64", "void", pointer, f.integer(0, 8), v[1], f.integer(0, 1))
 
     each_lane(e, op, "st.bulk", [*_addresses(e, op, (op.space,)), e.source(op, 1, "i64")], clear)
+
+
+# -- copies without a bulk ---------------------------------------------------------------------------------
+
+# PTX ISA 9.1, "Data Movement and Conversion Instructions: Non-bulk copy". What is done at issue may be done at any time
+# before it is waited for, so that groups and waits need no work.
+
+
+def _arrive_after(e: WarpEmitter, op: Op) -> None:
+    """``cp.async.mbarrier.arrive.noinc``: the copies of this thread are done, so that it arrives now."""
+    form = form_of("mbarrier", *(m for m in op.modifiers if m not in ("async", "mbarrier", "noinc")))
+    arrival = replace(op, form=form, results=(None,))
+    e.handler_of(arrival)(e, arrival)
+
+
+def _copy_small(e: WarpEmitter, op: Op) -> None:
+    """``cp.async dst, src, size {, source size | ignore} {, policy}``: what the source lacks is filled with zeros."""
+    target, source, size = op.sources[:3]
+    assert isinstance(target, Memory)
+    assert isinstance(source, Memory)
+    assert isinstance(size, IntConstant)
+    more = op.sources[3 : len(op.sources) - ("L2::cache_hint" in op.modifiers)]
+    b = e.builder
+    addresses = [address_in(e, target, "shared"), address_in(e, source, "global")]
+    kind = f"<{size.value // 4} x i32>"
+
+    def whole(f: Builder, v: Sequence[Value]) -> None:
+        to, from_ = (f.cast("inttoptr", x, "ptr") for x in v[:2])
+        f.store(f.load(kind, from_, align=size.value), to, align=size.value)
+
+    def part(f: Builder, v: Sequence[Value]) -> None:
+        to, from_ = (f.cast("inttoptr", x, "ptr") for x in v[:2])
+        f.store(Value("zeroinitializer", kind), to, align=size.value)
+        f.call("llvm.memcpy.p0.p0.i32", "void", to, from_, v[2], f.integer(0, 1))
+
+    if not more:
+        each_lane(e, op, f"copy{size.value}", addresses, whole)
+        return
+    count = _source_size(e, more[0], size.value)
+    each_lane(
+        e, op, f"copy{size.value}.part", [*addresses, b.intrinsic("umin", count, b.integer(size.value, 32))], part
+    )
+
+
+def _source_size(e: WarpEmitter, operand: Operand, size: int) -> Value:
+    """Bytes to copy: as said, or none where a predicate says to ignore the source."""
+    item = operand.item if isinstance(operand, Negation) else operand
+    if isinstance(item, Reg) and item.bits == 1:
+        return e.builder.select(e.read(operand, "i1"), e.builder.integer(0, 32), e.builder.integer(size, 32))
+    return e.read(operand, "i32")

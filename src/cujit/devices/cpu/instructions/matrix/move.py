@@ -1,4 +1,4 @@
-"""``ldmatrix``, ``stmatrix`` and ``movmatrix``. PTX ISA 9.1, the sections of these names.
+"""``ldmatrix``, ``stmatrix``, ``movmatrix``, ``wmma.load``, ``wmma.store``. PTX ISA 9.1, the sections of these names.
 
 A matrix of eight rows of 16 bytes is one register: lane ``4 * g + t`` has bytes ``4 * t`` to ``4 * t + 3`` of row g.
 """
@@ -7,15 +7,18 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
+from dataclasses import dataclass
 
+from cujit.devices.cpu.analysis.uniformity import WARP
 from cujit.devices.cpu.codegen.builder import Value
 from cujit.devices.cpu.codegen.registry import Rules
 from cujit.devices.cpu.codegen.warp import WarpEmitter
 from cujit.devices.cpu.instructions.matrix import frames
 from cujit.devices.cpu.instructions.memory import address_in
 from cujit.devices.cpu.ir.program import Memory, Op
+from cujit.devices.cpu.native.structures import Fragment
 
-__all__ = ["one_of", "register", "when_any_lane"]
+__all__ = ["MemoryLines", "fragment_words", "memory_lines", "one_of", "register", "when_any_lane"]
 
 
 def register(rules: Rules) -> None:
@@ -23,6 +26,7 @@ def register(rules: Rules) -> None:
     rules.on("ldmatrix", _load)
     rules.on("stmatrix", _store)
     rules.on("movmatrix", _turn)
+    rules.on("wmma .load|store", _move_fragment)
 
 
 @contextlib.contextmanager
@@ -81,3 +85,90 @@ def _turn(e: WarpEmitter, op: Op) -> None:
     b.store(own, frame)
     b.call("cujit_matrix_turn", "void", frame)
     frames.put_all(e, op, [b.load("i32", frame, vector=True)])
+
+
+# -- wmma.load and wmma.store -----------------------------------------------------------------------------
+
+# Which element is in which lane the manual leaves open. Here a fragment is the tiles of ``mma`` one after the other: A
+# by 16 rows (8 if there are no more) in the order of its registers, B by eight columns, C and D by both. Fragments of
+# f16 have more registers than elements: what is over repeats them.
+
+
+@dataclass(frozen=True)
+class MemoryLines:
+    """The lines of a matrix in memory: where the first begins, and from there to the next (i64, in bytes)."""
+
+    base: Value
+    stride: Value
+    lines: int
+    line_bytes: int
+    element_bytes: int
+
+
+def _fragment(op: Op, matrix: str, type_: str) -> Fragment:
+    """One matrix: rows of A, C and D, or columns of B. What is below a byte counts by bytes, single bits by words."""
+    m, n, k = frames.shape_of(op)
+    is_sum = matrix in ("c", "d")
+    bits = 32 if type_ in ("f32", "s32") else frames.element_bits(type_)
+    packed = max(1, 8 // bits)
+    return Fragment(
+        lines=n if matrix == "b" else m,
+        width=n if is_sum else (k // 32 if type_ == "b1" else k) // packed,
+        halves=1 if matrix == "b" else min(2, m // 8),
+        block=8 if is_sum else 4 * max(1, 32 // bits) // packed,
+        bytes=max(1, bits // 8),
+        sums=is_sum and bits >= 32,
+        straight=("col" if matrix == "b" else "row") in op.modifiers,
+    )
+
+
+def _registers(fragment: Fragment, type_: str) -> int:
+    """Count the registers that hold a fragment once."""
+    return int(fragment.lines * fragment.width * fragment.bytes // (WARP * (8 if type_ == "f64" else 4)))
+
+
+def fragment_words(op: Op, matrix: str, type_: str) -> int:
+    """Count the registers of a fragment that are written.
+
+    Source: PTX ISA 9.1, "Matrix Fragments for WMMA": eight registers of f16 pairs for every A and B.
+    """
+    return 8 if type_ == "f16" and matrix in ("a", "b") else _registers(_fragment(op, matrix, type_), type_)
+
+
+def memory_lines(e: WarpEmitter, op: Op) -> MemoryLines:
+    """Tell which memory ``wmma.load`` or ``wmma.store`` accesses."""
+    memory, fragment = op.sources[0], _fragment(op, _matrix_of(op), op.type)
+    assert isinstance(memory, Memory)
+    b, stride_at = e.builder, 1 if "load" in op.modifiers else 2
+    lines, width = fragment.lines, fragment.width
+    if not fragment.straight:
+        lines, width = width, lines
+    stride = b.integer(width * fragment.bytes, 64)
+    if len(op.sources) > stride_at:
+        bits = 1 if op.type == "b1" else 4 if op.type in ("s4", "u4") else 8 * fragment.bytes
+        elements = b.resize(e.source(op, stride_at, "i32"), 64, signed=True)
+        stride = b.binary("lshr", b.binary("mul", elements, b.integer(bits, 64)), b.integer(3, 64))
+    base = one_of(e, op, address_in(e, memory, op.space))
+    return MemoryLines(base, one_of(e, op, stride), lines, width * fragment.bytes, fragment.bytes)
+
+
+def _matrix_of(op: Op) -> str:
+    return next(m for m in op.modifiers if m in ("a", "b", "c", "d"))
+
+
+def _move_fragment(e: WarpEmitter, op: Op) -> None:
+    """Load or store a fragment."""
+    b, matrix, loads = e.builder, _matrix_of(op), "load" in op.modifiers
+    fragment, word = _fragment(op, matrix, op.type), frames.word_type(op.type)
+    count, size = _registers(fragment, op.type), WARP * (8 if op.type == "f64" else 4)
+    frame = frames.frame_of(b, count, word)
+    with when_any_lane(e, op):
+        if not loads:
+            for k, value in enumerate(frames.words_of(e, op, 1, count, word)):
+                b.store(value, b.offset(frame, k * size), align=size)
+        place = memory_lines(e, op)
+        stores = b.integer(not loads, 32)
+        b.call("cujit_matrix_move", "void", frames.constant_of(b, fragment), place.base, place.stride, frame, stores)
+        if loads:
+            found = [b.load(word, b.offset(frame, k * size), vector=True, align=size) for k in range(count)]
+            frames.put_all(e, op, [found[k % count] for k in range(fragment_words(op, matrix, op.type))])
