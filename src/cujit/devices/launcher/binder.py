@@ -73,7 +73,6 @@ class Binder:
         self._kernel = kernel
         self._finish = finish
         self._device = device
-        self._packer = packer
         self._alive = alive
         self._layout = layout
         count = max(len(layout.fields), 1)
