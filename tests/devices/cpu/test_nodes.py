@@ -28,7 +28,6 @@ def _all_kinds(b: Builder) -> None:
     b.fence('syncscope("singlethread") seq_cst')
     b.load("i32", b.extract(b.point("i32", _P, _LANES), _I))
     b.select(b.compare("icmp slt", _LANES, _I), b.freeze(_LANES), b.binary("mul", _I, _LANES))
-    b.reinterpret(b.reinterpret(_LANES, "i16", 64), "float", 32)
     b.shuffle(_LANES, None, [-1, 3])
     b.rows([_I, b.integer(-1, 32)])
     b.mask_of(b.word(b.compare("icmp ne", _LANES, b.integer(0, 32))))
@@ -76,14 +75,6 @@ def test_llvm_reads_every_kind_of_node_as_the_instruction_that_it_is() -> None:
 )
 def test_a_node_is_one_line(node: Node, text: str) -> None:
     assert text_of(node) == text
-
-
-def test_memory_operations_say_where_they_read_and_write() -> None:
-    b = Builder()
-    b.store(b.load("i32", _P), "%q")
-    b.update("add", "%r", _I, "monotonic")
-    b.fence("seq_cst")
-    assert [n.address.text for n in b.body if n.accesses_memory] == ["%p", "%q", "%r"]
 
 
 def test_what_is_reserved_stands_once_in_the_first_block() -> None:

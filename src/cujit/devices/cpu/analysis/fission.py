@@ -164,21 +164,15 @@ def _may_split(body: Body, divergence: Divergence) -> bool:
     ):
         return False
     ops = body.graph.ops
-    if any(Trait.STACK in op.form.meaning.traits for op in ops):
-        return False
-    waits = [op for op in ops if op.form.meaning.lanes is Lanes.BLOCK]
-    if not all(_is_plain(op) for op in waits):
-        return False
-    numbers = {_number(op, divergence) for op in waits}
-    return len(numbers) == 1 and None not in numbers
-
-
-def _is_plain(op: Op) -> bool:
-    return "sync" in op.modifiers and op.guard is None and len(op.sources) == 1
+    numbers = {_number(op, divergence) for op in ops if op.form.meaning.lanes is Lanes.BLOCK}
+    return len(numbers) == 1 and None not in numbers and not any(Trait.STACK in op.form.meaning.traits for op in ops)
 
 
 def _number(op: Op, divergence: Divergence) -> int | None:
-    operand: Operand = op.sources[0]
+    """Give the number of a barrier that is for all threads; None where that is not known, or it is another barrier."""
+    if "sync" not in op.modifiers or op.guard is not None or len(op.sources) != 1:
+        return None
+    operand = op.sources[0]
     if isinstance(operand, Reg):
         return divergence.constants.get(operand.index)
     return operand.value if isinstance(operand, IntConstant) else None

@@ -332,12 +332,6 @@ class Builder:
         """Unpack the bits of an i32 into a mask."""
         return self._make(Node("bitcast", (word,), into, f"<{WARP} x i1>"), "i1", True)
 
-    def reinterpret(self, a: Value, type_: str, count: int) -> Value:
-        """Read the bits of a vector as ``count`` elements of a type; it is a vector of lanes where they are as many."""
-        whole = f"<{count} x {type_}>"
-        node = Node("bitcast", (a,), type=whole, width=self.width)
-        return self._make(node, type_, True) if count == self.width else self._make(node, whole)
-
     # -- floats ------------------------------------------------------------------------------------------
 
     def as_bits(self, x: Value) -> Value:

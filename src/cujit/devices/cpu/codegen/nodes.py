@@ -55,19 +55,6 @@ class Node:
     nontemporal: bool = False
     line: int = 0
 
-    @property
-    def accesses_memory(self) -> bool:
-        """Whether an address is read or written here; what a function does that is called is not known."""
-        return self.opcode in _ACCESSES
-
-    @property
-    def address(self) -> Value:
-        """Where a memory operation reads or writes."""
-        return self.operands[1 if self.opcode == "store" else 0]
-
-
-_ACCESSES = frozenset({"load", "store", "atomicrmw", "cmpxchg"})
-
 
 def text_of(node: Node) -> str:
     """Print a node as a line of LLVM IR."""

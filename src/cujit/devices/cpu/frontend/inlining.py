@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from cujit.devices.cpu.frontend.callgraph import CallGraph, target_name
 from cujit.devices.cpu.frontend.layout import SharedMemory, slot_of, variable_size
@@ -38,6 +38,10 @@ from cujit.devices.cpu.run.allocations import aligned
 from cujit.formats.ptx import syntax as ptx
 
 __all__ = ["Calls"]
+
+
+_Pieces: TypeAlias = list[tuple[int, int]]
+"""Offset and size of each element that an access reads or writes."""
 
 
 class _Site(NamedTuple):
@@ -285,16 +289,19 @@ class Calls:
     def place_slots(self) -> None:
         """Give the parameters of calls registers where every access agrees, else a place in local memory."""
         self._point_at_arguments()
-        uses: dict[int, list[tuple[Op, int, int]]] = {id(s): [] for s in self._slots}
-        taken: set[int] = set()
+        uses: dict[Slot, list[tuple[Op, _Pieces]]] = {slot: [] for slot in self._slots}
+        taken: set[Slot] = set()
         for op in self.program.ops:
             for source in op.sources:
-                _note_use(op, source, uses, taken)
-        for slot in self._slots:
-            accesses = uses[id(slot)]
-            if id(slot) in taken or not _disjoint({piece for access in accesses for piece in _pieces(*access)}):
+                if isinstance(source, Memory) and isinstance(source.base, SymbolAddress) and op.opcode in ("ld", "st"):
+                    start, width = source.base.offset + source.offset, type_bits(op.type) // 8
+                    pieces = [(start + k * width, width) for k in range(op.form.vector)]
+                    uses.get(source.base.slot, []).append((op, pieces))
+                taken.update(each.slot for each in items_of(source) if isinstance(each, SymbolAddress))
+        for slot, accesses in uses.items():
+            if slot in taken or not _disjoint({piece for _, pieces in accesses for piece in pieces}):
                 self.place_local(slot)
-                for op, _, _ in accesses:
+                for op, _ in accesses:
                     op.form = form_of(op.opcode, *("local" if m.startswith("param") else m for m in op.modifiers))
             else:
                 self._promote(slot, accesses)
@@ -321,18 +328,17 @@ class Calls:
             return reg
         return source
 
-    def _promote(self, slot: Slot, accesses: list[tuple[Op, int, int]]) -> None:
+    def _promote(self, slot: Slot, accesses: list[tuple[Op, _Pieces]]) -> None:
         cells: dict[int, Reg] = {}
-        for op, offset, size in accesses:
-            regs = []
-            for at, width in _pieces(op, offset, size):
+        for op, pieces in accesses:
+            for at, width in pieces:
                 if at not in cells:
                     cells[at] = self.program.register(f"{slot.name}+{at}", f"b{8 * width}")
-                regs.append(cells[at])
+            regs = tuple(cells[at] for at, _ in pieces)
             if op.opcode == "ld":
-                op.form, op.sources = form_of("param.get", op.type), (Group(tuple(regs)),)
+                op.form, op.sources = form_of("param.get", op.type), (Group(regs),)
             else:
-                op.form, op.results, op.sources = form_of("param.put", op.type), tuple(regs), op.sources[1:]
+                op.form, op.results, op.sources = form_of("param.put", op.type), regs, op.sources[1:]
 
 
 def _scalars(formals: Sequence[ptx.Variable]) -> tuple[ptx.Variable, ...]:
@@ -375,27 +381,6 @@ def _space(slot: Slot) -> str:
 
 def _is_argument(address: SymbolAddress) -> bool:
     return address.slot.space == "argument"
-
-
-def _note_use(op: Op, source: Operand, uses: dict[int, list[tuple[Op, int, int]]], taken: set[int]) -> None:
-    """Note an access to a call slot, or that its address is taken."""
-    if isinstance(source, Memory) and isinstance(source.base, SymbolAddress) and op.opcode in ("ld", "st"):
-        slot = source.base.slot
-        if id(slot) in uses:
-            size = type_bits(op.type) // 8 * op.form.vector
-            uses[id(slot)].append((op, source.base.offset + source.offset, size))
-    elif isinstance(source, SymbolAddress) and id(source.slot) in uses:
-        taken.add(id(source.slot))
-    elif isinstance(source, Group):
-        for item in source.items:
-            _note_use(op, item, uses, taken)
-
-
-def _pieces(op: Op, offset: int, size: int) -> list[tuple[int, int]]:
-    """Offset and size of each element that an access reads or writes."""
-    count = op.form.vector
-    width = size // count
-    return [(offset + k * width, width) for k in range(count)]
 
 
 def _disjoint(ranges: set[tuple[int, int]]) -> bool:
