@@ -120,8 +120,14 @@ def test_work_that_asks_for_itself_does_not_wait_for_itself() -> None:
 
 
 def test_an_exception_that_cannot_be_copied_is_passed_on_itself() -> None:
-    error = PtxSyntaxError("bad", line=1, column=1, source_line="x")
+    class OddError(Exception):
+        def __init__(self, what: str, where: str) -> None:
+            super().__init__(what + where)
+
+    error = OddError("bad", "here")
     assert fresh(error) is error
+    ours = PtxSyntaxError("bad", line=1, column=1, source_line="x")
+    assert (fresh(ours) is ours, vars(fresh(ours))) == (False, vars(ours))
     try:
         raise ValueError("a") from KeyError("b")
     except ValueError as e:
