@@ -6,6 +6,7 @@ import contextlib
 import ctypes
 import functools
 import itertools
+import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -89,16 +90,20 @@ def show_modules(look: Callable[[str], object]) -> None:
     _LOOKERS.append(look)
 
 
-def optimise(ir: str | bytes, level: int = 2, *, passes: bool = True, kernel: bool = False) -> Any:
+def optimise(
+    ir: str | bytes, level: int = 2, *, passes: bool = True, kernel: bool = False, unwinds: bool = False
+) -> Any:
     """Parse a module and, with ``passes``, optimise it as ``clang`` would at ``level``; less of that for a ``kernel``.
 
-    ``ir`` is text or bitcode.
+    ``ir`` is text or bitcode. With ``unwinds`` debuggers find who called its functions; their code is the same.
 
     Raises:
         CujitError: LLVM refuses it, which is a fault of cujit.
     """
     try:
         module = _parse(ir)
+        if unwinds:
+            module = _parse(_HEAD.sub(r"\1 uwtable\2", str(module)))
         module.verify()
     except RuntimeError as e:
         raise CujitError(f"LLVM refuses the code that cujit made: {e}", help="report this, with the PTX") from e
@@ -115,6 +120,9 @@ def optimise(ir: str | bytes, level: int = 2, *, passes: bool = True, kernel: bo
             _optimise_all(module, level, unrolls=_ROLLED not in words)
     return module
 
+
+_HEAD = re.compile(r"^(define .*?)((?: ![\w.]+ !\d+)* \{)$", re.MULTILINE)
+"""The head of a function, in which attributes come before metadata."""
 
 _ROLLED = b'"cujit-unrolls"="no"'
 """What a function says whose loops stay loops, those of its whole module too."""
@@ -211,13 +219,16 @@ def compile_ir(text: str, symbol: str, level: int = 2, *, passes: bool = True) -
     return load_object(emit_object(text, level, passes=passes), symbol)
 
 
-def emit_object(ir: str | bytes, level: int = 2, *, passes: bool = True, kernel: bool = False) -> bytes:
+def emit_object(
+    ir: str | bytes, level: int = 2, *, passes: bool = True, kernel: bool = False, unwinds: bool = False
+) -> bytes:
     """Compile a module into an object file for ``processor()``; the rest is as of ``optimise``.
 
     Raises:
         CujitError: LLVM refuses it, which is a fault of cujit.
     """
-    return bytes(_compiler(level).emit_object(optimise(ir, level, passes=passes, kernel=kernel)))
+    module = optimise(ir, level, passes=passes, kernel=kernel, unwinds=unwinds)
+    return bytes(_compiler(level).emit_object(module))
 
 
 def load_object(data: bytes, symbol: str) -> NativeFunction:

@@ -64,16 +64,17 @@ def machine_code(work: Work, symbol: str, require: Callable[[str], object] | Non
     """
 
     def make() -> Artifact:
-        data = emit_object(work.write(), work.level, passes=work.passes, kernel=work.kernel)
+        data = emit_object(work.write(), work.level, passes=work.passes, kernel=work.kernel, unwinds=seen)
         return Artifact(Kind.OBJECT, data, name=work.name, tool=processor().llvm)
 
-    host = processor()
+    host, seen = processor(), bool(lines_asked())
     parts = (
         Part.text("LLVM", host.llvm),
         Part.text("processor", f"{host.triple} {host.name}"),
         Part.content("features", host.features),
         Part.text("name", work.name),
         *work.parts,
+        *((Part.text("unwinds", "yes"),) if seen else ()),
     )
     object_ = (keep(work.kind, parts, make) if work.keep else make()).data
     missing = _missing(object_, symbol, require)
@@ -86,7 +87,7 @@ def machine_code(work: Work, symbol: str, require: Callable[[str], object] | Non
     code = load_object(object_, symbol)
     before, size = _text_around(object_, symbol)
     code = replace(code, code=(code.address - before, size))
-    if lines_asked():
+    if seen:
         from cujit.devices.perffiles import tell  # which few ask for
 
         tell(object_, symbol, code, work.called)

@@ -247,10 +247,21 @@ def test_gdb_stops_in_a_kernel_by_name_and_at_a_line_and_shows_it_on_the_stack(t
         assert "4\t.visible .entry sums(.param .u64 from, .param .u64 to)" in said
         stack, _, behind = said.partition("#0")[2].partition("hit Breakpoint 2")
         assert "sums ()" in stack
+        assert "cujit_pool_" in stack  # the thread that launched, or one that helps it
+        assert "_PyEval_EvalFrame" in stack
         if at_line:
             assert f"{line}\t    add.u32 x, x, y;" in behind
             assert "#0  sums.region.1 () at" in behind
             assert "\n#1  sums () at" in behind
+
+
+def test_code_that_unwinds_is_the_same_and_says_how() -> None:
+    text = "declare void @abort()\ndefine void @k(ptr %p) noinline {\n  call void @abort()\n  ret void\n}\n"
+    plain, unwinds = (read_elf(emit_object(text, unwinds=unwinds)) for unwinds in (False, True))
+    assert (plain.section(".eh_frame") is None, unwinds.section(".eh_frame") is None) == (True, False)
+    code = [elf.content(section) for elf in (plain, unwinds) if (section := elf.section(".text")) is not None]
+    assert len(code) == 2
+    assert code[0] == code[1]
 
 
 def test_perf_reports_kernels_by_name_and_by_line(tmp_path: Path) -> None:
