@@ -85,6 +85,7 @@ class CpuKernel(BackendKernel):
         self._control = Control()
         self._machine_lines: WeakKeyDictionary[NativeFunction, MachineLines] = WeakKeyDictionary()
         self._compiled: OrderedDict[Dim3, NativeFunction] = OrderedDict()
+        self._last: tuple[Dim3, NativeFunction] | None = None
         self._lock = Lock()
 
     @property
@@ -290,12 +291,16 @@ class CpuKernel(BackendKernel):
         return self._machine_lines[function].line_of(address)
 
     def _function(self, block: Dim3) -> NativeFunction:
+        last = self._last  # read once, as other threads write it
+        if last is not None and last[0] == block:
+            return last[1]
         with self._lock:
             if block not in self._compiled:
                 self._compiled[block] = self._compile(block)
                 if len(self._compiled) > _MOST_SHAPES:
                     self._compiled.popitem(last=False)
             self._compiled.move_to_end(block)
+            self._last = block, self._compiled[block]
             return self._compiled[block]
 
     def _compile(self, block: Dim3) -> NativeFunction:
