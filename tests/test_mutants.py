@@ -39,7 +39,7 @@ def test_no_count():
         share(1, 0)
 
 def test_that_fails_here():
-    assert not os.environ.get("CUJIT_MUTANTS_UNTIL")
+    assert not os.environ.get("CUJIT_MUTANTS_LIMIT")
 """
 OTHER = """
 def test_that_comes_last():
@@ -130,7 +130,7 @@ def test_a_mutant_whose_test_never_ends_is_killed(root: Path, capsys: pytest.Cap
         "import time\n\ndef wait(n):\n    while n:\n        time.sleep(0.01)\n        n -= 1\n"
     )
     (root / "tests/sums/test_sums.py").write_text("from made.sums import wait\ndef test_it():\n    wait(3)\n")
-    assert mutants.main(["sums", "--limit", "2", "--root", str(root), "--tests", "tests/sums/test_sums.py"]) == 1
+    assert mutants.main(["sums", "--hang", "2", "--root", str(root), "--tests", "tests/sums/test_sums.py"]) == 1
     assert "killed by a test that does not end: src/made/sums.py:6\n  - n -= 1\n  + pass\n" in capsys.readouterr().out
 
 

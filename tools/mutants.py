@@ -19,7 +19,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -28,7 +27,7 @@ from typing import Any
 __all__ = ["Mutant", "Survey", "guards_of", "main", "mutants_of", "shown"]
 
 ROOT = Path(__file__).parents[1]
-_UNTIL = "CUJIT_MUTANTS_UNTIL"
+_LIMIT = "CUJIT_MUTANTS_LIMIT"
 
 _SWAPS: dict[type[ast.AST], type[ast.AST]] = {
     ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq,
@@ -158,12 +157,13 @@ def guards_of(root: Path, area: str) -> list[Path]:
 
 def _nearest_first(tests: Sequence[Path], path: Path, package: Path) -> list[Path]:
     """Sort tests: the ones that are called like the changed file, then the ones that import it, then short ones."""
-    stem = path.parent.name if path.stem == "__init__" else path.stem
+    parts = {*path.relative_to(package).with_suffix("").parts} - {"__init__"}
     module = ".".join(path.relative_to(package.parent).with_suffix("").parts).removesuffix(".__init__")
 
-    def far(test: Path) -> tuple[bool, bool, int]:
+    def far(test: Path) -> tuple[int, bool, int]:
         text = test.read_text()
-        return stem not in test.stem, module not in text, len(text)
+        alike = sum(part in test.stem for part in parts) + len(parts & {*test.parts})
+        return -alike, module not in text, len(text)
 
     return sorted(tests, key=far)
 
@@ -173,15 +173,21 @@ def _nearest_first(tests: Sequence[Path], path: Path, package: Path) -> list[Pat
 
 @dataclass
 class Survey:
-    """Runs tests over mutants of the copy of a tree at ``root``; no test begins after ``limit_s`` seconds."""
+    """Runs tests over mutants of the copy of a tree at ``root``.
+
+    No test begins after ``limit_s`` seconds of processors, and all end after ``hang_s`` seconds of the clock.
+    """
 
     root: Path
     package: Path
     tests: Sequence[Path]
     limit_s: float
+    hang_s: float
     failing: set[str] = field(default_factory=set)
     """Tests that fail without a change, too."""
     checked: set[str] = field(default_factory=set)
+    unrun: int = 0
+    """Tests for which the last mutant had no time."""
 
     def killer_of(self, mutant: Mutant) -> str:
         """Run the tests over a mutant; name the test that fails, or nothing."""
@@ -212,7 +218,7 @@ class Survey:
                 "TMPDIR": home,
                 "PYTHONDONTWRITEBYTECODE": "1",
                 "PYTHONPATH": os.pathsep.join([str(self.root / "src"), str(Path(__file__).parent)]),
-                _UNTIL: str(time.time() + self.limit_s),
+                _LIMIT: str(self.limit_s),
             }
             deselected = [word for test in sorted(self.failing) for word in ("--deselect", test)]
             command = [sys.executable, "-m", "pytest", "-x", "-q", "-rfE", "-p", "mutants", "-p", "no:cacheprovider"]
@@ -221,17 +227,23 @@ class Survey:
                 stderr=subprocess.STDOUT, start_new_session=True,
             )  # fmt: skip
             try:
-                status = run.wait(3 * self.limit_s)
+                status = run.wait(self.hang_s)
             except subprocess.TimeoutExpired:
                 return "a test that does not end"
             finally:
                 _end(run)
             output.seek(0)
             said = output.read()
+        left = re.search(_NO_TIME.format(r"(\d+)"), said)
+        self.unrun = int(left[1]) if left else 0
         if status == 0:
             return ""
         failed = re.search(r"^(?:FAILED|ERROR) (\S+::.*?)(?: - .*)?$", said, re.MULTILINE)
         return failed[1] if failed else said.strip().rpartition("\n")[2]
+
+
+_NO_TIME = "tests without time for this mutant: {}"
+_unrun = 0
 
 
 def _end(run: subprocess.Popen[Any]) -> None:
@@ -245,8 +257,15 @@ def pytest_runtest_setup() -> None:
     """Leave out the tests for which no time is left: this file is a plugin of pytest in the processes of the tests."""
     import pytest
 
-    if time.time() > float(os.environ[_UNTIL]):
+    global _unrun
+    if sum(os.times()[:4]) > float(os.environ[_LIMIT]):
+        _unrun += 1
         pytest.skip("no time is left for this mutant")
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """Say how many tests were left out."""
+    terminalreporter.line(_NO_TIME.format(_unrun))
 
 
 # -- the command line -------------------------------------------------------------------------------------
@@ -266,7 +285,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("area", help="a folder or file of the package: cache, devices/cpu/run, kernel")
     parser.add_argument("-n", type=int, default=20, help="how many mutants (20)")
     parser.add_argument("--seed", type=int, default=1, help="of the sample (1)")
-    parser.add_argument("--limit", type=float, default=120, metavar="S", help="seconds of tests for each mutant (120)")
+    parser.add_argument(
+        "--limit", type=float, default=120, metavar="S", help="CPU seconds of tests for each mutant (120)"
+    )
+    parser.add_argument("--hang", type=float, default=900, metavar="S", help="seconds after which tests hang (900)")
     parser.add_argument("--tests", nargs="*", metavar="FILE", help="instead of the ones that tests/README.md names")
     parser.add_argument("--root", type=Path, default=ROOT, help=argparse.SUPPRESS)
     asked = parser.parse_args(arguments)
@@ -285,7 +307,7 @@ def _sample(parser: argparse.ArgumentParser, root: Path, asked: argparse.Namespa
     tests = [root / test for test in asked.tests] if asked.tests else guards_of(root, asked.area)
     if not tests:
         parser.error(f"tests/README.md names no tests for {asked.area}: --tests names them")
-    survey = Survey(root, package, tests, asked.limit)
+    survey = Survey(root, package, tests, asked.limit, asked.hang)
     if why := survey.cannot_begin():
         parser.error(f"the tests do not begin: {why}")
     every = [mutant for file in files for mutant in mutants_of(file)]
@@ -294,7 +316,8 @@ def _sample(parser: argparse.ArgumentParser, root: Path, asked: argparse.Namespa
     for number, mutant in enumerate(chosen, 1):
         killer = survey.killer_of(mutant)
         living += [] if killer else [mutant]
-        what = f"killed by {killer}" if killer else "LIVES"
+        unrun = f" ({survey.unrun} tests had no time)" if survey.unrun else ""
+        what = f"killed by {killer}" if killer else f"LIVES{unrun}"
         print(f"{number}/{len(chosen)} {what}: {shown(mutant, root)}", flush=True)
     if survey.failing:
         print(f"left out, as they fail without a change: {', '.join(sorted(survey.failing))}")
