@@ -31,10 +31,11 @@ pytest_plugins = ("assembled", "contexts", "costs", "forms")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Give this process and its children a cache of their own, empty at first, and let Ctrl-C reach them."""
-    private = tempfile.TemporaryDirectory(prefix="cujit-tests-", ignore_cleanup_errors=True)
-    config.add_cleanup(private.cleanup)
-    os.environ["CUJIT_CACHE_DIR"] = private.name
+    """Give all processes of this run a cache of their own, empty at first, and let Ctrl-C reach them."""
+    if not hasattr(config, "workerinput"):
+        private = tempfile.TemporaryDirectory(prefix="cujit-tests-", ignore_cleanup_errors=True)
+        config.add_cleanup(private.cleanup)
+        os.environ["CUJIT_CACHE_DIR"] = private.name
     os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # JAX would take three quarters of the GPU
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as a job in the background of a script
         signal.signal(signal.SIGINT, signal.default_int_handler)
