@@ -13,17 +13,10 @@ import cujit
 from cujit.cache.cache import Cache
 from cujit.cache.settings import VARIABLES
 from cujit.cli.app import main
+from pages import Page
 
-PAGE = (Path(__file__).parents[1] / "docs" / "cache.md").read_text()
-SECTIONS = dict(re.findall(r"^## (.+?)\n(.*?)(?=^## |\Z)", PAGE, re.DOTALL | re.MULTILINE))
-
-
-def _of(language: str) -> dict[str, str]:
-    found = {title: re.findall(rf"```{language}\n(.*?)```", text, re.DOTALL) for title, text in SECTIONS.items()}
-    return {title: "".join(snippets) for title, snippets in found.items() if snippets}
-
-
-PYTHON, SHELL = _of("python"), _of("shell")
+PAGE = Page("cache.md")
+SHELL = dict(PAGE.snippets("shell"))
 
 
 @pytest.fixture
@@ -40,9 +33,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.usefixtures("folder")
-@pytest.mark.parametrize("title", list(PYTHON))
-def test_the_python_runs(title: str) -> None:
-    exec(compile(PYTHON[title], title, "exec"), {"__name__": "snippet"})
+@pytest.mark.parametrize("code", PAGE.each())
+def test_the_python_runs(code: str) -> None:
+    PAGE.run(code)
 
 
 @pytest.mark.parametrize("title", list(SHELL))
@@ -57,5 +50,5 @@ def test_the_shell_runs(title: str, folder: Path) -> None:
 
 
 def test_the_page_names_every_variable_of_the_cache() -> None:
-    named = set(re.findall(r"^\| `(\w+)` \|", PAGE, re.MULTILINE))
+    named = set(re.findall(r"^\| `(\w+)` \|", PAGE.text, re.MULTILINE))
     assert named == {name for name in VARIABLES if name.startswith("CUJIT_")}

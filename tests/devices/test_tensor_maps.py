@@ -5,9 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import gc
-import re
 import weakref
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -22,16 +20,11 @@ from cujit.kernel import Kernel
 from cujit.loading import load
 from cujit.program import compile as compile_cuda
 from devices.tensor_table import CASES, GOLDENS, Case, run
+from pages import Page
 
 Array = npt.NDArray[Any]
 
-PAGE = (Path(__file__).parents[2] / "docs" / "tensor-maps.md").read_text()
-SETUP = PAGE.partition("```python\n")[2].partition("```")[0]
-SNIPPETS = {
-    title: code
-    for title, text in re.findall(r"^## (.+?)\n(.*?)(?=^## |\Z)", PAGE, re.DOTALL | re.MULTILINE)
-    for code in re.findall(r"```python\n(.*?)```", text, re.DOTALL)
-}
+PAGE = Page("tensor-maps.md")
 
 LOAD = """
 struct alignas(64) CUtensorMap_st { unsigned long long opaque[16]; };
@@ -333,14 +326,12 @@ def test_a_copy_gives_what_the_gpu_gave(case: Case, device: Device) -> None:
 # -- the page ---------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("title", list(SNIPPETS))
-def test_a_snippet_of_the_page_runs(title: str, device: Device) -> None:
+@pytest.mark.parametrize("code", PAGE.each())
+def test_a_snippet_of_the_page_runs(code: str, device: Device) -> None:
     if device.is_gpu and device.arch.number < 90:
         pytest.skip(f"{device} has no tensor maps")
-    space: dict[str, object] = {"device": device, "__name__": "snippet"}
-    for part in (SETUP, SNIPPETS[title]):
-        exec(compile(part, "docs/tensor-maps.md", "exec"), space)
+    PAGE.run(code, device=device)
 
 
 def test_the_page_has_its_snippets() -> None:
-    assert len(SNIPPETS) == 5
+    assert len(PAGE.snippets()) == 5

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import re
 from pathlib import Path
 from typing import Any
 
@@ -19,16 +18,11 @@ from cujit.errors import ArgumentError, ClosedError, KernelFaultError, Unsupport
 from cujit.formats.ptx.parser import parse
 from devices.textures_reference import reference
 from devices.textures_table import CASES, Case, golden_of, make, ptx_of, run, run_body, surface_of
+from pages import Page
 
 Array = npt.NDArray[Any]
 GOLDENS = Path(__file__).parents[1] / "goldens" / "textures.npz"
-PAGE = (Path(__file__).parents[2] / "docs" / "textures.md").read_text()
-SETUP = PAGE.partition("```python\n")[2].partition("```")[0]
-SNIPPETS = {
-    title: code
-    for title, text in re.findall(r"^## (.+?)\n(.*?)(?=^## |\Z)", PAGE, re.DOTALL | re.MULTILINE)
-    for code in re.findall(r"```python\n(.*?)```", text, re.DOTALL)
-}
+PAGE = Page("textures.md")
 
 
 def as_numbers(case: Case, words: Array) -> Array:
@@ -511,12 +505,10 @@ def test_texture_references_are_noted_by_name() -> None:
     assert not note_references(parse(ptx_of(""), name="k.ptx"), Refusals())
 
 
-@pytest.mark.parametrize("title", list(SNIPPETS))
-def test_a_snippet_of_the_page_runs(title: str, device: Device) -> None:
-    space: dict[str, object] = {"device": device, "__name__": "snippet"}
-    for part in (SETUP, SNIPPETS[title]):
-        exec(compile(part, "docs/textures.md", "exec"), space)
+@pytest.mark.parametrize("code", PAGE.each())
+def test_a_snippet_of_the_page_runs(code: str, device: Device) -> None:
+    PAGE.run(code, device=device)
 
 
 def test_the_page_has_its_snippets() -> None:
-    assert len(SNIPPETS) == 4
+    assert len(PAGE.snippets()) == 4

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import re
-from pathlib import Path
-
 import numpy as np
 
 import cujit
 from cujit.devices.device import Device
+from pages import Page
 
-PAGE = (Path(__file__).parents[2] / "docs" / "linking.md").read_text()
+PAGE = Page("linking.md")
 
 
 def test_the_snippets_run(device: Device) -> None:
-    space: dict[str, object] = {"device": device, "__name__": "snippet"}
-    for code in re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL):
-        exec(compile(code, "linking.md", "exec"), space)
+    space = PAGE.run("\n".join(code for _, code in PAGE.snippets()), device=device)
     kernel = space["kernel"]
     assert isinstance(kernel, cujit.Kernel)
     x = device.array(np.arange(4, dtype=np.float32))
