@@ -13,7 +13,7 @@ import pytest
 
 from cujit.arch import Arch
 from cujit.artifact import Artifact
-from cujit.budget.checking import Budget, check, examine
+from cujit.budget.budgets import Budget, check, examine
 from cujit.budget.file import read_budgets
 from cujit.budget.report import BudgetReport, BudgetRow
 from cujit.devices.device import Device

@@ -15,7 +15,7 @@ from typing import TypeAlias
 import pytest
 
 import cujit
-from cujit.budget.checking import Budget, examine
+from cujit.budget.budgets import Budget, examine
 from cujit.devices.process import Devices, process_devices
 from cujit.errors import DeviceNotFoundError
 from cujit.program import compile
@@ -48,7 +48,7 @@ def test_later(cujit_budget):
 """
 OTHERS = """
 import pytest
-from cujit.budget.checking import Budget
+from cujit.budget.budgets import Budget
 from cujit.errors import OptionError
 
 def test_mapping(cujit_budget):

@@ -19,9 +19,9 @@ from cujit.devices.arguments.signatures import signature_of
 from cujit.devices.arrays.array import DeviceArray
 from cujit.devices.device import Device
 from cujit.devices.globals import Globals
-from cujit.devices.jitoptions import JitOptions
+from cujit.devices.jit_options import JitOptions
 from cujit.devices.launcher.entry import LaunchEntry, LoadedImage
-from cujit.devices.nametable import NameTable
+from cujit.devices.name_table import NameTable
 from cujit.devices.streams import Allocation, DeviceLike
 from cujit.devices.watch import Text, known_to, wanted_options
 from cujit.errors import ArchError, ArgumentError, LoadError, spell

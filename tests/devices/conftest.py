@@ -12,7 +12,7 @@ from cujit.artifact import Artifact
 from cujit.devices.backend import Backend, BackendModule
 from cujit.devices.cpu.run.streams import Captures, InOrderStream
 from cujit.devices.device import Device
-from cujit.devices.jitoptions import JitOptions
+from cujit.devices.jit_options import JitOptions
 from cujit.devices.shapes import Dim3, Limits
 from cujit.devices.streams import Allocation, DeviceLike
 from cujit.errors import LoadError

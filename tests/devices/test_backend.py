@@ -18,7 +18,7 @@ from cujit.arch import Arch
 from cujit.artifact import Artifact, Kind
 from cujit.devices.backend import Backend, BackendKernel, BackendModule
 from cujit.devices.device import Device
-from cujit.devices.jitoptions import JitOptions
+from cujit.devices.jit_options import JitOptions
 from cujit.devices.options import PLAIN, LaunchOptions
 from cujit.devices.shapes import Dim3, LaunchShape, Limits, Resources
 from cujit.devices.streams import Allocation

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from cujit.devices.nametable import NameTable
+from cujit.devices.name_table import NameTable
 from cujit.errors import NameNotFoundError
 
 AXPY_F = "_Z4axpyIfEvT_PKS0_PS0_m"

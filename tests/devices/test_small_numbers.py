@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cujit.devices.arguments.smallfloats import FORMATS, encode
+from cujit.devices.arguments.small_floats import FORMATS, encode
 from cujit.devices.device import Device
 from cujit.signature import Parameter, ParameterClass
 from devices.packing import packed, refusal

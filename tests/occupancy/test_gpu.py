@@ -9,8 +9,8 @@ from cujit.devices.device import Device
 from cujit.devices.shapes import Resources
 from cujit.formats.cubin import read_cubin
 from cujit.loading import Module, load
+from cujit.occupancy.choosing import block_sizes
 from cujit.occupancy.products import find_product
-from cujit.occupancy.shapes import block_sizes
 from cujit.occupancy.subject import of as occupancy
 from cujit.occupancy.subject import subject
 from cujit.program import compile

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 
 import pytest
 
+from cujit.occupancy.choosing import best_block
 from cujit.occupancy.multiprocessor import LIMITS, ProcessorLimits
 from cujit.occupancy.residency import Demand, Limiter, Residency, residency
-from cujit.occupancy.shapes import best_block
 from cujit.toolchain.toolset import Toolchain
 from occupancy.header import UNLIMITED, Answer, Case, Header, build_header
 

@@ -7,9 +7,7 @@ from dataclasses import replace
 import pytest
 
 from cujit.errors import LaunchError
-from cujit.occupancy.multiprocessor import LIMITS
-from cujit.occupancy.residency import Demand, Limiter, Residency, residency
-from cujit.occupancy.shapes import (
+from cujit.occupancy.choosing import (
     NextStep,
     best_block,
     block_sizes,
@@ -18,6 +16,8 @@ from cujit.occupancy.shapes import (
     shared_bytes_of,
     waves,
 )
+from cujit.occupancy.multiprocessor import LIMITS
+from cujit.occupancy.residency import Demand, Limiter, Residency, residency
 
 H200 = LIMITS[90]
 

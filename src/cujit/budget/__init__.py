@@ -1,6 +1,6 @@
 """Budgets: what kernels may use at most, checked on their machine code; no GPU is needed."""
 
-from cujit.budget.checking import Budget, check
+from cujit.budget.budgets import Budget, check
 from cujit.budget.file import read_budgets
 from cujit.budget.report import BudgetReport, BudgetRow
 

@@ -9,7 +9,7 @@ from dataclasses import fields
 from difflib import get_close_matches
 
 from cujit.artifact.reading import path_of, read_file
-from cujit.budget.checking import Budget
+from cujit.budget.budgets import Budget
 from cujit.errors import FormatError, LaunchError, OptionError, spell
 
 __all__ = ["read_budgets"]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from cujit.budget.checking import Budget, Budgets, examine
+from cujit.budget.budgets import Budget, Budgets, examine
 from cujit.budget.file import read_budgets
 from cujit.budget.report import COLUMNS, BudgetReport, BudgetRow
 from cujit.cli.built_log import LOG, open_built

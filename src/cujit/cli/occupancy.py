@@ -14,8 +14,8 @@ from cujit.devices.process import is_device_name, process_devices
 from cujit.errors import CujitError, LaunchError, MissingError
 from cujit.kernel import Kernel
 from cujit.loading import load
+from cujit.occupancy.choosing import NextStep, SharedBytes
 from cujit.occupancy.result import Occupancy
-from cujit.occupancy.shapes import NextStep, SharedBytes
 from cujit.occupancy.subject import Subject, subject
 from cujit.occupancy.subject import plot as plot_occupancy
 

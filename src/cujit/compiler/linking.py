@@ -7,7 +7,7 @@ from typing import TypeAlias
 
 from cujit.arch import Arch
 from cujit.artifact import Artifact, Kind
-from cujit.compiler.backends.ptxlink import link_to_ptx, needs_our_linker
+from cujit.compiler.backends.ptx_link import link_to_ptx, needs_our_linker
 from cujit.compiler.inputs.images import InputImage, as_artifact
 from cujit.compiler.inputs.source import Source
 from cujit.compiler.jobs import CompileJob, LinkJob

@@ -15,7 +15,7 @@ from typing import Protocol
 
 from cujit.arch import Arch
 from cujit.artifact import Artifact
-from cujit.devices.jitoptions import JitOptions
+from cujit.devices.jit_options import JitOptions
 from cujit.devices.options import PLAIN, LaunchOptions
 from cujit.devices.shapes import Dim3, LaunchShape, Limits, Resources
 from cujit.devices.streams import Allocation, DeviceLike, Graph, PinnedMemory, Stream

@@ -9,7 +9,7 @@ import numpy.typing as npt
 from cujit.artifact import Artifact
 from cujit.devices.arrays import array as arrays
 from cujit.devices.backend import Backend, BackendModule
-from cujit.devices.jitoptions import JitOptions
+from cujit.devices.jit_options import JitOptions
 from cujit.devices.streams import (
     Allocation,
     Graph,

@@ -88,7 +88,7 @@ def machine_code(work: Work, symbol: str, require: Callable[[str], object] | Non
     before, size = _text_around(object_, symbol)
     code = replace(code, code=(code.address - before, size))
     if seen:
-        from cujit.devices.perffiles import tell  # which few ask for
+        from cujit.devices.perf_files import tell  # which few ask for
 
         tell(object_, symbol, code, work.called)
     return code

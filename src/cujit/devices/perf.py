@@ -1,4 +1,4 @@
-"""Whether profilers and debuggers hear of machine code; ``perffiles`` tells them."""
+"""Whether profilers and debuggers hear of machine code; ``perf_files`` tells them."""
 
 from __future__ import annotations
 

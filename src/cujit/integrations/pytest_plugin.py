@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pytest
 
 if TYPE_CHECKING:
-    from cujit.budget.checking import Budgets
+    from cujit.budget.budgets import Budgets
     from cujit.budget.report import BudgetReport
     from cujit.devices.device import Device
 
@@ -273,7 +273,7 @@ def cujit_budget(request: pytest.FixtureRequest) -> CheckBudget:
     ) -> BudgetReport:
         __tracebackhide__ = True
         # Start-up: pytest loads this file in every run.
-        from cujit.budget.checking import Budget, examine
+        from cujit.budget.budgets import Budget, examine
         from cujit.errors import OptionError
 
         if budget is not None and limits:

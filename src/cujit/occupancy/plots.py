@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 from cujit.arch.support import install
 from cujit.errors import MissingError
+from cujit.occupancy.choosing import counted
 from cujit.occupancy.multiprocessor import MAX_BLOCK_THREADS, WARP_SIZE
 from cujit.occupancy.residency import Demand, Limiter, Residency, residency
-from cujit.occupancy.shapes import counted
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -12,16 +12,16 @@ from cujit.arch import Arch
 from cujit.artifact import Artifact
 from cujit.artifact.opening import naming, open_image
 from cujit.devices.device import Device
-from cujit.devices.nametable import NameTable
+from cujit.devices.name_table import NameTable
 from cujit.devices.shapes import Dim3, Resources
 from cujit.errors import ArchError, ArgumentError, FormatError, LaunchError, NameNotFoundError, OptionError, spell
 from cujit.formats.cubin import Cubin, CubinKernel
+from cujit.occupancy.choosing import SharedBytes, best_block, block_sizes, clusters_bound, shared_bytes_of
 from cujit.occupancy.cubins import cubins_for
 from cujit.occupancy.multiprocessor import MAX_BLOCK_THREADS, SHARED_DEFAULT_BYTES, limits_of
 from cujit.occupancy.products import Mark, Product, find_product, product_of_arch
 from cujit.occupancy.residency import Demand, Residency, residency
 from cujit.occupancy.result import Occupancy
-from cujit.occupancy.shapes import SharedBytes, best_block, block_sizes, clusters_bound, shared_bytes_of
 
 __all__ = ["Image", "LoadedKernel", "Occupancy", "Subject", "of", "plot", "product_of", "subject"]
 

@@ -19,7 +19,7 @@ from cujit.devices.cpu.pipeline import ir_of, prepare
 from cujit.devices.cpu.run.debuglines import origin_of
 from cujit.devices.cpu.run.lines import Lines
 from cujit.devices.jit import emit_object
-from cujit.devices.linetable import code_lines
+from cujit.devices.line_table import code_lines
 from cujit.devices.shapes import Dim3
 from cujit.errors import FileError, OptionError
 from cujit.formats.elf import read_elf
@@ -174,9 +174,10 @@ def test_lines_change_nothing_of_the_code() -> None:
 
 
 def test_nothing_is_written_where_nobody_asks(tmp_path: Path) -> None:
-    gone = (
-        "assert not os.path.exists(f'/tmp/perf-{os.getpid()}.map')\nassert 'cujit.devices.perffiles' not in sys.modules"
-    )
+    gone = """
+assert not os.path.exists(f'/tmp/perf-{os.getpid()}.map')
+assert 'cujit.devices.perf_files' not in sys.modules
+"""
     run(script(gone), "")
     run(script(gone), "0")
     assert not folder(tmp_path).exists()

@@ -19,7 +19,7 @@ from cujit.devices.cuda.library import LoadedLibrary
 from cujit.devices.cuda.module import CudaModule
 from cujit.devices.cuda.ring import RING_SIZE, LaunchRing
 from cujit.devices.device import Device
-from cujit.devices.jitoptions import JitOptions
+from cujit.devices.jit_options import JitOptions
 from cujit.devices.launcher.cpython import is_supported
 from cujit.devices.launcher.entry import LaunchEntry, LoadedImage
 from cujit.devices.launcher.launch import PreparedLaunch, attach, make_launch

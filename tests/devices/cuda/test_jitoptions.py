@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from cujit.devices.jitoptions import JitOptions
+from cujit.devices.jit_options import JitOptions
 from cujit.errors import OptionError
 from cujit.loading import load
 

@@ -8,7 +8,7 @@ from cujit.arch import Arch
 from cujit.arch.support import Version
 from cujit.devices.cuda.assembler import NvJitLinkAssembler, installed_assembler
 from cujit.devices.cuda.routes import Chosen, RoutePlace, route_ptx
-from cujit.devices.jitoptions import JitOptions
+from cujit.devices.jit_options import JitOptions
 from cujit.errors import DriverError, LoadError, ToolError
 from cujit.formats.cubin import read_cubin
 from cujit.program import compile

@@ -16,7 +16,7 @@ from cujit.devices.cuda.assembler import installed_assembler
 from cujit.devices.cuda.linker import DriverLinker, link_with_driver
 from cujit.devices.cuda.rules import newest_ptx
 from cujit.devices.device import Device
-from cujit.devices.jitoptions import JitOptions
+from cujit.devices.jit_options import JitOptions
 from cujit.errors import ClosedError, DriverError, LinkError
 from cujit.formats.ptx.parser import parse
 from cujit.formats.ptx.retarget import retarget

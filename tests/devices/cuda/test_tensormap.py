@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 
 from cujit.devices.cuda.context import Context
-from cujit.devices.cuda.tensormap import encode
+from cujit.devices.cuda.tensor_map import encode
 from cujit.devices.tensormaps.im2col import Im2col
 from cujit.devices.tensormaps.tiling import DataType, OutOfBoundsFill, Promotion, Swizzle, Tiling
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cujit.devices.arguments.cupyarrays import cupy_interface, is_cupy_array
+from cujit.devices.arguments.cupy_arrays import cupy_interface, is_cupy_array
 from cujit.errors import ArgumentError
 from cujit.signature import Parameter, ParameterClass
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cujit.devices.arguments.smallfloats import FORMATS, encode
+from cujit.devices.arguments.small_floats import FORMATS, encode
 from cujit.devices.device import Device
 from cujit.devices.options import check_own_cluster
 from cujit.devices.process import process_devices

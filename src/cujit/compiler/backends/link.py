@@ -9,7 +9,7 @@ from cujit.arch import Arch
 from cujit.arch.support import install, require_arch
 from cujit.artifact import Artifact, Kind
 from cujit.compiler.backends.diagnostics import facts_of, parse_log
-from cujit.compiler.backends.ptxlink import check_ptx
+from cujit.compiler.backends.ptx_link import check_ptx
 from cujit.compiler.inputs.images import InputImage, check_one_definition, merged, named
 from cujit.compiler.options.values import Options, Tool
 from cujit.errors import LinkError, OptionError, ToolError

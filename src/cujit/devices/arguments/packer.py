@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import numpy as np
 
 from cujit.devices.arguments.pointers import Pointer, Refuse, describe, pointer_reader
-from cujit.devices.arguments.smallfloats import FORMATS, SmallFloat, encode
+from cujit.devices.arguments.small_floats import FORMATS, SmallFloat, encode
 from cujit.devices.arguments.structures import (
     TENSOR_MAP_ALIGN,
     TENSOR_MAP_BYTES,

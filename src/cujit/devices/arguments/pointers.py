@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 import numpy as np
 
-from cujit.devices.arguments.cupyarrays import is_cupy_array, read_cupy_array
-from cujit.devices.arguments.smallfloats import FORMATS
+from cujit.devices.arguments.cupy_arrays import is_cupy_array, read_cupy_array
+from cujit.devices.arguments.small_floats import FORMATS
 from cujit.devices.arguments.structures import leaves
 from cujit.devices.arguments.tensors import is_tensor, read_tensor, unresolved
 from cujit.devices.arguments.vectors import vector_of

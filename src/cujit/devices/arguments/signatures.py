@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from cujit.artifact import Artifact, Kind
-from cujit.devices.arguments.smallfloats import FORMATS
+from cujit.devices.arguments.small_floats import FORMATS
 from cujit.devices.arguments.vectors import vector_of
 from cujit.errors import FormatError
 from cujit.signature import Parameter, ParameterClass, Signature, merge_signatures

@@ -22,7 +22,7 @@ from cujit.devices.cpu.run.launch import cache_bytes
 from cujit.devices.cpu.run.streams import Captures, InOrderGraph, InOrderStream
 from cujit.devices.cpu.run.tensormap import encode
 from cujit.devices.cpu.run.textures import CpuTextures
-from cujit.devices.jitoptions import JitOptions
+from cujit.devices.jit_options import JitOptions
 from cujit.devices.options import check_timeout
 from cujit.devices.shapes import Dim3, Limits
 from cujit.devices.streams import Allocation, DeviceLike, Stream, stream_handle

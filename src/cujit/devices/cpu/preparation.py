@@ -49,7 +49,7 @@ class Preparation:
         Raises:
             FileError: it cannot be written.
         """
-        from cujit.devices.perffiles import ptx_path  # start-up: for profilers alone
+        from cujit.devices.perf_files import ptx_path  # start-up: for profilers alone
 
         return str(ptx_path(self.text))
 

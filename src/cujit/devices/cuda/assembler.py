@@ -8,7 +8,7 @@ from typing import Protocol
 from cujit.arch import Arch
 from cujit.arch.support import Version
 from cujit.artifact import Kind
-from cujit.devices.jitoptions import JitOptions
+from cujit.devices.jit_options import JitOptions
 from cujit.errors import ToolchainNotFoundError
 
 __all__ = ["Assembler", "NvJitLinkAssembler", "installed_assembler"]

@@ -15,9 +15,9 @@ from cujit.devices.cuda.image import choose_image
 from cujit.devices.cuda.module import CudaModule
 from cujit.devices.cuda.routes import RoutePlace
 from cujit.devices.cuda.stream import CudaStream
-from cujit.devices.cuda.tensormap import encode
+from cujit.devices.cuda.tensor_map import encode
 from cujit.devices.cuda.texture import CudaTextures
-from cujit.devices.jitoptions import JitOptions
+from cujit.devices.jit_options import JitOptions
 from cujit.devices.shapes import Dim3, Limits
 from cujit.devices.streams import Allocation, DeviceLike, PinnedMemory, Stream
 from cujit.devices.tensormaps.tiling import Tiling

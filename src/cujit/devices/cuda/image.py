@@ -5,7 +5,7 @@ from __future__ import annotations
 from cujit.artifact import Artifact, Kind
 from cujit.devices.cuda.routes import Chosen, RoutePlace, route_ptx
 from cujit.devices.cuda.rules import cubin_refusal
-from cujit.devices.jitoptions import JitOptions
+from cujit.devices.jit_options import JitOptions
 from cujit.errors import LoadError
 
 __all__ = ["choose_image"]

@@ -6,8 +6,8 @@ import weakref
 from typing import Any, TypeVar
 
 from cujit.devices.cuda.context import Context
-from cujit.devices.cuda.driveroptions import JitLogs, driver_options
-from cujit.devices.jitoptions import JitOptions
+from cujit.devices.cuda.driver_options import JitLogs, driver_options
+from cujit.devices.jit_options import JitOptions
 from cujit.errors import ClosedError, DriverError
 
 __all__ = ["LoadedLibrary"]

@@ -14,8 +14,8 @@ from cujit.arch import Arch
 from cujit.arch.support import install
 from cujit.artifact import Artifact, Kind
 from cujit.devices.cuda.context import Context
-from cujit.devices.cuda.driveroptions import JitLogs, driver_options
-from cujit.devices.jitoptions import JitOptions
+from cujit.devices.cuda.driver_options import JitLogs, driver_options
+from cujit.devices.jit_options import JitOptions
 from cujit.errors import ClosedError, LinkError
 from cujit.formats.cubin import read_cubin
 

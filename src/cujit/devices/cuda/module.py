@@ -9,7 +9,7 @@ from cujit.devices.cuda.context import Context
 from cujit.devices.cuda.kernel import CudaKernel
 from cujit.devices.cuda.library import LoadedLibrary
 from cujit.devices.cuda.routes import Chosen
-from cujit.devices.jitoptions import JitOptions
+from cujit.devices.jit_options import JitOptions
 from cujit.devices.shapes import Limits
 from cujit.errors import NameNotFoundError, spell
 

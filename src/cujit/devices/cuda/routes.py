@@ -21,7 +21,7 @@ from cujit.arch.support import (
 )
 from cujit.devices.cuda.assembler import Assembler
 from cujit.devices.cuda.rules import newest_ptx, read_header, target_on, target_refusal
-from cujit.devices.jitoptions import JitOptions
+from cujit.devices.jit_options import JitOptions
 from cujit.errors import CujitError, DriverError, LoadError, PtxSyntaxError, ToolError, UnsupportedError
 
 __all__ = ["Chosen", "RoutePlace", "route_ptx"]

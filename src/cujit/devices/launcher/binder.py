@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from cujit.devices.arguments.cupyarrays import cupy_interface, is_cupy_array
+from cujit.devices.arguments.cupy_arrays import cupy_interface, is_cupy_array
 from cujit.devices.arguments.packer import Packer
 from cujit.devices.arguments.tensors import is_tensor, tensor_interface
 from cujit.devices.arrays.array import DeviceArray

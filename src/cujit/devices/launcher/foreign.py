@@ -212,4 +212,4 @@ no:
   ret i1 false
 }
 """
-"""CuPy's arrays, by ``devices.launcher.cupyarrays.CupyInterface``."""
+"""CuPy's arrays, by ``devices.arguments.cupy_arrays.CupyInterface``."""

@@ -11,7 +11,7 @@ import functools
 import re
 from collections.abc import Mapping
 
-from cujit.devices.arguments.cupyarrays import CupyInterface
+from cujit.devices.arguments.cupy_arrays import CupyInterface
 from cujit.devices.arguments.pointers import Pointer
 from cujit.devices.arguments.tensors import TensorInterface
 from cujit.devices.arrays.array import DeviceArray

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from cujit.devices.cpu.run.lines import Lines, SourceLine
 from cujit.devices.jit import emit_object
-from cujit.devices.linetable import code_lines
+from cujit.devices.line_table import code_lines
 from cujit.devices.shapes import Dim3
 from cujit.forks import cached_property
 from cujit.formats.elf import read_elf

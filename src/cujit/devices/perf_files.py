@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from cujit.devices.jit import NativeFunction
-from cujit.devices.linetable import CodeLine, code_lines
+from cujit.devices.line_table import CodeLine, code_lines
 from cujit.devices.perf import VARIABLE
 from cujit.errors import FileError
 from cujit.forks import Lock, begins_anew

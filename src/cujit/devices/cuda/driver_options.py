@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from cujit.devices.jitoptions import JitOptions
+from cujit.devices.jit_options import JitOptions
 from cujit.toolchain.driver import Driver
 
 __all__ = ["JitLogs", "driver_options"]
