@@ -178,9 +178,10 @@ def test_what_is_emitted_for_a_condition_runs_where_it_holds_or_does_not(holds: 
     with b.when(_C, holds=holds):
         b.store(_V, _P)
     b.leave()
-    ways = "%if$1, label %if.end$2" if holds else "%if.end$2, label %if$1"
-    ends = ["  br label %if.end$2", "if.end$2:", "  ret void"]
-    assert _lines(b) == [f"  br i1 %c, label {ways}", "if$1:", "  store i32 %v, ptr %p", *ends]
+    ways = "%if, label %if.end" if holds else "%if.end, label %if"
+    ends = ["  br label %if.end", "if.end:", "  ret void"]
+    unnumbered = [re.sub(r"\$\d+", "", line) for line in _lines(b)]
+    assert unnumbered == [f"  br i1 %c, label {ways}", "if:", "  store i32 %v, ptr %p", *ends]
 
 
 def test_values_of_two_ways_come_from_where_each_of_them_ends() -> None:
@@ -195,4 +196,4 @@ def test_values_of_two_ways_come_from_where_each_of_them_ends() -> None:
     b.leave()
     text = _text(b)
     optimise(text)
-    assert "phi i32 [ %v, %inner.end$5 ], [ 3, %if.not$2 ]" in text
+    assert re.search(r"phi i32 \[ %v, %inner\.end\$\d+ \], \[ 3, %if\.not\$\d+ \]", text)

@@ -89,7 +89,9 @@ def test_strong_words_of_16_bytes_are_whole_whatever_their_addresses_are(code: s
 
 @pytest.mark.parametrize("code", ["ld.global.u32 x, [wide];", "@q st.global.u32 [wide], u;"])
 def test_where_an_address_may_wrap_it_is_seen_at_run_time_which_way_is_right(code: str) -> None:
-    assert ways(code) == {"vector", "each lane", "either"}
+    assert ways(code) == {"vector"}, "the lanes of a warp count from a multiple of 32: none wraps alone"
+    from_anywhere = "cvt.u32.u64 far, p; add.u32 other, far, t; mul.wide.u32 d, other, 4; add.u64 wide, p, d;"
+    assert ways(from_anywhere + code) == {"vector", "each lane", "either"}
 
 
 def test_lanes_that_change_places_load_the_vectors_that_hold_all_of_theirs() -> None:
