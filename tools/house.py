@@ -38,9 +38,9 @@ LIMITS = {
     "circles of imports": 0,
     "modules at the root": 12,
     "public names": 65,
-    "code lines, C counted": 45_900,
-    f"functions of complexity > {_COMPLEX}": 33,
-    "class names used twice": 7,
+    "code lines, C counted": 45_600,
+    f"functions of complexity > {_COMPLEX}": 32,
+    "class names used twice": 6,
     "imports in functions without a reason": 0,
     "LLVM IR as text, lines": 540,
 }

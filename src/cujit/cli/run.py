@@ -123,15 +123,12 @@ def command(
     """
     _check_shape(grid, block, over)
     _check_indices([*shown, *(index for index, _ in out)], arguments)
-    compiled = file.suffix in _SOURCES
-    if not compiled and (said or include or define):
-        raise click.UsageError(f"-O, -I and -D are for the compiler, and {file.name} is no source (.cu)")
-    options = read_options(said, include, define)
+    options = _options(file, said, include, define)
     watching = Watching(check, traced, trace_limit, coverage, timeout_s)
     device = watching.device(device_name) or choose_device(device_name)[0]
 
     begin = time.perf_counter()
-    module = _compile(file, kernel_name, device, options) if compiled else load(file, device)
+    module = load(file, device) if options is None else _compile(file, kernel_name, device, options)
     kernel = module[kernel_name]
     loaded_s = time.perf_counter() - begin
     covering = kernel.over(over, block=block, shared_bytes=shared_bytes) if over else None
@@ -193,6 +190,15 @@ class Done:
 
 def _by(sizes: Dim3) -> str:
     return "x".join(map(str, sizes[: 3 if sizes.z > 1 else 2 if sizes.y > 1 else 1]))
+
+
+def _options(file: Path, said: Sequence[str], include: Sequence[str], define: Sequence[str]) -> Options | None:
+    """Read the options of the compiler; None for an image, which takes none."""
+    if file.suffix in _SOURCES:
+        return read_options(said, include, define)
+    if said or include or define:
+        raise click.UsageError(f"-O, -I and -D are for the compiler, and {file.name} is no source (.cu)")
+    return None
 
 
 def _check_shape(grid: object, block: object, over: object) -> None:
