@@ -60,6 +60,12 @@ def test_features_are_those_of_instructions_and_variables() -> None:
     }
 
 
+@pytest.mark.parametrize("carries", ["add.cc.u32 a, a, 1;", "addc.u32 a, a, 1;", "madc.hi.cc.u32 a, a, 3, 1;"])
+def test_a_carry_chain_is_what_sets_or_takes_a_carry(carries: str) -> None:
+    needs = ptx_needs(f"{HEAD}.visible .entry k() {{ .reg .b32 a; add.u32 a, 1, 2; {carries} ret; }}")
+    assert needs.features == (Use("carry chains", 1),)
+
+
 def test_what_the_cpu_device_refuses_is_what_its_loader_says(cpu: Device) -> None:
     needs = ptx_needs(HEAD + BAD)
     with pytest.raises(UnsupportedError) as caught:

@@ -29,6 +29,7 @@ def test_the_ending_of_the_output_or_to_say_what_is_made(cujit: Cujit, files: li
     done = cujit("link", *files, "-o", "out.ptx")
     assert (done.exit_code, "out.ptx: ptx for compute_80" in done.output) == (0, True)
     assert Artifact.open(tmp_path / "out.ptx").kind is Kind.PTX
+    assert done.stderr == ""
     done = cujit("link", *files, "-o", "out.cubin", "--arch", "sm_90", "--json")
     assert json.loads(done.stdout)["arch"] == "sm_90"
     assert cujit("link", *files, "-o", "out", "--to", "ptx").exit_code == 0

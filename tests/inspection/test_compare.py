@@ -48,6 +48,7 @@ def test_kernels_are_matched_by_name_and_architecture_and_told_with_what_changed
     )
     assert found[Metric.REGISTERS][:2] == (before.registers, after.registers)
     assert pair(comparison, "count", "sm_80").is_equal
+    assert not pair(comparison, FLOATS, "sm_80").is_equal
     assert {str(k.arch) for k in comparison.only_a} == {"sm_75"}
     assert {str(k.arch) for k in comparison.only_b} == {"sm_90"}
     assert not comparison.is_equal
