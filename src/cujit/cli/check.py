@@ -11,7 +11,7 @@ from cujit.budget.budgets import Budget, Budgets, examine
 from cujit.budget.file import read_budgets
 from cujit.budget.report import COLUMNS, BudgetReport, BudgetRow
 from cujit.cli.built_log import LOG, open_built
-from cujit.cli.console import json_option, print_json, print_table
+from cujit.cli.console import attributes, json_option, print_json, print_table
 from cujit.cli.exit_codes import ExitCode
 from cujit.cli.occupancy import gpu
 from cujit.errors import OptionError
@@ -138,14 +138,11 @@ def _record(report: BudgetReport) -> dict[str, object]:
 
 def _row(row: BudgetRow) -> dict[str, object]:
     return {
-        "kernel": row.kernel,
-        "lowered_name": row.lowered_name,
+        **attributes(row, "kernel lowered_name"),
         "arch": str(row.arch),
-        "what": row.what,
-        "allowed": row.allowed,
+        **attributes(row, "what allowed"),
         "is": row.measured,
-        "slack": row.slack,
-        "verdict": row.verdict,
+        **attributes(row, "slack verdict"),
         "note": row.note or None,
         "help": row.help or None,
     }

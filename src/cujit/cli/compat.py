@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from cujit.cli.console import json_option, print_json, print_table
+from cujit.cli.console import attributes, json_option, print_json, print_table
 from cujit.cli.exit_codes import ExitCode
 from cujit.devices.cuda.compat import Verdict, compat, driver_version, release_name
 
@@ -32,21 +32,11 @@ def command(
     version = driver_version(driver or cuda)
     verdicts = compat(file, driver=version, device=device)
     if as_json:
-        print_json([_record(verdict) for verdict in verdicts])
+        print_json([attributes(verdict, "entry loads picked why help") for verdict in verdicts])
     else:
         _tell(verdicts, " and ".join(filter(None, (version and f"a driver of {release_name(version)}", device))))
     if not any(verdict.loads for verdict in verdicts):
         ctx.exit(ExitCode.WRONG_INPUT)
-
-
-def _record(verdict: Verdict) -> dict[str, object]:
-    return {
-        "entry": verdict.entry,
-        "loads": verdict.loads,
-        "picked": verdict.picked,
-        "why": verdict.why,
-        "help": verdict.help,
-    }
 
 
 def _tell(verdicts: list[Verdict], where: str) -> None:

@@ -6,6 +6,7 @@ import json
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 import click
 from rich import box
@@ -15,6 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 __all__ = [
+    "attributes",
     "complain",
     "json_option",
     "note",
@@ -119,6 +121,11 @@ def shown_time(seconds: float) -> str:
         if seconds * scale >= 1:
             return f"{seconds * scale:.3g} {unit}" if seconds * scale < 1000 else f"{seconds * scale:.0f} {unit}"
     return f"{seconds * 1e9:.3g} ns"
+
+
+def attributes(value: object, names: str) -> dict[str, Any]:
+    """Give attributes of a value as JSON has them: under their own names."""
+    return {name: getattr(value, name) for name in names.split()}
 
 
 def json_option(function: Callable[..., None]) -> Callable[..., None]:

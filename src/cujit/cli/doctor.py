@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from cujit.cli.console import json_option, print_json, print_table
+from cujit.cli.console import attributes, json_option, print_json, print_table
 from cujit.cli.exit_codes import ExitCode
 from cujit.machine.health import Component, Health, doctor
 
@@ -35,19 +35,7 @@ def command(ctx: click.Context, as_json: bool) -> None:
 def _as_data(report: Health) -> dict[str, Any]:
     return {
         "good": report.is_good,
-        "parts": [
-            {
-                "name": p.name,
-                "state": p.state,
-                "needed": p.needed,
-                "version": p.version,
-                "path": p.path,
-                "found_via": p.found_via,
-                "problem": p.problem,
-                "fix": p.fix,
-            }
-            for p in report.parts
-        ],
+        "parts": [attributes(p, "name state needed version path found_via problem fix") for p in report.parts],
         "devices": [
             {"name": d.name, "product": d.product, "arch": str(d.arch), "processors": d.limits.processors}
             for d in report.devices

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from cujit.cli.console import json_option, note, print_json, print_table
+from cujit.cli.console import attributes, json_option, note, print_json, print_table
 from cujit.devices.device import Device
 from cujit.devices.process import is_device_name, process_devices
 from cujit.errors import CujitError, LaunchError, MissingError
@@ -139,9 +139,7 @@ def _record(found: Subject, best: Occupancy, rows: list[Occupancy], asked: dict[
         "processors": found.product.processors,
         "registers": demand.registers,
         "static_shared_bytes": demand.shared_bytes,
-        "barriers": demand.barriers,
-        "max_threads": demand.max_threads,
-        "virtual_resources": demand.virtual_resources,
+        **attributes(demand, "barriers max_threads virtual_resources"),
         "best_block": best.block,
         "rows": [_row_record(row) | _answer(row, asked) for row in rows],
     }
@@ -150,17 +148,13 @@ def _record(found: Subject, best: Occupancy, rows: list[Occupancy], asked: dict[
 def _row_record(row: Occupancy) -> dict[str, Any]:
     step, waves = row.next_step, row.waves
     return {
-        "block": row.block,
-        "shared_bytes": row.shared_bytes,
+        **attributes(row, "block shared_bytes"),
         "occupancy": row.fraction,
-        "active_blocks": row.active_blocks,
-        "active_warps": row.active_warps,
-        "max_warps": row.max_warps,
+        **attributes(row, "active_blocks active_warps max_warps"),
         "limited_by": [limiter.value for limiter in row.limited_by],
         "limits": {limiter.value: blocks for limiter, blocks in row.limits.items()},
-        "cooperative_blocks": row.cooperative_blocks,
-        "clusters_bound": row.clusters_bound,
-        "waves": waves and {"count": waves.count, "rounds": waves.rounds, "efficiency": waves.efficiency},
+        **attributes(row, "cooperative_blocks clusters_bound"),
+        "waves": waves and attributes(waves, "count rounds efficiency"),
         "next_step": step and asdict(step),
     }
 

@@ -19,7 +19,7 @@ from typing import Any
 import click
 
 from cujit.arch.support import dotted
-from cujit.cli.console import print_json, print_table, printable
+from cujit.cli.console import attributes, print_json, print_table, printable
 from cujit.devices.cpu.implemented import Total, total
 from cujit.errors import FormatError
 from cujit.inspection.needs import PtxNeeds, Use, image_needs
@@ -79,7 +79,7 @@ def _image(image: ImageInfo, needs: PtxNeeds | FormatError) -> dict[str, Any]:
         "special_registers": [_use(use) for use in needs.special_registers],
         "features": [_use(use) for use in needs.features],
         "runs_on_cpu": not needs.refusals,
-        "refusals": [{"line": r.line, "construct": r.construct, "why": r.why} for r in needs.refusals],
+        "refusals": [attributes(refusal, "line construct why") for refusal in needs.refusals],
         "error": None,
     }
 
@@ -89,14 +89,7 @@ def _use(use: Use) -> dict[str, Any]:
 
 
 def _table(whole: Total) -> dict[str, Any]:
-    return {
-        "rows": whole.rows,
-        "whole": whole.whole,
-        "partly": whole.partly,
-        "none": whole.none,
-        "unknown": whole.unknown,
-        "share": round(whole.share, 4),
-    }
+    return {**attributes(whole, "rows whole partly none unknown"), "share": round(whole.share, 4)}
 
 
 # -- text -------------------------------------------------------------------------------------------------

@@ -26,6 +26,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from cujit.arch.support import Version, dotted
+from cujit.cli.console import attributes
 from cujit.inspection.compare import Comparison, Pair
 from cujit.inspection.values import ImageInfo, Inspection, KernelInfo
 from cujit.signature import Signature
@@ -57,11 +58,7 @@ def _image(image: ImageInfo, keep: Keep) -> dict[str, Any]:
         "arch": _text(image.arch),
         "container": image.container,
         "bytes": image.size,
-        "stored_bytes": image.stored_bytes,
-        "compression": image.compression,
-        "identifier": image.identifier,
-        "options": image.options,
-        "flags": image.flags,
+        **attributes(image, "stored_bytes compression identifier options flags"),
         "toolkit": _version(image.toolkit),
         "abi": image.abi,
         "relocatable": image.is_relocatable,
@@ -71,10 +68,7 @@ def _image(image: ImageInfo, keep: Keep) -> dict[str, Any]:
         "kernels": [_kernel(kernel) for kernel in image.kernels if keep(kernel)],
         "functions": list(image.functions),
         "variables": [{"name": v.name, "bytes": v.size, "space": v.space} for v in image.variables],
-        "undefined": list(image.undefined),
-        "commands": list(image.commands),
-        "note": image.note,
-        "error": image.error,
+        **attributes(image, "undefined commands note error"),
     }
 
 
@@ -90,29 +84,15 @@ def _needs(image: ImageInfo) -> dict[str, Any] | None:
 
 def _kernel(kernel: KernelInfo) -> dict[str, Any]:
     return {
-        "name": kernel.name,
-        "display": kernel.display,
+        **attributes(kernel, "name display"),
         "arch": _text(kernel.arch),
         "parameters": _parameters(kernel.signature),
-        "registers": kernel.registers,
-        "stack_bytes": kernel.stack_bytes,
-        "spill_store_bytes": kernel.spill_store_bytes,
-        "spill_load_bytes": kernel.spill_load_bytes,
-        "shared_bytes": kernel.shared_bytes,
-        "reserved_shared_bytes": kernel.reserved_shared_bytes,
+        **attributes(kernel, "registers stack_bytes spill_store_bytes spill_load_bytes"),
+        **attributes(kernel, "shared_bytes reserved_shared_bytes"),
         "constant_bytes": None if kernel.constant_bytes is None else dict(kernel.constant_bytes),
-        "barriers": kernel.barriers,
-        "code_bytes": kernel.code_bytes,
-        "max_threads": kernel.max_threads,
-        "max_block": kernel.max_block,
-        "required_block": kernel.required_block,
-        "cluster": kernel.cluster,
-        "max_registers": kernel.max_registers,
+        **attributes(kernel, "barriers code_bytes max_threads max_block required_block cluster max_registers"),
         "unbounded_stack": kernel.has_unbounded_stack,
-        "max_cluster_blocks": kernel.max_cluster_blocks,
-        "mbarriers": kernel.mbarriers,
-        "virtual_resources": kernel.virtual_resources,
-        "parameter_bytes": kernel.parameter_bytes,
+        **attributes(kernel, "max_cluster_blocks mbarriers virtual_resources parameter_bytes"),
     }
 
 
