@@ -97,14 +97,11 @@ class Atomic:
         seen = f.name()
         # What the first try expects need not be read whole: a wrong guess fails.
         first = self._guess(f, pointer)
-        f.jump(start)
         f.start(start)
-        f.jump(again)
         f.start(again)
         tail = f.label("tried")
         old = f.phi(first, (first, start), (seen, tail))
         value = new(old)
-        f.jump(tail)
         f.start(tail)
         success = f.exchange(pointer, old, value, "acq_rel acquire", align=self.bits // 8, into=seen)
         f.branch(success, done, again)
@@ -196,15 +193,12 @@ def _all_at_once(e: WarpEmitter, op: Op, form: Atomic, at: Value, operand: Value
     lanes, place, every = parameters = Value("%lanes", "i32"), Value("%at", "i64"), Value("%operand", form.word, True)
 
     def write(f: Builder) -> None:
-        f.branch(f.compare("icmp eq", lanes, f.integer(0, 32), into="%none"), "done", "go")
-        f.start("go")
-        mask = f.mask_of(lanes, into="%mask")
-        idle = f.vector(f.integer(identity(rmw, form.bits), form.bits))
-        active = f.select(mask, every, idle)
-        total = f.call(f"llvm.vector.reduce.{REDUCE[rmw]}.v{WARP}{form.word}", form.word, active)
-        form.apply(f, f.cast("inttoptr", place, "ptr"), [total])
-        f.jump("done")
-        f.start("done")
+        with f.when(f.compare("icmp eq", lanes, f.integer(0, 32)), "some", holds=False):
+            mask = f.mask_of(lanes, into="%mask")
+            idle = f.vector(f.integer(identity(rmw, form.bits), form.bits))
+            active = f.select(mask, every, idle)
+            total = f.call(f"llvm.vector.reduce.{REDUCE[rmw]}.v{WARP}{form.word}", form.word, active)
+            form.apply(f, f.cast("inttoptr", place, "ptr"), [total])
 
     b.define(name, parameters, write)
     b.invoke(f"@{name}", "void", bits_of_lanes(e, op), at, b.vector(operand))
@@ -267,9 +261,6 @@ def _in_turn(e: WarpEmitter, op: Op, form: Atomic, at: Value, operands: list[Val
             f.store(item, f.allocate(vector, into=f"%p{k}"))
         f.store(Value("zeroinitializer", t, True), f.allocate(vector, into="%out"))
         f.allocate(t, into="%now")
-        f.branch(f.compare("icmp eq", lanes, f.integer(0, 32), into="%none"), "done", "go")
-        f.start("go")
-        pointer = f.cast("inttoptr", place, "ptr")
 
         def turns(old: Value) -> Value:
             f.store(old, "%now")
@@ -283,12 +274,12 @@ def _in_turn(e: WarpEmitter, op: Op, form: Atomic, at: Value, operands: list[Val
             new = form.step(f, now, [lane_item(f, f"%p{k}", t, lane) for k in range(len(operands))])
             f.store(new, "%now")
 
-        if form.locked:
-            form.until_stored(f, pointer, turns)
-        else:
-            f.store(turns(form.load(f, pointer)), pointer, align=form.bits // 8)
-        f.jump("done")
-        f.start("done")
+        with f.when(f.compare("icmp eq", lanes, f.integer(0, 32)), "some", holds=False):
+            pointer = f.cast("inttoptr", place, "ptr")
+            if form.locked:
+                form.until_stored(f, pointer, turns)
+            else:
+                f.store(turns(form.load(f, pointer)), pointer, align=form.bits // 8)
         return f.load(t, "%out", vector=True)
 
     b.define(name, [lanes, place, *items], write, vector)

@@ -168,12 +168,8 @@ class Checker:
     def _when_some(self, e: WarpEmitter, op: Op, name: str, number: Value) -> None:
         """Call for a barrier if a lane comes to it."""
         b = e.builder
-        go, done = b.label("clocked"), b.label("unclocked")
-        b.branch(b.any_lane(e.flow.lanes_of(op)), go, done)
-        b.start(go)
-        self._call(e, name, number)
-        b.jump(done)
-        b.start(done)
+        with b.when(b.any_lane(e.flow.lanes_of(op)), "clocked"):
+            self._call(e, name, number)
 
     # -- the place ---------------------------------------------------------------------------------------
 

@@ -425,22 +425,19 @@ class _Tracer:
     def _record(self, e: WarpEmitter, number: int, operands: Sequence[Reg | Special]) -> None:
         b = e.builder
         self._begin(e)
-        warp, thread, done = b.label("trace.warp"), b.label("trace.thread"), b.label("traced")
+        done = b.label("traced")
         in_block = b.compare("icmp eq", Value("%block", "i64"), Value("%trace.block", "i64"))
         in_warp = b.compare("icmp eq", Value("%warp", "i32"), Value("%trace.warp", "i32"))
-        b.branch(b.binary("and", in_block, in_warp), warp, done)
-        b.start(warp)
+        b.only_if(b.binary("and", in_block, in_warp), done, "trace.warp")
         lane = Value("%trace.lane", "i32")
         comes = b.cast("trunc", b.binary("lshr", b.word(e.mask), lane), "i1")
-        b.branch(comes, thread, done)
-        b.start(thread)
+        b.only_if(comes, done, "trace.thread")
         words = [word for operand in operands for word in _words(e, operand, lane)]
         for k, word in enumerate(words):
             at = b.point("i64", "%trace.values", b.integer(k, 64))
             b.store(word, at)
         count, values = b.integer(len(words), 32), Value("%trace.values", "ptr")
         b.call("cujit_trace", "void", LAUNCH, b.integer(number, 32), count, values)
-        b.jump(done)
         b.start(done)
 
     def _begin(self, e: WarpEmitter) -> None:
