@@ -235,9 +235,8 @@ class _Scan(NamedTuple):
 
     def name(self, toolkit: Sequence[str]) -> str:
         """Name the manifest: a hash over everything that the scan is made of, paths included."""
-        fields = [self.program, self.working, self.source.text, *toolkit, "", *self.include, "", *self.arguments, ""]
-        fields += [piece for header in self.headers for piece in header]
-        return make_key("includes", [Part.text("", text) for text in fields]).digest
+        decides = repr((self.program, self.working, toolkit, self.include, self.arguments, self.headers))
+        return make_key("includes", [Part.text("source", self.source.text), Part.text("decides", decides)]).digest
 
     def search(self, toolkit: Sequence[str]) -> Search:
         """Give the directories in their order, under names that are the same everywhere."""
