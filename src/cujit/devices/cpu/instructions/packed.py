@@ -1,14 +1,14 @@
-"""Conversions of pairs and fours of numbers, to and from 16, 8, 6 and 4 bits; integers of 16 bits in pairs.
+"""Conversions of pairs and fours of numbers, to and from 16, 8, 6 and 4 bits; integers in pairs and fours.
 
 PTX ISA 9.1: "Data Movement and Conversion Instructions: cvt", "cvt.pack"; "Integer Arithmetic Instructions: add",
-"min", "max". The first source always becomes the upper member.
+"min", "max", "neg". The first source always becomes the upper member.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from cujit.devices.cpu.codegen.builder import Builder, Value, int_type, type_width
+from cujit.devices.cpu.codegen.builder import Builder, Value, int_type
 from cujit.devices.cpu.codegen.registry import Rules
 from cujit.devices.cpu.codegen.rounding import rounding_of
 from cujit.devices.cpu.codegen.warp import WarpEmitter
@@ -45,7 +45,7 @@ def register(rules: Rules) -> None:
     rules.on("cvt .s2f6x2", _to_fixed)
     rules.on("cvt .bf16x2 .s2f6x2", _from_fixed)
     rules.on("cvt .pack .TYPE .s32", _pack)
-    rules.on("add|min|max .u16x2|s16x2", _integer_pairs)
+    rules.on("add|sub|min|max|neg .u16x2|s16x2|u8x4|s8x4", _integer_parts)
 
 
 # -- packing ----------------------------------------------------------------------------------------------
@@ -228,17 +228,19 @@ def _pack(e: WarpEmitter, op: Op) -> None:
     e.put(op, result)
 
 
-def _integer_pairs(e: WarpEmitter, op: Op) -> None:
-    """Add, subtract, or find the smaller or larger one, in each half; ``.relu`` gives 0 for what is below."""
-    b = e.builder
-    sign = op.type.kind
-    pairs = [split_halves(b, e.source(op, k, "i32")) for k in range(2)]
+def _integer_parts(e: WarpEmitter, op: Op) -> None:
+    """Add, subtract, negate, or find the smaller or larger, in each half or byte; ``.relu`` gives 0 for negatives."""
+    b, bits = e.builder, 16 if op.type.endswith("x2") else 8
+    words = [e.source(op, k, "i32") for k in range(len(op.sources))]
+    opcode = "sub" if op.opcode == "neg" else op.opcode
+    if op.opcode == "neg":
+        words.insert(0, b.integer(0, 32))
     parts = []
-    for x, y in zip(*pairs, strict=True):
+    for at in range(32 - bits, -1, -bits):
+        moved = [b.binary("lshr", word, b.integer(at, 32)) if at else word for word in words]
+        x, y = (b.resize(word, bits, signed=False) for word in moved)
         saturated = ".sat" if "sat" in op.modifiers else ""
-        wraps = op.opcode in ("add", "sub") and not saturated
-        result = b.binary(op.opcode, x, y) if wraps else b.intrinsic(f"{sign}{op.opcode}{saturated}", x, y)
-        if "relu" in op.modifiers:
-            result = b.intrinsic("smax", result, b.integer(0, type_width(result.type)))
-        parts.append(result)
-    _put_packed(e, op, parts[::-1], 16)
+        wraps = opcode in ("add", "sub") and not saturated
+        result = b.binary(opcode, x, y) if wraps else b.intrinsic(f"{op.type.kind}{opcode}{saturated}", x, y)
+        parts.append(b.intrinsic("smax", result, b.integer(0, bits)) if "relu" in op.modifiers else result)
+    _put_packed(e, op, parts, bits)

@@ -1,4 +1,4 @@
-"""Video instructions: scalar ones, and those that work on the halves or the bytes of a word; and quads of bytes.
+"""Video instructions: scalar ones, and those that work on the halves or the bytes of a word.
 
 PTX ISA 9.1: "Scalar Video Instructions", "SIMD Video Instructions". No GPU of today has the scalar ones: the assembler
 expands them, and in a few places not as the manual says. Here they compute what it makes for sm_90 (read in the machine
@@ -7,7 +7,7 @@ code of ptxas 13.0): each such place says so.
 
 from __future__ import annotations
 
-from cujit.devices.cpu.codegen.builder import Builder, Value, type_width
+from cujit.devices.cpu.codegen.builder import Builder, Value
 from cujit.devices.cpu.codegen.registry import Rules
 from cujit.devices.cpu.codegen.warp import WarpEmitter
 from cujit.devices.cpu.instructions.integer import field
@@ -29,7 +29,6 @@ def register(rules: Rules) -> None:
     rules.on("vmad", _multiply_add, parts=("", _SIGNED, _SIGNED, "-"))
     rules.on("vadd2|vsub2|vavrg2|vabsdiff2|vmin2|vmax2|vset2", _lanewise, parts=_HALVES)
     rules.on("vadd4|vsub4|vavrg4|vabsdiff4|vmin4|vmax4|vset4", _lanewise, parts=_QUADS)
-    rules.on("add|sub|min|max|neg .u8x4|s8x4", _quads)
 
 
 def _part(op: Op, index: int) -> str:
@@ -224,21 +223,3 @@ def _element(b: Builder, op: Op, x: Value, y: Value) -> Value:
         up = b.compare("icmp sge", total, b.integer(0, 32))
         return b.binary("ashr", b.binary("add", total, b.resize(up, 32, signed=False)), b.integer(1, 32))
     return _pointwise(b, name, x, y)
-
-
-def _quads(e: WarpEmitter, op: Op) -> None:
-    """``add sub min max neg`` of four bytes. PTX ISA 9.2, "Integer Arithmetic Instructions"."""
-    b, signed = e.builder, op.type == "s8x4"
-    words = [e.source(op, k, "i32") for k in range(len(op.sources))]
-    if op.opcode == "neg":
-        words.insert(0, b.integer(0, 32))
-    total = b.integer(0, 32)
-    for k in range(4):
-        x, y = (field(b, word, 8 * k, 8, signed) for word in words)
-        element = _pointwise(b, "vsub" if op.opcode == "neg" else f"v{op.opcode}", x, y)
-        if "sat" in op.modifiers:
-            element = _clamp(b, element, 8, signed)
-        if "relu" in op.modifiers:
-            element = b.intrinsic("smax", element, b.integer(0, type_width(element.type)))
-        total = _merged(b, f"b{k}", element, total)
-    e.put(op, total)
