@@ -129,25 +129,14 @@ def _extreme(e: WarpEmitter, op: Op) -> None:
 
 # -- tests ----------------------------------------------------------------------------------------------
 
+_CLASSES = {
+    "finite": 0x1F8, "infinite": 0x204, "number": 0x3FC, "notanumber": 0x003, "normal": 0x168, "subnormal": 0x090,
+}  # fmt: skip
+"""Kinds of numbers as LLVM numbers them; zeros count as normal. Source: LLVM Language Reference, "llvm.is.fpclass"."""
+
 
 def _test(e: WarpEmitter, op: Op) -> None:
-    """Tell what kind of number it is; zeros count as normal."""
-    b = e.builder
-    (x,) = _sources(e, op)
-    width = type_width(x.type)
-    size = b.as_bits(b.magnitude(x))
-    infinity = b.as_bits(b.number(float("inf"), x.type))
-    compare = {"finite": "ult", "infinite": "eq", "number": "ule", "notanumber": "ugt"}
-    kind = op.form.words[0]
-    if kind in compare:
-        e.put(op, b.compare(f"icmp {compare[kind]}", size, infinity))
-        return
-    smallest = 1 << (23 if width == 32 else 52)
-    # Subnormal magnitudes are 1 to smallest - 1; 0 wraps to the largest number.
-    before = b.binary("sub", size, b.integer(1, width))
-    subnormal = b.compare("icmp ult", before, b.integer(smallest - 1, width))
-    if kind == "subnormal":
-        e.put(op, subnormal)
-        return
-    regular = b.binary("xor", subnormal, b.integer(1, 1))
-    e.put(op, b.binary("and", regular, b.compare("icmp ult", size, infinity)))
+    """Tell what kind of number it is."""
+    b, (x,) = e.builder, _sources(e, op)
+    name = f"llvm.is.fpclass.{f'v{b.width}' if x.is_vector else ''}f{type_width(x.type)}"
+    e.put(op, b.call(name, "i1", x, b.integer(_CLASSES[op.form.words[0]], 32), vector=x.is_vector))
