@@ -79,7 +79,7 @@ PROGRAMS = {
     "turns": ("faults", "pool", "blocks"),
     "checked": ("faults", "pool", "blocks", "checks"),
     "samples": ("faults", "pool", "textures"),
-    "lanes": ("warps", "matrix", "copies"),
+    "lanes": ("warps", "matrix", "rows", "directed", "copies"),
 }
 """What runs parts of the run-time by itself: the parts that each has."""
 

@@ -1,6 +1,6 @@
-/* Matrix instructions of a warp: products of small matrices, and matrices on their way from and to memory. */
+/* Matrix instructions of a warp: products of small matrices. */
 
-#include "directed.h"
+#include "rows.h"
 #include "sums.h"
 
 /* -- registers to strips ----------------------------------------------------------------------------------------- */
@@ -38,7 +38,7 @@ INLINE u32x32 power_of(u32x32 code) {
 /* Codes become f32, as bits; only the own bits of a code are looked at. FP4 is e2m1 without a container.
    Source: PTX ISA 9.1, "mma": "the matrix element of type .e2m1 resides in central 4 bits of the 8-bit container", those
    of 6 bits in the lower ones. */
-static void decode(u32x32 *codes, u32 count, u32 type) {
+static NOINLINE void decode(u32x32 *codes, u32 count, u32 type) {
 #define EACH(value)                                                                                              \
   for (u32 k = 0; k < count; k++) {                                                                              \
     u32x32 code = codes[k];                                                                                      \
@@ -73,7 +73,7 @@ INLINE u32 strips_in(u32 type) {
 #define FOURS(x, of) AS(u16x32, __builtin_shufflevector(AS(u64x16, x), AS(u64x16, x), PAIRS(of)))
 
 /* Strip q has elements 4q to 4q + 3 of every row; `by_bytes`, byte q of every word. */
-static void unpack(u32x32 *to, const u32x32 *word, u32 type, flag by_bytes) {
+static NOINLINE void unpack(u32x32 *to, const u32x32 *word, u32 type, flag by_bytes) {
   u32x32 words = *word;
 #define HALF(q) AS(u32x32, __builtin_convertvector(AS(f16x32, FOURS(words, q)), f32x32))
 #define BFLOAT(q) __builtin_convertvector(FOURS(words, q), u32x32) << 16
@@ -117,7 +117,7 @@ INLINE u32 place_of(u32 q, u32 step, u32 each, u32 strips, u32 layout) {
   } while (0)
 
 /* Unpack registers, so many for each of the halves of rows, into so many strips each, or turned into columns. */
-static void unpack_all(u32x32 *to, const u32x32 *words, u32 type, u32 halves, u32 steps, u32 layout, flag turns) {
+static NOINLINE void unpack_all(u32x32 *to, const u32x32 *words, u32 type, u32 halves, u32 steps, u32 layout, flag turns) {
   u32 each = strips_in(type), strips = steps * each;
   for (u32 step = 0; step < steps; step++) {
     for (u32 half = 0; half < halves; half++) {
@@ -169,7 +169,7 @@ INLINE u32x32 placed(u32x32 where, u32x32 bits, u32x32 first, u32x32 second, u32
 
 /* Two strips of one that is stored: two of four pairs of elements are there, over two strips; two of four elements, in
    two bits each; or one of two, told by the highest of four bits (0b0100 the first, 0b1110 not). */
-static void expand(u32x32 *low, u32x32 *high, u32x32 stored, u32x32 bits, u32 row_bits, u32 absent) {
+static NOINLINE void expand(u32x32 *low, u32x32 *high, u32x32 stored, u32x32 bits, u32 row_bits, u32 absent) {
   u32x32 none = absent;
   if (row_bits == 4) {
     u32x32 first = PICK(stored, 0, 1, 0, 1), second = PICK(stored, 2, 3, 2, 3);
@@ -288,7 +288,7 @@ INLINE u32x32 f16_bits(f32x32 x) {
 /* One tile: A's strips, B's columns, the registers of C, to those of D. Registers 2 * r + p of C and D have rows 8 * r on,
    of every two columns the one of parity p; of f16, one register has both. Integers are summed as floats, exactly, and C
    is added at the end. */
-static void tile(const struct Product *p, u32x32 *d, const u32x32 *c, const f32x32 *a, const f32x32 *b) {
+static NOINLINE void tile(const struct Product *p, u32x32 *d, const u32x32 *c, const f32x32 *a, const f32x32 *b) {
   u32 count_of_sums = 2 * p->halves, whole = p->c == TYPE_S32 && !p->operation;
   f32x32 sums[4];
   for (u32 k = 0; k < count_of_sums; k++) {
@@ -317,10 +317,13 @@ static void tile(const struct Product *p, u32x32 *d, const u32x32 *c, const f32x
 
 /* -- products of f64 --------------------------------------------------------------------------------------------- */
 
+void cujit_directed(f64 *d, const f64 *x, const f64 *y, const f64 *z, u32 count, u32 operation, u32 mode);
+
 /* Of several NaNs the one goes on that GPUs choose, made quiet. Source: measured on an H200: the second factor before
    the addend before the first. */
 static f64 fused_with_payload(f64 x, f64 y, f64 z, u32 mode) {
-  f64 result = mode == ROUND_RN ? __builtin_fma(x, y, z) : directed_fma(x, y, z, mode);
+  f64 result = __builtin_fma(x, y, z);
+  if (mode != ROUND_RN) cujit_directed(&result, &x, &y, &z, 1, DIRECTED_FMA, mode);
   f64 chosen = y != y ? y : z;
   return chosen != chosen ? AS(f64, AS(u64, chosen) | 1ull << 51) : result;
 }
@@ -367,24 +370,6 @@ static void multiply64(const struct Product *p, f64x32 *frame) {
 }
 
 /* -- matrices in shared memory ----------------------------------------------------------------------------------- */
-
-/* Transpose eight rows of eight halves: by twos, fours and eights. */
-static void turn(u16x8 rows[8]) {
-  u16x8 pairs[8], fours[8];
-  for (u32 k = 0; k < 8; k += 2) {
-    pairs[k] = __builtin_shufflevector(rows[k], rows[k + 1], 0, 8, 1, 9, 2, 10, 3, 11);
-    pairs[k + 1] = __builtin_shufflevector(rows[k], rows[k + 1], 4, 12, 5, 13, 6, 14, 7, 15);
-  }
-  for (u32 k = 0; k < 8; k += 2) {
-    u32 own = (k & 4) + (k >> 1 & 1);
-    fours[k] = __builtin_shufflevector(pairs[own], pairs[own + 2], 0, 1, 8, 9, 2, 3, 10, 11);
-    fours[k + 1] = __builtin_shufflevector(pairs[own], pairs[own + 2], 4, 5, 12, 13, 6, 7, 14, 15);
-  }
-  for (u32 k = 0; k < 8; k += 2) {
-    rows[k] = __builtin_shufflevector(fours[k / 2], fours[k / 2 + 4], 0, 1, 2, 3, 8, 9, 10, 11);
-    rows[k + 1] = __builtin_shufflevector(fours[k / 2], fours[k / 2 + 4], 4, 5, 6, 7, 12, 13, 14, 15);
-  }
-}
 
 /* What wgmma says of its operands: descriptors of A and B, where shared memory is, and the warp in its group. */
 struct Shared {
@@ -529,137 +514,6 @@ void cujit_matrix_volta(u32x32 *frame, flag rows_a, flag rows_b, flag halves_c, 
       ((_Float16 *)d)[(at.element / 2 * 32 + lane) * 2 + at.element % 2] = (_Float16)sum;
     } else {
       ((f32 *)d)[at.element * 32 + lane] = sum;
-    }
-  }
-}
-
-/* -- rows of memory ---------------------------------------------------------------------------------------------- */
-
-/* A matrix of eight rows of 16 bytes is one register: lane 4 * g + t has bytes 4 * t to 4 * t + 3 of row g. */
-
-/* Load 16 codes of 6 or 4 bits, which are put into a byte each, or bytes. Source: PTX ISA 9.1, "ldmatrix", "Optional
-   Decompression". */
-static void unpack_row(u8 row[16], const u8 *from, u32 bits) {
-  unsigned __int128 packed = 0;
-  if (bits == 6) {
-    __builtin_memcpy(&packed, from, 12);
-  } else {
-    __builtin_memcpy(&packed, from, 8);
-  }
-  for (u32 k = 0; k < 16; k++, packed >>= bits & 7) row[k] = (u8)packed & ((1u << (bits & 7)) - 1);
-}
-
-INLINE void load_row(u8 row[16], u64 address, u32 bits) {
-  if (bits == 8) {
-    __builtin_memcpy(row, (const u8 *)address, 16);
-  } else {
-    unpack_row(row, (const u8 *)address, bits);
-  }
-}
-
-/* Lanes 8k to 8k + 7 have the addresses of the rows of matrix k. */
-void cujit_matrix_load(u32x32 *to, const u64 *addresses, u32 count, u32 bits, flag turns) {
-  for (u32 k = 0; k < count; k++) {
-    u8 *rows = (u8 *)&to[k];
-    for (u32 row = 0; row < 8; row++) load_row(rows + 16 * row, addresses[8 * k + row], bits);
-    if (turns) turn((u16x8 *)rows);
-  }
-}
-
-/* m16n16, bytes by columns: the first register has columns 0 to 7, the second the others. */
-void cujit_matrix_load_columns(u8 *to, const u64 *addresses, u32 count, u32 bits) {
-  for (u32 k = 0; k < 16 * count; k++) {
-    u8 row[16];
-    load_row(row, addresses[k], bits);
-    for (u32 column = 0; column < 16; column++) to[k / 16 * 256 + column * 16 + k % 16] = row[column];
-  }
-}
-
-/* The reverse of ldmatrix. Of bytes, the matrix has 16 rows of 8, and each column is stored as a row: lane 4 * g + t has
-   of rows g (its bytes 0 and 1) and g + 8 (2 and 3) columns 2t and 2t + 1, as it has C of an mma.m16n8.
-   Source: CUTLASS 4, copy_traits_sm100.hpp, SM100_U8x4_STSM_T; the manual has it in a picture. */
-void cujit_matrix_store(const u32x32 *words, const u64 *addresses, u32 count, flag turns, flag by_bytes) {
-  for (u32 k = 0; k < count; k++) {
-    u32x32 rows = words[k];
-    if (turns) turn((u16x8 *)&rows);
-    for (u32 n = 0; n < 8; n++) {
-      const u8 *own = (const u8 *)&rows;
-      u8 row[16];
-      for (u32 j = 0; j < 16; j++) row[j] = by_bytes ? own[4 * (4 * (j % 8) + n / 2) + n % 2 + 2 * (j / 8)] : own[16 * n + j];
-      __builtin_memcpy((u8 *)addresses[8 * k + n], row, 16);
-    }
-  }
-}
-
-void cujit_matrix_turn(u32x32 *words) { turn((u16x8 *)words); }
-
-INLINE void copy(u8 *memory, u8 *own, u32 bytes, flag stores) {
-  if (stores) {
-    __builtin_memcpy(memory, own, bytes);
-  } else {
-    __builtin_memcpy(own, memory, bytes);
-  }
-}
-
-/* Eight lines of so many cells, or with `sums` of eight, `along` bytes from one cell to the next. */
-INLINE void move_cells(u8 *at, u64 along, u64 across, u8 *reg, u32 cells, u32 bytes, flag sums, flag stores) {
-  for (u32 row = 0; row < 8; row++) {
-    for (u32 k = 0; k < cells; k++) {
-      u8 *own = reg + (sums ? k % 2 * 32 + 4 * row + k / 2 : row * cells + k) * bytes;
-      copy(at + row * across + k * along, own, bytes, stores);
-    }
-  }
-}
-
-static void move_block(u8 *at, u64 stride, u8 *reg, const struct Fragment *f, flag stores) {
-  u32 bytes = f->bytes, line = f->block * bytes;
-  if (f->sums) {
-    u64 along = f->straight ? bytes : stride, across = f->straight ? stride : bytes;
-    if (bytes == 4) {
-      move_cells(at, along, across, reg, 8, 4, 1, stores);
-    } else {
-      move_cells(at, along, across, reg, 8, 8, 1, stores);
-    }
-  } else if (f->straight && line == 16) {
-    move_cells(at, 16, stride, reg, 1, 16, 0, stores);
-  } else if (f->straight) {
-    move_cells(at, 16, stride, reg, 2, 16, 0, stores);
-  } else if (bytes == 2) {
-    if (stores) turn((u16x8 *)reg);
-    move_cells(at, 16, stride, reg, 1, 16, 0, stores);
-    if (!stores) turn((u16x8 *)reg);
-  } else if (bytes == 1) {
-    move_cells(at, stride, 1, reg, 16, 1, 0, stores);
-  } else if (bytes == 4) {
-    move_cells(at, stride, 4, reg, 4, 4, 0, stores);
-  } else {
-    move_cells(at, stride, 8, reg, 4, 8, 0, stores);
-  }
-}
-
-void cujit_matrix_move(const struct Fragment *f, u8 *at, u64 stride, u8 *regs, flag stores) {
-  for (u32 line = 0; line < f->lines; line += 8 * f->halves) {
-    for (u32 start = 0; start < f->width; start += f->block) {
-      for (u32 half = 0; half < f->halves; half++, regs += 8 * f->block * f->bytes) {
-        u64 down = line + 8 * half, along = start;
-        u64 offset = f->straight ? down * stride + along * f->bytes : along * stride + down * f->bytes;
-        move_block(at + offset, stride, regs, f, stores);
-      }
-    }
-  }
-}
-
-/* -- f64 in other roundings -------------------------------------------------------------------------------------- */
-
-/* An operation of so many lanes. */
-void cujit_directed(f64 *d, const f64 *x, const f64 *y, const f64 *z, u32 count, u32 operation, u32 mode) {
-  for (u32 k = 0; k < count; k++) {
-    switch (operation) {
-    case DIRECTED_ADD: d[k] = directed_sum(x[k], y[k], mode); break;
-    case DIRECTED_MUL: d[k] = directed_product(x[k], y[k], mode); break;
-    case DIRECTED_DIV: d[k] = directed_quotient(x[k], y[k], mode); break;
-    case DIRECTED_SQRT: d[k] = directed_root(x[k], mode); break;
-    default: d[k] = directed_fma(x[k], y[k], z[k], mode); break;
     }
   }
 }

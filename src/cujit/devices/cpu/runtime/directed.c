@@ -8,8 +8,6 @@
    Computer Programming 2, 4.2.2 (the error of a sum); Boldo and Muller, "Exact and Approximated Error of the FMA", IEEE
    Transactions on Computers 60 (2011) (the error of a fused multiply-add). */
 
-#pragma once
-
 #include "launch.h"
 
 INLINE f64 size_of(f64 x) { return __builtin_fabs(x); }
@@ -114,4 +112,17 @@ static f64 directed_fma(f64 x, f64 y, f64 z, u32 mode) {
     rest = apart > FAR ? of_product : rest_of_fma(mx, my, addend, scaled);
   }
   return zero_sum(stepped(nearest, rest, mode), nearest == 0.0 && rest == 0.0, of_product, z, mode);
+}
+
+/* An operation of so many lanes. */
+void cujit_directed(f64 *d, const f64 *x, const f64 *y, const f64 *z, u32 count, u32 operation, u32 mode) {
+  for (u32 k = 0; k < count; k++) {
+    switch (operation) {
+    case DIRECTED_ADD: d[k] = directed_sum(x[k], y[k], mode); break;
+    case DIRECTED_MUL: d[k] = directed_product(x[k], y[k], mode); break;
+    case DIRECTED_DIV: d[k] = directed_quotient(x[k], y[k], mode); break;
+    case DIRECTED_SQRT: d[k] = directed_root(x[k], mode); break;
+    default: d[k] = directed_fma(x[k], y[k], z[k], mode); break;
+    }
+  }
 }
