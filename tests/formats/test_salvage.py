@@ -60,10 +60,10 @@ def test_no_damage_raises(data: st.DataObject) -> None:
 
 
 def test_very_many_containers_that_lie_about_their_length_take_bounded_time() -> None:
-    start = time.perf_counter()
+    start = time.process_time()
     found = salvage((DATA[:8] + b"\xff\xff\xff\x7f\0\0\0\0") * 60_000)
     assert sum(map(len, found)) <= 1 << 16
-    assert time.perf_counter() - start < 20
+    assert time.process_time() - start < 20
 
 
 def test_containers_inside_of_each_other_are_not_read_again_and_again() -> None:

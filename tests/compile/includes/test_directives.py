@@ -195,6 +195,6 @@ _PIECES = st.sampled_from(
 @example(b"__has_include(<" * 1000)
 @example(b"#if " + b"(" * 4000)
 def test_any_bytes_are_read_quickly_and_without_an_exception(data: bytes) -> None:
-    start = time.perf_counter()
+    start = time.process_time()
     read_facts(data)
-    assert time.perf_counter() - start < 5
+    assert time.process_time() - start < 5

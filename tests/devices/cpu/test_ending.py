@@ -297,7 +297,7 @@ import os, signal, sys, threading, time
 import numpy as np, cujit
 at = [0.0]
 def interrupt():
-    time.sleep(0.15)
+    time.sleep(0.05)
     at[0] = time.perf_counter()
     os.kill(os.getpid(), signal.SIGINT)
 for check in (None, "all"):

@@ -493,6 +493,6 @@ def test_what_triton_prints_is_read() -> None:
 def test_parsing_is_fast_enough_for_whole_programs() -> None:
     lines = "\tfma.rn.f32 %f1, %f2, %f3, %f1;\n\tst.global.f32 [%rd1+4], %f1;\n" * 5_000
     text = HEAD + ".entry k() {\n" + lines + "}\n"
-    start = time.perf_counter()
+    start = time.process_time()
     parse(text)
-    assert 10_000 / (time.perf_counter() - start) > 10_000, "fewer than 10,000 lines per second"
+    assert 10_000 / (time.process_time() - start) > 10_000, "fewer than 10,000 lines per second"

@@ -89,9 +89,9 @@ def test_an_error_says_what_was_expected(text: str, expected: str) -> None:
     ids=lambda text: text[len(HEAD) :][:30] + "…",
 )
 def test_hostile_text_is_refused_in_bounded_time(text: str) -> None:
-    start = time.perf_counter()
+    start = time.process_time()
     failure(text)
-    assert time.perf_counter() - start < 2
+    assert time.process_time() - start < 2
 
 
 def test_long_sums_are_folded_without_deep_recursion() -> None:
