@@ -130,10 +130,11 @@ def test_a_bulk_reduction_reaches_another_block(cpu: Device, name: str) -> None:
     assert words(run_scene(cpu, scene)[0], bits) == expected
 
 
-def test_a_bulk_store_clears_memory(cpu: Device) -> None:
-    body = """.reg .b32 i, s, v; .reg .b64 at; .reg .pred first; .shared .align 16 .b8 mem[512];
+@pytest.mark.parametrize("place", ["v", "mem"])
+def test_a_bulk_store_clears_memory(place: str, cpu: Device) -> None:
+    body = f""".reg .b32 i, s, v; .reg .b64 at; .reg .pred first; .shared .align 16 .b8 mem[512];
         mov.u32 i, %tid.x; setp.eq.u32 first, i, 0; mov.b32 s, mem; mad.lo.u32 s, i, 4, s; st.shared.u32 [s], 7;
-        bar.warp.sync -1; mov.b32 v, mem; @first st.bulk.weak.shared::cta [v+16], 64, 0;
+        bar.warp.sync -1; mov.b32 v, mem; @first st.bulk.weak.shared::cta [{place}+16], 64, 0;
         bar.warp.sync -1; ld.shared.u32 v, [s]; mul.wide.u32 at, i, 4; add.u64 at, at, p0; st.global.u32 [at], v;"""
     got = run_scene(cpu, Scene("clear", entry(body, 1, target="sm_100"), (np.zeros(32, np.uint32),), 1, 32))
     assert got[0].tolist() == [7] * 4 + [0] * 16 + [7] * 12

@@ -292,8 +292,9 @@ class Calls:
         uses: dict[Slot, list[tuple[Op, _Pieces]]] = {slot: [] for slot in self._slots}
         taken: set[Slot] = set()
         for op in self.program.ops:
+            moves = op.opcode in ("ld", "st") and op.types  # st.bulk has none, and stores to no parameter
             for source in op.sources:
-                if isinstance(source, Memory) and isinstance(source.base, SymbolAddress) and op.opcode in ("ld", "st"):
+                if moves and isinstance(source, Memory) and isinstance(source.base, SymbolAddress):
                     start, width = source.base.offset + source.offset, type_bits(op.type) // 8
                     pieces = [(start + k * width, width) for k in range(op.form.vector)]
                     uses.get(source.base.slot, []).append((op, pieces))
