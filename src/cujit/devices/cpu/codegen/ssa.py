@@ -12,11 +12,11 @@ where phis stand. Sets of variables are the bits of ints.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from cujit.devices.cpu.analysis.dataflow import dominators
+from cujit.devices.cpu.analysis.dataflow import bits_of, dominators, joined, solve
 from cujit.devices.cpu.codegen.nodes import Node, Value
 
 __all__ = ["ENDS", "Block", "Variable", "in_ssa"]
@@ -157,28 +157,17 @@ def _place_phis(order: Sequence[_Piece], variables: Sequence[str]) -> None:
                 given[k] |= new
                 todo.append(meeting)
     for piece, phis in zip(order, placed, strict=True):
-        piece.phis = {variables[k]: Node("phi") for k in _members(phis)}
+        piece.phis = {variables[k]: Node("phi") for k in bits_of(phis)}
 
 
 def _find_live(order: Sequence[_Piece], written: Sequence[int]) -> None:
     """Find the variables whose values at the begin of each block are read there or later."""
-    changed = True
-    while changed:
-        changed = False
-        for piece in reversed(order):
-            later = 0
-            for each in piece.after:
-                later |= each.live
-            live = piece.live | (later & ~written[piece.number])
-            changed |= live != piece.live
-            piece.live = live
 
+    def before(piece: _Piece) -> bool:
+        was, piece.live = piece.live, piece.live | (joined(each.live for each in piece.after) & ~written[piece.number])
+        return was != piece.live
 
-def _members(bits: int) -> Iterator[int]:
-    while bits:
-        low = bits & -bits
-        yield low.bit_length() - 1
-        bits ^= low
+    solve(order[::-1], before)
 
 
 def _rename(order: Sequence[_Piece], variables: Mapping[str, Variable], name: Callable[[str], str]) -> dict[str, str]:
