@@ -181,6 +181,13 @@ def test_parameters_in_registers(device: Device) -> None:
     np.testing.assert_array_equal(got, 2 * t + 2 + 1000 * (t + 1) + 7)
 
 
+def test_a_result_in_a_register_comes_into_a_parameter_of_the_caller(cpu: Device) -> None:
+    outside = ".func (.reg .b32 r) f(.reg .b32 x) { add.u32 r, x, 5; ret; }"
+    body = "{ .param .b32 y; call (y), f, (t); ld.param.b32 r1, [y]; } st.global.u32 [at], r1;"
+    (got,) = run_ptx(cpu, body, blank(32), outside=outside)
+    np.testing.assert_array_equal(got, np.arange(32) + 5)
+
+
 def test_an_alias_is_the_function_that_it_names(device: Device) -> None:
     outside = """.visible .func (.param .b32 r) f(.param .b32 x) { .reg .b32 a; ld.param.u32 a, [x]; add.u32 a, a, 5;
         st.param.b32 [r], a; ret; }

@@ -35,6 +35,11 @@ def kernel(body: str) -> str:
         ("div.f32 %f1, %f2, %f3;", "div.f32 is gone since PTX 1.4", ""),
         ("add.s32 %r1, %r2;", "other operands, or another number of them, than it takes", ""),
         ("mov.f32 %f1, 0;", "operand 2, 0, is an integer; it takes .b32, .f32 or a float", "write 0f00000000"),
+        (
+            "ld.global.u32 %r1, [%f1+8];",
+            "operand 2, [%f1+8], is memory at .f32; it takes memory at a variable, or at a register of bits",
+            "",
+        ),
         ("add.u32 %a1, %r2, %r3;", "operand 1, %a1, is .b64; it takes .b32, .u32, .s32", "declare %a1 as .b32, .u32"),
         ("add.f32 %f1, %s1, %f2;", "operand 2, %s1, is .s32", "declare %s1 as .b32 or .f32"),
         ("cvt.u32.u16 %h1, %h2;", "operand 1, %h1, is .b16; it takes .b32", "declare %h1 as"),
