@@ -115,7 +115,7 @@ def optimise(
     if passes:
         words = {word for function in defined for said in function.attributes for word in said.split()}
         if kernel and b"alwaysinline" not in words:
-            _optimise_kernel(module, defined)
+            _optimise_kernel(module, defined, min(level, 1) if _LONG in words else level)
         else:
             _optimise_all(module, level, unrolls=_ROLLED not in words)
     return module
@@ -126,6 +126,9 @@ _HEAD = re.compile(r"^(define .*?)((?: ![\w.]+ !\d+)* \{)$", re.MULTILINE)
 
 _ROLLED = b'"cujit-unrolls"="no"'
 """What a function says whose loops stay loops, those of its whole module too."""
+
+_LONG = b'"cujit-long"="yes"'
+"""What a function says that is too long for passes which thread jumps, as level 2 has them and level 1 has not."""
 
 
 def _parse(ir: str | bytes) -> Any:
@@ -182,11 +185,6 @@ def _optimise_all(module: Any, level: int, *, unrolls: bool) -> None:
         passes.run(module, builder)
 
 
-_KERNEL_LEVEL = 1
-"""What level 2 has besides, as passes that thread jumps, compilers did before they wrote PTX: it makes no kernel of
-``benchmarks/cpu.py`` faster, takes a quarter longer, and the square of the blocks where a kernel is long.
-"""
-
 _AROUND = ("ipsccp", "dead_arg_elimination", "global_dead_code_eliminate")
 """What is done for several functions besides what ``-O2`` does in each, by llvmlite's names of LLVM's passes.
 
@@ -195,9 +193,9 @@ warps that become one function, and are then unrolled, gain by it.
 """
 
 
-def _optimise_kernel(module: Any, defined: Sequence[Any]) -> None:
+def _optimise_kernel(module: Any, defined: Sequence[Any], level: int) -> None:
     """Optimise what is one function, or many that are called from one place each and stay apart."""
-    builder = _pass_builder(_KERNEL_LEVEL, unrolls=False)
+    builder = _pass_builder(level, unrolls=False)
     with _once(builder.getFunctionPassManager()) as simplify:
         for function in defined:
             simplify.run(function, builder)

@@ -11,6 +11,8 @@ from llvmlite.binding import PassBuilder
 
 import cujit
 import cujit.devices.jit as jit
+from cujit.devices.cpu.codegen.irmodule import IrModule
+from cujit.devices.cpu.codegen.nodes import Node, Value
 from cujit.devices.jit import optimise
 
 IR = """
@@ -46,7 +48,10 @@ def test_functions_of_a_kernel_take_no_arguments_that_they_do_not_read() -> None
     assert "@twice(i32 %x)" in str(optimise(IR, kernel=True))
 
 
-def test_a_kernel_gets_the_passes_that_take_time_in_proportion(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("said", "level"), [("no", 2), ("yes", 1)])
+def test_a_long_kernel_gets_the_passes_that_take_time_in_proportion(
+    said: str, level: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     builder, levels = jit._pass_builder, []
 
     def watched(level: int, *, unrolls: bool) -> object:
@@ -54,8 +59,16 @@ def test_a_kernel_gets_the_passes_that_take_time_in_proportion(monkeypatch: pyte
         return builder(level, unrolls=unrolls)
 
     monkeypatch.setattr(jit, "_pass_builder", watched)
-    optimise(IR, kernel=True)
-    assert levels == [1]
+    optimise(IR.replace("%at) {", f'%at) "cujit-long"="{said}" {{'), kernel=True)
+    assert levels == [level]
+
+
+@pytest.mark.parametrize(("constants", "said"), [(100, "no"), (200_000, "yes")])
+def test_a_module_says_whether_it_is_long(constants: int, said: str) -> None:
+    module, one = IrModule(), Value("1", "i32")
+    module.constant("c", [one] * constants)
+    module.define("run", [], [Node("ret")], linkage="")
+    assert f'"cujit-long"="{said}"' in module.text("run")
 
 
 def test_no_pass_builder_serves_for_long_or_stays(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -103,10 +116,10 @@ PTX = """.version 8.0
 def test_every_kernel_is_optimised_as_one(check: str | None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     seen: list[bool] = []
 
-    def watched(text: str | bytes, level: int = 2, *, passes: bool = True, kernel: bool = False) -> object:
+    def watched(text: str | bytes, level: int = 2, *, kernel: bool = False, **more: bool) -> object:
         if isinstance(text, str) and "define void @run" in text:
             seen.append(kernel)
-        return optimise(text, level, passes=passes, kernel=kernel)
+        return optimise(text, level, kernel=kernel, **more)
 
     monkeypatch.setenv("CUJIT_CACHE_DIR", str(tmp_path))
     monkeypatch.setattr(jit, "optimise", watched)
