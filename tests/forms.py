@@ -17,10 +17,10 @@ import pytest
 from cujit.devices.cpu.codegen.warp import Handler, WarpEmitter
 from cujit.devices.cpu.control.rules import all_rules
 from cujit.devices.cpu.ir.program import Op
-from cujit.devices.cpu.ir.semantics import form_of
 from cujit.devices.cpu.module import CpuModule
 from cujit.errors import CujitError
 from cujit.formats.ptx.concrete import concrete_forms
+from cujit.formats.ptx.isa.semantics import form_of
 from cujit.formats.ptx.isa.sets import SETS
 from cujit.formats.ptx.isa.table import lookup, rows
 from cujit.formats.ptx.syntax import Instruction

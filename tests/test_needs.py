@@ -8,10 +8,10 @@ from cujit.artifact import Artifact
 from cujit.devices.cpu.control.rules import all_rules
 from cujit.devices.cpu.implemented import Answer, implemented, total
 from cujit.devices.cpu.ir.program import Op
-from cujit.devices.cpu.ir.semantics import form_of
 from cujit.devices.device import Device
 from cujit.errors import PtxSyntaxError, UnsupportedError
 from cujit.formats.ptx.concrete import MOST_WRITTEN_OUT, concrete_forms
+from cujit.formats.ptx.isa.semantics import form_of
 from cujit.formats.ptx.isa.table import InstructionRow, rows
 from cujit.inspection.needs import Use, ptx_needs
 

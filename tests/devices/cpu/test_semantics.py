@@ -10,13 +10,13 @@ import pytest
 from cujit.devices.cpu.control.rules import all_rules
 from cujit.devices.cpu.frontend.layout import ModuleLayout
 from cujit.devices.cpu.frontend.operands import fits
-from cujit.devices.cpu.ir import semantics
 from cujit.devices.cpu.ir.program import Op
 from cujit.devices.cpu.ir.refusals import Refusals
-from cujit.devices.cpu.ir.semantics import ANYTHING, TABLE, UNKNOWN, Effect, Form, Lanes, Order, form_of
 from cujit.devices.cpu.pipeline import prepare
 from cujit.formats.ptx.concrete import concrete_forms
+from cujit.formats.ptx.isa import semantics
 from cujit.formats.ptx.isa import table as isa
+from cujit.formats.ptx.isa.semantics import ANYTHING, TABLE, UNKNOWN, Effect, Form, Lanes, Order, form_of
 from cujit.formats.ptx.parser import parse
 from toolkits.minimal import minimal, module_of
 

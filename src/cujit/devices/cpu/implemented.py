@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from cujit.devices.cpu.codegen.refused import UNKNOWN, reason
 from cujit.devices.cpu.control.rules import all_rules
 from cujit.devices.cpu.ir.program import Op
-from cujit.devices.cpu.ir.semantics import form_of
 from cujit.formats.ptx.concrete import concrete_forms
+from cujit.formats.ptx.isa.semantics import form_of
 from cujit.formats.ptx.isa.table import InstructionRow, rows
 
 __all__ = ["Answer", "Implemented", "Total", "implemented", "total"]

@@ -66,8 +66,8 @@ from cujit.devices.cpu.ir.program import (
     bits_in,
     parts_of,
 )
-from cujit.devices.cpu.ir.semantics import Lanes, Trait
 from cujit.devices.shapes import Dim3
+from cujit.formats.ptx.isa.semantics import Lanes, Trait
 
 __all__ = ["EVERY", "Fission", "Region", "fission"]
 

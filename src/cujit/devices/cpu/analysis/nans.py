@@ -27,7 +27,7 @@ from cujit.devices.cpu.ir.program import (
     Reg,
     registers_in,
 )
-from cujit.devices.cpu.ir.semantics import Trait
+from cujit.formats.ptx.isa.semantics import Trait
 
 __all__ = ["gives_one_nan", "registers_of_any_nan", "sees_bits"]
 

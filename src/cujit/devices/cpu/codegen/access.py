@@ -14,8 +14,8 @@ from cujit.devices.cpu.analysis.patterns import VectorAccess
 from cujit.devices.cpu.analysis.uniformity import WARP
 from cujit.devices.cpu.codegen.builder import Builder, Value, float_type, int_type, type_width
 from cujit.devices.cpu.ir.program import Op
-from cujit.devices.cpu.ir.semantics import Type
 from cujit.devices.cpu.native import lanes
+from cujit.formats.ptx.isa.semantics import Type
 
 __all__ = [
     "Gather",

@@ -35,8 +35,8 @@ from cujit.devices.cpu.codegen.lanewise import each_lane
 from cujit.devices.cpu.codegen.names import LAUNCH
 from cujit.devices.cpu.codegen.warp import WarpEmitter
 from cujit.devices.cpu.ir.program import Op
-from cujit.devices.cpu.ir.semantics import Order
 from cujit.devices.cpu.run.launch import field_offset
+from cujit.formats.ptx.isa.semantics import Order
 
 __all__ = ["load", "may_be_nontemporal", "store", "wait_for_stores"]
 

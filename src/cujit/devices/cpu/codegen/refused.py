@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cujit.devices.cpu.ir.semantics import Form, choices_of
+from cujit.formats.ptx.isa.semantics import Form, choices_of
 
 __all__ = ["UNKNOWN", "reason"]
 

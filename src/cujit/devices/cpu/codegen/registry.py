@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from cujit.devices.cpu.codegen.refused import reason
 from cujit.devices.cpu.codegen.warp import Handler
 from cujit.devices.cpu.ir.program import Op
-from cujit.devices.cpu.ir.semantics import UNKNOWN, Form, choices_of
+from cujit.formats.ptx.isa.semantics import UNKNOWN, Form, choices_of
 from cujit.formats.ptx.isa.sets import TYPES
 
 __all__ = ["Rule", "Rules"]

@@ -25,9 +25,9 @@ from cujit.devices.cpu.ir.program import (
     Special,
     SymbolAddress,
 )
-from cujit.devices.cpu.ir.semantics import Trait
 from cujit.devices.shapes import Dim3
 from cujit.errors import CujitError
+from cujit.formats.ptx.isa.semantics import Trait
 
 if TYPE_CHECKING:
     from cujit.devices.cpu.analysis.body import Body

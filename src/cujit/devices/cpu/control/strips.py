@@ -21,8 +21,8 @@ from cujit.devices.cpu.codegen.builder import Value, storage_type
 from cujit.devices.cpu.codegen.warp import WarpEmitter
 from cujit.devices.cpu.ir.cfg import Block
 from cujit.devices.cpu.ir.program import FloatConstant, IntConstant, Memory, Op, Operand, Reg, Special, SymbolAddress
-from cujit.devices.cpu.ir.semantics import Trait
 from cujit.devices.jit import processor
+from cujit.formats.ptx.isa.semantics import Trait
 
 __all__ = ["Strip", "behind", "emit_loop", "find_strip"]
 

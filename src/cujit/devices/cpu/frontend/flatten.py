@@ -35,9 +35,9 @@ from cujit.devices.cpu.ir.program import (
     items_of,
 )
 from cujit.devices.cpu.ir.refusals import UNLINKED, Refusals
-from cujit.devices.cpu.ir.semantics import UNKNOWN, form_of
 from cujit.devices.cpu.run.allocations import aligned
 from cujit.formats.ptx import syntax as ptx
+from cujit.formats.ptx.isa.semantics import UNKNOWN, form_of
 from cujit.formats.ptx.isa.table import lookup, special_register
 
 __all__ = ["Flattener", "flatten"]

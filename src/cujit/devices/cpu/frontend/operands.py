@@ -37,7 +37,7 @@ from cujit.devices.cpu.ir.program import (
     Special,
     SymbolAddress,
 )
-from cujit.devices.cpu.ir.semantics import ANYTHING, Form, Type
+from cujit.formats.ptx.isa.semantics import ANYTHING, Form, Type
 from cujit.formats.ptx.isa.table import special_register
 
 __all__ = ["fits", "mismatch", "number_out_of_range"]

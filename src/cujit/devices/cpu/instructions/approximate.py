@@ -18,7 +18,7 @@ from cujit.devices.cpu.codegen.registry import Rules
 from cujit.devices.cpu.codegen.rounding import arithmetic, flush
 from cujit.devices.cpu.codegen.warp import Handler, WarpEmitter
 from cujit.devices.cpu.ir.program import Op
-from cujit.devices.cpu.ir.semantics import form_of
+from cujit.formats.ptx.isa.semantics import form_of
 
 __all__ = ["power_of_two64", "register"]
 

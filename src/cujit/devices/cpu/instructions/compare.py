@@ -11,7 +11,7 @@ from cujit.devices.cpu.codegen.rounding import flush
 from cujit.devices.cpu.codegen.warp import WarpEmitter
 from cujit.devices.cpu.instructions.halves import members, put_members, values_of
 from cujit.devices.cpu.ir.program import Op
-from cujit.devices.cpu.ir.semantics import Type
+from cujit.formats.ptx.isa.semantics import Type
 
 __all__ = ["register"]
 

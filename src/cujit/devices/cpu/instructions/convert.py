@@ -21,7 +21,7 @@ from cujit.devices.cpu.codegen.rounding import (
 from cujit.devices.cpu.codegen.warp import WarpEmitter
 from cujit.devices.cpu.instructions.small_formats import FORMATS, HALF_NAN, half_bits, value_of, without_low_bits
 from cujit.devices.cpu.ir.program import Op
-from cujit.devices.cpu.ir.semantics import Type
+from cujit.formats.ptx.isa.semantics import Type
 
 __all__ = ["clamped", "float_source", "limited", "register", "rounded"]
 

@@ -25,7 +25,7 @@ from cujit.devices.cpu.codegen.rounding import (
 )
 from cujit.devices.cpu.codegen.warp import WarpEmitter
 from cujit.devices.cpu.ir.program import Op
-from cujit.devices.cpu.ir.semantics import form_of
+from cujit.formats.ptx.isa.semantics import form_of
 
 __all__ = ["register"]
 

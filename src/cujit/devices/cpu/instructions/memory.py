@@ -18,8 +18,8 @@ from cujit.devices.cpu.codegen.registry import Rules
 from cujit.devices.cpu.codegen.warp import WarpEmitter, storage_type
 from cujit.devices.cpu.instructions import clusters
 from cujit.devices.cpu.ir.program import Group, Memory, Op, Reg, SymbolAddress
-from cujit.devices.cpu.ir.semantics import Type
 from cujit.devices.cpu.native.structures import STACK_BYTES, Block, Warp
+from cujit.formats.ptx.isa.semantics import Type
 
 __all__ = ["address_in", "local_base", "register"]
 

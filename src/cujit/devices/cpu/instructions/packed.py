@@ -26,7 +26,7 @@ from cujit.devices.cpu.instructions.small_formats import (
     value_of_exponent,
 )
 from cujit.devices.cpu.ir.program import Group, Op
-from cujit.devices.cpu.ir.semantics import Type
+from cujit.formats.ptx.isa.semantics import Type
 
 __all__ = ["register"]
 

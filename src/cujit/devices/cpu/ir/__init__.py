@@ -1,1 +1,1 @@
-"""A kernel as operations and blocks, and the one table of what operations mean."""
+"""A kernel as operations and blocks; ``formats.ptx.isa.semantics`` says what operations mean."""

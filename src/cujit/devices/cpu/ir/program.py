@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:  # launches out of the cache have operations' kinds, and no table of what they mean
-    from cujit.devices.cpu.ir.semantics import Form, Order, Type
+    from cujit.formats.ptx.isa.semantics import Form, Order, Type
 
 __all__ = [
     "CLEAR",

@@ -68,7 +68,7 @@ class _CheckedKernel(KernelWatch):
     """One kernel under checks."""
 
     def __init__(self, watcher: CheckingWatcher, body: Body, lines: Lines) -> None:
-        from cujit.devices.cpu.ir.semantics import Effect  # for what is compiled with checks
+        from cujit.formats.ptx.isa.semantics import Effect  # for what is compiled with checks
 
         self._checks = watcher.checks
         self._ledger = watcher.ledger

@@ -17,8 +17,8 @@ from cujit.devices.cpu.instructions import barriers, warpwide
 from cujit.devices.cpu.instructions.matrix.move import memory_lines
 from cujit.devices.cpu.instructions.memory import address_in
 from cujit.devices.cpu.ir.program import CLEAR, Group, IntConstant, Memory, Negation, Op, Operand, Reg, SymbolAddress
-from cujit.devices.cpu.ir.semantics import Effect, Lanes, Order
 from cujit.devices.cpu.native.structures import CLUSTER_BARRIER, Access, Place, Space
+from cujit.formats.ptx.isa.semantics import Effect, Lanes, Order
 
 if TYPE_CHECKING:
     from cujit.devices.cpu.codegen.warp import WarpEmitter

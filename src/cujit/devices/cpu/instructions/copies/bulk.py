@@ -17,8 +17,8 @@ from cujit.devices.cpu.instructions.atomics import Atomic, operation_of
 from cujit.devices.cpu.instructions.mbarrier import complete_bytes
 from cujit.devices.cpu.instructions.memory import address_in
 from cujit.devices.cpu.ir.program import IntConstant, Memory, Negation, Op, Operand, Reg, items_of
-from cujit.devices.cpu.ir.semantics import form_of
 from cujit.devices.cpu.native.structures import FaultKind
+from cujit.formats.ptx.isa.semantics import form_of
 
 __all__ = ["apply_function", "fault_where", "move", "register"]
 

@@ -1,4 +1,4 @@
-"""What every operation means to the CPU device: the one table that all passes and emitters ask.
+"""What every instruction means: what it writes and reads, its effect, and how lanes do it. All passes ask this table.
 
 A row is for a family of instructions, written as the tables of ``formats.ptx.isa`` write forms: opcodes, then words of
 which each must be there (``|`` separates choices). The first row that an operation fits counts. It says what the
@@ -23,7 +23,7 @@ and some that are there only with a modifier: ``B`` the predicate that ``.and`` 
 ``K`` a scale, ``M`` a mask of blocks or bytes, ``I`` the offsets of im2col mode.
 
 ``?``, ``+``, ``*``, ``{}``, ``[]`` and ``()`` are as in regular expressions; ``=`` first stands for what is written,
-and is read as well; ``*`` alone for operands that nobody checks. ``frontend.operands`` tells which registers and
+and is read as well; ``*`` alone for operands that nobody checks. Whoever reads programs tells which registers and
 numbers stand for a type. Source: PTX ISA 9.1, chapter 9.7, the syntax and the description of each instruction; of
 numbers that may stand in places, what ptxas 13.0 takes of 31 from -1 to 2^32.
 
@@ -77,7 +77,7 @@ class Lanes(enum.Enum):
 
     EACH = "each alone; what is the same in all lanes before is the same behind"
     OWN = "each alone, and with a result of its own"
-    MEMBERS = "those that a mask names, together"
+    MEMBERS = "the lanes of a mask, together"
     WARP = "the whole warp together"
     BLOCK = "all of a block or a cluster, which meet at a barrier"
 
@@ -89,7 +89,7 @@ class Trait(enum.Flag):
     COMPUTES = enum.auto()
     """Of f32 it makes a number, or the one NaN of GPUs."""
     COMPARES = enum.auto()
-    """It looks at no other bits of a NaN than those that make it one."""
+    """It looks at the bits that make a NaN one, and at no others of it."""
     COPIES = enum.auto()
     """Its result is one of its first two sources, bit by bit."""
     NARROW = enum.auto()
@@ -545,7 +545,7 @@ class Form:
 
     @property
     def names_members(self) -> bool:
-        """Whether lanes do it with those that its member mask names."""
+        """Whether lanes do it with the others of its member mask."""
         return self.meaning.lanes is Lanes.MEMBERS
 
     @property
