@@ -6,8 +6,7 @@ from collections.abc import Callable
 import pytest
 
 from cujit.devices.cpu.codegen.builder import Builder, Value
-from cujit.devices.cpu.codegen.irmodule import IrModule
-from cujit.devices.cpu.codegen.nodes import Node, text_of
+from cujit.devices.cpu.codegen.nodes import IrModule, Node, text_of
 from cujit.devices.cpu.run.debuglines import PTX_ALONE, DebugInfo
 from cujit.devices.jit import optimise
 

@@ -11,8 +11,7 @@ from llvmlite.binding import PassBuilder
 
 import cujit
 import cujit.devices.jit as jit
-from cujit.devices.cpu.codegen.irmodule import IrModule
-from cujit.devices.cpu.codegen.nodes import Node, Value
+from cujit.devices.cpu.codegen.nodes import IrModule, Node, Value
 from cujit.devices.jit import optimise
 
 IR = """

@@ -6,7 +6,7 @@ import enum
 import functools
 from dataclasses import dataclass
 
-from cujit.devices.cpu.codegen.refused import UNKNOWN, reason
+from cujit.devices.cpu.codegen.registry import NOT_YET, reason
 from cujit.devices.cpu.control.rules import all_rules
 from cujit.devices.cpu.ir.program import Op
 from cujit.formats.ptx.concrete import concrete_forms
@@ -78,7 +78,7 @@ def _asked(row: InstructionRow) -> Implemented:
     rules = all_rules()
     forms = list(concrete_forms(row))
     refused = [m for m in forms if not _is_taken(_asked_for(row.opcode, m))]
-    reasons = dict.fromkeys(reason(form_of(row.opcode, *m)) or UNKNOWN for m in ([()] if row.is_open else refused))
+    reasons = dict.fromkeys(reason(form_of(row.opcode, *m)) or NOT_YET for m in ([()] if row.is_open else refused))
     return Implemented(row, len(forms), len(forms) - len(refused), row.opcode in rules.opcodes(), tuple(reasons))
 
 

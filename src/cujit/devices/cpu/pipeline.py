@@ -12,7 +12,7 @@ from cujit.devices.cpu import listing
 from cujit.devices.cpu.analysis.body import Body
 from cujit.devices.cpu.analysis.fission import Fission, Region, fission
 from cujit.devices.cpu.analysis.uniformity import Divergence, analyse
-from cujit.devices.cpu.codegen.irmodule import IrModule
+from cujit.devices.cpu.codegen.nodes import IrModule
 from cujit.devices.cpu.codegen.warp import Observer, WarpEmitter
 from cujit.devices.cpu.control.flow import Flow
 from cujit.devices.cpu.control.frame import emit_function, emit_regions

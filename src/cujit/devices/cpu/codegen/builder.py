@@ -9,8 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TypeAlias
 
 from cujit.devices.cpu.analysis.uniformity import WARP
-from cujit.devices.cpu.codegen.irmodule import IrModule
-from cujit.devices.cpu.codegen.nodes import Node, Value
+from cujit.devices.cpu.codegen.nodes import IrModule, Node, Value
 from cujit.devices.cpu.codegen.ssa import ENDS, Block, Variable, in_ssa
 from cujit.devices.cpu.ir.program import Reg
 

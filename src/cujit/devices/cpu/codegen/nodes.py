@@ -1,4 +1,4 @@
-"""Nodes: what emitters make, one for each instruction of LLVM IR, and the one printer that makes text of them.
+"""Nodes: what emitters make, one for each instruction of LLVM IR, and the one printer that makes modules of them.
 
 A node knows its operands as values and where it jumps as labels, so that whoever improves code asks nodes and never
 searches text. For example, ``store`` of a float for each lane, aligned to 4 bytes, in ``Builder`` and then printed::
@@ -9,11 +9,14 @@ searches text. For example, ``store`` of a float for each lane, aligned to 4 byt
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
-__all__ = ["Node", "Value", "text_of"]
+from cujit.devices.cpu.ir.program import WARP
+from cujit.devices.cpu.run.debuglines import DebugInfo
+
+__all__ = ["BLOCK", "FIRST_THREAD", "LAUNCH", "STATE", "WARP_NUMBER", "IrModule", "Node", "Value", "text_of"]
 
 
 class Value(NamedTuple):
@@ -29,6 +32,15 @@ class Value(NamedTuple):
 
     def __str__(self) -> str:
         return self.text
+
+
+# What ``frame`` gives every warp's code by name.
+LAUNCH = Value("%launch", "ptr")
+STATE = Value("%state", "ptr")
+"""The block, for warps with stacks of their own."""
+BLOCK = Value("%block", "i64")
+WARP_NUMBER = Value("%warp", "i32")
+FIRST_THREAD = Value("%first.thread", "i32")
 
 
 @dataclass(slots=True, eq=False)
@@ -79,22 +91,6 @@ def _binary(n: Node) -> str:
     return f"{n.opcode} {_typed(n, n.operands[0])}, {n.operands[1].text}"
 
 
-def _with_types(n: Node) -> str:
-    return f"{n.opcode} {_list(n, n.operands)}"
-
-
-def _cast(n: Node) -> str:
-    return f"{n.opcode} {_typed(n, n.operands[0])} to {n.type}"
-
-
-def _load(n: Node) -> str:
-    return f"load{_kind(n)} {n.type}, ptr {n.operands[0].text}{_how(n)}"
-
-
-def _store(n: Node) -> str:
-    return f"store{_kind(n)} {_typed(n, n.operands[0])}, ptr {n.operands[1].text}{_how(n)}"
-
-
 def _kind(n: Node) -> str:
     return (" atomic" if n.order else "") + (" volatile" if n.volatile else "")
 
@@ -103,27 +99,6 @@ def _how(n: Node) -> str:
     order = f" {n.order}" if n.order else ""
     align = f", align {n.align}" if n.align else ""
     return order + align + (", !nontemporal !{i32 1}" if n.nontemporal else "")
-
-
-def _element(n: Node) -> str:
-    return f"getelementptr {n.type}, {_list(n, n.operands)}"
-
-
-def _field(n: Node) -> str:
-    return f"extractvalue {n.type} {n.operands[0].text}, {n.operands[1].text}"
-
-
-def _alloca(n: Node) -> str:
-    size = f", {_list(n, n.operands)}" if n.operands else ""
-    return f"alloca {n.type}{size}{_how(n)}"
-
-
-def _atomic(n: Node) -> str:
-    return f"{f'{n.opcode} {n.name}'.rstrip()} {_list(n, n.operands)}{_how(n)}"
-
-
-def _call(n: Node) -> str:
-    return f"call {n.type} {n.name}({_list(n, n.operands)})"
 
 
 def _br(n: Node) -> str:
@@ -142,29 +117,101 @@ def _phi(n: Node) -> str:
     return f"phi {n.type} {', '.join(ways)}"
 
 
-def _ret(n: Node) -> str:
-    return f"ret {_list(n, n.operands) or 'void'}"
-
-
 _LISTS = "select freeze extractelement insertelement shufflevector"
 _CASTS = "trunc zext sext fptrunc fpext fptosi fptoui sitofp uitofp ptrtoint inttoptr bitcast"
 
 _FORMS: Mapping[str, Callable[[Node], str]] = {
-    "load": _load,
-    "store": _store,
-    "atomicrmw": _atomic,
-    "cmpxchg": _atomic,
+    "load": lambda n: f"load{_kind(n)} {n.type}, ptr {n.operands[0].text}{_how(n)}",
+    "store": lambda n: f"store{_kind(n)} {_typed(n, n.operands[0])}, ptr {n.operands[1].text}{_how(n)}",
+    "atomicrmw": lambda n: f"atomicrmw {n.name} {_list(n, n.operands)}{_how(n)}",
+    "cmpxchg": lambda n: f"cmpxchg {_list(n, n.operands)}{_how(n)}",
     "fence": lambda n: f"fence {n.order}",
-    "alloca": _alloca,
-    "getelementptr": _element,
-    "extractvalue": _field,
-    "call": _call,
+    "alloca": lambda n: f"alloca {', '.join(filter(None, (n.type, _list(n, n.operands))))}{_how(n)}",
+    "getelementptr": lambda n: f"getelementptr {n.type}, {_list(n, n.operands)}",
+    "extractvalue": lambda n: f"extractvalue {n.type} {n.operands[0].text}, {n.operands[1].text}",
+    "call": lambda n: f"call {n.type} {n.name}({_list(n, n.operands)})",
     "br": _br,
     "switch": _switch,
     "phi": _phi,
-    "ret": _ret,
+    "ret": lambda n: f"ret {_list(n, n.operands) or 'void'}",
     "unreachable": lambda n: n.opcode,
-    **dict.fromkeys(_LISTS.split(), _with_types),
-    **dict.fromkeys(_CASTS.split(), _cast),
+    **dict.fromkeys(_LISTS.split(), lambda n: f"{n.opcode} {_list(n, n.operands)}"),
+    **dict.fromkeys(_CASTS.split(), lambda n: f"{n.opcode} {_typed(n, n.operands[0])} to {n.type}"),
 }
 """How each opcode is written; any other one has two operands of one type."""
+
+
+# -- modules ----------------------------------------------------------------------------------------------
+
+_SAID = 0
+"""Number of the attributes that the function has which is called from elsewhere."""
+
+_UNROLLED = 175_000
+"""Characters of IR whose loops may be unrolled: where it is longer, machine code for many turns takes too long. Those
+of debug information do not count: code is optimised with it as without."""
+
+_LONG = 2_000_000
+"""Characters of IR, counted likewise, beyond which LLVM is to leave out passes that take the square of the blocks: of
+7 million, 11.6 CPU seconds went into level 2 and 0.8 into level 1. Measured with LLVM 22.1."""
+
+
+@dataclass
+class IrModule:
+    """The module of a kernel: its functions, each printed as soon as it is complete, and those that they call by name.
+
+    ``functions`` are the texts of those that it defines, ``declared`` of those that stand elsewhere, by name.
+
+    With ``debug``, functions are printed with the lines that they come from.
+    """
+
+    debug: DebugInfo | None = None
+    functions: dict[str, str] = field(default_factory=dict)
+    declared: dict[str, str] = field(default_factory=dict)
+    _constants: dict[str, str] = field(default_factory=dict)
+    _debug_length: int = 0
+
+    def define(
+        self,
+        name: str,
+        parameters: str | Iterable[Value],
+        nodes: Iterable[Node],
+        returned: str = "void",
+        attributes: str = "noinline",
+        linkage: str = "internal",
+    ) -> None:
+        """Print a function that others may call; vectors among its parameters have the lanes of a warp."""
+        if not isinstance(parameters, str):
+            parameters = _list(Node("define", width=WARP), parameters)
+        about, lines = self._printed(name, list(nodes), is_internal=bool(linkage))
+        if not linkage:
+            attributes = f"#{_SAID} {attributes}"
+        words = ("define", linkage, returned, f"@{name}({parameters})", attributes.strip(), about, "{")
+        self.functions[name] = "\n".join([" ".join(filter(None, words)), "entry:", *lines, "}"])
+
+    def _printed(self, name: str, nodes: Sequence[Node], *, is_internal: bool) -> tuple[str, list[str]]:
+        """Print nodes, and what the head says of their lines.
+
+        A function that comes from no line needs none, unless it is the one that all others may become a part of.
+        """
+        if self.debug is None or (is_internal and not any(node.line for node in nodes)):
+            return "", [text_of(node) for node in nodes]
+        about, behind = self.debug.function(name.strip('"'))
+        added = ["" if node.opcode == "label" else behind(node.line) for node in nodes]
+        self._debug_length += sum(map(len, added))
+        return about, [text_of(node) + more for node, more in zip(nodes, added, strict=True)]
+
+    def constant(self, name: str, fields: Sequence[Value]) -> Value:
+        """Have a structure of constants in memory, and point to it."""
+        types, items = ", ".join(v.type for v in fields), ", ".join(f"{v.type} {v.text}" for v in fields)
+        self._constants[name] = f"@{name} = internal constant {{ {types} }} {{ {items} }}"
+        return Value(f"@{name}", "ptr")
+
+    def text(self, *first: str) -> str:
+        """Write the module; the functions whose names are given stand ``first``."""
+        rest = (name for name in self.functions if name not in first)
+        functions = [self.functions[name] for name in (*first, *rest)]
+        text = "\n".join([*self._constants.values(), *functions, *self.declared.values()])
+        length = len(text) - self._debug_length
+        unrolls, is_long = ("no" if length > _UNROLLED else "yes"), ("yes" if length > _LONG else "no")
+        said = f'attributes #{_SAID} = {{ "cujit-long"="{is_long}" "cujit-unrolls"="{unrolls}" }}'  # see ``optimise``
+        return "\n".join([text, said, *(self.debug.lines if self.debug is not None else ())])

@@ -9,7 +9,7 @@ from typing import Protocol, TypeAlias
 
 from cujit.devices.cpu.analysis.uniformity import WARP
 from cujit.devices.cpu.codegen.builder import Builder, Value
-from cujit.devices.cpu.codegen.names import LAUNCH
+from cujit.devices.cpu.codegen.nodes import LAUNCH
 from cujit.devices.cpu.ir.program import KernelProgram
 from cujit.devices.cpu.run.launch import field_offset
 from cujit.devices.shapes import Dim3

@@ -11,8 +11,7 @@ import numpy as np
 from cujit.devices.cpu.analysis.nans import gives_one_nan, sees_bits
 from cujit.devices.cpu.analysis.uniformity import VARYING, WARP, Divergence, Shape, low_bits, special_shape
 from cujit.devices.cpu.codegen.builder import Builder, Value, int_type, storage_type, type_width
-from cujit.devices.cpu.codegen.irmodule import IrModule
-from cujit.devices.cpu.codegen.names import BLOCK, FIRST_THREAD, LAUNCH
+from cujit.devices.cpu.codegen.nodes import BLOCK, FIRST_THREAD, LAUNCH, IrModule
 from cujit.devices.cpu.codegen.rounding import canonical
 from cujit.devices.cpu.codegen.special import special_value
 from cujit.devices.cpu.ir.program import (

@@ -21,7 +21,7 @@ from __future__ import annotations
 from cujit.devices.cpu.analysis.progress import polling_loops
 from cujit.devices.cpu.analysis.uniformity import Shape, is_divergent_branch
 from cujit.devices.cpu.codegen.builder import Value
-from cujit.devices.cpu.codegen.names import STATE, WARP_NUMBER
+from cujit.devices.cpu.codegen.nodes import STATE, WARP_NUMBER
 from cujit.devices.cpu.codegen.warp import MASK, WarpEmitter
 from cujit.devices.cpu.control import strips
 from cujit.devices.cpu.control.waiting import NO_LANE, Masks

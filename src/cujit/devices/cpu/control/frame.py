@@ -19,8 +19,7 @@ from cujit.devices.cpu.analysis.fission import Fission, Region
 from cujit.devices.cpu.analysis.uniformity import WARP
 from cujit.devices.cpu.codegen.builder import Builder, Value
 from cujit.devices.cpu.codegen.memory import wait_for_stores
-from cujit.devices.cpu.codegen.names import BLOCK, FIRST_THREAD, LAUNCH, STATE, WARP_NUMBER
-from cujit.devices.cpu.codegen.nodes import Node
+from cujit.devices.cpu.codegen.nodes import BLOCK, FIRST_THREAD, LAUNCH, STATE, WARP_NUMBER, Node
 from cujit.devices.cpu.codegen.warp import WarpEmitter
 from cujit.devices.cpu.control.regions import GONE, RegionBoundary, boundaries, kept_places, kept_pointers, run_regions
 from cujit.devices.cpu.instructions.calls import symbol_of

@@ -18,7 +18,7 @@ from cujit.devices.cpu.analysis.fission import EVERY, Fission, Region
 from cujit.devices.cpu.analysis.patterns import VectorAccess, vector_access
 from cujit.devices.cpu.analysis.uniformity import WARP
 from cujit.devices.cpu.codegen.builder import LARGEST_VECTOR, Builder, Value, type_width
-from cujit.devices.cpu.codegen.names import WARP_NUMBER
+from cujit.devices.cpu.codegen.nodes import WARP_NUMBER
 from cujit.devices.cpu.codegen.warp import MASK, WarpEmitter, element_of, forms_of, storage_type
 from cujit.devices.cpu.ir.cfg import Block
 from cujit.devices.cpu.ir.program import Op, Reg

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import functools
 
-from cujit.devices.cpu.codegen.refused import UNKNOWN, reason
-from cujit.devices.cpu.codegen.registry import Rules
+from cujit.devices.cpu.codegen.registry import NOT_YET, Rules, reason
 from cujit.devices.cpu.codegen.special import SPECIAL_REGISTERS
 from cujit.devices.cpu.frontend.operands import mismatch
 from cujit.devices.cpu.instructions import (
@@ -57,7 +56,7 @@ def check(program: KernelProgram, refusals: Refusals) -> None:
             continue
         rule = rules.find(op)
         if rule is None:
-            why = calls.refusal_of(op.modifiers[0]) if op.opcode == "call.extern" else reason(op.form) or UNKNOWN
+            why = calls.refusal_of(op.modifiers[0]) if op.opcode == "call.extern" else reason(op.form) or NOT_YET
             refusals.add(op.line, op.text or op.name, why)
             continue
         wrong = mismatch(op)

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from cujit.devices.cpu.analysis.dataflow import control_equivalent
 from cujit.devices.cpu.analysis.progress import same_operations
 from cujit.devices.cpu.codegen.builder import Value
-from cujit.devices.cpu.codegen.names import BLOCK, FIRST_THREAD, LAUNCH, STATE, WARP_NUMBER
+from cujit.devices.cpu.codegen.nodes import BLOCK, FIRST_THREAD, LAUNCH, STATE, WARP_NUMBER
 from cujit.devices.cpu.codegen.warp import MASK, WarpEmitter
 from cujit.devices.cpu.instructions import barriers
 from cujit.devices.cpu.instructions.warpwide import Party, known, lacks_partners, members_of, rule_of

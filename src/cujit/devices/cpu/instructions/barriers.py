@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from cujit.devices.cpu.codegen.builder import Value
-from cujit.devices.cpu.codegen.names import STATE, WARP_NUMBER
+from cujit.devices.cpu.codegen.nodes import STATE, WARP_NUMBER
 from cujit.devices.cpu.codegen.registry import Rules
 from cujit.devices.cpu.ir.program import Op, Operand
 

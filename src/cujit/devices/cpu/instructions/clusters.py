@@ -9,7 +9,7 @@ of such addresses open, but for those of the own block.)
 from __future__ import annotations
 
 from cujit.devices.cpu.codegen.builder import Value, int_type
-from cujit.devices.cpu.codegen.names import LAUNCH
+from cujit.devices.cpu.codegen.nodes import LAUNCH
 from cujit.devices.cpu.codegen.registry import Rules
 from cujit.devices.cpu.codegen.warp import WarpEmitter
 from cujit.devices.cpu.ir.program import Op

@@ -10,10 +10,9 @@ from collections.abc import Sequence
 
 from cujit.devices.cpu.analysis.patterns import VectorAccess
 from cujit.devices.cpu.analysis.uniformity import WARP
-from cujit.devices.cpu.codegen.access import Gather, Place, Scatter, element_type
 from cujit.devices.cpu.codegen.builder import Value, int_type, type_width
-from cujit.devices.cpu.codegen.memory import load, may_be_nontemporal, store
-from cujit.devices.cpu.codegen.names import STATE
+from cujit.devices.cpu.codegen.memory import Gather, Place, Scatter, element_type, load, may_be_nontemporal, store
+from cujit.devices.cpu.codegen.nodes import STATE
 from cujit.devices.cpu.codegen.registry import Rules
 from cujit.devices.cpu.codegen.warp import WarpEmitter, storage_type
 from cujit.devices.cpu.instructions import clusters

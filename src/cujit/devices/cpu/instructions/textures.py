@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from cujit.devices.cpu.analysis.uniformity import WARP
 from cujit.devices.cpu.codegen.builder import Builder, Value
-from cujit.devices.cpu.codegen.names import BLOCK, FIRST_THREAD, LAUNCH
+from cujit.devices.cpu.codegen.nodes import BLOCK, FIRST_THREAD, LAUNCH
 from cujit.devices.cpu.codegen.registry import Rules
 from cujit.devices.cpu.codegen.warp import WarpEmitter
 from cujit.devices.cpu.instructions.halves import join_halves

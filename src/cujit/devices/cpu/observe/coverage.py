@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cujit.devices.cpu.analysis.body import Body
-from cujit.devices.cpu.codegen.names import LAUNCH
+from cujit.devices.cpu.codegen.nodes import LAUNCH
 from cujit.devices.cpu.ir.program import Op
 from cujit.devices.cpu.observe.watching import Watch
 from cujit.devices.cpu.run.launch import Launch, field_offset

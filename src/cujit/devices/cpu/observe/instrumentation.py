@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from cujit.devices.cpu.analysis.uniformity import WARP
 from cujit.devices.cpu.codegen.builder import Value, type_width
-from cujit.devices.cpu.codegen.names import BLOCK, LAUNCH, STATE, WARP_NUMBER
+from cujit.devices.cpu.codegen.nodes import BLOCK, LAUNCH, STATE, WARP_NUMBER
 from cujit.devices.cpu.instructions import barriers, warpwide
 from cujit.devices.cpu.instructions.matrix.move import memory_lines
 from cujit.devices.cpu.instructions.memory import address_in

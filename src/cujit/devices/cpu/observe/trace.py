@@ -17,7 +17,7 @@ import numpy.typing as npt
 from cujit.devices.cpu.analysis.body import Body
 from cujit.devices.cpu.analysis.uniformity import WARP
 from cujit.devices.cpu.codegen.builder import Value, int_type, type_width
-from cujit.devices.cpu.codegen.names import LAUNCH
+from cujit.devices.cpu.codegen.nodes import LAUNCH
 from cujit.devices.cpu.codegen.warp import storage_type
 from cujit.devices.cpu.ir.decoding import TracedValue, kinds_of, spelled, type_for
 from cujit.devices.cpu.ir.program import Group, Memory, Negation, Op, Operand, Reg, Special
