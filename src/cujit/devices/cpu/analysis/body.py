@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 
 from cujit.devices.cpu.analysis.dataflow import joined, solve
 from cujit.devices.cpu.analysis.nans import registers_of_any_nan
-from cujit.devices.cpu.analysis.progress import needs_stack
+from cujit.devices.cpu.analysis.progress import polling_loops
 from cujit.devices.cpu.ir.cfg import Graph
 from cujit.devices.cpu.ir.program import CLEAR, KernelProgram, Memory, Op, Reg, SymbolAddress, items_of
 from cujit.forks import cached_property
@@ -54,8 +54,9 @@ class Body:
 
     @property
     def suspends(self) -> bool:
-        """Whether every warp needs a stack of its own: it may wait, or call what may."""
-        return self.calls or needs_stack(self.graph) or self.uses_cluster or self.clears
+        """Whether every warp needs a stack of its own: it may stop half-way, take memory of it, or call what may."""
+        stops = any(op.form.is_barrier or op.opcode == "alloca" for op in self.graph.ops)
+        return stops or self.calls or self.uses_cluster or self.clears or bool(polling_loops(self.graph))
 
     @property
     def calls(self) -> bool:
@@ -97,7 +98,7 @@ def _find_nontemporal(ops: Sequence[Op]) -> Nontemporal:
     bases = [(op, made_of.get(reg.index, 0)) for op in ops for reg in _bases(op)]
     read = joined(bits for op, bits in bases if op.opcode != "st")
     found = frozenset(op for op, bits in bases if op in stores and bits and not bits & read)
-    return Nontemporal(found, sum(map(_bytes_stored, found)))
+    return Nontemporal(found, sum(op.type.bits // 8 * len(items_of(op.sources[1])) for op in found))
 
 
 def _parameters_behind(ops: Sequence[Op]) -> dict[int, int]:
@@ -130,7 +131,3 @@ def _bits_of(op: Op, places: dict[int, int], found: dict[int, int]) -> int:
 def _bases(op: Op) -> list[Reg]:
     """List the registers that hold the addresses of an operation."""
     return [s.base for s in op.sources if isinstance(s, Memory) and isinstance(s.base, Reg)]
-
-
-def _bytes_stored(op: Op) -> int:
-    return op.type.bits // 8 * len(items_of(op.sources[1]))

@@ -73,14 +73,8 @@ def closure(start: Iterable[_T], step: Callable[[_T], Iterable[_T]]) -> set[_T]:
 
 def reach(starts: int, stop: int, successors: Sequence[Sequence[int]]) -> int:
     """Collect the positions that lanes pass from some on before ``stop``, all as bits."""
-    seen = starts & ~(1 << stop)
-    todo = bits_of(seen)
-    while todo:
-        for s in successors[todo.pop()]:
-            if s != stop and not seen >> s & 1:
-                seen |= 1 << s
-                todo.append(s)
-    return seen
+    passed = closure(bits_of(starts & ~(1 << stop)), lambda p: (s for s in successors[p] if s != stop))
+    return joined(1 << p for p in passed)
 
 
 def live_in(graph: Graph) -> list[int]:

@@ -50,22 +50,13 @@ from cujit.devices.cpu.analysis.uniformity import (
     VARYING,
     WARP,
     Divergence,
+    constant_of,
     inactive_in,
     is_divergent_branch,
     masked_in,
 )
 from cujit.devices.cpu.ir.cfg import Block, Graph, part_of
-from cujit.devices.cpu.ir.program import (
-    IntConstant,
-    Memory,
-    Op,
-    Operand,
-    Reg,
-    Special,
-    SymbolAddress,
-    bits_in,
-    parts_of,
-)
+from cujit.devices.cpu.ir.program import Memory, Op, Operand, Reg, Special, SymbolAddress, bits_in, parts_of
 from cujit.devices.shapes import Dim3
 from cujit.formats.ptx.isa.semantics import Lanes, Trait
 
@@ -129,22 +120,18 @@ def fission(body: Body, divergence: Divergence, block: Dim3) -> Fission | None:
     rematerialisable = _rematerialisable(graph, divergence)
     starts = [0, *dict.fromkeys(b.successors[0] for b in barriers if b.successors[0] != graph.exit)]
     number = {start: k for k, start in enumerate(starts) if k}
-    stops = {b.position for b in barriers}
-    regions = []
-    for k, start in enumerate(starts):
-        region = _region(k, start, graph, stops, number, live, divergence, rematerialisable)
-        if region is None:
-            return None
-        regions.append(region)
+    behind = {b.position: number.get(b.successors[0], -1) for b in barriers}
+    found = [_region(k, start, graph, behind, live, divergence, rematerialisable) for k, start in enumerate(starts)]
+    regions = [region for region in found if region is not None]
     everything = sum(len(r.graph.ops) for r in regions)
-    if len(regions) > _MOST_REGIONS or everything > _MOST_COPIES * len(graph.ops) + 100:
+    if not len(found) == len(regions) <= _MOST_REGIONS or everything > _MOST_COPIES * len(graph.ops) + 100:
         return None
     kept = [body.program.registers[r] for r in sorted({r for region in regions for r in region.live})]
     warps = (block.volume + WARP - 1) // WARP
     if warps * WARP * sum(reg.bits // 8 or 4 for reg in kept) > _MOST_KEPT_BYTES:
         return None
     common = find_common(graph, block)
-    search = _Search.of(graph, divergence, block, regions)
+    search = _Search(graph, divergence, block, regions)
     regions = [replace(region, patterns=search.patterns) for region in regions]
     if common.together:
         regions = [_with_versions(region, common, search) for region in regions]
@@ -172,30 +159,26 @@ def _number(op: Op, divergence: Divergence) -> int | None:
     """Give the number of a barrier that is for all threads; None where that is not known, or it is another barrier."""
     if "sync" not in op.modifiers or op.guard is not None or len(op.sources) != 1:
         return None
-    operand = op.sources[0]
-    if isinstance(operand, Reg):
-        return divergence.constants.get(operand.index)
-    return operand.value if isinstance(operand, IntConstant) else None
+    return constant_of(op.sources[0], divergence.constants)
 
 
 def _region(
     k: int,
     start: int,
     graph: Graph,
-    stops: set[int],
-    number: dict[int, int],
+    behind: Mapping[int, int],
     live: list[int],
     divergence: Divergence,
     rematerialisable: Mapping[int, tuple[Op, ...]],
 ) -> Region | None:
     """Make one region; None where lanes that wait would lose what is in a register that all lanes share."""
-    part, whole = part_of(graph, start, stops)
+    part, whole = part_of(graph, start, behind)
     inactive = inactive_in(part, divergence.shapes)
     masked = [joined(live[whole[p]] for p in bits_of(mask)) for mask in inactive]
     if any(divergence.shapes[r] != VARYING for r in bits_of(masked_in(part, masked))):
         return None
     written, touched = (joined(getattr(op, what) for op in part.ops) for what in ("writes", "reads"))
-    following = {p: number.get(graph.blocks[old].successors[0], -1) for p, old in enumerate(whole) if old in stops}
+    following = {p: behind[old] for p, old in enumerate(whole) if old in behind}
     own = replace(divergence, masked=masked, inactive=inactive)
     first = bits_of(live[start]) if k else []
     rematerialised = dict.fromkeys(op for r in first if touched >> r & 1 for op in rematerialisable.get(r, ()))
@@ -276,38 +259,28 @@ def _special_differs(operand: Operand, block: Dim3) -> bool:
 EVERY = 32
 """The version for multiples of this, which comes with those for some values."""
 
-_CHOICES = (1, 2, 4, 8, 16, EVERY)
-"""Values of a register for which regions get versions: how far apart in a warp lanes exchange what they have."""
+_CHOICES = {value: number_in_all(value) for value in (1, 2, 4, 8, 16)} | {EVERY: pattern_of(EVERY, [0] * WARP)}
+"""Values of a register for which regions get versions: how far apart in a warp lanes exchange what they have. The
+register begins with these patterns."""
 
 _MOST_IN_VERSIONS = 100
 """Operations of a region that gets some."""
 
 
-@dataclass(frozen=True)
 class _Search:
-    """What it takes to find patterns in a kernel; ``patterns`` are those that hold always.
+    """What it takes to find patterns in a kernel that is cut into regions; ``patterns`` are those that hold always.
 
     ``masked``, ``once`` and ``words`` are registers, as bits: those in which lanes keep what they had, those that are
     written at one place, and integers of 32 bits.
     """
 
-    graph: Graph
-    divergence: Divergence
-    block: Dim3
-    masked: int
-    once: int
-    words: int
-    patterns: Mapping[int, Pattern]
-
-    @classmethod
-    def of(cls, graph: Graph, divergence: Divergence, block: Dim3, regions: Iterable[Region]) -> _Search:
-        """Search a kernel that is cut into these regions."""
-        masked = masked_in(graph, divergence.masked)
-        masked |= joined(masked_in(region.graph, region.divergence.masked) for region in regions)
-        once = joined(1 << index for index in written_once(graph))
-        words = bits_in(r for op in graph.ops for r in op.written if r.bits == 32 and not r.is_float)
-        patterns = find_patterns(graph, divergence, block, masked, {})
-        return cls(graph, divergence, block, masked, once, words, patterns)
+    def __init__(self, graph: Graph, divergence: Divergence, block: Dim3, regions: Iterable[Region]) -> None:
+        self.graph, self.divergence, self.block = graph, divergence, block
+        self.masked = masked_in(graph, divergence.masked)
+        self.masked |= joined(masked_in(region.graph, region.divergence.masked) for region in regions)
+        self.once = joined(1 << index for index in written_once(graph))
+        self.words = bits_in(r for op in graph.ops for r in op.written if r.bits == 32 and not r.is_float)
+        self.patterns = find_patterns(graph, divergence, block, self.masked, {})
 
     def beginning_with(self, region: Region, start: Mapping[int, Pattern]) -> Mapping[int, Pattern]:
         """Find the patterns in a region whose registers begin with some."""
@@ -340,16 +313,12 @@ def _with_versions(region: Region, common: Blockwide, search: _Search) -> Region
         same = region.divergence.shapes[index].is_uniform and not common.differing >> index & 1
         if same and search.words >> index & 1:
             versions = {
-                value: replace(region, patterns=search.beginning_with(region, {index: _begins_with(value)}))
-                for value in _CHOICES
+                value: replace(region, patterns=search.beginning_with(region, {index: pattern}))
+                for value, pattern in _CHOICES.items()
             }
             if min(map(vectorized, versions.values())) > vectorized(region):
                 return replace(region, choice=index, versions=versions)
     return region
-
-
-def _begins_with(value: int) -> Pattern:
-    return pattern_of(EVERY, [0] * WARP) if value == EVERY else number_in_all(value)
 
 
 # -- stores behind a branch -------------------------------------------------------------------------------

@@ -11,24 +11,17 @@ multiple of 32, so that what the low bits of each lane do is known.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from cujit.devices.cpu.analysis.dataflow import solve, written_once
-from cujit.devices.cpu.analysis.uniformity import WARP, Divergence, special_shape
+from cujit.devices.cpu.analysis.uniformity import WARP, Divergence, constant_of, special_shape
 from cujit.devices.cpu.ir.cfg import Graph
-from cujit.devices.cpu.ir.program import IntConstant, Memory, Op, Operand, Reg, Special, SymbolAddress
+from cujit.devices.cpu.ir.program import Memory, Op, Operand, Reg, Special, SymbolAddress
 from cujit.devices.shapes import Dim3
 
-__all__ = [
-    "Pattern",
-    "VectorAccess",
-    "find_patterns",
-    "number_in_all",
-    "pattern_of",
-    "patterns_from",
-    "vector_access",
-]
+__all__ = ["Pattern", "VectorAccess", "find_patterns", "number_in_all", "pattern_of", "patterns_from", "vector_access"]
 
 _WORD = 1 << 32
 
@@ -101,11 +94,7 @@ def patterns_from(
     return found
 
 
-_BITWISE: dict[str, Callable[[int, int], int]] = {
-    "and": lambda a, b: a & b,
-    "or": lambda a, b: a | b,
-    "xor": lambda a, b: a ^ b,
-}
+_BITWISE = {"and": operator.and_, "or": operator.or_, "xor": operator.xor}
 _WHOLE = frozenset({"lo", "u32", "s32", "b32"})
 
 
@@ -166,10 +155,8 @@ def _shifted(a: Pattern, by: int) -> Pattern | None:
 
 
 def _source(operand: Operand, found: Mapping[int, Pattern], divergence: Divergence, block: Dim3) -> Pattern | None:
-    number = divergence.constants.get(operand.index) if isinstance(operand, Reg) else None
-    if isinstance(operand, IntConstant):
-        number = operand.value
-    elif isinstance(operand, SymbolAddress) and operand.slot.space == "shared":
+    number = constant_of(operand, divergence.constants)
+    if isinstance(operand, SymbolAddress) and operand.slot.space == "shared":
         number = (operand.slot.offset or 0) + operand.offset
     if number is not None:
         return number_in_all(number)

@@ -19,12 +19,7 @@ from cujit.devices.cpu.analysis.dataflow import bits_of, closure, joined, reach
 from cujit.devices.cpu.ir.cfg import Block, Graph, Loop
 from cujit.devices.cpu.ir.program import Op, Reg
 
-__all__ = ["find_non_reconverging", "needs_stack", "polling_loops", "same_operations"]
-
-
-def needs_stack(graph: Graph) -> bool:
-    """Tell whether a warp needs a stack of its own: it may stop half-way and let others run, or takes memory of it."""
-    return any(op.form.is_barrier or op.opcode == "alloca" for op in graph.ops) or bool(polling_loops(graph))
+__all__ = ["find_non_reconverging", "polling_loops"]
 
 
 def find_non_reconverging(graph: Graph, inactive: list[int], polls: Sequence[Loop], barriers: Sequence[int]) -> int:
@@ -42,21 +37,6 @@ def find_non_reconverging(graph: Graph, inactive: list[int], polls: Sequence[Loo
     for position in bits_of(found):
         inactive[position] |= found
     return found
-
-
-def same_operations(sites: Sequence[Block], equivalent: Sequence[int | None]) -> list[list[Block]]:
-    """Find places of the same operation at which lanes may wait for each other, each at its own.
-
-    Source: CUDA C++ Programming Guide, "Warp Shuffle Functions" and its neighbours: the lanes that a mask names have
-    to execute the same operation with the same mask; the manual does not ask that it stands in one place. Where all
-    lanes pass all places in turn, they wait at each for the last of them: ``equivalent`` is of ``control_equivalent``.
-    """
-    found: dict[tuple[str, ...], list[Block]] = {}
-    for block in sites:
-        if block.site is not None and block.site.form.names_members:
-            found.setdefault((block.site.opcode, *block.site.modifiers), []).append(block)
-    passed = [p if earlier is None else earlier for p, earlier in enumerate(equivalent)]
-    return [places for places in found.values() if len({passed[block.position] for block in places}) > 1]
 
 
 def polling_loops(graph: Graph) -> list[Loop]:

@@ -14,10 +14,18 @@ holds.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from cujit.devices.cpu.analysis.dataflow import bits_of, immediate_postdominators, joined, live_in, reach, solve
+from cujit.devices.cpu.analysis.dataflow import (
+    bits_of,
+    immediate_postdominators,
+    joined,
+    live_in,
+    reach,
+    solve,
+    written_once,
+)
 from cujit.devices.cpu.analysis.progress import find_non_reconverging, polling_loops
 from cujit.devices.cpu.ir.cfg import Block, Graph, Loop
 from cujit.devices.cpu.ir.program import (
@@ -42,6 +50,7 @@ __all__ = [
     "Divergence",
     "Shape",
     "analyse",
+    "constant_of",
     "inactive_in",
     "is_divergent_branch",
     "low_bits",
@@ -123,7 +132,7 @@ def analyse(program: KernelProgram, graph: Graph, block: Dim3) -> Divergence:
     live = live_in(graph)
     ipdom = immediate_postdominators(graph)
     polls = polling_loops(graph)
-    constants = _constants(program, graph)
+    constants = _constants(graph)
     forced = 0
     while True:
         shapes = _shapes(program, graph, block, constants, forced)
@@ -194,9 +203,7 @@ def is_divergent_branch(block: Block, shapes: list[Shape]) -> bool:
     branch = block.branch
     if branch is None or len(set(block.successors)) < 2:
         return False
-    deciding = [branch.guard] if branch.guard is not None else []
-    deciding += [s for s in branch.sources if isinstance(s, Reg)]
-    return any(not shapes[r.index].is_uniform for r in deciding)
+    return any(not shapes[r.index].is_uniform for r in branch.read_registers())
 
 
 def _lanes_part(graph: Graph, loop: Loop, shapes: list[Shape], inactive: list[int]) -> bool:
@@ -211,24 +218,20 @@ def _lanes_part(graph: Graph, loop: Loop, shapes: list[Shape], inactive: list[in
 def _waits_in_part(block: Block, shapes: list[Shape]) -> bool:
     """Tell whether a block begins with a barrier at which some lanes of a warp wait and others do not."""
     site = block.site
-    if site is None or site.guard is None or not site.form.is_barrier:
-        return False
-    return not shapes[site.guard.index].is_uniform
+    guard = site.guard if site is not None and site.form.is_barrier else None
+    return guard is not None and not shapes[guard.index].is_uniform
 
 
 # -- shapes of registers ----------------------------------------------------------------------------------
 
 
-def _constants(program: KernelProgram, graph: Graph) -> dict[int, int]:
+def _constants(graph: Graph) -> dict[int, int]:
     """Find registers that are written once, with an integer."""
-    writes = [0] * len(program.registers)
-    values: dict[int, int] = {}
-    for op in graph.ops:
-        for r in op.written:
-            writes[r.index] += 1
-            if op.opcode == "mov" and op.guard is None and isinstance(op.sources[0], IntConstant):
-                values[r.index] = op.sources[0].value
-    return {r: v for r, v in values.items() if writes[r] == 1}
+    found: dict[int, int] = {}
+    for index, op in written_once(graph).items():
+        if op.opcode == "mov" and op.guard is None and isinstance(op.sources[0], IntConstant):
+            found[index] = op.sources[0].value
+    return found
 
 
 def _shapes(program: KernelProgram, graph: Graph, block: Dim3, constants: dict[int, int], forced: int) -> list[Shape]:
@@ -340,7 +343,7 @@ def _made_shape(op: Op, shapes: list[Shape], constants: dict[int, int], local_si
 
 
 def _source_shape(operand: Operand, known: Sequence[Shape | None], block: Dim3, constants: dict[int, int]) -> Shape:
-    value = _constant(operand, constants)
+    value = constant_of(operand, constants)
     return _shape(operand, known, block) if value is None else Shape(0, align=_align_of(value))
 
 
@@ -348,11 +351,11 @@ def _is_same_for_all(op: Op, constants: dict[int, int]) -> bool:
     """Whether an operation of all lanes together gives each the same: votes, reductions, and the value of one lane."""
     if op.guard is not None or "sync" not in op.modifiers:
         return False
-    members = _constant(op.sources[-1], constants)
+    members = constant_of(op.sources[-1], constants)
     if members is None or members & 0xFFFFFFFF != 0xFFFFFFFF:
         return False
     if op.opcode == "shfl" and "idx" in op.modifiers:
-        by, clamp = _constant(op.sources[1], constants), _constant(op.sources[2], constants)
+        by, clamp = constant_of(op.sources[1], constants), constant_of(op.sources[2], constants)
         return by is not None and clamp is not None and clamp & 0x1F1F == 0x1F
     return op.opcode in ("vote", "redux")
 
@@ -367,7 +370,7 @@ def _aligned_result(op: Op, shapes: list[Shape], constants: dict[int, int]) -> S
         masked = _masked_shape(op, shapes, constants)
         if masked is not None:
             return masked
-    other = _constant(op.sources[1], constants) if len(op.sources) == 2 and len(op.results) == 1 else None
+    other = constant_of(op.sources[1], constants) if len(op.sources) == 2 and len(op.results) == 1 else None
     if other is None or op.modifiers[-1] not in ("u32", "s32", "b32"):
         return None
     first = shapes[0]
@@ -392,7 +395,7 @@ def _aligned_result(op: Op, shapes: list[Shape], constants: dict[int, int]) -> S
 
 def _masked_shape(op: Op, shapes: list[Shape], constants: dict[int, int]) -> Shape | None:
     """Shape of a value that counts up, under a mask known at run time: its low bits may all stay (see ``low_bits``)."""
-    if any(_constant(s, constants) is not None for s in op.sources):
+    if any(constant_of(s, constants) is not None for s in op.sources):
         return None
     first, mask = sorted(shapes, key=lambda s: s.is_uniform)
     if not mask.is_uniform or first.guarded or first.row != WARP or not first.stride or first.stride < 0:
@@ -426,7 +429,7 @@ def _affine_result(op: Op, shapes: list[Shape], constants: dict[int, int]) -> Sh
     if op.opcode == "neg" and op.type.is_one_integer:
         return _linear([(shapes[0], -1)])
     if op.opcode == "shl":
-        count = _constant(op.sources[1], constants)
+        count = constant_of(op.sources[1], constants)
         return _linear([(shapes[0], 1 << count)]) if count is not None and 0 <= count < 31 else None
     if op.opcode in ("mul", "mad") and op.modifiers[0] in ("lo", "wide"):
         return _product_shape(op, shapes, constants)
@@ -458,7 +461,7 @@ def _product_shape(op: Op, shapes: list[Shape], constants: dict[int, int]) -> Sh
 
 def _factor(op: Op, source: Operand, constants: dict[int, int]) -> int | None:
     """Give a factor that is known, as the number that its type makes of it where the product is wider."""
-    number = _constant(source, constants)
+    number = constant_of(source, constants)
     if number is None or op.modifiers[0] != "wide":
         return number
     size = 1 << op.type.bits
@@ -476,7 +479,8 @@ def _converted(op: Op, source: Shape) -> Shape | None:
     return source if wide == narrow and wide in (32, 64) else None
 
 
-def _constant(operand: Operand, constants: dict[int, int]) -> int | None:
+def constant_of(operand: Operand, constants: Mapping[int, int]) -> int | None:
+    """Give the number that an operand is, or that its register always has; None where there is none."""
     if isinstance(operand, IntConstant):
         return operand.value
     return constants.get(operand.index) if isinstance(operand, Reg) else None

@@ -36,7 +36,8 @@ def each_lane(
     ``result`` is the LLVM type that a body gives for its lane; other lanes have zero.
     """
     b = e.builder
-    operands = [_passable(b, v) for v in operands]
+    # A predicate becomes a byte: bits have no places of their own in memory.
+    operands = [b.cast("zext", v, "i8") if v.type == "i1" else v for v in operands]
     full = ".".join(["cujit", name, "".join("v" if v.is_vector else "s" for v in operands)])
     forms = [Value(f"%a{k}", v.type, v.is_vector) for k, v in enumerate(operands)]
     returned = "void" if result is None else f"<{WARP} x {result}>"
@@ -44,11 +45,6 @@ def each_lane(
     lanes = bits_of_lanes(e, op)
     found = b.invoke(f"@{full}", result or "void", lanes, *operands, vector=result is not None)
     return found if result is not None else None
-
-
-def _passable(b: Builder, value: Value) -> Value:
-    """Make a predicate a byte: bits have no places of their own in memory."""
-    return b.cast("zext", value, "i8") if value.type == "i1" else value
 
 
 def _over_lanes(f: Builder, operands: Sequence[Value], body: Body, result: str | None) -> Value | None:
@@ -71,8 +67,7 @@ def _over_lanes(f: Builder, operands: Sequence[Value], body: Body, result: str |
 
 def lane_item(f: Builder, place: str, type_: str, lane: Value) -> Value:
     """Load one lane's item of a vector that lies in memory."""
-    at = f.point(type_, place, lane)
-    return f.load(type_, at)
+    return f.load(type_, f.point(type_, place, lane))
 
 
 def for_each_bit(f: Builder, bits: Value, step: Callable[[Value], None]) -> None:

@@ -259,18 +259,15 @@ def _elements(b: Builder, g: Gather, pointer: Value, *, volatile: bool = False) 
     return [b.load(g.element, at, align=size, volatile=volatile) for at in places]
 
 
-@contextlib.contextmanager
-def _if_any(e: WarpEmitter, s: Scatter) -> Iterator[None]:
+def _if_any(b: Builder, s: Scatter) -> contextlib.AbstractContextManager[None]:
     """Do what is emitted inside only if a lane runs: where none does, the address may be any."""
-    b = e.builder
-    with contextlib.nullcontext() if s.op.guard is None else b.when(b.any_lane(s.mask), "store"):
-        yield
+    return contextlib.nullcontext() if s.op.guard is None else b.when(b.any_lane(s.mask), "store")
 
 
 def _store_uniform(e: WarpEmitter, s: Scatter) -> None:
     """Store once: the values of the last lane that runs."""
     b = e.builder
-    with _if_any(e, s):
+    with _if_any(b, s):
         pointer = b.cast("inttoptr", s.place.bases[0], "ptr")
         zeros = b.call("llvm.ctlz.i32", "i32", b.word(s.mask), b.integer(0, 1))
         last = b.binary("and", b.binary("sub", b.integer(WARP - 1, 32), zeros), b.integer(WARP - 1, 32))
@@ -362,7 +359,7 @@ def _store_blended(e: WarpEmitter, s: Scatter) -> None:
     """Read and write back what lanes that do not run would store to, which most processors do faster than a store with
     a mask."""
     b = e.builder
-    with _if_any(e, s):
+    with _if_any(b, s):
         for part, pointer, lanes in _rows(b, s):
             old = b.load(part.type, pointer, align=s.element_bytes)
             b.store(b.select(Value(lanes.text, lanes.type), part, old), pointer, align=s.element_bytes)

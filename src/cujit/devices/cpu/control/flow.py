@@ -110,10 +110,9 @@ class Flow(Masks):
                 self.gather(block.site, after)
             self._emit_ops(block)
             self._leave(block)
-        loop = block.loop
-        while loop is not None and loop.last == p:
-            self._emit_loop_end(loop)
-            loop = loop.parent
+        for loop in _loops_around(block):
+            if loop.last == p:
+                self._emit_loop_end(loop)
 
     def _come_to(self, block: Block) -> None:
         """Say that what follows is of a block."""
@@ -138,18 +137,14 @@ class Flow(Masks):
 
     def _after(self, position: int) -> str:
         """Label of what is visited after ``position``: the ends of the loops that end there, or the next block."""
-        loop = self.graph.blocks[position].loop
-        return f"again.{loop.head}" if loop is not None and loop.last == position else f"check.{position + 1}"
+        return _behind(self.graph.blocks[position].loop, position)
 
     def _emit_loop_end(self, loop: Loop) -> None:
         b = self.e.builder
         b.start(f"again.{loop.head}")
         waiting = self.load(f"mask.{loop.head}", MASK)
         some = b.any_lane(waiting)
-        parent = loop.parent
-        outside = (
-            f"again.{parent.head}" if parent is not None and parent.last == loop.last else f"check.{loop.last + 1}"
-        )
+        outside = _behind(loop.parent, loop.last)
         if loop.head not in self._polls:
             b.branch(some, f"body.{loop.head}", outside)
             return
@@ -223,27 +218,14 @@ class Flow(Masks):
         b.jump(label)
 
     def _way_is_free(self, block: Block, target: int) -> bool:
-        p = block.position
-        waiting = self.divergence.inactive[p]
-        if target > p:
-            between = range(p + 1, target)
-        elif target in self._polls:
-            return False
-        else:
-            loop = block.loop
-            while loop is not None and loop.head != target:
-                loop = loop.parent
-            if loop is None:
+        p, loops = block.position, _loops_around(block)
+        passed = [*range(p + 1, target), *(loop.head for loop in loops if target not in loop)]
+        if target <= p:
+            last = next((loop.last for loop in loops if loop.head == target), None)
+            if last is None or target in self._polls:
                 return False
-            between = range(p + 1, loop.last + 1)
-        if any(waiting >> k & 1 for k in between):
-            return False
-        left = block.loop
-        while left is not None and target not in left:
-            if waiting >> left.head & 1:
-                return False
-            left = left.parent
-        return target > p or not waiting >> target & 1
+            passed += [*range(p + 1, last + 1), target]
+        return not any(self.divergence.inactive[p] >> k & 1 for k in passed)
 
     # -- blocks for all lanes ------------------------------------------------------------------------------
 
@@ -333,6 +315,20 @@ class Flow(Masks):
         for other in found[1:]:
             agree = b.binary("and", agree, b.compare("icmp eq", found[0], other))
         return (b.invert(found[0]) if branch.guard_negated else found[0]), agree
+
+
+def _behind(loop: Loop | None, position: int) -> str:
+    """Label of what is visited after a position inside a loop, or inside none: the loop's end, or the next block."""
+    return f"again.{loop.head}" if loop is not None and loop.last == position else f"check.{position + 1}"
+
+
+def _loops_around(block: Block) -> list[Loop]:
+    """List the loops that a block is in, the innermost first."""
+    found, loop = [], block.loop
+    while loop is not None:
+        found.append(loop)
+        loop = loop.parent
+    return found
 
 
 def _comparison(block: Block, branch: Op) -> Op | None:

@@ -60,27 +60,26 @@ class RegionBoundary:
 
     def enter(self, e: WarpEmitter, first_mask: Value) -> Value:
         """Read what was kept for this warp; give the lanes that run."""
-        mask = first_mask
+        b, mask = e.builder, first_mask
         if not self.fission.blockwide.together:
-            self._skip_others(e)
+            # Warps that came to another barrier do not run this region.
+            mine = b.load("i32", self._place(e, "now", "i32"))
+            b.only_if(b.compare("icmp eq", mine, b.integer(self.region.number, 32)), "warp.end", "mine")
         if self.fission.keeps_masks:
             mask = self._take_mask(e, first_mask)
-        self._lend_vectors(e)
+        # Kept vectors that are needed only where bases are wrong stay where they are: most warps copy none.
+        for reg in self.fission.kept:
+            if reg.index in e.divergence.lazy and self.uses(reg):
+                e.lent[reg.index] = self._place(e, f"k{reg.index}.v", f"<{WARP} x {storage_type(reg)}>")
         for index in self.region.live:
             if self.region.touched >> index & 1:
                 self._move(e, index, "in")
         if self._version is not None and self._version != EVERY and self.region.choice is not None:
             type_ = storage_type(self._registers[self.region.choice])
-            e.builder.write(f"r{self.region.choice}.b", Value(str(self._version), type_, constant=True))
+            b.write(f"r{self.region.choice}.b", Value(str(self._version), type_, constant=True))
         for op in self.region.rematerialised:
             e.emit_op(op)
         return mask
-
-    def _lend_vectors(self, e: WarpEmitter) -> None:
-        """Have kept vectors that are needed only where bases are wrong stay where they are: most warps copy none."""
-        for reg in self.fission.kept:
-            if reg.index in e.divergence.lazy and self.uses(reg):
-                e.lent[reg.index] = self._place(e, f"k{reg.index}.v", f"<{WARP} x {storage_type(reg)}>")
 
     def _take_mask(self, e: WarpEmitter, first_mask: Value) -> Value:
         """Find the lanes that go on, and skip a warp that has none; they exit unless they arrive somewhere."""
@@ -93,12 +92,6 @@ class RegionBoundary:
         b.store(b.integer(0, 32), place)
         b.only_if(b.compare("icmp ne", word, b.integer(0, 32)), "warp.end", "alive")
         return b.mask_of(word)
-
-    def _skip_others(self, e: WarpEmitter) -> None:
-        """Warps that came to another barrier do not run this region."""
-        b = e.builder
-        mine = b.load("i32", self._place(e, "now", "i32"))
-        b.only_if(b.compare("icmp eq", mine, b.integer(self.region.number, 32)), "warp.end", "mine")
 
     def arrive(self, e: WarpEmitter, block: Block) -> None:
         """Keep what the region behind a barrier begins with; the lanes of the current mask are all that go on."""
@@ -190,10 +183,8 @@ def kept_places(b: Builder, e: WarpEmitter, fission: Fission, warps: int) -> Non
 
 def kept_pointers(e: WarpEmitter, fission: Fission, warps: int) -> list[Value]:
     """List the same memory as arguments of a region's function."""
-    if fission.blockwide.together:
-        return [Value(f"%{name}", "ptr") for name, _ in _places(e, fission, warps)]
     pointers = [Value(f"%{name}", "ptr") for name, _ in _places(e, fission, warps) if name not in _SITES]
-    return [*pointers, _NOW, _THEN]
+    return pointers if fission.blockwide.together else [*pointers, _NOW, _THEN]
 
 
 def boundaries(fission: Fission) -> dict[str, RegionBoundary]:

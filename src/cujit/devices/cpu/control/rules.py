@@ -66,7 +66,10 @@ def check(program: KernelProgram, refusals: Refusals) -> None:
             refusals.mistake(op.line, op.text or op.name, "a part of a register, or one with its sign changed")
         for source in op.sources:
             _check_operand(op, source, refusals)
-        _check_widths(op, refusals)
+        # Registers of other sizes than the ISA's are not there.
+        for reg in (*op.read_registers(), *op.written):
+            if reg.bits not in (1, 8, 16, 32, 64, 128):
+                refusals.add(op.line, op.text or op.name, f"registers of {reg.bits} bits")
 
 
 def _check_operand(op: Op, operand: Operand, refusals: Refusals) -> None:
@@ -77,10 +80,3 @@ def _check_operand(op: Op, operand: Operand, refusals: Refusals) -> None:
             refusals.add(op.line, f"%{operand.name}", "a special register that the CPU device does not have yet")
     for part in parts_of(operand):
         _check_operand(op, part, refusals)
-
-
-def _check_widths(op: Op, refusals: Refusals) -> None:
-    """Registers of other sizes than the ISA's are not there."""
-    for reg in (*op.read_registers(), *op.written):
-        if reg.bits not in (1, 8, 16, 32, 64, 128):
-            refusals.add(op.line, op.text or op.name, f"registers of {reg.bits} bits")

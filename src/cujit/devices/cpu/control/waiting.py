@@ -15,7 +15,6 @@ import ctypes
 from collections.abc import Sequence
 
 from cujit.devices.cpu.analysis.dataflow import control_equivalent
-from cujit.devices.cpu.analysis.progress import same_operations
 from cujit.devices.cpu.codegen.builder import Value
 from cujit.devices.cpu.codegen.nodes import BLOCK, FIRST_THREAD, LAUNCH, STATE, WARP_NUMBER
 from cujit.devices.cpu.codegen.warp import MASK, WarpEmitter
@@ -57,7 +56,7 @@ class Masks:
         sites = [b for b in e.graph.blocks if b.site and not self.reconverges(b.position)]
         self.parking = [b for b in sites if b.ops[0].form.is_barrier]
         self._gathering = [b for b in sites if not b.ops[0].form.is_barrier and b.ops[0].form.needs_others]
-        self.meetings = _meetings(e, same_operations(sites, equivalent))
+        self.meetings = _meetings(e, sites, equivalent)
 
     def reconverges(self, position: int) -> bool:
         """Tell whether the lanes that pass a position do so at one time, as far as the shapes let them."""
@@ -336,14 +335,25 @@ class _Scattered(Party):
         return found
 
 
-def _meetings(e: WarpEmitter, places: Sequence[Sequence[Block]]) -> list[list[Block]]:
-    """Divide places of one operation into those that may take part in one exchange: their masks may be equal."""
+def _meetings(e: WarpEmitter, sites: Sequence[Block], equivalent: Sequence[int | None]) -> list[list[Block]]:
+    """Find places of the same operation that may take part in one exchange: their masks may be equal.
+
+    Source: CUDA C++ Programming Guide, "Warp Shuffle Functions" and its neighbours: the lanes that a mask names have
+    to execute the same operation with the same mask; the manual does not ask that it stands in one place. Where all
+    lanes pass all places in turn, they wait at each for the last of them: ``equivalent`` is of ``control_equivalent``.
+    """
+    same: dict[tuple[str, ...], list[Block]] = {}
+    for block in sites:
+        if block.ops[0].form.names_members:
+            same.setdefault((block.ops[0].opcode, *block.ops[0].modifiers), []).append(block)
+    passed = [p if earlier is None else earlier for p, earlier in enumerate(equivalent)]
     found: list[list[Block]] = []
-    for blocks in places:
-        by_mask: dict[int | None, list[Block]] = {}
-        for block in blocks:
-            by_mask.setdefault(known(e, block.ops[0].sources[-1]), []).append(block)
-        found += [list(blocks)] if None in by_mask else [some for some in by_mask.values() if len(some) > 1]
+    for places in same.values():
+        if len({passed[block.position] for block in places}) > 1:
+            by_mask: dict[int | None, list[Block]] = {}
+            for block in places:
+                by_mask.setdefault(known(e, block.ops[0].sources[-1]), []).append(block)
+            found += [places] if None in by_mask else [some for some in by_mask.values() if len(some) > 1]
     return found
 
 

@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeAlias
 
-from cujit.devices.cpu.analysis.uniformity import WARP
+from cujit.devices.cpu.analysis.uniformity import WARP, constant_of
 from cujit.devices.cpu.codegen.builder import Value, int_type
 from cujit.devices.cpu.codegen.registry import Rules
-from cujit.devices.cpu.ir.program import IntConstant, Op, Operand, Reg
+from cujit.devices.cpu.ir.program import Op, Operand
 
 if TYPE_CHECKING:
     from cujit.devices.cpu.codegen.warp import WarpEmitter
@@ -101,9 +101,7 @@ def lacks_partners(e: WarpEmitter, op: Op) -> Value:
 
 def known(e: WarpEmitter, operand: Operand) -> int | None:
     """Read an operand of 32 bits, if it is a constant."""
-    value = operand.value if isinstance(operand, IntConstant) else None
-    if isinstance(operand, Reg):
-        value = e.divergence.constants.get(operand.index)
+    value = constant_of(operand, e.divergence.constants)
     return None if value is None else value & 0xFFFFFFFF
 
 
