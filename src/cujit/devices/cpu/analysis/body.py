@@ -89,10 +89,8 @@ class Body:
 
 def _find_nontemporal(ops: Sequence[Op]) -> Nontemporal:
     """Find the stores to global memory that the kernel does not read: by no address made of the same parameter."""
-    if any(op.form.tells_others for op in ops):
-        return Nontemporal()
     stores = {op for op in ops if op.opcode == "st" and op.space == "global" and "evict_last" not in op.name}
-    if not stores:
+    if not stores or any(op.form.tells_others for op in ops):
         return Nontemporal()
     made_of = _parameters_behind(ops)
     bases = [(op, made_of.get(reg.index, 0)) for op in ops for reg in _bases(op)]

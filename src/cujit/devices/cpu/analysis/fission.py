@@ -141,14 +141,8 @@ def fission(body: Body, divergence: Divergence, block: Dim3) -> Fission | None:
 
 def _may_split(body: Body, divergence: Divergence) -> bool:
     """Whether all synchronisation is by one barrier for all threads, to which warps come whole."""
-    if (
-        body.functions
-        or body.clears
-        or body.uses_cluster
-        or body.program.called
-        or divergence.non_reconverging
-        or polling_loops(body.graph)
-    ):
+    calls = body.functions or body.program.called
+    if calls or body.clears or body.uses_cluster or divergence.non_reconverging or polling_loops(body.graph):
         return False
     ops = body.graph.ops
     numbers = {_number(op, divergence) for op in ops if op.form.meaning.lanes is Lanes.BLOCK}
@@ -204,10 +198,6 @@ class Blockwide:
     differing: int
     together: bool
     leaves: bool
-
-    def is_common(self, reg: Reg) -> bool:
-        """Whether a register is the same in all threads that come to the next barrier."""
-        return not self.differing >> reg.index & 1
 
 
 def find_common(graph: Graph, block: Dim3) -> Blockwide:

@@ -474,9 +474,7 @@ def _converted(op: Op, source: Shape) -> Shape | None:
     wide, narrow = op.types[0].bits, op.types[1].bits
     if wide == 64 and narrow == 32:
         return replace(source, guarded=source.guarded or not source.never_wraps)
-    if wide == 32 and narrow == 64:
-        return source
-    return source if wide == narrow and wide in (32, 64) else None
+    return source if {wide, narrow} <= {32, 64} else None
 
 
 def constant_of(operand: Operand, constants: Mapping[int, int]) -> int | None:

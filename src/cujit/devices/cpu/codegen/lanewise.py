@@ -16,15 +16,10 @@ from cujit.devices.cpu.codegen.builder import Builder, Value
 from cujit.devices.cpu.codegen.warp import WarpEmitter
 from cujit.devices.cpu.ir.program import Op
 
-__all__ = ["Body", "bits_of_lanes", "each_lane", "for_each_bit", "lane_item"]
+__all__ = ["Body", "each_lane", "for_each_bit", "lane_item"]
 
 Body = Callable[[Builder, Sequence[Value]], Value | None]
 """Emits the work of one lane from its operands, and gives its result, if it has one."""
-
-
-def bits_of_lanes(e: WarpEmitter, op: Op) -> Value:
-    """Give the lanes that run an operation as the bits of an i32."""
-    return e.builder.word(e.lanes(op))
 
 
 def each_lane(
@@ -42,7 +37,7 @@ def each_lane(
     forms = [Value(f"%a{k}", v.type, v.is_vector) for k, v in enumerate(operands)]
     returned = "void" if result is None else f"<{WARP} x {result}>"
     b.define(full, [Value("%lanes", "i32"), *forms], lambda f: _over_lanes(f, forms, body, result), returned)
-    lanes = bits_of_lanes(e, op)
+    lanes = b.word(e.lanes(op))
     found = b.invoke(f"@{full}", result or "void", lanes, *operands, vector=result is not None)
     return found if result is not None else None
 

@@ -365,7 +365,7 @@ def _store_blended(e: WarpEmitter, s: Scatter) -> None:
             b.store(b.select(Value(lanes.text, lanes.type), part, old), pointer, align=s.element_bytes)
 
 
-# -- non-temporal stores: see ``analysis.streaming`` -----------------------------------------------------------
+# -- non-temporal stores: see ``analysis.body`` ---------------------------------------------------------------
 
 _LINE = 64
 """Bytes of a cache line of x86-64. A store of less than all of one is slower past the cache."""

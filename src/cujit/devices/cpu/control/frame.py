@@ -187,7 +187,10 @@ def _on_stacks(e: WarpEmitter, symbol: str, functions: Mapping[str, WarpEmitter]
     b.leave()
     b.module.define(symbol, [LAUNCH, _SHARED, _LOCAL], b.take(), linkage="", attributes="")
     _state_loads(b)
-    _local_loads(b, local_bytes)
+    # Local memory of a kernel is one piece a warp.
+    local = b.load("i64", b.offset(STATE, Block.local.offset))
+    offset = b.binary("mul", b.cast("zext", WARP_NUMBER, "i64"), b.integer(local_bytes, 64))
+    b.binary("add", local, offset, into="%local.int")
     _on_stack(e, body)
     b.module.define("body", [STATE, WARP_NUMBER], b.take(), "void", _PROBED)
     for name, each in functions.items():
@@ -220,13 +223,6 @@ def _define_function(name: str, e: WarpEmitter) -> None:
     _on_stack(e, body)
     arguments = [Value("%arguments", "i64"), Value("%arguments.stride", "i64")]
     b.module.define(symbol_of(name), [STATE, WARP_NUMBER, mask, *arguments], b.take(), "i32", _PROBED)
-
-
-def _local_loads(b: Builder, local_bytes: int) -> None:
-    """Local memory of a kernel is one piece a warp."""
-    local = b.load("i64", b.offset(STATE, Block.local.offset))
-    offset = b.binary("mul", b.cast("zext", WARP_NUMBER, "i64"), b.integer(local_bytes, 64))
-    b.binary("add", local, offset, into="%local.int")
 
 
 _STATE_FIELDS = (

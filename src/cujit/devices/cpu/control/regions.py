@@ -113,37 +113,25 @@ class RegionBoundary:
 
     def _move(self, e: WarpEmitter, index: int, way: str) -> None:
         """Copy a register from where it is kept (``in``), or there (``out``); a vector that is lent is there."""
-        reg = self._registers[index]
+        b, reg = e.builder, self._registers[index]
         for form, type_ in forms_of(e, reg):
             if form == "v" and index in e.divergence.lazy:
                 continue
-            kept = self._kept(e, index, form, _type_kept(type_), way)
+            # Masks are kept as words.
+            is_mask, vector, element = type_ == MASK, form == "v", element_of(reg, form)
+            kept = Value(f"%k{index}.{way}", "ptr")
+            if not _is_common(e, self.fission, reg):
+                kept = self._place(e, f"k{index}.{form}", _type_kept(type_))
             if way == "in":
-                e.write(reg, form, _taken(e, kept, reg, form))
+                value = b.load(_WORD_KEPT if is_mask else element, kept, vector=vector)
+                nothing = Value("zeroinitializer", _WORD_KEPT, True)
+                e.write(reg, form, b.compare("icmp slt", value, nothing) if is_mask else value)
             else:
-                _keep(e, kept, reg, form)
-
-    def _kept(self, e: WarpEmitter, index: int, form: str, type_: str, way: str) -> Value:
-        if _is_common(e, self.fission, self._registers[index]):
-            return Value(f"%k{index}.{way}", "ptr")
-        return self._place(e, f"k{index}.{form}", type_)
+                value = b.read(e.variable(reg, form), element, vector=vector)
+                b.store(b.cast("sext", value, _WORD_KEPT) if is_mask else value, kept)
 
     def _place(self, e: WarpEmitter, name: str, type_: str) -> Value:
         return e.builder.point(type_, f"%{name}", WARP_NUMBER)
-
-
-def _taken(e: WarpEmitter, kept: Value, reg: Reg, form: str) -> Value:
-    b, type_ = e.builder, element_of(reg, form)
-    if form != "v" or type_ != "i1":
-        return b.load(type_, kept, vector=form == "v")
-    word = b.load(_WORD_KEPT, kept, vector=True)
-    return b.compare("icmp slt", word, Value("zeroinitializer", _WORD_KEPT, True))
-
-
-def _keep(e: WarpEmitter, kept: Value, reg: Reg, form: str) -> None:
-    b = e.builder
-    value = b.read(e.variable(reg, form), element_of(reg, form), vector=form == "v")
-    b.store(b.cast("sext", value, _WORD_KEPT) if form == "v" and value.type == "i1" else value, kept)
 
 
 def _changes(region: Region, index: int) -> bool:
@@ -156,7 +144,7 @@ def _type_kept(type_: str) -> str:
 
 
 def _is_common(e: WarpEmitter, fission: Fission, reg: Reg) -> bool:
-    return fission.blockwide.together and e.shape(reg).is_uniform and fission.blockwide.is_common(reg)
+    return fission.blockwide.together and e.shape(reg).is_uniform and not fission.blockwide.differing >> reg.index & 1
 
 
 def _places(e: WarpEmitter, fission: Fission, warps: int) -> list[tuple[str, str]]:

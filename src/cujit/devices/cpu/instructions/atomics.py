@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from cujit.devices.cpu.analysis.uniformity import WARP
 from cujit.devices.cpu.codegen.builder import Builder, Value
-from cujit.devices.cpu.codegen.lanewise import bits_of_lanes, each_lane, for_each_bit, lane_item
+from cujit.devices.cpu.codegen.lanewise import each_lane, for_each_bit, lane_item
 from cujit.devices.cpu.codegen.registry import Rules
 from cujit.devices.cpu.codegen.warp import WarpEmitter
 from cujit.devices.cpu.instructions.atomic_steps import NATIVE, REDUCE, emit_step, identity
@@ -201,7 +201,7 @@ def _all_at_once(e: WarpEmitter, op: Op, form: Atomic, at: Value, operand: Value
             form.apply(f, f.cast("inttoptr", place, "ptr"), [total])
 
     b.define(name, parameters, write)
-    b.invoke(f"@{name}", "void", bits_of_lanes(e, op), at, b.vector(operand))
+    b.invoke(f"@{name}", "void", b.word(e.lanes(op)), at, b.vector(operand))
 
 
 def _offsets(e: WarpEmitter, op: Op) -> Value | None:
@@ -284,4 +284,4 @@ def _in_turn(e: WarpEmitter, op: Op, form: Atomic, at: Value, operands: list[Val
 
     b.define(name, [lanes, place, *items], write, vector)
     vectors = [b.vector(v) for v in operands]
-    return b.invoke(f"@{name}", t, bits_of_lanes(e, op), at, *vectors, vector=True)
+    return b.invoke(f"@{name}", t, b.word(e.lanes(op)), at, *vectors, vector=True)
