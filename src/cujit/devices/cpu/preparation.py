@@ -194,7 +194,7 @@ def _module_facts(
         if slot.offset is not None and "@" not in name
     }
     places = []
-    for offset, slot, addend, _ in layout.relocations:
+    for offset, slot, addend in layout.relocations:
         assert slot.offset is not None
         places.append(Relocation(offset, slot.offset + addend))
     return ModuleFacts(kernels, refused, variables, bytes(layout.image), tuple(places))

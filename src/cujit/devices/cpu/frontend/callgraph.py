@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from cujit.forks import cached_property
 from cujit.formats.ptx import syntax as ptx
 
-__all__ = ["CallGraph", "target_name"]
+__all__ = ["CallGraph", "statements", "target_name", "values_in"]
 
 _LARGE = 300
 """Statements of a function that is not inlined where many places call it."""
@@ -43,30 +43,31 @@ class CallGraph:
             for name, f in self.functions.items()
         }
         counts = Counter(target for called in targets.values() for target in called)
-        large = {n for n, k in counts.items() if k > _MANY and n in self.functions and self._size(n) > _LARGE}
-        return frozenset(large | {name for name in self.functions if _reaches(name, name, targets)})
-
-    def _size(self, name: str) -> int:
-        return sum(1 for _ in _statements(self.functions[name].body or ()))
+        often = [f for name, f in self.functions.items() if counts[name] > _MANY]
+        large = {f.name for f in often if len(statements(f.body or ())) > _LARGE}
+        return frozenset(large | {name for name in self.functions if name in _reached(name, targets)})
 
     @cached_property
     def by_address(self) -> tuple[str, ...]:
         """Functions whose address is taken, by code or by the initial value of a variable."""
         names = {name for f in self.functions.values() for i in _instructions(f.body or ()) for name in _mentioned(i)}
-        names |= {name for v in self.variables for name in _symbols(v.initializer)}
+        values = (value for v in self.variables for value in values_in(v.initializer))
+        symbols = (value.symbol if isinstance(value, ptx.Generic) else value for value in values)
+        names |= {symbol.name for symbol in symbols if isinstance(symbol, ptx.SymbolRef)}
         owned = set(map(self._own, names))
         return tuple(n for n, f in self.functions.items() if n in owned and not f.is_entry)
 
 
-def _statements(body: Sequence[ptx.Statement]) -> list[ptx.Statement]:
+def statements(body: Sequence[ptx.Statement]) -> list[ptx.Statement]:
+    """List the statements of a body, those of its scopes in their places."""
     found: list[ptx.Statement] = []
     for statement in body:
-        found += _statements(statement.body) if isinstance(statement, ptx.Scope) else [statement]
+        found += statements(statement.body) if isinstance(statement, ptx.Scope) else [statement]
     return found
 
 
 def _instructions(body: Sequence[ptx.Statement]) -> list[ptx.Instruction]:
-    return [s for s in _statements(body) if isinstance(s, ptx.Instruction)]
+    return [s for s in statements(body) if isinstance(s, ptx.Instruction)]
 
 
 def _calls(body: Sequence[ptx.Statement]) -> list[ptx.Instruction]:
@@ -78,17 +79,14 @@ def target_name(operand: ptx.Operand) -> str:
     return "" if isinstance(operand, ptx.RegisterList) else str(getattr(operand, "name", ""))
 
 
-def _reaches(start: str, goal: str, direct: Mapping[str, Sequence[str]]) -> bool:
-    seen: set[str] = set()
-    todo = list(direct.get(start, ()))
+def _reached(start: str, direct: Mapping[str, Sequence[str]]) -> set[str]:
+    found: set[str] = set()
+    todo = [start]
     while todo:
-        name = todo.pop()
-        if name == goal:
-            return True
-        if name not in seen:
-            seen.add(name)
-            todo += direct.get(name, ())
-    return False
+        new = {*direct.get(todo.pop(), ())} - found
+        found |= new
+        todo += new
+    return found
 
 
 def _mentioned(i: ptx.Instruction) -> list[str]:
@@ -99,9 +97,10 @@ def _mentioned(i: ptx.Instruction) -> list[str]:
     return [target_name(o) for o in i.operands]
 
 
-def _symbols(initializer: object) -> list[str]:
+def values_in(initializer: object) -> Iterator[object]:
+    """List the values of an initialiser, those of its braces in their places."""
     if isinstance(initializer, ptx.Initializer):
-        return [name for item in initializer.items for name in _symbols(item)]
-    if isinstance(initializer, ptx.Generic):
-        return [initializer.symbol.name]
-    return [initializer.name] if isinstance(initializer, ptx.SymbolRef) else []
+        for item in initializer.items:
+            yield from values_in(item)
+    elif initializer is not None:
+        yield initializer

@@ -13,10 +13,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from cujit.devices.cpu.frontend.callgraph import CallGraph, target_name
-from cujit.devices.cpu.frontend.inlining import Calls
+from cujit.devices.cpu.frontend.inlining import Calls, Frame
 from cujit.devices.cpu.frontend.layout import RESERVED, SharedMemory, inner_name, slot_of, variable_align
 from cujit.devices.cpu.frontend.operands import mismatch, number_out_of_range
-from cujit.devices.cpu.frontend.scopes import Frame
 from cujit.devices.cpu.ir.program import (
     CLEAR,
     UNKNOWN_OPERAND,
@@ -119,39 +118,31 @@ class Flattener(Calls):
             frame.names[statement.name] = self._variable(statement)
         elif isinstance(statement, ptx.Scope):
             self.instances += 1
-            self.body(statement.body, Frame(frame, ret=frame.ret), f"{prefix}{self.instances}:")
+            self.body(statement.body, frame.inner(), f"{prefix}{self.instances}:")
 
     def _declare(self, decl: ptx.RegisterDecl, frame: Frame) -> None:
         for name, count in decl.names:
-            if decl.vector != 1:
-                self._declare_vectors(name, count, decl, frame)
-                continue
-            if count is None:
+            if decl.vector != 1:  # its elements are registers of their own
+                for each in [name] if count is None else [f"{name}{k}" for k in range(count)]:
+                    elements = [self.program.register(f"{each}.{c}", decl.type) for c in "xyzw"[: decl.vector]]
+                    frame.names[each] = Group(tuple(elements))
+            elif count is None:
                 frame.names[name] = self.program.register(name, decl.type)
             else:
                 frame.ranges[name] = (count, decl.type)
 
-    def _declare_vectors(self, name: str, count: int | None, decl: ptx.RegisterDecl, frame: Frame) -> None:
-        """Make the elements of vector registers, each a register of its own."""
-        for each in [name] if count is None else [f"{name}{k}" for k in range(count)]:
-            elements = [self.program.register(f"{each}.{c}", decl.type) for c in "xyzw"[: decl.vector]]
-            frame.names[each] = Group(tuple(elements))
-
     def _find(self, name: str, frame: Frame) -> Reg | Slot | Group | None:
-        found = frame.find(name)
+        found = frame.names.get(name)
         if found is not None:
             return found
         stem = name.rstrip("0123456789")
-        scope: Frame | None = frame
-        while scope is not None:
+        for names, ranges in zip(frame.names.maps, frame.ranges.maps, strict=True):
             # %r12 may belong to a range named %r or, in hand-written text, %r1.
             for cut in range(len(stem), len(name)):
-                entry = scope.ranges.get(name[:cut])
+                entry = ranges.get(name[:cut])
                 if entry is not None and int(name[cut:]) < entry[0] and (name[cut] != "0" or cut == len(name) - 1):
-                    reg = self.program.register(name, entry[1])
-                    scope.names[name] = reg
+                    reg = names[name] = self.program.register(name, entry[1])
                     return reg
-            scope = scope.parent
         return None
 
     def _variable(self, v: ptx.Variable) -> Slot:
@@ -201,9 +192,9 @@ class Flattener(Calls):
                 self.program.ops.append(leave)
             opcode = "exit"
         elif i.opcode == "bra":
-            op.targets = (frame.label(target_name(i.operands[0])),)
+            op.targets = (frame.labels.get(name := target_name(i.operands[0]), name),)
         else:
-            table = frame.table(target_name(i.operands[1]))
+            table = frame.tables.get(target_name(i.operands[1]))
             if table is None:
                 self.mistake(i, "a jump table that is not declared by .branchtargets")
                 return
@@ -211,7 +202,7 @@ class Flattener(Calls):
             if not isinstance(index, Reg) or index.bits != 32:
                 self.mistake(i, "the number of a label that is no register of 32 bits")
                 return
-            op.sources, op.targets = (index,), table
+            op.sources, op.targets = (index,), tuple(frame.labels.get(name, name) for name in table)
         op.form = form_of(opcode)
         self.program.ops.append(op)
 
@@ -388,6 +379,6 @@ def _part(operand: ptx.Operand, frame: Frame) -> str:
     """
     if isinstance(operand, ptx.Minus):
         return "-" + _part(operand.item, frame)
-    if isinstance(operand, ptx.ComponentOperand) and not isinstance(frame.find(operand.base.name), Group):
+    if isinstance(operand, ptx.ComponentOperand) and not isinstance(frame.names.get(operand.base.name), Group):
         return operand.component
     return ""

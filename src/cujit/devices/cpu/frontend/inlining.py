@@ -12,13 +12,14 @@ its parameters there: all of one call lie side by side, results first, and the f
 
 from __future__ import annotations
 
+from collections import ChainMap
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from typing import NamedTuple, TypeAlias
 
 from cujit.devices.cpu.frontend.callgraph import CallGraph, target_name
 from cujit.devices.cpu.frontend.layout import SharedMemory, slot_of, variable_size
-from cujit.devices.cpu.frontend.scopes import Frame
 from cujit.devices.cpu.ir.program import (
     Group,
     IntConstant,
@@ -37,11 +38,38 @@ from cujit.devices.cpu.run.allocations import aligned
 from cujit.formats.ptx import syntax as ptx
 from cujit.formats.ptx.isa.semantics import form_of
 
-__all__ = ["Calls"]
+__all__ = ["Calls", "Frame"]
 
 
 _Pieces: TypeAlias = list[tuple[int, int]]
 """Offset and size of each element that an access reads or writes."""
+
+
+@dataclass
+class Frame:
+    """What names mean in one scope of one instance of a function, and in those around it.
+
+    A vector register is the group of its elements; ``ranges`` are numbered registers that nothing has named yet.
+    ``ret`` is the label behind an inlined function.
+    """
+
+    names: ChainMap[str, Reg | Slot | Group] = field(default_factory=ChainMap)
+    ranges: ChainMap[str, tuple[int, str]] = field(default_factory=ChainMap)
+    labels: ChainMap[str, str] = field(default_factory=ChainMap)
+    tables: ChainMap[str, tuple[str, ...]] = field(default_factory=ChainMap)
+    prototypes: ChainMap[str, ptx.CallPrototype] = field(default_factory=ChainMap)
+    ret: str | None = None
+
+    def inner(self) -> Frame:
+        """Make the frame of a scope inside."""
+        return Frame(
+            self.names.new_child(),
+            self.ranges.new_child(),
+            self.labels.new_child(),
+            self.tables.new_child(),
+            self.prototypes.new_child(),
+            self.ret,
+        )
 
 
 class _Site(NamedTuple):
@@ -162,7 +190,7 @@ class Calls:
         elif name in self.graph.declared:
             self._call_extern(name, site)
         else:
-            prototype = frame.prototype(target_name(i.operands[-1]))
+            prototype = frame.prototypes.get(target_name(i.operands[-1]))
             self._call_by_address(self.operand(i.operands[at], i, frame), prototype, site)
         self.mark(skip)
 
@@ -386,9 +414,4 @@ def _is_argument(address: SymbolAddress) -> bool:
 
 def _disjoint(ranges: set[tuple[int, int]]) -> bool:
     """Whether accesses (offset, size) are equal or apart."""
-    end = 0
-    for offset, size in sorted(ranges):
-        if offset < end:
-            return False
-        end = offset + size
-    return True
+    return all(start + size <= behind for (start, size), (behind, _) in pairwise(sorted(ranges)))

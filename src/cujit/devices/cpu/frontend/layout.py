@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Iterator, Sequence
 from math import prod
 
-from cujit.devices.cpu.frontend.callgraph import CallGraph
+from cujit.devices.cpu.frontend.callgraph import CallGraph, statements, values_in
 from cujit.devices.cpu.ir.program import IntConstant, Operand, Slot, SymbolAddress, type_bits
 from cujit.devices.cpu.ir.refusals import UNLINKED, Refusals
 from cujit.devices.cpu.run.allocations import aligned
@@ -15,10 +14,7 @@ from cujit.formats.ptx.syntax import (
     FloatLiteral,
     Generic,
     Immediate,
-    Initializer,
     Module,
-    Scope,
-    Statement,
     SymbolRef,
     Variable,
 )
@@ -98,18 +94,19 @@ class SharedMemory:
 class ModuleLayout:
     """The ``.global`` and ``.const`` variables of a module in one block of memory.
 
-    ``image`` is what the block holds at the start; ``relocations`` are ``(offset, slot, addend, size)``: places
+    ``image`` is what the block holds at the start; ``relocations`` are ``(offset, slot, addend)``: places
     that take the address of a variable once the block has one.
     """
 
     def __init__(self, module: Module, refusals: Refusals) -> None:
         self._refusals = refusals
         self.slots: dict[str, Slot] = {}
-        self.relocations: list[tuple[int, Slot, int, int]] = []
+        self.relocations: list[tuple[int, Slot, int]] = []
         end = 0
-        variables = [v for v in module.variables if v.space in ("global", "const")]
-        named = [(v.name, v) for v in variables]
-        named += [(inner_name(v), v) for f in module.functions for v in _inner(f.body or ())]
+        named = [(v.name, v) for v in module.variables]
+        inside = (each for f in module.functions for each in statements(f.body or ()))
+        named += [(inner_name(each), each) for each in inside if isinstance(each, Variable)]
+        named = [(name, v) for name, v in named if v.space in ("global", "const")]
         for name, v in named:
             if v.linkage == "extern":  # another definition of the module has the name, or another module
                 continue
@@ -137,54 +134,29 @@ class ModuleLayout:
     def _store(self, v: Variable, offset: int) -> None:
         width = type_bits(v.type) // 8
         end = offset + variable_size(v)
-        for item in _flat(v.initializer):
-            size = self._store_item(v, item, offset, width)
-            offset += size
+        for item in values_in(v.initializer):
+            self._store_item(v, item, offset, width)
+            offset += width
             if offset > end:
                 raise LoadError(f"the initialiser of {v.name} (line {v.line}) is longer than the variable")
 
-    def _store_item(self, v: Variable, item: object, offset: int, width: int) -> int:
+    def _store_item(self, v: Variable, item: object, offset: int, width: int) -> None:
+        symbol = item.symbol if isinstance(item, Generic) and item.mask is None else item
         if isinstance(item, Immediate):
             self.image[offset : offset + width] = (item.value & ((1 << 8 * width) - 1)).to_bytes(width, "little")
         elif isinstance(item, FloatLiteral):
             self.image[offset : offset + width] = _float_bytes(item, width)
-        elif isinstance(item, SymbolRef):
-            self._relocate(v, item, offset, width)
-        elif isinstance(item, Generic) and item.mask is None:
-            self._relocate(v, item.symbol, offset, width)
-        else:
+        elif not isinstance(symbol, SymbolRef):
             self._refusals.add(v.line, f".{v.space} {v.name}", "an initialiser that takes bytes of an address")
-        return width
-
-    def _relocate(self, v: Variable, symbol: SymbolRef, offset: int, width: int) -> None:
-        slot = self.slots.get(symbol.name)
-        if slot is None or width != 8:
-            why = f"the address of {symbol.name}, {UNLINKED}"
-            self._refusals.add(v.line, f".{v.space} {v.name}", why)
-            return
-        self.relocations.append((offset, slot, symbol.offset, width))
+        elif symbol.name not in self.slots or width != 8:
+            self._refusals.add(v.line, f".{v.space} {v.name}", f"the address of {symbol.name}, {UNLINKED}")
+        else:
+            self.relocations.append((offset, self.slots[symbol.name], symbol.offset))
 
 
 def inner_name(variable: Variable) -> str:
     """Name a variable of a function among those of the module; names of a text have no such character."""
     return f"{variable.name}@{id(variable)}"
-
-
-def _inner(body: Sequence[Statement]) -> Iterator[Variable]:
-    """Find the variables of global and constant memory that a function declares."""
-    for statement in body:
-        if isinstance(statement, Scope):
-            yield from _inner(statement.body)
-        elif isinstance(statement, Variable) and statement.space in ("global", "const"):
-            yield statement
-
-
-def _flat(initializer: object) -> Iterable[object]:
-    if isinstance(initializer, Initializer):
-        for item in initializer.items:
-            yield from _flat(item)
-    elif initializer is not None:
-        yield initializer
 
 
 def _float_bytes(item: FloatLiteral, width: int) -> bytes:

@@ -346,14 +346,14 @@ _OF_THREADS = frozenset({"tid", "ntid", "ctaid", "nctaid"})
 
 def fits(op: Op) -> bool:
     """Tell whether an operation has operands as its form takes them; where these are not known, it has."""
-    return op.form.meaning.reads == ANYTHING or _fits(op.form, _spelled(op))
+    return op.form.meaning.reads == ANYTHING or _takes(op, _words(op))
 
 
 def mismatch(op: Op) -> tuple[str, str] | None:
     """Tell which operand its form does not take, and what to try; None where all fit."""
     if fits(op):
         return None
-    words = [*_results(op), *map(_word, op.sources)]
+    words = _words(op)
     if _takes(op, [_ANY] * len(words)):  # it is not their number
         for k, word in enumerate(words):
             choices = _choices(op, [_ANY] * len(words), k, word)
@@ -382,12 +382,13 @@ def _fits(form: Form, spelled: str) -> bool:
     return bool(_pattern_of(form).fullmatch(spelled))
 
 
-def _spelled(op: Op) -> str:
-    return " ".join([*_results(op), "|", *map(_word, op.sources), ""])
+def _takes(op: Op, words: list[str]) -> bool:
+    count = len(op.results)
+    return _fits(op.form, " ".join([*words[:count], "|", *words[count:], ""]))
 
 
-def _results(op: Op) -> list[str]:
-    return ["_" if reg is None else reg.type for reg in op.results]
+def _words(op: Op) -> list[str]:
+    return [*("_" if reg is None else reg.type for reg in op.results), *map(_word, op.sources)]
 
 
 def _word(operand: Operand) -> str:
@@ -422,11 +423,6 @@ _TOLD = {
     "c": "an integer", "0f": "a float of 32 bits", "0d": "a float of 64 bits", "a": "an address", "_": "_",
     "!": "the negation of no predicate", "": "a number", "[]": "memory at a number",
 }  # fmt: skip
-
-
-def _takes(op: Op, words: list[str]) -> bool:
-    count = len(op.results)
-    return bool(_pattern_of(op.form).fullmatch(" ".join([*words[:count], "|", *words[count:], ""])))
 
 
 def _choices(op: Op, words: list[str], place: int, word: str) -> list[str]:

@@ -86,10 +86,7 @@ class Graph:
 def build_graph(program: KernelProgram, refusals: Refusals) -> Graph:
     """Cut the program into blocks, drop what cannot be reached, and order the rest."""
     pieces, labels = _cut(program.ops)
-    edges: list[list[int]] = []
-    end = len(pieces)
-    for k, ops in enumerate(pieces):
-        edges.append(_successors(ops, k, labels, end, refusals))
+    edges = [_successors(ops, k, labels, len(pieces), refusals) for k, ops in enumerate(pieces)]
     return _assemble(pieces, edges)[0]
 
 
@@ -144,15 +141,14 @@ def _cut(ops: Sequence[Op]) -> tuple[list[list[Op]], dict[str, int]]:
 
 def _successors(ops: list[Op], k: int, labels: dict[str, int], end: int, refusals: Refusals) -> list[int]:
     last = ops[-1] if ops and ops[-1].form.is_jump else None
-    following = k + 1 if k + 1 < end else end
     if last is None:
-        return [following]
+        return [k + 1]
     for name in last.targets:
         if name not in labels:
             refusals.mistake(last.line, last.text or "bra", f"{name} is a label that is defined nowhere")
             labels[name] = end
     targets = [end] if last.opcode == "exit" else [labels[t] for t in last.targets]
-    return [*targets, following] if last.guard is not None else targets
+    return [*targets, k + 1] if last.guard is not None else targets
 
 
 # -- order ------------------------------------------------------------------------------------------------
@@ -192,40 +188,35 @@ def _parts(roots: list[int], members: set[int], edges: list[list[int]]) -> list[
     The first of each part is the one where the search entered it. Source: R. Tarjan, "Depth-first search and
     linear graph algorithms", SIAM J. Comput. 1 (1972), made iterative.
     """
-    index: dict[int, int] = {}
-    low: dict[int, int] = {}
+    everything = -1  # a node of its own, from which the search goes to the roots
+    index = {everything: -1}
+    low = dict(index)
     stack: list[int] = []
-    on_stack: set[int] = set()
+    open_ = set(members)  # those that are in no part yet
     parts: list[list[int]] = []
-    for root in roots:
-        if root in index:
-            continue
-        index[root] = low[root] = len(index)
-        stack.append(root)
-        on_stack.add(root)
-        path = [(root, iter(edges[root]))]
-        while path:
-            node, successors = path[-1]
-            for s in successors:
-                if s not in members:
-                    continue
-                if s not in index:
-                    index[s] = low[s] = len(index)
-                    stack.append(s)
-                    on_stack.add(s)
-                    path.append((s, iter(edges[s])))
-                    break
-                if s in on_stack:
-                    low[node] = min(low[node], index[s])
-            else:
-                path.pop()
-                if path:
-                    low[path[-1][0]] = min(low[path[-1][0]], low[node])
-                if low[node] == index[node]:
-                    at = stack.index(node)
-                    parts.append(stack[at:])
-                    on_stack -= set(parts[-1])
-                    del stack[at:]
+    path = [(everything, iter(roots))]
+    while path:
+        node, successors = path[-1]
+        for s in successors:
+            if s not in open_:
+                continue
+            if s not in index:
+                index[s] = low[s] = len(index)
+                stack.append(s)
+                path.append((s, iter(edges[s])))
+                break
+            low[node] = min(low[node], index[s])
+        else:
+            path.pop()
+            if node == everything:
+                break
+            above = path[-1][0]
+            low[above] = min(low[above], low[node])
+            if low[node] == index[node]:
+                at = stack.index(node)
+                parts.append(stack[at:])
+                open_ -= set(parts[-1])
+                del stack[at:]
     parts.reverse()
     return parts
 

@@ -227,12 +227,8 @@ class Op:
 
     def read_registers(self) -> list[Reg]:
         """List the registers that it reads, its guard included; a guarded result is read too."""
-        found: list[Reg] = []
-        for source in self.sources:
-            _collect(source, found)
-        if self.guard is not None:
-            found += [self.guard, *self.written]
-        return found
+        guarded = [] if self.guard is None else [self.guard, *self.written]
+        return [*(reg for source in self.sources for reg in registers_in(source)), *guarded]
 
 
 def bits_in(registers: Iterable[Reg]) -> int:
@@ -250,17 +246,7 @@ def items_of(operand: Operand) -> tuple[Operand, ...]:
 
 def registers_in(operand: Operand) -> list[Reg]:
     """List the registers that an operand has."""
-    found: list[Reg] = []
-    _collect(operand, found)
-    return found
-
-
-def _collect(operand: Operand, found: list[Reg]) -> None:
-    if isinstance(operand, Reg):
-        found.append(operand)
-    else:
-        for part in parts_of(operand):
-            _collect(part, found)
+    return [operand] if isinstance(operand, Reg) else [reg for part in parts_of(operand) for reg in registers_in(part)]
 
 
 def parts_of(operand: Operand) -> tuple[Operand, ...]:

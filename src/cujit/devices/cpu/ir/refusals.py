@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from cujit.devices.backend import BackendKernel
-from cujit.devices.options import PLAIN, LaunchOptions
-from cujit.devices.shapes import Dim3, LaunchShape, Resources
+from cujit.devices.shapes import Resources
 from cujit.errors import UnsupportedError
 from cujit.signature import Signature
 
@@ -46,35 +45,15 @@ class RefusedKernel(BackendKernel):
         self.signature = signature
         self.items = tuple(items)
 
+    def _refuse(self, *_: object, **__: object) -> NoReturn:
+        raise unsupported(self.items, f"kernel {self.title}")
+
     @property
     def resources(self) -> Resources:
-        """Raise ``UnsupportedError``."""
+        """Raise ``UnsupportedError``, as the methods do."""
         self._refuse()
 
-    def launch(
-        self, shape: LaunchShape, parameters: bytes | bytearray, stream: int = 0, options: LaunchOptions = PLAIN
-    ) -> None:
-        """Raise ``UnsupportedError``."""
-        del shape, parameters, stream, options
-        self._refuse()
-
-    def together(self, shape: LaunchShape, cluster: Dim3 | None = None) -> int:
-        """Raise ``UnsupportedError``."""
-        del shape, cluster
-        self._refuse()
-
-    def active_blocks(self, block_threads: int, shared_bytes: int = 0) -> int:
-        """Raise ``UnsupportedError``."""
-        del block_threads, shared_bytes
-        self._refuse()
-
-    def best_block(self, shared_bytes: int = 0) -> int:
-        """Raise ``UnsupportedError``."""
-        del shared_bytes
-        self._refuse()
-
-    def _refuse(self) -> NoReturn:
-        raise unsupported(self.items, f"kernel {self.title}")
+    launch = together = active_blocks = best_block = _refuse
 
 
 def unsupported(items: Sequence[Refusal], what: str = "this PTX") -> UnsupportedError:

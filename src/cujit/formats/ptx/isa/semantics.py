@@ -181,16 +181,13 @@ def choices_of(form: str) -> tuple[frozenset[str], ...]:
 
 
 Numbers: TypeAlias = Mapping[int, Container[int]]
+_Row: TypeAlias = tuple[str, str] | tuple[str, str, str | Numbers]
 ANYTHING = "*"
 """Operands that nobody checks."""
 
 
-def _rows(effect: Effect, lanes: Lanes, *rows: tuple[str, ...] | tuple[str, str, Numbers]) -> tuple[Meaning, ...]:
-    """Make rows of texts: forms, operands, and perhaps traits, or the numbers that may stand in places."""
-    return tuple(_row(effect, lanes, *row) for row in rows)
-
-
 def _row(effect: Effect, lanes: Lanes, form: str, operands: str, more: str | Numbers = "") -> Meaning:
+    """Make a row of texts: form, operands, and perhaps traits, or the numbers that may stand in places."""
     writes, _, reads = operands.partition("|") if operands != ANYTHING else (ANYTHING, "", ANYTHING)
     words, numbers = (more, {}) if isinstance(more, str) else ("", more)
     traits = functools.reduce(Trait.__or__, (Trait[word.upper()] for word in words.split()), Trait.NONE)
@@ -198,90 +195,94 @@ def _row(effect: Effect, lanes: Lanes, form: str, operands: str, more: str | Num
 
 
 _PAIRS = "f16x2|bf16x2|e4m3x2|e5m2x2|e2m3x2|e3m2x2|e2m1x2|ue8m0x2|s2f6x2"
-_PURE = _rows(
-    Effect.PURE,
-    Lanes.EACH,
-    ("add|sub .cc", "TC|SS"),
-    ("addc|subc .cc", "TC|SSC"),
-    ("addc|subc", "T|SSC"),
-    ("mad .cc", "TC|SSS"),
-    ("madc .cc", "TC|SSSC"),
-    ("madc", "T|SSSC"),
-    ("add|sub .f32 .f16|bf16", "T|ST", "computes narrow cheap"),
-    ("mul .wide", "D|SS", "computes narrow cheap"),
-    ("add|sub|mul", "T|SS", "computes narrow cheap"),
-    ("mad .wide", "D|SSD", "computes narrow cheap"),
-    ("mad", "T|SSS", "computes narrow cheap"),
-    ("fma .f32 .f16|bf16", "T|SST", "computes narrow"),
-    ("fma", "T|SSS", "computes narrow"),
-    ("min|max .f32 .xorsign", "T|SS", "computes narrow"),
-    ("min|max .f32 .abs", "T|SSS", "computes narrow"),
-    ("min|max .f32", "T|SSS?", "computes narrow"),
-    ("div|min|max", "T|SS", "computes narrow"),
-    ("neg", "T|S", "computes narrow cheap"),
-    ("abs|rcp|sqrt|rsqrt|sin|cos|lg2|ex2|tanh", "T|S", "computes narrow"),
-    ("mul24|rem", "T|SS"),
-    ("szext", "T|SW"),
-    ("bmsk", "W|WW"),
-    ("mad24|sad|prmt|fns|vmad", "T|SSS"),
-    ("dp4a|dp2a", "W|TSW"),
-    ("shf", "T|SSW"),
-    ("bfe", "T|SWW", {1: range(256), 2: range(256)}),
-    ("bfi", "T|SSWW", {2: range(256), 3: range(256)}),
-    ("popc|clz|bfind", "W|S"),
-    ("brev|cnot", "T|S"),
-    ("copysign", "T|SS", "narrow"),
-    ("and|or", "T|SS", "narrow cheap"),
-    ("xor", "T|SS", "narrow"),
-    ("not", "T|S", "narrow"),
-    ("shl|shr", "T|SW", "narrow cheap"),
-    ("lop3 .and|or", "[T_][p_]|SSScP"),
-    ("lop3", "[T_]|SSSc"),
-    ("testp", "p|S", "compares"),
-    ("set", "T|SSB", "compares narrow"),
-    ("setp", "[p_]{1,2}|SSB", "compares narrow"),
-    ("selp", "T|SSP", "copies narrow"),
-    ("slct", "T|TTS", "narrow"),
-    ("mov", "[TN]|O|N", "copies narrow cheap"),
-    ("cvt .pack .b32", "x|yyU", "narrow cheap"),
-    ("cvt .pack", "x|yy", "narrow cheap"),
-    ("cvt .rs .f16x2|bf16x2", "X|YYe", "narrow cheap"),
-    ("cvt .rs", "X|ke", "narrow cheap"),
-    (f"cvt .f32 .{_PAIRS}", "X|YYK", "narrow cheap"),
-    ("cvt", "X|YK", "narrow cheap"),
-    ("cvta .to", "T|S", "cheap"),
-    ("cvta", "T|J", "cheap"),
-    ("isspacep", "p|Z"),
-    ("istypep", "p|Q"),
-    ("mapa", "T|JW", "cluster"),
-    ("getctarank", "W|J", "cluster"),
-    ("createpolicy .cvt", "Q|Q"),
-    ("createpolicy .range", "Q|mWW"),
-    ("createpolicy", "Q|f?"),
-    ("clusterlaunchcontrol .is_canceled", "p|S"),
-    ("clusterlaunchcontrol .query_cancel", "v|S"),
-    ("vset .add|min|max", "W|SSW"),
-    ("vset", "W|SSW?"),
-    ("vadd|vsub|vabsdiff|vmin|vmax|vshl|vshr .add|min|max", "T|SSS"),
-    ("vadd|vsub|vabsdiff|vmin|vmax|vshl|vshr", "T|SSS?"),
-    ("vset2|vset4", "W|RRd"),
-    ("vadd2|vsub2|vavrg2|vabsdiff2|vmin2|vmax2|vadd4|vsub4|vavrg4|vabsdiff4|vmin4|vmax4", "T|RRR"),
-)
-_MEMORY = (
-    *_rows(Effect.READS, Lanes.EACH, ("ld|ldu", "V|mH")),
-    *_rows(
-        Effect.READS,
-        Lanes.OWN,
+_WIDE, _SCALED = "f16|bf16", "tf32|e4m3|e5m2"
+_BARRIER: Numbers = {0: range(16), 1: range(0, 1 << 32, 32)}
+_ARRIVAL: Numbers = {0: range(16), 1: range(32, 1 << 32, 32)}
+# What ``flatten`` makes of calls, of labels, and of memory that is kept for libraries has a row too. A name with a dot
+# is no opcode of PTX.
+_FAMILIES: Mapping[tuple[Effect, Lanes], tuple[_Row, ...]] = {
+    (Effect.PURE, Lanes.EACH): (
+        ("add|sub .cc", "TC|SS"),
+        ("addc|subc .cc", "TC|SSC"),
+        ("addc|subc", "T|SSC"),
+        ("mad .cc", "TC|SSS"),
+        ("madc .cc", "TC|SSSC"),
+        ("madc", "T|SSSC"),
+        ("add|sub .f32 .f16|bf16", "T|ST", "computes narrow cheap"),
+        ("mul .wide", "D|SS", "computes narrow cheap"),
+        ("add|sub|mul", "T|SS", "computes narrow cheap"),
+        ("mad .wide", "D|SSD", "computes narrow cheap"),
+        ("mad", "T|SSS", "computes narrow cheap"),
+        ("fma .f32 .f16|bf16", "T|SST", "computes narrow"),
+        ("fma", "T|SSS", "computes narrow"),
+        ("min|max .f32 .xorsign", "T|SS", "computes narrow"),
+        ("min|max .f32 .abs", "T|SSS", "computes narrow"),
+        ("min|max .f32", "T|SSS?", "computes narrow"),
+        ("div|min|max", "T|SS", "computes narrow"),
+        ("neg", "T|S", "computes narrow cheap"),
+        ("abs|rcp|sqrt|rsqrt|sin|cos|lg2|ex2|tanh", "T|S", "computes narrow"),
+        ("mul24|rem", "T|SS"),
+        ("szext", "T|SW"),
+        ("bmsk", "W|WW"),
+        ("mad24|sad|prmt|fns|vmad", "T|SSS"),
+        ("dp4a|dp2a", "W|TSW"),
+        ("shf", "T|SSW"),
+        ("bfe", "T|SWW", {1: range(256), 2: range(256)}),
+        ("bfi", "T|SSWW", {2: range(256), 3: range(256)}),
+        ("popc|clz|bfind", "W|S"),
+        ("brev|cnot", "T|S"),
+        ("copysign", "T|SS", "narrow"),
+        ("and|or", "T|SS", "narrow cheap"),
+        ("xor", "T|SS", "narrow"),
+        ("not", "T|S", "narrow"),
+        ("shl|shr", "T|SW", "narrow cheap"),
+        ("lop3 .and|or", "[T_][p_]|SSScP"),
+        ("lop3", "[T_]|SSSc"),
+        ("testp", "p|S", "compares"),
+        ("set", "T|SSB", "compares narrow"),
+        ("setp", "[p_]{1,2}|SSB", "compares narrow"),
+        ("selp", "T|SSP", "copies narrow"),
+        ("slct", "T|TTS", "narrow"),
+        ("mov", "[TN]|O|N", "copies narrow cheap"),
+        ("cvt .pack .b32", "x|yyU", "narrow cheap"),
+        ("cvt .pack", "x|yy", "narrow cheap"),
+        ("cvt .rs .f16x2|bf16x2", "X|YYe", "narrow cheap"),
+        ("cvt .rs", "X|ke", "narrow cheap"),
+        (f"cvt .f32 .{_PAIRS}", "X|YYK", "narrow cheap"),
+        ("cvt", "X|YK", "narrow cheap"),
+        ("cvta .to", "T|S", "cheap"),
+        ("cvta", "T|J", "cheap"),
+        ("isspacep", "p|Z"),
+        ("istypep", "p|Q"),
+        ("mapa", "T|JW", "cluster"),
+        ("getctarank", "W|J", "cluster"),
+        ("createpolicy .cvt", "Q|Q"),
+        ("createpolicy .range", "Q|mWW"),
+        ("createpolicy", "Q|f?"),
+        ("clusterlaunchcontrol .is_canceled", "p|S"),
+        ("clusterlaunchcontrol .query_cancel", "v|S"),
+        ("vset .add|min|max", "W|SSW"),
+        ("vset", "W|SSW?"),
+        ("vadd|vsub|vabsdiff|vmin|vmax|vshl|vshr .add|min|max", "T|SSS"),
+        ("vadd|vsub|vabsdiff|vmin|vmax|vshl|vshr", "T|SSS?"),
+        ("vset2|vset4", "W|RRd"),
+        ("vadd2|vsub2|vavrg2|vabsdiff2|vmin2|vmax2|vadd4|vsub4|vavrg4|vabsdiff4|vmin4|vmax4", "T|RRR"),
+        ("param.get|param.put", "*"),
+    ),
+    (Effect.READS, Lanes.EACH): (
+        ("ld|ldu", "V|mH"),
+        ("stacksave", "T|", "stack"),
+    ),
+    (Effect.READS, Lanes.OWN): (
         ("tex .level", "v[p_]?|tSl?S?"),
         ("tex .grad", "v[p_]?|tGGl?S?"),
         ("tex|tld4", "v[p_]?|tl?S?"),
         ("suld", "V[p_]?|t"),
         ("txq .level", "T|hW"),
         ("txq|suq", "T|h"),
+        ("call.arguments", "*", "stack"),
     ),
-    *_rows(
-        Effect.UPDATES,
-        Lanes.EACH,
+    (Effect.UPDATES, Lanes.EACH): (
         ("red .mbarrier::complete_tx::bytes", "|mvm"),
         ("red", "|mvH"),
         ("sured", "|tU"),
@@ -289,25 +290,31 @@ _MEMORY = (
         ("cp .reduce .mbarrier::complete_tx::bytes", "|mmWm"),
         ("cp .reduce", "|mmWH"),
         ("multimem", "*"),
+        ("stackrestore", "|R", "stack"),
     ),
-    *_rows(
-        Effect.UPDATES,
-        Lanes.OWN,
+    (Effect.UPDATES, Lanes.OWN): (
         ("atom .cas", "v|mvvH", "polls"),
         ("atom", "v|mvH", "polls"),
         ("alloca", "T|SS?", "stack"),
+        ("call.function|call.exit", "*", "stack"),
     ),
-    *_rows(Effect.SIGNALS, Lanes.EACH, ("cp .prefetch .tensor", "|tIH"), ("cp .prefetch", "|mWH")),
-    *_rows(
-        Effect.SYNCHRONISES,
-        Lanes.EACH,
+    (Effect.SIGNALS, Lanes.EACH): (
+        ("cp .prefetch .tensor", "|tIH"),
+        ("cp .prefetch", "|mWH"),
+        ("prefetch|prefetchu", "|m"),
+        ("applypriority|discard", "|mc", {1: (128,)}),
+        ("setmaxnreg", "|c", {0: range(24, 257, 8)}),
+        ("pmevent .mask", "|c", {0: range(1 << 16)}),
+        ("pmevent", "|c", {0: range(16)}),
+        ("griddepcontrol|trap|brkpt", "|"),
+        ("nanosleep", "|W", "polls"),
+    ),
+    (Effect.SYNCHRONISES, Lanes.EACH): (
         ("cp .commit_group|wait_all", "|"),
         ("cp .wait_group", "|c"),
         ("cp .mbarrier", "|m"),
     ),
-    *_rows(
-        Effect.WRITES,
-        Lanes.EACH,
+    (Effect.WRITES, Lanes.EACH): (
         ("st .mbarrier::complete_tx::bytes", "|mvm"),
         ("st .async", "|mvH"),
         ("st .bulk", "|mZc", {1: range(0, 1 << 64, 8), 2: (0,)}),
@@ -325,15 +332,9 @@ _MEMORY = (
         ("tensormap .elemtype|interleave_layout|swizzle_mode|swizzle_atomicity|fill_mode", "|mc"),
         ("tensormap", "|mS"),
         ("clusterlaunchcontrol .try_cancel", "|mm"),
+        ("shared.clear", "*"),
     ),
-    *_rows(Effect.READS, Lanes.EACH, ("stacksave", "T|", "stack")),
-    *_rows(Effect.UPDATES, Lanes.EACH, ("stackrestore", "|R", "stack")),
-)
-_WIDE, _SCALED = "f16|bf16", "tf32|e4m3|e5m2"
-_MATRICES = (
-    *_rows(
-        Effect.PURE,
-        Lanes.WARP,
+    (Effect.PURE, Lanes.WARP): (
         ("mma .sp|sp::ordered_metadata .block_scale", "A|FFarcEgEg", {4: range(4)}),
         ("mma .sp|sp::ordered_metadata", "A|FFarc", {4: range(4)}),
         ("mma .block_scale", "A|FFaEgEg"),
@@ -341,9 +342,7 @@ _MATRICES = (
         ("wmma .mma", "A|FFa"),
         ("movmatrix", "r|r"),
     ),
-    *_rows(
-        Effect.READS,
-        Lanes.WARP,
+    (Effect.READS, Lanes.WARP): (
         ("wmma .load .c", "A|mW?"),
         ("wmma .load", "F|mW?"),
         ("ldmatrix", "F|m"),
@@ -354,21 +353,16 @@ _MATRICES = (
         (f"wgmma .mma_async .{_SCALED}", "A|=A(F|Q)QPc*", {4: (-1, 1), 5: (-1, 1)}),
         ("wgmma .mma_async", "A|=A(F|Q)QPc*"),
     ),
-    *_rows(Effect.WRITES, Lanes.WARP, ("wmma .store", "|maW?"), ("stmatrix", "|mF")),
-    *_rows(
-        Effect.SYNCHRONISES,
-        Lanes.WARP,
+    (Effect.WRITES, Lanes.WARP): (
+        ("wmma .store", "|maW?"),
+        ("stmatrix", "|mF"),
+    ),
+    (Effect.SYNCHRONISES, Lanes.WARP): (
         ("wgmma .wait_group", "|c", {0: range(1 << 31)}),
         ("wgmma .fence|commit_group", "|"),
     ),
-    *_rows(Effect.UPDATES, Lanes.WARP, ("tcgen05", "*")),
-)
-_BARRIER: Numbers = {0: range(16), 1: range(0, 1 << 32, 32)}
-_ARRIVAL: Numbers = {0: range(16), 1: range(32, 1 << 32, 32)}
-_TOGETHER = (
-    *_rows(
-        Effect.PURE,
-        Lanes.MEMBERS,
+    (Effect.UPDATES, Lanes.WARP): (("tcgen05", "*"),),
+    (Effect.PURE, Lanes.MEMBERS): (
         ("shfl .sync", "Tp?|SSSW"),
         ("vote .sync", "T|PW"),
         ("match .all", "W[p_]?|SW"),
@@ -378,27 +372,26 @@ _TOGETHER = (
         ("elect", "[W_][p_]|W"),
     ),
     # The old forms are for the lanes that are there.
-    *_rows(Effect.PURE, Lanes.OWN, ("shfl", "Tp?|SSS"), ("vote", "T|P"), ("activemask", "T|")),
-    *_rows(
-        Effect.ORDERS, Lanes.EACH, ("fence .tensormap::generic .acquire", "|mc", {1: (128,)}), ("fence|membar", "|")
+    (Effect.PURE, Lanes.OWN): (
+        ("shfl", "Tp?|SSS"),
+        ("vote", "T|P"),
+        ("activemask", "T|"),
     ),
-    *_rows(Effect.SYNCHRONISES, Lanes.MEMBERS, ("bar .warp", "|W")),
-    *_rows(
-        Effect.ARRIVES,
-        Lanes.BLOCK,
+    (Effect.ORDERS, Lanes.EACH): (
+        ("fence .tensormap::generic .acquire", "|mc", {1: (128,)}),
+        ("fence|membar", "|"),
+    ),
+    (Effect.SYNCHRONISES, Lanes.MEMBERS): (("bar .warp", "|W"),),
+    (Effect.ARRIVES, Lanes.BLOCK): (
         ("barrier .cluster .arrive", "|"),
         ("bar|barrier .arrive", "|WW", _ARRIVAL),
     ),
-    *_rows(
-        Effect.SYNCHRONISES,
-        Lanes.BLOCK,
+    (Effect.SYNCHRONISES, Lanes.BLOCK): (
         ("bar|barrier .red", "T|W{1,2}P", _BARRIER),
         ("barrier .cluster", "|"),
         ("bar|barrier", "|W{1,2}", _BARRIER),
     ),
-    *_rows(
-        Effect.SYNCHRONISES,
-        Lanes.OWN,
+    (Effect.SYNCHRONISES, Lanes.OWN): (
         ("mbarrier .init", "|mW", {1: range(1, 1 << 20)}),
         ("mbarrier .inval", "|m"),
         ("mbarrier .arrive|arrive_drop .expect_tx .shared::cluster", "_|mW"),
@@ -413,40 +406,17 @@ _TOGETHER = (
         ("mbarrier .test_wait .parity", "p|mW", "polls"),
         ("mbarrier .test_wait", "p|mQ", "polls"),
     ),
-)
-_REST = (
-    *_rows(
-        Effect.CONTROLS,
-        Lanes.EACH,
+    (Effect.CONTROLS, Lanes.EACH): (
         ("bra", "|L"),
         ("brx", "|WL"),
         ("ret|exit", "|"),
         ("call", "*"),
+        ("label", "*"),
     ),
-    *_rows(
-        Effect.SIGNALS,
-        Lanes.EACH,
-        ("prefetch|prefetchu", "|m"),
-        ("applypriority|discard", "|mc", {1: (128,)}),
-        ("setmaxnreg", "|c", {0: range(24, 257, 8)}),
-        ("pmevent .mask", "|c", {0: range(1 << 16)}),
-        ("pmevent", "|c", {0: range(16)}),
-        ("griddepcontrol|trap|brkpt", "|"),
-        ("nanosleep", "|W", "polls"),
-    ),
-)
-# What ``flatten`` makes of calls, of labels, and of memory that is kept for libraries. A name with a dot is no opcode
-# of PTX.
-_OWN = (
-    *_rows(Effect.CONTROLS, Lanes.EACH, ("label", "*")),
-    *_rows(Effect.PURE, Lanes.EACH, ("param.get|param.put", "*")),
-    *_rows(Effect.WRITES, Lanes.EACH, ("shared.clear", "*")),
-    *_rows(Effect.SIGNALS, Lanes.OWN, ("call.extern", "*")),
-    *_rows(Effect.READS, Lanes.OWN, ("call.arguments", "*", "stack")),
-    *_rows(Effect.UPDATES, Lanes.OWN, ("call.function|call.exit", "*", "stack")),
-)
-TABLE: tuple[Meaning, ...] = (*_PURE, *_MEMORY, *_MATRICES, *_TOGETHER, *_REST, *_OWN)
-"""Every row."""
+    (Effect.SIGNALS, Lanes.OWN): (("call.extern", "*"),),
+}
+TABLE = tuple(_row(*key, *row) for key, rows in _FAMILIES.items() for row in rows)
+"""Every row; those of one opcode in the order in which they are asked."""
 
 UNKNOWN = Meaning("", ANYTHING, ANYTHING, Effect.UPDATES, Lanes.OWN, Trait.NONE, {})
 """What no row takes: an instruction of a newer ISA, which ``flatten`` carries as far as where it is refused."""
