@@ -20,7 +20,7 @@ from cujit.devices.cpu.codegen.registry import Rules
 from cujit.devices.cpu.codegen.warp import WarpEmitter
 from cujit.devices.cpu.instructions.atomic_steps import NATIVE, REDUCE, emit_step, identity
 from cujit.devices.cpu.instructions.memory import address_in
-from cujit.devices.cpu.ir.program import Group, Memory, Op, Operand, Reg
+from cujit.devices.cpu.ir.program import Op, Operand, Reg, items_of
 
 __all__ = ["Atomic", "operation_of", "register"]
 
@@ -75,28 +75,21 @@ class Atomic:
     def apply(self, f: Builder, pointer: Value, operands: Sequence[Value]) -> Value:
         """Emit the operation on a place in memory, for one lane; give the old value."""
         if not self.locked:
-            old = self.load(f, pointer)
+            old = f.load(self.word, pointer, align=self.bits // 8)
             f.store(self.step(f, old, operands), pointer, align=self.bits // 8)
             return old
         if self.rmw is not None:
-            return self.at_once(f, pointer, operands[0])
+            return f.update(self.rmw, pointer, operands[0], "acq_rel", align=self.bits // 8)
         return self.until_stored(f, pointer, lambda old: self.step(f, old, operands))
-
-    def load(self, f: Builder, pointer: Value) -> Value:
-        """Load the old value where nobody else writes."""
-        return f.load(self.word, pointer, align=self.bits // 8)
-
-    def at_once(self, f: Builder, pointer: Value, operand: Value) -> Value:
-        """Emit an operation that the processor has."""
-        assert self.rmw is not None
-        return f.update(self.rmw, pointer, operand, "acq_rel", align=self.bits // 8)
 
     def until_stored(self, f: Builder, pointer: Value, new: Callable[[Value], Value]) -> Value:
         """Emit a loop that computes the new value until nobody came between; give the old one."""
         start, again, done = f.label("start"), f.label("again"), f.label("swapped")
         seen = f.name()
         # What the first try expects need not be read whole: a wrong guess fails.
-        first = self._guess(f, pointer)
+        first = f.integer(0, 128)
+        if self.bits != 128:
+            first = f.load(self.word, pointer, order="monotonic", align=self.bits // 8)
         f.start(start)
         f.start(again)
         tail = f.label("tried")
@@ -108,23 +101,15 @@ class Atomic:
         f.start(done)
         return old
 
-    def _guess(self, f: Builder, pointer: Value) -> Value:
-        if self.bits == 128:
-            return f.integer(0, 128)
-        return f.load(self.word, pointer, order="monotonic", align=self.bits // 8)
-
 
 # -- one operation ----------------------------------------------------------------------------------------
 
 
 def _atomic(e: WarpEmitter, op: Op) -> None:
-    memory = op.sources[0]
-    assert isinstance(memory, Memory)
-    space = op.space
-    operation = operation_of(op)
+    operation, shared = operation_of(op), op.space not in ("global", "generic")
     # Of a generic address it is taken that it leads to global memory.
-    form = Atomic(operation, op.type, locked=space in ("global", "generic"), by_cache=space in ("global", "generic"))
-    address = address_in(e, memory, space)
+    form = Atomic(operation, op.type, locked=not shared, by_cache=not shared)
+    address = address_in(e, op.memory, op.space)
     for k in range(op.form.vector):
         at = e.builder.binary("add", address, e.builder.integer(k * form.bits // 8, 64)) if k else address
         operands = [_item(e, s, k, form) for s in op.sources[1 : 3 if operation == "cas" else 2]]
@@ -140,10 +125,10 @@ def operation_of(op: Op) -> str:
 
 
 def _item(e: WarpEmitter, source: Operand, k: int, form: Atomic) -> Value:
-    item = source.items[k] if isinstance(source, Group) else source
-    b = e.builder
+    items = items_of(source)
+    item = items[k if len(items) > 1 else 0]
     if form.type[0] == "f" and form.bits >= 32 and not form.type.endswith("x2"):
-        return b.bits_as(e.read(item, {32: "float", 64: "double"}[form.bits]), form.word)
+        return e.builder.bits_as(e.read(item, {32: "float", 64: "double"}[form.bits]), form.word)
     return e.read(item, form.word)
 
 
@@ -206,13 +191,10 @@ def _all_at_once(e: WarpEmitter, op: Op, form: Atomic, at: Value, operand: Value
 
 def _offsets(e: WarpEmitter, op: Op) -> Value | None:
     """Where in the shared memory of the block the lanes' places are, as i32; None unless all lanes are there."""
-    memory = op.sources[0]
-    assert isinstance(memory, Memory)
-    short = isinstance(memory.base, Reg) and memory.base.bits == 32 and op.space != "cluster"
-    if not short or memory.offset or op.guard is not None or not e.mask.constant or len(op.results) > 1:
+    base = op.memory.base
+    if not isinstance(base, Reg) or base.bits != 32 or op.space == "cluster" or op.memory.offset:
         return None
-    assert memory.base is not None
-    return e.read(memory.base, "i32")
+    return e.read(base, "i32") if op.guard is None and e.mask.constant and len(op.results) <= 1 else None
 
 
 def _all_in_order(e: WarpEmitter, op: Op, form: Atomic, offsets: Value, operands: list[Value]) -> None:
@@ -279,7 +261,7 @@ def _in_turn(e: WarpEmitter, op: Op, form: Atomic, at: Value, operands: list[Val
             if form.locked:
                 form.until_stored(f, pointer, turns)
             else:
-                f.store(turns(form.load(f, pointer)), pointer, align=form.bits // 8)
+                f.store(turns(f.load(t, pointer, align=form.bits // 8)), pointer, align=form.bits // 8)
         return f.load(t, "%out", vector=True)
 
     b.define(name, [lanes, place, *items], write, vector)

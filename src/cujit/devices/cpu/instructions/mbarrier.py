@@ -25,7 +25,7 @@ from cujit.devices.cpu.codegen.lanewise import each_lane
 from cujit.devices.cpu.codegen.registry import Rules
 from cujit.devices.cpu.codegen.warp import WarpEmitter
 from cujit.devices.cpu.instructions.memory import address_in
-from cujit.devices.cpu.ir.program import Memory, Op
+from cujit.devices.cpu.ir.program import Op
 
 __all__ = ["complete_bytes", "register"]
 
@@ -45,9 +45,7 @@ def register(rules: Rules) -> None:
 
 
 def _address(e: WarpEmitter, op: Op) -> Value:
-    memory = op.sources[0]
-    assert isinstance(memory, Memory)
-    return address_in(e, memory, op.space)
+    return address_in(e, op.memory, op.space)
 
 
 # -- the object -------------------------------------------------------------------------------------------
@@ -114,8 +112,7 @@ def _count_bytes(e: WarpEmitter, op: Op) -> None:
 
     def count(f: Builder, v: Sequence[Value]) -> None:
         bytes_ = f.cast("zext", v[1], "i64")
-        zero = f.integer(0, 64)
-        _update(f, v[0], zero, zero, bytes_ if expects else f.binary("sub", zero, bytes_))
+        complete_bytes(f, v[0], f.binary("sub", f.integer(0, 64), bytes_) if expects else bytes_)
 
     name = "mbarrier.expect" if expects else "mbarrier.complete"
     each_lane(e, op, name, [_address(e, op), e.source(op, 1, "i32")], count)

@@ -16,7 +16,7 @@ from cujit.devices.cpu.codegen.nodes import STATE
 from cujit.devices.cpu.codegen.registry import Rules
 from cujit.devices.cpu.codegen.warp import WarpEmitter, storage_type
 from cujit.devices.cpu.instructions import clusters
-from cujit.devices.cpu.ir.program import Group, Memory, Op, Reg, SymbolAddress
+from cujit.devices.cpu.ir.program import Group, Memory, Op, Reg, SymbolAddress, items_of
 from cujit.devices.cpu.native.structures import STACK_BYTES, Block, Warp
 from cujit.formats.ptx.isa.semantics import Type
 
@@ -129,11 +129,12 @@ def local_base(e: WarpEmitter, *, first_lane: bool) -> Value:
 
 
 def _load(e: WarpEmitter, op: Op) -> None:
-    memory, type_ = op.sources[0], op.type
-    assert isinstance(memory, Memory)
+    memory, type_ = op.memory, op.type
     element = element_type(type_)
     if isinstance(memory.base, SymbolAddress) and memory.base.slot.space == "param":
-        values: Sequence[Value] = _load_parameters(e, op, memory, element)
+        first = (memory.base.slot.offset or 0) + memory.base.offset + memory.offset
+        size = type_width(element) // 8
+        values: Sequence[Value] = [e.parameter(first + k * size, element) for k in range(len(op.results))]
     else:
         place = _place(e, op, memory)
         values = load(e, Gather(op, place, element, len(op.results), _lanes(e, op, place)))
@@ -147,14 +148,6 @@ def _lanes(e: WarpEmitter, op: Op, place: Place) -> Value:
     return e.lanes(op) if any_lane is None or any_lane.is_vector else any_lane
 
 
-def _load_parameters(e: WarpEmitter, op: Op, memory: Memory, element: str) -> list[Value]:
-    assert isinstance(memory.base, SymbolAddress)
-    slot = memory.base.slot
-    first = (slot.offset or 0) + memory.base.offset + memory.offset
-    size = type_width(element) // 8
-    return [e.parameter(first + k * size, element) for k in range(len(op.results))]
-
-
 def _extended(e: WarpEmitter, value: Value, type_: Type, reg: Reg | None) -> Value:
     """Widen a loaded value to its register, by its sign if the type has one."""
     if reg is None or reg.bits <= type_width(value.type) or value.type in ("float", "double"):
@@ -163,13 +156,11 @@ def _extended(e: WarpEmitter, value: Value, type_: Type, reg: Reg | None) -> Val
 
 
 def _store(e: WarpEmitter, op: Op) -> None:
-    memory, data = op.sources[:2]  # a third is a cache policy
-    assert isinstance(memory, Memory)
     element = element_type(op.type)
     # Nobody but this thread writes to the shared memory of its block.
     blends = op.space == "shared" and not e.watched
-    values = tuple(e.read(item, element) for item in (data.items if isinstance(data, Group) else (data,)))
-    place, mask = _place(e, op, memory), e.lanes(op)
+    values = tuple(e.read(item, element) for item in items_of(op.sources[1]))  # a third is a cache policy
+    place, mask = _place(e, op, op.memory), e.lanes(op)
     store(e, Scatter(op, place, element, len(values), mask, values, may_be_nontemporal(e, op), blends))
 
 
@@ -188,63 +179,41 @@ def _fence(e: WarpEmitter, op: Op) -> None:
 
 def _move(e: WarpEmitter, op: Op) -> None:
     source = op.sources[0]
-    if isinstance(source, Group):
-        e.put(op, _packed(e, source, op))
+    b, bits = e.builder, op.type.bits
+    if isinstance(source, Group):  # ``mov.b64 d, {a, b}``: the first element is the lowest part
+        part = bits // len(source.items)
+        whole = b.integer(0, bits)
+        for k, item in enumerate(source.items):
+            piece = b.resize(e.read(item, int_type(part)), bits, signed=False)
+            whole = b.binary("or", whole, b.binary("shl", piece, b.integer(k * part, bits)) if k else piece)
+        e.put(op, whole)
     elif len(op.results) > 1:
-        _unpack(e, op)
+        part = bits // len(op.results)
+        whole = e.source(op, 0, int_type(bits))
+        for k in range(len(op.results)):
+            piece = b.binary("lshr", whole, b.integer(k * part, bits)) if k else whole
+            e.put(op, b.resize(piece, part, signed=False), k)
     else:
         reg = op.results[0]
-        bits = op.type.bits
         wanted = storage_type(reg) if reg is not None and reg.bits == bits else int_type(bits)
         e.put(op, e.read(source, wanted))
 
 
-def _packed(e: WarpEmitter, group: Group, op: Op) -> Value:
-    """``mov.b64 d, {a, b}``: the first element is the lowest part."""
-    b = e.builder
-    total = op.type.bits
-    part = total // len(group.items)
-    whole = b.integer(0, total)
-    for k, item in enumerate(group.items):
-        piece = b.resize(e.read(item, int_type(part)), total, signed=False)
-        if k:
-            piece = b.binary("shl", piece, b.integer(k * part, total))
-        whole = b.binary("or", whole, piece)
-    return whole
-
-
-def _unpack(e: WarpEmitter, op: Op) -> None:
-    b = e.builder
-    total = op.type.bits
-    part = total // len(op.results)
-    whole = e.source(op, 0, int_type(total))
-    for k in range(len(op.results)):
-        piece = b.binary("lshr", whole, b.integer(k * part, total)) if k else whole
-        e.put(op, b.resize(piece, part, signed=False), k)
-
-
 def _put_parameter(e: WarpEmitter, op: Op) -> None:
     """Store to a call's parameter that became registers."""
-    element = int_type(op.type.bits)
-    data = op.sources[0]
-    for k, item in enumerate(data.items if isinstance(data, Group) else (data,)):
-        e.put(op, e.read(item, element), k)
+    for k, item in enumerate(items_of(op.sources[0])):
+        e.put(op, e.read(item, int_type(op.type.bits)), k)
 
 
 def _get_parameter(e: WarpEmitter, op: Op) -> None:
     """Load from a call's parameter that became registers."""
-    type_ = op.type
-    data = op.sources[0]
-    assert isinstance(data, Group)
-    for k, item in enumerate(data.items):
-        value = e.read(item, int_type(type_.bits))
-        e.put(op, _extended(e, value, type_, op.results[k]), k)
+    for k, item in enumerate(items_of(op.sources[0])):
+        e.put(op, _extended(e, e.read(item, int_type(op.type.bits)), op.type, op.results[k]), k)
 
 
 def _convert_address(e: WarpEmitter, op: Op) -> None:
     """``cvta``: between an address of a space and a generic one, which is an address of this process."""
-    b, space = e.builder, op.space
-    bits = op.type.bits
+    b, space, bits = e.builder, op.space, op.type.bits
     value = b.resize(e.source(op, 0, int_type(bits)), 64, signed=False)
     if space in ("shared", "local"):
         base = Value("%shared.int", "i64") if space == "shared" else local_base(e, first_lane=e.base_form)
@@ -290,6 +259,5 @@ def stack_start(e: WarpEmitter) -> Value:
 def _is_cluster(e: WarpEmitter, op: Op) -> None:
     """``isspacep.shared::cluster``: whether a generic address lies in the shared memory of a block of the cluster."""
     b = e.builder
-    e.put(
-        op, b.compare("icmp ult", b.binary("sub", e.source(op, 0, "i64"), clusters.CLUSTER), clusters.cluster_bytes(e))
-    )
+    far = b.binary("sub", e.source(op, 0, "i64"), clusters.CLUSTER)
+    e.put(op, b.compare("icmp ult", far, clusters.cluster_bytes(e)))

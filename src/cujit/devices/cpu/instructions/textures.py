@@ -49,7 +49,6 @@ def register(rules: Rules) -> None:
     rules.on("suq", _query_surface)
     rules.on("suld", _load)
     rules.on("sust", _store)
-    rules.on("sust .p", _store_formatted)
     rules.on("sured", _reduce)
 
 
@@ -66,9 +65,7 @@ def _place(e: WarpEmitter, field: str, index: int = 0) -> Value:
 
 
 def _set(e: WarpEmitter, field: str, value: Value, index: int = 0) -> None:
-    place = _place(e, field, index)
-    lanes = e.builder.vector(value)
-    e.builder.store(lanes, place, align=8)
+    e.builder.store(e.builder.vector(value), _place(e, field, index), align=8)
 
 
 def _answer(e: WarpEmitter, index: int) -> Value:
@@ -83,15 +80,19 @@ def _call(e: WarpEmitter, op: Op, name: str, numbers: Sequence[int], bits: int =
     b.call(f"cujit_{name}", "void", *where, *arguments)
 
 
-def _set_place(e: WarpEmitter, op: Op, geometry: str, words: str) -> None:
-    """Put the handle and the coordinates of ``[handle, {…}]`` into the exchange; ``words`` is their type."""
-    memory = op.sources[0]
-    axes, layered, cube = _GEOMETRIES[geometry]
-    assert isinstance(memory, Memory)
-    if not isinstance(memory.base, Reg) or len(memory.coords) != 1:
+def _set_handle(e: WarpEmitter, op: Op, groups: int) -> Memory:
+    """Put the handle of ``[handle, …]``, which so many groups of coordinates follow, into the exchange."""
+    memory = op.memory
+    if not isinstance(memory.base, Reg) or len(memory.coords) != groups:
         raise _refused(op, "a .texref, .samplerref or .surfref; textures are taken by their handles")
     _set(e, "handle", e.read(memory.base, "i64"))
-    coordinates = items_of(memory.coords[0])
+    return memory
+
+
+def _set_place(e: WarpEmitter, op: Op, geometry: str, words: str) -> None:
+    """Put the handle and the coordinates of ``[handle, {…}]`` into the exchange; ``words`` is their type."""
+    axes, layered, cube = _GEOMETRIES[geometry]
+    coordinates = items_of(_set_handle(e, op, 1).coords[0])
     wanted = 3 if cube else axes
     if len(coordinates) < wanted + layered:
         raise _refused(op, f"{len(coordinates)} coordinates; {geometry} takes {wanted + layered}")
@@ -175,11 +176,7 @@ def _query_surface(e: WarpEmitter, op: Op) -> None:
 
 
 def _query(e: WarpEmitter, op: Op, mark: int, field: str) -> Value:
-    memory = op.sources[0]
-    assert isinstance(memory, Memory)
-    if not isinstance(memory.base, Reg):
-        raise _refused(op, "a .texref, .samplerref or .surfref; textures are taken by their handles")
-    _set(e, "handle", e.read(memory.base, "i64"))
+    _set_handle(e, op, 0)
     _call(e, op, "query", [mark, getattr(Descriptor, field).offset], 64)
     return e.builder.resize(_answer(e, 0), 32, signed=False)
 
@@ -191,25 +188,20 @@ def _access(e: WarpEmitter, op: Op, operation: str, count: int, *, unit: int = 1
     """Do a surface operation; ``unit`` is the size in bytes that x counts in, 0 for elements."""
     geometry = _geometry(op)
     axes, layered, _ = _GEOMETRIES[geometry]
+    _set_place(e, op, geometry, "s32")
     bounds = next(k for k, name in enumerate(BOUNDS) if name in op.modifiers)
-    bytes_ = op.type.bits // 8
-    _call(e, op, "surface", [OPERATIONS.index(operation), axes, layered, unit, bytes_, count, bounds])
+    _call(e, op, "surface", [OPERATIONS.index(operation), axes, layered, unit, op.type.bits // 8, count, bounds])
 
 
 def _load(e: WarpEmitter, op: Op) -> None:
-    _set_place(e, op, _geometry(op), "s32")
     _access(e, op, "load", len(op.results))
-    bits = op.type.bits
     for k in range(len(op.results)):
-        e.put(op, e.builder.resize(_answer(e, k), bits, signed=False), k)
+        e.put(op, e.builder.resize(_answer(e, k), op.type.bits, signed=False), k)
 
 
 def _store(e: WarpEmitter, op: Op) -> None:
-    _access(e, op, "store", _set_data(e, op))
-
-
-def _store_formatted(e: WarpEmitter, op: Op) -> None:
-    _access(e, op, "format", _set_data(e, op), unit=0)
+    formatted = "p" in op.modifiers
+    _access(e, op, "format" if formatted else "store", _set_data(e, op), unit=0 if formatted else 1)
 
 
 def _reduce(e: WarpEmitter, op: Op) -> None:
@@ -222,10 +214,8 @@ def _reduce(e: WarpEmitter, op: Op) -> None:
 
 
 def _set_data(e: WarpEmitter, op: Op) -> int:
-    """Put place and data of a store into the exchange; return the number of elements."""
-    _set_place(e, op, _geometry(op), "s32")
-    bits = op.type.bits
+    """Put the data of a store into the exchange; return the number of elements."""
     items = items_of(op.sources[1])
     for k, item in enumerate(items):
-        _set(e, "values", e.builder.resize(e.read(item, f"i{bits}"), 64, signed=False), k)
+        _set(e, "values", e.builder.resize(e.read(item, f"i{op.type.bits}"), 64, signed=False), k)
     return len(items)

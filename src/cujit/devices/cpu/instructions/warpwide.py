@@ -68,16 +68,9 @@ def _do(e: WarpEmitter, op: Op) -> None:
 
 def rule_of(op: Op) -> Rule:
     """Find what an operation that names its members does."""
-    if op.opcode == "vote":
-        return _ballot if "ballot" in op.modifiers else _vote
     if op.opcode == "redux" and "f32" in op.modifiers:
         return _reduce_floats
-    return {"shfl": _shuffle, "match": _match, "redux": _reduce, "elect": _elect, "bar": _nothing}[op.opcode]
-
-
-def _nothing(_party: Party) -> Results:
-    """``bar.warp.sync``: lanes have waited already, and memory is in order within a warp."""
-    return ()
+    return _RULES[op.opcode]
 
 
 def members_of(e: WarpEmitter, op: Op) -> Value:
@@ -114,18 +107,12 @@ def _shuffle(party: Party) -> Results:
     by, clamp = party.known(1), party.known(2)
     if by is None or clamp is None:
         return _shuffle_by_index(party, mode)
-    if any(r is not None and e.shape(r).is_uniform for r in party.op.results):
-        return _broadcast(party, by)
-    value = b.vector(party.operand(0, "i32"))
+    value = party.operand(0, "i32")
+    if any(r is not None and e.shape(r).is_uniform for r in party.op.results):  # one lane's value for all
+        return b.extract(value, b.integer(by & 31, 32)) if value.is_vector else value, b.integer(1, 1)
     origins = [_origin(mode, lane, by, clamp) for lane in _LANE]
-    moved = b.shuffle(value, None, [j if good else lane for lane, (j, good) in enumerate(origins)])
+    moved = b.shuffle(b.vector(value), None, [j if good else lane for lane, (j, good) in enumerate(origins)])
     return moved, b.lanes([int(good) for _, good in origins], 1)
-
-
-def _broadcast(party: Party, lane: int) -> Results:
-    """Take the value of one lane for all."""
-    b, value = party.e.builder, party.operand(0, "i32")
-    return b.extract(value, b.integer(lane & 31, 32)) if value.is_vector else value, b.integer(1, 1)
 
 
 def _origin(mode: str, lane: int, by: int, clamp: int) -> tuple[int, bool]:
@@ -141,11 +128,13 @@ def _origin(mode: str, lane: int, by: int, clamp: int) -> tuple[int, bool]:
 
 
 def _shuffle_by_index(party: Party, mode: str) -> Results:
-    """The same with a distance or bounds that are known only at run time."""
+    """The same with a distance or bounds that are known only at run time, by way of memory."""
     b = party.e.builder
     origin, good = _origins(party, mode)
-    origin = b.select(good, origin, b.lanes(_LANE, 32))
-    return _permuted(party.e, b.vector(party.operand(0, "i32")), b.vector(origin)), good
+    origin = b.vector(b.select(good, origin, b.lanes(_LANE, 32)))
+    pointers = b.point("i32", b.in_memory("%exchange.i32", b.vector(party.operand(0, "i32"))), origin)
+    rest = (b.integer(4, 32), b.vector(b.integer(1, 1)), Value("poison", "i32", True))
+    return b.call(f"llvm.masked.gather.v{WARP}i32.v{WARP}p0", "i32", pointers, *rest, vector=True), good
 
 
 def _origins(party: Party, mode: str) -> tuple[Value, Value]:
@@ -175,33 +164,16 @@ def origins(e: WarpEmitter, op: Op) -> Value:
     return b.select(good, origin, b.integer(-1, 32))
 
 
-def _permuted(e: WarpEmitter, value: Value, origin: Value) -> Value:
-    """Take lane ``origin`` of a vector for each lane, by way of memory."""
-    b = e.builder
-    pointers = b.point("i32", b.in_memory(f"%exchange.{value.type}", value), origin)
-    rest = (b.integer(4, 32), b.vector(b.integer(1, 1)), Value("poison", "i32", True))
-    return b.call(f"llvm.masked.gather.v{WARP}i32.v{WARP}p0", "i32", pointers, *rest, vector=True)
-
-
 # -- votes ------------------------------------------------------------------------------------------------
-
-
-def _holding(party: Party) -> tuple[Value, Value]:
-    """The lanes that vote, and those of them whose predicate holds, as words of each lane's members."""
-    b = party.e.builder
-    lanes, members = party.lanes(), party.members()
-    voting = b.binary("and", b.word(lanes), members)
-    holding = b.binary("and", b.word(b.binary("and", lanes, b.vector(party.operand(0, "i1")))), members)
-    return voting, holding
-
-
-def _ballot(party: Party) -> Results:
-    return (_holding(party)[1],)
 
 
 def _vote(party: Party) -> Results:
     b, op = party.e.builder, party.op
-    voting, holding = _holding(party)
+    lanes, members = party.lanes(), party.members()
+    holding = b.binary("and", b.word(b.binary("and", lanes, b.vector(party.operand(0, "i1")))), members)
+    if "ballot" in op.modifiers:
+        return (holding,)
+    voting = b.binary("and", b.word(lanes), members)
     every, none = b.compare("icmp eq", holding, voting), b.compare("icmp eq", holding, b.integer(0, 32))
     if "all" in op.modifiers:
         return (every,)
@@ -248,8 +220,7 @@ def _reduce(party: Party) -> Results:
     b = party.e.builder
     kind = next(m for m in party.op.modifiers if m in ("add", "min", "max", "and", "or", "xor"))
     name = f"{party.op.type.kind}{kind}" if kind in ("min", "max") else kind
-    neutral = b.integer(_NEUTRAL[name], 32)
-    return (_reduced(party, "i32", neutral, lambda v: b.reduce(name, v)),)
+    return (_reduced(party, name, b.vector(party.operand(0, "i32")), b.integer(_NEUTRAL[name], 32)),)
 
 
 def _reduce_floats(party: Party) -> Results:
@@ -258,46 +229,43 @@ def _reduce_floats(party: Party) -> Results:
     kind = "min" if "min" in op.modifiers else "max"
     name = f"f{kind}imum" if "NaN" in op.modifiers else f"f{kind}"
     infinity = b.real(0x7F800000 if kind == "min" else 0xFF800000, 32)
-    nothing = infinity if "NaN" in op.modifiers else b.real(0x7FFFFFFF, 32)
-    result = _reduced(party, "float", nothing, lambda v: b.reduce(name, v), absolute="abs" in op.modifiers)
     canonical = b.real(0x7FFFFFFF, 32)
-    return (b.select(b.compare("fcmp uno", result, result), canonical, result),)
+    values = b.vector(party.operand(0, "float"))
+    if "abs" in op.modifiers:
+        values = b.magnitude(values)
+    result = _reduced(party, name, values, infinity if "NaN" in op.modifiers else canonical)
+    return (b.select(b.is_nan(result), canonical, result),)
 
 
-def _reduced(
-    party: Party, type_: str, neutral: Value, reduce: Callable[[Value], Value], *, absolute: bool = False
-) -> Value:
-    """Reduce over the members of each lane: at once where all name the same, else group by group."""
-    e, b = party.e, party.e.builder
-    values = b.vector(party.operand(0, type_))
-    if absolute:
-        values = b.intrinsic("fabs", values)
+def _reduced(party: Party, name: str, values: Value, neutral: Value) -> Value:
+    """Reduce over the members of each lane: at once where all name the same, else group by group.
+
+    Group by group: take the first lane that is left, reduce over its members, and go on with the lanes that are none.
+    """
+    b = party.e.builder
     lanes, members = party.lanes(), party.members()
-    if members.is_vector:
-        return _reduced_by_group(e, lanes, members, lambda group: reduce(b.select(group, values, neutral)), type_)
-    return reduce(b.select(lanes, values, neutral))
-
-
-def _reduced_by_group(
-    e: WarpEmitter, lanes: Value, members: Value, reduce: Callable[[Value], Value], type_: str
-) -> Value:
-    """Take the first lane that is left, reduce over its members, and go on with the lanes that are no members."""
-    b = e.builder
+    if not members.is_vector:
+        return b.reduce(name, b.select(lanes, values, neutral))
     before, head, after = b.label("groups"), b.label("group"), b.label("grouped")
     left, result, left_next, result_next = b.name(), b.name(), b.name(), b.name()
     word = b.word(lanes)
     b.start(before)
     b.start(head)
     b.phi(word, (word, before), (left_next, head), into=left)
-    so_far = b.phi(Value("", type_, True), ("zeroinitializer", before), (result_next, head), into=result)
-    first = b.intrinsic("cttz", Value(left, "i32"), flag=b.integer(0, 1))
-    named = b.extract(members, b.binary("and", first, b.integer(31, 32)))
+    so_far = b.phi(Value("", values.type, True), ("zeroinitializer", before), (result_next, head), into=result)
+    first = b.binary("and", b.lowest_bit(Value(left, "i32")), b.integer(31, 32))
+    named = b.extract(members, first)
     group = b.mask_of(b.binary("and", named, word))
-    every = b.vector(reduce(group))
-    b.select(group, every, so_far, into=result_next)
-    done = b.binary("or", named, b.binary("shl", b.integer(1, 32), b.binary("and", first, b.integer(31, 32))))
+    b.select(group, b.vector(b.reduce(name, b.select(group, values, neutral))), so_far, into=result_next)
+    done = b.binary("or", named, b.binary("shl", b.integer(1, 32), first))
     b.binary("and", Value(left, "i32"), b.binary("xor", done, b.integer(-1, 32)), into=left_next)
     more = b.compare("icmp ne", Value(left_next, "i32"), b.integer(0, 32))
     b.branch(more, head, after)
     b.start(after)
-    return Value(result_next, type_, True)
+    return Value(result_next, values.type, True)
+
+
+_RULES: dict[str, Rule] = {
+    "shfl": _shuffle, "vote": _vote, "match": _match, "redux": _reduce, "elect": _elect, "bar": lambda _: (),
+}  # fmt: skip
+"""Lanes at ``bar.warp.sync`` have waited already, and memory is in order within a warp."""

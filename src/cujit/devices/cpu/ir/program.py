@@ -211,6 +211,13 @@ class Op:
         return self.form.scope
 
     @property
+    def memory(self) -> Memory:
+        """Its first source, which is an operand in brackets."""
+        memory = self.sources[0]
+        assert isinstance(memory, Memory)
+        return memory
+
+    @property
     def written(self) -> list[Reg]:
         """The registers that it writes."""
         return [r for r in self.results if r is not None]

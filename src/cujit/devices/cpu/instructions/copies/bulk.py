@@ -167,7 +167,7 @@ def apply_function(b: Builder, form: Atomic) -> Value:
 
     def write(f: Builder) -> None:
         there, here = (f.cast("inttoptr", Value(name, "i64"), "ptr") for name in ("%there", "%here"))
-        form.apply(f, there, [form.load(f, here)])
+        form.apply(f, there, [f.load(form.word, here, align=form.bits // 8)])
 
     return Value(f"@{b.define(f'cujit.apply.{form.name}', 'i64 %there, i64 %here', write)}", "ptr")
 

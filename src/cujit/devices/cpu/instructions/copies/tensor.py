@@ -254,8 +254,7 @@ _SMALL = ("elemtype", "swizzle_mode", "fill_mode")
 def _replace(e: WarpEmitter, op: Op) -> None:
     """``tensormap.replace.tile.field [map], {ordinal,} value``."""
     field = next(m for m in op.modifiers if m in _PLACES)
-    memory, *ordinal, value = op.sources
-    assert isinstance(memory, Memory)
+    _, *ordinal, value = op.sources
     bits = 8 if field in _SMALL else op.type.bits
     index = ordinal[0].value if ordinal and isinstance(ordinal[0], IntConstant) else 0
     writes = [(field_offset(_PLACES[field]) + index * bits // 8, e.read(value, f"i{bits}"))]
@@ -269,7 +268,7 @@ def _replace(e: WarpEmitter, op: Op) -> None:
             f.store(new, at, align=1)
 
     name = f"tensormap.{field}.{index}"
-    each_lane(e, op, name, [address_in(e, memory, op.space), *(v for _, v in writes)], write)
+    each_lane(e, op, name, [address_in(e, op.memory, op.space), *(v for _, v in writes)], write)
 
 
 def _copy_map(e: WarpEmitter, op: Op) -> None:

@@ -15,7 +15,7 @@ from cujit.devices.cpu.codegen.registry import Rules
 from cujit.devices.cpu.codegen.warp import WarpEmitter
 from cujit.devices.cpu.instructions.matrix import frames
 from cujit.devices.cpu.instructions.memory import address_in
-from cujit.devices.cpu.ir.program import Memory, Op
+from cujit.devices.cpu.ir.program import Op
 from cujit.devices.cpu.native.structures import Fragment
 
 __all__ = ["MemoryLines", "fragment_words", "memory_lines", "one_of", "register", "when_any_lane"]
@@ -47,9 +47,7 @@ def one_of(e: WarpEmitter, op: Op, value: Value) -> Value:
 def _addresses(e: WarpEmitter, op: Op) -> Value:
     """Point to the addresses of all lanes; lanes that do not run have memory that nobody minds."""
     b = e.builder
-    memory = op.sources[0]
-    assert isinstance(memory, Memory)
-    own = b.vector(address_in(e, memory, op.space))
+    own = b.vector(address_in(e, op.memory, op.space))
     return b.in_memory("%matrix.rows", b.select(b.vector(e.lanes(op)), own, b.vector(Value("%idle.int", "i64"))))
 
 
@@ -137,8 +135,7 @@ def fragment_words(op: Op, matrix: str, type_: str) -> int:
 
 def memory_lines(e: WarpEmitter, op: Op) -> MemoryLines:
     """Tell which memory ``wmma.load`` or ``wmma.store`` accesses."""
-    memory, fragment = op.sources[0], _fragment(op, _matrix_of(op), op.type)
-    assert isinstance(memory, Memory)
+    fragment = _fragment(op, _matrix_of(op), op.type)
     b, stride_at = e.builder, 1 if "load" in op.modifiers else 2
     lines, width = fragment.lines, fragment.width
     if not fragment.straight:
@@ -148,7 +145,7 @@ def memory_lines(e: WarpEmitter, op: Op) -> MemoryLines:
         bits = 1 if op.type == "b1" else 4 if op.type in ("s4", "u4") else 8 * fragment.bytes
         elements = b.resize(e.source(op, stride_at, "i32"), 64, signed=True)
         stride = b.binary("lshr", b.binary("mul", elements, b.integer(bits, 64)), b.integer(3, 64))
-    base = one_of(e, op, address_in(e, memory, op.space))
+    base = one_of(e, op, address_in(e, op.memory, op.space))
     return MemoryLines(base, one_of(e, op, stride), lines, width * fragment.bytes, fragment.bytes)
 
 
