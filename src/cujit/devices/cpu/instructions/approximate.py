@@ -13,14 +13,14 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from cujit.devices.cpu.codegen.builder import Builder, Value
+from cujit.devices.cpu.codegen.builder import Builder, Value, float_type
 from cujit.devices.cpu.codegen.registry import Rules
 from cujit.devices.cpu.codegen.rounding import arithmetic, flush
 from cujit.devices.cpu.codegen.warp import Handler, WarpEmitter
 from cujit.devices.cpu.ir.program import Op
 from cujit.formats.ptx.isa.semantics import form_of
 
-__all__ = ["power_of_two64", "register"]
+__all__ = ["polynomial", "power_of_two64", "register"]
 
 _TURN = float.fromhex("0x1.45F306p-3")
 """1 / (2 pi) in f32."""
@@ -37,12 +37,12 @@ def register(rules: Rules) -> None:
     rules.on("rcp|sqrt .f32", _as_of_old(_by_processor))
     rules.on("rcp|sqrt .approx .f32", _by_processor)
     rules.on("rcp|rsqrt .approx .ftz .f64", _upper_half)
-    rules.on("rsqrt .f64", _reciprocal_root64)
-    rules.on("rsqrt .f32", _as_of_old(_reciprocal_root32))
-    rules.on("rsqrt .approx .f32", _reciprocal_root32)
+    rules.on("rsqrt .f64", _reciprocal_root)
+    rules.on("rsqrt .f32", _as_of_old(_reciprocal_root))
+    rules.on("rsqrt .approx .f32", _reciprocal_root)
     functions: dict[str, Callable[[Builder, Value], Value]] = {
         "sin": _sine,
-        "cos": _cosine,
+        "cos": lambda b, x: _wave(b, x, 1),
         "lg2": _binary_logarithm,
         "ex2": power_of_two64,
         "tanh": _tangent,
@@ -67,7 +67,7 @@ def _as_of_old(handler: Handler) -> Handler:
 
 
 def _input(e: WarpEmitter, op: Op, index: int = 0) -> Value:
-    x = e.source(op, index, "float")
+    x = e.source(op, index, float_type(op.type.bits))
     return flush(e.builder, x) if "ftz" in op.modifiers else x
 
 
@@ -110,17 +110,10 @@ def _upper_half(e: WarpEmitter, op: Op) -> None:
     e.put(op, b.select(b.is_nan(result), b.real(_NAN64, 64), cut))
 
 
-def _reciprocal_root(b: Builder, x: Value) -> Value:
-    return b.binary("fdiv", b.number(1.0, x.type), b.intrinsic("sqrt", x))
-
-
-def _reciprocal_root32(e: WarpEmitter, op: Op) -> None:
+def _reciprocal_root(e: WarpEmitter, op: Op) -> None:
     """Two roundings in f32 are within the bound of 2^-22.9. Source: PTX ISA 9.1, "rsqrt"."""
-    _put(e, op, _reciprocal_root(e.builder, _input(e, op)))
-
-
-def _reciprocal_root64(e: WarpEmitter, op: Op) -> None:
-    e.put(op, _reciprocal_root(e.builder, e.source(op, 0, "double")))
+    b, x = e.builder, _input(e, op)
+    _put(e, op, b.binary("fdiv", b.number(1.0, x.type), b.intrinsic("sqrt", x)))
 
 
 # -- functions in f64 -------------------------------------------------------------------------------------
@@ -135,11 +128,11 @@ def _through_f64(function: Callable[[Builder, Value], Value]) -> Callable[[WarpE
     return handler
 
 
-def _polynomial(b: Builder, x: Value, coefficients: Sequence[float]) -> Value:
+def polynomial(b: Builder, x: Value, coefficients: Sequence[float]) -> Value:
     """Evaluate by Horner's rule, from the constant term up."""
-    result = b.number(coefficients[-1])
+    result = b.number(coefficients[-1], x.type)
     for c in reversed(coefficients[:-1]):
-        result = b.intrinsic("fma", result, x, b.number(c))
+        result = b.intrinsic("fma", result, x, b.number(c, x.type))
     return result
 
 
@@ -158,7 +151,7 @@ def _exp2(b: Builder, x: Value) -> Value:
     shifted = b.binary("fadd", x, b.number(_ROUNDER))
     fraction = b.binary("fsub", x, b.binary("fsub", shifted, b.number(_ROUNDER)))
     series = [math.log(2) ** k / math.factorial(k) for k in range(10)]
-    part = _polynomial(b, fraction, series)
+    part = polynomial(b, fraction, series)
     exponent = b.binary("shl", b.as_bits(shifted), b.integer(52, 64))
     return b.bits_as(b.binary("add", b.as_bits(part), exponent), "double")
 
@@ -190,7 +183,7 @@ def _binary_logarithm(b: Builder, x: Value) -> Value:
     one = b.number(1.0)
     t = b.binary("fdiv", b.binary("fsub", part, one), b.binary("fadd", part, one))
     series = [2.0 / math.log(2) / (2 * k + 1) for k in range(7)]
-    logarithm = b.binary("fmul", t, _polynomial(b, b.binary("fmul", t, t), series))
+    logarithm = b.binary("fmul", t, polynomial(b, b.binary("fmul", t, t), series))
     whole = b.cast("sitofp", b.resize(exponent, 32, signed=True), "double")
     result = b.binary("fadd", whole, logarithm)
     zero, infinity = b.number(0.0), b.number(math.inf)
@@ -203,10 +196,6 @@ def _binary_logarithm(b: Builder, x: Value) -> Value:
 def _sine(b: Builder, x: Value) -> Value:
     wave = b.as_bits(_wave(b, x, 0))
     return b.bits_as(b.binary("xor", wave, b.sign_of(x)), "double")
-
-
-def _cosine(b: Builder, x: Value) -> Value:
-    return _wave(b, x, 1)
 
 
 def _wave(b: Builder, x: Value, quarters: int) -> Value:
@@ -227,8 +216,8 @@ def _wave(b: Builder, x: Value, quarters: int) -> Value:
     square = b.binary("fmul", rest, rest)
     sines = [(-1) ** k / math.factorial(2 * k + 1) for k in range(6)]
     cosines = [(-1) ** k / math.factorial(2 * k) for k in range(7)]
-    sine = b.binary("fmul", rest, _polynomial(b, square, sines))
-    cosine = _polynomial(b, square, cosines)
+    sine = b.binary("fmul", rest, polynomial(b, square, sines))
+    cosine = polynomial(b, square, cosines)
     quadrant = b.binary("add", b.as_bits(shifted), b.integer(quarters, 64))
     odd = b.compare("icmp ne", b.binary("and", quadrant, b.integer(1, 64)), b.integer(0, 64))
     half_turn = b.binary("and", quadrant, b.integer(2, 64))

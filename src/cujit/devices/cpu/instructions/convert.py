@@ -19,7 +19,7 @@ from cujit.devices.cpu.codegen.rounding import (
     saturate,
 )
 from cujit.devices.cpu.codegen.warp import WarpEmitter
-from cujit.devices.cpu.instructions.small_formats import FORMATS, HALF_NAN, half_bits, value_of, without_low_bits
+from cujit.devices.cpu.instructions.small_formats import FORMATS, half_bits, upper_bits, value_of, without_low_bits
 from cujit.devices.cpu.ir.program import Op
 from cujit.formats.ptx.isa.semantics import Type
 
@@ -43,10 +43,6 @@ def register(rules: Rules) -> None:
 # -- sources and results ----------------------------------------------------------------------------------
 
 
-def _integer_source(e: WarpEmitter, op: Op, name: Type) -> Value:
-    return e.source(op, 0, int_type(name.bits))
-
-
 def _put_integer(e: WarpEmitter, op: Op, value: Value, is_signed: bool) -> None:
     """Write an integer to a register that may be wider: signed ones fill it with their sign."""
     reg = op.results[0]
@@ -63,8 +59,7 @@ def float_source(e: WarpEmitter, op: Op, name: str, index: int = 0) -> Value:
         x = e.source(op, index, "float")
         # sm_90 does not flush what becomes an f16, although the manual says so.
         return flush(b, x) if "ftz" in op.modifiers and op.type != "f16" else x
-    bits = e.source(op, index, "i16")
-    return value_of(b, bits, name)
+    return value_of(b, e.source(op, index, "i16"), name)
 
 
 def rounded(b: Builder, x: Value, name: str, mode: str) -> Value:
@@ -82,8 +77,7 @@ def rounded(b: Builder, x: Value, name: str, mode: str) -> Value:
     if name == "f16":
         short = narrow(b, x, None, mode, "half")
         return b.as_bits(short if keeps else canonical(b, short))
-    bits = without_low_bits(b, x, 16, mode, None if keeps else HALF_NAN << 16)
-    return b.resize(b.binary("lshr", bits, b.integer(16, 32)), 16, signed=False)
+    return upper_bits(b, x, mode, None) if keeps else upper_bits(b, x, mode)
 
 
 def limited(b: Builder, op: Op, x: Value, name: str) -> Value:
@@ -131,7 +125,7 @@ def clamped(b: Builder, x: Value, name: Type, to: Type) -> Value:
 def _integer_to_integer(e: WarpEmitter, op: Op) -> None:
     b = e.builder
     to, name = op.types
-    x = _integer_source(e, op, name)
+    x = e.source(op, 0, int_type(name.bits))
     if "sat" in op.modifiers:
         x = clamped(b, x, name, to)
     _put_integer(e, op, b.resize(x, to.bits, name.is_signed), to.is_signed)
@@ -140,11 +134,8 @@ def _integer_to_integer(e: WarpEmitter, op: Op) -> None:
 def _integer_to_float(e: WarpEmitter, op: Op) -> None:
     b = e.builder
     to, name = op.types
-    x, is_signed = _integer_source(e, op, name), name.is_signed
-    if to in ("f32", "f64"):
-        value = integer_as_float(b, x, is_signed, rounding_of(op), float_type(to.bits))
-    else:
-        value = integer_as_float(b, x, is_signed, "odd", "float")
+    mode, wide = (rounding_of(op), float_type(to.bits)) if to in ("f32", "f64") else ("odd", "float")
+    value = integer_as_float(b, e.source(op, 0, int_type(name.bits)), name.is_signed, mode, wide)
     _put_float(e, op, limited(b, op, value, to), to)
 
 
@@ -157,8 +148,7 @@ def _float_to_integer(e: WarpEmitter, op: Op) -> None:
     mode = next(m for m in op.modifiers if m in _TO_INTEGER)
     whole = x if mode == "rzi" else b.intrinsic(_TO_INTEGER[mode], x)
     wide = max(bits, 32)
-    convert = "fptosi.sat" if is_signed else "fptoui.sat"
-    value = b.intrinsic(convert, whole, result=int_type(wide))
+    value = b.intrinsic("fptosi.sat" if is_signed else "fptoui.sat", whole, result=int_type(wide))
     value = b.resize(clamped(b, value, Type(f"{to.kind}{wide}"), to), bits, is_signed)
     if name == "f64" or bits == 64:
         value = b.select(b.is_nan(x), b.integer(1 << (bits - 1), bits), value)

@@ -11,14 +11,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from functools import partial
 
 from cujit.devices.cpu.codegen.builder import Builder, Value
 from cujit.devices.cpu.codegen.registry import Rules
 from cujit.devices.cpu.codegen.rounding import arithmetic, flush, negative, rounding_of, saturate, two_sum
 from cujit.devices.cpu.codegen.warp import WarpEmitter
-from cujit.devices.cpu.instructions.approximate import power_of_two64
-from cujit.devices.cpu.instructions.small_formats import FORMATS, HALF_NAN, half_bits, value_of, without_low_bits
+from cujit.devices.cpu.instructions.approximate import polynomial, power_of_two64
+from cujit.devices.cpu.instructions.small_formats import FORMATS, HALF_NAN, half_bits, upper_bits, value_of
 from cujit.devices.cpu.ir.program import Op
 
 __all__ = ["join_halves", "members", "put_members", "register", "split_halves", "values_of"]
@@ -41,7 +40,7 @@ def register(rules: Rules) -> None:
     rules.on("abs|neg .HALF", _each_half(_sign_change))
     rules.on("min|max .HALF", _each_half(_extreme))
     rules.on("ex2 .HALF", _each_half(_power))
-    rules.on("tanh .HALF", _each_half(partial(_function, _tangent)))
+    rules.on("tanh .HALF", _each_half(_tangent))
 
 
 # -- halves of a register ---------------------------------------------------------------------------------
@@ -101,16 +100,14 @@ def values_of(b: Builder, op: Op, name: str, bits: Sequence[Value]) -> list[Valu
 
 def _arithmetic(b: Builder, op: Op, name: str, bits: list[Value]) -> Value:
     values = values_of(b, op, name, bits)
-    result = _fused(b, name, *values) if op.opcode == "fma" else b.binary(f"f{op.opcode}", *values)
+    fused = _fused_f16 if name == "f16" else _fused_bf16
+    result = fused(b, *values) if op.opcode == "fma" else b.binary(f"f{op.opcode}", *values)
     result = half_bits(b, _limited(b, op, result), name)
     if "oob" not in op.modifiers:
         return result
-    beyond = [_is_beyond(b, x) for x in bits[:2]]
+    sizes = [b.binary("and", x, b.integer(0x7FFF, 16)) for x in bits[:2]]
+    beyond = [b.compare("icmp eq", size, b.integer(_OUT_OF_BOUNDS, 16)) for size in sizes]
     return b.select(b.binary("or", *beyond), b.integer(0, 16), result)
-
-
-def _is_beyond(b: Builder, bits: Value) -> Value:
-    return b.compare("icmp eq", b.binary("and", bits, b.integer(0x7FFF, 16)), b.integer(_OUT_OF_BOUNDS, 16))
 
 
 def _limited(b: Builder, op: Op, x: Value) -> Value:
@@ -140,9 +137,8 @@ def _is_nan(b: Builder, bits: Value, name: str) -> Value:
 
 def _sign_change(b: Builder, op: Op, name: str, bits: list[Value]) -> Value:
     x = bits[0]
-    result = (
-        b.binary("and", x, b.integer(0x7FFF, 16)) if op.opcode == "abs" else b.binary("xor", x, b.integer(0x8000, 16))
-    )
+    operation, mask = ("and", 0x7FFF) if op.opcode == "abs" else ("xor", 0x8000)
+    result = b.binary(operation, x, b.integer(mask, 16))
     if "ftz" in op.modifiers:
         result = _flushed(b, result)
     # GPUs add -0 to the result, which makes NaNs canonical.
@@ -174,30 +170,11 @@ def _ordered(b: Builder, bits: Value) -> Value:
     return b.binary("xor", bits, b.binary("and", below, b.integer(0x7FFF, 16)))
 
 
-def _function(function: Callable[[Builder, Value], Value], b: Builder, op: Op, name: str, bits: list[Value]) -> Value:
-    """Compute an approximate function in f32; ``.ftz`` is that of bf16."""
-    x = value_of(b, bits[0], name)
-    ftz = "ftz" in op.modifiers
-    result = function(b, flush(b, x) if ftz else x)
-    return half_bits(b, flush(b, result) if ftz else result, name)
-
-
-def _power(b: Builder, op: Op, name: str, bits: list[Value]) -> Value:
-    """Raise 2 to a power; ``.ftz`` is that of bf16."""
-    x = value_of(b, bits[0], name)
-    return _power_of_two(b, flush(b, x) if "ftz" in op.modifiers else x, name)
-
-
 # -- fused multiply-add -----------------------------------------------------------------------------------
 
 # The result rounds to the half as the exact one would. Rounded to f32 first, the exact result may come to lie in the
 # middle between two halves; what was lost then tells which way it has to go. The last bit of the f32 is changed to say
 # so.
-
-
-def _fused(b: Builder, name: str, x: Value, y: Value, z: Value) -> Value:
-    """Compute x y + z of f16 or bf16 values held as f32; the result is to be rounded to nearest."""
-    return _fused_f16(b, x, y, z) if name == "f16" else _fused_bf16(b, x, y, z)
 
 
 def _fused_f16(b: Builder, x: Value, y: Value, z: Value) -> Value:
@@ -247,52 +224,44 @@ _SERIES = [math.sqrt(2) * math.log(2) ** k / math.factorial(k) for k in range(7)
 """Taylor's for 2^(t + 1/2); with t of at most 1/2, the first term left out is below 2^-22."""
 
 
-def _real(b: Builder, value: float) -> Value:
-    return b.number(value, "float")
+def _input(b: Builder, op: Op, name: str, bits: list[Value]) -> Value:
+    """Read the first source as f32; ``.ftz`` is that of bf16."""
+    x = value_of(b, bits[0], name)
+    return flush(b, x) if "ftz" in op.modifiers else x
 
 
-def _between(b: Builder, x: Value, low: float, high: float) -> Value:
-    x = b.select(b.compare("fcmp ogt", x, _real(b, low)), x, _real(b, low))
-    return b.select(b.compare("fcmp olt", x, _real(b, high)), x, _real(b, high))
-
-
-def _normal_power(b: Builder, x: Value) -> Value:
-    """Raise 2 to a power of -126 to less than 128."""
-    whole = b.intrinsic("floor", x)
-    part = b.binary("fsub", b.binary("fsub", x, whole), _real(b, 0.5))
-    power = _real(b, _SERIES[-1])
-    for c in reversed(_SERIES[:-1]):
-        power = b.intrinsic("fma", power, part, _real(b, c))
-    exponent = b.binary("shl", b.cast("fptosi", whole, "i32"), b.integer(23, 32))
-    return b.bits_as(b.binary("add", b.as_bits(power), exponent), "float")
-
-
-def _power_of_two(b: Builder, x: Value, name: str) -> Value:
-    """Raise 2 to an f16 or bf16: to f32, and then cut toward zero, not rounded; the result is i16, no subnormal bf16.
+def _power(b: Builder, op: Op, name: str, bits: list[Value]) -> Value:
+    """Raise 2 to an f16 or bf16: to f32, and then cut toward zero, not rounded; the result is no subnormal bf16.
 
     Source: measured on an H200 with every input: 63,487 of 63,488 results of f16, and 99.7 percent of those of bf16.
     """
-    power = b.cast("fptrunc", power_of_two64(b, b.cast("fpext", x, "double")), "float")
+    x = b.cast("fpext", _input(b, op, name, bits), "double")
+    power = b.cast("fptrunc", power_of_two64(b, x), "float")
     if name == "bf16":
-        kept = without_low_bits(b, flush(b, power), 16, "rz", HALF_NAN << 16)
-        return b.resize(b.binary("lshr", kept, b.integer(16, 32)), 16, signed=False)
+        return upper_bits(b, flush(b, power), "rz")
     nearest = half_bits(b, power, name)
     above = b.compare("fcmp ogt", value_of(b, nearest, name), power)
-    finite = b.compare("fcmp olt", power, _real(b, 65536.0))
+    finite = b.compare("fcmp olt", power, b.number(65536.0, "float"))
     one = b.resize(b.binary("and", above, finite), 16, signed=False)
     return b.binary("sub", nearest, one)
 
 
-def _tangent(b: Builder, x: Value) -> Value:
+def _tangent(b: Builder, op: Op, name: str, bits: list[Value]) -> Value:
     """Compute tanh as (4^y - 1) / (4^y + 1), y = x log2 e; of small numbers, by the first two terms of its series.
 
     Below 2^-4, the third term is less than 2^-18 of the result.
     """
-    size = b.magnitude(x)
-    power = _normal_power(b, b.binary("fmul", _between(b, size, 0.0, 20.0), _real(b, 2 / math.log(2))))
-    one = _real(b, 1.0)
+    x = _input(b, op, name, bits)
+    size, most, one = b.magnitude(x), b.number(20.0, "float"), b.number(1.0, "float")
+    y = b.select(b.compare("fcmp olt", size, most), size, most)
+    y = b.binary("fmul", y, b.number(2 / math.log(2), "float"))
+    whole = b.intrinsic("floor", y)
+    part = b.binary("fsub", b.binary("fsub", y, whole), b.number(0.5, "float"))
+    exponent = b.binary("shl", b.cast("fptosi", whole, "i32"), b.integer(23, 32))
+    power = b.bits_as(b.binary("add", b.as_bits(polynomial(b, part, _SERIES)), exponent), "float")
     large = b.binary("fdiv", b.binary("fsub", power, one), b.binary("fadd", power, one))
     cube = b.binary("fmul", b.binary("fmul", size, size), size)
-    small = b.intrinsic("fma", cube, _real(b, -1 / 3), size)
-    result = b.select(b.compare("fcmp olt", size, _real(b, 2.0**-4)), small, large)
-    return b.select(b.is_nan(x), x, b.signed(result, x))
+    small = b.intrinsic("fma", cube, b.number(-1 / 3, "float"), size)
+    result = b.select(b.compare("fcmp olt", size, b.number(2.0**-4, "float")), small, large)
+    result = b.select(b.is_nan(x), x, b.signed(result, x))
+    return half_bits(b, flush(b, result) if "ftz" in op.modifiers else result, name)

@@ -15,7 +15,6 @@ from cujit.devices.cpu.codegen.warp import WarpEmitter
 from cujit.devices.cpu.instructions.convert import clamped, float_source, limited, rounded
 from cujit.devices.cpu.instructions.halves import split_halves
 from cujit.devices.cpu.instructions.small_formats import (
-    BF16,
     FORMATS,
     Format,
     half_bits,
@@ -31,7 +30,6 @@ from cujit.formats.ptx.isa.semantics import Type
 __all__ = ["register"]
 
 _SMALL = "e4m3x2|e5m2x2|e2m3x2|e3m2x2|e2m1x2"
-_SCALED = "scaled::n2::ue8m0"
 
 
 def register(rules: Rules) -> None:
@@ -95,9 +93,7 @@ def _from_small(e: WarpEmitter, op: Op) -> None:
     codes = b.resize(e.source(op, 0, int_type(2 * f.field)), 32, signed=False)
     upper = b.binary("lshr", codes, b.integer(f.field, 32))
     values = [value_of_code(b, code, f) for code in (upper, codes)]
-    scales = _scales(e, op, 1)
-    if scales is not None:
-        values = [b.binary("fmul", x, s) for x, s in zip(values, scales, strict=True)]
+    values = _scaled(e, op, 1, "fmul", values)
     to = op.type.removesuffix("x2")
     _put_packed(e, op, [half_bits(b, limited(b, op, x, to), to) for x in values], 16)
 
@@ -106,12 +102,10 @@ def _stochastic(e: WarpEmitter, op: Op) -> None:
     b = e.builder
     f = FORMATS[op.types[0][:-2]]
     first = op.sources[0]
-    values = first.items if isinstance(first, Group) else op.sources[:2]
+    sources = first.items if isinstance(first, Group) else op.sources[:2]
     randoms = _random_parts(b, e.read(op.sources[-1], "i32"), f)
-    codes = []
-    for source, random in zip(values, randoms, strict=True):
-        x = limited(b, op, e.read(source, "float"), f.name)
-        codes.append(stochastic_code(b, x, f, random))
+    values = [limited(b, op, e.read(source, "float"), f.name) for source in sources]
+    codes = [stochastic_code(b, x, f, random) for x, random in zip(values, randoms, strict=True)]
     _put_packed(e, op, codes, f.field)
 
 
@@ -174,19 +168,20 @@ def _from_exponents(e: WarpEmitter, op: Op) -> None:
     _put_packed(e, op, [half_bits(b, x, "bf16") for x in _powers(b, e.source(op, 0, "i16"))], 16)
 
 
-def _scales(e: WarpEmitter, op: Op, index: int) -> list[Value] | None:
-    return _powers(e.builder, e.source(op, index, "i16")) if _SCALED in op.form.words else None
+def _scaled(e: WarpEmitter, op: Op, index: int, operation: str, values: list[Value]) -> list[Value]:
+    """Multiply or divide by the scale factors in a source, where there is one."""
+    if "scaled::n2::ue8m0" not in op.form.words:
+        return values
+    scales = _powers(e.builder, e.source(op, index, "i16"))
+    return [e.builder.binary(operation, x, s) for x, s in zip(values, scales, strict=True)]
 
 
 def _to_fixed(e: WarpEmitter, op: Op) -> None:
     """Round to units of 1/64 in a signed byte, after a division by the scale factor; NaN gives the largest number."""
     b = e.builder
     values, count = _two_values(e, op)
-    scales = _scales(e, op, count)
-    if scales is not None:
-        values = [b.binary("fdiv", x, s) for x, s in zip(values, scales, strict=True)]
     codes = []
-    for x in values:
+    for x in _scaled(e, op, count, "fdiv", values):
         units = b.intrinsic("roundeven", b.binary("fmul", x, b.number(64.0, "float")))
         code = b.intrinsic("fptosi.sat", units, result="i32")
         code = clamped(b, code, Type("s32"), Type("u8" if "relu" in op.modifiers else "s8"))
@@ -200,15 +195,10 @@ def _from_fixed(e: WarpEmitter, op: Op) -> None:
     """Read signed bytes in units of 1/64 as bf16, times the scale factor."""
     b = e.builder
     pair = e.source(op, 0, "i16")
-    scales = _scales(e, op, 1)
-    results = []
-    for k, shift in enumerate((8, 0)):
-        byte = b.resize(b.binary("lshr", pair, b.integer(shift, 16)), 8, signed=False)
-        x = b.binary("fmul", b.cast("sitofp", byte, "float"), b.number(1 / 64, "float"))
-        if scales is not None:
-            x = b.binary("fmul", x, scales[k])
-        results.append(half_bits(b, limited(b, op, x, BF16.name), BF16.name))
-    _put_packed(e, op, results, 16)
+    bytes_ = [b.resize(b.binary("lshr", pair, b.integer(shift, 16)), 8, signed=False) for shift in (8, 0)]
+    values = [b.binary("fmul", b.cast("sitofp", byte, "float"), b.number(1 / 64, "float")) for byte in bytes_]
+    values = _scaled(e, op, 1, "fmul", values)
+    _put_packed(e, op, [half_bits(b, limited(b, op, x, "bf16"), "bf16") for x in values], 16)
 
 
 # -- integers ---------------------------------------------------------------------------------------------

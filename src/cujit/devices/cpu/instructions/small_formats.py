@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from cujit.devices.cpu.codegen.builder import Builder, Value
 
 __all__ = [
-    "BF16", "F16", "FORMATS", "HALF_NAN", "Format", "half_bits", "rounded_code", "stochastic_code", "value_of",
-    "value_of_code", "value_of_exponent", "without_low_bits",
+    "BF16", "F16", "FORMATS", "HALF_NAN", "Format", "half_bits", "rounded_code", "stochastic_code", "upper_bits",
+    "value_of", "value_of_code", "value_of_exponent", "without_low_bits",
 ]  # fmt: skip
 
 HALF_NAN = 0x7FFF
@@ -113,7 +113,12 @@ def half_bits(b: Builder, x: Value, name: str) -> Value:
         # 0x7fffffff, too, becomes 0x7fff.
         nan = b.select(b.is_nan(x), b.integer(0x7FFFFFFF, 32), b.as_bits(x))
         return b.as_bits(b.cast("fptrunc", b.bits_as(nan, "float"), "half"))
-    bits = without_low_bits(b, x, 16, "rn", HALF_NAN << 16)
+    return upper_bits(b, x, "rn")
+
+
+def upper_bits(b: Builder, x: Value, mode: str, nan: int | None = HALF_NAN << 16) -> Value:
+    """Round an f32 as bf16; the result is i16. NaNs become ``nan``, or are cut."""
+    bits = without_low_bits(b, x, 16, mode, nan)
     return b.resize(b.binary("lshr", bits, b.integer(16, 32)), 16, signed=False)
 
 
@@ -137,22 +142,16 @@ def without_low_bits(b: Builder, x: Value, count: int, mode: str, nan: int | Non
 # -- to codes ---------------------------------------------------------------------------------------------
 
 
-def _scale(b: Builder, exponent: Value, f: Format, extra: int) -> Value:
-    """Make the power of two that brings the last kept bit of a number to 2^extra, from its exponent field."""
+def _scaled(b: Builder, size: Value, f: Format, extra: int) -> tuple[Value, Value]:
+    """Bring the last kept bit of an f32 to 2^extra; and give the code of no units in the last place, to add them to.
+
+    Codes grow by ones, 2^fraction_bits for each exponent; none is below that of the smallest normal number.
+    """
+    least = b.integer((128 - f.bias) << 23, 32)
+    exponent = b.intrinsic("umax", b.binary("and", b.as_bits(size), b.integer(0x7F800000, 32)), least)
     largest = b.integer((127 + 127 + f.fraction_bits + extra) << 23, 32)
-    return b.bits_as(b.binary("sub", largest, exponent), "float")
-
-
-def _exponent(b: Builder, size: Value, f: Format) -> Value:
-    """Find the exponent field of an f32, not below that of the smallest normal number of the format."""
-    field = b.binary("and", b.as_bits(size), b.integer(0x7F800000, 32))
-    return b.intrinsic("umax", field, b.integer((128 - f.bias) << 23, 32))
-
-
-def _joined(b: Builder, count: Value, exponent: Value, f: Format) -> Value:
-    """Make the code of ``count`` units in the last place: codes grow by ones, 2^fraction_bits for each exponent."""
-    above = b.binary("sub", exponent, b.integer((128 - f.bias) << 23, 32))
-    return b.binary("add", count, b.binary("lshr", above, b.integer(23 - f.fraction_bits, 32)))
+    scaled = b.binary("fmul", size, b.bits_as(b.binary("sub", largest, exponent), "float"))
+    return scaled, b.binary("lshr", b.binary("sub", exponent, least), b.integer(23 - f.fraction_bits, 32))
 
 
 def _signed_code(b: Builder, code: Value, x: Value, f: Format) -> Value:
@@ -163,12 +162,10 @@ def _signed_code(b: Builder, code: Value, x: Value, f: Format) -> Value:
 
 def rounded_code(b: Builder, x: Value, f: Format) -> Value:
     """Round an f32 within ±largest to nearest; the result is the code as an i32."""
-    size = b.magnitude(x)
-    exponent = _exponent(b, size, f)
-    scaled = b.binary("fmul", size, _scale(b, exponent, f, 0))
+    scaled, code = _scaled(b, b.magnitude(x), f, 0)
     # Of NaN, this is nothing at all; it is replaced at the end.
     count = b.cast("fptosi", b.intrinsic("roundeven", scaled), "i32")
-    return _signed_code(b, _joined(b, count, exponent, f), x, f)
+    return _signed_code(b, b.binary("add", count, code), x, f)
 
 
 def stochastic_code(b: Builder, x: Value, f: Format, random: Value) -> Value:
@@ -182,8 +179,7 @@ def stochastic_code(b: Builder, x: Value, f: Format, random: Value) -> Value:
         return _signed_code(b, b.binary("lshr", summed, b.integer(16, 32)), x, f)
     # What overflows is cut to the number after the largest one, which an f16 writes as infinity.
     size = b.select(b.compare("fcmp ogt", size, b.number(65536.0, "float")), b.number(65536.0, "float"), size)
-    exponent = _exponent(b, size, f)
-    scaled = b.binary("fmul", size, _scale(b, exponent, f, f.random_bits))
+    scaled, code = _scaled(b, size, f, f.random_bits)
     units = b.binary("add", b.cast("fptosi", scaled, "i32"), random)
     count = b.binary("lshr", units, b.integer(f.random_bits, 32))
-    return _signed_code(b, _joined(b, count, exponent, f), x, f)
+    return _signed_code(b, b.binary("add", count, code), x, f)

@@ -37,11 +37,6 @@ def _part(op: Op, index: int) -> str:
     return parts[index].removeprefix("-") if index < len(parts) else ""
 
 
-def _changed_sign(op: Op, index: int) -> bool:
-    """Whether an operand stands with a minus sign (0 is the result)."""
-    return index < len(op.parts) and op.parts[index].startswith("-")
-
-
 def _place(part: str) -> tuple[int, int]:
     """First bit and width of a scalar selector."""
     if not part:
@@ -79,11 +74,14 @@ def _scalar(e: WarpEmitter, op: Op) -> None:
     signed = types[0] == "s32"  # of vset, which has no type of its result, that of the first source
     x, y = (_operand(e, op, k, types[k - 2] == "s32") for k in range(2))
     result = _saturated(b, op, _scalar_result(b, op, x, y), signed)
-    second = [m for m in ("add", "min", "max") if m in op.modifiers]
+    part, second = _part(op, 0), next((m for m in ("add", "min", "max") if m in op.modifiers), "")
     if second:
-        e.put(op, _second(b, second[0], result, e.source(op, 2, "i32"), signed))
-    elif _part(op, 0):
-        part, value = _part(op, 0), b.resize(result, 32, signed)
+        wide = b.resize(e.source(op, 2, "i32"), 64, signed)
+        extreme = f"{'us'[signed]}{second}"
+        full = b.binary("add", result, wide) if second == "add" else b.intrinsic(extreme, result, wide)
+        e.put(op, b.resize(full, 32, signed))
+    elif part:
+        value = b.resize(result, 32, signed)
         if part == "h1":  # an H200 takes the result's own upper half here; the manual has the lower one shifted up
             value = b.binary("lshr", value, b.integer(16, 32))
         e.put(op, _merged(b, part, value, e.source(op, 2, "i32")))
@@ -96,15 +94,12 @@ def _scalar_result(b: Builder, op: Op, x: Value, y: Value) -> Value:
         name = next(m for m in op.modifiers if m in _COMPARE.split())
         return b.resize(b.compare(_comparison(name), x, y), 64, signed=False)
     if op.opcode in ("vshl", "vshr"):
-        count = b.intrinsic("umin", y, b.integer(32, 64)) if "clamp" in op.modifiers else _low5(b, y)
+        clamps = "clamp" in op.modifiers
+        count = b.intrinsic("umin", y, b.integer(32, 64)) if clamps else b.binary("and", y, b.integer(31, 64))
         return b.binary("shl" if op.opcode == "vshl" else "ashr", x, count)
     result = _pointwise(b, op.opcode, x, y)
     # sm_90 keeps 32 bits of a sum that is not saturated, and takes them as signed.
     return _extended(b, result) if op.opcode in ("vadd", "vsub") and "sat" not in op.modifiers else result
-
-
-def _low5(b: Builder, count: Value) -> Value:
-    return b.binary("and", count, b.integer(31, 64))
 
 
 def _comparison(name: str) -> str:
@@ -138,13 +133,6 @@ def _saturated(b: Builder, op: Op, value: Value, signed: bool) -> Value:
     return b.intrinsic("umin", value, b.integer((1 << (bits - signed)) - 1, 64))
 
 
-def _second(b: Builder, name: str, result: Value, other: Value, signed: bool) -> Value:
-    """Combine an i64 with the third source; the result has 32 bits."""
-    wide = b.resize(other, 64, signed)
-    full = b.binary("add", result, wide) if name == "add" else b.intrinsic(f"{'us'[signed]}{name}", result, wide)
-    return b.resize(full, 32, signed)
-
-
 def _merged(b: Builder, part: str, value: Value, into: Value) -> Value:
     """Put the low bits of a value into the place that ``part`` names."""
     at, bits = _place(part)
@@ -163,9 +151,10 @@ def _multiply_add(e: WarpEmitter, op: Op) -> None:
     x, y = (_extended(b, _operand(e, op, k, types[k + 1] == "s32")) for k in range(2))
     product, third = b.binary("mul", x, y), b.resize(e.source(op, 2, "i32"), 64, signed=True)
     zero = b.integer(0, 64)
-    if _changed_sign(op, 1) != _changed_sign(op, 2):
+    minus = [part.startswith("-") for part in (*op.parts, "", "", "", "")]  # of the result, too
+    if minus[1] != minus[2]:
         product = b.binary("sub", zero, product)
-    if _changed_sign(op, 3):
+    if minus[3]:
         third = b.binary("sub", zero, third)
     total = b.binary("add", product, third)
     if "po" in op.modifiers:
