@@ -13,8 +13,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from cujit.devices.cpu.frontend.callgraph import CallGraph, target_name
-from cujit.devices.cpu.frontend.inlining import Calls, Frame
-from cujit.devices.cpu.frontend.layout import RESERVED, SharedMemory, inner_name, slot_of, variable_align
+from cujit.devices.cpu.frontend.inlining import Calls, Frame, side_by_side
+from cujit.devices.cpu.frontend.layout import RESERVED, SharedMemory, inner_name, slot_of
 from cujit.devices.cpu.frontend.operands import mismatch, number_out_of_range
 from cujit.devices.cpu.ir.program import (
     CLEAR,
@@ -34,7 +34,6 @@ from cujit.devices.cpu.ir.program import (
     items_of,
 )
 from cujit.devices.cpu.ir.refusals import UNLINKED, Refusals
-from cujit.devices.cpu.run.allocations import aligned
 from cujit.formats.ptx import syntax as ptx
 from cujit.formats.ptx.isa.semantics import UNKNOWN, form_of
 from cujit.formats.ptx.isa.table import lookup, special_register
@@ -76,22 +75,16 @@ class Flattener(Calls):
         """Flatten it."""
         frame = Frame()
         if self.entry.is_entry:
-            self._place_parameters(frame)
+            for slot, p in side_by_side(self.entry.parameters, "param"):
+                frame.names[p.name] = slot
+                self.program.parameters_size = (slot.offset or 0) + slot.size
         else:
             self.take_arguments(self.entry, frame)
         self.body(self.entry.body or (), frame, "")
-        if not self.entry.is_entry:
-            self.give_results(self.entry, frame)
+        self.give_results(self.entry, frame)
         self.emit("exit")
         self.place_slots()
         return self.program
-
-    def _place_parameters(self, frame: Frame) -> None:
-        offset = 0
-        for p in self.entry.parameters:
-            slot = frame.names[p.name] = slot_of(p, "param", aligned(offset, variable_align(p)))
-            offset = (slot.offset or 0) + slot.size
-        self.program.parameters_size = offset
 
     # -- scopes ------------------------------------------------------------------------------------------
 

@@ -38,7 +38,7 @@ from cujit.devices.cpu.run.allocations import aligned
 from cujit.formats.ptx import syntax as ptx
 from cujit.formats.ptx.isa.semantics import form_of
 
-__all__ = ["Calls", "Frame"]
+__all__ = ["Calls", "Frame", "side_by_side"]
 
 
 _Pieces: TypeAlias = list[tuple[int, int]]
@@ -142,7 +142,7 @@ class Calls:
         arguments = self._arguments = self.program.register("%arguments", "b64")
         self.program.ops.append(Op(form_of("call.arguments"), results=(arguments,)))
         results = _scalars(function.results)
-        for slot, formal in _side_by_side((*results, *_scalars(function.parameters))):
+        for slot, formal in side_by_side((*results, *_scalars(function.parameters))):
             if formal.space == "reg":
                 reg = frame.names[formal.name] = self.program.register(formal.name, formal.type)
                 if formal not in results:
@@ -155,11 +155,11 @@ class Calls:
             frame.ret = "return:"
 
     def give_results(self, function: ptx.Function, frame: Frame) -> None:
-        """Store the results that a function has in registers."""
+        """Store the results that a function has in registers; a kernel has none."""
         if frame.ret is None or self._arguments is None:
             return
         self.mark(frame.ret)
-        for slot, formal in _side_by_side(_scalars(function.results)):
+        for slot, formal in side_by_side(_scalars(function.results)):
             reg = frame.names[formal.name]
             if isinstance(reg, Reg):
                 self.emit(f"st.b{reg.bits}", (), (Memory(self._arguments, slot.offset or 0), reg))
@@ -294,7 +294,7 @@ class Calls:
         self, names: tuple[str, ...], target: Reg | None, formals: tuple[ptx.Variable, ...], site: _Site
     ) -> None:
         """Put the parameters side by side into local memory, and call one of the functions."""
-        places = [slot for slot, _ in _side_by_side(formals)]
+        places = [slot for slot, _ in side_by_side(formals)]
         end = max([1, *((slot.offset or 0) + slot.size for slot in places)])
         record = Slot("arguments", "local", aligned(end, 16), 16)
         self.place_local(record)
@@ -358,11 +358,9 @@ class Calls:
         return source
 
     def _promote(self, slot: Slot, accesses: list[tuple[Op, _Pieces]]) -> None:
-        cells: dict[int, Reg] = {}
+        parts = dict.fromkeys(piece for _, pieces in accesses for piece in pieces)
+        cells = {at: self.program.register(f"{slot.name}+{at}", f"b{8 * width}") for at, width in parts}
         for op, pieces in accesses:
-            for at, width in pieces:
-                if at not in cells:
-                    cells[at] = self.program.register(f"{slot.name}+{at}", f"b{8 * width}")
             regs = tuple(cells[at] for at, _ in pieces)
             if op.opcode == "ld":
                 op.form, op.sources = form_of("param.get", op.type), (Group(regs),)
@@ -389,11 +387,11 @@ def _gather(frame: Frame, formals: Sequence[ptx.Variable]) -> None:
             frame.names[formal.name] = Group(tuple(each for each in elements if isinstance(each, Reg)))
 
 
-def _side_by_side(formals: Iterable[ptx.Variable]) -> list[tuple[Slot, ptx.Variable]]:
-    """Lay the parameters of a call side by side."""
+def side_by_side(formals: Iterable[ptx.Variable], space: str = "argument") -> list[tuple[Slot, ptx.Variable]]:
+    """Lay the parameters of a call or of a kernel side by side."""
     found, end = [], 0
     for formal in formals:
-        slot = slot_of(formal, "argument")
+        slot = slot_of(formal, space)
         slot.offset = aligned(end, slot.align)
         end = slot.offset + slot.size
         found.append((slot, formal))

@@ -260,10 +260,6 @@ def _parts(form: Form, *, written: bool) -> str:
     return f"(?:{'|'.join(each)})" if written else _braced("|".join(each))
 
 
-def _twice(type_: Type) -> Type:
-    return Type(f"{type_.kind}{2 * type_.bits}")
-
-
 def _offsets(form: Form) -> str:
     """Match the offsets of im2col mode."""
     has = set(form.words)
@@ -282,7 +278,7 @@ _LETTERS: dict[str, Callable[[Form, bool], str]] = {
     "T": lambda form, _: _scalar(form.types[0]),
     "S": lambda form, _: _scalar(form.types[-1]),
     "R": lambda form, _: _one(*_registers(form.types[-1])),
-    "D": lambda form, _: _scalar(_twice(form.types[-1])),
+    "D": lambda form, _: _scalar(Type(f"{form.types[-1].kind}{2 * form.types[-1].bits}")),
     "W": lambda *_: _one(*_COUNT, "c"),
     "Q": lambda *_: _one(*_INT64, "c"),
     "Z": lambda *_: _one(*_COUNT, *_INT64, "c"),

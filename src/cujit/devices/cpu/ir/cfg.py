@@ -126,13 +126,11 @@ def _cut(ops: Sequence[Op]) -> tuple[list[list[Op]], dict[str, int]]:
     pieces: list[list[Op]] = [[]]
     labels: dict[str, int] = {}
     for op in ops:
+        if pieces[-1] and (op.opcode == "label" or op.form.is_site):
+            pieces.append([])
         if op.opcode == "label":
-            if pieces[-1]:
-                pieces.append([])
             labels[op.targets[0]] = len(pieces) - 1
             continue
-        if op.form.is_site and pieces[-1]:
-            pieces.append([])
         pieces[-1].append(op)
         if op.form.is_jump or op.form.is_barrier:
             pieces.append([])

@@ -103,7 +103,9 @@ def type_for(op: Op, operand: Reg | Special, *, is_result: bool, kinds: dict[Reg
     kind = _kind(said, width)
     if kind == "b" and isinstance(operand, Reg):
         kind = "f" if operand.is_float else kinds.get(operand, "u")
-    return _named(kind, width)
+    if width > 64:
+        return f"b{width}"
+    return f"{kind}{width}" if kind in ("s", "u", "f", "b") else kind
 
 
 def kinds_of(ops: Iterable[Op]) -> dict[Reg, str]:
@@ -135,12 +137,6 @@ def _kind(said: str, width: int) -> str:
     if said[:1] == "f":
         return "f" if said == f"f{width}" else "b"
     return said[:1] if said[:1] in ("s", "u") else "b"
-
-
-def _named(kind: str, width: int) -> str:
-    if width > 64:
-        return f"b{width}"
-    return f"{kind}{width}" if kind in ("s", "u", "f", "b") else kind
 
 
 # -- how PTX spells it ------------------------------------------------------------------------------------
