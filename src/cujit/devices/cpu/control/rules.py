@@ -20,7 +20,6 @@ from cujit.devices.cpu.instructions import (
     integer,
     mbarrier,
     memory,
-    packed,
     textures,
     video,
     warpwide,
@@ -34,7 +33,7 @@ from cujit.formats.ptx.isa.table import special_register
 __all__ = ["all_rules", "check"]
 
 _FAMILIES = (
-    memory, integer, floating, compare, approximate, convert, halves, packed, video, hints, atomics, warpwide, barriers,
+    memory, integer, floating, compare, approximate, convert, halves, video, hints, atomics, warpwide, barriers,
     mbarrier, bulk, tensor, mma, move, textures, calls,
 )  # fmt: skip
 

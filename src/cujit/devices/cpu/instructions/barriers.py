@@ -6,6 +6,7 @@ themselves are native code (``runtime/blocks.c``); ``flow`` decides whether the 
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING
 
 from cujit.devices.cpu.codegen.builder import Value
@@ -26,19 +27,12 @@ def register(rules: Rules) -> None:
 
 def _barrier(e: WarpEmitter, op: Op) -> None:
     """Wait, or arrive, with all the lanes that are here."""
-    lanes = e.flow.lanes_of(op)
-    if op.guard is None:
-        _do(e, op, lanes)
-        return
-    with e.builder.when(e.builder.any_lane(lanes), "barrier"):
-        _do(e, op, lanes)
-
-
-def _do(e: WarpEmitter, op: Op, lanes: Value) -> None:
-    if op.form.is_barrier:
-        synchronise(e, op, lanes)
-    else:
-        arrive(e, op, lanes)
+    b, lanes = e.builder, e.flow.lanes_of(op)
+    with contextlib.nullcontext() if op.guard is None else b.when(b.any_lane(lanes), "barrier"):
+        if op.form.is_barrier:
+            synchronise(e, op, lanes)
+        else:
+            arrive(e, op, lanes)
 
 
 def synchronise(e: WarpEmitter, op: Op, lanes: Value) -> None:
@@ -61,12 +55,17 @@ def arrive(e: WarpEmitter, op: Op, lanes: Value, waiting: Value | None = None) -
     """
     b = e.builder
     if op.scope == "cluster":
-        return b.integer(0, 32), _arrive_at_cluster(e, op, lanes if waiting is None else waiting)
+        name = "cujit_cluster_arrival" if op.form.is_barrier else "cujit_cluster_arrive"
+        word = b.word(lanes if waiting is None else waiting)
+        return b.integer(0, 32), b.call(name, "i32", STATE, WARP_NUMBER, word)
     number, threads = named(e, op, lanes)
     holding = b.integer(0, 32)
     word = counted = b.word(lanes)
     if len(_numbers(op)) > 1:
-        counted = _whole_warp(e, lanes, word)
+        # A warp counts as 32 threads at a barrier with a count, whatever lanes it has left. Source: PTX ISA 9.1, "bar":
+        # "the arrival count is incremented by the warp size (not the number of active threads in the warp)".
+        missing = b.any_lane(b.binary("and", e.flow.live(), b.invert(lanes)))
+        counted = b.select(missing, word, b.integer(-1, 32))
     if "red" in op.modifiers:
         # Lanes that count and are not there change nothing.
         holding = b.binary("and", b.word(b.vector(e.read(op.sources[-1], "i1"))), word)
@@ -86,31 +85,11 @@ def _numbers(op: Op) -> tuple[Operand, ...]:
     return op.sources[:-1] if "red" in op.modifiers else op.sources
 
 
-def _whole_warp(e: WarpEmitter, lanes: Value, word: Value) -> Value:
-    """A warp counts as 32 threads at a barrier with a count, whatever lanes it has left.
-
-    Source: PTX ISA 9.1, "bar": "the arrival count is incremented by the warp size (not the number of active threads
-    in the warp)".
-    """
-    b = e.builder
-    missing = b.any_lane(b.binary("and", e.flow.live(), b.invert(lanes)))
-    return b.select(missing, word, b.integer(-1, 32))
-
-
-def _arrive_at_cluster(e: WarpEmitter, op: Op, lanes: Value) -> Value:
-    b = e.builder
-    name = "cujit_cluster_arrival" if op.form.is_barrier else "cujit_cluster_arrive"
-    return b.call(name, "i32", STATE, WARP_NUMBER, b.word(lanes))
-
-
 def has_opened(e: WarpEmitter, op: Op, number: Value, generation: Value) -> Value:
     """Tell whether a barrier has opened since lanes arrived in that generation."""
     b = e.builder
-    if op.scope == "cluster":
-        now = b.call("cujit_cluster_generation", "i32", STATE)
-    else:
-        now = b.call("cujit_barrier_generation", "i32", STATE, number)
-    return b.compare("icmp ne", now, generation)
+    name, which = ("cluster", ()) if op.scope == "cluster" else ("barrier", (number,))
+    return b.compare("icmp ne", b.call(f"cujit_{name}_generation", "i32", STATE, *which), generation)
 
 
 _RESULTS = {"popc": "cujit_barrier_count", "or": "cujit_barrier_any", "and": "cujit_barrier_missing"}
@@ -123,10 +102,9 @@ def put_result(e: WarpEmitter, op: Op, number: Value) -> None:
     b = e.builder
     kind = next(m for m in op.modifiers if m in _RESULTS)
     found = b.call(_RESULTS[kind], "i32", STATE, number)
-    if kind == "popc":
-        e.put(op, b.vector(found))
-    else:
-        e.put(op, b.vector(b.compare("icmp eq" if kind == "and" else "icmp ne", found, b.integer(0, 32))))
+    if kind != "popc":
+        found = b.compare("icmp eq" if kind == "and" else "icmp ne", found, b.integer(0, 32))
+    e.put(op, b.vector(found))
 
 
 def _scalar(e: WarpEmitter, operand: Operand, lanes: Value) -> Value:

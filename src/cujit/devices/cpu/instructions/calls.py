@@ -208,10 +208,10 @@ def _call_function(e: WarpEmitter, op: Op) -> None:
     record, *rest = op.sources
     assert isinstance(record, SymbolAddress)
     lanes = e.flow.lanes_of(op)
-    if not rest:
+    if rest:
+        _call_by_address(e, op, record, lanes)
+    else:
         _leave_out(e, _enter(e, op.targets[0], record, lanes))
-        return
-    _call_by_address(e, op, record, lanes)
 
 
 def _enter(e: WarpEmitter, name: str, record: SymbolAddress, lanes: Value) -> Value:
@@ -227,8 +227,7 @@ def _leave_out(e: WarpEmitter, exited: Value) -> None:
     b = e.builder
     stay = b.invert(b.mask_of(exited))
     e.mask = b.binary("and", e.mask, stay)
-    live = b.binary("and", e.flow.live(), stay)
-    b.write("live", live)
+    b.write("live", b.binary("and", e.flow.live(), stay))
     e.flow.note_progress()
 
 
@@ -271,10 +270,8 @@ def _allocate(e: WarpEmitter, op: Op) -> None:
 
 def _save(e: WarpEmitter, op: Op) -> None:
     b = e.builder
-    stack = b.call("llvm.stacksave.p0", "ptr")
-    bits = 64 if "u64" in op.modifiers else 32
-    address = b.cast("ptrtoint", stack, "i64")
-    if bits == 32:
+    address = b.cast("ptrtoint", b.call("llvm.stacksave.p0", "ptr"), "i64")
+    if "u64" not in op.modifiers:
         address = b.resize(b.binary("sub", address, local_base(e, first_lane=True)), 32, signed=False)
     e.put(op, address)
 

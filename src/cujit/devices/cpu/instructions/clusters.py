@@ -42,6 +42,13 @@ def _split(e: WarpEmitter, address: Value) -> tuple[Value, Value]:
     return b.binary("ashr", address, b.integer(OFFSET_BITS, 64)), low
 
 
+def _joined(e: WarpEmitter, rank: Value, offset: Value) -> Value:
+    """Make a ``shared::cluster`` address (i64) of a rank and an offset."""
+    b = e.builder
+    number = b.binary("add", rank, b.integer(1, 64))
+    return b.binary("or", b.binary("shl", number, b.integer(OFFSET_BITS, 64)), offset)
+
+
 def to_process(e: WarpEmitter, address: Value) -> Value:
     """Turn a ``shared::cluster`` address (i64) into an address of this process."""
     b = e.builder
@@ -57,8 +64,7 @@ def from_process(e: WarpEmitter, address: Value) -> Value:
     """Turn an address of this process, in the cluster's shared memory, into one of ``shared::cluster`` (i64)."""
     b = e.builder
     own = b.binary("sub", address, _OWN)
-    number = b.binary("add", rank_of(e, address), b.integer(1, 64))
-    there = b.binary("or", b.binary("shl", number, b.integer(OFFSET_BITS, 64)), offset_of(e, address))
+    there = _joined(e, rank_of(e, address), offset_of(e, address))
     return b.select(b.compare("icmp ult", own, _stride(e)), own, there)
 
 
@@ -90,8 +96,7 @@ def cluster_bytes(e: WarpEmitter) -> Value:
     b = e.builder
     sizes = []
     for axis in "xyz":
-        at = b.offset(LAUNCH, field_offset(f"cluster_{axis}"))
-        size = b.load("i32", at)
+        size = b.load("i32", b.offset(LAUNCH, field_offset(f"cluster_{axis}")))
         sizes.append(b.cast("zext", b.intrinsic("umax", size, b.integer(1, 32)), "i64"))
     blocks = b.binary("mul", b.binary("mul", sizes[0], sizes[1]), sizes[2])
     return b.intrinsic("umax", b.binary("mul", blocks, STRIDE), Value("%shared.size", "i64"))
@@ -103,13 +108,10 @@ def _map(e: WarpEmitter, op: Op) -> None:
     With ``.shared::cluster`` both are addresses of that space, else both are generic.
     """
     b = e.builder
-    type_ = int_type(op.type.bits)
     rank = b.resize(e.source(op, 1, "i32"), 64, signed=False)
-    address = b.resize(e.source(op, 0, type_), 64, signed=False)
+    address = b.resize(e.source(op, 0, int_type(op.type.bits)), 64, signed=False)
     if op.space == "cluster":
-        _, offset = _split(e, address)
-        number = b.binary("add", rank, b.integer(1, 64))
-        mapped = b.binary("or", b.binary("shl", number, b.integer(OFFSET_BITS, 64)), offset)
+        mapped = _joined(e, rank, _split(e, address)[1])
     else:
         mapped = address_of_rank(e, rank, offset_of(e, address))
     e.put(op, b.resize(mapped, op.type.bits, signed=False))
@@ -118,8 +120,7 @@ def _map(e: WarpEmitter, op: Op) -> None:
 def _get_rank(e: WarpEmitter, op: Op) -> None:
     """``getctarank d, a``: the rank of the block whose shared memory the address is in."""
     b = e.builder
-    type_ = int_type(op.type.bits)
-    address = b.resize(e.source(op, 0, type_), 64, signed=False)
+    address = b.resize(e.source(op, 0, int_type(op.type.bits)), 64, signed=False)
     if op.space == "cluster":
         number, _ = _split(e, address)
         own = b.compare("icmp eq", number, b.integer(0, 64))
