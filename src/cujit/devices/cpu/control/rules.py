@@ -8,7 +8,6 @@ from cujit.devices.cpu.codegen.registry import NOT_YET, Rules, reason
 from cujit.devices.cpu.codegen.special import SPECIAL_REGISTERS
 from cujit.devices.cpu.frontend.operands import mismatch
 from cujit.devices.cpu.instructions import (
-    approximate,
     atomics,
     barriers,
     calls,
@@ -33,7 +32,7 @@ from cujit.formats.ptx.isa.table import special_register
 __all__ = ["all_rules", "check"]
 
 _FAMILIES = (
-    memory, integer, floating, compare, approximate, convert, halves, video, hints, atomics, warpwide, barriers,
+    memory, integer, floating, compare, convert, halves, video, hints, atomics, warpwide, barriers,
     mbarrier, bulk, tensor, mma, move, textures, calls,
 )  # fmt: skip
 

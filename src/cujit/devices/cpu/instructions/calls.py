@@ -187,8 +187,7 @@ def _exit(e: WarpEmitter, op: Op) -> None:
     b = e.builder
     lanes = e.flow.lanes_of(op)
     word = b.word(lanes)
-    gone = b.binary("or", e.flow.load("exited", "i32"), word)
-    b.write("exited", gone)
+    b.write("exited", b.binary("or", e.flow.load("exited", "i32"), word))
     b.call("cujit_exit", "void", STATE, WARP_NUMBER, word)
 
 
@@ -240,8 +239,8 @@ def _call_by_address(e: WarpEmitter, op: Op, record: SymbolAddress, lanes: Value
     for name, address in zip(op.targets, op.sources[2:], strict=True):
         mine = b.binary("and", lanes, b.compare("icmp eq", target, e.read(address, "i64")))
         with b.when(b.any_lane(mine), "call"):
-            exited = b.binary("or", _enter(e, name, record, mine), e.flow.load("called.exited", "i32"))
-            b.write("called.exited", exited)
+            exited = _enter(e, name, record, mine)
+            b.write("called.exited", b.binary("or", exited, e.flow.load("called.exited", "i32")))
         left = b.binary("and", left, b.invert(mine))
     with b.when(b.any_lane(left), "nobody"):
         lane = b.first_lane(left)
@@ -286,7 +285,6 @@ def _restore(e: WarpEmitter, op: Op) -> None:
     address = b.resize(saved, 64, signed=True)
     if bits == 32:
         address = b.binary("add", address, local_base(e, first_lane=True))
-    pointer = b.cast("inttoptr", address, "ptr")
     missing = b.any_lane(b.binary("and", e.flow.live(), b.invert(e.flow.lanes_of(op))))
     with b.when(missing, "restore", holds=False):
-        b.call("llvm.stackrestore.p0", "void", pointer)
+        b.call("llvm.stackrestore.p0", "void", b.cast("inttoptr", address, "ptr"))

@@ -8,7 +8,8 @@ these take 2.7 times as long.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from cujit.devices.cpu.codegen.builder import Builder, Value, float_type, type_width
@@ -18,16 +19,24 @@ from cujit.devices.cpu.codegen.rounding import (
     canonical,
     flush,
     flush_result,
+    negative,
     quiet_if_nan,
     rounding_of,
     saturate,
     with_payload,
 )
-from cujit.devices.cpu.codegen.warp import WarpEmitter
+from cujit.devices.cpu.codegen.warp import Handler, WarpEmitter
 from cujit.devices.cpu.ir.program import Op
 from cujit.formats.ptx.isa.semantics import form_of
 
-__all__ = ["register"]
+__all__ = ["polynomial", "power_of_two64", "register"]
+
+_TURN = float.fromhex("0x1.45F306p-3")
+"""1 / (2 pi) in f32."""
+_ROUNDER = 1.5 * 2.0**52
+"""Added to a smaller number, it leaves the nearest integer in the last bits."""
+_NAN64 = 0x7FFFFFFF00000000
+"""NaN of rcp and rsqrt.approx.ftz.f64. Source: PTX ISA 9.1, "rcp.approx.ftz.f64"."""
 
 
 def register(rules: Rules) -> None:
@@ -43,6 +52,21 @@ def register(rules: Rules) -> None:
     rules.on("min|max .f32|f64", _extreme)
     rules.on("copysign", _copy_sign)
     rules.on("testp", _test)
+    rules.on("div .approx|full .f32", _divide)
+    rules.on("div .f32", _as_of_old(_divide))
+    rules.on("rcp|sqrt .f32", _as_of_old(_by_processor))
+    rules.on("rcp|sqrt .approx .f32", _by_processor)
+    rules.on("rcp|rsqrt .approx .ftz .f64", _upper_half)
+    rules.on("rsqrt .f64", _reciprocal_root)
+    rules.on("rsqrt .f32", _as_of_old(_reciprocal_root))
+    rules.on("rsqrt .approx .f32", _reciprocal_root)
+    functions: dict[str, Callable[[Builder, Value], Value]] = {
+        "sin": _sine, "cos": lambda b, x: _wave(b, x, 1), "lg2": _binary_logarithm, "ex2": power_of_two64,
+    }  # fmt: skip
+    for name, function in functions.items():
+        rules.on(f"{name} .approx .f32", _through_f64(function))
+        rules.on(f"{name} .f32", _as_of_old(_through_f64(function)))
+    rules.on("tanh .approx .f32", _through_f64(_tangent))
 
 
 def _sources(e: WarpEmitter, op: Op) -> list[Value]:
@@ -93,10 +117,8 @@ def _sign_change(e: WarpEmitter, op: Op) -> None:
     """Change or clear the sign; a NaN of f64 keeps it, and becomes quiet, as in any arithmetic."""
     b = e.builder
     (x,) = _sources(e, op)
-    width = type_width(x.type)
-    sign = b.integer(1 << (width - 1), width)
-    changed = b.magnitude(x) if op.opcode == "abs" else b.bits_as(b.binary("xor", b.as_bits(x), sign), x.type)
-    e.put(op, quiet_if_nan(b, x, changed) if width == 64 else changed)
+    changed = b.magnitude(x) if op.opcode == "abs" else negative(b, x)
+    e.put(op, quiet_if_nan(b, x, changed) if x.type == "double" else changed)
 
 
 def _copy_sign(e: WarpEmitter, op: Op) -> None:
@@ -140,3 +162,189 @@ def _test(e: WarpEmitter, op: Op) -> None:
     b, (x,) = e.builder, _sources(e, op)
     name = f"llvm.is.fpclass.{f'v{b.width}' if x.is_vector else ''}f{type_width(x.type)}"
     e.put(op, b.call(name, "i1", x, b.integer(_CLASSES[op.form.words[0]], 32), vector=x.is_vector))
+
+
+# -- approximations ---------------------------------------------------------------------------------------
+
+# Within the bounds of the manual, and better where that costs nothing.
+#
+# PTX ISA 9.1, "Floating-Point Instructions": div, rcp, sqrt, rsqrt, sin, cos, lg2, ex2, tanh, each with its bound
+# and its table of special values. f32 functions are computed in f64 by Taylor series of the functions themselves
+# (their coefficients are reciprocals of factorials and of odd numbers) after a range reduction; their error in f64
+# is below 2^-34, so that the rounding to f32 is all that is left of it. NaN results are 0x7fffffff, but those of sqrt
+# are the processor's.
+
+
+def _as_of_old(handler: Handler) -> Handler:
+    """Do an f32 instruction without modifiers, as PTX 1.0 to 1.3 had it.
+
+    Source: PTX ISA 9.1, the notes of ``div``, ``rcp``, ``sqrt``, …: it defaults to ``.approx.ftz.f32``; ptxas 13.5
+    makes the same of ``.version 1.3``.
+    """
+
+    def old(e: WarpEmitter, op: Op) -> None:
+        handler(e, replace(op, form=form_of(op.opcode, "approx", "ftz", *op.modifiers)))
+
+    return old
+
+
+def _input(e: WarpEmitter, op: Op, index: int = 0) -> Value:
+    x = e.source(op, index, float_type(op.type.bits))
+    return flush(e.builder, x) if "ftz" in op.modifiers else x
+
+
+def _put(e: WarpEmitter, op: Op, result: Value) -> None:
+    b = e.builder
+    e.put(op, flush(b, result) if "ftz" in op.modifiers else result)
+
+
+# -- quotients and roots ----------------------------------------------------------------------------------
+
+
+def _divide(e: WarpEmitter, op: Op) -> None:
+    """Divide; ``approx`` takes a divisor above 2^126 for an infinite one, as its reciprocal is flushed."""
+    b = e.builder
+    x, y = _input(e, op), _input(e, op, 1)
+    quotient = b.binary("fdiv", x, y)
+    if "approx" in op.modifiers:
+        size = b.magnitude(y)
+        large = b.compare("fcmp ogt", size, b.number(2.0**126, "float"))
+        finite = b.compare("fcmp olt", size, b.number(math.inf, "float"))
+        nothing = b.binary("fmul", x, b.signed(b.number(0.0, "float"), y))
+        quotient = b.select(b.binary("and", large, finite), nothing, quotient)
+    _put(e, op, quotient)
+
+
+def _by_processor(e: WarpEmitter, op: Op) -> None:
+    """Divide or take the root to nearest, which is as fast."""
+    _put(e, op, arithmetic(e.builder, op.opcode, [_input(e, op)], "rn"))
+
+
+def _upper_half(e: WarpEmitter, op: Op) -> None:
+    """Compute from the upper 32 bits to the upper 32 bits; what lies below is 0."""
+    b = e.builder
+    upper = b.integer(0xFFFFFFFF00000000, 64)
+    bits = b.binary("and", e.source(op, 0, "i64"), upper)
+    short = flush(b, b.bits_as(bits, "double"))
+    root = b.intrinsic("sqrt", short) if op.opcode == "rsqrt" else short
+    result = flush(b, b.binary("fdiv", b.number(1.0), root))
+    cut = b.bits_as(b.binary("and", b.as_bits(result), upper), "double")
+    e.put(op, b.select(b.is_nan(result), b.real(_NAN64, 64), cut))
+
+
+def _reciprocal_root(e: WarpEmitter, op: Op) -> None:
+    """Two roundings in f32 are within the bound of 2^-22.9. Source: PTX ISA 9.1, "rsqrt"."""
+    b, x = e.builder, _input(e, op)
+    _put(e, op, b.binary("fdiv", b.number(1.0, x.type), b.intrinsic("sqrt", x)))
+
+
+# -- functions in f64 -------------------------------------------------------------------------------------
+
+
+def _through_f64(function: Callable[[Builder, Value], Value]) -> Callable[[WarpEmitter, Op], None]:
+    def handler(e: WarpEmitter, op: Op) -> None:
+        b = e.builder
+        wide = b.cast("fpext", _input(e, op), "double")
+        _put(e, op, b.cast("fptrunc", function(b, wide), "float"))
+
+    return handler
+
+
+def polynomial(b: Builder, x: Value, coefficients: Sequence[float]) -> Value:
+    """Evaluate by Horner's rule, from the constant term up."""
+    result = b.number(coefficients[-1], x.type)
+    for c in reversed(coefficients[:-1]):
+        result = b.intrinsic("fma", result, x, b.number(c, x.type))
+    return result
+
+
+def _clamped(b: Builder, x: Value, bound: float) -> Value:
+    """Clamp to -bound…bound; NaN stays."""
+    low, high = b.number(-bound), b.number(bound)
+    x = b.select(b.compare("fcmp olt", x, low), low, x)
+    return b.select(b.compare("fcmp ogt", x, high), high, x)
+
+
+def _exp2(b: Builder, x: Value) -> Value:
+    """Raise 2 to a power between -900 and 900: exactly to the integer part, by e^(f ln 2) to the rest of ±1/2.
+
+    The first term left out of the series is (ln 2 / 2)^10 / 10!, below 2^-37.
+    """
+    shifted = b.binary("fadd", x, b.number(_ROUNDER))
+    fraction = b.binary("fsub", x, b.binary("fsub", shifted, b.number(_ROUNDER)))
+    series = [math.log(2) ** k / math.factorial(k) for k in range(10)]
+    part = polynomial(b, fraction, series)
+    exponent = b.binary("shl", b.as_bits(shifted), b.integer(52, 64))
+    return b.bits_as(b.binary("add", b.as_bits(part), exponent), "double")
+
+
+def power_of_two64(b: Builder, x: Value) -> Value:
+    """Raise 2 to an f64, to 2^-36; what is beyond f32 only so far that it is beyond it still."""
+    result = _exp2(b, _clamped(b, x, 200.0))
+    return b.select(b.is_nan(x), x, result)
+
+
+def _tangent(b: Builder, x: Value) -> Value:
+    """Compute (e^2x - 1) / (e^2x + 1); below 2^-12, where that cancels, tanh x is x to 2^-25."""
+    power = _exp2(b, b.binary("fmul", _clamped(b, x, 20.0), b.number(2.0 / math.log(2))))
+    one = b.number(1.0)
+    ratio = b.binary("fdiv", b.binary("fsub", power, one), b.binary("fadd", power, one))
+    large = b.compare("fcmp ogt", b.magnitude(x), b.number(2.0**-12))
+    return b.select(large, ratio, x)
+
+
+def _binary_logarithm(b: Builder, x: Value) -> Value:
+    """Split into 2^e m with m between the roots of 1/2 and 2; log m is 2 artanh((m - 1) / (m + 1)).
+
+    The first term left out of the series is t^14 / 15 with t at most 0.1716, below 2^-39 of the result.
+    """
+    root = int.from_bytes(bytes.fromhex("3FE6A09E667F3BCD"), "big")  # of 1/2, as bits
+    bits = b.as_bits(x)
+    exponent = b.binary("ashr", b.binary("sub", bits, b.integer(root, 64)), b.integer(52, 64))
+    part = b.bits_as(b.binary("sub", bits, b.binary("shl", exponent, b.integer(52, 64))), "double")
+    one = b.number(1.0)
+    t = b.binary("fdiv", b.binary("fsub", part, one), b.binary("fadd", part, one))
+    series = [2.0 / math.log(2) / (2 * k + 1) for k in range(7)]
+    logarithm = b.binary("fmul", t, polynomial(b, b.binary("fmul", t, t), series))
+    whole = b.cast("sitofp", b.resize(exponent, 32, signed=True), "double")
+    result = b.binary("fadd", whole, logarithm)
+    zero, infinity = b.number(0.0), b.number(math.inf)
+    # Infinity and NaN are their own logarithms; below 0 there is none.
+    result = b.select(b.compare("fcmp ult", x, infinity), result, x)
+    result = b.select(b.compare("fcmp ult", x, zero), b.number(math.nan), result)
+    return b.select(b.compare("fcmp oeq", x, zero), b.number(-math.inf), result)
+
+
+def _sine(b: Builder, x: Value) -> Value:
+    wave = b.as_bits(_wave(b, x, 0))
+    return b.bits_as(b.binary("xor", wave, b.sign_of(x)), "double")
+
+
+def _wave(b: Builder, x: Value, quarters: int) -> Value:
+    """Compute sin(|x| + quarters pi/2): make turns of x as GPUs do, and of these a quarter and ±pi/4, by both series.
+
+    Turns are x / (2 pi) cut to f32 and then to 2^-25; from 2^24 on they are whole. So sine and cosine of a large number
+    are those of a GPU, far from the true ones, and the sine of a small one is 0. The first terms left out are
+    (pi/4)^13 / 13! and (pi/4)^14 / 14!, both below 2^-36.
+    Source: ptxas 13.0 multiplies by 0x3e22f983 with ``mul.rz``; the rest is measured on an H200.
+    """
+    product = b.binary("fmul", b.magnitude(x), b.number(_TURN))
+    turns = b.bits_as(b.binary("and", b.as_bits(product), b.integer(~0x1FFFFFFF, 64)), "double")
+    units = b.intrinsic("trunc", b.binary("fmul", turns, b.number(2.0**25)))
+    units = b.select(b.compare("fcmp olt", turns, b.number(2.0**24)), units, b.number(0.0))
+    shifted = b.binary("fadd", b.binary("fmul", units, b.number(2.0**-23)), b.number(_ROUNDER))
+    whole = b.binary("fmul", b.binary("fsub", shifted, b.number(_ROUNDER)), b.number(2.0**23))
+    rest = b.binary("fmul", b.binary("fsub", units, whole), b.number(math.pi / 2 * 2.0**-23))
+    square = b.binary("fmul", rest, rest)
+    sines = [(-1) ** k / math.factorial(2 * k + 1) for k in range(6)]
+    cosines = [(-1) ** k / math.factorial(2 * k) for k in range(7)]
+    sine = b.binary("fmul", rest, polynomial(b, square, sines))
+    cosine = polynomial(b, square, cosines)
+    quadrant = b.binary("add", b.as_bits(shifted), b.integer(quarters, 64))
+    odd = b.compare("icmp ne", b.binary("and", quadrant, b.integer(1, 64)), b.integer(0, 64))
+    half_turn = b.binary("and", quadrant, b.integer(2, 64))
+    sign = b.binary("shl", half_turn, b.integer(62, 64))
+    value = b.select(odd, cosine, sine)
+    result = b.bits_as(b.binary("xor", b.as_bits(value), sign), "double")
+    none = b.compare("fcmp ueq", b.magnitude(x), b.number(math.inf))
+    return b.select(none, b.number(math.nan), result)

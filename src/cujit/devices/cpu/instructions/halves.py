@@ -16,7 +16,7 @@ from cujit.devices.cpu.codegen.builder import Builder, Value
 from cujit.devices.cpu.codegen.registry import Rules
 from cujit.devices.cpu.codegen.rounding import arithmetic, flush, negative, rounding_of, saturate, two_sum
 from cujit.devices.cpu.codegen.warp import WarpEmitter
-from cujit.devices.cpu.instructions.approximate import polynomial, power_of_two64
+from cujit.devices.cpu.instructions.floating import polynomial, power_of_two64
 from cujit.devices.cpu.instructions.small_formats import FORMATS, HALF_NAN, half_bits, upper_bits, value_of
 from cujit.devices.cpu.ir.program import Op
 

@@ -77,11 +77,8 @@ def _update(f: Builder, address: Value, arrivals: Value, drops: Value, bytes_: V
     left = f.binary("and", left, f.integer((1 << _BYTES_BITS) - 1, 64))
     complete = f.compare("icmp eq", f.binary("or", pending, left), f.integer(0, 64))
     phase = f.binary("add", f.binary("lshr", word, f.integer(_PHASE_AT, 64)), f.cast("zext", complete, "i64"))
-    parts = [
-        (f.select(complete, next_, pending), 0), (next_, _COUNT_BITS), (left, _BYTES_AT), (phase, _PHASE_AT),
-    ]  # fmt: skip
-    new = f.integer(0, 64)
-    for part, at in parts:
+    new = f.select(complete, next_, pending)
+    for part, at in ((next_, _COUNT_BITS), (left, _BYTES_AT), (phase, _PHASE_AT)):
         new = f.binary("or", new, f.binary("shl", part, f.integer(at, 64)))
     f.store(new, pointer, align=8)
     return word
