@@ -115,7 +115,9 @@ def optimise(
     if passes:
         words = {word for function in defined for said in function.attributes for word in said.split()}
         if kernel and b"alwaysinline" not in words:
-            _optimise_kernel(module, defined, min(level, 1) if _LONG in words else level)
+            is_long, is_flat = _LONG in words, _FLAT in words
+            level = min(level, 1) if is_long or is_flat else level
+            _optimise_kernel(module, defined, level, () if is_long or not is_flat else _OF_FLAT)
         else:
             _optimise_all(module, level, unrolls=_ROLLED not in words)
     return module
@@ -129,6 +131,10 @@ _ROLLED = b'"cujit-unrolls"="no"'
 
 _LONG = b'"cujit-long"="yes"'
 """What a function says that is too long for passes which thread jumps, as level 2 has them and level 1 has not."""
+
+
+_FLAT = b'"cujit-loops"="no"'
+"""What a function says that has no loops but those over warps and blocks."""
 
 
 def _parse(ir: str | bytes) -> Any:
@@ -192,16 +198,24 @@ Measured on the kernels of ``benchmarks/cpu.py``: the rest of ``-O2`` takes as l
 warps that become one function, and are then unrolled, gain by it.
 """
 
+_OF_FLAT = ("jump_threading", "instruction_combine", "simplify_cfg")
+"""What a kernel without loops gets besides level 1. Of level 2 it gains by nothing else: measured on the kernels of
+``benchmarks/cpu.py``, a sort takes 1.26 times as long at level 1 alone, and 0.99 times as long with these."""
 
-def _optimise_kernel(module: Any, defined: Sequence[Any], level: int) -> None:
-    """Optimise what is one function, or many that are called from one place each and stay apart."""
+
+def _optimise_kernel(module: Any, defined: Sequence[Any], level: int, more: Sequence[str]) -> None:
+    """Optimise what is one function, or many that are called from one place each and stay apart.
+
+    ``more`` are passes of LLVM's that come after those of the ``level``.
+    """
     builder = _pass_builder(level, unrolls=False)
     with _once(builder.getFunctionPassManager()) as simplify:
         for function in defined:
             simplify.run(function, builder)
-    if len(defined) > 1:
+    names = (*more, *(_AROUND if len(defined) > 1 else ()))
+    if names:
         with _once(_llvm().create_new_module_pass_manager()) as around:
-            for name in _AROUND:
+            for name in names:
                 getattr(around, f"add_{name}_pass")()
             around.run(module, builder)
 

@@ -47,8 +47,16 @@ def test_functions_of_a_kernel_take_no_arguments_that_they_do_not_read() -> None
     assert "@twice(i32 %x)" in str(optimise(IR, kernel=True))
 
 
-@pytest.mark.parametrize(("said", "level"), [("no", 2), ("yes", 1)])
-def test_a_long_kernel_gets_the_passes_that_take_time_in_proportion(
+@pytest.mark.parametrize(
+    ("said", "level"),
+    [
+        ('"cujit-long"="no"', 2),
+        ('"cujit-long"="yes"', 1),
+        ('"cujit-long"="no" "cujit-loops"="yes"', 2),
+        ('"cujit-long"="no" "cujit-loops"="no"', 1),
+    ],
+)
+def test_a_kernel_that_is_long_or_has_no_loops_gets_the_passes_that_take_time_in_proportion(
     said: str, level: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     builder, levels = jit._pass_builder, []
@@ -58,7 +66,7 @@ def test_a_long_kernel_gets_the_passes_that_take_time_in_proportion(
         return builder(level, unrolls=unrolls)
 
     monkeypatch.setattr(jit, "_pass_builder", watched)
-    optimise(IR.replace("%at) {", f'%at) "cujit-long"="{said}" {{'), kernel=True)
+    optimise(IR.replace("%at) {", f"%at) {said} {{"), kernel=True)
     assert levels == [level]
 
 
@@ -68,6 +76,15 @@ def test_a_module_says_whether_it_is_long(constants: int, said: str) -> None:
     module.constant("c", [one] * constants)
     module.define("run", [], [Node("ret")], linkage="")
     assert f'"cujit-long"="{said}"' in module.text("run")
+
+
+@pytest.mark.parametrize(("steps", "said"), [("x[0] = n;", "no"), ("for (int k = 0; k < n; k++) x[k] += n;", "yes")])
+def test_a_kernel_says_whether_it_has_loops(steps: str, said: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    texts: list[str] = []
+    monkeypatch.setattr(jit, "_LOOKERS", [texts.append])
+    kernel = cujit.jit(f'extern "C" __global__ void k(int *x, int n) {{ {steps} }}', device=cujit.cpu())["k"]
+    kernel[1, 32].compile()
+    assert [f'"cujit-loops"="{said}"' in text for text in texts if "@run(" in text] == [True]
 
 
 def test_no_pass_builder_serves_for_long_or_stays(monkeypatch: pytest.MonkeyPatch) -> None:

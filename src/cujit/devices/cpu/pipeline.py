@@ -60,7 +60,8 @@ def ir_of(
         lambda made: listing.of_divergence(body, made),
     )
     regions = stage("fission", name, lambda: None if whole else fission(body, divergence, block), listing.of_fission)
-    ir = IrModule(None if origin is None else DebugInfo(origin))
+    has_loops = any(each.graph.loops for each in (body, *body.functions.values()))
+    ir = IrModule(None if origin is None else DebugInfo(origin), has_loops)
     return stage("emit", name, lambda: _emit(body, block, divergence, regions, observers, ir), str)
 
 

@@ -161,10 +161,12 @@ class IrModule:
 
     ``functions`` are the texts of those that it defines, ``declared`` of those that stand elsewhere, by name.
 
-    With ``debug``, functions are printed with the lines that they come from.
+    With ``debug``, functions are printed with the lines that they come from. ``has_loops`` says whether the kernel has
+    loops of its own.
     """
 
     debug: DebugInfo | None = None
+    has_loops: bool = True
     functions: dict[str, str] = field(default_factory=dict)
     declared: dict[str, str] = field(default_factory=dict)
     _constants: dict[str, str] = field(default_factory=dict)
@@ -212,6 +214,7 @@ class IrModule:
         functions = [self.functions[name] for name in (*first, *rest)]
         text = "\n".join([*self._constants.values(), *functions, *self.declared.values()])
         length = len(text) - self._debug_length
-        unrolls, is_long = ("no" if length > _UNROLLED else "yes"), ("yes" if length > _LONG else "no")
-        said = f'attributes #{_SAID} = {{ "cujit-long"="{is_long}" "cujit-unrolls"="{unrolls}" }}'  # see ``optimise``
+        facts = {"long": length > _LONG, "loops": self.has_loops, "unrolls": length <= _UNROLLED}  # see ``optimise``
+        words = " ".join(f'"cujit-{fact}"="{"yes" if holds else "no"}"' for fact, holds in facts.items())
+        said = f"attributes #{_SAID} = {{ {words} }}"
         return "\n".join([text, said, *(self.debug.lines if self.debug is not None else ())])
