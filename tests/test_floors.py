@@ -72,7 +72,7 @@ def test_the_drawing_of_the_house_is_what_the_contract_holds() -> None:
     assert [_members(floor) for floor in floors] == [_members(floor) for floor in held if floor not in _UNDRAWN]
 
 
-_UNDRAWN = ("__main__", "pytest_plugin")
+_UNDRAWN = ("__main__",)
 
 
 def test_no_files_import_each_other_in_a_circle_not_even_for_types() -> None:

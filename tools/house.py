@@ -36,9 +36,9 @@ _COMPLEX = 15
 
 LIMITS = {
     "circles of imports": 0,
-    "modules at the root": 12,
+    "modules at the root": 10,
     "public names": 65,
-    "code lines, C counted": 45_600,
+    "code lines, C counted": 44_600,
     f"functions of complexity > {_COMPLEX}": 32,
     "class names used twice": 6,
     "imports in functions without a reason": 0,
