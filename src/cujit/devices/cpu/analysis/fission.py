@@ -33,6 +33,7 @@ from cujit.devices.cpu.analysis.dataflow import (
     immediate_postdominators,
     joined,
     live_in,
+    polling_loops,
     reach,
     solve,
     written_once,
@@ -45,7 +46,6 @@ from cujit.devices.cpu.analysis.patterns import (
     patterns_from,
     vector_access,
 )
-from cujit.devices.cpu.analysis.progress import polling_loops
 from cujit.devices.cpu.analysis.uniformity import (
     VARYING,
     WARP,

@@ -19,14 +19,15 @@ from dataclasses import dataclass, field, replace
 
 from cujit.devices.cpu.analysis.dataflow import (
     bits_of,
+    find_non_reconverging,
     immediate_postdominators,
     joined,
     live_in,
+    polling_loops,
     reach,
     solve,
     written_once,
 )
-from cujit.devices.cpu.analysis.progress import find_non_reconverging, polling_loops
 from cujit.devices.cpu.ir.cfg import Block, Graph, Loop
 from cujit.devices.cpu.ir.program import (
     WARP,

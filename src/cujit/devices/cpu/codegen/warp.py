@@ -8,28 +8,18 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 import numpy as np
 
-from cujit.devices.cpu.analysis.nans import gives_one_nan, sees_bits
+from cujit.devices.cpu.analysis.body import Body, gives_one_nan, sees_bits
 from cujit.devices.cpu.analysis.uniformity import VARYING, WARP, Divergence, Shape, low_bits, special_shape
 from cujit.devices.cpu.codegen.builder import Builder, Value, int_type, storage_type, type_width
 from cujit.devices.cpu.codegen.nodes import BLOCK, FIRST_THREAD, LAUNCH, IrModule
 from cujit.devices.cpu.codegen.rounding import canonical
 from cujit.devices.cpu.codegen.special import special_value
-from cujit.devices.cpu.ir.program import (
-    FloatConstant,
-    IntConstant,
-    Negation,
-    Op,
-    Operand,
-    Reg,
-    Special,
-    SymbolAddress,
-)
+from cujit.devices.cpu.ir.program import FloatConstant, IntConstant, Negation, Op, Operand, Reg, Special, SymbolAddress
 from cujit.devices.shapes import Dim3
 from cujit.errors import CujitError
 from cujit.formats.ptx.isa.semantics import Trait
 
 if TYPE_CHECKING:
-    from cujit.devices.cpu.analysis.body import Body
     from cujit.devices.cpu.analysis.patterns import VectorAccess
     from cujit.devices.cpu.ir.cfg import Block, Graph
 

@@ -18,7 +18,7 @@ the scan goes on; at the end it begins anew while that helps. When it does not, 
 
 from __future__ import annotations
 
-from cujit.devices.cpu.analysis.progress import polling_loops
+from cujit.devices.cpu.analysis.dataflow import polling_loops
 from cujit.devices.cpu.analysis.uniformity import Shape, is_divergent_branch
 from cujit.devices.cpu.codegen.builder import Value
 from cujit.devices.cpu.codegen.nodes import STATE, WARP_NUMBER

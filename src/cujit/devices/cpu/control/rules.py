@@ -9,13 +9,12 @@ from cujit.devices.cpu.codegen.special import SPECIAL_REGISTERS
 from cujit.devices.cpu.frontend.operands import mismatch
 from cujit.devices.cpu.instructions import (
     atomics,
-    barriers,
+    blocks,
     calls,
     compare,
     convert,
     floating,
     halves,
-    hints,
     integer,
     mbarrier,
     memory,
@@ -32,7 +31,7 @@ from cujit.formats.ptx.isa.table import special_register
 __all__ = ["all_rules", "check"]
 
 _FAMILIES = (
-    memory, integer, floating, compare, convert, halves, video, hints, atomics, warpwide, barriers,
+    memory, integer, floating, compare, convert, halves, video, atomics, warpwide, blocks,
     mbarrier, bulk, tensor, mma, move, textures, calls,
 )  # fmt: skip
 

@@ -18,7 +18,7 @@ from cujit.devices.cpu.analysis.dataflow import control_equivalent
 from cujit.devices.cpu.codegen.builder import Value
 from cujit.devices.cpu.codegen.nodes import BLOCK, FIRST_THREAD, LAUNCH, STATE, WARP_NUMBER
 from cujit.devices.cpu.codegen.warp import MASK, WarpEmitter
-from cujit.devices.cpu.instructions import barriers
+from cujit.devices.cpu.instructions import blocks
 from cujit.devices.cpu.instructions.warpwide import Party, known, lacks_partners, members_of, rule_of
 from cujit.devices.cpu.ir.cfg import Block
 from cujit.devices.cpu.ir.program import Op
@@ -181,14 +181,14 @@ class Masks:
         missing = b.any_lane(b.binary("and", self.live(), b.invert(lanes)))
         with b.when(missing, "whole", holds=False):
             e.mask = lanes
-            barriers.synchronise(e, op, lanes)
+            blocks.synchronise(e, op, lanes)
             e.after(op)
             self.hand_on(target, lanes)
             b.jump(done)
         self._release(block)
         b.only_if(b.any_lane(lanes), done, "arrive")
         parked = b.binary("or", self.load(f"parked.{p}", MASK), lanes)
-        number, generation = barriers.arrive(e, op, lanes, parked)
+        number, generation = blocks.arrive(e, op, lanes, parked)
         b.write(f"parked.{p}", parked)
         b.write(f"generation.{p}", generation)
         b.write(f"barrier.{p}", number)
@@ -201,10 +201,10 @@ class Masks:
         parked = self.load(f"parked.{p}", MASK)
         b.only_if(b.any_lane(parked), done, "parked")
         number, generation = self.load(f"barrier.{p}", "i32"), self.load(f"generation.{p}", "i32")
-        b.only_if(barriers.has_opened(e, op, number, generation), done, "free")
+        b.only_if(blocks.has_opened(e, op, number, generation), done, "free")
         here, self.position = (e.mask, self.position), p
         e.mask = parked
-        barriers.put_result(e, op, number)
+        blocks.put_result(e, op, number)
         e.after(op)
         e.mask, self.position = here
         self.hand_on(block.successors[0], parked)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from cujit.devices.cpu.analysis.uniformity import WARP
 from cujit.devices.cpu.codegen.builder import Builder, Value, float_type
-from cujit.devices.cpu.codegen.lanewise import each_lane, for_each_bit, lane_item
+from cujit.devices.cpu.codegen.memory import each_lane, for_each_bit, lane_item
 from cujit.devices.cpu.codegen.registry import Rules
 from cujit.devices.cpu.codegen.rounding import canonical, flush, quiet_if_nan
 from cujit.devices.cpu.codegen.warp import WarpEmitter

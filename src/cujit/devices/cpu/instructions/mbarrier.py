@@ -21,7 +21,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from cujit.devices.cpu.codegen.builder import Builder, Value
-from cujit.devices.cpu.codegen.lanewise import each_lane
+from cujit.devices.cpu.codegen.memory import each_lane
 from cujit.devices.cpu.codegen.registry import Rules
 from cujit.devices.cpu.codegen.warp import WarpEmitter
 from cujit.devices.cpu.instructions.memory import address_in

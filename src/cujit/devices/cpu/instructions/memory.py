@@ -1,6 +1,7 @@
-"""Loads and stores of every space, width and vector form; addresses; moves between registers.
+"""Loads and stores of every space, width and vector form; addresses; moves between registers; advice.
 
-PTX ISA 9.1: "Data Movement and Conversion Instructions".
+PTX ISA 9.1: "Data Movement and Conversion Instructions", of which "createpolicy, applypriority, discard" only advise;
+"griddepcontrol", "Miscellaneous Instructions".
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from cujit.devices.cpu.codegen.memory import Gather, Place, Scatter, element_typ
 from cujit.devices.cpu.codegen.nodes import STATE
 from cujit.devices.cpu.codegen.registry import Rules
 from cujit.devices.cpu.codegen.warp import WarpEmitter, storage_type
-from cujit.devices.cpu.instructions import clusters
+from cujit.devices.cpu.instructions import blocks
 from cujit.devices.cpu.ir.program import Group, Memory, Op, Reg, SymbolAddress, items_of
 from cujit.devices.cpu.native.structures import STACK_BYTES, Block, Warp
 from cujit.formats.ptx.isa.semantics import Type
@@ -36,7 +37,14 @@ def register(rules: Rules) -> None:
     rules.on("fence|membar", _fence)
     rules.on("isspacep", _is_space)
     rules.on("isspacep .shared::cluster", _is_cluster)
-    clusters.register(rules)
+    # A processor has no use for advice, and waits for nothing that is done.
+    rules.on("createpolicy", _policy)
+    rules.on("createpolicy .cvt", _policy_of_property)
+    rules.on("applypriority|discard|prefetch|prefetchu|griddepcontrol|setmaxnreg|pmevent|nanosleep", _nothing)
+    rules.on("cp .commit_group|wait_group|wait_all|mbarrier", _nothing)
+    rules.on("cp .bulk .prefetch", _nothing)
+    rules.on("wgmma .fence|commit_group|wait_group", _nothing)
+    rules.on("mbarrier .inval", _nothing)
 
 
 # -- addresses --------------------------------------------------------------------------------------------
@@ -102,7 +110,7 @@ def _in_space(e: WarpEmitter, space: str, address: Value, *, first_lane: bool) -
     if space == "shared":
         return b.binary("add", address, Value("%shared.int", "i64"))
     if space == "cluster":
-        return clusters.to_process(e, address)
+        return blocks.to_process(e, address)
     if space == "local":
         return b.binary("add", address, local_base(e, first_lane=first_lane))
     return address
@@ -219,7 +227,7 @@ def _convert_address(e: WarpEmitter, op: Op) -> None:
         base = Value("%shared.int", "i64") if space == "shared" else local_base(e, first_lane=e.base_form)
         value = b.binary("sub" if "to" in op.modifiers else "add", value, base)
     elif space == "cluster":
-        value = clusters.from_process(e, value) if "to" in op.modifiers else clusters.to_process(e, value)
+        value = blocks.from_process(e, value) if "to" in op.modifiers else blocks.to_process(e, value)
     e.put(op, b.resize(value, bits, signed=False))
 
 
@@ -259,5 +267,27 @@ def stack_start(e: WarpEmitter) -> Value:
 def _is_cluster(e: WarpEmitter, op: Op) -> None:
     """``isspacep.shared::cluster``: whether a generic address lies in the shared memory of a block of the cluster."""
     b = e.builder
-    far = b.binary("sub", e.source(op, 0, "i64"), clusters.CLUSTER)
-    e.put(op, b.compare("icmp ult", far, clusters.cluster_bytes(e)))
+    far = b.binary("sub", e.source(op, 0, "i64"), blocks.CLUSTER)
+    e.put(op, b.compare("icmp ult", far, blocks.cluster_bytes(e)))
+
+
+# -- what only advises, or waits for what is done ---------------------------------------------------------------
+
+
+def _nothing(e: WarpEmitter, op: Op) -> None:
+    """Do nothing.
+
+    Launches follow each other; ``discard`` leaves open what is in memory then, ``mbarrier.inval`` what is done with it.
+    What was issued is done, so that nobody waits for it: ``cp.async.mbarrier.arrive`` adds an arrival to the count
+    before the copies that takes it away again.
+    """
+
+
+def _policy(e: WarpEmitter, op: Op) -> None:
+    """Give the one policy that there is; it is opaque, and whoever takes it ignores it."""
+    e.put(op, e.builder.integer(0, 64))
+
+
+def _policy_of_property(e: WarpEmitter, op: Op) -> None:
+    """Give the property itself, opaque as well."""
+    e.put(op, e.source(op, 0, "i64"))

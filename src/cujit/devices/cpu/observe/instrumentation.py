@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from cujit.devices.cpu.analysis.uniformity import WARP
 from cujit.devices.cpu.codegen.builder import Value, type_width
 from cujit.devices.cpu.codegen.nodes import BLOCK, LAUNCH, STATE, WARP_NUMBER
-from cujit.devices.cpu.instructions import barriers, warpwide
+from cujit.devices.cpu.instructions import blocks, warpwide
 from cujit.devices.cpu.instructions.matrix.move import memory_lines
 from cujit.devices.cpu.instructions.memory import address_in
 from cujit.devices.cpu.ir.program import CLEAR, Group, IntConstant, Memory, Negation, Op, Operand, Reg, SymbolAddress
@@ -155,7 +155,7 @@ class Checker:
 
     def _barrier(self, e: WarpEmitter, op: Op) -> tuple[Value | None, Value | None]:
         """Number and count of threads; the cluster's barrier has neither."""
-        return (None, None) if op.scope == "cluster" else barriers.named(e, op, e.flow.lanes_of(op))
+        return (None, None) if op.scope == "cluster" else blocks.named(e, op, e.flow.lanes_of(op))
 
     def _check_barrier(
         self, e: WarpEmitter, op: Op, number: Value | None, threads: Value | None, *, aligned: bool

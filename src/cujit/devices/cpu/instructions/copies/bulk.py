@@ -9,10 +9,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from cujit.devices.cpu.codegen.builder import Builder, Value
-from cujit.devices.cpu.codegen.lanewise import each_lane, for_each_bit
+from cujit.devices.cpu.codegen.memory import each_lane, for_each_bit
 from cujit.devices.cpu.codegen.registry import Rules
 from cujit.devices.cpu.codegen.warp import WarpEmitter
-from cujit.devices.cpu.instructions import clusters
+from cujit.devices.cpu.instructions import blocks
 from cujit.devices.cpu.instructions.atomics import Atomic, operation_of
 from cujit.devices.cpu.instructions.mbarrier import complete_bytes
 from cujit.devices.cpu.instructions.memory import address_in
@@ -127,7 +127,7 @@ def _copy_to_several(e: WarpEmitter, op: Op) -> None:
     target, source, barrier = _addresses(e, op, ("cluster", "global", "cluster"))
     size = e.source(op, 2, "i32")
     _check(e, op, target, source, size)
-    offsets = [clusters.offset_of(e, v) for v in (target, barrier)]
+    offsets = [blocks.offset_of(e, v) for v in (target, barrier)]
 
     def copy(f: Builder, v: Sequence[Value]) -> None:
         def to_one(rank: Value) -> None:
@@ -138,7 +138,7 @@ def _copy_to_several(e: WarpEmitter, op: Op) -> None:
         for_each_bit(f, f.cast("zext", v[4], "i32"), to_one)
 
     values = [offsets[0], source, size, offsets[1], e.source(op, 4, "i16")]
-    each_lane(e, op, "bulk.multicast", [*values, clusters.CLUSTER, clusters.STRIDE], copy)
+    each_lane(e, op, "bulk.multicast", [*values, blocks.CLUSTER, blocks.STRIDE], copy)
 
 
 # -- reductions -------------------------------------------------------------------------------------------

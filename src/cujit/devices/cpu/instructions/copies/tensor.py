@@ -11,10 +11,10 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from cujit.devices.cpu.codegen.builder import Builder, Value
-from cujit.devices.cpu.codegen.lanewise import each_lane, for_each_bit
+from cujit.devices.cpu.codegen.memory import each_lane, for_each_bit
 from cujit.devices.cpu.codegen.registry import Rules
 from cujit.devices.cpu.codegen.warp import WarpEmitter
-from cujit.devices.cpu.instructions import clusters
+from cujit.devices.cpu.instructions import blocks
 from cujit.devices.cpu.instructions.atomics import Atomic, operation_of
 from cujit.devices.cpu.instructions.copies.bulk import apply_function, fault_where, move
 from cujit.devices.cpu.instructions.mbarrier import complete_bytes
@@ -82,7 +82,7 @@ class _Copy(_Place):
 
     def operands(self) -> list[Value]:
         """What the lane function takes: map, shared address, where the cluster's shared memory begins, coordinates."""
-        return [self.map, self.shared, clusters.CLUSTER, *self.coords]
+        return [self.map, self.shared, blocks.CLUSTER, *self.coords]
 
     def walk(self, f: Builder, values: Sequence[Value], *, inward: bool = False, reductions: Value = _NOTHING) -> Value:
         """Copy the box of one lane, or reduce it, in native code; give its bytes."""
@@ -162,7 +162,7 @@ def _check_shared(e: WarpEmitter, op: Op, copy: _Copy) -> None:
     Source: CUDA C++ Programming Guide, "Using TMA", table of alignment requirements.
     """
     b = e.builder
-    low = b.binary("and", b.binary("sub", copy.shared, clusters.CLUSTER), b.integer(_SHARED_ALIGN - 1, 64))
+    low = b.binary("and", b.binary("sub", copy.shared, blocks.CLUSTER), b.integer(_SHARED_ALIGN - 1, 64))
     low = b.select(e.lanes(op), low, b.integer(0, 64))
     fault_where(e, op, FaultKind.BULK_ALIGN, low, copy.shared)
 
@@ -187,7 +187,7 @@ def _load_to_several(e: WarpEmitter, op: Op) -> None:
     """``….multicast::cluster [dst], [map, {…}], [mbar], mask``: to the same place of every block that the mask has."""
     shared, tensor, barrier = _memories(op)
     copy = _copy_of(e, op, tensor, shared, "cluster")
-    offset = clusters.offset_of(e, address_in(e, barrier, "cluster"))
+    offset = blocks.offset_of(e, address_in(e, barrier, "cluster"))
     mask = e.read(op.sources[4 if copy.im2col else 3], "i16")
 
     def load(f: Builder, v: Sequence[Value]) -> None:
@@ -201,7 +201,7 @@ def _load_to_several(e: WarpEmitter, op: Op) -> None:
         for_each_bit(f, f.cast("zext", mask, "i32"), to_one)
 
     map_, shared_at, *rest = copy.operands()
-    operands = [mask, clusters.STRIDE, offset, map_, clusters.offset_of(e, shared_at), *rest]
+    operands = [mask, blocks.STRIDE, offset, map_, blocks.offset_of(e, shared_at), *rest]
     each_lane(e, op, f"tensor.multicast{copy.form}", operands, load)
 
 

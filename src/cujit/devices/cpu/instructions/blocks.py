@@ -1,0 +1,231 @@
+"""What the blocks of a cluster and the warps of a block do together: barriers, and addresses in each other's memory.
+
+PTX ISA 9.1: "Parallel Synchronization and Communication Instructions: bar, barrier", "barrier.cluster", "mapa",
+"getctarank". The barriers themselves are native code (``runtime/blocks.c``); ``flow`` decides whether the warp waits as
+a whole or lane by lane.
+
+The blocks' shared memory lies side by side from ``%cluster.int`` on, ``%shared.stride`` bytes apart, in order of
+their ranks. In the space ``shared::cluster`` an address below 2**24 is one of the own block, as in ``shared::cta``;
+that of ``offset`` in the block of rank r is ``(r + 1) << 24 | offset``. (PTX ISA 9.1, 9.7.9.23 "mapa" leaves the form
+of such addresses open, but for those of the own block.)
+"""
+
+from __future__ import annotations
+
+import contextlib
+
+from cujit.devices.cpu.codegen.builder import Value, int_type
+from cujit.devices.cpu.codegen.nodes import LAUNCH, STATE, WARP_NUMBER
+from cujit.devices.cpu.codegen.registry import Rules
+from cujit.devices.cpu.codegen.warp import WarpEmitter
+from cujit.devices.cpu.ir.program import Op, Operand
+from cujit.devices.cpu.run.launch import field_offset
+
+__all__ = [
+    "CLUSTER", "STRIDE", "arrive", "cluster_bytes", "from_process", "has_opened", "named", "offset_of", "put_result",
+    "register", "synchronise", "to_process",
+]  # fmt: skip
+
+_OFFSET_BITS = 24
+"""Low bits of a ``shared::cluster`` address that are the offset in a block's shared memory."""
+
+CLUSTER = Value("%cluster.int", "i64")
+STRIDE = Value("%shared.stride", "i64")
+_OWN = Value("%shared.int", "i64")
+_OWN_RANK = Value("%cluster.rank", "i32")
+
+
+def register(rules: Rules) -> None:
+    """Add the rules of this family."""
+    rules.on("bar|barrier", _barrier)
+    rules.on("mapa", _map)
+    rules.on("getctarank", _get_rank)
+
+
+# -- barriers ---------------------------------------------------------------------------------------------
+
+
+def _barrier(e: WarpEmitter, op: Op) -> None:
+    """Wait, or arrive, with all the lanes that are here."""
+    b, lanes = e.builder, e.flow.lanes_of(op)
+    with contextlib.nullcontext() if op.guard is None else b.when(b.any_lane(lanes), "barrier"):
+        if op.form.is_barrier:
+            synchronise(e, op, lanes)
+        else:
+            arrive(e, op, lanes)
+
+
+def synchronise(e: WarpEmitter, op: Op, lanes: Value) -> None:
+    """Arrive with these lanes, which are all that the warp has, and wait until the barrier opens."""
+    b = e.builder
+    number, generation = arrive(e, op, lanes)
+    here = b.word(lanes)
+    line = b.integer(op.line, 32)
+    if op.scope == "cluster":
+        b.call("cujit_cluster_wait", "void", STATE, WARP_NUMBER, generation, line, here)
+        return
+    b.call("cujit_barrier_wait", "void", STATE, WARP_NUMBER, number, generation, line, here)
+    put_result(e, op, number)
+
+
+def arrive(e: WarpEmitter, op: Op, lanes: Value, waiting: Value | None = None) -> tuple[Value, Value]:
+    """Have lanes arrive; the number of the barrier and its generation tell when it opens.
+
+    ``waiting`` are the lanes that will wait here, those that came before included.
+    """
+    b = e.builder
+    if op.scope == "cluster":
+        name = "cujit_cluster_arrival" if op.form.is_barrier else "cujit_cluster_arrive"
+        word = b.word(lanes if waiting is None else waiting)
+        return b.integer(0, 32), b.call(name, "i32", STATE, WARP_NUMBER, word)
+    number, threads = named(e, op, lanes)
+    holding = b.integer(0, 32)
+    word = counted = b.word(lanes)
+    if len(_numbers(op)) > 1:
+        # A warp counts as 32 threads at a barrier with a count, whatever lanes it has left. Source: PTX ISA 9.1, "bar":
+        # "the arrival count is incremented by the warp size (not the number of active threads in the warp)".
+        missing = b.any_lane(b.binary("and", e.flow.live(), b.invert(lanes)))
+        counted = b.select(missing, word, b.integer(-1, 32))
+    if "red" in op.modifiers:
+        # Lanes that count and are not there change nothing.
+        holding = b.binary("and", b.word(b.vector(e.read(op.sources[-1], "i1"))), word)
+        if "and" in op.modifiers:
+            holding = b.binary("or", holding, b.binary("xor", word, b.integer(-1, 32)))
+    return number, b.call("cujit_barrier_arrive", "i32", STATE, number, threads, counted, holding)
+
+
+def named(e: WarpEmitter, op: Op, lanes: Value) -> tuple[Value, Value]:
+    """Read the number of a block's barrier and the count of threads that it is for (0: all), as scalars."""
+    numbers = _numbers(op)
+    threads = _scalar(e, numbers[1], lanes) if len(numbers) > 1 else e.builder.integer(0, 32)
+    return _scalar(e, numbers[0], lanes), threads
+
+
+def _numbers(op: Op) -> tuple[Operand, ...]:
+    return op.sources[:-1] if "red" in op.modifiers else op.sources
+
+
+def has_opened(e: WarpEmitter, op: Op, number: Value, generation: Value) -> Value:
+    """Tell whether a barrier has opened since lanes arrived in that generation."""
+    b = e.builder
+    name, which = ("cluster", ()) if op.scope == "cluster" else ("barrier", (number,))
+    return b.compare("icmp ne", b.call(f"cujit_{name}_generation", "i32", STATE, *which), generation)
+
+
+_RESULTS = {"popc": "cujit_barrier_count", "or": "cujit_barrier_any", "and": "cujit_barrier_missing"}
+
+
+def put_result(e: WarpEmitter, op: Op, number: Value) -> None:
+    """Write what a reducing barrier found."""
+    if "red" not in op.modifiers:
+        return
+    b = e.builder
+    kind = next(m for m in op.modifiers if m in _RESULTS)
+    found = b.call(_RESULTS[kind], "i32", STATE, number)
+    if kind != "popc":
+        found = b.compare("icmp eq" if kind == "and" else "icmp ne", found, b.integer(0, 32))
+    e.put(op, b.vector(found))
+
+
+def _scalar(e: WarpEmitter, operand: Operand, lanes: Value) -> Value:
+    """Read an operand that is the same in all these lanes."""
+    value = e.read(operand, "i32")
+    return e.builder.extract(value, e.builder.first_lane(lanes)) if value.is_vector else value
+
+
+# -- addresses --------------------------------------------------------------------------------------------
+
+
+def _split(e: WarpEmitter, address: Value) -> tuple[Value, Value]:
+    """Take a ``shared::cluster`` address (i64) apart: 0 for the own block or its rank + 1, and the offset."""
+    b = e.builder
+    low = b.binary("and", address, b.integer((1 << _OFFSET_BITS) - 1, 64))
+    return b.binary("ashr", address, b.integer(_OFFSET_BITS, 64)), low
+
+
+def _joined(e: WarpEmitter, rank: Value, offset: Value) -> Value:
+    """Make a ``shared::cluster`` address (i64) of a rank and an offset."""
+    b = e.builder
+    number = b.binary("add", rank, b.integer(1, 64))
+    return b.binary("or", b.binary("shl", number, b.integer(_OFFSET_BITS, 64)), offset)
+
+
+def to_process(e: WarpEmitter, address: Value) -> Value:
+    """Turn a ``shared::cluster`` address (i64) into an address of this process."""
+    b = e.builder
+    number, offset = _split(e, address)
+    rank = b.binary("sub", number, b.integer(1, 64))
+    there = _address_of_rank(e, rank, offset)
+    # An address that is counted from before the window's start has a negative number and is the own block's.
+    own = b.compare("icmp slt", number, b.integer(1, 64))
+    return b.select(own, b.binary("add", _OWN, address), there)
+
+
+def from_process(e: WarpEmitter, address: Value) -> Value:
+    """Turn an address of this process, in the cluster's shared memory, into one of ``shared::cluster`` (i64)."""
+    b = e.builder
+    own = b.binary("sub", address, _OWN)
+    there = _joined(e, _rank_of(e, address), offset_of(e, address))
+    return b.select(b.compare("icmp ult", own, _stride(e)), own, there)
+
+
+def _stride(e: WarpEmitter) -> Value:
+    """Bytes between the blocks' shared memory, and at least one: a block without any divides by it too."""
+    return e.builder.intrinsic("umax", STRIDE, e.builder.integer(1, 64))
+
+
+def _rank_of(e: WarpEmitter, address: Value) -> Value:
+    """Find the rank (i64) of the block whose shared memory an address of this process is in."""
+    b = e.builder
+    return b.binary("udiv", b.binary("sub", address, CLUSTER), _stride(e))
+
+
+def offset_of(e: WarpEmitter, address: Value) -> Value:
+    """Find the offset (i64) of an address of this process in the shared memory of its block."""
+    b = e.builder
+    return b.binary("urem", b.binary("sub", address, CLUSTER), _stride(e))
+
+
+def _address_of_rank(e: WarpEmitter, rank: Value, offset: Value) -> Value:
+    """Give the address of this process of an offset (i64) in the shared memory of the block of a rank (i64)."""
+    b = e.builder
+    return b.binary("add", b.binary("add", CLUSTER, b.binary("mul", rank, STRIDE)), offset)
+
+
+def cluster_bytes(e: WarpEmitter) -> Value:
+    """Count the bytes (i64) of the shared memory of all blocks of the cluster."""
+    b = e.builder
+    sizes = []
+    for axis in "xyz":
+        size = b.load("i32", b.offset(LAUNCH, field_offset(f"cluster_{axis}")))
+        sizes.append(b.cast("zext", b.intrinsic("umax", size, b.integer(1, 32)), "i64"))
+    blocks = b.binary("mul", b.binary("mul", sizes[0], sizes[1]), sizes[2])
+    return b.intrinsic("umax", b.binary("mul", blocks, STRIDE), Value("%shared.size", "i64"))
+
+
+def _map(e: WarpEmitter, op: Op) -> None:
+    """``mapa d, a, rank``: the address in the block of that rank that corresponds to ``a`` here.
+
+    With ``.shared::cluster`` both are addresses of that space, else both are generic.
+    """
+    b = e.builder
+    rank = b.resize(e.source(op, 1, "i32"), 64, signed=False)
+    address = b.resize(e.source(op, 0, int_type(op.type.bits)), 64, signed=False)
+    if op.space == "cluster":
+        mapped = _joined(e, rank, _split(e, address)[1])
+    else:
+        mapped = _address_of_rank(e, rank, offset_of(e, address))
+    e.put(op, b.resize(mapped, op.type.bits, signed=False))
+
+
+def _get_rank(e: WarpEmitter, op: Op) -> None:
+    """``getctarank d, a``: the rank of the block whose shared memory the address is in."""
+    b = e.builder
+    address = b.resize(e.source(op, 0, int_type(op.type.bits)), 64, signed=False)
+    if op.space == "cluster":
+        number, _ = _split(e, address)
+        own = b.compare("icmp eq", number, b.integer(0, 64))
+        rank = b.resize(b.binary("sub", number, b.integer(1, 64)), 32, signed=False)
+        e.put(op, b.select(own, _OWN_RANK, rank))
+    else:
+        e.put(op, b.resize(_rank_of(e, address), 32, signed=False))
