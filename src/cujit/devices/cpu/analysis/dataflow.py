@@ -19,20 +19,9 @@ from cujit.devices.cpu.ir.cfg import Block, Graph, Loop
 from cujit.devices.cpu.ir.program import Op, Reg
 
 __all__ = [
-    "bits_of",
-    "closure",
-    "control_equivalent",
-    "dominators",
-    "find_non_reconverging",
-    "immediate_postdominators",
-    "joined",
-    "live_in",
-    "polling_loops",
-    "reach",
-    "solve",
-    "turned",
-    "written_once",
-]
+    "bits_of", "closure", "control_equivalent", "dominators", "find_non_reconverging", "immediate_postdominators",
+    "joined", "live_in", "polling_loops", "reach", "solve", "turned", "written_once",
+]  # fmt: skip
 
 _T = TypeVar("_T")
 
@@ -233,8 +222,8 @@ def _compare(graph: Graph, loop: Loop | None, members: list[int], own: list[int]
 
 # Lanes wait at a barrier or a ``.sync`` operation for lanes that took another way, and a loop that polls memory may
 # wait for what another lane of the same warp writes later on. So behind such a place the order of blocks does not keep
-# lanes together: they do not reconverge from there on, and every position that they can reach may be passed at different
-# times.
+# lanes together: they do not reconverge from there on, and every position that they can reach may be passed at
+# different times.
 #
 #     AGAIN: ld.volatile.u32 x, [flag];      the loop polls: it may wait for what another lane stores,
 #         setp.eq.u32 p, x, 0;         ->    so that lanes do not converge in it,

@@ -39,36 +39,13 @@ def special_value(e: Reading, name: str) -> Value:
     return _READERS[name](e)
 
 
-def _named(name: str, _e: Reading) -> Value:
-    """A value that all lanes of a warp share and that the kernel's frame has (``frame.py``)."""
-    return Value(name, "i32")
-
-
 def _constant(value: int, bits: int, e: Reading) -> Value:
     return e.builder.integer(value, bits)
 
 
-def _lane_number(e: Reading) -> Value:
-    return e.builder.integer(e.lane, 32) if e.base_form else e.builder.lanes(_LANE, 32)
-
-
-def _lane_mask(masks: list[int], e: Reading) -> Value:
-    return e.builder.lanes(masks, 32)
-
-
-def _block_size(axis: str, e: Reading) -> Value:
-    return e.builder.integer(getattr(e.block, axis), 32)
-
-
-def _warps(e: Reading) -> Value:
-    return e.builder.integer((e.block.volume + WARP - 1) // WARP, 32)
-
-
 def _field(e: Reading, name: str, type_: str) -> Value:
     """Read what the host said of the launch."""
-    b = e.builder
-    at = b.offset(LAUNCH, field_offset(name))
-    return b.load(type_, at)
+    return e.builder.load(type_, e.builder.offset(LAUNCH, field_offset(name)))
 
 
 # -- threads ----------------------------------------------------------------------------------------------
@@ -132,11 +109,6 @@ def _cluster_blocks(e: Reading) -> Value:
     return e.builder.binary("mul", e.builder.binary("mul", x, y), z)
 
 
-def _is_cluster(e: Reading) -> Value:
-    """Whether the launch has clusters, be they of one block."""
-    return e.builder.compare("icmp ne", _field(e, "cluster_x", "i32"), e.builder.integer(0, 32))
-
-
 # -- shared memory, the driver's registers ----------------------------------------------------------------
 
 
@@ -191,8 +163,9 @@ def _on_axes(name: str, reader: Callable[..., Value], *first: str) -> dict[str, 
     return {**found, f"{name}.w": functools.partial(_constant, 0, 32)}
 
 
-def _of_frame(prefix: str, axis: str, e: Reading) -> Value:
-    return _named(f"%{prefix}.{axis}", e)
+def _of_frame(prefix: str, axis: str, _e: Reading) -> Value:
+    """A value that all lanes of a warp share and that the kernel's frame has (``frame.py``)."""
+    return Value(f"%{prefix}.{axis}", "i32")
 
 
 def _zeros(names: str, bits: int) -> dict[str, Reader]:
@@ -201,7 +174,7 @@ def _zeros(names: str, bits: int) -> dict[str, Reader]:
 
 _READERS: dict[str, Reader] = {
     **_on_axes("tid", _thread_index),
-    **_on_axes("ntid", _block_size),
+    **_on_axes("ntid", lambda axis, e: e.builder.integer(getattr(e.block, axis), 32)),
     **_on_axes("ctaid", _of_frame, "ctaid"),
     **_on_axes("nctaid", _of_frame, "nctaid"),
     **_on_axes("clusterid", _cluster_part, "ctaid", "udiv"),
@@ -210,15 +183,16 @@ _READERS: dict[str, Reader] = {
     **_on_axes("cluster_nctaid", _cluster_size),
     "cluster_ctarank": _cluster_rank,
     "cluster_nctarank": _cluster_blocks,
-    "is_explicit_cluster": _is_cluster,
-    "laneid": _lane_number,
-    "lanemask_eq": functools.partial(_lane_mask, [1 << k for k in _LANE]),
-    "lanemask_le": functools.partial(_lane_mask, [(2 << k) - 1 for k in _LANE]),
-    "lanemask_lt": functools.partial(_lane_mask, [(1 << k) - 1 for k in _LANE]),
-    "lanemask_ge": functools.partial(_lane_mask, [-(1 << k) for k in _LANE]),
-    "lanemask_gt": functools.partial(_lane_mask, [-(2 << k) for k in _LANE]),
-    "warpid": functools.partial(_named, "%warp"),
-    "nwarpid": _warps,
+    # Whether the launch has clusters, be they of one block.
+    "is_explicit_cluster": lambda e: e.builder.compare("icmp ne", _field(e, "cluster_x", "i32"), _constant(0, 32, e)),
+    "laneid": lambda e: e.builder.integer(e.lane, 32) if e.base_form else e.builder.lanes(_LANE, 32),
+    "lanemask_eq": lambda e: e.builder.lanes([1 << k for k in _LANE], 32),
+    "lanemask_le": lambda e: e.builder.lanes([(2 << k) - 1 for k in _LANE], 32),
+    "lanemask_lt": lambda e: e.builder.lanes([(1 << k) - 1 for k in _LANE], 32),
+    "lanemask_ge": lambda e: e.builder.lanes([-(1 << k) for k in _LANE], 32),
+    "lanemask_gt": lambda e: e.builder.lanes([-(2 << k) for k in _LANE], 32),
+    "warpid": lambda _e: Value("%warp", "i32"),
+    "nwarpid": lambda e: e.builder.integer((e.block.volume + WARP - 1) // WARP, 32),
     # The whole processor counts as one multiprocessor, whose number is 0.
     "nsmid": functools.partial(_constant, 1, 32),
     **_zeros("smid", 32),
@@ -226,7 +200,7 @@ _READERS: dict[str, Reader] = {
     **_zeros("gridid current_graph_exec", 64),
     **_zeros(" ".join(f"pm{k}" for k in range(8)), 32),
     **_zeros(" ".join(f"pm{k}_64" for k in range(8)), 64),
-    "dynamic_smem_size": functools.partial(_named, "%dynamic.size"),
+    "dynamic_smem_size": functools.partial(_of_frame, "dynamic", "size"),
     "total_smem_size": _shared_total,
     "aggr_smem_size": _shared_total,
     **_zeros(" ".join(f"reserved_smem_offset_{k}" for k in ("begin", "end", "cap", "0", "1")), 32),

@@ -46,7 +46,7 @@ def register(rules: Rules) -> None:
     # Without a rounding, of PTX 1.0 to 1.3: to nearest, f32 flushed. Source: PTX ISA 9.1, their notes; ptxas 13.5 for
     # ``.version 1.3``.
     rules.on("mad|div|rcp|sqrt .f64", _arithmetic)
-    rules.on("mad .f32", _flushed)
+    rules.on("mad .f32", _as_of_old(_arithmetic, "ftz"))
     rules.on("add|sub|mul|fma .f32x2", _packed)
     rules.on("abs|neg .f32|f64", _sign_change)
     rules.on("min|max .f32|f64", _extreme)
@@ -89,10 +89,6 @@ def _result(b: Builder, op: Op, values: Sequence[Value]) -> Value:
     if result.type == "double" and mode != "rn":
         result = with_payload(b, opcode, values, result)
     return saturate(b, result) if "sat" in op.modifiers else result
-
-
-def _flushed(e: WarpEmitter, op: Op) -> None:
-    _arithmetic(e, replace(op, form=form_of(op.opcode, "ftz", *op.modifiers)))
 
 
 def _arithmetic(e: WarpEmitter, op: Op) -> None:
@@ -175,15 +171,15 @@ def _test(e: WarpEmitter, op: Op) -> None:
 # are the processor's.
 
 
-def _as_of_old(handler: Handler) -> Handler:
+def _as_of_old(handler: Handler, *words: str) -> Handler:
     """Do an f32 instruction without modifiers, as PTX 1.0 to 1.3 had it.
 
-    Source: PTX ISA 9.1, the notes of ``div``, ``rcp``, ``sqrt``, …: it defaults to ``.approx.ftz.f32``; ptxas 13.5
-    makes the same of ``.version 1.3``.
+    Source: PTX ISA 9.1, the notes of ``div``, ``rcp``, ``sqrt``, …: it defaults to ``.approx.ftz.f32`` (``words``: to
+    these); ptxas 13.5 makes the same of ``.version 1.3``.
     """
 
     def old(e: WarpEmitter, op: Op) -> None:
-        handler(e, replace(op, form=form_of(op.opcode, "approx", "ftz", *op.modifiers)))
+        handler(e, replace(op, form=form_of(op.opcode, *(words or ("approx", "ftz")), *op.modifiers)))
 
     return old
 
