@@ -16,7 +16,7 @@ import pytest
 
 from cujit.artifact import Kind
 from cujit.cache.cache import Cache
-from cujit.devices.cpu.kernel import CpuKernel
+from cujit.devices.cpu.module import CpuKernel
 from cujit.devices.device import Device
 from cujit.devices.process import process_devices
 from cujit.errors import (

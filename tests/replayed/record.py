@@ -29,9 +29,8 @@ from cpu_cases import SOURCES
 
 import cujit
 from cujit.devices.cpu.backend import CpuBackend
-from cujit.devices.cpu.kernel import CpuKernel
-from cujit.devices.cpu.module import CpuModule
-from cujit.devices.cpu.run.allocations import live_blocks
+from cujit.devices.cpu.module import CpuKernel, CpuModule
+from cujit.devices.cpu.run.launch import live_blocks
 from cujit.devices.cpu.run.textures import CpuTextures, Descriptor
 from cujit.devices.options import PLAIN, LaunchOptions
 from cujit.devices.shapes import LaunchShape

@@ -17,10 +17,9 @@ import pytest
 
 from cujit.devices.cpu.native.library import address_of, compile_kernel
 from cujit.devices.cpu.native.structures import FaultKind
-from cujit.devices.cpu.run.allocations import HostBlock
 from cujit.devices.cpu.run.faults import Site, settle
 from cujit.devices.cpu.run.grid import Pool
-from cujit.devices.cpu.run.launch import PLACE, Launch, field_offset
+from cujit.devices.cpu.run.launch import PLACE, HostBlock, Launch, field_offset
 from cujit.devices.device import Device
 from cujit.devices.shapes import Dim3
 from cujit.errors import CujitError, KernelFaultError

@@ -66,7 +66,7 @@ import sys
 import numpy as np
 import cujit
 import cujit.devices.jit as jit
-from cujit.devices.cpu.run.start import CPU
+from cujit.devices.cpu.run.grid import CPU
 from cujit.devices.launcher.runtime import cupy_reader, runtime, tensor_reader
 
 made = []

@@ -15,10 +15,8 @@ from cujit.devices.backend import Backend
 from cujit.devices.cpu.module import CpuModule
 from cujit.devices.cpu.observe.checking import CheckingWatcher
 from cujit.devices.cpu.observe.watching import Checks, KernelWatcher
-from cujit.devices.cpu.run.allocations import HostBlock
-from cujit.devices.cpu.run.bounds import MAX_THREADS
-from cujit.devices.cpu.run.grid import Workers, available_threads
-from cujit.devices.cpu.run.launch import cache_bytes
+from cujit.devices.cpu.run.grid import MAX_THREADS, Workers, available_threads
+from cujit.devices.cpu.run.launch import HostBlock, cache_bytes
 from cujit.devices.cpu.run.streams import Captures, InOrderGraph, InOrderStream
 from cujit.devices.cpu.run.tensormap import encode
 from cujit.devices.cpu.run.textures import CpuTextures

@@ -5,20 +5,381 @@ What the cache has is neither checked nor compiled, and its PTX not even parsed.
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
+import functools
+import os
+from collections import OrderedDict
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, NamedTuple
+from weakref import WeakKeyDictionary
 
-from cujit.devices.backend import BackendKernel, BackendModule
+from cujit.cache.key import Part
+from cujit.devices.backend import BackendKernel, BackendModule, Target
+from cujit.devices.cpu.ir.facts import KernelFacts
+from cujit.devices.cpu.ir.program import WARP
 from cujit.devices.cpu.ir.refusals import RefusedKernel
-from cujit.devices.cpu.kernel import CpuKernel
+from cujit.devices.cpu.native.library import native_code
+from cujit.devices.cpu.native.structures import FaultKind
+from cujit.devices.cpu.observe.checking import room_for
 from cujit.devices.cpu.observe.watching import KernelWatcher
 from cujit.devices.cpu.preparation import Preparation
-from cujit.devices.cpu.run.allocations import HostBlock
-from cujit.devices.cpu.run.grid import Workers
+from cujit.devices.cpu.run.faults import Site, settle
+from cujit.devices.cpu.run.grid import CPU, Bounds, Share, Workers, no_memory
+from cujit.devices.cpu.run.launch import (
+    SHARED_ALIGN,
+    WORKSPACE_BYTES,
+    Control,
+    HostBlock,
+    Launch,
+    aligned,
+    cache_bytes,
+)  # fmt: skip
 from cujit.devices.cpu.run.lines import Lines
 from cujit.devices.cpu.run.streams import Captures
-from cujit.errors import NameNotFoundError, spell
+from cujit.devices.cpu.stages import dumped
+from cujit.devices.jit import NativeFunction
+from cujit.devices.objects import Work
+from cujit.devices.options import PLAIN, LaunchOptions, check_cooperative
+from cujit.devices.perf import lines_asked
+from cujit.devices.shapes import Dim3, LaunchShape, Resources
+from cujit.errors import ClosedError, LaunchError, NameNotFoundError, OptionError, spell
+from cujit.forks import Lock
 
-__all__ = ["CpuModule"]
+if TYPE_CHECKING:
+    from cujit.devices.cpu.run.debuglines import MachineLines
+
+__all__ = ["CpuKernel", "CpuModule"]
+
+_RESIDENT_THREADS = 2048
+"""Threads that count as running side by side on one core, as on one processor of a GPU (same source)."""
+
+_MOST_SHAPES = 32
+"""Block shapes whose machine code a kernel keeps, the ones used last; each takes about a megabyte."""
+
+
+_OPTIMIZE = "CUJIT_CPU_OPTIMIZE"
+"""Variable of the environment: 0 has kernels compiled without LLVM's optimiser, for who suspects it."""
+
+
+class CpuKernel(BackendKernel):
+    """One entry of a PTX module."""
+
+    finish = CPU
+
+    def __init__(self, module: CpuModule, facts: KernelFacts, workers: Workers) -> None:
+        self.name = facts.name
+        self.signature = facts.signature
+        self._module = module
+        self._facts = facts
+        self._bounds = Bounds.of(facts.directives)
+        self._workers = workers
+        self._watches = tuple(
+            watcher.watch(facts.name, module.preparation.body(facts.name), module.lines) for watcher in module.watchers
+        )
+        self._control = Control()
+        self._machine_lines: WeakKeyDictionary[NativeFunction, MachineLines] = WeakKeyDictionary()
+        self._compiled: OrderedDict[Dim3, NativeFunction] = OrderedDict()
+        self._last: tuple[Dim3, NativeFunction] | None = None
+        self._lock = Lock()
+
+    @property
+    def resources(self) -> Resources:
+        """What the kernel uses; a CPU has no registers to count."""
+        return Resources(
+            registers=None,
+            shared_bytes=self._facts.shared_size,
+            local_bytes=self._facts.local_size,
+            constant_bytes=None,
+            max_threads=self._bounds.max_threads,
+        )
+
+    @property
+    def own_cluster(self) -> Dim3 | None:
+        """The cluster that the kernel was compiled for, in blocks."""
+        return self._bounds.cluster
+
+    def compile(self, shape: LaunchShape, options: LaunchOptions) -> None:
+        """Make the machine code for the block of a launch, if it is not there."""
+        self._require(self._facts.parameters_size)
+        self._function(self._bounds.shape(shape, options.cluster).block)
+
+    def launch(
+        self, shape: LaunchShape, parameters: bytes | bytearray, stream: int = 0, options: LaunchOptions = PLAIN
+    ) -> None:
+        """Run the kernel over ``shape``; done when it returns, unless ``stream`` is captured into a graph.
+
+        Nothing waits in streams here: what ``options`` say of the order of launches is ignored.
+        """
+        self._require(len(parameters))
+        shape = self._bounds.shape(shape, options.cluster)
+        function = self._function(shape.block)
+        captures = self._module.captures
+        meets_in = stream if captures.of(stream) is None else None
+        captures.do(stream, functools.partial(self._run, shape, bytes(parameters), function, options, meets_in))
+
+    def _run(
+        self,
+        shape: LaunchShape,
+        parameters: bytes,
+        function: NativeFunction,
+        options: LaunchOptions,
+        meets_in: int | None,
+    ) -> None:
+        self._require(len(parameters))
+        buffer = ctypes.create_string_buffer(parameters, max(len(parameters), 1))
+        options = self._meeting(shape, options, meets_in)
+        launch = self._job(shape, options, function)
+        launch.parameters = ctypes.addressof(buffer)
+        if options.cooperative:
+            workspace = ctypes.create_string_buffer(WORKSPACE_BYTES)
+            launch.workspace = ctypes.addressof(workspace)
+        with contextlib.ExitStack() as stack:
+            for watch in self._watches:
+                stack.enter_context(watch.running(launch, shape))
+            self._workers.run(
+                function.address,
+                launch,
+                self._share(shape, options),
+                *self._memory(shape, launch),
+                self._site(shape, function),
+            )
+
+    def _meeting(self, shape: LaunchShape, options: LaunchOptions, stream: int | None) -> LaunchOptions:
+        """Have the blocks of a plain launch run side by side where ``grid.sync()`` works on a GPU.
+
+        The driver gives the memory in which a grid counts its arrivals to a stream with the first cooperative launch in
+        it, and takes it away no more; a kernel that finds none traps. A launch in a graph (None for ``stream``) has it
+        if it is cooperative, and gives it to no other. Source: an H200, driver of CUDA 13.0. More blocks than run at a
+        time never meet there; here they find no memory.
+        """
+        if stream is None:
+            return options
+        if options.cooperative:
+            self._workers.met.add(stream)
+        elif self._facts.meets and stream in self._workers.met and shape.grid.volume <= self.together(shape):
+            return replace(options, cooperative=True)
+        return options
+
+    def cancel(self) -> None:
+        """End the launches of this kernel that run now, from another thread or a handler of signals."""
+        self._control.cancels += 1
+
+    def check_options(self, shape: LaunchShape, options: LaunchOptions) -> None:
+        """Check clusters and cooperative grids, which run side by side in one thread.
+
+        Raises:
+            LaunchError: a limit is broken; the message names it with both numbers.
+        """
+        shape = self._bounds.shape(shape, options.cluster)
+        self._bounds.check(self.title, shape, options)
+        if options.cooperative:
+            check_cooperative(self.title, shape, self.together(shape, options.cluster or self.own_cluster))
+
+    def together(self, shape: LaunchShape, cluster: Dim3 | None = None) -> int:
+        """Count the blocks that run at a time and can wait for each other, in whole clusters."""
+        size = cluster.volume if cluster is not None else 1
+        block = self._bounds.shape(shape).block
+        return self._workers.count * self.active_blocks(block.volume) // size * size
+
+    def target(self, shape: LaunchShape, stream: int, options: LaunchOptions, size: int) -> Target | None:
+        """Say what the pool needs; machine code puts the parameters in.
+
+        A stream may be captured into a graph, which only Python looks for; the default stream may not. A grid whose
+        blocks meet needs memory of its own for each launch.
+        """
+        if stream or options.cooperative or self._facts.meets or self._facts.prints or self._watches:
+            return None
+        self._require(size)
+        shape = self._bounds.shape(shape, options.cluster)
+        function, share = self._function(shape.block), self._share(shape, options)
+        job = self._job(shape, options, function)
+        job.blocks, job.chunk = share.blocks, share.chunk
+        pool, memory = self._workers.pool(), self._memory(shape, job)
+        fields = {
+            "template": ctypes.addressof(job),
+            "job": function.address,
+            "helpers": share.helpers,
+            "shared_bytes": memory.shared_bytes,
+            "local_bytes": memory.local_bytes,
+            "pool": pool.address,
+            "run": pool.entry,
+        }
+        failed = functools.partial(_failed, memory, self._site(shape, function))
+        return Target(fields, failed, (job, function, pool, self._module, self._control))
+
+    def _require(self, size: int) -> None:
+        """Refuse a closed module, and a parameter buffer of too few bytes."""
+        if self._module.closed:
+            raise ClosedError(f"the module of {self.title} is closed")
+        if size < self._facts.parameters_size:
+            raise LaunchError(f"{self.title} takes {self._facts.parameters_size} bytes of parameters, not {size}")
+
+    def _memory(self, shape: LaunchShape, launch: Launch) -> _Memory:
+        """Count what one of the pool's threads needs for the blocks that it runs side by side."""
+        warps = -(-shape.block.volume // WARP) if self._facts.suspends else 1
+        local_bytes = self._facts.local_size * WARP * warps * launch.together
+        memory = _Memory(launch.shared_stride * launch.together, local_bytes)
+        return _Memory(*room_for(launch, *memory)) if launch.checks else memory
+
+    def _job(self, shape: LaunchShape, options: LaunchOptions, function: NativeFunction) -> Launch:
+        """Describe a launch but for its parameters."""
+        timeout_s = self._workers.timeout_s if options.timeout_s is None else options.timeout_s
+        code, code_bytes = function.code
+        shared_bytes = self._facts.shared_size + 16 + shape.shared_bytes
+        cluster = options.cluster or self.own_cluster or Dim3(0, 0, 0)
+        return Launch(
+            module=self._module.memory.address,
+            module_size=self._module.memory.size,
+            grid_x=shape.grid.x,
+            grid_y=shape.grid.y,
+            grid_z=shape.grid.z,
+            dynamic_bytes=shape.shared_bytes,
+            shared_bytes=shared_bytes,
+            shared_stride=aligned(shared_bytes, SHARED_ALIGN),
+            cache_bytes=cache_bytes(),
+            together=shape.grid.volume if options.cooperative else max(cluster.volume, 1),
+            cluster_x=cluster.x,
+            cluster_y=cluster.y,
+            cluster_z=cluster.z,
+            code=code,
+            code_bytes=code_bytes,
+            timeout_ns=0 if timeout_s is None else max(int(timeout_s * 1e9), 1),
+            control=ctypes.addressof(self._control),
+        )
+
+    def _share(self, shape: LaunchShape, options: LaunchOptions) -> Share:
+        """Spread the grid: a cooperative one is one thread's, a cluster is never divided."""
+        if options.cooperative:
+            return Share(shape.grid.volume, 0, shape.grid.volume)
+        cluster = options.cluster or self.own_cluster
+        share = self._workers.share(shape)
+        return share if cluster is None else share._replace(chunk=aligned(share.chunk, cluster.volume))
+
+    def _site(self, shape: LaunchShape, function: NativeFunction) -> Site:
+        lines = self._module.lines
+
+        def explain(launch: Launch) -> str | None:
+            if launch.fault_kind == FaultKind.TRAP and self._facts.meets and not launch.workspace:
+                return _NOT_COOPERATIVE
+            return next(filter(None, (watch.explain(launch) for watch in self._watches)), None)
+
+        return Site(
+            self.name,
+            shape.block,
+            lines.text_of,
+            lambda line: str(lines.source_of(line) or ""),
+            explain,
+            functools.partial(self._line_of, shape.block, function),
+        )
+
+    def _line_of(self, block: Dim3, function: NativeFunction, address: int) -> int:
+        """Find the line of the PTX that an instruction of the machine code comes from; 0 where that is not known."""
+        from cujit.devices.cpu.pipeline import ir_of  # start-up: machine code from the cache needs none of it
+        from cujit.devices.cpu.run.debuglines import PTX_ALONE, MachineLines  # for launches that ended
+
+        if function not in self._machine_lines:
+            observers = [watch.observer() for watch in self._watches]
+            body = self._module.preparation.body(self.name)
+            write = functools.partial(ir_of, body, block, observers, origin=PTX_ALONE)
+            self._machine_lines[function] = MachineLines(write, function.code)
+        return self._machine_lines[function].line_of(address)
+
+    def _function(self, block: Dim3) -> NativeFunction:
+        last = self._last  # read once, as other threads write it
+        if last is not None and last[0] == block:
+            return last[1]
+        with self._lock:
+            if block not in self._compiled:
+                self._compiled[block] = self._compile(block)
+                if len(self._compiled) > _MOST_SHAPES:
+                    self._compiled.popitem(last=False)
+            self._compiled.move_to_end(block)
+            self._last = block, self._compiled[block]
+            return self._compiled[block]
+
+    def _compile(self, block: Dim3) -> NativeFunction:
+        """Get the machine code for one block shape; that which is watched is in no cache."""
+        optimizes, lines, ptx = _optimizes(), lines_asked(), ""
+        parts = [Part.text("block", f"{block.x} x {block.y} x {block.z}"), *self._module.preparation.parts]
+        if not optimizes:
+            parts.append(Part.text("optimized", "no"))
+        if lines:
+            ptx = self._module.preparation.path()
+            parts.append(Part.text("lines", f"{lines} {ptx}"))
+        work = Work(
+            "cpu kernel",
+            self.name,
+            tuple(parts),
+            functools.partial(self._write, block, ptx, of_source=lines == "source"),
+            level=2 if optimizes else 0,
+            passes=optimizes,
+            kernel=True,
+            keep=not self._watches and not dumped(),
+            called=functools.partial(self._called, block),
+        )
+        return native_code(work, "run")
+
+    def _write(self, block: Dim3, ptx: str, *, of_source: bool) -> str:
+        """Write the IR for one block shape; with debug information where a file has the PTX."""
+        from cujit.devices.cpu.pipeline import ir_of  # for what is in no cache
+
+        origin = None
+        if ptx:
+            # Start-up: machine code from the cache needs none of it.
+            from cujit.devices.cpu.run.debuglines import origin_of
+
+            origin = origin_of(self.name, self._module.lines, ptx, of_source=of_source)
+        observers = [watch.observer() for watch in self._watches]
+        return ir_of(self._module.preparation.body(self.name), block, observers, origin=origin)
+
+    def _called(self, block: Dim3, symbol: str) -> str:
+        # Start-up: machine code from the cache needs none of it.
+        from cujit.devices.cpu.run.debuglines import name_in_profiles
+
+        return name_in_profiles(self.name, block, symbol)
+
+    def active_blocks(self, block_threads: int, shared_bytes: int = 0) -> int:
+        """Count the blocks that one core holds at a time, by their threads."""
+        del shared_bytes
+        return max(1, _RESIDENT_THREADS // max(block_threads, 1))
+
+    def best_block(self, shared_bytes: int = 0) -> int:
+        """Choose the threads per block: 256, or the most that the kernel takes, or those that it has to have."""
+        del shared_bytes
+        return min(256, self._bounds.max_threads) if self._bounds.block is None else self._bounds.block.volume
+
+
+_NOT_COOPERATIVE = (
+    "the kernel executed trap, as grid.sync() does in a launch that is not cooperative: "
+    "kernel.prepare(grid, block, cooperative=True)"
+)
+
+
+def _optimizes() -> bool:
+    """Tell whether LLVM optimises kernels, which the environment decides when one is compiled.
+
+    Raises:
+        OptionError: the variable is neither 0 nor 1.
+    """
+    said = os.environ.get(_OPTIMIZE) or "1"
+    if said not in ("0", "1"):
+        raise OptionError(f"{_OPTIMIZE} is 0 or 1, not {spell(said)}", help=f"unset {_OPTIMIZE}")
+    return said == "1"
+
+
+class _Memory(NamedTuple):
+    """Bytes of shared and of local memory that a thread of the pool needs."""
+
+    shared_bytes: int
+    local_bytes: int
+
+
+def _failed(memory: _Memory, site: Site, launch: int) -> None:
+    """Say why not all blocks ran; ``launch`` is the address of the ``Launch``."""
+    settle(Launch.from_address(launch), site)
+    raise no_memory(*memory)
 
 
 class CpuModule(BackendModule):
@@ -40,7 +401,8 @@ class CpuModule(BackendModule):
         self.captures = captures or Captures()
         self.log = ""
         facts = self.preparation.known_facts()
-        self._variables = facts.variables
+        self.variables = facts.variables
+        """Where each variable lies in the memory, and its size, in bytes."""
         self.memory = HostBlock(max(len(facts.image), 1))
         self.memory.write(facts.image_at(self.memory.address))
         self.closed = False
@@ -52,17 +414,12 @@ class CpuModule(BackendModule):
             **self.refused,
         }
 
-    @property
-    def variables(self) -> Mapping[str, tuple[int, int]]:
-        """Where each variable lies in the memory, and its size, in bytes."""
-        return self._variables
-
     def variable(self, name: str) -> tuple[int, int]:
         """Find a ``__device__`` or ``__constant__`` variable: its address and its size in bytes."""
-        if name not in self._variables:
-            have = ", ".join(self._variables) or "none"
+        if name not in self.variables:
+            have = ", ".join(self.variables) or "none"
             raise NameNotFoundError(f"no variable {spell(name)} in this module", help=f"it has {have}")
-        offset, size = self._variables[name]
+        offset, size = self.variables[name]
         return self.memory.address + offset, size
 
     def close(self) -> None:

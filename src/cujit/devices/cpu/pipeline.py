@@ -6,12 +6,12 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
-from cujit.devices.cpu import listing
 from cujit.devices.cpu.analysis.body import Body
+from cujit.devices.cpu.analysis.dataflow import bits_of
 from cujit.devices.cpu.analysis.fission import Fission, Region, fission
-from cujit.devices.cpu.analysis.uniformity import Divergence, analyse
+from cujit.devices.cpu.analysis.uniformity import Divergence, Shape, analyse
 from cujit.devices.cpu.codegen.nodes import IrModule
 from cujit.devices.cpu.codegen.warp import Observer, WarpEmitter
 from cujit.devices.cpu.control.flow import Flow
@@ -19,8 +19,9 @@ from cujit.devices.cpu.control.frame import emit_function, emit_regions
 from cujit.devices.cpu.control.regions import RegionBoundary
 from cujit.devices.cpu.control.rules import all_rules, check
 from cujit.devices.cpu.frontend.flatten import flatten
-from cujit.devices.cpu.ir.cfg import build_graph
-from cujit.devices.cpu.ir.program import KernelProgram, Slot
+from cujit.devices.cpu.ir.cfg import Block, Graph, build_graph
+from cujit.devices.cpu.ir.decoding import spelled
+from cujit.devices.cpu.ir.program import KernelProgram, Op, Reg, Slot
 from cujit.devices.cpu.ir.refusals import Refusals
 from cujit.devices.cpu.run.debuglines import DebugInfo, Origin
 from cujit.devices.cpu.stages import stage
@@ -33,8 +34,8 @@ __all__ = ["ir_of", "prepare"]
 def prepare(module: Module, entry: Function, globals_: dict[str, Slot], refusals: Refusals) -> Body:
     """Make a kernel ready; what cannot be taken over goes to ``refusals``."""
     name = entry.name
-    program = stage("flatten", name, lambda: flatten(module, entry, globals_, refusals), listing.of_program)
-    return stage("blocks", name, lambda: _with_blocks(program, refusals), listing.of_body)
+    program = stage("flatten", name, lambda: flatten(module, entry, globals_, refusals), _of_program)
+    return stage("blocks", name, lambda: _with_blocks(program, refusals), _of_body)
 
 
 def _with_blocks(program: KernelProgram, refusals: Refusals) -> Body:
@@ -57,9 +58,9 @@ def ir_of(
         "uniformity",
         name,
         lambda: analyse(body.program, body.graph, block),
-        lambda made: listing.of_divergence(body, made),
+        lambda made: _of_divergence(body, made),
     )
-    regions = stage("fission", name, lambda: None if whole else fission(body, divergence, block), listing.of_fission)
+    regions = stage("fission", name, lambda: None if whole else fission(body, divergence, block), _of_fission)
     has_loops = any(each.graph.loops for each in (body, *body.functions.values()))
     ir = IrModule(None if origin is None else DebugInfo(origin), has_loops)
     return stage("emit", name, lambda: _emit(body, block, divergence, regions, observers, ir), str)
@@ -88,3 +89,89 @@ def _emit(
     functions = {name: of_function(each) for name, each in body.functions.items()}
     kernel = make(body, divergence, observers=observers)
     return emit_function(kernel, "run", functions)
+
+
+# -- what the stages leave, as texts for people ---------------------------------------------------------
+
+
+def _of_program(program: KernelProgram) -> str:
+    """Write flat operations in the order of the text, the functions that were not inlined behind the kernel."""
+    lines = [_sizes(program), *map(_line, program.ops)]
+    for name, function in program.functions.items():
+        lines += [f"function {name}", *map(_line, function.ops)]
+    return "\n".join(lines)
+
+
+def _sizes(program: KernelProgram) -> str:
+    sizes = (("parameters", program.parameters_size), ("shared", program.shared_size), ("local", program.local_size))
+    return ", ".join(f"{what} {size} bytes" for what, size in sizes)
+
+
+def _line(op: Op) -> str:
+    return f"{op.targets[0]}:" if op.opcode == "label" else f"    {spelled(op)}"
+
+
+def _of_body(body: Body) -> str:
+    """Write the basic blocks in the order in which a warp scans them, and where each leads."""
+    lines = list(_blocks(body.graph))
+    for name, function in body.functions.items():
+        lines += [f"function {name}", *_blocks(function.graph)]
+    return "\n".join(lines)
+
+
+def _blocks(graph: Graph) -> Iterator[str]:
+    for block in graph.blocks:
+        yield _head(block, graph)
+        yield from map(_line, block.ops)
+
+
+def _head(block: Block, graph: Graph) -> str:
+    leads = " or ".join("the exit" if s == graph.exit else str(s) for s in block.successors)
+    loop = f", in the loop of {block.loop.head} to {block.loop.last}" if block.loop is not None else ""
+    return f"block {block.position}{loop}" + (f", then {leads}" if leads else "")
+
+
+def _of_divergence(body: Body, divergence: Divergence) -> str:
+    """Write the shape of every register, and where the lanes of a warp may be apart from each other."""
+    lines = [f"{reg.name} {_shape(divergence, reg)}" for reg in body.program.registers]
+    for block in body.graph.blocks:
+        waiting = list(bits_of(divergence.inactive[block.position]))
+        if waiting:
+            lines.append(f"in block {block.position} lanes may be waiting at {_numbers(waiting, body.graph)}")
+    if divergence.non_reconverging:
+        lines.append(f"lanes do not reconverge at {_numbers(bits_of(divergence.non_reconverging), body.graph)}")
+    return "\n".join(lines)
+
+
+def _shape(divergence: Divergence, reg: Reg) -> str:
+    if reg.index in divergence.constants:
+        return f"constant {divergence.constants[reg.index]}"
+    return _words(divergence.shapes[reg.index])
+
+
+def _words(shape: Shape) -> str:
+    rows = "" if shape.is_uniform or len(shape.first_lanes) == 1 else f" in rows of {shape.row}"
+    align = f", a multiple of {shape.align}" if shape.align > 1 else ""
+    guarded = ", if it does not wrap" if shape.guarded else ""
+    if shape.stride is None:
+        return "varying"
+    return ("uniform" if not shape.stride else f"affine {shape.stride:+d}") + rows + align + guarded
+
+
+def _numbers(positions: Iterable[int], graph: Graph) -> str:
+    return ", ".join("the exit" if p == graph.exit else str(p) for p in positions)
+
+
+def _of_fission(fission: Fission | None) -> str:
+    """Write the regions between barriers, and the registers that are kept over them."""
+    if fission is None:
+        return "not cut"
+    names = {reg.index: reg.name for reg in fission.kept}
+    lines = [f"kept over barriers: {', '.join(names.values()) or 'nothing'}"]
+    for region in fission.regions:
+        begins = ", ".join(names[r] for r in region.live)
+        lines.append(f"region {region.number}" + (f", which begins with {begins}" if begins else ""))
+        lines += [f"made again: {spelled(op)}" for op in region.rematerialised]
+        lines += [f"block {p} ends at the barrier before region {then}" for p, then in region.following.items()]
+        lines += _blocks(region.graph)
+    return "\n".join(lines)

@@ -164,7 +164,11 @@ def _facts_of(entry: Function, body: Body) -> KernelFacts:
     return KernelFacts(
         name=entry.name,
         signature=signature_of_entry(entry),
-        directives={name: tuple(map(int, values)) for name, values in reversed(entry.directives) if _are_sizes(values)},
+        directives={
+            name: tuple(map(int, values))
+            for name, values in reversed(entry.directives)
+            if all(map(str.isdecimal, values))
+        },
         parameters_size=program.parameters_size,
         shared_size=program.shared_size,
         local_size=program.local_size,
@@ -172,10 +176,6 @@ def _facts_of(entry: Function, body: Body) -> KernelFacts:
         prints=any(op.opcode == "call.extern" and "vprintf" in op.modifiers for op in ops),
         meets=any(source == Special("envreg2") for op in ops for source in op.sources),
     )
-
-
-def _are_sizes(values: tuple[str, ...]) -> bool:
-    return all(value.isdecimal() for value in values)
 
 
 def _refused_facts(entry: Function, items: list[Refusal]) -> RefusedFacts:

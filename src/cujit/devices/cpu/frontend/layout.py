@@ -8,7 +8,7 @@ from math import prod
 from cujit.devices.cpu.frontend.callgraph import CallGraph, statements, values_in
 from cujit.devices.cpu.ir.program import IntConstant, Operand, Slot, SymbolAddress, type_bits
 from cujit.devices.cpu.ir.refusals import UNLINKED, Refusals
-from cujit.devices.cpu.run.allocations import aligned
+from cujit.devices.cpu.run.launch import aligned
 from cujit.errors import LoadError
 from cujit.formats.ptx.syntax import (
     FloatLiteral,

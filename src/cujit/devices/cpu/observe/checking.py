@@ -33,8 +33,7 @@ from cujit.devices.cpu.native.structures import (
 )  # fmt: skip
 from cujit.devices.cpu.observe.watching import Checks
 from cujit.devices.cpu.observe.watching import Watch as KernelWatch
-from cujit.devices.cpu.run.allocations import APART, HostBlock, live_blocks
-from cujit.devices.cpu.run.launch import WORKSPACE_BYTES
+from cujit.devices.cpu.run.launch import APART, WORKSPACE_BYTES, HostBlock, live_blocks
 from cujit.devices.cpu.run.standing import ranges
 from cujit.devices.watch import Sources
 

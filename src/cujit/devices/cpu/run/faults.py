@@ -6,19 +6,15 @@ import ctypes
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TypeAlias
 
 from cujit.devices.cpu.native.library import install_handlers
 from cujit.devices.cpu.native.structures import Assertion, FaultKind, Printed
-from cujit.devices.cpu.run.allocations import live_blocks
-from cujit.devices.cpu.run.launch import Launch, release
+from cujit.devices.cpu.run.launch import Launch, live_blocks, release
 from cujit.devices.cpu.run.standing import ENDED, let_go, report, stuck
 from cujit.devices.shapes import Dim3
 from cujit.errors import KernelFaultError
 
 __all__ = ["Site", "settle", "take_printed"]
-
-Index: TypeAlias = tuple[int, int, int]
 
 _UNKNOWN_BLOCK, _UNKNOWN_THREAD = (1 << 64) - 1, (1 << 32) - 1
 
@@ -195,7 +191,8 @@ def _error(launch: Launch, site: Site) -> KernelFaultError:
     kind = _kind(launch.fault_kind)
     if kind in ENDED:
         return _ended(kind, launch, site)
-    block, thread = _block_of(launch), _thread_of(launch, site.block)
+    block = None if launch.fault_block == _UNKNOWN_BLOCK else launch.place(launch.fault_block)
+    thread = None if launch.fault_thread == _UNKNOWN_THREAD else site.block.place(launch.fault_thread)
     said = site.explain(launch) or stuck(launch, site.words_of)
     what, help_ = (said, _help(kind)) if said else _what(kind, launch)
     where = [f"kernel {site.kernel}" if site.kernel else "a kernel"]
@@ -231,14 +228,6 @@ def _kind(number: int) -> FaultKind:
         return FaultKind(number)
     except ValueError:
         return FaultKind.CHECK
-
-
-def _block_of(launch: Launch) -> Index | None:
-    return None if launch.fault_block == _UNKNOWN_BLOCK else launch.place(launch.fault_block)
-
-
-def _thread_of(launch: Launch, shape: Dim3) -> Index | None:
-    return None if launch.fault_thread == _UNKNOWN_THREAD else shape.place(launch.fault_thread)
 
 
 def _lines(line: int, site: Site) -> str:

@@ -1,6 +1,7 @@
 """Running a grid: blocks in increasing number from one counter, over native threads (``runtime/pool.c``).
 
 The threads are Python's in name only: each enters native code once and stays there, without the interpreter's lock.
+What a kernel's directives make of a launch is here, too, and the code that starts one without Python.
 """
 
 from __future__ import annotations
@@ -9,17 +10,21 @@ import ctypes
 import os
 import threading
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
+from cujit.devices.backend import Finish
 from cujit.devices.cpu.native.library import address_of, ask_python, install_handlers
 from cujit.devices.cpu.run.faults import Site, settle
-from cujit.devices.cpu.run.launch import Launch
-from cujit.devices.shapes import LaunchShape
-from cujit.errors import CujitError
+from cujit.devices.cpu.run.launch import Launch, field_offset
+from cujit.devices.launcher.finish import load, report
+from cujit.devices.options import LaunchOptions, check_cluster, check_own_cluster
+from cujit.devices.shapes import Dim3, LaunchShape
+from cujit.errors import CujitError, LaunchError
 from cujit.forks import Lock
 
-__all__ = ["Pool", "Share", "Workers", "available_threads", "no_memory"]
+__all__ = ["CPU", "MAX_THREADS", "Bounds", "Pool", "Share", "Workers", "available_threads", "no_memory"]
 
 _SMALL = 2048
 """Threads of a grid below which waking another core costs more than it saves (measured: waking takes 10 us)."""
@@ -161,3 +166,129 @@ class Workers:
 def no_memory(shared_bytes: int, local_bytes: int) -> CujitError:
     """Make the error of a block whose memory there is not, sizes in bytes."""
     return CujitError(f"no memory for a block: {shared_bytes} bytes shared and {local_bytes} bytes local")
+
+
+# -- the block and the clusters that a launch has to have, and how its grid counts ----------------------
+
+# What directives say. Source: PTX ISA 9.1, chapter 11, "Performance-Tuning Directives" and "Cluster Dimension
+# Directives"; where they leave it open, what an H200 took and refused (``tests/goldens/launches.json``).
+
+MAX_THREADS = 1024
+"""Threads of a block. Source: CUDA C++ Programming Guide, "Technical Specifications per Compute Capability"."""
+
+_LARGEST_CLUSTER = 16
+"""Blocks of a cluster. Source: CUDA C++ Programming Guide, "Thread Block Clusters": 8, or 16 on request."""
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """The sizes that a kernel was compiled for.
+
+    ``block`` is the one that it has to have, ``cluster`` likewise; None leaves them to the launch. ``max_threads`` and
+    ``largest_cluster`` are counts of a block and of a cluster. ``needs_cluster``: the launch has to say one.
+    ``counts_clusters``: the grid of a launch counts clusters, not blocks.
+    """
+
+    block: Dim3 | None
+    cluster: Dim3 | None
+    max_threads: int
+    largest_cluster: int
+    needs_cluster: bool
+    counts_clusters: bool
+
+    @classmethod
+    def of(cls, directives: Mapping[str, tuple[int, ...]]) -> Bounds:
+        """Read the directives of an entry."""
+
+        def size(name: str) -> Dim3 | None:
+            values = directives.get(name)
+            return Dim3(*values) if values and all(values) else None
+
+        block, most, cluster = size("reqntid"), size("maxntid"), size("reqnctapercluster")
+        rank = directives.get("maxclusterrank")
+        return cls(
+            block,
+            cluster,
+            min([MAX_THREADS, *(each.volume for each in (block, most) if each is not None)]),
+            min([_LARGEST_CLUSTER, *(rank or ())]),
+            "explicitcluster" in directives and cluster is None,
+            "blocksareclusters" in directives,
+        )
+
+    def shape(self, shape: LaunchShape, cluster: Dim3 | None = None) -> LaunchShape:
+        """Give the grid and block that run: a block of one thread stands for the one that the kernel has to have."""
+        if self.block is not None and shape.block == Dim3(1):
+            shape = replace(shape, block=self.block)
+        blocks = cluster or self.cluster
+        if self.counts_clusters and blocks is not None:
+            shape = replace(shape, grid=Dim3(*(n * size for n, size in zip(shape.grid, blocks, strict=True))))
+        return shape
+
+    def check(self, kernel: str, shape: LaunchShape, options: LaunchOptions) -> None:
+        """Check a launch whose ``shape`` is as they made it.
+
+        Raises:
+            LaunchError: the kernel was compiled for another block or cluster.
+        """
+        if self.block is not None and (shape.block != self.block or self.block.volume > MAX_THREADS):
+            raise LaunchError(
+                f"{kernel}: a block of {_product(shape.block)} threads; it was compiled for blocks of "
+                f"{_product(self.block)} (.reqntid)",
+                help=f"use block={tuple(self.block)}",
+            )
+        check_own_cluster(kernel, options.cluster, self.cluster, must_be_set=self.needs_cluster)
+        cluster = options.cluster or self.cluster
+        if cluster is not None:
+            check_cluster(kernel, shape, cluster, self.largest_cluster)
+
+
+def _product(block: Dim3) -> str:
+    return " × ".join(map(str, block))
+
+
+# -- the LLVM IR that starts a kernel -------------------------------------------------------------------
+
+
+def _cpu() -> list[str]:
+    """Run the blocks on the pool's threads and on this one; the template of the state has the sizes of the launch.
+
+    Python is called, with the address of the ``Launch``, where something is left to do: not all blocks ran, a kernel
+    could not go on, or it printed.
+    """
+    return [
+        f"  %work = alloca [{ctypes.sizeof(Launch)} x i8], align 16",
+        *load("template"),
+        f"  call void @llvm.memcpy.p0.p0.i64(ptr %work, ptr %template, i64 {ctypes.sizeof(Launch)}, i1 false)",
+        f"  %work.parameters = getelementptr i8, ptr %work, i64 {field_offset('parameters')}",
+        "  store ptr %buffer, ptr %work.parameters",
+        f"  %work.next = getelementptr i8, ptr %work, i64 {field_offset('next')}",
+        "  store i64 0, ptr %work.next",
+        *load("pool"),
+        *load("run"),
+        *load("job"),
+        *load("helpers", "i32"),
+        *load("shared_bytes", "i64"),
+        *load("local_bytes", "i64"),
+        "  %thread = call ptr @PyEval_SaveThread()",
+        "  call void %run(ptr %pool, ptr %job, ptr %work, i32 %helpers, i64 %shared_bytes, i64 %local_bytes)",
+        "  call void @PyEval_RestoreThread(ptr %thread)",
+        "  %taken = load i64, ptr %work.next",
+        f"  %blocks.at = getelementptr i8, ptr %work, i64 {field_offset('blocks')}",
+        "  %blocks = load i64, ptr %blocks.at",
+        "  %all = icmp uge i64 %taken, %blocks",
+        f"  %kind.at = getelementptr i8, ptr %work, i64 {field_offset('fault_kind')}",
+        "  %kind = load i32, ptr %kind.at",
+        "  %sound = icmp eq i32 %kind, 0",
+        f"  %output.at = getelementptr i8, ptr %work, i64 {field_offset('output')}",
+        "  %output = load i64, ptr %output.at",
+        "  %silent = icmp eq i64 %output, 0",
+        "  %all.sound = and i1 %all, %sound",
+        "  %done = and i1 %all.sound, %silent",
+        "  br i1 %done, label %good, label %unfinished",
+        "unfinished:",
+        "  %work.int = ptrtoint ptr %work to i64",
+        *report("%work.int"),
+    ]
+
+
+CPU = Finish("CPU", _cpu)
