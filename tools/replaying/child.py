@@ -7,6 +7,7 @@ It needs little of a tree, so that old ones can be replayed: to load a text, to 
 from __future__ import annotations
 
 import contextlib
+import importlib
 import io
 import pickle
 import re
@@ -24,7 +25,6 @@ import numpy as np
 import cujit
 from cujit.artifact import Artifact
 from cujit.devices import jit
-from cujit.devices.cpu import kernel as launching
 from cujit.errors import CujitError
 from replaying.case import Case, Outcome
 
@@ -33,8 +33,18 @@ if TYPE_CHECKING:
 
 __all__ = ["serve"]
 
-Dim3, LaunchShape, LaunchOptions = (getattr(launching, name) for name in ("Dim3", "LaunchShape", "LaunchOptions"))
-"""What a launch needs, from where every tree has it: the files that define it have moved."""
+_TREES = ("cujit.devices.shapes", "cujit.devices.options", "cujit.devices.cpu.kernel")
+"""Where trees of different days have what a launch needs: the files that define it have moved."""
+
+
+def _found(name: str) -> Any:
+    for module in _TREES:
+        with contextlib.suppress(ImportError, AttributeError):
+            return getattr(importlib.import_module(module), name)
+    raise ImportError(f"no file of this tree has {name}")
+
+
+Dim3, LaunchShape, LaunchOptions = map(_found, ("Dim3", "LaunchShape", "LaunchOptions"))
 
 _LAUNCHES = 15
 _LAUNCHES_S = 0.01

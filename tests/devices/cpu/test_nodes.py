@@ -50,7 +50,8 @@ def _function(b: Builder) -> str:
     return "\n".join([*body, *map(text_of, (*b.entry, *b.body)), "}"])
 
 
-def test_llvm_reads_every_kind_of_node_as_the_instruction_that_it_is() -> None:
+def test_llvm_reads_every_kind_of_node_as_the_instruction_that_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("CUJIT_PROMISES", raising=False)  # no kernel does what stands here
     b = Builder()
     _all_kinds(b)
     nodes = [node for node in (*b.entry, *b.body) if node.opcode != "label"]

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import cujit
-from cujit.devices.cpu import kernel
+from cujit.devices.cpu import module
 from cujit.devices.cpu.analysis.body import Body
 from cujit.devices.cpu.ir.refusals import Refusals
 from cujit.devices.cpu.pipeline import ir_of, prepare
@@ -30,7 +30,7 @@ pytestmark = pytest.mark.skipif(
 @pytest.fixture
 def forced(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have every store that may go past the cache do so."""
-    monkeypatch.setattr(kernel, "cache_bytes", lambda: 0)
+    monkeypatch.setattr(module, "cache_bytes", lambda: 0)
 
 
 def _body(text: str) -> Body:
