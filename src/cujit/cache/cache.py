@@ -24,7 +24,7 @@ from cujit.cache.memory import Recent
 from cujit.cache.provenance import Counters, Outcome, Provenance
 from cujit.cache.record import EntryRecord, encode
 from cujit.cache.settings import DEFAULT_CAP_BYTES, CacheSettings
-from cujit.cache.store import Explanation, Published, Root, Store
+from cujit.cache.store import PACK_SUFFIX, Explanation, Published, Root, Store
 from cujit.cache.trust import Trust
 from cujit.errors import CacheRefusedError, CacheWarning, CompileError, FormatError, OptionError, spell
 from cujit.forks import begins_anew
@@ -394,7 +394,7 @@ def _directory(path: Path) -> Path:
 
 
 def _read_only(path: Path, trust: Trust) -> Root:
-    if path.suffix != ".pack":
+    if path.suffix != PACK_SUFFIX:
         return Store(path, trust, writable=False)
     from cujit.cache.pack import Pack  # start-up time: most have none
 

@@ -34,10 +34,7 @@ from cujit.cache.store import Explanation, Lookup, Root, StoreEntry, nearest
 from cujit.cache.trust import Trust
 from cujit.errors import CacheRefusedError, FormatError, spell
 
-__all__ = ["SUFFIX", "Pack", "PackStats", "write_pack"]
-
-SUFFIX = ".pack"
-"""What the name of a pack ends in; among the read-only roots it tells one from a directory."""
+__all__ = ["Pack", "PackStats", "write_pack"]
 
 _VERSION = 1
 _MAGIC = b"\x93cujitP\n"  # not ASCII, and broken by a transfer that changes line ends
@@ -94,25 +91,16 @@ class Pack:
         """
         return self._tables() is not None
 
-    def has(self, digest: str) -> bool:
-        """Tell whether it has a record for this key, without reading it.
-
-        Raises:
-            CacheRefusedError, OSError: as ``is_there``.
-        """
-        tables = self._tables()
-        return tables is not None and tables.row(digest) is not None
-
     def get(self, digest: str) -> Lookup:
         """Read and prove the record of a key.
 
         Raises:
             CacheRefusedError, OSError: as ``is_there``.
         """
-        tables = self._tables()
-        row = None if tables is None else tables.row(digest)
-        if tables is None or row is None:
+        found = self._found(digest)
+        if found is None:
             return Lookup()
+        tables, row = found
         try:
             return Lookup(decode(tables.record(row), digest, is_proved=True), row.stored_bytes)
         except FormatError as e:
@@ -144,10 +132,10 @@ class Pack:
         Raises:
             CacheRefusedError, OSError: as ``is_there``.
         """
-        tables = self._tables()
-        row = None if tables is None else tables.row(digest)
-        if tables is None or row is None:
+        found = self._found(digest)
+        if found is None:
             return None
+        tables, row = found
         with contextlib.suppress(FormatError):
             data = tables.record(row)
             summary, parts = peek(data[: head_bytes(data)])
@@ -203,6 +191,11 @@ class Pack:
             elif tables.row(key.hex()) is None:
                 yield key.hex(), "a request is answered by it, and it is not there"
             last = request
+
+    def _found(self, digest: str) -> tuple[_Opened, _Row] | None:
+        tables = self._tables()
+        row = None if tables is None else tables.row(digest)
+        return None if tables is None or row is None else (tables, row)
 
     def _require(self) -> _Opened:
         tables = self._tables()

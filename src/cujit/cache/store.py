@@ -29,7 +29,10 @@ from cujit.cache.record import MAX_RECORD_BYTES, PREFIX_BYTES, EntryRecord, Summ
 from cujit.cache.trust import Trust
 from cujit.errors import CacheRefusedError, FormatError
 
-__all__ = ["Explanation", "Lookup", "Published", "Root", "Store", "StoreEntry", "nearest"]
+__all__ = ["PACK_SUFFIX", "Explanation", "Lookup", "Published", "Root", "Store", "StoreEntry", "nearest"]
+
+PACK_SUFFIX = ".pack"
+"""What the name of a pack ends in; among the read-only roots it tells one from a directory."""
 
 _FORMAT = b"cujit cache 1\n"
 # Source: Cache Directory Tagging Specification 0.6: the file begins with this line.

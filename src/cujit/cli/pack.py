@@ -10,9 +10,9 @@ from pathlib import Path
 import click
 
 from cujit.cache.cache import Cache
-from cujit.cache.pack import SUFFIX, Pack, write_pack
+from cujit.cache.pack import Pack, write_pack
 from cujit.cache.record import Summary
-from cujit.cache.store import Root, Store
+from cujit.cache.store import PACK_SUFFIX
 from cujit.cache.trust import Trust
 from cujit.cli.cache.common import read_size, short, shown_size, summary_record
 from cujit.cli.cache.show import show_entry
@@ -57,11 +57,13 @@ def merge(roots: tuple[Path, ...], output: Path, compress: bool, with_recipes: b
 
     Machine code of this processor and modules by version are left out. SOURCE_DATE_EPOCH is noted as the time.
     """
-    if output.suffix != SUFFIX:
-        raise OptionError(f"{output} does not end in {SUFFIX}, by which a pack is known", help=f"-o {output}{SUFFIX}")
+    if output.suffix != PACK_SUFFIX:
+        raise OptionError(
+            f"{output} does not end in {PACK_SUFFIX}, by which a pack is known", help=f"-o {output}{PACK_SUFFIX}"
+        )
     stats = write_pack(
         output,
-        [_root(path) for path in roots],
+        Cache(None, read_only=roots).stores,
         compress=compress,
         with_recipes=with_recipes,
         made_s=_source_date_epoch(),
@@ -166,10 +168,6 @@ def _summaries(file: Path) -> list[tuple[Summary, int]]:
 
 def _open(file: Path) -> Pack:
     return Pack(file.absolute(), Trust.of_process())
-
-
-def _root(path: Path) -> Root:
-    return _open(path) if path.suffix == SUFFIX else Store(path.absolute(), Trust.of_process(), writable=False)
 
 
 def _source_date_epoch() -> int:
