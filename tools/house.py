@@ -38,7 +38,7 @@ LIMITS = {
     "circles of imports": 0,
     "modules at the root": 10,
     "public names": 65,
-    "code lines, C counted": 44_450,
+    "code lines, C counted": 46_900,
     f"functions of complexity > {_COMPLEX}": 32,
     "class names used twice": 6,
     "imports in functions without a reason": 0,
