@@ -8,7 +8,7 @@ import functools
 import itertools
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -115,9 +115,7 @@ def optimise(
     if passes:
         words = {word for function in defined for said in function.attributes for word in said.split()}
         if kernel and b"alwaysinline" not in words:
-            is_long, is_flat = _LONG in words, _FLAT in words
-            level = min(level, 1) if is_long or is_flat else level
-            _optimise_kernel(module, defined, level, () if is_long or not is_flat else _OF_FLAT)
+            _optimise_kernel(module, defined, level, words)
         else:
             _optimise_all(module, level, unrolls=_ROLLED not in words)
     return module
@@ -203,12 +201,14 @@ _OF_FLAT = ("jump_threading", "instruction_combine", "simplify_cfg")
 ``benchmarks/cpu.py``, a sort takes 1.26 times as long at level 1 alone, and 0.99 times as long with these."""
 
 
-def _optimise_kernel(module: Any, defined: Sequence[Any], level: int, more: Sequence[str]) -> None:
+def _optimise_kernel(module: Any, defined: Sequence[Any], level: int, words: Container[bytes]) -> None:
     """Optimise what is one function, or many that are called from one place each and stay apart.
 
-    ``more`` are passes of LLVM's that come after those of the ``level``.
+    ``words`` are what the functions say of themselves.
     """
-    builder = _pass_builder(level, unrolls=False)
+    is_long, is_flat = _LONG in words, _FLAT in words
+    more = _OF_FLAT if is_flat and not is_long else ()
+    builder = _pass_builder(min(level, 1) if is_long or is_flat else level, unrolls=False)
     with _once(builder.getFunctionPassManager()) as simplify:
         for function in defined:
             simplify.run(function, builder)

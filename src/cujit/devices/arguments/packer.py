@@ -40,7 +40,6 @@ __all__ = ["OVERFLOW", "Packer", "Pointer", "pack"]
 _Reader = Callable[[Any, int], Any]
 
 _POINTER_BYTES = 8
-_INTEGERS = {1: "b", 2: "h", 4: "i", 8: "q"}
 _FLOATS = {2: "e", 4: "f", 8: "d"}
 
 OVERFLOW = {2: 65520.0, 4: 2.0**128 - 2.0**103, 8: math.inf}
@@ -128,27 +127,37 @@ def _refuser(kernel: str, index: int, parameter: Parameter) -> Refuse:
 def _field(parameter: Parameter, device: DeviceLike, refuse: Refuse) -> tuple[str, _Reader]:
     """Choose the struct code and the reader of one parameter."""
     kind, size = parameter.kind, parameter.size
-    raw = f"{size}s"
     if size <= 0:
         raise ArgumentError(f"the size of a parameter ({parameter}) is not known, so nothing can be passed to it")
+    if (number := _number(parameter, refuse)) is not None:
+        return number
     if kind is ParameterClass.POINTER and size == _POINTER_BYTES:
         return "Q", pointer_reader(device, parameter.pointee, refuse)
-    if kind is ParameterClass.BOOL:
-        return f"{size - 1}x?" if size > 1 else "?", functools.partial(_bool, refuse)
-    if kind in _STRUCTURES_OR_FLOATS and (form := FORMATS.get(parameter.type)) is not None and form.size == size:
-        return raw, functools.partial(_small_float, refuse, form)
-    if kind is ParameterClass.FLOAT and size in _FLOATS:
-        return _FLOATS[size], functools.partial(_float, refuse, size)
-    if kind in (ParameterClass.SIGNED, ParameterClass.UNSIGNED) and size in (1, 2, 4, 8, 16):
-        return raw, functools.partial(_integer, refuse, size, *_range(kind, size))
-    if kind is ParameterClass.AGGREGATE and (vector := vector_of(parameter.type, size)) is not None:
-        return raw, functools.partial(_vector, refuse, parameter, *vector)
     if kind is ParameterClass.AGGREGATE:
+        vector = vector_of(parameter.type, size)
+        if vector is not None:
+            return f"{size}s", functools.partial(_vector, refuse, parameter, *vector)
         read = functools.partial(_aggregate, refuse, parameter)
     else:
         pointer = pointer_reader(device, "", refuse) if size == _POINTER_BYTES else None
         read = functools.partial(_word, refuse, size, pointer, kind is ParameterClass.BITS)
-    return raw, functools.partial(_tensor_map, refuse, parameter, device, read) if size == TENSOR_MAP_BYTES else read
+    if size == TENSOR_MAP_BYTES:
+        read = functools.partial(_tensor_map, refuse, parameter, device, read)
+    return f"{size}s", read
+
+
+def _number(parameter: Parameter, refuse: Refuse) -> tuple[str, _Reader] | None:
+    """Choose the struct code and the reader of a parameter that is one number; None for any other."""
+    kind, size = parameter.kind, parameter.size
+    if kind is ParameterClass.BOOL:
+        return f"{size - 1}x?", functools.partial(_bool, refuse)
+    if kind in _STRUCTURES_OR_FLOATS and (form := FORMATS.get(parameter.type)) is not None and form.size == size:
+        return f"{size}s", functools.partial(_small_float, refuse, form)
+    if kind is ParameterClass.FLOAT and size in _FLOATS:
+        return _FLOATS[size], functools.partial(_float, refuse, size)
+    if kind in (ParameterClass.SIGNED, ParameterClass.UNSIGNED) and size in (1, 2, 4, 8, 16):
+        return f"{size}s", functools.partial(_integer, refuse, size, *_range(kind, size))
+    return None
 
 
 def _range(kind: ParameterClass, size: int) -> tuple[bool, int, int]:
@@ -300,26 +309,25 @@ def _word(refuse: Refuse, size: int, pointer: _Reader | None, bits: bool, value:
         if size > 16 or not -(1 << 8 * size - 1) <= number < 1 << 8 * size:
             refuse(value, f"it does not fit {size} bytes", f"a value of {size} bytes")
         return number.to_bytes(size, "little", signed=number < 0)
+    if bits and isinstance(value, (float, np.floating, complex)):
+        refuse(value, "the parameter is an integer or a pointer", "an int or an array")
     if isinstance(value, float) and not isinstance(value, np.generic):
-        if bits:
-            refuse(value, "the parameter is an integer or a pointer", "an int or an array")
         wanted = {2: "numpy.float16(x)", 4: "numpy.float32(x)", 8: "numpy.float64(x)"}.get(size, "bytes")
         refuse(value, "the image tells the parameter's size but not its type", wanted)
-    if bits and isinstance(value, (np.floating, complex)):
-        refuse(value, "the parameter is an integer or a pointer", "an int or an array")
-    if not isinstance(value, np.ndarray) or pointer is None:
-        data = _bytes_of_word(refuse, value)
+    if pointer is None or not isinstance(value, np.ndarray):
+        data = _bytes_of_word(refuse, size, value)
         if data is not None:
-            if len(data) != size:
-                refuse(value, f"it has {len(data)} bytes and the parameter {size}", f"a value of {size} bytes")
             return data
     if pointer is None:
         refuse(value, f"its size is not the parameter's {size} bytes", f"a numpy scalar or bytes of {size} bytes")
     return int(pointer(value, stream)).to_bytes(_POINTER_BYTES, "little")
 
 
-def _bytes_of_word(refuse: Refuse, value: object) -> bytes | None:
+def _bytes_of_word(refuse: Refuse, size: int, value: object) -> bytes | None:
     try:
-        return bytes_by_value(value)
+        data = bytes_by_value(value)
     except LayoutError as e:
         refuse(value, e.why, e.remedy)
+    if data is not None and len(data) != size:
+        refuse(value, f"it has {len(data)} bytes and the parameter {size}", f"a value of {size} bytes")
+    return data

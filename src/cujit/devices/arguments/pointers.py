@@ -109,30 +109,29 @@ def pointer_reader(device: DeviceLike, pointee: str, refuse: Refuse) -> Callable
     ``pointee`` is the C++ type pointed to, or empty. The function takes the argument and the stream that the
     kernel will run on, and refuses by ``refuse``.
     """
-    bare, const = _without_const(pointee)
-    element = np.dtype(_ELEMENTS[bare]) if bare in _ELEMENTS else None
-    others = None if element else _others(bare)
-    wanted = f"an array{f' of {element or others}' if element or others else ''} on {device.name}"
+    return _PointerReader(device, pointee, refuse).read
 
-    def check_element(value: object, dtype: np.dtype[Any] | None) -> None:
-        if dtype is None or dtype is element:
-            return
-        if dtype.hasobject:
-            refuse(value, "its elements are Python objects", wanted)
-        if not all(leaf.isnative for leaf in leaves(dtype)):
-            copy = f"x.astype({dtype.newbyteorder('=').name!r})" if dtype.names is None else "a copy"
-            refuse(value, "its elements are not in this machine's byte order", f"{copy} in native byte order")
-        if others is not None and not others.take(dtype):
-            refuse(value, f"its elements are {dtype}, not {others}", wanted)
-        if element is None or (dtype.kind == element.kind and dtype.itemsize == element.itemsize):
-            return
-        refuse(value, f"its elements are {dtype}, not {element}", f"{wanted}, such as x.astype({element.name!r})")
 
-    def read(value: object, stream: int) -> int:
+class _PointerReader:
+    """Reads the arguments of one pointer parameter."""
+
+    __slots__ = ("_bare", "_device", "_element", "_is_const", "_others", "_refuse", "_wanted")
+
+    def __init__(self, device: DeviceLike, pointee: str, refuse: Refuse) -> None:
+        self._device = device
+        self._refuse = refuse
+        self._bare, self._is_const = _without_const(pointee)
+        self._element = np.dtype(_ELEMENTS[self._bare]) if self._bare in _ELEMENTS else None
+        self._others = None if self._element else _others(self._bare)
+        of = f" of {self._element or self._others}" if self._element or self._others else ""
+        self._wanted = f"an array{of} on {device.name}"
+
+    def read(self, value: object, stream: int) -> int:
         if type(value) is DeviceArray:
-            if value.device is not device and value.device.name != device.name:
-                refuse(value, f"it is not on {device.name}", wanted)
-            check_element(value, value.dtype)
+            if value.device is not self._device and value.device.name != self._device.name:
+                self._refuse(value, f"it is not on {self._device.name}", self._wanted)
+            if value.dtype is not self._element:
+                self._check_element(value, value.dtype)
             return value.address if value.nbytes else 0
         if value is None:
             return 0
@@ -143,20 +142,99 @@ def pointer_reader(device: DeviceLike, pointee: str, refuse: Refuse) -> Callable
         if isinstance(value, (bool, int, float, complex, np.generic, str, bytes)):
             could_be = type(value) is int and 0 <= value < 1 << 64
             hint = f", or cujit.Pointer({spell(value)}) if that is an address" if could_be else ""
-            refuse(value, "it is no pointer", f"{wanted}{hint}")
-        memory = _memory(value, device, stream, refuse, wanted)
-        check_element(value, memory.dtype)
-        if not memory.contiguous:
-            refuse(value, "it is not C-contiguous", "numpy.ascontiguousarray(x), x.contiguous() or a copy")
-        if memory.read_only and not const:
-            refuse(
-                value,
-                "it is read-only and the kernel may write through this pointer",
-                f"a copy, or declare the parameter `const {bare or 'T'}*`",
-            )
+            self._refuse(value, "it is no pointer", f"{self._wanted}{hint}")
+        memory = self._memory(value, stream)
+        self._check(value, memory)
         return 0 if memory.empty else memory.address
 
-    return read
+    def _check(self, value: object, memory: _Memory) -> None:
+        if memory.dtype is not None and memory.dtype is not self._element:
+            self._check_element(value, memory.dtype)
+        if not memory.contiguous:
+            self._refuse(value, "it is not C-contiguous", "numpy.ascontiguousarray(x), x.contiguous() or a copy")
+        if memory.read_only and not self._is_const:
+            self._refuse(
+                value,
+                "it is read-only and the kernel may write through this pointer",
+                f"a copy, or declare the parameter `const {self._bare or 'T'}*`",
+            )
+
+    def _check_element(self, value: object, dtype: np.dtype[Any]) -> None:
+        element, others = self._element, self._others
+        if dtype.hasobject:
+            self._refuse(value, "its elements are Python objects", self._wanted)
+        if not all(leaf.isnative for leaf in leaves(dtype)):
+            copy = f"x.astype({dtype.newbyteorder('=').name!r})" if dtype.names is None else "a copy"
+            self._refuse(value, "its elements are not in this machine's byte order", f"{copy} in native byte order")
+        if others is not None and not others.take(dtype):
+            self._refuse(value, f"its elements are {dtype}, not {others}", self._wanted)
+        if element is not None and (dtype.kind, dtype.itemsize) != (element.kind, element.itemsize):
+            copy = f"{self._wanted}, such as x.astype({element.name!r})"
+            self._refuse(value, f"its elements are {dtype}, not {element}", copy)
+
+    def _memory(self, value: object, stream: int) -> _Memory:
+        """Find the memory of another library's array and check that it is on the device."""
+        if is_tensor(value) and (method := unresolved(value)) is not None:
+            self._refuse(value, "torch has not computed its elements yet", f"x.{method}()")
+        try:
+            memory = self._of_gpu(value, stream) if self._device.is_gpu else self._of_host(value)
+        except CujitError:
+            raise
+        except Exception as e:  # what it says is malformed, or it raised an error of its own, as CuPy by its driver
+            self._refuse(value, f"what it says of its memory cannot be read ({e})", self._wanted)
+        where = memory.device
+        if where is None and (ordinal := self._device.ordinal_of(memory.address)) is not None:
+            where = (dlpack.CUDA, ordinal)
+        if where is not None and not _is_reachable(where, self._device):
+            place = f"GPU {where[1]}" if where[0] == dlpack.CUDA else "another device"
+            self._refuse(value, f"it is in the memory of {place}, not of {self._device.name}", self._wanted)
+        return memory
+
+    def _of_gpu(self, value: object, stream: int) -> _Memory:
+        """Ask an array in the ways of GPUs, and have the kernel wait for the stream in which it is made."""
+        if is_cupy_array(value):
+            cupy = read_cupy_array(value)
+            here = (dlpack.CUDA, cupy.ordinal)
+            if _is_reachable(here, self._device):
+                self._order(cupy.stream, stream)
+            return _Memory(cupy.address, cupy.dtype, cupy.contiguous, False, here, cupy.empty)
+        if (memory := _of_tensor(value)) is not None:
+            return memory
+        if (interface := _attribute(value, "__cuda_array_interface__")) is not None:
+            memory = _of_interface(interface, _dlpack_device(value))
+            if isinstance(producer := interface.get("stream"), int):
+                self._order(producer, stream)
+            return memory
+        if (where := _dlpack_device(value)) is not None and _is_reachable(where, self._device):
+            return _of_dlpack(value, stream or 1)
+        if _attribute(value, "__array_interface__") is not None:
+            self._refuse(value, "it is in the host's memory", f"{self._wanted}: device.array(x) copies it there")
+        return self._elsewhere(value, where)
+
+    def _of_host(self, value: object) -> _Memory:
+        """Ask an array in the ways of the host."""
+        if isinstance(value, np.ndarray):
+            return _of_numpy(value)
+        if (memory := _of_tensor(value)) is not None:
+            return memory
+        if (interface := _attribute(value, "__array_interface__")) is not None:
+            return _of_interface(interface, (dlpack.CPU, 0))
+        if (where := _dlpack_device(value)) is not None and _is_reachable(where, self._device):
+            return _of_dlpack(value, None)
+        if where is None and _attribute(value, "__cuda_array_interface__") is not None:
+            where = (dlpack.CUDA, 0)
+        return self._elsewhere(value, where)
+
+    def _elsewhere(self, value: object, where: tuple[int, int] | None) -> _Memory:
+        """Say where an array is that the device does not reach; what is no array is refused."""
+        if where is None:
+            self._refuse(value, "it is no array", f"{self._wanted}: device.array(x) makes one")
+        return _Memory(0, None, True, False, where)
+
+    def _order(self, producer: int, stream: int) -> None:
+        """Have the kernel wait for what another library has begun in a stream of its own."""
+        if _stream(producer) != _stream(stream):
+            self._device.order(_stream(producer), stream)
 
 
 @dataclass(frozen=True)
@@ -200,69 +278,6 @@ def _without_const(pointee: str) -> tuple[str, bool]:
     return " ".join(re.sub(r"\bconst\b", " ", text).split()), const
 
 
-def _memory(value: object, device: DeviceLike, stream: int, refuse: Refuse, wanted: str) -> _Memory:
-    """Find the memory of another library's array and check that it is on ``device``."""
-    if device.is_gpu and is_cupy_array(value):
-        return _of_cupy(value, device, stream, refuse, wanted)
-    tensor = None
-    if is_tensor(value):
-        if (method := unresolved(value)) is not None:
-            refuse(value, "torch has not computed its elements yet", f"x.{method}()")
-        tensor = read_tensor(value)
-    on_gpu = _attribute(value, "__cuda_array_interface__") if tensor is None else None
-    on_host: Any = value if isinstance(value, np.ndarray) else None
-    if on_host is None and (on_gpu is None or not device.is_gpu):
-        on_host = _attribute(value, "__array_interface__")
-    try:
-        if tensor is not None:
-            address, dtype, contiguous, empty = tensor
-            memory = _Memory(address, dtype, contiguous, False, _dlpack_device(value), empty)
-        elif device.is_gpu and on_gpu is not None:
-            memory = _of_interface(on_gpu, _dlpack_device(value))
-            if isinstance(producer := on_gpu.get("stream"), int) and _stream(producer) != _stream(stream):
-                device.order(_stream(producer), stream)
-        elif not device.is_gpu and isinstance(value, np.ndarray):
-            memory = _of_numpy(value)
-        elif not device.is_gpu and on_host is not None:
-            memory = _of_interface(on_host, (dlpack.CPU, 0))
-        elif (where := _dlpack_device(value)) is not None and _is_reachable(where, device):
-            memory = _of_dlpack(value, stream or 1 if device.is_gpu else None)
-        elif device.is_gpu and on_host is not None:
-            refuse(value, "it is in the host's memory", f"{wanted}: device.array(x) copies it there")
-        elif on_gpu is not None or where is not None:
-            memory = _Memory(0, None, True, False, where or (dlpack.CUDA, 0))
-        else:
-            refuse(value, "it is no array", f"{wanted}: device.array(x) makes one")
-    except CujitError:
-        raise
-    except Exception as e:  # what it says is malformed, or it raised an error of its own
-        refuse(value, f"what it says of its memory cannot be read ({e})", wanted)
-    if memory.device is None and (ordinal := device.ordinal_of(memory.address)) is not None:
-        memory = memory._replace(device=(dlpack.CUDA, ordinal))
-    if memory.device is not None and not _is_reachable(memory.device, device):
-        _refuse_place(value, memory.device, device, refuse, wanted)
-    return memory
-
-
-def _refuse_place(value: object, where: tuple[int, int], device: DeviceLike, refuse: Refuse, wanted: str) -> NoReturn:
-    text = f"GPU {where[1]}" if where[0] == dlpack.CUDA else "another device"
-    refuse(value, f"it is in the memory of {text}, not of {device.name}", wanted)
-
-
-def _of_cupy(value: object, device: DeviceLike, stream: int, refuse: Refuse, wanted: str) -> _Memory:
-    """Read an array of CuPy, and have the kernel wait for what CuPy has begun in another stream."""
-    try:
-        memory = read_cupy_array(value)
-    except Exception as e:  # CuPy asks the driver, and has errors of its own
-        refuse(value, f"what it says of its memory cannot be read ({e})", wanted)
-    if memory.ordinal != device.ordinal:
-        _refuse_place(value, (dlpack.CUDA, memory.ordinal), device, refuse, wanted)
-    if _stream(memory.stream) != _stream(stream):
-        device.order(_stream(memory.stream), stream)
-    here = (dlpack.CUDA, memory.ordinal)
-    return _Memory(memory.address, memory.dtype, memory.contiguous, False, here, memory.empty)
-
-
 def _attribute(value: object, name: str) -> Any:
     """Look up an attribute that may raise anything (torch raises for a tensor that requires grad)."""
     try:
@@ -292,6 +307,13 @@ def _stream(handle: int) -> int:
     Source: CUDA Driver API manual, CU_STREAM_LEGACY; numba-cuda, "CUDA Array Interface (Version 3)", stream.
     """
     return 0 if handle == 1 else handle
+
+
+def _of_tensor(value: object) -> _Memory | None:
+    """Read a plain tensor of torch; None of anything else."""
+    if not is_tensor(value) or (tensor := read_tensor(value)) is None:
+        return None
+    return _Memory(tensor.address, tensor.dtype, tensor.contiguous, False, _dlpack_device(value), tensor.empty)
 
 
 def _of_numpy(array: np.ndarray[Any, Any]) -> _Memory:

@@ -107,23 +107,26 @@ def driver_version(driver: Version | int | str | None) -> Version | None:
     """
     if driver is None:
         return None
-    given = driver
-    if isinstance(driver, str):
-        words = driver.lower().removeprefix("r").split(".")
-        if not all(word.isdecimal() and len(word) < 6 for word in words) or len(words) > 3:
-            raise OptionError(f"no driver {spell(given)}", help=_DRIVER_HELP)
-        numbers = [int(word) for word in words]
-        driver = numbers[0] if len(numbers) == 1 or numbers[0] >= RELEASES[0].driver else (numbers[0], numbers[1])
-    if type(driver) is int:
-        known = [release for release in RELEASES if release.driver <= driver]
+    read = _read_driver(driver) if isinstance(driver, str) else driver
+    if type(read) is int:
+        known = [release for release in RELEASES if release.driver <= read]
         if not known:
-            raise OptionError(f"no driver branch {spell(given)}", help=_DRIVER_HELP)
+            raise OptionError(f"no driver branch {spell(driver)}", help=_DRIVER_HELP)
         return known[-1].toolkit
-    if isinstance(driver, tuple) and len(driver) == 2 and all(type(n) is int for n in driver):
-        if driver < RELEASES[0].toolkit:
-            raise OptionError(f"no driver of CUDA {dotted(driver)} is known to cujit", help=_DRIVER_HELP)
-        return driver
-    raise OptionError(f"no driver {spell(given)}", help=_DRIVER_HELP)
+    if isinstance(read, tuple) and len(read) == 2 and all(type(n) is int for n in read):
+        if read < RELEASES[0].toolkit:
+            raise OptionError(f"no driver of CUDA {dotted(read)} is known to cujit", help=_DRIVER_HELP)
+        return read
+    raise OptionError(f"no driver {spell(driver)}", help=_DRIVER_HELP)
+
+
+def _read_driver(text: str) -> Version | int | None:
+    """Read a text: a branch, also with what follows it (``580.65.06``), or a version; None if it is neither."""
+    words = text.lower().removeprefix("r").split(".")
+    if not all(word.isdecimal() and len(word) < 6 for word in words) or len(words) > 3:
+        return None
+    numbers = [int(word) for word in words]
+    return numbers[0] if len(numbers) == 1 or numbers[0] >= RELEASES[0].driver else (numbers[0], numbers[1])
 
 
 _DRIVER_HELP = "a driver is the CUDA version that it speaks, (13, 0), or its branch, 580"

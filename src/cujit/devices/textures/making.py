@@ -99,8 +99,8 @@ def texture(
     else:
         format = _format(data.dtype, channels)
         extent = _in_place(device, data, format, layered or cube)
-    is_linear = not isinstance(data, Texels) and extent.height == 0
-    _check_sampling(sampling, extent, format, is_linear)
+    _check_reading(sampling, format)
+    _check_coordinates(sampling, extent, is_linear=not isinstance(data, Texels) and extent.height == 0)
     return Texture(device, device.textures.texture(data, extent, format, sampling), data, sampling)
 
 
@@ -228,8 +228,8 @@ def _border(border: object) -> tuple[float, float, float, float]:
     return r, g, b, a
 
 
-def _check_sampling(sampling: Sampling, extent: Extent, format: TexelFormat, is_linear: bool) -> None:
-    """Refuse what the hardware would do something else for.
+def _check_reading(sampling: Sampling, format: TexelFormat) -> None:
+    """Refuse to read texels as what the hardware does not make of them.
 
     Source: CUDA Driver API manual, ``cuTexObjectCreate``; CUDA C++ Programming Guide, "Texture Memory".
     """
@@ -242,6 +242,15 @@ def _check_sampling(sampling: Sampling, extent: Extent, format: TexelFormat, is_
             f"the mean of {format.dtype.name} elements is no integer; only floats are filtered",
             help="read='normalized_float' for 8 and 16 bits, or make the texture of floats",
         )
+    if sampling.srgb and not (sampling.as_float and format.dtype == np.uint8):
+        raise ArgumentError(
+            f"sRGB is a code of 8 bits read as floats, not {format.dtype.name}",
+            help="uint8 texels with read='normalized_float'",
+        )
+
+
+def _check_coordinates(sampling: Sampling, extent: Extent, is_linear: bool) -> None:
+    """Refuse coordinates for which the hardware would do something else. Source: as for ``_check_reading``."""
     if is_linear and (sampling.filter is Filter.LINEAR or sampling.normalized):
         raise ArgumentError(
             "a one-dimensional array that is read in place takes element numbers (tex1Dfetch), and filters nothing",
@@ -251,8 +260,3 @@ def _check_sampling(sampling: Sampling, extent: Extent, format: TexelFormat, is_
         raise ArgumentError("address 'wrap' and 'mirror' need coordinates from 0 to 1", help="normalized=True")
     if extent.cube and not sampling.normalized:
         raise ArgumentError("a cube is read by directions, with normalised coordinates", help="normalized=True")
-    if sampling.srgb and not (sampling.as_float and format.dtype == np.uint8):
-        raise ArgumentError(
-            f"sRGB is a code of 8 bits read as floats, not {format.dtype.name}",
-            help="uint8 texels with read='normalized_float'",
-        )

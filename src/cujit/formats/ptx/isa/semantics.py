@@ -35,9 +35,9 @@ from __future__ import annotations
 import enum
 import functools
 import re
-from collections.abc import Container, Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
 
 from cujit.forks import cached_property
 from cujit.formats.ptx.isa.sets import SETS, TYPES
@@ -544,12 +544,18 @@ class Form:
         return self.meaning.effect is not Effect.ARRIVES or self.is_aligned
 
 
+_T = TypeVar("_T")
 # The type of a scale is no operand's: it is a word like ue4m3.
 _TYPES = {word: Type(word) for word in TYPES if word != "ue8m0"}
 _SPACES = {word: word for word in SETS["SPACE"]}
 _SPACES |= {"shared::cta": "shared", "shared::cluster": "cluster", "param::entry": "param"}
-_SCOPES = frozenset((*SETS["SCOPE"], "gl"))
+_SCOPES = {word: word for word in (*SETS["SCOPE"], "gl")}
 _VECTORS = {"v2": 2, "v4": 4, "v8": 8}
+
+
+def _first(meanings: Mapping[str, _T], words: Iterable[str], default: _T) -> _T:
+    """Give what the first word means that means anything."""
+    return next((meanings[word] for word in words if word in meanings), default)
 
 
 @functools.lru_cache(maxsize=4096)
@@ -565,6 +571,6 @@ def form_of(opcode: str, *modifiers: str) -> Form:
         spaces,
         spaces[0] if spaces else "generic",
         next((order for order in reversed(Order) if order.value in modifiers), Order.WEAK),
-        next((word for word in modifiers if word in _SCOPES), ""),
-        next((_VECTORS[word] for word in modifiers if word in _VECTORS), 1),
+        _first(_SCOPES, modifiers, ""),
+        _first(_VECTORS, modifiers, 1),
     )
