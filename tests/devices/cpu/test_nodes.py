@@ -10,7 +10,7 @@ from cujit.devices.cpu.codegen.nodes import IrModule, Node, text_of
 from cujit.devices.cpu.run.debuglines import PTX_ALONE, DebugInfo
 from cujit.devices.jit import optimise
 
-_P, _I, _LANES = Value("%p", "ptr"), Value("%i", "i32"), Value("%v", "i32", True)
+_P, _I, _LANES = Value("%p", "ptr"), Value("%i", "i32"), Value("%v", "i32", 32)
 
 
 def _all_kinds(b: Builder) -> None:
@@ -20,7 +20,7 @@ def _all_kinds(b: Builder) -> None:
     b.reserve("%more", "[2 x i64]")
     b.allocate("i8", size=b.cast("zext", _I, "i64"), align=16)
     b.store(b.load("i32", _P, align=4, volatile=True), b.offset(_P, 4), align=4)
-    b.store(b.load("i32", _P, vector=True, align=4), b.offset(_P, 128), align=64, nontemporal=True)
+    b.store(b.load("i32", _P, lanes=32, align=4), b.offset(_P, 128), align=64, nontemporal=True)
     b.store(b.load("i32", _P, order="acquire", align=4), "%own", order="release", align=4, volatile=True)
     b.update("umax", _P, _I, "monotonic", align=4)
     b.exchange(_P, _I, b.integer(7, 32), "acq_rel acquire", align=4)
@@ -65,7 +65,7 @@ def test_llvm_reads_every_kind_of_node_as_the_instruction_that_it_is(monkeypatch
 @pytest.mark.parametrize(
     ("node", "text"),
     [
-        (Node("store", (_LANES, _P), width=32, align=4), "  store <32 x i32> %v, ptr %p, align 4"),
+        (Node("store", (_LANES, _P), align=4), "  store <32 x i32> %v, ptr %p, align 4"),
         (Node("store", (_I, _P), order="release", align=4), "  store atomic i32 %i, ptr %p release, align 4"),
         (Node("load", (_P,), "%x", "i32", volatile=True), "  %x = load volatile i32, ptr %p"),
         (Node("add", (_I, _I), "%x", line=12), "  %x = add i32 %i, %i"),
@@ -89,16 +89,6 @@ def test_what_is_reserved_stands_once_in_the_first_block() -> None:
     assert [(text_of(node), node.line) for node in b.take()] == [("  br label %on", 3)]
     assert b.has_entry("%place")
     assert b.has_entry("%read")
-
-
-def test_what_is_put_at_a_position_stands_before_what_was_there() -> None:
-    b = Builder()
-    b.start("loop")
-    head = len(b.body)
-    b.binary("add", Value("%k", "i32"), _I, into="%next")
-    with b.at(head):
-        b.phi(_I, ("0", "entry"), ("%next", "loop"), into="%k")
-    assert [n.opcode for n in b.body] == ["br", "label", "phi", "add"]
 
 
 @pytest.mark.parametrize("first", ["value", "label"])

@@ -60,7 +60,7 @@ def test_what_was_never_written_is_zero() -> None:
     b.jump("out")
     b.start("out")
     _store(b, "x")
-    b.store(b.read("lanes", "i1", vector=True), _P)
+    b.store(b.read("lanes", "i1", lanes=32), _P)
     b.leave()
     assert _lines(b)[-3:-1] == [
         "  store i32 zeroinitializer, ptr %p",

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TypeAlias
 
 from cujit.devices.cpu.analysis.uniformity import WARP
-from cujit.devices.cpu.codegen.nodes import IrModule, Node, Value
+from cujit.devices.cpu.codegen.nodes import IrModule, Node, Value, type_of
 from cujit.devices.cpu.codegen.ssa import ENDS, Block, Variable, in_ssa
 from cujit.devices.cpu.ir.program import Reg
 
@@ -51,9 +51,8 @@ class Builder:
 
     ``entry`` are those of its first block; ``module`` has the functions beside it.
 
-    Scalars and vectors mix: where one operand is a vector the others are broadcast. A vector has ``width`` lanes: those
-    of the warp, but where a part of them runs alone. Where the module has debug information, each node knows the line
-    of the PTX that it comes from.
+    Scalars and vectors mix: where one operand is a vector the others are broadcast. Where the module has debug
+    information, each node knows the line of the PTX that it comes from.
 
     Where a method takes ``into``, that is the name of the result; it makes a fresh one without. Places in memory are
     values, or their names. The body begins in the block ``first``.
@@ -61,7 +60,6 @@ class Builder:
 
     def __init__(self, module: IrModule | None = None, *, first: str = "entry") -> None:
         self.module = IrModule() if module is None else module
-        self.width = WARP
         self._line = 0
         self.entry: list[Node] = []
         self.body: list[Node] = []
@@ -119,22 +117,17 @@ class Builder:
     @contextlib.contextmanager
     def at_entry(self) -> Iterator[None]:
         """Have what is emitted inside stand in the first block, which is of no line of the PTX."""
-        body, line, before = self.body, self._line, len(self.entry)
-        self.body, self._line = self.entry, 0
+        here = len(self.body)
         yield
-        self.body, self._line = body, line
-        self._known.update(node.result for node in self.entry[before:])
+        for node in self.body[here:]:
+            node.line = 0
+            self.entry.append(node)
+            self._known.add(node.result)
+        del self.body[here:]
 
     def has_entry(self, name: str) -> bool:
         """Whether the first block gives something that name."""
         return name in self._known
-
-    @contextlib.contextmanager
-    def at(self, position: int) -> Iterator[None]:
-        """Have what is emitted inside stand at a position of the body, before all that stands there."""
-        rest, self.body[position:] = self.body[position:], []
-        yield
-        self.body += rest
 
     def take(self) -> list[Node]:
         """Take away what follows the first block, its variables made values.
@@ -147,7 +140,7 @@ class Builder:
         self._block, self._blocks, self._variables = Block("entry"), {}, {}
         return nodes
 
-    def _make(self, node: Node, type_: str, is_vector: bool = False) -> Value:
+    def _make(self, node: Node, type_: str, lanes: int = 0) -> Value:
         """Append a node that has a result, under a fresh name unless it has one."""
         if node.result:
             self._give(node.result)
@@ -155,23 +148,19 @@ class Builder:
             node.result = self.name()
         node.line = self._line
         self.body.append(node)
-        return Value(node.result, type_, is_vector)
-
-    def type_of(self, value: Value) -> str:
-        """Write the LLVM type of a value."""
-        return f"<{self.width} x {value.type}>" if value.is_vector else value.type
+        return Value(node.result, type_, lanes)
 
     # -- variables ---------------------------------------------------------------------------------------
 
-    def read(self, variable: str, type_: str, *, vector: bool = False) -> Value:
+    def read(self, variable: str, type_: str, *, lanes: int = 0) -> Value:
         """Give what a variable is here: what was written last on the way that was come, and zero at first."""
         value = self._block.left.get(variable)
         if value is None:
-            value = Value(self.name(variable), type_, vector)
+            value = Value(self.name(variable), type_, lanes)
             self._block.found[variable] = self._block.left[variable] = value
             if variable not in self._variables:
-                first = Value("zeroinitializer", type_, vector)
-                self._variables[variable] = Variable(first, self.type_of(first))
+                first = Value("zeroinitializer", type_, lanes)
+                self._variables[variable] = Variable(first, type_of(first))
         return value
 
     def write(self, variable: str, value: Value) -> None:
@@ -194,13 +183,13 @@ class Builder:
         width = type_width(type_)
         return self.real(int.from_bytes(struct.pack({16: "<e", 32: "<f", 64: "<d"}[width], value), "little"), width)
 
-    def vector(self, value: Value) -> Value:
-        """Broadcast a scalar to all lanes; a vector stays as it is."""
-        if value.is_vector:
+    def vector(self, value: Value, lanes: int = WARP) -> Value:
+        """Broadcast a scalar to lanes, all of the warp if no count is said; a vector stays as it is."""
+        if value.lanes:
             return value
         if value.constant:
-            return Value(f"splat ({value.type} {value.text})", value.type, True, True)
-        return self.shuffle(self.insert(None, value, 0), None, Value("zeroinitializer", "i32", True, True))
+            return Value(f"splat ({value.type} {value.text})", value.type, lanes, True)
+        return self.shuffle(self.insert(None, value, 0, lanes), None, Value("zeroinitializer", "i32", lanes, True))
 
     def rows(self, values: list[Value]) -> Value:
         """Spread scalars over the lanes, each over a row of its own."""
@@ -215,43 +204,42 @@ class Builder:
     def lanes(self, numbers: list[int], bits: int) -> Value:
         """Make a vector constant with one number a lane."""
         items = ", ".join([f"i{bits} {_integer(n, bits).text}" for n in numbers])
-        return Value(f"<{items}>", f"i{bits}", True)
+        return Value(f"<{items}>", f"i{bits}", WARP)
 
     # -- operations --------------------------------------------------------------------------------------
 
     def same_form(self, *values: Value) -> tuple[Value, ...]:
         """Broadcast scalars where any value is a vector."""
-        if any(v.is_vector for v in values):
-            return tuple(self.vector(v) for v in values)
-        return values
+        lanes = max(v.lanes for v in values)
+        return tuple(self.vector(v, lanes) for v in values) if lanes else values
 
     def binary(self, op: str, a: Value, b: Value, *, into: str = "") -> Value:
         """Apply ``add``, ``fmul``, ``lshr`` … to two values of one type."""
-        if a.is_vector is not b.is_vector:
-            a, b = self.vector(a), self.vector(b)
-        return self._make(Node(op, (a, b), into, width=self.width), a.type, a.is_vector)
+        if a.lanes != b.lanes:
+            a, b = self.vector(a, b.lanes), self.vector(b, a.lanes)
+        return self._make(Node(op, (a, b), into), a.type, a.lanes)
 
     def compare(self, op: str, a: Value, b: Value, *, into: str = "") -> Value:
         """Compare: ``icmp slt``, ``fcmp oeq`` …; the result is i1."""
-        if a.is_vector is not b.is_vector:
-            a, b = self.vector(a), self.vector(b)
-        return self._make(Node(op, (a, b), into, width=self.width), "i1", a.is_vector)
+        if a.lanes != b.lanes:
+            a, b = self.vector(a, b.lanes), self.vector(b, a.lanes)
+        return self._make(Node(op, (a, b), into), "i1", a.lanes)
 
     def select(self, condition: Value, a: Value, b: Value, *, into: str = "") -> Value:
         """Choose ``a`` where the condition holds, else ``b``, lane by lane."""
         condition, a, b = self.same_form(condition, a, b)
-        return self._make(Node("select", (condition, a, b), into, width=self.width), a.type, a.is_vector)
+        return self._make(Node("select", (condition, a, b), into), a.type, a.lanes)
 
     def cast(self, op: str, a: Value, to: str, *, into: str = "") -> Value:
         """Convert with ``zext``, ``trunc``, ``sitofp`` …; nothing is done when the type is already right."""
         if a.type == to:
             return a
-        target = f"<{self.width} x {to}>" if a.is_vector else to
-        return self._make(Node(op, (a,), into, target, self.width), to, a.is_vector)
+        target = f"<{a.lanes} x {to}>" if a.lanes else to
+        return self._make(Node(op, (a,), into, target), to, a.lanes)
 
     def freeze(self, a: Value) -> Value:
         """Take the same value every time where it may be any."""
-        return self._make(Node("freeze", (a,), width=self.width), a.type, a.is_vector)
+        return self._make(Node("freeze", (a,)), a.type, a.lanes)
 
     def resize(self, a: Value, bits: int, signed: bool) -> Value:
         """Truncate or extend an integer."""
@@ -272,7 +260,7 @@ class Builder:
         """
         values = self.same_form(*values)
         first = values[0]
-        suffix = f"v{self.width}" if first.is_vector else ""
+        suffix = f"v{first.lanes}" if first.lanes else ""
         short = {"float": "f32", "double": "f64", "half": "f16"}
         full = f"llvm.{name}"
         out = first.type
@@ -280,23 +268,23 @@ class Builder:
             out = result
             full += f".{suffix}{short.get(result, result)}"
         full += f".{suffix}{short.get(first.type, first.type)}"
-        return self.call(full, out, *values, *([flag] if flag else ()), vector=first.is_vector)
+        return self.call(full, out, *values, *([flag] if flag else ()), lanes=first.lanes)
 
-    def call(self, name: str, returned: str, *arguments: Value, vector: bool = False) -> Value:
+    def call(self, name: str, returned: str, *arguments: Value, lanes: int = 0) -> Value:
         """Call a function that stands elsewhere and is declared here; for ``void`` the value is none."""
         if name not in self.module.declared:
-            full = f"<{self.width} x {returned}>" if vector else returned
-            self.module.declared[name] = f"declare {full} @{name}({', '.join(map(self.type_of, arguments))})"
-        return self.invoke(f"@{name}", returned, *arguments, vector=vector)
+            full = f"<{lanes} x {returned}>" if lanes else returned
+            self.module.declared[name] = f"declare {full} @{name}({', '.join(map(type_of, arguments))})"
+        return self.invoke(f"@{name}", returned, *arguments, lanes=lanes)
 
-    def invoke(self, callee: str, returned: str, *arguments: Value, vector: bool = False) -> Value:
-        """Call a function of this module, or assembly; with ``vector`` it gives one value for each lane."""
-        full = f"<{self.width} x {returned}>" if vector else returned
-        node = Node("call", arguments, type=full, width=self.width, name=callee)
+    def invoke(self, callee: str, returned: str, *arguments: Value, lanes: int = 0) -> Value:
+        """Call a function of this module, or assembly; with ``lanes`` it gives one value for each."""
+        full = f"<{lanes} x {returned}>" if lanes else returned
+        node = Node("call", arguments, type=full, name=callee)
         if returned == "void":
             self.append(node)
             return Value("", returned)
-        return self._make(node, returned, vector)
+        return self._make(node, returned, lanes)
 
     def define(
         self,
@@ -325,11 +313,11 @@ class Builder:
         return self._as_word(self.vector(mask))
 
     def _as_word(self, mask: Value) -> Value:
-        return self._make(Node("bitcast", (mask,), type=f"i{WARP}", width=WARP), f"i{WARP}")
+        return self._make(Node("bitcast", (mask,), type=f"i{WARP}"), f"i{WARP}")
 
     def mask_of(self, word: Value, *, into: str = "") -> Value:
         """Unpack the bits of an i32 into a mask."""
-        return self._make(Node("bitcast", (word,), into, f"<{WARP} x i1>"), "i1", True)
+        return self._make(Node("bitcast", (word,), into, f"<{WARP} x i1>"), "i1", WARP)
 
     # -- floats ------------------------------------------------------------------------------------------
 
@@ -371,7 +359,7 @@ class Builder:
     def reduce(self, name: str, a: Value) -> Value:
         """Combine all lanes of a vector into one: ``add``, ``umin``, ``fmaximum`` …"""
         short = {"float": "f32", "double": "f64"}.get(a.type, a.type)
-        return self.call(f"llvm.vector.reduce.{name}.v{self.width}{short}", a.type, a)
+        return self.call(f"llvm.vector.reduce.{name}.v{a.lanes}{short}", a.type, a)
 
     # -- memory ------------------------------------------------------------------------------------------
 
@@ -384,7 +372,7 @@ class Builder:
 
     def in_memory(self, name: str, value: Value) -> Value:
         """Point to a value, for who takes it from memory: a place of that name has it until another is put there."""
-        place = self.reserve(name, self.type_of(value))
+        place = self.reserve(name, type_of(value))
         self.store(value, place)
         return place
 
@@ -393,26 +381,26 @@ class Builder:
         return self._make(Node("alloca", (size,) if size else (), into, type_, align=align), "ptr")
 
     def load(
-        self, type_: str, at: Value | str, *, vector: bool = False, align: int = 0, order: str = "",
+        self, type_: str, at: Value | str, *, lanes: int = 0, align: int = 0, order: str = "",
         volatile: bool = False, into: str = "",
     ) -> Value:  # fmt: skip
-        """Read a scalar, or with ``vector`` one for each lane; with an ``order`` atomically."""
-        full = f"<{self.width} x {type_}>" if vector else type_
+        """Read a scalar, or with ``lanes`` one for each; with an ``order`` atomically."""
+        full = f"<{lanes} x {type_}>" if lanes else type_
         return self._make(Node("load", (_place(at),), into, full, align=align, order=order, volatile=volatile),
-                          type_, vector)  # fmt: skip
+                          type_, lanes)  # fmt: skip
 
     def store(
         self, value: Value, at: Value | str, *, align: int = 0, order: str = "", volatile: bool = False,
         nontemporal: bool = False,
     ) -> None:  # fmt: skip
         """Write a value; with an ``order`` atomically."""
-        self.append(Node("store", (value, _place(at)), width=self.width, align=align, order=order, volatile=volatile,
+        self.append(Node("store", (value, _place(at)), align=align, order=order, volatile=volatile,
                          nontemporal=nontemporal))  # fmt: skip
 
     def point(self, type_: str, base: Value | str, index: Value, *, into: str = "") -> Value:
         """Point to an element of an array of that type; a vector of indices makes a vector of pointers."""
-        node = Node("getelementptr", (_place(base), index), into, type_, self.width)
-        return self._make(node, "ptr", index.is_vector)
+        node = Node("getelementptr", (_place(base), index), into, type_)
+        return self._make(node, "ptr", index.lanes)
 
     def offset(self, base: Value | str, bytes_: int, *, into: str = "") -> Value:
         """Point some bytes on."""
@@ -482,13 +470,13 @@ class Builder:
 
     def phi(self, like: Value, *ways: tuple[Value | str, str], into: str = "") -> Value:
         """Take the value of the way that was come, each with the label it comes from; all have the type of ``like``."""
-        values = tuple(v if isinstance(v, Value) else Value(v, like.type, like.is_vector) for v, _ in ways)
+        values = tuple(v if isinstance(v, Value) else Value(v, like.type, like.lanes) for v, _ in ways)
         labels = tuple(label for _, label in ways)
-        return self._make(Node("phi", values, into, self.type_of(like), labels=labels), like.type, like.is_vector)
+        return self._make(Node("phi", values, into, type_of(like), labels=labels), like.type, like.lanes)
 
     def leave(self, value: Value | None = None) -> None:
         """Return from the function."""
-        self.append(Node("ret", () if value is None else (value,), width=self.width))
+        self.append(Node("ret", () if value is None else (value,)))
 
     def unreachable(self) -> None:
         """Say that nothing comes here."""
@@ -498,25 +486,25 @@ class Builder:
 
     def extract(self, a: Value, lane: Value) -> Value:
         """Take one lane out of a vector; ``lane`` is an i32."""
-        return self._make(Node("extractelement", (a, lane), width=self.width), a.type)
+        return self._make(Node("extractelement", (a, lane)), a.type)
 
-    def insert(self, a: Value | None, value: Value, lane: int) -> Value:
-        """Put a scalar into one lane of a vector, of one without values if that is None."""
-        whole = Value("poison", value.type, True) if a is None else a
+    def insert(self, a: Value | None, value: Value, lane: int, lanes: int = WARP) -> Value:
+        """Put a scalar into one lane of a vector, of one without values and of so many ``lanes`` if that is None."""
+        whole = Value("poison", value.type, lanes) if a is None else a
         number = Value(str(lane), "i64", constant=True)
-        return self._make(Node("insertelement", (whole, value, number), width=self.width), value.type, True)
+        return self._make(Node("insertelement", (whole, value, number)), value.type, whole.lanes)
 
     def shuffle(self, a: Value, b: Value | None, picks: Value | Sequence[int]) -> Value:
         """Pick elements of two vectors, counted through (-1: any); a vector of lanes where they are as many."""
-        second = Value("poison", a.type, a.is_vector) if b is None else b
-        element = a.type if a.is_vector else a.type.rpartition(" x ")[2].rstrip(">")
-        count = self.width if isinstance(picks, Value) else len(picks)
+        second = Value("poison", a.type, a.lanes) if b is None else b
+        element = a.type if a.lanes else a.type.rpartition(" x ")[2].rstrip(">")
+        count = picks.lanes if isinstance(picks, Value) else len(picks)
         if not isinstance(picks, Value):
             numbers = ", ".join([f"i32 {k}" if k >= 0 else "i32 poison" for k in picks])
             picks = Value(f"<{numbers}>", f"<{count} x i32>", constant=True)
-        node = Node("shufflevector", (a, second, picks), width=self.width)
-        lanes = count == self.width
-        return self._make(node, element if lanes else f"<{count} x {element}>", lanes)
+        node = Node("shufflevector", (a, second, picks))
+        is_lanes = count in (a.lanes, WARP)
+        return self._make(node, element if is_lanes else f"<{count} x {element}>", count if is_lanes else 0)
 
 
 @functools.lru_cache(4096)

@@ -25,7 +25,7 @@ from typing import TypeVar
 from cujit.devices.cpu.analysis.patterns import VectorAccess
 from cujit.devices.cpu.analysis.uniformity import WARP
 from cujit.devices.cpu.codegen.builder import Builder, Value, float_type, int_type, type_width
-from cujit.devices.cpu.codegen.nodes import LAUNCH
+from cujit.devices.cpu.codegen.nodes import LAUNCH, type_of
 from cujit.devices.cpu.codegen.warp import WarpEmitter
 from cujit.devices.cpu.ir.program import Op
 from cujit.devices.cpu.native import lanes as native
@@ -232,7 +232,7 @@ def _in_order(e: WarpEmitter, op: Op) -> Iterator[None]:
 def _keep(b: Builder, values: Sequence[Value]) -> None:
     """Keep loads whose values nobody reads, so that they fault where there is no memory."""
     for value in values:
-        if value.is_vector:
+        if value.lanes:
             bits = b.bits_as(value, int_type(type_width(value.type)))
             first = b.extract(bits, b.integer(0, 32))
             b.invoke('asm sideeffect "", "r"', "void", b.resize(first, 64, signed=False))
@@ -252,7 +252,7 @@ def _load_uniform(e: WarpEmitter, g: Gather) -> Sequence[Value]:
     if g.op.guard is None:
         return each()
     nothing = [Value("zeroinitializer", g.element)] * g.count
-    return b.either(b.any_lane(g.mask) if g.mask.is_vector else g.mask, each, lambda: nothing, "load")
+    return b.either(b.any_lane(g.mask) if g.mask.lanes else g.mask, each, lambda: nothing, "load")
 
 
 def _elements(b: Builder, g: Gather, pointer: Value, *, volatile: bool = False) -> list[Value]:
@@ -274,14 +274,14 @@ def _store_uniform(e: WarpEmitter, s: Scatter) -> None:
         zeros = b.call("llvm.ctlz.i32", "i32", b.word(s.mask), b.integer(0, 1))
         last = b.binary("and", b.binary("sub", b.integer(WARP - 1, 32), zeros), b.integer(WARP - 1, 32))
         for k, value in enumerate(s.values):
-            one = b.extract(value, last) if value.is_vector else value
+            one = b.extract(value, last) if value.lanes else value
             b.store(one, b.offset(pointer, k * s.element_bytes), align=s.element_bytes)
 
 
 def _gather(e: WarpEmitter, g: Gather) -> list[Value]:
     """Load from each lane's own address."""
     b, bits = e.builder, type_width(g.element)
-    found = [b.invoke(native_lanes(b, "gather", bits), int_type(bits), at, vector=True) for at in addresses(b, g)]
+    found = [b.invoke(native_lanes(b, "gather", bits), int_type(bits), at, lanes=WARP) for at in addresses(b, g)]
     return [b.bits_as(each, g.element) for each in found]
 
 
@@ -307,7 +307,7 @@ def _load_contiguous(e: WarpEmitter, g: Gather) -> list[Value]:
         parts.append(b.call(name, wide, pointer, align, repeated(b, g.mask, count, k, rows), nothing))
     whole = joined(b, parts, n)
     if count == 1:
-        return [Value(whole.text, g.element, True)]
+        return [Value(whole.text, g.element, WARP)]
     return [b.shuffle(whole, None, [lane * count + k for lane in range(WARP)]) for k in range(count)]
 
 
@@ -324,7 +324,7 @@ def _load_strided(e: WarpEmitter, g: Gather) -> list[Value]:
     b, stride, base = e.builder, g.place.stride, Value("%base", "ptr")
 
     def body(f: Builder) -> Value:
-        found = Value("poison", g.element, True)
+        found = Value("poison", g.element, WARP)
         for lane in range(WARP):
             one = f.load(g.element, f.offset(base, lane * stride), align=g.element_bytes)
             found = f.insert(found, one, lane)
@@ -332,7 +332,7 @@ def _load_strided(e: WarpEmitter, g: Gather) -> list[Value]:
 
     name = f"load.{g.element}.apart.{stride}"
     b.define(name, [base], body, f"<{WARP} x {g.element}>", "noinline nounwind willreturn memory(read)")
-    return [b.invoke(f"@{name}", g.element, b.cast("inttoptr", g.place.bases[0], "ptr"), vector=True)]
+    return [b.invoke(f"@{name}", g.element, b.cast("inttoptr", g.place.bases[0], "ptr"), lanes=WARP)]
 
 
 def _rows(b: Builder, s: Scatter) -> Iterator[tuple[Value, Value, Value]]:
@@ -449,7 +449,7 @@ def _picked(b: Builder, g: Gather, access: VectorAccess, vectors: list[tuple[Val
     values = [value for _, value in vectors]
     count = 1 << (len(values) - 1).bit_length()
     whole = joined(b, [*values, *[Value("poison", values[0].type)] * (count - len(values))], access.per_vector)
-    return Value(_shuffled(b, access.per_vector * count, whole, None, access.places).text, g.element, True)
+    return Value(_shuffled(b, access.per_vector * count, whole, None, access.places).text, g.element, WARP)
 
 
 def _shuffled(b: Builder, length: int, first: Value, second: Value | None, picks: Sequence[int]) -> Value:
@@ -470,7 +470,7 @@ def _load_wide(e: WarpEmitter, g: Gather) -> list[Value]:
 
     loaded = each_lane(e, op, f"load.wide.{'ordered' if ordered else 'weak'}", [at], one, "i128")
     assert loaded is not None
-    if at.is_vector or e.operand_shape(op.results[0]).stride is None:
+    if at.lanes or e.operand_shape(op.results[0]).stride is None:
         return [loaded]
     return [b.extract(loaded, b.first_lane(e.lanes(op)))]  # what the lanes that run have in common
 
@@ -533,22 +533,22 @@ def each_lane(
     b = e.builder
     # A predicate becomes a byte: bits have no places of their own in memory.
     operands = [b.cast("zext", v, "i8") if v.type == "i1" else v for v in operands]
-    full = ".".join(["cujit", name, "".join("v" if v.is_vector else "s" for v in operands)])
-    forms = [Value(f"%a{k}", v.type, v.is_vector) for k, v in enumerate(operands)]
+    full = ".".join(["cujit", name, "".join("v" if v.lanes else "s" for v in operands)])
+    forms = [Value(f"%a{k}", v.type, v.lanes) for k, v in enumerate(operands)]
     returned = "void" if result is None else f"<{WARP} x {result}>"
     b.define(full, [Value("%lanes", "i32"), *forms], lambda f: _over_lanes(f, forms, body, result), returned)
     lanes = b.word(e.lanes(op))
-    found = b.invoke(f"@{full}", result or "void", lanes, *operands, vector=result is not None)
+    found = b.invoke(f"@{full}", result or "void", lanes, *operands, lanes=0 if result is None else WARP)
     return found if result is not None else None
 
 
 def _over_lanes(f: Builder, operands: Sequence[Value], body: Body, result: str | None) -> Value | None:
-    places = [f"%p{k}" if v.is_vector else None for k, v in enumerate(operands)]
+    places = [f"%p{k}" if v.lanes else None for k, v in enumerate(operands)]
     for place, v in zip(places, operands, strict=True):
         if place is not None:
-            f.store(v, f.allocate(f.type_of(v), into=place))
+            f.store(v, f.allocate(type_of(v), into=place))
     if result is not None:
-        f.store(Value("zeroinitializer", result, True), f.allocate(f"<{WARP} x {result}>", into="%out"))
+        f.store(Value("zeroinitializer", result, WARP), f.allocate(f"<{WARP} x {result}>", into="%out"))
 
     def step(lane: Value) -> None:
         values = [lane_item(f, p, v.type, lane) if p else v for p, v in zip(places, operands, strict=True)]
@@ -557,7 +557,7 @@ def _over_lanes(f: Builder, operands: Sequence[Value], body: Body, result: str |
             f.store(done, f.point(result, "%out", lane))
 
     for_each_bit(f, Value("%lanes", "i32"), step)
-    return None if result is None else f.load(result, "%out", vector=True)
+    return None if result is None else f.load(result, "%out", lanes=WARP)
 
 
 def lane_item(f: Builder, place: str, type_: str, lane: Value) -> Value:

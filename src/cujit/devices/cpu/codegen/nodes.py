@@ -3,7 +3,7 @@
 A node knows its operands as values and where it jumps as labels, so that whoever improves code asks nodes and never
 searches text. For example, ``store`` of a float for each lane, aligned to 4 bytes, in ``Builder`` and then printed::
 
-    b.store(Value("%x", "float", True), "%p", align=4)
+    b.store(Value("%x", "float", 32), "%p", align=4)
     store <32 x float> %x, ptr %p, align 4
 """
 
@@ -13,21 +13,21 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from cujit.devices.cpu.ir.program import WARP
 from cujit.devices.cpu.run.debuglines import DebugInfo
 
-__all__ = ["BLOCK", "FIRST_THREAD", "LAUNCH", "STATE", "WARP_NUMBER", "IrModule", "Node", "Value", "text_of"]
+__all__ = ["BLOCK", "FIRST_THREAD", "LAUNCH", "STATE", "WARP_NUMBER", "IrModule", "Node", "Value", "text_of", "type_of"]
 
 
 class Value(NamedTuple):
-    """An LLVM value: its text, its element type (``i32``, ``float``, ``ptr``), and whether it is a vector.
+    """An LLVM value: its text, its element type (``i32``, ``float``, ``ptr``), and of how many lanes it is a vector.
 
-    ``constant`` marks a literal, whose vector form is ``splat (…)``.
+    A scalar has no ``lanes``; a vector has those of the warp, or of a part of it that runs alone. ``constant`` marks a
+    literal, whose vector form is ``splat (…)``.
     """
 
     text: str
     type: str
-    is_vector: bool = False
+    lanes: int = 0
     constant: bool = False
 
     def __str__(self) -> str:
@@ -50,15 +50,14 @@ class Node:
     ``type`` is what the opcode is written with where no operand says it: what a load gives, what a cast makes.
     ``labels`` are where a jump leads to, or where the values of a ``phi`` come from. ``name`` is the callee of a call,
     the operation of an ``atomicrmw``, what a label is called.
-    Vectors among the operands have ``width`` lanes. Memory operations have an alignment in bytes (0 is LLVM's choice)
-    and an order, empty where they are not atomic. ``line`` is that of the PTX, 0 where nobody asks for it.
+    Memory operations have an alignment in bytes (0 is LLVM's choice) and an order, empty where they are not atomic.
+    ``line`` is that of the PTX, 0 where nobody asks for it.
     """
 
     opcode: str
     operands: tuple[Value, ...] = ()
     result: str = ""
     type: str = ""
-    width: int = 0
     labels: tuple[str, ...] = ()
     name: str = ""
     align: int = 0
@@ -79,16 +78,21 @@ def text_of(node: Node) -> str:
 # -- forms ------------------------------------------------------------------------------------------------
 
 
-def _typed(node: Node, value: Value) -> str:
-    return f"<{node.width} x {value.type}> {value.text}" if value.is_vector else f"{value.type} {value.text}"
+def type_of(value: Value) -> str:
+    """Write the LLVM type of a value."""
+    return f"<{value.lanes} x {value.type}>" if value.lanes else value.type
 
 
-def _list(node: Node, values: Iterable[Value]) -> str:
-    return ", ".join([_typed(node, value) for value in values])
+def _typed(value: Value) -> str:
+    return f"<{value.lanes} x {value.type}> {value.text}" if value.lanes else f"{value.type} {value.text}"
+
+
+def _list(values: Iterable[Value]) -> str:
+    return ", ".join([_typed(value) for value in values])
 
 
 def _binary(n: Node) -> str:
-    return f"{n.opcode} {_typed(n, n.operands[0])}, {n.operands[1].text}"
+    return f"{n.opcode} {_typed(n.operands[0])}, {n.operands[1].text}"
 
 
 def _kind(n: Node) -> str:
@@ -108,8 +112,8 @@ def _br(n: Node) -> str:
 
 
 def _switch(n: Node) -> str:
-    cases = [f"{_typed(n, v)}, label %{to}" for v, to in zip(n.operands[1:], n.labels[1:], strict=True)]
-    return f"switch {_typed(n, n.operands[0])}, label %{n.labels[0]} [ {' '.join(cases)} ]"
+    cases = [f"{_typed(v)}, label %{to}" for v, to in zip(n.operands[1:], n.labels[1:], strict=True)]
+    return f"switch {_typed(n.operands[0])}, label %{n.labels[0]} [ {' '.join(cases)} ]"
 
 
 def _phi(n: Node) -> str:
@@ -122,21 +126,21 @@ _CASTS = "trunc zext sext fptrunc fpext fptosi fptoui sitofp uitofp ptrtoint int
 
 _FORMS: Mapping[str, Callable[[Node], str]] = {
     "load": lambda n: f"load{_kind(n)} {n.type}, ptr {n.operands[0].text}{_how(n)}",
-    "store": lambda n: f"store{_kind(n)} {_typed(n, n.operands[0])}, ptr {n.operands[1].text}{_how(n)}",
-    "atomicrmw": lambda n: f"atomicrmw {n.name} {_list(n, n.operands)}{_how(n)}",
-    "cmpxchg": lambda n: f"cmpxchg {_list(n, n.operands)}{_how(n)}",
+    "store": lambda n: f"store{_kind(n)} {_typed(n.operands[0])}, ptr {n.operands[1].text}{_how(n)}",
+    "atomicrmw": lambda n: f"atomicrmw {n.name} {_list(n.operands)}{_how(n)}",
+    "cmpxchg": lambda n: f"cmpxchg {_list(n.operands)}{_how(n)}",
     "fence": lambda n: f"fence {n.order}",
-    "alloca": lambda n: f"alloca {', '.join(filter(None, (n.type, _list(n, n.operands))))}{_how(n)}",
-    "getelementptr": lambda n: f"getelementptr {n.type}, {_list(n, n.operands)}",
+    "alloca": lambda n: f"alloca {', '.join(filter(None, (n.type, _list(n.operands))))}{_how(n)}",
+    "getelementptr": lambda n: f"getelementptr {n.type}, {_list(n.operands)}",
     "extractvalue": lambda n: f"extractvalue {n.type} {n.operands[0].text}, {n.operands[1].text}",
-    "call": lambda n: f"call {n.type} {n.name}({_list(n, n.operands)})",
+    "call": lambda n: f"call {n.type} {n.name}({_list(n.operands)})",
     "br": _br,
     "switch": _switch,
     "phi": _phi,
-    "ret": lambda n: f"ret {_list(n, n.operands) or 'void'}",
+    "ret": lambda n: f"ret {_list(n.operands) or 'void'}",
     "unreachable": lambda n: n.opcode,
-    **dict.fromkeys(_LISTS.split(), lambda n: f"{n.opcode} {_list(n, n.operands)}"),
-    **dict.fromkeys(_CASTS.split(), lambda n: f"{n.opcode} {_typed(n, n.operands[0])} to {n.type}"),
+    **dict.fromkeys(_LISTS.split(), lambda n: f"{n.opcode} {_list(n.operands)}"),
+    **dict.fromkeys(_CASTS.split(), lambda n: f"{n.opcode} {_typed(n.operands[0])} to {n.type}"),
 }
 """How each opcode is written; any other one has two operands of one type."""
 
@@ -181,9 +185,9 @@ class IrModule:
         attributes: str = "noinline",
         linkage: str = "internal",
     ) -> None:
-        """Print a function that others may call; vectors among its parameters have the lanes of a warp."""
+        """Print a function that others may call."""
         if not isinstance(parameters, str):
-            parameters = _list(Node("define", width=WARP), parameters)
+            parameters = _list(parameters)
         about, lines = self._printed(name, list(nodes), is_internal=bool(linkage))
         if not linkage:
             attributes = f"#{_SAID} {attributes}"

@@ -14,6 +14,7 @@ import functools
 from collections.abc import Sequence
 
 from cujit.devices.cpu.codegen.builder import Builder, Value, type_width
+from cujit.devices.cpu.codegen.nodes import type_of
 from cujit.devices.cpu.ir.program import WARP, Op
 from cujit.devices.cpu.native.structures import DIRECTED, ROUNDINGS
 from cujit.devices.jit import processor
@@ -73,7 +74,7 @@ def canonical(b: Builder, x: Value) -> Value:
     if x.type not in _NAN:
         return x
     width = type_width(x.type)
-    if x.type == "float" and x.is_vector and b.width == WARP and _fixes_up():
+    if x.type == "float" and x.lanes == WARP and _fixes_up():
         return _fixed_up(b, x)
     # To the optimiser, arithmetic gives any NaN: it must neither see where the value comes from, nor choose between
     # floats.
@@ -274,11 +275,11 @@ def _directed_single(b: Builder, opcode: str, wide: list[Value], mode: str) -> V
 def _directed_double(b: Builder, opcode: str, values: Sequence[Value], mode: str) -> Value:
     """Have native code do it, one lane after the other: see ``runtime/directed.h``."""
     values = b.same_form(*values)
-    is_vector = values[0].is_vector
-    count = b.width if is_vector else 1
+    lanes = values[0].lanes
+    count = lanes or 1
     places = [b.in_memory(f"%directed.{k}.{count}", value) for k, value in enumerate(values)]
-    result = b.reserve(f"%directed.{count}", b.type_of(values[0]))
+    result = b.reserve(f"%directed.{count}", type_of(values[0]))
     numbers = (count, DIRECTED.index(opcode), ROUNDINGS.index(mode))
     operands = [*places, *places[:1] * (3 - len(places))]
     b.call("cujit_directed", "void", result, *operands, *(b.integer(n, 32) for n in numbers))
-    return b.load("double", result, vector=is_vector)
+    return b.load("double", result, lanes=lanes)

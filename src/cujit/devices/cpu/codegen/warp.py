@@ -23,9 +23,13 @@ if TYPE_CHECKING:
     from cujit.devices.cpu.analysis.patterns import VectorAccess
     from cujit.devices.cpu.ir.cfg import Block, Graph
 
-__all__ = ["MASK", "Boundary", "Handler", "Observer", "Scan", "WarpEmitter", "element_of", "forms_of", "storage_type"]
+__all__ = [
+    "ALL_LANES", "MASK", "Boundary", "Handler", "Observer", "Scan", "WarpEmitter", "element_of", "forms_of",
+    "storage_type",
+]  # fmt: skip
 
 MASK = f"<{WARP} x i1>"
+ALL_LANES = Value("splat (i1 true)", "i1", WARP, True)
 
 Handler: TypeAlias = "Callable[[WarpEmitter, Op], None]"
 """Emits one operation."""
@@ -113,11 +117,13 @@ class WarpEmitter:
         self.block = block
         self.handler_of = handler_of
         self.builder = Builder(module, first="warp.start")
-        self.mask = Value("splat (i1 true)", "i1", True, True)
+        self.mask = ALL_LANES
         """Lanes that run the current block."""
         self.base_form = False
         """Whether registers are read and written as one scalar, their value in ``lane``."""
         self.lane = 0
+        self.width = WARP
+        """Lanes of the vectors of registers: those of the warp, but where a part of them runs alone."""
         self.moved: dict[int, str] = {}
         """What variables of registers are called, by number, while they are others than usual."""
         self.lent: dict[int, Value] = {}
@@ -149,7 +155,7 @@ class WarpEmitter:
             if self.shape(reg).guarded:
                 b.write(f"r{reg.index}.g", b.integer(1, 1))
                 if reg.index in self.divergence.lazy:
-                    b.write(f"r{reg.index}.v", Value("poison", storage_type(reg), True))
+                    b.write(f"r{reg.index}.v", Value("poison", storage_type(reg), WARP))
 
     def fault(self, kind: int, line: Value, address: Value, lane: Value | None = None) -> None:
         """End the launch with a fault; the code that follows is not reached.
@@ -343,8 +349,8 @@ class WarpEmitter:
     def _load_vector(self, reg: Reg) -> Value:
         b, type_ = self.builder, storage_type(reg)
         if reg.index in self.lent:
-            return b.load(type_, self.lent[reg.index], vector=True)
-        return b.read(self.variable(reg, "v"), type_, vector=True)
+            return b.load(type_, self.lent[reg.index], lanes=self.width)
+        return b.read(self.variable(reg, "v"), type_, lanes=self.width)
 
     def _spread(self, reg: Reg) -> Value:
         """Make the vector that a base for each row and a stride stand for."""
@@ -400,14 +406,14 @@ class WarpEmitter:
         if op.guard is not None:
             value = b.select(self.guard(op), value, self._load(reg))
         if shape.is_uniform:
-            if value.is_vector:
+            if value.lanes:
                 raise CujitError(
                     f"{op.name} (line {op.line}) gives a vector for a uniform register: a fault of cujit",
                     help="report this, with the PTX",
                 )
             self._write(reg, "b", value)
             return
-        value = b.vector(value)
+        value = b.vector(value, self.width)
         if not self.mask.constant and self.divergence.masked[self.flow.position] >> reg.index & 1:
             value = b.select(self.mask, value, self._load(reg))
         self._write(reg, "v", value)

@@ -22,15 +22,13 @@ from cujit.devices.cpu.analysis.dataflow import polling_loops
 from cujit.devices.cpu.analysis.uniformity import Shape, is_divergent_branch
 from cujit.devices.cpu.codegen.builder import Value
 from cujit.devices.cpu.codegen.nodes import STATE, WARP_NUMBER
-from cujit.devices.cpu.codegen.warp import MASK, WarpEmitter
+from cujit.devices.cpu.codegen.warp import ALL_LANES, MASK, WarpEmitter
 from cujit.devices.cpu.control import strips
 from cujit.devices.cpu.control.waiting import NO_LANE, Masks
 from cujit.devices.cpu.ir.cfg import Block, Loop
 from cujit.devices.cpu.ir.program import Op
 
 __all__ = ["Flow"]
-
-_ALL = Value("splat (i1 true)", "i1", True, True)
 
 _LONGEST_TWICE = 1500
 """Operations of a kernel whose blocks are emitted twice: with masks, and for warps whose lanes are all active."""
@@ -184,7 +182,7 @@ class Flow(Masks):
 
     def _leave_by_guard(self, block: Block, condition: Value) -> None:
         b, mask, taken, falls = self.e.builder, self.e.mask, block.successors[0], block.successors[-1]
-        if not condition.is_vector:
+        if not condition.lanes:
             b.either(condition, lambda: self._go(block, taken), lambda: self._go(block, falls), "taken")
             return
         goes = b.binary("and", mask, condition)
@@ -241,8 +239,8 @@ class Flow(Masks):
                 b.write(f"mask.{p}", NO_LANE)
             b.start(f"all.{p}")
             if not alone and p in self._sources:
-                b.write(f"active.{p}", _ALL)
-            self.e.mask = _ALL
+                b.write(f"active.{p}", ALL_LANES)
+            self.e.mask = ALL_LANES
             if strip := self._strip_of(block):
                 strips.emit_loop(self.e, block, strip)
                 b.jump(self._all_active(strips.behind(block)))
@@ -259,7 +257,7 @@ class Flow(Masks):
             b.jump(ways[0])
         elif branch.opcode == "brx":
             index, guard = e.read(branch.sources[0], "i32"), e.guard(branch)
-            if index.is_vector or guard.is_vector:
+            if index.lanes or guard.lanes:
                 self._leave_by_table(block, branch)
                 return
             if branch.guard is not None:
@@ -271,7 +269,7 @@ class Flow(Masks):
     def _part(self, block: Block, branch: Op, condition: Value, taken: str, falls: str) -> None:
         """Go on together where a condition is the same in all lanes; else in the blocks with masks."""
         b = self.e.builder
-        if not condition.is_vector:
+        if not condition.lanes:
             b.branch(condition, taken, falls)
             return
         ends = self._at_both_ends(block, branch)

@@ -20,7 +20,7 @@ from cujit.devices.cpu.analysis.uniformity import WARP
 from cujit.devices.cpu.codegen.builder import Builder, Value
 from cujit.devices.cpu.codegen.memory import wait_for_stores
 from cujit.devices.cpu.codegen.nodes import BLOCK, FIRST_THREAD, LAUNCH, STATE, WARP_NUMBER, Node
-from cujit.devices.cpu.codegen.warp import WarpEmitter
+from cujit.devices.cpu.codegen.warp import ALL_LANES, WarpEmitter
 from cujit.devices.cpu.control.regions import GONE, RegionBoundary, boundaries, kept_places, kept_pointers, run_regions
 from cujit.devices.cpu.instructions.calls import symbol_of
 from cujit.devices.cpu.native.structures import STACK_BYTES, Block
@@ -212,7 +212,7 @@ def _on_stack(e: WarpEmitter, body: list[Node]) -> None:
 def _define_function(name: str, e: WarpEmitter) -> None:
     """A function that is called: in the lanes of a mask, with parameters in memory; it gives the lanes that exited."""
     b = e.builder
-    mask = Value("%entry.mask", "i1", True)
+    mask = Value("%entry.mask", "i1", WARP)
     e.emit(mask)
     b.start("warp.end")
     b.leave(b.read("exited", "i32"))
@@ -274,7 +274,7 @@ def _first_mask(e: WarpEmitter) -> Value:
     """Lanes of the warp that are threads of the block: all, except in the last warp of an uneven block."""
     b: Builder = e.builder
     if e.block.volume % WARP == 0:
-        return Value("splat (i1 true)", "i1", True, True)
+        return ALL_LANES
     thread = b.binary("add", Value("%first.thread", "i32"), b.lanes(list(range(WARP)), 32))
     return b.compare("icmp ult", thread, b.integer(e.block.volume, 32))
 

@@ -118,16 +118,17 @@ class RegionBoundary:
             if form == "v" and index in e.divergence.lazy:
                 continue
             # Masks are kept as words.
-            is_mask, vector, element = type_ == MASK, form == "v", element_of(reg, form)
+            is_mask, element = type_ == MASK, element_of(reg, form)
+            lanes = WARP if form == "v" else 0
             kept = Value(f"%k{index}.{way}", "ptr")
             if not _is_common(e, self.fission, reg):
                 kept = self._place(e, f"k{index}.{form}", _type_kept(type_))
             if way == "in":
-                value = b.load(_WORD_KEPT if is_mask else element, kept, vector=vector)
-                nothing = Value("zeroinitializer", _WORD_KEPT, True)
+                value = b.load(_WORD_KEPT if is_mask else element, kept, lanes=lanes)
+                nothing = Value("zeroinitializer", _WORD_KEPT, WARP)
                 e.write(reg, form, b.compare("icmp slt", value, nothing) if is_mask else value)
             else:
-                value = b.read(e.variable(reg, form), element, vector=vector)
+                value = b.read(e.variable(reg, form), element, lanes=lanes)
                 b.store(b.cast("sext", value, _WORD_KEPT) if is_mask else value, kept)
 
     def _place(self, e: WarpEmitter, name: str, type_: str) -> Value:

@@ -186,7 +186,7 @@ class _Loop:
         more = b.compare("icmp ult", following, b.integer(WARP // strip.width, 32))
         b.only_if(more, head, "strips.end", holds=False)
         for r in strip.leaves:
-            e.write(r, "v", b.load(storage_type(r), self._place(r), vector=True))
+            e.write(r, "v", b.load(storage_type(r), self._place(r), lanes=WARP))
         for r in () if strip.diverges else strip.counts:
             e.write(r, "b", b.read(f"{self.home}{r.index}.b", storage_type(r)))
 
@@ -199,9 +199,9 @@ class _Loop:
             shapes[r.index] = VARYING
         e.divergence = replace(divergence, shapes=shapes)
         e.moved = {r.index: self.home for r in (*strip.enters, *strip.writes, *strip.counts)}
-        self.b.width = strip.width
+        self.e.width = strip.width
         yield
-        self.b.width = WARP
+        self.e.width = WARP
         e.moved = {}
         e.divergence = divergence
 
@@ -209,17 +209,18 @@ class _Loop:
         """Begin with strip ``at``: every strip begins with the same values of registers that all lanes share."""
         e, b = self.e, self.b
         for r in self.strip.enters:
-            e.write(r, "v", b.load(storage_type(r), self._own(self._place(r), storage_type(r), at), vector=True))
+            type_ = storage_type(r)
+            e.write(r, "v", b.load(type_, self._own(self._place(r), type_, at), lanes=self.strip.width))
         for r in self.strip.counts:
             e.write(r, "b", b.read(f"r{r.index}.b", storage_type(r)))
         if not mask.constant:
             place = self._own(f"%{self.home}lanes.all", self.word, at)
-            b.write(f"{self.home}lanes", b.load(self.word, place, vector=True))
+            b.write(f"{self.home}lanes", b.load(self.word, place, lanes=self.strip.width))
 
     def _turn_together(self, turn: str, done: str) -> None:
         """Emit the turns in which all lanes of a strip are, before those of some of them."""
         b, again, all_there = self.b, self.b.label("together"), Value("-1", self.word, constant=True)
-        b.write(f"{self.home}lanes", b.vector(all_there))
+        b.write(f"{self.home}lanes", b.vector(all_there, self.strip.width))
         b.start(again)
         # To LLVM, the lanes are some that it does not know: of what it knows it makes bits, which takes longer.
         left = self._keep(self._lanes(), self._stay())
@@ -235,7 +236,7 @@ class _Loop:
             lanes = self._lanes()
             e.mask = b.compare("icmp slt", lanes, Value("0", self.word, constant=True))
             stays = self._stay()
-            if stays.is_vector:
+            if stays.lanes:
                 stays = self._some(self._keep(lanes, stays))
         b.branch(stays, turn, done)
 
@@ -247,7 +248,7 @@ class _Loop:
         return stays if self.block.successors[0] == self.block.position else self.b.invert(stays)
 
     def _lanes(self) -> Value:
-        return self.b.read(f"{self.home}lanes", self.word, vector=True)
+        return self.b.read(f"{self.home}lanes", self.word, lanes=self.strip.width)
 
     def _keep(self, lanes: Value, stays: Value) -> Value:
         left = self.b.binary("and", lanes, self.b.cast("sext", stays, lanes.type))
@@ -262,4 +263,4 @@ class _Loop:
         return f"%{self.home}{reg.index}.all"
 
     def _own(self, place: str, type_: str, at: Value) -> Value:
-        return self.b.point(f"<{self.b.width} x {type_}>", place, at)
+        return self.b.point(f"<{self.strip.width} x {type_}>", place, at)

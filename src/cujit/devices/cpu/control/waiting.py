@@ -15,6 +15,7 @@ import ctypes
 from collections.abc import Sequence
 
 from cujit.devices.cpu.analysis.dataflow import control_equivalent
+from cujit.devices.cpu.analysis.uniformity import WARP
 from cujit.devices.cpu.codegen.builder import Value
 from cujit.devices.cpu.codegen.nodes import BLOCK, FIRST_THREAD, LAUNCH, STATE, WARP_NUMBER
 from cujit.devices.cpu.codegen.warp import MASK, WarpEmitter
@@ -28,7 +29,7 @@ from cujit.devices.cpu.run.launch import Launch, field_offset
 
 __all__ = ["NO_LANE", "Masks"]
 
-NO_LANE = Value("zeroinitializer", "i1", True)
+NO_LANE = Value("zeroinitializer", "i1", WARP)
 
 _RESULTS = ("met.word", "met.flag")
 """Where an exchange leaves each lane's results until the lane takes them: a lane waits at one place at a time."""
@@ -69,7 +70,7 @@ class Masks:
 
     def load(self, name: str, type_: str) -> Value:
         """Read one of the variables of the scan."""
-        return self.e.builder.read(name, "i1" if type_ == MASK else type_, vector=type_ == MASK)
+        return self.e.builder.read(name, "i1" if type_ == MASK else type_, lanes=WARP if type_ == MASK else 0)
 
     def live(self) -> Value:
         """Read the lanes that have not exited; without early exits those that began."""
@@ -152,7 +153,7 @@ class Masks:
         for value in rule_of(ops[0])(_Scattered(e, ops, masks, ready)):
             is_flag = value.type == "i1"
             result = b.vector(value if is_flag else b.bits_as(value, "i32"))
-            before = b.read(_RESULTS[is_flag], result.type, vector=True)
+            before = b.read(_RESULTS[is_flag], result.type, lanes=WARP)
             b.write(_RESULTS[is_flag], b.select(ready, result, before))
         b.write("met", b.binary("or", self.load("met", MASK), ready))
         self.note_progress()
@@ -163,7 +164,7 @@ class Masks:
         b = self.e.builder
         live, word = b.word(self.live()), b.word(waiting)
         members = party.members()
-        if members.is_vector:
+        if members.lanes:
             return b.mask_of(b.call("cujit_ready", "i32", b.in_memory("%exchange.i32", members), word, live))
         away = b.binary("and", b.binary("and", members, live), b.binary("xor", word, b.integer(-1, 32)))
         complete = b.compare("icmp eq", away, b.integer(0, 32))
@@ -276,7 +277,7 @@ class Masks:
         for block in self._gathering:
             waiting = self.load(f"mask.{block.position}", MASK)
             members = members_of(e, block.ops[0])
-            if members.is_vector:
+            if members.lanes:
                 members = b.extract(members, b.first_lane(waiting))
             values = [count, most, b.integer(block.ops[0].line, 32), b.word(waiting), members]
             count = b.call("cujit_note", "i32", at, *values)
@@ -362,5 +363,5 @@ def _take_results(e: WarpEmitter, op: Op) -> None:
     b = e.builder
     for index, reg in enumerate(op.results):
         if reg is not None:
-            value = b.read(_RESULTS[reg.bits == 1], "i1" if reg.bits == 1 else "i32", vector=True)
+            value = b.read(_RESULTS[reg.bits == 1], "i1" if reg.bits == 1 else "i32", lanes=WARP)
             e.put(op, b.extract(value, b.first_lane(e.mask)) if e.shape(reg).is_uniform else value, index)

@@ -137,7 +137,7 @@ def _one(e: WarpEmitter, op: Op, k: int, form: Atomic, at: Value, operands: list
     result = op.results[k] if op.results else None
     wanted = result is not None and _is_read(e, result)
     old: Value | None
-    if not at.is_vector:
+    if not at.lanes:
         e.emit_sunk()
         if not wanted and form.rmw in _REDUCE:
             _all_at_once(e, op, form, at, operands[0])
@@ -175,7 +175,7 @@ def _all_at_once(e: WarpEmitter, op: Op, form: Atomic, at: Value, operand: Value
     b, rmw = e.builder, form.rmw
     assert rmw is not None
     name = f"cujit.atomic.{form.name}.gathered"
-    lanes, place, every = parameters = Value("%lanes", "i32"), Value("%at", "i64"), Value("%operand", form.word, True)
+    lanes, place, every = parameters = Value("%lanes", "i32"), Value("%at", "i64"), Value("%operand", form.word, WARP)
 
     def write(f: Builder) -> None:
         with f.when(f.compare("icmp eq", lanes, f.integer(0, 32)), "some", holds=False):
@@ -205,8 +205,8 @@ def _all_in_order(e: WarpEmitter, op: Op, form: Atomic, offsets: Value, operands
     """
     b = e.builder
     values = [offsets, *operands]
-    name = f"cujit.atomic.{form.name}.all.{''.join('v' if v.is_vector else 's' for v in values)}"
-    types = ["ptr" if v.is_vector else v.type for v in values]
+    name = f"cujit.atomic.{form.name}.all.{''.join('v' if v.lanes else 's' for v in values)}"
+    types = ["ptr" if v.lanes else v.type for v in values]
 
     def write(f: Builder) -> None:
         for lane in range(0, WARP, 2):
@@ -216,13 +216,13 @@ def _all_in_order(e: WarpEmitter, op: Op, form: Atomic, offsets: Value, operands
                 form.apply(f, f.cast("inttoptr", at, "ptr"), items)
 
     b.define(name, [Value("%shared", "i64"), *(Value(f"%p{k}", type_) for k, type_ in enumerate(types))], write)
-    given = [b.in_memory(f"%atomic.{len(e.sunk)}.{k}.{v.type}", v) if v.is_vector else v for k, v in enumerate(values)]
+    given = [b.in_memory(f"%atomic.{len(e.sunk)}.{k}.{v.type}", v) if v.lanes else v for k, v in enumerate(values)]
     e.sunk.append((op.name, f"@{name}", (Value("%shared.int", "i64"), *given)))
 
 
 def _pair(f: Builder, k: int, value: Value, lane: int) -> list[Value]:
     """Read what two neighbouring lanes have in ``%p<k>``."""
-    if not value.is_vector:
+    if not value.lanes:
         return [Value(f"%p{k}", value.type)] * 2
     if value.type != "i32":
         return [lane_item(f, f"%p{k}", value.type, f.integer(lane + each, 32)) for each in (0, 1)]
@@ -236,12 +236,12 @@ def _in_turn(e: WarpEmitter, op: Op, form: Atomic, at: Value, operands: list[Val
     name = f"cujit.atomic.{form.name}.turn{len(operands)}"
     vector = f"<{WARP} x {t}>"
     lanes, place = Value("%lanes", "i32"), Value("%at", "i64")
-    items = [Value(f"%b{k}", t, True) for k in range(len(operands))]
+    items = [Value(f"%b{k}", t, WARP) for k in range(len(operands))]
 
     def write(f: Builder) -> Value:
         for k, item in enumerate(items):
             f.store(item, f.allocate(vector, into=f"%p{k}"))
-        f.store(Value("zeroinitializer", t, True), f.allocate(vector, into="%out"))
+        f.store(Value("zeroinitializer", t, WARP), f.allocate(vector, into="%out"))
         f.allocate(t, into="%now")
 
         def turns(old: Value) -> Value:
@@ -262,11 +262,11 @@ def _in_turn(e: WarpEmitter, op: Op, form: Atomic, at: Value, operands: list[Val
                 form.until_stored(f, pointer, turns)
             else:
                 f.store(turns(f.load(t, pointer, align=form.bits // 8)), pointer, align=form.bits // 8)
-        return f.load(t, "%out", vector=True)
+        return f.load(t, "%out", lanes=WARP)
 
     b.define(name, [lanes, place, *items], write, vector)
     vectors = [b.vector(v) for v in operands]
-    return b.invoke(f"@{name}", t, b.word(e.lanes(op)), at, *vectors, vector=True)
+    return b.invoke(f"@{name}", t, b.word(e.lanes(op)), at, *vectors, lanes=WARP)
 
 
 # -- what operations compute --------------------------------------------------------------------------------

@@ -130,7 +130,7 @@ def put_result(e: WarpEmitter, op: Op, number: Value) -> None:
 def _scalar(e: WarpEmitter, operand: Operand, lanes: Value) -> Value:
     """Read an operand that is the same in all these lanes."""
     value = e.read(operand, "i32")
-    return e.builder.extract(value, e.builder.first_lane(lanes)) if value.is_vector else value
+    return e.builder.extract(value, e.builder.first_lane(lanes)) if value.lanes else value
 
 
 # -- addresses --------------------------------------------------------------------------------------------

@@ -155,7 +155,7 @@ def _spilled(e: WarpEmitter, value: Value, number: int) -> Value:
 def _put(e: WarpEmitter, op: Op, type_: str) -> None:
     """Write what native code left in the array of results."""
     if op.results:
-        e.put(op, e.builder.load(type_, "%extern.2", vector=True))
+        e.put(op, e.builder.load(type_, "%extern.2", lanes=WARP))
 
 
 def _call(e: WarpEmitter, name: str, *arguments: Value) -> None:
@@ -256,7 +256,7 @@ def _allocate(e: WarpEmitter, op: Op) -> None:
     b = e.builder
     bits = 64 if "u64" in op.modifiers else 32
     size = b.resize(e.source(op, 0, f"i{bits}"), 64, signed=False)
-    if size.is_vector:
+    if size.lanes:
         size = b.reduce("umax", b.select(e.flow.lanes_of(op), size, b.integer(0, 64)))
     align = op.sources[1].value if len(op.sources) > 1 and isinstance(op.sources[1], IntConstant) else 0
     align = max(align, _ALIGNMENT)
@@ -280,7 +280,7 @@ def _restore(e: WarpEmitter, op: Op) -> None:
     b = e.builder
     bits = 64 if "u64" in op.modifiers else 32
     saved = e.source(op, 0, f"i{bits}")
-    if saved.is_vector:
+    if saved.lanes:
         saved = b.extract(saved, b.first_lane(e.flow.lanes_of(op)))
     address = b.resize(saved, 64, signed=True)
     if bits == 32:

@@ -156,8 +156,8 @@ _CLASSES = {
 def _test(e: WarpEmitter, op: Op) -> None:
     """Tell what kind of number it is."""
     b, (x,) = e.builder, _sources(e, op)
-    name = f"llvm.is.fpclass.{f'v{b.width}' if x.is_vector else ''}f{type_width(x.type)}"
-    e.put(op, b.call(name, "i1", x, b.integer(_CLASSES[op.form.words[0]], 32), vector=x.is_vector))
+    name = f"llvm.is.fpclass.{f'v{x.lanes}' if x.lanes else ''}f{type_width(x.type)}"
+    e.put(op, b.call(name, "i1", x, b.integer(_CLASSES[op.form.words[0]], 32), lanes=x.lanes))
 
 
 # -- approximations ---------------------------------------------------------------------------------------

@@ -153,7 +153,7 @@ def _load(e: WarpEmitter, op: Op) -> None:
 def _lanes(e: WarpEmitter, op: Op, place: Place) -> Value:
     """Find the lanes that load; of a uniform place whether there are any, where a predicate says so for all."""
     any_lane = e.guard(op) if place.is_uniform else None
-    return e.lanes(op) if any_lane is None or any_lane.is_vector else any_lane
+    return e.lanes(op) if any_lane is None or any_lane.lanes else any_lane
 
 
 def _extended(e: WarpEmitter, value: Value, type_: Type, reg: Reg | None) -> Value:

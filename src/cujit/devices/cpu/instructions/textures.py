@@ -69,7 +69,7 @@ def _set(e: WarpEmitter, field: str, value: Value, index: int = 0) -> None:
 
 
 def _answer(e: WarpEmitter, index: int) -> Value:
-    return e.builder.load("i64", _place(e, "values", index), vector=True, align=8)
+    return e.builder.load("i64", _place(e, "values", index), lanes=WARP, align=8)
 
 
 def _call(e: WarpEmitter, op: Op, name: str, numbers: Sequence[int], bits: int = 32) -> None:

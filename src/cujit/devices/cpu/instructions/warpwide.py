@@ -109,7 +109,7 @@ def _shuffle(party: Party) -> Results:
         return _shuffle_by_index(party, mode)
     value = party.operand(0, "i32")
     if any(r is not None and e.shape(r).is_uniform for r in party.op.results):  # one lane's value for all
-        return b.extract(value, b.integer(by & 31, 32)) if value.is_vector else value, b.integer(1, 1)
+        return b.extract(value, b.integer(by & 31, 32)) if value.lanes else value, b.integer(1, 1)
     origins = [_origin(mode, lane, by, clamp) for lane in _LANE]
     moved = b.shuffle(b.vector(value), None, [j if good else lane for lane, (j, good) in enumerate(origins)])
     return moved, b.lanes([int(good) for _, good in origins], 1)
@@ -133,8 +133,8 @@ def _shuffle_by_index(party: Party, mode: str) -> Results:
     origin, good = _origins(party, mode)
     origin = b.vector(b.select(good, origin, b.lanes(_LANE, 32)))
     pointers = b.point("i32", b.in_memory("%exchange.i32", b.vector(party.operand(0, "i32"))), origin)
-    rest = (b.integer(4, 32), b.vector(b.integer(1, 1)), Value("poison", "i32", True))
-    return b.call(f"llvm.masked.gather.v{WARP}i32.v{WARP}p0", "i32", pointers, *rest, vector=True), good
+    rest = (b.integer(4, 32), b.vector(b.integer(1, 1)), Value("poison", "i32", WARP))
+    return b.call(f"llvm.masked.gather.v{WARP}i32.v{WARP}p0", "i32", pointers, *rest, lanes=WARP), good
 
 
 def _origins(party: Party, mode: str) -> tuple[Value, Value]:
@@ -206,7 +206,7 @@ def _match(party: Party) -> Results:
     same = b.reserve("%same", f"<{WARP} x i32>")
     b.call(f"cujit_match_{op.type.bits}", "void", b.in_memory(f"%exchange.{type_}", values), lanes, same)
     members = party.members()
-    found = b.binary("and", b.load("i32", same, vector=True), members)
+    found = b.binary("and", b.load("i32", same, lanes=WARP), members)
     if "any" in op.modifiers:
         return (found,)
     every = b.compare("icmp eq", found, b.binary("and", lanes, members))
@@ -244,7 +244,7 @@ def _reduced(party: Party, name: str, values: Value, neutral: Value) -> Value:
     """
     b = party.e.builder
     lanes, members = party.lanes(), party.members()
-    if not members.is_vector:
+    if not members.lanes:
         return b.reduce(name, b.select(lanes, values, neutral))
     before, head, after = b.label("groups"), b.label("group"), b.label("grouped")
     left, result, left_next, result_next = b.name(), b.name(), b.name(), b.name()
@@ -252,7 +252,7 @@ def _reduced(party: Party, name: str, values: Value, neutral: Value) -> Value:
     b.start(before)
     b.start(head)
     b.phi(word, (word, before), (left_next, head), into=left)
-    so_far = b.phi(Value("", values.type, True), ("zeroinitializer", before), (result_next, head), into=result)
+    so_far = b.phi(Value("", values.type, WARP), ("zeroinitializer", before), (result_next, head), into=result)
     first = b.binary("and", b.lowest_bit(Value(left, "i32")), b.integer(31, 32))
     named = b.extract(members, first)
     group = b.mask_of(b.binary("and", named, word))
@@ -262,7 +262,7 @@ def _reduced(party: Party, name: str, values: Value, neutral: Value) -> Value:
     more = b.compare("icmp ne", Value(left_next, "i32"), b.integer(0, 32))
     b.branch(more, head, after)
     b.start(after)
-    return Value(result_next, values.type, True)
+    return Value(result_next, values.type, WARP)
 
 
 _RULES: dict[str, Rule] = {

@@ -61,7 +61,7 @@ class Checker:
         if op.opcode == "call.extern" and "malloc" in op.modifiers and checks.memory and op.results:
             assert op.results[0] is not None
             self._hand_over(e, "addresses", e.read(op.results[0], "i64"))
-            self._hand_over(e, "values", e.builder.load("i64", "%extern.0", vector=True))
+            self._hand_over(e, "values", e.builder.load("i64", "%extern.0", lanes=WARP))
             self._call(e, "cujit_check_malloc", _lanes(e, op))
         if op.opcode == CLEAR and checks.init:
             self._cleared(e, op)

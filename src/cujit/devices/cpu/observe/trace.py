@@ -463,7 +463,7 @@ def _words(e: WarpEmitter, operand: Reg | Special, lane: Value) -> list[Value]:
     """Read an operand in one lane, as words of 64 bits, the lowest first."""
     b = e.builder
     value = e.read(operand, storage_type(operand) if isinstance(operand, Reg) else "i64")
-    one = b.extract(value, lane) if value.is_vector else value
+    one = b.extract(value, lane) if value.lanes else value
     width = type_width(one.type)
     bits = b.bits_as(one, int_type(width))
     if width <= 64:

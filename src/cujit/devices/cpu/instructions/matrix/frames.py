@@ -201,4 +201,4 @@ def call_of(
     for k, value in enumerate(given):
         b.store(value, b.offset(frame, k * size), align=size)
     b.call(f"cujit_matrix_{name}", "void", *first, frame, *scalars)
-    return [b.load(type_, b.offset(frame, (at + k) * size), vector=True, align=size) for k, type_ in enumerate(made)]
+    return [b.load(type_, b.offset(frame, (at + k) * size), lanes=WARP, align=size) for k, type_ in enumerate(made)]

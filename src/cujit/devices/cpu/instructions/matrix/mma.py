@@ -10,7 +10,7 @@ from cujit.devices.cpu.codegen.registry import Rules
 from cujit.devices.cpu.codegen.warp import WarpEmitter
 from cujit.devices.cpu.instructions.matrix import frames
 from cujit.devices.cpu.instructions.matrix.move import fragment_words, one_of, when_any_lane
-from cujit.devices.cpu.ir.program import Group, IntConstant, Op, items_of
+from cujit.devices.cpu.ir.program import WARP, Group, IntConstant, Op, items_of
 from cujit.devices.cpu.native.structures import ELEMENTS
 from cujit.errors import FormatError
 
@@ -104,7 +104,7 @@ def _from_shared(e: WarpEmitter, op: Op) -> None:
     with when_any_lane(e, op):
         left = [] if product.from_shared else frames.words_of(e, op, 1, 4)
         more = [b.vector(e.source(op, 3, "i32"))] if sparse else []
-        keeps, zero = e.read(op.sources[scale_d], "i1"), Value("zeroinitializer", frames.word_type(d), True)
+        keeps, zero = e.read(op.sources[scale_d], "i1"), Value("zeroinitializer", frames.word_type(d), WARP)
         sums = [b.select(keeps, b.vector(e.read(item, frames.word_type(d))), zero) for item in items]
         places = [one_of(e, op, e.source(op, 1, "i64")) if product.from_shared else b.integer(0, 64)]
         places += [one_of(e, op, e.source(op, 2, "i64")), Value("%shared.int", "i64"), Value("%warp", "i32")]

@@ -41,7 +41,7 @@ def when_any_lane(e: WarpEmitter, op: Op) -> Iterator[None]:
 def one_of(e: WarpEmitter, op: Op, value: Value) -> Value:
     """Give the value that all lanes have, from the first that runs."""
     b = e.builder
-    return b.extract(value, b.first_lane(b.vector(e.lanes(op)))) if value.is_vector else value
+    return b.extract(value, b.first_lane(b.vector(e.lanes(op)))) if value.lanes else value
 
 
 def _addresses(e: WarpEmitter, op: Op) -> Value:
@@ -82,7 +82,7 @@ def _turn(e: WarpEmitter, op: Op) -> None:
     (own,) = frames.words_of(e, op, 0, 1)
     b.store(own, frame)
     b.call("cujit_matrix_turn", "void", frame)
-    frames.put_all(e, op, [b.load("i32", frame, vector=True)])
+    frames.put_all(e, op, [b.load("i32", frame, lanes=WARP)])
 
 
 # -- wmma.load and wmma.store -----------------------------------------------------------------------------
@@ -167,5 +167,5 @@ def _move_fragment(e: WarpEmitter, op: Op) -> None:
         stores = b.integer(not loads, 32)
         b.call("cujit_matrix_move", "void", frames.constant_of(b, fragment), place.base, place.stride, frame, stores)
         if loads:
-            found = [b.load(word, b.offset(frame, k * size), vector=True, align=size) for k in range(count)]
+            found = [b.load(word, b.offset(frame, k * size), lanes=WARP, align=size) for k in range(count)]
             frames.put_all(e, op, [found[k % count] for k in range(fragment_words(op, matrix, op.type))])
