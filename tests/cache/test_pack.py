@@ -114,6 +114,51 @@ def test_a_request_is_answered_by_a_key(path: Path) -> None:
     assert [pack.key_of(key_of(900 + n).digest) for n in range(6)] == [*(key_of(n).digest for n in range(5)), None]
 
 
+def searched(path: Path, cache: Cache, *found: bytes) -> Path:
+    """A pack that knows what the searches 500, 501, … found."""
+    write_pack(path, cache.stores, closures={key_of(500 + n).digest: data for n, data in enumerate(found)})
+    return path
+
+
+@pytest.mark.parametrize("compress", [False, True])
+def test_a_search_for_headers_is_answered_by_what_it_found(cache: Cache, tmp_path: Path, compress: bool) -> None:
+    path, found = tmp_path / "k.pack", {key_of(500 + n).digest: data for n, data in enumerate((b"a" * 999, b"b", b"b"))}
+    stats = write_pack(path, cache.stores, closures=found, compress=compress)
+    assert (stats.records, stats.requests, stats.closures) == (_COUNT, 3, 2), "equal ones are kept once"
+    pack = opened(path)
+    assert [list(pack.closures(search)) for search in found] == [[b"a" * 999], [b"b"], [b"b"]]
+    assert list(pack.closures(key_of(503).digest)) == []
+    assert len(list(pack.entries())) == _COUNT
+    assert [fault for _, fault in pack.verify() if fault] == []
+    assert pack.stats() == stats
+
+
+def test_packs_are_merged_with_what_they_know_of_requests(cache: Cache, path: Path, tmp_path: Path) -> None:
+    packs = [path, searched(tmp_path / "one.pack", cache, b"a", b"b"), searched(tmp_path / "two.pack", cache, b"c")]
+    merged, other = tmp_path / "merged.pack", tmp_path / "other.pack"
+    write_pack(merged, [opened(pack) for pack in packs])
+    write_pack(other, [opened(pack) for pack in reversed(packs)])
+    assert merged.read_bytes() == other.read_bytes()
+    pack = opened(merged)
+    assert pack.key_of(key_of(903).digest) == key_of(3).digest
+    assert sorted(pack.closures(key_of(500).digest)) == [b"a", b"c"], "of two releases of the headers"
+    assert list(pack.closures(key_of(501).digest)) == [b"b"]
+    few = tmp_path / "few.pack"
+    assert write_pack(few, [opened(merged)], wanted=[key_of(3).digest]).requests == 1, "of what is not wanted, none"
+
+
+def test_a_damaged_closure_is_none(cache: Cache, tmp_path: Path) -> None:
+    path = searched(tmp_path / "k.pack", cache, b"what was found here")
+    path.write_bytes(path.read_bytes().replace(b"was found", b"was never"))
+    pack = opened(path)
+    assert list(pack.closures(key_of(500).digest)) == []
+    assert [fault for _, fault in pack.verify() if fault] == [
+        "a damaged record: its SHA-256 is another than in the index"
+    ]
+    with pytest.raises(FormatError, match="damaged"):
+        write_pack(tmp_path / "again.pack", [pack])
+
+
 def test_why_names_the_nearest_record(path: Path) -> None:
     explanation = opened(path).why(key_of(999))
     assert explanation is not None
@@ -139,6 +184,7 @@ def damages(path: Path) -> Iterator[tuple[str, bytes, str]]:
     yield "of a later version", whole[:8] + struct.pack("<I", 2) + whole[12:], "version 2; this cujit reads version 1"
     yield "of the other byte order", whole[:8] + struct.pack(">I", 1) + whole[12:], "a pack of version"
     yield "too many records", whole[:16] + struct.pack("<Q", 1 << 60) + whole[24:], "whose tables would end at"
+    yield "too many closures", whole[:12] + struct.pack("<I", 1 << 31) + whole[16:], "whose tables would end at"
     yield "too many requests", whole[:24] + struct.pack("<Q", 1 << 40) + whole[32:], "whose tables would end at"
     for place in (_HEAD_BYTES, _HEAD_BYTES + 77, _HEAD_BYTES + _COUNT * _ROW_BYTES + 3):
         yield (

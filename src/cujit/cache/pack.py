@@ -2,11 +2,13 @@
 
 ::
 
-    head (192 bytes)   magic, version, how many records and requests, the size of the file, SHA-256 of both tables;
-                       then room for who signed it
+    head (192 bytes)   magic, version, how many closures, records and requests, the size of the file, SHA-256 of the
+                       tables; then room for who signed it
     index              per record, by digest: digest, SHA-256 of its bytes as they lie here, where, how many, unpacked
-    requests           per request, by digest: digest, and that of the key which answers it
-    records            as ``record`` writes them, or that in one frame of zstd; each at a multiple of 8
+    requests           per request, by digest: digest, and that of the key which answers it; or the digest of a search
+                       for headers, and that of the closure which it found
+    closures           as the index: per closure its SHA-256 and where it lies
+    records            as ``record`` writes them, then closures; or that in one frame of zstd; each at a multiple of 8
 
 Numbers are little-endian. The same records make the same bytes. A pack is written whole and put in its place by a
 rename: who has the old one open goes on with it.
@@ -22,7 +24,7 @@ import os
 import struct
 import weakref
 from bisect import bisect_left
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
@@ -57,10 +59,14 @@ class _Row(NamedTuple):
 
 @dataclass(frozen=True)
 class PackStats:
-    """What is in a pack: ``records`` of ``record_bytes`` that take ``stored_bytes``, of ``file_bytes`` in all."""
+    """What is in a pack: ``records`` of ``record_bytes`` that take ``stored_bytes``, of ``file_bytes`` in all.
+
+    ``closures`` are what searches for headers found; ``requests`` answer by a record or by a closure.
+    """
 
     records: int
     requests: int
+    closures: int
     record_bytes: int
     stored_bytes: int
     file_bytes: int
@@ -113,7 +119,37 @@ class Pack:
             CacheRefusedError, OSError: as ``is_there``.
         """
         tables = self._tables()
-        return None if tables is None else tables.key_of(request)
+        return None if tables is None else next((key.hex() for key in tables.answers_to(request)), None)
+
+    def closures(self, search: str) -> Iterator[bytes]:
+        """Give what a search for headers found when the pack was made, by the digest of the search.
+
+        There may be several, for headers of several releases. One that is damaged is none.
+
+        Raises:
+            CacheRefusedError, OSError: as ``is_there``.
+        """
+        tables = self._tables()
+        if tables is None:
+            return
+        for digest in tables.answers_to(search):
+            row = tables.closure(digest)
+            with contextlib.suppress(FormatError):
+                if row is not None:
+                    yield tables.record(row)
+
+    def answers(self) -> tuple[set[tuple[str, str]], dict[str, bytes]]:
+        """Give every row of the requests, and every closure by its SHA-256, for another pack.
+
+        Raises:
+            CacheRefusedError, OSError: as ``is_there``.
+            FormatError: a closure is damaged.
+        """
+        tables = self._tables()
+        if tables is None:
+            return set(), {}
+        found = {row.digest.hex(): tables.record(row) for row in tables.closures()}
+        return {(request.hex(), answer.hex()) for request, answer in tables.answers()}, found
 
     def entries(self) -> Iterator[StoreEntry]:
         """List the records, by digest; they count as used when the pack was written.
@@ -158,7 +194,7 @@ class Pack:
             FileNotFoundError: it is not there.
         """
         tables = self._require()
-        return _stats(list(tables.rows()), tables.requests, tables.size)
+        return _stats(list(tables.rows()), tables.requests, tables.count_of_closures, tables.size)
 
     def verify(self) -> Iterator[tuple[str, str]]:
         """Read every record, and give each digest with what is wrong with it, or "".
@@ -171,26 +207,17 @@ class Pack:
             FileNotFoundError: it is not there.
         """
         tables = self._require()
-        end, last = tables.records_at, b""
-        places = sorted((row.at, row.stored_bytes, row.digest) for row in tables.rows())
-        overlapping = set()
-        for at, stored, digest in places:
-            if at < end:
-                overlapping.add(digest)
-            end = at + stored
-        for row in tables.rows():
-            fault = "the index is not sorted here" if row.digest <= last else tables.fault(row)
-            if not fault and row.digest in overlapping:
-                fault = "it lies where another record does"
-            last = row.digest
-            yield row.digest.hex(), fault
-        last = b""
-        for request, key in tables.answers():
-            if request <= last:
-                yield key.hex(), "the requests are not sorted here"
-            elif tables.row(key.hex()) is None:
-                yield key.hex(), "a request is answered by it, and it is not there"
-            last = request
+        rows, closures = list(tables.rows()), list(tables.closures())
+        overlapping = _overlapping(tables.records_at, [*rows, *closures])
+        for table, fault_of in ((rows, tables.fault), (closures, tables.fault_of_closure)):
+            last = b""
+            for row in table:
+                fault = "the index is not sorted here" if row.digest <= last else fault_of(row)
+                if not fault and row.digest in overlapping:
+                    fault = "it lies where another record does"
+                last = row.digest
+                yield row.digest.hex(), fault
+        yield from _false_answers(tables.answers(), {row.digest for row in (*rows, *closures)})
 
     def _found(self, digest: str) -> tuple[_Opened, _Row] | None:
         tables = self._tables()
@@ -235,7 +262,7 @@ class _Opened:
         head = data[: _HEAD.size]
         if len(head) < _HEAD.size:
             raise FormatError(f"a pack cut off: {len(head)} bytes, and its head alone has {_HEAD.size}")
-        magic, version, _, self.records, self.requests, size, sha256 = _HEAD.unpack(head)
+        magic, version, self.count_of_closures, self.records, self.requests, size, sha256 = _HEAD.unpack(head)
         if magic != _MAGIC:
             raise FormatError(f"no pack: it begins {spell(head[:8])}", offset=0)
         if version != _VERSION:
@@ -243,19 +270,28 @@ class _Opened:
         if size != self.size:
             raise FormatError(f"a pack of {self.size} bytes that says it has {size}")
         self._requests_at = _HEAD.size + self.records * _ROW.size
-        self.records_at = self._requests_at + self.requests * _REQUEST.size
+        self._closures_at = self._requests_at + self.requests * _REQUEST.size
+        self.records_at = self._closures_at + self.count_of_closures * _ROW.size
         if self.records_at > self.size:
             raise FormatError(f"a pack of {self.size} bytes whose tables would end at {self.records_at}")
         if hashlib.sha256(data[_HEAD.size : self.records_at]).digest() != sha256:
             raise FormatError("a damaged pack: the SHA-256 of its tables is another")
 
     def row(self, digest: str) -> _Row | None:
-        at = self._find(bytes.fromhex(digest), _HEAD.size, _ROW.size, self.records)
+        return self._row_at(self._find(bytes.fromhex(digest), _HEAD.size, _ROW.size, self.records))
+
+    def closure(self, digest: bytes) -> _Row | None:
+        return self._row_at(self._find(digest, self._closures_at, _ROW.size, self.count_of_closures))
+
+    def _row_at(self, at: int | None) -> _Row | None:
         return None if at is None else _Row(*_ROW.unpack(self._data[at : at + _ROW.size]))
 
-    def key_of(self, request: str) -> str | None:
-        at = self._find(bytes.fromhex(request), self._requests_at, _REQUEST.size, self.requests)
-        return None if at is None else self._data[at + _DIGEST_BYTES : at + _REQUEST.size].hex()
+    def answers_to(self, request: str) -> Iterator[bytes]:
+        digest = bytes.fromhex(request)
+        at = self._find(digest, self._requests_at, _REQUEST.size, self.requests)
+        while at is not None and at < self._closures_at and self._data[at : at + _DIGEST_BYTES] == digest:
+            yield self._data[at + _DIGEST_BYTES : at + _REQUEST.size]
+            at += _REQUEST.size
 
     def _find(self, digest: bytes, begin: int, size: int, count: int) -> int | None:
         data = self._data
@@ -268,11 +304,13 @@ class _Opened:
         return begin + number * size if number < count and digest_at(number) == digest else None
 
     def rows(self) -> Iterator[_Row]:
-        for fields in _ROW.iter_unpack(self._data[_HEAD.size : self._requests_at]):
-            yield _Row(*fields)
+        return map(_Row._make, _ROW.iter_unpack(self._data[_HEAD.size : self._requests_at]))
+
+    def closures(self) -> Iterator[_Row]:
+        return map(_Row._make, _ROW.iter_unpack(self._data[self._closures_at : self.records_at]))
 
     def answers(self) -> Iterator[tuple[bytes, bytes]]:
-        yield from _REQUEST.iter_unpack(self._data[self._requests_at : self.records_at])
+        yield from _REQUEST.iter_unpack(self._data[self._requests_at : self._closures_at])
 
     def record(self, row: _Row) -> bytes:
         """Read the bytes of a record and prove them.
@@ -295,6 +333,12 @@ class _Opened:
             return e.message
         return ""
 
+    def fault_of_closure(self, row: _Row) -> str:
+        try:
+            return "" if hashlib.sha256(self.record(row)).digest() == row.digest else "its SHA-256 is another"
+        except FormatError as e:
+            return e.message
+
 
 class _Read:
     """A file that is read piece by piece, for where there is no room in the address space to map it."""
@@ -314,9 +358,29 @@ def _mapped(fd: int, size: int) -> mmap.mmap | _Read:
         return _Read(fd)
 
 
-def _stats(rows: Sequence[_Row], requests: int, file_bytes: int) -> PackStats:
+def _overlapping(end: int, rows: Iterable[_Row]) -> set[bytes]:
+    """Give the digests of rows that lie before ``end``, or where one before them does."""
+    found = set()
+    for at, stored, digest in sorted((row.at, row.stored_bytes, row.digest) for row in rows):
+        if at < end:
+            found.add(digest)
+        end = at + stored
+    return found
+
+
+def _false_answers(answers: Iterable[tuple[bytes, bytes]], known: Set[bytes]) -> Iterator[tuple[str, str]]:
+    before = (b"", b"")
+    for pair in answers:
+        if pair <= before:
+            yield pair[1].hex(), "the requests are not sorted here"
+        elif pair[1] not in known:
+            yield pair[1].hex(), "a request is answered by it, and it is not there"
+        before = pair
+
+
+def _stats(rows: Sequence[_Row], requests: int, closures: int, file_bytes: int) -> PackStats:
     sizes = sum(row.record_bytes for row in rows), sum(row.stored_bytes for row in rows)
-    return PackStats(len(rows), requests, *sizes, file_bytes)
+    return PackStats(len(rows), requests, closures, *sizes, file_bytes)
 
 
 def _unpacked(stored: bytes, size: int) -> bytes:
@@ -344,17 +408,21 @@ def write_pack(
     *,
     wanted: Sequence[str] | None = None,
     requests: Mapping[str, str] | None = None,
+    closures: Mapping[str, bytes] | None = None,
     compress: bool = False,
     with_recipes: bool = False,
     made_s: int = 0,
 ) -> PackStats:
     """Write a pack of records out of caches and other packs, and put it in its place whole.
 
+    What other packs know of requests goes with their records, and all of their closures where nothing is ``wanted``.
+
     Args:
         path: the file; its name ends in ``.pack``.
         roots: where records are looked for, in this order.
         wanted: the digests of their keys; None takes all that can be used on another machine.
         requests: digests of requests, and for each the digest of the key that answers it.
+        closures: digests of searches for headers, and for each what it found, as ``KeyMaker.closures`` gives them.
         compress: whether each record is packed by zstd where that makes it smaller. A wheel is packed as a whole.
         with_recipes: keep sources and the compilers' logs, which hold paths of the machine that they were made on.
         made_s: the Unix time that is noted as when they were made; 0 makes the same bytes whenever it is done.
@@ -364,16 +432,23 @@ def write_pack(
         CacheRefusedError: others could have written to a root.
         OSError: a root cannot be read, or the file not be written.
     """
-    answers = dict(requests or {})
-    digests = sorted(_portable(roots) if wanted is None else set(wanted))
-    missing = set(answers.values()) - set(digests)
-    if missing:
+    digests = _portable(roots) if wanted is None else set(wanted)
+    answers = set((requests or {}).items())
+    if missing := {key for _, key in answers} - digests:
         raise FormatError(f"a request is answered by {min(missing)}, which is not among the records of the pack")
+    searches = {search: (hashlib.sha256(data).hexdigest(), data) for search, data in (closures or {}).items()}
+    answers |= {(search, digest) for search, (digest, _) in searches.items()}
+    found = dict(searches.values())
+    for root in roots:
+        if isinstance(root, Pack):
+            others, theirs = root.answers()
+            found |= theirs if wanted is None else {}
+            answers |= {pair for pair in others if pair[1] in found or pair[1] in digests}
     normalised = functools.partial(_normalised, roots, made_s=made_s, with_recipes=with_recipes)
     temporary = path.with_name(temporary_name())
     try:
         with open(temporary, "xb") as file:
-            stats = _write(file, digests, normalised, answers, compress=compress)
+            stats = _write(file, sorted(digests), normalised, sorted(answers), sorted(found.items()), compress=compress)
         os.chmod(temporary, 0o644)  # whatever the umask is: a pack is read by others, and written by nobody
         os.replace(temporary, path)
     except BaseException:
@@ -387,26 +462,31 @@ def _write(
     file: BinaryIO,
     digests: Sequence[str],
     record_of: Callable[[str], bytes],
-    answers: Mapping[str, str],
+    answers: Sequence[tuple[str, str]],
+    closures: Sequence[tuple[str, bytes]],
     *,
     compress: bool,
 ) -> PackStats:
     """Write the records, and then before them the tables, which say where they came to lie."""
-    file.seek(_HEAD.size + len(digests) * _ROW.size + len(answers) * _REQUEST.size)
-    rows = []
-    for digest in digests:
-        record = record_of(digest)
+
+    def written(digest: str, record: bytes) -> _Row:
         stored = _packed(record) if compress else record
         file.write(bytes(-file.tell() % _ALIGNMENT))
-        sha256 = hashlib.sha256(stored).digest()
-        rows.append(_Row(bytes.fromhex(digest), sha256, file.tell(), len(stored), len(record)))
+        at = file.tell()
         file.write(stored)
+        return _Row(bytes.fromhex(digest), hashlib.sha256(stored).digest(), at, len(stored), len(record))
+
+    file.seek(_HEAD.size + (len(digests) + len(closures)) * _ROW.size + len(answers) * _REQUEST.size)
+    rows = [written(digest, record_of(digest)) for digest in digests]
+    others = [written(digest, data) for digest, data in closures]
     size = file.tell()
     tables = b"".join(_ROW.pack(*row) for row in rows)
-    tables += b"".join(_REQUEST.pack(bytes.fromhex(r), bytes.fromhex(answers[r])) for r in sorted(answers))
+    tables += b"".join(_REQUEST.pack(bytes.fromhex(request), bytes.fromhex(answer)) for request, answer in answers)
+    tables += b"".join(_ROW.pack(*row) for row in others)
     file.seek(0)
-    file.write(_HEAD.pack(_MAGIC, _VERSION, 0, len(rows), len(answers), size, hashlib.sha256(tables).digest()) + tables)
-    return _stats(rows, len(answers), size)
+    seal = hashlib.sha256(tables).digest()
+    file.write(_HEAD.pack(_MAGIC, _VERSION, len(others), len(rows), len(answers), size, seal) + tables)
+    return _stats(rows, len(answers), len(others), size)
 
 
 _PORTABLE = frozenset(("nvrtc", "nvvm", "link", "bundle"))
