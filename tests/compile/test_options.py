@@ -2,23 +2,14 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 
-from cujit.compiler.options.docs import options_page
 from cujit.compiler.options.spelling import Spelling
 from cujit.compiler.options.table import Option, OptionType
 from cujit.compiler.options.values import OPTIONS, Options, Tool
 from cujit.errors import OptionError, ToolError
 from cujit.toolchain.toolset import Toolchain
-
-PAGE = Path(__file__).parents[2] / "docs" / "options.md"
-
-
-def test_the_page_is_up_to_date() -> None:
-    assert PAGE.read_text() == options_page(), "write it again: cujit.compiler.options.docs.options_page"
 
 
 @pytest.mark.parametrize("option", OPTIONS.values(), ids=lambda o: o.name)

@@ -17,19 +17,6 @@ class ExitCode(enum.IntEnum):
     USAGE = 2
     MISSING = 3
 
-    @property
-    def meaning(self) -> str:
-        """What it says, for the documentation."""
-        return _MEANINGS[self]
-
-
-_MEANINGS = {
-    ExitCode.GOOD: "it was done",
-    ExitCode.WRONG_INPUT: "the input is wrong: it does not compile, is damaged, does not load, or gives wrong numbers",
-    ExitCode.USAGE: "the command line is wrong: an unknown option, a malformed value, a file that is not there",
-    ExitCode.MISSING: "the machine lacks something: a library of the toolkit, the driver, a GPU of that number",
-}
-
 
 def exit_code_of(error: CujitError) -> ExitCode:
     """Give the exit status for an error."""

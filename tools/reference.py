@@ -1,13 +1,16 @@
 """Pages of the documentation that are written from the code.
 
-``python -m cujit.cli.reference cli > docs/cli.md`` writes one anew.
+``python tools/reference.py cli > docs/cli.md`` writes one anew; a test compares them.
 """
 
 from __future__ import annotations
 
 import inspect
 import sys
+from pathlib import Path
 from types import ModuleType
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "src"))
 
 import click
 
@@ -15,12 +18,14 @@ import cujit.errors as errors
 from cujit.arch.support import dotted
 from cujit.cli.app import main
 from cujit.cli.exit_codes import ExitCode
+from cujit.compiler.options.spelling import Rejects
+from cujit.compiler.options.table import OPTIONS, Option, Tool
 from cujit.devices.arguments.written import FORMS
 from cujit.devices.cpu.codegen.special import SPECIAL_REGISTERS as READABLE
 from cujit.devices.cpu.implemented import Implemented, implemented, total
 from cujit.formats.ptx.special_registers import SPECIAL_REGISTERS, SpecialRegister
 
-__all__ = ["PAGES", "api_page", "cli_page", "errors_page", "instructions_page"]
+__all__ = ["PAGES", "api_page", "cli_page", "errors_page", "instructions_page", "options_page"]
 
 _HEAD = """\
 # The command line
@@ -33,11 +38,18 @@ JSON and nothing else.
 |---|---|
 """
 
+_STATUSES = {
+    ExitCode.GOOD: "it was done",
+    ExitCode.WRONG_INPUT: "the input is wrong: it does not compile, is damaged, does not load, or gives wrong numbers",
+    ExitCode.USAGE: "the command line is wrong: an unknown option, a malformed value, a file that is not there",
+    ExitCode.MISSING: "the machine lacks something: a library of the toolkit, the driver, a GPU of that number",
+}
+
 
 def cli_page() -> str:
     """Write the page."""
     context = click.Context(main, info_name="cujit")
-    statuses = "".join(f"| {code.value} | {code.meaning} |\n" for code in ExitCode)
+    statuses = "".join(f"| {code.value} | {meaning} |\n" for code, meaning in _STATUSES.items())
     verbs = [main.get_command(context, name) for name in main.list_commands(context)]
     return _HEAD + statuses + "".join(_verb(verb) for verb in verbs if verb) + _arguments()
 
@@ -203,7 +215,45 @@ def _register(row: SpecialRegister) -> str:
     return f"| `{row.name}` | {row.section} | {dotted(row.ptx)}, sm_{row.sm} | {answer} |\n"
 
 
-PAGES = {"api": api_page, "cli": cli_page, "errors": errors_page, "instructions": instructions_page}
+_OPTIONS_HEAD = """\
+# Options
+
+Every option of `cujit.compile`, `cujit.link` and `cujit.build`, as keyword or in `options={…}`. What is
+not said is not written. `extra=("--flag",)` gives arguments to the tool as they are. A dash means that the
+tool rejects the option, with a sentence that says why.
+
+This page is written from the table in `src/cujit/compiler/options/table.py`; do not edit it by hand.
+
+| option | takes | meaning | NVRTC | nvJitLink | libNVVM |
+|---|---|---|---|---|---|
+"""
+
+
+def options_page() -> str:
+    """Write the page ``docs/options.md``."""
+    return _OPTIONS_HEAD + "".join(map(_compiler_option, OPTIONS.values()))
+
+
+def _compiler_option(option: Option) -> str:
+    takes = " ".join(f"`{choice}`" for choice in option.choices) or option.type.value
+    if option.low is not None:
+        takes += f" from {option.low}" + (f" to {option.high}" if option.high is not None else "")
+    cells = [f"`{option.name}`", takes, option.doc, *(_spelled(option, tool) for tool in Tool)]
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |\n"
+
+
+def _spelled(option: Option, tool: Tool) -> str:
+    spelling = option.spelling(tool)
+    return "–" if isinstance(spelling, Rejects) else f"`{spelling.text}`"
+
+
+PAGES = {
+    "api": api_page,
+    "cli": cli_page,
+    "errors": errors_page,
+    "instructions": instructions_page,
+    "options": options_page,
+}
 """The pages by the names of their files in ``docs``."""
 
 if __name__ == "__main__":
