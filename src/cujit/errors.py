@@ -20,6 +20,7 @@
     │   ├── ToolchainNotFoundError    a library of the CUDA toolkit: which wheel brings it
     │   ├── DriverNotFoundError       the CUDA driver
     │   └── DeviceNotFoundError       a GPU with that number
+    ├── NotCompiledError        an image that is not there, where compiling is forbidden: what is nearest
     ├── LoadError               an image that this device cannot take
     │   └── UnsupportedError    PTX that the CPU device does not execute (yet): every construct, by line
     ├── NameNotFoundError       a kernel or variable that is not in the module: which are               (KeyError)
@@ -34,6 +35,8 @@
 from __future__ import annotations
 
 import copyreg
+import sys
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -46,6 +49,7 @@ __all__ = [
     "CacheWarning",
     "ClosedError",
     "CompileError",
+    "CompileWarning",
     "CujitError",
     "DeviceNotFoundError",
     "Diagnostic",
@@ -60,6 +64,7 @@ __all__ = [
     "LoadError",
     "MissingError",
     "NameNotFoundError",
+    "NotCompiledError",
     "OptionError",
     "PtxSyntaxError",
     "ToolCrashError",
@@ -114,6 +119,17 @@ def spell(value: object) -> str:
     except Exception:  # of anybody's object
         return f"a {type(value).__name__} whose repr fails"
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
+
+
+_INSIDE = (__name__.partition(".")[0] + ".", "contextlib")
+
+
+def warn(message: str, category: type[Warning]) -> None:
+    """Warn of the line outside of this package which wanted something."""
+    level, frame = 1, sys._getframe(0)
+    while frame.f_globals.get("__name__", "").startswith(_INSIDE) and frame.f_back is not None:
+        level, frame = level + 1, frame.f_back
+    warnings.warn(message, category, stacklevel=level)
 
 
 class CujitError(Exception):
@@ -263,6 +279,21 @@ class DeviceNotFoundError(MissingError):
     """A GPU was asked for that is not there."""
 
 
+class NotCompiledError(CujitError):
+    """An image that is not there, where ``CUJIT_COMPILE`` or the cache forbids to compile it.
+
+    ``nearest`` is the entry whose inputs differ least, with what differs (it prints as both), or None; ``searched`` are
+    the paths where it was sought.
+    """
+
+    def __init__(
+        self, message: str, *, nearest: object = None, searched: Sequence[str] = (), help: str | None = None
+    ) -> None:
+        super().__init__(message, help=help)
+        self.nearest = nearest
+        self.searched = tuple(searched)
+
+
 class LoadError(CujitError):
     """An image that this device cannot take."""
 
@@ -329,6 +360,10 @@ class CacheRefusedError(CujitError):
 
 class CacheWarning(UserWarning):
     """The cache cannot do its work here; compilation goes on without it."""
+
+
+class CompileWarning(UserWarning):
+    """Something was compiled where ``CUJIT_COMPILE=warn``, or the cache, wants it found."""
 
 
 class ClosedError(CujitError):

@@ -15,6 +15,7 @@ from cujit.arch import Arch, ArchKind
 from cujit.artifact import Artifact, Kind
 from cujit.artifact.opening import open_image, require_content
 from cujit.cache.cache import Cache
+from cujit.cache.settings import Compiling
 from cujit.devices.arguments.signatures import signature_of
 from cujit.devices.arrays.array import DeviceArray
 from cujit.devices.device import Device
@@ -152,16 +153,24 @@ def load(
     PTX that is newer than a GPU's driver is assembled by the installed nvJitLink, or else its ``.version`` is lowered
     to the driver's where everything in it is that old; ``Module.route`` tells. ``jit`` has options for whoever makes
     machine code of PTX for a GPU: ``max_registers`` (per thread), ``opt_level`` (0 to 4), ``line_info``, ``debug``,
-    ``cache_mode`` (``none``, ``ca``, ``cg``) and ``assembler`` (``auto``, ``driver``, ``nvjitlink``). Machine code and
-    the CPU device have no use for them.
+    ``cache_mode`` (``none``, ``ca``, ``cg``) and ``assembler`` (``auto``, ``driver``, ``nvjitlink``, ``none``). Machine
+    code and the CPU device have no use for them.
 
     Raises:
         FormatError: the bytes are of no kind that cujit knows, or damaged.
         LoadError: the image does not run on the device; the message says what would.
+        NotCompiledError: it is PTX, for a GPU, and ``CUJIT_COMPILE`` forbids the driver to compile it.
         DriverError: the driver refused it; ``log`` is what its compiler wrote.
         OptionError: an option is unknown or has a wrong value.
     """
-    options = JitOptions.of(jit)
+    return _load(image, device, JitOptions.of(jit).under(Compiling.from_environment(os.environ)))
+
+
+def _load(
+    image: Artifact | bytes | bytearray | memoryview | str | os.PathLike[str],
+    device: DeviceLike | str | None,
+    options: JitOptions,
+) -> Module:
     artifact = open_image(image, "load")
     _require_loadable(artifact)
     place = chosen(device)
@@ -224,7 +233,8 @@ def jit(
         source = Source.cuda(source, name=name, headers=headers)
     elif name is not None or headers is not None:
         raise ArgumentError("a Source has its own name and headers", help="give them to cujit.Source.cuda")
-    target = Arch.parse(arch) if arch is not None else _target(place, runner(cache).compiler("cuda").arches)
+    tools = runner(cache)
+    target = Arch.parse(arch) if arch is not None else _target(place, tools.compiler("cuda").arches)
     target = _runnable(target, place)
     watchers = place.backend.watchers
     said = Options.of(options, more)
@@ -233,7 +243,7 @@ def jit(
     build = functools.partial(compile, source, names=names, options=said, cache=cache)
     build = functools.partial(build, timeout_s=timeout_s, isolate=isolate, memory_mib=memory_mib)
     with known_to(watchers, _texts_of(source)):
-        module = load(build(arch=target), place)
+        module = _load(build(arch=target), place, JitOptions().under(tools.compiling))
         require_content(source.name, module, module.globals, is_part=bool(said.get("rdc")))
     module._image.portable = functools.partial(build, arch=target.virtual)
     return module

@@ -19,6 +19,7 @@ from cujit.artifact import Artifact, Kind
 from cujit.cache.cache import Cache
 from cujit.cache.process import default_cache, process_settings
 from cujit.cache.provenance import Outcome, Provenance
+from cujit.cache.settings import Compiling
 from cujit.compiler.inputs.entry import Entry
 from cujit.compiler.inputs.source import Source
 from cujit.compiler.jobs import BundleJob, CompileJob
@@ -65,22 +66,23 @@ def runner(cache: Cache | bool | None = None) -> Runner:
     Raises:
         OptionError: ``cache`` is none of these, or a variable of the environment has a value that it cannot have.
     """
+    asked = Compiling.from_environment(os.environ)
     if isinstance(cache, Cache):
-        return _runner(toolchain(), cache, "")
+        return _runner(toolchain(), cache, "", max(asked, cache.compiling))
     if cache is False:
-        return _runner(toolchain(), None, "cache=False")
+        return _runner(toolchain(), None, "cache=False", asked)
     if cache is not None and cache is not True:
         raise OptionError(
             f"cache is {spell(cache)}; it takes a cujit.Cache, None or False", help="cujit.Cache(Path('…'))"
         )
     if not process_settings().is_on:
-        return _runner(toolchain(), None, "CUJIT_CACHE is off")
-    return _runner(toolchain(), default_cache(), "")
+        return _runner(toolchain(), None, "CUJIT_CACHE is off", asked)
+    return _runner(toolchain(), default_cache(), "", asked)
 
 
 @functools.lru_cache(maxsize=8)
-def _runner(toolchain: Toolchain, cache: Cache | None, off: str) -> Runner:
-    return Runner(toolchain, cache, off=off)
+def _runner(toolchain: Toolchain, cache: Cache | None, off: str, compiling: Compiling) -> Runner:
+    return Runner(toolchain, cache, off=off, compiling=compiling)
 
 
 def request(
@@ -126,6 +128,7 @@ def compile(
         CompileError: the source does not compile, or a name is not in it; ``diagnostics`` has every message.
         HeaderNotFoundError: an ``#include`` was not found; the message lists what was searched.
         ArchError: the architecture is unknown, or this compiler does not build for it.
+        NotCompiledError: no cache has it, and ``CUJIT_COMPILE`` or the cache forbids to compile.
         OptionError: an option is unknown, ill-typed or not taken by NVRTC.
         ToolchainNotFoundError: NVRTC is not installed.
     """

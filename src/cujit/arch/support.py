@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from cujit.arch.arch import KNOWN_ARCHES, Arch
+from cujit.arch.arch import KNOWN_ARCHES, Arch, ArchKind
 from cujit.errors import ArchError
 
 __all__ = [
@@ -12,6 +12,7 @@ __all__ = [
     "RELEASES",
     "Release",
     "Version",
+    "arches_of",
     "dotted",
     "driver_release",
     "extra_for",
@@ -90,6 +91,15 @@ def knows(toolkit: Version, arch: Arch) -> bool:
     """Tell whether a toolkit still builds for an architecture; of what no table has it is taken to."""
     row = KNOWN_ARCHES.get(arch.number)
     return row is None or row.last is None or row.last >= toolkit
+
+
+def arches_of(toolkit: Version) -> tuple[int, ...]:
+    """List the numbers of the architectures that a toolkit builds for, rising."""
+    return tuple(
+        row.number
+        for row in KNOWN_ARCHES.values()
+        if row.first <= toolkit and knows(toolkit, Arch(ArchKind.REAL, row.number))
+    )
 
 
 def release_of_ptx(version: Version) -> Release | None:

@@ -5,10 +5,8 @@ from __future__ import annotations
 import functools
 import math
 import os
-import sys
 import threading
 import time
-import warnings
 from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -23,10 +21,10 @@ from cujit.cache.lock import Hold, KeyLocks, lock_file
 from cujit.cache.memory import Recent
 from cujit.cache.provenance import Counters, Outcome, Provenance
 from cujit.cache.record import EntryRecord, encode
-from cujit.cache.settings import DEFAULT_CAP_BYTES, CacheSettings
+from cujit.cache.settings import DEFAULT_CAP_BYTES, CacheSettings, Compiling
 from cujit.cache.store import PACK_SUFFIX, Explanation, Published, Root, Store
 from cujit.cache.trust import Trust
-from cujit.errors import CacheRefusedError, CacheWarning, CompileError, FormatError, OptionError, spell
+from cujit.errors import CacheRefusedError, CacheWarning, CompileError, FormatError, OptionError, spell, warn
 from cujit.forks import begins_anew
 
 __all__ = ["Cache"]
@@ -36,7 +34,6 @@ _TROUBLE = (OSError, CacheRefusedError)
 
 _Recipe: TypeAlias = Callable[[], bytes]
 
-_INSIDE = (__name__.partition(".")[0] + ".", "contextlib")
 _NO_ROOT = "there is no root to write to"
 _MEMORY_BYTES = 64 << 20
 _FAILURES_KEPT = 64
@@ -95,12 +92,15 @@ class Cache:
         trusted_gid: int | None = None,
         runtime_dir: Path | None = None,
         keep_failure: Callable[[Exception], bool] = lambda e: isinstance(e, CompileError),
+        compile: str = "auto",
     ) -> None:
         """Search the roots ``read_only`` in their order, then ``root``, which is written; None writes nowhere.
 
         ``cap_bytes`` bounds ``root``, ``memory_bytes`` what this process remembers. ``trusted_gid`` shares ``root``
         with a group. ``runtime_dir`` is a directory of this machine and user, for the locks of a remote ``root``.
         ``keep_failure`` says which exceptions come again for the same key, as those of source that does not compile.
+        ``compile`` is what ``CUJIT_COMPILE`` can be, for what uses this cache (``never``: a miss is an error); of the
+        two, the stricter one holds.
 
         Raises:
             OptionError: a root that no directory can be called, a negative size, or an argument of the wrong type.
@@ -115,6 +115,7 @@ class Cache:
             )
         if not callable(keep_failure):
             raise OptionError(f"keep_failure is {spell(keep_failure)}; it takes a function of an exception")
+        self.compiling = Compiling.of(compile)
         runtime_dir = None if runtime_dir is None else _directory(runtime_dir)
         trust = Trust.of_process(trusted_gid)
         self.store = store = None if root is None else Store(_directory(root), trust, writable=True)
@@ -357,9 +358,7 @@ class Cache:
         with self._guard:
             was_warned, self._warned = self._warned, True
         if not was_warned:
-            warnings.warn(
-                f"cujit's cache goes on without its files: {error}", CacheWarning, stacklevel=_callers_level()
-            )
+            warn(f"cujit's cache goes on without its files: {error}", CacheWarning)
 
     def after_fork(self) -> None:
         """Begin anew, in a forked child, with what other threads of the parent may have been changing."""
@@ -370,14 +369,6 @@ class Cache:
             self._memory.clear()
             self._failed.clear()
         self._guard = threading.Lock()
-
-
-def _callers_level() -> int:
-    """The ``stacklevel`` of a warning that names the line outside of this package which wanted something."""
-    level, frame = 2, sys._getframe(2)
-    while frame.f_globals.get("__name__", "").startswith(_INSIDE) and frame.f_back is not None:
-        level, frame = level + 1, frame.f_back
-    return level
 
 
 def _require_size(name: str, size: object) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 import os
 import re
 from collections.abc import Mapping
@@ -10,7 +11,7 @@ from pathlib import Path
 
 from cujit.errors import OptionError, spell
 
-__all__ = ["DEFAULT_CAP_BYTES", "VARIABLES", "CacheSettings", "parse_bytes"]
+__all__ = ["DEFAULT_CAP_BYTES", "VARIABLES", "CacheSettings", "Compiling", "parse_bytes"]
 
 DEFAULT_CAP_BYTES = 2 << 30
 VARIABLES = (
@@ -42,6 +43,50 @@ def parse_bytes(text: str) -> int:
     number, unit, binary = match.groups()
     scale = (1024 if binary else 1000) ** _POWER[unit.upper()] if unit else 1
     return round(float(number) * scale) if "." in number else int(number) * scale
+
+
+class Compiling(enum.IntEnum):
+    """What may be done about work that no cache has; of two that are asked for, the higher one holds."""
+
+    AUTO = 0
+    """It is compiled."""
+    WARN = 1
+    """It is compiled, and a ``CompileWarning`` says what was not found."""
+    NEVER = 2
+    """It is an error. The driver may compile PTX that was found, and LLVM may for the CPU device."""
+    NEVER_JIT = 3
+    """It is an error, and the driver compiles no PTX either."""
+
+    @classmethod
+    def of(cls, said: object, name: str = "compile") -> Compiling:
+        """Read ``auto``, ``warn``, ``never`` or ``never-jit``; ``name`` is what errors call it.
+
+        Raises:
+            OptionError: it is none of these.
+        """
+        if isinstance(said, str) and said in _COMPILING:
+            return _COMPILING[said]
+        raise OptionError(f"{name} is {spell(said)}; it takes {', '.join(_COMPILING)}", help=f"{name}=never")
+
+    @classmethod
+    def from_environment(cls, environment: Mapping[str, str]) -> Compiling:
+        """Read ``CUJIT_COMPILE``, ``auto`` if it is not set.
+
+        Raises:
+            OptionError: it has a value that it cannot have.
+        """
+        return cls.of(environment.get("CUJIT_COMPILE") or "auto", "CUJIT_COMPILE")
+
+    @property
+    def is_forbidden(self) -> bool:
+        """Whether none of NVIDIA's compilers and linkers may be called."""
+        return self >= Compiling.NEVER
+
+    def __str__(self) -> str:
+        return self.name.lower().replace("_", "-")
+
+
+_COMPILING = {str(mode): mode for mode in Compiling}
 
 
 @dataclass(frozen=True)

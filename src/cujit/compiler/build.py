@@ -18,7 +18,16 @@ from cujit.compiler.linking import Part, link_parts
 from cujit.compiler.options.values import Options
 from cujit.compiler.request import Request
 from cujit.compiler.runner import Runner
-from cujit.errors import ArchError, CompileError, CujitError, DeviceNotFoundError, OptionError, ToolTimeoutError, spell
+from cujit.errors import (
+    ArchError,
+    CompileError,
+    CujitError,
+    DeviceNotFoundError,
+    NotCompiledError,
+    OptionError,
+    ToolTimeoutError,
+    spell,
+)
 from cujit.toolchain.toolset import Compiler, Compilers
 
 if TYPE_CHECKING:
@@ -183,8 +192,8 @@ def _collect(pending: dict[Future[Artifact], _Target], progress: Progress | None
         arch = pending[future].arch
         try:
             artifacts[arch] = future.result()
-        except ToolTimeoutError:
-            raise  # the others have no more time either
+        except (ToolTimeoutError, NotCompiledError):
+            raise  # the others have no more time either, or may not be compiled
         except CujitError as e:
             failed[arch] = e
         if progress:

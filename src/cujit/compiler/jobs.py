@@ -28,10 +28,11 @@ __all__ = ["BundleJob", "CompileJob", "Job", "LinkJob"]
 class Job(Protocol):
     """A piece of work for NVIDIA's tools; its ``step`` is a verb, its ``subject`` says of what and for what.
 
-    ``request`` is what its CompileErrors say was asked for.
+    ``request`` is what its CompileErrors say was asked for; ``compiles`` is False where images are only packed.
     """
 
     step: ClassVar[str]
+    compiles: ClassVar[bool] = True
     request: Request | None
 
     @property
@@ -171,6 +172,7 @@ class BundleJob(Job):
     entries: tuple[Entry, ...]
     compress: str
     step = "bundle"
+    compiles = False
     tool = "nvFatbin"
     request = None
 

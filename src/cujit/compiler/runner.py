@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING
 from cujit.artifact import Artifact
 from cujit.cache.cache import Cache
 from cujit.cache.provenance import Outcome, Provenance
+from cujit.cache.settings import Compiling
 from cujit.compiler.jobs import CompileJob, Job
 from cujit.compiler.keys.maker import Keyed, KeyMaker, Uncacheable
 from cujit.compiler.options.limits import WorkLimits
-from cujit.errors import CompileError, ToolTimeoutError
+from cujit.errors import CompileError, CompileWarning, NotCompiledError, ToolTimeoutError, warn
 from cujit.forks import begins_anew
 from cujit.toolchain.stopping import Ended, Stop, finish
 from cujit.toolchain.toolset import Compiler, Toolchain
@@ -28,19 +29,31 @@ if TYPE_CHECKING:
 __all__ = ["Runner", "uncached"]
 
 _NO_LIMITS = WorkLimits()
+_COMPILE_HELP = "build it ahead into a pack or a cache that CUJIT_CACHE_ROOTS names, or CUJIT_COMPILE=auto"
 _CHANGED = "its inputs or its tool were changed while it was made"
 
 
 class Runner:
     """Toolchain, cache and the keys of both, for any number of threads; keep one as long as the process needs it.
 
-    ``cache`` is None where nothing is cached, and ``off`` says why. Making it opens no library and no file.
+    ``cache`` is None where nothing is cached, and ``off`` says why. ``compiling`` says what a miss may lead to. Making
+    it opens no library and no file.
     """
 
-    def __init__(self, toolchain: Toolchain, cache: Cache | None = None, *, off: str = "no cache was given") -> None:
+    def __init__(
+        self,
+        toolchain: Toolchain,
+        cache: Cache | None = None,
+        *,
+        off: str = "no cache was given",
+        compiling: Compiling = Compiling.AUTO,
+    ) -> None:
         self.toolchain = toolchain
         self.cache = cache
-        self.keys = None if cache is None else KeyMaker(toolchain, cache.hints)
+        self.compiling = compiling
+        may_open = not compiling.is_forbidden
+        store = None if cache is None else cache.hints
+        self.keys = None if cache is None and may_open else KeyMaker(toolchain, store, may_open=may_open)
         self.stop: Stop | None = None
         self._limits = _NO_LIMITS
         self._off = off
@@ -66,20 +79,42 @@ class Runner:
 
         Raises:
             CujitError: as of the job's ``check`` and ``run``.
+            NotCompiledError: no cache has it, and compiling is forbidden.
             ToolTimeoutError: there was not enough time.
             ToolCrashError: the process apart died.
         """
         job.check()
-        keyed = Uncacheable(self._off) if self.keys is None else job.key(self.keys)
+        keyed = Uncacheable(self._off) if self.keys is None or self.cache is None else job.key(self.keys)
+        if self.compiling.is_forbidden and job.compiles:
+            return job.renamed(self._found(job, keyed))
         if isinstance(keyed, Uncacheable):
-            return job.renamed(uncached(lambda: self._made(job), keyed.reason))
+            return job.renamed(uncached(lambda: self._made(job, keyed), keyed.reason))
         try:
             return job.renamed(self._kept(job, keyed))
         except CompileError as e:
             if e.request == job.request:
                 raise
         # It was the error of an equal source elsewhere, with the paths of that.
-        return uncached(lambda: self._made(job), "it does not compile")
+        return uncached(lambda: self._made(job, keyed), "it does not compile")
+
+    def _found(self, job: Job, keyed: Keyed | Uncacheable) -> Artifact:
+        """Take what such a job has made before, and do nothing else."""
+        found = self.cache.find(keyed.key) if self.cache is not None and isinstance(keyed, Keyed) else None
+        if found is None:
+            raise self._missed(job, keyed)
+        return replace(found[0], provenance=found[1])
+
+    def _missed(self, job: Job, keyed: Keyed | Uncacheable) -> NotCompiledError:
+        """Say what was not found, what is nearest to it, and where it was sought."""
+        lines = [f"no cache has {job.subject}, and {job.tool} is not called to {job.step} it ({self.compiling})"]
+        nearest, roots = None, () if self.cache is None else tuple(str(root.root) for root in self.cache.stores)
+        if isinstance(keyed, Uncacheable):
+            lines.append(f"it has no key: {keyed.reason}")
+        elif self.cache is not None:
+            nearest = self.cache.why(keyed.key)
+            lines.append(str(nearest).replace("\n", "\n  ") if nearest else "nothing like it is there")
+        lines.append(f"searched: {', '.join(roots) or 'nothing'}")
+        return NotCompiledError("\n  ".join(lines), nearest=nearest, searched=roots, help=_COMPILE_HELP)
 
     def _kept(self, job: Job, keyed: Keyed) -> Artifact:
         keys, cache = self.keys, self.cache
@@ -87,7 +122,7 @@ class Runner:
         assert cache is not None
         artifact, provenance = cache.get_or_make(
             keyed.key,
-            lambda: self._made(job),
+            lambda: self._made(job, keyed),
             why_not_keep=lambda: "" if keys.is_still(keyed) else _CHANGED,
             recipe=job.recipe,
             most_wait_s=self._limits.left_s,
@@ -95,7 +130,7 @@ class Runner:
         return replace(artifact, provenance=provenance)
 
     def remake(self, shown: Shown) -> Artifact | None:
-        """Make an entry of the cache again; None without a recipe, or where headers or tools are of another content.
+        """Make an entry of the cache again; None without a recipe, or where that gives another, or may not be.
 
         It is what ``cujit.cache.admin.verify`` asks for.
 
@@ -103,7 +138,7 @@ class Runner:
             FormatError: the recipe is none.
             CujitError: the same inputs no longer compile.
         """
-        if not shown.record.recipe or self.keys is None:
+        if not shown.record.recipe or self.keys is None or self.compiling.is_forbidden:
             return None
         from cujit.compiler.keys.recipe import read_recipe  # start-up: for `cujit cache verify` alone
 
@@ -112,8 +147,10 @@ class Runner:
         keyed = job.key(self.keys)
         return job.run(self.toolchain) if isinstance(keyed, Keyed) and keyed.key == shown.key else None
 
-    def _made(self, job: Job) -> Artifact:
+    def _made(self, job: Job, keyed: Keyed | Uncacheable) -> Artifact:
         limits = self._limits
+        if self.compiling is Compiling.WARN and job.compiles:
+            warn(self._missed(job, keyed).message, CompileWarning)
 
         def work() -> Artifact:
             if not limits.isolate:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from difflib import get_close_matches
 
-from cujit.errors import OptionError, spell
+from cujit.cache.settings import Compiling
+from cujit.errors import NotCompiledError, OptionError, spell
 
 __all__ = ["ASSEMBLERS", "CACHE_MODES", "JitOptions"]
 
-ASSEMBLERS = ("auto", "driver", "nvjitlink")
+ASSEMBLERS = ("auto", "driver", "nvjitlink", "none")
 CACHE_MODES = ("none", "ca", "cg")
 _MOST_REGISTERS = 255
 _HIGHEST_LEVEL = 4
@@ -23,7 +24,8 @@ class JitOptions:
     ``max_registers`` is per thread, ``opt_level`` from 0 to 4; ``line_info`` and ``debug`` keep lines of the source,
     ``cache_mode`` is how global loads are cached: ``none``, ``ca`` (all levels) or ``cg`` (L2 alone).
     ``assembler`` chooses who makes machine code of PTX: ``driver``, ``nvjitlink``, or ``auto``, which is the driver
-    as long as it can and the installed nvJitLink for PTX that is newer. None of them does anything to machine code.
+    as long as it can and the installed nvJitLink for PTX that is newer; ``none`` makes PTX an error on a GPU. None of
+    them does anything to machine code.
 
     Source: CUDA Driver API manual, ``CUjit_option``; nvJitLink manual, "Supported Link Options".
 
@@ -68,6 +70,21 @@ class JitOptions:
                     f"the JIT has no option {spell(name)}", help=f"did you mean {spell(near[0])}?" if near else _HELP
                 )
         return cls(**given)  # type: ignore[arg-type]  # checked when it is made
+
+    def under(self, compiling: Compiling) -> JitOptions:
+        """Give the options where it is said what may be compiled.
+
+        Raises:
+            NotCompiledError: nvJitLink was asked for by name, and is not to be called.
+        """
+        if not compiling.is_forbidden:
+            return self
+        if self.assembler == "nvjitlink":
+            raise NotCompiledError(
+                f"nvJitLink was asked for, and nothing is compiled here ({compiling})", help="assembler='auto'"
+            )
+        is_driver_barred = compiling is Compiling.NEVER_JIT or self.assembler == "none"
+        return replace(self, assembler="none" if is_driver_barred else "driver")
 
     @property
     def nvjitlink_arguments(self) -> tuple[str, ...]:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import glob
 import importlib
-from collections.abc import Callable
+import importlib.util
+import re
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from cujit.arch.support import install
 from cujit.errors import ToolchainNotFoundError
 
-__all__ = ["library_path", "load_binding", "missing_library", "open_library"]
+__all__ = ["find_library", "library_path", "load_binding", "missing_library", "open_library"]
 
 
 def load_binding(name: str, library: str) -> Any:
@@ -55,3 +58,27 @@ def library_path(binding: str) -> str | None:
     except (RuntimeError, OSError):
         return None
     return path
+
+
+def find_library(binding: str, homes: Sequence[str]) -> str | None:
+    """Find the file of a library without opening it: in the wheels of this Python, then in the toolkits ``homes``.
+
+    Of several, the one of the highest number. None where neither has it.
+
+    Source: the directories of NVIDIA's wheels for CUDA 12 and 13; cuda-pathfinder 1.9 manual, "Search order".
+    """
+    try:
+        spec = importlib.util.find_spec("nvidia")
+    except (ImportError, ValueError):  # a finder that hides it, or a module of that name without a spec
+        spec = None
+    wheels = [
+        f"{root}/*/{place}" for root in (spec.submodule_search_locations or () if spec else ()) for place in _PLACES
+    ]
+    for pattern in (*wheels, *(f"{home}/{place}" for home in homes for place in _PLACES)):
+        found = glob.glob(f"{pattern}/lib{binding}.so.*")
+        if found:
+            return max(found, key=lambda path: [int(n) for n in re.findall(r"\d+", path)])
+    return None
+
+
+_PLACES = ("lib", "lib64", "nvvm/lib64")

@@ -6,10 +6,11 @@ import pytest
 
 from cujit.arch import Arch
 from cujit.arch.support import Version
+from cujit.cache.settings import Compiling
 from cujit.devices.cuda.assembler import NvJitLinkAssembler, installed_assembler
 from cujit.devices.cuda.routes import Chosen, RoutePlace, route_ptx
 from cujit.devices.jit_options import JitOptions
-from cujit.errors import DriverError, LoadError, ToolError
+from cujit.errors import DriverError, LoadError, NotCompiledError, ToolError
 from cujit.formats.cubin import read_cubin
 from cujit.program import compile
 
@@ -124,6 +125,21 @@ def test_without_an_assembler_the_version_is_lowered_to_the_drivers() -> None:
 def test_an_assembler_that_is_not_wanted_is_not_used() -> None:
     assembler = Written((13, 4))
     assert b".version 9.0" in route(ptx(), assembler=assembler, options=JitOptions(assembler="driver")).image
+    assert assembler.given is None
+
+
+def test_where_compiling_is_forbidden_the_driver_may_compile_and_nvjitlink_may_not() -> None:
+    assembler = Written((13, 4))
+    never = JitOptions().under(Compiling.NEVER)
+    assert route(ptx("8.0"), assembler=assembler, options=never).route == "PTX compute_80 through the driver's JIT"
+    assert "lowered from 9.4 to 9.0" in route(ptx(), assembler=assembler, options=never).route
+    with pytest.raises(NotCompiledError, match="nvJitLink was asked for"):
+        JitOptions(assembler="nvjitlink").under(Compiling.NEVER)
+    for compiling, said in ((Compiling.NEVER_JIT, "auto"), (Compiling.NEVER, "none"), (Compiling.AUTO, "none")):
+        with pytest.raises(
+            NotCompiledError, match=r"k\.ptx is PTX for compute_80: the driver would have to compile it"
+        ):
+            route(ptx("8.0"), assembler=assembler, options=JitOptions(assembler=said).under(compiling))
     assert assembler.given is None
 
 

@@ -10,19 +10,21 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import struct
 import sys
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from cujit.arch.support import NEWEST, arches_of
 from cujit.cache.key import Part, make_key
 from cujit.compiler.includes.files import Stamp, is_old, stamp_of
 from cujit.compiler.includes.memo import HintStore
 from cujit.errors import ToolchainNotFoundError
-from cujit.toolchain.libraries import library_path, missing_library
+from cujit.toolchain.libraries import find_library, library_path, missing_library
 from cujit.toolchain.toolset import Toolchain
 
-__all__ = ["NAMES", "Build", "build_of", "read_build_id"]
+__all__ = ["NAMES", "Build", "build_of", "read_build_id", "unopened_build_of"]
 
 # What each library opens beside itself at a compile. Source: its system calls, 13.5.
 _COMPANIONS = {"nvrtc": "libnvrtc-builtins."}
@@ -69,7 +71,7 @@ def build_of(library: str, toolchain: Toolchain, store: HintStore | None, enviro
     Raises:
         ToolchainNotFoundError: the library is not installed.
     """
-    where = f"library-{library}-{_deciding(toolchain, environment)}"
+    where = _hint_name(library, toolchain, environment)
     if store is not None and not _is_open(library, toolchain):
         hinted = _from_hint(library, store.get(where))
         if hinted is not None:
@@ -81,6 +83,35 @@ def build_of(library: str, toolchain: Toolchain, store: HintStore | None, enviro
     if store is not None:
         store.put(where, json.dumps([path, version, arches, files]).encode())
     return build
+
+
+def unopened_build_of(
+    library: str, toolchain: Toolchain, store: HintStore | None, environment: Mapping[str, str]
+) -> Build:
+    """Give the build of a library that is not to be opened: that of a hint, or else of the file where wheels have it.
+
+    It is what a key is made with where compiling is forbidden. If a compile would open another file, the key is
+    another, and nothing is found. The file's name tells the version, and the version the architectures.
+
+    Raises:
+        ToolchainNotFoundError: there is no such file.
+    """
+    hinted = None if store is None else _from_hint(library, store.get(_hint_name(library, toolchain, environment)))
+    if hinted is not None:
+        return hinted
+    path = find_library(library, [home for _, home in toolchain.settings.cuda_homes])
+    if path is None:
+        raise missing_library(NAMES[library], FileNotFoundError("it was sought and not opened"))
+    files = _stamps(_files(library, path))
+    beside = find_library("nvrtc-builtins", [home for _, home in toolchain.settings.cuda_homes]) or ""
+    named = re.search(r"\.so\.(\d+)\.(\d+)", beside)
+    version = (int(named[1]), int(named[2])) if named else NEWEST
+    arches = () if library in ("nvJitLink", "nvfatbin") else arches_of(version)
+    return Build(library, path, version, arches, _identity(files), files, is_opened=False)
+
+
+def _hint_name(library: str, toolchain: Toolchain, environment: Mapping[str, str]) -> str:
+    return f"library-{library}-{_deciding(toolchain, environment)}"
 
 
 def _from_hint(library: str, data: bytes | None) -> Build | None:

@@ -20,7 +20,7 @@ from cujit.compiler.includes.memo import HintStore, Manifest, Memo
 from cujit.compiler.includes.where import says_where
 from cujit.compiler.inputs.source import Source
 from cujit.compiler.keys.arguments import macros, unmodelled, wants_paths
-from cujit.compiler.keys.builds import NAMES, Build, build_of
+from cujit.compiler.keys.builds import NAMES, Build, build_of, unopened_build_of
 from cujit.compiler.options.values import Tool
 from cujit.compiler.request import Request
 from cujit.errors import FileError, ToolchainNotFoundError
@@ -71,12 +71,19 @@ class KeyMaker:
     """Makes the keys of one toolchain. Headers and libraries are looked at through a memo; nothing is opened early.
 
     ``store`` keeps hints from one process to the next, or is None. ``environment`` is what the compilers will see.
+    Unless ``may_open``, tools are found and not opened.
     """
 
     def __init__(
-        self, toolchain: Toolchain, store: HintStore | None = None, environment: Mapping[str, str] | None = None
+        self,
+        toolchain: Toolchain,
+        store: HintStore | None = None,
+        environment: Mapping[str, str] | None = None,
+        *,
+        may_open: bool = True,
     ) -> None:
         self.toolchain = toolchain
+        self._build_of = build_of if may_open else unopened_build_of
         self.memo = Memo(store)
         self._environment = os.environ if environment is None else environment
         self._builds: dict[str, Build] = {}
@@ -165,7 +172,7 @@ class KeyMaker:
     def _build(self, library: str) -> Build:
         known = self._builds.get(library)
         if known is None or not (known.is_opened or library.lower() not in self.toolchain.__dict__):
-            known = self._builds[library] = build_of(library, self.toolchain, self.memo.store, self._environment)
+            known = self._builds[library] = self._build_of(library, self.toolchain, self.memo.store, self._environment)
         return known
 
     def _toolkit(self) -> tuple[str, ...]:

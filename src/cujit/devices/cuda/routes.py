@@ -22,7 +22,15 @@ from cujit.arch.support import (
 from cujit.devices.cuda.assembler import Assembler
 from cujit.devices.cuda.rules import newest_ptx, read_header, target_on, target_refusal
 from cujit.devices.jit_options import JitOptions
-from cujit.errors import CujitError, DriverError, LoadError, PtxSyntaxError, ToolError, UnsupportedError
+from cujit.errors import (
+    CujitError,
+    DriverError,
+    LoadError,
+    NotCompiledError,
+    PtxSyntaxError,
+    ToolError,
+    UnsupportedError,
+)
 
 __all__ = ["Chosen", "RoutePlace", "route_ptx"]
 
@@ -57,6 +65,7 @@ def route_ptx(text: bytes, what: str, place: RoutePlace, options: JitOptions, *,
 
     Raises:
         LoadError: its target does not run there.
+        NotCompiledError: nobody may compile it.
         DriverError: it is newer than the driver, and neither of the other ways is open.
         ToolError: nvJitLink was asked for by name and refused it.
     """
@@ -65,6 +74,11 @@ def route_ptx(text: bytes, what: str, place: RoutePlace, options: JitOptions, *,
         raise LoadError(f"{what} has no {header} line", help="is the file whole?")
     if refusal := target_refusal(header.arch, place.arch, place.name):
         raise LoadError(f"{what} {refusal.why}", help=refusal.help)
+    if options.assembler == "none":
+        raise NotCompiledError(
+            f"{what} is PTX for {header.arch}: the driver would have to compile it for {place.name}, and it may not",
+            help=f"an image for {place.arch}, or assembler='driver' without CUJIT_COMPILE=never-jit",
+        )
     newest = newest_ptx(place.driver)
     fits = newest is None or header.version <= newest
     shown = f"PTX {header.arch}{f' {origin}' if origin else ''}"
@@ -79,7 +93,7 @@ def route_ptx(text: bytes, what: str, place: RoutePlace, options: JitOptions, *,
         except CujitError as e:
             tried.append(_first_line(e))
     else:
-        tried.append("nvJitLink was not to be used (assembler='driver')")
+        tried.append("nvJitLink was not to be used (assembler='driver', or CUJIT_COMPILE=never)")
     try:
         lowered = _lowered(text.rstrip(b"\0").decode(), newest, what)
     except (UnsupportedError, PtxSyntaxError, UnicodeDecodeError) as e:
