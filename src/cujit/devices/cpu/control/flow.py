@@ -331,9 +331,11 @@ def _loops_around(block: Block) -> list[Loop]:
 
 def _comparison(block: Block, branch: Op) -> Op | None:
     """Find the comparison of 32-bit integers in this block that decides its branch, if what it read still stands."""
+    written = 0
     for op in reversed(block.ops[:-1]):
         if branch.guard in op.results:
             plain = op.opcode == "setp" and op.guard is None and len(op.results) == 1 and len(op.modifiers) == 2
             good = plain and op.modifiers[0] in _ORDERS and op.modifiers[1] in ("s32", "u32")
-            return op if good else None
+            return op if good and not op.reads & written else None
+        written |= op.writes
     return None
