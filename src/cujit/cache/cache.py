@@ -20,9 +20,9 @@ from cujit.cache.key import Key
 from cujit.cache.lock import Hold, KeyLocks, lock_file
 from cujit.cache.memory import Recent
 from cujit.cache.provenance import Counters, Outcome, Provenance
-from cujit.cache.record import EntryRecord, encode
+from cujit.cache.record import encode
 from cujit.cache.settings import DEFAULT_CAP_BYTES, CacheSettings, Compiling
-from cujit.cache.store import PACK_SUFFIX, Explanation, Published, Root, Store
+from cujit.cache.store import PACK_SUFFIX, Explanation, Hit, Published, Root, Store
 from cujit.cache.trust import Trust
 from cujit.errors import CacheRefusedError, CacheWarning, CompileError, FormatError, OptionError, spell, warn
 from cujit.forks import begins_anew
@@ -181,7 +181,7 @@ class Cache:
     def find(self, key: Key) -> tuple[Artifact, Provenance] | None:
         """Get the Artifact of a key if it is known here, and make nothing; None if it is not."""
         known = self._remembered(key)
-        got = _Got(known, Outcome.MEMORY) if known else self._on_disk(key, Outcome.DISK)
+        got = _Got(known, Outcome.MEMORY) if known else self._on_disk(key, Outcome.DISK, is_read=False)
         return None if got is None else self._told(key, got)
 
     def keep(self, key: Key, artifact: Artifact, *, make_ms: float = 0.0) -> Provenance:
@@ -229,23 +229,29 @@ class Cache:
             raise fresh(failure)
         return known
 
-    def _on_disk(self, key: Key, outcome: Outcome) -> _Got | None:
-        for store in self.stores:
-            record = self._read(store, key)
-            if record is not None:
-                known = _Known(record.artifact, record.make_ms, store.root)
-                self._remember(key, known)
+    def _on_disk(self, key: Key, outcome: Outcome, *, is_read: bool = True) -> _Got | None:
+        """Look into the roots; the Artifact is read, or whoever looks at it first has to."""
+        for root in self.stores:
+            found = self._found(root, key.digest, is_read)
+            if found.artifact is not None:
+                known = _Known(found.artifact, found.make_ms, root.root)
+                self._remember(key, known, found.size_bytes)
                 return _Got(known, outcome)
         return None
 
-    def _read(self, store: Root, key: Key) -> EntryRecord | None:
+    def _found(self, root: Root, digest: str, is_read: bool) -> Hit:
         try:
-            found = store.get(key.digest)
+            found = root.find(digest)
+            if is_read and found.artifact is not None:
+                len(found.artifact)
         except _TROUBLE as e:
             self._failure(e)
-            return None
-        self._count(read_bytes=found.size_bytes, damaged=1 if found.damage else 0)
-        return found.record
+            return Hit()
+        except FormatError as e:
+            found = Hit(damage=e.message)
+        if found.size_bytes or found.damage:
+            self._count(read_bytes=found.size_bytes, damaged=1 if found.damage else 0)
+        return found
 
     # Making
 
@@ -293,7 +299,7 @@ class Cache:
         if store is not None:
             reason = self._write(store, key, artifact, make_ms, recipe)
         known = _Known(artifact, make_ms, None if reason or store is None else store.root)
-        self._remember(key, known)
+        self._remember(key, known, len(artifact.data) + len(artifact.log))
         self._count(not_kept=1 if reason else 0)
         return _Got(known, Outcome.UNCACHED if reason else Outcome.MADE, reason)
 
@@ -329,9 +335,9 @@ class Cache:
                 self._failure(e)
         return ""
 
-    def _remember(self, key: Key, known: _Known) -> None:
+    def _remember(self, key: Key, known: _Known, size_bytes: int) -> None:
         with self._guard:
-            self._memory.put(key.digest, known, len(known.artifact.data) + len(known.artifact.log) + 1024)
+            self._memory.put(key.digest, known, size_bytes + 1024)
             self._longest_ms[key.kind] = max(known.make_ms, self._longest_ms.get(key.kind, 0.0))
 
     def _patience_s(self, key: Key, work: _Work) -> float:

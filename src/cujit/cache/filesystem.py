@@ -6,17 +6,21 @@ import contextlib
 import errno
 import fcntl
 import functools
+import math
+import mmap
 import os
 import re
 import stat
 import struct
 import time
+import weakref
 from collections.abc import Iterator
 from pathlib import Path
 
 from cujit.cache.trust import Trust
 
 __all__ = [
+    "OpenFile",
     "UntrustedFileError",
     "byte_lock",
     "is_remote",
@@ -39,6 +43,11 @@ _REMOTE = frozenset(
     }
 )
 _DAY_S = 86400.0
+_SINGLY = 6
+"""As many pieces as it takes to open a pack and to read a few records: who wants no more does not wait for the rest."""
+_WHOLE_BYTES = 64 << 20
+_HUGE_BYTES = 2 << 20
+"""A large page of x86-64 and AArch64. To get memory in pages of 4 KiB takes several times as long as to read a file."""
 _TEMPORARY = re.compile(r"([0-9a-f]{8}|unknown)-([0-9]+)-([0-9]+)-[0-9a-f]{16}")
 
 
@@ -95,6 +104,55 @@ def _read(fd: int, size: int) -> bytes:
         data = os.read(fd, rest)
         pieces.append(data)
     return b"".join(pieces)
+
+
+class OpenFile:
+    """A file that stays open: some pieces of it are read one by one, then all of it at once, if it has up to 64 MiB.
+
+    It is not mapped: a system ends the process (SIGBUS) that looks at what somebody has cut off, or at what a disk or a
+    server does not give. What was read stays as it was.
+    """
+
+    def __init__(self, fd: int, status: os.stat_result) -> None:
+        """Take over a descriptor, and close it when nobody needs this any more."""
+        self._fd = fd
+        self._size = status.st_size
+        self._singly = _SINGLY if self._size <= _WHOLE_BYTES else math.inf
+        self._whole: memoryview | None = None
+        weakref.finalize(self, os.close, fd)
+
+    def read(self, at: int, size: int) -> memoryview:
+        """Read so many bytes from ``at``, or as many as there are.
+
+        Raises:
+            OSError: they cannot be read, there is no memory for them, or somebody else has closed the descriptor.
+        """
+        if self._whole is None:
+            self._singly -= 1
+            if self._singly >= 0:
+                return _piece(self._fd, at, size)
+            try:
+                self._whole = _piece(self._fd, 0, self._size)
+            except OSError as e:
+                if e.errno != errno.ENOMEM:
+                    raise
+                self._singly = math.inf
+                return _piece(self._fd, at, size)
+        return self._whole[at : at + size]
+
+
+def _piece(fd: int, at: int, size: int) -> memoryview:
+    if size < _HUGE_BYTES:
+        return memoryview(os.pread(fd, size, at))
+    memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    with contextlib.suppress(
+        OSError, AttributeError
+    ):  # a system without: 4 KiB at a time take longer than to read them
+        memory.madvise(mmap.MADV_HUGEPAGE)
+    view, got = memoryview(memory), 0
+    while got < size and (more := os.preadv(fd, [view[got:]], at + got)):
+        got += more
+    return view[:got].toreadonly()
 
 
 def open_permanent(path: Path, trust: Trust) -> int:

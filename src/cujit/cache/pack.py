@@ -1,4 +1,4 @@
-"""Packs: many records in one file, which is mapped and never changed: for wheels, and for what many processes read.
+"""Packs: many records in one file, which is never changed: for wheels, and for what many processes read.
 
 ::
 
@@ -19,20 +19,30 @@ from __future__ import annotations
 import contextlib
 import functools
 import hashlib
-import mmap
 import os
 import struct
-import weakref
+import sys
+from array import array
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
-from cujit.cache.filesystem import UntrustedFileError, open_trusted, temporary_name
+from cujit.cache.filesystem import OpenFile, UntrustedFileError, open_trusted, temporary_name
 from cujit.cache.key import Key, Part
-from cujit.cache.record import MAX_RECORD_BYTES, EntryRecord, Summary, decode, encode, head_bytes, peek
-from cujit.cache.store import Explanation, Lookup, Root, StoreEntry, nearest
+from cujit.cache.record import (
+    MAX_RECORD_BYTES,
+    PREFIX_BYTES,
+    EntryRecord,
+    Summary,
+    decode,
+    encode,
+    head_bytes,
+    peek,
+    unread,
+)
+from cujit.cache.store import Explanation, Hit, Lookup, Root, StoreEntry, nearest
 from cujit.cache.trust import Trust
 from cujit.errors import CacheRefusedError, FormatError, spell
 
@@ -73,7 +83,7 @@ class PackStats:
 
 
 class Pack:
-    """A pack as a read-only root. Nothing is opened before it is used; the file stays mapped after that.
+    """A pack as a read-only root. Nothing is opened before it is used; the file stays open after that.
 
     Its records are proved by the SHA-256 of the index, and the index by that of the head. Who may have written the
     file is asked as for a directory (``Trust``).
@@ -103,14 +113,37 @@ class Pack:
         Raises:
             CacheRefusedError, OSError: as ``is_there``.
         """
-        found = self._found(digest)
-        if found is None:
-            return Lookup()
-        tables, row = found
         try:
-            return Lookup(decode(tables.record(row), digest, is_proved=True), row.stored_bytes)
+            data, stored_bytes = self._proved(digest)
+            return Lookup(decode(data, digest, is_proved=True), stored_bytes) if data else Lookup()
         except FormatError as e:
             return Lookup(damage=f"{self.root}: {e}")
+
+    def find(self, digest: str) -> Hit:
+        """Prove the record of a key. It is read when somebody looks at the Artifact; packs keep no times.
+
+        Raises:
+            CacheRefusedError, OSError: as ``is_there``.
+        """
+        try:
+            data, _ = self._proved(digest)
+            return Hit(unread(data, digest), 0.0, len(data)) if data else Hit()
+        except FormatError as e:
+            return Hit(damage=f"{self.root}: {e}")
+
+    def _proved(self, digest: str, is_again: bool = False) -> tuple[bytes | memoryview, int]:
+        """Read and prove a record, and tell how many bytes the file has of it; none of a key that is not there."""
+        tables = self._tables()
+        row = None if tables is None else tables.row(digest)
+        if tables is None or row is None:
+            return b"", 0
+        try:
+            return tables.record(row), row.stored_bytes
+        except (OSError, FormatError):
+            if is_again:
+                raise
+            self._opened = None  # a daemon closes every descriptor, and another file may have ours now: open it anew
+            return self._proved(digest, is_again=True)
 
     def key_of(self, request: str) -> str | None:
         """Give the digest of the key that answers a request, by the request's own digest; None where none does.
@@ -136,7 +169,7 @@ class Pack:
             row = tables.closure(digest)
             with contextlib.suppress(FormatError):
                 if row is not None:
-                    yield tables.record(row)
+                    yield bytes(tables.record(row))
 
     def answers(self) -> tuple[set[tuple[str, str]], dict[str, bytes]]:
         """Give every row of the requests, and every closure by its SHA-256, for another pack.
@@ -148,7 +181,7 @@ class Pack:
         tables = self._tables()
         if tables is None:
             return set(), {}
-        found = {row.digest.hex(): tables.record(row) for row in tables.closures()}
+        found = {row.digest.hex(): bytes(tables.record(row)) for row in tables.closures()}
         return {(request.hex(), answer.hex()) for request, answer in tables.answers()}, found
 
     def entries(self) -> Iterator[StoreEntry]:
@@ -168,13 +201,12 @@ class Pack:
         Raises:
             CacheRefusedError, OSError: as ``is_there``.
         """
-        found = self._found(digest)
-        if found is None:
+        tables = self._tables()
+        row = None if tables is None else tables.row(digest)
+        if tables is None or row is None:
             return None
-        tables, row = found
         with contextlib.suppress(FormatError):
-            data = tables.record(row)
-            summary, parts = peek(data[: head_bytes(data)])
+            summary, parts = peek(tables.head(row))
             return (summary, parts) if summary.digest == digest else None
         return None
 
@@ -219,11 +251,6 @@ class Pack:
                 yield row.digest.hex(), fault
         yield from _false_answers(tables.answers(), {row.digest for row in (*rows, *closures)})
 
-    def _found(self, digest: str) -> tuple[_Opened, _Row] | None:
-        tables = self._tables()
-        row = None if tables is None else tables.row(digest)
-        return None if tables is None or row is None else (tables, row)
-
     def _require(self) -> _Opened:
         tables = self._tables()
         if tables is None:
@@ -247,84 +274,89 @@ class Pack:
     def _open(self) -> _Opened:
         self.trust.check_root(self.root.parent)
         fd, status = open_trusted(self.root, self.trust)
-        try:
-            return _Opened(_mapped(fd, status.st_size), status)
-        finally:
-            os.close(fd)
+        return _Opened(OpenFile(fd, status), status)
 
 
 class _Opened:
     """The tables of a pack that is open; every place in them is checked before it is read."""
 
-    def __init__(self, data: mmap.mmap | _Read, status: os.stat_result) -> None:
+    def __init__(self, file: OpenFile, status: os.stat_result) -> None:
         self.size, self.written_s = status.st_size, status.st_mtime
-        self._data = data
-        head = data[: _HEAD.size]
+        self._file = file
+        head = file.read(0, _HEAD.size)
         if len(head) < _HEAD.size:
             raise FormatError(f"a pack cut off: {len(head)} bytes, and its head alone has {_HEAD.size}")
         magic, version, self.count_of_closures, self.records, self.requests, size, sha256 = _HEAD.unpack(head)
         if magic != _MAGIC:
-            raise FormatError(f"no pack: it begins {spell(head[:8])}", offset=0)
+            raise FormatError(f"no pack: it begins {spell(bytes(head[:8]))}", offset=0)
         if version != _VERSION:
             raise FormatError(f"a pack of version {version}; this cujit reads version {_VERSION}", offset=8)
         if size != self.size:
             raise FormatError(f"a pack of {self.size} bytes that says it has {size}")
-        self._requests_at = _HEAD.size + self.records * _ROW.size
-        self._closures_at = self._requests_at + self.requests * _REQUEST.size
-        self.records_at = self._closures_at + self.count_of_closures * _ROW.size
+        ends = [_HEAD.size + self.records * _ROW.size]
+        ends.append(ends[0] + self.requests * _REQUEST.size)
+        self.records_at = ends[1] + self.count_of_closures * _ROW.size
         if self.records_at > self.size:
             raise FormatError(f"a pack of {self.size} bytes whose tables would end at {self.records_at}")
-        if hashlib.sha256(data[_HEAD.size : self.records_at]).digest() != sha256:
+        if self.records_at > MAX_RECORD_BYTES:
+            raise FormatError(f"a pack with tables of {self.records_at} bytes; the most is {MAX_RECORD_BYTES}")
+        tables = file.read(_HEAD.size, self.records_at - _HEAD.size)
+        if hashlib.sha256(tables).digest() != sha256:
             raise FormatError("a damaged pack: the SHA-256 of its tables is another")
+        first, second = (end - _HEAD.size for end in ends)
+        self._index = _Table(tables[:first], _ROW.size)
+        self._answers = _Table(tables[first:second], _REQUEST.size)
+        self._closures = _Table(tables[second:], _ROW.size)
 
     def row(self, digest: str) -> _Row | None:
-        return self._row_at(self._find(bytes.fromhex(digest), _HEAD.size, _ROW.size, self.records))
+        return self._index.row(bytes.fromhex(digest))
 
     def closure(self, digest: bytes) -> _Row | None:
-        return self._row_at(self._find(digest, self._closures_at, _ROW.size, self.count_of_closures))
-
-    def _row_at(self, at: int | None) -> _Row | None:
-        return None if at is None else _Row(*_ROW.unpack(self._data[at : at + _ROW.size]))
+        return self._closures.row(digest)
 
     def answers_to(self, request: str) -> Iterator[bytes]:
-        digest = bytes.fromhex(request)
-        at = self._find(digest, self._requests_at, _REQUEST.size, self.requests)
-        while at is not None and at < self._closures_at and self._data[at : at + _DIGEST_BYTES] == digest:
-            yield self._data[at + _DIGEST_BYTES : at + _REQUEST.size]
+        digest, rows = bytes.fromhex(request), self._answers.rows
+        at = self._answers.find(digest)
+        while at is not None and rows[at : at + _DIGEST_BYTES] == digest:
+            yield bytes(rows[at + _DIGEST_BYTES : at + _REQUEST.size])
             at += _REQUEST.size
 
-    def _find(self, digest: bytes, begin: int, size: int, count: int) -> int | None:
-        data = self._data
-
-        def digest_at(number: int) -> bytes:
-            at = begin + number * size
-            return data[at : at + _DIGEST_BYTES]
-
-        number = bisect_left(range(count), digest, key=digest_at)
-        return begin + number * size if number < count and digest_at(number) == digest else None
-
     def rows(self) -> Iterator[_Row]:
-        return map(_Row._make, _ROW.iter_unpack(self._data[_HEAD.size : self._requests_at]))
+        return map(_Row._make, _ROW.iter_unpack(self._index.rows))
 
     def closures(self) -> Iterator[_Row]:
-        return map(_Row._make, _ROW.iter_unpack(self._data[self._closures_at : self.records_at]))
+        return map(_Row._make, _ROW.iter_unpack(self._closures.rows))
 
     def answers(self) -> Iterator[tuple[bytes, bytes]]:
-        yield from _REQUEST.iter_unpack(self._data[self._requests_at : self._closures_at])
+        yield from _REQUEST.iter_unpack(self._answers.rows)
 
-    def record(self, row: _Row) -> bytes:
+    def record(self, row: _Row) -> bytes | memoryview:
         """Read the bytes of a record and prove them.
 
         Raises:
             FormatError: they are not those of the index, or are none that a pack can hold.
+            OSError: they cannot be read.
         """
-        end = row.at + row.stored_bytes
-        if row.at < self.records_at or end > self.size or row.record_bytes > MAX_RECORD_BYTES:
-            raise FormatError(f"a pack of {self.size} bytes with {row.stored_bytes} at {row.at}: {row.digest.hex()}")
-        stored = self._data[row.at : end]
+        stored = self._stored(row, row.stored_bytes)
         if hashlib.sha256(stored).digest() != row.sha256:
             raise FormatError("a damaged record: its SHA-256 is another than in the index")
         return stored if row.stored_bytes == row.record_bytes else _unpacked(stored, row.record_bytes)
+
+    def head(self, row: _Row) -> bytes | memoryview:
+        """Read what stands before the image of a record, and prove nothing, unless the record is packed.
+
+        Raises:
+            FormatError, OSError: as ``record``.
+        """
+        if row.stored_bytes != row.record_bytes:
+            data = self.record(row)
+            return data[: head_bytes(data)]
+        return self._stored(row, head_bytes(self._stored(row, PREFIX_BYTES)))
+
+    def _stored(self, row: _Row, size: int) -> memoryview:
+        if row.at < self.records_at or row.at + row.stored_bytes > self.size or row.record_bytes > MAX_RECORD_BYTES:
+            raise FormatError(f"a pack of {self.size} bytes with {row.stored_bytes} at {row.at}: {row.digest.hex()}")
+        return self._file.read(row.at, min(size, row.stored_bytes))
 
     def fault(self, row: _Row) -> str:
         try:
@@ -340,22 +372,30 @@ class _Opened:
             return e.message
 
 
-class _Read:
-    """A file that is read piece by piece, for where there is no room in the address space to map it."""
+class _Table:
+    """Rows of one size, a multiple of 8, sorted by the digests that they begin with."""
 
-    def __init__(self, fd: int) -> None:
-        self._fd = os.dup(fd)
-        weakref.finalize(self, os.close, self._fd)
+    def __init__(self, rows: memoryview, row_bytes: int) -> None:
+        self.rows = rows
+        self._row_bytes = row_bytes
+        self._begins = array("Q", rows.cast("Q")[:: row_bytes // 8].tobytes())  # 8 bytes of each: the rest is by chance
+        if sys.byteorder == "little":
+            self._begins.byteswap()  # digests are in the order of their bytes, so of numbers with the highest first
 
-    def __getitem__(self, piece: slice) -> bytes:
-        return os.pread(self._fd, piece.stop - (piece.start or 0), piece.start or 0)
+    def row(self, digest: bytes) -> _Row | None:
+        at = self.find(digest)
+        return None if at is None else _Row._make(_ROW.unpack_from(self.rows, at))
 
-
-def _mapped(fd: int, size: int) -> mmap.mmap | _Read:
-    try:
-        return mmap.mmap(fd, size, prot=mmap.PROT_READ)
-    except (OSError, ValueError):  # RLIMIT_AS; an empty file
-        return _Read(fd)
+    def find(self, digest: bytes) -> int | None:
+        """Tell where the first row of a digest begins; None where there is none."""
+        begins, begin = self._begins, int.from_bytes(digest[:8], "big")
+        for number in range(bisect_left(begins, begin), len(begins)):
+            at = number * self._row_bytes
+            if begins[number] != begin:
+                break
+            if self.rows[at : at + _DIGEST_BYTES] == digest:
+                return at
+        return None
 
 
 def _overlapping(end: int, rows: Iterable[_Row]) -> set[bytes]:
@@ -383,7 +423,7 @@ def _stats(rows: Sequence[_Row], requests: int, closures: int, file_bytes: int) 
     return PackStats(len(rows), requests, closures, *sizes, file_bytes)
 
 
-def _unpacked(stored: bytes, size: int) -> bytes:
+def _unpacked(stored: memoryview, size: int) -> bytes:
     import zstandard  # start-up time: most packs hold records as they are
 
     try:

@@ -13,6 +13,7 @@ Numbers are little-endian. A record of another version is no record; nothing in 
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 import struct
@@ -35,6 +36,7 @@ __all__ = [
     "encode",
     "head_bytes",
     "peek",
+    "unread",
 ]
 
 VERSION = 1
@@ -55,12 +57,8 @@ class _Prefix(NamedTuple):
     parts_bytes: int
     recipe_bytes: int
     payload_bytes: int
-    digest: str
-    sha256: bytes
-
-    @property
-    def total_bytes(self) -> int:
-        return PREFIX_BYTES + self.header_bytes + self.parts_bytes + self.recipe_bytes + self.payload_bytes
+    digest: bytes
+    total_bytes: int
 
 
 @dataclass(frozen=True)
@@ -132,27 +130,24 @@ def encode(key: Key, artifact: Artifact, *, make_ms: float, made_s: int, recipe:
     return b"".join((fields, _hash(fields, *body), *body))
 
 
-def decode(data: bytes, digest: str, *, is_proved: bool = False) -> EntryRecord:
+def decode(data: bytes | memoryview, digest: str, *, is_proved: bool = False) -> EntryRecord:
     """Read a record that should answer the key ``digest``; every byte of it is checked, where they are not proved yet.
 
     Raises:
         FormatError: it is damaged, cut off, of another version, or answers another key.
     """
-    prefix = _prefix(data)
-    if prefix.digest != digest:
-        raise FormatError(f"a record of the key {prefix.digest} where {digest} should be")
-    if prefix.total_bytes != len(data):
-        raise FormatError(f"a record of {len(data)} bytes that says it has {prefix.total_bytes}")
+    prefix = _prefix_of(data, digest)
     view = memoryview(data)
-    if not is_proved and _hash(view[: _FIELDS.size], view[PREFIX_BYTES:]) != prefix.sha256:
+    if not is_proved and _hash(view[: _FIELDS.size], view[PREFIX_BYTES:]) != view[_FIELDS.size : PREFIX_BYTES]:
         raise FormatError("a damaged record: its SHA-256 is another")
-    recipe_at = PREFIX_BYTES + prefix.header_bytes + prefix.parts_bytes
+    parts_at = PREFIX_BYTES + prefix.header_bytes
+    recipe_at = parts_at + prefix.parts_bytes
     payload_at = recipe_at + prefix.recipe_bytes
-    parts, recipe = data[PREFIX_BYTES + prefix.header_bytes : recipe_at], data[recipe_at:payload_at]
     try:
-        header = json.loads(data[PREFIX_BYTES : PREFIX_BYTES + prefix.header_bytes])
-        artifact = _artifact(header, data[payload_at:])
+        header = json.loads(bytes(view[PREFIX_BYTES:parts_at]))
+        artifact = _artifact(header, bytes(view[payload_at:]))
         made = float(header["make_ms"]), int(header["made_s"])
+        parts, recipe = bytes(view[parts_at:recipe_at]), bytes(view[recipe_at:payload_at])
         record = EntryRecord(digest, _text(header["work"]), artifact, *made, parts, recipe)
     except _NO_HEADER as e:
         raise FormatError(f"a record whose header is none: {e}") from e
@@ -160,7 +155,35 @@ def decode(data: bytes, digest: str, *, is_proved: bool = False) -> EntryRecord:
     return record
 
 
-def head_bytes(prefix: bytes) -> int:
+def unread(data: bytes | memoryview, digest: str) -> Artifact:
+    """Give the Artifact of a record that is proved, and read it when somebody first looks at it.
+
+    To hold a thousand kernels then takes little more than to prove them. What nobody but its maker could have written,
+    a header that is none in a record whose SHA-256 is right, is a FormatError at that first look.
+
+    Raises:
+        FormatError: it is of another version, or answers another key.
+    """
+    _prefix_of(data, digest)
+    return _Unread(data, digest)
+
+
+class _Unread(Artifact):
+    """An Artifact that nobody has looked at yet. With the first look at anything of it, it becomes an Artifact."""
+
+    def __init__(self, data: bytes | memoryview, digest: str) -> None:
+        object.__getattribute__(self, "__dict__")["unread"] = data, digest
+
+    def __getattribute__(self, name: str) -> Any:
+        kept = object.__getattribute__(self, "__dict__")
+        if record := kept.get("unread"):
+            kept.update(decode(*record, is_proved=True).artifact.__dict__)
+            object.__setattr__(self, "__class__", Artifact)
+            kept.pop("unread", None)  # the last: a second thread finds either this or all the rest
+        return getattr(self, name)
+
+
+def head_bytes(prefix: bytes | memoryview) -> int:
     """Tell from the first ``PREFIX_BYTES`` of a record how many bytes of it ``peek`` needs.
 
     Raises:
@@ -170,7 +193,7 @@ def head_bytes(prefix: bytes) -> int:
     return PREFIX_BYTES + fields.header_bytes + fields.parts_bytes
 
 
-def peek(head: bytes) -> tuple[Summary, tuple[Part, ...]]:
+def peek(head: bytes | memoryview) -> tuple[Summary, tuple[Part, ...]]:
     """Read what stands before the image, and prove nothing: for lists and explanations.
 
     Raises:
@@ -179,30 +202,41 @@ def peek(head: bytes) -> tuple[Summary, tuple[Part, ...]]:
     prefix = _prefix(head)
     parts_at = PREFIX_BYTES + prefix.header_bytes
     try:
-        header = json.loads(head[PREFIX_BYTES:parts_at])
+        header = json.loads(bytes(head[PREFIX_BYTES:parts_at]))
         known = _artifact(header, b"")
-        parts = tuple(_read_parts(head[parts_at : parts_at + prefix.parts_bytes]))
+        parts = tuple(_read_parts(bytes(head[parts_at : parts_at + prefix.parts_bytes])))
         summary = Summary(
-            prefix.digest, _text(header["work"]), known.kind, known.arch, known.name, known.tool, tuple(known.names),
-            prefix.payload_bytes, float(header["make_ms"]), int(header["made_s"]), prefix.recipe_bytes,
+            prefix.digest.hex(), _text(header["work"]), known.kind, known.arch, known.name, known.tool,
+            tuple(known.names), prefix.payload_bytes, float(header["make_ms"]), int(header["made_s"]),
+            prefix.recipe_bytes,
         )  # fmt: skip
     except _NO_HEADER as e:
         raise FormatError(f"a record whose header is none: {e}") from e
     return summary, parts
 
 
-def _prefix(data: bytes) -> _Prefix:
+def _prefix_of(data: bytes | memoryview, digest: str) -> _Prefix:
+    """Read the prefix of a record that should be whole and answer the key ``digest``."""
+    prefix = _prefix(data)
+    if prefix.digest != bytes.fromhex(digest):
+        raise FormatError(f"a record of the key {prefix.digest.hex()} where {digest} should be")
+    if prefix.total_bytes != len(data):
+        raise FormatError(f"a record of {len(data)} bytes that says it has {prefix.total_bytes}")
+    return prefix
+
+
+def _prefix(data: bytes | memoryview) -> _Prefix:
     if len(data) < PREFIX_BYTES:
         raise FormatError(f"a record cut off: {len(data)} bytes, and its prefix alone has {PREFIX_BYTES}")
     magic, version, header, parts, recipe, payload, digest = _FIELDS.unpack_from(data)
     if magic != _MAGIC:
-        raise FormatError(f"no record of the cache: it begins {spell(data[:8])}", offset=0)
+        raise FormatError(f"no record of the cache: it begins {spell(magic)}", offset=0)
     if version != VERSION:
         raise FormatError(f"a record of version {version}; this cujit reads version {VERSION}", offset=8)
-    prefix = _Prefix(header, parts, recipe, payload, digest.hex(), data[_FIELDS.size : PREFIX_BYTES])
-    if prefix.total_bytes > MAX_RECORD_BYTES:
-        raise FormatError(f"a record that says it has {prefix.total_bytes} bytes; the most is {MAX_RECORD_BYTES}")
-    return prefix
+    total = PREFIX_BYTES + header + parts + recipe + payload
+    if total > MAX_RECORD_BYTES:
+        raise FormatError(f"a record that says it has {total} bytes; the most is {MAX_RECORD_BYTES}")
+    return _Prefix(header, parts, recipe, payload, digest, total)
 
 
 def _hash(*pieces: bytes | memoryview) -> bytes:
@@ -248,7 +282,7 @@ def _artifact(header: dict[str, Any], data: bytes) -> Artifact:
     return Artifact(
         Kind(header["kind"]),
         data,
-        arch and Arch(ArchKind(arch[0]), arch[1], arch[2]),
+        arch and _read_arch(*arch),
         {_text(a): _text(b) for a, b in header["names"]},
         {_text(name): Signature(tuple(_read_parameter(*p) for p in rows)) for name, rows in header["signatures"]},
         _text(header["log"]),
@@ -257,10 +291,16 @@ def _artifact(header: dict[str, Any], data: bytes) -> Artifact:
     )
 
 
+@functools.lru_cache(typed=True)
+def _read_arch(kind: str, number: int, suffix: str) -> Arch:
+    return Arch(ArchKind(kind), number, suffix)
+
+
 def _parameter(p: Parameter) -> list[object]:
     return [p.kind.value, p.size, p.align, p.type, p.pointee, p.offset]
 
 
+@functools.lru_cache(1024, typed=True)  # kernels take much the same
 def _read_parameter(kind: str, size: int, align: int, type: str, pointee: str, offset: int | None) -> Parameter:
     return Parameter(ParameterClass(kind), int(size), int(align), _text(type), _text(pointee), offset and int(offset))
 

@@ -23,13 +23,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
+from cujit.artifact import Artifact
 from cujit.cache.filesystem import UntrustedFileError, is_remote, is_stale, read_trusted, temporary_name
 from cujit.cache.key import Key, KeyDifference, Part, differences
 from cujit.cache.record import MAX_RECORD_BYTES, PREFIX_BYTES, EntryRecord, Summary, decode, head_bytes, peek
 from cujit.cache.trust import Trust
 from cujit.errors import CacheRefusedError, FormatError
 
-__all__ = ["PACK_SUFFIX", "Explanation", "Lookup", "Published", "Root", "Store", "StoreEntry", "nearest"]
+__all__ = ["PACK_SUFFIX", "Explanation", "Hit", "Lookup", "Published", "Root", "Store", "StoreEntry", "nearest"]
 
 PACK_SUFFIX = ".pack"
 """What the name of a pack ends in; among the read-only roots it tells one from a directory."""
@@ -57,6 +58,15 @@ class Lookup(NamedTuple):
     """What a read found: a record of ``size_bytes``, or None; ``damage`` says why a file that is there is not used."""
 
     record: EntryRecord | None = None
+    size_bytes: int = 0
+    damage: str = ""
+
+
+class Hit(NamedTuple):
+    """What a hit needs of a record: the Artifact, how long it took to make, and as much as ``Lookup`` tells."""
+
+    artifact: Artifact | None = None
+    make_ms: float = 0.0
     size_bytes: int = 0
     damage: str = ""
 
@@ -94,6 +104,10 @@ class Root(Protocol):
 
     def get(self, digest: str) -> Lookup:
         """Read and prove the record of a key."""
+        ...
+
+    def find(self, digest: str) -> Hit:
+        """Prove the record of a key; its Artifact may be read no sooner than somebody looks at it."""
         ...
 
     def entries(self) -> Iterator[StoreEntry]:
@@ -172,6 +186,15 @@ class Store:
             with contextlib.suppress(OSError):
                 os.utime(path, follow_symlinks=False)
         return Lookup(record, len(data))
+
+    def find(self, digest: str) -> Hit:
+        """Read and prove the entry of a key, as ``get`` does.
+
+        Raises:
+            CacheRefusedError, OSError: as ``get``.
+        """
+        record, size_bytes, damage = self.get(digest)
+        return Hit(damage=damage) if record is None else Hit(record.artifact, record.make_ms, size_bytes)
 
     def _read(self, path: str, tries: int = _TRIES) -> tuple[bytes, os.stat_result]:
         try:

@@ -71,14 +71,13 @@ class Trust:
             CacheRefusedError: one of them can be changed by others: the message says which, ``help`` how to end that.
             OSError: one of them cannot be looked at.
         """
-        written, resolved = Path(os.path.abspath(root)), Path(os.path.realpath(root))
-        for path in dict.fromkeys((written, resolved)):
-            for directory in (*reversed(path.parents), path):
-                try:
-                    status = os.lstat(directory)
-                except FileNotFoundError:
-                    break
-                self._check_step(directory, status, last=directory == resolved)
+        written = resolved = Path(os.path.abspath(root))
+        steps = _steps(written)
+        if any(stat.S_ISLNK(status.st_mode) for _, status in steps):
+            resolved = Path(os.path.realpath(written))
+            steps += _steps(resolved)
+        for directory, status in steps:
+            self._check_step(directory, status, last=directory == resolved)
 
     def _check_step(self, directory: Path, status: os.stat_result, *, last: bool) -> None:
         link = stat.S_ISLNK(status.st_mode)
@@ -97,6 +96,15 @@ class Trust:
             OSError: ``root`` cannot be looked at.
         """
         return self.uid != 0 or os.stat(root).st_uid in self.owners
+
+
+def _steps(path: Path) -> list[tuple[Path, os.stat_result]]:
+    """Look at every directory on the way to a path, and at itself, as far as they are there."""
+    steps = []
+    with contextlib.suppress(FileNotFoundError):
+        for directory in (*reversed(path.parents), path):
+            steps.append((directory, os.lstat(directory)))  # noqa: PERF401, those before one that is missing are kept
+    return steps
 
 
 _ELSEWHERE = "CUJIT_CACHE_DIR=<a directory of yours>"

@@ -33,7 +33,7 @@ _GROUPS: dict[str, Callable[[Summary], str]] = {
 
 @click.group("pack")
 def command() -> None:
-    """Put many images into one file that is mapped and never changed, and look into such files.
+    """Put many images into one file that is never changed, and look into such files.
 
     A pack stands beside directories in CUJIT_CACHE_ROOTS; its name ends in .pack.
     """
