@@ -6,6 +6,7 @@ import contextlib
 import copy
 import dataclasses
 import pickle
+import struct
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +55,21 @@ def test_other_kinds_are_found_too(data: bytes, kind: Kind) -> None:
 def test_what_is_no_image_is_refused(data: bytes) -> None:
     with pytest.raises(FormatError):
         Artifact.of(data)
+
+
+@pytest.mark.parametrize("text", [".version 8.0\n\0.target sm_90", 'source_filename = "k"\n\0define'])
+def test_text_with_a_zero_byte_is_refused_with_its_line(text: str) -> None:
+    with pytest.raises(FormatError, match="line 2: a NUL byte"):
+        kind_of(text.encode())
+
+
+@pytest.mark.parametrize(
+    ("machine", "kind"), [(0, Kind.OBJECT), *((m, Kind.OBJECT) for m in (3, 21, 40, 62, 183, 243)), (8, None)]
+)
+def test_an_object_of_a_host_is_known_by_its_machine(machine: int, kind: Kind | None) -> None:
+    head = struct.pack("<16sHHI", b"\x7fELF\x02\x01\x01", 1, machine, 1).ljust(64, b"\0")
+    with contextlib.nullcontext() if kind else pytest.raises(FormatError):
+        assert kind_of(head) is kind
 
 
 @given(st.binary(max_size=80))

@@ -15,7 +15,7 @@ from cujit.arch import Arch
 from cujit.artifact import Artifact
 from cujit.budget.budgets import Budget, check, examine
 from cujit.budget.file import read_budgets
-from cujit.budget.report import BudgetReport, BudgetRow
+from cujit.budget.report import BudgetReport, BudgetRow, aligned
 from cujit.devices.device import Device
 from cujit.errors import (
     ArchError,
@@ -158,6 +158,14 @@ def test_slack_is_what_is_left(cubin: Artifact) -> None:
 
 
 # -- over budget ------------------------------------------------------------------------------------------
+
+
+def test_the_table_has_names_to_the_left_and_numbers_to_the_right() -> None:
+    rows = [("kernel", "arch", "what", "measured", "limit", "slack"), ("a", "sm_90", "registers", "7", "255", "248")]
+    assert aligned(rows) == [
+        "  kernel  arch   what       measured  limit  slack",
+        "  a       sm_90  registers         7    255    248",
+    ]
 
 
 def test_every_violation_is_in_the_message_with_both_numbers(cubin: Artifact) -> None:

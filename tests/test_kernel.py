@@ -213,6 +213,16 @@ def test_a_launch_takes_grid_and_block(module: Module, shape: Any) -> None:
         module["plane"][shape]
 
 
+@pytest.mark.parametrize("shape", [(1, 32), ((1, 1), (32, 2)), (1, (8, 4), 64)])
+def test_a_shape_of_numbers_is_made_ready_once(module: Module, shape: Any) -> None:
+    assert module["plane"][shape] is module["plane"][shape]
+
+
+def test_a_kernel_is_written_as_cpp_declares_it(module: Module) -> None:
+    assert str(module["ns::fill"]) == "void ns::fill(int*, int, int)"
+    assert str(module["plane"]) == "void plane(int*, int, int)"
+
+
 def test_a_kernel_called_without_a_grid_says_what_to_write(module: Module) -> None:
     with pytest.raises(LaunchError, match="over"):
         module["plane"](1)
@@ -345,6 +355,9 @@ class RecordingKernel(BackendKernel):
     ) -> None:
         del options
         self.launches.append((shape, bytes(parameters), stream))
+
+    def check_options(self, shape: LaunchShape, options: LaunchOptions) -> None:
+        del shape, options
 
     def together(self, shape: LaunchShape, cluster: Dim3 | None = None) -> int:
         del cluster
@@ -559,6 +572,16 @@ def test_the_best_block_for_it_has_most_threads_together_in_fewest_blocks() -> N
     assert kernel.cooperative_shape().block == 768
     with pytest.raises(LaunchError):
         kernel.cooperative_shape(1 << 20)
+
+
+def test_a_cooperative_grid_is_made_of_whole_clusters() -> None:
+    recorder = Recorder()
+    kernel = load(PTX, Device(recorder))["k"]
+    kernel.cooperative(cluster=(2, 1, 3), block=256)(1)
+    shape = recorder.kernel.launches[-1][0]
+    assert (shape.grid, shape.grid.volume) == (Dim3(792 // 3, 1, 3), 792)
+    kernel.cooperative(256 * 13, cluster=(1, 2, 2), block=256)(1)
+    assert recorder.kernel.launches[-1][0].grid == Dim3(4, 2, 2)
 
 
 def test_a_device_holds_the_blocks_that_it_says_run_together(device: Device) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 import functools
 import gc
 import subprocess
@@ -183,6 +184,29 @@ def test_a_parameter_that_is_missing_in_the_name_is_found(modules: Registry, cpu
     assert kernel(1) is kernel(1)
     with pytest.raises(OptionError, match="another one already"):
         kernel(2)
+
+
+class Mode(enum.Enum):
+    """Two things that a builder may depend on."""
+
+    FAST = 1
+    EXACT = 2
+
+
+def test_a_builder_is_known_by_the_enumeration_that_it_holds(modules: Registry, cpu: Device) -> None:
+    def built(mode: Mode) -> RegisteredModule:
+        return modules.module("k", functools.partial(lambda mode: writes(mode.value), mode), device=cpu)
+
+    assert built(Mode.FAST) is built(Mode.FAST)
+    with pytest.raises(OptionError, match="another one already"):
+        built(Mode.EXACT)
+
+
+def test_a_module_shows_some_of_its_names(modules: Registry, cpu: Device) -> None:
+    names = [f"kernel{i}" for i in range(1000, 1006)]
+    code = "".join(f'extern "C" __global__ void {name}() {{}}\n' for name in names)
+    shown = repr(modules.module("many", lambda: code, device=cpu))
+    assert shown.endswith("kernel1000, kernel1001, kernel1002, kernel1003 and 2 more>")
 
 
 def test_a_builder_that_looks_different_but_builds_the_same_is_called_once(modules: Registry, cpu: Device) -> None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import itertools
+import json
 import re
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -24,12 +26,33 @@ from cujit.errors import ArchError, CujitError
 from cujit.formats.ptx.retarget import retarget
 from cujit.program import Source, build, compile, link, toolchain
 
+ASSEMBLERS = Path(__file__).parent / "goldens" / "arches.json"
+"""What the ptxas of each release takes, and from which PTX on: golden-makers/arches.py."""
+
 
 def test_the_releases_are_in_order() -> None:
     for earlier, later in itertools.pairwise(RELEASES):
         assert earlier.toolkit < later.toolkit
         assert earlier.ptx <= later.ptx
         assert earlier.driver < later.driver
+
+
+def test_the_table_of_architectures_is_what_the_assemblers_of_every_release_take() -> None:
+    taken = {
+        tuple(map(int, release.split("."))): {name: tuple(map(int, ptx.split("."))) for name, ptx in names.items()}
+        for release, names in json.loads(ASSEMBLERS.read_text()).items()
+    }
+    oldest, newest = min(taken), max(taken)
+    for row in KNOWN_ARCHES.values():
+        name = f"sm_{row.number}"
+        having = [release for release, names in taken.items() if name in names]
+        assert max(having) == (row.last or newest)
+        assert taken[max(having)][name] == row.ptx
+        # What the oldest of them has already came with the toolkit that wrote its PTX first.
+        came = min(having) if min(having) > oldest else toolkit_of_ptx(row.ptx)
+        assert row.first == came or row.ptx < min(release.ptx for release in RELEASES)
+        for suffix, since in (("a", row.a_since), ("f", row.f_since)):
+            assert since == min((release for release, names in taken.items() if name + suffix in names), default=None)
 
 
 def test_the_installed_compiler_writes_the_ptx_version_of_its_row() -> None:
