@@ -7,15 +7,19 @@ import functools
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
 
 from cujit.arch import Arch, ArchKind
+from cujit.arch.arch import KNOWN_ARCHES
 from cujit.artifact import Artifact, Kind
 from cujit.artifact.opening import open_image, require_content
 from cujit.cache.cache import Cache
 from cujit.cache.settings import Compiling
+from cujit.compiler.jobs import CompileJob
+from cujit.compiler.runner import Runner
 from cujit.devices.arguments.signatures import signature_of
 from cujit.devices.arrays.array import DeviceArray
 from cujit.devices.device import Device
@@ -25,11 +29,11 @@ from cujit.devices.launcher.entry import LaunchEntry, LoadedImage
 from cujit.devices.name_table import NameTable
 from cujit.devices.streams import Allocation, DeviceLike
 from cujit.devices.watch import Text, known_to, wanted_options
-from cujit.errors import ArchError, ArgumentError, LoadError, spell
+from cujit.errors import ArchError, ArgumentError, LoadError, NotCompiledError, spell
 from cujit.forks import cached_property
 from cujit.kernel import Kernel
 from cujit.machine import chosen
-from cujit.program import Options, Source, compile, runner
+from cujit.program import Options, Request, Source, compile, runner
 
 __all__ = ["Module", "jit", "load"]
 
@@ -219,13 +223,16 @@ def jit(
     """Compile CUDA C++ for a device and load it there.
 
     A GPU that NVRTC knows gets machine code, a newer one PTX of the newest architecture below it; the CPU device
-    gets PTX. ``arch`` says another (``sm_90a``). ``names`` are the instances of templates to build. ``name`` and
-    ``headers`` are the source's, if it is text; ``cache``, ``timeout_s``, ``isolate``, ``memory_mib`` and ``more``, the
-    options of the compiler, are as for ``compile``.
+    gets PTX. Where compiling is forbidden, and from a cache of packs that a distribution brings, it gets the best that
+    there is: machine code of its family or of an older architecture, or PTX. ``arch`` says another (``sm_90a``).
+    ``names`` are the instances of templates to build. ``name`` and ``headers`` are the source's, if it is text;
+    ``cache``, ``timeout_s``, ``isolate``, ``memory_mib`` and ``more``, the options of the compiler, are as for
+    ``compile``.
 
     Raises:
         CompileError: the source does not compile; ``diagnostics`` has every message.
         ArchError: code for ``arch`` does not run on the GPU, or the compiler no longer builds for the GPU.
+        NotCompiledError: no cache has what runs there, and ``CUJIT_COMPILE`` or the cache forbids to compile.
         CujitError: see ``compile`` and ``load``.
     """
     place = chosen(device)
@@ -234,16 +241,21 @@ def jit(
     elif name is not None or headers is not None:
         raise ArgumentError("a Source has its own name and headers", help="give them to cujit.Source.cuda")
     tools = runner(cache)
-    target = Arch.parse(arch) if arch is not None else _target(place, tools.compiler("cuda").arches)
-    target = _runnable(target, place)
     watchers = place.backend.watchers
     said = Options.of(options, more)
     if watchers:
         said = Options.of(wanted_options(watchers), dict(said))
+    found = _shipped(source, names, said, place, tools) if arch is None else None
+    if found is not None:
+        target = found.arch or place.arch
+    else:
+        asked = Arch.parse(arch) if arch is not None else _target(place, tools.compiler("cuda").arches)
+        target = _runnable(asked, place)
     build = functools.partial(compile, source, names=names, options=said, cache=cache)
     build = functools.partial(build, timeout_s=timeout_s, isolate=isolate, memory_mib=memory_mib)
     with known_to(watchers, _texts_of(source)):
-        module = _load(build(arch=target), place, JitOptions().under(tools.compiling))
+        made = found or _built(functools.partial(build, arch=target), place, arch is None)
+        module = _load(made, place, JitOptions().under(tools.compiling))
         require_content(source.name, module, module.globals, is_part=bool(said.get("rdc")))
     module._image.portable = functools.partial(build, arch=target.virtual)
     return module
@@ -253,6 +265,41 @@ def _texts_of(source: Source) -> dict[str, Text]:
     """Give the sources that are no files, by the names that the compiler knows them by."""
     own = {} if source.path else {source.program_name: Text(source.name, source.text)}
     return own | {name: Text(name, text) for name, text in source.headers}
+
+
+def _shipped(
+    source: Source, names: Sequence[str] | str, options: Options, device: Device, tools: Runner
+) -> Artifact | None:
+    """Find the best of what runs on a device, where what was shipped goes before what could be compiled."""
+    if tools.cache is None or not (tools.cache.distribution or tools.compiling.is_forbidden):
+        return None
+    wanted = _servants(device)
+    for arch in wanted:
+        found = tools.find(CompileJob(Request.of(source, None, arch, names, options, tools)))
+        if found is not None:
+            why = "" if arch == wanted[0] else f"there is none for {wanted[0]}, and {arch} runs on {device.name}"
+            return replace(found, provenance=replace(found.provenance, reason=why))  # type: ignore[type-var]
+    return None
+
+
+def _servants(device: Device) -> Sequence[Arch]:
+    """List for what the code may be that runs on a device, the best first; the CPU device takes any PTX."""
+    if device.is_gpu:
+        return device.arch.served_by()
+    fitting = [arch for arch in device.arch.served_by() if arch.is_virtual]
+    return [*fitting, *(later for n in sorted(KNOWN_ARCHES) if (later := Arch(ArchKind.VIRTUAL, n)) not in fitting)]
+
+
+def _built(build: Callable[[], Artifact], device: Device, may_be_another: bool) -> Artifact:
+    """Compile; where that is forbidden, say that nothing else was found for the device either."""
+    try:
+        return build()
+    except NotCompiledError as e:
+        if not may_be_another:
+            raise
+        others = ", ".join(map(str, _servants(device)))
+        message = f"{e.message}\n  nor is there anything else that runs on {device.name} ({device.arch}): {others}"
+        raise NotCompiledError(message, nearest=e.nearest, searched=e.searched, help=e.help) from None
 
 
 def _target(device: Device, known: Sequence[int]) -> Arch:

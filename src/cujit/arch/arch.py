@@ -206,6 +206,20 @@ class Arch:
             return same_major and self.number <= device.number
         return self.number <= device.number
 
+    def served_by(self) -> tuple[Arch, ...]:
+        """List what code may be built for to run on this real architecture, the best first.
+
+        That is machine code for just this one, for its family, and for older ones of its major capability; then PTX.
+        """
+        known = (Arch.parse(name) for kind in (ArchKind.REAL, ArchKind.VIRTUAL) for name in _known_names(kind))
+        fitting = {arch for arch in (self, self.virtual, *known) if arch.runs_on(self)}
+
+        def rank(arch: Arch) -> tuple[bool, bool, bool, int, str]:
+            is_other = arch.number != self.number
+            return arch.is_virtual, is_other, is_other and arch.suffix != "f", -arch.number, arch.suffix
+
+        return tuple(sorted(fitting, key=rank))
+
 
 _HELP = "names look like sm_90, sm_90a, compute_75, lto_120f"
 

@@ -25,7 +25,7 @@ from cujit.cache.settings import DEFAULT_CAP_BYTES, CacheSettings, Compiling
 from cujit.cache.store import PACK_SUFFIX, Explanation, Hit, Published, Root, Store
 from cujit.cache.trust import Trust
 from cujit.errors import CacheRefusedError, CacheWarning, CompileError, FormatError, OptionError, spell, warn
-from cujit.forks import begins_anew
+from cujit.forks import Lock, begins_anew
 
 __all__ = ["Cache"]
 
@@ -116,6 +116,7 @@ class Cache:
         if not callable(keep_failure):
             raise OptionError(f"keep_failure is {spell(keep_failure)}; it takes a function of an exception")
         self.compiling = Compiling.of(compile)
+        self.distribution = ""
         runtime_dir = None if runtime_dir is None else _directory(runtime_dir)
         trust = Trust.of_process(trusted_gid)
         self.store = store = None if root is None else Store(_directory(root), trust, writable=True)
@@ -136,7 +137,7 @@ class Cache:
         begins_anew(self)
 
     @classmethod
-    def of(cls, settings: CacheSettings) -> Cache:
+    def of(cls, settings: CacheSettings, *, compile: str = "auto") -> Cache:
         """Make the cache that the environment asks for; where it is off, one that keeps nothing."""
         if not settings.is_on:
             return cls(None, memory_bytes=0)
@@ -145,7 +146,30 @@ class Cache:
             read_only=settings.read_only,
             cap_bytes=settings.cap_bytes,
             runtime_dir=settings.runtime_dir,
+            compile=compile,
         )
+
+    @classmethod
+    def packaged(cls, distribution: str, *, compile: str = "auto") -> Cache:
+        """Give the process's cache with the packs of an installed distribution: the same one for the same settings.
+
+        Its packs are the files in its RECORD whose names end in ``.pack``, and those of other distributions that name
+        it in an entry point ``cujit.packs``. Nothing of theirs is imported. They are searched after
+        ``CUJIT_CACHE_ROOTS``, also where ``CUJIT_CACHE=0``. Without any, as in an editable install, it is as
+        ``default_cache()``.
+
+        ``cujit.jit(…, cache=…)`` takes from it what runs on a device, the best first: machine code for just that
+        architecture, for its family, for an older one, and PTX; only then it compiles. ``compile`` is as of ``Cache``.
+
+        Raises:
+            MissingError: the distribution is not installed.
+            OptionError: that is no name of one, or a variable of the environment has a value that it cannot have.
+
+        Example::
+
+            module = cujit.jit(source, cache=cujit.Cache.packaged("mylib"))
+        """
+        return _packaged(distribution, CacheSettings.from_environment(os.environ), compile)
 
     @property
     def counters(self) -> Counters:
@@ -178,10 +202,13 @@ class Cache:
                 got = got._replace(outcome=Outcome.WAITED)
         return self._told(key, got)
 
-    def find(self, key: Key) -> tuple[Artifact, Provenance] | None:
-        """Get the Artifact of a key if it is known here, and make nothing; None if it is not."""
+    def find(self, key: Key, *, is_read: bool = False) -> tuple[Artifact, Provenance] | None:
+        """Get the Artifact of a key if it is known here, and make nothing; None if it is not.
+
+        Unless ``is_read``, whoever looks at it first may have to read it, and find it damaged.
+        """
         known = self._remembered(key)
-        got = _Got(known, Outcome.MEMORY) if known else self._on_disk(key, Outcome.DISK, is_read=False)
+        got = _Got(known, Outcome.MEMORY) if known else self._on_disk(key, Outcome.DISK, is_read=is_read)
         return None if got is None else self._told(key, got)
 
     def keep(self, key: Key, artifact: Artifact, *, make_ms: float = 0.0) -> Provenance:
@@ -375,6 +402,27 @@ class Cache:
             self._memory.clear()
             self._failed.clear()
         self._guard = threading.Lock()
+
+
+_LOCK = Lock()
+
+
+def _packaged(distribution: str, settings: CacheSettings, compile: str) -> Cache:
+    with _LOCK:  # else two threads that come first would have one each
+        return _packaged_once(distribution, settings, compile)
+
+
+@functools.lru_cache(maxsize=64)
+def _packaged_once(distribution: str, settings: CacheSettings, compile: str) -> Cache:
+    from cujit.cache.packaged import PackagedPack, packs_of  # start-up: for libraries that bring packs
+
+    cache = Cache.of(settings, compile=compile) if settings.is_on else Cache(None, compile=compile)
+    packs = (PackagedPack(recorded, cache.hints) for recorded in packs_of(distribution))
+    own = 0 if cache.store is None else 1
+    at = len(cache.stores) - own
+    cache.stores = (*cache.stores[:at], *packs, *cache.stores[at:])
+    cache.distribution = distribution
+    return cache
 
 
 def _require_size(name: str, size: object) -> None:

@@ -274,7 +274,16 @@ class Pack:
     def _open(self) -> _Opened:
         self.trust.check_root(self.root.parent)
         fd, status = open_trusted(self.root, self.trust)
-        return _Opened(OpenFile(fd, status), status)
+        file = OpenFile(fd, status)
+        self._check_whole(file, status)
+        return _Opened(file, status)
+
+    def _check_whole(self, file: OpenFile, status: os.stat_result) -> None:
+        """Hold the file against what somebody else says of it, for who knows such a one.
+
+        Raises:
+            FormatError: it is another file.
+        """
 
 
 class _Opened:

@@ -34,7 +34,7 @@ class Provenance:
 
     ``key`` is None where there is no key, because not every input is known. ``root`` is the directory that it was
     read from or written to, or None. ``make_ms`` is how long it took to make, now or whenever that was. ``reason``
-    says why it is not kept.
+    says why it is not kept, or why it is for another architecture than was asked for.
     """
 
     outcome: Outcome

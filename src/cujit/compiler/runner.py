@@ -86,7 +86,10 @@ class Runner:
         job.check()
         keyed = Uncacheable(self._off) if self.keys is None or self.cache is None else job.key(self.keys)
         if self.compiling.is_forbidden and job.compiles:
-            return job.renamed(self._found(job, keyed))
+            found = self._found(job, keyed)
+            if found is None:
+                raise self._missed(job, keyed)
+            return found
         if isinstance(keyed, Uncacheable):
             return job.renamed(uncached(lambda: self._made(job, keyed), keyed.reason))
         try:
@@ -97,12 +100,20 @@ class Runner:
         # It was the error of an equal source elsewhere, with the paths of that.
         return uncached(lambda: self._made(job, keyed), "it does not compile")
 
-    def _found(self, job: Job, keyed: Keyed | Uncacheable) -> Artifact:
-        """Take what such a job has made before, and do nothing else."""
-        found = self.cache.find(keyed.key) if self.cache is not None and isinstance(keyed, Keyed) else None
-        if found is None:
-            raise self._missed(job, keyed)
-        return replace(found[0], provenance=found[1])
+    def find(self, job: Job) -> Artifact | None:
+        """Take what such a job has made before, and do nothing else.
+
+        Raises:
+            CujitError: as of the job's ``check``.
+        """
+        job.check()
+        return None if self.keys is None or self.cache is None else self._found(job, job.key(self.keys))
+
+    def _found(self, job: Job, keyed: Keyed | Uncacheable) -> Artifact | None:
+        if self.cache is None or isinstance(keyed, Uncacheable):
+            return None
+        found = self.cache.find(keyed.key, is_read=True)
+        return None if found is None else job.renamed(replace(found[0], provenance=found[1]))
 
     def _missed(self, job: Job, keyed: Keyed | Uncacheable) -> NotCompiledError:
         """Say what was not found, what is nearest to it, and where it was sought."""

@@ -1,0 +1,124 @@
+"""Packs that installed distributions bring: found in their RECORD and their entry points, and nothing is imported."""
+
+from __future__ import annotations
+
+import base64
+import csv
+import hashlib
+import importlib.metadata
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from cujit.cache.filesystem import OpenFile
+from cujit.cache.hints import Hints
+from cujit.cache.pack import Pack
+from cujit.cache.store import PACK_SUFFIX
+from cujit.cache.trust import Trust
+from cujit.errors import FormatError, MissingError, OptionError, spell
+
+__all__ = ["GROUP", "PackagedPack", "RecordedPack", "packs_of"]
+
+GROUP = "cujit.packs"
+"""The entry points of wheels that bring packs for another distribution: its name, and the package that they lie in."""
+
+_CHUNK_BYTES = 1 << 20
+
+
+class RecordedPack(NamedTuple):
+    """A pack as a distribution's RECORD has it: ``sha256`` is in hex, and "" where RECORD has none.
+
+    ``is_own``: it is of the distribution that was asked for, and not of one that brings packs for it.
+    """
+
+    path: Path
+    sha256: str
+    distribution: str
+    is_own: bool
+
+
+def packs_of(distribution: str) -> tuple[RecordedPack, ...]:
+    """List the packs of an installed distribution, then those of others that name it in ``cujit.packs``.
+
+    Source: "Recording installed projects" and "Entry points specification" of the Python Packaging User Guide.
+
+    Raises:
+        MissingError: it is not installed.
+        OptionError: it is no name.
+    """
+    if not isinstance(distribution, str) or not re.fullmatch(r"[A-Za-z0-9]([\w.-]*[A-Za-z0-9])?", distribution):
+        raise OptionError(f"{spell(distribution)} names no distribution", help="cujit.Cache.packaged('mylib')")
+    try:
+        own = importlib.metadata.distribution(distribution)
+    except importlib.metadata.PackageNotFoundError:
+        raise MissingError(
+            f"no distribution {distribution} is installed",
+            help=f"pip install {distribution}; in its tree, pip install -e .",
+        ) from None
+    packs = [*_packs_in(own, "", is_own=True)]
+    for point in importlib.metadata.entry_points(group=GROUP):
+        if _normalised(point.name) == _normalised(distribution) and point.dist is not None:
+            packs += _packs_in(point.dist, point.module.replace(".", "/") + "/", is_own=False)
+    return tuple(dict.fromkeys(packs))
+
+
+def _normalised(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def _packs_in(distribution: importlib.metadata.Distribution, under: str, *, is_own: bool) -> Iterator[RecordedPack]:
+    lines = [line for line in (distribution.read_text("RECORD") or "").splitlines() if PACK_SUFFIX in line]
+    for row in sorted(csv.reader(lines)):
+        if row and row[0].endswith(PACK_SUFFIX) and row[0].startswith(under):
+            path = Path(os.path.realpath(str(distribution.locate_file(row[0]))))  # some installers link files
+            name = distribution.metadata["Name"]
+            yield RecordedPack(path, _hex(row[1] if len(row) > 1 else ""), name, is_own)
+
+
+def _hex(said: str) -> str:
+    kind, _, text = said.partition("=")
+    try:
+        return base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)).hex() if kind == "sha256" else ""
+    except ValueError:
+        return ""
+
+
+class _AsItsCode(Trust):
+    """Believes a file as the Python beside it: whoever may change either decides what this process runs."""
+
+    def objection(self, status: os.stat_result) -> str:  # noqa: ARG002, as of Trust
+        return ""
+
+    def check_root(self, root: Path) -> None:
+        pass
+
+
+class PackagedPack(Pack):
+    """A pack of a distribution. One that is not as RECORD has it is refused.
+
+    ``hints`` keeps that it was read, so that the next process need not read all of it.
+    """
+
+    def __init__(self, recorded: RecordedPack, hints: Hints | None) -> None:
+        """Name it; nothing is opened yet."""
+        trust = Trust.of_process()
+        super().__init__(recorded.path, _AsItsCode(trust.uid, trust.owners))
+        self.recorded = recorded
+        self._hints = hints
+
+    def _check_whole(self, file: OpenFile, status: os.stat_result) -> None:
+        if not self.recorded.sha256:
+            return
+        name = f"pack-{self.recorded.sha256}"
+        stamp = f"{self.root} {status.st_size} {status.st_mtime_ns} {status.st_ctime_ns} {status.st_ino}".encode()
+        if self._hints is not None and self._hints.get(name) == stamp:
+            return
+        digest = hashlib.sha256()
+        for at in range(0, status.st_size, _CHUNK_BYTES):
+            digest.update(file.read(at, min(_CHUNK_BYTES, status.st_size - at)))
+        if digest.hexdigest() != self.recorded.sha256:
+            raise FormatError(f"its SHA-256 is not that in the RECORD of {self.recorded.distribution}")
+        if self._hints is not None:
+            self._hints.put(name, stamp)

@@ -1,0 +1,201 @@
+"""Packs of installed distributions: found without an import, held against RECORD, and the best of them is taken."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import cujit
+from cujit.arch import Arch
+from cujit.cache.cache import Cache
+from cujit.cache.pack import write_pack
+from cujit.cache.packaged import packs_of
+from cujit.cache.provenance import Provenance
+from cujit.errors import CacheWarning, MissingError, NotCompiledError, OptionError
+from installed import install
+
+CODE = 'extern "C" __global__ void k(float *x) { x[threadIdx.x] = 3; }\n'
+BOOM = b"raise AssertionError('imported')"
+
+Packs = Callable[..., bytes]
+
+
+@pytest.fixture(scope="module")
+def pack_of(tmp_path_factory: pytest.TempPathFactory) -> Packs:
+    """Write packs of the kernel for some architectures."""
+    folder = tmp_path_factory.mktemp("packaged")
+    cache = Cache(folder / "cache")
+
+    def pack(*arches: str) -> bytes:
+        keys = []
+        for arch in arches:
+            known = cujit.compile(CODE, arch=arch, cache=cache).provenance
+            assert isinstance(known, Provenance)
+            assert known.key is not None
+            keys.append(known.key.digest)
+        write_pack(folder / "k.pack", cache.stores, wanted=keys)
+        return (folder / "k.pack").read_bytes()
+
+    return pack
+
+
+@pytest.fixture
+def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.syspath_prepend(str(tmp_path / "site"))
+    monkeypatch.setenv("CUJIT_CACHE_DIR", str(tmp_path / "own"))
+    return tmp_path / "site"
+
+
+def root_of(image: cujit.Artifact) -> Path | None:
+    assert isinstance(image.provenance, Provenance)
+    return image.provenance.root
+
+
+def test_packs_of_a_distribution_answer_and_it_is_not_imported(site: Path, pack_of: Packs) -> None:
+    install(site, "my-lib", {"my_lib/__init__.py": BOOM, "my_lib/_kernels/k.pack": pack_of("sm_90")})
+    cache = Cache.packaged("my-lib")
+    found = cujit.compile(CODE, arch="sm_90", cache=cache)
+    assert root_of(found) == site / "my_lib/_kernels/k.pack"
+    assert "my_lib" not in sys.modules
+    made = cujit.compile(CODE, arch="sm_80", cache=cache)
+    assert root_of(made) == site.parent / "own", "what was not shipped is compiled, and kept as always"
+    assert Cache.packaged("my-lib") is cache
+    assert Cache.packaged("My_Lib").distribution == "My_Lib"
+
+
+def test_wheels_of_other_names_bring_packs_for_a_distribution_without_any(site: Path, pack_of: Packs) -> None:
+    install(site, "my-lib", {"my_lib/__init__.py": b""})
+    assert Cache.packaged("my-lib").stores == (Cache.packaged("my-lib").store,), "it works without"
+    for family in ("80", "90"):
+        package = f"my_lib_sm{family}"
+        files = {f"{package}/__init__.py": BOOM, f"{package}/k.pack": pack_of(f"sm_{family}"), "other/k.pack": b"no"}
+        install(site, f"my-lib-sm{family}", files, points=f"[cujit.packs]\nmy_lib = {package}\n")
+    install(site, "stranger", {"stranger/k.pack": b"no"}, points="[cujit.packs]\nyour-lib = stranger\n")
+    found = packs_of("my-lib")
+    assert sorted((pack.path.parent.name, pack.distribution, pack.is_own) for pack in found) == [
+        ("my_lib_sm80", "my-lib-sm80", False),
+        ("my_lib_sm90", "my-lib-sm90", False),
+    ]
+    cache = Cache.packaged("my-lib", compile="never")
+    assert {root_of(cujit.compile(CODE, arch=f"sm_{n}", cache=cache)).parent.name for n in (80, 90)} == {  # type: ignore[union-attr]
+        "my_lib_sm80",
+        "my_lib_sm90",
+    }
+
+
+def test_a_pack_that_is_not_as_recorded_is_refused_in_words(site: Path, pack_of: Packs) -> None:
+    install(site, "mylib", {"mylib/k.pack": pack_of("sm_80")})
+    (site / "mylib/k.pack").write_bytes(pack_of("sm_90"))
+    with pytest.warns(CacheWarning, match=r"mylib/k\.pack is not used: its SHA-256 is not that in the RECORD of mylib"):
+        made = cujit.compile(CODE, arch="sm_90", cache=Cache.packaged("mylib"))
+    assert root_of(made) == site.parent / "own"
+
+
+def test_that_a_pack_was_read_whole_is_noted_until_it_changes(
+    site: Path, pack_of: Packs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install(site, "mylib", {"mylib/k.pack": pack_of("sm_80")})
+    cujit.compile(CODE, arch="sm_80", cache=Cache.packaged("mylib"))
+    noted = [hint.name for hint in (site.parent / "own/hints").iterdir() if hint.name.startswith("pack-")]
+    assert len(noted) == 1
+    monkeypatch.setattr("cujit.cache.packaged._CHUNK_BYTES", 0)  # whoever reads it again fails
+    monkeypatch.setenv("CUJIT_CACHE_ROOTS", str(site))  # other settings: another Cache
+    assert root_of(cujit.compile(CODE, arch="sm_80", cache=Cache.packaged("mylib"))) == site / "mylib/k.pack"
+    os.utime(site / "mylib/k.pack", ns=(1, 1))
+    monkeypatch.setenv("CUJIT_CACHE_ROOTS", str(site / "mylib"))
+    with pytest.raises(ValueError, match="must not be zero"):
+        cujit.compile(CODE, arch="sm_80", cache=Cache.packaged("mylib"))
+
+
+def test_a_pack_is_believed_as_the_code_beside_it(site: Path, pack_of: Packs) -> None:
+    install(site, "mylib", {"mylib/k.pack": pack_of("sm_80")}, is_hashed=False)
+    os.chmod(site / "mylib", 0o777)
+    os.chmod(site / "mylib/k.pack", 0o666)
+    os.rename(site / "mylib/k.pack", site / "stored")
+    os.symlink(site / "stored", site / "mylib/k.pack")  # as some installers do
+    assert root_of(cujit.compile(CODE, arch="sm_80", cache=Cache.packaged("mylib"))) == site / "stored"
+
+
+def test_nothing_is_written_beside_it(site: Path, pack_of: Packs) -> None:
+    install(site, "mylib", {"mylib/k.pack": pack_of("sm_80")})
+    before = {path: path.stat().st_mtime_ns for path in site.rglob("*")}
+    cujit.jit(CODE, device="cpu", cache=Cache.packaged("mylib"))
+    assert {path: path.stat().st_mtime_ns for path in site.rglob("*")} == before
+
+
+def test_packs_stay_where_the_cache_is_off(site: Path, pack_of: Packs, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUJIT_CACHE", "0")
+    install(site, "mylib", {"mylib/k.pack": pack_of("sm_80")})
+    cache = Cache.packaged("mylib")
+    assert root_of(cujit.compile(CODE, arch="sm_80", cache=cache)) == site / "mylib/k.pack"
+    assert cujit.compile(CODE, arch="sm_90", cache=cache).provenance.outcome.value == "uncached"  # type: ignore[union-attr]
+
+
+def test_odd_distributions_are_errors_or_have_no_packs(site: Path) -> None:
+    with pytest.raises(MissingError, match="no distribution nothing-of-that-name is installed"):
+        Cache.packaged("nothing-of-that-name")
+    for name in ("", "../x", "a b", 5):
+        with pytest.raises(OptionError, match="names no distribution"):
+            Cache.packaged(name)  # type: ignore[arg-type]
+    metadata = install(site, "mylib", {"mylib/k.pack": b"not a pack"})
+    (metadata / "RECORD").write_text('mylib/k.pack,sha256=?,3\n"mylib/k.pack\n,,\n\nmylib/other.pack\n')
+    assert {pack.sha256 for pack in packs_of("mylib")} <= {"", "f"}
+    (metadata / "RECORD").unlink()
+    assert packs_of("mylib") == ()
+
+
+# -- what is taken where there is not just that ------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("shipped", "taken"),
+    [
+        (("compute_80", "compute_90", "compute_100"), "compute_90"),
+        (("compute_80", "compute_75"), "compute_80"),
+        (("compute_100", "sm_90"), "compute_100"),
+    ],
+)
+def test_the_cpu_device_takes_the_ptx_that_there_is(
+    site: Path, pack_of: Packs, shipped: tuple[str, ...], taken: str
+) -> None:
+    install(site, "mylib", {"mylib/k.pack": pack_of(*shipped)})
+    module = cujit.jit(CODE, device="cpu", cache=Cache.packaged("mylib", compile="never"))
+    assert (str(module.artifact.arch), root_of(module.artifact)) == (taken, site / "mylib/k.pack")
+    x = cujit.cpu().zeros(4, "float32")
+    module["k"][1, 4](x)
+    assert x.numpy().tolist() == [3] * 4
+    reason = module.artifact.provenance.reason  # type: ignore[union-attr]
+    assert reason == ("" if taken == "compute_90" else f"there is none for compute_90, and {taken} runs on cpu")
+
+
+def test_where_nothing_runs_it_is_compiled_or_an_error_that_names_all(site: Path, pack_of: Packs) -> None:
+    install(site, "mylib", {"mylib/k.pack": pack_of("sm_90")})
+    assert str(cujit.jit(CODE, device="cpu", cache=Cache.packaged("mylib")).artifact.arch) == "compute_90"
+    with pytest.raises(NotCompiledError) as missed:
+        cujit.jit(CODE + " ", device="cpu", cache=Cache.packaged("mylib", compile="never"))
+    assert str(site / "mylib/k.pack") in missed.value.searched
+    assert "nor is there anything else that runs on cpu (sm_90): compute_90, compute_90a, compute_89" in str(
+        missed.value
+    )
+    with pytest.raises(NotCompiledError, match=r"source\.cu for compute_89"):
+        cujit.jit(CODE, device="cpu", arch="compute_89", cache=Cache.packaged("mylib", compile="never"))
+
+
+def test_what_serves_an_architecture_comes_in_the_order_of_its_worth() -> None:
+    names = [str(arch) for arch in Arch.parse("sm_121").served_by()]
+    assert names[:5] == ["sm_121", "sm_121a", "sm_121f", "sm_120f", "sm_120"]
+    assert names[5:10] == ["compute_121", "compute_121a", "compute_121f", "compute_120f", "compute_120"]
+    assert names[-1] == "compute_50"
+    assert "compute_120a" not in names
+    assert [str(arch) for arch in Arch.parse("sm_89").served_by()][:5] == [
+        "sm_89",
+        "sm_86",
+        "sm_80",
+        "compute_89",
+        "compute_88",
+    ]
+    assert str(Arch.of_capability(13, 0).served_by()[1]) == "compute_130"
