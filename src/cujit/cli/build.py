@@ -10,6 +10,7 @@ import click
 from cujit.arch import Arch
 from cujit.cli.compiler_options import compiler_options, limit_options, read_options
 from cujit.cli.console import json_option, note, print_json, progress, shown_bytes
+from cujit.cli.files import file_argument, output_option
 from cujit.cli.images import image_records, print_images
 from cujit.compiler.inputs.entry import COMPRESSIONS
 from cujit.machine import all_devices, gpu
@@ -19,7 +20,7 @@ __all__ = ["command"]
 
 
 @click.command("build")
-@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@file_argument
 @click.option(
     "-t",
     "--target",
@@ -38,13 +39,7 @@ __all__ = ["command"]
     metavar="EXPRESSION",
     help="An instance of a template to build: 'axpy<float>'.",
 )
-@click.option(
-    "-o",
-    "--output",
-    type=click.Path(dir_okay=False, path_type=Path),
-    metavar="FILE",
-    help="The fatbin to write; without it the name of the source with the ending .fatbin, in the working directory.",
-)
+@output_option("The fatbin to write; without it the source's name ending in .fatbin, in the working directory.")
 @click.option("--compress", type=click.Choice(COMPRESSIONS), help="How to compress the images.")
 @click.option("-j", "--jobs", type=click.IntRange(min=1), metavar="N", help="Threads; without it one per processor.")
 @compiler_options

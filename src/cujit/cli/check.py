@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import click
@@ -10,9 +10,9 @@ import click
 from cujit.budget.budgets import Budget, Budgets, examine
 from cujit.budget.file import read_budgets
 from cujit.budget.report import COLUMNS, BudgetReport, BudgetRow
-from cujit.cli.built_log import LOG, open_built
-from cujit.cli.console import attributes, json_option, print_json, print_table
+from cujit.cli.console import attributes, json_option, print_json, print_table, several
 from cujit.cli.exit_codes import ExitCode
+from cujit.cli.files import FILE, file_argument, open_built
 from cujit.cli.occupancy import gpu
 from cujit.errors import OptionError
 from cujit.occupancy.multiprocessor import MAX_BLOCK_THREADS
@@ -30,44 +30,39 @@ _COUNTS = {
 }
 
 
-def _limits(function: Callable[..., None]) -> Callable[..., None]:
-    """Give the verb an option for each limit."""
-    options = [
+_limits = several(
+    *(
         click.option(f"--{name.replace('_', '-')}", name, type=click.IntRange(min=0), metavar="N", help=text)
         for name, text in _COUNTS.items()
-    ]
-    options += [
-        click.option(
-            "--occupancy",
-            type=click.FloatRange(0, 1),
-            metavar="PART",
-            help="The least occupancy, from 0 to 1; see --block and --on.",
-        ),
-        click.option(
-            "--block",
-            type=click.IntRange(1, MAX_BLOCK_THREADS),
-            metavar="N",
-            help="Threads of a block, for --occupancy; without it what the kernel was built for, else the best.",
-        ),
-        click.option(
-            "--dynamic-shared-bytes",
-            type=click.IntRange(min=0),
-            metavar="N",
-            help="Bytes of dynamic shared memory of a block, for --occupancy.",
-        ),
-    ]
-    for option in reversed(options):
-        function = option(function)
-    return function
+    ),
+    click.option(
+        "--occupancy",
+        type=click.FloatRange(0, 1),
+        metavar="PART",
+        help="The least occupancy, from 0 to 1; see --block and --on.",
+    ),
+    click.option(
+        "--block",
+        type=click.IntRange(1, MAX_BLOCK_THREADS),
+        metavar="N",
+        help="Threads of a block, for --occupancy; without it what the kernel was built for, else the best.",
+    ),
+    click.option(
+        "--dynamic-shared-bytes",
+        type=click.IntRange(min=0),
+        metavar="N",
+        help="Bytes of dynamic shared memory of a block, for --occupancy.",
+    ),
+)
 
 
 @click.command("check")
-@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@file_argument
 @_limits
 @click.option(
     "--budget",
     "budget_file",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    type=FILE,
     metavar="FILE",
     help="A TOML file of budgets by kernel, instead of the limits: [[budget]], kernel = 'axpy*', registers = 64.",
 )
@@ -87,7 +82,7 @@ def _limits(function: Callable[..., None]) -> Callable[..., None]:
 @click.option(
     "--log",
     "log_file",
-    type=LOG,
+    type=FILE,
     metavar="FILE",
     help="What the assembler wrote when the file was built (verbose, -Xptxas -v): it alone tells spills.",
 )

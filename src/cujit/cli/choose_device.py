@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import click
 
 from cujit.devices.device import Device
@@ -14,18 +12,6 @@ from cujit.machine import cpu, gpu
 __all__ = ["choose_device", "device_option"]
 
 
-def device_option(function: Callable[..., None]) -> Callable[..., None]:
-    """Give a verb the option ``--device``, as ``device_name``."""
-    option = click.option(
-        "--device",
-        "device_name",
-        metavar="NAME",
-        callback=_device_name,
-        help="Where to run: cpu, cuda:0, cuda:1 …; without it the first GPU, or else the CPU device.",
-    )
-    return option(function)
-
-
 def _device_name(ctx: click.Context, parameter: click.Parameter, name: str | None) -> str | None:
     """Refuse what no device can be called: that is a slip of the command line, not something that is missing."""
     if name is not None and not is_device_name(name):
@@ -33,6 +19,15 @@ def _device_name(ctx: click.Context, parameter: click.Parameter, name: str | Non
             f"no device is called {spell(name)}; they are called cpu, cuda:0, cuda:1 …", ctx, parameter
         )
     return name
+
+
+device_option = click.option(
+    "--device",
+    "device_name",
+    metavar="NAME",
+    callback=_device_name,
+    help="Where to run: cpu, cuda:0, cuda:1 …; without it the first GPU, or else the CPU device.",
+)
 
 
 def choose_device(name: str | None) -> tuple[Device, str]:

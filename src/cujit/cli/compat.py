@@ -8,13 +8,14 @@ import click
 
 from cujit.cli.console import attributes, json_option, print_json, print_table
 from cujit.cli.exit_codes import ExitCode
+from cujit.cli.files import file_argument
 from cujit.devices.cuda.compat import Verdict, compat, driver_version, release_name
 
 __all__ = ["command"]
 
 
 @click.command("compat")
-@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@file_argument
 @click.option("--driver", metavar="BRANCH", help="The branch of a driver: 580.")
 @click.option("--cuda", metavar="VERSION", help="The CUDA version of a driver, instead of its branch: 13.0.")
 @click.option("--device", metavar="ARCH", help="The architecture of a GPU: sm_90.")

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import click
 
+from cujit.cli.console import several
 from cujit.compiler.options.table import OPTIONS, OptionType
 from cujit.program import Options
 
@@ -16,45 +17,36 @@ OPTION_NAMES = ", ".join(OPTIONS)
 _TRUTH = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no": False, "off": False, "0": False}
 
 
-def compiler_options(function: Callable[..., None]) -> Callable[..., None]:
-    """Give a verb ``-O``, ``-I`` and ``-D``, as ``said``, ``include`` and ``define``."""
-    for option in (
-        click.option("-D", "define", multiple=True, metavar="NAME[=VALUE]", help="Define a macro."),
-        click.option("-I", "include", multiple=True, metavar="DIR", help="Search this directory for headers."),
-        click.option(
-            "-O",
-            "--option",
-            "said",
-            multiple=True,
-            metavar="KEY[=VALUE]",
-            help="Say an option of the compiler, by its name in docs/options.md: -O std=c++20 -O lineinfo.",
-        ),
-    ):
-        function = option(function)
-    return function
+compiler_options = several(
+    click.option(
+        "-O",
+        "--option",
+        "said",
+        multiple=True,
+        metavar="KEY[=VALUE]",
+        help="Say an option of the compiler, by its name in docs/options.md: -O std=c++20 -O lineinfo.",
+    ),
+    click.option("-I", "include", multiple=True, metavar="DIR", help="Search this directory for headers."),
+    click.option("-D", "define", multiple=True, metavar="NAME[=VALUE]", help="Define a macro."),
+)
 
-
-def limit_options(function: Callable[..., None]) -> Callable[..., None]:
-    """Give a verb ``--timeout``, ``--isolate`` and ``--memory``, as ``timeout_s``, ``isolate`` and ``memory_mib``."""
-    for option in (
-        click.option(
-            "--memory",
-            "memory_mib",
-            type=click.IntRange(min=1),
-            metavar="MIB",
-            help="With --isolate: the address space of the process apart, in MiB.",
-        ),
-        click.option("--isolate", is_flag=True, help="Compile in a process apart, whose death is an error."),
-        click.option(
-            "--timeout",
-            "timeout_s",
-            type=click.FloatRange(min=0, min_open=True),
-            metavar="SECONDS",
-            help="Give up what is not done by then.",
-        ),
-    ):
-        function = option(function)
-    return function
+limit_options = several(
+    click.option(
+        "--timeout",
+        "timeout_s",
+        type=click.FloatRange(min=0, min_open=True),
+        metavar="SECONDS",
+        help="Give up what is not done by then.",
+    ),
+    click.option("--isolate", is_flag=True, help="Compile in a process apart, whose death is an error."),
+    click.option(
+        "--memory",
+        "memory_mib",
+        type=click.IntRange(min=1),
+        metavar="MIB",
+        help="With --isolate: the address space of the process apart, in MiB.",
+    ),
+)
 
 
 def read_options(said: Sequence[str], include: Sequence[str] = (), define: Sequence[str] = ()) -> Options:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import math
 from collections.abc import Callable, Iterator, Sequence
@@ -24,6 +25,7 @@ __all__ = [
     "print_table",
     "printable",
     "progress",
+    "several",
     "shown_bytes",
     "shown_time",
 ]
@@ -128,6 +130,11 @@ def attributes(value: object, names: str) -> dict[str, Any]:
     return {name: getattr(value, name) for name in names.split()}
 
 
-def json_option(function: Callable[..., None]) -> Callable[..., None]:
-    """Give a verb the option ``--json``, as ``as_json``."""
-    return click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")(function)
+def several(
+    *options: Callable[[Callable[..., None]], Callable[..., None]],
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Make one decorator of those of several options; the help has them in this order."""
+    return lambda function: functools.reduce(lambda made, option: option(made), reversed(options), function)
+
+
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")

@@ -10,6 +10,7 @@ import click
 from cujit.artifact import Artifact
 from cujit.artifact.embedding import c_identifier
 from cujit.cli.console import note
+from cujit.cli.files import file_argument, output_option
 from cujit.formats.mangling import entity_name
 from cujit.inspection.read import inspect
 
@@ -17,15 +18,8 @@ __all__ = ["command"]
 
 
 @click.command("embed")
-@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
-@click.option(
-    "-o",
-    "--output",
-    type=click.Path(dir_okay=False, path_type=Path),
-    required=True,
-    metavar="FILE",
-    help="The Python module or the header to write.",
-)
+@file_argument
+@output_option("The Python module or the header to write.", required=True)
 @click.option(
     "-l",
     "--language",

@@ -9,21 +9,15 @@ import click
 
 from cujit.cli.compiler_options import compiler_options, read_options
 from cujit.cli.console import json_option, note, print_json, shown_bytes
+from cujit.cli.files import FILE, output_option
 from cujit.program import Source, link
 
 __all__ = ["command"]
 
 
 @click.command("link")
-@click.argument("files", nargs=-1, required=True, type=click.Path(exists=True, dir_okay=False, path_type=Path))
-@click.option(
-    "-o",
-    "--output",
-    type=click.Path(dir_okay=False, path_type=Path),
-    required=True,
-    metavar="FILE",
-    help="The image to write.",
-)
+@click.argument("files", nargs=-1, required=True, type=FILE)
+@output_option("The image to write.", required=True)
 @click.option(
     "--to",
     type=click.Choice(["cubin", "ptx"]),

@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from cujit.cli.console import attributes, json_option, note, print_json, print_table
+from cujit.cli.files import FILE
 from cujit.devices.device import Device
 from cujit.devices.process import is_device_name, process_devices
 from cujit.errors import CujitError, LaunchError, MissingError
@@ -25,7 +26,7 @@ _USUAL = (32, 64, 96, 128, 160, 192, 224, 256, 320, 384, 448, 512, 640, 768, 896
 
 
 @click.command("occupancy")
-@click.argument("file", required=False, type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.argument("file", required=False, type=FILE)
 @click.option("--kernel", metavar="NAME", help="The kernel; may be left out if there is only one.")
 @click.option("--on", metavar="GPU", help="H200, 'RTX 5090', …, sm_90, or cuda:0; without it that of the image.")
 @click.option("--processors", metavar="N", type=int, help="Multiprocessors, for a GPU that has no row in the table.")

@@ -15,6 +15,7 @@ import numpy.typing as npt
 from cujit.cli.choose_device import choose_device, device_option
 from cujit.cli.compiler_options import compiler_options, read_options
 from cujit.cli.console import json_option, note, print_json, shown_time
+from cujit.cli.files import file_argument
 from cujit.cli.watching import TracedPlace, Watching, watch_options
 from cujit.devices.arguments.written import FORMS, Value, argument, sizes
 from cujit.devices.arrays.array import DeviceArray
@@ -63,7 +64,7 @@ def _forms() -> str:
 
 
 @click.command("run", epilog=_forms())
-@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@file_argument
 @click.option("-k", "--kernel", "kernel_name", required=True, metavar="NAME", help="The kernel: 'axpy<float>'.")
 @click.option("--grid", type=_sizes, metavar="SIZES", help="Blocks along x, y and z: 4 or 16x16.")
 @click.option("--block", type=_sizes, metavar="SIZES", help="Threads of a block along x, y and z.")

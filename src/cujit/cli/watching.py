@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
+from cujit.cli.console import several
 from cujit.devices.device import Device
 from cujit.devices.options import MAX_TIMEOUT_S
 from cujit.devices.shapes import LaunchShape
@@ -49,47 +50,43 @@ def place(text: str) -> TracedPlace:
     return TracedPlace(block, thread)
 
 
-def watch_options(function: Callable[..., None]) -> Callable[..., None]:
-    """Give a verb ``--check``, ``--trace``, ``--trace-limit``, ``--coverage`` and ``--timeout``."""
-    for option in (
-        click.option(
-            "--timeout",
-            "timeout_s",
-            type=click.FloatRange(0, MAX_TIMEOUT_S, min_open=True),
-            metavar="SECONDS",
-            help="End a launch that takes longer, and say where its blocks stood. Runs on the CPU device.",
-        ),
-        click.option(
-            "--coverage",
-            type=click.Path(dir_okay=False, writable=True, path_type=Path),
-            metavar="FILE",
-            help="Write which lines of source ran, for lcov. Runs on the CPU device.",
-        ),
-        click.option(
-            "--trace-limit",
-            type=click.IntRange(min=1),
-            default=_TRACE_LIMIT,
-            show_default=True,
-            metavar="N",
-            help="Instructions that a trace keeps.",
-        ),
-        click.option(
-            "--trace",
-            "traced",
-            type=place,
-            metavar="BLOCK,THREAD",
-            help="Print each instruction that this thread executes, with its values. Block and thread are linear "
-            "numbers or x:y:z. Runs on the CPU device.",
-        ),
-        click.option(
-            "--check",
-            metavar="WHAT",
-            help="Look for mistakes: memory, race, sync, init, several with commas between, or all. "
-            "Runs on the CPU device.",
-        ),
-    ):
-        function = option(function)
-    return function
+watch_options = several(
+    click.option(
+        "--check",
+        metavar="WHAT",
+        help="Look for mistakes: memory, race, sync, init, several with commas between, or all. "
+        "Runs on the CPU device.",
+    ),
+    click.option(
+        "--trace",
+        "traced",
+        type=place,
+        metavar="BLOCK,THREAD",
+        help="Print each instruction that this thread executes, with its values. Block and thread are linear "
+        "numbers or x:y:z. Runs on the CPU device.",
+    ),
+    click.option(
+        "--trace-limit",
+        type=click.IntRange(min=1),
+        default=_TRACE_LIMIT,
+        show_default=True,
+        metavar="N",
+        help="Instructions that a trace keeps.",
+    ),
+    click.option(
+        "--coverage",
+        type=click.Path(dir_okay=False, writable=True, path_type=Path),
+        metavar="FILE",
+        help="Write which lines of source ran, for lcov. Runs on the CPU device.",
+    ),
+    click.option(
+        "--timeout",
+        "timeout_s",
+        type=click.FloatRange(0, MAX_TIMEOUT_S, min_open=True),
+        metavar="SECONDS",
+        help="End a launch that takes longer, and say where its blocks stood. Runs on the CPU device.",
+    ),
+)
 
 
 class Watching:

@@ -11,9 +11,9 @@ from typing import Any
 import click
 
 from cujit.arch import Arch
-from cujit.cli.built_log import LOG, open_built
 from cujit.cli.console import json_option, print_json
 from cujit.cli.exit_codes import ExitCode
+from cujit.cli.files import FILE, open_built
 from cujit.cli.inspect.extract import extract
 from cujit.cli.inspect.records import comparison_record, inspections_record
 from cujit.cli.inspect.tables import KernelFilter, print_comparison, print_inspection
@@ -26,13 +26,12 @@ from cujit.inspection.values import ImageKind, Inspection
 
 __all__ = ["command"]
 
-_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 _SHOWN_NAMES = 12
 _DIRECTORY = click.Path(file_okay=False, path_type=Path)
 
 
 @click.command("inspect")
-@click.argument("files", metavar="FILE...", nargs=-1, required=True, type=_FILE)
+@click.argument("files", metavar="FILE...", nargs=-1, required=True, type=FILE)
 @click.option("--kernel", "pattern", metavar="PATTERN", help="Only kernels of that name: axpy, 'axpy<*>', '_Z4axpy*'.")
 @click.option("--arch", metavar="ARCH", help="Only images for that architecture: sm_90, compute_80.")
 @click.option("--all", "everything", is_flag=True, help="Show every image and kernel, however many there are.")
@@ -40,13 +39,13 @@ _DIRECTORY = click.Path(file_okay=False, path_type=Path)
 @click.option("--sass", is_flag=True, help="Print the machine code as text, by nvdisasm (extra cujit[sass]).")
 @click.option("--extract", "directory", metavar="DIR", type=_DIRECTORY, help="Write every image to a file in DIR.")
 @click.option("--needs", is_flag=True, help="Tell what the PTX uses, and what of it the CPU device refuses.")
-@click.option("--against", metavar="B", type=_FILE, help="Compare with B: what grew from FILE to B, and what shrank.")
+@click.option("--against", metavar="B", type=FILE, help="Compare with B: what grew from FILE to B, and what shrank.")
 @click.option(
     "--log",
     "logs",
     multiple=True,
     metavar="FILE",
-    type=LOG,
+    type=FILE,
     help="What the assembler wrote when FILE, and B, was built (verbose, -Xptxas -v), for each: it alone tells spills.",
 )
 @json_option
