@@ -35,10 +35,12 @@
 from __future__ import annotations
 
 import copyreg
+import operator
 import sys
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 
 __all__ = [
     "ArchError",
@@ -130,6 +132,36 @@ def warn(message: str, category: type[Warning]) -> None:
     while frame.f_globals.get("__name__", "").startswith(_INSIDE) and frame.f_back is not None:
         level, frame = level + 1, frame.f_back
     warnings.warn(message, category, stacklevel=level)
+
+
+def counted(number: int, noun: str) -> str:
+    """Write a number and what it counts: ``1 block``, ``1,000 blocks``."""
+    return f"{number:,} {noun}{'s' * (number != 1)}"
+
+
+def listed(names: Iterable[str], most: int, like: str = "") -> str:
+    """Write the first names, each once, with commas, and how many more there are; those ``like`` a text first."""
+    every = list(dict.fromkeys(names))
+    near = get_close_matches(like, every, n=most, cutoff=0.0) if like else []
+    shown = list(dict.fromkeys((*near, *every)))[:most]
+    return ", ".join(shown) + (f" and {len(every) - most:,} more" if len(every) > most else "")
+
+
+def read_int(value: object, what: str, error: type[CujitError], *, least: int | None = None) -> int:
+    """Read an int, or what stands for one, and no bool.
+
+    Raises:
+        CujitError: it is none, or below ``least``: the ``error``.
+    """
+    try:
+        number = None if isinstance(value, bool) else operator.index(value)  # type: ignore[arg-type]
+    except TypeError:
+        number = None
+    if number is None:
+        raise error(f"{what} is {type(value).__name__} {spell(value)}; it takes an int")
+    if least is not None and number < least:
+        raise error(f"{what} is {spell(number)}; the smallest is {least}")
+    return number
 
 
 class CujitError(Exception):

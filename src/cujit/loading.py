@@ -29,7 +29,7 @@ from cujit.devices.launcher.entry import LaunchEntry, LoadedImage
 from cujit.devices.name_table import NameTable
 from cujit.devices.streams import Allocation, DeviceLike
 from cujit.devices.watch import Text, known_to, wanted_options
-from cujit.errors import ArchError, ArgumentError, LoadError, NotCompiledError, spell
+from cujit.errors import ArchError, ArgumentError, LoadError, NotCompiledError, counted, spell
 from cujit.forks import cached_property
 from cujit.kernel import Kernel
 from cujit.machine import chosen
@@ -138,7 +138,7 @@ class Module(Mapping[str, Kernel]):
         return Module, (self._image,)
 
     def __repr__(self) -> str:
-        count = f"{len(self)} kernel{'s' * (len(self) != 1)}"
+        count = counted(len(self), "kernel")
         state = "closed" if self.closed else f"{count}, {self.route or self.artifact.kind.value}"
         return f"<Module on {self.device.name}: {state}>"
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from time import perf_counter_ns
@@ -13,7 +12,7 @@ from cujit.devices.arrays.array import DeviceArray
 from cujit.devices.device import Device
 from cujit.devices.process import process_devices
 from cujit.devices.streams import DeviceLike, Event, Graph, Stream
-from cujit.errors import ArgumentError, spell
+from cujit.errors import ArgumentError, read_int, spell
 from cujit.kernel import Launch
 
 __all__ = ["Timing", "time"]
@@ -157,21 +156,11 @@ def _plan(call: object, repeat: object, warmup: object, calls: object, limit_s: 
     if not seconds > 0:
         raise ArgumentError(f"limit_s is {spell(limit_s)}; it takes more than 0 seconds")
     return _Plan(
-        _count("repeat", repeat, 1),
-        _count("warmup", warmup, 0),
-        None if calls is None else _count("calls", calls, 1),
+        read_int(repeat, "repeat", ArgumentError, least=1),
+        read_int(warmup, "warmup", ArgumentError, least=0),
+        None if calls is None else read_int(calls, "calls", ArgumentError, least=1),
         seconds,
     )
-
-
-def _count(name: str, value: object, least: int) -> int:
-    try:
-        number = operator.index(value)  # type: ignore[arg-type]
-    except TypeError:
-        raise ArgumentError(f"{name} is {type(value).__name__} {spell(value)}; it takes an int") from None
-    if number < least:
-        raise ArgumentError(f"{name} is {number}; the smallest is {least}")
-    return number
 
 
 def _place(call: object, device: DeviceLike | str | None, stream: object) -> tuple[Device, Stream]:

@@ -12,7 +12,7 @@ from cujit.artifact import Artifact
 from cujit.budget.report import BudgetReport, BudgetRow
 from cujit.devices.device import Device
 from cujit.devices.shapes import Dim3
-from cujit.errors import CujitError, OptionError, spell
+from cujit.errors import CujitError, OptionError, read_int, spell
 from cujit.inspection.choose import Names, choose_kernels
 from cujit.inspection.logs import Spills, spills_of_log
 from cujit.inspection.read import inspect
@@ -56,7 +56,7 @@ class Budget:
         for what in (*_COUNTED, "dynamic_shared_bytes"):
             value = getattr(self, what)
             if value is not None or what == "dynamic_shared_bytes":
-                object.__setattr__(self, what, _count(value, what))
+                object.__setattr__(self, what, read_int(value, what, OptionError, least=0))
         if self.occupancy is not None:
             object.__setattr__(self, "occupancy", _fraction(self.occupancy))
         elif self.block is not None or self.dynamic_shared_bytes:
@@ -269,18 +269,6 @@ def _occupancy(info: KernelInfo, arch: Arch, budget: Budget, product: Product | 
 
 
 # -- values --------------------------------------------------------------------------------------
-
-
-def _count(value: object, what: str) -> int:
-    try:
-        number = int(value.__index__())  # type: ignore[attr-defined]
-    except (AttributeError, TypeError):
-        number = None
-    if number is None or isinstance(value, bool):
-        raise OptionError(f"{what} is {type(value).__name__} {spell(value)}; it takes an int")
-    if number < 0:
-        raise OptionError(f"{what} is {number}; the smallest is 0")
-    return number
 
 
 def _fraction(value: object) -> float:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from cujit.arch import Arch
-from cujit.errors import BudgetError
+from cujit.errors import BudgetError, counted, listed
 
 __all__ = ["COLUMNS", "BudgetReport", "BudgetRow", "aligned"]
 
@@ -80,7 +80,7 @@ class BudgetReport:
         over = sum(row.slack is not None for row in self.violations)
         unknown = len(self.violations) - over
         kernels = len({(row.lowered_name, row.arch) for row in self.rows})
-        where = f"{_many(len(self.rows), 'limit')} of {_many(kernels, 'kernel')}"
+        where = f"{counted(len(self.rows), 'limit')} of {counted(kernels, 'kernel')}"
         if not self.violations:
             return f"{self.name}: within budget, {where}"
         parts = [f"{over} over budget" if over else "", f"{unknown} not known" if unknown else ""]
@@ -93,7 +93,7 @@ class BudgetReport:
         for row in self.violations:
             if row.note:
                 found.setdefault((row.what, row.note), []).append(f"{row.kernel} {row.arch}")
-        return tuple(f"{what} of {_some(kernels)}: {note}" for (what, note), kernels in found.items())
+        return tuple(f"{what} of {listed(kernels, _SOME)}: {note}" for (what, note), kernels in found.items())
 
     @property
     def helps(self) -> tuple[str, ...]:
@@ -132,10 +132,6 @@ def _shown(what: str, value: float | None) -> str:
     return f"{100 * value:.4g}%" if what == "occupancy" else f"{value:,}"
 
 
-def _many(number: int, thing: str) -> str:
-    return f"{number} {thing}{'s' * (number != 1)}"
-
-
 def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
     """Write rows of ``COLUMNS`` as lines of text."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
@@ -145,8 +141,3 @@ def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
         cells = [c.rjust(w) if r else c.ljust(w) for c, w, r in zip(row, widths, right, strict=True)]
         lines.append(("  " + "  ".join(cells)).rstrip())
     return lines
-
-
-def _some(names: Sequence[str]) -> str:
-    more = f" and {len(names) - _SOME} more" if len(names) > _SOME else ""
-    return ", ".join(names[:_SOME]) + more

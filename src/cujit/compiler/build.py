@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -26,6 +25,7 @@ from cujit.errors import (
     NotCompiledError,
     OptionError,
     ToolTimeoutError,
+    read_int,
     spell,
 )
 from cujit.toolchain.toolset import Compiler, Compilers
@@ -159,13 +159,7 @@ def build_fatbin(
 def _threads(jobs: object) -> int:
     if jobs is None:
         return os.cpu_count() or 1
-    try:
-        number = 0 if isinstance(jobs, bool) else operator.index(jobs)  # type: ignore[arg-type]
-    except TypeError:
-        number = 0
-    if number < 1:
-        raise OptionError(f"jobs is {spell(jobs)}; it takes an int of at least 1")
-    return number
+    return read_int(jobs, "jobs", OptionError, least=1)
 
 
 def _target(parts: Sequence[Part], arch: Arch, names: Sequence[str] | str, options: Options, runner: Runner) -> _Target:

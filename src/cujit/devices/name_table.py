@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from difflib import get_close_matches
 
-from cujit.errors import NameNotFoundError, spell
+from cujit.errors import NameNotFoundError, listed, spell
 from cujit.forks import cached_property
 from cujit.formats.mangling import demangle, entity_name, normalise_expression
 
@@ -78,13 +77,9 @@ class NameTable:
                 help="a kernel is a __global__ function; a template is built by naming its instances: "
                 "names=['k<float>']",
             )
-        shown = list(self.display.values())
-        near = get_close_matches(wanted, shown, n=len(shown), cutoff=0.0)
-        listed = near + [s for s in shown if s not in near]
-        rest = f" and {len(listed) - 12} more" if len(listed) > 12 else ""
         template = "<" in name and _without_arguments(wanted) in self._templates
         return NameNotFoundError(
-            f"no kernel {spell(name)} in this module; it has {', '.join(listed[:12])}{rest}",
+            f"no kernel {spell(name)} in this module; it has {listed(self.display.values(), 12, wanted)}",
             help=f"build that instance: names=[{spell(name)}]" if template else None,
         )
 

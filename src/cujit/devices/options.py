@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import operator
 from dataclasses import dataclass
 
 from cujit.devices.shapes import Dim3, LaunchShape
+from cujit.devices.streams import check_priority
 from cujit.errors import LaunchError, spell
 
 __all__ = [
@@ -55,7 +55,7 @@ class LaunchOptions:
                 None if cluster is None else Dim3.of(cluster, "cluster"),
                 _flag(cooperative, "cooperative"),
                 _flag(overlap, "overlap"),
-                None if priority is None else _int(priority, "priority"),
+                None if priority is None else check_priority(priority),
                 None if timeout_s is None else check_timeout(timeout_s),
             )
         except LaunchError as e:
@@ -93,18 +93,6 @@ def _flag(value: object, what: str) -> bool:
     if not isinstance(value, bool):
         raise LaunchError(f"{what} is {type(value).__name__} {spell(value)}; it takes True or False")
     return value
-
-
-def _int(value: object, what: str) -> int:
-    try:
-        if isinstance(value, bool):
-            raise TypeError
-        number = operator.index(value)  # type: ignore[arg-type]
-    except TypeError:
-        raise LaunchError(f"{what} is {type(value).__name__} {spell(value)}; it takes an int") from None
-    if not -(1 << 31) <= number < 1 << 31:
-        raise LaunchError(f"{what} is {spell(number)}; it takes an int of 32 bits")
-    return number
 
 
 def check_cluster(kernel: str, shape: LaunchShape, cluster: Dim3, most: int) -> None:

@@ -17,7 +17,7 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from cujit.errors import ArgumentError, ClosedError, LaunchError, spell
+from cujit.errors import ArgumentError, ClosedError, LaunchError, read_int, spell
 
 __all__ = [
     "CAPTURE_MODES",
@@ -504,16 +504,15 @@ def check_mode(mode: object) -> None:
         raise LaunchError(f"no mode of a capture is called {spell(mode)}", help=f"one of {', '.join(CAPTURE_MODES)}")
 
 
-def check_priority(priority: object, of: object = None) -> None:
-    """Check the priority of a new stream; ``of`` is the stream that it is to be seen as, if any.
+def check_priority(priority: object, of: object = None) -> int:
+    """Read a priority, of a new stream; ``of`` is the stream that it is to be seen as, if any.
 
     Raises:
         LaunchError: it is no int, or the stream is there already.
     """
-    if isinstance(priority, bool) or not hasattr(priority, "__index__"):
-        raise LaunchError(f"priority is {type(priority).__name__} {spell(priority)}; it takes an int")
-    number = operator.index(priority)
+    number = read_int(priority, "priority", LaunchError)
     if not -(1 << 31) <= number < 1 << 31:
         raise LaunchError(f"priority is {spell(number)}; it takes an int of 32 bits")
     if of is not None:
         raise LaunchError(f"priority {priority} is for a new stream; this one has its own", help="leave priority out")
+    return number

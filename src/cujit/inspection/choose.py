@@ -6,11 +6,10 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
 from fnmatch import fnmatchcase
 
 from cujit.arch import Arch
-from cujit.errors import ArchError, FormatError, NameNotFoundError, OptionError, spell
+from cujit.errors import ArchError, FormatError, NameNotFoundError, OptionError, listed, spell
 from cujit.inspection.values import ImageInfo, ImageKind, Inspection, KernelInfo
 
 __all__ = ["Choice", "Names", "choose_kernels", "names_matching"]
@@ -133,12 +132,9 @@ def _found(
         raise FormatError(f"{', '.join(sorted(missing))}: only PTX, and no machine code, to check", help=_BUILD)
     found = names_matching(pattern, kernels)
     if not found:
-        shown = list(dict.fromkeys(k.display for k in kernels))
-        near = get_close_matches(pattern, shown, n=_SHOWN_NAMES, cutoff=0.0) or shown[:_SHOWN_NAMES]
-        more = f" and {len(shown) - len(near)} more" if len(shown) > len(near) else ""
         raise NameNotFoundError(
             f"no kernel in the machine code of {_called(inspection)} is called {spell(pattern)}",
-            help=f"it has {', '.join(near)}{more}",
+            help=f"it has {listed((k.display for k in kernels), _SHOWN_NAMES, pattern)}",
         )
     return found
 

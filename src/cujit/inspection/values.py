@@ -10,13 +10,12 @@ import math
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from typing import Protocol
 
 from cujit.arch import Arch
 from cujit.arch.support import Version
 from cujit.artifact import Kind
-from cujit.errors import NameNotFoundError, spell
+from cujit.errors import NameNotFoundError, listed, spell
 from cujit.forks import cached_property
 from cujit.formats.mangling import demangle, entity_name, normalise_expression
 from cujit.formats.ptx.uses import Need
@@ -314,9 +313,7 @@ class Inspection:
         lines = [f"{self.name or self.kind.value}: {self.kind.value}, {self.size:,} bytes"]
         for image in self.images[:_SHOWN_NAMES]:
             names = [kernel.display for kernel in image.kernels]
-            more = f" and {len(names) - _SHOWN_NAMES:,} more" if len(names) > _SHOWN_NAMES else ""
-            listed = ", ".join(names[:_SHOWN_NAMES]) + more or image.error or image.note or "no kernel"
-            lines.append(f"  {image}: {listed}")
+            lines.append(f"  {image}: {listed(names, _SHOWN_NAMES) or image.error or image.note or 'no kernel'}")
         rest = len(self.images) - _SHOWN_NAMES
         return "\n".join(lines + [f"  and {rest:,} more images"] * (rest > 0))
 
@@ -353,10 +350,5 @@ class Inspection:
         if arch is not None and not there:
             have = ", ".join(map(str, self.arches)) or "none"
             return NameNotFoundError(f"no kernel for {arch} in {self.name or 'this image'}", help=f"it has {have}")
-        shown = list(dict.fromkeys(k.display for k in there))
-        near = get_close_matches(name, shown, n=_SHOWN_NAMES, cutoff=0.0) or shown
-        more = len(shown) - len(near)
-        listed = ", ".join(near) + (f" and {more} more" if more > 0 else "")
-        return NameNotFoundError(
-            f"no kernel {spell(name)} in {self.name or 'this image'}", help=f"it has {listed or 'none'}"
-        )
+        have = listed((k.display for k in there), _SHOWN_NAMES, name) or "none"
+        return NameNotFoundError(f"no kernel {spell(name)} in {self.name or 'this image'}", help=f"it has {have}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from cujit.errors import LaunchError, spell
+from cujit.errors import LaunchError, counted, spell
 from cujit.occupancy.multiprocessor import WARP_SIZE, ProcessorLimits
 from cujit.occupancy.residency import (
     Demand,
@@ -25,7 +25,6 @@ __all__ = [
     "best_block",
     "block_sizes",
     "clusters_bound",
-    "counted",
     "next_step",
     "shared_bytes_of",
     "waves",
@@ -71,11 +70,6 @@ def best_block(demand: Demand, shared_bytes: SharedBytes = 0) -> Residency:
     """
     found = [residency(demand, n, shared_bytes_of(shared_bytes, n)) for n in block_sizes(demand)]
     return max(found, key=lambda r: (r.blocks * r.threads, r.threads))
-
-
-def counted(number: int, noun: str) -> str:
-    """Write a number and what it counts: ``1 block``, ``1,000 blocks``."""
-    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
 # -- one more block -----------------------------------------------------------------------------------------

@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cujit.arch.support import install
-from cujit.errors import MissingError
-from cujit.occupancy.choosing import counted
+from cujit.errors import MissingError, counted
 from cujit.occupancy.multiprocessor import MAX_BLOCK_THREADS, WARP_SIZE
 from cujit.occupancy.residency import Demand, Limiter, Residency, residency
 

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from cujit.occupancy.choosing import NextStep, Waves, clusters_bound, counted, next_step, waves
+from cujit.errors import counted
+from cujit.occupancy.choosing import NextStep, Waves, clusters_bound, next_step, waves
 from cujit.occupancy.products import Product
 from cujit.occupancy.residency import Demand, Limiter, Residency
 

@@ -14,7 +14,17 @@ from cujit.artifact.opening import naming, open_image
 from cujit.devices.device import Device
 from cujit.devices.name_table import NameTable
 from cujit.devices.shapes import Dim3, Resources
-from cujit.errors import ArchError, ArgumentError, FormatError, LaunchError, NameNotFoundError, OptionError, spell
+from cujit.errors import (
+    ArchError,
+    ArgumentError,
+    FormatError,
+    LaunchError,
+    NameNotFoundError,
+    OptionError,
+    listed,
+    read_int,
+    spell,
+)
 from cujit.formats.cubin import Cubin, CubinKernel
 from cujit.occupancy.choosing import SharedBytes, best_block, block_sizes, clusters_bound, shared_bytes_of
 from cujit.occupancy.cubins import cubins_for
@@ -97,7 +107,7 @@ class Subject:
     def _result(self, found: Residency, grid: int | tuple[int, ...] | None, cluster: int | None) -> Occupancy:
         blocks = Dim3.of(grid, "grid").volume if grid is not None else None
         if cluster is not None:
-            cluster = _number(cluster, "cluster")
+            cluster = read_int(cluster, "cluster", LaunchError)
             clusters_bound(found.limits, found.blocks, 1, cluster)
         return Occupancy(self.kernel, self.product, self.demand, found, blocks, cluster or self.cluster)
 
@@ -193,7 +203,7 @@ def subject(
         "max_threads": max_threads,
         "carveout_percent": carveout_percent,
     }
-    changes = {name: _number(value, name) for name, value in said.items() if value is not None}
+    changes = {name: read_int(value, name, LaunchError) for name, value in said.items() if value is not None}
     place = _place(on, processors)
     if what is None:
         found = _of_numbers(place, kernel, changes)
@@ -242,15 +252,6 @@ def plot(
 # -- where ----------------------------------------------------------------------------------------------------
 
 
-def _number(value: object, name: str) -> int:
-    try:
-        if not isinstance(value, bool):
-            return int(value.__index__())  # type: ignore[attr-defined]
-    except (AttributeError, TypeError):
-        pass
-    raise LaunchError(f"{name} is {type(value).__name__} {spell(value)}; it takes an int")
-
-
 def product_of(on: str | Arch | Device) -> Product:
     """Find the GPU that is said by its name, its architecture, or as a Device.
 
@@ -265,7 +266,7 @@ def product_of(on: str | Arch | Device) -> Product:
 
 def _place(on: str | Arch | Device | None, processors: int | None) -> Product | None:
     if processors is not None:
-        processors = _number(processors, "processors")
+        processors = read_int(processors, "processors", LaunchError)
     if on is None:
         return None
     found = product_of(on)
@@ -369,7 +370,7 @@ def _kernel(artifact: Artifact, cubins: list[Cubin], kernel: str | None) -> tupl
     elif len(found) == 1:
         lowered = next(iter(found))
     else:
-        have = ", ".join(sorted(names.display.values())[:20])
+        have = listed(sorted(names.display.values()), 20)
         raise NameNotFoundError(
             f"{artifact.name or 'this image'} has {len(found)} kernels", help=f"say which: {have}" if found else None
         )

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from cujit.cache.flight import Flight, SingleFlight, fresh
 from cujit.devices.device import Device
-from cujit.errors import OptionError, spell
+from cujit.errors import OptionError, listed, spell
 from cujit.kernel import Kernel
 from cujit.loading import Module
 from cujit.program import Source
@@ -209,9 +209,7 @@ class RegisteredModule:
 
 
 def _few(names: Iterable[str]) -> str:
-    listed = list(names)
-    shown = ", ".join(name if len(name) <= _LONGEST else f"{name[: _LONGEST - 1]}…" for name in listed[:_SHOWN])
-    return shown + (f" and {len(listed) - _SHOWN:,} more" if len(listed) > _SHOWN else "")
+    return listed((name if len(name) <= _LONGEST else f"{name[: _LONGEST - 1]}…" for name in names), _SHOWN)
 
 
 _SHOWN, _LONGEST = 4, 60

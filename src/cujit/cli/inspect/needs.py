@@ -21,7 +21,7 @@ import click
 from cujit.arch.support import dotted
 from cujit.cli.console import attributes, print_json, print_table, printable
 from cujit.devices.cpu.implemented import Total, total
-from cujit.errors import FormatError
+from cujit.errors import FormatError, counted
 from cujit.inspection.needs import PtxNeeds, Use, image_needs
 from cujit.inspection.values import ImageInfo, ImageKind, Inspection
 
@@ -134,7 +134,7 @@ def _print_refusals(needs: PtxNeeds, everything: bool) -> None:
         click.echo("the CPU device executes all of it")
         return
     count = len(needs.refusals)
-    click.echo(f"the CPU device refuses kernels of it, for {count} construct{'' if count == 1 else 's'}:")
+    click.echo(f"the CPU device refuses kernels of it, for {counted(count, 'construct')}:")
     shown = needs.refusals if everything else needs.refusals[:_MOST_REFUSALS]
     for refusal in shown:
         click.echo(printable(f"  line {refusal.line}: {refusal.construct}: {refusal.why}"))

@@ -10,6 +10,7 @@ import click
 
 from cujit.arch.support import dotted
 from cujit.cli.console import print_table, printable, shown_bytes
+from cujit.errors import counted
 from cujit.inspection.compare import Change, Comparison, Metric, Pair
 from cujit.inspection.values import ImageInfo, ImageKind, Inspection, KernelInfo
 
@@ -62,8 +63,7 @@ def print_inspection(inspection: Inspection, keep: KernelFilter, everything: boo
     """Print a file: its images, then its kernels; of a file with very many images their totals."""
     count = len(inspection)
     click.echo(
-        f"{inspection.name}: {inspection.kind.value}, {shown_bytes(inspection.size)} bytes, "
-        f"{count} image{'' if count == 1 else 's'}"
+        f"{inspection.name}: {inspection.kind.value}, {shown_bytes(inspection.size)} bytes, {counted(count, 'image')}"
     )
     if not count:
         click.echo("there is no device code in it\n")
@@ -130,7 +130,7 @@ def _about(image: ImageInfo) -> str:
     if image.is_relocatable:
         found.append("relocatable: to be linked")
     if image.variables:
-        found.append(f"{len(image.variables)} variable{'' if len(image.variables) == 1 else 's'}")
+        found.append(counted(len(image.variables), "variable"))
     if image.undefined:
         found.append(f"needs {_short(', '.join(image.undefined))}")
     if image.identifier:

@@ -17,7 +17,7 @@ from cujit.cli.files import FILE, open_built
 from cujit.cli.inspect.extract import extract
 from cujit.cli.inspect.records import comparison_record, inspections_record
 from cujit.cli.inspect.tables import KernelFilter, print_comparison, print_inspection
-from cujit.errors import ArchError, FormatError, NameNotFoundError, spell
+from cujit.errors import ArchError, FormatError, NameNotFoundError, listed, spell
 from cujit.inspection.choose import names_matching
 from cujit.inspection.compare import compare
 from cujit.inspection.read import inspect
@@ -130,11 +130,8 @@ def _kernels_called(pattern: str | None, found: Sequence[Inspection]) -> KernelF
     kernels = [kernel for inspection in found for kernel in inspection.kernels]
     names = names_matching(pattern, kernels)
     if not names:
-        shown = list(dict.fromkeys(kernel.display for kernel in kernels))
-        more = f" and {len(shown) - _SHOWN_NAMES} more" if len(shown) > _SHOWN_NAMES else ""
-        raise NameNotFoundError(
-            f"no kernel goes by {spell(pattern)}", help=f"there is {', '.join(shown[:_SHOWN_NAMES]) or 'none'}{more}"
-        )
+        have = listed((kernel.display for kernel in kernels), _SHOWN_NAMES) or "none"
+        raise NameNotFoundError(f"no kernel goes by {spell(pattern)}", help=f"there is {have}")
     return KernelFilter(frozenset(names))
 
 

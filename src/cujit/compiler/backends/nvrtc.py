@@ -15,7 +15,7 @@ from cujit.compiler.backends.diagnostics import NAME_MAP, facts_of, missing_head
 from cujit.compiler.inputs.kernels import plain_kernels
 from cujit.compiler.inputs.source import Source
 from cujit.compiler.request import Request
-from cujit.errors import CompileError, Diagnostic, FormatError, HeaderNotFoundError, OptionError, ToolError
+from cujit.errors import CompileError, Diagnostic, FormatError, HeaderNotFoundError, OptionError, ToolError, counted
 from cujit.formats.mangling import SIGNATURE_PROBE, probe_expression, signature_of
 from cujit.signature import Signature
 from cujit.toolchain.nvrtc import Program
@@ -197,7 +197,7 @@ def _explain(request: Request, toolchain: Toolchain, error: ToolError, log: str)
         )
     if unnamed := [name for name in request.names if any(_names(d, name) for d in errors)]:
         return _explain_names(request, unnamed, facts)
-    count = f"{len(errors)} error{'s' * (len(errors) != 1)}" if errors else error.result
+    count = counted(len(errors), "error") if errors else error.result
     return CompileError(
         f"{request.source.name} does not compile for {request.arch}: {count}\n{log.strip()}",
         help=_host_help(errors),

@@ -29,7 +29,7 @@ from cujit.devices.arguments.structures import (
 from cujit.devices.arguments.vectors import is_complex, vector_of
 from cujit.devices.tensormaps.tiling import TensorMap
 from cujit.devices.textures.texture import Surface, Texture
-from cujit.errors import ArgumentError
+from cujit.errors import ArgumentError, counted
 from cujit.signature import Parameter, ParameterClass, Signature
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ class Packer:
         """
         if len(arguments) != len(self._readers):
             n = len(self._readers)
-            takes = f"{n} argument{'s' * (n != 1)} {self.signature}" if n else "no arguments"
+            takes = f"{counted(n, 'argument')} {self.signature}" if n else "no arguments"
             passed = ", ".join(map(describe, arguments[:12]))
             missing = ", ".join(map(str, tuple(self.signature)[len(arguments) :]))
             raise ArgumentError(
