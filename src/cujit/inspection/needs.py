@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from cujit.arch.support import Version
@@ -12,27 +12,9 @@ from cujit.artifact import Artifact, Kind
 from cujit.devices.cpu.backend import CpuBackend
 from cujit.devices.cpu.implemented import Total, total
 from cujit.errors import CujitError, FormatError, PtxSyntaxError, UnsupportedError
+from cujit.formats.ptx import syntax as ptx
 from cujit.formats.ptx.isa.table import special_register
 from cujit.formats.ptx.parser import parse
-from cujit.formats.ptx.syntax import (
-    Address,
-    ComponentOperand,
-    Instruction,
-    LabelRef,
-    Minus,
-    Module,
-    Negated,
-    Operand,
-    PairOperand,
-    Register,
-    RegisterList,
-    RegisterSum,
-    Scope,
-    Statement,
-    SymbolRef,
-    Variable,
-    VectorOperand,
-)
 from cujit.formats.ptx.uses import construct_needs
 from cujit.inspection.read import inspect
 from cujit.inspection.values import ImageInfo, ImageKind
@@ -115,9 +97,9 @@ def ptx_needs(text: str, name: str = "<ptx>") -> PtxNeeds:
     module = parse(text, name=name)
     refusals = _refusals(text, name)
     reasons = {refusal.construct: refusal.why for refusal in reversed(refusals)}
-    statements = list(_statements(module))
-    instructions = Counter(i.name for i in statements if isinstance(i, Instruction))
-    registers = Counter(n for i in statements if isinstance(i, Instruction) for n in _special_registers(i.operands))
+    statements = [statement for function in module.functions for statement in ptx.flat(function.body)]
+    instructions = Counter(i.name for i in statements if isinstance(i, ptx.Instruction))
+    registers = Counter(n for i in statements if isinstance(i, ptx.Instruction) for n in _special_registers(i))
     oldest, arch = _oldest(module)
     return PtxNeeds(
         module.version,
@@ -138,7 +120,7 @@ def _uses(counts: Counter[str], reasons: dict[str, str]) -> tuple[Use, ...]:
     return tuple(Use(name, count, reasons.get(name, "")) for name, count in ordered)
 
 
-def _oldest(module: Module) -> tuple[Version, str]:
+def _oldest(module: ptx.Module) -> tuple[Version, str]:
     needs = construct_needs(module)
     suffix = min((need.suffix for need in needs if need.suffix), default="")
     least, number = max((n.ptx for n in needs), default=(1, 0)), max((n.sm for n in needs), default=10)
@@ -159,66 +141,38 @@ def _refusals(text: str, name: str) -> tuple[Refusal, ...]:
         return tuple(Refusal(*item) for item in sorted({i for kernel in module.refused.values() for i in kernel.items}))
 
 
-# -- the text ---------------------------------------------------------------------------------------------
-
-
-def _statements(module: Module) -> Iterator[Statement]:
-    for function in module.functions:
-        yield from _flat(function.body or ())
-
-
-def _flat(body: Iterable[Statement]) -> Iterator[Statement]:
-    for statement in body:
-        if isinstance(statement, Scope):
-            yield from _flat(statement.body)
-        else:
-            yield statement
-
-
-def _special_registers(operands: Iterable[Operand | None]) -> Iterator[str]:
+def _special_registers(instruction: ptx.Instruction) -> Iterator[str]:
     """Name the special registers among operands, those in brackets and braces too."""
-    for operand in operands:
-        if isinstance(operand, Register):
-            if special_register(operand.name) is not None:
-                yield operand.name
-        elif isinstance(operand, Address):
-            yield from _special_registers((operand.base, *operand.coords))
-        elif isinstance(operand, (VectorOperand, RegisterList)):
-            yield from _special_registers(operand.items)
-        elif isinstance(operand, PairOperand):
-            yield from _special_registers((operand.first, operand.second))
-        elif isinstance(operand, (Minus, Negated)):
-            yield from _special_registers((operand.item,))
-        elif isinstance(operand, (ComponentOperand, RegisterSum)):
-            yield from _special_registers((operand.base,))
+    names = (operand.name for operand in ptx.within(instruction.operands) if isinstance(operand, ptx.Register))
+    return (name for name in names if special_register(name) is not None)
 
 
 # -- features ---------------------------------------------------------------------------------------------
 
 
-def _has(opcodes: str, *words: str, lacks: str = "") -> Callable[[Instruction], bool]:
+def _has(opcodes: str, *words: str, lacks: str = "") -> Callable[[ptx.Instruction], bool]:
     """Make a test of instructions: one of these opcodes (any, where there are none), and a word of each text."""
     names, groups, absent = set(opcodes.split()), [set(group.split()) for group in words], set(lacks.split())
 
-    def test(i: Instruction) -> bool:
+    def test(i: ptx.Instruction) -> bool:
         given = set(i.modifiers)
         return (not names or i.opcode in names) and all(group & given for group in groups) and not absent & given
 
     return test
 
 
-def _calls(*names: str) -> Callable[[Instruction], bool]:
-    def test(i: Instruction) -> bool:
+def _calls(*names: str) -> Callable[[ptx.Instruction], bool]:
+    def test(i: ptx.Instruction) -> bool:
         return i.opcode == "call" and any(_called(operand) in names for operand in i.operands)
 
     return test
 
 
-def _called(operand: Operand) -> str:
-    return operand.name if isinstance(operand, (SymbolRef, Register, LabelRef)) else ""
+def _called(operand: ptx.Operand) -> str:
+    return operand.name if isinstance(operand, (ptx.SymbolRef, ptx.Register, ptx.LabelRef)) else ""
 
 
-_FEATURES: dict[str, Callable[[Instruction], bool]] = {
+_FEATURES: dict[str, Callable[[ptx.Instruction], bool]] = {
     "calls of functions": _has("call"),
     "printing": _calls("vprintf"),
     "assertions": _calls("__assertfail", "__assert_fail"),
@@ -258,16 +212,16 @@ _FEATURES: dict[str, Callable[[Instruction], bool]] = {
 """Features by name, and which instructions are a use of each."""
 
 
-def _features(module: Module, statements: list[Statement]) -> Iterator[str]:
+def _features(module: ptx.Module, statements: list[ptx.Statement]) -> Iterator[str]:
     """Name each feature once for every use."""
     for statement in statements:
-        if isinstance(statement, Instruction):
+        if isinstance(statement, ptx.Instruction):
             yield from (name for name, test in _FEATURES.items() if test(statement))
-    variables = [v for v in (*module.variables, *statements) if isinstance(v, Variable)]
+    variables = [v for v in (*module.variables, *statements) if isinstance(v, ptx.Variable)]
     yield from (kind for variable in variables if (kind := _kind(variable)))
 
 
-def _kind(variable: Variable) -> str:
+def _kind(variable: ptx.Variable) -> str:
     """What kind of memory a variable asks for; parameters of calls ask for none."""
     if variable.space == "shared":
         is_dynamic = variable.shape == (0,) or variable.linkage == "extern"

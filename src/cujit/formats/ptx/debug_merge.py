@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from cujit.formats.ptx.renaming import Renaming, labels_of, rewritten_names
-from cujit.formats.ptx.syntax import Directive, Module, Scope, Statement
+from cujit.formats.ptx.syntax import Directive, Function, Module, flat
 from cujit.formats.ptx.tokens import NAME, Cursor
 
 __all__ = ["DebugData", "Labels"]
@@ -77,16 +77,5 @@ class DebugData:
 
 def _directives(module: Module, name: str) -> Iterable[Directive]:
     """The ``.file`` or ``.section`` directives of a module, and of its functions."""
-    for item in module.items:
-        if isinstance(item, Directive):
-            yield from (item,) * (item.name == name)
-        elif body := getattr(item, "body", None):
-            yield from _inside(body, name)
-
-
-def _inside(body: Iterable[Statement], name: str) -> Iterable[Directive]:
-    for statement in body:
-        if isinstance(statement, Directive) and statement.name == name:
-            yield statement
-        elif isinstance(statement, Scope):
-            yield from _inside(statement.body, name)
+    statements = (s for item in module.items for s in (flat(item.body) if isinstance(item, Function) else (item,)))
+    return (s for s in statements if isinstance(s, Directive) and s.name == name)

@@ -8,17 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from cujit.formats.ptx.syntax import (
-    BranchTargets,
-    CallPrototype,
-    Function,
-    Label,
-    Module,
-    RegisterDecl,
-    Scope,
-    Statement,
-    Variable,
-)
+from cujit.formats.ptx import syntax as ptx
 
 __all__ = ["Mistake", "declaration_mistakes"]
 
@@ -42,21 +32,21 @@ class Mistake(NamedTuple):
     why: str
 
 
-def declaration_mistakes(module: Module) -> Iterator[Mistake]:
+def declaration_mistakes(module: ptx.Module) -> Iterator[Mistake]:
     """Find what no assembler takes, in the order of the text; calls of functions of other modules are none of it."""
     names: set[str] = set()
     for item in module.items:
-        if isinstance(item, Variable):
+        if isinstance(item, ptx.Variable):
             yield from _variable(item)
             if item.linkage not in ("extern", "weak", "common"):
                 yield from _again(item.line, item.name, names)
-        elif isinstance(item, Function):
+        elif isinstance(item, ptx.Function):
             if item.body is not None and item.linkage != "weak":
                 yield from _again(item.line, item.name, names)
             yield from _function(item)
 
 
-def _function(function: Function) -> Iterator[Mistake]:
+def _function(function: ptx.Function) -> Iterator[Mistake]:
     names: set[str] = set()
     for formal in (*function.results, *function.parameters):
         yield from _variable(formal, is_entry=function.is_entry)
@@ -65,31 +55,31 @@ def _function(function: Function) -> Iterator[Mistake]:
         yield from _body(function.body, names)
 
 
-def _body(body: Sequence[Statement], names: set[str]) -> Iterator[Mistake]:
+def _body(body: Sequence[ptx.Statement], names: set[str]) -> Iterator[Mistake]:
     """Check a scope; the parameters of a function are names of its own."""
     for statement in body:
-        if isinstance(statement, RegisterDecl):
+        if isinstance(statement, ptx.RegisterDecl):
             yield from _typed(statement.line, "reg", statement.type, statement.vector)
             for name, count in statement.names:
                 yield from _again(statement.line, name if count is None else f"{name}<>", names)
-        elif isinstance(statement, Variable):
+        elif isinstance(statement, ptx.Variable):
             yield from _variable(statement)
             yield from _again(statement.line, statement.name, names)
-        elif isinstance(statement, (Label, BranchTargets, CallPrototype)):
+        elif isinstance(statement, (ptx.Label, ptx.BranchTargets, ptx.CallPrototype)):
             yield from _again(statement.line, statement.name, names)
-            if isinstance(statement, CallPrototype):
+            if isinstance(statement, ptx.CallPrototype):
                 yield from _prototype(statement)
-        elif isinstance(statement, Scope):
+        elif isinstance(statement, ptx.Scope):
             yield from _body(statement.body, set())
 
 
-def _prototype(prototype: CallPrototype) -> Iterator[Mistake]:
-    formals: Iterable[Variable] = (*prototype.results, *prototype.parameters)
+def _prototype(prototype: ptx.CallPrototype) -> Iterator[Mistake]:
+    formals: Iterable[ptx.Variable] = (*prototype.results, *prototype.parameters)
     for formal in formals:
         yield from _typed(prototype.line, formal.space, formal.type, formal.vector)
 
 
-def _variable(variable: Variable, *, is_entry: bool = False) -> Iterator[Mistake]:
+def _variable(variable: ptx.Variable, *, is_entry: bool = False) -> Iterator[Mistake]:
     line, name = variable.line, variable.name
     if is_entry and variable.space == "param" and variable.type in _OPAQUE:
         return

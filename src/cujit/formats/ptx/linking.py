@@ -15,22 +15,11 @@ from cujit.arch import Arch, ArchKind
 from cujit.arch.support import Version
 from cujit.errors import LinkError
 from cujit.formats.mangling import spelled
+from cujit.formats.ptx import syntax as ptx
 from cujit.formats.ptx.debug_merge import DebugData, Labels
 from cujit.formats.ptx.renaming import Renaming, labels_of
 from cujit.formats.ptx.resolving import Complaint, Symbol, alignment, is_of_nvidia, resolve, symbols_of, variable_bytes
 from cujit.formats.ptx.retarget import obstacles
-from cujit.formats.ptx.syntax import (
-    Function,
-    Generic,
-    Initializer,
-    Label,
-    Location,
-    Module,
-    ModuleItem,
-    Statement,
-    SymbolRef,
-    Variable,
-)
 from cujit.formats.ptx.versions import declared_target, target_version
 
 __all__ = ["Input", "Linked", "check_agreement", "link_modules"]
@@ -43,7 +32,7 @@ class Input(NamedTuple):
     """A module and what messages call it."""
 
     name: str
-    module: Module
+    module: ptx.Module
 
 
 @dataclass(frozen=True)
@@ -52,7 +41,7 @@ class Linked:
     for people.
     """
 
-    module: Module
+    module: ptx.Module
     renamed: tuple[Mapping[str, str], ...]
     notes: tuple[str, ...]
 
@@ -123,49 +112,49 @@ class _Link:
 
     # -- what stays -----------------------------------------------------------------------------------------
 
-    def _kept(self, index: int, renaming: Renaming) -> list[ModuleItem]:
+    def _kept(self, index: int, renaming: Renaming) -> list[ptx.ModuleItem]:
         """The definitions of one input that stay, renamed, with the directives between them."""
-        found: list[ModuleItem] = []
+        found: list[ptx.ModuleItem] = []
         for item in self._inputs[index].module.items:
-            if isinstance(item, (Function, Variable)):
+            if isinstance(item, (ptx.Function, ptx.Variable)):
                 if not self._is_kept(item, index):
                     continue
                 linkage = self._tables[index][item.name].linkage
                 found.append(
                     replace(renaming.function(item), linkage=linkage)
-                    if isinstance(item, Function)
+                    if isinstance(item, ptx.Function)
                     else replace(renaming.variable(item), linkage=linkage)
                 )
-            elif isinstance(item, Location):
+            elif isinstance(item, ptx.Location):
                 found.append(renaming.location(item))
             elif item.name == "pragma":
                 found.append(item)
         return found
 
-    def _is_kept(self, item: Function | Variable, index: int) -> bool:
+    def _is_kept(self, item: ptx.Function | ptx.Variable, index: int) -> bool:
         """Tell whether an item is the definition that its name means."""
         symbol = self._tables[index][item.name]
         if item is not symbol.defined:
             return False
         return symbol.is_private or self._resolution.chosen.get(item.name) is symbol
 
-    def _aliases(self, renamings: Sequence[Renaming]) -> list[ModuleItem]:
+    def _aliases(self, renamings: Sequence[Renaming]) -> list[ptx.ModuleItem]:
         """The aliases that somebody uses, each with its prototype; nvJitLink 13.5 fails on one that nobody does."""
-        heads: list[ModuleItem] = []
-        found: list[ModuleItem] = []
+        heads: list[ptx.ModuleItem] = []
+        found: list[ptx.ModuleItem] = []
         for table, renaming in zip(self._tables, renamings, strict=True):
             for symbol in table.values():
                 users = [renaming] if symbol.is_private else renamings
                 if symbol.alias is None or not any(symbol.name in user.used for user in users):
                     continue
                 if symbol.is_private or self._resolution.chosen.get(symbol.name) is symbol:
-                    own = [f for f in symbol.declared if isinstance(f, Function) and f.linkage != "extern"]
+                    own = [f for f in symbol.declared if isinstance(f, ptx.Function) and f.linkage != "extern"]
                     heads += map(renaming.function, own[:1])
                     there = tuple(renaming.symbol(name, symbol.line) for name in symbol.alias.arguments)
                     found.append(replace(symbol.alias, arguments=there))
         return [*heads, *found]
 
-    def _externs(self, renamings: Sequence[Renaming]) -> list[ModuleItem]:
+    def _externs(self, renamings: Sequence[Renaming]) -> list[ptx.ModuleItem]:
         """Declarations of what is used and the link leaves open: functions of the driver, dynamic shared memory."""
         found: dict[str, list[Symbol]] = {}
         for table, renaming in zip(self._tables, renamings, strict=True):
@@ -190,12 +179,12 @@ class _Link:
                     text = f"{spelled(name)} is used, and no input defines it{self._near(name)}"
                     self._complaints.append(Complaint(index, line, text))
 
-    def _constants(self, kept: Sequence[Sequence[ModuleItem]]) -> None:
+    def _constants(self, kept: Sequence[Sequence[ptx.ModuleItem]]) -> None:
         """Complain of the variable that makes constants more than a program may have."""
         end = 0
         for index, items in enumerate(kept):
             for v in items:
-                if isinstance(v, Variable) and v.space == "const":
+                if isinstance(v, ptx.Variable) and v.space == "const":
                     before, end = end, -(-end // alignment(v)) * alignment(v) + variable_bytes(v)
                     if before <= _CONSTANT_BYTES < end:
                         text = (
@@ -227,7 +216,7 @@ class _Link:
 
     # -- the head -------------------------------------------------------------------------------------------
 
-    def _head(self, target: Arch | None) -> Module:
+    def _head(self, target: Arch | None) -> ptx.Module:
         """The version, target and address size of the result; complain of modules that do not fit it.
 
         The version is the highest, and so is the target, with the ``a`` or ``f`` of any: code of every module has to
@@ -246,10 +235,10 @@ class _Link:
             self._complaints += (Complaint(index, line, text) for line, text in found)
         words = dict.fromkeys(word for module in modules for word in module.target[1:])
         first = str(wanted.real) if wanted is not None else modules[0].target[0]
-        return Module(version, (first, *words), modules[0].address_size)
+        return ptx.Module(version, (first, *words), modules[0].address_size)
 
 
-def _unfit(module: Module, declared: Arch | None, wanted: Arch, version: Version) -> list[tuple[int, str]]:
+def _unfit(module: ptx.Module, declared: Arch | None, wanted: Arch, version: Version) -> list[tuple[int, str]]:
     """Say by line why a module cannot be part of what is for ``wanted`` and of that version."""
     if declared is not None and not declared.runs_on(wanted.real):
         return [(0, f"is for {declared.real}, which does not run on {wanted.real}, the target of the link")]
@@ -257,7 +246,7 @@ def _unfit(module: Module, declared: Arch | None, wanted: Arch, version: Version
     return [(o.line, f"{o.construct} {o.why}") for o in there]
 
 
-def _unlike(module: Module, first: Module) -> Iterator[tuple[str, str]]:
+def _unlike(module: ptx.Module, first: ptx.Module) -> Iterator[tuple[str, str]]:
     """Say what a module has that all have to have alike, and what the first one has."""
     if module.address_size != first.address_size:
         yield f"addresses of {module.address_size} bits, and", f"{first.address_size} bits"
@@ -273,7 +262,7 @@ def _highest(targets: Sequence[Arch]) -> Arch | None:
     return Arch(ArchKind.VIRTUAL, max(target.number for target in targets), suffix)
 
 
-def _texture_mode(module: Module) -> str:
+def _texture_mode(module: ptx.Module) -> str:
     """Source: PTX ISA 9.1, ".target": unified where nothing is said."""
     return next((word for word in module.target if word.startswith("texmode_")), "texmode_unified")
 
@@ -324,19 +313,19 @@ def _fresh(name: str, number: int, taken: set[str]) -> str:
 # -- order ------------------------------------------------------------------------------------------------
 
 
-def _ordered(items: Sequence[ModuleItem], declared: Sequence[ModuleItem]) -> list[ModuleItem]:
+def _ordered(items: Sequence[ptx.ModuleItem], declared: Sequence[ptx.ModuleItem]) -> list[ptx.ModuleItem]:
     """Prototypes first, then what is declared, then variables, then functions: what is used stands before it is.
 
     Source: ptxas 13.5 takes ``.extern`` before the definition of a variable, in the same module, and a prototype
     with the linkage of the function before a function, not after it (measured).
     """
-    variables = [item for item in items if isinstance(item, Variable)]
-    code = [item for item in items if not isinstance(item, Variable)]
+    variables = [item for item in items if isinstance(item, ptx.Variable)]
+    code = [item for item in items if not isinstance(item, ptx.Variable)]
     named = {name for v in variables for name in _names_in(v.initializer)}
     prototypes = [
         replace(item, body=None, directives=tuple(d for d in item.directives if d[0] in _OF_PROTOTYPES))
         for item in code
-        if isinstance(item, Function) and (not item.is_entry or item.name in named)
+        if isinstance(item, ptx.Function) and (not item.is_entry or item.name in named)
     ]
     return [*prototypes, *declared, *_forward(variables), *variables, *code]
 
@@ -344,10 +333,10 @@ def _ordered(items: Sequence[ModuleItem], declared: Sequence[ModuleItem]) -> lis
 _OF_PROTOTYPES = frozenset(("noreturn", "abi_preserve", "abi_preserve_control"))
 
 
-def _forward(variables: Sequence[Variable]) -> list[Variable]:
+def _forward(variables: Sequence[ptx.Variable]) -> list[ptx.Variable]:
     """``.extern`` declarations of the variables whose address another holds that comes before them."""
-    late: dict[str, Variable] = {v.name: v for v in variables}
-    found: list[Variable] = []
+    late: dict[str, ptx.Variable] = {v.name: v for v in variables}
+    found: list[ptx.Variable] = []
     for v in variables:
         early = {name: late.pop(name) for name in _names_in(v.initializer) if name in late and name != v.name}
         found += (replace(other, linkage="extern", initializer=None) for other in early.values())
@@ -357,24 +346,24 @@ def _forward(variables: Sequence[Variable]) -> list[Variable]:
 
 def _names_in(initial: object) -> Iterable[str]:
     """The symbols in an initial value."""
-    if isinstance(initial, Initializer):
+    if isinstance(initial, ptx.Initializer):
         for item in initial.items:
             yield from _names_in(item)
-    elif isinstance(initial, Generic):
+    elif isinstance(initial, ptx.Generic):
         yield initial.symbol.name
-    elif isinstance(initial, SymbolRef):
+    elif isinstance(initial, ptx.SymbolRef):
         yield initial.name
 
 
-def _widest(items: Sequence[Function | Variable]) -> Function | Variable:
+def _widest(items: Sequence[ptx.Function | ptx.Variable]) -> ptx.Function | ptx.Variable:
     """Of several declarations of dynamic shared memory the one that is aligned most; of a function the first."""
-    variables = [item for item in items if isinstance(item, Variable)]
+    variables = [item for item in items if isinstance(item, ptx.Variable)]
     return max(variables, key=alignment) if variables else items[0]
 
 
-def _with_labels(item: ModuleItem, lost: Mapping[str, Sequence[str]]) -> ModuleItem:
+def _with_labels(item: ptx.ModuleItem, lost: Mapping[str, Sequence[str]]) -> ptx.ModuleItem:
     """End a function with labels of another definition of it, which left: debug data tell of them still."""
-    if not isinstance(item, Function) or item.body is None or not lost.get(item.name):
+    if not isinstance(item, ptx.Function) or item.body is None or not lost.get(item.name):
         return item
-    there: list[Statement] = [Label(name) for name in lost[item.name]]
+    there: list[ptx.Statement] = [ptx.Label(name) for name in lost[item.name]]
     return replace(item, body=(*item.body, *there))

@@ -7,20 +7,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from cujit.formats.ptx import syntax as ptx
 from cujit.formats.ptx.constants import constant_expression, integer
 from cujit.formats.ptx.parse_operands import symbol_offset
 from cujit.formats.ptx.register_names import Names
-from cujit.formats.ptx.syntax import (
-    Generic,
-    Immediate,
-    Initializer,
-    InitItem,
-    InitValue,
-    Property,
-    RegisterDecl,
-    SymbolRef,
-    Variable,
-)
 from cujit.formats.ptx.tokens import DIRECTIVE, NAME, STRING, Cursor
 
 __all__ = ["LINKAGES", "SPACES", "attributes", "element_bytes", "parameter_list", "register_declaration", "variables"]
@@ -131,7 +121,7 @@ def attributes(cursor: Cursor) -> tuple[str, ...]:
 # -- registers --------------------------------------------------------------------------------------------
 
 
-def register_declaration(cursor: Cursor, names: Names) -> RegisterDecl:
+def register_declaration(cursor: Cursor, names: Names) -> ptx.RegisterDecl:
     """``.reg .v2 .b32 %r<5>, x;``."""
     line = cursor.line()
     cursor.index += 1
@@ -146,7 +136,7 @@ def register_declaration(cursor: Cursor, names: Names) -> RegisterDecl:
         declared.append((name, count))
         if not cursor.skip(","):
             cursor.expect(";", "',' or ';'")
-            return RegisterDecl(head.type, tuple(declared), head.vector, line)
+            return ptx.RegisterDecl(head.type, tuple(declared), head.vector, line)
 
 
 def _count(cursor: Cursor) -> int | None:
@@ -165,12 +155,12 @@ def _count(cursor: Cursor) -> int | None:
 # -- variables --------------------------------------------------------------------------------------------
 
 
-def variables(cursor: Cursor, names: Names, linkage: str = "") -> list[Variable]:
+def variables(cursor: Cursor, names: Names, linkage: str = "") -> list[ptx.Variable]:
     """``.global .align 4 .b8 name[16] = {…}, other;``, the linkage being read."""
     line = cursor.line()
     space = cursor.take()[1:]
     head = _head(cursor)
-    found: list[Variable] = []
+    found: list[ptx.Variable] = []
     while True:
         name = cursor.expect_name("the name of a variable")
         count = _count(cursor)
@@ -188,7 +178,7 @@ def variables(cursor: Cursor, names: Names, linkage: str = "") -> list[Variable]
 
 def _numbered(
     cursor: Cursor, names: Names, space: str, head: _Head, prefix: str, count: int, linkage: str, line: int
-) -> list[Variable]:
+) -> list[ptx.Variable]:
     """``.shared .b32 name<3>``: ``name0``, ``name1``, ``name2``."""
     if count > _MOST_NUMBERED:
         cursor.fail(f"expected at most {_MOST_NUMBERED} variables in one declaration, found {count}", back=2)
@@ -211,10 +201,10 @@ def _variable(
     name: str,
     shape: tuple[int, ...],
     linkage: str,
-    initializer: InitValue | None,
+    initializer: ptx.InitValue | None,
     line: int,
-) -> Variable:
-    return Variable(
+) -> ptx.Variable:
+    return ptx.Variable(
         space,
         head.type,
         name,
@@ -248,13 +238,13 @@ def _shape(cursor: Cursor) -> tuple[int, ...]:
     return tuple(sizes)
 
 
-def parameter_list(cursor: Cursor, names: Names | None) -> tuple[Variable, ...]:
+def parameter_list(cursor: Cursor, names: Names | None) -> tuple[ptx.Variable, ...]:
     """``(.param .u64 .ptr .global .align 1 a, .param .align 8 .b8 b[24], .reg .u32 %c)``.
 
     The names are declared in ``names``, if given.
     """
     cursor.expect("(")
-    found: list[Variable] = []
+    found: list[ptx.Variable] = []
     if cursor.skip(")"):
         return ()
     while True:
@@ -278,25 +268,25 @@ def parameter_list(cursor: Cursor, names: Names | None) -> tuple[Variable, ...]:
 # -- initial values ---------------------------------------------------------------------------------------
 
 
-def _initial_value(cursor: Cursor, names: Names) -> InitValue:
+def _initial_value(cursor: Cursor, names: Names) -> ptx.InitValue:
     """``{…}`` or one item."""
     return _braced(cursor, names, 0) if cursor.at("{") else _init_item(cursor, names)
 
 
-def _braced(cursor: Cursor, names: Names, depth: int) -> Initializer:
+def _braced(cursor: Cursor, names: Names, depth: int) -> ptx.Initializer:
     """``{item, {item, item}, …}``."""
     if depth == _DEEPEST_INITIALIZER:
         cursor.fail(f"expected at most {_DEEPEST_INITIALIZER} levels of braces")
     cursor.index += 1
-    found: list[InitItem] = []
+    found: list[ptx.InitItem] = []
     while not cursor.skip("}"):
         if found:
             cursor.expect(",", "',' or '}'")
         found.append(_braced(cursor, names, depth + 1) if cursor.at("{") else _init_item(cursor, names))
-    return Initializer(tuple(found))
+    return ptx.Initializer(tuple(found))
 
 
-def _init_item(cursor: Cursor, names: Names) -> InitValue:
+def _init_item(cursor: Cursor, names: Names) -> ptx.InitValue:
     """``5``, ``0f3F800000``, ``symbol+4``, ``generic(symbol)+4``, ``0xFF(symbol)``, ``mode = linear``."""
     if cursor.at(STRING):
         cursor.fail_expected("a constant or a name: PTX has no strings in initial values")
@@ -307,30 +297,30 @@ def _init_item(cursor: Cursor, names: Names) -> InitValue:
     value = constant_expression(cursor, "a constant or a name")
     if not cursor.skip("("):
         return value
-    if not isinstance(value, Immediate):
+    if not isinstance(value, ptx.Immediate):
         cursor.fail("expected an integer as the byte mask", back=1)
     item = _symbol_item(cursor, names)
     cursor.expect(")")
-    if isinstance(item, Generic):
-        return Generic(item.symbol, True, value.value)
-    return Generic(item, False, value.value)
+    if isinstance(item, ptx.Generic):
+        return ptx.Generic(item.symbol, True, value.value)
+    return ptx.Generic(item, False, value.value)
 
 
-def _property(cursor: Cursor) -> Property:
+def _property(cursor: Cursor) -> ptx.Property:
     """``addr_mode_0 = clamp_to_edge``: in the initial value of a sampler or texture."""
     name = cursor.expect_name("a property")
     cursor.expect("=")
     if cursor.at(NAME):
-        return Property(name, cursor.expect_name("the value of the property"))
-    return Property(name, str(integer(cursor, "the value of the property")))
+        return ptx.Property(name, cursor.expect_name("the value of the property"))
+    return ptx.Property(name, str(integer(cursor, "the value of the property")))
 
 
-def _symbol_item(cursor: Cursor, names: Names) -> SymbolRef | Generic:
+def _symbol_item(cursor: Cursor, names: Names) -> ptx.SymbolRef | ptx.Generic:
     """``symbol``, ``symbol+4``, ``symbol[2]``, ``generic(symbol)``, ``generic(symbol)+4``."""
     name = cursor.expect_name("the name of a variable or function")
     if name != "generic" or not cursor.skip("("):
-        return symbol_offset(cursor, names, SymbolRef(name))
-    inner = symbol_offset(cursor, names, SymbolRef(cursor.expect_name("the name of a variable or function")))
+        return symbol_offset(cursor, names, ptx.SymbolRef(name))
+    inner = symbol_offset(cursor, names, ptx.SymbolRef(cursor.expect_name("the name of a variable or function")))
     cursor.expect(")")
-    outer = symbol_offset(cursor, names, SymbolRef(inner.name))
-    return Generic(SymbolRef(inner.name, inner.offset + outer.offset))
+    outer = symbol_offset(cursor, names, ptx.SymbolRef(inner.name))
+    return ptx.Generic(ptx.SymbolRef(inner.name, inner.offset + outer.offset))

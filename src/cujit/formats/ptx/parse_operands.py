@@ -2,33 +2,20 @@
 
 from __future__ import annotations
 
+from cujit.formats.ptx import syntax as ptx
 from cujit.formats.ptx.constants import WARP_SIZE, constant_expression, integer
 from cujit.formats.ptx.register_names import Names
-from cujit.formats.ptx.syntax import (
-    Address,
-    ComponentOperand,
-    LabelRef,
-    Minus,
-    Negated,
-    Operand,
-    PairOperand,
-    Register,
-    RegisterList,
-    RegisterSum,
-    SymbolRef,
-    VectorOperand,
-)
 from cujit.formats.ptx.tokens import NAME, Cursor
 
 __all__ = ["address", "call_operands", "label_operands", "operands", "symbol_offset"]
 
 
-def operands(cursor: Cursor, names: Names) -> tuple[Operand, ...]:
+def operands(cursor: Cursor, names: Names) -> tuple[ptx.Operand, ...]:
     """``operand, operand, …`` up to the ``;``, which stays."""
     kinds, words, known = cursor.kinds, cursor.words, names.known
     if kinds[cursor.index] == ";":
         return ()
-    found: list[Operand] = []
+    found: list[ptx.Operand] = []
     while True:
         index = cursor.index
         following = kinds[index + 1] if kinds[index] == NAME else ""
@@ -47,24 +34,24 @@ def operands(cursor: Cursor, names: Names) -> tuple[Operand, ...]:
             cursor.fail_expected("',' or ';'")
 
 
-def _name(word: str, names: Names) -> Operand:
+def _name(word: str, names: Names) -> ptx.Operand:
     return WARP_SIZE if word == "WARP_SZ" else names.find(word)
 
 
-def _operand(cursor: Cursor, names: Names) -> Operand:
+def _operand(cursor: Cursor, names: Names) -> ptx.Operand:
     """``[address]``, ``{vector}``, ``!name``, ``-name``, ``name+4``, ``name[3]``, ``constant``, ``first|second``."""
     kind = cursor.kinds[cursor.index]
-    first: Operand
+    first: ptx.Operand
     if kind == "[":
         first = address(cursor, names)
     elif kind == "{":
         first = _vector(cursor, names)
     elif kind == "!" and cursor.kinds[cursor.index + 1] == NAME:
         cursor.index += 1
-        first = Negated(names.find(cursor.take()))
+        first = ptx.Negated(names.find(cursor.take()))
     elif kind == "-" and cursor.kinds[cursor.index + 1] == NAME and cursor.words[cursor.index + 1] != "WARP_SZ":
         cursor.index += 1
-        first = Minus(names.find(cursor.take()))
+        first = ptx.Minus(names.find(cursor.take()))
     elif kind == NAME and not cursor.at_word("WARP_SZ"):
         first = _named(cursor, names)
     else:
@@ -72,26 +59,26 @@ def _operand(cursor: Cursor, names: Names) -> Operand:
     if cursor.skip("|"):
         negated = cursor.skip("!")
         second = names.find(cursor.expect(NAME, "a register after '|'"))
-        return PairOperand(first, Negated(second) if negated else second)
+        return ptx.PairOperand(first, ptx.Negated(second) if negated else second)
     return first
 
 
-def _named(cursor: Cursor, names: Names) -> Operand:
+def _named(cursor: Cursor, names: Names) -> ptx.Operand:
     """``name``, ``symbol+4``, ``symbol-4``, ``symbol[3]``, ``register+4``."""
     found = names.find(cursor.take())
-    if isinstance(found, SymbolRef):
+    if isinstance(found, ptx.SymbolRef):
         return symbol_offset(cursor, names, found)
-    if isinstance(found, Register) and cursor.at("+"):
-        return RegisterSum(found, _offset(cursor))
+    if isinstance(found, ptx.Register) and cursor.at("+"):
+        return ptx.RegisterSum(found, _offset(cursor))
     return found
 
 
-def symbol_offset(cursor: Cursor, names: Names, symbol: SymbolRef) -> SymbolRef:
+def symbol_offset(cursor: Cursor, names: Names, symbol: ptx.SymbolRef) -> ptx.SymbolRef:
     """``+4``, ``-4`` or ``[3]`` after a symbol, or nothing."""
     if cursor.kinds[cursor.index] in "+-":
-        return SymbolRef(symbol.name, _offset(cursor))
+        return ptx.SymbolRef(symbol.name, _offset(cursor))
     if cursor.at("["):
-        return SymbolRef(symbol.name, _element_offset(cursor, names, symbol.name))
+        return ptx.SymbolRef(symbol.name, _element_offset(cursor, names, symbol.name))
     return symbol
 
 
@@ -112,15 +99,15 @@ def _element_offset(cursor: Cursor, names: Names, symbol: str) -> int:
     return index * element_bytes
 
 
-def _vector(cursor: Cursor, names: Names) -> VectorOperand:
+def _vector(cursor: Cursor, names: Names) -> ptx.VectorOperand:
     """``{operand, operand, …}``."""
-    return VectorOperand(_listed(cursor, names, "}"))
+    return ptx.VectorOperand(_listed(cursor, names, "}"))
 
 
-def _listed(cursor: Cursor, names: Names, close: str) -> tuple[Operand, ...]:
+def _listed(cursor: Cursor, names: Names, close: str) -> tuple[ptx.Operand, ...]:
     """The operands between brackets; the opening one is the next word."""
     cursor.index += 1
-    found: list[Operand] = []
+    found: list[ptx.Operand] = []
     if cursor.skip(close):
         return ()
     while True:
@@ -133,55 +120,55 @@ def _listed(cursor: Cursor, names: Names, close: str) -> tuple[Operand, ...]:
             cursor.fail_expected(f"',' or {close!r}")
 
 
-def address(cursor: Cursor, names: Names) -> Address:
+def address(cursor: Cursor, names: Names) -> ptx.Address:
     """``[base]``, ``[base+4]``, ``[1234]``, ``[texture, {x, y}]``, ``[base].unified``."""
     cursor.expect("[")
-    base: Register | SymbolRef | None = None
+    base: ptx.Register | ptx.SymbolRef | None = None
     offset = 0
     if cursor.at(NAME) and not cursor.at_word("WARP_SZ"):
         found = names.find(cursor.take())
-        if not isinstance(found, (Register, SymbolRef)):
+        if not isinstance(found, (ptx.Register, ptx.SymbolRef)):
             cursor.fail("expected a whole register or a variable as the base of the address", back=1)
         base = found
         if cursor.kinds[cursor.index] in "+-":
             offset = _offset(cursor)
     else:
         offset = integer(cursor, "an address")
-    coords: list[Operand] = []
+    coords: list[ptx.Operand] = []
     while cursor.skip(","):
         coords.append(_operand(cursor, names))
-        if isinstance(coords[-1], Address):
+        if isinstance(coords[-1], ptx.Address):
             cursor.fail("expected the coordinates of a texture, found an address", back=1)
     if not cursor.skip("]"):
         cursor.fail_expected("']'" if coords else "'+', ',' or ']'")
-    return Address(base, offset, tuple(coords), cursor.skip_word(".unified"))
+    return ptx.Address(base, offset, tuple(coords), cursor.skip_word(".unified"))
 
 
-def label_operands(cursor: Cursor, names: Names, *, labels_from: int) -> tuple[Operand, ...]:
+def label_operands(cursor: Cursor, names: Names, *, labels_from: int) -> tuple[ptx.Operand, ...]:
     """The operands of ``bra`` and ``brx``: names from position ``labels_from`` on are labels."""
-    found: list[Operand] = []
+    found: list[ptx.Operand] = []
     while not cursor.at(";"):
         if found:
             cursor.expect(",", "',' or ';'")
         if len(found) >= labels_from:
-            found.append(LabelRef(cursor.expect_name("a label")))
+            found.append(ptx.LabelRef(cursor.expect_name("a label")))
         else:
             found.append(_operand(cursor, names))
     return tuple(found)
 
 
-def call_operands(cursor: Cursor, names: Names) -> tuple[Operand, ...]:
+def call_operands(cursor: Cursor, names: Names) -> tuple[ptx.Operand, ...]:
     """``(results), function, (arguments), prototype``: all but the function may be missing."""
-    found: list[Operand] = []
+    found: list[ptx.Operand] = []
     named = False
     while True:
         if cursor.at("("):
-            found.append(RegisterList(_listed(cursor, names, ")")))
+            found.append(ptx.RegisterList(_listed(cursor, names, ")")))
         elif named:
-            found.append(LabelRef(cursor.expect_name("a list of arguments or the name of a prototype")))
+            found.append(ptx.LabelRef(cursor.expect_name("a list of arguments or the name of a prototype")))
         else:
             target = names.find(cursor.expect_name("a function"))
-            if isinstance(target, ComponentOperand):
+            if isinstance(target, ptx.ComponentOperand):
                 cursor.fail("expected a function, or a register with the address of one", back=1)
             found.append(target)
             named = True

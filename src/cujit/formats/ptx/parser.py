@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
+from cujit.formats.ptx import syntax as ptx
 from cujit.formats.ptx.constants import integer
 from cujit.formats.ptx.parse_declarations import (
     LINKAGES,
@@ -20,23 +21,6 @@ from cujit.formats.ptx.parse_declarations import (
 )
 from cujit.formats.ptx.parse_operands import call_operands, label_operands, operands
 from cujit.formats.ptx.register_names import Names
-from cujit.formats.ptx.syntax import (
-    Address,
-    BranchTargets,
-    CallPrototype,
-    Directive,
-    Function,
-    Instruction,
-    Label,
-    Location,
-    Module,
-    ModuleItem,
-    Operand,
-    Predicate,
-    Scope,
-    Statement,
-    SymbolRef,
-)
 from cujit.formats.ptx.tokens import DIRECTIVE, DWARF, END, NAME, NUMBER, STRING, Cursor
 
 __all__ = ["parse"]
@@ -56,7 +40,7 @@ _ITEMS = frozenset(
 _VERSION = re.compile(r"(\d{1,3})\.(\d{1,3})", re.ASCII)
 
 
-def parse(text: str, *, name: str = "<ptx>") -> Module:
+def parse(text: str, *, name: str = "<ptx>") -> ptx.Module:
     """Read a whole PTX text. ``name`` stands for the file in errors.
 
     ``address_size`` is 64 where the text does not say, as ptxas has it.
@@ -78,10 +62,10 @@ class _Parser:
 
     # -- module ---------------------------------------------------------------------------------------------
 
-    def module(self) -> Module:
+    def module(self) -> ptx.Module:
         """``.version 8.5 .target sm_90, debug .address_size 64`` and the items."""
         cursor = self._cursor
-        leading: list[ModuleItem] = []
+        leading: list[ptx.ModuleItem] = []
         while cursor.at(DWARF):
             leading.append(self._dwarf())
         version = self._version()
@@ -96,7 +80,7 @@ class _Parser:
         items = leading
         while not cursor.at(END):
             self._item(items)
-        return Module(version, target, address_size, tuple(items))
+        return ptx.Module(version, target, address_size, tuple(items))
 
     def _version(self) -> tuple[int, int]:
         cursor = self._cursor
@@ -115,7 +99,7 @@ class _Parser:
             found.append(cursor.expect_name("a target such as sm_90"))
         return tuple(found)
 
-    def _item(self, items: list[ModuleItem]) -> None:
+    def _item(self, items: list[ptx.ModuleItem]) -> None:
         """A function, a variable or a directive of the module."""
         cursor = self._cursor
         if cursor.at(DWARF):
@@ -147,12 +131,12 @@ class _Parser:
 
     # -- directives -----------------------------------------------------------------------------------------
 
-    def _dwarf(self) -> Directive:
+    def _dwarf(self) -> ptx.Directive:
         """``@@DWARF …``, up to the end of the line: debug data of the oldest compilers, kept as it is."""
         line = self._cursor.line()
-        return Directive("@@DWARF", (self._cursor.take()[len("@@DWARF") :].strip(),), line)
+        return ptx.Directive("@@DWARF", (self._cursor.take()[len("@@DWARF") :].strip(),), line)
 
-    def _file(self) -> Directive:
+    def _file(self) -> ptx.Directive:
         """``.file 1 "name"`` or ``.file 1 "name", time, size``."""
         cursor = self._cursor
         line = cursor.line()
@@ -160,9 +144,9 @@ class _Parser:
         arguments = [str(_integer_word(cursor, "the number of the file")), cursor.expect(STRING)]
         while cursor.skip(","):
             arguments.append(str(_integer_word(cursor, "a number")))
-        return Directive("file", tuple(arguments), line)
+        return ptx.Directive("file", tuple(arguments), line)
 
-    def _section(self) -> Directive:
+    def _section(self) -> ptx.Directive:
         """``.section .debug_info { … }``, the body verbatim."""
         cursor = self._cursor
         line = cursor.line()
@@ -177,9 +161,9 @@ class _Parser:
                 cursor.fail_expected("'}' to end the section")
             cursor.index += 1
         cursor.index += 1
-        return Directive("section", (name, cursor.source[start : cursor.starts[cursor.index - 1]]), line)
+        return ptx.Directive("section", (name, cursor.source[start : cursor.starts[cursor.index - 1]]), line)
 
-    def _pragma(self) -> Directive:
+    def _pragma(self) -> ptx.Directive:
         """``.pragma "nounroll", "…";``."""
         cursor = self._cursor
         line = cursor.line()
@@ -188,9 +172,9 @@ class _Parser:
         while cursor.skip(","):
             arguments.append(cursor.expect(STRING))
         cursor.expect(";", "',' or ';'")
-        return Directive("pragma", tuple(arguments), line)
+        return ptx.Directive("pragma", tuple(arguments), line)
 
-    def _alias(self) -> Directive:
+    def _alias(self) -> ptx.Directive:
         """``.alias new, old;``."""
         cursor = self._cursor
         line = cursor.line()
@@ -199,15 +183,15 @@ class _Parser:
         cursor.expect(",")
         old = cursor.expect_name("the name of a function")
         cursor.expect(";")
-        return Directive("alias", (new, old), line)
+        return ptx.Directive("alias", (new, old), line)
 
-    def _target(self) -> Directive:
+    def _target(self) -> ptx.Directive:
         """A second ``.target``: it changes what is allowed from there on."""
         line = self._cursor.line()
         self._cursor.index += 1
-        return Directive("target", self._targets(), line)
+        return ptx.Directive("target", self._targets(), line)
 
-    def _location(self) -> Location:
+    def _location(self) -> ptx.Location:
         """``.loc 1 10 3`` with an optional ``, function_name label+4, inlined_at 1 20 5``."""
         cursor = self._cursor
         line = cursor.line()
@@ -218,7 +202,7 @@ class _Parser:
         rest = ""
         while cursor.skip(","):
             rest += (", " if rest else "") + self._location_part()
-        return Location(file, source_line, column, rest, line)
+        return ptx.Location(file, source_line, column, rest, line)
 
     def _location_part(self) -> str:
         cursor = self._cursor
@@ -233,7 +217,7 @@ class _Parser:
 
     # -- functions ------------------------------------------------------------------------------------------
 
-    def _function(self, linkage: str, line: int) -> Function:
+    def _function(self, linkage: str, line: int) -> ptx.Function:
         """``.func (results) name (parameters) .directives { … }``, the linkage being read."""
         cursor, names = self._cursor, self._names
         is_entry = cursor.take() == ".entry"
@@ -243,13 +227,13 @@ class _Parser:
         name = cursor.expect_name("the name of a function")
         parameters = parameter_list(cursor, names) if cursor.at("(") else ()
         directives = self._function_directives()
-        body: tuple[Statement, ...] | None = None
+        body: tuple[ptx.Statement, ...] | None = None
         if cursor.at("{"):
             body = self._block()
         elif not cursor.skip(";") and is_entry:  # ptxas takes the declaration of a .func without it
             cursor.fail_expected("'{' or ';'")
         names.close()
-        return Function(name, is_entry, parameters, results, body, linkage, directives, own, line)
+        return ptx.Function(name, is_entry, parameters, results, body, linkage, directives, own, line)
 
     def _function_directives(self) -> tuple[tuple[str, tuple[str, ...]], ...]:
         """``.maxntid 256, 1, 1 .minnctapersm 2 .noreturn .pragma "…";`` in any order."""
@@ -280,14 +264,14 @@ class _Parser:
 
     # -- statements -----------------------------------------------------------------------------------------
 
-    def _block(self) -> tuple[Statement, ...]:
+    def _block(self) -> tuple[ptx.Statement, ...]:
         """``{ statement … }``; the scope is opened by the caller."""
         cursor = self._cursor
         cursor.expect("{")
         self._depth += 1
         if self._depth > _DEEPEST_SCOPE:
             cursor.fail(f"expected at most {_DEEPEST_SCOPE} scopes inside each other", back=1)
-        kinds, body = cursor.kinds, list[Statement]()
+        kinds, body = cursor.kinds, list[ptx.Statement]()
         while True:
             kind = kinds[cursor.index]
             if kind == NAME:
@@ -306,7 +290,7 @@ class _Parser:
             else:
                 self._other_statement(body)
 
-    def _other_statement(self, body: list[Statement]) -> None:
+    def _other_statement(self, body: list[ptx.Statement]) -> None:
         """``{ … }`` or a stray ``;``."""
         cursor = self._cursor
         if cursor.skip(";"):
@@ -315,10 +299,10 @@ class _Parser:
             cursor.fail_expected("a statement or '}'")
         line = cursor.line()
         self._names.open()
-        body.append(Scope(self._block(), line))
+        body.append(ptx.Scope(self._block(), line))
         self._names.close()
 
-    def _predicated(self) -> Instruction:
+    def _predicated(self) -> ptx.Instruction:
         """``@%p instruction`` or ``@!%p instruction``."""
         cursor = self._cursor
         line = cursor.line()
@@ -327,9 +311,9 @@ class _Parser:
         register = cursor.expect_name("a predicate register")
         if not cursor.at(NAME):
             cursor.fail_expected("an instruction after the predicate")
-        return self._instruction(Predicate(register, negated), line)
+        return self._instruction(ptx.Predicate(register, negated), line)
 
-    def _instruction(self, predicate: Predicate | None, line: int) -> Instruction:
+    def _instruction(self, predicate: ptx.Predicate | None, line: int) -> ptx.Instruction:
         """``opcode.modifier operand, operand;``."""
         cursor = self._cursor
         word = cursor.words[cursor.index]
@@ -354,7 +338,7 @@ class _Parser:
         if cursor.kinds[cursor.index] != ";":
             cursor.fail_expected("',' or ';'")
         cursor.index += 1
-        return Instruction(opcode, modifiers, found, predicate, line)
+        return ptx.Instruction(opcode, modifiers, found, predicate, line)
 
     def _mnemonic(self, word: str) -> tuple[str, tuple[str, ...]]:
         opcode, *modifiers = word.split(".")
@@ -362,7 +346,7 @@ class _Parser:
             self._cursor.fail(f"expected an instruction, found {opcode[:60]!r}", back=1)
         return opcode, tuple(modifiers)
 
-    def _labelled(self) -> Statement:
+    def _labelled(self) -> ptx.Statement:
         """``name:``, or ``name: .branchtargets a, b;``, or ``name: .callprototype …;``."""
         cursor = self._cursor
         line = cursor.line()
@@ -375,12 +359,12 @@ class _Parser:
             while cursor.skip(","):
                 targets.append(cursor.expect_name("a label"))
             cursor.expect(";", "',' or ';'")
-            return BranchTargets(name, tuple(targets), word[1:], line)
+            return ptx.BranchTargets(name, tuple(targets), word[1:], line)
         if word == ".callprototype":
             return self._prototype(name, line)
-        return Label(name, line)
+        return ptx.Label(name, line)
 
-    def _prototype(self, name: str, line: int) -> CallPrototype:
+    def _prototype(self, name: str, line: int) -> ptx.CallPrototype:
         """``.callprototype (results) _ (parameters) .noreturn;``, the label being read."""
         cursor = self._cursor
         cursor.index += 1
@@ -389,9 +373,9 @@ class _Parser:
         parameters = parameter_list(cursor, None) if cursor.at("(") else ()
         flags = [" ".join((flag, ", ".join(numbers))).rstrip() for flag, numbers in self._function_directives()]
         cursor.expect(";")
-        return CallPrototype(name, results, parameters, tuple(flags), line)
+        return ptx.CallPrototype(name, results, parameters, tuple(flags), line)
 
-    def _declaration(self, body: list[Statement]) -> None:
+    def _declaration(self, body: list[ptx.Statement]) -> None:
         """``.reg``, a variable, ``.loc`` or ``.pragma`` inside a function."""
         cursor = self._cursor
         word = cursor.words[cursor.index]
@@ -415,11 +399,11 @@ class _Parser:
 _ADDRESSING = frozenset(("ld", "ldu", "st"))
 
 
-def _with_elements(found: tuple[Operand, ...]) -> tuple[Operand, ...]:
+def _with_elements(found: tuple[ptx.Operand, ...]) -> tuple[ptx.Operand, ...]:
     """Make ``a[3]``, where an address has to be, the address that it is."""
-    if not any(type(operand) is SymbolRef for operand in found):
+    if not any(type(operand) is ptx.SymbolRef for operand in found):
         return found
-    return tuple(Address(SymbolRef(o.name), o.offset) if isinstance(o, SymbolRef) else o for o in found)
+    return tuple(ptx.Address(ptx.SymbolRef(o.name), o.offset) if isinstance(o, ptx.SymbolRef) else o for o in found)
 
 
 def _integer_word(cursor: Cursor, expected: str) -> int:
@@ -431,7 +415,7 @@ def _integer_word(cursor: Cursor, expected: str) -> int:
     return int(word)
 
 
-_MODULE_DIRECTIVES: dict[str, Callable[[_Parser], Directive]] = {
+_MODULE_DIRECTIVES: dict[str, Callable[[_Parser], ptx.Directive]] = {
     ".file": _Parser._file,
     ".section": _Parser._section,
     ".pragma": _Parser._pragma,

@@ -9,43 +9,12 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from cujit.errors import FormatError, spell
-from cujit.formats.ptx.syntax import (
-    Address,
-    BranchTargets,
-    CallPrototype,
-    ComponentOperand,
-    Directive,
-    FloatLiteral,
-    Function,
-    Generic,
-    Immediate,
-    Initializer,
-    Instruction,
-    Label,
-    LabelRef,
-    Location,
-    Minus,
-    Module,
-    Negated,
-    Operand,
-    PairOperand,
-    Predicate,
-    Property,
-    Register,
-    RegisterDecl,
-    RegisterList,
-    RegisterSum,
-    Scope,
-    Statement,
-    SymbolRef,
-    Variable,
-    VectorOperand,
-)
+from cujit.formats.ptx import syntax as ptx
 
 __all__ = ["print_instruction", "print_module", "print_operand"]
 
 
-def print_module(module: Module) -> str:
+def print_module(module: ptx.Module) -> str:
     """Write ``module`` as PTX text that ``parser.parse`` reads back to an equal value.
 
     Raises:
@@ -55,7 +24,7 @@ def print_module(module: Module) -> str:
     lines = [f".version {major}.{minor}", f".target {', '.join(module.target)}"]
     lines += [f".address_size {module.address_size}", ""]
     for item in module.items:
-        if isinstance(item, Function):
+        if isinstance(item, ptx.Function):
             lines += _function(item)
         else:
             lines.append(_statement(item))
@@ -65,7 +34,7 @@ def print_module(module: Module) -> str:
 # -- functions --------------------------------------------------------------------------------------------
 
 
-def _function(function: Function) -> Iterable[str]:
+def _function(function: ptx.Function) -> Iterable[str]:
     linkage = f".{function.linkage} " if function.linkage else ""
     words = [f"{linkage}.{'entry' if function.is_entry else 'func'}"]
     words += [f".attribute({_attributes(function.attributes)})"] if function.attributes else []
@@ -84,45 +53,45 @@ def _function(function: Function) -> Iterable[str]:
     yield "}"
 
 
-def _block(body: Iterable[Statement], indent: str) -> Iterable[str]:
+def _block(body: Iterable[ptx.Statement], indent: str) -> Iterable[str]:
     for statement in body:
-        if isinstance(statement, Scope):
+        if isinstance(statement, ptx.Scope):
             yield indent + "{"
             yield from _block(statement.body, indent + "\t")
             yield indent + "}"
-        elif isinstance(statement, Label):
+        elif isinstance(statement, ptx.Label):
             yield f"{statement.name}:"
         else:
             yield indent + _statement(statement)
 
 
-def _statement(statement: Statement) -> str:
+def _statement(statement: ptx.Statement) -> str:
     return _STATEMENTS[type(statement)](statement)
 
 
-def print_instruction(instruction: Instruction) -> str:
+def print_instruction(instruction: ptx.Instruction) -> str:
     """Write one instruction with its predicate and its ``;``."""
     predicate = f"{_predicate(instruction.predicate)} " if instruction.predicate else ""
     operands = f" {_listed(instruction.operands)}" if instruction.operands else ""
     return f"{predicate}{instruction.name}{operands};"
 
 
-def _predicate(predicate: Predicate) -> str:
+def _predicate(predicate: ptx.Predicate) -> str:
     return f"@{'!' if predicate.negated else ''}{predicate.register}"
 
 
-def _register_declaration(declared: RegisterDecl) -> str:
+def _register_declaration(declared: ptx.RegisterDecl) -> str:
     vector = f".v{declared.vector} " if declared.vector > 1 else ""
     names = (name if count is None else f"{name}<{count}>" for name, count in declared.names)
     return f".reg {vector}.{declared.type} {', '.join(names)};"
 
 
-def _location(location: Location) -> str:
+def _location(location: ptx.Location) -> str:
     rest = f", {location.rest}" if location.rest else ""
     return f".loc {location.file} {location.source_line} {location.column}{rest}"
 
 
-def _directive(directive: Directive) -> str:
+def _directive(directive: ptx.Directive) -> str:
     name, arguments = directive.name, directive.arguments
     if name == "section":
         section, body = arguments
@@ -136,29 +105,29 @@ def _directive(directive: Directive) -> str:
     return f".{name} {', '.join(arguments)}{end}"
 
 
-def _targets(targets: BranchTargets) -> str:
+def _targets(targets: ptx.BranchTargets) -> str:
     return f"{targets.name}: .{targets.kind} {', '.join(targets.targets)};"
 
 
-def _prototype(prototype: CallPrototype) -> str:
+def _prototype(prototype: ptx.CallPrototype) -> str:
     results = f"{_parameters(prototype.results)} " if prototype.results else ""
     flags = "".join(f" .{flag}" for flag in prototype.flags)
     return f"{prototype.name}: .callprototype {results}_ {_parameters(prototype.parameters)}{flags};"
 
 
-def _parameters(parameters: Iterable[Variable]) -> str:
+def _parameters(parameters: Iterable[ptx.Variable]) -> str:
     return f"({', '.join(map(_declaration, parameters))})"
 
 
 # -- variables --------------------------------------------------------------------------------------------
 
 
-def _variable(variable: Variable) -> str:
+def _variable(variable: ptx.Variable) -> str:
     initial = "" if variable.initializer is None else f" = {print_operand(variable.initializer)}"
     return f"{_declaration(variable)}{initial};"
 
 
-def _declaration(variable: Variable) -> str:
+def _declaration(variable: ptx.Variable) -> str:
     words = [f".{variable.linkage}"] if variable.linkage else []
     words.append(f".{variable.space}")
     if variable.attributes:
@@ -182,7 +151,7 @@ def _attributes(attributes: Iterable[str]) -> str:
 # -- operands and initial values --------------------------------------------------------------------------
 
 
-def print_operand(operand: Operand | Initializer | Generic | Property) -> str:
+def print_operand(operand: ptx.Operand | ptx.Initializer | ptx.Generic | ptx.Property) -> str:
     """Write one operand, or one initial value.
 
     Raises:
@@ -191,24 +160,24 @@ def print_operand(operand: Operand | Initializer | Generic | Property) -> str:
     return _OPERANDS[type(operand)](operand)
 
 
-def _listed(items: Iterable[Operand | Initializer | Generic | Property]) -> str:
+def _listed(items: Iterable[ptx.Operand | ptx.Initializer | ptx.Generic | ptx.Property]) -> str:
     return ", ".join([_OPERANDS[type(item)](item) for item in items])
 
 
-def _immediate(immediate: Immediate) -> str:
+def _immediate(immediate: ptx.Immediate) -> str:
     value = immediate.value
     if not -(1 << 63) <= value < 1 << 64 or (value < 0 and immediate.unsigned):
         raise FormatError(f"no PTX constant has the value {value}", help="constants are 64 bits wide")
     return f"{value}{'U' if immediate.unsigned else ''}"
 
 
-def _float(literal: FloatLiteral) -> str:
+def _float(literal: ptx.FloatLiteral) -> str:
     if literal.width not in (32, 64) or not 0 <= literal.bits < 1 << literal.width:
         raise FormatError(f"no PTX constant is {spell(literal)}", help="the width is 32 or 64, and the bits fit it")
     return f"0f{literal.bits:08X}" if literal.width == 32 else f"0d{literal.bits:016X}"
 
 
-def _symbol(symbol: SymbolRef) -> str:
+def _symbol(symbol: ptx.SymbolRef) -> str:
     return symbol.name + _offset(symbol.offset)
 
 
@@ -216,16 +185,16 @@ def _offset(offset: int) -> str:
     return f"+{offset}" if offset else ""  # ptxas reads name+-4, but not name-4.
 
 
-def _address(address: Address) -> str:
+def _address(address: ptx.Address) -> str:
     base = address.base
     place = str(address.offset) if base is None else base.name + _offset(address.offset)
-    if isinstance(base, SymbolRef) and base.offset:
+    if isinstance(base, ptx.SymbolRef) and base.offset:
         raise FormatError(f"no PTX address is {spell(address)}", help="put the offset into the address")
     coordinates = "".join(f", {print_operand(item)}" for item in address.coords)
     return f"[{place}{coordinates}]{'.unified' if address.unified else ''}"
 
 
-def _generic(item: Generic) -> str:
+def _generic(item: ptx.Generic) -> str:
     symbol = item.symbol
     name = f"generic({symbol.name})" if item.generic else symbol.name
     place = name + _offset(symbol.offset)
@@ -233,29 +202,29 @@ def _generic(item: Generic) -> str:
 
 
 _OPERANDS: dict[type, Callable[[Any], str]] = {
-    Register: lambda item: item.name,
-    SymbolRef: _symbol,
-    LabelRef: lambda item: item.name,
-    Immediate: _immediate,
-    FloatLiteral: _float,
-    Address: _address,
-    VectorOperand: lambda item: f"{{{_listed(item.items)}}}",
-    RegisterList: lambda item: f"({_listed(item.items)})",
-    Minus: lambda item: f"-{print_operand(item.item)}",
-    Negated: lambda item: f"!{print_operand(item.item)}",
-    PairOperand: lambda item: f"{print_operand(item.first)}|{print_operand(item.second)}",
-    ComponentOperand: lambda item: f"{item.base.name}.{item.component}",
-    RegisterSum: lambda item: f"{item.base.name}+{item.offset}",
-    Initializer: lambda item: f"{{{_listed(item.items)}}}",
-    Generic: _generic,
-    Property: lambda item: f"{item.name} = {item.value}",
+    ptx.Register: lambda item: item.name,
+    ptx.SymbolRef: _symbol,
+    ptx.LabelRef: lambda item: item.name,
+    ptx.Immediate: _immediate,
+    ptx.FloatLiteral: _float,
+    ptx.Address: _address,
+    ptx.VectorOperand: lambda item: f"{{{_listed(item.items)}}}",
+    ptx.RegisterList: lambda item: f"({_listed(item.items)})",
+    ptx.Minus: lambda item: f"-{print_operand(item.item)}",
+    ptx.Negated: lambda item: f"!{print_operand(item.item)}",
+    ptx.PairOperand: lambda item: f"{print_operand(item.first)}|{print_operand(item.second)}",
+    ptx.ComponentOperand: lambda item: f"{item.base.name}.{item.component}",
+    ptx.RegisterSum: lambda item: f"{item.base.name}+{item.offset}",
+    ptx.Initializer: lambda item: f"{{{_listed(item.items)}}}",
+    ptx.Generic: _generic,
+    ptx.Property: lambda item: f"{item.name} = {item.value}",
 }
 _STATEMENTS: dict[type, Callable[[Any], str]] = {
-    Instruction: print_instruction,
-    RegisterDecl: _register_declaration,
-    Variable: _variable,
-    Location: _location,
-    Directive: _directive,
-    BranchTargets: _targets,
-    CallPrototype: _prototype,
+    ptx.Instruction: print_instruction,
+    ptx.RegisterDecl: _register_declaration,
+    ptx.Variable: _variable,
+    ptx.Location: _location,
+    ptx.Directive: _directive,
+    ptx.BranchTargets: _targets,
+    ptx.CallPrototype: _prototype,
 }

@@ -10,28 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from cujit.formats.ptx.syntax import (
-    Address,
-    BranchTargets,
-    CallPrototype,
-    Directive,
-    Function,
-    Generic,
-    Initializer,
-    Instruction,
-    Label,
-    LabelRef,
-    Location,
-    Negated,
-    Operand,
-    PairOperand,
-    RegisterList,
-    Scope,
-    Statement,
-    SymbolRef,
-    Variable,
-    VectorOperand,
-)
+from cujit.formats.ptx import syntax as ptx
 from cujit.formats.ptx.tokens import DIRECTIVE, NAME, Cursor
 
 __all__ = ["Renaming", "labels_of", "rewritten_names"]
@@ -59,14 +38,14 @@ class Renaming:
         """Give the new name of a label."""
         return self.labels.get(name, name)
 
-    def variable(self, variable: Variable) -> Variable:
+    def variable(self, variable: ptx.Variable) -> ptx.Variable:
         """Give a variable of the module under its new name, its initial value too."""
         initial = variable.initializer
         if initial is not None:
             initial = _Body(self, frozenset(), variable.line).initial(initial)
         return replace(variable, name=self.symbols.get(variable.name, variable.name), initializer=initial)
 
-    def function(self, function: Function) -> Function:
+    def function(self, function: ptx.Function) -> ptx.Function:
         """Give a function under its new name, every use of a name in it too."""
         name = self.symbols.get(function.name, function.name)
         if function.body is None:
@@ -76,7 +55,7 @@ class Renaming:
         body.scopes.append({p.name for p in (*function.parameters, *function.results)})
         return replace(function, name=name, body=body.block(function.body))
 
-    def location(self, location: Location) -> Location:
+    def location(self, location: ptx.Location) -> ptx.Location:
         """Give a ``.loc`` its new files and labels."""
         rest = location.rest
         if "inlined_at" in rest:
@@ -88,13 +67,9 @@ class Renaming:
         return replace(location, file=self.files.get(location.file, location.file), rest=rest)
 
 
-def labels_of(body: Iterable[Statement]) -> Iterable[str]:
+def labels_of(body: Iterable[ptx.Statement]) -> Iterable[str]:
     """Give the labels of a body, those of tables and prototypes and of inner scopes too."""
-    for statement in body:
-        if isinstance(statement, (Label, BranchTargets, CallPrototype)):
-            yield statement.name
-        elif isinstance(statement, Scope):
-            yield from labels_of(statement.body)
+    return (s.name for s in ptx.flat(body) if isinstance(s, (ptx.Label, ptx.BranchTargets, ptx.CallPrototype)))
 
 
 def rewritten_names(text: str, name: Callable[[str], str]) -> str:
@@ -117,10 +92,10 @@ class _Body:
         self._labels = labels
         self._line = line
 
-    def block(self, body: Iterable[Statement]) -> tuple[Statement, ...]:
+    def block(self, body: Iterable[ptx.Statement]) -> tuple[ptx.Statement, ...]:
         """Walk what stands between braces."""
         self.scopes.append(set())
-        found: list[Statement] = []
+        found: list[ptx.Statement] = []
         for statement in body:
             handler = _STATEMENTS.get(type(statement))
             made = statement if handler is None else handler(self, statement)
@@ -129,20 +104,20 @@ class _Body:
         self.scopes.pop()
         return tuple(found)
 
-    def instruction(self, i: Instruction) -> Instruction:
+    def instruction(self, i: ptx.Instruction) -> ptx.Instruction:
         """Walk the operands."""
         self._line = i.line
         operands = self._each(i.operands)
         return i if operands is i.operands else replace(i, operands=operands)
 
-    def variable(self, v: Variable) -> Variable:
+    def variable(self, v: ptx.Variable) -> ptx.Variable:
         """Take a variable of the function; its initial value may name symbols of the module."""
         self._line = v.line
         made = v if v.initializer is None else replace(v, initializer=self.initial(v.initializer))
         self.scopes[-1].add(v.name)
         return made
 
-    def scope(self, s: Scope) -> Scope:
+    def scope(self, s: ptx.Scope) -> ptx.Scope:
         """Walk an inner scope."""
         return replace(s, body=self.block(s.body))
 
@@ -150,30 +125,30 @@ class _Body:
         """Rename a label, or a prototype."""
         return replace(s, name=self._renaming.label(s.name))
 
-    def targets(self, s: BranchTargets) -> BranchTargets:
+    def targets(self, s: ptx.BranchTargets) -> ptx.BranchTargets:
         """Rename a table of labels, or of functions."""
         self._line = s.line
         return replace(s, name=self._renaming.label(s.name), targets=tuple(map(self._named, s.targets)))
 
-    def location(self, s: Location) -> Location:
+    def location(self, s: ptx.Location) -> ptx.Location:
         """Rename what a ``.loc`` names."""
         return self._renaming.location(s)
 
-    def directive(self, s: Directive) -> Directive | None:
+    def directive(self, s: ptx.Directive) -> ptx.Directive | None:
         """Leave out ``.file`` and ``.section``, which are the module's wherever they stand."""
         return None if s.name in ("file", "section") else s
 
     def initial(self, item: Any) -> Any:
         """Walk an initial value."""
-        if isinstance(item, Initializer):
-            return Initializer(tuple(map(self.initial, item.items)))
-        if isinstance(item, Generic):
+        if isinstance(item, ptx.Initializer):
+            return ptx.Initializer(tuple(map(self.initial, item.items)))
+        if isinstance(item, ptx.Generic):
             return replace(item, symbol=self.initial(item.symbol))
-        return replace(item, name=self._named(item.name)) if isinstance(item, SymbolRef) else item
+        return replace(item, name=self._named(item.name)) if isinstance(item, ptx.SymbolRef) else item
 
     # -- operands -------------------------------------------------------------------------------------------
 
-    def _each(self, operands: tuple[Operand, ...]) -> tuple[Operand, ...]:
+    def _each(self, operands: tuple[ptx.Operand, ...]) -> tuple[ptx.Operand, ...]:
         """Walk operands; the same tuple comes back where nothing changes."""
         for operand in operands:
             if type(operand) in _OPERANDS:
@@ -193,7 +168,7 @@ class _Body:
         new = self._named(operand.name)
         return operand if new == operand.name else replace(operand, name=new)
 
-    def address(self, operand: Address) -> Address:
+    def address(self, operand: ptx.Address) -> ptx.Address:
         """Walk ``[base, {coordinates}]``."""
         base, coords = self.operand(operand.base), self._each(operand.coords)
         if base is operand.base and coords is operand.coords:
@@ -205,9 +180,9 @@ class _Body:
         items = self._each(operand.items)
         return operand if items is operand.items else replace(operand, items=items)
 
-    def pair(self, operand: PairOperand) -> PairOperand:
+    def pair(self, operand: ptx.PairOperand) -> ptx.PairOperand:
         """Walk ``a|b``."""
-        return PairOperand(self.operand(operand.first), self.operand(operand.second))
+        return ptx.PairOperand(self.operand(operand.first), self.operand(operand.second))
 
     def negated(self, operand: Any) -> Any:
         """Walk ``!a``."""
@@ -223,21 +198,21 @@ class _Body:
 
 
 _STATEMENTS: dict[type, Callable[[_Body, Any], Any]] = {
-    Instruction: _Body.instruction,
-    Variable: _Body.variable,
-    Scope: _Body.scope,
-    Label: _Body.label,
-    CallPrototype: _Body.label,
-    BranchTargets: _Body.targets,
-    Location: _Body.location,
-    Directive: _Body.directive,
+    ptx.Instruction: _Body.instruction,
+    ptx.Variable: _Body.variable,
+    ptx.Scope: _Body.scope,
+    ptx.Label: _Body.label,
+    ptx.CallPrototype: _Body.label,
+    ptx.BranchTargets: _Body.targets,
+    ptx.Location: _Body.location,
+    ptx.Directive: _Body.directive,
 }
 _OPERANDS: dict[type, Callable[[_Body, Any], Any]] = {
-    SymbolRef: _Body.reference,
-    LabelRef: _Body.reference,
-    Address: _Body.address,
-    VectorOperand: _Body.items,
-    RegisterList: _Body.items,
-    PairOperand: _Body.pair,
-    Negated: _Body.negated,
+    ptx.SymbolRef: _Body.reference,
+    ptx.LabelRef: _Body.reference,
+    ptx.Address: _Body.address,
+    ptx.VectorOperand: _Body.items,
+    ptx.RegisterList: _Body.items,
+    ptx.PairOperand: _Body.pair,
+    ptx.Negated: _Body.negated,
 }

@@ -6,7 +6,9 @@ so that a program printed and parsed again is equal to itself.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from typing import Any
 
 __all__ = [
     "Address",
@@ -42,6 +44,9 @@ __all__ = [
     "SymbolRef",
     "Variable",
     "VectorOperand",
+    "flat",
+    "instructions",
+    "within",
 ]
 
 _line = field(default=0, compare=False, repr=False)
@@ -171,6 +176,25 @@ Operand = (
     | ComponentOperand
     | RegisterSum
 )
+
+_PARTS: dict[type, Callable[[Any], tuple[Operand, ...]]] = {
+    Address: lambda o: o.coords if o.base is None else (o.base, *o.coords),
+    VectorOperand: lambda o: o.items,
+    RegisterList: lambda o: o.items,
+    Negated: lambda o: (o.item,),
+    Minus: lambda o: (o.item,),
+    PairOperand: lambda o: (o.first, o.second),
+    ComponentOperand: lambda o: (o.base,),
+    RegisterSum: lambda o: (o.base,),
+}
+
+
+def within(operands: Iterable[Operand]) -> Iterator[Operand]:
+    """Give operands, and behind each all that it is made of."""
+    for operand in operands:
+        yield operand
+        if type(operand) in _PARTS:
+            yield from within(_PARTS[type(operand)](operand))
 
 
 # -- statements -------------------------------------------------------------------------------------------
@@ -334,6 +358,20 @@ class Scope:
 
 
 Statement = Instruction | Label | RegisterDecl | Variable | Location | Directive | BranchTargets | CallPrototype | Scope
+
+
+def flat(body: Iterable[Statement] | None) -> Iterator[Statement]:
+    """Give the statements of a body, those of its scopes in their places; none of a declaration."""
+    for statement in body or ():
+        if isinstance(statement, Scope):
+            yield from flat(statement.body)
+        else:
+            yield statement
+
+
+def instructions(body: Iterable[Statement] | None) -> Iterator[Instruction]:
+    """Give the instructions of a body, those of its scopes in their places."""
+    return (statement for statement in flat(body) if isinstance(statement, Instruction))
 
 
 # -- functions and modules --------------------------------------------------------------------------------

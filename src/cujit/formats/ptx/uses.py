@@ -6,33 +6,9 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from cujit.arch.arch import KNOWN_ARCHES
+from cujit.formats.ptx import syntax as ptx
 from cujit.formats.ptx.isa.later import later_of, open_words, removed_of
 from cujit.formats.ptx.isa.table import earliest, special_register
-from cujit.formats.ptx.syntax import (
-    Address,
-    CallPrototype,
-    ComponentOperand,
-    Directive,
-    Function,
-    Generic,
-    Initializer,
-    InitValue,
-    Instruction,
-    Location,
-    Minus,
-    Module,
-    Negated,
-    Operand,
-    PairOperand,
-    Register,
-    RegisterDecl,
-    RegisterList,
-    RegisterSum,
-    Scope,
-    Statement,
-    Variable,
-    VectorOperand,
-)
 
 __all__ = ["Need", "construct_needs", "removed_constructs", "target_number"]
 
@@ -56,7 +32,7 @@ class Need(NamedTuple):
     is_known: bool = True
 
 
-def construct_needs(module: Module) -> list[Need]:
+def construct_needs(module: ptx.Module) -> list[Need]:
     """List every construct of a module once, by its first line, with what it needs.
 
     Directives, types, instructions with their modifiers and special registers are looked at; the target is not.
@@ -67,16 +43,14 @@ def construct_needs(module: Module) -> list[Need]:
     return sorted(found.values())
 
 
-def removed_constructs(module: Module, version: Version, number: int) -> list[tuple[int, str, Version]]:
+def removed_constructs(module: ptx.Module, version: Version, number: int) -> list[tuple[int, str, Version]]:
     """List what is gone from ISA ``version`` for architecture ``number``: line, construct, since when."""
     found: dict[str, tuple[int, str, Version]] = {}
     for function in module.functions:
-        for statement in _flat(function.body or ()):
-            if not isinstance(statement, Instruction) or statement.name in found:
-                continue
-            row = removed_of(statement.opcode, statement.modifiers)
+        for i in ptx.instructions(function.body):
+            row = removed_of(i.opcode, i.modifiers)
             if row is not None and version >= row.ptx and number >= row.sm:
-                found[statement.name] = (statement.line, statement.name, row.ptx)
+                found.setdefault(i.name, (i.line, i.name, row.ptx))
     return sorted(found.values())
 
 
@@ -120,7 +94,7 @@ _BYTES = {"8": 1, "16": 2, "32": 4, "64": 8, "128": 16}
 class _Reader:
     """One walk over one module."""
 
-    def __init__(self, module: Module) -> None:
+    def __init__(self, module: ptx.Module) -> None:
         self._module = module
         self._sm = target_number(module)
         self._declared: set[str] = set()
@@ -129,7 +103,7 @@ class _Reader:
     def module(self) -> Iterator[Need]:
         """Every construct, as often as it occurs."""
         for item in self._module.items:
-            if isinstance(item, Function):
+            if isinstance(item, ptx.Function):
                 yield from self._function(item)
             else:
                 yield from self._statement(item)
@@ -141,9 +115,9 @@ class _Reader:
 
     # -- declarations ---------------------------------------------------------------------------------------
 
-    def _function(self, function: Function) -> Iterator[Need]:
+    def _function(self, function: ptx.Function) -> Iterator[Need]:
         line = function.line
-        body = list(_flat(function.body or ()))
+        body = list(ptx.flat(function.body))
         self._declare(function, body)
         yield from self._words(line, function.linkage, function.attributes)
         for variable in (*function.results, *function.parameters):
@@ -158,37 +132,37 @@ class _Reader:
         for statement in body:
             yield from self._statement(statement)
 
-    def _declare(self, function: Function, body: Iterable[Statement]) -> None:
+    def _declare(self, function: ptx.Function, body: Iterable[ptx.Statement]) -> None:
         """Note the names of registers; what begins with % and is none of them is a special register."""
         self._declared = {v.name for v in (*function.results, *function.parameters)}
         self._prefixes = set()
         for statement in body:
-            if isinstance(statement, RegisterDecl):
+            if isinstance(statement, ptx.RegisterDecl):
                 for name, count in statement.names:
                     (self._declared if count is None else self._prefixes).add(name)
-            elif isinstance(statement, Variable):
+            elif isinstance(statement, ptx.Variable):
                 self._declared.add(statement.name)
 
-    def _statement(self, statement: Statement) -> Iterator[Need]:
-        if isinstance(statement, Instruction):
+    def _statement(self, statement: ptx.Statement) -> Iterator[Need]:
+        if isinstance(statement, ptx.Instruction):
             yield self._instruction(statement)
-            for operand in statement.operands:
+            for operand in ptx.within(statement.operands):
                 yield from self._operand(operand, statement.line)
-        elif isinstance(statement, Variable):
+        elif isinstance(statement, ptx.Variable):
             yield from self._variable(statement)
-        elif isinstance(statement, RegisterDecl):
+        elif isinstance(statement, ptx.RegisterDecl):
             yield from self._type(statement.line, statement.type)
-        elif isinstance(statement, Directive):
+        elif isinstance(statement, ptx.Directive):
             yield from self._directive(statement)
-        elif isinstance(statement, CallPrototype):
+        elif isinstance(statement, ptx.CallPrototype):
             yield Need(statement.line, ".callprototype", (2, 1), 20)
             for flag in statement.flags:
                 name = flag.split()[0]
                 yield self._known(statement.line, f".{name}", _FUNCTION_DIRECTIVES.get(name))
-        elif isinstance(statement, Location) and statement.rest:
+        elif isinstance(statement, ptx.Location) and statement.rest:
             yield Need(statement.line, ".loc with inlined_at", (7, 2), 10)
 
-    def _directive(self, directive: Directive) -> Iterator[Need]:
+    def _directive(self, directive: ptx.Directive) -> Iterator[Need]:
         if directive.name == "pragma":
             yield from (self._pragma(directive.line, argument) for argument in directive.arguments)
         else:
@@ -198,7 +172,7 @@ class _Reader:
         name = (argument.strip('"').split() or [""])[0]
         return self._known(line, f'.pragma "{name}"', _PRAGMAS.get(name))
 
-    def _variable(self, variable: Variable) -> Iterator[Need]:
+    def _variable(self, variable: ptx.Variable) -> Iterator[Need]:
         yield from self._type(variable.line, variable.type)
         yield from self._words(variable.line, variable.linkage, variable.attributes)
         yield from _initial(variable.initializer, variable.line)
@@ -218,7 +192,7 @@ class _Reader:
 
     # -- instructions ---------------------------------------------------------------------------------------
 
-    def _instruction(self, instruction: Instruction) -> Need:
+    def _instruction(self, instruction: ptx.Instruction) -> Need:
         row = earliest(instruction)
         name, count = instruction.name, len(instruction.operands)
         if row is None:
@@ -227,34 +201,20 @@ class _Reader:
             listed = {word for place in row.modifiers for word in place.choices} | open_words(instruction.opcode)
             if not listed.issuperset(instruction.modifiers):
                 return self._known(instruction.line, name, None)
-        ptx, sm, suffix = row.ptx, row.sm, ""
+        version, sm, suffix = row.ptx, row.sm, ""
         for later in later_of(instruction.opcode, instruction.modifiers, count):
-            ptx, sm = max(ptx, later.ptx), max(sm, later.sm)
+            version, sm = max(version, later.ptx), max(sm, later.sm)
             suffix = min(filter(None, (suffix, later.suffix)), default="")
             name = f"{instruction.name} of {count} operands" if later.operands else name
-        if any(isinstance(o, PairOperand) for o in instruction.operands) and instruction.opcode in ("tex", "tld4"):
-            ptx, sm, name = max(ptx, (7, 1)), max(sm, 60), f"{instruction.name} with a predicate"
-        return Need(instruction.line, name, ptx, sm, suffix)
+        if any(isinstance(o, ptx.PairOperand) for o in instruction.operands) and instruction.opcode in ("tex", "tld4"):
+            version, sm, name = max(version, (7, 1)), max(sm, 60), f"{instruction.name} with a predicate"
+        return Need(instruction.line, name, version, sm, suffix)
 
-    def _operand(self, operand: Operand, line: int) -> Iterator[Need]:
-        if isinstance(operand, Register):
+    def _operand(self, operand: ptx.Operand, line: int) -> Iterator[Need]:
+        if isinstance(operand, ptx.Register):
             yield from self._register(operand.name, line)
-        elif isinstance(operand, (ComponentOperand, RegisterSum)):
-            yield from self._register(operand.base.name, line)
-        elif isinstance(operand, Address):
-            if operand.unified:
-                yield Need(line, "[…].unified", (7, 8), 90)
-            for part in (operand.base, *operand.coords):
-                if part is not None:
-                    yield from self._operand(part, line)
-        elif isinstance(operand, (VectorOperand, RegisterList)):
-            for part in operand.items:
-                yield from self._operand(part, line)
-        elif isinstance(operand, (Minus, Negated)):
-            yield from self._operand(operand.item, line)
-        elif isinstance(operand, PairOperand):
-            yield from self._operand(operand.first, line)
-            yield from self._operand(operand.second, line)
+        elif isinstance(operand, ptx.Address) and operand.unified:
+            yield Need(line, "[…].unified", (7, 8), 90)
 
     def _register(self, name: str, line: int) -> Iterator[Need]:
         base = name.partition(".")[0]
@@ -269,28 +229,19 @@ class _Reader:
         return any(name[:cut] in self._prefixes for cut in range(len(stem), len(name)))
 
 
-def _initial(value: InitValue | None, line: int) -> Iterator[Need]:
+def _initial(value: ptx.InitValue | None, line: int) -> Iterator[Need]:
     """What an initial value uses beyond numbers and names."""
-    if isinstance(value, Initializer):
+    if isinstance(value, ptx.Initializer):
         for item in value.items:
             yield from _initial(item, line)
-    elif isinstance(value, Generic):
+    elif isinstance(value, ptx.Generic):
         if value.generic:
             yield Need(line, "generic(…) in an initial value", (3, 1), 20)
         if value.mask is not None:
             yield Need(line, "a byte mask in an initial value", (7, 1), 10)
 
 
-def _flat(body: Iterable[Statement]) -> Iterator[Statement]:
-    """The statements of a body and of the scopes in it."""
-    for statement in body:
-        if isinstance(statement, Scope):
-            yield from _flat(statement.body)
-        else:
-            yield statement
-
-
-def _parameter_bytes(parameters: Iterable[Variable]) -> int:
+def _parameter_bytes(parameters: Iterable[ptx.Variable]) -> int:
     """The bytes that parameters take, each at a multiple of its alignment."""
     end = 0
     for parameter in parameters:
@@ -303,7 +254,7 @@ def _parameter_bytes(parameters: Iterable[Variable]) -> int:
     return end
 
 
-def target_number(module: Module) -> int:
+def target_number(module: ptx.Module) -> int:
     """Give the number of the architecture that a module is for, 90 of ``sm_90a``; of an unknown one the newest's."""
     digits = "".join(c for c in module.target[0].partition("_")[2] if c.isdigit()) if module.target else ""
     return int(digits) if digits else max(KNOWN_ARCHES)

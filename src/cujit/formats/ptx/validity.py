@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Iterator
 
 from cujit.arch.support import dotted
 from cujit.formats.ptx.declared import declaration_mistakes
 from cujit.formats.ptx.isa.later import removed_of
 from cujit.formats.ptx.isa.table import InstructionRow, lookup, rows
-from cujit.formats.ptx.syntax import Function, Instruction, Module, Scope, Statement
+from cujit.formats.ptx.syntax import Function, Instruction, Module, instructions
 from cujit.formats.ptx.tokens import fail_at_construct
 from cujit.formats.ptx.uses import construct_needs, target_number
 from cujit.formats.ptx.versions import check_head, declared_target, is_known_version, target_version
@@ -43,7 +42,7 @@ def check_module(module: Module, text: str, name: str) -> None:
         fail_at_construct(text, name, *mistake)
     for function in module.functions:
         _check_directives(function, text, name)
-        for i in _instructions(function.body or ()):
+        for i in instructions(function.body):
             if lookup(i) is None:
                 fail_at_construct(text, name, i.line, i.name, _why(i), help=_forms_like(i))
             gone = removed_of(i.opcode, i.modifiers)
@@ -88,14 +87,6 @@ def _check_directives(function: Function, text: str, name: str) -> None:
             why = f".{directive} takes numbers from 1 on"
         if why:
             fail_at_construct(text, name, function.line, f".{directive}", why)
-
-
-def _instructions(body: Iterable[Statement]) -> Iterator[Instruction]:
-    for statement in body:
-        if isinstance(statement, Scope):
-            yield from _instructions(statement.body)
-        elif isinstance(statement, Instruction):
-            yield statement
 
 
 def _why(i: Instruction) -> str:
