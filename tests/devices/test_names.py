@@ -64,7 +64,7 @@ def test_a_missing_instance_says_how_to_build_it() -> None:
 
 
 def test_a_module_without_kernels_says_so() -> None:
-    with pytest.raises(NameNotFoundError, match="the module has none"):
+    with pytest.raises(NameNotFoundError, match="this module has none"):
         NameTable({}, []).find("axpy")
 
 

@@ -111,7 +111,7 @@ def test_machine_code_comes_before_ptx_and_an_architecture_chooses() -> None:
     [
         ("cuont", None, "it has count"),
         ("count", "sm_80", "no kernel for sm_80"),
-        ("scale", "sm_75", "the name of several kernels: scale<"),
+        ("scale", "sm_75", "the name of 2 kernels:\n  scale<"),
         (3, None, "by its name"),
     ],
     ids=["misspelt", "other arch", "several", "a number"],

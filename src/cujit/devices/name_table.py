@@ -3,36 +3,42 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping
 
 from cujit.errors import NameNotFoundError, listed, spell
 from cujit.forks import cached_property
 from cujit.formats.mangling import demangle, entity_name, normalise_expression
 
-__all__ = ["NameTable"]
+__all__ = ["NameTable", "display_names", "name_key", "without_arguments"]
 
 # How compilers and demanglers spell a namespace without a name.
 _UNNAMED = re.compile(r"(?:\(\s*anonymous\s+namespace\s*\)|<unnamed>|\{anonymous\})\s*::\s*")
 
 
 class NameTable:
-    """The kernels of a module by name; ``asked`` maps the name expressions of its build to lowered names."""
+    """The kernels of a module by name; ``asked`` maps the name expressions of its build to lowered names.
 
-    def __init__(self, asked: Mapping[str, str], lowered: Iterable[str]) -> None:
+    ``place`` is what messages call the module.
+    """
+
+    def __init__(self, asked: Mapping[str, str], lowered: Iterable[str], place: str = "this module") -> None:
         self.lowered = tuple(lowered)
+        self._place = place
         present = set(self.lowered)
         self._asked: dict[str, str] = {}
         for text, name in asked.items():
             if name in present:
-                self._asked.setdefault(_key(text), name)
+                self._asked.setdefault(name_key(text), name)
         self._entities: dict[str, list[str]] = {}
         self._templates: dict[str, list[str]] = {}
         for name in self.lowered:
             entity = entity_name(name)
             if entity is not None:
                 self._entities.setdefault(normalise_expression(entity), []).append(name)
-                self._templates.setdefault(_without_arguments(entity), []).append(name)
-        self.display = self._display()
+                self._templates.setdefault(without_arguments(entity), []).append(name)
+        # Of several names for one kernel the first that was asked for.
+        self.display = display_names(self.lowered, {name: text for text, name in reversed(self._asked.items())})
         self._shown = {text: name for name, text in self.display.items()}
 
     def find(self, name: str) -> str:
@@ -50,7 +56,7 @@ class NameTable:
             return name
         if name in self._shown:
             return self._shown[name]
-        wanted = _key(name)
+        wanted = name_key(name)
         if wanted in self._asked:
             return self._asked[wanted]
         found = self._entities.get(wanted) or self._templates.get(wanted) or self._overloads.get(wanted) or []
@@ -67,38 +73,39 @@ class NameTable:
         result: dict[str, list[str]] = {}
         for name in self.lowered:
             if (whole := demangle(name)) is not None:
-                result.setdefault(_key(whole), []).append(name)
+                result.setdefault(name_key(whole), []).append(name)
         return result
 
     def _missing(self, name: str, wanted: str) -> NameNotFoundError:
         if not self.lowered:
             return NameNotFoundError(
-                f"no kernel {spell(name)}: the module has none",
+                f"no kernel {spell(name)}: {self._place} has none",
                 help="a kernel is a __global__ function; a template is built by naming its instances: "
                 "names=['k<float>']",
             )
-        template = "<" in name and _without_arguments(wanted) in self._templates
+        template = "<" in name and without_arguments(wanted) in self._templates
         return NameNotFoundError(
-            f"no kernel {spell(name)} in this module; it has {listed(self.display.values(), 12, wanted)}",
+            f"no kernel {spell(name)} in {self._place}; it has {listed(self.display.values(), 12, wanted)}",
             help=f"build that instance: names=[{spell(name)}]" if template else None,
         )
 
-    def _display(self) -> dict[str, str]:
-        """Choose what each kernel is shown as: as it was asked for, else by its source, else lowered."""
-        asked: dict[str, str] = {}
-        for expression, lowered in self._asked.items():
-            asked.setdefault(lowered, expression)  # of several names the first that was asked for
-        shown = {}
-        for name in self.lowered:
-            entity = entity_name(name)
-            alone = entity is not None and len(self._entities[normalise_expression(entity)]) == 1
-            shown[name] = asked.get(name) or (entity if alone and entity else None) or demangle(name) or name
-        # Two of one spelling (kernels of C linkage beside C++ ones, say) go by their lowered names.
-        spellings = list(shown.values())
-        return {name: text if spellings.count(text) == 1 else name for name, text in shown.items()}
+
+def display_names(lowered: Iterable[str], asked: Mapping[str, str]) -> dict[str, str]:
+    """Choose what each kernel is shown as: as ``asked`` has it, else by its source, else lowered.
+
+    Two of one spelling (kernels of C linkage beside C++ ones, say) go by their lowered names.
+    """
+    entities = {name: entity_name(name) for name in lowered}
+    count = Counter(entities.values())
+    shown = {
+        name: asked.get(name) or (entity if count[entity] == 1 else None) or demangle(name) or name
+        for name, entity in entities.items()
+    }
+    spelled = Counter(shown.values())
+    return {name: text if spelled[text] == 1 else name for name, text in shown.items()}
 
 
-def _key(text: str) -> str:
+def name_key(text: str) -> str:
     """Bring a name, with its parameter types or without, to the spelling by which names are compared.
 
     Scopes without a name are left out, as ``entity_name`` leaves them out, and so is ``void`` in front, which
@@ -107,6 +114,6 @@ def _key(text: str) -> str:
     return normalise_expression(_UNNAMED.sub("", text).strip().removeprefix("void ")).removeprefix("::")
 
 
-def _without_arguments(entity: str) -> str:
+def without_arguments(entity: str) -> str:
     """Drop the template arguments at the end of a name: ``ns::k<int>`` is ``ns::k``."""
     return re.sub(r"<.*>$", "", entity)

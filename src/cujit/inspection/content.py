@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 
 from cujit.arch import Arch, ArchKind
 from cujit.arch.support import toolkit_of_ptx
 from cujit.artifact import Artifact
+from cujit.devices.name_table import display_names
 from cujit.errors import FormatError
 from cujit.formats.cubin import Cubin, CubinKernel, read_cubin
 from cujit.formats.ltoir import read_ltoir
-from cujit.formats.mangling import demangle, entity_name
 from cujit.formats.ptx.parameters import bytes_of, signature_of_entry
 from cujit.formats.ptx.parser import parse
 from cujit.formats.ptx.syntax import Function, Module, Variable
@@ -48,16 +47,7 @@ class BuildFacts:
 
     def displays(self, lowered: Iterable[str]) -> dict[str, str]:
         """Choose what each kernel is shown as, so that no two of them look alike."""
-        names = list(dict.fromkeys(lowered))
-        entities = {name: entity_name(name) for name in names}
-        count = Counter(entities.values())
-        shown = {}
-        for name in names:
-            entity = entities[name]
-            alone = entity if count[entity] == 1 else None
-            shown[name] = self.names.get(name) or alone or demangle(name) or name
-        spelled = Counter(shown.values())
-        return {name: text if spelled[text] == 1 else name for name, text in shown.items()}
+        return display_names(lowered, self.names)
 
     def spills_of(self, name: str, arch: Arch, *, has_no_stack: bool) -> tuple[int | None, int | None]:
         """Bytes of spill stores and loads of a kernel's own code, or None twice; without a stack there are none.
@@ -124,30 +114,18 @@ def _kernel_of_cubin(
     stores, loads = facts.spills_of(k.name, arch, has_no_stack=k.stack_bytes == 0 and zero_is_none)
     signature = merge_signatures(of_ptx.get(k.name), k.signature)
     return KernelInfo(
-        name=k.name,
         display=display,
         arch=arch,
         kind=ImageKind.CUBIN,
         signature=merge_signatures(facts.signatures.get(k.name), signature),
-        registers=k.registers,
-        stack_bytes=k.stack_bytes,
         spill_store_bytes=stores,
         spill_load_bytes=loads,
-        shared_bytes=k.shared_bytes,
-        reserved_shared_bytes=k.reserved_shared_bytes,
-        constant_bytes=k.constant_bytes,
-        barriers=k.barriers,
-        code_bytes=k.code_bytes,
-        max_block=k.max_block,
-        required_block=k.required_block,
-        cluster=k.cluster,
-        max_registers=k.max_registers,
-        has_unbounded_stack=k.has_unbounded_stack,
-        max_cluster_blocks=k.max_cluster_blocks,
-        mbarriers=k.mbarriers,
-        virtual_resources=k.virtual_resources,
-        parameter_bytes=k.parameter_bytes,
+        **{name: getattr(k, name) for name in _SAME},
     )
+
+
+_SAME = sorted({f.name for f in fields(CubinKernel)} & {f.name for f in fields(KernelInfo)} - {"signature"})
+"""What is said of a kernel as its cubin says it."""
 
 
 # -- PTX --------------------------------------------------------------------------------------------------

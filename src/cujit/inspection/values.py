@@ -7,17 +7,17 @@ from __future__ import annotations
 
 import enum
 import math
-import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from cujit.arch import Arch
 from cujit.arch.support import Version
 from cujit.artifact import Kind
-from cujit.errors import NameNotFoundError, listed, spell
+from cujit.devices.name_table import NameTable, name_key, without_arguments
+from cujit.errors import NameNotFoundError, listed
 from cujit.forks import cached_property
-from cujit.formats.mangling import demangle, entity_name, normalise_expression
+from cujit.formats.mangling import demangle, entity_name
 from cujit.formats.ptx.uses import Need
 from cujit.signature import Signature
 
@@ -25,12 +25,6 @@ __all__ = ["Block", "Content", "ImageInfo", "ImageKind", "ImageSource", "Inspect
 
 Block = tuple[int, int, int]
 _SHOWN_NAMES = 12
-_ARGUMENTS = re.compile(r"<.*>$")
-
-
-def _key(name: str) -> str:
-    """Bring a name to the spelling by which names are compared; every kernel gives ``void`` back."""
-    return normalise_expression(name.strip().removeprefix("void ")).removeprefix("::")
 
 
 class ImageKind(enum.Enum):
@@ -111,14 +105,14 @@ class KernelInfo:
         """
         if name in (self.name, self.display):
             return True
-        wanted = _key(name)
+        wanted = name_key(name)
         spellings = (self.display, entity_name(self.name), demangle(self.name))
-        return any(spelling is not None and _key(spelling) == wanted for spelling in spellings)
+        return any(spelling is not None and name_key(spelling) == wanted for spelling in spellings)
 
     def is_instance_of(self, template: str) -> bool:
         """Tell whether the kernel is an instance of the template of that name: ``axpy<float>`` of ``axpy``."""
         entity = entity_name(self.name) or ""
-        return "<" in entity and _key(_ARGUMENTS.sub("", entity)) == _key(template)
+        return "<" in entity and name_key(without_arguments(entity)) == name_key(template)
 
     def __str__(self) -> str:
         return f"{self.display} ({self.kind.value}{f' {self.arch}' if self.arch else ''})"
@@ -329,26 +323,12 @@ class Inspection:
             NameNotFoundError: there is none, or several go by that name; the message lists them.
             ArchError: ``arch`` is malformed.
         """
-        if not isinstance(name, str):
-            raise NameNotFoundError(f"a kernel is found by its name, not by {type(name).__name__} {spell(name)}")
         wanted = None if arch is None else Arch.parse(arch)
         there = [k for k in self.kernels if wanted is None or k.arch == wanted]
-        tests: tuple[Callable[[KernelInfo], bool], ...] = (
-            lambda k: k.name == name,
-            lambda k: k.is_called(name),
-            lambda k: k.is_instance_of(name),
-        )
-        found = next(filter(None, (list(filter(test, there)) for test in tests)), [])
-        if len({k.name for k in found}) > 1:
-            listing = ", ".join(dict.fromkeys(k.display for k in found))
-            raise NameNotFoundError(f"{spell(name)} is the name of several kernels: {listing}", help="say which")
-        if found:
-            return min(found, key=lambda k: k.kind is not ImageKind.CUBIN)
-        raise self._missing(name, wanted, there)
-
-    def _missing(self, name: str, arch: Arch | None, there: list[KernelInfo]) -> NameNotFoundError:
-        if arch is not None and not there:
+        place = self.name or "this image"
+        if wanted is not None and not there:
             have = ", ".join(map(str, self.arches)) or "none"
-            return NameNotFoundError(f"no kernel for {arch} in {self.name or 'this image'}", help=f"it has {have}")
-        have = listed((k.display for k in there), _SHOWN_NAMES, name) or "none"
-        return NameNotFoundError(f"no kernel {spell(name)} in {self.name or 'this image'}", help=f"it has {have}")
+            raise NameNotFoundError(f"no kernel for {wanted} in {place}", help=f"it has {have}")
+        names = dict.fromkeys(k.name for k in there)
+        lowered = NameTable({k.display: k.name for k in there}, names, place).find(name)
+        return min((k for k in there if k.name == lowered), key=lambda k: k.kind is not ImageKind.CUBIN)
