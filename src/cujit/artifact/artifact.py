@@ -15,7 +15,7 @@ from cujit.artifact.reading import BOM, path_of, read_file, shown_path
 from cujit.errors import FileError, FormatError, OptionError, spell
 from cujit.signature import Signature
 
-__all__ = ["Artifact", "Kind", "Origin", "image_bytes", "kind_of"]
+__all__ = ["Artifact", "Kind", "Origin", "image_bytes", "kind_of", "unchecked"]
 
 
 class Kind(enum.Enum):
@@ -279,3 +279,13 @@ class Artifact:
         arch = f" {self.arch}" if self.arch else ""
         names = f" names={list(self.names)}" if self.names else ""
         return f"<Artifact {self.kind.value}{arch} {len(self.data)} bytes{names}>"
+
+
+def unchecked(fields: Mapping[str, object], **more: object) -> Artifact:
+    """Make an Artifact of all its fields, which were checked before: those of a record, or of another Artifact.
+
+    It takes a tenth of the time of ``Artifact(…)``, and every hit of the cache makes one.
+    """
+    artifact = object.__new__(Artifact)
+    artifact.__dict__.update(fields, **more)
+    return artifact

@@ -7,8 +7,8 @@ import math
 import os
 import threading
 import time
-from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import fields
 from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
@@ -22,7 +22,7 @@ from cujit.cache.memory import Recent
 from cujit.cache.provenance import Counters, Outcome, Provenance
 from cujit.cache.record import encode
 from cujit.cache.settings import DEFAULT_CAP_BYTES, CacheSettings, Compiling
-from cujit.cache.store import PACK_SUFFIX, Explanation, Hit, Published, Root, Store
+from cujit.cache.store import PACK_SUFFIX, Explanation, Published, Root, Store
 from cujit.cache.trust import Trust
 from cujit.errors import CacheRefusedError, CacheWarning, CompileError, FormatError, OptionError, spell, warn
 from cujit.forks import Lock, begins_anew
@@ -130,7 +130,7 @@ class Cache:
         self._memory: Recent[_Known] = Recent(memory_bytes)
         self._failed: Recent[Exception] = Recent(_FAILURES_KEPT)
         self._keep_failure = keep_failure
-        self._tally: Counter[str] = Counter()
+        self._tally: dict[str, float] = dict.fromkeys((field.name for field in fields(Counters)), 0)
         self._longest_ms: dict[str, float] = {}
         self._warned = False
         self._new = True
@@ -175,7 +175,7 @@ class Cache:
     def counters(self) -> Counters:
         """What was counted up to now."""
         with self._guard:
-            return Counters(**self._tally)
+            return Counters(**self._tally)  # type: ignore[arg-type]
 
     def get_or_make(
         self,
@@ -193,27 +193,24 @@ class Cache:
         written beside a new Artifact: how to make it again. Others that make it are waited for ``most_wait_s`` at most;
         after that, and after their ToolTimeoutError or ToolCrashError, ``make()`` is called here.
         """
+        had = self._had(key, is_read=True)
+        if had is not None:
+            return had
         work = _Work(make, why_not_keep, recipe, math.inf if most_wait_s is None else most_wait_s)
-        known = self._remembered(key)
-        got = _Got(known, Outcome.MEMORY) if known else self._on_disk(key, Outcome.DISK)
-        if got is None:
-            got, joined = self._flights.run(key.digest, lambda: self._work(key, work), self._patience_s(key, work))
-            if joined:
-                got = got._replace(outcome=Outcome.WAITED)
-        return self._told(key, got)
+        got, joined = self._flights.run(key.digest, lambda: self._work(key, work), self._patience_s(key, work))
+        return self._told(key, got.known, Outcome.WAITED if joined else got.outcome, got.reason)
 
     def find(self, key: Key, *, is_read: bool = False) -> tuple[Artifact, Provenance] | None:
         """Get the Artifact of a key if it is known here, and make nothing; None if it is not.
 
         Unless ``is_read``, whoever looks at it first may have to read it, and find it damaged.
         """
-        known = self._remembered(key)
-        got = _Got(known, Outcome.MEMORY) if known else self._on_disk(key, Outcome.DISK, is_read=is_read)
-        return None if got is None else self._told(key, got)
+        return self._had(key, is_read=is_read)
 
     def keep(self, key: Key, artifact: Artifact, *, make_ms: float = 0.0) -> Provenance:
         """Keep an Artifact that was made elsewhere, and took ``make_ms``; one that is kept already stays."""
-        return self._told(key, self._kept(key, artifact, make_ms, self.store, _NO_ROOT, _no_recipe))[1]
+        got = self._kept(key, artifact, make_ms, self.store, _NO_ROOT, _no_recipe)
+        return self._told(key, got.known, got.outcome, got.reason)[1]
 
     def discard(self, key: Key) -> bool:
         """Forget the Artifact of one key, here and in the root that is written; False where neither had it.
@@ -256,29 +253,31 @@ class Cache:
             raise fresh(failure)
         return known
 
-    def _on_disk(self, key: Key, outcome: Outcome, *, is_read: bool = True) -> _Got | None:
+    def _had(self, key: Key, *, is_read: bool) -> tuple[Artifact, Provenance] | None:
+        known, outcome = self._remembered(key), Outcome.MEMORY
+        if known is None:
+            known, outcome = self._on_disk(key, is_read=is_read), Outcome.DISK
+        return None if known is None else self._told(key, known, outcome)
+
+    def _on_disk(self, key: Key, *, is_read: bool) -> _Known | None:
         """Look into the roots; the Artifact is read, or whoever looks at it first has to."""
         for root in self.stores:
-            found = self._found(root, key.digest, is_read)
-            if found.artifact is not None:
-                known = _Known(found.artifact, found.make_ms, root.root)
-                self._remember(key, known, found.size_bytes)
-                return _Got(known, outcome)
+            try:
+                artifact, make_ms, size_bytes, damage = root.find(key.digest)
+                if is_read and artifact is not None:
+                    len(artifact)
+            except _TROUBLE as e:
+                self._failure(e)
+                continue
+            except FormatError as e:
+                artifact, damage = None, e.message
+            if artifact is not None:
+                known = _Known(artifact, make_ms, root.root)
+                self._remember(key, known, size_bytes, read_bytes=size_bytes)
+                return known
+            if damage:
+                self._count(damaged=1)
         return None
-
-    def _found(self, root: Root, digest: str, is_read: bool) -> Hit:
-        try:
-            found = root.find(digest)
-            if is_read and found.artifact is not None:
-                len(found.artifact)
-        except _TROUBLE as e:
-            self._failure(e)
-            return Hit()
-        except FormatError as e:
-            found = Hit(damage=e.message)
-        if found.size_bytes or found.damage:
-            self._count(read_bytes=found.size_bytes, damaged=1 if found.damage else 0)
-        return found
 
     # Making
 
@@ -299,8 +298,10 @@ class Cache:
             return self._made(key, work, None, reason)
         ready = functools.partial(store.has, key.digest)
         with locks.hold(key.digest, self._patience_s(key, work), ready, self._failure) as hold:
-            found = self._on_disk(key, Outcome.WAITED if hold is Hold.WAITED else Outcome.DISK)
-            return found or self._made(key, work, store, "")
+            known = self._on_disk(key, is_read=True)
+            if known is not None:
+                return _Got(known, Outcome.WAITED if hold is Hold.WAITED else Outcome.DISK)
+            return self._made(key, work, store, "")
 
     def _made(self, key: Key, work: _Work, store: Store | None, reason: str) -> _Got:
         self._count(misses=1)
@@ -362,10 +363,12 @@ class Cache:
                 self._failure(e)
         return ""
 
-    def _remember(self, key: Key, known: _Known, size_bytes: int) -> None:
+    def _remember(self, key: Key, known: _Known, size_bytes: int, read_bytes: int = 0) -> None:
         with self._guard:
             self._memory.put(key.digest, known, size_bytes + 1024)
-            self._longest_ms[key.kind] = max(known.make_ms, self._longest_ms.get(key.kind, 0.0))
+            self._tally["read_bytes"] += read_bytes
+            if known.make_ms > self._longest_ms.get(key.kind, 0.0):
+                self._longest_ms[key.kind] = known.make_ms
 
     def _patience_s(self, key: Key, work: _Work) -> float:
         """How long to wait for somebody else: longer than such work has ever taken, if there is the time."""
@@ -376,15 +379,18 @@ class Cache:
     def _count(self, **more: float) -> None:
         with self._guard:
             for name, n in more.items():
-                self._tally[name] += n  # type: ignore[assignment]
+                self._tally[name] += n
 
-    def _told(self, key: Key, got: _Got) -> tuple[Artifact, Provenance]:
+    def _told(self, key: Key, known: _Known, outcome: Outcome, reason: str = "") -> tuple[Artifact, Provenance]:
         """Count how an Artifact was got, and tell."""
-        known, field = got.known, _COUNTED.get(got.outcome)
-        if field:
-            self._count(**{field: 1, "saved_ms": known.make_ms})
-        explain = None if field else self.why
-        return known.artifact, Provenance(got.outcome, key, known.root, known.make_ms, got.reason, explain)
+        artifact, make_ms, root = known
+        field = _COUNTED.get(outcome)
+        if field is None:
+            return artifact, Provenance(outcome, key, root, make_ms, reason, self.why)
+        with self._guard:
+            self._tally[field] += 1
+            self._tally["saved_ms"] += make_ms
+        return artifact, Provenance(outcome, key, root, make_ms, reason)
 
     def _failure(self, error: Exception) -> None:
         self._count(failures=1)

@@ -27,7 +27,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import BinaryIO, NamedTuple
+from typing import Any, BinaryIO, NamedTuple, TypeAlias
 
 from cujit.cache.filesystem import OpenFile, UntrustedFileError, open_trusted, temporary_name
 from cujit.cache.key import Key, Part
@@ -57,6 +57,9 @@ _DIGEST_BYTES = 32
 _ALIGNMENT = 8
 _LEVEL = 19
 """Of zstd: packs are made once and read often; what is unpacked does not depend on it."""
+
+
+_Fields: TypeAlias = tuple[bytes, bytes, int, int, int]
 
 
 class _Row(NamedTuple):
@@ -114,8 +117,8 @@ class Pack:
             CacheRefusedError, OSError: as ``is_there``.
         """
         try:
-            data, stored_bytes = self._proved(digest)
-            return Lookup(decode(data, digest, is_proved=True), stored_bytes) if data else Lookup()
+            data = self._proved(digest)
+            return Lookup(decode(data, digest, is_proved=True), len(data)) if data else Lookup()
         except FormatError as e:
             return Lookup(damage=f"{self.root}: {e}")
 
@@ -126,19 +129,19 @@ class Pack:
             CacheRefusedError, OSError: as ``is_there``.
         """
         try:
-            data, _ = self._proved(digest)
+            data = self._proved(digest)
             return Hit(unread(data, digest), 0.0, len(data)) if data else Hit()
         except FormatError as e:
             return Hit(damage=f"{self.root}: {e}")
 
-    def _proved(self, digest: str, is_again: bool = False) -> tuple[bytes | memoryview, int]:
-        """Read and prove a record, and tell how many bytes the file has of it; none of a key that is not there."""
-        tables = self._tables()
+    def _proved(self, digest: str, is_again: bool = False) -> bytes | memoryview:
+        """Read and prove a record; none of a key that is not there."""
+        tables = self._opened or self._tables()
         row = None if tables is None else tables.row(digest)
         if tables is None or row is None:
-            return b"", 0
+            return b""
         try:
-            return tables.record(row), row.stored_bytes
+            return tables.record(row)
         except (OSError, FormatError):
             if is_again:
                 raise
@@ -313,59 +316,56 @@ class _Opened:
         if hashlib.sha256(tables).digest() != sha256:
             raise FormatError("a damaged pack: the SHA-256 of its tables is another")
         first, second = (end - _HEAD.size for end in ends)
-        self._index = _Table(tables[:first], _ROW.size)
-        self._answers = _Table(tables[first:second], _REQUEST.size)
-        self._closures = _Table(tables[second:], _ROW.size)
+        self._index = _Table(tables[:first], _ROW)
+        self._answers = _Table(tables[first:second], _REQUEST)
+        self._closures = _Table(tables[second:], _ROW)
 
-    def row(self, digest: str) -> _Row | None:
-        return self._index.row(bytes.fromhex(digest))
+    def row(self, digest: str) -> _Fields | None:
+        row: _Fields | None = self._index.first(bytes.fromhex(digest))
+        return row
 
-    def closure(self, digest: bytes) -> _Row | None:
-        return self._closures.row(digest)
+    def closure(self, digest: bytes) -> _Fields | None:
+        row: _Fields | None = self._closures.first(digest)
+        return row
 
     def answers_to(self, request: str) -> Iterator[bytes]:
-        digest, rows = bytes.fromhex(request), self._answers.rows
-        at = self._answers.find(digest)
-        while at is not None and rows[at : at + _DIGEST_BYTES] == digest:
-            yield bytes(rows[at + _DIGEST_BYTES : at + _REQUEST.size])
-            at += _REQUEST.size
+        return (answer for _, answer in self._answers.of(bytes.fromhex(request)))
 
     def rows(self) -> Iterator[_Row]:
-        return map(_Row._make, _ROW.iter_unpack(self._index.rows))
+        return map(_Row._make, self._index)
 
     def closures(self) -> Iterator[_Row]:
-        return map(_Row._make, _ROW.iter_unpack(self._closures.rows))
+        return map(_Row._make, self._closures)
 
     def answers(self) -> Iterator[tuple[bytes, bytes]]:
-        yield from _REQUEST.iter_unpack(self._answers.rows)
+        return iter(self._answers)
 
-    def record(self, row: _Row) -> bytes | memoryview:
+    def record(self, row: _Fields) -> bytes | memoryview:
         """Read the bytes of a record and prove them.
 
         Raises:
             FormatError: they are not those of the index, or are none that a pack can hold.
             OSError: they cannot be read.
         """
-        stored = self._stored(row, row.stored_bytes)
-        if hashlib.sha256(stored).digest() != row.sha256:
+        digest, sha256, at, stored_bytes, record_bytes = row
+        if at < self.records_at or at + stored_bytes > self.size or record_bytes > MAX_RECORD_BYTES:
+            raise FormatError(f"a pack of {self.size} bytes with {stored_bytes} at {at}: {digest.hex()}")
+        stored = self._file.read(at, stored_bytes)
+        if hashlib.sha256(stored).digest() != sha256:
             raise FormatError("a damaged record: its SHA-256 is another than in the index")
-        return stored if row.stored_bytes == row.record_bytes else _unpacked(stored, row.record_bytes)
+        return stored if stored_bytes == record_bytes else _unpacked(stored, record_bytes)
 
-    def head(self, row: _Row) -> bytes | memoryview:
+    def head(self, row: _Fields) -> bytes | memoryview:
         """Read what stands before the image of a record, and prove nothing, unless the record is packed.
 
         Raises:
             FormatError, OSError: as ``record``.
         """
-        if row.stored_bytes != row.record_bytes:
+        _, _, at, stored_bytes, record_bytes = row
+        if stored_bytes != record_bytes:
             data = self.record(row)
             return data[: head_bytes(data)]
-        return self._stored(row, head_bytes(self._stored(row, PREFIX_BYTES)))
-
-    def _stored(self, row: _Row, size: int) -> memoryview:
-        if row.at < self.records_at or row.at + row.stored_bytes > self.size or row.record_bytes > MAX_RECORD_BYTES:
-            raise FormatError(f"a pack of {self.size} bytes with {row.stored_bytes} at {row.at}: {row.digest.hex()}")
-        return self._file.read(row.at, min(size, row.stored_bytes))
+        return self._file.read(at, head_bytes(self._file.read(at, PREFIX_BYTES)))
 
     def fault(self, row: _Row) -> str:
         try:
@@ -384,27 +384,35 @@ class _Opened:
 class _Table:
     """Rows of one size, a multiple of 8, sorted by the digests that they begin with."""
 
-    def __init__(self, rows: memoryview, row_bytes: int) -> None:
-        self.rows = rows
-        self._row_bytes = row_bytes
-        self._begins = array("Q", rows.cast("Q")[:: row_bytes // 8].tobytes())  # 8 bytes of each: the rest is by chance
+    def __init__(self, rows: memoryview, row: struct.Struct) -> None:
+        self._rows = rows
+        self._row = row
+        self._begins = array("Q", rows.cast("Q")[:: row.size // 8].tobytes())  # 8 bytes of each tell nearly all apart
         if sys.byteorder == "little":
-            self._begins.byteswap()  # digests are in the order of their bytes, so of numbers with the highest first
+            self._begins.byteswap()  # digests are in the order of their bytes: a number of which the first counts most
 
-    def row(self, digest: bytes) -> _Row | None:
-        at = self.find(digest)
-        return None if at is None else _Row._make(_ROW.unpack_from(self.rows, at))
+    def __iter__(self) -> Iterator[Any]:
+        return self._row.iter_unpack(self._rows)
 
-    def find(self, digest: bytes) -> int | None:
-        """Tell where the first row of a digest begins; None where there is none."""
-        begins, begin = self._begins, int.from_bytes(digest[:8], "big")
+    def first(self, digest: bytes) -> Any:
+        """Give the first row of a digest; None where there is none."""
+        number = bisect_left(self._begins, int.from_bytes(digest[:8], "big"))
+        if number < len(self._begins):
+            fields = self._row.unpack_from(self._rows, number * self._row.size)
+            if fields[0] == digest:
+                return fields
+        return next(self.of(digest), None)  # there is none, but where others have the same 8 bytes
+
+    def of(self, digest: bytes) -> Iterator[Any]:
+        """Give the rows of a digest."""
+        rows, row, begins = self._rows, self._row, self._begins
+        begin = int.from_bytes(digest[:8], "big")
         for number in range(bisect_left(begins, begin), len(begins)):
-            at = number * self._row_bytes
-            if begins[number] != begin:
+            fields = row.unpack_from(rows, number * row.size)
+            if fields[0] == digest:
+                yield fields
+            elif begins[number] != begin:
                 break
-            if self.rows[at : at + _DIGEST_BYTES] == digest:
-                return at
-        return None
 
 
 def _overlapping(end: int, rows: Iterable[_Row]) -> set[bytes]:

@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from cujit.artifact import Artifact
+from cujit.artifact.artifact import unchecked
 from cujit.cache.cache import Cache
 from cujit.cache.provenance import Outcome, Provenance
 from cujit.cache.settings import Compiling
@@ -138,7 +139,7 @@ class Runner:
             recipe=job.recipe,
             most_wait_s=self._limits.left_s,
         )
-        return replace(artifact, provenance=provenance)
+        return unchecked(vars(artifact), provenance=provenance)
 
     def remake(self, shown: Shown) -> Artifact | None:
         """Make an entry of the cache again; None without a recipe, or where that gives another, or may not be.
