@@ -19,6 +19,7 @@ from cujit.cli.cache.show import show_entry
 from cujit.cli.console import json_option, note, print_json, print_table, printable
 from cujit.cli.exit_codes import ExitCode
 from cujit.errors import OptionError, spell
+from cujit.program import runner
 
 __all__ = ["command"]
 
@@ -55,15 +56,18 @@ def command() -> None:
 def merge(roots: tuple[Path, ...], output: Path, compress: bool, with_recipes: bool, as_json: bool) -> None:
     """Write one pack of what caches and other packs hold; the same records make the same bytes.
 
-    Machine code of this processor and modules by version are left out. SOURCE_DATE_EPOCH is noted as the time.
+    Machine code of this processor and modules by version are left out. SOURCE_DATE_EPOCH is noted as the time. Headers
+    of what caches hold the recipe of are sought again, and what was found is noted for whoever reads the pack.
     """
     if output.suffix != PACK_SUFFIX:
         raise OptionError(
             f"{output} does not end in {PACK_SUFFIX}, by which a pack is known", help=f"-o {output}{PACK_SUFFIX}"
         )
+    stores = Cache(None, read_only=roots).stores
     stats = write_pack(
         output,
-        Cache(None, read_only=roots).stores,
+        stores,
+        closures=runner().closures(stores),
         compress=compress,
         with_recipes=with_recipes,
         made_s=_source_date_epoch(),
