@@ -121,6 +121,7 @@ _ONE_WORD = {
     "tensormap",
     "tensormaps",
     "toolset",
+    "worklist",
     "warpwide",
 }
 """Words of the field, and names of the CPU device and of CUDA that stay as they are."""

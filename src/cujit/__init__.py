@@ -44,6 +44,7 @@ _HOMES = {
     "cujit.registry.spec": "Built",
     "cujit.signature": "Signature",
     "cujit.timing": "Timing time",
+    "cujit.worklist.recording": "record",
 }
 """Where each name lives."""
 

@@ -64,3 +64,4 @@ from cujit.signature import Signature as Signature
 from cujit.timing import Timing as Timing
 from cujit.timing import time as time
 from cujit.version import __version__ as __version__
+from cujit.worklist.recording import record as record

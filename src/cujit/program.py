@@ -26,7 +26,7 @@ from cujit.compiler.jobs import BundleJob, CompileJob
 from cujit.compiler.options.limits import WorkLimits
 from cujit.compiler.options.values import Options
 from cujit.compiler.request import Request
-from cujit.compiler.runner import Runner
+from cujit.compiler.runner import LISTENERS, Listener, Runner
 from cujit.errors import DeviceNotFoundError, OptionError, ToolchainNotFoundError, spell
 from cujit.toolchain.headers import Settings
 from cujit.toolchain.toolset import Toolchain
@@ -66,6 +66,20 @@ def runner(cache: Cache | bool | None = None) -> Runner:
     Raises:
         OptionError: ``cache`` is none of these, or a variable of the environment has a value that it cannot have.
     """
+    listeners = _listeners()
+    return _runner_of(cache).heard_by(listeners) if listeners else _runner_of(cache)
+
+
+def _listeners() -> Sequence[Listener]:
+    directory = os.environ.get("CUJIT_RECORD")
+    if not directory:
+        return LISTENERS
+    from cujit.worklist.recording import recording_of  # start-up: few processes are recorded
+
+    return [recording_of(directory), *LISTENERS]
+
+
+def _runner_of(cache: Cache | bool | None) -> Runner:
     asked = Compiling.from_environment(os.environ)
     if isinstance(cache, Cache):
         return _runner(toolchain(), cache, "", max(asked, cache.compiling))

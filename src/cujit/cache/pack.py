@@ -579,7 +579,9 @@ def _normalised(roots: Sequence[Root], digest: str, *, made_s: int, with_recipes
 
 
 def _encoded(record: EntryRecord, *, made_s: int, with_recipes: bool) -> bytes:
-    artifact = record.artifact if with_recipes else replace(record.artifact, log="")
+    artifact = record.artifact
+    if not with_recipes:  # who made it first called its source by a path of that machine
+        artifact = replace(artifact, log="", name=os.path.basename(artifact.name))
     recipe = record.recipe if with_recipes else b""
     return encode(record.key(), artifact, make_ms=0.0, made_s=made_s, recipe=recipe)
 

@@ -18,7 +18,21 @@ from cujit.version import __version__
 
 __all__ = ["VERBS", "main"]
 
-VERBS = ("demo", "build", "link", "run", "embed", "inspect", "occupancy", "check", "compat", "cache", "pack", "doctor")
+VERBS = (
+    "demo",
+    "build",
+    "link",
+    "run",
+    "embed",
+    "inspect",
+    "occupancy",
+    "check",
+    "compat",
+    "cache",
+    "pack",
+    "worklist",
+    "doctor",
+)
 """The verbs, in the order of the help; each is the ``command`` of the file of its name."""
 
 

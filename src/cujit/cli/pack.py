@@ -18,12 +18,20 @@ from cujit.cli.cache.common import read_size, short, shown_size, summary_record
 from cujit.cli.cache.show import show_entry
 from cujit.cli.console import json_option, note, print_json, print_table, printable
 from cujit.cli.exit_codes import ExitCode
-from cujit.errors import OptionError, spell
-from cujit.program import runner
+from cujit.cli.worklist import build_options, run_build, source_date_epoch
+from cujit.errors import OptionError
 
 __all__ = ["command"]
 
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
+_OUTPUT = click.option(
+    "-o",
+    "--output",
+    type=click.Path(dir_okay=False, path_type=Path),
+    required=True,
+    metavar="FILE",
+    help="The pack to write.",
+)
 _GROUPS: dict[str, Callable[[Summary], str]] = {
     "kernel": lambda summary: summary.names[0] if summary.names else summary.name,
     "arch": lambda summary: str(summary.arch or ""),
@@ -42,40 +50,56 @@ def command() -> None:
 
 @command.command("merge")
 @click.argument("roots", nargs=-1, required=True, type=click.Path(exists=True, path_type=Path), metavar="ROOT...")
-@click.option(
-    "-o",
-    "--output",
-    type=click.Path(dir_okay=False, path_type=Path),
-    required=True,
-    metavar="FILE",
-    help="The pack to write.",
-)
+@_OUTPUT
 @click.option("--compress", is_flag=True, help="Pack each record by zstd; what a wheel holds is packed by the wheel.")
 @click.option("--with-recipes", is_flag=True, help="Keep sources and logs, which hold paths of this machine.")
 @json_option
 def merge(roots: tuple[Path, ...], output: Path, compress: bool, with_recipes: bool, as_json: bool) -> None:
     """Write one pack of what caches and other packs hold; the same records make the same bytes.
 
-    Machine code of this processor and modules by version are left out. SOURCE_DATE_EPOCH is noted as the time. Headers
-    of what caches hold the recipe of are sought again, and what was found is noted for whoever reads the pack.
+    Machine code of this processor and modules by version are left out. SOURCE_DATE_EPOCH is noted as the time.
     """
-    if output.suffix != PACK_SUFFIX:
-        raise OptionError(
-            f"{output} does not end in {PACK_SUFFIX}, by which a pack is known", help=f"-o {output}{PACK_SUFFIX}"
-        )
-    stores = Cache(None, read_only=roots).stores
+    _check_name(output)
     stats = write_pack(
         output,
-        stores,
-        closures=runner().closures(stores),
+        Cache(None, read_only=roots).stores,
         compress=compress,
         with_recipes=with_recipes,
-        made_s=_source_date_epoch(),
+        made_s=source_date_epoch(),
     )
     if as_json:
         print_json({"output": str(output), **vars(stats)})
     else:
         note(f"{output}: {stats.records} records of {shown_size(stats.record_bytes)} in {shown_size(stats.file_bytes)}")
+
+
+@command.command("build")
+@build_options
+@_OUTPUT
+def build(
+    lists: tuple[Path, ...],
+    arch: tuple[str, ...],
+    ptx: bool,
+    cache: Cache,
+    project: Path | None,
+    jobs: int | None,
+    as_json: bool,
+    output: Path,
+) -> None:
+    """Compile worklists, or directories of recordings, and write one pack of it; what the cache has is taken from it.
+
+    The same list, headers and compiler make the same bytes. SOURCE_DATE_EPOCH is noted as the time. What does not
+    compile is left out and listed by its first message; then the exit status is 1.
+    """
+    _check_name(output)
+    run_build(lists, output, arch, ptx=ptx, cache=cache, project=project, jobs=jobs, as_json=as_json)
+
+
+def _check_name(output: Path) -> None:
+    if output.suffix != PACK_SUFFIX:
+        raise OptionError(
+            f"{output} does not end in {PACK_SUFFIX}, by which a pack is known", help=f"-o {output}{PACK_SUFFIX}"
+        )
 
 
 @command.command("ls")
@@ -172,10 +196,3 @@ def _summaries(file: Path) -> list[tuple[Summary, int]]:
 
 def _open(file: Path) -> Pack:
     return Pack(file.absolute(), Trust.of_process())
-
-
-def _source_date_epoch() -> int:
-    said = os.environ.get("SOURCE_DATE_EPOCH", "0")
-    if not said.isdecimal():
-        raise OptionError(f"SOURCE_DATE_EPOCH is {spell(said)}; it takes seconds since 1970", help="unset it")
-    return int(said)

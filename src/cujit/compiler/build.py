@@ -33,7 +33,7 @@ from cujit.toolchain.toolset import Compiler, Compilers
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
-__all__ = ["Native", "Progress", "build_fatbin", "parse_targets"]
+__all__ = ["Native", "Progress", "build_fatbin", "parse_targets", "threads_of"]
 
 Progress: TypeAlias = Callable[[int, int, str], object]
 """Called with (done, total, target) after every target."""
@@ -139,7 +139,7 @@ def build_fatbin(
     """
     from concurrent.futures import ThreadPoolExecutor  # as long as all else of a compile that is cached
 
-    threads = _threads(jobs)
+    threads = threads_of(jobs)
     check_compression(compress)
     if progress is not None and not callable(progress):
         raise OptionError(f"progress is {spell(progress)}; it takes a function of (done, total, target)")
@@ -156,7 +156,12 @@ def build_fatbin(
     return runner.get(BundleJob.of([Entry(done[target.arch]) for target in work], compress))
 
 
-def _threads(jobs: object) -> int:
+def threads_of(jobs: object) -> int:
+    """Read how many work at a time: a number of at least 1, or one per processor if None.
+
+    Raises:
+        OptionError: it is no such number.
+    """
     if jobs is None:
         return os.cpu_count() or 1
     return read_int(jobs, "jobs", OptionError, least=1)

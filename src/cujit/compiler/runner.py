@@ -5,12 +5,11 @@ With and without a cache the same Artifact comes out, and the same errors.
 
 from __future__ import annotations
 
-import contextlib
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from copy import copy
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from cujit.artifact import Artifact
 from cujit.artifact.artifact import unchecked
@@ -20,30 +19,37 @@ from cujit.cache.settings import Compiling
 from cujit.compiler.jobs import CompileJob, Job
 from cujit.compiler.keys.maker import Keyed, KeyMaker, Uncacheable
 from cujit.compiler.options.limits import WorkLimits
-from cujit.errors import (
-    CompileError,
-    CompileWarning,
-    FileError,
-    FormatError,
-    NotCompiledError,
-    OptionError,
-    ToolTimeoutError,
-    warn,
-)
+from cujit.compiler.request import Request
+from cujit.errors import CompileError, CompileWarning, CujitError, NotCompiledError, ToolTimeoutError, warn
 from cujit.forks import begins_anew
 from cujit.toolchain.stopping import Ended, Stop, finish
 from cujit.toolchain.toolset import Compiler, Toolchain
 
 if TYPE_CHECKING:
     from cujit.cache.admin import Shown
-    from cujit.cache.store import Root
-    from cujit.compiler.request import Request
 
-__all__ = ["Runner", "uncached"]
+__all__ = ["LISTENERS", "Listener", "Runner", "uncached"]
 
 _NO_LIMITS = WorkLimits()
 _COMPILE_HELP = "build it ahead into a pack or a cache that CUJIT_CACHE_ROOTS names, or CUJIT_COMPILE=auto"
 _CHANGED = "its inputs or its tool were changed while it was made"
+
+
+class Listener(Protocol):
+    """Whoever hears of each compile that is asked for."""
+
+    def heard(
+        self,
+        request: Request,
+        keyed: Keyed | Uncacheable,
+        result: Artifact | CujitError,
+        toolkit: Callable[[], Sequence[str]],
+    ) -> None:
+        """Hear of a request, its key and what came of it; ``toolkit`` lists the toolkit's include directories."""
+
+
+LISTENERS: list[Listener] = []
+"""The listeners of the process, for as long as each wants to hear."""
 
 
 class Runner:
@@ -65,13 +71,12 @@ class Runner:
         self.cache = cache
         self.compiling = compiling
         may_open = not compiling.is_forbidden
-        if cache is not None:
-            self.keys: KeyMaker | None = KeyMaker(toolchain, cache.hints, closures=cache.closures, may_open=may_open)
-        else:
-            self.keys = None if may_open else KeyMaker(toolchain, may_open=False)
+        store = None if cache is None else cache.hints
+        self.keys = None if cache is None and may_open else KeyMaker(toolchain, store, may_open=may_open)
         self.stop: Stop | None = None
         self._limits = _NO_LIMITS
         self._off = off
+        self._listeners: tuple[Listener, ...] = ()
         if self.keys is not None:
             begins_anew(self.keys)
 
@@ -80,6 +85,20 @@ class Runner:
         runner = copy(self)
         runner._limits, runner.stop = limits, Stop()
         return runner
+
+    def heard_by(self, listeners: Sequence[Listener]) -> Runner:
+        """Give the same runner, of which listeners hear what it is asked for."""
+        runner = copy(self)
+        runner._listeners = tuple(listeners)
+        return runner
+
+    def toolkit(self) -> Sequence[str]:
+        """List the directories of the toolkit's headers.
+
+        Raises:
+            ToolchainNotFoundError: the compiler is not installed.
+        """
+        return self.toolchain.headers.paths if self.keys is None else self.keys.toolkit()
 
     def compiler(self, language: str) -> Compiler:
         """Tell what the compiler of ``cuda`` or ``nvvm`` can do.
@@ -100,6 +119,21 @@ class Runner:
         """
         job.check()
         keyed = Uncacheable(self._off) if self.keys is None or self.cache is None else job.key(self.keys)
+        if not self._listeners or job.request is None:
+            return self._got(job, keyed)
+        try:
+            result = self._got(job, keyed)
+        except CujitError as e:
+            self._tell(job.request, keyed, e)
+            raise
+        self._tell(job.request, keyed, result)
+        return result
+
+    def _tell(self, request: Request, keyed: Keyed | Uncacheable, result: Artifact | CujitError) -> None:
+        for listener in self._listeners:
+            listener.heard(request, keyed, result, self.toolkit)
+
+    def _got(self, job: Job, keyed: Keyed | Uncacheable) -> Artifact:
         if self.compiling.is_forbidden and job.compiles:
             found = self._found(job, keyed)
             if found is None:
@@ -128,7 +162,7 @@ class Runner:
         if self.cache is None or isinstance(keyed, Uncacheable):
             return None
         found = self.cache.find(keyed.key, is_read=True)
-        return None if found is None else job.renamed(_told(*found, keyed))
+        return None if found is None else job.renamed(replace(found[0], provenance=found[1]))
 
     def _missed(self, job: Job, keyed: Keyed | Uncacheable) -> NotCompiledError:
         """Say what was not found, what is nearest to it, and where it was sought."""
@@ -153,7 +187,7 @@ class Runner:
             recipe=job.recipe,
             most_wait_s=self._limits.left_s,
         )
-        return _told(artifact, provenance, keyed)
+        return unchecked(vars(artifact), provenance=provenance)
 
     def remake(self, shown: Shown) -> Artifact | None:
         """Make an entry of the cache again; None without a recipe, or where that gives another, or may not be.
@@ -173,28 +207,6 @@ class Runner:
         keyed = job.key(self.keys)
         return job.run(self.toolchain) if isinstance(keyed, Keyed) and keyed.key == shown.key else None
 
-    def closures(self, roots: Iterable[Root]) -> dict[str, bytes]:
-        """Give what ``KeyMaker.closures`` does for what was compiled into caches, where its headers are as they were.
-
-        Raises:
-            CacheRefusedError: others could have written to a root.
-            OSError: a root cannot be read.
-        """
-        from cujit.compiler.keys.recipe import read_recipe  # start-up: for whoever makes a pack
-
-        requests: list[Request] = []
-        if self.keys is None:
-            return {}
-        for root in roots:
-            for entry in root.entries():
-                record = root.get(entry.digest).record
-                with contextlib.suppress(FormatError, OptionError, FileError):
-                    request = read_recipe(record.recipe if record is not None else b"")
-                    keyed = self.keys.of_request(request)
-                    if isinstance(keyed, Keyed) and keyed.key.digest == entry.digest:
-                        requests.append(request)
-        return self.keys.closures(requests)
-
     def _made(self, job: Job, keyed: Keyed | Uncacheable) -> Artifact:
         limits = self._limits
         if self.compiling is Compiling.WARN and job.compiles:
@@ -213,12 +225,6 @@ class Runner:
             return finish(work, self.stop or Stop(), limits.until)
         except Ended:
             raise _too_long(job, limits) from None
-
-
-def _told(artifact: Artifact, provenance: Provenance, keyed: Keyed) -> Artifact:
-    if keyed.manifest.via:
-        provenance = replace(provenance, headers=keyed.manifest.via)
-    return unchecked(vars(artifact), provenance=provenance)
 
 
 def uncached(make: Callable[[], Artifact], reason: str) -> Artifact:

@@ -18,7 +18,7 @@ from cujit.compiler.options.values import Options
 from cujit.compiler.request import Request
 from cujit.errors import CujitError, FormatError
 
-__all__ = ["read_recipe", "write_recipe"]
+__all__ = ["read_recipe", "request_of", "said_of", "write_recipe"]
 
 _MOST_BYTES = 1 << 20
 _SCHEMA = 1
@@ -29,9 +29,14 @@ def write_recipe(request: Request) -> bytes:
 
     Relative include directories are written as absolute ones.
     """
+    text = json.dumps({"schema": _SCHEMA, **said_of(request)})
+    return zlib.compress(text.encode(), 1) if len(text) <= _MOST_BYTES else b""
+
+
+def said_of(request: Request) -> dict[str, Any]:
+    """Write a request as JSON has it."""
     source = request.source
-    said = {
-        "schema": _SCHEMA,
+    return {
         "kind": request.kind.value,
         "arch": [request.arch.kind.value, request.arch.number, request.arch.suffix],
         "names": request.names,
@@ -47,8 +52,6 @@ def write_recipe(request: Request) -> bytes:
         "modules": [[module.name, base64.b64encode(module.data).decode()] for module in source.modules],
         "libdevice": source.libdevice,
     }
-    text = json.dumps(said)
-    return zlib.compress(text.encode(), 1) if len(text) <= _MOST_BYTES else b""
 
 
 def _value(name: str, given: object) -> object:
@@ -68,14 +71,27 @@ def read_recipe(data: bytes) -> Request:
         text = packed.decompress(data, _MOST_BYTES)
         if not packed.eof:
             raise FormatError(f"a recipe of more than {_MOST_BYTES} bytes, or one cut off")
-        return _request(json.loads(text))
-    except (zlib.error, KeyError, TypeError, ValueError, AttributeError, RecursionError, CujitError) as e:
+        said = json.loads(text)
+        if said["schema"] != _SCHEMA:
+            raise FormatError(f"a recipe of schema {said['schema']}; this cujit reads {_SCHEMA}")
+    except (zlib.error, KeyError, TypeError, ValueError, RecursionError) as e:
+        raise FormatError(f"no recipe: {e}") from e
+    return request_of(said)
+
+
+def request_of(said: dict[str, Any]) -> Request:
+    """Read what ``said_of`` wrote.
+
+    Raises:
+        FormatError: it is no request.
+    """
+    try:
+        return _request(said)
+    except (KeyError, TypeError, ValueError, AttributeError, RecursionError, CujitError) as e:
         raise FormatError(f"no recipe: {e}") from e
 
 
 def _request(said: dict[str, Any]) -> Request:
-    if said["schema"] != _SCHEMA:
-        raise FormatError(f"a recipe of schema {said['schema']}; this cujit reads {_SCHEMA}")
     modules = tuple(NvvmModule(str(name), base64.b64decode(data, validate=True)) for name, data in said["modules"])
     text = (modules[0].text or "") if len(modules) == 1 else str(said["text"])
     source = Source(

@@ -1,0 +1,262 @@
+"""``cujit worklist``: what programs asked to be compiled, joined, shown, built ahead, and compared with packs."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+
+from cujit.cache.cache import Cache
+from cujit.cli.cache.common import cache_option, short, shown_size
+from cujit.cli.console import json_option, note, print_json, print_table, printable, progress
+from cujit.cli.exit_codes import ExitCode
+from cujit.errors import NameNotFoundError, OptionError, spell
+from cujit.worklist import BuiltList, RecipeUse, Unbuilt, Worklist
+from cujit.worklist import build as build_worklist
+from cujit.worklist import cover as cover_worklist
+from cujit.worklist import merge as merge_worklists
+from cujit.worklist import read as read_worklist
+
+__all__ = ["build_options", "command", "run_build", "source_date_epoch"]
+
+_LIST = click.Path(exists=True, path_type=Path)
+_LISTS = click.argument("lists", nargs=-1, required=True, type=_LIST, metavar="LIST...")
+_PROJECT = click.option(
+    "--project",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    metavar="DIR",
+    help="What {project} stands for; else the project that the working directory is in.",
+)
+
+
+@click.group("worklist")
+def command() -> None:
+    """Join, review and build ahead what programs asked to be compiled.
+
+    A LIST is a worklist or a directory of recordings, which CUJIT_RECORD=DIR or cujit.record(DIR) writes. Whoever reads
+    a list reads the sources and macros in it.
+    """
+
+
+@command.command("merge")
+@_LISTS
+@click.option(
+    "-o", "--output", type=click.Path(dir_okay=False, path_type=Path), required=True, metavar="FILE", help="The list."
+)
+@click.option("--min-uses", type=click.IntRange(0), default=1, show_default=True, metavar="N", help="The least calls.")
+@click.option("--min-ms", type=click.FloatRange(0), default=0.0, metavar="MS", help="The least time that it took.")
+@click.option("--seen-within", callback=lambda _c, _p, text: text and _days(text), metavar="DAYS", help="Such as 90d.")
+@click.option("--cap", type=click.IntRange(1), metavar="N", help="The most that are kept; those with the most calls.")
+@click.option("--arch", multiple=True, metavar="ARCH", help="An architecture to keep; without any, all.")
+@json_option
+def merge(
+    lists: tuple[Path, ...],
+    output: Path,
+    min_uses: int,
+    min_ms: float,
+    seen_within: int | None,
+    cap: int | None,
+    arch: tuple[str, ...],
+    as_json: bool,
+) -> None:
+    """Join lists and recordings into one, and say what was cut; what never compiled always is."""
+    merged = merge_worklists(lists, min_uses=min_uses, min_ms=min_ms, seen_within_days=seen_within, cap=cap, arch=arch)
+    merged.worklist.save(output)
+    uses = merged.worklist.uses
+    sources = len({use.recipe for use in uses})
+    if as_json:
+        print_json({"output": str(output), "requests": len(uses), "sources": sources, "cut": dict(merged.cut)})
+        return
+    note(f"{output}: {len(uses)} requests of {sources} sources")
+    for reason, count in merged.cut.items():
+        note(f"  cut {count}: {reason}")
+
+
+@command.command("show")
+@_LISTS
+@click.option("--source", metavar="RECIPE", help="Print the source of one recipe, by the beginning of its digest.")
+@json_option
+def show(lists: tuple[Path, ...], source: str | None, as_json: bool) -> None:
+    """List what is in a list: sources, kernels, macros, architectures, calls; and what no other machine can make."""
+    worklist = read_worklist(lists)
+    if source is not None:
+        _print_source(worklist, source, as_json=as_json)
+        return
+    rows = [_row(worklist, use) for use in worklist.uses]
+    if as_json:
+        print_json(rows)
+        return
+    cells = [
+        (
+            short(str(row["recipe"])),
+            str(row["name"]),
+            str(row["arch"]),
+            " ".join(map(str, row["names"])),
+            " ".join(row["macros"]),
+            str(row["calls"]),
+            f"{row['make_ms']:.0f}",
+            str(row["outcome"]),
+            str(row["seen"]),
+        )
+        for row in rows
+    ]
+    columns = ("recipe", "name", "arch", "instances", "macros", "calls", "ms", "got", "seen")
+    print_table(columns, [tuple(map(printable, row)) for row in cells], right=("calls", "ms"))
+    for row in rows:
+        if row["elsewhere"]:
+            note(printable(f"not portable: {row['name']} for {row['arch']}: {row['elsewhere']}"))
+
+
+def build_options(function: Callable[..., None]) -> Callable[..., None]:
+    """Give a verb the options of building a list."""
+    for option in (
+        json_option,
+        click.option("--jobs", type=click.IntRange(1), metavar="N", help="How many processes compile at a time."),
+        _PROJECT,
+        cache_option,
+        click.option("--ptx", is_flag=True, help="Add PTX of the highest architecture, for GPUs of tomorrow."),
+        click.option(
+            "--arch",
+            multiple=True,
+            metavar="ARCH",
+            help="An architecture, or 'recorded': those of the list, as without.",
+        ),
+        _LISTS,
+    ):
+        function = option(function)
+    return function
+
+
+@command.command("build")
+@build_options
+def build(
+    lists: tuple[Path, ...],
+    arch: tuple[str, ...],
+    ptx: bool,
+    cache: Cache,
+    project: Path | None,
+    jobs: int | None,
+    as_json: bool,
+) -> None:
+    """Compile what is listed into the cache, where it is not there already.
+
+    What does not compile is listed by its first message, and the exit status is 1. `cujit pack build` writes a pack.
+    """
+    run_build(lists, None, arch, ptx=ptx, cache=cache, project=project, jobs=jobs, as_json=as_json)
+
+
+def run_build(
+    lists: Sequence[Path],
+    output: Path | None,
+    arch: Sequence[str],
+    *,
+    ptx: bool,
+    cache: Cache,
+    project: Path | None,
+    jobs: int | None,
+    as_json: bool,
+) -> None:
+    """Build lists, say what came of it, and end with 1 where something did not compile."""
+    worklist = read_worklist(lists)
+    with progress("compiling") as tick:
+        built = build_worklist(
+            worklist,
+            arch=arch,
+            ptx=ptx,
+            pack=output,
+            cache=cache,
+            project=project,
+            jobs=jobs,
+            made_s=source_date_epoch(),
+            progress=tick,
+        )
+    if as_json:
+        said = {"output": output and str(output), "keys": list(built.keys), "made": built.made}
+        print_json({**said, "failed": _unbuilt(built.failed), "pack": built.pack and vars(built.pack)})
+    else:
+        _say(built, output)
+    if built.failed:
+        click.get_current_context().exit(ExitCode.WRONG_INPUT)
+
+
+def _say(built: BuiltList, output: Path | None) -> None:
+    where = f"{output}: {shown_size(built.pack.file_bytes)}, " if built.pack else ""
+    note(f"{where}{len(built.keys)} images, {built.made} of them made now; {len(built.failed)} failed")
+    for one in built.failed:
+        note(printable(f"  {one.name} for {one.arch}: {one.reason}"))
+
+
+@command.command("cover")
+@click.argument("pack", type=_LIST)
+@_LISTS
+@click.option("--arch", multiple=True, metavar="ARCH", help="Ask as if the calls had been for this architecture.")
+@click.option("--at-least", type=click.FloatRange(0, 100), default=100.0, show_default=True, metavar="PERCENT",
+              help="The least share of calls; below it the exit status is 1.")  # fmt: skip
+@_PROJECT
+@json_option
+def cover(
+    pack: Path, lists: tuple[Path, ...], arch: tuple[str, ...], at_least: float, project: Path | None, as_json: bool
+) -> None:
+    """Tell what share of calls, and of the time of compiling, PACK would have answered; nothing is compiled.
+
+    PACK is a pack or a cache directory. Keys are made anew, of the headers and the compiler that are here.
+    """
+    covered = cover_worklist(read_worklist(lists), [pack], arch=arch, project=project)
+    if as_json:
+        said = {"share_of_calls": covered.share_of_calls, "share_of_time": covered.share_of_time}
+        print_json({**vars(covered), **said, "missing": _unbuilt(covered.missing)})
+    else:
+        click.echo(f"{covered.share_of_calls:.1%} of {covered.calls} calls")
+        click.echo(f"{covered.share_of_time:.1%} of {covered.make_ms / 1e3:.1f} s of compiling")
+        for one in covered.missing:
+            note(printable(f"  {one.name} for {one.arch}: {one.reason}"))
+    if covered.share_of_calls * 100 < at_least:
+        click.get_current_context().exit(ExitCode.WRONG_INPUT)
+
+
+def source_date_epoch() -> int:
+    """Read the time that is noted in what is written: 0 unless ``SOURCE_DATE_EPOCH`` says another.
+
+    Raises:
+        OptionError: it is no such time.
+    """
+    said = os.environ.get("SOURCE_DATE_EPOCH", "0")
+    if not (said.isascii() and said.isdecimal()):
+        raise OptionError(f"SOURCE_DATE_EPOCH is {spell(said)}; it takes seconds since 1970", help="unset it")
+    return int(said)
+
+
+def _days(text: str) -> int:
+    match = re.fullmatch(r"([0-9]{1,6})d?", text)
+    if match is None:
+        raise click.BadParameter(f"{spell(text)} is no number of days, such as 90d")
+    return int(match[1])
+
+
+def _row(worklist: Worklist, use: RecipeUse) -> dict[str, Any]:
+    recipe = worklist.recipes[use.recipe]
+    macros = [*(name for name, _ in recipe.get("define", ())), *recipe.get("options", {}).get("define", {})]
+    said = {"names": list(recipe.get("names", ())), "macros": macros}
+    said["headers"] = [name for name, _ in recipe.get("headers", ())]
+    return {"name": worklist.name(use.recipe), **use._asdict(), **said, "arch": str(use.arch)}
+
+
+def _print_source(worklist: Worklist, beginning: str, *, as_json: bool) -> None:
+    found = [digest for digest in worklist.recipes if digest.startswith(beginning)]
+    if len(found) != 1:
+        raise NameNotFoundError(
+            f"{len(found)} recipes have digests that begin with {spell(beginning)}", help="cujit worklist show"
+        )
+    recipe = worklist.recipes[found[0]]
+    if as_json:
+        print_json(dict(recipe))
+    else:
+        click.echo(recipe["text"])
+
+
+def _unbuilt(listed: Sequence[Unbuilt]) -> list[dict[str, str]]:
+    return [{**one._asdict(), "arch": str(one.arch)} for one in listed]

@@ -1,0 +1,20 @@
+"""Worklists: what programs asked to be compiled, recorded, joined and built ahead. ``import cujit.worklist``."""
+
+from cujit.worklist.building import BuiltList, Cover, Unbuilt, build, cover
+from cujit.worklist.lists import Merged, RecipeUse, Worklist, merge, read
+from cujit.worklist.recording import Recording, record
+
+__all__ = [
+    "BuiltList",
+    "Cover",
+    "Merged",
+    "RecipeUse",
+    "Recording",
+    "Unbuilt",
+    "Worklist",
+    "build",
+    "cover",
+    "merge",
+    "read",
+    "record",
+]

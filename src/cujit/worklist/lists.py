@@ -1,0 +1,361 @@
+"""Worklists: what programs asked to be compiled, as lines of JSON that people review and other machines build.
+
+::
+
+    {"cujit worklist": 1}                                   the first line
+    {"recipe": <digest>, "text": …, "define": …, …}         a request without its architecture, once
+    {"use": <digest>, "arch": "sm_90", "calls": 12, …}      that it was asked for: a later line of one file counts on
+
+A recording is such a file of one process, and may end in the middle of a line.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import os
+import re
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+from cujit.arch import Arch, ArchKind
+from cujit.artifact import Kind
+from cujit.artifact.reading import read_file, shown_path
+from cujit.cache.filesystem import temporary_name
+from cujit.compiler.inputs.source import MEMORY
+from cujit.compiler.keys.recipe import request_of, said_of
+from cujit.compiler.request import Request
+from cujit.errors import CujitError, FileError, FormatError, OptionError, spell
+from cujit.worklist.places import Places
+
+__all__ = ["HEADER", "SUFFIX", "Merged", "RecipeUse", "Worklist", "merge", "read", "recipe_line", "use_line"]
+
+_VERSION = 1
+_HEADER = "cujit worklist"
+HEADER = json.dumps({_HEADER: _VERSION}) + "\n"
+SUFFIX = ".jsonl"
+_SORTED = json.JSONEncoder(sort_keys=True)
+_OUTCOMES = ("made", "hit", "missed", "failed")  # from what tells most
+_DIGEST = re.compile("[0-9a-f]{64}")
+_DAY = re.compile("[0-9]{4}-[0-9]{2}-[0-9]{2}")
+_LEAST = MappingProxyType({
+    "define": (), "extra": (), "headers": (), "include": [], "language": "cuda", "libdevice": False, "modules": [],
+    "names": (), "options": {}, "path": "",
+})  # fmt: skip
+"""What a recipe says, and what it means where it does not."""
+
+_PLACES_HELP = "install that package, or name the project (--project); what is elsewhere is on the other machine alone"
+_KINDS = {ArchKind.REAL: Kind.CUBIN, ArchKind.VIRTUAL: Kind.PTX, ArchKind.LTO: Kind.LTOIR}
+
+
+class RecipeUse(NamedTuple):
+    """That a recipe was asked for, for one architecture.
+
+    ``key`` is that of the machine where it was, or None; ``outcome`` is ``made``, ``hit``, ``failed`` for a source that
+    does not compile, or ``missed`` where it was not there and could not be made for another reason; ``make_ms`` is what
+    it took to make, 0 where that is not known; ``calls`` is how often, ``seen`` the last day, ``YYYY-MM-DD``.
+    ``elsewhere`` says why another machine cannot make the same of it, or is empty.
+    """
+
+    recipe: str
+    arch: Arch
+    key: str | None = None
+    outcome: str = "made"
+    make_ms: float = 0.0
+    calls: int = 1
+    seen: str = ""
+    elsewhere: str = ""
+
+    def joined(self, other: RecipeUse, *, is_same_file: bool = False) -> RecipeUse:
+        """Join two lines about the same; those of one file count up, those of several are added."""
+        later = max(self, other, key=lambda use: use.seen)
+        return later._replace(
+            outcome=min(self.outcome, other.outcome, key=_OUTCOMES.index),
+            make_ms=max(self.make_ms, other.make_ms),
+            calls=max(self.calls, other.calls) if is_same_file else self.calls + other.calls,
+        )
+
+
+@dataclass(frozen=True)
+class Worklist:
+    """Recipes by digest, as the file has them, and their uses in the order of the list."""
+
+    recipes: Mapping[str, Mapping[str, Any]]
+    uses: tuple[RecipeUse, ...]
+
+    def name(self, recipe: str) -> str:
+        """Give the name of a recipe's source."""
+        return str(self.recipes[recipe]["name"])
+
+    def request(self, recipe: str, arch: Arch, places: Places) -> Request:
+        """Make the request of a recipe for an architecture, with its headers where they are on this machine.
+
+        Raises:
+            FormatError: the recipe is none.
+            FileError: its headers are on the machine of the recording, or not here.
+        """
+
+        def directory(name: str) -> str:
+            path = places.path(name)
+            if path is None:
+                raise FileError(f"{self.name(recipe)} needs the headers in {name}", help=_PLACES_HELP)
+            return path
+
+        def file(name: str) -> str:  # what lies elsewhere has no neighbours here, as a source in memory
+            return places.path(name) or f"{MEMORY}/{os.path.basename(name)}"
+
+        said = _moved({**_LEAST, **self.recipes[recipe]}, directory, file)
+        kind = _KINDS[arch.kind].value
+        return request_of({**said, "kind": kind, "arch": [arch.kind.value, arch.number, arch.suffix]})
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the list, whole or not at all: its recipes first, each line as another machine would write it.
+
+        Raises:
+            OSError: the file cannot be written.
+        """
+        target = Path(path)
+        used = dict.fromkeys(use.recipe for use in self.uses)
+        recipes = (_recipe_line(digest, _json(dict(self.recipes[digest]))) for digest in used)
+        temporary = target.with_name(temporary_name())
+        try:
+            temporary.write_text("".join([HEADER, *recipes, *map(use_line, self.uses)]), encoding="ascii")
+            os.replace(temporary, target)
+        finally:
+            temporary.unlink(missing_ok=True)
+
+
+class Merged(NamedTuple):
+    """A list, and how many uses were cut, by the reason."""
+
+    worklist: Worklist
+    cut: Mapping[str, int]
+
+
+# -- writing -----------------------------------------------------------------------------------------------
+
+
+def recipe_line(request: Request, places: Places) -> tuple[str, str]:
+    """Write the line of a request's recipe; give its digest and the line."""
+    said = _moved(said_of(request), places.name, places.name)
+    del said["kind"], said["arch"]
+    said["name"] = os.path.basename(request.source.name) if request.source.path else request.source.name
+    text = _json({name: value for name, value in said.items() if name not in _LEAST or value != _LEAST[name]})
+    digest = hashlib.sha256(text.encode()).hexdigest()
+    return digest, _recipe_line(digest, text)
+
+
+def use_line(use: RecipeUse) -> str:
+    """Write the line of a use."""
+    key = f'"{use.key}"' if use.key else "null"
+    elsewhere = f', "elsewhere": {json.dumps(use.elsewhere)}' if use.elsewhere else ""
+    return (
+        f'{{"use": "{use.recipe}", "arch": "{use.arch}", "key": {key}, "outcome": "{use.outcome}", '
+        f'"make_ms": {use.make_ms:.1f}, "calls": {use.calls}, "seen": "{use.seen}"{elsewhere}}}\n'
+    )
+
+
+def _recipe_line(digest: str, text: str) -> str:
+    return f'{{"recipe": "{digest}", {text[1:]}\n'
+
+
+def _json(said: Mapping[str, Any]) -> str:
+    # ASCII alone, so that a lone surrogate of a path that is no UTF-8 comes back as it was.
+    return _SORTED.encode(said)
+
+
+def _moved(said: Mapping[str, Any], directory: Callable[[str], str], file: Callable[[str], str]) -> dict[str, Any]:
+    """Put other names in the place of the paths of a recipe."""
+    moved = {**said, "include": [directory(path) for path in said["include"]]}
+    moved["path"] = said["path"] and file(said["path"])
+    if include := said["options"].get("include"):
+        moved["options"] = {**said["options"], "include": [directory(path) for path in include]}
+    return moved
+
+
+# -- reading -----------------------------------------------------------------------------------------------
+
+
+def read(paths: Iterable[str | os.PathLike[str]] | str | os.PathLike[str]) -> Worklist:
+    """Read worklists, recordings, and directories of recordings, as one list; what is in several is added up.
+
+    Raises:
+        FormatError: a file is no worklist, or a line of it is none; the message says which.
+        FileError: a file or directory is not there, or cannot be read.
+        OptionError: no path was given.
+    """
+    listed = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
+    if not listed:
+        raise OptionError("no worklist", help="the file that cujit worklist merge wrote, or a directory of recordings")
+    recipes: dict[str, Mapping[str, Any]] = {}
+    uses: dict[tuple[str, Arch], RecipeUse] = {}
+    for file, is_whole in dict(pair for path in listed for pair in _files(Path(path))).items():
+        one = _read(file, is_whole=is_whole)
+        recipes |= one.recipes
+        for use in one.uses:
+            known = uses.get((use.recipe, use.arch))
+            uses[use.recipe, use.arch] = use if known is None else known.joined(use)
+    return Worklist(MappingProxyType(recipes), tuple(uses.values()))
+
+
+def merge(
+    paths: Iterable[str | os.PathLike[str]] | str | os.PathLike[str],
+    *,
+    min_uses: int = 1,
+    min_ms: float = 0.0,
+    seen_within_days: int | None = None,
+    cap: int | None = None,
+    arch: Iterable[str | Arch] = (),
+) -> Merged:
+    """Join lists and recordings into one that is worth building, sorted so that two of them can be compared.
+
+    Args:
+        paths: see ``read``.
+        min_uses: the calls that a request must have had, all processes together.
+        min_ms: the milliseconds that it must have taken to make; where that is not known, it stays.
+        seen_within_days: how long ago its last day may be.
+        cap: the most uses that are kept; those with the most calls stay.
+        arch: the architectures that are kept; none means all.
+
+    Raises:
+        FormatError, FileError: as of ``read``.
+        OptionError: a number is negative.
+        ArchError: there is no such architecture.
+    """
+    wishes = _Wishes(min_uses, min_ms, _since(seen_within_days), frozenset(map(Arch.parse, arch)))
+    for name, number in {"min_uses": min_uses, "min_ms": min_ms, "cap": cap}.items():
+        if number is not None and not (isinstance(number, int | float) and number >= 0):
+            raise OptionError(f"{name} is {spell(number)}; it takes a number of at least 0")
+    whole = read(paths)
+    reasons = {use: wishes.against(use) for use in whole.uses}
+    kept = [use for use, why in reasons.items() if not why]
+    kept.sort(key=lambda use: (-use.calls, -use.make_ms, use.recipe, use.arch))
+    cut = Counter(filter(None, reasons.values()))
+    if cap is not None and len(kept) > cap:
+        cut[f"past the cap of {cap}"] = len(kept) - cap
+        del kept[cap:]
+    kept.sort(key=lambda use: (whole.name(use.recipe), use.recipe, use.arch))
+    recipes = {use.recipe: whole.recipes[use.recipe] for use in kept}
+    return Merged(Worklist(MappingProxyType(recipes), tuple(kept)), MappingProxyType(cut))
+
+
+class _Wishes(NamedTuple):
+    """Which requests are kept; see ``merge``."""
+
+    min_uses: float
+    min_ms: float
+    since: str
+    arches: frozenset[Arch]
+
+    def against(self, use: RecipeUse) -> str:
+        """Say why one is cut, or nothing."""
+        reasons = {
+            "never compiled": use.outcome == "failed",
+            "other architectures": self.arches and use.arch not in self.arches,
+            f"fewer than {self.min_uses} uses": use.calls < self.min_uses,
+            f"made in less than {self.min_ms:g} ms": 0 < use.make_ms < self.min_ms,
+            f"not seen since {self.since}": use.seen < self.since,
+        }
+        return next((reason for reason, is_so in reasons.items() if is_so), "")
+
+
+def _since(days: object) -> str:
+    if days is None:
+        return ""
+    if type(days) is not int or days < 0:
+        raise OptionError(f"seen_within_days is {spell(days)}; it takes a number of days", help="seen_within_days=90")
+    return time.strftime("%Y-%m-%d", time.localtime(max(0.0, time.time() - days * 86400.0)))
+
+
+def _files(path: Path) -> Iterator[tuple[Path, bool]]:
+    """Give the files of a path, and whether each has to be a whole list; one that is given twice is read once."""
+    try:
+        if path.is_dir():
+            yield from ((file.resolve(), False) for file in sorted(path.iterdir()) if file.suffix == SUFFIX)
+        else:
+            yield path.resolve(), True
+    except OSError as e:
+        raise FileError(f"{path}: {e.strerror or e}") from e
+
+
+def _read(file: Path, *, is_whole: bool) -> Worklist:
+    lines = read_file(file).split(b"\n")
+    torn = lines.pop()
+    recipes: dict[str, Mapping[str, Any]] = {}
+    uses: dict[tuple[str, Arch], RecipeUse] = {}
+    if not lines and not is_whole:  # a process that ended before its first line did
+        return Worklist(recipes, ())
+    for number, line in enumerate([*lines, torn], start=1):
+        is_torn = number > len(lines)
+        try:
+            said = _object(line) if line or not is_torn else {}
+            if number == 1:
+                _check_version(said)
+            elif "recipe" in said:
+                digest = _proved(said)
+                recipes.setdefault(digest, MappingProxyType(said))
+            elif said:
+                use = _use(said, recipes)
+                known = uses.get((use.recipe, use.arch))
+                uses[use.recipe, use.arch] = use if known is None else known.joined(use, is_same_file=True)
+        except (CujitError, AttributeError, KeyError, TypeError, ValueError, OverflowError, RecursionError) as e:
+            if is_torn and number > 1:
+                break  # the process ended, or the disk was full, in the middle of it
+            why = e.message if isinstance(e, CujitError) else f"no line of a worklist ({type(e).__name__}: {e})"
+            raise FormatError(f"{shown_path(str(file))}:{number}: {why}", help=_HELP) from None
+    return Worklist(MappingProxyType(recipes), tuple(uses.values()))
+
+
+_HELP = "cujit worklist merge writes lists; recordings are what CUJIT_RECORD names a directory for"
+
+
+def _object(line: bytes) -> dict[str, Any]:
+    said = json.loads(line)
+    if not isinstance(said, dict):
+        raise FormatError("no line of a worklist: it is no object")
+    return said
+
+
+def _check_version(said: Mapping[str, Any]) -> None:
+    if said.get(_HEADER) != _VERSION:
+        version = said.get(_HEADER)
+        raise FormatError(
+            f"a worklist of version {spell(version)}; this cujit reads version {_VERSION}"
+            if version is not None
+            else f"no worklist: its first line has no {_HEADER!r}"
+        )
+
+
+def _proved(said: dict[str, Any]) -> str:
+    """Take a recipe's digest out of its line; the rest has to be what the digest is of, and a request."""
+    digest = said.pop("recipe")
+    if digest != hashlib.sha256(_json(said).encode()).hexdigest():
+        raise FormatError("the recipe was changed: its digest is another")
+    whole = _moved({**_LEAST, **said, "text": _text(said["text"]), "name": _text(said["name"])}, _text, _text)
+    request_of({**whole, "kind": Kind.PTX.value, "arch": [ArchKind.VIRTUAL.value, 90, ""]})
+    return str(digest)
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"{spell(value)} is no text")
+    return value
+
+
+def _use(said: dict[str, Any], recipes: Mapping[str, object]) -> RecipeUse:
+    names = ("use", "arch", "key", "outcome", "make_ms", "calls", "seen")
+    recipe, arch, key, outcome, make_ms, calls, seen = (said[name] for name in names)
+    if recipe not in recipes:
+        raise FormatError(f"no recipe {spell(recipe)} stands above its use")
+    is_good = (key is None or _DIGEST.fullmatch(key)) and outcome in _OUTCOMES and _DAY.fullmatch(seen)
+    if not is_good or type(calls) is not int or not 1 <= calls < 1 << 63 or not 0 <= make_ms < math.inf:
+        raise FormatError("no use of a recipe: a value is out of range")
+    return RecipeUse(
+        recipe, Arch.parse(arch), key, outcome, float(make_ms), calls, seen, str(said.get("elsewhere", ""))
+    )

@@ -1,0 +1,217 @@
+"""Recordings: what this process asks to be compiled, written down as it asks, for lists that other machines build.
+
+A request is one or two lines when it is new, and after that a line at its second, fourth, eighth … call, so that a
+process that is killed loses less than half of its counts. The rest is counted in memory and written at the end.
+"""
+
+from __future__ import annotations
+
+import atexit
+import functools
+import os
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from cujit.artifact import Artifact
+from cujit.artifact.artifact import Origin
+from cujit.artifact.reading import path_of
+from cujit.cache.filesystem import temporary_name
+from cujit.compiler.inputs.source import MEMORY
+from cujit.compiler.keys.maker import Keyed, Uncacheable
+from cujit.compiler.request import Request
+from cujit.compiler.runner import LISTENERS
+from cujit.errors import CacheWarning, CompileError, CujitError, warn
+from cujit.forks import Lock, begins_anew
+from cujit.worklist.lists import HEADER, SUFFIX, RecipeUse, recipe_line, use_line
+from cujit.worklist.places import Places, is_elsewhere, project_of
+
+__all__ = ["Recording", "record", "recording_of"]
+
+
+class _Known:
+    """What was written of a request, how often it was asked for, and how often the file says."""
+
+    __slots__ = ("count", "use", "written")
+
+    def __init__(self, use: RecipeUse) -> None:
+        self.use = use
+        self.count = self.written = 1
+
+
+class Recording:
+    """The file of one process, which is made at its first request; ``path`` is None before that.
+
+    A forked child has a file of its own. Whatever the file system does, the compile goes on: what went wrong is said
+    once by a ``CacheWarning``, and nothing more is written then.
+    """
+
+    def __init__(self, directory: Path, project: str | None) -> None:
+        self.directory = directory
+        self.path: Path | None = None
+        self._project = project
+        self._lock = Lock()
+        self._known: dict[object, _Known] = {}
+        self._recipes: set[str] = set()
+        self._places: Places | None = None
+        self._fd = -1
+        self._is_over = False
+        begins_anew(self)
+
+    def __enter__(self) -> Recording:
+        LISTENERS.append(self)
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        LISTENERS.remove(self)
+        self.close()
+
+    def heard(
+        self,
+        request: Request,
+        keyed: Keyed | Uncacheable,
+        result: Artifact | CujitError,
+        toolkit: Callable[[], Sequence[str]],
+    ) -> None:
+        """Note a request, its key, and what came of it."""
+        name = keyed.key.digest if isinstance(keyed, Keyed) else request, isinstance(result, Artifact)
+        with self._lock:
+            known = self._known.get(name)
+            if known is not None:
+                known.count += 1
+                if known.count & (known.count - 1) == 0:
+                    self._count(known)
+            elif not self._is_over:
+                try:
+                    self._known[name] = self._noted(request, keyed, result, toolkit)
+                except OSError as e:
+                    self._give_up(e)
+
+    def close(self) -> None:
+        """Write the counts, and end the file."""
+        with self._lock:
+            self.flush()
+            self._is_over = True
+            if self._fd >= 0:
+                os.close(self._fd)
+                self._fd = -1
+
+    def flush(self) -> None:
+        """Write the counts that the file does not have yet."""
+        with self._lock:
+            for known in self._known.values():
+                if known.count > known.written:
+                    self._count(known)
+
+    def after_fork(self) -> None:
+        """Begin another file, in a forked child: that of the parent is the parent's."""
+        if self._fd >= 0:
+            os.close(self._fd)
+        self._fd, self.path = -1, None
+        self._known, self._recipes = {}, set()
+
+    def _noted(
+        self,
+        request: Request,
+        keyed: Keyed | Uncacheable,
+        result: Artifact | CujitError,
+        toolkit: Callable[[], Sequence[str]],
+    ) -> _Known:
+        """Write what is new of a request.
+
+        Raises:
+            OSError: it cannot be written.
+        """
+        if self._places is None:
+            self._places = Places(self._project or project_of(os.getcwd()), toolkit)
+        recipe, line = recipe_line(request, self._places)
+        known = result.provenance if isinstance(result, Artifact) else None
+        use = RecipeUse(
+            recipe,
+            request.arch,
+            keyed.key.digest if isinstance(keyed, Keyed) else None,
+            _outcome(known, result),
+            0.0 if known is None else known.make_ms,
+            1,
+            time.strftime("%Y-%m-%d"),
+            _elsewhere(request, keyed, self._places),
+        )
+        text = ("" if recipe in self._recipes else line) + use_line(use)
+        if self._fd < 0:
+            self._open()
+            text = HEADER + text
+        self._write(text)
+        self._recipes.add(recipe)
+        return _Known(use)
+
+    def _count(self, known: _Known) -> None:
+        if not self._is_over:
+            try:
+                self._write(use_line(known.use._replace(calls=known.count)))
+                known.written = known.count
+            except OSError as e:
+                self._give_up(e)
+
+    def _open(self) -> None:
+        os.makedirs(self.directory, mode=0o700, exist_ok=True)
+        self.path = self.directory / (temporary_name() + SUFFIX)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
+        self._fd = os.open(self.path, flags, 0o600)  # sources are in it
+
+    def _write(self, text: str) -> None:
+        data = text.encode("ascii")
+        if (written := os.write(self._fd, data)) < len(data):
+            os.write(self._fd, data[written:])  # says why
+
+    def _give_up(self, error: OSError) -> None:
+        self._is_over = True
+        warn(f"cujit records no more: {error}", CacheWarning)
+
+
+def _outcome(known: Origin | None, result: Artifact | CujitError) -> str:
+    if known is None:
+        return "failed" if isinstance(result, CompileError) else "missed"
+    return "hit" if known.is_hit else "made"
+
+
+def _elsewhere(request: Request, keyed: Keyed | Uncacheable, places: Places) -> str:
+    """Say why another machine cannot make the same of a request; "" where it can, or where that is not known."""
+    outside = [path for path in request.include if is_elsewhere(places.name(path))]
+    if outside:
+        return f"headers of {os.path.basename(outside[0])}, which is in no package, toolkit or project"
+    if isinstance(keyed, Uncacheable):
+        return ""
+    is_outside = request.source.path and is_elsewhere(places.name(request.source.path))
+    for part in keyed.manifest.parts:
+        if part.label.startswith(("include absolute:", "include working directory:")):
+            return f"the header {part.label.partition(':')[2]} by its path here"
+        if is_outside and part.label.startswith("include source:"):
+            return "headers beside the source, which is in no package, toolkit or project"
+        if part.label.startswith("path of ") and not part.value.startswith(f"{MEMORY}/"):
+            return "its result holds paths (lineinfo, __FILE__, assert)"
+    return ""
+
+
+def record(directory: str | os.PathLike[str], *, project: str | os.PathLike[str] | None = None) -> Recording:
+    """Write down what the process asks to be compiled, in a ``with`` block: ``with cujit.record("lists"): …``.
+
+    Sources, macros and headers in memory go into the file as they are; it is readable by its user alone.
+
+    Args:
+        directory: where the file of this process is made; ``CUJIT_RECORD`` names one for a whole process.
+        project: the directory that ``{project}`` stands for in names of headers; if None, the nearest one above the
+            working directory that has ``pyproject.toml``, ``setup.py`` or ``.git``.
+
+    Raises:
+        OptionError: these are no paths.
+    """
+    root = None if project is None else os.path.abspath(path_of(project))
+    return Recording(Path(os.path.abspath(path_of(directory))), root)
+
+
+@functools.lru_cache(maxsize=8)
+def recording_of(directory: str) -> Recording:
+    """Give the recording of the process for the directory that ``CUJIT_RECORD`` names; it ends with the process."""
+    made = record(os.path.expanduser(directory))
+    atexit.register(made.flush)
+    return made
