@@ -28,7 +28,7 @@ format: $(READY)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-runtime: $(READY)  ## compile the C of the CPU device to LLVM bitcode, which is kept in the package
+runtime: $(READY)  ## compile the C of the CPU device and of the launcher to LLVM bitcode, which is kept in the package
 	$(BIN)/python tools/runtime.py
 
 # ARGS="--shuffle 7" runs in the order of a seed, ARGS="-n 4" in four processes.

@@ -1,8 +1,9 @@
-"""Make the run-time of the CPU device anew: its C becomes LLVM bitcode, for each processor and each of its parts.
+"""Make the C of the package anew: the run-time of the CPU device, and the launcher's readers, become LLVM bitcode.
 
-``python tools/runtime.py [directory [sources]]`` writes ``x86_64/*.bc``, ``aarch64/*.bc``, and which functions are in
-them, there or into the package, from the ``*.c`` of ``sources``, or of ``src/cujit/devices/cpu/runtime``. The compiler
-is the clang of the wheel ``ziglang``. Numbers and structures that Python knows too come to C in ``shared.h``, which is
+``python tools/runtime.py`` writes ``x86_64/*.bc``, ``aarch64/*.bc``, and which functions are in them, beside the
+``*.c`` of ``src/cujit/devices/cpu/runtime`` and of ``src/cujit/devices/launcher/native``. With ``directory [sources]``
+it writes what is made of one of them, the run-time or ``sources``, there. The compiler is the clang of the wheel
+``ziglang``. Numbers and structures that Python knows too come to C in ``shared.h``, which is
 made here of what Python says and is kept nowhere; the compiler holds that it lays them out as Python does.
 
 LLVM reads bitcode of older releases, and of no newer one: this clang is older than the LLVM of every llvmlite that
@@ -21,14 +22,20 @@ import tempfile
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
+from cujit.devices.arguments.cupy_arrays import CupyInterface
+from cujit.devices.arguments.packer import OVERFLOW
+from cujit.devices.arguments.tensors import TensorInterface
 from cujit.devices.cpu.ir.program import WARP
 from cujit.devices.cpu.native import structures
 from cujit.devices.cpu.run.launch import PLACE, SHARED_ALIGN
 from cujit.devices.cpu.run.tensormap import ELEMENT_BYTES, ROUNDED
 from cujit.devices.cpu.run.textures import FORMATS, SURFACE_MARK, TEXTURE_MARK
+from cujit.devices.launcher.state import LaunchState
 from cujit.devices.textures.texture import AddressMode
 
-SOURCES = Path(__file__).parent.parent / "src" / "cujit" / "devices" / "cpu" / "runtime"
+DEVICES = Path(__file__).parent.parent / "src" / "cujit" / "devices"
+SOURCES = DEVICES / "cpu" / "runtime"
+READERS = DEVICES / "launcher" / "native"
 PROCESSORS = ("x86_64", "aarch64")
 
 _LANGUAGE = ("-std=gnu11", "-D_GNU_SOURCE", "-Wall", "-Wextra", "-Werror", "-Wno-psabi", "-ffp-contract=off")
@@ -42,17 +49,19 @@ _OUTPUT = (*_PASSES, "-fno-discard-value-names", "-g0", "-S", "-emit-llvm")
 _LEFT_OUT = re.compile(
     r"^target .*\n|^!llvm\.(?:module\.flags|ident) .*\n"
     r'| "[-\w]+"="[^"]*"'
-    r"| (?:noundef|inbounds|noalias|unnamed_addr)\b| (?:memory|allocsize)\([^)]*\)|, !(?:range|noundef) !\d+",
+    r"| (?:noundef|inbounds|noalias|unnamed_addr)\b| zeroext(?= i1 )| (?:memory|allocsize)\([^)]*\)"
+    r"|, !(?:range|noundef) !\d+",
     re.MULTILINE,
 )
 """Names of processors, and of what they can do: LLVM takes the user's where none is named. And what C promises that
-others would have to keep: that arguments are defined, that pointers point into what they are made of, how libc is."""
+others would have to keep: that arguments are defined, that a bool fills its register, that pointers point into what
+they are made of, how libc is."""
 
 
 def make(directory: Path, sources: Path) -> None:
     """Compile every part into a directory."""
     with tempfile.TemporaryDirectory() as folder:
-        Path(folder, "shared.h").write_text(shared())
+        Path(folder, "shared.h").write_text(of_launcher() if sources == READERS else shared())
         functions: dict[str, list[str]] = {}
         for processor in PROCESSORS:
             (directory / processor).mkdir(parents=True, exist_ok=True)
@@ -127,6 +136,17 @@ def shared() -> str:
     return head + "\n".join([*enums, *defines, "", *tables, *map(_structure, structures.STRUCTURES.values())])
 
 
+def of_launcher() -> str:
+    """Write the header of what the launcher's C and Python know: the structures that machine code reads."""
+    words: dict[type, str] = {ctypes.c_uint64: "u64", ctypes.c_uint32: "u32", ctypes.c_int32: "i32"}
+    head = f"/* Made by tools/runtime.py. */\n\n#pragma once\n\n#define FLOAT_OVERFLOW {OVERFLOW[4].hex()}\n\n"
+    for structure in (LaunchState, TensorInterface, CupyInterface):
+        name, fields = f"struct {structure.__name__}", structure._fields_
+        head += f"{name} {{\n" + "".join(f"  {words[field[1]]} {field[0]};\n" for field in fields) + "};\n"
+        head += f'_Static_assert(sizeof({name}) == {ctypes.sizeof(structure)}, "as Python has it");\n'
+    return head
+
+
 _NUMBERS = ("WARPS", "BARRIERS", "STANDS", "SLOTS", "CLUSTER_BARRIER", "OBJECTS")
 
 
@@ -180,4 +200,5 @@ def _run(folder: Path, processor: str, *options: str) -> None:
 
 if __name__ == "__main__":
     given = [Path(argument).absolute() for argument in sys.argv[1:3]]
-    make(given[0] if given else SOURCES, given[1] if len(given) > 1 else SOURCES)
+    for sources in (SOURCES, READERS) if not given else (given[1] if len(given) > 1 else SOURCES,):
+        make(given[0] if given else sources, sources)

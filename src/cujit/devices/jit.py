@@ -8,7 +8,7 @@ import functools
 import itertools
 import re
 import sys
-from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -29,6 +29,7 @@ __all__ = [
     "publish",
     "resolves",
     "show_modules",
+    "with_numbers",
 ]
 
 
@@ -145,6 +146,14 @@ def _parse(ir: str | bytes) -> Any:
     module.triple = processor().triple
     module.data_layout = str(_compiler(2).target_data)
     return module
+
+
+def with_numbers(bitcode: bytes, numbers: Mapping[str, int]) -> str:
+    """Give a module as text, with values for the constants of 64 bits that it declares."""
+    text = str(_parse(bitcode))
+    for name, number in numbers.items():
+        text = text.replace(f"@{name} = external constant i64", f"@{name} = internal constant i64 {number}")
+    return text
 
 
 _MODULES_EACH = 8

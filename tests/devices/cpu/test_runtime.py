@@ -12,19 +12,18 @@ import pytest
 
 from cujit.devices.cpu.native import library
 from cujit.errors import UnsupportedError
-from runtime import shared
+from runtime import READERS, SOURCES, shared
 
 ROOT = Path(__file__).parents[3]
 TOOL = ROOT / "tools" / "runtime.py"
-SOURCES = ROOT / "src" / "cujit" / "devices" / "cpu" / "runtime"
 
 found = importlib.util.find_spec("ziglang")
 ZIG = Path(found.origin).parent if found is not None and found.origin is not None else Path()
 needs_clang = pytest.mark.skipif(found is None or not TOOL.exists(), reason="needs the clang of `ziglang`")
 
 
-def make(directory: Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, str(TOOL), str(directory)]
+def make(directory: Path, sources: Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, str(TOOL), str(directory), str(sources)]
     return subprocess.run(command, capture_output=True, text=True)
 
 
@@ -36,11 +35,12 @@ def write_shared(directory: Path) -> Path:
 
 
 @needs_clang
-def test_the_bitcode_of_the_package_is_that_of_its_sources(tmp_path: Path) -> None:
-    made = make(tmp_path)
+@pytest.mark.parametrize("sources", [SOURCES, READERS], ids=["run-time", "launcher"])
+def test_the_bitcode_of_the_package_is_that_of_its_sources(tmp_path: Path, sources: Path) -> None:
+    made = make(tmp_path, sources)
     assert made.returncode == 0, made.stderr
     there = {path.relative_to(tmp_path).as_posix(): path.read_bytes() for path in tmp_path.rglob("*.*")}
-    kept = {path.relative_to(SOURCES).as_posix(): path.read_bytes() for path in SOURCES.rglob("*.[bt]*")}
+    kept = {path.relative_to(sources).as_posix(): path.read_bytes() for path in sources.rglob("*.[bt]*")}
     assert there == kept, "run `make runtime`"
 
 
@@ -64,6 +64,7 @@ def test_every_part_is_there_for_a_processor(machine: str) -> None:
     assert {path.stem for path in (SOURCES / machine).glob("*.bc")} == {
         part.name for part in library.PARTS if part.text is None
     }
+    assert {path.stem for path in (READERS / machine).glob("*.bc")} == {"readers"}
 
 
 def test_a_processor_without_a_run_time_is_told_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,18 +7,20 @@ import subprocess
 import sys
 import threading
 import time
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 from cujit.devices.device import Device
-from cujit.devices.launcher import code
+from cujit.devices.launcher import code, runtime
 from cujit.devices.launcher.code import launch_code
 from cujit.devices.launcher.cpython import is_supported, native_type
 from cujit.devices.launcher.finish import COPY
 from cujit.devices.launcher.launch import attach
 from cujit.devices.launcher.layout import Field, FieldKind, Layout
+from cujit.errors import MissingError
 from cujit.kernel import Launch
 from cujit.loading import jit
 
@@ -55,6 +57,18 @@ def test_a_launch_changes_to_machine_code_between_two_calls(cpu: Device) -> None
     until(is_attached)
     for _ in range(4):
         is_attached()
+
+
+def test_where_the_readers_are_not_written_for_the_processor_launches_go_by_hand(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runtime, "_NATIVE", tmp_path)
+    monkeypatch.setattr(runtime, "_readers", runtime._readers.__wrapped__)
+    monkeypatch.setattr(runtime, "runtime", runtime.runtime.__wrapped__)
+    with pytest.raises(MissingError, match="the launcher's readers are not written for"):
+        launch_code.__wrapped__(*wanted(2))
+    monkeypatch.setattr(code, "launch_code", launch_code.__wrapped__)
+    assert code._Compiler().now(wanted(2)) is None
 
 
 def test_threads_that_call_at_once_attach_one_code(cpu: Device) -> None:

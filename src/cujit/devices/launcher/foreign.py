@@ -1,7 +1,8 @@
 """The LLVM IR that reads arrays of other libraries; each text is compiled when the first array of its library comes.
 
-The functions are called as ``readers.py`` calls them: with the argument, its type, the state of the launch, the number
-of the parameter, and where the address goes. They tell whether they took it, and leave to Python what they do not.
+The functions are called as ``native/readers.c`` calls them: with the argument, its type, the state of the launch, the
+number of the parameter, and where the address goes. They tell whether they took it, and leave to Python what they do
+not.
 """
 
 from __future__ import annotations

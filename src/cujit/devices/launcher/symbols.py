@@ -2,7 +2,7 @@
 
 ``@PyLong_AsDouble`` is a function of CPython, ``@run.integer`` one of ``runtime.py``, ``$None`` an object: all three
 become symbols, so that the code is the same in every process. ``#state.alive`` is the offset in bytes of a field or of
-an attribute, and becomes a number.
+an attribute, and becomes a number. C says ``cujit_object_None`` and ``cujit_place_type`` (``native/launcher.h``).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from cujit.devices.arrays.array import DeviceArray
 from cujit.devices.launcher.cpython import address_of, object_type_offset, slot_offset
 from cujit.devices.launcher.state import LaunchState, place
 
-__all__ = ["address_of_symbol", "link_names"]
+__all__ = ["address_of_symbol", "link_names", "places_in_objects"]
 
 _FUNCTION = re.compile(r"@(Py\w+)")
 _OURS = re.compile(r"@run\.(\w+)")
@@ -73,12 +73,20 @@ def address_of_symbol(name: str) -> int | None:
 
 
 @functools.cache
+def places_in_objects() -> Mapping[str, int]:
+    """Give the numbers that C declares: where objects have their type and attributes, in bytes."""
+    return {
+        "cujit_place_type": object_type_offset(),
+        "cujit_place_pointer_address": slot_offset(Pointer, "address"),
+        **{f"cujit_place_array_{name}": slot_offset(DeviceArray, f"_{name}") for name in ("address", "allocation")},
+        **{f"cujit_place_array_{name}": slot_offset(DeviceArray, name) for name in ("device", "dtype", "nbytes")},
+    }
+
+
+@functools.cache
 def _places() -> Mapping[str, int]:
     return {
         "type": object_type_offset(),
-        "pointer.address": slot_offset(Pointer, "address"),
-        **{f"array.{name}": slot_offset(DeviceArray, f"_{name}") for name in ("address", "allocation")},
-        **{f"array.{name}": slot_offset(DeviceArray, name) for name in ("device", "dtype", "nbytes")},
         **{f"tensors.{name}": int(getattr(TensorInterface, name).offset) for name, *_ in TensorInterface._fields_},
         **{f"cupy.{name}": int(getattr(CupyInterface, name).offset) for name, *_ in CupyInterface._fields_},
         **{f"state.{name}": place(name) for name, *_ in LaunchState._fields_},

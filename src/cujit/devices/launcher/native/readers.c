@@ -1,0 +1,117 @@
+/* The readers of arguments: exact types only, and the same answers as devices.arguments gives.
+
+   Each takes the argument and where its bytes go, and tells whether it took it. The code of a layout calls them. */
+
+#include "launcher.h"
+
+/* Whether a number that may stand for an error is one after all. */
+static bool no_error(void) {
+  if (!PyErr_Occurred()) return true;
+  PyErr_Clear();
+  return false;
+}
+
+/* An exact int that fits 64 bits without a sign. */
+static bool read_unsigned(object *value, u64 *out) {
+  int over;
+  i64 number = PyLong_AsLongLongAndOverflow(value, &over);
+  *out = (u64)number;
+  if (over <= 0) return over == 0 && number >= 0;
+  *out = PyLong_AsUnsignedLongLong(value);
+  return *out != (u64)-1 || no_error();
+}
+
+/* The attribute of an object, an exact int that is an address. */
+static bool attribute(object *value, i64 place, u64 *out) {
+  object *number = AT(value, place);
+  return number && TYPE(number) == OBJECT(int) && read_unsigned(number, out);
+}
+
+/* One of our arrays: on this device, of the dtype that was found right, and open. */
+static bool array(object *value, struct LaunchState *state, i64 index, u64 *out) {
+  if (AT(value, cujit_place_array_device) != (object *)state->device) return false;
+  if (AT(value, cujit_place_array_dtype) != ((object **)state->known)[index]) return false;
+  object *allocation = AT(value, cujit_place_array_allocation);
+  if (!allocation || allocation == OBJECT(None)) return false;
+  if (AT(value, cujit_place_array_nbytes) != OBJECT(zero)) return attribute(value, cujit_place_array_address, out);
+  *out = 0;
+  return true;
+}
+
+/* Whatever can stand for a pointer. */
+bool cujit_launch_pointer(object *value, struct LaunchState *state, i64 index, u64 *out) {
+  object *type = TYPE(value);
+  if (type == OBJECT(DeviceArray)) return array(value, state, index, out);
+  if (value == OBJECT(None)) {
+    *out = 0;
+    return true;
+  }
+  if (type == OBJECT(Pointer)) return attribute(value, cujit_place_pointer_address, out);
+  struct TensorInterface *torch = (void *)state->tensors;
+  if (torch && ((foreign)torch->read)(value, type, state, index, out)) return true;
+  struct CupyInterface *cupy = (void *)state->cupy;
+  return cupy && ((foreign)cupy->read)(value, type, state, index, out);
+}
+
+/* A real number: an exact float, or an exact int that rounds to one. */
+bool cujit_launch_double(object *value, double *out) {
+  object *type = TYPE(value);
+  if (type == OBJECT(float)) {
+    *out = PyFloat_AsDouble(value);
+    return true;
+  }
+  if (type != OBJECT(int)) return false;
+  *out = PyLong_AsDouble(value);
+  return *out != -1.0 || no_error();
+}
+
+/* A number that a float holds without becoming infinite. */
+bool cujit_launch_single(object *value, float *out) {
+  double wide;
+  if (!cujit_launch_double(value, &wide)) return false;
+  double size = __builtin_fabs(wide);
+  if (size >= FLOAT_OVERFLOW && size != __builtin_inf()) return false;
+  *out = (float)wide;
+  return true;
+}
+
+bool cujit_launch_bool(object *value, u8 *out) {
+  *out = value == OBJECT(True);
+  return *out || value == OBJECT(False);
+}
+
+/* An exact int from low to high, of 1, 2, 4 or 8 bytes. */
+bool cujit_launch_integer(object *value, i64 low, i64 high, i64 size, void *out) {
+  int over;
+  if (TYPE(value) != OBJECT(int)) return false;
+  i64 number = PyLong_AsLongLongAndOverflow(value, &over);
+  if (over || number < low || number > high) return false;
+  switch (size) {
+    case 1: *(u8 *)out = (u8)number; break;
+    case 2: *(u16 *)out = (u16)number; break;
+    case 4: *(u32 *)out = (u32)number; break;
+    default: *(u64 *)out = (u64)number;
+  }
+  return true;
+}
+
+/* An exact int of 64 bits without a sign. */
+bool cujit_launch_large(object *value, u64 *out) {
+  return TYPE(value) == OBJECT(int) && read_unsigned(value, out);
+}
+
+/* An int of 64 bits of either sign, or whatever can stand for a pointer. */
+bool cujit_launch_word(object *value, struct LaunchState *state, i64 index, u64 *out) {
+  return cujit_launch_integer(value, INT64_MIN, INT64_MAX, 8, out) || cujit_launch_large(value, out) ||
+         cujit_launch_pointer(value, state, index, out);
+}
+
+/* Let the reader of Python take an argument, or raise: its bytes go to the buffer. */
+bool cujit_launch_ask(struct LaunchState *state, i64 index, object *value, void *to, u64 size) {
+  object *bytes = PyObject_VectorcallDict(((object **)state->readers)[index], &value, 1, 0);
+  if (!bytes) return false;
+  char *data = PyBytes_AsString(bytes);
+  if (data) __builtin_memcpy(to, data, size);
+  Py_DecRef(bytes);
+  return data;
+}
