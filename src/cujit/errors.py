@@ -240,6 +240,11 @@ class ToolError(CujitError):
         self.result = result
         self.log = log
 
+    @property
+    def facts(self) -> dict[str, str]:
+        """What the tool said, as the arguments of an error that explains this one."""
+        return {"tool": self.tool, "call": self.call, "result": self.result, "log": self.log}
+
     def __str__(self) -> str:
         parts = [self.message]
         if self.call:

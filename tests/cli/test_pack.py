@@ -11,6 +11,7 @@ from click.testing import CliRunner, Result
 
 from cache.samples import artifact_of, key_of
 from cujit.cache.cache import Cache
+from cujit.cache.provenance import Provenance
 from cujit.cli.app import main
 from cujit.program import compile
 
@@ -52,6 +53,25 @@ def test_an_image_that_was_compiled_is_found_in_a_pack(
     found = compile(code, arch="sm_90", cache=Cache(None, read_only=[tmp_path / "k.pack"]))
     assert (found.data, found.provenance and found.provenance.is_hit) == (made.data, True)
     assert verb("show", tmp_path / "k.pack", told and found.provenance.key.digest[:8]).output.count("k = k") == 1  # type: ignore[union-attr]
+
+
+def test_headers_of_what_is_merged_are_not_scanned_again(
+    verb: PackVerb, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CUJIT_CACHE_DIR", str(tmp_path / "own"))
+    for name in ("kept.h", "gone.h"):
+        (tmp_path / name).write_text("#define VALUE 1\n")
+        code = f'#include "{name}"\n' + 'extern "C" __global__ void k(float *x) { x[threadIdx.x] = VALUE; }'
+        (tmp_path / f"{name}.cu").write_text(code)
+        compile(tmp_path / f"{name}.cu", arch="sm_90", cache=Cache(tmp_path / "cache"))
+    (tmp_path / "gone.h").write_text("#define VALUE 2\n")
+    told = json.loads(verb("merge", tmp_path / "cache", "-o", tmp_path / "k.pack", "--json").output)
+    assert (told["records"], told["closures"]) == (2, 1), "of headers that were changed, none"
+    again = json.loads(verb("merge", tmp_path / "k.pack", "-o", tmp_path / "again.pack", "--json").output)
+    assert (again["requests"], again["closures"]) == (1, 1)
+    found = compile(tmp_path / "kept.h.cu", arch="sm_90", cache=Cache(None, read_only=[tmp_path / "again.pack"]))
+    assert isinstance(found.provenance, Provenance)
+    assert (found.provenance.is_hit, found.provenance.headers) == (True, "request table")
 
 
 def test_packs_and_caches_are_merged(verb: PackVerb, caches: list[Path], pack: Path, tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import math
 import os
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import NamedTuple, TypeAlias
@@ -238,6 +238,14 @@ class Cache:
                 self._failure(e)
         return min(filter(None, found), key=lambda explanation: len(explanation.differences), default=None)
 
+    def closures(self, search: str) -> Iterator[bytes]:
+        """Give what the packs know of a search for headers, by its digest."""
+        for store in self.stores:
+            try:
+                yield from store.closures(search)
+            except _TROUBLE as e:  # noqa: PERF203
+                self._failure(e)
+
     def forget(self) -> None:
         """Forget what this process remembers; the roots stay as they are."""
         with self._guard:
@@ -386,7 +394,7 @@ class Cache:
         artifact, make_ms, root = known
         field = _COUNTED.get(outcome)
         if field is None:
-            return artifact, Provenance(outcome, key, root, make_ms, reason, self.why)
+            return artifact, Provenance(outcome, key, root, make_ms, reason, _explain=self.why)
         with self._guard:
             self._tally[field] += 1
             self._tally["saved_ms"] += make_ms

@@ -119,7 +119,7 @@ class OpenFile:
         self._size = status.st_size
         self._singly = _SINGLY if self._size <= _WHOLE_BYTES else math.inf
         self._whole: memoryview | None = None
-        weakref.finalize(self, os.close, fd)
+        weakref.finalize(self, _close, fd, (status.st_dev, status.st_ino))
 
     def read(self, at: int, size: int) -> memoryview:
         """Read so many bytes from ``at``, or as many as there are.
@@ -139,6 +139,14 @@ class OpenFile:
                 self._singly = math.inf
                 return _piece(self._fd, at, size)
         return self._whole[at : at + size]
+
+
+def _close(fd: int, identity: tuple[int, int]) -> None:
+    """Close a descriptor, unless others did, and another file has its number now."""
+    with contextlib.suppress(OSError):
+        status = os.fstat(fd)
+        if (status.st_dev, status.st_ino) == identity:
+            os.close(fd)
 
 
 def _piece(fd: int, at: int, size: int) -> memoryview:

@@ -34,7 +34,9 @@ class Provenance:
 
     ``key`` is None where there is no key, because not every input is known. ``root`` is the directory that it was
     read from or written to, or None. ``make_ms`` is how long it took to make, now or whenever that was. ``reason``
-    says why it is not kept, or why it is for another architecture than was asked for.
+    says why it is not kept, or why it is for another architecture than was asked for. ``headers`` says how the headers
+    of a compile were known: by the ``request table`` of a pack, by ``hints`` of an earlier process, or by a ``scan``;
+    it is empty where nothing is included.
     """
 
     outcome: Outcome
@@ -42,6 +44,7 @@ class Provenance:
     root: Path | None = None
     make_ms: float = 0.0
     reason: str = ""
+    headers: str = ""
     _explain: Callable[[Key], Explanation | None] | None = field(default=None, repr=False, compare=False)
 
     def __init__(
@@ -51,10 +54,13 @@ class Provenance:
         root: Path | None = None,
         make_ms: float = 0.0,
         reason: str = "",
+        headers: str = "",
         _explain: Callable[[Key], Explanation | None] | None = None,
     ) -> None:
         """Say how; every hit does, and what ``dataclass`` writes for it takes three times as long."""
-        self.__dict__.update(outcome=outcome, key=key, root=root, make_ms=make_ms, reason=reason, _explain=_explain)
+        said = self.__dict__
+        said.update(outcome=outcome, key=key, root=root, make_ms=make_ms, reason=reason, headers=headers)
+        said["_explain"] = _explain
 
     @property
     def is_hit(self) -> bool:
@@ -69,7 +75,7 @@ class Provenance:
 
     def __reduce__(self) -> tuple[object, ...]:
         # A cache, which could explain, goes neither into a pickle nor into a deep copy.
-        return type(self), (self.outcome, self.key, self.root, self.make_ms, self.reason)
+        return type(self), (self.outcome, self.key, self.root, self.make_ms, self.reason, self.headers)
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ import os
 import re
 import stat
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
@@ -120,6 +120,10 @@ class Root(Protocol):
 
     def why(self, key: Key) -> Explanation | None:
         """Find the record of the same kind of work whose inputs differ least."""
+        ...
+
+    def closures(self, search: str) -> Iterable[bytes]:
+        """Give what is known of a search for headers, by its digest; of a directory, nothing."""
         ...
 
 
@@ -327,6 +331,10 @@ class Store:
             OSError: an entry cannot be read.
         """
         return nearest(self, key)
+
+    def closures(self, search: str) -> Iterable[bytes]:  # noqa: ARG002
+        """Give nothing: a directory knows of no searches."""
+        return ()
 
     def remove_stale(self) -> int:
         """Delete the temporary files of processes that died, and return how many those were.

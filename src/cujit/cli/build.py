@@ -7,13 +7,11 @@ from pathlib import Path
 
 import click
 
-from cujit.arch import Arch
 from cujit.cli.compiler_options import compiler_options, limit_options, read_options
 from cujit.cli.console import json_option, note, print_json, progress, shown_bytes
 from cujit.cli.files import file_argument, output_option
 from cujit.cli.images import image_records, print_images
 from cujit.compiler.inputs.entry import COMPRESSIONS
-from cujit.machine import all_devices, gpu
 from cujit.program import build
 
 __all__ = ["command"]
@@ -74,7 +72,6 @@ def command(
             compress=compress,
             progress=tick,
             jobs=jobs,
-            native=_arches_here,
             timeout_s=timeout_s,
             isolate=isolate,
             memory_mib=memory_mib,
@@ -88,14 +85,3 @@ def command(
         return
     print_images(images)
     click.echo(f"{path}: {shown_bytes(len(fatbin))} bytes")
-
-
-def _arches_here() -> Sequence[Arch]:
-    """Tell the architectures of the GPUs that are present.
-
-    Raises:
-        DriverNotFoundError: there is no driver.
-        DeviceNotFoundError: there is no GPU.
-    """
-    gpu()
-    return tuple(dict.fromkeys(device.arch for device in all_devices() if device.is_gpu))

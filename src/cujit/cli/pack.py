@@ -20,6 +20,7 @@ from cujit.cli.console import json_option, note, print_json, print_table, printa
 from cujit.cli.exit_codes import ExitCode
 from cujit.cli.worklist import build_options, run_build, source_date_epoch
 from cujit.errors import OptionError
+from cujit.program import runner
 
 __all__ = ["command"]
 
@@ -57,12 +58,15 @@ def command() -> None:
 def merge(roots: tuple[Path, ...], output: Path, compress: bool, with_recipes: bool, as_json: bool) -> None:
     """Write one pack of what caches and other packs hold; the same records make the same bytes.
 
-    Machine code of this processor and modules by version are left out. SOURCE_DATE_EPOCH is noted as the time.
+    Machine code of this processor and modules by version are left out. SOURCE_DATE_EPOCH is noted as the time. Headers
+    of what caches hold the recipe of are sought again, and what was found is noted for whoever reads the pack.
     """
     _check_name(output)
+    stores = Cache(None, read_only=roots).stores
     stats = write_pack(
         output,
-        Cache(None, read_only=roots).stores,
+        stores,
+        closures=runner().closures(stores),
         compress=compress,
         with_recipes=with_recipes,
         made_s=source_date_epoch(),

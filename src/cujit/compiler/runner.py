@@ -5,8 +5,9 @@ With and without a cache the same Artifact comes out, and the same errors.
 
 from __future__ import annotations
 
+import contextlib
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from copy import copy
 from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
@@ -20,13 +21,24 @@ from cujit.compiler.jobs import CompileJob, Job
 from cujit.compiler.keys.maker import Keyed, KeyMaker, Uncacheable
 from cujit.compiler.options.limits import WorkLimits
 from cujit.compiler.request import Request
-from cujit.errors import CompileError, CompileWarning, CujitError, NotCompiledError, ToolTimeoutError, warn
+from cujit.errors import (
+    CompileError,
+    CompileWarning,
+    CujitError,
+    FileError,
+    FormatError,
+    NotCompiledError,
+    OptionError,
+    ToolTimeoutError,
+    warn,
+)
 from cujit.forks import begins_anew
 from cujit.toolchain.stopping import Ended, Stop, finish
 from cujit.toolchain.toolset import Compiler, Toolchain
 
 if TYPE_CHECKING:
     from cujit.cache.admin import Shown
+    from cujit.cache.store import Root
 
 __all__ = ["LISTENERS", "Listener", "Runner", "uncached"]
 
@@ -71,8 +83,10 @@ class Runner:
         self.cache = cache
         self.compiling = compiling
         may_open = not compiling.is_forbidden
-        store = None if cache is None else cache.hints
-        self.keys = None if cache is None and may_open else KeyMaker(toolchain, store, may_open=may_open)
+        if cache is not None:
+            self.keys: KeyMaker | None = KeyMaker(toolchain, cache.hints, closures=cache.closures, may_open=may_open)
+        else:
+            self.keys = None if may_open else KeyMaker(toolchain, may_open=False)
         self.stop: Stop | None = None
         self._limits = _NO_LIMITS
         self._off = off
@@ -162,7 +176,7 @@ class Runner:
         if self.cache is None or isinstance(keyed, Uncacheable):
             return None
         found = self.cache.find(keyed.key, is_read=True)
-        return None if found is None else job.renamed(replace(found[0], provenance=found[1]))
+        return None if found is None else job.renamed(_told(*found, keyed))
 
     def _missed(self, job: Job, keyed: Keyed | Uncacheable) -> NotCompiledError:
         """Say what was not found, what is nearest to it, and where it was sought."""
@@ -187,7 +201,7 @@ class Runner:
             recipe=job.recipe,
             most_wait_s=self._limits.left_s,
         )
-        return unchecked(vars(artifact), provenance=provenance)
+        return _told(artifact, provenance, keyed)
 
     def remake(self, shown: Shown) -> Artifact | None:
         """Make an entry of the cache again; None without a recipe, or where that gives another, or may not be.
@@ -207,6 +221,28 @@ class Runner:
         keyed = job.key(self.keys)
         return job.run(self.toolchain) if isinstance(keyed, Keyed) and keyed.key == shown.key else None
 
+    def closures(self, roots: Iterable[Root]) -> dict[str, bytes]:
+        """Give what ``KeyMaker.closures`` does for what was compiled into caches, where its headers are as they were.
+
+        Raises:
+            CacheRefusedError: others could have written to a root.
+            OSError: a root cannot be read.
+        """
+        from cujit.compiler.keys.recipe import read_recipe  # start-up: for whoever makes a pack
+
+        requests: list[Request] = []
+        if self.keys is None:
+            return {}
+        for root in roots:
+            for entry in root.entries():
+                record = root.get(entry.digest).record
+                with contextlib.suppress(FormatError, OptionError, FileError):
+                    request = read_recipe(record.recipe if record is not None else b"")
+                    keyed = self.keys.of_request(request)
+                    if isinstance(keyed, Keyed) and keyed.key.digest == entry.digest:
+                        requests.append(request)
+        return self.keys.closures(requests)
+
     def _made(self, job: Job, keyed: Keyed | Uncacheable) -> Artifact:
         limits = self._limits
         if self.compiling is Compiling.WARN and job.compiles:
@@ -225,6 +261,12 @@ class Runner:
             return finish(work, self.stop or Stop(), limits.until)
         except Ended:
             raise _too_long(job, limits) from None
+
+
+def _told(artifact: Artifact, provenance: Provenance, keyed: Keyed) -> Artifact:
+    if keyed.manifest.via:
+        provenance = replace(provenance, headers=keyed.manifest.via)
+    return unchecked(vars(artifact), provenance=provenance)
 
 
 def uncached(make: Callable[[], Artifact], reason: str) -> Artifact:

@@ -39,9 +39,7 @@ def bundle_images(entries: Sequence[Entry], compress: str, toolchain: Toolchain)
     except ToolError as e:
         raise BundleError(
             f"{' + '.join(i.name for i in images)} do not go into one fatbin",
-            tool=e.tool,
-            call=e.call,
-            result=e.result,
+            **e.facts,
         ) from None
     artifacts = [entry.image for entry in entries]
     names, signatures = merged(artifacts)

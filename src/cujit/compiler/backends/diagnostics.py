@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from cujit.errors import Diagnostic, ToolError
+from cujit.errors import Diagnostic
 
-__all__ = ["NAME_MAP", "facts_of", "missing_header", "parse_log", "without_warnings_in"]
+__all__ = ["NAME_MAP", "missing_header", "parse_log", "without_warnings_in"]
 
 NAME_MAP = "__nv_name_map"
 """The file that NVRTC says when a name expression is wrong."""
@@ -35,11 +35,6 @@ _LINKER = re.compile(
     r"(?:(?P<file>\S+): link error: )?(?P<severity>error|ERROR|warning)(?: (?:\d+|[A-Z_]+))?\s*:"
     r" ?(?P<message>.*)",
 )
-
-
-def facts_of(error: ToolError) -> dict[str, str]:
-    """Give what a tool said, as the arguments of the error that explains it."""
-    return {"tool": error.tool, "call": error.call, "result": error.result, "log": error.log}
 
 
 def parse_log(log: str) -> tuple[Diagnostic, ...]:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from cujit.arch import Arch
 from cujit.arch.support import install, require_arch
 from cujit.artifact import Artifact, Kind
-from cujit.compiler.backends.diagnostics import facts_of, parse_log
+from cujit.compiler.backends.diagnostics import parse_log
 from cujit.compiler.backends.ptx_link import check_ptx
 from cujit.compiler.inputs.images import InputImage, check_one_definition, merged, named
 from cujit.compiler.options.values import Options, Tool
@@ -122,17 +122,15 @@ def _explain(error: ToolError, images: Sequence[InputImage], arguments: Sequence
         return LinkError(
             f"unresolved in {inputs}: {', '.join(map(spelled, symbols))}",
             help=_LIBDEVICE_HELP if all(s.startswith("__nv_") for s in symbols) else _UNRESOLVED_HELP,
-            **facts_of(error),
+            **error.facts,
         )
     if duplicates := ["".join(pair) for pair in _DUPLICATE.findall(error.log)]:
-        return LinkError(
-            f"defined more than once in {inputs}: {', '.join(map(spelled, duplicates))}", **facts_of(error)
-        )
+        return LinkError(f"defined more than once in {inputs}: {', '.join(map(spelled, duplicates))}", **error.facts)
     if match := _TOO_NEW.search(error.log):
         return LinkError(
             f"PTX {match[1]} among {inputs} is newer than {error.tool}, which reads up to {match[2]}",
             help=f"update nvJitLink: {install('cu13')}",
-            **facts_of(error),
+            **error.facts,
         )
     first = next((str(d) for d in parse_log(error.log) if d.severity == "error"), error.result)
-    return LinkError(f"{inputs} do not link: {first}", **facts_of(error))
+    return LinkError(f"{inputs} do not link: {first}", **error.facts)

@@ -11,7 +11,7 @@ from typing import Any
 
 from cujit.arch.support import install, require_arch
 from cujit.artifact import Artifact, Kind
-from cujit.compiler.backends.diagnostics import NAME_MAP, facts_of, missing_header, parse_log, without_warnings_in
+from cujit.compiler.backends.diagnostics import NAME_MAP, missing_header, parse_log, without_warnings_in
 from cujit.compiler.inputs.kernels import plain_kernels
 from cujit.compiler.inputs.source import Source
 from cujit.compiler.request import Request
@@ -188,7 +188,7 @@ def _explain(request: Request, toolchain: Toolchain, error: ToolError, log: str)
         )
     diagnostics = parse_log(log)
     errors = _errors(diagnostics)
-    facts: dict[str, Any] = {**facts_of(error), "diagnostics": diagnostics, "log": log}
+    facts: dict[str, Any] = {**error.facts, "diagnostics": diagnostics, "log": log}
     if header := missing_header(diagnostics):
         return HeaderNotFoundError(
             _no_header(request, toolchain, header, errors[0]),

@@ -9,7 +9,7 @@ from difflib import get_close_matches
 
 from cujit.arch.support import extra_for, install, require_arch
 from cujit.artifact import Artifact, Kind
-from cujit.compiler.backends.diagnostics import facts_of, parse_log
+from cujit.compiler.backends.diagnostics import parse_log
 from cujit.compiler.inputs.source import NvvmModule
 from cujit.compiler.request import Request
 from cujit.errors import ArchError, CompileError, Diagnostic, OptionError, ToolError
@@ -151,7 +151,7 @@ def _assemble(request: Request, toolchain: Toolchain, ptx: bytes) -> tuple[bytes
         raise CompileError(
             f"{request.source.name} compiles to PTX, of which {e.tool} makes no machine code: {first}",
             diagnostics=diagnostics,
-            **facts_of(e),
+            **e.facts,
             help="functions of other modules come from Source.nvvm(module, module, …) or from cujit.link",
         ) from None
 
@@ -254,7 +254,7 @@ def _explain(request: Request, error: ToolError, tool: str, arguments: Sequence[
     return CompileError(
         message,
         diagnostics=diagnostics,
-        **{**facts_of(error), "tool": tool},
+        **{**error.facts, "tool": tool},
         help=help,
     )
 

@@ -32,10 +32,14 @@ class Found:
 
 @dataclass(frozen=True)
 class Closure:
-    """What a compile could read: ``found`` and ``absent`` in the order of their places."""
+    """What a compile could read: ``found`` and ``absent`` in the order of their places.
+
+    ``unsettled`` are the places whose names had a part ``a/..`` that was taken out.
+    """
 
     found: tuple[Found, ...] = ()
     absent: tuple[HeaderPlace, ...] = ()
+    unsettled: tuple[HeaderPlace, ...] = ()
 
     def entries(self) -> Iterator[tuple[HeaderPlace, str]]:
         """Give every header with what of it matters: its digest; ``there`` if it is only asked for.
@@ -87,6 +91,7 @@ class _Walk:
     is_old_dialect: bool
     _found: dict[HeaderPlace, Found] = field(default_factory=dict)
     _absent: dict[HeaderPlace, None] = field(default_factory=dict)
+    _unsettled: set[HeaderPlace] = field(default_factory=set)
     _taken: set[HeaderPlace] = field(default_factory=set)
     _looked: set[tuple[Verb, str, str, str, str]] = field(default_factory=set)
     _waiting: list[tuple[HeaderPlace, Facts]] = field(default_factory=list)
@@ -107,7 +112,8 @@ class _Walk:
                 self._expand_computed()
                 self._drain()
         by_place = sorted(self._found.values(), key=lambda found: str(found.place))
-        return Closure(tuple(by_place), tuple(sorted(self._absent, key=str)))
+        unsettled = tuple(sorted(self._unsettled, key=str))
+        return Closure(tuple(by_place), tuple(sorted(self._absent, key=str)), unsettled)
 
     def take(self, place: HeaderPlace, facts: Facts) -> None:
         """Put a text in line, once.
@@ -161,7 +167,9 @@ class _Walk:
         if text is None:
             self._absent[place] = None
             return False
-        place = settled(place)
+        spelled, place = place, settled(place)
+        if place != spelled:
+            self._unsettled.add(spelled)
         is_read = verb is not Verb.PROBE
         before = self._found.get(place)
         if before is None or (is_read and not before.is_read):

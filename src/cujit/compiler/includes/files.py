@@ -19,7 +19,17 @@ if TYPE_CHECKING:  # reading headers needs large expressions; telling by stats t
     from cujit.compiler.includes.directives import Facts
     from cujit.compiler.includes.probing import AskingCalls
 
-__all__ = ["TOO_NEW_NS", "Files", "NotModelledError", "SourceText", "Stamp", "is_absent", "is_old", "stamp_of"]
+__all__ = [
+    "TOO_NEW_NS",
+    "Files",
+    "NotModelledError",
+    "SourceText",
+    "Stamp",
+    "content",
+    "is_absent",
+    "is_old",
+    "stamp_of",
+]
 
 TOO_NEW_NS = 2_000_000_000
 """A stat younger than this may be that of two contents. Source: ccache manual, "The direct mode"; FAT counts in 2 s."""
@@ -127,7 +137,7 @@ class Files:
             known = self._calls.get(of)
         if known is not None:
             return known
-        data, _ = _content(path)
+        data, _ = content(path)
         if hashlib.sha256(data).hexdigest() != text.digest:
             raise NotModelledError(f"{path} changes while it is read")
         calls = read_calls(data, names)
@@ -142,13 +152,18 @@ def _read(path: str, known: SourceText | None) -> SourceText:
     # Start-up: a hit whose headers are as they were reads none.
     from cujit.compiler.includes.directives import read_facts
 
-    data, stamp = _content(path)
+    data, stamp = content(path)
     digest = hashlib.sha256(data).hexdigest()
     facts = known.facts if known is not None and known.digest == digest else read_facts(data)
     return SourceText(digest, facts, stamp)
 
 
-def _content(path: str) -> tuple[bytes, Stamp]:
+def content(path: str) -> tuple[bytes, Stamp]:
+    """Read a file, and give its bytes with the stat that it had before and after.
+
+    Raises:
+        NotModelledError: it cannot be read, changes meanwhile, or has more than 64 MiB.
+    """
     try:
         with open(path, "rb") as file:
             before = os.fstat(file.fileno())

@@ -14,7 +14,7 @@ import os
 import struct
 import threading
 from collections import OrderedDict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from cujit.cache.key import Part
@@ -23,7 +23,7 @@ from cujit.compiler.includes.files import Files, NotModelledError, Stamp, is_abs
 if TYPE_CHECKING:
     from cujit.compiler.includes.closure import Closure
 
-__all__ = ["HintStore", "Manifest", "Memo"]
+__all__ = ["HintStore", "Manifest", "Memo", "directories_of"]
 
 _MAGIC = b"cujit includes 5\n"
 _KEPT = 256
@@ -75,7 +75,8 @@ class Manifest(NamedTuple):
     """The parts of a key that came out of a scan, and what must still be so for them to be true.
 
     ``paths`` are those of files, as bytes, with their ``stamps``; ``fresh`` are (path, SHA-256) of files too new for
-    their stat to tell.
+    their stat to tell. The first ``recorded`` of the files are as their distributions brought them: they were looked at
+    once, and from then on their ``records`` are, each a path with its stamp. ``via`` says how all of it was known.
     """
 
     parts: tuple[Part, ...] = ()
@@ -83,6 +84,9 @@ class Manifest(NamedTuple):
     stamps: tuple[Stamp, ...] = ()
     fresh: tuple[tuple[str, str], ...] = ()
     directories: tuple[Directory, ...] = ()
+    records: tuple[tuple[bytes, Stamp], ...] = ()
+    recorded: int = 0
+    via: str = ""
 
     @property
     def files(self) -> tuple[tuple[str, Stamp], ...]:
@@ -103,16 +107,21 @@ class Manifest(NamedTuple):
             tuple(map(os.fsencode, old)),
             tuple(text.stamp for text in old.values()),
             tuple((path, text.digest) for path, text in texts.items() if path not in old),
-            _directories([place.path for place in closure.absent]),
+            directories_of([place.path for place in closure.absent]),
         )
         if not all(all(map(is_absent, directory.absent)) for directory in manifest.directories):
             raise NotModelledError("a header appeared while the includes were followed")
         return manifest
 
-    def holds(self, files: Files) -> bool:
-        """Tell whether a scan would find the same; by stats alone where they can tell."""
+    def holds(self, files: Files, *, wholly: bool = True) -> bool:
+        """Tell whether a scan would find the same; by stats alone where they can tell.
+
+        Without ``wholly``, headers that a distribution brought are as they were where its record is.
+        """
         try:
-            if tuple(map(_GET_STAMP, map(os.stat, self.paths))) != self.stamps:  # twice as fast as a loop
+            known = 0 if wholly else self.recorded
+            now = tuple(map(_GET_STAMP, map(os.stat, self.paths[known:])))  # twice as fast as a loop
+            if now != self.stamps[known:] or any(stamp_of(os.stat(path)) != stamp for path, stamp in self.records):
                 return False
             for path, digest in self.fresh:
                 text = files.read(path)
@@ -178,8 +187,8 @@ class Manifest(NamedTuple):
         )
 
 
-def _directories(absent: Sequence[str]) -> tuple[Directory, ...]:
-    """Group names that are not there by the nearest directory that is."""
+def directories_of(absent: Sequence[str]) -> tuple[Directory, ...]:
+    """Group the paths of names that are not there by the nearest directory that is."""
     known: dict[str, tuple[str, Stamp]] = {}
 
     def nearest(path: str) -> tuple[str, Stamp]:
@@ -204,6 +213,10 @@ def _stamped(directory: str) -> tuple[str, Stamp] | None:
         return ("/", _UNKNOWN) if directory in ("", "/") else None
 
 
+def _nothing() -> None:
+    return None
+
+
 class Memo:
     """The manifests of a process, the eldest gone when there are too many, over those on disk if there is a store."""
 
@@ -213,17 +226,23 @@ class Memo:
         self._known: OrderedDict[str, Manifest] = OrderedDict()
         self._lock = threading.Lock()
 
-    def find(self, name: str) -> Manifest | None:
-        """Give the manifest of that name if it still holds; None otherwise."""
+    def find(self, name: str, shipped: Callable[[], Manifest | None] = _nothing) -> Manifest | None:
+        """Give the manifest of that name if it still holds; None otherwise.
+
+        What this process does not know is asked of ``shipped``, and then of the store.
+        """
         with self._lock:
             manifest = self._known.get(name)
-        if manifest is None and self.store is not None:
-            data = self.store.get(f"includes-{name}")
-            manifest = Manifest.from_bytes(data) if data is not None else None
-        if manifest is None or not manifest.holds(self.files):
-            return None
-        self._keep(name, manifest)
+        if manifest is None or not manifest.holds(self.files, wholly=False):
+            manifest = shipped() or self._hinted(name)
+        if manifest is not None:
+            self._keep(name, manifest)
         return manifest
+
+    def _hinted(self, name: str) -> Manifest | None:
+        data = self.store.get(f"includes-{name}") if self.store is not None else None
+        manifest = Manifest.from_bytes(data) if data is not None else None
+        return manifest._replace(via="hints") if manifest is not None and manifest.holds(self.files) else None
 
     def keep(self, name: str, manifest: Manifest) -> None:
         """Keep a manifest for later, here and on disk."""

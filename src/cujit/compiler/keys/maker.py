@@ -8,10 +8,11 @@ that must stay absent; and paths only where the result holds them.
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
 from cujit.cache.key import Key, Part, make_key
@@ -31,6 +32,7 @@ from cujit.toolchain.toolset import Compiler, Toolchain
 if TYPE_CHECKING:
     from cujit.compiler.includes.closure import Closure
     from cujit.compiler.includes.search import HeaderPlace, Search
+    from cujit.compiler.includes.shipped import Shipped
 
 __all__ = ["KeyMaker", "Keyed", "Uncacheable"]
 
@@ -50,7 +52,10 @@ _ENVIRONMENT = (
 )
 _OLD_DIALECTS = tuple(f"std=c++{year}" for year in ("98", "03", "11", "14"))
 
-_NONE: Mapping[str, str | None] = MappingProxyType({})
+_SEARCH = "1"
+"""Another number where a scan finds something else in the same headers."""
+
+_PROVED_KEPT = 256
 
 
 class Uncacheable(NamedTuple):
@@ -60,7 +65,10 @@ class Uncacheable(NamedTuple):
 
 
 class Keyed(NamedTuple):
-    """The key of a piece of work, with what it stands on: builds of tools, and headers as they were."""
+    """The key of a piece of work, with what it stands on: builds of tools, and headers as they were.
+
+    ``manifest.via`` says how headers were known: by ``request table``, ``hints``, ``scan``; empty where there are none.
+    """
 
     key: Key
     builds: tuple[Build, ...] = ()
@@ -71,7 +79,8 @@ class KeyMaker:
     """Makes the keys of one toolchain. Headers and libraries are looked at through a memo; nothing is opened early.
 
     ``store`` keeps hints from one process to the next, or is None. ``environment`` is what the compilers will see.
-    Unless ``may_open``, tools are found and not opened.
+    ``closures`` gives what packs know of a search for headers, by its digest. Unless ``may_open``, tools are found and
+    not opened.
     """
 
     def __init__(
@@ -80,12 +89,15 @@ class KeyMaker:
         store: HintStore | None = None,
         environment: Mapping[str, str] | None = None,
         *,
+        closures: Callable[[str], Iterable[bytes]] = lambda _: (),
         may_open: bool = True,
     ) -> None:
         self.toolchain = toolchain
         self._build_of = build_of if may_open else unopened_build_of
         self.memo = Memo(store)
         self._environment = os.environ if environment is None else environment
+        self._closures = closures
+        self._proved: dict[tuple[object, ...], Shipped] = {}
         self._builds: dict[str, Build] = {}
         self._directories: tuple[str, ...] | None = None
 
@@ -106,6 +118,36 @@ class KeyMaker:
             raise
         except OSError as e:  # a working directory that was removed, a library that is being replaced
             return Uncacheable(str(e))
+
+    def closures(self, requests: Iterable[Request]) -> dict[str, bytes]:
+        """Search for the headers of compiles, and give what was found, by search, as ``write_pack`` takes it.
+
+        From a pack that holds it, no machine with the same headers has to search for them again. Compiles that include
+        nothing, or have no key, have none; one search may do for many architectures.
+
+        Raises:
+            OptionError: the compiler does not have an option that was said.
+            ToolchainNotFoundError: NVRTC is not installed.
+            FileError: a header is a FIFO or a device.
+        """
+        found: dict[str, bytes] = {}
+        for request in requests:
+            arguments = request.arguments()
+            if request.source.language == "nvvm" or unmodelled(arguments, Tool.NVRTC, request.options.extra):
+                continue
+            work, toolkit = _Scan.of(request, arguments), self.toolkit()
+            name = work.shipped_name(toolkit)
+            if work.has_includes and name not in found:
+                with contextlib.suppress(NotModelledError):
+                    found[name] = self._written(work, toolkit)
+        return found
+
+    def _written(self, work: _Scan, toolkit: Sequence[str]) -> bytes:
+        from cujit.compiler.includes.shipped import write_closure  # start-up: for whoever makes a pack
+
+        closure = self._scanned(work, toolkit)
+        says = _says_where(closure)
+        return write_closure(closure, _found_parts(closure), work.bases(toolkit), says_where=says)
 
     def of_images(self, kind: str, library: str, parts: Iterable[Part]) -> Keyed | Uncacheable:
         """Make the key of what a linker or a packer makes of images, from the user's part of it."""
@@ -187,31 +229,56 @@ class KeyMaker:
         return self._directories
 
     def _manifest(self, request: Request, arguments: Sequence[str]) -> Manifest:
-        """Follow the includes, or find in the memo what came of that before."""
+        """Tell what the compile could read: by what is known of that, here or in a pack; or follow the includes."""
         work = _Scan.of(request, arguments)
         if not work.has_includes:
-            return Manifest(tuple(_last_parts(work)))
+            return Manifest((_absent_part(()), *_path_parts(work, {}, says=False)))
         toolkit = self.toolkit()
         name = work.name(toolkit)
-        manifest = self.memo.find(name)
+        manifest = self.memo.find(name, lambda: self._shipped(work, toolkit))
         if manifest is None:
-            # Start-up: a hit whose headers are as they were searches none.
-            from cujit.compiler.includes.closure import scan
-            from cujit.compiler.includes.search import HeaderPlace
-
-            search = work.search(toolkit)
-            closure = scan(
-                search,
-                HeaderPlace("source", os.path.basename(work.program), work.program),
-                request.source.text.encode(),
-                pre_include=work.pre_include,
-                define=macros(arguments),
-                is_old_dialect=any(a.lstrip("-") in _OLD_DIALECTS for a in arguments),
-                files=self.memo.files,
-            )
-            manifest = Manifest.of(closure, _closure_parts(work, closure, dict(search.directories)))
+            closure = self._scanned(work, toolkit)
+            directories = work.directories(toolkit)
+            roots = {found.place.root: directories.get(found.place.root) for found in closure.found}
+            parts = [*_found_parts(closure), *_path_parts(work, roots, says=_says_where(closure))]
+            manifest = Manifest.of(closure, parts)._replace(via="scan")
             self.memo.keep(name, manifest)
         return manifest
+
+    def _scanned(self, work: _Scan, toolkit: Sequence[str]) -> Closure:
+        # Start-up: a hit whose headers are as they were searches none.
+        from cujit.compiler.includes.closure import scan
+        from cujit.compiler.includes.search import HeaderPlace
+
+        return scan(
+            work.search(toolkit),
+            HeaderPlace("source", os.path.basename(work.program), work.program),
+            work.source.text.encode(),
+            pre_include=work.pre_include,
+            define=macros(work.arguments),
+            is_old_dialect=work.is_old_dialect,
+            files=self.memo.files,
+        )
+
+    def _shipped(self, work: _Scan, toolkit: Sequence[str]) -> Manifest | None:
+        """Prove what a pack says of the headers; what distributions brought is looked at once in a process."""
+        bases, directories = work.bases(toolkit), work.directories(toolkit)
+        for data in self._closures(work.shipped_name(toolkit)):
+            from cujit.compiler.includes.shipped import prove  # start-up: where there are packs
+
+            place = hashlib.sha256(data).digest(), tuple(bases.values())
+            shipped = self._proved.get(place)
+            if shipped is None or not shipped.manifest.holds(self.memo.files, wholly=False):
+                shipped = prove(data, bases)
+            if shipped is not None:
+                if len(self._proved) >= _PROVED_KEPT:
+                    self._proved.clear()
+                self._proved[place] = shipped
+                roots = {root: directories.get(root) for root in shipped.roots}
+                paths = _path_parts(work, roots, says=shipped.says_where)
+                found = shipped.manifest
+                return found._replace(parts=(*found.parts, *paths), via="request table")
+        return None
 
 
 class _Scan(NamedTuple):
@@ -249,20 +316,45 @@ class _Scan(NamedTuple):
         decides = repr((self.program, self.working, toolkit, self.include, self.arguments, self.headers))
         return make_key("includes", [Part.text("source", self.source.text), Part.text("decides", decides)]).digest
 
+    def shipped_name(self, toolkit: Sequence[str]) -> str:
+        """Name the search for a pack: a hash over what the scan is made of besides files, and no path."""
+        said = (self.headers, self.pre_include, tuple(macros(self.arguments)), self.is_old_dialect, self.beside)
+        decides = repr((os.path.basename(self.program), len(self.include), len(toolkit), *said))
+        return make_key(
+            "search",
+            [Part.text("schema", _SEARCH), Part.text("source", self.source.text), Part.text("decides", decides)],
+        ).digest
+
+    @property
+    def is_old_dialect(self) -> bool:
+        """Whether it is C++14 or earlier."""
+        return any(a.lstrip("-") in _OLD_DIALECTS for a in self.arguments)
+
+    @property
+    def beside(self) -> bool:
+        """Whether headers are looked for beside the source."""
+        return not any(a.lstrip("-") == "no-source-include" for a in self.arguments)
+
+    def directories(self, toolkit: Sequence[str]) -> dict[str, str]:
+        """Give the include directories in their order, under names that are the same everywhere."""
+        labelled = {f"include[{i}]": path for i, path in enumerate(self.include)}
+        return labelled | {f"toolkit[{i}]": path for i, path in enumerate(toolkit)}
+
+    def bases(self, toolkit: Sequence[str]) -> dict[str, str]:
+        """Give every directory that the place of a header may start from."""
+        own = {"source": os.path.dirname(self.program), "working directory": self.working}
+        return own | self.directories(toolkit)
+
     def search(self, toolkit: Sequence[str]) -> Search:
-        """Give the directories in their order, under names that are the same everywhere."""
-        labelled = [(f"include[{i}]", path) for i, path in enumerate(self.include)]
-        labelled += [(f"toolkit[{i}]", path) for i, path in enumerate(toolkit)]
+        """Give what the scan looks through."""
         # Start-up: a hit whose headers are as they were searches none.
         from cujit.compiler.includes.search import Search
 
         memory = {name: text.encode() for name, text in self.headers}
-        return Search(
-            memory, tuple(labelled), self.working, not any(a.lstrip("-") == "no-source-include" for a in self.arguments)
-        )
+        return Search(memory, tuple(self.directories(toolkit).items()), self.working, self.beside)
 
 
-def _closure_parts(work: _Scan, closure: Closure, directories: Mapping[str, str]) -> Iterator[Part]:
+def _found_parts(closure: Closure) -> Iterator[Part]:
     """Write the closure: the user's headers one by one, those of the toolkit in one listing per directory."""
     listings: dict[str, list[str]] = {}
     for found, (place, value) in zip(closure.found, closure.entries(), strict=True):
@@ -272,26 +364,26 @@ def _closure_parts(work: _Scan, closure: Closure, directories: Mapping[str, str]
             yield Part.text(f"include {place}", f"{value} ({found.text.stamp[0]} bytes)" if found.is_read else value)
     for root, lines in sorted(listings.items()):
         yield Part.content(f"include {root}", "\n".join(lines))
-    roots = {found.place.root: directories.get(found.place.root) for found in closure.found}
-    own = (f.text.facts.says_where for f in closure.found if f.is_read and not f.place.root.startswith("toolkit"))
-    yield from _last_parts(work, closure.absent, roots, says=any(own))
+    yield _absent_part(closure.absent)
 
 
-def _last_parts(
-    work: _Scan, absent: Iterable[HeaderPlace] = (), roots: Mapping[str, str | None] = _NONE, *, says: bool = False
-) -> Iterator[Part]:
-    """Write what a closure ends with, and all of one without headers.
+def _absent_part(absent: Iterable[HeaderPlace]) -> Part:
+    return Part.content("absent", "\n".join(map(str, absent)))
+
+
+def _says_where(closure: Closure) -> bool:
+    """Tell whether a header of the user's may put paths into the result."""
+    return any(f.text.facts.says_where for f in closure.found if f.is_read and not f.place.root.startswith("toolkit"))
+
+
+def _path_parts(work: _Scan, roots: Mapping[str, str | None], *, says: bool) -> Iterator[Part]:
+    """Write the paths that the result may hold: with debug information or line numbers, and through ``__FILE__``.
 
     ``roots`` are those of the headers, with their directories; ``says``: a header may put paths into the result.
     """
-    yield Part.content("absent", "\n".join(map(str, absent)))
     texts = (work.source.text, *work.arguments, *(text for _, text in work.headers))
-    if says or wants_paths(work.arguments) or any(map(says_where, texts)):
-        yield from _paths(work, roots)
-
-
-def _paths(work: _Scan, roots: Mapping[str, str | None]) -> Iterator[Part]:
-    """Write the paths that the result may hold: with debug information or line numbers, and through ``__FILE__``."""
+    if not (says or wants_paths(work.arguments) or any(map(says_where, texts))):
+        return
     yield Part.text("path of source", work.program)
     for root, directory in roots.items():
         if directory is not None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from cujit.devices.cuda.ring import LaunchRing
-from cujit.errors import DriverError
+from cujit.errors import DriverError, LaunchError
 from cujit.toolchain.driver import Driver
 
 __all__ = ["Context"]
@@ -36,7 +36,7 @@ _FAULTS = frozenset(
 
 
 class Context:
-    """The primary context of one GPU, retained from the first use to the end of the process.
+    """The primary context of one GPU (``name``, ``cuda:0``), retained from the first use to the end of the process.
 
     As a context manager it is made current for the thread and the one before it restored, so nothing that
     another library made current is disturbed. Every thread may use it at the same time. ``ring`` has the last launches.
@@ -44,6 +44,7 @@ class Context:
 
     def __init__(self, driver: Driver, ordinal: int) -> None:
         self.driver = driver
+        self.name = f"cuda:{ordinal}"
         self.device: Any = driver.call("cuDeviceGet", ordinal)
         self.handle: Any = driver.call("cuDevicePrimaryCtxRetain", self.device)
         self.ring = LaunchRing()
@@ -106,14 +107,25 @@ class Context:
         one = "one of these was" if len(lines) > 1 else "this was"
         return DriverError(
             f"{error.message}\n  {one} running, the newest first:{listing}{more}",
-            tool=error.tool,
-            call=error.call,
-            result=error.result,
-            log=error.log,
+            **error.facts,
             help=f"{error.help or 'the context is lost and the process must end'}. Which launch it is: synchronize the "
             "device after each, or run them one by one on the CPU device with the same arguments "
             "(launch.replay_on_cpu(…) in a new process), or the process under compute-sanitizer",
         )
+
+    def check_priority(self, priority: int, title: str = "", also: str = "") -> None:
+        """Check a priority against what the GPU has, where the driver would take the next one without a word.
+
+        Raises:
+            LaunchError: it has none such; ``title`` begins the message, ``also`` ends its help.
+            DriverError: the driver refused.
+        """
+        least, greatest = self.call("cuCtxGetStreamPriorityRange")
+        if not greatest <= priority <= least:
+            raise LaunchError(
+                f"{title}priority {priority}; {self.name} takes {greatest} to {least}",
+                help=f"{greatest} is the most urgent, {least} the default{also}",
+            )
 
     def release(self, function: str, handle: Any) -> None:
         """Give a handle back; a failure is nobody's business any more (a dead context, the process ends)."""

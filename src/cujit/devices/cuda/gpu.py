@@ -20,11 +20,10 @@ on one GPU."""
 
 
 class Gpu(Context):
-    """The primary context of GPU ``ordinal``, whose ``name`` is ``cuda:0``."""
+    """The primary context of GPU ``ordinal``."""
 
     def __init__(self, driver: Driver, ordinal: int) -> None:
         super().__init__(driver, ordinal)
-        self.name = f"cuda:{ordinal}"
         self.capturing: dict[int, Graph] = {}
         """The graphs that are being captured, by the handle of the stream that it began in."""
 

@@ -150,10 +150,4 @@ def versioned(bindings: Any, function: str, version: int) -> str:
 
 
 def _told(error: DriverError) -> DriverError:
-    return DriverError(
-        f"the capture failed: {error.message}",
-        tool=error.tool,
-        call=error.call,
-        result=error.result,
-        help=_HELP.get(error.result, error.help),
-    )
+    return DriverError(f"the capture failed: {error.message}", **error.facts, help=_HELP.get(error.result, error.help))

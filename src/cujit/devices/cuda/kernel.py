@@ -76,11 +76,9 @@ class CudaKernel(BackendKernel):
     @cached_property
     def resources(self) -> Resources:
         """What the kernel uses, as the driver tells."""
-        attribute = self._context.driver.bindings.CUfunction_attribute
 
         def get(name: str) -> int:
-            which = getattr(attribute, f"CU_FUNC_ATTRIBUTE_{name}")
-            return int(self._context.call("cuFuncGetAttribute", which, self._function))
+            return int(self._context.call("cuFuncGetAttribute", self._attribute(name), self._function))
 
         return Resources(
             registers=get("NUM_REGS"),
@@ -89,6 +87,9 @@ class CudaKernel(BackendKernel):
             constant_bytes=get("CONST_SIZE_BYTES"),
             max_threads=get("MAX_THREADS_PER_BLOCK"),
         )
+
+    def _attribute(self, name: str) -> Any:
+        return getattr(self._context.driver.bindings.CUfunction_attribute, f"CU_FUNC_ATTRIBUTE_{name}")
 
     def launch(
         self, shape: LaunchShape, parameters: bytes | bytearray, stream: int = 0, options: LaunchOptions = PLAIN
@@ -140,7 +141,7 @@ class CudaKernel(BackendKernel):
                 help="leave timeout_s out, or launch on cujit.cpu()",
             )
         if options.priority is not None:
-            self._check_priority(options.priority)
+            self._context.check_priority(options.priority, f"{self.title}: ", "; None takes the stream's")
         if options.overlap:
             self._require_overlap()
         own = self.own_cluster
@@ -220,17 +221,11 @@ class CudaKernel(BackendKernel):
             return
         if self.resources.shared_bytes + dynamic <= self._limits.shared_bytes:
             return
-        which = self._context.driver.bindings.CUfunction_attribute
-        function = self._function
+        function, which = self._function, self._attribute("MAX_DYNAMIC_SHARED_SIZE_BYTES")
         with self._lock:
             if dynamic <= self._shared_bytes_allowed:  # another thread asked for more: less must not come after it
                 return
-            self._context.call(
-                "cuFuncSetAttribute",
-                function,
-                which.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
-                dynamic,
-            )
+            self._context.call("cuFuncSetAttribute", function, which, dynamic)
             self._shared_bytes_allowed = dynamic
 
     def _allow(self, shape: LaunchShape, options: LaunchOptions) -> None:
@@ -240,8 +235,7 @@ class CudaKernel(BackendKernel):
         """
         self._allow_shared(shape.shared_bytes)
         if options.cluster is not None and options.cluster.volume > _PORTABLE_CLUSTER:
-            which = self._context.driver.bindings.CUfunction_attribute
-            large = which.CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED
+            large = self._attribute("NON_PORTABLE_CLUSTER_SIZE_ALLOWED")
             self._context.call("cuFuncSetAttribute", self._function, large, 1)
 
     def cancel(self) -> None:
@@ -249,14 +243,6 @@ class CudaKernel(BackendKernel):
         raise UnsupportedError(
             f"{self.title}: a launch on a GPU runs until it is done", help="try it on the CPU device: cujit.cpu()"
         )
-
-    def _check_priority(self, priority: int) -> None:
-        least, greatest = self._context.call("cuCtxGetStreamPriorityRange")
-        if not greatest <= priority <= least:
-            raise LaunchError(
-                f"{self.title}: priority {priority}; the device takes {greatest} to {least}",
-                help=f"{greatest} is the most urgent, {least} the default; None takes the stream's",
-            )
 
     def _require_clusters(self) -> None:
         attribute = self._context.driver.bindings.CUdevice_attribute.CU_DEVICE_ATTRIBUTE_CLUSTER_LAUNCH
@@ -315,10 +301,9 @@ class CudaKernel(BackendKernel):
 
     def _cluster_attribute(self, name: str) -> int:
         """Ask for an attribute that came with sm_90; 0 where the driver has none."""
-        which = getattr(self._context.driver.bindings.CUfunction_attribute, f"CU_FUNC_ATTRIBUTE_{name}")
         function = self._library.handle_of(self._function)
         with self._context as driver:
-            status, *value = driver.attempt("cuFuncGetAttribute", which, function)
+            status, *value = driver.attempt("cuFuncGetAttribute", self._attribute(name), function)
         return int(value[0]) if status == self._context.driver.bindings.CUresult.CUDA_SUCCESS else 0
 
     def _count(self, function: str, entry: str, config: LaunchConfig) -> int:
@@ -357,10 +342,7 @@ class CudaKernel(BackendKernel):
             f"{shape.block.volume} threads, {shape.shared_bytes} bytes of dynamic shared memory; it uses "
             f"{uses.registers} registers and {uses.local_bytes} bytes of local memory a thread, {uses.shared_bytes} "
             f"bytes of shared memory a block, and takes {uses.max_threads} threads",
-            tool=error.tool,
-            call=error.call,
-            result=error.result,
-            log=error.log,
+            **error.facts,
             help=error.help
             or "use smaller blocks, less shared memory, or the block that it was compiled for (.reqntid)",
         )

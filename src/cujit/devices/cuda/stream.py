@@ -107,7 +107,9 @@ class CudaStream(Stream):
         self.device = device
         self._context = context
         flags = context.driver.bindings.CUstream_flags.CU_STREAM_NON_BLOCKING.value
-        handle = int(context.call("cuStreamCreateWithPriority", flags, _checked(device, context, priority)))
+        if priority is not None:
+            context.check_priority(priority)
+        handle = int(context.call("cuStreamCreateWithPriority", flags, priority or 0))
         self._queue: _Queue | None = _Queue(context, handle, is_ours=True)
 
     @classmethod
@@ -323,16 +325,3 @@ class CudaStream(Stream):
 
     def __repr__(self) -> str:
         return f"<Stream of {self.device.name}{'' if self._queue is not None else ' closed'}>"
-
-
-def _checked(device: DeviceLike, context: Gpu, priority: int | None) -> int:
-    """Check a priority against what the GPU has, where the driver would take the next one without a word."""
-    if priority is None:
-        return 0
-    least, greatest = context.call("cuCtxGetStreamPriorityRange")
-    if not greatest <= priority <= least:
-        raise LaunchError(
-            f"priority {priority}; {device.name} takes {greatest} to {least}",
-            help=f"{greatest} is the most urgent, {least} the default",
-        )
-    return int(priority)
