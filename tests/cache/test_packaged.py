@@ -74,7 +74,7 @@ def test_wheels_of_other_names_bring_packs_for_a_distribution_without_any(site: 
         package = f"my_lib_sm{family}"
         files = {f"{package}/__init__.py": BOOM, f"{package}/k.pack": pack_of(f"sm_{family}"), "other/k.pack": b"no"}
         install(site, f"my-lib-sm{family}", files, points=f"[cujit.packs]\nmy_lib = {package}\n")
-    install(site, "stranger", {"stranger/k.pack": b"no"}, points="[cujit.packs]\nyour-lib = stranger\n")
+    install(site, "stranger", {"stranger/k.pack": b"no"}, points="[cujit.packs]\nyour-lib = stranger\nmy.lib = ?!\n")
     found = packs_of("my-lib")
     assert sorted((pack.path.parent.name, pack.distribution, pack.is_own) for pack in found) == [
         ("my_lib_sm80", "my-lib-sm80", False),

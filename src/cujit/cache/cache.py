@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import fields
 from pathlib import Path
-from typing import NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from cujit.artifact import Artifact
 from cujit.cache.evict import Evictor
@@ -20,12 +20,15 @@ from cujit.cache.key import Key
 from cujit.cache.lock import Hold, KeyLocks, lock_file
 from cujit.cache.memory import Recent
 from cujit.cache.provenance import Counters, Outcome, Provenance
-from cujit.cache.record import encode
+from cujit.cache.record import Summary, encode
 from cujit.cache.settings import DEFAULT_CAP_BYTES, CacheSettings, Compiling
 from cujit.cache.store import PACK_SUFFIX, Explanation, Published, Root, Store
 from cujit.cache.trust import Trust
 from cujit.errors import CacheRefusedError, CacheWarning, CompileError, FormatError, OptionError, spell, warn
 from cujit.forks import Lock, begins_anew
+
+if TYPE_CHECKING:
+    from cujit.cache.packaged import PackagedPack
 
 __all__ = ["Cache"]
 
@@ -39,7 +42,12 @@ _MEMORY_BYTES = 64 << 20
 _FAILURES_KEPT = 64
 _LEAST_WAIT_S = 30.0
 _WAIT_FACTOR = 3.0
-_COUNTED = {Outcome.MEMORY: "memory_hits", Outcome.DISK: "disk_hits", Outcome.WAITED: "waits"}
+_COUNTED = {
+    Outcome.MEMORY: "memory_hits",
+    Outcome.DISK: "disk_hits",
+    Outcome.SHIPPED: "disk_hits",
+    Outcome.WAITED: "waits",
+}
 
 
 class _Known(NamedTuple):
@@ -117,6 +125,7 @@ class Cache:
             raise OptionError(f"keep_failure is {spell(keep_failure)}; it takes a function of an exception")
         self.compiling = Compiling.of(compile)
         self.distribution = ""
+        self.own_packs: tuple[PackagedPack, ...] = ()
         runtime_dir = None if runtime_dir is None else _directory(runtime_dir)
         trust = Trust.of_process(trusted_gid)
         self.store = store = None if root is None else Store(_directory(root), trust, writable=True)
@@ -207,6 +216,26 @@ class Cache:
         """
         return self._had(key, is_read=is_read)
 
+    def pinned(self, pin: str, is_answer: Callable[[Summary, Root], bool]) -> tuple[Artifact, Provenance] | None:
+        """Get the Artifact that the distribution's own packs have for a pin; None if they have none.
+
+        ``is_answer(summary, pack)`` says whether what a pack has may answer.
+        """
+        for pack in self.own_packs:
+            try:
+                digest = pack.key_of(pin)
+                head = None if digest is None else pack.peek(digest)
+            except _TROUBLE as e:
+                self._failure(e)
+                continue
+            if head is None or not is_answer(head[0], pack):
+                continue
+            by_pin = Key(pin, head[0].work, head[1])
+            known = self._remembered(by_pin) or self._on_disk(by_pin, (pack,), head[0].digest, is_read=True)
+            if known is not None:
+                return self._told(Key(head[0].digest, head[0].work, head[1]), known, Outcome.SHIPPED)
+        return None
+
     def keep(self, key: Key, artifact: Artifact, *, make_ms: float = 0.0) -> Provenance:
         """Keep an Artifact that was made elsewhere, and took ``make_ms``; one that is kept already stays."""
         got = self._kept(key, artifact, make_ms, self.store, _NO_ROOT, _no_recipe)
@@ -264,14 +293,14 @@ class Cache:
     def _had(self, key: Key, *, is_read: bool) -> tuple[Artifact, Provenance] | None:
         known, outcome = self._remembered(key), Outcome.MEMORY
         if known is None:
-            known, outcome = self._on_disk(key, is_read=is_read), Outcome.DISK
+            known, outcome = self._on_disk(key, self.stores, key.digest, is_read=is_read), Outcome.DISK
         return None if known is None else self._told(key, known, outcome)
 
-    def _on_disk(self, key: Key, *, is_read: bool) -> _Known | None:
-        """Look into the roots; the Artifact is read, or whoever looks at it first has to."""
-        for root in self.stores:
+    def _on_disk(self, key: Key, roots: Sequence[Root], digest: str, *, is_read: bool) -> _Known | None:
+        """Look into roots, and remember under a key; the Artifact is read, or whoever looks at it first has to."""
+        for root in roots:
             try:
-                artifact, make_ms, size_bytes, damage = root.find(key.digest)
+                artifact, make_ms, size_bytes, damage = root.find(digest)
                 if is_read and artifact is not None:
                     len(artifact)
             except _TROUBLE as e:
@@ -306,7 +335,7 @@ class Cache:
             return self._made(key, work, None, reason)
         ready = functools.partial(store.has, key.digest)
         with locks.hold(key.digest, self._patience_s(key, work), ready, self._failure) as hold:
-            known = self._on_disk(key, is_read=True)
+            known = self._on_disk(key, self.stores, key.digest, is_read=True)
             if known is not None:
                 return _Got(known, Outcome.WAITED if hold is Hold.WAITED else Outcome.DISK)
             return self._made(key, work, store, "")
@@ -431,9 +460,9 @@ def _packaged_once(distribution: str, settings: CacheSettings, compile: str) -> 
     from cujit.cache.packaged import PackagedPack, packs_of  # start-up: for libraries that bring packs
 
     cache = Cache.of(settings, compile=compile) if settings.is_on else Cache(None, compile=compile)
-    packs = (PackagedPack(recorded, cache.hints) for recorded in packs_of(distribution))
-    own = 0 if cache.store is None else 1
-    at = len(cache.stores) - own
+    packs = [PackagedPack(recorded, cache.hints) for recorded in packs_of(distribution)]
+    cache.own_packs = tuple(pack for pack in packs if pack.recorded.is_own and pack.recorded.sha256)
+    at = len(cache.stores) - (cache.store is not None)
     cache.stores = (*cache.stores[:at], *packs, *cache.stores[at:])
     cache.distribution = distribution
     return cache

@@ -60,7 +60,7 @@ def packs_of(distribution: str) -> tuple[RecordedPack, ...]:
     packs = [*_packs_in(own, "", is_own=True)]
     for point in importlib.metadata.entry_points(group=GROUP):
         if _normalised(point.name) == _normalised(distribution) and point.dist is not None:
-            packs += _packs_in(point.dist, point.module.replace(".", "/") + "/", is_own=False)
+            packs += _packs_in(point.dist, point.value.partition(":")[0].strip().replace(".", "/") + "/", is_own=False)
     return tuple(dict.fromkeys(packs))
 
 

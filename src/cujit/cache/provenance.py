@@ -20,6 +20,8 @@ class Outcome(enum.Enum):
     """This process had it."""
     DISK = "disk"
     """It was read from a root."""
+    SHIPPED = "shipped"
+    """The distribution that asks for it brought it; its compiler may have been another build than that of here."""
     WAITED = "waited"
     """Another thread or process was making it."""
     MADE = "made"
@@ -65,7 +67,7 @@ class Provenance:
     @property
     def is_hit(self) -> bool:
         """Whether it did not have to be made by this process."""
-        return self.outcome in (Outcome.MEMORY, Outcome.DISK, Outcome.WAITED)
+        return self.outcome in (Outcome.MEMORY, Outcome.DISK, Outcome.SHIPPED, Outcome.WAITED)
 
     def why(self) -> Explanation | None:
         """Say what differs from the nearest entry of the cache, for a miss; None for a hit, or where there is none."""

@@ -63,10 +63,12 @@ def merge(roots: tuple[Path, ...], output: Path, compress: bool, with_recipes: b
     """
     _check_name(output)
     stores = Cache(None, read_only=roots).stores
+    requests, closures = runner().answers(stores)
     stats = write_pack(
         output,
         stores,
-        closures=runner().closures(stores),
+        requests=requests,
+        closures=closures,
         compress=compress,
         with_recipes=with_recipes,
         made_s=source_date_epoch(),

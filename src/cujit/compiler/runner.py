@@ -38,6 +38,7 @@ from cujit.toolchain.toolset import Compiler, Toolchain
 
 if TYPE_CHECKING:
     from cujit.cache.admin import Shown
+    from cujit.cache.record import Summary
     from cujit.cache.store import Root
 
 __all__ = ["LISTENERS", "Listener", "Runner", "uncached"]
@@ -132,6 +133,8 @@ class Runner:
             ToolCrashError: the process apart died.
         """
         job.check()
+        if pinned := self._pinned(job):
+            return self._heard(job, *pinned)
         keyed = Uncacheable(self._off) if self.keys is None or self.cache is None else job.key(self.keys)
         if not self._listeners or job.request is None:
             return self._got(job, keyed)
@@ -140,7 +143,11 @@ class Runner:
         except CujitError as e:
             self._tell(job.request, keyed, e)
             raise
-        self._tell(job.request, keyed, result)
+        return self._heard(job, keyed, result)
+
+    def _heard(self, job: Job, keyed: Keyed | Uncacheable, result: Artifact) -> Artifact:
+        if job.request is not None:
+            self._tell(job.request, keyed, result)
         return result
 
     def _tell(self, request: Request, keyed: Keyed | Uncacheable, result: Artifact | CujitError) -> None:
@@ -170,7 +177,34 @@ class Runner:
             CujitError: as of the job's ``check``.
         """
         job.check()
-        return None if self.keys is None or self.cache is None else self._found(job, job.key(self.keys))
+        if self.keys is None or self.cache is None:
+            return None
+        if pinned := self._pinned(job):
+            return self._heard(job, *pinned)
+        keyed = job.key(self.keys)
+        found = self._found(job, keyed)
+        return None if found is None else self._heard(job, keyed, found)
+
+    def _pinned(self, job: Job) -> tuple[Keyed, Artifact] | None:
+        """Take what the distribution that asks has brought in a pack of its own, whatever build its compiler was.
+
+        The compiler of here may be of another release only where it could not be asked anyway.
+        """
+        keys, cache, request = self.keys, self.cache, job.request
+        if keys is None or cache is None or request is None or not cache.own_packs:
+            return None
+        pin = keys.pin(request)
+
+        def is_answer(summary: Summary, pack: Root) -> bool:
+            is_near = self.compiling.is_forbidden or keys.release() in ("", summary.tool)
+            return is_near and keys.is_as_pinned(request, str(pin), pack.closures)
+
+        found = None if pin is None else cache.pinned(pin, is_answer)
+        if found is None:
+            return None
+        artifact, provenance = found
+        assert provenance.key is not None
+        return Keyed(provenance.key), job.renamed(unchecked(vars(artifact), provenance=provenance))
 
     def _found(self, job: Job, keyed: Keyed | Uncacheable) -> Artifact | None:
         if self.cache is None or isinstance(keyed, Uncacheable):
@@ -221,8 +255,8 @@ class Runner:
         keyed = job.key(self.keys)
         return job.run(self.toolchain) if isinstance(keyed, Keyed) and keyed.key == shown.key else None
 
-    def closures(self, roots: Iterable[Root]) -> dict[str, bytes]:
-        """Give what ``KeyMaker.closures`` does for what was compiled into caches, where its headers are as they were.
+    def answers(self, roots: Iterable[Root]) -> tuple[dict[str, str], dict[str, bytes]]:
+        """Give what ``KeyMaker.answers`` does for what was compiled into caches, where its headers are as they were.
 
         Raises:
             CacheRefusedError: others could have written to a root.
@@ -230,9 +264,9 @@ class Runner:
         """
         from cujit.compiler.keys.recipe import read_recipe  # start-up: for whoever makes a pack
 
-        requests: list[Request] = []
+        made: dict[str, Request] = {}
         if self.keys is None:
-            return {}
+            return {}, {}
         for root in roots:
             for entry in root.entries():
                 record = root.get(entry.digest).record
@@ -240,8 +274,8 @@ class Runner:
                     request = read_recipe(record.recipe if record is not None else b"")
                     keyed = self.keys.of_request(request)
                     if isinstance(keyed, Keyed) and keyed.key.digest == entry.digest:
-                        requests.append(request)
-        return self.keys.closures(requests)
+                        made[entry.digest] = request
+        return self.keys.answers(made)
 
     def _made(self, job: Job, keyed: Keyed | Uncacheable) -> Artifact:
         limits = self._limits

@@ -121,7 +121,17 @@ def build(
     results = _compiled(worklist, units, places, runner, _processes(jobs, len(units)), progress)
     keys = dict(result for result in reversed(results) if not isinstance(result, Unbuilt))
     failed = tuple(result for result in results if isinstance(result, Unbuilt))
-    stats = None if pack is None else write_pack(Path(pack), kept.stores, wanted=list(keys), made_s=made_s)
+    stats = None
+    if pack is not None:
+        assert runner.keys is not None
+        made = {
+            result[0]: worklist.request(unit.recipe, unit.arch, places)
+            for unit, result in zip(units, results, strict=True)
+            if not isinstance(result, Unbuilt)
+        }
+        requests, closures = runner.keys.answers(made)
+        wanted = list(keys)
+        stats = write_pack(Path(pack), kept.stores, wanted=wanted, requests=requests, closures=closures, made_s=made_s)
     return BuiltList(tuple(reversed(keys)), sum(keys.values()), failed, stats)
 
 

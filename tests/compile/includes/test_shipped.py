@@ -335,7 +335,7 @@ def test_provenance_says_how_headers_were_known(tree: Path, tmp_path: Path) -> N
     assert compiled(cache) == (False, "scan")
     assert compiled(cujit.Cache(tmp_path / "cache")) == (True, "hints")
     packs = tmp_path / "bare.pack", tmp_path / "k.pack"
-    for path, closures in zip(packs, ({}, runner(cache).closures(cache.stores)), strict=True):
+    for path, closures in zip(packs, ({}, runner(cache).answers(cache.stores)[1]), strict=True):
         write_pack(path, cache.stores, closures=closures)
     assert compiled(cujit.Cache(None, read_only=[packs[0]])) == (True, "scan")
     assert compiled(cujit.Cache(None, read_only=[packs[1]])) == (True, "request table")

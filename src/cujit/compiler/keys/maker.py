@@ -100,6 +100,7 @@ class KeyMaker:
         self._proved: dict[tuple[object, ...], Shipped] = {}
         self._builds: dict[str, Build] = {}
         self._directories: tuple[str, ...] | None = None
+        self._release: str | None = None
 
     def of_request(self, request: Request) -> Keyed | Uncacheable:
         """Make the key of a compile.
@@ -118,6 +119,17 @@ class KeyMaker:
             raise
         except OSError as e:  # a working directory that was removed, a library that is being replaced
             return Uncacheable(str(e))
+
+    def answers(self, made: Mapping[str, Request]) -> tuple[dict[str, str], dict[str, bytes]]:
+        """Give what lets a pack answer compiles quickly, and pinned, by the digests of their keys.
+
+        That is ``requests`` and ``closures`` as ``write_pack`` takes them.
+
+        Raises:
+            OptionError, ToolchainNotFoundError, FileError: as of ``closures``.
+        """
+        pins, headers = self.pins(made)
+        return pins, self.closures(made.values()) | headers
 
     def closures(self, requests: Iterable[Request]) -> dict[str, bytes]:
         """Search for the headers of compiles, and give what was found, by search, as ``write_pack`` takes it.
@@ -148,6 +160,92 @@ class KeyMaker:
         closure = self._scanned(work, toolkit)
         says = _says_where(closure)
         return write_closure(closure, _found_parts(closure), work.bases(toolkit), says_where=says)
+
+    # -- pins: what a distribution's own pack is asked by ------------------------------------------------------
+
+    def pin(self, request: Request) -> str | None:
+        """Name a compile by what the user said of it, whatever the compiler and the toolkit are.
+
+        None where the result may hold more than that and the user's headers, as paths.
+
+        Raises:
+            OptionError: the compiler does not have an option that was said.
+        """
+        arguments = request.arguments()
+        texts = (request.source.text, *arguments, *(text for _, text in request.source.headers))
+        if (
+            request.source.language == "nvvm"
+            or unmodelled(arguments, Tool.NVRTC, request.options.extra)
+            or wants_paths(arguments)
+            or any(map(says_where, texts))
+            or any(map(self._environment.get, _ENVIRONMENT))
+        ):
+            return None
+        before = (Part.text("schema", _SCHEMA), Part.text("include directories", str(len(request.include))))
+        return make_key("pin", [*before, *request.parts()]).digest
+
+    def pins(self, made: Mapping[str, Request]) -> tuple[dict[str, str], dict[str, bytes]]:
+        """Give the pins of compiles, by the digests of their keys, as ``write_pack`` takes requests and closures.
+
+        What includes a header by an absolute path has none, and what has no pin.
+
+        Raises:
+            OptionError, ToolchainNotFoundError, FileError: as of ``closures``.
+        """
+        keys: dict[str, str] = {}
+        headers: dict[str, bytes] = {}
+        known: dict[str, bytes | None] = {}
+        for key, request in made.items():
+            pin, work = self.pin(request), _Scan.of(request, request.arguments())
+            search = work.shipped_name(())
+            if pin is not None and work.has_includes and search not in known:
+                known[search] = self._own_headers(work)
+            own = known.get(search, b"")
+            if pin is not None and own is not None:
+                keys[pin] = key
+                headers.update({_headers_of(pin): own} if work.has_includes else {})
+        return keys, headers
+
+    def _own_headers(self, work: _Scan) -> bytes | None:
+        """Write what a scan finds of the user's headers, and misses of them."""
+        # Start-up: for whoever makes a pack.
+        from cujit.compiler.includes.closure import Closure
+        from cujit.compiler.includes.shipped import write_closure
+
+        bases = work.bases(())
+        try:
+            whole = self._scanned(work, self.toolkit())
+        except NotModelledError:
+            return None
+        found = tuple(one for one in whole.found if not one.place.root.startswith("toolkit"))
+        own = Closure(
+            found,
+            tuple(place for place in whole.absent if place.root in bases),
+            tuple(place for place in whole.unsettled if place.root in bases),
+        )
+        if _says_where(own) or any(one.place.root not in bases for one in found):
+            return None
+        return write_closure(own, (), bases, says_where=False)
+
+    def is_as_pinned(self, request: Request, pin: str, closures: Callable[[str], Iterable[bytes]]) -> bool:
+        """Tell whether the user's headers are as they were when a pack was made, whose ``closures`` are given."""
+        try:
+            work = _Scan.of(request, request.arguments())
+        except OSError:  # a working directory that was removed
+            return False
+        return not work.has_includes or any(
+            self._prove(data, work.bases(())) is not None for data in closures(_headers_of(pin))
+        )
+
+    def release(self) -> str:
+        """Name the compiler of here as records do (``NVRTC 13.5``) and do not open it; "" where there is none."""
+        if self._release is None:
+            try:
+                build = unopened_build_of("nvrtc", self.toolchain, self.memo.store, self._environment)
+                self._release = "NVRTC {}.{}".format(*build.version)
+            except ToolchainNotFoundError:
+                self._release = ""
+        return self._release
 
     def of_images(self, kind: str, library: str, parts: Iterable[Part]) -> Keyed | Uncacheable:
         """Make the key of what a linker or a packer makes of images, from the user's part of it."""
@@ -264,21 +362,31 @@ class KeyMaker:
         """Prove what a pack says of the headers; what distributions brought is looked at once in a process."""
         bases, directories = work.bases(toolkit), work.directories(toolkit)
         for data in self._closures(work.shipped_name(toolkit)):
-            from cujit.compiler.includes.shipped import prove  # start-up: where there are packs
-
-            place = hashlib.sha256(data).digest(), tuple(bases.values())
-            shipped = self._proved.get(place)
-            if shipped is None or not shipped.manifest.holds(self.memo.files, wholly=False):
-                shipped = prove(data, bases)
+            shipped = self._prove(data, bases)
             if shipped is not None:
-                if len(self._proved) >= _PROVED_KEPT:
-                    self._proved.clear()
-                self._proved[place] = shipped
                 roots = {root: directories.get(root) for root in shipped.roots}
                 paths = _path_parts(work, roots, says=shipped.says_where)
                 found = shipped.manifest
                 return found._replace(parts=(*found.parts, *paths), via="request table")
         return None
+
+    def _prove(self, data: bytes, bases: Mapping[str, str]) -> Shipped | None:
+        from cujit.compiler.includes.shipped import prove  # start-up: where there are packs
+
+        place = hashlib.sha256(data).digest(), tuple(bases.values())
+        shipped = self._proved.get(place)
+        if shipped is None or not shipped.manifest.holds(self.memo.files, wholly=False):
+            shipped = prove(data, bases)
+        if shipped is not None:
+            if len(self._proved) >= _PROVED_KEPT:
+                self._proved.clear()
+            self._proved[place] = shipped
+        return shipped
+
+
+def _headers_of(pin: str) -> str:
+    """Name, for a pack, the user's headers of a compile that is pinned."""
+    return make_key("headers of a pin", [Part.text("pin", pin)]).digest
 
 
 class _Scan(NamedTuple):
