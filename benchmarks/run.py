@@ -7,6 +7,7 @@ import closure
 import compile_time
 import cpu
 import launch
+import ranks
 import warm_process
 
 import cache
@@ -14,7 +15,7 @@ import cache
 
 def main() -> None:
     """Print each table as it grows."""
-    for benchmark in (cpu, compile_time, launch, cache_store, closure, cache, warm_process):
+    for benchmark in (cpu, compile_time, launch, cache_store, closure, cache, ranks, warm_process):
         for line in benchmark.run():
             print(line, flush=True)
 
