@@ -480,7 +480,9 @@ def write_pack(
         wanted: the digests of their keys; None takes all that can be used on another machine.
         requests: digests of requests, and for each the digest of the key that answers it.
         closures: digests of searches for headers, and for each what it found, as ``KeyMaker.closures`` gives them.
-        compress: whether each record is packed by zstd where that makes it smaller. A wheel is packed as a whole.
+        compress: whether each record is packed by zstd where that makes it smaller. 1,000 kernels of 10 kB take a third
+            of the room then, and two to three times as long to find (``benchmarks/ranks.py``); but a wheel, which is
+            packed anyway, gets only a tenth smaller. So it is not the default.
         with_recipes: keep sources and the compilers' logs, which hold paths of the machine that they were made on.
         made_s: the Unix time that is noted as when they were made; 0 makes the same bytes whenever it is done.
 
