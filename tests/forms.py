@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from cujit.devices.cpu.codegen.warp import Handler, WarpEmitter
+from cujit.devices.cpu.codegen.warp import WarpEmitter
 from cujit.devices.cpu.control.rules import all_rules
 from cujit.devices.cpu.ir.program import Op
 from cujit.devices.cpu.module import CpuModule
@@ -46,9 +46,9 @@ def _watch() -> None:
     handle = WarpEmitter._handle
 
     @functools.wraps(handle)
-    def noted(self: WarpEmitter, handler: Handler, op: Op) -> None:
+    def noted(self: WarpEmitter, op: Op) -> WarpEmitter:
         _ran.add((op.opcode, op.modifiers, op.guard is not None))
-        handle(self, handler, op)
+        return handle(self, op)
 
     setattr(WarpEmitter, "_handle", noted)  # noqa: B010 - mypy lets no method be assigned
 

@@ -98,6 +98,12 @@ region, then all run the next, so that no warp needs a stack of its own. Registe
 in memory over the barrier; what is cheap to compute again is made again. Kernels with other barriers are not cut:
 their warps get stacks, and switch.""",
     ),
+    "plan": (
+        "Planning",
+        """It is settled how the blocks of each region are emitted. Where lanes may part, blocks come twice: with a mask
+of the lanes that wait at them, and for warps whose lanes are all active, in which nobody waits. Loops that only
+compute run for some lanes to the end, then for the next ones. Atomic operations come behind what only computes.""",
+    ),
     "emit": (
         "Code generation",
         """Every region becomes a function of LLVM IR over vectors of 32 lanes, with a mask of the lanes that take part;

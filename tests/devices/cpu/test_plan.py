@@ -2,11 +2,49 @@
 
 from __future__ import annotations
 
+import ast
+from dataclasses import FrozenInstanceError, fields
+from pathlib import Path
+
 import numpy as np
 import pytest
 
+import cujit
+from cujit.devices.cpu import stages
+from cujit.devices.cpu.analysis.body import Body
+from cujit.devices.cpu.codegen.warp import WarpEmitter
+from cujit.devices.cpu.control.plan import Plan
+from cujit.devices.cpu.frontend.layout import ModuleLayout
+from cujit.devices.cpu.ir.refusals import Refusals
+from cujit.devices.cpu.pipeline import ir_of, prepare
 from cujit.devices.device import Device
+from cujit.devices.shapes import Dim3
+from cujit.formats.ptx.parser import parse
 from devices.cpu.launching import run_ptx
+
+HEAD = ".version 8.0\n.target sm_80\n.address_size 64\n"
+LATE = f"""{HEAD}.visible .entry k()
+{{
+    .shared .align 4 .b32 cells[32]; .reg .b32 c, t, i, a;
+    mov.u32 c, cells; mov.u32 t, %tid.x; mul.lo.u32 i, t, t; and.b32 i, i, 124; add.u32 a, c, i;
+    red.shared.add.u32 [a], t; add.u32 t, t, 1; red.shared.add.u32 [a], 5;
+    ld.shared.u32 i, [c]; ret;
+}}
+"""
+
+
+def body_of(text: str) -> Body:
+    """Prepare the one kernel of a text."""
+    module, refusals = parse(text), Refusals()
+    return prepare(module, module.entries[0], ModuleLayout(module, refusals).slots, refusals)
+
+
+@pytest.fixture
+def shown(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+    """Give what stages leave from now on, by their names."""
+    seen: dict[str, str] = {}
+    monkeypatch.setattr(stages, "_LOOKERS", [lambda stage: seen.update({stage.name: stage.text()})])
+    return seen
 
 
 @pytest.mark.parametrize("between", ["", "add.u32 r3, r3, 16;", "mov.u32 r3, 99;", "mov.u32 r4, 99;"])
@@ -22,3 +60,61 @@ def test_a_branch_goes_by_what_was_compared_whatever_its_registers_hold_since(de
     r3 = {"add.u32 r3, r3, 16;": [t + 16 for t in threads], "mov.u32 r3, 99;": [99] * 64}.get(between, [*threads])
     r4 = 99 if "r4" in between else 40
     np.testing.assert_array_equal(got, [(1 if t < 40 else 2) + r3[t] + r4 for t in threads])
+
+
+def test_operations_that_wait_stand_behind_what_only_computes(shown: dict[str, str]) -> None:
+    ir_of(body_of(LATE), Dim3(32))
+    assert (
+        shown["plan"]
+        == """function k
+lanes never part
+block 0, where all lanes are active
+    mov.u32 c, cells
+    mov.u32 t, %tid.x
+    mul.lo.u32 i, t, t
+    and.b32 i, i, 124
+    add.u32 a, c, i
+    atom.put.shared.add.u32 [a], t, 0
+    add.u32 t, t, 1
+    atom.put.shared.add.u32 [a], 5, 1
+    atom.run.shared.add.u32 [a], t, 0
+    atom.run.shared.add.u32 [a], 5, 1
+    ld.shared.u32 i, [c]
+    ret"""
+    )
+
+
+# -- nothing is set for a while -----------------------------------------------------------------------------
+
+SOURCE = Path(cujit.__file__).parent / "devices" / "cpu"
+GOES_ON = {"_block", "_blocks", "_count", "_debug_length", "_line", "_variables", "body"}
+"""What a ``Builder`` and a module of IR have more of with every node."""
+
+
+def assigned(function: ast.FunctionDef) -> list[str]:
+    """List what a function assigns to attributes of itself, of an emitter or of a builder."""
+    stores = [n for n in ast.walk(function) if isinstance(n, ast.Attribute) and isinstance(n.ctx, ast.Store)]
+    whose = ("self", "e", "b", "f", "builder", "flow")
+    return [store.attr for store in stores if ast.unparse(store.value).rpartition(".")[2] in whose]
+
+
+@pytest.mark.parametrize("room", ["codegen", "control", "instructions"])
+def test_nothing_is_set_for_a_while_when_code_is_emitted(room: str) -> None:
+    functions = [
+        function
+        for file in (SOURCE / room).rglob("*.py")
+        for function in ast.walk(ast.parse(file.read_text()))
+        if isinstance(function, ast.FunctionDef)
+    ]
+    assert len(functions) > 50
+    kept = {attribute for function in functions if function.name != "__init__" for attribute in assigned(function)}
+    assert kept <= GOES_ON
+    # What is put back at the end is set before a yield, or in a try.
+    assert not [f.name for f in functions if any(isinstance(n, ast.Yield) for n in ast.walk(f)) and assigned(f)]
+
+
+def test_an_emitter_and_a_plan_never_change() -> None:
+    for frozen in (WarpEmitter, Plan):
+        (attribute, *_) = (field.name for field in fields(frozen))
+        with pytest.raises(FrozenInstanceError):
+            setattr(object.__new__(frozen), attribute, None)

@@ -70,6 +70,10 @@ def test_stages_are_shown_in_order_with_what_they_left(
     assert "four constant 4" in texts["uniformity"]
     assert "in block 1 lanes may be waiting at 3" in texts["uniformity"]
     assert texts["fission"] == "not cut"
+    assert (
+        texts["plan"]
+        == "function k\nevery warp has a stack of its own\nfunction fact\nevery warp has a stack of its own"
+    )
     assert "define void @run(" in texts["emit"]
 
 
@@ -88,7 +92,7 @@ def test_the_environment_has_stages_printed_though_the_cache_has_the_kernel(
     monkeypatch.setenv("CUJIT_DUMP", "times")
     launch(cpu)
     lines = capsys.readouterr().err.splitlines()
-    assert [line.split()[1] for line in lines if line.endswith(" ms")][-3:] == ["uniformity", "fission", "emit"]
+    assert [line.split()[1] for line in lines if line.endswith(" ms")][-4:] == ["uniformity", "fission", "plan", "emit"]
     assert all(line.startswith("; ") for line in lines)
 
 
@@ -96,7 +100,7 @@ def test_no_stage_of_that_name_is_an_error(cpu: Device, monkeypatch: pytest.Monk
     monkeypatch.setenv("CUJIT_DUMP", "fision")
     with pytest.raises(OptionError, match="CUJIT_DUMP names no stage 'fision'") as caught:
         launch(cpu)
-    assert "flatten, blocks, uniformity, fission, emit, times and all" in str(caught.value)
+    assert "flatten, blocks, uniformity, fission, plan, emit, times and all" in str(caught.value)
 
 
 @pytest.mark.usefixtures("shown")

@@ -5,18 +5,19 @@
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from cujit.devices.cpu.analysis.body import Body
 from cujit.devices.cpu.analysis.dataflow import bits_of
-from cujit.devices.cpu.analysis.fission import Fission, Region, fission
+from cujit.devices.cpu.analysis.fission import Fission, fission
 from cujit.devices.cpu.analysis.uniformity import Divergence, Shape, analyse
+from cujit.devices.cpu.codegen.builder import Builder, Value
 from cujit.devices.cpu.codegen.nodes import IrModule
 from cujit.devices.cpu.codegen.warp import Observer, WarpEmitter
 from cujit.devices.cpu.control.flow import Flow
 from cujit.devices.cpu.control.frame import emit_function, emit_regions
-from cujit.devices.cpu.control.regions import RegionBoundary
+from cujit.devices.cpu.control.plan import Plan, make_plan
+from cujit.devices.cpu.control.regions import RegionBoundary, boundaries
 from cujit.devices.cpu.control.rules import all_rules, check
 from cujit.devices.cpu.frontend.flatten import flatten
 from cujit.devices.cpu.ir.cfg import Block, Graph, build_graph
@@ -55,40 +56,44 @@ def ir_of(
     """
     name, whole = body.program.name, stacks or bool(observers)
     divergence = stage(
-        "uniformity",
-        name,
-        lambda: analyse(body.program, body.graph, block),
-        lambda made: _of_divergence(body, made),
+        "uniformity", name, lambda: analyse(body.program, body.graph, block), lambda made: _of_divergence(body, made)
     )
     regions = stage("fission", name, lambda: None if whole else fission(body, divergence, block), _of_fission)
     has_loops = any(each.graph.loops for each in (body, *body.functions.values()))
     ir = IrModule(None if origin is None else DebugInfo(origin), has_loops)
-    return stage("emit", name, lambda: _emit(body, block, divergence, regions, observers, ir), str)
+    flows = stage("plan", name, lambda: _planned(body, block, divergence, regions, observers, ir), _of_flows)
+    return stage("emit", name, lambda: _emit(flows, regions), str)
 
 
-def _emit(
-    body: Body,
-    block: Dim3,
-    divergence: Divergence,
-    regions: Fission | None,
-    observers: Sequence[Observer],
-    ir: IrModule,
-) -> str:
-    handler_of = all_rules().handler_of
-    make = functools.partial(WarpEmitter, block=block, handler_of=handler_of, flow_of=Flow, module=ir)
+def _planned(
+    kernel: Body, block: Dim3, whole: Divergence, regions: Fission | None, observers: Sequence[Observer], ir: IrModule
+) -> dict[str, Flow]:
+    """Plan all that becomes a function: the regions of a kernel and their versions, or itself and what it calls."""
+    parameters: dict[tuple[int, str], Value] = {}
 
-    def of_region(region: Region, boundary: RegionBoundary) -> WarpEmitter:
-        return make(body, region.divergence, graph=region.graph, boundary=boundary)
-
-    def of_function(each: Body) -> WarpEmitter:
-        own = analyse(each.program, each.graph, block)
-        return make(each, own, is_function=True, observers=observers)
+    def flow(body: Body, graph: Graph, divergence: Divergence, boundary: RegionBoundary | None = None) -> Flow:
+        is_function, vectors = body is not kernel, {} if boundary is None else boundary.vectors()
+        e = WarpEmitter(
+            body, graph, divergence, block, all_rules().handler_of, Builder(ir, first="warp.start"), observers, vectors,
+            suspends=boundary is None and (is_function or body.suspends), is_function=is_function,
+            parameters={} if is_function else parameters,
+        )  # fmt: skip
+        return Flow(e, make_plan(e, boundary))
 
     if regions is not None:
-        return emit_regions(regions, of_region, "run")
-    functions = {name: of_function(each) for name, each in body.functions.items()}
-    kernel = make(body, divergence, observers=observers)
-    return emit_function(kernel, "run", functions)
+        parts = boundaries(regions).items()
+        return {name: flow(kernel, each.region.graph, each.region.divergence, each) for name, each in parts}
+    flows = {kernel.program.name: flow(kernel, kernel.graph, whole)}
+    for name, each in kernel.functions.items():
+        flows[name] = flow(each, each.graph, analyse(each.program, each.graph, block))
+    return flows
+
+
+def _emit(flows: Mapping[str, Flow], regions: Fission | None) -> str:
+    if regions is not None:
+        return emit_regions(regions, flows, "run")
+    (_, kernel), *functions = flows.items()
+    return emit_function(kernel, "run", dict(functions))
 
 
 # -- what the stages leave, as texts for people ---------------------------------------------------------
@@ -156,6 +161,30 @@ def _words(shape: Shape) -> str:
     if shape.stride is None:
         return "varying"
     return ("uniform" if not shape.stride else f"affine {shape.stride:+d}") + rows + align + guarded
+
+
+def _of_flows(flows: Mapping[str, Flow]) -> str:
+    """Write how each function is emitted, and the blocks that are others where all lanes are active."""
+    return "\n".join(
+        line for name, flow in flows.items() for line in (f"function {name}", *_of_plan(flow.e, flow.plan))
+    )
+
+
+def _of_plan(e: WarpEmitter, plan: Plan) -> Iterator[str]:
+    if e.suspends:
+        yield "every warp has a stack of its own"
+    facts = (
+        ("loops that may wait for others begin at", sorted(plan.polls)),
+        ("lanes wait for others at", [b.position for b in (*plan.parking, *plan.gathering)]),
+        ("strip-mined is", plan.strips),
+        ("the first and the last lane decide where all go behind", plan.ends),
+    )
+    yield from (f"{what} {_numbers(where, e.graph)}" for what, where in facts if where)
+    if plan.together:
+        yield "a warp whose lanes are all active has blocks of its own" if plan.parts else "lanes never part"
+    for block, other in zip(e.graph.blocks, plan.together, strict=False):
+        if other.ops != block.ops:
+            yield from (f"block {block.position}, where all lanes are active", *map(_line, other.ops))
 
 
 def _numbers(positions: Iterable[int], graph: Graph) -> str:

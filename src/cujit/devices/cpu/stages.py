@@ -16,7 +16,7 @@ __all__ = ["STAGES", "Stage", "dumped", "show_stages", "stage"]
 
 _T = TypeVar("_T")
 
-STAGES = ("flatten", "blocks", "uniformity", "fission", "emit")
+STAGES = ("flatten", "blocks", "uniformity", "fission", "plan", "emit")
 """The stages in order, as ``pipeline`` has them."""
 
 _DUMP = "CUJIT_DUMP"

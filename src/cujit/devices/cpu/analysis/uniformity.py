@@ -56,6 +56,7 @@ __all__ = [
     "is_divergent_branch",
     "low_bits",
     "masked_in",
+    "operand_shape",
 ]
 
 
@@ -264,16 +265,16 @@ def _join(a: Shape | None, b: Shape | None) -> Shape | None:
     return Shape(a.stride, a.guarded or b.guarded, min(a.align, b.align), min(a.row, b.row))
 
 
-def _shape(operand: Operand, known: Sequence[Shape | None], block: Dim3) -> Shape:
+def operand_shape(operand: Operand, known: Sequence[Shape | None], block: Dim3) -> Shape:
     """Shape of an operand (of memory: of its address); a register not met yet counts as uniform."""
     if isinstance(operand, Reg):
         return known[operand.index] or UNIFORM
     if isinstance(operand, Special):
         return special_shape(operand.name, block)
     if isinstance(operand, Group):
-        return UNIFORM if all(_shape(i, known, block).is_uniform for i in operand.items) else VARYING
+        return UNIFORM if all(operand_shape(i, known, block).is_uniform for i in operand.items) else VARYING
     inner = operand.base if isinstance(operand, Memory) else operand.item if isinstance(operand, Negation) else None
-    return UNIFORM if inner is None else _shape(inner, known, block)
+    return UNIFORM if inner is None else operand_shape(inner, known, block)
 
 
 _MOST_ALIGN = 1 << 30
@@ -345,7 +346,7 @@ def _made_shape(op: Op, shapes: list[Shape], constants: dict[int, int], local_si
 
 def _source_shape(operand: Operand, known: Sequence[Shape | None], block: Dim3, constants: dict[int, int]) -> Shape:
     value = constant_of(operand, constants)
-    return _shape(operand, known, block) if value is None else Shape(0, align=_align_of(value))
+    return operand_shape(operand, known, block) if value is None else Shape(0, align=_align_of(value))
 
 
 def _is_same_for_all(op: Op, constants: dict[int, int]) -> bool:

@@ -378,7 +378,7 @@ _UNALIGNED = Value("%unaligned", "i64")
 
 def may_be_nontemporal(e: WarpEmitter, op: Op) -> bool:
     """Whether a store may go past the cache; none may in kernels that wait or call, whose warps have stacks."""
-    if platform.machine() not in ("x86_64", "AMD64") or e.watched or e.flow.suspends:
+    if platform.machine() not in ("x86_64", "AMD64") or e.watched or e.suspends:
         return False
     return op in e.body.nontemporal.stores
 

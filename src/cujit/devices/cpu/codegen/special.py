@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import time
 from collections.abc import Callable
-from typing import Protocol, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from cujit.devices.cpu.analysis.uniformity import WARP
 from cujit.devices.cpu.codegen.builder import Builder, Value
@@ -14,17 +14,16 @@ from cujit.devices.cpu.ir.program import KernelProgram
 from cujit.devices.cpu.run.launch import field_offset
 from cujit.devices.shapes import Dim3
 
-__all__ = ["SPECIAL_REGISTERS", "special_value"]
+__all__ = ["SPECIAL_REGISTERS", "Reading", "special_value"]
 
 
-class Reading(Protocol):
-    """Who reads a special register; see ``WarpEmitter``."""
+class Reading(NamedTuple):
+    """How a special register is read: with a ``lane`` as the scalar that it is there."""
 
     builder: Builder
     program: KernelProgram
     block: Dim3
-    base_form: bool
-    lane: int
+    lane: int | None
 
 
 Reader: TypeAlias = Callable[[Reading], Value]
@@ -63,7 +62,7 @@ def _thread_index(axis: str, e: Reading) -> Value:
     alone = block.volume == below * size  # nothing above this axis: no wrap
     if size == 1:
         return b.integer(0, 32)
-    if e.base_form:
+    if e.lane is not None:
         thread = b.binary("add", first, b.integer(e.lane, 32)) if e.lane else first
         index = b.binary("udiv", thread, b.integer(below, 32))
         return index if alone else b.binary("urem", index, b.integer(size, 32))
@@ -185,7 +184,7 @@ _READERS: dict[str, Reader] = {
     "cluster_nctarank": _cluster_blocks,
     # Whether the launch has clusters, be they of one block.
     "is_explicit_cluster": lambda e: e.builder.compare("icmp ne", _field(e, "cluster_x", "i32"), _constant(0, 32, e)),
-    "laneid": lambda e: e.builder.integer(e.lane, 32) if e.base_form else e.builder.lanes(_LANE, 32),
+    "laneid": lambda e: e.builder.lanes(_LANE, 32) if e.lane is None else e.builder.integer(e.lane, 32),
     "lanemask_eq": lambda e: e.builder.lanes([1 << k for k in _LANE], 32),
     "lanemask_le": lambda e: e.builder.lanes([(2 << k) - 1 for k in _LANE], 32),
     "lanemask_lt": lambda e: e.builder.lanes([(1 << k) - 1 for k in _LANE], 32),

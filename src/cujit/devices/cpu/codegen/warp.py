@@ -2,37 +2,39 @@
 
 from __future__ import annotations
 
+import contextlib
 import struct
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 import numpy as np
 
 from cujit.devices.cpu.analysis.body import Body, gives_one_nan, sees_bits
-from cujit.devices.cpu.analysis.uniformity import VARYING, WARP, Divergence, Shape, low_bits, special_shape
+from cujit.devices.cpu.analysis.uniformity import UNIFORM, VARYING, WARP, Divergence, Shape, low_bits, operand_shape
 from cujit.devices.cpu.codegen.builder import Builder, Value, int_type, storage_type, type_width
-from cujit.devices.cpu.codegen.nodes import BLOCK, FIRST_THREAD, LAUNCH, IrModule
+from cujit.devices.cpu.codegen.nodes import BLOCK, FIRST_THREAD, LAUNCH
 from cujit.devices.cpu.codegen.rounding import canonical
-from cujit.devices.cpu.codegen.special import special_value
+from cujit.devices.cpu.codegen.special import Reading, special_value
 from cujit.devices.cpu.ir.program import FloatConstant, IntConstant, Negation, Op, Operand, Reg, Special, SymbolAddress
 from cujit.devices.shapes import Dim3
 from cujit.errors import CujitError
-from cujit.formats.ptx.isa.semantics import Trait
+from cujit.forks import cached_property
 
 if TYPE_CHECKING:
     from cujit.devices.cpu.analysis.patterns import VectorAccess
-    from cujit.devices.cpu.ir.cfg import Block, Graph
+    from cujit.devices.cpu.ir.cfg import Graph
+    from cujit.devices.cpu.ir.program import KernelProgram
 
 __all__ = [
-    "ALL_LANES", "MASK", "Boundary", "Handler", "Observer", "Scan", "WarpEmitter", "element_of", "forms_of",
-    "storage_type",
+    "ALL_LANES", "MASK", "Handler", "Observer", "WarpEmitter", "element_of", "forms_of", "storage_type",
 ]  # fmt: skip
 
 MASK = f"<{WARP} x i1>"
 ALL_LANES = Value("splat (i1 true)", "i1", WARP, True)
 
-Handler: TypeAlias = "Callable[[WarpEmitter, Op], None]"
-"""Emits one operation."""
+Handler: TypeAlias = "Callable[[WarpEmitter, Op], Value | None]"
+"""Emits one operation; gives the lanes that go on where some may exit."""
 
 
 class Observer(Protocol):
@@ -49,106 +51,62 @@ class Observer(Protocol):
         """Emit what runs after it, in the lanes that still go on."""
 
 
-class Boundary(Protocol):
-    """How the code of a part of a kernel begins, and how lanes come to the barriers behind it."""
-
-    def uses(self, reg: Reg) -> bool:
-        """Whether this part needs a register."""
-
-    def enter(self, e: WarpEmitter, first_mask: Value) -> Value:
-        """Begin, and give the lanes that run."""
-
-    def arrive(self, e: WarpEmitter, block: Block) -> None:
-        """End at the barrier of a block."""
-
-    def vector_access(self, op: Op) -> VectorAccess | None:
-        """Find the vectors of a load or store; None where it has none."""
-
-
-class Scan(Protocol):
-    """The order of blocks, as far as operations ask: where they are, and which lanes are there (``flow.py``)."""
-
-    position: int
-    suspends: bool
-
-    def emit(self, first_mask: Value) -> None:
-        """Emit the blocks."""
-
-    def reconverges(self, position: int) -> bool:
-        """Tell whether the lanes that pass a position do so at one time, as far as the shapes let them."""
-
-    def lanes_of(self, op: Op) -> Value:
-        """Find the lanes that do an operation, as a vector."""
-
-    def live(self) -> Value:
-        """Read the lanes that have not exited."""
-
-    def load(self, name: str, type_: str) -> Value:
-        """Read a variable of the scan."""
-
-    def note_progress(self) -> None:
-        """Have the blocks scanned once more."""
-
-
+@dataclass(frozen=True, eq=False)
 class WarpEmitter:
-    """Emits one kernel for one block shape into a ``Builder``."""
+    """Emits one kernel, or a part of it, for one block shape into a ``Builder``.
 
-    def __init__(
-        self,
-        body: Body,
-        divergence: Divergence,
-        block: Dim3,
-        handler_of: Callable[[Op], Handler],
-        flow_of: Callable[[WarpEmitter], Scan],
-        *,
-        is_function: bool = False,
-        observers: Sequence[Observer] = (),
-        graph: Graph | None = None,
-        boundary: Boundary | None = None,
-        module: IrModule | None = None,
-    ) -> None:
-        self.body = body
-        self.observers = observers
-        self.program = body.program
-        self.graph = body.graph if graph is None else graph
-        self.boundary = boundary
-        self.is_function = is_function
-        self.divergence = divergence
-        self.block = block
-        self.handler_of = handler_of
-        self.builder = Builder(module, first="warp.start")
-        self.mask = ALL_LANES
-        """Lanes that run the current block."""
-        self.base_form = False
-        """Whether registers are read and written as one scalar, their value in ``lane``."""
-        self.lane = 0
-        self.width = WARP
-        """Lanes of the vectors of registers: those of the warp, but where a part of them runs alone."""
-        self.moved: dict[int, str] = {}
-        """What variables of registers are called, by number, while they are others than usual."""
-        self.lent: dict[int, Value] = {}
-        """Where the vectors of registers are, by number, that stay in memory."""
-        self.sunk: list[tuple[str, str, tuple[Value, ...]]] = []
-        """Calls that sink to the end of the block, each with the name of its operation, which looks after them itself;
-        they stop at any other operation that does more than to compute."""
-        self.any_nan = frozenset() if observers else body.any_nan
+    It never changes: what is emitted for other lanes, or elsewhere, is emitted by another one, see ``within``.
+
+    ``parameters`` are those of the kernel that are read, by offset and type; ``frame`` loads them before all else.
+    ``lent`` tells where the vectors of registers are, by number, that stay in memory, ``results`` are those of the
+    operation that a rule emits, each with its form. ``vectors`` are those in which a load or store of shared memory
+    finds all that it accesses. ``suspends``: every warp has a stack of its own.
+
+    ``mask`` are the lanes that run the block at ``position``. With a ``lane``, registers are read and written as the
+    one scalar that they are there; without, vectors of them have ``width`` lanes. ``moved`` begins the names of
+    variables of registers, by number, that are called otherwise than usual. ``sees_bits`` tells whether what is read is
+    read for its bits, those of NaNs as well; not so in most arithmetic.
+    """
+
+    body: Body
+    graph: Graph
+    divergence: Divergence
+    block: Dim3
+    handler_of: Callable[[Op], Handler]
+    builder: Builder
+    observers: Sequence[Observer] = ()
+    vectors: Mapping[Op, VectorAccess] = field(default_factory=dict)
+    suspends: bool = False
+    is_function: bool = False
+    parameters: dict[tuple[int, str], Value] = field(default_factory=dict)
+    lent: dict[int, Value] = field(default_factory=dict)
+    results: list[tuple[Reg, str, Value]] = field(default_factory=list)
+    mask: Value = ALL_LANES
+    position: int = 0
+    lane: int | None = None
+    width: int = WARP
+    moved: Mapping[int, str] = field(default_factory=dict)
+    sees_bits: bool = True
+
+    def within(self, **other: object) -> WarpEmitter:
+        """Give an emitter of the same code that has ``other`` fields."""
+        made = object.__new__(WarpEmitter)
+        vars(made).update(vars(self), **other)
+        return made
+
+    @property
+    def program(self) -> KernelProgram:
+        """The operations and registers of all the kernel."""
+        return self.body.program
+
+    @cached_property
+    def any_nan(self) -> frozenset[int]:
         """Registers, by number, in which any NaN may stand for the one that GPUs give."""
-        self.seen = True
-        """Whether what is read is read for its bits, those of NaNs as well; not so in most arithmetic."""
-        self.results: list[tuple[Reg, str, Value]] | None = None
-        """The results of the operation that a rule emits, each with its form; None where none does."""
-        self.parameters: dict[tuple[int, str], Value] = {}
-        """Parameters of the kernel that are read, by offset and type; ``frame`` loads them before all else."""
-        self.flow = flow_of(self)
+        return frozenset() if self.observers else self.body.any_nan
 
     # -- the whole ---------------------------------------------------------------------------------------
 
-    def emit(self, first_mask: Value) -> None:
-        """Emit the body; it begins in the current basic block and ends by a jump to ``warp.end``."""
-        self._begin()
-        self.flow.emit(first_mask if self.boundary is None else self.boundary.enter(self, first_mask))
-
-    def _begin(self) -> None:
+    def begin(self) -> None:
         """Say of registers what they are at first where that is not zero."""
         b = self.builder
         for reg in self.program.registers:
@@ -168,6 +126,31 @@ class WarpEmitter:
         b.call("cujit_fault", "void", LAUNCH, b.integer(int(kind), 32), BLOCK, thread, line, address)
         b.unreachable()
 
+    # -- lanes -------------------------------------------------------------------------------------------
+
+    @property
+    def reconverges(self) -> bool:
+        """Whether the lanes that pass here do so at one time, as far as the shapes let them."""
+        return not self.divergence.non_reconverging >> self.position & 1
+
+    @property
+    def counts_lanes(self) -> bool:
+        """Whether it is kept which lanes have not exited."""
+        return self.suspends or bool(self.divergence.non_reconverging)
+
+    def live(self) -> Value:
+        """Read the lanes that have not exited; without early exits those that began."""
+        return self.builder.read("live", "i1", lanes=WARP) if self.counts_lanes else self.mask
+
+    def lanes_of(self, op: Op) -> Value:
+        """Find the lanes that do an operation, as a vector."""
+        return self.builder.vector(self.lanes(op))
+
+    def note_progress(self) -> None:
+        """Have the blocks scanned once more: lanes have left, whom others need not wait for any longer."""
+        if self.divergence.non_reconverging:
+            self.builder.write("progress", self.builder.integer(1, 1))
+
     # -- operations --------------------------------------------------------------------------------------
 
     @property
@@ -186,50 +169,47 @@ class WarpEmitter:
         for observer in self.observers:
             observer.after(self, op)
 
-    def emit_op(self, op: Op) -> None:
-        """Emit one operation in the lanes of the current block, and what those who watch want around it."""
+    def emit_op(self, op: Op) -> WarpEmitter:
+        """Emit one operation in the lanes of the current block, and what those who watch want around it.
+
+        What follows is emitted by the one that comes back: some lanes may have exited.
+        """
         self.before(op)
-        self._emit_op(op)
-        self.after(op)
+        then = self._emit_op(op)
+        then.after(op)
+        return then
 
-    def emit_sunk(self) -> None:
-        """Emit the calls that have sunk as far as here."""
-        for _, callee, arguments in self.sunk:
-            self.builder.invoke(callee, "void", *arguments)
-        self.sunk.clear()
-
-    def _emit_op(self, op: Op) -> None:
-        if Trait.NARROW not in op.form.meaning.traits and any(name != op.name for name, *_ in self.sunk):
-            self.emit_sunk()
-        handler = self.handler_of(op)
-        result = op.results[0] if op.results else None
-        shape = self.shape(result) if result is not None else VARYING
-        # The difference of two affine values is uniform: it, too, is computed from their bases.
-        counts = any(self.operand_shape(s).is_affine for s in op.sources if isinstance(s, Reg | Special))
+    def _emit_op(self, op: Op) -> WarpEmitter:
         # What lanes do together needs the values of all of them.
-        together = op.form.is_per_lane
-        if shape.stride is None or together or (shape.is_uniform and not counts):
-            self._handle(handler, op)
-            return
-        for _ in self.each_row(shape):
-            self._handle(handler, op)
+        shape = VARYING if op.form.is_per_lane else self._result_shape(op)
+        # The difference of two affine values is uniform: it, too, is computed from their bases.
+        if shape.stride is None or (shape.is_uniform and not self._counts(op)):
+            return self._handle(op)
+        for row in self.each_row(shape):
+            row._handle(op)
         if shape.guarded:
-            assert result is not None
-            holds = self._holds(op)
-            self.builder.write(f"r{result.index}.g", holds)
-            if result.index in self.divergence.lazy:
-                with self.builder.when(holds, "wraps", holds=False):
-                    self._handle(handler, op)
-            else:
-                self._handle(handler, op)
+            self._emit_guarded(op)
+        return self
 
-    def each_row(self, shape: Shape) -> Iterator[int]:
-        """Have registers read and written as the scalar that they are in the first lane of each row, row by row."""
-        self.base_form = True
-        for k, self.lane in enumerate(shape.first_lanes):
-            yield k
-        self.base_form = False
-        self.lane = 0
+    def _result_shape(self, op: Op) -> Shape:
+        result = op.results[0] if op.results else None
+        return VARYING if result is None else self.shape(result)
+
+    def _counts(self, op: Op) -> bool:
+        """Whether an operation reads what counts up with the lane."""
+        return any(self.operand_shape(s).is_affine for s in op.sources if isinstance(s, Reg | Special))
+
+    def _emit_guarded(self, op: Op) -> None:
+        """Find out whether the bases that an operation made are right, and make the vector: of a lazy one if not."""
+        (result,), holds = op.written, self._holds(op)
+        self.builder.write(f"r{result.index}.g", holds)
+        is_lazy = result.index in self.divergence.lazy
+        with self.builder.when(holds, "wraps", holds=False) if is_lazy else contextlib.nullcontext():
+            self._handle(op)
+
+    def each_row(self, shape: Shape) -> list[WarpEmitter]:
+        """Give emitters that read and write registers as the scalar that they are in the first lane of each row."""
+        return [self.within(lane=lane) for lane in shape.first_lanes]
 
     def _holds(self, op: Op) -> Value:
         """Whether the short form of a guarded result is right: those of its sources are, and nothing wraps here."""
@@ -263,18 +243,14 @@ class WarpEmitter:
         reach = (shape.stride or 0) * (shape.row - 1)
         low, high = (-(1 << 31), (1 << 31) - 1) if sign == "s" else (0, (1 << 32) - 1)
         holds = b.integer(1, 1)
-        for _ in self.each_row(shape):
-            base = self.read(source, "i32")
+        for row in self.each_row(shape):
+            base = row.read(source, "i32")
             if reach > 0:
                 one = b.compare(f"icmp {sign}le", base, b.integer(high - reach, 32))
             else:
                 one = b.compare(f"icmp {sign}ge", base, b.integer(low - reach, 32))
             holds = b.binary("and", holds, one)
         return holds
-
-    def vector_access(self, op: Op) -> VectorAccess | None:
-        """Find the vectors that hold all that a load or store of shared memory accesses; None where there are none."""
-        return None if self.boundary is None else self.boundary.vector_access(op)
 
     # -- registers ---------------------------------------------------------------------------------------
 
@@ -284,11 +260,7 @@ class WarpEmitter:
 
     def operand_shape(self, operand: Operand | None) -> Shape:
         """Shape of an operand that is a register, a special register or a constant."""
-        if isinstance(operand, Reg):
-            return self.shape(operand)
-        if isinstance(operand, Special):
-            return special_shape(operand.name, self.block)
-        return Shape(0)
+        return UNIFORM if operand is None else operand_shape(operand, self.divergence.shapes, self.block)
 
     def read(self, operand: Operand, type_: str) -> Value:
         """Read an operand as a value of that type: a scalar where it is uniform, else a vector."""
@@ -296,7 +268,7 @@ class WarpEmitter:
         if isinstance(operand, Reg):
             known = self.divergence.constants.get(operand.index)
             value = self._load(operand) if known is None else b.integer(known, operand.bits)
-            if self.seen and operand.index in self.any_nan:
+            if self.sees_bits and operand.index in self.any_nan:
                 value = canonical(b, self._as(value, "float"))
             return self._as(value, type_)
         if isinstance(operand, IntConstant):
@@ -307,7 +279,7 @@ class WarpEmitter:
         if isinstance(operand, Negation):
             return b.binary("xor", self.read(operand.item, "i1"), b.integer(1, 1))
         if isinstance(operand, Special):
-            return self._as(special_value(self, operand.name), type_)
+            return self._as(special_value(Reading(b, self.program, self.block, self.lane), operand.name), type_)
         assert isinstance(operand, SymbolAddress), operand
         return self._as(self.symbol(operand), type_)
 
@@ -327,7 +299,7 @@ class WarpEmitter:
 
     def _load(self, reg: Reg) -> Value:
         b, shape = self.builder, self.shape(reg)
-        if self.base_form or shape.is_uniform:
+        if self.lane is not None or shape.is_uniform:
             return self._load_base(reg)
         if shape.stride is not None and not shape.guarded:
             return self._spread(reg)
@@ -341,7 +313,7 @@ class WarpEmitter:
         b, shape, type_ = self.builder, self.shape(reg), storage_type(reg)
         if shape.stride is None:
             return self._load_vector(reg)
-        row, column = divmod(self.lane, shape.row)
+        row, column = divmod(self.lane or 0, shape.row)
         base = b.read(self.variable(reg, base_form(row)), type_)
         far = column * shape.stride
         return b.binary("add", base, b.integer(far, reg.bits)) if far else base
@@ -400,8 +372,8 @@ class WarpEmitter:
         if gives_one_nan(op) and reg.index not in self.any_nan:
             value = canonical(b, value)
         value = self._as(value, type_)
-        if self.base_form:
-            self._write(reg, base_form(self.lane // shape.row), value)
+        if self.lane is not None:
+            self.results.append((reg, base_form(self.lane // shape.row), value))
             return
         if op.guard is not None:
             value = b.select(self.guard(op), value, self._load(reg))
@@ -411,19 +383,12 @@ class WarpEmitter:
                     f"{op.name} (line {op.line}) gives a vector for a uniform register: a fault of cujit",
                     help="report this, with the PTX",
                 )
-            self._write(reg, "b", value)
+            self.results.append((reg, "b", value))
             return
         value = b.vector(value, self.width)
-        if not self.mask.constant and self.divergence.masked[self.flow.position] >> reg.index & 1:
+        if not self.mask.constant and self.divergence.masked[self.position] >> reg.index & 1:
             value = b.select(self.mask, value, self._load(reg))
-        self._write(reg, "v", value)
-
-    def _write(self, reg: Reg, form: str, value: Value) -> None:
-        """Write a result when the operation has read all that it reads: sources, guard and what it leaves alone."""
-        if self.results is None:
-            self.write(reg, form, value)
-        else:
-            self.results.append((reg, form, value))
+        self.results.append((reg, "v", value))
 
     def write(self, reg: Reg, form: str, value: Value) -> None:
         """Write a register in one of its forms."""
@@ -432,25 +397,24 @@ class WarpEmitter:
         else:
             self.builder.write(self.variable(reg, form), value)
 
-    def _sees_bits(self, op: Op) -> bool:
-        """Whether an operation sees the bits of NaNs; one that copies them into a register of any NaN does not."""
+    def _handle(self, op: Op) -> WarpEmitter:
+        """Have an operation emitted, and write its results when it has read all: sources, guard, what it leaves alone.
+
+        Some arithmetic does not see the bits of NaNs, nor does what copies them into a register of any NaN.
+        """
+        handler = self.handler_of(op)
         result = op.results[0] if op.results else None
         copies = result is not None and result.index in self.any_nan and not gives_one_nan(op)
-        return not copies and sees_bits(op)
-
-    def _handle(self, handler: Handler, op: Op) -> None:
-        """Have an operation emitted, and write its results."""
-        self.seen, self.results = self._sees_bits(op), []
-        handler(self, op)
+        e = self.within(sees_bits=False) if self.any_nan and (copies or not sees_bits(op)) else self
+        lanes = handler(e, op)
         self.write_results()
-        self.seen, self.results = True, None
+        return self if lanes is None else self.within(mask=lanes)
 
     def write_results(self) -> None:
         """Write the results that were put; whoever puts them where not every way leads through does it there."""
-        for result in self.results or ():
+        for result in self.results:
             self.write(*result)
-        if self.results:
-            self.results.clear()
+        self.results.clear()
 
     # -- addresses ---------------------------------------------------------------------------------------
 

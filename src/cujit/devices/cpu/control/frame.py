@@ -13,15 +13,16 @@ have stacks it is a function that the scheduler in ``runtime/blocks.c`` calls. W
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
-from cujit.devices.cpu.analysis.fission import Fission, Region
+from cujit.devices.cpu.analysis.fission import Fission
 from cujit.devices.cpu.analysis.uniformity import WARP
 from cujit.devices.cpu.codegen.builder import Builder, Value
 from cujit.devices.cpu.codegen.memory import wait_for_stores
 from cujit.devices.cpu.codegen.nodes import BLOCK, FIRST_THREAD, LAUNCH, STATE, WARP_NUMBER, Node
 from cujit.devices.cpu.codegen.warp import ALL_LANES, WarpEmitter
-from cujit.devices.cpu.control.regions import GONE, RegionBoundary, boundaries, kept_places, kept_pointers, run_regions
+from cujit.devices.cpu.control.flow import Flow
+from cujit.devices.cpu.control.regions import GONE, kept_places, kept_pointers, run_regions
 from cujit.devices.cpu.instructions.calls import symbol_of
 from cujit.devices.cpu.native.structures import STACK_BYTES, Block
 from cujit.devices.cpu.run.launch import PLACE, field_offset
@@ -40,15 +41,15 @@ _BLOCKS, _CHUNK = Value("%blocks", "i64"), Value("%chunk", "i64")
 _RANK = Value("%cluster.rank", "i32")
 
 
-def emit_function(e: WarpEmitter, symbol: str, functions: Mapping[str, WarpEmitter] | None = None) -> str:
+def emit_function(flow: Flow, symbol: str, functions: Mapping[str, Flow]) -> str:
     """Emit the module with one function ``void symbol(Launch *, shared, local)`` and return its text.
 
     ``functions`` are those that it calls.
     """
-    b = e.builder
-    e.emit(_first_mask(e))
-    if e.flow.suspends:
-        return _on_stacks(e, symbol, functions or {})
+    e, b = flow.e, flow.b
+    flow.emit(_first_mask(e))
+    if e.suspends:
+        return _on_stacks(e, symbol, functions)
     body = b.take()
     _begin_kernel(b, e, "%local.int")
     b.body += b.entry
@@ -58,17 +59,14 @@ def emit_function(e: WarpEmitter, symbol: str, functions: Mapping[str, WarpEmitt
     return b.module.text(symbol)
 
 
-def emit_regions(fission: Fission, make: Callable[[Region, RegionBoundary], WarpEmitter], symbol: str) -> str:
-    """Emit the module of a kernel that is cut at its barriers; ``make`` makes the emitter of a region."""
-    emitters = {}
-    parameters: dict[tuple[int, str], Value] = {}
-    for name, boundary in boundaries(fission).items():
-        e = emitters[name] = make(boundary.region, boundary)
-        e.parameters = parameters
-        e.emit(_first_mask(e))
+def emit_regions(fission: Fission, flows: Mapping[str, Flow], symbol: str) -> str:
+    """Emit the module of a kernel that is cut at its barriers, of its regions; they have one list of parameters."""
+    emitters = {name: flow.e for name, flow in flows.items()}
+    for flow in flows.values():
+        flow.emit(_first_mask(flow.e))
     first = next(iter(emitters.values()))
     warps = _warps(first)
-    arguments = [*_COMMON_ARGUMENTS, *parameters.values(), *kept_pointers(first, fission, warps)]
+    arguments = [*_COMMON_ARGUMENTS, *first.parameters.values(), *kept_pointers(first, fission, warps)]
     f = Builder(first.builder.module)
     _begin_kernel(f, first, "%local.first")
     kept_places(f, first, fission, warps)
@@ -174,7 +172,7 @@ def _warps(e: WarpEmitter) -> int:
 # -- warps on stacks of their own -------------------------------------------------------------------------
 
 
-def _on_stacks(e: WarpEmitter, symbol: str, functions: Mapping[str, WarpEmitter]) -> str:
+def _on_stacks(e: WarpEmitter, symbol: str, functions: Mapping[str, Flow]) -> str:
     """With synchronisation: one function for a warp, which the scheduler in ``runtime/blocks.c`` runs."""
     b = e.builder
     b.start("warp.end")
@@ -209,11 +207,10 @@ def _on_stack(e: WarpEmitter, body: list[Node]) -> None:
     b.body += body
 
 
-def _define_function(name: str, e: WarpEmitter) -> None:
+def _define_function(name: str, flow: Flow) -> None:
     """A function that is called: in the lanes of a mask, with parameters in memory; it gives the lanes that exited."""
-    b = e.builder
-    mask = Value("%entry.mask", "i1", WARP)
-    e.emit(mask)
+    e, b, mask = flow.e, flow.b, Value("%entry.mask", "i1", WARP)
+    flow.emit(mask)
     b.start("warp.end")
     b.leave(b.read("exited", "i32"))
     body = b.take()

@@ -53,10 +53,11 @@ class RegionBoundary:
         """Whether the code of this region reads or writes a register, or hands on its first value."""
         return bool(self.region.touched >> reg.index & 1) or (self.region.number == 0 and reg in self.fission.kept)
 
-    def vector_access(self, op: Op) -> VectorAccess | None:
-        """Find the vectors of a load or store; one with a predicate has some where all lanes come to it."""
+    def vectors(self) -> dict[Op, VectorAccess]:
+        """Find the vectors of loads and stores; one with a predicate has some where all lanes come to it."""
         region = self.region
-        return vector_access(op, region.patterns) if op.guard is None or op in region.if_converted else None
+        ops = [op for op in region.graph.ops if op.guard is None or op in region.if_converted]
+        return {op: found for op in ops if (found := vector_access(op, region.patterns)) is not None}
 
     def enter(self, e: WarpEmitter, first_mask: Value) -> Value:
         """Read what was kept for this warp; give the lanes that run."""

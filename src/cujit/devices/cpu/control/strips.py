@@ -12,19 +12,19 @@ loop are kept as whole words, as the processor compares them, and not as bits.
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from cujit.devices.cpu.analysis.uniformity import VARYING, WARP, special_shape
+from cujit.devices.cpu.analysis.uniformity import VARYING, WARP, Divergence, Shape, operand_shape
 from cujit.devices.cpu.codegen.builder import Value, storage_type
 from cujit.devices.cpu.codegen.warp import WarpEmitter
-from cujit.devices.cpu.ir.cfg import Block
-from cujit.devices.cpu.ir.program import FloatConstant, IntConstant, Memory, Op, Operand, Reg, Special, SymbolAddress
+from cujit.devices.cpu.ir.cfg import Block, Graph
+from cujit.devices.cpu.ir.program import Group, KernelProgram, Memory, Negation, Op, Operand, Reg, Special
 from cujit.devices.jit import processor
+from cujit.devices.shapes import Dim3
 from cujit.formats.ptx.isa.semantics import Trait
 
-__all__ = ["Strip", "behind", "emit_loop", "find_strip"]
+__all__ = ["Strip", "behind", "emit_loop", "find_strips"]
 
 _MOST_OPS = 200
 """Operations of a loop that is strip-mined."""
@@ -50,16 +50,15 @@ class Strip:
 # -- which loops ------------------------------------------------------------------------------------------
 
 
-def find_strip(e: WarpEmitter, block: Block) -> Strip | None:
-    """Find out whether a block is a loop that is worth to be strip-mined, and how."""
-    loop, branch, p = block.loop, block.branch, block.position
-    if loop is None or loop.head != p or loop.last != p or branch is None or branch.opcode != "bra":
-        return None
-    if branch.guard is None or block.successors[0] == block.successors[-1] or len(block.ops) > _MOST_OPS:
-        return None
-    if e.watched or block.site is not None or not all(_is_alone(e, op) for op in block.ops[:-1]):
-        return None
-    return _plan(e, block, branch.guard)
+def find_strips(program: KernelProgram, graph: Graph, divergence: Divergence, shape: Dim3) -> dict[int, Strip]:
+    """Find the loops that are worth to be strip-mined, by position, in blocks of threads of the size ``shape``."""
+    found = {}
+    for block in graph.blocks:
+        alone = _is_loop(block) and all(_is_alone(op, divergence.shapes, shape) for op in block.ops[:-1])
+        strip = _strip(program, block, divergence) if alone else None
+        if strip is not None:
+            found[block.position] = strip
+    return found
 
 
 def behind(block: Block) -> int:
@@ -67,52 +66,59 @@ def behind(block: Block) -> int:
     return next(s for s in block.successors if s != block.position)
 
 
-def _is_alone(e: WarpEmitter, op: Op) -> bool:
-    """Whether lanes do an operation without each other, and it does nothing but write registers."""
-    sources = [_is_uniform(e, s) for s in op.sources]
-    if None in sources:
+def _is_loop(block: Block) -> bool:
+    """Whether a block is a whole loop, at whose end a predicate tells which lanes turn once more."""
+    loop, branch, p = block.loop, block.branch, block.position
+    if loop is None or branch is None or not loop.head == loop.last == p or len(block.ops) > _MOST_OPS:
         return False
-    results = [e.shape(r) for r in op.results if r is not None]
+    return branch.opcode == "bra" and branch.guard is not None and len({*block.successors}) == 2 and block.site is None
+
+
+def _is_alone(op: Op, shapes: Sequence[Shape], shape: Dim3) -> bool:
+    """Whether lanes do an operation without each other, and it does nothing but write registers."""
+    sources = [_is_uniform(s, shapes, shape) for s in op.sources]
+    results = [shapes[r.index] for r in op.written]
     if op.form.is_load:
         plain = op.guard is None and not op.form.is_poll and op.space != "local"
-        return plain and all(sources) and all(shape.is_uniform for shape in results)
-    uniform = all(sources) and (op.guard is None or e.shape(op.guard).is_uniform)
-    narrow = Trait.NARROW in op.form.meaning.traits
-    return narrow and all(shape == VARYING or (uniform and shape.is_uniform) for shape in results)
+        return plain and all(sources) and all(each.is_uniform for each in results)
+    if Trait.NARROW not in op.form.meaning.traits or None in sources:
+        return False
+    same = all(sources) and (op.guard is None or shapes[op.guard.index].is_uniform)
+    return all(each == VARYING or (same and each.is_uniform) for each in results)
 
 
-def _is_uniform(e: WarpEmitter, operand: Operand) -> bool | None:
+def _is_uniform(operand: Operand, shapes: Sequence[Shape], shape: Dim3) -> bool | None:
     """Whether an operand is the same in all lanes; None where it is nothing that a lane has alone."""
-    if isinstance(operand, Reg):
-        return e.shape(operand).is_uniform
-    if isinstance(operand, IntConstant | FloatConstant | SymbolAddress):
-        return True
-    if isinstance(operand, Special):
-        return True if special_shape(operand.name, e.block).is_uniform else None
-    if isinstance(operand, Memory):
-        return None if operand.coords else operand.base is None or _is_uniform(e, operand.base)
-    return None
+    if isinstance(operand, Group | Negation) or (isinstance(operand, Memory) and operand.coords):
+        return None
+    uniform = operand_shape(operand, shapes, shape).is_uniform
+    return uniform or (None if isinstance(operand, Special) else False)
 
 
-def _plan(e: WarpEmitter, block: Block, guard: Reg) -> Strip | None:
+def _strip(program: KernelProgram, block: Block, divergence: Divergence) -> Strip | None:
+    """Find out how to run a loop in strips; None where it would gain nothing, or where that cannot be done."""
+    begins, written = _used(block, divergence.masked[block.position])
+    uniform = {r for r in (*begins, *written) if divergence.shapes[r.index].is_uniform}
+    read = {r for op in set(program.ops).difference(block.ops) for r in op.read_registers()}
+    enters = tuple(r for r in begins if r not in uniform)
+    leaves = tuple(r for r in written if r in read and r not in uniform)
+    counts = tuple(r for r in written if r in uniform)
+    diverges, width = block.ops[-1].guard not in uniform, _width(enters)
+    # Predicates have no places in memory; and of what all lanes share, each strip would leave another value.
+    lost = any(r.bits == 1 for r in (*enters, *leaves)) or (diverges and not read.isdisjoint(counts))
+    if lost or (width == WARP and not diverges):
+        return None
+    return Strip(width, diverges, enters, leaves, tuple(r for r in written if r not in uniform), counts)
+
+
+def _used(block: Block, masked: int) -> tuple[list[Reg], list[Reg]]:
+    """List the registers that a loop begins with, some because lanes that left it need them, and those it writes."""
+    begins: dict[Reg, None] = {}
     written: dict[Reg, None] = {}
-    entering: dict[Reg, None] = {}
     for op in block.ops:
-        entering |= dict.fromkeys(r for r in op.read_registers() if r not in written)
+        begins |= dict.fromkeys(r for r in op.read_registers() if r not in written)
         written |= dict.fromkeys(op.written)
-    entering |= dict.fromkeys(r for r in written if e.divergence.masked[block.position] >> r.index & 1)
-    inside = set(block.ops)
-    read = {r for op in e.program.ops if op not in inside for r in op.read_registers()}
-    enters = tuple(r for r in entering if not e.shape(r).is_uniform)
-    leaves = tuple(r for r in written if r in read and not e.shape(r).is_uniform)
-    counts = tuple(r for r in written if e.shape(r).is_uniform)
-    diverges = not e.shape(guard).is_uniform
-    if any(r.bits == 1 for r in (*enters, *leaves)) or (diverges and any(r in read for r in counts)):
-        return None
-    width = _width(enters)
-    if width == WARP and not diverges:
-        return None
-    return Strip(width, diverges, enters, leaves, tuple(r for r in written if r not in counts), counts)
+    return [*(begins | dict.fromkeys(r for r in written if masked >> r.index & 1))], [*written]
 
 
 def _width(registers: Iterable[Reg]) -> int:
@@ -145,15 +151,22 @@ def emit_loop(e: WarpEmitter, block: Block, strip: Strip) -> None:
 
 
 class _Loop:
-    """One loop: ``home`` begins the names of its variables, ``word`` is the type in which lanes are kept."""
+    """One loop: ``home`` begins the names of its variables, ``word`` is the type in which lanes are kept.
+
+    Its ``own`` emitter has registers in variables of their own, with the lanes of a strip.
+    """
 
     def __init__(self, e: WarpEmitter, block: Block, strip: Strip) -> None:
         self.e, self.b, self.block, self.strip = e, e.builder, block, strip
         assert block.branch is not None
-        assert block.branch.guard is not None
-        self.branch, self.guard = block.branch, block.branch.guard
+        self.branch = block.branch
         self.home = f"strip{block.position}."
         self.word = f"i{max([32, *(r.bits for r in strip.enters)])}"
+        shapes = list(e.divergence.shapes)
+        for r in strip.enters:
+            shapes[r.index] = VARYING
+        moved = dict.fromkeys([r.index for r in (*strip.enters, *strip.writes, *strip.counts)], self.home)
+        self.own = e.within(divergence=replace(e.divergence, shapes=shapes), moved=moved, width=strip.width)
 
     def emit(self) -> None:
         """Emit it for all strips in turn, with what all lanes have in memory, from which each strip takes its own."""
@@ -166,20 +179,18 @@ class _Loop:
         b.write(f"{self.home}at", b.integer(0, 32))
         b.start(head)
         at = b.read(f"{self.home}at", "i32")
-        with self._narrow():
-            self._enter(at, mask)
-            if strip.diverges and mask.constant:
-                self._turn_together(turn, done)
-            elif strip.diverges:
-                b.branch(self._some(self._lanes()), turn, skip)
-            b.start(turn)
-            self._turn(turn, done)
-            b.start(done)
-            for r in strip.leaves:
-                value = e.read(r, storage_type(r))
-                b.reserve(self._place(r), f"<{WARP} x {value.type}>")
-                b.store(value, self._own(self._place(r), value.type, at))
-        e.mask = mask
+        self._enter(at)
+        if strip.diverges and mask.constant:
+            self._turn_together(turn, done)
+        elif strip.diverges:
+            b.branch(self._some(self._lanes()), turn, skip)
+        b.start(turn)
+        self._turn(turn, done)
+        b.start(done)
+        for r in strip.leaves:
+            value = self.own.read(r, storage_type(r))
+            b.reserve(self._place(r), f"<{WARP} x {value.type}>")
+            b.store(value, self._part(self._place(r), value.type, at))
         b.start(skip)
         following = b.binary("add", at, b.integer(1, 32))
         b.write(f"{self.home}at", following)
@@ -190,32 +201,17 @@ class _Loop:
         for r in () if strip.diverges else strip.counts:
             e.write(r, "b", b.read(f"{self.home}{r.index}.b", storage_type(r)))
 
-    @contextlib.contextmanager
-    def _narrow(self) -> Iterator[None]:
-        """Have registers be variables of their own, with the lanes of a strip."""
-        e, strip, divergence = self.e, self.strip, self.e.divergence
-        shapes = list(divergence.shapes)
-        for r in strip.enters:
-            shapes[r.index] = VARYING
-        e.divergence = replace(divergence, shapes=shapes)
-        e.moved = {r.index: self.home for r in (*strip.enters, *strip.writes, *strip.counts)}
-        self.e.width = strip.width
-        yield
-        self.e.width = WARP
-        e.moved = {}
-        e.divergence = divergence
-
-    def _enter(self, at: Value, mask: Value) -> None:
+    def _enter(self, at: Value) -> None:
         """Begin with strip ``at``: every strip begins with the same values of registers that all lanes share."""
-        e, b = self.e, self.b
-        for r in self.strip.enters:
-            type_ = storage_type(r)
-            e.write(r, "v", b.load(type_, self._own(self._place(r), type_, at), lanes=self.strip.width))
-        for r in self.strip.counts:
-            e.write(r, "b", b.read(f"r{r.index}.b", storage_type(r)))
-        if not mask.constant:
-            place = self._own(f"%{self.home}lanes.all", self.word, at)
-            b.write(f"{self.home}lanes", b.load(self.word, place, lanes=self.strip.width))
+        b, strip = self.b, self.strip
+        for r in strip.enters:
+            part = self._part(self._place(r), storage_type(r), at)
+            self.own.write(r, "v", b.load(storage_type(r), part, lanes=strip.width))
+        for r in strip.counts:
+            self.own.write(r, "b", b.read(f"r{r.index}.b", storage_type(r)))
+        if not self.e.mask.constant:
+            place = self._part(f"%{self.home}lanes.all", self.word, at)
+            b.write(f"{self.home}lanes", b.load(self.word, place, lanes=strip.width))
 
     def _turn_together(self, turn: str, done: str) -> None:
         """Emit the turns in which all lanes of a strip are, before those of some of them."""
@@ -223,28 +219,27 @@ class _Loop:
         b.write(f"{self.home}lanes", b.vector(all_there, self.strip.width))
         b.start(again)
         # To LLVM, the lanes are some that it does not know: of what it knows it makes bits, which takes longer.
-        left = self._keep(self._lanes(), self._stay())
+        left = self._keep(self._lanes(), self._stay(self.own))
         b.only_if(b.compare("icmp eq", b.reduce("and", left), all_there), again, "some", holds=False)
         b.branch(self._some(left), turn, done)
 
     def _turn(self, turn: str, done: str) -> None:
         """Emit a turn of some lanes."""
-        e, b = self.e, self.b
-        if e.mask.constant and e.shape(self.guard).is_uniform:
-            stays = self._stay()
+        b = self.b
+        if self.e.mask.constant and not self.strip.diverges:
+            stays = self._stay(self.own)
         else:
             lanes = self._lanes()
-            e.mask = b.compare("icmp slt", lanes, Value("0", self.word, constant=True))
-            stays = self._stay()
+            stays = self._stay(self.own.within(mask=b.compare("icmp slt", lanes, Value("0", self.word, constant=True))))
             if stays.lanes:
                 stays = self._some(self._keep(lanes, stays))
         b.branch(stays, turn, done)
 
-    def _stay(self) -> Value:
+    def _stay(self, e: WarpEmitter) -> Value:
         """Emit what the loop does in one turn; find out which lanes, if not all or none, turn once more."""
         for op in self.block.ops[:-1]:
-            self.e.emit_op(op)
-        stays = self.e.guard(self.branch)
+            e.emit_op(op)
+        stays = e.guard(self.branch)
         return stays if self.block.successors[0] == self.block.position else self.b.invert(stays)
 
     def _lanes(self) -> Value:
@@ -262,5 +257,6 @@ class _Loop:
     def _place(self, reg: Reg) -> str:
         return f"%{self.home}{reg.index}.all"
 
-    def _own(self, place: str, type_: str, at: Value) -> Value:
+    def _part(self, place: str, type_: str, at: Value) -> Value:
+        """Point to what the lanes of strip ``at`` have of what lies at a place."""
         return self.b.point(f"<{self.strip.width} x {type_}>", place, at)

@@ -14,11 +14,11 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Sequence
 
-from cujit.devices.cpu.analysis.dataflow import control_equivalent
 from cujit.devices.cpu.analysis.uniformity import WARP
 from cujit.devices.cpu.codegen.builder import Value
 from cujit.devices.cpu.codegen.nodes import BLOCK, FIRST_THREAD, LAUNCH, STATE, WARP_NUMBER
 from cujit.devices.cpu.codegen.warp import MASK, WarpEmitter
+from cujit.devices.cpu.control.plan import Plan
 from cujit.devices.cpu.instructions import blocks
 from cujit.devices.cpu.instructions.warpwide import Party, known, lacks_partners, members_of, rule_of
 from cujit.devices.cpu.ir.cfg import Block
@@ -39,80 +39,45 @@ class Masks:
     """The lanes at each block as variables of the scan, and what lets those go on that wait for others.
 
     ``mask.N`` are the lanes at block N, ``live`` those that have not exited; ``progress`` tells that another scan
-    helps. ``suspends`` tells that every warp has a stack of its own, and ``%state`` is its block.
+    helps. Where every warp has a stack of its own, ``%state`` is its block.
     """
 
-    def __init__(self, e: WarpEmitter) -> None:
-        self.e = e
-        self.graph = e.graph
-        self.divergence = e.divergence
-        self.suspends = (e.body.suspends or e.is_function) and e.boundary is None
-        self.position = 0
-        """Where the block that is being emitted stands."""
-        equivalent = control_equivalent(e.graph)
-        self.first_separate = next((p for p in range(e.graph.exit) if not self.reconverges(p)), e.graph.exit)
-        # Behind that position no two blocks need to have the same lanes; and lanes may exit in a function.
-        keeps = 0 if e.program.called else self.first_separate
-        self.equivalent = [earlier if p < keeps else None for p, earlier in enumerate(equivalent)]
-        sites = [b for b in e.graph.blocks if b.site and not self.reconverges(b.position)]
-        self.parking = [b for b in sites if b.ops[0].form.is_barrier]
-        self._gathering = [b for b in sites if not b.ops[0].form.is_barrier and b.ops[0].form.needs_others]
-        self.meetings = _meetings(e, sites, equivalent)
-
-    def reconverges(self, position: int) -> bool:
-        """Tell whether the lanes that pass a position do so at one time, as far as the shapes let them."""
-        return not self.divergence.non_reconverging >> position & 1
-
-    @property
-    def counts_lanes(self) -> bool:
-        """Whether ``live`` is kept: the lanes that have not exited."""
-        return self.suspends or bool(self.divergence.non_reconverging)
+    def __init__(self, e: WarpEmitter, plan: Plan) -> None:
+        self.e, self.b, self.plan, self.graph = e, e.builder, plan, e.graph
 
     def load(self, name: str, type_: str) -> Value:
         """Read one of the variables of the scan."""
-        return self.e.builder.read(name, "i1" if type_ == MASK else type_, lanes=WARP if type_ == MASK else 0)
+        return self.b.read(name, "i1" if type_ == MASK else type_, lanes=WARP if type_ == MASK else 0)
 
-    def live(self) -> Value:
-        """Read the lanes that have not exited; without early exits those that began."""
-        return self.load("live", MASK) if self.counts_lanes else self.e.mask
-
-    def lanes_of(self, op: Op) -> Value:
-        """Find the lanes that do an operation, as a vector."""
-        return self.e.builder.vector(self.e.lanes(op))
-
-    def note_progress(self) -> None:
-        """Have the blocks scanned once more: lanes have left, whom others need not wait for any longer."""
-        if self.divergence.non_reconverging:
-            self.e.builder.write("progress", self.e.builder.integer(1, 1))
-
-    def hand_on(self, target: int, lanes: Value) -> None:
+    def hand_on(self, e: WarpEmitter, target: int, lanes: Value) -> None:
         """Let lanes wait at a block, or exit."""
-        b = self.e.builder
+        b = self.b
         if target != self.graph.exit:
             b.write(f"mask.{target}", b.binary("or", self.load(f"mask.{target}", MASK), lanes))
-        elif self.counts_lanes:
-            b.write("live", b.binary("and", self.live(), b.invert(lanes)))
-            self.note_progress()
-            if self.suspends and not self.e.is_function:
+        elif e.counts_lanes:
+            b.write("live", b.binary("and", e.live(), b.invert(lanes)))
+            e.note_progress()
+            if e.suspends and not e.is_function:
                 b.call("cujit_exit", "void", STATE, WARP_NUMBER, b.word(lanes))
 
     # -- at operations of several lanes --------------------------------------------------------------------
 
-    def gather(self, op: Op, otherwise: str) -> None:
+    def gather(self, e: WarpEmitter, op: Op, otherwise: str) -> WarpEmitter:
         """Leave behind the lanes whose partners have not come yet; go on with the others, if there are any."""
-        e, b = self.e, self.e.builder
-        stay = b.binary("and", self.lanes_of(op), lacks_partners(e, op))
-        b.write(f"mask.{self.position}", stay)
-        e.mask = b.binary("and", e.mask, b.invert(stay))
-        b.only_if(b.any_lane(e.mask), otherwise, "together")
+        b = self.b
+        stay = b.binary("and", e.lanes_of(op), lacks_partners(e, op))
+        b.write(f"mask.{e.position}", stay)
+        mask = b.binary("and", e.mask, b.invert(stay))
+        b.only_if(b.any_lane(mask), otherwise, "together")
         b.write("progress", b.integer(1, 1))
+        return e.within(mask=mask)
 
-    def meet_or_gather(self, block: Block, otherwise: str) -> None:
+    def meet_or_gather(self, e: WarpEmitter, block: Block, otherwise: str) -> WarpEmitter:
         """Do the operation that a block begins with, unless some lanes have done it with others that wait elsewhere.
 
         Those then go on, and any that came here since wait for the next scan.
         """
-        e, b, op, waiting = self.e, self.e.builder, block.ops[0], self.e.mask
+        b, op, waiting = self.b, block.ops[0], e.mask
         met = self.load("met", MASK)
         done = b.binary("and", waiting, met)
 
@@ -121,26 +86,25 @@ class Masks:
             b.write("met", b.binary("and", met, b.invert(done)))
             b.write("progress", b.integer(1, 1))
             b.write("doing", done)
-            e.mask = done
-            e.before(op)
-            _take_results(e, op)
-            e.after(op)
+            takes = e.within(mask=done)
+            takes.before(op)
+            _take_results(takes, op)
+            takes.after(op)
 
         def do() -> None:
-            e.mask = waiting
-            self.gather(op, otherwise)
-            b.write("doing", e.mask)
-            e.emit_op(op)
+            together = self.gather(e, op, otherwise)
+            b.write("doing", together.mask)
+            together.emit_op(op)
 
         b.either(b.any_lane(done), take, do, "take")
-        e.mask = self.load("doing", MASK)
+        return e.within(mask=self.load("doing", MASK))
 
     def _meet(self, blocks: Sequence[Block]) -> None:
         """Do one operation for the lanes that wait for each other at these places, if all of a mask have come.
 
         Its results are left for ``_take_results``; ``met`` are the lanes that have some.
         """
-        e, b = self.e, self.e.builder
+        e, b = self.e, self.b
         ops = [block.ops[0] for block in blocks]
         masks = [self.load(f"mask.{block.position}", MASK) for block in blocks]
         waiting = masks[0]
@@ -156,13 +120,13 @@ class Masks:
             before = b.read(_RESULTS[is_flag], result.type, lanes=WARP)
             b.write(_RESULTS[is_flag], b.select(ready, result, before))
         b.write("met", b.binary("or", self.load("met", MASK), ready))
-        self.note_progress()
+        e.note_progress()
         b.start(done)
 
     def _ready(self, party: _Scattered, waiting: Value) -> Value:
         """Find the lanes that wait with all that they name."""
-        b = self.e.builder
-        live, word = b.word(self.live()), b.word(waiting)
+        b = self.b
+        live, word = b.word(self.e.live()), b.word(waiting)
         members = party.members()
         if members.lanes:
             return b.mask_of(b.call("cujit_ready", "i32", b.in_memory("%exchange.i32", members), word, live))
@@ -172,24 +136,25 @@ class Masks:
 
     # -- at barriers -----------------------------------------------------------------------------------------
 
-    def park(self, block: Block, op: Op, done: str) -> None:
+    def park(self, e: WarpEmitter, block: Block, op: Op, done: str) -> None:
         """Have lanes arrive at a barrier; they wait there unless all the warp came, or the barrier opened."""
-        e, b, p, target = self.e, self.e.builder, block.position, block.successors[0]
+        b, p, target = self.b, block.position, block.successors[0]
         e.before(op)
-        lanes = self.lanes_of(op)
+        lanes = e.lanes_of(op)
         if op.guard is not None:
-            self.hand_on(target, b.binary("and", e.mask, b.invert(lanes)))
-        missing = b.any_lane(b.binary("and", self.live(), b.invert(lanes)))
+            self.hand_on(e, target, b.binary("and", e.mask, b.invert(lanes)))
+        missing = b.any_lane(b.binary("and", e.live(), b.invert(lanes)))
+        whole = e.within(mask=lanes)
         with b.when(missing, "whole", holds=False):
-            e.mask = lanes
-            blocks.synchronise(e, op, lanes)
-            e.after(op)
-            self.hand_on(target, lanes)
+            blocks.synchronise(whole, op, lanes)
+            whole.write_results()
+            whole.after(op)
+            self.hand_on(whole, target, lanes)
             b.jump(done)
         self._release(block)
         b.only_if(b.any_lane(lanes), done, "arrive")
         parked = b.binary("or", self.load(f"parked.{p}", MASK), lanes)
-        number, generation = blocks.arrive(e, op, lanes, parked)
+        number, generation = blocks.arrive(whole, op, lanes, parked)
         b.write(f"parked.{p}", parked)
         b.write(f"generation.{p}", generation)
         b.write(f"barrier.{p}", number)
@@ -198,17 +163,16 @@ class Masks:
 
     def _release(self, block: Block) -> None:
         """Let the lanes that are parked at a barrier go on if it has opened since."""
-        e, b, p, op, done = self.e, self.e.builder, block.position, block.ops[0], self.e.builder.label("released")
+        b, p, op, done = self.b, block.position, block.ops[0], self.b.label("released")
         parked = self.load(f"parked.{p}", MASK)
         b.only_if(b.any_lane(parked), done, "parked")
         number, generation = self.load(f"barrier.{p}", "i32"), self.load(f"generation.{p}", "i32")
-        b.only_if(blocks.has_opened(e, op, number, generation), done, "free")
-        here, self.position = (e.mask, self.position), p
-        e.mask = parked
+        b.only_if(blocks.has_opened(self.e, op, number, generation), done, "free")
+        e = self.e.within(mask=parked, position=p)
         blocks.put_result(e, op, number)
+        e.write_results()
         e.after(op)
-        e.mask, self.position = here
-        self.hand_on(block.successors[0], parked)
+        self.hand_on(e, block.successors[0], parked)
         b.write(f"parked.{p}", NO_LANE)
         b.write("progress", b.integer(1, 1))
         b.start(done)
@@ -217,39 +181,39 @@ class Masks:
 
     def emit_end_of_scan(self) -> None:
         """Scan again while lanes go on; else let the warp wait, or say that its lanes never meet."""
-        b = self.e.builder
+        b = self.b
         alive = b.label("alive")
-        b.branch(b.any_lane(self.live()), alive, "warp.end")
+        b.branch(b.any_lane(self.e.live()), alive, "warp.end")
         b.start(alive)
-        for block in self.parking:
+        for block in self.plan.parking:
             self._release(block)
-        for places in self.meetings:
+        for places in self.plan.meetings:
             self._meet(places)
         moved = self.load("progress", "i1")
         b.write("progress", b.integer(0, 1))
         with b.when(moved, "again"):
-            b.jump(f"check.{self.first_separate}")
+            b.jump(f"check.{self.plan.first_separate}")
         parked = NO_LANE
-        for block in self.parking:
+        for block in self.plan.parking:
             parked = b.binary("or", parked, self.load(f"parked.{block.position}", MASK))
         with b.when(b.any_lane(parked), "wait"):
-            if self.suspends and self.parking:
+            if self.e.suspends and self.plan.parking:
                 self._wait(b.word(parked))
             b.jump(alive)
         self._end_launch()
 
     def _wait(self, parked: Value) -> None:
         """Let the warp wait: for its barrier where all that are parked are at one, else for any change."""
-        b = self.e.builder
-        number, generation, line = b.integer(-1, 32), b.integer(0, 32), b.integer(self.parking[0].ops[0].line, 32)
-        for block in self.parking:
+        b = self.b
+        number, generation, line = b.integer(-1, 32), b.integer(0, 32), b.integer(self.plan.parking[0].ops[0].line, 32)
+        for block in self.plan.parking:
             site, p = block.ops[0], block.position
             here = b.compare("icmp eq", b.word(self.load(f"parked.{p}", MASK)), parked)
             line = b.select(here, b.integer(site.line, 32), line)
             if "cluster" not in site.modifiers:
                 number = b.select(here, self.load(f"barrier.{p}", "i32"), number)
                 generation = b.select(here, self.load(f"generation.{p}", "i32"), generation)
-        if self._gathering:
+        if self.plan.gathering:
             self._note(self._noted(), Warp.apart.size)
 
         def one() -> None:
@@ -259,22 +223,22 @@ class Masks:
             b.call("cujit_wait", "void", STATE, WARP_NUMBER, line, parked)
 
         b.either(b.compare("icmp sge", number, b.integer(0, 32)), one, several, "one")
-        if self._gathering:
+        if self.plan.gathering:
             size = b.integer(Warp.apart.size, 64)
             b.call("llvm.memset.p0.i64", "void", self._noted(), b.integer(0, 8), size, b.integer(0, 1))
 
     def _noted(self) -> Value:
         """Find where the state of the warp tells at which operations lanes wait for others that are parked."""
-        b = self.e.builder
+        b = self.b
         offset = b.binary("mul", b.resize(WARP_NUMBER, 64, signed=False), b.integer(ctypes.sizeof(Warp), 64))
         at = b.binary("add", offset, b.integer(BlockState.warp.offset + Warp.apart.offset, 64))
         return b.point("i8", STATE, at)
 
     def _note(self, at: Value, room: int) -> None:
         """Write a ``Meeting`` for each operation at which lanes wait for others, as many as ``room`` bytes hold."""
-        e, b = self.e, self.e.builder
+        e, b = self.e, self.b
         count, most = b.integer(0, 32), b.integer(room // ctypes.sizeof(Meeting), 32)
-        for block in self._gathering:
+        for block in self.plan.gathering:
             waiting = self.load(f"mask.{block.position}", MASK)
             members = members_of(e, block.ops[0])
             if members.lanes:
@@ -284,9 +248,9 @@ class Masks:
 
     def _end_launch(self) -> None:
         """End the launch as one whose lanes never meet: name the first of those that wait at the first place."""
-        b = self.e.builder
+        b = self.b
         who, line = b.integer(0, 32), b.integer(0, 32)
-        for block in reversed(self._gathering):
+        for block in reversed(self.plan.gathering):
             here = b.word(self.load(f"mask.{block.position}", MASK))
             some = b.compare("icmp ne", here, b.integer(0, 32))
             who, line = b.select(some, here, who), b.select(some, b.integer(block.ops[0].line, 32), line)
@@ -336,28 +300,6 @@ class _Scattered(Party):
         return found
 
 
-def _meetings(e: WarpEmitter, sites: Sequence[Block], equivalent: Sequence[int | None]) -> list[list[Block]]:
-    """Find places of the same operation that may take part in one exchange: their masks may be equal.
-
-    Source: CUDA C++ Programming Guide, "Warp Shuffle Functions" and its neighbours: the lanes that a mask names have
-    to execute the same operation with the same mask; the manual does not ask that it stands in one place. Where all
-    lanes pass all places in turn, they wait at each for the last of them: ``equivalent`` is of ``control_equivalent``.
-    """
-    same: dict[tuple[str, ...], list[Block]] = {}
-    for block in sites:
-        if block.ops[0].form.names_members:
-            same.setdefault((block.ops[0].opcode, *block.ops[0].modifiers), []).append(block)
-    passed = [p if earlier is None else earlier for p, earlier in enumerate(equivalent)]
-    found: list[list[Block]] = []
-    for places in same.values():
-        if len({passed[block.position] for block in places}) > 1:
-            by_mask: dict[int | None, list[Block]] = {}
-            for block in places:
-                by_mask.setdefault(known(e, block.ops[0].sources[-1]), []).append(block)
-            found += [places] if None in by_mask else [some for some in by_mask.values() if len(some) > 1]
-    return found
-
-
 def _take_results(e: WarpEmitter, op: Op) -> None:
     """Give the lanes that are here what an exchange found for them."""
     b = e.builder
@@ -365,3 +307,4 @@ def _take_results(e: WarpEmitter, op: Op) -> None:
         if reg is not None:
             value = b.read(_RESULTS[reg.bits == 1], "i1" if reg.bits == 1 else "i32", lanes=WARP)
             e.put(op, b.extract(value, b.first_lane(e.mask)) if e.shape(reg).is_uniform else value, index)
+    e.write_results()

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from cujit.devices.cpu.analysis.uniformity import WARP
+from cujit.devices.cpu.analysis.uniformity import WARP, Divergence
 from cujit.devices.cpu.codegen.builder import Builder, Value, float_type
 from cujit.devices.cpu.codegen.memory import each_lane, for_each_bit, lane_item
 from cujit.devices.cpu.codegen.registry import Rules
@@ -20,14 +20,16 @@ from cujit.devices.cpu.codegen.rounding import canonical, flush, quiet_if_nan
 from cujit.devices.cpu.codegen.warp import WarpEmitter
 from cujit.devices.cpu.instructions.memory import address_in
 from cujit.devices.cpu.instructions.small_formats import half_bits, value_of
-from cujit.devices.cpu.ir.program import Op, Operand, Reg, items_of
+from cujit.devices.cpu.ir.program import IntConstant, KernelProgram, Op, Operand, Reg, items_of
 
-__all__ = ["Atomic", "operation_of", "register"]
+__all__ = ["Atomic", "may_wait", "operation_of", "register"]
 
 
 def register(rules: Rules) -> None:
     """Add the rules of this family."""
     rules.on("atom|red", _atomic)
+    rules.on("atom.put", _put)
+    rules.on("atom.run", _run)
 
 
 @dataclass(frozen=True)
@@ -106,14 +108,18 @@ class Atomic:
 
 
 def _atomic(e: WarpEmitter, op: Op) -> None:
-    operation, shared = operation_of(op), op.space not in ("global", "generic")
-    # Of a generic address it is taken that it leads to global memory.
-    form = Atomic(operation, op.type, locked=not shared, by_cache=not shared)
+    form = _form_of(op)
     address = address_in(e, op.memory, op.space)
     for k in range(op.form.vector):
         at = e.builder.binary("add", address, e.builder.integer(k * form.bits // 8, 64)) if k else address
-        operands = [_item(e, s, k, form) for s in op.sources[1 : 3 if operation == "cas" else 2]]
+        operands = [_item(e, s, k, form) for s in op.sources[1 : 3 if form.operation == "cas" else 2]]
         _one(e, op, k, form, at, operands)
+
+
+def _form_of(op: Op) -> Atomic:
+    """Find what an operation does; of a generic address it is taken that it leads to global memory."""
+    others = op.space in ("global", "generic")
+    return Atomic(operation_of(op), op.type, locked=others, by_cache=others)
 
 
 _OPERATIONS = frozenset({"and", "or", "xor", "add", "inc", "dec", "min", "max", "exch", "cas"})
@@ -135,20 +141,14 @@ def _item(e: WarpEmitter, source: Operand, k: int, form: Atomic) -> Value:
 def _one(e: WarpEmitter, op: Op, k: int, form: Atomic, at: Value, operands: list[Value]) -> None:
     """Do one element of the operation in all lanes that run it."""
     result = op.results[k] if op.results else None
-    wanted = result is not None and _is_read(e, result)
+    wanted = result is not None and _is_read(e.program, result)
     old: Value | None
     if not at.lanes:
-        e.emit_sunk()
         if not wanted and form.rmw in _REDUCE:
             _all_at_once(e, op, form, at, operands[0])
             return
         old = _in_turn(e, op, form, at, operands)
     else:
-        offsets = None if wanted or not form.is_short else _offsets(e, op)
-        if offsets is not None:
-            _all_in_order(e, op, form, offsets, operands)
-            return
-        e.emit_sunk()
         name = f"atomic.{form.name}" if wanted else f"atomic.{form.name}.red"
 
         def lane(f: Builder, v: Sequence[Value]) -> Value:
@@ -159,9 +159,9 @@ def _one(e: WarpEmitter, op: Op, k: int, form: Atomic, at: Value, operands: list
         e.put(op, old, k)
 
 
-def _is_read(e: WarpEmitter, reg: Reg) -> bool:
+def _is_read(program: KernelProgram, reg: Reg) -> bool:
     """Whether any operation reads a register; one that only keeps its old value in some lanes does not."""
-    for op in e.program.ops:
+    for op in program.ops:
         reads = op.read_registers()
         if op.guard is not None:
             reads = reads[: len(reads) - sum(r is not None for r in op.results)]
@@ -189,44 +189,69 @@ def _all_at_once(e: WarpEmitter, op: Op, form: Atomic, at: Value, operand: Value
     b.invoke(f"@{name}", "void", b.word(e.lanes(op)), at, b.vector(operand))
 
 
-def _offsets(e: WarpEmitter, op: Op) -> Value | None:
-    """Where in the shared memory of the block the lanes' places are, as i32; None unless all lanes are there."""
-    base = op.memory.base
-    if not isinstance(base, Reg) or base.bits != 32 or op.space == "cluster" or op.memory.offset:
-        return None
-    return e.read(base, "i32") if op.guard is None and e.mask.constant and len(op.results) <= 1 else None
+def may_wait(op: Op, program: KernelProgram, divergence: Divergence) -> bool:
+    """Whether an operation of all lanes may come later: each lane has a place of its own and takes nothing from there.
+
+    The places are in the shared memory of the block, which belongs to this thread.
+    """
+    if op.opcode not in ("atom", "red") or op.space != "shared" or op.guard is not None or len(op.results) > 1:
+        return False
+    base, short = op.memory.base, _form_of(op).is_short and not op.memory.offset
+    own = isinstance(base, Reg) and base.bits == 32 and not divergence.shapes[base.index].is_uniform
+    return own and short and not any(_is_read(program, reg) for reg in op.written)
 
 
-def _all_in_order(e: WarpEmitter, op: Op, form: Atomic, offsets: Value, operands: list[Value]) -> None:
+def _kept(e: WarpEmitter, op: Op) -> list[tuple[Operand, Value]]:
+    """List where the halves of an operation keep offsets and operand: in memory, or as a variable of all lanes."""
+    types, number = ("i32", _form_of(op).word), op.sources[-1]
+    assert isinstance(number, IntConstant)
+    found = []
+    for k, (operand, type_) in enumerate(zip((op.memory.base, op.sources[1]), types, strict=True)):
+        assert operand is not None
+        kind = type_ if e.operand_shape(operand).is_uniform else "ptr"
+        found.append((operand, Value(f"%atomic.{number.value}.{k}.{type_}", kind)))
+    return found
+
+
+def _put(e: WarpEmitter, op: Op) -> None:
+    """Hand over, for ``_run``, what the lanes work on: what differs from lane to lane in memory."""
+    for operand, kept in _kept(e, op):
+        value = e.read(operand, "i32") if operand is op.memory.base else _item(e, operand, 0, _form_of(op))
+        if kept.type == "ptr":
+            e.builder.in_memory(kept.text, value)
+        else:
+            e.builder.write(kept.text, value)
+
+
+def _run(e: WarpEmitter, op: Op) -> None:
     """All lanes are there, each with a place of its own, and nobody asks what was there: one after the other.
 
-    What differs from lane to lane is handed over in memory. Two lanes at a time are read from there: a processor does
-    that faster than to take items out of vectors, and faster still some time after they were written.
+    Two lanes at a time are read from memory: a processor does that faster than to take items out of vectors, and faster
+    still some time after they were written.
     """
-    b = e.builder
-    values = [offsets, *operands]
-    name = f"cujit.atomic.{form.name}.all.{''.join('v' if v.lanes else 's' for v in values)}"
-    types = ["ptr" if v.lanes else v.type for v in values]
+    b, form = e.builder, _form_of(op)
+    values = [kept if kept.type == "ptr" else b.read(kept.text, kept.type) for _, kept in _kept(e, op)]
+    name = f"cujit.atomic.{form.name}.all.{''.join('v' if v.type == 'ptr' else 's' for v in values)}"
+    own = [Value(f"%p{k}", v.type) for k, v in enumerate(values)]
 
     def write(f: Builder) -> None:
         for lane in range(0, WARP, 2):
-            pairs = [_pair(f, k, v, lane) for k, v in enumerate(values)]
-            for offset, *items in zip(*pairs, strict=True):
+            pairs = [_pair(f, place, type_, lane) for place, type_ in zip(own, ("i32", form.word), strict=True)]
+            for offset, item in zip(*pairs, strict=True):
                 at = f.binary("add", Value("%shared", "i64"), f.resize(offset, 64, signed=True))
-                form.apply(f, f.cast("inttoptr", at, "ptr"), items)
+                form.apply(f, f.cast("inttoptr", at, "ptr"), [item])
 
-    b.define(name, [Value("%shared", "i64"), *(Value(f"%p{k}", type_) for k, type_ in enumerate(types))], write)
-    given = [b.in_memory(f"%atomic.{len(e.sunk)}.{k}.{v.type}", v) if v.lanes else v for k, v in enumerate(values)]
-    e.sunk.append((op.name, f"@{name}", (Value("%shared.int", "i64"), *given)))
+    b.define(name, [Value("%shared", "i64"), *own], write)
+    b.invoke(f"@{name}", "void", Value("%shared.int", "i64"), *values)
 
 
-def _pair(f: Builder, k: int, value: Value, lane: int) -> list[Value]:
-    """Read what two neighbouring lanes have in ``%p<k>``."""
-    if not value.lanes:
-        return [Value(f"%p{k}", value.type)] * 2
-    if value.type != "i32":
-        return [lane_item(f, f"%p{k}", value.type, f.integer(lane + each, 32)) for each in (0, 1)]
-    both = lane_item(f, f"%p{k}", "i64", f.integer(lane // 2, 32))
+def _pair(f: Builder, value: Value, type_: str, lane: int) -> list[Value]:
+    """Read what two neighbouring lanes have: of a pointer it lies there."""
+    if value.type != "ptr":
+        return [value] * 2
+    if type_ != "i32":
+        return [lane_item(f, value.text, type_, f.integer(lane + each, 32)) for each in (0, 1)]
+    both = lane_item(f, value.text, "i64", f.integer(lane // 2, 32))
     return [f.resize(part, 32, signed=False) for part in (both, f.binary("ashr", both, f.integer(32, 64)))]
 
 

@@ -47,7 +47,7 @@ def register(rules: Rules) -> None:
 
 def _barrier(e: WarpEmitter, op: Op) -> None:
     """Wait, or arrive, with all the lanes that are here."""
-    b, lanes = e.builder, e.flow.lanes_of(op)
+    b, lanes = e.builder, e.lanes_of(op)
     with contextlib.nullcontext() if op.guard is None else b.when(b.any_lane(lanes), "barrier"):
         if op.form.is_barrier:
             synchronise(e, op, lanes)
@@ -84,7 +84,7 @@ def arrive(e: WarpEmitter, op: Op, lanes: Value, waiting: Value | None = None) -
     if len(_numbers(op)) > 1:
         # A warp counts as 32 threads at a barrier with a count, whatever lanes it has left. Source: PTX ISA 9.1, "bar":
         # "the arrival count is incremented by the warp size (not the number of active threads in the warp)".
-        missing = b.any_lane(b.binary("and", e.flow.live(), b.invert(lanes)))
+        missing = b.any_lane(b.binary("and", e.live(), b.invert(lanes)))
         counted = b.select(missing, word, b.integer(-1, 32))
     if "red" in op.modifiers:
         # Lanes that count and are not there change nothing.

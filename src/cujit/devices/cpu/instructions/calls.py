@@ -185,9 +185,9 @@ def _arguments(e: WarpEmitter, op: Op) -> None:
 def _exit(e: WarpEmitter, op: Op) -> None:
     """A thread that ends inside a function."""
     b = e.builder
-    lanes = e.flow.lanes_of(op)
+    lanes = e.lanes_of(op)
     word = b.word(lanes)
-    b.write("exited", b.binary("or", e.flow.load("exited", "i32"), word))
+    b.write("exited", b.binary("or", b.read("exited", "i32"), word))
     b.call("cujit_exit", "void", STATE, WARP_NUMBER, word)
 
 
@@ -203,14 +203,18 @@ def _clear(e: WarpEmitter, op: Op) -> None:
         b.call("llvm.memset.p0.i64", "void", pointer, b.integer(0, 8), size, b.integer(0, 1))
 
 
-def _call_function(e: WarpEmitter, op: Op) -> None:
+def _call_function(e: WarpEmitter, op: Op) -> Value:
+    """Call a function, and go on without the lanes that exited."""
     record, *rest = op.sources
     assert isinstance(record, SymbolAddress)
-    lanes = e.flow.lanes_of(op)
-    if rest:
-        _call_by_address(e, op, record, lanes)
-    else:
-        _leave_out(e, _enter(e, op.targets[0], record, lanes))
+    lanes = e.lanes_of(op)
+    exited = _call_by_address(e, op, record, lanes) if rest else _enter(e, op.targets[0], record, lanes)
+    b = e.builder
+    stay = b.invert(b.mask_of(exited))
+    left = b.binary("and", e.mask, stay)
+    b.write("live", b.binary("and", e.live(), stay))
+    e.note_progress()
+    return left
 
 
 def _enter(e: WarpEmitter, name: str, record: SymbolAddress, lanes: Value) -> Value:
@@ -221,17 +225,8 @@ def _enter(e: WarpEmitter, name: str, record: SymbolAddress, lanes: Value) -> Va
     return b.invoke(f"@{symbol_of(name)}", "i32", STATE, WARP_NUMBER, lanes, at, stride)
 
 
-def _leave_out(e: WarpEmitter, exited: Value) -> None:
-    """Go on without the lanes that exited."""
-    b = e.builder
-    stay = b.invert(b.mask_of(exited))
-    e.mask = b.binary("and", e.mask, stay)
-    b.write("live", b.binary("and", e.flow.live(), stay))
-    e.flow.note_progress()
-
-
-def _call_by_address(e: WarpEmitter, op: Op, record: SymbolAddress, lanes: Value) -> None:
-    """Call each function that some lane has the address of."""
+def _call_by_address(e: WarpEmitter, op: Op, record: SymbolAddress, lanes: Value) -> Value:
+    """Call each function that some lane has the address of; give the lanes that exited, as a word."""
     b = e.builder
     b.write("called.exited", b.integer(0, 32))
     target = b.vector(e.source(op, 1, "i64"))
@@ -240,12 +235,12 @@ def _call_by_address(e: WarpEmitter, op: Op, record: SymbolAddress, lanes: Value
         mine = b.binary("and", lanes, b.compare("icmp eq", target, e.read(address, "i64")))
         with b.when(b.any_lane(mine), "call"):
             exited = _enter(e, name, record, mine)
-            b.write("called.exited", b.binary("or", exited, e.flow.load("called.exited", "i32")))
+            b.write("called.exited", b.binary("or", exited, b.read("called.exited", "i32")))
         left = b.binary("and", left, b.invert(mine))
     with b.when(b.any_lane(left), "nobody"):
         lane = b.first_lane(left)
         e.fault(FaultKind.ILLEGAL_CALL, b.integer(op.line, 32), b.extract(target, lane), lane)
-    _leave_out(e, e.flow.load("called.exited", "i32"))
+    return b.read("called.exited", "i32")
 
 
 # -- the stack --------------------------------------------------------------------------------------------
@@ -257,7 +252,7 @@ def _allocate(e: WarpEmitter, op: Op) -> None:
     bits = 64 if "u64" in op.modifiers else 32
     size = b.resize(e.source(op, 0, f"i{bits}"), 64, signed=False)
     if size.lanes:
-        size = b.reduce("umax", b.select(e.flow.lanes_of(op), size, b.integer(0, 64)))
+        size = b.reduce("umax", b.select(e.lanes_of(op), size, b.integer(0, 64)))
     align = op.sources[1].value if len(op.sources) > 1 and isinstance(op.sources[1], IntConstant) else 0
     align = max(align, _ALIGNMENT)
     size = b.binary("and", b.binary("add", size, b.integer(align - 1, 64)), b.integer(-align, 64))
@@ -281,10 +276,10 @@ def _restore(e: WarpEmitter, op: Op) -> None:
     bits = 64 if "u64" in op.modifiers else 32
     saved = e.source(op, 0, f"i{bits}")
     if saved.lanes:
-        saved = b.extract(saved, b.first_lane(e.flow.lanes_of(op)))
+        saved = b.extract(saved, b.first_lane(e.lanes_of(op)))
     address = b.resize(saved, 64, signed=True)
     if bits == 32:
         address = b.binary("add", address, local_base(e, first_lane=True))
-    missing = b.any_lane(b.binary("and", e.flow.live(), b.invert(e.flow.lanes_of(op))))
+    missing = b.any_lane(b.binary("and", e.live(), b.invert(e.lanes_of(op))))
     with b.when(missing, "restore", holds=False):
         b.call("llvm.stackrestore.p0", "void", b.cast("inttoptr", address, "ptr"))

@@ -51,7 +51,7 @@ def register(rules: Rules) -> None:
 
 
 def _place(e: WarpEmitter, op: Op, memory: Memory) -> Place:
-    b, space, vectors = e.builder, op.space, e.vector_access(op)
+    b, space, vectors = e.builder, op.space, e.vectors.get(op)
     if vectors is not None:
         return Place((_first_vector(e, memory, vectors),), vectors=vectors)
     shape = e.operand_shape(memory.base)
@@ -69,7 +69,7 @@ def _place(e: WarpEmitter, op: Op, memory: Memory) -> Place:
             assert isinstance(memory.base, Reg)
             holds = e.base_holds(memory.base)
         bases = tuple(
-            _in_space(e, space, _register_address(e, space, memory), first_lane=True) for _ in e.each_row(shape)
+            _in_space(row, space, _register_address(row, space, memory), first_lane=True) for row in e.each_row(shape)
         )
         if space == "local":
             stride += e.program.local_size
@@ -86,7 +86,7 @@ def _first_vector(e: WarpEmitter, memory: Memory, vectors: VectorAccess) -> Valu
     if shape.stride is None:
         first = b.extract(e.read(memory.base, "i32"), b.integer(0, 32))
     else:
-        first, *_ = [e.read(memory.base, "i32") for _ in e.each_row(shape)]
+        first = e.each_row(shape)[0].read(memory.base, "i32")
     start = b.binary("add", b.resize(first, 64, signed=True), b.integer(vectors.start, 64))
     return b.binary("add", start, Value("%shared.int", "i64"))
 
@@ -128,7 +128,7 @@ def local_base(e: WarpEmitter, *, first_lane: bool) -> Value:
     """Where local memory begins: the first lane's, or each lane's."""
     base = Value("%local.int", "i64")
     if first_lane:
-        far = e.lane * e.program.local_size
+        far = (e.lane or 0) * e.program.local_size
         return e.builder.binary("add", base, e.builder.integer(far, 64)) if far else base
     return e.builder.binary("add", base, e.builder.lanes([k * e.program.local_size for k in range(WARP)], 64))
 
@@ -224,7 +224,7 @@ def _convert_address(e: WarpEmitter, op: Op) -> None:
     b, space, bits = e.builder, op.space, op.type.bits
     value = b.resize(e.source(op, 0, int_type(bits)), 64, signed=False)
     if space in ("shared", "local"):
-        base = Value("%shared.int", "i64") if space == "shared" else local_base(e, first_lane=e.base_form)
+        base = Value("%shared.int", "i64") if space == "shared" else local_base(e, first_lane=e.lane is not None)
         value = b.binary("sub" if "to" in op.modifiers else "add", value, base)
     elif space == "cluster":
         value = blocks.from_process(e, value) if "to" in op.modifiers else blocks.to_process(e, value)
@@ -241,7 +241,7 @@ def _is_space(e: WarpEmitter, op: Op) -> None:
 
     shared = inside(Value("%shared.int", "i64"), Value("%shared.size", "i64"))
     local = inside(Value("%local.int", "i64"), b.integer(max(e.program.local_size, 1) * WARP, 64))
-    if e.flow.suspends:
+    if e.suspends:
         # Memory of alloca, and the variables of functions that are called, lie on the warp's stack.
         local = b.binary("or", local, inside(stack_start(e), b.integer(STACK_BYTES, 64)))
     params = inside(Value("%params.int", "i64"), b.integer(e.program.parameters_size, 64))

@@ -32,7 +32,7 @@ class Party:
 
     def lanes(self) -> Value:
         """Who takes part, as a vector."""
-        return self.e.flow.lanes_of(self.op)
+        return self.e.lanes_of(self.op)
 
     def members(self) -> Value:
         """The member mask; legacy forms are for all lanes that are there."""
@@ -84,7 +84,7 @@ def members_of(e: WarpEmitter, op: Op) -> Value:
 def lacks_partners(e: WarpEmitter, op: Op) -> Value:
     """Find the lanes of which a partner has not come here yet, as a vector; exited lanes are not waited for."""
     b = e.builder
-    away = b.word(b.binary("and", e.flow.live(), b.invert(e.flow.lanes_of(op))))
+    away = b.word(b.binary("and", e.live(), b.invert(e.lanes_of(op))))
     missing = b.binary("and", members_of(e, op), away)
     return b.vector(b.compare("icmp ne", missing, b.integer(0, 32)))
 
@@ -183,7 +183,7 @@ def _vote(party: Party) -> Results:
 
 
 def _active_mask(e: WarpEmitter, op: Op) -> None:
-    e.put(op, e.builder.vector(e.builder.word(e.flow.lanes_of(op))))
+    e.put(op, e.builder.vector(e.builder.word(e.lanes_of(op))))
 
 
 def _elect(party: Party) -> Results:

@@ -275,7 +275,6 @@ class _LineCounter:
 
     def __init__(self, counters: Mapping[Op, int]) -> None:
         self._counters = counters
-        self._begun: set[WarpEmitter] = set()
 
     def before(self, e: WarpEmitter, op: Op) -> None:
         """Count the lanes that an operation is done in."""
@@ -294,9 +293,8 @@ class _LineCounter:
 
     def _begin(self, e: WarpEmitter) -> None:
         """Read once in a function where the counters are."""
-        if e in self._begun:
+        if e.builder.has_entry("%coverage"):
             return
-        self._begun.add(e)
         b = e.builder
         with b.at_entry():
             b.load("ptr", b.offset(LAUNCH, field_offset("coverage"), into="%coverage.at"), into="%coverage")

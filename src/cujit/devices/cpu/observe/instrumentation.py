@@ -39,7 +39,6 @@ class Checker:
     def __init__(self, checks: Checks, *, fenced: bool = False) -> None:
         self._checks = checks
         self._fenced = fenced
-        self._begun: set[WarpEmitter] = set()
 
     def before(self, e: WarpEmitter, op: Op) -> None:
         """Look at what an operation is about to do."""
@@ -126,7 +125,7 @@ class Checker:
 
     def _members(self, e: WarpEmitter, op: Op) -> None:
         """``.sync`` operations: who is named, and whose values are taken."""
-        lanes, live = _lanes(e, op), e.builder.word(e.flow.live())
+        lanes, live = _lanes(e, op), e.builder.word(e.live())
         members = e.read(op.sources[-1], "i32")
         self._hand_over(e, "values", e.builder.resize(members, 64, signed=False))
         self._call(e, "cujit_check_members", lanes, live, e.builder.integer(op.line, 32))
@@ -138,7 +137,7 @@ class Checker:
         b, checks = e.builder, self._checks
         number, threads = self._barrier(e, op)
         # Lanes that are loose may come in parts: what counts is whether all of them go on from here (``_pass``).
-        together = _is_aligned(op) and e.flow.reconverges(e.flow.position)
+        together = _is_aligned(op) and e.reconverges
         if checks.sync and op.scope != "cluster":
             self._check_barrier(e, op, number, threads, aligned=together)
         if checks.race and not (op.scope == "cluster" and op.form.is_barrier):
@@ -147,7 +146,7 @@ class Checker:
     def _pass(self, e: WarpEmitter, op: Op) -> None:
         b, checks = e.builder, self._checks
         number, _ = self._barrier(e, op)
-        loose = not e.flow.reconverges(e.flow.position)
+        loose = not e.reconverges
         if checks.sync and loose and _is_aligned(op) and op.scope != "cluster":
             self._check_barrier(e, op, number, None, aligned=True)
         if checks.race:
@@ -155,20 +154,20 @@ class Checker:
 
     def _barrier(self, e: WarpEmitter, op: Op) -> tuple[Value | None, Value | None]:
         """Number and count of threads; the cluster's barrier has neither."""
-        return (None, None) if op.scope == "cluster" else blocks.named(e, op, e.flow.lanes_of(op))
+        return (None, None) if op.scope == "cluster" else blocks.named(e, op, e.lanes_of(op))
 
     def _check_barrier(
         self, e: WarpEmitter, op: Op, number: Value | None, threads: Value | None, *, aligned: bool
     ) -> None:
         b = e.builder
-        lanes, live, none = _lanes(e, op), b.word(e.flow.live()), b.integer(0, 32)
+        lanes, live, none = _lanes(e, op), b.word(e.live()), b.integer(0, 32)
         barrier = (number or none, threads or none)
         self._call(e, "cujit_check_barrier", lanes, live, *barrier, b.integer(aligned, 32), b.integer(op.line, 32))
 
     def _when_some(self, e: WarpEmitter, op: Op, name: str, number: Value) -> None:
         """Call for a barrier if a lane comes to it."""
         b = e.builder
-        with b.when(b.any_lane(e.flow.lanes_of(op)), "clocked"):
+        with b.when(b.any_lane(e.lanes_of(op)), "clocked"):
             self._call(e, name, number)
 
     # -- the place ---------------------------------------------------------------------------------------
@@ -189,9 +188,8 @@ class Checker:
 
     def _begin(self, e: WarpEmitter) -> None:
         """Fill in, once in a function, what stays."""
-        if e in self._begun:
+        if e.builder.has_entry(_PLACE):
             return
-        self._begun.add(e)
         b = e.builder
         b.reserve(_PLACE, f"[{Place.values.offset + Place.values.size} x i8]")
         with b.at_entry():
@@ -205,7 +203,7 @@ class Checker:
         b, nothing = e.builder, Value("null", "ptr")
         return {
             "launch": LAUNCH,
-            "state": STATE if e.flow.suspends else nothing,
+            "state": STATE if e.suspends else nothing,
             "shared": Value("%shared.int", "i64"),
             "cluster": Value("%cluster.int", "i64"),
             "local": Value("%local.int", "i64"),

@@ -406,7 +406,6 @@ class _Tracer:
 
     def __init__(self, numbers: Mapping[Op, int]) -> None:
         self._numbers = numbers
-        self._begun: set[WarpEmitter] = set()
         recorded = [sum(map(_words_of, items)) for op in numbers for items in (_read_by(op), _written(op))]
         self._most_words = max([1, *recorded])
 
@@ -442,9 +441,8 @@ class _Tracer:
 
     def _begin(self, e: WarpEmitter) -> None:
         """Read once in a function who is traced."""
-        if e in self._begun:
+        if e.builder.has_entry("%trace.values"):
             return
-        self._begun.add(e)
         e.builder.reserve("%trace.values", f"[{self._most_words} x i64]")
         b = e.builder
         with b.at_entry():

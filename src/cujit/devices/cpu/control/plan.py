@@ -1,0 +1,166 @@
+"""How the blocks of a kernel are emitted, found before any code is: who waits where, and which blocks come twice.
+
+red.shared.add.u32 [r], 1;         lanes may part behind block 0, so that it comes twice: with a mask of its lanes,
+setp.lt.u32 p, t, n;         ->    and for warps whose lanes are all active. There the operation is cut in two,
+@p bra ELSE;                       atom.put and atom.run, the second behind setp; and the first and the last lane
+…                                  compare for all, because t counts up with the lane
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from cujit.devices.cpu.analysis.dataflow import control_equivalent, polling_loops
+from cujit.devices.cpu.analysis.uniformity import constant_of, is_divergent_branch
+from cujit.devices.cpu.codegen.warp import WarpEmitter
+from cujit.devices.cpu.control.regions import RegionBoundary
+from cujit.devices.cpu.control.strips import Strip, find_strips
+from cujit.devices.cpu.instructions.atomics import may_wait
+from cujit.devices.cpu.ir.cfg import Block
+from cujit.devices.cpu.ir.program import IntConstant, Op
+from cujit.formats.ptx.isa.semantics import Trait, form_of
+
+__all__ = ["ORDERS", "Plan", "make_plan"]
+
+_LONGEST_TWICE = 1500
+"""Operations of a kernel whose blocks are emitted twice: with masks, and for warps whose lanes are all active."""
+
+ORDERS = {"lt": "lt", "le": "le", "gt": "gt", "ge": "ge", "lo": "lt", "ls": "le", "hi": "gt", "hs": "ge"}
+"""Comparisons that hold in a stretch of lanes from the first on or up to the last, as LLVM has them.
+
+Source: PTX ISA 9.1, "setp", "Comparisons" (``lo`` to ``hs`` are unsigned).
+"""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How the blocks of a kernel, of a region of one (which has a ``boundary``), or of a function are emitted.
+
+    ``polls`` are the heads of polling loops, ``first_separate`` is the first position that lanes may pass at different
+    times. ``equivalent`` tells by position of an earlier block with the same lanes.
+
+    Lanes wait at barriers where they are ``parking``, for their partners where they are ``gathering``; each of
+    ``meetings`` are places that may take part in one exchange. ``strips`` are the loops that are strip-mined.
+
+    ``parts`` tells whether lanes may part. ``together`` are the blocks once more, for warps whose lanes are all active:
+    none where it is not worth it. ``ends`` are comparisons of these blocks that the first and the last lane decide.
+    """
+
+    boundary: RegionBoundary | None
+    polls: frozenset[int]
+    first_separate: int
+    equivalent: Sequence[int | None]
+    parking: Sequence[Block]
+    gathering: Sequence[Block]
+    meetings: Sequence[Sequence[Block]]
+    strips: Mapping[int, Strip]
+    parts: bool
+    together: Sequence[Block]
+    ends: Mapping[int, Op]
+
+
+def make_plan(e: WarpEmitter, boundary: RegionBoundary | None) -> Plan:
+    """Plan what ``e`` is to emit; where somebody watches, every operation is done in the simplest way."""
+    graph, divergence = e.graph, e.divergence
+    polls = frozenset(loop.head for loop in polling_loops(graph))
+    apart = {b.position for b in graph.blocks if divergence.non_reconverging >> b.position & 1}
+    first_separate = min(apart, default=graph.exit)
+    equivalent = control_equivalent(graph)
+    # Behind that position no two blocks need to have the same lanes; and lanes may exit in a function.
+    keeps = 0 if e.program.called else first_separate
+    sites = [b for b in graph.blocks if b.site is not None and b.position in apart]
+    loops = {} if e.watched else find_strips(e.program, graph, divergence, e.block)
+    parts = any(is_divergent_branch(b, divergence.shapes) for b in graph.blocks)
+    waits = e.suspends or e.watched or bool(apart)
+    again = graph.blocks if not waits and (not parts or len(graph.ops) <= _LONGEST_TWICE) else []
+    return Plan(
+        boundary, polls, first_separate,
+        equivalent=[earlier if p < keeps else None for p, earlier in enumerate(equivalent)],
+        parking=[b for b in sites if b.ops[0].form.is_barrier],
+        gathering=[b for b in sites if not b.ops[0].form.is_barrier and b.ops[0].form.needs_others],
+        meetings=_meetings(sites, equivalent, divergence.constants),
+        strips={p: strip for p, strip in loops.items() if p not in polls | apart},
+        parts=parts,
+        together=[_sunk(b, functools.partial(may_wait, program=e.program, divergence=divergence)) for b in again],
+        ends=dict(_ends(e, again)),
+    )  # fmt: skip
+
+
+# -- places of one exchange -------------------------------------------------------------------------------
+
+
+def _meetings(
+    sites: Sequence[Block], equivalent: Sequence[int | None], constants: Mapping[int, int]
+) -> list[list[Block]]:
+    """Find places of the same operation that may take part in one exchange: their masks may be equal.
+
+    Source: CUDA C++ Programming Guide, "Warp Shuffle Functions" and its neighbours: the lanes that a mask names have
+    to execute the same operation with the same mask; the manual does not ask that it stands in one place. Where all
+    lanes pass all places in turn, they wait at each for the last of them: ``equivalent`` is of ``control_equivalent``.
+    """
+    same: dict[tuple[str, ...], list[Block]] = {}
+    for block in sites:
+        if block.ops[0].form.names_members:
+            same.setdefault((block.ops[0].opcode, *block.ops[0].modifiers), []).append(block)
+    passed = [p if earlier is None else earlier for p, earlier in enumerate(equivalent)]
+    found: list[list[Block]] = []
+    for places in same.values():
+        if len({passed[block.position] for block in places}) > 1:
+            by_mask: dict[int | None, list[Block]] = {}
+            for block in places:
+                by_mask.setdefault(_mask(block.ops[0], constants), []).append(block)
+            found += [places] if None in by_mask else [some for some in by_mask.values() if len(some) > 1]
+    return found
+
+
+def _mask(op: Op, constants: Mapping[int, int]) -> int | None:
+    mask = constant_of(op.sources[-1], constants)
+    return None if mask is None else mask & 0xFFFFFFFF
+
+
+# -- warps whose lanes are all active ---------------------------------------------------------------------
+
+
+def _sunk(block: Block, may_wait: Callable[[Op], bool]) -> Block:
+    """Have atomic operations take what they work on where they stand, and run behind what only computes.
+
+    They read from memory what the lanes hand over, which is quicker some time after it was written. Operations of one
+    name wait for each other, those of different names come in their order.
+    """
+    ops: list[Op] = []
+    late: list[Op] = []
+    for op in block.ops:
+        waits = may_wait(op)
+        if Trait.NARROW not in op.form.meaning.traits and not (waits and late and late[0].modifiers == op.modifiers):
+            ops += late
+            late.clear()
+        if waits:
+            sources = (*op.sources, IntConstant(len(late)))
+            op, run = (Op(form_of(f"atom.{half}", *op.modifiers), (), sources, line=op.line) for half in ("put", "run"))
+            late.append(run)
+        ops.append(op)
+    return replace(block, ops=[*ops, *late])
+
+
+def _ends(e: WarpEmitter, blocks: Sequence[Block]) -> Iterator[tuple[int, Op]]:
+    """Find the branches that the first and the last lane of a row decide: what they compare counts up in between."""
+    for block in blocks:
+        op = _comparison(block)
+        shapes = [] if op is None else [e.operand_shape(s) for s in op.sources]
+        known = all(s.stride is not None and not s.guarded for s in shapes)
+        if op is not None and known and not all(s.is_uniform for s in shapes):
+            yield block.position, op
+
+
+def _comparison(block: Block) -> Op | None:
+    """Find the comparison of 32-bit integers in this block that decides its branch, if what it read still stands."""
+    guard, written = None if block.branch is None else block.branch.guard, 0
+    for op in () if guard is None else reversed(block.ops[:-1]):
+        if guard in op.written:
+            plain = op.opcode == "setp" and op.guard is None and len(op.results) == 1 and len(op.modifiers) == 2
+            good = plain and op.modifiers[0] in ORDERS and op.modifiers[1] in ("s32", "u32")
+            return op if good and not op.reads & written else None
+        written |= op.writes
+    return None
