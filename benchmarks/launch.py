@@ -20,15 +20,13 @@ from measure import medians
 import cujit
 from cujit.devices.cuda.backend import CudaBackend
 from cujit.devices.cuda.launching import driver_entries
-from cujit.devices.cuda.start import GPU
 from cujit.devices.device import Device
 from cujit.devices.jit import NativeFunction, compile_ir
 from cujit.devices.launcher.code import launch_code
 from cujit.devices.launcher.cpython import native_type
-from cujit.devices.launcher.finish import COPY, Parameters
+from cujit.devices.launcher.finish import COPY
 from cujit.devices.launcher.launch import attach
 from cujit.devices.launcher.runtime import compile_text
-from cujit.devices.launcher.symbols import link_names
 from cujit.toolchain.driver import open_driver
 
 CODE = """
@@ -97,12 +95,9 @@ def c_loops(kernel: cujit.Kernel, values: bytes, offsets: tuple[int, ...]) -> Co
 
 def ours_each(launch: cujit.Launch) -> None:
     """Have a launch give the driver the address of each parameter, instead of one buffer."""
-    prepared, binder = launch._prepared, launch._entry.binder
+    prepared = launch._prepared
     assert prepared is not None
-    assert binder is not None
-    code = launch_code(binder._layout, GPU, native_type(cujit.Launch).state_offset, Parameters.EACH)
-    prepared.keep.append(code)
-    native_type(cujit.Launch).attach(launch, code.address, ctypes.addressof(prepared.state))
+    prepared.state.each = 1
 
 
 def warm(launch: Callable[..., object], *arguments: object) -> None:
@@ -297,7 +292,7 @@ def on_gpu(device: Device, rounds: int) -> list[str]:
 
 def floor_callable() -> tuple[Any, NativeFunction]:
     """Make an object whose call does nothing but return None."""
-    code = compile_text(link_names(_EMPTY), "empty", 1)
+    code = compile_text(_EMPTY, "empty")
     native = native_type(_Empty)
     call = native.type()
     native.attach(call, code.address, 0)
@@ -318,14 +313,13 @@ def reading(device: cujit.Device, rounds: int) -> list[str]:
     for name, arguments in (("ints", (1, 2, 2.0, 16)), ("arrays", (x, y, 2.0, 16))):
         launch = module[name].prepare(1, 32, shared_bytes=16)
         warm(launch, *arguments)
-        prepared, binder = launch._prepared, launch._entry.binder
+        prepared = launch._prepared
         assert prepared is not None
-        assert binder is not None
         sinks.append(ctypes.create_string_buffer(64))
         prepared.state.sink = ctypes.addressof(sinks[-1])
-        code = launch_code(binder._layout, COPY, native_type(cujit.Launch).state_offset)
+        code = launch_code(COPY, native_type(cujit.Launch).state_offset)
         prepared.keep.append(code)
-        native_type(cujit.Launch).attach(launch, code.address, ctypes.addressof(prepared.state))
+        code.attach(native_type(cujit.Launch), launch, prepared.state)
         turns[f"four arguments, {name}"] = repeat(launch, *arguments)
     kernel = module["arrays"]
 

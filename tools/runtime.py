@@ -1,4 +1,4 @@
-"""Make the C of the package anew: the run-time of the CPU device, and the launcher's readers, become LLVM bitcode.
+"""Make the C of the package anew: the run-time of the CPU device, and the launcher, become LLVM bitcode.
 
 ``python tools/runtime.py`` writes ``x86_64/*.bc``, ``aarch64/*.bc``, and which functions are in them, beside the
 ``*.c`` of ``src/cujit/devices/cpu/runtime`` and of ``src/cujit/devices/launcher/native``. With ``directory [sources]``
@@ -30,12 +30,13 @@ from cujit.devices.cpu.native import structures
 from cujit.devices.cpu.run.launch import PLACE, SHARED_ALIGN
 from cujit.devices.cpu.run.tensormap import ELEMENT_BYTES, ROUNDED
 from cujit.devices.cpu.run.textures import FORMATS, SURFACE_MARK, TEXTURE_MARK
+from cujit.devices.launcher.layout import Field, FieldKind
 from cujit.devices.launcher.state import LaunchState
 from cujit.devices.textures.texture import AddressMode
 
 DEVICES = Path(__file__).parent.parent / "src" / "cujit" / "devices"
 SOURCES = DEVICES / "cpu" / "runtime"
-READERS = DEVICES / "launcher" / "native"
+LAUNCHER = DEVICES / "launcher" / "native"
 PROCESSORS = ("x86_64", "aarch64")
 
 _LANGUAGE = ("-std=gnu11", "-D_GNU_SOURCE", "-Wall", "-Wextra", "-Werror", "-Wno-psabi", "-ffp-contract=off")
@@ -61,7 +62,7 @@ they are made of, how libc is."""
 def make(directory: Path, sources: Path) -> None:
     """Compile every part into a directory."""
     with tempfile.TemporaryDirectory() as folder:
-        Path(folder, "shared.h").write_text(of_launcher() if sources == READERS else shared())
+        Path(folder, "shared.h").write_text(of_launcher() if sources == LAUNCHER else shared())
         functions: dict[str, list[str]] = {}
         for processor in PROCESSORS:
             (directory / processor).mkdir(parents=True, exist_ok=True)
@@ -138,9 +139,12 @@ def shared() -> str:
 
 def of_launcher() -> str:
     """Write the header of what the launcher's C and Python know: the structures that machine code reads."""
-    words: dict[type, str] = {ctypes.c_uint64: "u64", ctypes.c_uint32: "u32", ctypes.c_int32: "i32"}
+    words: dict[type, str] = {
+        ctypes.c_uint64: "u64", ctypes.c_int64: "i64", ctypes.c_uint32: "u32", ctypes.c_int32: "i32"
+    }  # fmt: skip
     head = f"/* Made by tools/runtime.py. */\n\n#pragma once\n\n#define FLOAT_OVERFLOW {OVERFLOW[4].hex()}\n\n"
-    for structure in (LaunchState, TensorInterface, CupyInterface):
+    head += _enum("FIELD", {kind.name: kind.value for kind in FieldKind})
+    for structure in (LaunchState, Field, TensorInterface, CupyInterface):
         name, fields = f"struct {structure.__name__}", structure._fields_
         head += f"{name} {{\n" + "".join(f"  {words[field[1]]} {field[0]};\n" for field in fields) + "};\n"
         head += f'_Static_assert(sizeof({name}) == {ctypes.sizeof(structure)}, "as Python has it");\n'
@@ -200,5 +204,5 @@ def _run(folder: Path, processor: str, *options: str) -> None:
 
 if __name__ == "__main__":
     given = [Path(argument).absolute() for argument in sys.argv[1:3]]
-    for sources in (SOURCES, READERS) if not given else (given[1] if len(given) > 1 else SOURCES,):
+    for sources in (SOURCES, LAUNCHER) if not given else (given[1] if len(given) > 1 else SOURCES,):
         make(given[0] if given else sources, sources)

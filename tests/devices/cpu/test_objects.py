@@ -67,7 +67,7 @@ import numpy as np
 import cujit
 import cujit.devices.jit as jit
 from cujit.devices.cpu.run.grid import CPU
-from cujit.devices.launcher.runtime import cupy_reader, runtime, tensor_reader
+from cujit.devices.launcher.runtime import finish, native
 
 made = []
 def counted(*args, optimise=jit.optimise, **more):
@@ -87,7 +87,7 @@ try:
     module["fall"][1, 1]()
 except cujit.errors.KernelFaultError as e:
     print(*[line.strip() for line in str(e).splitlines() if "trap;" in line])
-runtime(CPU), tensor_reader(), cupy_reader()
+native("launch"), finish(CPU), native("torch"), native("cupy")
 print("made", len(made))
 print(*modules)
 """

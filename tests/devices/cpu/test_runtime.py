@@ -12,7 +12,7 @@ import pytest
 
 from cujit.devices.cpu.native import library
 from cujit.errors import UnsupportedError
-from runtime import READERS, SOURCES, shared
+from runtime import LAUNCHER, SOURCES, shared
 
 ROOT = Path(__file__).parents[3]
 TOOL = ROOT / "tools" / "runtime.py"
@@ -35,7 +35,7 @@ def write_shared(directory: Path) -> Path:
 
 
 @needs_clang
-@pytest.mark.parametrize("sources", [SOURCES, READERS], ids=["run-time", "launcher"])
+@pytest.mark.parametrize("sources", [SOURCES, LAUNCHER], ids=["run-time", "launcher"])
 def test_the_bitcode_of_the_package_is_that_of_its_sources(tmp_path: Path, sources: Path) -> None:
     made = make(tmp_path, sources)
     assert made.returncode == 0, made.stderr
@@ -64,7 +64,7 @@ def test_every_part_is_there_for_a_processor(machine: str) -> None:
     assert {path.stem for path in (SOURCES / machine).glob("*.bc")} == {
         part.name for part in library.PARTS if part.text is None
     }
-    assert {path.stem for path in (READERS / machine).glob("*.bc")} == {"readers"}
+    assert {path.stem for path in (LAUNCHER / machine).glob("*.bc")} == {"launch", "torch", "cupy"}
 
 
 def test_a_processor_without_a_run_time_is_told_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,7 +19,6 @@ from cujit.devices.launcher.code import launch_code
 from cujit.devices.launcher.cpython import is_supported, native_type
 from cujit.devices.launcher.finish import COPY
 from cujit.devices.launcher.launch import attach
-from cujit.devices.launcher.layout import Field, FieldKind, Layout
 from cujit.errors import MissingError
 from cujit.kernel import Launch
 from cujit.loading import jit
@@ -31,9 +30,7 @@ FILL = """extern "C" __global__ void fill(int* p, int n, int value) {
 }"""
 
 
-def wanted(size: int = 4) -> code.Wanted:
-    fields = (Field(FieldKind.SIGNED, 0, size),)
-    return code.Wanted(Layout(fields, size), COPY, native_type(Launch).state_offset)
+WANTED = code.Wanted(COPY, native_type(Launch).state_offset)
 
 
 def until(done: Any) -> None:
@@ -59,16 +56,15 @@ def test_a_launch_changes_to_machine_code_between_two_calls(cpu: Device) -> None
         is_attached()
 
 
-def test_where_the_readers_are_not_written_for_the_processor_launches_go_by_hand(
+def test_where_the_launcher_is_not_written_for_the_processor_launches_go_by_hand(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(runtime, "_NATIVE", tmp_path)
-    monkeypatch.setattr(runtime, "_readers", runtime._readers.__wrapped__)
-    monkeypatch.setattr(runtime, "runtime", runtime.runtime.__wrapped__)
-    with pytest.raises(MissingError, match="the launcher's readers are not written for"):
-        launch_code.__wrapped__(*wanted(2))
+    monkeypatch.setattr(runtime, "native", runtime.native.__wrapped__)
+    with pytest.raises(MissingError, match="the launcher is not written for"):
+        launch_code.__wrapped__(*WANTED)
     monkeypatch.setattr(code, "launch_code", launch_code.__wrapped__)
-    assert code._Compiler().now(wanted(2)) is None
+    assert code._Compiler().now(WANTED) is None
 
 
 def test_threads_that_call_at_once_attach_one_code(cpu: Device) -> None:
@@ -97,9 +93,9 @@ def test_code_is_made_once_in_a_thread_of_its_own(monkeypatch: pytest.MonkeyPatc
 
     monkeypatch.setattr(code, "launch_code", compile_)
     compiler = code._Compiler()
-    assert compiler.soon(wanted()) is None
-    until(lambda: compiler.soon(wanted()) is not None)
-    assert compiler.soon(wanted()) is compiler.now(wanted())
+    assert compiler.soon(WANTED, "a layout") is None
+    until(lambda: compiler.soon(WANTED, "a layout") is not None)
+    assert compiler.soon(WANTED, "a layout") is compiler.now(WANTED)
     assert [thread.name for thread in threads] == ["cujit-launcher"]
 
 
@@ -108,9 +104,9 @@ def test_a_process_that_launches_three_times_compiles_nothing(monkeypatch: pytes
     monkeypatch.setattr(threading.Thread, "start", lambda thread: begun.append(thread))
     compiler = code._Compiler()
     for _ in range(3):
-        assert compiler.soon(wanted()) is None
+        assert compiler.soon(WANTED, "a layout") is None
     assert begun == []
-    assert compiler.soon(wanted()) is None
+    assert compiler.soon(WANTED, "a layout") is None
     assert len(begun) == 1
 
 
@@ -121,8 +117,8 @@ def test_without_a_thread_nothing_breaks(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(threading.Thread, "start", none)
     compiler = code._Compiler()
     for _ in range(5):
-        assert compiler.soon(wanted()) is None
-    assert compiler.now(wanted()) is not None
+        assert compiler.soon(WANTED, "a layout") is None
+    assert compiler.now(WANTED) is not None
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")

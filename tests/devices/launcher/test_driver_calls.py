@@ -14,7 +14,6 @@ from cujit.devices.cuda.start import GPU
 from cujit.devices.device import Device
 from cujit.devices.launcher.code import launch_code
 from cujit.devices.launcher.cpython import is_supported, native_type
-from cujit.devices.launcher.finish import Parameters
 from cujit.devices.launcher.layout import layout_of
 from cujit.devices.options import PLAIN, LaunchOptions
 from cujit.devices.shapes import Dim3, LaunchShape
@@ -125,7 +124,7 @@ def bound(
     driver: Driver,
     device: Device,
     options: LaunchOptions = PLAIN,
-    parameters: Parameters = Parameters.BUFFER,
+    each: bool = False,
     signature: Signature = SIGNATURE,
 ) -> Callable[..., None]:
     from cujit.devices.launcher.state import LaunchState
@@ -133,7 +132,7 @@ def bound(
     layout = layout_of(signature)
     assert layout is not None
     native = native_type(Call)
-    code = launch_code(layout, GPU, native.state_offset, parameters)
+    code = launch_code(GPU, native.state_offset)
     config = launch_config(SHAPE, 99, options)
     alive = ctypes.c_int32(1)
 
@@ -149,13 +148,17 @@ def bound(
         stream=99,
         config=0 if options == PLAIN else ctypes.addressof(config),
         dynamic_bytes=SHAPE.shared_bytes,
+        fields=ctypes.addressof(layout.fields),
+        count=len(layout.fields),
+        size=layout.size,
+        each=each,
         **driver.fields,
         **dict(zip(("grid_x", "grid_y", "grid_z"), SHAPE.grid, strict=True)),
         **dict(zip(("block_x", "block_y", "block_z"), SHAPE.block, strict=True)),
     )
     call: Any = native.type()
-    call.keep = (code, state, config, alive, failed, driver)
-    native.attach(call, code.address, ctypes.addressof(state))
+    call.keep = (code, state, config, alive, failed, driver, layout)
+    code.attach(native, call, state)
     return call  # type: ignore[no-any-return]
 
 
@@ -168,16 +171,14 @@ def test_the_driver_hears_function_sizes_stream_and_the_buffer(driver: Driver, g
 
 
 def test_the_driver_hears_the_address_of_each_parameter(driver: Driver, gpu_memory: Device) -> None:
-    bound(driver, gpu_memory, parameters=Parameters.EACH)(7, 0.5, -2)
+    bound(driver, gpu_memory, each=True)(7, 0.5, -2)
     values = [b"\7", struct.pack("<d", 0.5), struct.pack("<i", -2)]
     assert driver.heard == [("launch", 77, [2, 3, 4, 5, 6, 7, 1024], 99, OURS, "each", values)]
 
 
-@pytest.mark.parametrize("parameters", list(Parameters), ids=lambda p: p.name)
-def test_a_kernel_without_parameters_gives_the_driver_none(
-    driver: Driver, gpu_memory: Device, parameters: Parameters
-) -> None:
-    bound(driver, gpu_memory, parameters=parameters, signature=Signature())()
+@pytest.mark.parametrize("each", [False, True], ids=["buffer", "each"])
+def test_a_kernel_without_parameters_gives_the_driver_none(driver: Driver, gpu_memory: Device, each: bool) -> None:
+    bound(driver, gpu_memory, each=each, signature=Signature())()
     assert driver.heard[0][-2:] == ("none", b"")
 
 

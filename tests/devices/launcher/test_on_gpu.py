@@ -175,7 +175,7 @@ def test_priorities_are_those_of_the_device(gpu: Device) -> None:
         for _ in range(2):
             launch(1.0, x, x, N)
     gpu.synchronize()
-    with pytest.raises(LaunchError, match="priority 100; the device takes"):
+    with pytest.raises(LaunchError, match="priority 100; cuda:0 takes"):
         module["axpy"].prepare(8, 128, priority=100)
 
 

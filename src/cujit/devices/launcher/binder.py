@@ -57,7 +57,7 @@ class Prepared:
 
     def attach(self, callables: Callables, launch: object) -> None:
         """Have a call of ``launch``, which keeps this, run the machine code."""
-        callables.attach(launch, self.code.address, ctypes.addressof(self.state))
+        self.code.attach(callables, launch, self.state)
 
 
 class Binder:
@@ -75,6 +75,7 @@ class Binder:
         self._device = device
         self._alive = alive
         self._layout = layout
+        self._key = bytes(layout.fields)
         count = max(len(layout.fields), 1)
         self._known = (ctypes.c_uint64 * count)(*[_UNKNOWN] * count)
         self._dtypes: list[object] = [None] * count
@@ -107,14 +108,15 @@ class Binder:
         None if there is no LLVM, or the code is not compiled yet: then it is being compiled, unless ``wait`` has it
         done at once.
         """
-        wanted = Wanted(self._layout, self._finish, native_type(base).state_offset)
-        code = code_now(wanted) if wait else code_soon(wanted)
+        wanted = Wanted(self._finish, native_type(base).state_offset)
+        code = code_now(wanted) if wait else code_soon(wanted, self._key)
         if code is None:
             return None
         state = LaunchState(
             alive=ctypes.addressof(_ASLEEP), device=id(self._device), known=ctypes.addressof(self._known)
         )
-        state.known_tensors = ctypes.addressof(self._known_tensors)
+        state.fields, state.count = ctypes.addressof(self._layout.fields), len(self._layout.fields)
+        state.size, state.known_tensors = self._layout.size, ctypes.addressof(self._known_tensors)
         state.tensor_device_type, state.tensor_device_index = (
             (1, self._device.ordinal) if self._device.is_gpu else (0, -1)
         )
@@ -171,11 +173,11 @@ class Binder:
         interface = tensor_interface()
         if interface is None or tensor.is_complex():
             return
-        from cujit.devices.launcher.runtime import tensor_reader  # start-up: code is made at the second launch
+        from cujit.devices.launcher.runtime import native  # start-up: code is made at the second launch
 
         code = interface.ask("get_dtype", tensor, ctypes.c_int32)
         self._known_tensors[index] = _NO_DTYPE if code is None else code
-        interface.read = tensor_reader().address
+        interface.read = native("torch").address
         state.tensors = ctypes.addressof(interface)
 
     def _learn_cupy_array(self, index: int, array: Any, state: LaunchState) -> None:
@@ -183,10 +185,10 @@ class Binder:
         interface = cupy_interface(self._device.ordinal) if self._device.is_gpu else None
         if interface is None:
             return
-        from cujit.devices.launcher.runtime import cupy_reader  # start-up: code is made at the second launch
+        from cujit.devices.launcher.runtime import native  # start-up: code is made at the second launch
 
         self._learn_dtype(index, array.dtype)
-        interface.read = cupy_reader().address
+        interface.read = native("cupy").address
         state.cupy = ctypes.addressof(interface)
 
 

@@ -1,10 +1,11 @@
-"""Machine code for launches, one piece for each layout of parameters, shared by all kernels of the process.
+"""Machine code for launches, shared by all kernels of the process.
 
 It is made beside the launches, so that nobody waits for LLVM: until it is there, launches go by hand.
 """
 
 from __future__ import annotations
 
+import ctypes
 import functools
 import threading
 from collections import Counter
@@ -12,63 +13,52 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from cujit.devices.backend import Finish
-from cujit.devices.launcher.finish import Parameters
-from cujit.devices.launcher.layout import Layout
+from cujit.devices.launcher.cpython import Callables
+from cujit.devices.launcher.state import LaunchState
 from cujit.errors import MissingError
 from cujit.forks import Lock, begins_anew
 
 if TYPE_CHECKING:  # what writes and compiles IR is imported for the first launch that is compiled
     from cujit.devices.jit import NativeFunction
-    from cujit.devices.launcher.runtime import Runtime
 
 __all__ = ["LaunchCode", "Wanted", "code_now", "code_soon", "launch_code"]
-
-_LEVEL = 0
-"""LLVM's optimisation level: the code is a row of calls, which no optimisation makes shorter."""
 
 
 @dataclass(frozen=True)
 class LaunchCode:
-    """The launch of one layout and what it calls; whoever runs it keeps this."""
+    """The entry of a launch, and what starts its kernel; whoever runs it keeps this."""
 
     function: NativeFunction
-    runtime: Runtime
+    finish: NativeFunction
 
-    @property
-    def address(self) -> int:
-        """Where the code is: a function of the signature of vectorcall."""
-        return self.function.address
+    def attach(self, callables: Callables, launch: object, state: LaunchState) -> None:
+        """Have a call of ``launch``, which keeps this and the state, run the machine code."""
+        state.finish = self.finish.address
+        callables.attach(launch, self.function.address, ctypes.addressof(state))
 
 
-@functools.lru_cache(maxsize=1024)
-def launch_code(
-    layout: Layout, finish: Finish, state_offset: int, parameters: Parameters = Parameters.BUFFER
-) -> LaunchCode:
-    """Compile the launch of a layout, once.
+@functools.cache
+def launch_code(finish: Finish, state_offset: int) -> LaunchCode:
+    """Compile the launch of a kind of place and of callables, once.
 
     Raises:
-        MissingError: llvmlite is not installed.
+        MissingError: llvmlite is not installed, or the launcher is not written for this processor.
     """
-    # Start-up: code from the cache is not emitted anew.
-    from cujit.devices.launcher.emit import SYMBOL, emit
-    from cujit.devices.launcher.runtime import compile_text, runtime
+    from cujit.devices.launcher import runtime  # start-up: few launches are made by hand
 
-    needed = runtime(finish)
-    text = emit(layout, needed.functions, state_offset, parameters)
-    return LaunchCode(compile_text(text, SYMBOL, _LEVEL), needed)
+    return LaunchCode(runtime.native("launch", state_offset), runtime.finish(finish))
 
 
 # -- beside the launches ----------------------------------------------------------------------------------
 
 _CALLS_BEFORE = 3
-"""Launches of a layout that go by hand before its code is compiled: a process that launches a few times, as one with a
+"""Launches of a layout that go by hand before there is machine code: a process that launches a few times, as one with a
 warm cache may, never imports LLVM (92 ms) nor compiles with it (122 ms; both on a slow machine of two cores)."""
 
 
 class Wanted(NamedTuple):
     """What code is asked for: what ``launch_code`` takes."""
 
-    layout: Layout
     finish: Finish
     state_offset: int
 
@@ -79,7 +69,7 @@ class _Compiler:
     def __init__(self) -> None:
         self._made: dict[Wanted, LaunchCode | None] = {}
         self._begun: set[Wanted] = set()
-        self._asked: Counter[Wanted] = Counter()
+        self._asked: Counter[object] = Counter()
         self._busy = Lock()
         begins_anew(self)
 
@@ -96,10 +86,10 @@ class _Compiler:
                     self._made[wanted] = None
             return self._made[wanted]
 
-    def soon(self, wanted: Wanted) -> LaunchCode | None:
+    def soon(self, wanted: Wanted, layout: object) -> LaunchCode | None:
         if wanted not in self._made and wanted not in self._begun:
-            self._asked[wanted] += 1
-            if self._asked[wanted] <= _CALLS_BEFORE:
+            self._asked[layout] += 1
+            if self._asked[layout] <= _CALLS_BEFORE:
                 return None
             self._begun.add(wanted)
             try:
@@ -119,6 +109,6 @@ def code_now(wanted: Wanted) -> LaunchCode | None:
     return _compiler().now(wanted)
 
 
-def code_soon(wanted: Wanted) -> LaunchCode | None:
-    """Give a launch that is compiled; or None, and have it compiled beside once it was asked for some times."""
-    return _compiler().soon(wanted)
+def code_soon(wanted: Wanted, layout: object) -> LaunchCode | None:
+    """Give a launch that is compiled; or None, and have it compiled beside once a layout asked for it some times."""
+    return _compiler().soon(wanted, layout)

@@ -2,20 +2,9 @@
 
 from __future__ import annotations
 
-import enum
-
 from cujit.devices.backend import Finish
 
-__all__ = ["COPY", "Parameters", "finish_text", "load", "report"]
-
-
-class Parameters(enum.Enum):
-    """How the driver is given the parameters."""
-
-    BUFFER = "extra"
-    """As one buffer, by ``extra``: the driver checks its size."""
-    EACH = "kernelParams"
-    """As an array of the address of each."""
+__all__ = ["COPY", "finish_text", "load", "report"]
 
 
 def finish_text(finish: Finish) -> str:

@@ -1,10 +1,11 @@
 """What machine code has to know of a signature: the kind, place and size of each parameter, and nothing else.
 
-Two kernels with the same layout share their machine code; their types, devices and messages are data.
+The machine code is the same for all; the layout is data.
 """
 
 from __future__ import annotations
 
+import ctypes
 import enum
 from typing import NamedTuple
 
@@ -24,37 +25,43 @@ Source: CUDA C++ Programming Guide, "Function Parameters": 4 KB for every archit
 _POINTER_BYTES = 8
 
 
-class FieldKind(enum.Enum):
+class FieldKind(enum.IntEnum):
     """How machine code reads a parameter; all leave to Python what they do not take."""
 
-    SIGNED = "s"
-    UNSIGNED = "u"
-    WORD = "w"
-    """An integer of either sign; of 8 bytes a pointer too."""
-    FLOAT = "f"
-    BOOL = "b"
-    POINTER = "p"
-    PYTHON = "o"
+    PYTHON = 0
     """Always left to Python."""
+    POINTER = 1
+    WORD = 2
+    """An integer of 64 bits of either sign, or a pointer."""
+    FLOAT = 3
+    BOOL = 4
+    INTEGER = 5
+    """From ``low`` to ``high``."""
+    LARGE = 6
+    """An integer of 64 bits without a sign."""
 
 
-class Field(NamedTuple):
-    """One parameter; ``offset`` and ``size`` are in bytes."""
+class Field(ctypes.Structure):
+    """One parameter; ``offset`` and ``size`` are in bytes, ``low`` and ``high`` the bounds of an integer."""
 
-    kind: FieldKind
-    offset: int
-    size: int
+    _fields_ = (
+        ("kind", ctypes.c_uint32),
+        ("size", ctypes.c_uint32),
+        ("offset", ctypes.c_uint64),
+        ("low", ctypes.c_int64),
+        ("high", ctypes.c_int64),
+    )
 
     @property
     def is_pointer(self) -> bool:
         """Whether an address can go there."""
-        return self.kind is FieldKind.POINTER or (self.kind is FieldKind.WORD and self.size == _POINTER_BYTES)
+        return self.kind in (FieldKind.POINTER, FieldKind.WORD)
 
 
 class Layout(NamedTuple):
     """The parameters of a kernel in order; ``size`` is that of the parameter buffer in bytes."""
 
-    fields: tuple[Field, ...]
+    fields: ctypes.Array[Field]
     size: int
 
 
@@ -62,24 +69,26 @@ def layout_of(signature: Signature) -> Layout | None:
     """Give the layout of a signature; None if machine code does not take so much."""
     if len(signature) > MOST_FIELDS or signature.size > MOST_BYTES:
         return None
-    fields = (Field(_kind(p), offset, p.size) for p, offset in zip(signature, signature.offsets, strict=True))
-    return Layout(tuple(fields), signature.size)
+    fields = [_field(p, offset) for p, offset in zip(signature, signature.offsets, strict=True)]
+    return Layout((Field * len(fields))(*fields), signature.size)
 
 
-_WORDS = {
-    ParameterClass.SIGNED: FieldKind.SIGNED,
-    ParameterClass.UNSIGNED: FieldKind.UNSIGNED,
-    ParameterClass.BITS: FieldKind.WORD,
-    ParameterClass.UNKNOWN: FieldKind.WORD,
-}
+_INTEGERS = (ParameterClass.SIGNED, ParameterClass.UNSIGNED, ParameterClass.BITS, ParameterClass.UNKNOWN)
 
 
-def _kind(p: Parameter) -> FieldKind:
-    """Choose a reader that agrees with ``devices.arguments`` in whatever it takes."""
+def _field(p: Parameter, offset: int) -> Field:
+    """Choose a reader that agrees with ``devices.arguments`` in whatever it takes; a word takes ints of both signs."""
+    bits, kind, low, high = 8 * p.size, FieldKind.PYTHON, 0, 0
     if p.kind is ParameterClass.POINTER and p.size == _POINTER_BYTES:
-        return FieldKind.POINTER
-    if p.kind is ParameterClass.FLOAT and p.size in (4, 8):
-        return FieldKind.FLOAT
-    if p.kind is ParameterClass.BOOL and p.size == 1:
-        return FieldKind.BOOL
-    return _WORDS.get(p.kind, FieldKind.PYTHON) if p.size in (1, 2, 4, 8) else FieldKind.PYTHON
+        kind = FieldKind.POINTER
+    elif p.kind is ParameterClass.FLOAT and p.size in (4, 8):
+        kind = FieldKind.FLOAT
+    elif p.kind is ParameterClass.BOOL and p.size == 1:
+        kind = FieldKind.BOOL
+    elif p.kind in _INTEGERS and p.size in (1, 2, 4, 8):
+        kind = FieldKind.INTEGER
+        if p.size == 8 and p.kind is not ParameterClass.SIGNED:
+            kind = FieldKind.LARGE if p.kind is ParameterClass.UNSIGNED else FieldKind.WORD
+        low = 0 if p.kind is ParameterClass.UNSIGNED else -(1 << bits - 1)
+        high = (1 << bits - 1) - 1 if p.kind is ParameterClass.SIGNED or bits == 64 else (1 << bits) - 1
+    return Field(kind, p.size, offset, low, high)

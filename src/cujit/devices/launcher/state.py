@@ -16,12 +16,14 @@ class LaunchState(ctypes.Structure):
     """The data of one prepared launch. Whoever has it keeps alive what it refers to; words of 64 bits are addresses.
 
     ``by_hand`` takes a call that the machine code leaves alone, ``named`` one with keywords, ``failed`` what the
-    place that runs the kernel answered. ``readers`` and ``known`` have an entry per parameter: the reader written in
-    Python, and the dtype that an array has been found to have.
+    place that runs the kernel answered. ``finish`` is the function that starts the kernel. ``fields``, ``readers`` and
+    ``known`` have an entry per parameter, of which there are ``count``: how it is read, the reader written in Python,
+    and the dtype that an array has been found to have. ``size`` is that of the parameter buffer in bytes; with ``each``
+    the driver gets the address of each parameter instead of the buffer.
     """
 
     _fields_ = (
-        *_fields(ctypes.c_uint64, "alive by_hand named failed readers known device"),
+        *_fields(ctypes.c_uint64, "alive by_hand named failed finish fields readers known device count size each"),
         # torch's tensors: the interface, the code of the dtype found right of each parameter, and the device
         *_fields(ctypes.c_uint64, "tensors known_tensors"),
         *_fields(ctypes.c_int32, "tensor_device_type tensor_device_index"),

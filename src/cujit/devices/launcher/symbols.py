@@ -1,8 +1,8 @@
 """The names that the launcher's IR uses for what is in this process, and what is put in their place.
 
-``@PyLong_AsDouble`` is a function of CPython, ``@run.integer`` one of ``runtime.py``, ``$None`` an object: all three
-become symbols, so that the code is the same in every process. ``#state.alive`` is the offset in bytes of a field or of
-an attribute, and becomes a number. C says ``cujit_object_None`` and ``cujit_place_type`` (``native/launcher.h``).
+``@PyLong_AsDouble`` is a function of CPython, ``$None`` an object: both become symbols, so that the code is the same in
+every process. ``#state.alive`` is the offset in bytes of a field, and becomes a number. C has its own spelling of these
+(``native/launcher.h``): ``cujit_object_None`` is such a symbol, ``cujit_place_type`` such a number.
 """
 
 from __future__ import annotations
@@ -11,9 +11,7 @@ import functools
 import re
 from collections.abc import Mapping
 
-from cujit.devices.arguments.cupy_arrays import CupyInterface
 from cujit.devices.arguments.pointers import Pointer
-from cujit.devices.arguments.tensors import TensorInterface
 from cujit.devices.arrays.array import DeviceArray
 from cujit.devices.launcher.cpython import address_of, object_type_offset, slot_offset
 from cujit.devices.launcher.state import LaunchState, place
@@ -21,7 +19,6 @@ from cujit.devices.launcher.state import LaunchState, place
 __all__ = ["address_of_symbol", "link_names", "places_in_objects"]
 
 _FUNCTION = re.compile(r"@(Py\w+)")
-_OURS = re.compile(r"@run\.(\w+)")
 _OBJECT = re.compile(r"\$(\w+)")
 _PLACE = re.compile(r"#([a-z_]+(?:\.[a-z_]+)?)")
 
@@ -44,21 +41,15 @@ Source: CPython manual, "Integer Objects", ``PyLong_FromLong``.
 _SYMBOL = "cujit_object_"
 
 
-def link_names(text: str, state_offset: int = 0, functions: Mapping[str, str] | None = None) -> str:
-    """Replace the names in IR, and declare the symbols.
-
-    ``state_offset`` is where a callable has the address of its state, in bytes, ``functions`` are the symbols for
-    ``@run.<name>``.
-    """
-    places = {**_places(), "state": state_offset}
+def link_names(text: str) -> str:
+    """Replace the names in IR, and declare the symbols."""
+    places = _places()
     symbols: dict[str, None] = {}
 
     def symbol(name: str) -> str:
         symbols[name] = None
         return f"@{name}"
 
-    if functions is not None:
-        text = _OURS.sub(lambda m: symbol(functions[m[1]]), text)
     text = _FUNCTION.sub(lambda m: symbol(m[1]), text)
     text = _OBJECT.sub(lambda m: symbol(_SYMBOL + m[1]), text)
     text = _PLACE.sub(lambda m: str(places[m[1]]), text)
@@ -85,9 +76,4 @@ def places_in_objects() -> Mapping[str, int]:
 
 @functools.cache
 def _places() -> Mapping[str, int]:
-    return {
-        "type": object_type_offset(),
-        **{f"tensors.{name}": int(getattr(TensorInterface, name).offset) for name, *_ in TensorInterface._fields_},
-        **{f"cupy.{name}": int(getattr(CupyInterface, name).offset) for name, *_ in CupyInterface._fields_},
-        **{f"state.{name}": place(name) for name, *_ in LaunchState._fields_},
-    }
+    return {f"state.{name}": place(name) for name, *_ in LaunchState._fields_}

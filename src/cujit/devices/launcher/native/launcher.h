@@ -15,6 +15,7 @@ typedef struct object object;
 
 #include "shared.h"
 
+typedef object *(*start)(struct LaunchState *state, void *buffer, u64 size, void **each);
 typedef bool (*foreign)(object *value, object *type, struct LaunchState *state, i64 index, u64 *out);
 
 long long PyLong_AsLongLongAndOverflow(object *number, int *over);
@@ -23,6 +24,7 @@ double PyLong_AsDouble(object *number);
 double PyFloat_AsDouble(object *number);
 char *PyBytes_AsString(object *bytes);
 object *PyObject_VectorcallDict(object *callable, object *const *arguments, u64 count, object *keywords);
+object *PyObject_GetAttr(object *value, object *name);
 object *PyErr_Occurred(void);
 void PyErr_Clear(void);
 void Py_DecRef(object *value);
@@ -33,7 +35,7 @@ extern const char cujit_object_None, cujit_object_True, cujit_object_False, cuji
 #define OBJECT(name) ((object *)&cujit_object_##name)
 
 /* Where objects have what, in bytes: known when the code is made, and numbers in it. */
-extern const i64 cujit_place_type, cujit_place_pointer_address, cujit_place_array_address,
+extern const i64 cujit_place_type, cujit_place_state, cujit_place_pointer_address, cujit_place_array_address,
     cujit_place_array_allocation, cujit_place_array_device, cujit_place_array_dtype, cujit_place_array_nbytes;
 #define AT(value, place) (*(object **)((char *)(value) + (place)))
 #define TYPE(value) AT(value, cujit_place_type)

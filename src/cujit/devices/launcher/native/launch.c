@@ -1,6 +1,7 @@
-/* The readers of arguments: exact types only, and the same answers as devices.arguments gives.
+/* A launch: read every argument into the parameter buffer, then start the kernel.
 
-   Each takes the argument and where its bytes go, and tells whether it took it. The code of a layout calls them. */
+   Each reader takes an argument and where its bytes go, and tells whether it took it: exact types only, with the same
+   answers as devices.arguments gives. Any other argument goes to the reader that is written in Python. */
 
 #include "launcher.h"
 
@@ -39,7 +40,7 @@ static bool array(object *value, struct LaunchState *state, i64 index, u64 *out)
 }
 
 /* Whatever can stand for a pointer. */
-bool cujit_launch_pointer(object *value, struct LaunchState *state, i64 index, u64 *out) {
+static bool read_pointer(object *value, struct LaunchState *state, i64 index, u64 *out) {
   object *type = TYPE(value);
   if (type == OBJECT(DeviceArray)) return array(value, state, index, out);
   if (value == OBJECT(None)) {
@@ -54,7 +55,7 @@ bool cujit_launch_pointer(object *value, struct LaunchState *state, i64 index, u
 }
 
 /* A real number: an exact float, or an exact int that rounds to one. */
-bool cujit_launch_double(object *value, double *out) {
+static bool read_double(object *value, double *out) {
   object *type = TYPE(value);
   if (type == OBJECT(float)) {
     *out = PyFloat_AsDouble(value);
@@ -66,22 +67,22 @@ bool cujit_launch_double(object *value, double *out) {
 }
 
 /* A number that a float holds without becoming infinite. */
-bool cujit_launch_single(object *value, float *out) {
+static bool read_single(object *value, float *out) {
   double wide;
-  if (!cujit_launch_double(value, &wide)) return false;
+  if (!read_double(value, &wide)) return false;
   double size = __builtin_fabs(wide);
   if (size >= FLOAT_OVERFLOW && size != __builtin_inf()) return false;
   *out = (float)wide;
   return true;
 }
 
-bool cujit_launch_bool(object *value, u8 *out) {
+static bool read_bool(object *value, u8 *out) {
   *out = value == OBJECT(True);
   return *out || value == OBJECT(False);
 }
 
 /* An exact int from low to high, of 1, 2, 4 or 8 bytes. */
-bool cujit_launch_integer(object *value, i64 low, i64 high, i64 size, void *out) {
+static bool read_integer(object *value, i64 low, i64 high, i64 size, void *out) {
   int over;
   if (TYPE(value) != OBJECT(int)) return false;
   i64 number = PyLong_AsLongLongAndOverflow(value, &over);
@@ -96,22 +97,70 @@ bool cujit_launch_integer(object *value, i64 low, i64 high, i64 size, void *out)
 }
 
 /* An exact int of 64 bits without a sign. */
-bool cujit_launch_large(object *value, u64 *out) {
+static bool read_large(object *value, u64 *out) {
   return TYPE(value) == OBJECT(int) && read_unsigned(value, out);
 }
 
 /* An int of 64 bits of either sign, or whatever can stand for a pointer. */
-bool cujit_launch_word(object *value, struct LaunchState *state, i64 index, u64 *out) {
-  return cujit_launch_integer(value, INT64_MIN, INT64_MAX, 8, out) || cujit_launch_large(value, out) ||
-         cujit_launch_pointer(value, state, index, out);
+static bool read_word(object *value, struct LaunchState *state, i64 index, u64 *out) {
+  return read_integer(value, INT64_MIN, INT64_MAX, 8, out) || read_large(value, out) ||
+         read_pointer(value, state, index, out);
 }
 
 /* Let the reader of Python take an argument, or raise: its bytes go to the buffer. */
-bool cujit_launch_ask(struct LaunchState *state, i64 index, object *value, void *to, u64 size) {
+static bool ask(struct LaunchState *state, i64 index, object *value, void *to, u64 size) {
   object *bytes = PyObject_VectorcallDict(((object **)state->readers)[index], &value, 1, 0);
   if (!bytes) return false;
   char *data = PyBytes_AsString(bytes);
   if (data) __builtin_memcpy(to, data, size);
   Py_DecRef(bytes);
   return data;
+}
+
+static bool read(struct LaunchState *state, const struct Field *field, i64 index, object *value, void *out) {
+  switch (field->kind) {
+    case FIELD_POINTER: return read_pointer(value, state, index, out);
+    case FIELD_FLOAT: return field->size == 4 ? read_single(value, out) : read_double(value, out);
+    case FIELD_BOOL: return read_bool(value, out);
+    case FIELD_LARGE: return read_large(value, out);
+    case FIELD_WORD: return read_word(value, state, index, out);
+    case FIELD_INTEGER: return read_integer(value, field->low, field->high, field->size, out);
+  }
+  return false;
+}
+
+static bool is_alive(struct LaunchState *state) { return *(volatile i32 *)state->alive == 1; }
+
+static object *by_hand(struct LaunchState *state, object *const *arguments, u64 count) {
+  return PyObject_VectorcallDict((object *)state->by_hand, arguments, count, 0);
+}
+
+/* The entry of a launch (PEP 590). A reader of Python may run anybody's code, which may close an array whose address
+   was read before: everything that was read here is then read again, until a round ends in which none was called. The
+   module may be closed by then, too. */
+object *cujit_launch(object *self, object *const *arguments, u64 given, object *names) {
+  struct LaunchState *state = (void *)AT(self, cujit_place_state);
+  if (names) return PyObject_VectorcallDict((object *)state->named, 0, 0, 0);
+  u64 count = given & INT64_MAX; /* some callers set the highest bit: PY_VECTORCALL_ARGUMENTS_OFFSET */
+  if (count != state->count || !is_alive(state)) return by_hand(state, arguments, count);
+  const struct Field *fields = (void *)state->fields;
+  char *buffer = __builtin_alloca_with_align(state->size + 1, 128);
+  __builtin_memset(buffer, 0, state->size);
+  u64 asked = 0, settled;
+  do {
+    settled = asked;
+    for (u64 i = 0; i < count; i++) {
+      void *to = buffer + fields[i].offset;
+      if (settled >> i & 1 || read(state, fields + i, i, arguments[i], to)) continue;
+      asked |= 1ull << i;
+      if (!ask(state, i, arguments[i], to, fields[i].size)) return 0;
+    }
+  } while (asked != settled);
+  if (!is_alive(state)) return by_hand(state, arguments, count);
+  void **each = 0;
+  if (state->each && count) {
+    each = __builtin_alloca(count * sizeof(void *));
+    for (u64 i = 0; i < count; i++) each[i] = buffer + fields[i].offset;
+  }
+  return ((start)state->finish)(state, buffer, state->size, each);
 }
