@@ -253,6 +253,21 @@ def test_of_packs_that_disagree_the_first_is_taken(path: Path, tmp_path: Path) -
         assert (found[0].data, found[1].root) == (data, first)
 
 
+def test_a_record_of_another_key_is_not_found(path: Path) -> None:
+    """Nor is one whose digest in the tables is right, for those who write packs can do that."""
+    whole = bytearray(path.read_bytes())
+    one, two = _HEAD_BYTES, _HEAD_BYTES + _ROW_BYTES
+    whole[one + 32 : two], whole[two + 32 : two + _ROW_BYTES] = (
+        whole[two + 32 : two + _ROW_BYTES],
+        whole[one + 32 : two],
+    )
+    whole[40:72] = hashlib.sha256(whole[_HEAD_BYTES : _HEAD_BYTES + _COUNT * _ROW_BYTES]).digest()
+    path.write_bytes(whole)
+    cache = reading(path)
+    assert len(hits(cache)) == _COUNT - 2
+    assert cache.counters.damaged == 2
+
+
 # -- what is read when somebody looks at it
 
 
@@ -294,6 +309,7 @@ LOOKS: dict[str, Callable[[Artifact], object]] = {
     "log": lambda artifact: artifact.log,
     "arch": lambda artifact: artifact.arch,
     "copied": lambda artifact: copy.deepcopy(artifact).names,
+    "vars": vars,
     "replaced": lambda artifact: replace(artifact, name="b.cu"),
     "pickled": lambda artifact: pickle.loads(pickle.dumps(artifact)),
 }

@@ -131,13 +131,7 @@ class OpenFile:
             self._singly -= 1
             if self._singly >= 0:
                 return _piece(self._fd, at, size)
-            try:
-                self._whole = _piece(self._fd, 0, self._size)
-            except OSError as e:
-                if e.errno != errno.ENOMEM:
-                    raise
-                self._singly = math.inf
-                return _piece(self._fd, at, size)
+            self._whole = _piece(self._fd, 0, self._size)
         return self._whole[at : at + size]
 
 

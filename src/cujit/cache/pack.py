@@ -145,7 +145,9 @@ class Pack:
         except (OSError, FormatError):
             if is_again:
                 raise
-            self._opened = None  # a daemon closes every descriptor, and another file may have ours now: open it anew
+            # Opened anew, it is read in pieces again: there may be no memory for all of it, or a daemon has closed all
+            # descriptors, and another file has ours now.
+            self._opened = None
             return self._proved(digest, is_again=True)
 
     def key_of(self, request: str) -> str | None:
