@@ -1,0 +1,90 @@
+"""What the hooks of build back ends share: the pack that a project wants in its wheel, as pyproject.toml says it."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+from cujit.cache.cache import Cache
+from cujit.cache.pack import PackStats
+from cujit.cache.process import default_cache
+from cujit.cache.store import PACK_SUFFIX
+from cujit.errors import CacheRefusedError, CompileError, OptionError, spell
+from cujit.worklist import build, read
+
+__all__ = ["WantedPack"]
+
+_KEYS = ("worklist", "arch", "ptx", "pack")
+_HELP = 'worklist = "kernels.jsonl", arch = ["sm_90"], ptx = true, pack = "mylib/kernels.pack"'
+
+
+@dataclass(frozen=True)
+class WantedPack:
+    """A pack to build: of the lists ``worklist``, for ``arch`` and, with ``ptx``, for GPUs of tomorrow.
+
+    ``project`` is the directory of the pyproject.toml. ``pack`` is where it lies in the wheel.
+    """
+
+    project: Path
+    worklist: tuple[str, ...]
+    pack: str
+    arch: tuple[str, ...] = ()
+    ptx: bool = True
+
+    @classmethod
+    def of(cls, said: Mapping[str, object], project: str | os.PathLike[str], *, where: str) -> WantedPack:
+        """Read a table of pyproject.toml; ``where`` is what errors call it.
+
+        Raises:
+            OptionError: a key is unknown, missing, or of the wrong type.
+        """
+        unknown = [key for key in said if key not in _KEYS]
+        if unknown:
+            raise OptionError(f"{where} has no key {spell(unknown[0])}", help=_HELP)
+        lists, arch = (_texts(said.get(key, ()), f"{where}: {key}") for key in ("worklist", "arch"))
+        pack, ptx = said.get("pack", ""), said.get("ptx", True)
+        if not lists:
+            raise OptionError(f"{where} names no worklist", help=_HELP)
+        path = PurePosixPath(pack if isinstance(pack, str) else "")
+        if path.suffix != PACK_SUFFIX or path.is_absolute() or ".." in path.parts:
+            raise OptionError(f"{where}: pack is {spell(pack)}; it takes a path in the wheel, to a .pack", help=_HELP)
+        if not isinstance(ptx, bool):
+            raise OptionError(f"{where}: ptx is {spell(ptx)}; it takes true or false")
+        return cls(Path(project), lists, str(path), arch, ptx)
+
+    def build(self, target: Path) -> PackStats:
+        """Compile what is listed, and write the pack; the same list, headers and compiler make the same bytes.
+
+        Raises:
+            CompileError: something that is listed does not compile.
+            CujitError: as of ``cujit.worklist.build``.
+        """
+        lists = read([self.project / path for path in self.worklist])
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix="cujit-build-") as folder:
+            cache = _written_cache() or Cache(Path(folder))
+            built = build(lists, arch=self.arch, ptx=self.ptx, pack=target, cache=cache, project=self.project)
+        if built.failed:
+            lines = [f"{one.name} for {one.arch}: {one.reason}" for one in built.failed]
+            raise CompileError("\n  ".join([f"{len(lines)} of the kernels for {self.pack} do not compile", *lines]))
+        assert built.pack is not None
+        return built.pack
+
+
+def _written_cache() -> Cache | None:
+    """Give the process's cache; None where it is off, or nothing can be written to it."""
+    cache = default_cache()
+    try:
+        return cache if cache.store is not None and cache.store.prepare() else None
+    except (OSError, CacheRefusedError):
+        return None
+
+
+def _texts(given: object, what: str) -> tuple[str, ...]:
+    listed = [given] if isinstance(given, str) else given
+    if not isinstance(listed, list | tuple) or not all(isinstance(text, str) for text in listed):
+        raise OptionError(f"{what} is {spell(given)}; it takes text or a list of texts", help=_HELP)
+    return tuple(listed)
