@@ -13,7 +13,7 @@ import pytest
 
 from compile.includes.traced import can_trace, read_by_nvrtc
 from cujit.compiler.includes.closure import Closure, scan
-from cujit.compiler.includes.files import Files, NotModelledError
+from cujit.compiler.includes.files import Files, Listings, NotModelledError
 from cujit.compiler.includes.search import HeaderPlace, Search
 from cujit.errors import FileError
 from cujit.program import compile
@@ -328,3 +328,39 @@ def test_a_header_that_cannot_be_read_is_refused(unreadable: Callable[[], None],
     unreadable()
     with pytest.raises(NotModelledError, match="Permission"):
         closure_of(Unit("#include <h1.h>", []), tree)
+
+
+def test_what_a_listing_lacks_is_not_there(tmp_path: Path) -> None:
+    (tmp_path / "a/Deep").mkdir(parents=True)
+    (tmp_path / "a/Here.h").write_text("")
+    listings = Listings([str(tmp_path)])
+    there = {name: listings.lacks(f"{tmp_path}/a/{name}") for name in ("Here.h", "here.H", "Deep", "deep/x.h")}
+    assert not any(there[name] for name in ("Here.h", "here.H", "Deep")), "some file systems fold letters"
+    assert there["deep/x.h"]
+    asked = {
+        name: listings.lacks(f"{tmp_path}/{name}") for name in ("x.h", "a/x.h", "no/x.h", "no/deep/x.h", "a/Here.h/x")
+    }
+    assert all(asked.values()), asked
+    short = {
+        name: listings.lacks(f"{tmp_path}/a/{name}") for name in ("DEEP~1", "d\u00e9ep", "here.h.", "", "..", "a b.h")
+    }
+    assert not any(short.values()), "names that may stand for another are looked for"
+    assert not Listings().lacks("\0/x.h")
+
+
+def test_names_that_are_not_there_are_known_by_listings(monkeypatch: pytest.MonkeyPatch) -> None:
+    missed, stat = [], os.stat
+
+    def counted(path: str) -> os.stat_result:
+        try:
+            return stat(path)
+        except FileNotFoundError:
+            missed.append(path)
+            raise
+
+    search = Search({}, tuple((str(i), path) for i, path in enumerate(Toolchain().headers.paths)), "/")
+    monkeypatch.setattr(os, "stat", counted)
+    source = HeaderPlace("source", "s.cu", "/cujit-source/s.cu")
+    closure = scan(search, source, b"#include <cub/block/block_reduce.cuh>\n", files=Files())
+    assert len(closure.absent) > 500
+    assert missed == []

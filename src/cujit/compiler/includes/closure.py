@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from cujit.compiler.includes.directives import Facts, Inclusion, Verb, read_calls, read_facts
-from cujit.compiler.includes.files import Files, NotModelledError, SourceText
+from cujit.compiler.includes.files import Files, Listings, NotModelledError, SourceText
 from cujit.compiler.includes.macros import Macro, UnresolvedError, headers_asked, headers_named, read_macro
 from cujit.compiler.includes.probing import AskingCalls, askers
 from cujit.compiler.includes.search import MEMORY, HeaderPlace, Search, settled
@@ -93,13 +93,18 @@ class _Walk:
     _absent: dict[HeaderPlace, None] = field(default_factory=dict)
     _unsettled: set[HeaderPlace] = field(default_factory=set)
     _taken: set[HeaderPlace] = field(default_factory=set)
-    _looked: set[tuple[Verb, str, str, str, str]] = field(default_factory=set)
+    _looked: set[tuple[Inclusion, tuple[str, ...]]] = field(default_factory=set)
     _waiting: list[tuple[HeaderPlace, Facts]] = field(default_factory=list)
     _computed: dict[tuple[Inclusion, HeaderPlace], None] = field(default_factory=dict)
     _macros: dict[str, set[Macro]] = field(default_factory=dict)
     _texts: list[tuple[str, ...]] = field(default_factory=list)
     _known_texts: int = 0
     _given: dict[HeaderPlace, bytes] = field(default_factory=dict)
+    _seen: dict[str, SourceText | None] = field(default_factory=dict)
+    _listings: Listings = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._listings = Listings(path for _, path in self.search.directories)
 
     def closure(self) -> Closure:
         """Follow all that waits, and give what was found."""
@@ -148,9 +153,8 @@ class _Walk:
         if not directive.form:
             self._computed[directive, includer] = None
             return
-        beside = includer.path.rpartition("/")[0] if directive.form == '"' else ""
-        root = includer.root if directive.form == '"' else ""
-        looked = (directive.verb, directive.form, directive.name, root, beside)
+        beside = (includer.root, includer.path.rpartition("/")[0]) if directive.form == '"' else ()
+        looked = (directive, beside)
         if looked in self._looked:
             return
         self._looked.add(looked)
@@ -163,7 +167,7 @@ class _Walk:
         if place.root == MEMORY:
             self.take_text(place, self.search.memory[place.name])
             return True
-        text = self.files.read(place.path)
+        text = self._text(place.path)
         if text is None:
             self._absent[place] = None
             return False
@@ -177,6 +181,11 @@ class _Walk:
         if is_read:
             self.take(place, text.facts)
         return True
+
+    def _text(self, path: str) -> SourceText | None:
+        if path not in self._seen:
+            self._seen[path] = None if self._listings.lacks(path) else self.files.read(path)
+        return self._seen[path]
 
     def _drain(self) -> None:
         while self._waiting:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-__all__ = ["Conditions", "is_undefined"]
+__all__ = ["Conditions", "is_undefined", "may_be_certain"]
 
 # What NVRTC always defines. Source: NVRTC 13 user guide, "Predefined Macros".
 _ALWAYS = ("__CUDACC_RTC__", "__CUDACC__")
@@ -19,12 +19,17 @@ _FALSE = re.compile(rf"\(?\s*!\s*\(?\s*defined\s*{_KNOWN}\s*\)?\s*\)?")
 _SIMPLE = re.compile(
     r"[!\s]*(?:defined\s*(?:\(\s*\w+\s*\)|\w+)|\d\w*|(?:__cplusplus|__CUDA_ARCH__)(?:\s*(?:[<>]=?|[!=]=)\s*\d\w*)?)\s*"
 )
-_UNDEFINED = re.compile(rf"(?:#|%:)[ \t\f\v\r]*undef[ \t\f\v\r]+(?:{'|'.join(_ALWAYS)})(?![\w$])")
+_UNDEFINED = re.compile(rf"undef[ \t\f\v\r]+(?:{'|'.join(_ALWAYS)})(?![\w$])")  # begins with what `re` skips to
 
 
 def is_undefined(text: str) -> bool:
     """Tell whether a text takes away what NVRTC always defines."""
-    return "undef" in text and _UNDEFINED.search(text) is not None
+    return may_be_certain(text) and _UNDEFINED.search(text) is not None
+
+
+def may_be_certain(text: str) -> bool:
+    """Tell whether a text may have a condition whose outcome is certain; most have none."""
+    return "__CUDACC" in text  # as each of _ALWAYS has
 
 
 class Conditions:

@@ -11,10 +11,11 @@ from __future__ import annotations
 import enum
 import functools
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from dataclasses import dataclass
+from typing import NamedTuple
 
-from cujit.compiler.includes.conditions import Conditions, is_undefined
+from cujit.compiler.includes.conditions import Conditions, is_undefined, may_be_certain
 from cujit.compiler.includes.probing import ASKS, AskingCalls, balanced, find_calls
 from cujit.compiler.includes.where import says_where
 
@@ -31,9 +32,10 @@ class Verb(enum.Enum):
     CALL = "if"
     """It calls a macro that asks."""
 
+    __hash__ = object.__hash__  # an Enum's own is a call of Python, and a scan hashes verbs by the thousand
 
-@dataclass(frozen=True, slots=True)
-class Inclusion:
+
+class Inclusion(NamedTuple):
     """One ``#include`` or ``__has_include``; ``form`` is ``<``, ``"``, or "" where ``name`` are tokens to expand."""
 
     verb: Verb
@@ -66,10 +68,13 @@ _NAME = r'<[^>\n]{0,4096}>|"[^"\n]{0,4096}"'
 _IN_NUMBER = "|".join(rf"(?<=\b\d[\w.']{{{k}}}')" for k in range(130))
 _OPEN = "\n\0 a raw string without an end\n"
 _SPLICE = re.compile(r"\\\r?\n")
+_HASH = r"\n[ \t\f\v\r]*(?:#|%:)[ \t\f\v\r]*"
 _DIRECTIVE = re.compile(
-    r"\n[ \t\f\v\r]*(?:#|%:)[ \t\f\v\r]*"
-    r"(include|include_next|import|embed|define|if|ifdef|ifndef|elif|elifdef|elifndef|else|endif)(?![\w$])([^\n]*)"
+    rf"{_HASH}(include|include_next|import|embed|define|if|ifdef|ifndef|elif|elifdef|elifndef|else|endif)"
+    r"(?![\w$])([^\n]*)"
 )
+_NOT_CONDITIONAL = re.compile(_HASH + r"(include|include_next|import|embed|define|if|elif)(?![\w$])([^\n]*)")
+"""What counts where no condition is certain; conditions that may ask for a header are among them."""
 _INCLUDES = {"include": Verb.INCLUDE, "import": Verb.INCLUDE, "include_next": Verb.NEXT}
 _NAMED = re.compile(r'[ \t\f\v\r]*(?:<([^>\n]*)>|"([^"\n]*)")')
 _PROBE = re.compile(
@@ -100,7 +105,7 @@ def _lexical() -> re.Pattern[str]:
     return re.compile(
         rf"""\#{_BLANK}(?P<word>{_WORD}){_BLANK}(?P<name>{_NAME})
     |%:{_BLANK}(?P<other_word>{_WORD}){_BLANK}(?P<other_name>{_NAME})
-    |/(?P<comment>/[^\n]*|\*[^*]*(?:\*(?!/)[^*]*)*(?:\*/|\Z))
+    |/(?P<comment>/[^\n]*(?:\n[ \t]*//[^\n]*)*|\*[^*]*(?:\*(?!/)[^*]*)*(?:\*/|\Z))
     |"(?<=R")(?:(?<![\w]R")|(?<=\b[LuU]R")|(?<=\bu8R"))(?P<raw>(?P<mark>[^()\\\s"]{{0,16}})\((?:.*?\)(?P=mark)"|.*\Z))
     |"[^"\\\n]*(?:\\[^\n][^"\\\n]*)*["\\]?
     |'(?:{_IN_NUMBER})(?P<number>)
@@ -114,47 +119,55 @@ def read_facts(data: bytes) -> Facts:
     if data.startswith(_WIDE):
         return Facts((), (), refusal="a header in UTF-16")
     text = data.removeprefix(_BOM).decode("latin-1")
-    spliced = _SPLICE.sub("", text)
+    spliced = _SPLICE.sub("", text) if "\\" in text else text
     plain, has_raw, has_separators = _strip(spliced)
-    directives, defines, refusal = _read_lines(plain)
+    words = _rare_words(plain)
+    directives, defines, refusal = _read_lines(plain, words)
     # Lines are not joined in a raw string, so it may end elsewhere than it seems to, or nowhere; and a header's name
     # in __has_include may look like the begin of a comment.
     is_unsure = has_raw and (len(spliced) != len(text) or _OPEN in plain)
     if is_unsure or ("__has_include" in text and _CONFUSING.search(text)):
         directives += _hidden(spliced)
-    trigraphs = "??" in text and _TRIGRAPH.search(text)
+    trigraphs = "?" in text and "??" in text and _TRIGRAPH.search(text)
     old = "trigraphs, or quotes in numbers, or raw strings" if trigraphs or has_separators or has_raw else ""
-    refusal = refusal or _refusal(plain)
+    refusal = refusal or _refusal(plain, words)
     return Facts(tuple(dict.fromkeys(directives)), defines, refusal, old, says_where(plain))
 
 
 def _strip(text: str) -> tuple[str, bool, bool]:
     """Write comments as a blank and raw strings as an empty one; tell of raw strings and of quotes in numbers."""
     raw = separators = False
-
-    def written(match: re.Match[str]) -> str:
-        nonlocal raw, separators
+    pieces: list[str] = []
+    at = 0
+    for match in _lexical().finditer(text):
         what = match.lastgroup
+        if what is None:  # a string, a character
+            continue
+        if what == "number":
+            separators = True
+            continue
         if what == "comment":
-            return " "
-        if what in ("name", "other_name"):
-            return f"#{match['word'] or match['other_word']} {match[what]}"
-        if what == "raw":
+            written = " "
+        elif what == "raw":
             raw = True
-            return '""' if match[0].endswith(f'){match["mark"]}"') else _OPEN
-        separators |= what == "number"
-        return match[0]
+            written = '""' if match[0].endswith(f'){match["mark"]}"') else _OPEN
+        elif "/*" in match[0]:
+            written = f"#{match['word'] or match['other_word']} {match[what]}"
+        else:
+            continue
+        pieces += (text[at : match.start()], written)
+        at = match.end()
+    return "".join(pieces) + text[at:], raw, separators
 
-    return _lexical().sub(written, text), raw, separators
 
-
-def _read_lines(plain: str) -> tuple[list[Inclusion], tuple[str, ...], str]:
+def _read_lines(plain: str, words: Set[str]) -> tuple[list[Inclusion], tuple[str, ...], str]:
     included: list[tuple[bool, Inclusion]] = []
     probed: list[Inclusion] = []
     defines: list[str] = []
     refusal = ""
     conditions = Conditions()
-    for match in _DIRECTIVE.finditer("\n" + plain):
+    is_conditional = may_be_certain(plain)
+    for match in (_DIRECTIVE if is_conditional else _NOT_CONDITIONAL).finditer("\n" + plain):
         word, rest = match[1], match[2]
         if word == "define":
             defines.append(rest.strip())
@@ -163,15 +176,22 @@ def _read_lines(plain: str) -> tuple[list[Inclusion], tuple[str, ...], str]:
         elif word in _INCLUDES:
             included.append((conditions.is_live, _included(_INCLUDES[word], rest)))
         else:
-            conditions.see(word, rest)
+            if is_conditional:
+                conditions.see(word, rest)
             if word in ("if", "elif"):
-                probed += [_named(Verb.PROBE, m) for m in _ARGUMENT.finditer(rest)]
-    if "__has_include" in plain:
+                probed += _arguments(rest)
+    if ASKS in " ".join(words):
         found, why = _probes(plain)
         probed += found
         refusal = refusal or why
     is_certain = conditions.is_whole and not is_undefined(plain)
     return [d for is_live, d in included if is_live or not is_certain] + probed, tuple(defines), refusal
+
+
+def _arguments(condition: str) -> list[Inclusion]:
+    if "<" not in condition and '"' not in condition:
+        return []
+    return [_named(Verb.PROBE, match) for match in _ARGUMENT.finditer(condition)]
 
 
 def _included(verb: Verb, rest: str) -> Inclusion:
@@ -228,18 +248,18 @@ def _hidden(text: str) -> list[Inclusion]:
     return [_named(Verb.INCLUDE, match) for match in _HIDDEN.finditer(text)]
 
 
-def _refusal(plain: str) -> str:
+def _refusal(plain: str, words: Set[str]) -> str:
     if is_undefined(plain):
         return "an #undef of what NVRTC defines"
-    if "__has_embed" in plain:
+    if any("__has_embed" in word for word in words):
         return "__has_embed"
     if ("import" in plain or "module" in plain) and (match := _IMPORT.search(plain)):
         return f"a module ({match[0].strip()[:40]})"
-    if "%:%:" in plain:
+    if "%" in plain and "%:%:" in plain:
         return "%:%: for ##"
-    if pasted := _pasted_name(plain):
+    if pasted := _pasted_name(plain, words):
         return f"{pasted}, of which ## may make a name that is not modelled"
-    if any(word in plain for word in _TIME):
+    if any(time in word for word in words for time in _TIME):
         code = _STRING.sub('""', plain)
         return next((f"{word}, which is different at every compile" for word in _TIME if word in code), "")
     return ""
@@ -253,22 +273,41 @@ _BEGINS = {name[:k] for name in _PASTED for k in range(4, len(name))}
 _ENDS = {name[k:] for name in _PASTED for k in (1, 2, 3)}
 # Three pieces: the underscores apart.
 _CORES = {name.strip("_") for name in _PASTED}
-_PIECES = sorted(_BEGINS | _ENDS - _CORES, key=len, reverse=True)
-_PIECE = re.compile(rf"(?<![\w$])(?:{'|'.join(_PIECES)})(?![\w$])")
+_PIECES = _BEGINS | _ENDS - _CORES
 _CORE = re.compile(rf"(?<![\w$])(?:{'|'.join(sorted(_CORES, key=len, reverse=True))})(?![\w$])")
-_UNDERSCORES = re.compile(r"(?<![\w$])__?\s*##|##\s*__?(?![\w$])")
-# What a text with such a piece surely holds, to look for quickly.
-_HINTS = tuple(sorted({piece[:4] for piece in _PIECES}))
+_WORD_THERE = re.compile(r"[\w$]*")
+# Both begin with what `re` skips to.
+_UNDERSCORES = re.compile(r"_(?:(?<=(?<![\w$])_)|(?<=(?<![\w$])__))\s*##"), re.compile(r"##\s*__?(?![\w$])")
+# Each piece holds one of these, as what is refused by its whole name does. An expression of all pieces takes twenty
+# times as long to find none.
+_HINTS = ("as_include", "as_embed", "IME__", "ATE__", "AMP__", "__ha", "__DA", "__TI")
 
 
-def _pasted_name(plain: str) -> str:
+def _rare_words(plain: str) -> set[str]:
+    """Give the words that hold one of ``_HINTS``, whole."""
+    words = set()
+    for hint in _HINTS:
+        at = plain.find(hint)
+        while at >= 0:
+            while at > 0 and (plain[at - 1].isalnum() or plain[at - 1] in "_$"):
+                at -= 1
+            match = _WORD_THERE.match(plain, at)
+            assert match is not None
+            words.add(match[0])
+            at = plain.find(hint, match.end())
+    return words
+
+
+def _pasted_name(plain: str, words: Set[str]) -> str:
     """Give a piece in a text, without comments, of a name that tells of files or of the time; "" where none is.
 
     One piece is enough: the macro that pastes may be in another header. The words ``DATE`` and ``TIME`` count only
     beside a ``##`` with underscores. A name in more pieces than that is not seen.
     """
-    if any(hint in plain for hint in _HINTS) and (match := _PIECE.search(plain)):
-        return match[0]
-    if "##" in plain and _UNDERSCORES.search(plain) and (match := _CORE.search(plain)):
-        return match[0]
+    for word in words:
+        if word in _PIECES:
+            return word
+    if "##" in plain and any(core in plain for core in _CORES) and any(p.search(plain) for p in _UNDERSCORES):
+        match = _CORE.search(plain)
+        return match[0] if match else ""
     return ""

@@ -5,11 +5,12 @@ from __future__ import annotations
 import errno
 import hashlib
 import os
+import re
 import stat
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 from cujit.artifact.reading import no_file
@@ -22,6 +23,7 @@ if TYPE_CHECKING:  # reading headers needs large expressions; telling by stats t
 __all__ = [
     "TOO_NEW_NS",
     "Files",
+    "Listings",
     "NotModelledError",
     "SourceText",
     "Stamp",
@@ -37,6 +39,9 @@ TOO_NEW_NS = 2_000_000_000
 _NOT_THERE = (errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG, errno.ELOOP)
 _LARGEST_BYTES = 1 << 26
 _KEPT = 16384
+# A name that no file system takes for another but in its letters' case: one with a tilde may be short for another, and
+# others than these may be written in several ways.
+_PLAIN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]*(?<!\.)")
 
 Stamp = tuple[int, int, int, int, int]
 """Size in bytes, mtime and ctime in ns, inode, device."""
@@ -83,6 +88,42 @@ def is_absent(path: str) -> bool:
         raise NotModelledError(f"{path}: {e.strerror}") from None
     except ValueError:
         raise NotModelledError(f"a NUL in the name {spell(path)}") from None
+
+
+class Listings:
+    """What directories hold, each listed once: most names that a search asks for are not there.
+
+    ``roots`` are directories that are listed without a look at what is above them.
+    """
+
+    def __init__(self, roots: Iterable[str] = ()) -> None:
+        self._below = tuple(f"{root}/" for root in roots)
+        self._known: dict[str, frozenset[str] | None] = {}
+
+    def lacks(self, path: str) -> bool:
+        """Tell whether nothing of that name is there for sure; where a listing cannot tell, False.
+
+        File systems that fold letters, or have short names for long ones, are asked.
+        """
+        directory, _, name = path.rpartition("/")
+        names = self._names(directory)
+        return names is not None and name.casefold() not in names and _PLAIN.fullmatch(name) is not None
+
+    def _names(self, directory: str) -> frozenset[str] | None:
+        try:
+            return self._known[directory]
+        except KeyError:
+            pass
+        names: frozenset[str] | None = frozenset()
+        if not (directory.startswith(self._below) and self.lacks(directory)):
+            try:
+                names = frozenset(map(str.casefold, os.listdir(directory + "/")))
+            except (FileNotFoundError, NotADirectoryError):
+                names = frozenset()
+            except (OSError, ValueError):
+                names = None
+        self._known[directory] = names
+        return names
 
 
 class Files:
@@ -165,10 +206,13 @@ def content(path: str) -> tuple[bytes, Stamp]:
         NotModelledError: it cannot be read, changes meanwhile, or has more than 64 MiB.
     """
     try:
-        with open(path, "rb") as file:
-            before = os.fstat(file.fileno())
-            data = file.read(_LARGEST_BYTES + 1) if stat.S_ISREG(before.st_mode) else b""
-            after = os.fstat(file.fileno())
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # one that became a FIFO is not waited for
+        try:
+            before = os.fstat(fd)
+            data = _read_whole(fd, before.st_size) if stat.S_ISREG(before.st_mode) else b""
+            after = os.fstat(fd)
+        finally:
+            os.close(fd)
     except OSError as e:
         raise NotModelledError(f"{path}: {e.strerror}") from None
     if stamp_of(before) != stamp_of(after) or not stat.S_ISREG(after.st_mode):
@@ -176,3 +220,12 @@ def content(path: str) -> tuple[bytes, Stamp]:
     if len(data) > _LARGEST_BYTES:
         raise NotModelledError(f"{path} has more than {_LARGEST_BYTES} bytes")
     return data, stamp_of(after)
+
+
+def _read_whole(fd: int, size: int) -> bytes:
+    """Read what a stat says that there is, and a byte more, by one call for nearly every file."""
+    pieces, left = [], min(size, _LARGEST_BYTES) + 1
+    while left and (piece := os.read(fd, left)):
+        pieces.append(piece)
+        left -= len(piece)
+    return b"".join(pieces)

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from cujit.cache.key import Part
-from cujit.compiler.includes.files import Files, NotModelledError, Stamp, is_absent, is_old, stamp_of
+from cujit.compiler.includes.files import Files, Listings, NotModelledError, Stamp, is_absent, is_old, stamp_of
 
 if TYPE_CHECKING:
     from cujit.compiler.includes.closure import Closure
@@ -109,7 +109,9 @@ class Manifest(NamedTuple):
             tuple((path, text.digest) for path, text in texts.items() if path not in old),
             directories_of([place.path for place in closure.absent]),
         )
-        if not all(all(map(is_absent, directory.absent)) for directory in manifest.directories):
+        listings = Listings()
+        absent = [place.path for place in closure.absent]
+        if not all(listings.lacks(path) or is_absent(path) for path in absent):
             raise NotModelledError("a header appeared while the includes were followed")
         return manifest
 

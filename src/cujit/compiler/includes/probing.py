@@ -41,12 +41,12 @@ def askers(defines: Iterable[str]) -> dict[str, bool]:
         ValueError: a definition names one and does not call it; the message is the end of "it has …".
     """
     known = {ASKS: True}
-    heads = [(text, head) for text in defines if (head := _HEAD.match(text))]
+    texts = tuple(defines)
     while True:
         before = dict(known)
         named = _named(before)
-        for text, head in heads:
-            if not any(name in text for name in before):
+        for text in dict.fromkeys(text for name in before for text in texts if name in text):
+            if not (head := _HEAD.match(text)):
                 continue
             body = text[head.end() :]
             for match in named.finditer(body):

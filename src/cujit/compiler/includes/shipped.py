@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import base64
 import contextlib
-import functools
 import hashlib
 import json
 import os
@@ -20,7 +19,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from cujit.cache.key import Part
-from cujit.compiler.includes.files import NotModelledError, Stamp, content, is_absent, is_old, stamp_of
+from cujit.compiler.includes.files import Listings, NotModelledError, Stamp, content, is_absent, is_old, stamp_of
 from cujit.compiler.includes.memo import Manifest, directories_of
 from cujit.compiler.includes.search import ABSOLUTE, HeaderPlace, settled
 
@@ -30,9 +29,6 @@ if TYPE_CHECKING:  # searching headers needs large expressions; proving what was
 __all__ = ["Shipped", "prove", "write_closure"]
 
 _SCHEMA = 1
-# A name that no file system takes for another: one that folds letters does it with these alike, and has no short name
-# for them.
-_PLAIN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]*(?<!\.)")
 _PACKAGES = "-packages/"
 """Where distributions are installed: ``site-packages``, of some systems ``dist-packages``."""
 
@@ -84,11 +80,15 @@ def prove(data: bytes, bases: Mapping[str, str]) -> Shipped | None:
 def _proved(said: dict[str, Any], bases: Mapping[str, str]) -> Shipped | None:
     if said["schema"] != _SCHEMA:
         return None
-    missed = {(root, place): names for root, places in said["missed"].items() for place, names in places.items()}
     odd = [_path(bases, root, name) for root, name in said["odd"]]
-    absent = [_path(bases, root, f"{place}/{name}") for (root, place), names in missed.items() for name in names]
-    directories = directories_of([*absent, *odd])  # as they are before they are looked at
-    if not all(_lacks(_path(bases, *where), names) for where, names in missed.items()) or not all(map(is_absent, odd)):
+    missed = [
+        _path(bases, root, f"{place}/{name}" if place else name)
+        for root, places in said["missed"].items()
+        for place, names in places.items()
+        for name in names
+    ]
+    directories, listings = directories_of([*missed, *odd]), Listings()  # as they are before they are looked at
+    if not all(listings.lacks(path) or not os.path.lexists(path) for path in missed) or not all(map(is_absent, odd)):
         return None
     for root, spelled, name in said["settled"]:
         if settled(HeaderPlace(root, spelled, _path(bases, root, spelled))).name != name:
@@ -121,33 +121,16 @@ def _missed(
     """Say why names are missed: what a listing of each directory lacks; and the names of which no listing tells."""
     lacking: dict[str, dict[str, set[str]]] = {}
     odd = []
-    is_there = functools.cache(os.path.lexists)
+    listings = Listings()
     for place in absent:
         pieces = place.name.split("/")
-        if place.root == ABSOLUTE or not all(map(_PLAIN.fullmatch, pieces)):
-            odd.append((place.root, place.name))
-            continue
-        depth = next(
-            (n for n in range(len(pieces)) if not is_there(f"{bases[place.root]}/{'/'.join(pieces[: n + 1])}")), None
-        )
-        if depth is None:  # a directory of that name
+        paths = (_path(bases, place.root, "/".join(pieces[: n + 1])) for n in range(len(pieces)))
+        depth = next((n for n, path in enumerate(paths) if listings.lacks(path)), None)
+        if place.root == ABSOLUTE or depth is None:  # a directory of that name, or one that only a look tells of
             odd.append((place.root, place.name))
         else:
             lacking.setdefault(place.root, {}).setdefault("/".join(pieces[:depth]), set()).add(pieces[depth])
     return {root: {place: sorted(names) for place, names in of.items()} for root, of in lacking.items()}, odd
-
-
-def _lacks(directory: str, names: Iterable[str]) -> bool:
-    """Tell whether a directory has none of the names.
-
-    Raises:
-        OSError: it cannot be listed.
-    """
-    try:
-        listed = {name.casefold() for name in os.listdir(directory)}
-    except (FileNotFoundError, NotADirectoryError):
-        return True
-    return not any(name.casefold() in listed and os.path.lexists(f"{directory}/{name}") for name in names)
 
 
 # -- headers that are there ----------------------------------------------------------------------------------
