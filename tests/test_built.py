@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import enum
 import functools
-import os
 import pickle
-import subprocess
-import sys
 from collections.abc import Callable
 
 import pytest
 
 from cujit.program import Options, compile
 from cujit.registry.spec import Built, code_text, described
+from processes import printed
 
 TEXT = 'extern "C" __global__ void k(int *p) { *p = 1; }'
 
@@ -113,15 +111,6 @@ def test_a_builder_that_holds_itself_is_described() -> None:
 def test_a_description_is_written_the_same_in_every_process() -> None:
     builder = "lambda n=(1, 2.5), *, m=b'x': n in {'x', 'y', 'z', None}"
     code = f"from cujit.registry.spec import *\nprint(code_text(described({builder})))"
-    texts = {
-        subprocess.run(
-            [sys.executable, "-c", code],
-            capture_output=True,
-            text=True,
-            check=True,
-            env={**os.environ, "PYTHONHASHSEED": seed},
-        ).stdout
-        for seed in ("1", "2", "3")
-    }
+    texts = {printed(code, environment={"PYTHONHASHSEED": seed}) for seed in ("1", "2", "3")}
     assert len(texts) == 1
     assert "0x" not in texts.pop()

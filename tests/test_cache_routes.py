@@ -6,8 +6,6 @@ import copy
 import os
 import pickle
 import shutil
-import subprocess
-import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -28,6 +26,7 @@ from cujit.errors import CacheWarning, CompileError, HeaderNotFoundError, Option
 from cujit.formats.fatbin import read_fatbin
 from cujit.program import Source
 from llvm_ir import SCALE, SINE, kernel_that_calls
+from processes import printed
 
 TEXT = 'extern "C" __global__ void k(float* x) { x[0] = 1; }\n'
 AXPY = "template <typename T> __global__ void axpy(T a, T* x) { x[threadIdx.x] *= a; }\n"
@@ -347,15 +346,8 @@ print(*sorted(set(outcomes)), *(n for n in opened if n.startswith(("libnv", "lib
 
 @pytest.mark.skipif(not os.path.exists("/proc/self/maps"), reason="reads /proc/self/maps")
 def test_a_warm_process_hits_without_opening_a_library(root: Path, tmp_path: Path) -> None:
-    paths = [str(Path(__file__).parent), str(Path(program.__file__).parents[1])]
-    environment = {**os.environ, "CUJIT_CACHE_DIR": str(root), "PYTHONPATH": os.pathsep.join(paths)}
-
     def run() -> list[str]:
-        done = subprocess.run(
-            [sys.executable, "-c", _WARM], env=environment, cwd=tmp_path, capture_output=True, text=True, check=False
-        )
-        assert done.returncode == 0, done.stderr
-        return done.stdout.split()
+        return printed(_WARM, environment={"CUJIT_CACHE_DIR": str(root)}, cwd=tmp_path).split()
 
     assert {"made", "cuda.bindings"} < set(run())
     assert run() == ["disk"]

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
 import threading
 import time
 from pathlib import Path
 
 import cujit
 from cujit.forks import cached_property
+from processes import printed
 
 _SOURCES = Path(cujit.__file__).parent
 
@@ -84,5 +83,4 @@ if os.fork() == 0:
     os._exit(0)
 os.wait()
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.split() == ["anew", "called"]
+    assert printed(code).split() == ["anew", "called"]

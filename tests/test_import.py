@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 
 import pytest
+
+from processes import printed
 
 _PRELUDE = """
 import sys
@@ -19,15 +19,7 @@ before, modules = mapped(), set(sys.modules)
 
 
 def _run(code: str, **environment: str) -> str:
-    done = subprocess.run(
-        [sys.executable, "-c", _PRELUDE + code],
-        capture_output=True,
-        text=True,
-        env={**os.environ, **environment},
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    return printed(_PRELUDE + code, environment=environment)
 
 
 @pytest.mark.skipif(not os.path.exists("/proc/self/maps"), reason="reads /proc/self/maps")

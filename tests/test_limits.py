@@ -20,6 +20,7 @@ import cujit
 from cujit.errors import CompileError, OptionError, ToolCrashError, ToolTimeoutError
 from cujit.toolchain.toolset import Toolchain
 from llvm_ir import SCALE, VERSION
+from processes import python
 
 SMALL = "__global__ void small(int* p) { *p = 1; }"
 # No header, so that NVRTC is soon where it looks at its callback; seconds of optimising.
@@ -215,10 +216,6 @@ def test_too_little_memory_is_told_as_that_and_not_remembered(tmp_path: Path) ->
         cujit.compile(source, arch="compute_90", cache=cache, isolate=True, memory_mib=48)
     assert "memory_mib" in (caught.value.help or "")
     assert cujit.compile(source, arch="compute_90", cache=cache, isolate=True, memory_mib=1 << 14).data
-
-
-def python(code: str, **more: Any) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=60, **more)
 
 
 def test_nested_parentheses_do_not_end_the_process_in_any_thread() -> None:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import importlib
 import pkgutil
 import re
-import subprocess
-import sys
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Callable
 from pathlib import Path
@@ -19,6 +17,7 @@ from cujit.budget.budgets import Budget, examine
 from cujit.devices.process import Devices, process_devices
 from cujit.errors import DeviceNotFoundError
 from cujit.program import compile
+from processes import printed
 
 pytest_plugins = ["pytester"]
 
@@ -194,9 +193,8 @@ def test_loading_the_plugin_imports_nothing_else_of_cujit() -> None:
         "import sys, pytest; before = set(sys.modules); import cujit.integrations.pytest_plugin; "
         "print(*sorted(set(sys.modules) - before))"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     # What pytest and the standard library load is no matter of ours; numpy and the like would be.
-    loaded = {name for name in done.stdout.split() if not name.startswith(("json", "_json"))}
+    loaded = {name for name in printed(code).split() if not name.startswith(("json", "_json"))}
     assert loaded == {"cujit", "cujit.version", "cujit.integrations", "cujit.integrations.pytest_plugin"}
 
 

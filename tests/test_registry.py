@@ -5,8 +5,6 @@ from __future__ import annotations
 import enum
 import functools
 import gc
-import subprocess
-import sys
 import threading
 import weakref
 from collections.abc import Callable
@@ -35,6 +33,7 @@ from cujit.program import Source, compile
 from cujit.registry.registry import RegisteredModule, Registry, default_registry, module
 from cujit.registry.spec import Built
 from llvm_ir import module as llvm_module
+from processes import printed
 from registering import TIMES, Builder, in_threads, value, writes
 
 TWO = 'extern "C" __global__ void a(int* p) { *p = 1; }  extern "C" __global__ void b(int* p) { *p = 2; }'
@@ -630,4 +629,4 @@ assert [m.name for m in modules] == ["done", "slow"]
 def test_a_child_that_is_forked_in_the_middle_does_not_hang() -> None:
     code = FORK.replace("TEXT", repr(writes(1)))
     warnings = ("-W", "ignore::DeprecationWarning")  # of fork in a process with threads, from 3.12 on
-    subprocess.run([sys.executable, *warnings, "-c", code], check=True, timeout=120)
+    printed(code, options=warnings)

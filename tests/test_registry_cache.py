@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 from pathlib import Path
 
@@ -20,6 +19,7 @@ from cujit.program import Source, compile
 from cujit.registry.registry import Registry
 from cujit.registry.spec import Built
 from llvm_ir import module as llvm_module
+from processes import printed
 from registering import TIMES, Builder, value, writes
 
 
@@ -72,9 +72,7 @@ def test_a_second_process_finds_the_module_by_its_name() -> None:
     code = PROCESS.replace("TEXT", repr(writes(1)))
 
     def run(version: str) -> list[str]:
-        done = subprocess.run([sys.executable, "-c", code, version], capture_output=True, text=True, timeout=120)
-        assert done.returncode == 0, done.stderr
-        return done.stdout.splitlines()
+        return printed(code, version).splitlines()
 
     called, found = run("1")
     assert called == "called"

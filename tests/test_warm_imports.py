@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+
+from processes import printed
 
 SOURCE = 'extern "C" __global__ void ramp(float a, float* y, int n) { int i = threadIdx.x; if (i < n) y[i] = a * i; }'
 WITH_A_HEADER = f'#include "own.h"\n{SOURCE}'
@@ -51,15 +51,10 @@ DEVICES = ("cujit.devices", "cujit.kernel", "ctypes", "numpy", "llvmlite")
 
 def _imported(root: Path, code: str) -> set[str]:
     """Run code twice over one cache, and give the modules that the second process has at its end."""
-    paths = [os.path.abspath(path) for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]
-    environment = {**os.environ, "CUJIT_CACHE_DIR": str(root / "cache"), "PYTHONPATH": os.pathsep.join(paths)}
     program = f"{code}\nimport sys; print(*sys.modules)"
     for _ in range(2):
-        done = subprocess.run(
-            [sys.executable, "-c", program], capture_output=True, text=True, env=environment, cwd=root, check=False
-        )
-        assert done.returncode == 0, done.stderr
-    return set(done.stdout.splitlines()[-1].split())
+        text = printed(program, environment={"CUJIT_CACHE_DIR": str(root / "cache")}, cwd=root)
+    return set(text.splitlines()[-1].split())
 
 
 def _hit(source: str, include: str = "()") -> str:

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import math
-import subprocess
 import sys
 import threading
 from typing import Any
@@ -10,6 +9,7 @@ import pytest
 
 from cujit.devices.process import MAX_CPU_THREADS, Devices, process_devices
 from cujit.errors import DeviceNotFoundError, DriverNotFoundError, LoadError, OptionError
+from processes import printed
 
 
 def test_every_device_is_made_once_whichever_thread_asks() -> None:
@@ -98,8 +98,7 @@ for ask in (lambda d: d.cpu(), lambda d: d.named("cpu"), lambda d: d.cpu(2)):
     except MissingError as e:
         print(e.help)
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.splitlines() == ["pip install cujit"] * 3
+    assert printed(code).splitlines() == ["pip install cujit"] * 3
 
 
 def test_the_default_device_is_looked_for_once(monkeypatch: pytest.MonkeyPatch) -> None:

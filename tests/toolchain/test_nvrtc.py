@@ -6,7 +6,6 @@ import contextlib
 import gc
 import os
 import signal
-import subprocess
 import sys
 import threading
 import time
@@ -17,6 +16,7 @@ import pytest
 from cujit.errors import ClosedError, ToolError
 from cujit.toolchain import nvrtc
 from cujit.toolchain.toolset import Toolchain
+from processes import printed
 
 KERNEL = b"template <typename T> __global__ void fill(T* x, T v) { x[threadIdx.x] = v; }"
 
@@ -154,11 +154,9 @@ except ToolchainNotFoundError as e:
     [("nvrtc", "NVRTC"), ("nvvm", "libNVVM"), ("nvjitlink", "nvJitLink"), ("nvfatbin", "nvFatbin")],
 )
 def test_a_missing_library_names_the_extra_to_install(script: str, module: str, library: str) -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", script.format(module=module)], capture_output=True, text=True, check=True
-    )
-    assert done.stdout.startswith(f"{library} is not installed, or does not open: ")
-    assert "pip install 'cujit[cu13]'" in done.stdout
+    text = printed(script.format(module=module))
+    assert text.startswith(f"{library} is not installed, or does not open: ")
+    assert "pip install 'cujit[cu13]'" in text
 
 
 def test_importing_the_toolchain_opens_no_library() -> None:
@@ -168,7 +166,7 @@ def test_importing_the_toolchain_opens_no_library() -> None:
         "maps = open('/proc/self/maps').read()\n"
         "assert 'libnvrtc' not in maps and 'libcuda' not in maps and 'libnvJitLink' not in maps\n"
     )
-    subprocess.run([sys.executable, "-c", script], check=True)
+    printed(script)
 
 
 def test_the_heap_of_precompiled_headers_is_set_and_asked_for() -> None:

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-import textwrap
 from typing import Any
 
 import numpy as np
@@ -14,7 +10,7 @@ import numpy.typing as npt
 from cujit.devices.device import Device
 from instructions.scene import Scene, entry, run_scene
 
-__all__ = ["Array", "alone", "blank", "ptx_of", "run_ptx"]
+__all__ = ["Array", "blank", "ptx_of", "run_ptx"]
 
 Array = npt.NDArray[Any]
 
@@ -49,17 +45,3 @@ def run_ptx(
     """Launch ``body`` over copies of the arrays; return them as they are then."""
     scene = Scene("here", ptx_of(body, len(arrays), **more), arrays, grid, block, shared_bytes)
     return run_scene(device, scene)
-
-
-def alone(code: str, timeout_s: float = 60) -> str:
-    """Run Python code in a process of its own, which must end in time; return what it printed."""
-    done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(code)],
-        capture_output=True,
-        text=True,
-        timeout=timeout_s,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout

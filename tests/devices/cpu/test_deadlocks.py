@@ -8,7 +8,8 @@ from collections.abc import Mapping
 import pytest
 
 from cujit.formats.ptx.parser import parse
-from devices.cpu.launching import alone, ptx_of
+from devices.cpu.launching import ptx_of
+from processes import printed
 
 RUN = """
 from cujit import cpu, load
@@ -39,10 +40,10 @@ def outcomes(
         ptx = ptx_of(body, 1, outside=".shared .align 16 .b32 cells[256];", **more)
         parse(ptx)
         cases[name] = (ptx, grid, block, threads)
-    _, *said = re.split(r"^case (\w+)\n", alone(RUN.format(cases=cases, good=GOOD)), flags=re.MULTILINE)
+    _, *said = re.split(r"^case (\w+)\n", printed(RUN.format(cases=cases, good=GOOD)), flags=re.MULTILINE)
     found = dict(zip(said[::2], said[1::2], strict=True))
     assert found.keys() == cases.keys()
-    assert [name for name, printed in found.items() if "alive 77" not in printed] == []
+    assert [name for name, text in found.items() if "alive 77" not in text] == []
     return found
 
 
@@ -75,19 +76,19 @@ def test_threads_that_wait_for_nobody_are_named(blocks: int) -> None:
     found = outcomes(
         {name: body for name, (body, _) in DEADLOCKS.items()}, grid=blocks, threads=1 if blocks == 1 else 3
     )
-    for name, printed in found.items():
-        assert printed.startswith("deadlock | kernel k, block"), name
-        assert DEADLOCKS[name][1] in printed
-        assert "PTX line" in printed, name
+    for name, text in found.items():
+        assert text.startswith("deadlock | kernel k, block"), name
+        assert DEADLOCKS[name][1] in text
+        assert "PTX line" in text, name
 
 
 def test_a_grid_whose_blocks_wait_at_a_barrier_and_for_each_other_is_told() -> None:
     # Block 0 waits for a thread of its own that waits for the whole cluster, of which block 1 has no such barrier.
     body = """setp.eq.u32 q1, b, 0; @q1 bra FIRST; bar.sync 0; bar.sync 1, 96; bra END;
     FIRST: barrier.cluster.arrive; barrier.cluster.wait; END: st.global.u32 [at], 1;"""
-    printed = outcomes({"grid": body}, grid=2, directives=".reqnctapercluster 2, 1, 1")["grid"]
-    assert printed.startswith("deadlock |")
-    assert "at barrier 1, where 64 of 96" in printed
+    text = outcomes({"grid": body}, grid=2, directives=".reqnctapercluster 2, 1, 1")["grid"]
+    assert text.startswith("deadlock |")
+    assert "at barrier 1, where 64 of 96" in text
 
 
 APART = {
@@ -109,8 +110,8 @@ def test_lanes_that_wait_for_each_other_at_different_operations_are_told() -> No
         one, other = both.split("|")
         bodies[name] = f"""mov.u32 r1, 0; setp.lt.u32 q1, lane, 11; @q1 bra A; {one} bra B;
         A: {other} B: st.global.u32 [at], r1;"""
-    for name, printed in outcomes(bodies, block=40).items():
-        assert printed.startswith("lanes_apart | kernel k, block (0, 0, 0)"), name
-        assert "PTX line" in printed, name
-        assert "threads 11-31, with the lanes of mask 0xffffffff" in printed, name
-        assert name == "nothing" or "threads 0-10, with the lanes of mask" in printed
+    for name, text in outcomes(bodies, block=40).items():
+        assert text.startswith("lanes_apart | kernel k, block (0, 0, 0)"), name
+        assert "PTX line" in text, name
+        assert "threads 11-31, with the lanes of mask 0xffffffff" in text, name
+        assert name == "nothing" or "threads 0-10, with the lanes of mask" in text

@@ -17,7 +17,7 @@ from cujit.errors import KernelFaultError, LaunchError, UnsupportedError
 from cujit.kernel import Kernel
 from cujit.loading import Module, jit
 from cujit.machine import cpu
-from devices.cpu.launching import alone
+from processes import printed
 
 ENDLESS = r"""
 #include <cstdio>
@@ -335,9 +335,9 @@ for check in (None, "all"):
 
 
 def test_ctrl_c_ends_a_launch_of_the_main_thread_at_once() -> None:
-    printed = alone(script(INTERRUPTED), 240)
-    lines = printed.splitlines()
-    assert len(lines) == 20, printed
+    text = printed(script(INTERRUPTED), timeout_s=240)
+    lines = text.splitlines()
+    assert len(lines) == 20, text
     assert all(line.endswith("within well") for line in lines), printed
 
 
@@ -385,7 +385,7 @@ def test_other_handlers_of_signals_run_while_a_kernel_does_and_it_goes_on() -> N
         time.sleep(0.01)
     print(ran)
     """
-    assert alone(script(code), 120).splitlines() == [
+    assert printed(script(code), timeout_s=120).splitlines() == [
         "loops timeout True True",
         "walks timeout True True",
         "some timeout True True",
@@ -423,7 +423,7 @@ def test_a_handler_may_launch_what_takes_turns_while_such_a_kernel_does() -> Non
     signal.setitimer(signal.ITIMER_REAL, 0)
     print(all(ran))
     """
-    assert alone(script(code), 120) == "True\n"
+    assert printed(script(code), timeout_s=120) == "True\n"
 
 
 def test_ctrl_c_as_a_notebook_raises_it_ends_a_launch() -> None:
@@ -449,7 +449,7 @@ def test_ctrl_c_as_a_notebook_raises_it_ends_a_launch() -> None:
         await cell(_thread.interrupt_main)
     asyncio.run(cells())
     """
-    assert alone(script(code), 60).splitlines() == ["interrupted True"] * 2
+    assert printed(script(code), timeout_s=60).splitlines() == ["interrupted True"] * 2
 
 
 def test_ctrl_c_in_a_real_notebook_kernel_ends_a_launch() -> None:
@@ -469,7 +469,7 @@ def test_ctrl_c_in_a_real_notebook_kernel_ends_a_launch() -> None:
     client.stop_channels()
     kernel.shutdown_kernel(now=True)
     """
-    assert alone(script(code), 120).split() == ["ok", "KeyboardInterrupt", "ok"]
+    assert printed(script(code), timeout_s=120).split() == ["ok", "KeyboardInterrupt", "ok"]
 
 
 def test_a_process_ends_while_a_daemon_thread_launches_without_end() -> None:
@@ -485,7 +485,7 @@ def test_a_process_ends_while_a_daemon_thread_launches_without_end() -> None:
     time.sleep(0.1)
     print(thread.is_alive())
     """
-    assert alone(script(code), 60) == "True\n"
+    assert printed(script(code), timeout_s=60) == "True\n"
 
 
 def test_a_launch_of_a_forked_child_ends() -> None:
@@ -512,4 +512,4 @@ def test_a_launch_of_a_forked_child_ends() -> None:
     os.waitpid(child, 0)
     print(limited())
     """
-    assert alone(script(code), 60).split() == ["timeout", "timeout", "interrupted", "timeout"]
+    assert printed(script(code), timeout_s=60).split() == ["timeout", "timeout", "interrupted", "timeout"]

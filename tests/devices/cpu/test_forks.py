@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
-import textwrap
 
 import pytest
+
+from processes import printed
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
 
@@ -108,6 +107,4 @@ def test_a_child_that_is_forked_while_others_are_busy_compiles_and_launches(
     script: str, forks: int, most_s: int
 ) -> None:
     warnings = ("-W", "ignore::DeprecationWarning")  # of fork in a process with threads, from 3.12 on
-    command = [sys.executable, *warnings, "-c", textwrap.dedent(script), str(forks), str(most_s)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0, done.stderr
+    printed(script, forks, most_s, options=warnings, timeout_s=300)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
 import sys
 import threading
 import time
@@ -29,6 +27,7 @@ from cujit.devices.objects import Work, machine_code
 from cujit.devices.shapes import Dim3
 from cujit.errors import CacheWarning, CujitError, UnsupportedError
 from cujit.signature import Parameter, ParameterClass, Signature
+from processes import printed
 
 HEAD = ".version 8.0\n.target sm_90\n.address_size 64\n"
 
@@ -120,12 +119,8 @@ def _run(folder: Path, name: str) -> Run:
     """Run the kernels in another process, with the cache of that name."""
     path = folder / "kernels.ptx"
     path.write_text(PTX)
-    paths = [os.path.abspath(path) for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "CUJIT_CACHE_DIR": str(folder / name)}
-    command = [sys.executable, "-W", "error", "-c", CHILD, str(path)]
-    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False, timeout=120)
-    assert done.returncode == 0, done.stderr
-    *results, made, modules = done.stdout.splitlines()
+    text = printed(CHILD, path, options=("-W", "error"), environment={"CUJIT_CACHE_DIR": str(folder / name)})
+    *results, made, modules = text.splitlines()
     return Run(results, int(made.split()[1]), set(modules.split()))
 
 

@@ -24,6 +24,7 @@ from cujit.devices.shapes import Dim3
 from cujit.errors import FileError, OptionError
 from cujit.formats.elf import read_elf
 from cujit.formats.ptx.parser import parse
+from processes import python
 
 PTX = compiler_page.KERNEL
 FLAGS = ("-k", "CLOCK_MONOTONIC")
@@ -55,11 +56,8 @@ def script(end: str = "", begin: str = "", *, times: int = 1, ptx: str = PTX) ->
 
 def run(code: str, asked: str = "1") -> str:
     """Run Python in a process of its own, and give what it prints."""
-    done = subprocess.run(
-        [sys.executable, "-c", code], env={**os.environ, "CUJIT_PERF": asked}, capture_output=True, text=True
-    )
-    assert done.returncode == 0, done.stderr
-    assert not done.stderr
+    done = python(code, environment={"CUJIT_PERF": asked})
+    assert (done.returncode, done.stderr) == (0, "")
     return done.stdout
 
 

@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 import gc
-import os
-import subprocess
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 from cujit.artifact import Artifact
-from cujit.devices import device as base
 from cujit.devices.arguments.packer import Packer
 from cujit.devices.cuda.backend import CudaBackend
 from cujit.devices.device import Device
@@ -29,11 +24,10 @@ from cujit.errors import (
 from cujit.loading import jit
 from cujit.program import build, compile
 from devices.cuda.gpus import context_of
+from processes import python
 
 pytestmark = pytest.mark.gpu
 
-_PATHS = [str(Path(base.__file__).parents[2]), os.environ.get("PYTHONPATH", "")]
-ENVIRONMENT = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, _PATHS))}
 CODE = """
 extern "C" __global__ void scale(float* x, float a, int n) {
     int i = blockIdx.x * blockDim.x + threadIdx.x;
@@ -207,7 +201,7 @@ def test_a_kernel_that_dies_is_reported_and_the_process_ends_well() -> None:
         "try:\n    x.numpy()\n"
         "except DriverError as e:\n    print(e.call, e.result, bool(e.help))\n"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, env=ENVIRONMENT)
+    done = python(code)
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("cuMemcpyDtoH CUDA_ERROR_")
     assert done.stdout.strip().endswith("True")

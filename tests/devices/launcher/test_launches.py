@@ -28,6 +28,7 @@ from cujit.devices.streams import Stream
 from cujit.errors import ArgumentError, ClosedError, LaunchError, MissingError
 from cujit.kernel import Kernel, Launch
 from cujit.loading import Module, jit
+from processes import python
 
 CODE = """
 extern "C" __global__ void fill(int* p, int n, int value) {
@@ -468,21 +469,11 @@ def test_a_thread_that_never_saw_the_gpu_launches(gpu: Device) -> None:
 
 # -- processes --------------------------------------------------------------------------------------------
 
-_ROOT = Path(__file__).parents[3]
 _PRELUDE = f"import os, sys, ctypes, numpy as np, cujit\nCODE = r'''{CODE}'''\n"
 
 
 def run(code: str) -> subprocess.CompletedProcess[str]:
-    paths = [str(_ROOT / "src"), *filter(None, [os.environ.get("PYTHONPATH")])]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
-    return subprocess.run(
-        [sys.executable, "-X", "faulthandler", "-c", _PRELUDE + code],
-        capture_output=True,
-        text=True,
-        env=environment,
-        check=False,
-        timeout=120,
-    )
+    return python(_PRELUDE + code, options=("-X", "faulthandler"))
 
 
 def test_a_forked_process_launches_on_the_cpu_device() -> None:

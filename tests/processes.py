@@ -1,0 +1,47 @@
+"""Python in processes of their own, with this package and the tests where it finds them."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import textwrap
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+__all__ = ["printed", "python"]
+
+
+def python(
+    code: str,
+    *arguments: object,
+    options: Sequence[str] = (),
+    environment: Mapping[str, str] | None = None,
+    cwd: Path | None = None,
+    timeout_s: float = 120,
+) -> subprocess.CompletedProcess[str]:
+    """Run code, which may be indented, to its end, whatever that is; ``environment`` is added to that of the tests."""
+    paths = os.pathsep.join(os.path.abspath(path) for path in sys.path)
+    return subprocess.run(
+        [sys.executable, *options, "-c", textwrap.dedent(code), *map(str, arguments)],
+        env={**os.environ, "PYTHONPATH": paths, **(environment or {})},
+        cwd=cwd,
+        timeout=timeout_s,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def printed(
+    code: str,
+    *arguments: object,
+    options: Sequence[str] = (),
+    environment: Mapping[str, str] | None = None,
+    cwd: Path | None = None,
+    timeout_s: float = 120,
+) -> str:
+    """Run code that has to end well, and give what it printed."""
+    done = python(code, *arguments, options=options, environment=environment, cwd=cwd, timeout_s=timeout_s)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
