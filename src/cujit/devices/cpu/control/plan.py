@@ -8,11 +8,10 @@ setp.lt.u32 p, t, n;         ->    and for warps whose lanes are all active. The
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from cujit.devices.cpu.analysis.dataflow import control_equivalent, polling_loops
+from cujit.devices.cpu.analysis.dataflow import bits_of, control_equivalent, polling_loops
 from cujit.devices.cpu.analysis.uniformity import constant_of, is_divergent_branch
 from cujit.devices.cpu.codegen.warp import WarpEmitter
 from cujit.devices.cpu.control.regions import RegionBoundary
@@ -63,28 +62,20 @@ class Plan:
 
 def make_plan(e: WarpEmitter, boundary: RegionBoundary | None) -> Plan:
     """Plan what ``e`` is to emit; where somebody watches, every operation is done in the simplest way."""
-    graph, divergence = e.graph, e.divergence
-    polls = frozenset(loop.head for loop in polling_loops(graph))
-    apart = {b.position for b in graph.blocks if divergence.non_reconverging >> b.position & 1}
-    first_separate = min(apart, default=graph.exit)
-    equivalent = control_equivalent(graph)
+    blocks, apart = e.graph.blocks, frozenset(bits_of(e.divergence.non_reconverging))
+    polls = frozenset(loop.head for loop in polling_loops(e.graph))
+    equivalent, first_separate = control_equivalent(e.graph), min(apart, default=e.graph.exit)
     # Behind that position no two blocks need to have the same lanes; and lanes may exit in a function.
     keeps = 0 if e.program.called else first_separate
-    sites = [b for b in graph.blocks if b.site is not None and b.position in apart]
-    loops = {} if e.watched else find_strips(e.program, graph, divergence, e.block)
-    parts = any(is_divergent_branch(b, divergence.shapes) for b in graph.blocks)
-    waits = e.suspends or e.watched or bool(apart)
-    again = graph.blocks if not waits and (not parts or len(graph.ops) <= _LONGEST_TWICE) else []
+    sites = [b for b in blocks if b.site is not None and b.position in apart]
+    parts, together = _together(e)
     return Plan(
-        boundary, polls, first_separate,
-        equivalent=[earlier if p < keeps else None for p, earlier in enumerate(equivalent)],
+        boundary, polls, first_separate, [*equivalent[:keeps], *[None] * (len(blocks) - keeps)],
         parking=[b for b in sites if b.ops[0].form.is_barrier],
         gathering=[b for b in sites if not b.ops[0].form.is_barrier and b.ops[0].form.needs_others],
-        meetings=_meetings(sites, equivalent, divergence.constants),
-        strips={p: strip for p, strip in loops.items() if p not in polls | apart},
-        parts=parts,
-        together=[_sunk(b, functools.partial(may_wait, program=e.program, divergence=divergence)) for b in again],
-        ends=dict(_ends(e, again)),
+        meetings=_meetings(sites, equivalent, e.divergence.constants),
+        strips={} if e.watched else find_strips(e, polls | apart),
+        parts=parts, together=together, ends=dict(_ends(e, together)),
     )  # fmt: skip
 
 
@@ -123,7 +114,16 @@ def _mask(op: Op, constants: Mapping[int, int]) -> int | None:
 # -- warps whose lanes are all active ---------------------------------------------------------------------
 
 
-def _sunk(block: Block, may_wait: Callable[[Op], bool]) -> Block:
+def _together(e: WarpEmitter) -> tuple[bool, list[Block]]:
+    """Tell whether lanes may part, and list the blocks for warps whose lanes are all active where that is worth it."""
+    parts = any(is_divergent_branch(b, e.divergence.shapes) for b in e.graph.blocks)
+    waits = e.counts_lanes or e.watched
+    return parts, [] if waits or (parts and len(e.graph.ops) > _LONGEST_TWICE) else [
+        _sunk(e, b) for b in e.graph.blocks
+    ]
+
+
+def _sunk(e: WarpEmitter, block: Block) -> Block:
     """Have atomic operations take what they work on where they stand, and run behind what only computes.
 
     They read from memory what the lanes hand over, which is quicker some time after it was written. Operations of one
@@ -132,7 +132,7 @@ def _sunk(block: Block, may_wait: Callable[[Op], bool]) -> Block:
     ops: list[Op] = []
     late: list[Op] = []
     for op in block.ops:
-        waits = may_wait(op)
+        waits = may_wait(op, e.program, e.divergence)
         if Trait.NARROW not in op.form.meaning.traits and not (waits and late and late[0].modifiers == op.modifiers):
             ops += late
             late.clear()

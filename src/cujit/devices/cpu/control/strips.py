@@ -12,16 +12,15 @@ loop are kept as whole words, as the processor compares them, and not as bits.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
-from cujit.devices.cpu.analysis.uniformity import VARYING, WARP, Divergence, Shape, operand_shape
+from cujit.devices.cpu.analysis.uniformity import VARYING, WARP, is_divergent_branch
 from cujit.devices.cpu.codegen.builder import Value, storage_type
 from cujit.devices.cpu.codegen.warp import WarpEmitter
-from cujit.devices.cpu.ir.cfg import Block, Graph
-from cujit.devices.cpu.ir.program import Group, KernelProgram, Memory, Negation, Op, Operand, Reg, Special
+from cujit.devices.cpu.ir.cfg import Block
+from cujit.devices.cpu.ir.program import Group, Memory, Negation, Op, Operand, Reg, Special
 from cujit.devices.jit import processor
-from cujit.devices.shapes import Dim3
 from cujit.formats.ptx.isa.semantics import Trait
 
 __all__ = ["Strip", "behind", "emit_loop", "find_strips"]
@@ -50,15 +49,12 @@ class Strip:
 # -- which loops ------------------------------------------------------------------------------------------
 
 
-def find_strips(program: KernelProgram, graph: Graph, divergence: Divergence, shape: Dim3) -> dict[int, Strip]:
-    """Find the loops that are worth to be strip-mined, by position, in blocks of threads of the size ``shape``."""
-    found = {}
-    for block in graph.blocks:
-        alone = _is_loop(block) and all(_is_alone(op, divergence.shapes, shape) for op in block.ops[:-1])
-        strip = _strip(program, block, divergence) if alone else None
-        if strip is not None:
-            found[block.position] = strip
-    return found
+def find_strips(e: WarpEmitter, others: frozenset[int]) -> dict[int, Strip]:
+    """Find the loops that are worth to be strip-mined, by position; at ``others`` lanes wait, or part for long."""
+    blocks = [b for b in e.graph.blocks if b.position not in others and _is_loop(b)]
+    loops = [b for b in blocks if all(_is_alone(e, op) for op in b.ops[:-1])]
+    strips = ((b.position, _strip(e, b)) for b in loops)
+    return {position: strip for position, strip in strips if strip is not None}
 
 
 def behind(block: Block) -> int:
@@ -74,41 +70,42 @@ def _is_loop(block: Block) -> bool:
     return branch.opcode == "bra" and branch.guard is not None and len({*block.successors}) == 2 and block.site is None
 
 
-def _is_alone(op: Op, shapes: Sequence[Shape], shape: Dim3) -> bool:
+def _is_alone(e: WarpEmitter, op: Op) -> bool:
     """Whether lanes do an operation without each other, and it does nothing but write registers."""
-    sources = [_is_uniform(s, shapes, shape) for s in op.sources]
-    results = [shapes[r.index] for r in op.written]
+    sources = [_is_uniform(e, s) for s in op.sources]
     if op.form.is_load:
         plain = op.guard is None and not op.form.is_poll and op.space != "local"
-        return plain and all(sources) and all(each.is_uniform for each in results)
+        return plain and all(sources) and all(e.shape(r).is_uniform for r in op.written)
     if Trait.NARROW not in op.form.meaning.traits or None in sources:
         return False
-    same = all(sources) and (op.guard is None or shapes[op.guard.index].is_uniform)
-    return all(each == VARYING or (same and each.is_uniform) for each in results)
+    same = all(e.shape(r).is_uniform for r in op.read_registers())
+    return all(shape == VARYING or (same and shape.is_uniform) for shape in map(e.shape, op.written))
 
 
-def _is_uniform(operand: Operand, shapes: Sequence[Shape], shape: Dim3) -> bool | None:
+def _is_uniform(e: WarpEmitter, operand: Operand) -> bool | None:
     """Whether an operand is the same in all lanes; None where it is nothing that a lane has alone."""
     if isinstance(operand, Group | Negation) or (isinstance(operand, Memory) and operand.coords):
         return None
-    uniform = operand_shape(operand, shapes, shape).is_uniform
-    return uniform or (None if isinstance(operand, Special) else False)
+    return e.operand_shape(operand).is_uniform or (None if isinstance(operand, Special) else False)
 
 
-def _strip(program: KernelProgram, block: Block, divergence: Divergence) -> Strip | None:
+def _strip(e: WarpEmitter, block: Block) -> Strip | None:
     """Find out how to run a loop in strips; None where it would gain nothing, or where that cannot be done."""
-    begins, written = _used(block, divergence.masked[block.position])
-    uniform = {r for r in (*begins, *written) if divergence.shapes[r.index].is_uniform}
-    read = {r for op in set(program.ops).difference(block.ops) for r in op.read_registers()}
-    enters = tuple(r for r in begins if r not in uniform)
-    leaves = tuple(r for r in written if r in read and r not in uniform)
-    counts = tuple(r for r in written if r in uniform)
-    diverges, width = block.ops[-1].guard not in uniform, _width(enters)
+    begins, written = _used(block, e.divergence.masked[block.position])
+    read = {r for op in set(e.program.ops).difference(block.ops) for r in op.read_registers()}
+    _, enters = _sorted(begins, lambda r: e.shape(r).is_uniform)
+    counts, writes = _sorted(written, lambda r: e.shape(r).is_uniform)
+    leaves, _ = _sorted(writes, read.__contains__)
+    diverges, width = is_divergent_branch(block, e.divergence.shapes), _width(enters)
     # Predicates have no places in memory; and of what all lanes share, each strip would leave another value.
     lost = any(r.bits == 1 for r in (*enters, *leaves)) or (diverges and not read.isdisjoint(counts))
-    if lost or (width == WARP and not diverges):
-        return None
-    return Strip(width, diverges, enters, leaves, tuple(r for r in written if r not in uniform), counts)
+    return None if lost or (width == WARP and not diverges) else Strip(width, diverges, enters, leaves, writes, counts)
+
+
+def _sorted(registers: Iterable[Reg], chosen: Callable[[Reg], bool]) -> tuple[tuple[Reg, ...], tuple[Reg, ...]]:
+    """Give the registers that are chosen, and the others."""
+    found = [(r, chosen(r)) for r in registers]
+    return tuple(r for r, good in found if good), tuple(r for r, good in found if not good)
 
 
 def _used(block: Block, masked: int) -> tuple[list[Reg], list[Reg]]:
