@@ -188,13 +188,6 @@ def _refused_facts(entry: Function, items: list[Refusal]) -> RefusedFacts:
 def _module_facts(
     kernels: tuple[KernelFacts, ...], refused: tuple[RefusedFacts, ...], layout: ModuleLayout
 ) -> ModuleFacts:
-    variables = {
-        name: (slot.offset, slot.size)
-        for name, slot in layout.slots.items()
-        if slot.offset is not None and "@" not in name
-    }
-    places = []
-    for offset, slot, addend in layout.relocations:
-        assert slot.offset is not None
-        places.append(Relocation(offset, slot.offset + addend))
-    return ModuleFacts(kernels, refused, variables, bytes(layout.image), tuple(places))
+    variables = {name: (slot.offset, slot.size) for name, slot in layout.slots.items() if "@" not in name}
+    places = tuple(Relocation(offset, slot.offset + addend) for offset, slot, addend in layout.relocations)
+    return ModuleFacts(kernels, refused, variables, bytes(layout.image), places)

@@ -19,8 +19,8 @@ import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from cujit.devices.cpu.analysis.dataflow import closure, joined, polling_loops, solve
-from cujit.devices.cpu.ir.cfg import Graph
+from cujit.devices.cpu.analysis.dataflow import joined, polling_loops, solve
+from cujit.devices.cpu.ir.cfg import Graph, closure
 from cujit.devices.cpu.ir.program import (
     CLEAR,
     FloatConstant,
@@ -46,10 +46,14 @@ _ADDRESS_BITS = 64
 
 @dataclass(frozen=True)
 class Nontemporal:
-    """``stores`` may go past the cache; ``thread_bytes`` is what a thread writes by them, each done once."""
+    """``stores`` may go past the cache."""
 
-    stores: frozenset[Op] = frozenset()
-    thread_bytes: int = 0
+    stores: frozenset[Op]
+
+    @property
+    def thread_bytes(self) -> int:
+        """What a thread writes by them, each done once."""
+        return sum(op.type.bits // 8 * len(items_of(op.sources[1])) for op in self.stores)
 
 
 @dataclass(frozen=True)
@@ -89,7 +93,7 @@ class Body:
     @cached_property
     def nontemporal(self) -> Nontemporal:
         """The stores that may go past the cache."""
-        return _find_nontemporal(self.program.ops)
+        return Nontemporal(_find_nontemporal(self.program.ops))
 
     @cached_property
     def any_nan(self) -> frozenset[int]:
@@ -100,16 +104,19 @@ class Body:
 # -- non-temporal stores --------------------------------------------------------------------------------------
 
 
-def _find_nontemporal(ops: Sequence[Op]) -> Nontemporal:
+def _find_nontemporal(ops: Sequence[Op]) -> frozenset[Op]:
     """Find the stores to global memory that the kernel does not read: by no address made of the same parameter."""
-    stores = {op for op in ops if op.opcode == "st" and op.space == "global" and "evict_last" not in op.name}
+    stores = {op for op in ops if _leaves_cache(op)}
     if not stores or any(op.form.tells_others for op in ops):
-        return Nontemporal()
+        return frozenset()
     made_of = _parameters_behind(ops)
     bases = [(op, made_of.get(reg.index, 0)) for op in ops for reg in _bases(op)]
     read = joined(bits for op, bits in bases if op.opcode != "st")
-    found = frozenset(op for op, bits in bases if op in stores and bits and not bits & read)
-    return Nontemporal(found, sum(op.type.bits // 8 * len(items_of(op.sources[1])) for op in found))
+    return frozenset(op for op, bits in bases if op in stores and bits and not bits & read)
+
+
+def _leaves_cache(op: Op) -> bool:
+    return op.opcode == "st" and op.space == "global" and "evict_last" not in op.name
 
 
 def _parameters_behind(ops: Sequence[Op]) -> dict[int, int]:
@@ -135,7 +142,7 @@ def _bits_of(op: Op, places: dict[int, int], found: dict[int, int]) -> int:
     at = op.sources[0].base
     if not isinstance(at, SymbolAddress) or at.slot.space != "param" or op.type.bits != _ADDRESS_BITS:
         return 0
-    place = (at.slot.offset or 0) + at.offset + op.sources[0].offset
+    place = at.slot.offset + at.offset + op.sources[0].offset
     return 1 << places.setdefault(place, len(places))
 
 

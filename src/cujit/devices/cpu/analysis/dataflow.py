@@ -12,14 +12,14 @@ from __future__ import annotations
 
 import functools
 import operator
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TypeVar
 
-from cujit.devices.cpu.ir.cfg import Block, Graph, Loop
+from cujit.devices.cpu.ir.cfg import Block, Graph, Loop, closure
 from cujit.devices.cpu.ir.program import Op, Reg
 
 __all__ = [
-    "bits_of", "closure", "control_equivalent", "dominators", "find_non_reconverging", "immediate_postdominators",
+    "bits_of", "control_equivalent", "dominators", "find_non_reconverging", "immediate_postdominators",
     "joined", "live_in", "polling_loops", "reach", "solve", "turned", "written_once",
 ]  # fmt: skip
 
@@ -48,18 +48,6 @@ def solve(nodes: Sequence[_T], transfer: Callable[[_T], bool]) -> None:
     """Apply a transfer function to all nodes in turn until it changes nothing; it tells whether it did."""
     while sum(map(transfer, nodes)):
         pass
-
-
-def closure(start: Iterable[_T], step: Callable[[_T], Iterable[_T]]) -> set[_T]:
-    """Collect what some lead to step by step, themselves included."""
-    found = set(start)
-    todo = list(found)
-    while todo:
-        for each in step(todo.pop()):
-            if each not in found:
-                found.add(each)
-                todo.append(each)
-    return found
 
 
 def reach(starts: int, stop: int, successors: Sequence[Sequence[int]]) -> int:
@@ -253,17 +241,28 @@ def polling_loops(graph: Graph) -> list[Loop]:
     return [loop for loop in graph.loops if _polls(graph.blocks[loop.head : loop.last + 1], loop)]
 
 
-def _polls(inside: list[Block], loop: Loop) -> bool:
+def _polls(inside: Sequence[Block], loop: Loop) -> bool:
     ops = [op for block in inside for op in block.ops]
     if any(op.opcode == "nanosleep" for op in ops):
         return True
+    polled = _polled(ops)
+    return bool(polled) and not polled.isdisjoint(_origins(_deciding(inside, loop), ops))
+
+
+def _polled(ops: Sequence[Op]) -> set[Reg]:
+    """Collect the registers that get what another thread may write while a loop runs."""
     polled = [op for op in ops if op.form.is_poll and not _is_retry(op, ops)]
     if any(op.opcode == "call.function" for op in ops):
         # What a function gave may be memory that others write, which it looked at.
         polled += [op for op in ops if op.opcode == "ld" and op.space == "local"]
-    leaving = (b.branch for b in inside if b.branch is not None and any(s not in loop for s in b.successors))
-    deciding = _origins((r for branch in leaving for r in branch.read_registers()), ops) if polled else set()
-    return any(r in deciding for op in polled for r in op.written)
+    return {r for op in polled for r in op.written}
+
+
+def _deciding(inside: Sequence[Block], loop: Loop) -> Iterator[Reg]:
+    """List the registers that branches out of a loop read."""
+    for b in inside:
+        if b.branch is not None and any(s not in loop for s in b.successors):
+            yield from b.branch.read_registers()
 
 
 def _origins(registers: Iterable[Reg], ops: Sequence[Op]) -> set[Reg]:
@@ -275,7 +274,7 @@ def _origins(registers: Iterable[Reg], ops: Sequence[Op]) -> set[Reg]:
     return closure(registers, lambda reg: made_from.get(reg, ()))
 
 
-def _is_retry(op: Op, ops: list[Op]) -> bool:
+def _is_retry(op: Op, ops: Sequence[Op]) -> bool:
     """Tell whether it is a ``cas`` that tries again with what it found: somebody always succeeds.
 
     One that compares with anything else is a lock, and waits for another thread.

@@ -24,7 +24,7 @@ sends all of them one way. Lanes that will never come to a barrier again do not 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from cujit.devices.cpu.analysis.body import Body
@@ -36,6 +36,7 @@ from cujit.devices.cpu.analysis.dataflow import (
     polling_loops,
     reach,
     solve,
+    turned,
     written_once,
 )
 from cujit.devices.cpu.analysis.patterns import (
@@ -58,6 +59,7 @@ from cujit.devices.cpu.analysis.uniformity import (
 from cujit.devices.cpu.ir.cfg import Block, Graph, part_of
 from cujit.devices.cpu.ir.program import Memory, Op, Operand, Reg, Special, SymbolAddress, bits_in, parts_of
 from cujit.devices.shapes import Dim3
+from cujit.forks import cached_property
 from cujit.formats.ptx.isa.semantics import Lanes, Trait
 
 __all__ = ["EVERY", "Fission", "Region", "fission"]
@@ -74,7 +76,6 @@ _MOST_KEPT_BYTES = 256 << 10
 class Region:
     """One region: its blocks, and ``live``, the registers whose values it or a later one needs, by number.
 
-    ``written`` and ``touched`` are the registers that it writes, and writes or reads, as bits of their numbers.
     ``rematerialised`` are operations that make again, from what never changes, what it reads of the registers not kept.
     ``following`` tells by the position of a barrier which region begins behind it.
     ``patterns`` are those of the registers that addresses of shared memory begin with.
@@ -86,14 +87,22 @@ class Region:
     graph: Graph
     divergence: Divergence
     live: tuple[int, ...]
-    written: int
-    touched: int
     rematerialised: tuple[Op, ...]
     following: dict[int, int]
     patterns: Mapping[int, Pattern]
     if_converted: frozenset[Op] = frozenset()
     choice: int | None = None
     versions: Mapping[int, Region] = field(default_factory=dict)
+
+    @cached_property
+    def written(self) -> int:
+        """The registers that it writes, as bits of their numbers."""
+        return joined(op.writes for op in self.graph.ops)
+
+    @cached_property
+    def touched(self) -> int:
+        """The registers that it writes or reads, as bits of their numbers."""
+        return joined(op.writes | op.reads for op in self.graph.ops) | joined(op.writes for op in self.rematerialised)
 
 
 @dataclass(frozen=True)
@@ -112,41 +121,29 @@ class Fission:
 
 def fission(body: Body, divergence: Divergence, block: Dim3) -> Fission | None:
     """Fission a kernel at its barriers for blocks of the size ``block``; None where that would not be right."""
-    graph = body.graph
-    barriers = [b for b in graph.blocks if b.site is not None and b.site.form.is_barrier]
-    if not barriers or not _may_split(body, divergence):
-        return None
-    live = live_in(graph)
-    rematerialisable = _rematerialisable(graph, divergence)
-    starts = [0, *dict.fromkeys(b.successors[0] for b in barriers if b.successors[0] != graph.exit)]
-    number = {start: k for k, start in enumerate(starts) if k}
-    behind = {b.position: number.get(b.successors[0], -1) for b in barriers}
-    found = [_region(k, start, graph, behind, live, divergence, rematerialisable) for k, start in enumerate(starts)]
-    regions = [region for region in found if region is not None]
-    everything = sum(len(r.graph.ops) for r in regions)
-    if not len(found) == len(regions) <= _MOST_REGIONS or everything > _MOST_COPIES * len(graph.ops) + 100:
+    regions = _Cut(body.graph, divergence).regions() if _may_split(body, divergence) else []
+    if not regions or _take_too_much(regions, body.graph) or any(map(_loses_values, regions)):
         return None
     kept = [body.program.registers[r] for r in sorted({r for region in regions for r in region.live})]
     warps = (block.volume + WARP - 1) // WARP
     if warps * WARP * sum(reg.bits // 8 or 4 for reg in kept) > _MOST_KEPT_BYTES:
         return None
-    common = find_common(graph, block)
-    search = _Search(graph, divergence, block, regions)
+    common = find_common(body.graph, block)
+    search = _Search(body.graph, divergence, block, regions)
     regions = [replace(region, patterns=search.patterns) for region in regions]
     if common.together:
         regions = [_with_versions(region, common, search) for region in regions]
-    regions = [_if_converted(region) for region in regions]
-    return Fission(tuple(regions), common, tuple(kept))
+    return Fission(tuple(map(_if_converted, regions)), common, tuple(kept))
 
 
 def _may_split(body: Body, divergence: Divergence) -> bool:
     """Whether all synchronisation is by one barrier for all threads, to which warps come whole."""
-    calls = body.functions or body.program.called
-    if calls or body.clears or body.uses_cluster or divergence.non_reconverging or polling_loops(body.graph):
-        return False
     ops = body.graph.ops
     numbers = {_number(op, divergence) for op in ops if op.form.meaning.lanes is Lanes.BLOCK}
-    return len(numbers) == 1 and None not in numbers and not any(Trait.STACK in op.form.meaning.traits for op in ops)
+    if len(numbers) != 1 or None in numbers or any(Trait.STACK in op.form.meaning.traits for op in ops):
+        return False
+    apart = divergence.non_reconverging or polling_loops(body.graph)
+    return not (body.functions or body.clears or body.uses_cluster or apart)
 
 
 def _number(op: Op, divergence: Divergence) -> int | None:
@@ -156,29 +153,44 @@ def _number(op: Op, divergence: Divergence) -> int | None:
     return constant_of(op.sources[0], divergence.constants)
 
 
-def _region(
-    k: int,
-    start: int,
-    graph: Graph,
-    behind: Mapping[int, int],
-    live: list[int],
-    divergence: Divergence,
-    rematerialisable: Mapping[int, tuple[Op, ...]],
-) -> Region | None:
-    """Make one region; None where lanes that wait would lose what is in a register that all lanes share."""
-    part, whole = part_of(graph, start, behind)
-    inactive = inactive_in(part, divergence.shapes)
-    masked = [joined(live[whole[p]] for p in bits_of(mask)) for mask in inactive]
-    if any(divergence.shapes[r] != VARYING for r in bits_of(masked_in(part, masked))):
-        return None
-    written, touched = (joined(getattr(op, what) for op in part.ops) for what in ("writes", "reads"))
-    following = {p: behind[old] for p, old in enumerate(whole) if old in behind}
-    own = replace(divergence, masked=masked, inactive=inactive)
-    first = bits_of(live[start]) if k else []
-    rematerialised = dict.fromkeys(op for r in first if touched >> r & 1 for op in rematerialisable.get(r, ()))
-    touched |= joined(op.writes for op in rematerialised)
-    kept = tuple(r for r in first if r not in rematerialisable)
-    return Region(k, part, own, kept, written, touched | written, tuple(rematerialised), following, {})
+class _Cut:
+    """A kernel cut at its barriers. ``behind`` tells by the position of a barrier which region begins behind it."""
+
+    def __init__(self, graph: Graph, divergence: Divergence) -> None:
+        self.graph, self.divergence = graph, divergence
+        barriers = {b.position: b.successors[0] for b in graph.blocks if b.barrier is not None}
+        self.starts = [0, *dict.fromkeys(start for start in barriers.values() if start != graph.exit)]
+        number = {start: k for k, start in enumerate(self.starts) if k}
+        self.behind = {position: number.get(start, -1) for position, start in barriers.items()}
+        self.live = live_in(graph)
+        self.rematerialisable = _rematerialisable(graph, divergence)
+
+    def regions(self) -> list[Region]:
+        """Make all regions, the one that begins the block first."""
+        return [self._region(k, start) for k, start in enumerate(self.starts)]
+
+    def _region(self, k: int, start: int) -> Region:
+        part, whole = part_of(self.graph, start, self.behind)
+        inactive = inactive_in(part, self.divergence.shapes)
+        masked = [joined(self.live[whole[p]] for p in bits_of(mask)) for mask in inactive]
+        own = replace(self.divergence, masked=masked, inactive=inactive)
+        following = {p: self.behind[old] for p, old in enumerate(whole) if old in self.behind}
+        first = bits_of(self.live[start]) if k else []
+        kept = tuple(r for r in first if r not in self.rematerialisable)
+        read = joined(op.reads for op in part.ops)
+        again = dict.fromkeys(op for r in first if read >> r & 1 for op in self.rematerialisable.get(r, ()))
+        return Region(k, part, own, kept, tuple(again), following, {})
+
+
+def _take_too_much(regions: Sequence[Region], graph: Graph) -> bool:
+    ops = sum(len(region.graph.ops) for region in regions)
+    return len(regions) > _MOST_REGIONS or ops > _MOST_COPIES * len(graph.ops) + 100
+
+
+def _loses_values(region: Region) -> bool:
+    """Whether lanes that wait would lose what is in a register that all lanes share."""
+    masked = masked_in(region.graph, region.divergence.masked)
+    return any(region.divergence.shapes[r] != VARYING for r in bits_of(masked))
 
 
 # -- what all threads of a block have in common ------------------------------------------------------------
@@ -204,8 +216,8 @@ def find_common(graph: Graph, block: Dim3) -> Blockwide:
     """Analyse a kernel for blocks of the size ``block``."""
     ipdom = immediate_postdominators(graph)
     successors = graph.successors()
-    barriers = sum(1 << b.position for b in graph.blocks if b.site is not None and b.site.form.is_barrier)
-    goes_on = [bool(reach(1 << p, graph.exit, successors) & barriers) for p in range(len(successors))]
+    barriers = joined(1 << b.position for b in graph.blocks if b.barrier is not None)
+    goes_on = reach(barriers, graph.exit, turned(successors))
     differing = apart = 0
 
     def spread(b: Block) -> bool:
@@ -214,18 +226,20 @@ def find_common(graph: Graph, block: Dim3) -> Blockwide:
         for op in b.ops:
             if apart >> b.position & 1 or _differs(op, differing, block):
                 differing |= op.writes
-        if _parts(b, differing) and sum(goes_on[s] for s in set(b.successors)) > 1:
-            apart |= joined(reach(1 << s, ipdom[b.position], successors) for s in b.successors)
+        ways = _ways(b, differing)
+        if (ways & goes_on).bit_count() > 1:
+            apart |= reach(ways, ipdom[b.position], successors)
         return before != (differing, apart)
 
     solve(graph.blocks, spread)
-    sides = [[goes_on[s] for s in set(b.successors)] for b in graph.blocks if _parts(b, differing)]
-    return Blockwide(differing, not apart & barriers, any(any(side) and not all(side) for side in sides))
+    parted = [_ways(b, differing) for b in graph.blocks]
+    return Blockwide(differing, not apart & barriers, any(ways & goes_on not in (0, ways) for ways in parted))
 
 
-def _parts(b: Block, differing: int) -> bool:
-    """Whether threads of the block may go different ways behind a block of operations."""
-    return b.branch is not None and len(set(b.successors)) > 1 and bool(b.branch.reads & differing)
+def _ways(b: Block, differing: int) -> int:
+    """Give the ways behind a block of operations that threads may part at, as bits; none where all go the same."""
+    parts = b.branch is not None and b.branch.reads & differing and len(set(b.successors)) > 1
+    return joined(1 << s for s in b.successors) if parts else 0
 
 
 def _differs(op: Op, differing: int, block: Dim3) -> bool:
@@ -412,12 +426,20 @@ def _sources_remade(op: Op, found: Mapping[int, tuple[Op, ...]]) -> tuple[Op, ..
     if not (parameter or Trait.CHEAP in op.form.meaning.traits) or op.guard is not None or len(op.results) != 1:
         return None
     before: dict[Op, None] = {}
-    for s in op.sources:
-        if isinstance(s, Reg) and s.index in found:
-            before |= dict.fromkeys(found[s.index])
-        elif isinstance(s, Memory):
-            if not (parameter and isinstance(s.base, SymbolAddress) and s.base.slot.space == "param"):
-                return None
-        elif parts_of(s) or isinstance(s, Reg) or (isinstance(s, Special) and not s.name.startswith(_STEADY)):
+    for source in op.sources:
+        remade = _remade(source, found)
+        if remade is None:
             return None
+        before |= dict.fromkeys(remade)
     return tuple(before)
+
+
+def _remade(operand: Operand, found: Mapping[int, tuple[Op, ...]]) -> tuple[Op, ...] | None:
+    """List what makes an operand again: nothing if it is always there."""
+    if isinstance(operand, Reg):
+        return found.get(operand.index)
+    if isinstance(operand, Special):
+        return () if operand.name.startswith(_STEADY) else None
+    if isinstance(operand, Memory):
+        return () if isinstance(operand.base, SymbolAddress) and operand.base.slot.space == "param" else None
+    return None if parts_of(operand) else ()

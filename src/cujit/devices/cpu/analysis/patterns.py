@@ -11,6 +11,7 @@ multiple of 32, so that what the low bits of each lane do is known.
 
 from __future__ import annotations
 
+import functools
 import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -94,39 +95,28 @@ def patterns_from(
     return found
 
 
-_BITWISE = {"and": operator.and_, "or": operator.or_, "xor": operator.xor}
 _WHOLE = frozenset({"lo", "u32", "s32", "b32"})
 
 
 def _result(op: Op, found: Mapping[int, Pattern], divergence: Divergence, block: Dim3) -> Pattern | None:
     """Find the pattern of what an operation writes."""
-    if op.guard is not None or len(op.results) != 1 or not _WHOLE.issuperset(op.modifiers):
+    rule = _RULES.get(op.opcode)
+    if rule is None or op.guard is not None or len(op.results) != 1 or not _WHOLE.issuperset(op.modifiers):
         return None
     sources = [_source(s, found, divergence, block) for s in op.sources]
-    known = [s for s in sources if s is not None]
-    if len(known) != len(sources) or not known:
-        return None
-    first, second = known[0], known[min(1, len(known) - 1)]
-    if op.opcode == "mov":
-        return first
-    if op.opcode == "add":
-        return _sum(first, second)
-    if op.opcode == "sub":
-        return _sum(first, _times(second, -1))
-    if op.opcode in _BITWISE:
-        return _bitwise(_BITWISE[op.opcode], first, second)
-    if op.opcode == "shl" and second.number is not None and second.number < 32:
-        return _times(first, 1 << second.number)
-    if op.opcode == "shr" and second.number is not None and second.number < 32:
-        return _shifted(first, second.number)
-    if op.opcode in ("mul", "mad"):
-        product = _product(first, second)
-        return product if op.opcode == "mul" or product is None else _sum(product, known[2])
-    return None
+    return None if None in sources else rule(*sources)
+
+
+def _same(a: Pattern) -> Pattern:
+    return a
 
 
 def _sum(a: Pattern, b: Pattern) -> Pattern:
     return pattern_of(min(a.align, b.align), [x + y for x, y in zip(a.offsets, b.offsets, strict=True)])
+
+
+def _difference(a: Pattern, b: Pattern) -> Pattern:
+    return _sum(a, _times(b, -1))
 
 
 def _times(a: Pattern, factor: int) -> Pattern:
@@ -139,6 +129,11 @@ def _product(a: Pattern, b: Pattern) -> Pattern | None:
     return _times(b, a.number) if a.number is not None else None
 
 
+def _product_and_sum(a: Pattern, b: Pattern, c: Pattern) -> Pattern | None:
+    product = _product(a, b)
+    return None if product is None else _sum(product, c)
+
+
 def _bitwise(do: Callable[[int, int], int], a: Pattern, b: Pattern) -> Pattern | None:
     """Combine the low bits, in which neither of the two numbers has any."""
     align = min(a.align, b.align)
@@ -148,16 +143,35 @@ def _bitwise(do: Callable[[int, int], int], a: Pattern, b: Pattern) -> Pattern |
     return pattern_of(align, [do(x, y) for x, y in zip(a.offsets, b.offsets, strict=True)])
 
 
-def _shifted(a: Pattern, by: int) -> Pattern | None:
-    if max(a.offsets) >= a.align or not a.align >> by:
+def _shifted_up(a: Pattern, by: Pattern) -> Pattern | None:
+    return _times(a, 1 << by.number) if by.number is not None and by.number < 32 else None
+
+
+def _shifted_down(a: Pattern, by: Pattern) -> Pattern | None:
+    if by.number is None or by.number >= 32 or max(a.offsets) >= a.align or not a.align >> by.number:
         return None
-    return pattern_of(a.align >> by, [x >> by for x in a.offsets])
+    return pattern_of(a.align >> by.number, [x >> by.number for x in a.offsets])
+
+
+_RULES: Mapping[str, Callable[..., Pattern | None]] = {
+    "mov": _same,
+    "add": _sum,
+    "sub": _difference,
+    "mul": _product,
+    "mad": _product_and_sum,
+    "shl": _shifted_up,
+    "shr": _shifted_down,
+    "and": functools.partial(_bitwise, operator.and_),
+    "or": functools.partial(_bitwise, operator.or_),
+    "xor": functools.partial(_bitwise, operator.xor),
+}
+"""What makes the pattern of a result of those of the sources, by opcode."""
 
 
 def _source(operand: Operand, found: Mapping[int, Pattern], divergence: Divergence, block: Dim3) -> Pattern | None:
     number = constant_of(operand, divergence.constants)
     if isinstance(operand, SymbolAddress) and operand.slot.space == "shared":
-        number = (operand.slot.offset or 0) + operand.offset
+        number = operand.slot.offset + operand.offset
     if number is not None:
         return number_in_all(number)
     if isinstance(operand, Reg):

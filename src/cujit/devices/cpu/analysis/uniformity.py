@@ -14,8 +14,10 @@ holds.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import functools
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple, TypeAlias
 
 from cujit.devices.cpu.analysis.dataflow import (
     bits_of,
@@ -95,15 +97,23 @@ class Shape:
         return bool(self.stride)
 
     @property
+    def length(self) -> int:
+        """How much more the last lane of a row has than its first; 0 where that is not known."""
+        return (self.stride or 0) * (self.row - 1)
+
+    @property
     def never_wraps(self) -> bool:
         """Whether no lane of a row wraps where its first does not: they lie between two multiples of ``align``."""
-        return self.is_flat or 0 < (self.stride or 0) * (self.row - 1) < self.align
+        return self.is_flat or 0 < self.length < self.align
+
+    @property
+    def step(self) -> int:
+        """The stride of what counts through the whole warp, whatever its numbers; 0 of all else."""
+        return 0 if self.guarded or self.row != WARP else self.stride or 0
 
     def spans(self, size: int) -> bool:
         """Whether all lanes lie between two neighbouring multiples of ``size``, a power of two."""
-        if not self.stride or self.guarded or self.row != WARP:
-            return False
-        return self.never_wraps and self.align <= size
+        return self.step != 0 and self.never_wraps and self.align <= size
 
 
 UNIFORM = Shape(0)
@@ -166,15 +176,14 @@ def _lazy(graph: Graph, shapes: list[Shape]) -> frozenset[int]:
     def discard(op: Op) -> bool:
         before = len(lazy)
         leads = len(op.results) == 1 and not lazy.isdisjoint(r.index for r in op.written)
-        address = op.sources[0] if op.form.is_load or op.opcode == "st" else None
-        base = address.base if isinstance(address, Memory) else None
+        base = op.memory.base if op.form.is_load or op.opcode == "st" else None
         if not leads:
             lazy.difference_update(r.index for r in op.read_registers() if r is not base)
         if op.opcode == "st":
             lazy.difference_update(r.index for source in op.sources[1:] for r in registers_in(source))
         return before != len(lazy)
 
-    solve(graph.ops, discard)
+    solve(graph.ops if lazy else (), discard)
     return frozenset(lazy)
 
 
@@ -219,8 +228,7 @@ def _lanes_part(graph: Graph, loop: Loop, shapes: list[Shape], inactive: list[in
 
 def _waits_in_part(block: Block, shapes: list[Shape]) -> bool:
     """Tell whether a block begins with a barrier at which some lanes of a warp wait and others do not."""
-    site = block.site
-    guard = site.guard if site is not None and site.form.is_barrier else None
+    guard = None if block.barrier is None else block.barrier.guard
     return guard is not None and not shapes[guard.index].is_uniform
 
 
@@ -237,7 +245,7 @@ def _constants(graph: Graph) -> dict[int, int]:
 
 
 def _shapes(program: KernelProgram, graph: Graph, block: Dim3, constants: dict[int, int], forced: int) -> list[Shape]:
-    ops = graph.ops
+    ops = [op for op in graph.ops if op.written]
     written = joined(op.writes for op in ops)
     # A register that is never written is zero everywhere; compilers leave such in where a value does not matter.
     known: list[Shape | None] = [None if written >> r.index & 1 else UNIFORM for r in program.registers]
@@ -318,165 +326,233 @@ def _result_shape(
     for reg in op.read_registers():
         if known[reg.index] is None and reg not in op.results and reg.index not in constants:
             return None
-    shapes = [_source_shape(s, known, block, constants) for s in op.sources]
-    made = _made_shape(op, shapes, constants, local_size)
+    numbers = [constant_of(s, constants) for s in op.sources]
+    shapes = [
+        operand_shape(source, known, block) if number is None else Shape(0, align=_align_of(number))
+        for source, number in zip(op.sources, numbers, strict=True)
+    ]
+    made = _made_shape(_Read(op, numbers, shapes), local_size)
     if op.guard is None:
         return made
     guard = known[op.guard.index] or UNIFORM
     return UNIFORM if guard.is_uniform and made.is_uniform else VARYING
 
 
-def _made_shape(op: Op, shapes: list[Shape], constants: dict[int, int], local_size: int) -> Shape:
+class _Read(NamedTuple):
+    """An operation with what is known of its sources: the numbers that they always are, and their shapes."""
+
+    op: Op
+    numbers: list[int | None]
+    shapes: list[Shape]
+
+
+_Rule: TypeAlias = Callable[[_Read], Shape | None]
+
+
+def _made_shape(read: _Read, local_size: int) -> Shape:
     """Shape of what an operation makes in the lanes that its guard lets do it."""
+    op, shapes = read.op, read.shapes
     if op.form.is_load:
         return UNIFORM if shapes[0].is_uniform and op.space != "local" else VARYING
     if op.form.is_per_lane:
-        return UNIFORM if _is_same_for_all(op, constants) else VARYING
+        return UNIFORM if _is_same_for_all(read) else VARYING
     if op.opcode == "cvta" and op.space == "local":
         sign = -1 if "to" in op.modifiers else 1
         return _linear([(shapes[0], 1), (Shape(sign * local_size), 1)])
-    found = _affine_result(op, shapes, constants)
+    affine = _affine_result(read)
     if all(s.is_flat for s in shapes):
-        row = min((s.row for s in shapes), default=WARP)
-        if row != WARP and len(op.results) > 1:
-            return VARYING
-        return Shape(0, align=found.align if found is not None else 1, row=row)
-    return found or _aligned_result(op, shapes, constants) or VARYING
+        return _flat_shape(read, affine)
+    return affine or _aligned_result(read) or VARYING
 
 
-def _source_shape(operand: Operand, known: Sequence[Shape | None], block: Dim3, constants: dict[int, int]) -> Shape:
-    value = constant_of(operand, constants)
-    return operand_shape(operand, known, block) if value is None else Shape(0, align=_align_of(value))
-
-
-def _is_same_for_all(op: Op, constants: dict[int, int]) -> bool:
+def _is_same_for_all(read: _Read) -> bool:
     """Whether an operation of all lanes together gives each the same: votes, reductions, and the value of one lane."""
+    op, numbers = read.op, read.numbers
     if op.guard is not None or "sync" not in op.modifiers:
         return False
-    members = constant_of(op.sources[-1], constants)
-    if members is None or members & 0xFFFFFFFF != 0xFFFFFFFF:
+    if numbers[-1] is None or numbers[-1] & 0xFFFFFFFF != 0xFFFFFFFF:
         return False
     if op.opcode == "shfl" and "idx" in op.modifiers:
-        by, clamp = constant_of(op.sources[1], constants), constant_of(op.sources[2], constants)
-        return by is not None and clamp is not None and clamp & 0x1F1F == 0x1F
+        return numbers[1] is not None and numbers[2] is not None and numbers[2] & 0x1F1F == 0x1F
     return op.opcode in ("vote", "redux")
 
 
-_LOW = {"lt", "ge", "lo", "hs"}
-_HIGH = {"le", "gt", "ls", "hi"}
+def _flat_shape(read: _Read, affine: Shape | None) -> Shape:
+    """Shape of what is made of values that are the same in all lanes of a row."""
+    row = min((s.row for s in read.shapes), default=WARP)
+    if row != WARP and len(read.op.results) > 1:
+        return VARYING
+    return Shape(0, align=1 if affine is None else affine.align, row=row)
 
 
-def _aligned_result(op: Op, shapes: list[Shape], constants: dict[int, int]) -> Shape | None:
-    """Shape of what depends on the upper or on the lower bits of a value that counts up between two multiples."""
-    if op.opcode == "and" and len(op.sources) == 2 and op.modifiers[-1] == "b32":
-        masked = _masked_shape(op, shapes, constants)
-        if masked is not None:
-            return masked
-    other = constant_of(op.sources[1], constants) if len(op.sources) == 2 and len(op.results) == 1 else None
-    if other is None or op.modifiers[-1] not in ("u32", "s32", "b32"):
+# -- what depends on the upper or on the lower bits of a value that counts up between two multiples ------------
+
+
+def _aligned_result(read: _Read) -> Shape | None:
+    """Shape of such a result; None for all others."""
+    op = read.op
+    rule = _ALIGNED.get(op.opcode)
+    if rule is None or len(op.sources) != 2 or len(op.results) != 1 or op.modifiers[-1] not in ("u32", "s32", "b32"):
         return None
-    first = shapes[0]
-    if op.opcode == "shr":
-        if not 0 <= other < 32:
-            return None
-        return UNIFORM if first.spans(1 << other) else _row_shape(first, 1 << other, 0)
-    if op.opcode == "and":
-        mask = other & 0xFFFFFFFF
-        size = _align_of(mask) if mask & (mask + 1) else mask + 1
-        if mask + 1 == size:
-            keeps = first.stride is not None and not first.guarded and first.row == WARP
-            if keeps and 0 < (first.stride or 0) * (WARP - 1) < size <= first.align:
-                return Shape(first.stride, align=_MOST_ALIGN)
-            return _row_shape(first, size, first.stride)
-        return UNIFORM if first.spans(size) and mask == 0x100000000 - size else None
-    if op.opcode == "setp" and len(op.modifiers) == 2:
-        bound = other + 1 if op.modifiers[0] in _HIGH else other if op.modifiers[0] in _LOW else 1
-        return UNIFORM if first.spans(_align_of(bound)) else None
-    return None
+    return rule(read)
 
 
-def _masked_shape(op: Op, shapes: list[Shape], constants: dict[int, int]) -> Shape | None:
+def _quotient(read: _Read) -> Shape | None:
+    first, by = read.shapes[0], read.numbers[1]
+    if by is None or not 0 <= by < 32:
+        return None
+    return UNIFORM if first.spans(1 << by) else _row_shape(first, 1 << by, 0)
+
+
+def _masked(read: _Read) -> Shape | None:
+    if read.numbers == [None, None]:
+        return _masked_at_run_time(read.shapes)
+    if read.numbers[1] is None:
+        return None
+    first, mask = read.shapes[0], read.numbers[1] & 0xFFFFFFFF
+    if mask & (mask + 1) == 0:
+        return _rest(first, mask + 1)
+    size = _align_of(mask)
+    return UNIFORM if first.spans(size) and mask == 0x100000000 - size else None
+
+
+def _rest(first: Shape, size: int) -> Shape | None:
+    if 0 < first.step * (WARP - 1) < size <= first.align:
+        return Shape(first.stride, align=_MOST_ALIGN)
+    return _row_shape(first, size, first.stride)
+
+
+def _row_shape(first: Shape, size: int, stride: int | None) -> Shape | None:
+    """Shape of the quotient (``stride`` 0) or the rest by ``size`` of a value that counts up through its multiples."""
+    if not first.step or first.align % size or size % first.step:
+        return None
+    row = size // first.step
+    return Shape(stride, align=_MOST_ALIGN if stride else 1, row=row) if row > 0 and _is_row(row) else None
+
+
+def _masked_at_run_time(shapes: list[Shape]) -> Shape | None:
     """Shape of a value that counts up, under a mask known at run time: its low bits may all stay (see ``low_bits``)."""
-    if any(constant_of(s, constants) is not None for s in op.sources):
-        return None
     first, mask = sorted(shapes, key=lambda s: s.is_uniform)
-    if not mask.is_uniform or first.guarded or first.row != WARP or not first.stride or first.stride < 0:
+    if not mask.is_uniform or first.step <= 0:
         return None
     return Shape(first.stride, guarded=True) if first.align > low_bits(first) else None
 
 
 def low_bits(shape: Shape) -> int:
     """The bits, all ones from the lowest on, in which the lanes of a value that counts up differ."""
-    return (1 << ((shape.stride or 0) * (WARP - 1)).bit_length()) - 1
+    return (1 << shape.length.bit_length()) - 1
 
 
-def _row_shape(first: Shape, size: int, stride: int | None) -> Shape | None:
-    """Shape of the quotient (``stride`` 0) or the rest by ``size`` of a value that counts up through its multiples."""
-    if not first.stride or first.guarded or first.row != WARP or first.align % size or size % first.stride:
+_LOW = {"lt", "ge", "lo", "hs"}
+_HIGH = {"le", "gt", "ls", "hi"}
+
+
+def _compared(read: _Read) -> Shape | None:
+    first, other = read.shapes[0], read.numbers[1]
+    if other is None or len(read.op.modifiers) != 2:
         return None
-    row = size // first.stride
-    return Shape(stride, align=_MOST_ALIGN if stride else 1, row=row) if row > 0 and _is_row(row) else None
+    word = read.op.modifiers[0]
+    bound = other + 1 if word in _HIGH else other if word in _LOW else 1
+    return UNIFORM if first.spans(_align_of(bound)) else None
 
 
-def _affine_result(op: Op, shapes: list[Shape], constants: dict[int, int]) -> Shape | None:
+_ALIGNED: Mapping[str, _Rule] = {"shr": _quotient, "and": _masked, "setp": _compared}
+
+# -- what stays affine ------------------------------------------------------------------------------------
+
+
+def _affine_result(read: _Read) -> Shape | None:
     """Shape of the operations that keep an affine value affine; None for all others."""
-    if any(s.stride is None for s in shapes) or len(op.results) != 1 or op.results[0] is None:
+    rule, results = _AFFINE.get(read.op.opcode), read.op.results
+    if rule is None or any(s.stride is None for s in read.shapes) or len(results) != 1 or results[0] is None:
         return None
-    if op.results[0].bits not in (32, 64) or op.results[0].is_float or "sat" in op.modifiers or "cc" in op.modifiers:
+    if results[0].bits not in (32, 64) or results[0].is_float or not _CHANGES.isdisjoint(read.op.modifiers):
         return None
-    if op.opcode in ("mov", "cvta") and not isinstance(op.sources[0], Group):
-        return shapes[0]
-    if op.opcode in ("add", "sub") and op.type.is_one_integer:
-        return _linear([(shapes[0], 1), (shapes[1], 1 if op.opcode == "add" else -1)])
-    if op.opcode == "neg" and op.type.is_one_integer:
-        return _linear([(shapes[0], -1)])
-    if op.opcode == "shl":
-        count = constant_of(op.sources[1], constants)
-        return _linear([(shapes[0], 1 << count)]) if count is not None and 0 <= count < 31 else None
-    if op.opcode in ("mul", "mad") and op.modifiers[0] in ("lo", "wide"):
-        return _product_shape(op, shapes, constants)
-    if op.opcode == "cvt":
-        return _converted(op, shapes[0])
-    return None
+    return rule(read)
 
 
-def _product_shape(op: Op, shapes: list[Shape], constants: dict[int, int]) -> Shape | None:
-    a, b = (_factor(op, source, constants) for source in op.sources[:2])
+_CHANGES = frozenset({"sat", "cc"})
+"""With one of these the result is not the sum alone."""
+
+
+def _moved(read: _Read) -> Shape | None:
+    return None if isinstance(read.op.sources[0], Group) else read.shapes[0]
+
+
+def _sum(read: _Read, sign: int = 1) -> Shape | None:
+    return _linear([(read.shapes[0], 1), (read.shapes[1], sign)]) if read.op.type.is_one_integer else None
+
+
+def _negative(read: _Read) -> Shape | None:
+    return _linear([(read.shapes[0], -1)]) if read.op.type.is_one_integer else None
+
+
+def _shifted(read: _Read) -> Shape | None:
+    by = read.numbers[1]
+    return _linear([(read.shapes[0], 1 << by)]) if by is not None and 0 <= by < 31 else None
+
+
+def _product(read: _Read) -> Shape | None:
+    part, (first, second) = read.op.modifiers[0], read.shapes[:2]
+    if part not in ("lo", "wide"):
+        return None
+    a, b = (_factor(read.op, number) for number in read.numbers[:2])
     if b is not None:
-        product = _linear([(shapes[0], b)])
+        product = _linear([(first, b)])
     elif a is not None:
-        product = _linear([(shapes[1], a)])
-    elif shapes[0].is_flat and shapes[1].is_flat:
-        align = min(shapes[0].align * shapes[1].align, _MOST_ALIGN)
-        product = Shape(0, align=align, row=min(shapes[0].row, shapes[1].row))
+        product = _linear([(second, a)])
+    elif first.is_flat and second.is_flat:
+        product = Shape(0, align=min(first.align * second.align, _MOST_ALIGN), row=min(first.row, second.row))
     else:
         return None
-    if op.modifiers[0] == "wide" and product is not None and not product.is_flat:
-        if op.results[0] is None or op.results[0].bits != 64 or product.stride is None:
-            return None
-        factor = shapes[0] if shapes[0].stride else shapes[1]
-        product = replace(product, guarded=factor.guarded or not factor.never_wraps)
-    if op.opcode == "mad" and product is not None:
-        return _linear([(product, 1), (shapes[2], 1)])
-    return product
+    return product if part == "lo" or product.is_flat else _wide(read, product)
 
 
-def _factor(op: Op, source: Operand, constants: dict[int, int]) -> int | None:
+def _factor(op: Op, number: int | None) -> int | None:
     """Give a factor that is known, as the number that its type makes of it where the product is wider."""
-    number = constant_of(source, constants)
     if number is None or op.modifiers[0] != "wide":
         return number
     size = 1 << op.type.bits
     return (number + size // 2) % size - size // 2 if op.type.is_signed else number % size
 
 
-def _converted(op: Op, source: Shape) -> Shape | None:
-    if len(op.types) != 2 or not all(type_.is_one_integer for type_ in op.types):
+def _wide(read: _Read, product: Shape) -> Shape | None:
+    """Shape of a product that is wider than its factors: it is affine only if the one that counts does not wrap."""
+    if read.op.written[0].bits != 64 or product.stride is None:
         return None
-    wide, narrow = op.types[0].bits, op.types[1].bits
+    return _widened(product, read.shapes[0] if read.shapes[0].stride else read.shapes[1])
+
+
+def _widened(shape: Shape, source: Shape) -> Shape:
+    return replace(shape, guarded=source.guarded or not source.never_wraps)
+
+
+def _product_and_sum(read: _Read) -> Shape | None:
+    product = _product(read)
+    return product and _linear([(product, 1), (read.shapes[2], 1)])
+
+
+def _converted(read: _Read) -> Shape | None:
+    source, types = read.shapes[0], read.op.types
+    if len(types) != 2 or not all(type_.is_one_integer for type_ in types):
+        return None
+    wide, narrow = types[0].bits, types[1].bits
     if wide == 64 and narrow == 32:
-        return replace(source, guarded=source.guarded or not source.never_wraps)
+        return _widened(source, source)
     return source if {wide, narrow} <= {32, 64} else None
+
+
+_AFFINE: Mapping[str, _Rule] = {
+    "mov": _moved,
+    "cvta": _moved,
+    "cvt": _converted,
+    "add": _sum,
+    "sub": functools.partial(_sum, sign=-1),
+    "neg": _negative,
+    "mul": _product,
+    "mad": _product_and_sum,
+    "shl": _shifted,
+}
 
 
 def constant_of(operand: Operand, constants: Mapping[int, int]) -> int | None:

@@ -421,7 +421,6 @@ class WarpEmitter:
     def symbol(self, symbol: SymbolAddress) -> Value:
         """Address of a variable in its own space, as i64: offsets for shared and local, real addresses else."""
         b, slot = self.builder, symbol.slot
-        assert slot.offset is not None
         offset = b.integer(slot.offset + symbol.offset, 64)
         if slot.space in ("shared", "local"):
             return offset

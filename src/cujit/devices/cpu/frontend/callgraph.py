@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 
+from cujit.devices.cpu.ir.cfg import closure
 from cujit.forks import cached_property
 from cujit.formats.ptx import syntax as ptx
 
-__all__ = ["CallGraph", "statements", "target_name", "values_in"]
+__all__ = ["CallGraph", "target_name", "values_in"]
 
 _LARGE = 300
 """Statements of a function that is not inlined where many places call it."""
@@ -39,18 +40,19 @@ class CallGraph:
     def out_of_line(self) -> frozenset[str]:
         """Functions that are not inlined: those that call themselves, by whatever way, and large ones called often."""
         targets = {
-            name: [self._own(target) for i in _calls(f.body or ()) for target in map(target_name, i.operands) if target]
+            name: [self._own(target) for target in map(target_name, _called(f)) if target]
             for name, f in self.functions.items()
         }
         counts = Counter(target for called in targets.values() for target in called)
         often = [f for name, f in self.functions.items() if counts[name] > _MANY]
-        large = {f.name for f in often if len(statements(f.body or ())) > _LARGE}
-        return frozenset(large | {name for name in self.functions if name in _reached(name, targets)})
+        large = {f.name for f in often if len([*ptx.flat(f.body)]) > _LARGE}
+        own = {name for name, called in targets.items() if name in closure(called, lambda f: targets.get(f, ()))}
+        return frozenset(large | own)
 
     @cached_property
     def by_address(self) -> tuple[str, ...]:
         """Functions whose address is taken, by code or by the initial value of a variable."""
-        names = {name for f in self.functions.values() for i in _instructions(f.body or ()) for name in _mentioned(i)}
+        names = {name for f in self.functions.values() for i in ptx.instructions(f.body) for name in _mentioned(i)}
         values = (value for v in self.variables for value in values_in(v.initializer))
         symbols = (value.symbol if isinstance(value, ptx.Generic) else value for value in values)
         names |= {symbol.name for symbol in symbols if isinstance(symbol, ptx.SymbolRef)}
@@ -58,35 +60,14 @@ class CallGraph:
         return tuple(n for n, f in self.functions.items() if n in owned and not f.is_entry)
 
 
-def statements(body: Sequence[ptx.Statement]) -> list[ptx.Statement]:
-    """List the statements of a body, those of its scopes in their places."""
-    found: list[ptx.Statement] = []
-    for statement in body:
-        found += statements(statement.body) if isinstance(statement, ptx.Scope) else [statement]
-    return found
-
-
-def _instructions(body: Sequence[ptx.Statement]) -> list[ptx.Instruction]:
-    return [s for s in statements(body) if isinstance(s, ptx.Instruction)]
-
-
-def _calls(body: Sequence[ptx.Statement]) -> list[ptx.Instruction]:
-    return [i for i in _instructions(body) if i.opcode == "call"]
+def _called(f: ptx.Function) -> Iterator[ptx.Operand]:
+    """List the operands of the calls of a function, those that are called among them."""
+    return (o for i in ptx.instructions(f.body) if i.opcode == "call" for o in i.operands)
 
 
 def target_name(operand: ptx.Operand) -> str:
     """Name that an operand is; "" where it is something else."""
     return "" if isinstance(operand, ptx.RegisterList) else str(getattr(operand, "name", ""))
-
-
-def _reached(start: str, direct: Mapping[str, Sequence[str]]) -> set[str]:
-    found: set[str] = set()
-    todo = [start]
-    while todo:
-        new = {*direct.get(todo.pop(), ())} - found
-        found |= new
-        todo += new
-    return found
 
 
 def _mentioned(i: ptx.Instruction) -> list[str]:

@@ -77,7 +77,7 @@ class Flattener(Calls):
         if self.entry.is_entry:
             for slot, p in side_by_side(self.entry.parameters, "param"):
                 frame.names[p.name] = slot
-                self.program.parameters_size = (slot.offset or 0) + slot.size
+                self.program.parameters_size = slot.offset + slot.size
         else:
             self.take_arguments(self.entry, frame)
         self.body(self.entry.body or (), frame, "")
@@ -213,12 +213,18 @@ class Flattener(Calls):
         if i.opcode == "mov" and len(operands) == 2 and i.modifiers[:1] in (("v2",), ("v4",)):
             self._move_vector(op, operands[0], operands[1])
             return
+        self._give_operands(op, operands, i)
+        self._append(op, i)
+
+    def _give_operands(self, op: Op, operands: list[Operand], i: ptx.Instruction) -> None:
         if not op.form.has_result:
             op.sources = tuple(operands)
         elif operands:
             sources = operands if op.form.reads_result else operands[1:]
             op.results, op.sources = self._results(operands[0], i), tuple(sources)
             self._carry(op)
+
+    def _append(self, op: Op, i: ptx.Instruction) -> None:
         number = number_out_of_range(op)
         wrong = mismatch(op)
         if number is not None:
@@ -285,12 +291,11 @@ class Flattener(Calls):
         if isinstance(o, ptx.SymbolRef):
             return self._symbol(o, i, frame)
         if isinstance(o, ptx.Address):
-            base = None if o.base is None else self.operand(o.base, i, frame)
-            if base is None or isinstance(base, (Reg, SymbolAddress)):
-                return Memory(base, o.offset, tuple(self.operand(c, i, frame) for c in o.coords))
-        if isinstance(o, (ptx.VectorOperand, ptx.PairOperand)):
-            items = o.items if isinstance(o, ptx.VectorOperand) else (o.first, o.second)
-            return Group(tuple(self.operand(item, i, frame) for item in items))
+            return self._memory(o, i, frame)
+        if isinstance(o, ptx.VectorOperand):
+            return Group(tuple(self.operand(item, i, frame) for item in o.items))
+        if isinstance(o, ptx.PairOperand):
+            return Group((self.operand(o.first, i, frame), self.operand(o.second, i, frame)))
         if isinstance(o, ptx.ComponentOperand):
             return self._component(o, i, frame)
         if isinstance(o, ptx.RegisterSum):
@@ -299,8 +304,17 @@ class Flattener(Calls):
             return self.operand(o.item, i, frame)
         if isinstance(o, ptx.Negated):
             return Negation(self.operand(o.item, i, frame))
+        return self._unknown(o, i)
+
+    def _unknown(self, o: ptx.Operand, i: ptx.Instruction) -> Operand:
         self.refusals.add(i.line, i.name, f"an operand of this form ({type(o).__name__})")
         return UNKNOWN_OPERAND
+
+    def _memory(self, o: ptx.Address, i: ptx.Instruction, frame: Frame) -> Operand:
+        base = None if o.base is None else self.operand(o.base, i, frame)
+        if base is None or isinstance(base, (Reg, SymbolAddress)):
+            return Memory(base, o.offset, tuple(self.operand(c, i, frame) for c in o.coords))
+        return self._unknown(o, i)
 
     def _sum(self, o: ptx.RegisterSum, i: ptx.Instruction, frame: Frame) -> Operand:
         """Add a number to a register before the instruction that reads the sum."""

@@ -13,13 +13,13 @@ its parameters there: all of one call lie side by side, results first, and the f
 from __future__ import annotations
 
 from collections import ChainMap
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import NamedTuple, TypeAlias
 
 from cujit.devices.cpu.frontend.callgraph import CallGraph, target_name
-from cujit.devices.cpu.frontend.layout import SharedMemory, slot_of, variable_size
+from cujit.devices.cpu.frontend.layout import SharedMemory, placed, slot_of, variable_size
 from cujit.devices.cpu.ir.program import (
     Group,
     IntConstant,
@@ -84,12 +84,7 @@ class Calls:
     """A kernel or function as far as it is flat by now, and its calls; ``stack`` are those that are being inlined."""
 
     def __init__(
-        self,
-        shared: SharedMemory,
-        graph: CallGraph,
-        entry: ptx.Function,
-        globals_: dict[str, Slot],
-        refusals: Refusals,
+        self, shared: SharedMemory, graph: CallGraph, entry: ptx.Function, globals_: dict[str, Slot], refusals: Refusals
     ) -> None:
         self.entry = entry
         self.shared = shared
@@ -126,8 +121,7 @@ class Calls:
     def place_local(self, slot: Slot) -> None:
         """Give a variable its place in the memory of a thread."""
         slot.space = "local"
-        slot.offset = aligned(self.program.local_size, max(slot.align, 1))
-        self.program.local_size = slot.offset + slot.size
+        self.program.local_size = placed(slot, self.program.local_size)
 
     def add(self, slot: Slot) -> Slot:
         """Take up a parameter of a call."""
@@ -146,7 +140,7 @@ class Calls:
             if formal.space == "reg":
                 reg = frame.names[formal.name] = self.program.register(formal.name, formal.type)
                 if formal not in results:
-                    self.emit(f"ld.b{reg.bits}", (reg,), (Memory(arguments, slot.offset or 0),))
+                    self.emit(f"ld.b{reg.bits}", (reg,), (Memory(arguments, slot.offset),))
             else:
                 frame.names[formal.name] = slot
         _gather(frame, (*function.results, *function.parameters))
@@ -162,7 +156,7 @@ class Calls:
         for slot, formal in side_by_side(_scalars(function.results)):
             reg = frame.names[formal.name]
             if isinstance(reg, Reg):
-                self.emit(f"st.b{reg.bits}", (), (Memory(self._arguments, slot.offset or 0), reg))
+                self.emit(f"st.b{reg.bits}", (), (Memory(self._arguments, slot.offset), reg))
 
     # -- calls -------------------------------------------------------------------------------------------
 
@@ -226,30 +220,35 @@ class Calls:
         return actual.slot if isinstance(actual, SymbolAddress) else self.add(slot_of(formal))
 
     def _copy(self, to: Operand | Slot, from_: Operand | Slot, formal: Reg | Slot) -> None:
-        """Copy a parameter to or from its place ``formal``, in the largest pieces that fit.
+        """Copy a parameter to or from its place ``formal``.
 
         What it is copied from or to are registers, numbers, slots of calls, and local memory.
         """
         to, from_ = (each.slot if isinstance(each, SymbolAddress) else each for each in (to, from_))
-        bits = 8 * formal.size if isinstance(formal, Slot) else formal.bits
-        if isinstance(to, Reg) and not isinstance(from_, Slot):
+        if isinstance(to, Slot):
+            self._fill(to, from_, formal)
+        elif isinstance(to, Reg) and isinstance(from_, Slot):
+            for at, size in _pieces(formal):
+                self._load(to, from_, at, size)
+        elif isinstance(to, Reg) and not isinstance(from_, Slot):
+            bits = 8 * formal.size if isinstance(formal, Slot) else formal.bits
             self.emit("mov.pred" if bits == 1 else f"mov.b{bits}", (to,), (from_,))
-        if to is from_ or not (isinstance(to, Slot) or (isinstance(to, Reg) and isinstance(from_, Slot))):
-            return
-        at, size, piece = 0, bits // 8, bits // 8
-        if isinstance(formal, Slot) and (size not in _WHOLE or (isinstance(to, Slot) and isinstance(from_, Slot))):
-            piece = min(8, formal.align, size)
-        while at < size:
-            while at + piece > size:
-                piece //= 2
-            value = to if isinstance(to, Reg) else from_
-            if isinstance(from_, Slot):
-                part = to if isinstance(to, Reg) else self.program.register(formal.name, f"b{8 * piece}")
-                self.emit(f"ld.{_space(from_)}.b{8 * piece}", (part,), (Memory(SymbolAddress(from_), at),))
-                value = part
-            if isinstance(to, Slot) and not isinstance(value, Slot):
-                self.emit(f"st.{_space(to)}.b{8 * piece}", (), (Memory(SymbolAddress(to), at), value))
-            at += piece
+
+    def _fill(self, to: Slot, from_: Operand | Slot, formal: Reg | Slot) -> None:
+        if not isinstance(from_, Slot):
+            for at, size in _pieces(formal):
+                self._store(to, at, size, from_)
+        elif from_ is not to:
+            for at, size in _pieces(formal, at_once=False):
+                part = self.program.register(formal.name, f"b{8 * size}")
+                self._load(part, from_, at, size)
+                self._store(to, at, size, part)
+
+    def _load(self, part: Reg, slot: Slot, at: int, size: int) -> None:
+        self.emit(f"ld.{_space(slot)}.b{8 * size}", (part,), (Memory(SymbolAddress(slot), at),))
+
+    def _store(self, slot: Slot, at: int, size: int, part: Operand) -> None:
+        self.emit(f"st.{_space(slot)}.b{8 * size}", (), (Memory(SymbolAddress(slot), at), part))
 
     # -- calls that stay calls ------------------------------------------------------------------------------
 
@@ -295,11 +294,11 @@ class Calls:
     ) -> None:
         """Put the parameters side by side into local memory, and call one of the functions."""
         places = [slot for slot, _ in side_by_side(formals)]
-        end = max([1, *((slot.offset or 0) + slot.size for slot in places)])
+        end = max([1, *(slot.offset + slot.size for slot in places)])
         record = Slot("arguments", "local", aligned(end, 16), 16)
         self.place_local(record)
         for slot in places:
-            slot.space, slot.offset = "local", (slot.offset or 0) + (record.offset or 0)
+            slot.space, slot.offset = "local", slot.offset + record.offset
         results = len(site.given)
         for slot, actual in zip(places[results:], site.taken, strict=True):
             self._copy(slot, actual, slot)
@@ -317,23 +316,32 @@ class Calls:
     def place_slots(self) -> None:
         """Give the parameters of calls registers where every access agrees, else a place in local memory."""
         self._point_at_arguments()
+        if not self._slots:
+            return
+        values = (each for op in self.program.ops for source in op.sources for each in items_of(source))
+        taken = {value.slot for value in values if isinstance(value, SymbolAddress)}
         uses: dict[Slot, list[tuple[Op, _Pieces]]] = {slot: [] for slot in self._slots}
-        taken: set[Slot] = set()
-        for op in self.program.ops:
-            moves = op.opcode in ("ld", "st") and op.types  # st.bulk has none, and stores to no parameter
-            for source in op.sources:
-                if moves and isinstance(source, Memory) and isinstance(source.base, SymbolAddress):
-                    start, width = source.base.offset + source.offset, type_bits(op.type) // 8
-                    pieces = [(start + k * width, width) for k in range(op.form.vector)]
-                    uses.get(source.base.slot, []).append((op, pieces))
-                taken.update(each.slot for each in items_of(source) if isinstance(each, SymbolAddress))
+        for slot, op, pieces in self._accesses():
+            uses.get(slot, []).append((op, pieces))
         for slot, accesses in uses.items():
             if slot in taken or not _disjoint({piece for _, pieces in accesses for piece in pieces}):
-                self.place_local(slot)
-                for op, _ in accesses:
-                    op.form = form_of(op.opcode, *("local" if m.startswith("param") else m for m in op.modifiers))
+                self._demote(slot, accesses)
             else:
                 self._promote(slot, accesses)
+
+    def _accesses(self) -> Iterator[tuple[Slot, Op, _Pieces]]:
+        """List the loads and stores of variables, each with what it moves."""
+        for op in self.program.ops:
+            width = type_bits(op.type) // 8 if op.opcode in ("ld", "st") and op.types else 0
+            for source in op.sources if width else ():  # st.bulk has no type, and stores to no parameter
+                if isinstance(source, Memory) and isinstance(source.base, SymbolAddress):
+                    start = source.base.offset + source.offset
+                    yield source.base.slot, op, [(start + k * width, width) for k in range(op.form.vector)]
+
+    def _demote(self, slot: Slot, accesses: list[tuple[Op, _Pieces]]) -> None:
+        self.place_local(slot)
+        for op, _ in accesses:
+            op.form = form_of(op.opcode, *("local" if m.startswith("param") else m for m in op.modifiers))
 
     def _point_at_arguments(self) -> None:
         """Replace the formal parameters of a function that is called by addresses from ``%arguments`` on."""
@@ -349,10 +357,10 @@ class Calls:
         """Replace one operand; an address that is used as a value is computed before, into ``ops``."""
         if isinstance(source, Memory) and isinstance(source.base, SymbolAddress) and _is_argument(source.base):
             op.form = form_of(op.opcode, *(m for m in op.modifiers if not m.startswith("param")))
-            return Memory(arguments, (source.base.slot.offset or 0) + source.base.offset + source.offset)
+            return Memory(arguments, source.base.slot.offset + source.base.offset + source.offset)
         if isinstance(source, SymbolAddress) and _is_argument(source):
             reg = self.program.register(source.slot.name, "b64")
-            at = IntConstant((source.slot.offset or 0) + source.offset)
+            at = IntConstant(source.slot.offset + source.offset)
             ops.append(Op(form_of("add", "u64"), (reg,), (arguments, at), line=op.line))
             return reg
         return source
@@ -392,14 +400,26 @@ def side_by_side(formals: Iterable[ptx.Variable], space: str = "argument") -> li
     found, end = [], 0
     for formal in formals:
         slot = slot_of(formal, space)
-        slot.offset = aligned(end, slot.align)
-        end = slot.offset + slot.size
+        end = placed(slot, end)
         found.append((slot, formal))
     return found
 
 
 _WHOLE = (1, 2, 4, 8, 16)
 """Bytes of what one register may hold."""
+
+
+def _pieces(formal: Reg | Slot, *, at_once: bool = True) -> Iterator[tuple[int, int]]:
+    """Cut a parameter into the largest pieces that fit, each by offset and size; into one where a register holds it."""
+    at, size = 0, formal.size if isinstance(formal, Slot) else formal.bits // 8
+    piece = size
+    if isinstance(formal, Slot) and not (at_once and size in _WHOLE):
+        piece = min(8, formal.align, size)
+    while at < size:
+        while at + piece > size:
+            piece //= 2
+        yield at, piece
+        at += piece
 
 
 def _space(slot: Slot) -> str:

@@ -3,23 +3,17 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterable, Iterator
 from math import prod
 
-from cujit.devices.cpu.frontend.callgraph import CallGraph, statements, values_in
+from cujit.devices.cpu.frontend.callgraph import CallGraph, values_in
 from cujit.devices.cpu.ir.program import IntConstant, Operand, Slot, SymbolAddress, type_bits
 from cujit.devices.cpu.ir.refusals import UNLINKED, Refusals
 from cujit.devices.cpu.run.launch import aligned
 from cujit.errors import LoadError
-from cujit.formats.ptx.syntax import (
-    FloatLiteral,
-    Generic,
-    Immediate,
-    Module,
-    SymbolRef,
-    Variable,
-)
+from cujit.formats.ptx.syntax import FloatLiteral, Generic, Immediate, Module, SymbolRef, Variable, flat
 
-__all__ = ["RESERVED", "ModuleLayout", "SharedMemory", "inner_name", "slot_of", "variable_align", "variable_size"]
+__all__ = ["RESERVED", "ModuleLayout", "SharedMemory", "inner_name", "placed", "slot_of", "variable_size"]
 
 
 def variable_size(variable: Variable) -> int:
@@ -27,14 +21,16 @@ def variable_size(variable: Variable) -> int:
     return type_bits(variable.type) // 8 * variable.vector * prod(variable.shape)
 
 
-def variable_align(variable: Variable) -> int:
-    """Bytes that the variable is aligned to: as said, or its natural alignment."""
-    return variable.align or type_bits(variable.type) // 8 * variable.vector
+def slot_of(variable: Variable, space: str = "") -> Slot:
+    """Make the slot of a variable, aligned as said, or to its natural alignment."""
+    align = variable.align or type_bits(variable.type) // 8 * variable.vector
+    return Slot(variable.name, space or variable.space, variable_size(variable), align)
 
 
-def slot_of(variable: Variable, space: str = "", offset: int | None = None) -> Slot:
-    """Make the slot of a variable."""
-    return Slot(variable.name, space or variable.space, variable_size(variable), variable_align(variable), offset)
+def placed(slot: Slot, end: int) -> int:
+    """Place a slot behind what ends at ``end``, and give where it ends itself."""
+    slot.offset = aligned(end, max(slot.align, 1))
+    return slot.offset + slot.size
 
 
 _DYNAMIC_ALIGN = 16
@@ -64,8 +60,7 @@ class SharedMemory:
             slot.dynamic = True
             self._dynamic.append(slot)
         else:
-            slot.offset = aligned(self.size, slot.align)
-            self.size = slot.offset + slot.size
+            self.size = placed(slot, self.size)
         return slot
 
     def reserved(self, register: str) -> Operand:
@@ -74,8 +69,8 @@ class SharedMemory:
         Source: PTX ISA 9.1, "%reserved_smem_offset_begin", …; ``cooperative_groups/details/memory.h``.
         """
         if RESERVED not in self.slots:
-            self.slots[RESERVED] = Slot(RESERVED, "shared", RESERVED_BYTES, 16, aligned(self.size, 16))
-            self.size = aligned(self.size, 16) + RESERVED_BYTES
+            self.slots[RESERVED] = Slot(RESERVED, "shared", RESERVED_BYTES, 16)
+            self.size = placed(self.slots[RESERVED], self.size)
         if register.endswith("_cap"):
             return IntConstant(RESERVED_BYTES)
         return SymbolAddress(self.slots[RESERVED], RESERVED_BYTES if register.endswith("_end") else 0)
@@ -102,34 +97,28 @@ class ModuleLayout:
         self._refusals = refusals
         self.slots: dict[str, Slot] = {}
         self.relocations: list[tuple[int, Slot, int]] = []
-        end = 0
-        named = [(v.name, v) for v in module.variables]
-        inside = (each for f in module.functions for each in statements(f.body or ()))
-        named += [(inner_name(each), each) for each in inside if isinstance(each, Variable)]
-        named = [(name, v) for name, v in named if v.space in ("global", "const")]
-        for name, v in named:
-            if v.linkage == "extern":  # another definition of the module has the name, or another module
-                continue
-            end = aligned(end, max(variable_align(v), 1))
-            self.slots[name] = slot_of(v, offset=end)
-            # A variable of no bytes still has an address of its own.
-            end += max(variable_size(v), 1)
-        graph = CallGraph(module)
-        for name in graph.by_address:
-            # The address of a function is that of eight bytes of its own.
-            end = aligned(end, 8)
-            self.slots[name] = Slot(name, "global", 8, 8, end)
-            end += 8
-        self.slots |= {new: self.slots[old] for new, old in graph.aliases.items() if old in self.slots}
+        named = [(name, v) for name, v in _named_variables(module) if v.space in ("global", "const")]
+        size = self._place(named, CallGraph(module))
         try:
-            self.image = bytearray(aligned(end, 16))
+            self.image = bytearray(aligned(size, 16))
         except (MemoryError, OverflowError) as e:
-            raise LoadError(f"the variables of this module take {end:,} bytes, more than there is") from e
+            raise LoadError(f"the variables of this module take {size:,} bytes, more than there is") from e
         for name, v in named:
             if v.initializer is not None:
-                offset = self.slots[name].offset
-                assert offset is not None
-                self._store(v, offset)
+                self._store(v, self.slots[name].offset)
+
+    def _place(self, named: Iterable[tuple[str, Variable]], graph: CallGraph) -> int:
+        """Give variables, and functions whose address is taken, their places; tell the bytes of all."""
+        # Of an extern variable another definition of the module has the name, or another module.
+        self.slots = {name: slot_of(v) for name, v in named if v.linkage != "extern"}
+        # The address of a function is that of eight bytes of its own.
+        self.slots |= {name: Slot(name, "global", 8, 8) for name in graph.by_address}
+        end = 0
+        for slot in self.slots.values():
+            # A variable of no bytes still has an address of its own.
+            end = placed(slot, end) + (slot.size == 0)
+        self.slots |= {new: self.slots[old] for new, old in graph.aliases.items() if old in self.slots}
+        return end
 
     def _store(self, v: Variable, offset: int) -> None:
         width = type_bits(v.type) // 8
@@ -152,6 +141,13 @@ class ModuleLayout:
             self._refusals.add(v.line, f".{v.space} {v.name}", f"the address of {symbol.name}, {UNLINKED}")
         else:
             self.relocations.append((offset, self.slots[symbol.name], symbol.offset))
+
+
+def _named_variables(module: Module) -> Iterator[tuple[str, Variable]]:
+    """List the variables of a module and of its functions, each with the name that it has here."""
+    yield from ((v.name, v) for v in module.variables)
+    inside = (each for f in module.functions for each in flat(f.body))
+    yield from ((inner_name(each), each) for each in inside if isinstance(each, Variable))
 
 
 def inner_name(variable: Variable) -> str:

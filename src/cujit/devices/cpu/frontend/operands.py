@@ -459,23 +459,24 @@ def _told(word: str) -> str:
 
 def _listed(choices: list[str]) -> str:
     told = list(dict.fromkeys(map(_told, choices)))
-    if {_TOLD["0f"], _TOLD["0d"]} <= {*told}:
-        told = [each for each in told if each not in (_TOLD["0f"], _TOLD["0d"])] + ["a float"]
+    floats = {_TOLD[word] for word in _FLOATS}
+    if floats <= {*told}:
+        told = [each for each in told if each not in floats] + ["a float"]
     if told[0].startswith("memory at"):
         return "memory at a variable, or at a register of bits or of integers"
     return " or ".join(filter(None, (", ".join(told[:-1]), told[-1])))
 
 
 _MOST = 1 << 64
+_FLOATS = frozenset({"0f", "0d"})
 
 
 def _advice(operand: Operand | None, name: str, choices: list[str]) -> str:
     registers = [choice for choice in choices if choice in _REGISTERS or choice == "pred"]
     if isinstance(operand, Reg) and registers:
         return f"declare {name} as {_listed(registers[:3])}"
-    if isinstance(operand, IntConstant) and abs(operand.value) <= _MOST and ("0f" in choices or "0d" in choices):
-        letter, code = ("f", ">f") if "0f" in choices and choices[0] != "b64" else ("d", ">d")
-        return f"write 0{letter}{struct.pack(code, operand.value).hex().upper()}"
+    if isinstance(operand, IntConstant) and abs(operand.value) <= _MOST and not _FLOATS.isdisjoint(choices):
+        return f"write {_as_float(operand.value, choices)}"
     if isinstance(operand, FloatConstant) and "c" in choices:
         return "write an integer"
     if choices == ["_"]:
@@ -483,6 +484,11 @@ def _advice(operand: Operand | None, name: str, choices: list[str]) -> str:
     if isinstance(operand, (IntConstant, FloatConstant, Special, SymbolAddress)) and registers:
         return f"move it to a register of {_listed(registers[:3])} before"
     return ""
+
+
+def _as_float(number: int, choices: list[str]) -> str:
+    letter = "f" if "0f" in choices and choices[0] != "b64" else "d"
+    return f"0{letter}{struct.pack(f'>{letter}', number).hex().upper()}"
 
 
 def _name(operand: Operand) -> str:

@@ -15,7 +15,7 @@ from cujit.devices.cpu.codegen.warp import Handler, WarpEmitter
 from cujit.devices.cpu.instructions.memory import local_base
 from cujit.devices.cpu.ir.program import CLEAR, IntConstant, Op, SymbolAddress
 from cujit.devices.cpu.ir.refusals import UNLINKED
-from cujit.devices.cpu.native.library import require
+from cujit.devices.cpu.native.library import address_of
 from cujit.devices.cpu.native.structures import FaultKind
 
 __all__ = ["EXTERNS", "refusal_of", "register", "symbol_of"]
@@ -160,7 +160,7 @@ def _put(e: WarpEmitter, op: Op, type_: str) -> None:
 
 def _call(e: WarpEmitter, name: str, *arguments: Value) -> None:
     """Call native code of ours, which has to be there when this code is compiled."""
-    require(name)
+    address_of(name)
     e.builder.call(name, "void", *arguments)
 
 

@@ -140,7 +140,7 @@ def _load(e: WarpEmitter, op: Op) -> None:
     memory, type_ = op.memory, op.type
     element = element_type(type_)
     if isinstance(memory.base, SymbolAddress) and memory.base.slot.space == "param":
-        first = (memory.base.slot.offset or 0) + memory.base.offset + memory.offset
+        first = memory.base.slot.offset + memory.base.offset + memory.offset
         size = type_width(element) // 8
         values: Sequence[Value] = [e.parameter(first + k * size, element) for k in range(len(op.results))]
     else:

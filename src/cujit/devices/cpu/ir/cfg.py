@@ -13,13 +13,16 @@ common post-dominator at the latest, for every shape of control flow, irreducibl
 
 from __future__ import annotations
 
-from collections.abc import Container, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from cujit.devices.cpu.ir.program import KernelProgram, Op
 from cujit.devices.cpu.ir.refusals import Refusals
 
-__all__ = ["Block", "Graph", "Loop", "build_graph", "part_of"]
+__all__ = ["Block", "Graph", "Loop", "build_graph", "closure", "part_of"]
+
+_T = TypeVar("_T")
 
 
 @dataclass(eq=False)
@@ -42,6 +45,11 @@ class Block:
     def site(self) -> Op | None:
         """The operation that lanes may have to wait at, if the block begins with one."""
         return self.ops[0] if self.ops and self.ops[0].form.is_site else None
+
+    @property
+    def barrier(self) -> Op | None:
+        """The barrier that the block begins and ends with, if there is one."""
+        return self.site if self.site is not None and self.site.form.is_barrier else None
 
     @property
     def branch(self) -> Op | None:
@@ -81,6 +89,18 @@ class Graph:
     def successors(self) -> list[list[int]]:
         """List the successors of each position, the exit's (none) included."""
         return [list(b.successors) for b in self.blocks] + [[]]
+
+
+def closure(start: Iterable[_T], step: Callable[[_T], Iterable[_T]]) -> set[_T]:
+    """Collect what some lead to step by step, themselves included."""
+    found = set(start)
+    todo = list(found)
+    while todo:
+        for each in step(todo.pop()):
+            if each not in found:
+                found.add(each)
+                todo.append(each)
+    return found
 
 
 def build_graph(program: KernelProgram, refusals: Refusals) -> Graph:

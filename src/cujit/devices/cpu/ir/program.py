@@ -88,7 +88,7 @@ class Slot:
     space: str
     size: int
     align: int
-    offset: int | None = None
+    offset: int = 0
     dynamic: bool = False
     """An ``extern .shared`` array: it begins where static shared memory ends."""
 

@@ -65,7 +65,5 @@ def unsupported(items: Sequence[Refusal], what: str = "this PTX") -> Unsupported
     if all(UNLINKED in why for _, _, why in items):
         help_ = "link it with the module that does: cujit.link([…], to='ptx')"
     return UnsupportedError(
-        f"the CPU device cannot execute {what} yet; {stand} in the way:\n{lines}",
-        items=items,
-        help=help_,
+        f"the CPU device cannot execute {what} yet; {stand} in the way:\n{lines}", items=items, help=help_
     )

@@ -29,7 +29,6 @@ __all__ = [
     "compile_kernel",
     "install_handlers",
     "native_code",
-    "require",
 ]
 
 
@@ -131,26 +130,21 @@ def native_code(work: Work, symbol: str) -> NativeFunction:
         UnsupportedError: it needs a part that is not written for this processor.
         Whatever ``work.write`` raises.
     """
-    return machine_code(work, symbol, _require_ours)
+    return machine_code(work, symbol, _require)
 
 
-def _require_ours(name: str) -> None:
+def _require(name: str) -> None:
     if name.startswith("cujit_"):
-        require(name)
+        address_of(name)
 
 
-def require(name: str) -> None:
-    """Make sure that a function of ours is there for code that is compiled from now on.
+def address_of(name: str) -> int:
+    """Find a function of ours, which code that is compiled from now on may call; its part is compiled if it is not yet.
 
     Raises:
         CujitError: no part has it, which is a fault of cujit.
         UnsupportedError: its part is not written for this processor.
     """
-    address_of(name)
-
-
-def address_of(name: str) -> int:
-    """Find a function of ours; its part is compiled if it is not yet. Raises as ``require`` does."""
     index = _owners().get(name)
     if index is None:
         raise CujitError(f"no native code is called {name}", help="report this, with the PTX")

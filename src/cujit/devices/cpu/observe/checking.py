@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from cujit.devices.cpu.ir.program import Memory, Op, Operand, SymbolAddress
+from cujit.devices.cpu.ir.program import Memory, Operand, SymbolAddress
 from cujit.devices.cpu.native.structures import (
     PATTERN,
     STACK_BYTES,
@@ -76,7 +76,9 @@ class _CheckedKernel(KernelWatch):
         self._uses_stack = bool(body.functions) or any(op.opcode == "alloca" for op in body.program.ops)
         ops = [op for each in body.bodies for op in each.program.ops]
         self._fenced = any(op.form.meaning.effect is Effect.ORDERS for op in ops)
-        self._dynamic_at = max([body.program.shared_size, *map(_dynamic_at, ops)])
+        self._dynamic_at = max(
+            [body.program.shared_size, *(_dynamic_at(source) for op in ops for source in op.sources)]
+        )
         self._runs: dict[int, _CheckedRun] = {}
 
     def observer(self) -> Observer:
@@ -129,14 +131,10 @@ class _CheckedKernel(KernelWatch):
         return None if run is None else _found(launch, run, self._lines)
 
 
-def _dynamic_at(op: Op) -> int:
-    """Where dynamic shared memory begins, as far as one operation tells; 0 if it does not."""
-    return max([0, *map(_dynamic_in, op.sources)])
-
-
-def _dynamic_in(operand: Operand) -> int:
+def _dynamic_at(operand: Operand) -> int:
+    """Where dynamic shared memory begins, as far as one operand tells; 0 if it does not."""
     base = operand.base if isinstance(operand, Memory) else operand
-    return base.slot.offset or 0 if isinstance(base, SymbolAddress) and base.slot.dynamic else 0
+    return base.slot.offset if isinstance(base, SymbolAddress) and base.slot.dynamic else 0
 
 
 def room_for(launch: Launch, shared_bytes: int, local_bytes: int) -> tuple[int, int]:

@@ -16,7 +16,7 @@ from cujit.devices.cpu.codegen.nodes import BLOCK, LAUNCH, STATE, WARP_NUMBER
 from cujit.devices.cpu.instructions import blocks, warpwide
 from cujit.devices.cpu.instructions.matrix.move import memory_lines
 from cujit.devices.cpu.instructions.memory import address_in
-from cujit.devices.cpu.ir.program import CLEAR, Group, IntConstant, Memory, Negation, Op, Operand, Reg, SymbolAddress
+from cujit.devices.cpu.ir.program import CLEAR, IntConstant, Memory, Negation, Op, Operand, Reg, SymbolAddress, items_of
 from cujit.devices.cpu.native.structures import CLUSTER_BARRIER, Access, Place, Space
 from cujit.formats.ptx.isa.semantics import Effect, Lanes, Order
 
@@ -134,23 +134,23 @@ class Checker:
             self._call(e, "cujit_check_origins", lanes, live, e.builder.integer(op.line, 32))
 
     def _arrive(self, e: WarpEmitter, op: Op) -> None:
-        b, checks = e.builder, self._checks
+        checks = self._checks
         number, threads = self._barrier(e, op)
         # Lanes that are loose may come in parts: what counts is whether all of them go on from here (``_pass``).
         together = _is_aligned(op) and e.reconverges
         if checks.sync and op.scope != "cluster":
             self._check_barrier(e, op, number, threads, aligned=together)
         if checks.race and not (op.scope == "cluster" and op.form.is_barrier):
-            self._when_some(e, op, "cujit_check_arrive", b.integer(CLUSTER_BARRIER, 32) if number is None else number)
+            self._when_some(e, op, "cujit_check_arrive", number)
 
     def _pass(self, e: WarpEmitter, op: Op) -> None:
-        b, checks = e.builder, self._checks
+        checks = self._checks
         number, _ = self._barrier(e, op)
         loose = not e.reconverges
         if checks.sync and loose and _is_aligned(op) and op.scope != "cluster":
             self._check_barrier(e, op, number, None, aligned=True)
         if checks.race:
-            self._when_some(e, op, "cujit_check_pass", b.integer(CLUSTER_BARRIER, 32) if number is None else number)
+            self._when_some(e, op, "cujit_check_pass", number)
 
     def _barrier(self, e: WarpEmitter, op: Op) -> tuple[Value | None, Value | None]:
         """Number and count of threads; the cluster's barrier has neither."""
@@ -164,11 +164,11 @@ class Checker:
         barrier = (number or none, threads or none)
         self._call(e, "cujit_check_barrier", lanes, live, *barrier, b.integer(aligned, 32), b.integer(op.line, 32))
 
-    def _when_some(self, e: WarpEmitter, op: Op, name: str, number: Value) -> None:
+    def _when_some(self, e: WarpEmitter, op: Op, name: str, number: Value | None) -> None:
         """Call for a barrier if a lane comes to it."""
         b = e.builder
         with b.when(b.any_lane(e.lanes_of(op)), "clocked"):
-            self._call(e, name, number)
+            self._call(e, name, number or b.integer(CLUSTER_BARRIER, 32))
 
     # -- the place ---------------------------------------------------------------------------------------
 
@@ -300,23 +300,21 @@ def _element(op: Op) -> int:
     return op.type.bits // 8
 
 
-def _order(op: Op) -> Access:
+def _order(op: Op, orders: Access) -> Access:
     """What a load or store is beside that: strong ones order others, by any object that they are about."""
-    return Access.STRONG if op.form.is_strong else Access(0)
+    return Access.STRONG | orders if op.form.is_strong else Access(0)
 
 
 # -- loads, stores, atomic operations ---------------------------------------------------------------------
 
 
 def _load(e: WarpEmitter, op: Op) -> list[Touch]:
-    memory = op.sources[0]
-    assert isinstance(memory, Memory)
-    if isinstance(memory.base, SymbolAddress) and memory.base.slot.space == "param":
+    base = op.memory.base
+    if isinstance(base, SymbolAddress) and base.slot.space == "param":
         return []
-    address, space = _where(e, memory, op.space)
+    address, space = _where(e, op.memory, op.space)
     size = _element(op) * len(op.results)
-    order = _order(op)
-    return [Touch(address, size, Access.READ | order | (Access.ACQUIRE if order else order), space, _element(op), size)]
+    return [Touch(address, size, Access.READ | _order(op, Access.ACQUIRE), space, _element(op), size)]
 
 
 def _store(e: WarpEmitter, op: Op) -> list[Touch]:
@@ -325,13 +323,10 @@ def _store(e: WarpEmitter, op: Op) -> list[Touch]:
     address, space = _where(e, op.sources[0], op.space)
     if "bulk" in op.modifiers:
         return [Touch(address, e.source(op, 1, "i64"), Access.WRITE, space, 1, 8)]
-    data = op.sources[1]
-    items = data.items if isinstance(data, Group) else (data,)
-    element = _element(op)
-    order = _order(op)
-    access = Access.WRITE | order | (Access.RELEASE if order else order)
+    items, element = items_of(op.sources[1]), _element(op)
+    size, order = element * len(items), _order(op, Access.RELEASE)
     values = tuple(e.read(item, f"i{8 * element}") for item in items) if not order else ()
-    return [Touch(address, element * len(items), access, space, element, element * len(items), values=values)]
+    return [Touch(address, size, Access.WRITE | order, space, element, size, values=values)]
 
 
 def _atomic(e: WarpEmitter, op: Op) -> list[Touch]:
@@ -344,13 +339,11 @@ def _atomic(e: WarpEmitter, op: Op) -> list[Touch]:
 
 def _store_and_signal(e: WarpEmitter, op: Op) -> list[Touch]:
     """``st.async``, ``red.async``: to shared memory of the cluster, and an mbarrier there."""
-    space = op.space
-    address, kind = _where(e, op.sources[0], space)
-    data = op.sources[1]
-    size = _element(op) * (len(data.items) if isinstance(data, Group) else 1)
+    address, kind = _where(e, op.sources[0], op.space)
+    size = _element(op) * len(items_of(op.sources[1]))
     access = Access.WRITE if op.opcode == "st" else _UPDATE
     target = Touch(address, size, access, kind, _element(op), _element(op))
-    return [target, _signal(e, op.sources[2], space)]
+    return [target, _signal(e, op.sources[2], op.space)]
 
 
 def _signal(e: WarpEmitter, operand: Operand, space: str) -> Touch:
@@ -363,9 +356,7 @@ def _mbarrier(e: WarpEmitter, op: Op) -> list[Touch]:
     if "pending_count" in op.modifiers:
         return []
     signal = _signal(e, op.sources[0], op.space)
-    if "init" not in op.modifiers:
-        return [signal]
-    return [Touch(signal.address, signal.size, Access.WRITE, signal.space, signal.element, signal.align)]
+    return [replace(signal, access=Access.WRITE) if "init" in op.modifiers else signal]
 
 
 # -- matrices ---------------------------------------------------------------------------------------------

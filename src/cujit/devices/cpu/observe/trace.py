@@ -20,7 +20,7 @@ from cujit.devices.cpu.codegen.builder import Value, int_type, type_width
 from cujit.devices.cpu.codegen.nodes import LAUNCH
 from cujit.devices.cpu.codegen.warp import storage_type
 from cujit.devices.cpu.ir.decoding import TracedValue, kinds_of, spelled, type_for
-from cujit.devices.cpu.ir.program import Group, Memory, Negation, Op, Operand, Reg, Special
+from cujit.devices.cpu.ir.program import Memory, Op, Operand, Reg, Special, parts_of
 from cujit.devices.cpu.native.structures import TRACE_DONE, TraceState
 from cujit.devices.cpu.observe.watching import Watch
 from cujit.devices.cpu.run.launch import Launch, field_offset, release
@@ -319,9 +319,7 @@ class _Table:
             spelled(op),
             source if source is not None and source.line else None,
             tuple(self._read(op, operand) for operand in _read_by(op)),
-            tuple(
-                _Shown(reg.name, type_for(op, reg, is_result=True, kinds=self._kinds), 0, reg) for reg in _written(op)
-            ),
+            tuple(_Shown(reg.name, type_for(op, reg, is_result=True, kinds=self._kinds), 0, reg) for reg in op.written),
         )
 
     def _read(self, op: Op, operand: Reg | Special) -> _Shown:
@@ -371,25 +369,14 @@ _TICKING = ("clock", "clock_hi", "clock64", "globaltimer", "globaltimer_lo", "gl
 
 def _read_by(op: Op) -> tuple[Reg | Special, ...]:
     """List what an operation reads and is recorded, each once: registers, special registers, its predicate."""
-    found: list[Reg | Special] = [] if op.guard is None else [op.guard]
-    for source in op.sources:
-        _collect(source, found)
-    return tuple(dict.fromkeys(found))
+    guard = () if op.guard is None else (op.guard,)
+    return tuple(dict.fromkeys([*guard, *(each for source in op.sources for each in _recorded(source))]))
 
 
-def _collect(operand: Operand, found: list[Reg | Special]) -> None:
+def _recorded(operand: Operand) -> list[Reg | Special]:
     if isinstance(operand, Reg) or (isinstance(operand, Special) and operand.name not in _TICKING):
-        found.append(operand)
-    elif isinstance(operand, Memory):
-        if isinstance(operand.base, Reg):
-            found.append(operand.base)
-        for item in operand.coords:
-            _collect(item, found)
-    elif isinstance(operand, Group):
-        for item in operand.items:
-            _collect(item, found)
-    elif isinstance(operand, Negation):
-        _collect(operand.item, found)
+        return [operand]
+    return [each for part in parts_of(operand) for each in _recorded(part)]
 
 
 def _words_of(operand: Reg | Special) -> int:
@@ -406,7 +393,7 @@ class _Tracer:
 
     def __init__(self, numbers: Mapping[Op, int]) -> None:
         self._numbers = numbers
-        recorded = [sum(map(_words_of, items)) for op in numbers for items in (_read_by(op), _written(op))]
+        recorded = [sum(map(_words_of, items)) for op in numbers for items in (_read_by(op), op.written)]
         self._most_words = max([1, *recorded])
 
     def before(self, e: WarpEmitter, op: Op) -> None:
@@ -417,9 +404,9 @@ class _Tracer:
 
     def after(self, e: WarpEmitter, op: Op) -> None:
         """Have it say what the operation wrote."""
-        number, written = self._numbers.get(op), _written(op)
-        if number is not None and written:
-            self._record(e, number | TRACE_DONE, written)
+        number = self._numbers.get(op)
+        if number is not None and op.written:
+            self._record(e, number | TRACE_DONE, op.written)
 
     def _record(self, e: WarpEmitter, number: int, operands: Sequence[Reg | Special]) -> None:
         b = e.builder
@@ -451,10 +438,6 @@ class _Tracer:
             for name, type_ in (("block", "i64"), ("warp", "i32"), ("lane", "i32")):
                 at = b.offset(state, getattr(TraceState, name).offset, into=f"%trace.{name}.at")
                 b.load(type_, at, into=f"%trace.{name}")
-
-
-def _written(op: Op) -> tuple[Reg, ...]:
-    return tuple(reg for reg in op.results if reg is not None)
 
 
 def _words(e: WarpEmitter, operand: Reg | Special, lane: Value) -> list[Value]:

@@ -166,10 +166,7 @@ _WORDS: dict[FaultKind, tuple[str, str | None]] = {
         "an access to memory that is not there",
         "see the index that the access has, and the size that was allocated",
     ),
-    FaultKind.RACE: (
-        "a race",
-        "put __syncthreads() (__syncwarp() within a warp) between the two, or make both atomic",
-    ),
+    FaultKind.RACE: ("a race", "put __syncthreads() (__syncwarp() within a warp) between the two, or make both atomic"),
     FaultKind.SYNC: (
         "wrong synchronisation",
         "have all threads that a barrier or a mask is for come to it, and no others be named",
@@ -281,12 +278,9 @@ def _access(launch: Launch) -> str:
 
 def _neighbour(address: int) -> str:
     """Say where an address lies to the nearest allocation."""
-    best, words = _NEAR, ""
-    for start, size in live_blocks():
-        before, behind = start - address, address - (start + size)
-        distance = max(before, behind, 0)
-        if distance < best:
-            best = distance
-            where = f"{before:,} bytes before" if before > 0 else f"{behind:,} bytes behind the end of"
-            words = f"{where if distance or behind == 0 else 'in'} the {size:,} bytes allocated at {start:#x}"
-    return words
+    apart = [(max(start - address, address - start - size, 0), start, size) for start, size in live_blocks()]
+    distance, start, size = min(apart, default=(_NEAR, 0, 0))
+    if distance >= _NEAR:
+        return ""
+    where = f"{distance:,} bytes " + ("before" if address < start else "behind the end of")
+    return f"{'in' if start <= address < start + size else where} the {size:,} bytes allocated at {start:#x}"

@@ -81,13 +81,7 @@ class Pool:
         end.atexit = False  # a process ends while a launch of a daemon thread goes on, and leaves the threads to it
 
     def run(
-        self,
-        function: int,
-        launch: int,
-        helpers: int,
-        shared_bytes: int,
-        local_bytes: int,
-        site: Site | None = None,
+        self, function: int, launch: int, helpers: int, shared_bytes: int, local_bytes: int, site: Site | None = None
     ) -> None:
         """Call ``function(launch, shared, local)`` here and in up to ``helpers`` threads; return when all are done.
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import bisect
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from cujit.forks import cached_property
 
 if TYPE_CHECKING:
-    from cujit.formats.ptx.syntax import Function, Location, Module, Statement
+    from cujit.formats.ptx.syntax import Function, Location, Module
 
 __all__ = ["Lines", "SourceFunction", "SourceLine"]
 
@@ -101,15 +101,7 @@ class Lines:
 
 def _marks(function: Function) -> Iterator[tuple[int, Location | None]]:
     """The beginning of a function, where nothing is known, and its locations."""
+    from cujit.formats.ptx.syntax import Location, flat  # start-up: what the cache knows of a module needs no parser
+
     yield function.line, None
-    yield from _locations(function.body or ())
-
-
-def _locations(body: Sequence[Statement]) -> Iterator[tuple[int, Location]]:
-    from cujit.formats.ptx.syntax import Location, Scope  # start-up: what the cache knows of a module needs no parser
-
-    for statement in body:
-        if isinstance(statement, Location):
-            yield statement.line, statement
-        elif isinstance(statement, Scope):
-            yield from _locations(statement.body)
+    yield from ((each.line, each) for each in flat(function.body) if isinstance(each, Location))

@@ -33,8 +33,11 @@ def stuck(launch: Launch, words_of: Callable[[int], str]) -> str | None:
     found = [f"    {text}" for block in blocks for text, _ in _waiting(block, words_of)]
     release(launch.fault_more[0])
     launch.fault_more[0] = 0
-    more = [f"    and {len(found) - _MOST} more"] if len(found) > _MOST else []
-    return "\n".join(["every thread that is left waits, and none can go on:", *found[:_MOST], *more])
+    return "\n".join(["every thread that is left waits, and none can go on:", *_first_of(found)])
+
+
+def _first_of(lines: list[str]) -> list[str]:
+    return lines if len(lines) <= _MOST else [*lines[:_MOST], f"    and {len(lines) - _MOST} more"]
 
 
 def _waiting(block: Block, words_of: Callable[[int], str], but: int | None = None) -> list[tuple[str, int]]:
@@ -106,14 +109,13 @@ def report(launch: Launch, words_of: Callable[[int], str], line_of: Callable[[in
     stands = Stands.from_address(launch.stands) if launch.stands else Stands()
     each = stands.each[: min(stands.count, len(stands.each))]
     places = [place for stand in each for place in _places(stand, launch, words_of, line_of)]
-    told = [f"    {place.text}" for place in places[:_MOST]]
-    more = [f"    and {len(places) - _MOST} more"] if len(places) > _MOST else []
+    told = _first_of([f"    {place.text}" for place in places])
     begun = min(launch.begun, launch.blocks)
     left = launch.blocks - begun
     counts = [f"    {left} of {launch.blocks} blocks had not begun"] if left else []
     first = next((place for place in places if place.line), next(iter(places), None))
     return Report(
-        "\n".join([_why(launch), *told, *more, *counts]),
+        "\n".join([_why(launch), *told, *counts]),
         _help(launch, any(place.waits for place in places)),
         None if first is None else first.block,
         0 if first is None else first.line,
