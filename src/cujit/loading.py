@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from cujit.arch import Arch, ArchKind
 from cujit.arch.arch import KNOWN_ARCHES
+from cujit.arch.support import dotted
 from cujit.artifact import Artifact, Kind
 from cujit.artifact.opening import open_image, require_content
 from cujit.cache.cache import Cache
@@ -297,8 +298,12 @@ def _built(build: Callable[[], Artifact], device: Device, may_be_another: bool) 
     except NotCompiledError as e:
         if not may_be_another:
             raise
-        others = ", ".join(map(str, _servants(device)))
-        message = f"{e.message}\n  nor is there anything else that runs on {device.name} ({device.arch}): {others}"
+        others, place = ", ".join(map(str, _servants(device))), f"{device.name}, {device.arch}"
+        if device.is_gpu:
+            from cujit.toolchain.driver import open_driver  # where there is a GPU, it is open
+
+            place += f", driver of CUDA {dotted(open_driver().version)}"
+        message = f"{e.message}\n  nor is there anything else that runs here ({place}): {others}"
         raise NotCompiledError(message, nearest=e.nearest, searched=e.searched, help=e.help) from None
 
 

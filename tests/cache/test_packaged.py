@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -135,6 +136,20 @@ def test_packs_stay_where_the_cache_is_off(site: Path, pack_of: Packs, monkeypat
     assert cujit.compile(CODE, arch="sm_90", cache=cache).provenance.outcome.value == "uncached"  # type: ignore[union-attr]
 
 
+def test_a_pack_in_an_archive_cannot_be_opened_and_a_warning_says_so(
+    site: Path, pack_of: Packs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install(site, "mylib", {"mylib/k.pack": pack_of("sm_80")})
+    shutil.make_archive(str(site), "zip", site)
+    shutil.rmtree(site)
+    monkeypatch.syspath_prepend(f"{site}.zip")
+    with (
+        pytest.warns(CacheWarning, match=r"Not a directory: .*site\.zip/mylib/k\.pack"),
+        pytest.raises(NotCompiledError),
+    ):
+        cujit.compile(CODE, arch="sm_80", cache=Cache.packaged("mylib", compile="never"))
+
+
 def test_odd_distributions_are_errors_or_have_no_packs(site: Path) -> None:
     with pytest.raises(MissingError, match="no distribution nothing-of-that-name is installed"):
         Cache.packaged("nothing-of-that-name")
@@ -178,7 +193,7 @@ def test_where_nothing_runs_it_is_compiled_or_an_error_that_names_all(site: Path
     with pytest.raises(NotCompiledError) as missed:
         cujit.jit(CODE + " ", device="cpu", cache=Cache.packaged("mylib", compile="never"))
     assert str(site / "mylib/k.pack") in missed.value.searched
-    assert "nor is there anything else that runs on cpu (sm_90): compute_90, compute_90a, compute_89" in str(
+    assert "nor is there anything else that runs here (cpu, sm_90): compute_90, compute_90a, compute_89" in str(
         missed.value
     )
     with pytest.raises(NotCompiledError, match=r"source\.cu for compute_89"):

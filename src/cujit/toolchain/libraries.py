@@ -61,9 +61,9 @@ def library_path(binding: str) -> str | None:
 
 
 def find_library(binding: str, homes: Sequence[str]) -> str | None:
-    """Find the file of a library without opening it: in the wheels of this Python, then in the toolkits ``homes``.
+    """Find the file of a library unopened: in the wheels of this Python, the toolkits ``homes``, /usr/local/cuda.
 
-    Of several, the one of the highest number. None where neither has it.
+    Of several, the one of the highest number. None where none of them has it.
 
     Source: the directories of NVIDIA's wheels for CUDA 12 and 13; cuda-pathfinder 1.9 manual, "Search order".
     """
@@ -72,9 +72,14 @@ def find_library(binding: str, homes: Sequence[str]) -> str | None:
     except (ImportError, ValueError):  # a finder that hides it, or a module of that name without a spec
         spec = None
     wheels = [
-        f"{root}/*/{place}" for root in (spec.submodule_search_locations or () if spec else ()) for place in _PLACES
+        f"{glob.escape(root)}/*/{place}"
+        for root in (spec.submodule_search_locations or () if spec else ())
+        for place in _PLACES
     ]
-    for pattern in (*wheels, *(f"{home}/{place}" for home in homes for place in _PLACES)):
+    for pattern in (
+        *wheels,
+        *(f"{glob.escape(home)}/{place}" for home in (*homes, "/usr/local/cuda") for place in _PLACES),
+    ):
         found = glob.glob(f"{pattern}/lib{binding}.so.*")
         if found:
             return max(found, key=lambda path: [int(n) for n in re.findall(r"\d+", path)])
