@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,10 +16,11 @@ from cujit.cache.pack import PackStats, write_pack
 from cujit.cache.process import default_cache
 from cujit.cache.provenance import Outcome, Provenance
 from cujit.cache.settings import Compiling
-from cujit.compiler.build import threads_of
+from cujit.compiler.build import Progress, threads_of
 from cujit.compiler.jobs import CompileJob
 from cujit.compiler.keys.maker import Uncacheable
 from cujit.compiler.options.limits import WorkLimits
+from cujit.compiler.request import Request
 from cujit.compiler.runner import Runner
 from cujit.errors import CompileError, CujitError, FormatError, MissingError, OptionError, ToolTimeoutError
 from cujit.toolchain.headers import Settings
@@ -86,7 +87,7 @@ def build(
     project: str | os.PathLike[str] | None = None,
     jobs: int | None = None,
     made_s: int = 0,
-    progress: Callable[[int, int, str], object] | None = None,
+    progress: Progress | None = None,
 ) -> BuiltList:
     """Compile what a list has, in its order, through a cache, and put it into a pack.
 
@@ -113,53 +114,21 @@ def build(
     kept = default_cache() if cache is None else cache
     if kept.store is None:
         raise OptionError("a list is built into a cache, and there is none that is written", help="--dir, CUJIT_CACHE")
-    runner, places = _tools(kept, project)
-    units = _units(worklist, arch, ptx=ptx)
+    work = _Work.of(worklist, kept, project)
+    units = work.units(arch, ptx=ptx)
     for target in _named(arch):
-        compiler = runner.compiler("cuda")
+        compiler = work.runner.compiler("cuda")
         require_arch(target, compiler.arches, compiler.tool, compiler.version)
-    results = _compiled(worklist, units, places, runner, _processes(jobs, len(units)), progress)
-    keys = dict(result for result in reversed(results) if not isinstance(result, Unbuilt))
+    results = work.built(units, _processes(jobs, len(units)), progress)
     failed = tuple(result for result in results if isinstance(result, Unbuilt))
+    done = {result.key: result for result in reversed(results) if isinstance(result, _Done)}
     stats = None
     if pack is not None:
-        assert runner.keys is not None
-        made = {
-            result[0]: worklist.request(unit.recipe, unit.arch, places)
-            for unit, result in zip(units, results, strict=True)
-            if not isinstance(result, Unbuilt)
-        }
-        requests, closures = runner.keys.answers(made)
-        wanted = list(keys)
+        assert work.runner.keys is not None
+        requests, closures = work.runner.keys.answers({key: one.request for key, one in done.items()})
+        wanted = list(done)
         stats = write_pack(Path(pack), kept.stores, wanted=wanted, requests=requests, closures=closures, made_s=made_s)
-    return BuiltList(tuple(reversed(keys)), sum(keys.values()), failed, stats)
-
-
-def _compiled(
-    worklist: Worklist,
-    units: Sequence[_Unit],
-    places: Places,
-    runner: Runner,
-    processes: int,
-    progress: Callable[[int, int, str], object] | None,
-) -> list[tuple[str, bool] | Unbuilt]:
-    """Compile units, in this process or, if in several at a time, in as many apart; give their results in order."""
-    runner = runner.within(WorkLimits.of(None, processes > 1, None))
-    results = []
-    with ThreadPoolExecutor(processes, thread_name_prefix="cujit-worklist") as pool:
-        try:
-            for unit, result in zip(
-                units, pool.map(lambda unit: _built(worklist, unit, places, runner), units), strict=True
-            ):
-                results.append(result)
-                if progress:
-                    progress(len(results), len(units), worklist.name(unit.recipe))
-        except BaseException:
-            if runner.stop:
-                runner.stop.ask()
-            pool.shutdown(cancel_futures=True)
-            raise
-    return results
+    return BuiltList(tuple(sorted(done)), sum(one.is_new for one in done.values()), failed, stats)
 
 
 def cover(
@@ -184,56 +153,124 @@ def cover(
         OSError: a root cannot be read.
     """
     shipped = Cache(None, read_only=roots)
-    runner, places = _tools(shipped, project)
+    work = _Work.of(worklist, shipped, project)
     calls = covered = 0
     ms = covered_ms = 0.0
     missing = []
-    for unit in _units(worklist, arch):
-        reason = _not_in(shipped, worklist, unit, places, runner)
+    for unit in work.units(arch):
+        reason = work.lacks(unit, shipped)
         calls, ms = calls + unit.calls, ms + unit.make_ms
         if reason:
-            missing.append(Unbuilt(worklist.name(unit.recipe), unit.recipe, unit.arch, reason))
+            missing.append(unit.unbuilt(reason))
         else:
             covered, covered_ms = covered + unit.calls, covered_ms + unit.make_ms
     return Cover(calls, covered, ms, covered_ms, tuple(missing))
 
 
-def _tools(cache: Cache, project: str | os.PathLike[str] | None) -> tuple[Runner, Places]:
-    compiling = max(Compiling.from_environment(os.environ), cache.compiling)
-    runner = Runner(Toolchain(Settings.from_environment(os.environ)), cache, compiling=compiling)
-    directory = os.path.abspath(os.getcwd() if project is None else os.fspath(project))
-    return runner, Places(project_of(directory) if project is None else directory, runner.toolkit)
-
-
 @dataclass(frozen=True)
 class _Unit:
-    """One compile of a list."""
+    """One compile of a list, with the calls of all its uses."""
 
+    name: str
     recipe: str
     arch: Arch
-    calls: int
-    make_ms: float
+    calls: int = 0
+    make_ms: float = 0.0
+
+    def unbuilt(self, reason: str) -> Unbuilt:
+        return Unbuilt(self.name, self.recipe, self.arch, reason)
 
 
-def _units(worklist: Worklist, arch: Sequence[str | Arch], *, ptx: bool = False) -> list[_Unit]:
-    """Give the compiles of a list, each once: its recipes in their order, and of each the architectures in theirs."""
-    named, is_recorded = _named(arch), not arch or RECORDED in arch
-    uses = [use for use in worklist.uses if use.outcome != "failed"]
-    if not uses:
-        raise FormatError("there is nothing in this list", help="CUJIT_RECORD=<a directory> records what is compiled")
-    newest = max([*named, *(use.arch for use in uses if is_recorded)])
-    found: dict[tuple[str, Arch], _Unit] = {}
-    for use in uses:
-        targets = [use.arch] * is_recorded
-        if use.arch.is_lto:
-            targets += [Arch(ArchKind.LTO, one.number, one.suffix) for one in named]
-        else:  # PTX without a suffix, which would bind it to one GPU
-            targets += [*named, *[Arch(ArchKind.VIRTUAL, newest.number)] * ptx]
-        for target in dict.fromkeys(targets):
-            known = found.get((use.recipe, target), _Unit(use.recipe, target, 0, 0.0))
-            calls, make_ms = known.calls + use.calls, max(known.make_ms, use.make_ms)
-            found[use.recipe, target] = _Unit(use.recipe, target, calls, make_ms)
-    return list(found.values())
+class _Done(NamedTuple):
+    """What became of a unit that was built: the digest of its key, and whether it was made now."""
+
+    key: str
+    is_new: bool
+    request: Request
+
+
+class _Work(NamedTuple):
+    """A list, who compiles it, and where its headers are."""
+
+    worklist: Worklist
+    runner: Runner
+    places: Places
+
+    @classmethod
+    def of(cls, worklist: Worklist, cache: Cache, project: str | os.PathLike[str] | None) -> _Work:
+        compiling = max(Compiling.from_environment(os.environ), cache.compiling)
+        runner = Runner(Toolchain(Settings.from_environment(os.environ)), cache, compiling=compiling)
+        directory = project_of(os.getcwd()) if project is None else os.path.abspath(os.fspath(project))
+        return cls(worklist, runner, Places(directory, runner.toolkit))
+
+    def units(self, arch: Sequence[str | Arch], *, ptx: bool = False) -> list[_Unit]:
+        """Give the compiles, each once: recipes in their order, and of each the architectures in theirs.
+
+        Raises:
+            FormatError: there are none.
+            ArchError: an architecture is malformed or unknown.
+        """
+        named, is_recorded = _named(arch), not arch or RECORDED in arch
+        uses = [use for use in self.worklist.uses if use.outcome != "failed"]
+        if not uses:
+            raise FormatError("there is nothing in this list", help="CUJIT_RECORD=<a directory> records what is asked")
+        newest = max([*named, *(use.arch for use in uses if is_recorded)])
+        found: dict[tuple[str, Arch], _Unit] = {}
+        for use in uses:
+            targets = [use.arch] * is_recorded
+            if use.arch.is_lto:
+                targets += [Arch(ArchKind.LTO, one.number, one.suffix) for one in named]
+            else:  # PTX without a suffix, which would bind it to one GPU
+                targets += [*named, *[Arch(ArchKind.VIRTUAL, newest.number)] * ptx]
+            for target in dict.fromkeys(targets):
+                name = self.worklist.name(use.recipe)
+                known = found.get((use.recipe, target)) or _Unit(name, use.recipe, target)
+                calls, make_ms = known.calls + use.calls, max(known.make_ms, use.make_ms)
+                found[use.recipe, target] = _Unit(name, use.recipe, target, calls, make_ms)
+        return list(found.values())
+
+    def built(self, units: Sequence[_Unit], processes: int, progress: Progress | None) -> list[_Done | Unbuilt]:
+        """Compile units, in this process or in several apart, and give what became of each, in order."""
+        runner = self.runner.within(WorkLimits.of(None, processes > 1, None))
+        results = []
+        with ThreadPoolExecutor(processes, thread_name_prefix="cujit-worklist") as pool:
+            try:
+                for unit, result in zip(units, pool.map(self._replace(runner=runner).build, units), strict=True):
+                    results.append(result)
+                    if progress:
+                        progress(len(results), len(units), unit.name)
+            except BaseException:
+                assert runner.stop is not None
+                runner.stop.ask()
+                pool.shutdown(cancel_futures=True)
+                raise
+        return results
+
+    def build(self, unit: _Unit) -> _Done | Unbuilt:
+        try:
+            request = self.worklist.request(unit.recipe, unit.arch, self.places)
+            known = self.runner.get(CompileJob(request)).provenance
+        except (MissingError, ToolTimeoutError):
+            raise
+        except CujitError as e:
+            return unit.unbuilt(_first_message(e))
+        assert isinstance(known, Provenance)
+        if known.key is None or known.outcome is Outcome.UNCACHED:
+            return unit.unbuilt(f"not cached: {known.reason}")
+        return _Done(known.key.digest, known.outcome is Outcome.MADE, request)
+
+    def lacks(self, unit: _Unit, shipped: Cache) -> str:
+        """Say why no root answers a unit; "" where one does."""
+        assert self.runner.keys is not None
+        try:
+            job = CompileJob(self.worklist.request(unit.recipe, unit.arch, self.places))
+            job.check()
+            keyed = job.key(self.runner.keys)
+        except CujitError as e:
+            return _first_message(e)
+        if isinstance(keyed, Uncacheable):
+            return f"not cached: {keyed.reason}"
+        return "" if any(root.peek(keyed.key.digest) for root in shipped.stores) else "it is not there"
 
 
 def _named(arch: Sequence[str | Arch]) -> list[Arch]:
@@ -242,39 +279,6 @@ def _named(arch: Sequence[str | Arch]) -> list[Arch]:
 
 def _processes(jobs: int | None, compiles: int) -> int:
     return min(threads_of(jobs), max(1, compiles if jobs is not None else compiles // _PER_PROCESS))
-
-
-def _built(worklist: Worklist, unit: _Unit, places: Places, runner: Runner) -> tuple[str, bool] | Unbuilt:
-    """Compile one unit; give the digest of its key and whether it was made now, or why it is not built."""
-    try:
-        artifact = runner.get(CompileJob(worklist.request(unit.recipe, unit.arch, places)))
-    except (MissingError, ToolTimeoutError):
-        raise
-    except CujitError as e:
-        return _unbuilt(worklist, unit, _first_message(e))
-    known = artifact.provenance
-    assert isinstance(known, Provenance)
-    if known.key is None or known.outcome is Outcome.UNCACHED:
-        return _unbuilt(worklist, unit, f"not cached: {known.reason}")
-    return known.key.digest, known.outcome is Outcome.MADE
-
-
-def _not_in(shipped: Cache, worklist: Worklist, unit: _Unit, places: Places, runner: Runner) -> str:
-    """Say why no root answers a unit; "" where one does."""
-    assert runner.keys is not None
-    try:
-        job = CompileJob(worklist.request(unit.recipe, unit.arch, places))
-        job.check()
-        keyed = job.key(runner.keys)
-    except CujitError as e:
-        return _first_message(e)
-    if isinstance(keyed, Uncacheable):
-        return f"not cached: {keyed.reason}"
-    return "" if any(root.peek(keyed.key.digest) for root in shipped.stores) else "it is not there"
-
-
-def _unbuilt(worklist: Worklist, unit: _Unit, reason: str) -> Unbuilt:
-    return Unbuilt(worklist.name(unit.recipe), unit.recipe, unit.arch, reason)
 
 
 def _first_message(error: CujitError) -> str:
