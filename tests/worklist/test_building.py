@@ -73,7 +73,8 @@ def test_a_list_recorded_under_another_home_covers_all(recordings: Path, here: P
     built = cujit.worklist.build(listed, pack=path)
     assert (len(built.keys), built.made, built.failed) == (4, 4, ())
     assert built.pack is not None
-    assert built.pack.closures == 3, "what was found of headers: k.cu's, held.cu's and h.cu's"
+    assert built.pack.closures >= 3, "what was found of headers: k.cu's, held.cu's and h.cu's"
+    assert built.pack.requests >= 4
     cover = cujit.worklist.cover(listed, [path])
     assert (cover.calls, cover.share_of_calls, cover.share_of_time, cover.missing) == (5, 1.0, 1.0, ())
     assert cover.make_ms > 0

@@ -280,5 +280,5 @@ def test_recording_costs_little(folder: Path) -> None:
             again_us = cpu_us(lambda: ask(4096, itertools.repeat((jobs[0], keyed[0])))) / 4096
     finally:
         gc.enable()
-    assert new_us < 100, f"{new_us}, and 20 where nothing else runs"
-    assert again_us < 5, f"{again_us}, and below 1 where nothing else runs"
+    assert new_us < 70, f"{new_us}; it was 22 on a machine with other work"
+    assert again_us < 4, f"{again_us}; it was 0.8 there"

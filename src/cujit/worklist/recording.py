@@ -176,13 +176,14 @@ def _outcome(known: Origin | None, result: Artifact | CujitError) -> str:
 
 def _elsewhere(request: Request, keyed: Keyed | Uncacheable, places: Places) -> str:
     """Say why another machine cannot make the same of a request; "" where it can, or where that is not known."""
+    parts = keyed.manifest.parts if isinstance(keyed, Keyed) else ()
+    if len(parts) < 2 and not request.source.include and "include" not in request.options:
+        return ""  # no header, and no path: most are so
     outside = [path for path in request.include if is_elsewhere(places.name(path))]
     if outside:
         return f"headers of {os.path.basename(outside[0])}, which is in no package, toolkit or project"
-    if isinstance(keyed, Uncacheable):
-        return ""
     is_outside = request.source.path and is_elsewhere(places.name(request.source.path))
-    for part in keyed.manifest.parts:
+    for part in parts:
         if part.label.startswith(("include absolute:", "include working directory:")):
             return f"the header {part.label.partition(':')[2]} by its path here"
         if is_outside and part.label.startswith("include source:"):
