@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import atexit
 import functools
+import hashlib
 import os
 import time
 from collections.abc import Callable, Sequence
@@ -19,6 +20,7 @@ from cujit.artifact.reading import path_of
 from cujit.cache.filesystem import temporary_name
 from cujit.compiler.inputs.source import MEMORY
 from cujit.compiler.keys.maker import Keyed, Uncacheable
+from cujit.compiler.keys.recipe import said_of
 from cujit.compiler.request import Request
 from cujit.compiler.runner import LISTENERS
 from cujit.errors import CacheWarning, CompileError, CujitError, warn
@@ -74,7 +76,7 @@ class Recording:
         toolkit: Callable[[], Sequence[str]],
     ) -> None:
         """Note a request, its key, and what came of it."""
-        name = keyed.key.digest if isinstance(keyed, Keyed) else request, isinstance(result, Artifact)
+        name = keyed.key.digest if isinstance(keyed, Keyed) else _named(request), isinstance(result, Artifact)
         with self._lock:
             known = self._known.get(name)
             if known is not None:
@@ -133,7 +135,7 @@ class Recording:
             _outcome(known, result),
             0.0 if known is None else known.make_ms,
             1,
-            time.strftime("%Y-%m-%d"),
+            _today(),
             _elsewhere(request, keyed, self._places),
         )
         text = ("" if recipe in self._recipes else line) + use_line(use)
@@ -147,7 +149,7 @@ class Recording:
     def _count(self, known: _Known) -> None:
         if not self._is_over:
             try:
-                self._write(use_line(known.use._replace(calls=known.count)))
+                self._write(use_line(known.use._replace(calls=known.count, seen=_today())))
                 known.written = known.count
             except OSError as e:
                 self._give_up(e)
@@ -166,6 +168,15 @@ class Recording:
     def _give_up(self, error: OSError) -> None:
         self._is_over = True
         warn(f"cujit records no more: {error}", CacheWarning)
+
+
+def _today() -> str:
+    return time.strftime("%Y-%m-%d")
+
+
+def _named(request: Request) -> bytes:
+    """Name a request without a key, and keep none of its text."""
+    return hashlib.sha256(repr(said_of(request)).encode("utf-8", "surrogatepass")).digest()
 
 
 def _outcome(known: Origin | None, result: Artifact | CujitError) -> str:
