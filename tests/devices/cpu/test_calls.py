@@ -188,6 +188,27 @@ def test_a_result_in_a_register_comes_into_a_parameter_of_the_caller(cpu: Device
     np.testing.assert_array_equal(got, np.arange(32) + 5)
 
 
+@pytest.mark.parametrize(("size", "align"), [(3, 4), (6, 8), (7, 16)])
+def test_a_parameter_whose_size_is_no_multiple_of_its_alignment_goes_to_a_recursion(
+    cpu: Device, size: int, align: int
+) -> None:
+    parameter, last = f".param .align {align} .b8 s[{size}]", size - 1
+    call = f"""{{ {parameter}; .param .b32 n; .param .b32 r;
+        st.param.u8 [s], FIRST; st.param.u8 [s+{last}], LAST; st.param.b32 [n], COUNT;
+        call (r), f, (s, n); ld.param.b32 RESULT, [r]; }}"""
+    outside = f""".visible .func (.param .b32 r) f({parameter}, .param .b32 n) {{
+        .reg .b32 a, b, c, m; .reg .pred p;
+        ld.param.u8 a, [s]; ld.param.u8 b, [s+{last}]; ld.param.b32 m, [n]; mad.lo.u32 c, a, 1000, b;
+        setp.eq.u32 p, m, 0; @p bra END; sub.u32 m, m, 1;
+        {call.replace("FIRST", "b").replace("LAST", "a").replace("COUNT", "m").replace("RESULT", "a")}
+        add.u32 c, c, a;
+    END: st.param.b32 [r], c; ret; }}"""
+    body = call.replace("FIRST", "t").replace("LAST", "7").replace("COUNT", "1").replace("RESULT", "r1")
+    (got,) = run_ptx(cpu, f"{body} st.global.u32 [at], r1;", blank(32), outside=outside)
+    t = np.arange(32)
+    np.testing.assert_array_equal(got, (1000 * t + 7) + (1000 * 7 + t))
+
+
 def test_an_alias_is_the_function_that_it_names(device: Device) -> None:
     outside = """.visible .func (.param .b32 r) f(.param .b32 x) { .reg .b32 a; ld.param.u32 a, [x]; add.u32 a, a, 5;
         st.param.b32 [r], a; ret; }

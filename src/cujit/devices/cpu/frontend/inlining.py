@@ -414,7 +414,7 @@ def _pieces(formal: Reg | Slot, *, at_once: bool = True) -> Iterator[tuple[int, 
     at, size = 0, formal.size if isinstance(formal, Slot) else formal.bits // 8
     piece = size
     if isinstance(formal, Slot) and not (at_once and size in _WHOLE):
-        piece = min(8, formal.align, size)
+        piece = min(8, formal.align)
     while at < size:
         while at + piece > size:
             piece //= 2
