@@ -42,7 +42,7 @@ LIMITS = {
     f"functions of complexity > {_COMPLEX}": 3,
     "class names used twice": 6,
     "imports in functions without a reason": 0,
-    "LLVM IR as text, lines": 66,
+    "LLVM IR as text, lines": 35,
 }
 """What no change may pass; whoever makes a figure smaller makes its limit smaller."""
 

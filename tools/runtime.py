@@ -30,6 +30,7 @@ from cujit.devices.cpu.native import structures
 from cujit.devices.cpu.run.launch import PLACE, SHARED_ALIGN
 from cujit.devices.cpu.run.tensormap import ELEMENT_BYTES, ROUNDED
 from cujit.devices.cpu.run.textures import FORMATS, SURFACE_MARK, TEXTURE_MARK
+from cujit.devices.cuda.ring import RING_SIZE
 from cujit.devices.launcher.layout import Field, FieldKind
 from cujit.devices.launcher.state import LaunchState
 from cujit.devices.textures.texture import AddressMode
@@ -142,7 +143,8 @@ def of_launcher() -> str:
     words: dict[type, str] = {
         ctypes.c_uint64: "u64", ctypes.c_int64: "i64", ctypes.c_uint32: "u32", ctypes.c_int32: "i32"
     }  # fmt: skip
-    head = f"/* Made by tools/runtime.py. */\n\n#pragma once\n\n#define FLOAT_OVERFLOW {OVERFLOW[4].hex()}\n\n"
+    head = f"/* Made by tools/runtime.py. */\n\n#pragma once\n\n#define FLOAT_OVERFLOW {OVERFLOW[4].hex()}\n"
+    head += f"#define RING_SIZE {RING_SIZE}\n\n"
     head += _enum("FIELD", {kind.name: kind.value for kind in FieldKind})
     for structure in (LaunchState, Field, TensorInterface, CupyInterface):
         name, fields = f"struct {structure.__name__}", structure._fields_

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -53,10 +54,8 @@ def command(
     said: Sequence[str],
     include: Sequence[str],
     define: Sequence[str],
-    timeout_s: float | None,
-    isolate: bool,
-    memory_mib: int | None,
     as_json: bool,
+    **limits: Any,
 ) -> None:
     """Compile the CUDA C++ or LLVM IR in FILE for several architectures and bundle the images into one fatbin.
 
@@ -72,9 +71,7 @@ def command(
             compress=compress,
             progress=tick,
             jobs=jobs,
-            timeout_s=timeout_s,
-            isolate=isolate,
-            memory_mib=memory_mib,
+            **limits,
         )
     path = fatbin.save(output or Path(file.with_suffix(".fatbin").name))
     if fatbin.log.strip():

@@ -34,10 +34,13 @@ __all__ = ["Backend", "BackendKernel", "BackendModule", "Finish", "Target"]
 
 @dataclass(frozen=True)
 class Finish:
-    """How machine code starts a kernel of a back end: ``body`` writes the LLVM IR (``launcher/finish.py``)."""
+    """How machine code starts a kernel of a back end: by ``launcher/native/name.c``, or by what ``body`` writes.
+
+    That is LLVM IR (``launcher/finish.py``).
+    """
 
     name: str
-    body: Callable[[], list[str]]
+    body: Callable[[], list[str]] | None = None
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from cujit.devices.cuda.kernel import CudaKernel
 from cujit.devices.cuda.launching import LaunchConfig, driver_entries, launch_config
-from cujit.devices.cuda.start import GPU
 from cujit.devices.device import Device
 from cujit.devices.launcher.code import launch_code
 from cujit.devices.launcher.cpython import is_supported, native_type
@@ -132,7 +132,7 @@ def bound(
     layout = layout_of(signature)
     assert layout is not None
     native = native_type(Call)
-    code = launch_code(GPU, native.state_offset)
+    code = launch_code(CudaKernel.finish, native.state_offset)
     config = launch_config(SHAPE, 99, options)
     alive = ctypes.c_int32(1)
 

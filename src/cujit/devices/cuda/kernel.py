@@ -9,10 +9,9 @@ from dataclasses import replace
 from typing import Any
 
 from cujit.devices.arguments.signatures import signature_of_layout
-from cujit.devices.backend import BackendKernel, Target
+from cujit.devices.backend import BackendKernel, Finish, Target
 from cujit.devices.cuda.launching import LaunchConfig, driver_entries, launch_config
 from cujit.devices.cuda.library import LoadedLibrary
-from cujit.devices.cuda.start import GPU
 from cujit.devices.options import PLAIN, LaunchOptions, check_cluster, check_cooperative, check_own_cluster
 from cujit.devices.shapes import Dim3, LaunchShape, Limits, Resources, check_launch
 from cujit.errors import DriverError, LaunchError, UnsupportedError
@@ -53,7 +52,7 @@ class CudaKernel(BackendKernel):
     resources or a launch, so a library of a thousand kernels loads as fast as one of one.
     """
 
-    finish = GPU
+    finish = Finish("gpu")
 
     def __init__(self, library: LoadedLibrary, limits: Limits, handle: Any, name: str) -> None:
         self.name = name

@@ -44,7 +44,7 @@ def launch_code(finish: Finish, state_offset: int) -> LaunchCode:
     Raises:
         MissingError: llvmlite is not installed, or the launcher is not written for this processor.
     """
-    from cujit.devices.launcher import runtime  # start-up: few launches are made by hand
+    from cujit.devices.launcher import runtime  # start-up: brings LLVM, without which launches go by hand
 
     return LaunchCode(runtime.native("launch", state_offset), runtime.finish(finish))
 

@@ -1,20 +1,22 @@
-"""The LLVM IR that starts a kernel once its parameters are in ``%buffer``: what the ways of all back ends share."""
+"""The LLVM IR that starts a kernel once its parameters are in ``%buffer``, for back ends that write some."""
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 from cujit.devices.backend import Finish
 
 __all__ = ["COPY", "finish_text", "load", "report"]
 
 
-def finish_text(finish: Finish) -> str:
-    """Write ``ptr finish(state, buffer, size, each)``: it gives what the call returns.
+def finish_text(body: Callable[[], list[str]]) -> str:
+    """Write ``ptr finish(state, buffer, size, each)`` around a body: it gives what the call returns.
 
     ``each`` has the address of each parameter, or is null: then the driver gets the buffer.
     """
     head = ["define ptr @finish(ptr %state, ptr %buffer, i64 %size, ptr %each) {", "  %current = alloca ptr"]
     end = ["good:", "  call void @Py_IncRef(ptr $None)", "  ret ptr $None", "fail:", "  ret ptr null", "}"]
-    return "\n".join([*head, *finish.body(), *end])
+    return "\n".join([*head, *body(), *end])
 
 
 def load(name: str, type_: str = "ptr") -> list[str]:
@@ -40,13 +42,5 @@ def report(number: str) -> list[str]:
     ]
 
 
-def _copy() -> list[str]:
-    return [
-        *load("sink"),
-        "  call void @llvm.memcpy.p0.p0.i64(ptr %sink, ptr %buffer, i64 %size, i1 false)",
-        "  br label %good",
-    ]
-
-
-COPY = Finish("COPY", _copy)
+COPY = Finish("copy")
 """Nowhere: the buffer is copied to the state's ``sink``. For tests and for the floor of a measurement."""

@@ -24,8 +24,8 @@ _NATIVE = Path(__file__).parent / "native"
 def native(part: str, state_offset: int = 0) -> NativeFunction:
     """Compile ``native/part.c``, and find its function ``cujit_part``.
 
-    ``launch`` is the entry of callables that have the address of their state at an offset in bytes; ``torch`` and
-    ``cupy`` read arrays, and are made when the first such array comes.
+    ``launch`` is the entry of callables that have the address of their state at an offset in bytes; ``gpu`` starts a
+    kernel there. ``torch`` and ``cupy`` read arrays, and are made when the first such array comes.
 
     Raises:
         MissingError: llvmlite is not installed, or there is no such code for this processor.
@@ -47,7 +47,7 @@ def finish(kind: Finish) -> NativeFunction:
     Raises:
         MissingError: llvmlite is not installed.
     """
-    return compile_text(finish_text(kind), "finish")
+    return native(kind.name) if kind.body is None else compile_text(finish_text(kind.body), "finish")
 
 
 def _name(symbol: str) -> None:

@@ -285,4 +285,4 @@ def _cpu() -> list[str]:
     ]
 
 
-CPU = Finish("CPU", _cpu)
+CPU = Finish("cpu", _cpu)

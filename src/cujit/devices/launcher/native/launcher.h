@@ -27,6 +27,8 @@ object *PyObject_VectorcallDict(object *callable, object *const *arguments, u64 
 object *PyObject_GetAttr(object *value, object *name);
 object *PyErr_Occurred(void);
 void PyErr_Clear(void);
+object *PyLong_FromLong(long number);
+void Py_IncRef(object *value);
 void Py_DecRef(object *value);
 
 /* Objects that live as long as the process: symbols, so that the code is the same in every process. */
@@ -39,3 +41,8 @@ extern const i64 cujit_place_type, cujit_place_state, cujit_place_pointer_addres
     cujit_place_array_allocation, cujit_place_array_device, cujit_place_array_dtype, cujit_place_array_nbytes;
 #define AT(value, place) (*(object **)((char *)(value) + (place)))
 #define TYPE(value) AT(value, cujit_place_type)
+
+__attribute__((unused)) static object *none(void) {
+  Py_IncRef(OBJECT(None));
+  return OBJECT(None);
+}

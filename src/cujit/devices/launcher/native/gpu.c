@@ -1,0 +1,49 @@
+/* The start of a kernel on a GPU: cuLaunchKernel, or cuLaunchKernelEx with a configuration. */
+
+#include "launcher.h"
+
+typedef i32 (*on_context)(void *context);
+typedef i32 (*give_context)(void **context);
+typedef i32 (*launch)(void *function, u32 grid_x, u32 grid_y, u32 grid_z, u32 block_x, u32 block_y, u32 block_z,
+                      u32 dynamic_bytes, void *stream, void **each, void **extra);
+typedef i32 (*launch_ex)(void *config, void *function, void **each, void **extra);
+
+/* Write the launch down in the ring of its context, as ring.py describes it. */
+static void note(u64 *ring, u64 label) {
+  if (!ring) return;
+  ring[1 + ring[0] % RING_SIZE] = label;
+  ring[0]++;
+}
+
+static i32 enqueue(struct LaunchState *s, void **each, void **extra) {
+  void *function = (void *)s->function;
+  if (s->config) return ((launch_ex)s->launch_kernel_ex)((void *)s->config, function, each, extra);
+  return ((launch)s->launch_kernel)(function, s->grid_x, s->grid_y, s->grid_z, s->block_x, s->block_y, s->block_z,
+                                    s->dynamic_bytes, (void *)s->stream, each, extra);
+}
+
+/* Have Python say what the driver answered: it raises, or gives what the call returns. */
+static object *report(struct LaunchState *state, i32 status) {
+  object *number = PyLong_FromLong(status);
+  if (!number) return 0;
+  object *answer = PyObject_VectorcallDict((object *)state->failed, &number, 1, 0);
+  Py_DecRef(number);
+  return answer;
+}
+
+object *cujit_gpu(struct LaunchState *state, void *buffer, u64 size, void **each) {
+  void *context = (void *)state->context, *current = 0;
+  ((give_context)state->get_context)(&current);
+  /* A thread in which no context is current keeps ours, as the CUDA runtime does it; another one is put back. */
+  bool is_pushed = current && current != context;
+  if (current != context) {
+    i32 refused = ((on_context)(is_pushed ? state->push_context : state->set_context))(context);
+    if (refused) return report(state, refused);
+  }
+  /* cuda.h: CU_LAUNCH_PARAM_BUFFER_POINTER (1), CU_LAUNCH_PARAM_BUFFER_SIZE (2), CU_LAUNCH_PARAM_END (0). */
+  void *extra[5] = {(void *)1, buffer, (void *)2, &size, 0};
+  note((u64 *)state->ring, state->label);
+  i32 status = enqueue(state, each, size && !each ? extra : 0);
+  if (is_pushed) ((give_context)state->pop_context)(&current);
+  return status ? report(state, status) : none();
+}
