@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from llvmlite.binding import PassBuilder
+from llvmlite.binding.newpassmanagers import FunctionPassManager
 
 import cujit
 import cujit.devices.jit as jit
@@ -54,6 +55,7 @@ def test_functions_of_a_kernel_take_no_arguments_that_they_do_not_read() -> None
         ('"cujit-long"="yes"', 1),
         ('"cujit-long"="no" "cujit-loops"="yes"', 2),
         ('"cujit-long"="no" "cujit-loops"="no"', 1),
+        ('"cujit-long"="yes" "cujit-loops"="no"', 1),
     ],
 )
 def test_a_kernel_that_is_long_or_has_no_loops_gets_the_passes_that_take_time_in_proportion(
@@ -68,6 +70,26 @@ def test_a_kernel_that_is_long_or_has_no_loops_gets_the_passes_that_take_time_in
     monkeypatch.setattr(jit, "_pass_builder", watched)
     optimise(IR.replace("%at) {", f"%at) {said} {{"), kernel=True)
     assert levels == [level]
+
+
+@pytest.mark.parametrize(("said", "simplified", "level"), [("no", 0, 1), ("yes", 3, 2)])
+def test_a_kernel_without_loops_gets_few_passes_and_the_quicker_code_generator(
+    said: str, simplified: int, level: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compiler, run, levels, runs = jit._compiler, FunctionPassManager.run, [], []
+
+    def compiler_of(level: int) -> object:
+        levels.append(level)
+        return compiler(level)
+
+    def watched(*arguments: object) -> None:
+        runs.append(arguments)
+        run(*arguments)
+
+    monkeypatch.setattr(jit, "_compiler", compiler_of)
+    monkeypatch.setattr(FunctionPassManager, "run", watched)
+    jit.emit_object(IR.replace("%at) {", f'%at) "cujit-loops"="{said}" {{'), kernel=True)
+    assert (levels[-1], len(runs)) == (level, simplified)
 
 
 @pytest.mark.parametrize(("constants", "said"), [(100, "no"), (200_000, "yes")])
