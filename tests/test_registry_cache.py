@@ -173,6 +173,14 @@ def test_what_may_not_be_cached_is_not_kept_by_name(cpu: Device) -> None:
     assert builder.calls == 2
 
 
+def test_what_is_there_in_place_of_what_would_be_compiled_is_not_kept_by_name(cpu: Device, root: Path) -> None:
+    compile(writes(1), arch="compute_80", cache=Cache(root))
+    found = Registry().module("k", Builder(writes(1)), device=cpu, version="1", cache=Cache(root, compile="never"))
+    assert str(found.module.artifact.arch) == "compute_80"
+    made = Registry().module("k", Builder(writes(1)), device=cpu, version="1", cache=Cache(root))
+    assert made.module.artifact.arch == cpu.arch.virtual
+
+
 def test_llvm_ir_is_kept_by_content_alone(cpu: Device, root: Path) -> None:
     ir = llvm_module("define float @thrice(float %x) {\n  %y = fmul float %x, 3.0\n  ret float %y\n}\n")
     cache = Cache(root)

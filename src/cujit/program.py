@@ -94,7 +94,7 @@ def _runner_of(cache: Cache | bool | None) -> Runner:
     return _runner(toolchain(), default_cache(), "", asked)
 
 
-@functools.lru_cache(maxsize=8)
+@functools.lru_cache(maxsize=64)  # each library that ships its kernels has a cache of its own
 def _runner(toolchain: Toolchain, cache: Cache | None, off: str, compiling: Compiling) -> Runner:
     return Runner(toolchain, cache, off=off, compiling=compiling)
 

@@ -284,11 +284,7 @@ class Pack:
         return _Opened(file, status)
 
     def _check_whole(self, file: OpenFile, status: os.stat_result) -> None:
-        """Hold the file against what somebody else says of it, for who knows such a one.
-
-        Raises:
-            FormatError: it is another file.
-        """
+        """Raise FormatError where it is not the file that somebody else says it is, for who knows such a one."""
 
 
 class _Opened:

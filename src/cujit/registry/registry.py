@@ -267,8 +267,11 @@ def _is_kept(tools: Runner, cache: Cache, key: Key, built: Built, artifact: Arti
     source = built.source
     if isinstance(source, Artifact):
         return cache.get_or_make(key, lambda: artifact)[1].outcome is not Outcome.UNCACHED
-    # The key stands on the compiler of CUDA C++ alone.
-    if source.language != "cuda" or artifact.provenance is None or artifact.provenance.outcome is Outcome.UNCACHED:
+    # The key stands on the compiler of CUDA C++ of here, and on the architecture: not on what is shipped in its place.
+    known = artifact.provenance
+    if source.language != "cuda" or known is None or known.reason:
+        return False
+    if known.outcome in (Outcome.UNCACHED, Outcome.SHIPPED):
         return False
 
     def recipe() -> bytes:
