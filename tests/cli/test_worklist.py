@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -115,3 +118,19 @@ def test_what_is_no_list_ends_with_1(verb: Verb, tmp_path: Path) -> None:
         result = verb(*words, tmp_path / "list")
         assert (result.exit_code, f"{tmp_path}/list:1: no line of a worklist" in result.output) == (1, True)
     assert verb("worklist", "show", tmp_path / "absent").exit_code == 2
+
+
+def test_a_full_disk_leaves_nothing_behind(verb: Verb, recordings: Path, tmp_path: Path) -> None:
+    verb("worklist", "build", recordings)
+    program = (
+        "import resource, sys; resource.setrlimit(resource.RLIMIT_FSIZE, (500, 500))\n"
+        "from cujit.cli.app import main; main(sys.argv[1:])"
+    )
+    before = sorted(os.listdir(tmp_path))
+    for words in (("worklist", "merge", recordings, "-o", "l.jsonl"), ("pack", "build", recordings, "-o", "k.pack")):
+        done = subprocess.run([sys.executable, "-c", program, *words], capture_output=True, text=True, check=False)
+        assert done.returncode == 1
+        assert done.stderr.startswith("error: ")
+        assert "File too large" in done.stderr
+        assert "Traceback" not in done.stderr
+    assert sorted(os.listdir(tmp_path)) == before

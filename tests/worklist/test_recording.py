@@ -67,7 +67,9 @@ def test_a_request_is_written_once_with_its_outcome(folder: Path) -> None:
         cujit.compile(cujit.Source.cuda(CODE, name="one.cu"), arch="sm_80", define={"N": 3})
         with pytest.raises(CompileError):
             cujit.compile("nonsense", arch="sm_90")
+        opened = os.listdir("/proc/self/fd")
     cujit.compile(OTHER, arch="sm_90")
+    assert len(os.listdir("/proc/self/fd")) == len(opened) - 1, "its file is closed"
     ((recipe, use, other, bad, failed),) = lines(folder / "rec")
     assert (recipe["name"], recipe["text"], recipe["options"]) == ("one.cu", CODE, {"define": {"N": "3"}})
     assert use.pop("make_ms") > 0
