@@ -6,6 +6,7 @@ import cache_store
 import closure
 import compile_time
 import cpu
+import headers
 import launch
 import ranks
 import warm_process
@@ -15,7 +16,7 @@ import cache
 
 def main() -> None:
     """Print each table as it grows."""
-    for benchmark in (cpu, compile_time, launch, cache_store, closure, cache, ranks, warm_process):
+    for benchmark in (cpu, compile_time, launch, cache_store, closure, headers, cache, ranks, warm_process):
         for line in benchmark.run():
             print(line, flush=True)
 

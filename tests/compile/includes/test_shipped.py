@@ -20,7 +20,7 @@ from cujit.cache.pack import write_pack
 from cujit.cache.provenance import Provenance
 from cujit.compiler.includes import files
 from cujit.compiler.inputs.source import Source
-from cujit.compiler.keys.maker import Keyed, KeyMaker
+from cujit.compiler.keys.maker import Keyed, KeyMaker, Uncacheable
 from cujit.compiler.options.values import Options
 from cujit.compiler.request import Request
 from cujit.program import runner
@@ -33,7 +33,9 @@ TREE = {
     "site-packages/lib/include/up.h": "",
     "site-packages/lib/include/lib_asks.h": "",
     "site-packages/lib/include/Case.h": "",
-    "project/near.h": "#if __has_include(<Near.H>)\n#endif\n#define NEAR 2\n",
+    "project/near.h": (
+        "#if __has_include(<Near.H>) || __has_include(<mine>) || __has_include(<a b.h>)\n#endif\n#define NEAR 2\n"
+    ),
     "project/k.cu": KERNEL,
     "project/include/own.h": "",
 }
@@ -212,6 +214,78 @@ def test_without_its_record_a_header_is_read(tree: Path, change: str) -> None:
     assert known.manifest.recorded < 4
 
 
+def test_a_record_that_does_not_fit_is_not_believed(tree: Path) -> None:
+    request = compile_of(tree)
+    closures, before = searched(request), keyed(request)
+    path = tree / "site-packages/lib-1.0.dist-info/RECORD"
+    said = path.read_bytes()
+    edit_and_lengthen(tree / "site-packages/lib/include/mine/add.h")
+    tick()
+    path.unlink()
+    path.write_bytes(said)
+    assert_scanned_anew(request, closures, before)
+
+
+def test_what_was_installed_just_now_is_read(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    request = compile_of(tree)
+    closures, expected = searched(request), keyed(request)
+    monkeypatch.setattr(files, "TOO_NEW_NS", 10**18)
+    known = keyed(request, closures)
+    assert (known.manifest.via, known.key, known.manifest.recorded) == ("request table", expected.key, 0)
+    assert len(known.manifest.fresh) == len(expected.manifest.paths)
+
+
+@pytest.mark.parametrize("name", ["mine", "a b.h"])
+def test_names_of_which_no_listing_tells_are_looked_for(tree: Path, name: str) -> None:
+    request = compile_of(tree, include=("project/include",))
+    (tree / "project/include/mine").mkdir()
+    closures, before = searched(request), keyed(request)
+    assert keyed(request, closures).manifest.via == "request table"
+    path = tree / "project/include" / name
+    if path.is_dir():
+        path.rmdir()
+    path.write_text("")
+    assert_scanned_anew(request, closures, before)
+
+
+def test_a_name_through_a_directory_that_is_gone_is_scanned(tree: Path) -> None:
+    (tree / "project/sub").mkdir()
+    (tree / "project/k.cu").write_text(KERNEL.replace('"near.h"', '"sub/../near.h"'))
+    request = compile_of(tree)
+    closures, before = searched(request), keyed(request)
+    assert keyed(request, closures).manifest.via == "request table"
+    (tree / "project/sub").rmdir()
+    assert_scanned_anew(request, closures, before)
+
+
+def test_a_search_is_of_directories_macros_and_dialect(tree: Path) -> None:
+    own = tree / "project/include"
+    (own / "cuda_fp16.h").write_text("")
+    lib = str(tree / "site-packages/lib/include")
+    text = "#include WHICH\n#include <mine/raw.h>\n#include <cuda_fp16.h>\n"
+    (tree / "site-packages/lib/include/mine/raw.h").write_text('const char *raw = R"(x)";\n')
+
+    def compile_with(include: list[str], which: str = "<up.h>", std: str = "c++17") -> Request:
+        options = Options.of(None, {"define": {"WHICH": which}, "std": std})
+        return Request(Source.cuda(text, include=include), Kind.CUBIN, Arch.parse("sm_90"), options)
+
+    first = compile_with([lib])
+    closures, before = searched(first), keyed(first)
+    assert keyed(first, closures).manifest.via == "request table"
+    assert_scanned_anew(compile_with([lib, str(own)]), closures, before)
+    assert_scanned_anew(compile_with([lib], "<mine/deep.h>"), closures, before)
+    maker = KeyMaker(Toolchain(), closures=lambda search: [closures[search]] if search in closures else [])
+    assert isinstance(maker.of_request(compile_with([lib], std="c++14")), Uncacheable)
+
+    one, two = (
+        Request(Source.cuda("#include <m.h>", include=lib, headers={"m.h": inner}), Kind.CUBIN, Arch.parse("sm_90"))
+        for inner in ("#include <up.h>", "#include <mine/deep.h>")
+    )
+    closures = searched(one)
+    assert keyed(one, closures).manifest.via == "request table"
+    assert_scanned_anew(two, closures, keyed(one))
+
+
 @pytest.mark.parametrize("name", ["include/mine/add.h", "include/mine", "include/Near.H"])
 def test_a_header_that_shadows_is_scanned(tree: Path, name: str) -> None:
     request = compile_of(tree, include=("project/include",))
@@ -219,9 +293,7 @@ def test_a_header_that_shadows_is_scanned(tree: Path, name: str) -> None:
     path = tree / "project" / name
     path.parent.mkdir(exist_ok=True)
     path.write_text("#define ADD 1\n")
-    after = keyed(request, closures)
-    assert (after.manifest.via, after.key) == ("scan", keyed(request).key)
-    assert (after.key == before.key) == (name == "include/mine"), "a file of that name hides nothing"
+    assert_scanned_anew(request, closures, before)
 
 
 def test_a_name_in_other_letters_is_another_name(tree: Path) -> None:
@@ -295,6 +367,7 @@ def test_what_is_no_closure_costs_a_scan(tree: Path) -> None:
     texts = [b"", b"\0", b"{", b"[" * 100_000, data[:-1], data.replace(b"sha256=", b"sha256=A")]
     for text in [*texts, *(json.dumps(one).encode() for one in wrong)]:
         found = keyed(request, {search: text})
+        assert found.manifest.via == "scan" or b'"schema": 2' not in text
         assert found.key == expected or found.manifest.via == "request table", text[:200]
         if found.manifest.via == "request table":
             assert text.startswith(b'{"alike"') or b'"alike"' in text
@@ -317,8 +390,9 @@ def test_in_one_process_a_distribution_is_looked_at_once_and_what_replaces_it_is
     assert (second.manifest.via, second.key != first.key) == ("scan", True), "what no distribution brought is"
     (tree / "project/near.h").write_text(TREE["project/near.h"])
     assert now().key == first.key
+    third = now()
     edit_in_place(tree / "site-packages/lib/include/mine/add.h")
-    assert not maker.is_still(first), "what was compiled meanwhile is not kept"
+    assert (now().key, maker.is_still(third)) == (first.key, False), "what is compiled meanwhile is not kept"
     record(tree)
     assert now().key != first.key, "another release was installed"
 

@@ -109,7 +109,7 @@ class Manifest(NamedTuple):
             tuple((path, text.digest) for path, text in texts.items() if path not in old),
             directories_of([place.path for place in closure.absent]),
         )
-        listings = Listings()
+        listings = Listings({place.path.removesuffix(f"/{place.name}") for place in closure.absent})
         absent = [place.path for place in closure.absent]
         if not all(listings.lacks(path) or is_absent(path) for path in absent):
             raise NotModelledError("a header appeared while the includes were followed")

@@ -21,10 +21,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 from cujit.cache.key import Part
 from cujit.compiler.includes.files import Listings, NotModelledError, Stamp, content, is_absent, is_old, stamp_of
 from cujit.compiler.includes.memo import Manifest, directories_of
-from cujit.compiler.includes.search import ABSOLUTE, HeaderPlace, settled
 
 if TYPE_CHECKING:  # searching headers needs large expressions; proving what was found does not
     from cujit.compiler.includes.closure import Closure
+    from cujit.compiler.includes.search import HeaderPlace
 
 __all__ = ["Shipped", "prove", "write_closure"]
 
@@ -61,7 +61,7 @@ def write_closure(closure: Closure, parts: Iterable[Part], bases: Mapping[str, s
         "alike": _alike([stamps[header.place] for header in _headers(found, bases)]),
         "missed": missed,
         "odd": odd,
-        "settled": [(place.root, place.name, settled(place).name) for place in closure.unsettled],
+        "settled": [(place.root, place.name, _settled(bases, place.root, place.name)) for place in closure.unsettled],
     }
     return json.dumps(said, separators=(",", ":"), sort_keys=True).encode()
 
@@ -87,12 +87,14 @@ def _proved(said: dict[str, Any], bases: Mapping[str, str]) -> Shipped | None:
         for place, names in places.items()
         for name in names
     ]
-    directories, listings = directories_of([*missed, *odd]), Listings()  # as they are before they are looked at
+    directories, listings = (
+        directories_of([*missed, *odd]),
+        Listings(bases.values()),
+    )  # as they are before they are looked at
     if not all(listings.lacks(path) or not os.path.lexists(path) for path in missed) or not all(map(is_absent, odd)):
         return None
-    for root, spelled, name in said["settled"]:
-        if settled(HeaderPlace(root, spelled, _path(bases, root, spelled))).name != name:
-            return None
+    if any(_settled(bases, root, spelled) != name for root, spelled, name in said["settled"]):
+        return None
     manifest = _there(_headers(said["found"], bases), said["alike"])
     if manifest is None:
         return None
@@ -102,7 +104,13 @@ def _proved(said: dict[str, Any], bases: Mapping[str, str]) -> Shipped | None:
 
 
 def _path(bases: Mapping[str, str], root: str, name: str) -> str:
-    return name if root == ABSOLUTE else f"{bases[root]}/{name}"
+    return name if name.startswith("/") else f"{bases[root]}/{name}"
+
+
+def _settled(bases: Mapping[str, str], root: str, name: str) -> str:
+    from cujit.compiler.includes.search import HeaderPlace, settled  # start-up: few say `..` in a name
+
+    return settled(HeaderPlace(root, name, _path(bases, root, name))).name
 
 
 def _alike(stamps: Sequence[Stamp]) -> list[int]:
@@ -121,12 +129,12 @@ def _missed(
     """Say why names are missed: what a listing of each directory lacks; and the names of which no listing tells."""
     lacking: dict[str, dict[str, set[str]]] = {}
     odd = []
-    listings = Listings()
+    listings = Listings(bases.values())
     for place in absent:
         pieces = place.name.split("/")
         paths = (_path(bases, place.root, "/".join(pieces[: n + 1])) for n in range(len(pieces)))
         depth = next((n for n, path in enumerate(paths) if listings.lacks(path)), None)
-        if place.root == ABSOLUTE or depth is None:  # a directory of that name, or one that only a look tells of
+        if place.name.startswith("/") or depth is None:  # a directory of that name, or one that only a look tells of
             odd.append((place.root, place.name))
         else:
             lacking.setdefault(place.root, {}).setdefault("/".join(pieces[:depth]), set()).add(pieces[depth])

@@ -1,0 +1,105 @@
+"""What a kernel over CUB costs a new process that finds it made: by a scan of the headers, by hints, and by a pack.
+
+CPU is that of one call after ``import cujit``, where compiling is forbidden, so that no library is opened. System calls
+are counted by strace, where there is one.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import cujit
+from cujit.cache.pack import write_pack
+from cujit.program import runner
+
+SOURCE = """#include <cub/block/block_reduce.cuh>
+extern "C" __global__ void total(int *x) {
+    using Reduce = cub::BlockReduce<int, 128>;
+    __shared__ Reduce::TempStorage room;
+    const int sum = Reduce(room).Sum(x[threadIdx.x]);
+    if (threadIdx.x == 0) x[0] = sum;
+}
+"""
+_CHILD = """
+import os, sys, time
+from pathlib import Path
+import cujit
+path = Path(sys.argv[1])
+roots = {"read_only": [path]} if path.suffix == ".pack" else {}
+cache = cujit.Cache(None if roots else path, compile="never", **roots)
+source = sys.stdin.read()
+os.getppid()
+begin = time.process_time()
+image = cujit.compile(source, arch="sm_90", cache=cache)
+took = time.process_time() - begin
+os.getppid()
+begin = time.process_time()
+cujit.compile(source + "// another", arch="sm_90", cache=cache)
+print(took, time.process_time() - begin, image.provenance.headers, sep=",")
+"""
+_OPENS = re.compile(r"(?:\d+ +)?open(?:at)?\(")
+_STATS = re.compile(r"(?:\d+ +)?(?:newf?stat(?:at)?|statx|[lf]?stat|access)\(")
+_ROUNDS = 9
+
+
+def _one(root: Path, *before: str) -> tuple[float, float, str]:
+    """Run one process: CPU seconds of the first kernel and of another, and how their headers were known."""
+    command = [*before, sys.executable, "-c", _CHILD, str(root)]
+    environment = os.environ | {"PYTHONPYCACHEPREFIX": str(root.parent / "pyc")}
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)  # modules are compiled once, as where they are installed
+    done = subprocess.run(command, input=SOURCE, capture_output=True, text=True, check=True, env=environment)
+    first, second, how = done.stdout.strip().split(",")
+    return float(first), float(second), how
+
+
+def _calls(root: Path, log: Path) -> str:
+    if shutil.which("strace") is None:
+        return "system calls not counted: no strace"
+    _one(root, "strace", "-f", "-o", str(log))
+    lines = log.read_text().splitlines()
+    marks = [number for number, line in enumerate(lines) if "getppid" in line]
+    between = [line for line in lines[marks[0] : marks[1]] if "ENOTTY" not in line]
+    headers = [line for line in between if "/include" in line or "toolchain/std" in line]
+    opens, stats = (sum(1 for line in headers if kind.match(line)) for kind in (_OPENS, _STATS))
+    absent = sum(1 for line in headers if "ENOENT" in line)
+    return f"opens of headers and their directories {opens}, stats {stats}, of which not there {absent}"
+
+
+def run() -> list[str]:
+    """Measure, and return lines of a table."""
+    with tempfile.TemporaryDirectory() as name:
+        directory = Path(name)
+        cache = cujit.Cache(directory / "cache")
+        for text in (SOURCE, SOURCE + "// another"):
+            cujit.compile(text, arch="sm_90", cache=cache)
+        roots = {"scan": directory / "bare.pack", "hints": directory / "cache", "request table": directory / "k.pack"}
+        write_pack(roots["scan"], cache.stores)
+        requests, closures = runner(cache).answers(cache.stores)
+        write_pack(roots["request table"], cache.stores, requests=requests, closures=closures)
+        times: dict[str, list[tuple[float, float]]] = {how: [] for how in roots}
+        for turn in range(_ROUNDS + 1):
+            for how, root in roots.items():
+                first, second, was = _one(root)
+                assert was == how, was
+                times[how] += [(first, second)] if turn else []
+        lines, whole = [], 0.0
+        for how, root in roots.items():
+            first, second = (1e3 * statistics.median(column) for column in zip(*times[how], strict=True))
+            whole = whole or first
+            calls = _calls(root, directory / "calls")
+            lines.append(
+                f"a CUB kernel by {how}: CPU {first:.1f} ms ({first / whole:.3f} of a scan), "
+                f"another in the same process {second:.1f} ms; {calls}"
+            )
+    return lines
+
+
+if __name__ == "__main__":
+    print(*run(), sep="\n")
