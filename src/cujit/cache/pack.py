@@ -58,7 +58,6 @@ _ALIGNMENT = 8
 _LEVEL = 19
 """Of zstd: packs are made once and read often; what is unpacked does not depend on it."""
 
-
 _Fields: TypeAlias = tuple[bytes, bytes, int, int, int]
 
 

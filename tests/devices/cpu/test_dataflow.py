@@ -1,10 +1,15 @@
-"""Which blocks the same lanes pass."""
+"""Which blocks the same lanes pass, and which numbers count up from lane to lane."""
+
+from dataclasses import replace
 
 import pytest
 
 from cujit.devices.cpu.analysis.dataflow import control_equivalent, dominators, immediate_postdominators
+from cujit.devices.cpu.analysis.uniformity import VARYING, analyse
 from cujit.devices.cpu.ir.refusals import Refusals
 from cujit.devices.cpu.pipeline import prepare
+from cujit.devices.shapes import Dim3
+from cujit.formats.ptx.isa.semantics import form_of
 from cujit.formats.ptx.parser import parse
 
 HEAD = ".version 7.8\n.target sm_80\n.address_size 64\n.visible .entry k() { .reg .b32 t; .reg .pred p, q;\n"
@@ -37,3 +42,15 @@ def test_what_is_not_reached_has_no_dominator() -> None:
     assert order[0] == 0
     assert sorted(order) == [0, 2, 3, 4]
     assert parents == [0, -1, 0, 2, 2]
+
+
+@pytest.mark.parametrize("text", ["add.u32 u, t, 3", "mad.lo.u32 u, t, 3, 1", "shl.b32 u, t, 2", "mov.u32 u, t"])
+@pytest.mark.parametrize("word", ["", "sat", "cc", "new"])
+def test_a_word_that_nobody_foresaw_takes_what_is_known_of_a_number(text: str, word: str) -> None:
+    module = parse(f"{HEAD}.reg .b32 u; mov.u32 t, %tid.x; {text}; ret; }}")
+    prepared = prepare(module, module.entries[0], {}, Refusals())
+    block = prepared.graph.blocks[0]
+    op = block.ops[1]
+    block.ops[1] = replace(op, form=form_of(op.opcode, *([word] if word else []), *op.modifiers))
+    shapes = analyse(prepared.program, prepared.graph, Dim3(64)).shapes
+    assert (shapes[op.written[0].index] == VARYING) is bool(word)

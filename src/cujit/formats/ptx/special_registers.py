@@ -1,6 +1,6 @@
 """The special registers: values that the hardware gives a thread.
 
-Source: PTX ISA manual 9.1, chapter 10. ``isa.py`` says
+Source: PTX ISA manual 9.1, chapter 10. ``isa/table.py`` says
 how far they were checked.
 """
 

@@ -466,13 +466,15 @@ def _affine_result(read: _Read) -> Shape | None:
     rule, results = _AFFINE.get(read.op.opcode), read.op.results
     if rule is None or any(s.stride is None for s in read.shapes) or len(results) != 1 or results[0] is None:
         return None
-    if results[0].bits not in (32, 64) or results[0].is_float or not _CHANGES.isdisjoint(read.op.modifiers):
+    if results[0].bits not in (32, 64) or results[0].is_float or not _PLAIN.issuperset(read.op.form.words):
         return None
     return rule(read)
 
 
-_CHANGES = frozenset({"sat", "cc"})
-"""With one of these the result is not the sum alone."""
+_PLAIN = frozenset(
+    {"lo", "wide", "to", "const", "global", "local", "shared", "shared::cta", "shared::cluster", "param"}
+)
+"""What leaves the sum, or product, what it is. With another word, such as ``sat`` or ``cc``, it is not it alone."""
 
 
 def _moved(read: _Read) -> Shape | None:

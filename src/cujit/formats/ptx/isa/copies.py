@@ -1,6 +1,6 @@
 """The instructions that copy in bulk, and those of textures and surfaces.
 
-Source: PTX ISA manual 9.1, sections 9.7.9.25, 9.7.9.27, 9.7.10, 9.7.11 and 9.7.13.16. ``isa.py`` says how far they
+Source: PTX ISA manual 9.1, sections 9.7.9.25, 9.7.9.27, 9.7.10, 9.7.11 and 9.7.13.16. ``table.py`` says how far they
 were checked.
 """
 

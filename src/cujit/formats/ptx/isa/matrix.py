@@ -1,6 +1,6 @@
 """The instructions of matrices: of a warp, and of a warpgroup.
 
-Source: PTX ISA manual 9.1, sections 9.7.14 to 9.7.16. ``isa.py`` says how far they were checked.
+Source: PTX ISA manual 9.1, sections 9.7.14 to 9.7.16. ``table.py`` says how far they were checked.
 """
 
 from __future__ import annotations

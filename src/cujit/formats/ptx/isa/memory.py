@@ -1,6 +1,6 @@
 """The instructions that move and convert data: loads, stores, moves, conversions, copies, textures.
 
-Source: PTX ISA manual 9.1, sections 9.7.9 to 9.7.11. ``isa.py`` says
+Source: PTX ISA manual 9.1, sections 9.7.9 to 9.7.11. ``table.py`` says
 how far they were checked.
 """
 

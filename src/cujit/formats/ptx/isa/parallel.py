@@ -1,6 +1,6 @@
 """The instructions of control flow, of synchronisation and communication, of matrices, and the rest.
 
-Source: PTX ISA manual 9.1, sections 9.7.12, 9.7.13, 9.7.17 and 9.7.20. ``isa.py`` says
+Source: PTX ISA manual 9.1, sections 9.7.12, 9.7.13, 9.7.17 and 9.7.20. ``table.py`` says
 how far they were checked.
 """
 

@@ -1,6 +1,6 @@
 """The instructions of one thread's arithmetic: integer, floating point, comparison, logic, video.
 
-Source: PTX ISA manual 9.1, sections 9.7.1 to 9.7.8, 9.7.18 and 9.7.19. ``isa.py`` says
+Source: PTX ISA manual 9.1, sections 9.7.1 to 9.7.8, 9.7.18 and 9.7.19. ``table.py`` says
 how far they were checked.
 """
 
