@@ -13,7 +13,7 @@ import cujit
 from cujit.devices.cpu import stages
 from cujit.devices.cpu.analysis.body import Body
 from cujit.devices.cpu.codegen.warp import WarpEmitter
-from cujit.devices.cpu.control.plan import Plan
+from cujit.devices.cpu.control.plan import Plan, fenced
 from cujit.devices.cpu.frontend.layout import ModuleLayout
 from cujit.devices.cpu.ir.refusals import Refusals
 from cujit.devices.cpu.pipeline import ir_of, prepare
@@ -82,6 +82,18 @@ block 0, where all lanes are active
     ld.shared.u32 i, [c]
     ret"""
     )
+
+
+@pytest.mark.parametrize(
+    ("access", "is_strong"),
+    [("ld.relaxed.gpu", True), ("ld.acquire.gpu", True), ("ld.volatile", True), ("ld", False), ("ld.weak", False)],
+)
+def test_accesses_that_are_more_than_weak_stand_between_fences(access: str, is_strong: bool) -> None:
+    body = body_of(LATE.replace("ld.shared.u32", f"{access}.shared.u32"))
+    opcodes = [op.opcode for op in fenced(body.graph).ops]
+    around = ["access.begin", "ld", "access.end"] if is_strong else ["ld"]
+    assert opcodes[opcodes.index("red", opcodes.index("red") + 1) + 1 : -1] == around
+    assert ("fence" in ir_of(body, Dim3(32))) == is_strong
 
 
 # -- nothing is set for a while -----------------------------------------------------------------------------

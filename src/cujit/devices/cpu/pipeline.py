@@ -16,7 +16,7 @@ from cujit.devices.cpu.codegen.nodes import IrModule
 from cujit.devices.cpu.codegen.warp import Observer, WarpEmitter
 from cujit.devices.cpu.control.flow import Flow
 from cujit.devices.cpu.control.frame import emit_function, emit_regions
-from cujit.devices.cpu.control.plan import Plan, make_plan
+from cujit.devices.cpu.control.plan import Plan, fenced, make_plan
 from cujit.devices.cpu.control.regions import RegionBoundary, boundaries
 from cujit.devices.cpu.control.rules import all_rules, check
 from cujit.devices.cpu.frontend.flatten import flatten
@@ -74,8 +74,8 @@ def _planned(
     def flow(body: Body, graph: Graph, divergence: Divergence, boundary: RegionBoundary | None = None) -> Flow:
         is_function, vectors = body is not kernel, {} if boundary is None else boundary.vectors()
         e = WarpEmitter(
-            body, graph, divergence, block, all_rules().handler_of, Builder(ir, first="warp.start"), observers, vectors,
-            suspends=boundary is None and (is_function or body.suspends), is_function=is_function,
+            body, fenced(graph), divergence, block, all_rules().handler_of, Builder(ir, first="warp.start"), observers,
+            vectors, suspends=boundary is None and (is_function or body.suspends), is_function=is_function,
             parameters={} if is_function else parameters,
         )  # fmt: skip
         return Flow(e, make_plan(e, boundary))

@@ -30,7 +30,7 @@ from cujit.devices.cpu.codegen.warp import WarpEmitter
 from cujit.devices.cpu.ir.program import Op
 from cujit.devices.cpu.native import lanes as native
 from cujit.devices.cpu.run.launch import field_offset
-from cujit.formats.ptx.isa.semantics import Order, Type
+from cujit.formats.ptx.isa.semantics import Type
 
 __all__ = [
     "Gather", "Place", "Scatter", "each_lane", "element_type", "for_each_bit", "lane_item", "load",
@@ -185,21 +185,16 @@ shared memory of a block, at most 31 times as far away as this from where a lane
 
 
 def load(e: WarpEmitter, g: Gather) -> Sequence[Value]:
-    """Load in the order that is asked for, and give each element: a vector, or a scalar that all lanes have."""
-    with _in_order(e, g.op):
-        values = _do(e, g, _LOADS, _gather)
-        if g.op.form.is_strong and g.element != "i128":
-            _keep(e.builder, values)
+    """Load, and give each element: a vector, or a scalar that all lanes have."""
+    values = _do(e, g, _LOADS, _gather)
+    if g.op.form.is_strong and g.element != "i128":
+        _keep(e.builder, values)
     return values
 
 
 def store(e: WarpEmitter, s: Scatter) -> None:
-    """Store the values in the lanes that run, in the order that is asked for.
-
-    Of lanes that store to the same place, the last one's value stays.
-    """
-    with _in_order(e, s.op):
-        _do(e, s, _STORES, _scatter)
+    """Store the values in the lanes that run. Of lanes that store to the same place, the last one's value stays."""
+    _do(e, s, _STORES, _scatter)
 
 
 def _do(
@@ -213,20 +208,6 @@ def _do(
     if access.place.holds is None or way is lane_by_lane:
         return way(e, access) or ()
     return e.builder.either(access.place.holds, lambda: way(e, access), lambda: lane_by_lane(e, access), "contiguous")
-
-
-_COMPILER = 'syncscope("singlethread") seq_cst'
-
-
-@contextlib.contextmanager
-def _in_order(e: WarpEmitter, op: Op) -> Iterator[None]:
-    """Emit what is inside as an access of the strength that the operation asks for; one of 16 bytes has it itself."""
-    if not op.form.is_strong or op.type == "b128":
-        yield
-        return
-    e.builder.fence("release" if op.order is Order.RELEASE else _COMPILER)
-    yield
-    e.builder.fence("acquire" if op.order is Order.ACQUIRE else _COMPILER)
 
 
 def _keep(b: Builder, values: Sequence[Value]) -> None:

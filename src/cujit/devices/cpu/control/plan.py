@@ -17,11 +17,11 @@ from cujit.devices.cpu.codegen.warp import WarpEmitter
 from cujit.devices.cpu.control.regions import RegionBoundary
 from cujit.devices.cpu.control.strips import Strip, find_strips
 from cujit.devices.cpu.instructions.atomics import may_wait
-from cujit.devices.cpu.ir.cfg import Block
+from cujit.devices.cpu.ir.cfg import Block, Graph
 from cujit.devices.cpu.ir.program import IntConstant, Op
 from cujit.formats.ptx.isa.semantics import Trait, form_of
 
-__all__ = ["ORDERS", "Plan", "make_plan"]
+__all__ = ["ORDERS", "Plan", "fenced", "make_plan"]
 
 _LONGEST_TWICE = 1500
 """Operations of a kernel whose blocks are emitted twice: with masks, and for warps whose lanes are all active."""
@@ -77,6 +77,19 @@ def make_plan(e: WarpEmitter, boundary: RegionBoundary | None) -> Plan:
         strips={} if e.watched else find_strips(e, polls | apart),
         parts=parts, together=together, ends=dict(_ends(e, together)),
     )  # fmt: skip
+
+
+def fenced(graph: Graph) -> Graph:
+    """Put loads and stores that are more than weak between fences; those of 16 bytes are that by themselves."""
+    blocks = [replace(b, ops=[each for op in b.ops for each in _fenced(op)]) for b in graph.blocks]
+    return replace(graph, blocks=blocks)
+
+
+def _fenced(op: Op) -> Sequence[Op]:
+    if op.opcode not in ("ld", "ldu", "st") or not op.form.is_strong or op.type == "b128":
+        return (op,)
+    begin, end = (Op(form_of(f"access.{what}", *op.modifiers), line=op.line) for what in ("begin", "end"))
+    return begin, op, end
 
 
 # -- places of one exchange -------------------------------------------------------------------------------

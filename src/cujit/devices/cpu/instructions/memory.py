@@ -19,9 +19,12 @@ from cujit.devices.cpu.codegen.warp import WarpEmitter, storage_type
 from cujit.devices.cpu.instructions import blocks
 from cujit.devices.cpu.ir.program import Group, Memory, Op, Reg, SymbolAddress, items_of
 from cujit.devices.cpu.native.structures import STACK_BYTES, Block, Warp
-from cujit.formats.ptx.isa.semantics import Type
+from cujit.formats.ptx.isa.semantics import Order, Type
 
 __all__ = ["address_in", "local_base", "register"]
+
+
+_COMPILER = 'syncscope("singlethread") seq_cst'
 
 
 def register(rules: Rules) -> None:
@@ -35,6 +38,8 @@ def register(rules: Rules) -> None:
     rules.on("param.put", _put_parameter)
     rules.on("param.get", _get_parameter)
     rules.on("fence|membar", _fence)
+    rules.on("access.begin", lambda e, op: e.builder.fence("release" if op.order is Order.RELEASE else _COMPILER))
+    rules.on("access.end", lambda e, op: e.builder.fence("acquire" if op.order is Order.ACQUIRE else _COMPILER))
     rules.on("isspacep", _is_space)
     rules.on("isspacep .shared::cluster", _is_cluster)
     # A processor has no use for advice, and waits for nothing that is done.

@@ -198,8 +198,8 @@ _PAIRS = "f16x2|bf16x2|e4m3x2|e5m2x2|e2m3x2|e3m2x2|e2m1x2|ue8m0x2|s2f6x2"
 _WIDE, _SCALED = "f16|bf16", "tf32|e4m3|e5m2"
 _BARRIER: Numbers = {0: range(16), 1: range(0, 1 << 32, 32)}
 _ARRIVAL: Numbers = {0: range(16), 1: range(32, 1 << 32, 32)}
-# What ``flatten`` makes of calls, of labels, and of memory that is kept for libraries has a row too, and so have the
-# halves of an atomic operation that waits (``control.plan``). A name with a dot is no opcode of PTX.
+# What ``flatten`` makes of calls, of labels, and of memory that is kept for libraries has a row too. So has what
+# ``control.plan`` adds: fences around an access, halves of an atomic operation. A name with a dot is no opcode of PTX.
 _FAMILIES: Mapping[tuple[Effect, Lanes], tuple[_Row, ...]] = {
     (Effect.PURE, Lanes.EACH): (
         ("add|sub .cc", "TC|SS"),
@@ -304,6 +304,7 @@ _FAMILIES: Mapping[tuple[Effect, Lanes], tuple[_Row, ...]] = {
         ("cp .prefetch", "|mWH"),
         ("prefetch|prefetchu", "|m"),
         ("applypriority|discard", "|mc", {1: (128,)}),
+        ("access.begin|access.end", "*"),
         ("setmaxnreg", "|c", {0: range(24, 257, 8)}),
         ("pmevent .mask", "|c", {0: range(1 << 16)}),
         ("pmevent", "|c", {0: range(16)}),
