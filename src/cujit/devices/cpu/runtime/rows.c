@@ -61,6 +61,7 @@ void cujit_matrix_store(const u32x32 *words, const u64 *addresses, u32 count, fl
 
 void cujit_matrix_turn(u32x32 *words) { turn((u16x8 *)words); }
 
+/* Each function from here on is compiled twice, as code that loads and as code that stores. */
 INLINE void copy(u8 *memory, u8 *own, u32 bytes, flag stores) {
   if (stores) {
     __builtin_memcpy(memory, own, bytes);
@@ -79,9 +80,23 @@ INLINE void move_cells(u8 *at, u64 along, u64 across, u8 *reg, u32 cells, u32 by
   }
 }
 
-static void move_block(u8 *at, u64 stride, u8 *reg, const struct Fragment *f, flag stores) {
+/* Eight lines of eight words, the even ones in the first register, the odd ones in the second. */
+INLINE void move_pairs(u8 *at, u64 across, u32x4 *reg, flag stores) {
+  for (u32 row = 0; row < 8; row++) {
+    u32x4 own[2] = {__builtin_shufflevector(reg[row], reg[row + 8], 0, 4, 1, 5),
+                    __builtin_shufflevector(reg[row], reg[row + 8], 2, 6, 3, 7)};
+    copy(at + row * across, (u8 *)own, sizeof own, stores);
+    if (stores) continue;
+    reg[row] = __builtin_shufflevector(own[0], own[1], 0, 2, 4, 6);
+    reg[row + 8] = __builtin_shufflevector(own[0], own[1], 1, 3, 5, 7);
+  }
+}
+
+INLINE void move_block(u8 *at, u64 stride, u8 *reg, const struct Fragment *f, flag stores) {
   u32 bytes = f->bytes, line = f->block * bytes;
-  if (f->sums) {
+  if (f->sums && f->straight && bytes == 4) {
+    move_pairs(at, stride, (u32x4 *)reg, stores);
+  } else if (f->sums) {
     u64 along = f->straight ? bytes : stride, across = f->straight ? stride : bytes;
     if (bytes == 4) {
       move_cells(at, along, across, reg, 8, 4, 1, stores);
@@ -105,7 +120,7 @@ static void move_block(u8 *at, u64 stride, u8 *reg, const struct Fragment *f, fl
   }
 }
 
-void cujit_matrix_move(const struct Fragment *f, u8 *at, u64 stride, u8 *regs, flag stores) {
+INLINE void move(const struct Fragment *f, u8 *at, u64 stride, u8 *regs, flag stores) {
   for (u32 line = 0; line < f->lines; line += 8 * f->halves) {
     for (u32 start = 0; start < f->width; start += f->block) {
       for (u32 half = 0; half < f->halves; half++, regs += 8 * f->block * f->bytes) {
@@ -114,5 +129,13 @@ void cujit_matrix_move(const struct Fragment *f, u8 *at, u64 stride, u8 *regs, f
         move_block(at + offset, stride, regs, f, stores);
       }
     }
+  }
+}
+
+void cujit_matrix_move(const struct Fragment *f, u8 *at, u64 stride, u8 *regs, flag stores) {
+  if (stores) {
+    move(f, at, stride, regs, 1);
+  } else {
+    move(f, at, stride, regs, 0);
   }
 }
