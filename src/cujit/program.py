@@ -223,6 +223,9 @@ def bundle(
     A fatbin among the entries stands for the images in it, so one more architecture is
     ``bundle([fatbin, image])``. ``compress`` is a bool, or ``"none"``, ``"size"``, ``"speed"``, ``"balance"``; None
     leaves it to nvFatbin, and compresses nothing where there is LTO-IR, which could not be taken out again.
+    nvFatbin leaves machine code as it is: a wheel deflates it anyhow, and ``"size"``, which makes 80 kernels for four
+    architectures 13 times smaller, takes 40 times as long and loads 8 to 18 % slower (nvFatbin 13.0, an H200;
+    ``benchmarks/fatbin_size.py``). ``"balance"`` makes them 12 times smaller in 3 times the time.
     ``Entry(image, options="-O1")`` gives options to the tool that compiles PTX or LTO-IR later.
 
     Raises:

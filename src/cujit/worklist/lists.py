@@ -326,7 +326,7 @@ def _check_version(said: Mapping[str, Any]) -> None:
         raise FormatError(
             f"a worklist of version {spell(version)}; this cujit reads version {_VERSION}"
             if version is not None
-            else f"no worklist: its first line has no {_HEADER!r}"
+            else f"no worklist: its first line has no {spell(_HEADER)}"
         )
 
 

@@ -106,7 +106,8 @@ def _compression(word: str, version: tuple[int, int]) -> list[str]:
         return []
     if word == "none":
         return ["-compress=false"]
-    return [f"-compress-mode={word}"] if version >= _COMPRESS_ALL_MODES else ["-compress-all"]
+    # Without -compress-all, nvFatbin 13 leaves machine code as it is in every mode but size.
+    return [f"-compress-mode={word}", "-compress-all"] if version >= _COMPRESS_ALL_MODES else ["-compress-all"]
 
 
 def _add(packer: FatbinPacker, entry: Entry, image: InputImage) -> None:
