@@ -77,20 +77,15 @@ def implemented() -> tuple[Implemented, ...]:
 def _asked(row: InstructionRow) -> Implemented:
     rules = all_rules()
     forms = list(concrete_forms(row))
-    refused = [m for m in forms if not _is_taken(_asked_for(row.opcode, m))]
+    refused = [m for m in forms if not _is_taken(row.opcode, m)]
     reasons = dict.fromkeys(reason(form_of(row.opcode, *m)) or NOT_YET for m in ([()] if row.is_open else refused))
     return Implemented(row, len(forms), len(forms) - len(refused), row.opcode in rules.opcodes(), tuple(reasons))
 
 
-def _is_taken(op: Op) -> bool:
-    """Whether a pass takes an operation before rules are asked, or a rule does."""
+def _is_taken(opcode: str, modifiers: tuple[str, ...]) -> bool:
+    """Whether a pass takes a form before rules are asked, or a rule does; ``flatten`` takes moves of vectors apart."""
+    op = Op(form_of(opcode, *(m for m in modifiers if opcode != "mov" or m not in _VECTORS)))
     return op.form.is_jump or all_rules().find(op) is not None
-
-
-def _asked_for(opcode: str, modifiers: tuple[str, ...]) -> Op:
-    """Make what rules see of a form: ``flatten`` takes moves of vectors apart."""
-    left = tuple(m for m in modifiers if m not in _VECTORS) if opcode == "mov" else modifiers
-    return Op(form_of(opcode, *left))
 
 
 @functools.cache

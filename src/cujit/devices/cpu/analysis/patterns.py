@@ -107,10 +107,6 @@ def _result(op: Op, found: Mapping[int, Pattern], divergence: Divergence, block:
     return None if None in sources else rule(*sources)
 
 
-def _same(a: Pattern) -> Pattern:
-    return a
-
-
 def _sum(a: Pattern, b: Pattern) -> Pattern:
     return pattern_of(min(a.align, b.align), [x + y for x, y in zip(a.offsets, b.offsets, strict=True)])
 
@@ -154,7 +150,7 @@ def _shifted_down(a: Pattern, by: Pattern) -> Pattern | None:
 
 
 _RULES: Mapping[str, Callable[..., Pattern | None]] = {
-    "mov": _same,
+    "mov": lambda a: a,
     "add": _sum,
     "sub": _difference,
     "mul": _product,

@@ -241,10 +241,6 @@ def negative(b: Builder, x: Value) -> Value:
     return b.bits_as(b.binary("xor", b.as_bits(x), _sign_mask(b, x.type)), x.type)
 
 
-def _with_sign_flipped_by(b: Builder, x: Value, by: Value) -> Value:
-    return b.bits_as(b.binary("xor", b.as_bits(x), b.sign_of(by)), x.type)
-
-
 def _zero_sum(b: Builder, result: Value, is_zero: Value, x: Value, y: Value, mode: str) -> Value:
     """Correct the sign of an exact zero sum: rounding down, it is minus unless both terms are plus."""
     if mode != "rm":
@@ -267,7 +263,8 @@ def _directed_single(b: Builder, opcode: str, wide: list[Value], mode: str) -> V
     if opcode == "div":
         quotient = b.binary("fdiv", *wide)
         rest = b.intrinsic("fma", negative(b, quotient), wide[1], wide[0])
-        return narrow(b, quotient, _with_sign_flipped_by(b, rest, wide[1]), mode)
+        rest = b.bits_as(b.binary("xor", b.as_bits(rest), b.sign_of(wide[1])), rest.type)
+        return narrow(b, quotient, rest, mode)
     root = b.intrinsic("sqrt", wide[0])
     return narrow(b, root, b.intrinsic("fma", negative(b, root), root, wide[0]), mode)
 

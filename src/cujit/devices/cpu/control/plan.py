@@ -114,14 +114,10 @@ def _meetings(
         if len({passed[block.position] for block in places}) > 1:
             by_mask: dict[int | None, list[Block]] = {}
             for block in places:
-                by_mask.setdefault(_mask(block.ops[0], constants), []).append(block)
+                mask = constant_of(block.ops[0].sources[-1], constants)
+                by_mask.setdefault(None if mask is None else mask & 0xFFFFFFFF, []).append(block)
             found += [places] if None in by_mask else [some for some in by_mask.values() if len(some) > 1]
     return found
-
-
-def _mask(op: Op, constants: Mapping[int, int]) -> int | None:
-    mask = constant_of(op.sources[-1], constants)
-    return None if mask is None else mask & 0xFFFFFFFF
 
 
 # -- warps whose lanes are all active ---------------------------------------------------------------------

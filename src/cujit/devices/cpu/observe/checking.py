@@ -233,7 +233,8 @@ class _Ledger:
             whole = -(-block.size // len(PATTERN)) * len(PATTERN)
             marks = np.zeros(whole, np.uint8)
             known = replace(known, marks=marks.ctypes.data)
-            _bytes_at(block.address, whole).reshape(-1, len(PATTERN))[:] = np.frombuffer(PATTERN, np.uint8)
+            memory = np.ctypeslib.as_array((ctypes.c_uint8 * whole).from_address(block.address))
+            memory.reshape(-1, len(PATTERN))[:] = np.frombuffer(PATTERN, np.uint8)
         self._blocks[block.address] = known, marks
         weakref.finalize(block, self._free, block.address, block.memory).atexit = False
 
@@ -292,10 +293,6 @@ def _caller() -> str:
             return "by the command line"
         frame = frame.f_back
     return f"at {frame.f_code.co_filename}:{frame.f_lineno}"
-
-
-def _bytes_at(address: int, size: int) -> npt.NDArray[np.uint8]:
-    return np.ctypeslib.as_array((ctypes.c_uint8 * size).from_address(address))
 
 
 def _of_others(parameters: bytes, known: list[_Known]) -> list[_Known]:

@@ -74,9 +74,10 @@ class Checker:
     # -- accesses ----------------------------------------------------------------------------------------
 
     def _accesses(self, e: WarpEmitter, op: Op) -> None:
-        orders = self._fenced or orders_by_itself(op)
+        # Without order for others, unless the operation or its fence has it.
+        kept = ~Access(0) if self._fenced or orders_by_itself(op) else ~(Access.ACQUIRE | Access.RELEASE)
         for touch in touches_of(e, op):
-            self._touch(e, op, touch if orders else touch.loosely())
+            self._touch(e, op, replace(touch, access=touch.access & kept))
         if self._checks.init and fills_shared(op):
             self._call(e, "cujit_check_filled")
 
@@ -255,10 +256,6 @@ class Touch:
     align: int
     lanes: int = -1
     values: tuple[Value, ...] = ()
-
-    def loosely(self) -> Touch:
-        """Give the same without any order for others."""
-        return replace(self, access=self.access & ~(Access.ACQUIRE | Access.RELEASE))
 
     @property
     def flags(self) -> int:
