@@ -230,11 +230,10 @@ class _Ledger:
         marks = None
         known = _Known(block.address, block.size, f"the {block.size:,}-byte array allocated {_caller()}")
         if self._keeps_marks and block.size:
-            whole = -(-block.size // len(PATTERN)) * len(PATTERN)
-            marks = np.zeros(whole, np.uint8)
+            rows = -(-block.size // len(PATTERN))
+            marks = np.zeros(rows * len(PATTERN), np.uint8)
             known = replace(known, marks=marks.ctypes.data)
-            memory = np.ctypeslib.as_array((ctypes.c_uint8 * whole).from_address(block.address))
-            memory.reshape(-1, len(PATTERN))[:] = np.frombuffer(PATTERN, np.uint8)
+            np.ctypeslib.as_array((ctypes.c_uint8 * len(PATTERN) * rows).from_address(block.address))[:] = list(PATTERN)
         self._blocks[block.address] = known, marks
         weakref.finalize(block, self._free, block.address, block.memory).atexit = False
 
