@@ -209,8 +209,8 @@ _OF_FLAT = ("simplify_cfg", "instruction_combine", "jump_threading", "simplify_c
 """All that is done in each function of a kernel without loops, by the same names.
 
 Level 1 takes three to four times as long, as it combines instructions four times; and a sort of ``benchmarks/cpu.py``
-runs in 0.8 times the time that it takes with level 1 and jump threading. The code generator is asked for level 1 then:
-it takes 0.92 times as long as level 2. Measured with LLVM 22.1 on the launches of ``tools/replay.py``.
+runs in 0.8 times the time that it takes with level 1 and jump threading. Level 1 of the code generator would take 0.92
+times as long as level 2, and a reduction loses by it. Measured with LLVM 22.1 on the launches of ``tools/replay.py``.
 """
 
 
@@ -262,8 +262,6 @@ def emit_object(
         CujitError: LLVM refuses it, which is a fault of cujit.
     """
     module = optimise(ir, level, passes=passes, kernel=kernel, unwinds=unwinds)
-    if passes and kernel and _is_flat(_words(module.functions)):
-        level = min(level, 1)
     return bytes(_compiler(level).emit_object(module))
 
 
