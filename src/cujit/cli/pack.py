@@ -6,6 +6,7 @@ import os
 from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -18,21 +19,14 @@ from cujit.cli.cache.common import read_size, short, shown_size, summary_record
 from cujit.cli.cache.show import show_entry
 from cujit.cli.console import json_option, note, print_json, print_table, printable
 from cujit.cli.exit_codes import ExitCode
+from cujit.cli.files import FILE, file_argument, output_option
 from cujit.cli.worklist import build_options, run_build, source_date_epoch
 from cujit.errors import OptionError
 from cujit.program import runner
 
 __all__ = ["command"]
 
-_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
-_OUTPUT = click.option(
-    "-o",
-    "--output",
-    type=click.Path(dir_okay=False, path_type=Path),
-    required=True,
-    metavar="FILE",
-    help="The pack to write.",
-)
+_OUTPUT = output_option("The pack to write.", required=True)
 _GROUPS: dict[str, Callable[[Summary], str]] = {
     "kernel": lambda summary: summary.names[0] if summary.names else summary.name,
     "arch": lambda summary: str(summary.arch or ""),
@@ -82,23 +76,14 @@ def merge(roots: tuple[Path, ...], output: Path, compress: bool, with_recipes: b
 @command.command("build")
 @build_options
 @_OUTPUT
-def build(
-    lists: tuple[Path, ...],
-    arch: tuple[str, ...],
-    ptx: bool,
-    cache: Cache,
-    project: Path | None,
-    jobs: int | None,
-    as_json: bool,
-    output: Path,
-) -> None:
+def build(output: Path, **given: Any) -> None:
     """Compile worklists, or directories of recordings, and write one pack of it; what the cache has is taken from it.
 
     The same list, headers and compiler make the same bytes. SOURCE_DATE_EPOCH is noted as the time. What does not
     compile is left out and listed by its first message; then the exit status is 1.
     """
     _check_name(output)
-    run_build(lists, output, arch, ptx=ptx, cache=cache, project=project, jobs=jobs, as_json=as_json)
+    run_build(output, **given)
 
 
 def _check_name(output: Path) -> None:
@@ -109,7 +94,7 @@ def _check_name(output: Path) -> None:
 
 
 @command.command("ls")
-@click.argument("file", type=_FILE)
+@file_argument
 @json_option
 def ls(file: Path, as_json: bool) -> None:
     """List what a pack holds, by name."""
@@ -134,7 +119,7 @@ def ls(file: Path, as_json: bool) -> None:
 
 
 @command.command("show")
-@click.argument("file", type=_FILE)
+@file_argument
 @click.argument("key")
 @json_option
 def show(file: Path, key: str, as_json: bool) -> None:
@@ -143,7 +128,7 @@ def show(file: Path, key: str, as_json: bool) -> None:
 
 
 @command.command("verify")
-@click.argument("files", nargs=-1, required=True, type=_FILE, metavar="FILE...")
+@click.argument("files", nargs=-1, required=True, type=FILE, metavar="FILE...")
 @json_option
 def verify(files: tuple[Path, ...], as_json: bool) -> None:
     """Read every record of packs and prove it; the exit status is 1 where one is not as it was written."""
@@ -164,7 +149,7 @@ def verify(files: tuple[Path, ...], as_json: bool) -> None:
 
 
 @command.command("size")
-@click.argument("files", nargs=-1, required=True, type=_FILE, metavar="FILE...")
+@click.argument("files", nargs=-1, required=True, type=FILE, metavar="FILE...")
 @click.option("--by", default="arch", show_default=True, metavar="WORDS", help="kernel, arch, name, work; with commas.")
 @click.option("--limit", callback=lambda c, p, text: text and read_size(c, p, text), metavar="SIZE", help="The most.")
 @json_option

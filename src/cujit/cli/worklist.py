@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +12,9 @@ import click
 
 from cujit.cache.cache import Cache
 from cujit.cli.cache.common import cache_option, short, shown_size
-from cujit.cli.console import json_option, note, print_json, print_table, printable, progress
+from cujit.cli.console import json_option, note, print_json, print_table, printable, progress, several
 from cujit.cli.exit_codes import ExitCode
+from cujit.cli.files import output_option
 from cujit.errors import NameNotFoundError, OptionError, spell
 from cujit.worklist import BuiltList, RecipeUse, Unbuilt, Worklist
 from cujit.worklist import build as build_worklist
@@ -44,9 +45,7 @@ def command() -> None:
 
 @command.command("merge")
 @_LISTS
-@click.option(
-    "-o", "--output", type=click.Path(dir_okay=False, path_type=Path), required=True, metavar="FILE", help="The list."
-)
+@output_option("The list.", required=True)
 @click.option("--min-uses", type=click.IntRange(0), default=1, show_default=True, metavar="N", help="The least calls.")
 @click.option("--min-ms", type=click.FloatRange(0), default=0.0, metavar="MS", help="The least time that it took.")
 @click.option("--seen-within", callback=lambda _c, _p, text: text and _days(text), metavar="DAYS", help="Such as 90d.")
@@ -111,49 +110,35 @@ def show(lists: tuple[Path, ...], source: str | None, as_json: bool) -> None:
             note(printable(f"not portable: {row['name']} for {row['arch']}: {row['elsewhere']}"))
 
 
-def build_options(function: Callable[..., None]) -> Callable[..., None]:
-    """Give a verb the options of building a list."""
-    for option in (
-        json_option,
-        click.option("--jobs", type=click.IntRange(1), metavar="N", help="How many processes compile at a time."),
-        _PROJECT,
-        cache_option,
-        click.option("--ptx", is_flag=True, help="Add PTX of the highest architecture, for GPUs of tomorrow."),
-        click.option(
-            "--arch",
-            multiple=True,
-            metavar="ARCH",
-            help="An architecture, or 'recorded': those of the list, as without.",
-        ),
-        _LISTS,
-    ):
-        function = option(function)
-    return function
+build_options = several(
+    _LISTS,
+    click.option(
+        "--arch", multiple=True, metavar="ARCH", help="An architecture, or 'recorded': those of the list, as without."
+    ),
+    click.option("--ptx", is_flag=True, help="Add PTX of the highest architecture, for GPUs of tomorrow."),
+    cache_option,
+    _PROJECT,
+    click.option("--jobs", type=click.IntRange(1), metavar="N", help="How many processes compile at a time."),
+    json_option,
+)
+"""What the verbs that build a list are given, as ``run_build`` takes it."""
 
 
 @command.command("build")
 @build_options
-def build(
-    lists: tuple[Path, ...],
-    arch: tuple[str, ...],
-    ptx: bool,
-    cache: Cache,
-    project: Path | None,
-    jobs: int | None,
-    as_json: bool,
-) -> None:
+def build(**given: Any) -> None:
     """Compile what is listed into the cache, where it is not there already.
 
     What does not compile is listed by its first message, and the exit status is 1. `cujit pack build` writes a pack.
     """
-    run_build(lists, None, arch, ptx=ptx, cache=cache, project=project, jobs=jobs, as_json=as_json)
+    run_build(None, **given)
 
 
 def run_build(
-    lists: Sequence[Path],
     output: Path | None,
-    arch: Sequence[str],
     *,
+    lists: Sequence[Path],
+    arch: Sequence[str],
     ptx: bool,
     cache: Cache,
     project: Path | None,

@@ -87,10 +87,8 @@ def _proved(said: dict[str, Any], bases: Mapping[str, str]) -> Shipped | None:
         for place, names in places.items()
         for name in names
     ]
-    directories, listings = (
-        directories_of([*missed, *odd]),
-        Listings(bases.values()),
-    )  # as they are before they are looked at
+    directories = directories_of([*missed, *odd])  # as they are before they are looked at
+    listings = Listings(bases.values())
     if not all(listings.lacks(path) or not os.path.lexists(path) for path in missed) or not all(map(is_absent, odd)):
         return None
     if any(_settled(bases, root, spelled) != name for root, spelled, name in said["settled"]):
