@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import importlib.metadata
 import re
 import sys
@@ -9,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+import cujit
 from house import LIMITS, c_lines, circles, figures, python_files, worse
 
 FILES = {
@@ -152,6 +154,23 @@ def test_the_page_of_the_tests_has_every_folder_and_plugin() -> None:
 
 _SHUNNED = re.compile(r"(?<!\w)(told|mend(?:s|ed|ing)?|those that|roads?|workshops?)(?![\w.])", re.IGNORECASE)
 """Words of a dialect of ours, for which there are plain ones: said or known; fix; what; route; runner."""
+
+
+def test_only_doors_and_modules_that_pass_on_a_name_say_all() -> None:
+    # A name without an underscore is public in its module; a list that says so again is one more thing to keep.
+    root = Path(__file__).parents[1]
+    rooms = {Path("src/cujit", f"{room}.py") for room in vars(cujit)["_ROOMS"]}
+    for file in sorted((root / "src").rglob("*.py")):
+        tree = ast.parse(file.read_text())
+        says = [
+            node for node in tree.body if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__"
+        ]
+        if says and file.name != "__init__.py" and file.relative_to(root) not in rooms:
+            imports = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
+            passed_on = {name.asname or name.name for node in imports for name in node.names} & set(
+                ast.literal_eval(says[0].value)
+            )
+            assert passed_on, f"{file.relative_to(root)}: __all__ says nothing that the names do not say"
 
 
 def test_prose_and_names_use_plain_words() -> None:

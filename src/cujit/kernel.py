@@ -16,9 +16,6 @@ from cujit.devices.streams import DeviceLike, stream_handle
 from cujit.errors import ArgumentError, LaunchError, spell
 from cujit.machine import chosen, cpu
 
-__all__ = ["CooperativeShape", "Kernel", "Launch"]
-
-
 # -- launches ---------------------------------------------------------------------------------------------
 
 

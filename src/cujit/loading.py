@@ -36,8 +36,6 @@ from cujit.kernel import Kernel
 from cujit.machine import chosen
 from cujit.program import Options, Request, Source, compile, runner
 
-__all__ = ["Module", "jit", "load"]
-
 
 class Module(Mapping[str, Kernel]):
     """An Artifact loaded on a device: a mapping of its kernels.

@@ -15,8 +15,6 @@ from cujit.devices.streams import DeviceLike, Event, Graph, Stream
 from cujit.errors import ArgumentError, read_int, spell
 from cujit.kernel import Launch
 
-__all__ = ["Timing", "time"]
-
 _SAMPLE_MS = 0.2
 """How long a sample of short calls is made. Events resolve half a microsecond, and the clock 0.1 on a busy machine; 0.2
 milliseconds makes that less than half a percent."""

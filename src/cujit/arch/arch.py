@@ -12,8 +12,6 @@ from typing import NamedTuple
 
 from cujit.errors import ArchError, spell
 
-__all__ = ["KNOWN_ARCHES", "Arch", "ArchKind", "ArchRow"]
-
 
 class ArchKind(enum.Enum):
     """What stands before the number: real (``sm_``), virtual (``compute_``) or link-time (``lto_``)."""

@@ -7,22 +7,6 @@ from typing import NamedTuple
 from cujit.arch.arch import KNOWN_ARCHES, Arch, ArchKind
 from cujit.errors import ArchError
 
-__all__ = [
-    "NEWEST",
-    "RELEASES",
-    "Release",
-    "Version",
-    "arches_of",
-    "dotted",
-    "driver_release",
-    "extra_for",
-    "install",
-    "knows",
-    "release_of_ptx",
-    "require_arch",
-    "toolkit_of_ptx",
-]
-
 Version = tuple[int, int]
 
 

@@ -15,8 +15,6 @@ from cujit.artifact.reading import BOM, path_of, read_file, shown_path
 from cujit.errors import FileError, FormatError, OptionError, spell
 from cujit.signature import Signature
 
-__all__ = ["Artifact", "Kind", "Origin", "image_bytes", "kind_of", "unchecked"]
-
 
 class Kind(enum.Enum):
     """What the bytes of an Artifact are."""

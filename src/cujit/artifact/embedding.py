@@ -15,8 +15,6 @@ from cujit.errors import OptionError, spell
 from cujit.signature import Parameter, Signature
 from cujit.version import __version__
 
-__all__ = ["c_header", "python_module"]
-
 
 class Embeddable(Protocol):
     """What is written of an Artifact."""

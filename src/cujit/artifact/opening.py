@@ -9,8 +9,6 @@ from contextlib import contextmanager
 from cujit.artifact.artifact import Artifact
 from cujit.errors import ArgumentError, CompileError, FormatError
 
-__all__ = ["naming", "open_image", "require_content"]
-
 
 def open_image(image: object, verb: str) -> Artifact:
     """Take what ``verb`` was given; a str of more than one line is PTX or LLVM IR.

@@ -8,8 +8,6 @@ import stat
 
 from cujit.errors import FileError, OptionError, spell
 
-__all__ = ["BOM", "no_file", "path_of", "read_file", "shown_path", "without_bom"]
-
 BOM = b"\xef\xbb\xbf"
 """What some editors write before a text in UTF-8."""
 

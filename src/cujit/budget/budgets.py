@@ -22,8 +22,6 @@ from cujit.occupancy.products import Product, product_of_arch
 from cujit.occupancy.residency import Demand
 from cujit.occupancy.subject import Subject, product_of
 
-__all__ = ["Budget", "Budgets", "check", "examine"]
-
 
 @dataclass(frozen=True)
 class Budget:

@@ -12,8 +12,6 @@ from cujit.artifact.reading import path_of, read_file
 from cujit.budget.budgets import Budget
 from cujit.errors import FormatError, LaunchError, OptionError, spell
 
-__all__ = ["read_budgets"]
-
 
 def read_budgets(path: str | os.PathLike[str]) -> dict[str, Budget]:
     """Read budgets by name pattern from a TOML file, in its order.

@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from cujit.arch import Arch
 from cujit.errors import BudgetError, counted, listed
 
-__all__ = ["COLUMNS", "BudgetReport", "BudgetRow", "aligned"]
-
 
 @dataclass(frozen=True)
 class BudgetRow:

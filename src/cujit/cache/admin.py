@@ -16,21 +16,6 @@ from cujit.cache.record import EntryRecord, Summary
 from cujit.cache.store import Root, Store, StoreEntry
 from cujit.errors import FormatError, MissingError, NameNotFoundError, OptionError, spell
 
-__all__ = [
-    "Info",
-    "Listed",
-    "RecordVerdict",
-    "Shown",
-    "clear",
-    "export",
-    "info",
-    "ls",
-    "sample_size",
-    "show",
-    "trim",
-    "verify",
-]
-
 _HEX = frozenset("0123456789abcdef")
 
 

@@ -30,8 +30,6 @@ from cujit.forks import Lock, begins_anew
 if TYPE_CHECKING:
     from cujit.cache.packaged import PackagedPack
 
-__all__ = ["Cache"]
-
 _TROUBLE = (OSError, CacheRefusedError)
 """What never keeps an Artifact from being made."""
 

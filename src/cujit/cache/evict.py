@@ -11,8 +11,6 @@ from typing import NamedTuple
 from cujit.cache.filesystem import UntrustedFileError, byte_lock, read_trusted
 from cujit.cache.store import Store
 
-__all__ = ["Evictor"]
-
 _COUNTER = struct.Struct("<qq")  # bytes in the cache, Unix time of the last count
 _COUNTER_LOCK, _EVICTOR_LOCK = 0, 64
 _COUNTER_WAIT_S = 1.0

@@ -19,19 +19,6 @@ from pathlib import Path
 
 from cujit.cache.trust import Trust
 
-__all__ = [
-    "OpenFile",
-    "UntrustedFileError",
-    "byte_lock",
-    "is_remote",
-    "is_stale",
-    "is_temporary",
-    "open_permanent",
-    "open_trusted",
-    "read_trusted",
-    "temporary_name",
-]
-
 _LOCK = struct.Struct("hhqqi4x")  # struct flock with 64-bit offsets, fcntl(2)
 
 # Types as /proc/self/mountinfo names them, of file systems that other machines share.

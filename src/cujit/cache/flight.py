@@ -10,8 +10,6 @@ from typing import ClassVar, Generic, TypeVar
 
 from cujit.errors import ToolCrashError, ToolTimeoutError
 
-__all__ = ["Flight", "SingleFlight", "fresh"]
-
 T = TypeVar("T")
 
 

@@ -13,8 +13,6 @@ from cujit.cache.filesystem import UntrustedFileError, is_stale, is_temporary, r
 from cujit.cache.store import Store
 from cujit.errors import CacheRefusedError
 
-__all__ = ["Hints"]
-
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9-]{0,120}")
 _LARGEST_BYTES = 4 << 20
 _MOST = 256

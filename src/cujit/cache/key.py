@@ -11,8 +11,6 @@ from typing import NamedTuple
 
 from cujit.errors import OptionError, spell
 
-__all__ = ["SCHEMA", "Key", "KeyDifference", "Part", "differences", "make_key"]
-
 SCHEMA = 1
 """The number of the rule below; another rule, another number, and no old entry is found again."""
 

@@ -20,8 +20,6 @@ from cujit.cache.store import Store
 from cujit.cache.trust import Trust
 from cujit.errors import CacheRefusedError
 
-__all__ = ["Hold", "KeyLocks", "lock_file"]
-
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.0005, 0.02
 
 

@@ -46,8 +46,6 @@ from cujit.cache.store import Explanation, Hit, Lookup, Root, StoreEntry, neares
 from cujit.cache.trust import Trust
 from cujit.errors import CacheRefusedError, FormatError, spell
 
-__all__ = ["Pack", "PackStats", "write_pack"]
-
 _VERSION = 1
 _MAGIC = b"\x93cujitP\n"  # not ASCII, and broken by a transfer that changes line ends
 _HEAD = struct.Struct("<8sII QQQ 32s 120x")

@@ -20,8 +20,6 @@ from cujit.cache.store import PACK_SUFFIX
 from cujit.cache.trust import Trust
 from cujit.errors import FormatError, MissingError, OptionError, spell
 
-__all__ = ["GROUP", "PackagedPack", "RecordedPack", "packs_of"]
-
 GROUP = "cujit.packs"
 """The entry points of wheels that bring packs for another distribution: its name, and the package that they lie in."""
 

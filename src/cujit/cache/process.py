@@ -9,8 +9,6 @@ from cujit.cache.cache import Cache
 from cujit.cache.settings import VARIABLES, CacheSettings
 from cujit.forks import Lock
 
-__all__ = ["default_cache", "process_settings"]
-
 
 def default_cache() -> Cache:
     """Give the process's cache under the environment of this moment; the same one for the same settings.

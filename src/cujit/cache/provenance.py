@@ -10,8 +10,6 @@ from pathlib import Path
 from cujit.cache.key import Key
 from cujit.cache.store import Explanation
 
-__all__ = ["Counters", "Outcome", "Provenance"]
-
 
 class Outcome(enum.Enum):
     """How an Artifact was got."""

@@ -29,19 +29,6 @@ from cujit.cache.key import Key, Part, make_key
 from cujit.errors import CujitError, FormatError, spell
 from cujit.signature import Parameter, ParameterClass, Signature
 
-__all__ = [
-    "MAX_RECORD_BYTES",
-    "PREFIX_BYTES",
-    "VERSION",
-    "EntryRecord",
-    "Summary",
-    "decode",
-    "encode",
-    "head_bytes",
-    "peek",
-    "unread",
-]
-
 VERSION = 1
 MAX_RECORD_BYTES = 1 << 30
 """A larger file is no record: it is refused before memory is taken for it."""

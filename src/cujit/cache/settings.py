@@ -11,8 +11,6 @@ from pathlib import Path
 
 from cujit.errors import OptionError, spell
 
-__all__ = ["DEFAULT_CAP_BYTES", "VARIABLES", "CacheSettings", "Compiling", "parse_bytes"]
-
 DEFAULT_CAP_BYTES = 2 << 30
 VARIABLES = (
     "CUJIT_CACHE",

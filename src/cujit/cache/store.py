@@ -30,8 +30,6 @@ from cujit.cache.record import MAX_RECORD_BYTES, PREFIX_BYTES, EntryRecord, Summ
 from cujit.cache.trust import Trust
 from cujit.errors import CacheRefusedError, FormatError
 
-__all__ = ["PACK_SUFFIX", "Explanation", "Hit", "Lookup", "Published", "Root", "Store", "StoreEntry", "nearest"]
-
 PACK_SUFFIX = ".pack"
 """What the name of a pack ends in; among the read-only roots it tells one from a directory."""
 

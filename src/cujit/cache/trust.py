@@ -15,8 +15,6 @@ from pathlib import Path
 
 from cujit.errors import CacheRefusedError
 
-__all__ = ["Trust"]
-
 _GROUP_WRITES, _ALL_WRITE = stat.S_IWGRP, stat.S_IWOTH
 
 

@@ -16,8 +16,6 @@ from cujit.cli.exit_codes import ExitCode, exit_code_of
 from cujit.errors import CujitError
 from cujit.version import __version__
 
-__all__ = ["VERBS", "main"]
-
 VERBS = (
     "demo",
     "build",

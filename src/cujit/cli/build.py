@@ -15,8 +15,6 @@ from cujit.cli.images import image_records, print_images
 from cujit.compiler.inputs.entry import COMPRESSIONS
 from cujit.program import build
 
-__all__ = ["command"]
-
 
 @click.command("build")
 @file_argument

@@ -17,8 +17,6 @@ from cujit.cli.occupancy import gpu
 from cujit.errors import OptionError
 from cujit.occupancy.multiprocessor import MAX_BLOCK_THREADS
 
-__all__ = ["command"]
-
 _COUNTS = {
     "registers": "Registers of a thread, at most.",
     "spills": "Bytes of spill stores and loads together, at most; see --log.",

@@ -9,8 +9,6 @@ from cujit.devices.process import is_device_name, process_devices
 from cujit.errors import MissingError, spell
 from cujit.machine import cpu, gpu
 
-__all__ = ["choose_device", "device_option"]
-
 
 def _device_name(ctx: click.Context, parameter: click.Parameter, name: str | None) -> str | None:
     """Refuse what no device can be called: that is a slip of the command line, not something that is missing."""

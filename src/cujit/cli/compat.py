@@ -11,8 +11,6 @@ from cujit.cli.exit_codes import ExitCode
 from cujit.cli.files import file_argument
 from cujit.devices.cuda.compat import Verdict, compat, driver_version, release_name
 
-__all__ = ["command"]
-
 
 @click.command("compat")
 @file_argument

@@ -11,8 +11,6 @@ from cujit.cli.console import several
 from cujit.compiler.options.table import OPTIONS, OptionType
 from cujit.program import Options
 
-__all__ = ["OPTION_NAMES", "compiler_options", "limit_options", "read_options"]
-
 OPTION_NAMES = ", ".join(OPTIONS)
 _TRUTH = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no": False, "off": False, "0": False}
 

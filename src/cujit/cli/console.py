@@ -16,20 +16,6 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 from rich.text import Text
 
-__all__ = [
-    "attributes",
-    "complain",
-    "json_option",
-    "note",
-    "print_json",
-    "print_table",
-    "printable",
-    "progress",
-    "several",
-    "shown_bytes",
-    "shown_time",
-]
-
 _PLAIN_WIDTH = 160
 """Columns where the output is no terminal, which has no width of its own."""
 

@@ -20,8 +20,6 @@ from cujit.kernel import Kernel
 from cujit.loading import load
 from cujit.program import Source, build
 
-__all__ = ["command"]
-
 SOURCE = r"""
 template <typename T> __global__ void axpy(T a, const T* x, T* y, size_t n) {
     size_t i = blockIdx.x * (size_t)blockDim.x + threadIdx.x;

@@ -10,8 +10,6 @@ from cujit.cli.console import attributes, json_option, print_json, print_table
 from cujit.cli.exit_codes import ExitCode
 from cujit.machine.health import Component, Health, doctor
 
-__all__ = ["command"]
-
 _STYLES = {"ok": "green", "absent": "", "missing": "red", "mismatch": "yellow"}
 
 

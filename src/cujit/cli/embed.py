@@ -14,8 +14,6 @@ from cujit.cli.files import file_argument, output_option
 from cujit.formats.mangling import entity_name
 from cujit.inspection.read import inspect
 
-__all__ = ["command"]
-
 
 @click.command("embed")
 @file_argument

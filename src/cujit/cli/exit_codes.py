@@ -6,8 +6,6 @@ import enum
 
 from cujit.errors import CujitError, MissingError
 
-__all__ = ["ExitCode", "exit_code_of"]
-
 
 class ExitCode(enum.IntEnum):
     """The exit statuses."""

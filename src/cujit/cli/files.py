@@ -11,8 +11,6 @@ import click
 
 from cujit.artifact import Artifact
 
-__all__ = ["FILE", "file_argument", "open_built", "output_option"]
-
 FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 """A file that is there."""
 

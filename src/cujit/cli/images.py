@@ -8,8 +8,6 @@ from cujit.cli.console import print_table, shown_bytes
 from cujit.formats.cubin import read_cubin
 from cujit.formats.fatbin import EntryKind, FatbinEntry, read_fatbin
 
-__all__ = ["image_records", "print_images"]
-
 
 def image_records(fatbin: bytes) -> list[dict[str, Any]]:
     """Describe every image of a fatbin; kernels with their registers where it is a cubin.

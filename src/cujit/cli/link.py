@@ -12,8 +12,6 @@ from cujit.cli.console import json_option, note, print_json, shown_bytes
 from cujit.cli.files import FILE, output_option
 from cujit.program import Source, link
 
-__all__ = ["command"]
-
 
 @click.command("link")
 @click.argument("files", nargs=-1, required=True, type=FILE)

@@ -20,8 +20,6 @@ from cujit.occupancy.result import Occupancy
 from cujit.occupancy.subject import Subject, subject
 from cujit.occupancy.subject import plot as plot_occupancy
 
-__all__ = ["command", "gpu"]
-
 _USUAL = (32, 64, 96, 128, 160, 192, 224, 256, 320, 384, 448, 512, 640, 768, 896, 1024)
 
 

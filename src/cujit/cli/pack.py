@@ -24,8 +24,6 @@ from cujit.cli.worklist import build_options, run_build, source_date_epoch
 from cujit.errors import OptionError
 from cujit.program import runner
 
-__all__ = ["command"]
-
 _OUTPUT = output_option("The pack to write.", required=True)
 _GROUPS: dict[str, Callable[[Summary], str]] = {
     "kernel": lambda summary: summary.names[0] if summary.names else summary.name,

@@ -26,8 +26,6 @@ from cujit.kernel import Kernel, Launch
 from cujit.loading import Module, jit, load
 from cujit.program import Options, Source
 
-__all__ = ["command"]
-
 _SOURCES = (".cu", ".cuh", ".cpp", ".cc", ".cxx")
 """Endings of files that are compiled; every other file is an image, whose kind its content tells."""
 

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from cujit.devices.cpu.observe.coverage import Coverage
     from cujit.devices.cpu.observe.trace import Trace, TracedLaunch
 
-__all__ = ["TracedPlace", "Watching", "place", "watch_options"]
-
 _TRACE_LIMIT = 100_000
 
 

@@ -22,8 +22,6 @@ from cujit.worklist import cover as cover_worklist
 from cujit.worklist import merge as merge_worklists
 from cujit.worklist import read as read_worklist
 
-__all__ = ["build_options", "command", "run_build", "source_date_epoch"]
-
 _LIST = click.Path(exists=True, path_type=Path)
 _LISTS = click.argument("lists", nargs=-1, required=True, type=_LIST, metavar="LIST...")
 _PROJECT = click.option(

@@ -33,8 +33,6 @@ from cujit.toolchain.toolset import Compiler, Compilers
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
-__all__ = ["Native", "Progress", "build_fatbin", "parse_targets", "threads_of"]
-
 Progress: TypeAlias = Callable[[int, int, str], object]
 """Called with (done, total, target) after every target."""
 

@@ -22,8 +22,6 @@ from cujit.compiler.request import Request
 from cujit.errors import CompileError
 from cujit.toolchain.toolset import Toolchain
 
-__all__ = ["BundleJob", "CompileJob", "Job", "LinkJob"]
-
 
 class Job(Protocol):
     """A piece of work for NVIDIA's tools; its ``step`` is a verb, its ``subject`` says of what and for what.

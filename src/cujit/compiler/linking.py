@@ -17,8 +17,6 @@ from cujit.compiler.request import Request
 from cujit.compiler.runner import Runner, uncached
 from cujit.errors import LinkError, OptionError
 
-__all__ = ["Part", "link_parts", "part_of", "parts_of"]
-
 Part: TypeAlias = Source | Artifact
 """What a build or a link is made of: sources to compile, and images to link with them."""
 

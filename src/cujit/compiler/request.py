@@ -17,8 +17,6 @@ from cujit.errors import OptionError, spell
 from cujit.forks import cached_property
 from cujit.toolchain.toolset import Compilers
 
-__all__ = ["Request"]
-
 _LANGUAGES = ("cuda", "nvvm")
 _ARCH_KIND = MappingProxyType({Kind.PTX: ArchKind.VIRTUAL, Kind.CUBIN: ArchKind.REAL, Kind.LTOIR: ArchKind.LTO})
 _KIND = MappingProxyType({arch_kind: kind for kind, arch_kind in _ARCH_KIND.items()})

@@ -41,8 +41,6 @@ if TYPE_CHECKING:
     from cujit.cache.record import Summary
     from cujit.cache.store import Root
 
-__all__ = ["LISTENERS", "Listener", "Runner", "uncached"]
-
 _NO_LIMITS = WorkLimits()
 _COMPILE_HELP = "build it ahead into a pack or a cache that CUJIT_CACHE_ROOTS names, or CUJIT_COMPILE=auto"
 _CHANGED = "its inputs or its tool were changed while it was made"

@@ -26,9 +26,6 @@ from cujit.errors import LaunchError, UnsupportedError
 from cujit.formats.mangling import entity_name
 from cujit.signature import Signature
 
-__all__ = ["Backend", "BackendKernel", "BackendModule", "Finish", "Target"]
-
-
 # -- kernels ----------------------------------------------------------------------------------------------
 
 

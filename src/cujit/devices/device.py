@@ -26,8 +26,6 @@ from cujit.devices.textures import making as texturemaking
 from cujit.devices.textures.texture import TextureUnit
 from cujit.errors import ArgumentError, spell
 
-__all__ = ["Device"]
-
 
 @final
 class Device:

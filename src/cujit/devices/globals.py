@@ -20,8 +20,6 @@ from cujit.formats.mangling import entity_name
 if TYPE_CHECKING:
     from cujit.formats.ptx.syntax import Variable
 
-__all__ = ["Global", "Globals"]
-
 Typed = tuple[np.dtype[Any], tuple[int, ...]]
 Loaded = Callable[[], BackendModule]
 """Gives the loaded module, or raises ``ClosedError``."""

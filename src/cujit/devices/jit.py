@@ -18,20 +18,6 @@ from cujit.forks import waits_for
 if TYPE_CHECKING:
     import llvmlite.binding
 
-__all__ = [
-    "NativeFunction",
-    "Processor",
-    "compile_ir",
-    "emit_object",
-    "load_object",
-    "name_address",
-    "processor",
-    "publish",
-    "resolves",
-    "show_modules",
-    "with_numbers",
-]
-
 
 @dataclass(frozen=True)
 class NativeFunction:

@@ -9,8 +9,6 @@ from difflib import get_close_matches
 from cujit.cache.settings import Compiling
 from cujit.errors import NotCompiledError, OptionError, spell
 
-__all__ = ["ASSEMBLERS", "CACHE_MODES", "JitOptions"]
-
 ASSEMBLERS = ("auto", "driver", "nvjitlink", "none")
 CACHE_MODES = ("none", "ca", "cg")
 _MOST_REGISTERS = 255

@@ -10,8 +10,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 if TYPE_CHECKING:
     from elftools.elf.elffile import ELFFile
 
-__all__ = ["CodeLine", "code_lines"]
-
 _ADDRESSES = (1, 257)
 """Kinds of relocations. Source: System V ABI for x86-64, R_X86_64_64, and ELF for the Arm 64-bit Architecture,
 R_AARCH64_ABS64."""

@@ -10,8 +10,6 @@ from cujit.errors import NameNotFoundError, listed, spell
 from cujit.forks import cached_property
 from cujit.formats.mangling import demangle, entity_name, normalise_expression
 
-__all__ = ["NameTable", "display_names", "name_key", "without_arguments"]
-
 # How compilers and demanglers spell a namespace without a name.
 _UNNAMED = re.compile(r"(?:\(\s*anonymous\s+namespace\s*\)|<unnamed>|\{anonymous\})\s*::\s*")
 

@@ -19,8 +19,6 @@ from cujit.devices.sources import code_identity, is_as_imported
 from cujit.errors import CujitError, FormatError
 from cujit.formats.elf import read_elf
 
-__all__ = ["Work", "keep", "machine_code"]
-
 _SCHEMA = "1"
 """Another number where objects are used in another way, but made as before."""
 

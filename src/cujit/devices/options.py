@@ -8,16 +8,6 @@ from cujit.devices.shapes import Dim3, LaunchShape
 from cujit.devices.streams import check_priority
 from cujit.errors import LaunchError, spell
 
-__all__ = [
-    "MAX_TIMEOUT_S",
-    "PLAIN",
-    "LaunchOptions",
-    "check_cluster",
-    "check_cooperative",
-    "check_own_cluster",
-    "check_timeout",
-]
-
 
 @dataclass(frozen=True)
 class LaunchOptions:

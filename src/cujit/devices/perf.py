@@ -6,8 +6,6 @@ import os
 
 from cujit.errors import OptionError, spell
 
-__all__ = ["VARIABLE", "lines_asked"]
-
 VARIABLE = "CUJIT_PERF"
 
 _VALUES = {"": "", "0": "", "1": "source", "ptx": "ptx"}

@@ -29,8 +29,6 @@ from cujit.errors import FileError
 from cujit.forks import Lock, begins_anew
 from cujit.formats.elf import Elf, ElfSymbol, read_elf
 
-__all__ = ["ptx_path", "tell"]
-
 _MAPS = Path("/tmp")  # where perf looks for maps, whatever TMPDIR says
 _OURS = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
 

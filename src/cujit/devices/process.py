@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 _Asked: TypeAlias = tuple[int | None, str | None, float | None]
 """What a CPU device was asked for by: threads, checks, and how long its launches may run, in seconds."""
 
-__all__ = ["MAX_CPU_THREADS", "Devices", "is_device_name", "process_devices"]
-
 MAX_CPU_THREADS = 1024
 """The most threads that the CPU device starts; more is a mistake rather than a machine."""
 

@@ -8,19 +8,6 @@ from typing import NamedTuple
 
 from cujit.errors import LaunchError, spell
 
-__all__ = [
-    "Dim3",
-    "LaunchShape",
-    "Limits",
-    "Resources",
-    "check_launch",
-    "cover",
-    "launch_shape",
-    "problem_size",
-    "spread",
-]
-
-
 _SIZES = "a grid or block is an int, or a tuple of up to three: 256, or (16, 16)"
 
 

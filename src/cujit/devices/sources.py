@@ -13,8 +13,6 @@ from pathlib import Path
 from cujit.cache.process import default_cache
 from cujit.version import __version__
 
-__all__ = ["code_identity", "is_as_imported", "read_file"]
-
 _PACKAGE = Path(__file__).parent.parent
 _FOLDERS = ("devices", "formats/ptx")
 _NOT_THESE = ("__pycache__", "cuda")

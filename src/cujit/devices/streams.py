@@ -19,22 +19,6 @@ import numpy.typing as npt
 
 from cujit.errors import ArgumentError, ClosedError, LaunchError, read_int, spell
 
-__all__ = [
-    "CAPTURE_MODES",
-    "Allocation",
-    "DeviceLike",
-    "Event",
-    "Graph",
-    "PinnedMemory",
-    "Stream",
-    "check_mode",
-    "check_priority",
-    "is_pinned",
-    "pinned_array",
-    "pinned_block",
-    "stream_handle",
-]
-
 CAPTURE_MODES = ("relaxed", "thread_local", "global")
 """What other work is allowed during a capture. Source: CUDA Driver API manual, ``CUstreamCaptureMode``."""
 

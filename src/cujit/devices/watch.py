@@ -7,8 +7,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
-__all__ = ["Sources", "Text", "Watcher", "known_to", "wanted_options"]
-
 
 class Text(NamedTuple):
     """A source that is no file: what to call it, and what it says."""

@@ -27,8 +27,6 @@ from cujit.formats.cubin_info import (
 from cujit.formats.elf import Elf, ElfSymbol, Note, Section, read_elf
 from cujit.signature import Parameter, ParameterClass, Signature
 
-__all__ = ["Cubin", "CubinKernel", "CubinVariable", "MemorySpace", "read_cubin"]
-
 _MACHINE = 190  # EM_CUDA
 _RELOCATABLE, _EXECUTABLE = 1, 2
 _ABI_8 = 8

@@ -12,8 +12,6 @@ from typing import NamedTuple
 
 from cujit.errors import FormatError
 
-__all__ = ["Attribute", "InfoRecord", "KernelParameter", "parameter_of", "read_records", "symbol_values"]
-
 
 class Attribute(enum.IntEnum):
     """The attributes that cujit reads; names as NVIDIA's dump prints them."""

@@ -8,19 +8,6 @@ from dataclasses import dataclass, replace
 
 from cujit.signature import ParameterClass
 
-__all__ = [
-    "BUILTINS",
-    "Builtin",
-    "CxxType",
-    "PackExpansion",
-    "Term",
-    "TypeShape",
-    "each",
-    "flat",
-    "pointer_to",
-    "qualified",
-]
-
 
 @dataclass(frozen=True)
 class Builtin:

@@ -12,8 +12,6 @@ from typing import NamedTuple
 from cujit.errors import FormatError, spell
 from cujit.forks import cached_property
 
-__all__ = ["Elf", "ElfSymbol", "Note", "Section", "elf_length", "elf_type", "read_elf"]
-
 _MAGIC = b"\x7fELF"
 _CLASS_64, _LITTLE_ENDIAN = 2, 1
 _HEADER = struct.Struct("<16sHHIQQQIHHHHHH")

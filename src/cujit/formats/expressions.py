@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import re
 
-__all__ = ["normalise_expression"]
-
 _MAX_CHARS = 1 << 14
 _MAX_DEPTH = 48
 _TOKEN = re.compile(

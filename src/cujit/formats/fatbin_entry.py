@@ -16,8 +16,6 @@ from cujit.errors import ArchError, FormatError
 from cujit.formats.elf import elf_length
 from cujit.formats.unpack import Compression, unpack
 
-__all__ = ["EntryKind", "FatbinEntry", "FatbinFlag", "Recent", "read_entries"]
-
 _ENTRY = struct.Struct("<HHIQIIHHIIIQQQ")
 _PAIR = struct.Struct("<II")
 _CONCATENATED = 0x100

@@ -10,8 +10,6 @@ from collections.abc import Iterator
 from cujit.errors import FormatError, spell
 from cujit.formats.elf import read_elf
 
-__all__ = ["places_of_sections"]
-
 _ELF_MAGIC = b"\x7fELF"
 _AR_MAGIC, _THIN_AR_MAGIC = b"!<arch>\n", b"!<thin>\n"
 _AR_HEADER_BYTES = 60

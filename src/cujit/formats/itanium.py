@@ -13,8 +13,6 @@ from cujit.errors import FormatError, spell
 from cujit.formats.cxx_types import BUILTINS, CxxType, PackExpansion, Term, TypeShape, each, flat, pointer_to, qualified
 from cujit.signature import ParameterClass
 
-__all__ = ["Demangler"]
-
 _MAX_NAME_CHARS = 1 << 16
 _MAX_TEXT_CHARS = 1 << 22  # all text built for one name: substitutions may double at every step
 _MAX_DEPTH = 100  # the deepest names take four Python frames for each

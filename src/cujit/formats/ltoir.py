@@ -13,8 +13,6 @@ from cujit.arch import Arch, ArchKind
 from cujit.arch.support import Version
 from cujit.errors import ArchError, FormatError, spell
 
-__all__ = ["Ltoir", "read_ltoir"]
-
 _MAGIC = 0x7F4E43ED
 _HEADER = struct.Struct("<I6BHHHII")
 _TAG = struct.Struct("<HH")

@@ -10,8 +10,6 @@ from itertools import islice
 from cujit.errors import FormatError
 from cujit.formats.fatbin_entry import FatbinEntry, Recent, read_entries
 
-__all__ = ["Damaged", "salvage"]
-
 # Source: the layout of containers and entries as in ``fatbin`` and ``fatbin_entry``: magic, version 1, header of 16
 # bytes, bytes of entries; an entry tells its header's bytes at 4 and its payload's at 8. Both are aligned to 8.
 _CONTAINER = b"\x50\xed\x55\xba\x01\x00\x10\x00"

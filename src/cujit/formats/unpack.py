@@ -9,8 +9,6 @@ import zstandard
 
 from cujit.errors import FormatError
 
-__all__ = ["Compression", "unpack"]
-
 _MAX_BYTES = 1 << 30  # no image comes near it
 # What one packed byte can stand for at most. Sources: LZ4 block format, a length byte counts 255; RFC 8878, a
 # block is at most 128 KiB and takes at least 3 bytes of header and 1 of content.

@@ -12,8 +12,6 @@ from cujit.arch import Arch
 from cujit.errors import ArchError, FormatError, NameNotFoundError, OptionError, listed, spell
 from cujit.inspection.values import ImageInfo, ImageKind, Inspection, KernelInfo
 
-__all__ = ["Choice", "Names", "choose_kernels", "names_matching"]
-
 Names = str | Sequence[str] | None
 """Name patterns: one, several, or None for every kernel."""
 

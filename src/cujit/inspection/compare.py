@@ -11,8 +11,6 @@ from cujit.forks import cached_property
 from cujit.inspection.read import inspect
 from cujit.inspection.values import Inspection, KernelInfo
 
-__all__ = ["Change", "Comparison", "Metric", "Pair", "compare"]
-
 
 class Metric(enum.Enum):
     """What is compared of a kernel; the values are the attributes of a KernelInfo, registers or bytes."""

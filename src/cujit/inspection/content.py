@@ -22,8 +22,6 @@ from cujit.inspection.nvvm_ir import read_nvvmir
 from cujit.inspection.values import Block, Content, ImageKind, KernelInfo, VariableInfo
 from cujit.signature import Signature, merge_signatures
 
-__all__ = ["BuildFacts", "read_content"]
-
 Signatures = Mapping[str, Signature]
 _UNKNOWN_STACK_SINCE = (13, 4)  # ptxas 13.0 wrote 0 where 13.4 says that the stack is unknown
 _BITCODE = (b"BC\xc0\xde", b"\xde\xc0\x17\x0b")

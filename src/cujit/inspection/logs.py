@@ -5,8 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-__all__ = ["Spills", "spills_of_log"]
-
 # Lines of ptxas with -v, as NVRTC and nvJitLink pass them on (read from 12.9 to 13.5).
 _COMPILING = re.compile(r"Compiling entry function '[\w$.]+' for '(\w+)'")
 _FUNCTION = re.compile(r"Function properties for '?([\w$.]+)'?")

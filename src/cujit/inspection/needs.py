@@ -19,8 +19,6 @@ from cujit.formats.ptx.uses import construct_needs
 from cujit.inspection.read import inspect
 from cujit.inspection.values import ImageInfo, ImageKind
 
-__all__ = ["PtxNeeds", "Refusal", "Use", "image_needs", "needs", "ptx_needs"]
-
 
 @dataclass(frozen=True)
 class Refusal:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-__all__ = ["NvvmFunctions", "read_nvvmir"]
-
 # Sources: LLVM Language Reference, "Functions" and "Calling Conventions" (ptx_kernel); NVVM IR Specification,
 # "Global Property Annotation": !nvvm.annotations holds (function, "kernel", 1).
 _NAME = r'@(?:"([^"\n]{1,4096})"|([\w$.-]{1,4096}))'

@@ -17,8 +17,6 @@ from cujit.inspection.content import BuildFacts, read_content
 from cujit.inspection.values import Content, ImageInfo, ImageKind, Inspection
 from cujit.signature import Signature
 
-__all__ = ["inspect"]
-
 _KINDS = {
     EntryKind.PTX: ImageKind.PTX,
     EntryKind.CUBIN: ImageKind.CUBIN,

@@ -16,8 +16,6 @@ from cujit.arch.support import install
 from cujit.errors import MissingError, NameNotFoundError, ToolError, spell
 from cujit.formats.elf import ElfSymbol, read_elf
 
-__all__ = ["disassemble", "find_nvdisasm"]
-
 _TIMEOUT_S = 120.0
 _HELP = f"{install('sass')} brings it (the wheel nvidia-cuda-nvdisasm); a toolkit in CUDA_HOME or on the PATH does too"
 

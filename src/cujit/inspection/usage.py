@@ -10,8 +10,6 @@ from cujit.artifact.opening import open_image
 from cujit.errors import FormatError
 from cujit.inspection.read import inspect
 
-__all__ = ["Usage", "usage"]
-
 
 @dataclass(frozen=True)
 class Usage:

@@ -21,8 +21,6 @@ from cujit.formats.mangling import demangle, entity_name
 from cujit.formats.ptx.uses import Need
 from cujit.signature import Signature
 
-__all__ = ["Block", "Content", "ImageInfo", "ImageKind", "ImageSource", "Inspection", "KernelInfo", "VariableInfo"]
-
 Block = tuple[int, int, int]
 _SHOWN_NAMES = 12
 

@@ -15,8 +15,6 @@ from cujit.cache.key import Key, Part, make_key
 from cujit.cache.process import default_cache
 from cujit.errors import CujitError, FormatError, MissingError, OptionError, spell
 
-__all__ = ["ProgramCache", "program_cache"]
-
 _KIND = "cuda.core"
 """The kind of work under which these entries are kept: they are apart from all that cujit compiles itself."""
 

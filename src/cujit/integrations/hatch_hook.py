@@ -23,8 +23,6 @@ from hatchling.plugin import hookimpl
 
 from cujit.integrations.wheels import WantedPack
 
-__all__ = ["PackHook", "hatch_register_build_hook"]
-
 _OF_HATCH = ("dependencies", "enable-by-default", "require-runtime-dependencies", "require-runtime-features")
 
 

@@ -17,16 +17,6 @@ if TYPE_CHECKING:
     from cujit.budget.report import BudgetReport
     from cujit.devices.device import Device
 
-__all__ = [
-    "CheckBudget",
-    "cujit_budget",
-    "cujit_device",
-    "device",
-    "pytest_addoption",
-    "pytest_configure",
-    "pytest_generate_tests",
-]
-
 CheckBudget = Callable[..., "BudgetReport"]
 _PROPERTY = "cujit_budget"
 _SWITCH = "cujit_budget_report"

@@ -30,8 +30,6 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
-__all__ = ["BuildPy"]
-
 
 class BuildPy(build_py):  # type: ignore[misc]
     """Copies the package, and builds its pack; none for an editable install."""

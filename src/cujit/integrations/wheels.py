@@ -15,8 +15,6 @@ from cujit.cache.store import PACK_SUFFIX
 from cujit.errors import CacheRefusedError, CompileError, OptionError, spell
 from cujit.worklist import build, read
 
-__all__ = ["WantedPack"]
-
 _KEYS = ("worklist", "arch", "ptx", "pack")
 _HELP = 'worklist = "kernels.jsonl", arch = ["sm_90"], ptx = true, pack = "mylib/kernels.pack"'
 

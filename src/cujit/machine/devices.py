@@ -12,8 +12,6 @@ if TYPE_CHECKING:
     from cujit.devices.cpu.observe.coverage import Coverage
     from cujit.devices.cpu.observe.trace import Trace
 
-__all__ = ["all_devices", "chosen", "cpu", "default_device", "gpu"]
-
 
 def all_devices() -> tuple[Device, ...]:
     """Give every device of this machine: the GPUs that the driver shows, and the CPU device last."""

@@ -19,8 +19,6 @@ from cujit.toolchain.headers import HeaderSearch, find_headers
 from cujit.toolchain.libraries import load_binding, open_library
 from cujit.toolchain.toolset import Toolchain
 
-__all__ = ["Component", "Health", "State", "doctor", "library_problem"]
-
 State = str
 """``ok``, ``missing``, ``mismatch``, or ``absent`` for what may be missing."""
 

@@ -18,18 +18,6 @@ from cujit.occupancy.residency import (
     warps_of,
 )
 
-__all__ = [
-    "NextStep",
-    "SharedBytes",
-    "Waves",
-    "best_block",
-    "block_sizes",
-    "clusters_bound",
-    "next_step",
-    "shared_bytes_of",
-    "waves",
-]
-
 SharedBytes = int | Callable[[int], int]
 """Dynamic shared memory of a block in bytes: a number, or a function of its threads."""
 

@@ -10,8 +10,6 @@ from cujit.errors import ArchError, FormatError
 from cujit.formats.cubin import Cubin, read_cubin
 from cujit.formats.fatbin import EntryKind, Fatbin, FatbinEntry, find_fatbins, select
 
-__all__ = ["cubins_for"]
-
 _HOW_TO_LINK = {
     Kind.PTX: "cujit.compile(source, arch='sm_90') compiles for an architecture, cujit.link([ptx], arch='sm_90') "
     "assembles PTX",

@@ -7,16 +7,6 @@ from dataclasses import dataclass
 from cujit.arch import Arch
 from cujit.errors import ArchError
 
-__all__ = [
-    "LIMITS",
-    "MAX_BLOCK_THREADS",
-    "REGISTER_UNIT",
-    "SHARED_DEFAULT_BYTES",
-    "WARP_SIZE",
-    "ProcessorLimits",
-    "limits_of",
-]
-
 # Source: CUDA C++ Programming Guide 12.9 and 13, "Technical Specifications per Compute Capability": the same for
 # every architecture from 5.0 to 12.1.
 WARP_SIZE = 32

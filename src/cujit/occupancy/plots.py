@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["Curve", "curves", "draw"]
-
 
 @dataclass(frozen=True)
 class Curve:

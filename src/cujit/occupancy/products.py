@@ -11,8 +11,6 @@ from difflib import get_close_matches
 from cujit.arch import Arch, ArchKind
 from cujit.errors import ArchError, spell
 
-__all__ = ["PRODUCTS", "Mark", "Product", "find_product", "product_of_arch"]
-
 
 class Mark(enum.Enum):
     """Where the number of multiprocessors comes from."""

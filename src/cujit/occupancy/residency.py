@@ -18,8 +18,6 @@ from cujit.occupancy.multiprocessor import (
     ProcessorLimits,
 )
 
-__all__ = ["Demand", "Limiter", "Residency", "residency"]
-
 
 class Limiter(enum.Enum):
     """What keeps a multiprocessor from holding another block; the value says it in words."""

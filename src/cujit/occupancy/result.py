@@ -11,8 +11,6 @@ from cujit.occupancy.choosing import NextStep, Waves, clusters_bound, next_step,
 from cujit.occupancy.products import Product
 from cujit.occupancy.residency import Demand, Limiter, Residency
 
-__all__ = ["Occupancy"]
-
 
 @dataclass(frozen=True)
 class Occupancy:

@@ -16,8 +16,6 @@ from cujit.loading import Module
 from cujit.program import Source
 from cujit.registry.spec import Built, Description, described
 
-__all__ = ["RegisteredModule", "Tasks"]
-
 T = TypeVar("T")
 
 

@@ -16,8 +16,6 @@ from cujit.errors import OptionError, spell
 from cujit.forks import cached_property
 from cujit.program import Options, Source
 
-__all__ = ["Builder", "Built", "Description", "built_of", "code_text", "described"]
-
 _PTX_TEXT = re.compile(r"^\s*\.version\s+\d", re.MULTILINE)
 _EXAMPLE = "cujit.Built(text, names=['axpy<float>']), cujit.Built(artifact), or (text, names)"
 

@@ -17,8 +17,6 @@ from cujit.toolchain.handles import HandleLedger, HandleNumber
 from cujit.toolchain.libraries import load_binding, open_library
 from cujit.toolchain.results import ResultCode
 
-__all__ = ["Buffer", "CallError", "Readable", "ToolLibrary", "as_text"]
-
 Readable: TypeAlias = Any
 """bytes, bytearray, memoryview, a NumPy array: anything with the buffer protocol, but no str and no address."""
 

@@ -15,8 +15,6 @@ from typing import Any
 from cujit.arch.support import Version
 from cujit.errors import DeviceNotFoundError, DriverError, DriverNotFoundError, spell
 
-__all__ = ["OLDEST_DRIVER", "Driver", "open_driver"]
-
 OLDEST_DRIVER: Version = (12, 4)
 """The oldest CUDA version of a driver that cujit works with.
 

@@ -9,8 +9,6 @@ from typing import Any, ClassVar, TypeVar
 
 from cujit.errors import ClosedError
 
-__all__ = ["HandleLedger", "HandleNumber", "LibraryHandle"]
-
 H = TypeVar("H", bound="LibraryHandle")
 
 

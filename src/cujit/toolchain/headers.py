@@ -16,8 +16,6 @@ from typing import NamedTuple
 
 from cujit.toolchain.std_headers import DIRECTORY as STD_DIRECTORY
 
-__all__ = ["HeaderSearch", "IncludeDirectory", "Settings", "find_headers"]
-
 
 @dataclass(frozen=True)
 class Settings:

@@ -12,8 +12,6 @@ from typing import Any
 from cujit.arch.support import install
 from cujit.errors import ToolchainNotFoundError
 
-__all__ = ["find_library", "library_path", "load_binding", "missing_library", "open_library"]
-
 
 def load_binding(name: str, library: str) -> Any:
     """Import ``cuda.bindings.<name>``, the door to NVIDIA's ``library``; opens no library yet.

@@ -19,38 +19,6 @@ from cujit.toolchain.process_state import process_state
 from cujit.toolchain.results import NvrtcResult
 from cujit.toolchain.stopping import Stop, current_stop
 
-__all__ = [
-    "Nvrtc",
-    "Program",
-    "nvrtcAddNameExpression",
-    "nvrtcCompileProgram",
-    "nvrtcCreateProgram",
-    "nvrtcDestroyProgram",
-    "nvrtcError",
-    "nvrtcGetCUBIN",
-    "nvrtcGetCUBINSize",
-    "nvrtcGetErrorString",
-    "nvrtcGetLTOIR",
-    "nvrtcGetLTOIRSize",
-    "nvrtcGetLoweredName",
-    "nvrtcGetNumSupportedArchs",
-    "nvrtcGetOptiXIR",
-    "nvrtcGetOptiXIRSize",
-    "nvrtcGetPCHCreateStatus",
-    "nvrtcGetPCHHeapSize",
-    "nvrtcGetPCHHeapSizeRequired",
-    "nvrtcGetPTX",
-    "nvrtcGetPTXSize",
-    "nvrtcGetProgramLog",
-    "nvrtcGetProgramLogSize",
-    "nvrtcGetSupportedArchs",
-    "nvrtcProgram",
-    "nvrtcResult",
-    "nvrtcSetFlowCallback",
-    "nvrtcSetPCHHeapSize",
-    "nvrtcVersion",
-]
-
 nvrtcResult = NvrtcResult  # noqa: N816  # NVIDIA's name
 nvrtcProgram = HandleNumber  # noqa: N816  # NVIDIA's name
 Text = bytes | str

@@ -22,8 +22,6 @@ from typing import Any
 if sys.platform != "win32":
     import resource
 
-__all__ = ["process_state"]
-
 _NO_HANDLERS = (0, 1)
 """``SIG_DFL`` and ``SIG_IGN``."""
 

@@ -10,8 +10,6 @@ from __future__ import annotations
 
 import enum
 
-__all__ = ["InputType", "NvFatbinResult", "NvJitLinkResult", "NvrtcResult", "NvvmResult", "ResultCode"]
-
 
 class ResultCode(enum.IntEnum):
     """What a call returned, as the C library numbers it."""

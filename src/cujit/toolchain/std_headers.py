@@ -18,8 +18,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
 
-__all__ = ["DIRECTORY", "STD_HEADERS", "render", "write_directory"]
-
 DIRECTORY = Path(__file__).with_name("std")
 """Where the headers lie; the last include directory of a compile."""
 

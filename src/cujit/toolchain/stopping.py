@@ -17,8 +17,6 @@ from typing import Any, TypeVar
 
 from cujit.toolchain.process_state import process_state
 
-__all__ = ["Ended", "Stop", "current_stop", "finish", "is_work_left"]
-
 T = TypeVar("T")
 
 _GRACE_S = 0.2

@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from cujit.toolchain.nvrtc import Nvrtc
     from cujit.toolchain.nvvm import Nvvm
 
-__all__ = ["Compiler", "Compilers", "Toolchain"]
-
 
 class Compiler(NamedTuple):
     """What a compiler can do: the numbers of the architectures it builds for, rising, and its CUDA release."""

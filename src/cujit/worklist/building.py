@@ -28,8 +28,6 @@ from cujit.toolchain.toolset import Toolchain
 from cujit.worklist.lists import Worklist
 from cujit.worklist.places import Places, project_of
 
-__all__ = ["BuiltList", "Cover", "Unbuilt", "build", "cover"]
-
 RECORDED = "recorded"
 """Among architectures: those of the list."""
 

@@ -34,8 +34,6 @@ from cujit.compiler.request import Request
 from cujit.errors import CujitError, FileError, FormatError, OptionError, spell
 from cujit.worklist.places import Places
 
-__all__ = ["HEADER", "SUFFIX", "Merged", "RecipeUse", "Worklist", "merge", "read", "recipe_line", "use_line"]
-
 _VERSION = 1
 _HEADER = "cujit worklist"
 HEADER = json.dumps({_HEADER: _VERSION}) + "\n"

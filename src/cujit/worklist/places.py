@@ -16,8 +16,6 @@ from collections.abc import Callable, Iterator, Sequence
 
 from cujit.errors import ToolchainNotFoundError
 
-__all__ = ["Places", "is_elsewhere", "project_of"]
-
 _ELSEWHERE = "{elsewhere}/"
 _NAMED = re.compile(r"\{(?:(project|toolkit)|package:([^{}/]+))\}(?:/(.*))?", re.DOTALL)
 _INSTALLED = ("site-packages", "dist-packages")

@@ -28,8 +28,6 @@ from cujit.forks import Lock, begins_anew
 from cujit.worklist.lists import HEADER, SUFFIX, RecipeUse, recipe_line, use_line
 from cujit.worklist.places import Places, is_elsewhere, project_of
 
-__all__ = ["Recording", "record", "recording_of"]
-
 
 class _Known:
     """What was written of a request, how often it was asked for, and how often the file says."""

@@ -16,18 +16,6 @@ from cujit.cache.settings import CacheSettings, parse_bytes
 from cujit.cli.console import printable
 from cujit.errors import OptionError
 
-__all__ = [
-    "cache_option",
-    "difference_record",
-    "part_record",
-    "print_differences",
-    "read_size",
-    "short",
-    "shown_age",
-    "shown_size",
-    "summary_record",
-]
-
 _KEY_DIGITS = 12
 _BINARY = ("B", "KiB", "MiB", "GiB", "TiB")
 _AGES = (("d", 86400), ("h", 3600), ("min", 60))

@@ -14,8 +14,6 @@ from cujit.cli.console import json_option, print_json, printable, shown_time
 from cujit.compiler.keys.recipe import read_recipe
 from cujit.errors import NameNotFoundError
 
-__all__ = ["show", "show_entry"]
-
 
 @click.command("show")
 @click.argument("key")

@@ -16,8 +16,6 @@ from cujit.cli.cache.verify import verify
 from cujit.cli.cache.why import why
 from cujit.cli.console import json_option, print_json, print_table, printable, shown_time
 
-__all__ = ["command"]
-
 
 @click.group("cache")
 def command() -> None:

@@ -14,8 +14,6 @@ from cujit.cli.exit_codes import ExitCode
 from cujit.errors import CujitError, FormatError, ToolError
 from cujit.program import runner
 
-__all__ = ["verify"]
-
 
 @click.command("verify")
 @click.option(

@@ -18,8 +18,6 @@ from cujit.cli.console import json_option, print_json, printable
 from cujit.compiler.keys.maker import Uncacheable
 from cujit.program import request, runner
 
-__all__ = ["why"]
-
 
 @click.command("why")
 @click.argument("key", required=False)

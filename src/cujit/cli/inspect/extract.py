@@ -13,8 +13,6 @@ from cujit.cli.console import note, print_json
 from cujit.errors import FileError, FormatError
 from cujit.inspection.values import ImageInfo, ImageKind
 
-__all__ = ["extract"]
-
 _ENDINGS = {
     ImageKind.PTX: "ptx",
     ImageKind.CUBIN: "cubin",

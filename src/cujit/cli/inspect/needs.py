@@ -25,8 +25,6 @@ from cujit.errors import FormatError, counted
 from cujit.inspection.needs import PtxNeeds, Use, image_needs
 from cujit.inspection.values import ImageInfo, ImageKind, Inspection
 
-__all__ = ["show_needs"]
-
 _MOST_USES = 24
 _MOST_REFUSALS = 40
 Found = tuple[Inspection, ImageInfo, PtxNeeds | FormatError]

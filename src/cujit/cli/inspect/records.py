@@ -31,8 +31,6 @@ from cujit.inspection.compare import Comparison, Pair
 from cujit.inspection.values import ImageInfo, Inspection, KernelInfo
 from cujit.signature import Signature
 
-__all__ = ["SCHEMA", "comparison_record", "inspections_record"]
-
 SCHEMA = 1
 Keep = Callable[[KernelInfo], bool]
 

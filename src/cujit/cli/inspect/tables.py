@@ -14,8 +14,6 @@ from cujit.errors import counted
 from cujit.inspection.compare import Change, Comparison, Metric, Pair
 from cujit.inspection.values import ImageInfo, ImageKind, Inspection, KernelInfo
 
-__all__ = ["KernelFilter", "print_comparison", "print_inspection"]
-
 _MOST_IMAGES = 48
 """Images of a file that are shown one by one; of more there is a total, unless all are asked for."""
 _MOST_CHARACTERS = 48

@@ -24,8 +24,6 @@ from cujit.inspection.read import inspect
 from cujit.inspection.sass import disassemble, find_nvdisasm
 from cujit.inspection.values import ImageKind, Inspection
 
-__all__ = ["command"]
-
 _SHOWN_NAMES = 12
 _DIRECTORY = click.Path(file_okay=False, path_type=Path)
 

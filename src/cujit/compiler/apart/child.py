@@ -20,8 +20,6 @@ from cujit.toolchain.toolset import Toolchain
 if sys.platform != "win32":
     import resource
 
-__all__ = ["main"]
-
 
 def main() -> None:
     """Serve."""

@@ -25,8 +25,6 @@ from cujit.forks import Lock, in_child
 from cujit.toolchain.headers import Settings
 from cujit.toolchain.stopping import current_stop
 
-__all__ = ["WorkOrder", "receive", "run_apart", "send"]
-
 _KEPT = 4
 """How many processes without work are kept; each has some 150 MB of NVIDIA's libraries mapped."""
 

@@ -12,8 +12,6 @@ from cujit.errors import BundleError, ToolError
 from cujit.toolchain.nvfatbin import FatbinPacker
 from cujit.toolchain.toolset import Toolchain
 
-__all__ = ["bundle_images", "check_shadows"]
-
 _COMPRESS_ALL_MODES = (13, 0)
 _BUNDLED = (Kind.CUBIN, Kind.PTX, Kind.LTOIR, Kind.OBJECT)
 

@@ -7,8 +7,6 @@ from collections.abc import Sequence
 
 from cujit.errors import Diagnostic
 
-__all__ = ["NAME_MAP", "missing_header", "parse_log", "without_warnings_in"]
-
 NAME_MAP = "__nv_name_map"
 """The file that NVRTC says when a name expression is wrong."""
 

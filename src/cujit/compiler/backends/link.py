@@ -18,8 +18,6 @@ from cujit.formats.mangling import spelled
 from cujit.formats.ptx.heads import entry_signatures
 from cujit.toolchain.toolset import Toolchain
 
-__all__ = ["link_images"]
-
 
 def link_images(
     artifacts: Sequence[Artifact],

@@ -22,8 +22,6 @@ from cujit.toolchain.nvrtc import Program
 from cujit.toolchain.std_headers import STD_HEADERS
 from cujit.toolchain.toolset import Toolchain
 
-__all__ = ["compile_cuda"]
-
 _PROBE_HEADER = "cujit_signature.h"
 _NOT_THEIRS = (_PROBE_HEADER, NAME_MAP, "__nv_nvrtc_builtin_header.h")
 _PRAGMA = "#pragma nv_mangled_name "

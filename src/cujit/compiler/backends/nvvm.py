@@ -16,8 +16,6 @@ from cujit.errors import ArchError, CompileError, Diagnostic, OptionError, ToolE
 from cujit.toolchain.nvvm import FIRST_OPAQUE, MODULE_HEAD
 from cujit.toolchain.toolset import Toolchain
 
-__all__ = ["compile_nvvm"]
-
 _ENTRY = re.compile(r"^\s*(?:\.visible |\.weak )?\.entry\s+([\w$]+)", re.MULTILINE)
 _FUNCTION = re.compile(r"^\s*(?:\.visible |\.weak )\.func\s+(?:\([^)]*\)\s*)?([\w$]+)", re.MULTILINE)
 _EXTERN = re.compile(r"^\s*\.extern \.func\s+(?:\([^)]*\)\s*)?([\w$]+)", re.MULTILINE)

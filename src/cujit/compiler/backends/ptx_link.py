@@ -18,8 +18,6 @@ from cujit.formats.ptx.syntax import Module
 from cujit.formats.ptx.versions import check_head
 from cujit.version import __version__
 
-__all__ = ["check_ptx", "link_to_ptx", "needs_our_linker"]
-
 LinkLto = Callable[[Sequence[Artifact], Arch | None], Artifact]
 
 

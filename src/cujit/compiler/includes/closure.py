@@ -16,8 +16,6 @@ from cujit.compiler.includes.macros import Macro, UnresolvedError, headers_asked
 from cujit.compiler.includes.probing import AskingCalls, askers
 from cujit.compiler.includes.search import MEMORY, HeaderPlace, Search, settled
 
-__all__ = ["Closure", "Found", "scan"]
-
 _MOST_FILES = 20_000
 
 

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import re
 
-__all__ = ["Conditions", "is_undefined", "may_be_certain"]
-
 # What NVRTC always defines. Source: NVRTC 13 user guide, "Predefined Macros".
 _ALWAYS = ("__CUDACC_RTC__", "__CUDACC__")
 _KNOWN = rf"(?:\(\s*)?(?:{'|'.join(_ALWAYS)})(?:\s*\))?"

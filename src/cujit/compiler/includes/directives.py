@@ -19,8 +19,6 @@ from cujit.compiler.includes.conditions import Conditions, is_undefined, may_be_
 from cujit.compiler.includes.probing import ASKS, AskingCalls, balanced, find_calls
 from cujit.compiler.includes.where import says_where
 
-__all__ = ["Facts", "Inclusion", "Verb", "read_calls", "read_facts"]
-
 
 class Verb(enum.Enum):
     """What a directive does with the file it names."""

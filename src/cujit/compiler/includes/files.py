@@ -20,19 +20,6 @@ if TYPE_CHECKING:  # reading headers needs large expressions; telling by stats t
     from cujit.compiler.includes.directives import Facts
     from cujit.compiler.includes.probing import AskingCalls
 
-__all__ = [
-    "TOO_NEW_NS",
-    "Files",
-    "Listings",
-    "NotModelledError",
-    "SourceText",
-    "Stamp",
-    "content",
-    "is_absent",
-    "is_old",
-    "stamp_of",
-]
-
 TOO_NEW_NS = 2_000_000_000
 """A stat younger than this may be that of two contents. Source: ccache manual, "The direct mode"; FAT counts in 2 s."""
 

@@ -14,8 +14,6 @@ from dataclasses import dataclass
 from cujit.compiler.includes.probing import ASKS
 from cujit.errors import CujitError
 
-__all__ = ["Macro", "Macros", "UnresolvedError", "headers_asked", "headers_named", "read_macro"]
-
 _CANDIDATES = 1024
 _DEPTH = 32
 _HEAD = re.compile(r"([^\W\d][\w$]*)(\(([^()]*)\))?")

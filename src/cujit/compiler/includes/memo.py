@@ -23,8 +23,6 @@ from cujit.compiler.includes.files import Files, Listings, NotModelledError, Sta
 if TYPE_CHECKING:
     from cujit.compiler.includes.closure import Closure
 
-__all__ = ["HintStore", "Manifest", "Memo", "directories_of"]
-
 _MAGIC = b"cujit includes 5\n"
 _KEPT = 256
 _LARGEST_BYTES = 1 << 25

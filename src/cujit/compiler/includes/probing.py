@@ -12,8 +12,6 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-__all__ = ["ASKS", "AskingCalls", "askers", "balanced", "find_calls"]
-
 ASKS = "__has_include"
 
 _HEAD = re.compile(r"([^\W\d][\w$]*)(\([^()]*\))?")

@@ -15,8 +15,6 @@ import posixpath
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-__all__ = ["ABSOLUTE", "MEMORY", "HeaderPlace", "Search", "settled"]
-
 MEMORY = "memory"
 ABSOLUTE = "absolute"
 

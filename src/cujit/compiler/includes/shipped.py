@@ -26,8 +26,6 @@ if TYPE_CHECKING:  # searching headers needs large expressions; proving what was
     from cujit.compiler.includes.closure import Closure
     from cujit.compiler.includes.search import HeaderPlace
 
-__all__ = ["Shipped", "prove", "write_closure"]
-
 _SCHEMA = 1
 _PACKAGES = "-packages/"
 """Where distributions are installed: ``site-packages``, of some systems ``dist-packages``."""

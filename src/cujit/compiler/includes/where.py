@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["says_where"]
-
 # __FILE__ and what stands for it; and the switches that turn on such checks in the toolkit's headers: all have
 # ASSERT or DEBUG in their names (CCCL_ENABLE_ASSERTIONS, CUB_DEBUG_SYNC, _CG_DEBUG …). Source: the headers of 13.5.
 _WHERE = ("ASSERT", "assert", "source_location", "COMP_DEPR")

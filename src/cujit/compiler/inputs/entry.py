@@ -12,8 +12,6 @@ from cujit.errors import FormatError, OptionError, spell
 if TYPE_CHECKING:
     from cujit.formats.fatbin_entry import FatbinEntry
 
-__all__ = ["COMPRESSIONS", "Entry", "check_compression"]
-
 COMPRESSIONS = ("default", "none", "size", "speed", "balance")
 """How a fatbin is compressed. Source: nvFatbin 13 user guide, ``-compress-mode``; 12.9 has only on and off."""
 

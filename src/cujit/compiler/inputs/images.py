@@ -20,8 +20,6 @@ from cujit.formats.mangling import spelled
 from cujit.formats.ptx.heads import entry_signatures
 from cujit.signature import Signature
 
-__all__ = ["InputImage", "as_artifact", "check_one_definition", "merged", "named"]
-
 T = TypeVar("T")
 
 _CONTAINERS = (Kind.FATBIN, Kind.OBJECT, Kind.LIBRARY)

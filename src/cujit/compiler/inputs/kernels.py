@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import re
 
-__all__ = ["plain_kernels"]
-
 # Comments, string and character literals, and lines of the preprocessor with their continuations.
 _NOISE = re.compile(
     r"//(?:[^\n\\]|\\.)*"

@@ -15,8 +15,6 @@ from cujit.compiler.options.values import Options
 from cujit.errors import FormatError, OptionError, spell
 from cujit.forks import cached_property
 
-__all__ = ["MEMORY", "NvvmModule", "Source"]
-
 MEMORY = "/cujit-source"
 """The directory that a program compiled from a string pretends to lie in; it does not exist.
 

@@ -9,8 +9,6 @@ from collections.abc import Iterable, Iterator
 from cujit.compiler.options.spelling import Spelling
 from cujit.compiler.options.table import OPTIONS, Tool
 
-__all__ = ["macros", "unmodelled", "wants_paths"]
-
 # Arguments that read or write a file beside the include closure, or whose result is this one compile's own.
 # Sources: NVRTC 13 user guide, "Supported Compile Options"; nvJitLink 13 user guide; each given to 13.5.
 _FILES = {

@@ -24,8 +24,6 @@ from cujit.errors import ToolchainNotFoundError
 from cujit.toolchain.libraries import find_library, library_path, missing_library
 from cujit.toolchain.toolset import Toolchain
 
-__all__ = ["NAMES", "Build", "build_of", "read_build_id", "unopened_build_of"]
-
 # What each library opens beside itself at a compile. Source: its system calls, 13.5.
 _COMPANIONS = {"nvrtc": "libnvrtc-builtins."}
 NAMES = {"nvrtc": "NVRTC", "nvvm": "libNVVM", "nvJitLink": "nvJitLink", "nvfatbin": "nvFatbin"}

@@ -34,8 +34,6 @@ if TYPE_CHECKING:
     from cujit.compiler.includes.search import HeaderPlace, Search
     from cujit.compiler.includes.shipped import Shipped
 
-__all__ = ["KeyMaker", "Keyed", "Uncacheable"]
-
 _SCHEMA = "1"
 """Another number where the back ends make something else of the same input."""
 

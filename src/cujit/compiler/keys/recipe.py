@@ -18,8 +18,6 @@ from cujit.compiler.options.values import Options
 from cujit.compiler.request import Request
 from cujit.errors import CujitError, FormatError
 
-__all__ = ["read_recipe", "request_of", "said_of", "write_recipe"]
-
 _MOST_BYTES = 1 << 20
 _SCHEMA = 1
 

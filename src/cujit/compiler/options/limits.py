@@ -9,8 +9,6 @@ from dataclasses import dataclass
 
 from cujit.errors import OptionError, spell
 
-__all__ = ["WorkLimits"]
-
 _LONGEST_S = 1e9
 _MOST_MIB = 1 << 34
 

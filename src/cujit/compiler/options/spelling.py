@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-__all__ = ["Rejects", "Spelling", "each", "flag", "joined", "pairs", "switch", "value"]
-
 
 class Spelling(NamedTuple):
     """What a tool calls an option: ``text`` for people, ``render`` for the tool."""

@@ -17,8 +17,6 @@ from typing import NamedTuple, TypeAlias
 from cujit.compiler.options.spelling import Rejects, Spelling, each, flag, joined, pairs, switch, value
 from cujit.errors import OptionError, spell
 
-__all__ = ["OPTIONS", "Option", "OptionType", "Tool", "Value", "accept_texts", "is_utf8"]
-
 Value: TypeAlias = bool | int | str | tuple[int, ...] | tuple[str, ...] | Mapping[str, str | None]
 
 _FRONT_END = Rejects("it is for the C++ compiler; say it at the compile")

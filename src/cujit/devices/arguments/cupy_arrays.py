@@ -17,8 +17,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-__all__ = ["CupyInterface", "CupyMemory", "cupy_interface", "is_cupy_array", "read_cupy_array"]
-
 
 class CupyMemory(NamedTuple):
     """What an array says of its memory; ``stream`` is where CuPy works at present, by handle, ``ordinal`` the GPU."""

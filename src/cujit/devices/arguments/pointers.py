@@ -24,8 +24,6 @@ from cujit.errors import ArgumentError, CujitError, spell
 if TYPE_CHECKING:
     from cujit.devices.streams import DeviceLike
 
-__all__ = ["Pointer", "Refuse", "describe", "pointer_reader"]
-
 Refuse = Callable[[object, str, str], NoReturn]
 """Raises the ArgumentError of one parameter: what came, why it does not fit, what to pass instead."""
 

@@ -15,8 +15,6 @@ from cujit.signature import Parameter, ParameterClass, Signature, merge_signatur
 if TYPE_CHECKING:
     from cujit.formats.cxx_types import CxxType
 
-__all__ = ["signature_of", "signature_of_layout", "signature_of_name"]
-
 
 def signature_of_layout(layout: list[tuple[int, int]]) -> Signature:
     """Make the signature of parameters of which only offset and size in bytes are known."""

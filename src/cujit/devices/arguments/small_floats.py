@@ -9,8 +9,6 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-__all__ = ["FORMATS", "SmallFloat", "encode"]
-
 
 @dataclass(frozen=True)
 class SmallFloat:

@@ -13,11 +13,6 @@ from typing import Any
 
 import numpy as np
 
-__all__ = [
-    "TENSOR_MAP_ALIGN", "TENSOR_MAP_BYTES", "LayoutError", "bytes_by_value", "check_layout", "dtype_by_value",
-    "leaves",
-]  # fmt: skip
-
 TENSOR_MAP_BYTES = 128
 TENSOR_MAP_ALIGN = 64
 """Source: cuda.h, ``CUtensorMap``: 16 words of 64 bits, aligned to 64 bytes."""

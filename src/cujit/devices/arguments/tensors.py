@@ -16,8 +16,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-__all__ = ["TensorInterface", "TensorMemory", "is_tensor", "read_tensor", "tensor_interface", "unresolved"]
-
 _WORD = 8
 
 

@@ -8,8 +8,6 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["is_complex", "vector_of"]
-
 # ``long`` has 8 bytes on 64-bit Linux.
 # Sources: CUDA C++ Programming Guide, "Built-in Vector Types" (the types of CUDA 13 that end in their alignment
 # among them); CUDA Math API manual, "Half Precision Intrinsics" (``__half2``).

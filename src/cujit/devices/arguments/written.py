@@ -12,8 +12,6 @@ import numpy.typing as npt
 
 from cujit.errors import OptionError, spell
 
-__all__ = ["DTYPES", "FORMS", "Value", "argument", "sizes"]
-
 Value: TypeAlias = npt.NDArray[Any] | np.generic | bool | int | float | None
 
 DTYPES: Mapping[str, str] = {

@@ -18,8 +18,6 @@ from cujit.devices.arrays import dlpack
 from cujit.devices.streams import Allocation, DeviceLike, Stream
 from cujit.errors import ArgumentError, ClosedError, spell
 
-__all__ = ["ArrayDevice", "DeviceArray", "array", "empty", "layout", "zeros"]
-
 # What consumers pass for a stream. Source: Python Array API standard, ``array.__dlpack__``.
 _NO_ORDER = -1
 _LEGACY = 1

@@ -16,8 +16,6 @@ import numpy as np
 
 from cujit.errors import ArgumentError
 
-__all__ = ["CPU", "CUDA", "Tensor", "export", "read"]
-
 # Source: DLPack 1.1, dlpack.h: DLDeviceType, DLDataTypeCode, DLPACK_FLAG_BITMASK_READ_ONLY.
 CPU = 1
 CUDA = 2

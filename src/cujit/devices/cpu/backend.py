@@ -29,8 +29,6 @@ from cujit.errors import LoadError
 from cujit.forks import cached_property
 from cujit.formats.fatbin import read_fatbin
 
-__all__ = ["CpuBackend"]
-
 # What the device passes for: PTX up to this architecture's is what compilers are asked for.
 _ARCH = Arch.parse("sm_90")
 

@@ -13,8 +13,6 @@ from cujit.formats.ptx.concrete import concrete_forms
 from cujit.formats.ptx.isa.semantics import form_of
 from cujit.formats.ptx.isa.table import InstructionRow, rows
 
-__all__ = ["Answer", "Implemented", "Total", "implemented", "total"]
-
 _VECTORS = frozenset({"v2", "v4"})
 
 

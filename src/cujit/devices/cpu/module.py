@@ -50,8 +50,6 @@ from cujit.forks import Lock
 if TYPE_CHECKING:
     from cujit.devices.cpu.run.debuglines import MachineLines
 
-__all__ = ["CpuKernel", "CpuModule"]
-
 _RESIDENT_THREADS = 2048
 """Threads that count as running side by side on one core, as on one processor of a GPU (same source)."""
 

@@ -29,8 +29,6 @@ from cujit.devices.cpu.stages import stage
 from cujit.devices.shapes import Dim3
 from cujit.formats.ptx.syntax import Function, Module
 
-__all__ = ["ir_of", "prepare"]
-
 
 def prepare(module: Module, entry: Function, globals_: dict[str, Slot], refusals: Refusals) -> Body:
     """Make a kernel ready; what cannot be taken over goes to ``refusals``."""

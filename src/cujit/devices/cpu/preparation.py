@@ -16,8 +16,6 @@ if TYPE_CHECKING:  # what makes kernels ready is imported where that has to be d
     from cujit.devices.cpu.frontend.layout import ModuleLayout
     from cujit.formats.ptx.syntax import Function, Module
 
-__all__ = ["Preparation"]
-
 
 class _TooLargeError(Exception):
     """Variables that are too large to be kept."""

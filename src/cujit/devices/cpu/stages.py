@@ -12,8 +12,6 @@ from typing import TypeVar
 
 from cujit.errors import OptionError, spell
 
-__all__ = ["STAGES", "Stage", "dumped", "show_stages", "stage"]
-
 _T = TypeVar("_T")
 
 STAGES = ("flatten", "blocks", "uniformity", "fission", "plan", "emit")

@@ -11,8 +11,6 @@ from cujit.artifact import Kind
 from cujit.devices.jit_options import JitOptions
 from cujit.errors import ToolchainNotFoundError
 
-__all__ = ["Assembler", "NvJitLinkAssembler", "installed_assembler"]
-
 
 class Assembler(Protocol):
     """What makes a cubin of PTX; ``version`` is the CUDA release that it is of."""

@@ -25,8 +25,6 @@ from cujit.errors import DeviceNotFoundError, UnsupportedError
 from cujit.forks import cached_property
 from cujit.toolchain.driver import Driver, open_driver
 
-__all__ = ["CudaBackend"]
-
 _FIRST_WITH_TENSOR_MAPS = 90
 """Source: CUDA Driver API manual, ``cuTensorMapEncodeTiled``: compute capability 9.0 or higher."""
 

@@ -30,8 +30,6 @@ from cujit.formats.ptx.retarget import lowest_version, obstacles
 from cujit.formats.ptx.syntax import Module
 from cujit.formats.ptx.versions import is_target
 
-__all__ = ["Verdict", "compat", "driver_version", "release_name"]
-
 
 @dataclass(frozen=True)
 class Verdict:

@@ -12,8 +12,6 @@ from cujit.devices.cuda.ring import LaunchRing
 from cujit.errors import DriverError, LaunchError
 from cujit.toolchain.driver import Driver
 
-__all__ = ["Context"]
-
 _MOST_SHOWN = 8
 
 # Source: CUDA Driver API manual, CUresult: those after which "the process must be terminated and relaunched".

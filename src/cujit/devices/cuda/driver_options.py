@@ -7,8 +7,6 @@ from typing import Any
 from cujit.devices.jit_options import JitOptions
 from cujit.toolchain.driver import Driver
 
-__all__ = ["JitLogs", "driver_options"]
-
 _LOG_BYTES = 64 << 10
 
 

@@ -11,8 +11,6 @@ from cujit.errors import DriverError
 from cujit.forks import cached_property
 from cujit.toolchain.driver import Driver
 
-__all__ = ["Gpu"]
-
 _DEFAULT_STREAM = 0
 _KEPT_PART = 8
 """The part of a GPU's memory that its pool keeps for arrays in streams: one in 8, so that several processes have room

@@ -10,8 +10,6 @@ from cujit.devices.cuda.gpu import Gpu
 from cujit.devices.streams import DeviceLike, Graph, PinnedMemory, Stream
 from cujit.errors import DriverError, LaunchError
 
-__all__ = ["CudaGraph", "versioned"]
-
 _LEGACY = 1  # CU_STREAM_LEGACY; 0 is the same. Source: CUDA Driver API manual, "Stream synchronization behavior".
 
 _HELP = {

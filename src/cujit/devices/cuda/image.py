@@ -8,8 +8,6 @@ from cujit.devices.cuda.rules import cubin_refusal
 from cujit.devices.jit_options import JitOptions
 from cujit.errors import LoadError
 
-__all__ = ["choose_image"]
-
 
 def choose_image(artifact: Artifact, place: RoutePlace, options: JitOptions | None = None) -> Chosen:
     """Give the bytes to load at ``place``, the route in words, and what an assembler wrote.

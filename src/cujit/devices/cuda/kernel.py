@@ -18,8 +18,6 @@ from cujit.errors import DriverError, LaunchError, UnsupportedError
 from cujit.forks import cached_property
 from cujit.signature import Signature
 
-__all__ = ["CudaKernel"]
-
 # Source: cuda.h, CU_LAUNCH_PARAM_BUFFER_POINTER, CU_LAUNCH_PARAM_BUFFER_SIZE, CU_LAUNCH_PARAM_END.
 _BUFFER_POINTER = 1
 _BUFFER_SIZE = 2

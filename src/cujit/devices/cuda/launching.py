@@ -15,8 +15,6 @@ from cujit.devices.shapes import LaunchShape
 from cujit.errors import DriverError
 from cujit.toolchain.driver import OLDEST_DRIVER, Driver
 
-__all__ = ["Entries", "LaunchConfig", "driver_entries", "launch_config"]
-
 _LEGACY_STREAM = 1  # CU_GET_PROC_ADDRESS_LEGACY_STREAM: stream 0 is the one default stream of a context
 
 _COOPERATIVE = 2

@@ -10,8 +10,6 @@ from cujit.devices.cuda.driver_options import JitLogs, driver_options
 from cujit.devices.jit_options import JitOptions
 from cujit.errors import ClosedError, DriverError
 
-__all__ = ["LoadedLibrary"]
-
 _T = TypeVar("_T")
 
 

@@ -19,8 +19,6 @@ from cujit.devices.jit_options import JitOptions
 from cujit.errors import ClosedError, LinkError
 from cujit.formats.cubin import read_cubin
 
-__all__ = ["DriverLinker", "link_with_driver"]
-
 _INPUT_TYPE = {
     Kind.PTX: "PTX",
     Kind.CUBIN: "CUBIN",

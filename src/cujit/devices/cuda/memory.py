@@ -17,19 +17,6 @@ from cujit.devices.cuda.context import Context
 from cujit.devices.streams import Allocation, PinnedMemory
 from cujit.toolchain.driver import Driver
 
-__all__ = [
-    "MemoryPool",
-    "address_of",
-    "allocate",
-    "download",
-    "fill",
-    "free_late",
-    "is_capturing",
-    "pin",
-    "repeat",
-    "upload",
-]
-
 
 class _Block:
     """What an Allocation owns; the memory is freed when it goes."""

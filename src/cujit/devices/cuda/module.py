@@ -13,8 +13,6 @@ from cujit.devices.jit_options import JitOptions
 from cujit.devices.shapes import Limits
 from cujit.errors import NameNotFoundError, spell
 
-__all__ = ["CudaModule"]
-
 
 class CudaModule(BackendModule):
     """One image in the primary context of one GPU; ``route`` says how it came to run, ``log`` who wrote what of it.

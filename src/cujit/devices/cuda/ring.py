@@ -5,8 +5,6 @@ from __future__ import annotations
 import ctypes
 import threading
 
-__all__ = ["RING_SIZE", "LaunchRing"]
-
 RING_SIZE = 64
 """Launches that are remembered; a power of two."""
 

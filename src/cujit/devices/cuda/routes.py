@@ -32,8 +32,6 @@ from cujit.errors import (
     UnsupportedError,
 )
 
-__all__ = ["Chosen", "RoutePlace", "route_ptx"]
-
 _SHOWN = 6
 
 

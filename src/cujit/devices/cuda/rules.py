@@ -15,17 +15,6 @@ from cujit.arch.support import NEWEST, RELEASES, Version, driver_release, extra_
 if TYPE_CHECKING:
     from cujit.formats.cubin import Cubin
 
-__all__ = [
-    "LoadRefusal",
-    "PtxHeader",
-    "cubin_refusal",
-    "newest_ptx",
-    "read_header",
-    "same_major_refusal",
-    "target_on",
-    "target_refusal",
-]
-
 # Source: PTX ISA 9.1, "PTX Module Directives": .version major.minor, .target of sm_NN[af] first.
 _VERSION = re.compile(rb"^[ \t]*\.version\s+(\d+)\.(\d+)", re.MULTILINE)
 _TARGET = re.compile(rb"^[ \t]*\.target\s+sm_(\d+)([af]?)", re.MULTILINE)

@@ -10,8 +10,6 @@ from cujit.devices.cuda.gpu import Gpu
 from cujit.devices.streams import Allocation, DeviceLike, Event, PinnedMemory, Stream, pinned_block, stream_handle
 from cujit.errors import ArgumentError, ClosedError, LaunchError, spell
 
-__all__ = ["CudaEvent", "CudaStream"]
-
 
 class CudaEvent(Event):
     """A moment in a stream of a GPU; destroyed when nothing refers to it any more.

@@ -9,8 +9,6 @@ from cujit.devices.cuda.context import Context
 from cujit.devices.tensormaps.im2col import Im2col
 from cujit.devices.tensormaps.tiling import Tiling
 
-__all__ = ["encode"]
-
 
 def encode(context: Context, tiling: Tiling) -> bytes:
     """Have the driver write the map of a tensor and a box; its axes are innermost first.

@@ -12,8 +12,6 @@ from cujit.devices.cuda.memory import address_of
 from cujit.devices.textures.texture import Extent, Sampling, TexelFormat, Texels, TextureHandle, TextureUnit
 from cujit.forks import cached_property
 
-__all__ = ["CudaTextures"]
-
 _FORMATS = {
     "uint8": "UNSIGNED_INT8", "uint16": "UNSIGNED_INT16", "uint32": "UNSIGNED_INT32",
     "int8": "SIGNED_INT8", "int16": "SIGNED_INT16", "int32": "SIGNED_INT32", "float16": "HALF", "float32": "FLOAT",

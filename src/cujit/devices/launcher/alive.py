@@ -6,8 +6,6 @@ import ctypes
 
 from cujit.forks import begins_anew
 
-__all__ = ["ALIVE", "Alive"]
-
 ALIVE = 1
 """The word of a module that machine code may run. Any other value sends the call to the route written in Python,
 which finds out what is the matter."""

@@ -24,8 +24,6 @@ from cujit.devices.shapes import LaunchShape
 from cujit.errors import ArgumentError, CujitError
 from cujit.forks import Lock
 
-__all__ = ["Binder", "Prepared", "refuse_keywords"]
-
 _ASLEEP = ctypes.c_int32(0)
 """The word of a launch that is not bound yet; nobody writes it."""
 

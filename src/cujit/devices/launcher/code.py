@@ -21,8 +21,6 @@ from cujit.forks import Lock, begins_anew
 if TYPE_CHECKING:  # what writes and compiles IR is imported for the first launch that is compiled
     from cujit.devices.jit import NativeFunction
 
-__all__ = ["LaunchCode", "Wanted", "code_now", "code_soon", "launch_code"]
-
 
 @dataclass(frozen=True)
 class LaunchCode:

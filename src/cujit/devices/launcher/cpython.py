@@ -15,8 +15,6 @@ from typing import Any, TypeVar
 
 from cujit.errors import spell
 
-__all__ = ["Callables", "address_of", "is_supported", "native_type", "object_type_offset", "slot_offset"]
-
 _T = TypeVar("_T")
 
 _WORD = 8

@@ -18,8 +18,6 @@ from cujit.errors import ClosedError
 from cujit.forks import cached_property
 from cujit.signature import Signature
 
-__all__ = ["LaunchEntry", "LoadedImage"]
-
 
 class _Cache(Protocol):
     def clear(self) -> None: ...

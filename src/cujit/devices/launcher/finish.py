@@ -6,8 +6,6 @@ from collections.abc import Callable
 
 from cujit.devices.backend import Finish
 
-__all__ = ["COPY", "finish_text", "load", "report"]
-
 
 def finish_text(body: Callable[[], list[str]]) -> str:
     """Write ``ptr finish(state, buffer, size, each)`` around a body: it gives what the call returns.

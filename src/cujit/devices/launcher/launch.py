@@ -15,8 +15,6 @@ from cujit.devices.streams import stream_handle
 from cujit.errors import ClosedError
 from cujit.forks import Lock
 
-__all__ = ["LaunchCache", "PreparedLaunch", "attach", "make_launch"]
-
 _L = TypeVar("_L", bound="PreparedLaunch")
 
 _MOST_LAUNCHES = 256

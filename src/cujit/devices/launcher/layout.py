@@ -11,8 +11,6 @@ from typing import NamedTuple
 
 from cujit.signature import Parameter, ParameterClass, Signature
 
-__all__ = ["MOST_BYTES", "MOST_FIELDS", "Field", "FieldKind", "Layout", "layout_of"]
-
 MOST_FIELDS = 64
 """Parameters that machine code reads; it marks in one word which Python read."""
 

@@ -22,8 +22,6 @@ from cujit.devices.streams import Allocation
 from cujit.errors import ArgumentError, LoadError, spell
 from cujit.signature import ParameterClass, Signature, merge_signatures
 
-__all__ = ["replay"]
-
 _POINTERS = (ParameterClass.POINTER, ParameterClass.BITS, ParameterClass.UNKNOWN)
 _POINTER_BYTES = 8
 

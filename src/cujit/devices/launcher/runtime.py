@@ -14,8 +14,6 @@ from cujit.devices.objects import Work, machine_code
 from cujit.devices.sources import read_file
 from cujit.errors import MissingError
 
-__all__ = ["compile_text", "finish", "native"]
-
 _DECLARATIONS = "declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)\n"
 _NATIVE = Path(__file__).parent / "native"
 

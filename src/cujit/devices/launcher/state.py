@@ -5,8 +5,6 @@ from __future__ import annotations
 import ctypes
 from typing import Any
 
-__all__ = ["LaunchState", "place"]
-
 
 def _fields(kind: type[Any], names: str) -> tuple[tuple[str, type[Any]], ...]:
     return tuple((name, kind) for name in names.split())

@@ -16,8 +16,6 @@ from cujit.devices.arrays.array import DeviceArray
 from cujit.devices.launcher.cpython import address_of, object_type_offset, slot_offset
 from cujit.devices.launcher.state import LaunchState, place
 
-__all__ = ["address_of_symbol", "link_names", "places_in_objects"]
-
 _FUNCTION = re.compile(r"@(Py\w+)")
 _OBJECT = re.compile(r"\$(\w+)")
 _PLACE = re.compile(r"#([a-z_]+(?:\.[a-z_]+)?)")

@@ -23,8 +23,6 @@ from cujit.devices.tensormaps.tiling import (
 )
 from cujit.errors import ArgumentError, spell
 
-__all__ = ["Im2col", "im2col_map"]
-
 _CORNERS = {3: 1 << 15, 4: 1 << 7, 5: 1 << 4}
 """By the number of axes: corners are from minus this to below it."""
 _MAX_PIXELS = 1024

@@ -21,11 +21,6 @@ from cujit.devices.arrays.array import DeviceArray
 from cujit.devices.streams import DeviceLike
 from cujit.errors import ArgumentError, ClosedError, UnsupportedError, spell
 
-__all__ = [
-    "DataType", "Mapped", "OutOfBoundsFill", "Promotion", "Swizzle", "TensorMap", "TensorMapDevice", "Tiling", "Words",
-    "check_end", "check_range", "ints_of", "memory_of", "tensor_map", "tiling_of",
-]  # fmt: skip
-
 MAX_RANK = 5
 
 _MAX_SIZE = 1 << 32

@@ -21,8 +21,6 @@ from cujit.devices.textures.texture import (
 )
 from cujit.errors import ArgumentError, spell
 
-__all__ = ["surface", "texels", "texture"]
-
 _DTYPES = ("uint8", "int8", "uint16", "int16", "uint32", "int32", "float16", "float32")
 
 # Largest sizes of CUDA arrays that are textures: width, height, depth or layers.

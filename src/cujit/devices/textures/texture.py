@@ -21,20 +21,6 @@ import numpy.typing as npt
 from cujit.devices.arrays.array import ArrayDevice, DeviceArray
 from cujit.errors import ArgumentError, ClosedError
 
-__all__ = [
-    "AddressMode",
-    "Extent",
-    "Filter",
-    "Sampling",
-    "Surface",
-    "TexelFormat",
-    "Texels",
-    "Texture",
-    "TextureDevice",
-    "TextureHandle",
-    "TextureUnit",
-]
-
 
 class AddressMode(enum.Enum):
     """What a coordinate outside of the texture reads; the numbers are ``CUaddress_mode``."""

@@ -9,8 +9,6 @@ from collections.abc import Iterator
 from cujit.formats.ptx.isa.never import never
 from cujit.formats.ptx.isa.table import InstructionRow
 
-__all__ = ["MOST_WRITTEN_OUT", "concrete_forms"]
-
 MOST_WRITTEN_OUT = 1024
 """Combinations of a row of which all are written out."""
 

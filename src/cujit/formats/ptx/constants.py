@@ -13,8 +13,6 @@ from collections.abc import Callable
 from cujit.formats.ptx.syntax import FloatLiteral, Immediate
 from cujit.formats.ptx.tokens import DIRECTIVE, NUMBER, Cursor
 
-__all__ = ["WARP_SIZE", "constant_expression", "integer", "number"]
-
 Constant = Immediate | FloatLiteral
 
 WARP_SIZE = Immediate(32)

@@ -9,8 +9,6 @@ from cujit.formats.ptx.renaming import Renaming, labels_of, rewritten_names
 from cujit.formats.ptx.syntax import Directive, Function, Module, flat
 from cujit.formats.ptx.tokens import NAME, Cursor
 
-__all__ = ["DebugData", "Labels"]
-
 
 @dataclass(frozen=True)
 class Labels:

@@ -10,8 +10,6 @@ from typing import NamedTuple
 
 from cujit.formats.ptx import syntax as ptx
 
-__all__ = ["Mistake", "declaration_mistakes"]
-
 _PLAIN = frozenset(f"{letter}{bits}" for letter in "bsu" for bits in (8, 16, 32, 64)) | {"b128", "f16", "f32", "f64"}
 _OPAQUE = frozenset({"texref", "samplerref", "surfref"})
 _TYPES = {

@@ -10,8 +10,6 @@ from cujit.formats.ptx.parameters import signature_of_entry
 from cujit.formats.ptx.parser import parse
 from cujit.signature import Signature
 
-__all__ = ["entry_signatures"]
-
 # Source: PTX ISA 9.0, 4.2 "Comments" and 5.4.4 (texts of directives): what can hide a brace.
 _PIECES = re.compile(r'//[^\n]*|/\*.*?(?:\*/|\Z)|"[^"\n]*"|[{}]|\.entry\b', re.DOTALL)
 _COMMENTS = re.compile(r"//[^\n]*|/\*.*?(?:\*/|\Z)", re.DOTALL)

@@ -22,8 +22,6 @@ from cujit.formats.ptx.resolving import Complaint, Symbol, alignment, is_of_nvid
 from cujit.formats.ptx.retarget import obstacles
 from cujit.formats.ptx.versions import declared_target, target_version
 
-__all__ = ["Input", "Linked", "check_agreement", "link_modules"]
-
 _SHOWN = 24
 _CONSTANT_BYTES = 65_536  # Source: PTX ISA 9.1, 5.1.3 "Constant State Space"; nvJitLink refuses one byte more.
 

@@ -7,8 +7,6 @@ import math
 from cujit.formats.ptx.syntax import Function, Variable
 from cujit.signature import Parameter, ParameterClass, Signature
 
-__all__ = ["bytes_of", "signature_of_entry"]
-
 # Source: PTX ISA 9.1, "Fundamental Types", "Packed Data Types" and "Opaque Types"; an opaque one is a handle of 8
 # bytes where it is a parameter.
 _BYTES: dict[str, int] = {

@@ -13,8 +13,6 @@ from cujit.formats.ptx.parse_operands import symbol_offset
 from cujit.formats.ptx.register_names import Names
 from cujit.formats.ptx.tokens import DIRECTIVE, NAME, STRING, Cursor
 
-__all__ = ["LINKAGES", "SPACES", "attributes", "element_bytes", "parameter_list", "register_declaration", "variables"]
-
 LINKAGES = frozenset((".extern", ".visible", ".weak", ".common"))
 SPACES = frozenset((".global", ".const", ".shared", ".local", ".param", ".tex"))
 

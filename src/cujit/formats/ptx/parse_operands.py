@@ -7,8 +7,6 @@ from cujit.formats.ptx.constants import WARP_SIZE, constant_expression, integer
 from cujit.formats.ptx.register_names import Names
 from cujit.formats.ptx.tokens import NAME, Cursor
 
-__all__ = ["address", "call_operands", "label_operands", "operands", "symbol_offset"]
-
 
 def operands(cursor: Cursor, names: Names) -> tuple[ptx.Operand, ...]:
     """``operand, operand, …`` up to the ``;``, which stays."""

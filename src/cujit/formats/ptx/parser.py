@@ -23,8 +23,6 @@ from cujit.formats.ptx.parse_operands import call_operands, label_operands, oper
 from cujit.formats.ptx.register_names import Names
 from cujit.formats.ptx.tokens import DIRECTIVE, DWARF, END, NAME, NUMBER, STRING, Cursor
 
-__all__ = ["parse"]
-
 _THREADS = ("maxntid", "reqntid")
 _RIVALS = {
     **dict(zip(_THREADS, reversed(_THREADS), strict=True)),

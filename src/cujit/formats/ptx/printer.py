@@ -11,8 +11,6 @@ from typing import Any
 from cujit.errors import FormatError, spell
 from cujit.formats.ptx import syntax as ptx
 
-__all__ = ["print_instruction", "print_module", "print_operand"]
-
 
 def print_module(module: ptx.Module) -> str:
     """Write ``module`` as PTX text that ``parser.parse`` reads back to an equal value.

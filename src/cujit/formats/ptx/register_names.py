@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from cujit.formats.ptx.syntax import ComponentOperand, Operand, Register, SymbolRef
 
-__all__ = ["Names"]
-
 _SYMBOL, _REGISTER = 0, 1
 
 

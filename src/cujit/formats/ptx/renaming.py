@@ -13,8 +13,6 @@ from typing import Any
 from cujit.formats.ptx import syntax as ptx
 from cujit.formats.ptx.tokens import DIRECTIVE, NAME, Cursor
 
-__all__ = ["Renaming", "labels_of", "rewritten_names"]
-
 
 @dataclass
 class Renaming:

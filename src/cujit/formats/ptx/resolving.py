@@ -16,8 +16,6 @@ from cujit.formats.mangling import spelled
 from cujit.formats.ptx.parse_declarations import element_bytes
 from cujit.formats.ptx.syntax import Directive, Function, Module, Variable
 
-__all__ = ["Complaint", "Resolution", "Symbol", "alignment", "is_of_nvidia", "resolve", "symbols_of", "variable_bytes"]
-
 _SYSTEM_FUNCTIONS = frozenset(("vprintf", "malloc", "free", "__assertfail"))
 _DEVICE_RUNTIME = re.compile(r"(__)?cuda(CDP2)?[A-Z]\w*")
 

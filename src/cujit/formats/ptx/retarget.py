@@ -22,8 +22,6 @@ from cujit.formats.ptx.tokens import Cursor
 from cujit.formats.ptx.uses import Need, construct_needs, removed_constructs
 from cujit.formats.ptx.versions import check_head, declared_target, target_version
 
-__all__ = ["Obstacle", "lowest_version", "obstacles", "retarget", "retarget_text"]
-
 Ptx = TypeVar("Ptx", str, bytes, Artifact)
 
 _VERSION = re.compile(r"([0-9]{1,3})\.([0-9]{1,3})")

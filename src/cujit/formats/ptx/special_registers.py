@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["SPECIAL_REGISTERS", "SpecialRegister"]
-
 _XYZ = ("x", "y", "z", "w")
 
 

@@ -10,45 +10,6 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-__all__ = [
-    "Address",
-    "BranchTargets",
-    "CallPrototype",
-    "ComponentOperand",
-    "Directive",
-    "FloatLiteral",
-    "Function",
-    "Generic",
-    "Immediate",
-    "InitItem",
-    "InitValue",
-    "Initializer",
-    "Instruction",
-    "Label",
-    "LabelRef",
-    "Location",
-    "Minus",
-    "Module",
-    "ModuleItem",
-    "Negated",
-    "Operand",
-    "PairOperand",
-    "Predicate",
-    "Property",
-    "Register",
-    "RegisterDecl",
-    "RegisterList",
-    "RegisterSum",
-    "Scope",
-    "Statement",
-    "SymbolRef",
-    "Variable",
-    "VectorOperand",
-    "flat",
-    "instructions",
-    "within",
-]
-
 _line = field(default=0, compare=False, repr=False)
 
 

@@ -12,8 +12,6 @@ from typing import NoReturn
 
 from cujit.errors import PtxSyntaxError
 
-__all__ = ["DIRECTIVE", "DWARF", "END", "NAME", "NUMBER", "STRING", "Cursor", "fail_at_construct"]
-
 # The kind of a word. Punctuation is its own kind.
 NAME = "a name"
 DIRECTIVE = "a directive"

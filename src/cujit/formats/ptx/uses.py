@@ -10,8 +10,6 @@ from cujit.formats.ptx import syntax as ptx
 from cujit.formats.ptx.isa.later import later_of, open_words, removed_of
 from cujit.formats.ptx.isa.table import earliest, special_register
 
-__all__ = ["Need", "construct_needs", "removed_constructs", "target_number"]
-
 Version = tuple[int, int]
 
 

@@ -13,8 +13,6 @@ from cujit.formats.ptx.tokens import fail_at_construct
 from cujit.formats.ptx.uses import construct_needs, target_number
 from cujit.formats.ptx.versions import check_head, declared_target, is_known_version, target_version
 
-__all__ = ["check_module"]
-
 _SHOWN_FORMS = 3
 # The most numbers that a directive of a function takes, none of them 0 (the parser asks more of two).
 # Source: PTX ISA manual 9.1, 11.3 to 11.8; ptxas 13.0 and nvJitLink 13.5.

@@ -11,8 +11,6 @@ from cujit.formats.ptx.isa.table import NEWEST_PTX
 from cujit.formats.ptx.syntax import Module
 from cujit.formats.ptx.tokens import fail_at_construct
 
-__all__ = ["check_head", "declared_target", "is_known_version", "is_target", "target_version"]
-
 _TARGET = re.compile(r"sm_([1-9][0-9]{1,2})[af]?")
 # Source: PTX ISA manual 9.1, 11.1.2 "PTX Module Directives: .target".
 _OLD_TARGETS = frozenset({10, 11, 12, 13, 20, 21, 30, 32, 35, 37})

@@ -38,9 +38,6 @@ from cujit.devices.cpu.ir.program import (
 from cujit.forks import cached_property
 from cujit.formats.ptx.isa.semantics import Trait
 
-__all__ = ["Body", "gives_one_nan", "sees_bits"]
-
-
 _ADDRESS_BITS = 64
 
 

@@ -18,11 +18,6 @@ from typing import TypeVar
 from cujit.devices.cpu.ir.cfg import Block, Graph, Loop, closure
 from cujit.devices.cpu.ir.program import Op, Reg
 
-__all__ = [
-    "bits_of", "control_equivalent", "dominators", "find_non_reconverging", "immediate_postdominators",
-    "joined", "live_in", "polling_loops", "reach", "solve", "turned", "written_once",
-]  # fmt: skip
-
 _T = TypeVar("_T")
 
 

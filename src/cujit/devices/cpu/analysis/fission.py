@@ -62,8 +62,6 @@ from cujit.devices.shapes import Dim3
 from cujit.forks import cached_property
 from cujit.formats.ptx.isa.semantics import Lanes, Trait
 
-__all__ = ["EVERY", "Fission", "Region", "fission"]
-
 _MOST_REGIONS = 60
 _MOST_COPIES = 3
 """How many times as many operations the regions may have as the kernel: blocks that two regions pass are in both."""

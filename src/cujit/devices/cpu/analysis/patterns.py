@@ -22,8 +22,6 @@ from cujit.devices.cpu.ir.cfg import Graph
 from cujit.devices.cpu.ir.program import Memory, Op, Operand, Reg, Special, SymbolAddress
 from cujit.devices.shapes import Dim3
 
-__all__ = ["Pattern", "VectorAccess", "find_patterns", "number_in_all", "pattern_of", "patterns_from", "vector_access"]
-
 _WORD = 1 << 32
 
 

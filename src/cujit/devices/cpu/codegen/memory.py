@@ -32,11 +32,6 @@ from cujit.devices.cpu.native import lanes as native
 from cujit.devices.cpu.run.launch import field_offset
 from cujit.formats.ptx.isa.semantics import Type
 
-__all__ = [
-    "Gather", "Place", "Scatter", "each_lane", "element_type", "for_each_bit", "lane_item", "load",
-    "may_be_nontemporal", "store", "wait_for_stores",
-]  # fmt: skip
-
 
 @dataclass(frozen=True)
 class Place:

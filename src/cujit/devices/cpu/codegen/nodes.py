@@ -15,8 +15,6 @@ from typing import NamedTuple
 
 from cujit.devices.cpu.run.debuglines import DebugInfo
 
-__all__ = ["BLOCK", "FIRST_THREAD", "LAUNCH", "STATE", "WARP_NUMBER", "IrModule", "Node", "Value", "text_of", "type_of"]
-
 
 class Value(NamedTuple):
     """An LLVM value: its text, its element type (``i32``, ``float``, ``ptr``), and of how many lanes it is a vector.

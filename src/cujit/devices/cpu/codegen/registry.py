@@ -16,8 +16,6 @@ from cujit.devices.cpu.ir.program import Op
 from cujit.formats.ptx.isa.semantics import UNKNOWN, Form, choices_of
 from cujit.formats.ptx.isa.sets import TYPES
 
-__all__ = ["NOT_YET", "Rule", "Rules", "reason"]
-
 
 @dataclass(frozen=True)
 class Rule:

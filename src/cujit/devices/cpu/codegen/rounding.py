@@ -19,11 +19,6 @@ from cujit.devices.cpu.ir.program import WARP, Op
 from cujit.devices.cpu.native.structures import DIRECTED, ROUNDINGS
 from cujit.devices.jit import processor
 
-__all__ = [
-    "SCALE", "arithmetic", "canonical", "flush", "flush_by", "flush_result", "integer_as_float", "narrow",
-    "negative", "quiet_if_nan", "rounding_of", "saturate", "step", "two_sum", "with_payload",
-]  # fmt: skip
-
 _EXPONENT_BITS = {"half": 0x7C00, "float": 0x7F800000, "double": 0x7FF0000000000000}
 _NAN = {"half": 0x7FFF, "float": 0x7FFFFFFF}
 """NaNs that GPUs return (f64 keeps payloads). Source: PTX ISA 9.1, "Half Precision Floating-Point Instructions"; for

@@ -14,8 +14,6 @@ from cujit.devices.cpu.ir.program import KernelProgram
 from cujit.devices.cpu.run.launch import field_offset
 from cujit.devices.shapes import Dim3
 
-__all__ = ["SPECIAL_REGISTERS", "Reading", "special_value"]
-
 
 class Reading(NamedTuple):
     """How a special register is read: with a ``lane`` as the scalar that it is there."""

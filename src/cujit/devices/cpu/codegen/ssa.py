@@ -19,8 +19,6 @@ from typing import NamedTuple
 from cujit.devices.cpu.analysis.dataflow import bits_of, dominators, joined, solve
 from cujit.devices.cpu.codegen.nodes import Node, Value
 
-__all__ = ["ENDS", "Block", "Variable", "in_ssa"]
-
 
 class Variable(NamedTuple):
     """What a variable is at first, and its LLVM type."""

@@ -28,8 +28,6 @@ from cujit.devices.cpu.control.waiting import NO_LANE, Masks
 from cujit.devices.cpu.ir.cfg import Block, Loop
 from cujit.devices.cpu.ir.program import Op, Operand
 
-__all__ = ["Flow"]
-
 _TURNS = 16
 """Turns of a polling loop before others may run."""
 

@@ -27,8 +27,6 @@ from cujit.devices.cpu.instructions.calls import symbol_of
 from cujit.devices.cpu.native.structures import STACK_BYTES, Block
 from cujit.devices.cpu.run.launch import PLACE, field_offset
 
-__all__ = ["emit_function", "emit_regions"]
-
 # A large frame is touched page by page, so that it meets the page below its stack that nobody may touch.
 # Source: LLVM Language Reference, "Function Attributes": "probe-stack".
 _PROBED = '"probe-stack"="inline-asm"'

@@ -21,8 +21,6 @@ from cujit.devices.cpu.ir.cfg import Block, Graph
 from cujit.devices.cpu.ir.program import IntConstant, Op
 from cujit.formats.ptx.isa.semantics import Trait, form_of
 
-__all__ = ["ORDERS", "Plan", "fenced", "make_plan"]
-
 _LONGEST_TWICE = 1500
 """Operations of a kernel whose blocks are emitted twice: with masks, and for warps whose lanes are all active."""
 

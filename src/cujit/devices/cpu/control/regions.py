@@ -23,8 +23,6 @@ from cujit.devices.cpu.codegen.warp import MASK, WarpEmitter, element_of, forms_
 from cujit.devices.cpu.ir.cfg import Block
 from cujit.devices.cpu.ir.program import Op, Reg
 
-__all__ = ["GONE", "RegionBoundary", "boundaries", "kept_places", "kept_pointers", "run_regions"]
-
 _SITES = ("sites.0", "sites.1")
 _NOW, _THEN = Value("%now", "ptr"), Value("%then", "ptr")
 """The regions that warps are to run in this turn and in the next: each of the two ``_SITES`` in turn."""

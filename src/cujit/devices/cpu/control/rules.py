@@ -28,8 +28,6 @@ from cujit.devices.cpu.ir.program import UNKNOWN_OPERAND, KernelProgram, Op, Ope
 from cujit.devices.cpu.ir.refusals import Refusals
 from cujit.formats.ptx.isa.table import special_register
 
-__all__ = ["all_rules", "check"]
-
 _FAMILIES = (
     memory, integer, floating, compare, convert, halves, video, atomics, warpwide, blocks,
     mbarrier, bulk, tensor, mma, move, textures, calls,

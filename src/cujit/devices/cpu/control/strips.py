@@ -23,8 +23,6 @@ from cujit.devices.cpu.ir.program import Group, Memory, Negation, Op, Operand, R
 from cujit.devices.jit import processor
 from cujit.formats.ptx.isa.semantics import Trait
 
-__all__ = ["Strip", "behind", "emit_loop", "find_strips"]
-
 _MOST_OPS = 200
 """Operations of a loop that is strip-mined."""
 

@@ -27,8 +27,6 @@ from cujit.devices.cpu.native.structures import Block as BlockState
 from cujit.devices.cpu.native.structures import FaultKind, Meeting, Warp
 from cujit.devices.cpu.run.launch import Launch, field_offset
 
-__all__ = ["NO_LANE", "Masks"]
-
 NO_LANE = Value("zeroinitializer", "i1", WARP)
 
 _RESULTS = ("met.word", "met.flag")

@@ -9,8 +9,6 @@ from cujit.devices.cpu.ir.cfg import closure
 from cujit.forks import cached_property
 from cujit.formats.ptx import syntax as ptx
 
-__all__ = ["CallGraph", "target_name", "values_in"]
-
 _LARGE = 300
 """Statements of a function that is not inlined where many places call it."""
 

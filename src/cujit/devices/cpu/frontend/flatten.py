@@ -38,8 +38,6 @@ from cujit.formats.ptx import syntax as ptx
 from cujit.formats.ptx.isa.semantics import UNKNOWN, form_of
 from cujit.formats.ptx.isa.table import lookup, special_register
 
-__all__ = ["Flattener", "flatten"]
-
 _RESERVED = "%reserved_smem_offset_"
 _MAX_INLINED_OPS = 1_000_000
 

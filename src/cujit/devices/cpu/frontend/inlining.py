@@ -38,9 +38,6 @@ from cujit.devices.cpu.run.launch import aligned
 from cujit.formats.ptx import syntax as ptx
 from cujit.formats.ptx.isa.semantics import form_of
 
-__all__ = ["Calls", "Frame", "side_by_side"]
-
-
 _Pieces: TypeAlias = list[tuple[int, int]]
 """Offset and size of each element that an access reads or writes."""
 

@@ -13,8 +13,6 @@ from cujit.devices.cpu.run.launch import aligned
 from cujit.errors import LoadError
 from cujit.formats.ptx.syntax import FloatLiteral, Generic, Immediate, Module, SymbolRef, Variable, flat
 
-__all__ = ["RESERVED", "ModuleLayout", "SharedMemory", "inner_name", "placed", "slot_of", "variable_size"]
-
 
 def variable_size(variable: Variable) -> int:
     """Bytes of a variable; an array without a size counts none."""

@@ -40,8 +40,6 @@ from cujit.devices.cpu.ir.program import (
 from cujit.formats.ptx.isa.semantics import ANYTHING, Form, Type
 from cujit.formats.ptx.isa.table import special_register
 
-__all__ = ["fits", "mismatch", "number_out_of_range"]
-
 _ANY = "?"
 """The word that every letter takes."""
 

@@ -22,8 +22,6 @@ from cujit.devices.cpu.instructions.memory import address_in
 from cujit.devices.cpu.instructions.small_formats import half_bits, value_of
 from cujit.devices.cpu.ir.program import IntConstant, KernelProgram, Op, Operand, Reg, items_of
 
-__all__ = ["Atomic", "may_wait", "operation_of", "register"]
-
 
 def register(rules: Rules) -> None:
     """Add the rules of this family."""

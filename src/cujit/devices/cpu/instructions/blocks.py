@@ -21,11 +21,6 @@ from cujit.devices.cpu.codegen.warp import WarpEmitter
 from cujit.devices.cpu.ir.program import Op, Operand
 from cujit.devices.cpu.run.launch import field_offset
 
-__all__ = [
-    "CLUSTER", "STRIDE", "arrive", "cluster_bytes", "from_process", "has_opened", "named", "offset_of", "put_result",
-    "register", "synchronise", "to_process",
-]  # fmt: skip
-
 _OFFSET_BITS = 24
 """Low bits of a ``shared::cluster`` address that are the offset in a block's shared memory."""
 

@@ -18,8 +18,6 @@ from cujit.devices.cpu.ir.refusals import UNLINKED
 from cujit.devices.cpu.native.library import address_of
 from cujit.devices.cpu.native.structures import FaultKind
 
-__all__ = ["EXTERNS", "refusal_of", "register", "symbol_of"]
-
 _LANE = list(range(WARP))
 _ALIGNMENT = 16
 """Bytes that memory of ``alloca`` is aligned to, at the least. Source: PTX ISA 9.1, "alloca": 8."""

@@ -13,8 +13,6 @@ from cujit.devices.cpu.instructions.halves import members, put_members, values_o
 from cujit.devices.cpu.ir.program import Op
 from cujit.formats.ptx.isa.semantics import Type
 
-__all__ = ["register"]
-
 _JOINS = ("and", "or", "xor")
 _TRUE = {"f16": 0x3C00, "f16x2": 0x3C00, "bf16": 0x3F80, "bf16x2": 0x3F80, "f32": 0x3F800000}
 """Bits of 1 in each half, or in the whole, of what ``set`` gives as a float."""

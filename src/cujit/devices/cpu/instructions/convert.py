@@ -38,8 +38,6 @@ from cujit.devices.cpu.instructions.small_formats import (
 from cujit.devices.cpu.ir.program import Group, Op
 from cujit.formats.ptx.isa.semantics import Type
 
-__all__ = ["register"]
-
 _TO_INTEGER = {"rni": "roundeven", "rzi": "trunc", "rmi": "floor", "rpi": "ceil"}
 """Roundings to an integral value, and the LLVM intrinsics that do them."""
 _LARGEST = {"tf32": float.fromhex("0x1.FFCp127"), **{name: f.largest for name, f in FORMATS.items()}}

@@ -29,8 +29,6 @@ from cujit.devices.cpu.codegen.warp import Handler, WarpEmitter
 from cujit.devices.cpu.ir.program import Op
 from cujit.formats.ptx.isa.semantics import form_of
 
-__all__ = ["polynomial", "power_of_two64", "register"]
-
 _TURN = float.fromhex("0x1.45F306p-3")
 """1 / (2 pi) in f32."""
 _ROUNDER = 1.5 * 2.0**52

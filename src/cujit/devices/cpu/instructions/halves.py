@@ -20,8 +20,6 @@ from cujit.devices.cpu.instructions.floating import polynomial, power_of_two64
 from cujit.devices.cpu.instructions.small_formats import FORMATS, HALF_NAN, half_bits, upper_bits, value_of
 from cujit.devices.cpu.ir.program import Op
 
-__all__ = ["join_halves", "members", "put_members", "register", "split_halves", "values_of"]
-
 _OUT_OF_BOUNDS = 0x7FF7
 """The NaN that tensor copies write beyond a tensor, as f16 and as bf16: "OOB NaN" in the manual, which gives no bits.
 

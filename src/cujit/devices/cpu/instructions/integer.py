@@ -13,8 +13,6 @@ from cujit.devices.cpu.codegen.registry import Rules
 from cujit.devices.cpu.codegen.warp import Handler, WarpEmitter
 from cujit.devices.cpu.ir.program import IntConstant, Op
 
-__all__ = ["field", "register"]
-
 _PERMUTATIONS = {
     "f4e": (0x3210, 0x4321, 0x5432, 0x6543),
     "b4e": (0x5670, 0x6701, 0x7012, 0x0123),

@@ -27,8 +27,6 @@ from cujit.devices.cpu.codegen.warp import WarpEmitter
 from cujit.devices.cpu.instructions.memory import address_in
 from cujit.devices.cpu.ir.program import Op
 
-__all__ = ["complete_bytes", "register"]
-
 _COUNT_BITS = 20
 _BYTES_AT, _BYTES_BITS = 40, 21
 _PHASE_AT = 61

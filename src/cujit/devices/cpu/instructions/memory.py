@@ -21,9 +21,6 @@ from cujit.devices.cpu.ir.program import Group, Memory, Op, Reg, SymbolAddress, 
 from cujit.devices.cpu.native.structures import STACK_BYTES, Block, Warp
 from cujit.formats.ptx.isa.semantics import Order, Type
 
-__all__ = ["address_in", "local_base", "register"]
-
-
 _COMPILER = 'syncscope("singlethread") seq_cst'
 
 

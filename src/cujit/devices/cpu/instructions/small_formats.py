@@ -12,11 +12,6 @@ from dataclasses import dataclass
 
 from cujit.devices.cpu.codegen.builder import Builder, Value
 
-__all__ = [
-    "BF16", "F16", "FORMATS", "HALF_NAN", "Format", "half_bits", "rounded_code", "stochastic_code", "upper_bits",
-    "value_of", "value_of_code", "value_of_exponent", "without_low_bits",
-]  # fmt: skip
-
 HALF_NAN = 0x7FFF
 """The NaN that GPUs return as f16 and as bf16. Source: PTX ISA 9.1, "Half Precision Floating-Point Instructions"."""
 

@@ -20,8 +20,6 @@ from cujit.devices.cpu.native.structures import BOUNDS, OPERATIONS, Exchange
 from cujit.devices.cpu.run.textures import SURFACE_MARK, TEXTURE_MARK, Descriptor
 from cujit.errors import UnsupportedError
 
-__all__ = ["register"]
-
 # Geometry: how many coordinates there are, whether a layer comes before them, whether they are a direction.
 _GEOMETRIES = {
     "1d": (1, False, False), "2d": (2, False, False), "3d": (3, False, False), "a1d": (1, True, False),

@@ -13,8 +13,6 @@ from cujit.devices.cpu.codegen.warp import WarpEmitter
 from cujit.devices.cpu.instructions.integer import field
 from cujit.devices.cpu.ir.program import Op
 
-__all__ = ["register"]
-
 _COMPARE = "eq ne lt le gt ge"
 _SCALAR = r"b[0-3]|h[01]"
 _SIGNED = rf"-?({_SCALAR})?"

@@ -18,8 +18,6 @@ from cujit.devices.cpu.ir.program import Op, Operand
 if TYPE_CHECKING:
     from cujit.devices.cpu.codegen.warp import WarpEmitter
 
-__all__ = ["Party", "Results", "Rule", "known", "lacks_partners", "members_of", "origins", "register", "rule_of"]
-
 _LANE = list(range(WARP))
 _MODES = "up down bfly idx"
 

@@ -20,8 +20,6 @@ from typing import TypeVar
 from cujit.devices.cpu.ir.program import KernelProgram, Op
 from cujit.devices.cpu.ir.refusals import Refusals
 
-__all__ = ["Block", "Graph", "Loop", "build_graph", "closure", "part_of"]
-
 _T = TypeVar("_T")
 
 

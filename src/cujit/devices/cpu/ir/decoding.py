@@ -20,8 +20,6 @@ from cujit.devices.cpu.ir.program import (
     SymbolAddress,
 )
 
-__all__ = ["TracedValue", "kinds_of", "spelled", "type_for", "written"]
-
 _TYPE = re.compile(r"([sufb])(8|16|32|64|128)|(b?f16)(x2)?|tf32|pred")
 
 

@@ -12,8 +12,6 @@ from dataclasses import dataclass
 from cujit.artifact import Artifact, Kind
 from cujit.signature import Signature
 
-__all__ = ["MOST_IMAGE_BYTES", "KernelFacts", "ModuleFacts", "RefusedFacts", "Relocation"]
-
 MOST_IMAGE_BYTES = 64 << 20
 """Variables of a module that take more than that are not kept."""
 

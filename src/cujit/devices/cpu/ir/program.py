@@ -13,29 +13,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:  # launches out of the cache have operations' kinds, and no table of what they mean
     from cujit.formats.ptx.isa.semantics import Form, Order, Type
 
-__all__ = [
-    "CLEAR",
-    "UNKNOWN_OPERAND",
-    "WARP",
-    "FloatConstant",
-    "Group",
-    "IntConstant",
-    "KernelProgram",
-    "Memory",
-    "Negation",
-    "Op",
-    "Operand",
-    "Reg",
-    "Slot",
-    "Special",
-    "SymbolAddress",
-    "bits_in",
-    "items_of",
-    "parts_of",
-    "registers_in",
-    "type_bits",
-]
-
 WARP = 32
 """Lanes of a warp. Source: PTX ISA 9.1, ``WARP_SZ``."""
 

@@ -10,8 +10,6 @@ from cujit.devices.shapes import Resources
 from cujit.errors import UnsupportedError
 from cujit.signature import Signature
 
-__all__ = ["UNLINKED", "Refusal", "Refusals", "RefusedKernel", "unsupported"]
-
 Refusal = tuple[int, str, str]
 """Line, text and reason of something that the CPU device does not take."""
 

@@ -13,8 +13,6 @@ from collections.abc import Callable, Iterable
 
 from cujit.devices.cpu.ir.program import WARP
 
-__all__ = ["KINDS", "WIDTHS", "declared", "defined", "loads", "name_of"]
-
 KINDS = ("gather", "scatter")
 WIDTHS = (8, 16, 32, 64, 128)
 """Bits of the elements that there are functions for."""

@@ -21,16 +21,6 @@ from cujit.devices.sources import read_file
 from cujit.errors import CujitError, UnsupportedError
 from cujit.forks import Lock, in_child, waits_for
 
-__all__ = [
-    "PARTS",
-    "RuntimePart",
-    "address_of",
-    "ask_python",
-    "compile_kernel",
-    "install_handlers",
-    "native_code",
-]
-
 
 class RuntimePart(NamedTuple):
     """One part, ``runtime/name.c``, and whether LLVM is to optimise it.

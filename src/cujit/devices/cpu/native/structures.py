@@ -13,14 +13,6 @@ from typing import Any
 
 from cujit.devices.cpu.ir.program import WARP
 
-__all__ = [
-    "BARRIERS", "BOUNDS", "CLUSTER_BARRIER", "DIRECTED", "ELEMENTS", "LAYOUTS", "OBJECTS", "OPERATIONS", "PATTERN",
-    "PRODUCTS", "ROUNDINGS", "SLOTS", "STACK_BYTES", "STANDS", "STRUCTURES", "TRACE_DONE", "WARPS", "Access",
-    "Assertion", "Barrier", "Block", "Code", "Entry", "Exchange", "FaultKind", "Fields", "Fragment", "Group",
-    "Meeting", "Place", "Plan", "Printed", "Product", "Record", "Shared", "Slot", "Space", "Span", "Stand",
-    "Stands", "State", "TraceState", "Tracker", "Warp", "Watch", "checks_bits",
-]  # fmt: skip
-
 STRUCTURES: dict[str, type[Shared]] = {}
 """Every structure by its name, those that it holds before it."""
 

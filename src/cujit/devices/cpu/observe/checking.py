@@ -44,8 +44,6 @@ if TYPE_CHECKING:
     from cujit.devices.cpu.run.lines import Lines
     from cujit.devices.shapes import LaunchShape
 
-__all__ = ["CheckingWatcher", "room_for"]
-
 
 class CheckingWatcher:
     """Checks every kernel that is loaded on a device; ``ledger`` knows the device's memory."""

@@ -29,8 +29,6 @@ from cujit.formats.mangling import demangle
 if TYPE_CHECKING:
     from cujit.devices.cpu.codegen.warp import WarpEmitter
 
-__all__ = ["Coverage"]
-
 _LIBRARY = ("cuda_runtime.h", "nv/target", "cub/cub.cuh", "thrust/version.h")
 """Files that a directory of NVIDIA's headers has one of: the toolkit's, and those of CCCL."""
 

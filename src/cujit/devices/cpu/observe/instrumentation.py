@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from cujit.devices.cpu.codegen.warp import WarpEmitter
     from cujit.devices.cpu.observe.watching import Checks
 
-__all__ = ["Checker"]
-
 _PLACE = "%check.place"
 _NOBODY = (1 << 64) - 1
 

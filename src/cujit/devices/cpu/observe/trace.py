@@ -34,8 +34,6 @@ from cujit.formats.mangling import demangle
 if TYPE_CHECKING:
     from cujit.devices.cpu.codegen.warp import WarpEmitter
 
-__all__ = ["Step", "Trace", "TracedLaunch"]
-
 _LIMIT = 100_000
 """Instructions that a trace keeps; each takes about 50 bytes, and a line of text."""
 

@@ -20,8 +20,6 @@ if TYPE_CHECKING:  # what compiles kernels is imported for the first that is in 
     from cujit.devices.cpu.run.launch import Launch
     from cujit.devices.cpu.run.lines import Lines
 
-__all__ = ["Checks", "KernelWatcher", "Watch"]
-
 
 class Watch(Protocol):
     """One kernel that is watched."""

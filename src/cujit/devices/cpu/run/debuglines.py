@@ -20,8 +20,6 @@ from cujit.devices.shapes import Dim3
 from cujit.forks import cached_property
 from cujit.formats.elf import read_elf
 
-__all__ = ["PTX_ALONE", "DebugInfo", "MachineLines", "Origin", "name_in_profiles", "origin_of"]
-
 _LONGEST = 1_400_000
 """Characters of IR with lines beyond which a kernel is not compiled again: some seconds."""
 

@@ -14,8 +14,6 @@ from cujit.devices.cpu.run.standing import ENDED, let_go, report, stuck
 from cujit.devices.shapes import Dim3
 from cujit.errors import KernelFaultError
 
-__all__ = ["Site", "settle", "take_printed"]
-
 _UNKNOWN_BLOCK, _UNKNOWN_THREAD = (1 << 64) - 1, (1 << 32) - 1
 
 _PAGE = 4096

@@ -24,8 +24,6 @@ from cujit.devices.shapes import Dim3, LaunchShape
 from cujit.errors import CujitError, LaunchError
 from cujit.forks import Lock
 
-__all__ = ["CPU", "MAX_THREADS", "Bounds", "Pool", "Share", "Workers", "available_threads", "no_memory"]
-
 _SMALL = 2048
 """Threads of a grid below which waking another core costs more than it saves (measured: waking takes 10 us)."""
 

@@ -16,11 +16,6 @@ import numpy as np
 from cujit.devices.cpu.native.structures import Fields, Shared
 from cujit.errors import CujitError, spell
 
-__all__ = [
-    "ALIGNMENT", "APART", "PLACE", "SHARED_ALIGN", "WORKSPACE_BYTES", "Control", "HostBlock", "Launch", "aligned",
-    "cache_bytes", "field_offset", "live_blocks", "release",
-]  # fmt: skip
-
 SHARED_ALIGN = 1024
 """Bytes that shared memory is aligned to: the largest pattern of swizzled copies. Source: PTX ISA 9.1, "Tensors"."""
 

@@ -12,8 +12,6 @@ from cujit.forks import cached_property
 if TYPE_CHECKING:
     from cujit.formats.ptx.syntax import Function, Location, Module
 
-__all__ = ["Lines", "SourceFunction", "SourceLine"]
-
 
 @dataclass(frozen=True, order=True)
 class SourceLine:

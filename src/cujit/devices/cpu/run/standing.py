@@ -9,8 +9,6 @@ from typing import NamedTuple
 from cujit.devices.cpu.native.structures import Block, FaultKind, Meeting, Stand, Stands, State
 from cujit.devices.cpu.run.launch import Launch, release
 
-__all__ = ["ENDED", "Report", "let_go", "ranges", "report", "stuck"]
-
 _MOST = 8
 """Places that a message lists."""
 

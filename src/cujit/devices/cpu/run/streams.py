@@ -11,8 +11,6 @@ from dataclasses import replace
 from cujit.devices.streams import Allocation, DeviceLike, Event, Graph, Stream, is_pinned, stream_handle
 from cujit.errors import ArgumentError, ClosedError, LaunchError, spell
 
-__all__ = ["Captures", "InOrderEvent", "InOrderGraph", "InOrderStream"]
-
 _NOT_PINNED = "a copy from or to ordinary host memory cannot be captured: a graph would use the memory later"
 
 

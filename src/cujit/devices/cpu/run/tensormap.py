@@ -9,10 +9,6 @@ from cujit.devices.cpu.native.structures import Fields, Shared
 from cujit.devices.tensormaps.im2col import Im2col
 from cujit.devices.tensormaps.tiling import MAX_RANK, DataType, Tiling
 
-__all__ = [
-    "CLOSED", "ELEMENT_BYTES", "IM2COL_MARK", "MARK", "ROUNDED", "TensorMap", "encode", "field_offset",
-]  # fmt: skip
-
 MARK = 0x50414D52534E4554
 IM2COL_MARK = 0x4C4F4332534E4554
 """What our maps end with, so that a map that somebody else made, or for another mode, is noticed."""

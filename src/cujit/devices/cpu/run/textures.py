@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from cujit.formats.ptx.syntax import Module
 from cujit.devices.cpu.native.structures import Fields, Shared
 
-__all__ = ["FORMATS", "SURFACE_MARK", "TEXTURE_MARK", "CpuTextures", "Descriptor", "note_references"]
-
 TEXTURE_MARK = 0x5845545F54494A43
 SURFACE_MARK = 0x5255535F54494A43
 """What a descriptor begins with, so that a wrong number for a handle is noticed."""

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from cujit.formats.ptx.isa.sets import Forms
 
-__all__ = ["COPIES", "TEXTURE"]
-
 _FROM_SHARED = ".global .shared::cta"
 _BETWEEN = ".shared::cluster .shared::cta .mbarrier::complete_tx::bytes"
 _BYTES = ".mbarrier::complete_tx::bytes"

@@ -11,8 +11,6 @@ import functools
 from dataclasses import dataclass
 from typing import NamedTuple
 
-__all__ = ["LATER", "Later", "Removed", "later_of", "open_words", "removed_of"]
-
 Version = tuple[int, int]
 
 

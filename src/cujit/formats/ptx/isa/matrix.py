@@ -7,8 +7,6 @@ from __future__ import annotations
 
 from cujit.formats.ptx.isa.sets import Forms
 
-__all__ = ["MATRIX"]
-
 _SMEM = "{.shared|shared::cta}"
 _MOVE = (
     Forms(

@@ -11,8 +11,6 @@ import itertools
 from cujit.formats.ptx.isa.copies import COPIES, TEXTURE
 from cujit.formats.ptx.isa.sets import Forms
 
-__all__ = ["MEMORY"]
-
 _LOAD_CACHE = "{.EVICT1} {.EVICT2} {.HINT} {.PREFETCH}"
 _STORE_CACHE = "{.EVICT1} {.EVICT2} {.HINT}"
 

@@ -10,8 +10,6 @@ from __future__ import annotations
 
 import functools
 
-__all__ = ["never"]
-
 _NOT_GLOBAL = "const|local|param|param::entry|param::func|shared|shared::cta|shared::cluster"
 _L1 = "L1::evict_normal|L1::evict_unchanged|L1::evict_first|L1::evict_last|L1::no_allocate"
 _L2 = "L2::evict_normal|L2::evict_first|L2::evict_last"

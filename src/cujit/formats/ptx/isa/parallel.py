@@ -9,8 +9,6 @@ from __future__ import annotations
 from cujit.formats.ptx.isa.matrix import MATRIX
 from cujit.formats.ptx.isa.sets import Forms
 
-__all__ = ["PARALLEL"]
-
 _CONTROL = (
     Forms("9.7.12.3", "1.0", 10, ("bra {.uni}",)),
     Forms("9.7.12.4", "6.0", 30, ("brx .idx {.uni}",)),

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from cujit.formats.ptx.isa.sets import Forms
 
-__all__ = ["SCALAR"]
-
 _INTEGER = (
     Forms("9.7.1.1", "1.0", 10, ("add .INT", "add {.sat} .s32")),
     Forms("9.7.1.1", "8.0", 90, ("add .u16x2|s16x2",)),

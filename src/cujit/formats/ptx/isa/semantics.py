@@ -43,20 +43,6 @@ from cujit.forks import cached_property
 from cujit.formats.ptx.isa.sets import SETS, TYPES
 from cujit.formats.ptx.isa.table import opcodes, place_of
 
-__all__ = [
-    "ANYTHING",
-    "UNKNOWN",
-    "Effect",
-    "Form",
-    "Lanes",
-    "Meaning",
-    "Order",
-    "Trait",
-    "Type",
-    "choices_of",
-    "form_of",
-]
-
 
 class Effect(enum.Enum):
     """What an operation does beside writing its registers."""

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-__all__ = ["LEADING", "SETS", "TYPES", "Forms"]
-
 
 class Forms(NamedTuple):
     """Forms that the manual has in one section and that came at one time.

@@ -32,18 +32,6 @@ from cujit.formats.ptx.isa.sets import LEADING, SETS, TYPES, Forms
 from cujit.formats.ptx.special_registers import SPECIAL_REGISTERS, SpecialRegister
 from cujit.formats.ptx.syntax import Instruction
 
-__all__ = [
-    "NEWEST_PTX",
-    "InstructionRow",
-    "Modifier",
-    "earliest",
-    "lookup",
-    "opcodes",
-    "place_of",
-    "rows",
-    "special_register",
-]
-
 NEWEST_PTX = (9, 5)
 """The newest PTX ISA whose assembler the table was held to: that of nvJitLink 13.5."""
 

@@ -20,8 +20,6 @@ from cujit.devices.cpu.ir.program import IntConstant, Memory, Negation, Op, Oper
 from cujit.devices.cpu.native.structures import FaultKind
 from cujit.formats.ptx.isa.semantics import form_of
 
-__all__ = ["apply_function", "fault_where", "move", "register"]
-
 _PIECE = 16
 """Bytes that addresses and sizes of bulk copies are multiples of. Source: PTX ISA 9.1, 9.7.9.25.4 "Bulk copy"."""
 

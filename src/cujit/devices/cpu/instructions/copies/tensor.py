@@ -23,8 +23,6 @@ from cujit.devices.cpu.ir.program import IntConstant, Memory, Op, items_of
 from cujit.devices.cpu.native.structures import FaultKind
 from cujit.devices.cpu.run.tensormap import ELEMENT_BYTES, IM2COL_MARK, MARK, TensorMap, field_offset
 
-__all__ = ["register"]
-
 _IM2COL, _NO_OFFSETS = "im2col", "im2col_no_offs"
 # Types of elements that each reduction takes, with PTX's numbers of types; a GPU ends others with an illegal
 # instruction. Source: PTX ISA 9.1, 9.7.9.25.5.3 "cp.reduce.async.bulk.tensor", table of valid combinations; that s64

@@ -19,11 +19,6 @@ from cujit.devices.cpu.ir.program import IntConstant, Op, items_of
 from cujit.devices.cpu.native.structures import ELEMENTS, LAYOUTS, PRODUCTS, ROUNDINGS, Product
 from cujit.errors import FormatError
 
-__all__ = [
-    "call_of", "constant_of", "element_bits", "frame_of", "multiply", "product_of", "put_all", "shape_of",
-    "sum_words", "word_type", "words_in", "words_of",
-]  # fmt: skip
-
 _BITS = {"f16": 16, "bf16": 16, "tf32": 32, "f64": 64, "b1": 32, "s8": 8, "u8": 8, "s4": 4, "u4": 4, "fp4": 4}
 _LEAST = {"f16": -14, "e5m2": -14, "e4m3": -6, "bf16": -126, "tf32": -126, "f32": -126}
 """Least exponent of a normal number of a format."""

@@ -14,8 +14,6 @@ from cujit.devices.cpu.ir.program import WARP, Group, IntConstant, Op, items_of
 from cujit.devices.cpu.native.structures import ELEMENTS
 from cujit.errors import FormatError
 
-__all__ = ["register"]
-
 # What an operand xored with this is negated.
 _SIGNS = {"f16": 0x80008000, "bf16": 0x80008000, "tf32": 0x80000000, "e4m3": 0x80808080, "e5m2": 0x80808080}
 

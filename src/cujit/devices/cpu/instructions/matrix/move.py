@@ -18,8 +18,6 @@ from cujit.devices.cpu.instructions.memory import address_in
 from cujit.devices.cpu.ir.program import Op
 from cujit.devices.cpu.native.structures import Fragment
 
-__all__ = ["MemoryLines", "fragment_words", "memory_lines", "one_of", "register", "when_any_lane"]
-
 
 def register(rules: Rules) -> None:
     """Add the rules of this family."""
