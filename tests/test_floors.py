@@ -117,6 +117,7 @@ _ONE_WORD = {
     "callgraph",
     "dataflow",
     "debuglines",
+    "filesystem",
     "runtime",
     "tensormap",
     "tensormaps",

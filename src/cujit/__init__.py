@@ -48,7 +48,7 @@ _HOMES = {
 }
 """Where each name lives."""
 
-_ROOMS = ["arch", "budget", "cache", "errors", "inspection", "occupancy", "registry", "signature"]
+_ROOMS = ["arch", "budget", "cache", "errors", "farm", "inspection", "occupancy", "registry", "signature"]
 """Packages with public names of their own: errors, and values that other calls give."""
 
 _HOME = {name: module for module, names in _HOMES.items() for name in names.split()}

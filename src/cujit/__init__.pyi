@@ -4,6 +4,7 @@ from cujit import arch as arch
 from cujit import budget as budget
 from cujit import cache as cache
 from cujit import errors as errors
+from cujit import farm as farm
 from cujit import inspection as inspection
 from cujit import occupancy as occupancy
 from cujit import registry as registry

@@ -75,7 +75,7 @@ def test_a_pack_is_built_and_what_fails_ends_with_1(verb: Verb, recordings: Path
     path = tmp_path / "k.pack"
     built = verb("pack", "build", recordings, "-o", path)
     assert built.exit_code == 1
-    assert "1 images, 0 of them made now; 2 failed" in built.output
+    assert "1 image: 0 made, 1 found; 2 failed" in built.output
     assert "k\\x1b[2J.cu for sm_100: k\\x1b[2J.cu needs the headers in {elsewhere}/usr" in built.output
     cover = verb("worklist", "cover", path, recordings, "--json")
     told = json.loads(cover.output)

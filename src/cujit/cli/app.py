@@ -29,6 +29,7 @@ VERBS = (
     "cache",
     "pack",
     "worklist",
+    "farm",
     "doctor",
 )
 """The verbs, in the order of the help; each is the ``command`` of the file of its name."""

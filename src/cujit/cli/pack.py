@@ -53,7 +53,7 @@ def merge(roots: tuple[Path, ...], output: Path, compress: bool, with_recipes: b
     Machine code of this processor and modules by version are left out. SOURCE_DATE_EPOCH is noted as the time. Headers
     of what caches hold the recipe of are sought again, and what was found is noted for whoever reads the pack.
     """
-    _check_name(output)
+    check_name(output)
     stores = Cache(None, read_only=roots).stores
     requests, closures = runner().answers(stores)
     stats = write_pack(
@@ -80,11 +80,16 @@ def build(output: Path, **given: Any) -> None:
     The same list, headers and compiler make the same bytes. SOURCE_DATE_EPOCH is noted as the time. What does not
     compile is left out and listed by its first message; then the exit status is 1.
     """
-    _check_name(output)
+    check_name(output)
     run_build(output, **given)
 
 
-def _check_name(output: Path) -> None:
+def check_name(output: Path) -> None:
+    """Refuse a file that would not be known as a pack.
+
+    Raises:
+        OptionError: its name ends otherwise.
+    """
     if output.suffix != PACK_SUFFIX:
         raise OptionError(
             f"{output} does not end in {PACK_SUFFIX}, by which a pack is known", help=f"-o {output}{PACK_SUFFIX}"

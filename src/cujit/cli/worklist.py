@@ -16,7 +16,7 @@ from cujit.cli.console import json_option, note, print_json, print_table, printa
 from cujit.cli.exit_codes import ExitCode
 from cujit.cli.files import output_option
 from cujit.errors import NameNotFoundError, OptionError, spell
-from cujit.worklist import BuiltList, RecipeUse, Unbuilt, Worklist
+from cujit.worklist import RecipeUse, Unbuilt, Worklist
 from cujit.worklist import build as build_worklist
 from cujit.worklist import cover as cover_worklist
 from cujit.worklist import merge as merge_worklists
@@ -108,18 +108,23 @@ def show(lists: tuple[Path, ...], source: str | None, as_json: bool) -> None:
             note(printable(f"not portable: {row['name']} for {row['arch']}: {row['elsewhere']}"))
 
 
-build_options = several(
+list_options = several(
     _LISTS,
     click.option(
         "--arch", multiple=True, metavar="ARCH", help="An architecture, or 'recorded': those of the list, as without."
     ),
     click.option("--ptx", is_flag=True, help="Add PTX of the highest architecture, for GPUs of tomorrow."),
-    cache_option,
     _PROJECT,
-    click.option("--jobs", type=click.IntRange(1), metavar="N", help="How many processes compile at a time."),
     json_option,
 )
-"""What the verbs that build a list are given, as ``run_build`` takes it."""
+"""What of a list is built, as ``run_build`` takes it."""
+
+build_options = several(
+    list_options,
+    cache_option,
+    click.option("--jobs", type=click.IntRange(1), metavar="N", help="How many processes compile at a time."),
+)
+"""What the verbs that build a list by this machine are given."""
 
 
 @command.command("build")
@@ -132,45 +137,19 @@ def build(**given: Any) -> None:
     run_build(None, **given)
 
 
-def run_build(
-    output: Path | None,
-    *,
-    lists: Sequence[Path],
-    arch: Sequence[str],
-    ptx: bool,
-    cache: Cache,
-    project: Path | None,
-    jobs: int | None,
-    as_json: bool,
-) -> None:
-    """Build lists, say what came of it, and end with 1 where something did not compile."""
+def run_build(output: Path | None, *, lists: Sequence[Path], cache: Cache, as_json: bool, **how: Any) -> None:
+    """Build lists by ``worklist.build``, say what came of it, and end with 1 where something is missing."""
     worklist = read_worklist(lists)
     with progress("compiling") as tick:
-        built = build_worklist(
-            worklist,
-            arch=arch,
-            ptx=ptx,
-            pack=output,
-            cache=cache,
-            project=project,
-            jobs=jobs,
-            made_s=source_date_epoch(),
-            progress=tick,
-        )
+        report = build_worklist(worklist, pack=output, cache=cache, made_s=source_date_epoch(), progress=tick, **how)
     if as_json:
-        said = {"output": output and str(output), "keys": list(built.keys), "made": built.made}
-        print_json({**said, "failed": _unbuilt(built.failed), "pack": built.pack and vars(built.pack)})
+        print_json({"output": output and str(output), **report.as_json()})
     else:
-        _say(built, output)
-    if built.failed:
+        where = f"{output}: {shown_size(report.pack.file_bytes)}, " if report.pack else ""
+        for line in f"{where}{report}".splitlines():
+            note(printable(line))
+    if not report.is_good:
         click.get_current_context().exit(ExitCode.WRONG_INPUT)
-
-
-def _say(built: BuiltList, output: Path | None) -> None:
-    where = f"{output}: {shown_size(built.pack.file_bytes)}, " if built.pack else ""
-    note(f"{where}{len(built.keys)} images, {built.made} of them made now; {len(built.failed)} failed")
-    for one in built.failed:
-        note(printable(f"  {one.name} for {one.arch}: {one.reason}"))
 
 
 @command.command("cover")

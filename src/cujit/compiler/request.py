@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
 from cujit.arch import Arch, ArchKind
@@ -60,6 +60,10 @@ class Request:
         if options.get("dlto") and kind is not Kind.LTOIR:
             raise OptionError(f"dlto makes LTO-IR, not {kind.value}", help="to='ltoir'")
         return cls(unit, kind, parsed, options, _names(names))
+
+    def for_arch(self, arch: Arch) -> Request:
+        """Give the same request for another architecture, into what belongs to that."""
+        return replace(self, kind=_KIND[arch.kind], arch=arch)
 
     def check(self) -> None:
         """Refuse, before any library is opened, what no compiler could take.

@@ -19,8 +19,6 @@ import threading
 from types import TracebackType
 from typing import Any
 
-from cujit.forks import once
-
 if sys.platform != "win32":
     import resource
 
@@ -76,7 +74,7 @@ class ProcessStateKeeper:
                 _c().sigaction(number, found, None)
 
 
-@once
+@functools.cache
 def process_state() -> ProcessStateKeeper:
     """Give the keeper of this process."""
     return ProcessStateKeeper()

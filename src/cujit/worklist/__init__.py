@@ -1,11 +1,10 @@
 """Worklists: what programs asked to be compiled, recorded, joined and built ahead. ``import cujit.worklist``."""
 
-from cujit.worklist.building import BuiltList, Cover, Unbuilt, build, cover
+from cujit.worklist.building import Cover, Unbuilt, build, cover
 from cujit.worklist.lists import Merged, RecipeUse, Worklist, merge, read
 from cujit.worklist.recording import Recording, record
 
 __all__ = [
-    "BuiltList",
     "Cover",
     "Merged",
     "RecipeUse",

@@ -4,25 +4,25 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from concurrent.futures import Executor, ThreadPoolExecutor
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from cujit.arch import Arch, ArchKind
 from cujit.arch.support import require_arch
 from cujit.cache.cache import Cache
-from cujit.cache.pack import PackStats, write_pack
 from cujit.cache.process import default_cache
-from cujit.cache.provenance import Outcome, Provenance
 from cujit.cache.settings import Compiling
 from cujit.compiler.build import Progress, threads_of
 from cujit.compiler.jobs import CompileJob
 from cujit.compiler.keys.maker import Uncacheable
-from cujit.compiler.options.limits import WorkLimits
 from cujit.compiler.request import Request
 from cujit.compiler.runner import Runner
-from cujit.errors import CompileError, CujitError, FormatError, MissingError, OptionError, ToolTimeoutError
+from cujit.errors import CujitError, FormatError
+from cujit.farm.driver import build as build_requests
+from cujit.farm.report import Failure, Report
+from cujit.farm.worker import first_message
 from cujit.toolchain.headers import Settings
 from cujit.toolchain.toolset import Toolchain
 from cujit.worklist.lists import Worklist
@@ -36,22 +36,12 @@ _PER_PROCESS = 8
 
 
 class Unbuilt(NamedTuple):
-    """A request that was not built, or is not covered, and why: the first message of the compiler, or of cujit."""
+    """A request that is not covered, and why: the first message of cujit."""
 
     name: str
     recipe: str
     arch: Arch
     reason: str
-
-
-@dataclass(frozen=True)
-class BuiltList:
-    """What became of a list: ``keys`` by digest, of them ``made`` now; ``pack`` says what was written, if any was."""
-
-    keys: tuple[str, ...]
-    made: int
-    failed: tuple[Unbuilt, ...]
-    pack: PackStats | None = None
 
 
 @dataclass(frozen=True)
@@ -84,10 +74,12 @@ def build(
     cache: Cache | None = None,
     project: str | os.PathLike[str] | None = None,
     jobs: int | None = None,
+    executor: Executor | str | None = None,
     made_s: int = 0,
     progress: Progress | None = None,
-) -> BuiltList:
-    """Compile what a list has, in its order, through a cache, and put it into a pack.
+    **limits: Any,
+) -> Report:
+    """Compile what a list has, what took longest first, through a cache, and put it into a pack.
 
     The same list, headers and compiler make the same bytes. What does not compile is left out and said.
 
@@ -99,8 +91,10 @@ def build(
         cache: where images are looked for and kept; None is the process's.
         project: the directory that ``{project}`` stands for; None is the one that the working directory is in.
         jobs: how many processes compile at a time; None takes one per processor, and one alone for a short list.
+        executor: what compiles instead, here or on other machines, as ``cujit.farm.build`` takes it.
         made_s: the Unix time that is noted in the pack.
         progress: called with (done, total, name) after every compile.
+        limits: ``deadline_s``, ``memory_bytes`` and what else ``cujit.farm.build`` takes.
 
     Raises:
         ArchError: an architecture is malformed or unknown, or the compiler does not build for it.
@@ -109,24 +103,30 @@ def build(
         ToolchainNotFoundError: there is no compiler.
         OSError: the pack cannot be written.
     """
-    kept = default_cache() if cache is None else cache
-    if kept.store is None:
-        raise OptionError("a list is built into a cache, and there is none that is written", help="--dir, CUJIT_CACHE")
-    work = _Work.of(worklist, kept, project)
+    work = _Work.of(worklist, default_cache() if cache is None else cache, project)
     units = work.units(arch, ptx=ptx)
     for target in _named(arch):
         compiler = work.runner.compiler("cuda")
         require_arch(target, compiler.arches, compiler.tool, compiler.version)
-    results = work.built(units, _processes(jobs, len(units)), progress)
-    failed = tuple(result for result in results if isinstance(result, Unbuilt))
-    done = {result.key: result for result in reversed(results) if isinstance(result, _Done)}
-    stats = None
-    if pack is not None:
-        assert work.runner.keys is not None
-        requests, closures = work.runner.keys.answers({key: one.request for key, one in done.items()})
-        wanted = list(done)
-        stats = write_pack(Path(pack), kept.stores, wanted=wanted, requests=requests, closures=closures, made_s=made_s)
-    return BuiltList(tuple(sorted(done)), sum(one.is_new for one in done.values()), failed, stats)
+    times: dict[Request, float] = {}
+    failed = []
+    for unit in units:
+        try:
+            times[worklist.request(unit.recipe, unit.arch, work.places)] = unit.make_ms
+        except CujitError as e:  # noqa: PERF203
+            failed.append(Failure(unit.name, unit.arch, e.message))
+    with ThreadPoolExecutor(_processes(jobs, len(units)), "cujit-worklist") as threads:  # each has a process apart
+        report = build_requests(
+            times,
+            executor=threads if executor is None else executor,
+            sink=work.runner.cache,
+            pack=pack,
+            make_ms=times.__getitem__,
+            made_s=made_s,
+            progress=progress,
+            **limits,
+        )
+    return replace(report, failed=(*failed, *report.failed))
 
 
 def cover(
@@ -179,14 +179,6 @@ class _Unit:
         return Unbuilt(self.name, self.recipe, self.arch, reason)
 
 
-class _Done(NamedTuple):
-    """What became of a unit that was built: the digest of its key, and whether it was made now."""
-
-    key: str
-    is_new: bool
-    request: Request
-
-
 class _Work(NamedTuple):
     """A list, who compiles it, and where its headers are."""
 
@@ -227,36 +219,6 @@ class _Work(NamedTuple):
                 found[use.recipe, target] = _Unit(name, use.recipe, target, calls, make_ms)
         return list(found.values())
 
-    def built(self, units: Sequence[_Unit], processes: int, progress: Progress | None) -> list[_Done | Unbuilt]:
-        """Compile units, in this process or in several apart, and give what became of each, in order."""
-        runner = self.runner.within(WorkLimits.of(None, processes > 1, None))
-        results = []
-        with ThreadPoolExecutor(processes, thread_name_prefix="cujit-worklist") as pool:
-            try:
-                for unit, result in zip(units, pool.map(self._replace(runner=runner).build, units), strict=True):
-                    results.append(result)
-                    if progress:
-                        progress(len(results), len(units), unit.name)
-            except BaseException:
-                assert runner.stop is not None
-                runner.stop.ask()
-                pool.shutdown(cancel_futures=True)
-                raise
-        return results
-
-    def build(self, unit: _Unit) -> _Done | Unbuilt:
-        try:
-            request = self.worklist.request(unit.recipe, unit.arch, self.places)
-            known = self.runner.get(CompileJob(request)).provenance
-        except (MissingError, ToolTimeoutError):
-            raise
-        except CujitError as e:
-            return unit.unbuilt(_first_message(e))
-        assert isinstance(known, Provenance)
-        if known.key is None or known.outcome is Outcome.UNCACHED:
-            return unit.unbuilt(f"not cached: {known.reason}")
-        return _Done(known.key.digest, known.outcome is Outcome.MADE, request)
-
     def lacks(self, unit: _Unit, shipped: Cache) -> str:
         """Say why no root answers a unit; "" where one does."""
         assert self.runner.keys is not None
@@ -265,7 +227,7 @@ class _Work(NamedTuple):
             job.check()
             keyed = job.key(self.runner.keys)
         except CujitError as e:
-            return _first_message(e)
+            return first_message(e)
         if isinstance(keyed, Uncacheable):
             return f"not cached: {keyed.reason}"
         return "" if any(root.peek(keyed.key.digest) for root in shipped.stores) else "it is not there"
@@ -277,8 +239,3 @@ def _named(arch: Sequence[str | Arch]) -> list[Arch]:
 
 def _processes(jobs: int | None, compiles: int) -> int:
     return min(threads_of(jobs), max(1, compiles if jobs is not None else compiles // _PER_PROCESS))
-
-
-def _first_message(error: CujitError) -> str:
-    errors = [d for d in error.diagnostics if d.severity == "error"] if isinstance(error, CompileError) else []
-    return str(errors[0] if errors else error.message).partition("\n")[0]

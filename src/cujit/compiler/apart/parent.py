@@ -16,6 +16,7 @@ import struct
 import subprocess
 import sys
 import tempfile
+import time
 from typing import IO, Any, NamedTuple
 
 from cujit.artifact import Artifact
@@ -57,7 +58,7 @@ def run_apart(job: Job, settings: Settings, memory_mib: int | None) -> Artifact:
         with stop.by(child.kill) if stop else contextlib.nullcontext():
             answer = child.ask(WorkOrder(job, settings, memory_mib, _directory()))
     except BaseException:
-        child.kill()
+        child.end()
         raise
     if answer is None:
         raise _death(job, child, memory_mib)
@@ -92,6 +93,7 @@ class _Child:
             stderr=self._words,
             start_new_session=True,  # Ctrl-C in a terminal is for us alone
         )
+        _living.add(self)
 
     @property
     def is_alive(self) -> bool:
@@ -121,10 +123,33 @@ class _Child:
         begin = max(self._from, end - _LAST_WORDS_BYTES)
         return os.pread(fd, end - begin, begin).decode("utf-8", "replace")
 
+    def cpu_s(self) -> float:
+        """The CPU seconds that it has taken; 0 where the system does not say."""
+        if sys.platform != "linux":
+            return 0.0
+        with contextlib.suppress(OSError):  # it is gone
+            return time.clock_gettime((~self._process.pid << 3) | 2)  # as clock_getcpuclockid(3) makes the number
+        return 0.0
+
+    def await_death(self, timeout_s: float) -> None:
+        """Wait until it is gone, and leave what it was for ``end`` to say."""
+        until = time.monotonic() + timeout_s
+        flags = 0 if sys.platform == "win32" else os.WEXITED | os.WNOWAIT | os.WNOHANG
+        with contextlib.suppress(ChildProcessError, AttributeError):
+            while os.waitid(os.P_PID, self._process.pid, flags) is None and time.monotonic() < until:
+                time.sleep(0.005)
+
     def end(self) -> int:
         """End it if it lives, release what we have of it, and give its exit status."""
         self._close()
+        if self._process.returncode is None and sys.platform != "win32":
+            with contextlib.suppress(ProcessLookupError, ChildProcessError):  # somebody else waited for it
+                os.kill(self._process.pid, signal.SIGKILL)  # by ``kill`` it would be waited for, and its usage lost
+                _, status, usage = os.wait4(self._process.pid, 0)
+                self._process.returncode = os.waitstatus_to_exitcode(status)
+                _ended.note(usage)
         self._process.kill()
+        _living.discard(self)
         return self._process.wait()
 
     def forget(self) -> None:
@@ -139,8 +164,27 @@ class _Child:
                 pipe.close()
 
 
+class Spent:
+    """What processes apart have taken: ``cpu_s`` of all together, ``peak_bytes`` of memory of the last that ended."""
+
+    def __init__(self, cpu_s: float = 0.0, peak_bytes: int = 0) -> None:
+        self.cpu_s, self.peak_bytes = cpu_s, peak_bytes
+
+    def note(self, usage: Any) -> None:
+        """Add what one that ended has taken, as ``wait4`` gives it."""
+        self.cpu_s += usage.ru_utime + usage.ru_stime
+        self.peak_bytes = usage.ru_maxrss << 10  # Linux counts in KiB
+
+
 _guard = Lock()
 _idle: list[_Child] = []
+_living: set[_Child] = set()
+_ended = Spent()
+
+
+def spent_apart() -> Spent:
+    """Tell what the processes apart of this one have taken until now."""
+    return Spent(_ended.cpu_s + sum(child.cpu_s() for child in tuple(_living)), _ended.peak_bytes)
 
 
 def _take() -> _Child:
@@ -171,6 +215,7 @@ def _end_idle() -> None:
 
 
 def _forget_idle() -> None:
+    _living.clear()
     while _idle:
         _idle.pop().forget()
 
@@ -200,8 +245,7 @@ def _starved(job: Job, error: CujitError, memory_mib: int) -> CujitError:
 
 
 def _death(job: Job, child: _Child, memory_mib: int | None) -> ToolCrashError:
-    with contextlib.suppress(subprocess.TimeoutExpired):
-        child._process.wait(timeout=5)  # the pipe is closed a little before the process is gone
+    child.await_death(5)  # the pipe is closed a little before the process is gone
     words = child.last_words()
     status = child.end()
     how, help = f"ended with status {status}", "the input is at fault, or the tool: make it smaller until it passes"

@@ -30,7 +30,7 @@ from cujit.toolchain.headers import find_headers
 from cujit.toolchain.toolset import Compiler, Toolchain
 
 if TYPE_CHECKING:
-    from cujit.compiler.includes.closure import Closure
+    from cujit.compiler.includes.closure import Closure, Found
     from cujit.compiler.includes.search import HeaderPlace, Search
     from cujit.compiler.includes.shipped import Shipped
 
@@ -117,6 +117,16 @@ class KeyMaker:
             raise
         except OSError as e:  # a working directory that was removed, a library that is being replaced
             return Uncacheable(str(e))
+
+    def own_headers(self, request: Request) -> list[Found]:
+        """Follow the includes of a compile, and give the headers in files that are not the toolkit's.
+
+        Raises:
+            NotModelledError: what the compile reads cannot be known.
+        """
+        work = _Scan.of(request, request.arguments())
+        found = self._scanned(work, self.toolkit()).found if work.has_includes else ()
+        return [one for one in found if one.place.path and not one.place.root.startswith("toolkit")]
 
     def answers(self, made: Mapping[str, Request]) -> tuple[dict[str, str], dict[str, bytes]]:
         """Give what lets a pack answer compiles quickly, and pinned, by the digests of their keys.

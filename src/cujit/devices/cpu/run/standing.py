@@ -90,7 +90,7 @@ ENDED = (FaultKind.CANCELLED, FaultKind.TIMEOUT, FaultKind.INTERRUPTED)
 _NO_BLOCK = (1 << 64) - 1
 
 
-class Report(NamedTuple):
+class Standing(NamedTuple):
     """What is said: ``text``, what to try, and the number of the first block and its PTX line (0: not known)."""
 
     text: str
@@ -99,7 +99,7 @@ class Report(NamedTuple):
     line: int
 
 
-def report(launch: Launch, words_of: Callable[[int], str], line_of: Callable[[int], int]) -> Report:
+def report(launch: Launch, words_of: Callable[[int], str], line_of: Callable[[int], int]) -> Standing:
     """Say where the threads of a launch stood.
 
     ``words_of`` describes a line of the PTX, ``line_of`` finds that of an address in the machine code (0: not known).
@@ -112,7 +112,7 @@ def report(launch: Launch, words_of: Callable[[int], str], line_of: Callable[[in
     left = launch.blocks - begun
     counts = [f"    {left} of {launch.blocks} blocks had not begun"] if left else []
     first = next((place for place in places if place.line), next(iter(places), None))
-    return Report(
+    return Standing(
         "\n".join([_why(launch), *told, *counts]),
         _help(launch, any(place.waits for place in places)),
         None if first is None else first.block,

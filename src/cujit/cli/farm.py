@@ -1,0 +1,52 @@
+"""``cujit farm``: worklists built by many processes, on this machine or on many."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from cujit.cache.cache import Cache
+from cujit.cli.console import several
+from cujit.cli.files import output_option
+from cujit.cli.pack import check_name
+from cujit.cli.worklist import list_options, run_build
+from cujit.farm.driver import cache_of
+
+_limits = several(
+    click.option("--deadline", "deadline_s", type=click.FloatRange(0, min_open=True), metavar="SECONDS",
+                 help="The most that one compile may take."),
+    click.option("--memory", "memory_mib", type=click.IntRange(1), metavar="MIB",
+                 help="The most address space that one compile may map, libraries and stacks too."),
+)  # fmt: skip
+
+
+@click.group("farm")
+def command() -> None:
+    """Compile worklists by many processes, on this machine or on many."""
+
+
+@command.command("build")
+@list_options
+@click.option("--executor", default="processes", show_default=True, metavar="NAME", help="What compiles: processes:8.")
+@click.option(
+    "--root",
+    "cache",
+    type=click.Path(file_okay=False, path_type=Path),
+    metavar="DIR",
+    callback=lambda _ctx, _param, root: cache_of(root),
+    help="The directory that images go to, which every worker sees; else the cache of the environment.",
+)
+@_limits
+@output_option("A pack to write of all images in the end.")
+def build(output: Path | None, cache: Cache, memory_mib: int | None, **given: Any) -> None:
+    """Compile what is listed, each key once, the costliest first; what is there already is left as it is.
+
+    A compile that kills its process, or takes more than it may, is tried once more alone, then left out and listed
+    with what it died of. Then, and where something does not compile, the exit status is 1.
+    """
+    if output is not None:
+        check_name(output)
+    memory_bytes = None if memory_mib is None else memory_mib << 20
+    run_build(output, cache=cache, memory_bytes=memory_bytes, **given)

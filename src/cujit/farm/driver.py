@@ -1,0 +1,313 @@
+"""The driver: hands out what has to be made, in chunks, and says what came of it.
+
+The costliest go first. A process that dies with a chunk costs that chunk: it is done again, and, should that die too,
+one by one and alone, so that what kills is known by its key.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Executor, Future, wait
+from pathlib import Path
+
+from cujit.arch import Arch
+from cujit.cache.cache import Cache
+from cujit.cache.key import differences
+from cujit.cache.pack import write_pack
+from cujit.cache.process import default_cache
+from cujit.cache.settings import Compiling
+from cujit.compiler.build import Progress, parse_targets
+from cujit.compiler.options.limits import WorkLimits
+from cujit.compiler.request import Request
+from cujit.compiler.runner import Runner
+from cujit.errors import DeviceNotFoundError, OptionError, ToolCrashError, counted, spell
+from cujit.farm.engines import Engine, engine_of
+from cujit.farm.intake import Intake, Unit
+from cujit.farm.report import BuiltImage, Failure, Report
+from cujit.farm.tasks import Chunk, ChunkResult, PieceResult
+from cujit.toolchain.headers import Settings
+from cujit.toolchain.toolset import Toolchain
+
+_FLYING = 3
+"""Chunks that are handed out for each process, so that none waits for the driver."""
+
+_MOST_PIECES = 64
+
+_RENEWALS = 2
+"""How often processes may die one after the other before one of them has done anything."""
+
+_MOST_UNKEPT = 20
+"""Images that could not be kept, one after the other, before the rest is given up: the disk is full."""
+
+_DEATHS = ("KilledWorker",)
+"""Exceptions that stand for a worker that died, by their names: of Dask."""
+
+_NO_CAP = 1 << 62
+
+
+def build(
+    requests: Iterable[Request],
+    targets: str | Arch | Sequence[str | Arch] = (),
+    *,
+    executor: Executor | str = "processes",
+    sink: Cache | str | os.PathLike[str] | None = None,
+    pack: str | os.PathLike[str] | None = None,
+    deadline_s: float | None = None,
+    memory_bytes: int | None = None,
+    make_ms: Callable[[Request], float] = lambda _: 0.0,
+    chunk_s: float = 2.0,
+    workers: int | None = None,
+    made_s: int = 0,
+    progress: Progress | None = None,
+) -> Report:
+    """Compile requests by the processes of an executor, and keep the images in a cache directory, or in a pack.
+
+    Images do not come back: workers write them where all of them see the same directory, and say what they made.
+
+    Args:
+        requests: what ``cujit.request`` gives; a generator is read as the work goes on.
+        targets: architectures, as ``cujit.build`` takes them; each request is built for each. None means as they are.
+        executor: any ``concurrent.futures.Executor``, or ``"processes:8"``; ``"processes"`` is one per processor.
+        sink: the directory that images go to, or the Cache of one; None is the process's.
+        pack: a file to write of all images in the end, whose name ends in ``.pack``.
+        deadline_s: the seconds that one compile may take.
+        memory_bytes: the address space that one compile may take, libraries and stacks too.
+        make_ms: tells the milliseconds that a request took before, 0 where that is not known.
+        chunk_s: the seconds of work that are handed out at a time.
+        workers: how many tasks the executor does at a time; None asks it.
+        made_s: the Unix time that is noted in the pack.
+        progress: called with (done, total, name) after every compile; total grows where ``requests`` has no length.
+
+    Raises:
+        ArchError: a target is malformed or unknown, or the compiler does not build for it.
+        OptionError: an argument is none of these, or the cache is off.
+        ToolchainNotFoundError: there is no compiler.
+        ToolCrashError: the executor broke; what was made stays made.
+        OSError: the pack cannot be written.
+
+    Example::
+
+        kernels = [cujit.request(source, arch="sm_90", define={"N": n}) for n in range(1000)]
+        report = cujit.farm.build(kernels, executor="processes:8", sink="kernels")
+    """
+    begin = time.monotonic()
+    cache = cache_of(sink)
+    compiling = max(Compiling.from_environment(os.environ), cache.compiling)
+    runner = Runner(Toolchain(Settings.from_environment(os.environ)), cache, compiling=compiling)
+    arches = parse_targets(targets, _no_gpu, runner) if targets else ()
+    limits = WorkLimits.of(deadline_s, True, None if memory_bytes is None else _mebibytes(memory_bytes))
+    intake = Intake(requests, arches, runner, make_ms, is_packed=pack is not None)
+    with engine_of(executor, workers) as engine:
+        _Farm(intake, engine, cache, limits, chunk_s * 1e3, progress).run()
+    stats = None
+    if pack is not None:
+        wanted = [key.hex() for key in intake.tally.keys]
+        pins, closures = intake.pins, intake.closures
+        stats = write_pack(Path(pack), cache.stores, wanted=wanted, requests=pins, closures=closures, made_s=made_s)
+    return intake.tally.report(time.monotonic() - begin, stats)
+
+
+def cache_of(sink: object) -> Cache:
+    """Give the cache that images go to: None is the process's, a directory that is named is as large as it becomes.
+
+    Raises:
+        OptionError: it is neither, or the cache is off.
+    """
+    if sink is None or isinstance(sink, Cache):
+        cache = default_cache() if sink is None else sink
+        if cache.store is None:
+            raise OptionError("images go to a cache, and there is none that is written", help="sink=, CUJIT_CACHE")
+        return cache
+    if not isinstance(sink, str | os.PathLike):
+        raise OptionError(f"sink is {spell(sink)}; it takes a directory or a cujit.Cache", help="sink='kernels'")
+    return Cache(Path(os.fspath(sink)), cap_bytes=_NO_CAP, memory_bytes=0)
+
+
+def _mebibytes(memory_bytes: object) -> int:
+    if type(memory_bytes) is not int or memory_bytes < 1 << 20:
+        raise OptionError(f"memory_bytes is {spell(memory_bytes)}; it takes a number of bytes", help="4 << 30")
+    return memory_bytes >> 20
+
+
+def _no_gpu() -> Sequence[Arch]:
+    raise DeviceNotFoundError("a farm builds for other machines, so 'native' says nothing", help="'sm_90', 'all'")
+
+
+class _Farm:
+    """Work under way: ``ready`` is made ready, the cheapest first; ``again`` and ``alone`` died before."""
+
+    def __init__(
+        self,
+        intake: Intake,
+        engine: Engine,
+        cache: Cache,
+        limits: WorkLimits,
+        chunk_ms: float,
+        progress: Progress | None,
+    ) -> None:
+        self._intake, self._engine, self._cache, self._limits = intake, engine, cache, limits
+        self._chunk_ms, self._progress = chunk_ms, progress
+        self._ready: list[Unit] = []
+        self._again: deque[list[Unit]] = deque()
+        self._alone: deque[list[Unit]] = deque()
+        self._flying: dict[Future[ChunkResult], list[Unit]] = {}
+        self._deaths = self._unkept = self._landings = 0
+        self._given_up = ""
+
+    def run(self) -> None:
+        """Do all of it.
+
+        Raises:
+            ToolCrashError: the executor broke.
+        """
+        try:
+            while not self._given_up and self._fill():
+                done, _ = wait(self._flying, return_when=FIRST_COMPLETED)
+                broken = [error for future in done if (error := self._landed(future, self._flying.pop(future)))]
+                if broken:
+                    self._renew(broken[0])
+        except BaseException:
+            for future in self._flying:
+                future.cancel()
+            raise
+        if self._given_up:
+            wait(self._flying)
+            for future, units in self._flying.items():
+                self._landed(future, units)
+            self._drop()
+
+    def _fill(self) -> bool:
+        """Hand out chunks until enough are under way; False where there are no more."""
+        while len(self._flying) < self._engine.slots * _FLYING:
+            units = self._next()
+            if not units:
+                break
+            store, limits = self._cache.store, self._limits
+            assert store is not None
+            assert self._cache.budget is not None
+            pieces = tuple(unit.piece(self._intake.keys) for unit in units)
+            root, mode = str(store.root), str(self._intake.runner.compiling)
+            cap_bytes, gid = self._cache.budget.cap_bytes, store.trust.gid
+            chunk = Chunk(pieces, root, cap_bytes, gid, mode, limits.timeout_s, limits.memory_mib)
+            try:
+                self._flying[self._engine.submit(chunk)] = units
+            except BrokenExecutor as e:
+                self._lost(units)
+                self._renew(e)
+        return bool(self._flying)
+
+    def _next(self) -> list[Unit]:
+        if self._again:
+            return self._again.popleft()
+        if self._alone and (not self._flying and not self._ready and self._intake.is_over):
+            return self._alone.popleft()
+        if len(self._ready) < self._engine.slots * _FLYING * _MOST_PIECES and not self._intake.is_over:
+            self._ready += self._intake.take()
+            self._ready.sort(key=lambda unit: unit.make_ms)
+        most_ms = self._chunk_ms
+        if self._intake.is_over:  # the last chunks are small, so that all processes end together
+            most_ms = min(most_ms, sum(unit.make_ms for unit in self._ready) / (self._engine.slots * _FLYING))
+        units: list[Unit] = []
+        while self._ready and len(units) < _MOST_PIECES:
+            most_ms -= self._ready[-1].make_ms
+            if units and most_ms < 0:
+                break
+            units.append(self._ready.pop())
+        return units
+
+    # -- what comes back ---------------------------------------------------------------------------------------
+
+    def _landed(self, future: Future[ChunkResult], units: list[Unit]) -> BrokenExecutor | None:
+        """Take what came of a chunk; an executor that broke is given back."""
+        try:
+            done = future.result()
+        except BrokenExecutor as e:
+            self._lost(units)
+            return e
+        except Exception as e:
+            if type(e).__name__ not in _DEATHS:
+                raise ToolCrashError(
+                    f"a worker could not do its task: {type(e).__name__}: {e}",
+                    help="install the same cujit, with the same toolkit, for every worker",
+                ) from e
+            self._lost(units)
+            return None
+        self._deaths, self._landings = 0, self._landings + 1
+        self._intake.tally.cpu_s += done.cpu_s
+        for unit, ended in zip(units, done.ended, strict=True):
+            self._take(unit, ended, done.host)
+        return None
+
+    def _take(self, unit: Unit, ended: PieceResult, host: str) -> None:
+        tally, store = self._intake.tally, self._cache.store
+        assert store is not None
+        reason, key = ended.reason, unit.key.digest
+        if ended.outcome in ("made", "hit") and not store.has(key):
+            reason = f"it is not in {store.root} here, as it was on {host}: all machines have to see one directory"
+        if ended.outcome == "refused" and not reason:
+            reason = f"{host} has another key of it: " + "; ".join(map(str, differences(unit.key.parts, ended.parts)))
+        self._unkept = self._unkept + 1 if ended.outcome == "not kept" else 0
+        if self._unkept >= _MOST_UNKEPT:
+            self._given_up = reason
+        if reason:
+            failure = Failure.of(unit.request, reason, key, ended.signal, ended.log, ended.peak_bytes)
+            (tally.quarantined if ended.outcome == "quarantined" else tally.failed).append(failure)
+        else:
+            tally.keys.add(bytes.fromhex(key))
+            self._intake.kept(unit)
+        if ended.outcome == "made" and not reason:
+            shown = unit.request.source.name, str(unit.request.arch)
+            tally.add(BuiltImage(*shown, key, ended.make_ms, ended.size_bytes))
+            self._intake.learn(unit, ended.make_ms)
+        self._tick(unit.request)
+
+    def _tick(self, request: Request) -> None:
+        self._intake.done += 1
+        if self._progress:
+            self._progress(self._intake.done, self._intake.total, request.source.name)
+
+    def _lost(self, units: list[Unit]) -> None:
+        """Do a chunk again whose process died; a compile that was alone twice is what killed it."""
+        for unit in units:
+            unit.deaths += 1
+        if units[0].deaths == 1:
+            self._again.append(units)
+        elif units[0].deaths == 2:
+            self._alone.extend([unit] for unit in units)
+        else:
+            reason, key = "the worker that compiled it alone died", units[0].key.digest
+            self._intake.tally.quarantined.append(Failure.of(units[0].request, reason, key, "worker"))
+            self._deaths = 0 if self._landings else self._deaths
+            self._tick(units[0].request)
+
+    def _renew(self, error: BrokenExecutor) -> None:
+        """Go on with another executor in the place of one that broke."""
+        wait(self._flying)  # none of it comes to a good end any more, but what has come already
+        for future, units in self._flying.items():
+            self._landed(future, units)
+        self._flying.clear()
+        self._deaths += 1
+        built = counted(len(self._intake.tally.keys), "image")
+        if self._deaths > _RENEWALS:
+            raise ToolCrashError(
+                f"processes die before they have done anything, after {built}: {error}",
+                help="a script that calls cujit.farm.build does so below: if __name__ == '__main__'",
+            ) from error
+        if not self._engine.renew():
+            raise ToolCrashError(
+                f"the executor broke, after {built}, which are kept: {error}",
+                help="the same call goes on where this one ended; executor='processes:8' makes processes anew",
+            ) from error
+
+    def _drop(self) -> None:
+        """Say of what is left that it was not begun."""
+        waiting = [*self._ready, *(unit for units in (*self._again, *self._alone) for unit in units)]
+        while waiting or not self._intake.is_over:
+            for unit in waiting:
+                self._intake.tally.failed.append(
+                    Failure.of(unit.request, f"not begun: {self._given_up}", unit.key.digest)
+                )
+            waiting = self._intake.take()

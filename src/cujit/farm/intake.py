@@ -1,0 +1,156 @@
+"""The intake: makes the key of every request, and gives on what nobody has made yet, each key once.
+
+A window of requests is under way at a time, so that memory stays flat however many there are.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
+
+from cujit.arch import Arch
+from cujit.cache.key import Key
+from cujit.compiler.includes.files import NotModelledError
+from cujit.compiler.jobs import CompileJob
+from cujit.compiler.keys.maker import KeyMaker, Uncacheable
+from cujit.compiler.request import Request
+from cujit.compiler.runner import Runner
+from cujit.errors import CujitError, OptionError, spell
+from cujit.farm.report import Failure, Tally
+from cujit.farm.tasks import Piece, piece_of
+from cujit.farm.worker import first_message
+
+_WINDOW = 4096
+"""Requests whose keys are made before the costliest of them are handed out."""
+
+_TAKING_S = 1.0
+"""How long keys are made while workers may wait; where headers are many, a key takes 25 ms."""
+
+_FIRST_MS = 60.0
+"""What a compile takes of which nothing is known: a small kernel (NVRTC 13.5)."""
+
+
+class Unit:
+    """One compile: its key, the milliseconds that it may take, and how often a process died with it."""
+
+    __slots__ = ("deaths", "key", "make_ms", "request")
+
+    def __init__(self, request: Request, key: Key, make_ms: float) -> None:
+        self.request, self.key, self.make_ms = request, key, make_ms
+        self.deaths = 0
+
+    def piece(self, keys: KeyMaker) -> Piece:
+        """Write it as plain data."""
+        digest, parts, request = self.key.digest, self.key.parts, self.request
+        has_files = request.source.path or request.include
+        try:
+            return piece_of(request, digest, parts, keys.own_headers(request) if has_files else ())
+        except (NotModelledError, OSError):  # a header has changed since: the worker will have another key, and say so
+            return piece_of(request, digest, parts, ())
+
+
+class Intake:
+    """Requests as they come, what is known of their times, and the tally of what came of each.
+
+    ``total`` is how many are known of, ``done`` of how many something came. ``pins`` and ``closures`` are what a
+    pack is written with, where one is.
+    """
+
+    def __init__(
+        self,
+        requests: Iterable[Request],
+        arches: Sequence[Arch],
+        runner: Runner,
+        make_ms: Callable[[Request], float],
+        *,
+        is_packed: bool,
+    ) -> None:
+        assert runner.keys is not None
+        self.runner, self.keys = runner, runner.keys
+        self.tally = Tally()
+        self.done = 0
+        self.total = len(requests) * max(1, len(arches)) if isinstance(requests, Sized) else 0
+        self._is_counted = self.total > 0
+        self.is_over = False
+        self.pins: dict[str, str] = {}
+        self.closures: dict[str, bytes] = {}
+        self._is_packed = is_packed
+        self._given = self._each(requests, arches)
+        self._make_ms = make_ms
+        self._seen: set[bytes] = set()
+        self._languages: set[str] = set()
+        self._known_ms: dict[int, float] = {}
+        self._sum_ms, self._learned = 0.0, 0
+
+    def take(self) -> list[Unit]:
+        """Give the next that have to be made; none where a second brought nothing but hits."""
+        units: list[Unit] = []
+        begin = time.monotonic()
+        while len(units) < _WINDOW and time.monotonic() - begin < _TAKING_S:
+            request = next(self._given, None)
+            if request is None:
+                self.is_over = True
+                break
+            self.total += not self._is_counted
+            unit = self._unit(request)
+            if unit is None:
+                self.done += 1
+            else:
+                units.append(unit)
+        return units
+
+    def learn(self, unit: Unit, make_ms: float) -> None:
+        """Note what a compile took: others of its source will take as much."""
+        self._known_ms[hash(unit.request.source.text)] = make_ms
+        self._sum_ms, self._learned = self._sum_ms + make_ms, self._learned + 1
+
+    def kept(self, unit: Unit) -> None:
+        """Note, for a pack, how the image of a compile is asked for."""
+        self._answer(unit.key.digest, unit.request)
+
+    def _answer(self, digest: str, request: Request) -> None:
+        if self._is_packed:
+            pins, closures = self.keys.answers({digest: request})
+            self.pins.update(pins)
+            self.closures.update(closures)
+
+    def _each(self, requests: Iterable[Request], arches: Sequence[Arch]) -> Iterator[Request]:
+        for request in requests:
+            if not isinstance(request, Request):
+                raise OptionError(f"{spell(request)} is no request", help="cujit.request(source, arch='sm_90')")
+            yield from (request.for_arch(arch) for arch in arches) if arches else (request,)
+
+    def _unit(self, request: Request) -> Unit | None:
+        """Make the key of a request; None where nothing is to be made."""
+        job = CompileJob(request)
+        if request.source.language not in self._languages:
+            job.check()
+            self.runner.compiler(request.source.language)
+            self._languages.add(request.source.language)
+        try:
+            job.check()
+            keyed = job.key(self.keys)
+            if isinstance(keyed, Uncacheable):
+                self._failed(request, f"not cached: {keyed.reason}")
+                return None
+            digest = bytes.fromhex(keyed.key.digest)
+            if digest in self._seen:
+                return None
+            self._seen.add(digest)
+            if self.runner.compiling.is_forbidden:
+                self.runner.get(job)
+            elif self.runner.cache is None or self.runner.cache.find(keyed.key, is_read=True) is None:
+                return Unit(request, keyed.key, self._time_of(request))
+        except CujitError as e:
+            self._failed(request, first_message(e))
+            return None
+        self.tally.keys.add(digest)
+        self._answer(keyed.key.digest, request)
+        return None
+
+    def _failed(self, request: Request, reason: str) -> None:
+        self.tally.failed.append(Failure.of(request, reason))
+
+    def _time_of(self, request: Request) -> float:
+        usual = self._sum_ms / self._learned if self._learned else _FIRST_MS
+        return self._make_ms(request) or self._known_ms.get(hash(request.source.text), usual)

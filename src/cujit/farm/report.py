@@ -1,0 +1,147 @@
+"""What came of a farm's work: counts, failures with their reasons, and what cost most."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from cujit.arch import Arch
+from cujit.cache.pack import PackStats
+from cujit.compiler.request import Request
+from cujit.errors import counted
+
+_SHOWN = 20
+
+
+class Failure(NamedTuple):
+    """A request of which nothing is kept, and why: the first message of the compiler, or of cujit.
+
+    ``request`` is None where a list has one that cannot be made here. ``key`` is the digest of its key, "" if it has
+    none. Of what was quarantined, ``signal`` says what its process died of (or ``deadline``, or ``worker``),
+    ``peak_bytes`` what memory that had, and ``log`` what it said last.
+    """
+
+    name: str
+    arch: Arch
+    reason: str
+    request: Request | None = None
+    key: str = ""
+    signal: str = ""
+    log: str = ""
+    peak_bytes: int = 0
+
+    @classmethod
+    def of(cls, request: Request, reason: str, *more: Any) -> Failure:
+        """Say why nothing is kept of a request; the fields after ``request`` follow."""
+        return cls(request.source.name, request.arch, reason, request, *more)
+
+    def __str__(self) -> str:
+        died = f" ({self.signal}, {self.peak_bytes >> 20} MiB)" if self.signal else ""
+        return f"{self.name} for {self.arch}: {self.reason}{died}"
+
+
+class BuiltImage(NamedTuple):
+    """An image that was made: what of, in how many milliseconds, and how large it is."""
+
+    name: str
+    arch: str
+    key: str
+    make_ms: float
+    size_bytes: int
+
+
+@dataclass(frozen=True)
+class Report:
+    """What became of requests: ``keys`` are the digests of all that is kept, ``made`` of them now and ``hit`` before.
+
+    ``failed`` did not compile or could not be kept; the process of each of ``quarantined`` died twice.
+    ``cpu_s`` are CPU seconds of all workers together, ``wall_s`` seconds by the clock. ``slowest`` and ``largest`` are
+    20 of the images that were made. ``pack`` says what was written, if a pack was.
+    """
+
+    keys: tuple[str, ...]
+    made: int
+    failed: tuple[Failure, ...] = ()
+    quarantined: tuple[Failure, ...] = ()
+    cpu_s: float = 0.0
+    wall_s: float = 0.0
+    slowest: tuple[BuiltImage, ...] = ()
+    largest: tuple[BuiltImage, ...] = ()
+    pack: PackStats | None = None
+
+    @property
+    def hit(self) -> int:
+        """How many were there before."""
+        return len(self.keys) - self.made
+
+    @property
+    def is_good(self) -> bool:
+        """Whether all that was asked for is kept."""
+        return not self.failed and not self.quarantined
+
+    def __str__(self) -> str:
+        lines = [
+            f"{counted(len(self.keys), 'image')}: {self.made:,} made, {self.hit:,} found; {len(self.failed):,} failed, "
+            f"{len(self.quarantined):,} quarantined; {self.cpu_s:.1f} s of CPU in {self.wall_s:.1f} s"
+        ]
+        if self.slowest:
+            slow, large = self.slowest[0], self.largest[0]
+            lines.append(f"  slowest: {slow.name} for {slow.arch}, {slow.make_ms:.0f} ms")
+            lines.append(f"  largest: {large.name} for {large.arch}, {large.size_bytes:,} bytes")
+        lines += [f"  failed: {one}" for one in self.failed]
+        lines += [f"  quarantined: {one}" for one in self.quarantined]
+        return "\n".join(lines)
+
+    def as_json(self) -> dict[str, Any]:
+        """Give it as JSON has it; requests by their names and architectures."""
+        said: dict[str, Any] = {**vars(self), "hit": self.hit, "pack": self.pack and vars(self.pack)}
+        for name in ("slowest", "largest"):
+            said[name] = [one._asdict() for one in said[name]]
+        for name in ("failed", "quarantined"):
+            said[name] = [_failure(one) for one in said[name]]
+        return said
+
+
+def _failure(one: Failure) -> dict[str, Any]:
+    return {**one._asdict(), "arch": str(one.arch), "request": one.request and str(one.request)}
+
+
+@dataclass
+class Tally:
+    """A report under way."""
+
+    keys: set[bytes] = field(default_factory=set)
+    made: int = 0
+    cpu_s: float = 0.0
+    failed: list[Failure] = field(default_factory=list)
+    quarantined: list[Failure] = field(default_factory=list)
+    _slowest: list[tuple[float, BuiltImage]] = field(default_factory=list)
+    _largest: list[tuple[float, BuiltImage]] = field(default_factory=list)
+
+    def add(self, image: BuiltImage) -> None:
+        """Count what was made now."""
+        self.made += 1
+        for heap, size in ((self._slowest, image.make_ms), (self._largest, float(image.size_bytes))):
+            heapq.heappush(heap, (size, image))
+            if len(heap) > _SHOWN:
+                heapq.heappop(heap)
+
+    def report(self, wall_s: float, pack: PackStats | None) -> Report:
+        """Give the report; the costliest come first."""
+        return Report(
+            tuple(sorted(key.hex() for key in self.keys)),
+            self.made,
+            tuple(sorted(self.failed, key=str)),
+            tuple(sorted(self.quarantined, key=str)),
+            self.cpu_s,
+            wall_s,
+            _first(self._slowest),
+            _first(self._largest),
+            pack,
+        )
+
+
+def _first(heap: Sequence[tuple[float, BuiltImage]]) -> tuple[BuiltImage, ...]:
+    return tuple(image for _, image in sorted(heap, reverse=True))

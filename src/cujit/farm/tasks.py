@@ -1,0 +1,169 @@
+"""Tasks: some compiles as plain data, which any machine with the same toolkit can do; headers go by content.
+
+A request goes as its recipe has it. Where that names files of the driver's machine, their content goes with it, and
+the worker lays it out in a directory of its own: keys have no paths, so the worker makes the same key of it. What
+holds paths in its result goes as it is, and only a machine with the same files does not refuse it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import posixpath
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from cujit.cache.key import Part
+from cujit.compiler.includes.closure import Found
+from cujit.compiler.jobs import CompileJob
+from cujit.compiler.keys.recipe import request_of, said_of, write_recipe
+from cujit.compiler.request import Request
+
+_BOUND = ("path of ", "include absolute:", "include working directory:")
+"""How the labels of parts begin that a machine with other paths has otherwise."""
+
+
+class Tree(NamedTuple):
+    """Files of the driver's machine: ``places`` are its paths, and where they are in the tree.
+
+    ``files`` are the texts by their places, ``links`` further names of one file.
+    """
+
+    places: dict[str, str]
+    files: dict[str, bytes]
+    links: dict[str, str]
+
+    def lay_out(self, directory: Path) -> None:
+        """Write it into an empty directory.
+
+        Raises:
+            OSError: it cannot be written.
+        """
+        for place in self.places.values():
+            (directory / place).parent.mkdir(parents=True, exist_ok=True)
+        for name, text in self.files.items():
+            (directory / name).parent.mkdir(parents=True, exist_ok=True)
+            (directory / name).write_bytes(text)
+        for name, first in self.links.items():
+            (directory / name).parent.mkdir(parents=True, exist_ok=True)
+            os.link(directory / first, directory / name)
+
+
+class Piece(NamedTuple):
+    """One compile: the digest of the key that it has in the driver, its request as a recipe says it, its files."""
+
+    digest: str
+    said: dict[str, Any]
+    tree: Tree | None = None
+
+
+class Chunk(NamedTuple):
+    """A task: some compiles, the root that they go to, and what each may take.
+
+    ``deadline_s`` are seconds, ``memory_mib`` is the address space of the process that compiles. ``compiling`` is as
+    ``CUJIT_COMPILE`` says it.
+    """
+
+    pieces: tuple[Piece, ...]
+    root: str
+    cap_bytes: int
+    gid: int | None
+    compiling: str
+    deadline_s: float | None
+    memory_mib: int | None
+
+
+class PieceResult(NamedTuple):
+    """What came of a piece.
+
+    ``outcome`` is ``made``, ``hit``, ``failed``, ``quarantined``, ``not kept`` or ``refused``: then ``parts`` are those
+    of the worker's key.
+    """
+
+    outcome: str
+    reason: str = ""
+    make_ms: float = 0.0
+    size_bytes: int = 0
+    signal: str = ""
+    log: str = ""
+    peak_bytes: int = 0
+    parts: tuple[Part, ...] = ()
+
+
+class ChunkResult(NamedTuple):
+    """What came of a task: of its pieces in their order, and the CPU seconds that it took on ``host``."""
+
+    ended: tuple[PieceResult, ...]
+    cpu_s: float
+    host: str
+
+
+@dataclass(frozen=True)
+class MovedJob(CompileJob):
+    """A compile whose files lie elsewhere here than in the ``original`` request, which is what its recipe says."""
+
+    original: Request
+
+    def recipe(self) -> bytes:
+        """Write down the request as the driver had it."""
+        return write_recipe(self.original)
+
+
+def piece_of(request: Request, digest: str, parts: Sequence[Part], headers: Sequence[Found]) -> Piece:
+    """Write a request as plain data; ``parts`` are of its key, ``headers`` the user's that it could read.
+
+    Raises:
+        OSError: a header cannot be read.
+    """
+    said = said_of(request)
+    if not (request.source.path or request.include) or any(part.label.startswith(_BOUND) for part in parts):
+        return Piece(digest, said)
+    directories = list(dict.fromkeys(map(os.path.abspath, request.include)))
+    source = [request.source.path] * bool(request.source.path)
+    paths = [found.place.path for found in headers]
+    if any(os.path.normpath(path) != path for path in (*directories, *source, *paths)):
+        return Piece(digest, said)
+    common = os.path.commonpath([*directories, *map(os.path.dirname, (*source, *paths))])
+    places = {path: posixpath.join("tree", os.path.relpath(path, common)) for path in (*directories, *source)}
+    files: dict[str, bytes] = {}
+    links: dict[str, str] = {}
+    names: dict[tuple[int, int], str] = {}
+    for found in headers:
+        name = posixpath.join("tree", os.path.relpath(found.place.path, common))
+        first = names.setdefault(found.text.stamp[3:], name)
+        if first == name:
+            files[name] = Path(found.place.path).read_bytes()
+        else:
+            links[name] = first
+    return Piece(digest, said, Tree(places, files, links))
+
+
+def job_of(piece: Piece, directory: Path) -> CompileJob:
+    """Read a piece, and lay its files out in an empty directory.
+
+    Raises:
+        FormatError: it is none.
+        OSError: they cannot be written.
+    """
+    original = request_of(piece.said)
+    if piece.tree is None:
+        return CompileJob(original)
+    piece.tree.lay_out(directory)
+    places = {path: str(directory / place) for path, place in piece.tree.places.items()}
+    for path in original.include:
+        os.makedirs(places[os.path.abspath(path)], exist_ok=True)
+    said = {**piece.said, "include": [places[os.path.abspath(path)] for path in piece.said["include"]]}
+    said["path"] = places.get(piece.said["path"], "")
+    if include := said["options"].get("include"):
+        said["options"] = {**said["options"], "include": [places[path] for path in include]}
+    return MovedJob(request_of(said), original)
+
+
+def wipe(directory: Path) -> None:
+    """Remove what was laid out."""
+    import shutil  # what has no files needs none of it
+
+    with contextlib.suppress(OSError):
+        shutil.rmtree(directory)

@@ -1,0 +1,110 @@
+"""The worker: does a task, one compile after the other, each in a process apart that may die alone.
+
+It makes every key anew, from its own toolchain and the files that came with the task, and refuses what has another.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import platform
+import tempfile
+import time
+from pathlib import Path
+
+from cujit.artifact import Artifact
+from cujit.cache.cache import Cache
+from cujit.cache.provenance import Outcome, Provenance
+from cujit.cache.settings import Compiling
+from cujit.compiler.apart.parent import spent_apart
+from cujit.compiler.jobs import CompileJob
+from cujit.compiler.keys.maker import KeyMaker, Uncacheable
+from cujit.compiler.options.limits import WorkLimits
+from cujit.compiler.runner import Runner
+from cujit.errors import CompileError, CujitError, ToolCrashError, ToolTimeoutError
+from cujit.farm.tasks import Chunk, ChunkResult, Piece, PieceResult, job_of, wipe
+from cujit.toolchain.headers import Settings
+from cujit.toolchain.toolset import Toolchain
+
+_LOG_CHARS = 4096
+
+
+def work(chunk: Chunk) -> ChunkResult:
+    """Do a task; it is what executors are given, and raises nothing that a compile or a disk can be at fault for."""
+    begin = _cpu_s()
+    runner = _runner(chunk.root, chunk.cap_bytes, chunk.gid, chunk.compiling, Settings.from_environment(os.environ))
+    ended = tuple(_ended(piece, chunk, runner) for piece in chunk.pieces)
+    return ChunkResult(ended, _cpu_s() - begin, platform.node())
+
+
+def _cpu_s() -> float:
+    return time.process_time() + spent_apart().cpu_s
+
+
+@functools.lru_cache(maxsize=4)
+def _runner(root: str, cap_bytes: int, gid: int | None, compiling: str, settings: Settings) -> Runner:
+    """Give the runner of this process for a root; it remembers no images, and leaves no hints of where files were."""
+    cache = Cache(Path(root), cap_bytes=cap_bytes, memory_bytes=0, trusted_gid=gid, compile=compiling)
+    strictest = max(cache.compiling, Compiling.from_environment(os.environ))
+    runner = Runner(Toolchain(settings), cache, compiling=strictest)
+    runner.keys = KeyMaker(runner.toolchain)
+    return runner
+
+
+def _ended(piece: Piece, chunk: Chunk, runner: Runner) -> PieceResult:
+    try:
+        if piece.tree is None:
+            return _kept(job_of(piece, Path()), piece.digest, chunk, runner)
+        directory = Path(tempfile.mkdtemp(prefix="cujit-farm-"))
+        try:
+            ended = _kept(job_of(piece, directory), piece.digest, chunk, runner)
+            return ended._replace(reason=ended.reason.replace(f"{directory}/tree/", ""))
+        finally:
+            wipe(directory)
+    except (CujitError, OSError) as e:
+        return PieceResult("failed", first_message(e))
+
+
+def _kept(job: CompileJob, digest: str, chunk: Chunk, runner: Runner) -> PieceResult:
+    """Do a job whose key is that of the driver.
+
+    Raises:
+        CujitError: it does not compile.
+    """
+    assert runner.keys is not None
+    job.check()
+    keyed = job.key(runner.keys)
+    if isinstance(keyed, Uncacheable):
+        return PieceResult("refused", f"not cached: {keyed.reason}")
+    if keyed.key.digest != digest:
+        return PieceResult("refused", parts=keyed.key.parts)
+    try:
+        return _made(_got(job, chunk, runner))
+    except (ToolCrashError, ToolTimeoutError):
+        pass  # perhaps of what the process apart had done before: once more, in one that is new
+    try:
+        return _made(_got(job, chunk, runner))
+    except (ToolCrashError, ToolTimeoutError) as e:
+        signal = "deadline" if isinstance(e, ToolTimeoutError) else e.result
+        log, peak_bytes = e.log[-_LOG_CHARS:], spent_apart().peak_bytes
+        return PieceResult("quarantined", first_message(e), signal=signal, log=log, peak_bytes=peak_bytes)
+
+
+def _got(job: CompileJob, chunk: Chunk, runner: Runner) -> Artifact:
+    return runner.within(WorkLimits.of(chunk.deadline_s, True, chunk.memory_mib)).get(job)
+
+
+def _made(artifact: Artifact) -> PieceResult:
+    known = artifact.provenance
+    assert isinstance(known, Provenance)
+    if known.outcome is Outcome.UNCACHED:
+        return PieceResult("not kept", f"not kept: {known.reason}")
+    outcome = "made" if known.outcome is Outcome.MADE else "hit"
+    return PieceResult(outcome, make_ms=known.make_ms, size_bytes=len(artifact.data))
+
+
+def first_message(error: Exception) -> str:
+    """Say in one line what is wrong: of a source, the first error of the compiler."""
+    errors = [d for d in error.diagnostics if d.severity == "error"] if isinstance(error, CompileError) else []
+    said = errors[0] if errors else error.message if isinstance(error, CujitError) else error
+    return str(said).partition("\n")[0]

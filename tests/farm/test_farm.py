@@ -1,0 +1,263 @@
+"""The farm: every compile once, on processes that die, hang, starve, or are of another machine."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+import zlib
+from collections.abc import Iterator
+from concurrent.futures import Executor, ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+import cujit
+from cujit.cache.cache import Cache
+from cujit.errors import ArchError, OptionError, ToolCrashError
+from cujit.farm import engines
+from farming import Elsewhere, killing_pool, pool, variants
+from llvm_ir import SCALE, VERSION
+
+GOOD = "__global__ void good() {}"
+LONG = "".join(
+    f"__global__ void k{i}(float* p) {{ for (int j = 0; j < p[1]; j++) p[j] = sinf(p[j]) + cosf(p[{i} + j]); }}\n"
+    for i in range(400)
+)
+HEAD = SCALE[: SCALE.index("define")]
+CRASH = f"{HEAD}define void @k(i32* %p) {{\n  ret void\n}}\n{VERSION}!nvvm.annotations = !{{!0}}\n!0 = !{{\n}}\n"
+"""What kills libNVVM 13.5."""
+
+
+@pytest.fixture(scope="module")
+def two() -> Iterator[Executor]:
+    """Two processes for all tests here."""
+    with pool(2) as executor:
+        yield executor
+
+
+def test_each_key_is_made_once_and_found_by_whoever_asks(two: Executor, tmp_path: Path) -> None:
+    asked = variants(6)
+    seen: list[tuple[int, int, str]] = []
+    report = cujit.farm.build(
+        [*asked, *asked[:2]], ["sm_80", "sm_90"], executor=two, sink=tmp_path, progress=lambda *tick: seen.append(tick)
+    )
+    assert (report.made, report.hit, report.failed, report.quarantined) == (12, 0, (), ())
+    assert report.is_good
+    assert seen[-1][:2] == (16, 16)
+    cache = Cache(tmp_path)
+    for request in asked:
+        found = cujit.compile(request.source, names=request.names, arch="sm_80", cache=cache)
+        assert found.provenance is not None
+        assert found.provenance.is_hit
+        assert found == cujit.compile(request.source, names=request.names, arch="sm_80", cache=False)
+    assert report.cpu_s > 0.1
+    assert len(report.slowest) == len(report.largest) == 12
+    assert report.slowest[0].make_ms == max(one.make_ms for one in report.slowest)
+
+    more = cujit.farm.build(
+        iter(variants(7)), "sm_90", executor="processes:1", sink=cache, pack=tmp_path / "k.pack", made_s=1
+    )
+    assert (more.made, more.hit) == (1, 6)
+    assert more.pack is not None
+    assert (more.pack.records, more.pack.requests) == (7, 7)
+    assert set(report.keys) >= {key for key in more.keys if key != more.slowest[0].key}
+    said = json.loads(json.dumps(more.as_json()))
+    assert (said["made"], said["hit"], said["slowest"][0]["arch"]) == (1, 6, "sm_90")
+
+
+def test_headers_go_by_content_and_not_by_path(tmp_path: Path) -> None:
+    project = tmp_path / "project"
+    (project / "src").mkdir(parents=True)
+    (project / "include/deep").mkdir(parents=True)
+    (project / "src/k.cu").write_text('#include "near.h"\n#include <a.h>\n__global__ void k(int *x) { *x = A + NEAR; }')
+    (project / "src/near.h").write_text('#include "../include/once.h"\n#define NEAR 1\n')
+    (project / "include/a.h").write_text('#include "deep/b.h"\n#include "once.h"\n#define A B\n')
+    (project / "include/deep/b.h").write_text("#define B 2\n")
+    (project / "include/once.h").write_text("#pragma once\nstruct Once {};\n")
+    (project / "include/unused.h").write_text("// not asked for\n")
+    source = cujit.Source.cuda(project / "src/k.cu", include=[project / "include"])
+    there = Elsewhere(project)
+    request = cujit.request(source, arch="sm_90")
+    report = cujit.farm.build([request], executor=there, sink=tmp_path / "cache")
+    assert (report.made, report.failed) == (1, ())
+    assert b"not asked for" not in there.sent
+    found = cujit.compile(source, arch="sm_90", cache=Cache(tmp_path / "cache"))
+    assert found.provenance is not None
+    assert found.provenance.is_hit
+    assert found.data == cujit.compile(source, arch="sm_90", cache=False).data
+    entry = next(Cache(tmp_path / "cache").stores[0].entries())
+    record = Cache(tmp_path / "cache").stores[0].get(entry.digest).record
+    assert record is not None
+    assert str(project).encode() in zlib.decompress(record.recipe), "made again by the paths of the user"
+
+    # Debug information holds paths: nobody without these files makes the same.
+    bound = cujit.request(source, arch="sm_90", lineinfo=True)
+    (failure,) = cujit.farm.build([bound], executor=there, sink=tmp_path / "cache").failed
+    assert "include" in failure.reason
+    assert cujit.farm.build([bound], executor=ThreadPoolExecutor(1), sink=tmp_path / "cache").made == 1
+
+
+def test_what_does_not_compile_dies_hangs_or_starves_is_said_and_the_rest_is_made(
+    two: Executor, tmp_path: Path
+) -> None:
+    asked = [
+        cujit.request("__global__ void k() { what; }", arch="sm_90"),
+        cujit.request("__global__ void k() { const char *t = __TIME__; }", arch="sm_90"),
+        cujit.request(cujit.Source.nvvm(CRASH, name="crash.ll"), arch="compute_90"),
+        cujit.request(cujit.Source.cuda(LONG, name="long.cu"), arch="sm_90"),
+        cujit.request(GOOD, arch="sm_90"),
+    ]
+    report = cujit.farm.build(asked, executor=two, sink=tmp_path, deadline_s=1.5)
+    assert report.made == 1
+    assert not report.is_good
+    assert sorted(str(one) for one in report.failed) == [
+        "source.cu for sm_90: not cached: source.cu has __TIME__, which is different at every compile",
+        'source.cu for sm_90: source.cu:1:23: error: identifier "what" is undefined',
+    ]
+    crash, hang = sorted(report.quarantined, key=lambda one: one.name)
+    assert (crash.name, crash.signal) == ("crash.ll", "SIGSEGV")
+    assert crash.peak_bytes > 20 << 20
+    assert (hang.name, hang.signal) == ("long.cu", "deadline")
+    assert "1.5 s" in hang.reason
+    assert "quarantined: crash.ll for compute_90: libNVVM died of SIGSEGV" in str(report)
+
+    starved = cujit.request(cujit.Source.cuda("#include <cuda/std/tuple>\n" + GOOD, name="big.cu"), arch="sm_90")
+    (failure,) = cujit.farm.build([starved], executor=two, sink=tmp_path, memory_bytes=48 << 20).quarantined
+    assert "48 MiB of address space" in failure.reason
+
+
+def test_a_worker_that_is_killed_costs_what_it_was_at(tmp_path: Path) -> None:
+    killed: list[int] = []
+
+    def kill(_done: int, _total: int, _name: str) -> None:
+        workers = multiprocessing.active_children()
+        if not killed and workers:
+            killed.append(workers[0].pid or 0)
+            os.kill(killed[0], signal.SIGKILL)
+
+    report = cujit.farm.build(variants(24), executor="processes:2", sink=tmp_path, chunk_s=0.2, progress=kill)
+    assert killed
+    assert (len(report.keys), report.failed, report.quarantined) == (24, (), ())
+
+
+def test_what_kills_its_worker_twice_is_found_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engines, "_pool", killing_pool)
+    report = cujit.farm.build(variants(8, 8), executor="processes:2", sink=tmp_path, chunk_s=0.2)
+    (failure,) = report.quarantined
+    assert failure.request is not None
+    assert failure.request.names == ("scale<float, 13>",)
+    assert (len(report.keys), report.failed, failure.signal) == (7, (), "worker")
+
+
+def test_the_users_executor_that_breaks_is_an_error_and_nothing_is_lost(tmp_path: Path) -> None:
+    with killing_pool(1) as theirs, pytest.raises(ToolCrashError, match=r"the executor broke, after [1-9]") as caught:
+        cujit.farm.build(variants(8, 8), executor=theirs, sink=tmp_path, chunk_s=0.06)
+    assert "goes on" in (caught.value.help or "")
+    assert any(Cache(tmp_path).stores[0].entries())
+
+
+def test_another_compiler_or_environment_is_refused_with_the_difference(tmp_path: Path) -> None:
+    with pool(1, build="feedbeef") as other:
+        (failure,) = cujit.farm.build(variants(1), executor=other, sink=tmp_path).failed
+    assert "has another key of it: nvrtc: " in failure.reason
+    assert "-> feedbeef" in failure.reason
+    with pool(1, NVVM_IR_VER_CHK="0") as other:
+        (failure,) = cujit.farm.build(variants(1), executor=other, sink=tmp_path).failed
+    assert "new environment: NVVM_IR_VER_CHK=0" in failure.reason
+    assert not any(Cache(tmp_path).stores[0].entries())
+
+
+FULL = """
+import sys
+from pathlib import Path
+from farming import variants
+import cujit
+if __name__ == "__main__":
+    report = cujit.farm.build(variants(60), executor="processes:1", sink=Path(sys.argv[1]) / "cache")
+    assert 3 < report.made < 40, report
+    assert report.failed[0].reason.startswith("not begun: not kept: "), report.failed[0]
+    assert "not kept: [Errno 28] No space left" in report.failed[-1].reason
+    assert report.made + len(report.failed) == 60
+"""
+
+
+def test_a_full_disk_ends_the_farm_with_what_was_kept(tmp_path: Path) -> None:
+    mount = f"mount -t tmpfs -o size=100k,mode=700 tmpfs {tmp_path} && exec {sys.executable} -W ignore {{}} {tmp_path}"
+    unshare = ["unshare", "-m", *([] if os.geteuid() == 0 else ["-r"]), "sh", "-c"]
+    if shutil.which("unshare") is None or subprocess.run([*unshare, "true"], capture_output=True).returncode:
+        pytest.skip("this machine makes no mount namespaces")
+    script = tmp_path.with_suffix(".py")
+    script.write_text(FULL)
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    command = [*unshare, mount.format(script)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+DRIVER = """
+import multiprocessing, sys
+import cujit
+from farming import variants
+def tick(done, total, name):
+    if done == 6:
+        print(*[child.pid for child in multiprocessing.active_children()], flush=True)
+cujit.farm.build(variants(400), executor="processes:2", sink=sys.argv[1], chunk_s=0.2, progress=tick)
+"""
+
+
+def test_workers_end_with_a_driver_that_is_killed_and_the_next_goes_on(tmp_path: Path) -> None:
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    command = [sys.executable, "-c", DRIVER, str(tmp_path / "cache")]
+    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as driver:
+        assert driver.stdout
+        workers = driver.stdout.readline().split()
+        driver.kill()
+    assert len(workers) >= 2
+    end = time.monotonic() + 60
+    while any(os.path.exists(f"/proc/{pid}") for pid in workers):
+        assert time.monotonic() < end, "a worker lives on"
+        time.sleep(0.02)
+    kept = sum(1 for _ in Cache(tmp_path / "cache").stores[0].entries())
+    assert kept >= 6
+    report = cujit.farm.build(variants(kept + 1), executor="processes:1", sink=tmp_path / "cache")
+    assert (len(report.keys), report.failed) == (kept + 1, ())
+
+
+def test_a_script_without_its_guard_is_said(tmp_path: Path) -> None:
+    script = tmp_path / "unguarded.py"
+    script.write_text(
+        "import cujit\nk = cujit.request('__global__ void k() {}', arch='sm_90')\n"
+        "cujit.farm.build([k], executor='processes:1', sink='cache')\n"
+    )
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    direct = subprocess.run(
+        [sys.executable, script], env=environment, cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert direct.returncode == 1
+    assert "if __name__ == '__main__'" in direct.stderr
+
+
+def test_bad_orders_are_refused(tmp_path: Path) -> None:
+    asked = variants(1)
+    with pytest.raises(OptionError, match="no executor is called 'threads'"):
+        cujit.farm.build(asked, executor="threads", sink=tmp_path)
+    with pytest.raises(OptionError, match="executor is 3"):
+        cujit.farm.build(asked, executor=3, sink=tmp_path)  # type: ignore[arg-type]
+    with pytest.raises(OptionError, match="workers is 0"):
+        cujit.farm.build(asked, executor=ThreadPoolExecutor(1), sink=tmp_path, workers=0)
+    with pytest.raises(OptionError, match="there is none that is written"):
+        cujit.farm.build(asked, sink=Cache(None))
+    with pytest.raises(OptionError, match="memory_bytes is 3"):
+        cujit.farm.build(asked, sink=tmp_path, memory_bytes=3)
+    with pytest.raises(OptionError, match="timeout_s is -1"):
+        cujit.farm.build(asked, sink=tmp_path, deadline_s=-1)
+    with pytest.raises(ArchError):
+        cujit.farm.build(asked, ["sm_9000"], sink=tmp_path)
+    with pytest.raises(OptionError, match="'kernel' is no request"):
+        cujit.farm.build(["kernel"], executor=ThreadPoolExecutor(1), sink=tmp_path)  # type: ignore[list-item]

@@ -1,0 +1,73 @@
+"""Executors and workers that go wrong, for the tests of the farm; workers import this file by its name."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import pickle
+import signal
+from collections.abc import Callable
+from concurrent.futures import Executor, Future, ProcessPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import cujit
+from cujit.compiler.keys import builds
+
+__all__ = ["Elsewhere", "killing_pool", "pool", "variants"]
+
+_TEMPLATE = "template <typename T, int N> __global__ void scale(T *x) { x[threadIdx.x] *= N; }"
+
+
+def variants(count: int, first: int = 0) -> list[cujit.Request]:
+    """Instances of one template."""
+    source = cujit.Source.cuda(_TEMPLATE, name="scale.cu")
+    return [cujit.request(source, names=[f"scale<float, {first + n}>"], arch="sm_90") for n in range(count)]
+
+
+def pool(workers: int, **environment: str) -> ProcessPoolExecutor:
+    """Processes of a user's own, with other variables in their environment; ``build`` is another NVRTC's."""
+    context = multiprocessing.get_context("spawn")
+    return ProcessPoolExecutor(workers, context, initializer=_begin, initargs=(environment,))
+
+
+def _begin(environment: dict[str, str]) -> None:
+    if build := environment.pop("build", ""):
+        builds.read_build_id = lambda path: build  # noqa: ARG005
+    os.environ.update(environment)
+
+
+class Elsewhere(Executor):
+    """Does tasks where the files of a directory are not; whatever goes there and comes back is pickled."""
+
+    def __init__(self, hidden: Path) -> None:
+        self.hidden = hidden
+        self.sent = b""
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        assert not kwargs
+        self.sent = pickle.dumps((fn, args))
+        there, (task, given) = self.hidden.with_suffix(".hidden"), pickle.loads(self.sent)
+        future: Future[Any] = Future()
+        self.hidden.rename(there)
+        try:
+            future.set_result(pickle.loads(pickle.dumps(task(*given))))
+        finally:
+            there.rename(self.hidden)
+        return future
+
+
+class _Killing(ProcessPoolExecutor):
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        return super().submit(_killed, fn, *args, **kwargs)
+
+
+def _killed(fn: Callable[..., Any], chunk: Any) -> Any:
+    if any("scale<float, 13>" in piece.said["names"] for piece in chunk.pieces):
+        os.kill(os.getpid(), signal.SIGKILL)
+    return fn(chunk)
+
+
+def killing_pool(workers: int) -> Executor:
+    """Processes that are killed whenever they are given the variant 13."""
+    return _Killing(workers, multiprocessing.get_context("spawn"))
