@@ -47,6 +47,18 @@ def root(tmp_path: Path) -> Path:
     return tmp_path / "cache"
 
 
+def test_what_another_published_meanwhile_is_the_answer(root: Path) -> None:
+    ours, theirs = Cache(root), Cache(root)
+
+    def make_late() -> Artifact:
+        theirs.keep(key_of(0), artifact_of(1))
+        return artifact_of(2)
+
+    got, provenance = ours.get_or_make(key_of(0), make_late)
+    assert (got, provenance.outcome) == (artifact_of(1), Outcome.WAITED)
+    assert ours.get_or_make(key_of(0), nobody)[0] == artifact_of(1)
+
+
 def test_a_miss_is_made_then_it_is_in_memory_and_for_others_on_disk(root: Path) -> None:
     cache = Cache(root)
     artifact, made = cache.get_or_make(key_of(0), make(0))

@@ -71,6 +71,7 @@ class _Work(NamedTuple):
     why_not_keep: Callable[[], str] = _sure
     recipe: _Recipe = _no_recipe
     most_wait_s: float = math.inf
+    least_wait_s: float = _LEAST_WAIT_S
 
 
 class _Got(NamedTuple):
@@ -192,18 +193,21 @@ class Cache:
         why_not_keep: Callable[[], str] = _sure,
         recipe: _Recipe = _no_recipe,
         most_wait_s: float | None = None,
+        least_wait_s: float = _LEAST_WAIT_S,
     ) -> tuple[Artifact, Provenance]:
         """Get the Artifact of a key, and tell how; ``make()`` is called where nobody has it.
 
         Whatever ``make`` raises is raised. ``make`` may use the cache for other keys. ``why_not_keep()`` is asked when
         ``make`` is done, or has failed: a text, why nothing of it may be kept, or nothing. ``recipe()`` gives what is
-        written beside a new Artifact: how to make it again. Others that make it are waited for ``most_wait_s`` at most;
-        after that, and after their ToolTimeoutError or ToolCrashError, ``make()`` is called here.
+        written beside a new Artifact: how to make it again. Others that make it are waited for, three times as long as
+        such work has ever taken, between ``least_wait_s`` and ``most_wait_s``; after that, and after their
+        ToolTimeoutError or ToolCrashError, ``make()`` is called here. Where they published another one, it is theirs.
         """
         had = self._had(key, is_read=True)
         if had is not None:
             return had
-        work = _Work(make, why_not_keep, recipe, math.inf if most_wait_s is None else most_wait_s)
+        most_s = math.inf if most_wait_s is None else most_wait_s
+        work = _Work(make, why_not_keep, recipe, most_s, least_wait_s)
         got, joined = self._flights.run(key.digest, lambda: self._work(key, work), self._patience_s(key, work))
         return self._told(key, got.known, Outcome.WAITED if joined else got.outcome, got.reason)
 
@@ -358,16 +362,23 @@ class Cache:
     def _kept(
         self, key: Key, artifact: Artifact, make_ms: float, store: Store | None, reason: str, recipe: _Recipe
     ) -> _Got:
-        """Write an Artifact to the root, or say why not: there is none because of ``reason``, or it is no use now."""
+        """Write an Artifact to the root, or say why not: there is none because of ``reason``, or it is no use now.
+
+        The first writer wins, so that all who share a root have the same where each would make another.
+        """
         if store is not None:
-            reason = self._write(store, key, artifact, make_ms, recipe)
+            why_not = self._write(store, key, artifact, make_ms, recipe)
+            theirs = self._on_disk(key, (store,), key.digest, is_read=True) if why_not is None else None
+            if theirs is not None and theirs.artifact.data != artifact.data:
+                return _Got(theirs, Outcome.WAITED)
+            reason = why_not or ""
         known = _Known(artifact, make_ms, None if reason or store is None else store.root)
         self._remember(key, known, len(artifact.data) + len(artifact.log))
         self._count(not_kept=1 if reason else 0)
         return _Got(known, Outcome.UNCACHED if reason else Outcome.MADE, reason)
 
-    def _write(self, store: Store, key: Key, artifact: Artifact, make_ms: float, recipe: _Recipe) -> str:
-        """Write an Artifact to the root, and return why not, or nothing."""
+    def _write(self, store: Store, key: Key, artifact: Artifact, make_ms: float, recipe: _Recipe) -> str | None:
+        """Write an Artifact to the root, and return why not, or nothing; None where others have written theirs."""
         try:
             record = encode(key, artifact, make_ms=make_ms, made_s=int(time.time()), recipe=recipe())
         except FormatError as e:
@@ -380,7 +391,7 @@ class Cache:
             self._failure(e)
             return str(e)
 
-    def _publish(self, store: Store, key: Key, record: bytes) -> str:
+    def _publish(self, store: Store, key: Key, record: bytes) -> str | None:
         if self._new:
             self._new = False
             store.remove_stale()
@@ -390,12 +401,13 @@ class Cache:
         published = store.put(key.digest, record)
         if published is Published.REFUSED_FORMAT:
             return _other_version(store)
-        if published is Published.NEW:
-            self._count(written_bytes=len(record))
-            try:
-                self.budget.added(len(record))
-            except _TROUBLE as e:  # the record is published all the same
-                self._failure(e)
+        if published is Published.KEPT_THEIRS:
+            return None
+        self._count(written_bytes=len(record))
+        try:
+            self.budget.added(len(record))
+        except _TROUBLE as e:  # the record is published all the same
+            self._failure(e)
         return ""
 
     def _remember(self, key: Key, known: _Known, size_bytes: int, read_bytes: int = 0) -> None:
@@ -407,7 +419,7 @@ class Cache:
 
     def _patience_s(self, key: Key, work: _Work) -> float:
         """How long to wait for somebody else: longer than such work has ever taken, if there is the time."""
-        return min(work.most_wait_s, max(_LEAST_WAIT_S, _WAIT_FACTOR * self._longest_ms.get(key.kind, 0.0) / 1e3))
+        return min(work.most_wait_s, max(work.least_wait_s, _WAIT_FACTOR * self._longest_ms.get(key.kind, 0.0) / 1e3))
 
     # Counting and warning
 
