@@ -39,7 +39,14 @@ def pytest_configure(config: pytest.Config) -> None:
     os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # JAX would take three quarters of the GPU
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as a job in the background of a script
         signal.signal(signal.SIGINT, signal.default_int_handler)
-    for name in ("CUJIT_CACHE", "CUJIT_CACHE_ROOTS", "CUJIT_CACHE_BYTES", "CUJIT_COMPILE", "CUJIT_RECORD"):
+    for name in (
+        "CUJIT_CACHE",
+        "CUJIT_CACHE_ROOTS",
+        "CUJIT_CACHE_BYTES",
+        "CUJIT_COMPILE",
+        "CUJIT_RECORD",
+        "CUJIT_TUNE",
+    ):
         os.environ.pop(name, None)
 
 

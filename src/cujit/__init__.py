@@ -21,7 +21,7 @@ _HOMES = {
     "cujit.devices.arrays.array": "DeviceArray",
     "cujit.devices.cpu.observe.coverage": "Coverage",
     "cujit.devices.cpu.observe.trace": "Trace",
-    "cujit.devices.cuda.compat": "Verdict compat",
+    "cujit.devices.cuda.compat": "compat",
     "cujit.devices.device": "Device",
     "cujit.devices.globals": "Global Globals",
     "cujit.devices.arguments.pointers": "Pointer",
@@ -44,11 +44,12 @@ _HOMES = {
     "cujit.registry.spec": "Built",
     "cujit.signature": "Signature",
     "cujit.timing": "Timing time",
+    "cujit.tuning.deciding": "tune",
     "cujit.worklist.recording": "record",
 }
 """Where each name lives."""
 
-_ROOMS = ["arch", "budget", "cache", "errors", "farm", "inspection", "occupancy", "registry", "signature"]
+_ROOMS = ["arch", "budget", "cache", "errors", "farm", "inspection", "occupancy", "registry", "signature", "tuning"]
 """Packages with public names of their own: errors, and values that other calls give."""
 
 _HOME = {name: module for module, names in _HOMES.items() for name in names.split()}

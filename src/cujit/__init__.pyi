@@ -9,6 +9,7 @@ from cujit import inspection as inspection
 from cujit import occupancy as occupancy
 from cujit import registry as registry
 from cujit import signature as signature
+from cujit import tuning as tuning
 from cujit.arch import Arch as Arch
 from cujit.artifact import Artifact as Artifact
 from cujit.artifact import Kind as Kind
@@ -19,7 +20,6 @@ from cujit.devices.arguments.written import argument as argument
 from cujit.devices.arrays.array import DeviceArray as DeviceArray
 from cujit.devices.cpu.observe.coverage import Coverage as Coverage
 from cujit.devices.cpu.observe.trace import Trace as Trace
-from cujit.devices.cuda.compat import Verdict as Verdict
 from cujit.devices.cuda.compat import compat as compat
 from cujit.devices.device import Device as Device
 from cujit.devices.globals import Global as Global
@@ -64,5 +64,6 @@ from cujit.registry.spec import Built as Built
 from cujit.signature import Signature as Signature
 from cujit.timing import Timing as Timing
 from cujit.timing import time as time
+from cujit.tuning.deciding import tune as tune
 from cujit.version import __version__ as __version__
 from cujit.worklist.recording import record as record

@@ -21,6 +21,7 @@
     │   ├── DriverNotFoundError       the CUDA driver
     │   └── DeviceNotFoundError       a GPU with that number
     ├── NotCompiledError        an image that is not there, where compiling is forbidden: what is nearest
+    │   └── NotTunedError       a tuning that is not there, where measuring is forbidden or no candidate runs
     ├── LoadError               an image that this device cannot take
     │   └── UnsupportedError    PTX that the CPU device does not execute (yet): every construct, by line
     ├── NameNotFoundError       a kernel or variable that is not in the module: which are               (KeyError)
@@ -67,6 +68,7 @@ __all__ = [
     "MissingError",
     "NameNotFoundError",
     "NotCompiledError",
+    "NotTunedError",
     "OptionError",
     "PtxSyntaxError",
     "ToolCrashError",
@@ -329,6 +331,10 @@ class NotCompiledError(CujitError):
         super().__init__(message, help=help)
         self.nearest = nearest
         self.searched = tuple(searched)
+
+
+class NotTunedError(NotCompiledError):
+    """A tuning that is not there, where ``CUJIT_TUNE`` forbids to measure; or one of which no candidate ran."""
 
 
 class LoadError(CujitError):

@@ -245,11 +245,7 @@ def jit(
     if watchers:
         said = Options.of(wanted_options(watchers), dict(said))
     found = _shipped(source, names, said, place, tools) if arch is None else None
-    if found is not None:
-        target = found.arch or place.arch
-    else:
-        asked = Arch.parse(arch) if arch is not None else _target(place, tools.compiler("cuda").arches)
-        target = _runnable(asked, place)
+    target = target_for(place, arch, tools) if found is None else found.arch or place.arch
     build = functools.partial(compile, source, names=names, options=said, cache=cache)
     build = functools.partial(build, timeout_s=timeout_s, isolate=isolate, memory_mib=memory_mib)
     with known_to(watchers, _texts_of(source)):
@@ -305,6 +301,17 @@ def _built(build: Callable[[], Artifact], device: Device, may_be_another: bool) 
         raise NotCompiledError(message, nearest=e.nearest, searched=e.searched, help=e.help) from None
 
 
+def target_for(device: Device, arch: Arch | str | None, tools: Runner) -> Arch:
+    """Choose for what code is compiled that is to run on a device; ``arch`` is what was asked for, if anything.
+
+    Raises:
+        ArchError: code for ``arch`` does not run there.
+        ToolchainNotFoundError: there is no compiler.
+    """
+    asked = Arch.parse(arch) if arch is not None else _target(device, tools.compiler("cuda").arches)
+    return _runnable(asked, device)
+
+
 def _target(device: Device, known: Sequence[int]) -> Arch:
     """Choose what a compiler of the architectures ``known`` builds for a device.
 
@@ -332,6 +339,7 @@ _NOT_LOADABLE = {
     Kind.OBJECT: "a host object is linked first: cujit.link([...], arch=...), then load the cubin",
     Kind.LIBRARY: "a library is linked first: cujit.link([...], arch=...), then load the cubin",
     Kind.NVVMIR: "LLVM IR is compiled first: cujit.compile(cujit.Source.nvvm(...))",
+    Kind.TUNING: "it says which variant is the fastest, and cujit.tune loads that one",
 }
 
 

@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 
 from cache.samples import artifact_of, key_of
+from cujit.artifact import Artifact
 from cujit.cache.cache import Cache
 from cujit.cache.pack import Pack, write_pack
 from cujit.cache.provenance import Outcome
@@ -330,6 +331,15 @@ def test_without_room_to_map_it_a_pack_is_read(path: Path) -> None:
         [sys.executable, "-c", code, path, key_of(0).digest], capture_output=True, text=True, check=False
     )
     assert (done.stdout, done.stderr) == ("1000\n", "")
+
+
+def test_of_two_tunings_the_first_is_packed(tmp_path: Path) -> None:
+    caches = [Cache(tmp_path / name) for name in "ab"]
+    for n, cache in enumerate(caches):
+        cache.keep(key_of(0, work="tuning"), Artifact.of(b'{"cujit tuning":%d}' % n))
+    write_pack(tmp_path / "both.pack", [store for cache in reversed(caches) for store in cache.stores])
+    found = the_record(opened(tmp_path / "both.pack").get(key_of(0, work="tuning").digest))
+    assert found.artifact.data == b'{"cujit tuning":1}'
 
 
 def test_packs_that_disagree_are_not_merged(cache: Cache, tmp_path: Path) -> None:

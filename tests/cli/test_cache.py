@@ -19,6 +19,8 @@ from cujit.cli.cache.common import shown_age, shown_size
 from cujit.compiler.keys.maker import Keyed
 from cujit.compiler.keys.recipe import write_recipe
 from cujit.program import bundle, compile, request, runner
+from cujit.timing import Timing
+from cujit.tuning.records import Measured, TuningRecord
 
 CacheVerb: TypeAlias = Callable[..., Result]
 
@@ -363,6 +365,23 @@ def test_names_that_would_steer_a_terminal_are_escaped(verb: CacheVerb, root: Pa
         assert "\x1b" not in shown
         assert "\x07" not in shown
         assert r"k\x1b[31m\x07.cu" in shown
+
+
+def test_show_prints_a_tuning_with_all_its_times(verb: CacheVerb, root: Path) -> None:
+    slow = Measured({"TILE": 8}, Timing((2.0, 2.5, 3.0), 1, "H200"))
+    fast, lost = Measured({"TILE": 16}, Timing((1.0, 1.5, 2.0), 1, "H200")), Measured({"TILE": 32}, error="too wide")
+    record = TuningRecord("matmul", "[64]", "H200", 132, "CUDA 13.0", (slow, fast, lost), 1)
+    key = make_key("tuning", [Part.text("name", "matmul"), Part.text("shape", "[64]")])
+    Cache(root).keep(key, Artifact(Kind.TUNING, record.to_json(), name="matmul"))
+    shown = verb("show", key.digest[:8]).output
+    rows = [line.strip() for line in shown.partition("candidates\n")[2].partition("\n\n")[0].splitlines()]
+    assert rows[0].startswith("* TILE=16: 1.5 ms (1.1 to 1.9 in 80 % of 3 samples on H200)")
+    assert [row.partition(":")[0] for row in rows] == ["* TILE=16", "TILE=8", "TILE=32"]
+    assert rows[2] == "TILE=32: too wide"
+    assert "shape: [64]" in shown
+    assert said(verb("show", key.digest, "--json"))["tuning"]["winner"] == 1
+    assert said(verb("ls", "--json"))[0]["kind"] == "tuning"
+    assert verb("verify", "--fraction", 1).exit_code == 0
 
 
 def test_a_share_that_is_no_number_is_refused(verb: CacheVerb, root: Path) -> None:

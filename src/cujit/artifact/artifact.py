@@ -29,6 +29,8 @@ class Kind(enum.Enum):
     """An archive (``.a``) of host objects."""
     NVVMIR = "nvvmir"
     """LLVM IR for NVVM, as text or bitcode."""
+    TUNING = "tuning"
+    """No image: what ``cujit.tune`` measured, as JSON, in a cache among images."""
 
 
 # Sources: fatbin magic and LTO-IR magic, research on nvFatbin and NVRTC output 12.4 to 13.5; ELF64 header
@@ -39,6 +41,7 @@ _MAGIC: tuple[tuple[bytes, Kind], ...] = (
     (b"!<arch>\n", Kind.LIBRARY),
     (b"BC\xc0\xde", Kind.NVVMIR),
     (b"\xde\xc0\x17\x0b", Kind.NVVMIR),
+    (b'{"cujit tuning":', Kind.TUNING),
 )
 _EM_CUDA = 190
 # None (what the CPU device keeps of a module has no code), Intel 80386, PowerPC 64, ARM, x86-64, AArch64, RISC-V.

@@ -29,6 +29,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, TypeAlias
 
+from cujit.artifact import Kind, kind_of
 from cujit.cache.filesystem import OpenFile, UntrustedFileError, open_trusted, temporary_name
 from cujit.cache.key import Key, Part
 from cujit.cache.record import (
@@ -543,8 +544,8 @@ def _write(
     return _stats(rows, len(answers), len(others), size)
 
 
-_PORTABLE = frozenset(("nvrtc", "nvvm", "link", "bundle"))
-"""Work whose result is the same on every machine. Machine code of this processor and modules by version are not."""
+_PORTABLE = frozenset(("nvrtc", "nvvm", "link", "bundle", "tuning"))
+"""Work whose result is good on every machine. Machine code of this processor and modules by version are not."""
 
 
 def _portable(roots: Sequence[Root]) -> set[str]:
@@ -570,7 +571,8 @@ def _normalised(roots: Sequence[Root], digest: str, *, made_s: int, with_recipes
         raise FormatError(damage or f"no record of the key {digest} in {', '.join(str(r.root) for r in roots)}")
     (record, first), *others = found.items()
     for other, root_path in others:
-        if _image(other, digest) != _image(record, digest):
+        image = _image(record, digest)
+        if _image(other, digest) != image and kind_of(image) is not Kind.TUNING:  # of which the first is as good
             raise FormatError(f"{first} and {root_path} have different images for the key {digest}")
     return record
 

@@ -1,9 +1,10 @@
 """What is in an image: its kernels and what they use, read from the bytes alone, with no driver and no GPU."""
 
+from cujit.devices.cuda.compat import Verdict
 from cujit.formats.cubin import read_cubin
 from cujit.formats.fatbin import read_fatbin
 from cujit.inspection.compare import Comparison
 from cujit.inspection.usage import Usage
 from cujit.inspection.values import ImageInfo, Inspection, KernelInfo
 
-__all__ = ["Comparison", "ImageInfo", "Inspection", "KernelInfo", "Usage", "read_cubin", "read_fatbin"]
+__all__ = ["Comparison", "ImageInfo", "Inspection", "KernelInfo", "Usage", "Verdict", "read_cubin", "read_fatbin"]

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import datetime
+import json
 
 import click
 
+from cujit.artifact import Kind
 from cujit.cache import admin
 from cujit.cache.admin import Shown
 from cujit.cache.cache import Cache
@@ -13,6 +15,7 @@ from cujit.cli.cache.common import cache_option, part_record, shown_size
 from cujit.cli.console import json_option, print_json, printable, shown_time
 from cujit.compiler.keys.recipe import read_recipe
 from cujit.errors import NameNotFoundError
+from cujit.tuning.records import TuningRecord
 
 
 @click.command("show")
@@ -71,6 +74,7 @@ def _record(shown: Shown) -> dict[str, object]:
         "names": dict(artifact.names),
         "signatures": {name: [p.type for p in s.parameters] for name, s in artifact.signatures.items()},
         "log": artifact.log,
+        "tuning": json.loads(artifact.data) if artifact.kind is Kind.TUNING else None,
         "parts": [part_record(part) for part in shown.key.parts],
     }
 
@@ -89,6 +93,8 @@ def _tell(shown: Shown) -> None:
         click.echo(printable(f"{label:6}{text}"))
     _tell_list("kernels", [f"{name} = {lowered}" for name, lowered in artifact.names.items()])
     _tell_list("signatures", [f"{name}: {signature}" for name, signature in artifact.signatures.items()])
+    if artifact.kind is Kind.TUNING:
+        _tell_list("candidates", str(TuningRecord.of_json(artifact.data)).splitlines()[1:])
     _tell_list("log", artifact.log.strip().splitlines())
     _tell_list("made from", [str(part) for part in shown.key.parts])
 

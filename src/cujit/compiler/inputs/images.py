@@ -69,6 +69,8 @@ class InputImage:
                 f"input {index + 1} is LLVM IR, which is compiled before it is linked",
                 help="compile it to ltoir",
             )
+        if artifact.kind is Kind.TUNING:
+            raise LinkError(f"input {index + 1} is a record of cujit.tune, and no image")
         return cls(artifact, index)
 
     @classmethod

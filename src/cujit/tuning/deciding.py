@@ -1,0 +1,412 @@
+"""The door to tuning: look for an answer, or measure and keep one, for one process or for a group of them."""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Executor
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from cujit.arch import Arch
+from cujit.arch.support import dotted
+from cujit.artifact import Artifact, Kind
+from cujit.cache.cache import Cache
+from cujit.cache.key import Key, Part, make_key
+from cujit.cache.provenance import Outcome, Provenance
+from cujit.compiler.inputs.source import Source
+from cujit.compiler.jobs import CompileJob
+from cujit.compiler.keys.maker import Keyed
+from cujit.compiler.options.values import Options
+from cujit.compiler.request import Request
+from cujit.compiler.runner import Runner
+from cujit.devices.device import Device
+from cujit.devices.jit import processor
+from cujit.devices.streams import DeviceLike
+from cujit.errors import ArgumentError, FormatError, NotTunedError, OptionError, counted, read_int, spell
+from cujit.forks import cached_property
+from cujit.kernel import Kernel
+from cujit.loading import jit, target_for
+from cujit.machine import chosen
+from cujit.program import runner
+from cujit.toolchain.driver import open_driver
+from cujit.tuning.measuring import Bench, Check, Strategy, Workload, measured
+from cujit.tuning.ranks import Ranks
+from cujit.tuning.records import SCHEMA, TuningRecord
+from cujit.tuning.spaces import Value, Variant, shape_text, variants_of
+from cujit.version import __version__
+
+_WORK = "tuning"
+_WAIT_S = 1800.0
+"""How long a process waits for another that measures the same: else both would, side by side, and worse."""
+
+_MODES = ("auto", "never", "again")
+_NEVER_HELP = "tune on such a device ahead, into a cache or a pack that CUJIT_CACHE_ROOTS names; or CUJIT_TUNE=auto"
+
+
+@dataclass(frozen=True)
+class Tuned:
+    """The answer: the values of the fastest candidate, its kernel, and the record of all that was measured.
+
+    ``provenance`` tells whether it was measured now. ``stale`` says why it was measured under other circumstances, such
+    as an older driver; it is used all the same, and empty where it was not.
+    """
+
+    record: TuningRecord
+    provenance: Provenance
+    stale: str
+    _load: Callable[[], Kernel]
+
+    @property
+    def values(self) -> Mapping[str, Value]:
+        """The values of the candidate that won."""
+        return self.record.best.values
+
+    @cached_property
+    def kernel(self) -> Kernel:
+        """Its kernel, loaded on the device when it is first asked for."""
+        return self._load()
+
+    def __repr__(self) -> str:
+        values = ", ".join(f"{name}={value}" for name, value in self.values.items())
+        return f"<Tuned {self.record.kernel} {self.record.shape}: {values}, {self.provenance.outcome.value}>"
+
+
+def tune(
+    source: Source | str | os.PathLike[str],
+    space: Mapping[str, Iterable[Value]],
+    workload: Workload,
+    *,
+    shape: object,
+    kernel: str | None = None,
+    becomes: Mapping[str, str] | None = None,
+    constraint: Callable[[Mapping[str, Value]], object] | None = None,
+    check: Check | None = None,
+    strategy: Strategy | None = None,
+    trials: int = 64,
+    rounds: int = 5,
+    device: DeviceLike | str | Sequence[DeviceLike | str] | None = None,
+    executor: Executor | str | None = None,
+    group: object = None,
+    arch: Arch | str | None = None,
+    cache: Cache | bool | None = None,
+    options: Mapping[str, object] | Options | None = None,
+    **more: object,
+) -> Tuned:
+    """Find which variant of a kernel is the fastest on a device: measured once, and then known to every process.
+
+    The answer lies in the cache, under a key of the source with its headers, the compiler, the shape, the set of
+    candidates, the GPU and its driver; where it is there, nothing is compiled but the winner, and nothing is timed. An
+    answer of another driver is used, and marked ``stale``. Of the candidates that are as fast as the fastest (their
+    median is among what nine in ten of its samples took) the first wins. ``docs/tuning.md`` has the rules.
+
+    Args:
+        source: CUDA C++, as for ``cujit.jit``.
+        space: names and their values: ints, floats, bools or texts. A value is a macro in the source, unless ``kernel``
+            or ``becomes`` says otherwise.
+        workload: ``workload(kernel, values)`` gives what is timed: a function without arguments that launches, in the
+            default stream.
+        shape: what the workload depends on besides the source: sizes, dtypes; numbers, texts, a list or dict of them.
+        kernel: its name; of a template the instance, with names of the space in braces: ``"matmul<{TILE}, float>"``.
+            None is the only one that there is.
+        becomes: what a value is, by name: ``"define"``, ``"option"`` of the compiler (by the option's name), or
+            ``"launch"`` for what the workload alone looks at.
+        constraint: ``constraint(values)`` says whether a combination is a candidate.
+        check: ``check(values)`` is called after the first launch of each candidate; one that gives False, or raises an
+            AssertionError, loses.
+        strategy: who chooses what is tried, by ``ask`` and ``tell``, such as ``optuna.create_study()``; None tries all.
+        trials: how many candidates it is asked for.
+        rounds: how often the candidates that come near the fastest are measured again, in turns.
+        device: where; several GPUs of one product share the work. None is the first GPU, or else the CPU device.
+        executor: who compiles the candidates, as for ``cujit.farm.build``; None compiles each here, one by one.
+        group: ranks of which one decides for all: a communicator of mpi4py, ``torch.distributed``, or whatever has
+            ``rank`` and ``bcast(value, root=0)``. All of them have to call.
+        arch: compile for another architecture (``sm_90a``).
+        cache: as for ``cujit.compile``.
+        options: of the compiler, for all candidates; ``more`` too.
+
+    Raises:
+        NotTunedError: there is no answer, and ``CUJIT_TUNE=never``; or no candidate runs.
+        OptionError: an argument is malformed.
+        ArgumentError: ``shape`` is none, the workload gives nothing to call, or its arguments do not fit the kernel.
+        DriverError: a candidate ended the GPU's context; nothing is kept.
+        CujitError: see ``cujit.jit``.
+
+    Example::
+
+        def workload(kernel, v):
+            launch = kernel[n // (v["THREADS"] * v["EACH"]), v["THREADS"]]
+            return lambda: launch(x, y, n)
+
+        tuned = cujit.tune(source, {"THREADS": [64, 128, 256], "EACH": [1, 2, 4]}, workload, shape=n)
+        workload(tuned.kernel, tuned.values)()
+    """
+    ranks = Ranks.of(group)
+    try:
+        how = _How.of(workload, check, strategy, trials, rounds, executor)
+        variants = variants_of(space, kernel, becomes, constraint)
+        said, places = Options.of(options, more), _places(device)
+        variants[0].options(said)  # names of options that there are not
+        task = _Task(Source.of(source), variants, kernel, shape_text(shape), said, arch, cache, places, how)
+        program = task.program
+    except BaseException as e:
+        ranks.give_up(e)
+        raise
+    answer = ranks.agreed(task.decided)
+    if answer.program != program:
+        raise OptionError(
+            f"rank {ranks.rank} asks for another tuning than rank 0: another source, compiler, shape or set",
+            help="give all ranks the same arguments",
+        )
+    return task.tuned(answer)
+
+
+class _How(NamedTuple):
+    """How candidates are compiled and measured."""
+
+    workload: Workload
+    check: Check | None
+    strategy: Strategy | None
+    trials: int
+    rounds: int
+    executor: Executor | str | None
+
+    @classmethod
+    def of(cls, workload: Any, check: Any, strategy: Any, trials: object, rounds: object, executor: Any) -> _How:
+        for name, given in (("workload", workload), ("check", check)):
+            if not callable(given) and not (name == "check" and given is None):
+                raise OptionError(f"{name} is {spell(given)}; it takes a function", help=_CALLS[name])
+        if strategy is not None and not (callable(getattr(strategy, "ask", None)) and hasattr(strategy, "tell")):
+            raise OptionError(
+                f"strategy is {spell(strategy)}; it takes what has ask and tell", help="strategy=optuna.create_study()"
+            )
+        least = {"least": 1}
+        numbers = read_int(trials, "trials", OptionError, **least), read_int(rounds, "rounds", OptionError, **least)
+        return cls(workload, check, strategy, *numbers, executor)
+
+    def __str__(self) -> str:
+        if self.strategy is None:
+            return "all"
+        chooser = getattr(self.strategy, "sampler", self.strategy)
+        return f"{type(chooser).__name__}, {self.trials} trials"
+
+
+_CALLS = {
+    "workload": "workload=lambda kernel, v: functools.partial(kernel[grid, block], x, y, n)",
+    "check": "check=lambda v: np.allclose(y.numpy(), wanted)",
+}
+
+
+class _Answer(NamedTuple):
+    """What goes to the ranks of a group: the record, how it was got, and the program that it is about."""
+
+    data: bytes
+    provenance: Provenance
+    program: str
+
+
+@dataclass(frozen=True)
+class _Task:
+    """One tuning as it was asked for."""
+
+    source: Source
+    variants: tuple[Variant, ...]
+    kernel: str | None
+    shape: str
+    said: Options
+    arch: Arch | str | None
+    cache: Cache | bool | None
+    places: tuple[Device, ...]
+    how: _How
+
+    @property
+    def name(self) -> str:
+        """What people call it."""
+        return self.kernel or self.source.name
+
+    @cached_property
+    def tools(self) -> Runner:
+        """The compiler, and the cache."""
+        return runner(self.cache)
+
+    @cached_property
+    def target(self) -> Arch:
+        """What is compiled for."""
+        return target_for(self.places[0], self.arch, self.tools)
+
+    def request(self, variant: Variant | None) -> Request:
+        """Describe the compile of a candidate; without one, what all have in common."""
+        names = () if variant is None or variant.kernel is None else (variant.kernel,)
+        options = self.said if variant is None else variant.options(self.said)
+        return Request.of(self.source, None, self.target, names, options, self.tools)
+
+    @cached_property
+    def _parts(self) -> list[Part]:
+        """What is tuned, wherever that is: the parts of a compile, as far as it has a key, and the candidates."""
+        request = self.request(None)
+        request.check()
+        keyed = None if self.tools.keys is None else CompileJob(request).key(self.tools.keys)
+        compile = keyed.key.parts if isinstance(keyed, Keyed) else tuple(request.parts())
+        return [
+            Part.text("name", self.name),
+            Part.text("measuring", str(SCHEMA)),
+            Part.text("shape", self.shape),
+            Part.text("candidates", str(len(self.variants))),
+            Part.content("set of candidates", "\n".join(sorted(variant.digest for variant in self.variants))),
+            Part.text("tried", str(self.how)),
+            Part.text("checked", "no" if self.how.check is None else "yes"),
+            *compile,
+        ]
+
+    @property
+    def program(self) -> str:
+        """A digest of what is tuned, which all ranks have in common."""
+        return make_key(_WORK, self._parts).digest
+
+    @cached_property
+    def _circumstances(self) -> tuple[str, int, str]:
+        """Product, processors and driver of the device."""
+        return self.places[0].product, self.places[0].limits.processors, driver_of(self.places[0])
+
+    def _keys(self) -> tuple[Key, Key]:
+        """Give the key of the answer, and one that is the same for every driver."""
+        product, processors, driver = self._circumstances
+        place = [*self._parts, Part.text("device", product), Part.text("processors", str(processors))]
+        return make_key(_WORK, [*place, Part.text("driver", driver)]), make_key(
+            _WORK, [*place, Part.text("driver", "any")]
+        )
+
+    def decided(self) -> _Answer:
+        """Find the answer, or measure.
+
+        Raises:
+            NotTunedError: it is not there, and nothing may be measured; or no candidate runs.
+        """
+        mode, cache = _mode(), self.tools.cache
+        key, of_any = self._keys()
+        if cache is None:
+            if mode == "never":
+                raise self._missed(key)
+            return _Answer(self._made().data, Provenance(Outcome.UNCACHED, reason="there is no cache"), self.program)
+        found = self._found(cache, key) or (self._found(cache, of_any) if mode != "again" else None)
+        if found is None and mode == "never":
+            raise self._missed(key)
+        if found is None:
+            found = cache.get_or_make(key, self._made, least_wait_s=_WAIT_S)
+            if found[1].outcome is Outcome.MADE:
+                cache.discard(of_any)
+                cache.keep(of_any, found[0])
+        return _Answer(found[0].data, found[1], self.program)
+
+    def _found(self, cache: Cache, key: Key) -> tuple[Artifact, Provenance] | None:
+        found = cache.find(key, is_read=True)
+        try:
+            if found is not None:
+                TuningRecord.of_json(found[0].data)
+        except FormatError:
+            cache.discard(key)
+            return None
+        return found
+
+    def _missed(self, key: Key) -> NotTunedError:
+        product, processors, driver = self._circumstances
+        lines = [
+            f"no cache has a tuning of {self.name} for {self.shape} on {product} ({processors} processors, {driver})"
+        ]
+        lines[0] += f" over {len(self.variants)} candidates, and nothing is measured (CUJIT_TUNE=never)"
+        cache = self.tools.cache
+        nearest = None if cache is None else cache.why(key)
+        lines.append(str(nearest).replace("\n", "\n  ") if nearest else "nothing like it is there")
+        roots = () if cache is None else tuple(str(root.root) for root in cache.stores)
+        lines.append(f"searched: {', '.join(roots) or 'nothing'}")
+        return NotTunedError("\n  ".join(lines), nearest=nearest, searched=roots, help=_NEVER_HELP)
+
+    def _made(self) -> Artifact:
+        """Measure, and write down what came of it."""
+        how = self.how
+        benches = [Bench(place, functools.partial(self.load, place), how.workload, how.check) for place in self.places]
+        candidates, winner = measured(self.variants, benches, self._built, how.rounds, how.strategy, how.trials)
+        if winner is None:
+            lost = next((f": {one.error}" for one in candidates if one.error), "")
+            raise NotTunedError(f"no candidate of {self.name} runs on {self.places[0].name}; the first{lost}")
+        record = TuningRecord(self.name, self.shape, *self._circumstances, candidates, winner)
+        return Artifact(Kind.TUNING, record.to_json(), name=self.name, tool=f"cujit {__version__}")
+
+    def _built(self, numbers: Iterable[int]) -> Mapping[int, str]:
+        """Have the executor compile candidates into the cache; give why their compiler died, by number.
+
+        Whatever else failed is compiled here, and fails here.
+        """
+        wanted: dict[Request, list[int]] = {}
+        if self.how.executor is not None:
+            for number in numbers:
+                wanted.setdefault(self.request(self.variants[number]), []).append(number)
+        if not wanted or self.how.executor is None:
+            return {}
+        from cujit.farm import build  # start-up: an answer that is there needs no farm
+
+        sink = self.tools.cache or Cache(None)  # which it refuses
+        died = build(list(wanted), executor=self.how.executor, sink=sink).quarantined
+        return {number: str(one) for one in died if one.request is not None for number in wanted[one.request]}
+
+    def load(self, place: Device, variant: Variant) -> Kernel:
+        """Load a candidate.
+
+        Raises:
+            ArgumentError: no kernel was named, and there are several.
+            CujitError: as of ``jit``.
+        """
+        names = () if variant.kernel is None else (variant.kernel,)
+        options = variant.options(self.said)
+        module = jit(self.source, names=names, device=place, arch=self.arch, options=options, cache=self.cache)
+        if variant.kernel is not None:
+            return module[variant.kernel]
+        if len(module) != 1:
+            raise ArgumentError(f"{self.source.name} has {counted(len(module), 'kernel')}", help="kernel='name'")
+        return next(iter(module.values()))
+
+    def tuned(self, answer: _Answer) -> Tuned:
+        """Give an answer to the user."""
+        record = TuningRecord.of_json(answer.data)
+        best = next((v for v in self.variants if v.values == record.best.values), None)
+        if best is None:
+            raise FormatError(f"a tuning of {self.name} whose winner is no candidate")
+        return Tuned(
+            record, answer.provenance, self._unlike(record), functools.partial(self.load, self.places[0], best)
+        )
+
+    def _unlike(self, record: TuningRecord) -> str:
+        """Say under which other circumstances an answer was measured, if it was."""
+        product, processors, driver = self._circumstances
+        if (record.device, record.processors) != (product, processors):
+            return (
+                f"it was measured on {record.device} ({record.processors} processors), "
+                f"and this is {product} ({processors} processors)"
+            )
+        return f"it was measured under {record.driver}, and this is {driver}" if record.driver != driver else ""
+
+
+def driver_of(device: Device) -> str:
+    """Tell what makes machine code for a device and runs it, with its version: the driver's CUDA, or LLVM."""
+    return f"CUDA {dotted(open_driver().version)}" if device.is_gpu else processor().llvm
+
+
+def _places(device: Any) -> tuple[Device, ...]:
+    places = tuple(map(chosen, device)) if isinstance(device, list | tuple) else (chosen(device),)
+    if not places or len(set(places)) < len(places):
+        raise OptionError(f"device is {spell(device)}; each is there once, and one at least")
+    first = places[0]
+    for place in places:
+        if (place.product, place.limits.processors) != (first.product, first.limits.processors):
+            raise OptionError(f"{place!r} is another product than {first!r}: their times say nothing of each other")
+        if place.backend.watchers:
+            raise OptionError(f"{place.name} checks or watches what it runs: its times say nothing")
+    return places
+
+
+def _mode() -> str:
+    said = os.environ.get("CUJIT_TUNE") or "auto"
+    if said not in _MODES:
+        raise OptionError(f"CUJIT_TUNE is {spell(said)}; it takes {', '.join(_MODES)}", help="CUJIT_TUNE=never")
+    return said

@@ -1,0 +1,215 @@
+"""Measuring candidates: each once, and the ones that come near the fastest again, in turns.
+
+A candidate that does not compile, does not launch or gives wrong results loses, with its error.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Protocol, TypeAlias
+
+from cujit.devices.device import Device
+from cujit.errors import ArgumentError, CujitError, MissingError, NotCompiledError, spell
+from cujit.kernel import Kernel
+from cujit.timing import Timing, time
+from cujit.tuning.records import Measured, first_of_the_fastest
+from cujit.tuning.spaces import Value, Variant
+
+_BATCH = 16
+"""Candidates that a strategy is asked for at a time, so that an executor has something to share."""
+
+_HOPELESS = 3.0
+"""So many times the fastest so far, and single calls are enough of a candidate."""
+
+_NEAR = 1.25
+"""Up to so many times the fastest, a candidate takes part in the rounds: first samples are that far off."""
+
+_SAMPLES = 3
+_FIRST_S = 1.0
+_ERROR_CHARS = 1000
+
+Workload: TypeAlias = Callable[[Kernel, Mapping[str, Value]], Callable[[], object]]
+Check: TypeAlias = Callable[[Mapping[str, Value]], object]
+
+
+class Trial(Protocol):
+    """What a strategy asks to be tried: one value for each name."""
+
+    def suggest_categorical(self, name: str, choices: Sequence[Value], /) -> Value:
+        """Choose a value."""
+
+
+class Strategy(Protocol):
+    """Who chooses what is tried, such as a study of Optuna."""
+
+    def ask(self) -> Trial:
+        """Give the next trial."""
+
+    def tell(self, trial: Trial, ms: float, /) -> object:
+        """Hear how many milliseconds it took; infinitely many where it lost, or is no candidate."""
+
+
+@dataclass
+class Bench:
+    """One device, and what the user measures there; ``load`` brings the kernel of a candidate."""
+
+    place: Device
+    load: Callable[[Variant], Kernel]
+    workload: Workload
+    check: Check | None
+    best_ms: float = math.inf
+    calls: dict[int, Callable[[], object]] = field(default_factory=dict)
+
+    def first(self, number: int, variant: Variant) -> Measured:
+        """Load a candidate, check it, and measure it: briefly where it is much slower than the best so far."""
+
+        def measure() -> Timing:
+            call = self._ready(number, variant)
+            timing = time(call, repeat=_SAMPLES, warmup=0, calls=1, device=self.place)
+            if timing.min_ms < _HOPELESS * self.best_ms:
+                timing = time(call, repeat=_SAMPLES, warmup=0, limit_s=_FIRST_S, device=self.place)
+            self.best_ms = min(self.best_ms, timing.min_ms)
+            return timing
+
+        return self._safely(number, variant, measure)
+
+    def again(self, number: int, variant: Variant, calls: int) -> Measured:
+        """Measure a candidate once more, by samples of so many calls."""
+
+        def measure() -> Timing:
+            call = self.calls.get(number) or self._ready(number, variant)
+            return time(call, repeat=_SAMPLES, warmup=1, calls=calls, device=self.place)
+
+        return self._safely(number, variant, measure)
+
+    def _ready(self, number: int, variant: Variant) -> Callable[[], object]:
+        call = self.workload(self.load(variant), variant.values)
+        if not callable(call):
+            raise ArgumentError(
+                f"the workload gave {type(call).__name__} {spell(call)}; it gives a function that launches",
+                help="lambda kernel, v: functools.partial(kernel[grid, block], x, y, n)",
+            )
+        call()
+        self.place.synchronize()
+        if self.check is not None:
+            _require_right(self.check, variant.values)
+        self.calls[number] = call
+        return call
+
+    def _safely(self, number: int, variant: Variant, measure: Callable[[], Timing]) -> Measured:
+        try:
+            return Measured(variant.values, measure())
+        except (MissingError, NotCompiledError, ArgumentError):
+            raise  # of the machine or of the user, and of no candidate
+        except CujitError as e:
+            self.place.synchronize()  # which fails where the candidate ended the GPU's context
+            self.calls.pop(number, None)
+            return Measured(variant.values, error=f"{type(e).__name__}: {e.message}"[:_ERROR_CHARS])
+
+
+def _require_right(check: Check, values: Mapping[str, Value]) -> None:
+    try:
+        right = check(values)
+    except AssertionError as e:
+        raise CujitError(f"wrong results: {e}") from None
+    if right is not None and not right:
+        raise CujitError("wrong results")
+
+
+def measured(
+    variants: Sequence[Variant],
+    benches: Sequence[Bench],
+    build: Callable[[Iterable[int]], Mapping[int, str]],
+    rounds: int,
+    strategy: Strategy | None = None,
+    trials: int = 0,
+) -> tuple[tuple[Measured, ...], int | None]:
+    """Measure candidates, all of them or what a strategy asks for, and choose one: its number, None without any.
+
+    ``build`` compiles candidates beforehand, and says why it could not. All devices share the first look; the ones that
+    come near the fastest are measured again on the first device, ``rounds`` times in turns.
+    """
+    found: dict[int, Measured] = {}
+
+    def look(numbers: Iterable[int]) -> None:
+        new = [number for number in dict.fromkeys(numbers) if number not in found]
+        failed = build(new)
+        found.update((number, Measured(variants[number].values, error=why)) for number, why in failed.items())
+        left = [number for number in new if number not in failed]
+        if len(benches) == 1:  # in the thread of the user, whose functions may care
+            found.update(_looked(benches[0], left, variants))
+            return
+        shares = [left[first :: len(benches)] for first in range(len(benches))]
+        with ThreadPoolExecutor(len(benches), thread_name_prefix="cujit-tuning") as pool:
+            for share in pool.map(_looked, benches, shares, [variants] * len(benches)):
+                found.update(share)
+
+    if strategy is None:
+        look(range(len(variants)))
+    else:
+        _ask(strategy, trials, variants, look, found)
+    winner = _decide(variants, benches[0], rounds, found)
+    return tuple(found.get(n, Measured(variant.values)) for n, variant in enumerate(variants)), winner
+
+
+def _looked(bench: Bench, numbers: Sequence[int], variants: Sequence[Variant]) -> dict[int, Measured]:
+    return {number: bench.first(number, variants[number]) for number in numbers}
+
+
+def _ask(
+    strategy: Strategy,
+    trials: int,
+    variants: Sequence[Variant],
+    look: Callable[[Iterable[int]], None],
+    found: Mapping[int, Measured],
+) -> None:
+    """Have a strategy choose what is tried, some at a time."""
+    numbers = {tuple(variant.values.values()): number for number, variant in enumerate(variants)}
+    choices = {name: list(dict.fromkeys(v.values[name] for v in variants)) for name in variants[0].values}
+    for done in range(0, trials, _BATCH):
+        asked = []
+        for _ in range(min(_BATCH, trials - done)):
+            trial = strategy.ask()
+            chosen = tuple(trial.suggest_categorical(name, values) for name, values in choices.items())
+            asked.append((trial, numbers.get(chosen)))
+        look(number for _, number in asked if number is not None)
+        for trial, number in asked:
+            timing = None if number is None else found[number].timing
+            strategy.tell(trial, math.inf if timing is None else timing.median_ms)
+
+
+def _decide(variants: Sequence[Variant], bench: Bench, rounds: int, found: dict[int, Measured]) -> int | None:
+    """Measure what came near the fastest again, and choose the first of the fastest."""
+    looked = _timed(found)
+    if not looked:
+        return None
+    most_ms = _NEAR * min(timing.min_ms for timing in looked.values())
+    near = {number: timing for number, timing in sorted(looked.items()) if timing.min_ms <= most_ms}
+    bench.calls = {number: call for number, call in bench.calls.items() if number in near}
+    again = _in_turns(variants, bench, rounds, near)
+    found.update(again)
+    timings = _timed(again) or _timed(found)
+    return first_of_the_fastest(timings) if timings else None
+
+
+def _timed(found: Mapping[int, Measured]) -> dict[int, Timing]:
+    return {number: one.timing for number, one in found.items() if one.timing is not None}
+
+
+def _in_turns(
+    variants: Sequence[Variant], bench: Bench, rounds: int, near: Mapping[int, Timing]
+) -> dict[int, Measured]:
+    samples: dict[int, list[float]] = {number: [] for number in near}
+    lost: dict[int, Measured] = {}
+    for _ in range(rounds):
+        for number in sorted(near.keys() - lost.keys()):
+            one = bench.again(number, variants[number], near[number].calls)
+            if one.timing is None:
+                lost[number] = one
+            else:
+                samples[number] += one.timing.samples_ms
+    timings = {n: Timing(tuple(samples[n]), near[n].calls, bench.place.name) for n in near.keys() - lost.keys()}
+    return lost | {number: Measured(variants[number].values, timing) for number, timing in timings.items()}

@@ -1,0 +1,128 @@
+"""Records of tuning: all that was measured, and which candidate won, as JSON.
+
+::
+
+    {"cujit tuning": 1, "kernel": …, "shape": …, "device": …, "processors": …, "driver": …, "winner": 17,
+     "candidates": [{"values": {"TILE": 16}, "calls": 4, "ms": [0.21, …]}, {"values": …, "error": "…"}]}
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
+
+from cujit.errors import FormatError
+from cujit.timing import Timing
+from cujit.tuning.spaces import Value
+
+_HEADER = "cujit tuning"
+SCHEMA = 1
+"""The number of how is measured and decided; it is in the keys too."""
+
+_DIGITS = 5
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A candidate: its values, and how long it took, or why it lost without (``error``).
+
+    Without either it was not tried: a strategy did not ask for it.
+    """
+
+    values: Mapping[str, Value]
+    timing: Timing | None = None
+    error: str = ""
+
+
+@dataclass(frozen=True)
+class TuningRecord:
+    """What a tuning found: every candidate in the order of the space, and the number of the one that won.
+
+    ``shape`` is what the workload depended on, as JSON. ``device`` is the GPU as its maker calls it, with so many
+    ``processors``, ``driver`` the version of CUDA that its driver spoke; of the CPU device, the processor, its threads
+    and LLVM's version.
+    """
+
+    kernel: str
+    shape: str
+    device: str
+    processors: int
+    driver: str
+    candidates: tuple[Measured, ...]
+    winner: int
+
+    @property
+    def best(self) -> Measured:
+        """The candidate that won."""
+        return self.candidates[self.winner]
+
+    def to_json(self) -> bytes:
+        """Write it."""
+        said = {
+            _HEADER: SCHEMA,
+            "kernel": self.kernel,
+            "shape": self.shape,
+            "device": self.device,
+            "processors": self.processors,
+            "driver": self.driver,
+            "winner": self.winner,
+            "candidates": [_written(one) for one in self.candidates],
+        }
+        return json.dumps(said, separators=(",", ":"), allow_nan=False).encode()
+
+    @classmethod
+    def of_json(cls, data: bytes) -> TuningRecord:
+        """Read what ``to_json`` wrote.
+
+        Raises:
+            FormatError: it is something else.
+        """
+        try:
+            said = json.loads(data)
+            device = str(said["device"])
+            candidates = tuple(_read(one, device) for one in said["candidates"])
+            numbers = int(said["processors"]), int(said["winner"])
+            if said[_HEADER] != SCHEMA or candidates[numbers[1]].timing is None or numbers[1] < 0:
+                raise ValueError("its winner is none")
+            texts = str(said["kernel"]), str(said["shape"]), device, numbers[0], str(said["driver"])
+            return cls(*texts, candidates, numbers[1])
+        except (LookupError, TypeError, ValueError, AttributeError, OverflowError, RecursionError) as e:
+            raise FormatError(f"no record of a tuning: {e}") from None
+
+    def __str__(self) -> str:
+        lines = [f"{self.kernel} {self.shape} on {self.device}, {self.processors} processors, {self.driver}"]
+        ranked = sorted(enumerate(self.candidates), key=lambda pair: _rank(pair[1]))
+        for number, one in ranked:
+            values = ", ".join(f"{name}={value}" for name, value in one.values.items())
+            mark = "*" if number == self.winner else " "
+            lines.append(f"{mark} {values}: {one.timing or one.error or 'not tried'}")
+        return "\n".join(lines)
+
+
+def first_of_the_fastest(timings: Mapping[int, Timing]) -> int:
+    """Choose among candidates by number: of those as fast as the fastest, the first.
+
+    As fast is one whose median is among what nine in ten samples of the fastest took.
+    """
+    fastest = min(timings.values(), key=lambda timing: timing.median_ms)
+    return min(number for number, timing in timings.items() if timing.median_ms <= fastest.p90_ms)
+
+
+def _rank(one: Measured) -> tuple[bool, float]:
+    return one.timing is None, one.timing.median_ms if one.timing else 0.0
+
+
+def _written(one: Measured) -> dict[str, object]:
+    said: dict[str, object] = {"values": dict(one.values)}
+    if one.timing is not None:
+        said |= {"calls": one.timing.calls, "ms": [float(f"{ms:.{_DIGITS}g}") for ms in one.timing.samples_ms]}
+    return {**said, "error": one.error} if one.error else said
+
+
+def _read(said: Mapping[str, Any], device: str) -> Measured:
+    samples: Sequence[float] = said.get("ms", ())
+    timing = Timing(tuple(float(ms) for ms in samples), int(said["calls"]), device) if samples else None
+    return Measured(MappingProxyType(dict(said["values"])), timing, str(said.get("error", "")))

@@ -1,0 +1,170 @@
+"""Spaces of variants: the values that there are, what each becomes, and which of their combinations are candidates."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+import math
+import operator
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import TypeAlias
+
+from cujit.compiler.options.values import Options
+from cujit.errors import ArgumentError, OptionError, listed, spell
+
+Value: TypeAlias = bool | int | float | str
+
+_BECOMES = ("define", "launch", "option")
+_MOST = 1 << 16
+"""Combinations that are gone through; as many compiles of 60 ms take an hour of CPU."""
+
+_BRACED = re.compile(r"\{(\w*)\}")
+_HELP = "space={'TILE': [8, 16, 32], 'UNROLL': [1, 4]}"
+
+
+@dataclass(frozen=True)
+class Variant:
+    """A candidate: its values by name, and the kernel, macros and options of the compiler that these become."""
+
+    values: Mapping[str, Value]
+    kernel: str | None
+    define: tuple[tuple[str, str], ...]
+    option: tuple[tuple[str, Value], ...]
+
+    @property
+    def digest(self) -> str:
+        """A SHA-256 in hex over all of it, whatever the order of the names."""
+        values, option = sorted(self.values.items()), sorted(self.option)
+        return hashlib.sha256(_json([values, self.kernel, sorted(self.define), option]).encode()).hexdigest()
+
+    def options(self, said: Options) -> Options:
+        """Give the options of its compile, ``said`` among them."""
+        macros = said.get("define") or {}
+        assert isinstance(macros, Mapping)
+        return Options.of(said, {**dict(self.option), "define": {**macros, **dict(self.define)}})
+
+    def __str__(self) -> str:
+        return ", ".join(f"{name}={value}" for name, value in self.values.items())
+
+
+def variants_of(
+    space: object, kernel: object, becomes: object, constraint: Callable[[Mapping[str, Value]], object] | None
+) -> tuple[Variant, ...]:
+    """List the candidates of a space, the last name changing fastest.
+
+    A value goes into ``kernel`` where that has its name in braces (``"matmul<{TILE}>"``); ``becomes`` says of others
+    whether they are a macro (``define``, without a word), an ``option`` of the compiler, or only matter to the
+    ``launch``.
+
+    Raises:
+        OptionError: one of these is malformed, there are more than 65,536 combinations, or the constraint leaves none.
+    """
+    choices = _choices(space)
+    if kernel is not None and (not isinstance(kernel, str) or not kernel.strip()):
+        raise OptionError(f"kernel is {spell(kernel)}; it takes a name", help="kernel='matmul<{TILE}>'")
+    braced = set(_BRACED.findall(kernel or ""))
+    ways = _ways(becomes, braced, choices)
+    count = math.prod(map(len, choices.values()))
+    if count > _MOST:
+        raise OptionError(f"a space of {count:,} combinations; the most is {_MOST:,}", help="fewer values")
+    if constraint is not None and not callable(constraint):
+        raise OptionError(f"constraint is {spell(constraint)}; it takes a function of the values")
+    found = []
+    for combination in itertools.product(*choices.values()):
+        values = MappingProxyType(dict(zip(choices, combination, strict=True)))
+        if constraint is None or constraint(values):
+            found.append(_variant(values, kernel, ways))
+    if not found:
+        raise OptionError(f"the constraint leaves none of {count:,} combinations", help="a constraint that some meet")
+    return tuple(found)
+
+
+def _choices(space: object) -> dict[str, tuple[Value, ...]]:
+    if not isinstance(space, Mapping) or not space:
+        raise OptionError(f"space is {spell(space)}; it takes a dict of names and their values", help=_HELP)
+    found = {}
+    for name, given in space.items():
+        if not isinstance(name, str) or not name.isidentifier():
+            raise OptionError(f"{spell(name)} is no name of a value in a space", help=_HELP)
+        if isinstance(given, str | Mapping) or not isinstance(given, Iterable):
+            raise OptionError(f"the values of {name} are {spell(given)}; they are a list", help=_HELP)
+        values = tuple(_value(name, value) for value in given)
+        if not values or len(set(values)) < len(values):
+            raise OptionError(f"the values of {name} are {spell(values)}; each is there once, and one at least")
+        found[name] = values
+    return found
+
+
+def _value(name: str, given: object) -> Value:
+    if isinstance(given, bool | str):
+        return given
+    if isinstance(given, float) and math.isfinite(given):
+        return float(given)
+    try:
+        return operator.index(given)  # type: ignore[arg-type]
+    except TypeError:
+        raise OptionError(f"{name} can be {spell(given)}; a value is an int, a float, a bool or a str") from None
+
+
+def _ways(becomes: object, braced: set[str], choices: Mapping[str, object]) -> dict[str, str]:
+    if becomes is None:
+        becomes = {}
+    if not isinstance(becomes, Mapping):
+        raise OptionError(f"becomes is {spell(becomes)}; it takes a dict", help="becomes={'THREADS': 'launch'}")
+    unknown = [name for name in [*becomes, *sorted(braced)] if name not in choices]
+    if unknown:
+        raise OptionError(f"{spell(unknown[0])} is not in the space, which has {listed(choices, 9)}")
+    wrong = [way for way in becomes.values() if way not in _BECOMES]
+    if wrong:
+        raise OptionError(f"a value becomes {', '.join(_BECOMES)}, not {spell(wrong[0])}")
+    twice = [name for name in becomes if name in braced]
+    if twice:
+        raise OptionError(f"{twice[0]} is in the name of the kernel; it becomes nothing else", help="leave it out")
+    return {name: "template" if name in braced else becomes.get(name, "define") for name in choices}
+
+
+def _variant(values: Mapping[str, Value], kernel: str | None, ways: Mapping[str, str]) -> Variant:
+    def spelled(match: re.Match[str]) -> str:
+        value = values[match[1]]
+        return str(value).lower() if isinstance(value, bool) else str(value)
+
+    def those(way: str) -> list[tuple[str, Value]]:
+        return [(name, value) for name, value in values.items() if ways[name] == way]
+
+    define = [(name, str(int(value)) if isinstance(value, bool) else str(value)) for name, value in those("define")]
+    expression = None if kernel is None else _BRACED.sub(spelled, kernel)
+    return Variant(values, expression, tuple(define), tuple(those("option")))
+
+
+def shape_text(shape: object) -> str:
+    """Write what the workload depends on besides the kernel: a number, a text, or a list or dict of these.
+
+    Raises:
+        ArgumentError: it is something else.
+    """
+    try:
+        text = _json(_plain(shape))
+    except (TypeError, ValueError, RecursionError):
+        text = ""
+    if text in ("", "null", "[]", "{}", '""'):
+        raise ArgumentError(
+            f"shape is {spell(shape)}; it says what the workload depends on: numbers, texts, a list or dict of them",
+            help="shape=(m, n, k, 'float32'); an answer for one shape is none for another",
+        )
+    return text
+
+
+def _plain(given: object) -> object:
+    if isinstance(given, Mapping):
+        return {str(name): _plain(value) for name, value in given.items()}
+    if isinstance(given, list | tuple):
+        return [_plain(value) for value in given]
+    return given if isinstance(given, bool | str | float) else operator.index(given)  # type: ignore[arg-type]
+
+
+def _json(value: object) -> str:
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)

@@ -1,0 +1,639 @@
+"""Tuning on the CPU device: what is measured, what wins, and that nothing is measured twice."""
+
+from __future__ import annotations
+
+import functools
+import math
+import os
+import pickle
+import threading
+from collections.abc import Callable, Mapping
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import optuna
+import pytest
+
+import cujit
+import cujit.tuning
+from cujit.artifact import Artifact, Kind
+from cujit.cache.cache import Cache
+from cujit.cache.provenance import Outcome
+from cujit.devices.cpu.backend import CpuBackend
+from cujit.devices.device import Device
+from cujit.errors import (
+    ArgumentError,
+    CujitError,
+    FormatError,
+    LinkError,
+    LoadError,
+    NotCompiledError,
+    NotTunedError,
+    OptionError,
+)
+from cujit.timing import Timing
+from cujit.tuning.records import Measured, TuningRecord, first_of_the_fastest
+from processes import printed
+
+BUSY = """extern "C" __global__ void busy(float *x, int work) {
+    float sum = x[threadIdx.x];
+    for (int i = 0; i < work; i++) sum = sum * 0.5f + 1;
+    x[threadIdx.x] = sum;
+}"""
+LAUNCH = {"WORK": "launch", "THREADS": "launch"}
+PROGRAM = """
+#if FAIL
+#error "not this one"
+#endif
+template <int N, bool TWICE> __global__ void write(int *y) { y[threadIdx.x] = N * FACTOR * (TWICE ? 2 : 1); }
+"""
+
+
+class Bench:
+    """What is tuned: a kernel whose work is a value of the space, and how often it was asked for."""
+
+    def __init__(self, device: Device) -> None:
+        self.device = device
+        self.x = device.zeros(1024, np.float32)
+        self.asked = 0
+
+    def __call__(self, kernel: cujit.Kernel, v: Mapping[str, Any]) -> Callable[[], object]:
+        self.asked += 1
+        return functools.partial(kernel[1, v.get("THREADS", 32)], self.x, v.get("WORK", 1))
+
+    def tune(self, space: Mapping[str, Any] | None = None, **more: Any) -> cujit.tuning.Tuned:
+        said = {"shape": 1024, "becomes": LAUNCH, "device": self.device, "rounds": 2, **more}
+        wanted = {"WORK": [1_000_000, 1]} if space is None else space
+        said["becomes"] = {k: v for k, v in said["becomes"].items() if k in wanted}
+        return cujit.tune(BUSY, wanted, self, **said)
+
+
+@pytest.fixture
+def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cpu: Device) -> Bench:
+    """A cache that is empty but for images, which are those of the other tests."""
+    monkeypatch.setenv("CUJIT_CACHE_ROOTS", os.environ["CUJIT_CACHE_DIR"])
+    monkeypatch.setenv("CUJIT_CACHE_DIR", str(tmp_path / "cache"))
+    return Bench(cpu)
+
+
+def test_the_fastest_wins_and_the_record_has_all(bench: Bench) -> None:
+    tuned = bench.tune()
+    assert tuned.values == {"WORK": 1}
+    assert tuned.provenance.outcome is Outcome.MADE
+    slow, fast = tuned.record.candidates
+    assert (slow.values, fast.values, tuned.record.winner) == ({"WORK": 1_000_000}, {"WORK": 1}, 1)
+    assert slow.timing is not None
+    assert fast.timing is not None
+    assert slow.timing.median_ms > 3 * fast.timing.median_ms
+    assert len(fast.timing.samples_ms) == 2 * 3
+    assert (tuned.record.device, tuned.record.processors) == (bench.device.product, bench.device.limits.processors)
+    assert tuned.kernel.name == "busy"
+    bench(tuned.kernel, tuned.values)()
+    assert "* WORK=1: " in str(tuned.record)
+
+
+@pytest.mark.gpu
+def test_the_fastest_wins_on_a_gpu(gpu: Device, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUJIT_CACHE_DIR", str(tmp_path / "cache"))
+    bench = Bench(gpu)
+    tuned = bench.tune({"WORK": [1_000_000, 1], "THREADS": [32, 4096]})
+    assert tuned.values == {"WORK": 1, "THREADS": 32}
+    assert tuned.record.driver.startswith("CUDA 1")
+    assert [bool(one.error) for one in tuned.record.candidates] == [False, True, False, True]
+    assert bench.tune({"WORK": [1_000_000, 1], "THREADS": [32, 4096]}).provenance.is_hit
+
+
+@pytest.mark.usefixtures("bench")
+def test_a_value_becomes_a_macro_a_template_argument_or_an_option(cpu: Device) -> None:
+    y, seen = cpu.zeros(32, np.int32), []
+
+    def workload(kernel: cujit.Kernel, _: object) -> Callable[[], object]:
+        y.fill(0)
+        return functools.partial(kernel[1, 32], y)
+
+    def check(v: Mapping[str, Any]) -> bool:
+        seen.append((dict(v), int(y.numpy()[0])))
+        return True
+
+    cujit.tune(
+        PROGRAM, {"N": [3, 5], "TWICE": [True], "FACTOR": [7], "FAIL": [False], "lineinfo": [True]}, workload,
+        shape="one", kernel="write<{N}, {TWICE}>", becomes={"lineinfo": "option"}, check=check, device=cpu, rounds=1,
+    )  # fmt: skip
+    assert [result for _, result in seen] == [3 * 7 * 2, 5 * 7 * 2]
+
+
+@pytest.mark.usefixtures("bench")
+def test_macros_of_the_user_stay(cpu: Device) -> None:
+    y = cpu.zeros(32, np.int32)
+    tuned = cujit.tune(
+        PROGRAM, {"FACTOR": [2]}, lambda kernel, _: functools.partial(kernel[1, 32], y),
+        shape=1, kernel="write<4, false>", device=cpu, rounds=1, define={"FAIL": 0},
+    )  # fmt: skip
+    tuned.kernel[1, 32](y)
+    assert y.numpy()[0] == 8
+
+
+def test_a_constraint_says_what_is_a_candidate(bench: Bench) -> None:
+    tuned = bench.tune({"WORK": [1, 2], "THREADS": [1, 2]}, constraint=lambda v: v["WORK"] <= v["THREADS"])
+    values = [tuple(one.values.values()) for one in tuned.record.candidates]
+    assert values == [(1, 1), (1, 2), (2, 2)]
+
+
+# -- a hit ------------------------------------------------------------------------------------------------
+
+
+def test_a_hit_is_not_timed_again(bench: Bench) -> None:
+    first = bench.tune()
+    asked = bench.asked
+    second = bench.tune()
+    cujit.default_cache().forget()
+    third = bench.tune()
+    assert bench.asked == asked
+    assert (second.provenance.outcome, third.provenance.outcome) == (Outcome.MEMORY, Outcome.DISK)
+    assert str(first.record) == str(second.record) == str(third.record)
+    assert third.values == {"WORK": 1}
+    assert third.stale == ""
+
+
+def test_the_order_of_a_space_does_not_matter(bench: Bench) -> None:
+    bench.tune({"WORK": [3000, 1], "THREADS": [32, 64]})
+    again = bench.tune({"THREADS": [64, 32], "WORK": [1, 3000]})
+    assert again.provenance.is_hit
+    assert again.values["WORK"] == 1
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"shape": (1024, "float32")},
+        {"space": {"WORK": [1_000_000, 1, 2]}},
+        {"check": lambda _: True},
+        {"define": {"UNUSED": 1}},
+        {"strategy": None, "kernel": "busy"},
+    ],
+    ids=str,
+)
+def test_another_question_has_another_answer(bench: Bench, other: dict[str, Any]) -> None:
+    bench.tune()
+    assert bench.tune(**other).provenance.outcome is Outcome.MADE
+
+
+def test_another_source_has_another_answer(bench: Bench, tmp_path: Path) -> None:
+    (tmp_path / "busy.h").write_text(BUSY)
+
+    def tuned() -> Outcome:
+        found = cujit.tune(
+            '#include "busy.h"\n', {"WORK": [1]}, bench,
+            shape=1, kernel="busy", becomes={"WORK": "launch"}, include=[tmp_path], device=bench.device, rounds=1,
+        )  # fmt: skip
+        return found.provenance.outcome
+
+    assert (tuned(), tuned()) == (Outcome.MADE, Outcome.MEMORY)
+    (tmp_path / "busy.h").write_text(BUSY.replace("0.5f", "0.25f"))
+    assert tuned() is Outcome.MADE
+
+
+def test_another_gpu_is_a_miss(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    bench.tune()
+    monkeypatch.setattr(bench.device, "product", "NVIDIA B200")
+    assert bench.tune().provenance.outcome is Outcome.MADE
+    assert bench.tune().record.device == "NVIDIA B200"
+
+
+def test_the_answer_of_another_driver_is_used_and_marked(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = bench.tune().record.driver
+    asked = bench.asked
+    monkeypatch.setattr("cujit.tuning.deciding.driver_of", lambda _: "CUDA 14.7")
+    stale = bench.tune()
+    assert stale.provenance.is_hit
+    assert stale.stale == f"it was measured under {before}, and this is CUDA 14.7"
+    monkeypatch.setenv("CUJIT_TUNE", "never")
+    assert bench.tune().stale == stale.stale
+    assert bench.asked == asked
+    monkeypatch.setenv("CUJIT_TUNE", "again")
+    fresh = bench.tune()
+    assert (fresh.provenance.outcome, fresh.stale, fresh.record.driver) == (Outcome.MADE, "", "CUDA 14.7")
+    monkeypatch.setattr("cujit.tuning.deciding.driver_of", lambda _: "CUDA 14.8")
+    monkeypatch.setenv("CUJIT_TUNE", "auto")
+    assert bench.tune().stale == "it was measured under CUDA 14.7, and this is CUDA 14.8"
+
+
+def test_never_raises_at_once_and_says_what_was_searched(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    bench.tune()
+    asked = bench.asked
+    monkeypatch.setenv("CUJIT_TUNE", "never")
+    assert bench.tune().values == {"WORK": 1}
+    with pytest.raises(NotTunedError) as caught:
+        bench.tune(shape=(2048, "f16"))
+    assert bench.asked == asked
+    message = str(caught.value)
+    assert 'no cache has a tuning of busy for [2048,"f16"]' in message.replace("source.cu", "busy")
+    assert "2 candidates, and nothing is measured (CUJIT_TUNE=never)" in message
+    assert 'shape: 1024 -> [2048,"f16"]' in message
+    assert str(tmp_path / "cache") in caught.value.searched
+    assert isinstance(caught.value, NotCompiledError)
+    with pytest.raises(NotTunedError, match="searched: nothing"):
+        bench.tune(cache=False)
+
+
+def test_a_pack_brings_answers(bench: Bench, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    from cujit.cache.pack import write_pack
+
+    bench.tune()
+    write_pack(tmp_path / "tuned.pack", cujit.default_cache().stores)
+    monkeypatch.setenv("CUJIT_TUNE", "never")
+    shipped = Cache(None, read_only=[tmp_path / "tuned.pack"])
+    assert bench.tune(cache=shipped).provenance.outcome is Outcome.DISK
+
+
+def test_without_a_cache_each_call_measures(bench: Bench) -> None:
+    assert {bench.tune(cache=False).provenance.outcome for _ in range(2)} == {Outcome.UNCACHED}
+
+
+# -- candidates that lose ---------------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("bench")
+def test_what_does_not_compile_launch_or_compute_loses_with_its_error(cpu: Device) -> None:
+    y = cpu.zeros(4096, np.int32)
+
+    def check(v: Mapping[str, Any]) -> bool:
+        np.testing.assert_array_equal(y.numpy()[:32], 4)
+        return bool(v["N"] != 4)
+
+    tuned = cujit.tune(
+        PROGRAM, {"FAIL": [1, 0], "THREADS": [4096, 32], "FACTOR": [1, 2], "N": [4, 2]},
+        lambda kernel, v: functools.partial(kernel[1, v["THREADS"]], y),
+        shape=1, kernel="write<{N}, false>", becomes={"THREADS": "launch"}, check=check, device=cpu, rounds=1,
+        constraint=lambda v: v["THREADS"] == 32 or (v["FACTOR"] == 2 and v["N"] == 2 and not v["FAIL"]),
+    )  # fmt: skip
+    assert tuned.values == {"FAIL": 0, "THREADS": 32, "FACTOR": 2, "N": 2}
+    errors = {tuple(one.values.values()): one.error for one in tuned.record.candidates if one.error}
+    assert "not this one" in errors[1, 32, 1, 4]
+    assert errors[0, 4096, 2, 2].startswith("LaunchError: write<2, false>: block.x is 4096")
+    assert errors[0, 32, 1, 4] == "CujitError: wrong results"
+    assert errors[0, 32, 1, 2].startswith("CujitError: wrong results: \nArrays are not equal")
+    assert len(errors) == 8
+    assert all((one.timing is None) == bool(one.error) for one in tuned.record.candidates)
+
+
+def test_where_none_runs_there_is_no_answer(bench: Bench) -> None:
+    for _ in range(2):
+        with pytest.raises(NotTunedError, match=r"no candidate of .* runs on cpu; the first: LaunchError: busy: block"):
+            bench.tune({"THREADS": [2048, 4096]})
+    assert bench.asked == 4
+
+
+def test_an_error_of_the_users_own_is_the_users(bench: Bench) -> None:
+    def broken(*_: object) -> Any:
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        cujit.tune(BUSY, {"WORK": [1]}, broken, shape=1, device=bench.device)
+    with pytest.raises(ArgumentError, match="the workload gave NoneType None"):
+        cujit.tune(BUSY, {"WORK": [1]}, lambda _k, _v: None, shape=1, device=bench.device)  # type: ignore[arg-type,return-value]
+
+
+# -- who wins ---------------------------------------------------------------------------------------------
+
+
+def test_a_tie_goes_to_the_first() -> None:
+    def timing(*samples: float) -> Timing:
+        return Timing(samples, 1, "cpu")
+
+    close = {4: timing(1.01, 1.02, 1.03), 2: timing(1.02, 1.03, 1.04), 9: timing(0.9, 1.0, 1.1)}
+    assert first_of_the_fastest(close) == 2
+    assert first_of_the_fastest({**close, 9: timing(1.0, 1.0, 1.0)}) == 9
+    assert first_of_the_fastest({**close, 1: timing(1.09, 1.09, 1.09)}) == 2
+
+
+def test_candidates_that_are_alike_are_decided_by_their_order(bench: Bench) -> None:
+    record = bench.tune({"WORK": [400, 401, 402]}).record
+    timings = {
+        n: one.timing for n, one in enumerate(record.candidates) if one.timing and len(one.timing.samples_ms) == 6
+    }
+    fastest = min(timings.values(), key=lambda t: t.median_ms)
+    assert record.winner == min(n for n, t in timings.items() if t.median_ms <= fastest.p90_ms * 1.001)
+
+
+# -- records ----------------------------------------------------------------------------------------------
+
+
+def test_a_record_comes_back() -> None:
+    record = TuningRecord(
+        "k<{T}>", "[1,2]", "H200", 132, "CUDA 13.0",
+        (
+            Measured({"T": 1.5, "B": True, "S": "é"}, error="no"), Measured({"T": 2}),
+            Measured({"T": 3}, Timing((0.5, 1), 7, "H200")),
+        ),
+        2,
+    )  # fmt: skip
+    data = record.to_json()
+    assert TuningRecord.of_json(data) == record
+    assert Artifact.of(data).kind is Kind.TUNING
+    for wrong in (b"", b"{}", b"[]", data[:-3], data.replace(b'"winner":2', b'"winner":1'), b"\xff", b"[" * 100_000,
+                  data.replace(b'"winner":2', b'"winner":-1'), data.replace(b'tuning":1', b'tuning":2')):  # fmt: skip
+        with pytest.raises(FormatError, match="no record of a tuning"):
+            TuningRecord.of_json(wrong)
+
+
+def test_a_record_is_no_image() -> None:
+    record = Artifact.of(b'{"cujit tuning":1}')
+    with pytest.raises(LinkError, match="input 1 is a record"):
+        cujit.link([record], arch="sm_90")
+    with pytest.raises(LoadError, match="tuning cannot be loaded"):
+        cujit.load(record, "cpu")
+    with pytest.raises(FormatError):
+        cujit.inspect(record)
+    with pytest.raises(CujitError):
+        cujit.bundle([record])
+
+
+# -- processes and ranks ----------------------------------------------------------------------------------
+
+
+class Line:
+    """Ranks in threads: what rank 0 broadcasts comes to all; nobody waits longer than a minute for another."""
+
+    def __init__(self, size: int) -> None:
+        self.barrier = threading.Barrier(size, timeout=60)
+        self.value: object = None
+
+    def bcast(self, rank: int, value: object, root: int) -> Any:
+        assert root == 0
+        if rank == 0:
+            self.value = pickle.dumps(value)
+        self.barrier.wait()
+        got = self.value
+        self.barrier.wait()
+        return pickle.loads(got)  # type: ignore[arg-type]
+
+
+class Rank:
+    """One rank, as mpi4py has it."""
+
+    def __init__(self, line: Line, rank: int) -> None:
+        self.line, self.rank = line, rank
+
+    def bcast(self, value: object, root: int = 0) -> Any:
+        return self.line.bcast(self.rank, value, root)
+
+
+class TorchRank:
+    """One rank, as ``torch.distributed`` has it."""
+
+    def __init__(self, line: Line, rank: int) -> None:
+        self.line, self.rank = line, rank
+
+    def get_rank(self) -> int:
+        return self.rank
+
+    def broadcast_object_list(self, values: list[object], src: int) -> None:
+        values[0] = self.line.bcast(self.rank, values[0], src)
+
+
+def ranks(size: int, body: Callable[[int, Any], object], kind: type = Rank) -> list[Any]:
+    """Run a body once per rank, in threads; give results, or errors."""
+    line = Line(size)
+
+    def run(rank: int) -> object:
+        try:
+            return body(rank, kind(line, rank))
+        except (CujitError, ZeroDivisionError) as e:
+            return e
+
+    with ThreadPoolExecutor(size) as pool:
+        return list(pool.map(run, range(size)))
+
+
+@pytest.mark.parametrize(("kind", "who"), [(Rank, 0), (Rank, 1), (TorchRank, 2)])
+def test_a_group_decides_once_whoever_has_a_record(bench: Bench, tmp_path: Path, kind: type, who: int) -> None:
+    caches = [Cache(tmp_path / str(rank), read_only=[Path(os.environ["CUJIT_CACHE_ROOTS"])]) for rank in range(3)]
+    space = {"THREADS": [64, 65, 66]}
+    bench.tune(space, cache=caches[who])
+    asked = bench.asked
+    found = ranks(3, lambda rank, group: bench.tune(space, cache=caches[rank], group=group), kind)
+    assert len({str(tuned.record) for tuned in found}) == 1
+    assert bench.asked == asked if who == 0 else bench.asked > asked
+    assert [tuned.provenance.is_hit for tuned in found] == [who == 0] * 3
+
+
+def test_an_error_of_rank_0_is_one_of_all(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUJIT_TUNE", "never")
+    found = ranks(3, lambda _, group: bench.tune(group=group))
+    assert [type(e) for e in found] == [NotTunedError] * 3
+    assert found[1].searched == found[0].searched != ()
+    monkeypatch.delenv("CUJIT_TUNE")
+
+    def broken(*_: object) -> Any:
+        raise ZeroDivisionError("mine")
+
+    found = ranks(2, lambda _, group: cujit.tune(BUSY, {"WORK": [1]}, broken, shape=1, device="cpu", group=group))
+    assert isinstance(found[0], ZeroDivisionError)
+    assert str(found[1]) == "rank 0: ZeroDivisionError: mine"
+
+
+@pytest.mark.parametrize("bad", [0, 1])
+def test_a_rank_that_fails_has_no_other_wait(bench: Bench, bad: int) -> None:
+    found = ranks(2, lambda rank, group: bench.tune(group=group, rounds=0 if rank == bad else 1))
+    assert isinstance(found[bad], OptionError)
+    assert isinstance(found[1 - bad], OptionError if bad == 0 else cujit.tuning.Tuned)
+
+
+def test_ranks_that_ask_different_questions_get_no_answer(bench: Bench) -> None:
+    found = ranks(2, lambda rank, group: bench.tune(group=group, shape=rank + 1))
+    assert isinstance(found[0], cujit.tuning.Tuned)
+    assert "rank 1 asks for another tuning than rank 0" in str(found[1])
+
+
+def test_a_rank_with_another_gpu_takes_the_answer_and_says_so(bench: Bench) -> None:
+    other = Device(CpuBackend(bench.device.limits.processors))
+    other.product = "NVIDIA B200"
+    mine = Bench(other)
+    found = ranks(2, lambda rank, group: (mine if rank else bench).tune(group=group))
+    assert found[1].record == found[0].record
+    assert (mine.asked, found[0].stale) == (0, "")
+    assert found[1].stale.startswith(f"it was measured on {bench.device.product} (")
+    assert "this is NVIDIA B200" in found[1].stale
+
+
+EIGHT = """
+import functools, os, sys
+import numpy as np
+import cujit
+source, answers = sys.argv[1:]
+device = cujit.cpu()
+x = device.zeros(1024, np.float32)
+cujit.jit(source, device=device)["busy"][1, 64](x, 1)
+children = []
+for n in range(8):
+    if (pid := os.fork()) == 0:
+        workload = lambda kernel, v: functools.partial(kernel[1, v["THREADS"]], x, 50)
+        tuned = cujit.tune(
+            source, {"THREADS": [64, 65, 66, 67]}, workload, shape=1, becomes={"THREADS": "launch"}, device=device
+        )
+        with open(f"{answers}/{n}", "w") as file:
+            print(tuned.values, tuned.provenance.outcome.value, file=file)
+        os._exit(0)
+    children.append(pid)
+print(sum(os.waitpid(pid, 0)[1] != 0 for pid in children))
+"""
+
+
+@pytest.mark.usefixtures("bench")
+def test_eight_processes_have_one_answer(tmp_path: Path) -> None:
+    (tmp_path / "answers").mkdir()
+    assert printed(EIGHT, BUSY, tmp_path / "answers").split() == ["0"]
+    answers = [file.read_text().rsplit(" ", 1) for file in (tmp_path / "answers").iterdir()]
+    assert len(answers) == 8
+    assert len({values for values, _ in answers}) == 1
+    assert [outcome.strip() for _, outcome in answers].count("made") == 1
+
+
+# -- who compiles, who chooses, where ---------------------------------------------------------------------
+
+
+def test_an_executor_compiles_and_this_process_does_not(bench: Bench, tmp_path: Path) -> None:
+    cache = Cache(tmp_path / "built")
+    space = {"FACTOR": [1, 2], "FAIL": [0, 1], "THREADS": [32, 64]}
+    y = bench.device.zeros(64, np.int32)
+
+    def workload(kernel: cujit.Kernel, v: Mapping[str, Any]) -> Callable[[], object]:
+        provenance = kernel.artifact.provenance
+        assert provenance is not None
+        assert provenance.is_hit
+        return functools.partial(kernel[1, v["THREADS"]], y)
+
+    with ProcessPoolExecutor(1) as executor:
+        tuned = cujit.tune(
+            PROGRAM, space, workload,
+            shape=1, kernel="write<3, true>", becomes={"THREADS": "launch"}, executor=executor, cache=cache, rounds=1,
+            device=bench.device,
+        )  # fmt: skip
+    errors = [one.error for one in tuned.record.candidates]
+    assert [bool(error) for error in errors] == [False, False, True, True] * 2
+    assert "not this one" in errors[2]
+    assert cache.counters.makes == 1  # the tuning
+    with pytest.raises(OptionError, match="there is none that is written"):
+        bench.tune(executor="processes:1", cache=False)
+
+
+def test_a_strategy_chooses_what_is_tried(bench: Bench) -> None:
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    space = {"WORK": [*range(100_000, 4_000_000, 200_000), 1], "THREADS": [32, 4096]}
+    study = optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=1))
+    tuned = bench.tune(space, strategy=study, trials=18, constraint=lambda v: v["WORK"] != 100_000)
+    tried = [one for one in tuned.record.candidates if one.timing or one.error]
+    assert 2 < len(tried) <= 18 < len(tuned.record.candidates) == 42 - 2
+    assert len(study.trials) == 18
+    assert {trial.value == math.inf for trial in study.trials} == {True, False}
+    assert tuned.values["THREADS"] == 32
+    assert tuned.values["WORK"] == min(one.values["WORK"] for one in tried if one.timing)
+    again = bench.tune(space, strategy=study, trials=18, constraint=lambda v: v["WORK"] != 100_000)
+    assert again.provenance.is_hit
+    assert len(study.trials) == 18
+
+
+def test_several_devices_share_the_first_look(bench: Bench) -> None:
+    devices = [bench.device, Device(CpuBackend(bench.device.limits.processors))]
+    seen = []
+
+    def workload(kernel: cujit.Kernel, v: Mapping[str, Any]) -> Callable[[], object]:
+        seen.append((devices.index(kernel.device), v["WORK"]))
+        return functools.partial(kernel[1, 32], bench.x, v["WORK"])
+
+    more = {"shape": 1, "becomes": {"WORK": "launch"}, "device": devices, "rounds": 1}
+    tuned = cujit.tune(BUSY, {"WORK": [1_000_000, 3_000_000, 2_000_000, 1]}, workload, **more)  # type: ignore[arg-type]
+    assert sorted(seen[:4]) == [(0, 1_000_000), (0, 2_000_000), (1, 1), (1, 3_000_000)]
+    assert seen[4:] == [(0, 1)]
+    assert tuned.kernel.device is bench.device
+
+
+# -- bad input --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("more", "why"),
+    [
+        ({"space": {}}, "space is {}"),
+        ({"space": [("A", [1])]}, "space is "),
+        ({"space": {"A b": [1]}}, "'A b' is no name"),
+        ({"space": {3: [1]}}, "3 is no name"),
+        ({"space": {"A": "12"}}, "the values of A are '12'"),
+        ({"space": {"A": 12}}, "the values of A are 12"),
+        ({"space": {"A": []}}, "each is there once"),
+        ({"space": {"A": [1, 1]}}, "each is there once"),
+        ({"space": {"A": [1, True]}}, "each is there once"),
+        ({"space": {"A": [None]}}, "A can be None"),
+        ({"space": {"A": [math.nan]}}, "A can be nan"),
+        ({"space": {"A": [[1]]}}, "A can be \\[1\\]"),
+        ({"space": {f"A{k}": range(10) for k in range(5)}}, "100,000 combinations"),
+        ({"space": {"A": ["a\0b"]}}, "define"),
+        ({"constraint": 3}, "constraint is 3"),
+        ({"constraint": lambda _: False}, "leaves none of 2"),
+        ({"kernel": 3}, "kernel is 3"),
+        ({"kernel": ""}, "kernel is ''"),
+        ({"kernel": "busy<{NO}>"}, "'NO' is not in the space"),
+        ({"kernel": "busy<{WORK}>", "becomes": {"WORK": "launch"}}, "WORK is in the name"),
+        ({"becomes": 3}, "becomes is 3"),
+        ({"becomes": {"WORK": "texture"}}, "not 'texture'"),
+        ({"becomes": {"WORK": ["launch"]}}, "a value becomes define"),
+        ({"becomes": {"WORK": "option"}}, "unknown option 'WORK'"),
+        ({"shape": None}, "shape is None"),
+        ({"shape": ()}, "shape is "),
+        ({"shape": {"m": object()}}, "shape is "),
+        ({"shape": math.inf}, "shape is inf"),
+        ({"check": 3}, "check is 3"),
+        ({"strategy": "optuna"}, "strategy is 'optuna'"),
+        ({"trials": 0}, "trials is 0"),
+        ({"rounds": 0}, "rounds is 0"),
+        ({"rounds": "x"}, "rounds is str"),
+        ({"device": []}, "device is"),
+        ({"device": ["cpu", "cpu"]}, "each is there once"),
+        ({"device": "tpu"}, "tpu"),
+        ({"executor": 3}, "executor is 3"),
+        ({"executor": "dusk"}, "no executor is called 'dusk'"),
+        ({"group": 3}, "group is 3, which broadcasts nothing"),
+        ({"group": type("Group", (), {"bcast": print})()}, "the rank of the group is NoneType None"),
+        ({"arch": "sm_1"}, "sm_1"),
+        ({"cache": 3}, "cache is 3"),
+        ({"options": 3}, "options is int"),
+        ({"nonsense": 3}, "unknown option 'nonsense'"),
+        ({"source": 3}, "a source is"),
+        ({"source": "nowhere.cu"}, "nowhere.cu"),
+        ({"workload": 3}, "workload is 3"),
+        ({"include": "nowhere"}, "nowhere"),
+    ],
+    ids=str,
+)
+def test_bad_input_is_an_error_of_ours(bench: Bench, more: dict[str, Any], why: str) -> None:
+    said = {"source": BUSY, "space": {"WORK": [1, 2]}, "workload": bench, "shape": 1, "device": "cpu", **more}
+    with pytest.raises(CujitError, match=why):
+        cujit.tune(**said)
+    assert bench.asked == 0
+
+
+def test_a_mode_that_there_is_not_is_refused(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUJIT_TUNE", "sometimes")
+    with pytest.raises(OptionError, match="CUJIT_TUNE is 'sometimes'; it takes auto, never, again"):
+        bench.tune()
+
+
+def test_a_device_that_checks_is_no_place_to_measure(bench: Bench) -> None:
+    with pytest.raises(OptionError, match="checks or watches"):
+        bench.tune(device=cujit.cpu(check="memory"))
+
+
+def test_devices_of_two_products_are_refused(bench: Bench) -> None:
+    with pytest.raises(OptionError, match="another product"):
+        bench.tune(device=[bench.device, Device(CpuBackend(bench.device.limits.processors + 1))])
+
+
+def test_several_kernels_need_a_name(bench: Bench) -> None:
+    two = BUSY + BUSY.replace("busy", "lazy")
+    with pytest.raises(ArgumentError, match="has 2 kernels"):
+        cujit.tune(two, {"A": [1]}, bench, shape=1, device="cpu")
