@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 
@@ -336,3 +338,23 @@ def test_kernels_call_what_loads_and_stores_for_each_lane_and_have_none_of_their
     bits = int(type_[1:])
     assert f"@cujit_gather_{bits}(" in ir
     assert f"@cujit_scatter_{bits}(" in ir
+
+
+def test_no_basic_block_is_so_long_that_the_code_generator_takes_its_square(cpu: Device) -> None:
+    # LLVM finds that no branch is taken, and would make one block of all.
+    lines = "".join(
+        f"ld.global.u32 r, [p0 + {4 * k}]; add.u32 s, s, r; st.global.u32 [p1 + {4 * k}], s; "
+        f"setp.eq.u32 q, i, {k + 2}; @q bra DONE;\n"
+        for k in range(1_000)
+    )
+    body = f".reg .b32 i, r, s; .reg .pred q; mov.u32 i, 0; mov.u32 s, 0;\nL: {lines} add.u32 i, i, 1;" + (
+        "setp.lt.u32 q, i, 2; @q bra L; DONE:"
+    )
+    ir = kernel_ir(entry(body, 2))
+    blocks = re.split(r"^[\w.$\"]+:", ir, flags=re.MULTILINE)
+    touches = [len(re.findall(r"\b(?:load|store|call)\b", block)) for block in blocks]
+    assert sum(touches) > 1_500
+    assert max(touches) < 500
+    given = np.arange(1_000, dtype="u4")
+    _, out = run_ptx(cpu, body, given, blank(1_000))
+    assert np.array_equal(out, np.cumsum(given) + np.sum(given))
