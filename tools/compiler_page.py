@@ -107,7 +107,8 @@ compute run for some lanes to the end, then for the next ones. Atomic operations
     "emit": (
         "Code generation",
         """Every region becomes a function of LLVM IR over vectors of 32 lanes, with a mask of the lanes that take part;
-around them stands a loop over blocks and warps. LLVM then optimises the module and makes machine code. Of the text
+around them stands a loop over blocks and warps. LLVM then optimises the module and makes machine code. That takes
+the square of a basic block that touches much memory, so a long one is cut, by a branch that is never taken. Of the text
 this is block 1 of region 1, which adds:""",
     ),
 }

@@ -31,20 +31,12 @@ from cujit.devices.cpu.ir.program import Op, Operand
 _TURNS = 16
 """Turns of a polling loop before others may run."""
 
-_TOUCHES = frozenset({"load", "store", "call"})
-_LONG = 200
-"""Loads, stores and calls of one basic block. LLVM's code generator compares each with the others of one pointer: 830
-products of doubles in one block take 21 CPU s, and 6 where they are cut so. Measured with LLVM 22.1 on x86-64. Blocks
-of arithmetic are not cut, since ``instcombine`` would sink values from one to the next, one at a time.
-"""
-
 
 class Flow(Masks):
     """Emits the blocks of one kernel in their order, as a plan says."""
 
     def __init__(self, e: WarpEmitter, plan: Plan) -> None:
         super().__init__(e, plan)
-        self._cuts = self._touches = self._seen = 0
         self._sources = {earlier for earlier in plan.equivalent if earlier is not None}
 
     def emit(self, first_mask: Value) -> None:
@@ -55,7 +47,6 @@ class Flow(Masks):
         if mask.constant and plan.together and not plan.parts:
             b.jump("all.0")
             self._emit_together(alone=True)
-            self._end_cuts()
             b.start(exit_)
             b.jump("warp.end")
             return
@@ -66,7 +57,6 @@ class Flow(Masks):
             self._emit_block(block)
         if plan.parts:
             self._emit_together()
-        self._end_cuts()
         b.start(exit_)
         if plan.first_separate == self.graph.exit:
             b.jump("warp.end")
@@ -127,31 +117,8 @@ class Flow(Masks):
         for op in block.ops[first:]:
             if op is not block.branch:
                 e = e.emit_op(op)
-            self._cut_if_long()
+            self.b.cut_if_long()
         return e
-
-    def _cut_if_long(self) -> None:
-        """End the basic block if it may have become long: by a branch that LLVM cannot know is never taken.
-
-            br i1 %params.is.3, label %never, label %cut$17      ; parameters have no odd address
-            cut$17: …
-
-        Blocks that PTX ends count on, since LLVM makes one of them where it finds that a branch is never taken.
-        """
-        b = self.b
-        self._touches += sum([node.opcode in _TOUCHES for node in b.body[self._seen :]])
-        self._seen = len(b.body)
-        if self._touches > _LONG:
-            self._cuts, self._touches = self._cuts + 1, 0
-            is_odd = b.compare("icmp eq", Value("%params.int", "i64"), b.integer(2 * self._cuts - 1, 64))
-            b.only_if(is_odd, "never", "cut", holds=False)
-
-    def _end_cuts(self) -> None:
-        """Have the place where no cut leads: one that ends the process, as LLVM leaves out branches to less."""
-        if self._cuts:
-            self.b.start("never")
-            self.b.call("llvm.trap", "void")
-            self.b.unreachable()
 
     def _after(self, position: int) -> str:
         """Label of what is visited after ``position``: the ends of the loops that end there, or the next block."""
