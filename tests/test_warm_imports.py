@@ -19,16 +19,20 @@ COMPILERS = (
     "cujit.compiler.backends.nvrtc",
     "cujit.compiler.backends.nvvm",
     "cujit.compiler.keys.recipe",
+    "cujit.compiler.image_jobs",
     "cujit.compiler.linking",
     "cujit.toolchain.calls",
     "cujit.toolchain.nvfatbin",
     "cujit.toolchain.nvjitlink",
     "cujit.toolchain.nvrtc",
     "cujit.toolchain.nvvm",
+    "cujit.toolchain.std_headers",
+    "cujit.toolchain.process_state",
     "cuda.bindings.nvjitlink",
     "cuda.bindings.nvrtc",
     "cuda.bindings.nvvm",
     "cuda.pathfinder",
+    "difflib",
 )
 """What makes images; a hit of the cache needs none of it."""
 

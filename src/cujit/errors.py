@@ -41,7 +41,6 @@ import sys
 import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
 
 __all__ = [
     "ArchError",
@@ -141,10 +140,17 @@ def counted(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'s' * (number != 1)}"
 
 
+def alike(word: str, names: Iterable[str], *, most: int = 3, least: float = 0.6) -> list[str]:
+    """Give the names that are most like a word, the best first; ``least`` is 0 for all, and 1 for the word itself."""
+    from difflib import get_close_matches  # start-up: for who misspells
+
+    return get_close_matches(word, list(names), n=most, cutoff=least)
+
+
 def listed(names: Iterable[str], most: int, like: str = "") -> str:
     """Write the first names, each once, with commas, and how many more there are; those ``like`` a text first."""
     every = list(dict.fromkeys(names))
-    near = get_close_matches(like, every, n=most, cutoff=0.0) if like else []
+    near = alike(like, every, most=most, least=0.0) if like else []
     shown = list(dict.fromkeys((*near, *every)))[:most]
     return ", ".join(shown) + (f" and {len(every) - most:,} more" if len(every) > most else "")
 

@@ -22,7 +22,7 @@ from cujit.cache.provenance import Outcome, Provenance
 from cujit.cache.settings import Compiling
 from cujit.compiler.inputs.entry import Entry
 from cujit.compiler.inputs.source import Source
-from cujit.compiler.jobs import BundleJob, CompileJob
+from cujit.compiler.jobs import CompileJob
 from cujit.compiler.options.limits import WorkLimits
 from cujit.compiler.options.values import Options
 from cujit.compiler.request import Request
@@ -237,6 +237,7 @@ def bundle(
     """
     runner = _within(cache, timeout_s, isolate, memory_mib)
     from cujit.compiler.backends.bundle import check_shadows  # start-up: a compile alone needs none of it
+    from cujit.compiler.image_jobs import BundleJob  # start-up: as above
 
     images = [entry for given in _listed(entries) for entry in Entry.all_of(given)]
     check_shadows(images)

@@ -73,6 +73,9 @@ def test_lists_are_merged_and_what_is_cut_is_said(verb: Verb, recordings: Path, 
 
 def test_a_pack_is_built_and_what_fails_ends_with_1(verb: Verb, recordings: Path, tmp_path: Path) -> None:
     path = tmp_path / "k.pack"
+    told = json.loads(verb("pack", "build", recordings, "-o", path, "--json").output)
+    assert told["pack"]["records"] == len(told["keys"])
+    assert told["pack"]["file_bytes"] == path.stat().st_size
     built = verb("pack", "build", recordings, "-o", path)
     assert built.exit_code == 1
     assert "1 image: 0 made, 1 found; 2 failed" in built.output

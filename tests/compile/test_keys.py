@@ -18,10 +18,11 @@ from hypothesis import strategies as st
 
 from cujit.arch import Arch
 from cujit.artifact import Artifact, Kind
+from cujit.compiler.image_jobs import BundleJob, LinkJob
 from cujit.compiler.includes import files
 from cujit.compiler.inputs.entry import Entry
 from cujit.compiler.inputs.source import Source
-from cujit.compiler.jobs import BundleJob, CompileJob, LinkJob
+from cujit.compiler.jobs import CompileJob
 from cujit.compiler.keys import builds
 from cujit.compiler.keys.builds import build_of, read_build_id
 from cujit.compiler.keys.maker import Keyed, KeyMaker, Uncacheable

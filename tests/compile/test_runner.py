@@ -17,8 +17,9 @@ from cujit.cache import admin
 from cujit.cache.admin import Shown
 from cujit.cache.cache import Cache
 from cujit.cache.provenance import Outcome, Provenance
+from cujit.compiler.image_jobs import BundleJob, LinkJob
 from cujit.compiler.inputs.source import Source
-from cujit.compiler.jobs import BundleJob, CompileJob, LinkJob
+from cujit.compiler.jobs import CompileJob
 from cujit.compiler.keys.recipe import read_recipe, write_recipe
 from cujit.compiler.options.values import Options
 from cujit.compiler.request import Request

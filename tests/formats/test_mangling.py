@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 
 from cujit.errors import FormatError
 from cujit.formats.cubin import read_cubin
+from cujit.formats.expressions import normalise_expression
 from cujit.formats.mangling import (
     SIGNATURE_PROBE,
     demangle,
     entity_name,
-    normalise_expression,
     probe_expression,
     signature_of,
 )

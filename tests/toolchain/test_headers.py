@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from cujit.toolchain.headers import Settings, find_headers
-from cujit.toolchain.std_headers import DIRECTORY, STD_HEADERS, render
+from cujit.toolchain.headers import STD_DIRECTORY, Settings, find_headers
+from cujit.toolchain.std_headers import STD_HEADERS, render
 from cujit.toolchain.toolset import Toolchain
 from toolchain.including import available, compiles
 
@@ -72,7 +72,7 @@ def test_the_toolkit_beside_nvrtc_goes_before_cuda_home(toolchain: Toolchain, tm
 
 
 def test_the_files_of_the_standard_headers_are_those_of_the_table() -> None:
-    on_disk = {path.name: path.read_text() for path in DIRECTORY.iterdir()}
+    on_disk = {path.name: path.read_text() for path in STD_DIRECTORY.iterdir()}
     assert on_disk == {name: render(name) for name in STD_HEADERS}
 
 

@@ -7,10 +7,9 @@ import functools
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
-from difflib import get_close_matches
 from typing import NamedTuple
 
-from cujit.errors import ArchError, spell
+from cujit.errors import ArchError, alike, spell
 
 
 class ArchKind(enum.Enum):
@@ -233,5 +232,5 @@ def _known_names(kind: ArchKind) -> tuple[str, ...]:
 
 def _suggest(name: str) -> str:
     every: Iterable[str] = (n for kind in ArchKind for n in _known_names(kind))
-    near = get_close_matches(name.lower(), list(every), n=3, cutoff=0.6)
+    near = alike(name.lower(), list(every))
     return f"did you mean {', '.join(near)}?" if near else _HELP

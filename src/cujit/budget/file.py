@@ -6,11 +6,10 @@ import os
 import sys
 from collections.abc import Mapping
 from dataclasses import fields
-from difflib import get_close_matches
 
 from cujit.artifact.reading import path_of, read_file
 from cujit.budget.budgets import Budget
-from cujit.errors import FormatError, LaunchError, OptionError, spell
+from cujit.errors import FormatError, LaunchError, OptionError, alike, spell
 
 
 def read_budgets(path: str | os.PathLike[str]) -> dict[str, Budget]:
@@ -61,7 +60,7 @@ def _entry(entry: Mapping[str, object], place: str) -> tuple[str, Budget]:
     names = [field.name for field in fields(Budget)]
     for name in said:
         if name not in names:
-            near = get_close_matches(name, names, n=1) or names
+            near = alike(name, names, most=1) or names
             raise OptionError(f"{place}: no limit is called {spell(name)}", help=f"there is {', '.join(near)}")
     if not isinstance(pattern, str):
         raise OptionError(f"{place}: kernel is {spell(pattern)}; it takes a name or a pattern")

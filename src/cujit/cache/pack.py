@@ -25,7 +25,7 @@ import sys
 from array import array
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, TypeAlias
 
@@ -68,8 +68,7 @@ class _Row(NamedTuple):
     record_bytes: int
 
 
-@dataclass(frozen=True)
-class PackStats:
+class PackStats(NamedTuple):
     """What is in a pack: ``records`` of ``record_bytes`` that take ``stored_bytes``, of ``file_bytes`` in all.
 
     ``closures`` are what searches for headers found; ``requests`` answer by a record or by a closure.

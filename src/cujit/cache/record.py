@@ -57,8 +57,7 @@ class _Prefix(NamedTuple):
     total_bytes: int
 
 
-@dataclass(frozen=True)
-class Summary:
+class Summary(NamedTuple):
     """What a record says of itself before its image: unproved until the whole is read.
 
     ``work`` is the kind of work (``Key.kind``), ``made_s`` the Unix time when it was made, ``make_ms`` how long that

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shlex
 import stat
 from dataclasses import dataclass
 from pathlib import Path
@@ -114,5 +113,7 @@ def _remedy(directory: Path, status: os.stat_result) -> str:
     )
     is_shared = status.st_mode & stat.S_ISVTX  # as /tmp is, on purpose
     if status.st_uid == os.geteuid() and writers and not is_shared:
+        import shlex  # start-up: for who has such a directory
+
         return f"chmod {writers}-w {shlex.quote(str(directory))}"
     return _ELSEWHERE

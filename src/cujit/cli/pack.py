@@ -66,7 +66,7 @@ def merge(roots: tuple[Path, ...], output: Path, compress: bool, with_recipes: b
         made_s=source_date_epoch(),
     )
     if as_json:
-        print_json({"output": str(output), **vars(stats)})
+        print_json({"output": str(output), **stats._asdict()})
     else:
         note(f"{output}: {stats.records} records of {shown_size(stats.record_bytes)} in {shown_size(stats.file_bytes)}")
 

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, TypeAlias
 from cujit.arch import Arch, ArchKind
 from cujit.arch.support import require_arch
 from cujit.artifact import Artifact, Kind
+from cujit.compiler.image_jobs import BundleJob
 from cujit.compiler.inputs.entry import Entry, check_compression
 from cujit.compiler.inputs.source import Source
-from cujit.compiler.jobs import BundleJob, CompileJob
+from cujit.compiler.jobs import CompileJob
 from cujit.compiler.linking import Part, link_parts
 from cujit.compiler.options.values import Options
 from cujit.compiler.request import Request

@@ -8,9 +8,10 @@ from typing import TypeAlias
 from cujit.arch import Arch
 from cujit.artifact import Artifact, Kind
 from cujit.compiler.backends.ptx_link import link_to_ptx, needs_our_linker
+from cujit.compiler.image_jobs import LinkJob
 from cujit.compiler.inputs.images import InputImage, as_artifact
 from cujit.compiler.inputs.source import Source
-from cujit.compiler.jobs import CompileJob, LinkJob
+from cujit.compiler.jobs import CompileJob
 from cujit.compiler.options.spelling import Spelling
 from cujit.compiler.options.values import OPTIONS, Options, Tool
 from cujit.compiler.request import Request

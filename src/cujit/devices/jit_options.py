@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
-from difflib import get_close_matches
 
 from cujit.cache.settings import Compiling
-from cujit.errors import NotCompiledError, OptionError, spell
+from cujit.errors import NotCompiledError, OptionError, alike, spell
 
 ASSEMBLERS = ("auto", "driver", "nvjitlink", "none")
 CACHE_MODES = ("none", "ca", "cg")
@@ -63,7 +62,7 @@ class JitOptions:
         known = [field.name for field in fields(cls)]
         for name in given:
             if name not in known:
-                near = get_close_matches(name if isinstance(name, str) else spell(name), known, n=1)
+                near = alike(name if isinstance(name, str) else spell(name), known, most=1)
                 raise OptionError(
                     f"the JIT has no option {spell(name)}", help=f"did you mean {spell(near[0])}?" if near else _HELP
                 )

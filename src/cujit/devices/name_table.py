@@ -8,7 +8,8 @@ from collections.abc import Iterable, Mapping
 
 from cujit.errors import NameNotFoundError, listed, spell
 from cujit.forks import cached_property
-from cujit.formats.mangling import demangle, entity_name, normalise_expression
+from cujit.formats.expressions import normalise_expression
+from cujit.formats.mangling import demangle, entity_name
 
 # How compilers and demanglers spell a namespace without a name.
 _UNNAMED = re.compile(r"(?:\(\s*anonymous\s+namespace\s*\)|<unnamed>|\{anonymous\})\s*::\s*")

@@ -96,7 +96,7 @@ class Report:
 
     def as_json(self) -> dict[str, Any]:
         """Give it as JSON has it; requests by their names and architectures."""
-        said: dict[str, Any] = {**vars(self), "hit": self.hit, "pack": self.pack and vars(self.pack)}
+        said: dict[str, Any] = {**vars(self), "hit": self.hit, "pack": self.pack and self.pack._asdict()}
         for name in ("slowest", "largest"):
             said[name] = [one._asdict() for one in said[name]]
         for name in ("failed", "quarantined"):

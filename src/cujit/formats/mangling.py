@@ -11,22 +11,11 @@ import re
 from typing import TYPE_CHECKING
 
 from cujit.errors import FormatError, spell
-from cujit.formats.expressions import normalise_expression
 from cujit.signature import Parameter, ParameterClass, Signature
 
 if TYPE_CHECKING:
     from cujit.formats.cxx_types import CxxType, PackExpansion
     from cujit.formats.itanium import Demangler
-
-__all__ = [
-    "SIGNATURE_PROBE",
-    "demangle",
-    "entity_name",
-    "normalise_expression",
-    "probe_expression",
-    "signature_of",
-    "spelled",
-]
 
 SIGNATURE_PROBE = """\
 template<class A,bool E=__is_enum(A)>struct cujit_parameter{using type=A;

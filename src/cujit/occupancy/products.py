@@ -6,10 +6,9 @@ import enum
 import functools
 import re
 from dataclasses import dataclass
-from difflib import get_close_matches
 
 from cujit.arch import Arch, ArchKind
-from cujit.errors import ArchError, spell
+from cujit.errors import ArchError, alike, spell
 
 
 class Mark(enum.Enum):
@@ -164,6 +163,6 @@ _HELP = "any other GPU is given by its architecture and its multiprocessors: on=
 def _nearest(name: str) -> str:
     names = {_key(p.name): p.name for p in PRODUCTS}
     wanted = _key(name)
-    close = get_close_matches(wanted, list(names), n=3, cutoff=0.5)
+    close = alike(wanted, list(names), least=0.5)
     near = list(dict.fromkeys([key for key in names if wanted and wanted in key] + close))[:3]
     return f"did you mean {', '.join(names[key] for key in near)}? " if near else ""

@@ -10,15 +10,14 @@ from __future__ import annotations
 import importlib.util
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from cujit.toolchain.std_headers import DIRECTORY as STD_DIRECTORY
+STD_DIRECTORY = Path(__file__).with_name("std")
+"""Where the standard headers over libcu++ lie (``std_headers``); the last include directory of a compile."""
 
 
-@dataclass(frozen=True)
-class Settings:
+class Settings(NamedTuple):
     """What cujit takes from the environment, read once at the façade and passed down."""
 
     cuda_homes: tuple[tuple[str, str], ...] = ()

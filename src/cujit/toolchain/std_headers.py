@@ -18,8 +18,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
 
-DIRECTORY = Path(__file__).with_name("std")
-"""Where the headers lie; the last include directory of a compile."""
+from cujit.toolchain.headers import STD_DIRECTORY
 
 # fmt: off
 _FORWARDED = (
@@ -131,7 +130,7 @@ def render(name: str) -> str:
     return f"// <{name}> for NVRTC. Written by cujit.toolchain.std_headers.\n#pragma once\n{STD_HEADERS[name]}"
 
 
-def write_directory(directory: Path = DIRECTORY) -> None:
+def write_directory(directory: Path = STD_DIRECTORY) -> None:
     """Write every header into ``directory``; for developers, after a change of the table."""
     directory.mkdir(exist_ok=True)
     for name in STD_HEADERS:

@@ -15,8 +15,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
-from cujit.toolchain.process_state import process_state
-
 T = TypeVar("T")
 
 _GRACE_S = 0.2
@@ -105,6 +103,8 @@ def finish(work: Callable[[], T], stop: Stop, until: float | None = None) -> T:
     Raises:
         Ended: it was not done in time, or somebody asked ``stop``.
     """
+    from cujit.toolchain.process_state import process_state  # start-up: a hit of the cache changes nothing of it
+
     outcome: list[tuple[T | None, BaseException | None]] = []
 
     def body() -> None:

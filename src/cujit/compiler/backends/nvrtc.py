@@ -6,7 +6,6 @@ import functools
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from difflib import get_close_matches
 from typing import Any
 
 from cujit.arch.support import install, require_arch
@@ -15,7 +14,16 @@ from cujit.compiler.backends.diagnostics import NAME_MAP, missing_header, parse_
 from cujit.compiler.inputs.kernels import plain_kernels
 from cujit.compiler.inputs.source import Source
 from cujit.compiler.request import Request
-from cujit.errors import CompileError, Diagnostic, FormatError, HeaderNotFoundError, OptionError, ToolError, counted
+from cujit.errors import (
+    CompileError,
+    Diagnostic,
+    FormatError,
+    HeaderNotFoundError,
+    OptionError,
+    ToolError,
+    alike,
+    counted,
+)
 from cujit.formats.mangling import SIGNATURE_PROBE, probe_expression, signature_of
 from cujit.signature import Signature
 from cujit.toolchain.nvrtc import Program
@@ -250,7 +258,7 @@ def _names(diagnostic: Diagnostic, name: str) -> bool:
 
 def _suggest_names(request: Request, unnamed: Sequence[str]) -> str:
     kernels = plain_kernels(request.source.text)
-    near = [k for name in unnamed for k in get_close_matches(name, kernels, n=2, cutoff=0.6)]
+    near = [k for name in unnamed for k in alike(name, kernels, most=2)]
     if near:
         return f"did you mean {', '.join(dict.fromkeys(near))}?"
     listed = f" (it has {', '.join(kernels)})" if kernels else ""

@@ -5,14 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
 
 from cujit.arch.support import extra_for, install, require_arch
 from cujit.artifact import Artifact, Kind
 from cujit.compiler.backends.diagnostics import parse_log
 from cujit.compiler.inputs.source import NvvmModule
 from cujit.compiler.request import Request
-from cujit.errors import ArchError, CompileError, Diagnostic, OptionError, ToolError
+from cujit.errors import ArchError, CompileError, Diagnostic, OptionError, ToolError, alike
 from cujit.toolchain.nvvm import FIRST_OPAQUE, MODULE_HEAD
 from cujit.toolchain.toolset import Toolchain
 
@@ -200,7 +199,7 @@ def _names(request: Request, symbols: _Symbols) -> dict[str, str]:
                 f"{name} in {source.name} is a function that is not marked as a kernel",
                 help=_MARK_HELP.format(name, _pointer_to(source.modules, name)),
             )
-        near = get_close_matches(name, defined, n=2, cutoff=0.6)
+        near = alike(name, defined, most=2)
         raise CompileError(
             f"{source.name} has no {name}",
             help=f"did you mean {', '.join(near)}?" if near else f"it has {', '.join(defined) or 'nothing'}",

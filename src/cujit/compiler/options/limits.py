@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import sys
 import time
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from cujit.errors import OptionError, spell
 
@@ -13,8 +13,7 @@ _LONGEST_S = 1e9
 _MOST_MIB = 1 << 34
 
 
-@dataclass(frozen=True)
-class WorkLimits:
+class WorkLimits(NamedTuple):
     """How long work may take and how much memory; whether a process apart does it.
 
     ``timeout_s`` are seconds; ``until`` is when they are over, on the clock of ``time.monotonic``. ``memory_mib`` is

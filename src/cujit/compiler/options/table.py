@@ -10,12 +10,11 @@ import operator
 import os
 import re
 from collections.abc import Callable, Mapping
-from difflib import get_close_matches
 from types import MappingProxyType
 from typing import NamedTuple, TypeAlias
 
 from cujit.compiler.options.spelling import Rejects, Spelling, each, flag, joined, pairs, switch, value
-from cujit.errors import OptionError, spell
+from cujit.errors import OptionError, alike, spell
 
 Value: TypeAlias = bool | int | str | tuple[int, ...] | tuple[str, ...] | Mapping[str, str | None]
 
@@ -88,7 +87,7 @@ class Option(NamedTuple):
         return f"an int of at least {self.low}" if self.low is not None else self.type.value
 
     def _suggest(self, given: object) -> str | None:
-        near = get_close_matches(given if isinstance(given, str) else spell(given), self.choices, n=2, cutoff=0.5)
+        near = alike(given if isinstance(given, str) else spell(given), self.choices, most=2, least=0.5)
         return f"did you mean {' or '.join(map(repr, near))}?" if near else None
 
 

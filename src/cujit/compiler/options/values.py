@@ -6,11 +6,10 @@ An option that is not said is not written; ``extra`` takes arguments as they are
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from difflib import get_close_matches
 
 from cujit.compiler.options.spelling import Rejects, Spelling
 from cujit.compiler.options.table import OPTIONS, Tool, Value, accept_texts
-from cujit.errors import OptionError, spell
+from cujit.errors import OptionError, alike, spell
 
 __all__ = ["OPTIONS", "Options", "Tool", "Value"]
 
@@ -118,7 +117,7 @@ def _taken(name: str, tools: Sequence[Tool]) -> bool:
 
 def _unknown(name: str) -> OptionError:
     plain = name.strip("-").replace("-", "_")
-    near = get_close_matches(plain, list(OPTIONS), n=3, cutoff=0.5)
+    near = alike(plain, list(OPTIONS), least=0.5)
     for row in OPTIONS.values():
         spelled = (s.text for s in (row.nvrtc, row.nvjitlink, row.nvvm) if isinstance(s, Spelling))
         if any(plain in text.strip("-").replace("-", "_").split("=")[0].split() for text in spelled):

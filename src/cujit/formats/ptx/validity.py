@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import difflib
-
 from cujit.arch.support import dotted
+from cujit.errors import alike
 from cujit.formats.ptx.declared import declaration_mistakes
 from cujit.formats.ptx.isa.later import removed_of
 from cujit.formats.ptx.isa.table import InstructionRow, lookup, rows
@@ -103,7 +102,7 @@ def _forms_like(i: Instruction) -> str:
     """Name the instruction that was meant, or the forms that have most in common."""
     forms = _rows_of(i.opcode)
     if not forms:
-        close = difflib.get_close_matches(i.opcode, {row.opcode for row in rows()}, 1)
+        close = alike(i.opcode, {row.opcode for row in rows()}, most=1)
         return f"{close[0]} is one" if close else "the instructions are listed in docs/instructions.md"
     given = set(i.modifiers)
     common = sorted(forms, key=lambda row: -sum(not place.choices.isdisjoint(given) for place in row.modifiers))
