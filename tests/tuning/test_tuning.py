@@ -19,6 +19,7 @@ import pytest
 import cujit
 import cujit.tuning
 from cujit.artifact import Artifact, Kind
+from cujit.cache import admin
 from cujit.cache.cache import Cache
 from cujit.cache.provenance import Outcome
 from cujit.devices.cpu.backend import CpuBackend
@@ -26,6 +27,7 @@ from cujit.devices.device import Device
 from cujit.errors import (
     ArgumentError,
     CujitError,
+    DriverError,
     FormatError,
     LinkError,
     LoadError,
@@ -279,6 +281,28 @@ def test_what_does_not_compile_launch_or_compute_loses_with_its_error(cpu: Devic
     assert errors[0, 32, 1, 2].startswith("CujitError: wrong results: \nArrays are not equal")
     assert len(errors) == 8
     assert all((one.timing is None) == bool(one.error) for one in tuned.record.candidates)
+
+
+TRAP = """extern "C" __global__ void busy(float *x, int work) { if (work == 2) __trap(); x[threadIdx.x] = work; }"""
+
+
+def test_a_candidate_that_faults_loses(bench: Bench) -> None:
+    tuned = cujit.tune(
+        TRAP, {"WORK": [2, 1]}, bench, shape=1, becomes={"WORK": "launch"}, device=bench.device, rounds=1
+    )
+    assert tuned.values == {"WORK": 1}
+    assert tuned.record.candidates[0].error.startswith("KernelFaultError: ")
+
+
+@pytest.mark.gpu
+@pytest.mark.ends_context
+def test_a_candidate_that_ends_the_context_ends_the_tuning(
+    gpu: Device, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CUJIT_CACHE_DIR", str(tmp_path / "cache"))
+    with pytest.raises(DriverError):
+        cujit.tune(TRAP, {"WORK": [1, 2]}, Bench(gpu), shape=1, becomes={"WORK": "launch"}, device=gpu)
+    assert not [entry for entry in admin.ls(cujit.default_cache()) if entry.summary and entry.summary.work == "tuning"]
 
 
 def test_where_none_runs_there_is_no_answer(bench: Bench) -> None:
