@@ -6,10 +6,13 @@ import os
 import signal
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
+
 import cujit
-from cujit.forks import cached_property
+from cujit.forks import cached_property, once
 from processes import printed
 
 _SOURCES = Path(cujit.__file__).parent
@@ -84,3 +87,49 @@ if os.fork() == 0:
 os.wait()
 """
     assert printed(code).split() == ["anew", "called"]
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        "toolchain.nvrtc._library",
+        "toolchain.nvvm._library",
+        "toolchain.nvjitlink._library",
+        "toolchain.nvfatbin._library",
+        "toolchain.process_state.process_state",
+        "devices.process.process_devices",
+        "registry.registry._of_process",
+    ],
+)
+def test_threads_that_come_first_together_have_one_of_what_keeps_state(function: str) -> None:
+    """Two ledgers of NVRTC would each say of half of the programs that they are none."""
+    module, _, name = function.rpartition(".")
+    code = f"""
+import sys, threading
+from cujit.{module} import {name} as given
+sys.setswitchinterval(1e-6)
+found, together = [], threading.Barrier(4)
+def ask():
+    together.wait()
+    found.append(given())
+threads = [threading.Thread(target=ask) for _ in range(4)]
+for thread in threads: thread.start()
+for thread in threads: thread.join()
+print(len(found), len(set(map(id, found))))
+"""
+    assert printed(code).split() == ["4", "1"]
+
+
+def test_what_fails_at_first_is_made_when_it_is_asked_for_again() -> None:
+    answers: Iterator[OSError | int] = iter([OSError("not now"), 7])
+
+    @once
+    def given() -> int:
+        answer = next(answers)
+        if isinstance(answer, OSError):
+            raise answer
+        return answer
+
+    with pytest.raises(OSError, match="not now"):
+        given()
+    assert (given(), given()) == (7, 7)

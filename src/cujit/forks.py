@@ -11,9 +11,11 @@ import sys
 import threading
 import weakref
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-__all__ = ["Lock", "begins_anew", "cached_property", "in_child", "waits_for"]
+__all__ = ["Lock", "begins_anew", "cached_property", "in_child", "once", "waits_for"]
+
+T = TypeVar("T")
 
 if TYPE_CHECKING or sys.version_info >= (3, 12):
     from functools import cached_property
@@ -69,6 +71,26 @@ _LIVING: weakref.WeakSet[_Forked] = weakref.WeakSet()
 def begins_anew(item: _Forked) -> None:
     """Have ``item.after_fork()`` called in every forked child, for as long as there is the item."""
     _LIVING.add(item)
+
+
+def once(make: Callable[[], T]) -> Callable[[], T]:
+    """Have a function called once in a process, by the thread that comes first; the others wait for what it gives.
+
+    ``functools.cache`` lets each thread that comes first have one of its own, and then keeps the last. What raises is
+    called again.
+    """
+    kept: list[T] = []
+    lock = Lock()
+
+    @functools.wraps(make)
+    def made() -> T:
+        if not kept:
+            with lock:
+                if not kept:
+                    kept.append(make())
+        return kept[0]
+
+    return made
 
 
 _CALLED: list[Callable[[], object]] = []

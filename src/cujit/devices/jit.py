@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from cujit.errors import CujitError, MissingError
-from cujit.forks import waits_for
+from cujit.forks import once, waits_for
 
 if TYPE_CHECKING:
     import llvmlite.binding
@@ -35,7 +35,7 @@ class NativeFunction:
 _MEND = "pip install --force-reinstall llvmlite"
 
 
-@functools.cache
+@once
 def _llvm() -> Any:
     """Open llvmlite and prepare it for this processor.
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copyreg
-import functools
 import importlib.util
 import operator
 import re
@@ -15,7 +14,7 @@ from cujit.devices.backend import Backend
 from cujit.devices.device import Device
 from cujit.devices.options import check_timeout
 from cujit.errors import DeviceNotFoundError, DriverNotFoundError, LoadError, MissingError, OptionError, spell
-from cujit.forks import Lock
+from cujit.forks import Lock, once
 from cujit.toolchain.driver import open_driver
 
 if TYPE_CHECKING:
@@ -212,7 +211,7 @@ def _gpu_that_arrives(ordinal: int) -> Device:
     return devices.gpu(ordinal if ordinal < len(devices.gpus()) else 0)
 
 
-@functools.cache
+@once
 def process_devices() -> Devices:
     """Give the one registry of the process."""
     return Devices()

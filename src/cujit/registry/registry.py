@@ -19,7 +19,7 @@ from cujit.compiler.runner import Runner
 from cujit.devices.device import Device
 from cujit.devices.process import process_devices
 from cujit.errors import OptionError, ToolchainNotFoundError, spell
-from cujit.forks import begins_anew
+from cujit.forks import begins_anew, once
 from cujit.loading import Module, jit, load
 from cujit.machine import default_device
 from cujit.program import Options, Source, runner
@@ -323,7 +323,7 @@ def default_registry() -> Registry:
     return _of_process()
 
 
-@functools.cache
+@once
 def _of_process() -> Registry:
     return Registry()
 

@@ -7,13 +7,13 @@ name and the driver's own description.
 
 from __future__ import annotations
 
-import functools
 import os
 from types import ModuleType
 from typing import Any
 
 from cujit.arch.support import Version
 from cujit.errors import DeviceNotFoundError, DriverError, DriverNotFoundError, spell
+from cujit.forks import once
 
 OLDEST_DRIVER: Version = (12, 4)
 """The oldest CUDA version of a driver that cujit works with.
@@ -118,7 +118,7 @@ _REMEDIES = {
 }
 
 
-@functools.cache
+@once
 def open_driver() -> Driver:
     """Open the driver and initialise it; a success is remembered for the process.
 

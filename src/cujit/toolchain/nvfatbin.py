@@ -6,10 +6,10 @@ refused before C sees them. Source: nvFatbin user guide; cuda.bindings.nvfatbin.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Sequence
 
 from cujit.errors import spell
+from cujit.forks import once
 from cujit.toolchain.calls import Buffer, CallError, Readable, ToolLibrary
 from cujit.toolchain.handles import LibraryHandle
 from cujit.toolchain.libraries import load_binding
@@ -41,7 +41,7 @@ class nvFatbinError(CallError):  # noqa: N801  # NVIDIA's name
     codes = Result
 
 
-@functools.cache
+@once
 def _library() -> ToolLibrary:
     library = ToolLibrary(
         "nvFatbin",

@@ -15,6 +15,7 @@ from typing import Any
 
 from cujit.artifact import Kind
 from cujit.errors import spell
+from cujit.forks import once
 from cujit.toolchain.calls import Buffer, CallError, Readable, ToolLibrary, as_text
 from cujit.toolchain.handles import LibraryHandle
 from cujit.toolchain.libraries import library_path, load_binding
@@ -71,7 +72,7 @@ def __getattr__(name: str) -> InputType:
     raise AttributeError(f"module {spell(__name__)} has no attribute {spell(name)}")
 
 
-@functools.cache
+@once
 def _library() -> ToolLibrary:
     library = ToolLibrary(
         "nvJitLink",

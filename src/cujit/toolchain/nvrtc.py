@@ -7,11 +7,11 @@ The functions take and give what ``cuda.bindings.nvrtc`` documents: what the lib
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Sequence
 from typing import Any
 
 from cujit.errors import spell
+from cujit.forks import once
 from cujit.toolchain.calls import Buffer, CallError, ToolLibrary, as_text
 from cujit.toolchain.handles import HandleNumber, LibraryHandle
 from cujit.toolchain.libraries import library_path, load_binding
@@ -31,7 +31,7 @@ class nvrtcError(CallError):  # noqa: N801  # in the manner of NVIDIA's other li
     codes = NvrtcResult
 
 
-@functools.cache
+@once
 def _library() -> ToolLibrary:
     library = ToolLibrary(
         "NVRTC",

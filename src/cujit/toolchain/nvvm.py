@@ -6,7 +6,6 @@ before C sees them. Source: libNVVM API manual; cuda.bindings.nvvm.
 
 from __future__ import annotations
 
-import functools
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,7 +13,7 @@ from pathlib import Path
 from cujit.arch.arch import KNOWN_ARCHES
 from cujit.arch.support import install
 from cujit.errors import ToolchainNotFoundError
-from cujit.forks import cached_property
+from cujit.forks import cached_property, once
 from cujit.toolchain.calls import Buffer, CallError, Readable, ToolLibrary, as_text
 from cujit.toolchain.handles import LibraryHandle
 from cujit.toolchain.libraries import library_path, load_binding
@@ -57,7 +56,7 @@ class nvvmError(CallError):  # noqa: N801  # NVIDIA's name
     codes = Result
 
 
-@functools.cache
+@once
 def _library() -> ToolLibrary:
     library = ToolLibrary(
         "libNVVM",

@@ -19,6 +19,8 @@ import threading
 from types import TracebackType
 from typing import Any
 
+from cujit.forks import once
+
 if sys.platform != "win32":
     import resource
 
@@ -74,7 +76,7 @@ class ProcessStateKeeper:
                 _c().sigaction(number, found, None)
 
 
-@functools.cache
+@once
 def process_state() -> ProcessStateKeeper:
     """Give the keeper of this process."""
     return ProcessStateKeeper()

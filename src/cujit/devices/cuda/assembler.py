@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from typing import Protocol
 
 from cujit.arch import Arch
@@ -10,6 +9,7 @@ from cujit.arch.support import Version
 from cujit.artifact import Kind
 from cujit.devices.jit_options import JitOptions
 from cujit.errors import ToolchainNotFoundError
+from cujit.forks import once
 
 
 class Assembler(Protocol):
@@ -73,6 +73,6 @@ def installed_assembler() -> Assembler | None:
         return None
 
 
-@functools.cache
+@once
 def _opened() -> NvJitLinkAssembler:
     return NvJitLinkAssembler()

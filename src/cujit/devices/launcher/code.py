@@ -16,7 +16,7 @@ from cujit.devices.backend import Finish
 from cujit.devices.launcher.cpython import Callables
 from cujit.devices.launcher.state import LaunchState
 from cujit.errors import MissingError
-from cujit.forks import Lock, begins_anew
+from cujit.forks import Lock, begins_anew, once
 
 if TYPE_CHECKING:  # what writes and compiles IR is imported for the first launch that is compiled
     from cujit.devices.jit import NativeFunction
@@ -97,7 +97,7 @@ class _Compiler:
         return self._made.get(wanted)
 
 
-@functools.cache
+@once
 def _compiler() -> _Compiler:
     return _Compiler()
 
