@@ -221,11 +221,12 @@ def bundle(
     """Pack images for several architectures into one fatbin: Artifacts, Entries, paths or bytes.
 
     A fatbin among the entries stands for the images in it, so one more architecture is
-    ``bundle([fatbin, image])``. ``compress`` is a bool, or ``"none"``, ``"size"``, ``"speed"``, ``"balance"``; None
-    leaves it to nvFatbin, and compresses nothing where there is LTO-IR, which could not be taken out again.
-    nvFatbin leaves machine code as it is: a wheel deflates it anyhow, and ``"size"``, which makes 80 kernels for four
-    architectures 13 times smaller, takes 40 times as long and loads 8 to 18 % slower (nvFatbin 13.0, an H200;
-    ``benchmarks/fatbin_size.py``). ``"balance"`` makes them 12 times smaller in 3 times the time.
+    ``bundle([fatbin, image])``. ``compress`` is a bool, or ``"none"``, ``"size"``, ``"speed"``, ``"balance"``, or
+    ``"default"``, which leaves it to nvFatbin: it compresses PTX alone. None and True are ``"balance"``, but None
+    compresses nothing where there is LTO-IR, which could not be taken out again. Why: 80 kernels become 11 times
+    smaller, 800 become 78 times, smaller than a wheel deflates them; they are made in 1.1 to 1.5 times the time and
+    loaded in 1.08 to 1.16 times (nvFatbin 13.0, an H200; ``benchmarks/fatbin_size.py``). ``"size"`` takes 30 times as
+    long for a fifth to a third less.
     ``Entry(image, options="-O1")`` gives options to the tool that compiles PTX or LTO-IR later.
 
     Raises:

@@ -37,7 +37,9 @@ from cujit.program import build
     help="An instance of a template to build: 'axpy<float>'.",
 )
 @output_option("The fatbin to write; without it the source's name ending in .fatbin, in the working directory.")
-@click.option("--compress", type=click.Choice(COMPRESSIONS), help="How to compress the images.")
+@click.option(
+    "--compress", type=click.Choice(COMPRESSIONS), help="How to compress the images; balance if nothing is said."
+)
 @click.option("-j", "--jobs", type=click.IntRange(min=1), metavar="N", help="Threads; without it one per processor.")
 @compiler_options
 @limit_options

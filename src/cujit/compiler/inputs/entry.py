@@ -13,7 +13,13 @@ if TYPE_CHECKING:
     from cujit.formats.fatbin_entry import FatbinEntry
 
 COMPRESSIONS = ("default", "none", "size", "speed", "balance")
-"""How a fatbin is compressed. Source: nvFatbin 13 user guide, ``-compress-mode``; 12.9 has only on and off."""
+"""How a fatbin is compressed; ``default`` as nvFatbin does by itself: PTX alone.
+
+Source: nvFatbin 13 user guide, ``-compress-mode``; 12.9 has only on and off.
+"""
+
+_USUAL = "balance"
+"""The smallest for the time to make and to load it; measured on an H200 (docs/shipping.md, "How large a fatbin is")."""
 
 
 @dataclass(frozen=True)
@@ -88,9 +94,8 @@ def check_compression(compress: str | bool | None) -> str:
     Raises:
         OptionError: it is none of them, no bool and not None.
     """
-    word = "default" if compress is None else compress
-    if isinstance(word, bool):
-        return "size" if word else "none"
-    if not isinstance(word, str) or word not in COMPRESSIONS:
+    if compress is None or isinstance(compress, bool):
+        return "none" if compress is False else _USUAL
+    if not isinstance(compress, str) or compress not in COMPRESSIONS:
         raise OptionError(f"compress is {spell(compress)}; it takes a bool or one of {', '.join(COMPRESSIONS)}")
-    return word
+    return compress
