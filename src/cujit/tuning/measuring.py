@@ -27,8 +27,10 @@ _HOPELESS = 3.0
 _NEAR = 1.25
 """Up to so many times the fastest, a candidate takes part in the rounds: first samples are that far off."""
 
+_SHORT_MS = 0.2
+"""Below, a single call says little: ``cujit.time`` then takes the mean over several."""
+
 _SAMPLES = 3
-_FIRST_S = 1.0
 _ERROR_CHARS = 1000
 
 Workload: TypeAlias = Callable[[Kernel, Mapping[str, Value]], Callable[[], object]]
@@ -62,6 +64,9 @@ class Bench:
     check: Check | None
     best_ms: float = math.inf
     calls: dict[int, Callable[[], object]] = field(default_factory=dict)
+    """What is timed, by candidate: of the ones near the fastest alone, for each holds memory of the device."""
+
+    looked: dict[int, float] = field(default_factory=dict)
 
     def first(self, number: int, variant: Variant) -> Measured:
         """Load a candidate, check it, and measure it: briefly where it is much slower than the best so far."""
@@ -69,9 +74,11 @@ class Bench:
         def measure() -> Timing:
             call = self._ready(number, variant)
             timing = time(call, repeat=_SAMPLES, warmup=0, calls=1, device=self.place)
-            if timing.min_ms < _HOPELESS * self.best_ms:
-                timing = time(call, repeat=_SAMPLES, warmup=0, limit_s=_FIRST_S, device=self.place)
+            if timing.min_ms < min(_SHORT_MS, _HOPELESS * self.best_ms):
+                timing = time(call, repeat=_SAMPLES, warmup=0, device=self.place)
+            self.looked[number] = timing.min_ms
             self.best_ms = min(self.best_ms, timing.min_ms)
+            self.forget_far(_NEAR * self.best_ms)
             return timing
 
         return self._safely(number, variant, measure)
@@ -84,6 +91,10 @@ class Bench:
             return time(call, repeat=_SAMPLES, warmup=1, calls=calls, device=self.place)
 
         return self._safely(number, variant, measure)
+
+    def forget_far(self, most_ms: float) -> None:
+        """Let go of the candidates that took longer."""
+        self.calls = {number: call for number, call in self.calls.items() if self.looked[number] <= most_ms}
 
     def _ready(self, number: int, variant: Variant) -> Callable[[], object]:
         call = self.workload(self.load(variant), variant.values)
@@ -188,7 +199,7 @@ def _decide(variants: Sequence[Variant], bench: Bench, rounds: int, found: dict[
         return None
     most_ms = _NEAR * min(timing.min_ms for timing in looked.values())
     near = {number: timing for number, timing in sorted(looked.items()) if timing.min_ms <= most_ms}
-    bench.calls = {number: call for number, call in bench.calls.items() if number in near}
+    bench.forget_far(most_ms)
     again = _in_turns(variants, bench, rounds, near)
     found.update(again)
     timings = _timed(again) or _timed(found)
