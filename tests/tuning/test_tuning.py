@@ -159,6 +159,20 @@ def test_a_hit_is_not_timed_again(bench: Bench) -> None:
     assert third.stale == ""
 
 
+def test_an_answer_outlives_the_image_of_its_winner(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("CUJIT_CACHE_ROOTS")
+    bench.tune()
+    cache = cujit.default_cache()
+    assert cache.store is not None
+    for entry in list(admin.ls(cache)):
+        if entry.summary is None or entry.summary.work != "tuning":
+            cache.store.delete(entry.digest)
+    cache.forget()
+    tuned = bench.tune()
+    assert tuned.provenance.outcome is Outcome.DISK
+    bench(tuned.kernel, tuned.values)()
+
+
 def test_the_order_of_a_space_does_not_matter(bench: Bench) -> None:
     bench.tune({"WORK": [3000, 1], "THREADS": [32, 64]})
     again = bench.tune({"THREADS": [64, 32], "WORK": [1, 3000]})

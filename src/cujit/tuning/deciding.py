@@ -120,8 +120,8 @@ def tune(
         rounds: how often the candidates that come near the fastest are measured again, in turns.
         device: where; several GPUs of one product share the work. None is the first GPU, or else the CPU device.
         executor: who compiles the candidates, as for ``cujit.farm.build``; None compiles each here, one by one.
-        group: ranks of which one decides for all: a communicator of mpi4py, ``torch.distributed``, or whatever has
-            ``rank`` and ``bcast(value, root=0)``. All of them have to call.
+        group: ranks of which one decides for all, and all of which have to call: a communicator of mpi4py, or whatever
+            has ``rank`` and ``bcast(value, root=0)``, or ``get_rank()`` and ``broadcast_object_list(values, src=0)``.
         arch: compile for another architecture (``sm_90a``).
         cache: as for ``cujit.compile``.
         options: of the compiler, for all candidates; ``more`` too.

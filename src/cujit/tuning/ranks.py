@@ -9,7 +9,7 @@ from cujit.errors import CujitError, OptionError, read_int, spell
 
 T = TypeVar("T")
 
-_HELP = "group=MPI.COMM_WORLD of mpi4py, group=torch.distributed, or what has rank and bcast(value, root=0)"
+_HELP = "group=MPI.COMM_WORLD of mpi4py, or whatever has rank and bcast(value, root=0)"
 
 
 class Ranks(NamedTuple):
@@ -20,7 +20,7 @@ class Ranks(NamedTuple):
 
     @classmethod
     def of(cls, group: object) -> Ranks:
-        """Take a communicator of mpi4py, the module ``torch.distributed``, or what looks like one; None is alone.
+        """Take a communicator of mpi4py, or what broadcasts as that or as ``torch.distributed`` does; None is alone.
 
         Raises:
             OptionError: it is none of these.
