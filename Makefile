@@ -4,7 +4,7 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
-.PHONY: demo test lint format runtime gpu-test gpu-wheels toolkits aarch64 cache-faults bench leak fuzz fuzz-kernels fuzz-ptx checked unoptimised promises guarded assembled replay mutants house images clean
+.PHONY: demo test lint format runtime gpu-test gpu-wheels toolkits aarch64 cache-faults store bench leak fuzz fuzz-kernels fuzz-ptx checked unoptimised promises guarded assembled replay mutants house images clean
 
 $(READY): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -77,6 +77,9 @@ aarch64: $(READY)  ## the demo and some tests of the CPU device on aarch64, in a
 
 cache-faults: $(READY)  ## every errno at every system call of the cache; needs strace
 	CUJIT_FAULTS=all $(BIN)/python -m pytest tests/cache/test_faults.py
+
+store: $(READY)  ## a million forgeries, and the shared cache over nginx (Debian's package of that name)
+	CUJIT_FORGERIES=1000000 $(BIN)/python -m pytest tests/remote
 
 bench: $(READY)  ## ratios against floors and peers, all taken in one run
 	$(BIN)/python benchmarks/run.py

@@ -12,6 +12,7 @@ import hypothesis
 import pytest
 
 import promises
+from cujit.cache.settings import VARIABLES
 from cujit.devices.device import Device
 from cujit.devices.jit import show_modules
 from cujit.devices.process import process_devices
@@ -40,14 +41,13 @@ def pytest_configure(config: pytest.Config) -> None:
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as a job in the background of a script
         signal.signal(signal.SIGINT, signal.default_int_handler)
     for name in (
-        "CUJIT_CACHE",
-        "CUJIT_CACHE_ROOTS",
-        "CUJIT_CACHE_BYTES",
         "CUJIT_COMPILE",
         "CUJIT_RECORD",
         "CUJIT_TUNE",
+        *(name for name in VARIABLES if name.startswith("CUJIT_")),
     ):
-        os.environ.pop(name, None)
+        if name != "CUJIT_CACHE_DIR":
+            os.environ.pop(name, None)
 
 
 def pytest_sessionstart() -> None:

@@ -29,6 +29,7 @@
     │   └── ArgumentError       arguments that do not fit the kernel's parameters                       (TypeError)
     ├── KernelFaultError        a kernel that could not go on: why, block, thread, line, address
     ├── CacheRefusedError       a cache directory that others could have written to
+    ├── RemoteError             a shared cache that does not answer, or not as one                        (OSError)
     ├── BudgetError             a kernel that uses more than it may, or of which that is not known      (AssertionError)
     └── ClosedError             a handle, module or array that was already released
 """
@@ -70,6 +71,7 @@ __all__ = [
     "NotTunedError",
     "OptionError",
     "PtxSyntaxError",
+    "RemoteError",
     "ToolCrashError",
     "ToolError",
     "ToolTimeoutError",
@@ -405,6 +407,14 @@ class BudgetError(CujitError, AssertionError):
 
 class CacheRefusedError(CujitError):
     """A cache directory that others could have written to; ``help`` is the command that puts it right."""
+
+
+class RemoteError(CujitError, OSError):
+    """A shared cache that does not answer, or not as one; ``retry_after_s`` is how long it wants to be left alone."""
+
+    def __init__(self, message: str, *, retry_after_s: float | None = None, help: str | None = None) -> None:
+        super().__init__(message, help=help)
+        self.retry_after_s = retry_after_s
 
 
 class CacheWarning(UserWarning):

@@ -79,7 +79,7 @@ def file_of(root: Path, digest: str) -> Path:
 
 def test_info_of_a_cache_that_was_never_used(verb: CacheVerb, root: Path) -> None:
     row = {"root": str(root), "writes": True, "entries": 0, "bytes": 0, "cap_bytes": 2 << 30}
-    assert said(verb("info", "--json")) == {"root": str(root), "roots": [row]}
+    assert said(verb("info", "--json")) == {"root": str(root), "roots": [row], "remote": None}
     assert "2 GiB" in verb("info").stdout
     assert said(verb("ls", "--json")) == []
     assert not root.exists()
@@ -103,7 +103,7 @@ def test_info_tells_every_root_in_the_order_of_search(
 
 def test_the_environment_may_switch_it_off(verb: CacheVerb, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUJIT_CACHE", "0")
-    assert said(verb("info", "--json")) == {"root": None, "roots": []}
+    assert said(verb("info", "--json")) == {"root": None, "roots": [], "remote": None}
     assert "CUJIT_CACHE_DIR" in verb("info").stdout
     assert verb("trim", "0").exit_code == 3
     monkeypatch.setenv("CUJIT_CACHE", "perhaps")

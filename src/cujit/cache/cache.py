@@ -21,7 +21,7 @@ from cujit.cache.lock import Hold, KeyLocks, lock_file
 from cujit.cache.memory import Recent
 from cujit.cache.provenance import Counters, Outcome, Provenance
 from cujit.cache.record import Summary, encode
-from cujit.cache.settings import DEFAULT_CAP_BYTES, CacheSettings, Compiling
+from cujit.cache.settings import DEFAULT_CAP_BYTES, DEFAULT_REMOTE_WAIT_S, CacheSettings, Compiling
 from cujit.cache.store import PACK_SUFFIX, Explanation, Published, Root, Store
 from cujit.cache.trust import Trust
 from cujit.errors import CacheRefusedError, CacheWarning, CompileError, FormatError, OptionError, spell, warn
@@ -29,6 +29,8 @@ from cujit.forks import Lock, begins_anew
 
 if TYPE_CHECKING:
     from cujit.cache.packaged import PackagedPack
+    from cujit.cache.remote.ledger import Ledger
+    from cujit.cache.remote.tier import Fetched, Tier
 
 _TROUBLE = (OSError, CacheRefusedError)
 """What never keeps an Artifact from being made."""
@@ -44,6 +46,7 @@ _COUNTED = {
     Outcome.MEMORY: "memory_hits",
     Outcome.DISK: "disk_hits",
     Outcome.SHIPPED: "disk_hits",
+    Outcome.REMOTE: "remote_hits",
     Outcome.WAITED: "waits",
 }
 
@@ -64,10 +67,14 @@ def _no_recipe() -> bytes:
     return b""
 
 
-class _Work(NamedTuple):
-    """What to do for a key: see ``Cache.get_or_make``."""
+class _Nowhere(Exception):
+    """What is sought without being made is not there."""
 
-    make: Callable[[], Artifact]
+
+class _Work(NamedTuple):
+    """What to do for a key: see ``Cache.get_or_make``. ``make`` is None where it is only sought."""
+
+    make: Callable[[], Artifact] | None
     why_not_keep: Callable[[], str] = _sure
     recipe: _Recipe = _no_recipe
     most_wait_s: float = math.inf
@@ -100,6 +107,9 @@ class Cache:
         runtime_dir: Path | None = None,
         keep_failure: Callable[[Exception], bool] = lambda e: isinstance(e, CompileError),
         compile: str = "auto",
+        remote: str | None = None,
+        trust: Path | None = None,
+        remote_wait_s: float = DEFAULT_REMOTE_WAIT_S,
     ) -> None:
         """Search the roots ``read_only`` in their order, then ``root``, which is written; None writes nowhere.
 
@@ -107,7 +117,9 @@ class Cache:
         with a group. ``runtime_dir`` is a directory of this machine and user, for the locks of a remote ``root``.
         ``keep_failure`` says which exceptions come again for the same key, as those of source that does not compile.
         ``compile`` is what ``CUJIT_COMPILE`` can be, for what uses this cache (``never``: a miss is an error); of the
-        two, the stricter one holds.
+        two, the stricter one holds. ``remote`` is the URL of a shared cache, which is asked last and never written;
+        what the keys in the file ``trust`` have signed is believed, and kept in ``root``. A store that does not
+        answer costs ``remote_wait_s`` in all.
 
         Raises:
             OptionError: a root that no directory can be called, a negative size, or an argument of the wrong type.
@@ -126,13 +138,16 @@ class Cache:
         self.distribution = ""
         self.own_packs: tuple[PackagedPack, ...] = ()
         runtime_dir = None if runtime_dir is None else _directory(runtime_dir)
-        trust = Trust.of_process(trusted_gid)
-        self.store = store = None if root is None else Store(_directory(root), trust, writable=True)
-        others: list[Root] = [_read_only(_directory(r), trust) for r in read_only]
+        owners = Trust.of_process(trusted_gid)
+        self.store = store = None if root is None else Store(_directory(root), owners, writable=True)
+        others: list[Root] = [_read_only(_directory(r), owners) for r in read_only]
         self.stores = (*others, *((store,) if store else ()))
         self.budget = None if store is None else Evictor(store, cap_bytes)
-        self._locks = None if store is None else KeyLocks(functools.partial(lock_file, store, runtime_dir), trust)
+        self._locks = None if store is None else KeyLocks(functools.partial(lock_file, store, runtime_dir), owners)
         self.hints = None if store is None else Hints(store, runtime_dir)
+        self.remote = _tier(remote, trust, remote_wait_s)
+        self._ledger = _ledger(store, trust, self.hints)
+        self._is_settled = self._ledger is None
         self._flights: SingleFlight[_Got] = SingleFlight()
         self._guard = threading.Lock()
         self._memory: Recent[_Known] = Recent(memory_bytes)
@@ -140,7 +155,7 @@ class Cache:
         self._keep_failure = keep_failure
         self._tally: dict[str, float] = dict.fromkeys((field.name for field in fields(Counters)), 0)
         self._longest_ms: dict[str, float] = {}
-        self._warned = False
+        self._warned: set[str] = set()
         self._new = True
         begins_anew(self)
 
@@ -155,6 +170,9 @@ class Cache:
             cap_bytes=settings.cap_bytes,
             runtime_dir=settings.runtime_dir,
             compile=compile,
+            remote=settings.remote or None,
+            trust=settings.trust,
+            remote_wait_s=settings.remote_wait_s,
         )
 
     @classmethod
@@ -214,9 +232,18 @@ class Cache:
     def find(self, key: Key, *, is_read: bool = False) -> tuple[Artifact, Provenance] | None:
         """Get the Artifact of a key if it is known here, and make nothing; None if it is not.
 
-        Unless ``is_read``, whoever looks at it first may have to read it, and find it damaged.
+        Unless ``is_read``, whoever looks at it first may have to read it, and find it damaged; and the shared cache is
+        not asked.
         """
-        return self._had(key, is_read=is_read)
+        had = self._had(key, is_read=is_read)
+        if had is not None or not is_read or self.remote is None:
+            return had
+        work = _Work(None)
+        try:
+            got, _ = self._flights.run(("find", key.digest), lambda: self._work(key, work), self._patience_s(key, work))
+        except _Nowhere:
+            return None
+        return self._told(key, got.known, got.outcome, got.reason)
 
     def pinned(self, pin: str, is_answer: Callable[[Summary, Root], bool]) -> tuple[Artifact, Provenance] | None:
         """Get the Artifact that the distribution's own packs have for a pin; None if they have none.
@@ -242,6 +269,17 @@ class Cache:
         """Keep an Artifact that was made elsewhere, and took ``make_ms``; one that is kept already stays."""
         got = self._kept(key, artifact, make_ms, self.store, _NO_ROOT, _no_recipe)
         return self._told(key, got.known, got.outcome, got.reason)[1]
+
+    def adopt(self, digest: str, fetched: Fetched, ledger: Ledger | None) -> str:
+        """Keep in the root what a shared cache had and was proved; return why not, or nothing."""
+        if self.store is None or ledger is None:
+            return _NO_ROOT
+        try:
+            ledger.note(fetched.signer, digest)  # before it is kept: nothing is there without its signer
+            return self._publish(self.store, digest, fetched.data) or ""
+        except _TROUBLE as e:
+            self._failure(e)
+            return str(e)
 
     def discard(self, key: Key) -> bool:
         """Forget the Artifact of one key, here and in the root that is written; False where neither had it.
@@ -293,6 +331,8 @@ class Cache:
         return known
 
     def _had(self, key: Key, *, is_read: bool) -> tuple[Artifact, Provenance] | None:
+        if not self._is_settled:
+            self._settle()
         known, outcome = self._remembered(key), Outcome.MEMORY
         if known is None:
             known, outcome = self._on_disk(key, self.stores, key.digest, is_read=is_read), Outcome.DISK
@@ -327,22 +367,46 @@ class Cache:
             return _Got(known, Outcome.MEMORY)
         store, locks = self.store, self._locks
         if store is None or locks is None:
-            return self._made(key, work, None, _NO_ROOT)
+            return self._fetched(key, _NO_ROOT) or self._made(key, work, None, _NO_ROOT)
         try:
             reason = "" if store.prepare() else _other_version(store)
         except _TROUBLE as e:
             self._failure(e)
             reason = str(e)
         if reason:
-            return self._made(key, work, None, reason)
+            return self._fetched(key, reason) or self._made(key, work, None, reason)
         ready = functools.partial(store.has, key.digest)
         with locks.hold(key.digest, self._patience_s(key, work), ready, self._failure) as hold:
             known = self._on_disk(key, self.stores, key.digest, is_read=True)
             if known is not None:
                 return _Got(known, Outcome.WAITED if hold is Hold.WAITED else Outcome.DISK)
-            return self._made(key, work, store, "")
+            return self._fetched(key, "") or self._made(key, work, store, "")
+
+    def _fetched(self, key: Key, reason: str) -> _Got | None:
+        """Ask the shared cache, and keep what it has, unless there is a reason not to; None where it has nothing."""
+        fetched = None if self.remote is None else self.remote.get(key)
+        if fetched is None or fetched.record is None:
+            self._without_remote(fetched and fetched.fault)
+            return None
+        reason = reason or self.adopt(key.digest, fetched, self._ledger)
+        root = None if reason or self.store is None else self.store.root
+        known = _Known(fetched.record.artifact, fetched.record.make_ms, root)
+        self._remember(key, known, len(fetched.data), read_bytes=len(fetched.data))
+        self._count(not_kept=1 if reason else 0)
+        return _Got(known, Outcome.REMOTE, reason)
+
+    def _settle(self) -> None:
+        """Delete, once, what signers have brought that are believed no more."""
+        self._is_settled = True
+        try:
+            if self._ledger is not None:
+                self._ledger.settle()
+        except _TROUBLE as e:
+            self._failure(e)
 
     def _made(self, key: Key, work: _Work, store: Store | None, reason: str) -> _Got:
+        if work.make is None:
+            raise _Nowhere
         self._count(misses=1)
         begin = time.perf_counter()
         try:
@@ -386,19 +450,19 @@ class Cache:
         except OSError as e:  # a working directory that was removed meanwhile
             return str(e)
         try:
-            return self._publish(store, key, record)
+            return self._publish(store, key.digest, record)
         except _TROUBLE as e:
             self._failure(e)
             return str(e)
 
-    def _publish(self, store: Store, key: Key, record: bytes) -> str | None:
+    def _publish(self, store: Store, digest: str, record: bytes) -> str | None:
         if self._new:
             self._new = False
             store.remove_stale()
         assert self.budget is not None
         if not self.budget.has_room(len(record)):
             return f"{len(record)} bytes more are too many for a cap of {self.budget.cap_bytes} bytes"
-        published = store.put(key.digest, record)
+        published = store.put(digest, record)
         if published is Published.REFUSED_FORMAT:
             return _other_version(store)
         if published is Published.KEPT_THEIRS:
@@ -441,16 +505,30 @@ class Cache:
 
     def _failure(self, error: Exception) -> None:
         self._count(failures=1)
+        self._warn_once("files", f"cujit's cache goes on without its files: {error}")
+
+    def _without_remote(self, fault: Exception | None) -> None:
+        if fault is None or self.remote is None:
+            return
+        is_refused = isinstance(fault, FormatError)
+        self._count(**{"remote_refused" if is_refused else "remote_failures": 1})
+        what = "refuses an entry of" if is_refused else "goes on without"
+        self._warn_once(what, f"cujit {what} the shared cache {self.remote.url}: {fault}")
+
+    def _warn_once(self, subject: str, message: str) -> None:
         with self._guard:
-            was_warned, self._warned = self._warned, True
+            was_warned = subject in self._warned
+            self._warned.add(subject)
         if not was_warned:
-            warn(f"cujit's cache goes on without its files: {error}", CacheWarning)
+            warn(message, CacheWarning)
 
     def after_fork(self) -> None:
         """Begin anew, in a forked child, with what other threads of the parent may have been changing."""
         self._flights.after_fork()
         if self._locks is not None:
             self._locks.after_fork()
+        if self.remote is not None:
+            self.remote.after_fork()
         if self._guard.locked():
             self._memory.clear()
             self._failed.clear()
@@ -497,6 +575,24 @@ def _read_only(path: Path, trust: Trust) -> Root:
     from cujit.cache.pack import Pack  # start-up time: most have none
 
     return Pack(path, trust)
+
+
+def _tier(url: str | None, trust: Path | None, wait_s: float) -> Tier | None:
+    if url is None:
+        return None
+    if trust is None:
+        raise OptionError("a shared cache, and nobody who is believed", help="CUJIT_TRUST=FILE: docs/remote.md")
+    from cujit.cache.remote.tier import Tier  # start-up time: most have none
+
+    return Tier(url, _directory(trust), wait_s=wait_s)
+
+
+def _ledger(store: Store | None, trust: Path | None, hints: Hints | None) -> Ledger | None:
+    if store is None or trust is None:
+        return None
+    from cujit.cache.remote.ledger import Ledger  # start-up time, as above
+
+    return Ledger(store, _directory(trust), hints)
 
 
 def _other_version(store: Store) -> str:

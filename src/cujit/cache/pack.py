@@ -34,6 +34,7 @@ from cujit.cache.filesystem import OpenFile, UntrustedFileError, open_trusted, t
 from cujit.cache.key import Key, Part
 from cujit.cache.record import (
     MAX_RECORD_BYTES,
+    PORTABLE,
     PREFIX_BYTES,
     EntryRecord,
     Summary,
@@ -486,7 +487,7 @@ def write_pack(
         CacheRefusedError: others could have written to a root.
         OSError: a root cannot be read, or the file not be written.
     """
-    digests = _portable(roots) if wanted is None else set(wanted)
+    digests = portable(roots) if wanted is None else set(wanted)
     answers = set((requests or {}).items())
     if missing := {key for _, key in answers} - digests:
         raise FormatError(f"a request is answered by {min(missing)}, which is not among the records of the pack")
@@ -543,16 +544,13 @@ def _write(
     return _stats(rows, len(answers), len(others), size)
 
 
-_PORTABLE = frozenset(("nvrtc", "nvvm", "link", "bundle", "tuning"))
-"""Work whose result is good on every machine. Machine code of this processor and modules by version are not."""
-
-
-def _portable(roots: Sequence[Root]) -> set[str]:
+def portable(roots: Sequence[Root]) -> set[str]:
+    """Give the keys of all that another machine could use; raises as ``Root.entries``."""
     found = set()
     for root in roots:
         for entry in root.entries():
             head = root.peek(entry.digest)
-            if head is not None and head[0].work in _PORTABLE:
+            if head is not None and head[0].work in PORTABLE:
                 found.add(entry.digest)
     return found
 
@@ -565,7 +563,7 @@ def _normalised(roots: Sequence[Root], digest: str, *, made_s: int, with_recipes
         lookup = root.get(digest)
         damage = damage or lookup.damage
         if lookup.record is not None:
-            found.setdefault(_encoded(lookup.record, made_s=made_s, with_recipes=with_recipes), root.root)
+            found.setdefault(encoded_anew(lookup.record, made_s=made_s, with_recipes=with_recipes), root.root)
     if not found:
         raise FormatError(damage or f"no record of the key {digest} in {', '.join(str(r.root) for r in roots)}")
     (record, first), *others = found.items()
@@ -576,12 +574,17 @@ def _normalised(roots: Sequence[Root], digest: str, *, made_s: int, with_recipes
     return record
 
 
-def _encoded(record: EntryRecord, *, made_s: int, with_recipes: bool) -> bytes:
+def encoded_anew(record: EntryRecord, *, made_s: int, with_recipes: bool, make_ms: float = 0.0) -> bytes:
+    """Write a record for other machines: without source, log and paths, unless they are asked for.
+
+    Raises:
+        FormatError: the parts are not those of its key.
+    """
     artifact = record.artifact
     if not with_recipes:  # who made it first called its source by a path of that machine
         artifact = replace(artifact, log="", name=os.path.basename(artifact.name))
     recipe = record.recipe if with_recipes else b""
-    return encode(record.key(), artifact, make_ms=0.0, made_s=made_s, recipe=recipe)
+    return encode(record.key(), artifact, make_ms=make_ms, made_s=made_s, recipe=recipe)
 
 
 def _image(record: bytes, digest: str) -> bytes:

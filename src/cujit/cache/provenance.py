@@ -18,6 +18,8 @@ class Outcome(enum.Enum):
     """This process had it."""
     DISK = "disk"
     """It was read from a root."""
+    REMOTE = "remote"
+    """The shared cache had it, signed by a key that is believed."""
     SHIPPED = "shipped"
     """The distribution that asks for it brought it; its compiler may have been another build than that of here."""
     WAITED = "waited"
@@ -65,7 +67,7 @@ class Provenance:
     @property
     def is_hit(self) -> bool:
         """Whether it did not have to be made by this process."""
-        return self.outcome in (Outcome.MEMORY, Outcome.DISK, Outcome.SHIPPED, Outcome.WAITED)
+        return self.outcome not in (Outcome.MADE, Outcome.UNCACHED)
 
     def why(self) -> Explanation | None:
         """Say what differs from the nearest entry of the cache, for a miss; None for a hit, or where there is none."""
@@ -84,7 +86,8 @@ class Counters:
 
     ``waits`` are Artifacts that another thread or process made meanwhile. ``failures`` are errors of the system that
     were worked around, ``damaged`` the entries that were set aside, ``not_kept`` the Artifacts that were made and not
-    written. ``saved_ms`` is the time that making took for all that were not made again.
+    written. ``remote_failures`` are questions that the shared cache did not answer, ``remote_refused`` what it gave and
+    was not believed; neither is a miss. ``saved_ms`` is the time that making took for all that were not made again.
     """
 
     memory_hits: int = 0
@@ -95,6 +98,9 @@ class Counters:
     failures: int = 0
     damaged: int = 0
     not_kept: int = 0
+    remote_hits: int = 0
+    remote_failures: int = 0
+    remote_refused: int = 0
     read_bytes: int = 0
     written_bytes: int = 0
     made_ms: float = 0.0
@@ -103,4 +109,4 @@ class Counters:
     @property
     def hits(self) -> int:
         """Artifacts that did not have to be made by this process."""
-        return self.memory_hits + self.disk_hits + self.waits
+        return self.memory_hits + self.disk_hits + self.remote_hits + self.waits

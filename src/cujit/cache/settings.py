@@ -12,11 +12,17 @@ from pathlib import Path
 from cujit.errors import OptionError, spell
 
 DEFAULT_CAP_BYTES = 2 << 30
+DEFAULT_REMOTE_WAIT_S = 0.15
+"""How long a process waits in vain for a shared cache, in all."""
+
 VARIABLES = (
     "CUJIT_CACHE",
     "CUJIT_CACHE_BYTES",
     "CUJIT_CACHE_DIR",
     "CUJIT_CACHE_ROOTS",
+    "CUJIT_REMOTE",
+    "CUJIT_REMOTE_WAIT_S",
+    "CUJIT_TRUST",
     "HOME",
     "XDG_CACHE_HOME",
     "XDG_RUNTIME_DIR",
@@ -93,6 +99,8 @@ class CacheSettings:
 
     ``root`` is written, and None where the user has no home; ``read_only`` are searched before it, in order.
     ``runtime_dir`` is $XDG_RUNTIME_DIR or None. ``cap_bytes`` bounds ``root``. Nothing is cached unless ``is_on``.
+    ``remote`` is the URL of a shared cache or empty, ``trust`` the file of keys that it is believed by,
+    ``remote_wait_s`` how long a process waits in vain for it.
     """
 
     root: Path | None = None
@@ -100,13 +108,16 @@ class CacheSettings:
     read_only: tuple[Path, ...] = ()
     cap_bytes: int = DEFAULT_CAP_BYTES
     is_on: bool = True
+    remote: str = ""
+    trust: Path | None = None
+    remote_wait_s: float = DEFAULT_REMOTE_WAIT_S
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str]) -> CacheSettings:
-        """Read ``CUJIT_CACHE`` (0 is off), ``CUJIT_CACHE_DIR``, ``CUJIT_CACHE_ROOTS``, ``CUJIT_CACHE_BYTES`` and XDG's.
+        """Read ``CUJIT_CACHE`` (0 is off), what begins with ``CUJIT_CACHE_`` or ``CUJIT_REMOTE``, and XDG's variables.
 
         Without ``CUJIT_CACHE_DIR`` the root is ``$XDG_CACHE_HOME/cujit``. ``CUJIT_CACHE_ROOTS`` are directories with
-        ``os.pathsep`` between them; ``CUJIT_CACHE_BYTES`` is a size such as ``4GiB``.
+        ``os.pathsep`` between them; ``CUJIT_CACHE_BYTES`` is a size such as ``4GiB``. ``CUJIT_TRUST`` is a file.
 
         Source: XDG Base Directory Specification 0.8: a relative path in its variables is ignored, the default of
         ``XDG_CACHE_HOME`` is ``~/.cache``.
@@ -121,6 +132,9 @@ class CacheSettings:
             tuple(_expanded(path) for path in listed if path),
             _cap_bytes(environment.get("CUJIT_CACHE_BYTES")),
             _is_on(environment.get("CUJIT_CACHE", "")),
+            environment.get("CUJIT_REMOTE", ""),
+            _expanded(environment["CUJIT_TRUST"]) if environment.get("CUJIT_TRUST") else None,
+            _wait_s(environment.get("CUJIT_REMOTE_WAIT_S")),
         )
 
 
@@ -156,6 +170,14 @@ def _cap_bytes(said: str | None) -> int:
         return parse_bytes(said)
     except OptionError as e:
         raise OptionError(f"CUJIT_CACHE_BYTES: {e.message}", help=e.help) from None
+
+
+def _wait_s(said: str | None) -> float:
+    if not said:
+        return DEFAULT_REMOTE_WAIT_S
+    if not re.fullmatch(r"[0-9]{1,4}(\.[0-9]{1,6})?", said):
+        raise OptionError(f"CUJIT_REMOTE_WAIT_S is {spell(said)}; it takes seconds, such as 0.5")
+    return float(said)
 
 
 def _expanded(path: str) -> Path:

@@ -214,6 +214,8 @@ class Runner:
         """Say what was not found, what is nearest to it, and where it was sought."""
         lines = [f"no cache has {job.subject}, and {job.tool} is not called to {job.step} it ({self.compiling})"]
         nearest, roots = None, () if self.cache is None else tuple(str(root.root) for root in self.cache.stores)
+        if self.cache is not None and self.cache.remote is not None:
+            roots += (self.cache.remote.url,)
         if isinstance(keyed, Uncacheable):
             lines.append(f"it has no key: {keyed.reason}")
         elif self.cache is not None:

@@ -1,6 +1,6 @@
 """Worklists: what programs asked to be compiled, recorded, joined and built ahead. ``import cujit.worklist``."""
 
-from cujit.worklist.building import Cover, Unbuilt, build, cover
+from cujit.worklist.building import Cover, Unbuilt, build, cover, keys
 from cujit.worklist.lists import Merged, RecipeUse, Worklist, merge, read
 from cujit.worklist.recording import Recording, record
 
@@ -13,6 +13,7 @@ __all__ = [
     "Worklist",
     "build",
     "cover",
+    "keys",
     "merge",
     "read",
     "record",

@@ -165,6 +165,33 @@ def cover(
     return Cover(calls, covered, ms, covered_ms, tuple(missing))
 
 
+def keys(
+    worklist: Worklist, *, arch: Sequence[str | Arch] = (), project: str | os.PathLike[str] | None = None
+) -> tuple[dict[str, str], tuple[Unbuilt, ...]]:
+    """Make the keys of a list, of the headers and the compiler that are here, and compile nothing.
+
+    Gives the digest of each key with the name of its source, and what has no key here.
+
+    Args:
+        worklist: what ``read`` or ``merge`` gave.
+        arch: as of ``build``.
+        project: as of ``build``.
+
+    Raises:
+        ArchError: there is no such architecture.
+        FormatError: the list is empty.
+    """
+    work = _Work.of(worklist, Cache(None), project)
+    found: dict[str, str] = {}
+    failed = []
+    for unit in work.units(arch):
+        try:
+            found[work.key(unit)] = unit.name
+        except CujitError as e:  # noqa: PERF203
+            failed.append(unit.unbuilt(first_message(e)))
+    return found, tuple(failed)
+
+
 @dataclass(frozen=True)
 class _Unit:
     """One compile of a list, with the calls of all its uses."""
@@ -219,18 +246,27 @@ class _Work(NamedTuple):
                 found[use.recipe, target] = _Unit(name, use.recipe, target, calls, make_ms)
         return list(found.values())
 
+    def key(self, unit: _Unit) -> str:
+        """Make the digest of the key of a unit, of the headers and the compiler that are here.
+
+        Raises:
+            CujitError: it cannot be made here.
+        """
+        assert self.runner.keys is not None
+        job = CompileJob(self.worklist.request(unit.recipe, unit.arch, self.places))
+        job.check()
+        keyed = job.key(self.runner.keys)
+        if isinstance(keyed, Uncacheable):
+            raise FormatError(f"not cached: {keyed.reason}")
+        return keyed.key.digest
+
     def lacks(self, unit: _Unit, shipped: Cache) -> str:
         """Say why no root answers a unit; "" where one does."""
-        assert self.runner.keys is not None
         try:
-            job = CompileJob(self.worklist.request(unit.recipe, unit.arch, self.places))
-            job.check()
-            keyed = job.key(self.runner.keys)
+            digest = self.key(unit)
         except CujitError as e:
             return first_message(e)
-        if isinstance(keyed, Uncacheable):
-            return f"not cached: {keyed.reason}"
-        return "" if any(root.peek(keyed.key.digest) for root in shipped.stores) else "it is not there"
+        return "" if any(root.peek(digest) for root in shipped.stores) else "it is not there"
 
 
 def _named(arch: Sequence[str | Arch]) -> list[Arch]:

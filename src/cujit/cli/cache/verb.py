@@ -11,6 +11,7 @@ import click
 from cujit.cache import admin
 from cujit.cache.cache import Cache
 from cujit.cli.cache.common import cache_option, read_size, short, shown_age, shown_size, summary_record
+from cujit.cli.cache.shared import keygen, pull, push
 from cujit.cli.cache.show import show
 from cujit.cli.cache.verify import verify
 from cujit.cli.cache.why import why
@@ -31,6 +32,7 @@ def command() -> None:
 def info(cache: Cache, as_json: bool) -> None:
     """Tell where the cache is, in the order of search, and how much each directory holds."""
     found = admin.info(cache)
+    remote = None if cache.remote is None else cache.remote.url
     roots = [(store.root, [entry.size_bytes for entry in store.entries()]) for store in cache.stores]
     rows = [
         {
@@ -43,7 +45,7 @@ def info(cache: Cache, as_json: bool) -> None:
         for root, sizes in roots
     ]
     if as_json:
-        print_json({"root": found.root and str(found.root), "roots": rows})
+        print_json({"root": found.root and str(found.root), "roots": rows, "remote": remote})
         return
     if not roots:
         click.echo("nothing is cached: CUJIT_CACHE is off, or there is no home; CUJIT_CACHE_DIR names a directory")
@@ -61,6 +63,8 @@ def info(cache: Cache, as_json: bool) -> None:
         for root, sizes in roots
     ]
     print_table(("directory", "writes", "entries", "size", "most"), cells, right=("entries", "size", "most"))
+    if remote is not None:
+        click.echo(f"then the shared cache {remote}")
 
 
 @command.command("ls")
@@ -154,5 +158,5 @@ def _tell_freed(freed_bytes: int, cache: Cache, as_json: bool) -> None:
         )
 
 
-for verb in (show, why, verify):
+for verb in (show, why, verify, keygen, push, pull):
     command.add_command(verb)

@@ -1,0 +1,106 @@
+"""The ledger of a root: which of its entries came from elsewhere, by who signed them, so that these can go again."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import hashlib
+import os
+import re
+from pathlib import Path
+
+from cujit.cache.filesystem import UntrustedFileError, read_trusted
+from cujit.cache.hints import Hints
+from cujit.cache.remote.signing import KeyFile
+from cujit.cache.store import Store
+from cujit.errors import CacheRefusedError, FormatError
+
+_NAME = re.compile(r"[0-9a-f]{64}")
+_MOST_BYTES = 1 << 28
+_DIRECTORY = "signers"
+
+
+class Ledger:
+    """Files ``signers/<key id>`` of a root, with a line for each entry that came signed by that key."""
+
+    def __init__(self, store: Store, trust: Path, hints: Hints | None) -> None:
+        """Take the root, the file of keys that are believed, and where it is noted what was looked through last."""
+        self._store = store
+        self._keys = KeyFile(trust)
+        self._hints = hints
+        self._directory = store.root / _DIRECTORY
+
+    def note(self, signer: str, digest: str) -> None:
+        """Note who signed an entry, before it is kept.
+
+        Raises:
+            OSError: it cannot be noted; then it must not be kept.
+        """
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(self._directory, self._store.trust.directory_mode)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
+        fd = os.open(self._directory / signer, flags, self._store.trust.file_mode)
+        try:
+            line = f"\n{digest}\n".encode()  # on a line of its own also where another process was cut off
+            if os.write(fd, line) < len(line):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        finally:
+            os.close(fd)
+
+    def settle(self) -> int:
+        """Delete what keys have brought that are believed no more, and return how many entries those were.
+
+        Where neither the file of keys nor the list of signers has changed since, that is all that is looked at.
+
+        Raises:
+            CacheRefusedError: the keys cannot be read, or others could have written to the ledger.
+            OSError: an entry cannot be deleted.
+        """
+        if not self._store.is_there() or not os.path.lexists(self._directory):
+            return 0
+        name = f"signers-{hashlib.sha256(os.fsencode(os.path.abspath(self._keys.path))).hexdigest()[:32]}"
+        if self._hints is not None and self._hints.get(name) == self._stamp():
+            return 0
+        try:
+            keys = self._keys.read()
+        except FormatError as e:
+            raise CacheRefusedError(e.message, help=e.help) from e
+        gone = sum(self._evict(one) for one in _signers(self._store) if not keys.believes(one))
+        if self._hints is not None:
+            self._hints.put(name, self._stamp())
+        return gone
+
+    def _stamp(self) -> bytes:
+        return b"%s %d" % (self._keys.stamp(), os.stat(self._directory).st_mtime_ns)
+
+    def _evict(self, signer: str) -> int:
+        gone = sum(self._store.delete(digest) for digest in _by(self._store, signer))
+        os.unlink(self._directory / signer)
+        return gone
+
+
+def brought(store: Store) -> set[str]:
+    """Give the keys of all entries of a root that came from elsewhere.
+
+    Raises:
+        CacheRefusedError: others could have written to it.
+        OSError: it cannot be read.
+    """
+    try:
+        return {digest for signer in _signers(store) for digest in _by(store, signer)}
+    except FileNotFoundError:
+        return set()
+
+
+def _signers(store: Store) -> list[str]:
+    return [name for name in os.listdir(store.root / _DIRECTORY) if _NAME.fullmatch(name)]
+
+
+def _by(store: Store, signer: str) -> set[str]:
+    """Give the keys of what a signer has brought; a line that was cut off is none."""
+    path = store.root / _DIRECTORY / signer
+    try:
+        data = read_trusted(path, store.trust, _MOST_BYTES, head=True)[0]
+    except UntrustedFileError as e:
+        raise CacheRefusedError(f"{path} {e}", help="cujit cache clear, and delete that file") from e
+    return set(filter(_NAME.fullmatch, data.decode("ascii", "replace").split("\n")))

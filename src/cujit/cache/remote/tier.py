@@ -1,0 +1,283 @@
+"""The tier behind the roots: asks a shared cache for a record, proves it, and never keeps anybody waiting for long.
+
+A store that is dead, slow or lies costs a process ``wait_s`` in all; then it is left alone, and asked again by a thread
+that nobody waits for.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+from cujit.artifact import Kind
+from cujit.cache.key import Key
+from cujit.cache.record import PORTABLE, EntryRecord, decode
+from cujit.cache.remote.signing import HEAD_BYTES, KeyFile, TrustedKeys, bindings
+from cujit.cache.remote.transport import Transport, check_url, shown_url, transport_of
+from cujit.errors import CujitError, FormatError, OptionError, RemoteError, spell
+
+FORMAT_NAME, FORMAT = "v1/FORMAT", b"cujit remote 1\n"
+"""What lies in every shared cache. Where it does not, whatever answers is something else, such as a proxy."""
+
+_FAILURES = 3
+_FIRST_OFF_S, _LONGEST_OFF_S = 30.0, 600.0
+_ABSENT_S = 10.0
+_MOST_ABSENT = 4096
+_BYTES_PER_S = 8 << 20  # of a record that is proved to be signed; it gets the time that a slow network needs
+_SOCKET_S = 10.0
+
+
+def object_name(digest: str) -> str:
+    """Say under which name the record of a key lies in a shared cache."""
+    return f"v1/e/{digest[:2]}/{digest[2:]}"
+
+
+class Fetched(NamedTuple):
+    """What came of a question: a record that is proved, its bytes and who signed it; or ``fault``, why there is none.
+
+    A record that is not there has no fault. A ``FormatError`` is that of a record which is refused.
+    """
+
+    record: EntryRecord | None = None
+    data: bytes = b""
+    signer: str = ""
+    fault: Exception | None = None
+
+
+def fetch(
+    transport: Transport,
+    keys: TrustedKeys,
+    digest: str,
+    *,
+    may_go_on: Callable[[int], None] = lambda _: None,
+) -> Fetched:
+    """Get the record of a key and prove it: its size, who signed it, its digests, the parts of its key, and its kind.
+
+    ``may_go_on(size_bytes)`` is called before each piece, with the size that was proved, or 0; it raises to end this.
+
+    Raises:
+        FileNotFoundError: it is not there.
+        FormatError: it is not believed.
+        RemoteError: the store does not answer.
+    """
+    pieces = transport.get(object_name(digest))
+    data, signed = bytearray(), None
+    with contextlib.closing(pieces):
+        for piece in pieces:
+            data += piece
+            if signed is None and len(data) >= HEAD_BYTES:
+                signed = keys.prove(bytes(data[:HEAD_BYTES]), digest, now_s=time.time())
+            if signed is not None and len(data) > HEAD_BYTES + signed.size_bytes:
+                raise FormatError(f"longer than the {signed.size_bytes} bytes that were signed")
+            may_go_on(0 if signed is None else signed.size_bytes)
+    if signed is None:
+        raise FormatError(f"cut off after {len(data)} bytes")
+    record = bytes(data[HEAD_BYTES:])
+    if len(record) < signed.size_bytes:
+        raise RemoteError(f"cut off: {len(record)} of {signed.size_bytes} bytes came")
+    if hashlib.sha256(record).digest() != signed.sha256:
+        raise FormatError("not the record that was signed: its SHA-256 is another")
+    entry = decode(record, digest)
+    if entry.key().kind not in PORTABLE or entry.artifact.kind is Kind.OBJECT:
+        raise FormatError(f"{entry.work} of kind {entry.artifact.kind.value} never comes from another machine")
+    return Fetched(entry, record, signed.signer)
+
+
+def read_format(transport: Transport) -> bool:
+    """Read what marks a shared cache; False where there is none.
+
+    Raises:
+        RemoteError: there is something else, or no answer.
+    """
+    found = b""
+    try:
+        with contextlib.closing(transport.get(FORMAT_NAME)) as pieces:
+            for piece in pieces:
+                found += piece
+                if len(found) > len(FORMAT):
+                    break
+    except FileNotFoundError:
+        return False
+    if found != FORMAT:
+        raise RemoteError(f"its FORMAT is not that of this cujit, and begins {found[:20]!r}")
+    return True
+
+
+class Tier:
+    """A shared cache that is only read, under a file of keys that are believed; for any number of threads."""
+
+    def __init__(self, url: str, trust: Path, *, wait_s: float) -> None:
+        """Name the store and the file; nothing is opened yet.
+
+        Raises:
+            OptionError: the URL names no store.
+        """
+        check_url(url)
+        if isinstance(wait_s, bool) or not isinstance(wait_s, (int, float)) or not 0 <= wait_s <= _SOCKET_S:
+            raise OptionError(f"remote_wait_s is {spell(wait_s)}; it takes 0 to {_SOCKET_S:.0f} seconds")
+        self.url = shown_url(url)
+        self._whole_url = url
+        self._keys = KeyFile(trust)
+        self._wait_s = wait_s
+        self._transport: Transport | None = None
+        self._clock = time.monotonic
+        self._absent: dict[str, float] = {}
+        self._is_checked = False
+        self._failures, self._lost_s = 0, 0.0
+        self._off_until: float | None = None
+        self._on_since, self._off_s = float("-inf"), _FIRST_OFF_S
+        self._is_probing = False
+        self._guard = threading.Lock()
+
+    def get(self, key: Key) -> Fetched:
+        """Ask for the record of a key, unless the store is left alone now, or has just said that it has none."""
+        if key.kind not in PORTABLE:
+            return Fetched()
+        with self._guard:
+            now = self._clock()
+            is_off = self._off_until is not None
+            is_probe = is_off and not self._is_probing and now >= (self._off_until or 0.0)
+            self._is_probing = self._is_probing or is_probe
+            allowed_s = self._wait_s - self._lost_s
+            if not is_off and self._absent.get(key.digest, now) > now:
+                return Fetched()
+        if is_off and not is_probe:
+            return Fetched()
+        try:
+            keys, transport = self._keys.read(), self._opened()
+        except (CujitError, OSError) as e:
+            self._is_probing = False
+            return self._failed(e, 0.0, at_once=True)
+        attempt = _Attempt(lambda going: self._look(transport, keys, key.digest, going), allowed_s)
+        if is_probe:
+            attempt.start(self._probed)
+            return Fetched()
+        attempt.start()
+        return self._judged(attempt, key.digest)
+
+    def _opened(self) -> Transport:
+        if self._transport is None:
+            bindings()  # here, for the time that imports take is not that of the store
+            self._transport = transport_of(self._whole_url, _SOCKET_S)
+        return self._transport
+
+    def _look(self, transport: Transport, keys: TrustedKeys, digest: str, may_go_on: Callable[[int], None]) -> Fetched:
+        """Do what is asked of the store, in a thread of its own."""
+        if not self._is_checked:
+            if not read_format(transport):
+                raise RemoteError("there is no shared cache: it has no FORMAT", help="cujit cache push makes one")
+            self._is_checked = True
+        with contextlib.suppress(FileNotFoundError):
+            return fetch(transport, keys, digest, may_go_on=may_go_on)
+        return Fetched()
+
+    def _judged(self, attempt: _Attempt, digest: str) -> Fetched:
+        fetched = attempt.result()
+        if isinstance(fetched.fault, FormatError):
+            self._forget_for_now(digest)
+            return self._failed(fetched.fault, attempt.took_s)
+        if fetched.fault is not None:
+            return self._failed(fetched.fault, attempt.took_s, at_once=not self._is_checked)
+        with self._guard:
+            self._failures = 0
+        if fetched.record is None:
+            self._forget_for_now(digest)
+        return fetched
+
+    def _forget_for_now(self, digest: str) -> None:
+        with self._guard:
+            if len(self._absent) >= _MOST_ABSENT:
+                self._absent.clear()
+            self._absent[digest] = self._clock() + _ABSENT_S
+
+    def _failed(self, error: Exception, took_s: float, *, at_once: bool = False) -> Fetched:
+        """Count a failure, and leave the store alone where that is the third, or all that may be lost of time is."""
+        with self._guard:
+            self._failures, self._lost_s = self._failures + 1, self._lost_s + took_s
+            wanted_s = getattr(error, "retry_after_s", None)
+            if wanted_s is not None:
+                self._off_until = self._clock() + wanted_s
+            elif at_once or self._failures >= _FAILURES or self._lost_s >= self._wait_s:
+                self._leave_alone()
+        return Fetched(fault=error)
+
+    def _leave_alone(self) -> None:
+        now = self._clock()
+        is_again = now - self._on_since < self._off_s
+        self._off_s = min(2 * self._off_s, _LONGEST_OFF_S) if is_again else _FIRST_OFF_S
+        self._off_until = now + self._off_s
+
+    def _probed(self, attempt: _Attempt) -> None:
+        """Take what came of a question that nobody waited for."""
+        is_well = attempt.result().fault is None and attempt.took_s <= self._wait_s
+        with self._guard:
+            self._is_probing = False
+            if is_well:
+                self._off_until, self._failures, self._lost_s, self._on_since = None, 0, 0.0, self._clock()
+            else:
+                self._on_since = self._clock()  # so that it is left alone for twice as long
+                self._leave_alone()
+
+    def after_fork(self) -> None:
+        """Begin anew, in a forked child, with what other threads of the parent may have been changing."""
+        self._guard = threading.Lock()
+        self._is_probing = False
+        if self._transport is not None:
+            self._transport.after_fork()
+
+
+class _Attempt:
+    """A question to the store in a thread of its own, which is left behind when its time is over."""
+
+    def __init__(self, ask: Callable[[Callable[[int], None]], Fetched], allowed_s: float) -> None:
+        self._ask = ask
+        self._allowed_s = allowed_s
+        self._more_s = 0.0
+        self._begin = time.monotonic()
+        self._done = threading.Event()
+        self._fetched = Fetched()
+        self._is_late = False
+        self.took_s = 0.0
+
+    def start(self, when_done: Callable[[_Attempt], None] = lambda _: None) -> None:
+        try:
+            threading.Thread(target=self._run, args=(when_done,), name="cujit-remote", daemon=True).start()
+        except RuntimeError as e:  # there are too many threads, or the interpreter ends
+            self._finish(Fetched(fault=RemoteError(str(e))), when_done)
+
+    def _run(self, when_done: Callable[[_Attempt], None]) -> None:
+        try:
+            fetched = self._ask(self._go_on)
+        except (CujitError, OSError) as e:
+            fetched = Fetched(fault=e)
+        except Exception as e:  # of a library underneath: whatever it is, it ends no process
+            fetched = Fetched(fault=RemoteError(f"{type(e).__name__}: {e}"[:300]))
+        self._finish(fetched, when_done)
+
+    def _finish(self, fetched: Fetched, when_done: Callable[[_Attempt], None]) -> None:
+        self.took_s = time.monotonic() - self._begin
+        self._fetched = fetched
+        self._done.set()
+        when_done(self)
+
+    def _go_on(self, size_bytes: int) -> None:
+        self._more_s = size_bytes / _BYTES_PER_S
+        if self._is_late:
+            raise RemoteError("it came too late")
+
+    def result(self) -> Fetched:
+        """Wait for the answer as long as is allowed, and longer for a record that is large and signed."""
+        while not self._done.wait(max(0.0, self._left_s())):
+            if self._left_s() <= 0:
+                self._is_late = True
+                self.took_s = time.monotonic() - self._begin
+                return Fetched(fault=RemoteError(f"no answer within {self._allowed_s:.2g} s"))
+        return self._fetched
+
+    def _left_s(self) -> float:
+        return self._begin + self._allowed_s + self._more_s - time.monotonic()

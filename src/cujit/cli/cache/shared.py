@@ -1,0 +1,115 @@
+"""``cujit cache keygen``, ``push`` and ``pull``: a cache that many machines share, signed by whoever fills it."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import click
+
+from cujit.cache.cache import Cache
+from cujit.cache.remote.signing import keygen as make_key
+from cujit.cache.settings import CacheSettings
+from cujit.cli.cache.common import cache_option, short, shown_size
+from cujit.cli.console import json_option, note, print_json
+from cujit.cli.exit_codes import ExitCode
+from cujit.errors import OptionError
+from cujit.remote import Signer
+from cujit.remote import pull as pull_keys
+from cujit.remote import push as push_roots
+from cujit.worklist import keys as keys_of
+from cujit.worklist import read as read_worklist
+
+_SCOPE = click.option("--scope", default="main", show_default=True, metavar="NAME", help="What is signed for.")
+
+
+@click.command("keygen")
+@click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
+@_SCOPE
+@click.option("--name", metavar="TEXT", help="What the key is called in messages; else the name of FILE.")
+@json_option
+def keygen(file: Path, scope: str, name: str | None, as_json: bool) -> None:
+    """Write a new private key to FILE, and print the file of keys that believes it, as CUJIT_TRUST names one.
+
+    FILE stays with whoever fills the shared cache; what is printed goes to all who read it.
+    """
+    click.echo(make_key(file, name=name or file.stem, scope=scope), nl=False)
+    if not as_json:
+        note(f"{file}: keep it where the shared cache is filled, and nowhere else")
+
+
+@click.command("push")
+@click.argument("url")
+@click.argument("roots", nargs=-1, type=click.Path(exists=True, path_type=Path), metavar="[ROOT...]")
+@click.option("--key", required=True, type=click.Path(path_type=Path), metavar="FILE", help="The private key.")
+@_SCOPE
+@click.option("--valid-days", type=int, default=365, show_default=True, metavar="N", help="How long signatures hold.")
+@click.option("--with-recipes", is_flag=True, help="Publish sources and logs too, which hold paths of this machine.")
+@click.option("--replace", is_flag=True, help="Sign and write once more what is there already, as after a new key.")
+@json_option
+def push(
+    url: str,
+    roots: tuple[Path, ...],
+    key: Path,
+    scope: str,
+    valid_days: int,
+    with_recipes: bool,
+    replace: bool,
+    as_json: bool,
+) -> None:
+    """Sign what caches and packs hold, and publish it at URL: https://…, s3://…, gs://…, az://…, file:///….
+
+    Without ROOT it is the cache of the environment. Left out are machine code of this processor, modules by version,
+    and what was itself pulled.
+    """
+    cache = Cache(None, read_only=roots) if roots else Cache.of(CacheSettings.from_environment(os.environ))
+    signer = Signer.read(key, scope=scope, valid_days=valid_days)
+    pushed = push_roots(url, cache.stores, signer, with_recipes=with_recipes, replace=replace)
+    if as_json:
+        print_json(pushed._asdict())
+    else:
+        note(f"{pushed.new} published ({shown_size(pushed.new_bytes)}), {pushed.kept} were there")
+
+
+@click.command("pull")
+@click.argument("url")
+@click.argument("keys", nargs=-1, metavar="[KEY...]")
+@click.option("--list", "lists", multiple=True, type=click.Path(exists=True, path_type=Path), metavar="LIST",
+              help="A worklist, or a directory of recordings, whose keys are made of the headers here.")  # fmt: skip
+@click.option("--arch", multiple=True, metavar="ARCH", help="An architecture of the list; without any, those of it.")
+@click.option("--trust", type=click.Path(path_type=Path), metavar="FILE", help="Who is believed; else CUJIT_TRUST.")
+@cache_option
+@json_option
+def pull(
+    url: str,
+    keys: tuple[str, ...],
+    lists: tuple[Path, ...],
+    arch: tuple[str, ...],
+    trust: Path | None,
+    cache: Cache,
+    as_json: bool,
+) -> None:
+    """Take entries out of the shared cache at URL ahead of time. KEY is a whole key.
+
+    The exit status is 1 where one is not there, or is refused.
+    """
+    listed, failed = keys_of(read_worklist(lists), arch=arch) if lists else ({}, ())
+    trust = trust or CacheSettings.from_environment(os.environ).trust
+    if trust is None:
+        raise OptionError("nobody is believed, so nothing can be taken", help="--trust FILE, or CUJIT_TRUST")
+    if not keys and not lists:
+        raise OptionError("there is nothing to take", help="keys, or --list LIST")
+    pulled = pull_keys(url, [*keys, *listed], cache, trust)
+    if as_json:
+        without_key = [{**one._asdict(), "arch": str(one.arch)} for one in failed]
+        print_json({**pulled._asdict(), "refused": dict(pulled.refused), "without_key": without_key})
+    else:
+        note(f"{pulled.new} taken ({shown_size(pulled.new_bytes)}), {pulled.had} were here")
+        for digest in pulled.missing:
+            note(f"  not there: {short(digest)} {listed.get(digest, '')}")
+        for digest, why in pulled.refused:
+            note(f"  refused: {short(digest)} {listed.get(digest, '')}: {why}")
+        for one in failed:
+            note(f"  {one.name} for {one.arch}: {one.reason}")
+    if pulled.missing or pulled.refused or failed:
+        click.get_current_context().exit(ExitCode.WRONG_INPUT)

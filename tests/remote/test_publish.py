@@ -1,0 +1,262 @@
+"""Filling a shared cache, and taking out of it ahead of time: in a directory, by HTTP, in object storage."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from cache.samples import artifact_of, key_of
+from cujit.cache.cache import Cache
+from cujit.cache.pack import write_pack
+from cujit.cache.provenance import Outcome
+from cujit.cache.record import decode, encode
+from cujit.cache.remote.signing import HEAD_BYTES
+from cujit.cache.remote.tier import FORMAT, FORMAT_NAME, object_name
+from cujit.errors import CacheRefusedError, CacheWarning, FormatError, MissingError, OptionError, RemoteError
+from cujit.remote import Pulled, Pushed, RemoteStore, pull, push
+from remote.serving import Farm, Handler, Server, farm_in
+
+CacheOf = Callable[..., Cache]
+
+
+def filled(root: Path, *numbers: int, work: str = "nvrtc") -> Cache:
+    cache = Cache(root)
+    for n in numbers:
+        cache.get_or_make(key_of(n, work=work), lambda n=n: artifact_of(n), recipe=lambda: b"secret source")  # type: ignore[misc]
+    return cache
+
+
+@pytest.fixture(params=["file", "http", "s3"])
+def url(request: pytest.FixtureRequest, tmp_path: Path, server: Server, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A shared cache of each kind, empty."""
+    if request.param == "file":
+        return f"file://{tmp_path}/store"
+    if request.param == "http":
+        return server.url
+    if sys.version_info < (3, 11):
+        pytest.skip("obstore needs Python 3.11")
+    endpoint = request.getfixturevalue("object_storage")
+    for name, value in {"AWS_ENDPOINT_URL": endpoint, "AWS_ACCESS_KEY_ID": "k", "AWS_SECRET_ACCESS_KEY": "s"}.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("AWS_REGION", "us-east-1")
+    import boto3
+
+    bucket = f"kernels-{abs(hash(str(tmp_path)))}"
+    boto3.client("s3", endpoint_url=endpoint).create_bucket(Bucket=bucket)
+    return f"s3://{bucket}/of/cujit"
+
+
+@pytest.fixture(scope="module")
+def object_storage() -> Iterator[str]:
+    """A server that speaks the protocol of S3."""
+    from moto.server import ThreadedMotoServer
+
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    yield f"http://{host}:{port}"
+    server.stop()
+
+
+def test_what_is_pushed_is_found_on_another_machine_and_what_is_there_stays(
+    url: str, farm: Farm, cache_of: CacheOf, tmp_path: Path
+) -> None:
+    pushed = push(url, filled(tmp_path / "farm", 0, 1, 2).stores, farm.signer)
+    assert (pushed.new, pushed.kept, pushed.skipped) == (3, 0, 0)
+    assert push(url, filled(tmp_path / "farm", 2, 3).stores, farm.signer)[:2] == (1, 3)
+    here = cache_of(url=url)
+    for n in range(4):
+        artifact, provenance = here.get_or_make(key_of(n), lambda: pytest.fail("it was made"))
+        assert artifact.data == artifact_of(n).data
+        assert provenance.outcome is Outcome.REMOTE
+    assert here.get_or_make(key_of(4), lambda: artifact_of(4))[1].outcome is Outcome.MADE
+    assert here.counters.remote_failures == 0
+
+
+def test_what_is_pulled_is_found_without_the_store(url: str, farm: Farm, tmp_path: Path) -> None:
+    push(url, filled(tmp_path / "farm", 0, 1).stores, farm.signer)
+    here = filled(tmp_path / "here", 1)
+    digests = [key_of(n).digest for n in range(3)]
+    pulled = pull(url, digests, here, farm.trust)
+    assert (pulled.new, pulled.had, pulled.missing, pulled.refused) == (1, 1, (digests[2],), ())
+    assert pulled.new_bytes > 1000
+    found = Cache(tmp_path / "here").find(key_of(0))
+    assert found is not None
+    assert found[0].data == artifact_of(0).data
+    assert pull(url, digests[:2], here, farm.trust) == Pulled(0, 2, 0, (), ())
+
+
+def test_a_store_that_is_gone_says_so(url: str, farm: Farm, tmp_path: Path, impatient: None) -> None:  # noqa: ARG001
+    with pytest.raises(RemoteError, match="has no FORMAT"):
+        pull(url, [key_of(0).digest], Cache(tmp_path / "here"), farm.trust)
+
+
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="obstore needs Python 3.11")
+@pytest.mark.usefixtures("impatient")
+def test_object_storage_that_is_not_there_or_refuses_costs_one_question(
+    farm: Farm, cache_of: CacheOf, object_storage: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_REGION"):
+        monkeypatch.setenv(name, "us-east-1")
+    for endpoint in ("http://127.0.0.1:9", object_storage):  # where there is no such bucket
+        monkeypatch.setenv("AWS_ENDPOINT_URL", endpoint)
+        cache = cache_of(url="s3://no-such-bucket/x")
+        with pytest.warns(CacheWarning, match="goes on without the shared cache s3:"):
+            assert cache.get_or_make(key_of(0), lambda: artifact_of(0))[1].outcome is Outcome.MADE
+        cache.get_or_make(key_of(1), lambda: artifact_of(1))
+        assert cache.counters.remote_failures == 1
+        cache.discard(key_of(0))
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
+    with pytest.raises(RemoteError):
+        RemoteStore("s3://no-such-bucket/x", farm.signer)
+
+
+def test_writers_that_come_at_once_leave_one_good_entry(url: str, farm: Farm, tmp_path: Path) -> None:
+    store = RemoteStore(url, farm.signer)
+    record = encode(key_of(0), artifact_of(0), make_ms=1.0, made_s=1)
+    with ThreadPoolExecutor(8) as pool:
+        written = list(pool.map(lambda _: store.put(record), range(16)))
+    assert sum(size > 0 for size in written) == 1
+    assert pull(url, [key_of(0).digest], Cache(tmp_path / "here"), farm.trust).new == 1
+
+
+def test_after_a_new_key_everything_is_signed_once_more(url: str, farm: Farm, tmp_path: Path) -> None:
+    roots = filled(tmp_path / "farm", 0, 1).stores
+    push(url, roots, farm.signer)
+    new = farm_in(tmp_path, "new")
+    assert push(url, roots, new.signer)[:2] == (0, 2)
+    digests = [key_of(n).digest for n in range(2)]
+    refused = pull(url, digests, Cache(tmp_path / "here"), new.trust).refused
+    assert [digest for digest, _ in refused] == sorted(digests)
+    assert all("signed by the key" in why for _, why in refused)
+    assert push(url, roots, new.signer, replace=True)[:2] == (2, 0)
+    assert pull(url, digests, Cache(tmp_path / "here"), new.trust).new == 2
+
+
+# What goes out
+
+
+def test_sources_logs_and_paths_stay_here_unless_they_are_asked_for(server: Server, farm: Farm, tmp_path: Path) -> None:
+    cache = Cache(tmp_path / "farm")
+    artifact = replace(artifact_of(0), name="/home/somebody/kernel.cu", log="/home/somebody/kernel.cu(3): warning")
+    cache.get_or_make(key_of(0), lambda: artifact, recipe=lambda: b"secret source")
+    push(server.url, cache.stores, farm.signer)
+    name = object_name(key_of(0).digest)
+    published = server.files[name]
+    assert b"somebody" not in published
+    assert b"secret source" not in published
+    entry = decode(published[HEAD_BYTES:], key_of(0).digest)
+    assert (entry.artifact.name, entry.artifact.log, entry.recipe) == ("kernel.cu", "", b"")
+    assert entry.make_ms > 0
+    push(server.url, cache.stores, farm.signer, with_recipes=True, replace=True)
+    assert b"secret source" in server.files[name]
+    assert b"somebody/kernel.cu(3): warning" in server.files[name]
+
+
+def test_what_only_this_machine_could_use_stays_here(server: Server, farm: Farm, tmp_path: Path) -> None:
+    filled(tmp_path / "farm", 0, work="module")
+    filled(tmp_path / "farm", 1, work="cpu code")
+    assert push(server.url, filled(tmp_path / "farm").stores, farm.signer) == Pushed(0, 0, 0, 0)
+    assert server.files == {FORMAT_NAME: FORMAT}
+    record = encode(key_of(0, work="module"), artifact_of(0), make_ms=1.0, made_s=1)
+    with pytest.raises(FormatError, match="never goes to another machine"):
+        RemoteStore(server.url, farm.signer).put(record)
+
+
+def test_nobody_signs_what_others_have_made(server: Server, farm: Farm, cache_of: CacheOf, tmp_path: Path) -> None:
+    other = farm_in(tmp_path, "other")
+    server.files |= farm.files(0)
+    here = cache_of()
+    for n in range(2):
+        here.get_or_make(key_of(n), lambda n=n: artifact_of(n))  # type: ignore[misc]
+    assert push(f"file://{tmp_path}/theirs", here.stores, other.signer)[:3] == (1, 0, 1)
+    assert not (tmp_path / "theirs" / object_name(key_of(0).digest)).exists()
+
+
+def test_a_pack_is_pushed_as_a_cache_is(server: Server, farm: Farm, cache_of: CacheOf, tmp_path: Path) -> None:
+    write_pack(tmp_path / "k.pack", filled(tmp_path / "farm", 0, 1).stores)
+    assert push(server.url, Cache(None, read_only=[tmp_path / "k.pack"]).stores, farm.signer).new == 2
+    assert cache_of().get_or_make(key_of(1), lambda: artifact_of(1))[1].outcome is Outcome.REMOTE
+
+
+def test_the_farm_puts_records_as_they_come(server: Server, farm: Farm, cache_of: CacheOf) -> None:
+    store = RemoteStore(server.url, farm.signer)
+    sizes = [store.put(encode(key_of(n), artifact_of(n), make_ms=9.0, made_s=1)) for n in range(3)]
+    assert all(size > 1000 for size in sizes)
+    assert store.put(encode(key_of(0), artifact_of(0), make_ms=9.0, made_s=1)) == 0
+    assert cache_of().get_or_make(key_of(2), lambda: artifact_of(2))[1].outcome is Outcome.REMOTE
+    with pytest.raises(FormatError):
+        store.put(b"no record")
+
+
+# What goes wrong
+
+
+def test_a_store_that_changes_what_is_written_is_found_out(server: Server, farm: Farm, tmp_path: Path) -> None:
+    server.trouble["*"] = lambda handler, data: handler.answer(200, data[:-1] + b"?")
+    with pytest.raises(FormatError, match="not the record that was signed"):
+        push(server.url, filled(tmp_path / "farm", 0).stores, farm.signer)
+    server.trouble["*"] = lambda handler, _: handler.answer(404, b"")
+    with pytest.raises(RemoteError, match="does not have what was just written"):
+        push(server.url, filled(tmp_path / "farm", 0).stores, farm.signer, replace=True)
+
+
+def test_who_is_busy_is_asked_again(server: Server, farm: Farm, tmp_path: Path) -> None:
+    push(server.url, filled(tmp_path / "farm", 0).stores, farm.signer)
+    tried = []
+
+    def busy_once(handler: Handler, data: bytes) -> None:
+        tried.append(1)
+        if len(tried) == 1:
+            handler.answer(503, b"", None, Retry_After="0")
+        else:
+            handler.answer(200, data)
+
+    server.trouble["*"] = busy_once
+    assert pull(server.url, [key_of(0).digest], Cache(tmp_path / "here"), farm.trust).new == 1
+
+
+@pytest.mark.usefixtures("impatient")
+def test_a_store_that_fails_ends_a_pull_with_its_reason(server: Server, farm: Farm, tmp_path: Path) -> None:
+    server.files |= farm.files(0)
+    server.trouble["*"] = lambda handler, _: handler.answer(500, b"")
+    with pytest.raises(RemoteError, match="status 500"):
+        pull(server.url, [key_of(0).digest], Cache(tmp_path / "here"), farm.trust)
+
+
+def test_something_else_behind_the_url_is_never_written_to(server: Server, farm: Farm, tmp_path: Path) -> None:
+    server.files[FORMAT_NAME] = b"of another kind"
+    with pytest.raises(RemoteError, match="FORMAT is not that"):
+        push(server.url, filled(tmp_path / "farm", 0).stores, farm.signer)
+    assert server.files == {FORMAT_NAME: b"of another kind"}
+
+
+def test_a_root_that_cannot_keep_what_is_pulled_is_an_error(server: Server, farm: Farm, tmp_path: Path) -> None:
+    server.files |= farm.files(0)
+    small = Cache(tmp_path / "here", cap_bytes=100)
+    with pytest.raises(CacheRefusedError, match="too many for a cap"):
+        pull(server.url, [key_of(0).digest], small, farm.trust)
+    with pytest.raises(MissingError, match="no root to write to"):
+        pull(server.url, [key_of(0).digest], Cache(None), farm.trust)
+
+
+@pytest.mark.parametrize("key", ["", "ab", "x" * 64, "A" * 64])
+def test_a_key_that_is_none_is_refused(key: str, server: Server, farm: Farm, tmp_path: Path) -> None:
+    server.files |= farm.files()
+    with pytest.raises(OptionError, match="no whole key"):
+        pull(server.url, [key], Cache(tmp_path / "here"), farm.trust)
+
+
+def test_what_was_pulled_goes_with_its_signer(server: Server, farm: Farm, tmp_path: Path) -> None:
+    server.files |= farm.files(0)
+    pull(server.url, [key_of(0).digest], Cache(tmp_path / "here"), farm.trust)
+    listed = json.loads(farm.trust.read_text())
+    listed["keys"][0]["revoked"] = True
+    farm.trust.write_text(json.dumps(listed))
+    assert Cache(tmp_path / "here", trust=farm.trust).find(key_of(0)) is None

@@ -1,0 +1,561 @@
+"""Behind the roots: what a shared cache has is taken and kept, and whatever it does instead costs next to nothing."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import socket
+import threading
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+import cujit
+from cache.samples import artifact_of, key_of
+from cujit.artifact import Artifact
+from cujit.cache.cache import Cache
+from cujit.cache.provenance import Outcome
+from cujit.cache.remote.signing import HEAD_BYTES
+from cujit.cache.remote.tier import FORMAT_NAME, Tier, object_name
+from cujit.errors import CacheWarning, NotCompiledError, OptionError, RemoteError
+from cujit.remote import push
+from processes import printed
+from remote.serving import Farm, Handler, Server, Trouble, farm_in
+
+CacheOf = Callable[..., Cache]
+NAME = object_name(key_of(0).digest)
+
+
+def nobody() -> Artifact:
+    raise AssertionError("this should not have been made")
+
+
+def get(cache: Cache, n: int = 0, make: Callable[[], Artifact] | None = None) -> Outcome:
+    artifact, provenance = cache.get_or_make(key_of(n), make or (lambda: artifact_of(n)))
+    assert artifact.data == artifact_of(n).data
+    return provenance.outcome
+
+
+def test_what_the_store_has_is_taken_once_and_then_lies_in_the_root(
+    server: Server, farm: Farm, cache_of: CacheOf, tmp_path: Path
+) -> None:
+    server.files |= farm.files(0)
+    cache = cache_of()
+    artifact, provenance = cache.get_or_make(key_of(0), nobody)
+    assert artifact.data == artifact_of(0).data
+    assert (provenance.outcome, provenance.root, provenance.is_hit) == (Outcome.REMOTE, tmp_path / "root", True)
+    assert get(cache, make=nobody) is Outcome.MEMORY
+    assert get(Cache(tmp_path / "root"), make=nobody) is Outcome.DISK
+    assert server.asked == [FORMAT_NAME, NAME]
+    counted = cache.counters
+    assert (counted.remote_hits, counted.hits, counted.misses, counted.makes) == (1, 2, 0, 0)
+    assert counted.saved_ms == 100.0
+
+
+def test_what_it_has_not_is_made_and_is_no_failure(server: Server, farm: Farm, cache_of: CacheOf) -> None:
+    server.files |= farm.files()
+    cache = cache_of()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert get(cache) is Outcome.MADE
+    counted = cache.counters
+    assert (counted.misses, counted.makes, counted.remote_failures, counted.remote_refused) == (1, 1, 0, 0)
+    assert counted.written_bytes > 0
+    assert set(server.files) == {FORMAT_NAME}
+
+
+def test_what_it_had_not_is_not_asked_for_again_within_ten_seconds(
+    server: Server, farm: Farm, cache_of: CacheOf
+) -> None:
+    server.files |= farm.files()
+    cache = cache_of()
+    clock = clock_of(cache)
+    assert [cache.find(key_of(0), is_read=True) for _ in range(3)] == [None, None, None]
+    assert server.asked.count(NAME) == 1
+    server.files |= farm.files(0)
+    clock.now += 9
+    assert cache.find(key_of(0), is_read=True) is None
+    clock.now += 2
+    found = cache.find(key_of(0), is_read=True)
+    assert found is not None
+    assert found[1].outcome is Outcome.REMOTE
+    assert cache.counters.misses == 0
+
+
+def test_what_is_only_looked_for_in_passing_asks_nobody(server: Server, farm: Farm, cache_of: CacheOf) -> None:
+    server.files |= farm.files(0)
+    assert cache_of().find(key_of(0)) is None
+    assert server.asked == []
+
+
+class Clock:
+    now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def clock_of(cache: Cache) -> Clock:
+    assert cache.remote is not None
+    cache.remote._clock = clock = Clock()
+    return clock
+
+
+# What goes wrong on the way
+
+
+def status(code: int, **headers: str) -> Trouble:
+    return lambda handler, _: handler.answer(code, b"<html>", None, **headers)
+
+
+def cut_off(handler: Handler, data: bytes) -> None:
+    handler.answer(200, data[:-100], len(data))
+    handler.close_connection = True
+
+
+def cut_off_in_chunks(handler: Handler, data: bytes) -> None:
+    handler.send_response(200)
+    handler.send_header("Transfer-Encoding", "chunked")
+    handler.end_headers()
+    handler.wfile.write(b"%x\r\n%s\r\n" % (len(data) - 100, data[:-100]))
+    handler.close_connection = True
+
+
+def no_http(handler: Handler, _: bytes) -> None:
+    handler.wfile.write(b"\x00\xff nothing of HTTP\r\n\r\n")
+    handler.close_connection = True
+
+
+def hang_up(handler: Handler, _: bytes) -> None:
+    handler.close_connection = True
+
+
+def packed(handler: Handler, data: bytes) -> None:
+    handler.answer(200, gzip.compress(data), Content_Encoding="gzip")
+
+
+def endless_header(handler: Handler, _: bytes) -> None:
+    handler.wfile.write(b"HTTP/1.1 200 OK\r\nX: " + b"x" * 200_000)
+    handler.close_connection = True
+
+
+TROUBLES: dict[str, Trouble] = {
+    "401": status(401),
+    "403": status(403),
+    "407": status(407),
+    "500": status(500),
+    "503": status(503),
+    "a redirection": status(302, Location="http://127.0.0.1:9/"),
+    "no content": lambda handler, _: handler.answer(204, b""),
+    "cut off": cut_off,
+    "cut off in chunks": cut_off_in_chunks,
+    "no HTTP": no_http,
+    "hangs up": hang_up,
+    "a header without end": endless_header,
+    "packed on the way": packed,
+}
+
+
+@pytest.mark.parametrize("trouble", TROUBLES)
+def test_trouble_is_a_failure_and_no_miss_and_what_is_wanted_is_made(
+    trouble: str, server: Server, farm: Farm, cache_of: CacheOf
+) -> None:
+    server.files |= farm.files(0, 1)
+    server.trouble[NAME] = TROUBLES[trouble]
+    cache = cache_of()
+    with pytest.warns(CacheWarning, match="goes on without the shared cache http") as said:
+        assert get(cache) is Outcome.MADE
+    assert len(said) == 1
+    counted = cache.counters
+    assert (counted.remote_failures, counted.remote_refused, counted.remote_hits) == (1, 0, 0)
+    assert get(cache, 1) is Outcome.REMOTE  # one failure is not the end
+
+
+@pytest.mark.parametrize("trouble", [*TROUBLES, "404", "something else"])
+def test_whatever_answers_and_has_no_format_is_left_alone_at_once(
+    trouble: str, server: Server, farm: Farm, cache_of: CacheOf
+) -> None:
+    server.files |= farm.files(0, 1)
+    others = {"404": status(404), "something else": lambda handler, _: handler.answer(200, b"<html>log in</html>")}
+    server.trouble[FORMAT_NAME] = {**TROUBLES, **others}[trouble]
+    cache = cache_of()
+    with pytest.warns(CacheWarning, match="goes on without the shared cache") as said:
+        assert [get(cache, n) for n in range(4)] == 4 * [Outcome.MADE]
+    assert len(said) == 1
+    assert cache.counters.remote_failures == 1
+    assert set(server.asked) == {FORMAT_NAME}
+
+
+def test_nobody_there_costs_one_question(cache_of: CacheOf) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))  # and does not listen
+        cache = cache_of(url=f"http://127.0.0.1:{taken.getsockname()[1]}/x")
+        with pytest.warns(CacheWarning, match="ConnectionRefused"):
+            assert [get(cache, n) for n in range(5)] == 5 * [Outcome.MADE]
+    assert cache.counters.remote_failures == 1
+
+
+def test_tls_with_a_server_that_has_none_is_a_failure(server: Server, cache_of: CacheOf) -> None:
+    cache = cache_of(url=server.url.replace("http", "https"))
+    with pytest.warns(CacheWarning, match="SSL"):
+        assert get(cache) is Outcome.MADE
+    assert cache.counters.remote_failures == 1
+
+
+def wait(handler: Handler, _: bytes) -> None:
+    handler.server.closing.wait(60)
+    handler.close_connection = True
+
+
+def dribble(handler: Handler, data: bytes) -> None:
+    handler.send_response(200)
+    handler.send_header("Content-Length", str(len(data)))
+    handler.end_headers()
+    for at in range(len(data)):
+        handler.wfile.write(data[at : at + 1])
+        if handler.server.closing.wait(0.02):
+            break
+    handler.close_connection = True
+
+
+@pytest.mark.parametrize("slow", [wait, dribble])
+@pytest.mark.parametrize("where", [FORMAT_NAME, "*"])
+def test_a_slow_store_is_waited_for_once(
+    slow: Trouble, where: str, server: Server, farm: Farm, cache_of: CacheOf
+) -> None:
+    server.files |= farm.files(*range(6))
+    server.trouble[where] = slow
+    cache = cache_of(wait_s=0.2)
+    with pytest.warns(CacheWarning, match="no answer within"):
+        assert [get(cache, n) for n in range(6)] == 6 * [Outcome.MADE]
+    assert isinstance(cache.remote, Tier)
+    assert cache.counters.remote_failures == 1
+    assert server.asked.count(NAME) <= 1
+
+
+def test_a_record_that_is_signed_and_then_does_not_come_is_waited_for_no_longer(
+    server: Server, farm: Farm, cache_of: CacheOf
+) -> None:
+    server.files |= farm.files(*range(4))
+
+    def head_first(handler: Handler, data: bytes) -> None:
+        handler.send_response(200)
+        handler.send_header("Content-Length", str(len(data)))
+        handler.end_headers()
+        handler.wfile.write(data[: HEAD_BYTES + 10])
+        handler.server.closing.wait(60)
+        handler.close_connection = True
+
+    server.trouble["*"] = head_first
+    cache = cache_of(wait_s=0.2)
+    with pytest.warns(CacheWarning, match="no answer within"):
+        assert [get(cache, n) for n in range(4)] == 4 * [Outcome.MADE]
+    assert cache.counters.remote_failures == 1
+
+
+def test_a_name_that_is_not_resolved_is_waited_for_no_longer(
+    cache_of: CacheOf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    never = threading.Event()
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: never.wait(30))
+    cache = cache_of(url="https://cache.example/kernels", wait_s=0.1)
+    try:
+        with pytest.warns(CacheWarning, match="no answer within"):
+            assert [get(cache, n) for n in range(3)] == 3 * [Outcome.MADE]
+        assert cache.counters.remote_failures == 1
+    finally:
+        never.set()
+
+
+# The breaker
+
+
+def probe_is_done(cache: Cache) -> bool:
+    for thread in threading.enumerate():
+        if thread.name == "cujit-remote":
+            thread.join(30)
+    assert cache.remote is not None
+    return not cache.remote._is_probing
+
+
+@pytest.fixture
+def failing(server: Server, farm: Farm, cache_of: CacheOf) -> Iterator[tuple[Cache, Clock]]:
+    """A cache whose store has failed three times, and its clock."""
+    server.files |= farm.files(*range(1000))
+    server.trouble["*"] = status(500)
+    cache = cache_of()
+    clock = clock_of(cache)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", CacheWarning)
+        assert [get(cache, n) for n in range(5)] == 5 * [Outcome.MADE]
+        assert cache.counters.remote_failures == 3
+        yield cache, clock
+
+
+def test_after_three_failures_it_is_left_alone_for_thirty_seconds_and_then_tried_by_nobody_who_waits(
+    failing: tuple[Cache, Clock], server: Server
+) -> None:
+    cache, clock = failing
+    clock.now += 29
+    asked = len(server.asked)
+    assert get(cache, 10) is Outcome.MADE
+    assert len(server.asked) == asked
+    server.trouble.clear()
+    clock.now += 2
+    assert get(cache, 11) is Outcome.MADE  # the trial is for the next
+    assert probe_is_done(cache)
+    assert get(cache, 12) is Outcome.REMOTE
+    assert cache.counters.remote_failures == 3
+
+
+def test_while_it_fails_it_is_left_alone_for_twice_as_long_up_to_ten_minutes(
+    failing: tuple[Cache, Clock], server: Server
+) -> None:
+    cache, clock = failing
+    n = 10
+    for off_s in (30, 60, 120, 240, 480, 600, 600):
+        clock.now += off_s - 1
+        asked = len(server.asked)
+        assert get(cache, n) is Outcome.MADE
+        assert len(server.asked) == asked
+        clock.now += 2
+        assert get(cache, n + 1) is Outcome.MADE
+        assert probe_is_done(cache)
+        assert len(server.asked) == asked + 1
+        n += 2
+    assert cache.counters.remote_failures == 3  # nobody waited for the trials
+
+
+def test_a_success_between_failures_counts_anew(server: Server, farm: Farm, cache_of: CacheOf) -> None:
+    server.files |= farm.files(*range(20))
+    for n in (0, 1, 3, 4, 6, 7):
+        server.trouble[object_name(key_of(n).digest)] = status(500)
+    cache = cache_of()
+    with pytest.warns(CacheWarning):
+        assert [get(cache, n).value[:2] for n in range(9)] == ["ma", "ma", "re", "ma", "ma", "re", "ma", "ma", "re"]
+    assert cache.counters.remote_failures == 6
+
+
+@pytest.mark.parametrize(
+    ("code", "said", "off_s"), [(429, "7", 7), (503, "120", 120), (503, "99999", 600), (429, "x", 60)]
+)
+def test_a_store_that_wants_to_be_left_alone_is_for_as_long_as_it_says(
+    code: int, said: str, off_s: int, server: Server, farm: Farm, cache_of: CacheOf
+) -> None:
+    server.files |= farm.files(*range(9))
+    server.trouble[NAME] = status(code, Retry_After=said)
+    cache = cache_of()
+    clock = clock_of(cache)
+    with pytest.warns(CacheWarning, match=str(code)):
+        assert get(cache) is Outcome.MADE
+    clock.now += off_s - 1
+    assert get(cache, 1) is Outcome.MADE
+    assert server.asked == [FORMAT_NAME, NAME]
+    clock.now += 2
+    assert get(cache, 2) is Outcome.MADE
+    assert probe_is_done(cache)
+    assert get(cache, 3) is Outcome.REMOTE
+
+
+def test_a_trial_that_is_slow_brings_nothing_back(failing: tuple[Cache, Clock], server: Server) -> None:
+    cache, clock = failing
+    assert cache.remote is not None
+    cache.remote._wait_s = 0.0  # whatever takes any time is slow
+    server.trouble.clear()
+    clock.now += 31
+    assert get(cache, 10) is Outcome.MADE
+    assert probe_is_done(cache)
+    assert get(cache, 11) is Outcome.MADE
+
+
+# What stays as it is
+
+
+def test_other_work_is_never_asked_for(server: Server, farm: Farm, cache_of: CacheOf) -> None:
+    server.files |= farm.files()
+    for work in ("module", "cpu code", "cuda.core"):
+        key = key_of(0, work=work)
+        server.files[object_name(key.digest)] = farm.content(0, work=work)
+        assert cache_of().get_or_make(key, lambda: artifact_of(0))[1].outcome is Outcome.MADE
+    assert server.asked == []
+
+
+def test_a_root_that_cannot_be_written_takes_it_for_the_process_alone(
+    server: Server, farm: Farm, cache_of: CacheOf, tmp_path: Path
+) -> None:
+    server.files |= farm.files(0, 1)
+    (tmp_path / "file").write_text("")
+    cache = cache_of("file/root")
+    with pytest.warns(CacheWarning):
+        assert get(cache, make=nobody) is Outcome.REMOTE
+    assert get(cache, make=nobody) is Outcome.MEMORY
+    without = Cache(None, remote=server.url, trust=farm.trust, remote_wait_s=10)
+    artifact, provenance = without.get_or_make(key_of(1), nobody)
+    assert (provenance.outcome, provenance.root, bool(provenance.reason)) == (Outcome.REMOTE, None, True)
+    assert artifact.data == artifact_of(1).data
+
+
+def test_a_root_that_is_full_takes_it_for_the_process_alone(server: Server, farm: Farm, tmp_path: Path) -> None:
+    server.files |= farm.files(0)
+    cache = Cache(tmp_path / "root", cap_bytes=100, remote=server.url, trust=farm.trust, remote_wait_s=10)
+    _, provenance = cache.get_or_make(key_of(0), nobody)
+    assert (provenance.outcome, provenance.root) == (Outcome.REMOTE, None)
+    assert "too many" in provenance.reason
+
+
+def test_processes_that_want_the_same_at_once_ask_once(server: Server, farm: Farm, tmp_path: Path) -> None:
+    server.files |= farm.files(0)
+    seen = threading.Semaphore(0)
+
+    def slowly(handler: Handler, data: bytes) -> None:
+        seen.release()
+        threading.Event().wait(0.5)  # long enough for all the others to come
+        handler.answer(200, data)
+
+    server.trouble[NAME] = slowly
+    said = printed(
+        """
+        import os, sys
+        from pathlib import Path
+        from cache.samples import artifact_of, key_of
+        from cujit.cache.cache import Cache
+        root, url, trust = sys.argv[1:]
+        ends = []
+        for _ in range(8):
+            r, w = os.pipe()
+            if os.fork() == 0:
+                cache = Cache(Path(root), remote=url, trust=Path(trust), remote_wait_s=10)
+                got = cache.get_or_make(key_of(0), lambda: artifact_of(0))[1].outcome.value
+                os.write(w, got.encode()); os._exit(0)
+            os.close(w); ends.append(r)
+        print(*sorted(os.read(r, 100).decode() for r in ends))
+        """,
+        tmp_path / "root",
+        server.url,
+        farm.trust,
+    )
+    assert server.asked.count(NAME) == 1, said
+    assert set(said.split()) <= {"remote", "waited", "disk"}
+    assert said.split().count("remote") == 1
+
+
+def test_threads_that_want_the_same_at_once_ask_once(server: Server, farm: Farm, cache_of: CacheOf) -> None:
+    server.files |= farm.files(0)
+
+    def slowly(handler: Handler, data: bytes) -> None:
+        threading.Event().wait(0.2)
+        handler.answer(200, data)
+
+    server.trouble[NAME] = slowly
+    cache, got = cache_of(), []
+    threads = [threading.Thread(target=lambda: got.append(get(cache, make=nobody))) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert server.asked.count(NAME) == 1
+    assert got.count(Outcome.REMOTE) == 1
+
+
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_forked_child_speaks_on_connections_of_its_own(server: Server, farm: Farm, cache_of: CacheOf) -> None:
+    server.files |= farm.files(*range(4))
+    cache = cache_of()
+    assert get(cache, 0) is Outcome.REMOTE
+    reader, writer = os.pipe()
+    if os.fork() == 0:
+        status = 1
+        try:
+            os.write(writer, " ".join(get(cache, n).value for n in (1, 2)).encode())
+            status = 0
+        finally:
+            os._exit(status)
+    os.close(writer)
+    assert os.read(reader, 100) == b"remote remote"
+    assert os.wait()[1] == 0
+    assert get(cache, 3) is Outcome.REMOTE
+    os.close(reader)
+
+
+def test_where_compiling_is_forbidden_the_store_is_asked(server: Server, farm: Farm, tmp_path: Path) -> None:
+    source = 'extern "C" __global__ void asked(float *x) { *x = 1; }'
+    ahead = Cache(tmp_path / "ahead")
+    made = cujit.compile(source, arch="sm_90", cache=ahead)
+    push(server.url, ahead.stores, farm.signer)
+    never = Cache(tmp_path / "root", compile="never", remote=server.url, trust=farm.trust, remote_wait_s=10)
+    found = cujit.compile(source, arch="sm_90", cache=never)
+    assert found.data == made.data
+    assert found.provenance is not None
+    assert found.provenance.outcome is Outcome.REMOTE
+    with pytest.raises(NotCompiledError, match="http://127"):
+        cujit.compile(f"{source} // another", arch="sm_90", cache=never)
+
+
+# How it is asked for
+
+
+def test_a_shared_cache_needs_somebody_who_is_believed(tmp_path: Path) -> None:
+    with pytest.raises(OptionError, match="nobody who is believed"):
+        Cache(tmp_path, remote="https://cache.example/x")
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["", "ftp://host/x", "http://", "/a/path", "file://host/x", "http://[x", "http://h:x/", "s3://", "http://h/ x", 7],
+)
+def test_what_names_no_store_is_refused(url: str, tmp_path: Path) -> None:
+    with pytest.raises(OptionError, match="names no shared cache"):
+        Cache(tmp_path, remote=url, trust=tmp_path / "t")
+
+
+@pytest.mark.parametrize("wait_s", [-1, float("nan"), 1e9, "1", True, None])
+def test_a_wait_that_is_none_is_refused(wait_s: float, tmp_path: Path) -> None:
+    with pytest.raises(OptionError, match="remote_wait_s"):
+        Cache(tmp_path, remote="https://host/x", trust=tmp_path / "t", remote_wait_s=wait_s)
+
+
+def test_a_file_of_keys_that_is_not_there_or_not_believed_turns_the_store_off(
+    server: Server, farm: Farm, cache_of: CacheOf, tmp_path: Path
+) -> None:
+    server.files |= farm.files(0)
+    open_to_all = tmp_path / "all.json"
+    open_to_all.write_text(farm.trust.read_text())
+    open_to_all.chmod(0o666)
+    for trust, why in ((tmp_path / "none.json", "No such file"), (open_to_all, "writable by everyone")):
+        cache = cache_of(f"root of {trust.name}", trust=trust)
+        with pytest.warns(CacheWarning, match=why):
+            assert get(cache) is Outcome.MADE
+        assert cache.counters.remote_failures == 1
+    assert server.asked == []
+
+
+@pytest.mark.usefixtures("impatient")
+def test_the_password_of_a_url_is_sent_and_never_shown(server: Server, farm: Farm, cache_of: CacheOf) -> None:
+    server.password = "Basic dXNlcjpzM2M6cmV0"
+    url = server.url.replace("http://", "http://user:s3c%3Aret@")
+    ahead = Cache(cache_of().stores[0].root.parent / "ahead")
+    get(ahead)
+    assert push(url, ahead.stores, farm.signer).new == 1
+    server.trouble["*"] = status(500)
+    cache = cache_of(url=url)
+    with pytest.warns(CacheWarning) as said:
+        get(cache)
+    assert "s3c" not in str(said[0].message)
+    assert cache.remote is not None
+    assert cache.remote.url == server.url
+    with pytest.raises(RemoteError, match="401"):
+        push(server.url, Cache(cache_of().stores[0].root.parent / "ahead").stores, farm.signer, replace=True)
+
+
+def test_keys_are_read_again_when_the_file_is_another(
+    server: Server, farm: Farm, cache_of: CacheOf, tmp_path: Path
+) -> None:
+    other = farm_in(tmp_path, "other")
+    server.files |= other.files(0, 1)
+    cache = cache_of()
+    with pytest.warns(CacheWarning, match="signed by the key"):
+        assert get(cache, 0) is Outcome.MADE
+    farm.trust.write_text(other.trust.read_text())
+    assert get(cache, 1) is Outcome.REMOTE

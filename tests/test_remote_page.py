@@ -1,0 +1,76 @@
+"""Every snippet of docs/remote.md runs, in Python and in the shell, and the page names every variable."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+import cujit
+from cujit.cache.remote.signing import TrustedKeys
+from cujit.cache.settings import VARIABLES
+from cujit.cli.app import main
+from pages import Page
+from remote.serving import Server, running
+
+PAGE = Page("remote.md")
+URL = "https://kernels.example/cuda"
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    with running() as server:
+        yield server
+
+
+@pytest.fixture
+def folder(tmp_path: Path, server: Server, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """What the page has done by its end: a recording, two keys, and a store that is full."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("CUJIT_CACHE_DIR", str(tmp_path / "cache"))
+    (tmp_path / "scale.cu").write_text('extern "C" __global__ void scale(float *x) { x[threadIdx.x] *= 3; }\n')
+    with cujit.record("recordings"):
+        cujit.compile(Path("scale.cu"), arch="sm_90")
+    for _, code in PAGE.snippets("shell"):
+        for line in code.splitlines():
+            shell(line, server)
+    return tmp_path
+
+
+def shell(line: str, server: Server) -> None:
+    words = shlex.split(line.replace(URL, server.url))
+    assert words[0] == "cujit"
+    command, _, output = " ".join(map(shlex.quote, words[1:])).partition(" '>' ")
+    result = CliRunner().invoke(main, shlex.split(command), catch_exceptions=False)
+    assert result.exit_code == 0, (line, result.output)
+    if output:
+        Path(output).write_text(result.stdout)
+
+
+@pytest.mark.usefixtures("folder")
+def test_the_python_runs_after_the_shell(server: Server) -> None:
+    (_, reading), (_, filling) = PAGE.snippets()
+    with pytest.warns(cujit.errors.CacheWarning, match="signed by the key"):
+        read = PAGE.run(reading.replace(URL, server.url))  # for everything is signed by the new key now
+    assert read["image"].provenance.outcome.value == "made"  # type: ignore[attr-defined]
+    Path("believed.json").write_text(Path("new.json").read_text())
+    read = PAGE.run(reading.replace(URL, server.url).replace('"kernels"', '"others"'))
+    assert read["image"].provenance.outcome.value == "remote"  # type: ignore[attr-defined]
+    filled = PAGE.run(filling.replace(URL, server.url))
+    assert filled["pushed"].kept == 1  # type: ignore[attr-defined]
+
+
+def test_the_list_of_keys_is_one(tmp_path: Path) -> None:
+    ((_, text),) = PAGE.snippets("json")
+    (tmp_path / "believed.json").write_text(text)
+    keys = TrustedKeys.read(tmp_path / "believed.json").keys.values()
+    assert [key.name for key in keys] == ["farm 2026", "farm 2025"]
+
+
+def test_the_page_names_every_variable_of_the_shared_cache() -> None:
+    named = set(re.findall(r"^\| `(\w+)` \|", PAGE.text, re.MULTILINE))
+    assert named == {name for name in VARIABLES if name.startswith(("CUJIT_REMOTE", "CUJIT_TRUST"))}
