@@ -133,3 +133,35 @@ def test_what_fails_at_first_is_made_when_it_is_asked_for_again() -> None:
     with pytest.raises(OSError, match="not now"):
         given()
     assert (given(), given()) == (7, 7)
+
+
+def test_a_child_that_was_forked_while_another_thread_compiled_compiles_apart() -> None:
+    """In the child NVRTC's own locks may be held for ever."""
+    code = """
+import os, resource, signal, threading, time
+import cujit
+from cujit.compiler.apart import parent
+from cujit.toolchain import calls
+
+def text(n): return "".join(f"__global__ void k{i}(float *p) {{ p[{i}] *= {n}; }}" for i in range(n))
+before = resource.getrlimit(resource.RLIMIT_STACK)
+cujit.compile(text(1), arch="sm_90", cache=False)
+thread = threading.Thread(target=lambda: cujit.compile(text(400), arch="sm_90", cache=False))
+thread.start()
+while not calls._callers.threads:
+    time.sleep(0.001)
+time.sleep(0.1)
+assert calls._callers.threads, "it is still at work"
+child = os.fork()
+if not child:
+    signal.alarm(60)
+    limit = resource.getrlimit(resource.RLIMIT_STACK)
+    made = cujit.compile(text(2), arch="sm_90", cache=False)
+    print(len(made.names), len(parent._living), limit == before, flush=True)
+    os._exit(0)
+print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+thread.join()
+cujit.compile(text(3), arch="sm_90", cache=False)
+print(len(parent._living), calls.may_be_locked())
+"""
+    assert printed(code).split() == ["2", "1", "True", "0", "0", "False"]

@@ -283,9 +283,11 @@ class Runner:
             warn(self._missed(job, keyed).message, CompileWarning)
 
         def work() -> Artifact:
-            if not limits.isolate:
+            from cujit.toolchain.calls import may_be_locked  # start-up: a hit of the cache calls no tool
+
+            if not (limits.isolate or may_be_locked()):
                 return job.run(self.toolchain)
-            from cujit.compiler.apart.parent import run_apart  # start-up: for isolate=True alone
+            from cujit.compiler.apart.parent import run_apart  # start-up: for isolate=True, and after some forks
 
             return run_apart(job, self.toolchain.settings, limits.memory_mib)
 

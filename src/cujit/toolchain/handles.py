@@ -8,6 +8,7 @@ from types import TracebackType
 from typing import Any, ClassVar, TypeVar
 
 from cujit.errors import ClosedError
+from cujit.forks import Lock
 
 H = TypeVar("H", bound="LibraryHandle")
 
@@ -36,7 +37,7 @@ class HandleLedger:
     """The handles of one library that are open now, by number. Safe to share between threads."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = Lock()
         self._open: dict[int, HandleNumber] = {}
 
     @property

@@ -19,7 +19,7 @@ import threading
 from types import TracebackType
 from typing import Any
 
-from cujit.forks import once
+from cujit.forks import begins_anew, once
 
 if sys.platform != "win32":
     import resource
@@ -39,6 +39,14 @@ class ProcessStateKeeper:
         self._inside = 0
         self._limit = (0, 0)
         self._actions: dict[int, bytes] = {}
+        begins_anew(self)
+
+    def after_fork(self) -> None:
+        """Put back in a child what the compiles of other threads changed, which do not go on there."""
+        self._lock = threading.Lock()
+        if self._inside:
+            self._inside = 1
+            self.__exit__(None, None, None)
 
     def __enter__(self) -> None:
         if sys.platform == "win32":  # it has neither

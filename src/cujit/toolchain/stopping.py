@@ -15,6 +15,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
+from cujit.forks import Lock
+
 T = TypeVar("T")
 
 _GRACE_S = 0.2
@@ -151,7 +153,7 @@ def is_work_left() -> bool:
 
 
 _NAME = "cujit-tool"
-_starting = threading.Lock()
+_starting = Lock()
 
 
 def _start(body: Callable[[], None]) -> None:
