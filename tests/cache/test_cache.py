@@ -59,6 +59,24 @@ def test_what_another_published_meanwhile_is_the_answer(root: Path) -> None:
     assert ours.get_or_make(key_of(0), nobody)[0] == artifact_of(1)
 
 
+def test_another_is_waited_for_as_long_as_is_said_at_least(root: Path) -> None:
+    ours, theirs = Cache(root), Cache(root)
+    begun, done = threading.Event(), threading.Event()
+
+    def make_slowly() -> Artifact:
+        begun.set()
+        assert done.wait(60)
+        return artifact_of(1)
+
+    with ThreadPoolExecutor(2) as pool:
+        slow = pool.submit(theirs.get_or_make, key_of(0), make_slowly)
+        assert begun.wait(60)
+        impatient, _ = ours.get_or_make(key_of(0), make(2), least_wait_s=0.05)
+        assert impatient == artifact_of(2)
+        done.set()
+        assert slow.result()[0] == artifact_of(2)
+
+
 def test_a_miss_is_made_then_it_is_in_memory_and_for_others_on_disk(root: Path) -> None:
     cache = Cache(root)
     artifact, made = cache.get_or_make(key_of(0), make(0))

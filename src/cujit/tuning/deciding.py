@@ -253,7 +253,7 @@ class _Task:
             Part.text("measuring", str(SCHEMA)),
             Part.text("shape", self.shape),
             Part.text("candidates", str(len(self.variants))),
-            Part.content("set of candidates", "\n".join(sorted(variant.digest for variant in self.variants))),
+            Part.content("set of candidates", "\n".join(sorted(variant.text for variant in self.variants))),
             Part.text("tried", str(self.how)),
             Part.text("checked", "no" if self.how.check is None else "yes"),
             *compile,
@@ -300,7 +300,7 @@ class _Task:
         return _Answer(found[0].data, found[1], self.program)
 
     def _found(self, cache: Cache, key: Key) -> tuple[Artifact, Provenance] | None:
-        found = cache.find(key, is_read=True)
+        found = cache.find(key)
         try:
             if found is not None:
                 TuningRecord.of_json(found[0].data)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import itertools
 import json
 import math
@@ -36,10 +35,9 @@ class Variant:
     option: tuple[tuple[str, Value], ...]
 
     @property
-    def digest(self) -> str:
-        """A SHA-256 in hex over all of it, whatever the order of the names."""
-        values, option = sorted(self.values.items()), sorted(self.option)
-        return hashlib.sha256(_json([values, self.kernel, sorted(self.define), option]).encode()).hexdigest()
+    def text(self) -> str:
+        """All of it in one line, the same whatever the order of the names."""
+        return _json([dict(self.values), self.kernel, dict(self.define), dict(self.option)])
 
     def options(self, said: Options) -> Options:
         """Give the options of its compile, ``said`` among them."""
@@ -166,5 +164,4 @@ def _plain(given: object) -> object:
     return given if isinstance(given, bool | str | float) else operator.index(given)  # type: ignore[arg-type]
 
 
-def _json(value: object) -> str:
-    return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
+_json = json.JSONEncoder(sort_keys=True, separators=(",", ":"), allow_nan=False).encode
