@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import contextlib
-import csv
 import hashlib
 import os
 import re
@@ -49,8 +48,8 @@ def packs_of(distribution: str) -> tuple[RecordedPack, ...]:
     """
     if not isinstance(distribution, str) or not re.fullmatch(r"[A-Za-z0-9]([\w.-]*[A-Za-z0-9])?", distribution):
         raise OptionError(f"{spell(distribution)} names no distribution", help="cujit.Cache.packaged('mylib')")
-    wanted = _normalised(distribution)
-    directories = {_normalised(os.path.basename(path).partition("-")[0]): path for path in reversed(list(_metadata()))}
+    wanted = normal_name(distribution)
+    directories = {normal_name(os.path.basename(path).partition("-")[0]): path for path in reversed(list(_metadata()))}
     if wanted not in directories:
         _require_installed(distribution)
         return ()  # in an archive, say, out of which no pack can be opened
@@ -81,8 +80,9 @@ def _require_installed(distribution: str) -> None:
         ) from None
 
 
-def _normalised(name: str) -> str:
-    return re.sub(r"[-_.]+", "-", name).lower()
+def normal_name(name: str) -> str:
+    """Give the name of a distribution as all its spellings have it, and its metadata."""
+    return re.sub(r"[-_.]+", "_", name).lower()
 
 
 def _read(path: str) -> str:
@@ -99,11 +99,13 @@ def _provided(metadata: str, wanted: str) -> Iterator[str]:
     section = f"\n{text.partition(f'[{GROUP}]')[2]}".partition("\n[")[0]
     for line in section.splitlines():
         name, _, value = line.partition("=")
-        if _normalised(name.strip()) == wanted:
+        if normal_name(name.strip()) == wanted:
             yield value.partition(":")[0].strip()
 
 
 def _packs_in(metadata: str, under: str, named: str, *, is_own: bool) -> Iterator[RecordedPack]:
+    import csv  # start-up: for libraries that bring packs
+
     lines = [line for line in _read(f"{metadata}/RECORD").splitlines() if PACK_SUFFIX in line]
     for row in sorted(csv.reader(lines)):
         if row and row[0].endswith(PACK_SUFFIX) and row[0].startswith(under):

@@ -13,12 +13,12 @@ import contextlib
 import hashlib
 import json
 import os
-import re
 import stat
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from cujit.cache.key import Part
+from cujit.cache.packaged import normal_name
 from cujit.compiler.includes.files import Listings, NotModelledError, Stamp, content, is_absent, is_old, stamp_of
 from cujit.compiler.includes.memo import Manifest, directories_of
 
@@ -201,9 +201,9 @@ def _recorded(seen: Iterable[tuple[_Header, Stamp]]) -> tuple[dict[str, Stamp], 
         if packages:
             sites.setdefault(site + packages, {})[f"{inside},{header.said}"] = header.path, stamp
     for site, wanted in sites.items():
-        tops = tuple(map(_normal, {line.partition("/")[0] for line in wanted}))
+        tops = tuple(map(normal_name, {line.partition("/")[0] for line in wanted}))
         for name in sorted(os.listdir(site)):
-            if wanted and name.endswith(".dist-info") and _normal(name).startswith(tops):
+            if wanted and name.endswith(".dist-info") and normal_name(name).startswith(tops):
                 with contextlib.suppress(OSError, NotModelledError):
                     records += _take_recorded(site + name, wanted, found)
     return found, tuple(records)
@@ -228,7 +228,3 @@ def _take_recorded(info: str, wanted: _Lines, found: dict[str, Stamp]) -> list[t
             found[header] = stamp
             del wanted[line]
     return [(os.fsencode(path), record), (os.fsencode(info), directory)] if len(found) > before else []
-
-
-def _normal(name: str) -> str:
-    return re.sub("[-_.]+", "_", name).lower()
