@@ -4,7 +4,7 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
-.PHONY: demo test lint format runtime gpu-test gpu-wheels toolkits aarch64 cache-faults store bench leak fuzz fuzz-kernels fuzz-ptx checked unoptimised promises guarded assembled replay mutants house images clean
+.PHONY: demo test lint format runtime gpu-test gpu-wheels farm toolkits aarch64 cache-faults store bench leak fuzz fuzz-kernels fuzz-ptx checked unoptimised promises guarded assembled replay mutants house images clean
 
 $(READY): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -50,6 +50,11 @@ gpu-wheels: $(READY)
 	    --platform manylinux_2_28_x86_64 --platform manylinux_2_27_x86_64 --platform manylinux_2_17_x86_64 \
 	    --platform manylinux2014_x86_64 --platform manylinux1_x86_64 -d .whl $$wheel; \
 	done
+
+# MPI where the machine has it: Debian's packages are openmpi-bin and libopenmpi-dev.
+farm: $(READY)  ## a thousand kernels on processes, Dask and MPI, with workers killed, disks full; some minutes
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check 'mpi4py>=4'
+	CUJIT_FARM=1 $(BIN)/python -m pytest tests/farm tests/test_scale_page.py
 
 # Other releases of the toolkit, each in a virtual environment of its own; and the assemblers of many, for the tests
 # that compare the instruction table with them. Half an hour on two cores, and several GB.

@@ -13,6 +13,8 @@ from typing import Any
 
 import cujit
 from cujit.compiler.keys import builds
+from cujit.compiler.runner import Runner
+from cujit.farm.engines import _end_with_parent
 
 __all__ = ["Elsewhere", "killing_pool", "pool", "variants"]
 
@@ -32,9 +34,24 @@ def pool(workers: int, **environment: str) -> ProcessPoolExecutor:
 
 
 def _begin(environment: dict[str, str]) -> None:
+    _end_with_parent()
+    if log := environment.pop("log", ""):
+        _log_to(log)
     if build := environment.pop("build", ""):
         builds.read_build_id = lambda path: build  # noqa: ARG005
     os.environ.update(environment)
+
+
+def _log_to(log: str) -> None:
+    """Have this process write a line of each compile that it begins."""
+    made = Runner._made
+
+    def noted(self: Runner, job: Any, keyed: Any) -> Any:
+        with open(log, "a") as file:
+            file.write(f"{job.subject}\n")
+        return made(self, job, keyed)
+
+    Runner._made = noted  # type: ignore[method-assign]
 
 
 class Elsewhere(Executor):

@@ -141,18 +141,18 @@ def test_a_worker_that_is_killed_costs_what_it_was_at(tmp_path: Path) -> None:
             killed.append(workers[0].pid or 0)
             os.kill(killed[0], signal.SIGKILL)
 
-    report = cujit.farm.build(variants(24), executor="processes:2", sink=tmp_path, chunk_s=0.2, progress=kill)
+    report = cujit.farm.build(variants(12), executor="processes:2", sink=tmp_path, chunk_s=0.2, progress=kill)
     assert killed
-    assert (len(report.keys), report.failed, report.quarantined) == (24, (), ())
+    assert (len(report.keys), report.failed, report.quarantined) == (12, (), ())
 
 
 def test_what_kills_its_worker_twice_is_found_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(engines, "_pool", killing_pool)
-    report = cujit.farm.build(variants(8, 8), executor="processes:2", sink=tmp_path, chunk_s=0.2)
+    report = cujit.farm.build(variants(6, 9), executor="processes:1", sink=tmp_path, chunk_s=0.2)
     (failure,) = report.quarantined
     assert failure.request is not None
     assert failure.request.names == ("scale<float, 13>",)
-    assert (len(report.keys), report.failed, failure.signal) == (7, (), "worker")
+    assert (len(report.keys), report.failed, failure.signal) == (5, (), "worker")
 
 
 def test_the_users_executor_that_breaks_is_an_error_and_nothing_is_lost(tmp_path: Path) -> None:
@@ -179,16 +179,17 @@ from pathlib import Path
 from farming import variants
 import cujit
 if __name__ == "__main__":
-    report = cujit.farm.build(variants(60), executor="processes:1", sink=Path(sys.argv[1]) / "cache")
-    assert 3 < report.made < 40, report
+    report = cujit.farm.build(variants(40), executor="processes:1", sink=Path(sys.argv[1]) / "cache")
+    assert 1 < report.made < 30, report
     assert report.failed[0].reason.startswith("not begun: not kept: "), report.failed[0]
     assert "not kept: [Errno 28] No space left" in report.failed[-1].reason
-    assert report.made + len(report.failed) == 60
+    assert report.made + len(report.failed) == 40
 """
 
 
+@pytest.mark.farm
 def test_a_full_disk_ends_the_farm_with_what_was_kept(tmp_path: Path) -> None:
-    mount = f"mount -t tmpfs -o size=100k,mode=700 tmpfs {tmp_path} && exec {sys.executable} -W ignore {{}} {tmp_path}"
+    mount = f"mount -t tmpfs -o size=70k,mode=700 tmpfs {tmp_path} && exec {sys.executable} -W ignore {{}} {tmp_path}"
     unshare = ["unshare", "-m", *([] if os.geteuid() == 0 else ["-r"]), "sh", "-c"]
     if shutil.which("unshare") is None or subprocess.run([*unshare, "true"], capture_output=True).returncode:
         pytest.skip("this machine makes no mount namespaces")
@@ -229,6 +230,7 @@ def test_workers_end_with_a_driver_that_is_killed_and_the_next_goes_on(tmp_path:
     assert (len(report.keys), report.failed) == (kept + 1, ())
 
 
+@pytest.mark.farm
 def test_a_script_without_its_guard_is_said(tmp_path: Path) -> None:
     script = tmp_path / "unguarded.py"
     script.write_text(
@@ -247,7 +249,7 @@ def test_bad_orders_are_refused(tmp_path: Path) -> None:
     asked = variants(1)
     with pytest.raises(OptionError, match="no executor is called 'threads'"):
         cujit.farm.build(asked, executor="threads", sink=tmp_path)
-    with pytest.raises(OptionError, match="executor is 3"):
+    with pytest.raises(OptionError, match="no executor is called 3"):
         cujit.farm.build(asked, executor=3, sink=tmp_path)  # type: ignore[arg-type]
     with pytest.raises(OptionError, match="workers is 0"):
         cujit.farm.build(asked, executor=ThreadPoolExecutor(1), sink=tmp_path, workers=0)

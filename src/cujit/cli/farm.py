@@ -29,7 +29,13 @@ def command() -> None:
 
 @command.command("build")
 @list_options
-@click.option("--executor", default="processes", show_default=True, metavar="NAME", help="What compiles: processes:8.")
+@click.option(
+    "--executor",
+    default="processes",
+    show_default=True,
+    metavar="NAME",
+    help="What compiles: processes:8, dask://host:8786, or mpi under mpirun … python -m mpi4py.futures -m cujit.",
+)
 @click.option(
     "--root",
     "cache",

@@ -39,7 +39,7 @@ _MOST_PIECES = 64
 _RENEWALS = 2
 """How often processes may die one after the other before one of them has done anything."""
 
-_MOST_UNKEPT = 20
+_MOST_UNKEPT = 10
 """Images that could not be kept, one after the other, before the rest is given up: the disk is full."""
 
 _DEATHS = ("KilledWorker",)
@@ -70,7 +70,8 @@ def build(
     Args:
         requests: what ``cujit.request`` gives; a generator is read as the work goes on.
         targets: architectures, as ``cujit.build`` takes them; each request is built for each. None means as they are.
-        executor: any ``concurrent.futures.Executor``, or ``"processes:8"``; ``"processes"`` is one per processor.
+        executor: any ``concurrent.futures.Executor``, or ``"processes:8"``, ``"dask://host:8786"``, ``"mpi"``;
+            ``"processes"`` is one per processor.
         sink: the directory that images go to, or the Cache of one; None is the process's.
         pack: a file to write of all images in the end, whose name ends in ``.pack``.
         deadline_s: the seconds that one compile may take.
@@ -84,7 +85,7 @@ def build(
     Raises:
         ArchError: a target is malformed or unknown, or the compiler does not build for it.
         OptionError: an argument is none of these, or the cache is off.
-        ToolchainNotFoundError: there is no compiler.
+        MissingError: there is no compiler, or Dask or MPI were asked for and are not installed.
         ToolCrashError: the executor broke; what was made stays made.
         OSError: the pack cannot be written.
 
@@ -104,7 +105,7 @@ def build(
         _Farm(intake, engine, cache, limits, chunk_s * 1e3, progress).run()
     stats = None
     if pack is not None:
-        wanted = [key.hex() for key in intake.tally.keys]
+        wanted = intake.tally.kept()
         pins, closures = intake.pins, intake.closures
         stats = write_pack(Path(pack), cache.stores, wanted=wanted, requests=pins, closures=closures, made_s=made_s)
     return intake.tally.report(time.monotonic() - begin, stats)
@@ -256,7 +257,7 @@ class _Farm:
             failure = Failure.of(unit.request, reason, key, ended.signal, ended.log, ended.peak_bytes)
             (tally.quarantined if ended.outcome == "quarantined" else tally.failed).append(failure)
         else:
-            tally.keys.add(bytes.fromhex(key))
+            tally.keys[bytes.fromhex(key)] = True
             self._intake.kept(unit)
         if ended.outcome == "made" and not reason:
             shown = unit.request.source.name, str(unit.request.arch)
@@ -290,7 +291,7 @@ class _Farm:
             self._landed(future, units)
         self._flying.clear()
         self._deaths += 1
-        built = counted(len(self._intake.tally.keys), "image")
+        built = counted(len(self._intake.tally.kept()), "image")
         if self._deaths > _RENEWALS:
             raise ToolCrashError(
                 f"processes die before they have done anything, after {built}: {error}",

@@ -1,6 +1,7 @@
 """Engines: what runs tasks. Any ``concurrent.futures.Executor`` does; some are known by name.
 
-``processes:8`` are that many processes of this machine, ``processes`` one per processor.
+``processes:8`` are that many processes of this machine, ``processes`` one per processor. ``dask://host:8786`` is the
+cluster of a Dask scheduler; ``mpi`` are the ranks of ``mpirun -n 9 python -m mpi4py.futures``, the first one drives.
 """
 
 from __future__ import annotations
@@ -12,14 +13,15 @@ import re
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, Future, ProcessPoolExecutor
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any
 
-from cujit.errors import OptionError, read_int, spell
+from cujit.errors import MissingError, OptionError, ToolCrashError, read_int, spell
 from cujit.farm.tasks import Chunk, ChunkResult
 from cujit.farm.worker import work
 
-_PROCESSES = re.compile(r"processes(?::([0-9]{1,5}))?")
-_HELP = "executor='processes:8', or any concurrent.futures.Executor"
+_HELP = "executor='processes:8', 'dask://host:8786', 'mpi', or any concurrent.futures.Executor"
+_CONNECT_S = 10
 
 
 class Engine:
@@ -49,23 +51,72 @@ def engine_of(executor: Executor | str, workers: int | None) -> Iterator[Engine]
 
     Raises:
         OptionError: it is none, or ``workers`` is no number of at least 1.
+        MissingError: what it needs is not installed.
+        ToolCrashError: there is no scheduler at its address.
     """
     if workers is not None:
         read_int(workers, "workers", OptionError, least=1)
-    if isinstance(executor, str):
-        match = _PROCESSES.fullmatch(executor)
-        if match is None:
-            raise OptionError(f"no executor is called {spell(executor)}", help=_HELP)
-        slots = read_int(int(match[1] or os.cpu_count() or 1), "processes", OptionError, least=1)
-        engine = Engine(_pool(slots), slots, lambda: _pool(slots))
-        try:
-            yield engine
-        finally:
-            engine.executor.shutdown(cancel_futures=True)
-    elif isinstance(executor, Executor):
-        yield Engine(executor, workers or getattr(executor, "_max_workers", None) or os.cpu_count() or 1)
-    else:
-        raise OptionError(f"executor is {spell(executor)}; it takes a concurrent.futures.Executor", help=_HELP)
+    if isinstance(executor, Executor):
+        yield Engine(executor, workers or _slots(executor))
+        return
+    open_named = next((make for name, make in _NAMED.items() if name.fullmatch(str(executor))), None)
+    if open_named is None:
+        raise OptionError(f"no executor is called {spell(executor)}", help=_HELP)
+    with open_named(str(executor)) as engine:
+        engine.slots = workers or engine.slots
+        yield engine
+
+
+def _slots(executor: Executor) -> int:
+    """Tell how many tasks a user's executor does at a time: its workers, or the threads of its Dask cluster."""
+    client: Any = getattr(executor, "_client", None)
+    if hasattr(client, "nthreads"):
+        return sum(client.nthreads().values()) or 1
+    own = getattr(executor, "_max_workers", None) or getattr(executor, "num_workers", None)  # of Python's, of mpi4py's
+    return own or os.cpu_count() or 1
+
+
+@contextmanager
+def _processes(name: str) -> Iterator[Engine]:
+    count = name.partition(":")[2]
+    slots = read_int(int(count or os.cpu_count() or 1), "processes", OptionError, least=1)
+    engine = Engine(_pool(slots), slots, lambda: _pool(slots))
+    try:
+        yield engine
+    finally:
+        engine.executor.shutdown(cancel_futures=True)
+
+
+@contextmanager
+def _dask(name: str) -> Iterator[Engine]:
+    try:
+        from distributed import Client  # whoever has no cluster does without
+    except ImportError as e:
+        raise MissingError(f"{name} needs Dask: {e}", help="pip install 'cujit[farm]'") from e
+    address = name.replace("dask://", "tcp://")
+    try:
+        client = Client(address, timeout=_CONNECT_S, set_as_default=False)
+    except OSError as e:
+        raise ToolCrashError(f"there is no Dask scheduler at {address}: {e}", help="dask scheduler --port 8786") from e
+    with client, client.get_executor(pure=False, retries=0) as executor:
+        yield Engine(executor, _slots(executor))
+
+
+@contextmanager
+def _mpi(name: str) -> Iterator[Engine]:
+    try:
+        from mpi4py.futures import MPIPoolExecutor  # it starts MPI, and whoever has none does without
+    except (ImportError, RuntimeError) as e:
+        raise MissingError(f"{name} needs mpi4py and an MPI library: {e}", help="pip install mpi4py") from e
+    with MPIPoolExecutor() as executor:
+        yield Engine(executor, _slots(executor))
+
+
+_NAMED: dict[re.Pattern[str], Callable[[str], AbstractContextManager[Engine]]] = {
+    re.compile(r"processes(:[0-9]{1,5})?"): _processes,
+    re.compile(r"dask://[^/]+:[0-9]+"): _dask,
+    re.compile(r"mpi"): _mpi,
+}
 
 
 def _pool(slots: int) -> Executor:

@@ -77,7 +77,6 @@ class Intake:
         self._is_packed = is_packed
         self._given = self._each(requests, arches)
         self._make_ms = make_ms
-        self._seen: set[bytes] = set()
         self._languages: set[str] = set()
         self._known_ms: dict[int, float] = {}
         self._sum_ms, self._learned = 0.0, 0
@@ -101,6 +100,8 @@ class Intake:
 
     def learn(self, unit: Unit, make_ms: float) -> None:
         """Note what a compile took: others of its source will take as much."""
+        if len(self._known_ms) >= _WINDOW:
+            self._known_ms.clear()
         self._known_ms[hash(unit.request.source.text)] = make_ms
         self._sum_ms, self._learned = self._sum_ms + make_ms, self._learned + 1
 
@@ -134,9 +135,9 @@ class Intake:
                 self._failed(request, f"not cached: {keyed.reason}")
                 return None
             digest = bytes.fromhex(keyed.key.digest)
-            if digest in self._seen:
+            if digest in self.tally.keys:
                 return None
-            self._seen.add(digest)
+            self.tally.keys[digest] = False
             if self.runner.compiling.is_forbidden:
                 self.runner.get(job)
             elif self.runner.cache is None or self.runner.cache.find(keyed.key, is_read=True) is None:
@@ -144,7 +145,7 @@ class Intake:
         except CujitError as e:
             self._failed(request, first_message(e))
             return None
-        self.tally.keys.add(digest)
+        self.tally.keys[digest] = True
         self._answer(keyed.key.digest, request)
         return None
 

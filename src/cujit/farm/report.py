@@ -110,9 +110,9 @@ def _failure(one: Failure) -> dict[str, Any]:
 
 @dataclass
 class Tally:
-    """A report under way."""
+    """A report under way; ``keys`` are the digests of all keys that were asked for, and whether each is kept."""
 
-    keys: set[bytes] = field(default_factory=set)
+    keys: dict[bytes, bool] = field(default_factory=dict)
     made: int = 0
     cpu_s: float = 0.0
     failed: list[Failure] = field(default_factory=list)
@@ -128,10 +128,14 @@ class Tally:
             if len(heap) > _SHOWN:
                 heapq.heappop(heap)
 
+    def kept(self) -> list[str]:
+        """List the digests of what is kept."""
+        return sorted(key.hex() for key, is_kept in self.keys.items() if is_kept)
+
     def report(self, wall_s: float, pack: PackStats | None) -> Report:
         """Give the report; the costliest come first."""
         return Report(
-            tuple(sorted(key.hex() for key in self.keys)),
+            tuple(self.kept()),
             self.made,
             tuple(sorted(self.failed, key=str)),
             tuple(sorted(self.quarantined, key=str)),
