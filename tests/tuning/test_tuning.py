@@ -35,9 +35,11 @@ from cujit.errors import (
     NotTunedError,
     OptionError,
 )
+from cujit.remote import push
 from cujit.timing import Timing
 from cujit.tuning.records import Measured, TuningRecord, first_of_the_fastest
 from processes import printed
+from remote.serving import farm_in
 
 BUSY = """extern "C" __global__ void busy(float *x, int work) {
     float sum = x[threadIdx.x];
@@ -264,6 +266,18 @@ def test_a_pack_brings_answers(bench: Bench, monkeypatch: pytest.MonkeyPatch, tm
     monkeypatch.setenv("CUJIT_TUNE", "never")
     shipped = Cache(None, read_only=[tmp_path / "tuned.pack"])
     assert bench.tune(cache=shipped).provenance.outcome is Outcome.DISK
+
+
+def test_a_cache_that_machines_share_brings_answers(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    bench.tune()
+    farm, url = farm_in(tmp_path), f"file://{tmp_path}/store"
+    push(url, cujit.default_cache().stores, farm.signer)
+    monkeypatch.setenv("CUJIT_TUNE", "never")
+    shared = Cache(tmp_path / "other", remote=url, trust=farm.trust, remote_wait_s=10.0)
+    assert bench.tune(cache=shared).provenance.outcome is Outcome.REMOTE
+    assert bench.tune(cache=Cache(tmp_path / "other")).provenance.outcome is Outcome.DISK
 
 
 def test_without_a_cache_each_call_measures(bench: Bench) -> None:
@@ -589,6 +603,24 @@ def test_several_devices_share_the_first_look(bench: Bench) -> None:
     assert sorted(seen[:4]) == [(0, 1_000_000), (0, 2_000_000), (1, 1), (1, 3_000_000)]
     assert seen[4:] == [(0, 1)]
     assert tuned.kernel.device is bench.device
+
+
+@pytest.mark.gpu
+def test_several_gpus_share_the_first_look(
+    two_gpus: tuple[Device, Device], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CUJIT_CACHE_DIR", str(tmp_path / "cache"))
+    memory = {device: device.zeros(1024, np.float32) for device in two_gpus}
+    seen: set[Device] = set()
+
+    def workload(kernel: cujit.Kernel, v: Mapping[str, Any]) -> Callable[[], object]:
+        seen.add(kernel.device)
+        return functools.partial(kernel[1, 32], memory[kernel.device], v["WORK"])
+
+    space, becomes = {"WORK": [1_000_000, 2_000_000, 3_000_000, 1]}, {"WORK": "launch"}
+    tuned = cujit.tune(BUSY, space, workload, shape=1, becomes=becomes, device=list(two_gpus))
+    assert seen == {*two_gpus}
+    assert (tuned.values, tuned.kernel.device) == ({"WORK": 1}, two_gpus[0])
 
 
 # -- bad input --------------------------------------------------------------------------------------------

@@ -300,7 +300,7 @@ class _Task:
         return _Answer(found[0].data, found[1], self.program)
 
     def _found(self, cache: Cache, key: Key) -> tuple[Artifact, Provenance] | None:
-        found = cache.find(key)
+        found = cache.find(key, is_read=True)
         try:
             if found is not None:
                 TuningRecord.of_json(found[0].data)
