@@ -21,15 +21,19 @@ from cujit.tuning.spaces import Value, Variant
 _BATCH = 16
 """Candidates that a strategy is asked for at a time, so that an executor has something to share."""
 
-_HOPELESS = 3.0
-"""So many times the fastest so far, and single calls are enough of a candidate."""
+_FAR = 2.0
+"""Past so many times the fastest, a candidate has lost with the first look."""
 
 _NEAR = 1.25
-"""Up to so many times the fastest, a candidate takes part in the rounds: first samples are that far off."""
+"""Past so many times the fastest, one has lost with the first round."""
 
 _SHORT_MS = 0.2
 """Below, a single call says little: ``cujit.time`` then takes the mean over several."""
 
+_WARM_S = 0.25
+"""How long a GPU works before the first look, for one that was idle is slow at first."""
+
+_MANY = 1_000_000
 _SAMPLES = 3
 _ERROR_CHARS = 1000
 
@@ -64,7 +68,7 @@ class Bench:
     check: Check | None
     best_ms: float = math.inf
     calls: dict[int, Callable[[], object]] = field(default_factory=dict)
-    """What is timed, by candidate: of the ones near the fastest alone, for each holds memory of the device."""
+    """What is timed, by candidate: of the ones not far from the fastest alone, for each holds memory of the device."""
 
     looked: dict[int, float] = field(default_factory=dict)
 
@@ -73,12 +77,14 @@ class Bench:
 
         def measure() -> Timing:
             call = self._ready(number, variant)
+            if self.place.is_gpu and not self.looked:
+                time(call, repeat=_MANY, warmup=0, limit_s=_WARM_S, device=self.place)
             timing = time(call, repeat=_SAMPLES, warmup=0, calls=1, device=self.place)
-            if timing.min_ms < min(_SHORT_MS, _HOPELESS * self.best_ms):
+            if timing.min_ms < min(_SHORT_MS, _FAR * self.best_ms):
                 timing = time(call, repeat=_SAMPLES, warmup=0, device=self.place)
             self.looked[number] = timing.min_ms
             self.best_ms = min(self.best_ms, timing.min_ms)
-            self.forget_far(_NEAR * self.best_ms)
+            self.forget_far(_FAR * self.best_ms)
             return timing
 
         return self._safely(number, variant, measure)
@@ -140,8 +146,8 @@ def measured(
 ) -> tuple[tuple[Measured, ...], int | None]:
     """Measure candidates, all of them or what a strategy asks for, and choose one: its number, None without any.
 
-    ``build`` compiles candidates beforehand, and says why it could not. All devices share the first look; the ones that
-    come near the fastest are measured again on the first device, ``rounds`` times in turns.
+    ``build`` compiles candidates beforehand, and says why it could not. All devices share the first look; what is not
+    far from the fastest is measured again on the first device, in turns, what stays near it ``rounds`` times.
     """
     found: dict[int, Measured] = {}
 
@@ -197,13 +203,15 @@ def _decide(variants: Sequence[Variant], bench: Bench, rounds: int, found: dict[
     looked = _timed(found)
     if not looked:
         return None
-    most_ms = _NEAR * min(timing.min_ms for timing in looked.values())
+    most_ms = _FAR * min(timing.min_ms for timing in looked.values())
     near = {number: timing for number, timing in sorted(looked.items()) if timing.min_ms <= most_ms}
     bench.forget_far(most_ms)
     again = _in_turns(variants, bench, rounds, near)
     found.update(again)
     timings = _timed(again) or _timed(found)
-    return first_of_the_fastest(timings) if timings else None
+    most = max((len(timing.samples_ms) for timing in timings.values()), default=0)
+    finals = {number: timing for number, timing in timings.items() if len(timing.samples_ms) == most}
+    return first_of_the_fastest(finals) if finals else None
 
 
 def _timed(found: Mapping[int, Measured]) -> dict[int, Timing]:
@@ -215,12 +223,15 @@ def _in_turns(
 ) -> dict[int, Measured]:
     samples: dict[int, list[float]] = {number: [] for number in near}
     lost: dict[int, Measured] = {}
+    left = list(near)
     for _ in range(rounds):
-        for number in sorted(near.keys() - lost.keys()):
+        for number in left:
             one = bench.again(number, variants[number], near[number].calls)
             if one.timing is None:
                 lost[number] = one
             else:
                 samples[number] += one.timing.samples_ms
+        fastest_ms = min((min(taken) for number, taken in samples.items() if number not in lost), default=0.0)
+        left = [number for number in left if number not in lost and min(samples[number]) <= _NEAR * fastest_ms]
     timings = {n: Timing(tuple(samples[n]), near[n].calls, bench.place.name) for n in near.keys() - lost.keys()}
     return lost | {number: Measured(variants[number].values, timing) for number, timing in timings.items()}
