@@ -121,7 +121,7 @@ unoptimised: $(READY)  ## goldens, real programs and random kernels on the CPU d
 	  tests/instructions tests/kernels tests/devices/cpu
 
 guarded: $(READY)  ## the tests of the CPU device with a guard before every instruction; some minutes
-	CUJIT_GUARDED=1 $(BIN)/python -m pytest -n auto -m "not gpu" tests/instructions tests/devices tests/kernels tests/real
+	CUJIT_GUARDED=1 CUJIT_CPU_OPTIMIZE=1 $(BIN)/python -m pytest -n auto -m "not gpu" tests/instructions tests/devices tests/kernels tests/real
 
 assembled: $(READY)  ## the tests of the CPU device, each failing where no assembler takes what the device takes; some minutes
 	CUJIT_ASSEMBLED=1 $(BIN)/python -m pytest -n auto -m "not gpu" tests/instructions tests/devices tests/kernels tests/real \

@@ -186,6 +186,7 @@ _LISTED = {
         rf"{_OURS}.*, (i32 )?%trace.lane$": "the lane of a thread, which trace.py numbers in its warp",
         r"^(in_cluster|marks_of|cujit_check_filled): .* = u(div|rem) ": "a block has memory of 16 bytes or more",
         r"^is_same: .* = u(div|rem) ": "parts have a byte or more",
+        r"^cujit_launch: .* = (shl|lshr) ": "a layout has MOST_FIELDS, 64, at most",
         r"^first_lane: .*@llvm\.cttz\.": "the mask is not empty",
     }.items()
 }

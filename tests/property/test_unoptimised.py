@@ -48,7 +48,9 @@ def test_a_scene_leaves_the_same_bits(name: str, monkeypatch: pytest.MonkeyPatch
 
 @pytest.mark.parametrize("seed", range(times(4)))
 def test_random_control_flow_gives_the_same_bits(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    nodes = random_graph(seed, [f"warp {name}" for name in TOGETHER] if seed % 2 else ())
+    # One kind in a graph: lanes that come to different ones would wait for each other, as a GPU may let them.
+    together = [f"warp {sorted(TOGETHER)[seed // 2 % len(TOGETHER)]}"] if seed % 2 else []
+    nodes = random_graph(seed, together)
     both_ways(monkeypatch, lambda: [launched(nodes, 40, seed % 8)])
 
 
