@@ -9,8 +9,8 @@ What the lanes access and where is a value, before it is chosen how that is done
 
 A volatile, relaxed, acquire or release access is the plain vector access of its kind between two fences that keep the
 compiler from leaving it out, joining it with another or moving it. That is enough, because processors read and
-write aligned words of up to 8 bytes whole, those of a vector too; 16 bytes have accesses of their own.
-PTX ISA 9.1, chapter 8 "Memory Consistency Model".
+write aligned words of up to 8 bytes whole, those of a vector too; 16 bytes have accesses of their own. What one lane
+accesses so is one word, if it is a vector of PTX too. PTX ISA 9.1, chapter 8 "Memory Consistency Model".
 """
 
 from __future__ import annotations
@@ -251,7 +251,8 @@ def _store_uniform(e: WarpEmitter, s: Scatter) -> None:
         last = b.binary("and", b.binary("sub", b.integer(WARP - 1, 32), zeros), b.integer(WARP - 1, 32))
         for k, value in enumerate(s.values):
             one = b.extract(value, last) if value.lanes else value
-            b.store(one, b.offset(pointer, k * s.element_bytes), align=s.element_bytes)
+            at, is_strong = b.offset(pointer, k * s.element_bytes), s.op.form.is_strong
+            b.store(one, at, align=s.element_bytes, volatile=is_strong)  # LLVM splits other words of two values
 
 
 def _gather(e: WarpEmitter, g: Gather) -> list[Value]:
@@ -446,7 +447,7 @@ def _load_wide(e: WarpEmitter, g: Gather) -> list[Value]:
 
     loaded = each_lane(e, op, f"load.wide.{'ordered' if ordered else 'weak'}", [at], one, "i128")
     assert loaded is not None
-    if at.lanes or e.operand_shape(op.results[0]).stride is None:
+    if at.lanes or all(reg is None or e.operand_shape(reg).stride is None for reg in op.results):
         return [loaded]
     return [b.extract(loaded, b.first_lane(e.lanes(op)))]  # what the lanes that run have in common
 

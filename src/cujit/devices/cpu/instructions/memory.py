@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from cujit.devices.cpu.analysis.patterns import VectorAccess
 from cujit.devices.cpu.analysis.uniformity import WARP
-from cujit.devices.cpu.codegen.builder import Value, int_type, type_width
+from cujit.devices.cpu.codegen.builder import Builder, Value, int_type, type_width
 from cujit.devices.cpu.codegen.memory import Gather, Place, Scatter, element_type, load, may_be_nontemporal, store
 from cujit.devices.cpu.codegen.nodes import STATE
 from cujit.devices.cpu.codegen.registry import Rules
@@ -52,14 +52,14 @@ def register(rules: Rules) -> None:
 # -- addresses --------------------------------------------------------------------------------------------
 
 
-def _place(e: WarpEmitter, op: Op, memory: Memory) -> Place:
+def _place(e: WarpEmitter, op: Op, memory: Memory, *, is_wide: bool) -> Place:
     b, space, vectors = e.builder, op.space, e.vectors.get(op)
     if vectors is not None:
         return Place((_first_vector(e, memory, vectors),), vectors=vectors)
     shape = e.operand_shape(memory.base)
     stride = shape.stride
     # Neighbouring addresses of a cluster need not lie in one block; 16 bytes are accessed lane by lane.
-    if not shape.is_uniform and (space == "cluster" or op.type == "b128"):
+    if not shape.is_uniform and (space == "cluster" or is_wide):
         stride = None
     # Local memory of lanes does not lie in rows.
     if space == "local" and shape.row != WARP:
@@ -139,17 +139,47 @@ def local_base(e: WarpEmitter, *, first_lane: bool) -> Value:
 
 
 def _load(e: WarpEmitter, op: Op) -> None:
-    memory, type_ = op.memory, op.type
+    memory, type_, count = op.memory, op.type, len(op.results)
     element = element_type(type_)
     if isinstance(memory.base, SymbolAddress) and memory.base.slot.space == "param":
         first = memory.base.slot.offset + memory.base.offset + memory.offset
         size = type_width(element) // 8
-        values: Sequence[Value] = [e.parameter(first + k * size, element) for k in range(len(op.results))]
+        values: Sequence[Value] = [e.parameter(first + k * size, element) for k in range(count)]
     else:
-        place = _place(e, op, memory)
-        values = load(e, Gather(op, place, element, len(op.results), _lanes(e, op, place)))
+        word = _word(op, count)
+        place = _place(e, op, memory, is_wide=word == "i128")
+        values = load(e, Gather(op, place, word or element, 1 if word else count, _lanes(e, op, place)))
+        if word:
+            values = _parted(e.builder, values[0], element, count)
     for k, value in enumerate(values):
         e.put(op, _extended(e, value, type_, op.results[k]), k)
+
+
+def _word(op: Op, count: int) -> str:
+    """Name the type of an access that other threads see whole: an element of 16 bytes, or a vector that is strong.
+
+    A pair of a flag and a value is handed over in one such vector, by libraries that scan a grid; PTX has no promise of
+    it (chapter 8, "Vector Data-types"), and GPUs do it. The rest has an access for each element, and no name.
+    """
+    bits = op.type.bits * count
+    return int_type(bits) if bits == 128 == op.type.bits or (op.form.is_strong and count > 1 and bits <= 128) else ""
+
+
+def _parted(b: Builder, word: Value, element: str, count: int) -> list[Value]:
+    """Take a word apart; the first element is the lowest."""
+    bits, part = type_width(word.type), type_width(word.type) // count
+    pieces = [b.binary("lshr", word, b.integer(k * part, bits)) if k else word for k in range(count)]
+    return [b.bits_as(b.resize(piece, part, signed=False), element) for piece in pieces]
+
+
+def _put_together(b: Builder, values: Sequence[Value], word: str) -> Value:
+    """Make a word of elements, the first of which is the lowest."""
+    bits = type_width(word)
+    whole, part = b.integer(0, bits), bits // len(values)
+    for k, value in enumerate(values):
+        piece = b.resize(b.bits_as(value, int_type(part)), bits, signed=False)
+        whole = b.binary("or", whole, b.binary("shl", piece, b.integer(k * part, bits)) if k else piece)
+    return whole
 
 
 def _lanes(e: WarpEmitter, op: Op, place: Place) -> Value:
@@ -170,7 +200,10 @@ def _store(e: WarpEmitter, op: Op) -> None:
     # Nobody but this thread writes to the shared memory of its block.
     blends = op.space == "shared" and not e.watched
     values = tuple(e.read(item, element) for item in items_of(op.sources[1]))  # a third is a cache policy
-    place, mask = _place(e, op, op.memory), e.lanes(op)
+    word = _word(op, len(values))
+    place, mask = _place(e, op, op.memory, is_wide=word == "i128"), e.lanes(op)
+    if word:
+        element, values = word, (_put_together(e.builder, values, word),)
     store(e, Scatter(op, place, element, len(values), mask, values, may_be_nontemporal(e, op), blends))
 
 
@@ -191,18 +224,12 @@ def _move(e: WarpEmitter, op: Op) -> None:
     source = op.sources[0]
     b, bits = e.builder, op.type.bits
     if isinstance(source, Group):  # ``mov.b64 d, {a, b}``: the first element is the lowest part
-        part = bits // len(source.items)
-        whole = b.integer(0, bits)
-        for k, item in enumerate(source.items):
-            piece = b.resize(e.read(item, int_type(part)), bits, signed=False)
-            whole = b.binary("or", whole, b.binary("shl", piece, b.integer(k * part, bits)) if k else piece)
-        e.put(op, whole)
-    elif len(op.results) > 1:
-        part = bits // len(op.results)
-        whole = e.source(op, 0, int_type(bits))
-        for k in range(len(op.results)):
-            piece = b.binary("lshr", whole, b.integer(k * part, bits)) if k else whole
-            e.put(op, b.resize(piece, part, signed=False), k)
+        part = int_type(bits // len(source.items))
+        e.put(op, _put_together(b, [e.read(item, part) for item in source.items], int_type(bits)))
+    elif (count := len(op.results)) > 1:
+        parts = _parted(b, e.source(op, 0, int_type(bits)), int_type(bits // count), count)
+        for k, each in enumerate(parts):
+            e.put(op, each, k)
     else:
         reg = op.results[0]
         wanted = storage_type(reg) if reg is not None and reg.bits == bits else int_type(bits)
