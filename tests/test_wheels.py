@@ -264,6 +264,22 @@ def test_the_example_is_the_same_twice_and_runs_where_nothing_is_compiled(
     assert root.strip().endswith("site-packages/fusedsteps/kernels.pack")
 
 
+_BUILD = """
+import sys
+from pathlib import Path
+from cujit.integrations.wheels import WantedPack
+said = {"worklist": "kernels.jsonl", "pack": "fusedsteps/kernels.pack"}
+WantedPack.of(said, ".", where="the table").build(Path(sys.argv[2]))
+"""
+_COVER = """
+import sys
+from pathlib import Path
+from cujit import worklist
+covered = worklist.cover(worklist.read(Path(sys.argv[1])), [Path(sys.argv[2])], project=".")
+print(covered.share_of_calls, covered.calls, len(covered.missing))
+"""
+
+
 def test_a_list_that_its_tests_record_covers_all_when_it_is_built_in_another_home(
     example: Callable[[str], Path], tmp_path: Path
 ) -> None:
@@ -282,12 +298,18 @@ def test_a_list_that_its_tests_record_covers_all_when_it_is_built_in_another_hom
     listed = [[(said["path"], said["text"], said["names"]) for said in of.recipes.values()] for of in (recorded, kept)]
     assert sorted(listed[0]) == sorted(listed[1]), "examples/kernel-library/record.sh writes it again"
     recorded.save(building / "kernels.jsonl")
-    wanted = WantedPack.of(
-        {"worklist": "kernels.jsonl", "pack": "fusedsteps/kernels.pack"}, building, where="the table"
-    )
-    wanted.build(tmp_path / "kernels.pack")
-    covered = worklist.cover(recorded, [tmp_path / "kernels.pack"], project=recording)
-    assert (covered.share_of_calls, covered.calls, covered.missing) == (1, 2, ())
+    shutil.rmtree(tmp_path / "anna")  # nothing of hers is used: neither sources, nor headers, nor her cache
+    for home, code in (("berta", _BUILD), ("clara", _COVER)):
+        done = subprocess.run(
+            [sys.executable, "-c", code, str(building / "kernels.jsonl"), str(tmp_path / "kernels.pack")],
+            cwd=building if home == "berta" else example(home),
+            env=os.environ | {"HOME": str(tmp_path / home), "CUJIT_CACHE_DIR": str(tmp_path / home / "cache")},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == ["1.0", "2", "0"]
 
 
 @pytest.mark.gpu
