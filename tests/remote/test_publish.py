@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
+import time
+import warnings
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -115,6 +118,30 @@ def test_object_storage_that_is_not_there_or_refuses_costs_one_question(
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
     with pytest.raises(RemoteError):
         RemoteStore("s3://no-such-bucket/x", farm.signer)
+
+
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_forked_child_goes_on_with_the_store_or_at_once_without(
+    url: str, farm: Farm, cache_of: CacheOf, tmp_path: Path
+) -> None:
+    push(url, filled(tmp_path / "farm", 0, 1, 2).stores, farm.signer)
+    cache = cache_of(url=url)
+    cache.get_or_make(key_of(0), lambda: artifact_of(0))
+    reader, writer = os.pipe()
+    if os.fork() == 0:
+        status = 1
+        try:
+            warnings.simplefilter("ignore")
+            began, outcome = time.monotonic(), cache.get_or_make(key_of(1), lambda: artifact_of(1))[1].outcome
+            os.write(writer, f"{outcome.value} {time.monotonic() - began < 9}".encode())  # of the ten that it may wait
+            status = 0
+        finally:
+            os._exit(status)
+    os.close(writer)
+    assert os.read(reader, 100) == (b"made True" if url.startswith("s3:") else b"remote True")
+    os.close(reader)
+    assert os.wait()[1] == 0
+    assert cache.get_or_make(key_of(2), lambda: artifact_of(2))[1].outcome is Outcome.REMOTE
 
 
 def test_writers_that_come_at_once_leave_one_good_entry(url: str, farm: Farm, tmp_path: Path) -> None:

@@ -266,6 +266,7 @@ class _ObjectStore:
         import datetime  # start-up time, as above
 
         wait = f"{max(1, round(timeout_s * 1e3))}ms"
+        self._is_of_parent = False
         self._library: Any = obstore
         try:
             self._store: Any = obstore.store.from_url(
@@ -277,6 +278,7 @@ class _ObjectStore:
             raise OptionError(f"{shown_url(url)} names no shared cache: {e}") from e
 
     def get(self, name: str) -> Generator[bytes, None, None]:
+        self._check_process()
         try:
             yield from map(bytes, self._library.get(self._store, name).stream(min_chunk_size=_CHUNK_BYTES))
         except FileNotFoundError as e:
@@ -285,6 +287,7 @@ class _ObjectStore:
             raise RemoteError(_first_line(e)) from e
 
     def put(self, name: str, data: bytes, *, replace: bool = False) -> bool:
+        self._check_process()
         trouble = self._library.exceptions
         try:
             self._library.put(self._store, name, data, mode="overwrite" if replace else "create", use_multipart=False)
@@ -295,7 +298,11 @@ class _ObjectStore:
         return True
 
     def after_fork(self) -> None:
-        """Do nothing: obstore refuses to work in a child, which counts as a failure there."""
+        self._is_of_parent = True
+
+    def _check_process(self) -> None:
+        if self._is_of_parent:  # its threads are not here, and it would wait for them
+            raise RemoteError("obstore does not work in a child that was forked after it had been used")
 
     @property
     def _trouble(self) -> tuple[type[Exception], ...]:
