@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,6 +14,7 @@ import pytest
 from click.testing import CliRunner
 
 import cujit
+import cujit.worklist
 from cujit.cache.remote.signing import TrustedKeys
 from cujit.cache.settings import VARIABLES
 from cujit.cli.app import main
@@ -74,3 +78,19 @@ def test_the_list_of_keys_is_one(tmp_path: Path) -> None:
 def test_the_page_names_every_variable_of_the_shared_cache() -> None:
     named = set(re.findall(r"^\| `(\w+)` \|", PAGE.text, re.MULTILINE))
     assert named == {name for name in VARIABLES if name.startswith(("CUJIT_REMOTE", "CUJIT_TRUST"))}
+
+
+def test_the_example_publishes_what_a_list_says(folder: Path, server: Server) -> None:
+    server.files.clear()
+    cujit.worklist.merge(["recordings"]).worklist.save("kernels.jsonl")
+    command = f"#!{sys.executable}\nfrom cujit.cli import process_main\nprocess_main()\n"
+    (folder / "bin").mkdir()
+    (folder / "bin/cujit").write_text(command)
+    (folder / "bin/cujit").chmod(0o755)
+    paths = os.pathsep.join(os.path.abspath(path) for path in sys.path)
+    given = {"STORE": server.url, "KEY": "farm.key", "ARCHES": "sm_80 sm_90", "PYTHONPATH": paths}
+    environment = {**os.environ, **given, "PATH": f"{folder / 'bin'}{os.pathsep}{os.environ['PATH']}"}
+    script = Path(__file__).parents[1] / "examples/shared-cache/publish.sh"
+    done = subprocess.run(["sh", script], env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert len([name for name in server.files if name.startswith("v1/e/")]) == 2

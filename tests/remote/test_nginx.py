@@ -21,20 +21,14 @@ from remote.serving import Farm
 
 pytestmark = pytest.mark.skipif(shutil.which("nginx") is None, reason="nginx is not there")
 
-CONFIGURATION = """\
+EXAMPLE = Path(__file__).parents[2] / "examples/shared-cache/nginx.conf"
+AROUND = """\
 {2} daemon off; pid {0}/pid; error_log {0}/error.log; worker_processes 1;
 events {{ worker_connections 64; }}
 http {{
-  access_log off; client_body_temp_path {0}/body; client_max_body_size 64m;
-  proxy_temp_path {0}/p; fastcgi_temp_path {0}/f; uwsgi_temp_path {0}/u; scgi_temp_path {0}/s;
-  gzip on; gzip_types *;
-  server {{
-    listen 127.0.0.1:{1}; root {0}/files;
-    location / {{
-      dav_methods PUT; create_full_put_path on;
-      limit_except GET {{ auth_basic farm; auth_basic_user_file {0}/users; }}
-    }}
-  }}
+access_log off; gzip on; gzip_types *; client_body_temp_path {0}/body;
+proxy_temp_path {0}/p; fastcgi_temp_path {0}/f; uwsgi_temp_path {0}/u; scgi_temp_path {0}/s;
+{1}
 }}
 """
 
@@ -43,13 +37,14 @@ http {{
 def nginx(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """A server of files, where the user ``farm`` alone may write; gives host and port."""
     directory = tmp_path_factory.mktemp("nginx")
-    (directory / "files").mkdir()
+    (directory / "kernels").mkdir()
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    (directory / "users").write_text("farm:{PLAIN}secret\n")
+    (directory / "kernels.users").write_text("farm:{PLAIN}secret\n")
     user = "user root;" if os.geteuid() == 0 else ""  # else its workers are nobody, who reaches no private directory
-    (directory / "conf").write_text(CONFIGURATION.format(directory, port, user))
+    site = EXAMPLE.read_text().replace("listen 80", f"listen 127.0.0.1:{port}").replace("/srv", str(directory))
+    (directory / "conf").write_text(AROUND.format(directory, site, user))
     with subprocess.Popen([shutil.which("nginx") or "", "-c", directory / "conf", "-p", directory]) as server:
         for _ in range(100):
             with socket.socket() as probe:

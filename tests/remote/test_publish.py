@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import http.client
 import json
 import os
 import sys
@@ -48,10 +50,12 @@ def url(request: pytest.FixtureRequest, tmp_path: Path, server: Server, monkeypa
     for name, value in {"AWS_ENDPOINT_URL": endpoint, "AWS_ACCESS_KEY_ID": "k", "AWS_SECRET_ACCESS_KEY": "s"}.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setenv("AWS_REGION", "us-east-1")
-    import boto3
-
     bucket = f"kernels-{abs(hash(str(tmp_path)))}"
-    boto3.client("s3", endpoint_url=endpoint).create_bucket(Bucket=bucket)
+    connection = http.client.HTTPConnection(endpoint.removeprefix("http://"))
+    connection.request("PUT", f"/{bucket}")
+    with contextlib.closing(connection), connection.getresponse() as answer:
+        assert answer.status == 200
+        answer.read()
     return f"s3://{bucket}/of/cujit"
 
 

@@ -115,6 +115,10 @@ def cut_off(handler: Handler, data: bytes) -> None:
     handler.close_connection = True
 
 
+def too_short(handler: Handler, data: bytes) -> None:
+    handler.answer(200, data, len(data) - 100)
+
+
 def cut_off_in_chunks(handler: Handler, data: bytes) -> None:
     handler.send_response(200)
     handler.send_header("Transfer-Encoding", "chunked")
@@ -151,6 +155,7 @@ TROUBLES: dict[str, Trouble] = {
     "no content": lambda handler, _: handler.answer(204, b""),
     "cut off": cut_off,
     "cut off in chunks": cut_off_in_chunks,
+    "a length that is less": too_short,
     "no HTTP": no_http,
     "hangs up": hang_up,
     "a header without end": endless_header,

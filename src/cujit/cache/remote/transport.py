@@ -147,7 +147,7 @@ class _Http:
         self._path = parts.path.rstrip("/") + "/"
         self._kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
         self._trouble = (OSError, http.client.HTTPException, ValueError)  # ValueError: of a number that is none
-        self._stale = (ConnectionError, http.client.RemoteDisconnected)
+        self._stale = (ConnectionError, http.client.BadStatusLine)  # of what an answer left that said less than it had
         self._timeout_s = timeout_s
         self._headers = {"Accept-Encoding": "identity", "User-Agent": "cujit"}
         if parts.username is not None:
@@ -224,6 +224,7 @@ class _Http:
             if answer.isclosed() and connection.sock is not None and len(self._idle) < _IDLE:
                 self._idle.append(connection)
                 return
+        answer.close()  # which holds the socket too where the server wants it closed
         connection.close()
 
 
