@@ -14,6 +14,9 @@ $(READY): pyproject.toml constraints.txt
 demo: $(READY)  ## build a fatbin for many architectures, run it on what is here, check the numbers
 	$(BIN)/cujit demo
 
+# Where this is set, each of the hundreds of processes of the tests would compile every module that it imports.
+unexport PYTHONDONTWRITEBYTECODE
+
 test: $(READY)  ## everything that needs no GPU (and, where there is one, everything else too)
 	$(BIN)/python -m pytest -n auto --dist worksteal
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from typing import TYPE_CHECKING
 
 import hypothesis
@@ -53,6 +54,20 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_sessionstart() -> None:
     """Hold every module that the tests compile to what is promised to LLVM."""
     show_modules(promises.look)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Have Python look for garbage in what the tests make, and no more in the tests themselves.
+
+    To go through some million objects of 13,000 tests again and again took 7 % of the time of all.
+    """
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 @pytest.fixture(params=["cpu", pytest.param("cuda:0", marks=pytest.mark.gpu)])

@@ -8,9 +8,9 @@ from dataclasses import replace
 
 from cujit.formats.ptx.parser import parse
 from cujit.formats.ptx.printer import print_module
-from cujit.formats.ptx.syntax import Function, Instruction, Predicate, Scope, Statement
+from cujit.formats.ptx.syntax import Function, Instruction, Module, Predicate, Scope, Statement
 
-__all__ = ["GUARDS", "guarded", "instructions_of", "rewrite"]
+__all__ = ["GUARDS", "guarded", "instructions_in", "instructions_of", "rewrite"]
 
 Change = Callable[[Instruction], Iterable[Statement]]
 
@@ -29,7 +29,12 @@ _JUMPS = frozenset({"bra", "brx"})
 
 def instructions_of(text: str) -> Iterator[Instruction]:
     """Give every instruction of a module."""
-    return (one for function in parse(text).functions for one in _walk(function.body or ()))
+    return instructions_in(parse(text))
+
+
+def instructions_in(module: Module) -> Iterator[Instruction]:
+    """Give every instruction of a module that has been read."""
+    return (one for function in module.functions for one in _walk(function.body or ()))
 
 
 def _walk(body: Iterable[Statement]) -> Iterator[Instruction]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -14,34 +14,47 @@ from cujit.arch import Arch
 from cujit.devices.device import Device
 from cujit.formats.ptx.isa.table import lookup
 from cujit.formats.ptx.parser import parse
-from cujit.formats.ptx.syntax import Label
+from cujit.formats.ptx.syntax import Instruction, Label
 from instructions import test_instructions
-from instructions.rewriting import guarded, instructions_of
+from instructions.rewriting import guarded, instructions_in
 from instructions.runner import run_rows
 from instructions.scene import GOLDENS, difference, every_scene, golden_of, run_scene
-from instructions.table import all_rows, key_of, module_text
+from instructions.table import all_rows, key_of
 
 pytestmark = pytest.mark.verbatim  # it puts guards before instructions itself
 Array = npt.NDArray[Any]
 
 
-def _forms(text: str) -> set[object]:
-    """The forms of the instruction table that a module has."""
-    return {row.form for one in instructions_of(text) if (row := lookup(one)) is not None}
+class _Content(NamedTuple):
+    """The forms of the instruction table that a scene has, these with their types, and whether nothing jumps in it."""
+
+    forms: frozenset[object]
+    typed: frozenset[object]
+    is_straight: bool
+
+    @classmethod
+    def of(cls, text: str) -> _Content:
+        module = parse(text)
+        found = {one: row for one in instructions_in(module) if (row := lookup(one)) is not None}
+        typed = {
+            (row.form, tuple(m for m in one.modifiers if any(m in place for place in row.types)))
+            for one, row in found.items()
+        }
+        labels = (isinstance(s, Label) for s in module.entries[0].body or ())
+        return cls(frozenset(row.form for row in found.values()), frozenset(typed), not any(labels))
 
 
-def _typed_forms(text: str) -> set[object]:
-    """The forms that a module has, each with its types."""
-    found = {one: row for one in instructions_of(text) if (row := lookup(one)) is not None}
-    return {
-        (row.form, tuple(m for m in one.modifiers if any(m in place for place in row.types)))
-        for one, row in found.items()
-    }
+def _form(name: str) -> str:
+    """The form of the instruction table that an instruction is of, by its name with modifiers."""
+    opcode, *modifiers = name.split(".")
+    row = lookup(Instruction(opcode, tuple(modifiers)))
+    assert row is not None, name
+    return row.form
 
 
-def _covering(forms: Mapping[str, set[object]]) -> list[str]:
+def _covering(forms: Mapping[str, frozenset[object]]) -> list[str]:
     """Choose cases that have all forms together, again and again the one that adds most."""
-    left, chosen = set().union(*forms.values()), []
+    left, chosen = frozenset().union(*forms.values()), []
     while left:
         best = max(forms, key=lambda name: len(forms[name] & left))
         chosen.append(best)
@@ -50,17 +63,14 @@ def _covering(forms: Mapping[str, set[object]]) -> list[str]:
 
 
 ROWS = {key_of(row): row for row in all_rows()}
-CHOSEN_ROWS = _covering({name: _forms(module_text([row])) for name, row in ROWS.items()})
-CHOSEN_SCENES = _covering({scene.name: _typed_forms(scene.ptx) for scene in every_scene().values()})
-FORMS_OF_SCENES = _covering({scene.name: _forms(scene.ptx) for scene in every_scene().values()})
+CHOSEN_ROWS = list({_form(row.name): name for name, row in ROWS.items()}.values())
+_CONTENTS = {scene.name: _Content.of(scene.ptx) for scene in every_scene().values()}
+CHOSEN_SCENES = _covering({name: content.typed for name, content in _CONTENTS.items()})
+FORMS_OF_SCENES = _covering({name: content.forms for name, content in _CONTENTS.items()})
 """Fewer than the chosen ones: a guard that all threads agree on is a jump around whatever stands behind it."""
 
 
-def _is_straight(name: str) -> bool:
-    return not any(isinstance(s, Label) for s in parse(every_scene()[name].ptx).entries[0].body or ())
-
-
-_BATCH = 100
+_BATCH = 128
 # What a GPU's compiler makes otherwise under a guard (ptxas 13.0 and 13.5, H200): it leaves guards of testp out but for
 # infinite, and changes the sign alone of a NaN.
 _OTHERWISE = ("testp.", "abs.f32", "neg.f32")
@@ -111,8 +121,8 @@ def test_a_guard_that_holds_changes_nothing(name: str, guard: str, device: Devic
 @pytest.mark.parametrize(
     ("name", "guard"),
     [
-        *((name, "none") for name in CHOSEN_SCENES if _is_straight(name)),
-        *((name, "none, known to be alike") for name in FORMS_OF_SCENES if _is_straight(name)),
+        *((name, "none") for name in CHOSEN_SCENES if _CONTENTS[name].is_straight),
+        *((name, "none, known to be alike") for name in FORMS_OF_SCENES if _CONTENTS[name].is_straight),
     ],
 )
 def test_a_guard_that_holds_nowhere_leaves_all_as_it_is(name: str, guard: str, device: Device) -> None:
