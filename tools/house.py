@@ -10,6 +10,7 @@ has a comment that says why it is there: on its line, or above the imports that 
 from __future__ import annotations
 
 import ast
+import functools
 import io
 import re
 import sys
@@ -74,6 +75,7 @@ class PythonFile:
     unexplained: tuple[int, ...]
 
 
+@functools.cache
 def python_files(package: Path) -> dict[str, PythonFile]:
     """Read every module of a package, by its whole name."""
     paths = {_module_name(package, path): path for path in sorted(package.rglob("*.py"))}

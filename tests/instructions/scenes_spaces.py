@@ -13,10 +13,10 @@ from instructions.scene import Scene, entry
 __all__ = ["SCENES"]
 
 _WORDS = 128
-_WATCHED = (0, 1, 2, 3, 16, 17, 18, 19)
-"""Words of the variable that are copied out: those that the accesses may touch."""
+_WATCHED = (0, 16)
+"""Where four words of the variable begin that are copied out: what the accesses may touch."""
 _START = """
-.reg .b32 i, r<4>, s, own32; .reg .b64 w<2>, own, gen, far, to; .reg .pred t, one;
+.reg .b32 i, r<4>, s<4>, own32; .reg .b64 w<2>, own, gen, far, to; .reg .pred t, one;
 mov.u32 i, %tid.x; setp.eq.u32 one, i, 0; mov.b32 r0, 0; mov.b32 r1, 0; mov.b32 r2, 0; mov.b32 r3, 0;
 mov.b64 w0, 0; mov.b64 w1, 0; mul.wide.u32 to, i, 64; add.u64 to, to, p1;
 """
@@ -69,10 +69,13 @@ _ACCESSES = (
 )  # fmt: skip
 
 
+def _numbers(first: int, count: int) -> str:
+    return ", ".join(str(1000 + first + k) for k in range(count))
+
+
 def _scene(name: str, space: str, template: str) -> Scene:
     """Do one access with every form of address."""
-    numbers = ", ".join(str(1000 + k) for k in range(_WORDS))
-    filled = f" = {{{numbers}}}" if space == "const" else ""
+    filled = f" = {{{_numbers(0, _WORDS)}}}" if space == "const" else ""
     declared = f".{space} .align 16 .b32 m[{_WORDS}]{filled};\n"
     narrow = "mov.u32 own32, m; " if space in ("shared", "local") else ""
     inside, outside = (declared, "") if space in ("shared", "local") else ("", declared)
@@ -80,19 +83,20 @@ def _scene(name: str, space: str, template: str) -> Scene:
     forms = [f for f in _FORMS if (f[0] != "own32+64" or narrow) and (space != "const" or f[0][0] != "m" or f[1])]
     for address, says_space in forms:
         if space == "local":
-            lines += [f"st.local.b32 [own+{4 * k}], {1000 + k};\n" for k in _WATCHED]
+            lines += [f"st.local.v4.b32 [own+{4 * k}], {{{_numbers(k, 4)}}};\n" for k in _WATCHED]
         elif space != "const":
-            lines.append("mad.wide.u32 far, i, 4, own; add.u32 s, i, 1000;\n")
-            lines += [f"st.{space}.b32 [far+{4 * k}], s; add.u32 s, s, 32;\n" for k in range(0, _WORDS, 32)]
+            lines.append("mad.wide.u32 far, i, 16, own; mad.lo.u32 s0, i, 4, 1000;\n")
+            lines += [f"add.u32 s{k}, s0, {k};\n" for k in range(1, 4)]
+            lines.append(f"st.{space}.v4.b32 [far], {{s0, s1, s2, s3}};\n")
         lines.append("add.u64 far, gen, 128;\n")
         text = template.replace("#", f".{space}" if says_space else "").replace("@one", "%1").replace("@", address)
-        lines.append(f"bar.sync 0; {text.replace('%1', '@one')} bar.sync 0;\n")
-        lines += [f"st.global.b32 [to+{4 * k}], r{k};\n" for k in range(4)]
-        lines += [f"st.global.b64 [to+{16 + 8 * k}], w{k};\n" for k in range(2)]
+        lines.append(f"bar.warp.sync -1; {text.replace('%1', '@one')} bar.warp.sync -1;\n")
+        lines.append("st.global.v4.b32 [to], {r0, r1, r2, r3}; st.global.v2.b64 [to+16], {w0, w1};\n")
         lines += [
-            f"ld.{space}.b32 s, [own+{4 * w}]; st.global.b32 [to+{32 + 4 * k}], s;\n" for k, w in enumerate(_WATCHED)
+            f"ld.{space}.v4.b32 {{s0, s1, s2, s3}}, [own+{4 * k}]; st.global.v4.b32 [to+{at}], {{s0, s1, s2, s3}};\n"
+            for at, k in zip((32, 48), _WATCHED, strict=True)
         ]
-        lines.append(f"add.u64 to, to, {64 * 32}; bar.sync 0;\n")
+        lines.append(f"add.u64 to, to, {64 * 32}; bar.warp.sync -1;\n")
     text = entry("".join(lines), 2, outside=outside)
     return Scene(
         f"space_{space}_{name}", text, (np.zeros(4, np.uint32), np.zeros((len(forms), 32, 16), np.uint32)), 1, 32

@@ -23,6 +23,7 @@ def _inputs() -> np.ndarray:
     return np.choose(rng.integers(0, 3, wild.shape), [wild, floats << np.uint64(32) | floats, small])
 
 
+@pytest.mark.usefixtures("unoptimised")
 @pytest.mark.parametrize("batch", range(-(-len(FORMS) // _BATCH)))
 def test_results_among_the_operands_change_nothing(batch: int, device: Device) -> None:
     forms = FORMS[batch * _BATCH : (batch + 1) * _BATCH]

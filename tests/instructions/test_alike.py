@@ -19,6 +19,7 @@ _IN_ONE = 24
 _SHARDS = 8
 
 
+@pytest.mark.usefixtures("unoptimised")
 @pytest.mark.parametrize("shard", range(_SHARDS))
 def test_an_instruction_does_what_others_do_together(shard: int, cpu: Device) -> None:
     of_120 = tuple(pair for pair in pairs() if _ONLY_120.search(pair.text))

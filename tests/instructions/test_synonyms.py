@@ -15,6 +15,7 @@ from instructions.synonyms import rewritten_scenes
 _SHARDS = 8
 
 
+@pytest.mark.usefixtures("unoptimised")
 @pytest.mark.parametrize("shard", range(_SHARDS))
 def test_words_that_change_nothing_change_nothing(shard: int, device: Device) -> None:
     with np.load(GOLDENS) as file:

@@ -17,7 +17,8 @@ from instructions.scenes_wgmma import wgmma_forms
 from instructions.scenes_wmma import moves, wmma_forms
 
 Array = npt.NDArray[Any]
-pytestmark = pytest.mark.usefixtures("unoptimised")
+
+# Scenes are compiled as ``test_scenes`` compiles them: whichever comes second finds the code in the cache of the run.
 
 _WMMA = {form.name: form for form in wmma_forms()}
 _WGMMA = {form.name: form for form in wgmma_forms()}
@@ -161,6 +162,7 @@ def test_a_predicate_that_is_false_keeps_addresses_unread(cpu: Device) -> None:
 # -- real code and wrong code -----------------------------------------------------------------------------
 
 
+@pytest.mark.usefixtures("unoptimised")
 def test_wmma_of_cuda_multiplies_tiles_and_scales_elements(cpu: Device) -> None:
     module = cujit.jit(
         """#include <mma.h>
