@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from concurrent.futures import Executor, ThreadPoolExecutor
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import cujit
@@ -103,6 +104,31 @@ def test_headers_go_by_content_and_not_by_path(tmp_path: Path) -> None:
     assert cujit.farm.build([bound], executor=ThreadPoolExecutor(1), sink=tmp_path / "cache").made == 1
 
 
+def test_instances_that_are_compiled_together_are_found_one_by_one(two: Executor, tmp_path: Path) -> None:
+    text = "template <typename T> __global__ void fill(T *x) { x[threadIdx.x] = T(sizeof(T)); }\n"
+    text += "__global__ void plain() {}"
+    names = ["fill<float>", "fill<double>", "fill<short>", "fill<what>"]
+    asked = [cujit.request(text, names=[name], arch="compute_80") for name in names]
+    report = cujit.farm.build(asked[:3], executor=two, sink=tmp_path, join=2, chunk_s=9)
+    assert (report.made, report.is_good) == (3, True)
+    cache = Cache(tmp_path)
+    found = [cujit.compile(text, names=[name], arch="compute_80", cache=cache) for name in names[:3]]
+    for name, image in zip(names, found, strict=False):
+        alone = cujit.compile(text, names=[name], arch="compute_80", cache=False)
+        assert image.provenance is not None
+        assert image.provenance.is_hit
+        assert (image.names, image.signatures) == (alone.names, alone.signatures)
+        out = cujit.cpu().array(np.zeros(2, {"f": "f4", "d": "f8", "s": "i2"}[name[5]]))
+        cujit.load(image, "cpu")[name][1, 2](out)
+        assert out.numpy().tolist() == [out.numpy().itemsize] * 2
+    assert sorted(image.text.count(".entry") for image in found) == [2, 3, 3], "two together, and one alone"
+
+    again = cujit.farm.build([*asked, cujit.request(text, names="fill<char>", arch="compute_80")],
+                             executor=two, sink=tmp_path, join=8, chunk_s=9)  # fmt: skip
+    assert (again.made, again.hit, len(again.failed)) == (1, 3, 1), "one that fails keeps none of the others back"
+    assert "fill<what>" in again.failed[0].reason
+
+
 def test_what_does_not_compile_dies_hangs_or_starves_is_said_and_the_rest_is_made(
     two: Executor, tmp_path: Path
 ) -> None:
@@ -110,22 +136,24 @@ def test_what_does_not_compile_dies_hangs_or_starves_is_said_and_the_rest_is_mad
         cujit.request("__global__ void k() { what; }", arch="sm_90"),
         cujit.request("__global__ void k() { const char *t = __TIME__; }", arch="sm_90"),
         cujit.request(cujit.Source.nvvm(CRASH, name="crash.ll"), arch="compute_90"),
-        cujit.request(cujit.Source.cuda(LONG, name="long.cu"), arch="sm_90"),
         cujit.request(GOOD, arch="sm_90"),
     ]
-    report = cujit.farm.build(asked, executor=two, sink=tmp_path, deadline_s=1.5)
+    report = cujit.farm.build(asked, executor=two, sink=tmp_path)
     assert report.made == 1
     assert not report.is_good
     assert sorted(str(one) for one in report.failed) == [
         "source.cu for sm_90: not cached: source.cu has __TIME__, which is different at every compile",
         'source.cu for sm_90: source.cu:1:23: error: identifier "what" is undefined',
     ]
-    crash, hang = sorted(report.quarantined, key=lambda one: one.name)
+    (crash,) = report.quarantined
     assert (crash.name, crash.signal) == ("crash.ll", "SIGSEGV")
     assert crash.peak_bytes > 20 << 20
-    assert (hang.name, hang.signal) == ("long.cu", "deadline")
-    assert "1.5 s" in hang.reason
     assert "quarantined: crash.ll for compute_90: libNVVM died of SIGSEGV" in str(report)
+
+    long = cujit.request(cujit.Source.cuda(LONG, name="long.cu"), arch="sm_90")
+    (hang,) = cujit.farm.build([long], executor=two, sink=tmp_path, deadline_s=0.5).quarantined
+    assert (hang.name, hang.signal) == ("long.cu", "deadline")
+    assert "0.5 s" in hang.reason
 
     starved = cujit.request(cujit.Source.cuda("#include <cuda/std/tuple>\n" + GOOD, name="big.cu"), arch="sm_90")
     (failure,) = cujit.farm.build([starved], executor=two, sink=tmp_path, memory_bytes=48 << 20).quarantined
@@ -255,6 +283,8 @@ def test_bad_orders_are_refused(tmp_path: Path) -> None:
         cujit.farm.build(asked, executor=ThreadPoolExecutor(1), sink=tmp_path, workers=0)
     with pytest.raises(OptionError, match="there is none that is written"):
         cujit.farm.build(asked, sink=Cache(None))
+    with pytest.raises(OptionError, match="join is 0"):
+        cujit.farm.build(asked, sink=tmp_path, join=0)
     with pytest.raises(OptionError, match="memory_bytes is 3"):
         cujit.farm.build(asked, sink=tmp_path, memory_bytes=3)
     with pytest.raises(OptionError, match="timeout_s is -1"):

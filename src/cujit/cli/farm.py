@@ -44,6 +44,8 @@ def command() -> None:
     callback=lambda _ctx, _param, root: cache_of(root),
     help="The directory that images go to, which every worker sees; else the cache of the environment.",
 )
+@click.option("--join", type=click.IntRange(1), default=1, show_default=True, metavar="N",
+              help="How many instances of one source are compiled together; each image holds all of them.")  # fmt: skip
 @_limits
 @output_option("A pack to write of all images in the end.")
 def build(output: Path | None, cache: Cache, memory_mib: int | None, **given: Any) -> None:

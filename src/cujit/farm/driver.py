@@ -23,7 +23,7 @@ from cujit.compiler.build import Progress, parse_targets
 from cujit.compiler.options.limits import WorkLimits
 from cujit.compiler.request import Request
 from cujit.compiler.runner import Runner
-from cujit.errors import DeviceNotFoundError, OptionError, ToolCrashError, counted, spell
+from cujit.errors import DeviceNotFoundError, OptionError, ToolCrashError, counted, read_int, spell
 from cujit.farm.engines import Engine, engine_of
 from cujit.farm.intake import Intake, Unit
 from cujit.farm.report import BuiltImage, Failure, Report
@@ -59,6 +59,7 @@ def build(
     memory_bytes: int | None = None,
     make_ms: Callable[[Request], float] = lambda _: 0.0,
     chunk_s: float = 2.0,
+    join: int = 1,
     workers: int | None = None,
     made_s: int = 0,
     progress: Progress | None = None,
@@ -78,6 +79,9 @@ def build(
         memory_bytes: the address space that one compile may take, libraries and stacks too.
         make_ms: tells the milliseconds that a request took before, 0 where that is not known.
         chunk_s: the seconds of work that are handed out at a time.
+        join: how many requests that differ in ``names`` alone are compiled together, if they need no files of the
+            driver. Each takes some 40 % less then, and has its key, names and signatures as ever; its image holds the
+            kernels of the others too, so it is larger, and not the bytes that it would be alone.
         workers: how many tasks the executor does at a time; None asks it.
         made_s: the Unix time that is noted in the pack.
         progress: called with (done, total, name) after every compile; total grows where ``requests`` has no length.
@@ -100,9 +104,10 @@ def build(
     runner = Runner(Toolchain(Settings.from_environment(os.environ)), cache, compiling=compiling)
     arches = parse_targets(targets, _no_gpu, runner) if targets else ()
     limits = WorkLimits.of(deadline_s, True, None if memory_bytes is None else _mebibytes(memory_bytes))
-    intake = Intake(requests, arches, runner, make_ms, is_packed=pack is not None)
+    read_int(join, "join", OptionError, least=1)
+    intake = Intake(requests, arches, runner, make_ms, is_packed=pack is not None, is_joined=join > 1)
     with engine_of(executor, workers) as engine:
-        _Farm(intake, engine, cache, limits, chunk_s * 1e3, progress).run()
+        _Farm(intake, engine, cache, limits, chunk_s * 1e3, join, progress).run()
     stats = None
     if pack is not None:
         wanted = intake.tally.kept()
@@ -147,10 +152,11 @@ class _Farm:
         cache: Cache,
         limits: WorkLimits,
         chunk_ms: float,
+        join: int,
         progress: Progress | None,
     ) -> None:
         self._intake, self._engine, self._cache, self._limits = intake, engine, cache, limits
-        self._chunk_ms, self._progress = chunk_ms, progress
+        self._chunk_ms, self._join, self._progress = chunk_ms, join, progress
         self._ready: list[Unit] = []
         self._again: deque[list[Unit]] = deque()
         self._alone: deque[list[Unit]] = deque()
@@ -192,7 +198,7 @@ class _Farm:
             pieces = tuple(unit.piece(self._intake.keys) for unit in units)
             root, mode = str(store.root), str(self._intake.runner.compiling)
             cap_bytes, gid = self._cache.budget.cap_bytes, store.trust.gid
-            chunk = Chunk(pieces, root, cap_bytes, gid, mode, limits.timeout_s, limits.memory_mib)
+            chunk = Chunk(pieces, root, cap_bytes, gid, mode, limits.timeout_s, limits.memory_mib, self._join)
             try:
                 self._flying[self._engine.submit(chunk)] = units
             except BrokenExecutor as e:
@@ -205,19 +211,26 @@ class _Farm:
             return self._again.popleft()
         if self._alone and (not self._flying and not self._ready and self._intake.is_over):
             return self._alone.popleft()
-        if len(self._ready) < self._engine.slots * _FLYING * _MOST_PIECES and not self._intake.is_over:
-            self._ready += self._intake.take()
-            self._ready.sort(key=lambda unit: unit.make_ms)
-        most_ms = self._chunk_ms
-        if self._intake.is_over:  # the last chunks are small, so that all processes end together
-            most_ms = min(most_ms, sum(unit.make_ms for unit in self._ready) / (self._engine.slots * _FLYING))
+        most_ms = self._refill()
         units: list[Unit] = []
         while self._ready and len(units) < _MOST_PIECES:
             most_ms -= self._ready[-1].make_ms
-            if units and most_ms < 0:
+            is_joined = len(units) % self._join > 0 and self._ready[-1].group == units[-1].group
+            if units and most_ms < 0 and not is_joined:
                 break
             units.append(self._ready.pop())
         return units
+
+    def _refill(self) -> float:
+        """Take more in where little is ready, and give the milliseconds of work for the next chunk."""
+        chunks = self._engine.slots * _FLYING
+        if len(self._ready) < chunks * _MOST_PIECES and not self._intake.is_over:
+            self._ready += self._intake.take()
+            self._ready.sort(key=lambda unit: (unit.make_ms, unit.group))
+        if not self._intake.is_over:
+            return self._chunk_ms
+        # The last chunks are small, so that all processes end together.
+        return min(self._chunk_ms, sum(unit.make_ms for unit in self._ready) / chunks)
 
     # -- what comes back ---------------------------------------------------------------------------------------
 

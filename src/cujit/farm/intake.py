@@ -17,7 +17,7 @@ from cujit.compiler.request import Request
 from cujit.compiler.runner import Runner
 from cujit.errors import CujitError, OptionError, spell
 from cujit.farm.report import Failure, Tally
-from cujit.farm.tasks import Piece, piece_of
+from cujit.farm.tasks import Piece, alike, piece_of
 from cujit.farm.worker import first_message
 
 _WINDOW = 4096
@@ -31,12 +31,15 @@ _FIRST_MS = 60.0
 
 
 class Unit:
-    """One compile: its key, the milliseconds that it may take, and how often a process died with it."""
+    """One compile: its key, the milliseconds that it may take, and how often a process died with it.
 
-    __slots__ = ("deaths", "key", "make_ms", "request")
+    ``group`` is the same number for all that may be compiled together.
+    """
 
-    def __init__(self, request: Request, key: Key, make_ms: float) -> None:
-        self.request, self.key, self.make_ms = request, key, make_ms
+    __slots__ = ("deaths", "group", "key", "make_ms", "request")
+
+    def __init__(self, request: Request, key: Key, make_ms: float, group: int) -> None:
+        self.request, self.key, self.make_ms, self.group = request, key, make_ms, group
         self.deaths = 0
 
     def piece(self, keys: KeyMaker) -> Piece:
@@ -64,6 +67,7 @@ class Intake:
         make_ms: Callable[[Request], float],
         *,
         is_packed: bool,
+        is_joined: bool,
     ) -> None:
         assert runner.keys is not None
         self.runner, self.keys = runner, runner.keys
@@ -74,7 +78,7 @@ class Intake:
         self.is_over = False
         self.pins: dict[str, str] = {}
         self.closures: dict[str, bytes] = {}
-        self._is_packed = is_packed
+        self._is_packed, self._is_joined = is_packed, is_joined
         self._given = self._each(requests, arches)
         self._make_ms = make_ms
         self._languages: set[str] = set()
@@ -141,7 +145,8 @@ class Intake:
             if self.runner.compiling.is_forbidden:
                 self.runner.get(job)
             elif self.runner.cache is None or self.runner.cache.find(keyed.key, is_read=True) is None:
-                return Unit(request, keyed.key, self._time_of(request))
+                group = hash(alike(request)) if self._is_joined else 0
+                return Unit(request, keyed.key, self._time_of(request), group)
         except CujitError as e:
             self._failed(request, first_message(e))
             return None

@@ -11,7 +11,7 @@ import contextlib
 import os
 import posixpath
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -63,7 +63,7 @@ class Chunk(NamedTuple):
     """A task: some compiles, the root that they go to, and what each may take.
 
     ``deadline_s`` are seconds, ``memory_mib`` is the address space of the process that compiles. ``compiling`` is as
-    ``CUJIT_COMPILE`` says it.
+    ``CUJIT_COMPILE`` says it. ``join`` is how many instances of one source are compiled together.
     """
 
     pieces: tuple[Piece, ...]
@@ -73,6 +73,7 @@ class Chunk(NamedTuple):
     compiling: str
     deadline_s: float | None
     memory_mib: int | None
+    join: int = 1
 
 
 class PieceResult(NamedTuple):
@@ -138,6 +139,11 @@ def piece_of(request: Request, digest: str, parts: Sequence[Part], headers: Sequ
         else:
             links[name] = first
     return Piece(digest, said, Tree(places, files, links))
+
+
+def alike(request: Request) -> Request:
+    """Give what a request shares with all that may be compiled together with it: all but the names."""
+    return replace(request, names=())
 
 
 def job_of(piece: Piece, directory: Path) -> CompileJob:

@@ -5,11 +5,15 @@ It makes every key anew, from its own toolchain and the files that came with the
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 import platform
 import tempfile
 import time
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from cujit.artifact import Artifact
@@ -17,12 +21,15 @@ from cujit.cache.cache import Cache
 from cujit.cache.provenance import Outcome, Provenance
 from cujit.cache.settings import Compiling
 from cujit.compiler.apart.parent import spent_apart
+from cujit.compiler.backends.diagnostics import NAME_MAP
 from cujit.compiler.jobs import CompileJob
-from cujit.compiler.keys.maker import KeyMaker, Uncacheable
+from cujit.compiler.keys.maker import Keyed, KeyMaker, Uncacheable
+from cujit.compiler.keys.recipe import request_of
 from cujit.compiler.options.limits import WorkLimits
+from cujit.compiler.request import Request
 from cujit.compiler.runner import Runner
 from cujit.errors import CompileError, CujitError, ToolCrashError, ToolTimeoutError
-from cujit.farm.tasks import Chunk, ChunkResult, Piece, PieceResult, job_of, wipe
+from cujit.farm.tasks import Chunk, ChunkResult, Piece, PieceResult, alike, job_of, wipe
 from cujit.toolchain.headers import Settings
 from cujit.toolchain.toolset import Toolchain
 
@@ -33,8 +40,11 @@ def work(chunk: Chunk) -> ChunkResult:
     """Do a task; it is what executors are given, and raises nothing that a compile or a disk can be at fault for."""
     begin = _cpu_s()
     runner = _runner(chunk.root, chunk.cap_bytes, chunk.gid, chunk.compiling, Settings.from_environment(os.environ))
-    ended = tuple(_ended(piece, chunk, runner) for piece in chunk.pieces)
-    return ChunkResult(ended, _cpu_s() - begin, platform.node())
+    ended = _joined(chunk, runner) if chunk.join > 1 else {}
+    for piece in chunk.pieces:
+        if piece.digest not in ended:
+            ended[piece.digest] = _ended(piece, chunk, runner)
+    return ChunkResult(tuple(ended[piece.digest] for piece in chunk.pieces), _cpu_s() - begin, platform.node())
 
 
 def _cpu_s() -> float:
@@ -63,6 +73,66 @@ def _ended(piece: Piece, chunk: Chunk, runner: Runner) -> PieceResult:
             wipe(directory)
     except (CujitError, OSError) as e:
         return PieceResult("failed", first_message(e))
+
+
+def _joined(chunk: Chunk, runner: Runner) -> dict[str, PieceResult]:
+    """Compile together what differs in names alone, and tell what came of each that was made so, by its digest."""
+    groups: defaultdict[Request, list[Keyed]] = defaultdict(list)
+    named: dict[str, tuple[str, ...]] = {}
+    for piece in chunk.pieces:
+        with contextlib.suppress(CujitError, OSError):  # it is done alone, and then its error is said
+            keyed = _keyed(piece, runner)
+            if keyed is not None:
+                request = request_of(piece.said)
+                named[piece.digest] = request.names
+                groups[alike(request)].append(keyed)
+    ended: dict[str, PieceResult] = {}
+    for request, each in groups.items():
+        for first in range(0, len(each), chunk.join):
+            some = each[first : first + chunk.join]
+            with contextlib.suppress(CujitError):  # one by one they say whose fault it is
+                if len(some) > 1:
+                    ended |= _together(request, some, named, chunk, runner)
+    return ended
+
+
+def _keyed(piece: Piece, runner: Runner) -> Keyed | None:
+    """Make the key of a piece that can be compiled with others: one that is to be made, and has no files."""
+    job = job_of(piece, Path())
+    job.check()
+    assert runner.keys is not None
+    assert runner.cache is not None
+    keyed = job.key(runner.keys)
+    if not isinstance(keyed, Keyed) or keyed.key.digest != piece.digest or not job.request.names:
+        return None
+    return None if runner.cache.find(keyed.key) else keyed
+
+
+def _together(
+    request: Request, each: Sequence[Keyed], named: Mapping[str, tuple[str, ...]], chunk: Chunk, runner: Runner
+) -> dict[str, PieceResult]:
+    """Compile some instances of one source together, and keep the image under the key of each.
+
+    Raises:
+        CujitError: one of them does not compile, or there was not enough time or memory for all.
+    """
+    every = tuple(dict.fromkeys(name for keyed in each for name in named[keyed.key.digest]))
+    alone = Runner(runner.toolchain, compiling=runner.compiling)
+    limits = WorkLimits.of(chunk.deadline_s, True, chunk.memory_mib)
+    image = alone.within(limits).get(CompileJob(replace(request, names=every)))
+    assert isinstance(image.provenance, Provenance)
+    make_ms = image.provenance.make_ms / len(each)
+    ended = {}
+    for keyed in each:
+        own = named[keyed.key.digest]
+        names = {name: low for name, low in image.names.items() if name in own or name not in every}
+        signatures = {low: image.signatures[low] for low in names.values() if low in image.signatures}
+        assert runner.keys is not None
+        assert runner.cache is not None
+        if runner.keys.is_still(keyed):
+            known = runner.cache.keep(keyed.key, replace(image, names=names, signatures=signatures), make_ms=make_ms)
+            ended[keyed.key.digest] = _made(replace(image, provenance=known))
+    return ended
 
 
 def _kept(job: CompileJob, digest: str, chunk: Chunk, runner: Runner) -> PieceResult:
@@ -105,6 +175,7 @@ def _made(artifact: Artifact) -> PieceResult:
 
 def first_message(error: Exception) -> str:
     """Say in one line what is wrong: of a source, the first error of the compiler."""
-    errors = [d for d in error.diagnostics if d.severity == "error"] if isinstance(error, CompileError) else []
-    said = errors[0] if errors else error.message if isinstance(error, CujitError) else error
-    return str(said).partition("\n")[0]
+    said = error.diagnostics if isinstance(error, CompileError) else ()
+    errors = [d for d in said if d.severity == "error" and d.file != NAME_MAP]  # of names, the message says more
+    first = errors[0] if errors else error.message if isinstance(error, CujitError) else error
+    return str(first).partition("\n")[0]
