@@ -57,7 +57,7 @@ gpu-wheels: $(READY)
 # MPI where the machine has it: Debian's packages are openmpi-bin and libopenmpi-dev.
 farm: $(READY)  ## a thousand kernels on processes, Dask and MPI, with workers killed, disks full; some minutes
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check 'mpi4py>=4'
-	CUJIT_FARM=1 $(BIN)/python -m pytest tests/farm tests/test_scale_page.py tests/tuning/test_ranks.py
+	CUJIT_FARM=1 $(BIN)/python -m pytest tests/farm tests/test_scale_page.py tests/tuning/test_long.py
 
 # Other releases of the toolkit, each in a virtual environment of its own; and the assemblers of many, for the tests
 # that compare the instruction table with them. Half an hour on two cores, and several GB.

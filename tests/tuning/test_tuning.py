@@ -7,6 +7,7 @@ import math
 import os
 import pickle
 import threading
+import weakref
 from collections.abc import Callable, Mapping
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from pathlib import Path
@@ -211,6 +212,31 @@ def test_another_source_has_another_answer(bench: Bench, tmp_path: Path) -> None
     assert (tuned(), tuned()) == (Outcome.MADE, Outcome.MEMORY)
     (tmp_path / "busy.h").write_text(BUSY.replace("0.5f", "0.25f"))
     assert tuned() is Outcome.MADE
+
+
+def test_a_header_that_the_space_names_is_in_the_key(bench: Bench, tmp_path: Path) -> None:
+    (tmp_path / "busy.h").write_text(BUSY)
+
+    def tuned() -> Outcome:
+        found = cujit.tune(
+            "#include NAME\n", {"NAME": ['"busy.h"']}, bench,
+            shape=1, kernel="busy", include=[tmp_path], device=bench.device, rounds=1,
+        )  # fmt: skip
+        return found.provenance.outcome
+
+    assert (tuned(), tuned()) == (Outcome.MADE, Outcome.MEMORY)
+    (tmp_path / "busy.h").write_text(BUSY.replace("0.5f", "0.25f"))
+    assert tuned() is Outcome.MADE
+
+
+def test_what_has_no_key_is_not_kept_and_says_why(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = BUSY.replace("float sum", "const char *made = __TIME__; if (work < 0) x[1] = made[0]; float sum")
+    provenance = cujit.tune(source, {"A": [1]}, bench, shape=1, device=bench.device, rounds=1).provenance
+    assert provenance.outcome is Outcome.UNCACHED
+    assert "__TIME__" in provenance.reason
+    monkeypatch.setenv("CUJIT_TUNE", "never")
+    with pytest.raises(NotTunedError, match=r"it has no key: .*__TIME__"):
+        cujit.tune(source, {"A": [1]}, bench, shape=1, device=bench.device)
 
 
 def test_another_gpu_is_a_miss(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -572,6 +598,23 @@ def test_an_executor_compiles_and_this_process_does_not(bench: Bench, tmp_path: 
     assert cache.counters.makes == 1  # the tuning
     with pytest.raises(OptionError, match="there is none that is written"):
         bench.tune(executor="processes:1", cache=False)
+
+
+def test_candidates_far_from_the_fastest_hold_no_memory(bench: Bench) -> None:
+    launches: list[weakref.ref[Any]] = []
+    held = []
+
+    def workload(kernel: cujit.Kernel, v: Mapping[str, Any]) -> Callable[[], object]:
+        call = functools.partial(kernel[1, 32], bench.x, v["WORK"])
+        launches.append(weakref.ref(call))
+        return call
+
+    def check(_: object) -> None:
+        held.append([launch() is not None for launch in launches])
+
+    space, becomes = {"WORK": [1_000_000, 1, 2_000_000, 3_000_000]}, {"WORK": "launch"}
+    cujit.tune(BUSY, space, workload, shape=1, becomes=becomes, check=check, device=bench.device, rounds=1)
+    assert held[1:] == [[True, True], [False, True, True], [False, True, False, True]]
 
 
 def test_a_strategy_chooses_what_is_tried(bench: Bench) -> None:

@@ -17,7 +17,7 @@ from cujit.cache.key import Key, Part, make_key
 from cujit.cache.provenance import Outcome, Provenance
 from cujit.compiler.inputs.source import Source
 from cujit.compiler.jobs import CompileJob
-from cujit.compiler.keys.maker import Keyed
+from cujit.compiler.keys.maker import Keyed, Uncacheable
 from cujit.compiler.options.values import Options
 from cujit.compiler.request import Request
 from cujit.compiler.runner import Runner
@@ -242,12 +242,21 @@ class _Task:
         return Request.of(self.source, None, self.target, names, options, self.tools)
 
     @cached_property
+    def _keyed(self) -> Keyed | Uncacheable:
+        """The key of what all compiles have in common; of one of them, where the headers are known of that alone."""
+        some = min(self.variants, key=lambda variant: variant.text)
+        jobs = [CompileJob(self.request(variant)) for variant in (None, some)]
+        jobs[0].check()
+        if self.tools.cache is None or self.tools.keys is None:
+            return Uncacheable("there is no cache")
+        keyed = jobs[0].key(self.tools.keys)
+        return keyed if isinstance(keyed, Keyed) else jobs[1].key(self.tools.keys)
+
+    @cached_property
     def _parts(self) -> list[Part]:
-        """What is tuned, wherever that is: the parts of a compile, as far as it has a key, and the candidates."""
-        request = self.request(None)
-        request.check()
-        keyed = None if self.tools.keys is None else CompileJob(request).key(self.tools.keys)
-        compile = keyed.key.parts if isinstance(keyed, Keyed) else tuple(request.parts())
+        """What is tuned, wherever that is: the parts of a compile, and the candidates."""
+        known = self._keyed
+        compile = known.key.parts if isinstance(known, Keyed) else tuple(self.request(None).parts())
         return [
             Part.text("name", self.name),
             Part.text("measuring", str(SCHEMA)),
@@ -285,10 +294,11 @@ class _Task:
         """
         mode, cache = _mode(), self.tools.cache
         key, of_any = self._keys()
-        if cache is None:
+        if cache is None or isinstance(self._keyed, Uncacheable):
             if mode == "never":
                 raise self._missed(key)
-            return _Answer(self._made().data, Provenance(Outcome.UNCACHED, reason="there is no cache"), self.program)
+            reason = self._keyed.reason if isinstance(self._keyed, Uncacheable) else ""
+            return _Answer(self._made().data, Provenance(Outcome.UNCACHED, reason=reason), self.program)
         found = self._found(cache, key) or (self._found(cache, of_any) if mode != "again" else None)
         if found is None and mode == "never":
             raise self._missed(key)
@@ -316,6 +326,8 @@ class _Task:
         ]
         lines[0] += f" over {len(self.variants)} candidates, and nothing is measured (CUJIT_TUNE=never)"
         cache = self.tools.cache
+        if isinstance(self._keyed, Uncacheable):
+            lines.append(f"it has no key: {self._keyed.reason}")
         nearest = None if cache is None else cache.why(key)
         lines.append(str(nearest).replace("\n", "\n  ") if nearest else "nothing like it is there")
         roots = () if cache is None else tuple(str(root.root) for root in cache.stores)

@@ -43,7 +43,7 @@ class Variant:
         """Give the options of its compile, ``said`` among them."""
         macros = said.get("define") or {}
         assert isinstance(macros, Mapping)
-        return Options.of(said, {**dict(self.option), "define": {**macros, **dict(self.define)}})
+        return Options.of(said, {**dict(self.option), "define": {**macros, **dict(self.define)} or None})
 
     def __str__(self) -> str:
         return ", ".join(f"{name}={value}" for name, value in self.values.items())

@@ -1,4 +1,4 @@
-"""A tuning by ranks of MPI, started by mpirun."""
+"""What takes a while: ranks of MPI, started by mpirun, and compilers that die."""
 
 from __future__ import annotations
 
@@ -7,8 +7,13 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
+
+import cujit
+from cujit.errors import NotTunedError
+from llvm_ir import HEAD, VERSION
 
 RANK = """
 import functools, os, sys
@@ -38,7 +43,26 @@ except cujit.errors.NotTunedError as e:
 """
 
 
-@pytest.mark.skipif(not os.environ.get("CUJIT_FARM"), reason="it takes a while: make farm")
+pytestmark = pytest.mark.skipif(not os.environ.get("CUJIT_FARM"), reason="it takes a while: make farm")
+
+CRASH = f"{HEAD}define void @k(i32* %p) {{\n  ret void\n}}\n{VERSION}!nvvm.annotations = !{{!0}}\n!0 = !{{\n}}\n"
+"""What kills libNVVM 13.5."""
+
+
+def test_what_a_compiler_dies_of_loses_and_this_process_lives(tmp_path: Path) -> None:
+    asked: dict[str, Any] = {
+        "shape": 1,
+        "becomes": {"A": "launch"},
+        "executor": "processes:1",
+        "cache": cujit.Cache(tmp_path),
+    }
+    with pytest.raises(NotTunedError, match=r"the first: crash.ll for compute_90: libNVVM died of SIGSEGV"):
+        cujit.tune(
+            cujit.Source.nvvm(CRASH, name="crash.ll"), {"A": [1]}, lambda *_: pytest.fail("it runs"),
+            device="cpu", **asked,
+        )  # fmt: skip
+
+
 def test_ranks_of_mpi_decide_once(tmp_path: Path) -> None:
     if shutil.which("mpirun") is None:
         pytest.skip("there is no mpirun")
