@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from cujit.cache.cache import Cache
-from cujit.cache.settings import DEFAULT_CAP_BYTES, VARIABLES, CacheSettings, parse_bytes
+from cujit.cache.settings import DEFAULT_CAP_BYTES, DEFAULT_REMOTE_WAIT_S, VARIABLES, CacheSettings, parse_bytes
 from cujit.errors import OptionError
 
 
@@ -41,6 +41,25 @@ def test_roots_and_cap_come_from_the_environment(tmp_path: Path) -> None:
     assert [store.root for store in Cache.of(settings).stores] == [*settings.read_only, Path("/h/.cache/cujit")]
     assert CacheSettings.from_environment({"HOME": "/h"}) == CacheSettings(Path("/h/.cache/cujit"))
     assert CacheSettings().cap_bytes == DEFAULT_CAP_BYTES
+
+
+def test_the_shared_cache_comes_from_the_environment(tmp_path: Path) -> None:
+    given = {"HOME": "/h", "CUJIT_REMOTE": "s3://bucket/x", "CUJIT_TRUST": str(tmp_path / "believed.json")}
+    settings = CacheSettings.from_environment({**given, "CUJIT_REMOTE_WAIT_S": "1.5"})
+    assert (settings.remote, settings.trust) == ("s3://bucket/x", tmp_path / "believed.json")
+    assert (settings.remote_wait_s, CacheSettings().remote_wait_s) == (1.5, DEFAULT_REMOTE_WAIT_S)
+    remote = Cache.of(settings).remote
+    assert remote is not None
+    assert remote.url == "s3://bucket/x"
+    assert Cache.of(CacheSettings.from_environment({**given, "CUJIT_CACHE": "0"})).remote is None
+    with pytest.raises(OptionError, match="nobody who is believed"):
+        Cache.of(CacheSettings.from_environment({**given, "CUJIT_TRUST": ""}))
+
+
+@pytest.mark.parametrize("said", ["-1", "1e3", "soon", "inf", "nan", "1,5"])
+def test_a_wait_that_is_none_is_refused(said: str) -> None:
+    with pytest.raises(OptionError, match="CUJIT_REMOTE_WAIT_S"):
+        CacheSettings.from_environment({"CUJIT_REMOTE_WAIT_S": said})
 
 
 def test_no_other_variable_is_read() -> None:

@@ -292,13 +292,16 @@ def test_where_nothing_has_changed_nothing_is_looked_through(
     assert cache_of().find(key_of(0)) is not None
 
 
-def test_a_file_of_keys_that_is_gone_evicts_nothing(
-    server: Server, farm: Farm, cache_of: Callable[..., Cache], tmp_path: Path
+@pytest.mark.parametrize(("text", "why"), [(None, "No such file"), ("{", "lists no keys")])
+def test_a_file_of_keys_that_is_gone_or_none_evicts_nothing(
+    text: str | None, why: str, server: Server, farm: Farm, cache_of: Callable[..., Cache], tmp_path: Path
 ) -> None:
     server.files |= farm.files(0)
     got(cache_of(), 0)
     farm.trust.unlink()
-    with pytest.warns(CacheWarning, match="No such file"):
+    if text is not None:
+        farm.trust.write_text(text)
+    with pytest.warns(CacheWarning, match=why):
         assert Cache(tmp_path / "root", trust=farm.trust).find(key_of(0)) is not None
 
 
@@ -380,6 +383,10 @@ def test_a_scope_that_is_none_is_refused(scope: str, farm: Farm, tmp_path: Path)
 @pytest.mark.parametrize("days", [0, -1, 1.5, True, 10**9])
 def test_days_that_are_none_are_refused(days: int, farm: Farm, tmp_path: Path) -> None:
     assert farm.signer.valid_days == 365
+    assert {Signer.read(tmp_path / "farm.key", scope="main", valid_days=n).valid_days for n in (1, 36_500)} == {
+        1,
+        36_500,
+    }
     with pytest.raises(OptionError, match="days"):
         Signer.read(tmp_path / "farm.key", scope="main", valid_days=days)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import os
 import socket
+import sys
 import threading
 import warnings
 from collections.abc import Callable, Iterator
@@ -552,6 +553,38 @@ def test_the_password_of_a_url_is_sent_and_never_shown(server: Server, farm: Far
     assert cache.remote.url == server.url
     with pytest.raises(RemoteError, match="401"):
         push(server.url, Cache(cache_of().stores[0].root.parent / "ahead").stores, farm.signer, replace=True)
+
+
+@pytest.mark.parametrize("strange", ["directory", "loop", "pipe"])
+def test_what_is_no_file_in_a_directory_is_a_failure(
+    strange: str, farm: Farm, cache_of: CacheOf, tmp_path: Path
+) -> None:
+    for name, data in farm.files(1).items():
+        (tmp_path / "store" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "store" / name).write_bytes(data)
+    path = tmp_path / "store" / NAME
+    path.parent.mkdir()
+    if strange == "loop":
+        path.symlink_to(path)
+    else:
+        (os.mkdir if strange == "directory" else os.mkfifo)(path)
+    cache = cache_of(url=f"file://{tmp_path}/store")
+    with pytest.warns(CacheWarning, match="goes on without"):
+        assert get(cache) is Outcome.MADE
+    assert cache.counters.remote_failures == 1
+    assert get(cache, 1) is Outcome.REMOTE
+
+
+@pytest.mark.parametrize(("url", "package"), [("", "nacl.bindings"), ("s3://bucket/x", "obstore")])
+def test_without_a_package_it_says_what_to_install_and_goes_on(
+    url: str, package: str, server: Server, farm: Farm, cache_of: CacheOf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server.files |= farm.files(0)
+    monkeypatch.setitem(sys.modules, package, None)
+    cache = cache_of(url=url)
+    with pytest.warns(CacheWarning, match=r"pip install 'cujit\[remote\]'"):
+        assert [get(cache, n) for n in range(3)] == 3 * [Outcome.MADE]
+    assert cache.counters.remote_failures == 1
 
 
 def test_keys_are_read_again_when_the_file_is_another(
