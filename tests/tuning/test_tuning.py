@@ -7,6 +7,7 @@ import math
 import os
 import pickle
 import threading
+import time as clock
 import weakref
 from collections.abc import Callable, Mapping
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
@@ -396,6 +397,18 @@ def test_candidates_that_are_alike_are_decided_by_their_order(bench: Bench) -> N
     }
     fastest = min(timings.values(), key=lambda t: t.median_ms)
     assert record.winner == min(n for n, t in timings.items() if t.median_ms <= fastest.p90_ms * 1.001)
+
+
+def test_what_is_not_near_the_fastest_is_out_after_a_look_or_a_round(bench: Bench) -> None:
+    space, becomes = {"MS": [40, 16, 10.5, 10]}, {"MS": "launch"}
+
+    def workload(_: object, v: Mapping[str, Any]) -> Callable[[], object]:
+        return functools.partial(clock.sleep, v["MS"] / 1e3)
+
+    record = cujit.tune(BUSY, space, workload, shape=1, becomes=becomes, device=bench.device, rounds=3).record
+    timings = [one.timing for one in record.candidates if one.timing is not None]
+    assert [len(timing.samples_ms) for timing in timings] == [3, 3, 9, 9]
+    assert timings[1].median_ms >= 16
 
 
 # -- records ----------------------------------------------------------------------------------------------
