@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 
 from cache.samples import artifact_of, key_of
+from cujit.cache import admin
 from cujit.cache.cache import Cache
 from cujit.cache.pack import write_pack
 from cujit.cache.provenance import Outcome
@@ -148,6 +149,13 @@ def test_a_forked_child_goes_on_with_the_store_or_at_once_without(
     assert cache.get_or_make(key_of(2), lambda: artifact_of(2))[1].outcome is Outcome.REMOTE
 
 
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="obstore needs Python 3.11")
+def test_object_storage_that_lacks_a_setting_is_named_on_one_line(farm: Farm, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("AZURE_STORAGE_ACCOUNT_NAME", raising=False)
+    with pytest.raises(OptionError, match=r"^az://c/x names no shared cache: .*Account must be specified$"):
+        RemoteStore("az://c/x", farm.signer)
+
+
 def test_writers_that_come_at_once_leave_one_good_entry(url: str, farm: Farm, tmp_path: Path) -> None:
     store = RemoteStore(url, farm.signer)
     record = encode(key_of(0), artifact_of(0), make_ms=1.0, made_s=1)
@@ -208,6 +216,18 @@ def test_nobody_signs_what_others_have_made(server: Server, farm: Farm, cache_of
         here.get_or_make(key_of(n), lambda n=n: artifact_of(n))  # type: ignore[misc]
     assert push(f"file://{tmp_path}/theirs", here.stores, other.signer)[:3] == (1, 0, 1)
     assert not (tmp_path / "theirs" / object_name(key_of(0).digest)).exists()
+
+
+def test_what_is_made_here_after_all_was_cleared_is_signed(
+    server: Server, farm: Farm, cache_of: CacheOf, tmp_path: Path
+) -> None:
+    server.files |= farm.files(0)
+    cache_of().get_or_make(key_of(0), lambda: artifact_of(0))
+    here = Cache(tmp_path / "root")
+    admin.clear(here)
+    here.get_or_make(key_of(0), lambda: artifact_of(0))
+    assert push(f"file://{tmp_path}/ours", here.stores, farm.signer).new == 1
+    admin.clear(Cache(tmp_path / "never used"))
 
 
 def test_a_pack_is_pushed_as_a_cache_is(server: Server, farm: Farm, cache_of: CacheOf, tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from cujit.cache.cache import Cache
 from cujit.cache.key import Key
 from cujit.cache.provenance import Counters
 from cujit.cache.record import EntryRecord, Summary
+from cujit.cache.remote.ledger import forget
 from cujit.cache.store import Root, Store, StoreEntry
 from cujit.errors import FormatError, MissingError, NameNotFoundError, OptionError, spell
 
@@ -161,6 +162,7 @@ def clear(cache: Cache) -> int:
     freed = trim(cache, 0)
     if cache.store is not None:
         cache.store.clear_bad()
+        forget(cache.store)
     if cache.hints is not None:
         cache.hints.clear()
     cache.forget()

@@ -92,6 +92,17 @@ def brought(store: Store) -> set[str]:
         return set()
 
 
+def forget(store: Store) -> None:
+    """Delete the ledger of a root that has no entries any more.
+
+    Raises:
+        OSError: it cannot be deleted.
+    """
+    with contextlib.suppress(FileNotFoundError):
+        for signer in _signers(store):
+            os.unlink(store.root / _DIRECTORY / signer)
+
+
 def _signers(store: Store) -> list[str]:
     return [name for name in os.listdir(store.root / _DIRECTORY) if _NAME.fullmatch(name)]
 

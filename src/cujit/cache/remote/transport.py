@@ -276,7 +276,7 @@ class _ObjectStore:
                 retry_config={"max_retries": 0, "retry_timeout": datetime.timedelta(seconds=timeout_s)},
             )
         except (obstore.exceptions.BaseError, ValueError, TypeError) as e:
-            raise OptionError(f"{shown_url(url)} names no shared cache: {e}") from e
+            raise OptionError(f"{shown_url(url)} names no shared cache: {_first_line(e)}") from e
 
     def get(self, name: str) -> Generator[bytes, None, None]:
         self._check_process()
