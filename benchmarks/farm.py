@@ -1,6 +1,6 @@
 """The farm: CPU per key against the same compiles in one process, scaling by processes, and the driver's memory.
 
-``python benchmarks/farm.py [--processes 16] [--keys 100000]`` prints three tables; none of it needs a GPU.
+``python benchmarks/farm.py [--processes 16] [--keys 100000]`` prints four tables; none of it needs a GPU.
 """
 
 from __future__ import annotations
@@ -85,6 +85,21 @@ def overhead(root: Path) -> None:
     print(f"CPU per key    in one process {here:.1f} ms    over the farm {there:.1f} ms    more {more:+.1%}")
 
 
+def joining(root: Path) -> None:
+    """Print what instances of one source cost where several are compiled together."""
+    print("join   CPU ms per key   bytes of an image (mean of the 20 largest)")
+    with pool(1) as executor:
+        farmed(4, root / "j", executor)
+        for join in (1, 2, 4, 8, 16):
+            (one,) = requests(1)
+            names = [f"tile<{scalar}, {n}>" for n in range(4, 20) for scalar in ("float", "double")]
+            asked = [cujit.request(one.source, names=[name], arch="sm_90") for name in names]
+            begin = time.process_time()
+            report = cujit.farm.build(asked, executor=executor, sink=root / "j", join=join, chunk_s=9.0)
+            cpu_ms = (time.process_time() - begin + report.cpu_s) / len(asked) * 1e3
+            print(f"{join:4} {cpu_ms:16.1f} {statistics.mean(image.size_bytes for image in report.largest):19.0f}")
+
+
 def scaling(root: Path, most: int) -> None:
     """Print compiles a second by the number of processes, and the share of what as many times one process would do."""
     print("processes   keys   seconds   keys/s   of linear   CPU ms per key")
@@ -142,6 +157,7 @@ def main() -> None:
         if given.keys:  # first: what compiles here would count as memory of the driver
             memory(root, given.keys)
         overhead(root)
+        joining(root)
         scaling(root, given.processes)
 
 

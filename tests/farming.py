@@ -55,10 +55,13 @@ def _log_to(log: str) -> None:
 
 
 class Elsewhere(Executor):
-    """Does tasks where the files of a directory are not; whatever goes there and comes back is pickled."""
+    """Does tasks where the files of a directory are not; whatever goes there and comes back is pickled.
 
-    def __init__(self, hidden: Path) -> None:
-        self.hidden = hidden
+    ``root`` is what the machine has under the name of the root that images go to, if it is not the same.
+    """
+
+    def __init__(self, hidden: Path, root: Path | None = None) -> None:
+        self.hidden, self.root = hidden, root
         self.sent = b""
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
@@ -66,9 +69,10 @@ class Elsewhere(Executor):
         self.sent = pickle.dumps((fn, args))
         there, (task, given) = self.hidden.with_suffix(".hidden"), pickle.loads(self.sent)
         future: Future[Any] = Future()
+        chunk = given[0] if self.root is None else given[0]._replace(root=str(self.root))
         self.hidden.rename(there)
         try:
-            future.set_result(pickle.loads(pickle.dumps(task(*given))))
+            future.set_result(pickle.loads(pickle.dumps(task(chunk))))
         finally:
             there.rename(self.hidden)
         return future

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import multiprocessing
 import os
+import runpy
 import shutil
 import signal
 import subprocess
@@ -201,6 +202,14 @@ def test_another_compiler_or_environment_is_refused_with_the_difference(tmp_path
     assert not any(Cache(tmp_path).stores[0].entries())
 
 
+def test_images_that_nobody_sees_here_are_said(tmp_path: Path) -> None:
+    (tmp_path / "project").mkdir()
+    there = Elsewhere(tmp_path / "project", root=tmp_path / "theirs")
+    (failure,) = cujit.farm.build(variants(1), executor=there, sink=tmp_path / "ours").failed
+    assert f"it is not in {tmp_path}/ours here" in failure.reason
+    assert "all machines have to see one directory" in failure.reason
+
+
 FULL = """
 import sys
 from pathlib import Path
@@ -293,3 +302,11 @@ def test_bad_orders_are_refused(tmp_path: Path) -> None:
         cujit.farm.build(asked, ["sm_9000"], sink=tmp_path)
     with pytest.raises(OptionError, match="'kernel' is no request"):
         cujit.farm.build(["kernel"], executor=ThreadPoolExecutor(1), sink=tmp_path)  # type: ignore[list-item]
+
+
+def test_the_example_builds_its_pack(two: Executor, tmp_path: Path) -> None:
+    example = runpy.run_path(str(Path(__file__).parents[2] / "examples/farmed_tiles.py"))
+    report = example["build"](two, tmp_path, [4], ["sm_80"])
+    assert (report.made, report.pack.records, report.is_good) == (2, 2, True)
+    again = example["build"](two, tmp_path, [4], ["sm_80"])
+    assert (again.made, again.hit) == (0, 2)
