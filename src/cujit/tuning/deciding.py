@@ -98,8 +98,8 @@ def tune(
 
     The answer lies in the cache, under a key of the source with its headers, the compiler, the shape, the set of
     candidates, the GPU and its driver; where it is there, nothing is compiled but the winner, and nothing is timed. An
-    answer of another driver is used, and marked ``stale``. Of the candidates that are as fast as the fastest (their
-    median is among what nine in ten of its samples took) the first wins. ``docs/tuning.md`` has the rules.
+    answer of another driver is used, and marked ``stale``. Of the candidates that are as fast as the fastest, by what
+    its samples differ and by 2 % at most, the first wins. ``docs/tuning.md`` has the rules.
 
     Args:
         source: CUDA C++, as for ``cujit.jit``.

@@ -30,6 +30,9 @@ _NEAR = 1.25
 _SHORT_MS = 0.2
 """Below, a single call says little: ``cujit.time`` then takes the mean over several."""
 
+_ROUND_MS = 2.0
+"""How long a sample of a round is at least: single launches of a GPU differ by some percent."""
+
 _WARM_S = 0.25
 """How long a GPU works before the first look, for one that was idle is slow at first."""
 
@@ -223,15 +226,16 @@ def _in_turns(
 ) -> dict[int, Measured]:
     samples: dict[int, list[float]] = {number: [] for number in near}
     lost: dict[int, Measured] = {}
+    calls = {number: max(timing.calls, math.ceil(_ROUND_MS / timing.min_ms)) for number, timing in near.items()}
     left = list(near)
     for _ in range(rounds):
         for number in left:
-            one = bench.again(number, variants[number], near[number].calls)
+            one = bench.again(number, variants[number], calls[number])
             if one.timing is None:
                 lost[number] = one
             else:
                 samples[number] += one.timing.samples_ms
         fastest_ms = min((min(taken) for number, taken in samples.items() if number not in lost), default=0.0)
         left = [number for number in left if number not in lost and min(samples[number]) <= _NEAR * fastest_ms]
-    timings = {n: Timing(tuple(samples[n]), near[n].calls, bench.place.name) for n in near.keys() - lost.keys()}
+    timings = {n: Timing(tuple(samples[n]), calls[n], bench.place.name) for n in near.keys() - lost.keys()}
     return lost | {number: Measured(variants[number].values, timing) for number, timing in timings.items()}
