@@ -63,10 +63,12 @@ class Elsewhere(Executor):
     def __init__(self, hidden: Path, root: Path | None = None) -> None:
         self.hidden, self.root = hidden, root
         self.sent = b""
+        self.digests: list[str] = []
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
         assert not kwargs
         self.sent = pickle.dumps((fn, args))
+        self.digests += [piece.digest for piece in args[0].pieces]
         there, (task, given) = self.hidden.with_suffix(".hidden"), pickle.loads(self.sent)
         future: Future[Any] = Future()
         chunk = given[0] if self.root is None else given[0]._replace(root=str(self.root))

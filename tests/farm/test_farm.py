@@ -86,8 +86,9 @@ def test_headers_go_by_content_and_not_by_path(tmp_path: Path) -> None:
     source = cujit.Source.cuda(project / "src/k.cu", include=[project / "include"])
     there = Elsewhere(project)
     request = cujit.request(source, arch="sm_90")
-    report = cujit.farm.build([request], executor=there, sink=tmp_path / "cache")
+    report = cujit.farm.build([request, request], executor=there, sink=tmp_path / "cache")
     assert (report.made, report.failed) == (1, ())
+    assert there.digests == [*report.keys], "what is asked for twice is handed out once"
     assert b"not asked for" not in there.sent
     found = cujit.compile(source, arch="sm_90", cache=Cache(tmp_path / "cache"))
     assert found.provenance is not None
