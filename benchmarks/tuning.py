@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import json
+import math
 import os
 import statistics
 import subprocess
@@ -76,6 +77,7 @@ MANY = {
 FEW = {"BM": [16, 32], "BN": [32], "BK": [8], "TM": [2, 4], "TN": [4], "VEC": [1, 4], "UNROLL": [2]}
 KERNEL = "product<{BM}, {BN}, {BK}, {TM}, {TN}, {VEC}>"
 ROUNDS = 5
+SAMPLE_MS = 2.0
 
 
 def threads(v: Mapping[str, Any]) -> int:
@@ -126,7 +128,8 @@ class Product:
         for turn in range(ROUNDS):
             for call, taken in zip(calls, times, strict=True):
                 if turn < 2 or statistics.median(taken) < 1.3 * min(map(statistics.median, times)):
-                    taken += cujit.time(call, repeat=5, warmup=1, device=self.device).samples_ms
+                    count = math.ceil(SAMPLE_MS / min(taken)) if taken else None
+                    taken += cujit.time(call, repeat=5, warmup=1, calls=count, device=self.device).samples_ms
         medians = [statistics.median(taken) for taken in times]
         won, best = medians[good.index(dict(tuned.values))], min(medians)
         return won, best, good[medians.index(best)]
