@@ -38,8 +38,8 @@ _COMPLEX = 15
 LIMITS = {
     "circles of imports": 0,
     "modules at the root": 10,
-    "public names": 57,
-    "code lines, C counted": 47_585,
+    "public names": 65,
+    "code lines, C counted": 47_584,
     f"functions of complexity > {_COMPLEX}": 0,
     "class names used twice": 6,
     "imports in functions without a reason": 0,
@@ -275,10 +275,8 @@ def _counts(package: Path, files: Sequence[PythonFile]) -> dict[str, int]:
 
 
 def _public_names(stub: Path) -> int:
-    """Count the names at the door, without those of rooms."""
     tree = ast.parse(stub.read_text()) if stub.exists() else ast.Module([], [])
-    imports = [node for node in tree.body if isinstance(node, ast.ImportFrom) and "." in (node.module or "")]
-    return sum(len(node.names) for node in imports)
+    return sum(len(node.names) for node in tree.body if isinstance(node, ast.ImportFrom))
 
 
 def _twice(files: Sequence[PythonFile]) -> list[str]:

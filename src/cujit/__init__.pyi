@@ -22,7 +22,6 @@ from cujit.devices.cpu.observe.coverage import Coverage as Coverage
 from cujit.devices.cpu.observe.trace import Trace as Trace
 from cujit.devices.cuda.compat import compat as compat
 from cujit.devices.device import Device as Device
-from cujit.devices.globals import Global as Global
 from cujit.devices.globals import Globals as Globals
 from cujit.devices.shapes import Dim3 as Dim3
 from cujit.devices.shapes import Limits as Limits
@@ -61,7 +60,6 @@ from cujit.program import request as request
 from cujit.registry.registry import default_registry as default_registry
 from cujit.registry.registry import module as module
 from cujit.registry.spec import Built as Built
-from cujit.signature import Signature as Signature
 from cujit.timing import Timing as Timing
 from cujit.timing import time as time
 from cujit.tuning.deciding import tune as tune

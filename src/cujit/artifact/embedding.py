@@ -71,7 +71,7 @@ def load(device: cujit.Device | str | None = None) -> cujit.Module:
     return cujit.load(artifact(), device)
 
 
-def _signatures() -> dict[str, cujit.Signature]:
+def _signatures() -> dict[str, cujit.signature.Signature]:
     parameter, kind = cujit.signature.Parameter, cujit.signature.ParameterClass
     return {{
 {signatures}    }}
@@ -127,7 +127,7 @@ def _summary(artifact: Embeddable) -> str:
 
 def _signature(name: str, signature: Signature) -> str:
     items = "".join(f"            {_parameter(p)},\n" for p in signature)
-    return f"        {spell(name)}: cujit.Signature((\n{items}        )),\n"
+    return f"        {spell(name)}: cujit.signature.Signature((\n{items}        )),\n"
 
 
 def _parameter(p: Parameter) -> str:
