@@ -88,25 +88,25 @@ def _module_name(package: Path, path: Path) -> str:
 
 
 def _read(name: str, text: str, names: Mapping[str, Path]) -> PythonFile:
-    tree = ast.parse(text)
-    said = _said_lines(tree)
+    nodes = list(ast.walk(ast.parse(text)))
+    said = _said_lines(nodes)
     return PythonFile(
         name,
         len(text.splitlines()),
         len(_code_lines(text) - said),
-        frozenset(_imports(tree, names) - {name}),
-        sum(_ir_lines(tree, said)),
-        tuple(_functions(tree, name)),
-        dict(_classes(tree)),
-        tuple(sorted(_unexplained(tree, text.splitlines()))),
+        frozenset(_imports(nodes, names) - {name}),
+        sum(_ir_lines(nodes, said)),
+        tuple(_functions(nodes, name)),
+        dict(_classes(nodes)),
+        tuple(sorted(_unexplained(nodes, text.splitlines()))),
     )
 
 
-def _said_lines(tree: ast.AST) -> set[int]:
+def _said_lines(nodes: Sequence[ast.AST]) -> set[int]:
     """Find the lines of docstrings, those behind values too."""
     return {
         line
-        for node in ast.walk(tree)
+        for node in nodes
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
         for line in range(node.lineno, (node.end_lineno or node.lineno) + 1)
     }
@@ -123,9 +123,9 @@ def _code_lines(text: str) -> set[int]:
     return {line for span in spans for line in span if lines[line - 1].strip()}
 
 
-def _imports(tree: ast.AST, names: Mapping[str, Path]) -> set[str]:
+def _imports(nodes: Sequence[ast.AST], names: Mapping[str, Path]) -> set[str]:
     found: set[str] = set()
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
@@ -134,9 +134,9 @@ def _imports(tree: ast.AST, names: Mapping[str, Path]) -> set[str]:
     return found & names.keys()
 
 
-def _ir_lines(tree: ast.AST, said: set[int]) -> Iterator[int]:
+def _ir_lines(nodes: Sequence[ast.AST], said: set[int]) -> Iterator[int]:
     """Count lines of IR in each text: of several lines any that looks so, of f-strings of one line that one."""
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and node.lineno not in said:
             if "\n" in node.value:
                 yield sum(_IR.match(line) is not None for line in node.value.splitlines())
@@ -146,8 +146,8 @@ def _ir_lines(tree: ast.AST, said: set[int]) -> Iterator[int]:
                 yield int(_IR.match(flat) is not None)
 
 
-def _functions(tree: ast.AST, module: str) -> Iterator[Function]:
-    for node in ast.walk(tree):
+def _functions(nodes: Sequence[ast.AST], module: str) -> Iterator[Function]:
+    for node in nodes:
         if isinstance(node, _FUNCTIONS):
             lines = (node.end_lineno or node.lineno) - node.lineno + 1
             yield Function(f"{module}.{node.name}", lines, sum(map(_branches, ast.walk(node))))
@@ -173,18 +173,19 @@ def _branches(node: ast.AST) -> int:
     return len(node.values) - 1 if isinstance(node, ast.BoolOp) else int(isinstance(node, _BRANCHES))
 
 
-def _classes(tree: ast.AST) -> Iterator[tuple[str, frozenset[str]]]:
-    for node in ast.walk(tree):
+def _classes(nodes: Sequence[ast.AST]) -> Iterator[tuple[str, frozenset[str]]]:
+    for node in nodes:
         if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
             bases = frozenset(ast.unparse(base).rpartition(".")[2] for base in node.bases)
             if "Shared" not in bases:  # a structure of C has the name that it has there
                 yield node.name, bases
 
 
-def _unexplained(tree: ast.AST, lines: Sequence[str]) -> set[int]:
+def _unexplained(nodes: Sequence[ast.AST], lines: Sequence[str]) -> set[int]:
     """Find the imports in functions that no comment says the reason of."""
-    functions = [node for node in ast.walk(tree) if isinstance(node, _FUNCTIONS)]
-    imports = {n.lineno: n for f in functions for n in ast.walk(f) if isinstance(n, (ast.Import, ast.ImportFrom))}
+    functions = [node for node in nodes if isinstance(node, _FUNCTIONS)]
+    inside = {line for f in functions for line in range(f.lineno, (f.end_lineno or f.lineno) + 1)}
+    imports = {n.lineno: n for n in nodes if isinstance(n, (ast.Import, ast.ImportFrom)) and n.lineno in inside}
     found: set[int] = set()
     for number, node in sorted(imports.items()):
         above = number - 1
