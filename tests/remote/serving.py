@@ -21,6 +21,7 @@ class Handler(BaseHTTPRequestHandler):
     """Answers GET and create-only PUT out of a table, on connections that stay open."""
 
     protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True  # as servers do; else every answer of two pieces takes 40 ms
     server: Server
 
     def do_GET(self) -> None:
