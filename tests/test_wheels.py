@@ -47,7 +47,8 @@ def tools(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with open(shared / "build-tools.lock", "w") as lock:
         fcntl.lockf(lock, fcntl.LOCK_EX)
         if not folder.exists():
-            pip = [sys.executable, "-m", "pip", "install", "-q", "--disable-pip-version-check", "--target", str(folder)]
+            pip = [sys.executable, "-m", "pip", "install", "-q", "--disable-pip-version-check", "--no-compile"]
+            pip += ["--target", str(folder)]
             done = subprocess.run([*pip, *BUILD_TOOLS], capture_output=True, text=True, check=False)
             if done.returncode:
                 pytest.skip(f"the package index does not give the build back ends: {done.stderr[-300:]}")

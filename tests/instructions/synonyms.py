@@ -69,6 +69,12 @@ def _synonyms(form: Form) -> tuple[Form, ...]:
     return tuple(sorted(real, key=lambda made: len(set(made[1]) - set(form[1]))))
 
 
+@functools.cache
+def _reached(form: Form) -> frozenset[tuple[str, str]]:
+    """All words that the synonyms of a form have, as of ``_cells``."""
+    return frozenset().union(*map(_cells, _synonyms(form)))
+
+
 def _of_row(form: Form, row: InstructionRow) -> Iterator[Form]:
     opcode, free = form[0], _FREE.get(form[0], frozenset())
     left = [word for word in form[1] if word not in free or word in _KEPT]
@@ -142,6 +148,9 @@ def _changed(have: set[tuple[str, str]], one: Instruction) -> Iterator[Statement
     """Give an instruction the synonym that has most words which nothing has yet."""
     if one.opcode == "mov" and not (isinstance(one.operands[1], Register) and one.operands[1].name[0] != "%"):
         yield one  # Special registers and names have types of their own.
+        return
+    if _reached(_form(one)) <= have:
+        yield one
         return
     best = max(
         filter(functools.partial(_takes, one), _synonyms(_form(one))),

@@ -44,9 +44,8 @@ MAP = "print(open(f'/tmp/perf-{os.getpid()}.map').read())\nos.unlink(f'/tmp/perf
 
 @pytest.fixture(autouse=True)
 def _few_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Give the folder of dumps to each test, and a cache that is empty."""
+    """Give the folder of dumps to each test; its name is in the keys of kernels, so that each test makes its own."""
     monkeypatch.setenv("TMPDIR", str(tmp_path))
-    monkeypatch.setenv("CUJIT_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.delenv("CUJIT_PERF", raising=False)
 
 
