@@ -173,6 +173,23 @@ def test_only_doors_and_modules_that_pass_on_a_name_say_all() -> None:
             assert passed_on, f"{file.relative_to(root)}: __all__ says nothing that the names do not say"
 
 
+_OPTIONAL = {"cryptography", "dask", "distributed", "moto", "mpi4py", "obstore", "optuna"}
+
+
+def test_tests_are_collected_where_optional_packages_are_not() -> None:
+    # `make gpu-test` runs on machines that have the packages of the core alone.
+    for file in Path(__file__).parent.rglob("*.py"):
+        imports = [node for node in ast.parse(file.read_text()).body if isinstance(node, ast.Import | ast.ImportFrom)]
+        names = {
+            name.partition(".")[0]
+            for node in imports
+            for name in (
+                [node.module or ""] if isinstance(node, ast.ImportFrom) else [each.name for each in node.names]
+            )
+        }
+        assert not names & _OPTIONAL, f"{file.name}: import it in the test, or by pytest.importorskip"
+
+
 def test_prose_and_names_use_plain_words() -> None:
     root = Path(__file__).parents[1]
     places = [*root.glob("*.md"), *root.glob("docs/*.md"), *root.glob("tools/*.py"), *root.glob("src/cujit/**/*.py")]

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from distributed import Client, LocalCluster
 
 import cujit
 from cujit.cache.cache import Cache
@@ -27,7 +26,7 @@ ARCHES = ["sm_80", "sm_90", "sm_100", "sm_120"]
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Any]:
     """A scheduler and two processes for all tests here."""
-    with LocalCluster(
+    with pytest.importorskip("distributed").LocalCluster(
         n_workers=2, threads_per_worker=1, dashboard_address=None, worker_dashboard_address=None, silence_logs=50
     ) as made:
         yield made
@@ -50,6 +49,8 @@ def test_dask_builds_each_key_once_though_a_worker_is_killed(cluster: Any, tmp_p
     )
     assert killed
     assert (len(report.keys), report.failed, report.quarantined) == (8, (), ())
+    from distributed import Client
+
     with Client(cluster, set_as_default=False) as client:
         again = cujit.farm.build(variants(5), "sm_90", executor=client.get_executor(pure=False), sink=tmp_path)
     assert (again.made, again.hit) == (1, 4)

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import optuna
 import pytest
 
 import cujit
@@ -634,6 +633,8 @@ def test_candidates_far_from_the_fastest_hold_no_memory(bench: Bench) -> None:
 
 
 def test_a_strategy_chooses_what_is_tried(bench: Bench) -> None:
+    optuna = pytest.importorskip("optuna")
+    optuna = pytest.importorskip("optuna")
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     space = {"WORK": [*range(100_000, 4_000_000, 200_000), 1], "THREADS": [32, 4096]}
     study = optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=1))
