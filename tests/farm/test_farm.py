@@ -21,8 +21,9 @@ import pytest
 
 import cujit
 from cujit.cache.cache import Cache
-from cujit.errors import ArchError, OptionError, ToolCrashError
+from cujit.errors import ArchError, CompileError, OptionError, ToolCrashError
 from cujit.farm import engines
+from cujit.integrations.wheels import WantedPack
 from farming import Elsewhere, killing_pool, pool, variants
 from llvm_ir import SCALE, VERSION
 
@@ -164,9 +165,10 @@ def test_what_does_not_compile_dies_hangs_or_starves_is_said_and_the_rest_is_mad
 
 def test_a_worker_that_is_killed_costs_what_it_was_at(tmp_path: Path) -> None:
     killed: list[int] = []
+    others = multiprocessing.active_children()
 
     def kill(_done: int, _total: int, _name: str) -> None:
-        workers = multiprocessing.active_children()
+        workers = [child for child in multiprocessing.active_children() if child not in others]
         if not killed and workers:
             killed.append(workers[0].pid or 0)
             os.kill(killed[0], signal.SIGKILL)
@@ -311,3 +313,13 @@ def test_the_example_builds_its_pack(two: Executor, tmp_path: Path) -> None:
     assert (report.made, report.pack.records, report.is_good) == (2, 2, True)
     again = example["build"](two, tmp_path, [4], ["sm_80"])
     assert (again.made, again.hit) == (0, 2)
+
+
+def test_a_wheel_lacks_no_kernel_that_kills_its_compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUJIT_CACHE_DIR", str(tmp_path / "cache"))
+    crash = cujit.Source.nvvm(CRASH, name="crash.ll")
+    with cujit.record(tmp_path / "rec"), pytest.raises(ToolCrashError):
+        cujit.compile(crash, arch="compute_90", isolate=True)
+    wanted = WantedPack(tmp_path, ("rec",), "k.pack", ptx=False)
+    with pytest.raises(CompileError, match=r"1 of the kernels for k.pack .*\n  crash.ll .* died of SIGSEGV"):
+        wanted.build(tmp_path / "k.pack")

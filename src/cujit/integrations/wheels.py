@@ -65,8 +65,8 @@ class WantedPack:
         with tempfile.TemporaryDirectory(prefix="cujit-build-") as folder:
             cache = _written_cache() or Cache(Path(folder))
             built = build(lists, arch=self.arch, ptx=self.ptx, pack=target, cache=cache, project=self.project)
-        if built.failed:
-            lines = [f"{one.name} for {one.arch}: {one.reason}" for one in built.failed]
+        if not built.is_good:
+            lines = [str(one) for one in (*built.failed, *built.quarantined)]
             raise CompileError("\n  ".join([f"{len(lines)} of the kernels for {self.pack} do not compile", *lines]))
         assert built.pack is not None
         return built.pack
