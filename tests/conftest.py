@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import re
 import signal
 import tempfile
 from collections.abc import Generator, Iterator
@@ -54,6 +55,12 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_sessionstart() -> None:
     """Hold every module that the tests compile to what is promised to LLVM."""
     show_modules(promises.look)
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Refuse names with an address in them: two processes would name one test differently, and run none."""
+    if re.search(r" at 0x[0-9a-f]{6}", item.nodeid):
+        raise pytest.UsageError(f"{item.nodeid} has an address in its name: give it an id")
 
 
 @pytest.hookimpl(wrapper=True)

@@ -6,6 +6,7 @@ import functools
 import math
 import os
 import pickle
+import re
 import threading
 import time as clock
 import weakref
@@ -54,6 +55,11 @@ PROGRAM = """
 #endif
 template <int N, bool TWICE> __global__ void write(int *y) { y[threadIdx.x] = N * FACTOR * (TWICE ? 2 : 1); }
 """
+
+
+def spelled(value: object) -> str:
+    """Write a value for the name of a test: without the address of a function."""
+    return re.sub(r" at 0x\w+", "", str(value))
 
 
 class Bench:
@@ -192,7 +198,7 @@ def test_the_order_of_a_space_does_not_matter(bench: Bench) -> None:
         {"define": {"UNUSED": 1}},
         {"strategy": None, "kernel": "busy"},
     ],
-    ids=str,
+    ids=spelled,
 )
 def test_another_question_has_another_answer(bench: Bench, other: dict[str, Any]) -> None:
     bench.tune()
@@ -738,7 +744,7 @@ def test_several_gpus_share_the_first_look(
         ({"workload": 3}, "workload is 3"),
         ({"include": "nowhere"}, "nowhere"),
     ],
-    ids=str,
+    ids=spelled,
 )
 def test_bad_input_is_an_error_of_ours(bench: Bench, more: dict[str, Any], why: str) -> None:
     said = {"source": BUSY, "space": {"WORK": [1, 2]}, "workload": bench, "shape": 1, "device": "cpu", **more}

@@ -126,13 +126,16 @@ def test_without_machine_code_a_launch_is_written_in_python(
         launch(p, 32, value=1)
 
 
-def test_a_launch_is_compiled_ahead_without_being_run(device: Device) -> None:
+def test_a_launch_is_compiled_ahead_without_being_run(
+    device: Device, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CUJIT_CACHE_DIR", str(tmp_path))  # where no other process writes
     code = 'extern "C" __global__ void late(int *p) { if (p) *p = 7; else asm volatile("trap;"); }'
     launch = jit(code, device=device)["late"].prepare(1, 96)
-    entries = set(Path(os.environ["CUJIT_CACHE_DIR"]).rglob("*"))
+    entries = set(tmp_path.rglob("*"))
     launch.compile()
     device.synchronize()
-    assert bool(set(Path(os.environ["CUJIT_CACHE_DIR"]).rglob("*")) - entries) == (not device.is_gpu)
+    assert bool(set(tmp_path.rglob("*")) - entries) == (not device.is_gpu)
     p = device.zeros(1, np.int32)
     launch(p)
     assert p.numpy().tolist() == [7]
