@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import signal
@@ -17,6 +18,7 @@ from typing import Any
 import pytest
 
 import cujit
+from cujit.compiler.apart import child
 from cujit.errors import CompileError, OptionError, ToolCrashError, ToolTimeoutError
 from cujit.toolchain.toolset import Toolchain
 from llvm_ir import SCALE, VERSION
@@ -205,6 +207,20 @@ def test_good_annotations_of_every_form_compile() -> None:
         '!2 = !{void (i32*)* bitcast (void (i32*)* @k to void (i32*)*), !"minctasm", i32 2} ; as clang has it\n'
     )
     assert ".maxntid 64" in cujit.compile(cujit.Source.nvvm(text), arch="compute_90").text
+
+
+@pytest.mark.parametrize(
+    ("error", "is_of_memory"),
+    [
+        (MemoryError(), True),
+        (OSError(errno.ENOMEM, os.strerror(errno.ENOMEM), "cujit/compiler/backends"), True),
+        (ImportError("libx.so: failed to map segment from shared object"), True),
+        (OSError(errno.ENOENT, os.strerror(errno.ENOENT)), False),
+        (ValueError("Cannot allocate memory"), False),
+    ],
+)
+def test_loaders_have_errors_of_their_own_for_too_little_memory(error: Exception, is_of_memory: bool) -> None:
+    assert child._is_of_memory(error) == is_of_memory
 
 
 def test_too_little_memory_is_told_as_that_and_not_remembered(tmp_path: Path) -> None:

@@ -411,7 +411,9 @@ def _places(device: Any) -> tuple[Device, ...]:
     first = places[0]
     for place in places:
         if (place.product, place.limits.processors) != (first.product, first.limits.processors):
-            raise OptionError(f"{place!r} is another product than {first!r}: their times say nothing of each other")
+            raise OptionError(
+                f"{spell(place)} is another product than {spell(first)}: their times say nothing of each other"
+            )
         if place.backend.watchers:
             raise OptionError(f"{place.name} checks or watches what it runs: its times say nothing")
     return places

@@ -104,7 +104,7 @@ def read_format(transport: Transport) -> bool:
     except FileNotFoundError:
         return False
     if found != FORMAT:
-        raise RemoteError(f"its FORMAT is not that of this cujit, and begins {found[:20]!r}")
+        raise RemoteError(f"its FORMAT is not that of this cujit, and begins {spell(found[:20])}")
     return True
 
 

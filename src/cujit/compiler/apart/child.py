@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import functools
 import os
 import pickle
 import queue
+import re
 import sys
 import threading
 import traceback
@@ -50,13 +52,24 @@ def _answer(order: WorkOrder) -> bytes:
             return pickle.dumps(order.job.run(_toolchain(order.settings)))
     except CujitError as e:
         error = e
-    except MemoryError:
-        error = ToolCrashError(
-            "MemoryError: there is not enough memory", result="MemoryError", help="a larger memory_mib, or none"
-        )
     except Exception as e:
-        error = ToolCrashError(f"a fault of cujit in the process apart: {e!r}", log=traceback.format_exc())
+        if _is_of_memory(e):
+            said, result, log = "MemoryError: there is not enough memory", "MemoryError", ""
+        else:
+            said, result, log = f"a fault of cujit in the process apart: {e!r}", "", traceback.format_exc()
+        help = "a larger memory_mib, or none" if result else ""
+        error = ToolCrashError(said, result=result, log=log, help=help)
     return pickle.dumps(error)
+
+
+def _is_of_memory(error: Exception) -> bool:
+    """Whether memory was too little; the loaders of modules and of libraries have errors of their own for that."""
+    return isinstance(error, MemoryError) or (
+        isinstance(error, OSError | ImportError) and bool(_NO_MEMORY.search(str(error)))
+    )
+
+
+_NO_MEMORY = re.compile(f"{os.strerror(errno.ENOMEM)}|failed to map segment")
 
 
 @functools.lru_cache(maxsize=8)
