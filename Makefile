@@ -8,7 +8,7 @@ READY  := $(VENV)/.ready
 
 $(READY): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[cu13,dev]'
+	$(BIN)/python -m pip install --no-compile --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[cu13,dev]'
 	touch $@
 
 demo: $(READY)  ## build a fatbin for many architectures, run it on what is here, check the numbers
