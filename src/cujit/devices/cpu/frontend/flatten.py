@@ -123,9 +123,9 @@ class Flattener(Calls):
                 frame.ranges[name] = (count, decl.type)
 
     def _find(self, name: str, frame: Frame) -> Reg | Slot | Group | None:
-        for names in frame.names.maps:  # the get() of a ChainMap looks twice, and slowly
-            if name in names:
-                return names[name]
+        found = frame.names.get(name)
+        if found is not None:
+            return found
         stem = name.rstrip("0123456789")
         for names, ranges in zip(frame.names.maps, frame.ranges.maps, strict=True):
             # %r12 may belong to a range named %r or, in hand-written text, %r1.
