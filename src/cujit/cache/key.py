@@ -18,6 +18,11 @@ _HEX = frozenset("0123456789abcdef")
 _DIGEST_CHARS = 64
 
 
+def is_digest(text: object) -> bool:
+    """Whether something is a SHA-256 in hex, as keys are."""
+    return isinstance(text, str) and len(text) == _DIGEST_CHARS and _HEX.issuperset(text)
+
+
 @dataclass(frozen=True)
 class Part:
     """One input of a piece of work, under a label such as ``arch``, ``option`` or ``include cuda_fp16.h``.
@@ -48,7 +53,7 @@ class Part:
         Raises:
             OptionError: that is no such digest, or no size.
         """
-        if len(sha256) != _DIGEST_CHARS or not _HEX.issuperset(sha256) or size < 0:
+        if not is_digest(sha256) or size < 0:
             raise OptionError(
                 f"the part {spell(label)} has the digest {spell(sha256)} of {size} bytes", help="Part.content"
             )

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 from cujit.cache.cache import Cache
+from cujit.cache.key import is_digest
 from cujit.cache.pack import encoded_anew, portable
 from cujit.cache.record import PORTABLE, decode, peek
 from cujit.cache.remote.ledger import Ledger, brought
@@ -219,6 +220,6 @@ def _patiently(ask: Callable[[], T]) -> T:
 
 
 def _digest(key: str) -> str:
-    if len(key) != 64 or not set("0123456789abcdef").issuperset(key):
+    if not is_digest(key):
         raise OptionError(f"{spell(key)} is no whole key", help="64 hex digits: cujit cache ls --json")
     return key

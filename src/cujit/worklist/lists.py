@@ -28,6 +28,7 @@ from cujit.arch import Arch, ArchKind
 from cujit.artifact import Kind
 from cujit.artifact.reading import read_file, shown_path
 from cujit.cache.filesystem import temporary_name
+from cujit.cache.key import is_digest
 from cujit.compiler.inputs.source import MEMORY
 from cujit.compiler.keys.recipe import request_of, said_of
 from cujit.compiler.request import Request
@@ -40,7 +41,6 @@ HEADER = json.dumps({_HEADER: _VERSION}) + "\n"
 SUFFIX = ".jsonl"
 _in_json = json.encoder.encode_basestring_ascii
 _OUTCOMES = ("made", "hit", "missed", "failed")  # from what tells most
-_DIGEST = re.compile("[0-9a-f]{64}")
 _DAY = re.compile("[0-9]{4}-[0-9]{2}-[0-9]{2}")
 _LEAST = MappingProxyType({
     "path": "", "names": (), "define": (), "options": {}, "extra": (), "include": [], "language": "cuda",
@@ -349,7 +349,7 @@ def _use(said: dict[str, Any], recipes: Mapping[str, object]) -> RecipeUse:
     recipe, arch, key, outcome, make_ms, calls, seen = (said[name] for name in names)
     if recipe not in recipes:
         raise FormatError(f"no recipe {spell(recipe)} stands above its use")
-    is_good = (key is None or _DIGEST.fullmatch(key)) and outcome in _OUTCOMES and _DAY.fullmatch(seen)
+    is_good = (key is None or is_digest(key)) and outcome in _OUTCOMES and _DAY.fullmatch(seen)
     if not is_good or type(calls) is not int or not 1 <= calls < 1 << 63 or not 0 <= make_ms < math.inf:
         raise FormatError("no use of a recipe: a value is out of range")
     return RecipeUse(

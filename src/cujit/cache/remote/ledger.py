@@ -6,16 +6,15 @@ import contextlib
 import errno
 import hashlib
 import os
-import re
 from pathlib import Path
 
 from cujit.cache.filesystem import UntrustedFileError, read_trusted
 from cujit.cache.hints import Hints
+from cujit.cache.key import is_digest
 from cujit.cache.remote.signing import KeyFile
 from cujit.cache.store import Store
 from cujit.errors import CacheRefusedError, FormatError
 
-_NAME = re.compile(r"[0-9a-f]{64}")
 _MOST_BYTES = 1 << 28
 _DIRECTORY = "signers"
 
@@ -104,7 +103,7 @@ def forget(store: Store) -> None:
 
 
 def _signers(store: Store) -> list[str]:
-    return [name for name in os.listdir(store.root / _DIRECTORY) if _NAME.fullmatch(name)]
+    return [name for name in os.listdir(store.root / _DIRECTORY) if is_digest(name)]
 
 
 def _by(store: Store, signer: str) -> set[str]:
@@ -114,4 +113,4 @@ def _by(store: Store, signer: str) -> set[str]:
         data = read_trusted(path, store.trust, _MOST_BYTES, head=True)[0]
     except UntrustedFileError as e:
         raise CacheRefusedError(f"{path} {e}", help="cujit cache clear, and delete that file") from e
-    return set(filter(_NAME.fullmatch, data.decode("ascii", "replace").split("\n")))
+    return set(filter(is_digest, data.decode("ascii", "replace").split("\n")))
