@@ -6,6 +6,7 @@ With and without a cache the same Artifact comes out, and the same errors.
 from __future__ import annotations
 
 import contextlib
+import os
 import time
 from collections.abc import Callable, Iterable, Sequence
 from copy import copy
@@ -92,6 +93,15 @@ class Runner:
         self._listeners: tuple[Listener, ...] = ()
         if self.keys is not None:
             begins_anew(self.keys)
+
+    @classmethod
+    def allowed(cls, toolchain: Toolchain, cache: Cache) -> Runner:
+        """Give a runner that compiles no more than the cache and ``CUJIT_COMPILE`` both allow.
+
+        Raises:
+            OptionError: the variable has a value that it cannot have.
+        """
+        return cls(toolchain, cache, compiling=max(Compiling.from_environment(os.environ), cache.compiling))
 
     def within(self, limits: WorkLimits) -> Runner:
         """Give the same runner for the work of one call: under limits, and with a ``stop`` that ends all of it."""

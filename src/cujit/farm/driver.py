@@ -18,7 +18,7 @@ from cujit.cache.cache import Cache
 from cujit.cache.key import differences
 from cujit.cache.pack import write_pack
 from cujit.cache.process import default_cache
-from cujit.cache.settings import Compiling
+from cujit.cache.store import Store
 from cujit.compiler.build import Progress, parse_targets
 from cujit.compiler.options.limits import WorkLimits
 from cujit.compiler.request import Request
@@ -100,14 +100,14 @@ def build(
     """
     begin = time.monotonic()
     cache = cache_of(sink)
-    compiling = max(Compiling.from_environment(os.environ), cache.compiling)
-    runner = Runner(Toolchain(Settings.from_environment(os.environ)), cache, compiling=compiling)
+    runner = Runner.allowed(Toolchain(Settings.from_environment(os.environ)), cache)
     arches = parse_targets(targets, _no_gpu, runner) if targets else ()
     limits = WorkLimits.of(deadline_s, True, None if memory_bytes is None else _mebibytes(memory_bytes))
     read_int(join, "join", OptionError, least=1)
+    store, task = _where_and_how(runner, cache, limits, join)
     intake = Intake(requests, arches, runner, make_ms, is_packed=pack is not None, is_joined=join > 1)
     with engine_of(executor, workers) as engine:
-        _Farm(intake, engine, cache, limits, chunk_s * 1e3, join, progress).run()
+        _Farm(intake, engine, store, task, chunk_s * 1e3, progress).run()
     stats = None
     if pack is not None:
         wanted = intake.tally.kept()
@@ -132,6 +132,15 @@ def cache_of(sink: object) -> Cache:
     return Cache(Path(os.fspath(sink)), cap_bytes=_NO_CAP, memory_bytes=0)
 
 
+def _where_and_how(runner: Runner, cache: Cache, limits: WorkLimits, join: int) -> tuple[Store, Chunk]:
+    """Give where images go, and a task without pieces, which is what all have in common."""
+    store, budget = cache.store, cache.budget
+    assert store is not None
+    assert budget is not None
+    root, gid, mode = str(store.root), store.trust.gid, str(runner.compiling)
+    return store, Chunk((), root, budget.cap_bytes, gid, mode, limits.timeout_s, limits.memory_mib, join)
+
+
 def _mebibytes(memory_bytes: object) -> int:
     if type(memory_bytes) is not int or memory_bytes < 1 << 20:
         raise OptionError(f"memory_bytes is {spell(memory_bytes)}; it takes a number of bytes", help="4 << 30")
@@ -149,14 +158,14 @@ class _Farm:
         self,
         intake: Intake,
         engine: Engine,
-        cache: Cache,
-        limits: WorkLimits,
+        store: Store,
+        task: Chunk,
         chunk_ms: float,
-        join: int,
         progress: Progress | None,
     ) -> None:
-        self._intake, self._engine, self._cache, self._limits = intake, engine, cache, limits
-        self._chunk_ms, self._join, self._progress = chunk_ms, join, progress
+        """Take what is made ready, who does it, where it goes, and what all tasks have in common."""
+        self._intake, self._engine, self._store, self._task = intake, engine, store, task
+        self._chunk_ms, self._progress = chunk_ms, progress
         self._ready: list[Unit] = []
         self._again: deque[list[Unit]] = deque()
         self._alone: deque[list[Unit]] = deque()
@@ -192,15 +201,9 @@ class _Farm:
             units = self._next()
             if not units:
                 break
-            store, limits = self._cache.store, self._limits
-            assert store is not None
-            assert self._cache.budget is not None
             pieces = tuple(unit.piece(self._intake.keys) for unit in units)
-            root, mode = str(store.root), str(self._intake.runner.compiling)
-            cap_bytes, gid = self._cache.budget.cap_bytes, store.trust.gid
-            chunk = Chunk(pieces, root, cap_bytes, gid, mode, limits.timeout_s, limits.memory_mib, self._join)
             try:
-                self._flying[self._engine.submit(chunk)] = units
+                self._flying[self._engine.submit(self._task._replace(pieces=pieces))] = units
             except BrokenExecutor as e:
                 self._lost(units)
                 self._renew(e)
@@ -215,7 +218,7 @@ class _Farm:
         units: list[Unit] = []
         while self._ready and len(units) < _MOST_PIECES:
             most_ms -= self._ready[-1].make_ms
-            is_joined = len(units) % self._join > 0 and self._ready[-1].group == units[-1].group
+            is_joined = len(units) % self._task.join > 0 and self._ready[-1].group == units[-1].group
             if units and most_ms < 0 and not is_joined:
                 break
             units.append(self._ready.pop())
@@ -256,8 +259,7 @@ class _Farm:
         return None
 
     def _take(self, unit: Unit, ended: PieceResult, host: str) -> None:
-        tally, store = self._intake.tally, self._cache.store
-        assert store is not None
+        tally, store = self._intake.tally, self._store
         reason, key = ended.reason, unit.key.digest
         if ended.outcome in ("made", "hit") and not store.has(key):
             reason = f"it is not in {store.root} here, as it was on {host}: all machines have to see one directory"

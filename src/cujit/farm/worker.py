@@ -19,7 +19,6 @@ from pathlib import Path
 from cujit.artifact import Artifact
 from cujit.cache.cache import Cache
 from cujit.cache.provenance import Outcome, Provenance
-from cujit.cache.settings import Compiling
 from cujit.compiler.apart.parent import spent_apart
 from cujit.compiler.backends.diagnostics import NAME_MAP
 from cujit.compiler.jobs import CompileJob
@@ -55,8 +54,7 @@ def _cpu_s() -> float:
 def _runner(root: str, cap_bytes: int, gid: int | None, compiling: str, settings: Settings) -> Runner:
     """Give the runner of this process for a root; it remembers no images, and leaves no hints of where files were."""
     cache = Cache(Path(root), cap_bytes=cap_bytes, memory_bytes=0, trusted_gid=gid, compile=compiling)
-    strictest = max(cache.compiling, Compiling.from_environment(os.environ))
-    runner = Runner(Toolchain(settings), cache, compiling=strictest)
+    runner = Runner.allowed(Toolchain(settings), cache)
     runner.keys = KeyMaker(runner.toolchain)
     return runner
 

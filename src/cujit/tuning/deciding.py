@@ -268,7 +268,7 @@ class _Task:
             *compile,
         ]
 
-    @property
+    @cached_property
     def program(self) -> str:
         """A digest of what is tuned, which all ranks have in common."""
         return make_key(_WORK, self._parts).digest

@@ -13,7 +13,6 @@ from cujit.arch import Arch, ArchKind
 from cujit.arch.support import require_arch
 from cujit.cache.cache import Cache
 from cujit.cache.process import default_cache
-from cujit.cache.settings import Compiling
 from cujit.compiler.build import Progress, threads_of
 from cujit.compiler.jobs import CompileJob
 from cujit.compiler.keys.maker import Uncacheable
@@ -215,8 +214,7 @@ class _Work(NamedTuple):
 
     @classmethod
     def of(cls, worklist: Worklist, cache: Cache, project: str | os.PathLike[str] | None) -> _Work:
-        compiling = max(Compiling.from_environment(os.environ), cache.compiling)
-        runner = Runner(Toolchain(Settings.from_environment(os.environ)), cache, compiling=compiling)
+        runner = Runner.allowed(Toolchain(Settings.from_environment(os.environ)), cache)
         directory = project_of(os.getcwd()) if project is None else os.path.abspath(os.fspath(project))
         return cls(worklist, runner, Places(directory, runner.toolkit))
 
