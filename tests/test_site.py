@@ -1,0 +1,30 @@
+"""The site has every page, and links of the repository become its own; ``make docs`` builds it and checks more."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from site_hook import followed
+
+ROOT = Path(__file__).parents[1]
+SETTINGS = (ROOT / "mkdocs.yml").read_text()
+
+
+def test_the_navigation_has_every_page() -> None:
+    listed = re.findall(r": (\S+\.md)$", SETTINGS, re.MULTILINE)
+    ours = {path.relative_to(ROOT / "docs").as_posix() for path in (ROOT / "docs").rglob("*.md")}
+    assert ours <= {*listed}
+    assert sorted({*listed}) == sorted(listed)
+
+
+def test_a_link_of_the_repository_goes_to_the_page_of_that_file() -> None:
+    assert followed("[a](../README.md#the-house) [b](cli.md)", "a.md") == "[a](index.md#the-house) [b](cli.md)"
+    assert followed("[names](docs/api.md)", "index.md") == "[names](api.md)"
+    assert followed("[e](../examples/kernel-library)", "shipping.md") == "[e](examples/kernel-library/README.md)"
+    assert followed("[s](../../docs/shipping.md)", "examples/kernel-library/README.md") == "[s](../../shipping.md)"
+
+
+def test_a_link_to_what_the_site_does_not_have_is_text_and_one_of_another_host_stays() -> None:
+    assert followed("[pipeline.py](../src/cujit/devices/cpu/pipeline.py)", "cpu.md") == "pipeline.py"
+    assert followed("[v](https://semver.org)", "index.md") == "[v](https://semver.org)"

@@ -1,0 +1,72 @@
+"""What ``make docs`` needs beside mkdocs.yml: files outside of ``docs`` become pages, and links follow them.
+
+A link in a page is one of the repository, so that it works there as well. Here it is resolved as such, and written as
+that to the page that the file became. What has no page keeps its text alone.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from mkdocs.structure.files import Files
+
+__all__ = ["followed", "on_files", "on_page_markdown"]
+
+ROOT = Path(__file__).parents[1]
+
+_PAGES = {
+    "index.md": "README.md",
+    "changelog.md": "CHANGELOG.md",
+    "contributing.md": "CONTRIBUTING.md",
+    "security.md": "SECURITY.md",
+}
+"""Pages of the site by the files of the repository that they are."""
+
+_LINK = re.compile(r"(!?)\[([^\]]*)\]\(([^)#\s:]+)(#[^)\s]*)?\)")
+
+
+def on_files(files: Files, *, config: Any) -> Files:
+    """Add what is outside of ``docs``: pages of the root, and the examples as they are."""
+    from mkdocs.structure.files import File  # an optional part: the extra `docs`
+
+    for uri, path in _PAGES.items():
+        files.append(File.generated(config, uri, abs_src_path=str(ROOT / path)))
+    for path in _examples():
+        files.append(File.generated(config, path, abs_src_path=str(ROOT / path)))
+    return files
+
+
+def on_page_markdown(markdown: str, *, page: Any, **_: Any) -> str:
+    """Turn links of the repository into links of the site."""
+    return followed(markdown, page.file.src_uri)
+
+
+def followed(markdown: str, uri: str) -> str:
+    """Give the text of the page at ``uri`` with its links as the site has them."""
+    home = _PAGES.get(uri, uri if uri.startswith("examples/") else f"docs/{uri}")
+    pages = {path: page for page, path in _PAGES.items()}
+    files = _examples()
+
+    def link(match: re.Match[str]) -> str:
+        mark, text, target, anchor = match.groups()
+        path = os.path.normpath(os.path.join(os.path.dirname(home), target))
+        if f"{path}/README.md" in files:
+            path += "/README.md"
+        there = pages.get(path) or (path if path in files else None)
+        if path.startswith("docs/"):
+            there = path.removeprefix("docs/")
+        if there is None:
+            return text
+        return f"{mark}[{text}]({os.path.relpath(there, os.path.dirname(uri) or '.')}{anchor or ''})"
+
+    # Pictures of the README are HTML, by their place in the repository.
+    return _LINK.sub(link, markdown).replace('"docs/images/', '"images/')
+
+
+def _examples() -> set[str]:
+    found = (path for path in (ROOT / "examples").rglob("*") if path.is_file() and "__pycache__" not in path.parts)
+    return {path.relative_to(ROOT).as_posix() for path in found}
