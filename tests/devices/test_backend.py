@@ -172,3 +172,9 @@ def test_what_is_the_same_for_all_is_there_unasked(place: Device) -> None:
     host[:] = 1
     assert host.tolist() == [1, 1, 1, 1]
     assert repr(place) == f"<Device numpy: NumPy {np.__version__} (sm_90)>"
+
+
+def test_a_name_makes_no_device() -> None:
+    with pytest.raises(ArgumentError, match="a Device is made of a back end, not of 'cpu'") as caught:
+        Device("cpu")  # type: ignore[arg-type]
+    assert "cujit.cpu()" in str(caught.value)

@@ -37,6 +37,11 @@ class Device:
     """
 
     def __init__(self, backend: Backend) -> None:
+        if not hasattr(backend, "is_gpu"):
+            raise ArgumentError(
+                f"a Device is made of a back end, not of {spell(backend)}",
+                help="cujit.cpu(), cujit.gpu(0) and cujit.default_device() give devices",
+            )
         self.backend = backend
         self.name = backend.name
         self.product = backend.product

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from pathlib import Path
 
 import pytest
@@ -106,3 +107,21 @@ def test_no_stage_of_that_name_is_an_error(cpu: Device, monkeypatch: pytest.Monk
 @pytest.mark.usefixtures("shown")
 def test_the_page_of_the_compiler_is_as_the_stages_write_it() -> None:
     assert PAGE.read_text() == compiler_page.page(), "run: python tools/compiler_page.py > docs/cpu-compiler.md"
+
+
+@pytest.mark.parametrize("often", [0, 700, 1_000_000])
+def test_the_collector_looks_rarely_while_a_kernel_is_compiled_and_then_as_before(
+    cpu: Device, monkeypatch: pytest.MonkeyPatch, often: int
+) -> None:
+    seen: set[int] = set()
+    monkeypatch.setattr(stages, "_LOOKERS", [lambda _: seen.add(gc.get_threshold()[0])])
+    monkeypatch.setenv("CUJIT_DUMP", "times")  # has it compiled, whatever the cache has
+    was = gc.get_threshold()
+    try:
+        gc.set_threshold(often, 7, 8)
+        launch(cpu)
+        after = gc.get_threshold()
+    finally:
+        gc.set_threshold(*was)
+    assert seen == {max(often, 10_000) if often else 0}
+    assert after[0] == often

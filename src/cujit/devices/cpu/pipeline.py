@@ -25,7 +25,7 @@ from cujit.devices.cpu.ir.decoding import spelled
 from cujit.devices.cpu.ir.program import KernelProgram, Op, Reg, Slot
 from cujit.devices.cpu.ir.refusals import Refusals
 from cujit.devices.cpu.run.debuglines import DebugInfo, Origin
-from cujit.devices.cpu.stages import stage
+from cujit.devices.cpu.stages import collecting_rarely, stage
 from cujit.devices.shapes import Dim3
 from cujit.formats.ptx.syntax import Function, Module
 
@@ -43,6 +43,7 @@ def _with_blocks(program: KernelProgram, refusals: Refusals) -> Body:
     return Body(program, build_graph(program, refusals), functions)
 
 
+@collecting_rarely()
 def ir_of(
     body: Body, block: Dim3, observers: Sequence[Observer] = (), *, stacks: bool = False, origin: Origin | None = None
 ) -> str:

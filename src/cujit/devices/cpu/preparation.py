@@ -8,6 +8,7 @@ from cujit.artifact import Artifact
 from cujit.cache.key import Part
 from cujit.devices.cpu.ir.facts import MOST_IMAGE_BYTES, KernelFacts, ModuleFacts, RefusedFacts, Relocation
 from cujit.devices.cpu.ir.refusals import Refusal, Refusals, unsupported
+from cujit.devices.cpu.stages import collecting_rarely
 from cujit.devices.objects import keep
 from cujit.forks import Lock, cached_property
 
@@ -51,6 +52,7 @@ class Preparation:
 
         return str(ptx_path(self.text))
 
+    @collecting_rarely()
     def body(self, name: str) -> Body:
         """Make one kernel ready, of a module of which ``facts`` are known."""
         with self._lock:
@@ -78,6 +80,7 @@ class Preparation:
             return made[0] if made else self.facts()
         return made[0] if made else ModuleFacts.of_artifact(artifact)
 
+    @collecting_rarely()
     def facts(self) -> ModuleFacts:
         """Make every kernel ready, and tell what launches need to know; kernels that are not executed are ``refused``.
 

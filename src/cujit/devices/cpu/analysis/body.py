@@ -19,7 +19,7 @@ import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from cujit.devices.cpu.analysis.dataflow import joined, polling_loops, solve
+from cujit.devices.cpu.analysis.dataflow import joined, polling_loops, solve, writers_of
 from cujit.devices.cpu.ir.cfg import Graph, closure
 from cujit.devices.cpu.ir.program import (
     CLEAR,
@@ -117,7 +117,10 @@ def _leaves_cache(op: Op) -> bool:
 
 
 def _parameters_behind(ops: Sequence[Op]) -> dict[int, int]:
-    """Tell by which parameters of 64 bits registers are computed: one bit for each parameter, by register."""
+    """Tell by which parameters of 64 bits addresses are computed: one bit for each parameter, by register."""
+    writers, bases = writers_of(ops), (reg.index for op in ops for reg in _bases(op))
+    behind = closure(bases, lambda reg: (r.index for op in writers.get(reg, ()) for r in op.read_registers()))
+    computing = {op for reg in behind for op in writers.get(reg, ())}
     places: dict[int, int] = {}
     found: dict[int, int] = {}
 
@@ -127,7 +130,7 @@ def _parameters_behind(ops: Sequence[Op]) -> dict[int, int]:
         found.update({index: found.get(index, 0) | bits for index in more})
         return bool(more)
 
-    solve(ops, compute)
+    solve([op for op in ops if op in computing], compute)
     return found
 
 

@@ -71,13 +71,18 @@ def live_in(graph: Graph) -> list[int]:
     return live
 
 
-def written_once(graph: Graph) -> dict[int, Op]:
-    """Give the operation that writes a register, by its number, where that is only one."""
+def writers_of(ops: Iterable[Op]) -> dict[int, list[Op]]:
+    """List the operations that write a register, by its number."""
     writers: dict[int, list[Op]] = {}
-    for op in graph.ops:
+    for op in ops:
         for r in op.written:
             writers.setdefault(r.index, []).append(op)
-    return {index: ops[0] for index, ops in writers.items() if len(ops) == 1}
+    return writers
+
+
+def written_once(graph: Graph) -> dict[int, Op]:
+    """Give the operation that writes a register, by its number, where that is only one."""
+    return {index: ops[0] for index, ops in writers_of(graph.ops).items() if len(ops) == 1}
 
 
 # -- dominance --------------------------------------------------------------------------------------------
