@@ -63,7 +63,8 @@ def _verb(verb: click.Command, path: str = "cujit") -> str:
     places = [_place(p) for p in verb.params if isinstance(p, click.Argument)]
     rows = [_option(p) for p in verb.params if isinstance(p, click.Option)]
     usage = " ".join([path, *places, "[OPTIONS]"])
-    return f"{title}```\n{usage}\n```\n\n{text}\n\n| option | meaning |\n|---|---|\n{''.join(rows)}"
+    table = f"\n| option | meaning |\n|---|---|\n{''.join(rows)}" if rows else ""
+    return f"{title}```\n{usage}\n```\n\n{text}\n{table}"
 
 
 def _place(argument: click.Argument) -> str:

@@ -18,8 +18,11 @@ from cujit.version import __version__
 
 VERBS = (
     "demo",
+    "compile",
     "build",
+    "bundle",
     "link",
+    "retarget",
     "run",
     "embed",
     "inspect",
@@ -31,6 +34,7 @@ VERBS = (
     "worklist",
     "farm",
     "doctor",
+    "completion",
 )
 """The verbs, in the order of the help; each is the ``command`` of the file of its name."""
 

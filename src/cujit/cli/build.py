@@ -8,11 +8,11 @@ from typing import Any
 
 import click
 
-from cujit.cli.compiler_options import compiler_options, limit_options, read_options
-from cujit.cli.console import json_option, note, print_json, progress, shown_bytes
-from cujit.cli.files import file_argument, output_option
-from cujit.cli.images import image_records, print_images
-from cujit.compiler.inputs.entry import COMPRESSIONS
+from cujit.artifact import Kind
+from cujit.cli.compiler_options import compiler_options, limit_options, names_option, read_options
+from cujit.cli.console import json_option, progress
+from cujit.cli.files import file_argument, kind_of_output, output_option
+from cujit.cli.images import compress_option, print_fatbin
 from cujit.program import build
 
 
@@ -28,18 +28,9 @@ from cujit.program import build
     metavar="ARCH",
     help="What to build for: sm_… gives machine code, compute_… PTX, lto_… LTO-IR; or all, portable, native.",
 )
-@click.option(
-    "-n",
-    "--name",
-    "names",
-    multiple=True,
-    metavar="EXPRESSION",
-    help="An instance of a template to build: 'axpy<float>'.",
-)
+@names_option
 @output_option("The fatbin to write; without it the source's name ending in .fatbin, in the working directory.")
-@click.option(
-    "--compress", type=click.Choice(COMPRESSIONS), help="How to compress the images; balance if nothing is said."
-)
+@compress_option
 @click.option("-j", "--jobs", type=click.IntRange(min=1), metavar="N", help="Threads; without it one per processor.")
 @compiler_options
 @limit_options
@@ -59,8 +50,10 @@ def command(
 ) -> None:
     """Compile the CUDA C++ or LLVM IR in FILE for several architectures and bundle the images into one fatbin.
 
-    What the compiler warns of goes to standard error.
+    It compiles once for each target. For one image of another kind there is cujit compile. What the compiler warns of
+    goes to standard error.
     """
+    kind_of_output(output, None, (Kind.FATBIN,))
     options = read_options(said, include, define)
     with progress("building") as tick:
         fatbin = build(
@@ -73,12 +66,4 @@ def command(
             jobs=jobs,
             **limits,
         )
-    path = fatbin.save(output or Path(file.with_suffix(".fatbin").name))
-    if fatbin.log.strip():
-        note(fatbin.log.strip())
-    images = image_records(fatbin.data)
-    if as_json:
-        print_json({"output": str(path), "bytes": len(fatbin), "images": images, "names": dict(fatbin.names)})
-        return
-    print_images(images)
-    click.echo(f"{path}: {shown_bytes(len(fatbin))} bytes")
+    print_fatbin(fatbin, output or Path(file.with_suffix(".fatbin").name), as_json)

@@ -28,6 +28,15 @@ compiler_options = several(
     click.option("-D", "define", multiple=True, metavar="NAME[=VALUE]", help="Define a macro."),
 )
 
+names_option = click.option(
+    "-n",
+    "--name",
+    "names",
+    multiple=True,
+    metavar="EXPRESSION",
+    help="An instance of a template to build: 'axpy<float>'.",
+)
+
 limit_options = several(
     click.option(
         "--timeout",

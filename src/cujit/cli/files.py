@@ -1,18 +1,29 @@
-"""Files that verbs are given: what they read, what they write, and the log of a build."""
+"""Files that verbs are given: what they read, of which kind and under which name they write, and the log of a build."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import click
 
-from cujit.artifact import Artifact
+from cujit.artifact import Artifact, Kind
+from cujit.cli.console import note, print_json, shown_bytes
 
 FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 """A file that is there."""
+
+ENDINGS = {f".{kind.value}": kind for kind in (Kind.PTX, Kind.CUBIN, Kind.LTOIR, Kind.FATBIN)}
+"""What the ending of a file that is written says of it; any other ending says nothing."""
+
+_MAKERS = {
+    Kind.PTX: "cujit compile and cujit link make PTX",
+    Kind.CUBIN: "cujit compile and cujit link make cubins",
+    Kind.LTOIR: "cujit compile makes LTO-IR",
+    Kind.FATBIN: "cujit build and cujit bundle make fatbins",
+}
 
 file_argument = click.argument("file", type=FILE)
 
@@ -32,3 +43,34 @@ def open_built(path: Path, log: Path | None) -> Artifact:
     """
     image = Artifact.open(path)
     return image if log is None else replace(image, log=log.read_text(errors="replace"))
+
+
+def kind_of_output(output: Path | None, said: Kind | None, made: Collection[Kind]) -> Kind | None:
+    """Give the kind that the ending of ``output`` says, or was ``said``; None where nobody says one.
+
+    Raises:
+        click.UsageError: ending and ``said`` differ, or it is not among ``made``.
+    """
+    ending = ENDINGS.get(output.suffix.lower()) if output is not None else None
+    if ending is not None and said is not None and ending is not said:
+        raise click.UsageError(f"{output} ends as {ending.value} does, and {said.value} was asked for")
+    if ending is not None and ending not in made:
+        raise click.UsageError(f"{output}: this makes {' or '.join(kind.value for kind in made)}; {_MAKERS[ending]}")
+    return said or ending
+
+
+def write_image(image: Artifact, output: Path, as_json: bool, **more: object) -> None:
+    """Write an image, and tell which; what the tools wrote of it goes to standard error.
+
+    Raises:
+        FileError: the file cannot be written.
+    """
+    path = image.save(output)
+    if image.log.strip():
+        note(image.log.strip())
+    if as_json:
+        about = {"output": str(path), "kind": image.kind.value, "arch": str(image.arch) if image.arch else None}
+        print_json({**about, "bytes": len(image), **more})
+        return
+    of = f" for {image.arch}" if image.arch else ""
+    click.echo(f"{path}: {image.kind.value}{of}, {shown_bytes(len(image))} bytes")

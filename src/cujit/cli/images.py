@@ -1,12 +1,38 @@
-"""What is in a fatbin, as rows of a table and as JSON."""
+"""A fatbin that was made: how it is compressed, and what is in it, as rows of a table and as JSON."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
-from cujit.cli.console import print_table, shown_bytes
+import click
+
+from cujit.artifact import Artifact
+from cujit.cli.console import note, print_json, print_table, shown_bytes
+from cujit.compiler.inputs.entry import COMPRESSIONS
 from cujit.formats.cubin import read_cubin
 from cujit.formats.fatbin import EntryKind, FatbinEntry, read_fatbin
+
+compress_option = click.option(
+    "--compress", type=click.Choice(COMPRESSIONS), help="How to compress the images; balance if nothing is said."
+)
+
+
+def print_fatbin(fatbin: Artifact, output: Path, as_json: bool) -> None:
+    """Write a fatbin, and tell what is in it; what the compiler wrote of it goes to standard error.
+
+    Raises:
+        FileError: the file cannot be written.
+    """
+    path = fatbin.save(output)
+    if fatbin.log.strip():
+        note(fatbin.log.strip())
+    images = image_records(fatbin.data)
+    if as_json:
+        print_json({"output": str(path), "bytes": len(fatbin), "images": images, "names": dict(fatbin.names)})
+        return
+    print_images(images)
+    click.echo(f"{path}: {shown_bytes(len(fatbin))} bytes")
 
 
 def image_records(fatbin: bytes) -> list[dict[str, Any]]:

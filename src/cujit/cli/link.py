@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import click
 
-from cujit.cli.compiler_options import compiler_options, read_options
-from cujit.cli.console import json_option, note, print_json, shown_bytes
-from cujit.cli.files import FILE, output_option
+from cujit.artifact import Kind
+from cujit.cli.compiler_options import compiler_options, limit_options, read_options
+from cujit.cli.console import json_option
+from cujit.cli.files import FILE, kind_of_output, output_option, write_image
 from cujit.program import Source, link
 
 
@@ -23,6 +25,7 @@ from cujit.program import Source, link
 )
 @click.option("-a", "--arch", metavar="ARCH", help="For which architecture; without it the highest of the inputs.")
 @compiler_options
+@limit_options
 @json_option
 def command(
     files: Sequence[Path],
@@ -33,18 +36,13 @@ def command(
     include: Sequence[str],
     define: Sequence[str],
     as_json: bool,
+    **limits: Any,
 ) -> None:
     """Link FILES (PTX, LTO-IR, relocatable cubins, fatbins, objects, archives, CUDA C++, LLVM IR) into one image.
 
     PTX is linked to PTX without a toolkit or a GPU, for the CPU device and for GPUs to come.
     """
+    kind = kind_of_output(output, Kind(to) if to else None, (Kind.CUBIN, Kind.PTX)) or Kind.CUBIN
     parts = [Source.cuda(file) if file.suffix in (".cu", ".cuh") else file for file in files]
-    kind = to or ("ptx" if output.suffix == ".ptx" else "cubin")
-    linked = link(parts, to=kind, arch=arch, options=read_options(said, include, define))
-    path = linked.save(output)
-    if linked.log.strip():
-        note(linked.log.strip())
-    if as_json:
-        print_json({"output": str(path), "kind": kind, "arch": str(linked.arch), "bytes": len(linked)})
-        return
-    click.echo(f"{path}: {linked.kind.value} for {linked.arch}, {shown_bytes(len(linked))} bytes")
+    linked = link(parts, to=kind, arch=arch, options=read_options(said, include, define), **limits)
+    write_image(linked, output, as_json)

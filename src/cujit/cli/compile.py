@@ -1,0 +1,71 @@
+"""``cujit compile``: one source for one architecture, to PTX, a cubin or LTO-IR."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+
+from cujit.arch import Arch, ArchKind
+from cujit.artifact import Kind
+from cujit.cli.compiler_options import compiler_options, limit_options, names_option, read_options
+from cujit.cli.console import json_option
+from cujit.cli.files import file_argument, kind_of_output, output_option, write_image
+from cujit.program import compile
+
+_KINDS = (Kind.PTX, Kind.CUBIN, Kind.LTOIR)
+_SAID_BY = {ArchKind.VIRTUAL: Kind.PTX, ArchKind.LTO: Kind.LTOIR}
+
+
+@click.command("compile")
+@file_argument
+@output_option("The image to write; without it the source's name ending in its kind, in the working directory.")
+@click.option(
+    "--to",
+    type=click.Choice([kind.value for kind in _KINDS]),
+    help="What to make; without it what the output's ending says, or the architecture, or else PTX.",
+)
+@click.option(
+    "-a",
+    "--arch",
+    metavar="ARCH",
+    help="For which architecture: sm_… is a cubin where nothing else is said, compute_… PTX, lto_… LTO-IR; "
+    "without it the lowest that the compiler has.",
+)
+@names_option
+@compiler_options
+@limit_options
+@json_option
+def command(
+    file: Path,
+    output: Path | None,
+    to: str | None,
+    arch: str | None,
+    names: Sequence[str],
+    said: Sequence[str],
+    include: Sequence[str],
+    define: Sequence[str],
+    as_json: bool,
+    **limits: Any,
+) -> None:
+    """Compile the CUDA C++ or LLVM IR in FILE for one architecture, to one image.
+
+    For several architectures there is cujit build. What the compiler warns of goes to standard error.
+    """
+    wanted = None if arch is None else Arch.parse(arch)
+    kind = kind_of_output(output, _asked(to, wanted), _KINDS)
+    options = read_options(said, include, define)
+    image = compile(file, to=kind, arch=wanted, names=names, options=options, **limits)
+    place = output or Path(file.with_suffix(f".{image.kind.value}").name)
+    write_image(image, place, as_json, names=dict(image.names))
+
+
+def _asked(to: str | None, arch: Arch | None) -> Kind | None:
+    """Give the kind that ``--to`` says, or the architecture where it stands for one: PTX for sm_90 is usual."""
+    by_arch = None if arch is None else _SAID_BY.get(arch.kind)
+    said = Kind(to) if to is not None else None
+    if arch is not None and said is not None and by_arch not in (None, said):
+        raise click.UsageError(f"{arch} is {by_arch.value}, and --to {to} was said; --arch {arch.real} is for any")
+    return said or by_arch

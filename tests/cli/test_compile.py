@@ -1,0 +1,110 @@
+"""``cujit compile``, ``bundle`` and ``retarget``: one image of each kind, by the name of its file."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Protocol
+
+import pytest
+from click.testing import Result
+
+from cujit.artifact import Artifact, Kind
+from cujit.formats.fatbin import read_fatbin
+from cujit.program import compile
+from llvm_ir import SCALE
+
+
+class Cujit(Protocol):
+    def __call__(self, *arguments: str) -> Result: ...
+
+
+@pytest.fixture
+def scale(tmp_path: Path) -> str:
+    (tmp_path / "scale.cu").write_text('extern "C" __global__ void scale(int* x) { *x *= FACTOR; }')
+    return "scale.cu"
+
+
+@pytest.mark.parametrize(
+    ("said", "kind", "arch"),
+    [
+        (("-o", "k.ptx"), Kind.PTX, "compute_75"),
+        (("-o", "k.ptx", "-a", "sm_90"), Kind.PTX, "compute_90"),
+        (("-o", "k.cubin", "-a", "sm_90"), Kind.CUBIN, "sm_90"),
+        (("-o", "k.cubin"), Kind.CUBIN, "sm_75"),
+        (("-o", "k.ltoir", "-a", "sm_90"), Kind.LTOIR, "lto_90"),
+        (("-o", "k.bin", "--to", "ltoir"), Kind.LTOIR, "lto_75"),
+        (("-o", "k.bin", "-a", "sm_90"), Kind.CUBIN, "sm_90"),
+    ],
+)
+def test_the_ending_says_what_is_made(cujit: Cujit, scale: str, said: tuple[str, ...], kind: Kind, arch: str) -> None:
+    done = cujit("compile", scale, "-D", "FACTOR=3", *said, "--json")
+    assert done.exit_code == 0, done.stderr
+    told = json.loads(done.stdout)
+    assert (told["kind"], told["arch"], told["names"]) == (kind.value, arch, {"scale": "scale"})
+    assert Artifact.open(said[1]).kind is kind
+
+
+def test_the_file_is_called_as_the_source_where_nobody_says(cujit: Cujit, scale: str) -> None:
+    done = cujit("compile", scale, "-D", "FACTOR=3", "-a", "sm_90")
+    assert done.stdout.startswith("scale.cubin: cubin for sm_90, ")
+    assert Artifact.open("scale.cubin").kind is Kind.CUBIN
+
+
+def test_llvm_ir_is_compiled_too(cujit: Cujit, tmp_path: Path) -> None:
+    (tmp_path / "k.ll").write_text(SCALE)
+    assert cujit("compile", "k.ll", "-o", "k.ptx", "-a", "compute_90").exit_code == 0
+    assert ".visible .entry scale(" in Path("k.ptx").read_text()
+
+
+@pytest.mark.parametrize(
+    ("said", "message"),
+    [
+        (("compile", "-o", "k.ptx", "--to", "cubin"), "k.ptx ends as ptx does, and cubin was asked for"),
+        (("compile", "-o", "k.cubin", "-a", "compute_90"), "k.cubin ends as cubin does, and ptx was asked for"),
+        (("compile", "--to", "ptx", "-a", "lto_90"), "lto_90 is ltoir, and --to ptx was said"),
+        (("compile", "-o", "k.fatbin"), "this makes ptx or cubin or ltoir; cujit build and cujit bundle make fatbins"),
+        (("build", "-o", "k.ptx"), "this makes fatbin; cujit compile and cujit link make PTX"),
+        (("build", "-o", "k.cubin", "-t", "sm_90"), "cujit compile and cujit link make cubins"),
+        (("bundle", "-o", "k.ltoir"), "cujit compile makes LTO-IR"),
+        (("link", "-o", "k.ptx", "--to", "cubin"), "k.ptx ends as ptx does, and cubin was asked for"),
+        (("link", "-o", "k.FATBIN"), "this makes cubin or ptx"),
+        (("retarget", "-o", "k.cubin", "--ptx", "8.0"), "this makes ptx"),
+    ],
+)
+def test_an_ending_that_disagrees_is_usage_and_nothing_is_written(
+    cujit: Cujit, scale: str, said: tuple[str, ...], message: str
+) -> None:
+    done = cujit(said[0], scale, *said[1:])
+    assert (done.exit_code, message in done.stderr) == (2, True), done.stderr
+    assert sorted(path.name for path in Path().iterdir()) == [scale]
+
+
+def test_a_fatbin_is_bundled_of_images_and_grows(cujit: Cujit, scale: str) -> None:
+    for arch in ("sm_80", "sm_90"):
+        assert cujit("compile", scale, "-D", "FACTOR=3", "-a", arch, "-o", f"{arch}.cubin").exit_code == 0
+    assert cujit("bundle", "sm_80.cubin", "-o", "one.fatbin", "--compress", "none").exit_code == 0
+    done = cujit("bundle", "one.fatbin", "sm_90.cubin", "-o", "two.fatbin", "--json")
+    assert [image["arch"] for image in json.loads(done.stdout)["images"]] == ["sm_80", "sm_90"]
+    assert [str(e) for e in read_fatbin(Path("two.fatbin").read_bytes())] == ["cubin sm_80", "cubin sm_90"]
+
+
+def test_a_source_in_a_bundle_is_refused(cujit: Cujit, scale: str) -> None:
+    assert cujit("bundle", scale, "-o", "k.fatbin").exit_code == 1
+
+
+def test_ptx_gets_another_version_and_target(cujit: Cujit, tmp_path: Path) -> None:
+    compile("__global__ void k(int* x) { *x = 1; }", arch="compute_90").save(tmp_path / "k.ptx")
+    done = cujit("retarget", "k.ptx", "-o", "old.ptx", "--ptx", "7.0", "--arch", "compute_80")
+    assert done.stdout.startswith("old.ptx: ptx, "), done.stderr
+    text = Path("old.ptx").read_text()
+    assert (".version 7.0" in text, ".target sm_80" in text) == (True, True)
+
+
+def test_ptx_that_is_too_new_keeps_its_version_and_says_why(cujit: Cujit, tmp_path: Path) -> None:
+    text = '__global__ void k(int* x) { asm volatile("griddepcontrol.wait;"); *x = 1; }'
+    compile(text, arch="compute_90").save(tmp_path / "k.ptx")
+    done = cujit("retarget", "k.ptx", "-o", "old.ptx", "--ptx", "7.0", "--arch", "sm_80")
+    assert (done.exit_code, "griddepcontrol.wait" in done.stderr) == (1, True)
+    assert not Path("old.ptx").exists()
+    assert "say --ptx, --arch, or both" in cujit("retarget", "k.ptx", "-o", "old.ptx").stderr

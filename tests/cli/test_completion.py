@@ -1,0 +1,45 @@
+"""``cujit completion``: what the shells evaluate, and what they are then told."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from cujit.cli import main
+from cujit.cli.app import VERBS
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_each_shell_gets_a_script_that_asks_the_command(shell: str) -> None:
+    done = CliRunner().invoke(main, ["completion", shell])
+    assert done.exit_code == 0
+    assert f"_CUJIT_COMPLETE={shell}_complete" in done.output
+
+
+def _completed(words: str, directory: Path) -> list[str]:
+    """Ask as bash does after TAB: by the function of the script, in a bash of its own."""
+    (directory / "cujit").write_text(f'#!/bin/sh\nexec {sys.executable} -m cujit "$@"\n')
+    (directory / "cujit").chmod(0o755)
+    (directory / "script").write_text(CliRunner().invoke(main, ["completion", "bash"]).output)
+    count = len(words.split(" ")) - 1
+    asked = f"COMP_WORDS=({words}); COMP_CWORD={count}; _cujit_completion cujit; printf '%s\\n' ${{COMPREPLY[@]}}"
+    done = subprocess.run(
+        ["bash", "-c", f"source script; {asked}"],
+        cwd=directory,
+        env={**os.environ, "PATH": f"{directory}:{os.environ['PATH']}"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return done.stdout.split()
+
+
+def test_bash_completes_verbs_and_options(tmp_path: Path) -> None:
+    assert _completed("cujit re", tmp_path) == [verb for verb in VERBS if verb.startswith("re")]
+    assert "--cluster" not in _completed("cujit compile --o", tmp_path)
+    assert "--output" in _completed("cujit compile --o", tmp_path)
