@@ -129,13 +129,21 @@ def delays(directory: Path, rounds: int) -> None:
     def forged(handler: Handler, _: bytes) -> None:
         handler.answer(200, os.urandom(20_000))
 
-    with Server() as slow, Server() as lying, socket.socket() as refused, socket.socket() as hole:
+    def trickling(handler: Handler, _: bytes) -> None:
+        handler.send_response(200)
+        handler.send_header("Content-Length", "20000")
+        handler.end_headers()
+        while not handler.server.closing.wait(0.01):
+            handler.wfile.write(b"x")
+
+    with Server() as slow, Server() as trickle, Server() as lying, socket.socket() as refused, socket.socket() as hole:
         refused.bind(("127.0.0.1", 0))
         hole.bind(("127.0.0.1", 0))
         hole.listen(0)
         stores = {"without": "", "nobody there": f"http://127.0.0.1:{refused.getsockname()[1]}/x"}
-        stores["a hole"] = f"http://127.0.0.1:{hole.getsockname()[1]}/x"
-        for name, server, trouble in (("slow", slow, never), ("lying", lying, forged)):
+        stores["takes no connection"] = f"http://127.0.0.1:{hole.getsockname()[1]}/x"
+        ways = (("never answers", slow, never), ("trickles", trickle, trickling), ("lies", lying, forged))
+        for name, server, trouble in ways:
             server.files, server.trouble = {FORMAT_NAME: FORMAT}, {"*": trouble}
             threading.Thread(target=server.serve_forever, daemon=True).start()
             stores[name] = server.url
@@ -145,9 +153,9 @@ def delays(directory: Path, rounds: int) -> None:
                 cpu, wall, _, faults = child(url, farm.trust, 20, 1000, 0.15)
                 found[name].append((sum(wall), sum(cpu)))
                 assert (faults > 0) == (name != "without"), name
-        slow.closing.set()
-        slow.shutdown()
-        lying.shutdown()
+        for server in (slow, trickle, lying):
+            server.closing.set()
+            server.shutdown()
     floor = [median(column) for column in zip(*found.pop("without"), strict=True)]
     for name, rows in found.items():
         wall, cpu = (median(column) - less for column, less in zip(zip(*rows, strict=True), floor, strict=True))

@@ -149,6 +149,16 @@ def test_what_is_cut_off_after_it_was_proved_is_no_forgery(farm: Farm) -> None:
         fetched(farm, farm.content(0)[: HEAD_BYTES + 100])
 
 
+def test_a_record_gets_more_time_by_what_has_come_of_it_and_not_by_what_it_says(farm: Farm) -> None:
+    content, came = farm.content(0, size=10_000), list[int]()
+    table = Table({object_name(key_of(0).digest): content})
+    fetch(table, TrustedKeys.read(farm.trust), key_of(0).digest, may_go_on=came.append)
+    assert came == [4096, 8192, len(content)]
+    forged = Table({object_name(key_of(0).digest): b"x" * 100_000})
+    with pytest.raises(FormatError):
+        fetch(forged, TrustedKeys.read(farm.trust), key_of(0).digest, may_go_on=lambda _: pytest.fail("it goes on"))
+
+
 @pytest.mark.parametrize(
     "row", [{"revoked": True}, {"until": "2026-01-31"}, {"scopes": []}, {"scopes": ["mai", "main2"]}]
 )

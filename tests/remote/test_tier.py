@@ -10,6 +10,7 @@ import threading
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -18,8 +19,9 @@ from cache.samples import artifact_of, key_of
 from cujit.artifact import Artifact
 from cujit.cache.cache import Cache
 from cujit.cache.provenance import Outcome
+from cujit.cache.remote import tier
 from cujit.cache.remote.signing import HEAD_BYTES
-from cujit.cache.remote.tier import FORMAT_NAME, Tier, object_name
+from cujit.cache.remote.tier import FORMAT_NAME, Tier, _Attempt, object_name
 from cujit.errors import CacheWarning, NotCompiledError, OptionError, RemoteError
 from cujit.remote import push
 from processes import printed
@@ -117,7 +119,7 @@ def cut_off(handler: Handler, data: bytes) -> None:
 
 
 def too_short(handler: Handler, data: bytes) -> None:
-    handler.answer(200, data, len(data) - 100)
+    handler.answer(200, data, len(data) // 2)
 
 
 def cut_off_in_chunks(handler: Handler, data: bytes) -> None:
@@ -273,6 +275,51 @@ def test_a_name_that_is_not_resolved_is_waited_for_no_longer(
         assert cache.counters.remote_failures == 1
     finally:
         never.set()
+
+
+def test_imports_count_as_waiting_and_leave_the_store_two_thirds(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock()
+    monkeypatch.setattr(tier, "time", SimpleNamespace(monotonic=clock))
+
+    def importing(seconds: float) -> None:
+        clock.now += seconds
+
+    attempt = _Attempt(0.15)
+    attempt.ready(lambda: importing(0.04))
+    assert attempt._left_s() == pytest.approx(0.11)
+    attempt.ready(lambda: importing(0.06))
+    assert attempt._left_s() == pytest.approx(0.10)
+    clock.now += 0.09
+    assert attempt._left_s() == pytest.approx(0.01)
+    attempt._go_on(1 << 20)  # of a record that is proved to be signed
+    assert attempt._left_s() == pytest.approx(0.01 + 0.125)
+
+
+@pytest.mark.parametrize("who", ["nobody", "something else"])
+def test_for_a_store_that_is_none_nothing_is_imported_that_verifies(
+    who: str, server: Server, farm: Farm, tmp_path: Path
+) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))  # and does not listen
+        url = server.url if who == "something else" else f"http://127.0.0.1:{taken.getsockname()[1]}/x"
+        said = printed(
+            """
+            import sys, warnings
+            from pathlib import Path
+            from cache.samples import artifact_of, key_of
+            from cujit.cache.cache import Cache
+            warnings.simplefilter("ignore")
+            root, url, trust = sys.argv[1:]
+            cache = Cache(Path(root), remote=url, trust=Path(trust), remote_wait_s=10)
+            print([cache.get_or_make(key_of(n), lambda: artifact_of(n))[1].outcome.value for n in range(3)])
+            print(cache.counters.remote_failures, "nacl" in sys.modules)
+            """,
+            tmp_path / "root",
+            url,
+            farm.trust,
+        )
+    assert said.split("\n")[1] == "1 False"
+    assert server.asked == [FORMAT_NAME] * (who == "something else")
 
 
 # The breaker

@@ -1,18 +1,19 @@
 """The tier behind the roots: asks a shared cache for a record, proves it, and never keeps anybody waiting for long.
 
-A store that is dead, slow or lies costs a process ``wait_s`` in all; then it is left alone, and asked again by a thread
-that nobody waits for.
+A store that is dead, slow or lies costs a process ``wait_s`` in all, with imports; then it is left alone, and asked
+again by a thread that nobody waits for.
 """
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
 import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias, TypeVar
 
 from cujit.artifact import Kind
 from cujit.cache.key import Key
@@ -21,6 +22,8 @@ from cujit.cache.remote.signing import HEAD_BYTES, KeyFile, TrustedKeys, binding
 from cujit.cache.remote.transport import Transport, check_url, shown_url, transport_of
 from cujit.errors import CujitError, FormatError, OptionError, RemoteError, spell
 
+T = TypeVar("T")
+
 FORMAT_NAME, FORMAT = "v1/FORMAT", b"cujit remote 1\n"
 """What lies in every shared cache. Where it does not, whatever answers is something else, such as a proxy."""
 
@@ -28,7 +31,8 @@ _FAILURES = 3
 _FIRST_OFF_S, _LONGEST_OFF_S = 30.0, 600.0
 _ABSENT_S = 10.0
 _MOST_ABSENT = 4096
-_BYTES_PER_S = 8 << 20  # of a record that is proved to be signed; it gets the time that a slow network needs
+_BYTES_PER_S = 8 << 20  # a record that is proved to be signed may come as slowly as this
+_IMPORTS = 1 / 3  # of what may be waited goes to imports at most, however long they take
 _SOCKET_S = 10.0
 
 
@@ -58,7 +62,8 @@ def fetch(
 ) -> Fetched:
     """Get the record of a key and prove it: its size, who signed it, its digests, the parts of its key, and its kind.
 
-    ``may_go_on(size_bytes)`` is called before each piece, with the size that was proved, or 0; it raises to end this.
+    ``may_go_on(came_bytes)`` is called after each piece, with how much has come of what is proved to be signed, or 0;
+    it raises to end this.
 
     Raises:
         FileNotFoundError: it is not there.
@@ -74,7 +79,7 @@ def fetch(
                 signed = keys.prove(bytes(data[:HEAD_BYTES]), digest, now_s=time.time())
             if signed is not None and len(data) > HEAD_BYTES + signed.size_bytes:
                 raise FormatError(f"longer than the {signed.size_bytes} bytes that were signed")
-            may_go_on(0 if signed is None else signed.size_bytes)
+            may_go_on(0 if signed is None else len(data))
     if signed is None:
         raise FormatError(f"cut off after {len(data)} bytes")
     record = bytes(data[HEAD_BYTES:])
@@ -106,6 +111,10 @@ def read_format(transport: Transport) -> bool:
     if found != FORMAT:
         raise RemoteError(f"its FORMAT is not that of this cujit, and begins {spell(found[:20])}")
     return True
+
+
+_Question: TypeAlias = Callable[[Callable[[int], None]], Fetched]
+"""What is asked of a store; it is given ``may_go_on`` as ``fetch`` takes it."""
 
 
 class Tier:
@@ -148,36 +157,44 @@ class Tier:
                 return Fetched()
         if is_off and not is_probe:
             return Fetched()
+        attempt = _Attempt(allowed_s)
         try:
-            keys, transport = self._keys.read(), self._opened()
+            keys, transport = attempt.ready(lambda: (self._keys.read(), self._opened()))
+            look = functools.partial(self._look, transport, keys, key.digest)
+            check = functools.partial(self._check, transport)
+            if is_probe:
+                attempt.start(look if self._is_checked else check, self._probed)
+                return Fetched()
+            if not self._is_checked and attempt.ask(check).fault is not None:
+                return self._judged(attempt, key.digest)
+            attempt.ready(bindings)  # after the store has answered: what is not there costs no import
         except (CujitError, OSError) as e:
             self._is_probing = False
             return self._failed(e, 0.0, at_once=True)
-        attempt = _Attempt(lambda going: self._look(transport, keys, key.digest, going), allowed_s)
-        if is_probe:
-            attempt.start(self._probed)
-            return Fetched()
-        attempt.start()
+        attempt.ask(look)
         return self._judged(attempt, key.digest)
 
     def _opened(self) -> Transport:
         if self._transport is None:
-            bindings()  # here, for the time that imports take is not that of the store
             self._transport = transport_of(self._whole_url, _SOCKET_S)
         return self._transport
 
+    def _check(self, transport: Transport, may_go_on: Callable[[int], None]) -> Fetched:
+        """See whether there is a shared cache, in a thread of its own."""
+        if not read_format(transport):
+            raise RemoteError("there is no shared cache: it has no FORMAT", help="cujit cache push makes one")
+        may_go_on(0)
+        self._is_checked = True
+        return Fetched()
+
     def _look(self, transport: Transport, keys: TrustedKeys, digest: str, may_go_on: Callable[[int], None]) -> Fetched:
         """Do what is asked of the store, in a thread of its own."""
-        if not self._is_checked:
-            if not read_format(transport):
-                raise RemoteError("there is no shared cache: it has no FORMAT", help="cujit cache push makes one")
-            self._is_checked = True
         with contextlib.suppress(FileNotFoundError):
             return fetch(transport, keys, digest, may_go_on=may_go_on)
         return Fetched()
 
     def _judged(self, attempt: _Attempt, digest: str) -> Fetched:
-        fetched = attempt.result()
+        fetched = attempt.fetched
         if isinstance(fetched.fault, FormatError):
             self._forget_for_now(digest)
             return self._failed(fetched.fault, attempt.took_s)
@@ -214,7 +231,7 @@ class Tier:
 
     def _probed(self, attempt: _Attempt) -> None:
         """Take what came of a question that nobody waited for."""
-        is_well = attempt.result().fault is None and attempt.took_s <= self._wait_s
+        is_well = attempt.fetched.fault is None and attempt.took_s <= self._wait_s
         with self._guard:
             self._is_probing = False
             if is_well:
@@ -232,27 +249,54 @@ class Tier:
 
 
 class _Attempt:
-    """A question to the store in a thread of its own, which is left behind when its time is over."""
+    """Questions to the store, each in a thread of its own, which is left behind when the time of all is over.
 
-    def __init__(self, ask: Callable[[Callable[[int], None]], Fetched], allowed_s: float) -> None:
-        self._ask = ask
+    ``fetched`` is the last answer, ``took_s`` how long it took until then, imports included.
+    """
+
+    def __init__(self, allowed_s: float) -> None:
         self._allowed_s = allowed_s
-        self._more_s = 0.0
         self._begin = time.monotonic()
+        self._ready_s = self._more_s = 0.0
         self._done = threading.Event()
-        self._fetched = Fetched()
         self._is_late = False
+        self.fetched = Fetched()
         self.took_s = 0.0
 
-    def start(self, when_done: Callable[[_Attempt], None] = lambda _: None) -> None:
+    def ready(self, make: Callable[[], T]) -> T:
+        """Import and read what a question needs, which counts as waiting, up to a share of what is allowed."""
+        begin = time.monotonic()
         try:
-            threading.Thread(target=self._run, args=(when_done,), name="cujit-remote", daemon=True).start()
+            return make()
+        finally:
+            self._ready_s += time.monotonic() - begin
+
+    def ask(self, question: _Question) -> Fetched:
+        """Ask, and wait for the answer as long as is allowed, and longer for a signed record while it comes."""
+        self._done.clear()
+        self.start(question)
+        while not self._done.wait(max(0.0, self._left_s())):
+            if self._left_s() <= 0:
+                self._is_late = True
+                self.took_s = time.monotonic() - self._begin
+                self.fetched = Fetched(fault=RemoteError(f"no answer within {self._allowed_s:.2g} s"))
+                break
+        return self.fetched
+
+    def start(
+        self,
+        question: _Question,
+        when_done: Callable[[_Attempt], None] = lambda _: None,
+    ) -> None:
+        """Ask, and have ``when_done`` called with this."""
+        try:
+            threading.Thread(target=self._run, args=(question, when_done), name="cujit-remote", daemon=True).start()
         except RuntimeError as e:  # there are too many threads, or the interpreter ends
             self._finish(Fetched(fault=RemoteError(str(e))), when_done)
 
-    def _run(self, when_done: Callable[[_Attempt], None]) -> None:
+    def _run(self, question: _Question, when_done: Callable[[_Attempt], None]) -> None:
         try:
-            fetched = self._ask(self._go_on)
+            fetched = question(self._go_on)
         except (CujitError, OSError) as e:
             fetched = Fetched(fault=e)
         except Exception as e:  # of a library underneath: whatever it is, it ends no process
@@ -260,24 +304,17 @@ class _Attempt:
         self._finish(fetched, when_done)
 
     def _finish(self, fetched: Fetched, when_done: Callable[[_Attempt], None]) -> None:
-        self.took_s = time.monotonic() - self._begin
-        self._fetched = fetched
+        if not self._is_late:
+            self.took_s = time.monotonic() - self._begin
+            self.fetched = fetched
         self._done.set()
         when_done(self)
 
-    def _go_on(self, size_bytes: int) -> None:
-        self._more_s = size_bytes / _BYTES_PER_S
+    def _go_on(self, came_bytes: int) -> None:
+        self._more_s = came_bytes / _BYTES_PER_S
         if self._is_late:
             raise RemoteError("it came too late")
 
-    def result(self) -> Fetched:
-        """Wait for the answer as long as is allowed, and longer for a record that is large and signed."""
-        while not self._done.wait(max(0.0, self._left_s())):
-            if self._left_s() <= 0:
-                self._is_late = True
-                self.took_s = time.monotonic() - self._begin
-                return Fetched(fault=RemoteError(f"no answer within {self._allowed_s:.2g} s"))
-        return self._fetched
-
     def _left_s(self) -> float:
-        return self._begin + self._allowed_s + self._more_s - time.monotonic()
+        uncounted_s = max(0.0, self._ready_s - self._allowed_s * _IMPORTS)
+        return self._begin + self._allowed_s + self._more_s + uncounted_s - time.monotonic()
