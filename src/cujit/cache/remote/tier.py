@@ -162,17 +162,20 @@ class Tier:
             keys, transport = attempt.ready(lambda: (self._keys.read(), self._opened()))
             look = functools.partial(self._look, transport, keys, key.digest)
             check = functools.partial(self._check, transport)
-            if is_probe:
-                attempt.start(look if self._is_checked else check, self._probed)
-                return Fetched()
-            if not self._is_checked and attempt.ask(check).fault is not None:
-                return self._judged(attempt, key.digest)
-            attempt.ready(bindings)  # after the store has answered: what is not there costs no import
+            if not is_probe:
+                return self._judged(self._asked(attempt, check, look), key.digest)
+            attempt.start(look if self._is_checked else check, self._probed)
         except (CujitError, OSError) as e:
             self._is_probing = False
             return self._failed(e, 0.0, at_once=True)
-        attempt.ask(look)
-        return self._judged(attempt, key.digest)
+        return Fetched()
+
+    def _asked(self, attempt: _Attempt, check: _Question, look: _Question) -> _Attempt:
+        """Ask, and import what verifies after the store has answered: what is not there costs no import."""
+        if self._is_checked or attempt.ask(check).fault is None:
+            attempt.ready(bindings)
+            attempt.ask(look)
+        return attempt
 
     def _opened(self) -> Transport:
         if self._transport is None:
