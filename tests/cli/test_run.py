@@ -14,6 +14,7 @@ import pytest
 from click.testing import Result
 
 from cujit.program import Source, build, compile
+from llvm_ir import SCALE
 
 Cujit: TypeAlias = Callable[..., Result]
 
@@ -302,3 +303,83 @@ def test_ctrl_c_ends_a_run(tmp_path: Path) -> None:
         assert process.returncode == 1
         assert process.stderr is not None
         assert "Aborted!" in process.stderr.read()
+
+
+_TWO_KERNELS = """
+extern "C" __global__ void one(int* x) { *x = 1; }
+extern "C" __global__ void two(int* x) { *x = 2; }
+"""
+_ONCE = ("--grid", "1", "--block", "1", "-a", "zeros:i32:1", "--print", "0", "--device", "cpu")
+
+
+def test_the_only_kernel_needs_no_name(cujit: Cujit, tmp_path: Path) -> None:
+    (tmp_path / "k.cu").write_text("namespace deep { __global__ void k(int* x) { *x = 5; } }")
+    assert cujit("run", "k.cu", *_ONCE).stdout == "[5]\n"
+    assert cujit("compile", "k.cu", "-o", "k.ptx").exit_code == 0
+    assert cujit("run", "k.ptx", *_ONCE).stdout == "[5]\n"
+
+
+def test_several_kernels_without_a_name_are_usage_and_listed(cujit: Cujit, tmp_path: Path) -> None:
+    (tmp_path / "k.cu").write_text(_TWO_KERNELS)
+    result = cujit("run", "k.cu", *_ONCE)
+    assert (result.exit_code, "k.cu has 2 kernels; say --kernel: one, two" in result.stderr) == (2, True)
+    assert cujit("run", "k.cu", "-k", "two", *_ONCE).stdout == "[2]\n"
+
+
+def test_llvm_ir_is_compiled_and_run(cujit: Cujit, tmp_path: Path) -> None:
+    (tmp_path / "k.ll").write_text(SCALE)
+    said = ("--grid", "1", "--block", "1", "-a", "ones:f32:1", "--print", "0", "--device", "cpu")
+    assert cujit("run", "k.ll", *said).stdout == "[2.]\n"
+
+
+_GRID_SYNC = """
+#include <cooperative_groups.h>
+extern "C" __global__ void k(int* x, int* y) {
+    unsigned i = blockIdx.x * blockDim.x + threadIdx.x, n = gridDim.x * blockDim.x;
+    x[i] = i;
+    cooperative_groups::this_grid().sync();
+    y[i] = x[n - 1 - i];
+}"""
+
+
+def test_a_cooperative_launch_has_blocks_that_wait_for_each_other(cujit: Cujit, tmp_path: Path) -> None:
+    (tmp_path / "k.cu").write_text(_GRID_SYNC)
+    said = ("run", "k.cu", "--cooperative", "-a", "zeros:i32:8", "-a", "zeros:i32:8", "--print", "1", "--device", "cpu")
+    shapes = (("--grid", "2", "--block", "4"), ("--over", "8", "--block", "4"))
+    for shape in shapes:
+        assert cujit(*said, *shape).stdout == "[7 6 5 4 3 2 1 0]\n"
+    (tmp_path / "count.cu").write_text('extern "C" __global__ void k(int* x) { atomicAdd(x, 1); }')
+    whole = cujit("run", "count.cu", "--cooperative", "--block", "8", *_ONCE[4:], "--json")
+    told = json.loads(whole.stdout)
+    assert told["arrays"] == {"0": [8 * told["grid"][0]]}
+
+
+def test_a_cluster_is_as_said(cujit: Cujit, tmp_path: Path) -> None:
+    (tmp_path / "k.cu").write_text("""
+        extern "C" __global__ void k(unsigned* x) {
+            unsigned size; asm("mov.u32 %0, %cluster_nctaid.x;" : "=r"(size));
+            x[blockIdx.x] = size;
+        }""")
+    said = ("run", "k.cu", "-a", "zeros:u32:4", "--print", "0", "--device", "cpu", "--block", "1", "--cluster", "2,1,1")
+    assert cujit(*said, "--grid", "4").stdout == "[2 2 2 2]\n"
+    assert "--over has no clusters" in cujit(*said, "--over", "4").stderr
+    assert cujit(*said, "--grid", "3").exit_code == 1
+
+
+def test_numbers_that_numpy_lacks_are_taken_and_shown(cujit: Cujit, tmp_path: Path) -> None:
+    (tmp_path / "k.cu").write_text("""
+        #include <cuda_bf16.h>
+        #include <cuda_fp8.h>
+        #include <cuComplex.h>
+        using Complex = cuFloatComplex;
+        extern "C" __global__ void k(__nv_bfloat16* a, __nv_bfloat16 s, __nv_fp8_e4m3* b, Complex* c, Complex d) {
+            int i = threadIdx.x;
+            a[i] = a[i] * s;
+            b[i] = __nv_fp8_e4m3(float(b[i]) + 0.5f);
+            c[i] = cuCmulf(c[i], d);
+        }""")
+    given = ("arange:bf16:3", "bf16:1.5", "arange:e4m3:3", "ones:c64:3", "1+2j")
+    said = [word for value in given for word in ("-a", value)]
+    shown = ("--print", "0", "--print", "2", "--print", "3")
+    result = cujit("run", "k.cu", "--grid", "1", "--block", "3", *said, *shown, "--device", "cpu")
+    assert result.stdout == "0: [0.  1.5 3. ]\n2: [0.5 1.5 2.5]\n3: [1.+2.j 1.+2.j 1.+2.j]\n", result.stderr

@@ -11,6 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from cujit.cli import main
+from cujit.devices.arguments.small_floats import FORMATS, decode, encode
 from cujit.devices.arguments.written import DTYPES, FORMS, argument, sizes
 from cujit.errors import OptionError
 
@@ -26,6 +27,8 @@ from cujit.errors import OptionError
         ("true", True),
         ("false", False),
         ("null", None),
+        ("1+2j", 1 + 2j),
+        ("-2.5j", -2.5j),
     ],
 )
 def test_number_is_what_it_looks_like(text: str, value: object) -> None:
@@ -42,12 +45,35 @@ def test_number_is_what_it_looks_like(text: str, value: object) -> None:
         ("u64:0xffffffffffffffff", np.uint64(2**64 - 1)),
         ("i8:-128", np.int8(-128)),
         ("bool:true", np.bool_(True)),
+        ("c64:1-2j", np.complex64(1 - 2j)),
+        ("c128:3", np.complex128(3)),
     ],
 )
 def test_typed_number_has_that_type(text: str, value: np.generic) -> None:
     got = argument(text)
     assert isinstance(got, np.generic)
     assert (got, got.dtype) == (value, value.dtype)
+
+
+@pytest.mark.parametrize(
+    ("text", "code"),
+    [("bf16:1.5", b"\xc0\x3f"), ("e4m3:-2", b"\xc0"), ("e5m2:inf", b"\x7c"), ("e4m3:nan", b"\x7f")],
+)
+def test_small_float_is_the_bytes_of_its_code(text: str, code: bytes) -> None:
+    assert argument(text) == code
+
+
+@pytest.mark.parametrize("name", ["__nv_bfloat16", "__nv_fp8_e4m3", "__nv_fp8_e5m2", "__half"])
+def test_every_code_of_a_small_float_is_read_as_it_is_written(name: str) -> None:
+    form = FORMATS[name]
+    codes = np.arange(1 << 8 * form.size, dtype=f"u{form.size}")
+    numbers = decode(codes, form)
+    whole = ~np.isnan(numbers)
+    back = [int.from_bytes(encode(float(x), form), "little") for x in numbers[whole]]
+    assert back == codes[whole].tolist()
+    assert form.nan not in codes[whole]
+    if name == "__half":
+        np.testing.assert_array_equal(numbers, codes.view(np.float16).astype(np.float32))
 
 
 @pytest.mark.parametrize(
@@ -58,6 +84,10 @@ def test_typed_number_has_that_type(text: str, value: np.generic) -> None:
         ("arange:i64:4", np.arange(4)),
         ("arange:f32:2x2", np.arange(4, dtype=np.float32).reshape(2, 2)),
         ("zeros:f64:0", np.zeros(0)),
+        ("ones:c64:2", np.ones(2, np.complex64)),
+        ("ones:bf16:2", np.array([0x3F80, 0x3F80], np.uint16)),
+        ("arange:e4m3:4", np.array([0, 0x38, 0x40, 0x44], np.uint8)),
+        ("zeros:e5m2:2x2", np.zeros((2, 2), np.uint8)),
     ],
 )
 def test_array_is_made_here(text: str, array: np.ndarray[Any, Any]) -> None:
@@ -85,6 +115,13 @@ def test_array_is_read_from_a_file(tmp_path: Path) -> None:
             "f32:",
             "f32:x",
             "f99:1",
+            "f32:1+2j",
+            "bf16:2j",
+            "bf16:1e39",
+            "e4m3:465",
+            "e4m3:inf",
+            "c64:1e39j",
+            "arange:e4m3:500",
             "zeros",
             "zeros:f32",
             "zeros:f32:",
@@ -139,7 +176,7 @@ def test_every_form_of_the_help_is_taken(tmp_path: Path, monkeypatch: pytest.Mon
             argument(form)
 
 
-@given(name=st.sampled_from(sorted(set(DTYPES) - {"bool"})), number=st.integers(0, 127))
+@given(name=st.sampled_from(sorted(set(DTYPES) - {"bool", "bf16", "e4m3", "e5m2"})), number=st.integers(0, 127))
 def test_every_type_takes_a_number(name: str, number: int) -> None:
     assert argument(f"{name}:{number}") == number
 

@@ -16,30 +16,27 @@ from cujit.cli.choose_device import choose_device, device_option
 from cujit.cli.compiler_options import compiler_options, read_options
 from cujit.cli.console import json_option, note, print_json, shown_time
 from cujit.cli.files import file_argument
+from cujit.cli.shaping import AskedShape, shape_options
 from cujit.cli.watching import TracedPlace, Watching, watch_options
-from cujit.devices.arguments.written import FORMS, Value, argument, sizes
+from cujit.devices.arguments.written import FORMS, Value, argument, shown_values
 from cujit.devices.arrays.array import DeviceArray
 from cujit.devices.device import Device
 from cujit.devices.shapes import Dim3, LaunchShape
-from cujit.errors import OptionError, spell
+from cujit.errors import OptionError, counted, listed, spell
 from cujit.kernel import Kernel, Launch
 from cujit.loading import Module, jit, load
 from cujit.program import Options, Source
 
-_SOURCES = (".cu", ".cuh", ".cpp", ".cc", ".cxx")
+_SOURCES = (".cu", ".cuh", ".cpp", ".cc", ".cxx", ".ll", ".bc")
 """Endings of files that are compiled; every other file is an image, whose kind its content tells."""
 
-
-def _sizes(text: str) -> tuple[int, ...]:
-    found = sizes(text)
-    if found is None or len(found) > 3:
-        raise click.BadParameter(f"{spell(text)} is not one to three sizes, such as 4 or 16x16")
-    return found
+_SHOWN = 12
+"""Kernels that a message lists."""
 
 
-def _argument(text: str) -> Value:
+def _argument(text: str) -> tuple[str, Value]:
     try:
-        return argument(text)
+        return text, argument(text)
     except OptionError as e:
         raise click.BadParameter(e.message) from None
 
@@ -63,17 +60,10 @@ def _forms() -> str:
 
 @click.command("run", epilog=_forms())
 @file_argument
-@click.option("-k", "--kernel", "kernel_name", required=True, metavar="NAME", help="The kernel: 'axpy<float>'.")
-@click.option("--grid", type=_sizes, metavar="SIZES", help="Blocks along x, y and z: 4 or 16x16.")
-@click.option("--block", type=_sizes, metavar="SIZES", help="Threads of a block along x, y and z.")
-@click.option("--over", type=_sizes, metavar="SIZES", help="Elements to cover, one thread each, instead of a grid.")
 @click.option(
-    "--shared-bytes",
-    type=click.IntRange(min=0),
-    default=0,
-    metavar="BYTES",
-    help="Dynamic shared memory of a block, in bytes.",
+    "-k", "--kernel", "kernel_name", metavar="NAME", help="The kernel: 'axpy<float>'; without it the only one."
 )
+@shape_options
 @click.option("-a", "--arg", "arguments", type=_argument, metavar="VALUE", multiple=True, help="An argument, in order.")
 @click.option(
     "--out",
@@ -95,12 +85,8 @@ def _forms() -> str:
 @json_option
 def command(
     file: Path,
-    kernel_name: str,
-    grid: tuple[int, ...] | None,
-    block: tuple[int, ...] | None,
-    over: tuple[int, ...] | None,
-    shared_bytes: int,
-    arguments: Sequence[Value],
+    kernel_name: str | None,
+    arguments: Sequence[tuple[str, Value]],
     out: Sequence[tuple[int, Path]],
     shown: Sequence[int],
     repeat: int,
@@ -115,31 +101,33 @@ def command(
     include: Sequence[str],
     define: Sequence[str],
     as_json: bool,
+    **shape: Any,
 ) -> None:
-    """Run one kernel of FILE: CUDA C++ (.cu), or PTX, a cubin or a fatbin, as its content says.
+    """Run one kernel of FILE: CUDA C++ (.cu), LLVM IR (.ll, .bc), or PTX, a cubin or a fatbin, as its content says.
 
-    Say either --grid and --block, or --over. The first launch on the CPU device compiles for the block.
+    Say either --grid and --block, or --over, or --cooperative. The first launch on the CPU device compiles for
+    the block.
     """
-    _check_shape(grid, block, over)
-    _check_indices([*shown, *(index for index, _ in out)], arguments)
+    asked = AskedShape(**shape)
+    values = [value for _, value in arguments]
+    _check_indices([*shown, *(index for index, _ in out)], values)
     options = _options(file, said, include, define)
     watching = Watching(check, traced, trace_limit, coverage, timeout_s)
     device = watching.device(device_name) or choose_device(device_name)[0]
 
     begin = time.perf_counter()
     module = load(file, device) if options is None else _compile(file, kernel_name, device, options)
-    kernel = module[kernel_name]
+    kernel = module[kernel_name or _only(module, file)]
     loaded_s = time.perf_counter() - begin
-    covering = kernel.over(over, block=block, shared_bytes=shared_bytes) if over else None
-    launch = covering or kernel[grid, block, shared_bytes]
+    launch = asked.of(kernel)
     watching.require_thread(launch.shape)
-    placed = [device.array(value) if isinstance(value, np.ndarray) else value for value in arguments]
+    placed = [device.array(value) if isinstance(value, np.ndarray) else value for value in values]
     with watching.telling(as_json=as_json):
         seconds = [_timed(launch, placed, device) for _ in range(repeat)]
 
     for index, path in out:
         _save(path, _array(placed, index))
-    arrays = {index: _array(placed, index) for index in shown}
+    arrays = {index: shown_values(arguments[index][0], _array(placed, index)) for index in shown}
     done = Done(kernel, module.route, launch.shape, arrays, loaded_s, tuple(seconds))
     if as_json:
         print_json({**done.report(), **watching.report()})
@@ -200,13 +188,6 @@ def _options(file: Path, said: Sequence[str], include: Sequence[str], define: Se
     return None
 
 
-def _check_shape(grid: object, block: object, over: object) -> None:
-    if over is not None and grid is not None:
-        raise click.UsageError("--over chooses the grid: say --grid or --over, not both")
-    if over is None and (grid is None or block is None):
-        raise click.UsageError("say --grid and --block, or --over")
-
-
 def _check_indices(indices: Sequence[int], arguments: Sequence[Value]) -> None:
     for index in indices:
         if index >= len(arguments):
@@ -217,9 +198,24 @@ def _check_indices(indices: Sequence[int], arguments: Sequence[Value]) -> None:
             raise click.UsageError(f"argument {index} is no array, so nothing comes back in it")
 
 
-def _compile(file: Path, kernel_name: str, device: Device, options: Options) -> Module:
+def _compile(file: Path, kernel_name: str | None, device: Device, options: Options) -> Module:
     """Compile for the device; the name of an instance of a template is what makes the compiler build it."""
-    return jit(Source.cuda(file), names=[kernel_name] if "<" in kernel_name else [], device=device, options=options)
+    names = [kernel_name] if kernel_name and "<" in kernel_name else []
+    return jit(Source.of(file), names=names, device=device, options=options)
+
+
+def _only(module: Module, file: Path) -> str:
+    """Name the kernel of a module that has one.
+
+    Raises:
+        click.UsageError: it has several.
+    """
+    names = list(module)
+    if len(names) != 1:
+        raise click.UsageError(
+            f"{file.name} has {counted(len(names), 'kernel')}; say --kernel: {listed(names, _SHOWN)}"
+        )
+    return names[0]
 
 
 def _timed(launch: Launch, arguments: Sequence[object], device: Device) -> float:

@@ -8,6 +8,10 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
 
 
 @dataclass(frozen=True)
@@ -64,3 +68,21 @@ def encode(number: float, form: SmallFloat) -> bytes:
     fraction = round(math.ldexp(abs(number), form.fraction_bits - exponent))
     code = (exponent + bias - 1 << form.fraction_bits) + fraction
     return (sign | code).to_bytes(form.size, "little")
+
+
+def decode(codes: npt.NDArray[Any], form: SmallFloat) -> npt.NDArray[np.float32]:
+    """Give the numbers of an array of codes, which are unsigned ints of the format's size; float32 has each exactly."""
+    magnitudes = codes.astype(np.int64) & (1 << 8 * form.size - 1) - 1
+    exponents, fractions = magnitudes >> form.fraction_bits, magnitudes & (1 << form.fraction_bits) - 1
+    bias = (1 << form.exponent_bits - 1) - 1
+    whole = fractions + np.where(exponents > 0, 1 << form.fraction_bits, 0)
+    numbers: npt.NDArray[np.float64] = np.ldexp(
+        whole.astype(np.float64), np.maximum(exponents, 1) - bias - form.fraction_bits
+    )
+    if form.infinity is None:
+        numbers[magnitudes == form.nan] = math.nan
+    else:
+        numbers[magnitudes == form.infinity] = math.inf
+        numbers[magnitudes > form.infinity] = math.nan
+    np.negative(numbers, out=numbers, where=codes != magnitudes)
+    return numbers.astype(np.float32)

@@ -10,16 +10,27 @@ from typing import Any, NoReturn, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from cujit.devices.arguments.small_floats import FORMATS, SmallFloat, decode, encode
 from cujit.errors import OptionError, spell
 
-Value: TypeAlias = npt.NDArray[Any] | np.generic | bool | int | float | None
+Value: TypeAlias = npt.NDArray[Any] | np.generic | bytes | bool | int | float | complex | None
 
 DTYPES: Mapping[str, str] = {
     "bool": "bool",
     **{f"{letter}{8 * size}": f"{letter}{size}" for letter in "iu" for size in (1, 2, 4, 8)},
     **{f"f{8 * size}": f"f{size}" for size in (2, 4, 8)},
+    **{f"c{8 * size}": f"c{size}" for size in (8, 16)},
+    "bf16": "u2",
+    "e4m3": "u1",
+    "e5m2": "u1",
 }
-"""The element types by how they are written."""
+"""The element types by how they are written; NumPy has no small floats, so their arrays hold codes."""
+
+_SMALL: Mapping[str, SmallFloat] = {
+    "bf16": FORMATS["__nv_bfloat16"],
+    "e4m3": FORMATS["__nv_fp8_e4m3"],
+    "e5m2": FORMATS["__nv_fp8_e5m2"],
+}
 
 FORMS = (
     ("x.npy", "the array of a NumPy file"),
@@ -28,11 +39,14 @@ FORMS = (
     ("arange:i32:1000", "0, 1, 2, …"),
     ("2.0, 7, 0x10, true", "a number for a parameter whose type is known"),
     ("f32:2.0, u64:5", "a number of that type, for a cubin, which tells only sizes"),
+    ("1+2j, c64:1+2j", "a complex number"),
+    ("bf16:1.5, e4m3:2, zeros:e5m2:8", "numbers and arrays of bfloat16 and of FP8"),
     ("null", "a null pointer"),
 )
 """What an argument may be."""
 
-_WORDS: Mapping[str, Value] = {"null": None, "true": True, "false": False}
+_TRUTH = {"true": True, "false": False}
+_WORDS: Mapping[str, Value] = {"null": None, **_TRUTH}
 
 
 def _arange(shape: tuple[int, ...], dtype: np.dtype[Any]) -> npt.NDArray[Any]:
@@ -49,7 +63,8 @@ _MAKERS: Mapping[str, Callable[[tuple[int, ...], np.dtype[Any]], npt.NDArray[Any
 def argument(text: str) -> Value:
     """Read one argument of a kernel as ``cujit run --arg`` takes it: ``2.0``, ``zeros:f32:1000``, ``x.npy``.
 
-    Arrays are NumPy's: ``device.array`` brings them to a device. A file is read at once.
+    Arrays are NumPy's: ``device.array`` brings them to a device. A file is read at once. Of bfloat16 and FP8, which
+    NumPy does not have, it gives a number as the bytes of its code and an array as the codes of its elements.
 
     Raises:
         OptionError: it is none of these, or the file holds no array.
@@ -94,35 +109,61 @@ def _made(kind: str, rest: str, refuse: Callable[[str], NoReturn]) -> npt.NDArra
     if name not in DTYPES or lengths is None:
         refuse(f"it takes {kind}:TYPE:SIZE, such as {kind}:f32:1000; TYPE is {_dtypes()}")
     try:
+        if name in _SMALL:
+            values = _MAKERS[kind](lengths, np.dtype("f8"))
+            return np.array([_code(name, x, refuse) for x in values.flat], DTYPES[name]).reshape(lengths)
         return _MAKERS[kind](lengths, np.dtype(DTYPES[name]))
     except (MemoryError, ValueError) as e:
         refuse(str(e))
 
 
-def _typed(name: str, text: str, refuse: Callable[[str], NoReturn]) -> np.generic:
+def _code(name: str, number: float, refuse: Callable[[str], NoReturn]) -> int:
+    """Give the code of a small float."""
+    form = _SMALL[name]
+    if abs(number) >= form.overflow and (form.infinity is None or not math.isinf(number)):
+        refuse(f"{number:g} is out of range of {form.name}")
+    return int.from_bytes(encode(number, form), "little")
+
+
+def shown_values(text: str, array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Give the numbers of an array that ``text`` made, for people: codes of small floats as what they stand for."""
+    kind, _, rest = text.partition(":")
+    form = _SMALL.get(rest.partition(":")[0]) if kind in _MAKERS else None
+    return array if form is None else decode(array, form)
+
+
+def _typed(name: str, text: str, refuse: Callable[[str], NoReturn]) -> np.generic | bytes:
     dtype = np.dtype(DTYPES[name])
-    number = _WORDS.get(text) if dtype.kind == "b" else _number(text)
-    if number is None or not isinstance(number, (bool, int, float)):
-        refuse(f"{text!r} is no {dtype.name}")
+    number = _TRUTH.get(text) if dtype.kind == "b" else _number(text)
+    if number is None or (isinstance(number, complex) and dtype.kind != "c"):
+        refuse(f"{text!r} is no {name if name in _SMALL else dtype.name}")
+    if name in _SMALL:
+        return _code(name, float(number.real), refuse).to_bytes(dtype.itemsize, "little")
+    return _scalar(number, dtype, refuse)
+
+
+def _scalar(number: complex, dtype: np.dtype[Any], refuse: Callable[[str], NoReturn]) -> np.generic:
     if dtype.kind in "iu":
         bounds = np.iinfo(dtype)
         if not isinstance(number, int) or not bounds.min <= number <= bounds.max:
             refuse(f"{dtype.name} holds whole numbers from {bounds.min} to {bounds.max}")
-    if dtype.kind == "f" and math.isfinite(number) and abs(number) > float(np.finfo(dtype).max):
+    parts = (number.real, number.imag) if dtype.kind in "fc" else ()
+    if any(math.isfinite(part) and abs(part) > float(np.finfo(dtype).max) for part in parts):
         refuse(f"{dtype.name} holds numbers up to {np.finfo(dtype).max}")
     scalar: np.generic = dtype.type(number)
     return scalar
 
 
-def _number(text: str) -> int | float | None:
+def _number(text: str) -> int | float | complex | None:
     try:
         return int(text, 0)
     except ValueError:
         pass
     try:
-        return float(text)
+        number = complex(text)
     except ValueError:
         return None
+    return number if "j" in text.lower() else number.real
 
 
 def sizes(text: str) -> tuple[int, ...] | None:

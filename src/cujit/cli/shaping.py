@@ -1,0 +1,81 @@
+"""The launch that ``cujit run`` is asked for: ``--grid``, ``--block``, ``--over``, ``--cluster``, ``--cooperative``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import click
+
+from cujit.cli.console import several
+from cujit.devices.arguments.written import sizes
+from cujit.errors import spell
+from cujit.kernel import Kernel, Launch
+
+
+def _sizes(text: str) -> tuple[int, ...]:
+    found = sizes(text)
+    if found is None or len(found) > 3:
+        raise click.BadParameter(f"{spell(text)} is not one to three sizes, such as 4 or 16x16")
+    return found
+
+
+shape_options = several(
+    click.option("--grid", type=_sizes, metavar="SIZES", help="Blocks along x, y and z: 4 or 16x16."),
+    click.option("--block", type=_sizes, metavar="SIZES", help="Threads of a block along x, y and z."),
+    click.option("--over", type=_sizes, metavar="SIZES", help="Elements to cover, one thread each, instead of a grid."),
+    click.option("--cluster", type=_sizes, metavar="SIZES", help="Blocks of a cluster along x, y and z: 2 or 2,1,1."),
+    click.option(
+        "--cooperative",
+        is_flag=True,
+        help="Have all blocks run at a time, so that they can wait for each other; without --grid as many as fit, or "
+        "as --over needs.",
+    ),
+    click.option(
+        "--shared-bytes",
+        type=click.IntRange(min=0),
+        default=0,
+        metavar="BYTES",
+        help="Dynamic shared memory of a block, in bytes.",
+    ),
+)
+
+
+@dataclass(frozen=True)
+class AskedShape:
+    """What the options said.
+
+    Raises:
+        click.UsageError: they do not make one launch.
+    """
+
+    grid: tuple[int, ...] | None
+    block: tuple[int, ...] | None
+    over: tuple[int, ...] | None
+    cluster: tuple[int, ...] | None
+    cooperative: bool
+    shared_bytes: int
+
+    def __post_init__(self) -> None:
+        if self.over is not None and self.grid is not None:
+            raise click.UsageError("--over chooses the grid: say --grid or --over, not both")
+        if self.grid is None and self.over is None and not self.cooperative:
+            raise click.UsageError("say --grid and --block, or --over")
+        if self.grid is not None and self.block is None:
+            raise click.UsageError("say --grid and --block, or --over")
+        if self.over is not None and self.cluster is not None and not self.cooperative:
+            raise click.UsageError("--over has no clusters: say --cluster with --grid and --block, or --cooperative")
+
+    def of(self, kernel: Kernel) -> Launch:
+        """Fix the launch of a kernel.
+
+        Raises:
+            LaunchError: a size breaks a limit of the device or of the kernel.
+        """
+        shared = self.shared_bytes
+        if self.grid is not None and self.block is not None:
+            return kernel.prepare(
+                self.grid, self.block, shared_bytes=shared, cluster=self.cluster, cooperative=self.cooperative
+            )
+        if self.cooperative:
+            return kernel.cooperative(self.over, block=self.block, shared_bytes=shared, cluster=self.cluster)
+        return kernel.over(self.over or 0, block=self.block, shared_bytes=shared)
