@@ -11,6 +11,7 @@ import multiprocessing
 import os
 import platform
 import resource
+import runpy
 import statistics
 import tempfile
 import time
@@ -24,27 +25,14 @@ import cujit.farm
 from cujit.cache.cache import Cache
 from cujit.farm.tasks import Chunk, ChunkResult, PieceResult
 
+TILE: str = runpy.run_path(str(Path(__file__).parents[1] / "examples/farmed_tiles.py"))["TILE"]
 _COUNTER = itertools.count()
 
 
 def requests(count: int) -> Iterator[cujit.Request]:
     """Small kernels, each new: some 60 ms of NVRTC."""
     for _ in range(count):
-        n = next(_COUNTER)
-        text = f"""
-template <typename T, int N> __global__ void tile(const T* a, const T* b, T* c, int width) {{
-    __shared__ T at[N][N], bt[N][N];
-    int row = blockIdx.y * N + threadIdx.y, col = blockIdx.x * N + threadIdx.x;
-    T sum = {n};
-    for (int k = 0; k < width / N; k++) {{
-        at[threadIdx.y][threadIdx.x] = a[row * width + k * N + threadIdx.x];
-        bt[threadIdx.y][threadIdx.x] = b[(k * N + threadIdx.y) * width + col];
-        __syncthreads();
-        for (int i = 0; i < N; i++) sum += at[threadIdx.y][i] * bt[i][threadIdx.x];
-        __syncthreads();
-    }}
-    c[row * width + col] = sum;
-}}"""
+        text = TILE.replace("T sum = 0", f"T sum = {next(_COUNTER)}")
         yield cujit.request(cujit.Source.cuda(text, name="tile.cu"), names=["tile<float, 16>"], arch="sm_90")
 
 

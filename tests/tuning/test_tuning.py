@@ -116,6 +116,21 @@ def test_the_fastest_wins_on_a_gpu(gpu: Device, tmp_path: Path, monkeypatch: pyt
     assert bench.tune({"WORK": [1_000_000, 1], "THREADS": [32, 4096]}).provenance.is_hit
 
 
+def test_an_answer_that_is_there_is_read_once(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    space = {"WORK": [1, 2], "THREADS": [32]}
+    bench.tune(space)
+    read: list[bytes] = []
+    of_json = TuningRecord.of_json
+
+    def counted(data: bytes) -> TuningRecord:
+        read.append(data)
+        return of_json(data)
+
+    monkeypatch.setattr(TuningRecord, "of_json", counted)
+    assert bench.tune(space).provenance.is_hit
+    assert len(read) == 1
+
+
 @pytest.mark.usefixtures("bench")
 def test_a_value_becomes_a_macro_a_template_argument_or_an_option(cpu: Device) -> None:
     y, seen = cpu.zeros(32, np.int32), []
@@ -433,6 +448,7 @@ def test_a_record_comes_back() -> None:
     )  # fmt: skip
     data = record.to_json()
     assert TuningRecord.of_json(data) == record
+    assert pickle.loads(pickle.dumps(TuningRecord.of_json(data))) == record, "as it goes to the ranks of a group"
     assert Artifact.of(data).kind is Kind.TUNING
     for wrong in (b"", b"{}", b"[]", data[:-3], data.replace(b'"winner":2', b'"winner":1'), b"\xff", b"[" * 100_000,
                   data.replace(b'"winner":2', b'"winner":-1'), data.replace(b'tuning":1', b'tuning":2')):  # fmt: skip

@@ -201,7 +201,7 @@ _CALLS = {
 class _Answer(NamedTuple):
     """What goes to the ranks of a group: the record, how it was got, and the program that it is about."""
 
-    data: bytes
+    record: TuningRecord
     provenance: Provenance
     program: str
 
@@ -298,26 +298,25 @@ class _Task:
             if mode == "never":
                 raise self._missed(key)
             reason = self._keyed.reason if isinstance(self._keyed, Uncacheable) else ""
-            return _Answer(self._made().data, Provenance(Outcome.UNCACHED, reason=reason), self.program)
+            return _Answer(_record(self._made()), Provenance(Outcome.UNCACHED, reason=reason), self.program)
         found = self._found(cache, key) or (self._found(cache, of_any) if mode != "again" else None)
         if found is None and mode == "never":
             raise self._missed(key)
         if found is None:
-            found = cache.get_or_make(key, self._made, least_wait_s=_WAIT_S)
-            if found[1].outcome is Outcome.MADE:
+            made, provenance = cache.get_or_make(key, self._made, least_wait_s=_WAIT_S)
+            if provenance.outcome is Outcome.MADE:
                 cache.discard(of_any)
-                cache.keep(of_any, found[0])
-        return _Answer(found[0].data, found[1], self.program)
+                cache.keep(of_any, made)
+            found = _record(made), provenance
+        return _Answer(*found, self.program)
 
-    def _found(self, cache: Cache, key: Key) -> tuple[Artifact, Provenance] | None:
+    def _found(self, cache: Cache, key: Key) -> tuple[TuningRecord, Provenance] | None:
         found = cache.find(key, is_read=True)
         try:
-            if found is not None:
-                TuningRecord.of_json(found[0].data)
+            return None if found is None else (_record(found[0]), found[1])
         except FormatError:
             cache.discard(key)
             return None
-        return found
 
     def _missed(self, key: Key) -> NotTunedError:
         product, processors, driver = self._circumstances
@@ -380,7 +379,7 @@ class _Task:
 
     def tuned(self, answer: _Answer) -> Tuned:
         """Give an answer to the user."""
-        record = TuningRecord.of_json(answer.data)
+        record = answer.record
         best = next((v for v in self.variants if v.values == record.best.values), None)
         if best is None:
             raise FormatError(f"a tuning of {self.name} whose winner is no candidate")
@@ -397,6 +396,10 @@ class _Task:
                 f"and this is {product} ({processors} processors)"
             )
         return f"it was measured under {record.driver}, and this is {driver}" if record.driver != driver else ""
+
+
+def _record(artifact: Artifact) -> TuningRecord:
+    return TuningRecord.of_json(artifact.data)
 
 
 def driver_of(device: Device) -> str:

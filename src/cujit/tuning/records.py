@@ -93,6 +93,10 @@ class TuningRecord:
         except (LookupError, TypeError, ValueError, AttributeError, OverflowError, RecursionError) as e:
             raise FormatError(f"no record of a tuning: {e}") from None
 
+    def __reduce__(self) -> tuple[object, ...]:
+        # It goes to the ranks of a group as it goes into a cache.
+        return TuningRecord.of_json, (self.to_json(),)
+
     def __str__(self) -> str:
         lines = [f"{self.kernel} {self.shape} on {self.device}, {self.processors} processors, {self.driver}"]
         ranked = sorted(enumerate(self.candidates), key=lambda pair: _rank(pair[1]))
