@@ -12,7 +12,7 @@ SETTINGS = (ROOT / "mkdocs.yml").read_text()
 
 
 def test_the_navigation_has_every_page() -> None:
-    listed = re.findall(r": (\S+\.md)$", SETTINGS, re.MULTILINE)
+    listed = re.findall(r"[ :-] (\S+\.md)$", SETTINGS, re.MULTILINE)
     ours = {path.relative_to(ROOT / "docs").as_posix() for path in (ROOT / "docs").rglob("*.md")}
     assert ours <= {*listed}
     assert sorted({*listed}) == sorted(listed)

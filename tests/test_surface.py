@@ -29,7 +29,7 @@ _PROSE = [
     _ROOT / "README.md",
     _ROOT / "CONTRIBUTING.md",
     _ROOT / "CHANGELOG.md",
-    *sorted((_ROOT / "docs").glob("*.md")),
+    *sorted((_ROOT / "docs").rglob("*.md")),
 ]
 
 

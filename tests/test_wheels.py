@@ -21,6 +21,7 @@ from cujit.errors import CompileError, OptionError
 from cujit.integrations.wheels import WantedPack
 from installed import install
 from pages import Page
+from steps import steps
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -263,6 +264,22 @@ def test_the_example_is_the_same_twice_and_runs_where_nothing_is_compiled(
         [str(python), "-c", shown], env=environment, capture_output=True, text=True, check=True
     ).stdout
     assert root.strip().endswith("site-packages/fusedsteps/kernels.pack")
+
+
+def test_the_library_of_the_tutorial_runs_from_its_wheel_with_nothing_compiled(build: Build, tmp_path: Path) -> None:
+    project = shutil.copytree(ROOT / "examples/tutorial", tmp_path / "project")
+    with cujit.record(tmp_path / "recorded", project=project):
+        for scalar in ("float", "double"):
+            cujit.jit(project / "softrows/softmax.cu", names=[f"softmax<{scalar}>"], device="cpu")
+    worklist.merge(tmp_path / "recorded").worklist.save(project / "kernels.jsonl")
+    python = environment_of(build(project), tmp_path / "environment")
+    *_, (_, line, shown) = steps(Page("tutorial/8-ship.md"))
+    assert line.startswith("CUJIT_COMPILE=never python -c ")
+    (empty := tmp_path / "empty").mkdir()
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    environment |= {"CUJIT_CACHE_DIR": str(tmp_path / "none"), "PATH": f"{python.parent}:{os.environ['PATH']}"}
+    done = subprocess.run(line, shell=True, cwd=empty, env=environment, capture_output=True, text=True, check=False)
+    assert done.stdout == shown, done.stderr
 
 
 _BUILD = """
