@@ -133,3 +133,21 @@ def test_an_architecture_of_ill_typed_parts_is_refused_when_it_is_made(parts: tu
     with pytest.raises(ArchError) as caught:
         Arch(*parts)
     assert "Arch.parse" in (caught.value.help or "")
+
+
+@pytest.mark.parametrize(
+    ("said", "meant"),
+    [
+        ("90", "sm_90"),
+        ("9.0", "sm_90"),
+        ("sm90a", "sm_90a"),
+        ("SM-100f", "sm_100f"),
+        ("compute90", "compute_90"),
+        ("cc 12.0", "sm_120"),
+        ("compute-7.5", "compute_75"),
+    ],
+)
+def test_a_number_alone_gets_the_name_that_is_meant(said: str, meant: str) -> None:
+    with pytest.raises(ArchError) as caught:
+        Arch.parse(said)
+    assert caught.value.help == f"did you mean {meant}?"

@@ -59,6 +59,12 @@ def test_unknown_verb_is_usage() -> None:
     assert CliRunner().invoke(main, ["frobnicate"]).exit_code == ExitCode.USAGE
 
 
+@pytest.mark.parametrize(("said", "meant"), [("complie", "compile"), ("retargt", "retarget"), ("docter", "doctor")])
+def test_misspelled_verb_gets_the_one_that_is_meant(said: str, meant: str) -> None:
+    result = CliRunner().invoke(main, [said])
+    assert (result.exit_code, f"no verb '{said}'; did you mean {meant}" in result.output) == (2, True)
+
+
 def test_error_is_a_message_on_standard_error_without_traceback() -> None:
     result = _ending_in(CujitError("it is [red]wrong[/red]", help="another way"))
     assert result.stdout == ""

@@ -230,7 +230,15 @@ def _known_names(kind: ArchKind) -> tuple[str, ...]:
     return tuple(names)
 
 
+# What people write for one: 90, 9.0, sm90a, compute-75, cc 8.6.
+_NUMBER = re.compile(r"(?P<kind>compute|lto)?[^0-9]*(?P<major>[0-9]{1,2})\.?(?P<minor>[0-9])(?P<suffix>[af]?)")
+
+
 def _suggest(name: str) -> str:
+    if match := _NUMBER.fullmatch(name.strip().lower()):
+        meant = f"{match['kind'] or 'sm'}_{match['major']}{match['minor']}{match['suffix']}"
+        if any(meant in _known_names(kind) for kind in ArchKind):
+            return f"did you mean {meant}?"
     every: Iterable[str] = (n for kind in ArchKind for n in _known_names(kind))
     near = alike(name.lower(), list(every))
     return f"did you mean {', '.join(near)}?" if near else _HELP

@@ -13,7 +13,7 @@ import click
 
 from cujit.cli.console import complain
 from cujit.cli.exit_codes import ExitCode, exit_code_of
-from cujit.errors import CujitError
+from cujit.errors import CujitError, alike
 from cujit.version import __version__
 
 VERBS = (
@@ -55,11 +55,24 @@ class Verbs(click.Group):
         command: click.Command = importlib.import_module(f"cujit.cli.{cmd_name}").command
         return command
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the verb; of one that there is not, name what is like it."""
+        if args and not args[0].startswith("-") and self.get_command(ctx, args[0]) is None:
+            near = alike(args[0], self.list_commands(ctx))
+            ctx.fail(f"no verb '{args[0]}'" + (f"; did you mean {' or '.join(near)}?" if near else ""))
+        return super().resolve_command(ctx, args)
+
     def invoke(self, ctx: click.Context) -> Any:
         """Run a verb; an error of cujit ends in its exit status."""
         try:
             return super().invoke(ctx)
         except CujitError as e:
+            if e.help:
+                from cujit.cli.speech import for_the_shell  # start-up: for who errs
+
+                e.help = for_the_shell(e.help, ctx.invoked_subcommand or "")
             complain(str(e))
             ctx.exit(exit_code_of(e))
 

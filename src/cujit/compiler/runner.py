@@ -329,5 +329,5 @@ def _too_long(job: Job, limits: WorkLimits) -> ToolTimeoutError:
     return ToolTimeoutError(
         f"{job.tool} did not {job.step} {job.subject}{given}",
         tool=job.tool,
-        help=f"more time (timeout_s=, --timeout), fewer kernels or instances of templates at a time{more}",
+        help=f"more time (timeout_s), fewer kernels or instances of templates at a time{more}",
     )

@@ -6,7 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
 
-from cujit.errors import NameNotFoundError, listed, spell
+from cujit.errors import NameNotFoundError, alike, listed, spell
 from cujit.forks import cached_property
 from cujit.formats.expressions import normalise_expression
 from cujit.formats.mangling import demangle, entity_name
@@ -83,9 +83,11 @@ class NameTable:
                 "names=['k<float>']",
             )
         template = "<" in name and without_arguments(wanted) in self._templates
+        near = alike(name, self.display.values())
+        likely = f"did you mean {', '.join(near)}?" if near else None
         return NameNotFoundError(
             f"no kernel {spell(name)} in {self._place}; it has {listed(self.display.values(), 12, wanted)}",
-            help=f"build that instance: names=[{spell(name)}]" if template else None,
+            help=f"build that instance: names=[{spell(name)}]" if template else likely,
         )
 
 

@@ -221,7 +221,7 @@ def _host_help(errors: Sequence[Diagnostic]) -> str | None:
         return "Thrust's containers and algorithms are host code, which NVRTC does not compile; <cub/…> is for kernels"
     if any("-default-device" in d.message for d in errors):
         return (
-            "mark the function __device__, or say default_device=True (-O default_device) for all without a mark; "
+            "mark the function __device__, or say default_device=True for all without a mark; "
             "leave out main and what launches kernels: NVRTC compiles code for the GPU alone"
         )
     return None
