@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import re
+import shlex
 from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
-__all__ = ["Page"]
+from cujit.cli.app import main
+
+__all__ = ["Page", "shell"]
 
 
 class Page:
@@ -45,3 +49,15 @@ class Page:
     def has_code_in_every_section(self) -> bool:
         """Whether each section shows some Python."""
         return {title for title, _ in self.snippets()} == {*self.sections}
+
+
+def shell(line: str) -> str:
+    """Run a line of a shell, which calls ``cujit`` and may have ``> FILE`` at its end; give what it says."""
+    words, _, output = line.partition(" > ")
+    program, *arguments = shlex.split(words)
+    assert program == "cujit"
+    result = CliRunner().invoke(main, arguments, catch_exceptions=False)
+    assert result.exit_code == 0, (line, result.output)
+    if output:
+        Path(output).write_text(result.stdout)
+    return result.output

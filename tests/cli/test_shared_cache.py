@@ -112,7 +112,7 @@ def test_info_says_where_is_asked_last(verb: Verb, monkeypatch: pytest.MonkeyPat
 def test_what_cannot_be_done_is_said_in_words(
     arguments: list[str], why: str, verb: Verb, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("cujit.remote.publish._PAUSES_S", ())
+    monkeypatch.setattr("cujit.cache.remote.filling._PAUSES_S", ())
     said = verb(*arguments)
     assert said.exit_code not in (0, None)
     assert any(part in said.stderr for part in why.split("|")), said.output

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
-import http.client
 import json
 import os
 import sys
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -36,40 +34,6 @@ def filled(root: Path, *numbers: int, work: str = "nvrtc") -> Cache:
     for n in numbers:
         cache.get_or_make(key_of(n, work=work), lambda n=n: artifact_of(n), recipe=lambda: b"secret source")  # type: ignore[misc]
     return cache
-
-
-@pytest.fixture(params=["file", "http", "s3"])
-def url(request: pytest.FixtureRequest, tmp_path: Path, server: Server, monkeypatch: pytest.MonkeyPatch) -> str:
-    """A shared cache of each kind, empty."""
-    if request.param == "file":
-        return f"file://{tmp_path}/store"
-    if request.param == "http":
-        return server.url
-    if sys.version_info < (3, 11):
-        pytest.skip("obstore needs Python 3.11")
-    endpoint = request.getfixturevalue("object_storage")
-    for name, value in {"AWS_ENDPOINT_URL": endpoint, "AWS_ACCESS_KEY_ID": "k", "AWS_SECRET_ACCESS_KEY": "s"}.items():
-        monkeypatch.setenv(name, value)
-    monkeypatch.setenv("AWS_REGION", "us-east-1")
-    bucket = f"kernels-{abs(hash(str(tmp_path)))}"
-    connection = http.client.HTTPConnection(endpoint.removeprefix("http://"))
-    connection.request("PUT", f"/{bucket}")
-    with contextlib.closing(connection), connection.getresponse() as answer:
-        assert answer.status == 200
-        answer.read()
-    return f"s3://{bucket}/of/cujit"
-
-
-@pytest.fixture(scope="module")
-def object_storage() -> Iterator[str]:
-    """A server that speaks the protocol of S3."""
-    from moto.server import ThreadedMotoServer
-
-    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-    server.start()
-    host, port = server.get_host_and_port()
-    yield f"http://{host}:{port}"
-    server.stop()
 
 
 def test_what_is_pushed_is_found_on_another_machine_and_what_is_there_stays(

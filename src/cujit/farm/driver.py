@@ -18,6 +18,7 @@ from cujit.cache.cache import Cache
 from cujit.cache.key import differences
 from cujit.cache.pack import write_pack
 from cujit.cache.process import default_cache
+from cujit.cache.remote.filling import RemoteStore
 from cujit.cache.store import Store
 from cujit.compiler.build import Progress, parse_targets
 from cujit.compiler.options.limits import WorkLimits
@@ -26,7 +27,8 @@ from cujit.compiler.runner import Runner
 from cujit.errors import DeviceNotFoundError, OptionError, ToolCrashError, counted, read_int, spell
 from cujit.farm.engines import Engine, engine_of
 from cujit.farm.intake import Intake, Unit
-from cujit.farm.report import BuiltImage, Failure, Report
+from cujit.farm.publishing import publishing
+from cujit.farm.report import BuiltImage, Failure, Report, Tally
 from cujit.farm.tasks import Chunk, ChunkResult, PieceResult
 from cujit.toolchain.headers import Settings
 from cujit.toolchain.toolset import Toolchain
@@ -55,6 +57,7 @@ def build(
     executor: Executor | str = "processes",
     sink: Cache | str | os.PathLike[str] | None = None,
     pack: str | os.PathLike[str] | None = None,
+    store: RemoteStore | None = None,
     deadline_s: float | None = None,
     memory_bytes: int | None = None,
     make_ms: Callable[[Request], float] = lambda _: 0.0,
@@ -64,7 +67,7 @@ def build(
     made_s: int = 0,
     progress: Progress | None = None,
 ) -> Report:
-    """Compile requests by the processes of an executor, and keep the images in a cache directory, or in a pack.
+    """Compile requests by the processes of an executor, into a cache directory, a pack or a shared cache.
 
     Images do not come back: workers write them where all of them see the same directory, and say what they made.
 
@@ -75,6 +78,8 @@ def build(
             ``"processes"`` is one per processor.
         sink: the directory that images go to, or the Cache of one; None is the process's.
         pack: a file to write of all images in the end, whose name ends in ``.pack``.
+        store: a shared cache that each image is published in, signed here, as soon as it is made. What it has is not
+            made again, unless for a pack.
         deadline_s: the seconds that one compile may take.
         memory_bytes: the address space that one compile may take, libraries and stacks too.
         make_ms: tells the milliseconds that a request took before, 0 where that is not known.
@@ -104,16 +109,17 @@ def build(
     arches = parse_targets(targets, _no_gpu, runner) if targets else ()
     limits = WorkLimits.of(deadline_s, True, None if memory_bytes is None else _mebibytes(memory_bytes))
     read_int(join, "join", OptionError, least=1)
-    store, task = _where_and_how(runner, cache, limits, join)
-    intake = Intake(requests, arches, runner, make_ms, is_packed=pack is not None, is_joined=join > 1)
-    with engine_of(executor, workers) as engine:
-        _Farm(intake, engine, store, task, chunk_s * 1e3, progress).run()
+    root, task = _where_and_how(runner, cache, limits, join)
+    is_packed, is_joined, tally = pack is not None, join > 1, Tally()
+    with engine_of(executor, workers) as engine, publishing(store, cache.stores, tally) as publisher:
+        intake = Intake(requests, arches, runner, make_ms, tally, publisher, is_packed=is_packed, is_joined=is_joined)
+        _Farm(intake, engine, root, task, chunk_s * 1e3, progress).run()
     stats = None
     if pack is not None:
-        wanted = intake.tally.kept()
+        wanted = tally.kept()
         pins, closures = intake.pins, intake.closures
         stats = write_pack(Path(pack), cache.stores, wanted=wanted, requests=pins, closures=closures, made_s=made_s)
-    return intake.tally.report(time.monotonic() - begin, stats)
+    return tally.report(time.monotonic() - begin, stats)
 
 
 def cache_of(sink: object) -> Cache:
@@ -273,7 +279,7 @@ class _Farm:
             (tally.quarantined if ended.outcome == "quarantined" else tally.failed).append(failure)
         else:
             tally.keys[bytes.fromhex(key)] = True
-            self._intake.kept(unit)
+            self._intake.kept(unit, is_made=ended.outcome == "made")
         if ended.outcome == "made" and not reason:
             shown = unit.request.source.name, str(unit.request.arch)
             tally.add(BuiltImage(*shown, key, ended.make_ms, ended.size_bytes))

@@ -16,6 +16,7 @@ from cujit.compiler.keys.maker import KeyMaker, Uncacheable
 from cujit.compiler.request import Request
 from cujit.compiler.runner import Runner
 from cujit.errors import CujitError, OptionError, spell
+from cujit.farm.publishing import Publisher
 from cujit.farm.report import Failure, Tally
 from cujit.farm.tasks import Piece, alike, piece_of
 from cujit.farm.worker import first_message
@@ -56,7 +57,7 @@ class Intake:
     """Requests as they come, what is known of their times, and the tally of what came of each.
 
     ``total`` is how many are known of, ``done`` of how many something came. ``pins`` and ``closures`` are what a
-    pack is written with, where one is.
+    pack is written with, where one is. What is kept is given to ``publisher``, where there is one.
     """
 
     def __init__(
@@ -65,20 +66,22 @@ class Intake:
         arches: Sequence[Arch],
         runner: Runner,
         make_ms: Callable[[Request], float],
+        tally: Tally,
+        publisher: Publisher | None,
         *,
         is_packed: bool,
         is_joined: bool,
     ) -> None:
         assert runner.keys is not None
         self.runner, self.keys = runner, runner.keys
-        self.tally = Tally()
+        self.tally = tally
         self.done = 0
         self.total = len(requests) * max(1, len(arches)) if isinstance(requests, Sized) else 0
         self._is_counted = self.total > 0
         self.is_over = False
         self.pins: dict[str, str] = {}
         self.closures: dict[str, bytes] = {}
-        self._is_packed, self._is_joined = is_packed, is_joined
+        self._publisher, self._is_packed, self._is_joined = publisher, is_packed, is_joined
         self._given = self._each(requests, arches)
         self._make_ms = make_ms
         self._languages: set[str] = set()
@@ -100,7 +103,18 @@ class Intake:
                 self.done += 1
             else:
                 units.append(unit)
-        return units
+        return units if self._publisher is None or self._is_packed else self._lacking(units, self._publisher)
+
+    def _lacking(self, units: list[Unit], publisher: Publisher) -> list[Unit]:
+        """Leave out what the shared cache has; a pack is made of the images of the root, and has them made."""
+        lacking = []
+        for unit, is_there in zip(units, publisher.has([unit.key.digest for unit in units]), strict=True):
+            if is_there:
+                self.tally.keys[bytes.fromhex(unit.key.digest)] = True
+                self.done += 1
+            else:
+                lacking.append(unit)
+        return lacking
 
     def learn(self, unit: Unit, make_ms: float) -> None:
         """Note what a compile took: others of its source will take as much."""
@@ -109,11 +123,13 @@ class Intake:
         self._known_ms[hash(unit.request.source.text)] = make_ms
         self._sum_ms, self._learned = self._sum_ms + make_ms, self._learned + 1
 
-    def kept(self, unit: Unit) -> None:
-        """Note, for a pack, how the image of a compile is asked for."""
-        self._answer(unit.key.digest, unit.request)
+    def kept(self, unit: Unit, *, is_made: bool) -> None:
+        """Note, for a pack, how the image of a compile is asked for, and have it published."""
+        self._answer(unit.key.digest, unit.request, is_made=is_made)
 
-    def _answer(self, digest: str, request: Request) -> None:
+    def _answer(self, digest: str, request: Request, *, is_made: bool = False) -> None:
+        if self._publisher is not None:
+            self._publisher.put(digest, request, is_made=is_made)
         if self._is_packed:
             pins, closures = self.keys.answers({digest: request})
             self.pins.update(pins)

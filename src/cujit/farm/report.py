@@ -58,7 +58,8 @@ class Report:
 
     ``failed`` did not compile or could not be kept; the process of each of ``quarantined`` died twice.
     ``cpu_s`` are CPU seconds of all workers together, ``wall_s`` seconds by the clock. ``slowest`` and ``largest`` are
-    20 of the images that were made. ``pack`` says what was written, if a pack was.
+    20 of the images that were made. ``pack`` says what was written, if a pack was; ``published`` how many are new in a
+    shared cache.
     """
 
     keys: tuple[str, ...]
@@ -70,6 +71,7 @@ class Report:
     slowest: tuple[BuiltImage, ...] = ()
     largest: tuple[BuiltImage, ...] = ()
     pack: PackStats | None = None
+    published: int = 0
 
     @property
     def hit(self) -> int:
@@ -90,6 +92,8 @@ class Report:
             slow, large = self.slowest[0], self.largest[0]
             lines.append(f"  slowest: {slow.name} for {slow.arch}, {slow.make_ms:.0f} ms")
             lines.append(f"  largest: {large.name} for {large.arch}, {large.size_bytes:,} bytes")
+        if self.published:
+            lines.append(f"  published: {self.published:,}")
         lines += [f"  failed: {one}" for one in self.failed]
         lines += [f"  quarantined: {one}" for one in self.quarantined]
         return "\n".join(lines)
@@ -114,6 +118,7 @@ class Tally:
 
     keys: dict[bytes, bool] = field(default_factory=dict)
     made: int = 0
+    published: int = 0
     cpu_s: float = 0.0
     failed: list[Failure] = field(default_factory=list)
     quarantined: list[Failure] = field(default_factory=list)
@@ -144,6 +149,7 @@ class Tally:
             _first(self._slowest),
             _first(self._largest),
             pack,
+            self.published,
         )
 
 

@@ -6,13 +6,14 @@ import contextlib
 import errno
 import hashlib
 import os
+from collections.abc import Sequence
 from pathlib import Path
 
 from cujit.cache.filesystem import UntrustedFileError, read_trusted
 from cujit.cache.hints import Hints
 from cujit.cache.key import is_digest
 from cujit.cache.remote.signing import KeyFile
-from cujit.cache.store import Store
+from cujit.cache.store import Root, Store
 from cujit.errors import CacheRefusedError, FormatError
 
 _MOST_BYTES = 1 << 28
@@ -78,17 +79,19 @@ class Ledger:
         return gone
 
 
-def brought(store: Store) -> set[str]:
-    """Give the keys of all entries of a root that came from elsewhere.
+def brought(roots: Sequence[Root]) -> set[str]:
+    """Give the keys of all entries of roots that came from elsewhere.
 
     Raises:
         CacheRefusedError: others could have written to it.
         OSError: it cannot be read.
     """
-    try:
-        return {digest for signer in _signers(store) for digest in _by(store, signer)}
-    except FileNotFoundError:
-        return set()
+    found: set[str] = set()
+    for store in roots:
+        if isinstance(store, Store):
+            with contextlib.suppress(FileNotFoundError):
+                found.update(*(_by(store, signer) for signer in _signers(store)))
+    return found
 
 
 def forget(store: Store) -> None:

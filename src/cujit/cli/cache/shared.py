@@ -11,7 +11,7 @@ from cujit.cache.cache import Cache
 from cujit.cache.remote.signing import keygen as make_key
 from cujit.cache.settings import CacheSettings
 from cujit.cli.cache.common import cache_option, short, shown_size
-from cujit.cli.console import json_option, note, print_json
+from cujit.cli.console import json_option, note, print_json, several
 from cujit.cli.exit_codes import ExitCode
 from cujit.errors import OptionError
 from cujit.remote import Signer
@@ -21,6 +21,29 @@ from cujit.worklist import keys as keys_of
 from cujit.worklist import read as read_worklist
 
 _SCOPE = click.option("--scope", default="main", show_default=True, metavar="NAME", help="What is signed for.")
+
+filling_options = several(
+    click.option("--key", type=click.Path(path_type=Path), metavar="FILE", help="The private key to sign with."),
+    _SCOPE,
+    click.option(
+        "--valid-days", type=int, default=365, show_default=True, metavar="N", help="How long signatures hold."
+    ),
+    click.option(
+        "--with-recipes", is_flag=True, help="Publish sources and logs too, which hold paths of this machine."
+    ),
+)
+"""By whom a shared cache is filled, as ``signer_of`` takes it, and with what."""
+
+
+def signer_of(key: Path | None, scope: str, valid_days: int) -> Signer:
+    """Read who signs.
+
+    Raises:
+        OptionError: nobody does.
+    """
+    if key is None:
+        raise OptionError("nobody signs what is published", help="--key FILE, of cujit cache keygen")
+    return Signer.read(key, scope=scope, valid_days=valid_days)
 
 
 @click.command("keygen")
@@ -41,16 +64,13 @@ def keygen(file: Path, scope: str, name: str | None, as_json: bool) -> None:
 @click.command("push")
 @click.argument("url")
 @click.argument("roots", nargs=-1, type=click.Path(exists=True, path_type=Path), metavar="[ROOT...]")
-@click.option("--key", required=True, type=click.Path(path_type=Path), metavar="FILE", help="The private key.")
-@_SCOPE
-@click.option("--valid-days", type=int, default=365, show_default=True, metavar="N", help="How long signatures hold.")
-@click.option("--with-recipes", is_flag=True, help="Publish sources and logs too, which hold paths of this machine.")
+@filling_options
 @click.option("--replace", is_flag=True, help="Sign and write once more what is there already, as after a new key.")
 @json_option
 def push(
     url: str,
     roots: tuple[Path, ...],
-    key: Path,
+    key: Path | None,
     scope: str,
     valid_days: int,
     with_recipes: bool,
@@ -63,7 +83,7 @@ def push(
     and what was itself pulled.
     """
     cache = Cache(None, read_only=roots) if roots else Cache.of(CacheSettings.from_environment(os.environ))
-    signer = Signer.read(key, scope=scope, valid_days=valid_days)
+    signer = signer_of(key, scope, valid_days)
     pushed = push_roots(url, cache.stores, signer, with_recipes=with_recipes, replace=replace)
     if as_json:
         print_json(pushed._asdict())

@@ -1,0 +1,123 @@
+"""Filling a shared cache, record by record: by whoever holds a key to sign with, and may write to the store."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+from cujit.cache.pack import encoded_anew
+from cujit.cache.record import PORTABLE, decode, peek
+from cujit.cache.remote.signing import Signer, TrustedKey, TrustedKeys
+from cujit.cache.remote.tier import FORMAT, FORMAT_NAME, fetch, object_name, read_format
+from cujit.cache.remote.transport import shown_url, transport_of
+from cujit.cache.store import Root
+from cujit.errors import FormatError, RemoteError
+
+T = TypeVar("T")
+
+SOCKET_S = 30.0
+"""How long each wait for the network may take, where nobody waits for a kernel."""
+
+AT_ONCE = 8
+"""Questions to a store at a time: most of the time is that of the network."""
+
+_PAUSES_S = (0.25, 0.5, 1.0)
+_READ_BACK = 100
+
+
+class RemoteStore:
+    """A shared cache that is written to, by whoever holds a key and may write to the store; for any number of threads.
+
+    Example::
+
+        store = RemoteStore("s3://bucket/kernels", Signer.read("farm.key", scope="main"))
+        store.put(record)
+    """
+
+    def __init__(self, url: str, signer: Signer, *, with_recipes: bool = False) -> None:
+        """Open the store, and mark it as a shared cache if it is new.
+
+        ``with_recipes`` publishes sources, logs and names of files too.
+
+        Raises:
+            MissingError: a package that it needs is not installed.
+            OptionError: the URL names no store.
+            RemoteError: it does not answer, or is something else.
+        """
+        self.url = shown_url(url)
+        self._transport = transport_of(url, SOCKET_S)
+        self._signer = signer
+        self._with_recipes = with_recipes
+        mine = TrustedKey("the signer", signer.public, frozenset((signer.scope,)), float("inf"), is_revoked=False)
+        self._keys = TrustedKeys({mine.id: mine})
+        self._written = 0
+        if not patiently(lambda: read_format(self._transport)):
+            patiently(lambda: self._transport.put(FORMAT_NAME, FORMAT))
+
+    def put(self, record: bytes, *, replace: bool = False) -> int:
+        """Sign a record and publish it; return how many bytes were written, 0 where its key was there already.
+
+        ``replace`` writes it all the same, as after a change of keys. Now and then one is read back.
+
+        Raises:
+            FormatError: it is damaged, or its work never goes to another machine; or another came back.
+            RemoteError: the store does not answer.
+        """
+        digest = peek(record)[0].digest
+        entry = decode(record, digest)
+        if entry.key().kind not in PORTABLE:
+            raise FormatError(f"{entry.work} never goes to another machine: {digest}")
+        data = encoded_anew(entry, made_s=entry.made_s, make_ms=entry.make_ms, with_recipes=self._with_recipes)
+        content = self._signer.head(digest, data) + data
+        if not patiently(lambda: self._transport.put(object_name(digest), content, replace=replace)):
+            return 0
+        self._written += 1
+        if self._written % _READ_BACK == 1:
+            self._read_back(digest, data)
+        return len(content)
+
+    def has(self, digest: str) -> bool:
+        """Tell whether there is a record of a key that this signer has signed, whole, and not expired.
+
+        Raises:
+            RemoteError: the store does not answer.
+        """
+        try:
+            patiently(lambda: fetch(self._transport, self._keys, digest))
+        except (FileNotFoundError, FormatError):
+            return False
+        return True
+
+    def _read_back(self, digest: str, data: bytes) -> None:
+        try:
+            came = patiently(lambda: fetch(self._transport, self._keys, digest)).data
+        except FileNotFoundError as e:
+            raise RemoteError(f"{self.url} does not have what was just written: {object_name(digest)}") from e
+        if came != data:
+            raise FormatError(f"{self.url} gives another record than was just written: {object_name(digest)}")
+
+
+def record_of(roots: Sequence[Root], digest: str) -> bytes:
+    """Read the record of a key, as ``RemoteStore.put`` takes it.
+
+    Raises:
+        CacheRefusedError: others could have written to a root.
+        FormatError: there is none, or it is damaged.
+        OSError: a root cannot be read.
+    """
+    for root in roots:
+        entry = root.get(digest).record
+        if entry is not None:
+            return encoded_anew(entry, made_s=entry.made_s, make_ms=entry.make_ms, with_recipes=True)
+    raise FormatError(f"no good record of the key {digest} in {', '.join(str(root.root) for root in roots)}")
+
+
+def patiently(ask: Callable[[], T]) -> T:
+    """Ask again a few times where a store does not answer; it may say how long it wants to be left alone."""
+    for pause_s in _PAUSES_S:
+        try:
+            return ask()
+        except RemoteError as e:  # noqa: PERF203
+            time.sleep(pause_s if e.retry_after_s is None else e.retry_after_s)
+    return ask()

@@ -1,0 +1,134 @@
+"""Publishing: what a farm makes goes into a shared cache, signed, while the rest is made.
+
+The driver signs: no worker has the key, and none asks the store.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from contextlib import contextmanager
+
+from cujit.cache.remote.filling import AT_ONCE, RemoteStore, record_of
+from cujit.cache.remote.ledger import brought
+from cujit.cache.store import Root
+from cujit.compiler.request import Request
+from cujit.errors import CujitError, FormatError, OptionError, RemoteError, spell
+from cujit.farm.report import Failure, Tally
+from cujit.farm.worker import first_message
+
+_MOST_WAITING = 256
+_MOST_UNPUBLISHED = 10
+"""Images that could not be published, one after the other, before the rest is left in the root: the store is away."""
+
+
+@contextmanager
+def publishing(shared: RemoteStore | None, roots: Sequence[Root], tally: Tally) -> Iterator[Publisher | None]:
+    """Publish what the body gives, and be done with it at its end; None where there is no shared cache.
+
+    Raises:
+        OptionError: it is none.
+    """
+    if shared is None:
+        yield None
+        return
+    if not isinstance(shared, RemoteStore):
+        raise OptionError(
+            f"{spell(shared)} is no shared cache to write to", help="store=cujit.remote.RemoteStore(url, signer)"
+        )
+    with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="cujit-remote") as pool:
+        publisher = Publisher(shared, roots, tally, pool)
+        try:
+            yield publisher
+            publisher.finish()
+        finally:
+            pool.shutdown(cancel_futures=True)
+
+
+class Publisher:
+    """Puts images of roots into a shared cache, several at once, and tells the tally what came of it."""
+
+    def __init__(self, shared: RemoteStore, roots: Sequence[Root], tally: Tally, pool: ThreadPoolExecutor) -> None:
+        """Take the shared cache, where images are, the tally, and who waits for the network."""
+        self._shared, self._roots, self._tally, self._pool = shared, roots, tally, pool
+        self._under_way: dict[Future[bool], tuple[str, Request]] = {}
+        self._found: dict[str, Request] = {}
+        self._unpublished = 0
+
+    def has(self, digests: Sequence[str]) -> list[bool]:
+        """Tell of which keys the shared cache has what the key has signed; of none where it does not answer."""
+        return list(self._pool.map(self._has, digests))
+
+    def put(self, digest: str, request: Request, *, is_made: bool) -> None:
+        """Have an image published; one that was found is looked at in the end, for others may have brought it."""
+        if is_made:
+            self._begin(digest, request)
+        else:
+            self._found[digest] = request
+
+    def finish(self) -> None:
+        """Wait until all is published."""
+        theirs: set[str] = set()
+        try:
+            theirs = brought(self._roots) if self._found else theirs
+        except (CujitError, OSError) as e:  # then it is not known of which of them
+            for digest, request in self._found.items():
+                self._failed(digest, request, e)
+            self._found = {}
+        for digest, request in self._found.items():
+            self._begin(digest, request, is_theirs=digest in theirs)
+        while self._under_way:
+            self._collect()
+
+    def _begin(self, digest: str, request: Request, *, is_theirs: bool = False) -> None:
+        while len(self._under_way) >= _MOST_WAITING:
+            self._collect()
+        future = self._pool.submit(self._brought if is_theirs else self._put, digest)
+        self._under_way[future] = digest, request
+
+    def _collect(self) -> None:
+        done, _ = wait(self._under_way, return_when=FIRST_COMPLETED)
+        for future in done:
+            digest, request = self._under_way.pop(future)
+            try:
+                self._tally.published += future.result()
+                self._unpublished = 0
+            except (CujitError, OSError) as e:
+                self._unpublished += isinstance(e, RemoteError)
+                self._failed(digest, request, e)
+
+    def _failed(self, digest: str, request: Request, error: Exception) -> None:
+        self._tally.failed.append(Failure.of(request, f"not published: {first_message(error)}", digest))
+
+    def _has(self, digest: str) -> bool:
+        try:
+            return self._unpublished < _MOST_UNPUBLISHED and self._shared.has(digest)
+        except RemoteError:
+            self._unpublished += 1
+            return False
+
+    def _put(self, digest: str) -> bool:
+        """Publish a record; False where it is there already.
+
+        Raises:
+            FormatError: another one is there, or this one is damaged.
+            RemoteError: the store does not answer.
+        """
+        if self._unpublished >= _MOST_UNPUBLISHED:
+            raise RemoteError(f"not tried, for {self._shared.url} does not answer")
+        if self._shared.put(record_of(self._roots, digest)):
+            return True
+        if not self._shared.has(digest):
+            raise FormatError(f"{self._shared.url} has one that is not signed by this key: cujit cache push --replace")
+        return False
+
+    def _brought(self, digest: str) -> bool:
+        """See that a record which was itself taken from a shared cache is there: nobody signs what others have made.
+
+        Raises:
+            FormatError: it is not.
+            RemoteError: the store does not answer.
+        """
+        if not self._shared.has(digest):
+            raise FormatError("others have made and signed what is here; a new directory has it made")
+        return False

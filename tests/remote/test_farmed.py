@@ -1,0 +1,184 @@
+"""A farm that fills a shared cache while it compiles: its driver signs, and what is there is not made again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import Executor, ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+import cujit
+from cujit.cache.cache import Cache
+from cujit.cache.provenance import Outcome
+from cujit.cache.record import decode
+from cujit.cache.remote.signing import HEAD_BYTES
+from cujit.cache.remote.tier import FORMAT_NAME, object_name
+from cujit.cli.app import main
+from cujit.errors import OptionError, RemoteError
+from cujit.farm import Report, publishing
+from cujit.remote import RemoteStore, pull
+from farming import Elsewhere, variants
+from remote.serving import Farm, Handler, Server, farm_in
+
+
+@pytest.fixture(scope="module")
+def two() -> Iterator[Executor]:
+    """Two threads, each of which has a process apart that compiles."""
+    with ThreadPoolExecutor(2) as executor:
+        yield executor
+
+
+@pytest.fixture
+def build(two: Executor, tmp_path: Path) -> Callable[..., Report]:
+    """Build some variants into a root of that name and into a store."""
+
+    def built(count: int, root: str, store: RemoteStore | None, **more: Any) -> Report:
+        return cujit.farm.build(variants(count), executor=two, sink=tmp_path / root, store=store, **more)
+
+    return built
+
+
+def entries(root: Path) -> int:
+    return sum(1 for _ in Cache(root).stores[0].entries()) if root.exists() else 0
+
+
+def test_what_is_made_is_published_and_what_is_there_is_not_made_again(
+    url: str, farm: Farm, build: Callable[..., Report], cache_of: Callable[..., Cache], tmp_path: Path
+) -> None:
+    store = RemoteStore(url, farm.signer)
+    first = build(3, "root", store)
+    assert (first.made, first.published, first.is_good) == (3, 3, True)
+    assert "published: 3" in str(first)
+    assert first.as_json()["published"] == 3
+    later = build(4, "of another job", store)
+    assert (later.made, later.hit, later.published, later.is_good) == (1, 3, 1, True)
+    assert entries(tmp_path / "of another job") == 1
+    here = cache_of("here", url=url)
+    for request in variants(4):
+        found = cujit.compile(request.source, names=request.names, arch="sm_90", cache=here)
+        assert found.provenance is not None
+        assert found.provenance.outcome is Outcome.REMOTE
+    packed = build(4, "of another job", store, pack=tmp_path / "k.pack")
+    assert (packed.made, packed.hit, packed.published) == (3, 1, 0), "a pack is made of what is here"
+    assert packed.pack is not None
+    assert packed.pack.records == 4
+
+
+def test_what_the_root_has_already_is_published_too(server: Server, farm: Farm, build: Callable[..., Report]) -> None:
+    build(2, "root", None)
+    assert set(server.files) == set()
+    report = build(3, "root", RemoteStore(server.url, farm.signer))
+    assert (report.made, report.hit, report.published, report.is_good) == (1, 2, 3, True)
+    assert len(server.files) == 4
+    again = build(3, "root", RemoteStore(server.url, farm.signer))
+    assert (again.made, again.hit, again.published, again.is_good) == (0, 3, 0, True)
+
+
+@pytest.mark.parametrize("with_recipes", [False, True])
+def test_sources_stay_here_unless_they_are_asked_for(
+    with_recipes: bool, server: Server, farm: Farm, build: Callable[..., Report]
+) -> None:
+    (key,) = build(1, "root", RemoteStore(server.url, farm.signer, with_recipes=with_recipes)).keys
+    entry = decode(server.files[object_name(key)][HEAD_BYTES:], key)
+    assert bool(entry.recipe) is with_recipes
+
+
+def test_no_worker_has_the_key_or_the_name_of_the_store(server: Server, farm: Farm, tmp_path: Path) -> None:
+    (tmp_path / "project").mkdir()
+    there = Elsewhere(tmp_path / "project")
+    store = RemoteStore(server.url, farm.signer)
+    assert cujit.farm.build(variants(1), executor=there, sink=tmp_path / "root", store=store).published == 1
+    assert farm.signer.seed not in there.sent
+    assert server.url.encode() not in there.sent
+
+
+def test_nothing_is_signed_that_others_have_made(
+    server: Server, farm: Farm, build: Callable[..., Report], tmp_path: Path
+) -> None:
+    other = farm_in(tmp_path, "other")
+    (key,) = build(1, "theirs", RemoteStore(server.url, other.signer)).keys
+    pull(server.url, [key], Cache(tmp_path / "root"), other.trust)
+    ours = f"file://{tmp_path}/ours"
+    (failure,) = build(1, "root", RemoteStore(ours, farm.signer)).failed
+    assert failure.reason.startswith("not published: others have made and signed what is here")
+    assert not (tmp_path / "ours" / object_name(key)).exists()
+    assert build(1, "new", RemoteStore(ours, farm.signer)).published == 1
+    assert build(1, "root", RemoteStore(ours, farm.signer)).is_good, "the store has one that we have made"
+
+
+def test_what_another_key_has_signed_is_neither_taken_for_ours_nor_written_over(
+    server: Server, farm: Farm, build: Callable[..., Report], tmp_path: Path
+) -> None:
+    other = farm_in(tmp_path, "other")
+    (key,) = build(1, "theirs", RemoteStore(server.url, other.signer)).keys
+    lies_there = server.files[object_name(key)]
+    report = build(1, "root", RemoteStore(server.url, farm.signer))
+    assert (report.made, report.published) == (1, 0)
+    assert "has one that is not signed by this key: cujit cache push --replace" in report.failed[0].reason
+    assert server.files[object_name(key)] == lies_there
+
+
+@pytest.mark.usefixtures("impatient")
+def test_a_store_that_takes_nothing_is_left_alone_and_nothing_is_lost(
+    server: Server, farm: Farm, build: Callable[..., Report], tmp_path: Path
+) -> None:
+    store = RemoteStore(server.url, farm.signer)
+    server.password = "of somebody else"  # so that nothing can be written any more
+    report = build(24, "root", store, join=8)
+    assert (report.made, report.published, len(report.failed)) == (24, 0, 24)
+    assert entries(tmp_path / "root") == 24
+    reasons = sorted({failure.reason for failure in report.failed})
+    assert reasons[0].startswith(f"not published: not tried, for {server.url} does not answer")
+    assert "401" in reasons[-1]
+    assert sum(failure.reason == reasons[-1] for failure in report.failed) < 24
+    server.password = ""
+    again = build(24, "root", store)
+    assert (again.made, again.hit, again.published, again.is_good) == (0, 24, 24, True)
+
+
+class Unsteady(RemoteStore):
+    """Fails with every other record."""
+
+    asked = 0
+
+    def put(self, record: bytes, *, replace: bool = False) -> int:
+        self.asked += 1
+        if self.asked % 2:
+            raise RemoteError("no answer")
+        return super().put(record, replace=replace)
+
+
+def test_a_store_that_fails_now_and_then_is_asked_on(
+    server: Server, farm: Farm, build: Callable[..., Report], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("AT_ONCE", "_MOST_WAITING"):
+        monkeypatch.setattr(publishing, name, 1)
+    report = build(24, "root", Unsteady(server.url, farm.signer), join=8)
+    assert (report.published, {failure.reason for failure in report.failed}) == (12, {"not published: no answer"})
+
+
+@pytest.mark.usefixtures("impatient")
+def test_a_store_that_cannot_be_read_costs_no_image(server: Server, farm: Farm, build: Callable[..., Report]) -> None:
+    store = RemoteStore(server.url, farm.signer)
+    store._written = 1  # so that none is read back
+    server.trouble["*"] = lambda handler, _: Handler.answer(handler, 500, b"")
+    report = build(2, "root", store)
+    assert (report.made, report.published, report.is_good) == (2, 2, True)
+    assert set(server.files) == {FORMAT_NAME, *map(object_name, report.keys)}
+
+
+def test_a_store_that_is_none_is_refused(two: Executor, tmp_path: Path) -> None:
+    with pytest.raises(OptionError, match="'https://host/x' is no shared cache to write to"):
+        cujit.farm.build(variants(1), executor=two, sink=tmp_path, store="https://host/x")  # type: ignore[arg-type]
+
+
+def test_the_verb_needs_somebody_who_signs(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with cujit.record("recordings"):
+        cujit.compile("__global__ void k() {}", arch="sm_90", cache=False)
+    done = CliRunner().invoke(main, ["farm", "build", "recordings", "--root", "root", "--store", server.url])
+    assert (done.exit_code, server.files) == (1, {})
+    assert "nobody signs what is published" in done.output
