@@ -15,6 +15,7 @@ from cujit import program
 from cujit.arch import Arch
 from cujit.artifact import Artifact, Kind
 from cujit.cli.build import command
+from cujit.compiler.inputs.entry import Entry
 from cujit.devices.device import Device
 from cujit.devices.process import process_devices
 from cujit.errors import (
@@ -27,7 +28,7 @@ from cujit.errors import (
     OptionError,
 )
 from cujit.formats.fatbin import read_fatbin
-from cujit.program import Entry, Source
+from cujit.program import Source
 from llvm_ir import SCALE
 from processes import printed
 

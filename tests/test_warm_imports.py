@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import os
 from pathlib import Path
 
 import pytest
 
+import cujit
+from cujit.cache.pack import write_pack
+from cujit.program import runner
 from processes import printed
 
 SOURCE = 'extern "C" __global__ void ramp(float a, float* y, int n) { int i = threadIdx.x; if (i < n) y[i] = a * i; }'
@@ -50,6 +55,27 @@ READERS = (
 )
 """What reads images and lowered names."""
 
+UNNEEDED = (
+    "base64",
+    "csv",
+    "cujit.cache.admin",
+    "cujit.cache.packaged",
+    "cujit.cache.remote",
+    "cujit.compiler.apart",
+    "cujit.compiler.inputs.entry",
+    "cujit.compiler.inputs.images",
+    "cujit.farm",
+    "cujit.worklist",
+    "glob",
+    "importlib.metadata",
+    "random",
+    "shutil",
+    "string",
+    "subprocess",
+    "tempfile",
+)
+"""What a hit has no work for, and what takes a tenth of a millisecond or more to be imported."""
+
 DEVICES = ("cujit.devices", "cujit.kernel", "ctypes", "numpy", "llvmlite")
 
 
@@ -80,6 +106,36 @@ def test_a_hit_of_a_source_with_headers_that_are_as_they_were_scans_nothing(tmp_
     os.utime(tmp_path / "own.h", (1, 1))
     found = _imported(tmp_path, _hit(WITH_A_HEADER, "('.',)"))
     assert found & {*COMPILERS, *READERS, *DEVICES} == set()
+
+
+def test_a_hit_of_a_pack_imports_no_more_and_decodes_no_digest_of_what_a_distribution_brought(tmp_path: Path) -> None:
+    (tmp_path / "site-packages/own-1.dist-info").mkdir(parents=True)
+    header = tmp_path / "site-packages/own/own.h"
+    header.parent.mkdir()
+    header.write_text("#pragma once\n")
+    digest = base64.urlsafe_b64encode(hashlib.sha256(header.read_bytes()).digest()).decode().rstrip("=")
+    record = tmp_path / "site-packages/own-1.dist-info/RECORD"
+    record.write_text(f"own/own.h,sha256={digest},{header.stat().st_size}\n")
+    made = cujit.Cache(tmp_path / "made")
+    source = cujit.Source.cuda(WITH_A_HEADER, name="ramp.cu", include=header.parent)
+    cujit.compile(source, arch="sm_90", cache=made)
+    requests, closures = runner(made).answers(made.stores)
+    write_pack(tmp_path / "own.pack", made.stores, requests=requests, closures=closures)
+    text = printed(
+        f"""
+        import cujit, pathlib, sys
+        from cujit.compiler.includes import files
+        files.TOO_NEW_NS = 0
+        cache = cujit.Cache(None, read_only=[pathlib.Path("own.pack")], compile="never")
+        source = cujit.Source.cuda({WITH_A_HEADER!r}, name="ramp.cu", include={str(header.parent)!r})
+        print(cujit.compile(source, arch="sm_90", cache=cache).provenance.headers)
+        print(*sys.modules)
+        """,
+        cwd=tmp_path,
+    )
+    how, modules = text.splitlines()
+    assert how == "request table"
+    assert set(modules.split()) & {*COMPILERS, *SCANNERS, *READERS, *DEVICES, *UNNEEDED} == set()
 
 
 def _launch(device: str, calls: int) -> str:

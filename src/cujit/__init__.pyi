@@ -15,6 +15,7 @@ from cujit.artifact import Artifact as Artifact
 from cujit.artifact import Kind as Kind
 from cujit.cache.cache import Cache as Cache
 from cujit.cache.process import default_cache as default_cache
+from cujit.compiler.inputs.entry import Entry as Entry
 from cujit.devices.arguments.pointers import Pointer as Pointer
 from cujit.devices.arguments.written import argument as argument
 from cujit.devices.arrays.array import DeviceArray as DeviceArray
@@ -48,7 +49,6 @@ from cujit.machine import cpu as cpu
 from cujit.machine import default_device as default_device
 from cujit.machine import gpu as gpu
 from cujit.machine.health import doctor as doctor
-from cujit.program import Entry as Entry
 from cujit.program import Options as Options
 from cujit.program import Request as Request
 from cujit.program import Source as Source

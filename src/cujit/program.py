@@ -20,7 +20,6 @@ from cujit.cache.cache import Cache
 from cujit.cache.process import default_cache, process_settings
 from cujit.cache.provenance import Outcome, Provenance
 from cujit.cache.settings import Compiling
-from cujit.compiler.inputs.entry import Entry
 from cujit.compiler.inputs.source import Source
 from cujit.compiler.jobs import CompileJob
 from cujit.compiler.options.limits import WorkLimits
@@ -36,7 +35,6 @@ if TYPE_CHECKING:
     from cujit.devices.device import Device
 
 __all__ = [
-    "Entry",
     "Options",
     "Request",
     "Source",
@@ -239,6 +237,7 @@ def bundle(
     runner = _within(cache, timeout_s, isolate, memory_mib)
     from cujit.compiler.backends.bundle import check_shadows  # start-up: a compile alone needs none of it
     from cujit.compiler.image_jobs import BundleJob  # start-up: as above
+    from cujit.compiler.inputs.entry import Entry  # start-up: as above
 
     images = [entry for given in _listed(entries) for entry in Entry.all_of(given)]
     check_shadows(images)
@@ -330,6 +329,8 @@ def _present() -> Sequence[Arch]:
 
 
 def _listed(given: Iterable[object]) -> list[object]:
+    from cujit.compiler.inputs.entry import Entry  # start-up: a compile alone needs none of it
+
     if isinstance(given, Artifact | Entry | Source | str | bytes | bytearray | memoryview | os.PathLike):
         return [given]
     try:

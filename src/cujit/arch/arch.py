@@ -75,7 +75,7 @@ _NAME = re.compile(r"(sm|compute|lto)_([1-9][0-9]{1,2})([af]?)")
 
 
 @functools.total_ordering
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Arch:
     """One architecture: ``sm_90a``, ``compute_75``, ``lto_120f``.
 

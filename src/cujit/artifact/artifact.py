@@ -150,7 +150,7 @@ class Origin(Protocol):
         """Say, after a miss, which inputs differ from those of the nearest entry of the cache; None without one."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Artifact:
     """An image and what is known of it; never changed, only replaced.
 

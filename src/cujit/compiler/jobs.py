@@ -6,7 +6,7 @@ A job goes to a process apart by pickle.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import ClassVar, Protocol
 
 from cujit.artifact import Artifact
@@ -60,12 +60,13 @@ class Job(Protocol):
         return result
 
 
-@dataclass(frozen=True)
 class CompileJob(Job):
     """One source for one architecture."""
 
-    request: Request
     step = "compile"
+
+    def __init__(self, request: Request) -> None:
+        self.request: Request = request
 
     @property
     def tool(self) -> str:

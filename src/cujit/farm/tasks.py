@@ -11,7 +11,7 @@ import contextlib
 import os
 import posixpath
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -101,15 +101,16 @@ class ChunkResult(NamedTuple):
     host: str
 
 
-@dataclass(frozen=True)
 class MovedJob(CompileJob):
     """A compile whose files lie elsewhere here than in the ``original`` request, which is what its recipe says."""
 
-    original: Request
+    def __init__(self, request: Request, original: Request) -> None:
+        super().__init__(request)
+        self._original = original
 
     def recipe(self) -> bytes:
         """Write down the request as the driver had it."""
-        return write_recipe(self.original)
+        return write_recipe(self._original)
 
 
 def piece_of(request: Request, digest: str, parts: Sequence[Part], headers: Sequence[Found]) -> Piece:

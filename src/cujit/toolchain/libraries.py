@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import glob
 import importlib
 import importlib.util
+import os
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from cujit.arch.support import install
@@ -65,23 +65,32 @@ def find_library(binding: str, homes: Sequence[str]) -> str | None:
 
     Source: the directories of NVIDIA's wheels for CUDA 12 and 13; cuda-pathfinder 1.9 manual, "Search order".
     """
+    prefix = f"lib{binding}.so."
+    for directories in _directories(homes):
+        found = [f"{place}/{name}" for place in directories for name in _listed(place) if name.startswith(prefix)]
+        if found:
+            return max(found, key=lambda path: [int(n) for n in re.findall(r"\d+", path)])
+    return None
+
+
+def _directories(homes: Sequence[str]) -> Iterator[list[str]]:
+    """Give the directories that may hold libraries; the first of which one has it decides."""
     try:
         spec = importlib.util.find_spec("nvidia")
     except (ImportError, ValueError):  # a finder that hides it, or a module of that name without a spec
         spec = None
-    wheels = [
-        f"{glob.escape(root)}/*/{place}"
-        for root in (spec.submodule_search_locations or () if spec else ())
-        for place in _PLACES
-    ]
-    for pattern in (
-        *wheels,
-        *(f"{glob.escape(home)}/{place}" for home in (*homes, "/usr/local/cuda") for place in _PLACES),
-    ):
-        found = glob.glob(f"{pattern}/lib{binding}.so.*")
-        if found:
-            return max(found, key=lambda path: [int(n) for n in re.findall(r"\d+", path)])
-    return None
+    for root in spec.submodule_search_locations or () if spec else ():
+        for place in _PLACES:
+            yield [f"{root}/{component}/{place}" for component in _listed(root)]
+    for home in (*homes, "/usr/local/cuda"):
+        yield from ([f"{home}/{place}"] for place in _PLACES)
+
+
+def _listed(directory: str) -> list[str]:
+    try:
+        return os.listdir(directory)
+    except OSError:
+        return []
 
 
 _PLACES = ("lib", "lib64", "nvvm/lib64")

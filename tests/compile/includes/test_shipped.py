@@ -20,7 +20,7 @@ from cujit.cache.pack import write_pack
 from cujit.cache.provenance import Provenance
 from cujit.compiler.includes import files
 from cujit.compiler.inputs.source import Source
-from cujit.compiler.keys.maker import Keyed, KeyMaker, Uncacheable
+from cujit.compiler.keys.maker import Keyed, KeyMaker, Uncacheable, _Scan
 from cujit.compiler.options.values import Options
 from cujit.compiler.request import Request
 from cujit.program import runner
@@ -284,6 +284,25 @@ def test_a_search_is_of_directories_macros_and_dialect(tree: Path) -> None:
     closures = searched(one)
     assert keyed(one, closures).manifest.via == "request table"
     assert_scanned_anew(two, closures, keyed(one))
+
+
+def test_a_proof_lists_no_directory_above_a_root(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    request = compile_of(tree)
+    closures, listed = searched(request), set[str]()
+    monkeypatch.chdir(tree)
+    listing = os.listdir
+
+    def noted(path: str) -> list[str]:
+        listed.add(path.rstrip("/"))
+        return listing(path)
+
+    monkeypatch.setattr(os, "listdir", noted)
+    made = KeyMaker(Toolchain(), closures=lambda search: [closures[search]] if search in closures else [])
+    toolkit = made.toolkit()
+    listed.clear()
+    made._shipped(_Scan.of(request, request.arguments()), toolkit)
+    assert str(tree / "site-packages/lib/include") in listed
+    assert not listed & {str(tree), str(tree / "site-packages/lib"), *(str(Path(path).parents[2]) for path in toolkit)}
 
 
 @pytest.mark.parametrize("name", ["include/mine/add.h", "include/mine", "include/Near.H"])

@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import hashlib
 import os
-import re
 import stat
 import threading
 import time
@@ -28,7 +27,7 @@ _LARGEST_BYTES = 1 << 26
 _KEPT = 16384
 # A name that no file system takes for another but in its letters' case: one with a tilde may be short for another, and
 # others than these may be written in several ways.
-_PLAIN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]*(?<!\.)")
+_PLAIN = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.+-"
 
 Stamp = tuple[int, int, int, int, int]
 """Size in bytes, mtime and ctime in ns, inode, device."""
@@ -94,7 +93,7 @@ class Listings:
         """
         directory, _, name = path.rpartition("/")
         names = self._names(directory)
-        return names is not None and name.casefold() not in names and _PLAIN.fullmatch(name) is not None
+        return names is not None and name.casefold() not in names and _is_plain(name)
 
     def _names(self, directory: str) -> frozenset[str] | None:
         try:
@@ -111,6 +110,10 @@ class Listings:
                 names = None
         self._known[directory] = names
         return names
+
+
+def _is_plain(name: str) -> bool:
+    return not name.strip(_PLAIN) and name[:1] not in ("", ".", "+", "-") and name[-1] != "."
 
 
 class Files:

@@ -8,17 +8,16 @@ Nothing is sampled. What cannot be proved is not believed, and costs a scan.
 
 from __future__ import annotations
 
-import base64
 import contextlib
 import hashlib
 import json
 import os
 import stat
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import starmap
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from cujit.cache.key import Part
-from cujit.cache.packaged import normal_name
 from cujit.compiler.includes.files import Listings, NotModelledError, Stamp, content, is_absent, is_old, stamp_of
 from cujit.compiler.includes.memo import Manifest, directories_of
 
@@ -29,6 +28,8 @@ if TYPE_CHECKING:  # searching headers needs large expressions; proving what was
 _SCHEMA = 1
 _PACKAGES = "-packages/"
 """Where distributions are installed: ``site-packages``, of some systems ``dist-packages``."""
+_PLAIN = str.maketrans("-.", "__")
+"""As installers write the name of a distribution into that of its metadata."""
 
 
 class Shipped(NamedTuple):
@@ -44,6 +45,8 @@ def write_closure(closure: Closure, parts: Iterable[Part], bases: Mapping[str, s
 
     ``parts`` are those of the key that came out of it, without paths. ``bases`` are the directories of its roots.
     """
+    import base64  # start-up: for whoever makes a pack
+
     found: dict[str, list[str]] = {}
     for place, text in ((header.place, header.text) for header in closure.found):
         digest = base64.urlsafe_b64encode(bytes.fromhex(text.digest)).decode().rstrip("=")
@@ -56,7 +59,7 @@ def write_closure(closure: Closure, parts: Iterable[Part], bases: Mapping[str, s
         "roots": list(found),
         "says where": says_where,
         "found": found,
-        "alike": _alike([stamps[header.place] for header in _headers(found, bases)]),
+        "alike": _alike([stamps[f"{root}:{_name(line)}"] for root in sorted(found) for line in found[root]]),
         "missed": missed,
         "odd": odd,
         "settled": [(place.root, place.name, _settled(bases, place.root, place.name)) for place in closure.unsettled],
@@ -86,12 +89,12 @@ def _proved(said: dict[str, Any], bases: Mapping[str, str]) -> Shipped | None:
         for name in names
     ]
     directories = directories_of([*missed, *odd])  # as they are before they are looked at
-    listings = Listings(bases.values())
+    listings = Listings()
     if not all(listings.lacks(path) or not os.path.lexists(path) for path in missed) or not all(map(is_absent, odd)):
         return None
     if any(_settled(bases, root, spelled) != name for root, spelled, name in said["settled"]):
         return None
-    manifest = _there(_headers(said["found"], bases), said["alike"])
+    manifest = _there(said["found"], bases, said["alike"])
     if manifest is None:
         return None
     parts = tuple(Part(str(label), str(value), size) for label, value, size in said["parts"])
@@ -111,9 +114,11 @@ def _settled(bases: Mapping[str, str], root: str, name: str) -> str:
 
 def _alike(stamps: Sequence[Stamp]) -> list[int]:
     """Tell which headers are one file under several names: for each the first of them; nothing where none is."""
+    files = [stamp[3:] for stamp in stamps]
+    if len(set(files)) == len(files):
+        return []
     first: dict[tuple[int, int], int] = {}
-    numbers = [first.setdefault(stamp[3:], number) for number, stamp in enumerate(stamps)]
-    return numbers if len(first) < len(numbers) else []
+    return [first.setdefault(file, number) for number, file in enumerate(files)]
 
 
 # -- names that are missed -----------------------------------------------------------------------------------
@@ -140,70 +145,94 @@ def _missed(
 # -- headers that are there ----------------------------------------------------------------------------------
 
 
-class _Header(NamedTuple):
-    """A header: its place and path; its SHA-256 and size as a ``RECORD`` says them."""
+class _Group(NamedTuple):
+    """The headers under one root, side by side: paths, what a ``RECORD`` says of each behind its name, and stats."""
 
-    place: str
-    path: str
-    said: str
+    paths: list[str]
+    said: list[str]
+    stamps: list[Stamp]
 
-    @property
-    def digest(self) -> bytes:
-        return base64.urlsafe_b64decode(self.said.partition(",")[0].removeprefix("sha256=") + "=")
+    @classmethod
+    def of(cls, root: str, lines: Sequence[str], bases: Mapping[str, str]) -> _Group:
+        """Look at the headers that ``lines`` tell of.
+
+        Raises:
+            OSError: one of them is not there.
+            ValueError: one of them is no file.
+        """
+        names = list(map(_name, lines))
+        paths = [_path(bases, root, name) for name in names]
+        directory = os.open(bases.get(root, "/"), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:  # half the time of a stat is the way to the root
+            status = [os.stat(name, dir_fd=directory) for name in names]
+        finally:
+            os.close(directory)
+        if not all(stat.S_ISREG(one.st_mode) for one in status):
+            raise ValueError
+        said = [line[len(name) :] for line, name in zip(lines, names, strict=True)]
+        return cls(paths, said, list(map(stamp_of, status)))
 
 
-def _headers(found: Mapping[str, Sequence[str]], bases: Mapping[str, str]) -> list[_Header]:
-    headers = []
-    for root, lines in sorted(found.items()):
-        for line in lines:
-            name, digest, size = line.rsplit(",", 2)
-            headers.append(_Header(f"{root}:{name}", _path(bases, root, name), f"{digest},{size}"))
-    return headers
+def _name(line: str) -> str:
+    return line.rsplit(",", 2)[0]
 
 
-def _there(headers: Sequence[_Header], alike: Sequence[int]) -> Manifest | None:
+def _there(found: Mapping[str, Sequence[str]], bases: Mapping[str, str], alike: Sequence[int]) -> Manifest | None:
     """Prove that every header is there, with the bytes that it should have; None where one is not so."""
-    status = list(map(os.stat, [header.path for header in headers]))
-    stamps = list(map(stamp_of, status))
-    if not all(stat.S_ISREG(one.st_mode) for one in status) or _alike(stamps) != alike:
+    groups = {root: _Group.of(root, found[root], bases) for root in sorted(found)}
+    if _alike([stamp for group in groups.values() for stamp in group.stamps]) != alike:
         return None
-    seen = list(zip(headers, stamps, strict=True))
-    by_record, records = _recorded(seen)
-    others = [(header, stamp) for header, stamp in seen if header.path not in by_record]
-    if not all(_holds(header, stamp) for header, stamp in others):
+    by_record, records = _recorded(bases, groups)
+    others = [
+        (path, _digest(said), stamp)
+        for group in groups.values()
+        for path, said, stamp in zip(*group, strict=True)
+        if path not in by_record
+    ]
+    if not all(starmap(_holds, others)):
         return None
-    known = [*by_record.items(), *((header.path, stamp) for header, stamp in others if is_old(stamp))]
+    known = by_record | {path: stamp for path, _, stamp in others if is_old(stamp)}
     return Manifest(
-        paths=tuple(os.fsencode(path) for path, _ in known),
-        stamps=tuple(stamp for _, stamp in known),
-        fresh=tuple((header.path, header.digest.hex()) for header, stamp in others if not is_old(stamp)),
+        paths=tuple(os.fsencode("\0".join(known)).split(b"\0")) if known else (),
+        stamps=tuple(known.values()),
+        fresh=tuple((path, digest.hex()) for path, digest, stamp in others if not is_old(stamp)),
         records=records,
         recorded=len(by_record),
     )
 
 
-def _holds(header: _Header, stamp: Stamp) -> bool:
-    data, now = content(header.path)
-    return now == stamp and hashlib.sha256(data).digest() == header.digest
+def _digest(said: str) -> bytes:
+    import base64  # start-up: what distributions brought is not read
+
+    return base64.urlsafe_b64decode(said.split(",")[1].removeprefix("sha256=") + "=")
+
+
+def _holds(path: str, digest: bytes, stamp: Stamp) -> bool:
+    data, now = content(path)
+    return now == stamp and hashlib.sha256(data).digest() == digest
 
 
 _Lines: TypeAlias = dict[str, tuple[str, Stamp]]
 """What a ``RECORD`` must say of each header, with its path and stat."""
 
 
-def _recorded(seen: Iterable[tuple[_Header, Stamp]]) -> tuple[dict[str, Stamp], tuple[tuple[bytes, Stamp], ...]]:
+def _recorded(
+    bases: Mapping[str, str], groups: Mapping[str, _Group]
+) -> tuple[dict[str, Stamp], tuple[tuple[bytes, Stamp], ...]]:
     """Find the headers that a distribution brought as they should be, and nobody touched since; and what shows that."""
     found: dict[str, Stamp] = {}
     records: list[tuple[bytes, Stamp]] = []
     sites: dict[str, _Lines] = {}
-    for header, stamp in seen:
-        site, packages, inside = header.path.rpartition(_PACKAGES)
+    for root, group in groups.items():
+        site, packages, _ = f"{bases.get(root)}/".rpartition(_PACKAGES)
         if packages:
-            sites.setdefault(site + packages, {})[f"{inside},{header.said}"] = header.path, stamp
+            wanted, begin = sites.setdefault(site + packages, {}), len(site + packages)
+            for path, said, stamp in zip(*group, strict=True):
+                wanted[path[begin:] + said] = path, stamp
     for site, wanted in sites.items():
-        tops = tuple(map(normal_name, {line.partition("/")[0] for line in wanted}))
+        tops = tuple(top.translate(_PLAIN).lower() for top in {line.partition("/")[0] for line in wanted})
         for name in sorted(os.listdir(site)):
-            if wanted and name.endswith(".dist-info") and normal_name(name).startswith(tops):
+            if wanted and name.endswith(".dist-info") and name.translate(_PLAIN).lower().startswith(tops):
                 with contextlib.suppress(OSError, NotModelledError):
                     records += _take_recorded(site + name, wanted, found)
     return found, tuple(records)

@@ -8,12 +8,12 @@ import posixpath
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from cujit.artifact import Artifact, Kind, kind_of
 from cujit.artifact.reading import BOM, path_of, read_file, shown_path, without_bom
 from cujit.compiler.options.values import Options
 from cujit.errors import FormatError, OptionError, spell
-from cujit.forks import cached_property
 
 MEMORY = "/cujit-source"
 """The directory that a program compiled from a string pretends to lie in; it does not exist.
@@ -27,17 +27,16 @@ _CUDA_ENDINGS = (".cu", ".cuh", ".cpp", ".cc", ".cxx", ".h", ".hpp", ".inl")
 _MODULE_ENDINGS = (".ll", ".bc")
 """How the name of a file of LLVM IR ends, where a string could be text as well."""
 
-_QUOTED = re.compile(r'^([ \t]*#[ \t]*include[ \t]*)"([^"\n]+)"', re.MULTILINE)
+_QUOTED = r'(?m)^([ \t]*#[ \t]*include[ \t]*)"([^"\n]+)"'  # compiled when it is first used: start-up
 
 
-@dataclass(frozen=True)
-class NvvmModule:
+class NvvmModule(NamedTuple):
     """One module of LLVM IR: its name, as logs say it, and its bytes, text or bitcode."""
 
     name: str
     data: bytes
 
-    @cached_property
+    @property
     def text(self) -> str | None:
         """The text; None when the module is bitcode."""
         if self.data[:4] in (b"BC\xc0\xde", b"\xde\xc0\x17\x0b"):
@@ -50,7 +49,7 @@ class NvvmModule:
         return lines[number - 1] if 0 < number <= len(lines) else ""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Source:
     """What to compile: CUDA C++ (text, name, in-memory headers, include directories, macros), or LLVM IR.
 
@@ -176,7 +175,8 @@ class Source:
             return f"{match[1]}<{neighbour if neighbour in known else match[2]}>"
 
         return [
-            (name, _QUOTED.sub(functools.partial(angled, posixpath.dirname(name)), text)) for name, text in self.headers
+            (name, re.sub(_QUOTED, functools.partial(angled, posixpath.dirname(name)), text))
+            for name, text in self.headers
         ]
 
     def line(self, number: int) -> str:

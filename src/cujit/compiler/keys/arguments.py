@@ -29,13 +29,12 @@ _SAY = {
 _SHORT_VALUES = "arch gpu-architecture std rdc dc maxrregcount ftz fmad prec-div prec-sqrt split-compile O opt D U"
 _SHORT = frozenset(_SHORT_VALUES.split())
 _PTXAS = ("Xptxas", "ptxas-options")
-_ARGUMENT = re.compile(r"--?(?P<name>[A-Za-z][\w-]*)(?:=(?P<value>.*))?", re.DOTALL)
-_MACRO = re.compile(r"(?:-D=?|--define-macro=)(?P<name>[^=]*)(?:=(?P<value>.*))?", re.DOTALL)
-_INCLUDE = re.compile(r"-I.+", re.DOTALL)
-_UNDEFINED = re.compile(r"(?:-U=?|--undefine-macro=)\s*(?:__CUDACC_RTC__|__CUDACC__)\s*")
-# What an assembler's argument may be: a number, a word; no path, no other file.
-_PLAIN = re.compile(r"--?[A-Za-z][\w-]*(?:=[\w,+-]*)?")
-_NAMES_A_FILE = re.compile(r"file|optf|output|input|dump|trace|-o(?![\w-])")
+_DEFINE = ("--define-macro=", "-D=", "-D")
+_UNDEFINE = ("--undefine-macro=", "-U=", "-U")
+_ALWAYS_DEFINED = ("__CUDACC_RTC__", "__CUDACC__")
+# What an assembler's argument may be: a number, a word; no path, no other file. Compiled when first used: start-up.
+_PLAIN = r"--?[A-Za-z][\w-]*(?:=[\w,+-]*)?"
+_NAMES_A_FILE = r"file|optf|output|input|dump|trace|-o(?![\w-])"
 _PATHS = frozenset(("G", "device-debug", "g", "lineinfo", "generate-line-info"))
 
 
@@ -53,22 +52,28 @@ def unmodelled(arguments: Iterable[str], tool: Tool, extra: Iterable[str] = ()) 
 
 
 def _why_not(argument: str, tool: Tool, is_extra: bool) -> str | None:
-    if _UNDEFINED.fullmatch(argument):
+    if (_behind(argument, _UNDEFINE) or "").strip() in _ALWAYS_DEFINED:
         return "it takes away what NVRTC always defines"
-    if _MACRO.fullmatch(argument) or argument.startswith("-U"):
+    if _behind(argument, _DEFINE) is not None or argument.startswith("-U"):
         return None
-    if is_extra and _INCLUDE.fullmatch(argument):
+    if is_extra and argument.startswith("-I") and argument != "-I":
         return _SAY["I"]
-    match = _ARGUMENT.fullmatch(argument)
-    return _why_not_named(match["name"], match["value"], tool, is_extra) if match else _NO_FORM
+    said, equals, value = argument.partition("=")
+    name = said.removeprefix("-").removeprefix("-")
+    is_word = name.replace("-", "a").replace("_", "a").isalnum() and name[0].isascii() and name[0].isalpha()
+    if name == said or not is_word:
+        return "it is none of the form --name=value"
+    return _why_not_named(name, value if equals else None, tool, is_extra)
 
 
-_NO_FORM = "it is none of the form --name=value"
+def _behind(argument: str, beginnings: Iterable[str]) -> str | None:
+    """Give what follows the first beginning that an argument has."""
+    return next((argument.removeprefix(begin) for begin in beginnings if argument.startswith(begin)), None)
 
 
 def _why_not_named(name: str, value: str | None, tool: Tool, is_extra: bool) -> str | None:
     if name in _PTXAS:
-        is_plain = _PLAIN.fullmatch(value or "") and not _NAMES_A_FILE.search(value or "")
+        is_plain = re.fullmatch(_PLAIN, value or "") and not re.search(_NAMES_A_FILE, value or "")
         return None if is_plain else "it may name a file to the assembler"
     if not is_extra or name in _FILES:
         return _FILES.get(name)
@@ -89,8 +94,10 @@ def _known(tool: Tool) -> frozenset[str]:
 def macros(arguments: Iterable[str]) -> Iterator[str]:
     """Give the macros that arguments define, as they would stand after ``#define``."""
     for argument in arguments:
-        if match := _MACRO.fullmatch(argument):
-            yield f"{match['name'].strip()} {'1' if match['value'] is None else match['value']}"
+        macro = _behind(argument, _DEFINE)
+        if macro is not None:
+            name, equals, value = macro.partition("=")
+            yield f"{name.strip()} {value if equals else '1'}"
 
 
 def wants_paths(arguments: Iterable[str]) -> bool:

@@ -97,12 +97,13 @@ def unopened_build_of(
     hinted = None if store is None else _from_hint(library, store.get(_hint_name(library, toolchain, environment)))
     if hinted is not None:
         return hinted
-    path = find_library(library, [home for _, home in toolchain.settings.cuda_homes])
+    homes = [home for _, home in toolchain.settings.cuda_homes]
+    path = find_library(library, homes)
     if path is None:
         raise missing_library(NAMES[library], FileNotFoundError("it was sought and not opened"))
     files = _stamps(_files(library, path))
-    beside = find_library("nvrtc-builtins", [home for _, home in toolchain.settings.cuda_homes]) or ""
-    named = re.search(r"\.so\.(\d+)\.(\d+)", beside)
+    *_, numbered = [file for file, _ in files[1:]] or [find_library("nvrtc-builtins", homes) or ""]
+    named = re.search(r"\.so\.(\d+)\.(\d+)", numbered)
     version = (int(named[1]), int(named[2])) if named else NEWEST
     arches = () if library in ("nvJitLink", "nvfatbin") else arches_of(version)
     return Build(library, path, version, arches, _identity(files), files, is_opened=False)

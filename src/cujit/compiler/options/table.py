@@ -139,11 +139,12 @@ def _defines(given: object) -> Mapping[str, str | None] | None:
 
 
 # An identifier, with parameters where the macro is like a function. Source: ISO C++ [cpp.replace]; `$` is EDG's.
-_MACRO = re.compile(r"[^\W\d][\w$]*(\([\w$, .]*\))?")
+# Compiled when it is first used: start-up.
+_MACRO = r"[^\W\d][\w$]*(\([\w$, .]*\))?"
 
 
 def _macro(name: object) -> str:
-    if isinstance(name, str) and _MACRO.fullmatch(name):
+    if isinstance(name, str) and re.fullmatch(_MACRO, name):
         return name
     raise OptionError(
         f"define: {spell(name)} is no name of a macro", help="define={'N': 4, 'FLAG': None, 'SQ(x)': '((x)*(x))'}"
