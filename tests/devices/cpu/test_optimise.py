@@ -72,9 +72,12 @@ def test_a_kernel_that_is_long_or_has_no_loops_gets_the_passes_that_take_time_in
     assert levels == [level]
 
 
-@pytest.mark.parametrize(("said", "simplified"), [("no", 0), ("yes", 3)])
-def test_a_kernel_without_loops_gets_few_passes_and_the_code_generator_of_all(
-    said: str, simplified: int, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("said", "simplified", "generator"),
+    [('"cujit-loops"="no"', 0, 2), ('"cujit-loops"="yes"', 3, 2), ('"cujit-long"="yes"', 3, 1)],
+)
+def test_a_kernel_without_loops_gets_few_passes_and_one_that_is_not_long_the_code_generator_of_all(
+    said: str, simplified: int, generator: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     compiler, run, levels, runs = jit._compiler, FunctionPassManager.run, [], []
 
@@ -88,8 +91,8 @@ def test_a_kernel_without_loops_gets_few_passes_and_the_code_generator_of_all(
 
     monkeypatch.setattr(jit, "_compiler", compiler_of)
     monkeypatch.setattr(FunctionPassManager, "run", watched)
-    jit.emit_object(IR.replace("%at) {", f'%at) "cujit-loops"="{said}" {{'), kernel=True)
-    assert (levels[-1], len(runs)) == (2, simplified)
+    jit.emit_object(IR.replace("%at) {", f"%at) {said} {{"), kernel=True)
+    assert (levels[-1], len(runs)) == (generator, simplified)
 
 
 @pytest.mark.parametrize(("constants", "said"), [(100, "no"), (200_000, "yes")])
