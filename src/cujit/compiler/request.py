@@ -15,6 +15,7 @@ from cujit.compiler.options.table import is_utf8
 from cujit.compiler.options.values import Options, Tool
 from cujit.errors import OptionError, spell
 from cujit.forks import cached_property
+from cujit.toolchain.headers import HOST_DIRECTORY
 from cujit.toolchain.toolset import Compilers
 
 _LANGUAGES = ("cuda", "nvvm")
@@ -86,10 +87,11 @@ class Request:
 
     @property
     def include(self) -> tuple[str, ...]:
-        """The include directories of the source and of the options, in their order."""
+        """The include directories of the source and of the options, in their order; stand-ins for hosts come last."""
         said = self.options.get("include") or ()
         assert isinstance(said, tuple)
-        return (*self.source.include, *map(str, said))
+        stand_ins = [str(HOST_DIRECTORY)] if self.options.get("host_headers") else []
+        return (*self.source.include, *map(str, said), *stand_ins)
 
     def arguments(self) -> list[str]:
         """Write the compiler's arguments, without the toolkit's include directories.

@@ -14,6 +14,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 STD_DIRECTORY = Path(__file__).with_name("std")
+HOST_DIRECTORY = Path(__file__).with_name("host")
+"""Where headers for hosts are found, with nothing in them, by who asks for that."""
 """Where the standard headers over libcu++ lie (``std_headers``); the last include directory of a compile."""
 
 

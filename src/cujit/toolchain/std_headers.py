@@ -18,7 +18,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
 
-from cujit.toolchain.headers import STD_DIRECTORY
+from cujit.toolchain.headers import HOST_DIRECTORY, STD_DIRECTORY
 
 # fmt: off
 _FORWARDED = (
@@ -125,13 +125,54 @@ STD_HEADERS: Mapping[str, str] = MappingProxyType(dict(sorted(_BODIES.items())))
 """Header name -> what it does, without the frame that ``render`` adds."""
 
 
-def render(name: str) -> str:
-    """Give the text of the file that stands for the standard header ``name``."""
-    return f"// <{name}> for NVRTC. Written by cujit.toolchain.std_headers.\n#pragma once\n{STD_HEADERS[name]}"
+# Headers of the standard library, and of systems, with nothing in them that a kernel could use.
+_HOST = """
+any codecvt condition_variable deque filesystem forward_list fstream future iomanip ios iosfwd iostream istream list
+locale map memory_resource mutex ostream queue regex set shared_mutex sstream stack stdexcept stop_token streambuf
+string strstream syncstream system_error thread unordered_map unordered_set valarray vector
+errno.h fcntl.h pthread.h signal.h strings.h sys/stat.h sys/time.h sys/types.h unistd.h windows.h
+helper_functions.h helper_timer.h
+"""
+_SILENT = """\
+#define stdout ((void*)0)
+#define stderr ((void*)0)
+template <class... T> __device__ inline int fprintf(void*, const char*, T...) { return 0; }
+__device__ inline int fflush(void*) { return 0; }
+"""
+_ENDING = """\
+#define EXIT_SUCCESS 0
+#define EXIT_FAILURE 1
+__device__ inline void exit(int) { __trap(); }
+__device__ inline void abort() { __trap(); }
+"""
+
+HOST_HEADERS: Mapping[str, str] = MappingProxyType(
+    {
+        **dict.fromkeys(_HOST.split(), ""),
+        # Beside std, so that functions that check an error and end, and that no kernel calls, compile for the GPU.
+        "stdio.h": _SILENT,
+        "cstdio": "#include <stdio.h>\n" + _BODIES["cstdio"],
+        "stdlib.h": _BODIES["stdlib.h"] + _ENDING,
+        "cstdlib": "#include <stdlib.h>\n" + _BODIES["cstdlib"],
+        # Of NVIDIA's CUDA samples.
+        "helper_cuda.h": "#define checkCudaErrors(call) ((void)(call))\n#define getLastCudaError(said)\n",
+    }
+)
+"""Headers for hosts -> what stands in for them where ``host_headers`` is ``"stub"``; most are empty."""
 
 
-def write_directory(directory: Path = STD_DIRECTORY) -> None:
-    """Write every header into ``directory``; for developers, after a change of the table."""
-    directory.mkdir(exist_ok=True)
-    for name in STD_HEADERS:
-        (directory / name).write_text(render(name))
+def render(name: str, bodies: Mapping[str, str] = STD_HEADERS) -> str:
+    """Give the text of the file that stands for the header ``name``."""
+    return f"// <{name}> for NVRTC. Written by cujit.toolchain.std_headers.\n#pragma once\n{bodies[name]}"
+
+
+def write_directory(directory: Path = STD_DIRECTORY, bodies: Mapping[str, str] = STD_HEADERS) -> None:
+    """Write every header into ``directory``; for developers, after a change of a table."""
+    for name in bodies:
+        (directory / name).parent.mkdir(exist_ok=True, parents=True)
+        (directory / name).write_text(render(name, bodies))
+
+
+def write_host_directory(directory: Path = HOST_DIRECTORY) -> None:
+    """Write the stand-ins; for developers too."""
+    write_directory(directory, HOST_HEADERS)

@@ -11,7 +11,7 @@ from typing import Any
 from cujit.arch.support import install, require_arch
 from cujit.artifact import Artifact, Kind
 from cujit.compiler.backends.diagnostics import NAME_MAP, missing_header, parse_log, without_warnings_in
-from cujit.compiler.inputs.kernels import plain_kernels
+from cujit.compiler.inputs.kernels import launch_lines, plain_kernels
 from cujit.compiler.inputs.source import Source
 from cujit.compiler.request import Request
 from cujit.errors import (
@@ -27,7 +27,7 @@ from cujit.errors import (
 from cujit.formats.mangling import SIGNATURE_PROBE, probe_expression, signature_of
 from cujit.signature import Signature
 from cujit.toolchain.nvrtc import Program
-from cujit.toolchain.std_headers import STD_HEADERS
+from cujit.toolchain.std_headers import HOST_HEADERS, STD_HEADERS
 from cujit.toolchain.toolset import Toolchain
 
 _PROBE_HEADER = "cujit_signature.h"
@@ -37,25 +37,30 @@ _PRAGMA = "#pragma nv_mangled_name "
 _NO_REASON = "Error in parsing name expression"
 _OVERLOADED = "overloaded function"
 _HOST_HEADER = (
-    "NVRTC compiles code for the GPU alone, and <{0}> is for the host: leave it out; <cuda/std/…> is for kernels"
+    "NVRTC compiles code for the GPU alone, and <{0}> is for the host: leave it out, or say "
+    "host_headers='stub' for an empty one; <cuda/std/…> is for kernels"
 )
-# Headers of the standard library, and of systems, with nothing in them that a kernel could use.
-_HOST_HEADERS = frozenset(
-    """
-    any codecvt condition_variable deque execution filesystem forward_list fstream future iomanip ios iosfwd iostream
-    istream list locale map memory_resource mutex ostream queue random regex set shared_mutex sstream stack stdexcept
-    stop_token streambuf string strstream syncstream system_error thread unordered_map unordered_set valarray vector
-    errno.h fcntl.h pthread.h signal.h sys/time.h sys/types.h unistd.h windows.h
-    """.split()  # noqa: SIM905
-) - frozenset(STD_HEADERS)
 _HEADER_HELP = (
     "give its directory (include=[…]) or its text (headers={name: text}); a source read from a file also "
     f"finds headers beside it; {install('cu13')} brings the toolkit's headers"
 )
 
+_FOR_HOSTS_ALONE = HOST_HEADERS.keys() - STD_HEADERS.keys()
+
 _FOR_HOSTS = "is not supported when compiling with NVRTC"
 _HOST_FUNCTION = " not allowed in JIT mode"
 """What CCCL's headers give of releases before 13.1, which do not look for NVRTC."""
+
+_LAUNCH = "kernel launch"
+_GUARD = (
+    "NVRTC compiles code for the GPU alone{}; put what runs on the host (main, launches, containers) between "
+    "#ifndef __CUDACC_RTC__ and #endif, and launch from Python"
+)
+
+_UNMARKED = (
+    "mark the function __device__, or say default_device=True for all without a mark; put main and what "
+    "launches kernels between #ifndef __CUDACC_RTC__ and #endif: NVRTC compiles code for the GPU alone"
+)
 
 _DEVICE_HEADERS = (
     "include what kernels use by itself: <cub/block/block_reduce.cuh>, <cub/warp/warp_scan.cuh> …; algorithms of a "
@@ -198,7 +203,7 @@ def _explain(request: Request, toolchain: Toolchain, error: ToolError, log: str)
     if header := missing_header(diagnostics):
         return HeaderNotFoundError(
             _no_header(request, toolchain, header, errors[0]),
-            help=_HOST_HEADER.format(header) if header in _HOST_HEADERS else _HEADER_HELP,
+            help=_HOST_HEADER.format(header) if header in _FOR_HOSTS_ALONE else _HEADER_HELP,
             **facts,
         )
     if unnamed := [name for name in request.names if any(_names(d, name) for d in errors)]:
@@ -206,25 +211,28 @@ def _explain(request: Request, toolchain: Toolchain, error: ToolError, log: str)
     count = counted(len(errors), "error") if errors else error.result
     return CompileError(
         f"{request.source.name} does not compile for {request.arch}: {count}\n{log.strip()}",
-        help=_host_help(errors),
+        help=_host_help(errors, request),
         **facts,
     )
 
 
-def _host_help(errors: Sequence[Diagnostic]) -> str | None:
+def _host_help(errors: Sequence[Diagnostic], request: Request) -> str | None:
     """Say what to do about code for the host, in words of cujit's options."""
+    is_unmarked = _says(errors, "-default-device")
+    if _says(errors, _LAUNCH) or ("host_headers" in request.options and not is_unmarked):
+        place = next(iter(launch_lines(request.source.text)), 0)
+        return _GUARD.format(f": {request.source.name}:{place} launches a kernel" if place else "")
     refused = [d.file for d in errors if _HOST_FUNCTION in d.message]
     of_cub, of_thrust = (sum(folder in file for file in refused) for folder in ("/cub/", "/thrust/"))
-    if any(_FOR_HOSTS in d.message for d in errors) or of_cub > of_thrust:
+    if _says(errors, _FOR_HOSTS) or of_cub > of_thrust:
         return _DEVICE_HEADERS
     if any("/thrust/" in d.file for d in errors):
         return "Thrust's containers and algorithms are host code, which NVRTC does not compile; <cub/…> is for kernels"
-    if any("-default-device" in d.message for d in errors):
-        return (
-            "mark the function __device__, or say default_device=True for all without a mark; "
-            "leave out main and what launches kernels: NVRTC compiles code for the GPU alone"
-        )
-    return None
+    return _UNMARKED if is_unmarked else None
+
+
+def _says(errors: Sequence[Diagnostic], words: str) -> bool:
+    return any(words in d.message for d in errors)
 
 
 def _explain_names(request: Request, unnamed: Sequence[str], facts: dict[str, Any]) -> CompileError:

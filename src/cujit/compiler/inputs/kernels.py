@@ -1,4 +1,4 @@
-"""Which kernels a text defines, as far as the text alone can tell."""
+"""Which kernels a text defines and where it launches some, as far as the text alone can tell."""
 
 from __future__ import annotations
 
@@ -28,6 +28,12 @@ def plain_kernels(text: str) -> tuple[str, ...]:
         return ()
     tokens = _TOKEN.findall(_NOISE.sub(_blank, text))
     return tuple(dict.fromkeys(_scan(tokens)))
+
+
+def launch_lines(text: str) -> list[int]:
+    """List the lines, counted from 1, on which a text launches a kernel (``<<<``), as far as it tells."""
+    plain = _NOISE.sub(lambda match: _blank(match) + "\n" * match[0].count("\n"), text)
+    return [number for number, line in enumerate(plain.split("\n"), start=1) if "<<<" in line]
 
 
 def _blank(match: re.Match[str]) -> str:

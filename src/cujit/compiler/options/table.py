@@ -15,6 +15,7 @@ from typing import NamedTuple, TypeAlias
 
 from cujit.compiler.options.spelling import Rejects, Spelling, each, flag, joined, pairs, switch, value
 from cujit.errors import OptionError, alike, spell
+from cujit.toolchain.headers import HOST_DIRECTORY
 
 Value: TypeAlias = bool | int | str | tuple[int, ...] | tuple[str, ...] | Mapping[str, str | None]
 
@@ -200,6 +201,10 @@ _ROWS: tuple[Option, ...] = (
            flag("--no-source-include")),
     Option("default_device", _B, "Take functions and variables without an annotation as `__device__`.",
            flag("--device-as-default-execution-space")),
+    Option("host_headers", _T,
+           "`stub` finds `<vector>`, `<iostream>` and other headers for hosts, empty; any other stays an error.",
+           Spelling("a directory, searched after the others", lambda _: [f"--include-path={HOST_DIRECTORY}"]),
+           choices=("stub",)),
     Option("restrict", _B, "Take every pointer parameter of a kernel as `__restrict__`.", flag("--restrict")),
     Option("int128", _B, "Allow `__int128`.", flag("--device-int128")),
     Option("float128", _B, "Allow `__float128`; sm_100 and later.", flag("--device-float128")),

@@ -1,0 +1,2 @@
+// <helper_functions.h> for NVRTC. Written by cujit.toolchain.std_headers.
+#pragma once

@@ -1,0 +1,2 @@
+// <helper_timer.h> for NVRTC. Written by cujit.toolchain.std_headers.
+#pragma once

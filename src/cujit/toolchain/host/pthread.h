@@ -1,0 +1,2 @@
+// <pthread.h> for NVRTC. Written by cujit.toolchain.std_headers.
+#pragma once

@@ -1,0 +1,2 @@
+// <signal.h> for NVRTC. Written by cujit.toolchain.std_headers.
+#pragma once

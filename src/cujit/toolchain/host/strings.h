@@ -1,0 +1,2 @@
+// <strings.h> for NVRTC. Written by cujit.toolchain.std_headers.
+#pragma once

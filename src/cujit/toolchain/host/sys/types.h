@@ -1,0 +1,2 @@
+// <sys/types.h> for NVRTC. Written by cujit.toolchain.std_headers.
+#pragma once

@@ -1,0 +1,96 @@
+"""Ordinary .cu files: headers for hosts with nothing in them, and words for what stays with the host."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from cujit.cache.cache import Cache
+from cujit.cache.provenance import Outcome
+from cujit.errors import CompileError, HeaderNotFoundError, OptionError
+from cujit.program import Source, build, compile
+from cujit.toolchain.std_headers import HOST_HEADERS
+
+SAMPLE = """\
+#include <cstdio>
+#include <cstdlib>
+#include <iostream>
+#include <vector>
+#include <sys/time.h>
+#include "helper_cuda.h"
+#include <cub/block/block_reduce.cuh>
+void die(const char* why) { fprintf(stderr, "%s", why); exit(EXIT_FAILURE); }
+int twice(int x) { checkCudaErrors(x); return 2 * x; }
+__global__ void k(int* x) { *x = twice(*x); printf("%d", *x); }
+#ifndef __CUDACC_RTC__
+int main() { std::vector<int> v(1); k<<<1, 1>>>(v.data()); std::cout << v[0]; }
+#endif
+"""
+LAUNCHING = """\
+// k<<<1, 1>>>() is what "k<<<1, 1>>>" does, in
+/* several
+   lines */
+#include <vector>
+__global__ void k(int* x) { *x = 1; }
+void launch(std::vector<int>& v) {
+    k<<<1, 1>>>(v.data());
+}
+"""
+
+
+def test_an_ordinary_file_compiles() -> None:
+    made = compile(SAMPLE, default_device=True, host_headers="stub")
+    assert made.names == {"k": "_Z1kPi"}
+    assert made.log == ""
+
+
+def test_all_stand_ins_compile_together_and_with_every_standard_header() -> None:
+    text = "".join(f"#include <{name}>\n" for name in HOST_HEADERS if name != "stdlib.h")
+    text += (
+        "#include <algorithm>\n#include <cmath>\n#include <string_view>\n#include <tuple>\n#include <cuda/std/span>\n"
+    )
+    assert compile(text + "__global__ void k() {}", host_headers="stub").names
+
+
+def test_without_the_option_the_header_is_missing_and_the_option_is_named() -> None:
+    with pytest.raises(HeaderNotFoundError, match=r"source.cu:3: header iostream not found") as caught:
+        compile(SAMPLE, default_device=True)
+    assert "host_headers='stub'" in (caught.value.help or "")
+
+
+def test_a_header_that_is_not_on_the_list_is_an_error_with_its_line() -> None:
+    with pytest.raises(HeaderNotFoundError, match=r"source.cu:2: header mpi.h not found"):
+        compile("#include <vector>\n#include <mpi.h>\n__global__ void k() {}", host_headers="stub")
+    with pytest.raises(OptionError, match="host_headers is 'empty'; it takes one of stub"):
+        compile("__global__ void k() {}", host_headers="empty")
+
+
+def test_a_launch_is_an_error_that_names_its_line() -> None:
+    with pytest.raises(CompileError) as caught:
+        compile(LAUNCHING, host_headers="stub", default_device=True)
+    assert "source.cu:7 launches a kernel" in (caught.value.help or "")
+    assert "#ifndef __CUDACC_RTC__" in (caught.value.help or "")
+
+
+def test_a_function_without_a_mark_is_told_of_default_device_first() -> None:
+    with pytest.raises(CompileError) as caught:
+        compile(LAUNCHING.replace("std::vector<int>& v", "int* v").replace("v.data()", "v"), host_headers="stub")
+    assert "default_device=True" in (caught.value.help or "")
+
+
+def test_the_headers_of_a_user_go_before_the_stand_ins(tmp_path: Path) -> None:
+    (tmp_path / "vector").write_text("#define OWN 42\n")
+    text = "#include <vector>\n__global__ void k(int* x) { *x = OWN; }"
+    assert "42" in compile(Source.cuda(text, include=tmp_path), host_headers="stub").text
+    assert "42" in compile(text, include=tmp_path, host_headers="stub").text
+
+
+def test_it_is_kept_in_the_cache_and_goes_to_every_target(tmp_path: Path) -> None:
+    cache = Cache(tmp_path / "cache")
+    said = {"default_device": True, "host_headers": "stub"}
+    made = [compile(SAMPLE, cache=cache, options=said).provenance for _ in range(2)]
+    outcomes = [origin.outcome for origin in made if origin]
+    assert outcomes == [Outcome.MADE, Outcome.MEMORY]
+    assert build(SAMPLE, ["sm_90", "compute_80"], options=said, cache=cache, jobs=os.cpu_count()).names
