@@ -83,8 +83,8 @@ def test_page_is_what_the_code_says(page: str) -> None:
 
 
 def test_pages_name_every_public_name() -> None:
-    pages = PAGES["api"]() + PAGES["errors"]()
-    named = set(re.findall(r"^\| `(?:cujit\.)?([\w.]+)` ", pages, re.MULTILINE))
+    named = {*re.findall(r"^\| \[?`cujit\.([\w.]+)`", PAGES["api"](), re.MULTILINE)}
+    named |= {*re.findall(r"^\| `(\w+)` ", PAGES["errors"](), re.MULTILINE)}
     assert named == {name.removeprefix("errors.") for name in _PUBLIC} - {*_ROOMS, "Diagnostic"}
 
 

@@ -8,13 +8,13 @@ from __future__ import annotations
 import inspect
 import sys
 from pathlib import Path
-from types import ModuleType
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "src"))
 
 import click
 
 import cujit.errors as errors
+from api_page import api_page, first_sentence
 from cujit.arch.support import dotted
 from cujit.cli.app import main
 from cujit.cli.exit_codes import ExitCode
@@ -127,42 +127,7 @@ def _error(kind: type) -> str:
     bases = ", ".join(f"`{base.__name__}`" for base in kind.__bases__)
     status = ExitCode.MISSING if issubclass(kind, errors.MissingError) else ExitCode.WRONG_INPUT
     shown = "goes on" if issubclass(kind, Warning) else status.value
-    return f"| `{kind.__name__}` | {bases} | {shown} | {_first_sentence(kind)} |\n"
-
-
-_API_HEAD = """\
-# Names
-
-What one types is an attribute of `cujit`: `import cujit` and write `cujit.build(…)`. Values that calls give are in
-packages by subject, which need no import of their own: `cujit.inspection.KernelInfo`. The docstrings say the rest; the
-errors have [their own page](errors.md), options of the compiler [theirs](options.md). This page is written from the
-code; do not edit it by hand.
-"""
-_API_TABLE = "\n| name | what it is |\n|---|---|\n"
-
-
-def api_page() -> str:
-    """Write the page ``docs/api.md``."""
-    # The package as users see it: described here and not used.
-    root = sys.modules["cujit"]
-    rooms = {name: getattr(root, name) for name in dir(root) if isinstance(getattr(root, name), ModuleType)}
-    flat = [name for name in dir(root) if name not in rooms and not name.startswith("_")]
-    page = _API_HEAD + _API_TABLE + "".join(_api_row(root, name) for name in flat)
-    for room, module in rooms.items():
-        names = [name for name in module.__all__ if name not in flat]
-        if module is not errors and names:
-            about = _first_sentence(module)
-            page += f"\n## cujit.{room}\n\n{about}\n{_API_TABLE}" + "".join(_api_row(module, name) for name in names)
-    return page
-
-
-def _api_row(module: ModuleType, name: str) -> str:
-    return f"| `{module.__name__}.{name}` | {_first_sentence(getattr(module, name))} |\n"
-
-
-def _first_sentence(thing: object) -> str:
-    paragraph = inspect.cleandoc(thing.__doc__ or "").split("\n\n")[0]
-    return " ".join(paragraph.split()).replace("``", "`").replace("|", "\\|")
+    return f"| `{kind.__name__}` | {bases} | {shown} | {first_sentence(kind)} |\n"
 
 
 _INSTRUCTIONS_HEAD = """\

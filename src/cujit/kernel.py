@@ -22,14 +22,18 @@ from cujit.machine import chosen, cpu
 class Launch(PreparedLaunch):
     """A kernel with its grid, block, dynamic shared memory, stream and options: call it with the arguments.
 
-    Where LLVM is there, calls go straight into machine code that was made for the kernel's parameters, checks and
-    all. It is compiled beside later calls, from the fourth on. It reads exact ints, floats and bools, None,
-    ``Pointer``, our arrays, torch's tensors, and CuPy's arrays where CuPy works in the stream of the launch. Anything
-    else is read by Python: NumPy's scalars, structures, numba's and JAX's arrays, subclasses (one to a few
-    microseconds for each).
+    Where LLVM is there, calls go straight into machine code that was made for the kernel's parameters, checks and all.
+    It is compiled beside later calls, from the fourth on. It reads exact ints, floats and bools, None, ``Pointer``, our
+    arrays, torch's tensors, and CuPy's arrays where CuPy works in the stream of the launch. Anything else is read by
+    Python: NumPy's scalars, structures, numba's and JAX's arrays, subclasses (one to a few microseconds for each).
 
-    A kernel runs after what CuPy, or another library that says so in ``__cuda_array_interface__``, has begun in its
-    own stream. What such a library does later waits for the kernel only in the same stream: pass that as ``stream``.
+    A kernel runs after what CuPy, or another library that says so in ``__cuda_array_interface__``, has begun in its own
+    stream. What such a library does later waits for the kernel only in the same stream: pass that as ``stream``.
+
+    Example::
+
+        launch = kernel[4, 256]
+        launch(2.0, x, y, 1000)
     """
 
     __slots__ = ()
@@ -47,8 +51,12 @@ class Launch(PreparedLaunch):
 
         For each argument that is an array it gives a NumPy array as the kernel left it, for any other the argument
         itself. The arrays are copied first and stay as they are; arguments that share memory share it there too.
-        Variables of the module begin as the image has them. The image has to hold PTX. ``device`` is a CPU device
-        other than ``cujit.cpu()``; ``check`` names the checks that the kernel runs under, as in ``cujit.cpu(check=…)``.
+        Variables of the module begin as the image has them. The image has to hold PTX.
+
+        Args:
+            arguments: as for the launch.
+            device: a CPU device other than ``cujit.cpu()``.
+            check: the checks that the kernel runs under, as in ``cujit.cpu(check=…)``.
 
         Raises:
             KernelFaultError: a check found something, or the kernel could not go on.
@@ -56,6 +64,11 @@ class Launch(PreparedLaunch):
             ArgumentError: the arguments do not fit, one is a bare address (of unknown size), or ``device`` is a GPU.
             LaunchError: the CPU device does not take such a launch.
             ClosedError: the module, or an array, was closed.
+
+        Example::
+
+            _, _, after, _ = kernel[4, 256].replay_on_cpu(2.0, x, y, 1000, check="memory")
+            assert after[0] == 2 and y.numpy()[0] == 0
         """
         if device is not None and check is not None:
             raise ArgumentError(
@@ -76,6 +89,11 @@ class Kernel:
     """One kernel, loaded: ``kernel[grid, block](…)`` or ``kernel.over(n)(…)`` runs it.
 
     ``name`` is how it was found in the source, ``lowered_name`` what the image calls it.
+
+    Example::
+
+        kernel = module["axpy<float>"]
+        print(kernel, kernel.resources)         # void axpy<float>(float, const float*, float*, int)
     """
 
     def __init__(self, entry: LaunchEntry) -> None:
@@ -121,11 +139,17 @@ class Kernel:
     def occupancy(self, block: int | tuple[int, ...], shared_bytes: int = 0) -> float:
         """Tell which part of a processor's thread slots blocks of that size fill, from 0 to 1.
 
-        ``shared_bytes`` is dynamic shared memory of a block, in bytes.
+        Args:
+            block: threads of a block, an int or a tuple.
+            shared_bytes: dynamic shared memory of a block, in bytes.
 
         Raises:
             LaunchError: such a block cannot run.
             ClosedError: the module was closed.
+
+        Example::
+
+            assert 0 < kernel.occupancy(256) <= 1
         """
         shape = launch_shape(1, block, shared_bytes, self.name)
         limits = self.device.limits
@@ -139,14 +163,21 @@ class Kernel:
 
         A kernel whose blocks wait for each other (``grid.sync()``, a counter in global memory) may have that many
         blocks and no more: another one would be waited for and never start. On a GPU it is what one multiprocessor
-        holds times their number, as far as nothing else runs; on the CPU device it is one.
-        ``shared_bytes`` is dynamic shared memory of a block, in bytes. 0 means that not even one block fits.
+        holds times their number, as far as nothing else runs. 0 means that not even one block fits.
 
         Source: CUDA C++ Programming Guide, "Grid Synchronization".
+
+        Args:
+            block: threads of a block, an int or a tuple.
+            shared_bytes: dynamic shared memory of a block, in bytes.
 
         Raises:
             LaunchError: such a block cannot run.
             ClosedError: the module was closed.
+
+        Example::
+
+            assert kernel.cooperative_limit(256) >= 1
         """
         shape = launch_shape(1, block, shared_bytes, self.name)
         check_launch(self.name, shape, self.device.limits, self.resources)
@@ -156,11 +187,18 @@ class Kernel:
         """Choose the block of which most threads can run at a time, and count its blocks: a whole device's worth.
 
         Of blocks that are equal in that, the largest is taken, so that the fewest have to wait for each other. The
-        kernel loops over its elements from there. ``shared_bytes`` is dynamic shared memory of a block, in bytes.
+        kernel loops over its elements from there.
+
+        Args:
+            shared_bytes: dynamic shared memory of a block, in bytes.
 
         Raises:
             LaunchError: a block with so much shared memory cannot run.
             ClosedError: the module was closed.
+
+        Example::
+
+            block, blocks = kernel.cooperative_shape()
         """
         shared = launch_shape(1, 1, shared_bytes, self.name).shared_bytes
         warp = self.device.limits.warp_size
@@ -170,14 +208,21 @@ class Kernel:
         return max(shapes, key=lambda shape: (shape.block * shape.blocks, shape.block))
 
     def __getitem__(self, shape: Any) -> Launch:
-        """Fix ``kernel[grid, block]``, ``[grid, block, shared_bytes]`` or ``[grid, block, shared_bytes,
-        stream]``.
+        """Fix ``kernel[grid, block]``, ``[grid, block, shared_bytes]`` or ``[grid, block, shared_bytes, stream]``.
 
         Grid and block are an int or a tuple of up to three, in blocks and threads.
+
+        Args:
+            shape: ``grid, block``, and then ``shared_bytes`` and ``stream``.
 
         Raises:
             LaunchError: a size is malformed or breaks a limit of the device or of the kernel.
             ClosedError: the module was closed.
+
+        Example::
+
+            kernel[4, 256](2.0, x, y, 1000)
+            kernel[(4, 1), (256, 1), 0, device.stream()](2.0, x, y, 1000)
         """
         try:
             grid, block = shape
@@ -218,16 +263,27 @@ class Kernel:
     ) -> Launch:
         """Fix all that a launch can ask for; ``kernel[grid, block]`` is the short way.
 
-        ``grid``, ``block`` and ``cluster`` are an int or a tuple of up to three: blocks, threads of a block, blocks of
-        a cluster. ``cooperative`` has all blocks run at a time, so that they can wait for each other. ``overlap`` lets
-        the kernel start before the one before it in the stream has ended (programmatic dependent launch); it waits
-        for that one by ``cudaGridDependencySynchronize()``. ``priority`` is as for streams: lower is sooner.
-        ``timeout_s`` is how long the launch may run, in seconds, on the CPU device alone: a ``KernelFaultError`` then
-        ends it and says where its blocks stood.
+        Args:
+            grid: blocks, an int or a tuple of up to three.
+            block: threads of a block, likewise.
+            shared_bytes: dynamic shared memory of a block, in bytes; above 48 KiB the kernel is opted in.
+            stream: ours, another library's, or a handle.
+            cluster: blocks of a cluster.
+            cooperative: have all blocks run at a time, so that they can wait for each other.
+            overlap: let the kernel start before the one before it in the stream has ended (programmatic dependent
+                launch); it waits for that one by ``cudaGridDependencySynchronize()``.
+            priority: as for streams, lower is sooner.
+            timeout_s: seconds that the launch may run, on the CPU device alone: a ``KernelFaultError`` then ends it and
+                says where its blocks stood.
 
         Raises:
             LaunchError: a size is malformed or breaks a limit of the device or of the kernel.
             ClosedError: the module or the stream was closed.
+
+        Example::
+
+            launch = kernel.prepare(4, 256, timeout_s=10)
+            launch(2.0, x, y, 1000)
         """
         options = LaunchOptions.of(cluster, cooperative, overlap, priority, timeout_s, self.name)
         return self._launch(launch_shape(grid, block, shared_bytes, self.name), stream, options)
@@ -243,13 +299,23 @@ class Kernel:
     ) -> Launch:
         """Have blocks that all run at a time, so that they can wait for each other (``grid.sync()``): a device's worth.
 
-        ``size`` is how many elements there are, an int or a tuple; fewer blocks run if so many are not needed, and
-        where there are more elements the kernel loops. The block is that of ``cooperative_shape`` unless ``block``
-        says it. With a ``cluster`` the blocks are counted in whole clusters.
+        Fewer blocks run if so many are not needed, and where there are more elements the kernel loops.
+
+        Args:
+            size: how many elements there are, an int or a tuple; None is as many as run at a time.
+            block: threads of a block; None is that of ``cooperative_shape``.
+            shared_bytes: dynamic shared memory of a block, in bytes.
+            stream: where it runs.
+            cluster: blocks of a cluster; they are counted in whole clusters.
 
         Raises:
             LaunchError: not even one block, or one cluster, fits; a size is malformed; or the size is 0.
             ClosedError: the module was closed.
+
+        Example::
+
+            launch = kernel.cooperative(x.size)
+            launch(2.0, x, y, x.size)
         """
         wide = self.cooperative_shape(shared_bytes).block if block is None else block
         one = launch_shape(1, wide, shared_bytes, self.name)
@@ -272,6 +338,10 @@ class Kernel:
         Raises:
             UnsupportedError: the device is a GPU, whose launches nobody can end.
             ClosedError: the module was closed.
+
+        Example::
+
+            kernel.cancel()                         # none runs: nothing happens
         """
         self._image.require()
         self._loaded.cancel()
@@ -286,12 +356,21 @@ class Kernel:
     ) -> Launch:
         """Cover ``size`` elements, one thread each: an int, or up to three along x, y and z.
 
-        The block is that of highest occupancy unless ``block`` says it; the last blocks reach beyond
-        ``size``, so the kernel must check. A size of 0 launches nothing.
+        The last blocks reach beyond ``size``, so the kernel must check. A size of 0 launches nothing.
+
+        Args:
+            size: elements along x, y and z.
+            block: threads of a block; None is that of highest occupancy.
+            shared_bytes: dynamic shared memory of a block, in bytes.
+            stream: where it runs.
 
         Raises:
             LaunchError: a size is malformed or breaks a limit.
             ClosedError: the module was closed.
+
+        Example::
+
+            kernel.over(x.size)(2.0, x, y, x.size)
         """
         sizes = problem_size(size, self.name)
         one = launch_shape(1, 1 if block is None else block, shared_bytes, self.name)
@@ -325,8 +404,18 @@ class Kernel:
     def __call__(self, *_arguments: object) -> None:
         """Refuse: a launch needs a grid.
 
+        Args:
+            _arguments: whatever was given.
+
         Raises:
             LaunchError: always, with what to write.
+
+        Example::
+
+            try:
+                kernel(2.0, x, y, 1000)
+            except cujit.errors.LaunchError as error:
+                print(error.help)                   # kernel[grid, block](…) or kernel.over(n)(…)
         """
         raise LaunchError(
             f"{self.name} needs to know how many threads run it",

@@ -40,9 +40,8 @@ from cujit.program import Options, Request, Source, compile, runner
 class Module(Mapping[str, Kernel]):
     """An Artifact loaded on a device: a mapping of its kernels.
 
-    ``module["axpy<float>"]`` finds a kernel by name expression, by its name in the source, or by its
-    lowered name. Kernels keep their module; it is unloaded when closed, or when nothing refers to it any
-    more.
+    ``module["axpy<float>"]`` finds a kernel by name expression, by its name in the source, or by its lowered name.
+    Kernels keep their module; it is unloaded when closed, or when nothing refers to it any more.
 
     ``route`` says how the image came to run, ``log`` is what the compilers on the way wrote, ``load_s`` is how long
     loading took in seconds of wall time, a compilation of PTX among it.
@@ -50,6 +49,11 @@ class Module(Mapping[str, Kernel]):
     A module travels to other processes, by ``pickle``, and so do its kernels: the Artifact goes with the name of the
     device and ``jit``, and is loaded where it arrives. That is the CPU device with the same checks, or the GPU of the
     same number, or the first where that process sees fewer. Variables begin there as the image has them.
+
+    Example::
+
+        module = cujit.load(ptx, device)
+        print(module.route, [kernel.name for kernel in module.values()])
     """
 
     def __init__(self, image: LoadedImage, *, load_s: float = 0.0) -> None:
@@ -65,9 +69,16 @@ class Module(Mapping[str, Kernel]):
     def __getitem__(self, name: str) -> Kernel:
         """Find a kernel.
 
+        Args:
+            name: a name expression, a name in the source, or a lowered name.
+
         Raises:
             NameNotFoundError: there is none of that name, or several; the message lists them.
             ClosedError: the module was closed.
+
+        Example::
+
+            same = module[module["axpy<float>"].lowered_name]
         """
         loaded = self._image.require()
         if not isinstance(name, str):
@@ -95,12 +106,20 @@ class Module(Mapping[str, Kernel]):
     ) -> DeviceArray:
         """See a ``__device__`` or ``__constant__`` variable as an array, by its lowered name.
 
-        It has as many elements of ``dtype`` as fit, unless ``shape`` says how many.
+        Args:
+            name: its lowered name.
+            dtype: of the elements.
+            shape: their number; without it, as many as fit.
 
         Raises:
             NameNotFoundError: there is none of that name.
             ArgumentError: its bytes are not that many elements.
             ClosedError: the module was closed.
+
+        Example::
+
+            bias = module.variable("bias", np.float32)
+            bias.fill(0.5)
         """
         loaded = self._image.require()
         address, size = loaded.variable(name)
@@ -124,7 +143,14 @@ class Module(Mapping[str, Kernel]):
         return self._image.loaded is None
 
     def close(self) -> None:
-        """Unload it; its kernels no longer run. Again is harmless."""
+        """Unload it; its kernels no longer run. Again is harmless.
+
+        Example::
+
+            module = cujit.load(ptx, device)
+            module.close()
+            assert module.closed
+        """
         self._image.close()
 
     def __enter__(self) -> Module:
@@ -150,14 +176,15 @@ def load(
 ) -> Module:
     """Load a cubin, PTX or fatbin on a device: an Artifact, the bytes of an image, or the path of a file.
 
-    ``device`` is a Device or its name; None is the first GPU, or else the CPU device. A str of more than
-    one line is PTX.
-
     PTX that is newer than a GPU's driver is assembled by the installed nvJitLink, or else its ``.version`` is lowered
-    to the driver's where everything in it is that old; ``Module.route`` tells. ``jit`` has options for whoever makes
-    machine code of PTX for a GPU: ``max_registers`` (per thread), ``opt_level`` (0 to 4), ``line_info``, ``debug``,
-    ``cache_mode`` (``none``, ``ca``, ``cg``) and ``assembler`` (``auto``, ``driver``, ``nvjitlink``, ``none``). Machine
-    code and the CPU device have no use for them.
+    to the driver's where everything in it is that old; ``Module.route`` tells.
+
+    Args:
+        image: an Artifact, the bytes of an image, the path of a file, or PTX as a str of several lines.
+        device: a Device or its name; None is the first GPU, or else the CPU device.
+        jit: options for whoever makes machine code of PTX for a GPU: ``max_registers`` (per thread), ``opt_level`` (0
+            to 4), ``line_info``, ``debug``, ``cache_mode`` (``none``, ``ca``, ``cg``) and ``assembler`` (``auto``,
+            ``driver``, ``nvjitlink``, ``none``). Machine code and the CPU device have no use for them.
 
     Raises:
         FormatError: the bytes are of no kind that cujit knows, or damaged.
@@ -165,6 +192,11 @@ def load(
         NotCompiledError: it is PTX, for a GPU, and ``CUJIT_COMPILE`` forbids the driver to compile it.
         DriverError: the driver refused it; ``log`` is what its compiler wrote.
         OptionError: an option is unknown or has a wrong value.
+
+    Example::
+
+        module = cujit.load(fatbin, device)
+        print(module.route, list(module))
     """
     return _load(image, device, JitOptions.of(jit).under(Compiling.from_environment(os.environ)))
 
@@ -221,18 +253,33 @@ def jit(
 ) -> Module:
     """Compile CUDA C++ for a device and load it there.
 
-    A GPU that NVRTC knows gets machine code, a newer one PTX of the newest architecture below it; the CPU device
-    gets PTX. Where compiling is forbidden, and from a cache of packs that a distribution brings, it gets the best that
-    there is: machine code of its family or of an older architecture, or PTX. ``arch`` says another (``sm_90a``).
-    ``names`` are the instances of templates to build. ``name`` and ``headers`` are the source's, if it is text;
-    ``cache``, ``timeout_s``, ``isolate``, ``memory_mib`` and ``more``, the options of the compiler, are as for
-    ``compile``.
+    A GPU that NVRTC knows gets machine code, a newer one PTX of the newest architecture below it; the CPU device gets
+    PTX. Where compiling is forbidden, and from a cache of packs that a distribution brings, it gets the best that there
+    is: machine code of its family or of an older architecture, or PTX.
+
+    Args:
+        source: text of CUDA C++, the path of a file, or a ``Source``.
+        names: the instances of templates to build (``"axpy<float>"``).
+        device: a Device or its name; None is the first GPU, or else the CPU device.
+        arch: compile for another architecture than the device's (``sm_90a``).
+        options: of the compiler, as a mapping; ``more`` are such as keywords.
+        name: what messages call a source that is text.
+        headers: texts of headers by name, for a source that is text.
+        cache: as for ``compile``.
+        timeout_s: as for ``compile``.
+        isolate: as for ``compile``.
+        memory_mib: as for ``compile``.
 
     Raises:
         CompileError: the source does not compile; ``diagnostics`` has every message.
         ArchError: code for ``arch`` does not run on the GPU, or the compiler no longer builds for the GPU.
         NotCompiledError: no cache has what runs there, and ``CUJIT_COMPILE`` or the cache forbids to compile.
         CujitError: see ``compile`` and ``load``.
+
+    Example::
+
+        kernel = cujit.jit(CODE, names=["axpy<float>"], device=device)["axpy<float>"]
+        kernel.over(x.size)(2.0, x, y, x.size)
     """
     place = chosen(device)
     if not isinstance(source, Source):

@@ -108,9 +108,21 @@ def request(
 ) -> Request:
     """Describe a compile without doing it: what ``compile`` would do, to print.
 
+    Args:
+        source: CUDA C++ or LLVM IR, as for ``compile``.
+        to: what comes out, as for ``compile``.
+        arch: the architecture, as for ``compile``.
+        names: the instances of templates, as for ``compile``.
+        options: of the compiler, as a mapping; ``more`` are such as keywords.
+
     Raises:
         OptionError: an option, ``to`` or a name is wrong.
         ArchError: the architecture is malformed or unknown.
+
+    Example::
+
+        asked = cujit.request(CODE, names=["axpy<float>"], arch="sm_90", std="c++17")
+        assert "--std=c++17" in asked.arguments()
     """
     return Request.of(source, to, arch, names, Options.of(options, more), runner())
 
@@ -130,11 +142,21 @@ def compile(
 ) -> Artifact:
     """Compile one source for one architecture: CUDA C++ through NVRTC, LLVM IR (``Source.nvvm``) through libNVVM.
 
-    ``to`` is ``"ptx"``, ``"cubin"`` or ``"ltoir"``; if None, the architecture tells: ``sm_…`` makes a cubin,
-    ``lto_…`` LTO-IR, anything else PTX. Without ``arch``, it is the lowest that the compiler has: PTX of it
-    runs on every GPU that the toolkit knows. ``names`` are name expressions (``"axpy<float>"``) whose lowered
-    names the Artifact carries; without any, kernels that are no templates are named where the text shows them.
     What the same inputs have made before comes out of the cache; ``provenance`` of the Artifact tells.
+
+    Args:
+        source: text of CUDA C++, the path of a file, a ``Source``, or LLVM IR (``Source.nvvm``).
+        to: ``"ptx"``, ``"cubin"`` or ``"ltoir"``; if None, the architecture tells: ``sm_…`` makes a cubin, ``lto_…``
+            LTO-IR, anything else PTX.
+        arch: ``"sm_90"``, ``"compute_80"``; if None, the lowest that the compiler has: PTX of it runs on every GPU that
+            the toolkit knows.
+        names: name expressions (``"axpy<float>"``) whose lowered names the Artifact carries; without any, kernels that
+            are no templates are named where the text shows them.
+        options: of the compiler (docs/options.md), as a mapping; ``more`` are such as keywords, which win.
+        cache: the Cache to use; None is the process's, False none.
+        timeout_s: seconds that the whole call may take (docs/limits.md).
+        isolate: whether a process apart does the work.
+        memory_mib: the address space of that process, in MiB.
 
     Raises:
         CompileError: the source does not compile, or a name is not in it; ``diagnostics`` has every message.
@@ -143,6 +165,11 @@ def compile(
         NotCompiledError: no cache has it, and ``CUJIT_COMPILE`` or the cache forbids to compile.
         OptionError: an option is unknown, ill-typed or not taken by NVRTC.
         ToolchainNotFoundError: NVRTC is not installed.
+
+    Example::
+
+        image = cujit.compile(CODE, arch="compute_80", names=["axpy<float>"], use_fast_math=True)
+        assert image.kind is cujit.Kind.PTX and "axpy<float>" in image.names
     """
     runner = _within(cache, timeout_s, isolate, memory_mib)
     return runner.get(CompileJob(Request.of(source, to, arch, names, Options.of(options, more), runner)))
@@ -163,11 +190,19 @@ def link(
 ) -> Artifact:
     """Link images of device code: Artifacts, paths or bytes of PTX, cubins, LTO-IR, objects, archives, fatbins.
 
-    ``to`` is ``"cubin"`` or ``"ptx"``. A cubin is nvJitLink's work. PTX of PTX is our own linker's, which needs no
-    toolkit; LTO-IR among the inputs goes through nvJitLink first. ``device`` links for a device: a cubin for a GPU,
-    PTX for the CPU device; without it, and without ``to``, a cubin comes out. Sources and LLVM IR among the inputs are
-    compiled first, for the same architecture. Without ``arch``, it is the device's, or else the highest of the images.
-    Names and signatures of the inputs are joined. ``docs/linking.md`` has the rules.
+    A cubin is nvJitLink's work. PTX of PTX is our own linker's, which needs no toolkit; LTO-IR among the inputs goes
+    through nvJitLink first. Names and signatures of the inputs are joined. ``docs/linking.md`` has the rules.
+
+    Args:
+        inputs: Artifacts, paths or bytes, and sources, which are compiled first for the same architecture.
+        to: ``"cubin"`` or ``"ptx"``; without it and without ``device``, a cubin.
+        arch: the architecture; without it, the device's, or else the highest of the images.
+        device: link for a device: a cubin for a GPU, PTX for the CPU device.
+        options: of nvJitLink, as a mapping; ``more`` are such as keywords.
+        cache: as for ``compile``.
+        timeout_s: as for ``compile``.
+        isolate: as for ``compile``.
+        memory_mib: as for ``compile``.
 
     Raises:
         LinkError: the images do not link; the message names input and symbol, and of PTX every reason with its line.
@@ -176,6 +211,12 @@ def link(
         FormatError: an input is no image that cujit knows.
         OptionError: an option is unknown, ill-typed or not taken by nvJitLink, or ``to`` is neither.
         ToolchainNotFoundError: nvJitLink is needed and not installed, and there is no GPU whose driver could link.
+
+    Example::
+
+        caller = cujit.compile("__device__ int twice(int); __global__ void k(int *p) { *p = twice(*p); }", rdc=True)
+        callee = cujit.compile("__device__ int twice(int x) { return 2 * x; }", rdc=True)
+        k = cujit.load(cujit.link([caller, callee], device=device), device)["k"]
     """
     from cujit.compiler.linking import link_parts, part_of  # start-up: a compile alone needs none of it
 
@@ -218,14 +259,21 @@ def bundle(
 ) -> Artifact:
     """Pack images for several architectures into one fatbin: Artifacts, Entries, paths or bytes.
 
-    A fatbin among the entries stands for the images in it, so one more architecture is
-    ``bundle([fatbin, image])``. ``compress`` is a bool, or ``"none"``, ``"size"``, ``"speed"``, ``"balance"``, or
-    ``"default"``, which leaves it to nvFatbin: it compresses PTX alone. None and True are ``"balance"``, but None
-    compresses nothing where there is LTO-IR, which could not be taken out again. Why: 80 kernels become 11 times
-    smaller, 800 become 78 times, smaller than a wheel deflates them; they are made in 1.1 to 1.5 times the time and
-    loaded in 1.08 to 1.16 times (nvFatbin 13.0, an H200; ``benchmarks/fatbin_size.py``). ``"size"`` takes 30 times as
-    long for a fifth to a third less.
+    A fatbin among the entries stands for the images in it, so one more architecture is ``bundle([fatbin, image])``.
     ``Entry(image, options="-O1")`` gives options to the tool that compiles PTX or LTO-IR later.
+
+    Args:
+        entries: Artifacts, Entries, paths or bytes of images.
+        compress: a bool, or ``"none"``, ``"size"``, ``"speed"``, ``"balance"``, or ``"default"``, which leaves it to
+            nvFatbin: it compresses PTX alone. None and True are ``"balance"``, but None compresses nothing where there
+            is LTO-IR, which could not be taken out again. Why: 80 kernels become 11 times smaller, 800 become 78 times,
+            smaller than a wheel deflates them; they are made in 1.1 to 1.5 times the time and loaded in 1.08 to 1.16
+            times (nvFatbin 13.0, an H200; ``benchmarks/fatbin_size.py``). ``"size"`` takes 30 times as long for a fifth
+            to a third less.
+        cache: as for ``compile``.
+        timeout_s: as for ``compile``.
+        isolate: as for ``compile``.
+        memory_mib: as for ``compile``.
 
     Raises:
         BundleError: an entry does not go into a fatbin, two are of one kind for one architecture, or one that a GPU
@@ -233,6 +281,11 @@ def bundle(
         FormatError: an entry is no image that cujit knows.
         OptionError: ``compress`` is none of these.
         ToolchainNotFoundError: nvFatbin is not installed.
+
+    Example::
+
+        more = cujit.bundle([fatbin, cujit.compile(CODE, arch="sm_100", names=["axpy<float>"])])
+        assert len(cujit.inspect(more).images) == 4
     """
     runner = _within(cache, timeout_s, isolate, memory_mib)
     from cujit.compiler.backends.bundle import check_shadows  # start-up: a compile alone needs none of it
@@ -262,17 +315,34 @@ def build(
 ) -> Artifact:
     """Compile one source for several targets and bundle the images into one fatbin.
 
-    A list of sources, of CUDA C++ and LLVM IR, and of images is compiled and linked for every target. A target
-    is ``sm_…`` (machine code), ``compute_…`` (PTX), ``lto_…`` (LTO-IR), ``"all"`` (machine code for every
-    architecture of the toolkit, and the newest PTX), ``"portable"`` (the oldest PTX), or ``"native"`` (the GPUs
-    of this machine, or what the function ``native`` gives). ``progress`` is called with (done, total,
-    target); ``jobs`` is the number of threads, one per processor if None. Each target and the fatbin are cached by
-    themselves.
+    A list of sources, of CUDA C++ and LLVM IR, and of images is compiled and linked for every target. Each target and
+    the fatbin are cached by themselves.
+
+    Args:
+        source: as for ``compile``, or a list of sources and images.
+        targets: ``sm_…`` (machine code), ``compute_…`` (PTX), ``lto_…`` (LTO-IR), ``"all"`` (machine code for every
+            architecture of the toolkit, and the newest PTX), ``"portable"`` (the oldest PTX), ``"native"`` (the GPUs of
+            this machine), or a list of these.
+        names: the instances of templates, as for ``compile``.
+        options: of the compiler, for all targets; ``more`` are such as keywords.
+        compress: as for ``bundle``.
+        progress: is called with (done, total, target) as targets are done.
+        jobs: how many threads compile; None is one per processor.
+        native: gives the architectures that ``"native"`` stands for, instead of the GPUs of this machine.
+        cache: as for ``compile``.
+        timeout_s: as for ``compile``.
+        isolate: as for ``compile``.
+        memory_mib: as for ``compile``.
 
     Raises:
         CompileError: the source does not compile; with several targets, the message has all of them.
         DeviceNotFoundError: ``"native"`` and there is no GPU.
         CujitError: see ``compile`` and ``bundle``.
+
+    Example::
+
+        image = cujit.build(CODE, ["sm_80", "sm_90", "compute_80"], names=["axpy<float>"])
+        image.save("axpy.fatbin")
     """
     # Start-up: a compile alone needs none of it.
     from cujit.compiler.build import build_fatbin, parse_targets

@@ -29,7 +29,13 @@ _CACHE_BYTES = 64 << 20
 
 @dataclass(frozen=True)
 class Timing:
-    """How long one call took, in milliseconds, sample by sample in the order taken; each is a mean over ``calls``."""
+    """How long one call took, in milliseconds, sample by sample in the order taken; each is a mean over ``calls``.
+
+    Example::
+
+        timing = cujit.time(kernel[4, 256], 2.0, x, y, 1000, repeat=3)
+        print(timing.median_ms, timing.spread, timing.samples_ms)
+    """
 
     samples_ms: tuple[float, ...]
     calls: int
@@ -66,7 +72,16 @@ class Timing:
         return (self.p90_ms - self.p10_ms) / self.median_ms if self.median_ms else 0.0
 
     def percentile_ms(self, percent: float) -> float:
-        """Give what so many percent of the samples are shorter than, interpolated between two of them."""
+        """Give what so many percent of the samples are shorter than, interpolated between two of them.
+
+        Args:
+            percent: from 0 to 100.
+
+        Example::
+
+            timing = cujit.time(kernel[4, 256], 2.0, x, y, 1000, repeat=3)
+            assert timing.percentile_ms(0) == timing.min_ms
+        """
         return float(np.percentile(self.samples_ms, percent))
 
     def __str__(self) -> str:
@@ -97,18 +112,30 @@ def time(
 ) -> Timing:
     """Measure how long ``call(*arguments)`` takes: a launch, a graph's ``launch``, or any function that makes some.
 
-    After ``warmup`` calls, ``repeat`` samples are taken, fewer if that takes more than ``limit_s`` seconds but three at
-    least. A sample is the mean over ``calls`` calls in a row; None chooses so many that a sample takes 0.2 ms or more,
-    so that neither the resolution of the events nor the way to the GPU is measured. ``flush_cache`` has each call find
-    the GPU's L2 cache (of the CPU device, the processor's last one) full of other memory, and ``calls`` is then 1.
+    On a GPU the time is that between two events in ``stream``; work that a function puts into other streams is not
+    measured. On the CPU device it is that of the clock.
 
-    On a GPU the time is that between two events in ``stream``: None is the stream of a launch or of a graph, or else
-    the default stream; work that a function puts into other streams is not measured. On the CPU device it is that of
-    the clock. ``device`` is that of a launch or a graph, or else the first GPU or the CPU device.
+    Args:
+        call: what is timed.
+        arguments: what it is called with.
+        repeat: how many samples are taken.
+        warmup: calls before the first sample.
+        calls: a sample is the mean over so many calls in a row; None chooses so many that a sample takes 0.2 ms or
+            more, so that neither the resolution of the events nor the way to the GPU is measured.
+        flush_cache: have each call find the GPU's L2 cache (of the CPU device, the processor's last one) full of other
+            memory; ``calls`` is then 1.
+        limit_s: seconds after which no more samples are taken, but three at least.
+        device: None is that of a launch or a graph, or else the first GPU or the CPU device.
+        stream: None is that of a launch or a graph, or else the default stream.
 
     Raises:
         ArgumentError: ``call`` cannot be called, or a number is out of range.
         DriverError: a kernel failed.
+
+    Example::
+
+        timing = cujit.time(kernel[4, 256], 2.0, x, y, 1000, repeat=10)
+        print(f"{timing.median_ms:.3f} ms")
     """
     plan = _plan(call, repeat, warmup, calls, limit_s, flush_cache)
     place, queue = _place(call, device, stream)

@@ -79,9 +79,14 @@ _NAME = re.compile(r"(sm|compute|lto)_([1-9][0-9]{1,2})([af]?)")
 class Arch:
     """One architecture: ``sm_90a``, ``compute_75``, ``lto_120f``.
 
-    ``number`` is ten times the compute capability (90, 103, 120); ``suffix`` is ``""``, ``"a"``
-    (this architecture only) or ``"f"`` (this family only). Ordered by number, then suffix, then kind.
-    ``Arch.parse`` is the door for strings and refuses names that no toolkit knows.
+    ``number`` is ten times the compute capability (90, 103, 120); ``suffix`` is ``""``, ``"a"`` (this architecture
+    only) or ``"f"`` (this family only). Ordered by number, then suffix, then kind. ``Arch.parse`` is the door for
+    strings and refuses names that no toolkit knows.
+
+    Example::
+
+        arch = cujit.Arch.parse("sm_90a")
+        assert (arch.number, arch.suffix, str(arch.virtual)) == (90, "a", "compute_90a")
     """
 
     kind: ArchKind
@@ -103,9 +108,16 @@ class Arch:
     def parse(cls, name: str | Arch) -> Arch:
         """Read ``sm_90a``, ``compute_75``, ``lto_100f``.
 
+        Args:
+            name: as tools write it; an Arch is given back as it is.
+
         Raises:
             ArchError: the name is malformed, or no toolkit has such an architecture; the nearest good
                 names are in the message.
+
+        Example::
+
+            assert cujit.Arch.parse("compute_80").is_virtual
         """
         if isinstance(name, Arch):
             return name
@@ -123,7 +135,16 @@ class Arch:
 
     @classmethod
     def of_capability(cls, major: int, minor: int) -> Arch:
-        """Name the real architecture of a device of compute capability ``major.minor``."""
+        """Name the real architecture of a device of compute capability ``major.minor``.
+
+        Args:
+            major: of the compute capability.
+            minor: of it.
+
+        Example::
+
+            assert str(cujit.Arch.of_capability(9, 0)) == "sm_90"
+        """
         return cls(ArchKind.REAL, 10 * major + minor)
 
     def __str__(self) -> str:
@@ -179,16 +200,23 @@ class Arch:
     def runs_on(self, device: Arch) -> bool:
         """Tell whether code built for this architecture runs on ``device`` (a real one).
 
-        Machine code runs on the same major capability from its minor on, but that of Tegra, and that of
-        others on Tegra, on exactly its own; PTX (and LTO-IR, once linked) on every later architecture; ``a``
-        only on exactly its own; ``f`` only on its own major capability from its minor on.
+        Machine code runs on the same major capability from its minor on, but that of Tegra, and that of others on
+        Tegra, on exactly its own; PTX (and LTO-IR, once linked) on every later architecture; ``a`` only on exactly its
+        own; ``f`` only on its own major capability from its minor on.
 
-        Source: CUDA C++ Programming Guide, "Binary Compatibility" with its note on Tegra, "Compute Capability
-        and Streaming Multiprocessor Versions", "Family-Specific" and "Architecture-Specific Features"; PTX ISA
-        9.1, ``.target``.
+        Source: CUDA C++ Programming Guide, "Binary Compatibility" with its note on Tegra, "Compute Capability and
+        Streaming Multiprocessor Versions", "Family-Specific" and "Architecture-Specific Features"; PTX ISA 9.1,
+        ``.target``.
+
+        Args:
+            device: a real architecture.
 
         Raises:
             ArchError: ``device`` is no Arch.
+
+        Example::
+
+            assert cujit.Arch.parse("sm_80").runs_on(cujit.Arch.parse("sm_86"))
         """
         if not isinstance(device, Arch):
             raise ArchError(
@@ -207,6 +235,10 @@ class Arch:
         """List what code may be built for to run on this real architecture, the best first.
 
         That is machine code for just this one, for its family, and for older ones of its major capability; then PTX.
+
+        Example::
+
+            assert [str(arch) for arch in cujit.Arch.parse("sm_86").served_by()][:2] == ["sm_86", "sm_80"]
         """
         known = (Arch.parse(name) for kind in (ArchKind.REAL, ArchKind.VIRTUAL) for name in _known_names(kind))
         fitting = {arch for arch in (self, self.virtual, *known) if arch.runs_on(self)}

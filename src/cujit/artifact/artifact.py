@@ -17,7 +17,12 @@ from cujit.signature import Signature
 
 
 class Kind(enum.Enum):
-    """What the bytes of an Artifact are."""
+    """What the bytes of an Artifact are.
+
+    Example::
+
+        assert ptx.kind is cujit.Kind.PTX and fatbin.kind is cujit.Kind.FATBIN
+    """
 
     PTX = "ptx"
     CUBIN = "cubin"
@@ -154,11 +159,16 @@ class Origin(Protocol):
 class Artifact:
     """An image and what is known of it; never changed, only replaced.
 
-    ``names`` maps each name expression that was asked for (``axpy<float>``) to its lowered name;
-    ``signatures`` maps lowered names to what the kernels take, where the build says. ``arch`` is None for a
-    fatbin, which holds several. ``log`` is what the tools wrote; ``name`` says where the image came from;
-    ``tool`` is what made it, with its version. ``provenance`` tells whether it came out of the cache, and why not;
-    None for an image that was not compiled, linked or bundled here. It is no part of what makes two Artifacts equal.
+    ``names`` maps each name expression that was asked for (``axpy<float>``) to its lowered name; ``signatures`` maps
+    lowered names to what the kernels take, where the build says. ``arch`` is None for a fatbin, which holds several.
+    ``log`` is what the tools wrote; ``name`` says where the image came from; ``tool`` is what made it, with its
+    version. ``provenance`` tells whether it came out of the cache, and why not; None for an image that was not
+    compiled, linked or bundled here. It is no part of what makes two Artifacts equal.
+
+    Example::
+
+        image = cujit.Artifact.of(ptx.data, name="axpy.ptx")
+        assert image.kind is cujit.Kind.PTX
     """
 
     kind: Kind
@@ -194,8 +204,16 @@ class Artifact:
     def of(cls, data: bytes | bytearray | memoryview | str, *, name: str = "") -> Artifact:
         """Wrap an image; its kind is found from its content.
 
+        Args:
+            data: the image, as bytes or text.
+            name: where it came from, for messages.
+
         Raises:
             FormatError: it is neither bytes nor text, or the bytes are of no kind that cujit knows.
+
+        Example::
+
+            assert cujit.Artifact.of(cubin.data).kind is cujit.Kind.CUBIN
         """
         image = image_bytes(data)
         kind = kind_of(image)
@@ -205,10 +223,18 @@ class Artifact:
     def open(cls, path: str | os.PathLike[str]) -> Artifact:
         """Read an image from a file; its kind is found from its content, never from the file's ending.
 
+        Args:
+            path: of the file.
+
         Raises:
             FormatError: the file is empty or of no kind that cujit knows.
             OptionError: ``path`` is none.
             FileError: the file cannot be read.
+
+        Example::
+
+            fatbin.save("axpy.fatbin")
+            assert cujit.Artifact.open("axpy.fatbin").data == fatbin.data
         """
         data = read_file(path)
         name = shown_path(path_of(path))
@@ -220,9 +246,16 @@ class Artifact:
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write the bare image, as NVIDIA's tools read it, and return the path.
 
+        Args:
+            path: of the file.
+
         Raises:
             OptionError: ``path`` is none.
             FileError: the file cannot be written; ``filename`` says which.
+
+        Example::
+
+            path = cubin.save("axpy.cubin")
         """
         text = path_of(path)
         try:
@@ -234,7 +267,12 @@ class Artifact:
         return Path(text)
 
     def to_python(self) -> str:
-        """Write the source of a Python module that holds the image and loads itself (``load(device=None)``)."""
+        """Write the source of a Python module that holds the image and loads itself (``load(device=None)``).
+
+        Example::
+
+            Path("axpy_image.py").write_text(fatbin.to_python())
+        """
         from cujit.artifact.embedding import python_module  # start-up: few write one
 
         return python_module(self)
@@ -244,8 +282,15 @@ class Artifact:
 
         What it declares is called ``name_image``, ``NAME_SIZE``, ``name_kernel_…`` and ``name_kernels``.
 
+        Args:
+            name: what it declares begins with that.
+
         Raises:
             OptionError: ``name`` is no identifier of C.
+
+        Example::
+
+            Path("axpy.h").write_text(fatbin.to_c("axpy"))
         """
         from cujit.artifact.embedding import c_header  # start-up: few write one
 

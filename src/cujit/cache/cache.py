@@ -21,7 +21,14 @@ from cujit.cache.lock import Hold, KeyLocks, lock_file
 from cujit.cache.memory import Recent
 from cujit.cache.provenance import Counters, Outcome, Provenance
 from cujit.cache.record import Summary, encode
-from cujit.cache.settings import DEFAULT_CAP_BYTES, DEFAULT_REMOTE_WAIT_S, CacheSettings, Compiling
+from cujit.cache.settings import (
+    DEFAULT_CAP_BYTES,
+    DEFAULT_REMOTE_WAIT_S,
+    CacheSettings,
+    Compiling,
+    directory_of,
+    require_size,
+)
 from cujit.cache.store import PACK_SUFFIX, Explanation, Published, Root, Store
 from cujit.cache.trust import Trust
 from cujit.errors import CacheRefusedError, CacheWarning, CompileError, FormatError, OptionError, spell, warn
@@ -94,6 +101,11 @@ class Cache:
 
     Any number of threads and processes share the roots. Whatever the file system does, ``get_or_make`` gives the
     Artifact: what went wrong is counted, and said once by a ``CacheWarning``.
+
+    Example::
+
+        cache = cujit.Cache(Path("kernels"), cap_bytes=1 << 30)
+        image = cujit.compile(CODE, names=["axpy<float>"], cache=cache)
     """
 
     def __init__(
@@ -111,36 +123,37 @@ class Cache:
         trust: Path | None = None,
         remote_wait_s: float = DEFAULT_REMOTE_WAIT_S,
     ) -> None:
-        """Search the roots ``read_only`` in their order, then ``root``, which is written; None writes nowhere.
+        """Search the roots ``read_only`` in their order, then ``root``.
 
-        ``cap_bytes`` bounds ``root``, ``memory_bytes`` what this process remembers. ``trusted_gid`` shares ``root``
-        with a group. ``runtime_dir`` is a directory of this machine and user, for the locks of a remote ``root``.
-        ``keep_failure`` says which exceptions come again for the same key, as those of source that does not compile.
-        ``compile`` is what ``CUJIT_COMPILE`` can be, for what uses this cache (``never``: a miss is an error); of the
-        two, the stricter one holds. ``remote`` is the URL of a shared cache, which is asked last and never written;
-        what the keys in the file ``trust`` have signed is believed, and kept in ``root``. A store that does not
-        answer costs ``remote_wait_s`` in all.
+        Args:
+            root: a directory that is written too; None writes nowhere.
+            read_only: directories and packs.
+            cap_bytes: how large ``root`` may become.
+            memory_bytes: how much this process remembers.
+            trusted_gid: a group that shares ``root``.
+            runtime_dir: a directory of this machine and user, for the locks of a remote ``root``.
+            keep_failure: which exceptions come again for the same key, as those of source that does not compile.
+            compile: what ``CUJIT_COMPILE`` can be, for what uses this cache; of the two, the stricter one holds.
+            remote: the URL of a shared cache, which is asked last and never written.
+            trust: a file of keys; what they have signed is believed, and kept in ``root``.
+            remote_wait_s: seconds that a store which does not answer costs in all.
 
         Raises:
             OptionError: a root that no directory can be called, a negative size, or an argument of the wrong type.
         """
-        _require_size("cap_bytes", cap_bytes)
-        _require_size("memory_bytes", memory_bytes)
+        require_size("cap_bytes", cap_bytes)
+        require_size("memory_bytes", memory_bytes)
         if not isinstance(read_only, Sequence):
             raise OptionError(f"read_only is {spell(read_only)}; it takes a list", help="read_only=[pathlib.Path('…')]")
-        if trusted_gid is not None and (type(trusted_gid) is not int or trusted_gid < 0):
-            raise OptionError(
-                f"trusted_gid is {spell(trusted_gid)}; it takes the number of a group", help="grp.getgrnam('…').gr_gid"
-            )
         if not callable(keep_failure):
             raise OptionError(f"keep_failure is {spell(keep_failure)}; it takes a function of an exception")
         self.compiling = Compiling.of(compile)
         self.distribution = ""
         self.own_packs: tuple[PackagedPack, ...] = ()
-        runtime_dir = None if runtime_dir is None else _directory(runtime_dir)
+        runtime_dir = None if runtime_dir is None else directory_of(runtime_dir)
         owners = Trust.of_process(trusted_gid)
-        self.store = store = None if root is None else Store(_directory(root), owners, writable=True)
-        others: list[Root] = [_read_only(_directory(r), owners) for r in read_only]
+        self.store = store = None if root is None else Store(directory_of(root), owners, writable=True)
+        others: list[Root] = [_read_only(directory_of(r), owners) for r in read_only]
         self.stores = (*others, *((store,) if store else ()))
         self.budget = None if store is None else Evictor(store, cap_bytes)
         self._locks = None if store is None else KeyLocks(functools.partial(lock_file, store, runtime_dir), owners)
@@ -185,7 +198,11 @@ class Cache:
         ``default_cache()``.
 
         ``cujit.jit(…, cache=…)`` takes from it what runs on a device, the best first: machine code for just that
-        architecture, for its family, for an older one, and PTX; only then it compiles. ``compile`` is as of ``Cache``.
+        architecture, for its family, for an older one, and PTX; only then it compiles.
+
+        Args:
+            distribution: its name, as ``pip list`` has it.
+            compile: as for ``Cache``.
 
         Raises:
             MissingError: the distribution is not installed.
@@ -193,9 +210,10 @@ class Cache:
 
         Example::
 
-            module = cujit.jit(source, cache=cujit.Cache.packaged("mylib"))
+            cache = cujit.Cache.packaged("cujit")       # here the name of your library
         """
-        return _packaged(distribution, CacheSettings.from_environment(os.environ), compile)
+        with _LOCK:  # else two threads that come first would have one each
+            return _packaged_once(distribution, CacheSettings.from_environment(os.environ), compile)
 
     @property
     def counters(self) -> Counters:
@@ -316,7 +334,12 @@ class Cache:
                 self._failure(e)
 
     def forget(self) -> None:
-        """Forget what this process remembers; the roots stay as they are."""
+        """Forget what this process remembers; the roots stay as they are.
+
+        Example::
+
+            cujit.default_cache().forget()
+        """
         with self._guard:
             self._memory.clear()
             self._failed.clear()
@@ -369,7 +392,7 @@ class Cache:
         if store is None or locks is None:
             return self._fetched(key, _NO_ROOT) or self._made(key, work, None, _NO_ROOT)
         try:
-            reason = "" if store.prepare() else _other_version(store)
+            reason = "" if store.prepare() else f"{store.root} is of another version of cujit"
         except _TROUBLE as e:
             self._failure(e)
             reason = str(e)
@@ -464,7 +487,7 @@ class Cache:
             return f"{len(record)} bytes more are too many for a cap of {self.budget.cap_bytes} bytes"
         published = store.put(digest, record)
         if published is Published.REFUSED_FORMAT:
-            return _other_version(store)
+            return f"{store.root} is of another version of cujit"
         if published is Published.KEPT_THEIRS:
             return None
         self._count(written_bytes=len(record))
@@ -538,11 +561,6 @@ class Cache:
 _LOCK = Lock()
 
 
-def _packaged(distribution: str, settings: CacheSettings, compile: str) -> Cache:
-    with _LOCK:  # else two threads that come first would have one each
-        return _packaged_once(distribution, settings, compile)
-
-
 @functools.lru_cache(maxsize=64)
 def _packaged_once(distribution: str, settings: CacheSettings, compile: str) -> Cache:
     from cujit.cache.packaged import PackagedPack, packs_of  # start-up: for libraries that bring packs
@@ -554,19 +572,6 @@ def _packaged_once(distribution: str, settings: CacheSettings, compile: str) -> 
     cache.stores = (*cache.stores[:at], *packs, *cache.stores[at:])
     cache.distribution = distribution
     return cache
-
-
-def _require_size(name: str, size: object) -> None:
-    if type(size) is not int:
-        raise OptionError(f"{name} is {spell(size)}; it takes a number of bytes", help=f"{name}=2 << 30")
-    if size < 0:
-        raise OptionError(f"a cache has room for 0 bytes or more, not for {size}")
-
-
-def _directory(path: Path) -> Path:
-    if not isinstance(path, Path) or "\0" in str(path):
-        raise OptionError(f"no directory: {spell(path)}", help="pathlib.Path('…')")
-    return Path(os.path.abspath(path))
 
 
 def _read_only(path: Path, trust: Trust) -> Root:
@@ -584,7 +589,7 @@ def _tier(url: str | None, trust: Path | None, wait_s: float) -> Tier | None:
         raise OptionError("a shared cache, and nobody who is believed", help="CUJIT_TRUST=FILE: docs/remote.md")
     from cujit.cache.remote.tier import Tier  # start-up time: most have none
 
-    return Tier(url, _directory(trust), wait_s=wait_s)
+    return Tier(url, directory_of(trust), wait_s=wait_s)
 
 
 def _ledger(store: Store | None, trust: Path | None, hints: Hints | None) -> Ledger | None:
@@ -592,8 +597,4 @@ def _ledger(store: Store | None, trust: Path | None, hints: Hints | None) -> Led
         return None
     from cujit.cache.remote.ledger import Ledger  # start-up time, as above
 
-    return Ledger(store, _directory(trust), hints)
-
-
-def _other_version(store: Store) -> str:
-    return f"{store.root} is of another version of cujit"
+    return Ledger(store, directory_of(trust), hints)

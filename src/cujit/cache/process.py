@@ -19,6 +19,10 @@ def default_cache() -> Cache:
 
     Raises:
         OptionError: one of these variables has a value that it cannot have.
+
+    Example::
+
+        print(cujit.default_cache().counters)
     """
     settings = process_settings()
     with _LOCK:  # else two threads that come first would have one each

@@ -186,3 +186,26 @@ def _expanded(path: str) -> Path:
 
 def _absolute(path: str | None) -> Path | None:
     return Path(path) if path and os.path.isabs(path) else None
+
+
+def require_size(name: str, size: object) -> None:
+    """Refuse what is no number of bytes that a cache can hold.
+
+    Raises:
+        OptionError: it is none.
+    """
+    if type(size) is not int:
+        raise OptionError(f"{name} is {spell(size)}; it takes a number of bytes", help=f"{name}=2 << 30")
+    if size < 0:
+        raise OptionError(f"a cache has room for 0 bytes or more, not for {size}")
+
+
+def directory_of(path: Path) -> Path:
+    """Give the absolute path of a directory that somebody named.
+
+    Raises:
+        OptionError: it is no Path that a directory can have.
+    """
+    if not isinstance(path, Path) or "\0" in str(path):
+        raise OptionError(f"no directory: {spell(path)}", help="pathlib.Path('…')")
+    return Path(os.path.abspath(path))

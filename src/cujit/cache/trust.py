@@ -12,7 +12,7 @@ import stat
 from dataclasses import dataclass
 from pathlib import Path
 
-from cujit.errors import CacheRefusedError
+from cujit.errors import CacheRefusedError, OptionError, spell
 
 _GROUP_WRITES, _ALL_WRITE = stat.S_IWGRP, stat.S_IWOTH
 
@@ -30,7 +30,15 @@ class Trust:
 
     @classmethod
     def of_process(cls, trusted_gid: int | None = None) -> Trust:
-        """Believe the user that this process runs as, root, and the group ``trusted_gid`` if one is given."""
+        """Believe the user that this process runs as, root, and the group ``trusted_gid`` if one is given.
+
+        Raises:
+            OptionError: it is no number of a group.
+        """
+        if trusted_gid is not None and (type(trusted_gid) is not int or trusted_gid < 0):
+            raise OptionError(
+                f"trusted_gid is {spell(trusted_gid)}; it takes the number of a group", help="grp.getgrnam('…').gr_gid"
+            )
         uid = os.geteuid()
         owners = {0, uid}
         with contextlib.suppress(OSError):

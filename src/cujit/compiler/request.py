@@ -25,7 +25,13 @@ _KIND = MappingProxyType({arch_kind: kind for kind, arch_kind in _ARCH_KIND.item
 
 @dataclass(frozen=True)
 class Request:
-    """What to compile, into what, for which architecture, how, and which instances of templates."""
+    """What to compile, into what, for which architecture, how, and which instances of templates.
+
+    Example::
+
+        asked = cujit.request(CODE, names=["axpy<float>"], arch="sm_90")
+        print(asked)
+    """
 
     source: Source
     kind: Kind
@@ -98,6 +104,10 @@ class Request:
 
         Raises:
             OptionError: the compiler does not have an option that was said.
+
+        Example::
+
+            assert "--gpu-architecture=sm_90" in cujit.request(CODE, arch="sm_90").arguments()
         """
         return list(self._arguments)
 
@@ -127,6 +137,10 @@ class Request:
 
         Raises:
             OptionError: neither compiler nor assembler has an option that was said.
+
+        Example::
+
+            assert cujit.request(CODE, arch="sm_90").assembler_arguments() == []
         """
         if self.source.language != "nvvm" or self.kind is not Kind.CUBIN:
             return []

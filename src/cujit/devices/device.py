@@ -32,8 +32,13 @@ class Device:
     """A place where Artifacts run.
 
     ``name`` is ``cuda:0`` or ``cpu``, ``product`` what its maker calls it. ``arch`` is the real architecture whose code
-    it runs (for the CPU device: as which it runs PTX), ``ordinal`` the number of a GPU as the driver
-    counts; 0 for the CPU device. ``backend`` does the work.
+    it runs (for the CPU device: as which it runs PTX), ``ordinal`` the number of a GPU as the driver counts; 0 for the
+    CPU device. ``backend`` does the work.
+
+    Example::
+
+        device = cujit.cpu()
+        print(device.name, device.product, device.arch, device.limits.max_threads)
     """
 
     def __init__(self, backend: Backend) -> None:
@@ -90,9 +95,18 @@ class Device:
 
         Copies between it and the device in a stream go on while Python goes on; it is freed after the last of them.
 
+        Args:
+            shape: the sizes of the axes, outermost first.
+            dtype: of the elements.
+
         Raises:
             ArgumentError: the shape or the dtype is none.
             DriverError: the host has no such memory left.
+
+        Example::
+
+            host = device.pinned(1000, np.float32)
+            x.copy_to(host)
         """
         sizes, element, size = arrays.layout(shape, dtype)
         return pinned_array(self.backend.pin(max(size, 1)), sizes, element)
@@ -100,12 +114,19 @@ class Device:
     def trim(self, keep_bytes: SupportsIndex = 0) -> None:
         """Give memory back to the system that arrays in streams have left, but for ``keep_bytes``.
 
-        A GPU keeps up to an eighth of its memory for the next ones, which other processes then have not; the CPU
-        device keeps none.
+        A GPU keeps up to an eighth of its memory for the next ones, which other processes then have not; the CPU device
+        keeps none.
+
+        Args:
+            keep_bytes: how much of it stays.
 
         Raises:
             ArgumentError: ``keep_bytes`` is no number of bytes.
             DriverError: the driver refused.
+
+        Example::
+
+            device.trim()
         """
         number = getattr(keep_bytes, "__index__", lambda: -1)()
         if not 0 <= number < 1 << 64:
@@ -124,6 +145,11 @@ class Device:
 
         Raises:
             DriverError: a kernel failed.
+
+        Example::
+
+            kernel[4, 256](2.0, x, y, 1000)
+            device.synchronize()
         """
         self.backend.synchronize()
 
@@ -134,14 +160,23 @@ class Device:
     def stream(self, of: object = None, *, priority: int | None = None) -> Stream:
         """Make a stream, or see another library's stream (or a handle; 0 is the default stream) as one.
 
-        A new stream does not wait for the default stream. ``priority`` is of a new one: lower is sooner, 0 the default.
-        On the CPU device it has no effect, and another library's stream is as good as the default one, since nothing
-        waits in any.
+        A new stream does not wait for the default stream. On the CPU device a priority has no effect, and another
+        library's stream is as good as the default one, since nothing waits in any.
+
+        Args:
+            of: another library's stream, or a handle: 0 is the default stream. None makes a new one.
+            priority: of a new one: lower is sooner, 0 the default.
 
         Raises:
             LaunchError: ``of`` is no stream, or the priority is none that the device has.
             DriverError: the driver refused.
             ClosedError: ``of`` was closed.
+
+        Example::
+
+            with device.stream() as stream:
+                kernel[4, 256, 0, stream](2.0, x, y, 1000)
+                stream.synchronize()
         """
         if priority is not None:
             check_priority(priority, of)
@@ -164,16 +199,25 @@ class Device:
     def capture(self, stream: object = None, *, mode: str = "relaxed") -> Graph:
         """Capture work into a graph: ``with device.capture(stream) as graph: …``, and then ``graph.launch()``.
 
-        ``stream`` is where the launches inside the block are made, ours or another library's; None makes one,
-        ``graph.stream``. ``mode`` says what else threads may do meanwhile, as the driver's modes do: ``relaxed``
-        anything, ``thread_local`` nothing in this thread that could wait for the GPU, ``global`` in no thread. The
-        CPU device has no use for it.
+        Args:
+            stream: where the launches inside the block are made, ours or another library's; None makes one,
+                ``graph.stream``.
+            mode: what else threads may do meanwhile, as the driver's modes do: ``relaxed`` anything, ``thread_local``
+                nothing in this thread that could wait for the GPU, ``global`` in no thread. The CPU device has no use
+                for it.
 
         Raises:
             LaunchError: it is no stream, or the mode is none; at the start of the block also that the stream is the
                 default stream, or captured already.
             DriverError: at the end of the block, that the work in it could not be captured (LaunchError on the CPU
                 device).
+
+        Example::
+
+            with device.capture() as graph:
+                kernel[4, 256, 0, graph.stream](2.0, x, y, 1000)
+            graph.launch()
+            device.synchronize()
         """
         check_mode(mode)
         return self.backend.graph(self, self.stream() if stream is None else self.queue(stream), mode)

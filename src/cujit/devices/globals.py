@@ -179,6 +179,11 @@ class Globals(Mapping[str, Global]):
     """The variables of a loaded module by name: as it is in the source where that is one alone, or lowered.
 
     What the compiler dropped is not there.
+
+    Example::
+
+        module.globals["bias"].write(0.5)
+        assert module.globals["bias"].read() == 0.5
     """
 
     def __init__(self, device: Device, loaded: Loaded, artifact: Artifact) -> None:
@@ -206,9 +211,16 @@ class Globals(Mapping[str, Global]):
     def __getitem__(self, name: str) -> Global:
         """Find a variable.
 
+        Args:
+            name: as it is in the source, or lowered.
+
         Raises:
             NameNotFoundError: there is none of that name; the message lists them.
             ClosedError: the module was closed.
+
+        Example::
+
+            print(module.globals["bias"])
         """
         if not isinstance(name, str):
             raise ArgumentError(f"a variable is found by its name, not by {type(name).__name__} {spell(name)}"[:200])

@@ -12,7 +12,18 @@ _SIZES = "a grid or block is an int, or a tuple of up to three: 256, or (16, 16)
 
 
 class Dim3(NamedTuple):
-    """Sizes along x, y and z."""
+    """Sizes along x, y and z.
+
+    Args:
+        x: along x, the innermost.
+        y: along y.
+        z: along z.
+
+    Example::
+
+        shape = kernel[(4, 2), 256].shape
+        assert shape.grid == cujit.Dim3(4, 2) and shape.grid.volume == 8
+    """
 
     x: int
     y: int = 1
@@ -55,9 +66,12 @@ class Dim3(NamedTuple):
 class Resources:
     """What a kernel uses: registers a thread, bytes, barriers, and the largest block that it can run in.
 
-    ``shared_bytes`` is static shared memory of a block, ``local_bytes`` local memory of a thread (spills and
-    stack), ``constant_bytes`` the user's constants, ``max_threads`` a block. A field is None where the device
-    cannot tell.
+    ``shared_bytes`` is static shared memory of a block, ``local_bytes`` local memory of a thread (spills and stack),
+    ``constant_bytes`` the user's constants, ``max_threads`` a block. A field is None where the device cannot tell.
+
+    Example::
+
+        assert kernel.resources.shared_bytes == 0
     """
 
     registers: int | None
@@ -70,7 +84,12 @@ class Resources:
 
 @dataclass(frozen=True)
 class Limits:
-    """What a device allows in one launch. Sizes in threads, blocks and bytes."""
+    """What a device allows in one launch. Sizes in threads, blocks and bytes.
+
+    Example::
+
+        assert device.limits.max_threads == 1024
+    """
 
     max_threads: int
     max_block: Dim3

@@ -85,7 +85,15 @@ class Allocation:
 
 
 class Event(abc.ABC):
-    """A moment in a stream: done when all work that was in the stream before it is done. ``stream.record()``."""
+    """A moment in a stream: done when all work that was in the stream before it is done. ``stream.record()``.
+
+    Example::
+
+        with device.stream() as stream:
+            before = stream.record()
+            kernel[4, 256, 0, stream](2.0, x, y, 1000)
+            print(stream.record().elapsed_ms(before))
+    """
 
     device: DeviceLike
     timed: bool
@@ -108,6 +116,10 @@ class Event(abc.ABC):
         Raises:
             DriverError: a kernel failed.
             ClosedError: it was closed.
+
+        Example::
+
+            device.stream(0).record().synchronize()
         """
 
     def elapsed_ms(self, since: Event) -> float:
@@ -115,10 +127,18 @@ class Event(abc.ABC):
 
         A GPU's events resolve about half a microsecond. Source: CUDA Driver API manual, ``cuEventElapsedTime``.
 
+        Args:
+            since: an earlier event.
+
         Raises:
             ArgumentError: one of them is no event of this device, or was recorded with ``timing=False``.
             DriverError: a kernel failed.
             ClosedError: one of them was closed.
+
+        Example::
+
+            first, second = device.stream(0).record(), device.stream(0).record()
+            assert second.elapsed_ms(first) >= 0
         """
         if not isinstance(since, Event):
             raise ArgumentError(f"time is measured from an event, not from {type(since).__name__} {spell(since)}"[:200])
@@ -141,7 +161,12 @@ class Event(abc.ABC):
 
     @abc.abstractmethod
     def close(self) -> None:
-        """Give it up; again is harmless."""
+        """Give it up; again is harmless.
+
+        Example::
+
+            device.stream(0).record().close()
+        """
 
     def __enter__(self: _E) -> _E:
         return self
@@ -154,6 +179,12 @@ class Stream(abc.ABC):
     """A queue of a device's work: what is in it runs in order, beside what is in other streams.
 
     As a context manager it is closed at the end of the block.
+
+    Example::
+
+        stream = device.stream()
+        kernel[4, 256, 0, stream](2.0, x, y, 1000)
+        stream.synchronize()
     """
 
     device: DeviceLike
@@ -201,35 +232,58 @@ class Stream(abc.ABC):
             LaunchError: it is captured into a graph.
             DriverError: a kernel failed.
             ClosedError: it was closed.
+
+        Example::
+
+            device.stream(0).synchronize()
         """
 
     @abc.abstractmethod
     def record(self, event: Event | None = None, *, timing: bool = True) -> Event:
         """Mark this moment in it by an event: a new one, or ``event`` again.
 
-        ``timing=False`` makes a new event cheaper, and one that cannot be measured with.
+        Args:
+            event: one to record again; None makes a new one.
+            timing: False makes a new event cheaper, and one that cannot be measured with.
 
         Raises:
             ArgumentError: ``event`` is no event of this device.
             DriverError: the driver refused.
             ClosedError: the stream or the event was closed.
+
+        Example::
+
+            event = device.stream(0).record(timing=False)
         """
 
     @abc.abstractmethod
     def wait(self, other: object) -> None:
         """Have the work that comes wait for an event, or for all work now in another stream; waits not here.
 
-        ``other`` is an Event, a Stream, or another library's stream.
+        Args:
+            other: an Event, a Stream, or another library's stream.
 
         Raises:
             LaunchError: it is none of these.
             DriverError: the driver refused.
             ClosedError: it was closed.
+
+        Example::
+
+            first, second = device.stream(), device.stream()
+            kernel[4, 256, 0, first](2.0, x, y, 1000)
+            second.wait(first)
         """
 
     @abc.abstractmethod
     def close(self) -> None:
-        """Give it up; the work in it is still done. Again is harmless."""
+        """Give it up; the work in it is still done. Again is harmless.
+
+        Example::
+
+            stream = device.stream()
+            stream.close()
+        """
 
     # -- work on bytes, for arrays ------------------------------------------------------------------------
 
@@ -280,9 +334,15 @@ class _State(enum.Enum):
 class Graph(abc.ABC):
     """Work that is captured once and launched many times: ``with device.capture(stream) as graph: …``.
 
-    Inside the block nothing runs: the launches and copies in ``stream`` are written down with their arguments, and
-    so are those in other streams that wait for it. ``graph.launch()`` runs them all. The arrays and modules that
-    they use have to live as long as the graph is launched; ``keep`` holds them.
+    Inside the block nothing runs: the launches and copies in ``stream`` are written down with their arguments, and so
+    are those in other streams that wait for it. ``graph.launch()`` runs them all. The arrays and modules that they use
+    have to live as long as the graph is launched; ``keep`` holds them.
+
+    Example::
+
+        with device.capture() as graph:
+            kernel[4, 256, 0, graph.stream](2.0, x, y, 1000)
+        graph.launch()
     """
 
     def __init__(self, device: DeviceLike, stream: Stream) -> None:
@@ -297,7 +357,17 @@ class Graph(abc.ABC):
         """How many launches, copies and fills it has; on a GPU also what orders them, and a graph in it is one."""
 
     def keep(self, *objects: object) -> None:
-        """Hold references to objects that the work uses, until the graph is closed."""
+        """Hold references to objects that the work uses, until the graph is closed.
+
+        Args:
+            objects: arrays, modules, whatever has to live.
+
+        Example::
+
+            with device.capture() as graph:
+                kernel[4, 256, 0, graph.stream](2.0, x, y, 1000)
+            graph.keep(x, y)
+        """
         self._kept.extend(objects)
 
     def launch(self, stream: object = None) -> None:
@@ -305,10 +375,19 @@ class Graph(abc.ABC):
 
         In a stream that is captured, a copy of it as it is now becomes a part of the other graph.
 
+        Args:
+            stream: None is the one that it was captured in.
+
         Raises:
             LaunchError: it is not captured yet, or ``stream`` is none.
             DriverError: the driver refused.
             ClosedError: the graph, the stream or (on the CPU device) a module in it was closed.
+
+        Example::
+
+            with device.capture() as graph:
+                kernel[4, 256, 0, graph.stream](2.0, x, y, 1000)
+            graph.launch()
         """
         self._require()
         self._launch(self.stream if stream is None else self.device.queue(stream))
@@ -316,10 +395,22 @@ class Graph(abc.ABC):
     def update(self, other: Graph) -> None:
         """Take the arguments and sizes of ``other``, a graph of the same work in the same order, from here on.
 
+        Args:
+            other: a graph of the same work in the same order.
+
         Raises:
             LaunchError: the two are not of the same work.
             ArgumentError: ``other`` is no graph of this device.
             ClosedError: one of them was closed.
+
+        Example::
+
+            graphs = []
+            for factor in (2.0, 3.0):
+                with device.capture() as graph:
+                    kernel[4, 256, 0, graph.stream](factor, x, y, 1000)
+                graphs.append(graph)
+            graphs[0].update(graphs[1])
         """
         if not isinstance(other, Graph) or other.device is not self.device:
             raise ArgumentError(f"a graph of {self.device.name} is updated by another one of it, not by {spell(other)}")
@@ -333,6 +424,12 @@ class Graph(abc.ABC):
 
         Raises:
             LaunchError: it is being captured.
+
+        Example::
+
+            with device.capture() as graph:
+                pass
+            graph.close()
         """
         if self._state is _State.CAPTURING:
             raise LaunchError("this graph is being captured", help="close it after the with block")

@@ -109,13 +109,22 @@ class Comparison:
 def compare(a: object, b: object, *, keep: Callable[[KernelInfo], bool] | None = None) -> Comparison:
     """Compare what the kernels of two images use, ``a`` before and ``b`` after.
 
-    Each is an Inspection or anything that ``inspect`` takes. Kernels are matched by lowered name and architecture;
-    where an image has several of one name and architecture, by their order. ``keep`` chooses kernels.
+    Kernels are matched by lowered name and architecture; where an image has several of one name and architecture, by
+    their order.
+
+    Args:
+        a: before: an Inspection, or anything that ``inspect`` takes.
+        b: after.
+        keep: ``keep(kernel)`` chooses kernels.
 
     Raises:
         FormatError: one of them cannot be read.
         FileError: a file cannot be read.
         ArgumentError: one is nothing that ``inspect`` takes.
+
+    Example::
+
+        print(cujit.compare(cubin, cujit.compile(CODE, arch="sm_90", names=["axpy<float>"], maxrregcount=16)))
     """
     before, after = _inspected(a), _inspected(b)
     old, new = _keyed(before, keep), _keyed(after, keep)

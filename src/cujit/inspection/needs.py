@@ -64,11 +64,17 @@ class PtxNeeds:
 def needs(image: object) -> tuple[PtxNeeds, ...]:
     """Tell what each PTX in an image uses: the ISA version and architecture it needs, and what the CPU device refuses.
 
-    ``image`` is as for ``inspect``: an Artifact, bytes, PTX, the path of a file, or a loaded Module.
+    Args:
+        image: an Artifact, bytes, PTX, the path of a file, or a loaded Module, as for ``inspect``.
 
     Raises:
         FormatError: there is no PTX in it, or it is damaged.
         FileError: the file cannot be read.
+
+    Example::
+
+        (needed,) = cujit.needs(ptx)
+        print(needed.oldest, needed.arch, needed.refusals)
     """
     found = inspect(image)
     texts = [part for part in found if part.kind is ImageKind.PTX]

@@ -35,18 +35,23 @@ _BARE = {
 def inspect(anything: object) -> Inspection:
     """Tell what an image holds; nothing is loaded, and no driver or GPU is needed.
 
-    ``anything`` is an Artifact, a loaded Module, the bytes of an image, its text (a str of several lines), or the path
-    of a file: PTX, LLVM IR, cubin, LTO-IR, fatbin, host object, library, executable or archive. What a build says is
-    used where there is an Artifact: name expressions, C++ types, spills.
+    What a build says is used where there is an Artifact: name expressions, C++ types, spills. The images of fatbins and
+    host files read their content at first use; one that is damaged has ``error`` set and does not hide the others.
 
-    The images of fatbins and host files read their content at first use; one that is damaged has ``error`` set and
-    does not hide the others.
+    Args:
+        anything: an Artifact, a loaded Module, the bytes of an image, its text (a str of several lines), or the path of
+            a file: PTX, LLVM IR, cubin, LTO-IR, fatbin, host object, library, executable or archive.
 
     Raises:
         FormatError: nothing of it can be read, or it is of no kind that cujit knows.
         FileError: the file cannot be read.
         OptionError: no file can be called so.
         ArgumentError: it is none of these.
+
+    Example::
+
+        for kernel in cujit.inspect(cubin).kernels:
+            print(kernel.name, kernel.registers)
     """
     artifact = open_image(anything, "inspect")
     facts = BuildFacts.by(artifact)

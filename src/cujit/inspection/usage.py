@@ -30,10 +30,18 @@ class Usage:
 def usage(cubin: Artifact | bytes | bytearray | memoryview | str | os.PathLike[str]) -> dict[str, Usage]:
     """Read what each kernel of a cubin uses, by lowered name.
 
+    Args:
+        cubin: an Artifact, bytes, or the path of a file.
+
     Raises:
         FormatError: it is no cubin, or a damaged one.
         FileError: the file cannot be read.
         ArgumentError: it is no image.
+
+    Example::
+
+        for name, used in cujit.usage(cubin).items():
+            print(name, used.registers, used.shared_bytes)
     """
     artifact = open_image(cubin, "usage")
     if artifact.kind is not Kind.CUBIN:

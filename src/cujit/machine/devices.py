@@ -14,21 +14,42 @@ if TYPE_CHECKING:
 
 
 def all_devices() -> tuple[Device, ...]:
-    """Give every device of this machine: the GPUs that the driver shows, and the CPU device last."""
+    """Give every device of this machine: the GPUs that the driver shows, and the CPU device last.
+
+    Example::
+
+        assert cujit.all_devices()[-1].name == "cpu"
+    """
     return (*process_devices().gpus(), process_devices().cpu())
 
 
 def default_device() -> Device:
-    """Give the first GPU, or else the CPU device."""
+    """Give the first GPU, or else the CPU device.
+
+    Example::
+
+        device = cujit.default_device()
+        print(device.is_gpu)
+    """
     return process_devices().default()
 
 
 def gpu(ordinal: int = 0) -> Device:
     """Give the GPU with that number among the GPUs that the driver shows.
 
+    Args:
+        ordinal: the number, from 0.
+
     Raises:
         DriverNotFoundError: there is no driver, or it does not answer.
         DeviceNotFoundError: there is no such GPU; the message says which there are.
+
+    Example::
+
+        try:
+            device = cujit.gpu(0)
+        except cujit.errors.MissingError as error:
+            print(error)                        # there is no driver, or no GPU
     """
     return process_devices().gpu(ordinal)
 
@@ -43,16 +64,24 @@ def cpu(
 ) -> Device:
     """Give the CPU device, which runs blocks on that many threads; None is one per processor.
 
-    ``check`` has kernels run under checks that end a launch at the first mistake: ``memory``, ``race``, ``sync``,
-    ``init``, several with commas between, or ``all`` (docs/checks.md). ``trace`` keeps every instruction that one
-    thread executes, ``coverage`` counts the lines of source that are executed (docs/testing.md). A launch that runs
-    longer than ``timeout_s`` seconds ends with a ``KernelFaultError`` that says where its blocks stood (docs/cpu.md).
+    Args:
+        threads: how many run blocks; None is one per processor.
+        check: end a launch at the first mistake: ``memory``, ``race``, ``sync``, ``init``, several with commas between,
+            or ``all`` (docs/checks.md).
+        trace: keeps every instruction that one thread executes (docs/testing.md).
+        coverage: counts the lines of source that are executed (docs/testing.md).
+        timeout_s: seconds after which a launch ends with a ``KernelFaultError`` that says where its blocks stood
+            (docs/cpu.md).
 
     Raises:
         MissingError: llvmlite is not installed.
         LoadError: it is no number of threads that a machine has.
         OptionError: ``threads`` is no int, or no check is called so.
         LaunchError: ``timeout_s`` is no time.
+
+    Example::
+
+        checked = cujit.cpu(threads=2, check="memory,race", timeout_s=10)
     """
     watchers = [watcher for watcher in (trace, coverage) if watcher is not None]
     return process_devices().cpu(threads, watchers, check=check, timeout_s=timeout_s)

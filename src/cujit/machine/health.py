@@ -74,7 +74,14 @@ class Health:
 
 
 def doctor() -> Health:
-    """Look for every library, header and device, and whether they match. Opens the libraries; needs none of them."""
+    """Look for every library, header and device, and whether they match. Opens the libraries; needs none of them.
+
+    Example::
+
+        health = cujit.doctor()
+        for part in health.parts:
+            print(part.name, part.state, part.version)
+    """
     tools = toolchain()
     bindings = _bindings()
     major = bindings.version.partition(".")[0] or "13"

@@ -319,7 +319,13 @@ def _taken(name: str, device: Device, difference: str) -> OptionError:
 
 
 def default_registry() -> Registry:
-    """Give the registry of the process: what is registered, and ``forget``."""
+    """Give the registry of the process: what is registered, and ``forget``.
+
+    Example::
+
+        for known in cujit.default_registry():
+            print(known.name, known.device.name, known.hits)
+    """
     return _of_process()
 
 
@@ -340,31 +346,44 @@ def module(
 ) -> RegisteredModule:
     """Give the module that goes by a name on a device; ``builder()`` is called where nothing is known by that name.
 
-    The builder returns a ``Built``, or its arguments as a tuple: a source with the instances of templates to build, or
-    an image with the names of its kernels. It is called and the result compiled once per name and device, whichever
-    thread comes first; others wait. What the builder raises is raised in all of them and not remembered. A builder may
-    ask for other modules. ``options`` are the compiler's, joined with those of the Built.
+    The builder is called and the result compiled once per name and device, whichever thread comes first; others wait.
+    What the builder raises is raised in all of them and not remembered. A builder may ask for other modules.
 
     Modules are kept by the process, and what is compiled is in the cache by its content, so without ``version`` another
-    process calls the builder and compiles nothing. With ``version``, the version of the library that has the builder,
-    the image is in the cache by its name too, and the builder is called by no other process. Such an entry is that of
-    one version, one cujit, one build of the compiler, one architecture, these options, and a builder of the same code
-    and plain captured values. For all else that the builder depends on, such as headers in files, the version stands.
-    LLVM IR is kept by content alone.
+    process calls the builder and compiles nothing. With it the image is in the cache by its name too, and the builder
+    is called by no other process. Such an entry is that of one version, one cujit, one build of the compiler, one
+    architecture, these options, and a builder of the same code and plain captured values. For all else that the builder
+    depends on, such as headers in files, the version stands. LLVM IR is kept by content alone.
 
     The same name must mean the same source. A ``Built`` in place of the builder is compared at each call. Of a builder,
     its code, defaults and captured values are compared as far as they are plain (numbers, text, enum members, types,
     functions, short tuples of these); where they differ, it is called and what it builds is compared.
-    ``check=True`` calls and compares at every call.
 
     A GPU that the compiler knows gets machine code, a newer one PTX of the newest architecture below it, the CPU device
-    PTX. ``device`` is a Device or its name; None is the first GPU, or else the CPU device.
+    PTX.
+
+    Args:
+        name: what it goes by in the process.
+        builder: a function that gives a ``Built``, or its arguments as a tuple: a source with the instances of
+            templates to build, or an image with the names of its kernels; or that itself.
+        device: a Device or its name; None is the first GPU, or else the CPU device.
+        version: the version of the library that has the builder.
+        options: the compiler's, joined with those of the Built.
+        cache: as for ``compile``.
+        check: call the builder and compare, at every call.
 
     Raises:
         OptionError: the name is taken by another source or image; the builder asks for its own name, perhaps by way of
             others; or an argument is of the wrong type.
         NameNotFoundError: the image has no kernel of a name that was given.
         CujitError: see ``jit`` and ``load``.
+
+    Example::
+
+        def builder():
+            return cujit.Built(CODE, names=["axpy<float>"])
+
+        kernel = cujit.module("example axpy", builder, device=device)["axpy<float>"]
     """
     own = default_registry()
     return own.module(name, builder, device=device, version=version, options=options, cache=cache, check=check)

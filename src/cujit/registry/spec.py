@@ -23,15 +23,26 @@ _EXAMPLE = "cujit.Built(text, names=['axpy<float>']), cujit.Built(artifact), or 
 class Built:
     """What to load: a source with the instances of templates to build, or an image with the names of its kernels.
 
-    ``source`` is CUDA C++ (a Source, text, or the path of a ``.cu`` file), LLVM IR (``Source.nvvm``), or an image: an
-    Artifact or the bytes of one. ``names`` are the instances to build; of an image they are the kernels that must be in
-    it, or a dict of what they shall be called to their lowered names. ``headers``, ``options`` and ``name`` are as for
-    ``jit``. Never changed, and equal if everything in it is.
+    Never changed, and equal if everything in it is.
+
+    Args:
+        source: CUDA C++ (a Source, text, or the path of a ``.cu`` file), LLVM IR (``Source.nvvm``), or an image: an
+            Artifact or the bytes of one.
+        names: the instances of templates to build; of an image the kernels that must be in it, or a dict of what they
+            shall be called to their lowered names.
+        headers: texts by name, as for ``jit``.
+        options: of the compiler, as for ``jit``.
+        name: what messages call a source that is text.
 
     Raises:
         OptionError: a part is of the wrong type, or an image is given what only a source has.
         FormatError: text or bytes are not what they should be.
         FileError: a file cannot be read.
+
+    Example::
+
+        built = cujit.Built(CODE, names=["axpy<float>"], options={"use_fast_math": True})
+        kernel = cujit.module("example axpy fast", built, device=device)["axpy<float>"]
     """
 
     source: Source | Artifact

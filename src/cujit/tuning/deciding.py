@@ -136,10 +136,12 @@ def tune(
     Example::
 
         def workload(kernel, v):
-            launch = kernel[n // (v["THREADS"] * v["EACH"]), v["THREADS"]]
-            return lambda: launch(x, y, n)
+            launch = kernel[-(-1000 // v["THREADS"]), v["THREADS"]]
+            return lambda: launch(2.0, x, y, 1000)
 
-        tuned = cujit.tune(source, {"THREADS": [64, 128, 256], "EACH": [1, 2, 4]}, workload, shape=n)
+        space = {"THREADS": [128, 256]}
+        tuned = cujit.tune(CODE, space, workload, kernel="axpy<float>", becomes={"THREADS": "launch"}, shape=1000,
+                           device=device)
         workload(tuned.kernel, tuned.values)()
     """
     ranks = Ranks.of(group)

@@ -214,6 +214,11 @@ def record(directory: str | os.PathLike[str], *, project: str | os.PathLike[str]
 
     Raises:
         OptionError: these are no paths.
+
+    Example::
+
+        with cujit.record("recorded"):
+            cujit.compile(CODE, names=["axpy<float>"], arch="sm_90")
     """
     root = None if project is None else os.path.abspath(path_of(project))
     return Recording(Path(os.path.abspath(path_of(directory))), root)

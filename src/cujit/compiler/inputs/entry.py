@@ -26,11 +26,17 @@ _USUAL = "balance"
 class Entry:
     """An image to bundle, with what the packer notes beside it.
 
-    ``options`` go to the tool that compiles PTX or LTO-IR later (``-O1``); ``identifier`` is the name that
-    NVIDIA's tools show.
+    Args:
+        image: the Artifact.
+        options: go to the tool that compiles PTX or LTO-IR later (``-O1``).
+        identifier: the name that NVIDIA's tools show.
 
     Raises:
         OptionError: ``image`` is no Artifact, or one of the others is no text that a fatbin can hold.
+
+    Example::
+
+        image = cujit.bundle([cujit.Entry(ptx, options="-O1", identifier="axpy.cu"), cubin])
     """
 
     image: Artifact

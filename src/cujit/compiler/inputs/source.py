@@ -53,10 +53,15 @@ class NvvmModule(NamedTuple):
 class Source:
     """What to compile: CUDA C++ (text, name, in-memory headers, include directories, macros), or LLVM IR.
 
-    ``Source.cuda`` and ``Source.nvvm`` are the doors. Of LLVM IR there are ``modules``, one or several, and
-    ``text`` is that of a single one that is text; ``libdevice`` adds NVIDIA's mathematical functions.
-    ``path`` is the file that the text was read from, or "": quoted includes of a file are looked for beside it,
-    those of a string only among ``headers`` and in include directories.
+    ``Source.cuda`` and ``Source.nvvm`` are the doors. Of LLVM IR there are ``modules``, one or several, and ``text`` is
+    that of a single one that is text; ``libdevice`` adds NVIDIA's mathematical functions. ``path`` is the file that the
+    text was read from, or "": quoted includes of a file are looked for beside it, those of a string only among
+    ``headers`` and in include directories.
+
+    Example::
+
+        source = cujit.Source.cuda(CODE, name="axpy.cu")
+        print(source.name, source.text)
     """
 
     text: str
@@ -97,17 +102,26 @@ class Source:
         include: str | os.PathLike[str] | Iterable[str | os.PathLike[str]] = (),
         define: Mapping[str, object] | None = None,
     ) -> Source:
-        """Take CUDA C++ from a string, or from a file.
+        r"""Take CUDA C++ from a string, or from a file.
 
-        A ``pathlib.Path`` is a file; so is a string of one line that ends in ``.cu``, ``.cuh``, ``.cpp`` ….
-        ``headers`` maps names as ``#include`` says them to texts; they are
-        found before any file. ``include`` is a directory or several; relative ones are relative to the working
-        directory of this moment. ``define`` maps macros to values, None for a bare name.
+        Args:
+            text_or_path: a ``pathlib.Path`` is a file; so is a string of one line that ends in ``.cu``, ``.cuh``,
+                ``.cpp`` …; any other string is the text.
+            name: what messages, and the cache, call it.
+            headers: texts by names as ``#include`` says them; they are found before any file.
+            include: a directory or several; relative ones are relative to the working directory of this moment.
+            define: macros with their values, None for a bare name.
 
         Raises:
             FormatError: the text or a header holds a NUL byte, or a file is not UTF-8.
             OptionError: ``headers``, ``include`` or ``define`` are of the wrong type.
             FileError: the file cannot be read.
+
+        Example::
+
+            source = cujit.Source.cuda('#include "n.h"\n__global__ void k(int *p) { *p = N * TWO; }',
+                                       headers={"n.h": "#define N 21"}, define={"TWO": 2})
+            k = cujit.jit(source, device=device)["k"]
         """
         path = _file_of(text_or_path, _CUDA_ENDINGS)
         text = _read_text(path) if path else text_or_path
@@ -134,17 +148,24 @@ class Source:
 
     @classmethod
     def nvvm(cls, *modules: object, name: str | None = None, libdevice: bool = False) -> Source:
-        """Take NVVM IR, LLVM's for NVIDIA GPUs: one module or several that make one program.
+        r"""Take NVVM IR, LLVM's for NVIDIA GPUs: one module or several that make one program.
 
-        A module is text, bytes of text or bitcode, an Artifact, or a file: a ``pathlib.Path``, or a string of
-        one line that ends in ``.ll`` or ``.bc``. ``libdevice=True`` adds NVIDIA's
-        library of mathematical functions (``__nv_sinf``). Up to compute_90, libNVVM takes the IR of LLVM 7 with
-        typed pointers; from compute_100 on, opaque pointers too.
+        Up to compute_90, libNVVM takes the IR of LLVM 7 with typed pointers; from compute_100 on, opaque pointers too.
+
+        Args:
+            modules: each is text, bytes of text or bitcode, an Artifact, or a file: a ``pathlib.Path``, or a string of
+                one line that ends in ``.ll`` or ``.bc``.
+            name: what messages, and the cache, call it.
+            libdevice: add NVIDIA's library of mathematical functions (``__nv_sinf``).
 
         Raises:
             FormatError: a module is no LLVM IR.
             OptionError: there are no modules, or one is of the wrong type.
             FileError: a file cannot be read.
+
+        Example::
+
+            source = cujit.Source.nvvm("define void @f() {\n  ret void\n}\n", name="f.ll")
         """
         if len(modules) == 1 and isinstance(modules[0], list | tuple):
             modules = tuple(modules[0])

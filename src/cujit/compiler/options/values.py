@@ -15,7 +15,17 @@ __all__ = ["OPTIONS", "Options", "Tool", "Value"]
 
 
 class Options(Mapping[str, Value]):
-    """What was said, checked; never changed. ``extra`` holds arguments that go to the tool as they are."""
+    """What was said, checked; never changed. ``extra`` holds arguments that go to the tool as they are.
+
+    Args:
+        extra: arguments for the tool, as they are.
+        said: options by name (docs/options.md).
+
+    Example::
+
+        options = cujit.Options(std="c++17", use_fast_math=True, extra=["--device-int128"])
+        image = cujit.compile(CODE, names=["axpy<float>"], options=options)
+    """
 
     __slots__ = ("_values", "extra")
 
@@ -40,8 +50,16 @@ class Options(Mapping[str, Value]):
     def of(cls, options: Mapping[str, object] | Options | None, more: Mapping[str, object]) -> Options:
         """Join an ``options=`` argument and keyword options; the keywords win.
 
+        Args:
+            options: a mapping, Options, or None.
+            more: keyword options.
+
         Raises:
             OptionError: as for the constructor, or ``options`` is no mapping.
+
+        Example::
+
+            assert cujit.Options.of({"std": "c++17"}, {"std": "c++20"})["std"] == "c++20"
         """
         if isinstance(options, Options):
             if not more:
@@ -61,6 +79,15 @@ class Options(Mapping[str, Value]):
         return cls(**{**(options or {}), **more})  # type: ignore[arg-type]
 
     def __getitem__(self, name: str) -> Value:
+        """Give what was said of an option.
+
+        Args:
+            name: of the option.
+
+        Example::
+
+            assert cujit.Options(std="c++17")["std"] == "c++17"
+        """
         return self._values[name]
 
     def __iter__(self) -> Iterator[str]:

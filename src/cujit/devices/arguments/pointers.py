@@ -32,8 +32,15 @@ Refuse = Callable[[object, str, str], NoReturn]
 class Pointer:
     """An address that the caller vouches for: passed to a pointer parameter as it is.
 
+    Args:
+        address: of the memory, as an int.
+
     Raises:
         ArgumentError: it is no int, or not of 64 bits.
+
+    Example::
+
+        kernel[4, 256](2.0, cujit.Pointer(x.address), y, 1000)
     """
 
     address: int

@@ -66,8 +66,16 @@ def argument(text: str) -> Value:
     Arrays are NumPy's: ``device.array`` brings them to a device. A file is read at once. Of bfloat16 and FP8, which
     NumPy does not have, it gives a number as the bytes of its code and an array as the codes of its elements.
 
+    Args:
+        text: as docs/cli.md lists.
+
     Raises:
         OptionError: it is none of these, or the file holds no array.
+
+    Example::
+
+        assert cujit.argument("2.0") == 2.0
+        assert cujit.argument("arange:f32:3").tolist() == [0, 1, 2]
     """
 
     def refuse(why: str) -> NoReturn:

@@ -28,10 +28,19 @@ def array(
 ) -> DeviceArray:
     """Copy a NumPy array, a list or a number to the device; in ``stream``, as ``empty`` says.
 
+    Args:
+        data: a NumPy array, a list or a number.
+        dtype: of the elements; None is that of the data.
+        stream: where the copy is made and the memory belongs.
+
     Raises:
         ArgumentError: it is no array of numbers.
         LaunchError: ``stream`` is none.
         DriverError: the device has no such memory left.
+
+    Example::
+
+        x = device.array([1, 2, 3], np.float32)
     """
     try:
         host = np.asarray(data, dtype=None if dtype is None else _dtype(dtype))
@@ -47,14 +56,23 @@ def empty(
 ) -> DeviceArray:
     """Allocate an array without setting its elements.
 
-    With a ``stream``, the memory is had and given back in the order of the work in it, which waits for nothing:
-    use the array in that stream, or in others that wait for it and that it waits for before the array goes. A
-    stream that is given as a bare handle has to live as long as the array.
+    With a stream, the memory is had and given back in the order of the work in it, which waits for nothing: use the
+    array in that stream, or in others that wait for it and that it waits for before the array goes. A stream that is
+    given as a bare handle has to live as long as the array.
+
+    Args:
+        shape: the sizes of the axes, outermost first.
+        dtype: of the elements.
+        stream: where the memory belongs; None is the device.
 
     Raises:
         ArgumentError: the shape or the dtype is none.
         LaunchError: ``stream`` is none, or is captured into a graph.
         DriverError: the device has no such memory left.
+
+    Example::
+
+        out = device.empty((3, 4), np.float32)
     """
     sizes, element, size = layout(shape, dtype)
     allocation = device.allocate(size) if stream is None else device.queue(stream).allocate(size)
@@ -66,10 +84,19 @@ def zeros(
 ) -> DeviceArray:
     """Allocate an array and set its elements to 0; in ``stream``, as ``empty`` says.
 
+    Args:
+        shape: the sizes of the axes, outermost first.
+        dtype: of the elements.
+        stream: where the memory belongs, as for ``empty``.
+
     Raises:
         ArgumentError: the shape or the dtype is none.
         LaunchError: ``stream`` is none, or is captured into a graph.
         DriverError: the device has no such memory left.
+
+    Example::
+
+        assert device.zeros(3, np.int32).numpy().tolist() == [0, 0, 0]
     """
     result = empty(device, shape, dtype, stream=stream)
     if not result.nbytes:
@@ -128,8 +155,13 @@ class ArrayDevice(DeviceLike, Protocol):
 class DeviceArray:
     """Elements of one dtype in the memory of a device, C-contiguous.
 
-    ``strides`` and ``nbytes`` are in bytes. Views (``reshape``, ``view``, slices of the first axis) share
-    the memory, which is released when nothing refers to it any more.
+    ``strides`` and ``nbytes`` are in bytes. Views (``reshape``, ``view``, slices of the first axis) share the memory,
+    which is released when nothing refers to it any more.
+
+    Example::
+
+        x = device.array(np.arange(12, dtype=np.float32).reshape(3, 4))
+        assert x[1].numpy().tolist() == [4, 5, 6, 7] and x.strides == (16, 4)
     """
 
     __slots__ = ("__weakref__", "_address", "_allocation", "device", "dtype", "nbytes", "shape", "size")
@@ -178,7 +210,13 @@ class DeviceArray:
         return tuple(reversed(steps))
 
     def close(self) -> None:
-        """Give up the memory now; views of it keep it alive. Again is harmless."""
+        """Give up the memory now; views of it keep it alive. Again is harmless.
+
+        Example::
+
+            scratch = device.empty(1000, np.float32)
+            scratch.close()
+        """
         self._allocation = None
 
     # -- copies ------------------------------------------------------------------------------------------
@@ -191,12 +229,17 @@ class DeviceArray:
     def numpy(self, *, stream: object = None) -> npt.NDArray[Any]:
         """Copy the elements to a new NumPy array, after all earlier work in the stream; done when it returns.
 
-        ``stream`` is any stream; None is the array's own, or else the default stream.
+        Args:
+            stream: any stream; None is the array's own, or else the default stream.
 
         Raises:
             LaunchError: ``stream`` is none, or is captured into a graph.
             ClosedError: the array was closed.
             DriverError: a kernel before it failed.
+
+        Example::
+
+            assert x.numpy().sum() == 1000
         """
         return self.copy_to(stream=stream)
 
@@ -206,11 +249,20 @@ class DeviceArray:
         It is done when it returns, but where ``out`` is of ``device.pinned`` and there is a stream: then it is done
         when the stream is.
 
+        Args:
+            out: a NumPy array; None makes one.
+            stream: as for ``copy_from``.
+
         Raises:
             ArgumentError: ``out`` is no array of this shape and dtype that can be written in one piece.
             LaunchError: ``stream`` is none, or is captured into a graph.
             ClosedError: the array was closed.
             DriverError: a kernel before it failed.
+
+        Example::
+
+            out = np.empty(1000, np.float32)
+            x.copy_to(out)
         """
         address = self.address
         host = np.empty(self.shape, self.dtype) if out is None else self._fitting(out)
@@ -229,10 +281,18 @@ class DeviceArray:
         What is of the host is read when it returns, unless it is of ``device.pinned`` and there is a stream: then it
         must stay as it is until the stream has done it. A copy between arrays of devices is only begun.
 
+        Args:
+            data: an array of the host or of a device.
+            stream: where the copy is made; None is the array's own, or else the default stream.
+
         Raises:
             ArgumentError: shape or dtype differ.
             LaunchError: ``stream`` is none, or is captured into a graph.
             ClosedError: an array was closed.
+
+        Example::
+
+            x.copy_from(np.zeros(1000, np.float32))
         """
         address = self.address
         if isinstance(data, DeviceArray):
@@ -254,10 +314,18 @@ class DeviceArray:
     def fill(self, value: object, *, stream: object = None) -> None:
         """Set every element to one value.
 
+        Args:
+            value: a number.
+            stream: as for ``copy_from``.
+
         Raises:
             ArgumentError: the value is none of the dtype.
             LaunchError: ``stream`` is none.
             ClosedError: the array was closed.
+
+        Example::
+
+            x.fill(1.5)
         """
         try:
             element = np.array(value, dtype=self.dtype)
@@ -309,8 +377,15 @@ class DeviceArray:
     def reshape(self, *shape: int | tuple[int, ...]) -> DeviceArray:
         """See the same elements in another shape; one size may be -1.
 
+        Args:
+            shape: the sizes, as a tuple or one by one; one may be -1.
+
         Raises:
             ArgumentError: the sizes do not multiply to the number of elements.
+
+        Example::
+
+            assert x.reshape(10, -1).shape == (10, 100)
         """
         wanted = tuple(shape[0]) if len(shape) == 1 and isinstance(shape[0], (tuple, list)) else shape
         try:
@@ -328,8 +403,15 @@ class DeviceArray:
     def view(self, dtype: npt.DTypeLike) -> DeviceArray:
         """See the same bytes as elements of another dtype; the last axis takes up a change of size.
 
+        Args:
+            dtype: of the elements.
+
         Raises:
             ArgumentError: the last axis does not divide.
+
+        Example::
+
+            assert x.view(np.uint32)[:1].numpy()[0] == 0x3F800000
         """
         element = _dtype(dtype)
         if element.itemsize == self.dtype.itemsize:
@@ -340,6 +422,15 @@ class DeviceArray:
         return self._view((*self.shape[:-1], last), element, 0)
 
     def __getitem__(self, index: int | slice) -> DeviceArray:
+        """See an element, or a slice of the first axis, as an array.
+
+        Args:
+            index: an int, or a slice without a step.
+
+        Example::
+
+            assert x[:10].numpy().tolist() == [1] * 10
+        """
         if not self.shape:
             raise ArgumentError("an array of no axes has nothing to index")
         step = self.strides[0]

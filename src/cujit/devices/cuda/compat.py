@@ -66,16 +66,23 @@ def compat(
 ) -> list[Verdict]:
     """Tell which entries of an image would load where, and why not; nothing is loaded and no driver is asked.
 
-    ``image`` is an Artifact, the bytes of an image, its PTX as a str of several lines, or the path of a file.
-    ``driver`` is the CUDA version of a driver, ``(13, 0)`` or ``"13.0"``, or its branch, ``580``; ``device`` is the
-    architecture of a GPU, ``"sm_90"``. What is None is not judged by. That ``load`` may assemble PTX by an installed
-    nvJitLink is said where it would help, but not counted on.
+    That ``load`` may assemble PTX by an installed nvJitLink is said where it would help, but not counted on.
+
+    Args:
+        image: an Artifact, the bytes of an image, its PTX as a str of several lines, or the path of a file.
+        driver: the CUDA version of a driver, ``(13, 0)`` or ``"13.0"``, or its branch, ``580``; None is not judged by.
+        device: the architecture of a GPU, ``"sm_90"``; None is not judged by.
 
     Raises:
         FormatError: the image is damaged, or of no kind that cujit knows.
         OptionError: the driver's version is malformed, or of a release before any known.
         ArchError: the architecture is malformed, or unknown.
         FileError: the file cannot be read.
+
+    Example::
+
+        for verdict in cujit.compat(fatbin, driver="12.4", device="sm_90"):
+            print(verdict)
     """
     target = _Target(driver_version(driver), None if device is None else _real(Arch.parse(device)))
     artifact = open_image(image, "compat")

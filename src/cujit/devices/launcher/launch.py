@@ -90,10 +90,18 @@ class PreparedLaunch:
     def __call__(self, *arguments: object, **named: object) -> None:
         """Run the kernel: started when it returns on a GPU, done when it returns on the CPU device.
 
+        Args:
+            arguments: one for each parameter of the kernel, as docs/launch.md lists.
+            named: none: a kernel has no names for them.
+
         Raises:
             ArgumentError: the arguments do not fit the kernel's parameters.
             ClosedError: the module, or an array, was closed.
             DriverError: the driver refused.
+
+        Example::
+
+            kernel[4, 256](2.0, x, y, 1000)
         """
         if named:
             refuse_keywords(self._entry.name)

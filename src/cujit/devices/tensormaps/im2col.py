@@ -84,15 +84,29 @@ def im2col_map(
 ) -> TensorMap:
     """Describe images for copies in im2col mode, which take pixels as a convolution goes over them.
 
-    ``array`` is ``(N, W, C)``, ``(N, H, W, C)`` or ``(N, D, H, W, C)``. ``lower`` and ``upper`` bound where the
-    filter's corner can be along D, H and W, seen from the first and from the last pixel: ``-padding``, and
-    ``padding - (filter - 1) * dilation``. A copy takes ``channels`` of so many ``pixels``; ``element_strides``
-    are the convolution's strides, one for each axis of the array. The rest is as in ``tensor_map``.
+    ``lower`` and ``upper`` bound where the filter's corner can be along D, H and W.
+
+    Args:
+        array: of the shape ``(N, W, C)``, ``(N, H, W, C)`` or ``(N, D, H, W, C)``.
+        lower: seen from the first pixel: ``-padding``.
+        upper: seen from the last pixel: ``padding - (filter - 1) * dilation``.
+        pixels: how many a copy takes.
+        channels: how many of each.
+        element_strides: the convolution's strides, one for each axis of the array.
+        swizzle: as in ``tensor_map``.
+        fill: as in ``tensor_map``.
+        l2: as in ``tensor_map``.
+        data_type: as in ``tensor_map``.
 
     Raises:
         ArgumentError: no such map can be made of it.
         UnsupportedError: the device has no tensor maps.
         DriverError: the driver refused.
+
+    Example::
+
+        images = device.zeros((2, 16, 16, 32), np.float32)          # N, H, W, C
+        map = device.im2col_map(images, (-1, -1), (-1, -1), pixels=64, channels=32)
     """
     memory = memory_of(device, array)
     try:

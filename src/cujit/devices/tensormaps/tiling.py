@@ -211,6 +211,11 @@ class TensorMap:
     """128 bytes for a kernel's parameter ``const __grid_constant__ CUtensorMap``; it keeps the array that it is of.
 
     ``tiling`` is what it says, axes outermost first. ``bytes(map)`` are the 128 bytes.
+
+    Example::
+
+        map = device.tensor_map(device.zeros((64, 64), np.float32), (8, 32))
+        assert len(bytes(map)) == 128 and map.box_bytes == 1024
     """
 
     __slots__ = ("__weakref__", "_data", "device", "source", "tiling")
@@ -268,17 +273,28 @@ def tensor_map(
 ) -> TensorMap:
     """Describe an array for the tensor memory accelerator; kernels take it as a ``__grid_constant__ CUtensorMap``.
 
-    ``box`` are the elements that one copy takes, axes outermost first as in ``array.shape``; the coordinates in
-    a kernel come innermost first. ``shape`` and ``strides`` (bytes) describe a part of the array, such as rows
-    that are padded; ``element_strides`` take every so manieth element. ``swizzle`` is ``none``, ``32``, ``64``
-    or ``128``, ``l2`` ``none``, ``64``, ``128`` or ``256`` (bytes that the L2 cache fetches); ``fill`` is what
-    lies outside, ``zero`` or ``nan``. ``data_type`` is another type of the same size: ``tfloat32``, ``bfloat16``.
-    ``interleave`` is ``none``: interleaved layouts are not supported.
+    The coordinates in a kernel come innermost first.
+
+    Args:
+        array: of the device, or another library's.
+        box: the elements that one copy takes, axes outermost first as in ``array.shape``.
+        shape: describes a part of the array, with ``strides``, such as rows that are padded.
+        strides: of that part, in bytes.
+        element_strides: take every so manieth element.
+        swizzle: ``none``, ``32``, ``64`` or ``128``.
+        interleave: ``none``: interleaved layouts are not supported.
+        fill: what lies outside, ``zero`` or ``nan``.
+        l2: bytes that the L2 cache fetches: ``none``, ``64``, ``128`` or ``256``.
+        data_type: another type of the same size: ``tfloat32``, ``bfloat16``.
 
     Raises:
         ArgumentError: no tensor map can be made of it.
         UnsupportedError: the device has no tensor maps, or none like this.
         DriverError: the driver refused.
+
+    Example::
+
+        map = device.tensor_map(device.zeros((64, 64), np.float32), (8, 32))
     """
     if str(interleave) != "none":
         raise UnsupportedError(

@@ -45,12 +45,22 @@ def texels(
 ) -> Texels:
     """Copy host data into elements for textures and surfaces (a CUDA array on a GPU).
 
-    The shape is ``(width,)``, ``(height, width)`` or ``(depth, height, width)``; ``layered`` and ``cube`` take
-    layers or faces first. With 2 or 4 ``channels`` they are one more axis, the last.
+    The shape is ``(width,)``, ``(height, width)`` or ``(depth, height, width)``; ``layered`` and ``cube`` take layers
+    or faces first. With 2 or 4 ``channels`` they are one more axis, the last.
+
+    Args:
+        data: of the shape ``(width,)``, ``(height, width)`` or ``(depth, height, width)``.
+        channels: 1, 2 or 4; where there are several, they are one more axis, the last.
+        layered: the first axis counts layers.
+        cube: the first axis counts faces.
 
     Raises:
         ArgumentError: no texture can be made of it.
         DriverError: the device has no such memory left.
+
+    Example::
+
+        texels = device.texels(np.zeros((8, 8, 4), np.uint8), channels=4)
     """
     host = _host(data)
     format = _format(host.dtype, channels)
@@ -77,15 +87,29 @@ def texture(
 ) -> Texture:
     """Make a texture; kernels take its ``handle`` as a ``cudaTextureObject_t``.
 
-    ``data`` is texels; or an array of this device, which is read in place: one axis for ``tex1Dfetch``, two for
-    ``tex2D``; or host data, of which texels are made. ``address`` (``clamp``, ``border``, and with ``normalized``
-    coordinates ``wrap`` and ``mirror``) is one word or one for each axis, x first; ``filter`` is ``point`` or
-    ``linear``; ``read`` is ``element``, or ``normalized_float`` for integers of 8 and 16 bits; ``border`` is the
-    color outside, ``srgb`` says that the first three channels of 8 bits are coded so.
+    Args:
+        data: texels; or an array of this device, which is read in place: one axis for ``tex1Dfetch``, two for
+            ``tex2D``; or host data, of which texels are made.
+        channels: of host data, as for ``texels``.
+        layered: of host data, as for ``texels``.
+        cube: of host data, as for ``texels``.
+        address: ``clamp``, ``border``, and with ``normalized`` coordinates ``wrap`` and ``mirror``: one word or one for
+            each axis, x first.
+        filter: ``point`` or ``linear``.
+        normalized: whether coordinates go from 0 to 1.
+        read: ``element``, or ``normalized_float`` for integers of 8 and 16 bits.
+        border: the color outside.
+        srgb: whether the first three channels of 8 bits are coded so.
 
     Raises:
         ArgumentError: no texture can be made of it, or it cannot be read so.
         DriverError: the device has no such memory left.
+
+    Example::
+
+        picture = np.zeros((8, 8), np.float32)
+        texture = device.texture(picture, filter="linear", normalized=True, address="wrap")
+        print(texture.handle)
     """
     sampling = _sampling(address, filter, normalized, read, border, srgb)
     if not isinstance(data, (Texels, DeviceArray)):
@@ -105,9 +129,16 @@ def texture(
 def surface(device: TextureDevice, texels: Texels) -> Surface:
     """Make a surface of texels; kernels take its ``handle`` as a ``cudaSurfaceObject_t``.
 
+    Args:
+        texels: what kernels write to.
+
     Raises:
         ArgumentError: it is something else, or of another device.
         DriverError: the driver refused.
+
+    Example::
+
+        surface = device.surface(device.texels(np.zeros((8, 8), np.float32)))
     """
     if not isinstance(texels, Texels):
         raise ArgumentError(

@@ -160,7 +160,13 @@ class TextureDevice(ArrayDevice, Protocol):
 
 
 class Texels:
-    """Elements for textures and surfaces, in memory of the device's own layout."""
+    """Elements for textures and surfaces, in memory of the device's own layout.
+
+    Example::
+
+        texels = device.texels(np.zeros((8, 8), np.float32))
+        assert (texels.shape, texels.nbytes) == ((8, 8), 256)
+    """
 
     def __init__(self, device: TextureDevice, extent: Extent, format: TexelFormat) -> None:
         self.device = device
@@ -187,8 +193,16 @@ class Texels:
     def copy_from(self, data: npt.ArrayLike) -> None:
         """Copy host data of the same shape and dtype into the texels.
 
+        Args:
+            data: of the same shape and dtype.
+
         Raises:
             ArgumentError: it has another shape or dtype.
+
+        Example::
+
+            texels = device.texels(np.zeros((8, 8), np.float32))
+            texels.copy_from(np.ones((8, 8), np.float32))
         """
         host = np.ascontiguousarray(data)
         if host.shape != self.shape or host.dtype != self.dtype:
@@ -199,7 +213,12 @@ class Texels:
         self.device.textures.upload(self, _bytes(host))
 
     def numpy(self) -> npt.NDArray[Any]:
-        """Copy to a NumPy array, after all earlier work on the default stream."""
+        """Copy to a NumPy array, after all earlier work on the default stream.
+
+        Example::
+
+            assert device.texels(np.ones((8, 8), np.float32)).numpy().sum() == 64
+        """
         host = np.empty(self.shape, self.dtype)
         self.device.textures.download(_bytes(host), self)
         return host
@@ -231,7 +250,13 @@ class _Object:
         return self._handle.number
 
     def close(self) -> None:
-        """Give the object back before it goes; again is harmless."""
+        """Give the object back before it goes; again is harmless.
+
+        Example::
+
+            texture = device.texture(np.zeros((8, 8), np.float32))
+            texture.close()
+        """
         self._finish()
 
     def __repr__(self) -> str:
@@ -239,7 +264,13 @@ class _Object:
 
 
 class Texture(_Object):
-    """A texture object; keep it as long as kernels use its ``handle``."""
+    """A texture object; keep it as long as kernels use its ``handle``.
+
+    Example::
+
+        texture = device.texture(np.zeros((8, 8), np.float32))
+        print(texture.handle)
+    """
 
     def __init__(
         self, device: TextureDevice, handle: TextureHandle, source: Texels | DeviceArray, sampling: Sampling
@@ -249,7 +280,13 @@ class Texture(_Object):
 
 
 class Surface(_Object):
-    """A surface object; keep it as long as kernels use its ``handle``."""
+    """A surface object; keep it as long as kernels use its ``handle``.
+
+    Example::
+
+        surface = device.surface(device.texels(np.zeros((8, 8), np.float32)))
+        print(surface.handle)
+    """
 
 
 def _bytes(host: npt.NDArray[Any]) -> memoryview:

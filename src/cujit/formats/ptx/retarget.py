@@ -42,10 +42,13 @@ class Obstacle(NamedTuple):
 def retarget(ptx: Ptx, *, version: Version | str | None = None, arch: Arch | str | None = None) -> Ptx:
     """Give PTX another ``.version``, another ``.target``, or both, where everything that it uses allows that.
 
-    ``ptx`` is text, its bytes, or an Artifact, and so is the result. ``version`` is ``(8, 4)`` or ``"8.4"``; ``arch``
-    is ``"compute_80"`` or ``"sm_80"``, which mean the same here. What is not said stays. Nothing but the two words is
-    changed; the instruction table tells what every construct needs, and a construct that it does not know is taken
-    to need what the text declares.
+    What is not said stays. Nothing but the two words is changed; the instruction table tells what every construct
+    needs, and a construct that it does not know is taken to need what the text declares.
+
+    Args:
+        ptx: text, its bytes, or an Artifact; so is the result.
+        version: ``(8, 4)`` or ``"8.4"``.
+        arch: ``"compute_80"`` or ``"sm_80"``, which mean the same here.
 
     Raises:
         UnsupportedError: something in the text is newer than that; ``items`` has every such construct with its line
@@ -54,6 +57,11 @@ def retarget(ptx: Ptx, *, version: Version | str | None = None, arch: Arch | str
         FormatError: the Artifact or the bytes are not PTX.
         ArchError: the architecture is malformed, or unknown.
         OptionError: the version is malformed, or there is no such version.
+
+    Example::
+
+        older = cujit.retarget(ptx, version="8.0")
+        assert ".version 8.0" in older.text
     """
     wanted_version = None if version is None else _read_version(version)
     wanted_arch = None if arch is None else Arch.parse(arch)

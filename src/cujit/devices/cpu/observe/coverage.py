@@ -44,11 +44,21 @@ class Coverage:
     """Lines of CUDA source that kernels execute: ``cujit.cpu(coverage=cujit.Coverage())``.
 
     A line counts the threads that executed it: of its instructions the one that most did, added over kernels and
-    launches. A line that the compiler made no instruction of is no line; one that no thread came to counts 0, that of
-    a kernel that is loaded and never launched too. Headers of the toolkit and of CCCL are left out unless ``library``.
-    Lines are known where the PTX has them: ``cujit.jit`` sees to it, else compile with ``lineinfo=True``. Optimised
-    code does both sides of a short condition and chooses; ``exact`` has ``cujit.jit`` compile without optimisation
-    (``debug=True``), so that only lines that are taken count.
+    launches. A line that the compiler made no instruction of is no line; one that no thread came to counts 0, that of a
+    kernel that is loaded and never launched too. Lines are known where the PTX has them: ``cujit.jit`` sees to it, else
+    compile with ``lineinfo=True``. Optimised code does both sides of a short condition and chooses.
+
+    Args:
+        library: count headers of the toolkit and of CCCL too.
+        exact: have ``cujit.jit`` compile without optimisation (``debug=True``), so that only lines that are taken
+            count.
+
+    Example::
+
+        coverage = cujit.Coverage()
+        counted = cujit.cpu(coverage=coverage)
+        cujit.jit(CODE, names=["axpy<float>"], device=counted, name="axpy.cu")["axpy<float>"][1, 32](2.0, x, y, 20)
+        print(coverage.lines()["axpy.cu"])      # threads by line
     """
 
     def __init__(self, *, library: bool = False, exact: bool = False) -> None:
@@ -62,7 +72,12 @@ class Coverage:
         self.sources = Sources()
 
     def lines(self) -> dict[str, dict[int, int]]:
-        """Count threads by file and line; in-memory sources have the names that they were given."""
+        """Count threads by file and line; in-memory sources have the names that they were given.
+
+        Example::
+
+            assert cujit.Coverage().lines() == {}
+        """
         lines, _ = self._counts()
         found: dict[str, dict[int, int]] = {}
         for source, count in sorted(lines.items()):
@@ -74,8 +89,15 @@ class Coverage:
 
         Texts of sources that are no files go beside it, into ``<path>.sources``, where the tracefile says they are.
 
+        Args:
+            path: of the tracefile.
+
         Raises:
             OSError: a file cannot be written.
+
+        Example::
+
+            cujit.Coverage().save("cuda.info")
         """
         target = Path(path)
         lines, functions = self._counts()
@@ -86,8 +108,16 @@ class Coverage:
     def merge(self, other: Mapping[str, Any]) -> None:
         """Add what another process counted: what its ``dump`` gave.
 
+        Args:
+            other: what ``dump`` gave there.
+
         Raises:
             KeyError: it is none of that.
+
+        Example::
+
+            coverage = cujit.Coverage()
+            coverage.merge(cujit.Coverage().dump())
         """
         with self._lock:
             for file, line, count in other["lines"]:
@@ -97,7 +127,12 @@ class Coverage:
             self._texts.update({name: Text(shown, text) for name, shown, text in other["texts"]})
 
     def dump(self) -> dict[str, Any]:
-        """Give all that was counted, in lists, strings and ints."""
+        """Give all that was counted, in lists, strings and ints.
+
+        Example::
+
+            other = cujit.Coverage().dump()
+        """
         lines, functions = self._counts()
         return {
             "lines": [(source.file, source.line, count) for source, count in lines.items()],

@@ -111,11 +111,22 @@ class TracedLaunch:
 class Trace:
     """Every instruction that one thread executes in each launch: ``cujit.cpu(trace=cujit.Trace(block=2, thread=5))``.
 
-    ``block`` and ``thread`` are indices ``(x, y, z)``, or linear numbers. ``limit`` is how many instructions are kept,
-    of all launches together. ``str(trace)`` has the text, ``trace.launches`` the values.
+    ``str(trace)`` has the text, ``trace.launches`` the values.
+
+    Args:
+        block: the block, as ``(x, y, z)`` or as a linear number.
+        thread: the thread in it, likewise.
+        limit: how many instructions are kept, of all launches together.
 
     Raises:
         OptionError: an index or the limit is no number, or negative.
+
+    Example::
+
+        trace = cujit.Trace(thread=3)
+        traced = cujit.load(ptx, cujit.cpu(trace=trace))["axpy<float>"]
+        traced[1, 32](2.0, x, y, 32)
+        assert trace.steps[-1].text == "ret"
     """
 
     def __init__(self, block: int | Sequence[int] = 0, thread: int | Sequence[int] = 0, *, limit: int = _LIMIT) -> None:
@@ -139,7 +150,14 @@ class Trace:
         return no_block or no_thread
 
     def clear(self) -> None:
-        """Forget what was traced, so that there is room again."""
+        """Forget what was traced, so that there is room again.
+
+        Example::
+
+            trace = cujit.Trace()
+            trace.clear()
+            assert trace.steps == ()
+        """
         with self._lock:
             self.launches.clear()
             self._left = self.limit
