@@ -142,6 +142,36 @@ def test_after_a_new_key_everything_is_signed_once_more(url: str, farm: Farm, tm
     assert pull(url, digests, Cache(tmp_path / "here"), new.trust).new == 2
 
 
+def test_a_key_is_changed_as_the_page_says_and_nobody_compiles_meanwhile(
+    url: str, farm: Farm, cache_of: CacheOf, tmp_path: Path
+) -> None:
+    roots = filled(tmp_path / "farm", 0, 1).stores
+    push(url, roots, farm.signer)
+    old, new = json.loads(farm.trust.read_text())["keys"][0], farm_in(tmp_path, "new")
+
+    def believe(*rows: dict[str, object]) -> None:
+        farm.trust.write_text(json.dumps({"keys": rows}))
+
+    def outcomes(root: str) -> list[Outcome]:
+        cache = cache_of(root, url=url)
+        return [cache.get_or_make(key_of(n), lambda: pytest.fail("it was made"))[1].outcome for n in range(2)]
+
+    def signers(root: str) -> set[str]:
+        return {path.name for path in (tmp_path / root / "signers").iterdir()}
+
+    assert outcomes("one") == 2 * [Outcome.REMOTE]
+    believe(old, json.loads(new.trust.read_text())["keys"][0])
+    assert outcomes("two") == 2 * [Outcome.REMOTE], "what the old key has signed is believed as before"
+    push(url, roots, new.signer, replace=True)
+    assert outcomes("three") == 2 * [Outcome.REMOTE]
+    assert [signers(root) for root in ("one", "two", "three")] == 2 * [{farm.signer.id}] + [{new.signer.id}]
+    believe({**old, "revoked": True}, json.loads(new.trust.read_text())["keys"][0])
+    for root, outcome in (("one", Outcome.REMOTE), ("two", Outcome.REMOTE), ("three", Outcome.DISK)):
+        assert outcomes(root) == 2 * [outcome], "what the old key brought has gone, and comes again"
+        assert signers(root) == {new.signer.id}
+        assert outcomes(root) == 2 * [Outcome.DISK]
+
+
 # What goes out
 
 
