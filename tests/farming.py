@@ -6,7 +6,8 @@ import multiprocessing
 import os
 import pickle
 import signal
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterable
 from concurrent.futures import Executor, Future, ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,18 @@ from cujit.compiler.keys import builds
 from cujit.compiler.runner import Runner
 from cujit.farm.engines import _end_with_parent
 
-__all__ = ["Elsewhere", "killing_pool", "pool", "variants"]
+__all__ = ["DRIVER", "Elsewhere", "killing_pool", "pool", "variants", "wait_for_the_end"]
+
+DRIVER = """
+import multiprocessing, sys
+import cujit
+from farming import variants
+def tick(done, total, name):
+    if done == 6:
+        print(*[child.pid for child in multiprocessing.active_children()], flush=True)
+cujit.farm.build(variants(400), executor="processes:2", sink=sys.argv[1], chunk_s=0.2, progress=tick)
+"""
+"""A process that drives a farm of many compiles, and says which processes it has after six."""
 
 _TEMPLATE = "template <typename T, int N> __global__ void scale(T *x) { x[threadIdx.x] *= N; }"
 
@@ -94,3 +106,11 @@ def _killed(fn: Callable[..., Any], chunk: Any) -> Any:
 def killing_pool(workers: int) -> Executor:
     """Processes that are killed whenever they are given the variant 13."""
     return _Killing(workers, multiprocessing.get_context("spawn"))
+
+
+def wait_for_the_end(processes: Iterable[object]) -> None:
+    """Wait until processes are no more."""
+    end = time.monotonic() + 60
+    while any(os.path.exists(f"/proc/{pid}") for pid in processes):
+        assert time.monotonic() < end, "a worker lives on"
+        time.sleep(0.02)

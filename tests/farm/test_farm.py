@@ -10,7 +10,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 import zlib
 from collections.abc import Iterator
 from concurrent.futures import Executor, ThreadPoolExecutor
@@ -24,7 +23,7 @@ from cujit.cache.cache import Cache
 from cujit.errors import ArchError, CompileError, OptionError, ToolCrashError
 from cujit.farm import engines
 from cujit.integrations.wheels import WantedPack
-from farming import Elsewhere, killing_pool, pool, variants
+from farming import DRIVER, Elsewhere, killing_pool, pool, variants, wait_for_the_end
 from llvm_ir import SCALE, VERSION
 
 GOOD = "__global__ void good() {}"
@@ -241,17 +240,6 @@ def test_a_full_disk_ends_the_farm_with_what_was_kept(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
 
 
-DRIVER = """
-import multiprocessing, sys
-import cujit
-from farming import variants
-def tick(done, total, name):
-    if done == 6:
-        print(*[child.pid for child in multiprocessing.active_children()], flush=True)
-cujit.farm.build(variants(400), executor="processes:2", sink=sys.argv[1], chunk_s=0.2, progress=tick)
-"""
-
-
 def test_workers_end_with_a_driver_that_is_killed_and_the_next_goes_on(tmp_path: Path) -> None:
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     command = [sys.executable, "-c", DRIVER, str(tmp_path / "cache")]
@@ -260,10 +248,7 @@ def test_workers_end_with_a_driver_that_is_killed_and_the_next_goes_on(tmp_path:
         workers = driver.stdout.readline().split()
         driver.kill()
     assert len(workers) >= 2
-    end = time.monotonic() + 60
-    while any(os.path.exists(f"/proc/{pid}") for pid in workers):
-        assert time.monotonic() < end, "a worker lives on"
-        time.sleep(0.02)
+    wait_for_the_end(workers)
     kept = sum(1 for _ in Cache(tmp_path / "cache").stores[0].entries())
     assert kept >= 6
     report = cujit.farm.build(variants(kept + 1), executor="processes:1", sink=tmp_path / "cache")

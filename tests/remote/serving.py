@@ -40,7 +40,7 @@ class Handler(BaseHTTPRequestHandler):
         data = self.rfile.read(int(self.headers["Content-Length"]))
         if self.server.password and self.headers.get("Authorization") != self.server.password:
             self.answer(401, b"")
-        elif name in self.server.files and self.headers.get("If-None-Match") == "*":
+        elif name in self.server.files and self.headers.get("If-None-Match") == "*" and self.server.knows_conditions:
             self.answer(412, b"")
         else:
             self.server.files[name] = data
@@ -73,6 +73,7 @@ class Server(ThreadingHTTPServer):
         self.asked: list[str] = []
         self.trouble: dict[str, Trouble] = {}
         self.password = ""
+        self.knows_conditions = True
         self.closing = threading.Event()
 
     @property

@@ -172,6 +172,17 @@ def test_a_key_is_changed_as_the_page_says_and_nobody_compiles_meanwhile(
         assert outcomes(root) == 2 * [Outcome.DISK]
 
 
+def test_a_server_that_ignores_conditions_has_an_entry_that_is_as_good(
+    server: Server, farm: Farm, cache_of: CacheOf
+) -> None:
+    server.knows_conditions = False
+    store = RemoteStore(server.url, farm.signer)
+    with ThreadPoolExecutor(4) as pool:
+        sizes = list(pool.map(lambda n: store.put(encode(key_of(0), artifact_of(0), make_ms=n, made_s=n)), range(8)))
+    assert all(sizes)
+    assert cache_of().get_or_make(key_of(0), lambda: pytest.fail("it was made"))[0].data == artifact_of(0).data
+
+
 # What goes out
 
 

@@ -178,6 +178,16 @@ def test_a_key_is_believed_to_the_end_of_its_last_day_in_every_time_zone(farm: F
         keys.prove(head, key_of(0).digest, now_s=end + 1)
 
 
+def test_a_clock_that_is_a_day_off_refuses_only_the_last_day(farm: Farm) -> None:
+    keys, signer = TrustedKeys.read(farm.trust), replace(farm.signer, valid_days=2)
+    now = 1_800_000_000
+    head = signer.head(key_of(0).digest, record_of(0), now_s=now)
+    for there_s in (now - _DAY_S, now + _DAY_S, now + 2 * _DAY_S):
+        assert keys.prove(head, key_of(0).digest, now_s=there_s).signer == farm.signer.id
+    with pytest.raises(FormatError, match="has expired"):
+        keys.prove(head, key_of(0).digest, now_s=now + 3 * _DAY_S)
+
+
 def write(path: Path, **row: object) -> None:
     listed = json.loads(path.read_text())
     listed["keys"][0].update(row)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import gzip
 import os
 import socket
@@ -29,6 +30,7 @@ from remote.serving import Farm, Handler, Server, Trouble, farm_in
 
 CacheOf = Callable[..., Cache]
 NAME = object_name(key_of(0).digest)
+_STARTS = 300 if "CUJIT_FORGERIES" in os.environ else 8  # processes that start at once; many with `make store`
 
 
 def nobody() -> Artifact:
@@ -474,9 +476,9 @@ def test_processes_that_want_the_same_at_once_ask_once(server: Server, farm: Far
         from pathlib import Path
         from cache.samples import artifact_of, key_of
         from cujit.cache.cache import Cache
-        root, url, trust = sys.argv[1:]
+        root, url, trust, starts = sys.argv[1:]
         ends = []
-        for _ in range(8):
+        for _ in range(int(starts)):
             r, w = os.pipe()
             if os.fork() == 0:
                 cache = Cache(Path(root), remote=url, trust=Path(trust), remote_wait_s=10)
@@ -488,8 +490,10 @@ def test_processes_that_want_the_same_at_once_ask_once(server: Server, farm: Far
         tmp_path / "root",
         server.url,
         farm.trust,
+        _STARTS,
     )
     assert server.asked.count(NAME) == 1, said
+    assert len(said.split()) == _STARTS
     assert set(said.split()) <= {"remote", "waited", "disk"}
     assert said.split().count("remote") == 1
 
@@ -617,6 +621,27 @@ def test_what_is_no_file_in_a_directory_is_a_failure(
         (os.mkdir if strange == "directory" else os.mkfifo)(path)
     cache = cache_of(url=f"file://{tmp_path}/store")
     with pytest.warns(CacheWarning, match="goes on without"):
+        assert get(cache) is Outcome.MADE
+    assert cache.counters.remote_failures == 1
+    assert get(cache, 1) is Outcome.REMOTE
+
+
+def test_a_file_lost_on_another_machine_is_a_failure(
+    farm: Farm, cache_of: CacheOf, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, data in farm.files(0, 1).items():
+        (tmp_path / "store" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "store" / name).write_bytes(data)
+    read, lost = os.read, (tmp_path / "store" / NAME).stat().st_ino
+
+    def stale(fd: int, size: int) -> bytes:
+        if os.fstat(fd).st_ino == lost:
+            raise OSError(errno.ESTALE, "Stale file handle")
+        return read(fd, size)
+
+    monkeypatch.setattr(os, "read", stale)
+    cache = cache_of(url=f"file://{tmp_path}/store")
+    with pytest.warns(CacheWarning, match="Stale file handle"):
         assert get(cache) is Outcome.MADE
     assert cache.counters.remote_failures == 1
     assert get(cache, 1) is Outcome.REMOTE

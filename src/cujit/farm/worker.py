@@ -33,6 +33,7 @@ from cujit.toolchain.headers import Settings
 from cujit.toolchain.toolset import Toolchain
 
 _LOG_CHARS = 4096
+_LINE_CHARS = 1000
 
 
 def work(chunk: Chunk) -> ChunkResult:
@@ -176,4 +177,4 @@ def first_message(error: Exception) -> str:
     said = error.diagnostics if isinstance(error, CompileError) else ()
     errors = [d for d in said if d.severity == "error" and d.file != NAME_MAP]  # of names, the message says more
     first = errors[0] if errors else error.message if isinstance(error, CujitError) else error
-    return str(first).partition("\n")[0]
+    return str(first).partition("\n")[0][:_LINE_CHARS]

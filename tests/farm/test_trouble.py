@@ -1,0 +1,106 @@
+"""Farms that meet other farms, headers that change, machines without a home, Ctrl-C, and a compiler that says much."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+import cujit
+from cujit.cache.cache import Cache
+from farming import DRIVER, pool, variants, wait_for_the_end
+from processes import printed
+
+
+def test_two_farms_at_once_make_each_key_once(tmp_path: Path) -> None:
+    log, root, asked = tmp_path / "log", tmp_path / "root", variants(12)
+    with pool(1, log=str(log)) as one, pool(1, log=str(log)) as other, ThreadPoolExecutor(2) as drivers:
+        reports = list(
+            drivers.map(lambda engine: cujit.farm.build(asked, executor=engine, sink=root, chunk_s=0.1), (one, other))
+        )
+    assert [(len(report.keys), report.is_good) for report in reports] == 2 * [(12, True)]
+    assert len(log.read_text().splitlines()) == 12
+    assert sum(report.made for report in reports) == 12
+
+
+def test_a_header_that_changes_meanwhile_is_said(tmp_path: Path) -> None:
+    (tmp_path / "k.cu").write_text('#include "near.h"\n__global__ void k(int *x) { *x = NEAR; }')
+    header = tmp_path / "near.h"
+    header.write_text("#define NEAR 1\n")
+    request = cujit.request(cujit.Source.cuda(tmp_path / "k.cu"), arch="sm_90")
+
+    def rewritten(_: cujit.Request) -> float:  # after its key was made
+        header.write_text("#define NEAR 22\n")
+        return 0.0
+
+    with ThreadPoolExecutor(1) as executor:
+        report = cujit.farm.build([request], executor=executor, sink=tmp_path / "root", make_ms=rewritten)
+        (failure,) = report.failed
+        assert "has another key of it: include" in failure.reason
+        assert not report.keys
+        assert cujit.farm.build([request], executor=executor, sink=tmp_path / "root").made == 1
+
+
+def test_a_worker_whose_nvrtc_has_other_threads_and_locks_makes_the_same(tmp_path: Path) -> None:
+    (request,) = variants(1)
+    with pool(1, NVRTC_DISABLE_CONCURRENT_NVVM="1", NVRTC_INTERNAL_GLOBAL_LOCK="1") as other:
+        assert cujit.farm.build([request], executor=other, sink=tmp_path).made == 1
+    found = cujit.compile(request.source, names=request.names, arch="sm_90", cache=Cache(tmp_path))
+    assert found.provenance is not None
+    assert found.provenance.is_hit
+    assert found.data == cujit.compile(request.source, names=request.names, arch="sm_90", cache=False).data
+
+
+def test_a_worker_needs_no_home(tmp_path: Path) -> None:
+    nowhere = dict.fromkeys(("HOME", "XDG_CACHE_HOME", "XDG_RUNTIME_DIR", "CUJIT_CACHE_DIR"), "/proc/nowhere")
+    with pool(1, **nowhere) as homeless:
+        assert cujit.farm.build(variants(2), executor=homeless, sink=tmp_path).made == 2
+
+
+def test_of_an_error_of_a_megabyte_the_beginning_is_kept(tmp_path: Path) -> None:
+    request = cujit.request(f"#error {'x' * 1_000_000}\n", arch="sm_90")
+    many = "\n".join(f"__global__ void k{i}() {{ what{i}; }}" for i in range(10_000))
+    with ThreadPoolExecutor(1) as executor:
+        asked = [request, cujit.request(many, arch="sm_90")]
+        report = cujit.farm.build(asked, executor=executor, sink=tmp_path)
+    assert len(report.failed) == 2
+    assert all("source.cu:1:" in failure.reason for failure in report.failed)
+    assert len(str(report)) < 3000
+
+
+def test_ctrl_c_ends_a_farm_and_its_workers_and_the_next_goes_on(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", DRIVER, str(tmp_path / "cache")]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    with subprocess.Popen(
+        command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+    ) as driver:
+        assert driver.stdout
+        workers = driver.stdout.readline().split()
+        os.killpg(driver.pid, signal.SIGINT)  # as a terminal does: to all of them
+        _, said = driver.communicate(timeout=120)
+    assert driver.returncode == -signal.SIGINT
+    assert said.count("KeyboardInterrupt") == 1, said
+    wait_for_the_end(workers)
+    kept = sum(1 for _ in Cache(tmp_path / "cache").stores[0].entries())
+    assert kept >= 6
+    report = cujit.farm.build(variants(kept + 1), executor="processes:1", sink=tmp_path / "cache")
+    assert (len(report.keys), report.failed) == (kept + 1, ())
+
+
+@pytest.mark.farm
+def test_the_driver_of_a_hundred_thousand_keys_takes_no_more_than_200_mb(tmp_path: Path) -> None:
+    benchmark = Path(__file__).parents[2] / "benchmarks/farm.py"
+    code = (
+        f"import runpy, pathlib; runpy.run_path({str(benchmark)!r})['memory'](pathlib.Path({str(tmp_path)!r}), 100_000)"
+    )
+    said = printed(code, timeout_s=900)
+    print(said)
+    found = re.search(r"-> ([0-9]+) MB", said)
+    assert found is not None
+    assert int(found[1]) <= 200
