@@ -320,6 +320,11 @@ def _shipped(
         found = tools.find(CompileJob(Request.of(source, None, arch, names, options, tools)))
         if found is not None:
             why = "" if arch == wanted[0] else f"there is none for {wanted[0]}, and {arch} runs on {device.name}"
+            if why:
+                from cujit.events.hub import tell  # start-up: for what is not the first choice
+                from cujit.events.values import Fallback  # start-up: as above
+
+                tell(Fallback, source.name, f"code for {arch}", why)
             return replace(found, provenance=replace(found.provenance, reason=why))  # type: ignore[type-var]
     return None
 

@@ -376,6 +376,10 @@ def _link_by_the_driver(artifacts: Sequence[Artifact], target: Arch | None, abse
     names = {name: lowered for a in artifacts for name, lowered in a.names.items()}
     signatures = {name: signature for a in artifacts for name, signature in a.signatures.items()}
     provenance = Provenance(Outcome.UNCACHED, reason="the GPU's driver linked it, and no build of that is known")
+    from cujit.events.hub import tell  # start-up: for links without a linker
+    from cujit.events.values import Fallback  # start-up: as above
+
+    tell(Fallback, "a link", f"the driver of {gpus[0].name}", absent.message)
     return replace(linked, names=names, signatures=signatures, provenance=provenance)
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
 from copy import copy
@@ -140,22 +141,32 @@ class Runner:
             ToolTimeoutError: there was not enough time.
             ToolCrashError: the process apart died.
         """
+        begin = time.perf_counter()
         job.check()
         if pinned := self._pinned(job):
-            return self._heard(job, *pinned)
+            return self._heard(job, *pinned, begin)
         keyed = Uncacheable(self._off) if self.keys is None or self.cache is None else job.key(self.keys)
-        if not self._listeners or job.request is None:
-            return self._got(job, keyed)
         try:
             result = self._got(job, keyed)
         except CujitError as e:
-            self._tell(job.request, keyed, e)
+            if job.request is not None:
+                self._tell(job.request, keyed, e)
+            _tell_made(job, keyed, begin, e)
             raise
-        return self._heard(job, keyed, result)
+        return self._heard(job, keyed, result, begin)
 
-    def _heard(self, job: Job, keyed: Keyed | Uncacheable, result: Artifact) -> Artifact:
-        if job.request is not None:
+    def _heard(self, job: Job, keyed: Keyed | Uncacheable, result: Artifact, begin: float) -> Artifact:
+        if self._listeners and job.request is not None:
             self._tell(job.request, keyed, result)
+        known = result.provenance
+        if not isinstance(known, Provenance) or not known.is_hit:
+            _tell_made(job, keyed, begin)
+        elif "cujit.events" in sys.modules or "logging" in sys.modules:  # else nobody can hear of it
+            from cujit.events.hub import tell  # start-up: as above
+            from cujit.events.values import CacheHit  # start-up: as above
+
+            key = None if known.key is None else known.key.digest
+            tell(CacheHit, job.step, job.subject, known.outcome.value, key, known.make_ms / 1e3)
         return result
 
     def _tell(self, request: Request, keyed: Keyed | Uncacheable, result: Artifact | CujitError) -> None:
@@ -187,11 +198,12 @@ class Runner:
         job.check()
         if self.keys is None or self.cache is None:
             return None
+        begin = time.perf_counter()
         if pinned := self._pinned(job):
-            return self._heard(job, *pinned)
+            return self._heard(job, *pinned, begin)
         keyed = job.key(self.keys)
         found = self._found(job, keyed)
-        return None if found is None else self._heard(job, keyed, found)
+        return None if found is None else self._heard(job, keyed, found, begin)
 
     def _pinned(self, job: Job) -> tuple[Keyed, Artifact] | None:
         """Take what the distribution that asks has brought in a pack of its own, whatever build its compiler was.
@@ -301,12 +313,24 @@ class Runner:
 
             return run_apart(job, self.toolchain.settings, limits.memory_mib)
 
+        from cujit.events.hub import ranged  # start-up: a hit of the cache calls no tool
+
         try:
             if limits.left_s == 0:
                 raise Ended
-            return finish(work, self.stop or Stop(), limits.until)
+            with ranged(f"{job.step} {job.subject}"):
+                return finish(work, self.stop or Stop(), limits.until)
         except Ended:
             raise _too_long(job, limits) from None
+
+
+def _tell_made(job: Job, keyed: Keyed | Uncacheable, begin: float, error: CujitError | None = None) -> None:
+    """Tell of a job that was done, or that failed."""
+    from cujit.events.hub import tell  # start-up: a hit of the cache calls no tool
+    from cujit.events.values import Made  # start-up: as above
+
+    key, reason = (keyed.key.digest, "") if isinstance(keyed, Keyed) else (None, keyed.reason)
+    tell(Made, job.step, job.subject, job.tool, time.perf_counter() - begin, key, reason, error)
 
 
 def _told(artifact: Artifact, provenance: Provenance, keyed: Keyed) -> Artifact:

@@ -85,9 +85,10 @@ def route_ptx(text: bytes, what: str, place: RoutePlace, options: JitOptions, *,
     if fits or newest is None:
         return Chosen(_ended(text), f"{shown}{',' * bool(origin)} through the driver's JIT")
     tried: list[str] = []
+    why = f"PTX {dotted(header.version)} is newer than the driver, which is of CUDA {dotted(place.driver)}"
     if options.assembler == "auto":
         try:
-            return _assemble(text, what, shown, place, options, header.version, header.arch)
+            return _told(what, why, _assemble(text, what, shown, place, options, header.version, header.arch))
         except CujitError as e:
             tried.append(_first_line(e))
     else:
@@ -97,7 +98,16 @@ def route_ptx(text: bytes, what: str, place: RoutePlace, options: JitOptions, *,
     except (UnsupportedError, PtxSyntaxError, UnicodeDecodeError) as e:
         raise _refusal(text, what, place, header.version, newest, tried, e) from None
     route = f"{shown} lowered from {dotted(header.version)} to {dotted(newest)}, through the driver's JIT"
-    return Chosen(_ended(lowered), route)
+    return _told(what, why, Chosen(_ended(lowered), route))
+
+
+def _told(what: str, why: str, chosen: Chosen) -> Chosen:
+    """Tell of a way that is not the first."""
+    from cujit.events.hub import tell  # start-up: most PTX is not newer than the driver
+    from cujit.events.values import Fallback  # start-up: as above
+
+    tell(Fallback, what, chosen.route, why)
+    return chosen
 
 
 def _assemble(

@@ -21,6 +21,7 @@ from cujit.devices.launcher.layout import Layout, layout_of
 from cujit.devices.launcher.state import LaunchState
 from cujit.devices.options import LaunchOptions
 from cujit.devices.shapes import LaunchShape
+from cujit.devices.streams import DeviceLike
 from cujit.errors import ArgumentError, CujitError
 from cujit.forks import Lock
 
@@ -58,6 +59,14 @@ class Prepared:
         self.code.attach(callables, launch, self.state)
 
 
+def tell_failure(kernel: str, device: DeviceLike, error: CujitError) -> None:
+    """Tell of a launch that raises."""
+    from cujit.events.hub import tell  # start-up: most launches raise nothing
+    from cujit.events.values import LaunchFailure  # start-up: as above
+
+    tell(LaunchFailure, kernel, device.name, error)
+
+
 class Binder:
     """Makes the prepared launches of one kernel on one device.
 
@@ -74,6 +83,7 @@ class Binder:
         self._alive = alive
         self._layout = layout
         self._key = bytes(layout.fields)
+        self._name = packer.kernel
         count = max(len(layout.fields), 1)
         self._known = (ctypes.c_uint64 * count)(*[_UNKNOWN] * count)
         self._dtypes: list[object] = [None] * count
@@ -137,9 +147,18 @@ class Binder:
             return "by hand"
         for name, value in target.fields.items():
             setattr(state, name, value)
-        state.failed = id(target.failed)
+        failed = functools.partial(self._failed, target.failed)
+        state.failed = id(failed)
         state.alive = self._alive.address
-        return target
+        return target, failed
+
+    def _failed(self, failed: Callable[[int], None], answer: int) -> None:
+        """Have the device say what its answer means, and tell of the error that it raises."""
+        try:
+            failed(answer)
+        except CujitError as e:
+            tell_failure(self._name, self._device, e)
+            raise
 
     def _reader(self, index: int, stream: int, state: LaunchState) -> Callable[[Any], bytes]:
         """Make the reader of one parameter that machine code calls; it remembers the dtype of an array that fits."""

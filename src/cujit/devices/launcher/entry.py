@@ -11,10 +11,10 @@ from cujit.devices.arguments.packer import Packer
 from cujit.devices.backend import BackendKernel, BackendModule
 from cujit.devices.device import Device
 from cujit.devices.launcher.alive import Alive
-from cujit.devices.launcher.binder import Binder
+from cujit.devices.launcher.binder import Binder, tell_failure
 from cujit.devices.options import LaunchOptions
 from cujit.devices.shapes import LaunchShape
-from cujit.errors import ClosedError
+from cujit.errors import ClosedError, CujitError
 from cujit.forks import cached_property
 from cujit.signature import Signature
 
@@ -84,9 +84,13 @@ class LaunchEntry:
 
     def run(self, shape: LaunchShape | None, stream: int, options: LaunchOptions, arguments: Sequence[object]) -> None:
         """Launch by hand: what machine code does, written in Python."""
-        self.image.require()
-        parameters = self.packer.pack(arguments, stream)
-        if shape is None:
-            return
-        self.image.require()  # a reader may have run anybody's code
-        self.loaded.launch(shape, parameters, stream, options)
+        try:
+            self.image.require()
+            parameters = self.packer.pack(arguments, stream)
+            if shape is None:
+                return
+            self.image.require()  # a reader may have run anybody's code
+            self.loaded.launch(shape, parameters, stream, options)
+        except CujitError as e:
+            tell_failure(self.name, self.device, e)
+            raise

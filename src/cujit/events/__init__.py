@@ -1,0 +1,6 @@
+"""What cujit does, as values: compiles, hits, fallbacks, launches that fail. ``import cujit.events``."""
+
+from cujit.events.hub import Subscription, subscribe
+from cujit.events.values import CacheHit, Fallback, Happening, LaunchFailure, Made
+
+__all__ = ["CacheHit", "Fallback", "Happening", "LaunchFailure", "Made", "Subscription", "subscribe"]

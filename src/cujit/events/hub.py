@@ -1,0 +1,91 @@
+"""Who hears of events: functions that subscribed, and ``logging`` where the process has imported it."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Callable, Iterator
+
+from cujit.errors import OptionError, spell, warn
+from cujit.events.values import Happening
+
+_SUBSCRIPTIONS: list[Subscription] = []
+
+
+class Subscription:
+    """A function that hears of events until ``end()``, or until its ``with`` block ends."""
+
+    def __init__(self, listener: Callable[[Happening], object], kinds: tuple[type[Happening], ...]) -> None:
+        self._listener = listener
+        self._kinds = kinds
+        _SUBSCRIPTIONS.append(self)
+
+    def end(self) -> None:
+        """Hear no more; again is harmless."""
+        with contextlib.suppress(ValueError):
+            _SUBSCRIPTIONS.remove(self)
+
+    def __enter__(self) -> Subscription:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self.end()
+
+    def _hear(self, event: Happening) -> None:
+        try:
+            self._listener(event)
+        except Exception as e:  # of anybody's function
+            warn(f"a listener of cujit.events raised {type(e).__name__}: {e}", RuntimeWarning)
+
+
+def subscribe(listener: Callable[[Happening], object], *kinds: type[Happening]) -> Subscription:
+    """Call a function with each event of the process from here on, in the thread where it happens.
+
+    What the function raises becomes a ``RuntimeWarning``: whatever listens, the work goes on. A launch that succeeds is
+    no event, so it is no slower.
+
+    Args:
+        listener: takes one event.
+        kinds: the kinds that it wants, ``Made``, ``CacheHit``, ``Fallback`` or ``LaunchFailure``; all if none is named.
+
+    Raises:
+        OptionError: ``listener`` is no function, or a kind is none.
+
+    Example::
+
+        with cujit.events.subscribe(print, cujit.events.Made):
+            cujit.compile("__global__ void k() {}")
+    """
+    if not callable(listener):
+        raise OptionError(f"listener is {spell(listener)}; it takes a function", help="cujit.events.subscribe(print)")
+    for kind in kinds:
+        if not (isinstance(kind, type) and issubclass(kind, Happening)):
+            raise OptionError(f"{spell(kind)} is no kind of event", help="cujit.events.Made, CacheHit, Fallback, …")
+    return Subscription(listener, kinds)
+
+
+def tell(kind: type[Happening], *said: object) -> None:
+    """Make an event of what is said, where anybody wants to hear of that kind."""
+    hearing = [s for s in tuple(_SUBSCRIPTIONS) if not s._kinds or issubclass(kind, s._kinds)]
+    logging = sys.modules.get("logging")
+    logger = logging.getLogger(kind.logger) if logging is not None else None
+    is_logged = logger is not None and logger.isEnabledFor(kind.level)
+    if not hearing and not is_logged:
+        return
+    event = kind(*said)
+    if logger is not None and is_logged:
+        logger.log(kind.level, "%s", event, extra={"event": event})
+    for subscription in hearing:
+        subscription._hear(event)
+
+
+@contextlib.contextmanager
+def ranged(text: str) -> Iterator[None]:
+    """Show what the block does to NVIDIA's profilers as a range of NVTX, where the package ``nvtx`` is installed."""
+    try:
+        import nvtx  # optional: nobody needs it
+    except ImportError:
+        yield
+        return
+    with nvtx.annotate(text, domain="cujit"):
+        yield

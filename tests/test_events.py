@@ -1,0 +1,206 @@
+"""What cujit says of its work: to functions, to ``logging``, to profilers; and to nobody, at no cost."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import cujit.events
+from cujit.cache.cache import Cache
+from cujit.devices.device import Device
+from cujit.errors import ArgumentError, CompileError, KernelFaultError, OptionError
+from cujit.events import CacheHit, Fallback, Happening, LaunchFailure, Made, subscribe
+from cujit.kernel import Kernel
+from cujit.loading import jit
+from cujit.machine import cpu
+from cujit.program import Source, bundle, compile, link
+from processes import printed
+
+SOURCE = Source.cuda("__global__ void k(int* x) { *x = 1; }", name="k.cu")
+OUTSIDE = 'extern "C" __global__ void k(int* x, int i) { x[i] = 1; }'
+
+
+@pytest.fixture
+def cache(tmp_path: Path) -> Cache:
+    return Cache(tmp_path / "cache")
+
+
+def test_a_compile_is_made_and_then_found(cache: Cache) -> None:
+    seen: list[Happening] = []
+    with subscribe(seen.append):
+        for _ in range(2):
+            compile(SOURCE, arch="compute_80", cache=cache)
+    made, hit = seen
+    assert isinstance(made, Made)
+    assert (made.step, made.subject, made.tool, made.reason, made.error) == (
+        "compile", "k.cu for compute_80", "NVRTC", "", None
+    )  # fmt: skip
+    assert made.seconds > 0
+    assert isinstance(hit, CacheHit)
+    assert (hit.step, hit.subject, hit.outcome, hit.key) == ("compile", "k.cu for compute_80", "memory", made.key)
+    assert hit.saved_s > 0
+
+
+def test_links_and_bundles_are_told_too_and_what_is_not_kept_says_why(cache: Cache) -> None:
+    ptx = compile(SOURCE, arch="compute_80", rdc=True, cache=cache)
+    steps: list[Made] = []
+    with subscribe(steps.append, Made):  # type: ignore[arg-type]
+        link([ptx], to="cubin", arch="sm_90", cache=cache)
+        bundle([ptx], cache=False)
+    assert [(made.step, made.tool) for made in steps] == [("link", "nvJitLink"), ("bundle", "nvFatbin")]
+    assert [made.reason for made in steps] == ["", "cache=False"]
+
+
+def test_a_compile_that_fails_is_told_with_its_error(cache: Cache) -> None:
+    seen: list[Happening] = []
+    with subscribe(seen.append, Made), pytest.raises(CompileError) as caught:
+        compile("__global__ void k(int* x) { *x = foo; }", cache=cache)
+    (made,) = seen
+    assert isinstance(made, Made)
+    assert made.error is caught.value
+    assert "CompileError: source.cu does not compile" in str(made)
+
+
+def _launch_failures(kernel: Kernel, *arguments: object, raised: type[Exception]) -> list[LaunchFailure]:
+    seen: list[LaunchFailure] = []
+    with subscribe(seen.append, LaunchFailure):  # type: ignore[arg-type]
+        with pytest.raises(raised) as caught:
+            kernel[1, 1](*arguments)
+        assert [event.error for event in seen] == [caught.value]
+    return seen
+
+
+def test_a_launch_that_raises_is_told_by_hand_and_from_machine_code() -> None:
+    device = cpu(check="memory")
+    kernel = jit(OUTSIDE, device=device)["k"]
+    array = device.zeros(4, np.int32)
+    quick = cpu()
+    native = jit(OUTSIDE, device=quick, cache=False)["k"]
+    for _ in range(50):
+        native[1, 1](quick.zeros(4, np.int32), 1)
+    for one, there in ((kernel, array), (native, quick.zeros(4, np.int32))):
+        (event,) = _launch_failures(one, there, "none", raised=ArgumentError)
+        assert (event.kernel, event.device) == ("k", "cpu")
+    (event,) = _launch_failures(kernel, array, 400, raised=KernelFaultError)
+    assert isinstance(event.error, KernelFaultError)
+
+
+def test_a_fault_in_a_launch_of_machine_code_is_told_once() -> None:
+    device = cpu()
+    kernel = jit('__global__ void k(int trap) { if (trap) asm("trap;"); }', device=device)["k"]
+    launch = kernel[1, 1]
+    from cujit.devices.launcher.launch import attach
+
+    launch(0)
+    if not attach(launch, wait=True):
+        pytest.skip("there is no machine code for launches here")
+    launch(0)
+    launch(0)
+    seen: list[Happening] = []
+    with subscribe(seen.append), pytest.raises(KernelFaultError) as caught:
+        launch(1)
+    assert [event.error for event in seen if isinstance(event, LaunchFailure)] == [caught.value]
+
+
+def test_a_launch_that_succeeds_is_no_event(device: Device) -> None:
+    kernel = jit(OUTSIDE, device=device)["k"]
+    array = device.zeros(4, np.int32)
+    seen: list[Happening] = []
+    with subscribe(seen.append):
+        for _ in range(5):
+            kernel[1, 1](array, 0)
+    assert seen == []
+
+
+def test_a_subscription_ends_and_takes_its_kinds_alone(cache: Cache) -> None:
+    seen: list[Happening] = []
+    subscription = subscribe(seen.append, Fallback)
+    compile(SOURCE, cache=cache)
+    assert seen == []
+    subscription.end()
+    subscription.end()
+    with pytest.raises(OptionError, match="listener is 7; it takes a function"):
+        subscribe(7)  # type: ignore[arg-type]
+    with pytest.raises(OptionError, match="is no kind of event"):
+        subscribe(print, int)  # type: ignore[arg-type]
+
+
+def test_a_listener_that_raises_is_a_warning_and_the_work_goes_on(cache: Cache) -> None:
+    def fail(_event: Happening) -> None:
+        raise ValueError("not mine")
+
+    with subscribe(fail), pytest.warns(RuntimeWarning, match="a listener of cujit.events raised ValueError: not mine"):
+        assert compile(SOURCE, cache=cache).data
+
+
+def test_each_floor_has_its_logger(cache: Cache, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.DEBUG, logger="cujit"):
+        for _ in range(2):
+            compile(SOURCE, arch="compute_80", cache=cache)
+        kernel = jit(OUTSIDE, device="cpu", cache=cache)["k"]
+        with pytest.raises(ArgumentError):
+            kernel[1, 1]()
+    names = [(record.name, record.levelname) for record in caplog.records]
+    assert names[:2] == [("cujit.compiler", "INFO"), ("cujit.cache", "DEBUG")]
+    assert names[-1] == ("cujit.devices", "INFO")
+    assert caplog.messages[0].startswith("compile k.cu for compute_80 by NVRTC: ")
+    assert isinstance(vars(caplog.records[0])["event"], Made)
+    caplog.clear()
+    with caplog.at_level(logging.INFO, logger="cujit"):
+        compile(SOURCE, arch="compute_80", cache=cache)
+    assert caplog.records == []
+
+
+def test_ptx_that_is_newer_than_the_driver_falls_back_and_says_so() -> None:
+    from cujit.arch import Arch
+    from cujit.devices.cuda.routes import RoutePlace, route_ptx
+    from cujit.devices.jit_options import JitOptions
+
+    text = compile(SOURCE, arch="compute_80", cache=False).data
+    place = RoutePlace(Arch.parse("sm_90"), "GPU", (12, 4))
+    seen: list[Happening] = []
+    with subscribe(seen.append, Fallback):
+        chosen = route_ptx(text, "k.ptx", place, JitOptions.of({"assembler": "driver"}))
+    (event,) = seen
+    assert isinstance(event, Fallback)
+    assert (event.what, event.way) == ("k.ptx", chosen.route)
+    assert event.why.endswith("is newer than the driver, which is of CUDA 12.4")
+
+
+_RANGES = """
+import contextlib, sys, types
+ranges = []
+@contextlib.contextmanager
+def annotate(text, domain):
+    ranges.append((domain, text))
+    yield
+sys.modules["nvtx"] = types.SimpleNamespace(annotate=annotate)
+import cujit
+for _ in range(2):
+    cujit.compile(cujit.Source.cuda("__global__ void k() {}", name="k.cu"), arch="sm_90")
+print(ranges)
+"""
+
+
+def test_what_is_made_is_a_range_of_nvtx(tmp_path: Path) -> None:
+    said = printed(_RANGES, environment={"CUJIT_CACHE_DIR": str(tmp_path)})
+    assert said.strip() == "[('cujit', 'compile k.cu for sm_90')]"
+
+
+def test_the_package_nvtx_takes_such_ranges() -> None:
+    pytest.importorskip("nvtx")
+    assert compile(SOURCE, cache=False).data
+
+
+def test_nobody_pays_who_does_not_listen(tmp_path: Path) -> None:
+    program = """
+import sys, cujit
+made = cujit.compile(cujit.Source.cuda("__global__ void k() {}", name="k.cu"), arch="sm_90")
+print(made.provenance.outcome.value, [name for name in sys.modules if name.startswith(("cujit.events", "logging"))])
+"""
+    said = [printed(program, environment={"CUJIT_CACHE_DIR": str(tmp_path)}).strip() for _ in range(2)]
+    assert said[1] == "disk []"
+    assert set(cujit.events.__all__) >= {"subscribe", "Made", "CacheHit", "Fallback", "LaunchFailure"}
