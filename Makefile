@@ -4,7 +4,7 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
-.PHONY: demo test lint format runtime gpu-test gpu-wheels farm toolkits aarch64 cache-faults store bench leak fuzz fuzz-kernels fuzz-ptx checked unoptimised promises guarded assembled replay mutants house images docs clean
+.PHONY: demo test lint format runtime gpu-test gpu-wheels farm toolkits aarch64 cache-faults store bench leak fuzz fuzz-kernels fuzz-ptx checked unoptimised promises guarded assembled replay mutants release-check house images docs clean
 
 $(READY): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -139,6 +139,11 @@ replay: $(READY)  ## compare what BEFORE and AFTER (commits; this tree) make of 
 N ?= 20
 mutants: $(READY)  ## N random mistakes in AREA (a folder or file of src/cujit), and which of them no test sees; ARGS="--seed 7"
 	nice $(BIN)/python tools/mutants.py $(or $(AREA),$(error AREA=<room>)) -n $(N) $(ARGS)
+
+# PYTHONS="python3.10 python3.13" names the interpreters; without, those of 3.10 to 3.14 and 3.14t that are found.
+release-check: $(READY)  ## build sdist and wheel, and use them as a user would, in an environment of each interpreter
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check 'build>=1.2' 'twine>=6'
+	$(BIN)/python tools/release_check.py $(PYTHONS)
 
 house: $(READY)  ## figures of the code: lines, circles of imports, public names, complexity, names used twice
 	$(BIN)/python tools/house.py

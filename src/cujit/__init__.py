@@ -10,8 +10,12 @@ PYTEST_DONT_REWRITE: it has no assertions of tests.
 from __future__ import annotations
 
 import importlib
+import sys
 
 from cujit.version import __version__ as __version__
+
+if sys.platform != "linux":
+    raise ImportError(f"cujit runs on Linux, and this is {sys.platform}; on Windows, install it in WSL 2")
 
 _HOMES = {
     "cujit.arch": "Arch",

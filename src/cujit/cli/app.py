@@ -55,14 +55,6 @@ class Verbs(click.Group):
         command: click.Command = importlib.import_module(f"cujit.cli.{cmd_name}").command
         return command
 
-    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """List the variables of the environment, and then the exit statuses."""
-        from cujit.cli.environment import VARIABLES  # start-up: for who asks for help
-
-        with formatter.section("Environment"):
-            formatter.write_dl([(v.name, v.meaning + (f" ({v.unset})" if v.unset else "")) for v in VARIABLES])
-        super().format_epilog(ctx, formatter)
-
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:

@@ -1,0 +1,71 @@
+"""What a release is held to, as far as it needs no environment of its own; ``make release-check`` does the rest."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import release_smoke
+from release_check import wrong_with_sdist, wrong_with_wheel
+
+ROOT = Path(__file__).parents[1]
+
+WHEEL = [
+    "cujit/py.typed",
+    "cujit/__init__.pyi",
+    "cujit/devices/cpu/runtime/x86_64/pool.bc",
+    "cujit/devices/cpu/runtime/aarch64/pool.bc",
+    "cujit/devices/launcher/native/x86_64/launch.bc",
+    "cujit-1.0.dist-info/licenses/LICENSE",
+    "cujit-1.0.dist-info/entry_points.txt",
+]
+
+
+def test_a_wheel_lacks_nothing_and_has_nothing_strange() -> None:
+    assert wrong_with_wheel(WHEEL) == []
+    assert wrong_with_wheel(WHEEL[1:]) == ["the wheel lacks cujit/py.typed"]
+    assert wrong_with_wheel([*WHEEL, "tests/conftest.py"]) == ["the wheel has tests/conftest.py"]
+    assert wrong_with_wheel([*WHEEL, "cujit/a.pyc"]) == ["the wheel has cujit/a.pyc"]
+
+
+def test_an_sdist_has_what_its_tests_need_and_no_wheel_of_others() -> None:
+    tracked = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True)
+    if tracked.returncode:
+        pytest.skip("this is no clone")
+    assert wrong_with_sdist([f"cujit-1.0/{name}" for name in tracked.stdout.splitlines()]) == []
+    assert "the sdist has cujit-1.0/benchmarks/a.whl" in wrong_with_sdist(["cujit-1.0/benchmarks/a.whl"])
+
+
+def test_the_smoke_suite_does_what_it_says() -> None:
+    release_smoke._hits()
+    release_smoke._refuses()
+    release_smoke._scaled(3)
+
+
+def test_other_systems_are_refused_in_one_sentence() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", "import sys; sys.platform = 'win32'; import cujit"], capture_output=True, text=True
+    )
+    assert done.stderr.endswith("cujit runs on Linux, and this is win32; on Windows, install it in WSL 2\n")
+
+
+def test_the_page_of_licences_names_every_dependency() -> None:
+    page = (ROOT / "docs" / "licences.md").read_text()
+    project = (ROOT / "pyproject.toml").read_text()
+    needed = re.search(r"^dependencies = \[(.*?)^\]", project, re.MULTILINE | re.DOTALL)
+    assert needed
+    names = set(re.findall(r'^  "([\w-]+)', needed[1], re.MULTILINE))
+    extras = re.findall(r"^(?:remote|plot|tune|farm) = \[(.*)\]", project, re.MULTILINE)
+    names |= {name for extra in extras for name in re.findall(r'"([\w-]+)', extra)}
+    assert {name for name in names if f"`{name}`" not in page} == set()
+
+
+def test_the_page_of_versions_says_the_oldest_python_as_the_project_does() -> None:
+    project = (ROOT / "pyproject.toml").read_text()
+    oldest = re.search(r'requires-python = ">=([\d.]+)"', project)
+    assert oldest
+    assert f"| Python | {oldest[1]} to " in (ROOT / "docs" / "versions.md").read_text()
