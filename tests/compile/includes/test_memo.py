@@ -161,7 +161,7 @@ def test_names_that_are_missing_are_asked_for_by_directory(tree: Path, monkeypat
     real = os.stat
     monkeypatch.setattr(os, "stat", lambda path, **more: asked.append(os.fsdecode(path)) or real(path, **more))  # type: ignore[func-returns-value]
     assert manifest.holds(Files())
-    assert sorted(asked) == sorted([f"{tree}/prog/one.h", f"{tree}/b/deep/er/two.h", f"{tree}/a", f"{tree}/b"])
+    assert sorted(asked) == sorted(["prog/one.h", "b/deep/er/two.h", f"{tree}/a", f"{tree}/b"])
 
 
 def test_a_manifest_is_read_back_as_it_was(tree: Path) -> None:

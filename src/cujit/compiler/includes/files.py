@@ -60,6 +60,19 @@ def stamp_of(status: os.stat_result) -> Stamp:
     return status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino, status.st_dev
 
 
+def stats_of(directory: str | bytes, names: Iterable[str | bytes]) -> list[os.stat_result]:
+    """Look at files by their names in a directory, or below: half the time of a look is the way to there.
+
+    Raises:
+        OSError: one of them, or the directory, is not there.
+    """
+    way = os.open(directory, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        return [os.stat(name, dir_fd=way) for name in names]
+    finally:
+        os.close(way)
+
+
 def is_absent(path: str) -> bool:
     """Tell whether NVRTC would find no header there: nothing, or a directory, which it passes over (measured, 13.5).
 

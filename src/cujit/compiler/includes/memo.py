@@ -18,7 +18,16 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from cujit.cache.key import Part
-from cujit.compiler.includes.files import Files, Listings, NotModelledError, Stamp, is_absent, is_old, stamp_of
+from cujit.compiler.includes.files import (
+    Files,
+    Listings,
+    NotModelledError,
+    Stamp,
+    is_absent,
+    is_old,
+    stamp_of,
+    stats_of,
+)
 
 if TYPE_CHECKING:
     from cujit.compiler.includes.closure import Closure
@@ -120,7 +129,7 @@ class Manifest(NamedTuple):
         """
         try:
             known = 0 if wholly else self.recorded
-            now = tuple(map(_GET_STAMP, map(os.stat, self.paths[known:])))  # twice as fast as a loop
+            now = tuple(map(_GET_STAMP, _stats(self.paths[known:])))  # twice as fast as a loop
             if now != self.stamps[known:] or any(stamp_of(os.stat(path)) != stamp for path, stamp in self.records):
                 return False
             for path, digest in self.fresh:
@@ -185,6 +194,12 @@ class Manifest(NamedTuple):
                 for path, begin, end, stamp in zip(places[::2], [0, *ends], ends, stamps[files:], strict=False)
             ),
         )
+
+
+def _stats(paths: Sequence[bytes]) -> list[os.stat_result]:
+    """Look at files from the directory that all of them are in; raises as ``stats_of``."""
+    way = os.path.commonpath([os.path.dirname(min(paths)), os.path.dirname(max(paths))]) if paths else b"/"
+    return stats_of(way, [path[len(way) :].lstrip(b"/") for path in paths])
 
 
 def directories_of(absent: Sequence[str]) -> tuple[Directory, ...]:

@@ -18,7 +18,16 @@ from itertools import starmap
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from cujit.cache.key import Part
-from cujit.compiler.includes.files import Listings, NotModelledError, Stamp, content, is_absent, is_old, stamp_of
+from cujit.compiler.includes.files import (
+    Listings,
+    NotModelledError,
+    Stamp,
+    content,
+    is_absent,
+    is_old,
+    stamp_of,
+    stats_of,
+)
 from cujit.compiler.includes.memo import Manifest, directories_of
 
 if TYPE_CHECKING:  # searching headers needs large expressions; proving what was found does not
@@ -162,11 +171,7 @@ class _Group(NamedTuple):
         """
         names = list(map(_name, lines))
         paths = [_path(bases, root, name) for name in names]
-        directory = os.open(bases.get(root, "/"), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:  # half the time of a stat is the way to the root
-            status = [os.stat(name, dir_fd=directory) for name in names]
-        finally:
-            os.close(directory)
+        status = stats_of(bases.get(root, "/"), names)
         if not all(stat.S_ISREG(one.st_mode) for one in status):
             raise ValueError
         said = [line[len(name) :] for line, name in zip(lines, names, strict=True)]
