@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from site_hook import followed
+from site_hook import followed, piped
 
 ROOT = Path(__file__).parents[1]
 SETTINGS = (ROOT / "mkdocs.yml").read_text()
@@ -28,3 +28,7 @@ def test_a_link_of_the_repository_goes_to_the_page_of_that_file() -> None:
 def test_a_link_to_what_the_site_does_not_have_is_text_and_one_of_another_host_stays() -> None:
     assert followed("[pipeline.py](../src/cujit/devices/cpu/pipeline.py)", "cpu.md") == "pipeline.py"
     assert followed("[v](https://semver.org)", "index.md") == "[v](https://semver.org)"
+
+
+def test_a_bar_in_a_table_is_one_on_the_site_too() -> None:
+    assert piped("| `a\\|b` | c \\| d |\nnot `a\\|b`") == "| `a|b` | c \\| d |\nnot `a\\|b`"

@@ -134,7 +134,7 @@ _INSTRUCTIONS_HEAD = """\
 # Instructions
 
 Every form of an instruction that the PTX ISA has, as cujit's table has it, and whether the CPU device executes it. A
-word in braces may be left out, `\\|` separates choices, a word in capitals stands for a set of modifiers
+word in braces may be left out, `|` separates choices, a word in capitals stands for a set of modifiers
 (`src/cujit/formats/ptx/isa/sets.py`), and `...` for modifiers that the table does not list yet. *since* is the first
 ISA version and architecture with the form; a single modifier may have come later. The section is that of the manual of
 PTX ISA 9.1. `cujit inspect --needs FILE` says the same of one file. This page is written from the code; do not edit it

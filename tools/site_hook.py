@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from mkdocs.structure.files import Files
 
-__all__ = ["followed", "on_files", "on_page_markdown"]
+__all__ = ["followed", "on_files", "on_page_markdown", "piped"]
 
 ROOT = Path(__file__).parents[1]
 
@@ -25,6 +25,9 @@ _PAGES = {
     "security.md": "SECURITY.md",
 }
 """Pages of the site by the files of the repository that they are."""
+
+_CODE_IN_TABLE = re.compile(r"^\|.*`.*$", re.MULTILINE)
+_CODE = re.compile(r"`[^`\n]+`")
 
 _LINK = re.compile(r"(!?)\[([^\]]*)\]\(([^)#\s:]+)(#[^)\s]*)?\)")
 
@@ -41,8 +44,17 @@ def on_files(files: Files, *, config: Any) -> Files:
 
 
 def on_page_markdown(markdown: str, *, page: Any, **_: Any) -> str:
-    """Turn links of the repository into links of the site."""
-    return followed(markdown, page.file.src_uri)
+    """Turn links of the repository into links of the site, and tables of GitHub into those of Python-Markdown."""
+    return piped(followed(markdown, page.file.src_uri))
+
+
+def piped(markdown: str) -> str:
+    """Give the text with the bars that are code in a table as they are: GitHub wants a backslash, and takes it away."""
+
+    def row(match: re.Match[str]) -> str:
+        return _CODE.sub(lambda code: code[0].replace("\\|", "|"), match[0])
+
+    return _CODE_IN_TABLE.sub(row, markdown)
 
 
 def followed(markdown: str, uri: str) -> str:
