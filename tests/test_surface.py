@@ -18,6 +18,7 @@ import cujit.errors as errors
 from cujit.cache.packaged import GROUP
 from cujit.cli import main
 from cujit.cli.app import VERBS
+from cujit.cli.common import common_options
 from reference import PAGES
 
 _ROOT = Path(__file__).parents[1]
@@ -105,9 +106,11 @@ def test_page_of_the_command_line_names_every_verb_and_option() -> None:
     assert re.findall(r"^## cujit (\w+)$", page, re.MULTILINE) == list(VERBS)
     titles = re.findall(r"^##+ cujit ([\w ]+)$", page, re.MULTILINE)
     assert [title for title in titles if title in _commands()] == list(_commands())
+    common = {name for option in common_options() for name in option.opts}
+    assert common <= set(re.findall(r"`(-[-\w]+)", page.partition("\n## ")[0]))
     for title, command in _commands().items():
         section = re.split(r"\n##+ ", page.partition(f" cujit {title}\n")[2])[0]
-        options = {name for p in command.params if isinstance(p, click.Option) for name in p.opts}
+        options = {name for p in command.params if isinstance(p, click.Option) for name in p.opts} - common
         assert set(re.findall(r"`(-[-\w]+)", section)) == options
         assert all(p.help for p in command.params if isinstance(p, click.Option))
 

@@ -17,6 +17,7 @@ import cujit.errors as errors
 from api_page import api_page, first_sentence
 from cujit.arch.support import dotted
 from cujit.cli.app import main
+from cujit.cli.common import VARIABLES, common_options
 from cujit.cli.exit_codes import ExitCode
 from cujit.compiler.options.spelling import Rejects
 from cujit.compiler.options.table import OPTIONS, Option, Tool
@@ -38,6 +39,19 @@ JSON and nothing else.
 |---|---|
 """
 
+_EVERYWHERE = """
+Every verb takes these, before its name or behind it:
+
+| option | meaning |
+|---|---|
+"""
+_ENVIRONMENT = """
+All of them obey these variables of the environment:
+
+| variable | meaning |
+|---|---|
+"""
+
 _STATUSES = {
     ExitCode.GOOD: "it was done",
     ExitCode.WRONG_INPUT: "the input is wrong: it does not compile, is damaged, does not load, or gives wrong numbers",
@@ -51,7 +65,10 @@ def cli_page() -> str:
     context = click.Context(main, info_name="cujit")
     statuses = "".join(f"| {code.value} | {meaning} |\n" for code, meaning in _STATUSES.items())
     verbs = [main.get_command(context, name) for name in main.list_commands(context)]
-    return _HEAD + statuses + "".join(_verb(verb) for verb in verbs if verb) + _arguments()
+    everywhere = "".join(map(_option, common_options()))
+    variables = "".join(f"| `{name}` | {means} |\n" for name, means in VARIABLES.items())
+    head = f"{_HEAD}{statuses}{_EVERYWHERE}{everywhere}{_ENVIRONMENT}{variables}"
+    return head + "".join(_verb(verb) for verb in verbs if verb) + _arguments()
 
 
 def _verb(verb: click.Command, path: str = "cujit") -> str:
@@ -61,7 +78,8 @@ def _verb(verb: click.Command, path: str = "cujit") -> str:
     if isinstance(verb, click.Group):
         return f"{title}{text}\n" + "".join(_verb(one, path) for one in verb.commands.values())
     places = [_place(p) for p in verb.params if isinstance(p, click.Argument)]
-    rows = [_option(p) for p in verb.params if isinstance(p, click.Option)]
+    common = {option.name for option in common_options()}
+    rows = [_option(p) for p in verb.params if isinstance(p, click.Option) and p.name not in common]
     usage = " ".join([path, *places, "[OPTIONS]"])
     table = f"\n| option | meaning |\n|---|---|\n{''.join(rows)}" if rows else ""
     return f"{title}```\n{usage}\n```\n\n{text}\n{table}"

@@ -190,7 +190,7 @@ def test_an_image_of_ptx_alone_is_status_1_with_what_to_do(cujit: Callable[..., 
     path = compile(CODE, arch="compute_80").save(tmp_path / "k.ptx")
     result = cujit("check", str(path), "--registers", "64")
     assert result.exit_code == 1
-    assert "arch='sm_90'" in result.stderr
+    assert "cujit compile FILE -a sm_90" in result.stderr
 
 
 def test_json_says_why_a_limit_is_not_known_and_what_to_try(check: Check, spilling: Path) -> None:

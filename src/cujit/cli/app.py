@@ -11,6 +11,7 @@ from typing import Any
 
 import click
 
+from cujit.cli.common import common_options, environment_text, with_common
 from cujit.cli.console import complain
 from cujit.cli.exit_codes import ExitCode, exit_code_of
 from cujit.errors import CujitError, alike
@@ -53,7 +54,13 @@ class Verbs(click.Group):
         if cmd_name not in VERBS:
             return None
         command: click.Command = importlib.import_module(f"cujit.cli.{cmd_name}").command
-        return command
+        return with_common(command)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """List the verbs, each with the whole first sentence of its help."""
+        verbs = [(name, self.get_command(ctx, name)) for name in self.list_commands(ctx)]
+        with formatter.section("Verbs"):
+            formatter.write_dl([(name, verb.get_short_help_str(limit=1000)) for name, verb in verbs if verb])
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -105,10 +112,14 @@ def _forget_output() -> None:
             os.dup2(nowhere.fileno(), sys.stdout.fileno())
 
 
+_EXIT = "Exit status: 0 good, 1 the input is wrong, 2 usage, 3 the machine lacks something."
+
+
 @click.group(
     cls=Verbs,
     context_settings={"help_option_names": ["-h", "--help"]},
-    epilog="Exit status: 0 good, 1 the input is wrong, 2 usage, 3 the machine lacks something.",
+    epilog=f"{environment_text()}\n\n{_EXIT}",
+    params=common_options(),
 )
 @click.version_option(__version__, prog_name="cujit")
 def main() -> None:

@@ -9,6 +9,7 @@ import click
 from cujit.cli.console import attributes, json_option, print_json, print_table
 from cujit.cli.exit_codes import ExitCode
 from cujit.cli.files import file_argument
+from cujit.cli.speech import for_the_shell
 from cujit.devices.cuda.compat import Verdict, compat, driver_version, release_name
 
 
@@ -44,7 +45,7 @@ def _tell(verdicts: list[Verdict], where: str) -> None:
     print_table(("entry", "loads", "why" if not where else f"on {where}"), rows, styles=styles)
     for verdict in verdicts:
         if verdict.help:
-            click.echo(f"{verdict.entry}: try {verdict.help}")
+            click.echo(f"{verdict.entry}: try {for_the_shell(verdict.help)}")
 
 
 def _state(verdict: Verdict) -> str:

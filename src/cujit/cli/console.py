@@ -5,12 +5,15 @@ from __future__ import annotations
 import functools
 import json
 import math
+import sys
+import textwrap
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import click
 from rich import box
+from rich.cells import cell_len
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
@@ -20,12 +23,25 @@ _PLAIN_WIDTH = 160
 """Columns where the output is no terminal, which has no width of its own."""
 
 
+QUIET = "cujit.quiet"
+"""Where a context of click says that nothing but errors goes to standard error."""
+
+
 def console(*, stderr: bool = False) -> Console:
-    """Make a console on the standard output, or error, of this moment."""
-    made = Console(stderr=stderr, highlight=False, markup=False, emoji=False)
-    if not made.is_terminal:
-        made = Console(stderr=stderr, highlight=False, markup=False, emoji=False, width=_PLAIN_WIDTH)
-    return made
+    """Make a console on the standard output, or error, of this moment, with the colours that were asked for."""
+    ctx = click.get_current_context(silent=True)
+    color = None if ctx is None else ctx.color
+    more: dict[str, Any] = {"stderr": stderr, "highlight": False, "markup": False, "emoji": False}
+    if color is not None:
+        more |= {"force_terminal": color, "no_color": not color, "color_system": "standard" if color else None}
+    made = Console(**more)
+    is_wide = not (sys.stderr if stderr else sys.stdout).isatty() and not color
+    return Console(**more, width=_PLAIN_WIDTH) if is_wide else made
+
+
+def _is_quiet() -> bool:
+    ctx = click.get_current_context(silent=True)
+    return ctx is not None and bool(ctx.meta.get(QUIET))
 
 
 def complain(message: str) -> None:
@@ -37,8 +53,9 @@ def complain(message: str) -> None:
 
 
 def note(message: str) -> None:
-    """Print what is worth knowing, on standard error."""
-    click.echo(message, err=True)
+    """Print what is worth knowing, on standard error, unless ``-q`` was said."""
+    if not _is_quiet():
+        click.echo(message, err=True)
 
 
 def print_json(data: object) -> None:
@@ -57,17 +74,60 @@ def _plain(data: object) -> object:
 def print_table(
     columns: Sequence[str], rows: Sequence[Sequence[str]], *, right: Sequence[str] = (), styles: Sequence[str] = ()
 ) -> None:
-    """Print a table; the columns named in ``right`` are aligned to the right. ``styles`` has one per row."""
+    """Print a table; the columns named in ``right`` are aligned to the right. ``styles`` has one per row.
+
+    Where words would have to be broken to fit, each row is printed as lines of its own: the column, and what it holds.
+    """
+    screen = console()
+    widths = _widths(columns, rows, screen.width)
+    if widths is None:
+        _print_rows(columns, rows, styles, screen.width)
+        return
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, header_style="bold")
-    for column in columns:
-        table.add_column(column, justify="right" if column in right else "left", overflow="fold")
+    for column, width in zip(columns, widths, strict=True):
+        table.add_column(column, justify="right" if column in right else "left", overflow="fold", width=width)
     for index, row in enumerate(rows):
         table.add_row(*(Text(cell) for cell in row), style=styles[index] if styles else None)
-    screen = console()
     with screen.capture() as lines:
         screen.print(table)
     # Cells are padded to their column; what that leaves at the end of a line is of no use in a file.
     click.echo("\n".join(line.rstrip() for line in lines.get().splitlines()))
+
+
+_BETWEEN = 3
+"""Columns of a terminal between two of a table."""
+
+
+def _widths(columns: Sequence[str], rows: Sequence[Sequence[str]], room: int) -> list[int] | None:
+    """Share out the room: each column has its longest word, and then the smallest wishes come first.
+
+    None is where there is not even room for the words.
+    """
+    cells = list(zip(columns, *rows, strict=True))
+    widths = [max((cell_len(word) for cell in column for word in cell.split()), default=0) for column in cells]
+    left = room - sum(widths) - _BETWEEN * (len(widths) - 1)
+    if left < 0:
+        return None
+    wishes = [max(map(cell_len, column)) - width for column, width in zip(cells, widths, strict=True)]
+    for index in sorted(range(len(widths)), key=wishes.__getitem__):
+        widths[index] += min(wishes[index], left)
+        left -= min(wishes[index], left)
+    return widths
+
+
+def _print_rows(columns: Sequence[str], rows: Sequence[Sequence[str]], styles: Sequence[str], width: int) -> None:
+    names = max(map(len, columns))
+    for index, row in enumerate(rows):
+        if index:
+            click.echo("")
+        for column, cell in zip(columns, row, strict=True):
+            if cell:
+                beside = f"{column:{names}}  "
+                room = max(width - len(beside), 1)
+                lines = textwrap.wrap(cell, room, break_long_words=False, break_on_hyphens=False) or [""]
+                shown = f"\n{' ' * len(beside)}".join(lines)
+                color = styles[index].removeprefix("bold ") if styles else ""
+                click.echo(beside + (click.style(shown, fg=color) if color else shown))
 
 
 def printable(text: str) -> str:
@@ -89,7 +149,7 @@ def progress(task: str) -> Iterator[Callable[[int, int, str], None]]:
         TimeElapsedColumn(),
         TextColumn("{task.fields[last]}"),
     )
-    with Progress(*columns, console=screen, transient=True, disable=not screen.is_terminal) as bar:
+    with Progress(*columns, console=screen, transient=True, disable=_is_quiet() or not sys.stderr.isatty()) as bar:
         shown = bar.add_task(task, total=None, last="")
 
         def tick(done: int, total: int, last: str) -> None:

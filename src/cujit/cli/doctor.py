@@ -8,6 +8,7 @@ import click
 
 from cujit.cli.console import attributes, json_option, print_json, print_table
 from cujit.cli.exit_codes import ExitCode
+from cujit.cli.speech import for_the_shell
 from cujit.machine.health import Component, Health, doctor
 
 _STYLES = {"ok": "green", "absent": "", "missing": "red", "mismatch": "yellow"}
@@ -57,8 +58,8 @@ def _tell(report: Health) -> None:
         click.echo("Everything that is needed is here.")
         return
     for fix in report.fixes:
-        click.echo(f"fix with: {fix}")
+        click.echo(f"fix with: {for_the_shell(fix)}")
 
 
 def _remark(part: Component) -> str:
-    return f"{part.name}: {part.problem}" + (f"\n  try: {part.fix}" if part.fix else "")
+    return f"{part.name}: {part.problem}" + (f"\n  try: {for_the_shell(part.fix)}" if part.fix else "")

@@ -16,6 +16,7 @@ from concurrent.futures import Executor, Future, ProcessPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
+from cujit.arch.support import install
 from cujit.errors import MissingError, OptionError, ToolCrashError, read_int, spell
 from cujit.farm.tasks import Chunk, ChunkResult
 from cujit.farm.worker import work
@@ -92,7 +93,7 @@ def _dask(name: str) -> Iterator[Engine]:
     try:
         from distributed import Client  # whoever has no cluster does without
     except ImportError as e:
-        raise MissingError(f"{name} needs Dask: {e}", help="pip install 'cujit[farm]'") from e
+        raise MissingError(f"{name} needs Dask: {e}", help=install("farm")) from e
     address = name.replace("dask://", "tcp://")
     try:
         client = Client(address, timeout=_CONNECT_S, set_as_default=False)

@@ -29,6 +29,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from cujit.arch.support import install
 from cujit.cache.filesystem import UntrustedFileError, read_trusted
 from cujit.cache.record import MAX_RECORD_BYTES, PREFIX_BYTES
 from cujit.cache.trust import Trust
@@ -309,9 +310,7 @@ def bindings() -> Any:
     try:
         import nacl.bindings  # optional: of the extra "remote"
     except ImportError as e:
-        raise MissingError(
-            "PyNaCl, which verifies signatures, is not installed", help="pip install 'cujit[remote]'"
-        ) from e
+        raise MissingError("PyNaCl, which verifies signatures, is not installed", help=install("remote")) from e
     return nacl.bindings
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import SplitResult, unquote, urlsplit
 
+from cujit.arch.support import install
 from cujit.cache.filesystem import temporary_name
 from cujit.errors import MissingError, OptionError, RemoteError, spell
 
@@ -262,7 +263,7 @@ class _ObjectStore:
         except ImportError as e:
             raise MissingError(
                 f"obstore, which reads {urlsplit(url).scheme}://, is not installed",
-                help="pip install 'cujit[remote]', which brings it from Python 3.11 on; http:// and file:// need none",
+                help=f"{install('remote')}, which brings it from Python 3.11 on; http:// and file:// need none",
             ) from e
         import datetime  # start-up time, as above
 
