@@ -76,10 +76,14 @@ class Elsewhere(Executor):
         self.hidden, self.root = hidden, root
         self.sent = b""
         self.digests: list[str] = []
+        self.names: list[list[str]] = []
+        self.tasks = 0
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
         assert not kwargs
         self.sent = pickle.dumps((fn, args))
+        self.tasks += 1
+        self.names += [list(piece.said["names"]) for piece in args[0].pieces]
         self.digests += [piece.digest for piece in args[0].pieces]
         there, (task, given) = self.hidden.with_suffix(".hidden"), pickle.loads(self.sent)
         future: Future[Any] = Future()

@@ -14,7 +14,7 @@ import pytest
 
 import cujit
 from cujit.cache.cache import Cache
-from farming import DRIVER, pool, variants, wait_for_the_end
+from farming import DRIVER, Elsewhere, pool, variants, wait_for_the_end
 from processes import printed
 
 
@@ -27,6 +27,21 @@ def test_two_farms_at_once_make_each_key_once(tmp_path: Path) -> None:
     assert [(len(report.keys), report.is_good) for report in reports] == 2 * [(12, True)]
     assert len(log.read_text().splitlines()) == 12
     assert sum(report.made for report in reports) == 12
+
+
+def test_the_costliest_go_first_and_small_ones_together(tmp_path: Path) -> None:
+    (tmp_path / "project").mkdir()
+    here = Elsewhere(tmp_path / "project")
+    asked = [*variants(4), *variants(60, first=10)]
+    times = {request: 1000.0 * n for n, request in enumerate(asked[:4], 1)}
+
+    def make_ms(request: cujit.Request) -> float:
+        return times.get(request, 0.5)
+
+    report = cujit.farm.build(asked, executor=here, sink=tmp_path / "root", make_ms=make_ms, workers=1)
+    assert (report.made, report.is_good) == (64, True)
+    assert here.names[:4] == [list(request.names) for request in asked[3::-1]]
+    assert 5 < here.tasks < 40
 
 
 def test_a_header_that_changes_meanwhile_is_said(tmp_path: Path) -> None:

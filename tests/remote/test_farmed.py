@@ -161,13 +161,17 @@ def test_a_store_that_fails_now_and_then_is_asked_on(
 
 
 @pytest.mark.usefixtures("impatient")
-def test_a_store_that_cannot_be_read_costs_no_image(server: Server, farm: Farm, build: Callable[..., Report]) -> None:
+def test_a_store_that_cannot_be_read_costs_no_image(
+    server: Server, farm: Farm, build: Callable[..., Report], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(publishing, "AT_ONCE", 1)
     store = RemoteStore(server.url, farm.signer)
     store._written = 1  # so that none is read back
     server.trouble["*"] = lambda handler, _: Handler.answer(handler, 500, b"")
-    report = build(2, "root", store)
-    assert (report.made, report.published, report.is_good) == (2, 2, True)
+    report = build(24, "root", store, join=8)
+    assert (report.made, report.published, report.is_good) == (24, 24, True)
     assert set(server.files) == {FORMAT_NAME, *map(object_name, report.keys)}
+    assert len(server.asked) == 1 + 3, "after it has not answered, it is asked no more what it has"
 
 
 def test_a_store_that_is_none_is_refused(two: Executor, tmp_path: Path) -> None:
@@ -175,10 +179,16 @@ def test_a_store_that_is_none_is_refused(two: Executor, tmp_path: Path) -> None:
         cujit.farm.build(variants(1), executor=two, sink=tmp_path, store="https://host/x")  # type: ignore[arg-type]
 
 
-def test_the_verb_needs_somebody_who_signs(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_verb_needs_somebody_who_signs_and_a_store(
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     with cujit.record("recordings"):
         cujit.compile("__global__ void k() {}", arch="sm_90", cache=False)
-    done = CliRunner().invoke(main, ["farm", "build", "recordings", "--root", "root", "--store", server.url])
-    assert (done.exit_code, server.files) == (1, {})
-    assert "nobody signs what is published" in done.output
+    for words, why in (
+        (["--store", server.url], "nobody signs what is published"),
+        (["--key", "farm.key"], "there is no --store"),
+    ):
+        done = CliRunner().invoke(main, ["farm", "build", "recordings", "--root", "root", *words])
+        assert (done.exit_code, server.files) == (1, {})
+        assert why in done.output

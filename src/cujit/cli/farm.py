@@ -13,6 +13,7 @@ from cujit.cli.console import several
 from cujit.cli.files import output_option
 from cujit.cli.pack import check_name
 from cujit.cli.worklist import list_options, run_build
+from cujit.errors import OptionError
 from cujit.farm.driver import cache_of
 from cujit.remote import RemoteStore
 
@@ -75,6 +76,8 @@ def build(
     """
     if output is not None:
         check_name(output)
+    if store is None and key is not None:
+        raise OptionError("--key signs what is published, and there is no --store", help="--store URL")
     if store is not None:
         given["store"] = RemoteStore(store, signer_of(key, scope, valid_days), with_recipes=with_recipes)
     memory_bytes = None if memory_mib is None else memory_mib << 20

@@ -102,7 +102,7 @@ class Publisher:
 
     def _has(self, digest: str) -> bool:
         try:
-            return self._unpublished < _MOST_UNPUBLISHED and self._shared.has(digest)
+            return self._unpublished == 0 and self._shared.has(digest)
         except RemoteError:
             self._unpublished += 1
             return False
