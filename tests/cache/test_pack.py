@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import mmap
 import os
 import re
 import resource
@@ -19,6 +20,7 @@ import pytest
 from cache.samples import artifact_of, key_of
 from cujit.artifact import Artifact
 from cujit.cache.cache import Cache
+from cujit.cache.filesystem import OpenFile, open_trusted
 from cujit.cache.pack import Pack, write_pack
 from cujit.cache.provenance import Outcome
 from cujit.cache.record import EntryRecord
@@ -389,3 +391,16 @@ def test_a_thousand_records_take_a_few_system_calls(path: Path, tmp_path: Path) 
     between = lines[marks[-2] + 1 : marks[-1]]
     # Each directory on the way is looked at once; then open, fstat, two tables, four records, and all of it.
     assert len(between) <= 9 + len(path.parts), "\n".join(between)
+
+
+def test_the_memory_of_a_whole_pack_is_of_large_pages_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    data = os.urandom((5 << 20) + 3)
+    (tmp_path / "a.pack").write_bytes(data)
+    file = OpenFile(*open_trusted(tmp_path / "a.pack", Trust.of_process()))
+    taken: list[int] = []
+    take = mmap.mmap
+    monkeypatch.setattr(mmap, "mmap", lambda fd, size, **how: taken.append(size) or take(fd, size, **how))  # type: ignore[func-returns-value]
+    pieces = [bytes(file.read(at, 5)) for at in range(20)]
+    assert pieces == [data[at : at + 5] for at in range(20)]
+    assert bytes(file.read(0, len(data) + 9)) == data, "and nothing behind its end"
+    assert taken == [6 << 20]

@@ -133,12 +133,14 @@ def _close(fd: int, identity: tuple[int, int]) -> None:
 def _piece(fd: int, at: int, size: int) -> memoryview:
     if size < _HUGE_BYTES:
         return memoryview(os.pread(fd, size, at))
-    memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    # What is no multiple of it Linux (6.18) begins anywhere: 11 MB take 640 faults then, and not 6, and twice the time.
+    whole = -(-size // _HUGE_BYTES) * _HUGE_BYTES
+    memory = mmap.mmap(-1, whole, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     with contextlib.suppress(
         OSError, AttributeError
     ):  # a system without: 4 KiB at a time take longer than to read them
         memory.madvise(mmap.MADV_HUGEPAGE)
-    view, got = memoryview(memory), 0
+    view, got = memoryview(memory)[:size], 0
     while got < size and (more := os.preadv(fd, [view[got:]], at + got)):
         got += more
     return view[:got].toreadonly()

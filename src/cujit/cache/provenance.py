@@ -61,8 +61,8 @@ class Provenance:
     ) -> None:
         """Say how; every hit does, and what ``dataclass`` writes for it takes three times as long."""
         said = self.__dict__
-        said.update(outcome=outcome, key=key, root=root, make_ms=make_ms, reason=reason, headers=headers)
-        said["_explain"] = _explain
+        said["outcome"], said["key"], said["root"], said["make_ms"] = outcome, key, root, make_ms
+        said["reason"], said["headers"], said["_explain"] = reason, headers, _explain
 
     @property
     def is_hit(self) -> bool:

@@ -164,14 +164,13 @@ def unread(data: bytes | memoryview, digest: str) -> Artifact:
     """
     if data[_DIGEST_AT : _FIELDS.size] != bytes.fromhex(digest):
         _prefix_of(data, digest)  # which says what it is
-    return _Unread(data, digest)
+    artifact = object.__new__(_Unread)
+    object.__setattr__(artifact, "unread", (data, digest))
+    return artifact
 
 
 class _Unread(Artifact):
     """An Artifact that nobody has looked at yet. With the first look at anything of it, it becomes an Artifact."""
-
-    def __init__(self, data: bytes | memoryview, digest: str) -> None:
-        object.__setattr__(self, "unread", (data, digest))
 
     def __getattribute__(self, name: str) -> Any:
         kept = object.__getattribute__(self, "__dict__")
