@@ -23,8 +23,8 @@ def names(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, object
         space: dict[str, object] = {}
         exec(compile(PRELUDE, "docs/api.md", "exec"), space)
         yield space
-        cujit.default_registry().forget("example axpy")
-        cujit.default_registry().forget("example axpy fast")
+        for name in ("example axpy", "example axpy fast", "example tuned"):
+            cujit.default_registry().forget(name)
 
 
 @pytest.mark.parametrize("doc", CALLED, ids=lambda doc: doc.name)

@@ -24,7 +24,12 @@ from reference import PAGES
 _ROOT = Path(__file__).parents[1]
 _ALL: list[str] = vars(cujit)["__all__"]
 _ROOMS: list[str] = vars(cujit)["_ROOMS"]
-_IN_ROOMS = [f"{room}.{name}" for room in _ROOMS for name in vars(getattr(cujit, room))["__all__"] if name not in _ALL]
+_IN_ROOMS = [
+    f"{room}.{name}"
+    for room in _ROOMS
+    for name in vars(getattr(cujit, room))["__all__"]
+    if name not in _ALL or getattr(getattr(cujit, room), name) is not getattr(cujit, name)
+]
 _PUBLIC = [name for name in [*_ALL, *_IN_ROOMS] if name != "__version__"]
 _PROSE = [
     _ROOT / "README.md",

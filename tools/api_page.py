@@ -51,6 +51,9 @@ INNER = {
     "Source": "compiler_headers line of program_name",
     "Stream": "allocate copy download fill upload",
     "Trace": "keep missing take watch",
+    "farm.Failure": "of",
+    "registry.Registry": "after_fork",
+    "tuning.TuningRecord": "of_json to_json",
 }
 """Methods that other packages of cujit call, and users have no use for."""
 
@@ -75,6 +78,7 @@ class Doc:
     name: str
     thing: object
     text: str
+    owner: type | None = None
 
     @property
     def is_callable(self) -> bool:
@@ -95,7 +99,7 @@ class Doc:
     @property
     def is_borrowed(self) -> bool:
         """Whether a function of a module became this method: its first parameter is the object."""
-        return "." in self.name and self.is_callable and "." not in getattr(self.thing, "__qualname__", "")
+        return self.owner is not None and self.is_callable and "." not in getattr(self.thing, "__qualname__", "")
 
     def section(self, title: str) -> str:
         """Give the text of ``Args``, ``Raises`` or ``Example``, without its indent; "" if there is none."""
@@ -114,15 +118,24 @@ class Doc:
 
 
 def documented() -> Iterator[Doc]:
-    """Give every public name of ``cujit`` that is no package, and after a class its methods."""
+    """Give every public name, those of ``cujit`` first and then those of its packages, after a class its methods."""
     root = sys.modules["cujit"]
     for name in dir(root):
         thing = getattr(root, name)
-        if name.startswith("_") or isinstance(thing, ModuleType):
-            continue
-        yield Doc(name, thing, inspect.cleandoc(thing.__doc__ or ""))
-        if inspect.isclass(thing):
-            yield from _members(name, thing)
+        if not name.startswith("_") and not isinstance(thing, ModuleType):
+            yield from _documented(name, thing)
+    for room in dir(root):
+        module = getattr(root, room)
+        if isinstance(module, ModuleType) and room != "errors":
+            for name in module.__all__:
+                if getattr(module, name) is not getattr(root, name, None):
+                    yield from _documented(f"{room}.{name}", getattr(module, name))
+
+
+def _documented(name: str, thing: object) -> Iterator[Doc]:
+    yield Doc(name, thing, inspect.cleandoc(thing.__doc__ or ""))
+    if inspect.isclass(thing):
+        yield from _members(name, thing)
 
 
 def _members(name: str, kind: type) -> Iterator[Doc]:
@@ -134,36 +147,46 @@ def _members(name: str, kind: type) -> Iterator[Doc]:
             continue
         inside = getattr(value, "__func__", value)
         if inspect.isfunction(inside) or isinstance(value, property):
-            yield Doc(f"{name}.{key}", inside, inspect.cleandoc(inside.__doc__ or ""))
+            yield Doc(f"{name}.{key}", inside, inspect.cleandoc(inside.__doc__ or ""), kind)
 
 
 def api_page() -> str:
     """Write the page."""
-    root = sys.modules["cujit"]
-    flat = [name for name in dir(root) if not name.startswith("_") and not isinstance(getattr(root, name), ModuleType)]
-    rows = "".join(f"| [`cujit.{n}`](#{_anchor(n)}) | {first_sentence(getattr(root, n))} |\n" for n in flat)
-    page = f"{_HEAD}```python\n{PRELUDE}```\n{_TABLE}{rows}"
     whole = [*documented()]
-    for doc in whole:
-        if "." not in doc.name:
-            page += _entry(doc) + _fields(doc) + _properties(doc, whole)
-            page += "".join(_entry(one, 3) for one in whole if one.name.startswith(f"{doc.name}.") and one.is_callable)
-    return page + "".join(_room(name, getattr(root, name), flat) for name in dir(root))
+    flat = [doc for doc in whole if doc.owner is None and "." not in doc.name]
+    page = f"{_HEAD}```python\n{PRELUDE}```\n" + _table(flat) + "".join(_whole(doc, whole, 2) for doc in flat)
+    root = sys.modules["cujit"]
+    for room in dir(root):
+        names = [doc for doc in whole if doc.owner is None and doc.name.startswith(f"{room}.")]
+        if names:
+            page += f"\n## cujit.{room}\n\n{first_sentence(getattr(root, room))}\n"
+            page += _table(names) + "".join(_whole(doc, whole, 3) for doc in names)
+    return page
 
 
-def _title(name: str) -> str:
-    kind = "class " if name[0].isupper() and "." not in name else ""
-    return f"{kind}cujit.{name.replace('.__getitem__', '[…]').replace('.__call__', '(…)')}"
+def _table(docs: list[Doc]) -> str:
+    return _TABLE + "".join(f"| [`cujit.{d.name}`](#{_anchor(d)}) | {first_sentence(d.thing)} |\n" for d in docs)
 
 
-def _anchor(name: str) -> str:
+def _whole(doc: Doc, whole: list[Doc], level: int) -> str:
+    """Write a name, and of a class its attributes and methods."""
+    page = _entry(doc, level) + _fields(doc) + _properties(doc, whole)
+    return page + "".join(_entry(one, level + 1) for one in whole if one.owner is doc.thing and one.is_callable)
+
+
+def _title(doc: Doc) -> str:
+    kind = "class " if inspect.isclass(doc.thing) else ""
+    return f"{kind}cujit.{doc.name.replace('.__getitem__', '[…]').replace('.__call__', '(…)')}"
+
+
+def _anchor(doc: Doc) -> str:
     """Give the place of a title, as GitHub and MkDocs both make it."""
-    return _title(name).lower().replace(" ", "-").replace(".", "")
+    return _title(doc).lower().replace(" ", "-").replace(".", "")
 
 
-def _entry(doc: Doc, level: int = 2) -> str:
+def _entry(doc: Doc, level: int) -> str:
     """Write a function, a class or a method."""
-    page = f"\n{'#' * level} {_title(doc.name)}\n\n"
+    page = f"\n{'#' * level} {_title(doc)}\n\n"
     if doc.is_callable or _is_made_by_users(doc):
         page += f"```py\n{_signature(doc)}\n```\n\n"
     page += _markdown(doc.prose) + "\n"
@@ -186,14 +209,14 @@ def _fields(doc: Doc) -> str:
 
 
 def _properties(doc: Doc, whole: list[Doc]) -> str:
-    own = [one for one in whole if one.name.startswith(f"{doc.name}.") and isinstance(one.thing, property)]
-    rows = "".join(f"| `{one.name.partition('.')[2]}` | {_cell(first_sentence(one.thing))} |\n" for one in own)
+    own = [one for one in whole if one.owner is doc.thing and isinstance(one.thing, property)]
+    rows = "".join(f"| `{one.name.rpartition('.')[2]}` | {first_sentence(one.thing)} |\n" for one in own)
     return f"\n| attribute | |\n|---|---|\n{rows}" if rows else ""
 
 
 def _signature(doc: Doc) -> str:
     """Write how it is called, one parameter a line where one line would be long."""
-    name = doc.name.rpartition(".")[2] if "." in doc.name else f"cujit.{doc.name}"
+    name = doc.name.rpartition(".")[2] if doc.owner else f"cujit.{doc.name}"
     assert callable(doc.thing)
     signature = inspect.signature(doc.thing)
     given = [p for p in signature.parameters.values() if p.name not in ("self", "cls")]
@@ -227,14 +250,6 @@ def _is_first_keyword(parameter: inspect.Parameter, before: inspect.Parameter | 
 def _items(text: str) -> Iterator[tuple[str, str]]:
     for name, meaning in re.findall(r"^(\w+): (.*(?:\n +.*)*)", text, re.MULTILINE):
         yield name, " ".join(meaning.split())
-
-
-def _room(name: str, module: object, flat: list[str]) -> str:
-    if not isinstance(module, ModuleType) or name == "errors":
-        return ""
-    names = [one for one in module.__all__ if one not in flat]
-    rows = "".join(f"| `cujit.{name}.{one}` | {first_sentence(getattr(module, one))} |\n" for one in names)
-    return f"\n## cujit.{name}\n\n{first_sentence(module)}\n{_TABLE}{rows}" if names else ""
 
 
 def first_sentence(thing: object) -> str:

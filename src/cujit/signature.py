@@ -10,7 +10,12 @@ __all__ = ["Parameter", "ParameterClass", "Signature"]
 
 
 class ParameterClass(enum.Enum):
-    """How the bytes of a parameter are meant."""
+    """How the bytes of a parameter are meant.
+
+    Example::
+
+        assert [*kernel.signature][1].kind is cujit.signature.ParameterClass.POINTER
+    """
 
     POINTER = "pointer"
     SIGNED = "signed integer"
@@ -29,9 +34,14 @@ class ParameterClass(enum.Enum):
 class Parameter:
     """One parameter of a kernel.
 
-    ``type`` is the C++ type where a build says it (``float const*``), else the PTX type (``.u64``) or "".
-    ``size`` and ``align`` are in bytes; 0 when not known. ``pointee`` is the C++ type pointed to. ``offset`` is
-    where a loaded image has it in the parameter buffer, in bytes; None where only the rule of alignment tells.
+    ``type`` is the C++ type where a build says it (``float const*``), else the PTX type (``.u64``) or "". ``size`` and
+    ``align`` are in bytes; 0 when not known. ``pointee`` is the C++ type pointed to. ``offset`` is where a loaded image
+    has it in the parameter buffer, in bytes; None where only the rule of alignment tells.
+
+    Example::
+
+        first, *_ = kernel.signature
+        print(first.type, first.size, first.offset)
     """
 
     kind: ParameterClass
@@ -47,7 +57,12 @@ class Parameter:
 
 @dataclass(frozen=True)
 class Signature:
-    """The parameters of a kernel, in order."""
+    """The parameters of a kernel, in order.
+
+    Example::
+
+        print(kernel.signature, len(kernel.signature))
+    """
 
     parameters: tuple[Parameter, ...] = ()
 

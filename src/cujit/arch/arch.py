@@ -13,7 +13,12 @@ from cujit.errors import ArchError, alike, spell
 
 
 class ArchKind(enum.Enum):
-    """What stands before the number: real (``sm_``), virtual (``compute_``) or link-time (``lto_``)."""
+    """What stands before the number: real (``sm_``), virtual (``compute_``) or link-time (``lto_``).
+
+    Example::
+
+        assert cujit.Arch.parse("lto_90").kind is cujit.arch.ArchKind.LTO
+    """
 
     REAL = "sm"
     VIRTUAL = "compute"

@@ -27,16 +27,26 @@ from cujit.occupancy.subject import Subject, product_of
 class Budget:
     """What one kernel may use; what is None is not limited.
 
-    ``registers`` and ``stack_bytes`` are a thread's, ``shared_bytes`` (static) and ``barriers`` a block's. ``spills``
-    are bytes of spill stores and loads together, as the assembler's log counts them (``verbose=True``).
-    ``code_bytes`` is the size of the machine code, ``constant_bytes`` that of all constant banks, the bank of the
-    parameters too. ``occupancy``, from 0 to 1, is the least that is asked for, with blocks of ``block`` threads (or
-    their shape) that have ``dynamic_shared_bytes`` beside their static shared memory. Without ``block``, it is the
-    block that the kernel was built for, else the one of highest occupancy.
+    Args:
+        registers: of a thread.
+        spills: bytes of spill stores and loads together, as the assembler's log counts them (``verbose=True``).
+        stack_bytes: of a thread.
+        shared_bytes: static shared memory of a block.
+        code_bytes: the size of the machine code.
+        constant_bytes: that of all constant banks, the bank of the parameters too.
+        barriers: of a block.
+        occupancy: the least that is asked for, from 0 to 1.
+        block: threads of a block, or its shape, for the occupancy; None is the block that the kernel was built for,
+            else the one of highest occupancy.
+        dynamic_shared_bytes: what a block has beside its static shared memory, for the occupancy.
 
     Raises:
         OptionError: it limits nothing, or a limit is malformed.
         LaunchError: ``block`` is malformed.
+
+    Example::
+
+        budget = cujit.budget.Budget(registers=32, spills=0, occupancy=0.5, block=256)
     """
 
     registers: int | None = None
@@ -97,11 +107,17 @@ def check(
 ) -> BudgetReport:
     """Hold every kernel of every machine code in an image against its budget; no GPU is needed.
 
-    ``what`` is whatever ``cujit.inspect`` takes. ``budget`` is one Budget, or Budgets by name pattern: a name
-    expression, a name in the source, a lowered name, or a glob of these (``"axpy<*>"``). The first pattern that fits a
-    kernel decides, so the narrow ones come first; one that decides for no kernel is an error. ``kernel`` (patterns)
-    and ``arch`` leave out what is not named. ``on`` is a GPU (``"RTX 4090"``), an architecture or a Device: of each
-    kernel the code that it would run is checked, and occupancy is that on it.
+    The first pattern that fits a kernel decides, so the narrow ones come first; one that decides for no kernel is an
+    error.
+
+    Args:
+        what: whatever ``cujit.inspect`` takes.
+        budget: one Budget, or Budgets by name pattern: a name expression, a name in the source, a lowered name, or a
+            glob of these (``"axpy<*>"``).
+        kernel: patterns; kernels that none names are left out.
+        arch: architectures; code for others is left out.
+        on: a GPU (``"RTX 4090"``), an architecture or a Device: of each kernel the code that it would run is checked,
+            and occupancy is that on it.
 
     Raises:
         BudgetError: a kernel is over its budget, or uses what is not known; the message lists all of these. It is an
@@ -111,6 +127,10 @@ def check(
         ArchError: there is no code for ``arch`` or ``on``.
         ArgumentError: the device ``on`` is no GPU.
         OptionError: ``budget`` or a pattern is malformed.
+
+    Example::
+
+        report = cujit.budget.check(fatbin, {"axpy<*>": cujit.budget.Budget(registers=64)}, on="H200")
     """
     __tracebackhide__ = True
     return examine(what, budget, kernel=kernel, arch=arch, on=on).require()

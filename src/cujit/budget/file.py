@@ -13,15 +13,23 @@ from cujit.errors import FormatError, LaunchError, OptionError, alike, spell
 
 
 def read_budgets(path: str | os.PathLike[str]) -> dict[str, Budget]:
-    """Read budgets by name pattern from a TOML file, in its order.
+    r"""Read budgets by name pattern from a TOML file, in its order.
 
     Each ``[[budget]]`` has ``kernel`` (a pattern; left out it is ``"*"``) and the fields of a Budget.
+
+    Args:
+        path: of the file.
 
     Raises:
         FormatError: it is no TOML.
         OptionError: a budget is malformed, or a pattern is there twice.
         LaunchError: a ``block`` is malformed.
         FileError: the file cannot be read.
+
+    Example::
+
+        Path("budgets.toml").write_text('[[budget]]\nkernel = "axpy*"\nregisters = 64\n')
+        cujit.budget.check(cubin, cujit.budget.read_budgets("budgets.toml"))
     """
     path = path_of(path)
     found = _toml(path)

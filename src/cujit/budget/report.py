@@ -15,6 +15,11 @@ class BudgetRow:
 
     ``kernel`` is its name for people, ``lowered_name`` that of the image. ``measured`` is None where it is not known,
     and ``note`` says why and ``help`` what to try; a note beside a number says how it came about.
+
+    Example::
+
+        (row,) = cujit.budget.check(cubin, cujit.budget.Budget(registers=64)).rows
+        assert row.measured <= row.allowed == 64
     """
 
     kernel: str
@@ -54,8 +59,13 @@ class BudgetRow:
 
 @dataclass(frozen=True)
 class BudgetReport:
-    """Every row that was checked, in the order of the image. ``unchecked`` names what is in it and was not held
-    against a budget: PTX, kernels that no pattern names.
+    """Every row that was checked, in the order of the image. ``unchecked`` names what is in it and was not held against
+    a budget: PTX, kernels that no pattern names.
+
+    Example::
+
+        report = cujit.budget.check(cubin, cujit.budget.Budget(registers=64))
+        print(report.rows, report.unchecked)
     """
 
     name: str
@@ -99,7 +109,15 @@ class BudgetReport:
         return tuple(dict.fromkeys(row.help for row in self.violations if row.help))
 
     def table(self, rows: Iterable[BudgetRow] | None = None) -> str:
-        """Write rows, all of them by default, as lines of text, and under them what is to be noted."""
+        """Write rows, all of them by default, as lines of text, and under them what is to be noted.
+
+        Args:
+            rows: those to write; None is all.
+
+        Example::
+
+            print(cujit.budget.check(cubin, cujit.budget.Budget(registers=64)).table())
+        """
         cells = [row.cells for row in (self.rows if rows is None else rows)]
         return "\n".join([*aligned([COLUMNS, *cells]), *(f"  {note}" for note in self.notes)])
 
@@ -108,6 +126,10 @@ class BudgetReport:
 
         Raises:
             BudgetError: a row is over, or not known; the message has all of these.
+
+        Example::
+
+            cujit.budget.check(cubin, cujit.budget.Budget(registers=64)).require()
         """
         __tracebackhide__ = True
         if self.is_within:

@@ -34,11 +34,15 @@ class Outcome(enum.Enum):
 class Provenance:
     """How an Artifact was got.
 
-    ``key`` is None where there is no key, because not every input is known. ``root`` is the directory that it was
-    read from or written to, or None. ``make_ms`` is how long it took to make, now or whenever that was. ``reason``
-    says why it is not kept, or why it is for another architecture than was asked for. ``headers`` says how the headers
-    of a compile were known: by the ``request table`` of a pack, by ``hints`` of an earlier process, or by a ``scan``;
-    it is empty where nothing is included.
+    ``key`` is None where there is no key, because not every input is known. ``root`` is the directory that it was read
+    from or written to, or None. ``make_ms`` is how long it took to make, now or whenever that was. ``reason`` says why
+    it is not kept, or why it is for another architecture than was asked for. ``headers`` says how the headers of a
+    compile were known: by the ``request table`` of a pack, by ``hints`` of an earlier process, or by a ``scan``; it is
+    empty where nothing is included.
+
+    Example::
+
+        print(ptx.provenance.outcome.value, ptx.provenance.key, ptx.provenance.is_hit)
     """
 
     outcome: Outcome
@@ -70,7 +74,12 @@ class Provenance:
         return self.outcome not in (Outcome.MADE, Outcome.UNCACHED)
 
     def why(self) -> Explanation | None:
-        """Say what differs from the nearest entry of the cache, for a miss; None for a hit, or where there is none."""
+        """Say what differs from the nearest entry of the cache, for a miss; None for a hit, or where there is none.
+
+        Example::
+
+            print(cubin.provenance.why())
+        """
         if self.is_hit or self.key is None or self._explain is None:
             return None
         return self._explain(self.key)

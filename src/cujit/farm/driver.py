@@ -100,8 +100,8 @@ def build(
 
     Example::
 
-        kernels = [cujit.request(source, arch="sm_90", define={"N": n}) for n in range(1000)]
-        report = cujit.farm.build(kernels, executor="processes:8", sink="kernels")
+        kernels = [cujit.request(CODE, names=["axpy<double>"], arch="sm_90")]       # or thousands
+        report = cujit.farm.build(kernels, executor="processes:1", sink="kernels", pack="kernels.pack")
     """
     begin = time.monotonic()
     cache = cache_of(sink)

@@ -21,6 +21,12 @@ class Failure(NamedTuple):
     ``request`` is None where a list has one that cannot be made here. ``key`` is the digest of its key, "" if it has
     none. Of what was quarantined, ``signal`` says what its process died of (or ``deadline``, or ``worker``),
     ``peak_bytes`` what memory that had, and ``log`` what it said last.
+
+    Example::
+
+        report = cujit.farm.build([], sink="kernels")
+        for failure in (*report.failed, *report.quarantined):
+            print(failure.name, failure.reason)
     """
 
     name: str
@@ -43,7 +49,14 @@ class Failure(NamedTuple):
 
 
 class BuiltImage(NamedTuple):
-    """An image that was made: what of, in how many milliseconds, and how large it is."""
+    """An image that was made: what of, in how many milliseconds, and how large it is.
+
+    Example::
+
+        report = cujit.farm.build([], sink="kernels")
+        for image in report.slowest:
+            print(image.name, image.arch, image.make_ms)
+    """
 
     name: str
     arch: str
@@ -56,10 +69,15 @@ class BuiltImage(NamedTuple):
 class Report:
     """What became of requests: ``keys`` are the digests of all that is kept, ``made`` of them now and ``hit`` before.
 
-    ``failed`` did not compile or could not be kept; the process of each of ``quarantined`` died twice.
-    ``cpu_s`` are CPU seconds of all workers together, ``wall_s`` seconds by the clock. ``slowest`` and ``largest`` are
-    20 of the images that were made. ``pack`` says what was written, if a pack was; ``published`` how many are new in a
-    shared cache.
+    ``failed`` did not compile or could not be kept; the process of each of ``quarantined`` died twice. ``cpu_s`` are
+    CPU seconds of all workers together, ``wall_s`` seconds by the clock. ``slowest`` and ``largest`` are 20 of the
+    images that were made. ``pack`` says what was written, if a pack was; ``published`` how many are new in a shared
+    cache.
+
+    Example::
+
+        report = cujit.farm.build([], sink="kernels")
+        assert report.is_good and not report.made
     """
 
     keys: tuple[str, ...]
@@ -99,7 +117,12 @@ class Report:
         return "\n".join(lines)
 
     def as_json(self) -> dict[str, Any]:
-        """Give it as JSON has it; requests by their names and architectures."""
+        """Give it as JSON has it; requests by their names and architectures.
+
+        Example::
+
+            print(cujit.farm.build([], sink="kernels").as_json())
+        """
         said: dict[str, Any] = {**vars(self), "hit": self.hit, "pack": self.pack and self.pack._asdict()}
         for name in ("slowest", "largest"):
             said[name] = [one._asdict() for one in said[name]]

@@ -145,8 +145,15 @@ class Cubin:
 def read_cubin(data: bytes) -> Cubin:
     """Read a cubin.
 
+    Args:
+        data: its bytes.
+
     Raises:
         FormatError: it is no bytes, no cubin, is cut off, or contradicts itself.
+
+    Example::
+
+        print(cujit.inspection.read_cubin(cubin.data).arch)
     """
     elf = read_elf(image_bytes(data))
     if elf.machine != _MACHINE:

@@ -78,8 +78,15 @@ class Fatbin:
 def read_fatbin(data: bytes) -> Fatbin:
     """Read one container; only NULs may follow it.
 
+    Args:
+        data: its bytes.
+
     Raises:
         FormatError: it is no fatbin, is cut off, contradicts itself, or something else follows.
+
+    Example::
+
+        assert len(cujit.inspection.read_fatbin(fatbin.data).entries) == 3
     """
     data = image_bytes(data)
     fatbin = _read_container(data, 0, len(data), Recent())

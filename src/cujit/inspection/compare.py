@@ -82,7 +82,13 @@ class Pair:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Two images, kernel by kernel; ``a`` and ``b`` name them, ``only_a`` and ``only_b`` have no counterpart."""
+    """Two images, kernel by kernel; ``a`` and ``b`` name them, ``only_a`` and ``only_b`` have no counterpart.
+
+    Example::
+
+        comparison = cujit.compare(cubin, fatbin)
+        print(comparison.pairs, comparison.only_b)
+    """
 
     a: str
     b: str

@@ -17,6 +17,11 @@ class Usage:
 
     The spills, in bytes of code that moves them, are known if the log of the assembler was asked for
     (``verbose=True``), or if there is no stack to spill to; they are None else.
+
+    Example::
+
+        (used,) = cujit.usage(cubin).values()
+        print(used.registers, used.stack_bytes)
     """
 
     registers: int | None

@@ -53,6 +53,11 @@ class KernelInfo:
     ``max_cluster_blocks`` are in blocks, ``max_registers`` is a thread's. ``has_unbounded_stack`` says that
     ``stack_bytes`` is None because of recursion. ``mbarriers`` counts barrier objects in shared memory;
     ``virtual_resources`` is a block's share of what sm_100 and later have 128 of (tensor memory).
+
+    Example::
+
+        kernel = cujit.inspect(cubin).kernel("axpy<float>")
+        print(kernel.display, kernel.registers, kernel.shared_bytes, kernel.code_bytes)
     """
 
     name: str
@@ -100,6 +105,13 @@ class KernelInfo:
         """Tell whether the kernel goes by ``name``: lowered, as displayed, or as the source has it.
 
         The name in the source may have its parameter types: ``scale(int*)``.
+
+        Args:
+            name: the name.
+
+        Example::
+
+            assert cujit.inspect(cubin).kernels[0].is_called("axpy<float>")
         """
         if name in (self.name, self.display):
             return True
@@ -108,7 +120,15 @@ class KernelInfo:
         return any(spelling is not None and name_key(spelling) == wanted for spelling in spellings)
 
     def is_instance_of(self, template: str) -> bool:
-        """Tell whether the kernel is an instance of the template of that name: ``axpy<float>`` of ``axpy``."""
+        """Tell whether the kernel is an instance of the template of that name: ``axpy<float>`` of ``axpy``.
+
+        Args:
+            template: its name.
+
+        Example::
+
+            assert cujit.inspect(cubin).kernels[0].is_instance_of("axpy")
+        """
         entity = entity_name(self.name) or ""
         return "<" in entity and name_key(without_arguments(entity)) == name_key(template)
 
@@ -165,9 +185,14 @@ class ImageInfo:
     """One image: an entry of a fatbin, or a file that is an image itself.
 
     ``index`` counts the images of the Inspection from 0, ``container`` the fatbins of a host file or archive; it is
-    None for an image that is in no fatbin. ``size`` is in bytes as unpacked, ``stored_bytes`` as it lies in the
-    file. ``compression`` is ``none``, ``lz4`` or ``zstd``; ``flags``, ``identifier`` and ``options`` are those of the
-    entry. The other properties read the content at first use.
+    None for an image that is in no fatbin. ``size`` is in bytes as unpacked, ``stored_bytes`` as it lies in the file.
+    ``compression`` is ``none``, ``lz4`` or ``zstd``; ``flags``, ``identifier`` and ``options`` are those of the entry.
+    The other properties read the content at first use.
+
+    Example::
+
+        for image in cujit.inspect(fatbin).images:
+            print(image.index, image.kind, image.arch, image.size, image.stored_bytes)
     """
 
     kind: ImageKind
@@ -193,10 +218,14 @@ class ImageInfo:
         return "content" in self.__dict__
 
     def payload(self) -> bytes:
-        """Give the bytes of the image, unpacked.
+        r"""Give the bytes of the image, unpacked.
 
         Raises:
             FormatError: it does not unpack, or only NVIDIA's linker can read it.
+
+        Example::
+
+            assert cujit.inspect(fatbin).images[0].payload()[:4] == b"\x7fELF"
         """
         return self._source.payload()
 
@@ -276,7 +305,12 @@ class ImageInfo:
 
 @dataclass(frozen=True)
 class Inspection:
-    """What an image, a file or a loaded module holds; ``size`` in bytes, ``name`` says where it came from."""
+    """What an image, a file or a loaded module holds; ``size`` in bytes, ``name`` says where it came from.
+
+    Example::
+
+        print(cujit.inspect(fatbin))
+    """
 
     kind: Kind
     name: str
@@ -317,9 +351,17 @@ class Inspection:
 
         Of several architectures machine code comes before PTX, and the first image before the others.
 
+        Args:
+            name: lowered, as a name expression, or as in the source.
+            arch: of the image that has it.
+
         Raises:
             NameNotFoundError: there is none, or several go by that name; the message lists them.
             ArchError: ``arch`` is malformed.
+
+        Example::
+
+            assert cujit.inspect(fatbin).kernel("axpy<float>", "sm_90").registers > 0
         """
         wanted = None if arch is None else Arch.parse(arch)
         there = [k for k in self.kernels if wanted is None or k.arch == wanted]

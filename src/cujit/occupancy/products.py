@@ -23,7 +23,12 @@ class Mark(enum.Enum):
 
 @dataclass(frozen=True)
 class Product:
-    """A GPU: its name, real architecture, and multiprocessors; None where only the architecture was said."""
+    """A GPU: its name, real architecture, and multiprocessors; None where only the architecture was said.
+
+    Example::
+
+        print(cujit.occupancy.of(cubin, on="H200").product)
+    """
 
     name: str
     arch: Arch

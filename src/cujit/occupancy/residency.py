@@ -20,7 +20,12 @@ from cujit.occupancy.multiprocessor import (
 
 
 class Limiter(enum.Enum):
-    """What keeps a multiprocessor from holding another block; the value says it in words."""
+    """What keeps a multiprocessor from holding another block; the value says it in words.
+
+    Example::
+
+        print(cujit.occupancy.of(cubin, 256).limited_by)
+    """
 
     WARPS = "warps"
     """Its slots for warps, or the 1,024 threads that a block may have."""

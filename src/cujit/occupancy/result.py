@@ -16,9 +16,14 @@ from cujit.occupancy.residency import Demand, Limiter, Residency
 class Occupancy:
     """How many blocks of a kernel one multiprocessor holds at a time, and what follows for a whole GPU.
 
-    ``demand`` is what the kernel asks, ``residency`` what the multiprocessor makes of it, ``product`` the GPU.
-    ``grid`` counts blocks, ``cluster`` the blocks of a cluster; they are None where they were not said. It is a
-    number, too: ``float(o)`` is ``o.fraction``.
+    ``demand`` is what the kernel asks, ``residency`` what the multiprocessor makes of it, ``product`` the GPU. ``grid``
+    counts blocks, ``cluster`` the blocks of a cluster; they are None where they were not said. It is a number, too:
+    ``float(o)`` is ``o.fraction``.
+
+    Example::
+
+        occupancy = cujit.occupancy.of(cubin, 256, on="H200")
+        print(occupancy, float(occupancy))
     """
 
     kernel: str

@@ -145,14 +145,23 @@ def of(
 ) -> Occupancy:
     """Tell how many blocks of a kernel one multiprocessor of a GPU holds at a time; no GPU is needed.
 
-    ``what`` is a cubin, a fatbin or a host file with fatbins (an Artifact, bytes or a path), or a loaded kernel;
-    without it, ``registers`` and ``on`` say what is needed. ``on`` is a GPU by name (``"H200"``, ``"RTX 5090"``), an
-    architecture (``"sm_90"``), or a Device; left out, it is that of the image. ``block`` is in threads; left out, it
-    is that of highest occupancy. ``shared_bytes`` is dynamic shared memory of a block, a number or a function of the
-    block's threads; ``grid`` counts blocks and ``cluster`` the blocks of a cluster.
-
-    ``registers`` (a thread), ``static_shared_bytes``, ``barriers`` (a block) and ``max_threads`` take the place of what
-    the image says. ``opt_in=False`` keeps a block to the 48 KiB of shared memory that a kernel gets unasked.
+    Args:
+        what: a cubin, a fatbin or a host file with fatbins (an Artifact, bytes or a path), or a loaded kernel; without
+            it, ``registers`` and ``on`` say what is needed.
+        block: in threads; None is that of highest occupancy.
+        kernel: which, where there are several.
+        on: a GPU by name (``"H200"``, ``"RTX 5090"``), an architecture (``"sm_90"``), or a Device; None is that of the
+            image.
+        processors: how many multiprocessors the GPU has.
+        registers: of a thread; this and the next three take the place of what the image says.
+        static_shared_bytes: of a block.
+        barriers: of a block.
+        max_threads: of a block.
+        shared_bytes: dynamic shared memory of a block, in bytes: a number, or a function of the block's threads.
+        grid: counts blocks.
+        cluster: the blocks of a cluster.
+        carveout_percent: how much of the L1 cache is shared memory, as a kernel can prefer it.
+        opt_in: False keeps a block to the 48 KiB of shared memory that a kernel gets unasked.
 
     Raises:
         FormatError: the image has no machine code, or is damaged.
@@ -160,6 +169,11 @@ def of(
         NameNotFoundError: no kernel is called so, or ``kernel`` must say which.
         LaunchError: the kernel does not take such a block, or a number is out of its range.
         ArgumentError: the registers are not known.
+
+    Example::
+
+        assert cujit.occupancy.of(cubin, 256, on="H200").fraction == 1
+        assert cujit.occupancy.of(block=1024, registers=64, on="sm_90").fraction == 0.5
     """
     found = subject(
         what,
@@ -228,13 +242,25 @@ def plot(
 ) -> Path:
     """Draw occupancy over the block size, registers and shared memory, with the kernel's own point, as SVG or PNG.
 
-    ``path`` ends in ``.svg`` or ``.png``. ``more`` is as for ``of``, without ``grid`` and ``cluster``.
+    Args:
+        path: ends in ``.svg`` or ``.png``.
+        what: as for ``of``.
+        block: as for ``of``.
+        shared_bytes: as for ``of``.
+        dark: light on dark. ``more`` is as for ``of``, without ``grid`` and ``cluster``.
 
     Raises:
         MissingError: matplotlib is not installed.
         OptionError: ``path`` has another ending.
         CujitError: see ``of``.
         OSError: the file cannot be written.
+
+    Example::
+
+        import importlib.util
+
+        if importlib.util.find_spec("matplotlib"):      # pip install "cujit[plot]"
+            cujit.occupancy.plot("occupancy.svg", cubin, 256, on="H200")
     """
     from cujit.occupancy.plots import draw  # optional: the extra cujit[plot]
 

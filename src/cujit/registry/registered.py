@@ -99,6 +99,11 @@ class RegisteredModule:
     ``built`` is what the builder gave, or None where the cache knew the name and nobody was asked. ``key`` finds the
     entry in the cache (``cujit cache show KEY --source``), and is None where it is in none. ``version`` is the
     library's, if it was said; ``hits`` counts how often the module was asked for and was there.
+
+    Example::
+
+        registered = cujit.module("example axpy", cujit.Built(CODE, names=["axpy<float>"]), device=device)
+        print(registered.name, registered.hits, registered.key)
     """
 
     def __init__(
@@ -137,14 +142,23 @@ class RegisteredModule:
     def get_kernel(self, name: str, configure: Callable[[Kernel], object] | None = None) -> Kernel:
         """Give a kernel; always the same one, so what it keeps (the block of best occupancy, launches) is shared.
 
-        ``configure(kernel)`` is called once, before anybody gets the kernel, whichever thread comes first; whoever
-        asks may pass it again. If it raises, nobody gets the kernel, and the next one who asks calls it again.
+        ``configure(kernel)`` is called once, before anybody gets the kernel, whichever thread comes first; whoever asks
+        may pass it again. If it raises, nobody gets the kernel, and the next one who asks calls it again.
+
+        Args:
+            name: as for ``Module``.
+            configure: ``configure(kernel)`` makes the kernel ready.
 
         Raises:
             NameNotFoundError: there is none of that name, or several; the message lists them.
             OptionError: another ``configure`` came first, or the kernel was handed out without one, or ``configure``
                 asks for the kernel that it configures.
             ClosedError: the module was closed.
+
+        Example::
+
+            registered = cujit.module("example tuned", cujit.Built(CODE, names=["axpy<float>"]), device=device)
+            kernel = registered.get_kernel("axpy<float>", lambda kernel: kernel.occupancy(256))
         """
         ready = self._ready.get(name) if type(name) is str else None
         if ready is not None and configure is None:
@@ -195,9 +209,17 @@ class RegisteredModule:
     def __getitem__(self, name: str) -> Kernel:
         """Give a kernel, as ``get_kernel(name)`` does.
 
+        Args:
+            name: as for ``Module``.
+
         Raises:
             NameNotFoundError: there is none of that name, or several; the message lists them.
             ClosedError: the module was closed.
+
+        Example::
+
+            registered = cujit.module("example axpy", cujit.Built(CODE, names=["axpy<float>"]), device=device)
+            kernel = registered["axpy<float>"]
         """
         return self.get_kernel(name)
 

@@ -111,6 +111,12 @@ class Registry:
     """Modules by name and device, for any number of threads; ``cujit.default_registry()`` is that of the process.
 
     A forked child has the modules of its parent; those of a GPU say there that CUDA does not survive a fork.
+
+    Example::
+
+        registry = cujit.registry.Registry()
+        own = registry.module("axpy", cujit.Built(CODE, names=["axpy<float>"]), device=device)
+        assert own not in cujit.default_registry()
     """
 
     def __init__(self) -> None:
@@ -130,7 +136,22 @@ class Registry:
         cache: Cache | bool | None = None,
         check: bool = False,
     ) -> RegisteredModule:
-        """Give the module of that name on a device; ``cujit.module`` says the rest."""
+        """Give the module of that name on a device; ``cujit.module`` says the rest.
+
+        Args:
+            name: as for ``cujit.module``.
+            builder: as for ``cujit.module``.
+            device: as for ``cujit.module``.
+            version: as for ``cujit.module``.
+            options: as for ``cujit.module``.
+            cache: as for ``cujit.module``.
+            check: as for ``cujit.module``.
+
+        Example::
+
+            registry = cujit.registry.Registry()
+            own = registry.module("axpy", cujit.Built(CODE, names=["axpy<float>"]), device=device)
+        """
         key = _named(name), _place(device)
         order = _Order.of(builder, options, version, cache)
         wish = order.wish
@@ -160,9 +181,17 @@ class Registry:
         Kernels that were handed out go on. The cache keeps its entries: the same name of the same ``version`` is found
         there again. Work under way for that name is not stopped.
 
+        Args:
+            name: of the module.
+            device: one, or its name; None is all.
+
         Raises:
             OptionError: ``name`` is no text.
             DeviceNotFoundError: no device is called so.
+
+        Example::
+
+            assert cujit.default_registry().forget("what nobody registered") == 0
         """
         place = None if device is None else _place(device)
         _named(name)

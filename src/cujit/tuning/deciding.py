@@ -51,6 +51,12 @@ class Tuned:
 
     ``provenance`` tells whether it was measured now. ``stale`` says why it was measured under other circumstances, such
     as an older driver; it is used all the same, and empty where it was not.
+
+    Example::
+
+        tuned = cujit.tune(CODE, {"THREADS": [128, 256]}, lambda k, v: lambda: k[4, v["THREADS"]](2.0, x, y, 1000),
+                           kernel="axpy<float>", becomes={"THREADS": "launch"}, shape=1000, device=device)
+        print(tuned.values, tuned.kernel, tuned.stale)
     """
 
     record: TuningRecord

@@ -31,6 +31,13 @@ class Measured:
     """A candidate: its values, and how long it took, or why it lost without (``error``).
 
     Without either it was not tried: a strategy did not ask for it.
+
+    Example::
+
+        tuned = cujit.tune(CODE, {"THREADS": [128, 256]}, lambda k, v: lambda: k[4, v["THREADS"]](2.0, x, y, 1000),
+                           kernel="axpy<float>", becomes={"THREADS": "launch"}, shape=1000, device=device)
+        for candidate in tuned.record.candidates:
+            print(candidate.values, candidate.timing, candidate.error)
     """
 
     values: Mapping[str, Value]
@@ -45,6 +52,12 @@ class TuningRecord:
     ``shape`` is what the workload depended on, as JSON. ``device`` is the GPU as its maker calls it, with so many
     ``processors``, ``driver`` the version of CUDA that its driver spoke; of the CPU device, the processor, its threads
     and LLVM's version.
+
+    Example::
+
+        tuned = cujit.tune(CODE, {"THREADS": [128, 256]}, lambda k, v: lambda: k[4, v["THREADS"]](2.0, x, y, 1000),
+                           kernel="axpy<float>", becomes={"THREADS": "launch"}, shape=1000, device=device)
+        print(tuned.record.device, tuned.record.best.values)
     """
 
     kernel: str

@@ -38,6 +38,11 @@ class Verdict:
     ``entry`` names it (``cubin sm_90``, ``ptx compute_80``), ``why`` says how it would run, or what stands in the way;
     ``help`` is what would help, or empty. ``picked`` marks the entry of a fatbin that would run: of several that load,
     one does.
+
+    Example::
+
+        (verdict,) = cujit.compat(cubin, device="sm_80")
+        assert not verdict.loads and verdict.help
     """
 
     entry: str
